@@ -17,16 +17,17 @@ import (
 const holdColumns = `request_id, workspace_id, amount_micro, currency, per_minute_micro, increment_seconds, max_call_seconds,
        state, captured_micro, call_id`
 
-// The query does one index lookup for each prefix, and reads the price from the index. With the
-// condition prefix = ANY(…), a generic plan that was made for workspaces with few rates would read
-// all rates of the workspace.
+// The query does one index lookup for each prefix, and reads the price from the index. The
+// condition prefix = ANY(…) can get a generic plan that was made for workspaces with few rates.
+// Such a plan would read all rates of the workspace.
 const ratesForNumbers = `
 SELECT r.prefix, r.per_minute_micro, r.increment_seconds FROM unnest(@prefixes::text[]) AS wanted (prefix)
 CROSS JOIN LATERAL (SELECT prefix, per_minute_micro, increment_seconds FROM rates
                     WHERE workspace_id = @workspace_id AND prefix = wanted.prefix LIMIT 1) AS r`
 
-// The query does one primary key lookup for each id. With the condition request_id = ANY(…), a plan
-// that was made while the table was small would read the whole table while the wallet is locked.
+// The query does one primary key lookup for each id. The condition request_id = ANY(…) can get a
+// plan that was made while the table was small. Such a plan would read the whole table while the
+// wallet is locked.
 const holdsByRequest = `
 SELECT ` + holdColumns + ` FROM unnest(@request_ids::uuid[]) AS wanted (id)
 CROSS JOIN LATERAL (SELECT ` + holdColumns + ` FROM holds WHERE request_id = wanted.id LIMIT 1) AS h`
@@ -146,9 +147,9 @@ func insertHolds(tx *pg.Pipeline, wallet ledger.Wallet, made []holds.Hold) error
 	return nil
 }
 
-// The condition lists the final states because of the planner. With the condition state = 'held', a
-// plan that was made while the table was small would read the partial index holds_unconfirmed with
-// all its dead rows.
+// The condition lists the final states because of the planner. The condition state = 'held' can get
+// a plan that was made while the table was small. Such a plan would read the partial index
+// holds_unconfirmed with all its dead rows.
 const confirmHold = `
 UPDATE holds SET confirmed_at = now()
 WHERE request_id = (SELECT request_id FROM holds WHERE request_id = @request_id AND workspace_id = @workspace_id FOR UPDATE SKIP LOCKED)
@@ -200,18 +201,18 @@ WITH due AS (
 UPDATE holds SET confirm_requested_at = now() FROM due WHERE holds.request_id = due.request_id
 RETURNING holds.request_id, holds.workspace_id`
 
-// EnqueueUnconfirmed writes an event to the outbox for up to limit holds that are older than the
-// given duration and whose event `requested` did not arrive. A hold gets at most one event in each
-// period of the given duration.
+// EnqueueUnconfirmed writes an event to the outbox for up to limit holds whose event `requested`
+// did not arrive. Only holds that are older than the given duration get an event. A hold gets at
+// most one event in each period of the given duration.
 func (s *Store) EnqueueUnconfirmed(
 	ctx context.Context, after time.Duration, limit int, event func(Request) outbox.Event,
 ) (marked []Request, err error) {
 	return s.enqueueMarked(ctx, markUnconfirmed, after, limit, event)
 }
 
-// EnqueueLongOpen writes an event to the outbox for up to limit confirmed holds that are open for
-// longer than the given duration. A hold gets at most one event in each period of the given
-// duration.
+// EnqueueLongOpen writes an event to the outbox for up to limit confirmed holds. Only holds that
+// are open for longer than the given duration get an event. A hold gets at most one event in each
+// period of the given duration.
 func (s *Store) EnqueueLongOpen(
 	ctx context.Context, after time.Duration, limit int, event func(Request) outbox.Event,
 ) (marked []Request, err error) {

@@ -109,7 +109,7 @@ type Call struct {
 }
 
 // Zone returns the time zone with the given name. If there is no such zone, it returns the first
-// zone in which the person's number is used, or UTC if there is none.
+// zone in which the person's number is used. If the number has no zone, it returns UTC.
 func Zone(name string, person phone.Number) *time.Location {
 	if name != "" {
 		if zone, err := time.LoadLocation(name); err == nil {

@@ -57,8 +57,8 @@ func (c *Call) RecordOptOut(evidence string, at time.Time) {
 // OptOut returns the opt-out that was recorded after the row was read, or nil.
 func (c *Call) OptOut() *OptOut { return c.optOut }
 
-// Only settleOutcome sets the outcome of the conversation. So the outcome opted_out always records
-// an opt-out, even if it comes from the end of the call or from the summary.
+// Only settleOutcome sets the outcome of the conversation. So every outcome opted_out records an
+// opt-out. The outcome can come from the end of the call or from the summary.
 func (c *Call) settleOutcome(outcome string, at time.Time) {
 	c.Outcome = outcome
 	if outcome == agent.OutcomeOptedOut {

@@ -242,8 +242,8 @@ func (r *Reconciler) advance(ctx context.Context, state store.ServerState) error
 	return err
 }
 
-// The caller must have read the parameter state before. Because reconcile reads the end of the
-// topic afterwards, this end is after every intent whose fence committed on an earlier server.
+// The caller must have read the parameter state before. The method reconcile reads the end of the
+// topic afterwards. So this end is after every intent whose fence committed on an earlier server.
 func (r *Reconciler) reconcile(ctx context.Context, state store.ServerState) error {
 	bounds, err := kafka.ReadBounds(ctx, r.client, kafka.DialIntents)
 	if err != nil {

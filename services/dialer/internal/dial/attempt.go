@@ -20,9 +20,10 @@ import (
 )
 
 const (
-	// retryDelay is the time until the next attempt if the agent or the workspace is not known yet,
-	// or if the carrier's circuit breaker is open. If the agent is unknown, the delay grows with
-	// each attempt. The function retryWrite also pauses for retryDelay between two tries.
+	// retryDelay is the time until the next attempt in two cases. Either the agent or the workspace
+	// is not known yet, or the carrier's circuit breaker is open. If the agent is unknown, the
+	// delay grows with each attempt. The function retryWrite also pauses for retryDelay between two
+	// tries.
 	retryDelay = 500 * time.Millisecond
 	// gateRetryDelay is the time until the next attempt if contacts-compliance did not respond to
 	// the dial-time check.

@@ -27,8 +27,8 @@ func (d *Dialer) intend(ctx context.Context, r dialqueue.Request, o carrier.Orig
 	return d.intents.Intend(ctx, d.intent(r, o))
 }
 
-// The method withdraw publishes that the intent of a call is not valid any more, because no phone
-// rang for the call and none will ring. The method is called in three cases: the fence was not
+// The method withdraw publishes that the intent of a call is not valid any more. No phone rang for
+// the call, and no phone will ring. The method is called in three cases: the fence was not
 // committed, the request is queued again, or a fence for another trunk was committed.
 //
 // If the request has ended, its intent must stay valid. Otherwise the request could be dialed again

@@ -105,8 +105,7 @@ func (d *Dialer) tryNextTrunk(
 		next.generation = generation
 	}
 	// The refused call is void now, so its intent is withdrawn. If the intent stayed valid, a
-	// failover would end the request, even if the next trunk also refuses and the request is queued
-	// again.
+	// failover could end a request that is queued again after the next trunk refused.
 	d.withdraw(r, f.order)
 	failpoint.Inject("dialer over sip: after second fence")
 	return d.originateFenced(ctx, next, r)

@@ -12,9 +12,9 @@ import (
 	"ringfence.dev/services/dialer/internal/carrier"
 )
 
-// reviewInterval is the time between two searches for fenced calls without a running attempt. A
-// call is fenced if its fence (the row that permits the dial) is committed and nothing else about
-// the dial is stored.
+// reviewInterval is the time between two searches for fenced calls without a running attempt. The
+// fence (the row that permits the dial) of a fenced call is committed, and nothing else about the
+// dial is stored.
 const reviewInterval = 2 * time.Second
 
 // Review searches for fenced calls of this process for which no attempt is running. The

@@ -157,9 +157,9 @@ func (w WorkspaceDemand) usedUp(n int) bool {
 }
 
 // mayTake reports whether a workspace may take one more unit of a limit. The parameter all is the
-// limit, left is the number of free units, and own is the number of units that the workspace uses.
-// The last tenth of the limit, rounded up, is reserved for workspaces that use less than a
-// hundredth of the limit. A workspace that uses no unit may take any free unit.
+// limit. The parameter left is the number of free units. The parameter own is the number of units
+// that the workspace uses. The last tenth of the limit, rounded up, is reserved for workspaces that
+// use less than a hundredth of the limit. A workspace that uses no unit may take any free unit.
 func mayTake(all, left, own int) bool {
 	return left > 0 && (left > (all+9)/10 || own < max(1, all/100))
 }

@@ -106,8 +106,8 @@ const (
 const maxLooks = 15
 
 // Check checks a request before the dial. If the request may be dialed, refused is nil and known is
-// true. If the record of the workspace or the agent has not arrived yet, known is false, and the
-// caller must put the request back.
+// true. If the record of the workspace or the agent has not arrived yet, known is false. The caller
+// must then put the request back.
 func (r Request) Check(workspace *Workspace, agent *Agent, pendingOptOut bool) (refused *Refusal, known bool) {
 	if workspace == nil {
 		return nil, false

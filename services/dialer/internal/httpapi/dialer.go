@@ -23,8 +23,8 @@ type processView struct {
 	SIP *replicas.SIP `json:"sip"`
 }
 
-// agentCircuitView is an address of AI agents that receives no calls from one process, because the
-// process's circuit for this address is open.
+// agentCircuitView is an address of AI agents to which one process sends no calls. The process's
+// circuit for this address is open.
 type agentCircuitView struct {
 	Replica     string             `json:"replica"`
 	Kind        string             `json:"kind"`

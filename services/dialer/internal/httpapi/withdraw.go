@@ -14,7 +14,7 @@ import (
 )
 
 // Withdraw removes a request from the queue for the service `calls`. The withdrawal and the commit
-// of a fence (the row that permits one dial) are guarded updates of the same row, so only one of
+// of a fence (the row that permits one dial) are guarded updates of the same row. So only one of
 // them succeeds.
 func (a *API) Withdraw(
 	ctx context.Context,

@@ -22,8 +22,8 @@ type Monitor struct {
 }
 
 // NewMonitor returns a monitor. A process is dead if it has stored no heartbeat for the duration
-// lease. The monitor is not healthy until the heartbeats have been in time for a whole lease,
-// because the process can have started directly after an outage of the database.
+// lease. The process can have started directly after an outage of the database. So the monitor is
+// not healthy until the heartbeats have been in time for a whole lease.
 func NewMonitor(lease time.Duration) *Monitor { return &Monitor{lease: lease} }
 
 // Observe records the result of a heartbeat that began at the time start and has just ended. A

@@ -35,8 +35,8 @@ type SIP struct {
 	RTP string `json:"rtp"`
 }
 
-// AgentCircuit is an address of AI agents whose circuit breaker is open, because the address could
-// not be reached several times in a row.
+// AgentCircuit is an address of AI agents whose circuit breaker is open. Several attempts to reach
+// the address failed in a row.
 type AgentCircuit struct {
 	Kind string `json:"kind"`
 	// WorkspaceID is the workspace whose own model has the address. It is nil for the operator's

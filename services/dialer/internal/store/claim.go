@@ -47,7 +47,7 @@ type Claimed struct {
 	// none.
 	Last int
 	// Drained contains the workspaces that have no more due requests. The value is the time until
-	// the workspace's next request is due, or 0 if no request is due within two seconds.
+	// the workspace's next request is due. It is 0 if no request is due within two seconds.
 	Drained map[uuid.UUID]time.Duration
 	// Left is true if the claim left due requests in the queue. Wait is the time until a token
 	// permits another request. Wait is zero if no token is missing.
@@ -91,8 +91,8 @@ func (s *Store) Due(ctx context.Context) ([]dialqueue.Due, error) {
 
 const (
 	// byIndex makes the planner use the indexes. A connection can plan the statements of this file
-	// while the tables are empty or were never analyzed, and it keeps these plans while the tables
-	// grow.
+	// while the tables are empty or were never analyzed. The connection keeps these plans while the
+	// tables grow.
 	byIndex = `
 SELECT set_config('plan_cache_mode', 'force_generic_plan', true), set_config('enable_sort', 'off', true),
 	set_config('enable_bitmapscan', 'off', true), set_config('enable_seqscan', 'off', true)`
@@ -175,8 +175,8 @@ type workspaceRow struct {
 	FilledFor  float64    `db:"filled_for"`
 	SinceClaim *float64   `db:"since_claim"`
 	ScanFrom   *time.Time `db:"scan_from"`
-	// NoCapacityLately is true if, in the last ten seconds, a claim recorded that it left requests
-	// of the workspace because no capacity was free.
+	// NoCapacityLately is true if a claim of the last ten seconds left requests of the workspace
+	// because no capacity was free.
 	NoCapacityLately bool `db:"no_capacity_lately"`
 	// OwnLimitSince is the time at which the workspace reached its own limits. It is nil if the
 	// workspace is below its limits. OwnLimitNoted is true if a claim confirmed this within the

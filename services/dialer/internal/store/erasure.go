@@ -25,7 +25,7 @@ type Erasure struct {
 }
 
 // blockErased and the statement that commits a fence (the row that permits one dial) change the
-// same row, so only the first of the two transactions succeeds.
+// same row. So only the first of the two transactions succeeds.
 const blockErased = `
 UPDATE dial_queue SET state = 'blocked', claimed_by = NULL, held = false, variables = NULL, ended_at = now()
 WHERE call_request_id = @call_request_id AND workspace_id = @workspace_id AND state = 'queued'

@@ -35,7 +35,7 @@ WHERE trunk = @trunk AND (reader = @instance OR reader_until <= now()) AND ` + o
 RETURNING feed, cursor`
 
 // ReadFeed makes this process the reader of a carrier's events for the duration of one instance
-// lease, and returns the position from which to read. MoveFeed extends the lease. mine is false if
+// lease. It returns the position from which to read. MoveFeed extends the lease. mine is false if
 // another process is the reader.
 func (s *Store) ReadFeed(ctx context.Context, trunk string) (place FeedPosition, mine bool, err error) {
 	args := pg.Args{
@@ -117,9 +117,9 @@ func RowGuard(sql string, args pg.Args) Guard {
 	}
 }
 
-// MoveFeed returns the guard of a batch of events. If this process is the reader and the stored
-// position equals the parameter from, the guard stores the end of the batch as the new position and
-// extends the lease. Otherwise the guard returns ErrLost.
+// MoveFeed returns the guard of a batch of events. The guard returns ErrLost if another process is
+// the reader, or if the stored position differs from the parameter from. Otherwise the guard stores
+// the end of the batch as the new position and extends the lease.
 func (s *Store) MoveFeed(trunk string, from, to FeedPosition) Guard {
 	return RowGuard(moveOn, pg.Args{
 		"trunk": trunk, "instance": s.instance, "feed": to.Feed, "cursor": to.Cursor,

@@ -134,8 +134,8 @@ func (s *Store) Unfenced(ctx context.Context, ids []uuid.UUID) ([]uuid.UUID, err
 
 const lockRequest = `SELECT state FROM dial_queue WHERE call_request_id = @call_request_id FOR UPDATE`
 
-// The call of an intent may be live if its process has sent a heartbeat within the lease and the
-// call is not older than its longest duration.
+// The call of an intent may be live under two conditions. Its process has sent a heartbeat within
+// the lease. The call is not older than its longest duration.
 const mayLive = `
 SELECT EXISTS (SELECT FROM instances i WHERE i.instance_id = @instance_id AND i.seen_at > now() - @lease::interval)
 	AND @at::timestamptz + make_interval(secs => @max_call_seconds::integer) + @grace::interval > now()`
@@ -201,7 +201,7 @@ type Settled struct {
 // SettleIntents settles the intents whose fences are missing in this database, in one transaction.
 // For each intent it inserts the fence and the call again.
 //
-// If the process that published the intent is alive, the call can be live, and the inserted call
+// If the process that published the intent is alive, the call can be live. The inserted call then
 // belongs to that process. Otherwise the call is marked as lost. The recovery job then hangs it up
 // and publishes its end, with the carrier's result if there is one. If another call to the number
 // is live, no call is inserted, and the request ends with dial_state_unknown.
@@ -211,8 +211,9 @@ type Settled struct {
 // groups, the order of the parameter intents is kept. All intents of a request must be passed to
 // the same call of SettleIntents.
 //
-// If the request's state is dialing because the same process had fenced a call over another trunk,
-// the call of the intent replaces that call. Any other request that is not queued stays unchanged.
+// A request can have the state dialing because the same process had fenced a call over another
+// trunk. The call of the intent then replaces that call. Any other request that is not queued stays
+// unchanged.
 //
 // SettleIntents returns ErrServerChanged, and changes nothing, if the server has another identity.
 func (s *Store) SettleIntents(ctx context.Context, server string, intents []Intent) (settled Settled, err error) {
@@ -315,8 +316,8 @@ func (s *Store) settleIntent(ctx context.Context, tx pgx.Tx, i Intent, alive boo
 	return outbox.Put(ctx, tx, outgoing(lost.Facts()...)...)
 }
 
-// The function restore returns false if another call to the number is live, because only one call
-// to a number is permitted.
+// The function restore returns false if another call to the number is live. Only one live call to a
+// number is permitted.
 func restore(ctx context.Context, tx pgx.Tx, args pg.Args) (bool, error) {
 	if _, err := tx.Exec(ctx, restoreRequest, args); err != nil {
 		return false, fmt.Errorf("restore request: %w", err)
@@ -378,8 +379,8 @@ func putPositions(ctx context.Context, tx pgx.Tx, offsets map[int32]int64) error
 
 // The query reports whether a fence can still be committed whose intent was published before
 // @since. There are two cases. A claim that was made before @since can still lead to a fence. A
-// trunk can still refuse a call that was fenced before @since, and the dialer then fences the call
-// for another trunk.
+// trunk can still refuse a call that was fenced before @since. The dialer then fences the call for
+// another trunk.
 const mayFence = `
 SELECT EXISTS (SELECT FROM dial_queue q WHERE q.state = 'queued' AND q.claimed_by IS NOT NULL
 		AND q.look_at > now() - interval '1 minute' AND q.look_at <= @since::timestamptz + @lease::interval)
@@ -389,8 +390,8 @@ SELECT EXISTS (SELECT FROM dial_queue q WHERE q.state = 'queued' AND q.claimed_b
 // AdvanceIntents stores end offsets of the topic as the new positions. The caller read the offsets
 // before the time since, which is a time of the database. AdvanceIntents changes nothing and
 // returns false if a request that was claimed or dialed before that time can still get a fence. The
-// intent of that fence can have an offset below the new positions, and a reconciliation after a
-// failover must read it.
+// intent of that fence can have an offset below the new positions. A reconciliation after a
+// failover must read this intent.
 func (s *Store) AdvanceIntents(
 	ctx context.Context, server string, topicID uuid.UUID, since time.Time, ends map[int32]int64,
 ) (moved bool, err error) {

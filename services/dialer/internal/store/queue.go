@@ -69,10 +69,11 @@ type endedRow struct {
 	CallID      *uuid.UUID      `db:"call_id"` // nil if the request ended without a call
 }
 
-// EnqueueOverdue handles a request that the service `calls` published again at the time at, because
-// `calls` had not received the end of the request. If the request is not in the queue and endOnly
-// is false, EnqueueOverdue enqueues it. If the request ended more than dialqueue.Telling before
-// that time, EnqueueOverdue publishes the terminal event again.
+// EnqueueOverdue handles a request that the service `calls` published again. The parameter at is
+// the time of this second event. The service `calls` had not received the end of the request. If
+// the request is not in the queue and endOnly is false, EnqueueOverdue enqueues it. If the request
+// ended more than dialqueue.Telling before that time, EnqueueOverdue publishes the terminal event
+// again.
 func (s *Store) EnqueueOverdue(
 	ctx context.Context, tx pgx.Tx, r dialqueue.Request, at time.Time, endOnly bool,
 ) (found dialqueue.Found, err error) {
@@ -134,7 +135,8 @@ const withdrawnBefore = `
 SELECT state = 'withdrawn' FROM dial_queue WHERE call_request_id = @call_request_id AND workspace_id = @workspace_id`
 
 // WithdrawNow runs Withdraw in its own transaction. It returns ErrServerChanged on a server that is
-// not reconciled, because a request that is queued there can have been dialed before the failover.
+// not reconciled. A request that is queued on such a server can have been dialed before the
+// failover.
 func (s *Store) WithdrawNow(ctx context.Context, id, workspaceID uuid.UUID) (withdrawn bool, err error) {
 	err = s.inTx(ctx, func(tx pgx.Tx) error {
 		if err := sameServer(tx.QueryRow(ctx, checkServer, pg.Args{"server": s.server()})); err != nil {
@@ -326,9 +328,8 @@ func (s *Store) expire(ctx context.Context, which string, args pg.Args) (ended i
 
 // The SQL expression frontOf + id of a workspace + newest returns the front of the workspace's
 // queue: a time that is not later than the look_at of any of its due requests. It is NULL if no
-// request of the workspace was claimed yet. A request that becomes due again or arrives late must
-// not get an earlier look_at, because claims read the queue only from rate_buckets.scan_from
-// onwards.
+// request of the workspace was claimed yet. Claims read the queue only from rate_buckets.scan_from
+// onwards. So a request that becomes due again or arrives late must not get an earlier look_at.
 const (
 	frontOf = `(SELECT b.next_scan_from FROM rate_buckets b WHERE b.scope = `
 	newest  = `::text ORDER BY b.version DESC LIMIT 1)`
@@ -388,7 +389,7 @@ UPDATE calls SET counted_at = now() WHERE call_id = ANY (ARRAY(
 // The count of requests in use starts at the oldest live call. It reads every request that was
 // claimed since then, including ended requests that vacuum could not remove. Without MoveLongCalls,
 // one long call would make every count slow. The count of legs and inbound calls reads only the
-// last ten minutes, so MoveLongCalls must run at least every four minutes.
+// last ten minutes. So MoveLongCalls must run at least every four minutes.
 func (s *Store) MoveLongCalls(ctx context.Context) (moved int64, err error) {
 	for _, statement := range []string{moveLegs, moveInbound, moveLongCalls} {
 		tag, err := s.pool.Exec(ctx, statement, pg.Args{"total": total})

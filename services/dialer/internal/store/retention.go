@@ -36,8 +36,8 @@ WITH page AS MATERIALIZED (
 	RETURNING q.call_request_id
 )
 SELECT (SELECT id FROM page ORDER BY id DESC LIMIT 1), (SELECT count(*) FROM deleted)`
-	// The fence (the row that permitted the dial) of a call that is kept for its recording is also
-	// kept, because fences number the attempts of a call.
+	// Fences (the rows that permitted the dials) number the attempts of a call. So the fence of a
+	// call that is kept for its recording is also kept.
 	deleteFences = `
 WITH page AS MATERIALIZED (
 	SELECT call_id AS id FROM fences WHERE call_id > @after AND call_id < @before ORDER BY call_id LIMIT @most

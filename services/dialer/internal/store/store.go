@@ -1,7 +1,7 @@
 // Package store contains every SQL statement of the dialer. A state changes by a guarded UPDATE,
-// which has the expected state as a condition, in the same transaction as its event. If the UPDATE
-// finds no row, another process changed the state first. The rules about states are in packages
-// callstate and dialqueue.
+// which has the expected state as a condition. The event of the change is stored in the same
+// transaction. If the UPDATE finds no row, another process changed the state first. The rules about
+// states are in packages callstate and dialqueue.
 package store
 
 import (

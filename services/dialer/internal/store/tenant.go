@@ -49,8 +49,8 @@ UPDATE dial_queue SET look_at = now(), held = false WHERE call_request_id = ANY 
 	ORDER BY look_at LIMIT 20000 FOR UPDATE SKIP LOCKED))`
 
 // ApplyWorkspace stores a workspace for ApplySetting in its own transaction. When it returns nil,
-// this version or a newer version of the workspace is committed, so every later dial-time check
-// reads it.
+// this version or a newer version of the workspace is committed. Every later dial-time check reads
+// the committed version.
 func (s *Store) ApplyWorkspace(ctx context.Context, w dialqueue.Workspace) error {
 	return s.inTx(ctx, func(tx pgx.Tx) error { return s.SaveWorkspace(ctx, tx, w) })
 }
@@ -89,7 +89,8 @@ DELETE FROM agent_keys k USING agents a
 WHERE k.workspace_id = @workspace_id AND k.agent_id = @agent_id AND a.agent_id = k.agent_id AND a.workspace_id = k.workspace_id AND a.deleted`
 
 // ApplyAgent stores an agent for ApplySetting in its own transaction. When it returns nil, this
-// version or a newer version of the agent is committed, so every later dial-time check reads it.
+// version or a newer version of the agent is committed. Every later dial-time check reads the
+// committed version.
 func (s *Store) ApplyAgent(ctx context.Context, a dialqueue.Agent) error {
 	return s.inTx(ctx, func(tx pgx.Tx) error { return s.SaveAgent(ctx, tx, a) })
 }

@@ -32,7 +32,8 @@ type Answer struct {
 }
 
 // endAttempt ends the attempt of the leg that the statement changed. If the call was answered, the
-// stored status is 200, even if another process ends the leg because the owner is dead.
+// stored status is 200. This is also true if another process ends the leg because the owner is
+// dead.
 const endAttempt = `
 ), attempt AS (
 	UPDATE sip_attempts a SET ended_at = @at, cause = @cause, by_us = @by_us, sip_reason = @reason, error = @error,
