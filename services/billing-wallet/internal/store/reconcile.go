@@ -125,7 +125,7 @@ SELECT EXISTS (SELECT FROM wallets WHERE workspace_id = @workspace_id),
 // A ledger can have many millions of rows.
 const allowTime = `SET LOCAL statement_timeout = '30min'`
 
-// All statements of such a transaction read the same snapshot.
+// snapshot returns the options of a transaction in which all statements read the same snapshot.
 func snapshot() pgx.TxOptions {
 	return pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}
 }

@@ -220,8 +220,8 @@ func TestReconcile_SettlesIntentsWithoutAFence(t *testing.T) {
 		before func(w *fixture, i store.Intent)
 		// meanwhile runs while the reconciler waits for the other dialers.
 		meanwhile func(w *fixture, i store.Intent)
-		// If stale is true, another process publishes a second intent of the request. It withdraws
-		// this intent while the reconciler waits.
+		// If stale is true, another process publishes a second intent of the request. This process
+		// withdraws the second intent while the reconciler waits.
 		stale bool
 		want  outcome
 	}{

@@ -61,8 +61,8 @@ UPDATE carrier_cursors SET feed = @feed, cursor = @cursor, reader_until = now() 
 WHERE trunk = @trunk AND reader = @instance AND feed = @was_feed AND cursor = @was_cursor
 	AND ` + onServer
 
-// An inbound call to a suspended workspace gets no row. Its event is then stored as an orphaned
-// call, and the call is hung up.
+// An inbound call to a suspended workspace gets no row. The call is then stored as an orphaned call
+// and hung up.
 const insertArrival = `
 INSERT INTO calls (call_id, workspace_id, direction, from_number, to_e164, agent_id, status, ringing_at, max_call_seconds,
 	end_by, deadline_at, answer_at)

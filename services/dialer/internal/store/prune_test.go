@@ -11,7 +11,7 @@ import (
 	"ringfence.dev/services/dialer/internal/store"
 )
 
-// The analysis of a call can be late. It reads the time of the callback from the leg.
+// The analysis of a call can be late. The analysis reads the time of the callback from the leg.
 func TestPrune_KeepsLegsWhoseAnalysisIsPending(t *testing.T) {
 	t.Parallel()
 	pool := newLegPool(t)
