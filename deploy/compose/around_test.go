@@ -17,8 +17,6 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// TestComposeFile_IsValid parses docker-compose.yml with the library of docker compose
-// and validates the file against the JSON schema of the Compose specification.
 func TestComposeFile_IsValid(t *testing.T) {
 	t.Parallel()
 	program := os.Getenv("RINGFENCE_COMPOSE")
@@ -46,8 +44,6 @@ func parsed(t *testing.T, path string, into any) {
 	}
 }
 
-// TestComposeFile_CommandsAndPortsExist checks that each health check runs a command of the binary
-// in the image, and that the process in the container listens on each published port.
 func TestComposeFile_CommandsAndPortsExist(t *testing.T) {
 	t.Parallel()
 	c := composed(t)
@@ -80,8 +76,6 @@ func TestComposeFile_CommandsAndPortsExist(t *testing.T) {
 	}
 }
 
-// TestComposeFile_MonitoringAddressesExist checks that every address in the configuration of the
-// collector, Prometheus and Grafana belongs to a service and a port of the Compose file.
 func TestComposeFile_MonitoringAddressesExist(t *testing.T) {
 	t.Parallel()
 	c := composed(t)
@@ -205,15 +199,12 @@ func TestComposeFile_ConnectionsFitPostgres(t *testing.T) {
 	}
 }
 
-// poolSize returns the default of POSTGRES_MAX_CONNS, the size of a connection pool.
 func poolSize(t *testing.T) string {
 	t.Helper()
 	help := described(t, "services/calls")["POSTGRES_MAX_CONNS"]
 	return strings.TrimSuffix(help[strings.LastIndex(help, "(")+1:], ")")
 }
 
-// TestCharts_PoolSizeEqualsTheCodesDefault compares the default pool size in the code with the
-// number in helm/ringfence/templates/budget.yaml.
 func TestCharts_PoolSizeEqualsTheCodesDefault(t *testing.T) {
 	t.Parallel()
 	if text := strings.Join(lines(t, "helm/ringfence/templates/budget.yaml"), "\n"); !strings.Contains(text, "POSTGRES_MAX_CONNS | default "+poolSize(t)+")") {

@@ -31,8 +31,7 @@ type object struct {
 		// ready.
 		PublishesUnready bool `yaml:"publishNotReadyAddresses"`
 		Ports            []servicePort
-		// Claims are the volume claims of each replica.
-		Claims []struct {
+		Claims           []struct {
 			Metadata struct{ Name string }
 		} `yaml:"volumeClaimTemplates"`
 		Template struct {
@@ -108,7 +107,6 @@ func helm(t *testing.T, args ...string) (out []byte, stderr string, err error) {
 	return out, stderr, err
 }
 
-// The function manifests returns the output of `helm template` for one chart.
 func manifests(t *testing.T, chart string, args ...string) []byte {
 	t.Helper()
 	out, stderr, err := helm(t, append([]string{"template", "ringfence", filepath.Join(root, "helm", chart)}, args...)...)
@@ -118,14 +116,12 @@ func manifests(t *testing.T, chart string, args ...string) []byte {
 	return out
 }
 
-// registry is the image registry in these tests.
 const registry = "registry.example.net"
 
-// publicKey has the form of a public key.
 const publicKey = "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA="
 
-// The function least returns the arguments that a chart requires: the public keys and the registry.
-// The chart of all six services also requires the networks of the dialer's nodes.
+// The function least returns the arguments without which a chart does not render: the public keys
+// and the registry. The chart of all six services also requires the networks of the dialer's nodes.
 func least(t *testing.T, chart string) (args []string) {
 	t.Helper()
 	args = append(keysOf(t, chart), "--set", "global.registry="+registry)
@@ -135,16 +131,15 @@ func least(t *testing.T, chart string) (args []string) {
 	return args
 }
 
-// environmentArgs returns the arguments that render an example of helm/environments. The arguments
-// include the keys and the registry, because the example does not contain them.
+// environmentArgs adds the keys and the registry, because an example of helm/environments does not
+// contain them.
 func environmentArgs(t *testing.T, name string) []string {
 	t.Helper()
 	return append(keysOf(t, "ringfence"), "--values", filepath.Join(root, "helm/environments", name+".yaml"),
 		"--set", "global.registry="+registry)
 }
 
-// keysOf returns the arguments that set the public keys of the calling services, for one chart or
-// for the chart of all six services.
+// keysOf returns the arguments that set the public keys of the calling services.
 func keysOf(t *testing.T, chart string) (args []string) {
 	t.Helper()
 	prefix, of := "", []string{chart}
@@ -162,13 +157,11 @@ func keysOf(t *testing.T, chart string) (args []string) {
 	return args
 }
 
-// render returns the objects that Helm renders from a chart.
 func render(t *testing.T, chart string, args ...string) map[string]object {
 	t.Helper()
 	return objectsIn(t, chart, manifests(t, chart, append(least(t, chart), args...)...))
 }
 
-// objectsIn parses manifests into objects by kind and name.
 func objectsIn(t *testing.T, chart string, out []byte) map[string]object {
 	t.Helper()
 	found := map[string]object{}
@@ -320,7 +313,6 @@ func TestCharts_UninstallKeepsConsentKeyAndHeads(t *testing.T) {
 	wantEqual(t, "folder of CONSENT_HEAD_LOG", filepath.Dir(log), serving.Mounts[0].Path)
 }
 
-// appVersion returns the image version of a chart.
 func appVersion(t *testing.T, chart string) string {
 	t.Helper()
 	for _, line := range lines(t, "helm/"+chart+"/Chart.yaml") {
@@ -353,8 +345,6 @@ func leads(service object, c container) bool {
 	return len(service.Spec.Ports) > 0
 }
 
-// TestCharts_AddressesExist renders the chart of all six services and resolves every address in the
-// manifests.
 func TestCharts_AddressesExist(t *testing.T) {
 	t.Parallel()
 	objects := render(t, "ringfence")

@@ -18,7 +18,6 @@ import (
 	"ringfence.dev/libs/httpserver"
 )
 
-// The function written writes the text to a new values file and returns the file's path.
 func written(t *testing.T, text string) (path string) {
 	t.Helper()
 	path = filepath.Join(t.TempDir(), "values.yaml")
@@ -28,8 +27,7 @@ func written(t *testing.T, text string) (path string) {
 	return path
 }
 
-// TestCharts_RenderNumbersUnchanged checks that large numbers are rendered as integers. Helm reads
-// YAML numbers as floats, which it would print as 1e+07.
+// Helm reads YAML numbers as floats, and would print a large number as 1e+07.
 func TestCharts_RenderNumbersUnchanged(t *testing.T) {
 	t.Parallel()
 	data := render(t, "dialer", "--values", written(t, "env: {MAX_LIVE_CALLS: 10000000, RTP_PORT_LOW: 12000, KAFKA_TLS: true}"))["ConfigMap/dialer"].Data
@@ -38,7 +36,6 @@ func TestCharts_RenderNumbersUnchanged(t *testing.T) {
 	wantEqual(t, "KAFKA_TLS", data["KAFKA_TLS"], "true")
 }
 
-// TestCharts_SetGoMemoryLimit checks that GOMEMLIMIT is below the memory limit of the container.
 // Without GOMEMLIMIT, garbage could grow to four times the live heap (GOGC is 400, libs/service)
 // and exceed the memory limit.
 func TestCharts_SetGoMemoryLimit(t *testing.T) {
@@ -54,8 +51,6 @@ func TestCharts_SetGoMemoryLimit(t *testing.T) {
 	}
 }
 
-// TestCharts_EveryFieldRenders renders the fields that the golden files do not contain, and checks
-// the node placement of the migration.
 func TestCharts_EveryFieldRenders(t *testing.T) {
 	t.Parallel()
 	const every = `
@@ -89,8 +84,8 @@ imagePullSecrets: [{name: registry}]
 	}
 }
 
-// TestCharts_HostNetworkingListensAtOneAddress checks the ports that require no password. With host
-// networking they must be opened only at the node's own address, not at every address of the host.
+// Ports without a password must be opened only at the node's own address, not at every address of
+// the host.
 func TestCharts_HostNetworkingListensAtOneAddress(t *testing.T) {
 	t.Parallel()
 	set := map[string]string{}
@@ -117,8 +112,7 @@ func TestCharts_HostNetworkingListensAtOneAddress(t *testing.T) {
 	}
 }
 
-// TestCharts_WebhooksReachAnyPort checks that the dispatcher can connect to any port, because a
-// webhook URL can have any port.
+// The dispatcher must be able to connect to any port, because a webhook URL can have any port.
 func TestCharts_WebhooksReachAnyPort(t *testing.T) {
 	t.Parallel()
 	for name, ports := range map[string][]int{"webhook-dispatcher": {443, 8443, 81, 65535}, "dialer": {443, 5060, 5061, 8443}} {
@@ -131,8 +125,6 @@ func TestCharts_WebhooksReachAnyPort(t *testing.T) {
 	}
 }
 
-// TestCharts_SmallEnvironmentUsesTheSimulatedCarrier checks that environments/small.yaml uses the
-// address and version of environments/simcarrier.yaml.
 func TestCharts_SmallEnvironmentUsesTheSimulatedCarrier(t *testing.T) {
 	t.Parallel()
 	text := []byte(strings.Join(lines(t, "helm/environments/simcarrier.yaml"), "\n"))
@@ -166,8 +158,6 @@ func TestCharts_SmallEnvironmentUsesTheSimulatedCarrier(t *testing.T) {
 	tool(t, text, "RINGFENCE_KUBESCORE", score(alone, "deployment-strategy")...)
 }
 
-// TestCharts_IngressRoutesToTheGatewayOnly checks that environments/ingress.yaml uses the
-// public port of the gateway's Service and permits the largest body of the gateway.
 func TestCharts_IngressRoutesToTheGatewayOnly(t *testing.T) {
 	t.Parallel()
 	text := []byte(strings.Join(lines(t, "helm/environments/ingress.yaml"), "\n"))
@@ -190,9 +180,7 @@ func TestCharts_IngressRoutesToTheGatewayOnly(t *testing.T) {
 	tool(t, both, "RINGFENCE_KUBESCORE", score()...)
 }
 
-// TestCharts_BinariesParseTheirSettings starts each binary with the environment of each golden
-// file. The binary must parse every value. After that the binary stops, because the database URL is
-// empty.
+// Each binary must parse every value. It then stops, because the database URL is empty.
 func TestCharts_BinariesParseTheirSettings(t *testing.T) {
 	t.Parallel()
 	bin := os.Getenv("RINGFENCE_BIN")
@@ -221,8 +209,6 @@ func TestCharts_BinariesParseTheirSettings(t *testing.T) {
 	}
 }
 
-// TestCharts_ContainEveryDashboardUnchanged checks that a ConfigMap contains each file of
-// deploy/grafana/dashboards unchanged.
 func TestCharts_ContainEveryDashboardUnchanged(t *testing.T) {
 	t.Parallel()
 	rendered := manifests(t, "ringfence", append(least(t, "ringfence"), "--set", "dashboards.enabled=true", "--show-only", "templates/dashboards.yaml")...)

@@ -47,7 +47,6 @@ func read(t *testing.T, dir string) map[string]bool {
 	return found
 }
 
-// goText returns the text of all Go files below a folder, except the test files.
 func goText(t *testing.T, dir string) string {
 	t.Helper()
 	var all strings.Builder

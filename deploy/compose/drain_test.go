@@ -10,9 +10,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// TestComposeFile_DialerHangsUpBeforeItIsKilled compares the stop timeout of Compose with the
-// dialer's drain limit, the time that calls can continue. The dialer needs 30 s more to hang up and
-// to store the ends of the calls.
+// After DRAIN_LIMIT the dialer needs 30 s to hang up and to store the ends of the calls.
 func TestComposeFile_DialerHangsUpBeforeItIsKilled(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile(filepath.Join(root, "docker-compose.yml"))

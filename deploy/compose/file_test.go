@@ -115,8 +115,7 @@ func TestComposeFile_ServicesArePinnedAndRestricted(t *testing.T) {
 	}
 }
 
-// TestComposeFile_PathsExist checks each path in a command, a health check or a configuration. The
-// path must be on a mount of this repository or known to be in the image.
+// Each path must be on a mount of this repository or known to be in the image.
 func TestComposeFile_PathsExist(t *testing.T) {
 	t.Parallel()
 	c, path := composed(t), regexp.MustCompile(`(?:^|[ =])(/[a-z][A-Za-z0-9._/-]*)`)
@@ -170,8 +169,6 @@ func TestComposeFile_PathsExist(t *testing.T) {
 	}
 }
 
-// TestComposeFile_UsesTheTestedKafka compares the Kafka version in the Compose file with the
-// version in test/apachekafka.
 func TestComposeFile_UsesTheTestedKafka(t *testing.T) {
 	t.Parallel()
 	version := regexp.MustCompile(`(?m)^const version = "([0-9.]+)"$`).FindStringSubmatch(goText(t, "test/apachekafka"))
@@ -181,9 +178,7 @@ func TestComposeFile_UsesTheTestedKafka(t *testing.T) {
 	wantEqual(t, "image of kafka", composed(t).Services["kafka"].Image, "apache/kafka:"+version[1])
 }
 
-// TestComposeFile_ConsentKeyIsSetAndHeadsAreOnAVolume checks that the consent log has a signing
-// key. The file with the log's latest signed hashes must be on a volume, which survives the
-// container.
+// The file with the latest signed hashes of the consent log must survive the container.
 func TestComposeFile_ConsentKeyIsSetAndHeadsAreOnAVolume(t *testing.T) {
 	t.Parallel()
 	c, set := composed(t), env(t, "contacts-compliance")
@@ -200,9 +195,8 @@ func TestComposeFile_ConsentKeyIsSetAndHeadsAreOnAVolume(t *testing.T) {
 	}
 }
 
-// TestComposeFile_RecordingsHaveVolumeAndBucket checks that the dialer writes recordings of live
-// calls to a volume, and that the service `calls` signs links to the bucket to which the dialer
-// uploads.
+// The dialer writes recordings of live calls to a volume. The service `calls` signs links to the
+// bucket to which the dialer uploads.
 func TestComposeFile_RecordingsHaveVolumeAndBucket(t *testing.T) {
 	t.Parallel()
 	c, dialer, calls := composed(t), env(t, "dialer"), env(t, "calls")
@@ -228,13 +222,11 @@ func isThere(t *testing.T, who, path string) {
 	}
 }
 
-// env returns the environment variables of one service.
 func env(t *testing.T, name string) map[string]string {
 	t.Helper()
 	return fileOf(t, "deploy/compose/"+name+".env")
 }
 
-// fileOf returns the variables in the file that a service's env_file names.
 func fileOf(t *testing.T, path string) map[string]string {
 	t.Helper()
 	set := map[string]string{}
@@ -246,9 +238,9 @@ func fileOf(t *testing.T, path string) map[string]string {
 	return set
 }
 
-// TestComposeFile_AddressesKeysAndRolesAgree checks three kinds of settings. Each address must
-// belong to a service of the file. Each trusted public key must belong to the seed of the service
-// that signs with it. Each role in a URL must be a role that a script of the repository creates.
+// Each address must belong to a service of the file. Each trusted public key must belong to the
+// seed of the service that signs with it. Each role in a URL must be a role that a script of the
+// repository creates.
 func TestComposeFile_AddressesKeysAndRolesAgree(t *testing.T) {
 	t.Parallel()
 	c, roles := composed(t), strings.Join(lines(t, "deploy/compose/postgres.sql"), "\n")

@@ -45,8 +45,6 @@ const alone = "deployment-replicas"
 // set 1 when autoscaling is enabled.
 const scaled = "deployment-targeted-by-hpa-does-not-have-replicas-configured"
 
-// TestCharts_MatchTheGoldenFiles compares all charts with the golden files in testdata/charts. It
-// also validates every object as an API server does, and runs kube-score.
 func TestCharts_MatchTheGoldenFiles(t *testing.T) {
 	t.Parallel()
 	for _, environment := range []string{"", "small", "production"} {
@@ -56,8 +54,7 @@ func TestCharts_MatchTheGoldenFiles(t *testing.T) {
 			if environment != "" {
 				name, args = environment, environmentArgs(t, environment)
 			}
-			// Other tests check the alerts and the dashboards, so the alerts and dashboards are not
-			// rendered here.
+			// Other tests check the alerts and the dashboards.
 			rendered := manifests(t, "ringfence", append(args, "--set", "alerts.enabled=false,dashboards.enabled=false")...)
 			golden(t, filepath.Join("testdata/charts", name+".yaml"), rendered)
 			tool(t, rendered, "RINGFENCE_MANIFESTS")
@@ -67,9 +64,7 @@ func TestCharts_MatchTheGoldenFiles(t *testing.T) {
 	}
 }
 
-// TestCharts_ContainEveryAlertRuleUnchanged checks that the chart contains each file of
-// deploy/prometheus/rules unchanged as a PrometheusRule. Only the address of each runbook is
-// replaced by the address in alerts.runbooks.
+// Only the addresses of the runbooks differ: the chart uses the address in alerts.runbooks.
 func TestCharts_ContainEveryAlertRuleUnchanged(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob(filepath.Join(root, "deploy/prometheus/rules/*.yml"))
@@ -129,8 +124,7 @@ func TestCharts_ContainEveryAlertRuleUnchanged(t *testing.T) {
 
 var runbook = regexp.MustCompile(`runbook_url: docs/runbooks/([A-Za-z]+)\.md`)
 
-// The function tool runs a program with the rendered manifests as input. The environment variable
-// with the given name contains the program's path.
+// The parameter variable names the environment variable that contains the program's path.
 func tool(t *testing.T, rendered []byte, variable string, args ...string) {
 	t.Helper()
 	program := os.Getenv(variable)
@@ -168,9 +162,8 @@ func same(t *testing.T, what string, got, want []string) {
 	}
 }
 
-// TestCharts_InternetExcludesPrivateNetworks checks that pods with access to the internet cannot
-// reach private addresses. An API server requires each exception to be a part of its network. An
-// IPv4-mapped IPv6 address is not a part of an IPv4 network.
+// An API server requires each exception to be a part of its network. An IPv4-mapped IPv6 address is
+// not a part of an IPv4 network.
 func TestCharts_InternetExcludesPrivateNetworks(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"webhook-dispatcher", "dialer"} {
@@ -207,8 +200,7 @@ func TestCharts_InternetExcludesPrivateNetworks(t *testing.T) {
 	}
 }
 
-// TestCharts_GracePeriodExceedsTheLongestCall checks that the grace period of a pod is one minute
-// more than the longest call of an agent.
+// The grace period is one minute longer than the longest call of an agent.
 func TestCharts_GracePeriodExceedsTheLongestCall(t *testing.T) {
 	t.Parallel()
 	v := valuesOf(t, "dialer")

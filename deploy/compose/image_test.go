@@ -16,7 +16,6 @@ import (
 	"testing"
 )
 
-// The function recipe returns the build flags and environment of deploy/Dockerfile.
 func recipe(t *testing.T) (flags string, env []string) {
 	t.Helper()
 	text := strings.Join(lines(t, "deploy/Dockerfile"), "\n")
@@ -36,7 +35,6 @@ func recipe(t *testing.T) (flags string, env []string) {
 	return command[1], []string{setting[1], "GOWORK=", "GOFLAGS=", "VERSION=1.2.3-test"}
 }
 
-// The function programs returns the packages of the programs in images, by name.
 func programs() map[string]string {
 	mains := map[string]string{"simcarrier": "./cmd/simcarrier"}
 	for _, name := range services {
@@ -45,9 +43,6 @@ func programs() map[string]string {
 	return mains
 }
 
-// TestImage_ContainsOneProgram checks deploy/Dockerfile. The last stage starts
-// from scratch, runs as an unprivileged user, and copies only the program and the CA certificates.
-// The Go version fits go.work.
 func TestImage_ContainsOneProgram(t *testing.T) {
 	t.Parallel()
 	text := strings.Join(lines(t, "deploy/Dockerfile"), "\n")
@@ -84,9 +79,7 @@ func TestImage_ContainsOneProgram(t *testing.T) {
 	}
 }
 
-// TestImage_BuildsTheSameInTwoFolders builds the programs of the images as deploy/Dockerfile does,
-// in two folders with an empty build cache each. Both builds must have the same bytes. Each program
-// must be static and have its version stamp. `make test-nightly` runs this test.
+// Each build has an empty build cache. `make test-nightly` runs this test.
 func TestImage_BuildsTheSameInTwoFolders(t *testing.T) {
 	t.Parallel()
 	flags, env := recipe(t)
@@ -135,7 +128,6 @@ func TestImage_BuildsTheSameInTwoFolders(t *testing.T) {
 	}
 }
 
-// standsAlone checks that a program is static and that its version stamp is set.
 func standsAlone(t *testing.T, name, path string) {
 	t.Helper()
 	if runtime.GOOS == "linux" {

@@ -33,8 +33,6 @@ var (
 	outward = regexp.MustCompile(`^(POSTGRES(_[A-Z]+)?|RECORDINGS_[A-Z0-9_]+|REALTIME|LIVE|SUMMARY|SIM)_URL$`)
 )
 
-// TestServiceCalls_MatchTheAddressVariables compares serviceCalls with the variables that the
-// services read.
 func TestServiceCalls_MatchTheAddressVariables(t *testing.T) {
 	t.Parallel()
 	for _, name := range services {
@@ -87,7 +85,6 @@ type selector struct {
 	MatchLabels map[string]any `yaml:"matchLabels"`
 }
 
-// policiesIn returns the NetworkPolicies in manifests by name.
 func policiesIn(t *testing.T, out []byte) map[string]networkPolicy {
 	t.Helper()
 	found := map[string]networkPolicy{}
@@ -115,7 +112,6 @@ func policiesIn(t *testing.T, out []byte) map[string]networkPolicy {
 	}
 }
 
-// renderedCharts contains the rendered manifests of all six services.
 type renderedCharts struct {
 	policies map[string]networkPolicy
 	objects  map[string]object
@@ -137,7 +133,6 @@ func rendered(t *testing.T, environment string, args ...string) (h renderedChart
 	return h
 }
 
-// The method pods returns the labels of each workload's pods.
 func (h renderedCharts) pods() map[string]map[string]any {
 	found := map[string]map[string]any{}
 	for _, o := range h.objects {
@@ -224,9 +219,8 @@ func (h renderedCharts) seen(name string) []string {
 	return []string{name}
 }
 
-// TestCharts_NetworkPoliciesAllowOnlyListedConnections checks that each pod has one policy. Both
-// ends of a connection must allow the calls between services, the servers that every service needs,
-// and the documented access from outside. The policies must allow nothing else.
+// The policies must allow the calls between services, the servers that every service needs, and the
+// documented access from outside. They must allow nothing else.
 func TestCharts_NetworkPoliciesAllowOnlyListedConnections(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
@@ -315,8 +309,6 @@ func (h renderedCharts) leads(t *testing.T, name, peer string) {
 	}
 }
 
-// TestCharts_InternetExcludesTheDialersNodes checks that the rule for the internet excludes each
-// network of the dialer's nodes, in the network's address family.
 func TestCharts_InternetExcludesTheDialersNodes(t *testing.T) {
 	t.Parallel()
 	h := rendered(t, "default", "--set", "global.nodes={198.51.100.0/24,2001:db8:1::/48}")

@@ -69,9 +69,8 @@ func replicasOf(t *testing.T, rendered []byte, name string) int {
 	}
 }
 
-// kubeconfig returns a file that connects helm to a fake API server. The parameter live contains
-// the number of replicas of each Deployment. The server serves only the requests of helm's lookup:
-// the versions, the resources of apps/v1 and one Deployment.
+// kubeconfig returns a file that connects helm to a fake API server. The server serves only the
+// requests of helm's lookup: the versions, the resources of apps/v1 and one Deployment.
 func kubeconfig(t *testing.T, live map[string]int) (path string) {
 	t.Helper()
 	respond := func(w http.ResponseWriter, status int, body map[string]any) {

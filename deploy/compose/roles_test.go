@@ -35,9 +35,8 @@ var forbiddenPrivileges = map[string]map[string]string{
 var commonForbiddenPrivileges = map[string]string{"outbox": "UPDATE TRUNCATE", "outbox_leases": "INSERT DELETE TRUNCATE",
 	"schema_outbox": "INSERT UPDATE DELETE TRUNCATE"}
 
-// TestRoles_AccessOnlyTheirSchema runs the migrations in two databases. In one, an administrator
-// without superuser rights has run postgres.sql. The local stack creates the other. Each
-// application role then tries the forbidden statements.
+// An administrator without superuser rights has run postgres.sql in one database. The local stack
+// creates the other database.
 func TestRoles_AccessOnlyTheirSchema(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
@@ -116,8 +115,6 @@ func script(t *testing.T, super *pgx.Conn) (steps []string) {
 	return append(steps, made...)
 }
 
-// The function in returns the server's URL with another database, and with another role if the
-// parameter role is set.
 func in(t *testing.T, super, database, role, password string) string {
 	t.Helper()
 	address, err := url.Parse(super)
@@ -187,7 +184,6 @@ func try(t *testing.T, bin, super, by string) {
 	}
 }
 
-// roleTester executes forbidden statements as an application role.
 type roleTester struct {
 	t    *testing.T
 	conn *pgx.Conn

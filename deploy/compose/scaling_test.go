@@ -18,12 +18,10 @@ import (
 // that the group has not committed.
 const lag = "ringfence_kafka_consumer_lag_records"
 
-// TestCharts_ConsumersScaleOnTheirLag checks the metrics on which each consumer scales: the lags of
-// its consumer group in the topics that have the most partitions of all its topics. Compacted
+// A consumer scales on the lags of its group in the topics with the most partitions. Compacted
 // topics are not used, because they contain settings, which change rarely. The HPA must state the
 // number of partitions. Its target must be the number of records that arrive in ten seconds at the
-// rate in docs/deploy/helm.md. TestCharts_ServicesStartAndPlaceACall checks that the binaries
-// export these metrics.
+// rate in docs/deploy/helm.md.
 func TestCharts_ConsumersScaleOnTheirLag(t *testing.T) {
 	t.Parallel()
 	table := strings.Join(lines(t, "docs/deploy/helm.md"), "\n")
@@ -61,9 +59,7 @@ func TestCharts_ConsumersScaleOnTheirLag(t *testing.T) {
 	}
 }
 
-// TestCharts_AdapterHasEveryScalingMetric checks the rules of prometheus-adapter in
-// helm/environments. The rules must contain one query for each metric of each HPA, in the HPA's
-// namespace.
+// The rules must contain one query for each metric of each HPA, in the HPA's namespace.
 func TestCharts_AdapterHasEveryScalingMetric(t *testing.T) {
 	t.Parallel()
 	asked := 0
@@ -123,9 +119,8 @@ func adapted(t *testing.T, metric, matchers string) (query string) {
 	return query
 }
 
-// TestCharts_AdapterCountsEachRecordOnce runs the adapter's queries in Prometheus. All replicas of
-// a consumer export the lag of all partitions of the group, so a query must count each partition
-// once. For an age metric, the query must return the highest age of all replicas.
+// All replicas of a consumer export the lag of all partitions of the group, so a query must count
+// each partition once. For an age metric, the query must return the highest age of all replicas.
 func TestCharts_AdapterCountsEachRecordOnce(t *testing.T) {
 	t.Parallel()
 	promtool, err := exec.LookPath("promtool")

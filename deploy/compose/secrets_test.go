@@ -27,8 +27,6 @@ import (
 	"ringfence.dev/libs/serviceauth"
 )
 
-// secretsScript runs helm/environments/secrets.sh with the given variables and returns the script's
-// output.
 func secretsScript(t *testing.T, dir string, env ...string) (string, error) {
 	t.Helper()
 	if _, err := exec.LookPath("openssl"); err != nil && os.Getenv("CI") != "true" {
@@ -41,8 +39,6 @@ func secretsScript(t *testing.T, dir string, env ...string) (string, error) {
 	return string(out), err
 }
 
-// The function authority writes a certificate authority to a file and returns its path and its
-// text.
 func authority(t *testing.T) (path string, text []byte) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -64,9 +60,9 @@ func authority(t *testing.T) (path string, text []byte) {
 	return path, text
 }
 
-// TestCharts_SecretsVerifyPostgres checks the database URLs that secrets.sh writes. With each URL,
-// pgx must verify the server's name and certificate authority. The charts must mount the
-// authority's file for the service and for the service's migration.
+// With each database URL of secrets.sh, pgx must verify the server's name and certificate
+// authority. The charts must mount the authority's file for the service and for the service's
+// migration.
 func TestCharts_SecretsVerifyPostgres(t *testing.T) {
 	t.Parallel()
 	ca, text := authority(t)
@@ -159,10 +155,7 @@ func TestCharts_SecretsRefuseUnverifiedTLS(t *testing.T) {
 	}
 }
 
-// TestCharts_SecretsHaveTheKeysThatTheChartsRead runs the script that creates the Secrets. The
-// Secrets must contain the keys that each chart reads, and the passwords of the roles. The binaries
-// must accept the keys, and every public key must belong to its seed. All six charts must render
-// with the values that the script writes, the registry and the nodes.
+// The binaries must accept the keys of the Secrets, and every public key must belong to its seed.
 func TestCharts_SecretsHaveTheKeysThatTheChartsRead(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "made")
@@ -235,7 +228,6 @@ func TestCharts_SecretsHaveTheKeysThatTheChartsRead(t *testing.T) {
 	}
 }
 
-// secretsIn returns the Secrets in a file by name.
 func secretsIn(t *testing.T, path string) map[string]map[string]string {
 	t.Helper()
 	text, err := os.ReadFile(path)

@@ -79,7 +79,6 @@ type cluster struct {
 	running  []*exec.Cmd
 }
 
-// The function listening returns a free address of the loopback network.
 func listening(t *testing.T) string {
 	t.Helper()
 	free, err := testkit.Port()
@@ -94,7 +93,6 @@ func port(address string) string {
 	return port
 }
 
-// The method secrets creates the Secrets and the roles with their passwords.
 func (c *cluster) secrets(super string) {
 	c.t.Helper()
 	into, conn := filepath.Join(c.dir, "made"), connected(c.t, super)
@@ -126,9 +124,7 @@ func (c *cluster) secrets(super string) {
 	}
 }
 
-// The method settings returns the environment of a service, with the addresses of this machine. The
-// secret values come from the service's Secret. The owner role's URL is left out, because a service
-// must not migrate the database.
+// The owner role's URL is left out, because a service must not migrate the database.
 func (c *cluster) settings(name string, data map[string]string) (env []string) {
 	var places []string
 	for from, to := range c.at {
@@ -173,7 +169,6 @@ func (c *cluster) start(name, program string, env []string, args ...string) {
 	})
 }
 
-// The method scales checks that each service exports every metric that its HPA uses.
 func (c *cluster) scales() {
 	c.t.Helper()
 	for _, name := range services {
@@ -206,7 +201,6 @@ func hasGauge(metrics, name string, labels map[string]string) bool {
 	return false
 }
 
-// The method end stops all services at the same time. Each service must end without an error.
 func (c *cluster) end() {
 	c.t.Helper()
 	six := c.running[len(c.running)-len(services):]

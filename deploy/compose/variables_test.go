@@ -22,7 +22,6 @@ var (
 	named  = regexp.MustCompile(`(?m)^ *(?:- name: |- \{name: )?([A-Z][A-Z0-9_]{3,})(?::|,|$)`)
 )
 
-// values contains the fields of a service's values.yaml that the tests read.
 type values struct {
 	Env         map[string]any
 	HostAddress []string `yaml:"hostAddress"`
@@ -92,8 +91,6 @@ func TestCharts_LibrarySetsNoOtherVariables(t *testing.T) {
 	}
 }
 
-// TestCharts_SetOnlyKnownAndAllRequiredVariables checks that every value of a chart reaches its
-// binary, that every secret comes from the Secret, and that every required variable is set.
 func TestCharts_SetOnlyKnownAndAllRequiredVariables(t *testing.T) {
 	t.Parallel()
 	for _, name := range services {
@@ -144,7 +141,6 @@ func schema(t *testing.T, name string) []byte {
 	return append(text, '\n')
 }
 
-// The function described returns every variable that a service reads, with its help text.
 func described(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	found := map[string]string{}
@@ -165,8 +161,6 @@ func described(t *testing.T, dir string) map[string]string {
 	return found
 }
 
-// TestCharts_SchemasAcceptOnlyKnownVariables checks that Helm refuses a variable that the binary
-// does not read.
 func TestCharts_SchemasAcceptOnlyKnownVariables(t *testing.T) {
 	t.Parallel()
 	for _, name := range services {

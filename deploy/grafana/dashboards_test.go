@@ -12,7 +12,6 @@ import (
 	"github.com/grafana/grafana-foundation-sdk/go/dashboard"
 )
 
-// board is the part of a dashboard that the tests read.
 type board struct {
 	UID, Title string
 	Panels     []panel
@@ -68,8 +67,8 @@ func boards(t *testing.T) []board {
 	return all
 }
 
-// TestPanels_AreComplete checks the panels. Each panel has a unique title, a unit that fits its
-// queries, and a name for each of several series. Each row of panels is 24 columns wide.
+// Each panel has a unique title, a unit that fits its queries, and a name for each of several
+// series. Each row of panels is 24 columns wide.
 func TestPanels_AreComplete(t *testing.T) {
 	t.Parallel()
 	for _, b := range boards(t) {
@@ -103,7 +102,6 @@ func TestPanels_AreComplete(t *testing.T) {
 	}
 }
 
-// checkTargets checks the queries of a panel.
 func (p panel) checkTargets(t *testing.T, where string) {
 	t.Helper()
 	for _, target := range p.Targets {
@@ -126,8 +124,6 @@ func (p panel) checkTargets(t *testing.T, where string) {
 
 var runbookLink = regexp.MustCompile(`^\$\{runbooks\}/(\w+\.md)$`)
 
-// TestPanels_LinkToRunbooks checks that each linked runbook exists, and that a panel links to the
-// runbook of each alert.
 func TestPanels_LinkToRunbooks(t *testing.T) {
 	t.Parallel()
 	var linked []string

@@ -13,8 +13,6 @@ import (
 
 const runbooks = "../../docs/runbooks/"
 
-// TestRunbooks_OneForEachAlert checks that each alert has one runbook with all sections, and that
-// links between runbooks lead to existing pages.
 func TestRunbooks_OneForEachAlert(t *testing.T) {
 	t.Parallel()
 	var alerts []string
@@ -70,7 +68,6 @@ func pagesOf(t *testing.T) map[string]string {
 	return pages
 }
 
-// The function blocks returns the lines of the code blocks of one language.
 func blocks(text, kind string) (lines []string) {
 	for _, found := range regexp.MustCompile("(?s)```"+kind+"\n(.*?)```").FindAllStringSubmatch(text, -1) {
 		lines = append(lines, strings.Split(strings.TrimSpace(found[1]), "\n")...)
@@ -78,8 +75,8 @@ func blocks(text, kind string) (lines []string) {
 	return lines
 }
 
-// TestRunbooks_EveryCommandExists checks that the HTTP routes in the runbooks' commands exist. A
-// test in cmd/ringfence checks the ringfence commands.
+// This test checks the HTTP routes in the commands. A test in cmd/ringfence checks the ringfence
+// commands.
 func TestRunbooks_EveryCommandExists(t *testing.T) {
 	t.Parallel()
 	src := source(t)
@@ -101,8 +98,8 @@ func TestRunbooks_EveryCommandExists(t *testing.T) {
 	}
 }
 
-// TestRunbooks_NamesExistInTheCode checks every name in a runbook. Each log line, setting, field,
-// route, path and test must exist in the code, and each panel in the dashboards.
+// Each log line, setting, field, route, path and test must exist in the code, and each panel in the
+// dashboards.
 func TestRunbooks_NamesExistInTheCode(t *testing.T) {
 	t.Parallel()
 	src := source(t)

@@ -20,7 +20,6 @@ var ofPostgres = []string{
 	"auth_query", "default_pool_size", "max_client_conn", "max_prepared_statements",
 }
 
-// TestRunbooks_TablesOfPostgresPagesExist checks that every table in a postgres-* runbook exists.
 func TestRunbooks_TablesOfPostgresPagesExist(t *testing.T) {
 	t.Parallel()
 	tables := 0
@@ -65,8 +64,6 @@ func made(t *testing.T, schema, name string) bool {
 	return false
 }
 
-// TestRunbooks_ConnectionNumbersMatch compares the numbers in postgres-connections.md with the pool size
-// of the code and the settings of Compose and the charts.
 func TestRunbooks_ConnectionNumbersMatch(t *testing.T) {
 	t.Parallel()
 	of := func(file, pattern string) int {

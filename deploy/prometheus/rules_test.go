@@ -14,7 +14,6 @@ import (
 	"ringfence.dev/test/kit"
 )
 
-// loadRules reads the rule files.
 func loadRules(t *testing.T) map[string][]kit.RuleGroup {
 	t.Helper()
 	files, err := kit.LoadRules("rules")
@@ -24,7 +23,6 @@ func loadRules(t *testing.T) map[string][]kit.RuleGroup {
 	return files
 }
 
-// TestRules_PassPromtool checks the rule files, and runs the unit tests of every alert.
 func TestRules_PassPromtool(t *testing.T) {
 	t.Parallel()
 	promtool := debian(t, "promtool")
@@ -45,7 +43,6 @@ func TestRules_PassPromtool(t *testing.T) {
 	}
 }
 
-// TestRules_EveryAlertIsTested checks that each alert has a unit test, a severity and the address of its runbook.
 func TestRules_EveryAlertIsTested(t *testing.T) {
 	t.Parallel()
 	for name, groups := range loadRules(t) {
@@ -77,7 +74,6 @@ func TestRules_EveryAlertIsTested(t *testing.T) {
 	}
 }
 
-// TestConfig_PassesPromtoolAndAmtool checks the configuration files of Prometheus and Alertmanager.
 func TestConfig_PassesPromtoolAndAmtool(t *testing.T) {
 	t.Parallel()
 	promtool, amtool := debian(t, "promtool"), debian(t, "amtool")
@@ -106,8 +102,6 @@ func debian(t *testing.T, name string) string {
 	return path
 }
 
-// TestMetrics_AreRegistered checks that the code registers each metric in the rules, runbooks and
-// dashboards.
 func TestMetrics_AreRegistered(t *testing.T) {
 	t.Parallel()
 	src := source(t)
@@ -147,9 +141,8 @@ func TestMetrics_AreRegistered(t *testing.T) {
 	}
 }
 
-// TestAlertmanager_SilencesNoAlertOnASymptom checks the inhibit rules. The rules must name existing
-// alerts, and must silence only alerts on causes. An alert on a symptom (an effect that customers
-// notice) must always fire.
+// The inhibit rules must silence only alerts on causes. An alert on a symptom (an effect that
+// customers notice) must always fire.
 func TestAlertmanager_SilencesNoAlertOnASymptom(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("alertmanager.yml")

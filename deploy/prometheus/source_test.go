@@ -124,7 +124,6 @@ func (c code) unknown(query string) (missing []string) {
 	return missing
 }
 
-// inMigrations reports whether a migration names the table or column.
 func (c code) inMigrations(name string) bool {
 	return regexp.MustCompile(`\b` + name + `\b`).MatchString(c.sql)
 }

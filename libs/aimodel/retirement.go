@@ -15,16 +15,16 @@ type Retirement struct {
 	Model string
 	// At is the beginning, in UTC, of the day on which OpenAI shuts the model down.
 	At time.Time
-	// Successor is the model that OpenAI recommends instead. It is empty if OpenAI names none.
+	// Successor is the replacement that OpenAI recommends, or empty.
 	Successor string
 }
 
 // Due reports whether the retirement is at most NoticePeriod away, or in the past.
 func (r Retirement) Due(now time.Time) bool { return !now.Before(r.At.Add(-NoticePeriod)) }
 
-// RetirementOf returns the retirement of a model, and false if OpenAI has announced none. The name
-// must be written as OpenAI writes it. The dates are those of OpenAI: another provider that serves
-// a model of the same name can have other dates.
+// RetirementOf returns the retirement of an OpenAI model, and false if OpenAI has announced no
+// retirement. The name must be spelled as OpenAI spells it. Another provider that serves a model of
+// the same name can have other dates.
 func RetirementOf(model string) (Retirement, bool) {
 	name := strings.TrimSpace(model)
 	for _, row := range retirements() {

@@ -69,7 +69,7 @@ func TestRetirement_IsDue60DaysBefore(t *testing.T) {
 	}
 }
 
-// A duplicate model, or a successor that retires as well, would give wrong advice.
+// A duplicate model, or a successor that also retires, would give operators wrong advice.
 func TestRetirements_ModelsAreUniqueAndSuccessorsRemain(t *testing.T) {
 	t.Parallel()
 	seen := map[string]bool{}

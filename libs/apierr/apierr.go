@@ -43,8 +43,8 @@ func Validation(field, format string, args ...any) *Error {
 const validationError = "validation_error"
 
 // Join returns one validation_error with the messages of all errors, so that a response names every
-// invalid field. It ignores nil errors and returns nil if all errors are nil. If one of the errors
-// is not a validation_error, Join returns the first such error instead.
+// invalid field. Nil errors are ignored. If all errors are nil, Join returns nil. If an error is
+// not a validation_error, Join returns only the first such error.
 func Join(faults ...error) error {
 	var messages []string
 	for _, err := range faults {

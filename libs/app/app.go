@@ -42,19 +42,20 @@ type Configured interface{ common() Config }
 type Spec[C Configured] struct {
 	// Name is the service's name: "billing-wallet". Its schema has the same name with underscores.
 	Name string
-	// Migrations are the migrations of the service. Those of the outbox and the inbox are added.
+	// Migrations are the migrations of the service. Package app adds the migrations of the outbox
+	// and the inbox.
 	Migrations fs.FS
 	// Heartbeats is true if the service needs Runtime.Heartbeats.
 	Heartbeats bool
 	// Check returns the faults of the configuration. It is called before any connection is opened.
 	// Check can be nil.
 	Check func(cfg C) error
-	// Start returns the parts of the service: the components that run until the service stops. They
-	// stop in reverse order, before the relay and the private port. If a part causes work for
-	// another part, list it after that part.
+	// Start returns the parts of the service: the components that run until the service stops. The
+	// parts stop in reverse order. The relay and the private port stop after them. List a part that
+	// causes work for another part after that other part.
 	Start func(ctx context.Context, cfg C, rt *Runtime) ([]service.Part, error)
-	// Handlers returns the Kafka handlers for the command replay. The Runtime that Handlers
-	// receives has a pool and no relay. The field Handlers is nil if the service reads no topic.
+	// Handlers returns the Kafka handlers for the command replay. Its Runtime has a pool but no
+	// relay. The field is nil if the service reads no topic.
 	Handlers func(cfg C, rt *Runtime) (inbox.Handlers, error)
 	// Commands are the additional commands of the service. They can run while replicas are serving.
 	Commands []Command[C]
@@ -170,7 +171,6 @@ func (s Spec[C]) Serve(ctx context.Context, cfg C) error {
 	return service.Run(ctx, append(first, parts...)...)
 }
 
-// openPools opens rt.Pool, and also rt.Heartbeats if the specification sets Heartbeats.
 func (s Spec[C]) openPools(ctx context.Context, rt *Runtime) (err error) {
 	work := rt.config.Postgres
 	if s.Heartbeats {
@@ -198,9 +198,8 @@ func (s Spec[C]) migrate(ctx context.Context, cfg C) error {
 	return pg.Migrate(ctx, cfg.common().Postgres.MigrateURL, s.Schema(), s.Tracks()...)
 }
 
-// replay applies the parked records of a topic again: the records that the handlers could not
-// apply, which are in the dead-letter topic. The relays of the serving replicas publish the events
-// that the handlers write.
+// replay applies the parked records of a topic again: the records in the dead-letter topic. It runs
+// no relay, because the relays of the serving replicas publish the events that the handlers write.
 func (s Spec[C]) replay(ctx context.Context, cfg C, topic string) error {
 	tel, err := telemetry.Start(ctx, cfg.common().Telemetry, s.Name)
 	if err != nil {
@@ -217,8 +216,8 @@ func (s Spec[C]) replay(ctx context.Context, cfg C, topic string) error {
 	})
 }
 
-// onPool runs f with a pool. It does not migrate the schema, and returns an error if the schema is
-// not current.
+// onPool runs f with a pool. It never migrates the schema: if the schema is not current, onPool
+// returns an error.
 func (s Spec[C]) onPool(
 	ctx context.Context, cfg C, f func(ctx context.Context, cfg C, pool *pgxpool.Pool) error,
 ) error {

@@ -46,8 +46,6 @@ func TestSpec_MigratesTheInboxOnlyIfItHasHandlers(t *testing.T) {
 	}
 }
 
-// The heartbeat pool has a connection that remains free while other work uses all connections of
-// the main pool.
 func TestOpenPools_ReservesAConnectionForHeartbeats(t *testing.T) {
 	t.Parallel()
 	s := Spec[config]{
@@ -85,7 +83,6 @@ func TestOpenPools_ReservesAConnectionForHeartbeats(t *testing.T) {
 	}
 }
 
-// takeAll uses all connections of a pool until the test ends.
 func takeAll(t *testing.T, pool *pgxpool.Pool) {
 	t.Helper()
 	for range pool.Config().MaxConns {
@@ -117,8 +114,6 @@ func TestOpenPools_OpensNoHeartbeatPoolByDefault(t *testing.T) {
 	}
 }
 
-// TestServe_ReportsInvalidSettingsBeforeItConnects uses a database that does not exist. Serve
-// returns the fault of the configuration.
 func TestServe_ReportsInvalidSettingsBeforeItConnects(t *testing.T) {
 	t.Parallel()
 	fault := errors.New("WAIT must be positive")

@@ -23,7 +23,6 @@ import (
 	"ringfence.dev/libs/testkit"
 )
 
-// mustRefuse checks that err is a 4xx error whose message begins with one of the given field names.
 func mustRefuse(t *testing.T, err error, fields ...string) {
 	t.Helper()
 	var refused *apierr.Error
@@ -47,7 +46,6 @@ func mustRefuse(t *testing.T, err error, fields ...string) {
 	}
 }
 
-// FuzzDecodeJSON decodes into every kind of target: a struct, a map, a list, an optional body.
 func FuzzDecodeJSON(f *testing.F) {
 	good := `{"to":"x","agent_id":"0190c2a0-7b2c-7c3e-8f00-aabbccddeeff","scheduled_for":"2026-06-04T09:00:00Z","retries":1,"urgent":true,` +
 		`"events":["a"],"variables":{"a":1},"window":{"start":"a","agent":"0190c2a0-7b2c-7c3e-8f00-aabbccddeeff"},"raw":{},"metadata":{"a":"b"}}`
@@ -85,7 +83,7 @@ func mustKeep(t *testing.T, body []byte, target any) {
 	if bytes.Contains(encoded, []byte(`\u0000`)) && !bytes.Contains(encoded, []byte(`\\u0000`)) {
 		t.Fatalf("encoded = %q, want it to contain %q; body = %q", encoded, []byte(`\\u0000`), body)
 	}
-	if string(encoded) == "null" { // the body is optional and empty
+	if string(encoded) == "null" { // the optional body was empty
 		return
 	}
 	r := httptest.NewRequest(http.MethodPost, "/", bytes.NewReader(encoded))
@@ -137,7 +135,6 @@ func FuzzQuery(f *testing.F) {
 	})
 }
 
-// FuzzPath sends path values through a router, raw and escaped.
 func FuzzPath(f *testing.F) {
 	for _, segment := range testkit.Segments() {
 		f.Add(segment)
@@ -170,9 +167,9 @@ func FuzzPath(f *testing.F) {
 	})
 }
 
-// FuzzWire sends bytes to the server. Every response must be valid HTTP, including the responses of
-// net/http itself. A response other than 2xx must have the error body and the headers of the API.
-// The test runs in a synctest bubble, so the timeouts of the server take no real time.
+// FuzzWire sends arbitrary bytes to the server. Every response must be valid HTTP, including the
+// error responses that net/http writes. In a synctest bubble the server's timeouts take no real
+// time.
 func FuzzWire(f *testing.F) {
 	for _, request := range wireSeeds() {
 		f.Add([]byte(request))
@@ -195,7 +192,7 @@ func FuzzWire(f *testing.F) {
 			go func() {
 				_, _ = client.Write(append(request, "\r\n\r\nGET /v1/end HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"...))
 			}()
-			// This deadline is later than every timeout of the server.
+			// An hour is longer than every timeout of the server.
 			_ = client.SetReadDeadline(time.Now().Add(time.Hour))
 			responses, err := io.ReadAll(client)
 			if err != nil && !errors.Is(err, io.ErrClosedPipe) {
@@ -226,8 +223,8 @@ func wireSeeds() []string {
 	}
 }
 
-// mustBeAnswers reads the HTTP responses one after the other. Bytes between two responses are an
-// error. The last response can be incomplete if the test has closed the connection.
+// mustBeAnswers reads the HTTP responses. Bytes between two responses are an error. The last
+// response can be incomplete, because the test can close the connection.
 func mustBeAnswers(t *testing.T, request, responses []byte) {
 	t.Helper()
 	for len(responses) > 0 {

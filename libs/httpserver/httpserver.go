@@ -52,9 +52,8 @@ func Handle(h Handler) http.HandlerFunc {
 // and has a timeout of 30 s. Every route for GET also accepts HEAD. tel can be nil in tests.
 func NewRouter(tel *telemetry.Telemetry) *chi.Mux { return newRouter(tel.Middleware) }
 
-// NewEdgeRouter returns a router like NewRouter, for a service that clients outside the system
-// reach. The trace in a client's request is linked to the trace of the service instead of being
-// continued.
+// NewEdgeRouter returns a router like NewRouter, for a service that external clients reach. Each
+// request starts a new trace, which is linked to the client's trace.
 func NewEdgeRouter(tel *telemetry.Telemetry) *chi.Mux { return newRouter(tel.Edge) }
 
 func newRouter(observe func(http.Handler) http.Handler) *chi.Mux {
@@ -159,7 +158,6 @@ func WrongMethod(w http.ResponseWriter, method string, allow ...string) error {
 	return apierr.New(http.StatusMethodNotAllowed, "method_not_allowed", "%s is not allowed here. Use %s.", method, strings.Join(allow, ", "))
 }
 
-// allowed returns the methods that exist for the path of the request.
 func allowed(r *http.Request) []string {
 	path := r.URL.RawPath
 	if path == "" {

@@ -421,7 +421,7 @@ func TestServer_DrainsOpenRequests(t *testing.T) {
 		for t.Context().Err() == nil {
 			answer, err := http.Get("http://" + addr)
 			if err != nil {
-				continue // the server is not listening yet
+				continue
 			}
 			body, _ := io.ReadAll(answer.Body)
 			_ = answer.Body.Close()

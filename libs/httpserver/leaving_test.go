@@ -13,9 +13,6 @@ import (
 	"ringfence.dev/libs/testkit"
 )
 
-// TestServer_StoppingProcessClosesConnectionsAfterResponses checks a process that has received the
-// signal to stop. During the delay it still responds, with "Connection: close", and /readyz fails.
-// After the delay it accepts no connection.
 func TestServer_StoppingProcessClosesConnectionsAfterResponses(t *testing.T) {
 	public, private := free(t), free(t)
 	tel, err := telemetry.Start(t.Context(), telemetry.Config{PrivateAddr: private, LogFormat: "text"}, "test")
@@ -114,9 +111,8 @@ func TestServer_StoppingProcessClosesConnectionsAfterResponses(t *testing.T) {
 	}
 }
 
-// late returns handlers that wait for the test before they begin their responses. The handlers
-// begin their responses in different ways: with a body, with a status, with a flush, or by
-// returning.
+// late returns handlers that respond only when the test sends to the channel answers. They begin
+// their responses with a body, with a status, with a flush, or by returning.
 func late(asked chan<- struct{}, answers <-chan struct{}) http.Handler {
 	handler := http.NewServeMux()
 	handler.Handle("/", taking())
@@ -138,7 +134,6 @@ func late(asked chan<- struct{}, answers <-chan struct{}) http.Handler {
 	return handler
 }
 
-// The function free returns an address of this machine with a free port.
 func free(t *testing.T) string {
 	t.Helper()
 	port, err := testkit.Port()

@@ -68,8 +68,8 @@ func QueryUUID(q url.Values, name string) (*uuid.UUID, error) {
 	return &id, nil
 }
 
-// QueryTime returns an optional time, nil if it is absent, and 422 if it is malformed. It also
-// accepts a time whose "+" was not percent-encoded and was therefore decoded to a space.
+// QueryTime returns an optional time, nil if it is absent, and 422 if it is malformed. It accepts a
+// space in the place of "+", because some clients do not percent-encode the "+".
 func QueryTime(q url.Values, name string) (*time.Time, error) {
 	value, given, err := once(q, name)
 	if err != nil || !given {
@@ -95,8 +95,8 @@ func QueryText(q url.Values, name string) (*string, error) {
 	return &value, nil
 }
 
-// The function once returns the value of a query parameter. If the parameter occurs several times
-// in the query, the function returns 422, because it is unclear which value applies.
+// The function once returns 422 if a query parameter occurs several times, because it is unclear
+// which value applies.
 func once(q url.Values, name string) (value string, given bool, err error) {
 	if len(q[name]) > 1 {
 		return "", true, apierr.Validation(name, "must stand once in the query.")
@@ -120,7 +120,7 @@ func ParseTime(text string) (time.Time, error) {
 
 var dateTime = regexp.MustCompile(`^\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]([01]\d|2[0-3]):[0-5]\d)$`)
 
-// parseUUID accepts only the form of 36 characters. uuid.Parse accepts other forms as well.
+// parseUUID accepts only the form of 36 characters. uuid.Parse also accepts other forms.
 func parseUUID(text string) (uuid.UUID, bool) {
 	if len(text) != 36 {
 		return uuid.Nil, false

@@ -107,7 +107,6 @@ func (p *leavingWriter) Flush() {
 // Unwrap is for http.ResponseController.
 func (p *leavingWriter) Unwrap() http.ResponseWriter { return p.ResponseWriter }
 
-// The method settings returns the timeouts and limits of every server.
 func (s *Server) settings() *http.Server {
 	return &http.Server{
 		Handler:           s.Handler,

@@ -37,7 +37,6 @@ func (l pipes) dial() net.Conn {
 	return ours
 }
 
-// serve runs the server with the settings that services use.
 func serve(t *testing.T, handler http.Handler) pipes {
 	t.Helper()
 	l := pipes{conns: make(chan net.Conn), ended: make(chan struct{})}
@@ -47,8 +46,8 @@ func serve(t *testing.T, handler http.Handler) pipes {
 	return l
 }
 
-// drip sends the parameter text, and then the parameter drop once a second until the server closes
-// the connection. After that it closes the channel that it returned.
+// drip sends the parameter text. It then sends the parameter drop once a second until the server
+// closes the connection.
 func drip(conn net.Conn, text, drop string) (ends chan struct{}) {
 	ends = make(chan struct{})
 	go func() {
@@ -105,7 +104,7 @@ func TestServer_SlowBodyGetsAnErrorResponse(t *testing.T) {
 				l := serve(t, taking())
 				begun, conn := time.Now(), l.dial()
 				ends := drip(conn, row.request, row.drop)
-				quick := l.dial() // another client sends a request in the meantime
+				quick := l.dial()
 				go func() {
 					_, _ = io.WriteString(quick, "POST /v1/calls HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\nConnection: close\r\n\r\n{\"to\":\"x\"}")
 				}()

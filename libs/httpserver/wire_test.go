@@ -11,8 +11,6 @@ import (
 	"testing"
 )
 
-// TestServer_UnreadableRequestsGetTheErrorBody also checks the responses that net/http writes
-// itself.
 func TestServer_UnreadableRequestsGetTheErrorBody(t *testing.T) {
 	t.Parallel()
 	router := NewRouter(nil)
@@ -85,9 +83,7 @@ func TestServer_UnreadableRequestsGetTheErrorBody(t *testing.T) {
 	}
 }
 
-// TestServer_BodyThatLooksLikeAnErrorIsNotChanged sends a body whose second part is written
-// separately and begins like an error response of net/http. A stored recording or file can have
-// such content.
+// A stored file can contain bytes that look like an error response of net/http.
 func TestServer_BodyThatLooksLikeAnErrorIsNotChanged(t *testing.T) {
 	t.Parallel()
 	parts := []string{"a part of a file, ", "HTTP/1.1 400 Bad Request\r\n\r\n and the rest"}

@@ -84,9 +84,9 @@ func (c *Consumer) committed(chunks []*chunk) {
 }
 
 func (c *Consumer) applyOnce(ctx context.Context, chunks []*chunk) (onCommit func(), err error) {
-	// If the handler gets one record and queues statements that are sent with the commit, last is
-	// that record. An error of the commit can then be an error of these statements, and the record
-	// is parked. Otherwise last is nil.
+	// If the handler of a single record queues statements that are sent with COMMIT, last is that
+	// record. An error of COMMIT can then be an error of these statements, and the record is
+	// parked. In all other cases last is nil.
 	var last *incoming
 	err = pg.InPipeline(ctx, c.pool, func(tx *pg.Pipeline) error {
 		last = nil
@@ -204,7 +204,6 @@ func (c *Consumer) traced(ctx context.Context, rec *incoming) Record {
 	return Record{Record: rec.Record, Span: span}
 }
 
-// errPanicked is the error of a handler that panicked.
 var errPanicked = errors.New("handler panicked")
 
 func (c *Consumer) callHandler(ctx context.Context, tx pgx.Tx, batch []Record) (outcome Outcome, err error) {

@@ -24,7 +24,6 @@ import (
 
 var testTopic = kafka.CallRequests.Name
 
-// startAt stores the first offset of a partition as its position and returns the position.
 func startAt(t *testing.T, c *Consumer, p partition) position {
 	t.Helper()
 	stored, err := c.startPositions(t.Context(), []assigned{{p, uuid.UUID{1}, -1}})
@@ -50,12 +49,11 @@ type applyBench struct {
 	positions map[int32]position
 
 	mu      sync.Mutex
-	calls   []string // one element per call of the handler: the values of the records
-	commits int      // the number of calls of Outcome.OnCommit
-	// respond, if not nil, returns the handler's outcome after the handler has written the effects.
+	calls   []string
+	commits int // calls of Outcome.OnCommit
+	// respond, if not nil, returns the outcome of the handler.
 	respond func(values []string) (Outcome, error)
-	// last is true if the handler writes the effects with Outcome.Last instead of writing them
-	// immediately.
+	// If last is true, the handler writes the effects with Outcome.Last.
 	last bool
 }
 
@@ -110,8 +108,7 @@ func (b *applyBench) handleBatch(ctx context.Context, tx pgx.Tx, batch []Record)
 	return outcome, nil
 }
 
-// The method records returns one new record for each value. The key of a record is the part of its
-// value before the dash.
+// The key of a record is the part of its value before the dash.
 func (b *applyBench) records(values ...string) (records []*incoming) {
 	for _, value := range values {
 		key, _, _ := strings.Cut(value, "-")
@@ -123,8 +120,6 @@ func (b *applyBench) records(values ...string) (records []*incoming) {
 	return records
 }
 
-// chunk returns a chunk with the given records. The offsets of the records follow the previous
-// records of the partition.
 func (b *applyBench) chunk(number int32, records ...*incoming) *chunk {
 	p := partition{testTopic, number}
 	before, known := b.positions[number]
@@ -137,7 +132,6 @@ func (b *applyBench) chunk(number int32, records ...*incoming) *chunk {
 	}
 }
 
-// applyNext applies the next records of partition 0.
 func (b *applyBench) applyNext(records ...*incoming) error {
 	ch := b.chunk(0, records...)
 	err := b.apply(b.t.Context(), ch)
@@ -213,9 +207,9 @@ func TestApply_DuplicatesAreNotPassedToTheHandler(t *testing.T) {
 		return Outcome{Results: results}, nil
 	})
 	records := b.records("a-1", "b-1", "a-2", "c-1")
-	records = append(records, b.copies([]*incoming{records[0], records[2]})...) // add two records a second time
+	records = append(records, b.copies([]*incoming{records[0], records[2]})...)
 	b.mustApply(records...)
-	b.mustApply(append(b.records("d-1"), b.copies(records)...)...) // the same events are published again
+	b.mustApply(append(b.records("d-1"), b.copies(records)...)...)
 	b.wantCalls("a-1 b-1 a-2 c-1", "d-1")
 	b.wantEffects("a-1 b-1 a-2 c-1 d-1")
 	b.wantPosition(0, 13)
@@ -226,8 +220,6 @@ func TestApply_DuplicatesAreNotPassedToTheHandler(t *testing.T) {
 	}
 }
 
-// The method copies returns records with the same events, as if a relay had published the events
-// twice.
 func (b *applyBench) copies(records []*incoming) (copies []*incoming) {
 	for _, rec := range records {
 		copies = append(copies, &incoming{Record: rec.Record})
@@ -267,8 +259,6 @@ func TestApply_ErrorRollsEverythingBack(t *testing.T) {
 	}
 }
 
-// TestApply_ParksARecordAndAppliesTheOthersInOneTransaction checks that one transaction parks a
-// record and the later records of its key, and applies all other records.
 func TestApply_ParksARecordAndAppliesTheOthersInOneTransaction(t *testing.T) {
 	t.Parallel()
 	b := newApplyBench(t, func(values []string) (Outcome, error) {
@@ -306,8 +296,6 @@ func TestApply_ParksARecordAndAppliesTheOthersInOneTransaction(t *testing.T) {
 	b.wantResults(map[string]float64{applied: 4, parked: 3})
 }
 
-// TestApply_ParksAllRecordsAfterOneRollback checks that the number of rolled-back transactions does
-// not grow with the number of records that the handler parks.
 func TestApply_ParksAllRecordsAfterOneRollback(t *testing.T) {
 	t.Parallel()
 	b := newApplyBench(t, func(values []string) (Outcome, error) {
@@ -331,8 +319,6 @@ func TestApply_ParksAllRecordsAfterOneRollback(t *testing.T) {
 	}
 }
 
-// TestWorker_AppliesRecordsSinglyAfterAFailedStatement checks that a record is parked only if the
-// database or the handler can never accept it.
 func TestWorker_AppliesRecordsSinglyAfterAFailedStatement(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
@@ -363,7 +349,7 @@ func TestWorker_AppliesRecordsSinglyAfterAFailedStatement(t *testing.T) {
 			if err := w.applyShared(records); err == nil {
 				t.Error("applyShared = nil, want an error")
 			}
-			for _, rec := range records { // applies the records one by one, as worker.applyPart does
+			for _, rec := range records {
 				if err := w.applySingle(rec); err != nil {
 					t.Fatalf("applySingle %s: %v", rec.Value, err)
 				}
@@ -377,8 +363,6 @@ func TestWorker_AppliesRecordsSinglyAfterAFailedStatement(t *testing.T) {
 	}
 }
 
-// TestApply_RepeatsTheTransactionAfterAConflict lets two COMMITs fail with a conflict. The
-// transaction must be repeated, and OnCommit must be called once.
 func TestApply_RepeatsTheTransactionAfterAConflict(t *testing.T) {
 	t.Parallel()
 	b := newApplyBench(t, nil)
@@ -401,9 +385,8 @@ func TestApply_RepeatsTheTransactionAfterAConflict(t *testing.T) {
 	}
 }
 
-// TestApply_OldPositionIsRejected applies the same records twice from the same
-// position. A process that was stopped during a rebalance would do so. The event ids are deleted in
-// between, so only the position prevents the second effect.
+// A process that was stopped during a rebalance can apply old records. The event ids are deleted,
+// so that only the position can prevent a second effect.
 func TestApply_OldPositionIsRejected(t *testing.T) {
 	t.Parallel()
 	b := newApplyBench(t, nil)
@@ -445,8 +428,7 @@ func TestApply_PartitionsShareATransaction(t *testing.T) {
 	b.wantPosition(2, 1)
 }
 
-// TestApply_MovingAPositionReadsNoOldRowVersions moves a position many times while another
-// transaction holds an old snapshot. It then counts the database pages that one more move reads.
+// Another transaction holds an old snapshot, so vacuum cannot remove the old versions of the row.
 func TestApply_MovingAPositionReadsNoOldRowVersions(t *testing.T) {
 	t.Parallel()
 	b := newApplyBench(t, nil)

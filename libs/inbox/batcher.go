@@ -46,7 +46,7 @@ type batcher struct {
 	running map[string]int      // the number of running transactions by topic
 }
 
-// add queues a chunk. The channel done of the chunk receives the result.
+// add queues a chunk. The result is sent to the channel done of the chunk.
 func (b *batcher) add(ch *chunk) {
 	topic := ch.partition.topic
 	b.mu.Lock()

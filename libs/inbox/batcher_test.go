@@ -8,8 +8,7 @@ import (
 	"testing"
 )
 
-// fillSlots takes every slot (the right to run a transaction), so that the batcher starts no
-// transaction until the function release is called.
+// fillSlots prevents the batcher from starting a transaction until the test calls release.
 func (b *applyBench) fillSlots() (release func()) {
 	for range cap(b.slots) {
 		b.slots <- struct{}{}
@@ -21,7 +20,6 @@ func (b *applyBench) fillSlots() (release func()) {
 	}
 }
 
-// chunkOf returns a chunk with one record. The value of the record names the partition.
 func (b *applyBench) chunkOf(ctx context.Context, number int32) *chunk {
 	ch := b.chunk(number, b.records(fmt.Sprintf("p%d", number))...)
 	ch.ctx = ctx
@@ -43,7 +41,7 @@ func TestBatcher_WaitingPartitionsShareATransaction(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	b.wantCalls("p2 p5 p7") // the handler receives the records in the order of the partitions
+	b.wantCalls("p2 p5 p7")
 	for _, ch := range chunks {
 		b.wantPosition(ch.partition.number, 1)
 	}

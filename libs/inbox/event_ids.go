@@ -148,7 +148,6 @@ const (
 	dropDays   = `SELECT inbox_drop_days()`
 )
 
-// deleteRows is the maximum number of rows that one DELETE deletes.
 const deleteRows = 5000
 
 const deleteLateEvents = `

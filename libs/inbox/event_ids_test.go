@@ -11,20 +11,17 @@ import (
 	"ringfence.dev/libs/testkit/pgtest"
 )
 
-// The method at returns a record of a new event whose time is daysAgo days in the past.
 func (b *applyBench) at(value string, daysAgo int) *incoming {
 	rec := b.records(value)[0]
 	rec.Time = time.Now().UTC().AddDate(0, 0, -daysAgo)
 	return rec
 }
 
-// TestApply_RecognizesAnEventThatWasPublishedTwice covers events of different ages, and events that
-// were published again with a different event time.
 func TestApply_RecognizesAnEventThatWasPublishedTwice(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
 		name         string
-		first, again int // the ages of the two events, in days
+		first, again int // the age of each event in days
 	}{
 		{name: "today", first: 0, again: 0},
 		{name: "on the oldest day of inbox_events", first: 8, again: 8},
@@ -55,8 +52,6 @@ func TestApply_RecognizesAnEventThatWasPublishedTwice(t *testing.T) {
 	}
 }
 
-// TestApply_RecognizesAnEventWhoseDayBecameTooOld checks that a repeated event is recognized if
-// its day became too old for inbox_events after its id was stored there.
 func TestApply_RecognizesAnEventWhoseDayBecameTooOld(t *testing.T) {
 	t.Parallel()
 	b := newApplyBench(t, nil)
@@ -67,9 +62,8 @@ func TestApply_RecognizesAnEventWhoseDayBecameTooOld(t *testing.T) {
 	b.wantCalls()
 }
 
-// TestApply_StoresIDsOfFutureEventsAsLateEvents checks that the id of an event with a future time
-// is stored in inbox_late_events. If it were stored under the day of tomorrow instead, a repetition
-// of the event after midnight would get another day and would not be recognized.
+// If the id were stored under the day of tomorrow, a repetition of the event after midnight would
+// get another day and would not be recognized.
 func TestApply_StoresIDsOfFutureEventsAsLateEvents(t *testing.T) {
 	t.Parallel()
 	b := newApplyBench(t, nil)
@@ -79,7 +73,6 @@ func TestApply_StoresIDsOfFutureEventsAsLateEvents(t *testing.T) {
 	}
 }
 
-// addDay creates the partition of event ids of a past day.
 func (b *applyBench) addDay(daysAgo int) {
 	b.t.Helper()
 	day := time.Now().UTC().AddDate(0, 0, -daysAgo)
@@ -87,7 +80,6 @@ func (b *applyBench) addDay(daysAgo int) {
 		day.Format("20060102"), day.Format(time.DateOnly), day.AddDate(0, 0, 1).Format(time.DateOnly)))
 }
 
-// exec runs a statement as the owner of the schema.
 func (b *applyBench) exec(sql string, args ...any) {
 	b.t.Helper()
 	if _, err := pgtest.Owner(b.t, b.pool, "inbox_test").Exec(b.t.Context(), sql, args...); err != nil {
@@ -95,7 +87,6 @@ func (b *applyBench) exec(sql string, args ...any) {
 	}
 }
 
-// The method days returns the number of partitions of inbox_events.
 func (b *applyBench) days() (n int) {
 	b.t.Helper()
 	const countDays = `SELECT count(*) FROM pg_inherits WHERE inhparent = 'inbox_events'::regclass`
@@ -105,8 +96,7 @@ func (b *applyBench) days() (n int) {
 	return n
 }
 
-// TestRetain_CreatesPartitionsWhileAnotherTransactionReads covers a backup that reads the table of
-// event ids for hours while the next partitions are created.
+// A backup can read the table of event ids for hours.
 func TestRetain_CreatesPartitionsWhileAnotherTransactionReads(t *testing.T) {
 	t.Parallel()
 	b := newApplyBench(t, nil)
@@ -161,7 +151,6 @@ func TestRetain_DropsOldPartitionsAndDeletesOldLateIDs(t *testing.T) {
 	}
 }
 
-// TestApply_CreatesAMissingPartition covers a process whose retention has not run for days.
 func TestApply_CreatesAMissingPartition(t *testing.T) {
 	t.Parallel()
 	b := newApplyBench(t, nil)

@@ -19,7 +19,7 @@ import (
 
 const keys = 40
 
-// produceFacts produces the records from..to of each key in order, and a tenth of them twice.
+// produceFacts produces the records of each key in order, and a tenth of them twice.
 func (b *bench) produceFacts(from, to int64) {
 	b.Helper()
 	var records []*kgo.Record
@@ -35,7 +35,6 @@ func (b *bench) produceFacts(from, to int64) {
 	b.produce(records...)
 }
 
-// wantAll checks that each key has the effects 1 to n, each once and in order.
 func (b *bench) wantAll(n int64) {
 	b.Helper()
 	b.eventually("all effects are there", func() bool { return b.count("SELECT count(*) FROM effect") >= int(n)*keys })

@@ -18,8 +18,7 @@ func TestNeverFits_IsTrueForPermanentErrorsOnly(t *testing.T) {
 		{&pgconn.PgError{Code: "54000"}, true},
 		{&pgconn.PgError{Code: "23502"}, true},
 		{&pgconn.PgError{Code: "23514", ConstraintName: "calls_status_check"}, true},
-		// This is the error for a missing partition. The consumer creates the partition, and a
-		// retry then succeeds.
+		// The consumer creates a missing partition, so a retry succeeds.
 		{&pgconn.PgError{Code: "23514", TableName: "events_default"}, false},
 		{&pgconn.PgError{Code: "40P01"}, false},
 		{errors.New("no database"), false},

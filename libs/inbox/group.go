@@ -180,7 +180,6 @@ func (c *Consumer) ensureTopics(ctx context.Context) error {
 	}
 }
 
-// partition identifies a partition of a topic.
 type partition struct {
 	topic  string
 	number int32
@@ -204,8 +203,8 @@ type group struct {
 	rejoining []string
 }
 
-// poll passes fetched records to the workers until ctx ends. It does not wait for workers: if a
-// worker has too many records, its partition is paused until the worker resumes it.
+// poll passes fetched records to the workers until ctx ends. It does not wait for workers. If a
+// worker has too many records, its partition is paused until the worker resumes the partition.
 func (g *group) poll(ctx context.Context, client *kgo.Client) {
 	var last string
 	for ctx.Err() == nil {
@@ -434,7 +433,6 @@ func (g *group) readPositions(
 	return start, nil
 }
 
-// lookUpIDs returns Kafka's ids of the topics.
 func lookUpIDs(ctx context.Context, client *kgo.Client, topics []string) (map[string]uuid.UUID, error) {
 	if len(topics) == 0 {
 		return nil, nil
@@ -457,7 +455,7 @@ func lookUpIDs(ctx context.Context, client *kgo.Client, topics []string) (map[st
 	return ids, nil
 }
 
-// revoked is the callback for partitions that move to another member. It lets their workers finish,
+// revoked is the callback for partitions that move to another member. It waits for their workers,
 // and commits the offsets before the other member starts.
 func (g *group) revoked(ctx context.Context, client *kgo.Client, gone map[string][]int32) {
 	g.stop(g.remove(gone), drainTimeout)
@@ -528,7 +526,6 @@ func ended(workers []*worker, timeout time.Duration) bool {
 	return true
 }
 
-// commit commits the offsets of the group to Kafka.
 func (g *group) commit(ctx context.Context, client *kgo.Client) {
 	ctx, cancel := context.WithTimeout(ctx, commitTimeout)
 	defer cancel()

@@ -139,7 +139,7 @@ func Each(apply func(ctx context.Context, tx pgx.Tx, rec kafka.Record) error, on
 // and then one by one.
 type Consumer struct {
 	name     string
-	group    string // the name of the consumer group: the field name, except in tests
+	group    string // the name of the consumer group: the same as name, except in tests
 	cfg      kafka.Config
 	pool     *pgxpool.Pool
 	handlers Handlers

@@ -44,7 +44,7 @@ type bench struct {
 
 	mu   sync.Mutex
 	sick func(rec kafka.Record, value int64) error
-	// tried is called with the value of each record before the effect of the record is written.
+	// tried is called before the effect of a record is written.
 	tried func(value int64)
 }
 
@@ -86,15 +86,14 @@ func (b *bench) handle(ctx context.Context, tx pgx.Tx, rec kafka.Record) error {
 	return nil
 }
 
-// sicken sets the function whose error the handler returns after it has stored its effect. nil
-// removes the function.
+// sicken makes the handler return the error of f after it has stored its effect. If f is nil, the
+// handler succeeds again.
 func (b *bench) sicken(f func(rec kafka.Record, value int64) error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.sick = f
 }
 
-// onTry sets the function that is called before the effect of a record is written.
 func (b *bench) onTry(f func(value int64)) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -106,7 +105,6 @@ func (b *bench) consumer(pool *pgxpool.Pool) *inbox.Consumer {
 		prometheus.NewRegistry())
 }
 
-// run starts a consumer. The function stop stops the consumer and waits for its end.
 func (b *bench) run(pool *pgxpool.Pool) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
@@ -122,7 +120,6 @@ func (b *bench) run(pool *pgxpool.Pool) (stop func()) {
 	return stop
 }
 
-// The method relay runs a relay, which publishes the dead letters.
 func (b *bench) relay() {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
@@ -150,7 +147,6 @@ func again(rec *kgo.Record) *kgo.Record {
 	return &kgo.Record{Topic: rec.Topic, Key: rec.Key, Value: rec.Value, Headers: rec.Headers}
 }
 
-// The method effects returns the values of a key in the order of their effects.
 func (b *bench) effects(key string) []int64 {
 	b.Helper()
 	rows, err := b.pool.Query(b.Context(), "SELECT value FROM effect WHERE key = $1 ORDER BY n", key)
@@ -278,7 +274,6 @@ func TestConsumer_InvalidValueIsParked(t *testing.T) {
 	b.wantEffects("c", 1)
 }
 
-// dlq reads n dead letters and returns them by key.
 func (b *bench) dlq(n int) map[string][]*kgo.Record {
 	b.Helper()
 	client, err := kafka.NewClient(b.cfg, "dlq", nil, kgo.ConsumeTopics(kafka.DLQ(topic, service).Name), kgo.ConsumeStartOffset(kgo.NewOffset().AtStart()))

@@ -10,8 +10,7 @@ import (
 	"ringfence.dev/libs/kafka"
 )
 
-// A killed replica with an instance id is the same member when it starts again. It therefore gets
-// its partitions without waiting for the session timeout of 6 s.
+// A restarted replica with the same instance id does not wait for the session timeout of 6 s.
 func TestConsumer_RestartedReplicaGetsItsPartitionsWithoutAWait(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -31,7 +30,6 @@ func TestConsumer_RestartedReplicaGetsItsPartitionsWithoutAWait(t *testing.T) {
 	b.eventually("an orderly stop leaves the group", func() bool { return b.members() == 0 })
 }
 
-// The method members returns the number of members of the consumer's group.
 func (b *bench) members() int {
 	groups, err := kadm.NewClient(b.wire.Client).DescribeGroups(b.Context(), service)
 	if err != nil {

@@ -102,7 +102,6 @@ func (c *Consumer) startPositions(ctx context.Context, added []assigned) (map[pa
 	return positions, nil
 }
 
-// started is the position at which a partition starts.
 type started struct {
 	position
 	// recreated means that the stored position belonged to another topic id.
@@ -119,7 +118,6 @@ func (c *Consumer) logStart(a assigned, s started) {
 	}
 }
 
-// errTopicRecreated means that the stored position belongs to another topic id.
 var errTopicRecreated = errors.New("the stored position belongs to another topic id")
 
 // reloadPosition returns the stored position of a partition that this process reads. The parameter
@@ -151,7 +149,6 @@ const selectPositions = `
 SELECT topic, partition, topic_id, next_offset, ctid FROM inbox_positions
 WHERE consumer = @consumer`
 
-// storedPositions returns the stored positions of the consumer's partitions.
 func (c *Consumer) storedPositions(ctx context.Context) (map[partition]position, error) {
 	ctx, cancel := context.WithTimeout(ctx, positionInterval)
 	defer cancel()

@@ -15,8 +15,6 @@ import (
 	"ringfence.dev/libs/testkit/pgtest"
 )
 
-// movedBack returns the counts of ringfence_inbox_position_moved_back_total that are not 0, by
-// cause.
 func movedBack(t *testing.T, registry *prometheus.Registry) map[string]float64 {
 	t.Helper()
 	families, err := registry.Gather()
@@ -39,7 +37,6 @@ func movedBack(t *testing.T, registry *prometheus.Registry) map[string]float64 {
 	return found
 }
 
-// start runs a consumer whose metrics are in a new registry.
 func (b *bench) start() (registry *prometheus.Registry, stop func()) {
 	registry = prometheus.NewRegistry()
 	consumer := inbox.NewConsumer(service, b.cfg, b.pool, inbox.Handlers{topic.Name: inbox.Each(b.handle, nil)}, nil,
@@ -65,8 +62,7 @@ func (b *bench) exec(sql string, args ...any) {
 	}
 }
 
-// saveState copies the tables of the inbox and the effects, as a backup does. The function restore
-// writes the copies back.
+// saveState copies the tables of the inbox and the effects, as a backup does.
 func (b *bench) saveState(t *testing.T) (restore func()) {
 	t.Helper()
 	owner := pgtest.Owner(t, b.pool, schema)
@@ -98,8 +94,7 @@ func (b *bench) saveState(t *testing.T) (restore func()) {
 	}
 }
 
-// TestConsumer_ReadsRecordsAgainAfterARestoredDatabase restores the database while no consumer
-// runs. The committed offsets of the group are then higher than the stored positions.
+// After the restore, the committed offsets of the group are higher than the stored positions.
 func TestConsumer_ReadsRecordsAgainAfterARestoredDatabase(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -122,8 +117,7 @@ func TestConsumer_ReadsRecordsAgainAfterARestoredDatabase(t *testing.T) {
 	}
 }
 
-// TestConsumer_RunningConsumerReadsAgainAfterARestore covers a failover to a standby that has not
-// received the last commits.
+// The restore simulates a failover to a standby that lacks the last commits.
 func TestConsumer_RunningConsumerReadsAgainAfterARestore(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -141,8 +135,6 @@ func TestConsumer_RunningConsumerReadsAgainAfterARestore(t *testing.T) {
 	}
 }
 
-// TestConsumer_IdleConsumerReadsAgainAfterARestore covers a partition that receives no record
-// after a failover.
 func TestConsumer_IdleConsumerReadsAgainAfterARestore(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -159,8 +151,6 @@ func TestConsumer_IdleConsumerReadsAgainAfterARestore(t *testing.T) {
 	}
 }
 
-// TestConsumer_RestoredPositionOfADeletedTopicIsIgnored restores positions of a deleted topic while
-// the consumer reads the new topic with the same name.
 func TestConsumer_RestoredPositionOfADeletedTopicIsIgnored(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -176,9 +166,8 @@ func TestConsumer_RestoredPositionOfADeletedTopicIsIgnored(t *testing.T) {
 	}
 }
 
-// TestConsumer_CrashBeforeTheGroupCommitAppliesNothingTwice starts a consumer whose group has
-// committed a lower offset than the stored position. The event ids are deleted, so that only the
-// position can prevent a second effect.
+// The group has committed a lower offset than the stored position. The event ids are deleted, so
+// that only the position can prevent a second effect.
 func TestConsumer_CrashBeforeTheGroupCommitAppliesNothingTwice(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -197,8 +186,6 @@ func TestConsumer_CrashBeforeTheGroupCommitAppliesNothingTwice(t *testing.T) {
 	}
 }
 
-// TestConsumer_CountsRecordsThatExpiredBeforeTheyWereApplied stops a consumer for longer than Kafka
-// keeps records, and checks that the lost records are counted.
 func TestConsumer_CountsRecordsThatExpiredBeforeTheyWereApplied(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -223,7 +210,6 @@ func TestConsumer_CountsRecordsThatExpiredBeforeTheyWereApplied(t *testing.T) {
 	}
 }
 
-// The function expired returns the sum of ringfence_inbox_expired_records_total.
 func expired(t *testing.T, registry *prometheus.Registry) (sum float64) {
 	t.Helper()
 	families, err := registry.Gather()
@@ -240,7 +226,6 @@ func expired(t *testing.T, registry *prometheus.Registry) (sum float64) {
 	return sum
 }
 
-// commitGroup sets the committed offset of the group for all partitions.
 func (b *bench) commitGroup(offset int64) {
 	b.Helper()
 	offsets := kadm.Offsets{}
@@ -252,8 +237,8 @@ func (b *bench) commitGroup(offset int64) {
 	}
 }
 
-// TestConsumer_PartitionWithoutAPositionIsReadFromItsStart restores the database to a time before
-// the first start of the consumer. The group has then committed offsets, and no position is stored.
+// The database was restored to a time before the first start of the consumer. The group has
+// committed offsets, but no position is stored.
 func TestConsumer_PartitionWithoutAPositionIsReadFromItsStart(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -280,8 +265,6 @@ func TestConsumer_PartitionWithoutAPositionIsReadFromItsStart(t *testing.T) {
 	}
 }
 
-// TestConsumer_FirstStartDoesNotCountAsAMovedPosition covers a new installation, whose group has
-// committed no offset.
 func TestConsumer_FirstStartDoesNotCountAsAMovedPosition(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -321,7 +304,6 @@ func TestConsumer_RunningConsumerReadsARecreatedTopic(t *testing.T) {
 	b.wantEffects("a", 1, 2, 3)
 }
 
-// recreate deletes the topic and creates it again.
 func (b *bench) recreate() {
 	b.Helper()
 	b.remove(topic.Name)
@@ -332,10 +314,8 @@ func (b *bench) recreate() {
 	})
 }
 
-// TestConsumer_StaleProcessAppliesNothing holds a process in the middle of a batch until another
-// process has applied the batch. A rebalance that does not wait for the first process causes this.
-// The event ids that the other process stored are deleted, so that only the position can prevent a
-// second effect.
+// A process hangs in the middle of a batch while another process applies the batch. The event ids
+// of the other process are deleted, so that only the position can prevent a second effect.
 func TestConsumer_StaleProcessAppliesNothing(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -368,8 +348,6 @@ func TestConsumer_StaleProcessAppliesNothing(t *testing.T) {
 	b.wantEffects("a", 1, 2)
 }
 
-// TestConsumer_TwoProcessesOnOnePartitionApplyOnce lets a second process read the same partitions
-// with a different consumer group. Each record must be applied once.
 func TestConsumer_TwoProcessesOnOnePartitionApplyOnce(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -389,8 +367,6 @@ func TestConsumer_TwoProcessesOnOnePartitionApplyOnce(t *testing.T) {
 	b.wantAll(30)
 }
 
-// TestConsumer_LateAndOutOfOrderRecordsAreAppliedOnce publishes events a second time, after newer
-// events of the same key.
 func TestConsumer_LateAndOutOfOrderRecordsAreAppliedOnce(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)

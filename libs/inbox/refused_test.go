@@ -16,8 +16,8 @@ import (
 	"ringfence.dev/libs/testkit/pgtest"
 )
 
-// produceTo produces a record and returns its key. If same is true, the record goes to the given
-// partition, otherwise to another one.
+// produceTo produces a record to the given partition, or to another one if same is false. It
+// returns the key of the record.
 func (b *bench) produceTo(partition int32, same bool, value int64) (key string) {
 	b.Helper()
 	for n := 0; ; n++ {
@@ -49,9 +49,8 @@ func parkedKeys(t *testing.T, b *bench) []string {
 	return keys
 }
 
-// TestConsumer_RefusedRecordIsParkedWhileOthersSucceed covers a record that always violates a
-// constraint. The record blocks its partition while the consumer applies no other record. When the
-// consumer has applied other records, the record is parked, and its partition continues.
+// A record that always violates a constraint blocks its partition until the consumer has applied
+// other records. The record is then parked.
 func TestConsumer_RefusedRecordIsParkedWhileOthersSucceed(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -92,8 +91,6 @@ func TestConsumer_RefusedRecordIsParkedWhileOthersSucceed(t *testing.T) {
 	}
 }
 
-// TestConsumer_EventTooLargeIsParked covers a handler that writes an event that is too large for
-// the outbox.
 func TestConsumer_EventTooLargeIsParked(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)

@@ -10,8 +10,6 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// TestRefusal_IsFinalAfter15MinutesOfViolations checks when a record that fails repeatedly is
-// parked.
 func TestRefusal_IsFinalAfter15MinutesOfViolations(t *testing.T) {
 	t.Parallel()
 	unique := &pgconn.PgError{Code: "23505", ConstraintName: "calls_pkey"}

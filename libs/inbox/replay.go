@@ -262,7 +262,6 @@ WHERE consumer = @consumer
 ORDER BY topic, parked_at, event_id
 LIMIT @most`
 
-// parkedRecord is a row of the list.
 type parkedRecord struct {
 	Topic    string    `json:"topic"`
 	ParkedAt time.Time `json:"parked_at"`

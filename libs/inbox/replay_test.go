@@ -27,8 +27,8 @@ func TestReplay_AppliesParkedRecordsOnceAndInOrder(t *testing.T) {
 	b.putsBack(t.Context(), "", `^TOPIC +PARKED AT +EVENT +KEY +ERROR\n(`+topic.Name+` +\S+Z +\S{36} +"[ab]" +"(newer than this build|an earlier record of this key is parked)"\n){4}$`)
 	b.putsBack(frame.ForScript(t.Context()), "", `^\[(\{"topic":"`+topic.Name+`","parked_at":"[^"]+Z","event_id":"[^"]{36}","key":"[ab]","error":"(newer than this build|an earlier record of this key is parked)"\},?){4}\]\n$`)
 
-	// The handler now behaves as a newer build that can decode the records of key a, but not those
-	// of key b.
+	// The handler now behaves as a newer build: it can decode the records of key a, but not the
+	// records of key b.
 	b.sicken(func(rec kafka.Record, value int64) error {
 		if rec.Key == "b" {
 			return refuse(rec, value)
@@ -91,7 +91,6 @@ func TestReplay_KeepsTheIDsOfReplayedRecords(t *testing.T) {
 	b.wantEffects("a", 1, 2)
 }
 
-// putsBack runs the command replay and compares its output with want, a regular expression.
 func (b *bench) putsBack(ctx context.Context, topic, want string) {
 	b.Helper()
 	var output bytes.Buffer

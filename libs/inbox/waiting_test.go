@@ -15,7 +15,7 @@ import (
 	"ringfence.dev/libs/kafka"
 )
 
-// logBuffer is the output of a logger that a test can read while others write.
+// logBuffer is a log output that can be read and written concurrently.
 type logBuffer struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -33,7 +33,6 @@ func (s *logBuffer) has(words string) bool {
 	return strings.Contains(s.text.String(), words)
 }
 
-// The method partitions returns the total number of partitions of the topics.
 func (b *bench) partitions(names ...string) (n int) {
 	found, err := kadm.NewClient(b.wire.Client).ListTopics(b.Context(), names...)
 	if err != nil {
@@ -45,7 +44,6 @@ func (b *bench) partitions(names ...string) (n int) {
 	return n
 }
 
-// remove deletes topics and waits until the brokers have deleted them.
 func (b *bench) remove(names ...string) {
 	b.Helper()
 	if _, err := kadm.NewClient(b.wire.Client).DeleteTopics(b.Context(), names...); err != nil {
@@ -76,7 +74,6 @@ func TestConsumer_LogsWhyItWaits(t *testing.T) {
 	b.eventually("the second missing topic is logged", func() bool { return log.has("topics missing: 2") })
 }
 
-// TestConsumer_CreatesItsTopicsOnAnEmptyCluster starts a consumer on a cluster without topics.
 func TestConsumer_CreatesItsTopicsOnAnEmptyCluster(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)

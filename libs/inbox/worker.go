@@ -20,8 +20,7 @@ const (
 	// long the cancellation of that transaction can take afterwards.
 	drainTimeout  = 5 * time.Second
 	cancelTimeout = 3 * time.Second
-	// txTimeout is the timeout of a transaction.
-	txTimeout = 60 * time.Second
+	txTimeout     = 60 * time.Second
 	// refusedTime is how long a record that violates a constraint is retried.
 	refusedTime = 15 * time.Minute
 	// A partition is paused when pauseBatches batches wait in the worker's queue. A paused
@@ -79,7 +78,6 @@ func newWorker(g *group, client *kgo.Client, p partition) *worker {
 	}
 }
 
-// start sets the first position.
 func (w *worker) start(p position) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -379,7 +377,6 @@ func (r *refusal) isFinal(err error, now time.Time) bool {
 	return now.Sub(r.since) >= r.consumer.refusedTime && r.consumer.applied.Load() > r.applied
 }
 
-// chunk returns a chunk with the records and with the position after them.
 func (w *worker) chunk(ctx context.Context, records []*incoming) *chunk {
 	return &chunk{
 		ctx: ctx, partition: w.partition, records: records,

@@ -14,9 +14,8 @@ import (
 	"ringfence.dev/libs/testkit/pgtest"
 )
 
-// TestWorker_AppliesNoRecordAfterAFailedOne stops a worker that cannot apply a record while
-// more records wait. The worker must not apply the waiting records, because the position must not
-// move past a record that was not applied.
+// The position must not move past a record that was not applied. Therefore the worker must not
+// apply the records after it.
 func TestWorker_AppliesNoRecordAfterAFailedOne(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.New(t, "inbox_test", Migrations, outbox.Migrations)

@@ -38,7 +38,6 @@ type topicPartition struct {
 	partition int32
 }
 
-// topicState is the state of a topic at the last read.
 type topicState struct {
 	name string
 	// lag is the lag of the group by partition. underReplicated is the number of partitions that

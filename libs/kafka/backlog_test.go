@@ -75,7 +75,6 @@ func TestBacklog_CountsUncommittedRecords(t *testing.T) {
 	}
 }
 
-// If a group has never committed, its lag is the number of all records.
 func TestBacklog_LagOfANewGroupIsAllRecords(t *testing.T) {
 	t.Parallel()
 	client, err := kafka.NewClient(kafkatest.New(t), "test", nil, kgo.RecordPartitioner(kgo.ManualPartitioner()))
@@ -100,8 +99,6 @@ func TestBacklog_LagOfANewGroupIsAllRecords(t *testing.T) {
 	}
 }
 
-// The function gauges returns the values of all metrics by name and labels, without the label of
-// the group.
 func gauges(t *testing.T, registry *prometheus.Registry) map[string]float64 {
 	families, err := registry.Gather()
 	if err != nil {

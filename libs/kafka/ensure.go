@@ -359,7 +359,6 @@ func (t Topic) policy() string {
 	return "delete"
 }
 
-// The method settings returns the settings with which the topic is created.
 func (t Topic) settings(minInsync int) map[string]*string {
 	policy, insync, timestamps := t.policy(), strconv.Itoa(minInsync), logAppendTime
 	settings := map[string]*string{"cleanup.policy": &policy, "min.insync.replicas": &insync, timestampType: &timestamps}

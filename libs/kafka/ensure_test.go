@@ -14,7 +14,6 @@ import (
 	"ringfence.dev/libs/testkit"
 )
 
-// clusterOf starts a cluster with the given number of brokers and returns its configuration.
 func clusterOf(t *testing.T, brokers int, opts ...kfake.Opt) kafka.Config {
 	t.Helper()
 	cluster, err := kfake.NewCluster(append(opts, kfake.NumBrokers(brokers))...)
@@ -165,7 +164,6 @@ func TestEnsureTopics_WithoutPermissionPrintsTheCommand(t *testing.T) {
 	}
 }
 
-// A client needs only one reachable broker in KAFKA_BROKERS.
 func TestEnsureTopics_OneReachableBrokerIsEnough(t *testing.T) {
 	t.Parallel()
 	cfg := clusterOf(t, 1)

@@ -29,14 +29,12 @@ import (
 	"ringfence.dev/libs/testkit"
 )
 
-// The function guarded starts a broker with TLS and a password and returns its configuration.
+// The function guarded starts a broker that requires TLS and a password.
 func guarded(t *testing.T, mechanism string) kafka.Config {
 	t.Helper()
 	return guardedAs(t, mechanism, net.IPv4(127, 0, 0, 1), time.Hour)
 }
 
-// guardedAs does what guarded does, with a certificate for the given address and with the given
-// validity.
 func guardedAs(t *testing.T, mechanism string, address net.IP, until time.Duration) kafka.Config {
 	t.Helper()
 	certificate, file := certifyFor(t, address, until)
@@ -51,13 +49,11 @@ func guardedAs(t *testing.T, mechanism string, address net.IP, until time.Durati
 	}}
 }
 
-// certify creates a self-signed certificate for 127.0.0.1.
 func certify(t *testing.T) (certificate tls.Certificate, file string) {
 	t.Helper()
 	return certifyFor(t, net.IPv4(127, 0, 0, 1), time.Hour)
 }
 
-// certifyFor creates a self-signed certificate for an address with the given validity.
 func certifyFor(t *testing.T, address net.IP, until time.Duration) (certificate tls.Certificate, file string) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -235,7 +231,7 @@ func TestClient_LogsARepeatedWarningRarely(t *testing.T) {
 	}
 }
 
-// lines is the output of a logger that a test can read while others write.
+// lines is a log output that can be read and written concurrently.
 type lines struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -258,8 +254,6 @@ func (l *lines) with(word string) (n int) {
 	return n
 }
 
-// TestSecurity_ReportsWhenTheCertificateExpires checks that the file is read at each scrape, and
-// that two clients share one metric.
 func TestSecurity_ReportsWhenTheCertificateExpires(t *testing.T) {
 	t.Parallel()
 	pair, file := certify(t)

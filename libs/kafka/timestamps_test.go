@@ -8,8 +8,6 @@ import (
 	"ringfence.dev/libs/kafka"
 )
 
-// TestEnsureTopics_LetsBrokersSetTheTimestamps covers new topics and topics that were created with
-// the producers' timestamps.
 func TestEnsureTopics_LetsBrokersSetTheTimestamps(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
@@ -49,8 +47,6 @@ func TestEnsureTopics_LetsBrokersSetTheTimestamps(t *testing.T) {
 	}
 }
 
-// createWithProducerTimestamps creates a topic whose records have the producers' timestamps.
-// cleanup is the cleanup policy.
 func createWithProducerTimestamps(t *testing.T, admin *kadm.Client, topic kafka.Topic, cleanup string) {
 	t.Helper()
 	settings := map[string]*string{"message.timestamp.type": text("CreateTime"), "cleanup.policy": text(cleanup)}

@@ -21,9 +21,8 @@ import (
 
 const aggregates = 16
 
-// writeAll writes events of several aggregates. The events of each aggregate are numbered in order.
-// Each transaction locks its aggregate and waits between insert and commit, so that transactions do
-// not commit in the order of the ids.
+// writeAll numbers the events of each aggregate in order. Its transactions wait between insert and
+// commit, so that they do not commit in the order of the ids.
 func writeAll(t testing.TB, pool *pgxpool.Pool, perAggregate int, wake func()) {
 	t.Helper()
 	_, err := pgtest.Owner(t, pool, schema).Exec(t.Context(), `
@@ -67,8 +66,7 @@ func writeAll(t testing.TB, pool *pgxpool.Pool, perAggregate int, wake func()) {
 	writers.Wait()
 }
 
-// The function firsts returns the events of each key in the order of their first delivery. It also
-// returns the number of repeated events.
+// The function firsts returns the events of each key in the order of their first delivery.
 func firsts(t testing.TB, records []*kgo.Record) (byKey map[string][]int, duplicates int) {
 	byKey, seen := map[string][]int{}, map[string]bool{}
 	for _, wire := range records {
@@ -102,8 +100,6 @@ func wantComplete(t testing.TB, byKey map[string][]int, perAggregate int) {
 	}
 }
 
-// collectAll waits until the outbox is empty. It then reads until the given number of different
-// events was received.
 func collectAll(t testing.TB, pool *pgxpool.Pool, cfg kafka.Config, facts int) []*kgo.Record {
 	t.Helper()
 	testkit.Until(t, "the outbox is empty", func() bool { return countRows(t, pool) == 0 })
@@ -128,7 +124,6 @@ const (
 	relaySession = ` FROM pg_stat_activity WHERE datname = current_database()
 		AND query LIKE ANY (ARRAY['DELETE FROM outbox WHERE%', '%bytes_before%', '%outbox_leases%', 'LISTEN%'])
 			AND query NOT LIKE '%AS bounded%' AND pid <> pg_backend_pid()`
-	// The statement leading terminates the session of the leading relay.
 	leading = `SELECT count(pg_terminate_backend(pid))` + relaySession
 	// The statement lingers counts the sessions that have published rows and are about to delete
 	// them.
@@ -201,7 +196,7 @@ func TestRelay_KeepsTheOrderWhenAnotherReplicaTakesOver(t *testing.T) {
 	second, _ := startRelay(t, pool, cfg)
 	var n atomic.Int64
 	done := make(chan struct{})
-	go func() { // stop the leader while it publishes
+	go func() {
 		defer close(done)
 		testkit.Until(t, "half is written", func() bool { return n.Load() > 300 })
 		stop()

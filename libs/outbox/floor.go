@@ -17,14 +17,12 @@ const sweepInterval = time.Minute
 // row, but no transaction id yet. The floor can rise above the id of such a row. The relay
 // therefore reads from the first row every sweepInterval. Such a read is called a sweep.
 type floor struct {
-	// id is the lowest id from which the relay must read.
 	id int64
 	// next becomes the floor when all transactions up to deletedBy have ended. It is 0 if no higher
 	// floor is pending.
 	next      int64
 	deletedBy int64
-	// swept is the time of the last sweep.
-	swept time.Time
+	swept     time.Time
 }
 
 // The method from returns the id from which the relay must read now, and whether this read is a

@@ -70,7 +70,6 @@ func TestFloor_RisesOnlyWhenNoRowBelowCanAppear(t *testing.T) {
 	}
 }
 
-// fillAndDelete inserts rows with a range of ids and deletes them, as writers and the relay do.
 const fillAndDelete = `
 INSERT INTO outbox (event_id, topic, key, headers, payload)
 SELECT gen_random_uuid(), 't', 'k', '{}', 'x' FROM generate_series(1, 20000);
@@ -78,9 +77,7 @@ DELETE FROM outbox;
 UPDATE outbox_leases SET floor = (SELECT last_value FROM pg_sequences
 	WHERE schemaname = current_schema() AND sequencename = 'outbox_id_seq')`
 
-// TestRelay_ReadsNoDeletedRowsBelowTheFloor reads an outbox with deleted rows that vacuum cannot
-// remove, because another transaction holds an old snapshot. The test counts the database pages
-// that a read visits, not the duration.
+// Another transaction holds an old snapshot, so vacuum cannot remove the deleted rows.
 func TestRelay_ReadsNoDeletedRowsBelowTheFloor(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.New(t, "outbox_test", Migrations)
@@ -123,7 +120,6 @@ func TestRelay_ReadsNoDeletedRowsBelowTheFloor(t *testing.T) {
 	}
 }
 
-// pagesOf runs a statement and returns the number of database pages that the statement read.
 func pagesOf(t *testing.T, pool *pgxpool.Pool, statement string, args pg.Args) int {
 	t.Helper()
 	var plan []byte

@@ -33,8 +33,8 @@ const (
 	aloneStop     = "RELAY_ALONE_STOP"
 )
 
-// TestMain runs the tests. In a process that the function startAlone has started, TestMain runs
-// only a relay, so that a test can stop the relay's process with SIGSTOP.
+// In a process that startAlone has started, TestMain runs only a relay. A test can stop that
+// process with SIGSTOP.
 func TestMain(m *testing.M) {
 	if os.Getenv(alonePostgres) == "" {
 		os.Exit(m.Run())
@@ -71,7 +71,6 @@ func (s stopper) OnProduceRecordBuffered(*kgo.Record) {
 	}
 }
 
-// process is a relay that runs in a separate process.
 type process struct {
 	t    testing.TB
 	cmd  *exec.Cmd
@@ -110,7 +109,6 @@ func (p *process) awaitStopped() {
 	})
 }
 
-// The function leader returns the holder of a lease that has not expired, or "".
 func leader(t testing.TB, pool *pgxpool.Pool) (holder string) {
 	t.Helper()
 	const statement = `SELECT coalesce(max(holder::text) FILTER (WHERE expires_at > clock_timestamp()), '')
@@ -121,9 +119,7 @@ func leader(t testing.TB, pool *pgxpool.Pool) (holder string) {
 	return holder
 }
 
-// TestRelay_StoppedLeaderIsReplaced stops the process of the leader (the relay that has the lease)
-// under load. Another relay must become the leader. When the first process continues, it must not
-// lead until the second relay has stopped.
+// When the stopped process continues, it must not lead until the second relay has stopped.
 func TestRelay_StoppedLeaderIsReplaced(t *testing.T) {
 	t.Parallel()
 	pool, cfg := pgtest.New(t, schema, outbox.Migrations), kafkatest.New(t)
@@ -153,8 +149,7 @@ func TestRelay_StoppedLeaderIsReplaced(t *testing.T) {
 	wantComplete(t, byKey, 100)
 }
 
-// TestRelay_StoppedLeaderPublishesNoMoreRows stops the leader while it passes rows to Kafka. The
-// leader continues after another relay has published these rows and later ones.
+// The stopped leader continues after another relay has published the same rows and later rows.
 func TestRelay_StoppedLeaderPublishesNoMoreRows(t *testing.T) {
 	t.Parallel()
 	pool, cfg := pgtest.New(t, schema, outbox.Migrations), kafkatest.New(t)
@@ -240,8 +235,6 @@ func (w *wire) set(cut bool) {
 	}
 }
 
-// TestRelay_LeaderWithoutKafkaIsReplaced cuts the leader's connection to Kafka under load. It
-// restores the connection after another relay has become the leader.
 func TestRelay_LeaderWithoutKafkaIsReplaced(t *testing.T) {
 	t.Parallel()
 	pool, cfg := pgtest.New(t, schema, outbox.Migrations), kafkatest.New(t)

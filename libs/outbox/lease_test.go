@@ -12,9 +12,8 @@ import (
 	"ringfence.dev/libs/testkit/pgtest"
 )
 
-// TestRelay_IgnoresAdvisoryLocks takes an advisory lock with the name of the relay. Advisory locks
-// are shared by the whole database. If the relay needed such a lock, another service could block
-// the relay.
+// Advisory locks are shared by the whole database. If the relay needed such a lock, another service
+// could block the relay.
 func TestRelay_IgnoresAdvisoryLocks(t *testing.T) {
 	t.Parallel()
 	pool, cfg := pgtest.New(t, schema, outbox.Migrations), kafkatest.New(t)
@@ -32,8 +31,7 @@ func TestRelay_IgnoresAdvisoryLocks(t *testing.T) {
 	}
 }
 
-// giveLease gives the lease to another holder. expires is the end of the lease as text, for example
-// "infinity".
+// The parameter expires is a time as text, for example "infinity".
 func giveLease(t *testing.T, pool *pgxpool.Pool, expires string) {
 	t.Helper()
 	tag, err := pool.Exec(t.Context(),
@@ -46,8 +44,6 @@ func giveLease(t *testing.T, pool *pgxpool.Pool, expires string) {
 	}
 }
 
-// TestRelay_StopsPublishingWithoutTheLease takes the lease away from a relay that is
-// publishing. The relay must publish again after the new lease has expired.
 func TestRelay_StopsPublishingWithoutTheLease(t *testing.T) {
 	t.Parallel()
 	pool, cfg := pgtest.New(t, schema, outbox.Migrations), kafkatest.New(t)
@@ -85,8 +81,6 @@ func TestRelay_StopsPublishingWithoutTheLease(t *testing.T) {
 	}
 }
 
-// TestRelay_StoppedRelayReleasesTheLease checks that a stopped relay releases the lease. Another
-// relay therefore need not wait until the lease expires.
 func TestRelay_StoppedRelayReleasesTheLease(t *testing.T) {
 	t.Parallel()
 	pool, cfg := pgtest.New(t, schema, outbox.Migrations), kafkatest.New(t)

@@ -42,7 +42,6 @@ func newClient(t testing.TB, cfg kafka.Config, opts ...kgo.Opt) *kafka.Client {
 	return client
 }
 
-// startRelay runs a relay until the function stop is called or the test ends.
 func startRelay(t testing.TB, pool *pgxpool.Pool, cfg kafka.Config) (relay *outbox.Relay, stop func()) {
 	t.Helper()
 	relay = outbox.NewRelay(pool, newClient(t, cfg), nil, outbox.Config{})
@@ -59,7 +58,6 @@ func startRelay(t testing.TB, pool *pgxpool.Pool, cfg kafka.Config) (relay *outb
 	return relay, stop
 }
 
-// collect reads a topic from its start until the function enough returns true.
 func collect(t testing.TB, cfg kafka.Config, topic string, enough func([]*kgo.Record) bool) []*kgo.Record {
 	t.Helper()
 	client := newClient(t, cfg, kgo.ConsumeTopics(topic), kgo.ConsumeStartOffset(kgo.NewOffset().AtStart()))
@@ -191,8 +189,7 @@ func seqOf(t testing.TB, wire *kgo.Record) int {
 
 func keyOf(n int) string { return fmt.Sprintf("aggregate-%d", n) }
 
-// TestRelay_PublishesARowThatCommitsLate keeps the transaction of a row open until rows with higher
-// ids were published. It repeats this several times, so that the floor rises in between.
+// The test repeats the late commit, so that the floor rises in between.
 func TestRelay_PublishesARowThatCommitsLate(t *testing.T) {
 	t.Parallel()
 	pool, cfg := pgtest.New(t, schema, outbox.Migrations), kafkatest.New(t)
@@ -221,9 +218,8 @@ func TestRelay_PublishesARowThatCommitsLate(t *testing.T) {
 	}
 }
 
-// TestRelay_KeepsTheOrderOfARowThatCommitsLate covers a transaction that commits late and has a
-// transaction id higher than the ids of all transactions that had ended when the relay read the
-// outbox.
+// The late transaction has a higher transaction id than all transactions that had ended when the
+// relay read the outbox.
 func TestRelay_KeepsTheOrderOfARowThatCommitsLate(t *testing.T) {
 	t.Parallel()
 	pool, cfg := pgtest.New(t, schema, outbox.Migrations), kafkatest.New(t)

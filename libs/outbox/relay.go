@@ -287,8 +287,8 @@ func (s *session) wait(ctx context.Context, poll time.Duration) error {
 	return nil
 }
 
-// exec and row run a statement that a shutdown does not cancel, because a canceled statement would
-// break the connection.
+// The methods exec and row run a statement that a shutdown does not cancel, because a canceled
+// statement would break the connection.
 func (s *session) exec(statement string, args ...any) error {
 	ctx, cancel := context.WithTimeout(context.Background(), statementTimeout)
 	defer cancel()

@@ -54,7 +54,7 @@ func (a Args) RewriteQuery(ctx context.Context, conn *pgx.Conn, sql string, args
 	}
 	values := make([]any, len(read.names))
 	for i, name := range read.names {
-		values[i] = a[name] // the value is nil if the argument is missing
+		values[i] = a[name]
 	}
 	return read.sql, values, nil
 }

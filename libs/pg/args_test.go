@@ -11,8 +11,6 @@ import (
 	"ringfence.dev/libs/testkit/pgtest"
 )
 
-// TestArgs_MatchPgxNamedArgs compares the results with the results of pgx.NamedArgs, for the first
-// use of a statement and for later uses.
 func TestArgs_MatchPgxNamedArgs(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.New(t, schema, track)
@@ -70,8 +68,6 @@ func TestArgs_MatchPgxNamedArgs(t *testing.T) {
 	}
 }
 
-// One and Value return an error unless the statement returns exactly one row. Many and Values
-// return all rows in their order.
 func TestQueries_ReturnRowsOrErrNotFound(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.New(t, schema, track)

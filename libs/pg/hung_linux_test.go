@@ -5,8 +5,7 @@ import (
 	"testing"
 )
 
-// TestOpen_EndsSessionsThatDoNotReadTheirResults covers a client that does not read the result of
-// its statement. The server is still sending the result, so idle_in_transaction_session_timeout
+// The server is still sending the result of a statement, so idle_in_transaction_session_timeout
 // does not apply to the session.
 func TestOpen_EndsSessionsThatDoNotReadTheirResults(t *testing.T) {
 	t.Parallel()

@@ -28,8 +28,8 @@ func aThing(t *testing.T) (pool *pgxpool.Pool, id uuid.UUID, tx pgx.Tx) {
 	return pool, id, tx
 }
 
-// change updates the row, and therefore waits for the lock. If the wait is too long, the statement
-// timeout of the pool makes the test fail.
+// change fails if another transaction holds the lock on the row for longer than the statement
+// timeout.
 func change(t *testing.T, pool *pgxpool.Pool, id uuid.UUID) {
 	t.Helper()
 	if _, err := pool.Exec(t.Context(), "UPDATE thing SET at = now() WHERE id = $1", id); err != nil {
@@ -37,9 +37,6 @@ func change(t *testing.T, pool *pgxpool.Pool, id uuid.UUID) {
 	}
 }
 
-// TestOpen_SessionsHaveTimeoutsForHangingClients checks the timeouts with which Postgres ends the
-// transactions of a process that was stopped, and of a process that does not read its responses.
-// The tests below use shorter timeouts.
 func TestOpen_SessionsHaveTimeoutsForHangingClients(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.New(t, schema, track)

@@ -9,7 +9,6 @@ import (
 	"ringfence.dev/libs/testkit/pgtest"
 )
 
-// TestPool_ReportsTheDatabaseAndItsClock checks the metrics of an open pool and of a closed one.
 func TestPool_ReportsTheDatabaseAndItsClock(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.New(t, "watched")
@@ -36,7 +35,6 @@ func TestPool_ReportsTheDatabaseAndItsClock(t *testing.T) {
 	}
 }
 
-// The function values returns the values of the metrics without labels.
 func values(t *testing.T, registry *prometheus.Registry) map[string]float64 {
 	t.Helper()
 	families, err := registry.Gather()

@@ -16,7 +16,7 @@ import (
 )
 
 // Migrate applies the migrations of all tracks as the role that owns the schema, under one advisory
-// lock. If ownerURL is empty, it returns an error. Otherwise pgx would connect to the default
+// lock. If ownerURL is empty, it returns an error, because pgx would connect to the default
 // database of the machine.
 func Migrate(ctx context.Context, ownerURL, schema string, tracks ...Migrations) error {
 	if ownerURL == "" {

@@ -32,7 +32,6 @@ func serials(t *testing.T, pool *pgxpool.Pool) (list []int32) {
 	return list
 }
 
-// The function later queues one statement with QueueBatch.
 func later(tx *pg.Pipeline, sql string, args pg.Args) {
 	batch := &pgx.Batch{}
 	batch.Queue(sql, args)
@@ -74,7 +73,6 @@ func TestInPipeline_RunsInOrderAndCommitsAll(t *testing.T) {
 	}
 }
 
-// A pipeline that returns an error has no effect, and its connection can be used again.
 func TestInPipeline_ErrorRollsBack(t *testing.T) {
 	t.Parallel()
 	pool, ctx := pgtest.New(t, schema, track), t.Context()

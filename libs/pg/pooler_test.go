@@ -15,8 +15,8 @@ import (
 	"ringfence.dev/libs/testkit/pgtest"
 )
 
-// The function pooled returns a configuration that connects through a PgBouncer in transaction
-// mode. The PgBouncer has one session.
+// The function pooled returns a configuration that connects through a PgBouncer in transaction mode
+// with one session.
 func pooled(t *testing.T, pool *pgxpool.Pool) pg.Config {
 	t.Helper()
 	at := pool.Config().ConnConfig
@@ -31,8 +31,6 @@ func pooled(t *testing.T, pool *pgxpool.Pool) pg.Config {
 	return pg.Config{URL: through.String(), DirectURL: direct.String(), MaxConns: 8}
 }
 
-// TestOpen_TransactionsBehindAPoolerShareOneSession runs typical statements on eight connections.
-// The pooler has only one session for them.
 func TestOpen_TransactionsBehindAPoolerShareOneSession(t *testing.T) {
 	t.Parallel()
 	cfg := pooled(t, pgtest.New(t, schema, track))
@@ -95,8 +93,8 @@ func TestOpen_TransactionsBehindAPoolerShareOneSession(t *testing.T) {
 	}
 }
 
-// TestDedicated_BypassesThePooler takes an advisory lock of a session. Transactions of the pool
-// must use another session, so they can neither take nor release the lock.
+// The test takes an advisory lock of a session. Transactions of the pool use another session, so
+// they can neither take nor release the lock.
 func TestDedicated_BypassesThePooler(t *testing.T) {
 	t.Parallel()
 	cfg := pooled(t, pgtest.New(t, schema, track))
@@ -139,8 +137,8 @@ func TestDedicated_BypassesThePooler(t *testing.T) {
 	}
 }
 
-// TestOpen_ErrorNamesARoleWithoutSearchPath covers a role without the setting search_path. A pooler
-// does not pass the parameters of a connection on to the server, so the role must have the setting.
+// A pooler does not pass the parameters of a connection to the server. Therefore the role must have
+// the setting search_path.
 func TestOpen_ErrorNamesARoleWithoutSearchPath(t *testing.T) {
 	t.Parallel()
 	cfg := pooled(t, pgtest.New(t, schema, track))

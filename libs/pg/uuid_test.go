@@ -9,8 +9,6 @@ import (
 	"ringfence.dev/libs/testkit/pgtest"
 )
 
-// TestPool_UUIDsOfEveryGoTypeAreUnchanged writes and reads ids as values, pointers, arrays and
-// NULL.
 func TestPool_UUIDsOfEveryGoTypeAreUnchanged(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.New(t, schema, track)
@@ -61,8 +59,8 @@ func TestPool_UUIDsOfEveryGoTypeAreUnchanged(t *testing.T) {
 	}
 }
 
-// TestPool_UUIDNeedsNoAllocation is not parallel, because it counts allocations. Without the codec
-// an id needs a dozen.
+// The test is not parallel, because it counts allocations. Without the codec an id needs a dozen
+// allocations.
 func TestPool_UUIDNeedsNoAllocation(t *testing.T) {
 	pool := pgtest.New(t, schema, track)
 	a := uuid.Must(uuid.NewV7())

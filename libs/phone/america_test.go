@@ -5,8 +5,6 @@ import (
 	"testing"
 )
 
-// TestForbidden_NorthAmericaMatchesTheMetadata checks every area code with many exchanges and line
-// numbers.
 func TestForbidden_NorthAmericaMatchesTheMetadata(t *testing.T) {
 	t.Parallel()
 	for area := range 1000 {

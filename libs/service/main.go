@@ -112,7 +112,7 @@ func start[C any](ctx context.Context, name string, commands Commands[C], args [
 	switch err = run(context.WithValue(ctx, delayKey{}, own.DrainDelay), cfg); {
 	case err == nil, serves && ctx.Err() != nil && errors.Is(err, context.Canceled):
 		return 0
-	case !serves: // for a command other than serve, print the error
+	case !serves:
 		fmt.Fprintf(faults, "%s %s: %v\n", name, strings.Join(args, " "), err)
 		return 1
 	}

@@ -32,16 +32,15 @@ type Part struct {
 // second signal kills the process.
 func Run(ctx context.Context, parts ...Part) error { return run(ctx, drain, parts) }
 
-// RunPatiently does what Run does, for a service with long work. Its parts have the additional time
-// longer to stop. A second signal does not kill the process but closes the channel Hurried. The
-// parts must then end their work immediately. A third signal kills the process.
+// RunPatiently does what Run does, for a service with long work. The parameter longer is additional
+// time for the parts to stop. A second signal does not kill the process but closes the channel
+// Hurried. The parts must then end their work immediately. A third signal kills the process.
 func RunPatiently(ctx context.Context, longer time.Duration, parts ...Part) error {
 	ctx, stop := withHurry(ctx)
 	defer stop()
 	return run(ctx, drain+longer, parts)
 }
 
-// running is a part that was started.
 type running struct {
 	Part
 	stop context.CancelFunc

@@ -86,7 +86,7 @@ func TestRun_SIGTERMStopsTheParts(t *testing.T) {
 }
 
 func TestRun_ErrorNamesPartsThatDoNotStop(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) { // 0.2 s of the 2 s for all parts remain for the relay
+	synctest.Test(t, func(t *testing.T) { // the last 0.2 s of the 2 s are reserved for the relay
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		hold := make(chan struct{})
@@ -138,8 +138,7 @@ func TestStart_ErrorListsAllInvalidVariables(t *testing.T) {
 	}
 }
 
-// A command that a signal stops has failed, unlike a service that a signal stops. A command logs to
-// standard error.
+// A command that a signal stops has failed. A service that a signal stops has not failed.
 func TestStart_CommandStoppedByASignalFails(t *testing.T) {
 	t.Setenv("TEST_NAME", "x")
 	var stderr bytes.Buffer
@@ -347,8 +346,6 @@ func TestHealthy_ConnectsToTheListenAddress(t *testing.T) {
 	}
 }
 
-// TestRunPatiently_SecondSignalClosesHurried checks that the second signal reaches the parts
-// instead of killing the process.
 func TestRunPatiently_SecondSignalClosesHurried(t *testing.T) {
 	calls := Part{"calls", func(ctx context.Context) error {
 		<-ctx.Done()

@@ -22,7 +22,6 @@ const (
 	Write Access = "write"
 )
 
-// webhooks is the name of the webhooks feature in the token.
 const webhooks = "webhooks"
 
 // Caller is the client or operator whose request the gateway forwards.

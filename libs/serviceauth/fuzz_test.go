@@ -12,8 +12,7 @@ import (
 	"github.com/google/uuid"
 )
 
-// signedBy reports whether the token has a valid signature in its canonical encoding. It checks
-// nothing else.
+// signedBy checks only the signature and its canonical encoding.
 func signedBy(k *Keys, text string) bool {
 	dot := max(strings.LastIndexByte(text, '.'), 0)
 	raw, err := base64.RawURLEncoding.Strict().DecodeString(strings.TrimPrefix(text[dot:], "."))

@@ -45,8 +45,6 @@ func testCaller() Caller {
 	return Caller{WorkspaceID: uuid.Must(uuid.NewV7()), RequestID: uuid.Must(uuid.NewV7()), Access: Write, Webhooks: true}
 }
 
-// call sends a request with the token to a route behind the middleware. It returns the status and
-// the caller that the route received.
 func call(middleware func(http.Handler) http.Handler, token string) (int, Caller, string) {
 	var seen Caller
 	handler := middleware(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { seen = CallerFrom(r.Context()) }))
@@ -183,7 +181,6 @@ func TestNew_ListsEveryFault(t *testing.T) {
 	}
 }
 
-// ask sends one unary request through the client interceptor, to a handler with the given option.
 func ask(t *testing.T, client []connect.ClientOption, answer connect.HandlerOption) error {
 	t.Helper()
 	mux := http.NewServeMux()
@@ -284,7 +281,7 @@ func TestClient_ClosesConnectionsToASilentServer(t *testing.T) {
 	}()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	go func() { <-accepted; cancel() }() // cancel the request while the handshake waits
+	go func() { <-accepted; cancel() }()
 	request, _ := http.NewRequestWithContext(ctx, http.MethodPost, "https://"+silent.Addr().String(), nil)
 	if answer, err := Client().Do(request); err == nil {
 		_ = answer.Body.Close()

@@ -16,8 +16,6 @@ import (
 	"ringfence.dev/libs/telemetry"
 )
 
-// TestCertificate_ReportsTheEarliestExpiryOfTheChain covers an intermediate certificate that
-// expires before the leaf, a file that was replaced, and a missing file.
 func TestCertificate_ReportsTheEarliestExpiryOfTheChain(t *testing.T) {
 	t.Parallel()
 	now := time.Now().Truncate(time.Second)

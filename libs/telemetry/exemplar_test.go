@@ -14,8 +14,6 @@ import (
 	"ringfence.dev/libs/telemetry"
 )
 
-// TestObserve_AddsTheTraceAsExemplar also checks that the id of a trace that is not sampled is not
-// added.
 func TestObserve_AddsTheTraceAsExemplar(t *testing.T) {
 	t.Parallel()
 	const id = "0102030405060708090a0b0c0d0e0f10"

@@ -24,8 +24,7 @@ import (
 
 const clientParent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
-// recordSpans records the spans of the process in memory. The provider is global, so tests that use
-// recordSpans are not parallel.
+// The provider of spans is global, so tests that use recordSpans are not parallel.
 func recordSpans(t *testing.T) *tracetest.SpanRecorder {
 	t.Helper()
 	recorder := tracetest.NewSpanRecorder()

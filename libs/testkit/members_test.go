@@ -6,7 +6,6 @@ import (
 	"testing"
 )
 
-// failingObjects is a testing.TB that records the message of Errorf.
 type failingObjects struct {
 	testing.TB
 	message string

@@ -102,7 +102,6 @@ func Race(t *testing.T, insert func() uuid.UUID, fetch func(limit int, after uui
 	}
 }
 
-// walkPages reads all pages of a list.
 func walkPages(t *testing.T, limit int, fetch func(limit int, after uuid.UUID) Page) (seen []uuid.UUID) {
 	t.Helper()
 	for after, more := uuid.Nil, true; more; {

@@ -10,7 +10,6 @@ import (
 	"ringfence.dev/libs/testkit"
 )
 
-// judged is a testing.TB that records a failure instead of failing the running test.
 type judged struct {
 	testing.TB
 	failed bool

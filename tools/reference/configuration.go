@@ -61,7 +61,6 @@ func section(page *bytes.Buffer, title string, variables []variable) {
 	}
 }
 
-// escapeCell escapes the separator of table cells.
 func escapeCell(text string) string { return strings.ReplaceAll(text, "|", `\|`) }
 
 // line matches a line of the table: name, default and meaning, with two or more spaces between them.

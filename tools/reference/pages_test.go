@@ -43,7 +43,6 @@ func readPage(t *testing.T, path string) string {
 	return string(text)
 }
 
-// TestEventsPage_ShowsTheExamples compares each body in docs/reference/events.md with the example of its event.
 func TestEventsPage_ShowsTheExamples(t *testing.T) {
 	t.Parallel()
 	page := readPage(t, "../../docs/reference/events.md")
@@ -65,8 +64,6 @@ func TestEventsPage_ShowsTheExamples(t *testing.T) {
 	}
 }
 
-// TestErrorsPage_ListsEveryCode checks that docs/reference/errors.md contains each error code of
-// the API description.
 func TestErrorsPage_ListsEveryCode(t *testing.T) {
 	t.Parallel()
 	page := readPage(t, "../../docs/reference/errors.md")
@@ -81,7 +78,6 @@ func TestErrorsPage_ListsEveryCode(t *testing.T) {
 	}
 }
 
-// sortedJSON returns the API description without spaces and with sorted members.
 func sortedJSON(t *testing.T) string {
 	t.Helper()
 	var document any

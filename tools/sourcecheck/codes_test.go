@@ -30,9 +30,6 @@ var handedOn = []string{
 	"services/gateway/internal/proxy/owner_request.go",          // returns the error of the service that owns the route
 }
 
-// TestCodes_EqualTheExamplesOfTheAPIDescription compares the error codes in the code with the
-// examples in the API description. Each code must have an example, and each example must be in the
-// code.
 func TestCodes_EqualTheExamplesOfTheAPIDescription(t *testing.T) {
 	t.Parallel()
 	sources, err := read(os.DirFS("../.."))
@@ -133,7 +130,6 @@ func named(e ast.Expr, name string) bool {
 	return ok && ident.Name == name
 }
 
-// The function examples returns the codes of the error examples in the API description.
 func examples(t *testing.T) []string {
 	t.Helper()
 	var document struct {

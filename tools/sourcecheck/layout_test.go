@@ -28,7 +28,6 @@ func TestLayout_HasAtMost130Packages(t *testing.T) {
 	}
 }
 
-// TestLayout_PackageNamesAreNoVerbs fails for a package that is named by a verb, as in "dialing".
 func TestLayout_PackageNamesAreNoVerbs(t *testing.T) {
 	t.Parallel()
 	for _, s := range tree(t) {
@@ -38,7 +37,6 @@ func TestLayout_PackageNamesAreNoVerbs(t *testing.T) {
 	}
 }
 
-// TestLayout_EachPackageHasOneComment requires exactly one package comment.
 func TestLayout_EachPackageHasOneComment(t *testing.T) {
 	t.Parallel()
 	comments := map[string]int{}
@@ -65,8 +63,7 @@ var (
 	group   = regexp.MustCompile(`^(.*)\(([^)]*)\)(.*)$`)
 )
 
-// TestMakefile_PatternsSelectTests fails for a name in a -run or -skip pattern of the Makefile that
-// matches no test. Such a pattern runs no test, and make passes.
+// A -run pattern that matches no test runs no test, and make passes.
 func TestMakefile_PatternsSelectTests(t *testing.T) {
 	t.Parallel()
 	var tests []string

@@ -18,8 +18,6 @@ var (
 	notAnchor = regexp.MustCompile(`[^\p{L}\p{N}_\- ]`)
 )
 
-// TestDocuments_EveryLinkExists checks each relative link of each document. The file must exist,
-// and the anchor must match a heading.
 func TestDocuments_EveryLinkExists(t *testing.T) {
 	t.Parallel()
 	pages, checked := documents(t), 0
@@ -51,8 +49,6 @@ func TestDocuments_EveryLinkExists(t *testing.T) {
 // citation matches the path of a page in docs in a Go file, with or without an anchor.
 var citation = regexp.MustCompile(`\bdocs/[\w/.-]+\.md(?:#[\w-]+)?`)
 
-// TestCitations_CitedPagesAndHeadingsExist checks each page that a Go file cites. The page must
-// exist, and the anchor must match a heading.
 func TestCitations_CitedPagesAndHeadingsExist(t *testing.T) {
 	t.Parallel()
 	pages, cited := documents(t), 0
@@ -79,7 +75,7 @@ func TestCitations_CitedPagesAndHeadingsExist(t *testing.T) {
 	}
 }
 
-// TestDocuments_TablesHaveHeaders fails for a table without a header row, which Markdown shows as plain text.
+// Markdown shows a table without a header row as plain text.
 func TestDocuments_TablesHaveHeaders(t *testing.T) {
 	t.Parallel()
 	for name, text := range documents(t) {
@@ -93,14 +89,13 @@ func TestDocuments_TablesHaveHeaders(t *testing.T) {
 	}
 }
 
-// outside matches citations of documents that are not in the repository, and numbers instead of names of guarantees.
+// outside matches citations of documents outside of the repository, and guarantees that are cited
+// by number.
 var outside = regexp.MustCompile(`contract\.md|\bspec(ification)? [0-9]|\blaw [0-9]|\bquestion [0-9]`)
 
 // hash matches a commit hash: 7 to 40 hexadecimal digits with a letter and a digit.
 var hash = regexp.MustCompile("(?m)(?:^|[\\s(`])([0-9a-f]{7,40})(?:$|[\\s).,`])")
 
-// TestDocuments_CiteNoOutsideDocumentsOrCommits fails if a document cites a document outside of the
-// repository or contains a commit hash.
 func TestDocuments_CiteNoOutsideDocumentsOrCommits(t *testing.T) {
 	t.Parallel()
 	for name, text := range documents(t) {
@@ -122,7 +117,6 @@ func TestDocuments_CiteNoOutsideDocumentsOrCommits(t *testing.T) {
 	}
 }
 
-// The function documents returns the Markdown files of the repository by their path.
 func documents(t *testing.T) map[string]string {
 	t.Helper()
 	pages, root := map[string]string{}, os.DirFS(repository)

@@ -67,7 +67,6 @@ func run(subjectsBase string) error {
 	return nil
 }
 
-// parseWords reads the format of words.txt.
 func parseWords(list string) ([]word, error) {
 	var words []word
 	for line := range strings.Lines(list) {

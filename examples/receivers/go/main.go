@@ -24,8 +24,8 @@ const (
 	// bytes; the largest event contains a call with its transcript, and a transcript has at most
 	// 256 KiB
 	maxBody  = 1 << 20
-	maxQueue = 1000   // the number of events that wait for processing
-	maxSeen  = 10_000 // the number of remembered delivery ids
+	maxQueue = 1000   // the maximum number of events that wait for processing
+	maxSeen  = 10_000 // the maximum number of remembered delivery ids
 )
 
 type event struct {

@@ -45,7 +45,6 @@ func New(t testing.TB) kafka.Config {
 	return furnish(t, kafka.Config{Brokers: strings.Split(given, ",")}, empty)
 }
 
-// furnish creates the topics of the catalogue.
 func furnish(t testing.TB, cfg kafka.Config, clear func(context.Context, *kadm.Client) error) kafka.Config {
 	t.Helper()
 	client, err := kafka.NewClient(cfg, "kafkatest", nil)
@@ -66,8 +65,7 @@ func furnish(t testing.TB, cfg kafka.Config, clear func(context.Context, *kadm.C
 	return cfg
 }
 
-// reserve waits until no other test of this machine uses the cluster, and then reserves the cluster
-// for this test.
+// reserve waits until no other test of this machine uses the cluster.
 func reserve(t testing.TB, brokers string) {
 	t.Helper()
 	name := strings.NewReplacer(":", "-", ",", "-", "/", "-").Replace(brokers)

@@ -189,8 +189,8 @@ type adminConn struct {
 	url  string
 }
 
-// The method use calls the function do with the connection. It first opens a connection if none is
-// open, or if the open connection belongs to another server than the one of the parameter url.
+// The method use passes the connection to the function do. It connects first if no connection to
+// the server in url is open.
 func (a *adminConn) use(ctx context.Context, url string, do func(*pgx.Conn) error) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -208,7 +208,7 @@ func (a *adminConn) use(ctx context.Context, url string, do func(*pgx.Conn) erro
 }
 
 // closeSoon does not wait for connections that the test never released. Dropping the database ends
-// them.
+// these connections.
 func closeSoon(pool *pgxpool.Pool) {
 	closed := make(chan struct{})
 	go func() { pool.Close(); close(closed) }()

@@ -35,7 +35,6 @@ func TestAdminConn_ReconnectsIfTheConnectionIsClosed(t *testing.T) {
 	}
 }
 
-// The function databases returns the number of databases of the server with the name.
 func databases(t *testing.T, name string) (n int) {
 	t.Helper()
 	super := os.Getenv(serverVariable)

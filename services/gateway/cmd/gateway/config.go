@@ -36,7 +36,6 @@ func (c Config) owners() map[string]string {
 // minToken is the minimum length of an operator token in bytes. Shorter tokens could be guessed.
 const minToken = 16
 
-// The method operators returns the operators in OPERATOR_TOKENS, with the hashes of their tokens.
 func (c Config) operators(pepper apikeys.Pepper) ([]store.Operator, error) {
 	var operators []store.Operator
 	var errs []error

@@ -60,7 +60,7 @@ func start(ctx context.Context, cfg Config, rt *app.Runtime) ([]service.Part, er
 	}, nil
 }
 
-// parsed contains the settings whose values the parser of environment variables returns as text.
+// parsed contains the settings that the struct Config has only as text.
 type parsed struct {
 	pepper    apikeys.Pepper
 	operators []store.Operator

@@ -28,7 +28,6 @@ import (
 
 const token = "a-token-of-ada-0001"
 
-// freeAddr returns a loopback address with a port that is free now.
 func freeAddr(t *testing.T) string {
 	t.Helper()
 	port, err := testkit.Port()
@@ -38,9 +37,6 @@ func freeAddr(t *testing.T) string {
 	return fmt.Sprintf("127.0.0.1:%d", port)
 }
 
-// TestServe_PublishesACreatedWorkspace runs the whole process. An operator creates a workspace and
-// a key, and a customer sends a request. The gateway publishes the workspace to Kafka. Then the
-// process shuts down without an error.
 func TestServe_PublishesACreatedWorkspace(t *testing.T) {
 	mux := http.NewServeMux()
 	mux.Handle(settingsv1.NewSettingServiceHandler(owners{}))
@@ -93,7 +89,6 @@ func (owners) ApplySetting(
 	return connect.NewResponse(&settingsv1.ApplySettingResponse{}), nil
 }
 
-// wantWorkspaceEvent waits until the workspace's event is in workspaces.v1.
 func wantWorkspaceEvent(t *testing.T, brokers []string, id string) {
 	t.Helper()
 	client, err := kgo.NewClient(kgo.SeedBrokers(brokers...), kgo.ConsumeTopics("workspaces.v1"), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))

@@ -18,7 +18,6 @@ import (
 	"ringfence.dev/services/gateway/internal/ratelimit"
 )
 
-// keyHash returns a hash that is different for each n.
 func keyHash(n int) (hash apikeys.Hash) {
 	binary.BigEndian.PutUint64(hash[:], uint64(n))
 	return hash
@@ -97,8 +96,6 @@ func TestKeyIDs_ConcurrentRequestsOfOneKeyShareALookup(t *testing.T) {
 	})
 }
 
-// TestKeyIDs_FloodOfUnknownKeysEvictsNoKnownKey looks up more unknown keys than the cache has
-// entries. The known key stays in the cache.
 func TestKeyIDs_FloodOfUnknownKeysEvictsNoKnownKey(t *testing.T) {
 	t.Parallel()
 	known := keyHash(maxEntries * 2)
@@ -122,8 +119,6 @@ func TestKeyIDs_FloodOfUnknownKeysEvictsNoKnownKey(t *testing.T) {
 	}
 }
 
-// TestKeyIDs_LimitsConcurrentLookupsOfUnknownKeys checks that at most maxUnknownLookups look-ups
-// run concurrently, and that a known key needs no look-up.
 func TestKeyIDs_LimitsConcurrentLookupsOfUnknownKeys(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var lookups atomic.Int32

@@ -21,7 +21,6 @@ import (
 
 const goodToken = "a-token-of-ada-0001"
 
-// newAuthenticator returns an authenticator with an empty database and one operator, ada.
 func newAuthenticator(t *testing.T) (*auth.Authenticator, apikeys.Pepper, *pgxpool.Pool) {
 	t.Helper()
 	pool := pgtest.New(t, store.Schema, outbox.Migrations, pg.Migrations{Name: store.Schema, FS: store.Migrations})
@@ -67,8 +66,6 @@ func statusOf(err error) int {
 	return 0
 }
 
-// TestOperator_GuessAboveTheLimitIsNotCompared sends 5,000 wrong tokens and then the correct one
-// from the same address.
 func TestOperator_GuessAboveTheLimitIsNotCompared(t *testing.T) {
 	t.Parallel()
 	authenticator, _, pool := newAuthenticator(t)
@@ -104,8 +101,6 @@ func TestOperator_GuessAboveTheLimitIsNotCompared(t *testing.T) {
 	}
 }
 
-// TestOperator_CorrectTokenIsAcceptedAfterAWrongOne checks that an operator's correct token is
-// accepted after a mistyped one.
 func TestOperator_CorrectTokenIsAcceptedAfterAWrongOne(t *testing.T) {
 	t.Parallel()
 	authenticator, _, _ := newAuthenticator(t)
@@ -122,9 +117,7 @@ func TestOperator_CorrectTokenIsAcceptedAfterAWrongOne(t *testing.T) {
 	}
 }
 
-// TestAuthenticate_ValidKeyBehindAFloodIsAccepted covers an address that is above the limit for
-// requests without a valid key. A valid key from the same address is accepted, whether or not this
-// replica has the key in its cache.
+// A valid key is accepted whether or not this replica has the key in its cache.
 func TestAuthenticate_ValidKeyBehindAFloodIsAccepted(t *testing.T) {
 	t.Parallel()
 	authenticator, pepper, pool := newAuthenticator(t)
@@ -155,7 +148,6 @@ func TestAuthenticate_ValidKeyBehindAFloodIsAccepted(t *testing.T) {
 	}
 }
 
-// addKey creates a workspace with one API key.
 func addKey(t *testing.T, pool *pgxpool.Pool, pepper apikeys.Pepper) string {
 	t.Helper()
 	secret, prefix := apikeys.Generate()

@@ -52,7 +52,6 @@ func newKeyIDs(find func(context.Context, apikeys.Hash) (uuid.UUID, error)) *key
 	}
 }
 
-// newCache returns a cache of maxEntries entries that evicts the least recently used one.
 func newCache[K comparable, V any]() *lru.Cache[K, V] {
 	cache, err := lru.New[K, V](maxEntries)
 	if err != nil { // New fails only for a size that is not positive
@@ -73,7 +72,6 @@ func (k *keyIDs) getLimited(ctx context.Context, hash apikeys.Hash) (uuid.UUID, 
 	return k.lookUp(ctx, hash, k.limitedSlot, limitedTimeout)
 }
 
-// isKnown reports whether the key is in the cache of known keys.
 func (k *keyIDs) isKnown(hash apikeys.Hash) bool { return k.known.Contains(hash) }
 
 // revoke moves a key that is no longer valid from the known keys to the unknown keys.

@@ -12,8 +12,6 @@ import (
 	"ringfence.dev/services/gateway/internal/apikeys"
 )
 
-// TestGetLimited_DoesNotDelayKeysOfOtherAddresses blocks the look-ups of 10 keys from addresses
-// that are above their limit. The look-up of another customer's key must not wait for them.
 func TestGetLimited_DoesNotDelayKeysOfOtherAddresses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		good := keyHash(1000)
@@ -42,8 +40,6 @@ func TestGetLimited_DoesNotDelayKeysOfOtherAddresses(t *testing.T) {
 	})
 }
 
-// TestGetLimited_TimesOutIfTheSlotIsTaken covers a look-up that does not get the limited slot
-// within limitedTimeout.
 func TestGetLimited_TimesOutIfTheSlotIsTaken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		blocked := make(chan struct{})

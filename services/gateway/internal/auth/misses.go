@@ -20,10 +20,8 @@ type misses struct {
 
 func newMisses() *misses { return &misses{last: newCache[string, time.Time]()} }
 
-// The method add stores that the address sent an unknown key or token.
 func (m *misses) add(address string) { m.last.Add(address, time.Now()) }
 
-// The method has reports whether the address sent an unknown key or token within the last minute.
 func (m *misses) has(address string) bool {
 	at, ok := m.last.Get(address)
 	return ok && time.Since(at) < ratelimit.Window

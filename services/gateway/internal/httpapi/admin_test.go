@@ -87,8 +87,6 @@ func TestAdmin_WorkspaceIsCreatedAndChanged(t *testing.T) {
 	r.mustHaveAudited(id)
 }
 
-// wantEvents checks that the outbox contains one event for each version of the workspace, and that
-// each event contains the full state.
 func (r *rig) wantEvents(id string) {
 	r.t.Helper()
 	rows, err := r.pool.Query(r.t.Context(), `SELECT payload FROM outbox WHERE topic = 'workspaces.v1' ORDER BY id`)
@@ -262,8 +260,6 @@ func TestAdmin_InvalidWorkspaceErrorNamesTheField(t *testing.T) {
 	}
 }
 
-// TestAdmin_TrunkChangesAreAuditedWithoutAWorkspace checks that a request about trunks is forwarded
-// and audited without a workspace.
 func TestAdmin_TrunkChangesAreAuditedWithoutAWorkspace(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

@@ -12,8 +12,6 @@ import (
 	"ringfence.dev/services/gateway/internal/proxy"
 )
 
-// 30 changes of one workspace run concurrently. Each change gets the response 200 and is stored as
-// a separate version.
 func TestChangeWorkspace_ManyConcurrentChangesAreAllStored(t *testing.T) {
 	t.Parallel()
 	const changes = 30

@@ -76,14 +76,12 @@ func NewDocs() (*Docs, error) {
 
 const guides = "/docs/guides/"
 
-// mediaTypes are the media types of the documentation's files, by extension.
 var mediaTypes = map[string]string{
 	".html": "text/html; charset=utf-8", ".md": "text/markdown; charset=utf-8", ".txt": "text/plain; charset=utf-8",
 	".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".json": "application/json",
 	".svg": "image/svg+xml",
 }
 
-// putGuides adds the files of the documentation.
 func (s *Docs) putGuides() error {
 	files, err := docs.Render()
 	if err != nil {

@@ -35,8 +35,6 @@ var (
 	scheme = regexp.MustCompile(`(?i)\b(?:https?|wss?|ftp):|["'(=]\s*//`)
 )
 
-// TestDocs_PagesReferOnlyToOwnFiles checks that each file of the page refers only to files that
-// this server serves.
 func TestDocs_PagesReferOnlyToOwnFiles(t *testing.T) {
 	t.Parallel()
 	shelf := newShelf(t)

@@ -64,8 +64,6 @@ func emptyIsNoBody(next http.Handler) http.Handler {
 	})
 }
 
-// FuzzAdmin sends requests to the operator API, for resources of the gateway and of the other
-// services.
 func FuzzAdmin(f *testing.F) {
 	r := newRig(f)
 	id := r.workspace("")

@@ -22,7 +22,6 @@ import (
 	"ringfence.dev/services/gateway/internal/proxy"
 )
 
-// listen starts a server with the production settings on a free port.
 func (r *rig) listen() string {
 	r.t.Helper()
 	free := httptest.NewServer(http.NotFoundHandler())

@@ -12,7 +12,7 @@ import (
 	"ringfence.dev/libs/testkit"
 )
 
-// TestLimits_AcceptTheLimitAndRefuseOneMore counts characters, not bytes.
+// The limits count characters, not bytes.
 func TestLimits_AcceptTheLimitAndRefuseOneMore(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -60,8 +60,6 @@ func TestLimits_AcceptTheLimitAndRefuseOneMore(t *testing.T) {
 	}
 }
 
-// TestAdmin_HostileRequestsNeverGive500 has a row for each hostile request that caused a 500 or was
-// interpreted wrongly in an earlier version.
 func TestAdmin_HostileRequestsNeverGive500(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -102,7 +100,6 @@ func TestAdmin_HostileRequestsNeverGive500(t *testing.T) {
 	}
 }
 
-// An incomplete body is a fault of the client, on the public and on the operator address.
 func TestServer_IncompleteBodiesAreRefused(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

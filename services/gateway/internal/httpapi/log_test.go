@@ -14,7 +14,6 @@ import (
 	"ringfence.dev/libs/testkit"
 )
 
-// lockedBuffer is a log buffer to which several requests write concurrently.
 type lockedBuffer struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -32,9 +31,7 @@ func (b *lockedBuffer) String() string {
 	return b.text.String()
 }
 
-// TestLog_RefusedRequestHasTheErrorCode checks that the log line of a refused request contains the
-// error code. Either the gateway or the owner of the route refuses the request. The test is not
-// parallel, because it replaces the default logger.
+// The test is not parallel, because it replaces the default logger.
 func TestLog_RefusedRequestHasTheErrorCode(t *testing.T) {
 	log := &lockedBuffer{}
 	before := slog.Default()
@@ -96,7 +93,8 @@ func TestLog_RefusedRequestHasTheErrorCode(t *testing.T) {
 	}
 }
 
-// requestLine waits for the log line of a request. The server writes the line after the response.
+// requestLine waits for the log line of a request, because the server writes the line after the
+// response.
 func requestLine(t *testing.T, log *lockedBuffer, requestID string) (line map[string]any) {
 	t.Helper()
 	testkit.Until(t, "the request "+requestID+" is logged", func() bool {
@@ -112,8 +110,6 @@ func requestLine(t *testing.T, log *lockedBuffer, requestID string) (line map[st
 	return line
 }
 
-// TestPublic_ForwardsTheIdempotencyReplayedHeader checks that the header Idempotency-Replayed
-// reaches the client.
 func TestPublic_ForwardsTheIdempotencyReplayedHeader(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

@@ -17,8 +17,6 @@ import (
 // recordings.
 var undescribed = []string{"/docs/*", "/llms.txt", "/recordings/*"}
 
-// TestRoutes_MatchTheOpenAPIDocument fails if an operation is only in the routes or only in the
-// document.
 func TestRoutes_MatchTheOpenAPIDocument(t *testing.T) {
 	t.Parallel()
 	var routed []string
@@ -45,9 +43,6 @@ func operations(t *testing.T) []openapi.Operation {
 	return all
 }
 
-// TestRoutes_EveryOperationReachesItsService sends each operation of the OpenAPI document through
-// the gateway. An operation of another service must reach that service with the same path. Public
-// operations need no key.
 func TestRoutes_EveryOperationReachesItsService(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

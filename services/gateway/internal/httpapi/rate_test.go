@@ -117,7 +117,6 @@ func (r *rig) useUp(key string) {
 	}
 }
 
-// wantLimited checks that a response is a 429 with a valid Retry-After.
 func wantLimited(t *testing.T, what string, got answered) {
 	t.Helper()
 	if got.status != http.StatusTooManyRequests {
@@ -155,8 +154,6 @@ func TestPublic_RequestsWithoutAKeyAreCountedByAddress(t *testing.T) {
 	}
 }
 
-// TestAdmin_WrongTokensAreCountedByAddress checks that wrong tokens are counted by address.
-// TestOperator_GuessAboveTheLimitIsNotCompared covers the comparison of tokens above the limit.
 func TestAdmin_WrongTokensAreCountedByAddress(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

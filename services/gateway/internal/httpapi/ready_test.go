@@ -7,7 +7,6 @@ import (
 	"testing"
 )
 
-// An operator sees which services have a ready replica.
 func TestAdmin_ListsWhichServicesAreReady(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

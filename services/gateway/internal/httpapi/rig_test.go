@@ -31,7 +31,6 @@ import (
 
 const operatorToken = "a-token-of-ada-0001"
 
-// receivedRequest is an HTTP request that a fake service received.
 type receivedRequest struct {
 	owner  string
 	method string
@@ -56,7 +55,6 @@ type rig struct {
 	mu       sync.Mutex
 	received []receivedRequest
 	answer   func(w http.ResponseWriter, h receivedRequest) bool
-	// settings contains the fake SettingService of each service, by the name of the service.
 	settings map[string]*settingOwner
 }
 
@@ -101,7 +99,6 @@ func seed() string {
 	return base64.StdEncoding.EncodeToString(raw)
 }
 
-// The method replica starts another gateway with the same database.
 func (r *rig) replica(readyURLs []string) (public, admin *httptest.Server) {
 	r.t.Helper()
 	proxies, err := auth.ParseProxies([]string{"127.0.0.0/8"})
@@ -150,7 +147,6 @@ func (r *rig) answers(answer func(w http.ResponseWriter, h receivedRequest) bool
 	r.answer = answer
 }
 
-// requestsTo returns the requests that the fake service has received.
 func (r *rig) requestsTo(owner string) []receivedRequest {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -217,7 +213,6 @@ func (r *rig) customer(method, path, key, body string) answered {
 	return send(r.t, method, r.public.URL+path, key, body, nil)
 }
 
-// The method workspace creates a workspace through the operator API and returns its id.
 func (r *rig) workspace(members string) string {
 	r.t.Helper()
 	body := `{"name":"Acme","plan":"growth","currency":"USD"}`
@@ -231,8 +226,6 @@ func (r *rig) workspace(members string) string {
 	return made.member("id")
 }
 
-// The method key creates an API key through the operator API. It returns the key and the id of the
-// key.
 func (r *rig) key(workspaceID, access string) (key, id string) {
 	r.t.Helper()
 	made := r.operator("POST", "/admin/v1/workspaces/"+workspaceID+"/api-keys", `{"name":"test","access":"`+access+`"}`)
@@ -259,7 +252,6 @@ type entry struct {
 	After       map[string]any
 }
 
-// The method audit returns the audit entries of a workspace, newest first.
 func (r *rig) audit(workspaceID string) []entry {
 	r.t.Helper()
 	listed := r.operator("GET", "/admin/v1/audit?limit=100&workspace_id="+workspaceID, "")

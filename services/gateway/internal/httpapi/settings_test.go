@@ -30,8 +30,7 @@ type settingOwner struct {
 	apply func(context.Context, *eventv1.WorkspaceEvent) error
 	// policyFault is the fault that CheckPolicy returns, or "" for a valid policy.
 	policyFault string
-	// policies are the policies that CheckPolicy received.
-	policies []string
+	policies    []string
 }
 
 func (o *settingOwner) handler(keys *serviceauth.Keys, rest http.Handler) http.Handler {
@@ -70,7 +69,6 @@ func (o *settingOwner) CheckPolicy(
 	return connect.NewResponse(&settingsv1.CheckPolicyResponse{Fault: o.policyFault}), nil
 }
 
-// The method versions returns the versions of workspaces that the fake service applied, in order.
 func (o *settingOwner) versions() []int64 {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -81,14 +79,12 @@ func (o *settingOwner) versions() []int64 {
 	return versions
 }
 
-// onApply sets the function that is called when the fake service receives a workspace.
 func (o *settingOwner) onApply(apply func(context.Context, *eventv1.WorkspaceEvent) error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.apply = apply
 }
 
-// The method events returns the workspace events in the outbox, in order.
 func (r *rig) events() []*eventv1.WorkspaceEvent {
 	r.t.Helper()
 	rows, err := r.pool.Query(r.t.Context(), "SELECT payload FROM outbox WHERE topic = 'workspaces.v1' ORDER BY id")

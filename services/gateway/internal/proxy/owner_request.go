@@ -74,7 +74,6 @@ func (p *Upstreams) Do(ctx context.Context, q OwnerRequest) (OwnerResponse, erro
 	return OwnerResponse{Status: response.StatusCode, Header: response.Header, Body: body}, nil
 }
 
-// errorBody is the body of every error response.
 type errorBody struct {
 	Error struct {
 		Code    string `json:"code"`

@@ -69,9 +69,8 @@ func TestFind_RejectsAmbiguousPaths(t *testing.T) {
 	}
 }
 
-// TestFind_ForwardedPathMatchesTheSameRoute looks up random paths. Find returns the path that the
-// gateway forwards to the service. This path must match the same route again, escaped and decoded.
-// Otherwise a request could pass the checks of one route and reach another route in the service.
+// The forwarded path must match the same route again, escaped and decoded. Otherwise a request
+// could pass the checks of one route and reach another route in the service.
 func TestFind_ForwardedPathMatchesTheSameRoute(t *testing.T) {
 	t.Parallel()
 	segment := rapid.SampledFrom([]string{"v1", "calls", "webhook-subscriptions", "opt-outs", "..", ".", "", "%2e%2e", "%2F", "..%2F..", "a%2Fb", "%00", "+1", "%2B1", "a;b", "%5C", "wallet", "%25", "%252e"})

@@ -41,8 +41,6 @@ func TestStatus_HasRemainingResetAndRetryAfter(t *testing.T) {
 	}
 }
 
-// TestPolicy_AllowsABurstOfTheLimit checks that a burst of exactly the limit is allowed, for every
-// limit.
 func TestPolicy_AllowsABurstOfTheLimit(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(r *rapid.T) {
@@ -85,9 +83,9 @@ func TestWrite_SetsTheRateLimitHeaders(t *testing.T) {
 	}
 }
 
-// TestStatus_AllHeadersGiveTheSameRetryTime checks every state of every limit. A client can use
-// Retry-After, X-RateLimit-Reset or the parameter t of RateLimit. After the wait the next request
-// is allowed. The wait is at most one second too long, because the headers have whole seconds.
+// A client can use Retry-After, X-RateLimit-Reset or the parameter t of RateLimit. After the wait
+// the next request is allowed. The wait is at most one second too long, because the headers have
+// whole seconds.
 func TestStatus_AllHeadersGiveTheSameRetryTime(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(r *rapid.T) {
@@ -118,9 +116,6 @@ func TestStatus_AllHeadersGiveTheSameRetryTime(t *testing.T) {
 	})
 }
 
-// TestStatus_LastAllowedRequestHasTheTimeOfTheNextOne checks the response to the last allowed
-// request. The response contains the time of the next allowed request, and not the time at which
-// the whole limit is available again.
 func TestStatus_LastAllowedRequestHasTheTimeOfTheNextOne(t *testing.T) {
 	t.Parallel()
 	header := http.Header{}
