@@ -23,7 +23,8 @@ import (
 	"ringfence.dev/libs/telemetry"
 )
 
-// Config is the environment that every service has. A service embeds it in its own configuration.
+// Config contains the environment variables that every service reads. A service embeds Config in
+// its own configuration.
 type Config struct {
 	HTTP      httpserver.Config
 	Postgres  pg.Config
@@ -61,7 +62,7 @@ type Spec[C Configured] struct {
 	Commands []Command[C]
 }
 
-// Command is a command of one service. Run receives a pool whose schema is current.
+// Command is an additional command of one service. The pool that Run receives has a current schema.
 type Command[C Configured] struct {
 	service.Command[C]
 	Run func(ctx context.Context, cfg C, pool *pgxpool.Pool) error

@@ -19,8 +19,8 @@ import (
 
 // DecodeJSON decodes the body into v. Invalid JSON, a wrong type, invalid UTF-8 or a NUL character
 // is 422 validation_error with the name of the field. A body over MaxBody is 413. Unknown fields
-// are ignored, and the last of two equal keys is used. An empty body is an error, unless v points
-// to a pointer, which then stays nil.
+// are ignored, and the last of two equal keys is used. An empty body is an error. If v points to a
+// pointer, an empty body is accepted, and the pointer stays nil.
 func DecodeJSON(r *http.Request, v any) error {
 	raw, err := ReadBody(r)
 	if err != nil {

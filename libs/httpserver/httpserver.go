@@ -23,8 +23,8 @@ import (
 // (docs/reference/api/README.md#conventions).
 const Version = "2026-06-04"
 
-// handlerTimeout is the timeout of a handler. If the database hangs, requests end with 503 instead
-// of accumulating.
+// handlerTimeout limits the time of a handler. If the database hangs, requests end with 503 and do
+// not accumulate.
 const handlerTimeout = 30 * time.Second
 
 // MaxBody is the maximum size of a request body in bytes. A larger one is 413 request_too_large.
@@ -86,8 +86,8 @@ func limitTime(next http.Handler) http.Handler {
 	})
 }
 
-// LimitBody responds 413 if Content-Length exceeds MaxBody. For a body without Content-Length it
-// stops reading at MaxBody.
+// LimitBody responds 413 if Content-Length exceeds MaxBody. A body without Content-Length is read
+// up to MaxBody.
 func LimitBody(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.ContentLength > MaxBody {
@@ -123,7 +123,7 @@ func Hurry(w http.ResponseWriter, r *http.Request, within time.Duration) {
 	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(within))
 }
 
-// recoverTo responds 500 to a panic. If the response has begun, it closes the connection.
+// recoverTo responds 500 to a panic. If the response has begun, recoverTo closes the connection.
 func recoverTo(w middleware.WrapResponseWriter, r *http.Request) {
 	fault := recover()
 	if fault == nil {

@@ -42,8 +42,8 @@ func PathText(r *http.Request, name string) string {
 	return text
 }
 
-// QueryEnum returns an optional query parameter that must have one of the allowed values. It
-// returns "" if the parameter is absent and 422 for another value.
+// QueryEnum returns an optional query parameter that must have one of the allowed values. If the
+// parameter is absent, QueryEnum returns "". Any other value is 422.
 func QueryEnum(q url.Values, name string, allowed ...string) (string, error) {
 	value, given, err := once(q, name)
 	if err != nil || !given {
@@ -55,7 +55,7 @@ func QueryEnum(q url.Values, name string, allowed ...string) (string, error) {
 	return value, nil
 }
 
-// QueryUUID returns an optional id, nil if it is absent, and 422 if it is malformed.
+// QueryUUID returns an optional id. If the id is absent, the result is nil. A malformed id is 422.
 func QueryUUID(q url.Values, name string) (*uuid.UUID, error) {
 	value, given, err := once(q, name)
 	if err != nil || !given {
@@ -68,8 +68,8 @@ func QueryUUID(q url.Values, name string) (*uuid.UUID, error) {
 	return &id, nil
 }
 
-// QueryTime returns an optional time, nil if it is absent, and 422 if it is malformed. It accepts a
-// space in the place of "+", because some clients do not percent-encode the "+".
+// QueryTime returns an optional time. If the time is absent, the result is nil. A malformed time is
+// 422. A space counts as "+", because some clients do not percent-encode the "+" of the offset.
 func QueryTime(q url.Values, name string) (*time.Time, error) {
 	value, given, err := once(q, name)
 	if err != nil || !given {
@@ -82,8 +82,8 @@ func QueryTime(q url.Values, name string) (*time.Time, error) {
 	return &at, nil
 }
 
-// QueryText returns an optional text, nil if the parameter is absent. NUL characters and invalid
-// UTF-8 are 422. For an empty parameter it returns a pointer to an empty text.
+// QueryText returns an optional text. If the parameter is absent, the result is nil. For an empty
+// parameter, the result points to an empty text. NUL characters and invalid UTF-8 are 422.
 func QueryText(q url.Values, name string) (*string, error) {
 	value, given, err := once(q, name)
 	if err != nil || !given {

@@ -66,7 +66,6 @@ func escape(text []byte) (size int, wrong string) {
 	return 12, ""
 }
 
-// codeUnit parses \uXXXX.
 func codeUnit(text []byte) (rune, bool) {
 	if len(text) < 6 || text[0] != '\\' || text[1] != 'u' {
 		return 0, false

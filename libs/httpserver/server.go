@@ -23,8 +23,8 @@ type Server struct {
 	// Variable is the name of the environment variable that contains Addr. If the port is in use,
 	// the error contains that name. If Variable is empty, the error contains HTTP_ADDR.
 	Variable string
-	// Header is added to the responses that the server sends to bytes that are not a valid HTTP
-	// request. No handler is called for such bytes.
+	// Header is added to the error responses to invalid HTTP requests. For such requests no handler
+	// is called.
 	Header http.Header
 }
 
@@ -66,8 +66,6 @@ func (s *Server) Run(ctx context.Context) error {
 	return nil
 }
 
-// closeWhenLeaving adds "Connection: close" to every response that begins while the process is
-// stopping.
 func closeWhenLeaving(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		p := &leavingWriter{ResponseWriter: w, ctx: r.Context()}

@@ -60,7 +60,7 @@ type wireConn struct {
 	handled atomic.Bool
 }
 
-// Write replaces an error response of net/http.
+// Write replaces an error response of net/http with an error response of the API.
 func (c *wireConn) Write(answer []byte) (int, error) {
 	if c.handled.Load() {
 		return c.Conn.Write(answer) //nolint:wrapcheck // net/http compares this error, so return it unwrapped

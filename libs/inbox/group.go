@@ -535,7 +535,6 @@ func (g *group) commit(ctx context.Context, client *kgo.Client) {
 	}
 }
 
-// pause waits for d or until ctx is canceled.
 func pause(ctx context.Context, d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

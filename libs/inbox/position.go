@@ -189,8 +189,8 @@ func (c *Consumer) movedBack(p partition, cause string, was, is int64) {
 		"consumer", c.name, "topic", p.topic, "partition", p.number, "cause", cause, "was", was, "is", is)
 }
 
-// The method expired logs and counts the records that Kafka deleted before they were applied: those
-// from the offset next to the offset logStart.
+// The method expired logs and counts the records that Kafka deleted before they were applied. The
+// first of these records has the offset next. The offset logStart follows the last one.
 func (c *Consumer) expired(p partition, next, logStart int64) {
 	c.metrics.expired.WithLabelValues(p.topic).Add(float64(logStart - next))
 	slog.Error("records were deleted before they were applied", "consumer", c.name, "topic", p.topic,

@@ -202,7 +202,6 @@ type TopicsError struct{ Faults []string }
 
 func (e *TopicsError) Error() string { return strings.Join(e.Faults, "; ") }
 
-// verify compares topics with the catalogue.
 func (e *ensuring) verify(ctx context.Context, topics []Topic, have kadm.TopicDetails) error {
 	if len(topics) == 0 {
 		return nil

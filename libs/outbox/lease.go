@@ -24,7 +24,6 @@ const (
 	minLease     = time.Second
 )
 
-// leaseTimes contains the durations and intervals of a lease.
 type leaseTimes struct {
 	// duration is how long a lease is valid without a renewal.
 	duration time.Duration
@@ -74,7 +73,6 @@ UPDATE outbox_leases SET expires_at = '-infinity'
 WHERE holder = @holder AND fence = @fence
 RETURNING fence, floor`
 
-// acquire tries to acquire the lease, and reports whether this relay now has it.
 func (s *session) acquire() (held bool, err error) {
 	return s.updateLease(acquireLease, statementTimeout)
 }

@@ -35,9 +35,9 @@ type row struct {
 
 // oldestRows returns the rows from the floor on (the lowest id that must be read), and the
 // transaction id below which all transactions had ended. If the relay read from the last published
-// row instead, it would miss a row with a lower id that commits later. bytes_before limits the
-// memory: the batch ends with the row that reaches 16 MiB. If there are no rows, the statement
-// returns one row whose columns are NULL except that transaction id.
+// row, it would miss a row with a lower id that commits later. bytes_before limits the memory: the
+// batch ends with the row that reaches 16 MiB. If there are no rows, the statement returns one row,
+// in which only the transaction id is not NULL.
 const oldestRows = `
 SELECT pg_snapshot_xmin(snapshot)::text::bigint,
        oldest.id, oldest.event_id, oldest.topic, oldest.key, oldest.headers, oldest.payload, oldest.created_at

@@ -208,7 +208,6 @@ func (s *session) awaitLeadership(ctx context.Context) (held bool, err error) {
 	}
 }
 
-// listen subscribes to wakes of other replicas.
 func (s *session) listen() error {
 	var statement string
 	if err := s.row(listen, &statement); err != nil {

@@ -15,7 +15,6 @@ import (
 // the parsing takes 30 µs and 40 allocations, which is more than Postgres needs to run the insert.
 type Args pgx.NamedArgs
 
-// statement is a parsed statement.
 type statement struct {
 	sql   string
 	names []string // the names of $1, $2, …

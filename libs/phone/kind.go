@@ -55,7 +55,6 @@ func (n Number) assigned() bool {
 	return n.HasPrefix(reserved())
 }
 
-// forbiddenKind reads the kind of the number from the metadata.
 func (n Number) forbiddenKind() string {
 	parsed, err := phonenumbers.Parse(string(n), "")
 	if err != nil {

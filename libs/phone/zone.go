@@ -109,8 +109,8 @@ var overlayText string
 // without an area code.
 type overlay struct{ only, add, country map[string][]string }
 
-// overlays contains the content of overlay.txt. If the file is invalid, it is empty. A test checks
-// the file.
+// overlays contains the content of overlay.txt. If the file is invalid, overlays is empty. A test
+// checks the file.
 var overlays = sync.OnceValue(func() overlay {
 	o, err := readOverlay(overlayText)
 	if err != nil {

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// frame contains the settings that every service has and that package service itself uses.
+// frame contains those settings of a service that package service itself reads.
 type frame struct {
 	// DrainDelay must be longer than the time for which services keep unused connections to each
 	// other (serviceauth.IdleFor).

@@ -86,8 +86,8 @@ func (k *Keys) verify(token string, want use, now time.Time) (claims, error) {
 	return c, nil
 }
 
-// tokenSet contains tokens of services whose signature was verified. A service uses each token for
-// half a minute.
+// tokenSet contains service tokens whose signature was verified. A service uses each token for half
+// a minute.
 type tokenSet struct {
 	mu     sync.Mutex
 	tokens map[string]claims
@@ -119,7 +119,6 @@ func (k *Keys) verifyService(token string, now time.Time) (claims, error) {
 	return c, nil
 }
 
-// keysOf returns the configured keys of the token's issuer.
 func (k *Keys) keysOf(token *jwt.Token) (any, error) {
 	issuer, err := token.Claims.GetIssuer()
 	if err != nil {

@@ -10,8 +10,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// maxParentWait is the longest time that work can wait so that its span still belongs to the stored
-// trace.
+// Work that waited longer than maxParentWait starts a new trace.
 const maxParentWait = 10 * time.Minute
 
 func tracer() trace.Tracer { return otel.Tracer("ringfence.dev") }

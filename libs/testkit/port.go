@@ -32,7 +32,6 @@ func Port() (int, error) {
 	return 0, errors.New("no four free ports in a row between 10000 and 19999 on 127.0.0.1")
 }
 
-// vacant reports whether all ports of the group that begins with first are free.
 func vacant(first int) bool {
 	for port := first; port < first+together; port++ {
 		if !bindable("udp", port) || !bindable("tcp", port) {
@@ -53,8 +52,8 @@ func bindable(network string, port int) bool {
 }
 
 // Open reports whether a program has opened a port. The parameter network is "tcp" or "tcp6" (the
-// program listens), "udp" or "udp6". On Linux, Open reads proc(5). If it opened a socket instead,
-// that socket could take the port of a program that is about to start.
+// program listens), "udp" or "udp6". On Linux, Open reads proc(5) and opens no socket: a socket
+// could take the port of a program that is about to start.
 func Open(network string, port int) bool {
 	table, err := os.ReadFile("/proc/net/" + network)
 	if err != nil {

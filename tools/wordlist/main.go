@@ -87,7 +87,6 @@ func parseWords(list string) ([]word, error) {
 	return words, nil
 }
 
-// check returns one line for each forbidden word.
 func check(words []word, texts []text) (found []string) {
 	for _, t := range texts {
 		for _, w := range words {
@@ -106,7 +105,6 @@ var (
 	unchecked = regexp.MustCompile(`(^|/)(testdata|node_modules)/|^tools/wordlist/|^docs/images/`)
 )
 
-// trackedTexts returns the prose of every tracked file.
 func trackedTexts() ([]text, error) {
 	files, err := git("ls-files", "-z")
 	if err != nil {
@@ -130,7 +128,6 @@ func trackedTexts() ([]text, error) {
 	return texts, nil
 }
 
-// subjectsSince returns the subjects of the commits since base.
 func subjectsSince(base string) (texts []text, err error) {
 	subjects, err := git("log", "--no-merges", "--format=%h%x09%s", base+"..HEAD")
 	if err != nil {

@@ -71,7 +71,6 @@ func NewAdmin(
 	return router
 }
 
-// actor is the operator who sent the request.
 type actor struct {
 	operator  string
 	requestID uuid.UUID

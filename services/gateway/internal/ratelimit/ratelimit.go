@@ -43,8 +43,8 @@ type Status struct {
 	RetryAfter time.Duration
 }
 
-// Status converts the result of GCRA. allowed reports whether the request was allowed. ahead is how
-// far the theoretical arrival time is in the future.
+// Status converts the result of GCRA. The parameter allowed reports whether the request was
+// allowed. The parameter ahead is how far the theoretical arrival time is in the future.
 func (p Policy) Status(allowed bool, ahead time.Duration) Status {
 	ahead = min(max(ahead, 0), p.Span())
 	s := Status{Policy: p, Allowed: allowed, Reset: ahead, Remaining: int((p.Span() - ahead) / p.Step())}

@@ -120,7 +120,6 @@ func (s *Store) ChangeWorkspace(
 // State encodes a workspace for the audit log, as the operator API shows it.
 type State func(workspaces.Workspace) []byte
 
-// saveWorkspace stores a workspace with its event and its audit entry.
 func saveWorkspace(
 	ctx context.Context, tx pgx.Tx, statement string, w workspaces.Workspace, entry audit.Entry, state State,
 ) (workspaces.Workspace, error) {
