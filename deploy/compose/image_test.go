@@ -99,7 +99,9 @@ func TestImage_BuildsTheSameInTwoFolders(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		from = folder // copy from the new folder, because another process could be writing to the first folder
+		// the second copy is made from the first copy, because another process could change the
+		// repository
+		from = folder
 		own := append(slices.Clone(env), "GOCACHE="+t.TempDir())
 		built = t.TempDir()
 		cmd := exec.CommandContext(t.Context(), "sh", "-c", "cd "+folder+" && go build "+flags+" -o "+built+"/ "+strings.Join(slices.Sorted(maps.Values(programs())), " "))

@@ -49,7 +49,6 @@ func TestServiceCalls_MatchTheAddressVariables(t *testing.T) {
 	}
 }
 
-// networkPolicy is a NetworkPolicy. Unknown fields are errors.
 type networkPolicy struct {
 	APIVersion string `yaml:"apiVersion"`
 	Kind       string
@@ -226,7 +225,7 @@ func TestCharts_NetworkPoliciesAllowOnlyListedConnections(t *testing.T) {
 	for _, row := range []struct {
 		environment, clients string
 		servers              []string            // servers outside the cluster that every service needs
-		database             []string            // containers that connect to the database; migrations connect too
+		database             []string            // containers that connect to the database, including migrations
 		outside              map[string][]string // servers outside the cluster that only one service needs
 	}{
 		{"default", anywhere, []string{"TCP 9092, anywhere"}, []string{"TCP 5432, anywhere"}, nil},

@@ -96,7 +96,8 @@ func (b *applyBench) days() (n int) {
 	return n
 }
 
-// A backup can read the table of event ids for hours.
+// A backup reads the table of event ids for hours. The next partitions must be created in that
+// time.
 func TestRetain_CreatesPartitionsWhileAnotherTransactionReads(t *testing.T) {
 	t.Parallel()
 	b := newApplyBench(t, nil)

@@ -56,8 +56,7 @@ func alone(ctx context.Context) error {
 	return outbox.NewRelay(pool, client, nil, outbox.Config{}).Run(ctx)
 }
 
-// stopper stops its own process once: at the first row that is passed to Kafka after the test has
-// created the file.
+// stopper stops its own process with SIGSTOP at the first row after the test has created the file.
 type stopper struct{ file string }
 
 func (s stopper) OnProduceRecordBuffered(*kgo.Record) {

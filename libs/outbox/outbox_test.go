@@ -189,7 +189,8 @@ func seqOf(t testing.TB, wire *kgo.Record) int {
 
 func keyOf(n int) string { return fmt.Sprintf("aggregate-%d", n) }
 
-// The test repeats the late commit, so that the floor rises in between.
+// The test repeats the late commit, so that the floor (the lowest id that the relay reads) rises in
+// between.
 func TestRelay_PublishesARowThatCommitsLate(t *testing.T) {
 	t.Parallel()
 	pool, cfg := pgtest.New(t, schema, outbox.Migrations), kafkatest.New(t)

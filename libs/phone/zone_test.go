@@ -85,8 +85,8 @@ func enumerate() string {
 	return b.String()
 }
 
-// The function answers calls the function ask for every prefix that consists of the parameter
-// prefix and the given number of further digits. It returns a digest and the counts of the results.
+// The function answers calls the function ask for every prefix with the given number of further
+// digits. It returns a digest and the counts of the results.
 func answers(prefix string, digits int, ask func(string) []string) string {
 	sum, counts := sha256.New(), map[string]int{}
 	for rest := range pow10(digits) {

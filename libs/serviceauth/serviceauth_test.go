@@ -245,7 +245,7 @@ func TestAllowServices_LimitsCompressedBodies(t *testing.T) {
 	defer server.Close()
 	asking := connect.NewClient[wrapperspb.StringValue, emptypb.Empty](server.Client(), server.URL+"/q/Ask",
 		connect.WithSendGzip(), connect.WithInterceptors(calls.ClientInterceptor("billing-wallet")))
-	// When compressed, this message has a few KiB.
+	// This message of 4 MiB has only a few KiB when compressed.
 	_, err := asking.CallUnary(t.Context(), connect.NewRequest(wrapperspb.String(strings.Repeat("a", 4<<20))))
 	if connect.CodeOf(err) != connect.CodeResourceExhausted {
 		t.Errorf("a packed 4 MiB: connect.CodeOf(err) = %v, want %v", connect.CodeOf(err), connect.CodeResourceExhausted)

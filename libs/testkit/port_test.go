@@ -15,8 +15,8 @@ import (
 
 const asking = "LOOPBACK_CLAIMS"
 
-// TestMain runs the tests. In a process that a test has started, TestMain claims a port instead,
-// and the exit status of the process is the result of the claim.
+// In a process that a test has started, TestMain claims a port. The exit status of the process is
+// the result of the claim.
 func TestMain(m *testing.M) {
 	port, err := strconv.Atoi(os.Getenv(asking))
 	switch {

@@ -20,8 +20,8 @@ var undescribedCodes = []string{
 	"range_not_satisfiable", "precondition_failed", // codes of downloads through the link of a recording
 }
 
-// handedOn lists the files that return an error code that another function chose. The test reads
-// the code in the file of that function.
+// handedOn lists the files that return the error code of another function. The test reads the code
+// in the file of that function.
 var handedOn = []string{
 	"libs/apierr/apierr.go",
 	// returns the error of the pre-check of contacts-compliance

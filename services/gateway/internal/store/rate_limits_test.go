@@ -41,8 +41,7 @@ func TestCountRequest_WaitingRequestIsCountedAtTheTimeOfItsLock(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// This update simulates the first of two concurrent requests. It is counted after the second
-	// request has started to wait for the lock.
+	// This update simulates a request that is counted while another request waits for the lock.
 	if _, err := faster.Exec(t.Context(), `UPDATE rate_limits SET tat = clock_timestamp() + $1::interval WHERE key = 'k'`, policy.Step()); err != nil {
 		t.Fatal(err)
 	}
