@@ -80,7 +80,7 @@ func Unavailable(what string) *Error {
 }
 
 // Unanswered returns 503 unavailable with Retry-After. Use Unanswered if a request was sent to
-// another service or to the database and the result of that request is unknown.
+// another service or to the database, but its result is unknown.
 func Unanswered(what string) *Error {
 	return unavailable("%s did not answer. Whether the request took effect is not known: look, or repeat it with the same idempotency key.", what)
 }

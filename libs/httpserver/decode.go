@@ -51,8 +51,8 @@ func DecodeJSON(r *http.Request, v any) error {
 	return decodeFault(body, target, err)
 }
 
-// ReadBody reads a body of limited size. It returns 413 if the body exceeds the limit, 408 if the
-// body does not arrive in time, and 422 if the connection breaks.
+// ReadBody reads a body of limited size. A body over the limit is 413. A body that does not arrive
+// in time is 408. A broken connection is 422.
 func ReadBody(r *http.Request) ([]byte, error) {
 	raw, err := io.ReadAll(r.Body)
 	if err != nil {

@@ -30,10 +30,10 @@ type Server struct {
 
 // Run serves until ctx ends. It then closes the listener and waits up to 15 s for open requests.
 //
-// service.Run cancels the ctx of a part after SIGTERM and the delay DRAIN_DELAY. During the delay,
-// /readyz fails, so that load balancers send new connections to other replicas, and each response
-// has the header "Connection: close". A client that keeps a connection unused during the whole
-// delay can still send a request while the server closes that connection.
+// service.Run cancels the ctx of a part after SIGTERM and the delay DRAIN_DELAY. During the delay
+// /readyz fails, so that load balancers send new connections to other replicas. Each response then
+// has the header "Connection: close". If a client keeps a connection unused during the whole delay,
+// its next request can arrive while the server closes the connection.
 func (s *Server) Run(ctx context.Context) error {
 	variable := s.Variable
 	if variable == "" {

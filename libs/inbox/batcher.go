@@ -78,8 +78,8 @@ func (b *batcher) run(topic string) {
 	}
 }
 
-// The method take removes the oldest chunks, up to the size of a transaction, and returns them
-// ordered by partition. Transactions that lock rows per partition therefore lock them in the same
+// The method take removes the oldest chunks, up to the size of a transaction. It returns them
+// ordered by partition. Transactions that lock rows per partition then lock the rows in the same
 // order and do not deadlock.
 func (b *batcher) take(topic string) []*chunk {
 	b.mu.Lock()
@@ -101,7 +101,7 @@ func (b *batcher) take(topic string) []*chunk {
 }
 
 // apply applies chunks in one transaction. If the transaction fails, each chunk is applied in its
-// own transaction, so that an error in one partition does not affect the other partitions.
+// own transaction. An error in one partition then does not affect the other partitions.
 func (b *batcher) apply(chunks []*chunk) {
 	if len(chunks) > 1 && b.applyTogether(chunks) == nil {
 		for _, ch := range chunks {

@@ -63,9 +63,9 @@ incoming AS (
 SELECT event_id FROM recent UNION ALL SELECT event_id FROM late`
 )
 
-// mayBeOfAnotherDay reports whether the id can be stored under another day than the day of the
-// record's time, or will soon be too old for inbox_events. The id is then stored with
-// insertIDsOfAnyDay, which searches all days.
+// mayBeOfAnotherDay reports whether the id must be stored with insertIDsOfAnyDay, which searches
+// all days. This is necessary if the id can be stored under another day than the day of the
+// record's time. It is also necessary if the id will soon be too old for inbox_events.
 func (rec *incoming) mayBeOfAnotherDay() bool {
 	return rec.EventID.Version() != 7 || time.Since(rec.Time) > 7*24*time.Hour
 }
@@ -88,8 +88,8 @@ type lookup struct {
 	parkedKeys map[keyHash]bool
 }
 
-// begin moves the positions of the chunks, stores the ids of their records and finds parked keys,
-// all in one round trip. It returns errPositionChanged if one of the positions has changed.
+// begin moves the positions of the chunks, stores the ids of their records and finds parked keys.
+// It needs one round trip. If one of the positions has changed, begin returns errPositionChanged.
 func (c *Consumer) begin(ctx context.Context, tx *pg.Pipeline, chunks []*chunk) (*lookup, error) {
 	var batch pgx.Batch
 	moved := make([]pgtype.TID, len(chunks))

@@ -251,7 +251,7 @@ func (g *group) fetchFailed(ctx context.Context, client *kgo.Client, p partition
 	}
 }
 
-// checkRecreated rejoins a topic if it was deleted and created again. Otherwise the client would
+// checkRecreated rejoins a topic that was deleted and created again. Without this, the client would
 // not read the new topic.
 func (g *group) checkRecreated(ctx context.Context, client *kgo.Client, topic string) {
 	ids, err := lookUpIDs(ctx, client, []string{topic})
@@ -512,8 +512,8 @@ func (g *group) stop(workers []*worker, drain time.Duration) {
 	}
 }
 
-// The function ended reports whether all workers ended within timeout. A transaction that continues
-// after that cannot commit if another process applies the same records.
+// The function ended reports whether all workers ended within timeout. A transaction that still
+// runs after the timeout cannot commit if another process applies the same records.
 func ended(workers []*worker, timeout time.Duration) bool {
 	late := time.After(timeout)
 	for _, w := range workers {

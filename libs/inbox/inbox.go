@@ -1,6 +1,6 @@
-// Package inbox applies Kafka records to a service's schema. The effect of a record, its event id
-// and the new position of its partition commit in one transaction, so each record is applied once.
-// Records that cannot be applied are parked and published to a dead-letter topic.
+// Package inbox applies Kafka records to a service's schema. One transaction contains the effect of
+// a record, its event id and the new position of its partition. Each record is therefore applied
+// once. Records that cannot be applied are parked and published to a dead-letter topic.
 package inbox
 
 import (

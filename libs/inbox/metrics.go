@@ -61,7 +61,8 @@ func newMetrics(registry prometheus.Registerer) *metrics {
 	}
 }
 
-// initialize sets the counters that alerts use to 0, so that their first increase is visible.
+// initialize creates the counters of alerts with the value 0, so that the first increase of each
+// counter is visible.
 func (m *metrics) initialize(topics []string) {
 	for _, topic := range topics {
 		for _, result := range []string{applied, duplicate, skipped, parked} {

@@ -75,11 +75,11 @@ const selectPosition = `
 SELECT topic_id, next_offset, ctid FROM inbox_positions
 WHERE consumer = @consumer AND topic = @topic AND partition = @partition`
 
-// startPositions returns the positions from which partitions are read. A partition without a stored
-// position is read from its start, because the committed offset of the group can be ahead of the
-// tables. If the topic was deleted and created again, the partition is also read from its start.
+// startPositions returns the positions from which partitions are read. If no position is stored,
+// the partition is read from its start: the committed offset of the group can be ahead of the
+// tables. A partition of a topic that was deleted and created again is also read from its start.
 func (c *Consumer) startPositions(ctx context.Context, added []assigned) (map[partition]position, error) {
-	// The order is fixed, so that two processes that insert rows do not deadlock.
+	// The order is fixed, so that two processes do not deadlock when they insert rows.
 	slices.SortFunc(added, func(a, b assigned) int {
 		return cmp.Or(cmp.Compare(a.topic, b.topic), cmp.Compare(a.number, b.number))
 	})

@@ -158,8 +158,9 @@ var errNotParked = errors.New("not parked")
 
 const unpark = `DELETE FROM dead_letters WHERE consumer = @consumer AND topic = @topic AND event_id = @event_id`
 
-// insertReplayedID stores the id of a replayed record in inbox_late_events, which keeps it for as
-// long as Kafka keeps the dead letter. The partition of its day in inbox_events is dropped earlier.
+// insertReplayedID stores the id of a replayed record in inbox_late_events. This table keeps ids
+// for as long as Kafka keeps dead letters. In inbox_events the partition of the record's day is
+// dropped earlier.
 const insertReplayedID = `
 INSERT INTO inbox_late_events (consumer, topic, event_id) VALUES (@consumer, @topic, @event_id) ON CONFLICT DO NOTHING`
 

@@ -362,9 +362,9 @@ type refusal struct {
 	applied int64
 }
 
-// isFinal reports whether the record must be parked: the record violated a constraint for
-// refusedTime while other records of the consumer were applied. If no other record is applied
-// either, the cause is probably not the record.
+// isFinal reports whether the record must be parked. This is the case if the record violated a
+// constraint for refusedTime while other records of the consumer were applied. If no other record
+// was applied, the cause is probably not the record.
 func (r *refusal) isFinal(err error, now time.Time) bool {
 	switch {
 	case !refuses(err):

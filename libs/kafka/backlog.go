@@ -159,7 +159,7 @@ func (b *Backlog) read(ctx context.Context, admin *kadm.Client) ([]topicState, e
 			if !known || !knownToo || start.Err != nil || end.Err != nil {
 				continue
 			}
-			// If the group has no offset, or if the record at its offset was deleted, the lag is
+			// The group has no offset, or the record at its offset was deleted. The lag is then
 			// counted from the first record of the partition.
 			at := start.Offset
 			if offset, found := committed.Lookup(name, number); found && offset.Err == nil {

@@ -241,8 +241,8 @@ const (
 )
 
 // alterTimestamps changes the timestamp type of topics that were created with another type. With
-// KAFKA_TOPICS=verify, or without permission, it logs the command instead. Existing records keep
-// their timestamps.
+// KAFKA_TOPICS=verify, or without permission, it only logs the command. Existing records keep their
+// timestamps.
 func (e *ensuring) alterTimestamps(ctx context.Context, described kadm.ResourceConfigs) error {
 	var names []string
 	for _, topic := range described {

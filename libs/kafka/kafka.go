@@ -1,5 +1,5 @@
-// Package kafka contains the Kafka client, the form of a record, the catalogue of topics, and the
-// errors with which a handler skips or parks a record.
+// Package kafka contains the Kafka client, the form of a record and the catalogue of topics. It
+// also contains the errors with which a handler skips or parks a record.
 package kafka
 
 import (
@@ -58,12 +58,11 @@ func NewClient(cfg Config, clientID string, metrics prometheus.Registerer, opts 
 		kgo.RequiredAcks(kgo.AllISRAcks()),
 		// The relay sends batches itself; the default linger of 10 ms would delay every event.
 		kgo.ProducerLinger(0),
-		// The limit is more than an event of the maximum size (900 KiB) with its headers, and less
-		// than the broker's limit of 1 MiB.
+		// The limit exceeds the size of the largest event (900 KiB) with its headers. It is below
+		// the broker's limit of 1 MiB.
 		kgo.ProducerBatchMaxBytes(1_000_012),
 		kgo.DialTimeout(5*time.Second),
-		// The client can refresh its metadata at this short interval, so it soon notices that a
-		// broker is back or that a topic was created.
+		// With this short interval the client soon notices a new topic, or a broker that is back.
 		kgo.MetadataMinAge(250*time.Millisecond),
 		kgo.RetryBackoffFn(backoff),
 	)
@@ -88,8 +87,8 @@ func backoff(try int) time.Duration {
 	return min(100*time.Millisecond<<min(try, 6), 2*time.Second)
 }
 
-// logger passes warnings and errors of the client to slog. It drops messages at level info, except
-// the message that the offset of a consumer was out of range and was reset.
+// logger passes warnings and errors of the client to slog. It drops messages at level info, with
+// one exception: the offset of a consumer was out of range and was reset.
 type logger struct {
 	to  *slog.Logger
 	cfg Config

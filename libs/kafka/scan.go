@@ -64,9 +64,9 @@ func ReadBounds(ctx context.Context, client *Client, topic Topic) (bounds Bounds
 }
 
 // Scan calls the function each for the records of a topic, including records without a valid ce_id.
-// The parameter from contains the first offset to read in each partition, and the parameter to
-// contains the offset before which Scan stops. Scan reads each partition in order. If from lacks a
-// partition, the partition is read from its start. If to lacks a partition, the partition is not
+// The parameter from contains the first offset to read in each partition. The parameter to contains
+// the offset before which Scan stops. Scan reads each partition in order. A partition that is not
+// in the parameter from is read from its start. A partition that is not in the parameter to is not
 // read. Scan stops at the first error of the function each. It joins no consumer group and commits
 // no offset.
 func Scan(

@@ -49,9 +49,9 @@ type Event struct {
 	WorkspaceID uuid.UUID
 	// Message is the value of the record. Its full name becomes the header ce_type.
 	Message proto.Message
-	// Time is the time of the event. If Time is zero, the clock of the database is used. If an
-	// event is written again with the same ID, it needs the same Time, because inboxes search for
-	// the ID by the day of the event.
+	// Time is the time of the event. If Time is zero, the clock of the database is used. An event
+	// that is written again with the same ID needs the same Time. Inboxes search for the ID by the
+	// day of the event.
 	Time time.Time
 	// Raw and RawHeaders are used for records that are copied unchanged to a DLQ. Message is then
 	// nil.
@@ -77,8 +77,8 @@ func Put(ctx context.Context, tx pgx.Tx, events ...Event) error {
 	return nil
 }
 
-// The database sets the source and the time of an event, because the database knows the schema, and
-// because all events of a schema must use the same clock.
+// The database sets the source and the time of an event. The database knows the schema, and all
+// events of a schema must use the same clock.
 const insertEvent = `
 INSERT INTO outbox (event_id, topic, key, headers, payload)
 VALUES (@event_id, @topic, @key, @headers::jsonb || jsonb_build_object(

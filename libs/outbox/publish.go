@@ -166,10 +166,10 @@ type ack struct {
 // publish passes all rows to the Kafka client in order and waits for every acknowledgement.
 // faults[i] is the result of rows[i].
 //
-// If publish returns an error, it stopped waiting because ctx ended a while ago, because Kafka did
-// not respond, or because the lease could be lost. If the lease could be lost, faults is nil and no
-// row may be deleted. The client then does not send the rows that it has not sent yet. A record
-// that was already sent cannot be recalled.
+// publish returns an error in three cases: ctx ended a while ago, Kafka did not respond, or the
+// lease could be lost. If the lease could be lost, faults is nil and no row may be deleted. The
+// client then does not send the rows that it has not sent yet. A record that was already sent
+// cannot be recalled.
 func (s *session) publish(ctx context.Context, rows []row) (faults []error, err error) {
 	round, abandon := context.WithCancel(context.Background())
 	defer abandon()

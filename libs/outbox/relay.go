@@ -44,10 +44,10 @@ const (
 //
 // The Kafka client of a relay that lost its lease can still contain rows. These rows can be
 // published after the rows of the next leader. Each of these rows was still in the outbox, so the
-// next leader publishes it too, in order. A reader therefore receives the events of a key in order,
-// and can receive an event again later with the same event ID. In a compacted topic the repeated
-// event can remain instead of a newer event until the next event of the key. Readers must therefore
-// compare versions.
+// next leader also publishes the row, in order. A reader receives the events of a key in order, and
+// can later receive an event again with the same event ID. In a compacted topic the repeated event
+// can replace a newer event until the next event of the key. Readers must therefore compare
+// versions.
 type Relay struct {
 	// id identifies this relay as the holder of the lease. Each process has a new id.
 	id      uuid.UUID
@@ -286,8 +286,8 @@ func (s *session) wait(ctx context.Context, poll time.Duration) error {
 	return nil
 }
 
-// The methods exec and row run a statement that a shutdown does not cancel, because a canceled
-// statement would break the connection.
+// A shutdown does not cancel a statement of the methods exec and row, because a canceled statement
+// would break the connection.
 func (s *session) exec(statement string, args ...any) error {
 	ctx, cancel := context.WithTimeout(context.Background(), statementTimeout)
 	defer cancel()

@@ -55,8 +55,8 @@ func Migrate(ctx context.Context, ownerURL, schema string, tracks ...Migrations)
 	return nil
 }
 
-// lockMigrations takes the lock, which is held until the connection closes. It retries instead of
-// waiting in the server. A waiting statement has an open snapshot, and CREATE INDEX CONCURRENTLY of
+// lockMigrations takes the lock, which is held until the connection closes. It retries and does not
+// wait in the server: a waiting statement has an open snapshot. CREATE INDEX CONCURRENTLY of
 // another process would wait for that snapshot.
 func lockMigrations(ctx context.Context, lock *sql.Conn, schema string) error {
 	var exists bool

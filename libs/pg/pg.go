@@ -52,7 +52,7 @@ const (
 	openTimeout             = 30 * time.Second
 	connectTimeout          = 5 * time.Second
 	// pingTimeout is the timeout for the check of an idle connection. If the server no longer
-	// responds, a caller therefore waits for seconds, not minutes.
+	// responds, a caller waits for seconds, not minutes.
 	pingTimeout = 3 * time.Second
 	// unackedTimeout is how long sent data can remain unacknowledged before the connection is
 	// closed. The kernel's default is 15 minutes.

@@ -25,18 +25,18 @@ func (n Number) Forbidden() string {
 		return "shared cost" // the code of the international shared cost service
 	}
 	// Reading the metadata takes 26 µs for a number of North America, because two dozen countries
-	// share one country code. The only forbidden kind there is premium rate: the area code 900, and
-	// the exchange 976 in Barbados (246) and the Cayman Islands (345). For all other area codes the
-	// metadata is therefore not read.
+	// share one country code. The metadata is read only where premium-rate numbers exist. These are
+	// the area code 900, and the exchange 976 in Barbados (246) and the Cayman Islands (345). North
+	// America has no other forbidden kind.
 	if n.HasPrefix([]string{"+1"}) && !n.HasPrefix([]string{"+1900", "+1246", "+1345"}) {
 		return ""
 	}
 	return n.forbiddenKind()
 }
 
-// The function reserved returns the country codes that are assigned but not in use, and are
-// therefore not in the metadata. The Vatican City (379) uses numbers of Italy, and Kazakhstan (997)
-// shares +7 with Russia.
+// The function reserved returns the country codes that are assigned but not in use. The metadata
+// does not contain them. The Vatican City (379) uses numbers of Italy, and Kazakhstan (997) shares
+// +7 with Russia.
 func reserved() []string { return []string{"+379", "+997"} }
 
 // The method assigned reports whether the number begins with an assigned country calling code. No

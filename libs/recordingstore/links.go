@@ -16,7 +16,7 @@ import (
 // Path is the URL path of links on the gateway. The key of the recording is appended to Path.
 const Path = "/recordings/"
 
-// ErrBadLink means that the signature of a link is invalid or that the link has expired.
+// ErrBadLink means that the signature of a link is invalid or the link has expired.
 var ErrBadLink = errors.New("the signature of the link is invalid, or the link has expired")
 
 // Links signs and checks links to recordings in a local directory. A link gives access to one

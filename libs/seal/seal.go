@@ -40,7 +40,7 @@ func New(cfg Config) (*Box, error) {
 		id, text, found := strings.Cut(strings.TrimSpace(entry), "=")
 		key, err := base64.StdEncoding.DecodeString(text)
 		if !found || id == "" || len(id) > maxID || err != nil || len(key) != keyBytes {
-			// If the id is missing, the part before "=" is key material. The error therefore
+			// If the id is missing, the part before "=" is key material. For this reason the error
 			// contains no part of the entry.
 			return nil, fmt.Errorf("sealing key %d: want <id>=<base64 of %d bytes>", i+1, keyBytes)
 		}
@@ -104,8 +104,8 @@ func (b *Box) Open(sealed []byte, about string) ([]byte, error) {
 }
 
 // Reseal decrypts a ciphertext and encrypts the secret with the first key. If the ciphertext was
-// already encrypted with the first key, Reseal returns it unchanged, and current is true. Reseal
-// decrypts such a ciphertext too, so that an unreadable ciphertext causes an error.
+// already encrypted with the first key, Reseal returns it unchanged, and current is true. Such a
+// ciphertext is also decrypted, so that an unreadable ciphertext causes an error.
 func (b *Box) Reseal(sealed []byte, about string) (again []byte, current bool, err error) {
 	plain, err := b.Open(sealed, about)
 	if err != nil {

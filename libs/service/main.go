@@ -58,9 +58,9 @@ func (c Command[C]) flags() *flag.FlagSet {
 
 // Main is the main function of a service. It reads the environment into C. If settings are invalid,
 // it lists all faults and exits with status 2. It handles --version and --help. The table of
-// variables in --help uses the struct tag help. Otherwise Main runs the command with a context that
+// variables in --help uses the struct tag help. Main then runs the command with a context that
 // SIGTERM and SIGINT cancel. If a service fails, Main logs the error. If another command fails,
-// Main prints the error to standard error. The exit status is then 1.
+// Main prints the error to standard error. In both cases the exit status is 1.
 func Main[C any](name string, commands Commands[C]) {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(gcPercent)
@@ -77,7 +77,7 @@ func Main[C any](name string, commands Commands[C]) {
 // the memory.
 const gcPercent = 400
 
-// start does what Main does, but returns the exit status instead of exiting.
+// start does what Main does, but returns the exit status.
 func start[C any](ctx context.Context, name string, commands Commands[C], args []string, out, faults io.Writer) int {
 	// the command healthy reads only PRIVATE_ADDR and needs no other variable
 	if len(args) == 1 && args[0] == "healthy" {

@@ -27,8 +27,8 @@ type Part struct {
 // Run starts the parts and waits until they have stopped. It stops them when ctx is canceled, on
 // SIGTERM or SIGINT, or when a part fails. If no part has failed, it first closes the channel
 // Leaving and waits for DRAIN_DELAY. The parts then stop one after another in reverse order, within
-// 20 s in total. Therefore list parts that others need (private port, relay) first, and parts that
-// cause work (consumers, HTTP) last. If a part returns nil before that, the other parts continue. A
+// 20 s in total. List the parts that others need (private port, relay) first. List the parts that
+// cause work (consumers, HTTP) last. If a part returns nil early, the other parts continue. A
 // second signal kills the process.
 func Run(ctx context.Context, parts ...Part) error { return run(ctx, drain, parts) }
 

@@ -39,8 +39,8 @@ func (k *Keys) AllowServices(callers ...string) connect.HandlerOption {
 const connectTimeout = 2 * time.Second
 
 // IdleFor is how long an unused connection between services is kept. It is shorter than the
-// DRAIN_DELAY of the charts. A process that is stopping therefore closes its unused connections
-// within the delay, and no POST uses a closing connection.
+// DRAIN_DELAY of the charts. A process that is stopping closes its unused connections within the
+// delay, so no POST uses a closing connection.
 const IdleFor = 2 * time.Second
 
 // Client returns the HTTP client for requests to other services. It uses no proxy and keeps
@@ -56,8 +56,7 @@ func Client() *http.Client {
 type clientAuth struct{ token *tokenCache }
 
 // tokenCache contains a token of this service for one other service. The token is used for many
-// requests until half of its validity is over, because signing takes longer than handling most
-// requests.
+// requests until half of its validity is over. Signing takes longer than handling most requests.
 type tokenCache struct {
 	keys *Keys
 	aud  string

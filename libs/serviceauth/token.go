@@ -20,8 +20,8 @@ const (
 	leeway = 30 * time.Second
 )
 
-// The type use is the purpose of a token. Because of this claim, a token that identifies a service
-// is not accepted as a token that identifies an API caller, and the reverse.
+// The type use is the purpose of a token. A token that identifies a service is not accepted as a
+// token of an API caller. A token of an API caller is not accepted as a token of a service.
 type use string
 
 const (

@@ -59,6 +59,6 @@ func (g *Guard) Dialing(timeout time.Duration) Dialing {
 }
 
 // Unguarded returns a function that connects to any address. Use it only for URLs that the operator
-// configured, and with a separate HTTP client: a shared client could reuse an open connection for a
-// customer's URL with the same host, and the guard would not check that URL.
+// configured, and with a separate HTTP client. A shared client could reuse an open connection for a
+// customer's URL with the same host, without a check by the guard.
 func Unguarded(timeout time.Duration) Dialing { return (&net.Dialer{Timeout: timeout}).DialContext }

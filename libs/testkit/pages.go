@@ -31,8 +31,8 @@ type List struct {
 }
 
 // CheckPages inserts and changes items at random while it reads pages. Each page must equal the
-// page that is computed from the present items, even if the last item of the previous page no
-// longer matches the filter.
+// page that is computed from the present items. This is also required if the last item of the
+// previous page no longer matches the filter.
 func CheckPages(rt *rapid.T, l List) {
 	var items []uuid.UUID
 	for range rapid.IntRange(0, 8).Draw(rt, "items at the start") {

@@ -1,7 +1,7 @@
-// Command compose validates a Compose file with the schema of the Compose specification and
-// resolves its anchors, environment files and dependencies, as `docker compose config` does,
-// without a container engine. compose FILE prints the resolved project as JSON. It exits with
-// status 1 if the file is invalid.
+// Command compose validates a Compose file without a container engine. It uses the schema of the
+// Compose specification. It resolves anchors, environment files and dependencies, as `docker
+// compose config` does. compose FILE prints the resolved project as JSON. It exits with status 1 if
+// the file is invalid.
 package main
 
 import (

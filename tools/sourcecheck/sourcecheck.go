@@ -1,6 +1,6 @@
-// Package sourcecheck checks rules about the source tree that no linter checks. SQL is in
-// internal/store, every environment variable has a help text, every service has the same skeleton,
-// and every error code is documented. golangci-lint checks the other rules.
+// Package sourcecheck checks rules about the source tree. SQL is in internal/store, and every
+// environment variable has a help text. Every service has the same skeleton, and every error code
+// is documented. golangci-lint checks all other rules.
 package sourcecheck
 
 import (
@@ -87,8 +87,7 @@ func ignored(name, base string) bool {
 	return strings.HasPrefix(base, ".") || name == "bin" || base == "testdata" || base == "node_modules"
 }
 
-// The function skeleton checks that every service has the files and folders that all services
-// share.
+// The function skeleton checks that every service has the common files and folders.
 func skeleton(tree fs.FS) (violations []string) {
 	modules, _ := fs.Glob(tree, "services/*/go.mod")
 	for _, module := range modules {

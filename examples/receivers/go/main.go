@@ -69,11 +69,12 @@ func (r *receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	w.WriteHeader(http.StatusNoContent)
 }
 
-// accept queues an event, but only once for each delivery id. It returns false if the queue is
-// full. It then does not store the id, so that it queues the event when the sender repeats the
-// delivery. This example keeps the queue and the ids in memory. In production, store the event and
-// the id in one transaction of your database. Otherwise a crash loses events to which you have
-// already responded with 2xx.
+// accept queues an event only once for each delivery id. If the queue is full, accept returns false
+// and does not store the id. The sender then repeats the delivery, and accept can queue the event.
+//
+// This example keeps the queue and the ids in memory. In production, store the event and the id in
+// one transaction of your database. A crash then loses no event to which you have already responded
+// with 2xx.
 func (r *receiver) accept(deliveryID string, got event) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

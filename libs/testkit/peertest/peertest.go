@@ -17,7 +17,7 @@ import (
 	"ringfence.dev/libs/testkit"
 )
 
-// hangTimeout limits each wait for a program, so that a program that hangs does not block the test.
+// hangTimeout limits each wait for a program. A program that hangs must not block the test.
 const hangTimeout = testkit.Timeout
 
 // Installed skips the test unless the programs are installed. With CI=true a missing program fails

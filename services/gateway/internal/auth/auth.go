@@ -1,5 +1,5 @@
 // Package auth authenticates requests. It finds the holder of an API key or the operator of a
-// token, and counts the request against the rate limit. The router checks the plan of the workspace
+// token. It counts the request against the rate limit. The router checks the plan of the workspace
 // and the access of the key.
 package auth
 
@@ -49,11 +49,11 @@ func New(st *store.Store, pepper apikeys.Pepper, proxies Proxies) *Authenticator
 // the key is missing, malformed or unknown, and 429 above the limit. The status is also valid if an
 // error is returned.
 //
-// If the client address sent an unknown key within the last minute, a request with a key that is
-// not in the cache is counted by address before the key is looked up. Above the limit of the
-// address, such keys are looked up one at a time. So a flood of invented keys from one address does
-// not delay the look-ups of other customers' keys. A valid key from the same address is still
-// accepted. See docs/reference/api/README.md#requests-without-a-valid-key.
+// The client address can have sent an unknown key within the last minute. A request with an
+// uncached key from such an address is counted by address before the look-up. Above the limit of
+// the address, such keys are looked up one at a time. A flood of invented keys from one address
+// then does not delay the look-ups of other customers' keys. A valid key from the same address is
+// still accepted. See docs/reference/api/README.md#requests-without-a-valid-key.
 func (d *Authenticator) Authenticate(r *http.Request) (store.Principal, ratelimit.Status, error) {
 	ctx := r.Context()
 	secret, ok := apikeys.Bearer(r.Header)
@@ -91,13 +91,12 @@ func (d *Authenticator) Authenticate(r *http.Request) (store.Principal, ratelimi
 }
 
 // allowKey counts a request of an API key and returns the current holder of the key from the
-// database. A change of the workspace or a revocation of the key therefore applies to the next
-// request on every replica. allowKey returns pg.ErrNotFound if the key is revoked, and 429 above
-// the limit.
+// database. A change of the workspace or a revocation of the key applies to the next request on
+// every replica. allowKey returns pg.ErrNotFound if the key is revoked, and 429 above the limit.
 //
-// After a refusal, requests with the key are not counted until its Retry-After has passed, so that
-// a flood of requests with one key writes nothing. The holder is read anyway, because in the
-// meantime the limit could have been raised, or the key revoked.
+// After a refusal, requests with the key are not counted until its Retry-After has passed. A flood
+// of requests with one key then writes nothing. The holder is still read, because the limit could
+// have been raised or the key revoked.
 func (d *Authenticator) allowKey(ctx context.Context, hash apikeys.Hash, keyID uuid.UUID) (store.Principal, ratelimit.Status, error) {
 	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
 	defer cancel()
@@ -158,13 +157,12 @@ func (d *Authenticator) allow(ctx context.Context, key string, policy ratelimit.
 	return status, nil
 }
 
-// Operator returns the name of the operator whose token is in the request. It returns 401 for an
-// unknown token. It returns 429 if the client address sent more than 600 unknown tokens in a
-// minute.
+// Operator returns the name of the operator whose token is in the request. An unknown token is 401.
+// If the client address sent more than 600 unknown tokens in a minute, the request is 429.
 //
 // Normally an operator's requests are not counted. If the address sent an unknown token within the
 // last minute, each request from the address is counted before its token is compared. Above the
-// limit a correct token is refused like a wrong one, so that guessing is limited.
+// limit a correct token is also refused, so that guessing is limited.
 func (d *Authenticator) Operator(r *http.Request) (string, error) {
 	address := wrongTokenKey + d.proxies.Client(r)
 	suspect := d.misses.has(address)

@@ -10,9 +10,9 @@ import (
 )
 
 // limiter counts each request once in the database. After a refusal, it refuses the same counter
-// key from memory until the Retry-After of the refusal has passed, so that a flood of requests with
-// one key writes nothing. It counts the key in the database again earlier if the limit of the key
-// has changed, or if the full cache has evicted the refusal.
+// key from memory until the refusal's Retry-After has passed. A flood of requests with one key then
+// writes nothing. The key is counted in the database earlier if its limit has changed, or if the
+// full cache has evicted the refusal.
 type limiter struct {
 	countRequest func(context.Context, string, ratelimit.Policy) (ratelimit.Status, error)
 	refused      *lru.Cache[string, refusal]

@@ -36,8 +36,8 @@ type Public struct {
 	open  proxy.Table
 }
 
-// NewPublic returns the handler of the public API. It uses proxy.Table instead of a router, because
-// the table reads the path exactly as the client sent it.
+// NewPublic returns the handler of the public API. The handler uses proxy.Table and no router,
+// because the table reads the path exactly as the client sent it.
 func NewPublic(authenticator *auth.Authenticator, peers *proxy.Upstreams, ready *Readiness, shelf *Docs,
 	tel *telemetry.Telemetry) http.Handler {
 	p := &Public{auth: authenticator, peers: peers, ready: ready, docs: shelf, table: proxy.Public(), open: proxy.Open()}

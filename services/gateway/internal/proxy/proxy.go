@@ -100,8 +100,8 @@ type target struct {
 type targetKey struct{}
 
 // Forward sends the request to the owner of its route and streams the response to the client.
-// Forward reads the whole body first. Therefore a body that is too large never reaches the owner
-// (413), and the owner does not wait for a slow client.
+// Forward reads the whole body first. A body that is too large (413) never reaches the owner, and
+// the owner does not wait for a slow client.
 func (p *Upstreams) Forward(w http.ResponseWriter, r *http.Request, owner string, path *url.URL, caller serviceauth.Caller) error {
 	return p.forward(w, r, owner, path, caller, ownerTimeout)
 }

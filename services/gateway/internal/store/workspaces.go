@@ -90,9 +90,9 @@ WHERE id = @id AND version = @version - 1
 RETURNING ` + workspaceColumns
 
 // ChangeWorkspace commits the version of a workspace that the function change returns, with its
-// event and its audit entry. The function change gets the stored version, which is locked.
-// Concurrent changes therefore run one after another, and no change is lost. If the function change
-// returns an error, ChangeWorkspace stores nothing and returns that error.
+// event and its audit entry. The function change receives the stored version, which is locked.
+// Concurrent changes run one after another, so no change is lost. If the function change returns an
+// error, ChangeWorkspace stores nothing and returns that error.
 func (s *Store) ChangeWorkspace(
 	ctx context.Context, id uuid.UUID, entry audit.Entry, state State,
 	change func(workspaces.Workspace) (workspaces.Workspace, error),
