@@ -105,8 +105,8 @@ func wrongType(path string, wrong *json.UnmarshalTypeError) error {
 	return apierr.Validation(path, "must be %s, not %s.", aJSON(wrong.Type), article(got))
 }
 
-// blame finds the field whose custom type (UUID, time) returned err, because encoding/json does not
-// report the field.
+// The function blame finds the field whose custom type (UUID, time) returned err, because
+// encoding/json does not report the field.
 func blame(target reflect.Type, body []byte, err error) (string, error) {
 	for target.Kind() == reflect.Pointer {
 		target = target.Elem()

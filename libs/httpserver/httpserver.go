@@ -49,7 +49,8 @@ func Handle(h Handler) http.HandlerFunc {
 
 // NewRouter returns a chi router with the error body for unknown routes (404), unknown methods
 // (405) and panics (500). The router limits the request body, adds Service-Version and telemetry,
-// and has a timeout of 30 s. Every route for GET also accepts HEAD. tel can be nil in tests.
+// and has a timeout of 30 s. Every route for GET also accepts HEAD. In tests the parameter tel can
+// be nil.
 func NewRouter(tel *telemetry.Telemetry) *chi.Mux { return newRouter(tel.Middleware) }
 
 // NewEdgeRouter returns a router like NewRouter, for a service that external clients reach. Each

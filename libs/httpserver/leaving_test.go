@@ -111,8 +111,8 @@ func TestServer_StoppingProcessClosesConnectionsAfterResponses(t *testing.T) {
 	}
 }
 
-// late returns handlers that respond only when the test sends to the channel answers. They begin
-// their responses with a body, with a status, with a flush, or by returning.
+// The function late returns handlers that respond only when the test sends to the channel answers.
+// They begin their responses with a body, with a status, with a flush, or by returning.
 func late(asked chan<- struct{}, answers <-chan struct{}) http.Handler {
 	handler := http.NewServeMux()
 	handler.Handle("/", taking())

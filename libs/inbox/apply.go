@@ -23,11 +23,11 @@ import (
 // incoming is a record that was fetched from Kafka and is being applied.
 type incoming struct {
 	kafka.Record
-	// fault is the error because of which the record is parked (moved to the dead-letter topic). It
-	// is nil until such an error occurs.
+	// The field fault is the error because of which the record is parked (moved to the dead-letter
+	// topic). It is nil until such an error occurs.
 	fault error
-	// result is the outcome of the record in the last transaction: applied, skipped, parked or
-	// duplicate. reason is the error of a parked record.
+	// The field result is the outcome of the record in the last transaction: applied, skipped,
+	// parked or duplicate. The field reason is the error of a parked record.
 	result string
 	reason error
 }
@@ -146,8 +146,8 @@ func (b *lookup) sort(chunks []*chunk) (fresh, toPark []*incoming) {
 	return fresh, toPark
 }
 
-// handle calls the handler for records of one topic. If the handler parks records, handle sets
-// their fault and returns a parkError for the first one.
+// The method handle calls the handler for records of one topic. If the handler parks records,
+// handle sets their fault and returns a parkError for the first one.
 func (c *Consumer) handle(ctx context.Context, tx pgx.Tx, records []*incoming) (outcome Outcome, err error) {
 	if len(records) == 0 {
 		return outcome, nil

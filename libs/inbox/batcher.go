@@ -18,12 +18,12 @@ type chunk struct {
 	// offset that follows the last record.
 	before position
 	after  int64
-	// moved is the new position. It is valid after the channel done has received nil.
+	// The field moved is the new position. It is valid after the channel done has received nil.
 	moved position
 	// started is set by the batcher when it takes the chunk, or by the worker when it withdraws the
 	// chunk.
 	started atomic.Bool
-	done    chan error // has a buffer for one error
+	done    chan error // the result of the transaction
 }
 
 // enoughRecords determines when transactions of a topic run concurrently. If n transactions of the
@@ -46,7 +46,7 @@ type batcher struct {
 	running map[string]int      // the number of running transactions by topic
 }
 
-// add queues a chunk. The result is sent to the channel done of the chunk.
+// The method add queues a chunk. The result is sent to the channel done of the chunk.
 func (b *batcher) add(ch *chunk) {
 	topic := ch.partition.topic
 	b.mu.Lock()

@@ -41,8 +41,8 @@ const insertDeadLetter = `
 INSERT INTO dead_letters (consumer, topic, event_id, key, error)
 VALUES (@consumer, @topic, @event_id, @key, @error)`
 
-// park stores the records in the table dead_letters and writes them to the outbox. The relay
-// publishes them to the DLQ.
+// The method park stores the records in the table dead_letters and writes them to the outbox. The
+// relay publishes them to the DLQ.
 func (c *Consumer) park(ctx context.Context, tx pgx.Tx, records []*incoming) error {
 	if len(records) == 0 {
 		return nil

@@ -295,8 +295,8 @@ func (g *group) rejoin(client *kgo.Client) {
 	client.AddConsumeTopics(topics...)
 }
 
-// take passes records to the worker of their partition. logStart is the first offset that the
-// partition still contains.
+// The method take passes records to the worker of their partition. The parameter logStart is the
+// first offset that the partition still contains.
 func (g *group) take(client *kgo.Client, p partition, records []*kgo.Record, logStart int64) {
 	g.mu.Lock()
 	w := g.workers[p]
@@ -493,8 +493,8 @@ func (g *group) all() []*worker {
 	return all
 }
 
-// stop gives the workers the time drain to finish their transactions. It then cancels the
-// transactions and waits for the workers.
+// The method stop waits up to the duration drain for the workers to finish their transactions. It
+// then cancels the transactions and waits for the workers.
 func (g *group) stop(workers []*worker, drain time.Duration) {
 	for _, w := range workers {
 		close(w.stopping)

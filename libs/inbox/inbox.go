@@ -151,7 +151,7 @@ type Consumer struct {
 	// it at its end.
 	slots   chan struct{}
 	batcher *batcher
-	// applied is the number of records that this consumer has applied since its start.
+	// The field applied is the number of records that this consumer has applied since its start.
 	applied atomic.Int64
 	// refusedTime is the constant of the same name, except in tests.
 	refusedTime time.Duration

@@ -19,10 +19,10 @@ import (
 type position struct {
 	// topicID is Kafka's id of the topic. A topic that is deleted and created again gets a new id.
 	topicID uuid.UUID
-	// next is the offset of the next record that must be applied.
+	// The field next is the offset of the next record that must be applied.
 	next int64
-	// row is the ctid of the row. An update by ctid does not read old versions of the row. Vacuum
-	// cannot remove these versions while another transaction has an old snapshot.
+	// The field row is the ctid of the row. An update by ctid does not read old versions of the
+	// row. Vacuum cannot remove these versions while another transaction has an old snapshot.
 	row pgtype.TID
 }
 

@@ -58,7 +58,7 @@ type worker struct {
 
 	mu     sync.Mutex
 	paused bool
-	// started is true if position has been set.
+	// The field started is true if position has been set.
 	started bool
 	// fetchNext is the lowest offset that the next fetched record can have. Records with lower
 	// offsets were already fetched.
@@ -120,8 +120,8 @@ func (w *worker) run() {
 	}
 }
 
-// take queues the fetched records, and pauses the partition if too many batches wait. It drops
-// records that were fetched before the last seek.
+// The method take queues the fetched records, and pauses the partition if too many batches wait. It
+// drops records that were fetched before the last seek.
 func (w *worker) take(records []*kgo.Record) {
 	w.mu.Lock()
 	if w.seekTo != nil {
@@ -279,7 +279,7 @@ func (w *worker) applySingle(rec *incoming) error {
 	}
 }
 
-// pause waits for d. It returns false if the worker must stop.
+// The method pause waits for d. It returns false if the worker must stop.
 func (w *worker) pause(d time.Duration) bool {
 	select {
 	case <-w.stopping:
@@ -319,8 +319,8 @@ func (w *worker) reposition() bool {
 	return true
 }
 
-// reload reads the stored position into the worker. It retries until it succeeds, and returns false
-// if the worker must stop.
+// The method reload reads the stored position into the worker. It retries until it succeeds, and
+// returns false if the worker must stop.
 func (w *worker) reload() bool {
 	c := w.group.consumer
 	for {
@@ -344,7 +344,7 @@ func (w *worker) reload() bool {
 	}
 }
 
-// seek makes the poll loop continue at an offset.
+// The method seek makes the poll loop continue at an offset.
 func (w *worker) seek(offset int64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -358,7 +358,8 @@ type refusal struct {
 	// The field since is the time of the first violation in the current series. Any other error
 	// ends the series. Outside of a series, since is zero.
 	since time.Time
-	// applied is the number of records that the consumer had applied when the current series began.
+	// The field applied is the number of records that the consumer had applied when the current
+	// series began.
 	applied int64
 }
 

@@ -231,7 +231,7 @@ func TestClient_LogsARepeatedWarningRarely(t *testing.T) {
 	}
 }
 
-// lines is a log output that can be read and written concurrently.
+// The type lines is a log output that can be read and written concurrently.
 type lines struct {
 	mu   sync.Mutex
 	text bytes.Buffer

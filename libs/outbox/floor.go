@@ -18,8 +18,8 @@ const sweepInterval = time.Minute
 // therefore reads from the first row every sweepInterval. Such a read is called a sweep.
 type floor struct {
 	id int64
-	// next becomes the floor when all transactions up to deletedBy have ended. It is 0 if no higher
-	// floor is pending.
+	// The field next becomes the floor when all transactions up to deletedBy have ended. It is 0 if
+	// no higher floor is pending.
 	next      int64
 	deletedBy int64
 	swept     time.Time
@@ -34,10 +34,11 @@ func (f *floor) from(now time.Time) (id int64, sweep bool) {
 	return f.id, false
 }
 
-// The method published updates the floor after a read whose rows were all deleted. last is the id
-// of the last row of the read, or 0 if the read returned no rows. deletedBy is the id of the
-// transaction that deleted the rows, or 0 if another relay had deleted them. all is true if there
-// were no further rows. Transactions with ids below xmin had ended before the read.
+// The method published updates the floor after a read whose rows were all deleted. The parameter
+// last is the id of the last row of the read, or 0 if the read returned no rows. The parameter all
+// is true if there were no further rows. Transactions with ids below xmin had ended before the
+// read. The parameter deletedBy is the id of the transaction that deleted the rows, or 0 if another
+// relay had deleted them.
 func (f *floor) published(last int64, all bool, xmin, deletedBy int64) {
 	if f.next > 0 && xmin > f.deletedBy && (all || last >= f.next) {
 		f.id, f.next = max(f.id, f.next), 0

@@ -42,8 +42,8 @@ func newLeaseTimes(cfg Config) leaseTimes {
 	return leaseTimes{duration: lease, doubt: lease * 4 / 5, renewInterval: lease / 5, acquireInterval: lease / 5}
 }
 
-// pollInterval returns how long a leader waits for a wake before it reads the outbox again. quiet
-// is the time since the last read that found rows. Each read renews the lease.
+// pollInterval returns how long a leader waits for a wake before it reads the outbox again. The
+// parameter quiet is the time since the last read that found rows. Each read renews the lease.
 func (l leaseTimes) pollInterval(quiet time.Duration) time.Duration {
 	if quiet <= quietAfter {
 		return fastPoll
@@ -93,7 +93,7 @@ func (s *session) verifyLease(maxAge time.Duration) error {
 	return nil
 }
 
-// release gives up the lease, so that another relay can acquire it immediately.
+// The method release gives up the lease, so that another relay can acquire it immediately.
 func (s *session) release() {
 	if _, err := s.updateLease(releaseLease, time.Second); err != nil {
 		slog.Warn("outbox lease not released, other relays wait until it expires", "error", err)

@@ -113,9 +113,9 @@ func Queue(ctx context.Context, batch *pgx.Batch, events ...Event) error {
 	return nil
 }
 
-// QueueIf adds the insert of an event to a batch. The event is written only if condition is true.
-// condition is an SQL expression with the named arguments args. Use QueueIf in a batch that is a
-// transaction by itself, where the caller cannot read the results of earlier statements.
+// QueueIf adds the insert of an event to a batch. The event is written only if the parameter
+// condition is true, an SQL expression with the named arguments args. Use QueueIf in a batch that
+// is a transaction by itself, where the caller cannot read the results of earlier statements.
 func QueueIf(ctx context.Context, batch *pgx.Batch, condition string, args pg.Args, event Event) error {
 	return queue(ctx, batch, insertEventIf+condition, maps.Clone(args), event)
 }

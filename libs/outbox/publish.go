@@ -22,7 +22,7 @@ import (
 	"ringfence.dev/libs/pg"
 )
 
-// row is a row of the outbox: an event that has not been published.
+// The type row is a row of the outbox: an event that has not been published.
 type row struct {
 	ID        int64
 	EventID   uuid.UUID
@@ -121,8 +121,8 @@ func (s *session) delete(ids []int64) (transaction int64, err error) {
 	return transaction, err
 }
 
-// read returns the oldest rows whose id is at least from, and the transaction id below which all
-// transactions had ended.
+// The method read returns the oldest rows from the id in the parameter from. It also returns the
+// transaction id below which all transactions had ended.
 func (s *session) read(from int64) (rows []row, xmin int64, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), statementTimeout)
 	defer cancel()
@@ -217,8 +217,8 @@ func (s *session) await(ctx context.Context, acks <-chan ack, faults []error) er
 	return nil
 }
 
-// produce passes a row to the Kafka client. The row fails if the parameter round, a context, is
-// canceled before the client has sent the row.
+// The method produce passes a row to the Kafka client. The row fails if the parameter round, a
+// context, is canceled before the client has sent the row.
 func (r *Relay) produce(round context.Context, w row, answered func(error)) {
 	record, span := w.record(round)
 	r.open.Add(1)
@@ -272,8 +272,8 @@ func acknowledged(rows []row, faults []error) []int64 {
 	return ids
 }
 
-// mend creates missing topics of the catalogue, so that a retry can succeed. It returns the joined
-// errors of the rows.
+// The method mend creates missing topics of the catalogue, so that a retry can succeed. It returns
+// the joined errors of the rows.
 func (r *Relay) mend(ctx context.Context, rows []row, faults []error) error {
 	seen := map[string]error{}
 	for i, row := range rows {

@@ -57,7 +57,8 @@ type Relay struct {
 	metrics *relayMetrics
 	age     atomic.Pointer[ageSample]
 	leads   atomic.Bool
-	// open is the number of rows that were passed to the Kafka client and have no result yet.
+	// The field open is the number of rows that were passed to the Kafka client and have no result
+	// yet.
 	open  atomic.Int64
 	lease leaseTimes
 	// ackTimeout is the constant of the same name, except in tests.
@@ -128,8 +129,9 @@ func (r *Relay) keepRelaying(ctx context.Context) {
 	}
 }
 
-// settle waits until the Kafka client has a result for every row that the earlier session passed to
-// it. Without this wait, the rows of several sessions could accumulate in the client.
+// The method settle waits until the Kafka client has a result for every row that the earlier
+// session passed to it. Without this wait, the rows of several sessions could accumulate in the
+// client.
 func (r *Relay) settle(ctx context.Context) {
 	for ctx.Err() == nil && r.open.Load() > 0 {
 		select {
@@ -263,8 +265,8 @@ func pauseAfter(ctx context.Context, took time.Duration) {
 	}
 }
 
-// wait returns after a wake of any replica, after poll, or when ctx is canceled. Only a broken
-// connection is an error.
+// The method wait returns after a wake of any replica, after poll, or when ctx is canceled. Only a
+// broken connection is an error.
 func (s *session) wait(ctx context.Context, poll time.Duration) error {
 	waiting, cancel := context.WithTimeout(ctx, poll)
 	woken := make(chan struct{})

@@ -43,7 +43,7 @@ func (n Number) Place() Place {
 //go:embed nanp.txt
 var areaText string
 
-// area is an area code of the North American Numbering Plan.
+// The type area is an area code of the North American Numbering Plan.
 type area struct {
 	country        string
 	regions, zones []string

@@ -77,7 +77,7 @@ func Main[C any](name string, commands Commands[C]) {
 // the memory.
 const gcPercent = 400
 
-// start does what Main does, but returns the exit status.
+// The function start does what Main does, but returns the exit status.
 func start[C any](ctx context.Context, name string, commands Commands[C], args []string, out, faults io.Writer) int {
 	// the command healthy reads only PRIVATE_ADDR and needs no other variable
 	if len(args) == 1 && args[0] == "healthy" {

@@ -38,9 +38,9 @@ func (h traced) Handle(ctx context.Context, record slog.Record) error {
 func (h traced) WithAttrs(attrs []slog.Attr) slog.Handler { return traced{h.Handler.WithAttrs(attrs)} }
 func (h traced) WithGroup(name string) slog.Handler       { return traced{h.Handler.WithGroup(name)} }
 
-// text is a log handler for readable output. It writes one line per log record: time, level,
-// message, key=value. It omits the name of the service, because the local stack adds that name to
-// the beginning of each line.
+// The type text is a log handler for readable output. It writes one line per log record: time,
+// level, message, key=value. It omits the name of the service, because the local stack adds that
+// name to the beginning of each line.
 type text struct {
 	out    io.Writer
 	level  slog.Level

@@ -75,8 +75,8 @@ func expected(items []uuid.UUID, matches func(uuid.UUID) bool, limit int, after 
 const perWalk = 60
 
 // Race reads all pages while goroutines insert perWalk items each. Every item that existed at the
-// start must appear once, newest first. insert is called concurrently. The filter of fetch must
-// match the inserted items.
+// start must appear once, newest first. Race calls the function insert concurrently. The filter of
+// the function fetch must match the inserted items.
 func Race(t *testing.T, insert func() uuid.UUID, fetch func(limit int, after uuid.UUID) Page) {
 	t.Helper()
 	var start []uuid.UUID

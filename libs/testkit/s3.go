@@ -160,7 +160,7 @@ func payload(r *http.Request) ([]byte, error) {
 	}
 }
 
-// check verifies the signature of a request and the expiry of a link.
+// The function check verifies the signature of a request and the expiry of a link.
 func check(r *http.Request, now time.Time) error {
 	query := r.URL.Query()
 	var credential, signed, given, sum, at string

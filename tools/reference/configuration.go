@@ -17,7 +17,7 @@ func programs() []string {
 	return []string{"gateway", "calls", "contacts-compliance", "dialer", "billing-wallet", "webhook-dispatcher"}
 }
 
-// variable is one environment variable in the output of --help.
+// The type variable is one environment variable in the output of --help.
 type variable struct {
 	name, defaultValue, help string
 }
@@ -63,7 +63,8 @@ func section(page *bytes.Buffer, title string, variables []variable) {
 
 func escapeCell(text string) string { return strings.ReplaceAll(text, "|", `\|`) }
 
-// line matches a line of the table: name, default and meaning, with two or more spaces between them.
+// The pattern line matches a line of the table: name, default and meaning, with two or more spaces
+// between them.
 var line = regexp.MustCompile(`^  ([A-Z][A-Z0-9_]*)  +(\S.*?)(?:  +(\S.*))?$`)
 
 func parse(help []byte) (found []variable, err error) {

@@ -32,8 +32,8 @@ func writeOpenAPI(out io.Writer, path string, change func(*yaml.Node)) error {
 	return err
 }
 
-// read parses a document and resolves anchors and merge keys. It returns an error for a key without
-// a value. In a one-line mapping, unquoted text with a comma produces such a key.
+// The function read parses a document and resolves anchors and merge keys. It returns an error for
+// a key without a value. In a one-line mapping, unquoted text with a comma produces such a key.
 func read(source []byte) (*yaml.Node, error) {
 	var file yaml.Node
 	if err := yaml.Unmarshal(source, &file); err != nil {
@@ -80,7 +80,7 @@ func resolve(node *yaml.Node) (*yaml.Node, error) {
 	return plain, nil
 }
 
-// set replaces the value of a key in a mapping. A new key is appended.
+// The function set replaces the value of a key in a mapping. A new key is appended.
 func set(node *yaml.Node, key string, value *yaml.Node) {
 	if present := member(node, key); present != nil {
 		*present = *value

@@ -16,7 +16,7 @@ import (
 	"strings"
 )
 
-// source is one parsed Go file.
+// The type source is one parsed Go file.
 type source struct {
 	path string // the path relative to the root of the repository, with slashes
 	file *ast.File
@@ -47,7 +47,7 @@ func Check(tree fs.FS) ([]string, error) {
 	return violations, nil
 }
 
-// read parses every Go file that is not generated.
+// The function read parses every Go file that is not generated.
 func read(tree fs.FS) ([]source, error) {
 	var found []source
 	err := fs.WalkDir(tree, ".", func(name string, entry fs.DirEntry, err error) error {

@@ -26,13 +26,14 @@ import (
 //go:embed words.txt
 var list string
 
-// word is a forbidden expression and the advice that is printed with it.
+// The type word is a forbidden expression and the advice that is printed with it.
 type word struct {
 	pattern *regexp.Regexp
 	advice  string
 }
 
-// text is a piece of prose with the place where it was found, for example "libs/pg/pool.go:12".
+// The type text is a piece of prose with the place where it was found, for example
+// "libs/pg/pool.go:12".
 type text struct{ place, content string }
 
 func main() {

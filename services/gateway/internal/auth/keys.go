@@ -60,7 +60,7 @@ func newCache[K comparable, V any]() *lru.Cache[K, V] {
 	return cache
 }
 
-// get returns the id of a key, or pg.ErrNotFound. Other errors are not cached.
+// The method get returns the id of a key, or pg.ErrNotFound. Other errors are not cached.
 func (k *keyIDs) get(ctx context.Context, hash apikeys.Hash) (uuid.UUID, error) {
 	return k.lookUp(ctx, hash, k.slots, lookupTimeout)
 }

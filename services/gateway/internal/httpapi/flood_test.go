@@ -52,8 +52,8 @@ func TestPublic_FloodUsesLittleMemoryAndLeavesNoGoroutines(t *testing.T) {
 	}
 }
 
-// flood is one hostile client. It sends 16 MiB or aborts its request, and it reads as little as
-// possible.
+// The function flood acts as one hostile client. It sends 16 MiB or aborts its request, and it
+// reads as little as possible.
 func flood(addr, with string, i int) {
 	conn, err := net.Dial("tcp", addr)
 	if err != nil {

@@ -39,8 +39,8 @@ func (a *Admin) proxiedForAll(w http.ResponseWriter, r *http.Request) error {
 	return a.forward(w, r, serviceauth.Caller{RequestID: act.requestID, Access: serviceauth.Write, Operator: act.operator})
 }
 
-// forward sends the request to the owner of its route. For a change, the gateway stores an intent
-// before it sends the request. It stores an audit entry when the outcome is known.
+// The method forward sends the request to the owner of its route. For a change, the gateway stores
+// an intent before it sends the request. It stores an audit entry when the outcome is known.
 func (a *Admin) forward(w http.ResponseWriter, r *http.Request, caller serviceauth.Caller) error {
 	match, ok := a.table.Find(r.URL)
 	if !ok {

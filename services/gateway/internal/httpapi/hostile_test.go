@@ -51,8 +51,8 @@ func (r *rig) listen() string {
 	}
 }
 
-// exchange writes a raw request to a connection. It reads all responses until the server closes the
-// connection, or until as many responses as the parameter want have arrived.
+// The function exchange writes a raw request to a connection. It reads all responses until the
+// server closes the connection, or until as many responses as the parameter want have arrived.
 func exchange(t *testing.T, addr, request string, want int) (answers []answered, closed bool) {
 	t.Helper()
 	conn, err := net.Dial("tcp", addr)
@@ -81,8 +81,8 @@ func exchange(t *testing.T, addr, request string, want int) (answers []answered,
 	return answers, false
 }
 
-// hostile is one request and the response that the client must get. In the text of request, {key}
-// and {read} are replaced by Authorization headers, and {host} by the Host header.
+// The type hostile is one request and the response that the client must get. In the text of
+// request, {key} and {read} are replaced by Authorization headers, and {host} by the Host header.
 type hostile struct {
 	name, request string
 	status        int

@@ -14,8 +14,8 @@ import (
 	"ringfence.dev/services/gateway/internal/httpapi"
 )
 
-// get sends a request without a key, as a browser does. headers contains pairs of name and value.
-// get sends Accept-Encoding only if headers contains it.
+// The function get sends a request without a key, as a browser does. The parameter headers contains
+// pairs of name and value. Accept-Encoding is sent only if headers contains it.
 func get(t *testing.T, r *rig, method, path string, headers ...string) answered {
 	t.Helper()
 	header := http.Header{}

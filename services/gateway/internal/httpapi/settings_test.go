@@ -26,7 +26,7 @@ import (
 type settingOwner struct {
 	mu      sync.Mutex
 	applied []*eventv1.WorkspaceEvent
-	// apply is called for each ApplySetting. If apply is nil, the setting is accepted.
+	// The field apply is called for each ApplySetting. If apply is nil, the setting is accepted.
 	apply func(context.Context, *eventv1.WorkspaceEvent) error
 	// policyFault is the fault that CheckPolicy returns, or "" for a valid policy.
 	policyFault string

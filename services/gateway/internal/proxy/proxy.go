@@ -43,7 +43,7 @@ type Upstreams struct {
 	settings  settingClients
 }
 
-// New returns the clients. urls maps the name of each owner to its address.
+// New returns the clients. The parameter urls maps the name of each owner to its address.
 func New(keys *serviceauth.Keys, urls map[string]string) (*Upstreams, error) {
 	p := &Upstreams{keys: keys, bases: map[string]*url.URL{}, transport: &http.Transport{
 		Proxy:                 nil, // no HTTP proxy: the owners are in the private network

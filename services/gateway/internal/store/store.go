@@ -13,7 +13,8 @@ const Schema = "gateway"
 // Store accesses the gateway's tables.
 type Store struct {
 	pool *pgxpool.Pool
-	// wake is called after an event was committed, so that the relay publishes the event.
+	// The function wake is called after an event was committed, so that the relay publishes the
+	// event.
 	wake func()
 }
 
