@@ -65,7 +65,6 @@ func writeRefusal(w http.ResponseWriter, r *http.Request, shown *apierr.Error) {
 	}
 }
 
-// refusal converts an error to the *apierr.Error that the client receives.
 func refusal(r *http.Request, err error) *apierr.Error {
 	var shown *apierr.Error
 	if errors.As(err, &shown) {

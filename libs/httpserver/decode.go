@@ -218,7 +218,6 @@ func article(kind string) string {
 	return "a " + kind
 }
 
-// notJSON is the 422 for text that is not JSON or is cut off.
 func notJSON(body []byte, offset int) error {
 	if field := fieldAt(body, offset); field != "" {
 		return apierr.Validation(field, "is not valid JSON (near byte %d of the body).", offset)

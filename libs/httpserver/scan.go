@@ -112,7 +112,7 @@ func fieldAt(body []byte, offset int) string {
 	return key
 }
 
-// stringEnd returns the index of the quote that ends the string which begins at start.
+// stringEnd returns the index of the quote that ends the string. The string begins at start.
 func stringEnd(body []byte, start int) int {
 	for i := start + 1; i < len(body); i++ {
 		switch body[i] {

@@ -179,7 +179,6 @@ func (c *Consumer) Retain(ctx context.Context) error {
 	}
 }
 
-// createDays creates the partitions of event ids for the next days.
 func (c *Consumer) createDays(ctx context.Context) error {
 	if _, err := c.pool.Exec(ctx, createDays); err != nil {
 		return fmt.Errorf("create partitions of event ids: %w", err)

@@ -15,7 +15,6 @@ import (
 	"ringfence.dev/libs/pg"
 )
 
-// position is a row of inbox_positions.
 type position struct {
 	// topicID is Kafka's id of the topic. A topic that is deleted and created again gets a new id.
 	topicID uuid.UUID

@@ -31,7 +31,6 @@ const (
 
 var errStopping = errors.New("the worker was stopped")
 
-// fetched contains the records that one fetch returned for a partition.
 type fetched struct {
 	// generation is the number of seeks that the worker had made at the time of the fetch.
 	generation int
@@ -56,9 +55,8 @@ type worker struct {
 	// only the method run accesses it.
 	position position
 
-	mu     sync.Mutex
-	paused bool
-	// The field started is true if position has been set.
+	mu      sync.Mutex
+	paused  bool
 	started bool
 	// fetchNext is the lowest offset that the next fetched record can have. Records with lower
 	// offsets were already fetched.
@@ -407,7 +405,6 @@ func (w *worker) applyShared(records []*incoming) error {
 	return err
 }
 
-// applyAlone applies one record in its own transaction.
 func (w *worker) applyAlone(rec *incoming) error {
 	ctx, cancel := context.WithTimeout(w.ctx, txTimeout)
 	defer cancel()

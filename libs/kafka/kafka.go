@@ -125,7 +125,6 @@ func (l *logger) Log(level kgo.LogLevel, msg string, keyvals ...any) {
 	l.to.Error("kafka client: "+msg, keyvals...)
 }
 
-// faultIn returns the error among the attributes of a message.
 func faultIn(keyvals []any) error {
 	for _, value := range keyvals {
 		if err, is := value.(error); is {

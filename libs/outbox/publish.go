@@ -157,7 +157,6 @@ var (
 		"no acknowledgement: the brokers are unavailable, or fewer replicas are in sync than min.insync.replicas requires")
 )
 
-// ack is the response of Kafka for one row of the batch.
 type ack struct {
 	row int
 	err error

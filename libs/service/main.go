@@ -201,7 +201,6 @@ func (c Command[C]) choose(args []string) (func(context.Context, C) error, error
 	return c.Run, nil
 }
 
-// configFaults returns the faults that the joined errors contain.
 func configFaults(err error) (faults []string) {
 	if joined, ok := err.(interface{ Unwrap() []error }); ok {
 		for _, one := range joined.Unwrap() {

@@ -85,8 +85,6 @@ func (t *Telemetry) privateHandler() http.Handler {
 	return mux
 }
 
-// The method failing runs all checks concurrently and returns the names of the checks that fail or
-// time out.
 func (t *Telemetry) failing(ctx context.Context) []string {
 	t.mu.Lock()
 	checks := slices.Clone(t.checks)

@@ -59,7 +59,6 @@ func check(in io.Reader) (decoded int, faults []error) {
 	}
 }
 
-// head contains the fields that every object has.
 type head struct {
 	APIVersion string `json:"apiVersion"`
 	Kind       string `json:"kind"`

@@ -17,7 +17,6 @@ func programs() []string {
 	return []string{"gateway", "calls", "contacts-compliance", "dialer", "billing-wallet", "webhook-dispatcher"}
 }
 
-// The type variable is one environment variable in the output of --help.
 type variable struct {
 	name, defaultValue, help string
 }

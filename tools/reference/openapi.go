@@ -89,7 +89,6 @@ func set(node *yaml.Node, key string, value *yaml.Node) {
 	node.Content = append(node.Content, &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: key}, value)
 }
 
-// The function member returns the value of a key of a mapping, or nil.
 func member(node *yaml.Node, key string) *yaml.Node {
 	if node == nil || node.Kind != yaml.MappingNode {
 		return nil

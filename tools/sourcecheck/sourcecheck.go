@@ -16,7 +16,6 @@ import (
 	"strings"
 )
 
-// The type source is one parsed Go file.
 type source struct {
 	path string // the path relative to the root of the repository, with slashes
 	file *ast.File

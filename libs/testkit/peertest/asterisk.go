@@ -96,7 +96,6 @@ func (a *Asterisk) Shell() string {
 	return "'" + strings.Join(asteriskCommand(root, libraries, a.dir), "' '") + "'"
 }
 
-// awaitReady waits until Asterisk has loaded all modules.
 func (a *Asterisk) awaitReady() error {
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()

@@ -143,7 +143,6 @@ func (d *Authenticator) LimitAnonymous(r *http.Request) (ratelimit.Status, error
 	return d.allow(r.Context(), addressKey+d.proxies.Client(r), ratelimit.Anonymous)
 }
 
-// The method allow counts a request under the counter key. It returns 429 above the limit.
 func (d *Authenticator) allow(ctx context.Context, key string, policy ratelimit.Policy) (ratelimit.Status, error) {
 	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
 	defer cancel()

@@ -189,5 +189,4 @@ func missing(thing string) error {
 	return apierr.New(http.StatusNotFound, "not_found", "There is no such %s.", thing)
 }
 
-// The function template returns the path template of the route that chi matched.
 func template(r *http.Request) string { return chi.RouteContext(r.Context()).RoutePattern() }

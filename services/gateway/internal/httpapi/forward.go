@@ -20,7 +20,6 @@ import (
 // contact.
 const contactRoute = "/admin/v1/workspaces/{id}/contacts/{phone_e164}"
 
-// The method proxied forwards an operator's request about a workspace to the owner of the route.
 func (a *Admin) proxied(w http.ResponseWriter, r *http.Request) error {
 	if _, ok := a.table.Find(r.URL); !ok {
 		return httpserver.NoRoute()
@@ -128,7 +127,6 @@ func (a *Admin) before(ctx context.Context, match proxy.Match, request proxy.Own
 
 const replayedHeader = "Idempotency-Replayed"
 
-// writeResponse copies the owner's response to the operator.
 func writeResponse(w http.ResponseWriter, response proxy.OwnerResponse) {
 	for _, name := range []string{"Content-Type", "Cache-Control", "Retry-After", "Allow", replayedHeader} {
 		if value := response.Header.Get(name); value != "" {

@@ -74,7 +74,6 @@ func hasCurrent(r *http.Request, tag string) bool {
 	return false
 }
 
-// listHeader returns the elements of a header whose value is a list.
 func listHeader(r *http.Request, name string) []string {
 	all := strings.Split(strings.Join(r.Header.Values(name), ","), ",")
 	for i := range all {

@@ -14,7 +14,6 @@ import (
 	"ringfence.dev/proto/settingsv1"
 )
 
-// settingClients are the clients of the services that use the settings of workspaces.
 type settingClients struct {
 	owners   map[string]settingsv1.SettingServiceClient
 	policies settingsv1.PolicyServiceClient

@@ -27,7 +27,6 @@ func New(pool *pgxpool.Pool, relay *outbox.Relay) *Store {
 	return &Store{pool: pool, wake: wake}
 }
 
-// jsonOrNull returns NULL if the document is absent.
 func jsonOrNull(document []byte) any {
 	if len(document) == 0 {
 		return nil
