@@ -43,6 +43,7 @@ func readPage(t *testing.T, path string) string {
 	return string(text)
 }
 
+// Each body in docs/reference/events.md must equal the example of its event.
 func TestEventsPage_ShowsTheExamples(t *testing.T) {
 	t.Parallel()
 	page := readPage(t, "../../docs/reference/events.md")
@@ -64,6 +65,7 @@ func TestEventsPage_ShowsTheExamples(t *testing.T) {
 	}
 }
 
+// docs/reference/errors.md must contain each error code of the API description.
 func TestErrorsPage_ListsEveryCode(t *testing.T) {
 	t.Parallel()
 	page := readPage(t, "../../docs/reference/errors.md")
