@@ -20,7 +20,6 @@ import (
 	"ringfence.dev/services/calls/internal/peers"
 )
 
-// TestServe_StartsRespondsAndDrains starts the whole service and shuts it down.
 func TestServe_StartsRespondsAndDrains(t *testing.T) {
 	pool := pgtest.New(t, spec().Schema(), spec().Tracks()...)
 	cfg := Config{
@@ -42,7 +41,7 @@ func TestServe_StartsRespondsAndDrains(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() { ended <- spec().Serve(ctx, cfg) }()
 	await(t, "http://"+cfg.Telemetry.PrivateAddr+"/readyz", http.StatusOK)
-	// 401 because the request has no caller token
+	// the response is 401, because the request has no caller token
 	await(t, "http://"+cfg.HTTP.Addr+"/v1/calls", http.StatusUnauthorized)
 	stop()
 	select {
@@ -67,7 +66,6 @@ func await(t *testing.T, url string, status int) {
 	})
 }
 
-// freeAddr returns a loopback address with a port that is free now.
 func freeAddr(t *testing.T) string {
 	t.Helper()
 	port, err := testkit.Port()

@@ -31,7 +31,8 @@ const (
 	// two hours.
 	maxLiveSessionSeconds = 6900
 	maxName               = 200
-	maxSettings           = 256 << 10 // bytes after the merge; one Kafka record contains the whole agent
+	// bytes of all settings of an agent, because one Kafka record contains them
+	maxSettings = 256 << 10
 )
 
 // Agent is one AI agent of a workspace.
@@ -122,7 +123,7 @@ func (a *Agent) set(body map[string]json.RawMessage) error {
 }
 
 // checkSessionLength rejects a max_call_seconds that is longer than the model's session. Otherwise
-// the wallet would hold the price of a longer call than the dialer permits. A body without
+// billing-wallet would reserve the price of a longer call than the dialer permits. A body without
 // max_call_seconds and kind is always accepted, so that other settings of older agents can be
 // changed.
 func (a *Agent) checkSessionLength(body map[string]json.RawMessage, kind string) error {
@@ -179,8 +180,8 @@ func (a *Agent) setMaxCallSeconds(raw json.RawMessage) error {
 	return nil
 }
 
-// RetiringModels returns the announced retirements of the models that the agent's settings name,
-// for the conversation and for summaries. Models from the dialer's configuration are not included.
+// RetiringModels returns the announced retirements of the models in the agent's settings. Models
+// from the dialer's configuration are not included.
 func (a *Agent) RetiringModels() []aimodel.Retirement {
 	var named struct {
 		Model   string     `json:"model"`

@@ -12,8 +12,8 @@ import (
 	"ringfence.dev/libs/testkit"
 )
 
-// FuzzAgent checks that every accepted body gives an agent that can be published. The same change,
-// applied again, must not change the agent.
+// FuzzAgent checks that every accepted agent can be published. Applying a change twice must have
+// the same effect as applying the change once.
 func FuzzAgent(f *testing.F) {
 	good := `{"name":"Ada","from_number":"+15005550006","max_call_seconds":60,"instructions":"x","voice":"y","outcomes":["a"],"more":{"deep":[1e400000]}}`
 	for _, body := range append(testkit.Mutations(good), good) {

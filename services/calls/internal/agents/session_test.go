@@ -10,8 +10,6 @@ import (
 	"ringfence.dev/libs/apierr"
 )
 
-// TestNewAndChange_RefuseCallsLongerThanTheModelSession creates and changes agents. A
-// max_call_seconds that is longer than a session with the agent's model must be refused.
 func TestNewAndChange_RefuseCallsLongerThanTheModelSession(t *testing.T) {
 	t.Parallel()
 	const realtime, websocket = `{"name":"Ada","kind":"openai_realtime"}`,
@@ -81,8 +79,7 @@ func TestNewAndChange_RefuseCallsLongerThanTheModelSession(t *testing.T) {
 	}
 }
 
-// TestChange_AgentOverTheSessionLimitAcceptsOtherSettings covers an agent that was stored before
-// its kind had a limit for max_call_seconds.
+// The agent was stored before its kind had a limit for max_call_seconds.
 func TestChange_AgentOverTheSessionLimitAcceptsOtherSettings(t *testing.T) {
 	t.Parallel()
 	a := Agent{Name: "Ada", MaxCallSeconds: 14400, Settings: []byte(`{"kind":"openai_realtime"}`)}

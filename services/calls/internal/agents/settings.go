@@ -111,7 +111,7 @@ func readKnown(settings map[string]json.RawMessage) (known, error) {
 		},
 	} {
 		for name := range settings {
-			// json.Unmarshal ignores case: the dialer would use this member without validation
+			// json.Unmarshal ignores case, so the dialer would use this member without validation
 			if name != field.name && strings.EqualFold(name, field.name) {
 				return known{}, apierr.Validation(name, "must be written %s.", field.name)
 			}

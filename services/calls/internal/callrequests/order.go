@@ -92,7 +92,6 @@ func readOrder(body map[string]json.RawMessage, now time.Time) (order openapi.Cr
 	return order, nil
 }
 
-// compact returns JSON without insignificant whitespace.
 func compact(raw json.RawMessage) json.RawMessage {
 	var text bytes.Buffer
 	if json.Compact(&text, raw) != nil {
@@ -144,8 +143,8 @@ func (f *fields) id(name string) *uuid.UUID {
 }
 
 // The method slot reads a member whose value is a date-time. If the time is at most maxBehind in
-// the past, the call is due now and the result is nil. An earlier time is an error, and so is a
-// time more than maxAhead in the future.
+// the past, the call is due now and the result is nil. An earlier time is an error. A time more
+// than maxAhead in the future is an error too.
 func (f *fields) slot(name string, now time.Time) *time.Time {
 	s := f.text(name)
 	if s == nil {

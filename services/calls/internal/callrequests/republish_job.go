@@ -29,8 +29,9 @@ type RepublishJob struct {
 	after time.Duration
 	wake  func()
 	count prometheus.Counter
-	// The next pass publishes only requests that were due after `from`. It is the due time of the
-	// last published request, or zero if the last pass reached the newest overdue request.
+	// The field `from` contains the due time of the last published request. It is zero if the last
+	// pass reached the newest overdue request. The next pass publishes only requests that were due
+	// later.
 	from time.Time
 }
 

@@ -25,7 +25,7 @@ import (
 	"ringfence.dev/services/calls/internal/store"
 )
 
-// callsPerStep is the value of maxErasedPerStep in package store.
+// callsPerStep must be equal to maxErasedPerStep in package store.
 const callsPerStep = 500
 
 const (
@@ -35,12 +35,10 @@ INSERT INTO calls (id, workspace_id, direction, from_number, to_e164, agent_id, 
 SELECT gen_random_uuid(), $1, 'inbound', $2, '+14155550100', $1, 'completed', 0, 1,
 	true, 1, '{"customer_name":"Xylophone"}', '{"turns":["Xylophone"]}'
 FROM generate_series(1, $3)`
-	// The new call has a greater id than all other calls.
 	insertNewest = `
 INSERT INTO calls (id, workspace_id, direction, from_number, to_e164, agent_id, status, billable_seconds, version,
 	summary)
 VALUES ('ffffffff-ffff-7fff-bfff-ffffffffffff', $1, 'inbound', $2, '+14155550100', $1, 'in_progress', 0, 1, '{}')`
-	// Every second request has a call.
 	insertRequests = `
 WITH requests AS (
 	INSERT INTO call_requests (id, workspace_id, status, call_id, to_e164, agent_id, contact_id, variables, scheduled_for,
@@ -77,9 +75,7 @@ func newFixture(t *testing.T) *fixture {
 	return &fixture{T: t, pool: pool, store: st, handlers: handlers, workspace: uuid.Must(uuid.NewV7())}
 }
 
-// The method erased applies a record of contacts.v1 that orders an erasure. It returns the id of
-// the erasure.
-func (f *fixture) erased(id, contact uuid.UUID, number string) uuid.UUID {
+func (f *fixture) orderErasure(id, contact uuid.UUID, number string) uuid.UUID {
 	f.Helper()
 	order := &eventv1.Erased{ErasureId: id.String(), PhoneE164: number, ContactId: contact.String(), Erasures: 1}
 	event := &eventv1.ContactEvent{WorkspaceId: f.workspace.String(), Event: &eventv1.ContactEvent_Erased{Erased: order}}
@@ -118,8 +114,7 @@ func (f *fixture) wantCount(what string, want int, sql string, args ...any) {
 	}
 }
 
-// work runs all steps that are due, and checks the number of steps.
-func (f *fixture) work(wantSteps int) {
+func (f *fixture) runSteps(wantSteps int) {
 	f.Helper()
 	steps := 0
 	if err := calls.NewErasureJob(f.store, func() { steps++ }).Work(f.Context()); err != nil {
@@ -130,8 +125,8 @@ func (f *fixture) work(wantSteps int) {
 	}
 }
 
-// wantReports checks that the last report of the erasure, and no other report, states that no
-// further steps follow. It returns how often each step of another service was reported.
+// wantReports checks that only the last report of the erasure has no further steps. It returns the
+// number of reports for each step of another service.
 func (f *fixture) wantReports(id uuid.UUID, want int) map[string]int {
 	f.Helper()
 	rows, err := f.pool.Query(f.Context(),
@@ -162,8 +157,8 @@ func (f *fixture) wantReports(id uuid.UUID, want int) map[string]int {
 	return reported
 }
 
-// crashInStep starts the next step. While a locked call blocks the step, crashInStep calls the
-// function `during`. Then it cancels the context of the step.
+// crashInStep cancels a step while the step waits for a locked call. Before that, crashInStep calls
+// the function `during`.
 func (f *fixture) crashInStep(number string, during func()) {
 	f.Helper()
 	blocker, err := f.pool.Begin(f.Context())
@@ -199,9 +194,6 @@ func (f *fixture) crashInStep(number string, during func()) {
 	}
 }
 
-// TestErasureJob_ManyInboundCallsAreErasedInSteps erases a person who called 4,000 times. Other
-// records of contacts.v1 are applied between two steps and during a step. An interrupted step is
-// repeated.
 func TestErasureJob_ManyInboundCallsAreErasedInSteps(t *testing.T) {
 	t.Parallel()
 	const caller, second, third, calls = "+14155550111", "+14155550122", "+14155550133", 4_000
@@ -210,7 +202,7 @@ func TestErasureJob_ManyInboundCallsAreErasedInSteps(t *testing.T) {
 	f.exec(insertInbound, f.workspace, second, 1)
 	f.exec(insertInbound, f.workspace, third, 1)
 
-	id := f.erased(uuid.Must(uuid.NewV7()), contact, caller)
+	id := f.orderErasure(uuid.Must(uuid.NewV7()), contact, caller)
 	f.wantCount("calls left after the consumer's transaction", calls-callsPerStep, countUnerased, caller)
 	refused, err := f.store.ErasedSince(t.Context(), callstate.Request{WorkspaceID: f.workspace, To: caller})
 	if err != nil {
@@ -219,21 +211,21 @@ func TestErasureJob_ManyInboundCallsAreErasedInSteps(t *testing.T) {
 	if !refused {
 		t.Error("a request that was allowed before the erasure is placed while the job runs")
 	}
-	f.erased(uuid.Must(uuid.NewV7()), contact, second)
+	f.orderErasure(uuid.Must(uuid.NewV7()), contact, second)
 	f.wantCount("calls of another person after a record between two steps", 0, countUnerased, second)
 
 	f.crashInStep(caller, func() {
-		f.erased(uuid.Must(uuid.NewV7()), contact, third)
+		f.orderErasure(uuid.Must(uuid.NewV7()), contact, third)
 		f.wantCount("calls of another person after a record during a step", 0, countUnerased, third)
 	})
 	f.wantCount("calls left after the crash", calls-callsPerStep, countUnerased, caller)
 
 	f.exec(insertNewest, f.workspace, caller)
-	f.erased(id, contact, caller) // the same order again: the running job continues
+	f.orderErasure(id, contact, caller) // the repeated order does not start a second job
 	f.wantCount("calls left after the repeated order", calls-callsPerStep+1, countUnerased, caller)
-	f.work(0)
-	f.exec("UPDATE erasure_jobs SET step_at = now()") // makes the interrupted step due, as after a minute
-	f.work(calls / callsPerStep)
+	f.runSteps(0)
+	f.exec("UPDATE erasure_jobs SET step_at = now()") // an interrupted step is due again after a minute
+	f.runSteps(calls / callsPerStep)
 
 	f.wantCount("calls left, of which one arrived after the order", 1, countUnerased, caller)
 	f.wantCount("jobs left", 0, "SELECT count(*) FROM erasure_jobs")
@@ -249,9 +241,6 @@ func TestErasureJob_ManyInboundCallsAreErasedInSteps(t *testing.T) {
 	}
 }
 
-// TestErasureJob_ManyRequestsAreErasedInSteps erases a person with 1,200 requests; half of the
-// requests have a call. After the erasure has ended, the test orders the same erasure again. A
-// request and an inbound call that are newer than the erasure are kept.
 func TestErasureJob_ManyRequestsAreErasedInSteps(t *testing.T) {
 	t.Parallel()
 	const number, requests = "+14155550144", 1200
@@ -260,14 +249,14 @@ func TestErasureJob_ManyRequestsAreErasedInSteps(t *testing.T) {
 	f.exec(insertRequests, f.workspace, number, contact, requests, 0)
 	f.exec(insertRequests, f.workspace, number, contact, 1, 1)
 
-	id := f.erased(uuid.Must(uuid.NewV7()), contact, number)
-	f.work(2)
+	id := f.orderErasure(uuid.Must(uuid.NewV7()), contact, number)
+	f.runSteps(2)
 	f.wantCount("requests left", 1, countRequests)
 	f.wantCount("calls left", 0, countUnerased, number)
 
 	f.exec(insertInbound, f.workspace, number, 1)
-	f.erased(id, contact, number)
-	f.work(2)
+	f.orderErasure(id, contact, number)
+	f.runSteps(2)
 	f.wantCount("requests left after the second order", 1, countRequests)
 	f.wantCount("inbound calls left after the second order", 1, countUnerased, number)
 	f.wantCount("erased requests", 2*requests, "SELECT count(*) FROM outbox WHERE topic = $1", kafka.CallRequests.Name)

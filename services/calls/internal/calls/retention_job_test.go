@@ -19,16 +19,12 @@ import (
 
 const day = 24 * time.Hour
 
-// idAt returns an id that contains the time `at`. The number n distinguishes ids with the same
-// time.
 func idAt(at time.Time, n byte) uuid.UUID {
 	id := page.FirstID(at)
 	id[6], id[8], id[15] = 0x70, 0x80, n
 	return id
 }
 
-// insertEndedCall inserts a call request and its call, which ended at the time `at`. If live is
-// true, the call is still in progress.
 func insertEndedCall(t *testing.T, pool *pgxpool.Pool, workspace uuid.UUID, at time.Time, n byte, live bool) {
 	t.Helper()
 	var ended *time.Time

@@ -21,8 +21,6 @@ func at(seconds int) *time.Time {
 
 func ptr[T any](v T) *T { return &v }
 
-// eventsOfCall returns the states of one answered call in the order in which the dialer publishes
-// them.
 func eventsOfCall(end Status) []Call {
 	request := uuid.MustParse("0190a000-0000-7000-8000-000000000001")
 	call := Call{
@@ -85,8 +83,6 @@ func withVersion(c Call, version int64) Call {
 	return c
 }
 
-// TestEvents_AnyOrderGivesTheSameCall applies every event twice and in any order. The call, the
-// request and the number of terminal events must always be the same.
 func TestEvents_AnyOrderGivesTheSameCall(t *testing.T) {
 	t.Parallel()
 	waits := Waits{Charge: time.Hour, Analysis: time.Hour}
@@ -136,7 +132,7 @@ func TestEvents_AnyOrderGivesTheSameCall(t *testing.T) {
 	})
 }
 
-// world applies events as the consumer does.
+// A value of type world applies events in the same way as package consumer.
 type world struct {
 	waits    Waits
 	request  Request

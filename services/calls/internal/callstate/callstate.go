@@ -97,7 +97,8 @@ type Call struct {
 	RecordingKey *string `db:"recording_key"`
 
 	// Outcome, Summary and Transcript (JSON) are set when the analysis arrives. Transcript is nil
-	// if the statement did not read it, or if the workspace does not show transcripts.
+	// if the SQL statement did not select the transcript, or if the workspace does not show
+	// transcripts.
 	Analysed   bool    `db:"analysed"`
 	Outcome    *string `db:"outcome"`
 	Summary    []byte  `db:"summary"`

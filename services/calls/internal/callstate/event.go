@@ -36,7 +36,6 @@ func (c *Call) Event(event openapi.EventType, at time.Time) (*eventv1.CallEvent,
 	}, nil
 }
 
-// eventTypes returns all types of public events of a call.
 func eventTypes() []openapi.EventType {
 	return []openapi.EventType{
 		openapi.EventTypeCallRinging, openapi.EventTypeCallAnswered, openapi.EventTypeCallCompleted, openapi.EventTypeCallFailed,

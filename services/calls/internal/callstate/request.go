@@ -62,7 +62,8 @@ type Request struct {
 	// request. ErasedAt is the time of a later erasure, or nil.
 	Erasures int64      `db:"erasures"`
 	ErasedAt *time.Time `db:"erased_at"`
-	// DialAttempt is the number of the newest dial attempt of which an event arrived.
+	// DialAttempt is the number of the newest dial attempt. It is set when an event of this attempt
+	// arrives.
 	DialAttempt int32 `db:"dial_attempt"`
 	// Traceparent identifies the trace of the POST. Events that are published later continue this
 	// trace.

@@ -12,8 +12,6 @@ import (
 	"ringfence.dev/libs/money"
 )
 
-// nextStatuses returns the statuses that can follow the status `from`. The statuses ringing and
-// in_progress can be skipped.
 func nextStatuses(from Status) []Status {
 	ends := []Status{Completed, NoAnswer, Busy, Failed, Canceled}
 	switch from {
@@ -29,9 +27,7 @@ func nextStatuses(from Status) []Status {
 	return nil
 }
 
-// TestCall_EventsInAnyOrderKeepTheStateRules applies random events, including events that no dialer
-// sends. The status only moves forward, the first end is final, and exactly one terminal event
-// follows.
+// The test applies random events. Some of these events are never sent by a dialer.
 func TestCall_EventsInAnyOrderKeepTheStateRules(t *testing.T) {
 	t.Parallel()
 	waits := Waits{Charge: 5 * time.Second, Analysis: 10 * time.Second}
@@ -72,7 +68,7 @@ func TestCall_EventsInAnyOrderKeepTheStateRules(t *testing.T) {
 				now = now.Add(rapid.SampledFrom([]time.Duration{time.Second, 6 * time.Second}).Draw(t, "for"))
 			}
 			if c.Status == "" {
-				continue // no event was applied yet
+				continue
 			}
 			announce(before)
 		}
@@ -97,8 +93,6 @@ func TestCall_EventsInAnyOrderKeepTheStateRules(t *testing.T) {
 	})
 }
 
-// nextRequestStatuses returns the statuses that can follow the status `from`. The first event of a
-// call can end the request.
 func nextRequestStatuses(from RequestStatus) []RequestStatus {
 	return map[RequestStatus][]RequestStatus{
 		RequestQueued:  {RequestDialing, RequestCompleted, RequestBlocked, RequestFailed, RequestCanceled},

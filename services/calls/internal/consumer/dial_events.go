@@ -70,8 +70,7 @@ func (c *Consumer) onDialEvents(
 	return c.write(ctx, tx, f, outcome)
 }
 
-// countedFold is a store.Fold, which applies one batch of events. It also contains the counters
-// that are incremented after the commit.
+// countedFold is a store.Fold with counters. The counters are incremented after the commit.
 type countedFold struct {
 	*store.Fold
 	counters []prometheus.Counter
@@ -101,7 +100,6 @@ func (c *Consumer) write(ctx context.Context, tx pgx.Tx, f *countedFold, outcome
 	return outcome, f.Write(ctx, tx)
 }
 
-// The function read decodes a Kafka record.
 func read(rec kafka.Record) (r report, err error) {
 	r.event = &eventv1.DialEvent{}
 	if err := rec.Decode(r.event); err != nil {
@@ -154,7 +152,6 @@ func (c *Consumer) fold(ctx context.Context, f *countedFold, r report) error {
 	return c.foldCall(ctx, f, r)
 }
 
-// foldRequest applies the dial event to its request.
 func foldRequest(ctx context.Context, f *store.Fold, r report) error {
 	req := f.Request(*r.requestID)
 	if req == nil {

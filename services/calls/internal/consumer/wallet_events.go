@@ -18,9 +18,7 @@ import (
 	"ringfence.dev/services/calls/internal/store"
 )
 
-// onWalletEvents stores the charges of requests. If billing-wallet reports an unconfirmed hold,
-// onWalletEvents publishes the request of the hold again. If no such request exists, it abandons
-// the request id, so that no request with this id can be created.
+// onWalletEvents stores the charges of requests and handles unconfirmed holds.
 func (c *Consumer) onWalletEvents(
 	ctx context.Context, tx pgx.Tx, batch []inbox.Record,
 ) (outcome inbox.Outcome, err error) {
@@ -95,7 +93,7 @@ func (c *Consumer) confirmHold(ctx context.Context, tx pgx.Tx, requestID uuid.UU
 func (c *Consumer) settle(ctx context.Context, f *countedFold, requestID uuid.UUID, amount *money.Micro) error {
 	req := f.Request(requestID)
 	if req == nil {
-		// for example: the hold of an abandoned request id was released
+		// for example, billing-wallet released the hold of an abandoned request id
 		return kafka.Skipf("call request %s does not exist in this database", requestID)
 	}
 	if !req.Settle(amount) {

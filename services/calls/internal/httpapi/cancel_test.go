@@ -116,7 +116,7 @@ func TestCancel_OneOfManyConcurrentCancelsSucceeds(t *testing.T) {
 		r.peers.set(func(p *fakePeers) {
 			p.withdraw = func(*dialerv1.WithdrawRequest) (*dialerv1.WithdrawResponse, error) {
 				asked.Done()
-				asked.Wait() // after this, all cancels have read the request as queued
+				asked.Wait() // now every cancel has read the request in the status queued
 				if factFirst {
 					withdrawnEvent.Do(func() { a.publish(a.withdrawnEvent()) })
 				}
@@ -200,8 +200,7 @@ func TestUnconfirmedHold_RequestIDWithoutARequestIsAbandoned(t *testing.T) {
 	}
 }
 
-// TestUnconfirmedHold_AbandonsTheRequestOfASlowPOST abandons the id of a POST that has made its
-// hold but has not yet committed its request.
+// The id is abandoned after the POST has made its hold and before the POST commits its request.
 func TestUnconfirmedHold_AbandonsTheRequestOfASlowPOST(t *testing.T) {
 	t.Parallel()
 	for _, key := range []string{"", "k"} {
@@ -233,8 +232,7 @@ func TestUnconfirmedHold_AbandonsTheRequestOfASlowPOST(t *testing.T) {
 	}
 }
 
-// TestUnconfirmedHold_ConcurrentPOSTLeavesNoUnusedHold runs a POST and billing-wallet's event
-// `unconfirmed` concurrently. In the end the hold is either used or released.
+// In the end the hold must be used or released.
 func TestUnconfirmedHold_ConcurrentPOSTLeavesNoUnusedHold(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -262,9 +260,8 @@ func TestUnconfirmedHold_ConcurrentPOSTLeavesNoUnusedHold(t *testing.T) {
 	}
 }
 
-// TestRepublish_OverdueRequestInStatusDialingIsNotDialedAgain covers a request whose end was lost.
-// The request has been dialing for longer than its call can last. The dialer must not dial the
-// request again.
+// The request has been dialing for longer than its call can last, because the event of its end was
+// lost.
 func TestRepublish_OverdueRequestInStatusDialingIsNotDialedAgain(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -290,8 +287,6 @@ func TestRepublish_OverdueRequestInStatusDialingIsNotDialedAgain(t *testing.T) {
 	}
 }
 
-// TestRepublish_PassPublishesALimitedNumber checks that one pass publishes only a part of many
-// overdue requests, and that the next pass continues with the rest.
 func TestRepublish_PassPublishesALimitedNumber(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

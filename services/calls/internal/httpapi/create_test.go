@@ -70,8 +70,8 @@ func TestCreate_StoresTheRequestAndPublishesItOnce(t *testing.T) {
 	}
 }
 
-// TestCreate_RefusedRequestStoresNothing causes every refusal. Some bodies contain two faults. The
-// response must then report the fault that comes first in the order of checks of the API reference.
+// Some bodies contain two faults. The response must report the fault that comes first in the order
+// of checks of the API reference.
 func TestCreate_RefusedRequestStoresNothing(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -304,12 +304,11 @@ func TestCreate_TooLongWaitForAnotherPOSTReturns503(t *testing.T) {
 	}
 }
 
-// claim stores a claimed key without a request, as a POST leaves it if its process is killed after
-// the claim.
+// claim stores the state that remains if a POST is killed after it claimed its key.
 func (r *rig) claim(key string, id uuid.UUID, lease time.Duration) {
 	r.t.Helper()
 	a := r.do("POST", "/v1/calls", r.order("idempotency_key",
-		"shape of "+key)) // creates a row with the fingerprint of r.order()
+		"shape of "+key)) // creates a row with the fingerprint of r.order(), which the next statement copies
 	if a.status != http.StatusAccepted {
 		r.t.Fatal(a.body)
 	}
@@ -363,7 +362,7 @@ func TestCreate_LostClaimStoresNothing(t *testing.T) {
 	r := newRig(t)
 	r.peers.set(func(p *fakePeers) {
 		p.hold = func(q *billingv1.HoldRequest) (*billingv1.HoldResponse, error) {
-			// another POST has taken over the key
+			// another POST took over the key
 			r.exec(`UPDATE idempotency_keys SET request_id = gen_random_uuid()`)
 			return held(q)
 		}
@@ -415,7 +414,7 @@ func TestCreate_RefusedWhileEventsCannotBePublished(t *testing.T) {
 	if a := r.do("POST", "/v1/calls", r.order()); a.status != http.StatusServiceUnavailable {
 		t.Errorf("answer = %d %v, want 503", a.status, a.body)
 	}
-	r.want(http.StatusOK, "GET", "/v1/calls", nil) // other routes still work
+	r.want(http.StatusOK, "GET", "/v1/calls", nil)
 }
 
 func TestDeleteExpiredKeys_KeepsKeysOfRecentRequests(t *testing.T) {

@@ -8,8 +8,6 @@ import (
 	"ringfence.dev/proto/eventv1"
 )
 
-// TestCall_ShowsThePlayedPartOfTheDisclosure covers a disclosure that the person interrupted. The
-// call and its terminal event show which part was played.
 func TestCall_ShowsThePlayedPartOfTheDisclosure(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

@@ -20,7 +20,6 @@ const (
 	person = "+14155550100"
 )
 
-// erase applies the Kafka record by which contacts-compliance orders the erasure of the person.
 func (r *rig) erase(erasure uuid.UUID, erasures int64) {
 	r.t.Helper()
 	r.mustDeliver(kafka.Contacts, "person", &eventv1.ContactEvent{WorkspaceId: r.workspace.String(), Event: &eventv1.ContactEvent_Erased{Erased: &eventv1.Erased{
@@ -30,14 +29,12 @@ func (r *rig) erase(erasure uuid.UUID, erasures int64) {
 
 func contactOf(number string) string { return uuid.NewSHA1(uuid.Nil, []byte(number)).String() }
 
-// countSecretRows counts the rows that contain the secret text.
 func (r *rig) countSecretRows() int {
 	r.t.Helper()
 	return r.count(`SELECT (SELECT count(*) FROM call_requests WHERE variables::text LIKE '%Xylophone%')
 		+ (SELECT count(*) FROM calls WHERE summary::text LIKE '%Xylophone%' OR transcript::text LIKE '%Xylophone%')`)
 }
 
-// createWithSecret creates a request that contains the secret text.
 func (r *rig) createWithSecret(more ...any) *account {
 	r.t.Helper()
 	a := r.account(r.place(append(more, "variables", map[string]any{"name": secret})...))
@@ -45,17 +42,14 @@ func (r *rig) createWithSecret(more ...any) *account {
 	return a
 }
 
-// The method spoke returns a dial event with an analysis. The summary and the transcript contain
-// the secret text.
-func (a *account) spoke() *eventv1.DialEvent {
+func (a *account) analysedWithSecret() *eventv1.DialEvent {
 	ev := a.analysed()
 	ev.GetAnalysed().SummaryJson, ev.GetAnalysed().TranscriptJson = []byte(`{"customer_name":"Xylophone"}`), []byte(`{"turns":["Xylophone"]}`)
 	return ev
 }
 
-// The method steps returns one line for each report of an erasure step. The line contains the
-// service and the id of the call (empty if the step is not about one call). After a colon it lists
-// the further steps of the report.
+// The method steps returns one line for each reported erasure step, in the form "<service> <call
+// id>: <next steps>". The call id is empty if the step is not about one call.
 func (r *rig) steps() (steps []string) {
 	r.t.Helper()
 	for _, f := range outboxEvents[eventv1.ErasureReport](r, kafka.ErasureReports) {
@@ -68,9 +62,6 @@ func (r *rig) steps() (steps []string) {
 	return steps
 }
 
-// TestErasure_ErasesEndedLiveAndQueuedCalls erases a person with three calls and a queued request.
-// One call has ended, one is in progress, and one waits for its charge. The request and the call of
-// another person are kept.
 func TestErasure_ErasesEndedLiveAndQueuedCalls(t *testing.T) {
 	t.Parallel()
 	r, erasure := newRig(t), newID(t)
@@ -78,15 +69,15 @@ func TestErasure_ErasesEndedLiveAndQueuedCalls(t *testing.T) {
 	other := r.account(r.place("to", "+14155550199", "variables", map[string]any{"name": secret}))
 	other.call.ToE164, other.call.ContactId = "+14155550199", contactOf("+14155550199")
 	for _, a := range []*account{over, other} {
-		a.publish(a.dialing(), a.answered(), a.ended("completed", "normal_clearing"), a.spoke(), a.captured(1000))
+		a.publish(a.dialing(), a.answered(), a.ended("completed", "normal_clearing"), a.analysedWithSecret(), a.captured(1000))
 	}
 	live.publish(live.dialing(), live.answered())
-	waiting.publish(waiting.dialing(), waiting.ended("completed", "normal_clearing"), waiting.spoke())
+	waiting.publish(waiting.dialing(), waiting.ended("completed", "normal_clearing"), waiting.analysedWithSecret())
 	if n := r.countSecretRows(); n != 8 {
 		t.Fatalf("rows with the secret before the erasure = %d, want 5 requests and 3 calls", n)
 	}
 	r.erase(erasure, 1)
-	live.publish(live.ended("completed", "normal_clearing"), live.spoke(), live.captured(1000))
+	live.publish(live.ended("completed", "normal_clearing"), live.analysedWithSecret(), live.captured(1000))
 	waiting.publish(waiting.captured(1000))
 	if n := r.countSecretRows(); n != 2 {
 		t.Errorf("rows with the secret = %d, want 2: the other person's request and call", n)
@@ -114,8 +105,8 @@ func TestErasure_ErasesEndedLiveAndQueuedCalls(t *testing.T) {
 	}
 }
 
-// wantErasedEvents checks call-events.v1 and the reports. Events that were published before the
-// erasure are erased. A later event is marked as an event of an erased person.
+// Events that were published before the erasure are erased. A later event is marked as an event of
+// an erased person.
 func (r *rig) wantErasedEvents(erasure uuid.UUID, over, live, waiting, queued *account) {
 	r.t.Helper()
 	published := map[string][]string{}
@@ -160,8 +151,8 @@ func (r *rig) wantErasedEvents(erasure uuid.UUID, over, live, waiting, queued *a
 	}
 }
 
-// sameSteps reports whether two reports contain the same steps. It ignores the call with the id
-// `between`, because that call published its first event between the two reports.
+// sameSteps ignores the steps of the call with the id `between`, because that call published its
+// first event between the two reports.
 func sameSteps(first, second, between string) bool {
 	a, b := strings.Fields(first), strings.Fields(strings.ReplaceAll(second, " webhook-dispatcher "+between, ""))
 	slices.Sort(a)
@@ -169,8 +160,8 @@ func sameSteps(first, second, between string) bool {
 	return slices.Equal(a, b)
 }
 
-// TestErasure_RequestAllowedAfterTheErasureIsKept covers a request that was allowed after the
-// erasure but before the service `calls` received the order of the erasure.
+// The order of the erasure arrives after the request was allowed, but the erasure is older than the
+// request.
 func TestErasure_RequestAllowedAfterTheErasureIsKept(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -183,8 +174,8 @@ func TestErasure_RequestAllowedAfterTheErasureIsKept(t *testing.T) {
 	} else if !slices.Equal(r.requestEvents(since.request), []string{"requested"}) {
 		t.Errorf("kept: published events = %v, want %v", r.requestEvents(since.request), []string{"requested"})
 	}
-	since.publish(since.dialing(), since.ended("completed", "normal_clearing"), since.spoke())
-	before.publish(before.dialing(), before.ended("completed", "normal_clearing"), before.spoke())
+	since.publish(since.dialing(), since.ended("completed", "normal_clearing"), since.analysedWithSecret())
+	before.publish(before.dialing(), before.ended("completed", "normal_clearing"), before.analysedWithSecret())
 	if n := r.countSecretRows(); n != 2 {
 		t.Errorf("%d rows hold the secret, want request and call since", n)
 	}
@@ -202,8 +193,6 @@ func allowAfter(erasures int64) func(*compliancev1.PreCheckRequest) (*compliance
 	}
 }
 
-// TestErasure_ConcurrentRequestIsErasedOrNotCreated covers a request that was allowed before the
-// erasure. The request must be erased or not created.
 func TestErasure_ConcurrentRequestIsErasedOrNotCreated(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -247,9 +236,8 @@ func orNil(s string) any {
 	return s
 }
 
-// TestErasure_ErasesCallsOfAnInboundCaller covers three inbound calls of one person. The first call
-// was stored before the erasure was ordered. The events of the second call arrive later, and the
-// dialer's event `erased` erases that call. The third call is newer than the erasure and is kept.
+// The first call was stored before the erasure was ordered. The events of the second call arrive
+// later. The third call is newer than the erasure and must be kept.
 func TestErasure_ErasesCallsOfAnInboundCaller(t *testing.T) {
 	t.Parallel()
 	r, erasure := newRig(t), newID(t)
@@ -257,7 +245,7 @@ func TestErasure_ErasesCallsOfAnInboundCaller(t *testing.T) {
 	for _, a := range []*account{known, late, since} {
 		a.call.From = person
 	}
-	known.publish(known.ringing(), known.answered(), known.ended("completed", "normal_clearing"), known.spoke())
+	known.publish(known.ringing(), known.answered(), known.ended("completed", "normal_clearing"), known.analysedWithSecret())
 	r.erase(erasure, 1)
 	forgotten := func(a *account) *eventv1.DialEvent {
 		return a.event(func(*eventv1.Call) {}, func(ev *eventv1.DialEvent) {
@@ -267,11 +255,11 @@ func TestErasure_ErasesCallsOfAnInboundCaller(t *testing.T) {
 	// the dialer sent these events before and after it received the erasure
 	for _, a := range []*account{known, late} {
 		if a == late {
-			a.publish(a.ringing(), a.answered(), a.ended("completed", "normal_clearing"), a.spoke())
+			a.publish(a.ringing(), a.answered(), a.ended("completed", "normal_clearing"), a.analysedWithSecret())
 		}
 		a.publish(forgotten(a))
 	}
-	since.publish(since.ringing(), since.answered(), since.ended("completed", "normal_clearing"), since.spoke())
+	since.publish(since.ringing(), since.answered(), since.ended("completed", "normal_clearing"), since.analysedWithSecret())
 	if n := r.countSecretRows(); n != 1 {
 		t.Errorf("kept: n = %v, want 1", n)
 	} else if got := r.count("SELECT count(*) FROM calls WHERE id = $1 AND erased_at IS NULL", since.id()); got != 1 {
@@ -292,9 +280,7 @@ func TestErasure_ErasesCallsOfAnInboundCaller(t *testing.T) {
 	}
 }
 
-// TestErasure_ConcurrentCallEventsLeaveNoPersonalData orders the erasure between any two events of
-// a call. Afterwards no personal data is stored, and no event with personal data follows the event
-// `erased`.
+// The erasure is ordered between any two events of a call.
 func TestErasure_ConcurrentCallEventsLeaveNoPersonalData(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -302,9 +288,9 @@ func TestErasure_ConcurrentCallEventsLeaveNoPersonalData(t *testing.T) {
 		r.peers.set(func(p *fakePeers) { p.preCheck = allowAfter(int64(round)) })
 		a := r.createWithSecret()
 		events := []*eventv1.DialEvent{a.dialing(), a.ringing(), a.answered(), a.ended("completed", "normal_clearing"),
-			a.spoke()}
+			a.analysedWithSecret()}
 		var both sync.WaitGroup
-		begin := make(chan struct{}) // closed to start the erasure and the event together
+		begin := make(chan struct{}) // closing this channel starts the erasure and the event at the same time
 		both.Go(func() {
 			for n, event := range events {
 				if n == round%len(events) {

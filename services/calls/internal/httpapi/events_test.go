@@ -20,7 +20,7 @@ import (
 	"ringfence.dev/services/calls/internal/callstate"
 )
 
-// account publishes the events of the dialer and the wallet for one request.
+// account publishes the events of the dialer and of billing-wallet for one request.
 type account struct {
 	r       *rig
 	request uuid.UUID // uuid.Nil for an inbound call
@@ -47,8 +47,7 @@ func (a *account) at(seconds int) *timestamppb.Timestamp {
 
 func (a *account) id() string { return a.call.GetCallId() }
 
-// The method event returns the next dial event. The function `change` updates the call, which is
-// part of the event. If change is nil, the event contains no call.
+// If change is nil, the event contains no call.
 func (a *account) event(change func(*eventv1.Call), set func(*eventv1.DialEvent)) *eventv1.DialEvent {
 	ev := &eventv1.DialEvent{WorkspaceId: a.r.workspace.String(), OccurredAt: a.at(5)}
 	if a.request != uuid.Nil {
@@ -180,8 +179,7 @@ func TestEvents_EachEventUpdatesTheRequestAndTheCall(t *testing.T) {
 	}
 }
 
-// TestEvents_AnyOrderGivesTheSameRows applies every event twice and in random order with the real
-// handlers. The stored rows must be the same as if the events arrived in order.
+// Every event is applied twice and in random order by the real handlers.
 func TestEvents_AnyOrderGivesTheSameRows(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

@@ -5,8 +5,6 @@ import (
 	"testing"
 )
 
-// TestCall_FailureDuringTheConversationKeepsOutcomeAndTranscript covers a call that failed in the
-// middle of the conversation.
 func TestCall_FailureDuringTheConversationKeepsOutcomeAndTranscript(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

@@ -13,10 +13,9 @@ import (
 	"ringfence.dev/proto/eventv1"
 )
 
-// TestCreate_RepeatedIdempotencyKeyKeepsMaxCallSecondsOfTheHold interrupts a POST between the hold
-// and the commit, as the failpoint "calls: after hold" does. Before the POST is repeated, the test
-// raises the agent's max_call_seconds. The wallet returns the hold of the first POST, so the call
-// must not become longer.
+// The first POST fails between its hold and its commit. Then the agent's max_call_seconds is
+// increased. For the second POST, billing-wallet returns the first hold, so the call must not
+// become longer.
 func TestCreate_RepeatedIdempotencyKeyKeepsMaxCallSecondsOfTheHold(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

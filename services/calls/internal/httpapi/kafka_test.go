@@ -20,7 +20,6 @@ import (
 	"ringfence.dev/proto/eventv1"
 )
 
-// wire returns the Kafka record of one event.
 func wire(topic kafka.Topic, key string, id uuid.UUID, event proto.Message) *kgo.Record {
 	value, _ := proto.Marshal(event)
 	return &kgo.Record{Topic: topic.Name, Key: []byte(key), Value: value, Headers: []kgo.RecordHeader{
@@ -29,8 +28,7 @@ func wire(topic kafka.Topic, key string, id uuid.UUID, event proto.Message) *kgo
 	}}
 }
 
-// TestKafka_EventsArePublishedOnceAndInOrder runs the real consumer and the real relay. Some
-// records arrive twice, some arrive late, and one record is invalid.
+// Some records arrive twice or late, and one record is invalid.
 func TestKafka_EventsArePublishedOnceAndInOrder(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

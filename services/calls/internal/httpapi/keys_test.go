@@ -22,10 +22,9 @@ type slot struct {
 	done bool
 }
 
-// TestCreate_IdempotencyKeyHasOneRequest uses the same keys in two workspaces, in sequence and
-// concurrently. Each POST is accepted or refused, or its hold fails. A POST whose hold fails leaves
-// a claim without a request, and the lease of the claim has expired. A key must have at most one
-// request, and a refusal frees the key.
+// The test uses the same keys in two workspaces, in sequence and concurrently. Each POST is
+// accepted or refused, or its hold fails. A POST whose hold fails leaves an expired claim without a
+// request.
 func TestCreate_IdempotencyKeyHasOneRequest(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

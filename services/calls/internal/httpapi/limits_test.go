@@ -12,7 +12,7 @@ import (
 	"ringfence.dev/libs/serviceauth"
 )
 
-// TestLimits_AcceptTheMaximumAndRefuseOneMore checks that the limits count characters, not bytes.
+// The limits count characters, not bytes.
 func TestLimits_AcceptTheMaximumAndRefuseOneMore(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -84,7 +84,6 @@ func TestAgents_KeepUnknownSettingsUnchanged(t *testing.T) {
 	r.want(http.StatusOK, "PATCH", path, map[string]any{"notes": nil, "more": large})
 }
 
-// raw sends a signed request and returns the body of the response.
 func (r *rig) raw(request *http.Request) string {
 	r.t.Helper()
 	token, err := r.gateway.SignCaller("calls", serviceauth.Caller{WorkspaceID: r.workspace, RequestID: newID(r.t), Access: serviceauth.Write, Operator: "test"})
@@ -104,8 +103,6 @@ func (r *rig) raw(request *http.Request) string {
 	return string(text)
 }
 
-// mustKeep changes an agent and requires that the response contains the given parts of the settings
-// unchanged.
 func (r *rig) mustKeep(path, change string, parts ...string) {
 	r.t.Helper()
 	request, err := http.NewRequestWithContext(r.t.Context(), http.MethodPatch, r.server.URL+path, strings.NewReader(change))
@@ -120,7 +117,6 @@ func (r *rig) mustKeep(path, change string, parts ...string) {
 	}
 }
 
-// An unknown agent gives 404 before the body is checked.
 func TestAgents_UnknownAgentIs404ForAnyBody(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

@@ -15,7 +15,6 @@ import (
 	"ringfence.dev/proto/eventv1"
 )
 
-// walk reads all pages of a list and returns the ids of the items.
 func (r *rig) walk(path, query string, limit string) (ids []string) {
 	r.t.Helper()
 	after := ""

@@ -7,9 +7,8 @@ import (
 	"ringfence.dev/proto/eventv1"
 )
 
-// TestCompletedEvent_WithoutASummaryHasTheOutcomeOfTheEndedEvent covers a summary that is late or
-// never arrives. call.completed waits for the summary. After the wait, call.completed is published
-// with the outcome of the dialer's event `ended`.
+// The summary is late or never arrives, so call.completed contains the outcome of the dialer's
+// event `ended`.
 func TestCompletedEvent_WithoutASummaryHasTheOutcomeOfTheEndedEvent(t *testing.T) {
 	t.Parallel()
 	tests := []struct {

@@ -17,7 +17,6 @@ import (
 	"ringfence.dev/libs/testkit"
 )
 
-// fetch returns a function that reads pages of one list in the workspace.
 func (r *rig) fetch(workspace uuid.UUID, path string, query url.Values) func(int, uuid.UUID) testkit.Page {
 	return func(limit int, after uuid.UUID) (page testkit.Page) {
 		r.t.Helper()
@@ -38,12 +37,11 @@ func (r *rig) fetch(workspace uuid.UUID, path string, query url.Values) func(int
 	}
 }
 
-// traits maps the name of a filter parameter to a value. It describes an item or a filter. For a
-// filter, "" matches every value.
+// A value of type traits contains values of filter parameters, by the name of the parameter. It
+// describes an item or a filter. In a filter, "" matches every value.
 type traits map[string]string
 
-// The method shows reports whether the filter matches the item.
-func (filter traits) shows(item traits) bool {
+func (filter traits) matches(item traits) bool {
 	for name, value := range filter {
 		if value != "" && item[name] != value {
 			return false
@@ -81,8 +79,6 @@ const insertCall = `
 INSERT INTO calls (id, workspace_id, status, direction, agent_id, contact_id, external_ref, from_number, to_e164, billable_seconds, version)
 VALUES ($1, $2, $3, $4, $5, nullif($6, '')::uuid, nullif($7, ''), '+15005550006', '+14155550100', 0, 1)`
 
-// TestCalls_EveryPageHasExactlyTheMatchingCalls combines all filters and checks every page while
-// calls change.
 func TestCalls_EveryPageHasExactlyTheMatchingCalls(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -107,7 +103,7 @@ func TestCalls_EveryPageHasExactlyTheMatchingCalls(t *testing.T) {
 				items[id]["status"] = rapid.SampledFrom(statuses).Draw(rt, "status")
 				r.exec(`UPDATE calls SET status = $2 WHERE id = $1`, id, items[id]["status"])
 			},
-			Matches: func(id uuid.UUID) bool { return filter.shows(items[id]) },
+			Matches: func(id uuid.UUID) bool { return filter.matches(items[id]) },
 		})
 	})
 }
@@ -140,7 +136,7 @@ func TestRequests_EveryPageHasExactlyTheMatchingRequests(t *testing.T) {
 				items[id]["status"] = rapid.SampledFrom([]string{"queued", "dialing", "completed", "blocked"}).Draw(rt, "status")
 				r.exec(changeRequest, id, items[id]["status"])
 			},
-			Matches: func(id uuid.UUID) bool { return filter.shows(items[id]) },
+			Matches: func(id uuid.UUID) bool { return filter.matches(items[id]) },
 		})
 	})
 }
@@ -156,8 +152,7 @@ func TestLists_PagesShowEachItemOnceWhileItemsAreAdded(t *testing.T) {
 	testkit.Race(t, func() uuid.UUID { return r.place() }, r.fetch(r.workspace, "/v1/call-requests", url.Values{}))
 }
 
-// TestLists_RefuseCursorsOfOtherLists uses three kinds of wrong cursors: ids of another list, ids
-// of another workspace, and unknown ids.
+// The cursors are ids of another list, ids of another workspace, and unknown ids.
 func TestLists_RefuseCursorsOfOtherLists(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -192,8 +187,8 @@ func TestLists_RefuseCursorsOfOtherLists(t *testing.T) {
 	}
 }
 
-// created_after and created_before exclude the given millisecond, whatever the UTC offset. A plus
-// sign that is not percent-encoded is accepted too.
+// Both filters exclude the given millisecond for every UTC offset. A plus sign that is not
+// percent-encoded is accepted too.
 func TestCalls_CreatedAfterAndBeforeAreExclusive(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -225,7 +220,6 @@ func TestCalls_CreatedAfterAndBeforeAreExclusive(t *testing.T) {
 	})
 }
 
-// TestViews_HaveExactlyTheDocumentedKeys checks the keys of a request and of both forms of a call.
 // recording_url and transcript are present only if a recording or a transcript exists.
 func TestViews_HaveExactlyTheDocumentedKeys(t *testing.T) {
 	t.Parallel()
@@ -254,7 +248,7 @@ func TestViews_HaveExactlyTheDocumentedKeys(t *testing.T) {
 	}
 }
 
-// A list reads fewer columns than a GET of one item, but shows each item in the same way.
+// A list selects fewer columns than a GET of one item.
 func TestLists_ShowItemsLikeAGETOfTheItem(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

@@ -14,8 +14,7 @@ import (
 	"ringfence.dev/proto/settingsv1"
 )
 
-// fakePeers contains fakes of the services that the service `calls` uses over HTTP. Each test sets
-// their responses.
+// fakePeers contains fakes of the services to which the service `calls` sends requests.
 type fakePeers struct {
 	mu        sync.Mutex
 	preCheck  func(*compliancev1.PreCheckRequest) (*compliancev1.PreCheckResponse, error)
@@ -23,8 +22,7 @@ type fakePeers struct {
 	withdraw  func(*dialerv1.WithdrawRequest) (*dialerv1.WithdrawResponse, error)
 	preChecks []*compliancev1.PreCheckRequest
 	holds     []*billingv1.HoldRequest
-	// applyAgent is called for each agent that the dialer receives. If it is nil, the agent is
-	// accepted.
+	// If applyAgent is nil, the dialer accepts every agent.
 	applyAgent func(context.Context, *eventv1.AgentEvent) error
 	agents     []*eventv1.AgentEvent
 }

@@ -44,7 +44,6 @@ func TestCreate_ReplayWithAnotherBodyIsCounted(t *testing.T) {
 	}
 }
 
-// counter returns the value of a metric that has no labels.
 func (r *rig) counter(name string) float64 {
 	r.t.Helper()
 	families, err := r.metrics.Gather()

@@ -18,7 +18,6 @@ import (
 	"ringfence.dev/services/calls/internal/store"
 )
 
-// requestView returns the API's form of a call request.
 func requestView(r callstate.Request) openapi.CallRequest {
 	return openapi.CallRequest{
 		ID: r.ID, Status: openapi.CallRequestStatus(r.Status), CallID: r.CallID, To: r.To, AgentID: r.AgentID, ExternalRef: r.ExternalRef,

@@ -101,8 +101,7 @@ func newRig(t testing.TB, change ...func(*settings)) *rig {
 	return r
 }
 
-// peer starts the server of a fake peer. The server accepts only requests that the service `calls`
-// signed.
+// The server accepts only requests that the service `calls` signed.
 func (r *rig) peer(name string, self *serviceauth.Keys) string {
 	r.t.Helper()
 	guard := keys(r.t, name, self).AllowServices("calls")
@@ -116,7 +115,6 @@ func (r *rig) peer(name string, self *serviceauth.Keys) string {
 	return server.URL
 }
 
-// The function keys returns the keys of the service `self`, which trusts the services in `trusted`.
 func keys(t testing.TB, self string, trusted ...*serviceauth.Keys) *serviceauth.Keys {
 	t.Helper()
 	seed := make([]byte, 32)
@@ -171,7 +169,7 @@ func (r *rig) do(method, path string, body any, header ...string) answer {
 	return r.doAs(r.workspace, method, path, body, header...)
 }
 
-// doAs sends a request as a workspace. body is JSON text or a value to encode.
+// The body is JSON text or a value to encode.
 func (r *rig) doAs(workspace uuid.UUID, method, path string, body any, header ...string) answer {
 	r.t.Helper()
 	var send io.Reader
@@ -234,20 +232,17 @@ func (r *rig) order(more ...any) map[string]any {
 	return body
 }
 
-// place creates a call request and requires 202.
 func (r *rig) place(more ...any) uuid.UUID {
 	r.t.Helper()
 	return uuid.MustParse(r.want(http.StatusAccepted, "POST", "/v1/calls", r.order(more...))["id"].(string))
 }
 
-// deliver applies one event in a separate transaction without the inbox. The inbox would drop
-// repeated events, but with deliver they reach the handlers.
+// deliver applies one event without the inbox, because the inbox would drop repeated events.
 func (r *rig) deliver(topic kafka.Topic, key string, event proto.Message) error {
 	return kafkatest.Commit(context.WithoutCancel(r.t.Context()), r.pool, r.handlers[topic.Name], r.record(topic, key,
 		event))
 }
 
-// rollBack applies an event in a transaction that is rolled back.
 func (r *rig) rollBack(topic kafka.Topic, key string, event proto.Message) {
 	r.t.Helper()
 	err := pgx.BeginFunc(r.t.Context(), r.pool, func(tx pgx.Tx) error {
@@ -280,7 +275,6 @@ func (r *rig) mustDeliver(topic kafka.Topic, key string, event proto.Message) {
 	}
 }
 
-// outboxEvents returns the messages of a topic in the outbox, in order.
 func outboxEvents[M any, P interface {
 	*M
 	proto.Message
@@ -305,7 +299,6 @@ func outboxEvents[M any, P interface {
 	return found
 }
 
-// requestEvents returns the names of the events of a request in call-requests.v1, in order.
 func (r *rig) requestEvents(id uuid.UUID) (names []string) {
 	r.t.Helper()
 	for _, f := range outboxEvents[eventv1.CallRequestEvent](r, kafka.CallRequests) {
@@ -326,7 +319,6 @@ func (r *rig) requestEvents(id uuid.UUID) (names []string) {
 	return names
 }
 
-// The method events returns the public events that were written so far, as customers receive them.
 func (r *rig) events() (events []map[string]any) {
 	r.t.Helper()
 	for _, f := range outboxEvents[eventv1.CallEvent](r, kafka.CallEvents) {

@@ -7,8 +7,6 @@ import (
 	"time"
 )
 
-// TestCreate_RefusesScheduledForOutsideItsLimits checks the limits of scheduled_for: 7 days in the
-// past and 366 days in the future.
 func TestCreate_RefusesScheduledForOutsideItsLimits(t *testing.T) {
 	t.Parallel()
 	const day = 24 * time.Hour
@@ -70,7 +68,6 @@ func TestCreate_RefusesScheduledForOutsideItsLimits(t *testing.T) {
 	}
 }
 
-// wantScheduledForRefused checks that the response refuses the value of scheduled_for.
 func wantScheduledForRefused(t *testing.T, got answer) {
 	t.Helper()
 	if got.status != http.StatusUnprocessableEntity {

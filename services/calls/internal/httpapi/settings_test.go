@@ -20,7 +20,6 @@ import (
 	"ringfence.dev/proto/settingsv1"
 )
 
-// applyWorkspace calls ApplySetting as the gateway does.
 func (r *rig) applyWorkspace(event *eventv1.WorkspaceEvent) error {
 	client := settingsv1.NewSettingServiceClient(http.DefaultClient, r.server.URL,
 		connect.WithInterceptors(r.gateway.ClientInterceptor("calls")))
@@ -30,7 +29,6 @@ func (r *rig) applyWorkspace(event *eventv1.WorkspaceEvent) error {
 	return err
 }
 
-// consumeWorkspace applies a Kafka record of workspaces.v1.
 func (r *rig) consumeWorkspace(event *eventv1.WorkspaceEvent) error {
 	value, err := proto.Marshal(event)
 	if err != nil {
@@ -43,8 +41,7 @@ func (r *rig) consumeWorkspace(event *eventv1.WorkspaceEvent) error {
 	})
 }
 
-// TestWorkspace_NewestVersionAppliesInAnyOrder sends each version by ApplySetting and by Kafka, in
-// different orders. The newest version must be stored.
+// The test sends each version by ApplySetting and by Kafka, in different orders.
 func TestWorkspace_NewestVersionAppliesInAnyOrder(t *testing.T) {
 	t.Parallel()
 	type step struct {

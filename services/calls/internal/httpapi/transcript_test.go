@@ -18,7 +18,6 @@ import (
 	"ringfence.dev/services/calls/internal/httpapi"
 )
 
-// setFeatures stores a version of the workspace with or without transcripts and recordings.
 func (r *rig) setFeatures(version int64, transcripts, recordings bool) {
 	r.t.Helper()
 	r.mustDeliver(kafka.Workspaces, r.workspace.String(), &eventv1.WorkspaceEvent{
@@ -41,15 +40,13 @@ func localLinks(t *testing.T) (*httpapi.RecordingLinks, *recordingstore.Links) {
 	return made, known
 }
 
-// The method transcribed returns a dial event with an analysis whose transcript has two utterances.
 func (a *account) transcribed() *eventv1.DialEvent {
 	ev := a.analysed()
 	ev.GetAnalysed().TranscriptJson = []byte(`{"turns":[{"role":"agent","text":"Good day.","at":"2026-11-21T10:00:00.123456+01:00"},{"role":"person","text":"Yes?","at":"2026-11-21T09:00:02Z"}],"truncated":true}`)
 	return ev
 }
 
-// The method recorded returns a dial event with the key of the recording. The parameter key is ""
-// if the recording was deleted.
+// The key is "" if the recording was deleted.
 func (a *account) recorded(key string) *eventv1.DialEvent {
 	return a.event(func(c *eventv1.Call) { c.RecordingKey = key }, func(ev *eventv1.DialEvent) { ev.Event = &eventv1.DialEvent_Recorded{Recorded: &eventv1.Recorded{}} })
 }

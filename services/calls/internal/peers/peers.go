@@ -100,7 +100,7 @@ func callPeer[Q, A any](ctx context.Context, timeout time.Duration, peer string,
 	defer cancel()
 	response, err := call(ctx, connect.NewRequest(request))
 	if connect.CodeOf(err) == connect.CodeUnavailable && ctx.Err() == nil {
-		// once more: the peer may have restarted or closed an idle connection
+		// retry once, because the peer may have restarted or closed an idle connection
 		response, err = call(ctx, connect.NewRequest(request))
 	}
 	if err == nil {

@@ -120,7 +120,6 @@ func putAgent(ctx context.Context, tx pgx.Tx, a agents.Agent, at time.Time) erro
 	})
 }
 
-// pageArgs returns the arguments that all list statements use.
 func pageArgs(workspaceID uuid.UUID, p page.Request) pgx.NamedArgs {
 	args := pgx.NamedArgs{"workspace_id": workspaceID, "after": nil, "below": p.Below(), "rows": p.Rows()}
 	if p.After != uuid.Nil {

@@ -163,8 +163,8 @@ ORDER BY id FOR UPDATE`
 
 const callsOfRequests = `SELECT id FROM calls WHERE call_request_id = ANY (@requests::uuid[])`
 
-// An inbound call does not store an erasure count, so erased_at is used instead. The first order of
-// an erasure selects the calls that are not erased yet. A repeated order selects the erased calls.
+// An inbound call stores no erasure count, so the query uses erased_at. The first order of an
+// erasure selects the calls that are not erased yet. A repeated order selects the erased calls.
 const nextInboundCalls = inboundCallsOfPerson + `
     AND (erased_at IS NOT NULL) = @again AND id > @after_call AND id <= @last_call
 ORDER BY id LIMIT @limit`
@@ -267,7 +267,7 @@ func lockNextErased(
 	return requests, more, nil
 }
 
-// queryIDs returns the ids that the statement selects. The slice is never nil.
+// The slice is never nil.
 func queryIDs(ctx context.Context, tx pgx.Tx, sql string, args pgx.NamedArgs) ([]uuid.UUID, error) {
 	rows, err := tx.Query(ctx, sql, pg.Args(args))
 	if err != nil {

@@ -22,7 +22,7 @@ type Wanted struct {
 	Partitions []int32
 	Requests   []uuid.UUID
 	Calls      []uuid.UUID
-	// CallsOfRequests is true if the calls of the requests are read too.
+	// If CallsOfRequests is true, the calls of the requests are read too.
 	CallsOfRequests bool
 	// Analysed are the workspaces of the calls that have an analysis in the batch.
 	Analysed []uuid.UUID

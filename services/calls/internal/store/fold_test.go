@@ -16,8 +16,8 @@ import (
 	"ringfence.dev/services/calls/internal/store"
 )
 
-// keep stores a new call and its event with a Fold. After the Fold has read the call and before it
-// writes, keep calls the function `meanwhile`.
+// keep stores a call with a Fold. Between the read and the write of the Fold, keep calls the
+// function `meanwhile`.
 func keep(t *testing.T, pool *pgxpool.Pool, id uuid.UUID, status callstate.Status, event openapi.EventType, meanwhile func() error) error {
 	t.Helper()
 	st := store.New(pool)
@@ -34,9 +34,8 @@ func keep(t *testing.T, pool *pgxpool.Pool, id uuid.UUID, status callstate.Statu
 	})
 }
 
-// TestFold_RollsBackIfTheCallWasClosedConcurrently closes a call after another transaction has read
-// the call and before that transaction commits. That transaction must roll back, together with its
-// event.
+// Another transaction closes the call after the Fold has read the call. The Fold must roll back,
+// together with its event.
 func TestFold_RollsBackIfTheCallWasClosedConcurrently(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.New(t, "calls", outbox.Migrations, inbox.Migrations, pg.Migrations{Name: "calls", FS: store.Migrations})
