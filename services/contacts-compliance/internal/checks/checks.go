@@ -77,7 +77,6 @@ func (g *Checks) Check(ctx context.Context, q store.Target, deferIfClosed bool) 
 	return Checked{d.Outcome, zone}, g.countStored(d, err)
 }
 
-// countStored counts a decision in the metric if it was stored, and returns err.
 func (g *Checks) countStored(d store.Decision, err error) error {
 	if err == nil {
 		g.count(d.Facts.Stage, d.Outcome, 1)
@@ -85,7 +84,7 @@ func (g *Checks) countStored(d store.Decision, err error) error {
 	return err
 }
 
-// addDials adds the recent dials of the number, which the frequency caps need, to f.
+// addDials adds the recent dials of the number to f. The frequency caps need these dials.
 func addDials(f gate.Facts, count store.RecentDials) (gate.Facts, error) {
 	calls, period := countryrules.WidestCap(f.Rules)
 	if calls == 0 {
@@ -96,10 +95,9 @@ func addDials(f gate.Facts, count store.RecentDials) (gate.Facts, error) {
 	return f, err
 }
 
-// The method facts adds the inputs and the rules for the number to f.
 func (g *Checks) facts(q store.Target, inputs store.Inputs, f gate.Facts) gate.Facts {
-	// the database stores microseconds; with the same precision here, an evaluation of the stored
-	// inputs gives the same result
+	// the database stores microseconds; with the same precision here, a later evaluation of the
+	// stored inputs gives the same result
 	f.At = f.At.UTC().Truncate(time.Microsecond)
 	f.DND, f.Consent, f.Policy = inputs.DND, inputs.Consent, inputs.Policy
 	if len(inputs.Policy.Packs) > 0 {

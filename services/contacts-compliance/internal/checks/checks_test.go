@@ -44,7 +44,6 @@ type fixture struct {
 	workspace uuid.UUID
 }
 
-// The function open creates a workspace whose calling window is always open.
 func open(t *testing.T) fixture {
 	t.Helper()
 	pool := pgtest.New(t, "contacts_compliance", outbox.Migrations, inbox.Migrations,
@@ -60,7 +59,7 @@ func open(t *testing.T) fixture {
 	return h
 }
 
-// policyVersion is increased for each policy, so that each policy is newer than the one before.
+// Each policy must have a higher version than the policies before it.
 var policyVersion atomic.Int64
 
 func (h fixture) policy(t *testing.T, text string) {
@@ -224,7 +223,7 @@ func TestPreCheck_WithoutVariablesDoesNotUpdateTheContact(t *testing.T) {
 func TestPreCheck_RefusalStoresOnlyTheDecision(t *testing.T) {
 	t.Parallel()
 	h := open(t)
-	h.policy(t, `null`) // the time zone of +1500… is not known, so every hour is refused
+	h.policy(t, `null`) // the time zone of +1500… is not known, so the gates refuse every hour
 	if _, err := h.checks.PreCheck(t.Context(), h.request(number, `{"a":1}`)); code(err) != "outside_calling_hours" {
 		t.Fatalf("err = %v, want outside_calling_hours", err)
 	}
@@ -387,8 +386,6 @@ func TestCheck_ReturnsAnErrorWithoutTheDatabase(t *testing.T) {
 	}
 }
 
-// The cap must not be exceeded if the dial-time checks of many requests for one number run
-// concurrently.
 func TestCheck_ConcurrentChecksDoNotExceedTheFrequencyCap(t *testing.T) {
 	t.Parallel()
 	h := open(t)
@@ -425,8 +422,8 @@ func TestCheck_ConcurrentChecksDoNotExceedTheFrequencyCap(t *testing.T) {
 	if _, err := h.checks.PreCheck(t.Context(), again); code(err) != "outside_calling_hours" {
 		t.Errorf("PreCheck of one more = %v, want outside_calling_hours", err)
 	}
-	// A request that was allowed can be checked again, because the cap does not count the request's
-	// own decisions.
+	// An allowed request can be checked again, because the cap does not count the request's own
+	// decisions.
 	for _, q := range asks {
 		if n := h.count(t, "SELECT count(*) FROM decisions WHERE call_request_id = $1 AND result = 'open'",
 			q.CallRequestID); n > 0 {

@@ -24,15 +24,13 @@ const (
 	tollFree   phone.Number = "+18005551234"
 )
 
-// Every stored decision is evaluated again from its inputs and must have the same outcome. The
-// decisions cover every rule, at POST and at dial time.
+// The stored inputs of each decision must give the same outcome again. The decisions cover every
+// rule, in the pre-check and in the dial-time check.
 func TestDecisions_StoredInputsGiveTheSameOutcome(t *testing.T) {
 	t.Parallel()
 	h := open(t)
 	h.policy(t, `{"window":{"start":"09:00","end":"17:00","days":["mon","wed"]},"timezone":"recipient"}`)
 	for i := range 48 {
-		// the second half of the requests uses packs, which have consent rules, hours, holidays and
-		// caps
 		if i == 24 {
 			h.policy(t, `{"packs":["us","fr"]}`)
 			h.change(t, california, contacts.ConsentGranted)
@@ -50,7 +48,6 @@ func TestDecisions_StoredInputsGiveTheSameOutcome(t *testing.T) {
 	replay(t, h)
 }
 
-// everyRule stores at least one decision of each rule.
 func everyRule(t *testing.T, h fixture) {
 	t.Helper()
 	req := func(number phone.Number, at time.Time, change func(*checks.PreCheckRequest)) {
@@ -84,7 +81,7 @@ func everyRule(t *testing.T, h fixture) {
 		req(florida, time.Time{}, nil)
 	}
 	h.policy(t, `{"window":{"start":"09:00","end":"09:01"}}`)
-	// the window is open in the zone of this contact and closed in California
+	// the window is open in this contact's zone and closed in California
 	if _, _, err := h.store.Create(t.Context(), contacts.Contact{
 		ID: uuid.Must(uuid.NewV7()), WorkspaceID: h.workspace, Number: "+14155550196",
 		Metadata: contacts.Document{"time_zone": json.RawMessage(`"Asia/Kolkata"`)},
@@ -94,7 +91,6 @@ func everyRule(t *testing.T, h fixture) {
 	req("+14155550196", time.Time{}, nil)
 }
 
-// replay evaluates every stored decision again and compares the outcomes.
 func replay(t *testing.T, h fixture) {
 	t.Helper()
 	rows, err := h.pool.Query(t.Context(), "SELECT inputs, kind, result, rule, code, message, call_at FROM decisions")
@@ -201,7 +197,6 @@ func TestPreview_EqualsAPreCheckForTheSameTime(t *testing.T) {
 	})
 }
 
-// comparePreCheck runs a pre-check and compares its result with the preview p.
 func (h fixture) comparePreCheck(t *testing.T, rt *rapid.T, req checks.PreCheckRequest, p checks.Preview) {
 	allowed, err := h.checks.PreCheck(t.Context(), req)
 	switch {
@@ -224,8 +219,8 @@ func (h fixture) comparePreCheck(t *testing.T, rt *rapid.T, req checks.PreCheckR
 	}
 }
 
-// lastMinute reports whether the pre-check allows the previewed time. If the dial-time check
-// refuses this time, the hours close too soon for a dial.
+// lastMinute is called after the dial-time check refused the time of a preview. If the pre-check
+// allows this time, the hours close too soon for a dial.
 func lastMinute(p checks.Preview) bool {
 	f := p.Facts
 	f.Stage = gate.PreCheck
@@ -237,7 +232,7 @@ func lastMinute(p checks.Preview) bool {
 func TestCheck_RefusesAZoneThatThisBuildDoesNotKnow(t *testing.T) {
 	t.Parallel()
 	h := open(t)
-	// a window with a closed day, so that the zones matter
+	// the window has a closed day, so the outcome depends on the zone
 	h.policy(t, `{"window":{"start":"00:00","end":"24:00","days":["mon","tue","wed","thu","fri","sat"]}}`)
 	h.change(t, california, contacts.ConsentGranted)
 	if _, err := h.pool.Exec(t.Context(), `UPDATE contacts SET time_zone = 'Mars/Olympus'`); err != nil {

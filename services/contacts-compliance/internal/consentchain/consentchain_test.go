@@ -76,8 +76,6 @@ func signedBy(k *consentchain.Keys) string {
 	return row.KeyID + " " + hex.EncodeToString(row.MAC)
 }
 
-// The function walk verifies the rows and the head, and returns the first break of the chain, or
-// nil.
 func walk(k *consentchain.Keys, head consentchain.SignedLink, rows ...consentchain.Row) *consentchain.Break {
 	chain := consentchain.NewVerifier(uuid.UUID{3}, k, nil, consentchain.Link{})
 	for _, row := range rows {
@@ -136,7 +134,7 @@ func TestVerifier_NeedsBothKeysAfterARotation(t *testing.T) {
 	}
 }
 
-// Two different rows have different signatures, even if their concatenated fields are equal.
+// The two rows have the same text after their fields are concatenated.
 func TestSign_DifferentRowsHaveDifferentSignatures(t *testing.T) {
 	t.Parallel()
 	k := keys(t, "", entry("k", 'a'))

@@ -89,7 +89,8 @@ func (w *HeadLog) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
 			defer cancel()
-			_ = w.Write(last) // the error is ignored: after the next start, the process writes every head
+			// the error is ignored, because the process writes every head after its next start
+			_ = w.Write(last)
 			return nil
 		case <-tick.C:
 		}

@@ -13,8 +13,7 @@ import (
 	"ringfence.dev/services/contacts-compliance/internal/contacts"
 )
 
-// After the log was moved away or truncated, the next write must contain every chain, not only the
-// chains that grew.
+// After the log was moved away or truncated, the next write must contain every chain.
 func TestHeadLog_NewFileContainsEveryChain(t *testing.T) {
 	t.Parallel()
 	for name, rotate := range map[string]func(log string) error{
@@ -34,8 +33,8 @@ func TestHeadLog_NewFileContainsEveryChain(t *testing.T) {
 	}
 }
 
-// A person with access to the database can hide from the head log that a chain grew. After five
-// minutes, verify must report the rows that are not in the log.
+// A person with access to the database can hide new rows from the head log. After five minutes,
+// verify must report the rows that are not in the log.
 func TestVerify_FindsRowsMissingInTheHeadLogAfterFiveMinutes(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)
@@ -71,7 +70,7 @@ func TestVerify_FindsRowsMissingInTheHeadLogAfterFiveMinutes(t *testing.T) {
 	r.writeHeadLog()
 	r.requireBreak("row 1 (")
 	r.requireBreak("the head log has 0 rows")
-	for range 30 { // 30 writes are half an hour
+	for range 30 { // one write per minute
 		r.writeHeadLog()
 	}
 	r.requireIntact()

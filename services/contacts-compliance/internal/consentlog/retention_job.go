@@ -64,7 +64,7 @@ func (p *RetentionJob) RunOnce(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	rotateErr := p.RotateMonths(ctx, now) // after this error, the other tasks still run
+	rotateErr := p.RotateMonths(ctx, now) // the other tasks run even after this error
 	preChecks, err := p.store.DeletePreChecks(ctx, preCheckRetention)
 	if err != nil {
 		return errors.Join(rotateErr, err)

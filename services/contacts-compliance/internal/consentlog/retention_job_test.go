@@ -15,8 +15,8 @@ import (
 	"ringfence.dev/services/contacts-compliance/internal/store"
 )
 
-// After a month was dropped, each chain starts after its last dropped row, and the rest of the
-// chain verifies. Months that ended less than five years ago are not dropped.
+// After a month was dropped, each chain starts after its last dropped row. Months that ended less
+// than five years ago are not dropped.
 func TestRotateMonths_ChainsVerifyAfterAMonthWasDropped(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)
@@ -54,7 +54,7 @@ func TestRotateMonths_ChainsVerifyAfterAMonthWasDropped(t *testing.T) {
 	}
 	r.writeHeadLog()
 	r.requireIntact()
-	// The configured period is shorter than five years, so five years apply.
+	// This period is shorter than five years, so the job uses five years.
 	pruner := consentlog.NewRetentionJob(r.store, r.archive,
 		consentlog.RetentionConfig{Records: time.Hour, Decisions: time.Hour})
 	for range 2 {
@@ -86,8 +86,8 @@ func TestRotateMonths_ChainsVerifyAfterAMonthWasDropped(t *testing.T) {
 }
 
 // A person with access to the database can create an old month with copies of recent rows, or
-// replace the function oldest_month. Then the job must not sign a new start of the chain, so that
-// the deleted rows are still detected.
+// replace the SQL function oldest_month. In both cases the job must not sign a new start of the
+// chain. Otherwise verify could not detect that rows are missing.
 func TestRotateMonths_RefusesAMonthWithInvalidRows(t *testing.T) {
 	t.Parallel()
 	for name, harm := range map[string][]string{

@@ -59,7 +59,6 @@ func Verify(ctx context.Context, archive *store.Archive, keys *consentchain.Keys
 	return nil
 }
 
-// report is the output of Verify.
 type report struct {
 	Chains int64 `json:"chains"`
 	Rows   int64 `json:"rows"`

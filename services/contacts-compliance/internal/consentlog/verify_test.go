@@ -30,8 +30,6 @@ import (
 
 const schema = "contacts_compliance"
 
-// fixture is a database with the chains of two workspaces, and a superuser connection to damage
-// them.
 type fixture struct {
 	*testing.T
 	keys     *consentchain.Keys
@@ -106,7 +104,6 @@ func (r *fixture) verify() (string, error) {
 	return out.String(), err
 }
 
-// checkJSON checks that the JSON output for scripts and the text output contain the same facts.
 func (r *fixture) checkJSON(text string, textErr error) {
 	r.Helper()
 	var out bytes.Buffer
@@ -138,7 +135,6 @@ func (r *fixture) checkJSON(text string, textErr error) {
 	}
 }
 
-// requireIntact fails the test if verify reports a break.
 func (r *fixture) requireIntact() {
 	r.Helper()
 	if output, err := r.verify(); err != nil {
@@ -146,7 +142,6 @@ func (r *fixture) requireIntact() {
 	}
 }
 
-// requireBreak fails the test unless verify reports a break that contains the text `words`.
 func (r *fixture) requireBreak(words string) {
 	r.Helper()
 	output, err := r.verify()
@@ -157,7 +152,6 @@ func (r *fixture) requireBreak(words string) {
 	}
 }
 
-// addContact inserts the contact of rows that the test signed itself.
 func (r *fixture) addContact(workspace uuid.UUID, number, dnd string) {
 	r.Helper()
 	if _, err := r.super.Exec(r.Context(),
@@ -168,7 +162,7 @@ func (r *fixture) addContact(workspace uuid.UUID, number, dnd string) {
 	}
 }
 
-// exec runs statements as superuser. $1 is our workspace, $2 the other workspace.
+// exec runs statements as superuser. The argument $1 is r.ours, and $2 is the other workspace.
 func (r *fixture) exec(statements ...string) {
 	r.Helper()
 	for _, sql := range statements {
@@ -250,7 +244,7 @@ func TestVerify_FindsChangesMadeAsSuperuser(t *testing.T) {
 	}
 }
 
-// The signature covers every column, including columns that a later migration adds.
+// The signature must cover every column, including columns that a later migration adds.
 func TestVerify_FindsAChangeOfAnyColumn(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)
@@ -309,14 +303,13 @@ func TestVerify_FindsARestoredEarlierState(t *testing.T) {
 	r.exec(`DELETE FROM consent_records`, `INSERT INTO consent_records SELECT * FROM old_records`,
 		`DELETE FROM consent_heads`, `INSERT INTO consent_heads SELECT * FROM old_heads`)
 	r.requireBreak("row 6: is missing; the head log has 6 rows")
-	// the service appends to the restored chain
 	r.record(contacts.Change{WorkspaceID: r.ours, Number: "+15005550008", Kind: contacts.OptOut, Source: "api",
 		Actor: "a"})
 	r.requireBreak("row 6 (")
 	r.requireBreak("differs from the row in the head log")
 }
 
-// An earlier head with a valid signature is restored, and the rows are unchanged.
+// The restored head has a valid signature. The rows are unchanged.
 func TestVerify_FindsARestoredEarlierHead(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)
@@ -329,8 +322,6 @@ func TestVerify_FindsARestoredEarlierHead(t *testing.T) {
 	r.requireBreak("is not the head (5 rows)")
 }
 
-// Rows that were signed with an old key are verified while that key is configured. Without the key,
-// they are reported.
 func TestVerify_AcceptsOldSignaturesWhileTheirKeyIsConfigured(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)
@@ -359,11 +350,10 @@ func TestVerify_AcceptsOldSignaturesWhileTheirKeyIsConfigured(t *testing.T) {
 	change("two=" + secret(2))
 	r.requireBreak(`row 6 (`)
 	r.requireBreak(`key "one": signed under a key that is not configured`)
-	change("two="+secret(2), "one="+secret(9)) // a different key under the old id
+	change("two="+secret(2), "one="+secret(9)) // the old id with a different key
 	r.requireBreak(`row 6 (`)
 }
 
-// The chain is signed again with an attacker's key.
 func TestVerify_FindsAChainSignedWithAnotherKey(t *testing.T) {
 	t.Parallel()
 	for _, put := range []string{"rows", "rows and head"} {
@@ -433,7 +423,7 @@ func TestVerify_FindsAChangedHeadLog(t *testing.T) {
 	r.requireBreak("lines are missing or in another order")
 	put(strings.Replace(string(whole), `"count":5`, `"count":4`, 1))
 	r.requireBreak("invalid signature")
-	put(string(whole)[:len(whole)-40]) // a last line that a crash truncated is ignored
+	put(string(whole)[:len(whole)-40]) // a crash can truncate the last line, so verify ignores such a line
 	r.requireIntact()
 	put(strings.Join(lines[2:], "")) // the first lines are missing, because older files were moved away
 	r.requireIntact()

@@ -108,7 +108,7 @@ func (d Document) Encode() []byte {
 	encoder := json.NewEncoder(&out)
 	encoder.SetEscapeHTML(false)
 	if err := encoder.Encode(map[string]json.RawMessage(d)); err != nil {
-		return []byte("{}") // unreachable: every value was parsed as JSON before
+		return []byte("{}") // unreachable, because every value was parsed as JSON before
 	}
 	return bytes.TrimSpace(out.Bytes())
 }

@@ -160,7 +160,6 @@ func (p Pack) hasBase(purpose Purpose) bool {
 	})
 }
 
-// appliesIn reports whether a rule can apply to a number at a place.
 func (r Rule) appliesIn(place phone.Place) bool {
 	switch {
 	case r.Region == "", place.Country == "":

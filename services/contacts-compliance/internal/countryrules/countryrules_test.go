@@ -29,7 +29,7 @@ func embedded(t testing.TB) countryrules.Library {
 	return l
 }
 
-// The test fails if the content of a pack was changed but the version of the pack was not.
+// A change of a pack's content without a new version must fail the test.
 func TestPacks_MatchTheirGoldenVersions(t *testing.T) {
 	t.Parallel()
 	const golden = "testdata/versions.golden"
@@ -257,7 +257,7 @@ func TestOn_ReturnsTheHoursOfADay(t *testing.T) {
 		{choice: "us", region: "US-TX", day: "2026-11-22", want: "[12:00-21:00]"},
 		{choice: "us", region: "US-TX", day: "2026-11-23", want: "[09:00-21:00]"},
 		{choice: "us", region: "US-NE", day: "2026-11-26", want: "[13:00-21:00]"},
-		// the rule that closes Sundays is not in force yet
+		// the rule that closes Sundays is not yet in force on this day
 		{choice: "us", region: "US-PA", day: "2026-10-11", want: "[08:00-21:00] [00:00-24:00]"},
 		{choice: "us", region: "US-PA", day: "2026-10-18", want: "[00:00-24:00] []"},
 		{choice: "fr", day: "2026-11-23", want: "[10:00-13:00 14:00-20:00]"},
@@ -330,7 +330,7 @@ func TestFreeAt_ReturnsTheTimeOfTheNextPermittedDial(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
 		dials []time.Time
-		want  time.Duration // the time after start
+		want  time.Duration // the time since start at which the cap allows one more call
 	}{
 		{name: "no dials"},
 		{name: "two of three dials", dials: ago(1, 2)},

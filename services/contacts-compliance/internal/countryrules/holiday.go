@@ -33,8 +33,8 @@ func (h Holiday) Is(day window.Date) bool {
 		return true
 	}
 	if away := (int(day.Month) - int(h.Month) + 12) % 12; h.Month != 0 && away > 1 && away < 11 {
-		// quick exit: the holiday is at most in the next month, and an observed day at most three
-		// days from it
+		// fast path: the holiday is in h.Month or in the next month, and is observed at most three
+		// days earlier or later
 		return false
 	}
 	for year := day.Year - 1; year <= day.Year+1; year++ { // a New Year's Day on a Saturday is observed in the year before
@@ -79,7 +79,6 @@ func easter(year int) window.Date {
 	return window.Date{Year: year, Month: time.Month(n / 31), Day: n%31 + 1}
 }
 
-// The method fault returns an error if the JSON of a holiday is not valid.
 func (h Holiday) fault() error {
 	kinds := 0
 	for _, is := range []bool{h.Easter != nil, h.Weekday != "", h.Day != 0, len(h.Dates) > 0} {

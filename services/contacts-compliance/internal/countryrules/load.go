@@ -14,7 +14,6 @@ import (
 	"ringfence.dev/services/contacts-compliance/internal/window"
 )
 
-// file is the JSON form of a pack.
 type file struct {
 	Pack        string               `json:"pack"`
 	Version     int                  `json:"version"`
@@ -87,7 +86,6 @@ var (
 	region  = regexp.MustCompile(`^[A-Z]{2}-[A-Z]{2}$`)
 )
 
-// The method pack validates the file and converts it to a Pack.
 func (f file) pack(name string) (Pack, []error) {
 	var faults []error
 	addFault := func(format string, args ...any) { faults = append(faults, fmt.Errorf(format, args...)) }
@@ -161,7 +159,6 @@ func (p Pack) alwaysInForce(r Rule) bool {
 	}
 }
 
-// The method rule validates the row and converts it to a Rule.
 func (r row) rule(f file) (Rule, []error) {
 	var faults []error
 	addFault := func(format string, args ...any) { faults = append(faults, fmt.Errorf(format, args...)) }
@@ -244,7 +241,6 @@ func week(hours map[string][]window.Range) (w Week, err error) {
 	return w, nil
 }
 
-// The function ordered returns an error if ranges overlap or are not in order.
 func ordered(ranges []window.Range) error {
 	for i, r := range ranges[min(1, len(ranges)):] {
 		if r.Start < ranges[i].End {

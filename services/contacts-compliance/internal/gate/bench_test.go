@@ -9,8 +9,7 @@ import (
 	"ringfence.dev/services/contacts-compliance/internal/window"
 )
 
-// The benchmarks measure a decision without its two database queries. They include the zones and
-// the place of the number, the rules and the evaluation.
+// The benchmark measures a decision without its two database queries.
 func BenchmarkEvaluate_WithoutPacks(b *testing.B) {
 	for b.Loop() {
 		f := gate.Facts{Stage: gate.Dial, DND: "clean", Consent: "consented", Policy: policy.Default(),

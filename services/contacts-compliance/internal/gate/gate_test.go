@@ -28,8 +28,8 @@ func zones(t interface{ Fatal(...any) }, names ...string) []window.Zone {
 	return loaded
 }
 
-// The function allowed returns facts that every gate allows: a number in New York, noon there, and
-// the default policy.
+// The function allowed returns facts that every gate allows. The number is in New York, the time is
+// noon, and the policy is the default policy.
 func allowed(t *testing.T) gate.Facts {
 	return gate.Facts{
 		Stage: gate.PreCheck, At: time.Date(2026, 6, 15, 16, 0, 0, 0, time.UTC), DND: contacts.DNDUnknown,
@@ -40,7 +40,7 @@ func allowed(t *testing.T) gate.Facts {
 
 func at(hour, minute, second int) time.Time {
 	return time.Date(2026, 6, 15, hour, minute, second, 0, time.UTC)
-} // New York is 4 h behind UTC
+} // New York is 4 hours behind UTC
 
 func TestEvaluate_AppliesEachGate(t *testing.T) {
 	t.Parallel()
@@ -174,7 +174,7 @@ func TestEvaluate_UnknownZoneMessageNamesTheMetadataField(t *testing.T) {
 	}
 }
 
-// The facts are stored as JSON and read again; the outcome must be the same.
+// The facts are encoded as JSON and decoded again. The outcome must be the same.
 func TestEvaluate_StoredFactsGiveTheSameOutcome(t *testing.T) {
 	t.Parallel()
 	names := []string{"America/New_York", "Europe/London", "Asia/Kolkata", "Australia/Sydney"}
@@ -189,7 +189,8 @@ func TestEvaluate_StoredFactsGiveTheSameOutcome(t *testing.T) {
 			Policy: policy.Policy{
 				Window: window.Window{
 					Start: window.Minute(start), End: window.Minute(rapid.IntRange(start+1, 1440).Draw(t, "end")),
-					Days: window.Days(rapid.IntRange(1, 127).Draw(t, "days")), //nolint:gosec // 7 bits
+					// at most 127, so the value fits into uint8
+					Days: window.Days(rapid.IntRange(1, 127).Draw(t, "days")), //nolint:gosec
 				},
 				Timezone: rapid.SampledFrom([]string{policy.Recipient, "Europe/Paris"}).Draw(t, "timezone"),
 			},

@@ -52,8 +52,7 @@ func (f Facts) hours() Outcome {
 	at := f.At
 	reason, closed := f.refusal(clocks, at)
 	if !closed && f.Stage == Dial {
-		// the hours close within dialMargin, so the method `next` must search from here for a later
-		// opening
+		// the hours close within dialMargin, so the search for a later opening must start here
 		at = f.At.Add(dialMargin)
 		reason, closed = f.closedHours(clocks, at)
 	}
@@ -187,7 +186,6 @@ func mayBeInForce(r countryrules.Rule, at time.Time) bool {
 	return r.InForce(day) || r.InForce(day.AddDays(-1)) || r.InForce(day.AddDays(1))
 }
 
-// The method zones returns the time zones of the workspace's window.
 func (f Facts) zones() []window.Zone {
 	if f.Policy.Timezone == policy.Recipient {
 		return f.recipientZones()
@@ -235,7 +233,6 @@ func zoneList(zones []window.Zone) string {
 	return strings.Join(names, ", ")
 }
 
-// plural formats a count with its noun: 1 hour, 2 hours.
 func plural(n int, noun string) string {
 	if n == 1 {
 		return "1 " + noun

@@ -19,8 +19,8 @@ import (
 
 var large = flag.Bool("large", false, "check every minute of two years, as make test-nightly does")
 
-// percent returns the percentage of ordinary days that the tests check. Days on which a clock
-// changes are always checked.
+// The result is a percentage of the days on which no clock changes. Days on which a clock changes
+// are always checked.
 func percent() int {
 	if *large {
 		return 100
@@ -28,8 +28,6 @@ func percent() int {
 	return 1
 }
 
-// walkCases returns facts for every pack, every region with rules, and zones with unusual clock
-// changes.
 func walkCases(t testing.TB) map[string]gate.Facts {
 	cases := map[string]gate.Facts{}
 	add := func(name string, f gate.Facts, change func(*gate.Facts)) {
@@ -121,9 +119,9 @@ func walkCases(t testing.TB) map[string]gate.Facts {
 	return cases
 }
 
-// For every pack and every minute of two years, the gate must return the same result as the oracle,
-// and the next opening must be the first open minute. The short form of the test checks all days
-// with clock changes and some of the other days.
+// The oracle computes the result for every minute of two years. The next opening must be the first
+// open minute. The short form of the test checks all days with clock changes and some of the other
+// days.
 func TestEvaluate_MatchesAMinuteByMinuteSearch(t *testing.T) {
 	t.Parallel()
 	seed := uint64(time.Now().UnixNano()) //nolint:gosec // the seed can be any number
@@ -150,7 +148,6 @@ func TestEvaluate_MatchesAMinuteByMinuteSearch(t *testing.T) {
 		len(places), seed)
 }
 
-// A walker checks the minutes of two years for one place.
 type walker struct {
 	t                   *testing.T
 	seed                uint64
@@ -167,7 +164,7 @@ func (w *walker) walk() {
 			if w.random.IntN(100) >= percent() {
 				continue
 			}
-			if percent() < 100 { // on an ordinary day, checking every fifth minute is enough
+			if percent() < 100 { // check every fifth minute of an ordinary day
 				step = 5
 			}
 		}
@@ -180,7 +177,7 @@ func (w *walker) walk() {
 				continue
 			}
 			w.evaluate(gate.PreCheck, minute)
-			if edge || w.random.IntN(16) == 0 { // at dial time the next minute must be open too
+			if edge || w.random.IntN(16) == 0 { // the dial-time check needs one more open minute after the dial
 				w.evaluate(gate.Dial, minute-w.random.IntN(2))
 			}
 			if w.t.Failed() {
@@ -190,14 +187,14 @@ func (w *walker) walk() {
 	}
 }
 
-// evaluate compares the outcome for a random second of a minute with the oracle.
+// evaluate uses a random second of the minute.
 func (w *walker) evaluate(stage gate.Stage, minute int) {
 	minute = max(0, minute)
 	w.f.Stage, w.f.DeferIfClosed = stage, true
 	w.f.At = firstMinute.Add(time.Duration(minute)*time.Minute + time.Duration(w.random.IntN(60))*time.Second)
 	w.evaluated++
 	v, open, from := gate.Evaluate(w.f), w.oracle.open(minute), w.f.At
-	// the hours close too soon, so the opening after this one is expected
+	// the hours close too soon for a dial, so the gate must return the next opening
 	if open && stage == gate.Dial && !w.oracle.open(minute+1) {
 		open, minute, from = false, minute+1, from.Add(time.Minute)
 	}
@@ -211,7 +208,7 @@ func (w *walker) evaluate(stage gate.Stage, minute int) {
 	w.searched++
 	limit := from.Add(window.Horizon)
 	opens := w.oracle.next(minute)
-	// an opening of one minute is too short for a dial, so the search continues
+	// an opening of one minute is too short for a dial, so the test searches for a later opening
 	for opens < len(w.oracle.seen)*minutesOfDay-2*minutesOfDay && !w.oracle.open(opens+1) {
 		opens = w.oracle.next(opens + 1)
 	}
@@ -225,7 +222,6 @@ func (w *walker) evaluate(stage gate.Stage, minute int) {
 	}
 }
 
-// clocksChange reports whether one of the clocks changes within a day of the minute.
 func clocksChange(clocks []*wallClock, minute int) bool {
 	start := firstMinute.Add(time.Duration(minute) * time.Minute)
 	for _, c := range clocks {

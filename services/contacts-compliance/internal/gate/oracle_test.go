@@ -13,17 +13,16 @@ import (
 	"ringfence.dev/services/contacts-compliance/internal/window"
 )
 
-// The tests check all minutes from firstMinute to lastMinute. These are two years.
+// The tests check two years.
 var (
 	firstMinute = time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC)
 	lastMinute  = firstMinute.AddDate(2, 0, 0)
-	// farthest is after every opening that the gate can return.
+	// farthest is later than every opening that the gate can return.
 	farthest = lastMinute.AddDate(0, 0, 32)
 )
 
 const minutesOfDay = 1440
 
-// day is a local date.
 type day struct {
 	year  int
 	month time.Month
@@ -33,21 +32,20 @@ type day struct {
 // A stretch is a part of a UTC day. In this part, the wall clock of a zone advances without a jump,
 // and the local date stays the same.
 type stretch struct {
-	from, till int // minutes of the UTC day: from is included, till is not
-	shows      int // the minute of the local day that the wall clock shows at the minute `from`
+	from, till int // minutes of the UTC day; till is the first minute after the part
+	shows      int // the minute of the local day at the UTC minute `from`
 	date       string
 	weekday    time.Weekday
 	day        day
 }
 
-// wallClock returns the local time of one zone for each minute. It caches the result by UTC day.
+// wallClock returns the local time of one zone for each minute. The results are cached by UTC day.
 type wallClock struct {
 	loc  *time.Location
 	mu   sync.Mutex
 	days map[int][]stretch
 }
 
-// almanac contains the wall clocks of all zones. Several tests share it.
 type almanac struct {
 	mu     sync.Mutex
 	clocks map[string]*wallClock
@@ -93,28 +91,25 @@ func (c *wallClock) day(n int) []stretch {
 	return read
 }
 
-// oracle evaluates the hours minute by minute, with holidays that are listed for each year. It is
-// slow but simple, and it shares no code with the gate.
+// oracle evaluates the hours minute by minute. The holidays are listed for each year. An oracle is
+// slow but simple, and shares no code with the gate.
 type oracle struct {
-	f        gate.Facts
-	clocks   []*wallClock
-	own      []*wallClock
-	holidays []map[day]bool // one map for each rule
-	dates    []ruleTexts    // one element for each rule
-	shut     []uint64       // one bit for each minute; 1 means that the minute is closed
-	seen     []bool         // whether the bits of a UTC day are computed
-	// searched is the minute at which the last search for an opening began, and found is the
-	// opening that was found.
+	f               gate.Facts
+	clocks          []*wallClock
+	own             []*wallClock
+	holidays        []map[day]bool // one map for each rule
+	dates           []ruleTexts    // one element for each rule
+	shut            []uint64       // one bit for each minute: 1 if the minute is closed
+	seen            []bool         // true for each UTC day whose bits are computed
 	searched, found int
 }
 
-// ruleTexts contains the dates of a rule as text.
 type ruleTexts struct{ covers, from, until string }
 
 func newOracle(t testing.TB, clocks *almanac, f gate.Facts) *oracle {
 	t.Helper()
 	minutes := int(farthest.Sub(firstMinute) / time.Minute)
-	o := &oracle{f: f, seen: make([]bool, minutes/minutesOfDay+2)} // one extra day that is never read
+	o := &oracle{f: f, seen: make([]bool, minutes/minutesOfDay+2)} // the last day is never searched
 	o.shut = make([]uint64, len(o.seen)*minutesOfDay/64+1)
 	names := map[string]bool{}
 	for _, z := range f.NumberZones {
@@ -176,7 +171,7 @@ func addHoliday(days map[day]bool, h countryrules.Holiday, year int) {
 	}
 }
 
-// The method open reports whether a minute, counted from firstMinute, is open.
+// The minute is counted from firstMinute.
 func (o *oracle) open(minute int) bool {
 	if n := minute / minutesOfDay; !o.seen[n] {
 		o.seen[n] = true
@@ -185,14 +180,13 @@ func (o *oracle) open(minute int) bool {
 	return o.shut[minute/64]&(1<<(minute%64)) == 0
 }
 
-// The method next returns the first open minute that is not before the given one. If there is none,
-// it returns a minute after farthest.
+// If there is no open minute, the result is a minute after farthest.
 func (o *oracle) next(minute int) int {
 	if minute < o.searched || minute > o.found {
 		o.searched, o.found = minute, minute
 	}
 	for end := (len(o.seen) - 1) * minutesOfDay; o.found < end && !o.open(o.found); {
-		// the last minutes of this 64-bit word belong to a day that is not computed yet
+		// this 64-bit word ends in a day that is not computed yet
 		if !o.seen[(o.found|63)/minutesOfDay] {
 			o.found++
 			continue
@@ -205,7 +199,6 @@ func (o *oracle) next(minute int) int {
 
 func (o *oracle) close(minute int) { o.shut[minute/64] |= 1 << (minute % 64) }
 
-// computeDay computes every minute of the n-th day.
 func (o *oracle) computeDay(n int) {
 	if w := o.f.Policy.Window; w != (window.Window{Start: 0, End: minutesOfDay, Days: window.EveryDay}) {
 		for _, c := range o.own {
@@ -262,8 +255,6 @@ func (o *oracle) lookAtCaps(n int, r countryrules.Rule) {
 	}
 }
 
-// The function within returns the part of a stretch in which a rule is open: the whole stretch, or
-// some ranges.
 func within(r countryrules.Rule, texts ruleTexts, holidays map[day]bool, s stretch) (all bool, ranges []window.Range) {
 	switch {
 	case s.date > texts.covers:

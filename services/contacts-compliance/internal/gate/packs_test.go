@@ -21,8 +21,7 @@ func library(t interface{ Fatal(...any) }) countryrules.Library {
 	return l
 }
 
-// withPacks returns facts for a number of a workspace with policy packs. Consent is on record, and
-// the time is noon in New York on a Monday.
+// The contact has consented. The time is noon in New York on a Monday.
 func withPacks(t interface{ Fatal(...any) }, number phone.Number, packs ...string) gate.Facts {
 	f := gate.Facts{
 		Stage: gate.PreCheck, At: time.Date(2026, 11, 23, 17, 0, 0, 0, time.UTC), DND: contacts.Clean,
@@ -58,7 +57,7 @@ func TestEvaluate_AppliesTheRulesOfPacks(t *testing.T) {
 		change func(*gate.Facts)
 		result gate.Result
 		rule   gate.Rule
-		next   string // the deferred time, or the time in the message; "" if there is none
+		next   string // the time of the deferred call, or the time in the message; "" if there is none
 	}{
 		{name: "within the federal hours a call is allowed",
 			number: newYork, packs: []string{"us"}, change: func(*gate.Facts) {},
@@ -158,8 +157,8 @@ func TestEvaluate_AppliesTheRulesOfPacks(t *testing.T) {
 	}
 }
 
-// A rule that requires consent can be in force only on certain days. Consent is required while any
-// of these days is the local date somewhere on earth.
+// On some days the rule requires consent, and on others it does not. Consent is required while such
+// a day is the local date anywhere on earth.
 func TestEvaluate_RequiresConsentOnEveryLocalDateOfTheRule(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {

@@ -112,7 +112,7 @@ func consentChange(body fields) (change contacts.Change, err error) {
 	return change, apierr.Join(status, source, proof)
 }
 
-// The function evidence parses text, or an object within the limits of metadata.
+// evidence accepts text, or an object within the limits of metadata.
 func evidence(raw json.RawMessage) (json.RawMessage, error) {
 	trimmed := bytes.TrimSpace(raw)
 	if trimmed[0] == '"' {

@@ -41,7 +41,7 @@ func (a *API) listContacts(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if name != nil { // an empty q filters nothing, because every name contains the empty text
+	if name != nil { // an empty q filters nothing, because every name contains the empty string
 		filter.Name = *name
 	}
 	dnd, err := httpserver.QueryEnum(query, "dnd_status", string(contacts.DNDUnknown), string(contacts.Clean),

@@ -25,8 +25,8 @@ import (
 	"ringfence.dev/services/contacts-compliance/internal/store"
 )
 
-// An erasure clears the personal data and keeps the opt-out and all records. Afterwards a queued
-// call request to the number is denied.
+// An erasure deletes the personal data. Afterwards a queued call request to the number is still
+// denied.
 func TestEraseContact_KeepsTheOptOutAndTheRecords(t *testing.T) {
 	t.Parallel()
 	r := start(t)
@@ -41,7 +41,7 @@ func TestEraseContact_KeepsTheOptOutAndTheRecords(t *testing.T) {
 		VariablesJson: []byte(`{"v":"Secret"}`)})); err != nil {
 		t.Fatal(err)
 	}
-	for range 2 { // a repeated erasure changes nothing except that it adds records
+	for range 2 { // the second erasure only adds records
 		got := r.operator(t, http.MethodDelete, path, "")
 		if got.status != http.StatusOK {
 			t.Fatalf("erased: status = %v, want %v", got.status, http.StatusOK)
@@ -88,7 +88,6 @@ func TestEraseContact_KeepsTheOptOutAndTheRecords(t *testing.T) {
 
 const erasedPath = "/admin/v1/workspaces/%s/contacts/+15005550001"
 
-// publishedErasures returns the erasures on contacts.v1.
 func (r *fixture) publishedErasures(t *testing.T) (published []*eventv1.Erased) {
 	t.Helper()
 	rows, err := r.pool.Query(t.Context(),
@@ -117,8 +116,7 @@ func (r *fixture) publishedErasures(t *testing.T) (published []*eventv1.Erased) 
 	return published
 }
 
-// report passes the report of an erasure step directly to its handler, without the inbox. Each
-// element of next has the form "service ref".
+// The report does not pass through the inbox. Each element of next has the form "<service> <ref>".
 func (r *fixture) report(t *testing.T, erasure, service, ref string, more bool, next ...string) {
 	t.Helper()
 	step := &eventv1.StepDone{Ref: ref, More: more}
@@ -144,8 +142,8 @@ func (r *fixture) report(t *testing.T, erasure, service, ref string, more bool, 
 	}
 }
 
-// progress returns the state of the newest erasure: "done" or "open", and the number of steps and
-// open steps of each service.
+// progress returns "done" or "open" for the newest erasure. For each service it adds the number of
+// all steps and the number of open steps.
 func (r *fixture) progress(t *testing.T) string {
 	t.Helper()
 	got := r.operator(t, http.MethodGet, "/admin/v1/workspaces/%s/erasures?phone=+15005550001", "")
@@ -172,11 +170,11 @@ func (r *fixture) progress(t *testing.T) string {
 	return text
 }
 
-// The test sends each report twice and in an unusual order.
+// Each report arrives twice and in an unusual order.
 func TestErasure_IsDoneAfterEveryStep(t *testing.T) {
 	t.Parallel()
 	r := start(t)
-	// the erased number has no contact, because an inbound caller need not be a contact
+	// an inbound caller need not be a contact, so the erased number has no contact
 	got := r.operator(t, http.MethodDelete, erasedPath, "")
 	r.checkResponse(t, got, http.StatusOK, "")
 	entry, _ := got.body["erasure"].(map[string]any)
@@ -265,7 +263,7 @@ func TestErasure_IsDoneAfterEveryStep(t *testing.T) {
 	}
 }
 
-// The published event of a second erasure of a number has the count 2.
+// The event of the second erasure of a number contains the count 2.
 func TestErasure_IsPublishedAgainUntilItIsDone(t *testing.T) {
 	t.Parallel()
 	r := start(t)
@@ -309,9 +307,9 @@ func TestErasure_IsPublishedAgainUntilItIsDone(t *testing.T) {
 	}
 }
 
-// The result of a pre-check contains the erasure count at the time of the pre-check. A replay of
-// the pre-check after an erasure must return the same count. The erasure clears the variables that
-// the pre-check stored.
+// The stored result of a pre-check contains the erasure count at the time of the pre-check. A
+// repeated pre-check after an erasure must return this count. The erasure deletes the variables of
+// the stored result.
 func TestErasure_RepeatedPreCheckReturnsItsOriginalErasureCount(t *testing.T) {
 	t.Parallel()
 	r := start(t)
@@ -351,7 +349,7 @@ func TestErasure_RepeatedPreCheckReturnsItsOriginalErasureCount(t *testing.T) {
 	} else if !strings.Contains(string(got.GetVariablesJson()), "Secret") {
 		t.Errorf(`since: got.GetVariablesJson() = %q, want it to contain "Secret"`, string(got.GetVariablesJson()))
 	}
-	// This statement simulates a pre-check that stored its variables while the erasure committed.
+	// This statement simulates a pre-check that stored variables while the erasure committed.
 	if _, err := r.pool.Exec(t.Context(), `UPDATE pre_checks SET variables = '{"v":"Secret"}' WHERE call_request_id = $1`,
 		before); err != nil {
 		t.Fatal(err)

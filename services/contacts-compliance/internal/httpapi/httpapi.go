@@ -106,7 +106,6 @@ func operatorCaller(r *http.Request) (serviceauth.Caller, error) {
 	return caller, nil
 }
 
-// operatorPathID returns the caller and an id in the path.
 func operatorPathID(r *http.Request, name, thing string) (caller serviceauth.Caller, id uuid.UUID, err error) {
 	if caller, err = operatorCaller(r); err != nil {
 		return caller, id, err
@@ -115,7 +114,6 @@ func operatorPathID(r *http.Request, name, thing string) (caller serviceauth.Cal
 	return caller, id, err
 }
 
-// operatorNumber returns the caller and the number in the path.
 func operatorNumber(r *http.Request) (caller serviceauth.Caller, number phone.Number, err error) {
 	if caller, err = operatorCaller(r); err != nil {
 		return caller, number, err
@@ -124,7 +122,6 @@ func operatorNumber(r *http.Request) (caller serviceauth.Caller, number phone.Nu
 	return caller, number, err
 }
 
-// operatorPage returns the caller and the requested page.
 func operatorPage(r *http.Request) (caller serviceauth.Caller, request page.Request, err error) {
 	if caller, err = operatorCaller(r); err != nil {
 		return caller, request, err

@@ -41,14 +41,13 @@ func chains(t testing.TB) *consentchain.Keys {
 
 const service = "contacts-compliance"
 
-// fixture is the service with a database and keys for its callers.
 type fixture struct {
 	url      string
 	handler  http.Handler
 	pool     *pgxpool.Pool
 	importer *imports.Importer
 	packs    countryrules.Library
-	// version is the version of the workspace that set the newest policy.
+	// the version of the workspace that contains the newest policy
 	version   int64
 	peers     map[string]*serviceauth.Keys
 	workspace uuid.UUID
@@ -140,7 +139,6 @@ func (r *fixture) send(t testing.TB, c serviceauth.Caller, method, path, body st
 	return got
 }
 
-// customer sends a request as the workspace.
 func (r *fixture) customer(t testing.TB, method, path, body string) response {
 	t.Helper()
 	return r.send(t, serviceauth.Caller{WorkspaceID: r.workspace, RequestID: uuid.Must(uuid.NewV7()),

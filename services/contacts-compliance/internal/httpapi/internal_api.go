@@ -155,7 +155,6 @@ func requestTarget(ctx context.Context, workspace, number, requestID string) (st
 	return q, nil
 }
 
-// numberTarget parses the workspace and the number.
 func numberTarget(workspace, number string) (q store.Target, err error) {
 	if q.WorkspaceID, err = uuid.Parse(workspace); err != nil || q.WorkspaceID == uuid.Nil {
 		return q, invalid("workspace_id is no UUID")

@@ -130,7 +130,7 @@ func TestLookupCaller_CreatesNoContact(t *testing.T) {
 	r.checkResponse(t, r.customer(t, http.MethodGet, "/v1/opt-outs/+14155552671", ""), http.StatusNotFound, "not_found")
 }
 
-// If the zone of a number is not known, the check returns the zone of its contact.
+// If the zone of a number is not known, the response contains the contact's zone.
 func TestCheck_ReturnsTheTimeZoneOfThePerson(t *testing.T) {
 	t.Parallel()
 	r := start(t)
@@ -156,8 +156,8 @@ func TestCheck_ReturnsTheTimeZoneOfThePerson(t *testing.T) {
 func TestCheck_DefersOnlyIfTheRequestAllowsIt(t *testing.T) {
 	t.Parallel()
 	r := start(t)
-	// The window opens for two minutes in twelve hours, so it is closed now. An opening of one
-	// minute would be too short for a dial.
+	// The window opens for two minutes in twelve hours, so the window is closed now. One minute
+	// would be too short for a dial.
 	at := time.Now().UTC().Add(12*time.Hour).Format("15") + ":3"
 	r.policy(t, `{"window":{"start":"`+at+`0","end":"`+at+`2"},"timezone":"UTC"}`)
 	req := &compliancev1.CheckRequest{CallRequestId: uuid.Must(uuid.NewV7()).String(), WorkspaceId: r.workspace.String(),
@@ -182,7 +182,6 @@ func TestCheck_DefersOnlyIfTheRequestAllowsIt(t *testing.T) {
 	}
 }
 
-// If the number's zone is not known, the contact's zone is enough to evaluate the window.
 func TestPreCheck_UsesTheContactsZoneIfTheNumberHasNone(t *testing.T) {
 	t.Parallel()
 	r := start(t)

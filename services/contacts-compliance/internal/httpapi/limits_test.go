@@ -12,10 +12,9 @@ import (
 	"ringfence.dev/proto/compliancev1"
 )
 
-// letters returns n characters of two bytes each. The limits count characters.
+// Each letter has two bytes, because the limits count characters.
 func letters(n int) string { return strings.Repeat("é", n) }
 
-// keys returns an object of n members.
 func keys(n int) string {
 	members := make([]string, n)
 	for i := range members {
@@ -24,10 +23,9 @@ func keys(n int) string {
 	return "{" + strings.Join(members, ",") + "}"
 }
 
-// levels returns an object that is nested n levels deep. The object itself is level 1.
+// The object itself is level 1.
 func levels(n int) string { return strings.Repeat(`{"a":`, n-1) + "{}" + strings.Repeat("}", n-1) }
 
-// bytes64k returns a compact object of 64 KiB plus the given number of bytes.
 func bytes64k(more int) string {
 	const frame = len(`{"a":""}`)
 	return `{"a":"` + strings.Repeat("x", 64<<10-frame+more) + `"}`
@@ -105,7 +103,6 @@ func TestLimits_ApplyToMergedMetadata(t *testing.T) {
 	}
 }
 
-// The function fresh returns an unused number.
 func fresh() string {
 	id := uuid.New()
 	return fmt.Sprintf("+1500%03d%04d", int(id[0]), int(id[1])<<4|int(id[2])>>4)

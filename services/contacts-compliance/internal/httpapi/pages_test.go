@@ -15,7 +15,6 @@ import (
 	"ringfence.dev/libs/testkit"
 )
 
-// fetch returns a function that reads one page of contacts as a workspace.
 func (r *fixture) fetch(t *testing.T, workspace uuid.UUID, query url.Values) func(int, uuid.UUID) testkit.Page {
 	caller := serviceauth.Caller{WorkspaceID: workspace, RequestID: workspace, Access: serviceauth.Read}
 	return func(limit int, after uuid.UUID) (page testkit.Page) {
@@ -41,8 +40,8 @@ const insertContact = `
 INSERT INTO contacts (id, workspace_id, phone_e164, name, name_folded, dnd_status, consent_status, updated_at)
 VALUES ($1, $2, $3, nullif($4, ''), nullif(lower($4), ''), $5, $6, now())`
 
-// For every combination of filters, the pages must contain exactly the matching contacts, even
-// while contacts change.
+// For every combination of filters, the pages must contain exactly the matching contacts. Other
+// contacts change during the test.
 func TestContacts_PagesMatchEveryFilterExactly(t *testing.T) {
 	t.Parallel()
 	r := start(t)
@@ -106,7 +105,7 @@ func TestContacts_PagingReturnsEachContactOnceDuringInserts(t *testing.T) {
 	}, r.fetch(t, r.workspace, url.Values{"q": {"nn"}}))
 }
 
-// The id of a contact that the filter excludes is a valid cursor. An unknown id is not.
+// A contact that the filter excludes is a valid cursor. An unknown id is not.
 func TestContacts_UnknownCursorIsRefused(t *testing.T) {
 	t.Parallel()
 	r := start(t)

@@ -22,8 +22,7 @@ import (
 	"ringfence.dev/services/contacts-compliance/internal/store"
 )
 
-// workspaceEvent returns an event with a version of the test's workspace. If policy is nil, the
-// event has no calling policy.
+// If policy is nil, the event has no calling policy.
 func (r *fixture) workspaceEvent(version int64, policy *eventv1.CallingPolicy) *eventv1.WorkspaceEvent {
 	return &eventv1.WorkspaceEvent{
 		WorkspaceId: r.workspace.String(), Version: version,
@@ -31,7 +30,7 @@ func (r *fixture) workspaceEvent(version int64, policy *eventv1.CallingPolicy) *
 	}
 }
 
-// apply calls ApplySetting with the token of the service whose name is in the parameter `as`.
+// The parameter `as` is the name of the service that sends the request.
 func (r *fixture) apply(ctx context.Context, as string, event *eventv1.WorkspaceEvent) error {
 	client := settingsv1.NewSettingServiceClient(http.DefaultClient, r.url,
 		connect.WithInterceptors(r.peers[as].ClientInterceptor(service)))
@@ -41,7 +40,6 @@ func (r *fixture) apply(ctx context.Context, as string, event *eventv1.Workspace
 	return err
 }
 
-// consume applies a record of workspaces.v1.
 func (r *fixture) consume(t *testing.T, event *eventv1.WorkspaceEvent) error {
 	t.Helper()
 	value, err := proto.Marshal(event)
@@ -56,7 +54,6 @@ func (r *fixture) consume(t *testing.T, event *eventv1.WorkspaceEvent) error {
 	})
 }
 
-// policy sets a calling policy as operator ann.
 func (r *fixture) policy(t *testing.T, text string) {
 	t.Helper()
 	r.version++
@@ -66,12 +63,11 @@ func (r *fixture) policy(t *testing.T, text string) {
 	}
 }
 
-// policyRow is one recorded policy.
 type policyRow struct {
 	Version  int
 	Operator string
 	Start    string
-	Override string // the operator that is recorded for the override
+	Override string // the name of the operator who set the override
 }
 
 func (r *fixture) policies(t *testing.T) []policyRow {
@@ -90,7 +86,8 @@ func TestApplySetting_RecordsAVersionForEachNewPolicy(t *testing.T) {
 	for _, text := range []string{
 		``, // the default policy of a new workspace
 		`{"window":{"start":"10:00","end":"11:00"}}`,
-		`{"window":{"start":"10:00","end":"11:00"},"timezone":"recipient"}`, // the same policy
+		// this policy equals the one before
+		`{"window":{"start":"10:00","end":"11:00"},"timezone":"recipient"}`,
 		`{"packs":["us"],"window":{"start":"07:00","end":"22:00"},"override":{"reason":"staff lines"}}`,
 	} {
 		r.policy(t, text)
@@ -105,8 +102,8 @@ func TestApplySetting_RecordsAVersionForEachNewPolicy(t *testing.T) {
 	}
 }
 
-// The test sends the same policy twice, by ApplySetting and by Kafka, in any order and together
-// with other versions.
+// The test sends the same policy twice. Each version is sent by ApplySetting or by Kafka, in any
+// order.
 func TestPolicy_NewestVersionIsInForceInAnyOrder(t *testing.T) {
 	t.Parallel()
 	at := func(start string, version int64) *eventv1.CallingPolicy {
@@ -121,7 +118,7 @@ func TestPolicy_NewestVersionIsInForceInAnyOrder(t *testing.T) {
 	tests := []struct {
 		name  string
 		steps []step
-		want  []string // the field window.start of the recorded policies
+		want  []string // window.start of each recorded policy
 	}{
 		{name: "event after ApplySetting", want: []string{"10:00"},
 			steps: []step{{version: 2, policy: at("10:00", 2)}, {kafka: true, version: 2, policy: at("10:00", 2)}}},

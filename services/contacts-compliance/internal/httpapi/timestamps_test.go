@@ -11,8 +11,8 @@ import (
 	"ringfence.dev/proto/compliancev1"
 )
 
-// The stored times are whole seconds. An encoder that omits trailing zeros would write them without
-// decimals.
+// The stored times are whole seconds. An encoder that omits trailing zeros would write these times
+// without decimals.
 func TestTimestamps_HaveThreeDecimals(t *testing.T) {
 	t.Parallel()
 	r := start(t)
@@ -43,8 +43,8 @@ func TestTimestamps_HaveThreeDecimals(t *testing.T) {
 	}
 	const admin = "/admin/v1/workspaces/%s"
 	for path, want := range map[string]int{
-		// Each of the two decisions has call_at, judged_at and created_at. The inputs of one
-		// decision contain one more timestamp, and those of the other contain two.
+		// Each of the two decisions has call_at, judged_at and created_at. The inputs of the
+		// decisions contain three more timestamps.
 		admin + "/decisions":       9,
 		admin + "/consent-records": 2,
 		admin + "/contacts/+15005550001/preview?at=2027-06-04T09:00:00Z": 1,

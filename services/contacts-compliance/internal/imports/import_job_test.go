@@ -51,7 +51,6 @@ func newFixture(t *testing.T) *fixture {
 	return &fixture{T: t, pool: pool, keys: keys, store: st, importer: imports.New(st), workspace: uuid.Must(uuid.NewV7())}
 }
 
-// start uploads the file in pieces of any length and starts the import.
 func (r *fixture) start(file string, pieces int) uuid.UUID {
 	r.Helper()
 	opened, err := r.store.OpenImport(r.Context(), r.workspace, "operator:ann", nil)
@@ -59,7 +58,7 @@ func (r *fixture) start(file string, pieces int) uuid.UUID {
 		r.Fatal(err)
 	}
 	size := len(file)/pieces + 1
-	for n := pieces; n > 0; n-- { // the parts arrive in reverse order
+	for n := pieces; n > 0; n-- { // upload the parts in reverse order
 		piece := file[min((n-1)*size, len(file)):min(n*size, len(file))]
 		if _, err := r.store.PutPart(r.Context(), r.workspace, opened.ID, n, []byte(piece)); err != nil {
 			r.Fatal(err)
@@ -121,7 +120,7 @@ func listFile(numbers int) string {
 	for n := range numbers {
 		fmt.Fprintf(&file, "Person %d,+1415%07d\n", n, n)
 		if n%1000 == 0 {
-			// the list has each number twice, and one bad line
+			// each number occurs twice, and one line is bad
 			fmt.Fprintf(&file, "Person %d,+1415%07d\nNobody,4155\n", n, n)
 		}
 	}
@@ -201,7 +200,6 @@ func checkBadRows(t *testing.T, done store.Import) {
 	}
 }
 
-// checkRecord checks that the newest record of a number is the record of the import.
 func (r *fixture) checkRecord(t *testing.T, number phone.Number, done store.Import) {
 	t.Helper()
 	records, err := r.store.Records(t.Context(), r.workspace, number, page.Request{Limit: 100})
@@ -269,8 +267,8 @@ func TestImport_TheSameFileAgainChangesNothing(t *testing.T) {
 	}
 }
 
-// An import whose process dies or loses its claim at any point must have the same result as an
-// import without interruption.
+// The process of an import can die or lose its claim at any point. The result must be the same as
+// without the interruption.
 func TestImport_InterruptedImportHasTheSameResult(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)
@@ -283,7 +281,7 @@ func TestImport_InterruptedImportHasTheSameResult(t *testing.T) {
 			broken++
 		}
 		cancel()
-		// the claim has expired
+		// let the claim expire
 		if _, err := r.pool.Exec(t.Context(),
 			`UPDATE opt_out_imports SET claimed_until = NULL WHERE status <> 'done'`); err != nil {
 			t.Fatal(err)
@@ -329,8 +327,7 @@ func TestImport_InterruptedImportHasTheSameResult(t *testing.T) {
 	r.requireIntact()
 }
 
-// The consent record of an import covers its list. So verify must detect a number that was added to
-// the list or removed from it.
+// The consent record of an import covers its list, so verify must detect added and removed numbers.
 func TestVerify_FindsAChangedImportList(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)
@@ -338,7 +335,7 @@ func TestVerify_FindsAChangedImportList(t *testing.T) {
 	r.runNext()
 	r.requireIntact()
 	super := pgtest.Super(t, r.pool, schema)
-	// a superuser disables the triggers that protect the rows
+	// disable the triggers that protect the rows
 	for _, table := range []string{"opt_out_imports", "opt_out_import_numbers"} {
 		if _, err := super.Exec(t.Context(), `ALTER TABLE `+table+` DISABLE TRIGGER ALL`); err != nil {
 			t.Fatal(err)
@@ -349,7 +346,7 @@ func TestVerify_FindsAChangedImportList(t *testing.T) {
 			`INSERT INTO opt_out_import_numbers VALUES ($1, '+14150000003')`},
 		{`INSERT INTO opt_out_import_numbers VALUES ($1, '+14150000099')`,
 			`DELETE FROM opt_out_import_numbers WHERE phone_e164 = '+14150000099'`},
-		// this column is only informational; verify uses the digest in the record
+		// verify does not use this column, because the record contains the digest
 		{`UPDATE opt_out_imports SET list_sha256 = 'x' WHERE id = $1`, ``},
 	} {
 		do := func(sql string) {
@@ -428,8 +425,8 @@ func TestApplyNumbers_ALostClaimChangesNothing(t *testing.T) {
 	}
 }
 
-// Hashing, comparing and finishing can take longer than the lifetime of a claim. Even then no other
-// process may claim the import: its process renews the claim, and the last steps lock the row.
+// The long steps take longer than the lifetime of a claim. No other process may claim the import
+// during these steps.
 func TestImport_KeepsItsClaimDuringLongSteps(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)
@@ -511,8 +508,8 @@ func TestDeleteIdleImports_DeletesOnlyImportsThatWereNotStarted(t *testing.T) {
 	r.importByID(started)
 }
 
-// If the opt-out of a number is removed while the import runs, the number must be opted out when
-// the import finishes.
+// The opt-out of a number is removed while the import runs. After the import, the number must be
+// opted out again.
 func TestFinishImport_OptsOutNumbersWhoseOptOutWasRemovedMeanwhile(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)

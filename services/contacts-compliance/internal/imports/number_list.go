@@ -84,7 +84,6 @@ func (r *ListReader) Next() (number phone.Number, bad *BadLine, err error) {
 	}
 }
 
-// removeSeparators removes characters that are used to group digits.
 func removeSeparators(value string) string {
 	const signs = " -.()\u00a0"
 	if !strings.ContainsAny(value, signs) {
@@ -160,7 +159,6 @@ func (r *ListReader) fields(text string) []string {
 	return fields
 }
 
-// The method bad returns a bad line with a printable, shortened value.
 func (r *ListReader) bad(value, reason string) *BadLine {
 	value = strings.Map(func(char rune) rune {
 		if char < ' ' || char == utf8.RuneError {

@@ -85,7 +85,6 @@ func TestListReader_ReadsCommonListFormats(t *testing.T) {
 	}
 }
 
-// endless is a reader whose text never ends. The text is either one line or many lines.
 type endless struct {
 	piece string
 	left  int

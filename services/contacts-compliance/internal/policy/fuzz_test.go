@@ -13,8 +13,7 @@ import (
 	"ringfence.dev/services/contacts-compliance/internal/window"
 )
 
-// FuzzParse checks that the window of an accepted policy is open at some time. It also checks that
-// a policy is unchanged after it is encoded as JSON and read again. An error must name a field.
+// An accepted policy must have an open window and a stable JSON form. An error must name a field.
 func FuzzParse(f *testing.F) {
 	good := `{"window":{"start":"09:00","end":"20:00","days":["mon"]},"timezone":"recipient","packs":["us","in:service"],"override":{"reason":"x"}}`
 	bodies := append(testkit.Mutations(good), good)
@@ -56,7 +55,7 @@ func FuzzParse(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		var again policy.Policy // the store uses this JSON form
+		var again policy.Policy // the store encodes policies in this JSON form
 		if err := json.Unmarshal(encoded, &again); err != nil {
 			t.Errorf("%q is stored as %s, which: json.Unmarshal: %v", raw, encoded, err)
 		} else if !reflect.DeepEqual(again, p) {

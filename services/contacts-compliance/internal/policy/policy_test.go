@@ -59,8 +59,8 @@ func TestParse_AcceptsPacksWithAPermittedWindow(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		name, given string
-		always      bool // the workspace's window is always open
-		hours       bool // the hours of the packs apply
+		always      bool
+		hours       bool
 	}{
 		{name: "packs without a window", given: `{"packs":["us","fr:service"]}`, always: true, hours: true},
 		{name: "a narrower window needs no override", given: `{"packs":["us"],"window":{"start":"10:00","end":"17:00"}}`,
@@ -118,11 +118,11 @@ func TestParse_ErrorNamesTheField(t *testing.T) {
 		`{"packs":["us","us"]}`:                                     "calling_policy.packs[1]",
 		`{"packs":"us"}`:                                            "calling_policy.packs",
 		`{"packs":["us"],"window":{"start":"07:00","end":"21:00"}}`: "calling_policy.window",
-		// India opens at ten
+		// the calling hours of India start at ten
 		`{"packs":["us","in"],"window":{"start":"09:00","end":"20:00"}}`: "calling_policy.window",
-		// closed on Sundays
+		// the pack is closed on Sundays
 		`{"packs":["de"],"window":{"start":"09:00","end":"20:00"}}`: "calling_policy.window",
-		// closed for lunch
+		// the pack is closed at lunch
 		`{"packs":["fr"],"window":{"start":"10:00","end":"20:00","days":["mon"]}}`:            "calling_policy.window",
 		`{"packs":["us"],"override":{"reason":"x"}}`:                                          "calling_policy.window",
 		`{"packs":["us"],"window":{"start":"07:00","end":"21:00"},"override":{"reason":" "}}`: "calling_policy.override.reason",

@@ -135,7 +135,6 @@ func readSignedLinks(ctx context.Context, tx pgx.Tx, sql string) (map[uuid.UUID]
 	return of, nil
 }
 
-// verifier verifies the rows of all workspaces, one workspace after the other.
 type verifier struct {
 	keys          *consentchain.Keys
 	logged        map[uuid.UUID]consentchain.Link
@@ -144,8 +143,7 @@ type verifier struct {
 	result        *VerifyResult
 	// last is the newest row of the current chain that is so old that the head log must already
 	// contain it. Its Seq is 0 if there is no such row.
-	last consentchain.Row
-	// imports are the records of imports.
+	last    consentchain.Row
 	imports []consentchain.Row
 }
 

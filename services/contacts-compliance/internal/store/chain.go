@@ -102,7 +102,6 @@ func (c *chain) append(batch *pgx.Batch, row consentchain.Row) error {
 	return nil
 }
 
-// updateHead adds the UPDATE of the head to the batch.
 func (c *chain) updateHead(batch *pgx.Batch) {
 	head := c.keys.SignHead(c.workspace, c.last)
 	batch.Queue(setHead, pg.Args{
@@ -115,7 +114,6 @@ const callRecorded = `
 SELECT EXISTS (SELECT 1 FROM consent_records WHERE workspace_id = @workspace_id AND call_id = @call_id
     AND kind = @kind)`
 
-// recordRow returns the consent record of a change.
 func recordRow(c contacts.Contact, ch contacts.Change, before, after string) consentchain.Row {
 	number, id := string(c.Number), c.ID
 	row := consentchain.Row{

@@ -26,8 +26,8 @@ FROM generate_series(1, 30000) AS n,
     LATERAL (SELECT CASE WHEN n = 2 THEN 'zoë 100%' WHEN n % 3 = 0 THEN concat('ann ', n) ELSE concat('bob ', n)
         END AS called) AS c`
 
-// A rare state, a rare name, and a name that is common only in another state must be found without
-// reading all contacts of the workspace.
+// Rare states and rare names must be found without a read of all contacts of the workspace. One
+// name is common, but only in another state.
 func TestList_EveryFilterReadsFewPages(t *testing.T) {
 	t.Parallel()
 	_, pool := open(t)
@@ -44,8 +44,10 @@ func TestList_EveryFilterReadsFewPages(t *testing.T) {
 	tests := []struct {
 		name   string
 		filter store.Filter
-		found  int // the number of contacts found in the large workspace, at most one more than a page
-		// the maximum number of database pages that the list may read; a search by name reads the
+		// the number of contacts that List returns for the large workspace, at most one more than a
+		// page
+		found int
+		// the maximum number of database pages that List may read; a search by name reads the
 		// newest 2000 contacts
 		pages int
 	}{
@@ -95,8 +97,7 @@ func TestList_EveryFilterReadsFewPages(t *testing.T) {
 	}
 }
 
-// The search returns exactly the names that contain the text. Special characters of SQL patterns
-// are text, and case is ignored in every script.
+// The search ignores case in every script.
 func TestList_SearchTreatsPatternCharactersAsText(t *testing.T) {
 	t.Parallel()
 	st, _ := open(t)

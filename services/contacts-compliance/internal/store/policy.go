@@ -195,8 +195,8 @@ func (s *Store) DecideInOrder(ctx context.Context, q Target,
 			"phone_e164": q.Number})); err != nil {
 			return fmt.Errorf("lock number of request %s: %w", q.CallRequestID, err)
 		}
-		// The statement starts after the lock was granted. So it reads everything that earlier
-		// holders of the lock have committed.
+		// The statement starts after the lock was granted. So the statement reads all commits of
+		// earlier holders of the lock.
 		k, err := pg.One[Inputs](ctx, tx, selectInputs, q.args())
 		if err != nil {
 			return fmt.Errorf("read inputs of request %s: %w", q.CallRequestID, err)

@@ -17,7 +17,7 @@ import (
 	"ringfence.dev/services/contacts-compliance/internal/contacts"
 )
 
-// A lock on the table blocks the search, so the search exceeds its time limit.
+// A lock on the table blocks the search until the search exceeds its time limit.
 func TestSearch_TimeoutIs503(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.New(t, "contacts_compliance", outbox.Migrations, inbox.Migrations,

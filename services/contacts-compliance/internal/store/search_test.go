@@ -18,8 +18,7 @@ import (
 	"ringfence.dev/services/contacts-compliance/internal/store"
 )
 
-// seedSearch adds contacts with the given names. The first name is that of the oldest contact. The
-// contacts have alternating states.
+// The first name belongs to the oldest contact. The contacts have alternating states.
 const seedSearch = `
 INSERT INTO contacts (id, workspace_id, phone_e164, name, name_folded, variables, dnd_status, consent_status,
 	updated_at)
@@ -30,9 +29,8 @@ FROM unnest(@names::text[]) WITH ORDINALITY AS named (name, n)`
 
 var tempBlocks = regexp.MustCompile(`"Temp (Read|Written) Blocks": [1-9]`)
 
-// Every name has all three-letter pieces of q in another order, so the index returns all names. The
-// rows are wide: if the search kept whole rows, they would not fit into work_mem and Postgres would
-// write a temporary file.
+// Every name contains all three-letter pieces of q in another order, so the index returns all
+// names. The rows are wide. If the search kept whole rows, Postgres would write a temporary file.
 func TestList_SearchWithoutHitsWritesNoTemporaryFile(t *testing.T) {
 	t.Parallel()
 	_, pool := open(t)
@@ -64,8 +62,6 @@ func TestList_SearchWithoutHitsWritesNoTemporaryFile(t *testing.T) {
 	}
 }
 
-// A search with the index, a cursor, states and a limit must return the same contacts as a filter
-// over all contacts.
 func TestList_SearchEqualsAFilterOverAllContacts(t *testing.T) {
 	t.Parallel()
 	st, pool := open(t)
@@ -109,14 +105,12 @@ func TestList_SearchEqualsAFilterOverAllContacts(t *testing.T) {
 	}
 }
 
-// piece returns a random substring.
 func piece(random *rand.Rand, text string) string {
 	letters := []rune(text)
 	start := random.IntN(len(letters))
 	return string(letters[start : start+1+random.IntN(len(letters)-start)])
 }
 
-// allContacts returns the contacts of a workspace, newest first.
 func allContacts(t *testing.T, st *store.Store, workspace uuid.UUID) (all []contacts.Contact) {
 	t.Helper()
 	asked := page.Request{Limit: 100}
@@ -133,8 +127,8 @@ func allContacts(t *testing.T, st *store.Store, workspace uuid.UUID) (all []cont
 	}
 }
 
-// The function filtered returns the numbers that List must return. If there are more contacts than
-// the limit, it returns one number more than the limit.
+// The function filtered returns the numbers that List must return. As List does, it returns one
+// number more than the limit if more contacts match.
 func filtered(all []contacts.Contact, f store.Filter, asked page.Request) []phone.Number {
 	var kept []contacts.Contact
 	below := asked.After == uuid.Nil

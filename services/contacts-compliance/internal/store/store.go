@@ -23,7 +23,6 @@ type Store struct {
 // New creates a store. The pool must use the service's role. keys sign the consent records.
 func New(pool *pgxpool.Pool, keys *consentchain.Keys) *Store { return &Store{pool: pool, keys: keys} }
 
-// querier is a pool or a transaction.
 type querier interface {
 	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
 	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)

@@ -80,8 +80,8 @@ func TestCreate_ConcurrentCallsCreateOneContact(t *testing.T) {
 	}
 }
 
-// The service's role can insert consent records, decisions and policies. It cannot change or delete
-// them.
+// The role can insert consent records, decisions and policies. It cannot change or delete these
+// rows.
 func TestSchema_ServiceRoleCannotChangeRecords(t *testing.T) {
 	t.Parallel()
 	st, pool := open(t)
@@ -135,7 +135,8 @@ func TestSchema_ServiceRoleCannotChangeRecords(t *testing.T) {
 			t.Errorf(`%s: fault.Code = %q, want "42501"`, sql, fault.Code)
 		}
 	}
-	for _, table := range []string{"consent_records", "decisions"} { // the function refuses to drop a month of this year
+	// the SQL function refuses to drop a month of this year
+	for _, table := range []string{"consent_records", "decisions"} {
 		if _, err := pool.Exec(t.Context(), "SELECT drop_month('"+table+"', date_trunc('month', now())::date)"); err == nil {
 			t.Errorf("drop_month of this month of %s = nil, want an error", table)
 		}
@@ -186,8 +187,8 @@ func TestRecord_StoresAnOptOutOncePerCall(t *testing.T) {
 	}
 }
 
-// After any sequence of changes, each state must have the value of its last change. In the records
-// of each state, the value before a change must equal the value after the previous change.
+// After any sequence of changes, each state must have the value of its last change. In each record,
+// the value before the change must be the value after the previous change.
 func TestRecord_DNDAndConsentAreIndependent(t *testing.T) {
 	t.Parallel()
 	st, _ := open(t)

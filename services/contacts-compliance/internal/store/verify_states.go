@@ -43,7 +43,6 @@ WHERE l.after IS DISTINCT FROM h.state
 ORDER BY workspace_id, seq
 LIMIT @limit`
 
-// The method states compares the states that the gates read with the consent records.
 func (w *verifier) states(ctx context.Context, tx pgx.Tx) error {
 	rows, err := tx.Query(ctx, wrongStates, pgx.NamedArgs{"limit": maxBreaks})
 	if err != nil {

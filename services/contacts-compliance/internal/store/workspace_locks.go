@@ -15,7 +15,7 @@ type workspaceLocks struct {
 }
 
 type workspaceLock struct {
-	held  chan struct{} // contains a value while a caller holds the lock
+	held  chan struct{} // the channel contains a value while a caller holds the lock
 	users int           // the number of callers that hold the lock or wait for it
 }
 

@@ -18,7 +18,6 @@ func zone(t interface{ Fatalf(string, ...any) }, name string) window.Zone {
 	return z
 }
 
-// openByTheClock formats the local time of each zone as text and compares the text with the window.
 func openByTheClock(w window.Window, locs []*time.Location, at time.Time) bool {
 	for _, loc := range locs {
 		local := at.In(loc)
@@ -31,8 +30,8 @@ func openByTheClock(w window.Window, locs []*time.Location, at time.Time) bool {
 	return len(locs) > 0
 }
 
-// someDays returns days without a clock change and days with one: in both directions, in both
-// hemispheres, at midnight, and by half an hour.
+// The clock changes go in both directions and occur in both hemispheres. Some occur at midnight,
+// and one is half an hour.
 func someDays() []time.Time {
 	day := func(y int, m time.Month, d int) time.Time { return time.Date(y, m, d, 0, 0, 0, 0, time.UTC) }
 	return []time.Time{
@@ -41,7 +40,7 @@ func someDays() []time.Time {
 		day(2026, 4, 4), day(2026, 4, 5), day(2026, 10, 3), day(2026, 10, 4), // Australia, Lord Howe by 30 minutes
 		day(2026, 9, 5), day(2026, 4, 4), // Santiago, at midnight
 		day(2026, 4, 23), day(2026, 10, 29), // Cairo, at midnight
-		// days without a change, the end of a year, and the day that Samoa skipped
+		// days without a clock change, the end of a year, and the day that Samoa skipped
 		day(2026, 6, 15), day(2026, 12, 30), day(2011, 12, 29),
 	}
 }
@@ -56,12 +55,12 @@ func someZones() []string {
 
 func drawWindow(t *rapid.T) window.Window {
 	days, start := rapid.IntRange(1, int(window.EveryDay)).Draw(t, "days"), rapid.IntRange(0, 1439).Draw(t, "start")
-	if rapid.Bool().Draw(t, "night") { // choose an hour at night, when clocks change
+	if rapid.Bool().Draw(t, "night") { // clocks change at night
 		start = rapid.IntRange(0, 240).Draw(t, "start at night")
 	}
 	length := rapid.IntRange(1, min(1440-start, 720)).Draw(t, "length")
 	return window.Window{Start: window.Minute(start), End: window.Minute(start + length),
-		Days: window.Days(days)} //nolint:gosec // 7 bits
+		Days: window.Days(days)} //nolint:gosec // at most 127, so the value fits into uint8
 }
 
 func TestNext_MatchesAMinuteByMinuteSearch(t *testing.T) {
@@ -85,8 +84,8 @@ func TestNext_MatchesAMinuteByMinuteSearch(t *testing.T) {
 		if got, want := w.Open(zones, from), openByTheClock(w, locs, from); got != want {
 			t.Fatalf("Open(%v) = %v, want %v", from, got, want)
 		}
-		// this simple search covers three days: first to the next full minute, then minute by
-		// minute
+		// this simple search covers three days: it goes to the next full minute, then from minute
+		// to minute
 		for at := from; at.Before(from.Add(72 * time.Hour)); at = at.Truncate(time.Minute).Add(time.Minute) {
 			if !openByTheClock(w, locs, at) {
 				continue
