@@ -189,8 +189,7 @@ func TestEvaluate_StoredFactsGiveTheSameOutcome(t *testing.T) {
 			Policy: policy.Policy{
 				Window: window.Window{
 					Start: window.Minute(start), End: window.Minute(rapid.IntRange(start+1, 1440).Draw(t, "end")),
-					// at most 127, so the value fits into uint8
-					Days: window.Days(rapid.IntRange(1, 127).Draw(t, "days")), //nolint:gosec
+					Days: window.Days(rapid.IntRange(1, 127).Draw(t, "days")), //nolint:gosec // fits into 7 bits
 				},
 				Timezone: rapid.SampledFrom([]string{policy.Recipient, "Europe/Paris"}).Draw(t, "timezone"),
 			},

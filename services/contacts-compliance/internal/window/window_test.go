@@ -60,7 +60,7 @@ func drawWindow(t *rapid.T) window.Window {
 	}
 	length := rapid.IntRange(1, min(1440-start, 720)).Draw(t, "length")
 	return window.Window{Start: window.Minute(start), End: window.Minute(start + length),
-		Days: window.Days(days)} //nolint:gosec // at most 127, so the value fits into uint8
+		Days: window.Days(days)} //nolint:gosec // fits into 7 bits
 }
 
 func TestNext_MatchesAMinuteByMinuteSearch(t *testing.T) {

@@ -31,7 +31,6 @@ func (c Config) box() (*seal.Box, error) {
 	return box, nil
 }
 
-// The method check returns all errors of the configuration.
 func (c Config) check() error {
 	var faults []error
 	delays := c.Dispatch.RetryDelays

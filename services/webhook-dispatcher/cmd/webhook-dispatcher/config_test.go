@@ -9,8 +9,8 @@ import (
 	"ringfence.dev/services/webhook-dispatcher/internal/retention"
 )
 
-// An attempt can start up to store.StartLimit after its claim. It must end before the lease of the
-// claim ends.
+// An attempt can start up to store.StartLimit after its claim. The attempt must end before the
+// lease of the claim ends.
 func TestConfig_RefusesALeaseThatIsShorterThanAnAttempt(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

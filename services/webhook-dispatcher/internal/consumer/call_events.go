@@ -25,7 +25,7 @@ func (c *Consumer) onCallEvents(
 	outcome.Results = make([]inbox.Result, len(batch))
 	var events []deliveries.Event
 	var erasures []store.Erasure
-	recordOf := make([]int, 0, len(batch)) // for each event, the index of its record in the batch
+	recordOf := make([]int, 0, len(batch)) // the index of the record of each event in the batch
 	for i, rec := range batch {
 		event, erasure, err := read(ctx, rec)
 		if outcome.Results[i], err = inbox.ResultOf(err); err != nil {

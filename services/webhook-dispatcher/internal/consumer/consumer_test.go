@@ -40,7 +40,6 @@ func wantEqual[T comparable](t testing.TB, what string, got, want T) {
 	}
 }
 
-// fixture is a consumer with its own Kafka and database.
 type fixture struct {
 	t     *testing.T
 	pool  *pgxpool.Pool
@@ -49,7 +48,7 @@ type fixture struct {
 	bus   *kafka.Client
 	woken chan struct{}
 
-	// dispatcher and endpoint are set only by newSendingFixture. Otherwise they are nil.
+	// These fields are set only by newSendingFixture.
 	dispatcher *dispatch.Dispatcher
 	endpoint   *endpoint
 }
@@ -61,7 +60,6 @@ func newFixture(t *testing.T) *fixture {
 	return h
 }
 
-// newSendingFixture returns a fixture with a dispatcher.
 func newSendingFixture(t *testing.T) *fixture {
 	t.Helper()
 	h := newDatabaseFixture(t)
@@ -87,8 +85,7 @@ func newDatabaseFixture(t *testing.T) *fixture {
 	return h
 }
 
-// consume starts the consumer. The functions in added are called with the subscriptions that have
-// new due deliveries.
+// The functions in added are called with the subscriptions that have new due deliveries.
 func (h *fixture) consume(added ...func([]store.Due)) {
 	h.t.Helper()
 	wake := func() {
@@ -184,12 +181,12 @@ func TestCallEvents_RepeatedAndReorderedEventsAreDeliveredOnce(t *testing.T) {
 		f, id := callEvent(call, ws, 1, kind)
 		h.publish(kafka.CallEvents, id, call.String(), f)
 	}
-	// The same event arrives in another record: after the service `calls` has lost its outbox, it
-	// publishes an event again.
+	// The same event arrives in another record. The service `calls` publishes an event again if its
+	// outbox was lost.
 	again, _ := callEvent(call, ws, 1, "call.completed")
 	h.publish(kafka.CallEvents, uuid.New(), call.String(), again)
 	end, id := callEvent(uuid.New(), ws, 1, "call.completed")
-	// this record has the same key, so the consumer reads it after all others
+	// this record has the same key as all others, so the consumer reads it last
 	h.publish(kafka.CallEvents, id, call.String(), end)
 	h.await(`SELECT count(*) FROM deliveries WHERE event_id = $1`, 2, id)
 	h.await(`SELECT count(*) FROM deliveries WHERE subscription_id = $1 AND call_id = $2`, 2, sub, call)

@@ -29,7 +29,6 @@ import (
 	"ringfence.dev/services/webhook-dispatcher/internal/subscriptions"
 )
 
-// endpoint counts the deliveries it receives.
 type endpoint struct {
 	url  string
 	mu   sync.Mutex
@@ -45,7 +44,7 @@ func (e *endpoint) counts() (deliveries, requests int) {
 	return len(e.seen), requests
 }
 
-// dispatcher returns a dispatcher that can send to loopback addresses and polls only after Wake.
+// The dispatcher polls only after Wake.
 func dispatcher(t *testing.T, st *store.Store) (*dispatch.Dispatcher, *endpoint) {
 	t.Helper()
 	e := &endpoint{seen: map[string]int{}}
@@ -76,8 +75,8 @@ func dispatcher(t *testing.T, st *store.Store) (*dispatch.Dispatcher, *endpoint)
 	return d, e
 }
 
-// If a batch contains unreadable records, duplicates, or events that no subscription lists, the
-// batch is rolled back and its records are applied one by one. Every delivery must be sent once.
+// The batch is rolled back and its records are applied one by one. Even then, every delivery must
+// be sent once.
 func TestCallEvents_EachDeliveryIsSentOnceInMixedBatches(t *testing.T) {
 	t.Parallel()
 	h := newSendingFixture(t)
@@ -90,8 +89,8 @@ func TestCallEvents_EachDeliveryIsSentOnceInMixedBatches(t *testing.T) {
 			f, id := callEvent(call, ws, int32(sequence+1), kind)
 			h.publish(kafka.CallEvents, id, call.String(), f)
 			if i%4 == 0 {
-				h.publish(kafka.CallEvents, id, call.String(), f)         // the same record again
-				h.publish(kafka.CallEvents, uuid.New(), call.String(), f) // the same event in another record
+				h.publish(kafka.CallEvents, id, call.String(), f)         // a second copy of the record
+				h.publish(kafka.CallEvents, uuid.New(), call.String(), f) // another record with the same event
 			}
 		}
 		if i%10 == 0 {
@@ -109,7 +108,7 @@ func TestCallEvents_EachDeliveryIsSentOnceInMixedBatches(t *testing.T) {
 }
 
 // The command `webhook-dispatcher replay` calls the same handlers as the consumer. The running
-// service must send the deliveries that the handlers queue.
+// service must send the queued deliveries.
 func TestReplayCommand_QueuesTheDeliveriesOfAParkedRecord(t *testing.T) {
 	t.Parallel()
 	h, ws, call := newFixture(t), uuid.New(), uuid.New()

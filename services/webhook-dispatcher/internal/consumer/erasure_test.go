@@ -21,7 +21,6 @@ const (
 	holding = `convert_from(body, 'UTF8') LIKE '%Xylophone%'`
 )
 
-// personalEvent returns an event whose body contains personal data.
 func personalEvent(call, workspace uuid.UUID, sequence int32, kind string) (*eventv1.CallEvent, uuid.UUID) {
 	f, id := callEvent(call, workspace, sequence, kind)
 	f.GetPublic().Body = fmt.Appendf(nil, `{"id":%q,"type":%q,"sequence":%d,"data":{"call_id":%q,"outcome":"interested","summary":{"customer_name":"Xylophone"},"transcript":{"turns":["Xylophone"]}}}`,
@@ -37,7 +36,6 @@ func erased(call, workspace, erasure uuid.UUID) *eventv1.CallEvent {
 	return &eventv1.CallEvent{CallId: call.String(), WorkspaceId: workspace.String(), Event: &eventv1.CallEvent_Erased{Erased: message}}
 }
 
-// claimAll claims the due deliveries of a subscription, and checks their number.
 func (h *fixture) claimAll(sub uuid.UUID, want int) []deliveries.Work {
 	h.t.Helper()
 	claimed, err := h.store.ClaimDue(h.t.Context(), store.Claim{
@@ -52,8 +50,8 @@ func (h *fixture) claimAll(sub uuid.UUID, want int) []deliveries.Work {
 	return claimed.Work
 }
 
-// emptyBodies deletes the erased bodies that no queued delivery needs. It returns the number of
-// deleted bodies.
+// emptyBodies returns the number of deleted bodies. It deletes only erased bodies that no queued
+// delivery needs.
 func (h *fixture) emptyBodies() int {
 	h.t.Helper()
 	n, err := h.store.EmptyBodies(h.t.Context(), 10)
@@ -63,8 +61,7 @@ func (h *fixture) emptyBodies() int {
 	return n
 }
 
-// complete stores the result of an attempt. The endpoint's response in this result contains a copy
-// of the request.
+// The response in the result contains a copy of the request.
 func (h *fixture) complete(work deliveries.Work, outcome deliveries.Outcome) {
 	h.t.Helper()
 	result := deliveries.Result{
@@ -78,9 +75,8 @@ func (h *fixture) complete(work deliveries.Work, outcome deliveries.Outcome) {
 	wantEqual(h.t, "settled results", done.Settled, 1)
 }
 
-// TestErasure_WaitingBodiesAreSentWithoutPersonalData erases a call with three events. The delivery
-// of the first event has ended, the delivery of the second waits for a retry, and the delivery of
-// the third is being sent. A second call is not erased.
+// The first delivery has ended, the second waits for a retry, and the third is being sent. A second
+// call is not erased.
 func TestErasure_WaitingBodiesAreSentWithoutPersonalData(t *testing.T) {
 	t.Parallel()
 	h, ws, call, other, erasure := newFixture(t), uuid.New(), uuid.New(), uuid.New(), uuid.New()
@@ -124,7 +120,7 @@ func TestErasure_WaitingBodiesAreSentWithoutPersonalData(t *testing.T) {
 	for _, work := range h.claimAll(sub, 2) {
 		wantEqual(t, "body is set", len(work.Body) > 0, true)
 		wantEqual(t, "body has personal data", bytes.Contains(work.Body, []byte(secret)), *work.CallID != call)
-		// at most the body of the delivery that was in flight during the erasure is deleted
+		// the body of the delivery that was in flight during the erasure may be deleted now
 		if n := h.emptyBodies(); n > 1 {
 			t.Errorf("emptied bodies = %d, want at most 1", n)
 		}
@@ -135,8 +131,7 @@ func TestErasure_WaitingBodiesAreSentWithoutPersonalData(t *testing.T) {
 	h.await(`SELECT count(*) FROM attempts WHERE excerpt IS NOT NULL`, 1)
 }
 
-// checkErased checks what the operator API shows for an erased call, and checks the report of the
-// erasure.
+// checkErased checks the report of the erasure and the responses of the operator API.
 func (h *fixture) checkErased(sub, ws, call, erasure uuid.UUID) {
 	h.t.Helper()
 	rows, err := h.store.Deliveries(h.t.Context(), ws, sub, store.Filter{CallID: &call}, page.Request{Limit: 10})
@@ -167,7 +162,8 @@ func (h *fixture) checkErased(sub, ws, call, erasure uuid.UUID) {
 	wantEqual(h.t, "ref of the report", report.GetStepDone().GetRef(), call.String())
 }
 
-// The events and the erasure are published before the consumer starts, so they arrive in one batch.
+// The events and the erasure are published before the consumer starts, so all of them arrive in one
+// batch.
 func TestErasure_InTheSameBatchAsItsEventsErasesTheirBodies(t *testing.T) {
 	t.Parallel()
 	h, ws, call, other := newDatabaseFixture(t), uuid.New(), uuid.New(), uuid.New()
@@ -189,7 +185,7 @@ func TestErasure_InTheSameBatchAsItsEventsErasesTheirBodies(t *testing.T) {
 	wantEqual(t, "event of the other call has personal data", bytes.Contains(sent[other], []byte(secret)), true)
 }
 
-// The body of an event that was published after the erasure of its call is deleted when no queued
+// The event is published after the erasure of its call. Its body must be deleted when no queued
 // delivery needs the body.
 func TestErasure_BodyOfALaterEventIsDeletedAfterItsDelivery(t *testing.T) {
 	t.Parallel()

@@ -28,7 +28,7 @@ func TestNext_FollowsTheRetrySchedule(t *testing.T) {
 		attempt    int
 		jitter     float64
 		retryAfter time.Duration
-		want       time.Duration // 0 means no further attempt
+		want       time.Duration // 0 if no further attempt follows
 	}{
 		{name: "first failure waits the minimum", attempt: 1, want: 60 * time.Second},
 		{name: "second failure waits twice the minimum", attempt: 2, want: 120 * time.Second},

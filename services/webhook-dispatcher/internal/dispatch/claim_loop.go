@@ -79,7 +79,6 @@ func (d *Dispatcher) claimLoop(ctx context.Context) {
 	}
 }
 
-// poller finds the endpoints with due deliveries.
 type poller struct {
 	store  *store.Store
 	limits *limits
@@ -151,7 +150,6 @@ func (d *Dispatcher) claimReady(ctx context.Context) (claimed bool, err error) {
 	return claimed, nil
 }
 
-// claim claims deliveries of the given endpoints and starts their requests.
 func (d *Dispatcher) claim(ctx context.Context, quotas []store.Quota) error {
 	started := time.Now()
 	// The claim increases the attempt numbers, so the claimed deliveries must be sent even if ctx

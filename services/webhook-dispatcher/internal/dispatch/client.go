@@ -58,7 +58,6 @@ func NewClient(cfg ClientConfig, g *ssrf.Guard) (*Client, error) {
 	return newClient(cfg, &net.Dialer{Timeout: cfg.Timeout, Control: g.Control})
 }
 
-// newClient returns a client that connects with the given net.Dialer.
 func newClient(cfg ClientConfig, dialer *net.Dialer) (*Client, error) {
 	roots, err := rootCAs(cfg.ExtraCAFile)
 	if err != nil {
@@ -68,13 +67,15 @@ func newClient(cfg ClientConfig, dialer *net.Dialer) (*Client, error) {
 		cfg.MaxPerHost = maxPerHost
 	}
 	protocols := new(http.Protocols)
-	protocols.SetHTTP1(true) // no HTTP/2, because workspaces with the same host would share one connection
+	protocols.SetHTTP1(true) // no HTTP/2: workspaces with the same host would share one connection
 	transport := &http.Transport{
 		// no proxy, because the guard would check the proxy's address instead of the endpoint's
-		Proxy:                  nil,
-		DialContext:            dialer.DialContext,
-		TLSClientConfig:        &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12},
-		TLSHandshakeTimeout:    cfg.Timeout, // net/http can continue to connect after the request has ended
+		Proxy:           nil,
+		DialContext:     dialer.DialContext,
+		TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12},
+		// net/http can continue to connect after the request has ended, so the handshake needs this
+		// timeout
+		TLSHandshakeTimeout:    cfg.Timeout,
 		Protocols:              protocols,
 		DisableCompression:     true,
 		MaxIdleConns:           1024,
@@ -91,7 +92,7 @@ func (c *Client) PerHost() int { return c.perHost }
 
 func rootCAs(extra string) (*x509.CertPool, error) {
 	if extra == "" {
-		return nil, nil // nil means the certificate authorities of the system
+		return nil, nil // the caller then uses the certificate authorities of the system
 	}
 	roots, err := x509.SystemCertPool()
 	if err != nil {

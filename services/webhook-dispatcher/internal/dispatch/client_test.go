@@ -22,7 +22,7 @@ import (
 	"ringfence.dev/services/webhook-dispatcher/internal/dispatch"
 )
 
-// longTimeout is a timeout that no attempt reaches, because the attempts end earlier.
+// Every attempt ends before longTimeout.
 const longTimeout = 5 * time.Minute
 
 func requireEqual[T comparable](t *testing.T, what string, got, want T) {
@@ -32,8 +32,7 @@ func requireEqual[T comparable](t *testing.T, what string, got, want T) {
 	}
 }
 
-// client returns a client that trusts the certificate of the test server and may connect to
-// loopback.
+// The client trusts the certificate of the test server and may connect to loopback.
 func client(t *testing.T, timeout time.Duration) *dispatch.Client {
 	t.Helper()
 	server := httptest.NewUnstartedServer(nil)

@@ -21,7 +21,7 @@ func (d *Dispatcher) completeLoop(ctx context.Context) {
 		failpoint.Inject("webhook-dispatcher: before complete")
 		done, ok := d.complete(ctx, batch)
 		if !ok {
-			continue // the database was not reachable; the deliveries are due again after their leases
+			continue // the database was not reachable, so the deliveries are due again after their leases
 		}
 		d.limits.wakeBlocked(done.Subscriptions)
 		for _, result := range batch {

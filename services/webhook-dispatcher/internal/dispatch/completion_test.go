@@ -20,7 +20,7 @@ import (
 	"ringfence.dev/services/webhook-dispatcher/internal/subscriptions"
 )
 
-// If a result is stored after the lease has ended, the delivery is sent again. So the number of
+// A delivery is sent again if its result is stored after the lease has ended. So the number of
 // results that wait for a slow database must be limited.
 func TestComplete_SlowDatabaseLimitsTheRequestsInFlight(t *testing.T) {
 	t.Parallel()
@@ -50,7 +50,7 @@ func TestComplete_SlowDatabaseLimitsTheRequestsInFlight(t *testing.T) {
 		}
 		return nil
 	})
-	// 256 results are being stored, 256 are in the channel, and the endpoint has at most 64
+	// 256 results are being stored, 256 results are in the channel, and the endpoint has at most 64
 	// requests in flight.
 	if n := len(hook.all()); n > 2*256+64 {
 		t.Errorf("requests without a stored result = %d, want at most 576", n)
@@ -67,7 +67,7 @@ func TestComplete_SlowDatabaseLimitsTheRequestsInFlight(t *testing.T) {
 }
 
 // Another transaction locks the failing subscription until the end of the test. The results of
-// other subscriptions must be stored meanwhile.
+// other subscriptions must still be stored.
 func TestComplete_LockedSubscriptionDoesNotDelayOtherResults(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)
@@ -137,7 +137,6 @@ func TestComplete_StoredResultLetsTheNextEventOfTheCallBeSent(t *testing.T) {
 	hook.await(t, 2)
 }
 
-// claims returns the number of claims.
 func (d runningDispatcher) claims(t *testing.T) (n uint64) {
 	t.Helper()
 	families, err := d.metrics.Gather()
@@ -152,9 +151,8 @@ func (d runningDispatcher) claims(t *testing.T) (n uint64) {
 	return n
 }
 
-// lossyConn is a connection to the database. While the field armed is true, it discards the next
-// response to a statement with results. After that, the client does not know whether the COMMIT
-// succeeded.
+// lossyConn discards the next response to a statement with results while armed is true. The client
+// then does not know whether the COMMIT succeeded.
 type lossyConn struct {
 	net.Conn
 	armed     *atomic.Bool
@@ -168,7 +166,7 @@ func (c *lossyConn) Write(b []byte) (int, error) {
 
 func (c *lossyConn) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
-	// only the statement with results is this long; other statements, such as LISTEN, are short
+	// only the statement with results has more than 500 bytes
 	if n > 0 && c.lastWrite.Load() > 500 && c.armed.CompareAndSwap(true, false) {
 		_ = c.Close()
 		return 0, io.ErrUnexpectedEOF
@@ -220,7 +218,7 @@ func TestComplete_CountsAResultOnceIfTheCommitResponseIsLost(t *testing.T) {
 		}
 		return nil
 	})
-	d.stop() // when stop returns, the result is stored
+	d.stop() // the result is stored when the method stop returns
 	wantEqual(t, "consecutive failures", r.subscription(sub).ConsecutiveFailures, 1)
 	wantEqual(t, "requests", len(hook.all()), 1)
 }

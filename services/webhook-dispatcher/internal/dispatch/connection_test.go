@@ -26,7 +26,7 @@ import (
 )
 
 // nameServer is a DNS server. For each record type, it returns one address after the other and then
-// repeats the last one. A zero address means that there is no record.
+// repeats the last one. If an address is zero, the response has no record.
 type nameServer struct {
 	mu     sync.Mutex
 	v4, v6 []netip.Addr
@@ -46,7 +46,7 @@ func (n *nameServer) next(kind uint16) netip.Addr {
 	return first
 }
 
-// resolver returns a resolver that queries the name server over UDP on loopback (RFC 1035, 4.1).
+// The resolver queries the name server over UDP on loopback (RFC 1035, 4.1).
 func (n *nameServer) resolver(t *testing.T) *net.Resolver {
 	t.Helper()
 	conn, err := net.ListenPacket("udp", "127.0.0.1:0")
@@ -90,9 +90,8 @@ func (n *nameServer) resolver(t *testing.T) *net.Resolver {
 
 var errDialRefused = errors.New("the test refuses every connection")
 
-// TestSend_ChecksTheAddressAtEachConnection uses a host name that first resolves to a public
-// address and then to a private one. The client must check the address of each connection, even if
-// an earlier lookup returned a public address.
+// The host name first resolves to a public address and then to a private address. The client must
+// check the address of each connection.
 func TestSend_ChecksTheAddressAtEachConnection(t *testing.T) {
 	t.Parallel()
 	for _, private := range []string{"127.0.0.1", "10.0.0.1", "169.254.169.254", "100.64.0.1", "168.63.129.16", "::ffff:127.0.0.1", "::ffff:169.254.169.254"} {
@@ -141,8 +140,6 @@ func TestSend_ChecksTheAddressAtEachConnection(t *testing.T) {
 	}
 }
 
-// countingClient returns a client that counts its connections, and the url of an endpoint on
-// loopback.
 func countingClient(t *testing.T, handler http.HandlerFunc) (c *Client, url string, connects func() int) {
 	t.Helper()
 	server := httptest.NewTLSServer(handler)
@@ -200,8 +197,8 @@ func TestSend_ReusesConnections(t *testing.T) {
 	}
 }
 
-// The test sends as many concurrent requests as are allowed for one host, and then the same number
-// again. The later requests must reuse the connections of the earlier requests.
+// The test sends as many concurrent requests as one host may receive, and then sends as many
+// requests again. The later requests must reuse the connections of the earlier requests.
 func TestSend_ReusesAllConnectionsThatAHostMayHave(t *testing.T) {
 	t.Parallel()
 	var arrived, leave sync.WaitGroup

@@ -15,7 +15,7 @@ import (
 	"ringfence.dev/services/webhook-dispatcher/internal/store"
 )
 
-// claimFirst returns the claim that a replica sends first after its start.
+// A replica sends this claim first after its start.
 func claimFirst(ids ...uuid.UUID) store.Claim {
 	claim := store.Claim{Lease: 300 * time.Millisecond, Attempts: 5}
 	for _, id := range ids {
@@ -24,8 +24,8 @@ func claimFirst(ids ...uuid.UUID) store.Claim {
 	return claim
 }
 
-// If a process is killed after it sent requests and before it stored the results, the claimed rows
-// stay in the queue.
+// The process is killed after it sent requests and before it stored the results. Then the claimed
+// rows stay in the queue.
 func TestCrash_RepeatsOnlyTheRequestsInFlight(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)
@@ -65,7 +65,7 @@ func TestCrash_RepeatsOnlyTheRequestsInFlight(t *testing.T) {
 		}
 	}
 	// The killed process stores its results after its leases have ended. The store must ignore
-	// these results.
+	// these late results.
 	late := make([]deliveries.Result, len(inFlight))
 	for i, w := range inFlight {
 		late[i] = deliveries.Result{DeliveryID: w.DeliveryID, Attempt: w.Attempt, Outcome: deliveries.OutcomeFailed, Response: deliveries.Response{Failure: deliveries.Timeout, At: time.Now()}}
@@ -102,7 +102,7 @@ func TestComplete_IgnoresTheResultOfAnOlderAttempt(t *testing.T) {
 	wantEqual(t, "attempts", d.Attempts, 2)
 }
 
-// After five crashes the delivery fails. The failure must not count as a failure of the endpoint.
+// After five crashes the delivery fails. This failure must not count as a failure of the endpoint.
 func TestCrash_FiveCrashesUseUpTheAttempts(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)
@@ -224,7 +224,7 @@ func TestStop_DuringAClaimSendsTheClaimedDeliveries(t *testing.T) {
 	d := r.dispatch(config())
 	r.awaitLocked()
 	stopped := make(chan struct{})
-	go func() { defer close(stopped); d.stop() }() // the dispatcher is stopped, as by SIGTERM, during a claim
+	go func() { defer close(stopped); d.stop() }() // stop the dispatcher during a claim, as SIGTERM does
 	<-d.stopping
 	if err := blocker.Commit(t.Context()); err != nil {
 		t.Fatal(err)

@@ -128,7 +128,6 @@ func (d *Dispatcher) start(ctx context.Context, r *request, w deliveries.Work) {
 	})
 }
 
-// The method attempt sends one request and returns its result.
 func (d *Dispatcher) attempt(ctx context.Context, w deliveries.Work, slowed bool) deliveries.Result {
 	attrs := []attribute.KeyValue{
 		attribute.String("webhook.delivery_id", w.DeliveryID.String()), attribute.String("webhook.subscription_id",
@@ -189,7 +188,6 @@ func (d *Dispatcher) resultOf(w deliveries.Work, response deliveries.Response) d
 	return result
 }
 
-// gaugeLoop updates the gauges of the backlog.
 func (d *Dispatcher) gaugeLoop(ctx context.Context) {
 	for ctx.Err() == nil {
 		backlog, err := d.store.CountBacklog(ctx, d.limits.backlog(backlogEndpoints), backlogRows)

@@ -36,9 +36,8 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// verify checks a signature as a receiver must do
-// (docs/reference/api/webhooks.md#signature). It uses no code of the sender. 300 s is
-// the documented tolerance of receivers.
+// verify checks a signature with no code of the sender (docs/reference/api/webhooks.md#signature).
+// The documented tolerance of receivers is 300 s.
 func verify(g receivedRequest, secret string) error {
 	signature := g.header.Get("X-Service-Signature")
 	at, _, found := strings.Cut(strings.TrimPrefix(signature, "t="), ",v1=")
@@ -86,7 +85,7 @@ func TestDispatch_SendsOneSignedDeliveryPerMatchingSubscription(t *testing.T) {
 		}
 	}
 	r.awaitStatus(allID, ev.ID, deliveries.Delivered)
-	r.ingest(ev) // the same event, as if Kafka delivered its record again
+	r.ingest(ev) // Kafka can deliver the record of an event twice
 	d.Wake()
 	other := r.event(uuid.New(), 1, "call.failed")
 	r.ingest(other)
@@ -127,7 +126,8 @@ func TestDispatch_SendsTheSameBodyFiveTimesOnSchedule(t *testing.T) {
 		if i == 0 {
 			continue
 		}
-		// The test checks only the lower bound, which does not depend on the speed of the machine.
+		// The test checks no upper bound, because an upper bound would depend on the speed of the
+		// machine.
 		if delay := g.at.Sub(all[i-1].at); delay < least[i-1]*9/10 {
 			t.Errorf("delay before attempt %d = %s, want at least nine tenths of %s", i+1, delay, least[i-1])
 		}
@@ -164,7 +164,7 @@ func TestDispatch_SendsTheEventsOfACallInOrder(t *testing.T) {
 	for i, kind := range kinds {
 		events[i] = r.event(call, int32(i+1), kind)
 	}
-	slices.Reverse(events) // the order of the rows must not matter
+	slices.Reverse(events) // the rows are not sorted by due time
 	r.ingest(events...)
 	d.Wake()
 	for i := range kinds {
@@ -215,7 +215,7 @@ func TestPause_HoldsDeliveriesUntilTheResumption(t *testing.T) {
 	if got := r.delivery(id, skipped.ID).Status; got != deliveries.Skipped {
 		t.Errorf("status of a delivery that was ingested during the pause = %s, want skipped", got)
 	}
-	// The delivery of a second subscription shows that the dispatcher has read the queue.
+	// The delivery of this second subscription shows that the dispatcher has read the queue.
 	other := newReceiver(t, nil)
 	r.subscribe(other.URL)
 	r.ingest(r.event(uuid.New(), 1, "call.completed"))
@@ -281,7 +281,8 @@ func TestRotate_SignsTheNextAttemptWithTheNewSecret(t *testing.T) {
 	id, old := r.subscribe(recv.URL)
 	d := r.dispatch(config())
 	release := sync.OnceFunc(func() { close(rotated) })
-	t.Cleanup(release) // this cleanup runs before the cleanup that stops the dispatcher
+	// cleanups run in reverse order, so the endpoint responds before the dispatcher is stopped
+	t.Cleanup(release)
 	r.ingest(r.event(uuid.New(), 1, "call.completed"))
 	d.Wake()
 	if err := verify(recv.await(t, 1)[0], old); err != nil {
@@ -310,7 +311,8 @@ func TestChange_SendsTheNextAttemptToTheNewURL(t *testing.T) {
 	id, _ := r.subscribe(before.URL)
 	d := r.dispatch(config())
 	release := sync.OnceFunc(func() { close(changed) })
-	t.Cleanup(release) // this cleanup runs before the cleanup that stops the dispatcher
+	// cleanups run in reverse order, so the endpoint responds before the dispatcher is stopped
+	t.Cleanup(release)
 	r.ingest(r.event(uuid.New(), 1, "call.completed"))
 	d.Wake()
 	before.await(t, 1)
@@ -341,7 +343,7 @@ func TestDelete_RemovesTheHistoryWhileRequestsAreInFlight(t *testing.T) {
 	if err := retention.New(r.store, retention.Config{}).DeleteSubscriptions(t.Context(), 7); err != nil {
 		t.Fatal(err)
 	}
-	d.stop() // stop waits for the requests in flight
+	d.stop() // the method stop waits for the requests in flight
 	for _, table := range []string{"subscriptions", "subscription_health", "delivery_queue", "deliveries", "attempts"} {
 		if n := r.count(`SELECT count(*) FROM ` + table); n != 0 {
 			t.Errorf("%[2]s: rows = %[1]d, want 0", n, table)

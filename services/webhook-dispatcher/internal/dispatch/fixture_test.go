@@ -39,7 +39,6 @@ import (
 
 const schema = "webhook_dispatcher"
 
-// fixture is one database with one workspace and the dispatchers that a test starts on it.
 type fixture struct {
 	t         *testing.T
 	pool      *pgxpool.Pool
@@ -47,8 +46,7 @@ type fixture struct {
 	store     *store.Store
 	workspace uuid.UUID
 	caFile    string
-	// client configures the HTTP client of the dispatchers.
-	client dispatch.ClientConfig
+	client    dispatch.ClientConfig
 }
 
 func newFixture(t *testing.T) *fixture {
@@ -68,8 +66,7 @@ func newFixture(t *testing.T) *fixture {
 		client: dispatch.ClientConfig{ExtraCAFile: file, Timeout: 10 * time.Second}}
 }
 
-// ingestAndAdd ingests events in one transaction and passes their subscriptions to the dispatcher,
-// as the consumer does.
+// The consumer also passes the subscriptions of ingested events to the dispatcher.
 func (r *fixture) ingestAndAdd(d runningDispatcher, events ...deliveries.Event) {
 	r.t.Helper()
 	var done store.Ingested
@@ -83,7 +80,6 @@ func (r *fixture) ingestAndAdd(d runningDispatcher, events ...deliveries.Event) 
 	d.Add(done.Due)
 }
 
-// awaitEmptyQueue waits until no delivery is queued.
 func (r *fixture) awaitEmptyQueue() {
 	r.t.Helper()
 	testkit.NoError(r.t, func() error {
@@ -94,7 +90,7 @@ func (r *fixture) awaitEmptyQueue() {
 	})
 }
 
-// wakeOnlyConfig returns a configuration with which the dispatcher polls only after Wake.
+// The long poll interval lets the dispatcher poll only after Wake.
 func wakeOnlyConfig() dispatch.Config {
 	cfg := config()
 	cfg.Poll = time.Hour
@@ -109,8 +105,8 @@ func config() dispatch.Config {
 	}
 }
 
-// runningDispatcher is a dispatcher that runs. stop cancels its context, as SIGTERM does, and waits
-// until Run has returned. stopping is closed after the cancellation.
+// The function stop cancels the context of the dispatcher, as SIGTERM does, and waits until Run has
+// returned. The channel stopping is closed after the cancellation.
 type runningDispatcher struct {
 	*dispatch.Dispatcher
 	stop     func()
@@ -161,7 +157,7 @@ func (r *fixture) subscribe(url string, events ...openapi.EventType) (id uuid.UU
 	return id, secret
 }
 
-// event returns a call event of the workspace. Its id depends on the call and the sequence only.
+// The id of the event depends only on the call and the sequence.
 func (r *fixture) event(call uuid.UUID, sequence int32, kind string) deliveries.Event {
 	id := uuid.NewSHA1(call, []byte(kind))
 	return deliveries.Event{
@@ -222,8 +218,7 @@ func (r *fixture) awaitStatus(sub, event uuid.UUID, want deliveries.Status) {
 	})
 }
 
-// withoutStatementTimeout removes the statement timeout, so that a statement can be canceled only
-// by its context.
+// Without the statement timeout, only its context can cancel a statement.
 func (r *fixture) withoutStatementTimeout() {
 	r.t.Helper()
 	settings := r.pool.Config()
@@ -246,7 +241,7 @@ func (r *fixture) claim(claim store.Claim) []deliveries.Work {
 	return claimed.Work
 }
 
-// complete stores results and returns the number of results that were not ignored.
+// complete returns the number of results that were stored.
 func (r *fixture) complete(results ...deliveries.Result) int {
 	r.t.Helper()
 	done, err := r.store.Complete(r.t.Context(), results)
@@ -256,7 +251,6 @@ func (r *fixture) complete(results ...deliveries.Result) int {
 	return done.Settled
 }
 
-// count returns the single number that the query selects.
 func (r *fixture) count(sql string, args ...any) (n int) {
 	r.t.Helper()
 	if err := r.pool.QueryRow(r.t.Context(), sql, args...).Scan(&n); err != nil {
@@ -272,7 +266,6 @@ func (r *fixture) exec(sql string, args ...any) {
 	}
 }
 
-// awaitLocked waits until a statement waits for a lock.
 func (r *fixture) awaitLocked() {
 	r.t.Helper()
 	testkit.NoError(r.t, func() error {
@@ -290,7 +283,6 @@ func wantEqual[T comparable](t *testing.T, what string, got, want T) {
 	}
 }
 
-// receivedRequest is a request that a receiver got.
 type receivedRequest struct {
 	at       time.Time
 	header   http.Header
@@ -302,7 +294,6 @@ type receivedRequest struct {
 
 func (g receivedRequest) deliveryID() string { return g.header.Get("X-Service-Delivery-Id") }
 
-// receiver is an HTTPS endpoint that stores the requests it receives.
 type receiver struct {
 	URL      string
 	mu       sync.Mutex
@@ -310,8 +301,8 @@ type receiver struct {
 	response func(receivedRequest, int) int
 }
 
-// newReceiver starts a receiver. The function `response` is called with a request and its number,
-// counted from 1, and returns the status. If response is nil, the receiver responds 200.
+// The function response returns the status of the response. Its parameters are the request and the
+// number of the request, counted from 1. If response is nil, the receiver responds 200.
 func newReceiver(t *testing.T, response func(receivedRequest, int) int) *receiver {
 	t.Helper()
 	r := &receiver{response: response}

@@ -12,7 +12,6 @@ import (
 	"ringfence.dev/services/webhook-dispatcher/internal/deliveries"
 )
 
-// closeTimeout limits the wait for a connection to be closed.
 const closeTimeout = time.Minute
 
 // net/http can continue to connect after the request has ended, so the TLS handshake needs its own
@@ -33,7 +32,7 @@ func TestSend_ClosesAConnectionWithoutATLSHandshake(t *testing.T) {
 		}
 		defer func() { _ = conn.Close() }()
 		_ = conn.SetReadDeadline(time.Now().Add(closeTimeout))
-		for err == nil { // this loop reads the ClientHello until the connection is closed
+		for err == nil { // read the ClientHello until the connection is closed
 			_, err = conn.Read(make([]byte, 4096))
 		}
 		closed <- err

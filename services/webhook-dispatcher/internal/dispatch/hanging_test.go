@@ -17,7 +17,7 @@ import (
 	"ringfence.dev/services/webhook-dispatcher/internal/subscriptions"
 )
 
-// hangingEndpoint is an endpoint that does not respond until release is called.
+// A hangingEndpoint does not respond until release is called.
 type hangingEndpoint struct {
 	URL      string
 	mu       sync.Mutex
@@ -56,15 +56,15 @@ func (h *hangingEndpoint) count(by int) {
 	h.most = max(h.most, h.now)
 }
 
-// counts returns three numbers of requests: those that are open now, all requests so far, and the
-// most requests that were open at the same time.
+// counts returns the number of open requests, the number of all requests so far, and the highest
+// number of requests that were open at the same time.
 func (h *hangingEndpoint) counts() (now, all, most int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.now, h.all, h.most
 }
 
-// longTimeouts returns a configuration with timeouts and leases that are longer than any test.
+// The timeouts and leases are longer than any test.
 func (r *fixture) longTimeouts() dispatch.Config {
 	r.client.Timeout = testkit.Timeout
 	cfg := config()
@@ -72,7 +72,6 @@ func (r *fixture) longTimeouts() dispatch.Config {
 	return cfg
 }
 
-// subscribeOtherWorkspace subscribes a url in a new workspace and queues n events for it.
 func (r *fixture) subscribeOtherWorkspace(url string, n int) uuid.UUID {
 	r.t.Helper()
 	r.workspace = uuid.Must(uuid.NewV7())
@@ -81,7 +80,6 @@ func (r *fixture) subscribeOtherWorkspace(url string, n int) uuid.UUID {
 	return id
 }
 
-// ingestMore queues n more events for the subscriptions of the current workspace.
 func (r *fixture) ingestMore(n int) {
 	r.t.Helper()
 	events := make([]deliveries.Event, n)
@@ -91,7 +89,7 @@ func (r *fixture) ingestMore(n int) {
 	r.ingest(events...)
 }
 
-// releaseAtCleanup releases the endpoints before the cleanup that stops the dispatcher, because the
+// releaseAtCleanup releases the endpoints before another cleanup stops the dispatcher, because the
 // dispatcher waits for its requests.
 func releaseAtCleanup(t *testing.T, all ...*hangingEndpoint) {
 	t.Cleanup(func() {
@@ -103,7 +101,8 @@ func releaseAtCleanup(t *testing.T, all ...*hangingEndpoint) {
 
 func TestHangingEndpoints_DoNotDelayAHealthyEndpoint(t *testing.T) {
 	t.Parallel()
-	// few endpoints are enough here: TestLimits_HangingEndpointsDoNotUseAllRequests uses up to 1000
+	// TestLimits_HangingEndpointsDoNotUseAllRequests uses up to 1000 endpoints, so few endpoints
+	// are enough here
 	for _, n := range []int{1, 20} {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
 			t.Parallel()
@@ -125,7 +124,7 @@ func TestHangingEndpoints_DoNotDelayAHealthyEndpoint(t *testing.T) {
 				}
 				return nil
 			})
-			// A new, healthy endpoint gets a backlog first and then single events.
+			// A new, healthy endpoint receives a backlog first and then single events.
 			healthy := newReceiver(t, nil)
 			r.subscribeOtherWorkspace(healthy.URL, 200)
 			d.Wake()
@@ -176,7 +175,8 @@ func TestHangingEndpoints_OfOneHostShareTheLimitOfTheHost(t *testing.T) {
 	wantEqual(t, "requests to the host", all, 20)
 	wantEqual(t, "most requests at the same time", most, 20)
 	bad.release()
-	r.awaitEmptyQueue() // also after the release, the host gets at most 20 requests at the same time
+	// after the release, the host must not receive more than 20 requests at the same time either
+	r.awaitEmptyQueue()
 	_, all, most = bad.counts()
 	wantEqual(t, "requests to the host", all, 500)
 	wantEqual(t, "most requests at the same time", most, 20)
@@ -199,8 +199,7 @@ func TestResume_FirstSendsOnlyTwoRequests(t *testing.T) {
 		}
 		return nil
 	})
-	// The deliveries of another endpoint show that the dispatcher has read the queue several times
-	// by now.
+	// The deliveries of another endpoint show that the dispatcher has read the queue several times.
 	other := newReceiver(t, nil)
 	resumed := r.workspace
 	r.subscribeOtherWorkspace(other.URL, 0)
@@ -284,7 +283,6 @@ func TestHost_SubscriptionsShareTheLimitOfTheirHost(t *testing.T) {
 	wantEqual(t, "most requests at the same time", most, 5)
 }
 
-// Events of a healthy endpoint are sent while many other endpoints do not respond.
 func TestHangingEndpoints_DoNotDelayEventsOfAHealthyEndpoint(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)

@@ -47,7 +47,6 @@ func TestIngest_EventsOfACallAreSentInOrder(t *testing.T) {
 	}
 }
 
-// Every event that is ingested during a change to paused is either delivered or skipped.
 func TestIngest_EventsDuringAChangeToPausedAreDeliveredOrSkipped(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)
@@ -96,8 +95,8 @@ func TestIngest_TwoReplicasSendEachDeliveryOnce(t *testing.T) {
 		ids[i] = uuid.New()
 	}
 	var ingesting sync.WaitGroup
-	// Both dispatchers ingest the shared events, as happens after a rebalance. Each dispatcher also
-	// ingests some events that the other does not get.
+	// Both dispatchers ingest the shared events, as after a rebalance. Each dispatcher also ingests
+	// some other events.
 	for _, d := range []runningDispatcher{one, two} {
 		ingesting.Go(func() {
 			for i, call := range ids {

@@ -127,7 +127,6 @@ type host struct {
 	waiting *list.List
 }
 
-// request is a request in flight.
 type request struct {
 	endpoint *endpoint
 	host     *host
@@ -149,7 +148,6 @@ func newLimits(max, maxPerHost int) *limits {
 // first attempts, so that retries do not delay the deliveries of other calls.
 func maxRetries(limit float64) int { return max(1, int(limit)/2) }
 
-// addDue records which endpoints have due deliveries.
 func (l *limits) addDue(due []store.Due) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

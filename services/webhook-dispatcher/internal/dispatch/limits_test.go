@@ -23,7 +23,7 @@ type customer struct {
 	l              *limits
 	id             uuid.UUID
 	url            string
-	first, retries int // the number of due first attempts and of due retries
+	first, retries int // the numbers of due first attempts and due retries
 	inFlight       []*request
 }
 
@@ -32,7 +32,6 @@ func newCustomer(l *limits, first, retries int) *customer {
 	return &customer{l: l, id: id, url: "https://" + id.String() + ".example/", first: first, retries: retries}
 }
 
-// poll adds the due deliveries of the customers to the limits.
 func poll(customers ...*customer) {
 	for _, c := range customers {
 		var due []store.Due
@@ -46,7 +45,6 @@ func poll(customers ...*customer) {
 	}
 }
 
-// claim claims deliveries of the customers until the limits allow no more.
 func claim(l *limits, customers ...*customer) {
 	byID := map[uuid.UUID]*customer{}
 	for _, c := range customers {
@@ -87,7 +85,6 @@ func claim(l *limits, customers ...*customer) {
 	}
 }
 
-// end ends the n oldest requests with the given response.
 func (c *customer) end(n int, response deliveries.Response) {
 	for _, r := range c.inFlight[:n] {
 		c.l.end(r, response)
@@ -102,7 +99,6 @@ func wantEqual[T comparable](t *testing.T, what string, got, want T) {
 	}
 }
 
-// check compares the counters of the limits with the requests of the customers.
 func check(t *testing.T, l *limits, customers ...*customer) {
 	t.Helper()
 	all, unhealthy, hosts := 0, 0, map[string]int{}
@@ -157,7 +153,7 @@ func TestLimits_GrowWithQuickResponsesAndAreHalvedByFailures(t *testing.T) {
 		wantEqual(t, "requests after many quick responses", len(c.inFlight), maxLimit)
 
 		time.Sleep(time.Millisecond)
-		c.end(5, timeout) // all five requests were in flight when the first of them failed
+		c.end(5, timeout) // all five requests were in flight before the first of them failed
 		wantEqual(t, "limit after one set of failures", int(l.endpoint(c.id).limit), maxLimit/2)
 		c.end(len(c.inFlight), timeout)
 		for range 20 {
@@ -210,9 +206,9 @@ func TestLimits_AStalledEndpointGetsNoRequestUntilItResponds(t *testing.T) {
 	})
 }
 
-// An endpoint that has responded before must get a request immediately, even if any number of other
-// endpoints do not respond. An endpoint that has never responded must get a request if there are
-// not too many endpoints that do not respond.
+// If other endpoints do not respond, an endpoint that has responded before must get a request
+// immediately. An endpoint that has never responded must get a request unless too many endpoints do
+// not respond.
 func TestLimits_HangingEndpointsDoNotUseAllRequests(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -319,7 +315,6 @@ func TestLimits_AFailedClaimIsRepeated(t *testing.T) {
 	wantEqual(t, "requests", len(c.inFlight), minLimit)
 }
 
-// The later event of a call must be claimed only after the result of the earlier event is stored.
 func TestLimits_ABlockedEndpointIsClaimedAfterAResult(t *testing.T) {
 	t.Parallel()
 	l := newLimits(512, 128)
@@ -335,8 +330,8 @@ func TestLimits_ABlockedEndpointIsClaimedAfterAResult(t *testing.T) {
 	wantEqual(t, "quotas after the result", len(l.reserve()), 1)
 }
 
-// A claim does not read a delivery that is committed while the claim runs. The next claim must read
-// it.
+// The running claim does not read a delivery that is committed during the claim. The next claim
+// must read this delivery.
 func TestLimits_ADeliveryThatIsAddedDuringAClaimIsClaimedNext(t *testing.T) {
 	t.Parallel()
 	l := newLimits(512, 128)
@@ -385,8 +380,7 @@ func TestLimits_RemovesIdleEndpoints(t *testing.T) {
 	})
 }
 
-// sendAll claims deliveries and lets all their requests succeed, until no more can be claimed. It
-// returns the number of deliveries that are left.
+// sendAll lets all requests succeed and returns the number of deliveries that are left.
 func sendAll(l *limits, all ...*customer) (left int) {
 	for range 5000 {
 		left = 0
@@ -403,8 +397,8 @@ func sendAll(l *limits, all ...*customer) (left int) {
 	return left
 }
 
-// After random operations, the counters must still equal the requests in flight. If every endpoint
-// responds, all deliveries must be sent.
+// After random operations, the counters must equal the requests in flight. All deliveries must be
+// sent if every endpoint responds.
 func TestLimits_CountersEqualTheRequestsAfterRandomOperations(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(100) {

@@ -10,8 +10,8 @@ import (
 	"ringfence.dev/libs/testkit"
 )
 
-// terminalDeliveries returns two numbers: all delivered terminal events, and those whose delay was
-// at most bound. The value of bound must be the upper limit of a bucket of the histogram.
+// The first result is the number of delivered terminal events. The second result counts those whose
+// delay was at most bound. The value of bound must be the upper limit of a bucket of the histogram.
 func (d runningDispatcher) terminalDeliveries(t *testing.T, bound float64) (all, within uint64) {
 	t.Helper()
 	families, err := d.metrics.Gather()

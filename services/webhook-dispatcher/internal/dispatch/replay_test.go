@@ -63,7 +63,7 @@ func TestReplay_SendsTheSameDeliveryWithFiveNewAttempts(t *testing.T) {
 	}
 	wantEqual(t, "replay of the last attempt", attempts[10].Replay, 2)
 	wantEqual(t, "number of the last attempt", attempts[10].No, 1)
-	r.ingest(ev) // the same event, as if Kafka delivered its record again
+	r.ingest(ev) // Kafka can deliver the record of an event twice
 	d.Wake()
 	if n := r.count(`SELECT count(*) FROM delivery_queue`); n != 0 {
 		t.Errorf("queue rows after a replayed event was read again = %d, want 0", n)

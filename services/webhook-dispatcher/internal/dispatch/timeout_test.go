@@ -13,12 +13,11 @@ import (
 	"ringfence.dev/services/webhook-dispatcher/internal/deliveries"
 )
 
-// roundTrip is an http.RoundTripper that is a function.
 type roundTrip func(*http.Request) (*http.Response, error)
 
 func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// endlessBody returns text first. Its next Read waits until the request ends.
+// After the text, Read waits until the request ends.
 type endlessBody struct {
 	text    io.Reader
 	request *http.Request
@@ -34,7 +33,7 @@ func (b endlessBody) Read(p []byte) (int, error) {
 
 func (b endlessBody) Close() error { return nil }
 
-// sendIn sends one attempt with a timeout of 10 s through the transport.
+// The timeout of the attempt is 10 s.
 func sendIn(t *testing.T, transport roundTrip) deliveries.Response {
 	t.Helper()
 	c := &Client{http: &http.Client{Transport: transport}, timeout: 10 * time.Second}
@@ -99,7 +98,7 @@ func TestSend_EndsAtTheTimeout(t *testing.T) {
 	}
 }
 
-// hugeBody has no end. It counts the bytes that are read.
+// hugeBody has no end and counts the bytes that are read.
 type hugeBody struct{ read int }
 
 func (b *hugeBody) Read(p []byte) (int, error) {

@@ -30,7 +30,7 @@ func TestSubscriptionBodies_ErrorNamesEveryInvalidField(t *testing.T) {
 		send        func(body string) response
 		body        string
 		code        string
-		wantMessage string // "" means that the test does not check the message
+		wantMessage string // the message is not checked if it is ""
 	}{
 		{
 			name: "POST reports all missing fields", send: create, body: `{}`,

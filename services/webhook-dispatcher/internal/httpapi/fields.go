@@ -18,7 +18,6 @@ type fields struct {
 	faults  []string
 }
 
-// decodeFields decodes the request body, which must be a JSON object.
 func decodeFields(r *http.Request) (*fields, error) {
 	var f fields
 	if err := httpserver.DecodeJSON(r, &f.members); err != nil {
@@ -66,7 +65,6 @@ func (f *fields) events() []openapi.EventType {
 	return events
 }
 
-// The method record collects a validation error. It ignores nil.
 func (f *fields) record(fault *apierr.Error) {
 	if fault != nil {
 		f.faults = append(f.faults, fault.Message)

@@ -37,7 +37,7 @@ import (
 
 const schema = "webhook_dispatcher"
 
-// fixture is the API. The test signs the caller tokens that the gateway would sign.
+// The test signs the caller tokens that the gateway would sign.
 type fixture struct {
 	t       testing.TB
 	pool    *pgxpool.Pool
@@ -76,7 +76,6 @@ func newFixture(t testing.TB) *fixture {
 	return &fixture{t: t, pool: pool, store: st, gateway: gateway, handler: api.Routes(keys, nil)}
 }
 
-// response is an HTTP response whose body was read.
 type response struct {
 	status int
 	header http.Header
@@ -158,7 +157,7 @@ func wantList[T any](t testing.TB, what string, got, want []T) {
 	}
 }
 
-// wantStatus checks the status of a response and its error code. The code is "" for a success.
+// The code is "" for a success.
 func wantStatus(t testing.TB, what string, got response, status int, code string) {
 	t.Helper()
 	if got.status != status {

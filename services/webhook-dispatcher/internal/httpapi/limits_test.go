@@ -8,8 +8,7 @@ import (
 	"github.com/google/uuid"
 )
 
-// TestSubscriptionBodies_AcceptMaximumLengthsInCharacters checks that lengths are counted in
-// characters, not bytes (docs/reference/api/README.md#field-sizes).
+// Lengths are counted in characters, not bytes (docs/reference/api/README.md#field-sizes).
 func TestSubscriptionBodies_AcceptMaximumLengthsInCharacters(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t)

@@ -19,7 +19,6 @@ func (a *API) changeStatus(w http.ResponseWriter, r *http.Request) error {
 	return httpserver.WriteJSON(w, http.StatusOK, viewForOperator(sub))
 }
 
-// readStatus reads the request body of changeStatus, which contains only a status.
 func readStatus(f *fields) (store.Change, error) {
 	raw, given := f.members["status"]
 	if !given {

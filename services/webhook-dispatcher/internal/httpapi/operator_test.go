@@ -17,7 +17,6 @@ func operatorPath(workspace uuid.UUID, id string) string {
 	return "/admin/v1/workspaces/" + workspace.String() + "/webhook-subscriptions/" + id
 }
 
-// operator sends a request with an operator's caller token for the workspace.
 func (h *fixture) operator(workspace uuid.UUID, method, path, body string) response {
 	h.t.Helper()
 	return h.do(serviceauth.Caller{WorkspaceID: workspace, Operator: "ann"}, method, path, body)
@@ -145,7 +144,7 @@ func TestSetWorkspace_KeepsTheFailureCountersOfSubscriptions(t *testing.T) {
 	p.sendAll(deliveries.OutcomeDelivered)
 	p.event(uuid.New(), 2)
 	p.sendAll(deliveries.OutcomeFailed)
-	p.event(uuid.New(), 3) // this delivery is held, then queued again
+	p.event(uuid.New(), 3) // this delivery is held while the subscription is paused, and then queued again
 	health := func() string {
 		view := p.fixture.operator(p.ws, http.MethodGet, operatorPath(p.ws, p.sub), "").body
 		return fmt.Sprint(view["consecutive_failures"], view["last_success_at"], view["last_failure_at"], view["last_error"])

@@ -12,7 +12,6 @@ import (
 	"ringfence.dev/libs/testkit"
 )
 
-// fetch returns a function that reads a page of the subscriptions of a workspace.
 func (h *fixture) fetch(workspace uuid.UUID) func(int, uuid.UUID) testkit.Page {
 	return func(limit int, after uuid.UUID) (page testkit.Page) {
 		h.t.Helper()
@@ -33,8 +32,7 @@ func (h *fixture) fetch(workspace uuid.UUID) func(int, uuid.UUID) testkit.Page {
 	}
 }
 
-// subscribe creates a subscription through the API and pauses it, because only five subscriptions
-// can be active.
+// subscribe pauses the subscription, because only five subscriptions can be active.
 func (h *fixture) subscribe(workspace uuid.UUID) uuid.UUID {
 	h.t.Helper()
 	id, _ := h.create(workspace)
@@ -42,8 +40,8 @@ func (h *fixture) subscribe(workspace uuid.UUID) uuid.UUID {
 	return uuid.MustParse(id)
 }
 
-// subscribed inserts a paused subscription into the table. The limits of the API do not apply to
-// it.
+// subscribed inserts the subscription into the table, because the API limits the number of
+// subscriptions.
 func (h *fixture) subscribed(workspace uuid.UUID) uuid.UUID {
 	h.t.Helper()
 	id := uuid.Must(uuid.NewV7())

@@ -19,7 +19,6 @@ import (
 	"ringfence.dev/services/webhook-dispatcher/internal/store"
 )
 
-// replayFixture is a subscription whose deliveries are replayed.
 type replayFixture struct {
 	*fixture
 	ws  uuid.UUID
@@ -60,14 +59,12 @@ func (p *replayFixture) event(call uuid.UUID, sequence int32) uuid.UUID {
 	return deliveries.ID(uuid.MustParse(p.sub), ev.ID)
 }
 
-// claimUpTo returns a claim of at most the given number of deliveries of one subscription.
 func claimUpTo(sub string, most int) store.Claim {
 	quota := store.Quota{SubscriptionID: uuid.MustParse(sub), Total: most, Retries: most}
 	return store.Claim{Quotas: []store.Quota{quota}, Lease: time.Minute, Attempts: 5}
 }
 
-// sendAll claims all due deliveries and stores the given outcome. It returns the claimed
-// deliveries.
+// sendAll claims all due deliveries and stores the given outcome.
 func (p *replayFixture) sendAll(outcome deliveries.Outcome) []deliveries.Work {
 	p.t.Helper()
 	claimed, err := p.store.ClaimDue(p.t.Context(), claimUpTo(p.sub, 5000))
@@ -98,7 +95,6 @@ func (p *replayFixture) setStatus(status string) {
 	}
 }
 
-// awaitLocked waits until the given number of statements of this database wait for a lock.
 func (p *replayFixture) awaitLocked(want int) {
 	p.t.Helper()
 	const waiting = `SELECT count(*) FROM pg_stat_activity
@@ -162,8 +158,7 @@ func TestReplay_OfOneDeliveryCountsAttemptsFromOne(t *testing.T) {
 	wantList(t, "round and number of each attempt", rounds, []string{"0 1", "1 1", "2 1"})
 }
 
-// A process stores the result of an attempt late, after the lease of the attempt has ended and the
-// delivery was replayed.
+// A process stores the result of an attempt after the delivery was replayed.
 func TestReplay_IgnoresResultsOfEarlierAttempts(t *testing.T) {
 	t.Parallel()
 	p := newReplayFixture(t)
@@ -203,8 +198,7 @@ func TestReplay_QueuesAllDeliveriesThatFailedSinceATime(t *testing.T) {
 	p.requireReplayed("since the future", p.replay(`{"status":"failed","since":"`+cut+`"}`), 0, false)
 	p.requireReplayed("before everything", p.replay(`{"status":"failed",`+longAgo+`,"before":"2026-01-02T00:00:00Z"}`), 0, false)
 
-	// This lock ensures that all five requests have selected the deliveries before one of them can
-	// write.
+	// While this lock is held, all five requests select the deliveries, but none of them can write.
 	gate, err := p.pool.Begin(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -289,7 +283,7 @@ func TestReplay_QueuesDeliveriesThatWereSkippedDuringAPause(t *testing.T) {
 	p.requireReplayed("failed are not skipped", p.replay(`{"status":"failed",`+longAgo+`}`), 0, false)
 	p.requireReplayed("replay of what was skipped", p.replay(`{"status":"skipped",`+longAgo+`}`), 2, false)
 	p.requireReplayed("the same again", p.replay(`{"status":"skipped",`+longAgo+`}`), 0, false)
-	p.setStatus("paused") // replayed deliveries are held in the same way as others
+	p.setStatus("paused") // a replayed delivery is held while the subscription is paused
 	if got := p.operator(http.MethodGet, p.path()+"?status=held", ""); len(got.list()) != 2 {
 		t.Errorf("held deliveries = %v, want 2", got.body)
 	}

@@ -26,7 +26,7 @@ func TestApplySetting_NewestVersionIsStoredInAnyOrder(t *testing.T) {
 	tests := []struct {
 		name  string
 		steps []step
-		want  bool // whether the workspace is suspended at the end
+		want  bool // true if the workspace is suspended at the end
 	}{
 		{name: "ApplySetting", steps: []step{{version: 2, suspended: true}}, want: true},
 		{name: "event after ApplySetting", want: true,
@@ -81,7 +81,6 @@ func TestApplySetting_NewestVersionIsStoredInAnyOrder(t *testing.T) {
 	}
 }
 
-// setWorkspace stores the workspace of the event as the consumer does.
 func (h *fixture) setWorkspace(t *testing.T, event *eventv1.WorkspaceEvent) {
 	t.Helper()
 	workspace, err := store.WorkspaceOf(event)

@@ -215,5 +215,5 @@ func (a *API) testSubscription(w http.ResponseWriter, r *http.Request) error {
 	})
 }
 
-// noStore forbids caches to store the response, because it contains a secret.
+// Caches must not store the response, because it contains a secret.
 func noStore(w http.ResponseWriter) { w.Header().Set("Cache-Control", "no-store") }

@@ -12,7 +12,8 @@ import (
 	"ringfence.dev/services/webhook-dispatcher/internal/deliveries"
 )
 
-// The stored times are whole seconds: an encoder that omits trailing zeros would write no decimals.
+// The stored times are whole seconds. An encoder that omits trailing zeros would write these times
+// without decimals.
 func TestTimestamps_HaveThreeDecimals(t *testing.T) {
 	t.Parallel()
 	h, ws := newFixture(t), uuid.New()

@@ -85,7 +85,8 @@ type totals struct {
 	interrupted       bool
 }
 
-// unopened is the number of secrets that are sealed with one key and could not be opened with it.
+// A value of type unopened counts the secrets that are sealed with one key and could not be opened
+// with it.
 type unopened struct {
 	Key     string `json:"key"`
 	Missing bool   `json:"missing"` // true if SEALING_KEYS does not contain the key

@@ -31,7 +31,6 @@ import (
 
 const schema = "webhook_dispatcher"
 
-// fixture is a database with subscriptions. The tests access it with different sealing keys.
 type fixture struct {
 	t         *testing.T
 	pool      *pgxpool.Pool
@@ -45,8 +44,7 @@ func newFixture(t *testing.T) *fixture {
 	return &fixture{t: t, pool: pool, workspace: uuid.Must(uuid.NewV7()), secrets: map[uuid.UUID]string{}}
 }
 
-// box returns a seal.Box with one key for each id. The id "new/2" means a different key with the
-// name new.
+// The box has one key for each id. The id "new/2" means a different key with the name new.
 func (h *fixture) box(ids ...string) *seal.Box {
 	h.t.Helper()
 	var keys []string
@@ -65,7 +63,6 @@ func (h *fixture) box(ids ...string) *seal.Box {
 
 func (h *fixture) store(ids ...string) *store.Store { return store.New(h.pool, h.box(ids...)) }
 
-// subscribe creates n paused subscriptions whose secrets are sealed with the key.
 func (h *fixture) subscribe(n int, key string) (made []uuid.UUID) {
 	h.t.Helper()
 	st, paused := h.store(key), subscriptions.Paused
@@ -120,7 +117,6 @@ func (h *fixture) opens(ids ...string) (n int) {
 	return n
 }
 
-// reseal runs the rotation once and returns its output.
 func (h *fixture) reseal(ids ...string) (output string, err error) {
 	h.t.Helper()
 	var out bytes.Buffer
@@ -128,7 +124,6 @@ func (h *fixture) reseal(ids ...string) (output string, err error) {
 	return out.String(), err
 }
 
-// resealForScript runs the rotation once with the output for scripts.
 func (h *fixture) resealForScript(ctx context.Context, ids ...string) (output, progress string, err error) {
 	h.t.Helper()
 	var out, beside bytes.Buffer
@@ -151,8 +146,8 @@ func TestRotation_SealsEverySecretWithTheFirstKey(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t)
 	made := h.subscribe(50, "old")
-	// the row of a deleted subscription stays until its history is deleted, so its secret must be
-	// sealed too
+	// The row of a deleted subscription stays until its history is deleted, so its secret must be
+	// sealed again too.
 	if err := h.store("old").Delete(t.Context(), h.workspace, made[3]); err != nil {
 		t.Fatal(err)
 	}
@@ -215,7 +210,6 @@ func TestRotation_ReportsMissingKeysAndSealsTheOtherSecrets(t *testing.T) {
 	}
 }
 
-// cancelingWriter calls cancel after the given number of lines.
 type cancelingWriter struct {
 	lines  int
 	cancel func()
@@ -267,8 +261,8 @@ func TestRotation_ReturnsAnErrorIfInterruptedAndContinuesNextTime(t *testing.T) 
 	}
 }
 
-// The test locks a row after the batch has read it. Meanwhile a rotation replaces the secret and
-// commits before the batch can write the row.
+// The test locks a row after the rotation has read the row. Another rotation replaces the secret
+// before the first one can write the row.
 func TestRotation_DoesNotOverwriteASecretThatChangedMeanwhile(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct{ name, key string }{
@@ -311,7 +305,6 @@ func TestRotation_DoesNotOverwriteASecretThatChangedMeanwhile(t *testing.T) {
 	}
 }
 
-// awaitBlocked waits until a statement of this database waits for a row.
 func (h *fixture) awaitBlocked() {
 	h.t.Helper()
 	const waiting = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
@@ -324,8 +317,8 @@ func (h *fixture) awaitBlocked() {
 	})
 }
 
-// Two replicas rotate secrets continuously while Run is called 20 times. One replica still seals
-// with the old key, the other with the new key. No rotated secret may be lost.
+// Two replicas rotate secrets continuously while Run is called 20 times. One replica seals with the
+// old key, and the other replica seals with the new key. No rotated secret may be lost.
 func TestRotation_KeepsSecretsThatReplicasReplaceConcurrently(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t)

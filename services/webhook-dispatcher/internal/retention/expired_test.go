@@ -14,7 +14,6 @@ import (
 	"ringfence.dev/services/webhook-dispatcher/internal/subscriptions"
 )
 
-// withSubscription returns the fixture with another subscription of the given workspace.
 func (r *fixture) withSubscription(workspace uuid.UUID) *fixture {
 	r.t.Helper()
 	other := *r
@@ -27,9 +26,8 @@ func (r *fixture) withSubscription(workspace uuid.UUID) *fixture {
 	return &other
 }
 
-// TestDeleteExpired_DeletesAfterTheRetentionPeriodOfTheWorkspace uses events of ten days in two
-// workspaces. One workspace has a retention period of three days. An event is deleted with the last
-// of its deliveries. Deliveries that have not ended are kept.
+// One workspace has a retention period of three days. An event is deleted with the last of its
+// deliveries. Deliveries that have not ended are kept.
 func TestDeleteExpired_DeletesAfterTheRetentionPeriodOfTheWorkspace(t *testing.T) {
 	t.Parallel()
 	first := newFixture(t)
@@ -40,8 +38,8 @@ func TestDeleteExpired_DeletesAfterTheRetentionPeriodOfTheWorkspace(t *testing.T
 		first.ingest(now.Add(-time.Duration(n) * day))
 		other.ingest(now.Add(-time.Duration(n) * day))
 	}
-	first.settle(first.claim(), deliveries.OutcomeDelivered, now)
-	other.settle(other.claim(), deliveries.OutcomeDelivered, now)
+	first.complete(first.claim(), deliveries.OutcomeDelivered, now)
+	other.complete(other.claim(), deliveries.OutcomeDelivered, now)
 	if err := pg.InTx(t.Context(), first.pool, func(tx pgx.Tx) error {
 		kept := store.Workspace{ID: first.workspace, Version: 5, Webhooks: true, KeepDays: 3}
 		if _, err := first.store.SetWorkspace(t.Context(), tx, kept); err != nil {
@@ -70,8 +68,8 @@ func TestDeleteExpired_DeletesAfterTheRetentionPeriodOfTheWorkspace(t *testing.T
 			t.Errorf("at %s: deliveries, events, deliveries of the other workspace, attempts without delivery = %v, want %d, %d, 7, 0", at, got, deliveries, events)
 		}
 	}
-	forget(now, 4+7, 7) // deliveries of the second subscription are queued and need the bodies
-	second.settle(second.claim(), deliveries.OutcomeDelivered, now)
+	forget(now, 4+7, 7) // queued deliveries of the second subscription need these bodies
+	second.complete(second.claim(), deliveries.OutcomeDelivered, now)
 	forget(now, 4+4, 4)
 	forget(now.Add(10*day), 0, 0)
 }

@@ -30,11 +30,9 @@ const (
 	keep   = 30 * day
 )
 
-// noon is the time at which tests start.
 func noon() time.Time { return time.Date(2026, 6, 4, 12, 0, 0, 0, time.UTC) }
 
-// fixture is a database with one subscription. The tests access the database with the role of the
-// running service.
+// The tests use the database role of the running service.
 type fixture struct {
 	t         testing.TB
 	pool      *pgxpool.Pool
@@ -68,7 +66,6 @@ func newFixture(t testing.TB) *fixture {
 	return r
 }
 
-// rotate calls RotateDays with the given time.
 func (r *fixture) rotate(now time.Time) {
 	r.t.Helper()
 	if err := r.job.RotateDays(r.t.Context(), now); err != nil {
@@ -90,8 +87,8 @@ func (r *fixture) ingest(at time.Time) uuid.UUID {
 		switch {
 		case err == nil:
 			return ev.ID
-		// the error means that another transaction created the partition meanwhile; the inbox
-		// retries too
+		// another transaction created the partition after this INSERT had started, so the INSERT is
+		// repeated, as the inbox does
 		case errors.As(err, &fault) && fault.Code == "23514" && fault.ConstraintName == "":
 		default:
 			r.t.Fatalf("Ingest: %v", err)
@@ -99,7 +96,6 @@ func (r *fixture) ingest(at time.Time) uuid.UUID {
 	}
 }
 
-// claim claims all due deliveries.
 func (r *fixture) claim() []deliveries.Work {
 	r.t.Helper()
 	claimed, err := r.store.ClaimDue(r.t.Context(), store.Claim{
@@ -110,9 +106,9 @@ func (r *fixture) claim() []deliveries.Work {
 	return claimed.Work
 }
 
-// settle stores results of claimed deliveries. The attempts have the given time. It returns the
-// number of stored results.
-func (r *fixture) settle(work []deliveries.Work, outcome deliveries.Outcome, at time.Time) (settled int) {
+// complete stores results of attempts that have the given time, and returns the number of stored
+// results.
+func (r *fixture) complete(work []deliveries.Work, outcome deliveries.Outcome, at time.Time) (settled int) {
 	r.t.Helper()
 	results := make([]deliveries.Result, len(work))
 	for i, w := range work {
@@ -133,7 +129,6 @@ func (r *fixture) count(sql string, args ...any) (n int) {
 	return n
 }
 
-// partitionsOfRows returns the partition of every row of a table, sorted.
 func (r *fixture) partitionsOfRows(table string) (names []string) {
 	r.t.Helper()
 	rows, err := r.pool.Query(r.t.Context(), "SELECT tableoid::regclass::text FROM "+table)
@@ -147,7 +142,7 @@ func (r *fixture) partitionsOfRows(table string) (names []string) {
 	return names
 }
 
-// days returns the days of the partitions of a table, sorted, without the default partition.
+// days leaves out the default partition.
 func (r *fixture) days(table string) (names []string) {
 	r.t.Helper()
 	rows, err := r.pool.Query(r.t.Context(), `SELECT right(inhrelid::regclass::text, 8) FROM pg_inherits
@@ -176,8 +171,7 @@ func (r *fixture) setStatus(text string) {
 	}
 }
 
-// lockTimeout reports whether the error is a lock timeout. After a lock timeout, the job tries
-// again at its next run.
+// The job tries again at its next run after a lock timeout.
 func lockTimeout(err error) bool {
 	var fault *pgconn.PgError
 	return errors.As(err, &fault) && fault.Code == "55P03"

@@ -58,10 +58,10 @@ func TestRotateDays_DropsWholeUTCDaysOnly(t *testing.T) {
 	yesterday, today := midnight.Add(-day).Format("_20060102"), midnight.Format("_20060102")
 	wantEqual(t, "places", r.partitionsOfRows("deliveries"), []string{"deliveries" + yesterday, "deliveries" + today})
 	wantEqual(t, "places", r.partitionsOfRows("events"), []string{"events" + yesterday, "events" + today})
-	r.settle(r.claim(), deliveries.OutcomeDelivered, midnight)
+	r.complete(r.claim(), deliveries.OutcomeDelivered, midnight)
 	wantEqual(t, "places of attempts", r.partitionsOfRows("attempts"), []string{"attempts" + today, "attempts" + today})
 
-	end := midnight.Add(keep) // at this time, yesterday's retention period ends
+	end := midnight.Add(keep) // yesterday's retention period ends at this time
 	r.rotate(end.Add(-time.Nanosecond))
 	if n := r.count(`SELECT count(*) FROM deliveries`); n != 2 {
 		t.Fatalf("deliveries just before the day is old enough = %d, want 2", n)
@@ -96,10 +96,10 @@ func TestRotateDays_RowsWithWrongTimesAreInTheDefaultPartition(t *testing.T) {
 	rest := "deliveries_default"
 	wantEqual(t, "places", r.partitionsOfRows("deliveries"), []string{rest, rest, rest, rest})
 	work := r.claim()
-	if n := r.settle(work, deliveries.OutcomeDelivered, noon()); n != 4 {
+	if n := r.complete(work, deliveries.OutcomeDelivered, noon()); n != 4 {
 		t.Fatalf("stored results in the default partition = %d, want 4", n)
 	}
-	r.rotate(noon().Add(day)) // the old row is deleted; rows of future days stay
+	r.rotate(noon().Add(day)) // only the old row is deleted, and rows of future days stay
 	wantEqual(t, "places", r.partitionsOfRows("deliveries"), []string{rest, rest, rest})
 	r.rotate(noon().Add(7 * day))
 	ninth := "deliveries" + noon().Add(9*day).Format("_20060102")
@@ -112,7 +112,7 @@ func TestRotateDays_QueuedDeliveriesAreKeptWhenTheirDayIsDropped(t *testing.T) {
 	r := newFixture(t)
 	r.rotate(noon())
 	r.ingest(noon())
-	r.settle(r.claim(), deliveries.OutcomeDelivered, noon())
+	r.complete(r.claim(), deliveries.OutcomeDelivered, noon())
 	open := r.ingest(noon())
 	r.setStatus("paused")
 	late := noon().Add(keep + 2*day)
@@ -142,7 +142,7 @@ func TestRotateDays_QueuedDeliveriesAreKeptWhenTheirDayIsDropped(t *testing.T) {
 	if string(work[0].Body) != `{}` {
 		t.Errorf("claimed body = %s, want {}", work[0].Body)
 	}
-	if n := r.settle(work, deliveries.OutcomeDelivered, late); n != 1 {
+	if n := r.complete(work, deliveries.OutcomeDelivered, late); n != 1 {
 		t.Fatalf("stored results = %d, want 1", n)
 	}
 	d, err := r.store.Delivery(t.Context(), r.workspace, r.sub, work[0].DeliveryID)
@@ -160,8 +160,8 @@ func TestRotateDays_QueuedDeliveriesAreKeptWhenTheirDayIsDropped(t *testing.T) {
 	}
 }
 
-// rotateUntil calls RotateDays for consecutive days until the channel `done` is closed. The days
-// begin with the day `first`. After span days, it begins again with `first`.
+// rotateUntil calls RotateDays until the channel `done` is closed. It begins with the day `first`
+// and begins again after span days.
 func (r *fixture) rotateUntil(done <-chan struct{}, first, span int) {
 	r.t.Helper()
 	for d := first; ; d = (d + 1) % span {
@@ -179,7 +179,7 @@ func (r *fixture) rotateUntil(done <-chan struct{}, first, span int) {
 func TestRotateDays_ConcurrentInsertsAreNotLost(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct {
-		span  int // the number of days after which the sequence of days starts again
+		span  int // the number of days after which rotateUntil begins again
 		stays bool
 	}{
 		"while partitions are created":             {12, true},
@@ -198,10 +198,10 @@ func TestRotateDays_ConcurrentInsertsAreNotLost(t *testing.T) {
 			const events = 60
 			settled := 0
 			for i := range events {
-				// these times are before, within and after the existing days
+				// these times are before, within and after the days that have partitions
 				r.ingest(noon().AddDate(0, 0, i%20-4))
 				if i%10 == 9 {
-					settled += r.settle(r.claim(), deliveries.OutcomeDelivered, noon())
+					settled += r.complete(r.claim(), deliveries.OutcomeDelivered, noon())
 				}
 			}
 			stop()

@@ -187,5 +187,4 @@ func (j *Job) RotateDays(ctx context.Context, now time.Time) error {
 	return nil
 }
 
-// date returns midnight UTC of the day that contains the given time.
 func date(at time.Time) time.Time { return at.UTC().Truncate(24 * time.Hour) }

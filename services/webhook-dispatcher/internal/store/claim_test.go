@@ -27,7 +27,6 @@ const schema = "webhook_dispatcher"
 
 var large = flag.Bool("large", false, "test with queues of 1,000,000 deliveries, as in make test-nightly")
 
-// queueLength returns the number of deliveries in a long queue.
 func queueLength() int {
 	if *large {
 		return 1_000_000
@@ -35,9 +34,8 @@ func queueLength() int {
 	return 20_000
 }
 
-// insertCrowd adds @subs subscriptions. Each has @each due deliveries. Four of five subscriptions
-// are paused. Two consecutive deliveries of a subscription belong to one call, so the second waits
-// for the first.
+// Each of @subs subscriptions has @each due deliveries. Four of five subscriptions are paused. Two
+// consecutive deliveries of a subscription belong to one call, so the second waits for the first.
 const insertCrowd = `
 WITH sub AS (
     INSERT INTO subscriptions (id, workspace_id, name, url, events, status, secret_sealed, secret_last4)
@@ -91,7 +89,6 @@ func mustClaim(t testing.TB, st *store.Store, claim store.Claim) []deliveries.Wo
 	return claimed.Work
 }
 
-// claimOf claims up to n due deliveries of a subscription.
 func claimOf(sub uuid.UUID, n int) store.Claim {
 	quota := store.Quota{SubscriptionID: sub, Total: n, Retries: n}
 	return store.Claim{Lease: time.Minute, Attempts: 5, Quotas: []store.Quota{quota}}
@@ -129,7 +126,7 @@ func TestClaim_ReadsFewPagesPerDelivery(t *testing.T) {
 	m := newMeteredStore(t, newCrowd(t, 5000, 16, "0 s"))
 	var due []store.Due
 	wantAtMost(t, "pages read to list 256 subscriptions", m.pagesBy(func() { due = m.listDue(uuid.Nil, 256) }), 256*20)
-	// each subscription is listed for its first attempts and for its retries
+	// each subscription is listed once for its first attempts and once for its retries
 	wantEqual(t, "listed kinds of due deliveries", len(due), 512)
 	wantEqual(t, "url of the first subscription", due[0].URL, "https://example.com/5")
 
@@ -149,7 +146,7 @@ func TestClaim_ReadsFewPagesPerDelivery(t *testing.T) {
 	wantAtMost(t, "pages read by a claim of 256 deliveries", many, 256*60)
 }
 
-// Of 10,000 subscriptions, 9,999 are paused and one is active. Each of them has due deliveries.
+// Of 10,000 subscriptions with due deliveries, one is active and the others are paused.
 func TestPoll_DoesNotReadDeliveriesOfPausedSubscriptions(t *testing.T) {
 	t.Parallel()
 	pool := newCrowd(t, 10_000, 2, "1 hour")
@@ -162,13 +159,13 @@ func TestPoll_DoesNotReadDeliveriesOfPausedSubscriptions(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m.poll(now) // warm-up: the first poll also reads the catalog of Postgres
+	m.poll(now) // the first poll also reads the catalog of Postgres, so this poll is not measured
 	idle := m.pagesBy(func() { wantEqual(t, "due subscriptions", len(m.poll(now.Add(-5*time.Second)).Due), 0) })
 	wantAtMost(t, "pages read by a poll", idle, 40)
 	list := m.pagesBy(func() {
 		wantEqual(t, "listed kinds of due deliveries of the active subscription", len(m.listDue(uuid.Nil, 256)), 1)
 	})
-	// The index may still contain the entries of the 1,999 subscriptions that were just paused.
+	// The index may still contain entries of the 1,999 paused subscriptions.
 	wantAtMost(t, "pages read by a list of the active subscriptions", list, 2200)
 }
 
@@ -214,7 +211,9 @@ func TestStatus_ChangesDoNotReadTheQueue(t *testing.T) {
 			t.Errorf("Ingest: %v", err)
 		}
 	}
-	ingest() // warm-up: the session prepares its statements and reads the catalog of Postgres
+	// the first ingest also prepares statements and reads the catalog of Postgres, so it is not
+	// measured
+	ingest()
 	for _, step := range []struct {
 		name   string
 		action func()
@@ -240,7 +239,7 @@ func TestStatus_ChangesDoNotReadTheQueue(t *testing.T) {
 }
 
 // Another transaction locks every queued delivery of the subscription. If a change of the status
-// waited for one of them, the statement timeout of the pool would end the change.
+// waited for such a lock, the statement timeout would end the change.
 func TestStatus_ChangesDoNotWaitForLockedDeliveries(t *testing.T) {
 	t.Parallel()
 	r, ws, other := newFixture(t), uuid.New(), uuid.New()
@@ -285,8 +284,8 @@ func TestStatus_ChangesDoNotWaitForLockedDeliveries(t *testing.T) {
 // entries of deleted rows.
 const entriesRead = `SELECT sum(idx_tup_read)::bigint FROM pg_stat_user_indexes WHERE relname = 'delivery_queue'`
 
-// While another transaction has an old snapshot, a vacuum does not remove the deliveries that were
-// sent. After 4,000 sent deliveries, a poll and a claim must read as much as after 400.
+// A vacuum does not remove sent deliveries while another transaction has an old snapshot. After
+// 4,000 sent deliveries, a poll and a claim must read as much as after 400.
 func TestClaim_DoesNotReadMoreWithMoreDeadRows(t *testing.T) {
 	t.Parallel()
 	r, ws := newFixture(t), uuid.New()
@@ -360,7 +359,7 @@ func TestClaim_DoesNotReadMoreWithMoreDeadRows(t *testing.T) {
 	wantAtMost(t, "index entries read by a poll and a claim after 4,000 deliveries", late, 2*early)
 }
 
-// The last attempt of the delivery was claimed by a process that then ended without a result.
+// The process that claimed the last attempt ended without a result.
 func TestClaim_ReturnsALostDeliveryUnlessItsSubscriptionIsPaused(t *testing.T) {
 	t.Parallel()
 	r, ws := newFixture(t), uuid.New()
@@ -431,8 +430,8 @@ func TestListDue_ReturnsEveryActiveSubscriptionOnce(t *testing.T) {
 }
 
 // When the statistics were collected, the queue contained only retries of one subscription. So the
-// planner expects to find one of them at the start of the index that polls use. But now that index
-// starts with 4,000 retries of other subscriptions.
+// planner expects to find one of these retries at the start of the index that polls use. But now
+// that index starts with 4,000 retries of other subscriptions.
 func TestDueStatements_UseTheIndexOfTheSubscription(t *testing.T) {
 	t.Parallel()
 	r, ws := newFixture(t), uuid.New()
@@ -474,8 +473,7 @@ func TestDueStatements_UseTheIndexOfTheSubscription(t *testing.T) {
 	wantEqual(t, "counted deliveries", backlog.Rows, 10)
 }
 
-// Deliveries of the same subscription that are due later must not be read. This is true for first
-// attempts and for retries.
+// The statements must not read deliveries of the same subscription that are due later.
 func TestDueStatements_DoNotReadDeliveriesThatAreDueLater(t *testing.T) {
 	t.Parallel()
 	r, ws := newFixture(t), uuid.New()
@@ -551,8 +549,8 @@ func TestPoll_FindsResumedSubscriptionsAndWorkspaces(t *testing.T) {
 		t.Fatal(err)
 	}
 	resumed := m.poll(begin).Due
-	// the resumed subscription is listed for its first attempts and its retries, with an unknown
-	// due time
+	// a resumed subscription is listed for its first attempts and for its retries, without a due
+	// time
 	if len(resumed) != 2 {
 		t.Fatalf("due kinds after the resumption = %d, want 2", len(resumed))
 	}
@@ -630,7 +628,7 @@ func TestRelease_RestoresAttemptAndDueTime(t *testing.T) {
 		slices.Sort(ids)
 		return ids
 	}
-	// The first delivery is not released, because another process has claimed it meanwhile.
+	// The first delivery is not released, because another process has claimed it.
 	if diff := cmp.Diff(ids(first[1:]), ids(again)); diff != "" {
 		t.Errorf("deliveries that were claimed again (-want +got):\n%s", diff)
 	}

@@ -14,10 +14,8 @@ import (
 	"ringfence.dev/services/webhook-dispatcher/internal/subscriptions"
 )
 
-// While the database is not reachable, a batch can collect two results of one delivery. In two test
-// cases, one result is of an attempt whose lease has ended and the other of the next attempt. In
-// the other cases, one result is of the last attempt and the other reports this attempt as lost.
-// Only the result of the current attempt counts, at any position in the batch.
+// While the database is not reachable, a batch can collect two results of one delivery. Only the
+// result of the current attempt counts, at any position in the batch.
 func TestComplete_OnlyTheResultOfTheCurrentAttemptCounts(t *testing.T) {
 	t.Parallel()
 	r, ws := newFixture(t), uuid.New()
@@ -70,8 +68,8 @@ func TestComplete_OnlyTheResultOfTheCurrentAttemptCounts(t *testing.T) {
 	wantEqual(t, "status", got.Status, subscriptions.Active)
 }
 
-// A failure must be counted once, even if it is twice in a batch. The same is true if the batch is
-// stored again because the response to its COMMIT was lost.
+// A batch can contain a failure twice. A batch can also be stored again because the response to its
+// COMMIT was lost. The failure must be counted once.
 func TestComplete_CountsARepeatedFailureOnce(t *testing.T) {
 	t.Parallel()
 	r, ws := newFixture(t), uuid.New()
@@ -198,7 +196,6 @@ func TestDisable_EarlierSuccessKeepsTheSubscriptionActive(t *testing.T) {
 	wantEqual(t, "a healthy subscription is warned", first, false)
 }
 
-// awaitLocked waits until a statement of this database waits for a lock.
 func (r *fixture) awaitLocked() {
 	r.t.Helper()
 	const locked = `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`

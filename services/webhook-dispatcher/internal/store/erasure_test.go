@@ -24,7 +24,6 @@ func (r *fixture) bodyOf(event uuid.UUID) (body []byte) {
 	return body
 }
 
-// sqlState returns the SQLSTATE of a Postgres error, or "" for other errors.
 func sqlState(err error) string {
 	var fault *pgconn.PgError
 	if errors.As(err, &fault) {
@@ -41,7 +40,7 @@ func (r *fixture) eraseCall(e store.Erasure) {
 	}
 }
 
-// decoded returns the JSON value of a body. Numbers keep their text form.
+// Numbers keep their text form.
 func decoded(t *testing.T, body []byte) (value any) {
 	t.Helper()
 	if len(body) == 0 {
@@ -116,7 +115,7 @@ func TestEraseBody_ServiceRoleCannotWriteABody(t *testing.T) {
 	const body = `{"data":{"outcome":"interested","summary":"Xy"}}`
 	tests := []struct {
 		name, sql string
-		wantCode  string // the SQLSTATE of the error; "" for none
+		wantCode  string // the SQLSTATE of the error, or "" if there is no error
 		want      string
 	}{
 		{

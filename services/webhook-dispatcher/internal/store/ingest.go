@@ -77,7 +77,6 @@ func (s *Store) Match(ctx context.Context, tx pgx.Tx, events ...deliveries.Event
 	return done, nil
 }
 
-// matchRow is a subscription that lists the type of an event.
 type matchRow struct {
 	ID          uuid.UUID
 	WorkspaceID uuid.UUID
@@ -179,7 +178,6 @@ func insert(rows []newDelivery) *pgx.Batch {
 	return batch
 }
 
-// eventArgs returns the arguments that insertEvents and insertDeliveries have in common.
 func eventArgs(rows []newDelivery) pg.Args {
 	return pg.Args{
 		"events":     mapRows(rows, func(r newDelivery) uuid.UUID { return r.event.ID }),

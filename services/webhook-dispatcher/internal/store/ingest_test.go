@@ -30,7 +30,6 @@ func wantEqual[T comparable](t testing.TB, what string, got, want T) {
 	}
 }
 
-// fixture is a store with a connection that counts round trips.
 type fixture struct {
 	t     *testing.T
 	pool  *pgxpool.Pool
@@ -57,7 +56,7 @@ func newFixture(t *testing.T) *fixture {
 	return r
 }
 
-// countingConn counts round trips: each read that follows a write.
+// countingConn counts round trips. A round trip is a read that follows a write.
 type countingConn struct {
 	net.Conn
 	trips *atomic.Int64
@@ -102,8 +101,7 @@ func (r *fixture) suspend(workspace uuid.UUID) {
 	}
 }
 
-// ingest stores events in one transaction. If the function `before` is not nil, it is called
-// directly before the COMMIT.
+// The function before can be nil. It is called directly before the COMMIT.
 func (r *fixture) ingest(before func(), events ...deliveries.Event) (done store.Ingested) {
 	r.t.Helper()
 	err := pg.InPipeline(r.t.Context(), r.pool, func(tx *pg.Pipeline) (err error) {
@@ -161,9 +159,9 @@ func TestIngest_HundredEventsTakeFourRoundTrips(t *testing.T) {
 			events = append(events, event(busy, call, 1, "call.ringing"), event(busy, call, 2, "call.completed"),
 				event(still, uuid.New(), 1, "call.completed"), event(silent, uuid.New(), 1, "call.completed"))
 		}
-		return append(events, events[:20]...) // the first 20 events are published twice
+		return append(events, events[:20]...) // publish the first 20 events twice
 	}
-	r.ingest(nil, batch()...) // warm-up, so that later calls need not prepare statements
+	r.ingest(nil, batch()...) // later calls need not prepare statements
 	warm := r.count(`SELECT count(*) FROM deliveries`)
 	events := batch()
 	before := r.trips.Load()
@@ -203,8 +201,8 @@ func TestIngest_HundredEventsTakeFourRoundTrips(t *testing.T) {
 	}
 }
 
-// After the database of the service `calls` was restored, the service publishes an event again with
-// another time. Such an event must not cause an error, which would stop the Kafka partition.
+// The service `calls` publishes an event again with another time after its database was restored.
+// Such an event must not cause an error, which would stop the Kafka partition.
 func TestIngest_EventRepublishedWithAnotherTimeIsQueuedOnce(t *testing.T) {
 	t.Parallel()
 	r, ws := newFixture(t), uuid.New()
@@ -216,8 +214,8 @@ func TestIngest_EventRepublishedWithAnotherTimeIsQueuedOnce(t *testing.T) {
 	wantEqual(t, "open deliveries", r.count(`SELECT count(*) FROM delivery_queue`), 1)
 }
 
-// While a batch that matches a subscription is not committed, a change of the subscription must
-// wait.
+// A change of the subscription must wait until the batch that matched the subscription is
+// committed.
 func TestIngest_ChangeOfASubscriptionWaitsForTheCommit(t *testing.T) {
 	t.Parallel()
 	for name, stop := range map[string]func(r *fixture, ws, sub uuid.UUID) error{

@@ -11,8 +11,8 @@ import (
 	"ringfence.dev/services/webhook-dispatcher/internal/subscriptions"
 )
 
-// Each event adds a row for every subscription, including paused ones. So the total number of
-// subscriptions is limited too.
+// Each event adds a row for every subscription, even if the subscription is paused. So the total
+// number of subscriptions is limited.
 func TestCreate_PausedSubscriptionsAreLimited(t *testing.T) {
 	t.Parallel()
 	r, ws := newFixture(t), uuid.New()

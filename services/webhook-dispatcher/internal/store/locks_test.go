@@ -19,7 +19,6 @@ import (
 	"ringfence.dev/services/webhook-dispatcher/internal/subscriptions"
 )
 
-// repeatUntil repeats the action until ctx ends. The test fails if it returns an error.
 func repeatUntil(ctx context.Context, t *testing.T, action func() error) {
 	t.Helper()
 	for ctx.Err() == nil {
@@ -30,9 +29,8 @@ func repeatUntil(ctx context.Context, t *testing.T, action func() error) {
 	}
 }
 
-// Ingests, claims, completions, changes, replays and deletions of subscriptions run concurrently.
-// The test reads the number of deadlocks from the statistics of Postgres, because a transaction
-// that deadlocked can be retried without an error.
+// The test reads the number of deadlocks from the statistics of Postgres, because a deadlocked
+// transaction can be retried without an error.
 func TestLocks_ConcurrentTransactionsDoNotDeadlock(t *testing.T) {
 	t.Parallel()
 	r, ws := newFixture(t), uuid.New()
@@ -48,7 +46,7 @@ func TestLocks_ConcurrentTransactionsDoNotDeadlock(t *testing.T) {
 	for i := range subs {
 		subs[i] = r.subscribe(ws, "call.ringing", "call.completed")
 	}
-	const batches = 100 // the test ends after this number of batches of results is stored
+	const batches = 100 // the test ends after this number of stored batches of results
 	ctx, stop := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer stop()
 	repeat := func(action func() error) func() {
@@ -109,11 +107,12 @@ func TestLocks_ConcurrentTransactionsDoNotDeadlock(t *testing.T) {
 		version++
 		return st.ApplyWorkspace(ctx, store.Workspace{ID: ws, Version: version, Suspended: version%2 == 0, Webhooks: true})
 	})
-	remove := repeat(func() error { // the last subscription is deleted while the others are used
+	// the last subscription is deleted while the test uses the other subscriptions
+	remove := repeat(func() error {
 		if err := st.Delete(ctx, ws, subs[3]); err != nil && !errors.Is(err, pg.ErrNotFound) {
 			return err
 		}
-		for n := 1; n > 0; { // the history is deleted only after the queue, as retention.Job does it
+		for n := 1; n > 0; { // retention.Job deletes the history only after the queue
 			var err error
 			if _, n, err = st.DeleteQueued(ctx, subs[3], store.QueuePosition{}, 20); err != nil {
 				return err

@@ -11,7 +11,7 @@ import (
 	"ringfence.dev/services/webhook-dispatcher/internal/store"
 )
 
-// The statement fill inserts queued deliveries of one subscription. Each of them was claimed once.
+// Each of the queued deliveries was claimed once.
 const fill = `
 WITH history AS (
     INSERT INTO deliveries (id, created_at, workspace_id, subscription_id, event_id, event_type, sequence, status)
@@ -21,12 +21,11 @@ WITH history AS (
 INSERT INTO delivery_queue (delivery_id, created_at, workspace_id, subscription_id, event_id, event_type, sequence, attempt)
 SELECT id, created_at, workspace_id, subscription_id, event_id, event_type, sequence, 1 FROM history RETURNING delivery_id`
 
-// The query entries returns the number of index entries of the tables deliveries and delivery_queue
-// that were read.
+// The query counts read index entries of the tables deliveries and delivery_queue.
 const entries = `SELECT sum(idx_tup_read) FROM pg_stat_user_indexes WHERE relname LIKE 'deliveries%' OR relname = 'delivery_queue'`
 
-// A connection keeps the plan that it made when the partition of the day was almost empty. The plan
-// must still be good when the partition is full.
+// A connection keeps the plan that it made when the partition of the day was almost empty. This
+// plan must still be good when the partition is full.
 func TestComplete_ReadsFewIndexEntriesInAFullPartition(t *testing.T) {
 	t.Parallel()
 	r, ws := newFixture(t), uuid.New()

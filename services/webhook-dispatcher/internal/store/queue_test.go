@@ -12,9 +12,8 @@ import (
 	"ringfence.dev/services/webhook-dispatcher/internal/store"
 )
 
-// longQueue adds 12,000 open deliveries of ten other subscriptions: 8,000 are due and 4,000 wait
-// for a retry. With so many rows, a statement without a usable index is noticed, because Postgres
-// scans the table.
+// The deliveries belong to ten other subscriptions: 8,000 deliveries are due and 4,000 deliveries
+// wait for a retry. With so many rows, the test detects a statement without a usable index.
 const longQueue = `
 INSERT INTO delivery_queue (delivery_id, created_at, workspace_id, subscription_id, event_id, event_type, sequence,
                            attempt, is_retry, due_at)
@@ -23,11 +22,11 @@ SELECT gen_random_uuid(), now(), gen_random_uuid(), format('00000000-0000-7000-8
        now() + CASE WHEN n % 3 = 0 THEN 1 ELSE -1 END * interval '1 minute'
 FROM generate_series(1, 12000) n`
 
-// rowsRead is the number of queue rows that all sessions have read.
+// rowsRead counts the queue rows that all sessions have read.
 const rowsRead = `
 SELECT seq_tup_read + coalesce(idx_tup_fetch, 0) FROM pg_stat_user_tables WHERE relname = 'delivery_queue'`
 
-// meteredStore is a store with one session, which counts the queue rows and pages that it reads.
+// meteredStore has one session and counts the queue rows and pages that this session reads.
 type meteredStore struct {
 	*store.Store
 	t    *testing.T
@@ -46,13 +45,11 @@ func newMeteredStore(t *testing.T, of *pgxpool.Pool) *meteredStore {
 	return &meteredStore{Store: store.New(pool, box(t)), t: t, pool: pool}
 }
 
-// pagesRead is the number of pages of these tables and their indexes that all
-// sessions have read.
+// pagesRead counts the pages of these tables and of their indexes that all sessions have read.
 const pagesRead = `
 SELECT sum(heap_blks_read + heap_blks_hit + coalesce(idx_blks_read, 0) + coalesce(idx_blks_hit, 0))::bigint
 FROM pg_statio_user_tables WHERE relname IN ('delivery_queue', 'subscriptions', 'workspaces', 'subscription_health')`
 
-// pagesBy returns how many pages the action reads.
 func (m *meteredStore) pagesBy(action func()) int64 {
 	m.t.Helper()
 	before := m.read(pagesRead)
@@ -60,7 +57,7 @@ func (m *meteredStore) pagesBy(action func()) int64 {
 	return m.read(pagesRead) - before
 }
 
-// addQueue adds n deliveries of a subscription that have been due for an hour.
+// The deliveries have been due for an hour.
 func addQueue(t *testing.T, pool *pgxpool.Pool, workspace, sub uuid.UUID, n int) {
 	t.Helper()
 	owner := pgtest.Owner(t, pool, schema)
@@ -77,7 +74,6 @@ func addQueue(t *testing.T, pool *pgxpool.Pool, workspace, sub uuid.UUID, n int)
 	}
 }
 
-// The method read returns the number that a query of the statistics selects.
 func (m *meteredStore) read(query string) (n int64) {
 	m.t.Helper()
 	for range 2 { // a session reports its counters only after the next statement
@@ -91,7 +87,6 @@ func (m *meteredStore) read(query string) (n int64) {
 	return n
 }
 
-// readBy returns how many rows of the queue the action reads.
 func (m *meteredStore) readBy(action func() error) int64 {
 	m.t.Helper()
 	before := m.read(rowsRead)
@@ -153,7 +148,8 @@ func TestDropDays_ReadsOnlyTheQueuedDeliveriesOfTheDay(t *testing.T) {
 		t.Errorf("status of the queued delivery after the drop = %q, want queued", got)
 	}
 
-	// The row is in the default partition now. A later call must not scan the queue to find it.
+	// The row is in the default partition now. A later call must find the row without a scan of the
+	// queue.
 	read = m.readBy(func() (err error) {
 		_, err = m.DropDays(t.Context(), day.AddDate(0, 0, 2))
 		return err

@@ -26,14 +26,12 @@ func (r *fixture) setWorkspace(w store.Workspace) (changed bool) {
 	return changed
 }
 
-// claimAll claims every due delivery of the subscription.
 func (r *fixture) claimAll(sub uuid.UUID) []deliveries.Work {
 	r.t.Helper()
 	quota := []store.Quota{{SubscriptionID: sub, Total: 100, Retries: 100}}
 	return mustClaim(r.t, r.store, store.Claim{Quotas: quota, Lease: time.Minute, Attempts: 5})
 }
 
-// statusOf returns the status of the delivery of an event in the operator API.
 func (r *fixture) statusOf(workspace, sub, event uuid.UUID) deliveries.Status {
 	r.t.Helper()
 	row, err := r.store.Delivery(r.t.Context(), workspace, sub, deliveries.ID(sub, event))
@@ -91,8 +89,9 @@ func TestSetWorkspace_DeliveryStatusFollowsSuspensionAndFeature(t *testing.T) {
 	tests := []struct {
 		name                string
 		suspended, webhooks bool
-		wantQueued          deliveries.Status // status of a delivery that was queued before the change
-		wantNew             deliveries.Status // status of the delivery of an event that is ingested after the change
+		wantQueued          deliveries.Status // the status of a delivery that was queued before the change
+		// the status of the delivery of an event that is ingested after the change
+		wantNew deliveries.Status
 	}{
 		{name: "active workspace with the webhooks feature",
 			webhooks: true, wantQueued: deliveries.Queued, wantNew: deliveries.Queued},

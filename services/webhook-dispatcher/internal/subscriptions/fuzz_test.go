@@ -12,8 +12,8 @@ import (
 	"ringfence.dev/services/webhook-dispatcher/internal/subscriptions"
 )
 
-// FuzzCheckURL checks every url that is accepted: net/http can send to it over https, its host is a
-// name or a public address, and CheckURL accepts its own result unchanged.
+// net/http must be able to send to every accepted url over https. The host must be a name or a
+// public address. CheckURL must return its own result unchanged.
 func FuzzCheckURL(f *testing.F) {
 	for _, text := range []string{
 		"https://example.com/hook", "HTTPS://EXAMPLE.com:8443/a?b=c", "http://example.com", "https://", "https:example.com", "https:///x", "https://user:pw@example.com", "https://example.com/#f",

@@ -173,7 +173,6 @@ func NotReplayable(status Status) error {
 	return apierr.Conflict("subscription_not_active", "The subscription is %s. Set its status to active, then replay.", status)
 }
 
-// shorten limits a value from a request to 60 characters, for an error message.
 func shorten(text string) string {
 	const maxRunes = 60
 	if utf8.RuneCountInString(text) <= maxRunes {
