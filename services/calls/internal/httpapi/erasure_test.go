@@ -42,7 +42,7 @@ func (r *rig) createWithSecret(more ...any) *account {
 	return a
 }
 
-func (a *account) analysedWithSecret() *eventv1.DialEvent {
+func (a *account) secretAnalysis() *eventv1.DialEvent {
 	ev := a.analysed()
 	ev.GetAnalysed().SummaryJson, ev.GetAnalysed().TranscriptJson = []byte(`{"customer_name":"Xylophone"}`), []byte(`{"turns":["Xylophone"]}`)
 	return ev
@@ -69,15 +69,15 @@ func TestErasure_ErasesEndedLiveAndQueuedCalls(t *testing.T) {
 	other := r.account(r.place("to", "+14155550199", "variables", map[string]any{"name": secret}))
 	other.call.ToE164, other.call.ContactId = "+14155550199", contactOf("+14155550199")
 	for _, a := range []*account{over, other} {
-		a.publish(a.dialing(), a.answered(), a.ended("completed", "normal_clearing"), a.analysedWithSecret(), a.captured(1000))
+		a.publish(a.dialing(), a.answered(), a.ended("completed", "normal_clearing"), a.secretAnalysis(), a.captured(1000))
 	}
 	live.publish(live.dialing(), live.answered())
-	waiting.publish(waiting.dialing(), waiting.ended("completed", "normal_clearing"), waiting.analysedWithSecret())
+	waiting.publish(waiting.dialing(), waiting.ended("completed", "normal_clearing"), waiting.secretAnalysis())
 	if n := r.countSecretRows(); n != 8 {
 		t.Fatalf("rows with the secret before the erasure = %d, want 5 requests and 3 calls", n)
 	}
 	r.erase(erasure, 1)
-	live.publish(live.ended("completed", "normal_clearing"), live.analysedWithSecret(), live.captured(1000))
+	live.publish(live.ended("completed", "normal_clearing"), live.secretAnalysis(), live.captured(1000))
 	waiting.publish(waiting.captured(1000))
 	if n := r.countSecretRows(); n != 2 {
 		t.Errorf("rows with the secret = %d, want 2: the other person's request and call", n)
@@ -174,8 +174,8 @@ func TestErasure_RequestAllowedAfterTheErasureIsKept(t *testing.T) {
 	} else if !slices.Equal(r.requestEvents(since.request), []string{"requested"}) {
 		t.Errorf("kept: published events = %v, want %v", r.requestEvents(since.request), []string{"requested"})
 	}
-	since.publish(since.dialing(), since.ended("completed", "normal_clearing"), since.analysedWithSecret())
-	before.publish(before.dialing(), before.ended("completed", "normal_clearing"), before.analysedWithSecret())
+	since.publish(since.dialing(), since.ended("completed", "normal_clearing"), since.secretAnalysis())
+	before.publish(before.dialing(), before.ended("completed", "normal_clearing"), before.secretAnalysis())
 	if n := r.countSecretRows(); n != 2 {
 		t.Errorf("%d rows hold the secret, want request and call since", n)
 	}
@@ -245,7 +245,7 @@ func TestErasure_ErasesCallsOfAnInboundCaller(t *testing.T) {
 	for _, a := range []*account{known, late, since} {
 		a.call.From = person
 	}
-	known.publish(known.ringing(), known.answered(), known.ended("completed", "normal_clearing"), known.analysedWithSecret())
+	known.publish(known.ringing(), known.answered(), known.ended("completed", "normal_clearing"), known.secretAnalysis())
 	r.erase(erasure, 1)
 	forgotten := func(a *account) *eventv1.DialEvent {
 		return a.event(func(*eventv1.Call) {}, func(ev *eventv1.DialEvent) {
@@ -255,11 +255,11 @@ func TestErasure_ErasesCallsOfAnInboundCaller(t *testing.T) {
 	// the dialer sent these events before and after it received the erasure
 	for _, a := range []*account{known, late} {
 		if a == late {
-			a.publish(a.ringing(), a.answered(), a.ended("completed", "normal_clearing"), a.analysedWithSecret())
+			a.publish(a.ringing(), a.answered(), a.ended("completed", "normal_clearing"), a.secretAnalysis())
 		}
 		a.publish(forgotten(a))
 	}
-	since.publish(since.ringing(), since.answered(), since.ended("completed", "normal_clearing"), since.analysedWithSecret())
+	since.publish(since.ringing(), since.answered(), since.ended("completed", "normal_clearing"), since.secretAnalysis())
 	if n := r.countSecretRows(); n != 1 {
 		t.Errorf("kept: n = %v, want 1", n)
 	} else if got := r.count("SELECT count(*) FROM calls WHERE id = $1 AND erased_at IS NULL", since.id()); got != 1 {
@@ -288,7 +288,7 @@ func TestErasure_ConcurrentCallEventsLeaveNoPersonalData(t *testing.T) {
 		r.peers.set(func(p *fakePeers) { p.preCheck = allowAfter(int64(round)) })
 		a := r.createWithSecret()
 		events := []*eventv1.DialEvent{a.dialing(), a.ringing(), a.answered(), a.ended("completed", "normal_clearing"),
-			a.analysedWithSecret()}
+			a.secretAnalysis()}
 		var both sync.WaitGroup
 		begin := make(chan struct{}) // closing this channel starts the erasure and the event at the same time
 		both.Go(func() {

@@ -151,8 +151,8 @@ func (d runningDispatcher) claims(t *testing.T) (n uint64) {
 	return n
 }
 
-// lossyConn discards the next response to a statement with results while armed is true. The client
-// then does not know whether the COMMIT succeeded.
+// lossyConn discards the next response to a statement with results while the field armed is
+// true. The client then does not know whether the COMMIT succeeded.
 type lossyConn struct {
 	net.Conn
 	armed     *atomic.Bool

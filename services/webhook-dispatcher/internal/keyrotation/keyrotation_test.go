@@ -44,7 +44,7 @@ func newFixture(t *testing.T) *fixture {
 	return &fixture{t: t, pool: pool, workspace: uuid.Must(uuid.NewV7()), secrets: map[uuid.UUID]string{}}
 }
 
-// The box has one key for each id. The id "new/2" means a different key with the name new.
+// The box has one key for each id. The id "new/2" means a different key with the name "new".
 func (h *fixture) box(ids ...string) *seal.Box {
 	h.t.Helper()
 	var keys []string

@@ -101,7 +101,7 @@ func (r *fixture) suspend(workspace uuid.UUID) {
 	}
 }
 
-// The function before can be nil. It is called directly before the COMMIT.
+// The function `before` is called directly before the COMMIT, unless it is nil.
 func (r *fixture) ingest(before func(), events ...deliveries.Event) (done store.Ingested) {
 	r.t.Helper()
 	err := pg.InPipeline(r.t.Context(), r.pool, func(tx *pg.Pipeline) (err error) {
