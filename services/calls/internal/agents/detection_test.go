@@ -16,7 +16,7 @@ func TestNew_ValidatesTurnDetectionAndNoiseReduction(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name, settings string
-		field          string // empty if the settings are valid
+		field          string
 	}{
 		{name: "noise reduction", settings: `"noise_reduction":{"type":"far_field"}`},
 		{name: "unknown noise reduction", settings: `"noise_reduction":{"type":"quiet"}`, field: "noise_reduction.type"},

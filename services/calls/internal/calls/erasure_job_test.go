@@ -125,8 +125,8 @@ func (f *fixture) runSteps(wantSteps int) {
 	}
 }
 
-// wantReports checks that only the last report of the erasure has no further steps. It returns the
-// number of reports for each step of another service.
+// wantReports checks that only the last report of the erasure has no further steps. The result maps
+// each step of another service to the number of its reports.
 func (f *fixture) wantReports(id uuid.UUID, want int) map[string]int {
 	f.Helper()
 	rows, err := f.pool.Query(f.Context(),

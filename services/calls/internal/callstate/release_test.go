@@ -30,7 +30,6 @@ func TestRelease_QueuesOnlyARequestWithoutACall(t *testing.T) {
 	}
 }
 
-// Events can be late or repeated. Only events of the newest attempt change the request.
 func TestRelease_IgnoresEventsOfOlderAttempts(t *testing.T) {
 	t.Parallel()
 	type event struct {

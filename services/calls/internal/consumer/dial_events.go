@@ -17,7 +17,6 @@ import (
 	"ringfence.dev/services/calls/internal/store"
 )
 
-// report is a decoded dial event.
 type report struct {
 	event *eventv1.DialEvent
 	// requestID is nil for an inbound call. call is nil if the event contains no call.

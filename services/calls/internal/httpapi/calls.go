@@ -19,7 +19,6 @@ import (
 	"ringfence.dev/services/calls/internal/store"
 )
 
-// lightView returns the short form of a call that lists show.
 func lightView(c callstate.Call) openapi.CallSummaryItem {
 	return openapi.CallSummaryItem{
 		ID: c.ID, Direction: openapi.Direction(c.Direction), From: c.From, To: c.To, Status: openapi.CallStatus(c.Status), AgentID: c.AgentID,

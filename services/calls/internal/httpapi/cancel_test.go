@@ -116,7 +116,7 @@ func TestCancel_OneOfManyConcurrentCancelsSucceeds(t *testing.T) {
 		r.peers.set(func(p *fakePeers) {
 			p.withdraw = func(*dialerv1.WithdrawRequest) (*dialerv1.WithdrawResponse, error) {
 				asked.Done()
-				asked.Wait() // now every cancel has read the request in the status queued
+				asked.Wait() // every cancel has now read the queued request
 				if factFirst {
 					withdrawnEvent.Do(func() { a.publish(a.withdrawnEvent()) })
 				}
@@ -232,7 +232,6 @@ func TestUnconfirmedHold_AbandonsTheRequestOfASlowPOST(t *testing.T) {
 	}
 }
 
-// In the end the hold must be used or released.
 func TestUnconfirmedHold_ConcurrentPOSTLeavesNoUnusedHold(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

@@ -160,8 +160,7 @@ func sameSteps(first, second, between string) bool {
 	return slices.Equal(a, b)
 }
 
-// The order of the erasure arrives after the request was allowed, but the erasure is older than the
-// request.
+// The erasure is older than the request. Its order arrives after the request was allowed.
 func TestErasure_RequestAllowedAfterTheErasureIsKept(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -252,7 +251,7 @@ func TestErasure_ErasesCallsOfAnInboundCaller(t *testing.T) {
 			ev.Event = &eventv1.DialEvent_Erased{Erased: &eventv1.CallErased{ErasureId: erasure.String()}}
 		})
 	}
-	// the dialer sent these events before and after it received the erasure
+	// the dialer sends events both before and after the erasure reaches the dialer
 	for _, a := range []*account{known, late} {
 		if a == late {
 			a.publish(a.ringing(), a.answered(), a.ended("completed", "normal_clearing"), a.secretAnalysis())

@@ -37,8 +37,7 @@ func (r *rig) fetch(workspace uuid.UUID, path string, query url.Values) func(int
 	}
 }
 
-// A value of type traits contains values of filter parameters, by the name of the parameter. It
-// describes an item or a filter. In a filter, "" matches every value.
+// The keys are the names of filter parameters. In a filter, the value "" matches every item.
 type traits map[string]string
 
 func (filter traits) matches(item traits) bool {

@@ -82,7 +82,7 @@ func TestTranscript_IsStoredAndShownIfTheFeatureIsOn(t *testing.T) {
 	if got := r.refusal("/v1/calls/" + off.id() + "/transcript"); got != "transcript_not_available" {
 		t.Errorf("a call from before: %s", got)
 	}
-	// In the first run the analysis arrives before the charge, and in the second run after it.
+	// In the second run the charge arrives before the analysis.
 	for i, chargedFirst := range []bool{false, true} {
 		on := r.account(r.place())
 		on.publish(on.fenced(), on.dialing(), on.answered(), on.ended("completed", "normal_clearing"))

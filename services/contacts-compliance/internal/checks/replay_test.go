@@ -70,7 +70,7 @@ func everyRule(t *testing.T, h fixture) {
 	// this pack requires consent
 	req("+14155550197", time.Time{}, nil)
 	req(paris, time.Date(2026, 12, 25, 10, 0, 0, 0, time.UTC), nil) // 25 December is a holiday in France
-	// after the pack's covers_until
+	// this day is after the pack's covers_until
 	req(paris, time.Date(2029, 6, 15, 10, 0, 0, 0, time.UTC), nil)
 	// at this time it is night in California
 	req(california, time.Now().AddDate(0, 0, 3).UTC().Truncate(24*time.Hour).Add(9*time.Hour), nil)
@@ -187,7 +187,7 @@ func TestPreview_EqualsAPreCheckForTheSameTime(t *testing.T) {
 			req.At, req.DeferIfClosed = at, deferIfClosed
 			h.comparePreCheck(t, rt, req, p)
 		}
-		if p.Next != nil { // the dial-time check must allow a call at that time
+		if p.Next != nil { // the dial-time check must allow a call at p.Next
 			f := p.Facts
 			f.At = *p.Next
 			if v := gate.Evaluate(f); v.Result != gate.Open {

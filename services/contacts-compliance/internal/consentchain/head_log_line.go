@@ -61,7 +61,6 @@ func NewHeadLogReader(keys *Keys) *HeadLogReader {
 	return &HeadLogReader{Last: map[uuid.UUID]Link{}, keys: keys, lines: map[string]int64{}}
 }
 
-// maxFaults is the maximum number of listed faults.
 const maxFaults = 20
 
 func (h *HeadLogReader) fault(format string, args ...any) {

@@ -29,7 +29,6 @@ func embedded(t testing.TB) countryrules.Library {
 	return l
 }
 
-// A change of a pack's content without a new version must fail the test.
 func TestPacks_MatchTheirGoldenVersions(t *testing.T) {
 	t.Parallel()
 	const golden = "testdata/versions.golden"

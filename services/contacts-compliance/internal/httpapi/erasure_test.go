@@ -116,7 +116,8 @@ func (r *fixture) publishedErasures(t *testing.T) (published []*eventv1.Erased) 
 	return published
 }
 
-// The report does not pass through the inbox. Each element of next has the form "<service> <ref>".
+// The report does not pass through the inbox. Each element of `next` has the form "<service>
+// <ref>".
 func (r *fixture) report(t *testing.T, erasure, service, ref string, more bool, next ...string) {
 	t.Helper()
 	step := &eventv1.StepDone{Ref: ref, More: more}

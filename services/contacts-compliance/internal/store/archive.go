@@ -87,7 +87,6 @@ type VerifyResult struct {
 	Breaks       []consentchain.Break
 }
 
-// maxBreaks is the maximum number of listed breaks.
 const maxBreaks = 1000
 
 // Verify verifies every chain in one snapshot of the database. It compares each chain with its head

@@ -35,7 +35,6 @@ UPDATE consent_heads
 SET seq = @seq, mac = @mac, moved_at = @moved_at, key_id = @key_id, sum = @sum
 WHERE workspace_id = @workspace_id`
 
-// rowColumns are the columns of consentchain.Row.
 const rowColumns = `workspace_id, seq, recorded_at, id, phone_e164, contact_id, kind, source, actor, reason,
 	evidence, call_id,
     before, after, occurred_at, key_id, mac`

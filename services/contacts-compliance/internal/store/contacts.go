@@ -275,7 +275,6 @@ func (f Filter) statement() string {
 }
 
 const (
-	// searchTimeout limits the time of one search by name.
 	searchTimeout = "SET LOCAL statement_timeout = '2s'"
 	queryCanceled = "57014"
 )

@@ -80,8 +80,6 @@ func TestCreate_ConcurrentCallsCreateOneContact(t *testing.T) {
 	}
 }
 
-// The role can insert consent records, decisions and policies. It cannot change or delete these
-// rows.
 func TestSchema_ServiceRoleCannotChangeRecords(t *testing.T) {
 	t.Parallel()
 	st, pool := open(t)

@@ -131,7 +131,6 @@ func TestErasure_WaitingBodiesAreSentWithoutPersonalData(t *testing.T) {
 	h.await(`SELECT count(*) FROM attempts WHERE excerpt IS NOT NULL`, 1)
 }
 
-// checkErased checks the report of the erasure and the responses of the operator API.
 func (h *fixture) checkErased(sub, ws, call, erasure uuid.UUID) {
 	h.t.Helper()
 	rows, err := h.store.Deliveries(h.t.Context(), ws, sub, store.Filter{CallID: &call}, page.Request{Limit: 10})

@@ -231,7 +231,6 @@ func (r *fixture) withoutStatementTimeout() {
 	r.store = store.New(pool, r.box)
 }
 
-// claim claims deliveries in the same way as a replica that has just started.
 func (r *fixture) claim(claim store.Claim) []deliveries.Work {
 	r.t.Helper()
 	claimed, err := r.store.ClaimDue(r.t.Context(), claim)

@@ -90,7 +90,6 @@ const (
 	heldNo, heldEndpoint = "no", "endpoint"
 )
 
-// terminalEvents are the events that end a call.
 var terminalEvents = []string{"call.completed", "call.failed", "call.no_answer", "call.busy"}
 
 func (m *metrics) attempt(ctx context.Context, w deliveries.Work, slowed bool, judged deliveries.Result) {

@@ -46,7 +46,6 @@ func (p *replayFixture) replay(body string) response {
 	return p.operator(http.MethodPost, p.path()+"/replay", body)
 }
 
-// event ingests an event of the call and returns the id of its delivery.
 func (p *replayFixture) event(call uuid.UUID, sequence int32) uuid.UUID {
 	p.t.Helper()
 	ev := deliveries.Event{ID: uuid.New(), WorkspaceID: p.ws, CallID: &call, Type: "call.completed", Sequence: sequence, Body: []byte(`{}`), CreatedAt: time.Unix(1780574400+int64(sequence), 0)}
@@ -64,7 +63,6 @@ func claimUpTo(sub string, most int) store.Claim {
 	return store.Claim{Quotas: []store.Quota{quota}, Lease: time.Minute, Attempts: 5}
 }
 
-// sendAll claims all due deliveries and stores the given outcome.
 func (p *replayFixture) sendAll(outcome deliveries.Outcome) []deliveries.Work {
 	p.t.Helper()
 	claimed, err := p.store.ClaimDue(p.t.Context(), claimUpTo(p.sub, 5000))

@@ -93,7 +93,6 @@ type unopened struct {
 	Secrets int    `json:"secrets"`
 }
 
-// byKey returns the counts of unopened secrets, ordered by key.
 func (c totals) byKey() []unopened {
 	found := []unopened{}
 	for one, n := range c.unopened {

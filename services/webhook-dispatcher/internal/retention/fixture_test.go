@@ -73,7 +73,6 @@ func (r *fixture) rotate(now time.Time) {
 	}
 }
 
-// ingest stores an event of the given time and returns its id.
 func (r *fixture) ingest(at time.Time) uuid.UUID {
 	r.t.Helper()
 	call := uuid.New()
@@ -106,8 +105,7 @@ func (r *fixture) claim() []deliveries.Work {
 	return claimed.Work
 }
 
-// complete stores results of attempts that have the given time, and returns the number of stored
-// results.
+// The attempts have the given time. The result is the number of stored results.
 func (r *fixture) complete(work []deliveries.Work, outcome deliveries.Outcome, at time.Time) (settled int) {
 	r.t.Helper()
 	results := make([]deliveries.Result, len(work))

@@ -142,14 +142,12 @@ func (s *Store) EnqueueTest(ctx context.Context, subscriptionID uuid.UUID, ev de
 	})
 }
 
-// newDelivery is a delivery that will be inserted.
 type newDelivery struct {
 	id    uuid.UUID
 	event *deliveries.Event
 	sub   *matchRow
 }
 
-// The method skips reports whether the delivery is stored as skipped.
 func (r newDelivery) skips() bool { return !r.sub.Webhooks || r.sub.Status != subscriptions.Active }
 
 func (r newDelivery) erased() bool { return r.event.Erased }
