@@ -23,7 +23,7 @@ const (
 
 const kindWanted = "must be scripted, openai_realtime, media_ws or openai_live (experimental)."
 
-// known contains the settings that the dialer uses. All other settings are only stored and
+// The type known contains the settings that the dialer uses. All other settings are only stored and
 // returned.
 type known struct {
 	Kind             string            `json:"kind"`
@@ -47,15 +47,15 @@ type known struct {
 	TurnDetection    *turnDetection    `json:"turn_detection"`
 }
 
-// disclosure is the sentence that states that the agent is an AI. The agent speaks the sentence
-// unless OffReason is set. The audit log stores the reason.
+// The disclosure is the sentence with which the agent says that it is an AI. The agent speaks the
+// sentence unless OffReason is set. The audit log stores the reason.
 type disclosure struct {
 	Text      string `json:"text"`
 	OffReason string `json:"off_reason"`
 }
 
-// recorded sets the notice of recording, which is spoken if the workspace has recording enabled. If
-// Off is true, calls of this agent are not recorded.
+// The setting recorded sets the notice of recording, which is spoken if the workspace has recording
+// enabled. If Off is true, calls of this agent are not recorded.
 type recorded struct {
 	Notice string `json:"notice"`
 	Off    bool   `json:"off"`
@@ -68,8 +68,8 @@ type summarised struct {
 	Model   string `json:"model"`
 }
 
-// script is the behavior of a scripted agent: the agent plays a tone, and ends the call after a
-// given time.
+// The type script is the behavior of a scripted agent: the agent plays a tone, and ends the call
+// after a given time.
 type script struct {
 	ToneHz         int  `json:"tone_hz"`
 	ToneMillis     int  `json:"tone_millis"`

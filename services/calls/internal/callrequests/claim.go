@@ -26,9 +26,9 @@ const (
 	maxPollInterval   = 250 * time.Millisecond
 )
 
-// claim claims the idempotency key. If the key was used for a request, claim returns that request.
-// While another POST has claimed the key, claim waits for that POST. If that POST is refused or its
-// lease expires, claim tries again.
+// The method claim claims the idempotency key. If the key was used for a request, it returns that
+// request. While another POST has claimed the key, it waits for that POST. If that POST is refused
+// or its lease expires, it tries again.
 //
 // A replay whose body differs from the original body is counted, because the client may have meant
 // a new call.
@@ -57,8 +57,8 @@ func (in *Intake) claim(ctx context.Context, want store.Claim, fingerprint []byt
 	}
 }
 
-// await polls the key until the request of the key is stored, the key is free, or the lease of the
-// key has expired.
+// The method await polls the key until the request of the key is stored, the key is free, or the
+// lease of the key has expired.
 func (in *Intake) await(ctx context.Context, want store.Claim, deadline time.Time) (store.KeyState, error) {
 	for pause := firstPollInterval; ; pause = min(2*pause, maxPollInterval) {
 		state, err := in.store.KeyState(ctx, want.WorkspaceID, want.Key)

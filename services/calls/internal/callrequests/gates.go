@@ -18,8 +18,8 @@ import (
 	"ringfence.dev/services/calls/internal/callstate"
 )
 
-// admit runs the checks that use only local data: the kind of number, the workspace's destinations
-// and the agent. It returns the agent's max_call_seconds.
+// The method admit runs the checks that use only local data: the kind of number, the workspace's
+// destinations and the agent. It returns the agent's max_call_seconds.
 func (in *Intake) admit(ctx context.Context, workspaceID uuid.UUID, order openapi.CreateCall) (maxSeconds int32, err error) {
 	number := phone.Number(order.To)
 	switch kind := number.Forbidden(); kind {

@@ -115,8 +115,8 @@ func (in *Intake) create(ctx context.Context, workspaceID uuid.UUID, body map[st
 	return req, replayed, err
 }
 
-// accept runs the checks in the order of the API reference. If all checks allow the request, accept
-// stores it.
+// The method accept runs the checks in the order of the API reference. If all checks allow the
+// request, it stores the request.
 func (in *Intake) accept(ctx context.Context, workspaceID, id uuid.UUID, body map[string]json.RawMessage, claim *store.Claim) (callstate.Request, bool, error) {
 	annotateRequestID(ctx, id)
 	now := in.now().UTC().Truncate(time.Millisecond)

@@ -73,8 +73,8 @@ func (c *Call) Settle(amount *money.Micro) (changed, late bool) {
 	return true, c.Closed && amount != nil
 }
 
-// charged returns true if the call does not wait for a charge. The charge is known, or there is no
-// charge because the call is inbound or has no billable seconds.
+// The method charged returns true if the call does not wait for a charge. The charge is known, or
+// there is no charge because the call is inbound or has no billable seconds.
 func (c *Call) charged() bool {
 	return c.ChargeSettled || c.CallRequestID == nil || c.BillableSeconds == 0
 }

@@ -35,7 +35,8 @@ func Statuses() []string {
 	}
 }
 
-// rank is the position of the status in the order of the states. It is 0 for an unknown status.
+// The method rank returns the position of the status in the order of the states. It is 0 for an
+// unknown status.
 func (s Status) rank() int {
 	switch s {
 	case Initiated:

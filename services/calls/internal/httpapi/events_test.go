@@ -20,7 +20,7 @@ import (
 	"ringfence.dev/services/calls/internal/callstate"
 )
 
-// account publishes the events of the dialer and of billing-wallet for one request.
+// An account publishes the events of the dialer and of billing-wallet for one request.
 type account struct {
 	r       *rig
 	request uuid.UUID // uuid.Nil for an inbound call

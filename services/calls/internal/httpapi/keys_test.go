@@ -12,10 +12,10 @@ import (
 	"ringfence.dev/proto/billingv1"
 )
 
-// slot is the expected state of one idempotency key in one workspace.
+// A slot is the expected state of one idempotency key in one workspace.
 type slot struct {
-	// request is the id of the key's request. If the first POST failed, a repeated POST gets the
-	// same id.
+	// The field request is the id of the key's request. If the first POST failed, a repeated POST
+	// gets the same id.
 	request string
 	// The field `to` is the phone number in the body that claimed the key.
 	to   string
@@ -86,7 +86,8 @@ func TestCreate_IdempotencyKeyHasOneRequest(t *testing.T) {
 	})
 }
 
-// judge compares the responses with the expected state of the key, and updates that state.
+// The method judge compares the responses with the expected state of the key, and updates that
+// state.
 func (s *slot) judge(rt *rapid.T, fate, to string, answers []answer) {
 	statuses := make([]int, len(answers))
 	for i, a := range answers {

@@ -45,7 +45,7 @@ import (
 
 var tracks = []pg.Migrations{outbox.Migrations, inbox.Migrations, {Name: "calls", FS: store.Migrations}}
 
-// rig is the whole service without its main function. It uses a real Postgres, fakes of the other
+// A rig is the whole service without its main function. It uses a real Postgres, fakes of the other
 // services over HTTP, and a fake gateway that signs requests.
 type rig struct {
 	t         testing.TB
@@ -237,7 +237,8 @@ func (r *rig) place(more ...any) uuid.UUID {
 	return uuid.MustParse(r.want(http.StatusAccepted, "POST", "/v1/calls", r.order(more...))["id"].(string))
 }
 
-// deliver applies one event without the inbox, because the inbox would drop repeated events.
+// The method deliver applies one event without the inbox, because the inbox would drop repeated
+// events.
 func (r *rig) deliver(topic kafka.Topic, key string, event proto.Message) error {
 	return kafkatest.Commit(context.WithoutCancel(r.t.Context()), r.pool, r.handlers[topic.Name], r.record(topic, key,
 		event))

@@ -16,8 +16,8 @@ import (
 	"ringfence.dev/services/calls/internal/store"
 )
 
-// keep stores a call with a Fold. Between the read and the write of the Fold, keep calls the
-// function `meanwhile`.
+// The function keep stores a call with a Fold. Between the read and the write of the Fold, it calls
+// the function `meanwhile`.
 func keep(t *testing.T, pool *pgxpool.Pool, id uuid.UUID, status callstate.Status, event openapi.EventType, meanwhile func() error) error {
 	t.Helper()
 	st := store.New(pool)

@@ -22,7 +22,7 @@ func New(pool *pgxpool.Pool) *Store { return &Store{pool: pool} }
 // workspaces.
 const newestFirst = ` ORDER BY uuid_send(id) DESC LIMIT @rows`
 
-// listed reads rows that have only some of the columns. If the first argument is
+// The function listed reads rows that have only some of the columns. If the first argument is
 // QueryExecModeCacheDescribe, the statement is planned for the values of its arguments each time.
 func listed[T any](ctx context.Context, db pg.Querier, sql string, args ...any) ([]T, error) {
 	rows, err := db.Query(ctx, sql, args...)

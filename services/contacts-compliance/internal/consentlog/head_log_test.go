@@ -70,7 +70,7 @@ func TestVerify_FindsRowsMissingInTheHeadLogAfterFiveMinutes(t *testing.T) {
 	r.writeHeadLog()
 	r.requireBreak("row 1 (")
 	r.requireBreak("the head log has 0 rows")
-	for range 30 { // one write per minute
+	for range 30 { // one of 30 writes reads all heads
 		r.writeHeadLog()
 	}
 	r.requireIntact()

@@ -44,7 +44,8 @@ func ParseDocument(field string, raw json.RawMessage) (Document, error) {
 	return doc, nil
 }
 
-// inspect returns an error if raw is nested too deeply or contains text that Postgres cannot store.
+// The function inspect returns an error if raw is nested too deeply or contains text that Postgres
+// cannot store.
 func inspect(raw []byte) error {
 	if !utf8.Valid(raw) {
 		return errors.New("must be valid UTF-8")

@@ -209,7 +209,7 @@ func (r row) rule(f file) (Rule, []error) {
 	}, faults
 }
 
-// week parses hours by day or range of days ("mon-fri"). Each day must occur once.
+// The function week parses hours by day or range of days ("mon-fri"). Each day must occur once.
 func week(hours map[string][]window.Range) (w Week, err error) {
 	monday := []string{"mon", "tue", "wed", "thu", "fri", "sat", "sun"}
 	listed := [7]bool{}

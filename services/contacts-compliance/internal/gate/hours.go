@@ -11,7 +11,7 @@ import (
 	"ringfence.dev/services/contacts-compliance/internal/window"
 )
 
-// clock is a set of open hours with its time zones. A call is allowed only while every clock is
+// A clock is a set of open hours with its time zones. A call is allowed only while every clock is
 // open. The field rule is nil for the workspace's own window.
 type clock struct {
 	window.Clock
@@ -83,7 +83,7 @@ func (f Facts) noOpeningRule(reason Rule) Rule {
 	return RuleNoOpening
 }
 
-// refusal is the reason why a call may not be placed at a time.
+// A refusal is the reason why a call may not be placed at a time.
 type refusal struct {
 	rule         Rule
 	text, source string
@@ -120,7 +120,7 @@ func (f Facts) closedHours(clocks []clock, at time.Time) (refusal, bool) {
 	return refusal{}, false
 }
 
-// explain describes why a pack's rule is closed on a local day in a zone.
+// The method explain describes why a pack's rule is closed on a local day in a zone.
 func (c clock) explain(zone window.Zone, day window.Date) refusal {
 	reason := refusal{rule: RulePack, source: c.rule.Source()}
 	switch holiday := c.rule.Holiday(day); {

@@ -187,7 +187,7 @@ func (w *walker) walk() {
 	}
 }
 
-// evaluate uses a random second of the minute.
+// The method evaluate uses a random second of the minute.
 func (w *walker) evaluate(stage gate.Stage, minute int) {
 	minute = max(0, minute)
 	w.f.Stage, w.f.DeferIfClosed = stage, true

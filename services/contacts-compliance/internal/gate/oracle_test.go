@@ -17,7 +17,7 @@ import (
 var (
 	firstMinute = time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC)
 	lastMinute  = firstMinute.AddDate(2, 0, 0)
-	// farthest is later than every opening that the gate can return.
+	// The time farthest is later than every opening that the gate can return.
 	farthest = lastMinute.AddDate(0, 0, 32)
 )
 
@@ -91,8 +91,8 @@ func (c *wallClock) day(n int) []stretch {
 	return read
 }
 
-// oracle evaluates the hours minute by minute. The holidays are listed for each year. An oracle is
-// slow but simple, and shares no code with the gate.
+// An oracle evaluates the hours minute by minute. The holidays are listed for each year. An oracle
+// is slow but simple, and shares no code with the gate.
 type oracle struct {
 	f               gate.Facts
 	clocks          []*wallClock

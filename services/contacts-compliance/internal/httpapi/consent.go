@@ -66,8 +66,8 @@ func (a *API) readConsent(w http.ResponseWriter, r *http.Request) error {
 	return httpserver.WriteJSON(w, http.StatusOK, viewStatus(c))
 }
 
-// setConsent handles PUT of the path of readConsent. It creates the contact if needed. It does not
-// change dnd_status.
+// setConsent handles PUT /admin/v1/workspaces/{id}/contacts/{phone}/consent. It creates the contact
+// if needed and does not change dnd_status.
 func (a *API) setConsent(w http.ResponseWriter, r *http.Request) error {
 	caller, number, err := operatorNumber(r)
 	if err != nil {

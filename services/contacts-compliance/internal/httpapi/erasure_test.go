@@ -143,8 +143,8 @@ func (r *fixture) report(t *testing.T, erasure, service, ref string, more bool, 
 	}
 }
 
-// progress returns "done" or "open" for the newest erasure. For each service it adds the number of
-// all steps and the number of open steps.
+// The method progress returns "done" or "open" for the newest erasure. For each service it adds the
+// number of all steps and the number of open steps.
 func (r *fixture) progress(t *testing.T) string {
 	t.Helper()
 	got := r.operator(t, http.MethodGet, "/admin/v1/workspaces/%s/erasures?phone=+15005550001", "")

@@ -156,8 +156,8 @@ func found(err error, thing string) error {
 // later.
 const maxText = httpserver.MaxBody
 
-// fields is a request body that is decoded by top-level name. It distinguishes between absent
-// fields, null, and values of a wrong type.
+// A value of type fields is a request body that is decoded by top-level name. It distinguishes
+// between absent fields, null, and values of a wrong type.
 type fields map[string]json.RawMessage
 
 func decode(r *http.Request) (fields, error) {

@@ -75,8 +75,8 @@ func (p Policy) NeedsZones() bool {
 	return p.PackHours() || p.Timezone == Recipient && !p.Window.Always()
 }
 
-// body is the JSON form of a policy. Optional fields are pointers, so that the error can name a
-// missing field.
+// The type body is the JSON form of a policy. Optional fields are pointers, so that the error can
+// name a missing field.
 type body struct {
 	Window *struct {
 		Start *string   `json:"start"`

@@ -140,8 +140,8 @@ type verifier struct {
 	loggedBefore  time.Time
 	heads, starts map[uuid.UUID]*consentchain.SignedLink
 	result        *VerifyResult
-	// last is the newest row of the current chain that is so old that the head log must already
-	// contain it. Its Seq is 0 if there is no such row.
+	// The field last contains the newest row of the current chain that is so old that the head log
+	// must already contain it. Its Seq is 0 if there is no such row.
 	last    consentchain.Row
 	imports []consentchain.Row
 }

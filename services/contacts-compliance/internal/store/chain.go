@@ -58,7 +58,7 @@ func rowArgs(r consentchain.Row) pg.Args {
 	return args
 }
 
-// chain appends rows to a chain whose head is locked.
+// A value of type chain appends rows to a consent chain whose head is locked.
 type chain struct {
 	keys      *consentchain.Keys
 	workspace uuid.UUID

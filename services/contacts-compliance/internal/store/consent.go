@@ -46,8 +46,8 @@ func (s *Store) Record(ctx context.Context, ch contacts.Change, unknown UnknownN
 	return s.record(ctx, ch, unknown, nil)
 }
 
-// record does the work of Record. After the change it calls the function `also`, which can add
-// statements to the same transaction. `also` can be nil.
+// The method record does the work of Record. After the change it calls the function `also`, which
+// can add statements to the same transaction. `also` can be nil.
 func (s *Store) record(ctx context.Context, ch contacts.Change, unknown UnknownNumber,
 	also func(*pgx.Batch, contacts.Contact) error) (changed contacts.Contact, err error) {
 	err = pg.InPipeline(ctx, s.pool, func(tx *pg.Pipeline) error {
@@ -89,7 +89,7 @@ func (s *Store) record(ctx context.Context, ch contacts.Change, unknown UnknownN
 type lockedNumber struct {
 	contact contacts.Contact
 	head    headRow
-	// recorded reports whether the change of this call is already recorded.
+	// The field recorded is true if the change of this call is already recorded.
 	recorded bool
 }
 

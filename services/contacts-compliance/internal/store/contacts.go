@@ -259,8 +259,9 @@ func (s *Store) List(ctx context.Context, workspace uuid.UUID, f Filter, p page.
 	return found, nil
 }
 
-// statement returns the query for the filter. If the filter has a name but no number, the query
-// reads only the newest contacts. If these do not fill the page, the caller must call search.
+// The method statement returns the query for the filter. If the filter has a name but no number,
+// the query reads only the newest contacts. If these do not fill the page, the caller must call
+// the method search.
 func (f Filter) statement() string {
 	switch {
 	case f.Number != "" && f.Name != "":
@@ -279,7 +280,7 @@ const (
 	queryCanceled = "57014"
 )
 
-// search searches all names of a workspace. The search takes longer the more names contain all
+// The method search searches all names of a workspace. It takes longer if more names contain all
 // pieces of the text. So it has a timeout, and each process runs only one search per workspace at a
 // time.
 func (s *Store) search(ctx context.Context, workspace uuid.UUID, args pgx.NamedArgs) (

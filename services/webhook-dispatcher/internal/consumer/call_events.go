@@ -73,8 +73,8 @@ func (c *Consumer) onCallEvents(
 	return outcome, nil
 }
 
-// read decodes a record. A record contains either an event or an erasure. If it contains an event,
-// erased is nil.
+// The function read decodes a record. A record contains either an event or an erasure. If it
+// contains an event, erased is nil.
 func read(ctx context.Context, rec inbox.Record) (ev deliveries.Event, erased *store.Erasure, err error) {
 	var message eventv1.CallEvent
 	if err := rec.Decode(&message); err != nil {

@@ -36,8 +36,8 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// verify checks a signature with no code of the sender (docs/reference/api/webhooks.md#signature).
-// The documented tolerance of receivers is 300 s.
+// The function verify checks a signature with no code of the sender
+// (docs/reference/api/webhooks.md#signature). The documented tolerance of receivers is 300 s.
 func verify(g receivedRequest, secret string) error {
 	signature := g.header.Get("X-Service-Signature")
 	at, _, found := strings.Cut(strings.TrimPrefix(signature, "t="), ",v1=")

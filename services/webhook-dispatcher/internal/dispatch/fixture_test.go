@@ -240,7 +240,7 @@ func (r *fixture) claim(claim store.Claim) []deliveries.Work {
 	return claimed.Work
 }
 
-// complete returns the number of results that were stored.
+// The method complete returns the number of results that were stored.
 func (r *fixture) complete(results ...deliveries.Result) int {
 	r.t.Helper()
 	done, err := r.store.Complete(r.t.Context(), results)

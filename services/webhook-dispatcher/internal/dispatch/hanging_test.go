@@ -56,8 +56,8 @@ func (h *hangingEndpoint) count(by int) {
 	h.most = max(h.most, h.now)
 }
 
-// counts returns the number of open requests, the number of all requests so far, and the highest
-// number of requests that were open at the same time.
+// The method counts returns the number of open requests, the number of all requests so far, and the
+// highest number of requests that were open at the same time.
 func (h *hangingEndpoint) counts() (now, all, most int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -39,9 +39,9 @@ const (
 	claimRows      = 256
 )
 
-// limits decides how many deliveries a replica can claim for each endpoint. An endpoint is the url
-// of one subscription. limits counts the requests in flight of each endpoint, of each host and of
-// the process.
+// The type limits decides how many deliveries a replica can claim for each endpoint. An endpoint is
+// the url of one subscription. The type also counts the requests in flight of each endpoint, of each
+// host and of the process.
 //
 // Quick responses raise the limit of an endpoint, and failures halve it (additive increase,
 // multiplicative decrease). An endpoint uses at most a part of the requests that are still free. So
@@ -56,12 +56,13 @@ type limits struct {
 	unhealthy  int // the number of requests in flight to endpoints that are not healthy
 	endpoints  map[uuid.UUID]*endpoint
 	hosts      map[string]*host
-	// ready contains two lists of endpoints with due deliveries: ready[0] has the unhealthy
-	// endpoints and ready[1] the healthy ones. The limits of the listed endpoints may allow another
-	// request. Claims begin alternately with ready[0] and ready[1].
+	// The field ready contains two lists of endpoints with due deliveries: ready[0] has the
+	// unhealthy endpoints and ready[1] the healthy ones. The limits of the listed endpoints may
+	// allow another request. Claims begin alternately with ready[0] and ready[1].
 	ready [2]*list.List
 	round int
-	// freed receives a value when an endpoint with due deliveries may be able to send a request.
+	// The channel freed receives a value when an endpoint with due deliveries may be able to send a
+	// request.
 	freed chan struct{}
 }
 
@@ -69,14 +70,14 @@ type endpoint struct {
 	id   uuid.UUID
 	url  string
 	host string
-	// limit is the maximum number of requests in flight to the endpoint.
+	// The field limit is the maximum number of requests in flight to the endpoint.
 	limit    float64
 	inFlight int
 	retries  int
 	// decreasedAt is the time at which limit was last halved. If a request that started before this
 	// time fails, the limit is not halved again.
 	decreasedAt time.Time
-	// healthy is true if the last response was quick and the endpoint is not stalled.
+	// The field healthy is true if the last response was quick and the endpoint is not stalled.
 	healthy bool
 	// respondedAt is the time of the last response. If the endpoint had no request in flight
 	// before, it is the time at which the first request was counted.
@@ -88,11 +89,12 @@ type endpoint struct {
 	// addedFirst and addedRetry describe the deliveries that were added after the last claim began.
 	// The claim may not have read these deliveries.
 	addedFirst, addedRetry dueState
-	// blocked is true if the last claim returned fewer deliveries than its quota. The other
-	// deliveries wait for an earlier event of their call, or another process is claiming them.
+	// The field blocked is true if the last claim returned fewer deliveries than its quota. The
+	// other deliveries wait for an earlier event of their call, or another process is claiming
+	// them.
 	blocked bool
-	// queued is the element of the endpoint in the list queuedIn. That list is ready[0], ready[1],
-	// or the list of a host (host.waiting).
+	// The field queued is the element of the endpoint in the list queuedIn. That list is ready[0],
+	// ready[1], or the list of a host (host.waiting).
 	queued   *list.Element
 	queuedIn *list.List
 }
@@ -100,7 +102,7 @@ type endpoint struct {
 // dueState describes the due first attempts, or the due retries, of an endpoint.
 type dueState struct {
 	due bool
-	// from is the due time of the oldest of these deliveries, or an earlier time.
+	// The field from is the due time of the oldest of these deliveries, or an earlier time.
 	from time.Time
 }
 
@@ -123,7 +125,8 @@ func (k *dueState) set(oldest *time.Time) {
 type host struct {
 	name     string
 	inFlight int
-	// waiting contains endpoints with due deliveries that wait until the host is below its limit.
+	// The list waiting contains endpoints with due deliveries that wait until the host is below its
+	// limit.
 	waiting *list.List
 }
 
@@ -132,7 +135,7 @@ type request struct {
 	host     *host
 	started  time.Time
 	retry    bool
-	// slowed is true if the delay of the delivery was caused by the endpoint itself
+	// The field slowed is true if the delay of the delivery was caused by the endpoint itself
 	// (slowdown.delayed).
 	slowed bool
 }
@@ -338,7 +341,8 @@ func increase(limit float64) float64 {
 	return 1 / limit
 }
 
-// congested reports whether the endpoint did not respond, or responded that it is overloaded.
+// The function congested reports whether the endpoint did not respond, or responded that it is
+// overloaded.
 func congested(response deliveries.Response) bool {
 	switch response.Code {
 	case 0, http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
@@ -393,13 +397,13 @@ func (l *limits) backlog(limit int) (due []store.Quota) {
 	return due
 }
 
-// stalled reports whether the endpoint has requests in flight and has not responded for
+// The method stalled reports whether the endpoint has requests in flight and has not responded for
 // slowThreshold.
 func (l *limits) stalled(e *endpoint, now time.Time) bool {
 	return e.inFlight > 0 && now.Sub(e.respondedAt) > slowThreshold
 }
 
-// available returns the number of further requests that the endpoint can have now.
+// The method available returns the number of further requests that the endpoint can have now.
 func (l *limits) available(e *endpoint, to *host) int {
 	if l.stalled(e, time.Now()) {
 		l.setHealthy(e, false)
@@ -453,8 +457,8 @@ func (l *limits) occupy(e *endpoint, to *host, n int) {
 	}
 }
 
-// vacate counts n requests as ended. For each of them, it queues one endpoint that waits for the
-// host.
+// The method vacate counts n requests as ended. For each of them, it queues one endpoint that waits
+// for the host.
 func (l *limits) vacate(e *endpoint, to *host, n int) {
 	l.inFlight -= n
 	e.inFlight -= n

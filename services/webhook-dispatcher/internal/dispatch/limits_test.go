@@ -18,7 +18,7 @@ var (
 	timeout = deliveries.Response{Failure: deliveries.Timeout, Duration: 10 * time.Second}
 )
 
-// customer is a subscription with due deliveries.
+// A customer is a subscription with due deliveries.
 type customer struct {
 	l              *limits
 	id             uuid.UUID

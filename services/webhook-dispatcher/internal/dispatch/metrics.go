@@ -13,8 +13,8 @@ import (
 	"ringfence.dev/services/webhook-dispatcher/internal/store"
 )
 
-// metrics has no labels for subscriptions, urls or workspaces, because the number of their values
-// has no limit.
+// The metrics have no labels for subscriptions, urls or workspaces, because the number of their
+// values has no limit.
 type metrics struct {
 	attempts     *prometheus.CounterVec
 	connections  *prometheus.CounterVec

@@ -18,7 +18,8 @@ type slowdown struct {
 	active       bool
 }
 
-// update starts or continues a slowdown if active is true, and ends it if active is false.
+// The method update starts or continues a slowdown if active is true, and ends it if active is
+// false.
 func (s *slowdown) update(active bool, now time.Time) {
 	if active && !s.active && now.Sub(s.until) > recoveryTime {
 		s.since = now
@@ -33,9 +34,9 @@ func (s *slowdown) update(active bool, now time.Time) {
 // endpoint.
 func (s *slowdown) resume(now time.Time) { *s = slowdown{until: now, active: true} }
 
-// delayed reports whether the endpoint delayed a delivery by more than maxOtherDelay, while other
-// causes delayed the delivery by at most maxOtherDelay. created is the time of the event, and
-// queued is the time at which the delivery was queued.
+// The method delayed reports whether the endpoint delayed a delivery by more than maxOtherDelay,
+// while other causes delayed the delivery by at most maxOtherDelay. created is the time of the
+// event, and queued is the time at which the delivery was queued.
 func (s *slowdown) delayed(created, queued, now time.Time) bool {
 	until, from := s.until, queued
 	if s.active {

@@ -11,8 +11,8 @@ import (
 	"ringfence.dev/proto/openapi"
 )
 
-// fields reads the members of a request body and collects the errors, so that one response names
-// every invalid field. A member that is null counts as absent.
+// A value of type fields reads the members of a request body and collects the errors, so that one
+// response names every invalid field. A member that is null counts as absent.
 type fields struct {
 	members map[string]json.RawMessage
 	faults  []string
@@ -71,7 +71,7 @@ func (f *fields) record(fault *apierr.Error) {
 	}
 }
 
-// err returns one validation_error with the messages of all recorded errors, or nil.
+// The method err returns one validation_error with the messages of all recorded errors, or nil.
 func (f *fields) err() error {
 	if len(f.faults) == 0 {
 		return nil

@@ -68,9 +68,9 @@ func (w Rotation) Run(ctx context.Context) error {
 	return errors.Join(all.print(ctx, w.Out), all.err())
 }
 
-// interruption returns the error of an incomplete run. The error must not wrap context.Canceled.
-// Otherwise the program would exit with status 0, and the operator would remove the old key too
-// early.
+// The function interruption returns the error of an incomplete run. The error must not wrap
+// context.Canceled. Otherwise the program would exit with status 0, and the operator would remove
+// the old key too early.
 func interruption(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return errors.New("reseal interrupted: run it again")
@@ -78,7 +78,7 @@ func interruption(ctx context.Context, err error) error {
 	return fmt.Errorf("reseal not completed: %w", err)
 }
 
-// totals counts the secrets by result.
+// The type totals counts the secrets by result.
 type totals struct {
 	resealed, current int
 	unopened          map[store.Unopened]int
@@ -135,8 +135,8 @@ func (c totals) String() string {
 	return fmt.Sprintf("%d secrets resealed, %d already current, %d could not be opened", c.resealed, c.current, c.unopenedSecrets())
 }
 
-// err returns an error that names the keys of the unopened secrets, or nil if all secrets were
-// opened.
+// The method err returns an error that names the keys of the unopened secrets, or nil if all
+// secrets were opened.
 func (c totals) err() error {
 	if c.unopenedSecrets() == 0 {
 		return nil

@@ -140,7 +140,7 @@ func (r *fixture) partitionsOfRows(table string) (names []string) {
 	return names
 }
 
-// days leaves out the default partition.
+// The method days leaves out the default partition.
 func (r *fixture) days(table string) (names []string) {
 	r.t.Helper()
 	rows, err := r.pool.Query(r.t.Context(), `SELECT right(inhrelid::regclass::text, 8) FROM pg_inherits

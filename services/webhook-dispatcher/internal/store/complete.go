@@ -47,7 +47,7 @@ func (s *Store) CompleteAgain(ctx context.Context, results []deliveries.Result) 
 	return s.complete(ctx, results, settleUnwritten)
 }
 
-// complete sends one batch of statements, which is one transaction and one round trip.
+// The method complete sends one batch of statements, which is one transaction and one round trip.
 func (s *Store) complete(ctx context.Context, results []deliveries.Result, settle string) (done Completed, err error) {
 	if len(results) == 0 {
 		return done, nil
