@@ -132,7 +132,6 @@ func TestEvents_AnyOrderGivesTheSameCall(t *testing.T) {
 	})
 }
 
-// A value of type world applies events in the same way as package consumer.
 type world struct {
 	waits    Waits
 	request  Request

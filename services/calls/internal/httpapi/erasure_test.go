@@ -42,7 +42,7 @@ func (r *rig) createWithSecret(more ...any) *account {
 	return a
 }
 
-func (a *account) secretAnalysis() *eventv1.DialEvent {
+func (a *account) spokeSecret() *eventv1.DialEvent {
 	ev := a.analysed()
 	ev.GetAnalysed().SummaryJson, ev.GetAnalysed().TranscriptJson = []byte(`{"customer_name":"Xylophone"}`), []byte(`{"turns":["Xylophone"]}`)
 	return ev
@@ -69,15 +69,15 @@ func TestErasure_ErasesEndedLiveAndQueuedCalls(t *testing.T) {
 	other := r.account(r.place("to", "+14155550199", "variables", map[string]any{"name": secret}))
 	other.call.ToE164, other.call.ContactId = "+14155550199", contactOf("+14155550199")
 	for _, a := range []*account{over, other} {
-		a.publish(a.dialing(), a.answered(), a.ended("completed", "normal_clearing"), a.secretAnalysis(), a.captured(1000))
+		a.publish(a.dialing(), a.answered(), a.ended("completed", "normal_clearing"), a.spokeSecret(), a.captured(1000))
 	}
 	live.publish(live.dialing(), live.answered())
-	waiting.publish(waiting.dialing(), waiting.ended("completed", "normal_clearing"), waiting.secretAnalysis())
+	waiting.publish(waiting.dialing(), waiting.ended("completed", "normal_clearing"), waiting.spokeSecret())
 	if n := r.countSecretRows(); n != 8 {
 		t.Fatalf("rows with the secret before the erasure = %d, want 5 requests and 3 calls", n)
 	}
 	r.erase(erasure, 1)
-	live.publish(live.ended("completed", "normal_clearing"), live.secretAnalysis(), live.captured(1000))
+	live.publish(live.ended("completed", "normal_clearing"), live.spokeSecret(), live.captured(1000))
 	waiting.publish(waiting.captured(1000))
 	if n := r.countSecretRows(); n != 2 {
 		t.Errorf("rows with the secret = %d, want 2: the other person's request and call", n)
@@ -173,8 +173,8 @@ func TestErasure_RequestAllowedAfterTheErasureIsKept(t *testing.T) {
 	} else if !slices.Equal(r.requestEvents(since.request), []string{"requested"}) {
 		t.Errorf("kept: published events = %v, want %v", r.requestEvents(since.request), []string{"requested"})
 	}
-	since.publish(since.dialing(), since.ended("completed", "normal_clearing"), since.secretAnalysis())
-	before.publish(before.dialing(), before.ended("completed", "normal_clearing"), before.secretAnalysis())
+	since.publish(since.dialing(), since.ended("completed", "normal_clearing"), since.spokeSecret())
+	before.publish(before.dialing(), before.ended("completed", "normal_clearing"), before.spokeSecret())
 	if n := r.countSecretRows(); n != 2 {
 		t.Errorf("%d rows hold the secret, want request and call since", n)
 	}
@@ -214,7 +214,7 @@ func TestErasure_ConcurrentRequestIsErasedOrNotCreated(t *testing.T) {
 		t.Errorf("%d requests and orders were written", n)
 	}
 	r.peers.set(func(p *fakePeers) { p.preCheck = allowAfter(1) })
-	r.place("idempotency_key", "order-1") // the key is free again
+	r.place("idempotency_key", "order-1")
 
 	r.peers.set(func(p *fakePeers) { p.preCheck = allowAfter(1) })
 	var all sync.WaitGroup
@@ -244,7 +244,7 @@ func TestErasure_ErasesCallsOfAnInboundCaller(t *testing.T) {
 	for _, a := range []*account{known, late, since} {
 		a.call.From = person
 	}
-	known.publish(known.ringing(), known.answered(), known.ended("completed", "normal_clearing"), known.secretAnalysis())
+	known.publish(known.ringing(), known.answered(), known.ended("completed", "normal_clearing"), known.spokeSecret())
 	r.erase(erasure, 1)
 	forgotten := func(a *account) *eventv1.DialEvent {
 		return a.event(func(*eventv1.Call) {}, func(ev *eventv1.DialEvent) {
@@ -254,11 +254,11 @@ func TestErasure_ErasesCallsOfAnInboundCaller(t *testing.T) {
 	// the dialer sends events both before and after the erasure reaches the dialer
 	for _, a := range []*account{known, late} {
 		if a == late {
-			a.publish(a.ringing(), a.answered(), a.ended("completed", "normal_clearing"), a.secretAnalysis())
+			a.publish(a.ringing(), a.answered(), a.ended("completed", "normal_clearing"), a.spokeSecret())
 		}
 		a.publish(forgotten(a))
 	}
-	since.publish(since.ringing(), since.answered(), since.ended("completed", "normal_clearing"), since.secretAnalysis())
+	since.publish(since.ringing(), since.answered(), since.ended("completed", "normal_clearing"), since.spokeSecret())
 	if n := r.countSecretRows(); n != 1 {
 		t.Errorf("kept: n = %v, want 1", n)
 	} else if got := r.count("SELECT count(*) FROM calls WHERE id = $1 AND erased_at IS NULL", since.id()); got != 1 {
@@ -287,7 +287,7 @@ func TestErasure_ConcurrentCallEventsLeaveNoPersonalData(t *testing.T) {
 		r.peers.set(func(p *fakePeers) { p.preCheck = allowAfter(int64(round)) })
 		a := r.createWithSecret()
 		events := []*eventv1.DialEvent{a.dialing(), a.ringing(), a.answered(), a.ended("completed", "normal_clearing"),
-			a.secretAnalysis()}
+			a.spokeSecret()}
 		var both sync.WaitGroup
 		begin := make(chan struct{}) // closing this channel starts the erasure and the event at the same time
 		both.Go(func() {

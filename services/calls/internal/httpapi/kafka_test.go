@@ -28,7 +28,6 @@ func wire(topic kafka.Topic, key string, id uuid.UUID, event proto.Message) *kgo
 	}}
 }
 
-// Some records arrive twice or late, and one record is invalid.
 func TestKafka_EventsArePublishedOnceAndInOrder(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

@@ -151,7 +151,6 @@ func TestLists_PagesShowEachItemOnceWhileItemsAreAdded(t *testing.T) {
 	testkit.Race(t, func() uuid.UUID { return r.place() }, r.fetch(r.workspace, "/v1/call-requests", url.Values{}))
 }
 
-// The cursors are ids of another list, ids of another workspace, and unknown ids.
 func TestLists_RefuseCursorsOfOtherLists(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

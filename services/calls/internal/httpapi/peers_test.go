@@ -14,7 +14,6 @@ import (
 	"ringfence.dev/proto/settingsv1"
 )
 
-// fakePeers contains fakes of the services to which the service `calls` sends requests.
 type fakePeers struct {
 	mu        sync.Mutex
 	preCheck  func(*compliancev1.PreCheckRequest) (*compliancev1.PreCheckResponse, error)

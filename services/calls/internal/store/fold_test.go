@@ -98,7 +98,7 @@ func TestFold_LateReleaseOfAnOlderAttemptChangesNothing(t *testing.T) {
 	fold(func(r *callstate.Request) bool { return r.Dial(1) })
 	fold(func(r *callstate.Request) bool { return r.Release(1) })
 	fold(func(r *callstate.Request) bool { return r.Dial(2) })
-	fold(func(r *callstate.Request) bool { return r.Release(1) }) // the event of the first attempt is repeated
+	fold(func(r *callstate.Request) bool { return r.Release(1) })
 	found, err := st.Request(t.Context(), large, id)
 	if err != nil {
 		t.Fatal(err)

@@ -13,7 +13,6 @@ import (
 	"ringfence.dev/services/contacts-compliance/internal/contacts"
 )
 
-// After the log was moved away or truncated, the next write must contain every chain.
 func TestHeadLog_NewFileContainsEveryChain(t *testing.T) {
 	t.Parallel()
 	for name, rotate := range map[string]func(log string) error{

@@ -432,7 +432,6 @@ func TestVerify_FindsAChangedHeadLog(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.requireBreak("does not exist")
-	// a new process writes every head
 	again := consentlog.NewHeadLog(r.archive, r.keys, consentlog.HeadLogConfig{Path: r.logPath}, prometheus.NewRegistry())
 	if err := again.Write(r.Context()); err != nil {
 		t.Fatal(err)

@@ -164,7 +164,7 @@ func (w *walker) walk() {
 			if w.random.IntN(100) >= percent() {
 				continue
 			}
-			if percent() < 100 { // check every fifth minute of an ordinary day
+			if percent() < 100 {
 				step = 5
 			}
 		}
@@ -187,7 +187,6 @@ func (w *walker) walk() {
 	}
 }
 
-// The method evaluate uses a random second of the minute.
 func (w *walker) evaluate(stage gate.Stage, minute int) {
 	minute = max(0, minute)
 	w.f.Stage, w.f.DeferIfClosed = stage, true

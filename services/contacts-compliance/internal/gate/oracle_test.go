@@ -13,7 +13,6 @@ import (
 	"ringfence.dev/services/contacts-compliance/internal/window"
 )
 
-// The tests check two years.
 var (
 	firstMinute = time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC)
 	lastMinute  = firstMinute.AddDate(2, 0, 0)

@@ -118,7 +118,7 @@ func TestPolicy_NewestVersionIsInForceInAnyOrder(t *testing.T) {
 	tests := []struct {
 		name  string
 		steps []step
-		want  []string // window.start of each recorded policy
+		want  []string
 	}{
 		{name: "event after ApplySetting", want: []string{"10:00"},
 			steps: []step{{version: 2, policy: at("10:00", 2)}, {kafka: true, version: 2, policy: at("10:00", 2)}}},

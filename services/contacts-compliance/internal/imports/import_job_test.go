@@ -58,7 +58,7 @@ func (r *fixture) start(file string, pieces int) uuid.UUID {
 		r.Fatal(err)
 	}
 	size := len(file)/pieces + 1
-	for n := pieces; n > 0; n-- { // upload the parts in reverse order
+	for n := pieces; n > 0; n-- {
 		piece := file[min((n-1)*size, len(file)):min(n*size, len(file))]
 		if _, err := r.store.PutPart(r.Context(), r.workspace, opened.ID, n, []byte(piece)); err != nil {
 			r.Fatal(err)
@@ -120,7 +120,6 @@ func listFile(numbers int) string {
 	for n := range numbers {
 		fmt.Fprintf(&file, "Person %d,+1415%07d\n", n, n)
 		if n%1000 == 0 {
-			// each number occurs twice, and one line is bad
 			fmt.Fprintf(&file, "Person %d,+1415%07d\nNobody,4155\n", n, n)
 		}
 	}
@@ -281,7 +280,6 @@ func TestImport_InterruptedImportHasTheSameResult(t *testing.T) {
 			broken++
 		}
 		cancel()
-		// let the claim expire
 		if _, err := r.pool.Exec(t.Context(),
 			`UPDATE opt_out_imports SET claimed_until = NULL WHERE status <> 'done'`); err != nil {
 			t.Fatal(err)
@@ -335,7 +333,6 @@ func TestVerify_FindsAChangedImportList(t *testing.T) {
 	r.runNext()
 	r.requireIntact()
 	super := pgtest.Super(t, r.pool, schema)
-	// disable the triggers that protect the rows
 	for _, table := range []string{"opt_out_imports", "opt_out_import_numbers"} {
 		if _, err := super.Exec(t.Context(), `ALTER TABLE `+table+` DISABLE TRIGGER ALL`); err != nil {
 			t.Fatal(err)

@@ -176,7 +176,7 @@ func TestCallEvents_RepeatedAndReorderedEventsAreDeliveredOnce(t *testing.T) {
 	h, ws, call := newFixture(t), uuid.New(), uuid.New()
 	sub := h.subscribe(ws, "call.ringing", "call.completed")
 	h.subscribe(ws, "call.completed")
-	h.subscribe(uuid.New(), "call.completed") // a subscription of another workspace
+	h.subscribe(uuid.New(), "call.completed")
 	for _, kind := range []string{"call.completed", "call.answered", "call.ringing", "call.completed", "call.ringing"} {
 		f, id := callEvent(call, ws, 1, kind)
 		h.publish(kafka.CallEvents, id, call.String(), f)

@@ -22,7 +22,6 @@ import (
 	"ringfence.dev/services/webhook-dispatcher/internal/dispatch"
 )
 
-// Every attempt ends before longTimeout.
 const longTimeout = 5 * time.Minute
 
 func requireEqual[T comparable](t *testing.T, what string, got, want T) {

@@ -209,7 +209,7 @@ func TestPause_HoldsDeliveriesUntilTheResumption(t *testing.T) {
 		r.ingest(r.event(uuid.New(), 1, "call.completed"))
 	}
 	r.setStatus(id, subscriptions.Paused)
-	d := r.dispatch(wakeOnlyConfig()) // this dispatcher polls only after Wake
+	d := r.dispatch(wakeOnlyConfig())
 	skipped := r.event(uuid.New(), 1, "call.completed")
 	r.ingest(skipped)
 	if got := r.delivery(id, skipped.ID).Status; got != deliveries.Skipped {

@@ -300,8 +300,8 @@ type receiver struct {
 	response func(receivedRequest, int) int
 }
 
-// The function `response` returns the status of the response. Its parameters are the request and the
-// number of the request, counted from 1. If the function is nil, the receiver responds 200.
+// The function `response` returns the status of the response. Its parameters are the request and
+// the number of the request, counted from 1. If the function is nil, the receiver responds 200.
 func newReceiver(t *testing.T, response func(receivedRequest, int) int) *receiver {
 	t.Helper()
 	r := &receiver{response: response}

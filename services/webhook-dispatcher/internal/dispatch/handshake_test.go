@@ -32,7 +32,7 @@ func TestSend_ClosesAConnectionWithoutATLSHandshake(t *testing.T) {
 		}
 		defer func() { _ = conn.Close() }()
 		_ = conn.SetReadDeadline(time.Now().Add(closeTimeout))
-		for err == nil { // read the ClientHello until the connection is closed
+		for err == nil {
 			_, err = conn.Read(make([]byte, 4096))
 		}
 		closed <- err

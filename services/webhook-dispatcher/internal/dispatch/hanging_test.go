@@ -64,7 +64,6 @@ func (h *hangingEndpoint) counts() (now, all, most int) {
 	return h.now, h.all, h.most
 }
 
-// The timeouts and leases are longer than any test.
 func (r *fixture) longTimeouts() dispatch.Config {
 	r.client.Timeout = testkit.Timeout
 	cfg := config()
@@ -124,7 +123,6 @@ func TestHangingEndpoints_DoNotDelayAHealthyEndpoint(t *testing.T) {
 				}
 				return nil
 			})
-			// A new, healthy endpoint receives a backlog first and then single events.
 			healthy := newReceiver(t, nil)
 			r.subscribeOtherWorkspace(healthy.URL, 200)
 			d.Wake()

@@ -95,8 +95,6 @@ func TestIngest_TwoReplicasSendEachDeliveryOnce(t *testing.T) {
 		ids[i] = uuid.New()
 	}
 	var ingesting sync.WaitGroup
-	// Both dispatchers ingest the shared events, as after a rebalance. Each dispatcher also ingests
-	// some other events.
 	for _, d := range []runningDispatcher{one, two} {
 		ingesting.Go(func() {
 			for i, call := range ids {

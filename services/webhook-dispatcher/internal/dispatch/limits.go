@@ -40,8 +40,8 @@ const (
 )
 
 // The type limits decides how many deliveries a replica can claim for each endpoint. An endpoint is
-// the url of one subscription. The type also counts the requests in flight of each endpoint, of each
-// host and of the process.
+// the url of one subscription. The type also counts the requests in flight of each endpoint, of
+// each host and of the process.
 //
 // Quick responses raise the limit of an endpoint, and failures halve it (additive increase,
 // multiplicative decrease). An endpoint uses at most a part of the requests that are still free. So

@@ -11,7 +11,8 @@ import (
 )
 
 // The first result is the number of delivered terminal events. The second result counts those whose
-// delay was at most `bound`. The value of `bound` must be the upper limit of a bucket of the histogram.
+// delay was at most `bound`. The value of `bound` must be the upper limit of a bucket of
+// the histogram.
 func (d runningDispatcher) terminalDeliveries(t *testing.T, bound float64) (all, within uint64) {
 	t.Helper()
 	families, err := d.metrics.Gather()

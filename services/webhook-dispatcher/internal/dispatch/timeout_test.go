@@ -33,7 +33,6 @@ func (b endlessBody) Read(p []byte) (int, error) {
 
 func (b endlessBody) Close() error { return nil }
 
-// The timeout of the attempt is 10 s.
 func sendIn(t *testing.T, transport roundTrip) deliveries.Response {
 	t.Helper()
 	c := &Client{http: &http.Client{Transport: transport}, timeout: 10 * time.Second}

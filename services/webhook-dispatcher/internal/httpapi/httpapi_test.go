@@ -331,7 +331,7 @@ func TestRoutes_Return404ForAnotherWorkspace(t *testing.T) {
 	for _, workspace := range []uuid.UUID{uuid.New(), ws} {
 		id := id
 		if workspace == ws {
-			id = "nope" // this id is not a UUID
+			id = "nope"
 		}
 		for _, tt := range []struct{ method, path, body string }{
 			{http.MethodPatch, "/" + id, `{}`}, {http.MethodDelete, "/" + id, ""},

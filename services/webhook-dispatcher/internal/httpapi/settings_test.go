@@ -26,7 +26,7 @@ func TestApplySetting_NewestVersionIsStoredInAnyOrder(t *testing.T) {
 	tests := []struct {
 		name  string
 		steps []step
-		want  bool // true if the workspace is suspended at the end
+		want  bool
 	}{
 		{name: "ApplySetting", steps: []step{{version: 2, suspended: true}}, want: true},
 		{name: "event after ApplySetting", want: true,

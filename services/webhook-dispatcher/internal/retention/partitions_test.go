@@ -179,7 +179,7 @@ func (r *fixture) rotateUntil(done <-chan struct{}, first, span int) {
 func TestRotateDays_ConcurrentInsertsAreNotLost(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct {
-		span  int // the number of days after which rotateUntil begins again
+		span  int
 		stays bool
 	}{
 		"while partitions are created":             {12, true},

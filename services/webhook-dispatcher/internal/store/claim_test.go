@@ -514,7 +514,7 @@ func TestPoll_NextCallContinuesAfterTheLimit(t *testing.T) {
 	t.Parallel()
 	r, ws := newFixture(t), uuid.New()
 	sub := r.subscribe(ws, "call.completed")
-	addQueue(t, r.pool, ws, sub, 25) // all 25 deliveries have the same due time
+	addQueue(t, r.pool, ws, sub, 25)
 	var position store.Position
 	polls, found := 0, 0
 	for more := true; more; polls++ {

@@ -159,7 +159,7 @@ func TestIngest_HundredEventsTakeFourRoundTrips(t *testing.T) {
 			events = append(events, event(busy, call, 1, "call.ringing"), event(busy, call, 2, "call.completed"),
 				event(still, uuid.New(), 1, "call.completed"), event(silent, uuid.New(), 1, "call.completed"))
 		}
-		return append(events, events[:20]...) // publish the first 20 events twice
+		return append(events, events[:20]...)
 	}
 	r.ingest(nil, batch()...) // later calls need not prepare statements
 	warm := r.count(`SELECT count(*) FROM deliveries`)

@@ -46,7 +46,7 @@ func TestLocks_ConcurrentTransactionsDoNotDeadlock(t *testing.T) {
 	for i := range subs {
 		subs[i] = r.subscribe(ws, "call.ringing", "call.completed")
 	}
-	const batches = 100 // the test ends after this number of stored batches of results
+	const batches = 100
 	ctx, stop := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer stop()
 	repeat := func(action func() error) func() {
