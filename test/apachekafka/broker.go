@@ -13,14 +13,11 @@ import (
 	"syscall"
 )
 
-// modest contains the Java options of a broker with little memory.
 const modest = "-Xms64m -Xmx384m -XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 
-// clusterID is the id of a cluster whose topics may be deleted. libs/testkit/kafkatest deletes
-// topics only in clusters with this prefix.
+// libs/testkit/kafkatest deletes topics only in clusters whose id has this prefix.
 const clusterID = "ringfence-throwaway-Aw"
 
-// broker is one Kafka node, which is also a controller.
 type broker struct {
 	files
 	jvm        string
@@ -29,13 +26,12 @@ type broker struct {
 	advertise  string
 	properties []string
 	scram      []string
-	// alone is true if prepare formats the broker's folder itself. Otherwise prepare copies the
+	// If alone is true, prepare formats the broker's folder itself. Otherwise prepare copies the
 	// formatted folder of node 1, which is faster.
 	alone bool
 }
 
-// settings are the properties of a small node. The session timeout is short, because a killed node
-// can join again only after the timeout.
+// The session timeout is short, because a killed node can join again only after the timeout.
 const settings = `process.roles=broker,controller
 node.id=1
 controller.quorum.voters=1@127.0.0.1:%[3]d
@@ -76,8 +72,6 @@ func (b *broker) become(ctx context.Context) error {
 	return fmt.Errorf("become the broker: %w", syscall.Exec(java, args, os.Environ()))
 }
 
-// prepare formats the folder if it is not formatted yet, writes the properties and returns the
-// command.
 func (b *broker) prepare(ctx context.Context) (java string, args []string, err error) {
 	if java, err = exec.LookPath("java"); err != nil {
 		return "", nil, err
@@ -104,7 +98,6 @@ func (b *broker) prepare(ctx context.Context) (java string, args []string, err e
 	return java, append(args, "-Dlog4j2.configurationFile=file:"+b.path("log4j2.properties"), "-cp", b.path("lib/*"), "kafka.Kafka", properties), nil
 }
 
-// write writes server.properties.
 func (b *broker) write(data string) (path string, err error) {
 	controller, err := freePort()
 	if err != nil {
@@ -119,8 +112,7 @@ func (b *broker) write(data string) (path string, err error) {
 	return path, os.WriteFile(path, []byte(text), 0o600)
 }
 
-// empty creates the folder of an empty Kafka log. It renames a temporary folder at the end, so that
-// no incomplete folder is used.
+// empty renames a temporary folder at the end, so that no process uses an incomplete folder.
 func (b *broker) empty(ctx context.Context, data string) error {
 	fresh, err := os.MkdirTemp(b.dir, "formatting-")
 	if err != nil {

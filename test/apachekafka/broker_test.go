@@ -24,8 +24,7 @@ import (
 	"ringfence.dev/libs/kafka"
 )
 
-// fetched returns the folder into which `make kafka-fetch` has downloaded Kafka. It skips the test
-// unless `make test-kafka` runs it.
+// fetched skips the test unless `make test-kafka` runs it.
 func fetched(t *testing.T) files {
 	t.Helper()
 	if os.Getenv("KAFKA_BROKERS") == "" {
@@ -41,7 +40,6 @@ func fetched(t *testing.T) files {
 	return kept
 }
 
-// authority signs certificates. It writes each certificate and its key into one PEM file.
 type authority struct {
 	dir  string
 	cert *x509.Certificate
@@ -57,8 +55,8 @@ func newAuthority(t *testing.T) *authority {
 
 func (a *authority) file(name string) string { return filepath.Join(a.dir, name+".pem") }
 
-// sign writes name.pem (the certificate) and name-both.pem (key and certificate, the format of
-// Kafka's PEM key stores).
+// sign writes name.pem (the certificate) and name-both.pem (key and certificate). Kafka's PEM key
+// stores have the format of name-both.pem.
 func (a *authority) sign(t *testing.T, name string, isCA bool) (*x509.Certificate, *ecdsa.PrivateKey) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -97,8 +95,7 @@ func (a *authority) sign(t *testing.T, name string, isCA bool) (*x509.Certificat
 
 const longPassword = "right and long enough"
 
-// secured starts a broker with a second listener. That listener requires TLS, a client certificate
-// and a password. secured returns the client configuration.
+// secured starts a broker whose second listener requires TLS, a client certificate and a password.
 func secured(t *testing.T) (kafka.Config, *authority) {
 	t.Helper()
 	kept, trusted := fetched(t), newAuthority(t)
@@ -129,7 +126,6 @@ func secured(t *testing.T) (kafka.Config, *authority) {
 	}}, trusted
 }
 
-// launch starts a broker that stops at the end of the test.
 func launch(t *testing.T, b *broker) *throwaway {
 	t.Helper()
 	java, args, err := b.prepare(t.Context())
@@ -162,7 +158,7 @@ func TestApacheKafka_WrongCredentialsErrorNamesTheSetting(t *testing.T) {
 	tests := []struct {
 		name   string
 		change func(t *testing.T, cfg *kafka.Config)
-		want   string // "" if the connection succeeds
+		want   string
 	}{
 		{"SCRAM-SHA-512", func(*testing.T, *kafka.Config) {}, ""},
 		{"SCRAM-SHA-256", func(_ *testing.T, cfg *kafka.Config) { cfg.Mechanism = "SCRAM-SHA-256" }, ""},
@@ -210,9 +206,9 @@ func TestApacheKafka_WrongCredentialsErrorNamesTheSetting(t *testing.T) {
 		func(t *testing.T) { waitsForTheCertificate(t, cfg, trusted) })
 }
 
-// waitsForTheCertificate starts a client with the certificate of an unknown authority, which the
-// broker rejects. After a valid certificate replaces that file, the same client must connect,
-// because it reads the file for each connection.
+// waitsForTheCertificate starts a client with a certificate that the broker rejects. Then a valid
+// certificate replaces the file. The same client must connect, because it reads the file for each
+// connection.
 func waitsForTheCertificate(t *testing.T, cfg kafka.Config, trusted *authority) {
 	stranger := newAuthority(t)
 	stranger.sign(t, "stranger", false)

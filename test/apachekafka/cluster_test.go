@@ -17,8 +17,7 @@ import (
 
 var errUnanswered = errors.New("not answered in time")
 
-// cluster starts three brokers and returns the client configuration. The first broker is the
-// controller.
+// cluster starts three brokers. The first broker is the controller.
 func cluster(t *testing.T) (brokers []*throwaway, cfg kafka.Config) {
 	t.Helper()
 	kept, controller := fetched(t), port(t)
@@ -47,8 +46,8 @@ func cluster(t *testing.T) (brokers []*throwaway, cfg kafka.Config) {
 }
 
 // TestCluster_SurvivesTheLossOfOneBroker checks the default of three replicas and two in-sync
-// replicas. After the loss of one broker, records are still acknowledged. After the loss of two
-// brokers, a new record is not acknowledged.
+// replicas. After the loss of one broker, Kafka still acknowledges records. After the loss of two
+// brokers, Kafka acknowledges no new record.
 func TestCluster_SurvivesTheLossOfOneBroker(t *testing.T) {
 	t.Parallel()
 	brokers, cfg := cluster(t)
@@ -105,7 +104,7 @@ func TestCluster_SurvivesTheLossOfOneBroker(t *testing.T) {
 	}
 }
 
-// thin returns the number of under-replicated partitions, or -1 if it was not measured yet.
+// thin returns the number of under-replicated partitions, or -1 before the first measurement.
 func thin(t *testing.T, registry *prometheus.Registry) float64 {
 	t.Helper()
 	families, err := registry.Gather()

@@ -13,7 +13,7 @@ import (
 	"strconv"
 )
 
-// version is the version of the broker, as in pom.xml.
+// version is the version of Kafka in pom.xml.
 const version = "4.1.1"
 
 //go:embed pom.xml
@@ -30,7 +30,6 @@ func (f files) path(name string) string { return filepath.Join(f.dir, name) }
 
 var errNotFetched = errors.New("apache kafka was not fetched: run `make kafka-fetch`")
 
-// there returns an error that names the missing file.
 func (f files) there() error {
 	if have, err := os.ReadFile(f.path("pom.xml")); err != nil || !bytes.Equal(have, pom) {
 		return errNotFetched
@@ -38,7 +37,7 @@ func (f files) there() error {
 	return javaThere()
 }
 
-// fetch downloads the artifacts. It does nothing if the same list of artifacts has been downloaded.
+// fetch does nothing if the same artifacts have been downloaded.
 func (f files) fetch(ctx context.Context) error {
 	if err := f.there(); err == nil || !errors.Is(err, errNotFetched) {
 		return err
@@ -82,7 +81,6 @@ var javaVersion = regexp.MustCompile(`version "(\d+)`)
 
 const oldestJava = 17
 
-// javaThere returns an error if no suitable Java is installed.
 func javaThere() error {
 	output, err := exec.Command("java", "-version").CombinedOutput()
 	if err != nil {

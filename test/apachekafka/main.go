@@ -16,7 +16,6 @@ import (
 	"github.com/alecthomas/kong"
 )
 
-// commands are the subcommands.
 type commands struct {
 	Jars  string   `env:"RINGFENCE_KAFKA_JARS" help:"Where the fetched files lie (RINGFENCE_KAFKA_JARS); empty: apachekafka, beside this program."`
 	JVM   string   `env:"RINGFENCE_KAFKA_JVM" default:"${jvm}" help:"Options of the Java machine (RINGFENCE_KAFKA_JVM)."`

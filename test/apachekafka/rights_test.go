@@ -11,7 +11,6 @@ import (
 	"ringfence.dev/libs/kafka"
 )
 
-// grant grants rights on a resource to a user.
 func grant(t *testing.T, admin *kadm.Client, user string, on *kadm.ACLBuilder, rights ...kadm.ACLOperation) {
 	t.Helper()
 	given, err := admin.CreateACLs(t.Context(), on.Allow("User:"+user).AllowHosts("*").Operations(rights...).ResourcePatternType(kadm.ACLPatternLiteral))
@@ -25,8 +24,6 @@ func grant(t *testing.T, admin *kadm.Client, user string, on *kadm.ACLBuilder, r
 	}
 }
 
-// guarded starts a broker with ACLs. It returns two addresses: one for users, and one for an
-// administrator.
 func guarded(t *testing.T, users ...string) (forUsers, forAdmin string) {
 	t.Helper()
 	inner, outer, controller := port(t), port(t), port(t)

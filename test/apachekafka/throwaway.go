@@ -15,8 +15,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// comeUp limits the wait until a broker is ready. Java needs seconds to start, and longer on a busy
-// machine.
+// comeUp is long, because Java starts slowly on a busy machine.
 const comeUp = 2 * time.Minute
 
 // throwaway is a broker whose folder is deleted when the broker stops.
@@ -64,7 +63,6 @@ func start(ctx context.Context, kept files, jvm string, port int) (t *throwaway,
 
 var errEnded = errors.New("the broker ended; its output is above")
 
-// ready waits until the broker responds.
 func (t *throwaway) ready(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, comeUp)
 	defer cancel()
@@ -87,7 +85,7 @@ func (t *throwaway) ready(ctx context.Context) error {
 	}
 }
 
-// await waits until ctx ends. It returns an error if the broker ends first.
+// await waits until ctx ends. If the broker ends first, await returns an error.
 func (t *throwaway) await(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
@@ -97,8 +95,7 @@ func (t *throwaway) await(ctx context.Context) error {
 	}
 }
 
-// with runs a command while the broker runs, and returns the command's error. It forwards the first
-// signal to the command.
+// with runs a command while the broker runs. The first signal is forwarded to the command.
 func (t *throwaway) with(ctx context.Context, command []string) error {
 	if len(command) > 0 && command[0] == "--" {
 		command = command[1:]
@@ -114,10 +111,10 @@ func (t *throwaway) with(ctx context.Context, command []string) error {
 	return cmd.Run()
 }
 
-// stop stops the broker and deletes its folder.
+// stop also deletes the broker's folder.
 func (t *throwaway) stop() {
 	if t.cmd != nil {
-		_ = t.cmd.Process.Kill() // kill the broker, because its data is not needed
+		_ = t.cmd.Process.Kill()
 		<-t.done
 	}
 	_ = os.RemoveAll(t.dir)

@@ -26,14 +26,12 @@ import (
 
 const (
 	page = "../../docs/sip-trunks/asterisk.md"
-	// The addresses in the page. The test replaces them by free addresses of the loopback network.
+	// The test replaces these addresses of the page by addresses of the loopback network.
 	ringfenceInPage, asteriskInPage = "192.0.2.10", "192.0.2.20"
 	hangup                          = "for channel in "
-	// drainLimit is DRAIN_LIMIT of the stack.
-	drainLimit = time.Second
+	drainLimit                      = time.Second
 )
 
-// call contains the fields of GET /v1/calls that the test reads.
 type call struct {
 	Direction string `json:"direction"`
 	From      string `json:"from"`
@@ -41,8 +39,6 @@ type call struct {
 	Status    string `json:"status"`
 }
 
-// recipe is the script of the documentation page, with its addresses replaced, and the environment
-// in which the script runs.
 type recipe struct {
 	text     string
 	dir      string
@@ -50,9 +46,8 @@ type recipe struct {
 	world    *sharedstack.World
 }
 
-// TestAsteriskPage_CommandsRun runs every command and every configuration file of the page. The
-// test kit starts Ringfence instead of the page's command, with the same variables and the test's
-// model.
+// TestAsteriskPage_CommandsRun runs every command of the page, except the command that starts
+// Ringfence. The test kit starts Ringfence with the same variables.
 func TestAsteriskPage_CommandsRun(t *testing.T) {
 	peertest.AsteriskInstalled(t)
 	network := fmt.Sprintf("127.%d.%d.", 128+rand.IntN(127), rand.IntN(256))
@@ -119,8 +114,6 @@ func TestAsteriskPage_CommandsRun(t *testing.T) {
 	r.hurry(t)
 }
 
-// realCall returns the commands of README.md that add a trunk and place a call. The commands use
-// the address of Asterisk.
 func realCall(t *testing.T, asterisk string) string {
 	t.Helper()
 	const readme, host = "../../README.md", "sip.example.net"
@@ -139,8 +132,8 @@ func realCall(t *testing.T, asterisk string) string {
 	return strings.ReplaceAll(commands, host, asterisk)
 }
 
-// stop stops the stack in the middle of a call, as Ctrl-C does. The call at Asterisk must end
-// within DRAIN_LIMIT plus 15 s. A supervisor must wait this long before it kills the dialer.
+// stop stops the stack during a call, as Ctrl-C does. The call at Asterisk must end within
+// DRAIN_LIMIT plus 15 s. A supervisor must wait this long before it kills the dialer.
 func (r *recipe) stop(t *testing.T) {
 	t.Helper()
 	if got, want := r.channels(t), "1 active channel\n"; !strings.HasPrefix(got, want) {
@@ -165,8 +158,8 @@ func (r *recipe) stop(t *testing.T) {
 	}
 }
 
-// hurry starts the stack again with a long DRAIN_LIMIT, places a call and sends SIGINT twice. The
-// call must end before DRAIN_LIMIT has passed.
+// hurry sends SIGINT twice to a stack with a long DRAIN_LIMIT. The call must end before DRAIN_LIMIT
+// has passed.
 func (r *recipe) hurry(t *testing.T) {
 	t.Helper()
 	const limit = time.Hour
@@ -205,12 +198,10 @@ func (r *recipe) hurry(t *testing.T) {
 	}
 }
 
-// awaited returns the line that the stack prints while it waits for one call.
 func awaited(limit time.Duration) string {
 	return fmt.Sprintf("waiting for live calls to end; a second signal hangs them up calls=1 limit=%v", limit)
 }
 
-// log returns the output of the stack.
 func (r *recipe) log(t *testing.T) string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(r.world.Home, "stack.log"))
@@ -228,7 +219,6 @@ func (r *recipe) await(t *testing.T, what string, condition func() bool) {
 	}
 }
 
-// channels returns Asterisk's output line that contains the number of channels and calls.
 func (r *recipe) channels(t *testing.T) string {
 	t.Helper()
 	command := r.asterisk.Shell() + " -rx 'core show channels count'"
@@ -239,8 +229,7 @@ func (r *recipe) channels(t *testing.T) string {
 	return string(out)
 }
 
-// addTrunks adds and removes each trunk of the other documentation pages. This checks that the
-// settings of the trunks are valid.
+// addTrunks checks that the trunks in the other documentation pages have valid settings.
 func (r *recipe) addTrunks(t *testing.T) {
 	t.Helper()
 	pages, err := filepath.Glob(filepath.Join(filepath.Dir(page), "*.md"))
@@ -278,15 +267,14 @@ func (r *recipe) addTrunks(t *testing.T) {
 	}
 }
 
-// onLoopback adds settings that Asterisk needs on the loopback network only. On loopback, Asterisk
-// cannot find its own audio address by the route to Ringfence.
+// onLoopback adds settings that Asterisk needs only on loopback. There, Asterisk cannot find its
+// own audio address by the route to Ringfence.
 func onLoopback(pjsip, asterisk string) string {
 	media := "direct_media=no\nmedia_address=" + asterisk + "\nbind_rtp_to_media_address=yes\n"
 	return strings.Replace(pjsip, "direct_media=no\n", media, 1)
 }
 
-// start starts the stack with the variables of the page's command. Only the model's key is
-// replaced.
+// start starts the stack with the variables of the page's command, except the model's key.
 func start(t *testing.T, command, ringfence string) *sharedstack.World {
 	t.Helper()
 	variables, found := strings.CutSuffix(strings.TrimSpace(command), " REALTIME_KEY=<key of the model> make run")
@@ -340,14 +328,12 @@ func (r *recipe) file(t *testing.T, language, first string) string {
 	return first + content
 }
 
-// terminalCodes matches the colours in the log of Asterisk.
 var terminalCodes = regexp.MustCompile("\x1b\\[[0-9;]*m")
 
 var jsonBlock = regexp.MustCompile("(?s)```json\n(.*?)```\n")
 
 var shellBlock = regexp.MustCompile("(?s)```sh\n(.*?)```\n")
 
-// section returns the shell commands of a section.
 func (r *recipe) section(t *testing.T, heading string) string {
 	t.Helper()
 	_, rest, _ := strings.Cut(r.text, "\n"+heading)
@@ -362,8 +348,7 @@ func (r *recipe) section(t *testing.T, heading string) string {
 	return commands.String()
 }
 
-// run runs commands of the page. Their folder looks like the folder in which `make run` was
-// started. The parameter asterisk is a shell function that calls the test's Asterisk.
+// run runs commands of the page in a folder that looks like the folder of `make run`.
 func (r *recipe) run(t *testing.T, commands string) {
 	t.Helper()
 	for name, target := range map[string]string{"bin": r.world.Bin, ".ringfence": r.world.Home} {
@@ -379,7 +364,6 @@ func (r *recipe) run(t *testing.T, commands string) {
 	}
 }
 
-// awaitCall waits until the newest call equals want.
 func (r *recipe) awaitCall(t *testing.T, want call) {
 	t.Helper()
 	client := kit.NewClient(r.world.Demo.BaseURL, r.world.Demo.ReadKey)

@@ -30,11 +30,10 @@ import (
 const (
 	// maxOrphaned limits how long a phone can stay connected after its dialer was killed.
 	maxOrphaned = 6 * time.Second
-	// untilStored is the longest time between a BYE and the commit of the call's end. Before the
-	// commit, the dialer waits for the transcript of the last words.
+	// untilStored is the longest time between a BYE and the commit of the call's end. The dialer
+	// first waits for the transcript of the last words.
 	untilStored = 5 * time.Second
-	// maxLive limits the number of concurrent calls.
-	maxLive = 20
+	maxLive     = 20
 
 	// letter is the duration of the audio that the model's voice produces for one letter.
 	letter = 60 * time.Millisecond
@@ -42,17 +41,15 @@ const (
 	account      = "ringfence"
 	aiDisclosure = "Hello, I am an AI assistant."
 	goodbye      = "That is noted. Goodbye."
-	// cutMark follows the text of an interrupted turn in a transcript. A turn is what one party
-	// says without a change of speaker.
+	// cutMark follows the text of an interrupted turn in a transcript.
 	cutMark = " –"
 )
 
-// spokenWords are the texts that a phone can play, in order. The audio of each text is different
-// noise.
+// spokenWords are the texts that a phone can play. The audio of each text is different noise.
 var spokenWords = []string{"first question", "second question", "third question"}
 
 // answers maps the texts and keys of the phone to the model's answers. Each answer begins with a
-// different word, so that an interrupted turn can be attributed to its answer.
+// different word. This word identifies the answer in an interrupted turn.
 var answers = map[string]string{
 	"first question":                 "Yes, that is what we all do here.",
 	"second question":                "No, we do not do that, at least not now.",
@@ -61,43 +58,38 @@ var answers = map[string]string{
 	"[The person pressed the key 7]": "Seven is the line to the desk in the hall.",
 }
 
-// phone is one called phone, with its actions and the result of its call.
 type phone struct {
 	number   string
 	greeting string
 	agent    string
-	// steps are the lines of the phone's extension in the dialplan.
-	steps []string
-	// texts contains the texts that the phone plays, unless the call ends earlier.
+	// steps are the lines of the phone's extension in Asterisk's dialplan.
+	steps    []string
 	texts    []string
 	request  string
 	finished kit.Request
 }
 
-// record is a line of Asterisk's call detail records. The field dialer is the SIP address of the
-// dialer that placed the call.
+// record is a line of Asterisk's call detail records. The field dialer is a SIP address.
 type record struct {
 	start, answer, end time.Time
 	dialer             string
 }
 
-// kill is one SIGKILL of a dialer. The field ports contains the UDP ports of the killed process.
-// The field replaced is the time at which the next process opened the same SIP port.
+// kill is one SIGKILL of a dialer. The field replaced is the time at which the next process opened
+// the same SIP port.
 type kill struct {
 	at, replaced time.Time
 	ports        map[string]bool
 }
 
-// The method of reports whether the killed dialer placed the call of the record.
 func (k kill) of(r record) bool {
 	_, port, err := net.SplitHostPort(r.dialer)
 	return err == nil && k.ports[port] && r.start.Before(k.replaced)
 }
 
-// trial is the stack, Asterisk and its phones.
 type trial struct {
 	dir      string
-	address  string // the IPv4 address of both dialers
+	address  string
 	model    string
 	asterisk *peertest.Asterisk
 	world    *sharedstack.World
@@ -113,10 +105,10 @@ type trial struct {
 }
 
 // TestRandomCalls_RecordingsEqualTranscripts runs two dialers that call phones of a real Asterisk.
-// The phones hang up, refuse, do not answer, put the call on hold, press keys and speak at random.
-// Each kill -9 ends a dialer to which a phone is connected. A phone must not stay connected long
-// after its dialer died. Each transcript must contain the same turns as Asterisk's recording: every
-// turn of the agent from its first frame to its last, and no other audio.
+// The phones behave at random. Each kill -9 ends a dialer to which a phone is connected. Soon after
+// the kill, the phone must be disconnected. Each transcript must contain the same turns as
+// Asterisk's recording. The recording must contain every turn of the agent from its first frame to
+// its last, and no other audio.
 func TestRandomCalls_RecordingsEqualTranscripts(t *testing.T) {
 	peertest.AsteriskInstalled(t)
 	random := sharedstack.Seeded(t, 1)
@@ -182,7 +174,6 @@ func startTrial(t *testing.T, random *rand.Rand, calls int) *trial {
 	return s
 }
 
-// startModel starts the model. Its script maps the phone's texts and keys to the answers.
 func (s *trial) startModel(t *testing.T) {
 	t.Helper()
 	var script []map[string]any
@@ -200,8 +191,6 @@ func (s *trial) startModel(t *testing.T) {
 	}
 }
 
-// setUp adds the trunk to Asterisk, enables the features whose results the test reads, and creates
-// an agent for each phone.
 func (s *trial) setUp(t *testing.T, asterisk string) {
 	t.Helper()
 	trunk := map[string]any{
@@ -310,7 +299,6 @@ match=%[2]s
 	}
 }
 
-// newPhone returns a phone with random actions.
 func (s *trial) newPhone(t *testing.T, random *rand.Rand, i int) *phone {
 	t.Helper()
 	p := &phone{number: fmt.Sprintf("+1415556%04d", i)}
@@ -359,12 +347,10 @@ func (s *trial) newPhone(t *testing.T, random *rand.Rand, i int) *phone {
 	return p
 }
 
-// file returns the path of a recording of a phone.
 func (s *trial) file(p *phone, side string) string {
 	return filepath.Join(s.dir, p.number[1:]+"-"+side+".ulaw")
 }
 
-// play writes audio to a file and returns the dialplan step that plays the file.
 func (s *trial) play(t *testing.T, p *phone, audio []byte) (step string) {
 	t.Helper()
 	path := filepath.Join(s.dir, fmt.Sprintf("%s-%d", p.number[1:], len(p.steps)))
@@ -378,7 +364,6 @@ func silence(length time.Duration) []byte {
 	return bytes.Repeat([]byte{0xFF}, int(length.Milliseconds())*8)
 }
 
-// voice returns the audio of a text.
 func (s *trial) voice(t *testing.T, text string) []byte {
 	t.Helper()
 	if audio, known := s.voices[text]; known {
@@ -401,8 +386,6 @@ func (s *trial) voice(t *testing.T, text string) []byte {
 	return audio
 }
 
-// callAll calls every phone. During the calls it kills dialers, as many times as the parameter
-// kills requires.
 func (s *trial) callAll(t *testing.T, random *rand.Rand, kills int) {
 	t.Helper()
 	var killAt []int
@@ -455,7 +438,7 @@ func (s *trial) await(t *testing.T, live map[*phone]bool, most int) {
 	}
 }
 
-// kill waits until a phone is connected, and kills the dialer that has the most connected phones.
+// kill kills the dialer that has the most connected phones.
 func (s *trial) kill(t *testing.T) {
 	t.Helper()
 	var done kill
@@ -502,10 +485,9 @@ func (s *trial) kill(t *testing.T) {
 	s.kills = append(s.kills, done)
 }
 
-// calledBy matches the line that the dialplan prints at the beginning of each call.
 var calledBy = regexp.MustCompile(`CALLED (\S+) BY [0-9.]+:([0-9]+)`)
 
-// connected returns the number of connected phones for each dialer, by the dialer's SIP port.
+// connected counts the connected phones by the SIP port of their dialer.
 func (s *trial) connected(t *testing.T) (map[string]int, error) {
 	t.Helper()
 	show := exec.CommandContext(t.Context(), "sh", "-c", s.asterisk.Shell()+" -rx 'core show channels concise'")
@@ -551,7 +533,6 @@ func udpSockets(address string) (map[string]string, error) {
 	return sockets, nil
 }
 
-// udpPorts returns the UDP ports that a process has opened at an IPv4 address.
 func udpPorts(pid int, address string) (map[string]bool, error) {
 	sockets, err := udpSockets(address)
 	if err != nil {
@@ -572,8 +553,8 @@ func udpPorts(pid int, address string) (map[string]bool, error) {
 	return ports, nil
 }
 
-// sipSocket returns the inode of the socket at a SIP port that is one of the given ports. It
-// returns "" if no such socket is open.
+// sipSocket returns the inode of the SIP socket that has one of the ports. If no such socket is
+// open, the result is "".
 func (s *trial) sipSocket(t *testing.T, ports map[string]bool) string {
 	t.Helper()
 	sockets, err := udpSockets(s.address)
@@ -588,7 +569,6 @@ func (s *trial) sipSocket(t *testing.T, ports map[string]bool) string {
 	return ""
 }
 
-// The method records reads Asterisk's call detail records after the last call.
 func (s *trial) records(t *testing.T) map[string][]record {
 	t.Helper()
 	err := kit.Until(t.Context(), kit.HangTimeout, "Asterisk has no channels", func() (bool, error) {
@@ -615,8 +595,8 @@ func (s *trial) records(t *testing.T) map[string][]record {
 	return found
 }
 
-// instant parses seconds since 1970. It returns the zero time if the text is empty, because the
-// event did not happen.
+// instant parses seconds since 1970. An empty text means that the event did not happen. The result
+// is then the zero time.
 func instant(text string) time.Time {
 	seconds, err := strconv.ParseFloat(text, 64)
 	if err != nil || seconds == 0 {
@@ -625,7 +605,6 @@ func instant(text string) time.Time {
 	return time.UnixMicro(int64(seconds * 1e6))
 }
 
-// checkDialers checks that both dialers placed calls, and that a phone was connected at each kill.
 func (s *trial) checkDialers(t *testing.T, records map[string][]record) {
 	t.Helper()
 	calls, connected := map[string]int{}, make([]int, len(s.kills))
@@ -652,8 +631,7 @@ func (s *trial) checkDialers(t *testing.T, records map[string][]record) {
 }
 
 // checkEnd checks that the phone was called at most once, and that the call ended soon after its
-// dialer was killed. It reports whether the dialer was killed during the call, or before the dialer
-// had stored the call's end.
+// dialer was killed. The result is true if the dialer died before it had stored the call's end.
 func (s *trial) checkEnd(t *testing.T, p *phone, records []record) (killed bool) {
 	t.Helper()
 	if len(records) > 1 {

@@ -17,12 +17,11 @@ import (
 	"ringfence.dev/test/kit/sharedstack"
 )
 
-// turn is one turn of a transcript: what one party said without a change of speaker.
+// turn is what one party said without a change of speaker.
 type turn struct{ Role, Text string }
 
-// checkTranscript compares the transcript of a call with the recordings of Asterisk. It returns
-// false if no comparison is possible. That is so if the phone did not answer, or if the dialer was
-// killed during the call and its transcript was lost.
+// checkTranscript compares the transcript of a call with Asterisk's recordings. It returns false if
+// no comparison is possible: the phone did not answer, or the killed dialer lost the transcript.
 func (s *trial) checkTranscript(t *testing.T, p *phone, killed bool) bool {
 	t.Helper()
 	agent, err := os.ReadFile(s.file(p, "agent"))
@@ -61,7 +60,6 @@ func (s *trial) checkTranscript(t *testing.T, p *phone, killed bool) bool {
 	return true
 }
 
-// checkAgent compares the turns of the agent with what the phone received.
 func (s *trial) checkAgent(t *testing.T, p *phone, turns []turn, recording []byte) {
 	t.Helper()
 	kept, last := map[string]string{}, -1
@@ -104,8 +102,8 @@ func (s *trial) checkAgent(t *testing.T, p *phone, turns []turn, recording []byt
 }
 
 // tolerance returns the permitted difference between a recording and a transcript. Packets that
-// arrive while the phone hangs up can cause a difference. In an interrupted turn, the difference
-// can also be one word, because a transcript is cut between words.
+// arrive while the phone hangs up can cause a difference. A transcript is cut between words, so an
+// interrupted turn can differ by one word.
 func tolerance(text, kept string) time.Duration {
 	const packets = 200 * time.Millisecond
 	if text == kept {
@@ -116,7 +114,6 @@ func tolerance(text, kept string) time.Duration {
 	return packets + time.Duration(len(word)+1)*letter
 }
 
-// checkPerson compares the turns of the person with what the phone sent.
 func (s *trial) checkPerson(t *testing.T, p *phone, turns []turn, recording []byte) {
 	t.Helper()
 	var got, want []string
@@ -135,9 +132,9 @@ func (s *trial) checkPerson(t *testing.T, p *phone, turns []turn, recording []by
 	}
 }
 
-// maxGap is the longest part of a turn that may be missing in a recording, because Asterisk drops
-// frames of a recording on a busy machine. It is shorter than every word of the agent except "I",
-// so a missing word is detected.
+// maxGap is the longest part of a turn that may be missing in a recording. Asterisk drops frames of
+// a recording on a busy machine. Every word of the agent except "I" is longer, so a missing word is
+// detected.
 const maxGap = 100 * time.Millisecond
 
 // found is the part of a text's audio that a recording contains.
@@ -147,13 +144,11 @@ type found struct {
 	// first is the index of the recording's sample at which the audio begins, or -1.
 	first int
 	// gap is the longest part of the audio before end that is missing in the recording.
-	gap time.Duration
-	// ordered reports whether the found parts are in the order of the text's audio.
+	gap     time.Duration
 	ordered bool
 }
 
-// find searches a recording for each frame of a text's audio. The audio of a text is noise that
-// occurs in no other text.
+// find works because the audio of a text is noise that occurs in no other text.
 func (s *trial) find(t *testing.T, text string, recording []byte) found {
 	t.Helper()
 	const frame = 160
@@ -197,7 +192,6 @@ func (s *trial) find(t *testing.T, text string, recording []byte) found {
 	return of
 }
 
-// duration returns the duration of mu-law audio with the given number of bytes.
 func duration(bytes int) time.Duration { return time.Duration(bytes) * time.Second / 8000 }
 
 func signs(audio []byte) (key uint64) {
@@ -207,8 +201,7 @@ func signs(audio []byte) (key uint64) {
 	return key
 }
 
-// alike reports whether two pieces of audio are the same: the correlation of the signs of their
-// samples is at least 0.9.
+// alike reports whether the correlation of the signs of the samples is at least 0.9.
 func alike(a, b []byte) bool {
 	same := 0
 	for i := range a {

@@ -16,8 +16,7 @@ import (
 	"ringfence.dev/test/kit/sharedstack"
 )
 
-// TestChaos_GuaranteesHold runs `make chaos`. With -large it takes five minutes, otherwise 15
-// seconds.
+// With -large the test takes five minutes, otherwise 15 seconds.
 func TestChaos_GuaranteesHold(t *testing.T) {
 	set := settings{
 		bin: sharedstack.Binaries(t), seed: number("RINGFENCE_SEED", uint64(time.Now().UnixNano())), rate: 10, replicas: 1, scale: 0.2, patient: 3 * time.Minute,
@@ -43,8 +42,8 @@ func TestChaos_GuaranteesHold(t *testing.T) {
 	}
 }
 
-// TestChaos_GuaranteesHoldOverSIP runs the same faults with SIP trunks to sipp. It takes two
-// minutes and runs with -large only.
+// TestChaos_GuaranteesHoldOverSIP injects the same faults with SIP trunks to sipp. The test takes
+// two minutes.
 func TestChaos_GuaranteesHoldOverSIP(t *testing.T) {
 	if _, err := exec.LookPath(kit.Program); err != nil {
 		if os.Getenv("CI") != "" {
@@ -72,15 +71,14 @@ func TestChaos_GuaranteesHoldOverSIP(t *testing.T) {
 	}
 }
 
-// publish writes the report to the test log.
 func publish(t *testing.T, report *Report) {
 	t.Helper()
 	t.Logf("%d requests, %d dials, %d faults, broker %s", sum(report.Requests), report.Dials, report.Planned, report.Broker)
 	t.Logf("%s", report)
 }
 
-// TestChaos_FindsASecondDial sends one of the dialer's requests to the carrier again, so that the
-// carrier places a second call. The checks at the end of the run must report the second dial.
+// TestChaos_FindsASecondDial sends one of the dialer's requests to the carrier again. The carrier
+// then places a second call. The checks at the end of the run must report this call.
 func TestChaos_FindsASecondDial(t *testing.T) {
 	var dialed kit.LogLine
 	set := settings{
@@ -100,8 +98,6 @@ func TestChaos_FindsASecondDial(t *testing.T) {
 	sharedstack.Equal(t, "every law holds", report.Holds(), false)
 }
 
-// dialAgain takes the first originate request from the carrier's log and sends it again. It returns
-// the log line of that request.
 func dialAgain(ctx context.Context, w *world) (kit.LogLine, error) {
 	log, err := w.stack.CarrierLog(ctx)
 	if err != nil {
@@ -129,7 +125,6 @@ func TestPlan_SameSeedGivesSamePlan(t *testing.T) {
 	}
 }
 
-// TestPlan_CoversEveryTargetWithoutOverlap checks the plans of many seeds.
 func TestPlan_CoversEveryTargetWithoutOverlap(t *testing.T) {
 	t.Parallel()
 	const length = 5 * time.Minute

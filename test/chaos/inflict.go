@@ -26,8 +26,7 @@ func (in faultCounts) add(f Fault) {
 }
 
 // inflict injects the faults of the plan until ctx ends. When it returns, all faults are repaired.
-// A blackout lasts until the stack has started again, which delays the later faults. At the
-// beginning of each fault, inflict calls the function report.
+// A blackout lasts until the stack has started again, which delays the later faults.
 func (w *world) inflict(ctx context.Context, plan []Fault, report func(Fault)) (done faultCounts, err error) {
 	done = faultCounts{}
 	var mu sync.Mutex
@@ -61,7 +60,7 @@ func (w *world) inflict(ctx context.Context, plan []Fault, report func(Fault)) (
 	return done, err
 }
 
-// rest waits for the given time. It returns false if ctx ended before.
+// rest returns false if ctx ended before the time had passed.
 func rest(ctx context.Context, d time.Duration) bool {
 	select {
 	case <-ctx.Done():
@@ -71,7 +70,7 @@ func rest(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// hurt injects one fault and repairs it. It returns false if the target was not running.
+// hurt injects one fault and repairs it. If the target was not running, the result is false.
 func (w *world) hurt(ctx context.Context, f Fault, report func(Fault)) (hurt bool, err error) {
 	if proxy := w.links[f.Target]; proxy != nil {
 		report(f)
@@ -113,8 +112,7 @@ func wound(proxy *kit.Proxy, f Fault) error {
 	return nil
 }
 
-// find returns the id of the process that the fault affects, or 0 if the process did not start in
-// time.
+// find returns 0 if the process did not start in time.
 func (w *world) find(ctx context.Context, f Fault) (pid int) {
 	_ = kit.Until(ctx, 10*time.Second, f.Target+" is running", func() (bool, error) {
 		pids := w.running().Processes()[f.Target]
@@ -126,8 +124,7 @@ func (w *world) find(ctx context.Context, f Fault) (pid int) {
 	return pid
 }
 
-// stop stops a process and its children. The children must stop too, because the children of
-// Postgres do the work.
+// stop also stops the children of a process, because the children of Postgres do the work.
 func stop(pid int) (family []int) {
 	_ = syscall.Kill(pid, syscall.SIGSTOP)
 	family = append(children(pid), pid)
@@ -154,7 +151,6 @@ func children(pid int) (found []int) {
 	return found
 }
 
-// blackout kills all processes at the same time and starts them again.
 func (w *world) blackout(ctx context.Context) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -190,7 +186,6 @@ func (w *world) follow(ctx context.Context) {
 	}
 }
 
-// resume continues every stopped process of the stack.
 func (w *world) resume() {
 	for _, pids := range w.running().Processes() {
 		for _, pid := range pids {
@@ -201,7 +196,6 @@ func (w *world) resume() {
 	}
 }
 
-// heal repairs all faults and waits until calls can be placed.
 func (w *world) heal(ctx context.Context) error {
 	for line, proxy := range w.links {
 		if err := proxy.Restore(); err != nil {

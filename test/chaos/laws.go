@@ -13,7 +13,6 @@ import (
 	"ringfence.dev/test/kit"
 )
 
-// request and call contain the fields of API responses that the judge reads.
 type request struct {
 	ID           string    `json:"id"`
 	Status       string    `json:"status"`
@@ -35,7 +34,6 @@ type call struct {
 	} `json:"timings"`
 }
 
-// delivery is a webhook delivery as the operator API returns it.
 type delivery struct {
 	ID       string  `json:"id"`
 	EventID  string  `json:"event_id"`
@@ -45,7 +43,6 @@ type delivery struct {
 	Status   string  `json:"status"`
 }
 
-// terminal maps the status of an ended call to the type of the call's terminal event.
 var terminal = map[string]string{
 	"completed": "call.completed", "no_answer": "call.no_answer", "busy": "call.busy", "failed": "call.failed", "canceled": "call.failed",
 }
@@ -59,7 +56,7 @@ type truth struct {
 	arrived    []kit.Delivery
 }
 
-// judge checks the guarantees from outside the services: it uses only the APIs, the received
+// judge checks the guarantees from outside the services. It reads only the APIs, the received
 // webhooks, the carrier's log and the log of the stack.
 type judge struct {
 	w *world
@@ -67,7 +64,6 @@ type judge struct {
 	r *Report
 }
 
-// judge reads everything once and checks every guarantee.
 func (j *judge) judge(ctx context.Context) error {
 	log, err := j.telephones(ctx)
 	if err != nil {
@@ -138,7 +134,6 @@ func (j *judge) strangers(ctx context.Context, known truth) error {
 	return nil
 }
 
-// dialled counts the originate requests of each call.
 func dialled(log []kit.LogLine) map[string]int {
 	dials := map[string]int{}
 	for _, line := range log {
@@ -149,8 +144,8 @@ func dialled(log []kit.LogLine) map[string]int {
 	return dials
 }
 
-// The method dials checks each originate request that the carrier received. It must belong to a
-// call request, and a call request must not have two originates.
+// The method dials checks each originate request that the carrier received. Each originate must
+// belong to a call request. No call request may have two originates.
 func (j *judge) dials(log []kit.LogLine, owned map[string]bool) {
 	seen, refused := map[string]bool{}, map[string]bool{}
 	for _, line := range log {
@@ -295,8 +290,8 @@ func (j *judge) webhooks(known truth) {
 	}
 }
 
-// The function terminals maps each call to the ids of its terminal events. It includes the
-// delivered events, and the events that are recorded as skipped or failed.
+// The function terminals maps each call to the ids of its terminal events. Skipped and failed
+// events count too.
 func terminals(arrived []kit.Delivery, recorded []delivery) map[string]map[string]string {
 	of := map[string]map[string]string{}
 	note := func(call, event, kind string) {

@@ -66,8 +66,6 @@ func (s *scene) change(change func(*call)) {
 	s.known.calls["c1"] = c
 }
 
-// TestHeard_RefusedAttemptIsNoSecondDial checks that a refused attempt is not counted as a second
-// dial.
 func TestHeard_RefusedAttemptIsNoSecondDial(t *testing.T) {
 	t.Parallel()
 	at := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
@@ -172,7 +170,7 @@ func (s *scene) tell(callID, kind string) {
 	s.known.arrived = append(s.known.arrived, kit.Delivery{CallID: callID, Type: kind, EventID: "e " + callID, Sequence: 1, Signed: true})
 }
 
-// The method record adds an event of the call that was skipped, as if the subscription was paused.
+// The method record adds an event that was skipped because the subscription was paused.
 func (s *scene) record(kind string, sequence int) {
 	callID := "c1"
 	s.known.deliveries = append(s.known.deliveries, delivery{ID: "d1", EventID: "e " + kind, Type: kind, CallID: &callID, Sequence: sequence, Status: "skipped"})

@@ -13,10 +13,9 @@ import (
 	"ringfence.dev/test/kit"
 )
 
-// A client repeats a request until a response arrives, but at most for this time. After this time
-// the run reports an error.
 const (
-	again    = 300 * time.Millisecond
+	again = 300 * time.Millisecond
+	// A client repeats a request for this time. If no response arrives, the run reports an error.
 	patience = 2 * time.Minute
 	// optOutDelay is the time after the response to an opt-out in which a dial is still permitted
 	// (docs/reference/api/compliance.md).
@@ -25,18 +24,14 @@ const (
 	maxOpen = 128
 )
 
-// order is one request to place a call.
 type order struct {
 	tenant *tenant
-	// name identifies the order. key is the idempotency key, which is equal to the name or empty.
-	// An order without a key is sent once.
+	// An order without an idempotency key is sent once.
 	name, key, to string
 	due           time.Time // the zero value means immediately
 
 	mu sync.Mutex
-	// id is the id of the call request in the response. made is the number of responses with status
-	// 202. cancelStatus is the status of the response to the cancel. doubt is true if the cancel
-	// had no response.
+	// made counts the responses with status 202. doubt is true if the cancel had no response.
 	id           string
 	made         int
 	cancelStatus int
@@ -47,11 +42,10 @@ func newOrder(t *tenant, name, to string) *order {
 	return &order{tenant: t, name: name, key: name, to: to}
 }
 
-// span is a period in which a number must not be dialed. A zero bound means that the period has no
-// bound on that side.
+// span is a period in which a number must not be dialed. A zero time means that the period has no
+// limit on that side.
 type span struct{ from, until time.Time }
 
-// load is the traffic of many clients at a steady rate.
 type load struct {
 	w     *world
 	rng   *rand.Rand
@@ -75,7 +69,7 @@ func newLoad(w *world) *load {
 	}
 }
 
-// run sends traffic until ctx ends. Then it waits for the open operations.
+// After ctx has ended, run waits for the open operations.
 func (l *load) run(ctx context.Context) {
 	tick := time.NewTicker(time.Second / time.Duration(l.w.rate))
 	defer tick.Stop()
@@ -106,7 +100,7 @@ func (l *load) run(ctx context.Context) {
 	}
 }
 
-// draw chooses the next operation. Only this function makes random choices, in one goroutine.
+// draw chooses the next operation. Only draw makes random choices, and only one goroutine calls it.
 func (l *load) draw() func(context.Context) {
 	chance, later := l.rng.Float64(), time.Duration(l.rng.IntN(12_000))*time.Millisecond
 	pause := time.Duration(l.rng.IntN(120)) * time.Millisecond
@@ -137,8 +131,8 @@ func (l *load) draw() func(context.Context) {
 	return func(ctx context.Context) { l.read(ctx, o.tenant) }
 }
 
-// next returns an order to a new number. The number's last two digits select the behavior of the
-// far end. Each special number has a probability of 1/20.
+// next returns an order to a new number. The last two digits select the behavior of the far end.
+// Each special number has a probability of 1/20.
 func (l *load) next() *order {
 	l.serial++
 	digits := l.rng.IntN(90)
@@ -155,7 +149,7 @@ func (l *load) next() *order {
 	return newOrder(whose, fmt.Sprintf("order-%d", l.serial), fmt.Sprintf("+1415%05d%02d", l.serial, digits))
 }
 
-// earlier returns one of the latest orders with a key. The response to this order is possibly still
+// earlier returns one of the latest orders with a key. The response to this order can still be
 // missing.
 func (l *load) earlier() *order {
 	l.mu.Lock()
@@ -170,7 +164,7 @@ func (l *load) earlier() *order {
 	return nil
 }
 
-// ask sends one request and counts the status of the response. Status 0 means no response.
+// ask counts the status of the response. Status 0 means no response.
 func (l *load) ask(ctx context.Context, deed string, client *kit.Client, method, path string, body any) (status int, answer []byte) {
 	status, answer, err := client.Do(ctx, method, path, body)
 	if err != nil {
@@ -202,9 +196,8 @@ func (l *load) lie(format string, args ...any) {
 	l.lies = append(l.lies, fmt.Sprintf(format, args...))
 }
 
-// place sends an order. If the order has a key, place repeats the request until a response arrives.
-// place can be called again for the same order, also concurrently. Such a call is a retry with the
-// same key.
+// place repeats an order with a key until a response arrives. A second call of place for the same
+// order is a retry with the same key. Concurrent calls are permitted.
 func (l *load) place(ctx context.Context, o *order) (status int) {
 	l.mu.Lock()
 	if !slices.Contains(l.orders[max(0, len(l.orders)-200):], o) {
@@ -288,8 +281,6 @@ func (l *load) isShut(o *order) bool {
 	return len(l.shut[o.number()]) > 0
 }
 
-// optOutAndBack orders a call for later and opts the number out. It checks that a second call to
-// the number is refused. Then it removes the opt-out and orders a third call.
 func (l *load) optOutAndBack(ctx context.Context, o *order, later time.Duration) {
 	o.due = time.Now().Add(optOutDelay + 500*time.Millisecond + later)
 	l.place(ctx, o)
@@ -325,7 +316,7 @@ func (l *load) read(ctx context.Context, t *tenant) {
 	}
 }
 
-// fund tops up the wallet from time to time. It sends each top-up twice with the same reference.
+// fund tops up the wallet from time to time. Each top-up is sent twice with the same reference.
 func (l *load) fund(ctx context.Context, t *tenant) {
 	amount := 10 * money.Credit
 	if t.poor {
@@ -344,7 +335,7 @@ func (l *load) fund(ctx context.Context, t *tenant) {
 	}
 }
 
-// nap pauses the tenant's subscription from time to time. At the end it resumes the subscription.
+// nap pauses the tenant's subscription from time to time.
 func (l *load) nap(ctx context.Context, t *tenant) {
 	path := "/v1/webhook-subscriptions/" + t.subscription
 	for rest(ctx, 6*time.Second) {

@@ -25,7 +25,6 @@ import (
 	"ringfence.dev/test/kit"
 )
 
-// settings are the parameters of a run.
 type settings struct {
 	bin      string
 	seed     uint64
@@ -39,12 +38,11 @@ type settings struct {
 	broker string
 	// patient limits the wait until no work is in progress.
 	patient time.Duration
-	// env is appended to the environment variables of the stack.
-	env []string
+	env     []string
 	// sip is true if calls use SIP trunks to sipp. Otherwise they use the simulated carrier.
 	sip bool
-	// expendable deletes the stack's folder even after a failed run. The setting keep retains the
-	// folder even after a successful run.
+	// If expendable is true, the run deletes the stack's folder even after a failure. If keep is
+	// true, the run retains the folder even after a success.
 	expendable, keep bool
 	// afterFaults is called after the last fault, while work is still in progress.
 	afterFaults func(context.Context, *world) error
@@ -58,15 +56,13 @@ func whole(replicas int) Field {
 	}
 }
 
-// overSIP changes the settings for SIP trunks. Only one process can open the SIP port, so each
-// service has one replica.
+// overSIP uses one replica of each service, because only one process can open the SIP port.
 func (set *settings) overSIP() {
 	simulated := func(name string) bool { return strings.HasSuffix(name, carrier) }
 	set.sip, set.replicas, set.field.Replicas = true, 1, 1
 	set.field.Processes, set.field.Links = slices.DeleteFunc(set.field.Processes, simulated), slices.DeleteFunc(set.field.Links, simulated)
 }
 
-// killable returns the processes that can be killed.
 func killable() []string { return append(services(), carrier, broker, postgres) }
 
 func main() {
@@ -119,12 +115,10 @@ func fraction(variable string, unset float64) float64 {
 	return unset
 }
 
-// clock formats a time since the start of the run.
 func clock(at time.Duration) string {
 	return fmt.Sprintf("%02d:%04.1f", int(at.Minutes()), (at % time.Minute).Seconds())
 }
 
-// commit returns the commit that is tested, or "unknown" if git fails.
 func commit(ctx context.Context) string {
 	id, err := exec.CommandContext(ctx, "git", "rev-parse", "--short=12", "HEAD").Output()
 	if err != nil {
@@ -141,8 +135,8 @@ func commit(ctx context.Context) string {
 // run.
 const calmPeriod = 2 * time.Second
 
-// run executes a whole run. It returns an error if the guarantees could not be checked. The report
-// contains the broken guarantees. If ctx ends, only the faults end early.
+// run returns an error if the guarantees could not be checked. The report contains the broken
+// guarantees. If ctx ends, only the faults end early.
 func run(ctx context.Context, set settings, say func(string)) (report *Report, err error) {
 	plan := Plan(set.seed, set.length, set.field)
 	whole := context.WithoutCancel(ctx)
@@ -185,8 +179,7 @@ func run(ctx context.Context, set settings, say func(string)) (report *Report, e
 	return r, nil
 }
 
-// storm runs the traffic together with the faults of the plan. When it returns, all faults are
-// repaired and all requests have a response.
+// When storm returns, all faults are repaired and all requests have a response.
 func (w *world) storm(ctx context.Context, plan []Fault, l *load, say func(string)) (done faultCounts, err error) {
 	working, end := context.WithCancel(context.WithoutCancel(ctx))
 	var all sync.WaitGroup
@@ -204,8 +197,7 @@ func (w *world) storm(ctx context.Context, plan []Fault, l *load, say func(strin
 	return done, err
 }
 
-// standing returns the number of responses so far, to requests of all kinds, and the number of
-// accepted orders.
+// standing returns the number of responses so far, and the number of accepted orders.
 func (l *load) standing() (asked, accepted int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -12,7 +12,7 @@ import (
 type Kind string
 
 // A process can be killed or stopped. A link is the connection of a client to a server, named
-// "client>server", with five kinds of faults. A blackout kills all processes.
+// "client>server". A blackout kills all processes.
 const (
 	Kill     Kind = "kill"  // SIGKILL; the local stack starts the process again
 	Pause    Kind = "pause" // SIGSTOP, then SIGCONT
@@ -25,7 +25,6 @@ const (
 	Blackout Kind = "blackout"
 )
 
-// everything is the name of the target of a blackout.
 const everything = "everything"
 
 // onProcess and onLink return the kinds of faults of a process and of a link, in the order of the
@@ -74,9 +73,9 @@ type Field struct {
 	Blackouts time.Duration
 }
 
-// The shortest pause of a process is longer than a compliance check is valid (2 s), and most pauses
-// are longer than a dialer's lease (5 s), so that the pauses test both limits. The faults come in
-// storms, each of which is followed by a calm period.
+// The shortest pause of a process is longer than the 2 s for which a compliance check is valid.
+// Most pauses are longer than a dialer's lease of 5 s. The pauses thus test both limits. The faults
+// occur in storms. A calm period follows each storm.
 const (
 	leastPause, mostPause = 2200 * time.Millisecond, 9 * time.Second
 	storm, calm           = 20 * time.Second, 5 * time.Second
@@ -119,8 +118,8 @@ func Plan(seed uint64, length time.Duration, field Field) (plan []Fault) {
 	}
 }
 
-// quiet returns the time when every fault of the plan is over, but not a time before the parameter
-// at.
+// quiet returns the time when every fault of the plan is over. The result is never earlier than the
+// parameter at.
 func quiet(plan []Fault, at time.Duration) time.Duration {
 	for _, f := range plan {
 		at = max(at, f.over())
@@ -178,7 +177,6 @@ func (field Field) deck(rng *rand.Rand) (deck []Fault) {
 	return deck
 }
 
-// fingerprint returns a hash that identifies a plan.
 func fingerprint(plan []Fault) string {
 	sum := fnv.New32a()
 	for _, f := range plan {

@@ -25,8 +25,8 @@ const (
 	laws
 )
 
-// promise returns the name of the guarantee, and the word with which the report counts the
-// violations of the guarantee.
+// promise returns the name of the guarantee. The result breach is the word for a violation in the
+// report.
 func (l law) promise() (says, breach string) {
 	return [laws]string{
 		"at-most-once dialing", "compliance at dial time", "exact money",
@@ -62,8 +62,7 @@ func newReport() *Report {
 
 func (r *Report) broken(l law, how ...string) { r.Breaches[l] = append(r.Breaches[l], how...) }
 
-// difference reports a wrong amount of money. The parameter by is the difference from the right
-// amount.
+// difference reports a wrong amount of money.
 func (r *Report) difference(by money.Micro, how string) {
 	r.Different += max(by, -by)
 	r.broken(lawMoney, how)
@@ -139,7 +138,6 @@ func (r *Report) String() string {
 	return b.String()
 }
 
-// The method answers formats the number of responses by operation and status.
 func (r *Report) answers() string {
 	var b strings.Builder
 	statuses := map[int]bool{}
@@ -168,7 +166,6 @@ func (r *Report) answers() string {
 	return b.String()
 }
 
-// The method faults formats the number of faults by target and kind.
 func (r *Report) faults() string {
 	var b strings.Builder
 	table := func(title string, targets []string, kinds []Kind) {
@@ -210,7 +207,7 @@ func sum(of map[string]int) (all int) {
 	return all
 }
 
-// The function counted formats counts, the largest first.
+// The largest counts come first.
 func counted(of map[string]int) string {
 	names := slices.Collect(maps.Keys(of))
 	slices.SortFunc(names, func(a, b string) int {

@@ -60,8 +60,8 @@ func (j *judge) open(ctx context.Context, t *tenant) (found []string, err error)
 	return found, errors.Join(errs...)
 }
 
-// hear waits for terminal events that are still between two services, so that no delivery exists
-// yet. If an event does not arrive, a later check reports it.
+// hear waits for terminal events that have no delivery yet. If an event does not arrive, a later
+// check reports it.
 func (j *judge) hear(ctx context.Context) {
 	_ = kit.Until(ctx, 30*time.Second, "every terminal event has arrived", func() (bool, error) {
 		for _, t := range j.w.tenants {
@@ -83,7 +83,6 @@ func (j *judge) hear(ctx context.Context) {
 	})
 }
 
-// callIDs returns the ids of the calls of a workspace.
 func callIDs(ctx context.Context, t *tenant) (ids []string, err error) {
 	type light struct{ ID string }
 	calls, err := kit.All(ctx, t.API, "/v1/calls", nil, func(c light) string { return c.ID })
@@ -107,7 +106,7 @@ func recorded(ctx context.Context, t *tenant) (all []delivery, err error) {
 }
 
 // telephones returns the carrier's log after all phones have disconnected. It reports a phone that
-// is still connected after a while, because the stack did not hang up.
+// stays connected because the stack did not hang up.
 func (j *judge) telephones(ctx context.Context) (log []kit.LogLine, err error) {
 	var open map[string]int
 	late := kit.Until(ctx, 20*time.Second, "every phone has disconnected", func() (bool, error) {
@@ -184,7 +183,6 @@ func heard(c *kit.SippCall, followed bool) (log []kit.LogLine) {
 // accepted the same call.
 const refusal = "refuse"
 
-// read returns everything that the API has about a workspace.
 func (j *judge) read(ctx context.Context, t *tenant) (known truth, err error) {
 	known = truth{tenant: t, calls: map[string]call{}, arrived: j.w.hooks.Deliveries(t.ID)}
 	if known.requests, err = kit.All(ctx, t.API, "/v1/call-requests", nil, func(r request) string { return r.ID }); err != nil {
@@ -244,8 +242,8 @@ func (j *judge) talks(known truth, log []kit.LogLine) {
 }
 
 // about reports whether two talk times are equal within the tolerance. The simulated carrier
-// provides the clock of its calls, so the tolerance is zero. In SIP calls each side has its own
-// clock, and a stopped dialer receives a BYE late.
+// measures its own calls, so the tolerance is zero. In SIP calls each side has its own clock, and a
+// stopped dialer receives a BYE late.
 func (j *judge) about(reported, talked int64) bool {
 	if !j.w.sip {
 		return reported == talked

@@ -17,12 +17,10 @@ import (
 	"ringfence.dev/test/kit"
 )
 
-// services returns the six services in the order of the report.
 func services() []string {
 	return []string{"gateway", "calls", "contacts-compliance", "dialer", "billing-wallet", "webhook-dispatcher"}
 }
 
-// The names of the processes that are not services.
 const (
 	postgres    = "postgres"
 	kafka       = "kafka"
@@ -42,8 +40,8 @@ func links() (all []string) {
 		"dialer>contacts-compliance", "dialer>"+carrier, "webhook-dispatcher>"+receiver)
 }
 
-// Every call has the same price. The wallet holds the price of half a minute at the default rate
-// for each call. A poor wallet has credit for twelve such holds.
+// Every call has the same price. Each hold is the price of half a minute at the default rate. A
+// poor wallet has credit for twelve holds.
 const (
 	longestCall = 30 // seconds
 	perMinute   = 50_000 * money.Micro(1)
@@ -66,7 +64,6 @@ type world struct {
 	stack *kit.Stack
 }
 
-// tenant is a workspace with one subscription.
 type tenant struct {
 	*kit.Workspace
 	name, subscription string
@@ -136,7 +133,6 @@ func (w *world) plant(ctx context.Context) error {
 	return err
 }
 
-// trunks adds the trunks to the stack.
 func (w *world) trunks(ctx context.Context) error {
 	for i, one := range w.farms {
 		body := map[string]any{
@@ -216,8 +212,6 @@ func (w *world) environment() []string {
 	}, w.env...)
 }
 
-// settleIn creates the tenant's workspace with credit, an agent with short calls, and a
-// subscription.
 func (w *world) settleIn(ctx context.Context, t *tenant) (err error) {
 	credit := plenty
 	if t.poor {

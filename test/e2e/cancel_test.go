@@ -21,7 +21,6 @@ const (
 	raceCredit = "10000"
 )
 
-// manner is the way in which a call request is placed and canceled.
 type manner int
 
 const (
@@ -40,8 +39,8 @@ func (m manner) String() string {
 type raced struct {
 	id, to string
 	manner manner
-	// answers contains the statuses of the responses to the cancels. unanswered is true if a cancel
-	// had status 503 or no response. The effect of such a cancel is unknown.
+	// unanswered is true if a cancel had status 503 or no response. The effect of such a cancel is
+	// unknown.
 	answers    []int
 	unanswered bool
 }
@@ -56,9 +55,8 @@ func (r raced) count(status int) (n int) {
 }
 
 // TestCancel_ResponseMatchesWhetherTheCallIsDialed cancels requests at the time of their dial, with
-// two replicas of each service. It cancels a hundred requests, or ten thousand with -large. A
-// cancel with status 200 prevents the dial. A request whose cancel has status 409 is dialed and
-// ends. The stack has shorter leases than the shared stack.
+// two replicas of each service. A cancel with status 200 must prevent the dial. After a cancel with
+// status 409, the request must be dialed. The stack has shorter leases than the shared stack.
 func TestCancel_ResponseMatchesWhetherTheCallIsDialed(t *testing.T) {
 	rng, hooks := sharedstack.Seeded(t, 1), receiver(t)
 	s := start(t, binaries(t), "RINGFENCE_REPLICAS=2", "SSL_CERT_FILE="+hooks.CAFile, "IDEMPOTENCY_LEASE=3s", "UNCONFIRMED_AFTER=5s")
@@ -117,7 +115,6 @@ const (
 	mostAim  = 2 * time.Second
 )
 
-// shot returns a random time close to the estimate.
 func (a *aim) shot(rng *rand.Rand) time.Duration {
 	spread := 5*time.Millisecond + a.at.Abs()/2
 	return a.at + time.Duration((2*rng.Float64()-1)*float64(spread))
@@ -153,9 +150,8 @@ func (run *racing) oneSided() bool {
 	return false
 }
 
-// lane places and cancels one call request after the other. It ends when every manner has had
-// enough cancels before the dial and enough after it, or when a maximum number of rounds is
-// reached.
+// lane ends when every manner has had enough cancels before the dial and enough after it. It also
+// ends after a maximum number of rounds.
 func (run *racing) lane(rng *rand.Rand, first, rounds int) {
 	posting, canceling := kit.NewClient(run.s.Demo.BaseURL, run.w.WriteKey), [2]*kit.Client{}
 	for i := range canceling {
@@ -186,8 +182,7 @@ func (run *racing) lane(rng *rand.Rand, first, rounds int) {
 	}
 }
 
-// post places the call request and returns the time at which it is due, by the clock of this
-// machine.
+// post returns the time at which the call request is due, by the clock of this machine.
 func (run *racing) post(client *kit.Client, r *raced) (due time.Time, err error) {
 	body := map[string]any{"agent_id": run.w.AgentID, "to": r.to, "idempotency_key": "race-" + r.to}
 	if r.manner == scheduled {
@@ -215,7 +210,6 @@ func (run *racing) post(client *kit.Client, r *raced) (due time.Time, err error)
 	return due, err
 }
 
-// cancel cancels the call request in its manner and records every response.
 func (run *racing) cancel(clients [2]*kit.Client, r *raced, rng *rand.Rand) error {
 	switch r.manner {
 	case twice:
@@ -243,8 +237,7 @@ func (run *racing) cancel(clients [2]*kit.Client, r *raced, rng *rand.Rand) erro
 	return err
 }
 
-// ask sends a cancel and repeats it after a 503 until ctx ends. The result silent is true if there
-// was a 503.
+// ask repeats a cancel after a 503 until ctx ends. The result silent is true if there was a 503.
 func (run *racing) ask(ctx context.Context, client *kit.Client, id string) (status int, silent bool, err error) {
 	err = kit.Until(ctx, kit.HangTimeout, "the cancel is answered", func() (bool, error) {
 		var answer []byte
@@ -313,7 +306,6 @@ func shares(canceled, dialled [manners]int) (text string) {
 	return text[:max(0, len(text)-2)]
 }
 
-// judgeCancel describes what is wrong with the responses. It returns "" if they are correct.
 func judgeCancel(r raced, ended string, dials int) (fault string) {
 	yes := r.count(http.StatusOK)
 	switch {
@@ -333,7 +325,6 @@ func judgeCancel(r raced, ended string, dials int) (fault string) {
 	return ""
 }
 
-// TestJudgeCancel_ReportsWrongResponses checks that judgeCancel reports wrong responses.
 func TestJudgeCancel_ReportsWrongResponses(t *testing.T) {
 	tests := []struct {
 		name  string

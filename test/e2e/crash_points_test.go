@@ -12,11 +12,9 @@ import (
 	"ringfence.dev/test/kit/sharedstack"
 )
 
-// TestFailpoints_WorkCompletesAfterEachKill kills a process at each failpoint, a named place in the
-// code at which a test can kill the process. The failpoints are between any two steps of claim,
-// hold, commit, cancel and settlement. All work that was in progress must complete. The failpoints
-// of the dialer run here with -large only, because TestCrash_NoFailpointDialsTwice in
-// services/dialer/cmd/dialer always runs them.
+// TestFailpoints_WorkCompletesAfterEachKill kills a process at each failpoint. All work that was in
+// progress must complete. The dialer's failpoints run here with -large only.
+// TestCrash_NoFailpointDialsTwice in services/dialer/cmd/dialer always runs them.
 func TestFailpoints_WorkCompletesAfterEachKill(t *testing.T) {
 	w := stack(t)
 	for i, point := range w.points {
@@ -52,7 +50,6 @@ func crashAt(t *testing.T, w *world, point string, i int) {
 
 var pointCall = regexp.MustCompile(`failpoint\.Inject\("([^"]+)"\)`)
 
-// pointsIn returns the names of the failpoints in the Go files of a folder.
 func pointsIn(dir string) (points []string, err error) {
 	err = filepath.WalkDir(dir, func(path string, _ os.DirEntry, err error) error {
 		source := strings.HasSuffix(path, ".go") && !strings.HasSuffix(path, "_test.go")
@@ -72,8 +69,8 @@ func pointsIn(dir string) (points []string, err error) {
 	return points, err
 }
 
-// inbound gives the workspace a number for inbound calls. It repeats the request while the dialer,
-// which can have restarted after a kill, has not received the agent yet.
+// inbound gives the workspace a number for inbound calls. It repeats the request, because a dialer
+// that was killed can still lack the agent.
 func inbound(t *testing.T, w *kit.Workspace, to string) {
 	t.Helper()
 	until(t, "the dialer has received the agent", func() bool {
@@ -173,7 +170,6 @@ func (sc *scenario) set(point string) {
 	}
 }
 
-// placeAndCancel cancels a call request immediately after it was accepted, and checks the response.
 // After status 200 the call request must not be dialed. After status 409 it must be dialed.
 func (sc *scenario) placeAndCancel(posting *load, to string) {
 	sc.t.Helper()

@@ -35,8 +35,8 @@ func cannotBeProvoked(what string) bool {
 	return false
 }
 
-// judge checks the results of all tests together. Every delivery must be valid. If all tests ran,
-// every documented response and webhook must have occurred.
+// judge requires that every delivery was valid. If all tests ran, every documented response and
+// webhook must have occurred.
 func (w *world) judge(all bool) (code int) {
 	w.faults.mu.Lock()
 	defer w.faults.mu.Unlock()

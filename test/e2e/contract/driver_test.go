@@ -19,14 +19,12 @@ import (
 	"ringfence.dev/test/kit"
 )
 
-// wire returns a transport that validates each response of the public API.
 func wire(t *testing.T, next *http.Transport) http.RoundTripper {
 	t.Helper()
 	return stack(t).document.Wire(next)
 }
 
-// client sends requests to one address with one credential. If key is empty, it sends no
-// credential.
+// If key is empty, the client sends no credential.
 type client struct {
 	base, key string
 	http      *http.Client
@@ -36,8 +34,8 @@ type client struct {
 // that a request never uses a connection that the gateway is closing.
 const unused = time.Minute
 
-// transport returns a transport with separate connections. The parameter from is the local address,
-// or "" for the default.
+// transport returns a transport with its own connections. The parameter from is the local address,
+// or "" for the default address.
 func transport(from string) *http.Transport {
 	dialer := &net.Dialer{Timeout: 30 * time.Second}
 	if from != "" {
@@ -46,7 +44,6 @@ func transport(from string) *http.Transport {
 	return &http.Transport{DialContext: dialer.DialContext, MaxIdleConnsPerHost: 512, IdleConnTimeout: unused, DisableCompression: true}
 }
 
-// customer returns a client of the public API that uses the key.
 func customer(t *testing.T, key string) *client {
 	t.Helper()
 	return &client{base: stack(t).Demo.BaseURL, key: key, http: &http.Client{Transport: wire(t, transport("")), Timeout: 30 * time.Second}}
@@ -63,14 +60,13 @@ func crowd(t *testing.T, key string, n int) []*client {
 	return all
 }
 
-// operator returns a client of the operator API.
 func operator(t *testing.T) *client {
 	t.Helper()
 	demo := stack(t).Demo
 	return &client{base: demo.AdminURL, key: demo.AdminToken, http: &http.Client{Transport: transport(""), Timeout: 30 * time.Second}}
 }
 
-// answer is a response with its whole body. Status 0 means that there was no response.
+// Status 0 means that there was no response.
 type answer struct {
 	status int
 	header http.Header
@@ -134,7 +130,6 @@ func addressOf(t *testing.T) string {
 	return fmt.Sprintf("198.%d.%d.%d", 18+sum>>16&1, sum>>8&255, sum&255)
 }
 
-// want sends one request and requires the status of the response.
 func (c *client) want(t *testing.T, status int, method, path string, body any, header ...string) answer {
 	t.Helper()
 	got := c.do(t, method, path, body, header...)
@@ -144,7 +139,6 @@ func (c *client) want(t *testing.T, status int, method, path string, body any, h
 	return got
 }
 
-// The method refused sends one request and requires an error response with the code.
 func (c *client) refused(t *testing.T, status int, code, method, path string, body any, header ...string) answer {
 	t.Helper()
 	got := c.do(t, method, path, body, header...)
@@ -156,7 +150,6 @@ func (c *client) refused(t *testing.T, status int, code, method, path string, bo
 	return got
 }
 
-// code returns the error code in the body.
 func (a answer) code() string {
 	var shown struct {
 		Error struct{ Code, Message string }
@@ -167,7 +160,6 @@ func (a answer) code() string {
 	return shown.Error.Code
 }
 
-// members returns the body as an object.
 func (a answer) members() map[string]any {
 	var members map[string]any
 	decoder := json.NewDecoder(strings.NewReader(a.body))
@@ -176,7 +168,6 @@ func (a answer) members() map[string]any {
 	return members
 }
 
-// text returns a member of the body as text, or "" if it is missing or null.
 func (a answer) text(name string) string {
 	switch value := a.members()[name].(type) {
 	case nil:
@@ -188,7 +179,6 @@ func (a answer) text(name string) string {
 	}
 }
 
-// ids returns the ids of the items of a page.
 func (a answer) ids() []string {
 	var page kit.Page[struct {
 		ID string `json:"id"`
@@ -229,7 +219,6 @@ func tally(answers []answer) map[string]int {
 // the new workspace, and the value nil removes a setting.
 type set map[string]any
 
-// tenant is a workspace with an agent and keys.
 type tenant struct {
 	id, agent   string
 	write, read *client
@@ -262,21 +251,18 @@ func workspace(t *testing.T, with ...set) *tenant {
 	return w
 }
 
-// key creates an API key and a client that uses it.
 func (w *tenant) key(t *testing.T, access string) (c *client, id string) {
 	t.Helper()
 	made := w.operator.want(t, 201, "POST", w.admin+"/api-keys", set{"name": access, "access": access})
 	return customer(t, made.text("key")), made.text("id")
 }
 
-// topUp adds credit.
 func (w *tenant) topUp(t *testing.T, amount string) {
 	t.Helper()
 	w.operator.want(t, 201, "POST", w.admin+"/wallet/transactions", set{"type": "top_up", "amount": amount, "reference": uuid.NewString()})
 }
 
-// order returns the body of POST /v1/calls for a number. The parameter members contains names and
-// values alternately.
+// The parameter members contains names and values alternately.
 func (w *tenant) order(to string, members ...any) set {
 	body := set{"agent_id": w.agent, "to": to}
 	for i := 0; i < len(members); i += 2 {
@@ -285,7 +271,6 @@ func (w *tenant) order(to string, members ...any) set {
 	return body
 }
 
-// ended waits until a call request has ended.
 func (w *tenant) ended(t *testing.T, id string) answer {
 	t.Helper()
 	var got answer

@@ -13,7 +13,6 @@ import (
 	"ringfence.dev/test/kit/sharedstack"
 )
 
-// everyEvent returns the types of call events.
 func everyEvent() []string {
 	return []string{"call.ringing", "call.answered", "call.completed", "call.failed", "call.no_answer", "call.busy"}
 }
@@ -176,8 +175,8 @@ func (e finish) mustBeTheCall(t *testing.T, got answer, w *tenant, to, ref strin
 	}
 }
 
-// mustBeTheEvents checks that each expected event arrived once, in order and signed, and that no
-// other event arrived. The last event must contain the call as GET returns it.
+// Each expected event must arrive once, in order and signed. No other event may arrive. The last
+// event must contain the call as GET returns it.
 func (e finish) mustBeTheEvents(t *testing.T, events []kit.Delivery, call answer) {
 	t.Helper()
 	var types []string

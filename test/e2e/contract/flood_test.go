@@ -17,8 +17,8 @@ import (
 // is a trusted proxy of the stack.
 const forwarded = "X-Forwarded-For"
 
-// The function strangers returns, by name, functions that create a client without a valid key. The
-// parameter n makes each client different.
+// The function strangers returns functions that create a client without a valid key. The parameter
+// n makes each client different.
 func strangers(t *testing.T) map[string]func(n int64) *client {
 	t.Helper()
 	shared := customer(t, "")
@@ -80,8 +80,8 @@ func TestFlood_AddressMaySend600AMinute(t *testing.T) {
 	}
 }
 
-// TestFlood_OpenPathsAreNotCounted sends requests to paths without authentication. It sends more
-// requests than an address can send without a key.
+// TestFlood_OpenPathsAreNotCounted sends requests without a key to paths without authentication.
+// Their number is higher than the limit of an address.
 func TestFlood_OpenPathsAreNotCounted(t *testing.T) {
 	const address = "203.0.113.30"
 	var asked atomic.Int64
@@ -106,14 +106,14 @@ func TestFlood_OpenPathsAreNotCounted(t *testing.T) {
 	}
 }
 
-// TestFlood_ValidKeysOfTheSameAddressPass sends requests with invalid keys and, from the same
-// address, requests with two valid keys. The gateway replica has already cached the first valid
-// key. The second one is used for the first time.
+// TestFlood_ValidKeysOfTheSameAddressPass sends invalid and valid keys from the same address. The
+// gateway replica has already cached the first valid key. The second valid key is used for the
+// first time.
 func TestFlood_ValidKeysOfTheSameAddressPass(t *testing.T) {
 	const address = "203.0.113.40"
 	w := workspace(t)
-	// The client w.read keeps this connection. Its later requests therefore reach the same replica,
-	// which has then cached the key.
+	// The client w.read keeps this connection, so its later requests reach the same replica. That
+	// replica has then cached the key.
 	w.read.want(t, 200, "GET", "/v1/wallet", nil, forwarded, address)
 	ctx, stop := context.WithCancel(t.Context())
 	var flood sync.WaitGroup
@@ -140,8 +140,7 @@ func TestFlood_ValidKeysOfTheSameAddressPass(t *testing.T) {
 	}
 }
 
-// TestFlood_CountsTheClientAddress checks which client address a request is attributed to.
-// X-RateLimit-Remaining shows the count of that address.
+// X-RateLimit-Remaining shows the count of the address to which a request is attributed.
 func TestFlood_CountsTheClientAddress(t *testing.T) {
 	anonymous := customer(t, "")
 	left := func(c *client, headers ...string) int {
@@ -154,7 +153,7 @@ func TestFlood_CountsTheClientAddress(t *testing.T) {
 	}
 	const untouched = 599
 	// The function after sends 90 requests from the address and then calls look immediately. Every
-	// 100 ms, one of the 90 requests stops counting, so after 9 s none would count.
+	// 100 ms, one of the 90 requests stops counting. After 9 s, no request would count.
 	after := func(c *client, from string, look func() int) int {
 		t.Helper()
 		at(make([]*client, 90), func(int, *client) int { return left(c, from) })
@@ -174,7 +173,7 @@ func TestFlood_CountsTheClientAddress(t *testing.T) {
 		{"the first address is ignored", []string{"203.0.113.50, 198.51.100.99"}, false},
 		{"another address", []string{"203.0.113.51"}, false},
 	} {
-		own := fmt.Sprintf("203.0.113.%d", 100+i) // each row has its own address
+		own := fmt.Sprintf("203.0.113.%d", 100+i)
 		for n, header := range row.headers {
 			row.headers[n] = strings.ReplaceAll(header, "203.0.113.50", own)
 		}

@@ -28,8 +28,8 @@ type format func(string) error
 // Validate implements openapi3.StringFormatValidator.
 func (f format) Validate(value string) error { return f(value) }
 
-// stamps returns validators for the formats of values in responses. An id must be in lower case,
-// and a time in UTC with milliseconds.
+// stamps returns validators for the formats of values in responses. An id must be in lower case. A
+// time must be in UTC with milliseconds.
 func stamps() map[string]openapi3.StringFormatValidator {
 	return map[string]openapi3.StringFormatValidator{
 		"uuid": format(func(s string) error { return matches(canonicalUUID, s) }),

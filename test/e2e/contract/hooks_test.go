@@ -104,8 +104,6 @@ func TestHooks_CreateValidatesEachField(t *testing.T) {
 	}
 }
 
-// TestHooks_EachChangeOfASubscriptionChangesItsDeliveries creates, tests, rotates, pauses, resumes,
-// changes and deletes a subscription. Each step changes what the endpoint receives.
 func TestHooks_EachChangeOfASubscriptionChangesItsDeliveries(t *testing.T) {
 	w := workspace(t)
 	hooks := stack(t).Hooks
@@ -194,8 +192,6 @@ func TestHooks_EachChangeOfASubscriptionChangesItsDeliveries(t *testing.T) {
 	}
 }
 
-// TestHooks_SubscriptionReceivesOnlyItsTypesWhileActive checks that a subscription receives only
-// the event types that it lists, and only of calls that ended while it was active.
 func TestHooks_SubscriptionReceivesOnlyItsTypesWhileActive(t *testing.T) {
 	w := workspace(t)
 	w.topUp(t, "10")
@@ -252,8 +248,8 @@ func TestHooks_SubscriptionReceivesOnlyItsTypesWhileActive(t *testing.T) {
 	w.write.refused(t, 404, "not_found", "POST", subscriptions+"/"+uuid.NewString()+"/test", nil)
 }
 
-// TestHooks_EventsSkippedDuringAPauseCanBeReplayed pauses a subscription. Operators must be able to
-// list and replay the events of this time, and the audit log must name the operator.
+// Operators must be able to list and replay the events of the pause. The audit log must name the
+// operator.
 func TestHooks_EventsSkippedDuringAPauseCanBeReplayed(t *testing.T) {
 	w := workspace(t)
 	w.topUp(t, "10")

@@ -30,7 +30,6 @@ func closedWindow(now time.Time) window {
 	}
 }
 
-// consent sets a number's consent through the operator API.
 func (w *tenant) consent(t *testing.T, number, status string) {
 	t.Helper()
 	w.operator.want(t, 200, "PUT", w.admin+"/contacts/"+number+"/consent", set{"status": status, "source": "test"})
@@ -138,7 +137,7 @@ func TestHours_ScheduledForIsAtMostAYearAhead(t *testing.T) {
 			now.Add(366*24*time.Hour - time.Minute).Truncate(time.Second)},
 		{"366 days and a minute ahead", now.Add(366*24*time.Hour + time.Minute).UTC().Format(time.RFC3339), time.Time{}},
 		{"the year 9999", "9999-12-31T23:59:59Z", time.Time{}},
-		// A time up to 7 days in the past is accepted (see below), an earlier time is not.
+		// Times up to 7 days in the past are accepted (see below).
 		{"8 days in the past", now.AddDate(0, 0, -8).UTC().Format(time.RFC3339), time.Time{}},
 		{"the zero time of Unix", "1970-01-01T00:00:00Z", time.Time{}},
 		{"the zero time of Go", "0001-01-01T00:00:00Z", time.Time{}},
@@ -173,8 +172,8 @@ func TestHours_ScheduledForIsAtMostAYearAhead(t *testing.T) {
 	}
 }
 
-// afterwards is one change between the POST and the dial. The call request must then end with the
-// error code.
+// afterwards is one change between the POST and the dial. After the change, the call request must
+// end with the error code.
 type afterwards struct {
 	name, code string
 	change     func(w *tenant, to string)
@@ -204,8 +203,8 @@ func changes(t *testing.T) []*afterwards {
 	}
 }
 
-// TestDialTimeCheck_FailureBlocksTheRequest makes call requests that pass the pre-check and then
-// fail the dial-time check. Each must end as blocked, without a call, an event or a charge.
+// The call requests pass the pre-check and fail the dial-time check. Each request must end as
+// blocked, without a call, an event or a charge.
 func TestDialTimeCheck_FailureBlocksTheRequest(t *testing.T) {
 	rows := changes(t)
 	for _, row := range rows {

@@ -59,8 +59,8 @@ func TestIdempotency_FiftyKeysAndCreditForOneCallCreateOneCall(t *testing.T) {
 	w.write.want(t, 202, "POST", "/v1/calls", w.order(number(1), "idempotency_key", fmt.Sprint("order-", (taken+1)%50)))
 }
 
-// mustHaveCalledOnce waits until all work has ended. Then it checks that there is one call request,
-// one dial, one call and one charge.
+// mustHaveCalledOnce requires one call request, one dial, one call and one charge after all work
+// has ended.
 func (w *tenant) mustHaveCalledOnce(t *testing.T, to, id string) {
 	t.Helper()
 	ended := w.ended(t, id)

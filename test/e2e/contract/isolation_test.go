@@ -65,8 +65,8 @@ type probe struct {
 
 func (p probe) title() string { return p.operation + ", " + p.name }
 
-// ask sends the probe with one of the two ids. It replaces the parts of the response that differ
-// each time, so that two responses can be compared.
+// ask replaces the parts of the response that differ each time, so that two responses can be
+// compared.
 func (p probe) ask(t *testing.T, c *client, base, agent, value string) answer {
 	t.Helper()
 	method, _, _ := strings.Cut(p.operation, " ")
@@ -92,8 +92,7 @@ func (p probe) ask(t *testing.T, c *client, base, agent, value string) answer {
 	return got
 }
 
-// try sends the probe with both ids. It requires that the responses are equal, and returns the
-// response.
+// try sends the probe with both ids and requires equal responses.
 func (p probe) try(t *testing.T, c *client, base, agent string) answer {
 	t.Helper()
 	nobodys := p.ask(t, c, base, agent, p.nobodys)
@@ -110,8 +109,8 @@ func names(header http.Header) []string { return slices.Sorted(maps.Keys(header)
 type stranger struct {
 	*tenant
 	contact, call, request, subscription string
-	// number is a contact. optedOut and optedOutToo are numbers that are opted out. consented has a
-	// consent record that an operator added.
+	// number is the number of a contact. The numbers optedOut and optedOutToo are opted out. An
+	// operator added a consent record for the number consented.
 	number, optedOut, optedOutToo, consented string
 	delivery, inbound, transaction, record   string
 	decision, list, erasure                  string
@@ -160,7 +159,6 @@ func strangerWithEverything(t *testing.T) *stranger {
 
 func ahead() string { return time.Now().Add(24 * time.Hour).UTC().Format(time.RFC3339) }
 
-// everything returns all data that the stranger and its operator can read.
 func (s *stranger) everything(t *testing.T) map[string]string {
 	t.Helper()
 	seen := map[string]string{}
@@ -181,9 +179,9 @@ func (s *stranger) everything(t *testing.T) map[string]string {
 }
 
 // TestIsolation_ObjectsOfAnotherWorkspaceAreNotFound sends every probe as a customer, and as an
-// operator under the customer's workspace. The other workspace must be unchanged. Then it sends the
-// probes as the other workspace, where the two responses must differ: a probe that is always
-// answered with "not found" would prove nothing.
+// operator under the customer's workspace. The other workspace must be unchanged.
+// Then the other workspace sends the probes. The two responses must differ, because a probe that
+// always gets "not found" would prove nothing.
 func TestIsolation_ObjectsOfAnotherWorkspaceAreNotFound(t *testing.T) {
 	s, w := strangerWithEverything(t), workspace(t)
 	w.topUp(t, "100")
@@ -221,7 +219,6 @@ func TestIsolation_ObjectsOfAnotherWorkspaceAreNotFound(t *testing.T) {
 	operate(false)
 }
 
-// unknownID returns an id that does not exist.
 func unknownID() string {
 	id, err := uuid.NewV7()
 	if err != nil {

@@ -118,7 +118,6 @@ func inDatabase(t *testing.T, texts []string) map[string][]string {
 	return tables
 }
 
-// ending is an API key and a change that ends the access of the key.
 type ending struct {
 	name    string
 	change  func(*tenant)
@@ -128,9 +127,9 @@ type ending struct {
 	changed time.Time
 }
 
-// TestKeys_RevocationAppliesOnAllReplicasIn5s ends the access of several keys. Meanwhile it sends
-// requests to both replicas every 100 ms on many connections, from before each change until 5 s
-// after it.
+// TestKeys_RevocationAppliesOnAllReplicasIn5s ends the access of several keys. Until 5 s after each
+// change, it sends requests every 100 ms. The requests use many connections, so that they reach
+// both replicas.
 func TestKeys_RevocationAppliesOnAllReplicasIn5s(t *testing.T) {
 	endings := []*ending{
 		{name: "a revoked key", status: 401, code: "invalid_api_key", change: func(w *tenant) {

@@ -15,10 +15,8 @@ type world struct {
 	*sharedstack.World
 	// database is the superuser's URL of the stack's database.
 	database string
-	// document validates responses and deliveries.
 	document *Document
-	// faults collects the invalid deliveries.
-	faults *faults
+	faults   *faults
 }
 
 var shared = &sharedstack.Shared[*world]{Begin: begin, Judge: (*world).judge}

@@ -13,8 +13,7 @@ import (
 	"ringfence.dev/test/kit/sharedstack"
 )
 
-// ask is a valid request to one operation of the API. The test replaces {id} in the path by the id
-// of an object.
+// The test replaces {id} in the path by the id of an object.
 type ask struct {
 	operation, method, path string
 	body                    any
@@ -53,7 +52,6 @@ func asks() []ask {
 	}
 }
 
-// do sends the request with the id of another object.
 func (a ask) do(t *testing.T, c *client, id string, header ...string) answer {
 	t.Helper()
 	return c.do(t, a.method, strings.Replace(a.path, "{id}", id, 1), a.body, header...)
@@ -135,9 +133,8 @@ func TestCheckOrder_EveryRoute(t *testing.T) {
 	}
 }
 
-// TestCheckOrder_RateLimitFollowsTheKey checks the position of the rate limit in the order of
-// checks. The gateway must check the key before the rate limit, and everything else (the plan, the
-// access, the route) after it.
+// The gateway must check the key before the rate limit. It must check the plan, the access and the
+// route after the rate limit.
 func TestCheckOrder_RateLimitFollowsTheKey(t *testing.T) {
 	one := set{"rate_limit_per_minute": 1}
 	w, starter := workspace(t, one), workspace(t, one, set{"plan": "starter"})
@@ -274,9 +271,8 @@ func TestCheckOrder_PlacingACall(t *testing.T) {
 	}
 }
 
-// TestCheckOrder_ReplayPrecedesOtherChecks checks when the gateway detects a replay, that is, a
-// repeated idempotency key. It must do so after it has checked the JSON and the API key, and before
-// all other checks.
+// A replay is a request with a repeated idempotency key. The gateway must detect a replay after it
+// has checked the JSON and the API key, and before all other checks.
 func TestCheckOrder_ReplayPrecedesOtherChecks(t *testing.T) {
 	w := workspace(t)
 	w.topUp(t, oneCall)

@@ -9,8 +9,8 @@ import (
 	"ringfence.dev/test/kit/sharedstack"
 )
 
-// heldToPacks returns a workspace with the country rules of the US. The workspace has its own
-// calling hours, which an operator has approved, so that the test can run at night.
+// heldToPacks returns a workspace with the country rules of the US. An operator has approved the
+// calling hours of the workspace, so that the test can run at night.
 func heldToPacks(t *testing.T) *tenant {
 	t.Helper()
 	w := workspace(t, set{"calling_policy": set{
@@ -20,7 +20,6 @@ func heldToPacks(t *testing.T) *tenant {
 	return w
 }
 
-// preview requests a compliance preview for the number and returns the response.
 func (w *tenant) preview(t *testing.T, number string) answer {
 	t.Helper()
 	return w.operator.want(t, 200, "GET", w.admin+"/contacts/"+url.PathEscape(number)+"/preview", nil)
@@ -70,8 +69,8 @@ func TestCountryRules_ConsentAndCapsApplyAtPOSTAndAtDial(t *testing.T) {
 		t.Errorf("next_at = %v, want a value", got.text("next_at"))
 	}
 
-	// All six requests pass the pre-check, because none is dialed yet. At dial time only three are
-	// permitted.
+	// All six requests pass the pre-check, because no request is dialed yet. At dial time only
+	// three are permitted.
 	ids := make([]string, 6)
 	for i := range ids {
 		ids[i] = w.later(t, crowd)

@@ -10,8 +10,8 @@ import (
 )
 
 // TestPages_CommandsRun runs the commands in the pages for customers and operators against the demo
-// workspace, page by page. Each page must leave a calling
-// policy that permits calls, because the next page places calls.
+// workspace. Each page must leave a calling policy that permits calls, because the next page places
+// calls.
 func TestPages_CommandsRun(t *testing.T) {
 	for _, program := range []string{"curl", "jq", "openssl", "python3"} {
 		if _, err := exec.LookPath(program); err != nil && os.Getenv("CI") != "true" {
@@ -51,8 +51,7 @@ func TestPages_CommandsRun(t *testing.T) {
 	}
 }
 
-// checkout returns a directory that contains the paths in the pages: the home of the stack, the
-// programs and the examples.
+// checkout returns a directory with the paths that the pages use.
 func checkout(t *testing.T) string {
 	t.Helper()
 	w, dir := stack(t), t.TempDir()

@@ -15,12 +15,10 @@ import (
 // The function later returns a value of scheduled_for that is after the end of the tests.
 func later() string { return time.Now().Add(time.Hour).UTC().Format(time.RFC3339) }
 
-// deep returns an object with the given number of nested levels.
 func deep(levels int) json.RawMessage {
 	return json.RawMessage(strings.Repeat(`{"a":`, levels-1) + `{}` + strings.Repeat(`}`, levels-1))
 }
 
-// wide returns an object with the given number of keys.
 func wide(keys int) set {
 	object := set{}
 	for i := range keys {
@@ -29,7 +27,6 @@ func wide(keys int) set {
 	return object
 }
 
-// documents returns values of variables and metadata at their limits and beyond.
 func documents() []struct {
 	name  string
 	value any
@@ -63,7 +60,7 @@ func TestPlacing_ValidatesEachField(t *testing.T) {
 		name    string
 		members []any
 		code    string // "" if the response is 202
-		field   string // the field in the error message
+		field   string
 	}
 	rows := []row{
 		{"only the required fields", nil, "", ""},

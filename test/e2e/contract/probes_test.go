@@ -2,8 +2,8 @@ package contract
 
 import "fmt"
 
-// probes returns the customer's probes: reads, then changes, then creations. In this order each
-// probe finds its objects, also when the other workspace sends the probes.
+// The order is reads, then changes, then creations. In this order each probe finds its objects,
+// also when the other workspace sends the probes.
 func probes(s *stranger) []probe {
 	if s.tenant == nil { // the caller needs only the list of operations
 		s = &stranger{tenant: &tenant{}}

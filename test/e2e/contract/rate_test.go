@@ -31,10 +31,9 @@ func pause(t *testing.T, d time.Duration) {
 	}
 }
 
-// limits contains the rate-limit headers of a response.
 type limits struct{ limit, remaining, reset int }
 
-// limitsOf reads the rate-limit headers. Each header must occur once, and the values must agree.
+// Each rate-limit header must occur once, and the values must agree.
 func limitsOf(t *testing.T, what string, a answer) limits {
 	t.Helper()
 	one := func(name string) int {
@@ -120,7 +119,7 @@ func TestRate_LimitIsExactAcrossTwoReplicas(t *testing.T) {
 	}
 }
 
-// refusedBy returns, for each gateway replica, the number of requests that it answered with 429.
+// refusedBy returns how many requests each gateway replica answered with 429.
 func refusedBy(t *testing.T) map[int]int {
 	t.Helper()
 	var state struct{ Ports map[string]int }
@@ -144,8 +143,6 @@ func refusedBy(t *testing.T) map[int]int {
 	return refused
 }
 
-// TestRate_BurstOfTheWholeLimitPasses sends as many concurrent requests as the limit permits. All
-// requests must pass.
 func TestRate_BurstOfTheWholeLimitPasses(t *testing.T) {
 	// less than the number of database connections, so that all requests are counted concurrently
 	const limit = 20

@@ -74,7 +74,6 @@ func TestReceivers_AcceptRealAndRefuseForged(t *testing.T) {
 	}
 }
 
-// delivered waits until a delivery has the given status after one attempt with the given response.
 func (w *tenant) delivered(t *testing.T, subscription, delivery, status string, code int) {
 	t.Helper()
 	path, shown := w.admin+"/webhook-subscriptions/"+subscription+"/deliveries/"+delivery, answer{}
@@ -120,8 +119,8 @@ func refusesForged(t *testing.T, got *program, url, secret string) {
 				signed = signature(secret, stamp, row.body)
 			}
 			status, responseBody, err = posted(t, sender, url, delivery, signed, row.body)
-			// Send the webhook again if it arrived too late: its time was then no longer too far in
-			// the future.
+			// If the webhook arrived too late, its time was no longer too far in the future. Send
+			// the webhook again.
 			if row.name != future || stamp-time.Now().Unix() > bound {
 				break
 			}
@@ -140,7 +139,7 @@ func refusesForged(t *testing.T, got *program, url, secret string) {
 	got.prints(t, "repeat webhook.test ours")
 }
 
-// posted sends a webhook. If signature is empty, the webhook is not signed.
+// If signature is empty, the webhook is not signed.
 func posted(
 	t *testing.T, sender *http.Client, url, delivery, signature, body string,
 ) (status int, responseBody string, err error) {
@@ -202,7 +201,6 @@ func signature(secret string, at int64, body string) string {
 	return fmt.Sprintf("t=%d,v1=%s", at, hex.EncodeToString(mac.Sum(nil)))
 }
 
-// trusting returns a client that trusts one authority.
 func trusting(t *testing.T, caFile string) *http.Client {
 	t.Helper()
 	ca, err := os.ReadFile(caFile)
@@ -216,7 +214,6 @@ func trusting(t *testing.T, caFile string) *http.Client {
 	return &http.Client{Transport: own, Timeout: 30 * time.Second}
 }
 
-// program is a process whose output is read line by line.
 type program struct {
 	cmd  *exec.Cmd
 	done chan struct{} // closed when the process has ended; err is set before
@@ -226,7 +223,6 @@ type program struct {
 	lines []string
 }
 
-// launch starts a program that is stopped at the end of the test.
 func launch(t *testing.T, cmd *exec.Cmd) *program {
 	t.Helper()
 	p := &program{cmd: cmd, done: make(chan struct{})}
@@ -252,14 +248,12 @@ func launch(t *testing.T, cmd *exec.Cmd) *program {
 	return p
 }
 
-// stop sends a signal and waits until the program ends.
 func (p *program) stop(signal syscall.Signal) error {
 	_ = p.cmd.Process.Signal(signal)
 	<-p.done
 	return p.err
 }
 
-// prints waits for a line that contains the text, and returns the line.
 func (p *program) prints(t *testing.T, text string) (line string) {
 	t.Helper()
 	err := kit.Until(t.Context(), kit.HangTimeout, fmt.Sprintf("%v prints %q", p.cmd.Args, text), func() (bool, error) {
@@ -278,7 +272,6 @@ func (p *program) prints(t *testing.T, text string) (line string) {
 	return line
 }
 
-// printed returns the output so far.
 func (p *program) printed() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()

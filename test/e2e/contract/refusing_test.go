@@ -17,9 +17,9 @@ func (w *tenant) later(t *testing.T, to string) (id string) {
 	return w.write.want(t, 202, "POST", "/v1/calls", w.order(to, "scheduled_for", later())).text("id")
 }
 
-// due makes queued call requests due. It does so only when the dialer's copies of the workspace and
-// of the agent are up to date, and 6 s after the last opt-out of the number was acknowledged, so
-// that the queue already reflects the opt-outs.
+// due makes queued call requests due. The dialer's copies of the workspace and of the agent must be
+// up to date. The last opt-out of the number must have been acknowledged 6 s before. The queue then
+// reflects the opt-outs.
 const due = `
 WITH due AS (
 	UPDATE dialer.dial_queue q SET due_at = now(), look_at = now()
@@ -53,8 +53,8 @@ func comes(t *testing.T, ids ...string) {
 	})
 }
 
-// The function leaves waits until a call request has left the dialer's queue. It reads the queue in
-// the database, because a workspace without API access cannot read its call requests.
+// The function leaves waits until a call request has left the dialer's queue. It reads the
+// database, because a workspace without API access cannot read its call requests.
 func leaves(t *testing.T, id string) {
 	t.Helper()
 	db := database(t)
@@ -66,7 +66,6 @@ func leaves(t *testing.T, id string) {
 	})
 }
 
-// database connects to the stack's database as superuser.
 func database(t *testing.T) *pgx.Conn {
 	t.Helper()
 	db, err := pgx.Connect(t.Context(), stack(t).database)
@@ -99,7 +98,7 @@ func TestOptOut_InACallBlocksQueuedRequests(t *testing.T) {
 	waits := w.later(t, to)
 	heard := w.ended(t, w.write.want(t, 202, "POST", "/v1/calls", w.order(to)).text("id")).text("call_id")
 	var records answer
-	// The dialer publishes the opt-out independently of the end of the call, so the record of the
+	// The dialer publishes the opt-out and the end of the call independently. The record of the
 	// opt-out can be created after the end.
 	until(t, "the opt-out is recorded", func() bool {
 		records = w.operator.want(t, 200, "GET", w.admin+"/consent-records?phone="+url.QueryEscape(to), nil)

@@ -64,8 +64,8 @@ func TestService_OpenPathsNeedNoKey(t *testing.T) {
 	}
 }
 
-// TestService_VersionHeaderOnEveryResponse checks the version header of responses without an
-// operation. The validating transport requires the header in all other responses.
+// The requests of this test have no operation. The validating transport requires the version header
+// in all other responses.
 func TestService_VersionHeaderOnEveryResponse(t *testing.T) {
 	for request, code := range map[string]string{
 		"GET /%zz HTTP/1.1\r\nHost: x\r\n\r\n":                                                                      "bad_request",
@@ -243,7 +243,6 @@ func (w *tenant) clientMindsTheHook(t *testing.T, api *openapi.ClientWithRespons
 	of(api.ReadReferenceWithResponse(ctx))(t, 200)
 }
 
-// typed returns the generated client, with the transport of another client.
 func typed(t *testing.T, c *client) *openapi.ClientWithResponses {
 	t.Helper()
 	api, err := openapi.NewClientWithResponses(c.base, openapi.WithHTTPClient(c.http), openapi.WithRequestEditorFn(func(_ context.Context, r *http.Request) error {

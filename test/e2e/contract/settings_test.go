@@ -22,7 +22,6 @@ import (
 )
 
 const (
-	// settingWrites is the number of times that each setting is written and checked.
 	settingWrites = 200
 	// dialBound is the time after the response in which a dial can still use the old setting
 	// (docs/reference/api/operator-api.md).
@@ -56,7 +55,6 @@ func newSettingTenant(t *testing.T, credit string) *settingTenant {
 	}
 }
 
-// response is a response of one of the two APIs.
 type response struct {
 	status int
 	header http.Header
@@ -100,7 +98,6 @@ func (w *settingTenant) send(base, key, method, path string, body any) response 
 	return response{answer.StatusCode, answer.Header, read}
 }
 
-// write sends a request to the operator API and requires the status.
 func (w *settingTenant) write(method, path string, body any, want int) response {
 	w.t.Helper()
 	got := w.send(w.demo.AdminURL, w.demo.AdminToken, method, w.admin+path, body)
@@ -110,7 +107,6 @@ func (w *settingTenant) write(method, path string, body any, want int) response 
 	return got
 }
 
-// api sends a request to the public API.
 func (w *settingTenant) api(method, path string, body any) response {
 	w.t.Helper()
 	return w.send(w.demo.BaseURL, w.WriteKey, method, path, body)
@@ -130,8 +126,7 @@ func (w *settingTenant) number(i int) string {
 	return fmt.Sprintf("+14152%04d%02d", w.block*10+i/90, i%90)
 }
 
-// values are two values of one setting. The test writes the two values alternately, and checks the
-// next request after each write.
+// The test writes the two values alternately. After each write it checks the next request.
 type values struct {
 	name  string
 	write func(w *settingTenant, i int)
@@ -218,8 +213,8 @@ func settingTable() []values {
 	}
 }
 
-// Each setting is written 200 times. The request after each response must obey the new setting on
-// both replicas.
+// Each setting is written 200 times. The first request after each response must obey the new
+// setting on both replicas.
 func TestSettings_ApplyToTheNextRequest(t *testing.T) {
 	t.Parallel()
 	for _, setting := range settingTable() {
@@ -244,7 +239,6 @@ func TestSettings_ApplyToTheNextRequest(t *testing.T) {
 	}
 }
 
-// TestSettings_KeysApplyToTheNextRequest creates and revokes API keys.
 func TestSettings_KeysApplyToTheNextRequest(t *testing.T) {
 	t.Parallel()
 	w := newSettingTenant(t, "1")
@@ -260,8 +254,8 @@ func TestSettings_KeysApplyToTheNextRequest(t *testing.T) {
 	}
 }
 
-// These settings are objects that are created and deleted. They have no two values to alternate
-// between.
+// These settings are objects that are created and deleted, so there are no two values to write
+// alternately.
 func TestSettings_CreationsApplyToTheNextRequest(t *testing.T) {
 	t.Parallel()
 	t.Run("rate_limit_per_minute", func(t *testing.T) {
@@ -320,7 +314,7 @@ type stop struct {
 	// for all requests.
 	each  bool
 	write func(w *settingTenant, i int, agentID string)
-	code  string // the error code of the blocked request
+	code  string
 }
 
 // 200 call requests become due one after the other, before and after the response to the write of
@@ -371,7 +365,7 @@ func TestSettings_ApplyToTheNextDial(t *testing.T) {
 	}
 }
 
-// place posts n call requests. The function due returns the delay of call request i after its POST.
+// The function due returns the delay of call request i after its POST.
 func (w *settingTenant) place(n int, due func(i int) time.Duration, agentID func(i int) string) {
 	w.t.Helper()
 	faults := make([]error, n)
@@ -386,8 +380,8 @@ func (w *settingTenant) place(n int, due func(i int) time.Duration, agentID func
 	}
 }
 
-// awaitRequests waits until n call requests have ended, and returns them. It reads the call
-// requests through the operator API, because the setting can block the workspace's own keys.
+// awaitRequests waits until n call requests have ended. It uses the operator API, because the
+// setting can block the workspace's own keys.
 func (w *settingTenant) awaitRequests(n int) (requests []kit.Request) {
 	w.t.Helper()
 	err := kit.Until(w.t.Context(), kit.HangTimeout, "every request has ended", func() (done bool, err error) {
@@ -402,8 +396,6 @@ func (w *settingTenant) awaitRequests(n int) (requests []kit.Request) {
 	return requests
 }
 
-// carrierLog returns the lines of the simulated carrier's log for the first n numbers of the
-// workspace.
 func (w *settingTenant) carrierLog(n int) []kit.LogLine {
 	w.t.Helper()
 	lines, err := stack(w.t).CarrierLog(w.t.Context())
@@ -430,8 +422,7 @@ func inParallel(n int, do func(i int)) {
 	all.Wait()
 }
 
-// checkStopped waits until every call request has ended. No dial may be later than dialBound after
-// the response to its setting.
+// No dial may be later than dialBound after the response to its setting.
 func checkStopped(t *testing.T, w *settingTenant, setting stop, answered []time.Time) {
 	t.Helper()
 	blocked := map[string]int{}

@@ -10,9 +10,7 @@ import (
 	"ringfence.dev/test/kit/sharedstack"
 )
 
-// TestCustomer_ReadsTranscriptAndRecording stores a recording for a call, because calls of the
-// simulated carrier have no audio. Then it reads the transcript and the recording as a customer
-// does.
+// Calls of the simulated carrier have no audio, so the test stores a recording for a call.
 func TestCustomer_ReadsTranscriptAndRecording(t *testing.T) {
 	w := workspace(t, set{"features": set{"transcripts": true, "recordings": true}})
 	stranger := workspace(t)

@@ -21,7 +21,6 @@ func subscription(address string) set {
 	return set{"name": "n", "url": address, "events": []string{"call.completed"}}
 }
 
-// active counts the workspace's active subscriptions.
 func (w *tenant) active(t *testing.T) int {
 	t.Helper()
 	return strings.Count(w.read.want(t, 200, "GET", subscriptions+"?limit=100", nil).body, `"status":"active"`)
@@ -61,8 +60,9 @@ func TestSubscriptions_ConcurrentChangesLeaveAtMostFiveActive(t *testing.T) {
 			t.Errorf("round %d: answers = %v, want 201, 200 and 409 alone", round, got)
 		}
 	}
-	// Five subscriptions are active, which is the maximum. An active one can be changed, and a
-	// paused one cannot be resumed. After the deletion of one, exactly one can be created.
+	// Five subscriptions are active, which is the maximum. An active subscription can be changed,
+	// and a paused one cannot be resumed. After a deletion, exactly one subscription can be
+	// created.
 	for _, id := range w.read.want(t, 200, "GET", subscriptions+"?limit=100", nil).ids() {
 		got := w.write.do(t, "PATCH", subscriptions+"/"+id, set{"status": "active", "events": []string{"call.busy", "webhook.test"}})
 		if got.status != 200 && got.code() != "subscription_limit_reached" {
@@ -218,7 +218,6 @@ func mustHaveSigned(t *testing.T, w *tenant, secrets []string, asked []testDeliv
 	}
 }
 
-// The function signs reports whether the signature is valid for the secret.
 func signs(secret, header string, body []byte) bool {
 	stamp, mac, _ := strings.Cut(strings.TrimPrefix(header, "t="), ",v1=")
 	h := hmac.New(sha256.New, []byte(secret))

@@ -94,7 +94,7 @@ type operation struct {
 	values map[string]string
 }
 
-// find returns the operation of a request. HEAD counts as GET.
+// find counts HEAD as GET.
 func (d *Document) find(method string, address *url.URL) operation {
 	if method == http.MethodHead {
 		method = http.MethodGet
@@ -107,8 +107,8 @@ func (d *Document) find(method string, address *url.URL) operation {
 	return operation{}
 }
 
-// known returns the method. For an unknown method it returns a method that no path has, because the
-// library panics for unknown methods.
+// The library panics for unknown methods. For such a method, the function known returns a method
+// that no path has.
 func known(method string) string {
 	if slices.Contains([]string{"GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT"}, method) {
 		return method
@@ -136,7 +136,6 @@ func match(template, path string) (map[string]string, bool) {
 	return values, true
 }
 
-// statusOf maps each error code to its status.
 var statusOf = map[string]int{
 	"bad_request": 400, "invalid_api_key": 401, "insufficient_credits": 402, "missing_scope": 403, "api_not_enabled": 403,
 	"webhooks_not_enabled": 403, "not_found": 404, "transcript_not_available": 404, "recording_not_available": 404,
@@ -236,7 +235,6 @@ func checkHeader(name string, documented *openapi3.Header, header http.Header) e
 	return nil
 }
 
-// checkBody validates the body and returns its error code, if any.
 func checkBody(response *openapi3.Response, status int, header http.Header, body []byte) (code string, err error) {
 	sent := header.Get("Content-Type")
 	kind, _, err := mime.ParseMediaType(sent)
@@ -268,7 +266,6 @@ func checkBody(response *openapi3.Response, status int, header http.Header, body
 	return code, nil
 }
 
-// decode decodes exactly one JSON value.
 func decode(body []byte) (value any, err error) {
 	decoder := json.NewDecoder(bytes.NewReader(body))
 	decoder.UseNumber()

@@ -288,7 +288,6 @@ func TestUnseen_OmitsSeenResponses(t *testing.T) {
 	}
 }
 
-// TestStatusOf_HasEveryDocumentedCode compares statusOf with the description.
 func TestStatusOf_HasEveryDocumentedCode(t *testing.T) {
 	t.Parallel()
 	var document struct {

@@ -40,7 +40,6 @@ func TestWallet_NumbersAreExactToSixPlaces(t *testing.T) {
 	}
 }
 
-// TestWallet_ChargeIsTheTalkTimeRoundedUp compares the charges of calls with their talk times.
 func TestWallet_ChargeIsTheTalkTimeRoundedUp(t *testing.T) {
 	w := workspace(t)
 	w.topUp(t, "10")
