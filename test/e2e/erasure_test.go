@@ -16,24 +16,19 @@ import (
 	"ringfence.dev/test/kit/sharedstack"
 )
 
-// erased is a person whose data in one workspace is erased, with the data that identifies the
-// person.
 type erased struct {
 	w  *kit.Workspace
 	to string
 	// secrets are texts that belong only to this person. spoken are texts of the simulated
 	// conversations, which are the same for other persons.
 	secrets, spoken []string
-	// ids contains the ids of the person's calls and call requests.
-	ids []string
+	ids             []string
 }
 
-// secretsOf returns a person's name and texts about the person.
 func secretsOf(name string) []string {
 	return []string{name + " Quillfeather", name + "-order-7731", name + "-meta-4420"}
 }
 
-// know creates a contact with a name and metadata.
 func know(t *testing.T, w *kit.Workspace, to, name string) *erased {
 	t.Helper()
 	spoken := []string{
@@ -47,7 +42,6 @@ func know(t *testing.T, w *kit.Workspace, to, name string) *erased {
 	return p
 }
 
-// place places a call with data about the person.
 func (p *erased) place(t *testing.T, more map[string]any) string {
 	t.Helper()
 	body := map[string]any{"to": p.to, "variables": map[string]any{"order": p.secrets[1]}}
@@ -62,8 +56,6 @@ func (p *erased) place(t *testing.T, more map[string]any) string {
 	return req.ID
 }
 
-// reach waits until the call of a call request has the status, and appends the id of the call to
-// ids.
 func (p *erased) reach(t *testing.T, request, status string) (call kit.Call) {
 	t.Helper()
 	until(t, "a call to "+p.to+" is "+status, func() bool {
@@ -78,8 +70,8 @@ func (p *erased) reach(t *testing.T, request, status string) (call kit.Call) {
 	return call
 }
 
-// erase repeats the request for the erasure until it is accepted. It returns the id of the entry in
-// the register.
+// erase repeats the request until it is accepted. The result is the id of the entry in the register
+// of erasures.
 func (p *erased) erase(t *testing.T) (id string) {
 	t.Helper()
 	var answer struct {
@@ -93,7 +85,6 @@ func (p *erased) erase(t *testing.T) (id string) {
 	return answer.Erasure.ID
 }
 
-// entry is an entry in the register of erasures.
 type entry struct {
 	DoneAt   *time.Time `json:"done_at"`
 	Services []struct {
@@ -113,10 +104,9 @@ func carriedOut(t *testing.T, w *kit.Workspace, id string) (e entry) {
 	return e
 }
 
-// row is one row of a table as text.
 type row struct{ table, text string }
 
-// everyRow reads every table of every schema as the superuser. It reads bytes as text.
+// everyRow reads every table of every schema as the superuser. It returns bytes as text.
 func everyRow(t *testing.T, db *kit.Postgres) (rows []row) {
 	t.Helper()
 	conn, err := pgx.Connect(t.Context(), db.URL)
@@ -163,8 +153,8 @@ func contains(text string, any []string) string {
 	return any[at]
 }
 
-// left returns the rows that still contain data of the person: the person's own texts in any row,
-// and spoken texts in rows with the person's number or a call id.
+// left returns the rows that still contain data of the person. The person's own texts count in any
+// row. Spoken texts count in rows with the person's number or with a call id.
 func (p *erased) left(rows []row) (left []string) {
 	for _, r := range rows {
 		if found := contains(r.text, p.secrets); found != "" {
@@ -177,13 +167,13 @@ func (p *erased) left(rows []row) (left []string) {
 	return left
 }
 
-// TestErasure_DeletesAllPersonalData erases a person's data during a call, after earlier calls in
-// both directions and with a call request in the queue. Then it reads every row of every table.
-// Only the existence of the calls, the opt-out and the consent records may be left. The data of
-// another person must be unchanged.
+// TestErasure_DeletesAllPersonalData erases a person's data during a call. The person also has
+// earlier calls in both directions and a queued call request. Then the test reads every row of
+// every table. Only the existence of the calls, the opt-out and the consent records may be left.
+// The data of another person must be unchanged.
 //
-// The stack has its own settings: people whose numbers end in 97 talk for 7.5 s, so that a call is
-// in progress during the erasure. The stack has its own database, so that every row can be read.
+// In this stack, people whose numbers end in 97 talk for 7.5 s, so that a call is in progress
+// during the erasure. The stack has its own database, so that every row can be read.
 func TestErasure_DeletesAllPersonalData(t *testing.T) {
 	hooks := receiver(t)
 	db := database(t)
@@ -259,7 +249,6 @@ func TestErasure_DeletesAllPersonalData(t *testing.T) {
 	}
 }
 
-// calledUs waits until the person's inbound call has ended, and records the call's id.
 func (p *erased) calledUs(t *testing.T) {
 	t.Helper()
 	until(t, "the call from "+p.to+" is over", func() bool {
@@ -304,7 +293,7 @@ func (p *erased) kept(t *testing.T, rows []row) {
 }
 
 // TestErasure_CompletesDuringKills erases the data of many persons during their calls. Meanwhile it
-// kills every involved process, including the broker. Every erasure must complete.
+// kills every involved process, including the broker.
 func TestErasure_CompletesDuringKills(t *testing.T) {
 	hooks, rng := receiver(t), sharedstack.Seeded(t, 1)
 	db := database(t)

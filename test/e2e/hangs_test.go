@@ -10,10 +10,9 @@ import (
 
 const firstHung = 6_000_000
 
-// TestHangs_CallsCompleteWhileAReplicaIsStopped stops one of two replicas of a service (SIGSTOP),
-// one service after the other. Meanwhile calls must end and their webhooks must arrive. When the
-// stopped process continues, it must cause no fault. With -large the test stops every service,
-// otherwise the dialers.
+// For each service in turn, the test stops one of two replicas (SIGSTOP). Meanwhile calls must end
+// and their webhooks must arrive. The stopped process must cause no fault when it continues.
+// Without -large, the test stops only dialers.
 func TestHangs_CallsCompleteWhileAReplicaIsStopped(t *testing.T) {
 	world := stack(t)
 	s, hooks := world.Stack, world.Hooks
@@ -53,7 +52,6 @@ func TestHangs_CallsCompleteWhileAReplicaIsStopped(t *testing.T) {
 	judge(t, s, w, hooks, posting.accepted)
 }
 
-// terminalEvents returns the number of received terminal events.
 func terminalEvents(hooks *kit.Receiver, w *kit.Workspace) int {
 	ended := map[string]bool{}
 	for _, d := range hooks.Deliveries(w.ID) {

@@ -10,7 +10,6 @@ import (
 	"ringfence.dev/test/kit/sharedstack"
 )
 
-// killableProcesses are the processes of a stack. The test kills each process killsEach times.
 var killableProcesses = []string{
 	"gateway", "calls", "contacts-compliance", "dialer", "billing-wallet", "webhook-dispatcher",
 	"simcarrier", "broker", "postgres",
@@ -23,8 +22,8 @@ const (
 	killCredit  = "100000"
 )
 
-// TestKills_NoCallIsLostDoubledOrUnpaid kills every process at random times under a steady load. In
-// between it kills all processes at the same time. At the end it checks the guarantees.
+// TestKills_NoCallIsLostDoubledOrUnpaid kills every process at random times under a steady load.
+// Sometimes it kills all processes at the same time.
 func TestKills_NoCallIsLostDoubledOrUnpaid(t *testing.T) {
 	rng, world := sharedstack.Seeded(t, 1), stack(t)
 	w := tenant(t, world.Stack, world.Hooks, killCredit)
@@ -33,8 +32,8 @@ func TestKills_NoCallIsLostDoubledOrUnpaid(t *testing.T) {
 	})
 }
 
-// underLoad places calls at a steady rate while the function do runs. Then it waits until the stack
-// is ready and checks the guarantees.
+// underLoad places calls at a steady rate while the function do runs. At the end it checks the
+// guarantees.
 func underLoad(t *testing.T, s *kit.Stack, w *kit.Workspace, hooks *kit.Receiver, do func()) {
 	t.Helper()
 	posting := &load{w: w, first: 1_000_000}
@@ -60,8 +59,8 @@ func underLoad(t *testing.T, s *kit.Stack, w *kit.Workspace, hooks *kit.Receiver
 	}
 }
 
-// killAll kills each process, in random order, as many times as the parameter each requires. In
-// between it kills all processes at the same time, as many times as ofAll requires.
+// killAll kills each process, in random order, as many times as the parameter each requires. It
+// kills all processes at the same time as many times as ofAll requires.
 func killAll(t *testing.T, rng *rand.Rand, s *kit.Stack, each, ofAll int) {
 	t.Helper()
 	var victims []string

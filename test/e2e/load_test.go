@@ -13,8 +13,8 @@ import (
 	"ringfence.dev/test/kit"
 )
 
-// load posts calls at a steady rate. Each call has its own number and idempotency key. load repeats
-// a POST with the same key until the response has status 202 or 200.
+// load posts calls at a steady rate. Each call has its own number and idempotency key. A POST is
+// repeated with the same key until its response has status 202 or 200.
 type load struct {
 	w     *kit.Workspace
 	first int
@@ -27,11 +27,11 @@ type load struct {
 	open     atomic.Int64 // the number of POST requests that are not accepted yet
 }
 
-// maxOpenSeconds limits the number of open POST requests to those of ten seconds at the wanted
-// rate. On a slow machine this limit lowers the rate.
+// maxOpenSeconds limits the number of open POST requests to the number of ten seconds. On a slow
+// machine this limit lowers the rate.
 const maxOpenSeconds = 10
 
-// run posts calls until ctx ends. Then it waits until every open POST request has a response.
+// After ctx has ended, run waits until every open POST request has a response.
 func (l *load) run(ctx context.Context, t *testing.T, perSecond int) {
 	t.Helper()
 	l.accepted, l.answers = map[string]string{}, map[int]int{}
@@ -93,14 +93,12 @@ func (l *load) place(ctx context.Context, to string) {
 	}
 }
 
-// count returns the number of responses with the status. The status 0 means no response.
 func (l *load) count(status int) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.answers[status]
 }
 
-// id returns the id of the call request that was accepted for a number, or "".
 func (l *load) id(to string) string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -133,12 +131,10 @@ type progress struct {
 	began      time.Time
 }
 
-// newProgress returns a progress for the given number of trials.
 func newProgress(what string, all int) *progress {
 	return &progress{what: what, all: all, reportedAt: time.Now(), began: time.Now()}
 }
 
-// add counts finished trials.
 func (p *progress) add(n int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -13,22 +13,19 @@ import (
 	"ringfence.dev/test/kit/sharedstack"
 )
 
-// operator runs commands of the ringfence command line for one workspace.
 type operator struct {
 	t         *testing.T
 	s         *kit.Stack
 	workspace string
 }
 
-// The method does runs a command. The command must succeed. Its output must contain every text in
-// the parameter want, in which the character '|' separates the texts.
+// The method does runs a command that must succeed. The character '|' separates the texts that the
+// output must contain.
 func (o operator) does(want string, args ...string) string {
 	o.t.Helper()
 	return o.types("", want, args...)
 }
 
-// The method types runs a command like the method does, and writes stdin to the command's standard
-// input.
 func (o operator) types(stdin, want string, args ...string) string {
 	o.t.Helper()
 	output, err := o.s.RunCLI(o.t.Context(), stdin, append([]string{"-w", o.workspace}, args...)...)
@@ -43,7 +40,6 @@ func (o operator) types(stdin, want string, args ...string) string {
 	return output
 }
 
-// The method makes runs a command that creates an object, and returns the object's id.
 func (o operator) makes(args ...string) string {
 	o.t.Helper()
 	var made struct{ ID string }
@@ -55,7 +51,6 @@ func (o operator) makes(args ...string) string {
 	return made.ID
 }
 
-// The method refused runs a command. The command must fail with the message.
 func (o operator) refused(want string, args ...string) {
 	o.t.Helper()
 	output, err := o.s.RunCLI(o.t.Context(), "", append([]string{"-w", o.workspace}, args...)...)
@@ -66,8 +61,6 @@ func (o operator) refused(want string, args ...string) {
 	sharedstack.Equal(o.t, "output", output, "")
 }
 
-// TestOperator_CommandsSucceedOnARunningStack runs the commands of an operator against a running
-// stack.
 func TestOperator_CommandsSucceedOnARunningStack(t *testing.T) {
 	world := stack(t)
 	s, hooks := world.Stack, world.Hooks

@@ -34,15 +34,13 @@ type refusal struct {
 	house     int
 	id, to    string
 	withdrawn bool
-	// answered is the time of the response. The record was committed before this time.
+	// The record was committed before answered, the time of the response.
 	answered time.Time
 }
 
 // TestOptOut_NoDialAfterItIsRecorded races opt-outs and withdrawals of consent against dials, with
-// two replicas of each service. It runs a thousand trials, or a hundred thousand with -large. In
-// each trial a person opts out or withdraws consent at the time of the dial. If the dial-time check
-// ran after the commit of the record, the person must not be dialed. The stack has no simulated
-// delays and writes fewer log lines.
+// two replicas of each service. If the dial-time check ran after the commit of the record, the
+// person must not be dialed. The stack has no simulated delays and writes fewer log lines.
 func TestOptOut_NoDialAfterItIsRecorded(t *testing.T) {
 	rng, bin := sharedstack.Seeded(t, 1), binaries(t)
 	s := start(t, bin, "RINGFENCE_REPLICAS=2", "SIMULATOR_TIME_SCALE=0", "LOG_LEVEL=warn")
@@ -76,9 +74,8 @@ func TestOptOut_NoDialAfterItIsRecorded(t *testing.T) {
 	}
 }
 
-// This test shows that the trial can fail. It replaces the dial-time check by one that permits
-// every dial. The trial must then find persons who are dialed after their opt-out or withdrawal was
-// recorded.
+// This test shows that the trial can fail. It replaces the dial-time check by a check that permits
+// every dial. The trial must then find persons who are dialed after their opt-out or withdrawal.
 func TestOptOut_TrialDetectsAMissingDialTimeCheck(t *testing.T) {
 	bin := binaries(t)
 	gate := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -133,7 +130,6 @@ func (a *turning) learn(late bool) {
 	}
 }
 
-// refusing is one run of many trials.
 type refusing struct {
 	t        *testing.T
 	s        *kit.Stack
@@ -145,8 +141,8 @@ type refusing struct {
 	done     []refusal
 }
 
-// race places a call in each trial, and sends the opt-out or withdrawal at about the time of the
-// dial. The parameter lanes is the number of concurrent trials in each workspace.
+// race sends the opt-out or withdrawal of each trial at about the time of the dial. The parameter
+// lanes is the number of concurrent trials in each workspace.
 func (run *refusing) race(rng *rand.Rand, trials, lanes int) {
 	run.t.Helper()
 	began := time.Now()
@@ -229,20 +225,18 @@ func refuse(t *testing.T, w *kit.Workspace, r *refusal, wait time.Duration) erro
 	})
 }
 
-// judged contains the checks and dials of one call request after its end.
 type judged struct {
 	status, code string
 	dialedAt     *time.Time
-	// opens contains the times of the checks that permitted the dial. originates is the number of
-	// originate requests that the carrier received.
+	// opens contains the times of the checks that permitted the dial.
 	opens      []time.Time
 	originates int
 }
 
-// judgeRefusals waits until every call request has ended. It compares each opt-out or withdrawal
-// with the stored decisions, the call requests and the carrier's log. The result behind is the
-// number of persons who were dialed after the response to their opt-out or withdrawal. This is
-// permitted if the dial-time check ran before the record was committed.
+// judgeRefusals compares each opt-out or withdrawal with the stored decisions, the call requests
+// and the carrier's log. The result behind is the number of persons who were dialed after the
+// response to their opt-out or withdrawal. This is permitted if the dial-time check ran before the
+// record was committed.
 func judgeRefusals(t *testing.T, s *kit.Stack, run *refusing) (faults []string, dialled, behind int) {
 	t.Helper()
 	of := make([]map[string]*judged, len(run.houses))

@@ -15,13 +15,11 @@ import (
 	"ringfence.dev/test/kit/sharedstack"
 )
 
-// kept contains the fields of a call that the test reads.
 type kept struct {
 	Status       string `json:"status"`
 	RecordingURL string `json:"recording_url"`
 }
 
-// recordedCall places a call and waits until its recording exists.
 func recordedCall(t *testing.T, w *kit.Workspace, to string, during func(callID string)) (id string, call kept) {
 	t.Helper()
 	req, err := w.Place(t.Context(), map[string]any{"to": to})
@@ -40,7 +38,6 @@ func recordedCall(t *testing.T, w *kit.Workspace, to string, during func(callID 
 	return *req.CallID, call
 }
 
-// ended places a call and waits for its end.
 func ended(t *testing.T, w *kit.Workspace, to string) (callID string) {
 	t.Helper()
 	req, err := w.Place(t.Context(), map[string]any{"to": to})
@@ -112,8 +109,8 @@ func (k kept) mustSound(t *testing.T, least, most time.Duration) {
 		t.Fatalf("GET %s = %d %s", k.RecordingURL, status, file)
 	}
 	person, agent := sides(t, file)
-	// The far end sends back the audio that it receives. Both channels therefore contain the tone,
-	// the person's channel a moment later.
+	// The far end sends back the audio that it receives, so both channels contain the tone. The
+	// person's channel contains the tone a moment later.
 	for side, samples := range map[string][]byte{"person": person, "agent": agent} {
 		if length := sounding(samples); length < least {
 			t.Errorf("sounding: length = %v, want at least %v; side = %s", length, least, side)
@@ -175,7 +172,7 @@ func TestRecording_IsAnnouncedStoredAndErased(t *testing.T) {
 
 	others := len(s3.Objects())
 
-	// A dialer is killed during a call. The recording up to the kill must be stored.
+	// The test kills a dialer during a call. The recording up to the kill must be stored.
 	admin("PATCH", agent, map[string]any{"script": map[string]any{"tone_hz": 440, "tone_millis": 20000, "end_after_millis": 0, "speaks": true}}, 200)
 	var cut kept
 	var cutID string
@@ -188,7 +185,6 @@ func TestRecording_IsAnnouncedStoredAndErased(t *testing.T) {
 	})
 	cut.mustSound(t, 800*time.Millisecond, 20*time.Second)
 
-	// Erase the data of the person.
 	p := &erased{w: w, to: number(202)}
 	done := carriedOut(t, w, p.erase(t))
 	if got := len(s3.Objects()); got != others {

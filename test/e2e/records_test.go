@@ -18,11 +18,10 @@ import (
 	"ringfence.dev/test/kit/sharedstack"
 )
 
-// unreadable is the number of invalid records that the test publishes to each topic.
 const unreadable = 5
 
 // TestRecords_RepeatedAndInvalidRecordsChangeNothing publishes every record of every topic again,
-// in random order, with invalid records in between. Nothing that a customer can read may change.
+// in random order. It also publishes invalid records. Nothing that a customer can read may change.
 // The stack has its own broker, because the test counts the records of all topics.
 func TestRecords_RepeatedAndInvalidRecordsChangeNothing(t *testing.T) {
 	rng, hooks, bus := sharedstack.Seeded(t, 1), receiver(t), kafkatest.New(t)
@@ -97,7 +96,6 @@ func topicNames() (names []string) {
 	return names
 }
 
-// everything reads all topics from the start to their current ends.
 func everything(t *testing.T, client *kgo.Client) (records []*kgo.Record) {
 	t.Helper()
 	ends, err := kadm.NewClient(client).ListEndOffsets(t.Context(), topicNames()...)
@@ -130,8 +128,6 @@ func awaitNoLag(t *testing.T, admin *kadm.Client) {
 	})
 }
 
-// snapshot returns all data that a customer can read, and the originate requests that the carrier
-// received.
 func snapshot(t *testing.T, s *kit.Stack, w *kit.Workspace) []byte {
 	t.Helper()
 	var all []any

@@ -18,17 +18,16 @@ import (
 
 const (
 	firstShared = 8_000_000
-	// fairShare is the minimum share of each of two replicas in work that is divided by partitions
-	// or claims. HTTP requests are divided by connections, so there it is enough if each replica
-	// has answered one request. No share is checked if there were fewer than ofSo operations.
+	// fairShare is the minimum share of each replica in work that is divided by partitions or
+	// claims. HTTP requests are divided by connections. There, each replica must have answered at
+	// least one request. If there were fewer than ofSo operations, no share is checked.
 	fairShare, ofSo = 0.1, 60
 	requested, read = "ringfence_http_request_duration_seconds_count", "ringfence_inbox_records_total"
-	// concurrentClients is the number of concurrent clients, and sharedEach the number of calls of
-	// each client. held is the number of calls that are in progress at the kill of a replica.
+	// sharedEach is the number of calls of each client. The number held counts the calls that are
+	// in progress at the kill of a replica.
 	concurrentClients, sharedEach, held = 16, 12, 24
 )
 
-// workMetrics returns the metrics that count the work of each service.
 func workMetrics() map[string][]string {
 	return map[string][]string{
 		"gateway": {requested}, "calls": {requested, read}, "contacts-compliance": {requested, read}, "billing-wallet": {requested, read},
@@ -38,8 +37,7 @@ func workMetrics() map[string][]string {
 
 // TestReplicas_ShareWorkAndTakeOverFromAKilledReplica checks that two replicas of every service
 // share the work. Then it kills one replica during calls and prevents its restart. All calls must
-// end, and each event must be delivered once. With -large the test kills each replica of each
-// service, otherwise one dispatcher.
+// end. Each event must be delivered once. Without -large, the test kills only one dispatcher.
 func TestReplicas_ShareWorkAndTakeOverFromAKilledReplica(t *testing.T) {
 	world := stack(t)
 	s, hooks, place := world.Stack, world.Hooks, world.Bin
@@ -151,8 +149,8 @@ func fair(t *testing.T, name, metric string, before, after []float64) {
 	}
 }
 
-// The function joined reports whether each replica of a service has partitions. It is true for a
-// service that consumes no topics.
+// The function joined reports whether each replica of a service has partitions. A service that
+// consumes no topics always counts as joined.
 func joined(t *testing.T, s *kit.Stack, name string) bool {
 	t.Helper()
 	addresses, err := s.PrivateAddresses(name)

@@ -17,8 +17,8 @@ import (
 // killed process.
 type world struct {
 	*sharedstack.World
-	// armed is the folder of the services that are built with failpoints. The stack starts its
-	// programs from Bin, which contains links to the programs in armed.
+	// The folder armed contains the services that are built with failpoints. The stack starts its
+	// programs from Bin, which contains links to these services.
 	armed string
 	// arm is the path of a file that contains the name of a failpoint. The next process that
 	// reaches this failpoint dies.
@@ -59,7 +59,6 @@ func begin() (*world, error) {
 		"CLAIM_LEASE=3s", "IDEMPOTENCY_LEASE=2s", "UNCONFIRMED_AFTER=2s", "REPUBLISH_AFTER=5s")
 }
 
-// buildArmed builds every service with its failpoints and returns the names of the failpoints.
 func buildArmed(dir string) (points []string, err error) {
 	services, err := filepath.Glob("../../services/*")
 	if err != nil {

@@ -28,7 +28,6 @@ type causeRow struct {
 
 func (r causeRow) to() string { return fmt.Sprintf("+1415555%d%03d", r.how, r.code) }
 
-// script returns the sipp script of the far end.
 func (r causeRow) script() string {
 	status := fmt.Sprintf("%d No", r.code)
 	switch r.how {
@@ -90,8 +89,6 @@ func causeTable() []causeRow {
 	return rows
 }
 
-// TestSIP_FinalResponsesHaveDocumentedResults ends calls with each final response of a trunk, and
-// checks the result that the customer receives.
 func TestSIP_FinalResponsesHaveDocumentedResults(t *testing.T) {
 	rows, requests := causeTable(), map[string]string{}
 	var branches []string

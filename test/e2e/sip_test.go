@@ -11,7 +11,6 @@ import (
 	"ringfence.dev/test/kit/sharedstack"
 )
 
-// sippFarm starts a sipp that stops at the end of the test.
 func sippFarm(t *testing.T, script string) *kit.Sipp {
 	t.Helper()
 	if _, err := exec.LookPath(kit.Program); err != nil {
@@ -33,7 +32,7 @@ func sippFarm(t *testing.T, script string) *kit.Sipp {
 	return f
 }
 
-// overSIP starts a stack with SIP trunks. The trunks lead to the far ends, in order of priority.
+// The trunks of the stack lead to the far ends, in order of priority.
 func overSIP(t *testing.T, farms []*kit.Sipp, env ...string) (*kit.Stack, *kit.Workspace, *kit.Receiver) {
 	t.Helper()
 	hooks := receiver(t)

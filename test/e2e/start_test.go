@@ -18,10 +18,9 @@ func binaries(t *testing.T) string {
 	return sharedstack.Binaries(t)
 }
 
-// start starts a stack for one test, in which simulated time is 50 times faster. A killed process
-// starts again within half a second, and the lease of its outbox relay expires after 1 s. The audio
-// ports are above the ephemeral ports (32768 to 60999 on Linux) and above the ports of
-// libs/testkit.
+// start starts a stack in which simulated time is 50 times faster. A killed process starts again
+// within half a second. The lease of its outbox relay expires after 1 s. The audio ports are above
+// the ephemeral ports (32768 to 60999 on Linux) and above the ports of libs/testkit.
 func start(t *testing.T, bin string, env ...string) *kit.Stack {
 	t.Helper()
 	home, err := os.MkdirTemp("", "ringfence-e2e-")
@@ -57,7 +56,6 @@ func start(t *testing.T, bin string, env ...string) *kit.Stack {
 	return s
 }
 
-// superuser connects to the database of a stack that started its own Postgres.
 func superuser(t *testing.T, s *kit.Stack) *pgx.Conn {
 	t.Helper()
 	url, err := s.SuperuserURL()
@@ -102,7 +100,6 @@ func receiver(t *testing.T) *kit.Receiver {
 	return r
 }
 
-// tenant creates a workspace with credit and a subscription whose URL is the receiver r.
 func tenant(t *testing.T, s *kit.Stack, r *kit.Receiver, credit string) *kit.Workspace {
 	t.Helper()
 	w, err := s.NewWorkspace(t.Context(), t.Name(), credit)

@@ -81,7 +81,7 @@ func (c *strict) look(ctx context.Context, n int) {
 	}
 }
 
-// ask sends a request. It returns nil if the request failed.
+// ask returns nil if the request failed.
 func (c *strict) ask(ctx context.Context, api *kit.Client, method, path string, body any, want int) []byte {
 	began := time.Now()
 	status, answer, err := api.Do(ctx, method, path, body)
@@ -100,7 +100,6 @@ func (c *strict) ask(ctx context.Context, api *kit.Client, method, path string, 
 	return answer
 }
 
-// count returns the number of answered requests.
 func (c *strict) count() (all int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -110,7 +109,6 @@ func (c *strict) count() (all int) {
 	return all
 }
 
-// check logs the durations of the requests and reports the failed requests.
 func (c *strict) check(t *testing.T) {
 	t.Helper()
 	c.mu.Lock()

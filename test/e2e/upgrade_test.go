@@ -35,10 +35,11 @@ const (
 )
 
 // TestUpgrade_NoRequestFails replaces the binary of every service, one replica after the other.
-// Meanwhile a client sends requests and repeats none. No request may fail, and no event may be lost
-// or sent twice. RINGFENCE_OLD_BIN names older binaries (make upgrade). Without it, the old
-// binaries are copies of the new ones. With older binaries or -large, one service after the other
-// is replaced, to the new binary and back. Otherwise all services are replaced at the same time.
+// Meanwhile a client sends requests and repeats none. No request may fail. No event may be lost or
+// sent twice.
+// RINGFENCE_OLD_BIN names older binaries (make upgrade). Without this variable, the old binaries
+// are copies of the new binaries. With older binaries or -large, one service after the other is
+// replaced, to the new binary and back. Otherwise all services are replaced at the same time.
 func TestUpgrade_NoRequestFails(t *testing.T) {
 	whole := os.Getenv("RINGFENCE_OLD_BIN") != "" || sharedstack.Large()
 	now := binaries(t)
@@ -77,8 +78,8 @@ func TestUpgrade_NoRequestFails(t *testing.T) {
 	judge(t, s, w, hooks, customer.accepted)
 }
 
-// roll replaces the binary of a service by the binary in another folder. Then it replaces the
-// service's replicas one after the other.
+// roll links a service to the binary in another folder. Then it replaces the service's replicas one
+// after the other.
 func roll(t *testing.T, s *kit.Stack, place, from, to, name string) {
 	put(t, place, to, name)
 	pids := s.Processes()[name]
@@ -113,7 +114,6 @@ func roll(t *testing.T, s *kit.Stack, place, from, to, name string) {
 	}
 }
 
-// ready reports whether every replica of a service is ready.
 func ready(t *testing.T, s *kit.Stack, name string) bool {
 	addresses, err := s.PrivateAddresses(name)
 	if err != nil {
@@ -133,7 +133,7 @@ func ready(t *testing.T, s *kit.Stack, name string) bool {
 	return true
 }
 
-// folder returns the folder of the binary that a process runs. It returns "" if the binary is in
+// folder returns the folder of the binary that a process runs. The result is "" if the binary is in
 // none of the folders.
 func folder(pid int, name string, folders ...string) string {
 	running, err := os.Stat(fmt.Sprintf("/proc/%d/exe", pid))
@@ -148,7 +148,6 @@ func folder(pid int, name string, folders ...string) string {
 	return ""
 }
 
-// linked returns a new folder with links to all programs of the folder bin.
 func linked(t *testing.T, bin string) string {
 	t.Helper()
 	place := outside(t)
@@ -158,7 +157,6 @@ func linked(t *testing.T, bin string) string {
 	return place
 }
 
-// linkAll fills a folder with links to all programs of the folder bin.
 func linkAll(place, bin string) error {
 	files, err := os.ReadDir(bin)
 	if err != nil {
@@ -188,7 +186,6 @@ func link(place, from, name string) error {
 	return os.Rename(next, filepath.Join(place, name))
 }
 
-// put calls link and fails the test on an error.
 func put(t *testing.T, place, from, name string) {
 	t.Helper()
 	if err := link(place, from, name); err != nil {
@@ -196,7 +193,6 @@ func put(t *testing.T, place, from, name string) {
 	}
 }
 
-// The function copies copies the binaries of the services into a new folder.
 func copies(t *testing.T, bin string) string {
 	t.Helper()
 	if os.Getenv("RINGFENCE_OLD_BIN") != "" {

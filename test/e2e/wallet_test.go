@@ -23,10 +23,9 @@ const (
 	walletHold = 500_000
 )
 
-// TestWallet_AcceptsOnlyCallsThatTheCreditCovers lets 64 clients place three times as many
-// calls as the credit covers, with two replicas of everything. The number of accepted calls must be
-// exactly the number that the credit covers. The reconciliation must find no difference after each
-// step.
+// TestWallet_AcceptsOnlyCallsThatTheCreditCovers lets 64 clients place three times as many calls as
+// the credit covers. The services must accept exactly the calls that the credit covers. The
+// reconciliation must find no difference after each step.
 func TestWallet_AcceptsOnlyCallsThatTheCreditCovers(t *testing.T) {
 	world := stack(t)
 	s, hooks := world.Stack, world.Hooks
@@ -90,8 +89,8 @@ func reconcile(t *testing.T, s *kit.Stack, want ...string) {
 	}
 }
 
-// forge makes the ledger wrong: connected as the superuser, it adds credit to the workspace without
-// a top-up. At the end of the test it removes the credit.
+// forge makes the ledger wrong. As the superuser, it adds credit to the workspace without a top-up.
+// At the end of the test it removes the credit.
 func forge(t *testing.T, s *kit.Stack, w *kit.Workspace) {
 	t.Helper()
 	conn := superuser(t, s)
@@ -108,8 +107,8 @@ func forge(t *testing.T, s *kit.Stack, w *kit.Workspace) {
 	t.Cleanup(func() { add(context.Background(), -1) })
 }
 
-// spend places three times as many calls as the credit covers, due immediately. Their charges
-// reduce the balance. The unused part of each hold becomes available again.
+// spend places three times as many calls as the credit covers, due immediately. Each charge reduces
+// the balance. The rest of each hold is returned.
 func spend(t *testing.T, s *kit.Stack, w *kit.Workspace, hooks *kit.Receiver) {
 	t.Helper()
 	covered := sharedstack.Trials(20, 2_000)
@@ -139,7 +138,6 @@ func keys(name string, n int) []string {
 	return all
 }
 
-// crowd is many clients of one workspace, each with one request at a time.
 type crowd struct {
 	w *kit.Workspace
 	// later is true if the calls are scheduled after an hour, so that their holds remain.
@@ -151,8 +149,7 @@ type crowd struct {
 	refused  []string          // the idempotency keys of refused requests
 }
 
-// ask places a call for each key. It requires 202 or 402 insufficient_credits. A retry can also
-// have status 200.
+// ask requires 202 or 402 insufficient_credits for each call. A retry can also have status 200.
 func (c *crowd) ask(t *testing.T, keys []string) {
 	t.Helper()
 	c.each(keys, func(key string) {
@@ -180,7 +177,6 @@ func (c *crowd) ask(t *testing.T, keys []string) {
 	})
 }
 
-// number returns a new number at which a person answers.
 func (c *crowd) number() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -188,7 +184,7 @@ func (c *crowd) number() string {
 	return number(9_100_000 + c.numbers/80*100 + c.numbers%80)
 }
 
-// cancel cancels n of the accepted requests. A retry can have status 409.
+// A retry of a cancel can have status 409.
 func (c *crowd) cancel(t *testing.T, n int) {
 	t.Helper()
 	ids := slices.Collect(maps.Keys(c.accepted))[:n]
@@ -208,9 +204,9 @@ func (c *crowd) cancel(t *testing.T, n int) {
 	}
 }
 
-// answer sends a POST request and repeats it while the status is 503, as the API requires. A
-// repeated POST /v1/calls has the same idempotency key. The result unheard is true if an earlier
-// attempt had status 503 or no response.
+// answer repeats a POST request while the status is 503, as the API requires. A repeated POST
+// /v1/calls has the same idempotency key. The result unheard is true if an earlier attempt had
+// status 503 or no response.
 func (c *crowd) answer(t *testing.T, path string, body any) (status int, answer []byte, unheard bool) {
 	t.Helper()
 	err := kit.Until(t.Context(), kit.HangTimeout, "POST "+path+" is answered", func() (bool, error) {
@@ -226,7 +222,6 @@ func (c *crowd) answer(t *testing.T, path string, body any) (status int, answer 
 	return status, answer, unheard
 }
 
-// each divides the work among the clients.
 func (c *crowd) each(work []string, do func(string)) {
 	next := make(chan string)
 	var clients sync.WaitGroup

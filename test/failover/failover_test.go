@@ -28,21 +28,21 @@ const (
 	// burst is the number of requests that are due at the time of the kill.
 	burst = 300
 	// dialed is a number of calls. From about the beginning of the burst, the standby receives no
-	// WAL (Postgres' log of changes). When the carrier has received this many calls, Kafka stops
-	// receiving records too. The standby therefore lacks the fences of these calls (the rows that
-	// permit one dial), but Kafka has their intents (the records that announce a dial).
+	// WAL (Postgres' log of changes). After this many calls, Kafka stops receiving records too. The
+	// standby then lacks the fences of these calls (the rows that permit one dial). Kafka has their
+	// intents (the records that announce a dial).
 	dialed = 60
 	// stall is the time before the kill in which no record reaches Kafka. A dialer must not dial
 	// before Kafka has acknowledged its intent. Without the stall, the test could not detect a
-	// dialer that dials anyway.
+	// dialer that violates this rule.
 	stall = 300 * time.Millisecond
 	// slow is the mean delay of Kafka's responses in milliseconds.
 	slow = 120
 )
 
 // TestFailover_NoPersonIsCalledTwice kills the primary Postgres and one of two dialers at the same
-// time, during a burst of dials whose WAL the standby has not received. Shortly before the kill,
-// Kafka receives no records. Afterwards the services connect to the promoted standby.
+// time. The kill is during a burst of dials whose WAL the standby has not received. Shortly before
+// the kill, Kafka receives no records. Afterwards the services connect to the promoted standby.
 func TestFailover_NoPersonIsCalledTwice(t *testing.T) {
 	bin := sharedstack.Binaries(t)
 	for n := range sharedstack.Trials(2, 20) {
@@ -92,12 +92,10 @@ UPDATE reconciled_servers SET server = server_identity()`)
 	}
 }
 
-// result contains the counts of one trial.
 type result struct {
 	// unreplicated is the number of dials after the last WAL that the standby received.
 	accepted, lost, originates, unreplicated int
-	// twice contains the numbers for which the carrier received more than one call.
-	twice []string
+	twice                                    []string
 	// states counts the call requests by status and error code.
 	states map[string]int
 	// continued and broken count the conversations of the remaining dialers during the failover.
@@ -119,8 +117,6 @@ type trial struct {
 	kafka *kit.Proxy
 	w     *kit.Workspace
 
-	// unreplicated is the number of calls that the carrier received after the last WAL that the
-	// standby received.
 	unreplicated int
 	// owners maps the call of each fence on the killed primary to the dialer instance that
 	// committed the fence.
@@ -150,7 +146,6 @@ func freePort(t *testing.T) int {
 	return port
 }
 
-// newTrial starts a stack with two replicas of each service on the database of a server.
 func newTrial(t *testing.T, bin string, db *server) *trial {
 	t.Helper()
 	home, err := os.MkdirTemp("", "ringfence-failover-")
@@ -196,7 +191,7 @@ func newTrial(t *testing.T, bin string, db *server) *trial {
 }
 
 // post orders one call and never repeats the POST. If the database has lost the idempotency key, a
-// repeated POST would order another call. The person at the number answers and talks.
+// repeated POST would order another call.
 func (x *trial) post(due time.Time) {
 	x.mu.Lock()
 	x.posted++
@@ -219,7 +214,6 @@ func (x *trial) post(due time.Time) {
 	x.accepted[req.ID] = to
 }
 
-// postMany orders n calls with 16 concurrent clients.
 func (x *trial) postMany(n int, due time.Time) {
 	work := make(chan struct{})
 	var clients sync.WaitGroup
@@ -281,8 +275,7 @@ func (x *trial) until(what string, cond func() (bool, error)) {
 	}
 }
 
-// settle waits until every call request has ended, no call is live and no credit is held. It
-// returns the final states of the call requests.
+// settle waits until every call request has ended, no call is live and no credit is held.
 func (x *trial) settle() (r result) {
 	x.t.Helper()
 	var requests []kit.Request
@@ -353,7 +346,6 @@ func (x *trial) live() (list string, err error) {
 	return list, nil
 }
 
-// The method twice returns the numbers for which the carrier received more than one call.
 func (x *trial) twice() (numbers []string) {
 	x.t.Helper()
 	for to, n := range x.originates() {
@@ -364,10 +356,10 @@ func (x *trial) twice() (numbers []string) {
 	return numbers
 }
 
-// failOver kills the primary, and the dialer that publishes the events, during a burst of dials. It
-// returns when calls are dialed on the promoted standby. The parameter n varies the time between
-// the last WAL that the standby received and the kill. The function promoted runs after the
-// promotion, before a service connects to the standby.
+// failOver kills the primary during a burst of dials. It also kills the dialer that publishes the
+// events. It returns when calls are dialed on the promoted standby.
+// The parameter n varies the time between the last WAL that the standby received and the kill. The
+// function promoted runs after the promotion, before a service connects to the standby.
 func failOver(
 	t *testing.T, bin string, n int, promoted func(standby *server),
 ) (x *trial, standby *server, killed time.Time) {
@@ -440,7 +432,6 @@ func (x *trial) publisher() (pid int) {
 	return pid
 }
 
-// dialedSince counts the calls that the carrier received after a time.
 func (x *trial) dialedSince(at time.Time) (n int) {
 	log, err := x.stack.CarrierLog(x.t.Context())
 	if err != nil {
@@ -454,9 +445,9 @@ func (x *trial) dialedSince(at time.Time) (n int) {
 	return n
 }
 
-// The method conversations counts the calls of the dialers that were not killed: the calls that
-// were answered before the kill and had not ended then. It counts the completed and the broken
-// calls separately. A call that is missing in the new database is broken.
+// The method conversations counts the calls that were answered before the kill and had not ended
+// then. Calls of the killed dialer are ignored. A call that is missing in the new database is
+// broken.
 func (x *trial) conversations(db *server, killed time.Time) (continued, broken int) {
 	log, err := x.stack.CarrierLog(x.t.Context())
 	if err != nil {
@@ -495,7 +486,6 @@ func owners(db *server) map[string]string {
 	return pairs(db, `SELECT call_id::text, instance_id::text FROM dialer.fences`)
 }
 
-// pairs returns the rows of a query with two columns of text.
 func pairs(db *server, sql string) map[string]string {
 	db.t.Helper()
 	values := map[string]string{}
@@ -520,7 +510,6 @@ func (x *trial) known() map[string]string {
 	return states
 }
 
-// state returns the status of a call request, with its error code.
 func state(req kit.Request) string {
 	if req.ErrorCode != nil {
 		return req.Status + " " + *req.ErrorCode
@@ -529,8 +518,8 @@ func state(req kit.Request) string {
 }
 
 // TestRestore_NoPersonIsCalledTwice restores a backup that was made before 1,000 calls. Half of the
-// calls have completed, and the backup contains their call requests. The other calls were ordered
-// after the backup, and the last of them are live.
+// calls were ordered before the backup and have ended. The other calls were ordered after the
+// backup, and the last of them are live.
 func TestRestore_NoPersonIsCalledTwice(t *testing.T) {
 	bin := sharedstack.Binaries(t)
 	db := newPrimary(t)

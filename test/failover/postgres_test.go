@@ -21,7 +21,6 @@ import (
 // superuser is the role that initdb creates. Loopback connections need no password.
 const superuser = "ringfence"
 
-// server is a Postgres server of the test.
 type server struct {
 	t    *testing.T
 	data string
@@ -29,7 +28,6 @@ type server struct {
 	cmd  *exec.Cmd
 }
 
-// program returns the path of a program of Postgres.
 func program(t *testing.T, name string) string {
 	t.Helper()
 	found, err := filepath.Glob("/usr/lib/postgresql/*/bin/" + name)
@@ -61,8 +59,7 @@ func account(t *testing.T) *syscall.Credential {
 	return &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}
 }
 
-// command returns a command for a program of Postgres. The program runs in its own process group,
-// so that all its processes can be killed.
+// The program runs in its own process group, so that all its processes can be killed.
 func command(t *testing.T, name string, args ...string) *exec.Cmd {
 	t.Helper()
 	cmd := exec.Command(program(t, name), args...)
@@ -78,7 +75,6 @@ func run(t *testing.T, name string, args ...string) {
 	}
 }
 
-// newServer returns a server without data.
 func newServer(t *testing.T) *server {
 	t.Helper()
 	parent := "/dev/shm"
@@ -102,7 +98,6 @@ func newServer(t *testing.T) *server {
 	return &server{t: t, data: data, port: port}
 }
 
-// newPrimary starts a server with an empty database.
 func newPrimary(t *testing.T) *server {
 	t.Helper()
 	s := newServer(t)
@@ -183,7 +178,6 @@ func (s *server) exec(database, sql string) {
 	}
 }
 
-// column returns the values of a query with one column of text.
 func (s *server) column(sql string) []string {
 	s.t.Helper()
 	conn, err := pgx.Connect(s.t.Context(), s.url("ringfence"))

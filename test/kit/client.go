@@ -16,8 +16,8 @@ import (
 )
 
 // idleTimeout is the time for which a client keeps an unused connection. It is shorter than the
-// DRAIN_DELAY of a stack whose replicas are replaced. A request therefore never uses a connection
-// that the server is about to close.
+// DRAIN_DELAY of a stack whose replicas are replaced. No request then uses a connection that the
+// server is about to close.
 const idleTimeout = 2 * time.Second
 
 // Client is an HTTP client of one API with one bearer credential.
@@ -115,7 +115,7 @@ type Page[T any] struct {
 }
 
 // All reads all pages of a list. The function id returns the id of an item. The id of the last item
-// of a page is the cursor of the next page.
+// is the cursor of the next page.
 func All[T any](ctx context.Context, c *Client, path string, query url.Values, id func(T) string) ([]T, error) {
 	var all []T
 	q := url.Values{"limit": {"100"}}
@@ -167,8 +167,8 @@ func (s *Stack) CarrierLog(ctx context.Context) ([]LogLine, error) {
 var ErrNoShell = errors.New("the first call needs curl and jq")
 
 // FirstCall runs the commands of the section "Place the first call" in the file page
-// (docs/deploy/compose.md). It replaces the addresses in the commands, and waits until the call
-// request is completed. It returns the output of the commands.
+// (docs/deploy/compose.md). The arguments replace the addresses in the commands. FirstCall returns
+// the output when the call request is completed.
 func FirstCall(ctx context.Context, page, base, admin, token string) (output string, err error) {
 	for _, program := range []string{"curl", "jq"} {
 		if _, err := exec.LookPath(program); err != nil {

@@ -10,7 +10,6 @@ import (
 	"time"
 )
 
-// terminal contains the types of the events that end a call.
 var terminal = map[string]string{
 	"completed": "call.completed", "no_answer": "call.no_answer", "busy": "call.busy", "failed": "call.failed", "canceled": "call.failed",
 }
@@ -44,8 +43,9 @@ func (v *Verdict) String() string {
 
 // Judge waits until every call request of the workspace has ended and every event has arrived. Then
 // it checks that no call request was dialed twice, that no event is lost, and that the charges
-// agree. The parameter accepted maps the id of each accepted call request to the called number.
-// Each number must be different. The parameter credit is the sum of the top-ups.
+// agree.
+// The parameter accepted maps the id of each accepted call request to the called number. Each
+// number must be different. The parameter credit is the sum of the top-ups.
 func (s *Stack) Judge(ctx context.Context, w *Workspace, r *Receiver, accepted map[string]string, credit float64, within time.Duration) (*Verdict, error) {
 	v := &Verdict{ByStatus: map[string]int{}}
 	requests, err := s.settle(ctx, w, accepted, within)
@@ -208,7 +208,7 @@ func judgeEvents(v *Verdict, calls []lightCall, got []Delivery) {
 }
 
 // moneyFaults compares the charge of each call with the call's talk time, and the balance with the
-// charges. It also runs the reconciliation of the ledger.
+// charges.
 func moneyFaults(ctx context.Context, w *Workspace, calls []lightCall, credit float64) (faults []string, err error) {
 	charged := int64(0)
 	for _, c := range calls {

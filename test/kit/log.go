@@ -99,8 +99,8 @@ type SippCall struct {
 	Begun, Rang, Answered, Over time.Time
 	// Refused is the status of the error response that sipp sent, or 0.
 	Refused int
-	// Canceled is true if the other side sent a CANCEL, and HungUp if it sent a BYE. Silent is true
-	// if sipp sent no message.
+	// Canceled is true if the other side sent a CANCEL. HungUp is true if the other side sent a
+	// BYE. Silent is true if sipp sent no message.
 	Canceled, HungUp, Silent bool
 }
 

@@ -25,8 +25,8 @@ func MixedScript(elsewhere string) string {
 		RingThen(104, 300, Answer()+HangUp(106, 2000)), Over())
 }
 
-// OverflowScript returns a script for the first trunk. It refuses calls, which the second trunk
-// then accepts.
+// OverflowScript returns a script that refuses every call. The first trunk uses this script, so
+// that the second trunk accepts the calls.
 func OverflowScript() string { return Respond("100 Trying") + Reject("503 Service Unavailable") }
 
 // SecondTrunkScript returns the script of the second trunk for calls that the first trunk refuses.

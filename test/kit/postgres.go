@@ -11,8 +11,8 @@ import (
 	"strings"
 )
 
-// Postgres is a temporary server of a test. A stack that is started with its URL uses it and does
-// not start its own server.
+// Postgres is a temporary server of a test. A stack that gets its URL does not start its own
+// server.
 type Postgres struct {
 	// URL connects to the server as superuser.
 	URL string

@@ -22,7 +22,8 @@ type ExampleReceiver struct {
 	Env []string
 }
 
-// Command returns one of the commands with the example's directory and environment. env is added to the environment.
+// Command returns a command that runs line in the example's directory. The variables in env are
+// added to its environment.
 func (e ExampleReceiver) Command(ctx context.Context, line []string, env ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, line[0], line[1:]...)
 	cmd.Dir, cmd.Env = e.Dir, append(append(os.Environ(), e.Env...), env...)
@@ -32,8 +33,9 @@ func (e ExampleReceiver) Command(ctx context.Context, line []string, env ...stri
 // ReceiverLanguages returns the folders of examples/receivers.
 func ReceiverLanguages() []string { return []string{"go", "typescript", "python"} }
 
-// PrepareReceiver builds the example of a language into the directory out. folder is examples/receivers. It returns an
-// error if the TypeScript example has a type error.
+// PrepareReceiver builds the example of a language into the directory out. The parameter folder is
+// the path of examples/receivers. PrepareReceiver returns an error if the TypeScript example has a
+// type error.
 func PrepareReceiver(ctx context.Context, language, folder, out string) (ExampleReceiver, error) {
 	folder, err := filepath.Abs(folder)
 	if err != nil {
@@ -71,7 +73,6 @@ func PrepareReceiver(ctx context.Context, language, folder, out string) (Example
 	}
 }
 
-// typescriptCompiler returns the command of the pinned tsc in bin/tools.
 func typescriptCompiler(folder string) ([]string, error) {
 	if exec.Command("node", "-e", "process.exit(parseInt(process.versions.node) >= 20 ? 0 : 1)").Run() != nil {
 		return nil, fmt.Errorf("node of 20 or newer: %w", ErrNoRuntime)
@@ -86,7 +87,7 @@ func typescriptCompiler(folder string) ([]string, error) {
 	}, nil
 }
 
-// runQuiet runs a command and returns its output in the error.
+// runQuiet returns the output of a command only in the error.
 func runQuiet(cmd *exec.Cmd) error {
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("%v: %w:\n%s", cmd.Args, err, out)

@@ -6,8 +6,7 @@ import (
 )
 
 // Script returns a sipp scenario for INVITEs. The regular expression pattern is applied to the
-// dialed number, and its groups set the variables in named. The variables select one of the
-// branches.
+// dialed number. Its groups set the variables in named, which select one of the branches.
 func Script(pattern string, named []string, branches ...string) string {
 	return `<?xml version="1.0" encoding="UTF-8" ?><!DOCTYPE scenario SYSTEM "sipp.dtd"><scenario name="farm">
 <recv request="INVITE" crlf="true"><action><ereg regexp="sip:[^@]*` + pattern + `@" search_in="msg" check_it="true" assign_to="whole,` + strings.Join(named, ",") + `"/>

@@ -17,19 +17,17 @@ import (
 const Program = "sipp"
 
 // Sipp is the far end of SIP trunks: a running sipp at a UDP port of loopback. It executes a script
-// that depends on the dialed number. Its log contains every message, and tests compare the log with
-// the calls of the stack.
+// that depends on the dialed number. Its log contains every message.
 type Sipp struct {
 	Port   int
 	dir    string
 	cmd    *exec.Cmd
 	stderr bytes.Buffer
-	// ended is closed when the sipp process has ended.
-	ended chan struct{}
+	ended  chan struct{}
 }
 
-// StartSipp starts sipp with a script (see Script). sipp writes its logs into dir. StartSipp
-// returns when sipp listens. It returns an error if the process ends first.
+// StartSipp starts sipp with a script (see Script) and returns when sipp listens. sipp writes its
+// logs into dir.
 func StartSipp(ctx context.Context, dir, script string) (*Sipp, error) {
 	port, err := testkit.Port()
 	if err != nil {

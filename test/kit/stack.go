@@ -54,7 +54,6 @@ type Stack struct {
 	*run
 }
 
-// run is the process of one start of a stack.
 type run struct {
 	cmd  *exec.Cmd
 	done chan struct{} // closed when the process has ended; err is set before
@@ -95,7 +94,7 @@ func Start(ctx context.Context, opts Options) (*Stack, error) {
 
 // Broker returns the broker that a stack starts: embedded or apache. If the tests run on Apache
 // Kafka (KAFKA_BROKERS, see libs/testkit/kafkatest), each stack starts its own Apache Kafka. Stacks
-// cannot share a broker, because tests kill it and stacks must not share topics.
+// cannot share a broker, because tests kill the broker and each stack needs its own topics.
 func Broker() string {
 	if os.Getenv("KAFKA_BROKERS") != "" {
 		return "apache"
@@ -120,7 +119,7 @@ func (s *Stack) awaitReady(ctx context.Context, started time.Time) error {
 	})
 }
 
-// readDemo reports whether demo.json exists, is complete, and was written since started.
+// readDemo returns false if demo.json is incomplete or was written before started.
 func (s *Stack) readDemo(path string, started time.Time) bool {
 	info, err := os.Stat(path)
 	if err != nil || info.ModTime().Before(started.Add(-time.Second)) {
@@ -216,7 +215,6 @@ func (s *Stack) Processes() map[string][]int {
 	return found
 }
 
-// state contains the fields of state.json that the kit reads.
 type state struct {
 	Ports            map[string]int
 	PostgresPassword string `json:"postgres_password"`
@@ -256,8 +254,8 @@ func (s *Stack) PrivateAddresses(name string) (addresses []string, err error) {
 	}
 }
 
-// KillOne sends SIGKILL to one process with the given name. It returns false if there was no such
-// process. If there are several, the parameter pick selects one.
+// KillOne sends SIGKILL to one process with the given name. The parameter pick selects one of
+// several processes. KillOne returns false if there was no such process.
 func (s *Stack) KillOne(name string, pick int) bool {
 	pids := s.Processes()[name]
 	if len(pids) == 0 {
@@ -281,9 +279,9 @@ func (s *Stack) Tail(lines int) string {
 // HangTimeout limits a wait that would otherwise hang. It is not an expected duration.
 const HangTimeout = 5 * time.Minute
 
-// Until calls cond every 50 ms until cond returns true or an error. After the timeout it calls cond
-// once more and returns an error that contains the parameter what, the name of the condition. Tests
-// use HangTimeout as the timeout.
+// Until calls cond every 50 ms until cond returns true or an error. After the timeout Until calls
+// cond once more. The error contains the parameter what, which names the condition. Tests use
+// HangTimeout as the timeout.
 func Until(ctx context.Context, within time.Duration, what string, cond func() (bool, error)) error {
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()

@@ -69,8 +69,8 @@ func (w *Workspace) Differences(ctx context.Context) (found []string, err error)
 	return found, err
 }
 
-// Subscribe creates a subscription of every call event of the workspace. Its URL is the receiver,
-// which gets the signing secret.
+// Subscribe creates a subscription of every call event of the workspace. The receiver gets the
+// events and the signing secret.
 func (w *Workspace) Subscribe(ctx context.Context, r *Receiver) (id string, err error) {
 	var made struct {
 		ID     string `json:"id"`

@@ -119,9 +119,8 @@ func outgoings() []outgoing {
 	}
 }
 
-// TestCalls_ThroughAProxyDeliverEachEventOnce places calls through kamailio to sipp. For each
-// behavior of the far end, the customer must receive each event of the call once. The call must
-// have the right status and hangup cause.
+// TestCalls_ThroughAProxyDeliverEachEventOnce places calls through kamailio to sipp, one for each
+// behavior of the far end. The customer must receive each event of the call once.
 func TestCalls_ThroughAProxyDeliverEachEventOnce(t *testing.T) {
 	t.Parallel()
 	w := stack(t)
@@ -194,8 +193,8 @@ func calling(e *ear) script {
 }
 
 // TestCalls_InboundOverRegistrationIsDeliveredAndRecorded calls the address that the stack has
-// registered at kamailio. The customer must receive the events of the inbound call, and its
-// recording.
+// registered at kamailio. The customer must receive the events and the recording of the inbound
+// call.
 func TestCalls_InboundOverRegistrationIsDeliveredAndRecorded(t *testing.T) {
 	t.Parallel()
 	w := stack(t)

@@ -16,8 +16,8 @@ import (
 	"ringfence.dev/test/kit/sharedstack"
 )
 
-// The sentences of the person. The number after each sentence is the second of the call at which
-// the sentence begins. The sentences of the agent follow.
+// The first two sentences are the person's. The number is the second of the call at which the
+// sentence begins.
 const (
 	interruption, interrupts = "Who is this calling me", 5
 	refusal, refuses         = "Never call me again", 11
@@ -66,8 +66,8 @@ func samplesOf(t *testing.T, file string, channel int) (samples []int16) {
 	return samples
 }
 
-// sox runs the program sox. It returns the audio file if the output is "-", and otherwise the text
-// that sox prints.
+// sox returns the audio if the output is "-". Otherwise it returns the text that the program sox
+// prints.
 func sox(t *testing.T, args ...string) []byte {
 	t.Helper()
 	dir := t.TempDir()
@@ -85,8 +85,7 @@ func sox(t *testing.T, args ...string) []byte {
 	return []byte(p.Output())
 }
 
-// spoken returns the path of a WAV file that contains the sentences. The parameter seconds contains
-// the start of each sentence.
+// spoken returns the path of a WAV file. The parameter seconds contains the start of each sentence.
 func spoken(t *testing.T, seconds []int, sentences ...string) (path string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -128,9 +127,9 @@ func runs(samples []int16) (found [][2]int) {
 
 func length(samples int) time.Duration { return time.Duration(samples) * time.Second / 8000 }
 
-// TestConversation_CompletesFromPOSTToWebhook tests a whole call: through a proxy that requests
-// credentials, to a real phone with synthesised speech, with a model that uses the Realtime
-// protocol. The person interrupts the agent and opts out.
+// TestConversation_CompletesFromPOSTToWebhook calls a real phone through a proxy that requests
+// credentials. The model uses the Realtime protocol, and the speech is synthesised. The person
+// interrupts the agent and opts out.
 func TestConversation_CompletesFromPOSTToWebhook(t *testing.T) {
 	t.Parallel()
 	w := stack(t)
@@ -197,8 +196,7 @@ func (w *world) over(t *testing.T, house *kit.Workspace, req kit.Request, last s
 	return call
 }
 
-// wantEvents checks that each event is delivered once and signed. The last event must contain the
-// result of the call and its summary.
+// The last event must contain the result of the call and its summary.
 func (w *world) wantEvents(t *testing.T, house *kit.Workspace, callID string) {
 	t.Helper()
 	got := w.events(t, house, callID, "call.completed")
@@ -230,7 +228,6 @@ func (w *world) wantEvents(t *testing.T, house *kit.Workspace, callID string) {
 	}
 }
 
-// wantTranscript checks the turns of the transcript, their order and their times.
 func (w *world) wantTranscript(t *testing.T, house *kit.Workspace, callID string, after time.Time) {
 	t.Helper()
 	var transcript struct {
@@ -265,9 +262,9 @@ func (w *world) wantTranscript(t *testing.T, house *kit.Workspace, callID string
 	}
 }
 
-// wantHeard checks the first part with sound that the phone received. This part has no pause. It
-// must contain the whole disclosure, the notice, and the part of the greeting that was played
-// according to the model.
+// wantHeard checks the first part with sound that the phone received. It must contain the whole
+// disclosure, the notice, and the part of the greeting that was played according to the model. This
+// part has no pause.
 func wantHeard(t *testing.T, samples []int16, playedAudio time.Duration) {
 	t.Helper()
 	found := runs(samples)

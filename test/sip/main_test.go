@@ -22,15 +22,12 @@ import (
 
 const (
 	// soon limits a wait that would otherwise hang.
-	soon = kit.HangTimeout
-	// ringLimit is the stack's setting RING_LIMIT.
+	soon      = kit.HangTimeout
 	ringLimit = 8 * time.Second
-	// account and secret are the credentials at the proxy. The account is also the stack's phone
-	// number.
+	// account is the user name at the proxy and the phone number of the stack.
 	account, secret = "14155559000", "a secret"
 )
 
-// world is a stack with SIP trunks, the model of its agents, and the SIP proxy.
 type world struct {
 	*sharedstack.World
 	sip   int // the SIP port of the stack for UDP and TCP; TLS has the next one
@@ -43,14 +40,13 @@ var shared = &sharedstack.Shared[*world]{Begin: begin}
 
 func TestMain(m *testing.M) { os.Exit(shared.Main(m, 16)) }
 
-// stack returns the shared world. If a required program is not installed, it skips the test.
+// stack skips the test if a required program is not installed.
 func stack(t *testing.T) *world {
 	t.Helper()
 	peertest.Installed(t, "sipp", "baresip", "kamailio", "espeak-ng", "sox")
 	return shared.World(t)
 }
 
-// checkUnregistered checks the log for the removal of the stack's registration.
 func (w *world) checkUnregistered() error {
 	log, err := os.ReadFile(filepath.Join(w.Home, "stack.log"))
 	if _, ending, found := bytes.Cut(log, []byte("\nstopping")); !found || bytes.Contains(ending, []byte("trunk registration not removed")) {
@@ -82,7 +78,7 @@ func begin() (*world, error) {
 	if w.sip, err = testkit.Port(); err != nil {
 		return w, err
 	}
-	// the proxy ends after the stack, because the stack removes its registration at the end
+	// the proxy must end after the stack, because the stack removes its registration when it stops
 	if w.proxy, err = w.proxying(); err != nil {
 		return w, err
 	}
@@ -111,8 +107,8 @@ func (w *world) throughProxy() error {
 	return err
 }
 
-// The method answering starts the model. Its script contains, in order, the words that the model
-// hears in each call, and the answers to these words.
+// The script of the model contains, in order, the words that the model hears in each call, and the
+// answers to these words.
 func (w *world) answering() (url string, err error) {
 	url, err = w.Model([]map[string]any{
 		{"heard": interruption, "text": explained},
@@ -130,7 +126,6 @@ func summarise(w http.ResponseWriter, _ *http.Request) {
 	_ = json.NewEncoder(w).Encode(map[string]any{"choices": []any{map[string]any{"finish_reason": "stop", "message": message}}})
 }
 
-// modelEvents returns the events of a type that the model has received in all calls.
 func (w *world) modelEvents(t *testing.T, kind string) (events []map[string]any) {
 	t.Helper()
 	if err := kit.NewClient(w.model, "").Into(t.Context(), "GET", "/received?type="+kind, nil, 200, &events); err != nil {
@@ -139,7 +134,6 @@ func (w *world) modelEvents(t *testing.T, kind string) (events []map[string]any)
 	return events
 }
 
-// house creates a workspace whose events are delivered to the world's receiver.
 func (w *world) house(t *testing.T, more map[string]any) *kit.Workspace {
 	t.Helper()
 	one, err := w.NewWorkspace(t.Context(), t.Name(), "100")
@@ -155,7 +149,6 @@ func (w *world) house(t *testing.T, more map[string]any) *kit.Workspace {
 	return one
 }
 
-// agent creates an agent of the workspace.
 func agent(t *testing.T, house *kit.Workspace, settings map[string]any) (id string) {
 	t.Helper()
 	var made struct {

@@ -44,7 +44,6 @@ request_route {
 	if (!t_relay()) { sl_reply_error(); }
 }`
 
-// proxying starts a kamailio that listens on UDP and TCP.
 func (w *world) proxying() (port int, err error) {
 	const waits = "modparam(\"tm\", \"fr_timer\", 20000)\nmodparam(\"tm\", \"fr_inv_timer\", 60000)\n"
 	proxy, port, err := peertest.Kamailio(w.Home, waits+fmt.Sprintf(routing, account, secret), "tcp")

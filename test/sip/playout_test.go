@@ -10,14 +10,13 @@ import (
 	"ringfence.dev/test/kit/sharedstack"
 )
 
-// Texts of the tests in this file. The model speaks one letter per 60 ms.
+// The model speaks one letter per 60 ms.
 const (
 	longDisclosure = "Good day, this is an assistant of the energy cooperative, and it is an artificial intelligence."
 	longNotice     = "This call is recorded, please say so if you do not agree."
 	message        = "Please call us back."
 )
 
-// played contains the fields of a call in the API about the audio that was played to the phone.
 type played struct {
 	Disclosure *struct {
 		Text       string     `json:"text"`
@@ -32,7 +31,6 @@ type played struct {
 	} `json:"transcript"`
 }
 
-// spokenDuration returns the time that the model needs to speak the turns of the agent.
 func (p played) spokenDuration() (sum time.Duration) {
 	for _, turn := range p.Transcript.Turns {
 		if turn.Role == "agent" {
@@ -44,8 +42,7 @@ func (p played) spokenDuration() (sum time.Duration) {
 	return sum
 }
 
-// playout returns these fields of an ended call. It waits for the transcript, which can arrive
-// after the end of the call.
+// playout waits for the transcript, which can arrive after the end of the call.
 func playout(t *testing.T, house *kit.Workspace, callID string) (p played) {
 	t.Helper()
 	until(t, "the call has a transcript", func() bool {
@@ -69,8 +66,8 @@ func talker(t *testing.T, house *kit.Workspace, more map[string]any) string {
 	return agent(t, house, settings)
 }
 
-// TestPlayout_TranscriptEndsWhenThePhoneHangsUp hangs up during the disclosure, the notice and the
-// greeting. The transcript must not contain words that the phone did not receive.
+// The phone hangs up during the disclosure, the notice and the greeting. The transcript must not
+// contain words that the phone did not receive.
 func TestPlayout_TranscriptEndsWhenThePhoneHangsUp(t *testing.T) {
 	t.Parallel()
 	w := stack(t)
@@ -121,7 +118,6 @@ func TestPlayout_TranscriptEndsWhenThePhoneHangsUp(t *testing.T) {
 	}
 }
 
-// toEar calls a phone that hangs up after the given time.
 func (w *world) toEar(
 	t *testing.T, house *kit.Workspace, agentID string, e *ear, after time.Duration, last string,
 ) kit.Call {
@@ -180,9 +176,9 @@ func TestPlayout_SilentPhoneEndsTheCallUnlessItSendsRTCP(t *testing.T) {
 	}
 }
 
-// TestVoicemail_ContainsOnlyDisclosureAndMessage calls a phone that plays a greeting and a beep, as
-// a voicemail does. The model responds to the greeting, because its turn detection reports speech.
-// The voicemail must contain only the disclosure and the message.
+// TestVoicemail_ContainsOnlyDisclosureAndMessage calls a phone that plays a greeting and a beep.
+// The model responds to the greeting, because its turn detection reports speech. The voicemail must
+// contain only the disclosure and the message.
 //
 // The test is not parallel, because TestConversation_CompletesFromPOSTToWebhook counts the
 // interruptions of the shared model.
@@ -222,7 +218,6 @@ func beeping(t *testing.T) string {
 	return out
 }
 
-// sippPort starts a far end with the scenario s and returns its port.
 func sippPort(t *testing.T, s script) int {
 	t.Helper()
 	port := peertest.Port(t)

@@ -14,9 +14,8 @@ import (
 	"ringfence.dev/test/kit"
 )
 
-// wantRecorded checks the recording at the link. It must be a WAV file with the person on the left
-// channel and the agent on the right channel. The audio of the two channels must have the same time
-// offset as in the call.
+// The WAV file must have the person on the left channel and the agent on the right channel. The
+// time offset between the two channels must be the same as in the call.
 func wantRecorded(t *testing.T, house *kit.Workspace, callID string, p phone) {
 	t.Helper()
 	person, agent := recorded(t, house, callID)
@@ -71,7 +70,6 @@ func recorded(t *testing.T, house *kit.Workspace, callID string) (person, agent 
 	return loudness(samplesOf(t, file, 1)), loudness(samplesOf(t, file, 2))
 }
 
-// fetched downloads a signed link without an API key.
 func fetched(t *testing.T, url string) []byte {
 	t.Helper()
 	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}, Timeout: soon} //nolint:gosec // the test's stack has its own authority

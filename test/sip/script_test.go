@@ -11,21 +11,19 @@ import (
 	"time"
 )
 
-// script is a sipp scenario as a list of steps.
 type script []string
 
 const tag = ";tag=[pid]far[call_number]"
 
-// The function over returns a script that receives an INVITE. The INVITE must have reached the
-// proxy over the given transport.
+// The function over returns a script that receives an INVITE. The proxy must have received the
+// INVITE over the given transport.
 func over(transport string) script {
 	s := invited()
 	s[0] = strings.Replace(s[0], "</action>", `<ereg regexp="^ *`+transport+`$" search_in="hdr" header="X-Came-Over:" check_it="true" assign_to="4"/></action>`, 1)
 	return append(s, `<Reference variables="4"/>`)
 }
 
-// invited returns a script that receives the INVITE and stores the addresses for later requests in
-// the dialog.
+// invited stores the addresses of the INVITE for later requests in the dialog.
 func invited() script {
 	return script{`<recv request="INVITE" rrs="true"><action>
 	<ereg regexp="sip:[^&gt;]*" search_in="hdr" header="Contact:" assign_to="1"/>
@@ -77,15 +75,13 @@ func (s script) pause(d time.Duration) script {
 	return append(s, fmt.Sprintf(`<pause milliseconds="%d"/>`, d.Milliseconds()))
 }
 
-// answered adds steps that send 180 and 200. A pause separates the two responses, because the proxy
-// could otherwise change their order.
+// The pause between 180 and 200 is necessary, because the proxy could otherwise change their order.
 func (s script) answered(body string, headers ...string) script {
 	return s.say(180, "").pause(300*time.Millisecond).say(200, body, headers...).hear("ACK")
 }
 func (s script) hungUp() script  { return s.hear("BYE").ok("") }
 func (s script) hangsUp() script { return s.ask("BYE", "", 77).response(200) }
 
-// canceled adds steps that receive a CANCEL and respond to the INVITE with 487.
 func (s script) canceled() script {
 	s = append(s, `<recv request="CANCEL"/>`).ok("")
 	return append(s, `<send><![CDATA[
@@ -108,7 +104,7 @@ const (
 )
 
 // ear sends and receives the audio of a phone. It sends silence after the first packet that it
-// receives, and counts the received packets.
+// receives.
 type ear struct {
 	conn *net.UDPConn
 	port int
@@ -140,7 +136,6 @@ func listen(t *testing.T) *ear {
 	return e
 }
 
-// description returns the SDP of the ear.
 func (e *ear) description(direction string) string {
 	return fmt.Sprintf("v=0\no=far 1 %d IN IP4 127.0.0.1\ns=-\nc=IN IP4 127.0.0.1\nt=0 0\nm=audio %d RTP/AVP 0 %d\na=rtpmap:0 PCMU/8000\na=rtpmap:%[3]d telephone-event/8000\na=fmtp:%[3]d 0-15\na=%[4]s\n",
 		len(direction), e.port, eventType, direction)
@@ -238,14 +233,12 @@ func (e *ear) report(to netip.AddrPort) {
 	_, _ = e.conn.WriteToUDPAddrPort(packet, netip.AddrPortFrom(to.Addr(), to.Port()+1))
 }
 
-// heard returns the number of received packets, and the number of loud ones.
 func (e *ear) heard() (frames, loud int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.frames, e.loud
 }
 
-// The method hears waits until the condition cond on the received audio is true.
 func (e *ear) hears(t *testing.T, what string, cond func() bool) {
 	t.Helper()
 	until(t, "the person hears "+what, func() bool {

@@ -13,7 +13,7 @@ import (
 	"ringfence.dev/test/kit"
 )
 
-// set changes the settings of the trunk. A change applies to calls that begin later.
+// set changes settings of the trunk for calls that begin later.
 func (w *world) set(t *testing.T, settings map[string]any) {
 	t.Helper()
 	if err := kit.NewClient(w.Demo.AdminURL, w.Demo.AdminToken).Into(t.Context(), "PATCH", "/admin/v1/trunks/"+w.trunk, settings, 200, nil); err != nil {
@@ -22,7 +22,7 @@ func (w *world) set(t *testing.T, settings map[string]any) {
 }
 
 // TestTrunks_CallsCompleteOverTCPAndTLS calls over TCP with A-law, and over TLS with SRTP to a real
-// phone. It runs before the parallel tests, because it changes the trunk that these tests share.
+// phone. The test is not parallel, because it changes the trunk that the parallel tests share.
 // TestTrunk_WrongPasswordKeepsRequestsQueued of the dialer tests a wrong password with sipp.
 func TestTrunks_CallsCompleteOverTCPAndTLS(t *testing.T) {
 	w := stack(t)

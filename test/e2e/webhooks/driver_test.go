@@ -23,14 +23,13 @@ import (
 	"ringfence.dev/test/kit"
 )
 
-// event is one event on call-events.v1.
 type event struct {
 	id, call string
 	record   *kgo.Record
 }
 
-// happenings returns the terminal events of n calls of a workspace, in the form in which the
-// service `calls` publishes events.
+// happenings returns the terminal events of n calls, in the form in which the service `calls`
+// publishes events.
 func happenings(t testing.TB, workspace string, n int) []event {
 	t.Helper()
 	all := make([]event, n)
@@ -63,8 +62,7 @@ func happenings(t testing.TB, workspace string, n int) []event {
 	return all
 }
 
-// publish publishes events and returns when Kafka has acknowledged all of them. It can be called on
-// any goroutine.
+// publish returns when Kafka has acknowledged all events. Any goroutine can call publish.
 func (w *world) publish(t testing.TB, events ...event) {
 	t.Helper()
 	records := make([]*kgo.Record, len(events))
@@ -76,8 +74,7 @@ func (w *world) publish(t testing.TB, events ...event) {
 	}
 }
 
-// customer is a workspace with one subscription. It has one client with the workspace's key, and
-// one client of the operator.
+// customer is a workspace with one subscription.
 type customer struct {
 	*kit.Workspace
 	w *world
@@ -117,14 +114,12 @@ func (c *customer) must(t testing.TB, client *kit.Client, method, path string, b
 	}
 }
 
-// set changes the subscription's status and returns the time of the response.
 func (c *customer) set(t testing.TB, status string) time.Time {
 	t.Helper()
 	c.must(t, c.API, "PATCH", c.own, map[string]any{"status": status}, 200, nil)
 	return time.Now()
 }
 
-// subscription is a subscription as the operator API returns it.
 type subscription struct {
 	ID                  string     `json:"id"`
 	Status              string     `json:"status"`
@@ -139,7 +134,6 @@ type subscription struct {
 	} `json:"flag"`
 }
 
-// shown returns the subscription from the list in the operator API.
 func (c *customer) shown(t testing.TB) subscription {
 	t.Helper()
 	var page kit.Page[subscription]
@@ -153,8 +147,7 @@ func (c *customer) shown(t testing.TB) subscription {
 	return subscription{}
 }
 
-// delivery is a delivery as the operator API returns it. History is set only in the response for a
-// single delivery.
+// Only the response for a single delivery contains History.
 type delivery struct {
 	ID        string  `json:"id"`
 	EventID   string  `json:"event_id"`
@@ -172,7 +165,7 @@ type delivery struct {
 	} `json:"history"`
 }
 
-// deliveries returns the deliveries with a status, or all deliveries if the status is empty.
+// An empty status selects all deliveries.
 func (c *customer) deliveries(t testing.TB, status string) []delivery {
 	t.Helper()
 	query := map[string][]string{}
@@ -186,7 +179,6 @@ func (c *customer) deliveries(t testing.TB, status string) []delivery {
 	return all
 }
 
-// delivery returns the delivery of one event with its history.
 func (c *customer) delivery(t testing.TB, eventID string) (d delivery) {
 	t.Helper()
 	for _, one := range c.deliveries(t, "") {
@@ -197,7 +189,6 @@ func (c *customer) delivery(t testing.TB, eventID string) (d delivery) {
 	return d
 }
 
-// awaitDelivery waits until the delivery of an event has the status.
 func (c *customer) awaitDelivery(t testing.TB, eventID, status string) (d delivery) {
 	t.Helper()
 	until(t, "the delivery of event "+eventID+" is "+status, func() bool {
@@ -210,7 +201,6 @@ func (c *customer) awaitDelivery(t testing.TB, eventID, status string) (d delive
 	return d
 }
 
-// replay replays the deliveries with the status and returns the number of replayed deliveries.
 func (c *customer) replay(t testing.TB, status string, since time.Time) int {
 	t.Helper()
 	var answer struct {
@@ -240,8 +230,8 @@ func (c *customer) history(t testing.TB) (n int) {
 	return n
 }
 
-// metric returns the sum of a metric over its labels for one replica of webhook-dispatcher.
-// Replicas count from 1.
+// metric returns the sum of a metric over its labels for one replica of webhook-dispatcher. The
+// first replica has the number 1.
 func (w *world) metric(ctx context.Context, replica int, name string) (sum float64, err error) {
 	address := fmt.Sprintf("http://127.0.0.1:%d/metrics", w.ports[fmt.Sprintf("webhook-dispatcher private %d", replica)])
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
@@ -275,7 +265,6 @@ func (w *world) metric(ctx context.Context, replica int, name string) (sum float
 	return sum, lines.Err()
 }
 
-// metrics returns the sum of a metric over all replicas.
 func (w *world) metrics(t testing.TB, name string) (sum float64) {
 	t.Helper()
 	for replica := 1; replica <= replicas; replica++ {

@@ -27,12 +27,11 @@ import (
 	"time"
 )
 
-// request is one received attempt.
 type request struct {
 	// ended is the time when the response was written, or when the receiver noticed that the sender
 	// had disconnected
 	at, ended time.Time
-	cut       bool     // true if the sender had disconnected before the response
+	cut       bool
 	line      net.Conn // the connection of the request, if the receiver knows it
 	// left is the time when the sender closed the connection after this request. It is zero unless
 	// the request was the last of its connection.
@@ -44,7 +43,6 @@ type request struct {
 	body            []byte
 }
 
-// signedWith reports whether the signature of the request is valid for a secret.
 func (r request) signedWith(secret string) bool {
 	stamp, mac, _ := strings.Cut(strings.TrimPrefix(r.signature, "t="), ",v1=")
 	seconds, err := strconv.ParseInt(stamp, 10, 64)
@@ -53,13 +51,11 @@ func (r request) signedWith(secret string) bool {
 	return err == nil && hex.EncodeToString(h.Sum(nil)) == mac && r.at.Sub(time.Unix(seconds, 0)).Abs() < 5*time.Minute
 }
 
-// book stores the received requests.
 type book struct {
 	mu  sync.Mutex
 	got []request
 }
 
-// note stores a request and returns the request's number.
 func (b *book) note(r *http.Request) (int, error) {
 	at := time.Now()
 	body, err := io.ReadAll(r.Body)
@@ -161,7 +157,6 @@ func lineOf(r *http.Request) net.Conn {
 	return line
 }
 
-// The method answering sets the status and the delay of the responses.
 func (e *endpoint) answering(status int, wait time.Duration) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -197,11 +192,9 @@ type link struct {
 	over <-chan struct{}
 }
 
-// say sends a part of the response.
 func (l link) say(format string, args ...any) { _, _ = fmt.Fprintf(l, format, args...) }
 
-// wait waits for the given time. It returns false if the sender has disconnected or the test has
-// ended.
+// wait returns false if the sender has disconnected or the test has ended.
 func (l link) wait(long time.Duration) bool {
 	gone := make(chan struct{})
 	go func() {
@@ -218,14 +211,14 @@ func (l link) wait(long time.Duration) bool {
 	}
 }
 
-// hostile is a receiver that reads and stores a request and then calls the function behave. Every
+// hostile is a receiver that stores each request and then calls the function behave. Every
 // connection has one request.
 type hostile struct {
 	book
 	URL string
 }
 
-// listen starts a hostile receiver. The parameter kind selects its certificate.
+// The parameter kind selects the certificate of the receiver.
 func (w *world) listen(t *testing.T, kind string, behave func(link)) *hostile {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -269,7 +262,7 @@ func (w *world) listen(t *testing.T, kind string, behave func(link)) *hostile {
 	return h
 }
 
-// certificate returns a certificate for 127.0.0.1. It has the given fault, or is signed by the
+// certificate returns a certificate for 127.0.0.1. A certificate without a fault is signed by the
 // authority that the stack trusts.
 func (w *world) certificate(t *testing.T, fault string) tls.Certificate {
 	t.Helper()

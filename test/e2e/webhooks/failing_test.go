@@ -9,8 +9,6 @@ import (
 	"ringfence.dev/test/kit/sharedstack"
 )
 
-// TestFailing_SubscriptionIsWarnedDisabledAndResumed follows one endpoint that fails. The
-// subscription gets a warning, is disabled, and is resumed.
 func TestFailing_SubscriptionIsWarnedDisabledAndResumed(t *testing.T) {
 	w := stack(t)
 	hooks := w.receive(t)
@@ -20,9 +18,8 @@ func TestFailing_SubscriptionIsWarnedDisabledAndResumed(t *testing.T) {
 	events := happenings(t, c.ID, 4)
 	disabled, warned := w.metrics(t, "ringfence_webhooks_subscriptions_disabled_total"), w.metrics(t, "ringfence_webhooks_subscriptions_warned_total")
 
-	// The first delivery fails in all its five attempts. There are then five failures in a row and
-	// one exhausted delivery. The limit is 12 failures in a row, and a warning comes at half of it,
-	// so there is no warning yet.
+	// The first delivery fails in all its five attempts. Five failures in a row are less than half
+	// of the limit of 12, so there is no warning yet.
 	w.publish(t, events[0])
 	first := c.awaitDelivery(t, events[0].id, "failed")
 	s := c.shown(t)
@@ -52,8 +49,8 @@ func TestFailing_SubscriptionIsWarnedDisabledAndResumed(t *testing.T) {
 		t.Errorf("after the warning: s.Flag = %v, want nil", s.Flag)
 	}
 	c.awaitDelivery(t, events[1].id, "failed")
-	// By now there are two exhausted deliveries and ten failures in a row. The next two failures
-	// reach the limit and disable the subscription in the middle of a delivery.
+	// By now two deliveries are exhausted, and ten attempts in a row have failed. The next two failures reach the limit and disable the
+	// subscription in the middle of a delivery.
 	w.publish(t, events[2])
 	until(t, "the subscription is failed", func() bool { return c.shown(t).Status == "failed" })
 	s = c.shown(t)
@@ -89,8 +86,8 @@ func TestFailing_SubscriptionIsWarnedDisabledAndResumed(t *testing.T) {
 	c.back(t, hooks, events, first)
 }
 
-// The method back resumes the subscription, after which the waiting deliveries continue. Then it
-// replays the deliveries that were skipped or failed.
+// After the method back has resumed the subscription, the waiting deliveries continue. Then the
+// method replays the deliveries that were skipped or failed.
 func (c *customer) back(t *testing.T, hooks *endpoint, events []event, first delivery) {
 	t.Helper()
 	c.set(t, "active")
@@ -138,8 +135,6 @@ func (c *customer) back(t *testing.T, hooks *endpoint, events []event, first del
 	}
 }
 
-// TestFailing_TestDeliveriesDoNotDisableASubscription checks that failing test deliveries do
-// not disable a subscription.
 func TestFailing_TestDeliveriesDoNotDisableASubscription(t *testing.T) {
 	w := stack(t)
 	hooks := w.receive(t)
@@ -168,8 +163,6 @@ func TestFailing_TestDeliveriesDoNotDisableASubscription(t *testing.T) {
 	})
 }
 
-// TestFailing_SuccessResetsTheFailureCounter checks that a success resets the counter of
-// consecutive failures.
 func TestFailing_SuccessResetsTheFailureCounter(t *testing.T) {
 	w := stack(t)
 	hooks := w.receive(t)

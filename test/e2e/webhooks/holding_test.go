@@ -60,7 +60,6 @@ func TestHolding_PauseAndResumeLoseNoDelivery(t *testing.T) {
 	everyOnce(t, hooks, events)
 }
 
-// everyOnce checks that each event arrived exactly once.
 func everyOnce(t *testing.T, hooks *endpoint, events []event) {
 	t.Helper()
 	count := map[string]int{}

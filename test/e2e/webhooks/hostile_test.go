@@ -17,7 +17,6 @@ import (
 	"ringfence.dev/test/kit/sharedstack"
 )
 
-// wanted is the expected result of a delivery to a hostile receiver.
 type wanted struct {
 	status   string
 	attempts int
@@ -59,13 +58,12 @@ func scheduled() (least []time.Duration) {
 	return least
 }
 
-// row is one kind of receiver.
 type row struct {
 	name        string
 	certificate string
 	behave      func(link)
 	want        wanted
-	// events is the number of events that are sent to the receiver. 0 means one event.
+	// The zero value means one event.
 	events int
 }
 
@@ -96,7 +94,6 @@ func endless(head string, piece []byte) func(link) {
 	}
 }
 
-// slow returns receivers that respond slowly or with large bodies.
 func slow() []row {
 	drip := func(l link) {
 		l.say("HTTP/1.1 200 OK\r\nX-Slow: ")
@@ -143,7 +140,6 @@ func large(t *testing.T) []row {
 	}
 }
 
-// broken returns receivers that close the connection or violate HTTP or TLS.
 func broken() []row {
 	return []row{
 		{name: "resets the connection after the request", behave: func(l link) {
@@ -195,7 +191,6 @@ func codes(elsewhere string) (rows []row) {
 			want: exhausted(500, "http_status")})
 }
 
-// attacked is a hostile receiver together with the events that were sent to it.
 type attacked struct {
 	row
 	*hostile
@@ -203,8 +198,6 @@ type attacked struct {
 	events []event
 }
 
-// TestHostile_ReceiversDoNotAffectOthers sends webhooks to all kinds of receivers and to a healthy
-// one at the same time.
 func TestHostile_ReceiversDoNotAffectOthers(t *testing.T) {
 	w := stack(t)
 	elsewhere := w.receive(t)
@@ -247,7 +240,6 @@ func TestHostile_ReceiversDoNotAffectOthers(t *testing.T) {
 	if got := elsewhere.all(); len(got) != 0 {
 		t.Errorf("%d requests followed a redirect", len(got))
 	}
-	// The heap of the replica must stay below the limit.
 	if t.Logf("at most %.1f MiB of heap in use", heap/(1<<20)); heap == 0 {
 		t.Errorf("heap in use: heap = 0, want more; heap/(1<<20) = %.1f", heap/(1<<20))
 	} else if heap > 150<<20 {
@@ -312,8 +304,8 @@ func judgeRequests(t *testing.T, arrived []request, secret string, least []time.
 	}
 }
 
-// tellSteadily publishes an event every 50 ms until ctx ends. It stores in publishedAt, by event
-// id, when Kafka acknowledged each event.
+// tellSteadily publishes an event every 50 ms until ctx ends. The map publishedAt contains the time
+// of Kafka's acknowledgment for each event id.
 func (w *world) tellSteadily(ctx context.Context, t *testing.T, c *customer, publishedAt map[string]time.Time) {
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
@@ -329,7 +321,7 @@ func (w *world) tellSteadily(ctx context.Context, t *testing.T, c *customer, pub
 	}
 }
 
-// judgeHealthy checks that the healthy endpoint receives each event once, with the first attempt.
+// The healthy endpoint must receive each event once, with the first attempt.
 func judgeHealthy(t *testing.T, healthy *endpoint, publishedAt map[string]time.Time) {
 	t.Helper()
 	until(t, "the healthy endpoint has received every event",
@@ -343,7 +335,6 @@ func judgeHealthy(t *testing.T, healthy *endpoint, publishedAt map[string]time.T
 	}
 }
 
-// watchHeap returns the maximum heap of one replica during the time until ctx ended.
 func (w *world) watchHeap(ctx context.Context) (most float64) {
 	tick := time.NewTicker(250 * time.Millisecond)
 	defer tick.Stop()
@@ -361,7 +352,6 @@ func (w *world) watchHeap(ctx context.Context) (most float64) {
 	}
 }
 
-// unusedAddress returns an address on which no program listens.
 func unusedAddress(t *testing.T) string {
 	t.Helper()
 	port, err := testkit.Port() // Port reserves the port, so that no other program uses it

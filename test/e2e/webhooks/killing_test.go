@@ -17,16 +17,15 @@ const (
 	unsettled = 500 * time.Millisecond
 )
 
-// kill is one SIGKILL of a dispatcher. The field settled contains the events that the history
-// showed as delivered before the kill.
+// The field settled contains the events that the history showed as delivered before the kill.
 type kill struct {
 	begun, ended time.Time
 	next         time.Time // the start time of the next process; zero if no process followed
 	settled      map[string]bool
 }
 
-// interrupted reports whether the dispatcher was killed while the request was in progress, that is,
-// before its result was stored. The receiver can read a request even after its sender died.
+// interrupted reports whether the dispatcher was killed before the result of the request was
+// stored. The receiver can read a request even after its sender died.
 func (k kill) interrupted(r request) bool {
 	left := r.left.After(k.begun) && (k.next.IsZero() || r.left.Before(k.next))
 	if k.settled[r.event] {
@@ -109,7 +108,7 @@ func TestKilling_DispatcherLosesNoEvent(t *testing.T) {
 	}
 }
 
-// stream publishes about 100 events a second until stop is closed, and returns them.
+// stream publishes about 100 events a second until stop is closed.
 func (w *world) stream(t *testing.T, c *customer, stop <-chan struct{}) (events []event) {
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
@@ -125,7 +124,6 @@ func (w *world) stream(t *testing.T, c *customer, stop <-chan struct{}) (events 
 	}
 }
 
-// settled returns the events that the history shows as delivered.
 func (c *customer) settled(t *testing.T) map[string]bool {
 	t.Helper()
 	known := map[string]bool{}
@@ -135,8 +133,8 @@ func (c *customer) settled(t *testing.T) map[string]bool {
 	return known
 }
 
-// answered returns the requests that began after the parameter after, and whose response was sent
-// before the parameter before.
+// answered returns the requests that began after the time after and had a response before the time
+// before.
 func (b *book) answered(after, before time.Time) []request {
 	return slices.DeleteFunc(b.all(), func(r request) bool {
 		whole := !r.cut && !r.ended.IsZero()
@@ -153,8 +151,8 @@ func distinct(all []request) int {
 	return len(seen)
 }
 
-// judgeRepeats checks each repeated request. It must be the same delivery with the same body. The
-// first request must have been in progress when a dispatcher was killed, because a repetition is
+// judgeRepeats checks that each repeated request is the same delivery with the same body. The first
+// request must have been in progress when a dispatcher was killed, because a repetition is
 // permitted only then.
 func judgeRepeats(t *testing.T, came []request, secret string, killed []kill) {
 	t.Helper()
@@ -175,7 +173,6 @@ func judgeRepeats(t *testing.T, came []request, secret string, killed []kill) {
 	}
 }
 
-// TestReplicas_SendEachEventOnce sends one stream of events through two dispatchers.
 func TestReplicas_SendEachEventOnce(t *testing.T) {
 	w := stack(t)
 	// wait for both replicas, because an earlier test can have killed one

@@ -49,7 +49,6 @@ func settings() []string {
 	}
 }
 
-// world is a stack with clients of its Kafka and of its database.
 type world struct {
 	*sharedstack.World
 	db    *pgxpool.Pool
@@ -68,7 +67,6 @@ func stack(t *testing.T) *world {
 	return shared.World(t)
 }
 
-// begin starts a separate stack.
 func begin(env ...string) (*world, error) {
 	base, err := sharedstack.New()
 	if err != nil {
@@ -87,8 +85,7 @@ func begin(env ...string) (*world, error) {
 	return w, w.start()
 }
 
-// start starts the stack and connects to its Kafka. After a Stop it can start the stack again with
-// more variables.
+// After a Stop, start can start the stack again with more variables.
 func (w *world) start(more ...string) error {
 	if err := w.Start(append(slices.Clone(w.env), more...)...); err != nil {
 		return err

@@ -9,15 +9,15 @@ import (
 	"testing"
 )
 
-// Shared is a World that several tests use. The first test that uses it starts it.
+// Shared is a World that several tests use. The first of these tests starts the World.
 type Shared[W interface {
 	comparable
 	End(well bool) error
 }] struct {
-	// Begin starts the World. If it fails, it returns the parts that it has started, and Main stops
-	// these parts.
+	// Begin starts the World. If Begin fails, it returns the parts that it has started, and Main
+	// stops these parts.
 	Begin func() (W, error)
-	// Judge is called after the last test if all tests passed. It returns the exit code. Its
+	// Judge is called after the last test if all tests passed. Its result is the exit code. The
 	// parameter whole is true if no test was skipped by a flag. The field can be nil.
 	Judge func(w W, whole bool) (code int)
 

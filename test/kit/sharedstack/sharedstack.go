@@ -51,8 +51,7 @@ func Binaries(t testing.TB) string {
 	return dir
 }
 
-// Complete creates in the folder bin a link to each program of the folder built that bin does not
-// contain.
+// Complete adds to the folder bin a link to each missing program of the folder built.
 func Complete(bin, built string) error {
 	all, err := os.ReadDir(built)
 	if err != nil {
@@ -66,8 +65,8 @@ func Complete(bin, built string) error {
 	return nil
 }
 
-// Seeded returns a random number generator. Each stream of a seed has different numbers. A run with
-// RINGFENCE_SEED uses the same numbers as the run that printed this seed.
+// Seeded returns a random number generator. Each stream of a seed has different numbers.
+// RINGFENCE_SEED repeats the numbers of the run that printed this seed.
 func Seeded(t testing.TB, stream uint64) *rand.Rand {
 	t.Helper()
 	seed := uint64(time.Now().UnixNano())
@@ -115,7 +114,7 @@ func New() (w *World, err error) {
 // AtEnd registers a function that End calls. The last registered function is called first.
 func (w *World) AtEnd(do func() error) { w.ends = append(w.ends, do) }
 
-// Postgres starts a Postgres server. The stack then uses this server and does not start its own.
+// Postgres starts a Postgres server for the stack.
 func (w *World) Postgres() (*kit.Postgres, error) {
 	db, err := kit.StartPostgres(w.Bin)
 	if err == nil {
@@ -150,8 +149,8 @@ func (w *World) Model(script []map[string]any) (url string, err error) {
 	return strings.TrimSpace(line), err
 }
 
-// Start starts the stack. It can also start the stack again after Stop. Simulated time is 50 times
-// faster unless env sets another scale.
+// Start starts the stack. Start can also start the stack again after Stop. Simulated time is 50
+// times faster unless env sets another scale.
 func (w *World) Start(env ...string) (err error) {
 	if w.doors == nil {
 		for _, door := range []string{"RINGFENCE_PORT", "RINGFENCE_ADMIN_PORT"} {
@@ -173,8 +172,8 @@ func (w *World) Start(env ...string) (err error) {
 	return err
 }
 
-// End stops everything. If well is true, it deletes the folder. Otherwise it prints the path of the
-// folder and the end of the stack's log.
+// End stops everything. If well is true, End deletes the folder. Otherwise End prints the path of
+// the folder and the end of the stack's log.
 func (w *World) End(well bool) (err error) {
 	for i := len(w.ends) - 1; i >= 0; i-- {
 		err = errors.Join(err, w.ends[i]())
