@@ -13,7 +13,7 @@ import (
 	"syscall"
 )
 
-const modest = "-Xms64m -Xmx384m -XX:+UseSerialGC -XX:TieredStopAtLevel=1"
+const smallHeap = "-Xms64m -Xmx384m -XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 
 // libs/testkit/kafkatest deletes topics only in clusters whose id has this prefix.
 const clusterID = "ringfence-throwaway-Aw"

@@ -34,7 +34,7 @@ func fetched(t *testing.T) files {
 	if kept.dir == "" {
 		kept.dir = filepath.Join(os.Getenv("RINGFENCE_BIN"), "apachekafka")
 	}
-	if err := kept.there(); err != nil {
+	if err := kept.checkDownloads(); err != nil {
 		t.Fatal(err)
 	}
 	return kept
@@ -103,7 +103,7 @@ func secured(t *testing.T) (kafka.Config, *authority) {
 	trusted.sign(t, "service", false)
 	inner, outer := port(t), port(t)
 	controller := port(t)
-	b := broker{files: kept, jvm: modest, dir: t.TempDir(), port: inner,
+	b := broker{files: kept, jvm: smallHeap, dir: t.TempDir(), port: inner,
 		scram: []string{"SCRAM-SHA-512=[name=ringfence,password=" + longPassword + "]", "SCRAM-SHA-256=[name=ringfence,password=" + longPassword + "]"},
 		properties: []string{
 			fmt.Sprintf("controller.quorum.voters=1@127.0.0.1:%d", controller),
@@ -183,7 +183,7 @@ func TestApacheKafka_WrongCredentialsErrorNamesTheSetting(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer client.Close()
-			ctx, cancel := context.WithTimeout(t.Context(), comeUp)
+			ctx, cancel := context.WithTimeout(t.Context(), startTimeout)
 			defer cancel()
 			err = kafka.EnsureTopics(ctx, client, []kafka.Topic{kafka.Agents})
 			if test.want != "" {

@@ -33,7 +33,7 @@ func cluster(t *testing.T) (brokers []*throwaway, cfg kafka.Config) {
 			more = append(more, "process.roles=broker", fmt.Sprintf("listeners=PLAINTEXT://127.0.0.1:%d", at))
 		}
 		// Each node is formatted separately, because a copied log has the metadata of node 1.
-		b := broker{files: kept, jvm: modest, dir: t.TempDir(), port: at, properties: more, alone: true}
+		b := broker{files: kept, jvm: smallHeap, dir: t.TempDir(), port: at, properties: more, alone: true}
 		brokers = append(brokers, launch(t, &b))
 		cfg.Brokers = append(cfg.Brokers, brokers[node-1].address)
 	}
@@ -72,7 +72,7 @@ func TestCluster_SurvivesTheLossOfOneBroker(t *testing.T) {
 		kafka.NewBacklog("dialer", []string{kafka.Agents.Name}, registry).Watch(watching, client)
 	}()
 	defer func() { stop(); <-watched }()
-	until(t, "every replica is in sync", func() bool { return thin(t, registry) == 0 })
+	until(t, "every replica is in sync", func() bool { return underReplicated(t, registry) == 0 })
 	put := func(key string, within time.Duration) error {
 		answer := make(chan error, 1)
 		client.Produce(context.Background(), &kgo.Record{Topic: kafka.Agents.Name, Key: []byte(key), Value: []byte("v")}, func(_ *kgo.Record, err error) { answer <- err })
@@ -90,7 +90,7 @@ func TestCluster_SurvivesTheLossOfOneBroker(t *testing.T) {
 	if err := put("two of three", 30*time.Second); err != nil {
 		t.Errorf("a record was not acknowledged after the loss of one broker of three: %v", err)
 	}
-	until(t, "all partitions are under-replicated", func() bool { return thin(t, registry) == float64(kafka.Agents.Partitions) })
+	until(t, "all partitions are under-replicated", func() bool { return underReplicated(t, registry) == float64(kafka.Agents.Partitions) })
 	brokers[1].stop()
 	until(t, "one replica is in sync", func() bool {
 		topics, err := admin.ListTopics(t.Context(), kafka.Agents.Name)
@@ -104,8 +104,8 @@ func TestCluster_SurvivesTheLossOfOneBroker(t *testing.T) {
 	}
 }
 
-// thin returns the number of under-replicated partitions, or -1 before the first measurement.
-func thin(t *testing.T, registry *prometheus.Registry) float64 {
+// underReplicated returns the number of under-replicated partitions, or -1 before the first measurement.
+func underReplicated(t *testing.T, registry *prometheus.Registry) float64 {
 	t.Helper()
 	families, err := registry.Gather()
 	if err != nil {

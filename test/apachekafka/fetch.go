@@ -30,19 +30,19 @@ func (f files) path(name string) string { return filepath.Join(f.dir, name) }
 
 var errNotFetched = errors.New("apache kafka was not fetched: run `make kafka-fetch`")
 
-func (f files) there() error {
+func (f files) checkDownloads() error {
 	if have, err := os.ReadFile(f.path("pom.xml")); err != nil || !bytes.Equal(have, pom) {
 		return errNotFetched
 	}
-	return javaThere()
+	return checkJava()
 }
 
 // fetch does nothing if the same artifacts have been downloaded.
 func (f files) fetch(ctx context.Context) error {
-	if err := f.there(); err == nil || !errors.Is(err, errNotFetched) {
+	if err := f.checkDownloads(); err == nil || !errors.Is(err, errNotFetched) {
 		return err
 	}
-	if err := javaThere(); err != nil {
+	if err := checkJava(); err != nil {
 		return err
 	}
 	maven, err := exec.LookPath("mvn")
@@ -81,7 +81,7 @@ var javaVersion = regexp.MustCompile(`version "(\d+)`)
 
 const oldestJava = 17
 
-func javaThere() error {
+func checkJava() error {
 	output, err := exec.Command("java", "-version").CombinedOutput()
 	if err != nil {
 		return fmt.Errorf("apache kafka needs Java, which is not installed: install Java %d or newer (apt-get install default-jre-headless maven, brew install openjdk maven)", oldestJava)

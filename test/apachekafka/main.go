@@ -37,7 +37,7 @@ type commands struct {
 
 func main() {
 	var line commands
-	parsed := kong.Parse(&line, kong.Name("ringfence-kafka"), kong.UsageOnError(), kong.Vars{"jvm": modest},
+	parsed := kong.Parse(&line, kong.Name("ringfence-kafka"), kong.UsageOnError(), kong.Vars{"jvm": smallHeap},
 		kong.Description("Apache Kafka on this machine, for tests."))
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
@@ -64,7 +64,7 @@ func (c *commands) do(ctx context.Context, command string) error {
 	if command == "fetch" {
 		return kept.fetch(ctx)
 	}
-	if err := kept.there(); err != nil {
+	if err := kept.checkDownloads(); err != nil {
 		return err
 	}
 	if command == "run" {

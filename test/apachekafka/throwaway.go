@@ -15,8 +15,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// comeUp is long, because Java starts slowly on a busy machine.
-const comeUp = 2 * time.Minute
+// startTimeout is long, because Java starts slowly on a busy machine.
+const startTimeout = 2 * time.Minute
 
 // throwaway is a broker whose folder is deleted when the broker stops.
 type throwaway struct {
@@ -64,7 +64,7 @@ func start(ctx context.Context, kept files, jvm string, port int) (t *throwaway,
 var errEnded = errors.New("the broker ended; its output is above")
 
 func (t *throwaway) ready(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, comeUp)
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	client, err := kgo.NewClient(kgo.SeedBrokers(t.address))
 	if err != nil {
@@ -80,7 +80,7 @@ func (t *throwaway) ready(ctx context.Context) error {
 		case <-t.done:
 			return errEnded
 		case <-ctx.Done():
-			return fmt.Errorf("the broker at %s did not answer within %s: %w", t.address, comeUp, ctx.Err())
+			return fmt.Errorf("the broker at %s did not answer within %s: %w", t.address, startTimeout, ctx.Err())
 		}
 	}
 }

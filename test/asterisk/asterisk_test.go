@@ -299,7 +299,7 @@ func start(t *testing.T, command, ringfence string) *sharedstack.World {
 		t.Fatal(err)
 	}
 	env := append(strings.Fields(variables), "REALTIME_KEY=test", "REALTIME_URL="+model)
-	// The carrier's calls take real time, and the test does not wait until they end.
+	// With a scale of 1, simulated calls take real time.
 	env = append(env, "SIMULATOR_TIME_SCALE=1", "DRAIN_LIMIT="+drainLimit.String())
 	if err := world.Start(env...); err != nil {
 		t.Fatal(err)

@@ -99,8 +99,7 @@ type trial struct {
 	// longest is the longest time that a phone stayed connected after its dialer was killed.
 	longest time.Duration
 	// gap is the longest missing part inside a turn of a recording.
-	gap time.Duration
-	// voices maps each text to its audio.
+	gap    time.Duration
 	voices map[string][]byte
 }
 

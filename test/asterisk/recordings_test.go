@@ -148,7 +148,7 @@ type found struct {
 	ordered bool
 }
 
-// find works because the audio of a text is noise that occurs in no other text.
+// The audio of each text is different noise, so find can search the recording for each frame.
 func (s *trial) find(t *testing.T, text string, recording []byte) found {
 	t.Helper()
 	const frame = 160

@@ -15,7 +15,6 @@ import (
 	"ringfence.dev/test/kit"
 )
 
-// faultCounts counts the faults by target and kind.
 type faultCounts map[string]map[Kind]int
 
 func (in faultCounts) add(f Fault) {

@@ -30,12 +30,11 @@ type order struct {
 	name, key, to string
 	due           time.Time // the zero value means immediately
 
-	mu sync.Mutex
-	// made counts the responses with status 202. doubt is true if the cancel had no response.
+	mu           sync.Mutex
 	id           string
-	made         int
+	made         int // the number of responses with status 202
 	cancelStatus int
-	doubt        bool
+	doubt        bool // true if the cancel had no response
 }
 
 func newOrder(t *tenant, name, to string) *order {

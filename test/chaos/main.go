@@ -31,11 +31,9 @@ type settings struct {
 	length   time.Duration
 	rate     int
 	replicas int
-	// scale is the time scale of the simulated carrier.
-	scale float64
-	field Field
-	// broker is the broker that the stack starts: embedded or apache.
-	broker string
+	scale    float64
+	field    Field
+	broker   string
 	// patient limits the wait until no work is in progress.
 	patient time.Duration
 	env     []string

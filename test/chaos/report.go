@@ -73,7 +73,6 @@ func (r *Report) Holds() bool {
 	return !slices.ContainsFunc(r.Breaches[:], func(how []string) bool { return len(how) > 0 })
 }
 
-// maxNamed limits the number of violations that the report lists for one guarantee.
 const maxNamed = 20
 
 func (r *Report) String() string {

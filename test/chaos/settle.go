@@ -13,8 +13,8 @@ import (
 	"ringfence.dev/test/kit"
 )
 
-// settle waits until no work is in progress. Work that is still in progress after the time within
-// is reported as stuck.
+// The method settle waits until no work is in progress. After the time within, it reports the
+// remaining work as stuck.
 func (j *judge) settle(ctx context.Context, within time.Duration) {
 	var open []string
 	err := kit.Until(ctx, within, "no work is in progress", func() (bool, error) {

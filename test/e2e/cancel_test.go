@@ -37,11 +37,11 @@ func (m manner) String() string {
 
 // raced is one call request. Its cancels and its dial happen at about the same time.
 type raced struct {
-	id, to string
-	manner manner
+	id, to  string
+	manner  manner
+	answers []int
 	// unanswered is true if a cancel had status 503 or no response. The effect of such a cancel is
 	// unknown.
-	answers    []int
 	unanswered bool
 }
 
@@ -89,7 +89,6 @@ func TestCancel_ResponseMatchesWhetherTheCallIsDialed(t *testing.T) {
 	judgeCancels(t, s, w, run.done)
 }
 
-// racing places and cancels call requests in several concurrent goroutines, called lanes.
 type racing struct {
 	t        *testing.T
 	s        *kit.Stack
@@ -100,8 +99,8 @@ type racing struct {
 	aims     [manners]aim
 }
 
-// aim estimates the time from the moment when a call request is due to its dial. Cancels are sent
-// at about this time. All lanes share one aim for each manner.
+// aim estimates the delay between the due time of a call request and its dial. Cancels are sent
+// after this delay. All lanes share one aim for each manner.
 type aim struct {
 	at, step time.Duration
 	late     bool // the last cancel was too late
@@ -150,7 +149,7 @@ func (run *racing) oneSided() bool {
 	return false
 }
 
-// lane ends when every manner has had enough cancels before the dial and enough after it. It also
+// A lane ends when every manner has had enough cancels before the dial and enough after it. It also
 // ends after a maximum number of rounds.
 func (run *racing) lane(rng *rand.Rand, first, rounds int) {
 	posting, canceling := kit.NewClient(run.s.Demo.BaseURL, run.w.WriteKey), [2]*kit.Client{}

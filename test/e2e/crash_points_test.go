@@ -86,8 +86,8 @@ func inbound(t *testing.T, w *kit.Workspace, to string) {
 	})
 }
 
-// scenario runs one workspace until a process dies at the failpoint. It has calls with idempotency
-// keys, early and concurrent cancels, an aborted POST, and an opt-out in a call.
+// scenario runs one workspace until a process dies at the failpoint. Its load contains calls with
+// idempotency keys, early and concurrent cancels, an aborted POST, and an opt-out in a call.
 type scenario struct {
 	t        *testing.T
 	s        *kit.Stack
@@ -101,7 +101,7 @@ func (sc *scenario) run(point string) {
 	sc.t.Helper()
 	sc.accepted = map[string]string{}
 	posting := &load{w: sc.w, accepted: sc.accepted, answers: map[int]int{}}
-	if settlesOrphan(point) { // only a hold whose POST request was killed reaches these failpoints
+	if settlesOrphan(point) { // a hold reaches these failpoints only if the process of its POST died
 		sc.set("calls: after hold")
 		status, _, err := sc.w.API.Do(sc.t.Context(), "POST", "/v1/calls", map[string]any{"agent_id": sc.w.AgentID, "to": number(sc.first + 50)})
 		if err == nil && status == 202 {

@@ -268,8 +268,6 @@ func (p *erased) calledUs(t *testing.T) {
 	})
 }
 
-// The method kept checks that the opt-out, the consent records and the existence of the calls are
-// kept.
 func (p *erased) kept(t *testing.T, rows []row) {
 	t.Helper()
 	found := map[string]int{}

@@ -57,8 +57,6 @@ func TestFirstCall_HasOneDialOneChargeAndOneTrace(t *testing.T) {
 	placesTheDocumentedCall(t, s)
 }
 
-// receiverPath creates a second subscription of the workspace for another path of the receiver, and
-// returns the path.
 func receiverPath(t *testing.T, w *kit.Workspace, r *kit.Receiver) string {
 	t.Helper()
 	var made struct {

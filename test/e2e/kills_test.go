@@ -32,8 +32,6 @@ func TestKills_NoCallIsLostDoubledOrUnpaid(t *testing.T) {
 	})
 }
 
-// underLoad places calls at a steady rate while the function do runs. At the end it checks the
-// guarantees.
 func underLoad(t *testing.T, s *kit.Stack, w *kit.Workspace, hooks *kit.Receiver, do func()) {
 	t.Helper()
 	posting := &load{w: w, first: 1_000_000}

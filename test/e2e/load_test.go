@@ -24,11 +24,11 @@ type load struct {
 	answers  map[int]int       // status → number of responses; 0 means no response
 	faults   []string
 	wg       sync.WaitGroup
-	open     atomic.Int64 // the number of POST requests that are not accepted yet
+	open     atomic.Int64
 }
 
-// maxOpenSeconds limits the number of open POST requests to the number of ten seconds. On a slow
-// machine this limit lowers the rate.
+// At most the POST requests of ten seconds can be open at the same time. On a slow machine this
+// limit lowers the rate.
 const maxOpenSeconds = 10
 
 // After ctx has ended, run waits until every open POST request has a response.

@@ -107,8 +107,8 @@ func TestOptOut_TrialDetectsAMissingDialTimeCheck(t *testing.T) {
 	}
 }
 
-// turning estimates the time from the response to the POST to the dial. The opt-outs and
-// withdrawals are sent at about this time.
+// turning estimates the delay between the response to the POST and the dial. The opt-outs and
+// withdrawals are sent after this delay.
 type turning struct {
 	mu sync.Mutex
 	at time.Duration

@@ -17,8 +17,8 @@ import (
 const outage = 5 * time.Second
 
 // TestDatabaseOutage_NoAcceptedRequestIsLost cuts the connections to Postgres under load until
-// every lease has expired. Clients must get status 503, no accepted request may be lost, and the
-// service must continue without an intervention. The stack connects to Postgres through a proxy.
+// every lease has expired. Clients must get status 503. No accepted request may be lost. The
+// service must continue without an intervention.
 func TestDatabaseOutage_NoAcceptedRequestIsLost(t *testing.T) {
 	hooks := receiver(t)
 	db := database(t)
@@ -78,9 +78,9 @@ func TestDatabaseOutage_NoAcceptedRequestIsLost(t *testing.T) {
 
 const firstWithoutKafka = 9_000_000
 
-// TestKafkaOutage_DialersAreNotReady stops the broker (SIGSTOP). /readyz of the dialers must return
-// 503 even if no call is dialed. A call request that is accepted in the meantime must be dialed
-// after the broker has continued, and /readyz must return 200 again.
+// TestKafkaOutage_DialersAreNotReady stops the broker (SIGSTOP). During the outage, /readyz of the
+// dialers must return 503, although no call is dialed. A call request that is accepted during the
+// outage must be dialed later.
 func TestKafkaOutage_DialersAreNotReady(t *testing.T) {
 	world := stack(t)
 	s, hooks := world.Stack, world.Hooks

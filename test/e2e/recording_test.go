@@ -51,7 +51,6 @@ func ended(t *testing.T, w *kit.Workspace, to string) (callID string) {
 	return finishedCall(t, w, req.ID).CallID
 }
 
-// fetch downloads a link without an API key.
 func fetch(t *testing.T, link, ranges string) (status int, body []byte) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), "GET", link, nil)
@@ -97,7 +96,6 @@ func sides(t *testing.T, file []byte) (person, agent []byte) {
 	return person, agent
 }
 
-// sounding returns the duration of the audio that is not silence.
 func sounding(samples []byte) time.Duration {
 	return time.Duration(len(samples)-bytes.Count(samples, []byte{0xff})) * time.Second / 8000
 }

@@ -44,7 +44,7 @@ func TestRecords_RepeatedAndInvalidRecordsChangeNothing(t *testing.T) {
 	}
 	t.Cleanup(client.Close)
 	records := everything(t, client)
-	for _, name := range topicNames() { // the test also adds invalid records to the topics of the known records
+	for _, name := range topicNames() {
 		for n := range unreadable {
 			records = append(records, &kgo.Record{Topic: name, Key: fmt.Appendf(nil, "garbage-%d", n), Value: []byte{0xff, 0xff, 0xff}})
 		}

@@ -99,7 +99,6 @@ func TestReplicas_ShareWorkAndTakeOverFromAKilledReplica(t *testing.T) {
 	judge(t, s, w, hooks, posting.accepted)
 }
 
-// work returns the counters of each replica by service and metric.
 func work(t *testing.T, s *kit.Stack) map[string][]float64 {
 	t.Helper()
 	all := map[string][]float64{}

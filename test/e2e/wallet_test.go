@@ -146,7 +146,7 @@ type crowd struct {
 	mu       sync.Mutex
 	numbers  int
 	accepted map[string]string // request id → number
-	refused  []string          // the idempotency keys of refused requests
+	refused  []string
 }
 
 // ask requires 202 or 402 insufficient_credits for each call. A retry can also have status 200.
@@ -239,8 +239,9 @@ func (c *crowd) each(work []string, do func(string)) {
 	clients.Wait()
 }
 
-// The function books waits until the available credit and the held credit equal the given numbers
-// of holds. At every read the ledger must have no difference.
+// The parameters spendable and held are numbers of holds. The function books waits until the
+// available and the held credit have these values. At every read the ledger must have no
+// difference.
 func books(t *testing.T, w *kit.Workspace, spendable, held int) {
 	t.Helper()
 	var seen struct{ Spendable, Held, Balance money.Micro }

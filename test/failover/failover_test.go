@@ -123,7 +123,7 @@ type trial struct {
 	owners map[string]string
 
 	mu       sync.Mutex
-	accepted map[string]string // id of the call request → number
+	accepted map[string]string
 	posted   int
 }
 
@@ -252,7 +252,6 @@ func (x *trial) load() (stop func()) {
 	}
 }
 
-// The method originates counts the calls for each number in the carrier's log.
 func (x *trial) originates() map[string]int {
 	x.t.Helper()
 	log, err := x.stack.CarrierLog(x.t.Context())
@@ -526,7 +525,7 @@ func TestRestore_NoPersonIsCalledTwice(t *testing.T) {
 	x := newTrial(t, bin, db)
 	due := time.Now().Add(20 * time.Second)
 	calls := sharedstack.Trials(200, 1000)
-	x.postMany(calls/2, due) // the backup contains these call requests, but none of their calls
+	x.postMany(calls/2, due) // the backup contains these call requests, but not their calls
 	backup := copyFrom(t, db.address())
 	var before map[string]string
 	x.until("the requests of the backup complete", func() (bool, error) {

@@ -148,7 +148,6 @@ func (s *server) start() {
 	}
 }
 
-// kill sends SIGKILL to every process of the server.
 func (s *server) kill() {
 	if s.cmd == nil {
 		return

@@ -72,7 +72,7 @@ func (s *Stack) Judge(ctx context.Context, w *Workspace, r *Receiver, accepted m
 	}
 	judgeEvents(v, calls, r.Deliveries(w.ID))
 	var wrong []string
-	// A late charge is contained only in the response of GET, and not in the events.
+	// Only the response of GET contains a late charge. The events do not contain it.
 	err = Until(ctx, within, "charges and wallet agree", func() (bool, error) {
 		wrong, err = moneyFaults(ctx, w, calls, credit)
 		return len(wrong) == 0, err

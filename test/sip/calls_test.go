@@ -14,7 +14,6 @@ import (
 	"ringfence.dev/test/kit/sharedstack"
 )
 
-// outgoing is one outbound call through the proxy to a far end that executes a script.
 type outgoing struct {
 	name  string
 	far   func(e *ear) script
@@ -161,7 +160,6 @@ func (w *world) wantTypes(t *testing.T, house *kit.Workspace, callID string, wan
 	return got
 }
 
-// late sends the 200 response to an INVITE after the response to the CANCEL.
 func (s script) late(body string) script {
 	return append(s, `<send><![CDATA[
 

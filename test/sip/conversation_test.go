@@ -41,8 +41,7 @@ func newPhone(t *testing.T, says, config, account string) phone {
 	return phone{peertest.NewPhone(t, dir, port, config, account)}
 }
 
-// kept returns the recording that baresip made of the audio that the phone received (dec) or sent
-// (enc).
+// The side is "dec" for the audio that the phone received, and "enc" for the audio that it sent.
 func (p phone) kept(t *testing.T, side string) []int16 {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(p.Dir, "dump-*-"+side+".wav"))

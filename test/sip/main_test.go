@@ -21,7 +21,6 @@ import (
 )
 
 const (
-	// soon limits a wait that would otherwise hang.
 	soon      = kit.HangTimeout
 	ringLimit = 8 * time.Second
 	// account is the user name at the proxy and the phone number of the stack.
@@ -30,7 +29,7 @@ const (
 
 type world struct {
 	*sharedstack.World
-	sip   int // the SIP port of the stack for UDP and TCP; TLS has the next one
+	sip   int // the SIP port for UDP and TCP; the next port is for TLS
 	model string
 	proxy int
 	trunk string

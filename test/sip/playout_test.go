@@ -53,7 +53,6 @@ func playout(t *testing.T, house *kit.Workspace, callID string) (p played) {
 	return p
 }
 
-// talker creates an agent whose model speaks for a long time, and returns the agent's id.
 func talker(t *testing.T, house *kit.Workspace, more map[string]any) string {
 	t.Helper()
 	settings := map[string]any{

@@ -38,8 +38,6 @@ func wantRecorded(t *testing.T, house *kit.Workspace, callID string, p phone) {
 	}
 }
 
-// recorded downloads the recording of a call and returns the loudness of the person and of the
-// agent.
 func recorded(t *testing.T, house *kit.Workspace, callID string) (person, agent []float64) {
 	t.Helper()
 	var link struct {

@@ -47,8 +47,6 @@ func (s script) respond(code int, tag, body string, headers ...string) script {
 		"Contact: <sip:far@[local_ip]:[local_port];transport=[transport]>\n", code, tag), body, headers...)
 }
 
-// say adds a step that sends a response to the INVITE. The method ok adds a 200 response to another
-// request.
 func (s script) say(code int, body string, headers ...string) script {
 	return s.respond(code, tag, body, headers...)
 }
@@ -112,13 +110,13 @@ type ear struct {
 	mu      sync.Mutex
 	frames  int
 	loud    int
-	kind    byte // the payload type of the audio that it receives
+	kind    byte
 	lastAt  time.Time
-	longest time.Duration // the longest time between two received packets that follow each other
+	longest time.Duration // the longest time between two consecutive packets
 	since   int           // the number of loud frames after the longest time without a packet
 	digits  string
 	pressed uint32 // the RTP timestamp of the last received telephone event
-	press   string // the keys to send
+	press   string
 	number  uint16
 	// muted stops the audio after a second. If reports is true, the ear then sends RTCP reports.
 	muted, reports bool

@@ -215,8 +215,8 @@ func tally(answers []answer) map[string]int {
 	return counts
 }
 
-// set is a JSON object. As an argument of the function workspace, it replaces default settings of
-// the new workspace, and the value nil removes a setting.
+// A set is a JSON object. As an argument of the function workspace, a set replaces default
+// settings. The value nil removes a setting.
 type set map[string]any
 
 type tenant struct {

@@ -172,8 +172,6 @@ func TestHours_ScheduledForIsAtMostAYearAhead(t *testing.T) {
 	}
 }
 
-// afterwards is one change between the POST and the dial. After the change, the call request must
-// end with the error code.
 type afterwards struct {
 	name, code string
 	change     func(w *tenant, to string)

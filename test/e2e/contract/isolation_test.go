@@ -56,8 +56,7 @@ type probe struct {
 	operation, name string
 	path            string
 	body            string
-	// key is the value of the header Idempotency-Key.
-	key string
+	key             string
 	// theirs is the id of an object of the other workspace. nobodys is an id of the same kind that
 	// does not exist.
 	theirs, nobodys string
@@ -105,7 +104,6 @@ func (p probe) try(t *testing.T, c *client, base, agent string) answer {
 
 func names(header http.Header) []string { return slices.Sorted(maps.Keys(header)) }
 
-// stranger is the other workspace, with an object of each kind.
 type stranger struct {
 	*tenant
 	contact, call, request, subscription string

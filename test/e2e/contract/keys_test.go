@@ -22,8 +22,6 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// TestKeys_AreStoredAsKeyedHashes searches every table of the database and the log for a key that
-// was used.
 func TestKeys_AreStoredAsKeyedHashes(t *testing.T) {
 	w := workspace(t)
 	made := w.operator.want(t, 201, "POST", w.admin+"/api-keys", set{"name": "kept", "access": "write"})

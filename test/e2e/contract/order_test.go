@@ -183,8 +183,8 @@ func TestCheckOrder_OtherMethodsOfAPathGet405(t *testing.T) {
 	}
 }
 
-// place is one error of POST /v1/calls. The field to is the called number if the number causes the
-// error, or else "".
+// place is one error of POST /v1/calls. If the called number causes the error, the field to is this
+// number.
 type place struct {
 	name, code string
 	status     int

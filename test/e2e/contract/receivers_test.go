@@ -92,7 +92,7 @@ func (w *tenant) delivered(t *testing.T, subscription, delivery, status string, 
 func refusesForged(t *testing.T, got *program, url, secret string) {
 	t.Helper()
 	sender := trusting(t, stack(t).Hooks.CAFile)
-	const future, ahead, bound = "from the future", 310, 300 // seconds
+	const future, ahead, bound = "from the future", 310, 300 // ahead and bound are in seconds
 	body, delivery, now := `{"id":"ours","type":"webhook.test","data":{"call_id":null}}`, uuid.NewString(), time.Now().Unix()
 	good := signature(secret, now, body)
 	for _, row := range []struct {

@@ -35,8 +35,8 @@ type settingTenant struct {
 	t     *testing.T
 	http  *http.Client
 	demo  kit.Demo
-	admin string // the path of the workspace in the operator API
-	block int    // the index of the block of phone numbers of the workspace
+	admin string
+	block int
 }
 
 var settingBlocks atomic.Int32
@@ -131,8 +131,8 @@ type values struct {
 	name  string
 	write func(w *settingTenant, i int)
 	check func(w *settingTenant) response
-	// status contains two expected statuses of the next request. The first applies after a write
-	// with an even index, the second after a write with an odd index.
+	// status contains the expected status after a write with an even index, and after a write with
+	// an odd index.
 	status [2]int
 	code   [2]string
 }
@@ -567,7 +567,6 @@ func TestSettings_ApplyToTheNextDelivery(t *testing.T) {
 	}
 }
 
-// signedWith returns the index of the secret with which the delivery is signed, or -1.
 func signedWith(secrets []string, d kit.Delivery) int {
 	stamp, signature := "", ""
 	for part := range strings.SplitSeq(d.Signature, ",") {

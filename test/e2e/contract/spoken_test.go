@@ -67,7 +67,7 @@ func TestCustomer_ReadsTranscriptAndRecording(t *testing.T) {
 	})
 }
 
-// download follows the link of a recording. The link needs no API key.
+// The link of a recording needs no API key.
 func (w *tenant) download(t *testing.T, link string) {
 	t.Helper()
 	anybody := customer(t, "")

@@ -104,7 +104,7 @@ func TestSubscriptions_PatchRefusesInvalidChanges(t *testing.T) {
 	}
 }
 
-// testDelivery is one requested event webhook.test, with the newest secret at the time of the
+// testDelivery is one requested event webhook.test. The secret is the newest at the time of the
 // request.
 type testDelivery struct {
 	event  string
@@ -170,8 +170,7 @@ func TestSubscriptions_RotationSignsWithTheNewSecret(t *testing.T) {
 		secrets = append(secrets, rotated.text("signing_secret"))
 		newest, before := rotated.text("signing_secret"), len(asked)
 		mu.Unlock()
-		// Before the next rotation, a delivery after this rotation must arrive, so that each secret
-		// is used.
+		// Wait for a delivery before the next rotation, so that each secret is used.
 		until(t, "a test delivery has arrived after the rotation", func() bool {
 			mu.Lock()
 			enough := len(asked) >= before+8

@@ -28,9 +28,9 @@ type event struct {
 	record   *kgo.Record
 }
 
-// happenings returns the terminal events of n calls, in the form in which the service `calls`
+// terminalEvents returns the terminal events of n calls, in the form in which the service `calls`
 // publishes events.
-func happenings(t testing.TB, workspace string, n int) []event {
+func terminalEvents(t testing.TB, workspace string, n int) []event {
 	t.Helper()
 	all := make([]event, n)
 	for i := range all {
@@ -83,7 +83,6 @@ type customer struct {
 	id, secret string
 }
 
-// customer creates a workspace whose terminal events are sent to a URL.
 func (w *world) customer(t testing.TB, url string) *customer {
 	t.Helper()
 	tenant, err := w.NewWorkspace(t.Context(), t.Name(), "1")
@@ -220,7 +219,6 @@ func (c *customer) open(t testing.TB, where string) (n int) {
 	return n
 }
 
-// history returns the number of all deliveries of the subscription.
 func (c *customer) history(t testing.TB) (n int) {
 	t.Helper()
 	const query = "SELECT count(*) FROM webhook_dispatcher.deliveries WHERE subscription_id = $1"

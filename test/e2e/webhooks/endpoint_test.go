@@ -28,8 +28,8 @@ import (
 )
 
 type request struct {
-	// ended is the time when the response was written, or when the receiver noticed that the sender
-	// had disconnected
+	// ended is the time when the response was written. If the sender disconnected first, ended is
+	// the time when the receiver noticed this.
 	at, ended time.Time
 	cut       bool
 	line      net.Conn // the connection of the request, if the receiver knows it
@@ -117,7 +117,6 @@ func (b *book) of(event string) (mine []request) {
 	return mine
 }
 
-// endpoint is an HTTPS receiver whose responses a test changes.
 type endpoint struct {
 	book
 	URL    string
@@ -125,7 +124,6 @@ type endpoint struct {
 	wait   time.Duration
 }
 
-// receive starts a receiver that responds with 200 immediately.
 func (w *world) receive(t *testing.T) *endpoint {
 	t.Helper()
 	cert, err := tls.LoadX509KeyPair(w.Hooks.CAFile, w.Hooks.KeyFile)
@@ -187,8 +185,7 @@ func (e *endpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // link is the connection of one request to a hostile receiver.
 type link struct {
 	*tls.Conn
-	tcp *net.TCPConn
-	// over is closed when the test ends.
+	tcp  *net.TCPConn
 	over <-chan struct{}
 }
 

@@ -15,7 +15,7 @@ func TestFailing_SubscriptionIsWarnedDisabledAndResumed(t *testing.T) {
 	hooks.answering(http.StatusInternalServerError, 0)
 	c := w.customer(t, hooks.URL)
 	began := time.Now()
-	events := happenings(t, c.ID, 4)
+	events := terminalEvents(t, c.ID, 4)
 	disabled, warned := w.metrics(t, "ringfence_webhooks_subscriptions_disabled_total"), w.metrics(t, "ringfence_webhooks_subscriptions_warned_total")
 
 	// The first delivery fails in all its five attempts. Five failures in a row are less than half
@@ -49,8 +49,8 @@ func TestFailing_SubscriptionIsWarnedDisabledAndResumed(t *testing.T) {
 		t.Errorf("after the warning: s.Flag = %v, want nil", s.Flag)
 	}
 	c.awaitDelivery(t, events[1].id, "failed")
-	// By now two deliveries are exhausted, and ten attempts in a row have failed. The next two failures reach the limit and disable the
-	// subscription in the middle of a delivery.
+	// By now two deliveries are exhausted, and ten attempts in a row have failed. The next two
+	// failures reach the limit and disable the subscription in the middle of a delivery.
 	w.publish(t, events[2])
 	until(t, "the subscription is failed", func() bool { return c.shown(t).Status == "failed" })
 	s = c.shown(t)
@@ -168,7 +168,7 @@ func TestFailing_SuccessResetsTheFailureCounter(t *testing.T) {
 	hooks := w.receive(t)
 	hooks.answering(http.StatusServiceUnavailable, 0)
 	c := w.customer(t, hooks.URL)
-	events := happenings(t, c.ID, 1)
+	events := terminalEvents(t, c.ID, 1)
 	w.publish(t, events...)
 	until(t, "two attempts have failed", func() bool { return c.shown(t).ConsecutiveFailures >= 2 })
 	hooks.answering(http.StatusOK, 0)

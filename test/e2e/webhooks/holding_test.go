@@ -29,7 +29,7 @@ func TestHolding_PauseAndResumeLoseNoDelivery(t *testing.T) {
 		if n >= want+want/50 {
 			return true
 		}
-		more := happenings(t, c.ID, want-n+want/10+50)
+		more := terminalEvents(t, c.ID, want-n+want/10+50)
 		w.publish(t, more...)
 		events = append(events, more...)
 		return false
@@ -42,7 +42,7 @@ func TestHolding_PauseAndResumeLoseNoDelivery(t *testing.T) {
 	}
 	settled := hooks.count()
 	hooks.answering(http.StatusOK, 0)
-	left := happenings(t, c.ID, 5)
+	left := terminalEvents(t, c.ID, 5)
 	w.publish(t, left...)
 	until(t, "the events of the pause are skipped", func() bool {
 		return len(c.deliveries(t, "skipped")) == len(left)

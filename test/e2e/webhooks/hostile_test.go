@@ -22,7 +22,7 @@ type wanted struct {
 	attempts int
 	code     int    // the status of every attempt; 0 means no response
 	failure  string // the failure of every attempt; "" means success
-	requests int    // the number of received requests
+	requests int
 	// least contains the minimum delays between requests. Nil means the delays of the schedule.
 	least []time.Duration
 }
@@ -31,7 +31,6 @@ func delivered(code int) wanted {
 	return wanted{status: "delivered", attempts: 1, code: code, requests: 1}
 }
 
-// exhausted returns the expected result of five failed attempts.
 func exhausted(code int, failure string) wanted {
 	return wanted{status: "failed", attempts: 5, code: code, failure: failure, requests: 5}
 }
@@ -206,17 +205,17 @@ func TestHostile_ReceiversDoNotAffectOthers(t *testing.T) {
 	for i, r := range rows {
 		receiver := w.listen(t, r.certificate, r.behave)
 		all[i] = attacked{row: r, hostile: receiver, customer: w.customer(t, receiver.URL)}
-		all[i].events = happenings(t, all[i].ID, max(1, r.events))
+		all[i].events = terminalEvents(t, all[i].ID, max(1, r.events))
 	}
 	away := w.customer(t, unusedAddress(t))
-	silent := happenings(t, away.ID, 1)
+	silent := terminalEvents(t, away.ID, 1)
 
 	watch, stop := context.WithCancel(t.Context())
 	defer stop()
 	var beside sync.WaitGroup
 	healthy := w.receive(t)
 	publishedAt := map[string]time.Time{}
-	beside.Go(func() { w.tellSteadily(watch, t, w.customer(t, healthy.URL), publishedAt) })
+	beside.Go(func() { w.publishSteadily(watch, t, w.customer(t, healthy.URL), publishedAt) })
 	var heap float64
 	beside.Go(func() { heap = w.watchHeap(watch) })
 
@@ -304,9 +303,9 @@ func judgeRequests(t *testing.T, arrived []request, secret string, least []time.
 	}
 }
 
-// tellSteadily publishes an event every 50 ms until ctx ends. The map publishedAt contains the time
+// publishSteadily publishes an event every 50 ms until ctx ends. The map publishedAt contains the time
 // of Kafka's acknowledgment for each event id.
-func (w *world) tellSteadily(ctx context.Context, t *testing.T, c *customer, publishedAt map[string]time.Time) {
+func (w *world) publishSteadily(ctx context.Context, t *testing.T, c *customer, publishedAt map[string]time.Time) {
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
 	for {
@@ -314,7 +313,7 @@ func (w *world) tellSteadily(ctx context.Context, t *testing.T, c *customer, pub
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-			ev := happenings(t, c.ID, 1)[0]
+			ev := terminalEvents(t, c.ID, 1)[0]
 			w.publish(t, ev)
 			publishedAt[ev.id] = time.Now()
 		}

@@ -79,7 +79,7 @@ func TestKilling_DispatcherLosesNoEvent(t *testing.T) {
 		if judgeRepeats(t, came, c.secret, killed); len(came) == 1 {
 			continue
 		}
-		// A result in the history is stored. Only an attempt without a stored result may be
+		// A result that the history shows is stored. Only an attempt without a stored result may be
 		// repeated.
 		d := c.delivery(t, ev.id)
 		if len(d.History) != 1 {
@@ -108,7 +108,6 @@ func TestKilling_DispatcherLosesNoEvent(t *testing.T) {
 	}
 }
 
-// stream publishes about 100 events a second until stop is closed.
 func (w *world) stream(t *testing.T, c *customer, stop <-chan struct{}) (events []event) {
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
@@ -117,7 +116,7 @@ func (w *world) stream(t *testing.T, c *customer, stop <-chan struct{}) (events 
 		case <-stop:
 			return events
 		case <-tick.C:
-			more := happenings(t, c.ID, 5)
+			more := terminalEvents(t, c.ID, 5)
 			w.publish(t, more...)
 			events = append(events, more...)
 		}
@@ -207,9 +206,9 @@ func TestReplicas_SendEachEventOnce(t *testing.T) {
 		for i, n := range done() {
 			idle = idle || n == before[i]
 		}
-		// at first both replicas are idle, and a replica without partitions receives no events
+		// a replica without partitions receives no events, so publish until both replicas deliver
 		if idle && len(events) < 6000 {
-			more := happenings(t, c.ID, 600)
+			more := terminalEvents(t, c.ID, 600)
 			w.publish(t, more...)
 			events = append(events, more...)
 			return false

@@ -16,8 +16,7 @@ import (
 	"ringfence.dev/test/kit/sharedstack"
 )
 
-// The settings of the stack. They are shorter than the defaults, which the tests of
-// webhook-dispatcher use.
+// These settings are shorter than the defaults. The tests of webhook-dispatcher use the defaults.
 const (
 	attemptTimeout = 3 * time.Second
 	lease          = 4 * time.Second
@@ -30,8 +29,8 @@ const (
 	replicas      = 2
 )
 
-// delays returns the delays before the second and later attempts. Retry-After can extend each delay
-// up to the last delay.
+// delays returns the delays before the second and later attempts. Retry-After can extend each
+// delay, but at most to the last delay.
 func delays() []time.Duration {
 	return []time.Duration{200 * time.Millisecond, 300 * time.Millisecond, 400 * time.Millisecond, 2 * time.Second}
 }
@@ -54,8 +53,7 @@ type world struct {
 	db    *pgxpool.Pool
 	bus   *kgo.Client
 	ports map[string]int
-	// env is the environment of each start of the stack.
-	env []string
+	env   []string
 }
 
 var shared = &sharedstack.Shared[*world]{Begin: func() (*world, error) { return begin(fmt.Sprintf("RINGFENCE_REPLICAS=%d", replicas)) }}

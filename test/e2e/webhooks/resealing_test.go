@@ -39,7 +39,7 @@ func TestResealing_RotatesTheKeyDuringDeliveries(t *testing.T) {
 	signed := func() {
 		t.Helper()
 		for i, c := range customers {
-			events := happenings(t, c.ID, 1)
+			events := terminalEvents(t, c.ID, 1)
 			w.publish(t, events...)
 			until(t, "a delivery arrives", func() bool { return len(hooks[i].of(events[0].id)) > 0 })
 			if r := hooks[i].of(events[0].id)[0]; !r.signedWith(c.secret) {
@@ -78,7 +78,7 @@ func TestResealing_RotatesTheKeyDuringDeliveries(t *testing.T) {
 				case <-done:
 					return
 				case <-time.After(10 * time.Millisecond):
-					events := happenings(t, c.ID, 1)
+					events := terminalEvents(t, c.ID, 1)
 					w.publish(t, events...)
 					published[i] = append(published[i], events...)
 				}
