@@ -18,7 +18,6 @@ import (
 	"ringfence.dev/test/kit"
 )
 
-// options returns options for a stack with a new home.
 func options(t *testing.T, env ...string) kit.Options {
 	t.Helper()
 	if testing.Short() {
@@ -65,7 +64,6 @@ func stop(t *testing.T, s *kit.Stack) {
 	}
 }
 
-// completes places a call in the demo workspace and waits until the call is completed.
 func completes(t *testing.T, s *kit.Stack) {
 	t.Helper()
 	w := &kit.Workspace{ID: s.Demo.WorkspaceID, AgentID: s.Demo.AgentID, API: kit.NewClient(s.Demo.BaseURL, s.Demo.WriteKey)}
@@ -157,7 +155,6 @@ func TestUp_RestartsEachKilledChild(t *testing.T) {
 	}
 }
 
-// TestUp_StackCompletesACallAndRefusesASecondStart checks one running stack from outside.
 func TestUp_StackCompletesACallAndRefusesASecondStart(t *testing.T) {
 	opts := options(t)
 	s := start(t, opts)
@@ -217,8 +214,6 @@ func checkDemoJSON(t *testing.T, opts kit.Options, s *kit.Stack) {
 	}
 }
 
-// checkSecondStart checks that another `up` with the same home or port fails with a message of one
-// line and does not change the running stack.
 func checkSecondStart(t *testing.T, opts kit.Options, s *kit.Stack) {
 	t.Helper()
 	port := strings.TrimPrefix(s.Demo.BaseURL, "http://127.0.0.1:")
@@ -309,8 +304,6 @@ func TestService_PrintsErrorsInOneLine(t *testing.T) {
 	}
 }
 
-// TestUp_RefusesTheFolderOfAnOldVersion checks that nothing is started on the data of a version
-// before the first release.
 func TestUp_RefusesTheFolderOfAnOldVersion(t *testing.T) {
 	t.Parallel()
 	opts := options(t)
@@ -356,7 +349,6 @@ func TestUp_InvalidSettingIsAnErrorInOneLine(t *testing.T) {
 	}
 }
 
-// wantOneLine checks that a message is one line that contains the parameter want.
 func wantOneLine(t *testing.T, message, want string) {
 	t.Helper()
 	if !strings.Contains(message, want) {
@@ -375,7 +367,6 @@ func serviceCommand(t *testing.T, opts kit.Options, args ...string) (output stri
 	return string(out), err
 }
 
-// embedded returns a client of the embedded Kafka.
 func embedded(t *testing.T, home string) *kgo.Client {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join(home, "state.json"))

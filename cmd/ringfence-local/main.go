@@ -20,7 +20,6 @@ import (
 	"ringfence.dev/cmd/ringfence-local/internal/stack"
 )
 
-// commands are the subcommands.
 type commands struct {
 	Up struct {
 	} `cmd:"" default:"1" help:"Run the whole stack in the foreground until Ctrl-C or SIGTERM. This is the default command."`
@@ -82,7 +81,6 @@ func up(ctx, hurry, kill context.Context) error {
 	})
 }
 
-// service runs a command of a service with the running stack.
 func service(ctx context.Context, name string, command []string) error {
 	home, err := stack.FindHome()
 	if err != nil {

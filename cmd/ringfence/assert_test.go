@@ -7,7 +7,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// wantCode checks the exit status of a command.
 func wantCode(t *testing.T, command string, got, want int) {
 	t.Helper()
 	if got != want {
@@ -15,7 +14,6 @@ func wantCode(t *testing.T, command string, got, want int) {
 	}
 }
 
-// wantText checks a whole text, for example what a command printed.
 func wantText(t *testing.T, what, got, want string) {
 	t.Helper()
 	if got != want {
@@ -23,7 +21,6 @@ func wantText(t *testing.T, what, got, want string) {
 	}
 }
 
-// wantContains checks a part of a text.
 func wantContains(t *testing.T, what, got, want string) {
 	t.Helper()
 	if !strings.Contains(got, want) {
@@ -31,7 +28,6 @@ func wantContains(t *testing.T, what, got, want string) {
 	}
 }
 
-// wantOneLine checks that a text has exactly one line.
 func wantOneLine(t *testing.T, what, got string) {
 	t.Helper()
 	if n := strings.Count(got, "\n"); n != 1 {
@@ -39,7 +35,6 @@ func wantOneLine(t *testing.T, what, got string) {
 	}
 }
 
-// wantNotContains checks that the text got does not contain the text without.
 func wantNotContains(t *testing.T, what, got, without string) {
 	t.Helper()
 	if strings.Contains(got, without) {
@@ -47,8 +42,7 @@ func wantNotContains(t *testing.T, what, got, without string) {
 	}
 }
 
-// wantLines checks the first lines of a table. The number of spaces between two words is not
-// compared.
+// wantLines ignores the number of spaces between two words.
 func wantLines(t *testing.T, what, got string, want ...string) {
 	t.Helper()
 	var lines []string

@@ -89,7 +89,6 @@ const (
 	ownName = "ringfence cli: "
 )
 
-// subscription is one webhook subscription of the workspace.
 type subscription struct {
 	ID, Name, URL, Status string
 }

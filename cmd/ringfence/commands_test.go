@@ -41,7 +41,6 @@ func (o *adminServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write([]byte(strings.ReplaceAll(string(body), `\u202e`, "\u202e")))
 }
 
-// admin starts an adminServer at the address in the environment variable that the command reads.
 func admin(t *testing.T, status int) *adminServer {
 	t.Helper()
 	o := &adminServer{status: status}
@@ -64,7 +63,6 @@ case $* in *--json) printf '[{"error":"%[1]s"}]' ;; *) printf '%%s' "$* %[1]s" ;
 	return o
 }
 
-// operators returns a complete command line of each operator command.
 func operators(t *testing.T) (lines [][]string) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "rates.json")
@@ -109,7 +107,6 @@ func sample(of *kong.Positional, file string) string {
 	return "7"
 }
 
-// wantNoControls checks that a text contains no characters that control a terminal.
 func wantNoControls(t *testing.T, text string) {
 	t.Helper()
 	if at := strings.IndexAny(text, "\x1b\r\u009b\u202e\u2066"); at >= 0 {
@@ -117,9 +114,6 @@ func wantNoControls(t *testing.T, text string) {
 	}
 }
 
-// TestCommands_PrintHelpOutputAndErrors checks that each command has a help text, prints no control
-// characters, prints JSON with --json, also for errors, and exits with status 2 if an argument is
-// missing.
 func TestCommands_PrintHelpOutputAndErrors(t *testing.T) {
 	lines := operators(t)
 	if len(lines) < 60 {
@@ -157,8 +151,6 @@ func TestCommands_PrintHelpOutputAndErrors(t *testing.T) {
 	}
 }
 
-// TestCommands_PrintErrorsAsTextAndJSON checks how an error is printed: as text for people and as
-// the error body for scripts. It also checks the exit status.
 func TestCommands_PrintErrorsAsTextAndJSON(t *testing.T) {
 	for _, test := range []struct {
 		name   string
@@ -220,8 +212,6 @@ func TestCommands_PrintErrorsAsTextAndJSON(t *testing.T) {
 	}
 }
 
-// TestCommands_PrintErrorFieldsOnce checks that an error for scripts has separate fields. An error
-// for people contains the message and the code, and the request id if that helps.
 func TestCommands_PrintErrorFieldsOnce(t *testing.T) {
 	for _, test := range []struct {
 		status           int
@@ -258,8 +248,6 @@ func TestCommands_PrintErrorFieldsOnce(t *testing.T) {
 	}
 }
 
-// TestServices_PrintErrorsOnce checks that the error of a service's binary is printed once, and
-// that the binary's log is printed separately.
 func TestServices_PrintErrorsOnce(t *testing.T) {
 	admin(t, http.StatusOK)
 	via := filepath.Join(t.TempDir(), "via")
@@ -283,8 +271,6 @@ func TestServices_PrintErrorsOnce(t *testing.T) {
 	wantText(t, "stderr of replay", faults, "looking\ngone\nit does not read that\n")
 }
 
-// TestCommands_ConfirmDestructiveCommands checks that a destructive command without a terminal
-// needs --yes.
 func TestCommands_ConfirmDestructiveCommands(t *testing.T) {
 	var careful []string
 	for _, line := range operators(t) {
@@ -310,8 +296,6 @@ func TestCommands_ConfirmDestructiveCommands(t *testing.T) {
 	}
 }
 
-// TestWorkspacesAdd_FileOverridesDefaults checks that the default plan and the default currency
-// apply only if the file contains none.
 func TestWorkspacesAdd_FileOverridesDefaults(t *testing.T) {
 	var got string
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -337,8 +321,6 @@ func TestWorkspacesAdd_FileOverridesDefaults(t *testing.T) {
 	}
 }
 
-// TestTopUp_UsedReferenceFails checks that a repeated top-up succeeds. A top-up with the same
-// reference and another amount or kind fails.
 func TestTopUp_UsedReferenceFails(t *testing.T) {
 	for line, want := range map[string]int{"top-up 25.00 inv-1": 0, "top-up 25 inv-1": 0, "top-up 26 inv-1": 1, "adjust 25.00 inv-1": 1} {
 		admin(t, http.StatusOK)
@@ -355,8 +337,7 @@ func TestTopUp_UsedReferenceFails(t *testing.T) {
 	}
 }
 
-// TestRates_PrintTheDefaultRate checks that the default rate is printed if the workspace has rates
-// and if it has none. The printed rate must equal the rate in billing-wallet.
+// The printed rate must equal the default rate in billing-wallet.
 func TestRates_PrintTheDefaultRate(t *testing.T) {
 	wallet, err := os.ReadFile("../../services/billing-wallet/internal/holds/rates.go")
 	if err != nil {
@@ -388,8 +369,6 @@ func TestRates_PrintTheDefaultRate(t *testing.T) {
 	}
 }
 
-// TestReplay_EndsIfNoDeliveryIsReplayed checks that the command ends even if the gateway always
-// reports remaining deliveries.
 func TestReplay_EndsIfNoDeliveryIsReplayed(t *testing.T) {
 	left := 3
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -406,8 +385,6 @@ func TestReplay_EndsIfNoDeliveryIsReplayed(t *testing.T) {
 	wantText(t, "stderr", faults, "2 deliveries queued again so far\n3 deliveries queued again so far\n")
 }
 
-// TestImport_PrintsProgress checks that progress is printed when it changes, and that unknown
-// numbers make the command fail.
 func TestImport_PrintsProgress(t *testing.T) {
 	looks := 0
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -429,8 +406,6 @@ func TestImport_PrintsProgress(t *testing.T) {
 	wantContains(t, "stderr", faults, "1 rows have no valid number and were not imported; 2 numbers are opted out")
 }
 
-// TestAudit_UsesTheNamedWorkspace checks that the query contains the workspace of the command line,
-// not the default workspace.
 func TestAudit_UsesTheNamedWorkspace(t *testing.T) {
 	o := admin(t, http.StatusOK)
 	home := t.TempDir()

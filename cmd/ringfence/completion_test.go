@@ -8,8 +8,6 @@ import (
 	"testing"
 )
 
-// TestCompletion_PrintsCandidates checks the commands, flags and values that complete the word at
-// the cursor. No request is sent.
 func TestCompletion_PrintsCandidates(t *testing.T) {
 	t.Setenv("RINGFENCE_ADMIN_URL", "")
 	t.Setenv("RINGFENCE_HOME", t.TempDir())
@@ -47,8 +45,6 @@ func TestCompletion_PrintsCandidates(t *testing.T) {
 	}
 }
 
-// TestCompletion_ScriptsHaveValidSyntax checks the syntax of each script with its shell, if that is
-// installed.
 func TestCompletion_ScriptsHaveValidSyntax(t *testing.T) {
 	for shell, wants := range map[string]string{"bash": " ringfence\n", "zsh": "#compdef ringfence", "fish": "complete -f -c ringfence"} {
 		code, script, faults := runCommand(t, "completion", shell)
@@ -58,7 +54,6 @@ func TestCompletion_ScriptsHaveValidSyntax(t *testing.T) {
 		if _, err := exec.LookPath(shell); err != nil {
 			continue
 		}
-		// This is the script that the program prints.
 		if output, err := exec.Command(shell, "-n", "-c", script).CombinedOutput(); err != nil { //nolint:gosec
 			t.Errorf("%s refuses %q: %v %s", shell, script, err, output)
 		}

@@ -33,7 +33,6 @@ type request struct {
 
 func (r request) ended() bool { return r.Status != "queued" && r.Status != "dialing" && r.Status != "" }
 
-// demo is the state of one call in progress.
 type demo struct {
 	client  *client
 	tell    *callPrinter

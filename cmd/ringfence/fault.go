@@ -24,7 +24,6 @@ type fault struct {
 // unknown is the code that is used for an error without a code of /admin/v1.
 const unknown = "failed"
 
-// faultOf returns the fault of a failed command.
 func faultOf(err error) fault {
 	f := fault{Code: unknown, Message: err.Error()}
 	var refused *operator.Refusal
@@ -50,7 +49,6 @@ func (f fault) tell(to io.Writer, asJSON bool) { operator.Aside(to, asJSON, "err
 
 var negative = regexp.MustCompile(`^unknown flag -[0-9.]`)
 
-// usageMessage returns the message for an invalid command line.
 func usageMessage(why string) string {
 	if negative.MatchString(why) {
 		return "a number below zero is read as a flag: write -- before it, as in adjust -- -2.50 REFERENCE."

@@ -9,7 +9,6 @@ import (
 	"ringfence.dev/libs/testkit"
 )
 
-// freePort returns a port on which nothing listens.
 func freePort(t *testing.T) int {
 	t.Helper()
 	free, err := testkit.Port()

@@ -46,13 +46,11 @@ func main() {
 	os.Exit(code)
 }
 
-// about is the first text of --help.
 const about = "Command line of Ringfence. The exit status is 0 after success, 1 after an error or a refusal, 2 if " +
 	"the command line is invalid, and 130 after Ctrl-C. " +
 	"Responses are printed to standard output, everything else to standard error. With -o json both are JSON. An error " +
 	"is then {\"error\":{\"code\",\"message\"}}, with \"status\" and \"request_id\" if the gateway returned it."
 
-// Exit statuses.
 const (
 	done = iota
 	failed
@@ -121,7 +119,6 @@ func (c *commands) parser(out, faults io.Writer, exit func(code int)) (*kong.Kon
 		kong.BindToProvider(func() (*operator.ServiceCommand, error) { return c.serviceCommand(out, faults) }))
 }
 
-// completionCommand prints a completion script for a shell.
 type completionCommand struct {
 	Shell string `arg:"" enum:"bash,zsh,fish" help:"Shell: bash, zsh or fish."`
 }

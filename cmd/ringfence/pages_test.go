@@ -10,8 +10,6 @@ import (
 	"testing"
 )
 
-// TestPages_CommandsParse parses each ringfence command line in the documentation pages of this
-// repository, in code blocks and in sentences.
 func TestPages_CommandsParse(t *testing.T) {
 	t.Parallel()
 	found := 0
@@ -98,8 +96,6 @@ func spoken(page string) (lines [][]string) {
 	return lines
 }
 
-// understood parses a command line without running the command. It returns an error if the command
-// line is invalid.
 func understood(args []string) error {
 	var cli commands
 	helped := false

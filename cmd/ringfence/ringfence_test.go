@@ -78,7 +78,6 @@ func newFakeStack(t *testing.T) *fakeStack {
 	return f
 }
 
-// authority writes ca.pem and ca-key.pem as the local stack does.
 func (f *fakeStack) authority() *x509.CertPool {
 	f.t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -108,7 +107,6 @@ func (f *fakeStack) authority() *x509.CertPool {
 	return pool
 }
 
-// subscribe creates a subscription, or responds 409 if five are active, as webhook-dispatcher does.
 func (f *fakeStack) subscribe(w http.ResponseWriter, r *http.Request) {
 	body := subscription{Status: "active"}
 	_ = json.NewDecoder(r.Body).Decode(&body)
@@ -224,7 +222,7 @@ func (f *fakeStack) request(w http.ResponseWriter, _ *http.Request) {
 func (f *fakeStack) send(body string) {
 	f.mu.Lock()
 	url, secret := f.url, fakeSecret
-	if url == "" { // there is no subscription
+	if url == "" {
 		f.mu.Unlock()
 		return
 	}
@@ -256,7 +254,6 @@ func (f *fakeStack) counts() (created, deleted int) {
 	return f.created, f.deleted
 }
 
-// wantCounts checks how many subscriptions were created and deleted.
 func (f *fakeStack) wantCounts(created, deleted int) {
 	f.t.Helper()
 	gotCreated, gotDeleted := f.counts()

@@ -7,8 +7,7 @@ import (
 	"testing"
 )
 
-// TestStatus_PrintsWhatIsDown checks the output and the exit status. The exit status is 1 if a
-// service, a trunk, or a model that the operator configured is down.
+// The exit status is 1 if a service, a trunk, or a model that the operator configured is down.
 func TestStatus_PrintsWhatIsDown(t *testing.T) {
 	const queue = `"queue":{"due":12,"scheduled":3,"oldest_due_seconds":90.4,"live_outbound":4,"live_inbound":1}`
 	tests := []struct {

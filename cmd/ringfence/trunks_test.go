@@ -7,7 +7,6 @@ import (
 	"testing"
 )
 
-// trunkDesk starts an /admin/v1 with one trunk. check is the response to the check of that trunk.
 func trunkDesk(t *testing.T, check string) {
 	t.Helper()
 	routes := http.NewServeMux()
@@ -62,8 +61,6 @@ func TestTrunksCheck_PrintsEachStep(t *testing.T) {
 	}
 }
 
-// The list shows the state of each trunk. For a trunk that has not responded yet, each missing
-// value is shown as a dash.
 func TestTrunksList_PrintsStateAndDashes(t *testing.T) {
 	admin(t, http.StatusOK)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

@@ -7,8 +7,6 @@ import (
 	"testing"
 )
 
-// TestCallsWhy_ExplainsARequestThatWaitsForATrunk checks the explanation for a request that is due
-// but stays queued because no trunk is available.
 func TestCallsWhy_ExplainsARequestThatWaitsForATrunk(t *testing.T) {
 	const sip, simulator = `[{"sip":{"udp":"127.0.0.1:5060"}}]`, `[{"sip":null}]`
 	tests := []struct{ name, replicas, trunks, want, without string }{

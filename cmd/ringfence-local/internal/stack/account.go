@@ -40,7 +40,6 @@ func ChooseAccount() (Account, error) {
 	return Account{}, fmt.Errorf("postgres refuses to run as root, and this machine has no unprivileged user for it (postgres): run as an ordinary user, or set POSTGRES_URL")
 }
 
-// canReach reports whether the account can open the directory.
 func (a Account) canReach(dir string) bool {
 	if a.Credential == nil {
 		return true
@@ -51,7 +50,6 @@ func (a Account) canReach(dir string) bool {
 	return cmd.Run() == nil
 }
 
-// chown makes the account the owner of a file or directory.
 func (a Account) chown(path string) error {
 	if a.Credential == nil {
 		return nil

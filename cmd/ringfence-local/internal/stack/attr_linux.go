@@ -13,5 +13,4 @@ func attributes(spec Spec) *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: death, Credential: spec.Credential}
 }
 
-// onMainThread reports whether the caller runs on the first thread of the process.
 func onMainThread() bool { return syscall.Gettid() == os.Getpid() }

@@ -76,8 +76,6 @@ func (b *Balancer) Run(ctx context.Context) {
 	}
 }
 
-// probe sends probes to the replica until ctx ends, and stores the latest result in the field
-// ready.
 func (r *replica) probe(ctx context.Context) {
 	client := &http.Client{Timeout: probeTimeout, Transport: &http.Transport{}}
 	defer client.CloseIdleConnections()
@@ -107,7 +105,6 @@ func isReady(ctx context.Context, client *http.Client, url string) bool {
 	return response.StatusCode == http.StatusOK
 }
 
-// forward copies between a client and a replica until both directions have ended.
 func (b *Balancer) forward(ctx context.Context, client net.Conn) {
 	defer func() { _ = client.Close() }()
 	upstream := b.dial(ctx, client.RemoteAddr())
@@ -122,8 +119,8 @@ func (b *Balancer) forward(ctx context.Context, client net.Conn) {
 	both.Wait()
 }
 
-// copyHalf copies everything that arrives on the connection from to the connection to. Then it
-// closes the write direction of to. After an error it closes both connections.
+// copyHalf copies all data of one connection to the other and then closes the write direction.
+// After an error it closes both connections.
 func copyHalf(to, from net.Conn) {
 	_, err := io.Copy(to, from)
 	if half, ok := to.(*net.TCPConn); ok && err == nil {

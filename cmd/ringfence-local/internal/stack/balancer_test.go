@@ -14,7 +14,6 @@ import (
 	"ringfence.dev/libs/testkit"
 )
 
-// backend is a replica that responds with its name. It is ready while its field ready is true.
 type backend struct {
 	*httptest.Server
 	ready atomic.Bool
@@ -35,8 +34,6 @@ func newBackend(t *testing.T, name string) *backend {
 	return b
 }
 
-// balance starts a balancer over the backends. The returned function sends a request over a new
-// connection and returns the response.
 func balance(t *testing.T, backends ...*backend) (get func() string) {
 	t.Helper()
 	var replicas []Replica
@@ -68,8 +65,7 @@ func balance(t *testing.T, backends ...*backend) (get func() string) {
 	}
 }
 
-// replicaNames sends n requests and counts the responses of each backend.
-func replicaNames(get func() string, n int) map[string]int {
+func responsesByBackend(get func() string, n int) map[string]int {
 	counts := map[string]int{}
 	for range n {
 		counts[get()]++
@@ -80,17 +76,17 @@ func replicaNames(get func() string, n int) map[string]int {
 func TestBalancer_SpreadsConnections(t *testing.T) {
 	t.Parallel()
 	get := balance(t, newBackend(t, "a"), newBackend(t, "b"))
-	testkit.Until(t, "both replicas respond", func() bool { return len(replicaNames(get, 10)) == 2 })
+	testkit.Until(t, "both replicas respond", func() bool { return len(responsesByBackend(get, 10)) == 2 })
 }
 
 func TestBalancer_UnreadyReplicaGetsNoConnection(t *testing.T) {
 	t.Parallel()
 	a, b := newBackend(t, "a"), newBackend(t, "b")
 	get := balance(t, a, b)
-	testkit.Until(t, "both replicas respond", func() bool { return len(replicaNames(get, 10)) == 2 })
+	testkit.Until(t, "both replicas respond", func() bool { return len(responsesByBackend(get, 10)) == 2 })
 	a.ready.Store(false)
-	testkit.Until(t, "only b responds", func() bool { return replicaNames(get, 10)["a"] == 0 })
-	if got := replicaNames(get, 20)["b"]; got != 20 {
+	testkit.Until(t, "only b responds", func() bool { return responsesByBackend(get, 10)["a"] == 0 })
+	if got := responsesByBackend(get, 20)["b"]; got != 20 {
 		t.Errorf("responses of the ready replica = %d, want 20", got)
 	}
 }
@@ -99,9 +95,9 @@ func TestBalancer_DeadReplicaFailsNoRequest(t *testing.T) {
 	t.Parallel()
 	a, b := newBackend(t, "a"), newBackend(t, "b")
 	get := balance(t, a, b)
-	testkit.Until(t, "both replicas respond", func() bool { return len(replicaNames(get, 10)) == 2 })
+	testkit.Until(t, "both replicas respond", func() bool { return len(responsesByBackend(get, 10)) == 2 })
 	a.Close()
-	if got := replicaNames(get, 20)["b"]; got != 20 {
+	if got := responsesByBackend(get, 20)["b"]; got != 20 {
 		t.Errorf("responses of the other replica = %d, want 20", got)
 	}
 }

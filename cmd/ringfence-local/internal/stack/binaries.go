@@ -72,7 +72,6 @@ func remedy() string {
 	return "run `sudo apt-get install postgresql` (or your system's package)"
 }
 
-// onMachine returns the first usable installation on this machine.
 func (s Source) onMachine(ctx context.Context) (Binaries, bool) {
 	for _, dir := range s.places(ctx) {
 		major, ok := s.try(ctx, dir)

@@ -17,7 +17,6 @@ import (
 	"ringfence.dev/libs/testkit"
 )
 
-// start runs a broker until stop is called or the test ends.
 func start(t *testing.T, cfg Config) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -111,7 +110,7 @@ func TestRun_RestartKeepsRecordsAndTopics(t *testing.T) {
 func TestRun_SecondBrokerOnTheSameDirectoryIsRefused(t *testing.T) {
 	cfg := config(t)
 	start(t, cfg)
-	// the first broker is running and has locked the directory once it has created a topic
+	// The first broker creates a topic only after it has locked the directory.
 	makeTopic(t, cfg, "up", nil)
 	other := cfg
 	other.Port, _ = Free(cfg.Port)
@@ -153,7 +152,7 @@ func TestTick_CompactsTopicsAfterARestart(t *testing.T) {
 		fetches := reader.PollFetches(ctx)
 		reader.Close()
 		if first := fetches.Records(); len(first) > 0 && first[0].Offset > 0 {
-			return // compaction has deleted older values of the key
+			return
 		}
 		if ctx.Err() != nil {
 			t.Fatal("nothing was compacted: the ticker is not armed after a restart")

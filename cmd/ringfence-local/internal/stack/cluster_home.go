@@ -14,7 +14,6 @@ import (
 // content is a hash of the password with which the cluster was created.
 const signature = "ringfence.home"
 
-// sign writes the signature file into a new cluster.
 func (s *Server) sign(data string) error {
 	path := filepath.Join(data, signature)
 	if err := os.WriteFile(path, []byte(s.hash()), 0o600); err != nil {

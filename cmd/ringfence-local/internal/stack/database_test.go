@@ -7,8 +7,6 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 )
 
-// TestEnsureTopics_ConnectsWithSASLPassword checks that ensureTopics reads the KAFKA_… variables,
-// as the services do: it connects to brokers that require a SASL password.
 func TestEnsureTopics_ConnectsWithSASLPassword(t *testing.T) {
 	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.EnableSASL(), kfake.Superuser("SCRAM-SHA-256", "ringfence", "right"))
 	if err != nil {

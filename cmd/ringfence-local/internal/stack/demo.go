@@ -34,7 +34,6 @@ type operator struct {
 	client      *http.Client
 }
 
-// operator returns a client of the admin API.
 func (s *stack) operator() operator {
 	return operator{
 		base: s.adminURL(), token: s.state.AdminToken,
@@ -230,14 +229,13 @@ const (
 	retryPause = 250 * time.Millisecond
 )
 
-// do sends a request at most maxTries times.
 func (op operator) do(ctx context.Context, method, path string, body any) (status int, answer []byte, err error) {
 	return op.send(ctx, method, path, body, maxTries)
 }
 
-// send repeats a request, at most tries times, while the gateway does not respond or responds with
-// 503. While the dialer does not know a new agent, send repeats the request for as long as a start
-// of the stack can take (readyTimeout).
+// send repeats a request while the gateway does not respond or responds with 503, at most tries
+// times. While the dialer does not know a new agent, send repeats the request for up to
+// readyTimeout.
 func (op operator) send(
 	ctx context.Context, method, path string, body any, tries int,
 ) (status int, answer []byte, err error) {
@@ -317,7 +315,6 @@ func (s *stack) writeDemo(demo Demo) error {
 	return WriteFile(s.demoFile(), append(data, '\n'), 0o600)
 }
 
-// printFirstCall prints the commands that place the first call.
 func (s *stack) printFirstCall(ctx context.Context, demo Demo, took time.Duration) {
 	file := s.demoFile()
 	if here, err := os.Getwd(); err == nil {
@@ -353,7 +350,6 @@ type sipProcess struct {
 	SIP *struct{ UDP, TCP, TLS, Advertised, RTP string }
 }
 
-// String returns a line about the process.
 func (p sipProcess) String() string {
 	listens := ""
 	for _, one := range [][2]string{{"UDP", p.SIP.UDP}, {"TCP", p.SIP.TCP}, {"TLS", p.SIP.TLS}} {

@@ -11,8 +11,6 @@ import (
 	"ringfence.dev/libs/testkit/pgtest"
 )
 
-// TestOperator_RepeatsUntilTheDialerKnowsTheAgent checks that a request is repeated while the
-// dialer has not received a new agent from Kafka. Every other error is final.
 func TestOperator_RepeatsUntilTheDialerKnowsTheAgent(t *testing.T) {
 	t.Parallel()
 	for code, want := range map[string]struct {
@@ -102,8 +100,6 @@ func TestRemoveInventedNumber_KeepsOtherNumbers(t *testing.T) {
 	}
 }
 
-// TestRemoveInventedNumber_DoesNothingWithoutATable covers the first start: the dialer has no table
-// yet.
 func TestRemoveInventedNumber_DoesNothingWithoutATable(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.New(t, dialer)

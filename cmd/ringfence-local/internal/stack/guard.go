@@ -29,7 +29,6 @@ type guarded struct {
 	advertised string
 }
 
-// address is a TCP address as text.
 type address string
 
 func (address) Network() string  { return "tcp" }
@@ -84,7 +83,6 @@ func (w *guardedConn) Read(into []byte) (int, error) {
 	return n, err
 }
 
-// next reads and checks the header of the next frame.
 func (w *guardedConn) next() error {
 	for have := 0; have < headBytes; {
 		n, err := w.Conn.Read(w.head[have:])

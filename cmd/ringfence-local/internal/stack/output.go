@@ -57,7 +57,8 @@ func (c *Console) Writer(name string, mute *regexp.Regexp) io.Writer {
 	return &prefixed{console: c, prefix: prefix, mute: mute}
 }
 
-// prefixed buffers an unfinished line. stdout and stderr of a process share one prefixed.
+// A prefixed writer keeps an unfinished line until the rest of the line arrives. The stdout and
+// stderr of a process share one prefixed writer.
 type prefixed struct {
 	console *Console
 	prefix  string

@@ -16,7 +16,6 @@ import (
 	"ringfence.dev/libs/testkit"
 )
 
-// server returns a server with a new cluster.
 func server(t *testing.T, starter *Starter) *Server {
 	t.Helper()
 	s := uninitialized(t)
@@ -26,7 +25,6 @@ func server(t *testing.T, starter *Starter) *Server {
 	return s
 }
 
-// uninitialized returns a server without a cluster, in its own folder.
 func uninitialized(t *testing.T) *Server {
 	t.Helper()
 	home, err := os.MkdirTemp("", "ringfence-postgres-")

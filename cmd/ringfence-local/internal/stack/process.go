@@ -79,7 +79,6 @@ func (s *Starter) Start(cmd *exec.Cmd) error {
 	return <-done
 }
 
-// running is a started process.
 type running struct {
 	cmd  *exec.Cmd
 	done chan struct{}

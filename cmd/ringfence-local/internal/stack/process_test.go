@@ -19,7 +19,6 @@ import (
 	"ringfence.dev/test/kit"
 )
 
-// screen is an output that a test can read while a process writes to it.
 type screen struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -197,9 +196,8 @@ func TestConsole_NeverMixesLines(t *testing.T) {
 	}
 }
 
-// TestHurry_SignalIsNotMergedWithTheStopSignal stops a child that ends only at the second signal.
-// The child is suspended until both signals are pending. Two equal signals would be delivered as
-// one.
+// The test stops the child with SIGSTOP until both signals are pending. The kernel delivers two equal
+// pending signals as one.
 func TestHurry_SignalIsNotMergedWithTheStopSignal(t *testing.T) {
 	t.Parallel()
 	if runtime.GOOS != "linux" {

@@ -17,7 +17,6 @@ import (
 // carrier is the name of the simulated carrier and of its binary.
 const carrier = "simcarrier"
 
-// service describes one of the six services.
 type service struct {
 	name string
 	// askers lists the services that can call the internal API of this service. The gateway can
@@ -59,7 +58,6 @@ func serviceNames() []string {
 	return names
 }
 
-// schema returns the name of the service's schema.
 func schema(name string) string { return strings.ReplaceAll(name, "-", "_") }
 
 // startServices starts the carrier, then the services behind the gateway, then the dialer, then the
@@ -109,7 +107,6 @@ func (s *stack) startServices(ctx context.Context) error {
 	return nil
 }
 
-// spec describes one replica of a service as a child process, with its environment.
 func (s *stack) spec(svc service, replica int) (Spec, error) {
 	seed, _, err := s.state.SigningKey(svc.name)
 	if err != nil {
@@ -254,7 +251,6 @@ func routine(name string) *regexp.Regexp {
 	return regexp.MustCompile(`^\S+ INFO +request method=\S+ route=\S+ status=[23]`)
 }
 
-// readyURLs returns the probe addresses of every replica behind the gateway.
 func (s *stack) readyURLs() string {
 	var urls []string
 	for _, svc := range services() {

@@ -34,7 +34,6 @@ const (
 	defaultDrain = 30 * time.Second
 )
 
-// stack is one run of the local stack.
 type stack struct {
 	Options
 	state    *State
@@ -52,9 +51,9 @@ type stack struct {
 }
 
 // Up starts everything, prints how to place the first call, and waits until ctx ends. Then it stops
-// all processes in order. When the context hurry ends, the dialer hangs up its calls and all other
-// processes are killed. When the context kill ends, the dialer is killed as well. If the start
-// fails, Up stops everything and returns the error.
+// all processes in order. When the context hurry ends, the dialer hangs up its calls and Up kills
+// all other processes. When the context kill ends, Up kills the dialer. If the start fails, Up
+// stops everything and returns the error.
 func Up(ctx, hurry, kill context.Context, opts Options) error {
 	s := &stack{Options: opts, replicas: 1, procs: NewSupervisor(opts.Starter, opts.Console, opts.Home.Path(childrenFile))}
 	defer s.down(hurry, kill)

@@ -22,7 +22,6 @@ import (
 	"ringfence.dev/libs/testkit"
 )
 
-// fresh returns a stack with a new home. The stack has started no process.
 func fresh(t *testing.T) *stack {
 	t.Helper()
 	t.Setenv("RINGFENCE_HOME", filepath.Join(t.TempDir(), "home"))
@@ -41,7 +40,6 @@ func fresh(t *testing.T) *stack {
 	return &stack{Options: Options{Home: home, Console: Plain(io.Discard)}, state: known, replicas: 1}
 }
 
-// freePort returns a port that no program uses.
 func freePort(t *testing.T) int {
 	t.Helper()
 	free, err := testkit.Port()
@@ -107,9 +105,8 @@ func TestSettlePorts_PublicPortInUseIsAnErrorWithRemedy(t *testing.T) {
 	}
 }
 
-// The function refused calls settlePorts, which must fail, and returns the error message. It uses
-// the clock of synctest, so the time that settlePorts gives another program to release the port
-// passes immediately.
+// The function refused calls settlePorts, which must fail. It runs with the clock of synctest, so
+// settlePorts does not really wait for a port to become free.
 func refused(t *testing.T, s *stack) (message string) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -191,8 +188,8 @@ func TestSpec_ServiceGetsOnlyItsRolesAndTheKeysOfItsClients(t *testing.T) {
 	}
 }
 
-// adminAPI implements the part of the admin API that the demo workspace needs. It rejects the
-// change with the number failAt, unless failAt is 0.
+// adminAPI implements the part of the admin API that the demo workspace needs. If failAt is not 0,
+// it rejects the change with that number.
 type adminAPI struct {
 	mu      sync.Mutex
 	items   map[string][]map[string]any
@@ -224,7 +221,6 @@ func (a *adminAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	for _, seen := range a.items[r.URL.Path] {
-		// Respond with 200 if the reference already exists.
 		if item["reference"] != nil && seen["reference"] == item["reference"] {
 			return
 		}
@@ -280,7 +276,6 @@ func TestDemoWorkspace_CreatesOnlyMissingPartsAfterAKill(t *testing.T) {
 	}
 }
 
-// nextRun returns a stack with the same home, as the next run creates it.
 func nextRun(t *testing.T, s *stack) *stack {
 	t.Helper()
 	known, err := Load(s.Home.Dir)

@@ -24,7 +24,6 @@ func (c agentsList) Run(ctx context.Context, o *WorkspaceClient) error {
 		"model", "retires=retiring_models.retires_on", "created_at")
 }
 
-// agent is the argument of the commands for one agent.
 type agent struct {
 	Agent string `arg:"" help:"Id of the agent."`
 }
@@ -52,7 +51,6 @@ func (c agentsAdd) Run(ctx context.Context, o *WorkspaceClient) error {
 	return o.Write(ctx, http.MethodPost, o.at("agents"), body)
 }
 
-// remarkExperimental prints a remark if the kind of the agent is experimental.
 func remarkExperimental(o *WorkspaceClient, body map[string]any) {
 	if body["kind"] == "openai_live" {
 		o.Remark("The kind openai_live is experimental: its settings and behaviour can change in any version.")
@@ -165,7 +163,6 @@ func (c trunksList) Run(ctx context.Context, d *Client) error {
 		"calls=recent.calls", "failures=recent.failures", "error_rate=recent.error_rate")
 }
 
-// trunk is the argument of the commands for one trunk.
 type trunk struct {
 	Trunk string `arg:"" help:"Id of the trunk."`
 }

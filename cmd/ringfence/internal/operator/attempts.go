@@ -10,7 +10,6 @@ type callsAttempts struct {
 	Listed
 }
 
-// attemptColumns are the columns of attempts over SIP trunks.
 func attemptColumns() []string {
 	return []string{"started_at", "attempt", "trunk", "sip_status", "sip_reason", "hangup_cause", "error", "sip_call_id"}
 }

@@ -52,7 +52,6 @@ func (c callsRequests) Run(ctx context.Context, o *WorkspaceClient) error {
 		"id", "created_at", "to", "status", "error_code", "scheduled_for", "call_id", "external_ref")
 }
 
-// request is the argument of the commands for one call request.
 type request struct {
 	Request string `arg:"" help:"Id of the call request."`
 }
@@ -178,7 +177,6 @@ func (o *WorkspaceClient) hintIfCall(ctx context.Context, id string, fault error
 		"`ringfence calls requests` has its request and `ringfence calls attempts %s` the trunk's answers", id, id, id)
 }
 
-// deliveries returns the deliveries of one call to all subscriptions.
 func (o *WorkspaceClient) deliveries(ctx context.Context, call string) (all []json.RawMessage, err error) {
 	subscriptions, err := o.Members(ctx, o.at("webhook-subscriptions"), nil)
 	if err != nil {

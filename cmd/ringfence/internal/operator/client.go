@@ -235,7 +235,6 @@ func (d *Client) Members(ctx context.Context, path string, filter url.Values) ([
 	return members, nil
 }
 
-// page is one page of a collection.
 type page struct {
 	Data    []json.RawMessage `json:"data"`
 	HasMore bool              `json:"has_more"`

@@ -13,7 +13,6 @@ import (
 	"testing"
 )
 
-// open returns a client of a server that uses the given handler, and the output of the client.
 func open(t *testing.T, asJSON bool, answer http.HandlerFunc) (d *Client, printed *bytes.Buffer) {
 	t.Helper()
 	server := httptest.NewServer(answer)
@@ -163,7 +162,6 @@ func TestClient_ErrorsContainCauseAndRemedy(t *testing.T) {
 	wantError(t, err, "does not respond", "may have")
 }
 
-// wantError checks that an error contains one text and does not contain the other.
 func wantError(t *testing.T, err error, want, unwanted string) {
 	t.Helper()
 	if err == nil {

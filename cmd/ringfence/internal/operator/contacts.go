@@ -26,7 +26,6 @@ type contacts struct {
 	Erasures  contactsErasures  `cmd:"" help:"List erasures with the steps that each service has not completed."`
 }
 
-// person is the argument of the commands for one contact.
 type person struct {
 	Number string `arg:"" help:"Phone number in E.164: +14155550100."`
 }
@@ -190,7 +189,6 @@ const (
 	pollInterval = 300 * time.Millisecond
 )
 
-// progress is the state of an import.
 type progress struct {
 	ID, Status       string
 	Applied, Numbers int64

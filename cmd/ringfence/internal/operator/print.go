@@ -38,7 +38,6 @@ func (d *Client) list(columns []string) *list {
 	return l
 }
 
-// add prints a page.
 func (l *list) add(members []json.RawMessage) (err error) {
 	if len(members) == 0 {
 		return nil
@@ -56,7 +55,6 @@ func (l *list) add(members []json.RawMessage) (err error) {
 	return err
 }
 
-// end prints what follows the last page.
 func (l *list) end() error {
 	switch {
 	case l.json && l.printed == 0:
@@ -85,7 +83,6 @@ func (l *list) elements(members []json.RawMessage) (string, error) {
 	return Escaped(text.Bytes()), nil
 }
 
-// rows returns a page of a table.
 func (l *list) rows(members []json.RawMessage) string {
 	rows := [][]string{l.headings}
 	for _, member := range members {
@@ -121,7 +118,6 @@ func widen(widths []int, rows [][]string) (widest int) {
 	return widest - gap
 }
 
-// gap is the space between two columns.
 const gap = 2
 
 // aligned formats rows with columns of the given widths.

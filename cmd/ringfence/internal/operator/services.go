@@ -85,7 +85,6 @@ func (r *ServiceCommand) start(ctx context.Context, out io.Writer, service strin
 	return nil
 }
 
-// print runs a command and prints its text output.
 func (r *ServiceCommand) print(ctx context.Context, service string, args []string) error {
 	out := &lines{say: func(line string) error {
 		_, err := fmt.Fprintln(r.Out, Printable(line))
@@ -94,7 +93,6 @@ func (r *ServiceCommand) print(ctx context.Context, service string, args []strin
 	return errors.Join(r.start(ctx, out, service, args), out.end())
 }
 
-// aside prints a log line of the binary.
 func (r *ServiceCommand) aside(line string) error {
 	if r.JSON && strings.HasPrefix(line, "{") && json.Valid([]byte(line)) {
 		_, err := fmt.Fprintln(r.Asides, Escaped([]byte(line)))
@@ -134,7 +132,6 @@ func (l *lines) end() error {
 
 type servicesParked struct{ service }
 
-// service is the argument that names a service.
 type service struct {
 	Service string `arg:"" enum:"calls,contacts-compliance,dialer,billing-wallet,webhook-dispatcher" help:"calls, contacts-compliance, dialer, billing-wallet or webhook-dispatcher."`
 }

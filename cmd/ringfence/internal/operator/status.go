@@ -69,7 +69,6 @@ func (status) Run(ctx context.Context, d *Client) error {
 	return err
 }
 
-// readDialer reads the state of the dialer.
 func (s *statusAnswers) readDialer(
 	ctx context.Context, d *Client,
 ) (dialer json.RawMessage, trunks []json.RawMessage, err error) {
@@ -106,7 +105,6 @@ func printJSON(d *Client, value any) error {
 	return d.Member(encoded)
 }
 
-// ask reads a response of /admin/v1.
 func ask(ctx context.Context, d *Client, path string, into any) (json.RawMessage, error) {
 	answer, err := d.Ask(ctx, http.MethodGet, At(path), nil)
 	if err != nil {
@@ -162,7 +160,6 @@ func (s statusAnswers) screen() (lines, down []string) {
 	return lines, down
 }
 
-// activeTrunks returns the number of trunks that are not disabled.
 func (s statusAnswers) activeTrunks() (active int) {
 	for _, t := range s.trunks {
 		if t.State != "disabled" {

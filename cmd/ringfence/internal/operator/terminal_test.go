@@ -80,7 +80,6 @@ func TestConfirm_AcceptsOnlyYes(t *testing.T) {
 	}
 }
 
-// Ctrl-C ends a command that waits for input.
 func TestStdin_EndsWhenTheContextEnds(t *testing.T) {
 	silent, _ := io.Pipe()
 	ctx, stop := context.WithCancel(t.Context())

@@ -12,7 +12,6 @@ type trunksCheck struct {
 	Name string `arg:"" help:"Name or id of the trunk."`
 }
 
-// trunkCheck is the response to the check of a trunk.
 type trunkCheck struct {
 	Name  string
 	Steps []struct{ Step, Result, Seen, Remedy string }

@@ -28,7 +28,6 @@ func (c webhooksList) Run(ctx context.Context, o *WorkspaceClient) error {
 		"id", "name", "status", "failures=consecutive_failures", "last_success_at", "last_failure_at", "last_error", "url")
 }
 
-// subscription is the argument of the commands for one subscription.
 type subscription struct {
 	Subscription string `arg:"" help:"Id of the subscription."`
 }
