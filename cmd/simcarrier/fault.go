@@ -31,7 +31,6 @@ const (
 	FaultLoseEnd     = "lose_end"
 )
 
-// faults describes each fault, in the order of the help text.
 var faults = [...]struct{ name, does string }{
 	{FaultRefuse, "returns 503, and no phone rings"},
 	{FaultCrash, "dials, and kills the process before the response"},
@@ -131,7 +130,6 @@ func die() {
 	select {}
 }
 
-// cut removes the steps of the call that its fault prevents.
 func (l *line) cut(steps []step) []step {
 	switch l.fault {
 	case FaultDead:

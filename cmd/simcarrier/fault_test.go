@@ -14,8 +14,7 @@ import (
 	"ringfence.dev/test/kit"
 )
 
-// The method events waits until the call has ended and returns the events of the call in order. It
-// fails if an event contains the fields that mark a fault.
+// The method events fails if an event contains the fields that mark a fault.
 func (n network) events(id string) (kinds []string, events []map[string]any) {
 	n.t.Helper()
 	n.ended(id)
@@ -35,7 +34,6 @@ func (n network) events(id string) (kinds []string, events []map[string]any) {
 	return kinds, events
 }
 
-// order adds a fault rule to the network.
 func (n network) order(rule string) {
 	n.t.Helper()
 	if status := n.do("POST", "/faults", json.RawMessage(rule), nil); status != http.StatusCreated {
@@ -135,7 +133,6 @@ func (n network) awaitKnown(id string) {
 	}
 }
 
-// awaitStruck waits until the first fault has been applied.
 func (n network) awaitStruck() {
 	if err := kit.Until(n.t.Context(), kit.HangTimeout, "the fault has met a request", func() (bool, error) {
 		var page struct{ Data []struct{ Struck int } }
@@ -146,8 +143,6 @@ func (n network) awaitStruck() {
 	}
 }
 
-// TestFault_RuleAppliesToItsNumberOfCalls checks that a rule applies to its number of calls and
-// that the next rule applies afterwards. It also checks that DELETE removes all rules.
 func TestFault_RuleAppliesToItsNumberOfCalls(t *testing.T) {
 	n, _ := start(t, t.TempDir(), 0)
 	n.order(`{"fault":"refuse","to":"+1415","times":2}`)
@@ -179,14 +174,12 @@ func TestFault_RuleAppliesToItsNumberOfCalls(t *testing.T) {
 	}
 }
 
-// TestFault_CallWithoutProgressLastsUntilHangup checks that a call that a fault stops in one state
-// lasts until the dialer hangs it up.
 func TestFault_CallWithoutProgressLastsUntilHangup(t *testing.T) {
 	for fault, state := range map[string]string{"dead": "dialing", "endless": "ringing", "hold": "answered"} {
 		n, _ := start(t, t.TempDir(), 0)
 		n.order(`{"fault":"` + fault + `","to":"+1415555"}`)
 		id := n.originate("+14155550101")
-		n.ended(n.originate("+14155660101")) // meanwhile another call runs from its beginning to its end
+		n.ended(n.originate("+14155660101"))
 		var previous struct{ Was string }
 		if n.do("POST", "/hangup", map[string]string{"call_id": id}, &previous); previous.Was != state {
 			t.Errorf("%s: the call was %s, want %s", fault, previous.Was, state)
@@ -194,7 +187,6 @@ func TestFault_CallWithoutProgressLastsUntilHangup(t *testing.T) {
 	}
 }
 
-// TestHangup_EventNamesTheCallee checks that the event names the callee as the party that hung up.
 func TestHangup_EventNamesTheCallee(t *testing.T) {
 	n, _ := start(t, t.TempDir(), 0)
 	n.order(`{"fault":"hold"}`)

@@ -22,7 +22,6 @@ type logEntry struct {
 	To     string    `json:"to"`
 }
 
-// maxEvents is the largest number of events in one response.
 const maxEvents = 1000
 
 // maxWait is the longest wait of one long poll.

@@ -76,7 +76,6 @@ func healthy(ctx context.Context) error {
 	return service.Healthy(ctx, cfg.Addr, "/faults")
 }
 
-// help prints the commands, the variables and the faults.
 func help() {
 	fmt.Print("simcarrier: the simulated telephone carrier. No real call is ever placed.\n\n" +
 		"simcarrier healthy checks the process at SIMCARRIER_ADDR and exits with status 1 if it does not respond. " +

@@ -20,7 +20,6 @@ import (
 	"ringfence.dev/test/kit"
 )
 
-// network is a simulated network with an HTTP server.
 type network struct {
 	t   *testing.T
 	url string
@@ -74,7 +73,6 @@ func (n network) originate(to string) string {
 	return id
 }
 
-// kinds returns the kinds of the log entries of a call in order.
 func (n network) kinds(id string) string {
 	n.t.Helper()
 	var page struct{ Data []map[string]any }
@@ -169,8 +167,6 @@ func TestHangup_ReturnsThePreviousState(t *testing.T) {
 	}
 }
 
-// TestRestart_KeepsTheFeedAndEndsLiveCalls checks three effects of a restart: sent events do not
-// change, an incomplete line is dropped, and live calls have ended.
 func TestRestart_KeepsTheFeedAndEndsLiveCalls(t *testing.T) {
 	dir := t.TempDir()
 	n, stop := start(t, dir, 0)
@@ -247,7 +243,6 @@ func TestInbound_PhoneRingsUntilAnswered(t *testing.T) {
 	}
 }
 
-// TestLog_EntriesHaveTheDocumentedFields checks the fields of GET /log, which contains no speech.
 func TestLog_EntriesHaveTheDocumentedFields(t *testing.T) {
 	n, _ := start(t, t.TempDir(), 0)
 	n.ended(n.originate("+14155550101"))
@@ -270,7 +265,6 @@ func TestLog_EntriesHaveTheDocumentedFields(t *testing.T) {
 	}
 }
 
-// TestNetwork_CompletesThousandsOfCalls places 5000 calls and checks that each of them ends.
 func TestNetwork_CompletesThousandsOfCalls(t *testing.T) {
 	x, err := main.New(t.TempDir(), 0.01)
 	if err != nil {

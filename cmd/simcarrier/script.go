@@ -56,7 +56,6 @@ func inboundScript(from, callID string) []step {
 	return talkScript(lastTwo(from), seedOf(callID))
 }
 
-// talkScript returns what the person says after the answer, and how the call ends.
 func talkScript(digits string, seed uint32) []step {
 	say := func(after time.Duration, text string) step {
 		return step{after: after, kind: KindUtterance, text: text}

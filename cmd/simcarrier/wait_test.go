@@ -32,13 +32,11 @@ func newLocal(t *testing.T) local {
 	return local{t, x}
 }
 
-// request calls the handler and returns the status and the number of events in the response.
 func (l local) request(method, target, body string) (status, events int) {
 	l.Helper()
 	return l.requestUntil(l.Context(), method, target, body)
 }
 
-// requestUntil does what request does, for a client that disconnects when ctx ends.
 func (l local) requestUntil(ctx context.Context, method, target, body string) (status, events int) {
 	l.Helper()
 	response := httptest.NewRecorder()
@@ -56,7 +54,7 @@ func TestEvents_LongPollReturnsWithTheFirstEvent(t *testing.T) {
 			_, got := l.request(http.MethodGet, "/events?after=0&wait=20000", "")
 			events <- got
 		}()
-		synctest.Wait() // wait until the long poll is blocked
+		synctest.Wait()
 		if err := l.Originate(uuid.NewString(), "+15005550006", "+14155550190", nil); err != nil {
 			t.Fatal(err)
 		}
@@ -69,7 +67,6 @@ func TestEvents_LongPollReturnsWithTheFirstEvent(t *testing.T) {
 	})
 }
 
-// An event that a fault hides does not end a long poll.
 func TestEvents_LongPollIgnoresHiddenEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLocal(t)

@@ -28,9 +28,6 @@ func (f fault) chosen() bool {
 	}
 }
 
-// TestObserving_PanelsHaveDataAndFaultsFireAlerts starts the stack under load, runs the query of
-// every panel until it has data, follows an exemplar to its trace, and injects faults whose alerts
-// must fire and resolve.
 func TestObserving_PanelsHaveDataAndFaultsFireAlerts(t *testing.T) {
 	w := begin(t)
 	homes := []string{w.home}
@@ -67,7 +64,7 @@ func TestObserving_PanelsHaveDataAndFaultsFireAlerts(t *testing.T) {
 	}
 }
 
-// followed checks three histograms. In each, an exemplar must contain the id of a recorded trace.
+// followed checks three histograms. An exemplar of each must contain the id of a recorded trace.
 func (w *world) followed(t *testing.T, p *prometheus) {
 	t.Helper()
 	for _, metric := range []string{"ringfence_http_request_duration_seconds_bucket", "ringfence_dialer_due_to_originate_seconds_bucket", "ringfence_webhooks_terminal_event_to_delivery_seconds_bucket"} {

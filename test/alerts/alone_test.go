@@ -11,8 +11,7 @@ import (
 	"ringfence.dev/test/kit"
 )
 
-// TestFaults_CoverEveryAlert checks that exactly one fault fires each alert. The README lists the
-// other alerts, which only promtool tests.
+// Exactly one fault fires each alert. The README lists the other alerts, which only promtool tests.
 func TestFaults_CoverEveryAlert(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("../../deploy/prometheus/README.md")

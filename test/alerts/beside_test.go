@@ -19,7 +19,7 @@ import (
 	"ringfence.dev/test/kit"
 )
 
-// another is the service that the method upgraded restarts in another version.
+// another is the service that a fault restarts in another version.
 const another = "gateway"
 
 // local is the program that starts a stack. It looks for the other programs in its own folder.
@@ -34,11 +34,10 @@ type beside struct {
 	// themselves
 	bin, real string
 	pair      string // the certificate and key of the stack
-	agent     string // the id of the agent that talker creates
+	agent     string
 	trunk     struct{ ID string }
 }
 
-// setTrunk changes the status of the trunk to the phone.
 func (b *beside) setTrunk(t *testing.T, status string) {
 	t.Helper()
 	path, body := "/admin/v1/trunks/"+b.trunk.ID, map[string]any{"status": status}
@@ -47,7 +46,6 @@ func (b *beside) setTrunk(t *testing.T, status string) {
 	}
 }
 
-// second starts the second stack.
 func (w *world) second(t *testing.T) *beside {
 	t.Helper()
 	b := &beside{world: &world{hooks: w.hooks}, phone: newPhone(t), bin: t.TempDir(), real: os.Getenv("RINGFENCE_BIN")}
@@ -66,7 +64,7 @@ func (w *world) second(t *testing.T) *beside {
 		t.Fatal(err)
 	}
 	b.compared(t)
-	for n := range 3 { // records for the consent log
+	for n := range 3 {
 		if err := b.tenant.API.Into(t.Context(), http.MethodPost, "/v1/opt-outs", map[string]any{"phone_e164": fmt.Sprintf("+1415555%04d", n)}, http.StatusOK, nil); err != nil {
 			t.Fatal(err)
 		}
@@ -79,16 +77,15 @@ func (w *world) second(t *testing.T) *beside {
 	return b
 }
 
-// compared marks every wallet as reconciled, so that the alert on an overdue reconciliation does
-// not fire. The alert fires after three hours, which this test shortens to three minutes. But the
-// stack still reconciles only once an hour.
+// compared marks every wallet as reconciled. Otherwise the alert on an overdue reconciliation would
+// fire. This test shortens the alert's three hours to three minutes, but the stack reconciles only
+// once an hour.
 func (b *beside) compared(t *testing.T) {
 	t.Helper()
 	b.exec(t, `INSERT INTO billing_wallet.reconciliations (workspace_id, checked_at, differences) SELECT workspace_id, now() + interval '1 day', 0 FROM billing_wallet.wallets
 		ON CONFLICT (workspace_id) DO UPDATE SET checked_at = excluded.checked_at`)
 }
 
-// filled fills the stack's folder with links to the original programs.
 func (b *beside) filled(t *testing.T) {
 	t.Helper()
 	programs, err := os.ReadDir(b.real)
@@ -121,9 +118,8 @@ func (b *beside) links(t *testing.T, program, from string) {
 }
 
 // upgraded restarts the gateway in another version, and the dialer with a certificate that is valid
-// for one hour. Then it calls the function during. The alert on certificates then fires: in this
-// test its threshold is 72 minutes instead of three days. At the end upgraded restores the version
-// and the certificate.
+// for one hour. In this test, the alert on certificates fires 72 minutes before the end. When the
+// function during returns, upgraded restores the version and the certificate.
 func (b *beside) upgraded(t *testing.T, during func()) {
 	t.Helper()
 	folder := t.TempDir()
@@ -136,8 +132,6 @@ func (b *beside) upgraded(t *testing.T, during func()) {
 	b.restarted(t, b.real, long)
 }
 
-// restarted restarts the gateway with the binary in the folder, and the dialer with a certificate
-// that is valid for the time good.
 func (b *beside) restarted(t *testing.T, folder string, good time.Duration) {
 	t.Helper()
 	b.links(t, another, folder)
@@ -149,12 +143,10 @@ func (b *beside) restarted(t *testing.T, folder string, good time.Duration) {
 	}
 }
 
-// long is the validity of a certificate for which no alert fires. The alert's three weeks are
-// shortened to 8.4 hours, which is less.
+// long is the validity of a certificate for which no alert fires. In this test, the first alert
+// fires 8.4 hours before the end of a certificate.
 const long = 24 * time.Hour
 
-// certificate creates a certificate and key that are valid for the given time, and returns
-// both in PEM format.
 func certificate(t *testing.T, good time.Duration) string {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -203,7 +195,6 @@ func (b *beside) restless(t *testing.T, service string) func(context.Context) {
 	}
 }
 
-// The method calls returns a function that places calls to the phone, one after the other.
 func (b *beside) calls(pause time.Duration) func(context.Context) {
 	return func(ctx context.Context) {
 		for ctx.Err() == nil {
@@ -213,7 +204,6 @@ func (b *beside) calls(pause time.Duration) func(context.Context) {
 	}
 }
 
-// every returns after the pause between two actions of an injected fault, or when ctx ends.
 func every(ctx context.Context, pause time.Duration) {
 	timer := time.NewTimer(pause)
 	defer timer.Stop()
@@ -223,7 +213,6 @@ func every(ctx context.Context, pause time.Duration) {
 	}
 }
 
-// meanwhile runs the parameter deed until the parameter until has returned.
 func meanwhile(t *testing.T, until func(), deed func(context.Context)) {
 	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())

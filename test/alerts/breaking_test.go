@@ -80,7 +80,6 @@ func (w *world) sql(t *testing.T) *pgx.Conn {
 	return conn
 }
 
-// exec executes a statement and returns the number of changed rows.
 func (w *world) exec(t *testing.T, statement string, args ...any) int64 {
 	t.Helper()
 	conn := w.sql(t)
@@ -92,7 +91,6 @@ func (w *world) exec(t *testing.T, statement string, args ...any) int64 {
 	return done.RowsAffected()
 }
 
-// locked locks a table against writes for the given time.
 func (w *world) locked(t *testing.T, table string, during time.Duration) {
 	t.Helper()
 	conn := w.sql(t)

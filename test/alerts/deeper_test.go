@@ -109,7 +109,7 @@ func elsewhere() []fault {
 		{"an upgrade is incomplete and a certificate expires soon", false, []string{
 			"ServiceVersionsMixed (ticket)", "CertificateExpiresSoon", "CertificateExpiresSoon (ticket)",
 		}, func(t *testing.T, w *world, until func()) {
-			// Stop the load of the first stack. The alert's hour is shortened to a minute. Under
+			// Stop the load of the first stack. In this test, the alert covers one minute. Under
 			// load, a scrape could fail in this minute, and the alert would not fire.
 			w.quiet.Store(true)
 			w.beside.upgraded(t, until)
@@ -217,7 +217,6 @@ func (w *world) leaderless(t *testing.T, schema string, during func()) {
 	during()
 }
 
-// talker creates an agent that speaks for a minute.
 func (b *beside) talker(t *testing.T) string {
 	t.Helper()
 	if b.agent == "" {

@@ -22,7 +22,6 @@ type fault struct {
 	makes  func(t *testing.T, w *world, until func())
 }
 
-// overSIP reports whether a query returns data only for SIP calls.
 func overSIP(q query) bool {
 	for _, name := range []string{"ringfence_dialer_rtp_", "ringfence_dialer_sip_", "ringfence_certificate_expires"} {
 		if strings.Contains(q.expr, name) {
@@ -46,7 +45,6 @@ func switched(of func(*world) *atomic.Bool) func(*testing.T, *world, func()) {
 	}
 }
 
-// faults returns all faults in the order of their injection.
 func faults() []fault { return slices.Concat(hanging(), deeper(), elsewhere()) }
 
 // hanging returns the faults that stop a process, and the faults that need only one invalid row or
@@ -87,8 +85,8 @@ func hanging() []fault {
 		{"the dialer hangs, then continues", false, []string{
 			"CallsDialledLate", "CallsDialledLate (ticket)",
 		}, func(t *testing.T, w *world, until func()) {
-			// The dialer is stopped long enough that more than a seventh of the calls in a minute
-			// are late. A minute is the alert's shortened hour.
+			// Stop the dialer until more than a seventh of the calls in one minute are late. The
+			// alert covers an hour, which this test shortens to a minute.
 			w.stop(t, "dialer", func() {
 				began := time.Now()
 				await(t, "calls have waited for 20 s", func() bool { return time.Since(began) > 20*time.Second })
@@ -192,7 +190,6 @@ func (f fault) made(t *testing.T, w *world, p *prometheus) {
 		strings.Join(f.alerts, ", "), fired.Round(100*time.Millisecond), (time.Since(began) - fired).Round(100*time.Millisecond))
 }
 
-// silent waits until none of the named alerts is in the given state.
 func (p *prometheus) silent(t *testing.T, what, state string, names []string) {
 	t.Helper()
 	var left map[string]time.Duration

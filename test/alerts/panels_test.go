@@ -8,14 +8,11 @@ import (
 	"testing"
 )
 
-// query is one query of a dashboard panel.
 type query struct{ board, panel, expr string }
 
 // services are the values of the dashboard variable $job.
 var services = []string{"gateway", "calls", "contacts-compliance", "dialer", "billing-wallet", "webhook-dispatcher"}
 
-// queries returns the queries of every panel of every dashboard, with the dashboard variables
-// replaced by values.
 func queries(t *testing.T) (all []query) {
 	t.Helper()
 	type panel struct {
@@ -60,7 +57,7 @@ func queries(t *testing.T) (all []query) {
 	return all
 }
 
-// The method empty returns the queries in the parameter still that return no data yet.
+// The method empty returns those of the queries that return no data yet.
 func (p *prometheus) empty(t *testing.T, still []query) (empty []query) {
 	t.Helper()
 	for _, q := range still {

@@ -12,9 +12,9 @@ import (
 // accepts every other request.
 type phone struct {
 	port, audio int
-	deaf        atomic.Bool  // true: the phone does not respond to any message
-	full        atomic.Bool  // true: the phone refuses calls
-	talks       atomic.Int64 // the number of answered calls
+	deaf        atomic.Bool // true: the phone does not respond to any message
+	full        atomic.Bool // true: the phone refuses calls
+	talks       atomic.Int64
 }
 
 func newPhone(t *testing.T) *phone {

@@ -18,7 +18,6 @@ import (
 	"ringfence.dev/test/kit"
 )
 
-// prometheus is a running Prometheus that scrapes a stack every second.
 type prometheus struct{ client *kit.Client }
 
 // observe starts a Prometheus that scrapes the private ports of the stacks. If Prometheus is not
@@ -66,7 +65,6 @@ func observe(t *testing.T, homes ...string) *prometheus {
 	return p
 }
 
-// jobs returns a scrape configuration for every private port, with one job per service.
 func jobs(t *testing.T, homes []string) string {
 	t.Helper()
 	targets := map[string][]string{}
@@ -84,7 +82,6 @@ func jobs(t *testing.T, homes []string) string {
 	return out.String()
 }
 
-// ports returns the ports that a stack has chosen, by the name of the process.
 func ports(t *testing.T, home string) map[string]int {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(home, "state.json"))
@@ -105,7 +102,6 @@ func keep(t *testing.T, path, text string) {
 	}
 }
 
-// sample is one value of a query result.
 type sample struct {
 	Metric map[string]string
 	Value  [2]any
@@ -117,7 +113,6 @@ func (s sample) number() bool {
 	return text != "" && text != "NaN"
 }
 
-// ask runs one query at the current time.
 func (p *prometheus) ask(ctx context.Context, query string) ([]sample, error) {
 	var answer struct {
 		Data struct{ Result []sample }
@@ -158,7 +153,6 @@ func (p *prometheus) rules(ctx context.Context, state string) map[string]time.Du
 	return rules
 }
 
-// traces returns the trace ids in the exemplars of a metric during the last minute.
 func (p *prometheus) traces(ctx context.Context, metric string) []string {
 	var answer struct {
 		Data []struct {

@@ -21,7 +21,6 @@ const (
 	dayDivisor = 600
 )
 
-// loadRules reads the rule files.
 func loadRules(t *testing.T) map[string][]kit.RuleGroup {
 	t.Helper()
 	files, err := kit.LoadRules("../../deploy/prometheus/rules")
@@ -103,7 +102,6 @@ func shorten(rule kit.Rule, divisor int) kit.Rule {
 	return rule
 }
 
-// TestShorten_DividesDurations covers each field of a rule that contains a duration.
 func TestShorten_DividesDurations(t *testing.T) {
 	t.Parallel()
 	got := shorten(kit.Rule{

@@ -37,8 +37,8 @@ type world struct {
 	numbers atomic.Int64
 }
 
-// begin starts a stack with a proxy in front of Postgres, and creates a customer. The customer has
-// a reliable endpoint, an unreliable one, and one that does not exist.
+// begin creates a customer with three endpoints: a reliable one, an unreliable one, and one that
+// does not exist.
 func begin(t *testing.T) *world {
 	t.Helper()
 	bin := os.Getenv("RINGFENCE_BIN")
@@ -81,7 +81,6 @@ func begin(t *testing.T) *world {
 	return w
 }
 
-// raise starts a stack that stops at the end of the test.
 func raise(t *testing.T, bin string, env ...string) (home string, s *kit.Stack) {
 	t.Helper()
 	home, err := os.MkdirTemp("", "ringfence-e2e-")
@@ -188,7 +187,6 @@ func (w *world) load(ctx context.Context, pause time.Duration) {
 	}
 }
 
-// read sends the other requests of a customer: it lists subscriptions, and cancels scheduled calls.
 func (w *world) read(ctx context.Context, n int64) {
 	_, _, _ = w.tenant.API.Do(ctx, http.MethodGet, "/v1/webhook-subscriptions", nil)
 	later, err := w.tenant.Place(ctx, map[string]any{"to": fmt.Sprintf("+1415%05d80", n%100000), "scheduled_for": time.Now().Add(24 * time.Hour).UTC()})
@@ -213,8 +211,7 @@ func (w *world) later(t *testing.T, wait time.Duration) (placed kit.Request) {
 	return placed
 }
 
-// stop stops every process with the given name (SIGSTOP), runs the function during, and continues
-// the processes.
+// stop stops every process with the given name (SIGSTOP) while the function during runs.
 func (w *world) stop(t *testing.T, name string, during func()) {
 	t.Helper()
 	pids := w.Processes()[name]

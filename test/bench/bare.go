@@ -29,9 +29,8 @@ import (
 )
 
 const (
-	// bareConns is the number of connections of the baseline loop. This loop makes the same commits
-	// and the same request to a carrier as a dial of the dialer, without the product. The dialer's
-	// connection pool has the same size.
+	// bareConns is the number of connections of the baseline loop. The dialer's connection pool has
+	// the same size.
 	bareConns = 16
 	// bareRows is the number of call requests in the queue that the baseline loop dials.
 	bareRows = 100_000
@@ -70,8 +69,8 @@ func ofOneDial() []probe.Commit {
 	}
 }
 
-// The rows of the queue are copies of the newest row that the product dialed. Each copy has another
-// phone number, and its ids are derived from its number.
+// The rows of the queue are copies of the newest row that the product dialed. Each copy has its own
+// phone number. The ids of the copy are derived from this number.
 const fillDialQueue = `
 INSERT INTO %s (call_request_id, workspace_id, state, to_e164, agent_id, contact_id, variables,
 	schedule_if_outside_hours, max_call_seconds, queued_at, due_at, look_at, traceparent)
@@ -80,8 +79,8 @@ SELECT lpad(to_hex(n), 32, '0')::uuid, gen_random_uuid(), 'queued', '+1415' || l
 FROM (SELECT agent_id, contact_id, variables, schedule_if_outside_hours, max_call_seconds, queued_at, traceparent FROM dialer.dial_queue
 	WHERE to_e164 IS NOT NULL ORDER BY ctid DESC LIMIT 1) r, generate_series(1, $1::integer) n`
 
-// bareDials is the baseline loop. Each dial makes the commits of a dial and sends one request to a
-// simulated carrier in another process. The dialer does not use that carrier.
+// bareDials is the baseline loop. It makes the commits of a dial and one request to a carrier
+// without the product. This simulated carrier is a process that the dialer does not use.
 type bareDials struct {
 	copies probe.Copies
 	loops  chan *probe.Loop
@@ -163,7 +162,6 @@ func (b *bareDials) close() {
 	}
 }
 
-// once makes one dial of the baseline loop on a free connection.
 func (b *bareDials) once(ctx context.Context, to string) error {
 	l := <-b.loops
 	defer func() { b.loops <- l }()
@@ -204,7 +202,6 @@ func (b *bareDials) originate(ctx context.Context, t probe.Turn) error {
 	return err
 }
 
-// flatOut makes dials as fast as the connections allow and returns the dials per second.
 func (b *bareDials) flatOut(ctx context.Context, long time.Duration) (perSecond float64, err error) {
 	var (
 		wg     sync.WaitGroup

@@ -27,7 +27,6 @@ import (
 	"ringfence.dev/test/kit"
 )
 
-// dialer is the name of the service and its program.
 const dialer = "dialer"
 
 // CallSetup are the parameters of the measurements.
@@ -84,7 +83,6 @@ func (h *CallStack) Close() { _ = h.db.Close(context.Background()) }
 // calls this phone or a later one.
 const firstNumber = 5_000_000
 
-// number returns a phone number that was not used before.
 func (h *CallStack) number() string { return dialedNumber(firstNumber + h.next.Add(1)) }
 
 // dialedNumber returns the n-th of nine million numbers. None of them is busy, silent or invalid.
@@ -123,7 +121,6 @@ func (h *CallStack) place(ctx context.Context, w *kit.Workspace, to string, at t
 	}
 }
 
-// workspaces creates n workspaces with more credit than they need.
 func (h *CallStack) workspaces(ctx context.Context, name string, n int) (made []*kit.Workspace, err error) {
 	for range n {
 		w, err := h.Stack.NewWorkspace(ctx, "bench "+name, "10000000")
@@ -195,7 +192,6 @@ func (h *CallStack) ended(ctx context.Context, workspaces []*kit.Workspace, pati
 	}
 }
 
-// scrape returns the metrics of a service by their name and labels as text.
 func (h *CallStack) scrape(ctx context.Context, service string) (map[string]float64, error) {
 	values := map[string]float64{}
 	err := h.private(ctx, service, "/metrics", func(resp *http.Response) error {
@@ -212,7 +208,6 @@ func (h *CallStack) scrape(ctx context.Context, service string) (map[string]floa
 	return values, err
 }
 
-// private sends a request to the private port of a service.
 func (h *CallStack) private(ctx context.Context, service, path string, read func(*http.Response) error) error {
 	return get(ctx, fmt.Sprintf("http://127.0.0.1:%d%s", h.ports[service+" private 1"], path), read)
 }

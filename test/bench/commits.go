@@ -11,8 +11,8 @@ import (
 )
 
 const (
-	// statisticsDelay is longer than an idle backend of Postgres delays the report of its
-	// statistics. The delay is at most 10 s.
+	// statisticsDelay is longer than the delay after which an idle backend of Postgres reports its
+	// statistics. That delay is at most 10 s.
 	statisticsDelay = 11 * time.Second
 	// counted is the number of POST requests of the measurement. The pause between them is so long
 	// that no two requests share a commit.
@@ -23,7 +23,6 @@ const (
 	slack = 0.5
 )
 
-// transactions is a reading of the database's counters.
 type transactions struct {
 	// all is xact_commit. It includes transactions that only read.
 	all int64
@@ -115,7 +114,6 @@ func placeApart(ctx context.Context, w *kit.Workspace, n int) error {
 // tomorrow is the time of scheduled calls that must not be dialed.
 func tomorrow() string { return time.Now().Add(24 * time.Hour).UTC().Format(time.RFC3339) }
 
-// place sends the n-th POST. scheduledFor can be empty.
 func place(ctx context.Context, w *kit.Workspace, n int64, scheduledFor string) error {
 	body := map[string]any{"to": phoneNumber(n)}
 	if scheduledFor != "" {

@@ -18,9 +18,9 @@ const (
 	// conversationBench is the dialer's benchmark of conversations, and model is the fake of the
 	// Realtime API. `make bench` builds both as programs.
 	conversationBench, model = "ringfence-talks", "fakemodel"
-	// goalDelay is the largest delay in ms, at p50, that the dialer's bridge may add between a
-	// person's audio and the audio of the agent. It applies to the measurement with few calls. The
-	// constant few is that number of calls.
+	// goalDelay is the largest p50, in ms, of the delay that the dialer may add between a person's
+	// audio and the agent's audio. The goal applies to the measurement with few calls. The constant
+	// few is that number of calls.
 	goalDelay, few = 12, 20
 )
 

@@ -36,15 +36,12 @@ func Deliveries(ctx context.Context, h *WebhookStack) error {
 	return h.backlogOf(ctx, manySubscriptions)
 }
 
-// backlogResult is the result of one backlog.
 type backlogResult struct {
 	countedRecords
 	made int
 	used used
 }
 
-// backlogOf runs the baseline loop, measures one backlog, runs the baseline loop again, and prints
-// the figures.
 func (h *WebhookStack) backlogOf(ctx context.Context, subscriptions int) error {
 	lane := h.lane()
 	var endpoints []*endpoint

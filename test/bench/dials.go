@@ -13,7 +13,6 @@ import (
 )
 
 const (
-	// posters is the number of clients that post the requests.
 	posters = 16
 	// sampleRequests is the number of POST requests that measure the speed of POST. They are
 	// scheduled a day ahead.
@@ -48,7 +47,6 @@ func Dials(ctx context.Context, h *CallStack) error {
 	return h.dials(ctx, loop, 500, true)
 }
 
-// dialResult is the result of the measurement at one rate.
 type dialResult struct {
 	dialLog
 	asked int
@@ -59,7 +57,7 @@ type dialResult struct {
 }
 
 // The method dials measures and prints one rate. If alone is true, it stops the services that
-// consume the dialer's events, so that these services use no CPU time beside the dialer, as on
+// consume the dialer's events. These services then use no CPU time beside the dialer, as on
 // separate machines.
 func (h *CallStack) dials(ctx context.Context, loop *bareDials, rate int, alone bool) error {
 	got, err := h.becomeDue(ctx, rate, alone)
@@ -163,7 +161,6 @@ func (h *CallStack) leadOf(ctx context.Context, workspaces []*kit.Workspace, n i
 
 const queuedAhead = `SELECT count(*) FROM dialer.dial_queue WHERE workspace_id = ANY ($1::uuid[])`
 
-// queued waits until the dialer's queue contains all posted requests.
 func (h *CallStack) queued(ctx context.Context, workspaces []*kit.Workspace, n int) error {
 	return kit.Until(ctx, time.Minute, "the dialer's queue contains all posted call requests", func() (bool, error) {
 		var there int
@@ -211,8 +208,6 @@ func results(before, after map[string]float64) string {
 	return "attempts: " + strings.Join(parts, ", ")
 }
 
-// The method halt stops the services that consume the dialer's events if alone is true. The
-// function goOn continues them.
 func (h *CallStack) halt(alone bool) (goOn func() error, err error) {
 	if !alone {
 		return func() error { return nil }, nil

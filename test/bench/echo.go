@@ -50,7 +50,6 @@ func Echo(args []string) error {
 	return err
 }
 
-// peers is a running process with the far ends.
 type peers struct {
 	addresses string
 	pid       string
@@ -88,7 +87,6 @@ func call(kind string, count int) (*peers, error) {
 	return &peers{addresses: strings.TrimSpace(line), pid: strconv.Itoa(cmd.Process.Pid), cmd: cmd, in: in, out: lines}, nil
 }
 
-// stop ends the process and returns its last output.
 func (p *peers) stop() []byte {
 	_ = p.in.Close()
 	output, _ := io.ReadAll(p.out)

@@ -36,9 +36,11 @@ var refusals = []int{http.StatusTooManyRequests, http.StatusUnauthorized}
 
 // flood measures GET /v1/wallet with a valid key in three situations. In the first there is no
 // other load. In the second, a flood of requests that need no key (GET /readyz) is running. In the
-// third, an equal flood of requests with invalid keys arrives from the same address, which has
-// exceeded its limit for such requests. The third is compared to the second: both floods cost CPU
-// time, but only the third makes the gateway check keys.
+// third, an equal flood of requests with invalid keys arrives from the same address. This address
+// has exceeded its limit for invalid keys.
+//
+// The third situation is compared to the second. Both floods cost CPU time, but only the third
+// makes the gateway check keys.
 func flood(ctx context.Context, b *bench) error {
 	w, err := b.stack.NewWorkspace(ctx, "bench flood", "10")
 	if err != nil {
@@ -121,7 +123,6 @@ func (b *bench) useNewKeys(ctx context.Context, w *kit.Workspace) (first, later 
 	return first, later, nil
 }
 
-// repeat sends GET /v1/wallet from one client for the time of one measurement.
 func (b *bench) repeat(ctx context.Context, w *kit.Workspace) (took []time.Duration, err error) {
 	a := b.fromFlooded("/v1/wallet", w.WriteKey, http.StatusOK)
 	for began := time.Now(); time.Since(began) < b.each || len(took) < 100; {
@@ -199,7 +200,6 @@ func (b *bench) useUpGuesses(ctx context.Context, invented func() string) error 
 	})
 }
 
-// floodRequest sends one request of the flood and returns the status of the response.
 func (b *bench) floodRequest(ctx context.Context, client *http.Client, path, key string) (status int, err error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, b.stack.Demo.BaseURL+path, nil)
 	if err != nil {
@@ -216,7 +216,6 @@ func (b *bench) floodRequest(ctx context.Context, client *http.Client, path, key
 	return response.StatusCode, err
 }
 
-// inventedKey returns a well-formed API key that was never issued.
 func inventedKey(n int64) string {
 	secret := base32.StdEncoding.WithPadding(base32.NoPadding).EncodeToString(fmt.Appendf(nil, "%032d", n))
 	return "rf_live_00000000_" + strings.ToLower(secret)

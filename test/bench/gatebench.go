@@ -105,7 +105,6 @@ func (h *gateBench) askGated(ctx context.Context) error {
 	return err
 }
 
-// questioners creates clients with the service keys of the service `calls` and of the dialer.
 func (h *gateBench) questioners() error {
 	data, err := os.ReadFile(filepath.Join(h.Home, "state.json"))
 	if err != nil {
@@ -139,7 +138,6 @@ func number(n int) string {
 	return fmt.Sprintf("+1%s%07d", [...]string{"415", "305", "212", "214", "312"}[n%5], n/5)
 }
 
-// fillSome is the number of rows that one INSERT adds.
 const fillSome = 250_000
 
 const fillContacts = `
@@ -170,7 +168,6 @@ func (h *gateBench) consenting() string {
 	}
 }
 
-// kind is one kind of request.
 type kind struct {
 	name string
 	ask  func(context.Context) error
@@ -189,7 +186,6 @@ func (h *gateBench) level(ctx context.Context, clients int) error {
 	return nil
 }
 
-// measure prints the duration of each kind of request, and returns the p50 of each kind.
 func (h *gateBench) measure(ctx context.Context, clients int, kinds []kind) (halves []time.Duration, err error) {
 	took := make([][][]time.Duration, clients)
 	ctx, cancel := context.WithCancel(ctx)

@@ -100,7 +100,6 @@ func newAsker(address string, want int, header string, value func() (string, err
 	return &repeatedGet{client: client, address: address, want: want, header: header, value: value}
 }
 
-// withKey sends requests to the public address of the stack.
 func (b *bench) withKey(w *kit.Workspace, path string, want int) *repeatedGet {
 	return newAsker(b.stack.Demo.BaseURL+path, want, "Authorization", func() (string, error) { return "Bearer " + w.WriteKey, nil })
 }

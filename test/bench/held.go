@@ -88,7 +88,6 @@ func (h *CallStack) setFault(ctx context.Context, method string, body any) error
 
 const inProgress = `SELECT count(*) FROM calls.calls WHERE workspace_id = ANY ($1::uuid[]) AND status = 'in_progress'`
 
-// ramp posts the calls and waits until all are answered.
 func (h *CallStack) ramp(ctx context.Context, workspaces []*kit.Workspace) ([]string, error) {
 	numbers, began := make([]string, h.Held), time.Now()
 	for n := range numbers {
@@ -123,7 +122,6 @@ const inUse = `
 SELECT count(*) FROM dialer.dial_queue
 WHERE state = 'dialing' OR state = 'queued' AND claimed_by IS NOT NULL AND look_at > now()`
 
-// holdThem keeps the calls answered for one minute and measures the stack during this minute.
 func (h *CallStack) holdThem(ctx context.Context, workspaces []*kit.Workspace) (weights map[string]memory, err error) {
 	if err := callPause(ctx, 5*time.Second); err != nil { // waits until the work of the ramp is done
 		return nil, err
@@ -204,7 +202,6 @@ func (h *CallStack) measureMemory(ctx context.Context) (map[string]memory, error
 	return weights, nil
 }
 
-// endCalls lets every person hang up and checks that every call ended correctly.
 func (h *CallStack) endCalls(ctx context.Context, numbers []string, workspaces []*kit.Workspace) error {
 	entries, err := h.log.since(ctx)
 	if err != nil {
@@ -250,7 +247,6 @@ func (h *CallStack) endCalls(ctx context.Context, numbers []string, workspaces [
 	return nil
 }
 
-// hangUp lets the called person hang up.
 func (h *CallStack) hangUp(ctx context.Context, callID string) error {
 	body, err := json.Marshal(map[string]any{"call_id": callID, "by": "callee"})
 	if err != nil {

@@ -22,8 +22,8 @@ const (
 	idleAfter = 15 * time.Second
 )
 
-// Idle counts the statements of the dispatcher while no event arrives, after some deliveries. The
-// stack connects to its Postgres through the proxy.
+// Idle makes some deliveries, waits until the dispatcher is idle, and counts the dispatcher's SQL
+// statements. The stack connects to its Postgres through the proxy.
 func Idle(ctx context.Context, h *WebhookStack, proxy *probe.Proxy) error {
 	e, err := h.subscribe(ctx, Take, h.lane(), 0)
 	if err != nil {
@@ -63,7 +63,6 @@ func Idle(ctx context.Context, h *WebhookStack, proxy *probe.Proxy) error {
 	return nil
 }
 
-// firstWords returns the first words of a statement, cut to the width of a line.
 func firstWords(statement string) string {
 	const most = 110
 	if runes := []rune(statement); len(runes) > most {

@@ -64,13 +64,11 @@ func (l *Landing) expect(number string) <-chan time.Time {
 	return landed
 }
 
-// landed is the result for a set of numbers.
 type landed struct {
 	// missing is the number of calls without a terminal event, and double the number of calls with
 	// more than one. A repeated delivery of one event does not count as double.
 	missing, double int
-	// lost contains the numbers without a terminal event.
-	lost []string
+	lost            []string
 	// badly is the number of deliveries with an invalid signature.
 	badly int
 }
@@ -94,7 +92,6 @@ func (l *Landing) forget(numbers []string) (found landed) {
 	return found
 }
 
-// left returns how many of the numbers have no terminal event so far.
 func (l *Landing) left(numbers []string) (left int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

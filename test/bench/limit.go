@@ -12,9 +12,9 @@ import (
 	"ringfence.dev/test/bench/internal/probe"
 )
 
-// The number of commits that one POST makes on an idle stack, as listed in ofOnePost.
-// awaitedCommits are the commits before the response. expectedCommits are all commits; more commits
-// are a regression.
+// The numbers of commits that one POST makes on an idle stack. The function ofOnePost lists the
+// commits. awaitedCommits are the commits before the response. expectedCommits are all commits. If
+// there are more commits, that is a regression.
 const (
 	awaitedCommits  = 3
 	expectedCommits = 6

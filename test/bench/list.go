@@ -66,7 +66,6 @@ func (h *gateBench) list(ctx context.Context) error {
 	return nil
 }
 
-// copy imports the numbers with COPY into a table with a primary key and returns the duration.
 func (h *gateBench) copy(ctx context.Context, listed func(int) string) (time.Duration, error) {
 	if _, err := h.db.Exec(ctx, `CREATE TABLE contacts_compliance.bench_list (phone_e164 text COLLATE "C" PRIMARY KEY)`); err != nil {
 		return 0, err
@@ -84,7 +83,6 @@ func (h *gateBench) copy(ctx context.Context, listed func(int) string) (time.Dur
 	return time.Since(began), err
 }
 
-// put sends one part of the list.
 func (h *gateBench) put(ctx context.Context, path string, piece []byte) error {
 	demo := h.Stack.Demo
 	req, err := http.NewRequestWithContext(ctx, http.MethodPut, demo.AdminURL+path, bytes.NewReader(piece))

@@ -8,7 +8,6 @@ import (
 	"time"
 )
 
-// entry is one line of the log of the simulated carrier.
 type entry struct {
 	Seq    int64     `json:"seq"`
 	At     time.Time `json:"at"`
@@ -23,7 +22,6 @@ type carrierLog struct {
 	after int64
 }
 
-// since returns the entries since the last read.
 func (l *carrierLog) since(ctx context.Context) (entries []entry, err error) {
 	var page struct{ Data []entry }
 	err = get(ctx, fmt.Sprintf("%s/log?after=%d", l.url, l.after), func(resp *http.Response) error {
@@ -44,14 +42,12 @@ type dialLog struct {
 	// missing is the number of numbers that were never dialed. twice is the number of repeated
 	// dials of a number.
 	missing, twice int
-	// lost contains the numbers that were never dialed.
-	lost []string
+	lost           []string
 	// answered and ended are the numbers of answered and of ended calls.
 	answered, ended int
 	first, last     time.Time
 }
 
-// perSecond returns the dials per second from the first dial to the last.
 func (h dialLog) perSecond() float64 {
 	if len(h.at) < 2 || !h.last.After(h.first) {
 		return 0
@@ -59,7 +55,6 @@ func (h dialLog) perSecond() float64 {
 	return float64(len(h.at)-1) / h.last.Sub(h.first).Seconds()
 }
 
-// countDials evaluates the log entries about the numbers.
 func countDials(entries []entry, numbers []string) dialLog {
 	h := dialLog{at: map[string]time.Time{}, calls: map[string]string{}}
 	ours := make(map[string]bool, len(numbers))

@@ -84,7 +84,6 @@ func LongQueue(ctx context.Context, h *WebhookStack) error {
 	return observed.drop(ctx)
 }
 
-// fillQueue inserts the given number of due deliveries to the endpoint.
 func (h *WebhookStack) fillQueue(ctx context.Context, e *endpoint, rows int) error {
 	if _, err := h.db.Exec(ctx, fillWebhookQueue, e.workspace.ID, e.subscription, rows); err != nil {
 		return fmt.Errorf("fill the queue: %w", err)
@@ -110,7 +109,6 @@ func (h *WebhookStack) deleteQueue(ctx context.Context, e *endpoint) error {
 	})
 }
 
-// besideChanges runs one round and returns the number of changes of the other subscription.
 func (h *WebhookStack) besideChanges(
 	ctx context.Context, observed, toggled *endpoint, changing bool,
 ) (got countedRecords, changes int, err error) {

@@ -21,7 +21,6 @@ import (
 	"ringfence.dev/test/kit"
 )
 
-// settings contains the values of the flags.
 type settings struct {
 	bin      string
 	postgres string
@@ -41,8 +40,7 @@ type settings struct {
 type bench struct {
 	settings
 	// on is the name of the stack's broker: embedded or apache.
-	on string
-	// home is the folder of the stack.
+	on   string
 	home string
 	// db is the superuser's URL of the stack's database.
 	db    string
@@ -123,7 +121,6 @@ func bridge(ctx context.Context, b *bench) error {
 	return Conversations(ctx, b.bin, b.each)
 }
 
-// complianceChecks measures the compliance checks.
 func complianceChecks(ctx context.Context, b *bench) error {
 	return Measure(ctx, GateSetup{Stack: b.stack, Home: b.home, DB: b.db, Each: b.each, Contacts: b.contacts, Listed: b.contacts / 5})
 }
@@ -235,7 +232,6 @@ func run(ctx context.Context, set settings) error {
 	return nil
 }
 
-// measure runs the measurements on one stack.
 func measure(ctx context.Context, b *bench, list []measurement) (err error) {
 	if b.home, err = os.MkdirTemp("", "ringfence-bench-"); err != nil {
 		return err
@@ -275,7 +271,6 @@ func measure(ctx context.Context, b *bench, list []measurement) (err error) {
 	return nil
 }
 
-// stop ends the shared state of the measurements and the stack.
 func (b *bench) stop() {
 	if b.house != nil {
 		b.house.Close()

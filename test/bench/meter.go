@@ -46,7 +46,6 @@ type process struct {
 	started time.Time
 }
 
-// used is the result of a meter.
 type used struct {
 	dispatcher, backends, receiver time.Duration
 	// beside maps each of Postgres' own processes to its CPU time.
@@ -95,7 +94,6 @@ func (h *WebhookStack) watch(ctx context.Context, anew bool) (*meter, error) {
 	return m, nil
 }
 
-// look reads the CPU time of every process once.
 func (m *meter) look(ctx context.Context) error {
 	rows, err := m.db.Query(ctx, processes)
 	if err != nil {
@@ -116,7 +114,6 @@ func (m *meter) look(ctx context.Context) error {
 	return err
 }
 
-// stop ends the meter and returns the sums.
 func (m *meter) stop(ctx context.Context) (used, error) {
 	m.cancel()
 	<-m.done
@@ -173,7 +170,6 @@ func (u used) each(deliveries int) float64 {
 	return probe.MS(u.dispatcher+u.backends) / float64(max(deliveries, 1))
 }
 
-// lines formats the CPU time of each part in one line.
 func (u used) lines(deliveries int) string {
 	of := func(d time.Duration) float64 { return probe.MS(d) / float64(max(deliveries, 1)) }
 	var beside []string

@@ -98,7 +98,6 @@ func Phones(args []string) error {
 	return json.NewEncoder(os.Stdout).Encode(sum)
 }
 
-// trip is the send time and the round-trip time of one mark.
 type trip struct{ sent, took time.Duration }
 
 // phone is one person who sends silence and marks.

@@ -36,7 +36,6 @@ func Pipeline(ctx context.Context, h *CallStack) error {
 	return nil
 }
 
-// levelResult is the result of one level, which is a number of calls in progress.
 type levelResult struct {
 	mu sync.Mutex
 	// numbers contains the phone numbers whose POST was accepted, and unanswered those whose POST
@@ -79,7 +78,6 @@ func (k *levelResult) count(on bool) {
 	k.counting = on
 }
 
-// keep measures one level, prints its figures and returns its rate.
 func (h *CallStack) keep(ctx context.Context, underWay int) (perSecond float64, err error) {
 	workspaces, err := h.workspaces(ctx, "pipeline", 4)
 	if err != nil {

@@ -10,8 +10,6 @@ import (
 	"ringfence.dev/test/kit"
 )
 
-// TestPipeline_UnansweredPOSTDoesNotEndTheRun checks that a POST without a response is counted
-// separately and that the next call is placed.
 func TestPipeline_UnansweredPOSTDoesNotEndTheRun(t *testing.T) {
 	t.Parallel()
 	var h *CallStack

@@ -60,8 +60,6 @@ func posts(ctx context.Context, b *bench) error {
 	return nil
 }
 
-// level measures one number of clients: it runs the baseline loop, the POST requests, and the
-// baseline loop again.
 func (b *bench) level(ctx context.Context, db *pgx.Conn, clients int, post func(context.Context, int) error) error {
 	before, err := b.bareLoops(ctx, db, clients)
 	if err != nil {
@@ -176,7 +174,6 @@ func (b *bench) drained(ctx context.Context, db *pgx.Conn) error {
 	})
 }
 
-// loopResult is the result of the function closedLoop.
 type loopResult struct {
 	perSecond float64
 	took      []time.Duration

@@ -51,7 +51,6 @@ func (h *history) nth(kind string, n int) uuid.UUID {
 
 func (h *history) at(n int) time.Time { return h.began.Add(time.Duration(n) * h.every) }
 
-// contacts returns the number of contacts of the workspace.
 func (h *history) contacts() int { return h.calls / 5 }
 
 func (h *history) contact(n int) uuid.UUID { return h.nth("contact", (n*7919)%h.contacts()) }
@@ -107,7 +106,6 @@ type question struct {
 
 func fixed(path string) func(*history) string { return func(*history) string { return path } }
 
-// filtered returns a list request with one filter.
 func filtered(path, parameter string, of func(*history) string) func(*history) string {
 	sign := "?"
 	if strings.Contains(path, sign) {

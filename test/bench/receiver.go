@@ -53,7 +53,6 @@ type lane struct {
 	open     atomic.Int64
 }
 
-// receiver stores the received requests by lane.
 type receiver struct {
 	mu    sync.RWMutex
 	lanes map[string]*lane
@@ -75,7 +74,6 @@ func (r *receiver) lane(name string) *lane {
 	return l
 }
 
-// ServeHTTP receives one POST.
 func (r *receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	at := firstByte(req.Context())
 	way, rest, _ := strings.Cut(strings.TrimPrefix(req.URL.Path, "/"), "/")
@@ -101,7 +99,6 @@ func (r *receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	}
 }
 
-// control serves the counts and the arrivals to the bench.
 func (r *receiver) control() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /count/{lane}", func(w http.ResponseWriter, req *http.Request) {
@@ -161,7 +158,6 @@ func firstByte(ctx context.Context) int64 {
 	return time.Now().UnixNano()
 }
 
-// receiverAddresses is the line that the receiver prints when it listens.
 type receiverAddresses struct {
 	Control string
 	URLs    []string

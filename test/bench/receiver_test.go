@@ -14,8 +14,6 @@ import (
 	"ringfence.dev/test/kit"
 )
 
-// receiverEndpoint starts a receiver on a free port that records the times of first bytes, with or
-// without TLS.
 func receiverEndpoint(t *testing.T) (*receiver, *httptest.Server) {
 	t.Helper()
 	r := &receiver{lanes: map[string]*lane{}}

@@ -97,10 +97,9 @@ const (
 type source struct {
 	templates   []template
 	workspaceID string
-	// sent contains the published events.
-	sent    *published
-	calls   []uuid.UUID
-	waiting []*kgo.Record
+	sent        *published
+	calls       []uuid.UUID
+	waiting     []*kgo.Record
 }
 
 // next returns the next record, in the form in which the service `calls` publishes records.
@@ -167,7 +166,6 @@ func headerValue(header kgo.RecordHeader, id, call uuid.UUID, workspaceID string
 	return header.Value
 }
 
-// eventID returns the event id of a record.
 func eventID(rec *kgo.Record) uuid.UUID {
 	for _, header := range rec.Headers {
 		if header.Key == kafka.HeaderID {
@@ -189,7 +187,6 @@ type published struct {
 
 func newPublished() *published { return &published{acked: map[uuid.UUID]time.Time{}} }
 
-// send publishes a record and stores the time of its acknowledgement.
 func (p *published) send(ctx context.Context, bus *kafka.Client, rec *kgo.Record) {
 	id := eventID(rec)
 	p.wg.Add(1)
@@ -205,7 +202,6 @@ func (p *published) send(ctx context.Context, bus *kafka.Client, rec *kgo.Record
 	})
 }
 
-// wait returns when every record is acknowledged.
 func (p *published) wait() error {
 	p.wg.Wait()
 	if p.fault != nil {
@@ -270,7 +266,6 @@ func (p *published) count(arrivals []Arrival, attempt int) (c countedRecords) {
 	return c
 }
 
-// perSecond returns the deliveries per second from the first delivery to the last.
 func (c countedRecords) perSecond() float64 {
 	if c.last <= c.first {
 		return 0
@@ -278,7 +273,6 @@ func (c countedRecords) perSecond() float64 {
 	return float64(c.arrived-1) / time.Duration(c.last-c.first).Seconds()
 }
 
-// deliver publishes records of an endpoint, waits until all have arrived, and counts them.
 func (h *WebhookStack) deliver(ctx context.Context, long time.Duration, perSecond float64, e *endpoint) (countedRecords, error) {
 	e.source.sent = newPublished()
 	if err := h.pour(ctx, long, perSecond, e.source); err != nil {

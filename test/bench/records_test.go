@@ -13,7 +13,6 @@ import (
 	"ringfence.dev/proto/eventv1"
 )
 
-// templates returns the templates of a call with three events.
 func templates() (made []template) {
 	call, workspace := uuid.NewString(), uuid.NewString()
 	for n, kind := range []string{"call.ringing", "call.answered", "call.completed"} {

@@ -56,7 +56,6 @@ func Soak(ctx context.Context, h *WebhookStack) error {
 	return h.printSoak(ctx, all, first, last)
 }
 
-// soak publishes at the given rate and measures the first and the last minute.
 func (h *WebhookStack) soak(ctx context.Context, warm time.Duration, rate float64, all [3]*endpoint) (first, last window, err error) {
 	soaking, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -91,8 +90,7 @@ func (h *WebhookStack) soak(ctx context.Context, warm time.Duration, rate float6
 	return first, last, context.Cause(soaking)
 }
 
-// The method bursts publishes records in bursts: every second, as many at once as the parameter
-// size says.
+// The method bursts publishes the given number of records at once, every second.
 func (h *WebhookStack) bursts(ctx context.Context, long time.Duration, size int, from *source) error {
 	began := time.Now()
 	for n := 0; time.Duration(n)*time.Second < long; n++ {
@@ -108,7 +106,6 @@ func (h *WebhookStack) bursts(ctx context.Context, long time.Duration, size int,
 
 var errRestarted = errors.New("the dispatcher was restarted during the soak")
 
-// printSoak waits for the remaining deliveries and retries, and prints the figures.
 func (h *WebhookStack) printSoak(ctx context.Context, all [3]*endpoint, first, last window) error {
 	for n, e := range all {
 		if err := e.source.sent.wait(); err != nil {
@@ -143,10 +140,8 @@ func (h *WebhookStack) printSoak(ctx context.Context, all [3]*endpoint, first, l
 	return nil
 }
 
-// claimSeconds is the dispatcher's histogram of its claims.
 const claimSeconds = "ringfence_webhooks_claim_duration_seconds"
 
-// The method claims reads the histogram at the dispatcher's private port.
 func (h *WebhookStack) claims(ctx context.Context) (probe.Histogram, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, h.private+"/metrics", nil)
 	if err != nil {
@@ -172,13 +167,11 @@ func (q queue) String() string {
 	return fmt.Sprintf("%d dead tuples on average, %d at most; %d live; %.1f MB with its indexes; vacuumed %d times so far", q.dead/n, q.most, q.live/n, float64(q.bytes)/1e6, q.vacuums)
 }
 
-// window contains the figures of the first or the last minute.
 type window struct {
 	claims probe.Histogram
 	queue  queue
 }
 
-// look measures the claims and the queue for the given time.
 func (h *WebhookStack) look(ctx context.Context, long time.Duration) (w window, err error) {
 	before, err := h.claims(ctx)
 	if err != nil {

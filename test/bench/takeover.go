@@ -66,14 +66,12 @@ func takeover(ctx context.Context, b *bench) error {
 	return nil
 }
 
-// takeovers is the state of the measurement takeover.
 type takeovers struct {
 	stack     *kit.Stack
 	workspace *kit.Workspace
 	hooks     *kit.Receiver
-	// next is the number of calls that were placed.
-	next  int64
-	worst time.Duration
+	next      int64
+	worst     time.Duration
 }
 
 // lose sends a signal to one replica of a service and measures the calls that are placed before and

@@ -24,7 +24,6 @@ import (
 	"ringfence.dev/test/kit"
 )
 
-// dispatcher is the name of the service and its program.
 const dispatcher = "webhook-dispatcher"
 
 // addresses is the number of hosts of the receiver: one for the healthy endpoint and ten for the
@@ -109,7 +108,6 @@ func (h *WebhookStack) Close() {
 	}
 }
 
-// ports returns the ports that the stack chose for its internal programs.
 func (h *WebhookStack) ports() (map[string]int, error) {
 	data, err := os.ReadFile(filepath.Join(h.Home, "state.json"))
 	if err != nil {
@@ -122,7 +120,6 @@ func (h *WebhookStack) ports() (map[string]int, error) {
 	return known.Ports, nil
 }
 
-// lane returns a new lane of the receiver.
 func (h *WebhookStack) lane() string { return fmt.Sprintf("lane%d", h.serial.Add(1)) }
 
 // endpoint is a subscription with its own workspace.
@@ -159,7 +156,6 @@ func (e *endpoint) drop(ctx context.Context) error {
 
 var errNoProcess = errors.New("the stack runs no webhook-dispatcher, or more than one")
 
-// pid returns the process id of the dispatcher.
 func (h *WebhookStack) pid() (int, error) {
 	pids := h.Stack.Processes()[dispatcher]
 	if len(pids) != 1 {

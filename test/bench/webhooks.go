@@ -107,7 +107,6 @@ func (b *bench) setup(stack *kit.Stack, home, db string) WebhookSetup {
 	}
 }
 
-// idle measures the statements of an idle dispatcher in a separate stack.
 func idle(ctx context.Context, b *bench) error {
 	return proxied(ctx, b, "idle", func(stack *kit.Stack, home, db string, proxy *probe.Proxy) error {
 		house, err := OpenWebhooks(ctx, b.setup(stack, home, db))
@@ -119,7 +118,6 @@ func idle(ctx context.Context, b *bench) error {
 	})
 }
 
-// The function costs measures the cost of a call in a separate stack.
 func costs(ctx context.Context, b *bench) error {
 	return proxied(ctx, b, "costs", func(stack *kit.Stack, _, db string, proxy *probe.Proxy) error {
 		meter, err := probe.NewCPU(ctx, stack, db)

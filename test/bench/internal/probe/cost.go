@@ -39,7 +39,6 @@ type Setup struct {
 	DB string
 }
 
-// services returns the six services.
 func services() []string {
 	return []string{"gateway", "calls", "contacts-compliance", "dialer", "billing-wallet", "webhook-dispatcher"}
 }
@@ -108,7 +107,6 @@ func Measure(ctx context.Context, s Setup) error {
 	return nil
 }
 
-// The method calls places the calls and waits until all webhooks of the calls have arrived.
 func (s Setup) calls(ctx context.Context, w *kit.Workspace, done, more int) error {
 	var all sync.WaitGroup
 	faults := make([]error, underWay)

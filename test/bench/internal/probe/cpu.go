@@ -94,7 +94,6 @@ func (m *Meter) Used(ctx context.Context) (Time, error) {
 const backendsOfServices = `
 SELECT pid::text, replace(regexp_replace(usename, '_(app|owner)$', ''), '_', '-') FROM pg_stat_activity WHERE usename ~ '_(app|owner)$'`
 
-// look reads the CPU time of the backends.
 func (m *Meter) look(ctx context.Context) error {
 	rows, err := m.db.Query(ctx, backendsOfServices)
 	if err != nil {

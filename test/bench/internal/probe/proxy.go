@@ -131,7 +131,6 @@ func (p *Proxy) pass(role string, more Traffic) {
 	p.passed[role] = Traffic{t.Trips + more.Trips, t.Sent + more.Sent, t.Received + more.Received}
 }
 
-// received counts the responses of the server.
 type received struct {
 	to    io.Writer
 	proxy *Proxy
@@ -158,7 +157,6 @@ func (p *Proxy) serve(client net.Conn) {
 	_ = s.run() // the client and the server handle the error of a closed connection
 }
 
-// session reads the messages of one client.
 type session struct {
 	proxy *Proxy
 	in    *bufio.Reader
@@ -243,7 +241,6 @@ func (s *session) forward(kind byte) ([]byte, error) {
 	return body, s.out.Flush()
 }
 
-// read counts the statements of a message.
 func (s *session) read(kind byte, body []byte) {
 	first, rest, _ := bytes.Cut(body, []byte{0})
 	second, _, _ := bytes.Cut(rest, []byte{0})

@@ -25,7 +25,6 @@ func startup(role string) []byte {
 	return message(0, string(binary.BigEndian.AppendUint32(nil, protocol))+"user\x00"+role+"\x00database\x00x\x00\x00")
 }
 
-// through sends bytes through a proxy and checks that the server receives the same bytes.
 func through(t *testing.T, p *Proxy, server net.Listener, sent []byte) {
 	t.Helper()
 	client, err := net.Dial("tcp", p.Addr)
