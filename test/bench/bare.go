@@ -36,7 +36,6 @@ const (
 	bareRows = 100_000
 )
 
-// The indexes of a dial's commits in ofOneDial.
 const (
 	claimed = iota
 	fenced
@@ -44,8 +43,7 @@ const (
 )
 
 // ofOneDial returns the durable commits of one dial. The first commit claims the call request. The
-// second commit stores the fence, the row that permits one dial. The request to the carrier
-// follows. The third commit stores that the carrier has accepted the call.
+// second commit stores the fence. The third commit stores that the carrier has accepted the call.
 func ofOneDial() []probe.Commit {
 	return []probe.Commit{
 		{Awaited: true, Writes: []probe.Write{
@@ -79,8 +77,8 @@ SELECT lpad(to_hex(n), 32, '0')::uuid, gen_random_uuid(), 'queued', '+1415' || l
 FROM (SELECT agent_id, contact_id, variables, schedule_if_outside_hours, max_call_seconds, queued_at, traceparent FROM dialer.dial_queue
 	WHERE to_e164 IS NOT NULL ORDER BY ctid DESC LIMIT 1) r, generate_series(1, $1::integer) n`
 
-// bareDials is the baseline loop. It makes the commits of a dial and one request to a carrier
-// without the product. This simulated carrier is a process that the dialer does not use.
+// bareDials is the baseline loop. It makes the commits of a dial and the request to a carrier, but
+// without the product. Its simulated carrier is a separate process, which the dialer does not use.
 type bareDials struct {
 	copies probe.Copies
 	loops  chan *probe.Loop
@@ -95,7 +93,8 @@ func (h *CallStack) newBare(ctx context.Context) (b *bareDials, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := h.place(ctx, w[0], h.number(), time.Time{}); err != nil { // creates the row that is copied
+	// creates the row that fillDialQueue copies
+	if err := h.place(ctx, w[0], h.number(), time.Time{}); err != nil {
 		return nil, err
 	}
 	if err := h.ended(ctx, w, callsStuck); err != nil {
@@ -220,8 +219,8 @@ func (b *bareDials) flatOut(ctx context.Context, long time.Duration) (perSecond 
 	return float64(made.Load()) / time.Since(began).Seconds(), errors.Join(faults...)
 }
 
-// evenly makes dials at a constant rate. It returns for each dial the time from the moment when the
-// dial was due to the time of its line in the carrier's log. A dial waits for a free connection.
+// evenly makes dials at a constant rate. For each dial it returns the time from the due time to the
+// dial's line in the carrier's log. A dial waits for a free connection.
 func (b *bareDials) evenly(ctx context.Context, rate int, long time.Duration) (took []time.Duration, err error) {
 	if _, err := b.log.since(ctx); err != nil {
 		return nil, err

@@ -1,7 +1,6 @@
-// Measurements of calls through the whole stack. They measure the time from the moment when a call
-// request is due to the dial in the carrier's log, and to the terminal webhook. README.md describes
-// each figure. The bench checks every call: no call may be missing, and no call may be dialed
-// twice.
+// Measurements of calls through the whole stack. README.md describes each figure. The time of a
+// call begins when its call request is due. It ends with the dial in the carrier's log, or with the
+// terminal webhook. The bench also checks that each call is dialed exactly once.
 
 package main
 
@@ -79,8 +78,7 @@ func OpenCalls(ctx context.Context, setup CallSetup) (*CallStack, error) {
 
 func (h *CallStack) Close() { _ = h.db.Close(context.Background()) }
 
-// firstNumber is the number of the first phone that these measurements call. No other measurement
-// calls this phone or a later one.
+// These measurements call the phones from firstNumber on. No other measurement calls these phones.
 const firstNumber = 5_000_000
 
 func (h *CallStack) number() string { return dialedNumber(firstNumber + h.next.Add(1)) }
@@ -92,8 +90,8 @@ func dialedNumber(n int64) string { return fmt.Sprintf("+1415%05d%02d", n/90%100
 // whether the call request exists.
 var errBusy = errors.New("POST /v1/calls was not answered, or 503 for a minute")
 
-// place posts one call, scheduled for the time at unless at is zero. It repeats the POST while a
-// service is too busy.
+// place posts one call. The call is scheduled for the time at, unless at is zero. The POST is
+// repeated while a service is too busy.
 func (h *CallStack) place(ctx context.Context, w *kit.Workspace, to string, at time.Time) error {
 	body := map[string]any{"agent_id": w.AgentID, "to": to}
 	if !at.IsZero() {
@@ -139,8 +137,7 @@ func ids(workspaces []*kit.Workspace) (ids []string) {
 	return ids
 }
 
-// every runs the parameter do for each item, with the given number of concurrent clients. The first
-// error ends the loop.
+// every calls do for each item, with the given number of goroutines. The first error ends the loop.
 func every[T any](ctx context.Context, clients int, items []T, do func(context.Context, int, T) error) error {
 	var (
 		wg     sync.WaitGroup
@@ -171,8 +168,7 @@ func every[T any](ctx context.Context, clients int, items []T, do func(context.C
 const openRequests = `SELECT count(*) FROM calls.call_requests WHERE workspace_id = ANY ($1::uuid[]) AND status IN ('queued', 'dialing')`
 
 // The method ended waits until the workspaces have no open call request. If no call request ends
-// during the time patience, it gives up and returns nil, because the caller then reports the
-// missing calls.
+// during the time patience, it returns nil. The caller then reports the missing calls.
 func (h *CallStack) ended(ctx context.Context, workspaces []*kit.Workspace, patience time.Duration) error {
 	left, moved := -1, time.Now()
 	for {

@@ -11,10 +11,9 @@ import (
 )
 
 const (
-	// claimBench is the dialer's benchmark of the claim statement. `make bench` builds it as a
-	// program. It runs the code of the dialer's store.
-	claimBench = "ringfence-claims"
-	// claimRounds is the number of claims in each queue.
+	// claimBench is the program with the dialer's benchmark of the claim statement. `make bench`
+	// builds this program.
+	claimBench    = "ringfence-claims"
 	claimRounds   = 1000
 	goalDialClaim = 1.3
 )

@@ -111,7 +111,6 @@ func placeApart(ctx context.Context, w *kit.Workspace, n int) error {
 	return nil
 }
 
-// tomorrow is the time of scheduled calls that must not be dialed.
 func tomorrow() string { return time.Now().Add(24 * time.Hour).UTC().Format(time.RFC3339) }
 
 func place(ctx context.Context, w *kit.Workspace, n int64, scheduledFor string) error {

@@ -18,14 +18,13 @@ const (
 	// conversationBench is the dialer's benchmark of conversations, and model is the fake of the
 	// Realtime API. `make bench` builds both as programs.
 	conversationBench, model = "ringfence-talks", "fakemodel"
-	// goalDelay is the largest p50, in ms, of the delay that the dialer may add between a person's
-	// audio and the agent's audio. The goal applies to the measurement with few calls. The constant
-	// few is that number of calls.
+	// goalDelay limits, in ms, the p50 of the delay that the dialer adds to the audio between a
+	// person and the agent. The goal applies to the measurement with `few` calls.
 	goalDelay, few = 12, 20
 )
 
-// Conversations prints the cost of 20, 100 and 200 calls with an agent. Each side is a process: the
-// phones, the dialer's conversations, and a model that sends back the audio that it receives.
+// Conversations prints the cost of 20, 100 and 200 calls with an agent. The phones, the dialer's
+// conversations and the model are three processes. The model sends back the audio that it receives.
 func Conversations(ctx context.Context, bin string, each time.Duration) error {
 	for _, program := range []string{conversationBench, model} {
 		if _, err := os.Stat(filepath.Join(bin, program)); err != nil {
@@ -86,8 +85,6 @@ func converse(ctx context.Context, bin string, count int, each time.Duration) er
 	return nil
 }
 
-// The function answering starts the fake model. The model speaks a greeting and then sends back the
-// audio that it receives.
 func answering(ctx context.Context, program string) (url string, end func(), err error) {
 	cmd := exec.CommandContext(ctx, program, "-echo")
 	cmd.Stderr = os.Stderr
@@ -115,8 +112,8 @@ func (t phoneReport) trips() []time.Duration {
 	return took
 }
 
-// heardBy reads the reports of the phones. It also returns for each phone the time from the moment
-// when the phone answers to the first audio of the agent.
+// heardBy reads the reports of the phones. The result waits contains one time for each phone: from
+// the phone's answer to the first audio of the agent.
 func heardBy(reports []byte, answers string) (heard phoneReport, waits []time.Duration, err error) {
 	if err := json.Unmarshal(reports, &heard); err != nil {
 		return heard, nil, fmt.Errorf("read what the phones said: %w", err)

@@ -20,8 +20,7 @@ import (
 const (
 	goalDeliveryShare, stretchShare = 12.0, 15.0 // percent
 	goalLoops                       = 15.0
-	// manySubscriptions is the number of subscriptions of the second backlog.
-	manySubscriptions = 50
+	manySubscriptions               = 50
 	// webhooksStuck limits the time without an arriving webhook. After this time, the missing
 	// webhooks count as lost. It is longer than a lease.
 	webhooksStuck = 30 * time.Second

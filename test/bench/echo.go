@@ -1,5 +1,5 @@
-// Measurements of the audio of calls. One program runs the dialer's RTP streams. The far ends run
-// in another process and send every packet back.
+// Measurements of the audio of calls. One process runs the dialer's RTP streams. A second process
+// runs the far ends and sends every packet back.
 
 package main
 
@@ -58,8 +58,8 @@ type peers struct {
 	out       *bufio.Reader
 }
 
-// call starts this program again as a process that runs the far ends of calls. The parameter kind
-// is the argument that selects the type of far end.
+// call starts this program again as the process with the far ends of calls. The parameter kind
+// selects the type of far end.
 func call(kind string, count int) (*peers, error) {
 	self, err := os.Executable()
 	if err != nil {

@@ -186,7 +186,6 @@ func (b *bench) startFlood(
 	}
 }
 
-// useUpGuesses sends invalid keys until the address is over its limit.
 func (b *bench) useUpGuesses(ctx context.Context, invented func() string) error {
 	client := &http.Client{Timeout: 30 * time.Second}
 	return kit.Until(ctx, time.Minute, "the address is over its limit", func() (bool, error) {

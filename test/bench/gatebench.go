@@ -39,7 +39,6 @@ type GateSetup struct {
 
 const answerer = "contacts-compliance"
 
-// gateBench is a workspace with many contacts, and the clients that request checks.
 type gateBench struct {
 	GateSetup
 	*kit.Workspace

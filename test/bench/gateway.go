@@ -82,7 +82,6 @@ func (b *bench) limitCheck(ctx context.Context, w *kit.Workspace) error {
 	return nil
 }
 
-// repeatedGet repeats one GET request and requires one status.
 type repeatedGet struct {
 	client  *http.Client
 	address string

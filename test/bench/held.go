@@ -17,7 +17,6 @@ import (
 )
 
 const (
-	// heldFor is the time during which all calls are live.
 	heldFor = time.Minute
 	// callers is the number of clients that post calls. hangers is the number of clients that make
 	// the called persons hang up.

@@ -17,8 +17,7 @@ const (
 	goalIdle = 0.5
 	// roles is the common prefix of two database roles: the owner of the schema and the role that
 	// the service uses.
-	roles = "webhook_dispatcher"
-	// idleAfter is the time after the last delivery from which the dispatcher counts as idle.
+	roles     = "webhook_dispatcher"
 	idleAfter = 15 * time.Second
 )
 

@@ -9,7 +9,7 @@ import (
 	"ringfence.dev/test/kit"
 )
 
-// Landing records which calls have had a terminal webhook, by the called number. The receiver
+// Landing records for each called number whether a terminal webhook has arrived. The receiver
 // passes each delivery to the method Deliver.
 type Landing struct {
 	mu      sync.Mutex
@@ -50,7 +50,7 @@ func (l *Landing) Deliver(d kit.Delivery) {
 	}
 	if l.events[to] == nil {
 		l.events[to] = map[string]bool{}
-		landed <- d.At // the channel has capacity for one value
+		landed <- d.At // does not block, because the channel has a buffer of one
 	}
 	l.events[to][d.EventID] = true
 }
@@ -65,8 +65,8 @@ func (l *Landing) expect(number string) <-chan time.Time {
 }
 
 type landed struct {
-	// missing is the number of calls without a terminal event, and double the number of calls with
-	// more than one. A repeated delivery of one event does not count as double.
+	// missing counts the calls without a terminal event. double counts the calls with more than one
+	// terminal event. A repeated delivery of the same event is not counted.
 	missing, double int
 	lost            []string
 	// badly is the number of deliveries with an invalid signature.

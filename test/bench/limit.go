@@ -54,9 +54,9 @@ func ofOnePost() []probe.Commit {
 	}
 }
 
-// inboxRow returns the write that stores the id of a consumed event. Every consumer made this write
-// in the version for which the goal was set. The bench creates the table itself, so the baseline
-// does not change with the product.
+// inboxRow returns the write of the id of a consumed event. The goal was set when every consumer
+// made this write. The bench creates the table itself, so a change of the product does not change
+// the baseline.
 func inboxRow(schema string) probe.Write {
 	return probe.Write{
 		Table: schema + ".inbox",

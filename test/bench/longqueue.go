@@ -10,16 +10,14 @@ import (
 )
 
 const (
-	// queueFactor is the length of the long queue as a multiple of the records of the backlog:
-	// 1,000,000 by default.
+	// The long queue has queueFactor times as many deliveries as the backlog: 1,000,000 by default.
 	queueFactor = 50
 	// togglePause is the time between two changes of the subscription. It is so long that the API
 	// key stays within its rate limit.
 	togglePause = 400 * time.Millisecond
 	// goalToggled limits the p99 of the observed subscription while the other one is paused and
 	// resumed. It is a multiple of the p99 without such changes.
-	goalToggled = 1.5
-	// deletionTime limits the duration of the deletion of the long queue.
+	goalToggled  = 1.5
 	deletionTime = 10 * time.Minute
 )
 
@@ -34,11 +32,10 @@ INSERT INTO webhook_dispatcher.delivery_queue
 SELECT gen_random_uuid(), event.created_at, $1, $2, event.id, 'call.completed', 1, now() - interval '1 hour'
 FROM event, generate_series(1, $3::int)`
 
-// LongQueue measures one subscription while another subscription with a long queue is paused and
-// resumed several times a second. The endpoint of the other subscription never responds, so its
-// deliveries stay due. The dispatcher's batches therefore contain deliveries of both subscriptions.
-// LongQueue compares the p99 during the changes to the p99 before the queue is filled and after it
-// is deleted.
+// LongQueue measures one subscription while a second subscription with a long queue is paused and
+// resumed several times a second. The second endpoint never responds, so its deliveries stay due.
+// The dispatcher's batches then contain deliveries of both subscriptions. LongQueue compares the
+// p99 during the changes to the p99 before and after, when there is no long queue.
 func LongQueue(ctx context.Context, h *WebhookStack) error {
 	observed, err := h.subscribe(ctx, Take, h.lane(), 0)
 	if err != nil {

@@ -43,10 +43,9 @@ type bench struct {
 	on   string
 	home string
 	// db is the superuser's URL of the stack's database.
-	db    string
-	stack *kit.Stack
-	hooks *kit.Receiver
-	// landing records the deliveries that the receiver in the field hooks gets.
+	db      string
+	stack   *kit.Stack
+	hooks   *kit.Receiver
 	landing *Landing
 	// house is the shared state of the measurements of deliveries. It is nil before the first of
 	// them.
@@ -299,7 +298,7 @@ func (b *bench) start(ctx context.Context, home, db string, env ...string) (*kit
 		fmt.Sprintf("RINGFENCE_PORT=%d", port), fmt.Sprintf("RINGFENCE_ADMIN_PORT=%d", admin),
 		"RINGFENCE_BROKER=" + b.on, "RINGFENCE_KAFKA_JVM=-Xms512m -Xmx512m -XX:+UseG1GC",
 		"POSTGRES_URL=" + db, "SSL_CERT_FILE=" + b.hooks.CAFile, "SIMULATOR_TIME_SCALE=0", "LOG_LEVEL=warn",
-		// The limits that all workspaces of the dialer share are so high that no measurement
+		// These limits apply to all workspaces together. They are so high that no measurement
 		// reaches them. One workspace can use nine tenths of each limit.
 		"TRUNK_CHANNELS=20000", "MAX_LIVE_CALLS=20000", "TRUNK_CALLS_PER_SECOND=2000", "CALLS_PER_SECOND=2000",
 	}

@@ -15,8 +15,7 @@ import (
 	"ringfence.dev/test/bench/internal/probe"
 )
 
-// backends is the name of one group of Postgres processes: the backends of the dispatcher's two
-// roles. The other groups are processes of Postgres itself.
+// backends is the name of the group of Postgres processes that serve the dispatcher's two roles.
 const backends = "backends"
 
 // meter sums the CPU time of the dispatcher and of the dispatcher's Postgres backends. It reads the
@@ -59,8 +58,8 @@ SELECT pid, backend_start, CASE WHEN usename LIKE 'webhook\_dispatcher\_%' THEN 
 FROM pg_stat_activity
 WHERE usename LIKE 'webhook\_dispatcher\_%' OR backend_type IN ('walwriter', 'checkpointer', 'background writer', 'autovacuum launcher', 'autovacuum worker')`
 
-// watch starts a meter. The parameter anew is true if the caller is about to restart the
-// dispatcher. The CPU time of the new process then counts from its start.
+// watch starts a meter. If anew is true, the caller is about to restart the dispatcher. The CPU
+// time of the new process then counts from its start.
 func (h *WebhookStack) watch(ctx context.Context, anew bool) (*meter, error) {
 	m := &meter{house: h, anew: anew, begun: map[process]time.Duration{}, last: map[process]time.Duration{}, kinds: map[process]string{}, done: make(chan struct{})}
 	var err error

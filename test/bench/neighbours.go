@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	// neighbourRate is the rate of deliveries to each endpoint, whether it is healthy or hangs.
+	// neighbourRate is the number of deliveries per second to each endpoint.
 	neighbourRate = 20.0
 	// goalBeside limits the p99 of the healthy endpoint beside endpoints that hang. It is a
 	// multiple of the p99 of the healthy endpoint alone.

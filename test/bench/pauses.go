@@ -10,7 +10,6 @@ import (
 )
 
 const (
-	// pauseRounds is the number of times that the subscription is paused and resumed.
 	pauseRounds = 10
 	// pausedFor is the time between the response to the pause and the resume. It is longer than
 	// goalPaused.
@@ -23,9 +22,9 @@ const (
 	goalResumed = 50.0
 )
 
-// Pauses pauses and resumes one subscription under a steady load. It measures when the last request
-// of the paused subscription and the first request of the resumed subscription reached the
-// receiver. Both times begin with the response to the change of status.
+// Pauses measures how soon a change of a subscription's status takes effect under a steady load. It
+// measures the last request after a pause and the first request after a resume. Both times begin
+// with the response to the change of status.
 func Pauses(ctx context.Context, h *WebhookStack) error {
 	e, err := h.subscribe(ctx, Take, h.lane(), 0)
 	if err != nil {

@@ -24,9 +24,8 @@ const (
 	frameBytes = 160
 	frameTime  = 20 * time.Millisecond
 	headerSize = 12
-	// A phone sends silence, and a mark in one of markEach frames, which is twice a second. A mark
-	// is a frame that contains its send time. The model sends it back, which shows the round-trip
-	// time.
+	// A phone sends silence. Every 25th frame, which is twice a second, is a mark with its send
+	// time. The model sends the mark back, and the phone measures the round-trip time.
 	markEach = 25
 	// settling is the time after a phone's first packet in which its marks do not count, because
 	// the agent still speaks the greeting.
@@ -100,7 +99,6 @@ func Phones(args []string) error {
 
 type trip struct{ sent, took time.Duration }
 
-// phone is one person who sends silence and marks.
 type phone struct {
 	conn *net.UDPConn
 	now  func() time.Duration
@@ -108,7 +106,7 @@ type phone struct {
 	mu           sync.Mutex
 	first        int64
 	trips        []trip
-	marks        []time.Duration // the send times of the marks
+	marks        []time.Duration
 	heardAt      time.Duration
 	heard        int
 	lowest, last int64 // the lowest and the last sequence number, extended beyond 16 bits

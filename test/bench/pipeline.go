@@ -126,8 +126,8 @@ func (h *CallStack) keep(ctx context.Context, underWay int) (perSecond float64, 
 	return perSecond, nil
 }
 
-// outcomes selects the states of a phone number's call requests in the schemas of the service
-// `calls` and of the dialer, and the states of their calls.
+// The query outcomes selects the states of a phone number's call requests and calls. It reads the
+// schemas of the service `calls` and of the dialer.
 const outcomes = `
 SELECT r.status || coalesce(' ' || r.error_code, '') || coalesce(', in the dial queue ' || q.state || CASE WHEN q.claimed_by IS NULL THEN '' ELSE ' and claimed' END, ', not in the dial queue')
 	|| coalesce(', call ' || c.status, ', no call') || ' (' || count(*) || ', accepted ' || round(extract(epoch FROM now() - min(r.queued_at))) || ' s ago, changed '
@@ -201,9 +201,9 @@ func (h *CallStack) countFor(ctx context.Context, k *levelResult, first int) err
 	return err
 }
 
-// oneCall places one call and waits for its terminal webhook. If the webhook does not arrive,
-// oneCall returns no error: the missing webhooks are counted at the end of the level. A POST
-// without a response does not end the measurement either.
+// oneCall places one call and waits for its terminal webhook. A missing webhook is no error,
+// because missing webhooks are counted at the end of the level. A POST without a response is no
+// error.
 func (h *CallStack) oneCall(ctx context.Context, k *levelResult, w *kit.Workspace) error {
 	to := h.number()
 	landed, posted := h.Landing.expect(to), time.Now()

@@ -16,8 +16,8 @@ import (
 	"ringfence.dev/test/kit"
 )
 
-// goalShare is the goal with goalClients clients, as a percentage of the baseline loop's rate. The
-// baseline loop makes the same commits as a POST without the product (see package probe).
+// goalShare is the goal in percent of the baseline loop's rate, for goalClients clients. The
+// baseline loop makes the commits of a POST without the product (see package probe).
 const (
 	goalClients = 32
 	goalShare   = 50

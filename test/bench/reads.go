@@ -18,7 +18,6 @@ import (
 )
 
 const (
-	// manyCalls and fewCalls are the sizes of the two histories.
 	manyCalls, fewCalls = 1_000_000, 1_000
 	// goalReads limits the p99 with the large history. It is a multiple of the p99 with the small
 	// history.
@@ -295,7 +294,7 @@ func fill(ctx context.Context, db *pgx.Conn, t table, rows pgx.CopyFromSource) e
 type table struct {
 	schema, name string
 	columns      []string
-	// each is the number of calls for which the table has one row.
+	// The table has one row for this number of calls.
 	each int
 	row  func(h *history, n int) []any
 }

@@ -102,7 +102,6 @@ type source struct {
 	waiting     []*kgo.Record
 }
 
-// next returns the next record, in the form in which the service `calls` publishes records.
 func (s *source) next() *kgo.Record {
 	if len(s.waiting) == 0 {
 		s.calls = append(s.calls, uuid.Must(uuid.NewV7()))
@@ -210,9 +209,9 @@ func (p *published) wait() error {
 	return nil
 }
 
-// pour publishes records for the given time, perSecond of each source, evenly and alternately. It
-// does not wait for acknowledgements. If the machine is too slow, single records are published
-// late, but the rate stays the same.
+// pour publishes perSecond records per second of each source, evenly and alternately. It does not
+// wait for acknowledgements. If the machine is too slow, single records are late, but the rate
+// stays the same.
 func (h *WebhookStack) pour(ctx context.Context, long time.Duration, perSecond float64, sources ...*source) error {
 	every := time.Duration(float64(time.Second) / (perSecond * float64(len(sources))))
 	began := time.Now()
@@ -229,7 +228,6 @@ func (h *WebhookStack) pour(ctx context.Context, long time.Duration, perSecond f
 	}
 }
 
-// countedRecords is the result of a comparison of the published records with the arrivals.
 type countedRecords struct {
 	arrived, missing, twice int
 	// first and last are the times of the first and the last delivery, in nanoseconds of the

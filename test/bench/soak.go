@@ -45,8 +45,7 @@ func Soak(ctx context.Context, h *WebhookStack) error {
 		}
 		e.source.sent, all[n] = newPublished(), e
 	}
-	// Wait until retries happen: the first measured minute must contain retries, like the last
-	// minute.
+	// The first measured minute must contain retries, like the last minute.
 	warm := min(retried, h.Soak/2)
 	fmt.Printf("  %.0f records a second for %s, after %s that do not count\n", rate, h.Soak, warm)
 	first, last, err := h.soak(ctx, warm, rate, all)
@@ -155,7 +154,6 @@ func (h *WebhookStack) claims(ctx context.Context) (probe.Histogram, error) {
 	return probe.Parse(resp.Body, claimSeconds)
 }
 
-// queue contains figures of the table of the delivery queue during some time.
 type queue struct{ samples, live, dead, most, bytes, vacuums int64 }
 
 const queueSize = `

@@ -23,9 +23,9 @@ const (
 	// goalPosts limits the time of a delivery. It is a multiple of the time of a direct POST, which
 	// the bench sends without the product.
 	goalPosts = 8.0
-	// realCalls is the rate, in calls per second, of a second measurement with real calls. Its
-	// times begin when the service `calls` inserts an event. Such calls have about thirty events
-	// per second.
+	// realCalls is the rate of the measurement with real calls, in calls per second. These calls
+	// have about thirty events per second. The measured times begin when the service `calls`
+	// inserts an event.
 	realCalls = 10
 )
 
@@ -179,8 +179,6 @@ SELECT EXISTS (SELECT FROM calls.call_requests WHERE workspace_id = $1 AND statu
     OR EXISTS (SELECT FROM calls.calls WHERE workspace_id = $1 AND completes_at IS NOT NULL)
     OR EXISTS (SELECT FROM calls.outbox)`
 
-// ended waits until every call of the workspace has ended and all webhooks of the calls have
-// arrived.
 func (h *WebhookStack) ended(ctx context.Context, e *endpoint) error {
 	err := kit.Until(ctx, 2*time.Minute, "every call has ended", func() (bool, error) {
 		var open bool
@@ -193,8 +191,7 @@ func (h *WebhookStack) ended(ctx context.Context, e *endpoint) error {
 	return h.awaitArrivals(ctx, e.lane, 1<<30, 3*time.Second) // waits until no more webhooks arrive
 }
 
-// putAt reads from the topic when the service `calls` inserted the events of a workspace into its
-// outbox.
+// putAt returns for each event of a workspace when the service `calls` inserted it into its outbox.
 func (h *WebhookStack) putAt(ctx context.Context, workspaceID string, since time.Time, number int) (map[uuid.UUID]time.Time, error) {
 	reader, err := kgo.NewClient(kgo.SeedBrokers(h.broker), kgo.ConsumeTopics(kafka.CallEvents.Name),
 		kgo.ConsumeResetOffset(kgo.NewOffset().AfterMilli(since.Add(-time.Second).UnixMilli())))

@@ -15,8 +15,7 @@ import (
 )
 
 const (
-	// takeoverLease is the duration of every lease in this stack. A lease is the time for which a
-	// replica owns a piece of work.
+	// takeoverLease is the duration of every lease in this stack.
 	takeoverLease = 5 * time.Second
 	// goalTakeover limits the time of the slowest call during the loss of a replica, in leases.
 	goalTakeover = 4.0

@@ -59,8 +59,8 @@ func webhooks(ctx context.Context, b *bench) error {
 	return nil
 }
 
-// postSteadily posts at callsPerSecond for the duration of one measurement. It maps each number to
-// the send time of its POST.
+// postSteadily posts at callsPerSecond for the duration of one measurement. It returns the send
+// time of each number's POST.
 func postSteadily(ctx context.Context, long time.Duration, w *kit.Workspace) (map[string]time.Time, error) {
 	var (
 		mu    sync.Mutex

@@ -1,7 +1,7 @@
-// A baseline loop makes the same commits as one operation of the product, for example one POST,
-// without the product: it writes the same rows into copies of the product's tables. It uses no
-// HTTP, no Kafka, no reads, and no lock that two goroutines share. The product is compared to this
-// loop, because it cannot be faster.
+// A baseline loop makes the commits of one operation, for example one POST, without the product. It
+// writes the same rows into copies of the product's tables. It uses no HTTP, no Kafka, no reads,
+// and no lock that two goroutines share. The product cannot be faster than this loop, so the loop
+// is the limit.
 
 package probe
 
@@ -31,21 +31,21 @@ type Commit struct {
 	Writes  []Write
 }
 
-// Write is one prepared statement. An insert copies the newest row that the stack has inserted into
-// the table, with other values in the columns of Fresh. The copy goes into a second table with the
-// same columns. Any other statement is in the field SQL: {} is replaced by the name of the second
-// table, and {other.table} by the name of the second table of another one.
+// Write is one prepared statement: an insert, or the statement in the field SQL. An insert copies
+// the newest row that the stack has inserted into the table, with other values in the columns of
+// Fresh. The copied row is inserted into the table's copy (Copies.Of). In SQL, {} is replaced by
+// the name of the table's copy, and {other.table} by the name of the copy of other.table.
 type Write struct {
 	Table string
 	Fresh map[string]Value
 	SQL   string
 	Args  []Value
-	// Sample is true if the row to copy is the one that Copies.Sample inserted. Otherwise the row
-	// to copy is from the stack.
+	// Sample is true if the insert copies the row of Copies.Sample. Otherwise it copies a row of
+	// the stack.
 	Sample bool
-	// Create is the statement that creates the table, with {} for the table's name. It is used
-	// instead of a copy of the product's table, so that the table stays the same when the product
-	// changes. SQL must be set.
+	// Create is the statement that creates the table, with {} for the table's name. If Create is
+	// empty, the table is a copy of the product's table. A table with Create stays the same when
+	// the product changes. SQL must be set.
 	Create string
 }
 
@@ -125,7 +125,7 @@ func (c Copies) Sample(ctx context.Context, table string, topic kafka.Topic, fac
 	})
 }
 
-// Drop drops the copies.
+// Drop deletes the copies and their schema.
 func (c Copies) Drop(ctx context.Context) error {
 	_, err := c.DB.Exec(ctx, fmt.Sprintf("DROP SCHEMA %s CASCADE; CHECKPOINT", c.Schema))
 	return err

@@ -1,6 +1,6 @@
-// The baseline loop of webhooks sends the same body, headers and signature as the dispatcher, over
-// the same kind of connection, without the product. Deliveries are compared to this loop, because
-// they cannot be faster.
+// The baseline loop of webhooks runs without the product. It sends the same body, headers and
+// signature as the dispatcher, over the same kind of connection. Deliveries cannot be faster than
+// this loop, so the loop is their limit.
 
 package probe
 

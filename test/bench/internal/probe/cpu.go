@@ -19,9 +19,9 @@ import (
 	"ringfence.dev/test/kit"
 )
 
-// Time maps each program to its CPU time. The key of a service's Postgres backends is "pg:" and the
-// service's name. The key of the other Postgres processes is "postgres". The key "clients" contains
-// this process, which is the clients, and the webhook receiver if it is in the same process.
+// Time maps each program to its CPU time. The Postgres backends of a service have the key "pg:" and
+// the service's name. The other Postgres processes have the key "postgres". This process, which
+// runs the clients, has the key "clients".
 type Time map[string]time.Duration
 
 // Meter measures the programs of one stack and of the stack's Postgres. Only one goroutine can use
@@ -43,7 +43,8 @@ type backend struct {
 	spent   time.Duration
 }
 
-// NewCPU finds the Postgres of a superuser's URL.
+// NewCPU returns a meter for the stack. The parameter db is the superuser's URL of the stack's
+// Postgres.
 func NewCPU(ctx context.Context, stack *kit.Stack, db string) (*Meter, error) {
 	conn, err := pgx.Connect(ctx, db)
 	if err != nil {

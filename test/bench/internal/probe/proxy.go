@@ -172,7 +172,7 @@ func (s *session) who() string {
 	return role
 }
 
-// protocol is the number of protocol version 3.0 in the startup message.
+// protocol is the code of protocol version 3.0 in the startup message.
 const protocol = 196608
 
 func (s *session) run() error {
@@ -205,8 +205,8 @@ func (s *session) run() error {
 	}
 }
 
-// trips returns 1 if the client waits for the response to the message. This is so for a simple
-// query and for the end of a pipeline.
+// trips returns 1 if the client waits for the response to the message, otherwise 0. The client
+// waits after a simple query and at the end of a pipeline.
 func trips(kind byte) int64 {
 	if kind == 'Q' || kind == 'S' {
 		return 1
