@@ -19,8 +19,8 @@ import (
 // controls.
 const hostile = "a\x1b[2Jb\u009b31mc\u202ed\u2066e\rf"
 
-// adminServer implements /admin/v1. It responds to every request with the same JSON, which is valid
-// as a page and as a single object and contains the text hostile. It records the requests.
+// adminServer implements /admin/v1 and records the requests. It responds to every request with the
+// same JSON, which contains the text hostile. This JSON is valid as a page and as a single object.
 type adminServer struct {
 	status int
 	asked  []string

@@ -35,8 +35,8 @@ func TestDemo_DeletesSubscriptionsOfKilledRuns(t *testing.T) {
 	}
 }
 
-// Only one run at a time can listen on a port. An existing subscription for the port is therefore
-// from a killed run, although its endpoint now responds.
+// Only one run at a time can listen on a port. A subscription for this port is from a killed run,
+// although its endpoint now responds.
 func TestListen_DeletesSubscriptionsOfKilledRunsOnTheSamePort(t *testing.T) {
 	f := newFakeStack(t)
 	port := freePort(t)

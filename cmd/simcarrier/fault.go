@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// The faults that a rule can request. The faults of the first group change the response to an
-// originate request, those of the second group the call, and those of the third group the events of
-// the call. GET /log always shows what really happened.
+// The faults that a rule can request. The first group changes the response to an originate request.
+// The second group changes the call. The third group changes the events of the call. GET /log
+// always shows what really happened.
 const (
 	FaultRefuse        = "refuse"
 	FaultCrash         = "crash"

@@ -45,8 +45,8 @@ func (r Rule) before(w http.ResponseWriter, req *http.Request) (done bool) {
 	return false
 }
 
-// The method after applies the faults that happen after the dial, instead of a response. If done is
-// true, the request needs no further handling.
+// The method after applies the faults that happen after the dial. These faults replace the
+// response. If done is true, the request needs no further handling.
 func (r Rule) after(req *http.Request) (done bool) {
 	switch r.Fault {
 	case FaultCrash:

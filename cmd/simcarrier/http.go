@@ -174,7 +174,7 @@ func (x *Network) getLog(w http.ResponseWriter, r *http.Request) {
 }
 
 // getEvents returns the events whose number is greater than the query parameter `after`. If there
-// are none, it waits up to `wait` milliseconds. A repeated request gets the same response, also
+// are none, it waits up to `wait` milliseconds. A repeated request gets the same response, even
 // after a restart.
 func (x *Network) getEvents(w http.ResponseWriter, r *http.Request) {
 	after, ok := number(w, r, "after", 0)
@@ -188,7 +188,7 @@ func (x *Network) getEvents(w http.ResponseWriter, r *http.Request) {
 	timer := time.NewTimer(min(time.Duration(wait)*time.Millisecond, maxWait))
 	defer timer.Stop()
 	data, seen, waiting := []Entry{}, after, true
-	for waiting && len(data) == 0 { // a new event that is hidden does not end the wait
+	for waiting && len(data) == 0 { // an event that a fault hides does not end the wait
 		select {
 		case <-x.journal.Grown(seen):
 		case <-timer.C:

@@ -34,7 +34,7 @@ type line struct {
 	waited bool
 	timer  *time.Timer
 	// fault is the fault that applies to the events of the line. held is the event that
-	// FaultDisorder sends later, after the next one.
+	// FaultDisorder sends after the next event.
 	fault string
 	held  *Entry
 }
@@ -91,7 +91,6 @@ func (x *Network) replay(e Entry) {
 	}
 }
 
-// note applies a journal entry to the state of the line.
 func (l *line) note(e Entry) {
 	switch at := e.At; e.Kind {
 	case KindOriginate:

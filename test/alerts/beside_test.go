@@ -30,8 +30,8 @@ const local = "ringfence-local"
 type beside struct {
 	*world
 	phone *phone
-	// bin contains links to the programs that the stack starts, real contains the programs
-	// themselves
+	// bin contains links to the programs that the stack starts. real contains the programs
+	// themselves.
 	bin, real string
 	pair      string // the certificate and key of the stack
 	agent     string

@@ -9,8 +9,7 @@ import (
 	"time"
 )
 
-// The function deeper returns the faults of the first stack for which it is not enough to stop a
-// process.
+// The function deeper returns the faults of the first stack that need more than a stopped process.
 func deeper() []fault {
 	return []fault{
 		{"the table of call requests is locked repeatedly", false, []string{
@@ -75,8 +74,7 @@ func deeper() []fault {
 			late := func() float64 {
 				return w.metric(t, "webhook-dispatcher", fmt.Sprintf(held, "count", "")) - w.metric(t, "webhook-dispatcher", fmt.Sprintf(held, "bucket", `le="30",`))
 			}
-			// the number of late deliveries so far whose delay the service attributes to the
-			// endpoint
+			// The service attributes these late deliveries to the endpoint.
 			before := late()
 			w.lazy.Store(true)
 			await(t, "more than 20 late deliveries are attributed to the endpoint", func() bool {
@@ -198,8 +196,8 @@ func elsewhere() []fault {
 	}
 }
 
-// leaderless takes the lease of a service's outbox relay while it runs the function during. The
-// service cannot publish events in this time.
+// leaderless takes the lease of a service's outbox relay while the function during runs. The
+// service then publishes no events.
 func (w *world) leaderless(t *testing.T, schema string, during func()) {
 	t.Helper()
 	conn := w.sql(t)

@@ -154,8 +154,9 @@ func hanging() []fault {
 	}
 }
 
-// spared lists the alerts that must not fire while an endpoint is slow. A delivery that is late
-// only because its endpoint is slow must not count. No other fault has an empty list of alerts.
+// spared lists the alerts that must not fire while an endpoint is slow. These alerts must not count
+// a delivery that is late only because of its endpoint. The fault of the slow endpoint is the only
+// fault without alerts.
 var spared = []string{"EventsDeliveredLate", "EventsDeliveredLate (ticket)"}
 
 // The method made waits until no alert of the fault is active, and injects the fault. When every

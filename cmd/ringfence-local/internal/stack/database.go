@@ -209,7 +209,7 @@ var errPostgresURL = errors.New("POSTGRES_URL is not a URL of the form postgres:
 // schemaURLs returns the environment variables with which a service connects to its schema: one URL
 // for the owner of the schema and one for the application role. RINGFENCE_POOLER can contain the
 // address of a connection pooler in transaction mode. Then POSTGRES_URL uses the pooler, and
-// POSTGRES_DIRECT_URL connects without it.
+// POSTGRES_DIRECT_URL connects without the pooler.
 func (s *stack) schemaURLs(name string) (map[string]string, error) {
 	base, err := url.Parse(s.postgresURL)
 	if err != nil || base.Host == "" {

@@ -91,8 +91,8 @@ func TestTable_PrintsAListInAnObjectAsOneCell(t *testing.T) {
 	}
 }
 
-// A page is printed before the next one is requested, so a long list needs the memory of one page
-// only. The printed JSON array is valid, and the columns of a table never become narrower.
+// A long list must need the memory of only one page. The columns of a table must never become
+// narrower.
 func TestList_PrintsEachPageBeforeItRequestsTheNext(t *testing.T) {
 	for asJSON, want := range map[bool]string{
 		false: "ID  NAME\n1   a\n2   longer\n333  b\n",
