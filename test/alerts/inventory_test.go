@@ -21,8 +21,8 @@ const (
 var afterFirstEvent = []string{"ringfence_outbox_publish_errors_total", "ringfence_dialer_sip_refusals_total"}
 
 // The method listed compares the metrics of the stack with docs/reference/metrics.md. It runs only
-// in `make observe`, because only there every service runs with every feature. With
-// RINGFENCE_METRICS=write it writes the page instead.
+// in `make observe`, where every service runs with every feature. With RINGFENCE_METRICS=write it
+// writes the page.
 func (p *prometheus) listed(t *testing.T) {
 	t.Helper()
 	if !whole() {

@@ -21,8 +21,8 @@ const (
 	deletionTime = 10 * time.Minute
 )
 
-// fillWebhookQueue inserts deliveries of one event that have been due for an hour. A poll therefore
-// finds them before the deliveries of other subscriptions.
+// fillWebhookQueue inserts deliveries of one event that have been due for an hour. A poll finds
+// them before the deliveries of other subscriptions.
 const fillWebhookQueue = `
 WITH event AS (
     INSERT INTO webhook_dispatcher.events (id, created_at, workspace_id, type, sequence, body)

@@ -19,8 +19,7 @@ import (
 const backends = "backends"
 
 // meter sums the CPU time of the dispatcher and of the dispatcher's Postgres backends. It reads the
-// backends four times a second. It therefore misses the CPU time between the last read and the end
-// of a backend.
+// backends four times a second. The CPU time of a backend after the last read is missing.
 type meter struct {
 	house  *WebhookStack
 	db     *pgx.Conn
@@ -155,7 +154,7 @@ func (m *meter) stop(ctx context.Context) (used, error) {
 }
 
 // judged returns the verdict. If the CPU time could not be measured (without /proc, or on another
-// machine), it returns the reason instead.
+// machine), it returns the reason.
 func (u used) judged(verdict string) string {
 	if u.dispatcher <= 0 || u.backends <= 0 {
 		return "not measured: it takes Linux and a Postgres of this machine"

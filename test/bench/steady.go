@@ -126,9 +126,9 @@ func (h *WebhookStack) directly(ctx context.Context, long time.Duration) (d dire
 	return d, err
 }
 
-// fromCalls places real calls. It measures the time from the moment when the service `calls`
-// inserts an event into its outbox to the delivery. The insert is one of the last statements before
-// COMMIT, so the figure is slightly too large.
+// fromCalls places real calls. It measures the time from the insert of an event into the outbox of
+// the service `calls` to the delivery. The insert is one of the last statements before COMMIT, so
+// the figure is slightly too large.
 func (h *WebhookStack) fromCalls(ctx context.Context) error {
 	e, err := h.subscribe(ctx, Take, h.lane(), 0)
 	if err != nil {

@@ -23,10 +23,9 @@ const (
 	disturbed = 5 * time.Second
 )
 
-// takeover measures the time from POST to the last webhook while one of two replicas is lost. The
-// replica is killed and restarted by the stack, or stopped with SIGSTOP. Another replica takes over
-// the work when the leases of the lost replica end. The figure is therefore a multiple of the
-// lease.
+// takeover measures the time from POST to the last webhook while one of two replicas is lost. A
+// lost replica is killed and restarted, or stopped with SIGSTOP. Another replica takes over the
+// work when the leases of the lost replica end. So the figure is a multiple of the lease.
 func takeover(ctx context.Context, b *bench) error {
 	server, err := kit.StartPostgres(b.bin, "--durable")
 	if err != nil {

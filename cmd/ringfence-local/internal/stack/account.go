@@ -60,11 +60,10 @@ func (a Account) chown(path string) error {
 	return nil
 }
 
-// Place returns the folder for the database of the account and for the downloads of this home. (The
-// home is the folder .ringfence of one local stack.) The folder is in the home if the account can
-// reach the home. Otherwise it is in /var/tmp, with a name derived from the home's path. The folder
-// belongs to the user of this process. Other users can open files in the folder by name, but cannot
-// list the folder.
+// Place returns the folder for the account's database and for the downloads. The folder is in the
+// home (.ringfence) if the account can reach the home. Otherwise the folder is in /var/tmp, and its
+// name is derived from the home's path. The folder belongs to the user of this process. Other users
+// can open files in the folder by name, but cannot list the folder.
 func (a Account) Place(home string) (string, error) {
 	if a.canReach(home) {
 		return home, nil

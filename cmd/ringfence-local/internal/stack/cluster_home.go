@@ -27,10 +27,9 @@ func (s *Server) hash() string {
 	return hex.EncodeToString(sum[:])
 }
 
-// CheckHome checks whether this home created the existing cluster. If another home created it and
-// the cluster is inside this home, CheckHome returns an error. If the cluster is outside, it
-// belongs to a deleted home of the same name: CheckHome renames the cluster and returns its new
-// path, and Init then creates a new cluster.
+// CheckHome checks that this home created the existing cluster. A foreign cluster inside the home
+// is an error. A foreign cluster outside the home belongs to a deleted home of the same name.
+// CheckHome renames such a cluster and returns its new path. Init then creates a new cluster.
 func (s *Server) CheckHome(ctx context.Context, home string) (aside string, err error) {
 	signed, err := os.ReadFile(filepath.Join(s.Data, signature))
 	if err != nil || string(signed) == s.hash() {

@@ -129,8 +129,8 @@ func removeInventedNumber(ctx context.Context, databaseURL string) error {
 // ensure returns the id of the item whose field has the given value in a collection. It creates the
 // item if none exists.
 //
-// A POST that returned 503 can have stored the item (docs/reference/api/operator-api.md). Before
-// ensure repeats the POST, it therefore searches for the item again.
+// A POST that returned 503 can have stored the item (docs/reference/api/operator-api.md). So ensure
+// searches for the item again before it repeats the POST.
 func (op operator) ensure(
 	ctx context.Context, collection, field, value string, rest map[string]any,
 ) (id string, err error) {

@@ -51,9 +51,9 @@ func NewStarter() *Starter {
 	return s
 }
 
-// serve runs the jobs on a thread that no other goroutine uses and that ends with this goroutine.
-// The main thread never ends, so if serve runs on the main thread, it starts a new goroutine for
-// the jobs. When the thread is found, serve calls the parameter settled.
+// serve runs the jobs on its own thread, which ends when this goroutine ends. The main thread never
+// ends, so on the main thread serve starts a new goroutine for the jobs. When serve has its thread,
+// it calls the parameter settled.
 func (s *Starter) serve(settled func()) {
 	runtime.LockOSThread()
 	if onMainThread() {

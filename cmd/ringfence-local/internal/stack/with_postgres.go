@@ -79,9 +79,9 @@ func WithPostgres(ctx, hurry context.Context, command []string, durable bool) er
 	return follow(ctx, hurry, command, server.URL(database))
 }
 
-// follow runs the command with the input and output of this process. The command is in the same
-// process group, so it receives a Ctrl-C at the terminal. follow forwards signals that were sent
-// only to this process.
+// follow runs the command with the input and output of this process. The command belongs to the
+// same process group, so a Ctrl-C at the terminal reaches both. follow forwards the signals that
+// reach only this process.
 func follow(ctx, hurry context.Context, command []string, url string) error {
 	cmd := exec.Command(command[0], command[1:]...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr

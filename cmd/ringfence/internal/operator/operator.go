@@ -25,7 +25,7 @@ type Commands struct {
 }
 
 // Named is the workspace id from the flag -w or from the environment. It is empty if neither
-// contains an id, even if there is a default workspace.
+// contains an id. The id of the default workspace is not used.
 type Named string
 
 // WorkspaceClient is a Client with a workspace.

@@ -31,8 +31,8 @@ func Attended() bool {
 	return err == nil
 }
 
-// Stdin returns a reader of standard input that ends when ctx ends. Ctrl-C can therefore end a
-// command that waits for input.
+// Stdin returns a reader of standard input. The reader ends when ctx ends, so Ctrl-C ends a command
+// that waits for input.
 func Stdin(ctx context.Context) io.Reader { return until(ctx, os.Stdin) }
 
 func until(ctx context.Context, from io.Reader) io.Reader {
