@@ -157,7 +157,6 @@ func (f *fakeStack) unsubscribe(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.WriteString(w, `{"deleted":true}`)
 }
 
-// fill adds five active subscriptions with the given name and URL.
 func (f *fakeStack) fill(name, url string) {
 	for i := range 5 {
 		f.subs = append(f.subs, subscription{ID: fmt.Sprintf("old-%d", i), Name: name, URL: url, Status: "active"})
@@ -344,8 +343,6 @@ func TestListen_PrintsUntilStoppedAndCleansUp(t *testing.T) {
 	}
 }
 
-// listenUntil runs listen until it has printed the text, stops it as Ctrl-C would, and returns what
-// it printed.
 func listenUntil(t *testing.T, text string, args ...string) string {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())

@@ -33,7 +33,7 @@ type beside struct {
 	// bin contains links to the programs that the stack starts. real contains the programs
 	// themselves.
 	bin, real string
-	pair      string // the certificate and key of the stack
+	pair      string
 	agent     string
 	trunk     struct{ ID string }
 }

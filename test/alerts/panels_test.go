@@ -57,7 +57,6 @@ func queries(t *testing.T) (all []query) {
 	return all
 }
 
-// The method empty returns those of the queries that return no data yet.
 func (p *prometheus) empty(t *testing.T, still []query) (empty []query) {
 	t.Helper()
 	for _, q := range still {

@@ -107,7 +107,6 @@ type sample struct {
 	Value  [2]any
 }
 
-// number reports whether the sample's value exists and is not NaN.
 func (s sample) number() bool {
 	text, _ := s.Value[1].(string)
 	return text != "" && text != "NaN"

@@ -32,8 +32,7 @@ const (
 	// bareConns is the number of connections of the baseline loop. The dialer's connection pool has
 	// the same size.
 	bareConns = 16
-	// bareRows is the number of call requests in the queue that the baseline loop dials.
-	bareRows = 100_000
+	bareRows  = 100_000
 )
 
 const (

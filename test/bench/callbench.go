@@ -56,8 +56,7 @@ type CallStack struct {
 	next  atomic.Int64
 	// patience limits the time for which a POST is repeated.
 	patience time.Duration
-	// refused counts the POST requests that were answered with 503 and repeated.
-	refused atomic.Int64
+	refused  atomic.Int64
 }
 
 // OpenCalls connects to the stack.

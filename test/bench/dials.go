@@ -13,9 +13,7 @@ import (
 )
 
 const (
-	posters = 16
-	// sampleRequests is the number of POST requests that measure the speed of POST. They are
-	// scheduled a day ahead.
+	posters        = 16
 	sampleRequests = 100
 	// callsStuck limits the time without progress. After this time, the missing calls count as
 	// lost. It is longer than the lease of a claim.
@@ -49,10 +47,9 @@ func Dials(ctx context.Context, h *CallStack) error {
 
 type dialResult struct {
 	dialLog
-	asked int
-	took  []time.Duration
-	used  probe.Time
-	// results lists each result of an attempt with the number of its attempts, as text.
+	asked   int
+	took    []time.Duration
+	used    probe.Time
 	results string
 }
 

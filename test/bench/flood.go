@@ -17,8 +17,6 @@ import (
 )
 
 const (
-	// floodClients is the number of clients of the flood. Each sends its requests one after the
-	// other on one connection.
 	floodClients = 16
 	// floodRate is the number of requests per second of each flood.
 	floodRate = 1000

@@ -26,7 +26,6 @@ const (
 	rampPatience = time.Minute
 )
 
-// services are the programs that export metrics of the Go runtime.
 var services = []string{"gateway", "calls", "contacts-compliance", dialer, "billing-wallet", "webhook-dispatcher"}
 
 // memory is the resident memory of a program. For a service it also contains the heap after a
@@ -76,7 +75,6 @@ func Held(ctx context.Context, h *CallStack) error {
 	return nil
 }
 
-// setFault adds a fault to the simulated carrier (POST) or removes all faults (DELETE).
 func (h *CallStack) setFault(ctx context.Context, method string, body any) error {
 	status, answer, err := kit.NewClient(h.Stack.Demo.SimURL, "").Do(ctx, method, "/faults", body)
 	if err == nil && status >= http.StatusBadRequest {
@@ -266,8 +264,6 @@ func (h *CallStack) hangUp(ctx context.Context, callID string) error {
 	return nil
 }
 
-// awaitWebhooks waits until the terminal webhook of every number has arrived, or until no more
-// webhooks arrive.
 func (h *CallStack) awaitWebhooks(ctx context.Context, numbers []string) landed {
 	left, moved := -1, time.Now()
 	for time.Since(moved) < callsStuck {

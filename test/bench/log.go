@@ -41,9 +41,8 @@ type dialLog struct {
 	calls map[string]string
 	// missing is the number of numbers that were never dialed. twice is the number of repeated
 	// dials of a number.
-	missing, twice int
-	lost           []string
-	// answered and ended are the numbers of answered and of ended calls.
+	missing, twice  int
+	lost            []string
 	answered, ended int
 	first, last     time.Time
 }

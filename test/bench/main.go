@@ -32,14 +32,12 @@ type settings struct {
 	profile  string
 	held     int
 	contacts int
-	// broker is the value of the flag -broker: embedded, apache or both.
-	broker string
+	broker   string
 }
 
 // bench is the state that a measurement uses: one stack, which is idle when the measurement begins.
 type bench struct {
 	settings
-	// on is the name of the stack's broker: embedded or apache.
 	on   string
 	home string
 	// db is the superuser's URL of the stack's database.
@@ -110,12 +108,10 @@ func measurements() []measurement {
 	}
 }
 
-// media measures the audio of calls. It does not use the stack.
 func media(ctx context.Context, b *bench) error {
 	return Streams(ctx, b.bin, b.each)
 }
 
-// bridge measures conversations with agents. It does not use the stack.
 func bridge(ctx context.Context, b *bench) error {
 	return Conversations(ctx, b.bin, b.each)
 }
@@ -124,7 +120,6 @@ func complianceChecks(ctx context.Context, b *bench) error {
 	return Measure(ctx, GateSetup{Stack: b.stack, Home: b.home, DB: b.db, Each: b.each, Contacts: b.contacts, Listed: b.contacts / 5})
 }
 
-// helperProcess returns the command of this process if it is a helper process of the bench, or nil.
 func helperProcess() func([]string) error {
 	if len(os.Args) < 2 {
 		return nil

@@ -48,8 +48,7 @@ type used struct {
 	dispatcher, backends, receiver time.Duration
 	// beside maps each of Postgres' own processes to its CPU time.
 	beside map[string]time.Duration
-	// ended is the number of backends that ended during the measurement.
-	ended int
+	ended  int
 }
 
 const processes = `

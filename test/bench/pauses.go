@@ -84,7 +84,6 @@ func Pauses(ctx context.Context, h *WebhookStack) error {
 	return e.drop(ctx)
 }
 
-// set changes the subscription's status and returns the time of the response.
 func (e *endpoint) set(ctx context.Context, status string) (time.Time, error) {
 	path := "/v1/webhook-subscriptions/" + e.subscription
 	err := e.workspace.API.Into(ctx, http.MethodPatch, path, map[string]any{"status": status}, http.StatusOK, nil)

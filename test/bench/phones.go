@@ -39,7 +39,6 @@ const (
 // mark is the beginning of a mark's frame. The send time follows, in ns of the phones' clock.
 var mark = []byte("RINGMARK")
 
-// phoneReport is the result that the process with the phones prints.
 type phoneReport struct {
 	// First is the time when each phone received the first sound, in ns since 1970, or 0.
 	First []int64 `json:"first"`

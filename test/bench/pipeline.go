@@ -153,8 +153,6 @@ func (h *CallStack) printOutcomes(ctx context.Context, workspaces []*kit.Workspa
 	return err
 }
 
-// turn keeps the calls in progress for the duration of one measurement, and then waits until the
-// last of them has ended.
 func (h *CallStack) turn(ctx context.Context, k *levelResult, workspaces []*kit.Workspace, underWay int) error {
 	var (
 		wg     sync.WaitGroup

@@ -115,7 +115,6 @@ type limits struct {
 	times        int
 }
 
-// bareLoops runs the two baseline loops, with tables that are empty at the start.
 func (b *bench) bareLoops(ctx context.Context, db *pgx.Conn, clients int) (found limits, err error) {
 	copies := probe.Copies{DB: db, Schema: "bench"}
 	for _, awaitedOnly := range []bool{false, true} {

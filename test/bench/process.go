@@ -102,8 +102,6 @@ func (r *Receiver) ask(ctx context.Context, path string, read func(io.Reader) er
 	return read(resp.Body)
 }
 
-// certificate returns a certificate for the first addresses of 127.0.0.0/24, signed by the
-// authority in the files.
 func certificate(args []string) (*tls.Config, []string, error) {
 	if len(args) != 3 {
 		return nil, nil, fmt.Errorf("%s takes the authority's certificate, its key and a number of addresses", ReceiverCommand)

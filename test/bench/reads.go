@@ -217,7 +217,6 @@ func (b *bench) compare(ctx context.Context, clients int, q question, few, many 
 	return ofFew, ofMany, err
 }
 
-// The method histories inserts the rows of both histories directly into the tables.
 func (b *bench) histories(ctx context.Context) (many, few *history, err error) {
 	db, err := pgx.Connect(ctx, b.db)
 	if err != nil {
@@ -354,7 +353,6 @@ func tables() []table {
 	}
 }
 
-// mixed returns the rows of both histories, ordered by time.
 func mixed(many, few *history, t table) pgx.CopyFromSource {
 	n, small := -1, false
 	return pgx.CopyFromFunc(func() ([]any, error) {

@@ -208,7 +208,6 @@ func Run(args []string) error {
 	return err
 }
 
-// underneath returns the receiver's conn that is below a TLS connection.
 func underneath(c net.Conn) *conn {
 	if wrapped, ok := c.(interface{ NetConn() net.Conn }); ok {
 		c = wrapped.NetConn()

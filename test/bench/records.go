@@ -20,7 +20,6 @@ import (
 	"ringfence.dev/proto/eventv1"
 )
 
-// callEvents are the event types of every subscription of the bench.
 var callEvents = []string{"call.ringing", "call.answered", "call.completed", "call.failed", "call.no_answer", "call.busy"}
 
 // template is a record that the service `calls` published to call-events.v1, with its decoded
@@ -37,7 +36,6 @@ const completes = "+14155550101"
 
 var errFewEvents = errors.New("the call whose events are the templates has fewer than three events")
 
-// learn places a real call and reads its records from the topic.
 func (h *WebhookStack) learn(ctx context.Context) ([]template, error) {
 	w, err := h.Stack.NewWorkspace(ctx, "bench template", "1000")
 	if err != nil {
@@ -279,7 +277,6 @@ func (h *WebhookStack) deliver(ctx context.Context, long time.Duration, perSecon
 	return h.arrived(ctx, e)
 }
 
-// arrived waits until the last published records of the endpoint arrive, and counts them.
 func (h *WebhookStack) arrived(ctx context.Context, e *endpoint) (countedRecords, error) {
 	sent := e.source.sent
 	if err := sent.wait(); err != nil {

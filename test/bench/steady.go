@@ -87,7 +87,6 @@ var errNothing = errors.New("nothing arrived")
 // the receiver read the first byte.
 type direct struct{ answered, reached []time.Duration }
 
-// directly sends POST requests at the steady rate without waiting for responses.
 func (h *WebhookStack) directly(ctx context.Context, long time.Duration) (d direct, err error) {
 	lane := h.lane()
 	s, err := h.sender(lane)

@@ -163,7 +163,6 @@ func (t *takeovers) post(ctx context.Context, to string) error {
 	})
 }
 
-// lastWebhooks maps each called number to the time at which its terminal webhook arrived first.
 func lastWebhooks(hooks *kit.Receiver, w *kit.Workspace) map[string]time.Time {
 	at := map[string]time.Time{}
 	for _, d := range hooks.Deliveries(w.ID) {

@@ -50,14 +50,12 @@ type WebhookSetup struct {
 // WebhookStack is the state that the measurements share.
 type WebhookStack struct {
 	WebhookSetup
-	receiver *Receiver
-	bus      *kafka.Client
-	db       *pgx.Conn
-	// private is the address of the dispatcher's private port, and broker the address of Kafka.
+	receiver        *Receiver
+	bus             *kafka.Client
+	db              *pgx.Conn
 	private, broker string
-	// postmaster is the id of the parent process of the backends.
-	postmaster string
-	templates  []template
+	postmaster      string
+	templates       []template
 	// backlog is the rate that Deliveries measured, or zero before Deliveries.
 	backlog float64
 	serial  atomic.Int64
@@ -149,7 +147,6 @@ func (h *WebhookStack) subscribe(ctx context.Context, way, lane string, n int) (
 	return e, err
 }
 
-// drop deletes the subscription, which deletes its open deliveries.
 func (e *endpoint) drop(ctx context.Context) error {
 	return e.workspace.API.Into(ctx, http.MethodDelete, "/v1/webhook-subscriptions/"+e.subscription, nil, http.StatusOK, nil)
 }

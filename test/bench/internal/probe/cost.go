@@ -43,7 +43,6 @@ func services() []string {
 	return []string{"gateway", "calls", "contacts-compliance", "dialer", "billing-wallet", "webhook-dispatcher"}
 }
 
-// bill is the resource usage of the stack since its start.
 type bill struct {
 	at         time.Time
 	used       Time
@@ -160,7 +159,6 @@ func (s Setup) bill(ctx context.Context) (b bill, err error) {
 	return b, nil
 }
 
-// bytesOf adds the bytes that a replica has written to Kafka and read from Kafka.
 func bytesOf(ctx context.Context, address string, into map[string]float64) error {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+"/metrics", http.NoBody)
 	if err != nil {
