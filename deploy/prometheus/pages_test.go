@@ -109,7 +109,7 @@ func TestRunbooks_NamesExistInTheCode(t *testing.T) {
 		}
 		for _, word := range src.strange(text) {
 			if !strings.HasPrefix(name, "postgres-") {
-				t.Errorf(`name = %q, want it to begin with "postgres-"`, name)
+				t.Errorf("%s names %q, which does not exist in the code", name, word)
 			} else if !slices.Contains(ofPostgres, word) {
 				t.Errorf("ofPostgres does not contain %v of %s", word, name)
 			}

@@ -74,7 +74,7 @@ func TestConfirm_AcceptsOnlyYes(t *testing.T) {
 		}
 	}
 	unattended, _ := open(t, false, nil)
-	wantError(t, (Confirmation{}).Confirm(t.Context(), unattended, "This deletes it"), "say --yes", "\n")
+	wantError(t, (Confirmation{}).Confirm(t.Context(), unattended, "This deletes it"), "add --yes", "\n")
 	if err := (Confirmation{Yes: true}).Confirm(t.Context(), unattended, "This deletes it"); err != nil {
 		t.Errorf("--yes: %v", err)
 	}

@@ -201,7 +201,10 @@ func TestEndCall_WaitsForTheQueuedAudio(t *testing.T) {
 		k.send(agent.Event{Kind: agent.TurnDone})
 		k.pass(500 * time.Millisecond)
 		// the person speaks, which does not interrupt the farewell
-		k.send(agent.Event{Kind: agent.SpeechStarted, Item: "p"})
+		k.send(
+			agent.Event{Kind: agent.SpeechStarted, Item: "p"},
+			agent.Event{Kind: agent.Utterance, Role: agent.RolePerson, Item: "p", Text: "Bye."},
+		)
 		k.wantEnd(callstate.NormalClearing, 1800*time.Millisecond, 1900*time.Millisecond)
 		if heard := k.heardAudio(); heard != 1800*time.Millisecond {
 			t.Errorf("loud audio of the farewell = %s", heard)
