@@ -20,6 +20,17 @@ const (
 // their labels are unknown.
 var afterFirstEvent = []string{"ringfence_outbox_publish_errors_total", "ringfence_dialer_sip_refusals_total"}
 
+// inventoryHead is the beginning of docs/reference/metrics.md.
+const inventoryHead = `# Metrics
+
+These are the metrics of all services, as ` + "`make observe`" + ` scraped them from the whole stack. ` +
+	`The metrics of the Go runtime, of the process and of the Kafka client are not listed. No label contains an id, a phone number or a ` +
+	`customer. The label sip_trunk contains the name that an operator gave to a trunk.
+
+| metric | type | meaning |
+|---|---|---|
+`
+
 // The method listed compares the metrics of the stack with docs/reference/metrics.md. It runs only
 // in `make observe`, where every service runs with every feature. With RINGFENCE_METRICS=write it
 // writes the page.
@@ -46,7 +57,7 @@ func (p *prometheus) listed(t *testing.T) {
 	}
 	slices.Sort(lines)
 	if os.Getenv(rewriting) == "write" {
-		keep(t, inventory, "# Metrics\n\nThese are the metrics of all services, as `make observe` scraped them from the whole stack. The metrics of the Go runtime, of the process and of the Kafka client are not listed. No label contains an id, a phone number or a customer. The label sip_trunk contains the name that an operator gave to a trunk.\n\n| metric | type | meaning |\n|---|---|---|\n"+strings.Join(lines, "\n")+"\n")
+		keep(t, inventory, inventoryHead+strings.Join(lines, "\n")+"\n")
 		return
 	}
 	text, err := os.ReadFile(inventory)

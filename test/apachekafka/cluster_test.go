@@ -90,7 +90,11 @@ func TestCluster_SurvivesTheLossOfOneBroker(t *testing.T) {
 	if err := put("two of three", 30*time.Second); err != nil {
 		t.Errorf("a record was not acknowledged after the loss of one broker of three: %v", err)
 	}
-	until(t, "all partitions are under-replicated", func() bool { return underReplicated(t, registry) == float64(kafka.Agents.Partitions) })
+	until(
+		t,
+		"all partitions are under-replicated",
+		func() bool { return underReplicated(t, registry) == float64(kafka.Agents.Partitions) },
+	)
 	brokers[1].stop()
 	until(t, "one replica is in sync", func() bool {
 		topics, err := admin.ListTopics(t.Context(), kafka.Agents.Name)

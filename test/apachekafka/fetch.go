@@ -47,7 +47,9 @@ func (f files) fetch(ctx context.Context) error {
 	}
 	maven, err := exec.LookPath("mvn")
 	if err != nil {
-		return errors.New("maven, which downloads Apache Kafka, is not installed: install it (apt-get install maven, brew install maven)")
+		return errors.New(
+			"maven, which downloads Apache Kafka, is not installed: install it (apt-get install maven, brew install maven)",
+		)
 	}
 	if err := os.MkdirAll(filepath.Dir(f.dir), 0o755); err != nil {
 		return err
@@ -84,7 +86,11 @@ const oldestJava = 17
 func checkJava() error {
 	output, err := exec.Command("java", "-version").CombinedOutput()
 	if err != nil {
-		return fmt.Errorf("apache kafka needs Java, which is not installed: install Java %d or newer (apt-get install default-jre-headless maven, brew install openjdk maven)", oldestJava)
+		return fmt.Errorf(
+			"apache kafka needs Java, which is not installed: install Java %d or newer "+
+				"(apt-get install default-jre-headless maven, brew install openjdk maven)",
+			oldestJava,
+		)
 	}
 	if found := javaVersion.FindSubmatch(output); found != nil {
 		if major, err := strconv.Atoi(string(found[1])); err == nil && major < oldestJava {

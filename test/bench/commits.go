@@ -92,7 +92,12 @@ func commits(ctx context.Context, b *bench) error {
 	fmt.Printf("    that wait for no disk  %8.1f      (reads, and %.1f of the rate limit's unlogged table)\n", all-made, counting)
 	fmt.Printf("    durable commits        %8.1f      (expected: %d, of which the POST awaits %d before it answers)\n", made, expectedCommits, awaitedCommits)
 	if made > expectedCommits+slack {
-		return fmt.Errorf("REGRESSION: a POST makes %.1f durable commits and made %d before: remove the new commit, or change ofOnePost in limit.go and explain why", made, expectedCommits)
+		return fmt.Errorf(
+			"REGRESSION: a POST makes %.1f durable commits and made %d before: "+
+				"remove the new commit, or change ofOnePost in limit.go and explain why",
+			made,
+			expectedCommits,
+		)
 	}
 	return nil
 }

@@ -113,7 +113,13 @@ func (h *CallStack) keep(ctx context.Context, underWay int) (perSecond float64, 
 	if n := len(k.unanswered); n > 0 {
 		all := countDials(entries, k.unanswered)
 		h.Landing.forget(k.unanswered)
-		fmt.Printf("    not included: %d POST requests with 503 for a minute or no response, of which %d were dialed anyway, %d twice\n", n, n-all.missing, all.twice)
+		fmt.Printf(
+			"    not included: %d POST requests with 503 for a minute or no response, "+
+				"of which %d were dialed anyway, %d twice\n",
+			n,
+			n-all.missing,
+			all.twice,
+		)
 	}
 	if line := k.used.Line("call", k.counted); line != "" {
 		fmt.Printf("    %s\n", line)

@@ -47,7 +47,13 @@ func posts(ctx context.Context, b *bench) error {
 	if err := b.drained(ctx, db); err != nil {
 		return err
 	}
-	fmt.Printf("  %-9s%-40s%-34s%s\n", "clients", "POST /v1/calls", fmt.Sprintf("the baseline loop: %d commits each", expectedCommits), "share")
+	fmt.Printf(
+		"  %-9s%-40s%-34s%s\n",
+		"clients",
+		"POST /v1/calls",
+		fmt.Sprintf("the baseline loop: %d commits each", expectedCommits),
+		"share",
+	)
 	for text := range strings.SplitSeq(b.clients, ",") {
 		clients, err := strconv.Atoi(text)
 		if err != nil || clients < 1 {

@@ -69,9 +69,24 @@ func main() {
 	flag.IntVar(&set.rate, "rate", 10, "operations of the clients per second")
 	minutes := flag.Float64("minutes", fraction("CHAOS_MINUTES", 5), "how long there are faults (CHAOS_MINUTES)")
 	flag.IntVar(&set.replicas, "replicas", int(number("RINGFENCE_REPLICAS", 2)), "of each service (RINGFENCE_REPLICAS)")
-	flag.BoolVar(&set.keep, "keep", false, "keep the stack's folder, with the log of every process, also after a successful run")
-	flag.StringVar(&set.broker, "broker", kit.Broker(), "embedded, or apache: Apache Kafka (RINGFENCE_BROKER; after make kafka-fetch). With KAFKA_BROKERS set, apache: one of its own, which is killed")
-	over := flag.String("carrier", "sim", "what calls go over: sim, the simulated carrier, or sip, trunks to a farm of sipp, with one of each service")
+	flag.BoolVar(
+		&set.keep,
+		"keep",
+		false,
+		"keep the stack's folder, with the log of every process, also after a successful run",
+	)
+	flag.StringVar(
+		&set.broker,
+		"broker",
+		kit.Broker(),
+		"embedded, or apache: Apache Kafka (RINGFENCE_BROKER; after make kafka-fetch). "+
+			"With KAFKA_BROKERS set, apache: one of its own, which is killed",
+	)
+	over := flag.String(
+		"carrier",
+		"sim",
+		"what calls go over: sim, the simulated carrier, or sip, trunks to a farm of sipp, with one of each service",
+	)
 	only := flag.Bool("plan", false, "print the faults of the seed (RINGFENCE_SEED) and inject none")
 	flag.Parse()
 	set.length, set.field = time.Duration(*minutes*float64(time.Minute)), whole(set.replicas)
@@ -142,7 +157,17 @@ func run(ctx context.Context, set settings, say func(string)) (report *Report, e
 	r.SIP, r.Seed, r.Commit, r.Fingerprint, r.Planned, r.Replicas, r.Length = set.sip, set.seed, commit(whole), fingerprint(plan), len(plan), set.replicas, set.length
 	set.broker = cmp.Or(set.broker, kit.Broker())
 	r.Broker = set.broker
-	say(fmt.Sprintf("chaos: seed %d, plan %s: %d faults in %s; %d of each service, %d operations a second", set.seed, r.Fingerprint, len(plan), set.length, set.replicas, set.rate))
+	say(
+		fmt.Sprintf(
+			"chaos: seed %d, plan %s: %d faults in %s; %d of each service, %d operations a second",
+			set.seed,
+			r.Fingerprint,
+			len(plan),
+			set.length,
+			set.replicas,
+			set.rate,
+		),
+	)
 	w, err := startWorld(ctx, set)
 	keep := true
 	defer func() {

@@ -69,9 +69,9 @@ func TestCheckOrder_TestedRequestsCoverEveryOperation(t *testing.T) {
 	}
 }
 
-// TestCheckOrder_EveryRoute sends requests with several errors. The response must contain the error
+// TestOrder_ChecksOfEveryRoute sends requests with several errors. The response must contain the error
 // of the check that is first in the documented order.
-func TestCheckOrder_EveryRoute(t *testing.T) {
+func TestOrder_ChecksOfEveryRoute(t *testing.T) {
 	starter := workspace(t, set{"plan": "starter"})
 	deaf := workspace(t, set{"features": set{"webhooks": false}})
 	w := workspace(t)
@@ -204,9 +204,9 @@ func (p place) goesWith(other place) bool {
 	return !contacts && (p.to == "" || other.to == "")
 }
 
-// TestCheckOrder_PlacingACall sends every possible pair of errors. The response must have the error
+// TestOrder_ChecksOfPlacingACall sends every possible pair of errors. The response must have the error
 // of the earlier check.
-func TestCheckOrder_PlacingACall(t *testing.T) {
+func TestOrder_ChecksOfPlacingACall(t *testing.T) {
 	closed := closedWindow(time.Now())
 	open, shut := workspace(t), workspace(t, set{"calling_policy": set{"window": closed.window, "timezone": "UTC"}})
 	optedOut, withdrawn, clean := number(1), number(1), number(1)

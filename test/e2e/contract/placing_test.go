@@ -65,7 +65,12 @@ func TestPlacing_ValidatesEachField(t *testing.T) {
 	rows := []row{
 		{"only the required fields", nil, "", ""},
 		{"unknown fields are ignored", []any{"priority", "high", "status", "completed", "id", 7}, "", ""},
-		{"null means that the field is absent", []any{"contact_id", nil, "external_ref", nil, "idempotency_key", nil, "schedule_if_outside_hours", nil}, "", ""},
+		{
+			"null means that the field is absent",
+			[]any{"contact_id", nil, "external_ref", nil, "idempotency_key", nil, "schedule_if_outside_hours", nil},
+			"",
+			"",
+		},
 		{"external_ref of 255 characters", []any{"external_ref", strings.Repeat("ü", 255)}, "", ""},
 		{"external_ref of 256 characters", []any{"external_ref", strings.Repeat("x", 256)}, "validation_error", "external_ref"},
 		{"external_ref that is a number", []any{"external_ref", 1042}, "validation_error", "external_ref"},

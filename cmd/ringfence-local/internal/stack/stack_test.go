@@ -305,11 +305,14 @@ func TestRoutine_HidesSuccessfulReadsAndInternalRequests(t *testing.T) {
 		shown               bool
 	}{
 		{"log line of the gateway about a change", gateway, "22:21:38.550 INFO  request method=POST route=/v1/calls status=202 ms=18.6", true},
-		{"log line of the service about the same change", "calls", "22:21:38.549 INFO  request method=POST route=/v1/calls status=202 ms=15.4", false},
-		{"a request between two services", "billing-wallet", "22:21:38.546 INFO  request method=POST route=/ringfence.billing.v1.HoldService/Hold status=200 ms=3.5", false},
+		{"log line of the service about the same change", "calls",
+			"22:21:38.549 INFO  request method=POST route=/v1/calls status=202 ms=15.4", false},
+		{"a request between two services", "billing-wallet",
+			"22:21:38.546 INFO  request method=POST route=/ringfence.billing.v1.HoldService/Hold status=200 ms=3.5", false},
 		{"a read", gateway, "22:21:38.603 INFO  request method=GET route=/v1/calls status=200 ms=2.6", false},
 		{"a read that was refused", gateway, "22:21:38.603 INFO  request method=GET route=/v1/calls status=401 ms=2.6", true},
-		{"an error response of a service behind the gateway", "calls", "22:21:38.603 INFO  request method=GET route=/v1/calls status=503 ms=2.6", true},
+		{"an error response of a service behind the gateway", "calls",
+			"22:21:38.603 INFO  request method=GET route=/v1/calls status=503 ms=2.6", true},
 		{"a webhook", "webhook-dispatcher", "22:21:48.393 INFO  webhook attempt outcome=delivered code=200", true},
 		{"the address of the private port", "calls", "22:21:38.100 INFO  private port is open addr=127.0.0.1:9091", true},
 		{"a warning that quotes a request", "calls", `22:21:48.393 WARN  a peer did not answer error=" INFO request method=GET status=200"`, true},

@@ -14,7 +14,7 @@ import (
 	"ringfence.dev/services/billing-wallet/internal/wallettest"
 )
 
-func TestHold_ReadsThePriceOnlyFromTheIndex(t *testing.T) {
+func TestHold_PriceIsReadFromTheIndexAlone(t *testing.T) {
 	t.Parallel()
 	pool := wallettest.Pool(t)
 	st, owner := store.New(pool), pgtest.Owner(t, pool, wallettest.Schema)

@@ -75,7 +75,7 @@ func (l Library) Pack(name string) (Pack, bool) {
 	return p, ok
 }
 
-// The method Ending returns the packs whose CoversUntil is before the given day.
+// Ending returns the packs whose CoversUntil is before the given day.
 func (l Library) Ending(before window.Date) []Pack {
 	var ending []Pack
 	for _, name := range l.Names() {
@@ -97,7 +97,7 @@ func (l Library) Check(c Choice) error {
 	return nil
 }
 
-// The method For returns the rules for a number at a place. The rules of the country come before
+// For returns the rules for a number at a place. The rules of the country come before
 // the rules of its regions. If the country of the number is not known, all chosen packs apply. If
 // the region is not known, the rules of all regions apply. Fallback applies to a country that is in
 // none of the chosen packs. If this build does not contain a chosen pack, the result contains a

@@ -27,7 +27,7 @@ type Holiday struct {
 	Dates    []window.Date  `json:"dates,omitempty"`
 }
 
-// The method Is reports whether a day is the holiday or the day on which it is observed.
+// Is reports whether a day is the holiday or the day on which it is observed.
 func (h Holiday) Is(day window.Date) bool {
 	if slices.Contains(h.Dates, day) {
 		return true

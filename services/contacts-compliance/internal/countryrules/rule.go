@@ -86,7 +86,7 @@ func (w Week) MarshalJSON() ([]byte, error) {
 	return []byte(b.String()), nil
 }
 
-// The method On returns the open hours of a local day. If the rule is not in force on that day, the
+// On returns the open hours of a local day. If the rule is not in force on that day, the
 // whole day is open. If the day is after CoversUntil, it is closed.
 func (r Rule) On(day window.Date) []window.Range {
 	switch {
@@ -119,7 +119,7 @@ func (r Rule) Holiday(day window.Date) string {
 	return ""
 }
 
-// The method Always reports whether the rule is open at every hour. Such a rule needs no time zone.
+// Always reports whether the rule is open at every hour. Such a rule needs no time zone.
 func (r Rule) Always() bool {
 	for day := range r.Week {
 		if len(r.Week[day]) != 1 || r.Week[day][0] != (window.Range{Start: 0, End: window.Midnight}) {
@@ -129,7 +129,7 @@ func (r Rule) Always() bool {
 	return len(r.Holidays) == 0
 }
 
-// The method Where returns the region, or the name of the pack if the rule has no region, for a
+// Where returns the region, or the name of the pack if the rule has no region, for a
 // message.
 func (r Rule) Where() string {
 	if r.Region != "" {

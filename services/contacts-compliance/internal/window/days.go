@@ -13,7 +13,7 @@ type Days uint8
 // EveryDay contains all weekdays.
 const EveryDay Days = 1<<7 - 1
 
-// The method Has reports whether the day is in the set.
+// Has reports whether the day is in the set.
 func (d Days) Has(day time.Weekday) bool { return d&(1<<day) != 0 }
 
 func dayNames() []string { return []string{"sun", "mon", "tue", "wed", "thu", "fri", "sat"} }

@@ -27,7 +27,7 @@ func (r *Range) UnmarshalText(text []byte) error {
 // that the day is closed. Window and the rules of packs implement Hours.
 type Hours interface{ On(day Date) []Range }
 
-// The method On returns the window's range if the day is one of its days.
+// On returns the window's range if the day is one of its days.
 func (w Window) On(day Date) []Range {
 	if !w.Days.Has(day.Weekday()) {
 		return nil
@@ -42,7 +42,7 @@ type Clock struct {
 	Zones []Zone
 }
 
-// The method Open reports whether the hours are open at a time in every zone.
+// Open reports whether the hours are open at a time in every zone.
 func (c Clock) Open(at time.Time) bool {
 	for _, z := range c.Zones {
 		if !openIn(c.Hours, z, at) {
@@ -74,5 +74,5 @@ func openIn(hours Hours, z Zone, at time.Time) bool {
 	return false
 }
 
-// The method In returns a time in the zone.
+// In returns a time in the zone.
 func (z Zone) In(at time.Time) time.Time { return at.In(z.loc) }

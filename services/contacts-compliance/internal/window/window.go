@@ -47,10 +47,10 @@ type Window struct {
 // Default returns the window 09:00–20:00 on every day.
 func Default() Window { return Window{Start: 9 * 60, End: 20 * 60, Days: EveryDay} }
 
-// The method Always reports whether the window is always open. The time zone is then not needed.
+// Always reports whether the window is always open. The time zone is then not needed.
 func (w Window) Always() bool { return w.Start == 0 && w.End == Midnight && w.Days == EveryDay }
 
-// The method Open reports whether the window is open at a time in every zone. Without a zone it is
+// Open reports whether the window is open at a time in every zone. Without a zone it is
 // closed.
 func (w Window) Open(zones []Zone, at time.Time) bool {
 	return Clock{Hours: w, Zones: zones}.Open(at)

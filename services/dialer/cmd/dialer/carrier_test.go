@@ -172,14 +172,22 @@ func TestCarrier_LateCallsOfAPausedCarrierAreHungUp(t *testing.T) {
 	t.Cleanup(resume)
 	const to = "+14155550699" // the person with this number does not hang up
 	id := r.request(to)
-	await(t, "the dialer gives up the originate request", func() bool { return strings.Contains(p.output(), "result=unknown") })
+	await(
+		t,
+		"the dialer gives up the originate request",
+		func() bool { return strings.Contains(p.output(), "result=unknown") },
+	)
 	resume()
 	facts := r.ends(id)
 	wantOneDial(t, r, to, facts)
 	if c := last(facts).GetCall(); c.GetStatus() != "failed" {
 		t.Errorf("ended as %v", c)
 	}
-	await(t, "every call that the carrier placed is hung up", func() bool { return len(r.log("hangup", to)) == len(r.log("originate", to)) })
+	await(
+		t,
+		"every call that the carrier placed is hung up",
+		func() bool { return len(r.log("hangup", to)) == len(r.log("originate", to)) },
+	)
 	r.awaitAllEnded("+14155550602")
 }
 

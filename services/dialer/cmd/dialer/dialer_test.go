@@ -458,7 +458,11 @@ func TestInbound_IsAnsweredByTheAgentOfTheNumber(t *testing.T) {
 	} else if !slices.Equal(zones, []string{"", "Asia/Tokyo"}) {
 		t.Errorf("zones = %v, want %v", zones, []string{"", "Asia/Tokyo"})
 	}
-	await(t, "the call to an unassigned number is rejected", func() bool { return len(r.log("hangup", "+14155559001")) == 1 })
+	await(
+		t,
+		"the call to an unassigned number is rejected",
+		func() bool { return len(r.log("hangup", "+14155559001")) == 1 },
+	)
 	if facts := r.factsOf(unknown); len(facts) != 0 {
 		t.Errorf("facts of a rejected call: %s", names(facts))
 	}

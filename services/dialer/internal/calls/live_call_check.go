@@ -153,7 +153,14 @@ func (l *LiveCallCheck) settle(ctx context.Context, endedAtCarrier map[uuid.UUID
 		return err
 	}
 	if len(ended) > 0 {
-		slog.WarnContext(ctx, "calls ended by the live call check, the carrier sent no end event", "calls", len(ended), "call_id", ended[0])
+		slog.WarnContext(
+			ctx,
+			"calls ended by the live call check, the carrier sent no end event",
+			"calls",
+			len(ended),
+			"call_id",
+			ended[0],
+		)
 		l.relay.Wake()
 		l.ended()
 	}

@@ -125,8 +125,13 @@ func TestEndCall_WaitsForTheTranscriptOfTheLastSentence(t *testing.T) {
 		{name: "transcript arrives", events: []agent.Event{transcript("p", words)}, want: []string{words}, end: time.Second},
 		{name: "sentence without words", events: []agent.Event{transcript("p", "")}, end: time.Second},
 		{
-			name:   "transcript of an earlier sentence arrives first",
-			events: []agent.Event{transcript("before", "Hello?"), transcript("p", words)}, want: []string{words}, end: time.Second,
+			name: "transcript of an earlier sentence arrives first",
+			events: []agent.Event{
+				transcript("before", "Hello?"),
+				transcript("p", words),
+			},
+			want: []string{words},
+			end:  time.Second,
 		},
 		{name: "no transcript arrives", end: lastSentence},
 	}

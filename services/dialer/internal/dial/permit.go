@@ -50,7 +50,14 @@ func (p *permit) allow(ctx context.Context) bool {
 			return false
 		}
 		if stop != nil {
-			slog.InfoContext(ctx, "INVITE not sent: the call request must not be dialed now", "call_request_id", p.request.CallRequestID, "code", stop.Code)
+			slog.InfoContext(
+				ctx,
+				"INVITE not sent: the call request must not be dialed now",
+				"call_request_id",
+				p.request.CallRequestID,
+				"code",
+				stop.Code,
+			)
 			p.stop, p.state = stop, state
 			return false
 		}

@@ -59,7 +59,14 @@ func (d *Dialer) resolve(ctx context.Context, callID uuid.UUID) error {
 	if err != nil && !unknown {
 		return err
 	}
-	slog.WarnContext(ctx, "fenced call without a running attempt continued or ended", "call_id", callID, "known_to_carrier", !unknown)
+	slog.WarnContext(
+		ctx,
+		"fenced call without a running attempt continued or ended",
+		"call_id",
+		callID,
+		"known_to_carrier",
+		!unknown,
+	)
 	err = d.store.Change(ctx, []uuid.UUID{callID}, func(calls map[uuid.UUID]*callstate.Call) {
 		c := calls[callID]
 		switch {

@@ -268,12 +268,15 @@ func TestAnswer_AcceptsAUsableOfferAndRefusesOthers(t *testing.T) {
 		{"answer_several_streams", local(), several.String(), "203.0.113.9:40000", false, nil},
 		{"answer_optional", local(with(sdp.Optional)), theirs("0", crypto).String(), "203.0.113.9:40000", true, nil},
 		{"answer_off_ignores_a_key", local(), theirs("0", crypto).String(), "203.0.113.9:40000", false, nil},
-		{"answer_required", local(with(sdp.Required)), strings.ReplaceAll(theirs("0", crypto).String(), "RTP/AVP", "RTP/SAVP"), "203.0.113.9:40000", true, nil},
+		{"answer_required", local(with(sdp.Required)),
+			strings.ReplaceAll(theirs("0", crypto).String(), "RTP/AVP", "RTP/SAVP"), "203.0.113.9:40000", true, nil},
 		{"answer_required_accepts_the_srtp_stream", local(with(sdp.Required)), both, "203.0.113.9:40008", true, nil},
 		{"Required, offer has no key", local(with(sdp.Required)), theirs("0", "").String(), "", false, sdp.ErrSecrecy},
-		{"Off, offer is SRTP", local(), strings.ReplaceAll(theirs("0", crypto).String(), "RTP/AVP", "RTP/SAVP"), "", false, sdp.ErrSecrecy},
+		{"Off, offer is SRTP", local(),
+			strings.ReplaceAll(theirs("0", crypto).String(), "RTP/AVP", "RTP/SAVP"), "", false, sdp.ErrSecrecy},
 		{"no usable codec", local(), theirs("18", "").String(), "", false, sdp.ErrNoCodec},
-		{"no usable audio stream", local(), far{session: several.session, media: several.media[:4]}.String(), "", false, sdp.ErrNoAudio},
+		{"no usable audio stream", local(),
+			far{session: several.session, media: several.media[:4]}.String(), "", false, sdp.ErrNoAudio},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			body, agreed, err := sdp.NewSession(2468, row.local).Answer([]byte(row.offer), sdp.Both)

@@ -34,7 +34,9 @@ func (d *Dialog) send(ctx context.Context, invite *sip.Request, to transport.Rou
 			return nil, cmp.Or(firstErr, err)
 		}
 		if err := d.keepState(invite); err != nil {
-			return nil, &transport.NotSent{Err: fmt.Errorf("%w: store the teardown state of call %s: %w", ErrOurs, d.order.CallID, err)}
+			return nil, &transport.NotSent{
+				Err: fmt.Errorf("%w: store the teardown state of call %s: %w", ErrOurs, d.order.CallID, err),
+			}
 		}
 		tx, err := d.transport.BeginPermitted(ctx, invite, func(ctx context.Context) bool {
 			permitted := d.order.Permit == nil || d.order.Permit(ctx)

@@ -163,7 +163,14 @@ func (d *InboundFilter) CallFrom(ctx context.Context, source netip.AddrPort, tra
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
 	if err := d.reload(ctx); err != nil {
-		slog.WarnContext(ctx, "SIP trunks could not be read from the database for an inbound call", "source", source, "error", err)
+		slog.WarnContext(
+			ctx,
+			"SIP trunks could not be read from the database for an inbound call",
+			"source",
+			source,
+			"error",
+			err,
+		)
 		return trunks.Trunk{}, false
 	}
 	return d.Trunk(source, transport)

@@ -312,7 +312,11 @@ func (c *Carrier) Hangup(ctx context.Context, callID uuid.UUID) (carrier.CallSta
 		}
 		select {
 		case <-ctx.Done():
-			return carrier.CallStatus{}, fmt.Errorf("hang up call %s: the process that owns the call has not ended it: %w", callID, ctx.Err())
+			return carrier.CallStatus{}, fmt.Errorf(
+				"hang up call %s: the process that owns the call has not ended it: %w",
+				callID,
+				ctx.Err(),
+			)
 		case <-woken:
 		case <-time.After(pollInterval):
 		}

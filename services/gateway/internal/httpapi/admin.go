@@ -164,8 +164,14 @@ func (a *Admin) closeIntent(ctx context.Context, intent audit.Intent, err error)
 	// the intent remains, and the retention job later writes the audit entry with the outcome
 	// unknown
 	if failed != nil {
-		slog.WarnContext(ctx, "row of a started change not deleted after the change failed; the retention job writes an audit entry for it",
-			"intent", intent.ID, "error", failed)
+		slog.WarnContext(
+			ctx,
+			"row of a started change not deleted after the change failed; the retention job writes an audit entry for it",
+			"intent",
+			intent.ID,
+			"error",
+			failed,
+		)
 	}
 }
 

@@ -78,14 +78,14 @@ func (x *Trunk) Port(transport string) int { return x.transport.Port(transport) 
 // Transport returns the transport, for messages that a test builds.
 func (x *Trunk) Transport() *transport.Transport { return x.transport }
 
-// The method On sets the script for numbers that end in the suffix.
+// On sets the script for numbers that end in the suffix.
 func (x *Trunk) On(suffix string, script func(*Call)) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.scripts[suffix] = script
 }
 
-// The method Outside sets the function that receives requests outside of calls, except INVITE. If
+// Outside sets the function that receives requests outside of calls, except INVITE. If
 // take returns false, the trunk answers the request with 200.
 func (x *Trunk) Outside(take func(*sip.Request, *sip.ServerTx) bool) {
 	x.mu.Lock()
@@ -93,7 +93,7 @@ func (x *Trunk) Outside(take func(*sip.Request, *sip.ServerTx) bool) {
 	x.outside = take
 }
 
-// The method Within sets the function that receives requests within dialogs that this trunk does
+// Within sets the function that receives requests within dialogs that this trunk does
 // not know. A proxy receives such requests.
 func (x *Trunk) Within(take func(*sip.Request, *sip.ServerTx)) {
 	x.mu.Lock()

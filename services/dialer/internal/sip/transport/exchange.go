@@ -217,7 +217,7 @@ func (l *Transport) Exchange(ctx context.Context, req *sip.Request, to Route, wh
 	}
 }
 
-// The method Once sends a prepared request and returns the final response.
+// Once sends a prepared request and returns the final response.
 func (l *Transport) Once(ctx context.Context, req *sip.Request) (*sip.Response, error) {
 	tx, err := l.Begin(ctx, req)
 	if err != nil {
@@ -238,7 +238,7 @@ func (l *Transport) Once(ctx context.Context, req *sip.Request) (*sip.Response, 
 	}
 }
 
-// The function Again returns a copy of a request with the next CSeq and without Via, for a new
+// Again returns a copy of a request with the next CSeq and without Via, for a new
 // transaction.
 func Again(req *sip.Request) *sip.Request {
 	again := req.Clone()
