@@ -24,8 +24,8 @@ var afterFirstEvent = []string{"ringfence_outbox_publish_errors_total", "ringfen
 const inventoryHead = `# Metrics
 
 These are the metrics of all services, as ` + "`make observe`" + ` scraped them from the whole stack. ` +
-	`The metrics of the Go runtime, of the process and of the Kafka client are not listed. No label contains an id, a phone number or a ` +
-	`customer. The label sip_trunk contains the name that an operator gave to a trunk.
+	`The metrics of the Go runtime, of the process and of the Kafka client are not listed. ` +
+	`No label contains an id, a phone number or a customer. The label sip_trunk contains the name that an operator gave to a trunk.
 
 | metric | type | meaning |
 |---|---|---|
