@@ -25,7 +25,7 @@ const inventoryHead = `# Metrics
 
 These are the metrics of all services, as ` + "`make observe`" + ` scraped them from the whole stack. ` +
 	`The metrics of the Go runtime, of the process and of the Kafka client are not listed. ` +
-	`No label contains an id, a phone number or a customer. The label sip_trunk contains the name that an operator gave to a trunk.
+	`No label contains an id, a phone number or a customer. The label sip_trunk contains the name of a SIP trunk.
 
 | metric | type | meaning |
 |---|---|---|
