@@ -203,7 +203,7 @@ func (o operator) replayWebhooks(w *kit.Workspace, hooks *kit.Receiver) {
 	o.does("history", "webhooks", "delivery", hook[0].ID, delivered[0].ID)
 	o.does("replayed|3", "webhooks", "replay", hook[0].ID, "--call", delivered[0].CallID)
 	o.does("replayed|0", "webhooks", "replay", hook[0].ID, "--failed", "2026-01-01T00:00:00Z")
-	o.refused("replay what", "webhooks", "replay", hook[0].ID)
+	o.refused("no delivery was selected", "webhooks", "replay", hook[0].ID)
 	o.does("The number was called. The call ended completed, normal_clearing.|precheck|dial|call.completed|interested",
 		"calls", "why", placed.ID)
 	o.does(placed.ID+"|+14155550100|completed", "calls", "requests", "--status", "completed")
