@@ -49,18 +49,18 @@ type carrierParts struct {
 	run   func(context.Context) error
 	drain time.Duration
 	// limit returns the capacity of all trunks. All replicas share this capacity.
-	limit func(context.Context) (dialqueue.Limit, error)
+	trunkLimit func(context.Context) (dialqueue.Limit, error)
 	// See dial.Limits.From.
-	from   func(ctx context.Context, wanted string, without []string) (number, over string, err error)
-	report func() replicas.Report
+	chooseNumber func(ctx context.Context, wanted string, without []string) (number, over string, err error)
+	report       func() replicas.Report
 	// check is nil if the carrier is not SIP.
-	check httpapi.Check
+	healthCheck httpapi.Check
 	// refresh applies the events of this process's live calls again after a failover of the
 	// database.
 	refresh func()
 	// feed is nil if the carrier itself applies its events to calls.
-	feed  carrier.EventStream
-	calls *calls.Applier
+	eventStream carrier.EventStream
+	calls       *calls.Applier
 }
 
 // readEvents returns the function that reads the event stream of the carrier. Without an event
@@ -69,13 +69,13 @@ func (l carrierParts) readEvents(
 	st *store.Store, relay *outbox.Relay, lookEvery time.Duration, ended func(),
 ) func(context.Context) error {
 	return func(ctx context.Context) error {
-		if l.feed == nil {
+		if l.eventStream == nil {
 			<-ctx.Done()
 			return nil
 		}
 		var both errgroup.Group
-		both.Go(func() error { return calls.NewEventReader(st, l.feed, l.calls).Run(ctx) })
-		both.Go(func() error { return calls.NewLiveCallCheck(st, l.feed, relay, lookEvery, ended).Run(ctx) })
+		both.Go(func() error { return calls.NewEventReader(st, l.eventStream, l.calls).Run(ctx) })
+		both.Go(func() error { return calls.NewLiveCallCheck(st, l.eventStream, relay, lookEvery, ended).Run(ctx) })
 		return both.Wait()
 	}
 }
@@ -95,10 +95,10 @@ func openCarrier(
 	case cfg.Carrier == "sim" && cfg.SimURL != "":
 		over := simcarrier.New(cfg.SimURL)
 		return carrierParts{
-			Carrier: over, feed: over, calls: calls.NewApplier(st, relay, over.Find),
-			run:    func(context.Context) error { return nil },
-			limit:  func(context.Context) (dialqueue.Limit, error) { return most, nil },
-			report: func() replicas.Report { return replicas.Report{AgentCircuits: circuits.Open()} },
+			Carrier: over, eventStream: over, calls: calls.NewApplier(st, relay, over.Find),
+			run:        func(context.Context) error { return nil },
+			trunkLimit: func(context.Context) (dialqueue.Limit, error) { return most, nil },
+			report:     func() replicas.Report { return replicas.Report{AgentCircuits: circuits.Open()} },
 			// No refresh is needed. The events are read from the position that is stored in the
 			// database.
 			refresh: func() {},
@@ -113,8 +113,8 @@ func openCarrier(
 		if err != nil {
 			return carrierParts{}, err
 		}
-		opened.from, opened.check, opened.calls, opened.refresh = line.From, line.Check, to, line.Refresh
-		opened.limit = func(ctx context.Context) (dialqueue.Limit, error) {
+		opened.chooseNumber, opened.healthCheck, opened.calls, opened.refresh = line.From, line.Check, to, line.Refresh
+		opened.trunkLimit = func(ctx context.Context) (dialqueue.Limit, error) {
 			sum, err := line.Limit(ctx)
 			if err != nil {
 				return dialqueue.Limit{}, err
@@ -140,7 +140,7 @@ func openSIP(
 	if err != nil {
 		return carrierParts{}, nil, fmt.Errorf("read RTP_ADDR: %w", err)
 	}
-	advertised, err := cfg.SIP.advertised()
+	advertised, err := cfg.SIP.advertisedAddress()
 	if err != nil {
 		return carrierParts{}, nil, err
 	}
@@ -157,7 +157,7 @@ func openSIP(
 	settings := sip.Config{
 		UDP: cfg.SIP.UDP, TCP: cfg.SIP.TCP, TLS: cfg.SIP.TLS, Advertised: advertised.String(), UserAgent: "ringfence",
 		Admit:    inbound.Admit,
-		Rejected: strangers.Unknown, Peer: inbound.Peer,
+		Rejected: strangers.AddUnknown, Peer: inbound.Peer,
 		Trace: trace,
 		TrunkAt: func(peer netip.AddrPort, transport string) (uuid.UUID, bool) {
 			t, ok := inbound.Trunk(peer, transport)
@@ -169,7 +169,7 @@ func openSIP(
 				line.Arrive(a, t)
 				return
 			}
-			strangers.Arrived(a)
+			strangers.AddArrived(a)
 		},
 	}
 	if cfg.SIP.TLS != "" {
@@ -249,7 +249,7 @@ func openSIP(
 
 // openAgents returns the agent.Opener of each kind of agent.
 func openAgents(cfg Config, circuits *agent.Circuits) (map[string]agent.Opener, error) {
-	over, err := cfg.guard()
+	over, err := cfg.newGuard()
 	if err != nil {
 		return nil, err
 	}
@@ -264,15 +264,15 @@ func openAgents(cfg Config, circuits *agent.Circuits) (map[string]agent.Opener, 
 }
 
 func openAnalyser(cfg Config, st *store.Store, known secrets, relay *outbox.Relay) (*summary.Analyser, error) {
-	over, err := cfg.guard()
+	over, err := cfg.newGuard()
 	if err != nil {
 		return nil, err
 	}
 	return summary.NewAnalyser(st, known.keys, summary.NewSummariser(cfg.Summary, over, nil), relay), nil
 }
 
-// guard returns the guard that checks the URLs of agents against SSRF.
-func (c Config) guard() (*ssrf.Guard, error) {
+// newGuard returns the guard that checks the URLs of agents against SSRF.
+func (c Config) newGuard() (*ssrf.Guard, error) {
 	var networks []netip.Prefix
 	for _, text := range c.SIP.AllowNetworks {
 		network, err := netip.ParsePrefix(text)

@@ -17,7 +17,7 @@ func (r *rig) faulty(rule string) {
 }
 
 // The carrier must not run while its data is deleted.
-func (r *rig) forgets() {
+func (r *rig) deleteCarrierData() {
 	r.t.Helper()
 	for _, variable := range r.simEnv {
 		if dir, is := strings.CutPrefix(variable, "SIMCARRIER_DIR="); is {
@@ -155,7 +155,7 @@ func TestCarrier_CrashDuringOriginateDialsOnce(t *testing.T) {
 		id := r.request(tt.to)
 		<-r.sim.done
 		if tt.forgetful {
-			r.forgets()
+			r.deleteCarrierData()
 		}
 		r.startCarrier()
 		r.judge(tt.fault, tt.to, id, tt.want)
@@ -201,7 +201,7 @@ func TestCarrier_LostDataEndsTheCallWithoutASecondDial(t *testing.T) {
 	inProgress(t, r, id)
 	forget := func() {
 		r.sim.kill()
-		r.forgets()
+		r.deleteCarrierData()
 		r.startCarrier()
 	}
 	forget()

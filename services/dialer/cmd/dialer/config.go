@@ -57,8 +57,8 @@ type Config struct {
 	WatchdogGrace time.Duration `env:"WATCHDOG_GRACE" envDefault:"60s" help:"time after the maximum duration of a call at which the dialer ends the call if the carrier has sent no end event, as a duration"`
 }
 
-// check validates values that depend on each other or on a constant.
-func (c Config) check() error {
+// validate validates values that depend on each other or on a constant.
+func (c Config) validate() error {
 	// Kafka can deliver a call request again after its row was deleted. The call request is then
 	// older than QUEUE_LIMIT and is not dialed again (ADR 12).
 	if c.QueueLimit <= 0 || c.QueueLimit >= calls.RowPeriod {
@@ -72,8 +72,8 @@ func (c Config) check() error {
 	return nil
 }
 
-// models returns the configured models, each with the environment variable that sets it.
-func (c Config) models() []agent.ConfiguredModel {
+// configuredModels returns the configured models, each with the environment variable that sets it.
+func (c Config) configuredModels() []agent.ConfiguredModel {
 	return []agent.ConfiguredModel{
 		{Variable: "REALTIME_MODEL", Model: c.Realtime.Model},
 		{Variable: "REALTIME_TRANSCRIPTION_MODEL", Model: c.Realtime.TranscriptionModel},
@@ -118,9 +118,9 @@ func (c sipConfig) listening() replicas.SIP {
 	}
 }
 
-// advertised returns the IP address at which trunks reach this process. The default is the address
+// advertisedAddress returns the IP address at which trunks reach this process. The default is the address
 // of the first SIP listener.
-func (c sipConfig) advertised() (netip.Addr, error) {
+func (c sipConfig) advertisedAddress() (netip.Addr, error) {
 	if c.Advertised != "" {
 		ip, err := netip.ParseAddr(c.Advertised)
 		if err != nil {

@@ -31,7 +31,7 @@ func TestAdvertised_IsTheAddressOfTheFirstListener(t *testing.T) {
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			got, err := test.config.advertised()
+			got, err := test.config.advertisedAddress()
 			if test.wantError != "" {
 				if err == nil {
 					t.Fatalf("advertised address = %s, want the error %q", got, test.wantError)

@@ -55,7 +55,7 @@ func TestCrash_NoFailpointDialsTwice(t *testing.T) {
 	for first := range dialers {
 		t.Run(fmt.Sprintf("dialer %d", first+1), func(t *testing.T) {
 			t.Parallel()
-			c := crashing{rig: newRig(t, "0.2"), arm: filepath.Join(t.TempDir(), "armed")}
+			c := crashingDialer{rig: newRig(t, "0.2"), arm: filepath.Join(t.TempDir(), "armed")}
 			c.process = c.dialer("CRASH_FILE=" + c.arm)
 			for i := first; i < len(points); i += dialers {
 				t.Run(strings.ReplaceAll(points[i], " ", "_"), func(t *testing.T) { c.dieAt(t, points[i], i) })
@@ -64,14 +64,14 @@ func TestCrash_NoFailpointDialsTwice(t *testing.T) {
 	}
 }
 
-// crashing is a dialer that reads the name of its failpoint from the file arm.
-type crashing struct {
+// crashingDialer is a dialer that reads the name of its failpoint from the file arm.
+type crashingDialer struct {
 	*rig
 	process *process
 	arm     string
 }
 
-func (c *crashing) dieAt(t *testing.T, point string, i int) {
+func (c *crashingDialer) dieAt(t *testing.T, point string, i int) {
 	t.Helper()
 	r := c.within(t)
 	to := func(digits string) string { return fmt.Sprintf("+1415555%02d%s", i, digits) }
@@ -311,7 +311,7 @@ func TestPause_CallThatWasTakenOverIsNotDialed(t *testing.T) {
 	p := r.dialer()
 	release := lockFences(t, r)
 	id := r.request("+14155550105")
-	tooOld(t, r, id)
+	waitUntilTooOld(t, r, id)
 	fenced.Store(true)
 	release()
 	await(t, "the gates are checked again after the fence", again.Load)

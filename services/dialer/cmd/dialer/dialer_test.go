@@ -302,7 +302,7 @@ func TestDial_ChecksTheGatesAgainIfTheirResultIsTooOld(t *testing.T) {
 	r.dialer()
 	release := lockFences(t, r)
 	id := r.request("+14155550031")
-	tooOld(t, r, id)
+	waitUntilTooOld(t, r, id)
 	fenced.Store(true)
 	release()
 	facts := r.ends(id)

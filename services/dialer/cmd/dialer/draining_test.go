@@ -20,8 +20,8 @@ import (
 	"ringfence.dev/services/dialer/internal/sip/transport"
 )
 
-// held is an inbound call that continues until its caller hangs up.
-type held struct {
+// heldCall is an inbound call that continues until its caller hangs up.
+type heldCall struct {
 	*sip.Dialog
 	answered chan struct{}
 	ended    chan sip.End
@@ -35,13 +35,13 @@ type callers struct {
 }
 
 // call places one call and returns when the call is answered or has ended.
-func (c *callers) call() (h held, answered bool) {
+func (c *callers) call() (h heldCall, answered bool) {
 	c.t.Helper()
 	body, err := sdp.NewSession(1, sdp.Local{Address: netip.MustParseAddr("127.0.0.1"), Port: 40000}).Offer(sdp.Both)
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	h = held{answered: make(chan struct{}), ended: make(chan sip.End, 1)}
+	h = heldCall{answered: make(chan struct{}), ended: make(chan sip.End, 1)}
 	h.Dialog, err = c.agent.Invite(c.t.Context(), sip.Trunk{Name: "us", Host: "127.0.0.1", Port: c.proxy,
 		Transport: transport.UDP, CallerID: sip.InFrom},
 		sip.Invite{CallID: uuid.NewString(), From: "+14155550001", To: c.to, Body: body, FirstResponse: 10 * time.Second},
@@ -91,7 +91,7 @@ func TestSIP_DrainBehindADispatcherLosesNoCall(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(agent.Close)
-	callers, all := &callers{t: t, agent: agent, proxy: port, to: ours}, []held(nil)
+	callers, all := &callers{t: t, agent: agent, proxy: port, to: ours}, []heldCall(nil)
 	await(t, "both dialers have calls", func() bool {
 		if h, answered := callers.call(); answered {
 			all = append(all, h)

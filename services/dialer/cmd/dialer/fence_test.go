@@ -25,7 +25,7 @@ func TestFence_DialsOnceIfTheCommitResponseIsLost(t *testing.T) {
 	r.dialer("POSTGRES_URL=" + cut.through(t, r.pool.Config().ConnString()))
 	release := lockFences(t, r)
 	id := r.request("+14155550201")
-	super := pgtest.Super(t, r.pool, name)
+	super := pgtest.Super(t, r.pool, serviceName)
 	await(t, "the insert of the fence is delayed", func() bool {
 		var port int32
 		err := super.QueryRow(t.Context(), `SELECT client_port FROM pg_stat_activity
@@ -52,7 +52,7 @@ func TestFence_SuspensionAfterTheFenceBlocksTheCall(t *testing.T) {
 	r.dialer()
 	release := lockFences(t, r)
 	id := r.request("+14155550202")
-	tooOld(t, r, id)
+	waitUntilTooOld(t, r, id)
 	r.announce(false, false)
 	await(t, "the dialer has stored the suspension", func() bool {
 		var enabled bool

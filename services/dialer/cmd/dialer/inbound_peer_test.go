@@ -14,7 +14,7 @@ import (
 )
 
 // The scenario strange fails if any response except 100 arrives before the 404.
-const strange = `<?xml version="1.0" encoding="ISO-8859-1" ?>
+const unassignedScenario = `<?xml version="1.0" encoding="ISO-8859-1" ?>
 <scenario name="caller">
 <send retrans="500"><![CDATA[
 
@@ -82,7 +82,7 @@ func TestInbound_UnassignedNumberIsNotFound(t *testing.T) {
 	peertest.Installed(t, "sipp")
 	r, address, port := newRig(t, "0"), freeAddr(t), peertest.Port(t)
 	r.addTrunk(r.dialer("CARRIER=sip", "SIP_UDP_ADDR="+address), port, "")
-	callIn(t, strange, "127.0.0.1", port, address).Ends(t)
+	callIn(t, unassignedScenario, "127.0.0.1", port, address).Ends(t)
 }
 
 // The caller's address belongs to two trunks. With the settings of the first trunk, the dialer
@@ -121,7 +121,7 @@ func TestInbound_TransportAndPortSelectTheTrunk(t *testing.T) {
 			r.setAgent(`{"script":{"tone_hz":440,"tone_millis":200,"end_after_millis":400}}`)
 			r.assignNumber(p)
 			// A response to this call shows that the dialer has read the second trunk.
-			callIn(t, strange, "127.0.0.66", peertest.Port(t), address).Ends(t)
+			callIn(t, unassignedScenario, "127.0.0.66", peertest.Port(t), address).Ends(t)
 			callIn(t, calledBySipp, "127.0.0.1", port, address, "-s", agentNumber).Ends(t)
 			var trunk string
 			await(t, "the call has an attempt", func() bool {

@@ -25,14 +25,14 @@ import (
 	"ringfence.dev/services/dialer/internal/store"
 )
 
-// name is the name of the service and of its database schema.
-const name = "dialer"
+// serviceName is the name of the service and of its database schema.
+const serviceName = "dialer"
 
 func main() { app.Run(spec()) }
 
 func spec() app.Spec[Config] {
 	return app.Spec[Config]{
-		Name: name, Migrations: store.Migrations, Heartbeats: true, Check: Config.check, Start: start,
+		Name: serviceName, Migrations: store.Migrations, Heartbeats: true, Check: Config.validate, Start: start,
 		Handlers: func(cfg Config, rt *app.Runtime) (inbox.Handlers, error) {
 			st, err := openStore(cfg, rt.Pool)
 			return handlers(st, rt, func() {}), err
@@ -54,7 +54,7 @@ func start(ctx context.Context, cfg Config, rt *app.Runtime) ([]service.Part, er
 	if err != nil {
 		return nil, err
 	}
-	agent.WarnRetiringModels(ctx, slog.Default(), cfg.models(), time.Now())
+	agent.WarnRetiringModels(ctx, slog.Default(), cfg.configuredModels(), time.Now())
 	st, err := openStore(cfg, pool)
 	if err != nil {
 		return nil, err
@@ -84,8 +84,8 @@ func start(ctx context.Context, cfg Config, rt *app.Runtime) ([]service.Part, er
 	recoverer := calls.NewRecoverer(st, heartbeat, trunk, relay, tel.Metrics)
 	reporter := calls.NewOptOutReporter(st, contacts)
 	answerer := calls.NewAnswerer(st, contacts, trunk, relay)
-	limits := cfg.limits(trunk.limit, reconciler.MayDial, circuits)
-	limits.From, limits.Reconciled = trunk.from, reconciler.Reconciled
+	limits := cfg.limits(trunk.trunkLimit, reconciler.MayDial, circuits)
+	limits.From, limits.Reconciled = trunk.chooseNumber, reconciler.Reconciled
 	dialer := dial.New(st, contacts, trunk, relay, heartbeat, intents, limits, tel.Metrics)
 	analyser, err := openAnalyser(cfg, st, known, relay)
 	if err != nil {
@@ -101,7 +101,7 @@ func start(ctx context.Context, cfg Config, rt *app.Runtime) ([]service.Part, er
 		return nil, err
 	}
 	api, err := httpapi.New(st, known.trunks, reports, store.NewTraces(pool, cfg.InstanceLease), known.keys,
-		httpapi.Recordings{Files: recordings.files, Links: recordings.links}, trunk.check, relay, keys, tel)
+		httpapi.Recordings{Files: recordings.files, Links: recordings.links}, trunk.healthCheck, relay, keys, tel)
 	if err != nil {
 		return nil, err
 	}
@@ -120,8 +120,8 @@ func start(ctx context.Context, cfg Config, rt *app.Runtime) ([]service.Part, er
 		{Name: "retention", Run: calls.NewRetentionJob(st).Run},
 		{Name: "erasure", Run: calls.NewErasureJob(st).Run},
 		{Name: "replica report", Run: replicaJob.Run},
-		{Name: "queue metrics", Run: dial.NewQueueMetrics(pool, trunk.limit, tel.Metrics).Run},
-		{Name: "model retirement", Run: agent.NewRetirementMonitor(st.AgentModels, cfg.models(), tel.Metrics).Run},
+		{Name: "queue metrics", Run: dial.NewQueueMetrics(pool, trunk.trunkLimit, tel.Metrics).Run},
+		{Name: "model retirement", Run: agent.NewRetirementMonitor(st.AgentModels, cfg.configuredModels(), tel.Metrics).Run},
 		{Name: "opt-out reports", Run: reporter.Run},
 		{Name: "analysis", Run: analyser.Run},
 		{Name: "inbound calls", Run: answerer.Run},

@@ -11,7 +11,7 @@ func TestAgent_RequestWithoutCallerNumberIsRefused(t *testing.T) {
 	t.Parallel()
 	const shown = "+14155550100"
 	r := newRig(t, "0")
-	port := startTrunk(t, strings.Replace(challenging, `<recv request="INVITE"/>`,
+	port := startTrunk(t, strings.Replace(challengeScenario, `<recv request="INVITE"/>`,
 		`<recv request="INVITE"><action><ereg regexp="sip:\+14155550100@" search_in="hdr" header="From:" `+
 			`check_it="true" assign_to="from"/></action></recv><Reference variables="from"/>`, 1))
 	p := r.dialer("CARRIER=sip", "SIP_UDP_ADDR="+freeAddr(t))

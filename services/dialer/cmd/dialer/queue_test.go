@@ -17,7 +17,7 @@ import (
 type troubled struct {
 	refuses, absent atomic.Bool
 	// asked is the number of calls. When asked equals last, the carrier becomes unreachable.
-	asked, last atomic.Int64
+	callCount, lastCall atomic.Int64
 }
 
 func (c *troubled) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -26,7 +26,7 @@ func (c *troubled) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusBadGateway)
 	case r.URL.Path == "/healthz":
 	case r.URL.Path == "/originate":
-		if c.asked.Add(1) == c.last.Load() {
+		if c.callCount.Add(1) == c.lastCall.Load() {
 			c.absent.Store(true)
 		}
 		if c.refuses.Load() {
@@ -76,18 +76,18 @@ func TestCircuit_OpensAfterRefusalsAndClosesAfterASuccess(t *testing.T) {
 		return n
 	}
 	await(t, "all call requests are queued", func() bool { return queued() == 8 })
-	c.last.Store(4)
+	c.lastCall.Store(4)
 	c.absent.Store(false)
-	await(t, "a probe failed", func() bool { return c.asked.Load() >= 4 })
+	await(t, "a probe failed", func() bool { return c.callCount.Load() >= 4 })
 	await(t, "the circuit is open again", func() bool { return open("open") })
-	if n := c.asked.Load(); n > 5 {
+	if n := c.callCount.Load(); n > 5 {
 		t.Errorf("n = %v, want at most 5", n)
 	} else if got := queued(); got < 6 {
 		t.Errorf("queued() = %v, want at least 6", got)
 	}
 	c.refuses.Store(false)
 	c.absent.Store(false)
-	await(t, "all call requests are dialed", func() bool { return queued() == 0 && c.asked.Load() == 11 })
+	await(t, "all call requests are dialed", func() bool { return queued() == 0 && c.callCount.Load() == 11 })
 	await(t, "the circuit is closed", func() bool { return open("closed") })
 	for _, line := range []string{"carrier circuit breaker opened", "carrier circuit breaker closed"} {
 		if !strings.Contains(p.output(), line) {

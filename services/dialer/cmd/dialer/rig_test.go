@@ -108,7 +108,7 @@ func newRig(t testing.TB, timeScale string) *rig {
 		receivedFacts: &receivedFacts{},
 		replicas:      &[]*process{},
 	}
-	r.pool = pgtest.New(t, name, spec().Tracks()...)
+	r.pool = pgtest.New(t, serviceName, spec().Tracks()...)
 	cfg := kafkatest.New(t)
 	r.brokers = strings.Join(cfg.Brokers, ",")
 	bus, err := kafka.NewClient(cfg, "dialer-test", nil)
@@ -302,7 +302,7 @@ func (r *rig) carrier(method, path, body string, into any) {
 
 func (r *rig) withdraw(p *process, id uuid.UUID) (bool, error) {
 	client := dialerv1.NewWithdrawServiceClient(http.DefaultClient, "http://"+p.addr,
-		connect.WithInterceptors(r.calls.ClientInterceptor(name)))
+		connect.WithInterceptors(r.calls.ClientInterceptor(serviceName)))
 	ctx, cancel := context.WithTimeout(r.t.Context(), waitTimeout)
 	defer cancel()
 	resp, err := client.Withdraw(ctx, connect.NewRequest(&dialerv1.WithdrawRequest{
@@ -325,7 +325,7 @@ func (r *rig) asOperator(method, url, body string) (status int, answer map[strin
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	token, err := r.gateway.SignCaller(name, serviceauth.Caller{WorkspaceID: r.workspace, Access: serviceauth.Write,
+	token, err := r.gateway.SignCaller(serviceName, serviceauth.Caller{WorkspaceID: r.workspace, Access: serviceauth.Write,
 		Operator: "ops"})
 	if err != nil {
 		r.t.Fatal(err)
@@ -397,7 +397,7 @@ CREATE TRIGGER hold_fence BEFORE INSERT ON fences FOR EACH ROW EXECUTE FUNCTION 
 // lockFences blocks inserts of fences until release is called. Fences can still be read.
 func lockFences(t testing.TB, r *rig) (release func()) {
 	t.Helper()
-	super := pgtest.Super(t, r.pool, name)
+	super := pgtest.Super(t, r.pool, serviceName)
 	if _, err := super.Exec(t.Context(), holdFences); err != nil {
 		t.Fatal(err)
 	}
@@ -417,7 +417,7 @@ func lockFences(t testing.TB, r *rig) (release func()) {
 }
 
 // The gates can have been called several times. Only the age of the last result counts.
-func tooOld(t testing.TB, r *rig, id uuid.UUID) {
+func waitUntilTooOld(t testing.TB, r *rig, id uuid.UUID) {
 	t.Helper()
 	var asked time.Time
 	times := 0

@@ -33,8 +33,8 @@ type person struct {
 	mu sync.Mutex
 	// heard is the number of the agent's loud frames. quiet is the number of silent frames since
 	// the last loud frame.
-	heard, quiet int
-	sent         int
+	loudFrames, silentFrames int
+	sent                     int
 }
 
 const (
@@ -49,11 +49,11 @@ func (p *person) HearFrame(frame []byte) {
 	defer p.mu.Unlock()
 	for _, sample := range frame {
 		if sample&0x7f < 0x50 {
-			p.heard, p.quiet = p.heard+1, 0
+			p.loudFrames, p.silentFrames = p.loudFrames+1, 0
 			return
 		}
 	}
-	p.quiet++
+	p.silentFrames++
 }
 
 func (p *person) HearDigit(byte) {}
@@ -63,7 +63,7 @@ func (p *person) FrameUnsent() {}
 func (p *person) NextFrame(dst []byte) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	waiting := p.heard == 0 || p.sent == 0 && p.quiet < lull
+	waiting := p.loudFrames == 0 || p.sent == 0 && p.silentFrames < lull
 	if waiting || p.sent == speech {
 		return false
 	}
@@ -162,7 +162,7 @@ func TestSIP_ModelTalksAndOptsThePersonOut(t *testing.T) {
 			callee.mu.Lock()
 			defer callee.mu.Unlock()
 			t.Logf("loud frames that the person received = %d, sent = %d; frames that the model received = %d; events:",
-				callee.heard, callee.sent, model.Frames())
+				callee.loudFrames, callee.sent, model.Frames())
 			for _, event := range model.Sent("") {
 				t.Logf("%.160s", event)
 			}
@@ -214,8 +214,8 @@ func TestSIP_ModelTalksAndOptsThePersonOut(t *testing.T) {
 	await(t, "the opt-out is reported", func() bool { return r.gate.heard(number) > 0 })
 	callee.mu.Lock()
 	defer callee.mu.Unlock()
-	if callee.heard < 40 {
-		t.Errorf("callee.heard = %v, want at least 40", callee.heard)
+	if callee.loudFrames < 40 {
+		t.Errorf("callee.heard = %v, want at least 40", callee.loudFrames)
 	} else if callee.sent != speech {
 		t.Errorf("callee.sent = %v, want %v", callee.sent, speech)
 	}

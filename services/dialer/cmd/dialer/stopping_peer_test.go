@@ -65,7 +65,7 @@ Content-Length: 0
 func TestStop_SecondSignalSendsBYE(t *testing.T) {
 	t.Parallel()
 	peertest.Installed(t, "sipp")
-	r, p, address := answering(t, "1h")
+	r, p, address := newAnsweringRig(t, "1h")
 	phone := callIn(t, calledBySipp, "127.0.0.1", peertest.Port(t), address, "-s", agentNumber)
 	await(t, "the call is answered", func() bool {
 		var answered int

@@ -80,7 +80,7 @@ func sendStops(t *testing.T, p *process, signals []syscall.Signal) {
 const agentNumber = "+14155559100"
 
 // The returned text is the SIP address of the agent. The parameter limit is DRAIN_LIMIT.
-func answering(t *testing.T, limit string) (*rig, *process, string) {
+func newAnsweringRig(t *testing.T, limit string) (*rig, *process, string) {
 	t.Helper()
 	r, address := newRig(t, "0"), freeAddr(t)
 	p := r.dialer("CARRIER=sip", "SIP_UDP_ADDR="+address, "DRAIN_LIMIT="+limit)
@@ -103,9 +103,9 @@ func answering(t *testing.T, limit string) (*rig, *process, string) {
 	return r, p, address
 }
 
-func liveCall(t *testing.T, limit string) (*rig, *process, held) {
+func liveCall(t *testing.T, limit string) (*rig, *process, heldCall) {
 	t.Helper()
-	r, p, address := answering(t, limit)
+	r, p, address := newAnsweringRig(t, limit)
 	agent, err := sip.New(sip.Config{UDP: "127.0.0.1:0"})
 	if err != nil {
 		t.Fatalf("open the phone: %v", err)
@@ -116,7 +116,7 @@ func liveCall(t *testing.T, limit string) (*rig, *process, held) {
 		t.Fatalf("read %s: %v", address, err)
 	}
 	phone := &callers{t: t, agent: agent, proxy: port, to: agentNumber}
-	var live held
+	var live heldCall
 	await(t, "the call is answered", func() (answered bool) {
 		live, answered = phone.call()
 		return answered

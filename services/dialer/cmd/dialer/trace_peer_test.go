@@ -21,7 +21,7 @@ func (r *rig) fetch(url string) (status int, content string) {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	token, err := r.gateway.SignCaller(name, serviceauth.Caller{WorkspaceID: r.workspace, Access: serviceauth.Write, Operator: "ops"})
+	token, err := r.gateway.SignCaller(serviceName, serviceauth.Caller{WorkspaceID: r.workspace, Access: serviceauth.Write, Operator: "ops"})
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -62,7 +62,7 @@ func secret(t *testing.T, received, pattern string) string {
 func TestTrace_ContainsTheCallWithoutTheDigest(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "0")
-	port, received := startLogging(t, challenging)
+	port, received := startLogging(t, challengeScenario)
 	p := r.dialer("CARRIER=sip", "SIP_UDP_ADDR="+freeAddr(t))
 	path := r.addTrunk(p, port, `,"username":"account","password":"secret"`)
 	if status, content := r.fetch(path + "/trace"); status != http.StatusConflict {

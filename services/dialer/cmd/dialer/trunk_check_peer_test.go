@@ -11,7 +11,7 @@ func TestTrunkCheck_TestsTheCredentials(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "0")
 	changes := strings.NewReplacer(`<recv request="ACK"/>`, "", "INVITE", "REGISTER", "486 Busy Here", "200 OK")
-	registrar := changes.Replace(challenging)
+	registrar := changes.Replace(challengeScenario)
 	p := r.dialer("CARRIER=sip", "SIP_UDP_ADDR="+freeAddr(t))
 	path := r.addTrunk(p, startTrunk(t, registrar), `,"username":"account","password":"wrong"`)
 	check := func() (steps []string, ok bool) {

@@ -26,7 +26,7 @@ import (
 
 // The trunk challenges every INVITE. The trunk answers 403 to a wrong digest and 486 to the right
 // digest.
-var challenging = scenario(``, `403 Forbidden`)
+var challengeScenario = scenario(``, `403 Forbidden`)
 
 // Some trunks send another challenge after a wrong digest.
 const again = `401 Unauthorized
@@ -250,7 +250,7 @@ func (r *rig) awaitReleased(id uuid.UUID) {
 func TestTrunk_ForbiddenAccountKeepsRequestsQueued(t *testing.T) {
 	t.Parallel()
 	tests := []struct{ name, scenario string }{
-		{name: "403", scenario: challenging},
+		{name: "403", scenario: challengeScenario},
 		{name: "403 after 6 s", scenario: scenario(slowly, `403 Forbidden`)},
 	}
 	for _, tt := range tests {
@@ -283,7 +283,7 @@ func TestTrunk_ForbiddenAccountKeepsRequestsQueued(t *testing.T) {
 func TestTrunk_ForbiddenAccountIsNotTheCalleesFault(t *testing.T) {
 	t.Parallel()
 	tests := []struct{ name, scenario string }{
-		{name: "403", scenario: challenging},
+		{name: "403", scenario: challengeScenario},
 		{name: "403 after 100", scenario: scenario(trying, `403 Forbidden`)},
 	}
 	for _, tt := range tests {
@@ -401,7 +401,7 @@ func TestTrunk_SilentTrunkKeepsRequestsQueued(t *testing.T) {
 	if fences != 0 {
 		t.Errorf("fences = %d, want 0", fences)
 	}
-	r.patchTrunk(path, fmt.Sprintf(`{"port":%d,"username":"account","password":"secret"}`, startTrunk(t, challenging)))
+	r.patchTrunk(path, fmt.Sprintf(`{"port":%d,"username":"account","password":"secret"}`, startTrunk(t, challengeScenario)))
 	r.wantBusy(id)
 	if _, got := r.inQueue(id); got != 1 {
 		t.Errorf("fences = %d, want 1", got)
@@ -431,27 +431,27 @@ func TestTrunk_MissingTrunkKeepsRequestsQueued(t *testing.T) {
 	if fences != 0 {
 		t.Errorf("fences = %d, want 0", fences)
 	}
-	r.addTrunk(p, startTrunk(t, challenging), `,"username":"account","password":"secret"`)
+	r.addTrunk(p, startTrunk(t, challengeScenario), `,"username":"account","password":"secret"`)
 	r.wantBusy(id)
 	await(t, "the metric shows the trunk", trunks(1))
 }
 
-// switched closes every connection until the test opens it. After that, switched forwards
+// switchedPort closes every connection until the test opens it. After that, switched forwards
 // connections to an address.
-type switched struct {
+type switchedPort struct {
 	address string
 	open    atomic.Bool
 	refused atomic.Int64
 }
 
-func startSwitched(t *testing.T, to string) *switched {
+func startSwitched(t *testing.T, to string) *switchedPort {
 	t.Helper()
 	listener, err := net.Listen("tcp4", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = listener.Close() })
-	g := &switched{address: listener.Addr().String()}
+	g := &switchedPort{address: listener.Addr().String()}
 	go func() {
 		for {
 			conn, err := listener.Accept()
@@ -487,7 +487,7 @@ func TestAgent_UnreachableModelKeepsRequestsQueued(t *testing.T) {
 	t.Cleanup(model.Close)
 	host, path, _ := strings.Cut(strings.TrimPrefix(model.URL, "ws://"), "/")
 	between := startSwitched(t, host)
-	port, private := startTrunk(t, challenging), freeAddr(t)
+	port, private := startTrunk(t, challengeScenario), freeAddr(t)
 	p := r.dialer("CARRIER=sip", "SIP_UDP_ADDR="+freeAddr(t), "REALTIME_URL=ws://"+between.address+"/"+path,
 		"REALTIME_KEY=the-operators", "CIRCUIT_FAILURES=2", "PRIVATE_ADDR="+private)
 	r.addTrunk(p, port, `,"username":"account","password":"secret"`)

@@ -52,10 +52,10 @@ func main() {
 	case "realtime":
 		path = "/v1/realtime"
 		server = modeltest.UnstartedRealtime(modeltest.RealtimeOptions{
-			Echo: *echo, Pace: *pace, Hears: hears(lines), Reply: realtimeReply(lines, *echo),
+			Echo: *echo, Pace: *pace, Hears: transcriptFunc(lines), Reply: realtimeReply(lines, *echo),
 		})
 	case "live":
-		server = modeltest.UnstartedLive(modeltest.LiveOptions{Hears: hears(lines), Reply: liveReply(lines)})
+		server = modeltest.UnstartedLive(modeltest.LiveOptions{Hears: transcriptFunc(lines), Reply: liveReply(lines)})
 	default:
 		log.Fatalf("-protocol = %q, want realtime or live", *protocol)
 	}
@@ -103,7 +103,7 @@ func writeEvents(w http.ResponseWriter, events []json.RawMessage) {
 
 // The returned function returns the transcript of the person's nth utterance. After the end of the
 // script, the transcript is an ellipsis.
-func hears(lines []scriptLine) func(int) string {
+func transcriptFunc(lines []scriptLine) func(int) string {
 	return func(n int) string {
 		if n > 0 && n <= len(lines) {
 			return lines[n-1].Heard

@@ -98,7 +98,7 @@ func (c *Circuits) Allow(a Address) (done func(), rest time.Duration) {
 	return func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		b.Unasked()
+		b.CancelTest()
 	}, 0
 }
 

@@ -19,8 +19,8 @@ type OriginatedCalls struct {
 	young, old map[uuid.UUID]struct{}
 }
 
-// First stores a call id and reports whether the id is new.
-func (a *OriginatedCalls) First(callID uuid.UUID) bool {
+// AddIfNew stores a call id and reports whether the id is new.
+func (a *OriginatedCalls) AddIfNew(callID uuid.UUID) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	_, young := a.young[callID]

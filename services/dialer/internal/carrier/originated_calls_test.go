@@ -16,16 +16,16 @@ func TestOriginatedCalls_RefusesTheLatest65536Ids(t *testing.T) {
 	asked, ids := &carrier.OriginatedCalls{}, make([]uuid.UUID, 3*latest+1)
 	for i := range ids {
 		ids[i] = uuid.New()
-		if !asked.First(ids[i]) {
+		if !asked.AddIfNew(ids[i]) {
 			t.Fatalf("First(call %d) = false, want true", i)
 		}
 	}
 	for i, id := range ids[len(ids)-latest:] {
-		if asked.First(id) {
+		if asked.AddIfNew(id) {
 			t.Fatalf("First(call %d of the latest %d) = true, want false", i, latest)
 		}
 	}
-	if !asked.First(ids[0]) { // the oldest ids have been dropped
+	if !asked.AddIfNew(ids[0]) { // the oldest ids have been dropped
 		t.Errorf("First of the oldest of %d calls = false, want true", len(ids))
 	}
 }
@@ -36,7 +36,7 @@ func TestOriginatedCalls_FirstIsTrueForOneOfManyConcurrentCalls(t *testing.T) {
 	var all sync.WaitGroup
 	for range 32 {
 		all.Go(func() {
-			if asked.First(id) {
+			if asked.AddIfNew(id) {
 				first.Add(1)
 			}
 		})

@@ -56,10 +56,10 @@ func (b *Breaker) Try(now time.Time) {
 	}
 }
 
-// Absent makes an open circuit stay open for another first rest time. The caller uses Absent when
+// ExtendRest makes an open circuit stay open for another first rest time. The caller uses Absent when
 // it knows that the carrier cannot be reached. A test call would certainly fail, so no test call is
 // sent.
-func (b *Breaker) Absent(now time.Time) {
+func (b *Breaker) ExtendRest(now time.Time) {
 	if b.state == Open {
 		b.until = now.Add(b.first)
 	}
@@ -79,8 +79,8 @@ func (b *Breaker) Allow() (probe, ok bool) {
 	return true, true
 }
 
-// Unasked cancels the reservation of a test call that was not sent.
-func (b *Breaker) Unasked() { b.probing = false }
+// CancelTest cancels the reservation of a test call that was not sent.
+func (b *Breaker) CancelTest() { b.probing = false }
 
 // Succeeded closes a half-open circuit and reports whether it did. Succeeded does not close an open
 // circuit, because the successful call began before the circuit opened.

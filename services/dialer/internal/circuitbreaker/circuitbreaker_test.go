@@ -36,7 +36,7 @@ func TestBreaker_OpensAndClosesAfterASuccessfulTestCall(t *testing.T) {
 	b.Try(now) // has no effect before the end of the rest time
 	state(circuitbreaker.Open)
 	now = now.Add(time.Second)
-	b.Absent(now)
+	b.ExtendRest(now)
 	if b.Rest(now) != time.Second {
 		t.Errorf("rest after Absent = %s, want 1s", b.Rest(now))
 	}
@@ -54,7 +54,7 @@ func TestBreaker_OpensAndClosesAfterASuccessfulTestCall(t *testing.T) {
 	if _, ok := b.Allow(); ok {
 		t.Error("a half-open circuit let a second probe through")
 	}
-	b.Unasked()
+	b.CancelTest()
 	if _, ok := b.Allow(); !ok {
 		t.Error("Allow after Unasked: ok = false, want true")
 	}

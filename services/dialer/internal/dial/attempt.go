@@ -241,7 +241,7 @@ func (d *Dialer) observeLate(ctx context.Context, f fenced, r dialqueue.Request)
 // Only the process that committed the fence may call originateFenced, and at most once for each
 // fence.
 func (d *Dialer) originateFenced(ctx context.Context, f fenced, r dialqueue.Request) (result string, err error) {
-	for !f.answer.Good() || !d.sameGeneration(f.generation) {
+	for !f.answer.IsValid() || !d.sameGeneration(f.generation) {
 		// a heartbeat was late, so other processes can have ended this call
 		if !d.sameGeneration(f.generation) {
 			var owned bool
@@ -252,7 +252,7 @@ func (d *Dialer) originateFenced(ctx context.Context, f fenced, r dialqueue.Requ
 				return "fault", errors.New("another process owns the fence")
 			}
 		}
-		if f.answer.Good() {
+		if f.answer.IsValid() {
 			continue
 		}
 		var stop *dialqueue.Refusal

@@ -82,7 +82,7 @@ func (t *circuitCarrier) permittedCalls(ctx context.Context, maxCalls int) (call
 	defer t.mu.Unlock()
 	defer t.updateMetrics()
 	if err != nil {
-		t.breaker.Absent(time.Now())
+		t.breaker.ExtendRest(time.Now())
 		return 0, faultPause
 	}
 	t.breaker.Try(time.Now())
@@ -104,7 +104,7 @@ func (t *circuitCarrier) allow() (done func(), ok bool) {
 		}
 		t.mu.Lock()
 		defer t.mu.Unlock()
-		t.breaker.Unasked()
+		t.breaker.CancelTest()
 	}, ok
 }
 

@@ -65,7 +65,7 @@ func (d *Dialer) tryNextTrunk(
 	slog.InfoContext(ctx, "call refused by the trunk, trying another trunk", "call_request_id", r.CallRequestID,
 		"call_id", f.order.CallID, "trunk_id", refused.RefusedBy, "cause", string(refused.Cause), "error", refused.Err)
 	f.refused, f.refusedAt = refused, f.dialed()
-	if !f.answer.Good() { // the gates must permit the call before another fence is committed
+	if !f.answer.IsValid() { // the gates must permit the call before another fence is committed
 		answer, stop, _ := d.askAgain(ctx, r)
 		if stop != nil {
 			return d.endRefused(ctx, f, r)

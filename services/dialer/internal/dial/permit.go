@@ -44,7 +44,7 @@ func (p *permit) allow(ctx context.Context) bool {
 	if p.stop != nil || !p.fenced() {
 		return false
 	}
-	if !p.answer.Good() {
+	if !p.answer.IsValid() {
 		answer, stop, state := p.dialer.askAgain(ctx, p.request)
 		if stop != nil && ctx.Err() != nil { // the gates did not respond in time
 			return false
@@ -63,7 +63,7 @@ func (p *permit) allow(ctx context.Context) bool {
 		}
 		p.answer = answer
 	}
-	return p.answer.Good() && p.fenced()
+	return p.answer.IsValid() && p.fenced()
 }
 
 func (p *permit) fenced() bool { return p.dialer.sameGeneration(p.generation) && p.dialer.reconciled() }

@@ -53,20 +53,20 @@ type Answer struct {
 	TimeZone string
 	// Until is the start of the next calling window, if the call request may wait for that window.
 	// Otherwise it is zero.
-	Until time.Time
-	asked time.Time
+	Until     time.Time
+	checkedAt time.Time
 }
 
-// Good reports whether the result still permits a dial. A result is valid for 2 s from the start of
+// IsValid reports whether the result still permits a dial. A result is valid for 2 s from the start of
 // the check, by this process's monotonic clock.
-func (a Answer) Good() bool { return time.Since(a.asked) < validity }
+func (a Answer) IsValid() bool { return time.Since(a.checkedAt) < validity }
 
 // Since returns a copy of the result that is valid for 2 s from the given time, if that time is
 // earlier than the start of the check. The dialer passes the time at which it read the other
 // conditions of the dial. So these conditions are at most 2 s old at the dial.
 func (a Answer) Since(at time.Time) Answer {
-	if at.Before(a.asked) {
-		a.asked = at
+	if at.Before(a.checkedAt) {
+		a.checkedAt = at
 	}
 	return a
 }
@@ -82,7 +82,7 @@ func (c *Contacts) Check(ctx context.Context, r dialqueue.Request) (Answer, erro
 	if r.ContactID != nil {
 		request.ContactId = r.ContactID.String()
 	}
-	answer := Answer{asked: time.Now()}
+	answer := Answer{checkedAt: time.Now()}
 	response, err := c.client.Check(ctx, connect.NewRequest(request))
 	if err != nil {
 		return Answer{}, fmt.Errorf("check gates of request %s: %w", r.CallRequestID, err)

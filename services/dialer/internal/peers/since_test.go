@@ -11,17 +11,17 @@ func TestSince_ValidityStartsAtTheEarlierTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		read := time.Now()
 		<-time.After(500 * time.Millisecond)
-		answer := Answer{asked: time.Now()}.Since(read)
+		answer := Answer{checkedAt: time.Now()}.Since(read)
 		<-time.After(validity - 500*time.Millisecond - time.Nanosecond)
-		if !answer.Good() {
+		if !answer.IsValid() {
 			t.Error("Good before 2 s after the read = false, want true")
 		}
 		<-time.After(time.Nanosecond)
-		if answer.Good() {
+		if answer.IsValid() {
 			t.Error("Good 2 s after the read = true, want false")
 		}
-		later := Answer{asked: read}.Since(time.Now())
-		if later.Good() {
+		later := Answer{checkedAt: read}.Since(time.Now())
+		if later.IsValid() {
 			t.Error("Good after Since with a later time = true, want false")
 		}
 	})

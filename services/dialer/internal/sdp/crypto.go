@@ -9,8 +9,8 @@ import (
 	pion "github.com/pion/sdp/v3"
 )
 
-// suite is the SRTP crypto suite that every trunk with SRTP supports (RFC 4568 section 6.2.1).
-const suite = "AES_CM_128_HMAC_SHA1_80"
+// srtpSuite is the SRTP crypto suite that every trunk with SRTP supports (RFC 4568 section 6.2.1).
+const srtpSuite = "AES_CM_128_HMAC_SHA1_80"
 
 // offeredKey is a crypto attribute of the far end that can be used.
 type offeredKey struct {
@@ -18,19 +18,19 @@ type offeredKey struct {
 	key Key
 }
 
-// keys returns the crypto attributes with the supported suite, in order. An attribute with a master
+// supportedKeys returns the crypto attributes with the supported suite, in order. An attribute with a master
 // key identifier (MKI) is ignored. So is an attribute with a session parameter that changes the
 // packets (RFC 4568 sections 6.1 and 6.3). The lifetime of a key is not read, because the lifetime
 // is longer than any call.
-func keys(attributes []pion.Attribute) (all []offeredKey) {
+func supportedKeys(attributes []pion.Attribute) (all []offeredKey) {
 	for _, a := range attributes {
 		fields := strings.Fields(a.Value)
-		if a.Key != "crypto" || len(fields) < 3 || fields[1] != suite {
+		if a.Key != "crypto" || len(fields) < 3 || fields[1] != srtpSuite {
 			continue
 		}
 		tag, err := strconv.ParseUint(fields[0], 10, 30)
 		inline, isInline := strings.CutPrefix(fields[2], "inline:")
-		if err != nil || !isInline || !harmless(fields[3:]) {
+		if err != nil || !isInline || !isHarmless(fields[3:]) {
 			continue
 		}
 		parts := strings.Split(inline, "|")
@@ -46,9 +46,9 @@ func keys(attributes []pion.Attribute) (all []offeredKey) {
 	return all
 }
 
-// harmless reports whether none of the session parameters changes the packets. Only WSH, a hint for
+// isHarmless reports whether none of the session parameters changes the packets. Only WSH, a hint for
 // the replay window, changes nothing.
-func harmless(parameters []string) bool {
+func isHarmless(parameters []string) bool {
 	for _, p := range parameters {
 		if !strings.HasPrefix(p, "WSH=") {
 			return false
@@ -58,5 +58,5 @@ func harmless(parameters []string) bool {
 }
 
 func cryptoLine(tag int, key Key) pion.Attribute {
-	return pion.NewAttribute("crypto", fmt.Sprintf("%d %s inline:%s", tag, suite, key.inline()))
+	return pion.NewAttribute("crypto", fmt.Sprintf("%d %s inline:%s", tag, srtpSuite, key.inline()))
 }

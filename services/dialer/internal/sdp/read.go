@@ -18,15 +18,15 @@ const (
 	mostFormats = 64
 )
 
-// text is an SDP text that is split into lines. The lines are not validated.
-type text struct {
+// sdpLines is an SDP text that is split into lines. The lines are not validated.
+type sdpLines struct {
 	session []string   // c= and a= lines of the session
 	streams [][]string // one element per m= line: the m= line, then the c= and a= lines that belong to it
 }
 
 // An SDP text is cut into its c=, m= and a= lines. The other lines are not used, because far ends
 // write them in different orders and spellings.
-func cut(body []byte) (t text, err error) {
+func splitLines(body []byte) (t sdpLines, err error) {
 	if len(body) > maxBytes {
 		return t, fmt.Errorf("%w: %d bytes", ErrMalformed, len(body))
 	}
@@ -62,8 +62,8 @@ type stream struct {
 	parsed *pion.SessionDescription
 }
 
-// read decodes the m= lines in order. Each m= line is decoded together with the session's lines.
-func (t text) read() ([]stream, error) {
+// decodeStreams decodes the m= lines in order. Each m= line is decoded together with the session's lines.
+func (t sdpLines) decodeStreams() ([]stream, error) {
 	var all []stream
 	for _, lines := range t.streams {
 		fields := strings.Fields(lines[0][2:])
@@ -104,8 +104,8 @@ const (
 	secureRTP = "RTP/SAVP"
 )
 
-// audio is a usable audio stream in the SDP of the far end.
-type audio struct {
+// audioStream is a usable audio stream in the SDP of the far end.
+type audioStream struct {
 	address   netip.AddrPort // invalid if the far end wants no audio
 	codecs    []Codec        // supported codecs in the far end's order
 	event     uint8
@@ -114,13 +114,13 @@ type audio struct {
 	crypto    []offeredKey
 }
 
-func (s stream) audio() (a audio, err error) {
+func (s stream) decodeAudio() (a audioStream, err error) {
 	if s.parsed == nil || s.port == 0 {
 		return a, ErrNoAudio
 	}
 	media := s.parsed.MediaDescriptions[0]
 	a.secure = s.proto == secureRTP
-	a.direction = direction(s.parsed.Attributes, media.Attributes)
+	a.direction = streamDirection(s.parsed.Attributes, media.Attributes)
 	connection := media.ConnectionInformation
 	if connection == nil {
 		connection = s.parsed.ConnectionInformation
@@ -134,11 +134,11 @@ func (s stream) audio() (a audio, err error) {
 		return a, fmt.Errorf("%w: the address is not a unicast IP address", ErrNoAddress)
 	}
 	if ip = ip.Unmap(); ip.IsUnspecified() {
-		a.direction = heldAt0(a.direction)
+		a.direction = holdDirection(a.direction)
 	} else {
 		a.address = netip.AddrPortFrom(ip, uint16(s.port))
 	}
-	maps := mappings(media.Attributes)
+	maps := rtpMappings(media.Attributes)
 	for _, format := range s.formats {
 		number, err := strconv.ParseUint(format, 10, 7)
 		if err != nil {
@@ -155,14 +155,14 @@ func (s stream) audio() (a audio, err error) {
 			a.event = uint8(number)
 		}
 	}
-	a.crypto = keys(media.Attributes)
+	a.crypto = supportedKeys(media.Attributes)
 	return a, nil
 }
 
-// heldAt0 returns the direction for a far end whose media address is 0.0.0.0. RFC 2543 uses this
+// holdDirection returns the direction for a far end whose media address is 0.0.0.0. RFC 2543 uses this
 // address to hold a call. Such a far end receives no audio, even if its direction attribute
 // requests audio.
-func heldAt0(declared Direction) Direction {
+func holdDirection(declared Direction) Direction {
 	if declared.Sends() {
 		return SendOnly
 	}
@@ -171,7 +171,7 @@ func heldAt0(declared Direction) Direction {
 
 // The last direction attribute of the stream counts, or else the attribute of the session. The
 // default is sendrecv (RFC 4566 section 6).
-func direction(session, media []pion.Attribute) Direction {
+func streamDirection(session, media []pion.Attribute) Direction {
 	for _, level := range [][]pion.Attribute{media, session} {
 		for _, a := range slices.Backward(level) {
 			switch d := Direction(a.Key); d {
@@ -183,9 +183,9 @@ func direction(session, media []pion.Attribute) Direction {
 	return Both
 }
 
-// mappings returns the rtpmap attributes of a stream by payload type. Each value is the encoding
+// rtpMappings returns the rtpmap attributes of a stream by payload type. Each value is the encoding
 // and the clock rate, in lower case. The suffix "/1" for one channel is removed.
-func mappings(attributes []pion.Attribute) map[string]string {
+func rtpMappings(attributes []pion.Attribute) map[string]string {
 	maps := map[string]string{}
 	for _, a := range attributes {
 		if number, name, ok := strings.Cut(a.Value, " "); ok && a.Key == "rtpmap" {

@@ -45,8 +45,8 @@ func (d Direction) Sends() bool { return d == Both || d == SendOnly }
 // Receives reports whether the far end may send audio.
 func (d Direction) Receives() bool { return d == Both || d == RecvOnly }
 
-// mirrored returns the direction as the other side sees it.
-func (d Direction) mirrored() Direction {
+// reverse returns the direction as the other side sees it.
+func (d Direction) reverse() Direction {
 	switch d {
 	case SendOnly:
 		return RecvOnly

@@ -33,7 +33,7 @@ type Session struct {
 	local   Local
 	id      uint64
 	version uint64
-	last    string // last SDP without its version
+	lastSDP string // last SDP without its version
 }
 
 // NewSession starts the audio of a dialog. id distinguishes the sessions of this host (RFC 4566
@@ -58,22 +58,22 @@ func (s *Session) Offer(d Direction) ([]byte, error) {
 	if s.local.Secrecy == Required {
 		m.MediaName.Protos[1] = "SAVP"
 	}
-	s.describe(m, s.local.Codecs, eventType)
+	s.addFormats(m, s.local.Codecs, eventType)
 	if s.local.Secrecy != Off {
 		m.Attributes = append(m.Attributes, cryptoLine(1, s.local.Key))
 	}
 	m.Attributes = append(m.Attributes, pion.NewPropertyAttribute(string(d)))
-	return s.write([]*pion.MediaDescription{m})
+	return s.marshal([]*pion.MediaDescription{m})
 }
 
 // ReadAnswer reads the SDP answer to the last Offer. The parameter offered is the direction of that
 // offer.
 func (s *Session) ReadAnswer(body []byte, offered Direction) (Agreed, error) {
-	t, err := cut(body)
+	t, err := splitLines(body)
 	if err != nil {
 		return Agreed{}, err
 	}
-	streams, err := t.read()
+	streams, err := t.decodeStreams()
 	if err != nil {
 		return Agreed{}, err
 	}
@@ -81,11 +81,11 @@ func (s *Session) ReadAnswer(body []byte, offered Direction) (Agreed, error) {
 		return Agreed{}, ErrNoAudio
 	}
 	// the offer had one stream, so the answer's first stream is its only one (RFC 3264 section 6)
-	a, err := streams[0].audio()
+	a, err := streams[0].decodeAudio()
 	if err != nil {
 		return Agreed{}, err
 	}
-	agreed, err := s.agree(a)
+	agreed, err := s.commonValues(a)
 	if err != nil {
 		return Agreed{}, err
 	}
@@ -93,7 +93,7 @@ func (s *Session) ReadAnswer(body []byte, offered Direction) (Agreed, error) {
 	if a.event != 0 {
 		agreed.EventIn = eventType
 	}
-	agreed.Direction = narrower(offered, a.direction.mirrored())
+	agreed.Direction = commonDirection(offered, a.direction.reverse())
 	if (s.local.Secrecy == Required) != a.secure {
 		return Agreed{}, fmt.Errorf("%w: the answer has another transport than the offer", ErrSecrecy)
 	}
@@ -112,19 +112,19 @@ func (s *Session) ReadAnswer(body []byte, offered Direction) (Agreed, error) {
 // address). The parameter wanted is the direction that the local side wants: Both, unless the local
 // side holds the call. Answer accepts one audio stream and refuses all others.
 func (s *Session) Answer(offer []byte, wanted Direction) (body []byte, agreed Agreed, err error) {
-	t, err := cut(offer)
+	t, err := splitLines(offer)
 	if err != nil {
 		return nil, Agreed{}, err
 	}
-	streams, err := t.read()
+	streams, err := t.decodeStreams()
 	if err != nil {
 		return nil, Agreed{}, err
 	}
 	taken, key := -1, offeredKey{}
 	refusal := ErrNoAudio
-	var a audio
+	var a audioStream
 	for i, candidate := range streams {
-		if a, agreed, key, err = s.take(candidate); err == nil {
+		if a, agreed, key, err = s.checkStream(candidate); err == nil {
 			taken = i
 			break
 		}
@@ -136,7 +136,7 @@ func (s *Session) Answer(offer []byte, wanted Direction) (body []byte, agreed Ag
 		return nil, Agreed{}, refusal
 	}
 	agreed.EventIn = a.event
-	agreed.Direction = narrower(wanted, a.direction.mirrored())
+	agreed.Direction = commonDirection(wanted, a.direction.reverse())
 	lines := make([]*pion.MediaDescription, 0, len(streams))
 	for i, from := range streams {
 		m := &pion.MediaDescription{MediaName: pion.MediaName{
@@ -144,7 +144,7 @@ func (s *Session) Answer(offer []byte, wanted Direction) (body []byte, agreed Ag
 		}}
 		if i == taken {
 			m.MediaName.Port.Value, m.MediaName.Formats = int(s.local.Port), nil
-			s.describe(m, agreed.Codecs, a.event)
+			s.addFormats(m, agreed.Codecs, a.event)
 			if agreed.Out != nil {
 				m.Attributes = append(m.Attributes, cryptoLine(key.tag, s.local.Key))
 			}
@@ -152,17 +152,17 @@ func (s *Session) Answer(offer []byte, wanted Direction) (body []byte, agreed Ag
 		}
 		lines = append(lines, m)
 	}
-	body, err = s.write(lines)
+	body, err = s.marshal(lines)
 	return body, agreed, err
 }
 
-// take checks whether an offered stream can be used. The result key is the far end's key that is
+// checkStream checks whether an offered stream can be used. The result key is the far end's key that is
 // used, if there is one.
-func (s *Session) take(offered stream) (a audio, agreed Agreed, key offeredKey, err error) {
-	if a, err = offered.audio(); err != nil {
+func (s *Session) checkStream(offered stream) (a audioStream, agreed Agreed, key offeredKey, err error) {
+	if a, err = offered.decodeAudio(); err != nil {
 		return a, agreed, key, err
 	}
-	if agreed, err = s.agree(a); err != nil {
+	if agreed, err = s.commonValues(a); err != nil {
 		return a, agreed, key, err
 	}
 	switch {
@@ -177,9 +177,9 @@ func (s *Session) take(offered stream) (a audio, agreed Agreed, key offeredKey, 
 	return a, agreed, key, nil
 }
 
-// agree returns the values that offers and answers share: the address, the codecs in the far end's
+// commonValues returns the values that offers and answers share: the address, the codecs in the far end's
 // order, and the payload type of the far end's telephone-events.
-func (s *Session) agree(a audio) (Agreed, error) {
+func (s *Session) commonValues(a audioStream) (Agreed, error) {
 	agreed := Agreed{Remote: a.address, EventOut: a.event}
 	for _, c := range a.codecs {
 		if slices.Contains(s.local.Codecs, c) {
@@ -192,8 +192,8 @@ func (s *Session) agree(a audio) (Agreed, error) {
 	return agreed, nil
 }
 
-// narrower returns the direction in which audio may flow if it must satisfy both directions.
-func narrower(a, b Direction) Direction {
+// commonDirection returns the direction in which audio may flow if it must satisfy both directions.
+func commonDirection(a, b Direction) Direction {
 	switch sends, receives := a.Sends() && b.Sends(), a.Receives() && b.Receives(); {
 	case sends && receives:
 		return Both
@@ -205,9 +205,9 @@ func narrower(a, b Direction) Direction {
 	return Inactive
 }
 
-// describe writes the formats of a stream and their attributes. If event is 0, it writes no
+// addFormats writes the formats of a stream and their attributes. If event is 0, it writes no
 // telephone-event.
-func (s *Session) describe(m *pion.MediaDescription, codecs []Codec, event uint8) {
+func (s *Session) addFormats(m *pion.MediaDescription, codecs []Codec, event uint8) {
 	for _, c := range codecs {
 		number := strconv.Itoa(int(c))
 		m.MediaName.Formats = append(m.MediaName.Formats, number)
@@ -225,9 +225,9 @@ func (s *Session) describe(m *pion.MediaDescription, codecs []Codec, event uint8
 	m.Attributes = append(m.Attributes, pion.NewAttribute("ptime", "20"))
 }
 
-// write returns the SDP with the lines of the session and the streams. If the SDP has changed since
+// marshal returns the SDP with the lines of the session and the streams. If the SDP has changed since
 // the last call of write, its version increases (RFC 3264 section 8).
-func (s *Session) write(streams []*pion.MediaDescription) ([]byte, error) {
+func (s *Session) marshal(streams []*pion.MediaDescription) ([]byte, error) {
 	kind := "IP4"
 	if s.local.Address.Is6() && !s.local.Address.Is4In6() {
 		kind = "IP6"
@@ -254,8 +254,8 @@ func (s *Session) write(streams []*pion.MediaDescription) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("write session description: %w", err)
 	}
-	if string(description) != s.last {
-		s.last = string(description)
+	if string(description) != s.lastSDP {
+		s.lastSDP = string(description)
 		s.version++
 	}
 	d.Origin.SessionVersion = s.version

@@ -81,7 +81,7 @@ func (k statusBody) callStatus() carrier.CallStatus {
 // Originate dials a number. The simulated network makes a phone ring for each HTTP request that it
 // receives (cmd/simcarrier/README.md), so Originate sends only one HTTP request.
 func (c *Carrier) Originate(ctx context.Context, o carrier.Originate) (dialedAt time.Time, err error) {
-	if !c.originated.First(o.CallID) {
+	if !c.originated.AddIfNew(o.CallID) {
 		return time.Time{}, fmt.Errorf("originate %s: %w", o.CallID, carrier.ErrAlreadyOriginated)
 	}
 	if !o.Permitted(ctx) {

@@ -43,7 +43,7 @@ type Arrival struct {
 // handleInvite handles an INVITE that belongs to no dialog.
 func (a *UserAgent) handleInvite(req *sip.Request, tx *sip.ServerTx) {
 	a.mu.Lock()
-	draining, permitted := a.draining, a.arrivalLimit.take(time.Now())
+	draining, permitted := a.draining, a.arrivalLimit.takeToken(time.Now())
 	a.mu.Unlock()
 	switch {
 	case draining || !permitted:
@@ -65,7 +65,7 @@ func (a *UserAgent) handleInvite(req *sip.Request, tx *sip.ServerTx) {
 	source, _ := netip.ParseAddrPort(req.Source())
 	arrival := &Arrival{
 		CallID: req.CallID().Value(), From: callerNumber(req), To: numberOf(&req.Recipient), Source: source,
-		Transport: req.Transport(), UserAgent: strings.Join(values(req, "User-Agent"), ","),
+		Transport: req.Transport(), UserAgent: strings.Join(headerValues(req, "User-Agent"), ","),
 		Offer: req.Body(), agent: a, req: req, tx: tx,
 	}
 	a.cfg.Arrive(arrival)
@@ -97,7 +97,7 @@ func (a *UserAgent) isMerged(req *sip.Request) bool {
 // callerNumber returns the number of the caller: the number in P-Asserted-Identity (RFC 3325), or
 // else the number in From. callerNumber returns "" if the caller withholds the number (RFC 3323).
 func callerNumber(req *sip.Request) string {
-	for _, privacy := range values(req, "Privacy") {
+	for _, privacy := range headerValues(req, "Privacy") {
 		if privacy = strings.ToLower(privacy); strings.Contains(privacy, "id") || strings.Contains(privacy, "user") || strings.Contains(privacy, "header") {
 			return ""
 		}
@@ -106,7 +106,7 @@ func callerNumber(req *sip.Request) string {
 	if strings.EqualFold(from.User, "anonymous") || strings.EqualFold(from.Host, "anonymous.invalid") {
 		return ""
 	}
-	for _, asserted := range values(req, "P-Asserted-Identity") {
+	for _, asserted := range headerValues(req, "P-Asserted-Identity") {
 		var uri sip.Uri
 		if _, err := sip.ParseAddressValue(asserted, &uri, &sip.HeaderParams{}); err == nil && numberOf(&uri) != "" {
 			return numberOf(&uri)
@@ -145,7 +145,7 @@ func (r *Arrival) Refuse(cause callstate.Cause) {
 }
 
 func (a *UserAgent) newRefusal(req *sip.Request, code int, text string, cause callstate.Cause) *sip.Response {
-	res := a.plain(req, code, text)
+	res := a.newResponse(req, code, text)
 	res.AppendHeader(sip.NewHeader("Reason", ReasonHeader(cause)))
 	if cause == callstate.SwitchCongestion {
 		res.AppendHeader(sip.NewHeader("Retry-After", retryAfter))
@@ -153,8 +153,8 @@ func (a *UserAgent) newRefusal(req *sip.Request, code int, text string, cause ca
 	return res
 }
 
-// terminated is the reason phrase of the response 487.
-const terminated = "Request Terminated"
+// reasonTerminated is the reason phrase of the response 487.
+const reasonTerminated = "Request Terminated"
 
 var errTaken = errors.New("the call was taken or refused before")
 
@@ -182,14 +182,14 @@ func (r *Arrival) Take(t Trunk, seen Observer) (*Dialog, error) {
 			d.leg.routes = append(d.leg.routes, *hop.Address.Clone())
 		}
 	}
-	d.remoteCSeq, d.arrival, d.supportsUpdate = req.CSeq().SeqNo, r, allows(req)
+	d.remoteCSeq, d.arrival, d.supportsUpdate = req.CSeq().SeqNo, r, supportsUpdate(req)
 	d.closeInvite()
 	if err := r.agent.addLeg(d); err != nil {
 		return nil, err
 	}
 	r.handled = true
 	d.addPeer(req.Source())
-	d.addPeer(d.leg.way().Hop)
+	d.addPeer(d.leg.requestRoute().Hop)
 	canceled := make(chan struct{})
 	if !r.tx.OnCancel(func(*sip.Request) { close(canceled) }) {
 		d.requestHangup(callstate.OriginatorCancel) // the CANCEL arrived before the handler was set
@@ -220,21 +220,21 @@ func (d *Dialog) runInbound(canceled <-chan struct{}) {
 			d.runEstablished()
 			return
 		}
-		d.end(End{At: time.Now(), Cause: callstate.OriginatorCancel, Status: sip.StatusRequestTerminated, Reason: terminated})
+		d.reportEnd(End{At: time.Now(), Cause: callstate.OriginatorCancel, Status: sip.StatusRequestTerminated, Reason: reasonTerminated})
 	case <-canceled:
-		d.end(End{At: time.Now(), Cause: callstate.OriginatorCancel, Status: sip.StatusRequestTerminated, Reason: terminated})
+		d.reportEnd(End{At: time.Now(), Cause: callstate.OriginatorCancel, Status: sip.StatusRequestTerminated, Reason: reasonTerminated})
 	case cause := <-d.remoteBye: // the caller sent BYE before the answer
-		d.refuseInvite(sip.StatusRequestTerminated, terminated, cause)
-		d.end(End{At: time.Now(), Cause: callstate.OriginatorCancel, Status: sip.StatusRequestTerminated, Reason: terminated})
+		d.refuseInvite(sip.StatusRequestTerminated, reasonTerminated, cause)
+		d.reportEnd(End{At: time.Now(), Cause: callstate.OriginatorCancel, Status: sip.StatusRequestTerminated, Reason: reasonTerminated})
 	case <-d.hangupRequested:
 		cause := d.causeOfHangup()
 		code, text := StatusOf(cause)
 		d.refuseInvite(code, text, cause)
-		d.end(End{At: time.Now(), Cause: cause, ByUs: true, Status: code, Reason: text})
+		d.reportEnd(End{At: time.Now(), Cause: cause, ByUs: true, Status: code, Reason: text})
 	case <-limit.C:
 		code, text := sip.StatusTemporarilyUnavailable, "Temporarily Unavailable"
 		d.refuseInvite(code, text, callstate.NoAnswer)
-		d.end(End{At: time.Now(), Cause: callstate.NoAnswer, ByUs: true, Status: code, Reason: text})
+		d.reportEnd(End{At: time.Now(), Cause: callstate.NoAnswer, ByUs: true, Status: code, Reason: text})
 	case <-d.agent.stop:
 	}
 }
@@ -253,8 +253,8 @@ func (d *Dialog) Ring() error {
 	if d.arrival == nil {
 		return errTaken
 	}
-	res := d.addContact(d.withTag(d.agent.plain(d.arrival.req, sip.StatusRinging, "Ringing")))
-	return d.agent.answer(d.arrival.tx, res)
+	res := d.addContact(d.withTag(d.agent.newResponse(d.arrival.req, sip.StatusRinging, "Ringing")))
+	return d.agent.sendResponse(d.arrival.tx, res)
 }
 
 // ErrEnded is returned by Answer if the call has ended.
@@ -288,22 +288,22 @@ func (d *Dialog) Answer(ctx context.Context, body []byte) error {
 // sendAnswer sends the 200 and retransmits it until the ACK arrives.
 func (d *Dialog) sendAnswer(body []byte) error {
 	req, tx := d.arrival.req, d.arrival.tx
-	res := d.addContact(d.withTag(d.agent.plain(req, sip.StatusOK, "OK")))
+	res := d.addContact(d.withTag(d.agent.newResponse(req, sip.StatusOK, "OK")))
 	expires, _ := d.agent.requestedTimer(req)
 	expires.Annotate(func(name, value string) { res.AppendHeader(sip.NewHeader(name, value)) })
 	res.AppendHeader(sip.NewHeader("Content-Type", d.contentType()))
 	res.SetBody(body)
 	d.mu.Lock()
 	d.established, d.answeredBy, d.body = true, d.leg.remote.Params.GetOr("tag", ""), body
-	d.accepted = res.Reason
+	d.acceptReason = res.Reason
 	d.remoteOffer = make(chan struct{})
 	d.mu.Unlock()
 	_ = d.keepState(nil)
 	acked := d.expectAck(req.CSeq().SeqNo)
-	if err := d.agent.answer(tx, res); err != nil { // the caller canceled at the same time
+	if err := d.agent.sendResponse(tx, res); err != nil { // the caller canceled at the same time
 		return fmt.Errorf("%w: %w", ErrEnded, err)
 	}
-	d.timer.Set(expires, expires.Refresher == UAS, time.Now())
+	d.timer.Start(expires, expires.Refresher == UAS, time.Now())
 	close(d.answered)
 	d.agent.spawn(func() {
 		defer d.closeRemoteOffer(req)
@@ -318,7 +318,7 @@ type tokenBucket struct {
 	at               time.Time
 }
 
-func (p *tokenBucket) take(now time.Time) bool {
+func (p *tokenBucket) takeToken(now time.Time) bool {
 	p.level = min(p.perSecond, p.level+now.Sub(p.at).Seconds()*p.perSecond)
 	if p.at.IsZero() {
 		p.level = p.perSecond

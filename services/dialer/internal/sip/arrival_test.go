@@ -105,7 +105,7 @@ func to(number string) func(*sip.Invite, *leg) {
 }
 
 func TestArrival_EitherSideHangsUpAfterTheAnswer(t *testing.T) {
-	over(t, func(t *testing.T, protocol string) {
+	forEachTransport(t, func(t *testing.T, protocol string) {
 		d := newCallee(t)
 		r := d.fixture(protocol)
 		l := r.dial("", to("talks"))
@@ -148,7 +148,7 @@ func TestArrival_CallerGetsTheCauseOfTheRefusal(t *testing.T) {
 }
 
 func TestArrival_EndsIfTheCallerCancels(t *testing.T) {
-	over(t, func(t *testing.T, protocol string) {
+	forEachTransport(t, func(t *testing.T, protocol string) {
 		d := newCallee(t)
 		r := d.fixture(protocol)
 		l := r.dial("", to("rings"))
@@ -204,7 +204,7 @@ func TestArrival_RefusesCallsBeyondTheRateOrDuringADrainOrFromUnknownSources(t *
 	if err := drained.Drain(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if end := drained.fixture(transport.UDP).dial("", to("talks")).ends(callstate.SwitchCongestion, false); !end.Elsewhere {
+	if end := drained.fixture(transport.UDP).dial("", to("talks")).ends(callstate.SwitchCongestion, false); !end.OtherTrunkAllowed {
 		t.Errorf("end of a call during the drain = %+v", end)
 	}
 	closed := newCallee(t, func(cfg *sip.Config) { cfg.Admit = func(netip.Addr) bool { return false } })
@@ -227,7 +227,7 @@ func TestArrival_SippCallIsAnsweredCanceledOrRefused(t *testing.T) {
 		for name, scenario := range map[string]struct{ number, text string }{
 			"answered": {number: "talks", text: ""},
 			"canceled": {number: "rings", text: calling + ringing + canceling},
-			"refused":  {number: "busy", text: calling + `<recv response="486"/>` + refusedAck},
+			"refused":  {number: "busy", text: calling + `<recv response="486"/>` + newRefusalAck},
 			"no offer": {number: "talks", text: lateOffer},
 		} {
 			t.Run(protocol+" "+name, func(t *testing.T) {
@@ -277,8 +277,8 @@ CSeq: 1 CANCEL
 Max-Forwards: 70
 Content-Length: 0
 
-]]></send><recv response="200"/><recv response="487"/>` + refusedAck
-	refusedAck = `<send><![CDATA[
+]]></send><recv response="200"/><recv response="487"/>` + newRefusalAck
+	newRefusalAck = `<send><![CDATA[
 
 ACK sip:[service]@[remote_ip]:[remote_port] SIP/2.0
 [last_Via:]

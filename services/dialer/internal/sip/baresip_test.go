@@ -89,7 +89,7 @@ func TestBaresip_AnswersOverTLS(t *testing.T) {
 	for name, ca := range map[string]string{"another CA": other, "the system's": ""} {
 		wary := p.rig(func(tr *sip.Trunk) { tr.CA = ca })
 		_, err := wary.agent.Invite(t.Context(), wary.trunk, sip.Invite{CallID: "wary", To: "bob", Body: []byte(offer)}, sip.Observer{})
-		if !transport.Refused(err) {
+		if !transport.IsNotSent(err) {
 			t.Errorf("%s: line.Refused(err) = false, want true", name)
 		} else if !strings.Contains(err.Error(), "certificate") {
 			t.Errorf(`%s: err = %q, want it to contain "certificate"`, name, err.Error())

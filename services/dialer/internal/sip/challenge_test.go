@@ -31,7 +31,7 @@ func TestInvite_AnswersAChallengeThatIsReadLate(t *testing.T) {
 	for range 20 {
 		var end End
 		order := Invite{CallID: uuid.NewString(), From: "+15005550006", To: "+14155550101", FirstResponse: time.Minute}
-		d, tx, err := a.begin(t.Context(), trunk, order, Observer{Ended: func(e End) { end = e }})
+		d, tx, err := a.startInvite(t.Context(), trunk, order, Observer{Ended: func(e End) { end = e }})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -42,7 +42,7 @@ func TestInvite_AnswersAChallengeThatIsReadLate(t *testing.T) {
 				over = true
 			}
 		}
-		switch answered := d.setUp(tx); {
+		switch answered := d.runSetup(tx); {
 		case answered:
 			t.Error("answered = true, want false")
 		case end.Cause != callstate.UserBusy:
@@ -70,7 +70,7 @@ func TestInvite_CredentialsAreNotSentIfTheStateCannotBeStored(t *testing.T) {
 	stored, ended := 0, make(chan End, 1)
 	order := Invite{CallID: uuid.NewString(), From: "+15005550006", To: "+14155550101"}
 	_, err = a.Invite(t.Context(), trunk, order, Observer{
-		Keep: func([]byte) error {
+		StoreState: func([]byte) error {
 			if stored++; stored > 1 {
 				return errors.New("the database is away")
 			}
@@ -85,7 +85,7 @@ func TestInvite_CredentialsAreNotSentIfTheStateCannotBeStored(t *testing.T) {
 	if got, want := end.Status, 401; got != want {
 		t.Errorf("status = %d, want %d", got, want)
 	}
-	if !end.Ours {
+	if !end.LocalFault {
 		t.Error("ours = false, want true")
 	}
 }

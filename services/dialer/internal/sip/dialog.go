@@ -27,10 +27,10 @@ type End struct {
 	Err error
 	// Elsewhere reports that another trunk may be tried: the trunk's response shows that no phone
 	// rang and no phone will ring.
-	Elsewhere bool
+	OtherTrunkAllowed bool
 	// Ours reports that the INVITE had to be sent again after the response Status, but was not sent
 	// because of a fault of this process or its database.
-	Ours bool
+	LocalFault bool
 	// NotPermitted reports that Invite.Permit did not permit another INVITE after the response
 	// Status.
 	NotPermitted bool
@@ -43,13 +43,13 @@ type Observer struct {
 	// Keep stores the teardown state: the data with which another process can end the leg. If Keep
 	// fails before anything was sent, Invite sends nothing and returns the error. Keep is called
 	// again when the state changes. The ACK of a 200 is sent only after Keep has returned.
-	Keep func(state []byte) error
+	StoreState func(state []byte) error
 	// Sent is called before Invite returns. Its argument is the time at which the first INVITE was
 	// sent.
 	Sent func(at time.Time)
 	// Taken is called when the trunk accepts the call: at its first provisional response, or at the
 	// 200 if there is no provisional response.
-	Taken func(at time.Time)
+	Accepted func(at time.Time)
 	// Rang is called once, when the phone rings. early is the body of the response that reports the
 	// ringing, and can be empty. Audio before the 200 (early media) does not count as an answer.
 	Rang func(at time.Time, early []byte)
@@ -95,7 +95,7 @@ type Dialog struct {
 	answers    chan answerRequest
 	observerMu sync.Mutex
 
-	peers []netip.Addr // guarded by UserAgent.mu
+	peerAddresses []netip.Addr // guarded by UserAgent.mu
 
 	mu          sync.Mutex
 	leg         leg
@@ -104,19 +104,19 @@ type Dialog struct {
 	ended       bool
 	// orphan reports that the peer can still have a call that this side does not need. Such a call
 	// must be ended. endReported reports that Ended was called.
-	orphan, endReported bool
+	orphaned, endReported bool
 	// elsewhere reports that a process at another address sent the INVITE, so this process does not
 	// receive the final response to that INVITE.
-	elsewhere bool
+	sentElsewhere bool
 	// established reports that the dialog with the tag answeredBy is established. otherForks are
 	// the dialogs of other phones that answered the same INVITE, by tag. A proxy can send one
 	// INVITE to several phones.
-	established bool
-	answeredBy  string
-	accepted    string // the reason phrase of the peer's 200
-	otherForks  map[string]*leg
-	canceled    bool
-	finished    chan struct{} // closed when the peer has no call of an orphan any more
+	established  bool
+	answeredBy   string
+	acceptReason string // the reason phrase of the peer's 200
+	otherForks   map[string]*leg
+	canceled     bool
+	finished     chan struct{} // closed when the peer has no call of an orphan any more
 	// remoteCSeq is the highest CSeq of the peer. inviteOpen reports that an INVITE of this side
 	// within the dialog has no final response yet. remoteOffer is not nil while an INVITE or UPDATE
 	// of the peer is open.
@@ -126,11 +126,11 @@ type Dialog struct {
 	body           []byte // the last SDP of this side
 	supportsUpdate bool   // the peer supports UPDATE
 	timer          Timer
-	acked          map[uint32]chan []byte // the channels that expectAck returned, by CSeq of the peer's INVITE
+	ackChannels    map[uint32]chan []byte // the channels that expectAck returned, by CSeq of the peer's INVITE
 	takenOnce      sync.Once
 	// the time when the last INVITE was permitted; used only by the goroutine that sends INVITEs
-	sentAt   time.Time
-	referred chan int // receives the result of this side's REFER; nil if no REFER is open
+	sentAt      time.Time
+	referResult chan int // receives the result of this side's REFER; nil if no REFER is open
 }
 
 func newDialog(a *UserAgent, by *transport.Transport, t Trunk, seen Observer, callID sip.CallIDHeader) *Dialog {
@@ -141,13 +141,13 @@ func newDialog(a *UserAgent, by *transport.Transport, t Trunk, seen Observer, ca
 		remoteBye: make(chan callstate.Cause, 1), answered: make(chan struct{}),
 		answers:   make(chan answerRequest),
 		responses: responses{arrived: make(chan struct{}, 1)}, timerChanged: make(chan struct{}, 1),
-		otherForks: map[string]*leg{}, acked: map[uint32]chan []byte{},
+		otherForks: map[string]*leg{}, ackChannels: map[uint32]chan []byte{},
 		finished: make(chan struct{}),
 	}
 }
 
 func (d *Dialog) run(tx *sip.ClientTx) {
-	if d.setUp(tx) {
+	if d.runSetup(tx) {
 		d.runEstablished()
 	}
 	d.closeInvite()
@@ -164,7 +164,7 @@ func (d *Dialog) runEstablished() {
 			d.endBye(d.causeOfHangup())
 			return
 		case cause := <-d.remoteBye:
-			d.end(End{At: time.Now(), Cause: cause, Status: sip.StatusOK})
+			d.reportEnd(End{At: time.Now(), Cause: cause, Status: sip.StatusOK})
 			return
 		case <-d.timerChanged:
 		case <-timer.C:
@@ -213,12 +213,12 @@ func (d *Dialog) State() []byte {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.established {
-		return d.leg.state(nil)
+		return d.leg.encodeState(nil)
 	}
 	if d.invite == nil { // an inbound call that is not answered
 		return nil
 	}
-	return d.leg.state(d.invite)
+	return d.leg.encodeState(d.invite)
 }
 
 // Hangup ends the leg in every phase: it sends a CANCEL, a refusal or a BYE. Hangup returns when
@@ -256,13 +256,13 @@ func (d *Dialog) causeOfHangup() callstate.Cause {
 // keepState passes the teardown state to the observer. If invite is nil, the state describes the
 // established dialog. Otherwise the state contains the INVITE, which is sent next.
 func (d *Dialog) keepState(invite *sip.Request) error {
-	if d.observer.Keep == nil {
+	if d.observer.StoreState == nil {
 		return nil
 	}
 	d.mu.Lock()
-	state := d.leg.state(invite)
+	state := d.leg.encodeState(invite)
 	d.mu.Unlock()
-	return d.observer.Keep(state)
+	return d.observer.StoreState(state)
 }
 
 // notify calls a function of the observer, unless Ended was called.
@@ -274,18 +274,18 @@ func (d *Dialog) notify(what func(Observer)) {
 	}
 }
 
-func (d *Dialog) notifyTaken(now time.Time) {
+func (d *Dialog) notifyAccepted(now time.Time) {
 	d.takenOnce.Do(func() {
 		d.notify(func(seen Observer) {
-			if seen.Taken != nil {
-				seen.Taken(now)
+			if seen.Accepted != nil {
+				seen.Accepted(now)
 			}
 		})
 	})
 }
 
-// end calls Observer.Ended. Only the first call of end has an effect.
-func (d *Dialog) end(e End) {
+// reportEnd calls Observer.Ended. Only the first call of end has an effect.
+func (d *Dialog) reportEnd(e End) {
 	d.mu.Lock()
 	if d.ended {
 		d.mu.Unlock()
@@ -293,7 +293,7 @@ func (d *Dialog) end(e End) {
 	}
 	d.ended = true
 	if e.Status == sip.StatusOK {
-		e.Reason = d.accepted
+		e.Reason = d.acceptReason
 	}
 	d.mu.Unlock()
 	d.observerMu.Lock()
@@ -322,7 +322,7 @@ func (d *Dialog) endBye(cause callstate.Cause) {
 		d.mu.Lock()
 		us := d.leg
 		d.mu.Unlock()
-		if err := d.bye(us, cause); err != nil {
+		if err := d.sendBye(us, cause); err != nil {
 			d.log.Info("BYE not answered", "call_id", d.id, "error", err)
 		}
 	})
@@ -334,7 +334,7 @@ func (d *Dialog) endBye(cause callstate.Cause) {
 	case <-d.remoteBye: // both sides hung up at the same time
 	case <-d.agent.stop:
 	}
-	d.end(End{At: at, Cause: cause, ByUs: true, Status: sip.StatusOK})
+	d.reportEnd(End{At: at, Cause: cause, ByUs: true, Status: sip.StatusOK})
 }
 
 func (d *Dialog) nextCSeq() uint32 {
@@ -344,15 +344,15 @@ func (d *Dialog) nextCSeq() uint32 {
 	return d.leg.cseq
 }
 
-// bye sends a BYE and waits for the response. A 481 counts as success, because it shows that the
+// sendBye sends a BYE and waits for the response. A 481 counts as success, because it shows that the
 // peer does not have the dialog any more.
-func (d *Dialog) bye(us leg, cause callstate.Cause) error {
+func (d *Dialog) sendBye(us leg, cause callstate.Cause) error {
 	us.cseq = d.nextCSeq()
-	req := us.bye(cause)
+	req := us.newBye(cause)
 	d.agent.addUserAgent(req)
-	ctx, done := d.agent.untilStop()
+	ctx, done := d.agent.stopContext()
 	defer done()
-	_, err := d.transportFor(us).Exchange(ctx, req, us.way(), d.trunk.credentials(), d.nextCSeq)
+	_, err := d.transportFor(us).Exchange(ctx, req, us.requestRoute(), d.trunk.credentials(), d.nextCSeq)
 	return err
 }
 
@@ -360,7 +360,7 @@ func (d *Dialog) bye(us leg, cause callstate.Cause) error {
 // transport of the INVITE. If the next hop is another host name over TLS, it returns a transport
 // that requires a certificate for that host name.
 func (d *Dialog) transportFor(us leg) *transport.Transport {
-	if to := us.way(); to.Name() != "" {
+	if to := us.requestRoute(); to.Name() != "" {
 		if own, err := d.agent.transportTo(d.trunk, to); err == nil {
 			return own
 		}
@@ -368,8 +368,8 @@ func (d *Dialog) transportFor(us leg) *transport.Transport {
 	return d.transport
 }
 
-// untilStop returns a context that ends when the user agent is closed, or after 40 s.
-func (a *UserAgent) untilStop() (context.Context, context.CancelFunc) {
+// stopContext returns a context that ends when the user agent is closed, or after 40 s.
+func (a *UserAgent) stopContext() (context.Context, context.CancelFunc) {
 	// 40 s is longer than any SIP transaction.
 	ctx, cancel := context.WithTimeout(context.Background(), 40*time.Second)
 	quit := context.AfterFunc(a.ctx, cancel)
@@ -384,8 +384,8 @@ func (d *Dialog) acknowledge() {
 }
 
 func (d *Dialog) ack(us leg, invite *sip.Request, seq uint32) {
-	ack, by := us.ack(invite, seq), d.transportFor(us)
-	err := by.Prepare(ack, us.way())
+	ack, by := us.newAck(invite, seq), d.transportFor(us)
+	err := by.Prepare(ack, us.requestRoute())
 	if err == nil {
 		err = by.Send(ack)
 	}
@@ -394,7 +394,7 @@ func (d *Dialog) ack(us leg, invite *sip.Request, seq uint32) {
 	}
 }
 
-func byeCause(req *sip.Request) callstate.Cause { return ByeCause(values(req, "Reason")) }
+func byeCause(req *sip.Request) callstate.Cause { return ByeCause(headerValues(req, "Reason")) }
 
 func tagOf(to *sip.ToHeader) string {
 	if to == nil {

@@ -38,7 +38,7 @@ func (a *UserAgent) handleOutsideDialog(req *sip.Request, tx *sip.ServerTx) {
 			a.respondUnavailable(req, tx)
 			return
 		}
-		a.respond(req, tx, a.plain(req, sip.StatusOK, "OK"))
+		a.respond(req, tx, a.newResponse(req, sip.StatusOK, "OK"))
 	case sip.CANCEL, sip.BYE, sip.UPDATE, sip.INFO:
 		a.refuse(req, tx, sip.StatusCallTransactionDoesNotExists, "Call/Transaction Does Not Exist")
 	default:
@@ -56,15 +56,15 @@ func (a *UserAgent) isDraining() bool {
 const retryAfter = "30"
 
 func (a *UserAgent) respondUnavailable(req *sip.Request, tx *sip.ServerTx) {
-	res := a.plain(req, sip.StatusServiceUnavailable, "Service Unavailable")
+	res := a.newResponse(req, sip.StatusServiceUnavailable, "Service Unavailable")
 	res.AppendHeader(sip.NewHeader("Retry-After", retryAfter))
 	a.respond(req, tx, res)
 }
 
-// plain returns a response with the headers Allow and Supported.
-func (a *UserAgent) plain(req *sip.Request, code int, text string) *sip.Response {
+// newResponse returns a response with the headers Allow and Supported.
+func (a *UserAgent) newResponse(req *sip.Request, code int, text string) *sip.Response {
 	res := sip.NewResponseFromRequest(req, code, text, nil)
-	res.AppendHeader(sip.NewHeader("Allow", allowed))
+	res.AppendHeader(sip.NewHeader("Allow", allowedMethods))
 	res.AppendHeader(sip.NewHeader("Supported", "timer"))
 	if a.cfg.UserAgent != "" {
 		res.AppendHeader(sip.NewHeader("Server", a.cfg.UserAgent))
@@ -73,7 +73,7 @@ func (a *UserAgent) plain(req *sip.Request, code int, text string) *sip.Response
 }
 
 func (a *UserAgent) refuse(req *sip.Request, tx *sip.ServerTx, code int, text string) {
-	a.respond(req, tx, a.plain(req, code, text))
+	a.respond(req, tx, a.newResponse(req, code, text))
 }
 
 // respond sends no response to an ACK.
@@ -82,7 +82,7 @@ func (a *UserAgent) respond(req *sip.Request, tx *sip.ServerTx, res *sip.Respons
 		tx.Terminate()
 		return
 	}
-	if err := a.answer(tx, res); err != nil {
+	if err := a.sendResponse(tx, res); err != nil {
 		a.cfg.Log.Info("SIP response not sent", "method", string(req.Method), "status", res.StatusCode, "error", err)
 	}
 }
@@ -91,7 +91,7 @@ func (d *Dialog) handleRequest(req *sip.Request, tx *sip.ServerTx, theirTag stri
 	if !req.IsAck() { // the peer's request can arrive before the 200 that the peer sent first
 		waitForEither(d.answered, d.done)
 	}
-	known, otherFork, over := d.isFrom(theirTag)
+	known, otherFork, over := d.classifyTag(theirTag)
 	switch {
 	case req.IsAck():
 		if known {
@@ -99,38 +99,38 @@ func (d *Dialog) handleRequest(req *sip.Request, tx *sip.ServerTx, theirTag stri
 		}
 		tx.Terminate()
 	case req.Method == sip.BYE && known:
-		d.outOfOrder(req)
-		d.agent.respond(req, tx, d.agent.plain(req, sip.StatusOK, "OK"))
+		d.isOutOfOrder(req)
+		d.agent.respond(req, tx, d.agent.newResponse(req, sip.StatusOK, "OK"))
 		select {
 		case d.remoteBye <- byeCause(req):
 		default:
 		}
 	case req.Method == sip.BYE && otherFork:
-		d.agent.respond(req, tx, d.agent.plain(req, sip.StatusOK, "OK"))
+		d.agent.respond(req, tx, d.agent.newResponse(req, sip.StatusOK, "OK"))
 	case !known && !over && !d.isEstablished(): // the request arrived before the answer
 		d.handleEarly(req, tx)
 	case !known || over:
 		d.agent.refuse(req, tx, sip.StatusCallTransactionDoesNotExists, "Call/Transaction Does Not Exist")
-	case d.outOfOrder(req):
+	case d.isOutOfOrder(req):
 		d.agent.refuse(req, tx, sip.StatusInternalServerError, "CSeq Out Of Order")
 	default:
 		d.handleWithinDialog(req, tx)
 	}
 }
 
-// isFrom classifies the tag of a peer. known reports that the tag belongs to the established
+// classifyTag classifies the tag of a peer. known reports that the tag belongs to the established
 // dialog. otherFork reports that the tag belongs to another fork of the INVITE. over reports that
 // the leg has ended.
-func (d *Dialog) isFrom(theirTag string) (known, otherFork, over bool) {
+func (d *Dialog) classifyTag(theirTag string) (known, otherFork, over bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	_, otherFork = d.otherForks[theirTag]
 	return d.established && theirTag == d.leg.remote.Params.GetOr("tag", ""), otherFork, d.ended
 }
 
-// outOfOrder reports whether an INVITE or UPDATE has an old CSeq (RFC 3261 section 12.2.2). If the
+// isOutOfOrder reports whether an INVITE or UPDATE has an old CSeq (RFC 3261 section 12.2.2). If the
 // CSeq is not old, outOfOrder stores it.
-func (d *Dialog) outOfOrder(req *sip.Request) bool {
+func (d *Dialog) isOutOfOrder(req *sip.Request) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if (req.Method == sip.INVITE || req.Method == sip.UPDATE) && req.CSeq().SeqNo <= d.remoteCSeq {
@@ -167,13 +167,13 @@ func (d *Dialog) handleEarly(req *sip.Request, tx *sip.ServerTx) {
 	switch {
 	// a caller may send BYE before the answer (RFC 3261 section 15)
 	case req.Method == sip.BYE && d.arrival != nil:
-		d.agent.respond(req, tx, d.agent.plain(req, sip.StatusOK, "OK"))
+		d.agent.respond(req, tx, d.agent.newResponse(req, sip.StatusOK, "OK"))
 		select {
 		case d.remoteBye <- byeCause(req):
 		default:
 		}
 	case req.Method == sip.OPTIONS, req.Method == sip.INFO, req.Method == sip.UPDATE && len(req.Body()) == 0:
-		d.agent.respond(req, tx, d.addContact(d.agent.plain(req, sip.StatusOK, "OK")))
+		d.agent.respond(req, tx, d.addContact(d.agent.newResponse(req, sip.StatusOK, "OK")))
 	case req.Method == sip.UPDATE: // this side's SDP offer has no answer yet (RFC 3311 section 5.2)
 		d.agent.refuse(req, tx, sip.StatusRequestPending, "Request Pending")
 	default:
@@ -188,7 +188,7 @@ func (d *Dialog) handleWithinDialog(req *sip.Request, tx *sip.ServerTx) {
 			d.renegotiate(req, tx)
 		}
 	case sip.OPTIONS, sip.INFO:
-		d.agent.respond(req, tx, d.agent.plain(req, sip.StatusOK, "OK"))
+		d.agent.respond(req, tx, d.agent.newResponse(req, sip.StatusOK, "OK"))
 	case sip.NOTIFY:
 		d.handleNotify(req, tx)
 	case sip.REFER: // a peer could otherwise transfer calls to expensive numbers (toll fraud)
@@ -198,10 +198,10 @@ func (d *Dialog) handleWithinDialog(req *sip.Request, tx *sip.ServerTx) {
 	}
 }
 
-// extensions returns the SIP extensions that a request requires and this side does not support.
-func extensions(req *sip.Request) string {
+// unsupportedExtensions returns the SIP extensions that a request requires and this side does not support.
+func unsupportedExtensions(req *sip.Request) string {
 	var unknown []string
-	for _, value := range values(req, "Require") {
+	for _, value := range headerValues(req, "Require") {
 		for _, tag := range strings.Split(value, ",") {
 			if tag = strings.TrimSpace(tag); tag != "" && !strings.EqualFold(tag, "timer") {
 				unknown = append(unknown, tag)
@@ -214,15 +214,15 @@ func extensions(req *sip.Request) string {
 // refuseUnsupported refuses a request in two cases: it requires an unsupported extension, or its
 // session timer is too short. The result reports whether the request was refused.
 func (a *UserAgent) refuseUnsupported(req *sip.Request, tx *sip.ServerTx) bool {
-	if unknown := extensions(req); unknown != "" {
-		res := a.plain(req, sip.StatusBadExtension, "Bad Extension")
+	if unknown := unsupportedExtensions(req); unknown != "" {
+		res := a.newResponse(req, sip.StatusBadExtension, "Bad Extension")
 		res.AppendHeader(sip.NewHeader("Unsupported", unknown))
 		a.respond(req, tx, res)
 		return true
 	}
 	_, tooSmall := a.requestedTimer(req)
 	if tooSmall {
-		res := a.plain(req, sessionTooSmall, "Session Interval Too Small")
+		res := a.newResponse(req, sessionTooSmall, "Session Interval Too Small")
 		res.AppendHeader(sip.NewHeader("Min-SE", Expires{After: a.cfg.MinSession}.String()))
 		a.respond(req, tx, res)
 	}
@@ -250,19 +250,19 @@ func (d *Dialog) renegotiate(req *sip.Request, tx *sip.ServerTx) {
 		d.agent.refuse(req, tx, sip.StatusNotAcceptableHere, "Not Acceptable Here")
 		return
 	}
-	res := d.addContact(d.agent.plain(req, sip.StatusOK, "OK"))
+	res := d.addContact(d.agent.newResponse(req, sip.StatusOK, "OK"))
 	expires.Annotate(func(name, value string) { res.AppendHeader(sip.NewHeader(name, value)) })
 	if len(answer) > 0 {
 		res.AppendHeader(sip.NewHeader("Content-Type", d.contentType()))
 		res.SetBody(answer)
 	}
 	d.mu.Lock()
-	d.leg.retarget(req.Contact())
+	d.leg.setTarget(req.Contact())
 	if len(answer) > 0 {
 		d.body = answer
 	}
 	d.mu.Unlock()
-	d.timer.Set(expires, expires.Refresher == UAS, time.Now())
+	d.timer.Start(expires, expires.Refresher == UAS, time.Now())
 	_ = d.keepState(nil)
 	select {
 	case d.timerChanged <- struct{}{}:
@@ -356,14 +356,14 @@ func (d *Dialog) expectAck(seq uint32) <-chan []byte {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	acked := make(chan []byte, 1)
-	d.acked[seq] = acked
+	d.ackChannels[seq] = acked
 	return acked
 }
 
 func (d *Dialog) acknowledged(req *sip.Request) {
 	d.mu.Lock()
-	acked := d.acked[req.CSeq().SeqNo]
-	delete(d.acked, req.CSeq().SeqNo)
+	acked := d.ackChannels[req.CSeq().SeqNo]
+	delete(d.ackChannels, req.CSeq().SeqNo)
 	d.mu.Unlock()
 	if acked != nil {
 		acked <- req.Body()
@@ -400,7 +400,7 @@ func (d *Dialog) retransmitUntilAck(tx *sip.ServerTx, res *sip.Response, acked <
 			}
 			return
 		case <-again.C:
-			_ = d.agent.answer(tx, res)
+			_ = d.agent.sendResponse(tx, res)
 		case <-giveUp.C:
 			again.Stop()
 			d.requestHangup(callstate.RecoveryOnTimerExpire)

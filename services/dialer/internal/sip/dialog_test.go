@@ -17,7 +17,7 @@ import (
 )
 
 func TestHangup_CancelsInEveryPhaseOfSetup(t *testing.T) {
-	over(t, func(t *testing.T, transport string) {
+	forEachTransport(t, func(t *testing.T, transport string) {
 		r := newFixture(t, transport)
 		hungUp := make(chan struct{})
 		r.far.On("01", func(c *siptest.Call) {
@@ -51,7 +51,7 @@ func TestHangup_CancelsInEveryPhaseOfSetup(t *testing.T) {
 }
 
 func TestInvite_RingTimeoutCancels(t *testing.T) {
-	over(t, func(t *testing.T, transport string) {
+	forEachTransport(t, func(t *testing.T, transport string) {
 		r := newFixture(t, transport)
 		r.far.On("01", func(c *siptest.Call) { c.Respond(183, answer); c.Respond(180, ""); c.Canceled() })
 		l := r.dial("01", func(o *sip.Invite, _ *leg) { o.Ring = 150 * time.Millisecond })
@@ -60,7 +60,7 @@ func TestInvite_RingTimeoutCancels(t *testing.T) {
 }
 
 func TestHangup_AnswerThatCrossesTheCancelIsHungUp(t *testing.T) {
-	over(t, func(t *testing.T, transport string) {
+	forEachTransport(t, func(t *testing.T, transport string) {
 		r := newFixture(t, transport)
 		done := make(chan struct{})
 		r.far.On("01", func(c *siptest.Call) {
@@ -141,7 +141,7 @@ func TestInvite_HangsUpOtherPhonesOfAForkedINVITE(t *testing.T) {
 }
 
 func TestOffered_PeerHoldsAndResumesTheCall(t *testing.T) {
-	over(t, func(t *testing.T, transport string) {
+	forEachTransport(t, func(t *testing.T, transport string) {
 		r := newFixture(t, transport)
 		hold := strings.ReplaceAll(answer, "RTP/AVP 0\r\n", "RTP/AVP 0\r\na=sendonly\r\n")
 		r.far.On("01", func(c *siptest.Call) {
@@ -200,7 +200,7 @@ func TestOffered_PeerHoldsAndResumesTheCall(t *testing.T) {
 
 // RFC 3261 section 13.3.1.4 requires the retransmission, also for an INVITE within the call.
 func TestOffered_AnswerIsRetransmittedUntilTheAck(t *testing.T) {
-	over(t, func(t *testing.T, transport string) {
+	forEachTransport(t, func(t *testing.T, transport string) {
 		r := newFixture(t, transport)
 		r.far.On("01", func(c *siptest.Call) {
 			c.Answer(answer)
@@ -253,8 +253,8 @@ func TestDialog_RequestsFollowTheRouteSet(t *testing.T) {
 	r := newFixture(t, transport.UDP)
 	hop := siptest.New(t, transport.Config{UDP: loopback})
 	passed := make(chan *sipmsg.Request, 4)
-	hop.Outside(func(*sipmsg.Request, *sipmsg.ServerTx) bool { return false })
-	hop.Within(func(req *sipmsg.Request, tx *sipmsg.ServerTx) {
+	hop.HandleOutside(func(*sipmsg.Request, *sipmsg.ServerTx) bool { return false })
+	hop.HandleWithinDialog(func(req *sipmsg.Request, tx *sipmsg.ServerTx) {
 		if passed <- req; req.IsAck() {
 			tx.Terminate()
 			return

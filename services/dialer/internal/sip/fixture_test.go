@@ -63,7 +63,7 @@ type leg struct {
 	*sip.Dialog
 	mu            sync.Mutex
 	notifications []string
-	state         []byte
+	encodeState   []byte
 	answer        string
 	end           sip.End
 	change        chan struct{}
@@ -88,10 +88,10 @@ func (l *leg) tell(what string, also func()) {
 
 func (l *leg) observer() sip.Observer {
 	return sip.Observer{
-		Keep: func(state []byte) error {
+		StoreState: func(state []byte) error {
 			l.mu.Lock()
 			defer l.mu.Unlock()
-			l.state = state
+			l.encodeState = state
 			return nil
 		},
 		Sent: func(at time.Time) {
@@ -99,8 +99,8 @@ func (l *leg) observer() sip.Observer {
 			defer l.mu.Unlock()
 			l.sent = append(l.sent, at)
 		},
-		Taken: func(time.Time) { l.tell("taken", nil) },
-		Rang:  func(time.Time, []byte) { l.tell("rang", nil) },
+		Accepted: func(time.Time) { l.tell("taken", nil) },
+		Rang:     func(time.Time, []byte) { l.tell("rang", nil) },
 		Answered: func(_ time.Time, body []byte) error {
 			l.tell("answered", func() { l.answer = string(body) })
 			return l.refuse

@@ -45,9 +45,9 @@ const (
 	FirstRing     = 20 * time.Second
 )
 
-// ErrOurs is wrapped by an error that this process or its database caused. The request was not
+// ErrLocalFault is wrapped by an error that this process or its database caused. The request was not
 // sent, and the trunk is not at fault.
-var ErrOurs = errors.New("a fault of this process")
+var ErrLocalFault = errors.New("a fault of this process")
 
 // confirmTimeout is how long this side waits for the response to a CANCEL or BYE before Ended is
 // called.
@@ -76,7 +76,7 @@ func (i *Invite) complete() error {
 // returns an error, nothing was sent, and the observer is not called. ctx limits the time for
 // opening the connection.
 func (a *UserAgent) Invite(ctx context.Context, t Trunk, order Invite, seen Observer) (*Dialog, error) {
-	d, tx, err := a.begin(ctx, t, order, seen)
+	d, tx, err := a.startInvite(ctx, t, order, seen)
 	if err != nil {
 		return nil, err
 	}
@@ -84,12 +84,12 @@ func (a *UserAgent) Invite(ctx context.Context, t Trunk, order Invite, seen Obse
 	return d, nil
 }
 
-// begin sends the INVITE. The caller must read the transaction until its end.
-func (a *UserAgent) begin(ctx context.Context, t Trunk, order Invite, seen Observer) (*Dialog, *sip.ClientTx, error) {
+// startInvite sends the INVITE. The caller must read the transaction until its end.
+func (a *UserAgent) startInvite(ctx context.Context, t Trunk, order Invite, seen Observer) (*Dialog, *sip.ClientTx, error) {
 	if err := errors.Join(t.Check(), order.complete()); err != nil {
 		return nil, nil, &transport.NotSent{Err: fmt.Errorf("invite: %w", err)}
 	}
-	to, routes := t.way()
+	to, routes := t.requestRoute()
 	by, err := a.transportTo(t, to)
 	if err != nil {
 		return nil, nil, &transport.NotSent{Err: err}
@@ -101,15 +101,15 @@ func (a *UserAgent) begin(ctx context.Context, t Trunk, order Invite, seen Obser
 		hop: to.Hop, transport: to.Transport, largeTCP: to.LargeOverTCP, cseq: 1, contact: by.Contact(t.Username, to.Transport),
 	}
 	d.leg.remote.Address.UriParams = nil
-	d.leg.local = d.from()
+	d.leg.local = d.fromHeader()
 	d.leg.local.Params.Add("tag", d.tag)
 	d.body = order.Body
 	if t.SessionTimer > 0 {
-		d.timer.Want(max(t.SessionTimer, a.cfg.MinSession))
+		d.timer.RequestInterval(max(t.SessionTimer, a.cfg.MinSession))
 	}
 	d.invite = d.firstInvite()
 	if err := a.addLeg(d); err != nil {
-		return nil, nil, &transport.NotSent{Err: fmt.Errorf("%w: %w", ErrOurs, err)}
+		return nil, nil, &transport.NotSent{Err: fmt.Errorf("%w: %w", ErrLocalFault, err)}
 	}
 	tx, err := d.send(ctx, d.invite, to)
 	if err != nil {
@@ -127,8 +127,8 @@ func (a *UserAgent) begin(ctx context.Context, t Trunk, order Invite, seen Obser
 	return d, tx, nil
 }
 
-// from returns the header From, with the caller ID in the format that the trunk requires.
-func (d *Dialog) from() sip.FromHeader {
+// fromHeader returns the header From, with the caller ID in the format that the trunk requires.
+func (d *Dialog) fromHeader() sip.FromHeader {
 	user := d.order.From
 	if d.trunk.CallerID == Asserted && d.trunk.Username != "" {
 		user = d.trunk.Username
@@ -140,7 +140,7 @@ func (d *Dialog) from() sip.FromHeader {
 }
 
 func (d *Dialog) firstInvite() *sip.Request {
-	req := d.leg.request(sip.INVITE)
+	req := d.leg.newRequest(sip.INVITE)
 	if d.trunk.CallerID == Asserted && d.order.From != "" {
 		asserted := d.trunk.identity(d.order.From)
 		req.AppendHeader(sip.NewHeader("P-Asserted-Identity", "<"+asserted.String()+">"))
@@ -150,7 +150,7 @@ func (d *Dialog) firstInvite() *sip.Request {
 }
 
 func (d *Dialog) addOffer(req *sip.Request, body []byte) {
-	req.AppendHeader(sip.NewHeader("Allow", allowed))
+	req.AppendHeader(sip.NewHeader("Allow", allowedMethods))
 	req.AppendHeader(sip.NewHeader("Supported", "timer"))
 	d.agent.addUserAgent(req)
 	d.addSessionTimer(req)
@@ -173,17 +173,17 @@ type attempt struct {
 	responded, provisional, rang, canceled bool
 	// ours reports that the INVITE could not be sent again because of a fault of this process or
 	// its database. notPermitted reports that Permit returned false.
-	ours, notPermitted   bool
-	excluded             []string
-	abandonCause         callstate.Cause
-	early                []byte
-	first, ring, confirm *time.Timer
-	begun                time.Time
+	localFault, notPermitted bool
+	excluded                 []string
+	abandonCause             callstate.Cause
+	early                    []byte
+	first, ring, confirm     *time.Timer
+	begun                    time.Time
 }
 
-// setUp handles an INVITE until its end. The result is true if the call was answered before this
+// runSetup handles an INVITE until its end. The result is true if the call was answered before this
 // side gave the call up.
-func (d *Dialog) setUp(tx *sip.ClientTx) bool {
+func (d *Dialog) runSetup(tx *sip.ClientTx) bool {
 	at := &attempt{
 		Dialog: d, tx: tx, begun: time.Now(), first: time.NewTimer(d.order.FirstResponse), ring: time.NewTimer(d.order.FirstRing),
 		confirm: time.NewTimer(time.Hour),
@@ -258,7 +258,7 @@ func (at *attempt) endWithoutResponse(cause callstate.Cause, why error) bool {
 	}
 	at.markOrphan(at.canceled)
 	at.tx.Terminate()
-	at.end(End{At: time.Now(), Cause: cause, ByUs: true, Err: why})
+	at.reportEnd(End{At: time.Now(), Cause: cause, ByUs: true, Err: why})
 	return false
 }
 
@@ -331,14 +331,14 @@ func (at *attempt) handleResponse(res *sip.Response) (answered, over bool) {
 	}
 	end := End{
 		At: now, Status: res.StatusCode, Reason: res.Reason, Cause: at.abandonCause, ByUs: at.abandonCause != "",
-		Ours:         at.ours,
+		LocalFault:   at.localFault,
 		NotPermitted: at.notPermitted,
 	}
 	if !end.ByUs {
-		final := Final{Status: res.StatusCode, Rang: at.rang, RetryAfter: res.GetHeader("Retry-After") != nil, Reasons: values(res, "Reason")}
-		end.Cause, end.Elsewhere = final.Cause(), final.Elsewhere()
+		final := Final{Status: res.StatusCode, Rang: at.rang, RetryAfter: res.GetHeader("Retry-After") != nil, Reasons: headerValues(res, "Reason")}
+		end.Cause, end.OtherTrunkAllowed = final.Cause(), final.AllowsOtherTrunk()
 	}
-	at.end(end)
+	at.reportEnd(end)
 	return false, true
 }
 
@@ -348,7 +348,7 @@ func (at *attempt) handleProvisional(res *sip.Response, now time.Time) {
 		return
 	}
 	at.provisional = true
-	at.notifyTaken(now)
+	at.notifyAccepted(now)
 	if len(res.Body()) > 0 {
 		at.early = res.Body()
 	}
@@ -366,15 +366,15 @@ func (at *attempt) handleProvisional(res *sip.Response, now time.Time) {
 // handleAnswer acknowledges the first 200, and hangs up if this side has already given the call up.
 func (at *attempt) handleAnswer(res *sip.Response, now time.Time) bool {
 	at.mu.Lock()
-	at.leg = at.leg.answered(res)
+	at.leg = at.leg.establishedLeg(res)
 	at.leg.transport, at.leg.hop = at.invite.Transport(), at.invite.Destination()
 	at.answeredBy = tagOf(res.To())
-	at.established, at.accepted = true, res.Reason
+	at.established, at.acceptReason = true, res.Reason
 	at.mu.Unlock()
 	if at.abandonCause == "" {
 		_ = at.keepState(nil)
 	}
-	at.addPeer(at.leg.way().Hop)
+	at.addPeer(at.leg.requestRoute().Hop)
 	at.acknowledge()
 	at.closeInvite()
 	if at.abandonCause != "" {
@@ -382,13 +382,13 @@ func (at *attempt) handleAnswer(res *sip.Response, now time.Time) bool {
 		at.endBye(at.abandonCause)
 		return false
 	}
-	at.timer.Agree(sessionExpires(res), now)
-	at.supportsUpdate = allows(res)
+	at.timer.StartFromHeader(sessionExpires(res), now)
+	at.supportsUpdate = supportsUpdate(res)
 	body := res.Body()
 	if len(body) == 0 { // the SDP answer can be in an earlier provisional response
 		body = at.early
 	}
-	at.notifyTaken(now)
+	at.notifyAccepted(now)
 	var err error
 	at.notify(func(seen Observer) {
 		if seen.Answered != nil {

@@ -17,7 +17,7 @@ import (
 
 var transports = []string{transport.UDP, transport.TCP}
 
-func over(t *testing.T, test func(*testing.T, string)) {
+func forEachTransport(t *testing.T, test func(*testing.T, string)) {
 	t.Parallel()
 	for _, transport := range transports {
 		t.Run(transport, func(t *testing.T) { test(t, transport) })
@@ -25,7 +25,7 @@ func over(t *testing.T, test func(*testing.T, string)) {
 }
 
 func TestInvite_CallRingsIsAnsweredAndEnds(t *testing.T) {
-	over(t, func(t *testing.T, transport string) {
+	forEachTransport(t, func(t *testing.T, transport string) {
 		r := newFixture(t, transport)
 		r.far.On("01", func(c *siptest.Call) {
 			c.Respond(100, "")
@@ -42,7 +42,7 @@ func TestInvite_CallRingsIsAnsweredAndEnds(t *testing.T) {
 }
 
 func TestHangup_SendsBYEAfterTheAnswer(t *testing.T) {
-	over(t, func(t *testing.T, transport string) {
+	forEachTransport(t, func(t *testing.T, transport string) {
 		r := newFixture(t, transport)
 		r.far.On("01", func(c *siptest.Call) {
 			c.Respond(180, "")
@@ -107,8 +107,8 @@ func TestInvite_EachFinalResponseHasItsDocumentedCause(t *testing.T) {
 			switch {
 			case end.Status != code:
 				t.Errorf("end.Status = %v, want %v", end.Status, code)
-			case end.Elsewhere != (sip.Final{Status: code}).Elsewhere():
-				t.Errorf("end.Elsewhere = %v, want %v", end.Elsewhere, (sip.Final{Status: code}).Elsewhere())
+			case end.OtherTrunkAllowed != (sip.Final{Status: code}).AllowsOtherTrunk():
+				t.Errorf("end.Elsewhere = %v, want %v", end.OtherTrunkAllowed, (sip.Final{Status: code}).AllowsOtherTrunk())
 			case r.countRequests(l, sipmsg.INVITE) != 1:
 				t.Error("number of INVITEs is not 1")
 			}
@@ -133,7 +133,7 @@ func TestInvite_ReasonAndRetryAfterChangeTheCause(t *testing.T) {
 			want: callstate.NormalTemporaryFailure, notification: "rang"},
 	} {
 		r.far.On(suffix, script.play)
-		if end := r.dial(suffix).ends(script.want, false); script.notification != "" && end.Elsewhere {
+		if end := r.dial(suffix).ends(script.want, false); script.notification != "" && end.OtherTrunkAllowed {
 			t.Errorf("%s: Elsewhere = true after ringing, want false", suffix)
 		}
 	}
@@ -211,15 +211,15 @@ func TestInvite_ReturnsAnErrorIfNothingCanBeSent(t *testing.T) {
 		spoil(&trunk, &order)
 		_, err := r.agent.Invite(t.Context(), trunk, order,
 			sip.Observer{Ended: func(e sip.End) { t.Errorf("%s: Ended was called with %+v", name, e) }})
-		if !transport.Refused(err) {
+		if !transport.IsNotSent(err) {
 			t.Errorf("%s: error = %v, want a *transport.NotSent", name, err)
 		}
 	}
 	if r.agent.Live() != 0 {
 		t.Errorf("live legs = %d, want 0", r.agent.Live())
 	}
-	_, err := r.agent.Invite(t.Context(), r.trunk, sip.Invite{CallID: "unkept", To: "+2"}, sip.Observer{Keep: func([]byte) error { return errors.New("no store") }})
-	if !transport.Refused(err) {
+	_, err := r.agent.Invite(t.Context(), r.trunk, sip.Invite{CallID: "unkept", To: "+2"}, sip.Observer{StoreState: func([]byte) error { return errors.New("no store") }})
+	if !transport.IsNotSent(err) {
 		t.Error("a state that was not kept: line.Refused(err) = false, want true")
 	} else if got := r.far.Requests(sipmsg.INVITE, "unkept"); got != 0 {
 		t.Errorf(`a state that was not kept: r.exchange.Heard(sip.INVITE, "unkept") = %v, want 0`, got)

@@ -50,12 +50,12 @@ func TestKamailio_CallsThroughAProxy(t *testing.T) {
 			peer, far := one.far.play(t, transport.UDP)
 			r := throughProxy(t, siptest.Kamailio(t, fmt.Sprintf(proxying, far)))
 			l := r.dial("01", func(o *sip.Invite, l *leg) {
-				if one.order != nil {
-					one.order(o, l)
+				if one.changeInvite != nil {
+					one.changeInvite(o, l)
 				}
 			})
-			if one.talk != nil {
-				one.talk(l)
+			if one.duringCall != nil {
+				one.duringCall(l)
 			}
 			l.ends(one.cause, one.byUs, one.notifications...)
 			peer.Ends(t)

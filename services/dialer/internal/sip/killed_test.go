@@ -52,9 +52,9 @@ func dialAndWait(config string) error {
 	var state []byte
 	say := func(what string) { fmt.Println(what, hex.EncodeToString(state)) }
 	_, err = agent.Invite(context.Background(), what.Trunk, sip.Invite{CallID: "doomed", From: "+15005550006", To: "+14155550101", Body: []byte(offer)}, sip.Observer{
-		Keep:     func(s []byte) error { state = s; return nil },
-		Rang:     func(time.Time, []byte) { say("rang") },
-		Answered: func(time.Time, []byte) error { say("answered"); return nil },
+		StoreState: func(s []byte) error { state = s; return nil },
+		Rang:       func(time.Time, []byte) { say("rang") },
+		Answered:   func(time.Time, []byte) error { say("answered"); return nil },
 	})
 	if err != nil {
 		return err

@@ -123,7 +123,7 @@ func (t Trunk) identity(user string) sip.Uri {
 
 // The method way returns the destination of a request outside of dialogs, and the Route headers of
 // the request.
-func (t Trunk) way() (to transport.Route, routes []sip.Uri) {
+func (t Trunk) requestRoute() (to transport.Route, routes []sip.Uri) {
 	to = transport.Route{Hop: hostPort(t.Host, t.Port), Transport: t.Transport, LargeOverTCP: t.LargeOverTCP}
 	if t.Proxy == "" {
 		return to, nil
@@ -143,9 +143,9 @@ func hostPort(host string, port int) string {
 	return net.JoinHostPort(strings.Trim(host, "[]"), strconv.Itoa(port))
 }
 
-// allowed are the methods that this user agent answers. PRACK is missing, so a peer must not
+// allowedMethods are the methods that this user agent answers. PRACK is missing, so a peer must not
 // require reliable provisional responses.
-const allowed = "INVITE, ACK, CANCEL, BYE, OPTIONS, INFO, UPDATE, NOTIFY"
+const allowedMethods = "INVITE, ACK, CANCEL, BYE, OPTIONS, INFO, UPDATE, NOTIFY"
 
 // leg is this side's state of a dialog: the local and remote addresses and the route of requests
 // (RFC 3261 section 12).
@@ -163,7 +163,7 @@ type leg struct {
 	cseq      uint32
 }
 
-func (l *leg) request(method sip.RequestMethod) *sip.Request {
+func (l *leg) newRequest(method sip.RequestMethod) *sip.Request {
 	target, routes := l.target, l.routes
 	// the first route is a strict router (RFC 3261 section 12.2.1.1)
 	if len(routes) > 0 && !routes[0].UriParams.Has("lr") {
@@ -189,7 +189,7 @@ func (l *leg) request(method sip.RequestMethod) *sip.Request {
 }
 
 // The method way returns the destination of requests within the dialog.
-func (l *leg) way() transport.Route {
+func (l *leg) requestRoute() transport.Route {
 	to := transport.Route{Hop: l.hop, Transport: l.transport, LargeOverTCP: l.largeTCP}
 	next := l.target
 	if len(l.routes) > 0 {
@@ -207,8 +207,8 @@ func (l *leg) way() transport.Route {
 	return to
 }
 
-// answered returns the leg of the dialog that a response has established.
-func (l leg) answered(res *sip.Response) leg {
+// establishedLeg returns the leg of the dialog that a response has established.
+func (l leg) establishedLeg(res *sip.Response) leg {
 	if to := res.To(); to != nil {
 		l.remote = to.AsFrom()
 	}
@@ -219,21 +219,21 @@ func (l leg) answered(res *sip.Response) leg {
 		}
 	}
 	slices.Reverse(l.routes)
-	l.retarget(res.Contact())
+	l.setTarget(res.Contact())
 	return l
 }
 
-// retarget stores the newest Contact of the peer, to which later requests are sent.
-func (l *leg) retarget(contact *sip.ContactHeader) {
+// setTarget stores the newest Contact of the peer, to which later requests are sent.
+func (l *leg) setTarget(contact *sip.ContactHeader) {
 	if contact != nil && contact.Address.Host != "" && !contact.Address.Wildcard {
 		l.target = *contact.Address.Clone()
 	}
 }
 
-// ack returns the ACK of a 2xx. Each ACK has a new branch and the credentials of the INVITE (RFC
+// newAck returns the ACK of a 2xx. Each ACK has a new branch and the credentials of the INVITE (RFC
 // 3261 section 13.2.2.4).
-func (l *leg) ack(invite *sip.Request, seq uint32) *sip.Request {
-	ack := l.request(sip.ACK)
+func (l *leg) newAck(invite *sip.Request, seq uint32) *sip.Request {
+	ack := l.newRequest(sip.ACK)
 	ack.CSeq().SeqNo = seq
 	if invite != nil {
 		for _, name := range []string{"Authorization", "Proxy-Authorization"} {
@@ -245,31 +245,31 @@ func (l *leg) ack(invite *sip.Request, seq uint32) *sip.Request {
 	return ack
 }
 
-func (l *leg) bye(cause callstate.Cause) *sip.Request {
-	bye := l.request(sip.BYE)
+func (l *leg) newBye(cause callstate.Cause) *sip.Request {
+	bye := l.newRequest(sip.BYE)
 	bye.AppendHeader(sip.NewHeader("Reason", ReasonHeader(cause)))
 	return bye
 }
 
-// cancel returns the CANCEL of an INVITE, with the same Via and CSeq number (RFC 3261 section 9.1).
-func cancel(invite *sip.Request, cause callstate.Cause) *sip.Request {
-	req := twin(invite, sip.CANCEL)
+// newCancel returns the CANCEL of an INVITE, with the same Via and CSeq number (RFC 3261 section 9.1).
+func newCancel(invite *sip.Request, cause callstate.Cause) *sip.Request {
+	req := requestInTransaction(invite, sip.CANCEL)
 	req.AppendHeader(sip.NewHeader("Reason", ReasonHeader(cause)))
 	return req
 }
 
-// refusedAck returns the ACK of a final response of 300 or higher, for a transaction that has
+// newRefusalAck returns the ACK of a final response of 300 or higher, for a transaction that has
 // already ended. The ACK has the branch of the INVITE (RFC 3261 section 17.1.1.3).
-func refusedAck(invite *sip.Request, res *sip.Response) *sip.Request {
-	req := twin(invite, sip.ACK)
+func newRefusalAck(invite *sip.Request, res *sip.Response) *sip.Request {
+	req := requestInTransaction(invite, sip.ACK)
 	if to := res.To(); to != nil {
 		req.ReplaceHeader(sip.HeaderClone(to))
 	}
 	return req
 }
 
-// twin returns a request with the headers that assign it to the transaction of the INVITE.
-func twin(invite *sip.Request, method sip.RequestMethod) *sip.Request {
+// requestInTransaction returns a request with the headers that assign it to the transaction of the INVITE.
+func requestInTransaction(invite *sip.Request, method sip.RequestMethod) *sip.Request {
 	req := sip.NewRequest(method, *invite.Recipient.Clone())
 	req.AppendHeader(sip.HeaderClone(invite.Via()))
 	for _, header := range invite.GetHeaders("Route") {
@@ -285,10 +285,10 @@ func twin(invite *sip.Request, method sip.RequestMethod) *sip.Request {
 	return req
 }
 
-// state encodes the teardown state. If invite is nil, the state describes the established dialog.
+// encodeState encodes the teardown state. If invite is nil, the state describes the established dialog.
 // Otherwise the state contains the open INVITE.
-func (l *leg) state(invite *sip.Request) []byte {
-	to, target := l.way(), l.target
+func (l *leg) encodeState(invite *sip.Request) []byte {
+	to, target := l.requestRoute(), l.target
 	s := TeardownState{
 		CallID: string(l.callID), From: l.local.Value(), To: l.remote.Value(), Contact: l.contact.String(), URI: target.String(), CSeq: l.cseq,
 		Hop: to.Hop, Transport: to.Transport, Answered: invite == nil,
@@ -302,8 +302,8 @@ func (l *leg) state(invite *sip.Request) []byte {
 	return s.Encode()
 }
 
-// restored returns the leg of a teardown state, and the INVITE if it is still open.
-func restored(s TeardownState) (l leg, invite *sip.Request, err error) {
+// restoreLeg returns the leg of a teardown state, and the INVITE if it is still open.
+func restoreLeg(s TeardownState) (l leg, invite *sip.Request, err error) {
 	l = leg{callID: sip.CallIDHeader(s.CallID), hop: s.Hop, transport: s.Transport, cseq: s.CSeq}
 	for _, one := range []struct {
 		text string
@@ -337,7 +337,7 @@ func restored(s TeardownState) (l leg, invite *sip.Request, err error) {
 	if !is || len(headers) != 1 || via.Params.GetOr("branch", "") == "" {
 		return l, nil, errors.New("read teardown state: invalid Via")
 	}
-	invite = l.request(sip.INVITE)
+	invite = l.newRequest(sip.INVITE)
 	invite.PrependHeader(via)
 	return l, invite, nil
 }

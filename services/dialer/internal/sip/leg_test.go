@@ -25,13 +25,13 @@ func FuzzRestored(f *testing.F) {
 		if err != nil {
 			return
 		}
-		us, invite, err := restored(s)
+		us, invite, err := restoreLeg(s)
 		if err != nil {
 			return
 		}
-		all := []*sip.Request{us.bye(callstate.NormalClearing), us.ack(invite, 1)}
+		all := []*sip.Request{us.newBye(callstate.NormalClearing), us.newAck(invite, 1)}
 		if invite != nil {
-			all = append(all, cancel(invite, callstate.NoAnswer), refusedAck(invite, sip.NewResponseFromRequest(invite, 487, "x", nil)))
+			all = append(all, newCancel(invite, callstate.NoAnswer), newRefusalAck(invite, sip.NewResponseFromRequest(invite, 487, "x", nil)))
 		}
 		for _, req := range all {
 			for i, line := range strings.Split(req.String(), "\r\n") {
@@ -42,8 +42,8 @@ func FuzzRestored(f *testing.F) {
 				}
 			}
 		}
-		_ = us.way()
-		if again, err := ParseTeardown(us.state(invite)); err == nil && again.CallID != s.CallID {
+		_ = us.requestRoute()
+		if again, err := ParseTeardown(us.encodeState(invite)); err == nil && again.CallID != s.CallID {
 			t.Errorf("state after Encode and ParseTeardown = %+v", again)
 		}
 	})

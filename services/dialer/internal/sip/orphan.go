@@ -20,19 +20,19 @@ func (d *Dialog) sendCancel(cause callstate.Cause) {
 	d.mu.Lock()
 	invite := d.invite
 	d.mu.Unlock()
-	req := cancel(invite, cause)
+	req := newCancel(invite, cause)
 	req.SetTransport(invite.Transport())
 	req.Laddr = invite.Laddr
 	req.SetDestination(invite.Destination())
 	d.agent.spawn(func() {
-		ctx, done := d.agent.untilStop()
+		ctx, done := d.agent.stopContext()
 		defer done()
-		res, err := d.transport.Once(ctx, req)
+		res, err := d.transport.ExchangeOnce(ctx, req)
 		switch {
 		case err != nil:
 			d.log.Info("CANCEL not answered", "call_id", d.id, "error", err)
-		case res.StatusCode == sip.StatusCallTransactionDoesNotExists, res.IsSuccess() && d.elsewhere:
-			d.finish()
+		case res.StatusCode == sip.StatusCallTransactionDoesNotExists, res.IsSuccess() && d.sentElsewhere:
+			d.markFinished()
 		}
 	})
 }
@@ -43,17 +43,17 @@ func (d *Dialog) sendCancel(cause callstate.Cause) {
 func (d *Dialog) markOrphan(canceled bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.orphan, d.canceled = true, canceled
+	d.orphaned, d.canceled = true, canceled
 }
 
 func (d *Dialog) isOrphan() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.orphan
+	return d.orphaned
 }
 
-// finish closes d.finished, because the peer has no call of this leg any more.
-func (d *Dialog) finish() {
+// markFinished closes d.finished, because the peer has no call of this leg any more.
+func (d *Dialog) markFinished() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	select {
@@ -70,7 +70,7 @@ func (a *UserAgent) handleResponse(res *sip.Response) {
 	if id == nil || from == nil || cseq == nil || cseq.MethodName != sip.INVITE {
 		return
 	}
-	d, unknown := a.findOrKeep(id, from.Params.GetOr("tag", ""), res)
+	d, unknown := a.findOrAddStray(id, from.Params.GetOr("tag", ""), res)
 	if unknown != nil {
 		a.spawn(func() { a.endStray(unknown) })
 	}
@@ -110,7 +110,7 @@ type strays struct {
 }
 
 // The result is nil if the 200 is a retransmission.
-func (s *strays) keep(key strayKey, answer *sip.Response) *stray {
+func (s *strays) addIfNew(key strayKey, answer *sip.Response) *stray {
 	if s.answers == nil {
 		s.answers = map[strayKey]*stray{}
 	}
@@ -126,20 +126,20 @@ func (s *strays) keep(key strayKey, answer *sip.Response) *stray {
 	return s.answers[key]
 }
 
-// findOrKeep returns the leg of a response. If the user agent has no such leg and the response is a
+// findOrAddStray returns the leg of a response. If the user agent has no such leg and the response is a
 // new 200, findOrKeep stores the 200 and returns its stray.
-func (a *UserAgent) findOrKeep(id *sip.CallIDHeader, tag string, res *sip.Response) (*Dialog, *stray) {
+func (a *UserAgent) findOrAddStray(id *sip.CallIDHeader, tag string, res *sip.Response) (*Dialog, *stray) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	d := a.legs[*id][tag]
 	if d == nil && res.IsSuccess() {
-		return nil, a.strays.keep(strayKey{*id, tag}, res)
+		return nil, a.strays.addIfNew(strayKey{*id, tag}, res)
 	}
 	return d, nil
 }
 
-// stray returns the 200 that arrived before this user agent had the leg, or nil.
-func (a *UserAgent) stray(d *Dialog) *stray {
+// findStray returns the 200 that arrived before this user agent had the leg, or nil.
+func (a *UserAgent) findStray(d *Dialog) *stray {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.strays.answers[strayKey{d.id, d.tag}]
@@ -163,12 +163,12 @@ func (a *UserAgent) endStray(s *stray) {
 	if to := res.To(); to != nil {
 		us.target = *to.Address.Clone()
 	}
-	us = us.answered(res)
+	us = us.establishedLeg(res)
 	d := newDialog(a, a.transport, to, Observer{}, us.callID)
 	d.leg = us
 	a.cfg.Log.Warn("hanging up an answered call of a dead process", "call_id", string(us.callID))
 	d.ack(us, nil, seqOf(res))
-	if s.err = d.bye(us, callstate.NormalTemporaryFailure); s.err != nil {
+	if s.err = d.sendBye(us, callstate.NormalTemporaryFailure); s.err != nil {
 		a.cfg.Log.Warn("BYE not answered", "call_id", string(us.callID), "error", s.err)
 	}
 }
@@ -238,7 +238,7 @@ func seqOf(res *sip.Response) uint32 {
 // handleLate handles a response that arrives after the INVITE of this side has ended.
 func (d *Dialog) handleLate(res *sip.Response) {
 	d.mu.Lock()
-	invite, orphan, canceled := d.invite, d.orphan, d.canceled
+	invite, orphan, canceled := d.invite, d.orphaned, d.canceled
 	ours := invite != nil && seqOf(res) == invite.CSeq().SeqNo
 	if ours && orphan && res.IsProvisional() {
 		d.canceled = true
@@ -253,14 +253,14 @@ func (d *Dialog) handleLate(res *sip.Response) {
 	case res.IsSuccess():
 		d.handleLateAnswer(res)
 	case orphan:
-		ack := refusedAck(invite, res)
+		ack := newRefusalAck(invite, res)
 		ack.SetTransport(invite.Transport())
 		ack.Laddr = invite.Laddr
 		ack.SetDestination(invite.Destination())
 		if err := d.transport.Send(ack); err != nil {
 			d.log.Info("ACK to a refused INVITE not sent", "call_id", d.id, "error", err)
 		}
-		d.finish()
+		d.markFinished()
 	}
 }
 
@@ -283,23 +283,23 @@ func (d *Dialog) handleLateAnswer(res *sip.Response) {
 			d.mu.Unlock()
 			return
 		}
-		us := d.leg.answered(res)
+		us := d.leg.establishedLeg(res)
 		us.transport, us.hop = invite.Transport(), invite.Destination()
 		loser, d.otherForks[tag] = &us, &us
 	}
-	us, orphan := *loser, d.orphan
+	us, orphan := *loser, d.orphaned
 	d.mu.Unlock()
 	d.ack(us, invite, seq)
 	if known {
 		return
 	}
 	d.agent.spawn(func() {
-		if err := d.bye(us, callstate.OriginatorCancel); err != nil {
+		if err := d.sendBye(us, callstate.OriginatorCancel); err != nil {
 			d.log.Info("BYE not answered", "call_id", d.id, "error", err)
 			return
 		}
 		if orphan {
-			d.finish()
+			d.markFinished()
 		}
 	})
 }
@@ -327,17 +327,17 @@ func (a *UserAgent) Reap(ctx context.Context, t Trunk, state []byte) error {
 	if err != nil {
 		return err
 	}
-	us, invite, err := restored(s)
+	us, invite, err := restoreLeg(s)
 	if err != nil {
 		return err
 	}
-	to, _ := t.way()
+	to, _ := t.requestRoute()
 	by, err := a.transportTo(t, to)
 	if err != nil {
 		return err
 	}
 	d := newDialog(a, by, t, Observer{}, us.callID)
-	d.leg, d.invite, d.orphan, d.ended, d.endReported = us, invite, true, true, true
+	d.leg, d.invite, d.orphaned, d.ended, d.endReported = us, invite, true, true, true
 	d.closeInvite()
 	d.tag = us.local.Params.GetOr("tag", "")
 	if known := a.find(&us.callID, d.tag); known != nil && !known.isOrphan() {
@@ -358,7 +358,7 @@ func (a *UserAgent) Reap(ctx context.Context, t Trunk, state []byte) error {
 	if err := d.transport.Restore(invite, s.Hop, s.Transport); err != nil {
 		return err
 	}
-	if answered := a.stray(d); answered != nil {
+	if answered := a.findStray(d); answered != nil {
 		select {
 		case <-answered.done:
 		case <-ctx.Done():
@@ -370,7 +370,7 @@ func (a *UserAgent) Reap(ctx context.Context, t Trunk, state []byte) error {
 		d.handleLate(answered.answer)
 	}
 	via := invite.Via()
-	d.elsewhere = via.Host != a.transport.Host() || via.Port != a.transport.Port(s.Transport)
+	d.sentElsewhere = via.Host != a.transport.Host() || via.Port != a.transport.Port(s.Transport)
 	d.sendCancel(callstate.OriginatorCancel)
 	select {
 	case <-d.finished:
@@ -396,7 +396,7 @@ func (d *Dialog) reapDialog(ctx context.Context) error {
 	d.mu.Lock()
 	us := d.leg
 	d.mu.Unlock()
-	d.agent.spawn(func() { answered <- d.bye(us, callstate.NormalTemporaryFailure) })
+	d.agent.spawn(func() { answered <- d.sendBye(us, callstate.NormalTemporaryFailure) })
 	select {
 	case err := <-answered:
 		return err

@@ -20,7 +20,7 @@ import (
 )
 
 func TestReap_EndsRingingAndAnsweredCalls(t *testing.T) {
-	over(t, func(t *testing.T, protocol string) {
+	forEachTransport(t, func(t *testing.T, protocol string) {
 		// The test reserves the port, so that no other test uses the port between the two user
 		// agents.
 		at := fmt.Sprintf("127.0.0.1:%d", peertest.Port(t))
@@ -43,10 +43,10 @@ func TestReap_EndsRingingAndAnsweredCalls(t *testing.T) {
 		rings.until("rang", 1)
 		talks.until("answered", 1)
 		rings.mu.Lock()
-		ringing := rings.state
+		ringing := rings.encodeState
 		rings.mu.Unlock()
 		talks.mu.Lock()
-		talking := talks.state
+		talking := talks.encodeState
 		talks.mu.Unlock()
 		if len(ringing) > 900 {
 			t.Errorf("length of ringing = %d, want at most 900", len(ringing))
@@ -100,7 +100,7 @@ func TestReap_HangsUpACallAnsweredAfterTheStateWasStored(t *testing.T) {
 	l := r.dial("01")
 	l.until("rang", 1)
 	l.mu.Lock()
-	state := l.state
+	state := l.encodeState
 	l.mu.Unlock()
 	r.agent.Close()
 	close(dead)
@@ -132,7 +132,7 @@ func TestReap_HangsUpACallAnsweredBeforeReap(t *testing.T) {
 	l := r.dial("01")
 	l.until("rang", 1)
 	l.mu.Lock()
-	state := l.state
+	state := l.encodeState
 	l.mu.Unlock()
 	r.agent.Close()
 	next := newAgent(t, func(cfg *sip.Config) { cfg.UDP = at })
@@ -157,7 +157,7 @@ func TestReap_CancelsACallFromAnotherAddress(t *testing.T) {
 	l := r.dial("01")
 	l.until("rang", 1)
 	l.mu.Lock()
-	state := l.state
+	state := l.encodeState
 	l.mu.Unlock()
 	r.agent.Close()
 	ctx, done := context.WithTimeout(t.Context(), siptest.Timeout)

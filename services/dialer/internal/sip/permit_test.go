@@ -29,18 +29,18 @@ func (c *clock) advance(by time.Duration) { c.now.Add(int64(by)) }
 func (c *clock) read() time.Duration { return time.Duration(c.now.Load()) }
 
 type slowNames struct {
-	names
+	portResolver
 	clock *clock
 }
 
 func (n slowNames) LookupIPAddr(ctx context.Context, host string) ([]net.IPAddr, error) {
 	n.clock.advance(slowLookup)
-	return n.names.LookupIPAddr(ctx, host)
+	return n.portResolver.LookupIPAddr(ctx, host)
 }
 
 func (n slowNames) LookupSRV(ctx context.Context, service, proto, name string) (string, []*net.SRV, error) {
 	n.clock.advance(slowLookup)
-	return n.names.LookupSRV(ctx, service, proto, name)
+	return n.portResolver.LookupSRV(ctx, service, proto, name)
 }
 
 // The gate result expires before each of the three INVITEs: the first INVITE, the INVITE to the
@@ -60,8 +60,8 @@ func TestInvite_RequestsAPermitBeforeEachINVITE(t *testing.T) {
 		now.advance(slowRefusal)
 		c.Respond(503, "")
 	})
-	known := names{first.Port(transport.UDP), 0}
-	r := newFixture(t, transport.UDP, func(cfg *sip.Config) { cfg.Names = slowNames{names: known, clock: &now} })
+	known := portResolver{first.Port(transport.UDP), 0}
+	r := newFixture(t, transport.UDP, func(cfg *sip.Config) { cfg.Names = slowNames{portResolver: known, clock: &now} })
 	known[1] = r.far.Port(transport.UDP)
 	r.far.Challenge(401, "ringfence", "secret")
 	r.far.On("01", func(c *siptest.Call) {
@@ -107,11 +107,11 @@ func TestInvite_SentIsTheTimeOfTheFirstINVITE(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			var known names
+			var known portResolver
 			if tt.first != nil {
 				first := siptest.New(t, transport.Config{UDP: loopback})
 				first.On("01", tt.first)
-				known = names{first.Port(transport.UDP)}
+				known = portResolver{first.Port(transport.UDP)}
 			}
 			known = append(known, 0)
 			r := newFixture(t, transport.UDP, func(cfg *sip.Config) { cfg.Names = known })
@@ -169,7 +169,7 @@ func TestInvite_SendsNoFurtherINVITEWithoutAPermit(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			known := names{0, 0}
+			known := portResolver{0, 0}
 			r := newFixture(t, transport.UDP, func(cfg *sip.Config) { cfg.Names = known })
 			second := siptest.New(t, transport.Config{UDP: loopback})
 			second.On("01", func(c *siptest.Call) {

@@ -19,13 +19,13 @@ import (
 
 // The type names is a resolver. Each host name has SRV records for these ports of the loopback
 // address, in this order.
-type names []int
+type portResolver []int
 
-func (names) LookupIPAddr(context.Context, string) ([]net.IPAddr, error) {
+func (portResolver) LookupIPAddr(context.Context, string) ([]net.IPAddr, error) {
 	return []net.IPAddr{{IP: net.IPv4(127, 0, 0, 1)}}, nil
 }
 
-func (n names) LookupSRV(context.Context, string, string, string) (string, []*net.SRV, error) {
+func (n portResolver) LookupSRV(context.Context, string, string, string) (string, []*net.SRV, error) {
 	var records []*net.SRV
 	for _, port := range n {
 		records = append(records, &net.SRV{Target: "here.test.", Port: uint16(port)}) //nolint:gosec // 16 bits
@@ -94,7 +94,7 @@ func TestInvite_TriesTheNextAddressOnlyIfTheFirstDoesNotListenOrSends503(t *test
 				t.Fatal(err)
 			}
 			_ = dead.Close()
-			known := names{dead.Addr().(*net.TCPAddr).Port, 0}
+			known := portResolver{dead.Addr().(*net.TCPAddr).Port, 0}
 			if tt.first != nil {
 				first.On("01", tt.first)
 				known[0] = first.Port(transport.UDP)
@@ -134,14 +134,14 @@ func TestInvite_TLSCertificateMustNameTheTrunk(t *testing.T) {
 		x.On("01", func(c *siptest.Call) { c.Answer(answer) })
 		return &fixture{t: t, far: x, trunk: sip.Trunk{Name: "test", Host: "trunk.test", Transport: transport.TLS, CallerID: sip.InFrom, CA: cert}}, x.Port(transport.TLS)
 	}
-	over := func(r *fixture, known names) {
+	over := func(r *fixture, known portResolver) {
 		own, _ := shows(r.t, "127.0.0.1")
 		r.agent = newAgent(r.t, func(cfg *sip.Config) { cfg.TLS, cfg.Certificate, cfg.Names = loopback, own, known })
 	}
 	t.Run("first address does not listen, second has the trunk's certificate", func(t *testing.T) {
 		t.Parallel()
 		r, port := place(t, "trunk.test")
-		over(r, names{dead.Addr().(*net.TCPAddr).Port, port})
+		over(r, portResolver{dead.Addr().(*net.TCPAddr).Port, port})
 		l := r.dial("01")
 		l.until("answered", 1)
 		l.hangUp(callstate.NormalClearing)
@@ -161,7 +161,7 @@ func TestInvite_TLSCertificateMustNameTheTrunk(t *testing.T) {
 			c.Respond(200, answer)
 		})
 		r.trunk.CA += edge.trunk.CA
-		over(r, names{port})
+		over(r, portResolver{port})
 		l := r.dial("01")
 		l.until("answered", 1)
 		l.hangUp(callstate.NormalClearing)
@@ -176,9 +176,9 @@ func TestInvite_TLSCertificateMustNameTheTrunk(t *testing.T) {
 		t.Run("certificate for "+name, func(t *testing.T) {
 			t.Parallel()
 			r, port := place(t, host)
-			over(r, names{port})
+			over(r, portResolver{port})
 			order := sip.Invite{CallID: uuid.NewString(), From: "+15005550006", To: "+14155550101", Body: []byte(offer)}
-			if _, err := r.agent.Invite(t.Context(), r.trunk, order, sip.Observer{}); !transport.Refused(err) {
+			if _, err := r.agent.Invite(t.Context(), r.trunk, order, sip.Observer{}); !transport.IsNotSent(err) {
 				t.Error("invite: line.Refused(err) = false, want true")
 			} else if !strings.Contains(err.Error(), "certificate") {
 				t.Errorf(`invite: err = %q, want it to contain "certificate"`, err.Error())
@@ -188,7 +188,7 @@ func TestInvite_TLSCertificateMustNameTheTrunk(t *testing.T) {
 }
 
 func TestInvite_ReturnsNotSentIfNoAddressListens(t *testing.T) {
-	r := newFixture(t, transport.TCP, func(cfg *sip.Config) { cfg.Names = names{1, 2} })
+	r := newFixture(t, transport.TCP, func(cfg *sip.Config) { cfg.Names = portResolver{1, 2} })
 	r.trunk.Host, r.trunk.Port = "trunk.test", 0
 	var unsent *transport.NotSent
 	_, err := r.agent.Invite(t.Context(), r.trunk, sip.Invite{CallID: uuid.NewString(), From: "+15005550006", To: "+14155550101", Body: []byte(offer)}, sip.Observer{})
@@ -201,7 +201,7 @@ func TestInvite_ReturnsNotSentIfNoAddressListens(t *testing.T) {
 }
 
 func TestProbe_TriesTheNextAddress(t *testing.T) {
-	known := names{1, 0}
+	known := portResolver{1, 0}
 	r := newFixture(t, transport.TCP, func(cfg *sip.Config) { cfg.Names = known })
 	known[1] = r.far.Port(transport.TCP)
 	r.trunk.Host, r.trunk.Port = "trunk.test", 0

@@ -32,12 +32,12 @@ func (f Final) Cause() callstate.Cause {
 	return f.byStatus()
 }
 
-// Elsewhere reports whether another trunk may be tried: the trunk could not carry the call, and no
+// AllowsOtherTrunk reports whether another trunk may be tried: the trunk could not carry the call, and no
 // phone rings. No other trunk is tried after a response about the number, the person or the call,
 // because all trunks would give the same response. No other trunk is tried after a timeout, because
 // the phone can ring. After a 401 or 407 another trunk may be tried, even if a Reason header names
 // the person, because only the credentials for this trunk were refused.
-func (f Final) Elsewhere() bool {
+func (f Final) AllowsOtherTrunk() bool {
 	if f.Rang {
 		return false
 	}
@@ -208,8 +208,8 @@ func StatusOf(cause callstate.Cause) (code int, text string) {
 // returns false if no value is between 1 and 127.
 func Q850(headers []string) (number int, found bool) {
 	for _, header := range headers {
-		for _, value := range split(header, ',') {
-			parts := split(value, ';')
+		for _, value := range splitUnquoted(header, ',') {
+			parts := splitUnquoted(value, ';')
 			if !strings.EqualFold(strings.TrimSpace(parts[0]), "Q.850") {
 				continue
 			}
@@ -228,8 +228,8 @@ func Q850(headers []string) (number int, found bool) {
 	return 0, false
 }
 
-// split splits a text at each separator byte outside of quotes.
-func split(text string, at byte) (parts []string) {
+// splitUnquoted splits a text at each separator byte outside of quotes.
+func splitUnquoted(text string, at byte) (parts []string) {
 	quoted, begin := false, 0
 	for i := 0; i < len(text); i++ {
 		switch {

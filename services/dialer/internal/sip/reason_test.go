@@ -159,28 +159,28 @@ func TestFinal_ElsewhereIsTrueOnlyForFaultsOfTheTrunk(t *testing.T) {
 	t.Parallel()
 	for status := 300; status < 700; status++ {
 		want := slices.Contains([]int{401, 403, 407, 502, 503}, status)
-		if got := (sip.Final{Status: status}).Elsewhere(); got != want {
+		if got := (sip.Final{Status: status}).AllowsOtherTrunk(); got != want {
 			t.Errorf("Elsewhere of status %d = %v", status, got)
 		}
-		if (sip.Final{Status: status, Rang: true}).Elsewhere() {
+		if (sip.Final{Status: status, Rang: true}).AllowsOtherTrunk() {
 			t.Errorf("Elsewhere of status %d after ringing = true, want false", status)
 		}
 	}
 	for number, want := range map[int]bool{1: false, 16: true, 17: false, 19: false, 21: false, 31: true, 34: true, 38: true, 41: true, 42: true, 102: false} {
-		if got := (sip.Final{Status: 503, Reasons: []string{fmt.Sprintf("Q.850;cause=%d", number)}}).Elsewhere(); got != want {
+		if got := (sip.Final{Status: 503, Reasons: []string{fmt.Sprintf("Q.850;cause=%d", number)}}).AllowsOtherTrunk(); got != want {
 			t.Errorf("Elsewhere of 503 with Q.850 %d = %v", number, got)
 		}
 	}
 	for _, status := range []int{401, 407} {
 		final := sip.Final{Status: status, Reasons: []string{"Q.850;cause=21"}}
-		if !final.Elsewhere() {
+		if !final.AllowsOtherTrunk() {
 			t.Errorf("%d with a Reason header: elsewhere = false, want true", status)
 		}
-		if final.Rang = true; final.Elsewhere() {
+		if final.Rang = true; final.AllowsOtherTrunk() {
 			t.Errorf("%d after ringing: elsewhere = true, want false", status)
 		}
 	}
-	if (sip.Final{}).Elsewhere() {
+	if (sip.Final{}).AllowsOtherTrunk() {
 		t.Error("Elsewhere without a response = true, want false")
 	}
 }

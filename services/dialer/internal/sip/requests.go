@@ -35,7 +35,7 @@ func (d *Dialog) send(ctx context.Context, invite *sip.Request, to transport.Rou
 		}
 		if err := d.keepState(invite); err != nil {
 			return nil, &transport.NotSent{
-				Err: fmt.Errorf("%w: store the teardown state of call %s: %w", ErrOurs, d.order.CallID, err),
+				Err: fmt.Errorf("%w: store the teardown state of call %s: %w", ErrLocalFault, d.order.CallID, err),
 			}
 		}
 		tx, err := d.transport.BeginPermitted(ctx, invite, func(ctx context.Context) bool {
@@ -43,7 +43,7 @@ func (d *Dialog) send(ctx context.Context, invite *sip.Request, to transport.Rou
 			d.sentAt = time.Now()
 			return permitted
 		})
-		if !transport.Refused(err) || errors.Is(err, transport.ErrNotPermitted) || ctx.Err() != nil {
+		if !transport.IsNotSent(err) || errors.Is(err, transport.ErrNotPermitted) || ctx.Err() != nil {
 			return tx, err
 		}
 		if to.LargeOverTCP && invite.Transport() != to.Transport {
@@ -61,12 +61,12 @@ func (d *Dialog) send(ctx context.Context, invite *sip.Request, to transport.Rou
 // trunk's name (RFC 3263 section 4.3). sendAgain returns false if the response is the result of the
 // call, or if another INVITE is not permitted.
 func (at *attempt) sendAgain(res *sip.Response) bool {
-	next := transport.Again(at.invite)
-	to, _ := at.trunk.way()
+	next := transport.NextRequest(at.invite)
+	to, _ := at.trunk.requestRoute()
 	switch {
 	case at.challenge.Answer(next, res, at.trunk.credentials()):
 		to.Hop = at.invite.Destination() // the challenge is valid only at the address that sent it
-	case res.StatusCode == sessionTooSmall && at.timer.Lengthen(strings.Join(values(res, "Min-SE"), ",")):
+	case res.StatusCode == sessionTooSmall && at.timer.Lengthen(strings.Join(headerValues(res, "Min-SE"), ",")):
 		for next.RemoveHeader("Session-Expires") || next.RemoveHeader("Min-SE") {
 		}
 		at.addSessionTimer(next)
@@ -86,7 +86,7 @@ func (at *attempt) sendAgain(res *sip.Response) bool {
 	defer done()
 	tx, err := at.send(ctx, next, to)
 	if err != nil {
-		at.ours, at.notPermitted = errors.Is(err, ErrOurs), errors.Is(err, transport.ErrNotPermitted)
+		at.localFault, at.notPermitted = errors.Is(err, ErrLocalFault), errors.Is(err, transport.ErrNotPermitted)
 		// a 503 is not logged: most trunks have no further address that could be tried
 		if res.StatusCode != sip.StatusServiceUnavailable {
 			at.log.Warn("further INVITE of the call not sent", "status", res.StatusCode, "error", err)
@@ -104,7 +104,7 @@ func (at *attempt) sendAgain(res *sip.Response) bool {
 }
 
 func (d *Dialog) addSessionTimer(req *sip.Request) {
-	if e := d.timer.Wanted(); e.After > 0 {
+	if e := d.timer.RequestedInterval(); e.After > 0 {
 		req.AppendHeader(sip.NewHeader("Session-Expires", e.String()))
 		req.AppendHeader(sip.NewHeader("Min-SE", Expires{After: d.agent.cfg.MinSession}.String()))
 	}
@@ -119,9 +119,9 @@ func sessionExpires(msg sip.Message) string {
 	return ""
 }
 
-// allows reports whether the peer supports UPDATE.
-func allows(msg sip.Message) bool {
-	for _, value := range values(msg, "Allow") {
+// supportsUpdate reports whether the peer supports UPDATE.
+func supportsUpdate(msg sip.Message) bool {
+	for _, value := range headerValues(msg, "Allow") {
 		if slices.ContainsFunc(strings.Split(value, ","), func(method string) bool { return strings.TrimSpace(method) == string(sip.UPDATE) }) {
 			return true
 		}
@@ -142,7 +142,7 @@ func (d *Dialog) refresh() {
 	res, err := d.sendRefresh()
 	if err != nil {
 		d.log.Info("SIP session not refreshed", "call_id", d.id, "error", err)
-		if errors.Is(err, transport.ErrTimeout) || !d.timer.Failed(time.Second, time.Now()) {
+		if errors.Is(err, transport.ErrTimeout) || !d.timer.RetryRefresh(time.Second, time.Now()) {
 			d.requestHangup(callstate.RecoveryOnTimerExpire)
 		}
 		return
@@ -150,14 +150,14 @@ func (d *Dialog) refresh() {
 	again := true
 	switch {
 	case res.IsSuccess():
-		d.timer.Agree(sessionExpires(res), time.Now())
+		d.timer.StartFromHeader(sessionExpires(res), time.Now())
 	case res.StatusCode == sip.StatusCallTransactionDoesNotExists || res.StatusCode == sip.StatusRequestTimeout:
 		again = false
 	case res.StatusCode == sip.StatusRequestPending:
 		// The side that began the call waits 2.1 to 4 s (RFC 3261 section 14.1).
-		again = d.timer.Failed(2100*time.Millisecond+rand.N(1900*time.Millisecond), time.Now()) //nolint:gosec // no secret
+		again = d.timer.RetryRefresh(2100*time.Millisecond+rand.N(1900*time.Millisecond), time.Now()) //nolint:gosec // no secret
 	default:
-		again = d.timer.Failed(max(time.Second, d.timer.Current().After/10), time.Now())
+		again = d.timer.RetryRefresh(max(time.Second, d.timer.Current().After/10), time.Now())
 	}
 	if !again {
 		d.requestHangup(callstate.RecoveryOnTimerExpire)
@@ -165,7 +165,7 @@ func (d *Dialog) refresh() {
 }
 
 func (d *Dialog) sendRefresh() (*sip.Response, error) {
-	ctx, done := d.agent.untilStop()
+	ctx, done := d.agent.stopContext()
 	defer done()
 	e := d.timer.Current()
 	e.Refresher = UAC // here UAC means the sender of the UPDATE or INVITE
@@ -177,13 +177,13 @@ func (d *Dialog) sendRefresh() (*sip.Response, error) {
 	if byUpdate {
 		method = sip.UPDATE
 	}
-	req := us.request(method)
+	req := us.newRequest(method)
 	req.AppendHeader(sip.NewHeader("Session-Expires", e.String()))
 	req.AppendHeader(sip.NewHeader("Supported", "timer"))
-	req.AppendHeader(sip.NewHeader("Allow", allowed))
+	req.AppendHeader(sip.NewHeader("Allow", allowedMethods))
 	d.agent.addUserAgent(req)
 	if byUpdate {
-		return d.transportFor(us).Exchange(ctx, req, us.way(), d.trunk.credentials(), d.nextCSeq)
+		return d.transportFor(us).Exchange(ctx, req, us.requestRoute(), d.trunk.credentials(), d.nextCSeq)
 	}
 	if len(body) > 0 {
 		req.AppendHeader(sip.NewHeader("Content-Type", d.order.ContentType))
@@ -201,7 +201,7 @@ func (d *Dialog) reinvite(ctx context.Context, req *sip.Request, us leg) (*sip.R
 	by := d.transportFor(us)
 	var asked transport.Challenge
 	for {
-		if err := by.Prepare(req, us.way()); err != nil {
+		if err := by.Prepare(req, us.requestRoute()); err != nil {
 			return nil, err
 		}
 		tx, err := by.Begin(ctx, req)
@@ -212,7 +212,7 @@ func (d *Dialog) reinvite(ctx context.Context, req *sip.Request, us leg) (*sip.R
 		if err != nil {
 			return nil, err
 		}
-		again := transport.Again(req)
+		again := transport.NextRequest(req)
 		if !asked.Answer(again, res, d.trunk.credentials()) {
 			if res.IsSuccess() {
 				d.reinvited(req, res, tx)
@@ -229,7 +229,7 @@ func (d *Dialog) reinvite(ctx context.Context, req *sip.Request, us leg) (*sip.R
 func (d *Dialog) reinvited(req *sip.Request, res *sip.Response, tx *sip.ClientTx) {
 	seq := req.CSeq().SeqNo
 	d.mu.Lock()
-	d.leg.retarget(res.Contact())
+	d.leg.setTarget(res.Contact())
 	us := d.leg
 	d.mu.Unlock()
 	if body := res.Body(); len(body) > 0 {
@@ -284,26 +284,26 @@ var ErrReferred = errors.New("the call was not transferred")
 func (d *Dialog) Refer(ctx context.Context, to string) error {
 	result := make(chan int, 1)
 	d.mu.Lock()
-	if !d.established || d.ended || d.referred != nil {
+	if !d.established || d.ended || d.referResult != nil {
 		d.mu.Unlock()
 		return fmt.Errorf("%w: the leg is not established, or a transfer is in progress", ErrReferred)
 	}
-	d.referred = result
+	d.referResult = result
 	d.leg.cseq++
 	us := d.leg
 	d.mu.Unlock()
 	defer func() {
 		d.mu.Lock()
 		defer d.mu.Unlock()
-		d.referred = nil
+		d.referResult = nil
 	}()
 	target := d.trunk.uri(to)
 	target.UriParams = nil
-	req := us.request(sip.REFER)
+	req := us.newRequest(sip.REFER)
 	req.AppendHeader(sip.NewHeader("Refer-To", "<"+target.String()+">"))
 	req.AppendHeader(sip.NewHeader("Referred-By", "<"+us.local.Address.String()+">"))
 	d.agent.addUserAgent(req)
-	res, err := d.transportFor(us).Exchange(ctx, req, us.way(), d.trunk.credentials(), d.nextCSeq)
+	res, err := d.transportFor(us).Exchange(ctx, req, us.requestRoute(), d.trunk.credentials(), d.nextCSeq)
 	switch {
 	case err != nil:
 		return fmt.Errorf("%w: %w", ErrReferred, err)
@@ -327,16 +327,16 @@ func (d *Dialog) Refer(ctx context.Context, to string) error {
 // transfer (RFC 3420). The transfer ends with a final status, or with the end of the subscription.
 func (d *Dialog) handleNotify(req *sip.Request, tx *sip.ServerTx) {
 	d.mu.Lock()
-	result := d.referred
+	result := d.referResult
 	d.mu.Unlock()
-	if event, _, _ := strings.Cut(strings.Join(values(req, "Event"), ","),
+	if event, _, _ := strings.Cut(strings.Join(headerValues(req, "Event"), ","),
 		";"); result == nil || strings.TrimSpace(event) != "refer" {
 		d.agent.refuse(req, tx, sip.StatusCallTransactionDoesNotExists, "Subscription Does Not Exist")
 		return
 	}
-	d.agent.respond(req, tx, d.agent.plain(req, sip.StatusOK, "OK"))
+	d.agent.respond(req, tx, d.agent.newResponse(req, sip.StatusOK, "OK"))
 	status := sipfragStatus(req.Body())
-	over := strings.HasPrefix(strings.TrimSpace(strings.Join(values(req, "Subscription-State"), ",")), "terminated")
+	over := strings.HasPrefix(strings.TrimSpace(strings.Join(headerValues(req, "Subscription-State"), ",")), "terminated")
 	if status < 200 && !over {
 		return
 	}

@@ -61,14 +61,14 @@ func (e Expires) String() string {
 	return text
 }
 
-// Refresh returns the time from one refresh to the next: half of the interval (RFC 4028 section
+// RefreshTime returns the time from one refresh to the next: half of the interval (RFC 4028 section
 // 7.2).
-func (e Expires) Refresh() time.Duration { return max(e.After/2, minRefreshInterval) }
+func (e Expires) RefreshTime() time.Duration { return max(e.After/2, minRefreshInterval) }
 
-// Lost returns the time after the last refresh at which the side that does not refresh hangs up.
+// HangupTime returns the time after the last refresh at which the side that does not refresh hangs up.
 // This is 32 s or a third of the interval before the end of the interval, whichever is less (RFC
 // 4028 section 10).
-func (e Expires) Lost() time.Duration { return e.After - min(32*time.Second, e.After/3) }
+func (e Expires) HangupTime() time.Duration { return e.After - min(32*time.Second, e.After/3) }
 
 // Accept returns the session timer for the response to a request with this header. If the request
 // has no session timer, Accept returns the zero value. If the request names no refresher, the

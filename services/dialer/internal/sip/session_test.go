@@ -45,9 +45,9 @@ func TestExpires_TimesOfRefreshAndHangup(t *testing.T) {
 	}
 	for _, tt := range tests {
 		e := sip.Expires{After: tt.after}
-		if got := e.Refresh(); got != tt.refresh {
+		if got := e.RefreshTime(); got != tt.refresh {
 			t.Errorf("%s: e.Refresh() = %v, want %v", tt.after, got, tt.refresh)
-		} else if got := e.Lost(); got != tt.lost {
+		} else if got := e.HangupTime(); got != tt.lost {
 			t.Errorf("%s: e.Lost() = %v, want %v", tt.after, got, tt.lost)
 		}
 	}
@@ -83,12 +83,12 @@ func FuzzParseSessionExpires(f *testing.F) {
 			t.Fatalf("ok = %v, want %v", ok, (e.After > 0))
 		case e.After > 24*time.Hour:
 			t.Fatalf("e.After = %v, want at most %v", e.After, 24*time.Hour)
-		case ok && e.Refresh() < time.Second:
-			t.Fatalf("e.Refresh() = %v, want at least %v", e.Refresh(), time.Second)
-		case ok && e.Lost() <= 0:
-			t.Fatalf("e.Lost() = %v, want more than 0", e.Lost())
-		case ok && e.Lost() >= e.After:
-			t.Fatalf("e.Lost() = %v, want less than %v", e.Lost(), e.After)
+		case ok && e.RefreshTime() < time.Second:
+			t.Fatalf("e.Refresh() = %v, want at least %v", e.RefreshTime(), time.Second)
+		case ok && e.HangupTime() <= 0:
+			t.Fatalf("e.Lost() = %v, want more than 0", e.HangupTime())
+		case ok && e.HangupTime() >= e.After:
+			t.Fatalf("e.Lost() = %v, want less than %v", e.HangupTime(), e.After)
 		}
 		if again, same := sip.ParseSessionExpires(e.String()); ok && (!same || again != e) {
 			t.Fatalf("ParseSessionExpires(%q) of the written value = %+v", value, again)
@@ -105,16 +105,16 @@ func TestTimer_NextActionIsRefreshOrHangup(t *testing.T) {
 	} else if timer.Lengthen("120") {
 		t.Error(`Next: timer.Lengthen("120") = true, want false`)
 	}
-	timer.Want(90 * time.Second)
+	timer.RequestInterval(90 * time.Second)
 	switch {
 	case timer.Lengthen("60"):
 		t.Error(`timer.Lengthen("60") = true, want false`)
 	case !timer.Lengthen("120"):
 		t.Error(`timer.Lengthen("120") = false, want true`)
-	case timer.Wanted().After != 120*time.Second:
-		t.Errorf("timer.Wanted().After = %v, want %v", timer.Wanted().After, 120*time.Second)
+	case timer.RequestedInterval().After != 120*time.Second:
+		t.Errorf("timer.Wanted().After = %v, want %v", timer.RequestedInterval().After, 120*time.Second)
 	}
-	timer.Agree("120", now)
+	timer.StartFromHeader("120", now)
 	if wait, mine := timer.Next(now); wait != time.Minute {
 		t.Errorf("Next: wait = %v, want %v", wait, time.Minute)
 	} else if !mine {
@@ -124,7 +124,7 @@ func TestTimer_NextActionIsRefreshOrHangup(t *testing.T) {
 	if wait, _ := timer.Next(now); wait != sip.Never {
 		t.Errorf("Next during a refresh = %s, want Never", wait)
 	}
-	if !timer.Failed(3*time.Second, now) {
+	if !timer.RetryRefresh(3*time.Second, now) {
 		t.Error("Failed = false, want true")
 	}
 	if wait, mine := timer.Next(now); wait != 3*time.Second {
@@ -132,16 +132,16 @@ func TestTimer_NextActionIsRefreshOrHangup(t *testing.T) {
 	} else if !mine {
 		t.Error("Next: mine = false, want true")
 	}
-	if timer.Failed(3*time.Second, now.Add(90*time.Second)) {
+	if timer.RetryRefresh(3*time.Second, now.Add(90*time.Second)) {
 		t.Error("Failed of an expired session = true, want false")
 	}
-	timer.Agree("120;refresher=uas", now)
+	timer.StartFromHeader("120;refresher=uas", now)
 	if wait, mine := timer.Next(now); wait != 88*time.Second {
 		t.Errorf("Next: wait = %v, want %v", wait, 88*time.Second)
 	} else if mine {
 		t.Error("Next: mine = true, want false")
 	}
-	timer.Agree("", now)
+	timer.StartFromHeader("", now)
 	if wait, _ := timer.Next(now); wait != sip.Never {
 		t.Errorf("Next without a timer = %s, want Never", wait)
 	}

@@ -16,9 +16,9 @@ type sippCase struct {
 	far  *scenario
 	// The function order changes the Invite, and the function trunk changes the trunk. The function
 	// talk runs during the call.
-	order         func(*sip.Invite, *leg)
-	trunk         func(*sip.Trunk)
-	talk          func(*leg)
+	changeInvite  func(*sip.Invite, *leg)
+	changeTrunk   func(*sip.Trunk)
+	duringCall    func(*leg)
 	cause         callstate.Cause
 	byUs          bool
 	notifications []string
@@ -35,17 +35,17 @@ func TestSipp_EachScenarioEndsAsExpected(t *testing.T) {
 				slots <- struct{}{}
 				defer func() { <-slots }()
 				r, peer := against(t, transport, one.far, one.more...)
-				if one.trunk != nil {
-					one.trunk(&r.trunk)
+				if one.changeTrunk != nil {
+					one.changeTrunk(&r.trunk)
 				}
 				change := func(o *sip.Invite, l *leg) {
-					if one.order != nil {
-						one.order(o, l)
+					if one.changeInvite != nil {
+						one.changeInvite(o, l)
 					}
 				}
 				l := r.dial("01", change)
-				if one.talk != nil {
-					one.talk(l)
+				if one.duringCall != nil {
+					one.duringCall(l)
 				}
 				l.ends(one.cause, one.byUs, one.notifications...)
 				peer.Ends(t)
@@ -111,7 +111,7 @@ func sippCalls() []sippCase {
 		{
 			name:          "this side hangs up",
 			far:           invited().say(100, "").answered().hungUp(),
-			talk:          hangUpWhen("answered"),
+			duringCall:    hangUpWhen("answered"),
 			cause:         callstate.NormalClearing,
 			byUs:          true,
 			notifications: whole,
@@ -131,7 +131,7 @@ func sippCalls() []sippCase {
 		{
 			name:          "answered without ringing",
 			far:           invited().say(200, sdpOf("sendrecv")).hear("ACK").hungUp(),
-			talk:          hangUpWhen("answered"),
+			duringCall:    hangUpWhen("answered"),
 			cause:         callstate.NormalClearing,
 			byUs:          true,
 			notifications: []string{"taken", "answered"},
@@ -145,7 +145,7 @@ func sippCalls() []sippCase {
 		{
 			name:          "early media then answered",
 			far:           invited().say(183, sdpOf("sendrecv")).pause(100).say(200, sdpOf("sendrecv")).hear("ACK").hungUp(),
-			talk:          hangUpWhen("answered"),
+			duringCall:    hangUpWhen("answered"),
 			cause:         callstate.NormalClearing,
 			byUs:          true,
 			notifications: whole,
@@ -153,7 +153,7 @@ func sippCalls() []sippCase {
 		{
 			name:          "12 provisional responses",
 			far:           floods.pause(50).say(200, sdpOf("sendrecv")).hear("ACK").hungUp(),
-			talk:          hangUpWhen("answered"),
+			duringCall:    hangUpWhen("answered"),
 			cause:         callstate.NormalClearing,
 			byUs:          true,
 			notifications: whole,
@@ -161,7 +161,7 @@ func sippCalls() []sippCase {
 		{
 			name:          "ring timeout",
 			far:           invited().say(180, "").canceled(),
-			order:         quickRing,
+			changeInvite:  quickRing,
 			cause:         callstate.NoAnswer,
 			byUs:          true,
 			notifications: []string{"taken", "rang"},
@@ -169,7 +169,7 @@ func sippCalls() []sippCase {
 		{
 			name:          "canceled after 100",
 			far:           invited().say(100, "").canceled(),
-			talk:          hangUpWhen("taken"),
+			duringCall:    hangUpWhen("taken"),
 			cause:         callstate.OriginatorCancel,
 			byUs:          true,
 			notifications: []string{"taken"},
@@ -177,7 +177,7 @@ func sippCalls() []sippCase {
 		{
 			name:          "canceled while ringing",
 			far:           invited().say(180, "").canceled(),
-			talk:          hangUpWhen("rang"),
+			duringCall:    hangUpWhen("rang"),
 			cause:         callstate.OriginatorCancel,
 			byUs:          true,
 			notifications: []string{"taken", "rang"},
@@ -186,9 +186,9 @@ func sippCalls() []sippCase {
 			name: "hold and resume",
 			far: invited().answered().ask("INVITE", sdpOf("sendonly"), 2).response(200).ask("ACK", "", 2).pause(100).
 				ask("INVITE", sdpOf("sendrecv"), 3).response(200).ask("ACK", "", 3).hungUp(),
-			talk:  func(l *leg) { l.until("offered", 2); l.hangUp(callstate.NormalClearing) },
-			cause: callstate.NormalClearing,
-			byUs:  true,
+			duringCall: func(l *leg) { l.until("offered", 2); l.hangUp(callstate.NormalClearing) },
+			cause:      callstate.NormalClearing,
+			byUs:       true,
 		},
 		{
 			name: "session refreshed by this side",
@@ -218,7 +218,7 @@ func sippCalls() []sippCase {
 				response(200).
 				ask("NOTIFY", "SIP/2.0 200 OK\n", 3, "Event: refer",
 					"Subscription-State: terminated;reason=noresource").response(200).hungUp(),
-			talk: func(l *leg) {
+			duringCall: func(l *leg) {
 				l.until("answered", 1)
 				if err := l.Refer(l.t.Context(), "+14155559999"); err != nil {
 					l.t.Errorf("refer: %v", err)
@@ -230,8 +230,8 @@ func sippCalls() []sippCase {
 				ask("REFER", "", 4, "Refer-To: <sip:other@127.0.0.1>").response(603).hangsUp(),
 			cause: callstate.NormalClearing, notifications: whole},
 		{
-			name:  "right credentials",
-			trunk: account("secret"),
+			name:        "right credentials",
+			changeTrunk: account("secret"),
 			far: invited().say(401, "", challenge).
 				hear("ACK").
 				add(verified).
@@ -241,14 +241,14 @@ func sippCalls() []sippCase {
 				say(403, "").
 				hear("ACK").
 				add(`<label id="end"/>`),
-			talk:          hangUpWhen("answered"),
+			duringCall:    hangUpWhen("answered"),
 			cause:         callstate.NormalClearing,
 			byUs:          true,
 			notifications: whole,
 		},
 		{
-			name:  "wrong credentials",
-			trunk: account("wrong"),
+			name:        "wrong credentials",
+			changeTrunk: account("wrong"),
 			far: invited().say(401, "", challenge).
 				hear("ACK").
 				hear("INVITE").
@@ -257,16 +257,16 @@ func sippCalls() []sippCase {
 			cause: callstate.ProviderAuthFailed,
 		},
 		{
-			name:  "no response",
-			far:   invited().pause(1500),
-			order: func(o *sip.Invite, _ *leg) { o.FirstResponse = 700 * time.Millisecond },
-			cause: callstate.RecoveryOnTimerExpire,
-			byUs:  true,
+			name:         "no response",
+			far:          invited().pause(1500),
+			changeInvite: func(o *sip.Invite, _ *leg) { o.FirstResponse = 700 * time.Millisecond },
+			cause:        callstate.RecoveryOnTimerExpire,
+			byUs:         true,
 		},
 		{
 			name:          "only 100",
 			far:           invited().say(100, "").canceled(),
-			order:         func(o *sip.Invite, _ *leg) { o.FirstRing = 4 * time.Second },
+			changeInvite:  func(o *sip.Invite, _ *leg) { o.FirstRing = 4 * time.Second },
 			cause:         callstate.RecoveryOnTimerExpire,
 			byUs:          true,
 			notifications: []string{"taken"},

@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// version is the version of the encoding. A state with another version is rejected.
-const version = 1
+// stateVersion is the version of the encoding. A state with another version is rejected.
+const stateVersion = 1
 
 // These limits apply to a state that is read, because a peer chose most of its content.
 const (
@@ -49,7 +49,7 @@ type TeardownState struct {
 
 // Encode returns the state as JSON.
 func (s TeardownState) Encode() []byte {
-	s.Version = version
+	s.Version = stateVersion
 	text, _ := json.Marshal(s) // this cannot fail, because the fields are strings and numbers
 	return text
 }
@@ -64,8 +64,8 @@ func ParseTeardown(text []byte) (TeardownState, error) {
 	if err := json.Unmarshal(text, &s); err != nil {
 		return s, fmt.Errorf("read teardown state: %w", err)
 	}
-	if s.Version != version {
-		return s, fmt.Errorf("read teardown state: version %d is not %d", s.Version, version)
+	if s.Version != stateVersion {
+		return s, fmt.Errorf("read teardown state: version %d is not %d", s.Version, stateVersion)
 	}
 	return s, s.check()
 }

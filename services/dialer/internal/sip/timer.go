@@ -18,15 +18,15 @@ type Timer struct {
 	lastRefresh, retryAt  time.Time
 }
 
-// Want sets the session interval that the INVITE requests.
-func (t *Timer) Want(every time.Duration) {
+// RequestInterval sets the session interval that the INVITE requests.
+func (t *Timer) RequestInterval(every time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.requested = Expires{After: every}
 }
 
-// Wanted returns the interval to request. The zero value means that no interval is requested.
-func (t *Timer) Wanted() Expires {
+// RequestedInterval returns the interval to request. The zero value means that no interval is requested.
+func (t *Timer) RequestedInterval() Expires {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.requested
@@ -45,15 +45,15 @@ func (t *Timer) Lengthen(minSE string) bool {
 	return true
 }
 
-// Agree starts the timer with the Session-Expires of a response to a request of this side. With an
+// StartFromHeader starts the timer with the Session-Expires of a response to a request of this side. With an
 // empty value, the session has no timer. If the header names no refresher, this side refreshes.
-func (t *Timer) Agree(value string, now time.Time) {
+func (t *Timer) StartFromHeader(value string, now time.Time) {
 	e, _ := ParseSessionExpires(value)
-	t.Set(e, e.Refresher != UAS, now)
+	t.Start(e, e.Refresher != UAS, now)
 }
 
-// Set starts the timer. ours reports that this side refreshes.
-func (t *Timer) Set(e Expires, ours bool, now time.Time) {
+// Start starts the timer. ours reports that this side refreshes.
+func (t *Timer) Start(e Expires, ours bool, now time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.agreed, t.weRefresh, t.refreshing, t.lastRefresh, t.retryAt = e, ours, false, now, time.Time{}
@@ -68,11 +68,11 @@ func (t *Timer) Next(now time.Time) (wait time.Duration, mine bool) {
 	case t.agreed.After == 0 || t.refreshing:
 		return Never, false
 	case !t.weRefresh:
-		return t.lastRefresh.Add(t.agreed.Lost()).Sub(now), false
+		return t.lastRefresh.Add(t.agreed.HangupTime()).Sub(now), false
 	case !t.retryAt.IsZero():
 		return t.retryAt.Sub(now), true
 	}
-	return t.lastRefresh.Add(t.agreed.Refresh()).Sub(now), true
+	return t.lastRefresh.Add(t.agreed.RefreshTime()).Sub(now), true
 }
 
 // StartRefresh records that a refresh is in progress. Next returns Never until the refresh has
@@ -83,13 +83,13 @@ func (t *Timer) StartRefresh() {
 	t.refreshing = true
 }
 
-// Failed schedules another refresh after pause. Failed returns false if the peer hangs up before
+// RetryRefresh schedules another refresh after pause. Failed returns false if the peer hangs up before
 // that refresh.
-func (t *Timer) Failed(pause time.Duration, now time.Time) bool {
+func (t *Timer) RetryRefresh(pause time.Duration, now time.Time) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.refreshing, t.retryAt = false, now.Add(pause)
-	return t.retryAt.Before(t.lastRefresh.Add(t.agreed.Lost()))
+	return t.retryAt.Before(t.lastRefresh.Add(t.agreed.HangupTime()))
 }
 
 // Current returns the agreed timer. The zero value means that the session has no timer.

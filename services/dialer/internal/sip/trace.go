@@ -61,8 +61,8 @@ func (a *UserAgent) trunkOf(m siptrace.Message) (id uuid.UUID, ok bool) {
 	return a.cfg.TrunkAt(m.Peer, m.Transport)
 }
 
-// answer sends a response of a transaction and records it.
-func (a *UserAgent) answer(tx *sip.ServerTx, res *sip.Response) error {
+// sendResponse sends a response of a transaction and records it.
+func (a *UserAgent) sendResponse(tx *sip.ServerTx, res *sip.Response) error {
 	at := time.Now()
 	if err := tx.Respond(res); err != nil {
 		return err

@@ -71,13 +71,13 @@ func NewTrunkMonitor(cfg TrunkMonitorConfig) *TrunkMonitor {
 // Up reports whether the trunk is up. Before the first OPTIONS request the trunk counts as up.
 func (u *TrunkMonitor) Up() bool { return !u.down.Load() }
 
-// Answered reports whether the trunk is up and has answered an OPTIONS request since the start or
+// HasAnswered reports whether the trunk is up and has answered an OPTIONS request since the start or
 // since the last Doubt.
-func (u *TrunkMonitor) Answered() bool { return u.answered.Load() && !u.down.Load() }
+func (u *TrunkMonitor) HasAnswered() bool { return u.answered.Load() && !u.down.Load() }
 
-// Doubt records that the trunk did not respond to an INVITE. The monitor then sends the next
+// ProbeNow records that the trunk did not respond to an INVITE. The monitor then sends the next
 // OPTIONS request immediately. Answered returns false until the trunk answers that request.
-func (u *TrunkMonitor) Doubt() {
+func (u *TrunkMonitor) ProbeNow() {
 	u.answered.Store(false)
 	select {
 	case u.doubts <- struct{}{}:

@@ -115,8 +115,8 @@ func New(cfg Config) (*UserAgent, error) {
 	defer close(ready)
 	opened, err := transport.Open(transport.Config{
 		UDP: cfg.UDP, TCP: cfg.TCP, TLS: cfg.TLS, Advertised: cfg.Advertised, Certificate: cfg.Certificate, Log: cfg.Log, Names: cfg.Names,
-		Admit: a.admits, HasCall: a.hasCall, Rejected: cfg.Rejected,
-		Trace: a.trace, Tracing: cfg.Trace.On,
+		Admit: a.admitsAddress, HasCall: a.hasCall, Rejected: cfg.Rejected,
+		Trace: a.trace, Tracing: cfg.Trace.IsRecording,
 		Request:  func(req *sip.Request, tx *sip.ServerTx) { <-ready; a.handleRequest(req, tx) },
 		Response: a.handleResponse,
 	})
@@ -167,7 +167,7 @@ func (a *UserAgent) transportTo(t Trunk, to transport.Route) (*transport.Transpo
 	settings := transport.Config{
 		Advertised: a.transport.Host(), Ports: a.transport.Ports(), ServerName: by.name, Log: a.cfg.Log,
 		Names: a.cfg.Names, HasCall: a.hasCall, Request: a.handleRequest, Response: a.handleResponse,
-		Trace: a.trace, Tracing: a.cfg.Trace.On,
+		Trace: a.trace, Tracing: a.cfg.Trace.IsRecording,
 	}
 	var err error
 	if by.ca != "" {
@@ -238,7 +238,7 @@ func (a *UserAgent) addLeg(d *Dialog) error {
 	if a.closed {
 		return errors.New("the SIP user agent is closed")
 	}
-	if a.draining && !d.orphan {
+	if a.draining && !d.orphaned {
 		return ErrDraining
 	}
 	tags := a.legs[d.id]
@@ -247,7 +247,7 @@ func (a *UserAgent) addLeg(d *Dialog) error {
 		a.legs[d.id] = tags
 	}
 	tags[d.tag] = d
-	if !d.orphan {
+	if !d.orphaned {
 		a.live++
 	}
 	return nil
@@ -277,7 +277,7 @@ func (a *UserAgent) removeLeg(d *Dialog) {
 		if delete(tags, d.tag); len(tags) == 0 {
 			delete(a.legs, d.id)
 		}
-		for _, addr := range d.peers {
+		for _, addr := range d.peerAddresses {
 			if a.peers[addr]--; a.peers[addr] == 0 {
 				delete(a.peers, addr)
 			}
@@ -291,10 +291,10 @@ func (a *UserAgent) find(id *sip.CallIDHeader, tag string) *Dialog {
 	return a.legs[*id][tag]
 }
 
-// admits reports whether an address may send requests outside of calls. Config.Admit permits some
+// admitsAddress reports whether an address may send requests outside of calls. Config.Admit permits some
 // addresses. An address that takes part in a call is permitted too, because its peer can send
 // requests over a new connection.
-func (a *UserAgent) admits(addr netip.Addr) bool {
+func (a *UserAgent) admitsAddress(addr netip.Addr) bool {
 	a.mu.Lock()
 	inCall := a.peers[addr] > 0
 	a.mu.Unlock()
@@ -315,8 +315,8 @@ func (d *Dialog) addPeer(hostPort string) {
 	addr = addr.Unmap()
 	d.agent.mu.Lock()
 	defer d.agent.mu.Unlock()
-	if d.agent.legs[d.id][d.tag] == d && !slices.Contains(d.peers, addr) {
-		d.peers = append(d.peers, addr)
+	if d.agent.legs[d.id][d.tag] == d && !slices.Contains(d.peerAddresses, addr) {
+		d.peerAddresses = append(d.peerAddresses, addr)
 		d.agent.peers[addr]++
 	}
 }
@@ -419,7 +419,7 @@ func (a *UserAgent) newRequest(
 	if err := t.Check(); err != nil {
 		return nil, nil, transport.Route{}, err
 	}
-	to, routes := t.way()
+	to, routes := t.requestRoute()
 	by, err := a.transportTo(t, to)
 	if err != nil {
 		return nil, nil, transport.Route{}, err
@@ -429,12 +429,12 @@ func (a *UserAgent) newRequest(
 		target: uri, routes: routes, cseq: 1, contact: by.Contact("", to.Transport),
 	}
 	us.local.Params.Add("tag", transport.Token())
-	if a.cfg.Trace.On() {
+	if a.cfg.Trace.IsRecording() {
 		a.mu.Lock()
 		a.requestTrunks.add(string(us.callID), t.ID)
 		a.mu.Unlock()
 	}
-	req := us.request(method)
+	req := us.newRequest(method)
 	if method == sip.REGISTER {
 		req.RemoveHeader("Contact")
 	}
@@ -448,8 +448,8 @@ func (a *UserAgent) addUserAgent(req *sip.Request) {
 	}
 }
 
-// values returns the values of a header as they were received.
-func values(msg sip.Message, name string) (all []string) {
+// headerValues returns the values of a header as they were received.
+func headerValues(msg sip.Message, name string) (all []string) {
 	for _, header := range msg.GetHeaders(name) {
 		all = append(all, header.Value())
 	}

@@ -35,7 +35,7 @@ func (l *leg) logEnd(e sip.End) {
 		direction = "inbound"
 	}
 	log := slog.With("call_id", l.callID, "sip_call_id", l.record.Attempt.SIPCallID, "trunk", l.trunk.Name,
-		"direction", direction, "from", masked(l.record.From), "to", masked(l.record.To))
+		"direction", direction, "from", maskNumber(l.record.From), "to", maskNumber(l.record.To))
 	if e.Err != nil {
 		log = log.With("error", e.Err)
 	}
@@ -43,8 +43,8 @@ func (l *leg) logEnd(e sip.End) {
 		"by_us", e.ByUs)
 }
 
-// masked hides the middle of a phone number. A withheld number is "".
-func masked(number string) string {
+// maskNumber hides the middle of a phone number. A withheld number is "".
+func maskNumber(number string) string {
 	if number == "" {
 		return ""
 	}

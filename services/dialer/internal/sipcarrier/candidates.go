@@ -19,9 +19,9 @@ var (
 	errCircuitOpen = errors.New("the circuit of this trunk is open")
 )
 
-// candidates returns the trunks that a call may be offered to, in the order of preference. The
+// listCandidates returns the trunks that a call may be offered to, in the order of preference. The
 // trunks in without are excluded, because they have already refused the call request.
-func (c *Carrier) candidates(ctx context.Context, without []string) ([]trunks.Trunk, error) {
+func (c *Carrier) listCandidates(ctx context.Context, without []string) ([]trunks.Trunk, error) {
 	active, err := c.trunks.Active(ctx)
 	if err != nil {
 		return nil, err
@@ -36,7 +36,7 @@ func (c *Carrier) candidates(ctx context.Context, without []string) ([]trunks.Tr
 	active = slices.DeleteFunc(slices.Clone(active), func(t trunks.Trunk) bool {
 		return slices.Contains(without, t.TrunkID.String())
 	})
-	ordered := trunks.Candidates(active, live, func(id uuid.UUID) bool { return c.monitored.health(id).unavailable() })
+	ordered := trunks.Candidates(active, live, func(id uuid.UUID) bool { return c.monitored.healthOf(id).isUnavailable() })
 	if len(ordered) == 0 {
 		return nil, errFull
 	}
@@ -52,11 +52,11 @@ func (c *Carrier) candidates(ctx context.Context, without []string) ([]trunks.Tr
 // If wanted is empty, only a trunk with caller_ids can take the call. If no active trunk has
 // caller_ids, the error is carrier.ErrNoNumber.
 func (c *Carrier) From(ctx context.Context, wanted string, without []string) (number, over string, err error) {
-	candidates, err := c.candidates(ctx, without)
+	candidates, err := c.listCandidates(ctx, without)
 	if wanted == "" {
 		candidates = slices.DeleteFunc(candidates, func(t trunks.Trunk) bool { return len(t.CallerIDs) == 0 })
 		if len(candidates) == 0 {
-			return "", "", c.noNumber(ctx)
+			return "", "", c.noNumberError(ctx)
 		}
 	}
 	if errors.Is(err, errNoActive) || errors.Is(err, errFull) {
@@ -69,8 +69,8 @@ func (c *Carrier) From(ctx context.Context, wanted string, without []string) (nu
 	return first.CallerID(wanted), first.TrunkID.String(), nil
 }
 
-// noNumber returns the reason why no trunk with caller_ids can take a call.
-func (c *Carrier) noNumber(ctx context.Context) error {
+// noNumberError returns the reason why no trunk with caller_ids can take a call.
+func (c *Carrier) noNumberError(ctx context.Context) error {
 	active, err := c.trunks.Active(ctx)
 	switch {
 	case err != nil:

@@ -32,8 +32,8 @@ func (c *Carrier) Check(ctx context.Context, t trunks.Trunk) []trunks.CheckStep 
 		name string
 		run  func(context.Context) trunks.CheckStep
 	}{
-		{name: "dns", run: k.dns}, {name: "transport", run: k.transport}, {name: "tls", run: k.tls},
-		{name: "options", run: k.options}, {name: "digest", run: k.digest},
+		{name: "dns", run: k.checkDNS}, {name: "transport", run: k.checkTransport}, {name: "tls", run: k.checkTLS},
+		{name: "options", run: k.checkOptions}, {name: "digest", run: k.checkDigest},
 	} {
 		if failed != "" {
 			done = append(done, named(step.name, skipped("not tried, because the step %s failed", failed)))
@@ -76,7 +76,7 @@ type trunkCheck struct {
 }
 
 // The host or proxy of the trunk is resolved. SRV records are read if the trunk has no port.
-func (k *trunkCheck) dns(ctx context.Context) trunks.CheckStep {
+func (k *trunkCheck) checkDNS(ctx context.Context) trunks.CheckStep {
 	host, port := k.trunk.Address()
 	host = strings.Trim(host, "[]")
 	if address, err := netip.ParseAddr(host); err == nil {
@@ -113,32 +113,32 @@ func (k *trunkCheck) dns(ctx context.Context) trunks.CheckStep {
 	case faults != nil:
 		return failed("Correct host or outbound_proxy, or the DNS server of the dialer.", "%v", faults)
 	}
-	family := k.family()
+	family := k.addressFamily()
 	return failed("Use a name that has an "+family+" address, or change SIP_ADVERTISED_ADDR of the dialer.",
 		"%s: no %s address", strings.Join(seen, ", "), family)
 }
 
-// family returns the address family of SIP_ADVERTISED_ADDR. Calls use the same address family.
-func (k *trunkCheck) family() string {
+// addressFamily returns the address family of SIP_ADVERTISED_ADDR. Calls use the same address family.
+func (k *trunkCheck) addressFamily() string {
 	if transport.SameFamily(k.carrier.agent.Advertised(), "::") {
 		return "IPv6"
 	}
 	return "IPv4"
 }
 
-// variable returns the name of the environment variable that sets the listener of the trunk's
+// listenerVariable returns the name of the environment variable that sets the listener of the trunk's
 // transport.
-func (k *trunkCheck) variable() string {
+func (k *trunkCheck) listenerVariable() string {
 	return "SIP_" + strings.ToUpper(string(k.trunk.Transport)) + "_ADDR"
 }
 
-// transport opens a TCP connection to the trunk. UDP has no connection, so for UDP the step only
+// checkTransport opens a TCP connection to the trunk. UDP has no connection, so for UDP the step only
 // checks that the dialer has a listener.
-func (k *trunkCheck) transport(ctx context.Context) trunks.CheckStep {
+func (k *trunkCheck) checkTransport(ctx context.Context) trunks.CheckStep {
 	transport := transports()[k.trunk.Transport]
 	ours := k.carrier.agent.Address(transport)
 	if ours == "" {
-		return failed("Set "+k.variable()+" of the dialer.", "the dialer does not listen over %s", transport)
+		return failed("Set "+k.listenerVariable()+" of the dialer.", "the dialer does not listen over %s", transport)
 	}
 	if k.trunk.Transport == trunks.UDP {
 		return ok("the trunk reaches the dialer at %s; UDP has no connection, so the step options tests the way", ours)
@@ -164,8 +164,8 @@ func (k *trunkCheck) connect(ctx context.Context) (net.Conn, error) {
 	return nil, faults
 }
 
-// tls checks the trunk's certificate in the same way as the dialer does for calls.
-func (k *trunkCheck) tls(ctx context.Context) trunks.CheckStep {
+// checkTLS checks the trunk's certificate in the same way as the dialer does for calls.
+func (k *trunkCheck) checkTLS(ctx context.Context) trunks.CheckStep {
 	if k.trunk.Transport != trunks.TLS {
 		return skipped("the transport is %s", k.trunk.Transport)
 	}
@@ -221,7 +221,7 @@ func certificate(c *x509.Certificate) string {
 	return fmt.Sprintf("certificate for %s, valid until %s", strings.Join(names, ", "), until)
 }
 
-func (k *trunkCheck) options(ctx context.Context) trunks.CheckStep {
+func (k *trunkCheck) checkOptions(ctx context.Context) trunks.CheckStep {
 	begun := time.Now()
 	reply, err := k.carrier.agent.Options(ctx, sipTrunk(k.trunk))
 	k.reply = reply
@@ -237,9 +237,9 @@ func (k *trunkCheck) options(ctx context.Context) trunks.CheckStep {
 	return ok("%s", seen)
 }
 
-// digest checks whether the trunk accepts the credentials. If the trunk did not challenge the
+// checkDigest checks whether the trunk accepts the credentials. If the trunk did not challenge the
 // OPTIONS request, digest sends a REGISTER that only reads the registrations.
-func (k *trunkCheck) digest(ctx context.Context) trunks.CheckStep {
+func (k *trunkCheck) checkDigest(ctx context.Context) trunks.CheckStep {
 	const remedy = "Correct username and password of the trunk."
 	switch {
 	case k.trunk.Username == "" && k.reply.Challenged:

@@ -83,7 +83,7 @@ func TestCheck_ReportsTheFailedStepAndItsRemedy(t *testing.T) {
 	asking.Challenge(401, "account", "secret")
 	registrar := siptest.New(t, transport.Config{UDP: loopback})
 	registrar.Challenge(407, "account", "secret")
-	registrar.Outside(func(req *sipmsg.Request, tx *sipmsg.ServerTx) bool {
+	registrar.HandleOutside(func(req *sipmsg.Request, tx *sipmsg.ServerTx) bool {
 		if req.Method == sipmsg.OPTIONS {
 			_ = tx.Respond(sipmsg.NewResponseFromRequest(req, 200, "OK", nil))
 			return true
@@ -94,7 +94,7 @@ func TestCheck_ReportsTheFailedStepAndItsRemedy(t *testing.T) {
 		return false
 	})
 	leaving := siptest.New(t, transport.Config{UDP: loopback})
-	leaving.Outside(func(req *sipmsg.Request, tx *sipmsg.ServerTx) bool {
+	leaving.HandleOutside(func(req *sipmsg.Request, tx *sipmsg.ServerTx) bool {
 		_ = tx.Respond(sipmsg.NewResponseFromRequest(req, 503, "Maintenance", nil))
 		return true
 	})

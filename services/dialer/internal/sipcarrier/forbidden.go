@@ -29,20 +29,20 @@ type forbiddenCounter struct {
 	workspaces map[uuid.UUID]bool
 	// first is the first workspace that called over the trunk. any reports that first is set. more
 	// reports that a second workspace has called over the trunk.
-	first uuid.UUID
-	any   bool
-	more  bool
+	firstWorkspace uuid.UUID
+	hasFirst       bool
+	hasSecond      bool
 }
 
 func (f *forbiddenCounter) addCaller(workspaceID uuid.UUID) {
-	if !f.any {
-		f.first, f.any = workspaceID, true
+	if !f.hasFirst {
+		f.firstWorkspace, f.hasFirst = workspaceID, true
 	}
-	f.more = f.more || f.first != workspaceID
+	f.hasSecond = f.hasSecond || f.firstWorkspace != workspaceID
 }
 
-// add counts a 403 and returns how often the number of the call was refused.
-func (f *forbiddenCounter) add(order carrier.Originate) (times int) {
+// countForbidden counts a 403 and returns how often the number of the call was refused.
+func (f *forbiddenCounter) countForbidden(order carrier.Originate) (times int) {
 	if f.numbers == nil {
 		f.numbers, f.workspaces = map[string]int{}, map[uuid.UUID]bool{}
 	}
@@ -51,16 +51,16 @@ func (f *forbiddenCounter) add(order carrier.Originate) (times int) {
 	return f.numbers[order.To]
 }
 
-// suspect reports whether the account is the likely cause of the 403 responses. accepted reports
+// suspectsAccount reports whether the account is the likely cause of the 403 responses. accepted reports
 // that the trunk has accepted a call since its last change. If other workspaces have called over
 // the trunk, a few refused numbers of one workspace are not enough. The carrier can have barred
 // just these numbers.
-func (f *forbiddenCounter) suspect(accepted bool) bool {
+func (f *forbiddenCounter) suspectsAccount(accepted bool) bool {
 	numbers := suspectNew
 	if accepted {
 		numbers = suspectProven
 	}
-	if len(f.workspaces) == 1 && f.more {
+	if len(f.workspaces) == 1 && f.hasSecond {
 		numbers = suspectOneWorkspace
 	}
 	return len(f.numbers) >= numbers

@@ -26,7 +26,7 @@ const answerTimeout = 20 * time.Second
 func (c *Carrier) Arrive(a *sip.Arrival, over trunks.Trunk) {
 	to, ok := over.Read(a.To)
 	if !ok {
-		c.cfg.Rejected.unreadable(a, over)
+		c.cfg.Rejected.addUnreadable(a, over)
 		refuseArrival(a, over, callstate.UnallocatedNumber, errNoNumber)
 		return
 	}
@@ -48,7 +48,7 @@ func (c *Carrier) Arrive(a *sip.Arrival, over trunks.Trunk) {
 	}
 	l := &leg{
 		carrier: c, callID: id, talk: talk, trunk: over, accepted: true, offer: a.Offer, ringingAt: time.Now(),
-		writing: true, // the arrival must be stored before all other steps
+		isWriting: true, // the arrival must be stored before all other steps
 	}
 	l.record = store.Leg{
 		CallID: id, TrunkID: over.TrunkID, Inbound: true, From: from, To: to, Channels: over.Channels,
@@ -66,7 +66,7 @@ func (c *Carrier) Arrive(a *sip.Arrival, over trunks.Trunk) {
 	// The queue can already contain the end of the call, so the arrival is put before it.
 	l.enqueueFirst(entry{write: func(ctx context.Context) error {
 		if !c.numberAssigned(ctx, l, to) {
-			c.cfg.Rejected.unassigned(a)
+			c.cfg.Rejected.addUnassigned(a)
 			return nil
 		}
 		arrived := l.record
@@ -74,9 +74,9 @@ func (c *Carrier) Arrive(a *sip.Arrival, over trunks.Trunk) {
 		rang := []carrier.Event{*l.event(carrier.Ringing, l.ringingAt)}
 		err := c.calls.Apply(ctx, c.legStore.ArrivalGuard(arrived), rang)
 		if err == nil {
-			l.history = rang
+			l.appliedEvents = rang
 			l.mu.Lock()
-			l.stored, l.state = true, arrived.Teardown
+			l.isStored, l.state = true, arrived.Teardown
 			l.mu.Unlock()
 			err = d.Ring()
 		}
@@ -118,16 +118,16 @@ func (c *Carrier) numberAssigned(ctx context.Context, l *leg, to string) bool {
 
 func (l *leg) inboundObserver() sip.Observer {
 	return sip.Observer{
-		Keep:    l.keep,
-		Offered: l.talk.Offered,
-		Agreed:  l.talk.Agreed,
-		Ended:   l.ended,
+		StoreState: l.storeState,
+		Offered:    l.talk.Offered,
+		Agreed:     l.talk.Agreed,
+		Ended:      l.handleEnd,
 	}
 }
 
-// answer answers an inbound call. Only the first call of the method has an effect. If the agent's
+// answerCall answers an inbound call. Only the first call of the method has an effect. If the agent's
 // session cannot be opened, the caller's call is hung up.
-func (l *leg) answer() {
+func (l *leg) answerCall() {
 	l.mu.Lock()
 	d := l.dialog
 	if l.answerDone != nil || d == nil {
@@ -159,6 +159,6 @@ func (l *leg) answer() {
 			return
 		}
 		l.enqueueEvent(carrier.Answered, at)
-		l.talk.Begin(TalkCallbacks{OptedOut: l.optedOut, HangUp: l.hangUp, Transfer: l.transfer})
+		l.talk.Begin(TalkCallbacks{OptedOut: l.handleOptOut, HangUp: l.hangUp, Transfer: l.transfer})
 	}()
 }

@@ -101,15 +101,15 @@ func (d *InboundFilter) reload(ctx context.Context) error {
 	}
 	known := make([]filterEntry, 0, len(active))
 	for _, t := range active {
-		known = append(known, filterEntry{t, d.addresses(ctx, t)})
+		known = append(known, filterEntry{t, d.hostAddresses(ctx, t)})
 	}
 	d.known.Store(&known)
 	return nil
 }
 
-// addresses returns the addresses of a trunk's host. If the name cannot be resolved, it returns the
+// hostAddresses returns the addresses of a trunk's host. If the name cannot be resolved, it returns the
 // last known addresses.
-func (d *InboundFilter) addresses(ctx context.Context, t trunks.Trunk) []netip.Addr {
+func (d *InboundFilter) hostAddresses(ctx context.Context, t trunks.Trunk) []netip.Addr {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	last := d.last[t.TrunkID]

@@ -58,18 +58,18 @@ type leg struct {
 	// answerDone is created when this side begins to answer an inbound call. answerDone is closed
 	// when the event Answered is queued, or when answering has failed.
 	answerDone chan struct{}
-	writing    bool
+	isWriting  bool
 	queue      []entry
 	state      []byte // the newest teardown state
 	// stored reports that the leg has been stored in the database.
-	stored bool
+	isStored bool
 	// history contains the applied events that change the state of the call. Each new event is
 	// applied together with them, because a failover of the database can lose events that were
 	// applied before.
-	history []carrier.Event
+	appliedEvents []carrier.Event
 	// lost reports that another process owns the leg, or that the leg has ended in the database.
 	// After that, this process stores only opt-outs.
-	lost bool
+	isLost bool
 }
 
 // entry is one step of the leg's queue. The steps are stored in the database, in order.
@@ -165,9 +165,9 @@ func (l *leg) finishOriginateLocked(result error) {
 	}
 }
 
-// accept records that the trunk has accepted the call, and ends the wait of Originate. Only the
+// recordAccepted records that the trunk has accepted the call, and ends the wait of Originate. Only the
 // first call of accept has an effect.
-func (l *leg) accept(at time.Time) {
+func (l *leg) recordAccepted(at time.Time) {
 	l.mu.Lock()
 	first := !l.accepted && !l.closed
 	l.accepted = true
@@ -185,7 +185,7 @@ func (l *leg) accept(at time.Time) {
 // Otherwise the trunk counts as having accepted the call.
 func (l *leg) onSlowTrunk(at time.Time) {
 	if l.request.Waiting == nil {
-		l.accept(at)
+		l.recordAccepted(at)
 		return
 	}
 	l.mu.Lock()
@@ -221,9 +221,9 @@ func (l *leg) enqueue(one entry) {
 // goroutine that stores the queue.
 func (l *leg) enqueueLocked(one entry) {
 	l.queue = append(l.queue, one)
-	if !l.writing {
-		l.writing = true
-		go l.write()
+	if !l.isWriting {
+		l.isWriting = true
+		go l.storeQueue()
 	}
 }
 
@@ -234,13 +234,13 @@ func (l *leg) enqueueFirst(one entry) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.queue = append([]entry{one}, l.queue...)
-	go l.write()
+	go l.storeQueue()
 }
 
-// write stores the queued steps in order, until the queue is empty.
-func (l *leg) write() {
+// storeQueue stores the queued steps in order, until the queue is empty.
+func (l *leg) storeQueue() {
 	for {
-		next := l.next()
+		next := l.takeEntries()
 		if len(next) == 0 {
 			return
 		}
@@ -252,9 +252,9 @@ func (l *leg) write() {
 	}
 }
 
-// next removes the entries that are stored together from the queue: consecutive events, or one step
+// takeEntries removes the entries that are stored together from the queue: consecutive events, or one step
 // that is not an event.
-func (l *leg) next() []entry {
+func (l *leg) takeEntries() []entry {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	n := 0
@@ -267,7 +267,7 @@ func (l *leg) next() []entry {
 	next := l.queue[:n:n]
 	l.queue = l.queue[n:]
 	if n == 0 {
-		l.writing = false
+		l.isWriting = false
 	}
 	return next
 }
@@ -276,7 +276,7 @@ func (l *leg) next() []entry {
 func (l *leg) storeUntilDone(next []entry) {
 	for pause := pollInterval; ; pause = min(2*pause, time.Second) {
 		ctx, cancel := context.WithTimeout(context.Background(), journalTimeout)
-		err := l.store(ctx, next)
+		err := l.storeEntries(ctx, next)
 		cancel()
 		if err == nil {
 			return
@@ -290,20 +290,20 @@ func (l *leg) storeUntilDone(next []entry) {
 	}
 }
 
-// store stores one step. Events are applied only while this process owns the leg. If another
+// storeEntries stores one step. Events are applied only while this process owns the leg. If another
 // process owns the leg, store hangs up the call: the other process declared this process dead and
 // ends the call in the database.
-func (l *leg) store(ctx context.Context, next []entry) error {
+func (l *leg) storeEntries(ctx context.Context, next []entry) error {
 	if write := next[0].write; write != nil {
 		return write(ctx)
 	}
 	l.mu.Lock()
-	lost := l.lost
+	lost := l.isLost
 	l.mu.Unlock()
 	if lost {
 		return nil
 	}
-	events := slices.Clone(l.history)
+	events := slices.Clone(l.appliedEvents)
 	for _, one := range next {
 		events = append(events, *one.event)
 	}
@@ -327,7 +327,7 @@ func (l *leg) store(ctx context.Context, next []entry) error {
 		return l.handleLost(ctx)
 	}
 	if err == nil {
-		l.history = slices.DeleteFunc(events, func(e carrier.Event) bool {
+		l.appliedEvents = slices.DeleteFunc(events, func(e carrier.Event) bool {
 			return e.Kind == carrier.Utterance || e.Kind == carrier.Ended
 		})
 	}
@@ -340,7 +340,7 @@ func (l *leg) store(ctx context.Context, next []entry) error {
 // owns the leg or the leg has ended. This process then gives up the leg.
 func (l *leg) handleLost(ctx context.Context) error {
 	l.mu.Lock()
-	again, stored := l.record, l.stored
+	again, stored := l.record, l.isStored
 	again.Teardown = l.state
 	again.Channels = 0 // the call is live, even if other calls now use all channels of the trunk
 	l.mu.Unlock()
@@ -358,12 +358,12 @@ func (l *leg) handleLost(ctx context.Context) error {
 	return errRestored
 }
 
-// dialed returns the time at which the first INVITE of an outbound leg was sent. live reports that
+// dialTime returns the time at which the first INVITE of an outbound leg was sent. live reports that
 // the leg has been stored and is still live.
-func (l *leg) dialed() (at time.Time, live bool) {
+func (l *leg) dialTime() (at time.Time, live bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.dialedAt, l.stored && !l.closed && !l.lost && !l.dialedAt.IsZero()
+	return l.dialedAt, l.isStored && !l.closed && !l.isLost && !l.dialedAt.IsZero()
 }
 
 // refresh applies the events of a live leg again, if the leg has been stored. If Originate still
@@ -372,7 +372,7 @@ func (l *leg) refresh() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
-	case !l.stored || l.closed || l.lost:
+	case !l.isStored || l.closed || l.isLost:
 	case l.record.Inbound:
 		l.enqueueLocked(entry{event: l.event(carrier.Ringing, l.ringingAt)})
 	case !l.dialedAt.IsZero():
@@ -389,7 +389,7 @@ var errNoAnswerYet = errors.New("the trunk has not answered yet")
 // giveUp hangs up a leg that another process owns, or that has ended in the database.
 func (l *leg) giveUp() {
 	l.mu.Lock()
-	l.lost = true
+	l.isLost = true
 	l.mu.Unlock()
 	l.hangUp(callstate.Unspecified)
 }
@@ -397,9 +397,9 @@ func (l *leg) giveUp() {
 func (l *leg) outboundObserver() sip.Observer {
 	j, c, begun := l.carrier.legStore, l.record, false
 	return sip.Observer{
-		Keep: func(state []byte) error {
+		StoreState: func(state []byte) error {
 			if begun {
-				return l.keep(state)
+				return l.storeState(state)
 			}
 			begun = true
 			c.Teardown = state
@@ -407,7 +407,7 @@ func (l *leg) outboundObserver() sip.Observer {
 			defer cancel()
 			err := j.StoreOutbound(ctx, c)
 			l.mu.Lock()
-			l.stored, l.state = err == nil, state
+			l.isStored, l.state = err == nil, state
 			l.mu.Unlock()
 			return err
 		},
@@ -416,7 +416,7 @@ func (l *leg) outboundObserver() sip.Observer {
 			defer l.mu.Unlock()
 			l.dialedAt = at.UTC().Truncate(time.Microsecond)
 		},
-		Taken: func(at time.Time) {
+		Accepted: func(at time.Time) {
 			wait := shortRefusalWait
 			l.mu.Lock()
 			l.provisional = true
@@ -427,7 +427,7 @@ func (l *leg) outboundObserver() sip.Observer {
 			time.AfterFunc(wait, func() { l.onSlowTrunk(at) })
 		},
 		Rang: func(at time.Time, _ []byte) {
-			l.accept(at)
+			l.recordAccepted(at)
 			l.enqueueEvent(carrier.Ringing, at)
 			go l.openAgent()
 		},
@@ -435,19 +435,19 @@ func (l *leg) outboundObserver() sip.Observer {
 			l.mu.Lock()
 			l.answered = true
 			l.mu.Unlock()
-			l.accept(at)
+			l.recordAccepted(at)
 			l.enqueueEvent(carrier.Answered, at)
-			return l.talk.Answer(answer, TalkCallbacks{OptedOut: l.optedOut, HangUp: l.hangUp, Transfer: l.transfer})
+			return l.talk.Answer(answer, TalkCallbacks{OptedOut: l.handleOptOut, HangUp: l.hangUp, Transfer: l.transfer})
 		},
 		Offered: l.talk.Offered,
 		Agreed:  l.talk.Agreed,
-		Ended:   l.ended,
+		Ended:   l.handleEnd,
 	}
 }
 
-// keep stores the teardown state. If that fails, the newest state is queued and stored later.
+// storeState stores the teardown state. If that fails, the newest state is queued and stored later.
 // Without the state, no other process could end the call after a crash.
-func (l *leg) keep(state []byte) error {
+func (l *leg) storeState(state []byte) error {
 	l.mu.Lock()
 	l.state = state
 	l.mu.Unlock()
@@ -474,9 +474,9 @@ func (l *leg) openAgent() {
 	}
 }
 
-// optedOut stores an opt-out. optedOut returns when the opt-out is stored, or when Run has
+// handleOptOut stores an opt-out. optedOut returns when the opt-out is stored, or when Run has
 // returned.
-func (l *leg) optedOut(quote string, at time.Time) {
+func (l *leg) handleOptOut(quote string, at time.Time) {
 	stored := make(chan struct{})
 	event := l.event(carrier.OptedOut, at)
 	event.Text, event.WorkspaceID = quote, l.request.WorkspaceID
@@ -503,7 +503,7 @@ func (l *leg) optedOut(quote string, at time.Time) {
 func (l *leg) storeOptOut(ctx context.Context, optOut carrier.Event) error {
 	var events []carrier.Event
 	if l.record.Inbound {
-		events = slices.Clone(l.history)
+		events = slices.Clone(l.appliedEvents)
 	}
 	err := l.carrier.calls.Apply(ctx, nil, append(events, optOut))
 	if errors.Is(err, store.ErrLost) {
@@ -512,12 +512,12 @@ func (l *leg) storeOptOut(ctx context.Context, optOut carrier.Event) error {
 	return err
 }
 
-// ended handles the end of the leg. If the trunk has refused the call, Originate returns the
+// handleEnd handles the end of the leg. If the trunk has refused the call, Originate returns the
 // refusal, and the call gets no event. There are two kinds of refusal. The trunk's first response
 // was a refusal. Or the trunk sent 100 and then refused the account, or refused in such a way that
 // another trunk can be tried. A trunk that sent no response has not refused the call, because the
 // phone can ring.
-func (l *leg) ended(e sip.End) {
+func (l *leg) handleEnd(e sip.End) {
 	talked, j := l.talk.End(), l.carrier.legStore
 	l.mu.Lock()
 	picked, late := l.answerDone, l.trunkIsSlow
@@ -527,9 +527,9 @@ func (l *leg) ended(e sip.End) {
 	if picked != nil {
 		<-picked
 	}
-	talked.endBy(e.At)
+	talked.limitTimes(e.At)
 	l.logEnd(e)
-	if refused := l.refused(e); refused != nil {
+	if refused := l.closeLeg(e); refused != nil {
 		l.enqueue(entry{last: true, write: func(ctx context.Context) error {
 			if err := j.DeleteRefused(ctx, l.record, refusalOf(e)); err != nil {
 				return err
@@ -542,13 +542,13 @@ func (l *leg) ended(e sip.End) {
 	if e.Status != 0 || late { // the trunk has responded and has not refused, so it had accepted the call
 		l.finishOriginate(nil)
 	}
-	l.end(e, talked)
+	l.enqueueEnd(e, talked)
 	l.finishOriginate(errNoResult)
 }
 
-// end queues the turns of the conversation and the end of the leg. All of them are stored in one
+// enqueueEnd queues the turns of the conversation and the end of the leg. All of them are stored in one
 // transaction.
-func (l *leg) end(e sip.End, talked Result) {
+func (l *leg) enqueueEnd(e sip.End, talked Result) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, turn := range talked.Turns {
@@ -564,10 +564,10 @@ func (l *leg) end(e sip.End, talked Result) {
 	}})
 }
 
-// endBy replaces each time that is later than the end of the call with the end of the call. The
+// limitTimes replaces each time that is later than the end of the call with the end of the call. The
 // last words of the person can be transcribed after the end. Audio can be sent while the end is
 // processed.
-func (r *Result) endBy(end time.Time) {
+func (r *Result) limitTimes(end time.Time) {
 	for i := range r.Turns {
 		for _, at := range []*time.Time{&r.Turns[i].At, &r.Turns[i].EndedAt} {
 			if at.After(end) {
@@ -585,23 +585,23 @@ func (r *Result) endBy(end time.Time) {
 	}
 }
 
-// refused closes the leg. If the trunk has refused the call, it returns the refusal. If the trunk
+// closeLeg closes the leg. If the trunk has refused the call, it returns the refusal. If the trunk
 // has accepted the call, or can have accepted it, it returns nil.
-func (l *leg) refused(e sip.End) *carrier.Refused {
+func (l *leg) closeLeg(e sip.End) *carrier.Refused {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.closed = true
 	offered := !l.accepted && l.result != nil && e.Status != 0
-	if offered && e.Ours {
+	if offered && e.LocalFault {
 		err := fmt.Errorf("send the INVITE again after %d %s: the database or the dialer failed", e.Status, e.Reason)
 		return &carrier.Refused{Cause: callstate.NormalTemporaryFailure, NotSent: true, OperatorFault: true, Err: err}
 	}
-	elsewhere := e.Elsewhere && l.retryableTrunk != "" && !l.trunkIsSlow
+	elsewhere := e.OtherTrunkAllowed && l.retryableTrunk != "" && !l.trunkIsSlow
 	if offered && e.NotPermitted {
-		return l.notPermitted(e, elsewhere)
+		return l.notPermittedRefusal(e, elsewhere)
 	}
-	ours := offered && l.health.operatorFault(e, l.request)
-	suspected := offered && l.health.accountSuspected(e)
+	ours := offered && l.health.isOperatorFault(e, l.request)
+	suspected := offered && l.health.isAccountSuspected(e)
 	elsewhere = elsewhere || ours && l.retryableTrunk != ""
 	if offered && (elsewhere || ours || suspected || !l.provisional) {
 		refused := &carrier.Refused{
@@ -620,10 +620,10 @@ func (l *leg) refused(e sip.End) *carrier.Refused {
 	return nil
 }
 
-// notPermitted returns the refusal for a call whose next INVITE was not permitted. After a 401 or
+// notPermittedRefusal returns the refusal for a call whose next INVITE was not permitted. After a 401 or
 // 407, that INVITE would have contained the credentials. So the response does not mean that the
 // trunk rejects the account.
-func (l *leg) notPermitted(e sip.End, elsewhere bool) *carrier.Refused {
+func (l *leg) notPermittedRefusal(e sip.End, elsewhere bool) *carrier.Refused {
 	response := &Response{Trunk: l.trunk.Name, Status: e.Status, Reason: e.Reason}
 	refused := &carrier.Refused{Cause: e.Cause, Err: fmt.Errorf("%w: %w", response, carrier.ErrNotPermitted)}
 	if e.Status == http.StatusUnauthorized || e.Status == http.StatusProxyAuthRequired {

@@ -196,29 +196,31 @@ func (p *process) Active(ctx context.Context) ([]trunks.Trunk, error) {
 }
 
 // The type now forwards each method call to the process that is alive.
-type now struct{ x *fixture }
+type currentProcess struct{ x *fixture }
 
-func (n now) process() *process {
+func (n currentProcess) process() *process {
 	n.x.mu.Lock()
 	defer n.x.mu.Unlock()
 	return n.x.alive
 }
 
-func (n now) Name() string { return n.process().Name() }
-func (n now) Originate(ctx context.Context, o carrier.Originate) (time.Time, error) {
+func (n currentProcess) Name() string { return n.process().Name() }
+func (n currentProcess) Originate(ctx context.Context, o carrier.Originate) (time.Time, error) {
 	return n.process().Originate(ctx, o)
 }
-func (n now) Answer(ctx context.Context, id uuid.UUID) error { return n.process().Answer(ctx, id) }
-func (n now) Hangup(ctx context.Context, id uuid.UUID) (carrier.CallStatus, error) {
+func (n currentProcess) Answer(ctx context.Context, id uuid.UUID) error {
+	return n.process().Answer(ctx, id)
+}
+func (n currentProcess) Hangup(ctx context.Context, id uuid.UUID) (carrier.CallStatus, error) {
 	return n.process().Hangup(ctx, id)
 }
-func (n now) Find(ctx context.Context, id uuid.UUID) (carrier.CallStatus, error) {
+func (n currentProcess) Find(ctx context.Context, id uuid.UUID) (carrier.CallStatus, error) {
 	return n.process().Find(ctx, id)
 }
-func (n now) Events(ctx context.Context, after int64, wait time.Duration) (carrier.Batch, error) {
+func (n currentProcess) Events(ctx context.Context, after int64, wait time.Duration) (carrier.Batch, error) {
 	return n.process().Events(ctx, after, wait)
 }
-func (n now) Ready(ctx context.Context) error { return n.process().Ready(ctx) }
+func (n currentProcess) Ready(ctx context.Context) error { return n.process().Ready(ctx) }
 
 type activeTrunks interface {
 	Active(ctx context.Context) ([]trunks.Trunk, error)
@@ -400,7 +402,7 @@ func fresh(t testing.TB) *carriertest.Network {
 	x.udp = "127.0.0.1:" + strconv.Itoa(x.alive.agent.Port(transport.UDP))
 	const number = "+141555501"
 	return &carriertest.Network{
-		Carrier: now{x},
+		Carrier: currentProcess{x},
 		Talks:   number + "01", Busy: number + "90", Stays: number + "99", Rings: number + "11", Slow: number + "12", Refuses: number + "13", Silent: number + "14",
 		Another: func() carrier.EventStream { return x.begin(loopback) }, Call: x.call,
 		Dials: x.dials,

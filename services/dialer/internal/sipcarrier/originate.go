@@ -40,18 +40,18 @@ func hostPort(host string, port uint16) string {
 // refused and another trunk can carry the call, the error is a carrier.Refused whose RefusedBy is
 // the id of the trunk.
 func (c *Carrier) Originate(ctx context.Context, o carrier.Originate) (dialedAt time.Time, err error) {
-	if !c.originated.First(o.CallID) {
+	if !c.originated.AddIfNew(o.CallID) {
 		return time.Time{}, fmt.Errorf("originate %s: %w", o.CallID, carrier.ErrAlreadyOriginated)
 	}
-	candidates, err := c.candidates(ctx, o.ExcludeTrunks)
+	candidates, err := c.listCandidates(ctx, o.ExcludeTrunks)
 	if err != nil {
 		return time.Time{}, notSentError(o, err)
 	}
-	return c.offer(ctx, o, candidates)
+	return c.offerCall(ctx, o, candidates)
 }
 
-// offer offers the call to the candidates in order until a trunk accepts or refuses the call.
-func (c *Carrier) offer(
+// offerCall offers the call to the candidates in order until a trunk accepts or refuses the call.
+func (c *Carrier) offerCall(
 	ctx context.Context, o carrier.Originate, candidates []trunks.Trunk,
 ) (dialedAt time.Time, err error) {
 	rest := slices.DeleteFunc(slices.Clone(candidates), func(t trunks.Trunk) bool { return !mayShowNumber(t, o) })
@@ -63,8 +63,8 @@ func (c *Carrier) offer(
 	for len(rest) > 0 {
 		var over trunks.Trunk
 		over, rest = c.selector.Next(rest, o.TrunkID, time.Now())
-		known := c.monitored.health(over.TrunkID)
-		if !known.reserve(o.WorkspaceID) {
+		known := c.monitored.healthOf(over.TrunkID)
+		if !known.reserveCall(o.WorkspaceID) {
 			err = errors.Join(err, fmt.Errorf("trunk %s: %w", over.Name, errCircuitOpen))
 			continue
 		}
@@ -79,7 +79,7 @@ func (c *Carrier) offer(
 			c.countInvite(over, fault)
 			return pending.leg.dialedAt, fault
 		}
-		c.notSent(known, fault)
+		c.countNotSent(known, fault)
 		var noAgent *noAgentError
 		if errors.As(fault, &noAgent) {
 			return time.Time{}, &carrier.Refused{
@@ -105,11 +105,11 @@ func mayShowNumber(t trunks.Trunk, o carrier.Originate) bool {
 	return t.CallerID(o.From) == o.From
 }
 
-// notSent counts an INVITE that was not sent. If the trunk accepted no connection, its circuit
+// countNotSent counts an INVITE that was not sent. If the trunk accepted no connection, its circuit
 // opens. A fault of the database or of this process does not count against the trunk.
-func (c *Carrier) notSent(to *trunkHealth, fault error) {
+func (c *Carrier) countNotSent(to *trunkHealth, fault error) {
 	var unsent *transport.NotSent
-	if errors.As(fault, &unsent) && !errors.Is(fault, sip.ErrOurs) && !errors.Is(fault, carrier.ErrNotPermitted) {
+	if errors.As(fault, &unsent) && !errors.Is(fault, sip.ErrLocalFault) && !errors.Is(fault, carrier.ErrNotPermitted) {
 		to.countUnreachable(fault)
 		return
 	}
@@ -161,7 +161,7 @@ func (c *Carrier) sendInvite(
 		Attempt: newAttempt(over, o.CallID.String()),
 	}
 	l := &leg{
-		carrier: c, callID: o.CallID, talk: talk, trunk: over, result: result, health: c.monitored.health(over.TrunkID),
+		carrier: c, callID: o.CallID, talk: talk, trunk: over, result: result, health: c.monitored.healthOf(over.TrunkID),
 		record: record, request: o, slowTrunk: make(chan struct{}),
 	}
 	if followed {
@@ -200,7 +200,7 @@ func (f pendingOriginate) result(ctx context.Context, o carrier.Originate) error
 			hesitated, stop = nil, o.Waiting()
 		case <-stop:
 			stop = nil
-			f.leg.accept(time.Now())
+			f.leg.recordAccepted(time.Now())
 		case <-ctx.Done():
 			f.leg.mu.Lock()
 			f.leg.result = nil

@@ -171,7 +171,7 @@ func (c *Carrier) heartbeat(ctx context.Context) error {
 		case l != nil && one.HangupAt != nil:
 			l.hangUp(callstate.NormalClearing)
 		case l != nil:
-			l.answer()
+			l.answerCall()
 		}
 	}
 	return nil

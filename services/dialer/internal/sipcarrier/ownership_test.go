@@ -442,10 +442,10 @@ func TestRun_EndsCallsOfADeadProcessOverADisabledTrunk(t *testing.T) {
 	}
 }
 
-// unready creates conversations whose agent's session cannot be opened.
-type unready struct{}
+// unreadyTalks creates conversations whose agent's session cannot be opened.
+type unreadyTalks struct{}
 
-func (unready) Begin(context.Context, uuid.UUID, trunks.Trunk) (sipcarrier.Talk, error) {
+func (unreadyTalks) Begin(context.Context, uuid.UUID, trunks.Trunk) (sipcarrier.Talk, error) {
 	return unreadyTalk{}, nil
 }
 
@@ -456,7 +456,7 @@ func (unreadyTalk) Ready(context.Context) error { return errors.New("the agent i
 func TestOriginate_SendsNoINVITEWithoutAnAgent(t *testing.T) {
 	t.Parallel()
 	x := newFixture(t)
-	x.talks = unready{}
+	x.talks = unreadyTalks{}
 	x.far.On("23", func(c *siptest.Call) {
 		t.Error("the trunk received an INVITE")
 		c.Respond(486, "")
@@ -596,10 +596,10 @@ func (t outageTalk) Ready(context.Context) error {
 	return nil
 }
 
-// hanging is a Trunks whose method Active returns only when ctx ends.
-type hanging struct{}
+// hangingTrunks is a Trunks whose method Active returns only when ctx ends.
+type hangingTrunks struct{}
 
-func (hanging) Active(ctx context.Context) ([]trunks.Trunk, error) {
+func (hangingTrunks) Active(ctx context.Context) ([]trunks.Trunk, error) {
 	<-ctx.Done()
 	return nil, ctx.Err()
 }
@@ -609,7 +609,7 @@ func (hanging) Active(ctx context.Context) ([]trunks.Trunk, error) {
 func TestRun_SendsHeartbeatsWhileItWaits(t *testing.T) {
 	t.Parallel()
 	x := newFixture(t)
-	x.beginOver(loopback, func(trunks.Trunk) activeTrunks { return hanging{} })
+	x.beginOver(loopback, func(trunks.Trunk) activeTrunks { return hangingTrunks{} })
 	var seen time.Time
 	changes := 0
 	testkit.NoError(t, func() error {

@@ -55,27 +55,27 @@ func NewRejectedCalls() *RejectedCalls {
 	return s
 }
 
-// Unknown adds an attempt from an address that belongs to no trunk.
-func (s *RejectedCalls) Unknown(from transport.Rejected) {
+// AddUnknown adds an attempt from an address that belongs to no trunk.
+func (s *RejectedCalls) AddUnknown(from transport.Rejected) {
 	s.add(from, replicas.UnknownSource, fmt.Sprintf(
 		"If this is a trunk of yours, add %s to its inbound_sources.", from.Source.Addr()))
 }
 
-// unreadable adds a call over a trunk whose called number is not in the trunk's number format.
-func (s *RejectedCalls) unreadable(a *sip.Arrival, over trunks.Trunk) {
-	s.add(ofArrival(a), replicas.UnknownNumber, fmt.Sprintf(
+// addUnreadable adds a call over a trunk whose called number is not in the trunk's number format.
+func (s *RejectedCalls) addUnreadable(a *sip.Arrival, over trunks.Trunk) {
+	s.add(rejectedArrival(a), replicas.UnknownNumber, fmt.Sprintf(
 		"Set number_format and number_prefix of trunk %s to how it writes numbers.", over.Name))
 }
 
-// unassigned adds a call over a trunk whose called number is assigned to no agent.
-func (s *RejectedCalls) unassigned(a *sip.Arrival) {
-	s.add(ofArrival(a), replicas.UnassignedNumber, "Assign the number to an agent: ringfence numbers add NUMBER AGENT.")
+// addUnassigned adds a call over a trunk whose called number is assigned to no agent.
+func (s *RejectedCalls) addUnassigned(a *sip.Arrival) {
+	s.add(rejectedArrival(a), replicas.UnassignedNumber, "Assign the number to an agent: ringfence numbers add NUMBER AGENT.")
 }
 
-// Arrived adds a call whose address was admitted, but whose trunk has been removed since then.
-func (s *RejectedCalls) Arrived(a *sip.Arrival) { s.Unknown(ofArrival(a)) }
+// AddArrived adds a call whose address was admitted, but whose trunk has been removed since then.
+func (s *RejectedCalls) AddArrived(a *sip.Arrival) { s.AddUnknown(rejectedArrival(a)) }
 
-func ofArrival(a *sip.Arrival) transport.Rejected {
+func rejectedArrival(a *sip.Arrival) transport.Rejected {
 	return transport.Rejected{
 		Source: a.Source, Transport: a.Transport, CallID: a.CallID, From: "sip:" + a.From, To: "sip:" + a.To,
 		UserAgent: a.UserAgent,
@@ -90,12 +90,12 @@ func (s *RejectedCalls) add(from transport.Rejected, reason replicas.Reason, hin
 		return
 	}
 	added := rejectedCall{address: from.Source.Addr(), callID: from.CallID, RejectedCall: replicas.RejectedCall{
-		At: time.Now().UTC(), Source: from.Source.String(), Transport: from.Transport, From: party(from.From),
-		To: party(from.To), UserAgent: cleaned(from.UserAgent), Reason: reason, Hint: cleanedTo(hint, 2*maxTextLength),
+		At: time.Now().UTC(), Source: from.Source.String(), Transport: from.Transport, From: maskedParty(from.From),
+		To: maskedParty(from.To), UserAgent: cleaned(from.UserAgent), Reason: reason, Hint: cleanText(hint, 2*maxTextLength),
 	}}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	known := slices.IndexFunc(s.last, added.repeats)
+	known := slices.IndexFunc(s.last, added.isRepeatOf)
 	if known < 0 || added.callID == "" {
 		s.counted.WithLabelValues(string(reason)).Inc()
 	}
@@ -108,9 +108,9 @@ func (s *RejectedCalls) add(from transport.Rejected, reason replicas.Reason, hin
 	s.last = append(s.last, added)
 }
 
-// repeats reports whether two attempts are the same INVITE or come from the same address. A caller
+// isRepeatOf reports whether two attempts are the same INVITE or come from the same address. A caller
 // repeats an INVITE that got no response.
-func (s rejectedCall) repeats(other rejectedCall) bool {
+func (s rejectedCall) isRepeatOf(other rejectedCall) bool {
 	same := s.address == other.address && s.callID == other.callID
 	return same && s.Transport == other.Transport && s.Reason == other.Reason
 }
@@ -132,9 +132,9 @@ func (s *RejectedCalls) Describe(all chan<- *prometheus.Desc) { s.counted.Descri
 // Collect implements prometheus.Collector.
 func (s *RejectedCalls) Collect(all chan<- prometheus.Metric) { s.counted.Collect(all) }
 
-// party returns user@host of the URI in a From or To header, without display name and parameters.
+// maskedParty returns user@host of the URI in a From or To header, without display name and parameters.
 // If the user is a telephone number, the number is masked.
-func party(header string) string {
+func maskedParty(header string) string {
 	if _, inside, found := strings.Cut(header, "<"); found {
 		header = inside
 	}
@@ -150,17 +150,17 @@ func party(header string) string {
 		user, host = rest[:at], rest[at:]
 	}
 	user, _, _ = strings.Cut(user, ":") // removes a password from the URI
-	user = numbers.ReplaceAllStringFunc(cleaned(user), func(n string) string { return phone.Number(n).Masked() })
+	user = numberPattern.ReplaceAllStringFunc(cleaned(user), func(n string) string { return phone.Number(n).Masked() })
 	return cleaned(user + host)
 }
 
-// numbers matches a text that is like a phone number or like a long part of one.
-var numbers = regexp.MustCompile(`\+?[0-9][0-9.()-]{3,}[0-9]`)
+// numberPattern matches a text that is like a phone number or like a long part of one.
+var numberPattern = regexp.MustCompile(`\+?[0-9][0-9.()-]{3,}[0-9]`)
 
-func cleaned(text string) string { return cleanedTo(text, maxTextLength) }
+func cleaned(text string) string { return cleanText(text, maxTextLength) }
 
-// cleanedTo removes characters that are not printable, and cuts the text to maxLength characters.
-func cleanedTo(text string, maxLength int) string {
+// cleanText removes characters that are not printable, and cuts the text to maxLength characters.
+func cleanText(text string, maxLength int) string {
 	text = strings.Map(func(r rune) rune {
 		if r == unicode.ReplacementChar || !unicode.IsPrint(r) {
 			return -1

@@ -30,7 +30,7 @@ func TestParty_RemovesNamesAndMasksNumbers(t *testing.T) {
 		{name: "long user part", header: "<sip:" + strings.Repeat("é", 500) + "@x>", want: strings.Repeat("é", 64)},
 	}
 	for _, tt := range tests {
-		if got := party(tt.header); got != tt.want {
+		if got := maskedParty(tt.header); got != tt.want {
 			t.Errorf("%s: party = %q, want %q", tt.name, got, tt.want)
 		}
 	}
@@ -40,7 +40,7 @@ func FuzzParty(f *testing.F) {
 	f.Add(`"Bob" <sip:+14155550123@192.0.2.1>;tag=1`)
 	f.Add("<tel:\xff\x1b>")
 	f.Fuzz(func(t *testing.T, header string) {
-		got := party(header)
+		got := maskedParty(header)
 		if n := utf8.RuneCountInString(got); n > maxTextLength {
 			t.Errorf("length of party(%q) = %d, want at most %d", header, n, maxTextLength)
 		}
@@ -57,7 +57,7 @@ func TestRejectedCalls_KeepsTheLastTwenty(t *testing.T) {
 	from := netip.MustParseAddrPort("192.0.2.7:5060")
 	for n := range 50 {
 		for range 3 {
-			s.Unknown(transport.Rejected{
+			s.AddUnknown(transport.Rejected{
 				Source: from, Transport: transport.UDP, CallID: fmt.Sprint(n), To: fmt.Sprintf("<sip:u%d@x>", n)})
 		}
 	}
@@ -84,9 +84,9 @@ func TestRejectedCalls_CountsEachConnection(t *testing.T) {
 	t.Parallel()
 	s := NewRejectedCalls()
 	address := netip.MustParseAddr("192.0.2.7")
-	s.Unknown(transport.Rejected{Source: netip.AddrPortFrom(address, 1001), Transport: transport.TCP})
-	s.Unknown(transport.Rejected{Source: netip.MustParseAddrPort("192.0.2.8:1001"), Transport: transport.TCP})
-	s.Unknown(transport.Rejected{Source: netip.AddrPortFrom(address, 1002), Transport: transport.TCP})
+	s.AddUnknown(transport.Rejected{Source: netip.AddrPortFrom(address, 1001), Transport: transport.TCP})
+	s.AddUnknown(transport.Rejected{Source: netip.MustParseAddrPort("192.0.2.8:1001"), Transport: transport.TCP})
+	s.AddUnknown(transport.Rejected{Source: netip.AddrPortFrom(address, 1002), Transport: transport.TCP})
 	last := s.Last()
 	if got, want := len(last), 2; got != want {
 		t.Fatalf("attempts = %d, want %d", got, want)

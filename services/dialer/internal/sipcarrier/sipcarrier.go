@@ -255,7 +255,7 @@ func (c *Carrier) Find(ctx context.Context, callID uuid.UUID) (carrier.CallStatu
 	defer cancel()
 	found, err := c.legStore.Find(ctx, callID)
 	if l := c.leg(callID); errors.Is(err, pg.ErrNotFound) && l != nil {
-		if at, live := l.dialed(); live {
+		if at, live := l.dialTime(); live {
 			return carrier.CallStatus{DialedAt: &at}, nil
 		}
 	}

@@ -50,12 +50,12 @@ type trunkHealth struct {
 	opened    int
 }
 
-// operatorFault counts a refusal and reports whether the operator must correct something. If the
+// isOperatorFault counts a refusal and reports whether the operator must correct something. If the
 // result is true, the call request is released. A 401 or 407 to the credentials is such a refusal.
 // A 403 is such a refusal if the account is or can be the cause. A 403 with a Q.850 cause of the
 // callee's network concerns only the call.
-func (o *trunkHealth) operatorFault(end sip.End, order carrier.Originate) bool {
-	if !end.Elsewhere {
+func (o *trunkHealth) isOperatorFault(end sip.End, order carrier.Originate) bool {
+	if !end.OtherTrunkAllowed {
 		return false
 	}
 	switch end.Status {
@@ -67,17 +67,17 @@ func (o *trunkHealth) operatorFault(end sip.End, order carrier.Originate) bool {
 		}
 		o.mu.Lock()
 		defer o.mu.Unlock()
-		times := o.forbidden.add(order)
-		return o.forbidden.suspect(o.accepted) || !o.accepted && times <= maxReleases
+		times := o.forbidden.countForbidden(order)
+		return o.forbidden.suspectsAccount(o.accepted) || !o.accepted && times <= maxReleases
 	}
 	return false
 }
 
-// accountSuspected reports whether a refusal can concern the account although the call request is
+// isAccountSuspected reports whether a refusal can concern the account although the call request is
 // not released. This is true for a 403 from a trunk that has accepted no call since its last
 // change.
-func (o *trunkHealth) accountSuspected(end sip.End) bool {
-	if o == nil || !end.Elsewhere || end.Status != http.StatusForbidden {
+func (o *trunkHealth) isAccountSuspected(end sip.End) bool {
+	if o == nil || !end.OtherTrunkAllowed || end.Status != http.StatusForbidden {
 		return false
 	}
 	o.mu.Lock()
@@ -85,15 +85,15 @@ func (o *trunkHealth) accountSuspected(end sip.End) bool {
 	return !o.accepted
 }
 
-// channels returns how many calls the trunk can carry now. The parameter live is the number of its
+// usableChannels returns how many calls the trunk can carry now. The parameter live is the number of its
 // live calls. If the trunk does not answer OPTIONS or its circuit is open, the result is live, so
 // no call can be added. If its circuit is half-open, the result is live plus one test call.
-func (o *trunkHealth) channels(t trunks.Trunk, live int, now time.Time) (most int, usable bool) {
+func (o *trunkHealth) usableChannels(t trunks.Trunk, live int, now time.Time) (most int, usable bool) {
 	most, live = int(t.Channels), min(live, int(t.Channels))
 	if o == nil {
 		return live, false // a call is offered only after the trunk has answered OPTIONS
 	}
-	if !o.monitor.Answered() {
+	if !o.monitor.HasAnswered() {
 		return live, false
 	}
 	o.mu.Lock()
@@ -108,21 +108,21 @@ func (o *trunkHealth) channels(t trunks.Trunk, live int, now time.Time) (most in
 	return min(most, live+1), true
 }
 
-// unavailable reports that no call may be offered to the trunk: the trunk has not answered OPTIONS,
+// isUnavailable reports that no call may be offered to the trunk: the trunk has not answered OPTIONS,
 // its circuit is open, or a test call is in progress.
-func (o *trunkHealth) unavailable() bool {
+func (o *trunkHealth) isUnavailable() bool {
 	if o == nil {
 		return true
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return !o.monitor.Answered() || o.circuit.State() == circuitbreaker.Open || o.circuit.Probing()
+	return !o.monitor.HasAnswered() || o.circuit.State() == circuitbreaker.Open || o.circuit.Probing()
 }
 
-// reserve reserves one call of a workspace in the circuit. The result is false if the circuit
+// reserveCall reserves one call of a workspace in the circuit. The result is false if the circuit
 // permits no call. If the result is true, the caller must later call countResult or
 // cancelReservation.
-func (o *trunkHealth) reserve(workspaceID uuid.UUID) bool {
+func (o *trunkHealth) reserveCall(workspaceID uuid.UUID) bool {
 	if o == nil {
 		return false
 	}
@@ -140,7 +140,7 @@ func (o *trunkHealth) cancelReservation() {
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.circuit.Unasked()
+	o.circuit.CancelTest()
 }
 
 func (o *trunkHealth) countUnreachable(fault error) {
@@ -166,19 +166,19 @@ func (o *trunkHealth) countResult(result error) {
 	var refused *carrier.Refused
 	// The trunk did not cause this error.
 	if errors.Is(result, carrier.ErrNotPermitted) || errors.As(result, &refused) && refused.NotSent {
-		o.circuit.Unasked()
+		o.circuit.CancelTest()
 		return
 	}
-	o.state.offered(time.Now(), ofTrunk(result))
+	o.state.offered(time.Now(), isTrunkFault(result))
 	switch {
 	case result == nil:
 		o.countAccepted()
 	case !errors.As(result, &refused):
-		o.monitor.Doubt()
+		o.monitor.ProbeNow()
 		o.countFailure(result, false)
 		return
 	case isForbidden(refused):
-		if refused.OperatorFault && o.forbidden.suspect(o.accepted) {
+		if refused.OperatorFault && o.forbidden.suspectsAccount(o.accepted) {
 			o.accepted = false
 			o.countFailure(result, true)
 			return
@@ -198,9 +198,9 @@ func (o *trunkHealth) countResult(result error) {
 	}
 }
 
-// ofTrunk reports whether the trunk caused the failure of a call: no response, a refusal of the
+// isTrunkFault reports whether the trunk caused the failure of a call: no response, a refusal of the
 // account, or a fault of the trunk.
-func ofTrunk(result error) bool {
+func isTrunkFault(result error) bool {
 	var refused *carrier.Refused
 	if !errors.As(result, &refused) {
 		return result != nil
@@ -229,8 +229,8 @@ func (o *trunkHealth) countFailure(err error, definite bool) {
 	}
 }
 
-// health returns the state of a trunk, or nil if the trunk is not monitored yet.
-func (t *monitoredTrunks) health(id uuid.UUID) *trunkHealth {
+// healthOf returns the state of a trunk, or nil if the trunk is not monitored yet.
+func (t *monitoredTrunks) healthOf(id uuid.UUID) *trunkHealth {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.all[id]
@@ -249,14 +249,14 @@ func (c *Carrier) Limit(ctx context.Context) (dialqueue.Limit, error) {
 	}
 	var sum dialqueue.Limit
 	for _, t := range active {
-		channels, usable := c.monitored.health(t.TrunkID).channels(t, live[t.TrunkID], time.Now())
+		channels, usable := c.monitored.healthOf(t.TrunkID).usableChannels(t, live[t.TrunkID], time.Now())
 		sum.Live += channels
 		if usable {
 			sum.PerSecond += int(t.CallsPerSecond)
 		}
 	}
 	if sum.PerSecond == 0 {
-		c.idle.warn(ctx, active, c.monitored.health)
+		c.idle.warn(ctx, active, c.monitored.healthOf)
 		return dialqueue.Limit{}, nil
 	}
 	return sum, nil
@@ -294,7 +294,7 @@ func (i *idleLog) warn(ctx context.Context, active []trunks.Trunk, known func(uu
 }
 
 func (o *trunkHealth) reason() string {
-	if o == nil || !o.monitor.Answered() {
+	if o == nil || !o.monitor.HasAnswered() {
 		return "it does not answer OPTIONS"
 	}
 	return "its circuit is open"

@@ -33,7 +33,7 @@ func refusal(status int, cause callstate.Cause, operator bool) error {
 
 func TestOperatorFault_IsTrueIfTheAccountCanBeTheCause(t *testing.T) {
 	t.Parallel()
-	elsewhere := func(status int) sip.End { return sip.End{Status: status, Elsewhere: true} }
+	elsewhere := func(status int) sip.End { return sip.End{Status: status, OtherTrunkAllowed: true} }
 	tests := []struct {
 		name     string
 		accepted bool
@@ -53,7 +53,7 @@ func TestOperatorFault_IsTrueIfTheAccountCanBeTheCause(t *testing.T) {
 		if tt.accepted {
 			o.countResult(nil)
 		}
-		if got := o.operatorFault(tt.end, carrier.Originate{To: "+14155550101"}); got != tt.want {
+		if got := o.isOperatorFault(tt.end, carrier.Originate{To: "+14155550101"}); got != tt.want {
 			t.Errorf("%s: operator fault = %v, want %v", tt.name, got, tt.want)
 		}
 	}
@@ -126,15 +126,15 @@ func TestOperatorFault_SeveralForbiddenNumbersSuspectTheAccount(t *testing.T) {
 	for _, tt := range tests {
 		o := newCare(nil)
 		if tt.others {
-			o.reserve(other)
+			o.reserveCall(other)
 		}
 		if tt.accepted {
 			o.countResult(nil)
 		}
 		var got bool
 		for _, order := range tt.orders {
-			o.reserve(order.WorkspaceID)
-			got = o.operatorFault(sip.End{Status: 403, Elsewhere: true}, order)
+			o.reserveCall(order.WorkspaceID)
+			got = o.isOperatorFault(sip.End{Status: 403, OtherTrunkAllowed: true}, order)
 			o.countResult(refusal(403, callstate.CallRejected, got))
 		}
 		if got != tt.want {
@@ -166,7 +166,7 @@ func TestOperatorFault_AcceptedCallEndsTheSuspicion(t *testing.T) {
 	t.Parallel()
 	o := newCare(nil)
 	forbid := func(number string) bool {
-		fault := o.operatorFault(sip.End{Status: 403, Elsewhere: true}, carrier.Originate{To: number})
+		fault := o.isOperatorFault(sip.End{Status: 403, OtherTrunkAllowed: true}, carrier.Originate{To: number})
 		o.countResult(refusal(403, callstate.CallRejected, fault))
 		return fault
 	}
@@ -193,7 +193,7 @@ func TestChannels_TrunkGetsNoCallBeforeItAnswersOPTIONS(t *testing.T) {
 		over := trunks.Trunk{Channels: 10}
 		check := func(when string, live, want int, wantUsable bool) {
 			t.Helper()
-			got, usable := o.channels(over, live, time.Now())
+			got, usable := o.usableChannels(over, live, time.Now())
 			if got != want {
 				t.Errorf("%s: channels = %d, want %d", when, got, want)
 			}
@@ -217,7 +217,7 @@ func TestChannels_TrunkGetsNoCallBeforeItAnswersOPTIONS(t *testing.T) {
 		check("while the circuit is open", 3, 3, false)
 		time.Sleep(time.Second)
 		check("when the circuit is half-open", 3, 4, true)
-		if !o.reserve(uuid.Nil) {
+		if !o.reserveCall(uuid.Nil) {
 			t.Error("reserve on a half-open circuit = false, want true")
 		}
 		check("while one call tests the trunk", 3, 3, false)

@@ -53,7 +53,7 @@ func newRefusalsCounter() *prometheus.CounterVec {
 }
 
 func (c *Carrier) countInvite(over trunks.Trunk, err error) {
-	c.monitored.health(over.TrunkID).countResult(err)
+	c.monitored.healthOf(over.TrunkID).countResult(err)
 	// The response required another INVITE, which was not permitted. So this response was not the
 	// trunk's final response to the call.
 	if errors.Is(err, carrier.ErrNotPermitted) {

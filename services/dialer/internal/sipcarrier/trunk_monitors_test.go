@@ -39,7 +39,7 @@ func TestRun_MonitorsTheActiveTrunks(t *testing.T) {
 	x := newFixture(t)
 	var mu sync.Mutex
 	heard := map[string]int{}
-	x.far.Outside(func(req *sip.Request, tx *sip.ServerTx) bool {
+	x.far.HandleOutside(func(req *sip.Request, tx *sip.ServerTx) bool {
 		what := string(req.Method)
 		if expires := req.GetHeader("Expires"); expires != nil && expires.Value() == "0" {
 			what += " no more"

@@ -68,8 +68,8 @@ func (s *trunkState) offered(now time.Time, failed bool) {
 	}
 }
 
-// recent returns the numbers of calls in this minute and in the previous four minutes.
-func (s *trunkState) recent(now time.Time) (sum replicas.Recent) {
+// countRecent returns the numbers of calls in this minute and in the previous four minutes.
+func (s *trunkState) countRecent(now time.Time) (sum replicas.Recent) {
 	for _, m := range s.minutes {
 		if now.Unix()/60-m.at < recentMinutes {
 			sum.Calls += m.Calls
@@ -87,14 +87,14 @@ func (o *trunkHealth) replicaReport(trunkID uuid.UUID, now time.Time) replicas.T
 	defer o.state.mu.Unlock()
 	report := replicas.Trunk{
 		TrunkID: trunkID, Version: o.version, State: replicas.Unknown, LastAnswer: o.state.answer,
-		OptionsError: o.state.optionsError, RegisterError: o.state.registerError, Recent: o.state.recent(now),
+		OptionsError: o.state.optionsError, RegisterError: o.state.registerError, Recent: o.state.countRecent(now),
 	}
 	switch {
 	case !o.monitor.Up():
 		report.State = replicas.Down
 	case open:
 		report.State = replicas.CircuitOpen
-	case o.monitor.Answered():
+	case o.monitor.HasAnswered():
 		report.State = replicas.Up
 	}
 	if rest > 0 {

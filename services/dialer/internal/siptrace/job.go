@@ -63,7 +63,7 @@ func (j *Job) Run(ctx context.Context) error {
 			continue
 		case <-ticker.C:
 		}
-		if !j.recorder.On() {
+		if !j.recorder.IsRecording() {
 			continue
 		}
 		if err := j.answer(ctx); err != nil && ctx.Err() == nil {

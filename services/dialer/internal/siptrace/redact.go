@@ -5,10 +5,10 @@ import (
 	"regexp"
 )
 
-// secrets matches the secrets of a SIP message: digest values, from which a password can be guessed
+// secretPatterns matches the secrets of a SIP message: digest values, from which a password can be guessed
 // (RFC 3261 section 22.4), and the keys of SRTP in the SDP (RFC 4568, RFC 4567, RFC 4566 section
 // 5.12). The first group of each expression is the secret.
-var secrets = []*regexp.Regexp{
+var secretPatterns = []*regexp.Regexp{
 	regexp.MustCompile(`(?i)\b(?:response|rspauth)[ \t\r\n]*=[ \t\r\n]*"?([^",;\s]+)`),
 	regexp.MustCompile(`(?im)^(?:proxy-)?authorization[ \t]*:[ \t]*basic[ \t]+(\S+)`),
 	regexp.MustCompile(`(?i)inline:[ \t]*([^\s;|]+)`),
@@ -20,7 +20,7 @@ var secrets = []*regexp.Regexp{
 // the message stays the same, so that Content-Length stays valid.
 func Redact(message []byte) []byte {
 	redacted := bytes.Clone(message)
-	for _, secret := range secrets {
+	for _, secret := range secretPatterns {
 		for _, at := range secret.FindAllSubmatchIndex(redacted, -1) {
 			for i := at[2]; i < at[3]; i++ {
 				redacted[i] = 'x'

@@ -47,25 +47,25 @@ type Recorder struct {
 
 	on    atomic.Bool
 	mu    sync.Mutex
-	rings map[uuid.UUID]*ring
+	rings map[uuid.UUID]*messageRing
 }
 
 // Follow sets the trunks whose messages are recorded. The messages of other trunks are deleted.
 func (r *Recorder) Follow(trunks []uuid.UUID) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	rings := map[uuid.UUID]*ring{}
+	rings := map[uuid.UUID]*messageRing{}
 	for _, id := range trunks {
 		if rings[id] = r.rings[id]; rings[id] == nil {
-			rings[id] = &ring{}
+			rings[id] = &messageRing{}
 		}
 	}
 	r.rings = rings
 	r.on.Store(len(rings) > 0)
 }
 
-// On reports whether any trunk is recorded. On returns false for a nil recorder.
-func (r *Recorder) On() bool { return r != nil && r.on.Load() }
+// IsRecording reports whether any trunk is recorded. On returns false for a nil recorder.
+func (r *Recorder) IsRecording() bool { return r != nil && r.on.Load() }
 
 // Record records a message if its trunk is in the list of Follow. Record copies m.Data.
 func (r *Recorder) Record(trunkID uuid.UUID, m Message) {
@@ -97,13 +97,13 @@ func (r *Recorder) Messages(trunkID uuid.UUID, callID string) []Message {
 	return found
 }
 
-// ring contains the newest messages of a trunk.
-type ring struct {
+// messageRing contains the newest messages of a trunk.
+type messageRing struct {
 	messages []Message
 	bytes    int
 }
 
-func (r *ring) add(m Message) {
+func (r *messageRing) add(m Message) {
 	r.messages = append(r.messages, m)
 	r.bytes += len(m.Data)
 	for len(r.messages) > MaxMessages || r.bytes > MaxBytes {

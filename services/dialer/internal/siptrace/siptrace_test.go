@@ -65,11 +65,11 @@ func TestRecorder_RecordsOnlyFollowedTrunks(t *testing.T) {
 	t.Parallel()
 	var r siptrace.Recorder
 	followed, other := uuid.New(), uuid.New()
-	if r.On() {
+	if r.IsRecording() {
 		t.Error("On = true before any trunk is followed, want false")
 	}
 	r.Follow([]uuid.UUID{followed})
-	if !r.On() {
+	if !r.IsRecording() {
 		t.Error("On = false while a trunk is followed, want true")
 	}
 	r.Record(followed, message("one", 1))
@@ -82,7 +82,7 @@ func TestRecorder_RecordsOnlyFollowedTrunks(t *testing.T) {
 		t.Errorf("messages of the other trunk = %d, want 0", got)
 	}
 	r.Follow(nil)
-	if r.On() {
+	if r.IsRecording() {
 		t.Error("On = true after the trace ended, want false")
 	}
 	if got := len(r.Messages(followed, "")); got != 0 {
@@ -187,7 +187,7 @@ func decodeIP(t *testing.T, at time.Time, ip []byte) packet {
 		if got := int(binary.BigEndian.Uint16(ip[2:])); got != len(ip) {
 			t.Errorf("total length = %d, want %d", got, len(ip))
 		}
-		p.HeaderSum, udp, pseudo = ones(ip[:20]), ip[20:], bytes.Clone(ip[12:20])
+		p.HeaderSum, udp, pseudo = onesSum(ip[:20]), ip[20:], bytes.Clone(ip[12:20])
 		source, target = netip.AddrFrom4([4]byte(ip[12:16])), netip.AddrFrom4([4]byte(ip[16:20]))
 	case 6:
 		if got := int(binary.BigEndian.Uint16(ip[4:])); got != len(ip)-40 {
@@ -205,12 +205,12 @@ func decodeIP(t *testing.T, at time.Time, ip []byte) packet {
 	}
 	p.Payload = string(udp[8:])
 	pseudo = append(pseudo, 0, 17, udp[4], udp[5])
-	p.Sums = ones(append(pseudo, udp...))
+	p.Sums = onesSum(append(pseudo, udp...))
 	return p
 }
 
 // The Internet checksum of data that contains its own correct checksum is 0.
-func ones(data []byte) uint16 {
+func onesSum(data []byte) uint16 {
 	if len(data)%2 == 1 {
 		data = append(bytes.Clone(data), 0)
 	}

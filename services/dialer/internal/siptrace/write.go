@@ -75,7 +75,7 @@ func (m Message) packet() []byte {
 	udp = binary.BigEndian.AppendUint16(udp, length)
 	udp = append(udp, 0, 0) // the checksum is set below
 	udp = append(udp, m.Data...)
-	source, destination := addresses(from.Addr(), to.Addr())
+	source, destination := sameFamily(from.Addr(), to.Addr())
 	pseudo := append(bytes.Clone(source), destination...)
 	pseudo = append(pseudo, 0, protocolUDP)
 	pseudo = binary.BigEndian.AppendUint16(pseudo, length)
@@ -102,18 +102,18 @@ func (m Message) packet() []byte {
 
 const net4 = 4
 
-// addresses returns the bytes of two addresses in the same address family.
-func addresses(one, other netip.Addr) (first, second []byte) {
+// sameFamily returns the bytes of two addresses in the same address family.
+func sameFamily(one, other netip.Addr) (first, second []byte) {
 	one, other = one.Unmap(), other.Unmap()
 	if one.Is4() && other.Is4() {
 		return one.AsSlice(), other.AsSlice()
 	}
-	a, b := as16(one), as16(other)
+	a, b := addressBytes(one), addressBytes(other)
 	return a[:], b[:]
 }
 
-// as16 returns the address in 16 bytes. For an invalid address it returns zeros.
-func as16(of netip.Addr) [16]byte {
+// addressBytes returns the address in 16 bytes. For an invalid address it returns zeros.
+func addressBytes(of netip.Addr) [16]byte {
 	if !of.IsValid() {
 		return [16]byte{}
 	}

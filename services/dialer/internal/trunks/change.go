@@ -56,7 +56,7 @@ func (t *Trunk) Change(body map[string]json.RawMessage) error {
 			return err
 		}
 	}
-	if err := t.whole(); err != nil {
+	if err := t.validate(); err != nil {
 		return err
 	}
 	t.Version++
@@ -69,35 +69,35 @@ type setter func(field string, raw json.RawMessage) error
 
 func (t *Trunk) settings(fresh *Trunk) map[string]setter {
 	return map[string]setter{
-		"name":             text(&t.Name, fresh.Name, maxName),
-		"status":           oneOf(&t.Status, fresh.Status, Active, Disabled),
-		"host":             text(&t.Host, fresh.Host, maxText),
-		"port":             number(&t.Port, fresh.Port, 1, 65535),
-		"transport":        oneOf(&t.Transport, fresh.Transport, UDP, TCP, TLS),
-		"outbound_proxy":   text(&t.OutboundProxy, "", maxText),
-		"ca_certificates":  text(&t.CACertificates, "", maxCertificates),
-		"username":         text(&t.Username, "", maxText),
+		"name":             setText(&t.Name, fresh.Name, maxName),
+		"status":           setOneOf(&t.Status, fresh.Status, Active, Disabled),
+		"host":             setText(&t.Host, fresh.Host, maxText),
+		"port":             setNumber(&t.Port, fresh.Port, 1, 65535),
+		"transport":        setOneOf(&t.Transport, fresh.Transport, UDP, TCP, TLS),
+		"outbound_proxy":   setText(&t.OutboundProxy, "", maxText),
+		"ca_certificates":  setText(&t.CACertificates, "", maxCertificates),
+		"username":         setText(&t.Username, "", maxText),
 		"password":         t.setPassword,
-		"register":         boolean(&t.Register),
-		"caller_ids":       list(&t.CallerIDs, fresh.CallerIDs),
-		"caller_id_header": oneOf(&t.CallerIDHeader, fresh.CallerIDHeader, InFrom, InAsserted),
-		"number_format":    oneOf(&t.NumberFormat, fresh.NumberFormat, Plus, Digits, Prefix),
-		"number_prefix":    text(&t.NumberPrefix, "", 20),
-		"codecs":           list(&t.Codecs, fresh.Codecs),
-		"srtp":             oneOf(&t.SRTP, fresh.SRTP, SRTPOff, SRTPOptional, SRTPRequired),
-		"session_seconds":  number(&t.SessionSeconds, fresh.SessionSeconds, 0, maxSession),
-		"media_timeout_seconds": number(
+		"register":         setBool(&t.Register),
+		"caller_ids":       setList(&t.CallerIDs, fresh.CallerIDs),
+		"caller_id_header": setOneOf(&t.CallerIDHeader, fresh.CallerIDHeader, InFrom, InAsserted),
+		"number_format":    setOneOf(&t.NumberFormat, fresh.NumberFormat, Plus, Digits, Prefix),
+		"number_prefix":    setText(&t.NumberPrefix, "", 20),
+		"codecs":           setList(&t.Codecs, fresh.Codecs),
+		"srtp":             setOneOf(&t.SRTP, fresh.SRTP, SRTPOff, SRTPOptional, SRTPRequired),
+		"session_seconds":  setNumber(&t.SessionSeconds, fresh.SessionSeconds, 0, maxSession),
+		"media_timeout_seconds": setNumber(
 			&t.MediaTimeoutSeconds, fresh.MediaTimeoutSeconds, 0, maxMediaTimeout,
 		),
-		"channels":         number(&t.Channels, fresh.Channels, 1, maxChannels),
-		"calls_per_second": number(&t.CallsPerSecond, fresh.CallsPerSecond, 1, maxCallsPerSecond),
-		"priority":         number(&t.Priority, fresh.Priority, 0, maxPriority),
-		"inbound_sources":  list(&t.InboundSources, fresh.InboundSources),
-		"trace":            boolean(&t.Trace),
+		"channels":         setNumber(&t.Channels, fresh.Channels, 1, maxChannels),
+		"calls_per_second": setNumber(&t.CallsPerSecond, fresh.CallsPerSecond, 1, maxCallsPerSecond),
+		"priority":         setNumber(&t.Priority, fresh.Priority, 0, maxPriority),
+		"inbound_sources":  setList(&t.InboundSources, fresh.InboundSources),
+		"trace":            setBool(&t.Trace),
 	}
 }
 
-func text(into *string, fallback string, longest int) setter {
+func setText(into *string, fallback string, longest int) setter {
 	return func(field string, raw json.RawMessage) error {
 		value := fallback
 		if raw != nil && json.Unmarshal(raw, &value) != nil {
@@ -114,10 +114,10 @@ func text(into *string, fallback string, longest int) setter {
 // setPassword sets or removes the password. setPassword deletes the old encrypted password.
 func (t *Trunk) setPassword(field string, raw json.RawMessage) error {
 	t.Sealed = nil
-	return text(&t.Password, "", maxText)(field, raw)
+	return setText(&t.Password, "", maxText)(field, raw)
 }
 
-func oneOf[T ~string](into *T, fallback T, known ...T) setter {
+func setOneOf[T ~string](into *T, fallback T, known ...T) setter {
 	return func(field string, raw json.RawMessage) error {
 		value := fallback
 		if raw != nil && (json.Unmarshal(raw, &value) != nil || !slices.Contains(known, value)) {
@@ -132,7 +132,7 @@ func oneOf[T ~string](into *T, fallback T, known ...T) setter {
 	}
 }
 
-func number[T ~int32 | ~uint16](into *T, fallback T, least, most int64) setter {
+func setNumber[T ~int32 | ~uint16](into *T, fallback T, least, most int64) setter {
 	return func(field string, raw json.RawMessage) error {
 		if raw == nil {
 			*into = fallback
@@ -147,7 +147,7 @@ func number[T ~int32 | ~uint16](into *T, fallback T, least, most int64) setter {
 	}
 }
 
-func boolean(into *bool) setter {
+func setBool(into *bool) setter {
 	return func(field string, raw json.RawMessage) error {
 		value := false
 		if raw != nil && json.Unmarshal(raw, &value) != nil {
@@ -158,7 +158,7 @@ func boolean(into *bool) setter {
 	}
 }
 
-func list(into *[]string, fallback []string) setter {
+func setList(into *[]string, fallback []string) setter {
 	return func(field string, raw json.RawMessage) error {
 		if raw == nil {
 			*into = fallback
@@ -178,7 +178,7 @@ func list(into *[]string, fallback []string) setter {
 var tokenPattern = regexp.MustCompile(`^[A-Za-z0-9_.!~*'()&=+$,;?/%@-]*$`)
 
 // The method whole checks the settings and their combinations.
-func (t *Trunk) whole() error {
+func (t *Trunk) validate() error {
 	host, port := splitAddress(t.OutboundProxy, t.Transport)
 	switch {
 	case strings.TrimSpace(t.Name) == "" || strings.ContainsFunc(t.Name, isControl):
@@ -209,10 +209,10 @@ func (t *Trunk) whole() error {
 	case t.SRTP == SRTPRequired && t.Transport != TLS:
 		return apierr.Validation("srtp", "required needs transport tls: over %s the key would travel readable.", t.Transport)
 	}
-	return t.lists()
+	return t.validateLists()
 }
 
-func (t *Trunk) lists() error {
+func (t *Trunk) validateLists() error {
 	if len(t.Codecs) == 0 || len(t.Codecs) > 2 {
 		return apierr.Validation("codecs", "must name pcmu, pcma or both, the one you prefer first.")
 	}

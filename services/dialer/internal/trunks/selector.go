@@ -71,7 +71,7 @@ func (s *Selector) takeToken(t Trunk, now time.Time) bool {
 		b = &bucket{}
 		s.buckets[t.TrunkID] = b
 	}
-	return b.take(float64(t.CallsPerSecond)/float64(max(s.processes, 1)), now)
+	return b.takeToken(float64(t.CallsPerSecond)/float64(max(s.processes, 1)), now)
 }
 
 // bucket is a token bucket. A bucket contains at most the tokens of one second, but at least one
@@ -81,7 +81,7 @@ type bucket struct {
 	refilled time.Time
 }
 
-func (b *bucket) take(perSecond float64, now time.Time) bool {
+func (b *bucket) takeToken(perSecond float64, now time.Time) bool {
 	size := max(perSecond, 1)
 	if b.refilled.IsZero() {
 		b.tokens = size

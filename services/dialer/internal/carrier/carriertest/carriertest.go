@@ -93,8 +93,8 @@ const (
 	longPoll = time.Hour
 	// originateTimeout ends an originate that does not reach the far end.
 	originateTimeout = time.Second
-	// skew is the permitted difference between the clocks of the carrier and of the test.
-	skew = 5 * time.Second
+	// maxClockSkew is the permitted difference between the clocks of the carrier and of the test.
+	maxClockSkew = 5 * time.Second
 )
 
 const from = "+15005550006"
@@ -166,7 +166,7 @@ func (r *reader) eventsOf(callID uuid.UUID) (events []carrier.Event) {
 	return events
 }
 
-func (r *reader) until(callID uuid.UUID, kind carrier.Kind) []carrier.Event {
+func (r *reader) waitFor(callID uuid.UUID, kind carrier.Kind) []carrier.Event {
 	r.t.Helper()
 	for begun := time.Now(); ; r.readBatch(time.Second) {
 		if events := r.eventsOf(callID); count(events, kind) > 0 {

@@ -26,7 +26,7 @@ func eventsReadAgain(t T, n *Network) {
 		return
 	}
 	r := read(t, n.Carrier)
-	r.until(dial(t, n, n.Talks).CallID, carrier.Ended)
+	r.waitFor(dial(t, n, n.Talks).CallID, carrier.Ended)
 	r.readAll()
 	for i := -1; i < len(r.all); i++ {
 		place := int64(0)
@@ -92,7 +92,7 @@ func eventsLongPoll(t T, n *Network) {
 		t.Errorf("a long poll from the start of the stream returned no event, want at least 1")
 	}
 	quiet := read(t, n.Carrier)
-	quiet.until(dial(t, n, n.Busy).CallID, carrier.Ended)
+	quiet.waitFor(dial(t, n, n.Busy).CallID, carrier.Ended)
 	quiet.readAll()
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()
@@ -109,7 +109,7 @@ func eventsOfManyCalls(t T, n *Network) {
 	}
 	r := read(t, n.Carrier)
 	for _, o := range all {
-		r.until(o.CallID, carrier.Ended)
+		r.waitFor(o.CallID, carrier.Ended)
 	}
 	r.readAll()
 	for _, o := range all {
@@ -129,8 +129,8 @@ func eventsOfManyCalls(t T, n *Network) {
 func restarted(t T, n *Network) {
 	r := read(t, n.Carrier)
 	done, alive := dial(t, n, n.Talks), dial(t, n, n.Stays)
-	ended := r.until(done.CallID, carrier.Ended)
-	r.until(alive.CallID, carrier.Answered)
+	ended := r.waitFor(done.CallID, carrier.Ended)
+	r.waitFor(alive.CallID, carrier.Answered)
 	r.readAll()
 	n.Stop()
 	n.Start(false)
@@ -146,12 +146,12 @@ func restarted(t T, n *Network) {
 	if _, err := n.Carrier.Hangup(t.Context(), alive.CallID); err != nil {
 		t.Errorf("hang up: %v", err)
 	}
-	events := again.until(alive.CallID, carrier.Ended)
+	events := again.waitFor(alive.CallID, carrier.Ended)
 	checkEvents(t, alive, events)
 	checkFind(t, n, alive.CallID, events)
 	checkDials(t, n, alive.CallID, 1)
 	checkDials(t, n, done.CallID, 1)
-	again.until(dial(t, n, n.Busy).CallID, carrier.Ended)
+	again.waitFor(dial(t, n, n.Busy).CallID, carrier.Ended)
 }
 
 func forgetful(t T, n *Network) {
@@ -160,7 +160,7 @@ func forgetful(t T, n *Network) {
 	}
 	r := read(t, n.Carrier)
 	lost := dial(t, n, n.Stays)
-	r.until(lost.CallID, carrier.Answered)
+	r.waitFor(lost.CallID, carrier.Answered)
 	n.Stop()
 	n.Start(true)
 	if batch, err := n.Carrier.Events(t.Context(), r.place, 0); err != nil || batch.Feed == r.feed || batch.Feed == "" {
@@ -173,7 +173,7 @@ func forgetful(t T, n *Network) {
 	}
 	anew := read(t, n.Carrier)
 	o := dial(t, n, n.Busy)
-	anew.until(o.CallID, carrier.Ended)
+	anew.waitFor(o.CallID, carrier.Ended)
 	noCall := func(one carrier.Event) bool { return one.CallID == uuid.Nil }
 	if events := anew.eventsOf(lost.CallID); len(events) != 0 || slices.ContainsFunc(anew.all, noCall) {
 		t.Errorf("events of the forgotten calls = %v, want none", anew.all)

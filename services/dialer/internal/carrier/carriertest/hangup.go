@@ -14,15 +14,15 @@ func hangupRules() []Rule {
 		{Name: "a call that was not dialed is unknown", Check: unknown},
 		{
 			Name:  "a call is hung up before it rings",
-			Check: func(t T, n *Network) { hungUp(t, n, n.Slow, carrier.Accepted) },
+			Check: func(t T, n *Network) { hangUpTwice(t, n, n.Slow, carrier.Accepted) },
 		},
 		{
 			Name:  "a call is hung up while it rings",
-			Check: func(t T, n *Network) { hungUp(t, n, n.Rings, carrier.Ringing) },
+			Check: func(t T, n *Network) { hangUpTwice(t, n, n.Rings, carrier.Ringing) },
 		},
 		{
 			Name:  "a call is hung up after the answer",
-			Check: func(t T, n *Network) { hungUp(t, n, n.Stays, carrier.Answered) },
+			Check: func(t T, n *Network) { hangUpTwice(t, n, n.Stays, carrier.Answered) },
 		},
 		{Name: "hanging up an ended call does not change it", Check: endedBefore},
 		{Name: "another process can end a call of this one", Check: elsewhere},
@@ -42,11 +42,11 @@ func unknown(t T, n *Network) {
 	}
 }
 
-// hungUp hangs up the call twice, because Hangup can be repeated.
-func hungUp(t T, n *Network, to string, state carrier.Kind) {
+// hangUpTwice hangs up the call twice, because Hangup can be repeated.
+func hangUpTwice(t T, n *Network, to string, state carrier.Kind) {
 	o := dial(t, n, to)
 	r := read(t, n.Carrier)
-	r.until(o.CallID, state)
+	r.waitFor(o.CallID, state)
 	first, err := n.Carrier.Hangup(t.Context(), o.CallID)
 	if err != nil || first.EndedAt == nil || !first.ByUs || first.Cause == "" {
 		t.Fatalf("Hangup = %+v, %v", first, err)
@@ -55,7 +55,7 @@ func hungUp(t T, n *Network, to string, state carrier.Kind) {
 	if err != nil || again.EndedAt == nil || !again.EndedAt.Equal(*first.EndedAt) || !again.ByUs || again.Cause != first.Cause {
 		t.Errorf("second Hangup = %+v, %v; first = %+v", again, err, first)
 	}
-	r.until(o.CallID, carrier.Ended)
+	r.waitFor(o.CallID, carrier.Ended)
 	r.readAll()
 	events := r.eventsOf(o.CallID)
 	if got := count(events,
@@ -70,12 +70,12 @@ func hungUp(t T, n *Network, to string, state carrier.Kind) {
 func endedBefore(t T, n *Network) {
 	o := dial(t, n, n.Talks)
 	r := read(t, n.Carrier)
-	before := r.until(o.CallID, carrier.Ended)
+	before := r.waitFor(o.CallID, carrier.Ended)
 	known, err := n.Carrier.Hangup(t.Context(), o.CallID)
 	if err != nil || known.ByUs || known.EndedAt == nil || known.AnsweredAt == nil {
 		t.Errorf("Hangup = %+v, %v", known, err)
 	}
-	r.until(dial(t, n, n.Busy).CallID, carrier.Ended)
+	r.waitFor(dial(t, n, n.Busy).CallID, carrier.Ended)
 	if after := r.eventsOf(o.CallID); len(after) != len(before) {
 		t.Errorf("events after the end = %v, want none", kinds(after))
 	}
@@ -86,27 +86,27 @@ func elsewhere(t T, n *Network) {
 	o := dial(t, n, n.Stays)
 	other := n.Another()
 	r := read(t, other)
-	r.until(o.CallID, carrier.Answered)
+	r.waitFor(o.CallID, carrier.Answered)
 	if other.Name() != n.Carrier.Name() {
 		t.Errorf("Name = %s in one process and %s in another", n.Carrier.Name(), other.Name())
 	}
 	if known, err := other.Hangup(t.Context(), o.CallID); err != nil || !known.ByUs {
 		t.Errorf("Hangup = %+v, %v", known, err)
 	}
-	checkEvents(t, o, read(t, n.Carrier).until(o.CallID, carrier.Ended))
+	checkEvents(t, o, read(t, n.Carrier).waitFor(o.CallID, carrier.Ended))
 }
 
 func inbound(t T, n *Network) {
 	const caller, ours = "+14155550001", "+14155559000"
 	id := n.Call(caller, ours)
 	r := read(t, n.Carrier)
-	r.until(id, carrier.Ringing)
+	r.waitFor(id, carrier.Ringing)
 	for range 2 {
 		if err := n.Carrier.Answer(t.Context(), id); err != nil {
 			t.Fatalf("answer: %v", err)
 		}
 	}
-	r.until(id, carrier.Ended)
+	r.waitFor(id, carrier.Ended)
 	if err := n.Carrier.Answer(t.Context(), id); err != nil {
 		t.Errorf("answer after the end: %v", err)
 	}
@@ -126,13 +126,13 @@ func inbound(t T, n *Network) {
 func inboundUnanswered(t T, n *Network) {
 	id := n.Call("", "+14155559000")
 	r := read(t, n.Carrier)
-	if events := r.until(id, carrier.Ringing); events[0].From != "" {
+	if events := r.waitFor(id, carrier.Ringing); events[0].From != "" {
 		t.Errorf("From of a withheld number = %q, want it empty", events[0].From)
 	}
 	if known, err := n.Carrier.Hangup(t.Context(), id); err != nil || !known.ByUs || known.AnsweredAt != nil {
 		t.Errorf("Hangup = %+v, %v", known, err)
 	}
-	if events := r.until(id, carrier.Ended); count(events, carrier.Answered) != 0 {
+	if events := r.waitFor(id, carrier.Ended); count(events, carrier.Answered) != 0 {
 		t.Errorf("events = %v", kinds(events))
 	}
 }

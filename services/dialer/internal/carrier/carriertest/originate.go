@@ -16,7 +16,7 @@ import (
 func wholeCall(t T, n *Network) {
 	o := dial(t, n, n.Talks)
 	r := read(t, n.Carrier)
-	r.until(o.CallID, carrier.Ended)
+	r.waitFor(o.CallID, carrier.Ended)
 	r.readAll()
 	events := r.eventsOf(o.CallID)
 	if got := kinds(events); !slices.Equal(got,
@@ -37,7 +37,7 @@ func wholeCall(t T, n *Network) {
 
 func busyCall(t T, n *Network) {
 	o := dial(t, n, n.Busy)
-	events := read(t, n.Carrier).until(o.CallID, carrier.Ended)
+	events := read(t, n.Carrier).waitFor(o.CallID, carrier.Ended)
 	if end := events[len(events)-1]; count(events,
 		carrier.Answered) != 0 || end.Cause != callstate.UserBusy || end.ByUs {
 		t.Errorf("events = %v, end = %+v", kinds(events), end)
@@ -48,9 +48,9 @@ func busyCall(t T, n *Network) {
 
 func checkEvents(t T, o dialed, events []carrier.Event) {
 	t.Helper()
-	last := o.at.Add(-skew)
+	last := o.at.Add(-maxClockSkew)
 	for _, one := range events {
-		if one.At.Before(last) || one.At.After(time.Now().Add(skew)) {
+		if one.At.Before(last) || one.At.After(time.Now().Add(maxClockSkew)) {
 			t.Errorf("time of %s = %s, dialed at %s, event before at %s", one.Kind, one.At, o.at, last)
 		}
 		last = one.At
@@ -111,7 +111,7 @@ func askedTwice(t T, n *Network) {
 	for _, to := range []string{n.Rings, n.Busy} {
 		o := dial(t, n, to)
 		if to == n.Busy {
-			read(t, n.Carrier).until(o.CallID, carrier.Ended)
+			read(t, n.Carrier).waitFor(o.CallID, carrier.Ended)
 		}
 		if _, err := n.Carrier.Originate(t.Context(), o.Originate); !errors.Is(err, carrier.ErrAlreadyOriginated) {
 			t.Errorf("second Originate = %v, want ErrAlreadyOriginated", err)
@@ -165,7 +165,7 @@ func refusal(t T, n *Network) {
 	}
 	r := read(t, n.Carrier)
 	// The end of this later call arrives after all events of the refused call.
-	r.until(dial(t, n, n.Busy).CallID, carrier.Ended)
+	r.waitFor(dial(t, n, n.Busy).CallID, carrier.Ended)
 	if events := r.eventsOf(o.CallID); len(events) != 0 {
 		t.Errorf("events of a refused call = %v, want none", kinds(events))
 	}
@@ -210,7 +210,7 @@ func silent(t T, n *Network) {
 	if err := ctx.Err(); err != nil {
 		t.Errorf("the originate ended with its context (%v), want the carrier's own timeout", err)
 	}
-	itRings(t, n, d)
+	checkRinging(t, n, d)
 }
 
 func givenUp(t T, n *Network) {
@@ -236,7 +236,7 @@ func givenUp(t T, n *Network) {
 	if !errors.Is(err, context.Canceled) {
 		t.Errorf("originate with a canceled context = %v, want context.Canceled", err)
 	}
-	itRings(t, n, d)
+	checkRinging(t, n, d)
 	_, err = n.Carrier.Originate(t.Context(), o)
 	wantUnknownOutcome(t, err) // a second originate of the call must fail
 	checkDials(t, n, o.CallID, 1)
@@ -275,17 +275,17 @@ func wantUnknownOutcome(t T, err error) {
 }
 
 // An originate without a response must have created exactly one call. Hangup must end this call.
-func itRings(t T, n *Network, o dialed) {
+func checkRinging(t T, n *Network, o dialed) {
 	t.Helper()
 	r := read(t, n.Carrier)
-	r.until(o.CallID, carrier.Accepted)
+	r.waitFor(o.CallID, carrier.Accepted)
 	if _, err := n.Carrier.Find(t.Context(), o.CallID); err != nil {
 		t.Errorf("find: %v", err)
 	}
 	if known, err := n.Carrier.Hangup(t.Context(), o.CallID); err != nil || known.EndedAt == nil {
 		t.Errorf("Hangup = %+v, %v", known, err)
 	}
-	checkEvents(t, o, r.until(o.CallID, carrier.Ended))
+	checkEvents(t, o, r.waitFor(o.CallID, carrier.Ended))
 	checkDials(t, n, o.CallID, 1)
 }
 

@@ -85,17 +85,17 @@ func (x *Trunk) On(suffix string, script func(*Call)) {
 	x.scripts[suffix] = script
 }
 
-// Outside sets the function that receives requests outside of calls, except INVITE. If
+// HandleOutside sets the function that receives requests outside of calls, except INVITE. If
 // take returns false, the trunk answers the request with 200.
-func (x *Trunk) Outside(take func(*sip.Request, *sip.ServerTx) bool) {
+func (x *Trunk) HandleOutside(take func(*sip.Request, *sip.ServerTx) bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.outside = take
 }
 
-// Within sets the function that receives requests within dialogs that this trunk does
+// HandleWithinDialog sets the function that receives requests within dialogs that this trunk does
 // not know. A proxy receives such requests.
-func (x *Trunk) Within(take func(*sip.Request, *sip.ServerTx)) {
+func (x *Trunk) HandleWithinDialog(take func(*sip.Request, *sip.ServerTx)) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.within = take

@@ -81,7 +81,7 @@ func (l *Transport) Prepare(req *sip.Request, to Route) error {
 	if transport == UDP {
 		req.Laddr = l.udp
 	}
-	at, err := l.address(to, transport)
+	at, err := l.resolveAddress(to, transport)
 	if err != nil {
 		return err
 	}
@@ -127,8 +127,8 @@ func (l *Transport) BeginPermitted(
 		tx.Terminate()
 		return nil, &NotSent{fmt.Errorf("send %s: %w", req.Method, ErrNotPermitted)}
 	}
-	l.sending.RLock()
-	defer l.sending.RUnlock()
+	l.sendMu.RLock()
+	defer l.sendMu.RUnlock()
 	if l.closed {
 		tx.Terminate()
 		return nil, &NotSent{net.ErrClosed}
@@ -145,8 +145,8 @@ func (l *Transport) BeginPermitted(
 
 // connect opens the connection of a request and returns its transaction. Nothing is sent.
 func (l *Transport) connect(ctx context.Context, req *sip.Request) (*sip.ClientTx, error) {
-	l.sending.RLock()
-	defer l.sending.RUnlock()
+	l.sendMu.RLock()
+	defer l.sendMu.RUnlock()
 	if l.closed {
 		return nil, &NotSent{net.ErrClosed}
 	}
@@ -159,8 +159,8 @@ func (l *Transport) connect(ctx context.Context, req *sip.Request) (*sip.ClientT
 
 // Send sends a request that has no response: an ACK.
 func (l *Transport) Send(req *sip.Request) error {
-	l.sending.RLock()
-	defer l.sending.RUnlock()
+	l.sendMu.RLock()
+	defer l.sendMu.RUnlock()
 	if l.closed {
 		return &NotSent{net.ErrClosed}
 	}
@@ -195,8 +195,8 @@ func (l *Transport) Exchange(ctx context.Context, req *sip.Request, to Route, wh
 		if err := l.Prepare(req, to); err != nil {
 			return nil, cmp.Or(firstErr, err)
 		}
-		res, err := l.Once(ctx, req)
-		if Refused(err) && ctx.Err() == nil {
+		res, err := l.ExchangeOnce(ctx, req)
+		if IsNotSent(err) && ctx.Err() == nil {
 			firstErr = cmp.Or(firstErr, err)
 			to.Excluded = append(to.Excluded, req.Destination())
 			req.RemoveHeader("Via")
@@ -205,7 +205,7 @@ func (l *Transport) Exchange(ctx context.Context, req *sip.Request, to Route, wh
 		if err != nil {
 			return nil, err
 		}
-		again := Again(req)
+		again := NextRequest(req)
 		if !asked.Answer(again, res, who) {
 			return res, nil
 		}
@@ -217,8 +217,8 @@ func (l *Transport) Exchange(ctx context.Context, req *sip.Request, to Route, wh
 	}
 }
 
-// Once sends a prepared request and returns the final response.
-func (l *Transport) Once(ctx context.Context, req *sip.Request) (*sip.Response, error) {
+// ExchangeOnce sends a prepared request and returns the final response.
+func (l *Transport) ExchangeOnce(ctx context.Context, req *sip.Request) (*sip.Response, error) {
 	tx, err := l.Begin(ctx, req)
 	if err != nil {
 		return nil, err
@@ -238,9 +238,9 @@ func (l *Transport) Once(ctx context.Context, req *sip.Request) (*sip.Response, 
 	}
 }
 
-// Again returns a copy of a request with the next CSeq and without Via, for a new
+// NextRequest returns a copy of a request with the next CSeq and without Via, for a new
 // transaction.
-func Again(req *sip.Request) *sip.Request {
+func NextRequest(req *sip.Request) *sip.Request {
 	again := req.Clone()
 	again.CSeq().SeqNo++
 	again.RemoveHeader("Via")
@@ -293,14 +293,14 @@ func (a *Challenge) Answer(req *sip.Request, res *sip.Response, who Credentials)
 			a.seen = map[string]int{}
 		}
 		a.seen[key]++
-		put(req, answer, asked.Realm, credentials.String())
+		setCredentials(req, answer, asked.Realm, credentials.String())
 		return true
 	}
 	return false
 }
 
-// put replaces the credentials for the realm. The credentials for other realms stay unchanged.
-func put(req *sip.Request, name, realm, value string) {
+// setCredentials replaces the credentials for the realm. The credentials for other realms stay unchanged.
+func setCredentials(req *sip.Request, name, realm, value string) {
 	var kept []sip.Header
 	for _, header := range req.GetHeaders(name) {
 		if credentials, err := digest.ParseCredentials(header.Value()); err == nil && credentials.Realm != realm {
@@ -314,8 +314,8 @@ func put(req *sip.Request, name, realm, value string) {
 	}
 }
 
-// Refused reports whether the error is a *NotSent error.
-func Refused(err error) bool {
+// IsNotSent reports whether the error is a *NotSent error.
+func IsNotSent(err error) bool {
 	var unsent *NotSent
 	return errors.As(err, &unsent)
 }

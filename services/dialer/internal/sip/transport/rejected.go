@@ -24,8 +24,8 @@ func (l *Transport) reportDatagram(from net.Addr, data []byte) {
 		return
 	}
 	l.cfg.Rejected(Rejected{
-		Source: addressOf(from), Transport: UDP, CallID: cut(callID(data)), From: cut(header(data, "From", "f")),
-		To: cut(header(data, "To", "t")), UserAgent: cut(header(data, "User-Agent", "User-Agent")),
+		Source: addressOf(from), Transport: UDP, CallID: truncate(callIDOf(data)), From: truncate(headerValue(data, "From", "f")),
+		To: truncate(headerValue(data, "To", "t")), UserAgent: truncate(headerValue(data, "User-Agent", "User-Agent")),
 	})
 }
 
@@ -42,14 +42,14 @@ func addressOf(from net.Addr) netip.AddrPort {
 	return netip.AddrPortFrom(at.Addr().Unmap(), at.Port())
 }
 
-func cut(text string) string { return strings.Clone(text[:min(len(text), maxHeaderText)]) }
+func truncate(text string) string { return strings.Clone(text[:min(len(text), maxHeaderText)]) }
 
-// callID returns the Call-ID of a message that was not parsed, or "".
-func callID(data []byte) string { return header(data, "Call-ID", "i") }
+// callIDOf returns the Call-ID of a message that was not parsed, or "".
+func callIDOf(data []byte) string { return headerValue(data, "Call-ID", "i") }
 
-// header returns the first header with the name or its short form, in a message that was not
+// headerValue returns the first header with the name or its short form, in a message that was not
 // parsed. The result is "" if the message has no such header.
-func header(data []byte, long, short string) string {
+func headerValue(data []byte, long, short string) string {
 	text := string(data)
 	for i := strings.IndexByte(text, '\n'); i >= 0; i = strings.IndexByte(text, '\n') {
 		text = text[i+1:]

@@ -35,7 +35,7 @@ func TestFilter_ReportsDroppedInvites(t *testing.T) {
 			Admit: func(netip.Addr) bool { return false }, Rejected: func(s Rejected) { got = append(got, s) },
 		}}
 		from := sip.TransportReadProps{Transport: UDP, RemoteAddr: net.UDPAddrFromAddrPort(netip.MustParseAddrPort(source))}
-		left, err := l.filter(from, []byte(tt.message))
+		left, err := l.filterDatagram(from, []byte(tt.message))
 		if err != nil {
 			t.Errorf("%s: filter: %v", tt.name, err)
 		}

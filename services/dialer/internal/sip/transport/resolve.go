@@ -18,14 +18,14 @@ const lookupTimeout = 3 * time.Second
 // maxAddresses limits the addresses that one request tries.
 const maxAddresses = 8
 
-// address returns the first address of a route's hop that is not excluded, as host:port. A request
+// resolveAddress returns the first address of a route's hop that is not excluded, as host:port. A request
 // and its CANCEL must be sent to the same address. So later requests use the address instead of the
 // name (RFC 3261 section 9.1).
 //
 // A hop without a port is first looked up in SRV records (RFC 3263 section 4.2). Over TLS the
 // certificate must contain Config.ServerName, not the target of the SRV record (RFC 5922 section
 // 4).
-func (l *Transport) address(to Route, transport string) (string, error) {
+func (l *Transport) resolveAddress(to Route, transport string) (string, error) {
 	host, text, err := net.SplitHostPort(to.Hop)
 	if err != nil || host == "" {
 		return "", &NotSent{fmt.Errorf("next hop %q is not a valid address", to.Hop)}
@@ -45,7 +45,7 @@ func (l *Transport) address(to Route, transport string) (string, error) {
 	}
 	fault := fmt.Errorf("all addresses of %s were tried", host)
 	for _, target := range targets {
-		hosts, err := l.hosts(target.Host)
+		hosts, err := l.lookUpHosts(target.Host)
 		if err != nil {
 			fault = err
 			continue
@@ -60,8 +60,8 @@ func (l *Transport) address(to Route, transport string) (string, error) {
 	return "", &NotSent{fault}
 }
 
-// hosts returns the addresses of a host, in the address family of Config.Advertised.
-func (l *Transport) hosts(host string) (hosts []string, err error) {
+// lookUpHosts returns the addresses of a host, in the address family of Config.Advertised.
+func (l *Transport) lookUpHosts(host string) (hosts []string, err error) {
 	if net.ParseIP(host) != nil {
 		return []string{host}, nil
 	}

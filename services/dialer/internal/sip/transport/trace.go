@@ -19,7 +19,7 @@ func (l *Transport) traceDatagram(sent bool, at net.Addr, data []byte) {
 		return
 	}
 	l.cfg.Trace(siptrace.Message{
-		At: time.Now(), Sent: sent, Transport: UDP, Local: l.local(UDP), Peer: peer, CallID: callID(data), Data: data,
+		At: time.Now(), Sent: sent, Transport: UDP, Local: l.localAddress(UDP), Peer: peer, CallID: callIDOf(data), Data: data,
 	})
 }
 
@@ -43,13 +43,13 @@ func (l *Transport) traceMessage(sent bool, msg sip.Message, address string, at 
 		return
 	}
 	l.cfg.Trace(siptrace.Message{
-		At: at, Sent: sent, Transport: msg.Transport(), Local: l.local(msg.Transport()), Peer: peer, CallID: id.Value(),
+		At: at, Sent: sent, Transport: msg.Transport(), Local: l.localAddress(msg.Transport()), Peer: peer, CallID: id.Value(),
 		Data: []byte(msg.String()),
 	})
 }
 
-// local returns the address at which peers reach this side.
-func (l *Transport) local(transport string) netip.AddrPort {
+// localAddress returns the address at which peers reach this side.
+func (l *Transport) localAddress(transport string) netip.AddrPort {
 	addr, err := netip.ParseAddr(l.cfg.Advertised)
 	if err != nil { // Advertised is a host name
 		addr, _ = netip.AddrFromSlice(l.udp.IP)

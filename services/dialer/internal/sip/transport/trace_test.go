@@ -20,7 +20,7 @@ func TestDatagramConn_DoesNotAllocateWithoutTrace(t *testing.T) {
 	peer := &net.UDPAddr{IP: net.IPv4(192, 0, 2, 2), Port: 5060}
 	recorded := 0
 	var recorder siptrace.Recorder
-	l := &Transport{cfg: Config{Tracing: recorder.On, Trace: func(siptrace.Message) { recorded++ }}}
+	l := &Transport{cfg: Config{Tracing: recorder.IsRecording, Trace: func(siptrace.Message) { recorded++ }}}
 	var conn net.PacketConn = &datagramConn{PacketConn: idleConn{peer: peer}, line: l}
 	data := []byte("OPTIONS sip:a SIP/2.0\r\nCall-ID: one\r\n\r\n")
 	allocations := testing.AllocsPerRun(100, func() {

@@ -86,17 +86,17 @@ type Transport struct {
 	// Each sender of a message holds the lock sending for reading. Close takes the lock for
 	// writing, because a message that is sent after Close would open a new socket at the same
 	// address.
-	sending sync.RWMutex
-	closed  bool
+	sendMu sync.RWMutex
+	closed bool
 
 	mu      sync.Mutex
 	pending map[string]int // Call-IDs of requests that wait for a response
 }
 
-// largeDatagrams permits datagrams up to the limit of UDP, because LargeOverTCP decides which
+// allowLargeDatagrams permits datagrams up to the limit of UDP, because LargeOverTCP decides which
 // requests use TCP. largeDatagrams also disables the default logger of sipgo. Both settings are
 // package variables of sipgo.
-var largeDatagrams = sync.OnceFunc(func() {
+var allowLargeDatagrams = sync.OnceFunc(func() {
 	sip.UDPMTUSize = 65_000
 	sip.SetDefaultLogger(slog.New(slog.DiscardHandler))
 })
@@ -104,7 +104,7 @@ var largeDatagrams = sync.OnceFunc(func() {
 // Open opens the listeners. If a listener cannot be opened, Open returns an error and closes the
 // others.
 func Open(cfg Config) (*Transport, error) {
-	largeDatagrams()
+	allowLargeDatagrams()
 	if cfg.Names == nil {
 		cfg.Names = net.DefaultResolver
 	}
@@ -119,7 +119,7 @@ func Open(cfg Config) (*Transport, error) {
 	// level.
 	quiet := slog.New(debugOnly{cfg.Log.Handler()})
 	l.transport = sip.NewTransportLayer(net.DefaultResolver, sip.NewParser(), &tls.Config{RootCAs: cfg.Roots, ServerName: cfg.ServerName, MinVersion: tls.VersionTLS12},
-		sip.WithTransportLayerLogger(quiet), sip.WithTransportLayerReadFilter(l.filter),
+		sip.WithTransportLayerLogger(quiet), sip.WithTransportLayerReadFilter(l.filterDatagram),
 		sip.WithTransportLayerTransports(sip.TransportsConfig{
 			TCP: &sip.TransportTCP{DialerCreate: dialer, WriteTimeout: dialTimeout},
 			TLS: &sip.TransportTLS{TransportTCP: &sip.TransportTCP{DialerCreate: dialer, WriteTimeout: dialTimeout}},
@@ -148,7 +148,7 @@ func dialer(local net.Addr) net.Dialer {
 
 func (l *Transport) listen() error {
 	if l.cfg.UDP != "" {
-		conn, err := net.ListenPacket(family("udp", l.cfg.UDP), l.cfg.UDP)
+		conn, err := net.ListenPacket(networkFor("udp", l.cfg.UDP), l.cfg.UDP)
 		if err != nil {
 			return fmt.Errorf("listen at udp %s: %w", l.cfg.UDP, err)
 		}
@@ -168,7 +168,7 @@ func (l *Transport) listen() error {
 		if stream.addr == "" {
 			continue
 		}
-		listener, err := net.Listen(family("tcp", stream.addr), stream.addr)
+		listener, err := net.Listen(networkFor("tcp", stream.addr), stream.addr)
 		if err != nil {
 			return fmt.Errorf("listen at %s %s: %w", stream.name, stream.addr, err)
 		}
@@ -190,8 +190,8 @@ func (l *Transport) listen() error {
 	return l.waitUntilServed()
 }
 
-// family returns the network of an address: IPv6 if its host is an IPv6 address, else IPv4.
-func family(network, addr string) string {
+// networkFor returns the network of an address: IPv6 if its host is an IPv6 address, else IPv4.
+func networkFor(network, addr string) string {
 	if host, _, err := net.SplitHostPort(addr); err == nil && isIPv6(host) {
 		return network + "6"
 	}
@@ -234,9 +234,9 @@ func (l *Transport) waitUntilServed() error {
 
 // Close closes the listeners and ends all transactions. Calls continue at the peers.
 func (l *Transport) Close() {
-	l.sending.Lock()
+	l.sendMu.Lock()
 	l.closed = true
-	l.sending.Unlock()
+	l.sendMu.Unlock()
 	for _, closing := range l.closers {
 		_ = closing()
 	}
@@ -268,13 +268,13 @@ func (l *Transport) admits(addr net.Addr) bool {
 	return err == nil && l.cfg.Admit != nil && l.cfg.Admit(at.Addr().Unmap())
 }
 
-// filter drops a datagram from an address that is not admitted, unless it belongs to a call of this
+// filterDatagram drops a datagram from an address that is not admitted, unless it belongs to a call of this
 // process. TCP and TLS connections were checked when they were accepted.
-func (l *Transport) filter(from sip.TransportReadProps, data []byte) ([]byte, error) {
+func (l *Transport) filterDatagram(from sip.TransportReadProps, data []byte) ([]byte, error) {
 	if from.Transport != UDP || l.admits(from.RemoteAddr) {
 		return data, nil
 	}
-	if id := callID(data); id != "" && (l.expectsResponse(id) || l.cfg.HasCall != nil && l.cfg.HasCall(id)) {
+	if id := callIDOf(data); id != "" && (l.expectsResponse(id) || l.cfg.HasCall != nil && l.cfg.HasCall(id)) {
 		return data, nil
 	}
 	l.reportDatagram(from.RemoteAddr, data)

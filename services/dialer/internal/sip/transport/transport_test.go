@@ -52,13 +52,13 @@ func TestAddress_ResolvesHostNamesAndSRVRecords(t *testing.T) {
 			want: ""}, {hop: ":5060", transport: UDP, want: ""}, {hop: "a.test:70000", transport: UDP,
 			want: ""}, {hop: "a.test", transport: UDP, want: ""},
 	} {
-		got, err := l.address(Route{Hop: one.hop}, one.transport)
+		got, err := l.resolveAddress(Route{Hop: one.hop}, one.transport)
 		switch {
 		case got != one.want:
 			t.Errorf("got = %v, want %v", got, one.want)
 		case (err != nil) != (one.want == ""):
 			t.Errorf("an error was returned = %v, want %v", (err != nil), (one.want == ""))
-		case err != nil && !Refused(err):
+		case err != nil && !IsNotSent(err):
 			t.Error("Refused = false for the error of a refused address, want true")
 		}
 	}
@@ -77,9 +77,9 @@ func TestAddress_ExcludedAddressesAreSkipped(t *testing.T) {
 		want: []string{"192.0.2.1:5060"}}, {hop: "192.0.2.9:5070", want: []string{"192.0.2.9:5070"}}} {
 		to, got := Route{Hop: one.hop}, []string(nil)
 		for range 5 {
-			at, err := l.address(to, TCP)
+			at, err := l.resolveAddress(to, TCP)
 			if err != nil {
-				if !Refused(err) {
+				if !IsNotSent(err) {
 					t.Errorf("%s: %v", one.hop, err)
 				}
 				break
@@ -116,7 +116,7 @@ func TestFilter_DropsUnknownSources(t *testing.T) {
 		},
 	} {
 		from := &net.UDPAddr{IP: net.ParseIP(one.from), Port: 5060}
-		got, err := l.filter(sip.TransportReadProps{Transport: one.transport, RemoteAddr: from}, message(one.id))
+		got, err := l.filterDatagram(sip.TransportReadProps{Transport: one.transport, RemoteAddr: from}, message(one.id))
 		if err != nil {
 			t.Errorf("filter: %v", err)
 		} else if (len(got) > 0) != one.want {
@@ -137,7 +137,7 @@ func FuzzCallID(f *testing.F) {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		id := callID(data)
+		id := callIDOf(data)
 		if strings.ContainsAny(id, "\r\n") {
 			t.Errorf("id = %q, want it without \"\\r\\n\"", id)
 		} else if !strings.Contains(string(data), id) {
