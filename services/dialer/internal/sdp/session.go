@@ -68,7 +68,7 @@ func (s *Session) Offer(d Direction) ([]byte, error) {
 
 // ReadAnswer reads the SDP answer to the last Offer. The parameter offered is the direction of that
 // offer.
-func (s *Session) ReadAnswer(body []byte, offered Direction) (Agreed, error) {
+func (s *Session) ReadAnswer(body []byte, offerDirection Direction) (Agreed, error) {
 	t, err := splitLines(body)
 	if err != nil {
 		return Agreed{}, err
@@ -93,7 +93,7 @@ func (s *Session) ReadAnswer(body []byte, offered Direction) (Agreed, error) {
 	if a.event != 0 {
 		agreed.EventIn = eventType
 	}
-	agreed.Direction = commonDirection(offered, a.direction.reverse())
+	agreed.Direction = commonDirection(offerDirection, a.direction.reverse())
 	if (s.local.Secrecy == Required) != a.secure {
 		return Agreed{}, fmt.Errorf("%w: the answer has another transport than the offer", ErrSecrecy)
 	}
@@ -111,7 +111,7 @@ func (s *Session) ReadAnswer(body []byte, offered Direction) (Agreed, error) {
 // offer is the first offer of the call, or the offer of a re-INVITE (hold, resume, refresh, changed
 // address). The parameter wanted is the direction that the local side wants: Both, unless the local
 // side holds the call. Answer accepts one audio stream and refuses all others.
-func (s *Session) Answer(offer []byte, wanted Direction) (body []byte, agreed Agreed, err error) {
+func (s *Session) Answer(offer []byte, localDirection Direction) (body []byte, agreed Agreed, err error) {
 	t, err := splitLines(offer)
 	if err != nil {
 		return nil, Agreed{}, err
@@ -136,7 +136,7 @@ func (s *Session) Answer(offer []byte, wanted Direction) (body []byte, agreed Ag
 		return nil, Agreed{}, refusal
 	}
 	agreed.EventIn = a.event
-	agreed.Direction = commonDirection(wanted, a.direction.reverse())
+	agreed.Direction = commonDirection(localDirection, a.direction.reverse())
 	lines := make([]*pion.MediaDescription, 0, len(streams))
 	for i, from := range streams {
 		m := &pion.MediaDescription{MediaName: pion.MediaName{

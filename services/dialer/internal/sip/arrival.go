@@ -162,7 +162,7 @@ var errTaken = errors.New("the call was taken or refused before")
 // Ring, Answer and Hangup of the Dialog. t is the trunk of the call. The observer receives SDP
 // offers, the SDP answer to this side's offer, and the end of the call. Observer.Keep is called
 // before the 200 is sent.
-func (r *Arrival) Take(t Trunk, seen Observer) (*Dialog, error) {
+func (r *Arrival) Take(t Trunk, observer Observer) (*Dialog, error) {
 	if r.handled {
 		return nil, errTaken
 	}
@@ -170,7 +170,7 @@ func (r *Arrival) Take(t Trunk, seen Observer) (*Dialog, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := newDialog(r.agent, by, t, seen, *r.req.CallID())
+	d := newDialog(r.agent, by, t, observer, *r.req.CallID())
 	req := r.req
 	d.leg = leg{
 		callID: *req.CallID(), local: req.To().AsFrom(), remote: *cloned(req.From()), target: *req.Contact().Address.Clone(), hop: req.Source(),

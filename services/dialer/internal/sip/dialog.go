@@ -72,7 +72,7 @@ type Dialog struct {
 	agent     *UserAgent
 	transport *transport.Transport
 	trunk     Trunk
-	order     Invite
+	params    Invite
 	observer  Observer
 	log       *slog.Logger
 	tag       string // this side's tag
@@ -133,9 +133,9 @@ type Dialog struct {
 	referResult chan int // receives the result of this side's REFER; nil if no REFER is open
 }
 
-func newDialog(a *UserAgent, by *transport.Transport, t Trunk, seen Observer, callID sip.CallIDHeader) *Dialog {
+func newDialog(a *UserAgent, by *transport.Transport, t Trunk, observer Observer, callID sip.CallIDHeader) *Dialog {
 	return &Dialog{
-		agent: a, transport: by, trunk: t, observer: seen,
+		agent: a, transport: by, trunk: t, observer: observer,
 		log: a.cfg.Log, id: callID, tag: transport.Token(),
 		hangupRequested: make(chan struct{}), done: make(chan struct{}),
 		remoteBye: make(chan callstate.Cause, 1), answered: make(chan struct{}),
@@ -266,19 +266,19 @@ func (d *Dialog) keepState(invite *sip.Request) error {
 }
 
 // notify calls a function of the observer, unless Ended was called.
-func (d *Dialog) notify(what func(Observer)) {
+func (d *Dialog) notify(call func(Observer)) {
 	d.observerMu.Lock()
 	defer d.observerMu.Unlock()
 	if !d.endReported {
-		what(d.observer)
+		call(d.observer)
 	}
 }
 
 func (d *Dialog) notifyAccepted(now time.Time) {
 	d.takenOnce.Do(func() {
-		d.notify(func(seen Observer) {
-			if seen.Accepted != nil {
-				seen.Accepted(now)
+		d.notify(func(observer Observer) {
+			if observer.Accepted != nil {
+				observer.Accepted(now)
 			}
 		})
 	})

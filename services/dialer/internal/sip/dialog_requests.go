@@ -91,7 +91,7 @@ func (d *Dialog) handleRequest(req *sip.Request, tx *sip.ServerTx, theirTag stri
 	if !req.IsAck() { // the peer's request can arrive before the 200 that the peer sent first
 		waitForEither(d.answered, d.done)
 	}
-	known, otherFork, over := d.classifyTag(theirTag)
+	known, otherFork, ended := d.classifyTag(theirTag)
 	switch {
 	case req.IsAck():
 		if known {
@@ -107,9 +107,9 @@ func (d *Dialog) handleRequest(req *sip.Request, tx *sip.ServerTx, theirTag stri
 		}
 	case req.Method == sip.BYE && otherFork:
 		d.agent.respond(req, tx, d.agent.newResponse(req, sip.StatusOK, "OK"))
-	case !known && !over && !d.isEstablished(): // the request arrived before the answer
+	case !known && !ended && !d.isEstablished(): // the request arrived before the answer
 		d.handleEarly(req, tx)
-	case !known || over:
+	case !known || ended:
 		d.agent.refuse(req, tx, sip.StatusCallTransactionDoesNotExists, "Call/Transaction Does Not Exist")
 	case d.isOutOfOrder(req):
 		d.agent.refuse(req, tx, sip.StatusInternalServerError, "CSeq Out Of Order")
@@ -121,7 +121,7 @@ func (d *Dialog) handleRequest(req *sip.Request, tx *sip.ServerTx, theirTag stri
 // classifyTag classifies the tag of a peer. known reports that the tag belongs to the established
 // dialog. otherFork reports that the tag belongs to another fork of the INVITE. over reports that
 // the leg has ended.
-func (d *Dialog) classifyTag(theirTag string) (known, otherFork, over bool) {
+func (d *Dialog) classifyTag(theirTag string) (known, otherFork, ended bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	_, otherFork = d.otherForks[theirTag]
@@ -289,10 +289,10 @@ func (d *Dialog) addContact(res *sip.Response) *sip.Response {
 }
 
 func (d *Dialog) contentType() string {
-	if d.order.ContentType == "" {
+	if d.params.ContentType == "" {
 		return "application/sdp"
 	}
-	return d.order.ContentType
+	return d.params.ContentType
 }
 
 // requestedTimer returns the session timer that the response to a request contains. tooSmall
@@ -342,9 +342,9 @@ func (d *Dialog) offered(offer []byte) (answer []byte, err error) {
 	if len(offer) == 0 {
 		offer = nil
 	}
-	d.notify(func(seen Observer) {
-		if seen.Offered != nil {
-			answer, err = seen.Offered(offer)
+	d.notify(func(observer Observer) {
+		if observer.Offered != nil {
+			answer, err = observer.Offered(offer)
 		}
 	})
 	return answer, err
@@ -416,9 +416,9 @@ func (d *Dialog) retransmitUntilAck(tx *sip.ServerTx, res *sip.Response, acked <
 }
 
 func (d *Dialog) agreed(answer []byte) {
-	d.notify(func(seen Observer) {
-		if seen.Agreed != nil {
-			seen.Agreed(answer)
+	d.notify(func(observer Observer) {
+		if observer.Agreed != nil {
+			observer.Agreed(answer)
 		}
 	})
 }

@@ -75,9 +75,9 @@ type leg struct {
 	sent []time.Time
 }
 
-func (l *leg) tell(what string, also func()) {
+func (l *leg) tell(callback string, also func()) {
 	l.mu.Lock()
-	l.notifications = append(l.notifications, what)
+	l.notifications = append(l.notifications, callback)
 	if also != nil {
 		also()
 	}
@@ -133,12 +133,12 @@ func (r *fixture) dial(suffix string, change ...func(*sip.Invite, *leg)) *leg {
 }
 
 // The parameter what is the name of a function of the observer.
-func (l *leg) until(what string, times int) {
+func (l *leg) until(callback string, times int) {
 	l.t.Helper()
 	patience := time.After(siptest.Timeout)
 	for {
 		l.mu.Lock()
-		got, change := count(l.notifications, what), l.change
+		got, change := count(l.notifications, callback), l.change
 		received := fmt.Sprint(l.notifications)
 		l.mu.Unlock()
 		if got >= times {
@@ -147,7 +147,7 @@ func (l *leg) until(what string, times int) {
 		select {
 		case <-change:
 		case <-patience:
-			l.t.Fatalf("calls of %s = %d, want %d: %s", what, got, times, received)
+			l.t.Fatalf("calls of %s = %d, want %d: %s", callback, got, times, received)
 		}
 	}
 }

@@ -75,8 +75,8 @@ func (i *Invite) complete() error {
 // Invite sends an INVITE and returns. The observer receives the events that follow. If Invite
 // returns an error, nothing was sent, and the observer is not called. ctx limits the time for
 // opening the connection.
-func (a *UserAgent) Invite(ctx context.Context, t Trunk, order Invite, seen Observer) (*Dialog, error) {
-	d, tx, err := a.startInvite(ctx, t, order, seen)
+func (a *UserAgent) Invite(ctx context.Context, t Trunk, params Invite, observer Observer) (*Dialog, error) {
+	d, tx, err := a.startInvite(ctx, t, params, observer)
 	if err != nil {
 		return nil, err
 	}
@@ -85,8 +85,8 @@ func (a *UserAgent) Invite(ctx context.Context, t Trunk, order Invite, seen Obse
 }
 
 // startInvite sends the INVITE. The caller must read the transaction until its end.
-func (a *UserAgent) startInvite(ctx context.Context, t Trunk, order Invite, seen Observer) (*Dialog, *sip.ClientTx, error) {
-	if err := errors.Join(t.Check(), order.complete()); err != nil {
+func (a *UserAgent) startInvite(ctx context.Context, t Trunk, params Invite, observer Observer) (*Dialog, *sip.ClientTx, error) {
+	if err := errors.Join(t.Check(), params.complete()); err != nil {
 		return nil, nil, &transport.NotSent{Err: fmt.Errorf("invite: %w", err)}
 	}
 	to, routes := t.requestRoute()
@@ -94,16 +94,16 @@ func (a *UserAgent) startInvite(ctx context.Context, t Trunk, order Invite, seen
 	if err != nil {
 		return nil, nil, &transport.NotSent{Err: err}
 	}
-	d := newDialog(a, by, t, seen, sip.CallIDHeader(order.CallID))
-	d.order = order
+	d := newDialog(a, by, t, observer, sip.CallIDHeader(params.CallID))
+	d.params = params
 	d.leg = leg{
-		callID: sip.CallIDHeader(order.CallID), remote: sip.FromHeader{Address: t.uri(order.To)}, target: t.uri(order.To), routes: routes,
+		callID: sip.CallIDHeader(params.CallID), remote: sip.FromHeader{Address: t.uri(params.To)}, target: t.uri(params.To), routes: routes,
 		hop: to.Hop, transport: to.Transport, largeTCP: to.LargeOverTCP, cseq: 1, contact: by.Contact(t.Username, to.Transport),
 	}
 	d.leg.remote.Address.UriParams = nil
 	d.leg.local = d.fromHeader()
 	d.leg.local.Params.Add("tag", d.tag)
-	d.body = order.Body
+	d.body = params.Body
 	if t.SessionTimer > 0 {
 		d.timer.RequestInterval(max(t.SessionTimer, a.cfg.MinSession))
 	}
@@ -121,15 +121,15 @@ func (a *UserAgent) startInvite(ctx context.Context, t Trunk, order Invite, seen
 		}
 		return nil, nil, err
 	}
-	if seen.Sent != nil {
-		seen.Sent(d.sentAt)
+	if observer.Sent != nil {
+		observer.Sent(d.sentAt)
 	}
 	return d, tx, nil
 }
 
 // fromHeader returns the header From, with the caller ID in the format that the trunk requires.
 func (d *Dialog) fromHeader() sip.FromHeader {
-	user := d.order.From
+	user := d.params.From
 	if d.trunk.CallerID == Asserted && d.trunk.Username != "" {
 		user = d.trunk.Username
 	}
@@ -141,11 +141,11 @@ func (d *Dialog) fromHeader() sip.FromHeader {
 
 func (d *Dialog) firstInvite() *sip.Request {
 	req := d.leg.newRequest(sip.INVITE)
-	if d.trunk.CallerID == Asserted && d.order.From != "" {
-		asserted := d.trunk.identity(d.order.From)
+	if d.trunk.CallerID == Asserted && d.params.From != "" {
+		asserted := d.trunk.identity(d.params.From)
 		req.AppendHeader(sip.NewHeader("P-Asserted-Identity", "<"+asserted.String()+">"))
 	}
-	d.addOffer(req, d.order.Body)
+	d.addOffer(req, d.params.Body)
 	return req
 }
 
@@ -155,7 +155,7 @@ func (d *Dialog) addOffer(req *sip.Request, body []byte) {
 	d.agent.addUserAgent(req)
 	d.addSessionTimer(req)
 	if len(body) > 0 {
-		req.AppendHeader(sip.NewHeader("Content-Type", d.order.ContentType))
+		req.AppendHeader(sip.NewHeader("Content-Type", d.params.ContentType))
 		req.SetBody(body)
 	}
 }
@@ -185,7 +185,7 @@ type attempt struct {
 // side gave the call up.
 func (d *Dialog) runSetup(tx *sip.ClientTx) bool {
 	at := &attempt{
-		Dialog: d, tx: tx, begun: time.Now(), first: time.NewTimer(d.order.FirstResponse), ring: time.NewTimer(d.order.FirstRing),
+		Dialog: d, tx: tx, begun: time.Now(), first: time.NewTimer(d.params.FirstResponse), ring: time.NewTimer(d.params.FirstRing),
 		confirm: time.NewTimer(time.Hour),
 	}
 	at.confirm.Stop()
@@ -195,12 +195,12 @@ func (d *Dialog) runSetup(tx *sip.ClientTx) bool {
 	for {
 		select {
 		case <-d.responses.arrived:
-			if answered, over := at.handleResponses(); over {
+			if answered, finished := at.handleResponses(); finished {
 				return answered
 			}
 		case <-at.tx.Done():
 			ended := at.tx
-			if answered, over := at.handleResponses(); over { // the response ended the transaction
+			if answered, finished := at.handleResponses(); finished { // the response ended the transaction
 				return answered
 			}
 			if at.tx == ended { // no other INVITE has replaced the transaction
@@ -229,7 +229,7 @@ func (at *attempt) timerCause() callstate.Cause {
 	case at.rang:
 		return callstate.NoAnswer
 	case at.responded:
-		return at.order.NotRinging
+		return at.params.NotRinging
 	}
 	return callstate.RecoveryOnTimerExpire // a trunk that sends no response has failed
 }
@@ -252,13 +252,13 @@ var errNoResponse = errors.New("no final response to the INVITE")
 
 // endWithoutResponse ends a leg whose INVITE got no final response. The leg becomes an orphan, and
 // handleLate handles the responses that still arrive.
-func (at *attempt) endWithoutResponse(cause callstate.Cause, why error) bool {
+func (at *attempt) endWithoutResponse(cause callstate.Cause, reason error) bool {
 	if at.abandonCause != "" {
 		cause = at.abandonCause
 	}
 	at.markOrphan(at.canceled)
 	at.tx.Terminate()
-	at.reportEnd(End{At: time.Now(), Cause: cause, ByUs: true, Err: why})
+	at.reportEnd(End{At: time.Now(), Cause: cause, ByUs: true, Err: reason})
 	return false
 }
 
@@ -296,7 +296,7 @@ func (at *attempt) watchAcks() {
 	})
 }
 
-func (at *attempt) handleResponses() (answered, over bool) {
+func (at *attempt) handleResponses() (answered, finished bool) {
 	for {
 		res := at.responses.pop()
 		if res == nil {
@@ -305,7 +305,7 @@ func (at *attempt) handleResponses() (answered, over bool) {
 		if res.CSeq().SeqNo != at.invite.CSeq().SeqNo {
 			continue
 		}
-		if answered, over = at.handleResponse(res); over {
+		if answered, finished = at.handleResponse(res); finished {
 			return answered, true
 		}
 	}
@@ -313,7 +313,7 @@ func (at *attempt) handleResponses() (answered, over bool) {
 
 // handleResponse handles a response. answered reports that the call was answered. over reports that
 // no response to the INVITE is expected any more.
-func (at *attempt) handleResponse(res *sip.Response) (answered, over bool) {
+func (at *attempt) handleResponse(res *sip.Response) (answered, finished bool) {
 	now := time.Now()
 	if !at.responded {
 		at.responded = true
@@ -354,10 +354,10 @@ func (at *attempt) handleProvisional(res *sip.Response, now time.Time) {
 	}
 	if res.StatusCode >= 180 && !at.rang {
 		at.rang = true
-		at.ring.Reset(at.order.Ring)
-		at.notify(func(seen Observer) {
-			if seen.Rang != nil {
-				seen.Rang(now, res.Body())
+		at.ring.Reset(at.params.Ring)
+		at.notify(func(observer Observer) {
+			if observer.Rang != nil {
+				observer.Rang(now, res.Body())
 			}
 		})
 	}
@@ -390,9 +390,9 @@ func (at *attempt) handleAnswer(res *sip.Response, now time.Time) bool {
 	}
 	at.notifyAccepted(now)
 	var err error
-	at.notify(func(seen Observer) {
-		if seen.Answered != nil {
-			err = seen.Answered(now, body)
+	at.notify(func(observer Observer) {
+		if observer.Answered != nil {
+			err = observer.Answered(now, body)
 		}
 	})
 	close(at.answered)

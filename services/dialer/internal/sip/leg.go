@@ -198,9 +198,9 @@ func (l *leg) requestRoute() transport.Route {
 	if next.Host != "" {
 		to.Hop = hostPort(next.Host, next.Port)
 	}
-	switch asked := strings.ToUpper(next.UriParams.GetOr("transport", "")); {
-	case asked == transport.UDP, asked == transport.TCP, asked == transport.TLS:
-		to.Transport = asked
+	switch requested := strings.ToUpper(next.UriParams.GetOr("transport", "")); {
+	case requested == transport.UDP, requested == transport.TCP, requested == transport.TLS:
+		to.Transport = requested
 	case next.Scheme == "sips":
 		to.Transport = transport.TLS
 	}

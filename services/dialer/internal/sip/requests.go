@@ -35,11 +35,11 @@ func (d *Dialog) send(ctx context.Context, invite *sip.Request, to transport.Rou
 		}
 		if err := d.keepState(invite); err != nil {
 			return nil, &transport.NotSent{
-				Err: fmt.Errorf("%w: store the teardown state of call %s: %w", ErrLocalFault, d.order.CallID, err),
+				Err: fmt.Errorf("%w: store the teardown state of call %s: %w", ErrLocalFault, d.params.CallID, err),
 			}
 		}
 		tx, err := d.transport.BeginPermitted(ctx, invite, func(ctx context.Context) bool {
-			permitted := d.order.Permit == nil || d.order.Permit(ctx)
+			permitted := d.params.Permit == nil || d.params.Permit(ctx)
 			d.sentAt = time.Now()
 			return permitted
 		})
@@ -82,7 +82,7 @@ func (at *attempt) sendAgain(res *sip.Response) bool {
 	at.leg.cseq++
 	next.CSeq().SeqNo = at.leg.cseq
 	at.mu.Unlock()
-	ctx, done := context.WithTimeout(context.Background(), at.order.FirstResponse)
+	ctx, done := context.WithTimeout(context.Background(), at.params.FirstResponse)
 	defer done()
 	tx, err := at.send(ctx, next, to)
 	if err != nil {
@@ -99,7 +99,7 @@ func (at *attempt) sendAgain(res *sip.Response) bool {
 	at.tx = tx
 	at.watchAcks()
 	at.responded, at.provisional = false, false
-	at.first.Reset(at.order.FirstResponse)
+	at.first.Reset(at.params.FirstResponse)
 	return true
 }
 
@@ -186,7 +186,7 @@ func (d *Dialog) sendRefresh() (*sip.Response, error) {
 		return d.transportFor(us).Exchange(ctx, req, us.requestRoute(), d.trunk.credentials(), d.nextCSeq)
 	}
 	if len(body) > 0 {
-		req.AppendHeader(sip.NewHeader("Content-Type", d.order.ContentType))
+		req.AppendHeader(sip.NewHeader("Content-Type", d.params.ContentType))
 		req.SetBody(body)
 	}
 	return d.reinvite(ctx, req, us)
@@ -199,7 +199,7 @@ func (d *Dialog) reinvite(ctx context.Context, req *sip.Request, us leg) (*sip.R
 	}
 	defer d.releaseInvite()
 	by := d.transportFor(us)
-	var asked transport.Challenge
+	var challenges transport.Challenge
 	for {
 		if err := by.Prepare(req, us.requestRoute()); err != nil {
 			return nil, err
@@ -213,7 +213,7 @@ func (d *Dialog) reinvite(ctx context.Context, req *sip.Request, us leg) (*sip.R
 			return nil, err
 		}
 		again := transport.NextRequest(req)
-		if !asked.Answer(again, res, d.trunk.credentials()) {
+		if !challenges.Answer(again, res, d.trunk.credentials()) {
 			if res.IsSuccess() {
 				d.reinvited(req, res, tx)
 			}

@@ -74,11 +74,11 @@ func (e Expires) HangupTime() time.Duration { return e.After - min(32*time.Secon
 // has no session timer, Accept returns the zero value. If the request names no refresher, the
 // sender of the request refreshes. tooSmall reports that the interval is shorter than the parameter
 // least. The response is then 422.
-func (e Expires) Accept(least time.Duration) (answer Expires, tooSmall bool) {
+func (e Expires) Accept(minInterval time.Duration) (answer Expires, tooSmall bool) {
 	if e.After == 0 {
 		return Expires{}, false
 	}
-	if e.After < least {
+	if e.After < minInterval {
 		return Expires{}, true
 	}
 	if e.Refresher == NoRefresher {

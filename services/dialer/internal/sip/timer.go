@@ -35,13 +35,13 @@ func (t *Timer) RequestedInterval() Expires {
 // Lengthen raises the requested interval to the Min-SE of a 422. Lengthen returns false if the
 // Min-SE is not longer than the requested interval.
 func (t *Timer) Lengthen(minSE string) bool {
-	least, ok := ParseSessionExpires(minSE)
+	minimum, ok := ParseSessionExpires(minSE)
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if !ok || least.After <= t.requested.After || t.requested.After == 0 {
+	if !ok || minimum.After <= t.requested.After || t.requested.After == 0 {
 		return false
 	}
-	t.requested.After = least.After
+	t.requested.After = minimum.After
 	return true
 }
 

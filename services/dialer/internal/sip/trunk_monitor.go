@@ -87,7 +87,7 @@ func (u *TrunkMonitor) ProbeNow() {
 
 // Registered reports whether the trunk accepted the last REGISTER. asked is false for a trunk
 // without registration.
-func (u *TrunkMonitor) Registered() (registered, asked bool) {
+func (u *TrunkMonitor) Registered() (registered, configured bool) {
 	return u.registered.Load(), u.cfg.Register != nil
 }
 

@@ -458,7 +458,7 @@ func headerValues(msg sip.Message, name string) (all []string) {
 
 // grantedFor returns the lifetime of this user agent's contact: the lifetime of the contact in the
 // response, or else the lifetime in the header Expires, or else the requested lifetime.
-func grantedFor(res *sip.Response, ours sip.ContactHeader, asked time.Duration) time.Duration {
+func grantedFor(res *sip.Response, ours sip.ContactHeader, requested time.Duration) time.Duration {
 	seconds := func(text string) (time.Duration, bool) {
 		n, err := strconv.ParseUint(strings.TrimSpace(text), 10, 31)
 		return time.Duration(n) * time.Second, err == nil //nolint:gosec // n has at most 31 bits
@@ -477,5 +477,5 @@ func grantedFor(res *sip.Response, ours sip.ContactHeader, asked time.Duration) 
 			return granted
 		}
 	}
-	return asked
+	return requested
 }

@@ -11,8 +11,8 @@ import (
 	"ringfence.dev/services/dialer/internal/trunks"
 )
 
-func newAttempt(over trunks.Trunk, sipCallID string) store.TrunkAttempt {
-	return store.TrunkAttempt{ID: uuid.Must(uuid.NewV7()), Trunk: over.Name, SIPCallID: sipCallID}
+func newAttempt(trunk trunks.Trunk, sipCallID string) store.TrunkAttempt {
+	return store.TrunkAttempt{ID: uuid.Must(uuid.NewV7()), Trunk: trunk.Name, SIPCallID: sipCallID}
 }
 
 func answerTo(e sip.End) store.Answer {

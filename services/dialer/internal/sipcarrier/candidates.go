@@ -21,7 +21,7 @@ var (
 
 // listCandidates returns the trunks that a call may be offered to, in the order of preference. The
 // trunks in without are excluded, because they have already refused the call request.
-func (c *Carrier) listCandidates(ctx context.Context, without []string) ([]trunks.Trunk, error) {
+func (c *Carrier) listCandidates(ctx context.Context, excluded []string) ([]trunks.Trunk, error) {
 	active, err := c.trunks.Active(ctx)
 	if err != nil {
 		return nil, err
@@ -34,7 +34,7 @@ func (c *Carrier) listCandidates(ctx context.Context, without []string) ([]trunk
 		return nil, err
 	}
 	active = slices.DeleteFunc(slices.Clone(active), func(t trunks.Trunk) bool {
-		return slices.Contains(without, t.TrunkID.String())
+		return slices.Contains(excluded, t.TrunkID.String())
 	})
 	ordered := trunks.Candidates(active, live, func(id uuid.UUID) bool { return c.monitored.healthOf(id).isUnavailable() })
 	if len(ordered) == 0 {
@@ -51,22 +51,22 @@ func (c *Carrier) listCandidates(ctx context.Context, without []string) ([]trunk
 //
 // If wanted is empty, only a trunk with caller_ids can take the call. If no active trunk has
 // caller_ids, the error is carrier.ErrNoNumber.
-func (c *Carrier) From(ctx context.Context, wanted string, without []string) (number, over string, err error) {
-	candidates, err := c.listCandidates(ctx, without)
-	if wanted == "" {
+func (c *Carrier) From(ctx context.Context, wantedNumber string, excluded []string) (number, trunkID string, err error) {
+	candidates, err := c.listCandidates(ctx, excluded)
+	if wantedNumber == "" {
 		candidates = slices.DeleteFunc(candidates, func(t trunks.Trunk) bool { return len(t.CallerIDs) == 0 })
 		if len(candidates) == 0 {
 			return "", "", c.noNumberError(ctx)
 		}
 	}
 	if errors.Is(err, errNoActive) || errors.Is(err, errFull) {
-		return wanted, "", nil
+		return wantedNumber, "", nil
 	}
 	if err != nil {
 		return "", "", err
 	}
 	first, _ := c.selector.Next(candidates, "", time.Now())
-	return first.CallerID(wanted), first.TrunkID.String(), nil
+	return first.CallerID(wantedNumber), first.TrunkID.String(), nil
 }
 
 // noNumberError returns the reason why no trunk with caller_ids can take a call.

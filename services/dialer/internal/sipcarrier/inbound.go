@@ -23,39 +23,39 @@ const answerTimeout = 20 * time.Second
 // Arrive accepts an inbound call. Arrive does not block. The call rings after its leg was stored.
 // The call is refused if the leg cannot be stored, or if this process already uses all channels of
 // the trunk. Without this limit, callers could open more conversations than the trunk has channels.
-func (c *Carrier) Arrive(a *sip.Arrival, over trunks.Trunk) {
-	to, ok := over.Read(a.To)
+func (c *Carrier) Arrive(a *sip.Arrival, trunk trunks.Trunk) {
+	to, ok := trunk.Read(a.To)
 	if !ok {
-		c.cfg.Rejected.addUnreadable(a, over)
-		refuseArrival(a, over, callstate.UnallocatedNumber, errNoNumber)
+		c.cfg.Rejected.addUnreadable(a, trunk)
+		refuseArrival(a, trunk, callstate.UnallocatedNumber, errNoNumber)
 		return
 	}
-	if c.liveLegs(over.TrunkID) >= int(over.Channels) {
-		refuseArrival(a, over, callstate.SwitchCongestion, errChannels)
+	if c.liveLegs(trunk.TrunkID) >= int(trunk.Channels) {
+		refuseArrival(a, trunk, callstate.SwitchCongestion, errChannels)
 		return
 	}
 	// if the user part is not a number, the call is handled like a call with a withheld number
-	from, _ := over.Read(a.From)
+	from, _ := trunk.Read(a.From)
 	id, err := uuid.NewV7()
 	if err != nil {
-		refuseArrival(a, over, callstate.NormalTemporaryFailure, err)
+		refuseArrival(a, trunk, callstate.NormalTemporaryFailure, err)
 		return
 	}
-	talk, err := c.talks.Begin(context.Background(), id, over)
+	talk, err := c.talks.Begin(context.Background(), id, trunk)
 	if err != nil {
-		refuseArrival(a, over, callstate.SwitchCongestion, err)
+		refuseArrival(a, trunk, callstate.SwitchCongestion, err)
 		return
 	}
 	l := &leg{
-		carrier: c, callID: id, talk: talk, trunk: over, accepted: true, offer: a.Offer, ringingAt: time.Now(),
+		carrier: c, callID: id, talk: talk, trunk: trunk, accepted: true, offer: a.Offer, ringingAt: time.Now(),
 		isWriting: true, // the arrival must be stored before all other steps
 	}
 	l.record = store.Leg{
-		CallID: id, TrunkID: over.TrunkID, Inbound: true, From: from, To: to, Channels: over.Channels,
-		Attempt: newAttempt(over, a.CallID),
+		CallID: id, TrunkID: trunk.TrunkID, Inbound: true, From: from, To: to, Channels: trunk.Channels,
+		Attempt: newAttempt(trunk, a.CallID),
 	}
 	c.addLeg(l)
-	d, err := a.Take(sipTrunk(over), l.inboundObserver())
+	d, err := a.Take(sipTrunk(trunk), l.inboundObserver())
 	if err != nil {
 		talk.End()
 		c.removeLeg(l)
@@ -94,8 +94,8 @@ var (
 )
 
 // refuseArrival refuses an inbound call that has no call id yet.
-func refuseArrival(a *sip.Arrival, over trunks.Trunk, cause callstate.Cause, why error) {
-	slog.Warn("inbound call refused", "trunk", over.Name, "sip_call_id", a.CallID, "cause", string(cause), "error", why)
+func refuseArrival(a *sip.Arrival, trunk trunks.Trunk, cause callstate.Cause, reason error) {
+	slog.Warn("inbound call refused", "trunk", trunk.Name, "sip_call_id", a.CallID, "cause", string(cause), "error", reason)
 	a.Refuse(cause)
 }
 

@@ -61,14 +61,14 @@ func (c *Carrier) offerCall(
 		err = errOtherNumber
 	}
 	for len(rest) > 0 {
-		var over trunks.Trunk
-		over, rest = c.selector.Next(rest, o.TrunkID, time.Now())
-		known := c.monitored.healthOf(over.TrunkID)
+		var trunk trunks.Trunk
+		trunk, rest = c.selector.Next(rest, o.TrunkID, time.Now())
+		known := c.monitored.healthOf(trunk.TrunkID)
 		if !known.reserveCall(o.WorkspaceID) {
-			err = errors.Join(err, fmt.Errorf("trunk %s: %w", over.Name, errCircuitOpen))
+			err = errors.Join(err, fmt.Errorf("trunk %s: %w", trunk.Name, errCircuitOpen))
 			continue
 		}
-		pending, fault := c.sendInvite(ctx, o, over, len(rest) > 0 || others)
+		pending, fault := c.sendInvite(ctx, o, trunk, len(rest) > 0 || others)
 		if fault == nil {
 			fault = c.awaitResult(ctx, o, pending)
 			// this result says nothing about the trunk, so its circuit does not count the call
@@ -76,7 +76,7 @@ func (c *Carrier) offerCall(
 				known.cancelReservation()
 				return pending.leg.dialedAt, nil
 			}
-			c.countInvite(over, fault)
+			c.countInvite(trunk, fault)
 			return pending.leg.dialedAt, fault
 		}
 		c.countNotSent(known, fault)
@@ -89,7 +89,7 @@ func (c *Carrier) offerCall(
 		if errors.Is(fault, carrier.ErrAlreadyOriginated) || errors.Is(fault, carrier.ErrNotPermitted) || ctx.Err() != nil {
 			return time.Time{}, fault
 		}
-		if err = errors.Join(err, fmt.Errorf("trunk %s: %w", over.Name, fault)); errors.Is(fault, errLegNotDeleted) {
+		if err = errors.Join(err, fmt.Errorf("trunk %s: %w", trunk.Name, fault)); errors.Is(fault, errLegNotDeleted) {
 			break
 		}
 	}
@@ -145,9 +145,9 @@ type pendingOriginate struct {
 // sendInvite sends the INVITE. If sendInvite returns an error, nothing was sent. The parameter
 // followed reports that another trunk can be tried after this one.
 func (c *Carrier) sendInvite(
-	ctx context.Context, o carrier.Originate, over trunks.Trunk, followed bool,
+	ctx context.Context, o carrier.Originate, trunk trunks.Trunk, hasAlternative bool,
 ) (pendingOriginate, error) {
-	talk, err := c.talks.Begin(ctx, o.CallID, over)
+	talk, err := c.talks.Begin(ctx, o.CallID, trunk)
 	if err != nil {
 		return pendingOriginate{}, err
 	}
@@ -157,25 +157,25 @@ func (c *Carrier) sendInvite(
 	}
 	result := make(chan error, 1)
 	record := store.Leg{
-		CallID: o.CallID, TrunkID: over.TrunkID, Channels: over.Channels, From: o.From, To: o.To,
-		Attempt: newAttempt(over, o.CallID.String()),
+		CallID: o.CallID, TrunkID: trunk.TrunkID, Channels: trunk.Channels, From: o.From, To: o.To,
+		Attempt: newAttempt(trunk, o.CallID.String()),
 	}
 	l := &leg{
-		carrier: c, callID: o.CallID, talk: talk, trunk: over, result: result, health: c.monitored.healthOf(over.TrunkID),
+		carrier: c, callID: o.CallID, talk: talk, trunk: trunk, result: result, health: c.monitored.healthOf(trunk.TrunkID),
 		record: record, request: o, slowTrunk: make(chan struct{}),
 	}
-	if followed {
-		l.retryableTrunk = over.TrunkID.String()
+	if hasAlternative {
+		l.retryableTrunk = trunk.TrunkID.String()
 	}
 	c.addLeg(l)
 	order := sip.Invite{
-		CallID: record.Attempt.SIPCallID, From: over.Write(o.From), To: over.Write(o.To), Body: talk.Offer(),
+		CallID: record.Attempt.SIPCallID, From: trunk.Write(o.From), To: trunk.Write(o.To), Body: talk.Offer(),
 		Ring: c.cfg.Ring, Permit: o.Permitted,
 	}
 	if limit := c.cfg.RingLimit; limit > 0 && limit < sip.FirstRing {
 		order.FirstRing, order.NotRinging = limit, callstate.NoAnswer
 	}
-	d, err := c.agent.Invite(ctx, sipTrunk(over), order, l.outboundObserver())
+	d, err := c.agent.Invite(ctx, sipTrunk(trunk), order, l.outboundObserver())
 	if err != nil {
 		return pendingOriginate{}, c.inviteNotSent(ctx, l, o, err)
 	}
@@ -216,33 +216,33 @@ func (f pendingOriginate) result(ctx context.Context, o carrier.Originate) error
 }
 
 // inviteNotSent ends a call whose INVITE was not sent, and deletes its leg.
-func (c *Carrier) inviteNotSent(ctx context.Context, l *leg, o carrier.Originate, why error) error {
+func (c *Carrier) inviteNotSent(ctx context.Context, l *leg, o carrier.Originate, reason error) error {
 	l.talk.End()
-	if errors.Is(why, store.ErrLegExists) { // another process has already sent the INVITE
+	if errors.Is(reason, store.ErrLegExists) { // another process has already sent the INVITE
 		c.removeLeg(l)
 		return fmt.Errorf("originate %s: %w", o.CallID, carrier.ErrAlreadyOriginated)
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), journalTimeout)
 	defer cancel()
-	if errors.Is(why, transport.ErrNotPermitted) {
-		why = fmt.Errorf("%w: %w", carrier.ErrNotPermitted, why)
+	if errors.Is(reason, transport.ErrNotPermitted) {
+		reason = fmt.Errorf("%w: %w", carrier.ErrNotPermitted, reason)
 	}
-	end := sip.End{At: time.Now(), Cause: callstate.NetworkOutOfOrder, ByUs: true, Err: why}
+	end := sip.End{At: time.Now(), Cause: callstate.NetworkOutOfOrder, ByUs: true, Err: reason}
 	l.logEnd(end)
 	// If the leg was not deleted, it would use a channel of the trunk permanently.
 	if err := c.legStore.DeleteRefused(ctx, l.record, refusalOf(end)); err != nil {
 		l.enqueue(entry{last: true, write: func(ctx context.Context) error {
 			return c.legStore.DeleteRefused(ctx, l.record, refusalOf(end))
 		}})
-		return errors.Join(why, errLegNotDeleted, err)
+		return errors.Join(reason, errLegNotDeleted, err)
 	}
 	c.removeLeg(l)
-	return why
+	return reason
 }
 
 var errLegNotDeleted = errors.New("the INVITE was not sent, and the leg of the call was not deleted")
 
-func notSentError(o carrier.Originate, why error) error {
-	why = fmt.Errorf("originate %s: %w", o.CallID, why)
-	return &carrier.Refused{Cause: callstate.NetworkOutOfOrder, NotSent: true, OperatorFault: true, Err: why}
+func notSentError(o carrier.Originate, reason error) error {
+	reason = fmt.Errorf("originate %s: %w", o.CallID, reason)
+	return &carrier.Refused{Cause: callstate.NetworkOutOfOrder, NotSent: true, OperatorFault: true, Err: reason}
 }

@@ -250,17 +250,17 @@ func (c *Carrier) tearDown(ctx context.Context, orphan store.Leg) error {
 	if orphan.Teardown == nil {
 		return nil
 	}
-	over, err := c.trunks.Find(ctx, orphan.TrunkID)
+	trunk, err := c.trunks.Find(ctx, orphan.TrunkID)
 	switch {
 	case errors.Is(err, pg.ErrNotFound):
 		// The trunk was removed, so its credentials are missing. The teardown state contains its
 		// address.
-		over = trunks.New(orphan.TrunkID)
-		over.Host = "removed.invalid"
+		trunk = trunks.New(orphan.TrunkID)
+		trunk.Host = "removed.invalid"
 	case err != nil:
 		return err
 	}
-	if err := c.agent.Reap(ctx, sipTrunk(over), orphan.Teardown); err != nil {
+	if err := c.agent.Reap(ctx, sipTrunk(trunk), orphan.Teardown); err != nil {
 		return fmt.Errorf("reap call %s: %w", orphan.CallID, err)
 	}
 	return nil

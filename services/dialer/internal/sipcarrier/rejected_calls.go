@@ -62,9 +62,9 @@ func (s *RejectedCalls) AddUnknown(from transport.Rejected) {
 }
 
 // addUnreadable adds a call over a trunk whose called number is not in the trunk's number format.
-func (s *RejectedCalls) addUnreadable(a *sip.Arrival, over trunks.Trunk) {
+func (s *RejectedCalls) addUnreadable(a *sip.Arrival, trunk trunks.Trunk) {
 	s.add(rejectedArrival(a), replicas.UnknownNumber, fmt.Sprintf(
-		"Set number_format and number_prefix of trunk %s to how it writes numbers.", over.Name))
+		"Set number_format and number_prefix of trunk %s to how it writes numbers.", trunk.Name))
 }
 
 // addUnassigned adds a call over a trunk whose called number is assigned to no agent.

@@ -59,7 +59,7 @@ type TrunkStore interface {
 // Talks creates the audio and conversation of calls.
 type Talks interface {
 	// Begin allocates media for a call. The caller must call Talk.End.
-	Begin(ctx context.Context, callID uuid.UUID, over trunks.Trunk) (Talk, error)
+	Begin(ctx context.Context, callID uuid.UUID, trunk trunks.Trunk) (Talk, error)
 }
 
 // Talk is the audio and conversation of one call. Its methods, except Ready, are not called

@@ -52,8 +52,8 @@ func newRefusalsCounter() *prometheus.CounterVec {
 	}, []string{"sip_trunk", "status"})
 }
 
-func (c *Carrier) countInvite(over trunks.Trunk, err error) {
-	c.monitored.healthOf(over.TrunkID).countResult(err)
+func (c *Carrier) countInvite(trunk trunks.Trunk, err error) {
+	c.monitored.healthOf(trunk.TrunkID).countResult(err)
 	// The response required another INVITE, which was not permitted. So this response was not the
 	// trunk's final response to the call.
 	if errors.Is(err, carrier.ErrNotPermitted) {
@@ -63,7 +63,7 @@ func (c *Carrier) countInvite(over trunks.Trunk, err error) {
 	var no *carrier.Refused
 	var response *Response
 	if errors.As(err, &response) {
-		c.refusals.WithLabelValues(over.Name, strconv.Itoa(response.Status)).Inc()
+		c.refusals.WithLabelValues(trunk.Name, strconv.Itoa(response.Status)).Inc()
 	}
 	switch {
 	case err == nil:
@@ -74,7 +74,7 @@ func (c *Carrier) countInvite(over trunks.Trunk, err error) {
 	case no.OperatorFault, no.Cause.OfTrunk():
 		result = resultRefused
 	}
-	c.invites.WithLabelValues(over.Name, result).Inc()
+	c.invites.WithLabelValues(trunk.Name, result).Inc()
 }
 
 // Describe implements prometheus.Collector.
@@ -100,7 +100,7 @@ func (c *Carrier) Collect(all chan<- prometheus.Metric) {
 	for _, one := range c.monitored.all {
 		one.collect(all)
 		all <- prometheus.MustNewConstMetric(trunkUp, prometheus.GaugeValue, boolValue(one.monitor.Up()), one.name)
-		if registered, asked := one.monitor.Registered(); asked {
+		if registered, configured := one.monitor.Registered(); configured {
 			all <- prometheus.MustNewConstMetric(trunkRegistered, prometheus.GaugeValue, boolValue(registered), one.name)
 		}
 	}

@@ -101,8 +101,8 @@ func (o *trunkHealth) replicaReport(trunkID uuid.UUID, now time.Time) replicas.T
 		until := now.Add(rest).UTC()
 		report.OpenUntil = &until
 	}
-	registered, asked := o.monitor.Registered()
-	if !asked {
+	registered, configured := o.monitor.Registered()
+	if !configured {
 		return report
 	}
 	report.Registered = &registered

@@ -179,13 +179,13 @@ func (t Trunk) Read(user string) (e164 string, ok bool) {
 
 // CallerID returns the number that the phone shows if the call uses this trunk. This is the wanted
 // number if the trunk may show it, or else the first number of CallerIDs.
-func (t Trunk) CallerID(wanted string) string {
+func (t Trunk) CallerID(wantedNumber string) string {
 	if len(t.CallerIDs) == 0 {
-		return wanted
+		return wantedNumber
 	}
 	for _, may := range t.CallerIDs {
-		if may == wanted {
-			return wanted
+		if may == wantedNumber {
+			return wantedNumber
 		}
 	}
 	return t.CallerIDs[0]

@@ -87,18 +87,18 @@ func (x *Trunk) On(suffix string, script func(*Call)) {
 
 // HandleOutside sets the function that receives requests outside of calls, except INVITE. If
 // take returns false, the trunk answers the request with 200.
-func (x *Trunk) HandleOutside(take func(*sip.Request, *sip.ServerTx) bool) {
+func (x *Trunk) HandleOutside(handle func(*sip.Request, *sip.ServerTx) bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.outside = take
+	x.outside = handle
 }
 
 // HandleWithinDialog sets the function that receives requests within dialogs that this trunk does
 // not know. A proxy receives such requests.
-func (x *Trunk) HandleWithinDialog(take func(*sip.Request, *sip.ServerTx)) {
+func (x *Trunk) HandleWithinDialog(handle func(*sip.Request, *sip.ServerTx)) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.within = take
+	x.within = handle
 }
 
 // Requests returns the number of requests with a method in a call. With an empty Call-ID, it

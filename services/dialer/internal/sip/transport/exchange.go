@@ -133,8 +133,8 @@ func (l *Transport) BeginPermitted(
 		tx.Terminate()
 		return nil, &NotSent{net.ErrClosed}
 	}
-	over, at := l.expectResponse(string(*req.CallID())), time.Now()
-	tx.OnTerminate(func(string, error) { over() })
+	stopExpecting, at := l.expectResponse(string(*req.CallID())), time.Now()
+	tx.OnTerminate(func(string, error) { stopExpecting() })
 	if err := tx.Init(); err != nil {
 		tx.Terminate()
 		return nil, fmt.Errorf("send %s: %w", req.Method, err)
@@ -188,8 +188,8 @@ type Credentials struct{ Username, Password string }
 // Exchange sends a request, answers challenges and returns the final response. If a request cannot
 // be sent to an address, Exchange tries the next address (RFC 3263 section 4.3). next returns the
 // CSeq of a repeated request. If next is nil, the CSeq is increased by one.
-func (l *Transport) Exchange(ctx context.Context, req *sip.Request, to Route, who Credentials, next func() uint32) (*sip.Response, error) {
-	var asked Challenge
+func (l *Transport) Exchange(ctx context.Context, req *sip.Request, to Route, credentials Credentials, next func() uint32) (*sip.Response, error) {
+	var challenges Challenge
 	var firstErr error
 	for {
 		if err := l.Prepare(req, to); err != nil {
@@ -206,7 +206,7 @@ func (l *Transport) Exchange(ctx context.Context, req *sip.Request, to Route, wh
 			return nil, err
 		}
 		again := NextRequest(req)
-		if !asked.Answer(again, res, who) {
+		if !challenges.Answer(again, res, credentials) {
 			return res, nil
 		}
 		if next != nil {
@@ -249,7 +249,7 @@ func NextRequest(req *sip.Request) *sip.Request {
 
 // Challenge stores the challenges of one request, so that wrong credentials are not sent
 // repeatedly. The zero value can be used.
-type Challenge struct{ seen map[string]int }
+type Challenge struct{ countByRealm map[string]int }
 
 // maxChallenges is the maximum number of proxies and servers that may challenge one request.
 const maxChallenges = 4
@@ -257,7 +257,7 @@ const maxChallenges = 4
 // Answer adds credentials for a 401 or 407 to the request. Answer returns false in three cases: the
 // response is no challenge, the challenge cannot be answered, or the realm has rejected these
 // credentials. A stale nonce does not count as a rejection.
-func (a *Challenge) Answer(req *sip.Request, res *sip.Response, who Credentials) bool {
+func (a *Challenge) Answer(req *sip.Request, res *sip.Response, credentials Credentials) bool {
 	challenge, answer := "WWW-Authenticate", "Authorization"
 	switch res.StatusCode {
 	case sip.StatusUnauthorized:
@@ -266,7 +266,7 @@ func (a *Challenge) Answer(req *sip.Request, res *sip.Response, who Credentials)
 	default:
 		return false
 	}
-	if who.Username == "" {
+	if credentials.Username == "" {
 		return false
 	}
 	for _, header := range res.GetHeaders(challenge) {
@@ -279,20 +279,20 @@ func (a *Challenge) Answer(req *sip.Request, res *sip.Response, who Credentials)
 			continue
 		}
 		key := answer + " " + asked.Realm
-		if times := a.seen[key]; times > 1 || times == 1 && !asked.Stale || len(a.seen) >= maxChallenges {
+		if times := a.countByRealm[key]; times > 1 || times == 1 && !asked.Stale || len(a.countByRealm) >= maxChallenges {
 			return false
 		}
 		credentials, err := digest.Digest(asked, digest.Options{
-			Method: string(req.Method), URI: req.Recipient.String(), Username: who.Username, Password: who.Password,
+			Method: string(req.Method), URI: req.Recipient.String(), Username: credentials.Username, Password: credentials.Password,
 			GetBody: func() (io.ReadCloser, error) { return io.NopCloser(strings.NewReader(string(req.Body()))), nil },
 		})
 		if err != nil {
 			continue
 		}
-		if a.seen == nil {
-			a.seen = map[string]int{}
+		if a.countByRealm == nil {
+			a.countByRealm = map[string]int{}
 		}
-		a.seen[key]++
+		a.countByRealm[key]++
 		setCredentials(req, answer, asked.Realm, credentials.String())
 		return true
 	}

@@ -289,7 +289,7 @@ func (l *Transport) expectsResponse(callID string) bool {
 
 // expectResponse accepts messages with the Call-ID from any address until the returned function is
 // called.
-func (l *Transport) expectResponse(callID string) (over func()) {
+func (l *Transport) expectResponse(callID string) (stop func()) {
 	l.mu.Lock()
 	l.pending[callID]++
 	l.mu.Unlock()
