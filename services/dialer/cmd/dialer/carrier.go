@@ -51,7 +51,7 @@ type carrierParts struct {
 	// limit returns the capacity of all trunks. All replicas share this capacity.
 	trunkLimit func(context.Context) (dialqueue.Limit, error)
 	// See dial.Limits.From.
-	chooseNumber func(ctx context.Context, wanted string, without []string) (number, over string, err error)
+	chooseNumber func(ctx context.Context, wantedNumber string, excluded []string) (number, trunkID string, err error)
 	report       func() replicas.Report
 	// check is nil if the carrier is not SIP.
 	healthCheck httpapi.Check
@@ -249,14 +249,14 @@ func openSIP(
 
 // openAgents returns the agent.Opener of each kind of agent.
 func openAgents(cfg Config, circuits *agent.Circuits) (map[string]agent.Opener, error) {
-	over, err := cfg.newGuard()
+	guard, err := cfg.newGuard()
 	if err != nil {
 		return nil, err
 	}
 	return map[string]agent.Opener{
-		agent.Realtime: circuits.Watch(realtime.New(cfg.Realtime, over, nil)),
-		agent.Live:     circuits.Watch(live.New(cfg.Live, over, nil, slog.Default())),
-		agent.MediaWS:  circuits.Watch(mediaws.New(over, nil)),
+		agent.Realtime: circuits.Watch(realtime.New(cfg.Realtime, guard, nil)),
+		agent.Live:     circuits.Watch(live.New(cfg.Live, guard, nil, slog.Default())),
+		agent.MediaWS:  circuits.Watch(mediaws.New(guard, nil)),
 		agent.Scripted: agent.New(
 			func(wait time.Duration, do func()) func() bool { return time.AfterFunc(wait, do).Stop },
 		),
@@ -264,11 +264,11 @@ func openAgents(cfg Config, circuits *agent.Circuits) (map[string]agent.Opener, 
 }
 
 func openAnalyser(cfg Config, st *store.Store, known secrets, relay *outbox.Relay) (*summary.Analyser, error) {
-	over, err := cfg.newGuard()
+	guard, err := cfg.newGuard()
 	if err != nil {
 		return nil, err
 	}
-	return summary.NewAnalyser(st, known.keys, summary.NewSummariser(cfg.Summary, over, nil), relay), nil
+	return summary.NewAnalyser(st, known.keys, summary.NewSummariser(cfg.Summary, guard, nil), relay), nil
 }
 
 // newGuard returns the guard that checks the URLs of agents against SSRF.

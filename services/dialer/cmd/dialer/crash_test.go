@@ -131,7 +131,7 @@ func (r *rig) awaitIdle(to string) {
 
 // wantOneDial checks the end, the dials and the charge of a call request. An interrupted call must
 // not be charged.
-func wantOneDial(t *testing.T, r *rig, to string, facts []fact) {
+func wantOneDial(t *testing.T, r *rig, to string, facts []eventRecord) {
 	t.Helper()
 	finals := 0
 	for _, f := range facts {

@@ -80,7 +80,7 @@ func TestDial_EachTestNumberHasItsDocumentedResult(t *testing.T) {
 	summaries(t, r, ids)
 }
 
-func inOrder(t *testing.T, facts []fact) {
+func inOrder(t *testing.T, facts []eventRecord) {
 	t.Helper()
 	if facts[0].event.GetCall() != nil {
 		t.Error("the fence's fact has a call")

@@ -96,14 +96,14 @@ func TestTrunk_RTCPKeepsACallWithoutRTP(t *testing.T) {
 		// rtcp is the time between two RTCP packets. The default of Asterisk is 5 s.
 		rtcp time.Duration
 		// timeout is the setting media_timeout_seconds. wait is how many seconds Asterisk waits.
-		timeout, wait int
-		cause         callstate.Cause
-		status        string
+		mediaTimeout, waitSeconds int
+		cause                     callstate.Cause
+		status                    string
 	}{
-		{name: "RTCP within the timeout", rtcp: 5 * time.Second, timeout: 9, wait: 12, cause: callstate.NormalClearing,
+		{name: "RTCP within the timeout", rtcp: 5 * time.Second, mediaTimeout: 9, waitSeconds: 12, cause: callstate.NormalClearing,
 			status: "completed"},
-		{name: "no RTCP, no timeout", rtcp: time.Minute, wait: 8, cause: callstate.NormalClearing, status: "completed"},
-		{name: "no RTCP within the timeout", rtcp: time.Minute, timeout: 5, wait: 60, cause: callstate.MediaTimeout,
+		{name: "no RTCP, no timeout", rtcp: time.Minute, waitSeconds: 8, cause: callstate.NormalClearing, status: "completed"},
+		{name: "no RTCP within the timeout", rtcp: time.Minute, mediaTimeout: 5, waitSeconds: 60, cause: callstate.MediaTimeout,
 			status: "failed"},
 	}
 	for _, tt := range tests {
@@ -117,9 +117,9 @@ func TestTrunk_RTCPKeepsACallWithoutRTP(t *testing.T) {
 			}})
 			t.Cleanup(model.Close)
 			r := asteriskRig(t, model, asteriskSetup{
-				dialplan: fmt.Sprintf(dialplan, tt.wait), announcement: 500 * time.Millisecond,
+				dialplan: fmt.Sprintf(dialplan, tt.waitSeconds), announcement: 500 * time.Millisecond,
 				rtp:   fmt.Sprintf("rtcpinterval=%d\n", tt.rtcp.Milliseconds()),
-				trunk: fmt.Sprintf(`,"media_timeout_seconds":%d`, tt.timeout),
+				trunk: fmt.Sprintf(`,"media_timeout_seconds":%d`, tt.mediaTimeout),
 			})
 			r.setAgent(`{"kind":"openai_realtime","disclosure":{"off_reason":"a test"},"greeting":"Good day.",` +
 				`"silence_seconds":60}`)
@@ -175,7 +175,7 @@ func TestTrunk_200WithoutSDPUsesTheSDPOfThe183(t *testing.T) {
 const quietAgent = `{"kind":"openai_realtime","disclosure":{"off_reason":"a test"},"greeting":"Good day."}`
 
 // The phone sends the agent's audio back. The model must receive audio only after the answer.
-func wantEchoedCall(t *testing.T, facts []fact, model *modeltest.RealtimeServer) {
+func wantEchoedCall(t *testing.T, facts []eventRecord, model *modeltest.RealtimeServer) {
 	t.Helper()
 	if got, want := names(facts), talked; got != want {
 		t.Errorf("events = %q, want %q", got, want)
@@ -205,9 +205,9 @@ func wantEchoedCall(t *testing.T, facts []fact, model *modeltest.RealtimeServer)
 }
 
 // eventTime returns the zero time if there is no such event.
-func eventTime(facts []fact, name string) (at time.Time) {
+func eventTime(facts []eventRecord, name string) (at time.Time) {
 	for _, each := range facts {
-		if names([]fact{each}) == name {
+		if names([]eventRecord{each}) == name {
 			at = each.event.GetOccurredAt().AsTime()
 		}
 	}

@@ -14,11 +14,11 @@ import (
 
 type receivedFacts struct {
 	mu    sync.Mutex
-	facts []fact
+	facts []eventRecord
 }
 
-// fact is one record of dial-events.v1.
-type fact struct {
+// eventRecord is one record of dial-events.v1.
+type eventRecord struct {
 	id    uuid.UUID
 	key   string
 	name  string
@@ -43,18 +43,18 @@ func (r *rig) listen(cfg kafka.Config) {
 			name := strings.ToLower(strings.TrimPrefix(fmt.Sprintf("%T", event.GetEvent()), "*eventv1.DialEvent_"))
 			r.receivedFacts.mu.Lock()
 			defer r.receivedFacts.mu.Unlock()
-			r.receivedFacts.facts = append(r.receivedFacts.facts, fact{rec.EventID, rec.Key, name, event})
+			r.receivedFacts.facts = append(r.receivedFacts.facts, eventRecord{rec.EventID, rec.Key, name, event})
 		})
 	}
 }
 
 // The parameter key is the id of a call request or of an inbound call.
-func (r *rig) factsOf(key string) (facts []fact) {
+func (r *rig) factsOf(id string) (facts []eventRecord) {
 	r.receivedFacts.mu.Lock()
 	defer r.receivedFacts.mu.Unlock()
 	seen := map[uuid.UUID]bool{}
 	for _, f := range r.receivedFacts.facts {
-		if f.key == key && !seen[f.id] {
+		if f.key == id && !seen[f.id] {
 			seen[f.id] = true
 			facts = append(facts, f)
 		}
@@ -62,7 +62,7 @@ func (r *rig) factsOf(key string) (facts []fact) {
 	return facts
 }
 
-func names(facts []fact) string {
+func names(facts []eventRecord) string {
 	var all []string
 	for _, f := range facts {
 		all = append(all, f.name)
@@ -70,9 +70,9 @@ func names(facts []fact) string {
 	return strings.Join(all, " ")
 }
 
-func (r *rig) ends(id uuid.UUID) []fact {
+func (r *rig) ends(id uuid.UUID) []eventRecord {
 	r.t.Helper()
-	var facts []fact
+	var facts []eventRecord
 	defer func() {
 		if r.t.Failed() {
 			r.t.Logf("facts of %s: %s", id, names(facts))
@@ -95,4 +95,4 @@ func (r *rig) ends(id uuid.UUID) []fact {
 	return facts
 }
 
-func last(facts []fact) *eventv1.DialEvent { return facts[len(facts)-1].event }
+func last(facts []eventRecord) *eventv1.DialEvent { return facts[len(facts)-1].event }

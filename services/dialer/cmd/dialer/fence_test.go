@@ -100,21 +100,21 @@ func TestOptOut_RefusedReportDoesNotDelayTheOthers(t *testing.T) {
 	}
 }
 
-// cutter forwards connections to Postgres. If port is set, cutter drops the next answer to that
+// cuttingProxy forwards connections to Postgres. If port is set, cutter drops the next answer to that
 // port and closes the connection.
-type cutter struct {
+type cuttingProxy struct {
 	addr, target string
 	port         atomic.Int32
 	done         atomic.Bool
 }
 
-func newCutter(t *testing.T, host string, port uint16) *cutter {
+func newCutter(t *testing.T, host string, port uint16) *cuttingProxy {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &cutter{addr: listener.Addr().String(), target: net.JoinHostPort(host, strconv.Itoa(int(port)))}
+	c := &cuttingProxy{addr: listener.Addr().String(), target: net.JoinHostPort(host, strconv.Itoa(int(port)))}
 	var open sync.WaitGroup
 	t.Cleanup(func() { _ = listener.Close(); open.Wait() })
 	open.Go(func() {
@@ -129,7 +129,7 @@ func newCutter(t *testing.T, host string, port uint16) *cutter {
 	return c
 }
 
-func (c *cutter) through(t *testing.T, conn string) string {
+func (c *cuttingProxy) through(t *testing.T, conn string) string {
 	t.Helper()
 	u, err := url.Parse(conn)
 	if err != nil {
@@ -139,7 +139,7 @@ func (c *cutter) through(t *testing.T, conn string) string {
 	return u.String()
 }
 
-func (c *cutter) serve(in net.Conn) {
+func (c *cuttingProxy) serve(in net.Conn) {
 	defer func() { _ = in.Close() }()
 	out, err := net.Dial("tcp", c.target)
 	if err != nil {

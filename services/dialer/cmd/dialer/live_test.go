@@ -33,7 +33,7 @@ func TestLive_AgentTalksAndOptsThePersonOut(t *testing.T) {
 	})
 	t.Cleanup(model.Close)
 	r := newRig(t, "0")
-	callee := &person{}
+	callee := &fakePerson{}
 	port := farEnd(t, callee, func(c *siptest.Call) { c.Next(sip.BYE).Reply(200) })
 	p := r.dialer("CARRIER=sip", "SIP_UDP_ADDR="+freeAddr(t), "LIVE_URL="+model.URL, "LIVE_KEY=the-operators")
 	trunk := fmt.Sprintf(`{"name":"far","host":"127.0.0.1","port":%d,"calls_per_second":10}`, port)

@@ -53,7 +53,7 @@ func newModel(t *testing.T, words string, reply modeltest.RealtimeReply) (url st
 }
 
 // With the environment variable trust, the dialer trusts the agent's certificate.
-func newWebsocketAgent(t *testing.T, words string) (url, trust string) {
+func newWebsocketAgent(t *testing.T, words string) (url, trustVariable string) {
 	t.Helper()
 	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ws, err := websocket.Accept(w, r, nil)
@@ -126,8 +126,8 @@ func TestAgent_OptOutIsReported(t *testing.T) {
 				[]string{"REALTIME_URL=" + model, "REALTIME_KEY=x", "SUMMARY_URL=" + newSummaries(t, "opted_out")}
 		}},
 		{name: "end_call of a websocket agent", words: leave, setUp: func(t *testing.T, words string) (string, []string) {
-			url, trust := newWebsocketAgent(t, words)
-			return `{"kind":"media_ws","media_url":"` + url + `"}`, []string{trust, "AGENT_ALLOW_NETWORKS=127.0.0.0/8"}
+			url, trustVariable := newWebsocketAgent(t, words)
+			return `{"kind":"media_ws","media_url":"` + url + `"}`, []string{trustVariable, "AGENT_ALLOW_NETWORKS=127.0.0.0/8"}
 		}},
 		{name: "tool opt_out", words: plain, setUp: func(t *testing.T, words string) (string, []string) {
 			model := newModel(t, words, modeltest.RealtimeReply{Tool: "opt_out", Args: `{"quote":"` + words + `"}`})

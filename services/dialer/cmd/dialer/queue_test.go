@@ -13,14 +13,14 @@ import (
 	"github.com/google/uuid"
 )
 
-// troubled is a fake carrier that can refuse calls or be unreachable.
-type troubled struct {
+// troubledCarrier is a fake carrier that can refuse calls or be unreachable.
+type troubledCarrier struct {
 	refuses, absent atomic.Bool
 	// asked is the number of calls. When asked equals last, the carrier becomes unreachable.
 	callCount, lastCall atomic.Int64
 }
 
-func (c *troubled) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (c *troubledCarrier) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case r.URL.Path == "/healthz" && c.absent.Load():
 		w.WriteHeader(http.StatusBadGateway)
@@ -48,7 +48,7 @@ func (c *troubled) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func TestCircuit_OpensAfterRefusalsAndClosesAfterASuccess(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "0")
-	c := &troubled{}
+	c := &troubledCarrier{}
 	c.refuses.Store(true)
 	server := httptest.NewServer(c)
 	t.Cleanup(server.Close)

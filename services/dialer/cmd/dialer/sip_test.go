@@ -28,8 +28,8 @@ import (
 	"ringfence.dev/services/dialer/internal/sip/transport"
 )
 
-// person is the far end of a call. The person speaks once, after some silence of the agent.
-type person struct {
+// fakePerson is the far end of a call. The person speaks once, after some silence of the agent.
+type fakePerson struct {
 	mu sync.Mutex
 	// heard is the number of the agent's loud frames. quiet is the number of silent frames since
 	// the last loud frame.
@@ -44,7 +44,7 @@ const (
 	lull = 40
 )
 
-func (p *person) HearFrame(frame []byte) {
+func (p *fakePerson) HearFrame(frame []byte) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, sample := range frame {
@@ -56,11 +56,11 @@ func (p *person) HearFrame(frame []byte) {
 	p.silentFrames++
 }
 
-func (p *person) HearDigit(byte) {}
+func (p *fakePerson) HearDigit(byte) {}
 
-func (p *person) FrameUnsent() {}
+func (p *fakePerson) FrameUnsent() {}
 
-func (p *person) NextFrame(dst []byte) bool {
+func (p *fakePerson) NextFrame(dst []byte) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	waiting := p.loudFrames == 0 || p.sent == 0 && p.silentFrames < lull
@@ -74,7 +74,7 @@ func (p *person) NextFrame(dst []byte) bool {
 	return true
 }
 
-func farEnd(t *testing.T, p *person, goesOn func(*siptest.Call)) (port int) {
+func farEnd(t *testing.T, p *fakePerson, goesOn func(*siptest.Call)) (port int) {
 	t.Helper()
 	x := siptest.New(t, transport.Config{UDP: "127.0.0.1:0"})
 	streams, err := media.New(media.Settings{Bind: netip.MustParseAddr("127.0.0.1")}, nil)
@@ -135,7 +135,7 @@ func TestSIP_ModelTalksAndOptsThePersonOut(t *testing.T) {
 			"message": map[string]any{"role": "assistant", "content": summary}}}})
 	}))
 	t.Cleanup(summaries.Close)
-	callee := &person{}
+	callee := &fakePerson{}
 	port := farEnd(t, callee, func(c *siptest.Call) { c.Next(sipmsg.BYE).Reply(200) })
 	p := r.dialer("CARRIER=sip", "SIP_UDP_ADDR="+freeAddr(t), "REALTIME_URL="+model.URL, "REALTIME_KEY=the-operators",
 		"SUMMARY_URL="+summaries.URL+"/v1")

@@ -80,10 +80,10 @@ func sendStops(t *testing.T, p *process, signals []syscall.Signal) {
 const agentNumber = "+14155559100"
 
 // The returned text is the SIP address of the agent. The parameter limit is DRAIN_LIMIT.
-func newAnsweringRig(t *testing.T, limit string) (*rig, *process, string) {
+func newAnsweringRig(t *testing.T, drainLimit string) (*rig, *process, string) {
 	t.Helper()
 	r, address := newRig(t, "0"), freeAddr(t)
-	p := r.dialer("CARRIER=sip", "SIP_UDP_ADDR="+address, "DRAIN_LIMIT="+limit)
+	p := r.dialer("CARRIER=sip", "SIP_UDP_ADDR="+address, "DRAIN_LIMIT="+drainLimit)
 	r.publish(kafka.Agents, r.agent, &eventv1.AgentEvent{
 		AgentId: r.agent.String(), WorkspaceId: r.workspace.String(), Version: time.Now().UnixNano(),
 		Event: &eventv1.AgentEvent_Agent{Agent: &eventv1.Agent{
@@ -103,9 +103,9 @@ func newAnsweringRig(t *testing.T, limit string) (*rig, *process, string) {
 	return r, p, address
 }
 
-func liveCall(t *testing.T, limit string) (*rig, *process, heldCall) {
+func liveCall(t *testing.T, drainLimit string) (*rig, *process, heldCall) {
 	t.Helper()
-	r, p, address := newAnsweringRig(t, limit)
+	r, p, address := newAnsweringRig(t, drainLimit)
 	agent, err := sip.New(sip.Config{UDP: "127.0.0.1:0"})
 	if err != nil {
 		t.Fatalf("open the phone: %v", err)

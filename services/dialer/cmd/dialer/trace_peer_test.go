@@ -49,8 +49,8 @@ func wantInTrace(t *testing.T, trace string, texts map[string]bool) {
 	}
 }
 
-// secret returns the first group of the pattern in the messages that sipp received.
-func secret(t *testing.T, received, pattern string) string {
+// findSecret returns the first group of the pattern in the messages that sipp received.
+func findSecret(t *testing.T, received, pattern string) string {
 	t.Helper()
 	found := regexp.MustCompile(pattern).FindStringSubmatch(received)
 	if found == nil {
@@ -86,7 +86,7 @@ func TestTrace_ContainsTheCallWithoutTheDigest(t *testing.T) {
 		"INVITE sip:+14155551321@127.0.0.1": true, "SIP/2.0 401 Unauthorized": true, "SIP/2.0 486 Busy Here": true,
 		"ACK sip:": true, `response="xxxx`: true, "OPTIONS sip:": false,
 		fmt.Sprintf(" -> 127.0.0.1:%d at ", port): true, fmt.Sprintf(" received UDP 127.0.0.1:%d -> ", port): true,
-		secret(t, received(), `response="([0-9a-f]+)"`): false,
+		findSecret(t, received(), `response="([0-9a-f]+)"`): false,
 	})
 	status, pcap := r.fetch(path + "/trace?format=pcap&sip_call_id=" + callID)
 	if status != http.StatusOK {
@@ -94,7 +94,7 @@ func TestTrace_ContainsTheCallWithoutTheDigest(t *testing.T) {
 	}
 	wantInTrace(t, pcap, map[string]bool{
 		"\xd4\xc3\xb2\xa1": true, "INVITE sip:+14155551321@127.0.0.1": true, "SIP/2.0 486 Busy Here\r\n": true,
-		secret(t, received(), `response="([0-9a-f]+)"`): false,
+		findSecret(t, received(), `response="([0-9a-f]+)"`): false,
 	})
 	if status, response := r.asOperator("PATCH", path, `{"trace":null}`); status != http.StatusOK {
 		t.Fatalf("PATCH trunk = %d %v, want 200", status, response)
@@ -136,7 +136,7 @@ func TestTrace_OverTCPHasNoSRTPKeys(t *testing.T) {
 	wantInTrace(t, trace, map[string]bool{
 		" sent TCP 127.0.0.1:": true, fmt.Sprintf(" received TCP 127.0.0.1:%d -> ", port): true,
 		"INVITE sip:+14155551322@127.0.0.1": true, "SIP/2.0 486 Busy Here": true, "inline:xxxx": true,
-		secret(t, string(received), `inline:([^\s|]+)`): false,
+		findSecret(t, string(received), `inline:([^\s|]+)`): false,
 	})
 }
 

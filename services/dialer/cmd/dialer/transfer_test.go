@@ -56,7 +56,7 @@ func TestSIP_TransfersACallAndReportsACallback(t *testing.T) {
 	}))
 	t.Cleanup(summaries.Close)
 	referred := make(chan string, 4)
-	handsOn := farEnd(t, &person{}, func(c *siptest.Call) {
+	handsOn := farEnd(t, &fakePerson{}, func(c *siptest.Call) {
 		refer := c.Next(sip.REFER)
 		referred <- refer.Header("Refer-To")
 		refer.Reply(202)
@@ -64,7 +64,7 @@ func TestSIP_TransfersACallAndReportsACallback(t *testing.T) {
 		c.Request(sip.NOTIFY, "SIP/2.0 200 OK", "Event: refer", "Subscription-State: terminated")
 		c.Next(sip.BYE).Reply(200)
 	})
-	stays := farEnd(t, &person{}, func(c *siptest.Call) { c.Next(sip.BYE).Reply(200) })
+	stays := farEnd(t, &fakePerson{}, func(c *siptest.Call) { c.Next(sip.BYE).Reply(200) })
 	p := r.dialer("CARRIER=sip", "SIP_UDP_ADDR="+freeAddr(t), "REALTIME_URL="+model.URL, "REALTIME_KEY=x",
 		"SUMMARY_URL="+summaries.URL+"/v1")
 	r.publish(kafka.Agents, r.agent, &eventv1.AgentEvent{

@@ -51,8 +51,8 @@ Content-Length: 0
 
 // The parameter answer is the trunk's response to a wrong digest. The parameter before is a message
 // that precedes this response.
-func scenario(before, answer string) string {
-	status, headers, _ := strings.Cut(answer, "\n")
+func scenario(precedingMessage, wrongDigestResponse string) string {
+	status, headers, _ := strings.Cut(wrongDigestResponse, "\n")
 	if headers != "" {
 		headers += "\n"
 	}
@@ -75,7 +75,7 @@ Content-Length: 0
 <recv request="ACK"/>
 <recv request="INVITE"><action><verifyauth assign_to="good" username="account" password="secret"/></action></recv>
 <nop test="good" next="busy"/>
-` + before + `<send next="end"><![CDATA[
+` + precedingMessage + `<send next="end"><![CDATA[
 
 SIP/2.0 ` + status + `
 [last_Via:]
@@ -300,7 +300,7 @@ func TestTrunk_ForbiddenAccountIsNotTheCalleesFault(t *testing.T) {
 					if _, err := r.pool.Exec(t.Context(), soon); err != nil {
 						t.Fatal(err)
 					}
-					return slices.ContainsFunc(r.factsOf(id.String()), func(f fact) bool { return f.name == "ended" })
+					return slices.ContainsFunc(r.factsOf(id.String()), func(f eventRecord) bool { return f.name == "ended" })
 				})
 				end := last(r.ends(id)).GetCall()
 				if got, want := end.GetHangupCause(), string(callstate.CallRejected); got != want {

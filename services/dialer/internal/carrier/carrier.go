@@ -74,7 +74,7 @@ type EventStream interface {
 	// Event.Seq increases. The events of one call are in the order in which they happened, and each
 	// is in the stream once. Ended is the last event of a call, except that an opt-out can follow.
 	// The caller must ignore late and repeated events.
-	Events(ctx context.Context, after int64, wait time.Duration) (Batch, error)
+	Events(ctx context.Context, after int64, maxWait time.Duration) (Batch, error)
 }
 
 // ErrUnknownCall is returned if the carrier never had the call, or has deleted it.

@@ -95,10 +95,10 @@ func (b *Breaker) Succeeded() (closed bool) {
 
 // Failed counts a failure. If gone is true, the failure is definite and the circuit opens
 // immediately.
-func (b *Breaker) Failed(now time.Time, gone bool) (opened bool) {
+func (b *Breaker) Failed(now time.Time, definite bool) (opened bool) {
 	b.failures++
 	switch {
-	case b.state == Open, b.state == Closed && b.failures < b.limit && !gone:
+	case b.state == Open, b.state == Closed && b.failures < b.limit && !definite:
 		return false
 	case b.state == HalfOpen:
 		b.rest = min(2*b.rest, maxRestFactor*b.first)

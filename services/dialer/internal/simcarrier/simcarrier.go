@@ -137,13 +137,13 @@ func (c *Carrier) Ready(ctx context.Context) error {
 }
 
 // Events implements carrier.EventStream.
-func (c *Carrier) Events(ctx context.Context, after int64, wait time.Duration) (carrier.Batch, error) {
+func (c *Carrier) Events(ctx context.Context, after int64, maxWait time.Duration) (carrier.Batch, error) {
 	var page struct {
 		Feed string      `json:"feed"`
 		Data []eventBody `json:"data"`
 	}
-	query := url.Values{"after": {strconv.FormatInt(after, 10)}, "wait": {strconv.FormatInt(wait.Milliseconds(), 10)}}
-	ctx, cancel := context.WithTimeout(ctx, wait+requestTimeout)
+	query := url.Values{"after": {strconv.FormatInt(after, 10)}, "wait": {strconv.FormatInt(maxWait.Milliseconds(), 10)}}
+	ctx, cancel := context.WithTimeout(ctx, maxWait+requestTimeout)
 	defer cancel()
 	status, err := c.send(ctx, http.MethodGet, "/events?"+query.Encode(), nil, &page)
 	if err == nil && status != http.StatusOK {

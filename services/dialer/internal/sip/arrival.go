@@ -141,7 +141,7 @@ func (r *Arrival) Refuse(cause callstate.Cause) {
 	}
 	r.handled = true
 	code, text := StatusOf(cause)
-	r.agent.respond(r.req, r.tx, r.agent.newRefusal(r.req, code, text, cause))
+	r.agent.sendFinal(r.req, r.tx, r.agent.newRefusal(r.req, code, text, cause))
 }
 
 func (a *UserAgent) newRefusal(req *sip.Request, code int, text string, cause callstate.Cause) *sip.Response {
@@ -209,7 +209,7 @@ type answerRequest struct {
 }
 
 func (d *Dialog) runInbound(canceled <-chan struct{}) {
-	defer d.linger()
+	defer d.handleLateMessages()
 	limit := time.NewTimer(maxArrivalTime)
 	defer limit.Stop()
 	select {
@@ -240,7 +240,7 @@ func (d *Dialog) runInbound(canceled <-chan struct{}) {
 }
 
 func (d *Dialog) refuseInvite(code int, text string, cause callstate.Cause) {
-	d.agent.respond(d.arrival.req, d.arrival.tx, d.withTag(d.agent.newRefusal(d.arrival.req, code, text, cause)))
+	d.agent.sendFinal(d.arrival.req, d.arrival.tx, d.withTag(d.agent.newRefusal(d.arrival.req, code, text, cause)))
 }
 
 func (d *Dialog) withTag(res *sip.Response) *sip.Response {

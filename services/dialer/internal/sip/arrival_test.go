@@ -109,7 +109,7 @@ func TestArrival_EitherSideHangsUpAfterTheAnswer(t *testing.T) {
 		d := newCallee(t)
 		r := d.fixture(protocol)
 		l := r.dial("", to("talks"))
-		l.until("answered", 1)
+		l.waitForCallback("answered", 1)
 		came := d.of(l.id)
 		switch a := d.arrival(l.id); {
 		case a.From != "+15005550006":
@@ -124,7 +124,7 @@ func TestArrival_EitherSideHangsUpAfterTheAnswer(t *testing.T) {
 		l.hangUp(callstate.NormalClearing)
 		came.ends(callstate.NormalClearing, false)
 		other := r.dial("", to("talks"))
-		other.until("answered", 1)
+		other.waitForCallback("answered", 1)
 		d.of(other.id).hangUp(callstate.MaxDuration)
 		d.of(other.id).ends(callstate.MaxDuration, true)
 		other.ends(callstate.NormalClearing, false, "taken", "rang", "answered")
@@ -138,7 +138,7 @@ func TestArrival_CallerGetsTheCauseOfTheRefusal(t *testing.T) {
 	r.dial("", to("busy")).ends(callstate.UserBusy, false)
 	r.dial("", to("nobody")).ends(callstate.CallRejected, false)
 	rings := r.dial("", to("rings"))
-	rings.until("rang", 1)
+	rings.waitForCallback("rang", 1)
 	d.of(rings.id).hangUp(callstate.UnallocatedNumber)
 	d.of(rings.id).ends(callstate.UnallocatedNumber, true)
 	rings.ends(callstate.UnallocatedNumber, false, "taken", "rang")
@@ -152,7 +152,7 @@ func TestArrival_EndsIfTheCallerCancels(t *testing.T) {
 		d := newCallee(t)
 		r := d.fixture(protocol)
 		l := r.dial("", to("rings"))
-		l.until("rang", 1)
+		l.waitForCallback("rang", 1)
 		l.hangUp(callstate.NormalClearing)
 		l.ends(callstate.OriginatorCancel, true)
 		d.of(l.id).ends(callstate.OriginatorCancel, false)
@@ -163,7 +163,7 @@ func TestArrival_EndsIfTheCallerCancels(t *testing.T) {
 		for range 20 {
 			both := r.dial("", to("races"))
 			go both.hangUp(callstate.NormalClearing)
-			both.until("ended", 1)
+			both.waitForCallback("ended", 1)
 		}
 		testkit.Until(t, "no leg lives", func() bool { return d.Live() == 0 && r.agent.Live() == 0 })
 	})
@@ -192,7 +192,7 @@ func TestArrival_RefusesCallsBeyondTheRateOrDuringADrainOrFromUnknownSources(t *
 	refused, begun := 0, time.Now()
 	for range 12 {
 		l := r.dial("", to("busy"))
-		l.until("ended", 1)
+		l.waitForCallback("ended", 1)
 		if l.end.Cause == callstate.SwitchCongestion && l.end.Status == 503 {
 			refused++
 		}
@@ -387,7 +387,7 @@ func TestAdmit_PeerOfACallMayOpenANewConnection(t *testing.T) {
 	}
 	r.far.On("01", func(c *siptest.Call) { c.Answer(answer); c.Hangup() })
 	l := r.dial("01")
-	l.until("answered", 1)
+	l.waitForCallback("answered", 1)
 	if !heard() {
 		t.Error("a message from the peer of a call was not accepted")
 	}

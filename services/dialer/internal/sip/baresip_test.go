@@ -69,19 +69,19 @@ func TestBaresip_AnswersOverTLS(t *testing.T) {
 	p := newPhone(t)
 	r := p.rig()
 	l := r.dial("01", bob)
-	l.until("answered", 1)
+	l.waitForCallback("answered", 1)
 	if !strings.Contains(l.answer, "m=audio") {
 		t.Errorf("answer = %q", l.answer)
 	}
 	p.Do(t, "hold")
-	l.until("offered", 1)
+	l.waitForCallback("offered", 1)
 	p.Do(t, "resume")
-	l.until("offered", 2)
+	l.waitForCallback("offered", 2)
 	p.Do(t, "hangup")
 	l.ends(callstate.NormalClearing, false)
 
 	ours := r.dial("01", bob)
-	ours.until("answered", 1)
+	ours.waitForCallback("answered", 1)
 	ours.hangUp(callstate.NormalClearing)
 	ours.ends(callstate.NormalClearing, true)
 
@@ -118,9 +118,9 @@ func TestBaresip_CallsOverTLS(t *testing.T) {
 	}
 	first := came()
 	p.Do(t, "hold")
-	first.until("offered", 1)
+	first.waitForCallback("offered", 1)
 	p.Do(t, "resume")
-	first.until("offered", 2)
+	first.waitForCallback("offered", 2)
 	p.Do(t, "hangup")
 	first.ends(callstate.NormalClearing, false)
 	second := came()

@@ -151,7 +151,7 @@ func (d *Dialog) run(tx *sip.ClientTx) {
 		d.runEstablished()
 	}
 	d.closeInvite()
-	d.linger()
+	d.handleLateMessages()
 }
 
 // runEstablished handles a dialog from the 200 until the end of the leg.
@@ -187,8 +187,8 @@ func (d *Dialog) runEstablished() {
 	}
 }
 
-// linger handles late messages of the leg for Config.Linger, and then removes the leg.
-func (d *Dialog) linger() {
+// handleLateMessages handles late messages of the leg for Config.Linger, and then removes the leg.
+func (d *Dialog) handleLateMessages() {
 	d.agent.spawn(func() {
 		timer := time.NewTimer(d.agent.cfg.Linger)
 		defer timer.Stop()

@@ -38,7 +38,7 @@ func (a *UserAgent) handleOutsideDialog(req *sip.Request, tx *sip.ServerTx) {
 			a.respondUnavailable(req, tx)
 			return
 		}
-		a.respond(req, tx, a.newResponse(req, sip.StatusOK, "OK"))
+		a.sendFinal(req, tx, a.newResponse(req, sip.StatusOK, "OK"))
 	case sip.CANCEL, sip.BYE, sip.UPDATE, sip.INFO:
 		a.refuse(req, tx, sip.StatusCallTransactionDoesNotExists, "Call/Transaction Does Not Exist")
 	default:
@@ -58,7 +58,7 @@ const retryAfter = "30"
 func (a *UserAgent) respondUnavailable(req *sip.Request, tx *sip.ServerTx) {
 	res := a.newResponse(req, sip.StatusServiceUnavailable, "Service Unavailable")
 	res.AppendHeader(sip.NewHeader("Retry-After", retryAfter))
-	a.respond(req, tx, res)
+	a.sendFinal(req, tx, res)
 }
 
 // newResponse returns a response with the headers Allow and Supported.
@@ -73,11 +73,11 @@ func (a *UserAgent) newResponse(req *sip.Request, code int, text string) *sip.Re
 }
 
 func (a *UserAgent) refuse(req *sip.Request, tx *sip.ServerTx, code int, text string) {
-	a.respond(req, tx, a.newResponse(req, code, text))
+	a.sendFinal(req, tx, a.newResponse(req, code, text))
 }
 
-// respond sends no response to an ACK.
-func (a *UserAgent) respond(req *sip.Request, tx *sip.ServerTx, res *sip.Response) {
+// sendFinal sends no response to an ACK.
+func (a *UserAgent) sendFinal(req *sip.Request, tx *sip.ServerTx, res *sip.Response) {
 	if req.IsAck() {
 		tx.Terminate()
 		return
@@ -100,13 +100,13 @@ func (d *Dialog) handleRequest(req *sip.Request, tx *sip.ServerTx, theirTag stri
 		tx.Terminate()
 	case req.Method == sip.BYE && known:
 		d.isOutOfOrder(req)
-		d.agent.respond(req, tx, d.agent.newResponse(req, sip.StatusOK, "OK"))
+		d.agent.sendFinal(req, tx, d.agent.newResponse(req, sip.StatusOK, "OK"))
 		select {
 		case d.remoteBye <- byeCause(req):
 		default:
 		}
 	case req.Method == sip.BYE && otherFork:
-		d.agent.respond(req, tx, d.agent.newResponse(req, sip.StatusOK, "OK"))
+		d.agent.sendFinal(req, tx, d.agent.newResponse(req, sip.StatusOK, "OK"))
 	case !known && !ended && !d.isEstablished(): // the request arrived before the answer
 		d.handleEarly(req, tx)
 	case !known || ended:
@@ -167,13 +167,13 @@ func (d *Dialog) handleEarly(req *sip.Request, tx *sip.ServerTx) {
 	switch {
 	// a caller may send BYE before the answer (RFC 3261 section 15)
 	case req.Method == sip.BYE && d.arrival != nil:
-		d.agent.respond(req, tx, d.agent.newResponse(req, sip.StatusOK, "OK"))
+		d.agent.sendFinal(req, tx, d.agent.newResponse(req, sip.StatusOK, "OK"))
 		select {
 		case d.remoteBye <- byeCause(req):
 		default:
 		}
 	case req.Method == sip.OPTIONS, req.Method == sip.INFO, req.Method == sip.UPDATE && len(req.Body()) == 0:
-		d.agent.respond(req, tx, d.addContact(d.agent.newResponse(req, sip.StatusOK, "OK")))
+		d.agent.sendFinal(req, tx, d.addContact(d.agent.newResponse(req, sip.StatusOK, "OK")))
 	case req.Method == sip.UPDATE: // this side's SDP offer has no answer yet (RFC 3311 section 5.2)
 		d.agent.refuse(req, tx, sip.StatusRequestPending, "Request Pending")
 	default:
@@ -188,7 +188,7 @@ func (d *Dialog) handleWithinDialog(req *sip.Request, tx *sip.ServerTx) {
 			d.renegotiate(req, tx)
 		}
 	case sip.OPTIONS, sip.INFO:
-		d.agent.respond(req, tx, d.agent.newResponse(req, sip.StatusOK, "OK"))
+		d.agent.sendFinal(req, tx, d.agent.newResponse(req, sip.StatusOK, "OK"))
 	case sip.NOTIFY:
 		d.handleNotify(req, tx)
 	case sip.REFER: // a peer could otherwise transfer calls to expensive numbers (toll fraud)
@@ -217,14 +217,14 @@ func (a *UserAgent) refuseUnsupported(req *sip.Request, tx *sip.ServerTx) bool {
 	if unknown := unsupportedExtensions(req); unknown != "" {
 		res := a.newResponse(req, sip.StatusBadExtension, "Bad Extension")
 		res.AppendHeader(sip.NewHeader("Unsupported", unknown))
-		a.respond(req, tx, res)
+		a.sendFinal(req, tx, res)
 		return true
 	}
 	_, tooSmall := a.requestedTimer(req)
 	if tooSmall {
 		res := a.newResponse(req, sessionTooSmall, "Session Interval Too Small")
 		res.AppendHeader(sip.NewHeader("Min-SE", Expires{After: a.cfg.MinSession}.String()))
-		a.respond(req, tx, res)
+		a.sendFinal(req, tx, res)
 	}
 	return tooSmall
 }
@@ -270,11 +270,11 @@ func (d *Dialog) renegotiate(req *sip.Request, tx *sip.ServerTx) {
 	}
 	if !isInvite {
 		d.closeRemoteOffer(req)
-		d.agent.respond(req, tx, res)
+		d.agent.sendFinal(req, tx, res)
 		return
 	}
 	acked := d.expectAck(req.CSeq().SeqNo)
-	d.agent.respond(req, tx, res)
+	d.agent.sendFinal(req, tx, res)
 	d.agent.spawn(func() {
 		defer d.closeRemoteOffer(req)
 		d.retransmitUntilAck(tx, res, acked, len(offer) == 0)
@@ -381,7 +381,7 @@ const (
 // retransmitUntilAck retransmits a 200 until the ACK arrives. If answerComes is true, the ACK
 // contains the SDP answer, and Observer.Agreed receives the answer. If no ACK arrives, the leg is
 // hung up.
-func (d *Dialog) retransmitUntilAck(tx *sip.ServerTx, res *sip.Response, acked <-chan []byte, answerComes bool) {
+func (d *Dialog) retransmitUntilAck(tx *sip.ServerTx, res *sip.Response, acked <-chan []byte, expectAnswer bool) {
 	giveUp := time.NewTimer(retransmitLimit)
 	defer giveUp.Stop()
 	for pause := t1; ; pause = min(2*pause, t2) {
@@ -389,13 +389,13 @@ func (d *Dialog) retransmitUntilAck(tx *sip.ServerTx, res *sip.Response, acked <
 		select {
 		case body := <-acked:
 			again.Stop()
-			if answerComes {
+			if expectAnswer {
 				d.agreed(body)
 			}
 			return
 		case ack := <-tx.Acks(): // old peers send the ACK with the branch of the INVITE
 			again.Stop()
-			if answerComes {
+			if expectAnswer {
 				d.agreed(ack.Body())
 			}
 			return

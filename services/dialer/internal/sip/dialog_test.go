@@ -38,11 +38,11 @@ func TestHangup_CancelsInEveryPhaseOfSetup(t *testing.T) {
 		<-gone
 		early.ends(callstate.OriginatorCancel, true)
 		tried := r.dial("02")
-		tried.until("taken", 1)
+		tried.waitForCallback("taken", 1)
 		tried.hangUp(callstate.NormalClearing)
 		tried.ends(callstate.OriginatorCancel, true, "taken")
 		rings := r.dial("03")
-		rings.until("rang", 1)
+		rings.waitForCallback("rang", 1)
 		rings.hangUp(callstate.AgentError)
 		if end := rings.ends(callstate.AgentError, true, "taken", "rang"); end.Status != 487 {
 			t.Errorf("end = %+v", end)
@@ -70,7 +70,7 @@ func TestHangup_AnswerThatCrossesTheCancelIsHungUp(t *testing.T) {
 			c.Hangup()
 		})
 		l := r.dial("01")
-		l.until("rang", 1)
+		l.waitForCallback("rang", 1)
 		l.hangUp(callstate.NormalClearing)
 		l.ends(callstate.OriginatorCancel, true, "taken", "rang")
 		<-done
@@ -267,7 +267,7 @@ func TestDialog_RequestsFollowTheRouteSet(t *testing.T) {
 		c.Respond(200, answer, "Record-Route: <sip:far.test;lr>", "Record-Route: <"+first.String()+">")
 	})
 	l := r.dial("01")
-	l.until("answered", 1)
+	l.waitForCallback("answered", 1)
 	l.hangUp(callstate.NormalClearing)
 	for range 2 { // ACK and BYE arrive in any order
 		req := <-passed
@@ -289,7 +289,7 @@ func TestDrain_RefusesNewCallsAndWaitsForLiveCalls(t *testing.T) {
 	r := newFixture(t, transport.UDP)
 	r.far.On("01", func(c *siptest.Call) { c.Answer(answer); c.Hangup() })
 	l := r.dial("01")
-	l.until("answered", 1)
+	l.waitForCallback("answered", 1)
 	drained := make(chan error, 1)
 	go func() { drained <- r.agent.Drain(t.Context()) }()
 	other := newAgent(t)

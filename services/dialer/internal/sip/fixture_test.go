@@ -133,7 +133,7 @@ func (r *fixture) dial(suffix string, change ...func(*sip.Invite, *leg)) *leg {
 }
 
 // The parameter what is the name of a function of the observer.
-func (l *leg) until(callback string, times int) {
+func (l *leg) waitForCallback(callback string, times int) {
 	l.t.Helper()
 	patience := time.After(siptest.Timeout)
 	for {
@@ -163,7 +163,7 @@ func count(all []string, one string) (times int) {
 
 func (l *leg) ends(cause callstate.Cause, byUs bool, notifications ...string) sip.End {
 	l.t.Helper()
-	l.until("ended", 1)
+	l.waitForCallback("ended", 1)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.end.Cause != cause {

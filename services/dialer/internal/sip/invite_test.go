@@ -54,7 +54,7 @@ func TestHangup_SendsBYEAfterTheAnswer(t *testing.T) {
 			}
 		})
 		l := r.dial("01")
-		l.until("answered", 1)
+		l.waitForCallback("answered", 1)
 		l.hangUp(callstate.MaxDuration)
 		l.ends(callstate.MaxDuration, true, "taken", "rang", "answered")
 		if n := r.countRequests(l, sipmsg.BYE); n != 1 {
@@ -73,7 +73,7 @@ func TestInvite_ManyProvisionalResponsesCallRangOnce(t *testing.T) {
 		c.Hangup()
 	})
 	l := r.dial("01")
-	l.until("answered", 1)
+	l.waitForCallback("answered", 1)
 	if l.answer != answer {
 		t.Errorf("SDP passed to Answered = %q", l.answer)
 	}
@@ -164,7 +164,7 @@ func TestInvite_AnswersChallenges(t *testing.T) {
 				again.Reply(200)
 			})
 			l := r.dial("01")
-			l.until("answered", 1)
+			l.waitForCallback("answered", 1)
 			l.hangUp(callstate.NormalClearing)
 			l.ends(callstate.NormalClearing, true, "taken", "rang", "answered")
 			if invites, byes := r.countRequests(l, sipmsg.INVITE), r.countRequests(l, sipmsg.BYE); invites != 2 {

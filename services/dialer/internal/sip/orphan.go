@@ -347,7 +347,7 @@ func (a *UserAgent) Reap(ctx context.Context, t Trunk, state []byte) error {
 		return err
 	}
 	d.addPeer(s.Hop)
-	d.linger()
+	d.handleLateMessages()
 	if invite == nil {
 		close(d.answered)
 		d.established, d.answeredBy = true, us.remote.Params.GetOr("tag", "")

@@ -40,8 +40,8 @@ func TestReap_EndsRingingAndAnsweredCalls(t *testing.T) {
 			}
 		}) // the ACK can be lost with the connection
 		rings, talks := r.dial("01"), r.dial("02")
-		rings.until("rang", 1)
-		talks.until("answered", 1)
+		rings.waitForCallback("rang", 1)
+		talks.waitForCallback("answered", 1)
 		rings.mu.Lock()
 		ringing := rings.encodeState
 		rings.mu.Unlock()
@@ -98,7 +98,7 @@ func TestReap_HangsUpACallAnsweredAfterTheStateWasStored(t *testing.T) {
 		c.Hangup()
 	})
 	l := r.dial("01")
-	l.until("rang", 1)
+	l.waitForCallback("rang", 1)
 	l.mu.Lock()
 	state := l.encodeState
 	l.mu.Unlock()
@@ -130,7 +130,7 @@ func TestReap_HangsUpACallAnsweredBeforeReap(t *testing.T) {
 		c.Hangup()
 	})
 	l := r.dial("01")
-	l.until("rang", 1)
+	l.waitForCallback("rang", 1)
 	l.mu.Lock()
 	state := l.encodeState
 	l.mu.Unlock()
@@ -155,7 +155,7 @@ func TestReap_CancelsACallFromAnotherAddress(t *testing.T) {
 		c.Canceled()
 	})
 	l := r.dial("01")
-	l.until("rang", 1)
+	l.waitForCallback("rang", 1)
 	l.mu.Lock()
 	state := l.encodeState
 	l.mu.Unlock()

@@ -130,7 +130,7 @@ func TestInvite_SentIsTheTimeOfTheFirstINVITE(t *testing.T) {
 					return true
 				}
 			})
-			l.until("answered", 1)
+			l.waitForCallback("answered", 1)
 			l.hangUp(callstate.NormalClearing)
 			l.ends(callstate.NormalClearing, true)
 			l.mu.Lock()
@@ -188,7 +188,7 @@ func TestInvite_SendsNoFurtherINVITEWithoutAPermit(t *testing.T) {
 				i.FirstResponse = siptest.Timeout
 				i.Permit = func(context.Context) bool { return permits.Add(1) == 1 }
 			})
-			l.until("ended", 1)
+			l.waitForCallback("ended", 1)
 			if got := l.end.Status; got != tt.status {
 				t.Errorf("status = %d, want %d", got, tt.status)
 			}

@@ -47,44 +47,44 @@ func TestInvite_TriesTheNextAddressOnlyIfTheFirstDoesNotListenOrSends503(t *test
 		first, second   func(*siptest.Call) // first is nil if there is no listener
 		challenge       int
 		// asked is the expected number of INVITEs at the second address.
-		asked, status int
-		cause         callstate.Cause
+		secondInvites, status int
+		cause                 callstate.Cause
 	}{
 		{
 			name: "first address does not listen", transport: transport.TCP, first: nil, second: says(486), challenge: 0,
-			asked: 1, status: 486, cause: callstate.UserBusy,
+			secondInvites: 1, status: 486, cause: callstate.UserBusy,
 		},
 		{
 			name: "first address does not listen, second requests credentials", transport: transport.TCP,
-			first: nil, second: says(486), challenge: 407, asked: 2, status: 486, cause: callstate.UserBusy,
+			first: nil, second: says(486), challenge: 407, secondInvites: 2, status: 486, cause: callstate.UserBusy,
 		},
 		{
 			name: "first address sends 503", transport: transport.UDP, first: says(503), second: says(486), challenge: 0,
-			asked: 1, status: 486, cause: callstate.UserBusy,
+			secondInvites: 1, status: 486, cause: callstate.UserBusy,
 		},
 		{
 			name: "first address sends 503, second requests credentials", transport: transport.UDP, first: says(503),
-			second: says(486), challenge: 401, asked: 2, status: 486, cause: callstate.UserBusy,
+			second: says(486), challenge: 401, secondInvites: 2, status: 486, cause: callstate.UserBusy,
 		},
 		{
 			name: "both addresses send 503", transport: transport.UDP, first: says(503), second: says(503),
-			challenge: 0, asked: 1, status: 503, cause: callstate.NormalTemporaryFailure,
+			challenge: 0, secondInvites: 1, status: 503, cause: callstate.NormalTemporaryFailure,
 		},
 		{
 			name: "first address sends 100 and 503", transport: transport.UDP, first: says(100, 503),
-			second: says(486), challenge: 0, asked: 0, status: 503, cause: callstate.NormalTemporaryFailure,
+			second: says(486), challenge: 0, secondInvites: 0, status: 503, cause: callstate.NormalTemporaryFailure,
 		},
 		{
 			name: "first address sends 180 and 503", transport: transport.UDP, first: says(180, 503), second: says(486),
-			challenge: 0, asked: 0, status: 503, cause: callstate.NormalTemporaryFailure,
+			challenge: 0, secondInvites: 0, status: 503, cause: callstate.NormalTemporaryFailure,
 		},
 		{
 			name: "first address sends 480", transport: transport.UDP, first: says(480), second: says(486),
-			challenge: 0, asked: 0, status: 480, cause: callstate.SubscriberAbsent,
+			challenge: 0, secondInvites: 0, status: 480, cause: callstate.SubscriberAbsent,
 		},
 		{
 			name: "first address sends no response", transport: transport.UDP, first: (*siptest.Call).Ignore, second: says(486),
-			challenge: 0, asked: 0, status: 0, cause: callstate.RecoveryOnTimerExpire,
+			challenge: 0, secondInvites: 0, status: 0, cause: callstate.RecoveryOnTimerExpire,
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -112,8 +112,8 @@ func TestInvite_TriesTheNextAddressOnlyIfTheFirstDoesNotListenOrSends503(t *test
 			if end := l.ends(tt.cause, tt.status == 0); end.Status != tt.status {
 				t.Errorf("status of the end = %d, want %d", end.Status, tt.status)
 			}
-			if got := r.countRequests(l, sipmsg.INVITE); got != tt.asked {
-				t.Errorf("INVITEs at the second address = %d, want %d", got, tt.asked)
+			if got := r.countRequests(l, sipmsg.INVITE); got != tt.secondInvites {
+				t.Errorf("INVITEs at the second address = %d, want %d", got, tt.secondInvites)
 			}
 		})
 	}
@@ -143,7 +143,7 @@ func TestInvite_TLSCertificateMustNameTheTrunk(t *testing.T) {
 		r, port := place(t, "trunk.test")
 		over(r, portResolver{dead.Addr().(*net.TCPAddr).Port, port})
 		l := r.dial("01")
-		l.until("answered", 1)
+		l.waitForCallback("answered", 1)
 		l.hangUp(callstate.NormalClearing)
 		l.ends(callstate.NormalClearing, true)
 		if invites, byes := r.countRequests(l, sipmsg.INVITE), r.countRequests(l, sipmsg.BYE); invites != 1 {
@@ -163,7 +163,7 @@ func TestInvite_TLSCertificateMustNameTheTrunk(t *testing.T) {
 		r.trunk.CA += edge.trunk.CA
 		over(r, portResolver{port})
 		l := r.dial("01")
-		l.until("answered", 1)
+		l.waitForCallback("answered", 1)
 		l.hangUp(callstate.NormalClearing)
 		l.ends(callstate.NormalClearing, true)
 		if acks, byes := edge.countRequests(l, sipmsg.ACK), edge.countRequests(l, sipmsg.BYE); acks == 0 {

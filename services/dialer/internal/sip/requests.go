@@ -334,7 +334,7 @@ func (d *Dialog) handleNotify(req *sip.Request, tx *sip.ServerTx) {
 		d.agent.refuse(req, tx, sip.StatusCallTransactionDoesNotExists, "Subscription Does Not Exist")
 		return
 	}
-	d.agent.respond(req, tx, d.agent.newResponse(req, sip.StatusOK, "OK"))
+	d.agent.sendFinal(req, tx, d.agent.newResponse(req, sip.StatusOK, "OK"))
 	status := sipfragStatus(req.Body())
 	over := strings.HasPrefix(strings.TrimSpace(strings.Join(headerValues(req, "Subscription-State"), ",")), "terminated")
 	if status < 200 && !over {

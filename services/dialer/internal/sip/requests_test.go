@@ -179,7 +179,7 @@ func TestRefer_SucceedsOnlyIfTheTargetAnswers(t *testing.T) {
 				}
 			})
 			l := r.dial("01")
-			l.until("answered", 1)
+			l.waitForCallback("answered", 1)
 			if err := l.Refer(t.Context(), "+14155559999"); (err == nil) != tt.moved {
 				t.Errorf("refer: Refer error = %v, want success = %v", err, tt.moved)
 			} else if err != nil && !errors.Is(err, sip.ErrReferred) {
@@ -195,7 +195,7 @@ func TestRefer_SucceedsOnlyIfTheTargetAnswers(t *testing.T) {
 		if err := l.Refer(t.Context(), "+14155559999"); !errors.Is(err, sip.ErrReferred) && l.State() == nil {
 			t.Errorf("refer before the answer: %v", err)
 		}
-		l.until("answered", 1)
+		l.waitForCallback("answered", 1)
 		if err := l.Refer(t.Context(), "+14155559999"); !errors.Is(err, sip.ErrReferred) {
 			t.Errorf("refer: Refer = %v, want %v", err, sip.ErrReferred)
 		} else if !strings.Contains(err.Error(), "603") {

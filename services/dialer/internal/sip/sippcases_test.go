@@ -90,7 +90,7 @@ func finalCodes() (all []sippCase) {
 func quickRing(o *sip.Invite, _ *leg) { o.Ring = 300 * time.Millisecond }
 
 func hangUpWhen(what string) func(*leg) {
-	return func(l *leg) { l.until(what, 1); l.hangUp(callstate.NormalClearing) }
+	return func(l *leg) { l.waitForCallback(what, 1); l.hangUp(callstate.NormalClearing) }
 }
 
 func sippCalls() []sippCase {
@@ -186,7 +186,7 @@ func sippCalls() []sippCase {
 			name: "hold and resume",
 			far: invited().answered().ask("INVITE", sdpOf("sendonly"), 2).response(200).ask("ACK", "", 2).pause(100).
 				ask("INVITE", sdpOf("sendrecv"), 3).response(200).ask("ACK", "", 3).hungUp(),
-			duringCall: func(l *leg) { l.until("offered", 2); l.hangUp(callstate.NormalClearing) },
+			duringCall: func(l *leg) { l.waitForCallback("offered", 2); l.hangUp(callstate.NormalClearing) },
 			cause:      callstate.NormalClearing,
 			byUs:       true,
 		},
@@ -219,7 +219,7 @@ func sippCalls() []sippCase {
 				ask("NOTIFY", "SIP/2.0 200 OK\n", 3, "Event: refer",
 					"Subscription-State: terminated;reason=noresource").response(200).hungUp(),
 			duringCall: func(l *leg) {
-				l.until("answered", 1)
+				l.waitForCallback("answered", 1)
 				if err := l.Refer(l.t.Context(), "+14155559999"); err != nil {
 					l.t.Errorf("refer: %v", err)
 				}

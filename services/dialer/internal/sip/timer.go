@@ -53,15 +53,15 @@ func (t *Timer) StartFromHeader(value string, now time.Time) {
 }
 
 // Start starts the timer. ours reports that this side refreshes.
-func (t *Timer) Start(e Expires, ours bool, now time.Time) {
+func (t *Timer) Start(e Expires, isRefresher bool, now time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.agreed, t.weRefresh, t.refreshing, t.lastRefresh, t.retryAt = e, ours, false, now, time.Time{}
+	t.agreed, t.weRefresh, t.refreshing, t.lastRefresh, t.retryAt = e, isRefresher, false, now, time.Time{}
 }
 
 // Next returns the time until the next action. If mine is true, the action is a refresh by this
 // side. Otherwise the peer has failed to refresh by then, and the leg must be hung up.
-func (t *Timer) Next(now time.Time) (wait time.Duration, mine bool) {
+func (t *Timer) Next(now time.Time) (wait time.Duration, isRefresh bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	switch {

@@ -36,8 +36,8 @@ func (o *requestTrunks) trunkOf(callID string) uuid.UUID {
 	return uuid.Nil
 }
 
-// trace records a message of a trunk. Messages of other peers are not recorded.
-func (a *UserAgent) trace(m siptrace.Message) {
+// recordMessage records a message of a trunk. Messages of other peers are not recorded.
+func (a *UserAgent) recordMessage(m siptrace.Message) {
 	if id, ok := a.trunkOf(m); ok {
 		a.cfg.Trace.Record(id, m)
 	}

@@ -116,7 +116,7 @@ func New(cfg Config) (*UserAgent, error) {
 	opened, err := transport.Open(transport.Config{
 		UDP: cfg.UDP, TCP: cfg.TCP, TLS: cfg.TLS, Advertised: cfg.Advertised, Certificate: cfg.Certificate, Log: cfg.Log, Names: cfg.Names,
 		Admit: a.admitsAddress, HasCall: a.hasCall, Rejected: cfg.Rejected,
-		Trace: a.trace, Tracing: cfg.Trace.IsRecording,
+		Trace: a.recordMessage, Tracing: cfg.Trace.IsRecording,
 		Request:  func(req *sip.Request, tx *sip.ServerTx) { <-ready; a.handleRequest(req, tx) },
 		Response: a.handleResponse,
 	})
@@ -167,7 +167,7 @@ func (a *UserAgent) transportTo(t Trunk, to transport.Route) (*transport.Transpo
 	settings := transport.Config{
 		Advertised: a.transport.Host(), Ports: a.transport.Ports(), ServerName: by.name, Log: a.cfg.Log,
 		Names: a.cfg.Names, HasCall: a.hasCall, Request: a.handleRequest, Response: a.handleResponse,
-		Trace: a.trace, Tracing: a.cfg.Trace.IsRecording,
+		Trace: a.recordMessage, Tracing: a.cfg.Trace.IsRecording,
 	}
 	var err error
 	if by.ca != "" {

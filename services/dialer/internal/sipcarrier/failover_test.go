@@ -65,7 +65,7 @@ func TestOriginate_RefusalNamesTheTrunkIfAnotherTrunkCanBeTried(t *testing.T) {
 			port, refused := scriptedTrunk(t, tt.script)
 			spare, taken := scriptedTrunk(t, says(180))
 			var one, two trunks.Trunk
-			p := x.beginOver(loopback, func(good trunks.Trunk) activeTrunks {
+			p := x.startWithTrunks(loopback, func(good trunks.Trunk) activeTrunks {
 				one, two = good, good
 				one.TrunkID, one.Port, one.Priority = uuid.New(), uint16(port), 1
 				two.TrunkID, two.Port, two.Priority = uuid.New(), uint16(spare), 2
@@ -132,7 +132,7 @@ func TestOriginate_LateRefusalCountsOnlyIfItConcernsTheAccount(t *testing.T) {
 				c.Respond(tt.answer, "")
 			})
 			var one trunks.Trunk
-			p := newFixture(t).beginOver(loopback, func(good trunks.Trunk) activeTrunks {
+			p := newFixture(t).startWithTrunks(loopback, func(good trunks.Trunk) activeTrunks {
 				one = good
 				one.TrunkID, one.Port, one.Priority = uuid.New(), uint16(port), 1
 				if good.Priority = 2; tt.spare {
@@ -172,7 +172,7 @@ func TestOriginate_RefreshEndsTheWaitForTheTrunk(t *testing.T) {
 	waiting := make(chan struct{})
 	port, _ := scriptedTrunk(t, func(c *siptest.Call) { c.Respond(100, "") })
 	var one trunks.Trunk
-	p := newFixture(t).beginOver(loopback, func(good trunks.Trunk) activeTrunks {
+	p := newFixture(t).startWithTrunks(loopback, func(good trunks.Trunk) activeTrunks {
 		one = good
 		one.TrunkID, one.Port = uuid.New(), uint16(port)
 		return trunkList{one}
@@ -264,7 +264,7 @@ func TestOriginate_ForbiddenSuspectsTheAccount(t *testing.T) {
 			t.Parallel()
 			port, _ := scriptedTrunk(t, tt.script)
 			var one trunks.Trunk
-			p := newFixture(t).beginOver(loopback, func(good trunks.Trunk) activeTrunks {
+			p := newFixture(t).startWithTrunks(loopback, func(good trunks.Trunk) activeTrunks {
 				one = good
 				one.TrunkID, one.Port = uuid.New(), uint16(port)
 				return trunkList{one}
@@ -320,7 +320,7 @@ func TestReady_OneAnsweringTrunkIsEnough(t *testing.T) {
 	t.Cleanup(func() { _ = deaf.Close() })
 	x := newFixture(t)
 	known := &changing{}
-	p := x.beginOver(loopback, func(good trunks.Trunk) activeTrunks {
+	p := x.startWithTrunks(loopback, func(good trunks.Trunk) activeTrunks {
 		for range 5 {
 			dead := good
 			dead.TrunkID, dead.Port = uuid.New(), uint16(deaf.LocalAddr().(*net.UDPAddr).Port)
@@ -348,7 +348,7 @@ func TestOriginate_ProcessesShareTheRateOfATrunk(t *testing.T) {
 	fast, spared := scriptedTrunk(t, says)
 	x.begin(loopback)
 	var one, two trunks.Trunk
-	p := x.beginOver(loopback, func(good trunks.Trunk) activeTrunks {
+	p := x.startWithTrunks(loopback, func(good trunks.Trunk) activeTrunks {
 		one, two = good, good
 		one.TrunkID, one.Port, one.Priority, one.CallsPerSecond = uuid.New(), uint16(slow), 1, 2
 		two.TrunkID, two.Port, two.Priority = uuid.New(), uint16(fast), 2
@@ -432,7 +432,7 @@ func TestOriginate_TriesAnotherTrunkOnlyIfNothingWasSent(t *testing.T) {
 			t.Parallel()
 			x := newFixture(t)
 			var good []trunks.Trunk
-			p := x.beginOver(loopback, func(one trunks.Trunk) activeTrunks {
+			p := x.startWithTrunks(loopback, func(one trunks.Trunk) activeTrunks {
 				all := tt.order(one)
 				good = slices.DeleteFunc(slices.Clone(all), func(t trunks.Trunk) bool { return t.Port != one.Port })
 				return all
@@ -458,7 +458,7 @@ func TestOriginate_TriesAnotherTrunkIfOneStoppedListening(t *testing.T) {
 	first := siptest.New(t, transport.Config{TCP: loopback})
 	gone := trunks.New(uuid.New())
 	gone.Name, gone.Host, gone.Port, gone.Transport = "gone", "127.0.0.1", uint16(first.Port(transport.TCP)), trunks.TCP
-	p := x.beginOver(loopback, func(good trunks.Trunk) activeTrunks { return trunkList{gone, good} })
+	p := x.startWithTrunks(loopback, func(good trunks.Trunk) activeTrunks { return trunkList{gone, good} })
 	p.awaitAnswers(t, gone, p.over)
 	first.Transport().Close()
 	testkit.Until(t, "the connection to the first trunk is closed", func() bool {

@@ -21,7 +21,7 @@ func TestFrom_ReturnsTheNumberThatThePhoneShows(t *testing.T) {
 		invites <- c.Invite.From().Address.User
 		c.Respond(486, "")
 	})
-	p := x.beginOver(loopback, func(good trunks.Trunk) activeTrunks {
+	p := x.startWithTrunks(loopback, func(good trunks.Trunk) activeTrunks {
 		good.CallerIDs = []string{shown}
 		return trunkList{good}
 	})
@@ -59,7 +59,7 @@ func TestOriginate_CallerIDOfATrunkIsNotShownOverAnother(t *testing.T) {
 	owner, _ := scriptedTrunk(t, busy)
 	other, dials := scriptedTrunk(t, busy)
 	var one, two trunks.Trunk
-	p := x.beginOver(loopback, func(good trunks.Trunk) activeTrunks {
+	p := x.startWithTrunks(loopback, func(good trunks.Trunk) activeTrunks {
 		one, two = good, good
 		one.TrunkID, one.Port, one.CallerIDs = uuid.New(), uint16(owner), []string{shown}
 		two.TrunkID, two.Port, two.CallerIDs = uuid.New(), uint16(other), nil
@@ -101,7 +101,7 @@ func TestFrom_TakesATokenOfTheTrunksCallsPerSecond(t *testing.T) {
 	slow, first := scriptedTrunk(t, busy)
 	fast, second := scriptedTrunk(t, busy)
 	var one, two trunks.Trunk
-	p := x.beginOver(loopback, func(good trunks.Trunk) activeTrunks {
+	p := x.startWithTrunks(loopback, func(good trunks.Trunk) activeTrunks {
 		one, two = good, good
 		one.TrunkID, one.Port, one.Priority, one.CallsPerSecond = uuid.New(), uint16(slow), 1, 1
 		two.TrunkID, two.Port, two.Priority = uuid.New(), uint16(fast), 2

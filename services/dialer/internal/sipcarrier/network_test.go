@@ -82,21 +82,21 @@ type fixture struct {
 	away   atomic.Bool // true while the processes cannot reach the database
 	serves func(ctx context.Context, to string) (bool, error)
 	// applied contains the events of all processes.
-	applied applied
+	applied recordedEvents
 	// waits counts the calls of Apply that returned store.ErrServerChanged.
 	waits     atomic.Int64
 	channels  int32
 	ringLimit time.Duration
 }
 
-// applied contains events in the order in which they were applied.
-type applied struct {
+// recordedEvents contains events in the order in which they were applied.
+type recordedEvents struct {
 	mu     sync.Mutex
 	events []carrier.Event
 	more   chan struct{} // closed and replaced when events were added
 }
 
-func (a *applied) add(events []carrier.Event) {
+func (a *recordedEvents) add(events []carrier.Event) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, e := range events {
@@ -113,8 +113,8 @@ func (a *applied) add(events []carrier.Event) {
 	a.more = make(chan struct{})
 }
 
-func (a *applied) after(ctx context.Context, after int64, wait time.Duration) (carrier.Batch, error) {
-	timer := time.NewTimer(wait)
+func (a *recordedEvents) after(ctx context.Context, after int64, maxWait time.Duration) (carrier.Batch, error) {
+	timer := time.NewTimer(maxWait)
 	defer timer.Stop()
 	for over := false; ; {
 		a.mu.Lock()
@@ -133,14 +133,14 @@ func (a *applied) after(ctx context.Context, after int64, wait time.Duration) (c
 	}
 }
 
-// applying applies the events of one process to the calls in the database, and adds the events to
+// recordingCalls applies the events of one process to the calls in the database, and adds the events to
 // fixture.applied.
-type applying struct {
+type recordingCalls struct {
 	*calls.Applier
 	x *fixture
 }
 
-func (a applying) Apply(ctx context.Context, guard store.Guard, events []carrier.Event) error {
+func (a recordingCalls) Apply(ctx context.Context, guard store.Guard, events []carrier.Event) error {
 	err := a.Applier.Apply(ctx, guard, events)
 	if err == nil {
 		a.x.applied.add(events)
@@ -183,11 +183,11 @@ func (x *fixture) insertFenced(ctx context.Context, o carrier.Originate) error {
 }
 
 // Events returns the events that all processes applied.
-func (p *process) Events(ctx context.Context, after int64, wait time.Duration) (carrier.Batch, error) {
+func (p *process) Events(ctx context.Context, after int64, maxWait time.Duration) (carrier.Batch, error) {
 	if err := p.pool.Ping(ctx); err != nil {
 		return carrier.Batch{}, err
 	}
-	return p.x.applied.after(ctx, after, wait)
+	return p.x.applied.after(ctx, after, maxWait)
 }
 
 // Active returns the trunk, or an error while the database is unavailable.
@@ -217,8 +217,8 @@ func (n currentProcess) Hangup(ctx context.Context, id uuid.UUID) (carrier.CallS
 func (n currentProcess) Find(ctx context.Context, id uuid.UUID) (carrier.CallStatus, error) {
 	return n.process().Find(ctx, id)
 }
-func (n currentProcess) Events(ctx context.Context, after int64, wait time.Duration) (carrier.Batch, error) {
-	return n.process().Events(ctx, after, wait)
+func (n currentProcess) Events(ctx context.Context, after int64, maxWait time.Duration) (carrier.Batch, error) {
+	return n.process().Events(ctx, after, maxWait)
 }
 func (n currentProcess) Ready(ctx context.Context) error { return n.process().Ready(ctx) }
 
@@ -244,7 +244,7 @@ func (b trunkStore) Find(ctx context.Context, id uuid.UUID) (trunks.Trunk, error
 
 func (x *fixture) begin(udp string) *process {
 	x.t.Helper()
-	p := x.beginOver(udp, nil)
+	p := x.startWithTrunks(udp, nil)
 	p.awaitAnswers(x.t, p.over)
 	return p
 }
@@ -258,7 +258,7 @@ func (p *process) awaitAnswers(t testing.TB, all ...trunks.Trunk) {
 }
 
 // The function others receives the trunk of the fixture and returns the trunks of the process.
-func (x *fixture) beginOver(udp string, others func(good trunks.Trunk) activeTrunks) *process {
+func (x *fixture) startWithTrunks(udp string, others func(good trunks.Trunk) activeTrunks) *process {
 	x.t.Helper()
 	p, ready := &process{x: x}, make(chan struct{})
 	defer close(ready)
@@ -295,7 +295,7 @@ func (x *fixture) beginOver(udp string, others func(good trunks.Trunk) activeTru
 	if !is {
 		listed = trunkStore{activeTrunks: known}
 	}
-	to := applying{Applier: calls.NewApplier(p.store, nil, nil), x: x}
+	to := recordingCalls{Applier: calls.NewApplier(p.store, nil, nil), x: x}
 	p.Carrier = sipcarrier.New(agent, store.NewLegs(pool, pool, uuid.New(), lease), to, listed, x.talks,
 		sipcarrier.Config{RingLimit: x.ringLimit, Ring: time.Minute, Keep: time.Hour, Serves: x.serves})
 	ctx, cancel := context.WithCancel(context.WithoutCancel(x.t.Context()))
@@ -366,8 +366,8 @@ func (x *fixture) dials(id uuid.UUID) int {
 	return len(x.rang[id.String()])
 }
 
-// call places an inbound call, which hangs up after the answer.
-func (x *fixture) call(from, to string) uuid.UUID {
+// placeInbound places an inbound call, which hangs up after the answer.
+func (x *fixture) placeInbound(from, to string) uuid.UUID {
 	x.t.Helper()
 	caller, err := sip.New(sip.Config{UDP: loopback, Admit: func(netip.Addr) bool { return true }})
 	if err != nil {
@@ -404,7 +404,7 @@ func fresh(t testing.TB) *carriertest.Network {
 	return &carriertest.Network{
 		Carrier: currentProcess{x},
 		Talks:   number + "01", Busy: number + "90", Stays: number + "99", Rings: number + "11", Slow: number + "12", Refuses: number + "13", Silent: number + "14",
-		Another: func() carrier.EventStream { return x.begin(loopback) }, Call: x.call,
+		Another: func() carrier.EventStream { return x.begin(loopback) }, Call: x.placeInbound,
 		Dials: x.dials,
 		Stop:  func() { x.alive.stop() }, Start: x.start,
 	}

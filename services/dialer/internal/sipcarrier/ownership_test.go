@@ -422,7 +422,7 @@ func TestRun_EndsCallsOfADeadProcessOverADisabledTrunk(t *testing.T) {
 		ended <- bye.Header("Proxy-Authorization")
 	})
 	var over trunks.Trunk
-	first := x.beginOver(loopback, func(good trunks.Trunk) activeTrunks {
+	first := x.startWithTrunks(loopback, func(good trunks.Trunk) activeTrunks {
 		over = good
 		over.TrunkID, over.Username, over.Password = uuid.New(), "ringfence", "secret"
 		return trunkList{over}
@@ -431,7 +431,7 @@ func TestRun_EndsCallsOfADeadProcessOverADisabledTrunk(t *testing.T) {
 	udp := "127.0.0.1:" + strconv.Itoa(first.agent.Port(transport.UDP))
 	dial(t, first, "22", carrier.Answered)
 	first.stop()
-	x.beginOver(udp, func(trunks.Trunk) activeTrunks { return trunkStore{activeTrunks: trunkList{}, disabled: over} })
+	x.startWithTrunks(udp, func(trunks.Trunk) activeTrunks { return trunkStore{activeTrunks: trunkList{}, disabled: over} })
 	select {
 	case credentials := <-ended:
 		if credentials == "" {
@@ -513,7 +513,7 @@ func TestOriginate_RefusedPermitAfterAChallengeKeepsTheCircuitClosed(t *testing.
 	t.Parallel()
 	x := newFixture(t)
 	x.far.On("25", func(c *siptest.Call) { c.Respond(401, "", `WWW-Authenticate: Digest realm="test", nonce="1"`) })
-	p := x.beginOver(loopback, func(good trunks.Trunk) activeTrunks {
+	p := x.startWithTrunks(loopback, func(good trunks.Trunk) activeTrunks {
 		good.Username, good.Password = "account", "secret"
 		return trunkList{good}
 	})
@@ -550,7 +550,7 @@ func TestOriginate_RefusedPermitAfterAChallengeKeepsTheCircuitClosed(t *testing.
 func TestOriginate_DatabaseFaultDoesNotCountAgainstTheTrunk(t *testing.T) {
 	t.Parallel()
 	x := newFixture(t)
-	known := &outage{x: x}
+	known := &databaseOutage{x: x}
 	x.talks = known
 	p := x.begin(loopback)
 	order := func() carrier.Originate {
@@ -575,18 +575,18 @@ func TestOriginate_DatabaseFaultDoesNotCountAgainstTheTrunk(t *testing.T) {
 }
 
 // While ready is true, opening an agent's session makes the database unavailable.
-type outage struct {
+type databaseOutage struct {
 	x     *fixture
 	ready atomic.Bool
 }
 
-func (o *outage) Begin(context.Context, uuid.UUID, trunks.Trunk) (sipcarrier.Talk, error) {
+func (o *databaseOutage) Begin(context.Context, uuid.UUID, trunks.Trunk) (sipcarrier.Talk, error) {
 	return outageTalk{o: o}, nil
 }
 
 type outageTalk struct {
 	talk
-	o *outage
+	o *databaseOutage
 }
 
 func (t outageTalk) Ready(context.Context) error {
@@ -609,7 +609,7 @@ func (hangingTrunks) Active(ctx context.Context) ([]trunks.Trunk, error) {
 func TestRun_SendsHeartbeatsWhileItWaits(t *testing.T) {
 	t.Parallel()
 	x := newFixture(t)
-	x.beginOver(loopback, func(trunks.Trunk) activeTrunks { return hangingTrunks{} })
+	x.startWithTrunks(loopback, func(trunks.Trunk) activeTrunks { return hangingTrunks{} })
 	var seen time.Time
 	changes := 0
 	testkit.NoError(t, func() error {

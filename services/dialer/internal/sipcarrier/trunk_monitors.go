@@ -128,7 +128,7 @@ func (c *Carrier) updateMonitors(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	c.followTraced(active)
+	c.setTracedTrunks(active)
 	c.monitored.mu.Lock()
 	defer c.monitored.mu.Unlock()
 	if c.monitored.all == nil {
@@ -152,9 +152,9 @@ func (c *Carrier) updateMonitors(ctx context.Context) error {
 	return nil
 }
 
-// followTraced sets the trunks whose messages the recorder records. The trace of a trunk must be
+// setTracedTrunks sets the trunks whose messages the recorder records. The trace of a trunk must be
 // complete. So followTraced is called before the monitor of a new trunk sends the first message.
-func (c *Carrier) followTraced(active []trunks.Trunk) {
+func (c *Carrier) setTracedTrunks(active []trunks.Trunk) {
 	if c.cfg.Trace == nil {
 		return
 	}

@@ -52,7 +52,7 @@ func TestRun_MonitorsTheActiveTrunks(t *testing.T) {
 	x.far.On("70", func(c *siptest.Call) { c.Respond(503, "") })
 	known := &changing{}
 	var good trunks.Trunk
-	p := x.beginOver(loopback, func(one trunks.Trunk) activeTrunks {
+	p := x.startWithTrunks(loopback, func(one trunks.Trunk) activeTrunks {
 		good = one
 		good.TrunkID, good.Version, good.Username, good.Register = uuid.New(), 1, "ringfence", true
 		return known

@@ -13,16 +13,16 @@ import (
 // processes share the rate of a trunk equally. The zero value can be used. The methods are safe for
 // concurrent use.
 type Selector struct {
-	mu        sync.Mutex
-	buckets   map[uuid.UUID]*bucket
-	processes int // 0 means that the number is unknown, and counts as 1
+	mu           sync.Mutex
+	buckets      map[uuid.UUID]*bucket
+	processCount int // 0 means that the number is unknown, and counts as 1
 }
 
 // SetProcesses sets the number of processes that share the rate of the trunks.
 func (s *Selector) SetProcesses(n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.processes = n
+	s.processCount = n
 }
 
 // Candidates returns the trunks that a call may be offered to, in the order in which they are
@@ -31,9 +31,9 @@ func (s *Selector) SetProcesses(n int) {
 //
 // The trunk with the smaller Priority comes first. If the priorities are equal, the trunk with the
 // smaller share of channels in use comes first.
-func Candidates(active []Trunk, live map[uuid.UUID]int, unavailable func(uuid.UUID) bool) []Trunk {
+func Candidates(active []Trunk, live map[uuid.UUID]int, isUnavailable func(uuid.UUID) bool) []Trunk {
 	candidates := slices.DeleteFunc(slices.Clone(active), func(t Trunk) bool {
-		return live[t.TrunkID] >= int(t.Channels) || unavailable(t.TrunkID)
+		return live[t.TrunkID] >= int(t.Channels) || isUnavailable(t.TrunkID)
 	})
 	slices.SortStableFunc(candidates, func(a, b Trunk) int {
 		return cmp.Or(
@@ -71,7 +71,7 @@ func (s *Selector) takeToken(t Trunk, now time.Time) bool {
 		b = &bucket{}
 		s.buckets[t.TrunkID] = b
 	}
-	return b.takeToken(float64(t.CallsPerSecond)/float64(max(s.processes, 1)), now)
+	return b.takeToken(float64(t.CallsPerSecond)/float64(max(s.processCount, 1)), now)
 }
 
 // bucket is a token bucket. A bucket contains at most the tokens of one second, but at least one

@@ -125,8 +125,8 @@ func dial(t T, n *Network, to string) dialed {
 	return d
 }
 
-// reader stores all events of the stream and checks the rules of the stream.
-type reader struct {
+// eventReader stores all events of the stream and checks the rules of the stream.
+type eventReader struct {
 	t     T
 	trunk carrier.EventStream
 	feed  string
@@ -134,12 +134,12 @@ type reader struct {
 	all   []carrier.Event
 }
 
-func read(t T, trunk carrier.EventStream) *reader { return &reader{t: t, trunk: trunk} }
+func read(t T, trunk carrier.EventStream) *eventReader { return &eventReader{t: t, trunk: trunk} }
 
 // readBatch waits for events, at most for the duration wait, and returns their number.
-func (r *reader) readBatch(wait time.Duration) int {
+func (r *eventReader) readBatch(maxWait time.Duration) int {
 	r.t.Helper()
-	batch, err := r.trunk.Events(r.t.Context(), r.place, wait)
+	batch, err := r.trunk.Events(r.t.Context(), r.place, maxWait)
 	if err != nil {
 		r.t.Fatalf("Events after %d: %v", r.place, err)
 	}
@@ -157,7 +157,7 @@ func (r *reader) readBatch(wait time.Duration) int {
 	return len(batch.Events)
 }
 
-func (r *reader) eventsOf(callID uuid.UUID) (events []carrier.Event) {
+func (r *eventReader) eventsOf(callID uuid.UUID) (events []carrier.Event) {
 	for _, one := range r.all {
 		if one.CallID == callID {
 			events = append(events, one)
@@ -166,7 +166,7 @@ func (r *reader) eventsOf(callID uuid.UUID) (events []carrier.Event) {
 	return events
 }
 
-func (r *reader) waitFor(callID uuid.UUID, kind carrier.Kind) []carrier.Event {
+func (r *eventReader) waitFor(callID uuid.UUID, kind carrier.Kind) []carrier.Event {
 	r.t.Helper()
 	for begun := time.Now(); ; r.readBatch(time.Second) {
 		if events := r.eventsOf(callID); count(events, kind) > 0 {
@@ -178,7 +178,7 @@ func (r *reader) waitFor(callID uuid.UUID, kind carrier.Kind) []carrier.Event {
 	}
 }
 
-func (r *reader) readAll() {
+func (r *eventReader) readAll() {
 	r.t.Helper()
 	for r.readBatch(0) > 0 {
 	}

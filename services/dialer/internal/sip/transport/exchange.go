@@ -270,19 +270,19 @@ func (a *Challenge) Answer(req *sip.Request, res *sip.Response, credentials Cred
 		return false
 	}
 	for _, header := range res.GetHeaders(challenge) {
-		asked, err := digest.ParseChallenge(header.Value())
+		parsed, err := digest.ParseChallenge(header.Value())
 		if err != nil {
 			continue
 		}
-		asked.Algorithm = strings.ToUpper(asked.Algorithm)
-		if !digest.CanDigest(asked) {
+		parsed.Algorithm = strings.ToUpper(parsed.Algorithm)
+		if !digest.CanDigest(parsed) {
 			continue
 		}
-		key := answer + " " + asked.Realm
-		if times := a.countByRealm[key]; times > 1 || times == 1 && !asked.Stale || len(a.countByRealm) >= maxChallenges {
+		key := answer + " " + parsed.Realm
+		if times := a.countByRealm[key]; times > 1 || times == 1 && !parsed.Stale || len(a.countByRealm) >= maxChallenges {
 			return false
 		}
-		credentials, err := digest.Digest(asked, digest.Options{
+		credentials, err := digest.Digest(parsed, digest.Options{
 			Method: string(req.Method), URI: req.Recipient.String(), Username: credentials.Username, Password: credentials.Password,
 			GetBody: func() (io.ReadCloser, error) { return io.NopCloser(strings.NewReader(string(req.Body()))), nil },
 		})
@@ -293,7 +293,7 @@ func (a *Challenge) Answer(req *sip.Request, res *sip.Response, credentials Cred
 			a.countByRealm = map[string]int{}
 		}
 		a.countByRealm[key]++
-		setCredentials(req, answer, asked.Realm, credentials.String())
+		setCredentials(req, answer, parsed.Realm, credentials.String())
 		return true
 	}
 	return false
