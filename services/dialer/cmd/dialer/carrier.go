@@ -48,23 +48,23 @@ type carrierParts struct {
 	carrier.Carrier
 	run   func(context.Context) error
 	drain time.Duration
-	// limit returns the capacity of all trunks. All replicas share this capacity.
+	// trunkLimit returns the capacity of all trunks. All replicas share this capacity.
 	trunkLimit func(context.Context) (dialqueue.Limit, error)
-	// See dial.Limits.From.
+	// chooseNumber is dial.Limits.From.
 	chooseNumber func(ctx context.Context, wantedNumber string, excluded []string) (number, trunkID string, err error)
 	report       func() replicas.Report
-	// check is nil if the carrier is not SIP.
+	// healthCheck is nil if the carrier is not SIP.
 	healthCheck httpapi.Check
 	// refresh applies the events of this process's live calls again after a failover of the
 	// database.
 	refresh func()
-	// feed is nil if the carrier itself applies its events to calls.
+	// eventStream is nil if the carrier itself applies its events to calls.
 	eventStream carrier.EventStream
 	calls       *calls.Applier
 }
 
-// readEvents returns the function that reads the event stream of the carrier. Without an event
-// stream, the function only waits until ctx ends.
+// readEvents returns a function that reads the events of the carrier. Without an event stream, that
+// function only waits until ctx ends.
 func (l carrierParts) readEvents(
 	st *store.Store, relay *outbox.Relay, lookEvery time.Duration, ended func(),
 ) func(context.Context) error {

@@ -104,7 +104,7 @@ func TestSIP_DrainBehindADispatcherLosesNoCall(t *testing.T) {
 	if err := both[0].cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
-	// These calls begin directly after the signal. The dispatcher possibly still sends calls to the
+	// These calls begin directly after the signal. The dispatcher can still send calls to the
 	// stopping dialer. That dialer refuses them, and the dispatcher sends them to the other dialer.
 	for range 2 * each {
 		h, answered := callers.call()

@@ -16,7 +16,7 @@ import (
 	"ringfence.dev/services/dialer/internal/callstate"
 )
 
-// asteriskTrunk is a format text with two addresses. The Asterisk listens at the first address and
+// asteriskTrunk is a format string with two addresses. Asterisk listens at the first address and
 // accepts calls from the second address.
 const asteriskTrunk = `[transport-udp]
 type=transport
@@ -87,7 +87,7 @@ func asteriskRig(t *testing.T, model *modeltest.RealtimeServer, setup asteriskSe
 	return r
 }
 
-// The Asterisk plays an announcement and then sends only RTCP.
+// Asterisk plays an announcement and then sends only RTCP.
 func TestTrunk_RTCPKeepsACallWithoutRTP(t *testing.T) {
 	t.Parallel()
 	const dialplan = "Answer()\n same => n,Playback(%%s)\n same => n,Wait(%d)\n same => n,Hangup()\n"
@@ -95,7 +95,8 @@ func TestTrunk_RTCPKeepsACallWithoutRTP(t *testing.T) {
 		name string
 		// rtcp is the time between two RTCP packets. The default of Asterisk is 5 s.
 		rtcp time.Duration
-		// timeout is the setting media_timeout_seconds. wait is how many seconds Asterisk waits.
+		// mediaTimeout is the setting media_timeout_seconds. waitSeconds is how long Asterisk
+		// waits.
 		mediaTimeout, waitSeconds int
 		cause                     callstate.Cause
 		status                    string
@@ -134,8 +135,7 @@ func TestTrunk_RTCPKeepsACallWithoutRTP(t *testing.T) {
 	}
 }
 
-// The Asterisk plays an announcement before the answer. The model must not receive the
-// announcement.
+// Asterisk plays an announcement before the answer. The model must not receive the announcement.
 func TestTrunk_EarlyMediaIsNotAnAnswer(t *testing.T) {
 	t.Parallel()
 	const announcement = 2 * time.Second

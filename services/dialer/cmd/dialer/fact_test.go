@@ -48,7 +48,7 @@ func (r *rig) listen(cfg kafka.Config) {
 	}
 }
 
-// The parameter key is the id of a call request or of an inbound call.
+// factsOf returns the records of a call request or of an inbound call.
 func (r *rig) factsOf(id string) (facts []eventRecord) {
 	r.receivedFacts.mu.Lock()
 	defer r.receivedFacts.mu.Unlock()

@@ -13,7 +13,7 @@ import (
 	"ringfence.dev/libs/testkit/peertest"
 )
 
-// The scenario strange fails if any response except 100 arrives before the 404.
+// unassignedScenario fails if any response except 100 arrives before the 404.
 const unassignedScenario = `<?xml version="1.0" encoding="ISO-8859-1" ?>
 <scenario name="caller">
 <send retrans="500"><![CDATA[

@@ -127,7 +127,7 @@ func start(ctx context.Context, cfg Config, rt *app.Runtime) ([]service.Part, er
 		{Name: "inbound calls", Run: answerer.Run},
 		{Name: "recordings", Run: recordings.run},
 		{Name: "carrier events", Run: trunk.readEvents(st, relay, cfg.LookEvery, dialer.Wake)},
-		// When this part has stopped, all calls of the process have ended. The parts above stop
+		// When the carrier has stopped, all calls of the process have ended. The parts above stop
 		// later.
 		{Name: "carrier", Run: trunk.run},
 		{Name: "dialing", Run: dialer.Run},
@@ -136,7 +136,7 @@ func start(ctx context.Context, cfg Config, rt *app.Runtime) ([]service.Part, er
 	}, nil
 }
 
-// An operator runs acceptIntents to accept that older intents (records of dial-intents.v1) are
+// acceptIntents is run by an operator to accept that older intents (records of dial-intents.v1) are
 // lost. The serving processes then reconcile the database with the remaining intents. A call
 // request whose intent is lost can be dialed a second time.
 func acceptIntents(ctx context.Context, cfg Config, pool *pgxpool.Pool) error {

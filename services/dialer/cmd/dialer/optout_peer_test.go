@@ -52,7 +52,8 @@ func newModel(t *testing.T, words string, reply modeltest.RealtimeReply) (url st
 	return model.URL
 }
 
-// With the environment variable trust, the dialer trusts the agent's certificate.
+// newWebsocketAgent returns the agent's URL, and the environment variable with which the dialer
+// trusts the agent's certificate.
 func newWebsocketAgent(t *testing.T, words string) (url, trustVariable string) {
 	t.Helper()
 	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -16,7 +16,8 @@ import (
 // troubledCarrier is a fake carrier that can refuse calls or be unreachable.
 type troubledCarrier struct {
 	refuses, absent atomic.Bool
-	// asked is the number of calls. When asked equals last, the carrier becomes unreachable.
+	// callCount is the number of originates. When callCount reaches lastCall, the carrier becomes
+	// unreachable.
 	callCount, lastCall atomic.Int64
 }
 

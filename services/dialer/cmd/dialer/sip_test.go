@@ -31,8 +31,8 @@ import (
 // fakePerson is the far end of a call. The person speaks once, after some silence of the agent.
 type fakePerson struct {
 	mu sync.Mutex
-	// heard is the number of the agent's loud frames. quiet is the number of silent frames since
-	// the last loud frame.
+	// loudFrames is the number of the agent's loud frames. silentFrames is the number of silent
+	// frames since the last loud frame.
 	loudFrames, silentFrames int
 	sent                     int
 }

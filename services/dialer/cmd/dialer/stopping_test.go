@@ -60,8 +60,8 @@ func TestSIP_StopHangsUpLiveCalls(t *testing.T) {
 	}
 }
 
-// The operating system can merge two equal signals. So sendStops waits until the process has
-// received the first signal before it sends an equal one.
+// sendStops sends the signals one after the other. The operating system can merge two equal
+// signals, so sendStops waits until the process has received the first one.
 func sendStops(t *testing.T, p *process, signals []syscall.Signal) {
 	t.Helper()
 	for i, stop := range signals {
@@ -79,7 +79,8 @@ func sendStops(t *testing.T, p *process, signals []syscall.Signal) {
 
 const agentNumber = "+14155559100"
 
-// The returned text is the SIP address of the agent. The parameter limit is DRAIN_LIMIT.
+// newAnsweringRig returns the SIP address of the agent as its last result. drainLimit is the value
+// of DRAIN_LIMIT.
 func newAnsweringRig(t *testing.T, drainLimit string) (*rig, *process, string) {
 	t.Helper()
 	r, address := newRig(t, "0"), freeAddr(t)

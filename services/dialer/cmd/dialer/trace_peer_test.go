@@ -38,8 +38,8 @@ func (r *rig) fetch(url string) (status int, content string) {
 	return resp.StatusCode, string(read)
 }
 
-// The value in texts is true for a text that the trace must contain. A text with the value false
-// must not be in the trace.
+// wantInTrace checks that the trace contains each text whose value is true, and no text whose value
+// is false.
 func wantInTrace(t *testing.T, trace string, texts map[string]bool) {
 	t.Helper()
 	for text, want := range texts {

@@ -49,8 +49,8 @@ Content-Length: 0
 ]]></send>
 `
 
-// The parameter answer is the trunk's response to a wrong digest. The parameter before is a message
-// that precedes this response.
+// scenario returns a sipp scenario. precedingMessage is sent before wrongDigestResponse, the
+// response to a wrong digest.
 func scenario(precedingMessage, wrongDigestResponse string) string {
 	status, headers, _ := strings.Cut(wrongDigestResponse, "\n")
 	if headers != "" {
@@ -319,7 +319,8 @@ func TestTrunk_ForbiddenAccountIsNotTheCalleesFault(t *testing.T) {
 	}
 }
 
-// A void call is an attempt after which the call request was queued again.
+// released counts the fences of a call request. A void fence belongs to an attempt after which the
+// call request was queued again.
 func (r *rig) released(id uuid.UUID) (void, fences int) {
 	r.t.Helper()
 	err := r.pool.QueryRow(r.t.Context(), `SELECT count(*) FILTER (WHERE c.status = 'void'), count(f.call_id)
@@ -436,8 +437,8 @@ func TestTrunk_MissingTrunkKeepsRequestsQueued(t *testing.T) {
 	await(t, "the metric shows the trunk", trunks(1))
 }
 
-// switchedPort closes every connection until the test opens it. After that, switched forwards
-// connections to an address.
+// switchedPort closes every connection until the test opens it. Then it forwards connections to an
+// address.
 type switchedPort struct {
 	address string
 	open    atomic.Bool

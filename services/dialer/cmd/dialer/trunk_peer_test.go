@@ -20,8 +20,8 @@ import (
 	"ringfence.dev/services/dialer/internal/dialqueue"
 )
 
-// The parameter audio is the address in the SDP of the 200. After the 200, the trunk executes the
-// steps.
+// answersThen returns a scenario that answers with 200 and then executes the steps. audioAddress is
+// the address in the SDP of the 200.
 func answersThen(audioAddress, steps string) string {
 	response := func(status, body string) string {
 		kind := ""

@@ -101,8 +101,8 @@ func writeEvents(w http.ResponseWriter, events []json.RawMessage) {
 	_ = json.NewEncoder(w).Encode(append([]json.RawMessage{}, events...))
 }
 
-// The returned function returns the transcript of the person's nth utterance. After the end of the
-// script, the transcript is an ellipsis.
+// transcriptFunc returns a function that returns the transcript of the person's nth utterance.
+// After the end of the script, the transcript is an ellipsis.
 func transcriptFunc(lines []scriptLine) func(int) string {
 	return func(n int) string {
 		if n > 0 && n <= len(lines) {
@@ -112,7 +112,7 @@ func transcriptFunc(lines []scriptLine) func(int) string {
 	}
 }
 
-// realtimeReply returns the function that replies to a transcript with the matching line of the
+// realtimeReply returns a function that replies to a transcript with the matching line of the
 // script. If the dialer requests an exact text, the reply is that text. The reply to a tool result
 // ends the call.
 func realtimeReply(lines []scriptLine, echo bool) func(heard, asked string, n int) modeltest.RealtimeReply {
@@ -133,7 +133,7 @@ func realtimeReply(lines []scriptLine, echo bool) func(heard, asked string, n in
 	}
 }
 
-// liveReply returns the function that replies to a transcript with the matching line of the script.
+// liveReply returns a function that replies to a transcript with the matching line of the script.
 // The reply to a tool result ends the call.
 func liveReply(lines []scriptLine) func(string) modeltest.LiveReply {
 	return func(heard string) modeltest.LiveReply {

@@ -15,42 +15,44 @@ import (
 	"ringfence.dev/services/dialer/internal/callstate"
 )
 
-// Carrier places and ends calls. All methods are safe for concurrent use. Every replica may call
-// every method for every call, in any order. Most methods get only the call's id. So a carrier must
-// store all other data of a call before it publishes the call's first event. Every method returns
-// within 10 s, and immediately when ctx ends. Originate can take longer if Originate.Waiting is
-// set.
+// Carrier places and ends calls. Every replica may call every method for every call, in any order
+// and concurrently. Most methods get only the call's id, so a carrier must store all other data of
+// a call before it publishes the call's first event.
 //
-// Package calls applies the events of a call to the call's row. A carrier that runs in the dialer
-// (SIP) passes the events of its legs to package calls. A carrier that outlives the dialer is an
-// EventStream, from which package calls reads.
+// Every method returns within 10 s, and immediately when ctx ends. Originate can take longer if
+// Originate.Waiting is set.
 //
-// After an error that is not documented here, the state of the call is unknown. A carrier that
-// cannot be reached must not return ErrUnknownCall, because the dialer ends a call after that
-// error.
+// Package calls applies the events to the call's row. A SIP carrier runs in the dialer and passes
+// its events to package calls. A carrier that outlives the dialer is an EventStream, from which
+// package calls reads.
+//
+// After an error that is not documented here, the state of the call is unknown. An unreachable
+// carrier must not return ErrUnknownCall, because the dialer then ends the call.
 type Carrier interface {
 	// Name is the carrier's name in fences (the rows that permit a dial) and in the table
 	// carrier_cursors. Name must never change, because stored rows contain it.
 	Name() string
-	// Originate dials a number, at most once, even after failures. dialedAt is the time at which
-	// the first request was sent that can make the phone ring. dialedAt is zero if no such request
-	// was sent, or if the time is unknown.
+	// Originate dials a number, at most once, even after failures. dialedAt is the time of the
+	// first request that can make the phone ring, or zero if none was sent or the time is unknown.
 	//
-	// If the error is nil, the carrier has accepted the call, and will publish the end of the call.
-	// A *Refused means that no phone rang and no phone will ring. ErrAlreadyOriginated means that
-	// this process originated the call before, and sent nothing now. ErrNotPermitted means that
-	// nothing was sent. After any other error it is unknown whether the phone rings, and the call
-	// must never be originated again. Find can return the state of such a call, and Hangup ends
-	// such a call.
+	// The results are:
+	//   - nil: the carrier accepted the call and will publish its end.
+	//   - *Refused: no phone rang and no phone will ring.
+	//   - ErrAlreadyOriginated: this process originated the call before, and sent nothing now.
+	//   - ErrNotPermitted: nothing was sent.
+	//
+	// After any other error the phone may ring, so the call must never be originated again. Find
+	// then returns its state, and Hangup ends it.
 	Originate(ctx context.Context, o Originate) (dialedAt time.Time, err error)
 	// Answer answers an inbound call. Answer changes nothing if the call was already answered or
 	// has ended. Answer returns ErrUnknownCall if the carrier never had the call.
 	Answer(ctx context.Context, callID uuid.UUID) error
-	// Hangup ends a call in any state and returns the carrier's status of the call. The carrier
-	// publishes an event for the end. Hangup can be repeated: a call that has ended is not changed.
-	// Hangup returns ErrUnknownCall if the carrier never had the call. If an Originate is still in
-	// progress, the phone can ring after Hangup has returned. The carrier then publishes events of
-	// that call, so the caller can hang up the call again.
+	// Hangup ends a call in any state and returns the carrier's status of the call. The end is
+	// published as an event. Hangup can be repeated, and returns ErrUnknownCall if the carrier
+	// never had the call.
+	//
+	// If an Originate is in progress, the phone can ring after Hangup. The carrier then publishes
+	// events, so the caller can hang up again.
 	Hangup(ctx context.Context, callID uuid.UUID) (CallStatus, error)
 	// Find returns the carrier's status of a call. The status contains at least the times and the
 	// cause that the events of the call contain. Find returns ErrUnknownCall if the carrier never
@@ -64,12 +66,10 @@ type Carrier interface {
 // EventStream is a carrier that stores its events and outlives the dialer.
 type EventStream interface {
 	Carrier
-	// Events returns the events after a position in the stream. Position 0 is the beginning. Events
-	// returns immediately if there are events, and can return only some of them. Otherwise Events
-	// waits for events, at most for the duration wait. If Events is called again with the same
-	// position, it returns the same events. This is also true in another replica and after a
-	// restart, unless the name of the stream has changed. If the position is after the end of the
-	// stream, Events returns no events.
+	// Events returns the events after a position in the stream. Position 0 is the beginning. If
+	// there are no events, Events waits for at most maxWait. A call with the same position returns
+	// the same events again, also in another replica and after a restart, unless the stream has a
+	// new name.
 	//
 	// Event.Seq increases. The events of one call are in the order in which they happened, and each
 	// is in the stream once. Ended is the last event of a call, except that an opt-out can follow.
@@ -84,8 +84,7 @@ var ErrUnknownCall = errors.New("the carrier does not know this call")
 var ErrAlreadyOriginated = errors.New("this process has originated the call before")
 
 // ErrNotPermitted is returned if Originate.Permit refused the first request that can make a phone
-// ring. Nothing was sent then. If Permit refused a later request, the error is a *Refused that
-// wraps ErrNotPermitted, because the trunk did not accept the call.
+// ring. If Permit refused a later request, the error is a *Refused that wraps ErrNotPermitted.
 var ErrNotPermitted = errors.New("the dial is not permitted any more")
 
 // ErrNoNumber is returned if the agent has no number and no trunk has a caller ID for the call.
@@ -100,14 +99,13 @@ type Refused struct {
 	// OperatorFault reports that the operator must correct something first, for example the trunk's
 	// password. The callee did not cause the refusal, so the call request is queued again.
 	OperatorFault bool
-	// AccountSuspected reports that the refusal can concern the operator's account, because the
-	// trunk has accepted no call since its last change. The error of the call request then names
-	// the account and does not blame the callee.
+	// AccountSuspected reports that the trunk has accepted no call since its last change, so the
+	// refusal can concern the operator's account. The error of the call request then names the
+	// account and does not blame the callee.
 	AccountSuspected bool
-	// RefusedBy is the id of the trunk that refused the call, if another trunk can carry the call.
-	// The dialer then makes another attempt and excludes this trunk. That attempt has a new call id
-	// and a new fence (the row that permits one dial). If RefusedBy is empty, the dialer tries no
-	// other trunk.
+	// RefusedBy is the id of the trunk that refused the call, if another trunk can carry it. The
+	// dialer then makes another attempt without this trunk, with a new call id and a new fence (the
+	// row that permits one dial). If RefusedBy is empty, no other trunk is tried.
 	RefusedBy string
 	Err       error
 }
@@ -133,13 +131,13 @@ type Originate struct {
 	// ExcludeTrunks are the ids of the trunks that have already refused the call request, as in
 	// Refused.RefusedBy.
 	ExcludeTrunks []string
-	// Permit is called directly before each request that can make the phone ring, after all slow
-	// steps. Over SIP, each INVITE transaction is such a request, but a retransmission is not. If
-	// Permit returns false, the request is not sent. If Permit is nil, each request is permitted.
+	// Permit is called directly before each request that can make the phone ring. Over SIP, that is
+	// each INVITE transaction, but not a retransmission. If Permit returns false, the request is
+	// not sent. A nil Permit permits every request.
 	Permit func(context.Context) bool
 	// Waiting is called at most once, when the trunk has sent only 100 for some time. Originate
-	// then waits for the next response, or until the returned channel is closed. If Waiting is nil,
-	// Originate does not wait, and the trunk counts as having accepted the call.
+	// then waits for the next response or until stop is closed. If Waiting is nil, Originate
+	// returns immediately, and the trunk counts as having accepted the call.
 	Waiting func() (stop <-chan struct{})
 }
 
@@ -173,9 +171,8 @@ type Event struct {
 	// WorkspaceID is set only in an OptedOut event of an outbound call. With it, the opt-out can be
 	// stored even if the row of the call is missing.
 	WorkspaceID uuid.UUID
-	// Role is the speaker of Text. If Role is empty, the person spoke, and the scripted agent (a
-	// fixed script instead of a model) has to answer. In an OptedOut event, Text is the sentence
-	// with which the person asked not to be called again.
+	// Role is the speaker of Text. If Role is empty, the person spoke and the scripted agent has to
+	// answer. In an OptedOut event, Text is the sentence with which the person opted out.
 	Role, Text string
 	// SpokenUntil is the time at which the last audio of an agent's Text was played. SpokenUntil is
 	// zero if the time is unknown.
@@ -193,10 +190,9 @@ type Event struct {
 	DialedAt *time.Time
 }
 
-// Batch is a part of a stream of events. Feed is the name of the stream. If the name changes, the
-// stream is a new one. Its positions are unrelated to the old positions, and the carrier does not
-// have the calls of the old stream. A carrier that restarts without losing its memory keeps the
-// name. Such a carrier publishes the end of every call that the restart ended.
+// Batch is a part of a stream of events. Feed is the name of the stream. A new name means a new
+// stream, without the old positions and calls. A carrier that restarts without losing its data
+// keeps the name and publishes the end of every call that the restart ended.
 type Batch struct {
 	Feed   string
 	Events []Event
@@ -210,8 +206,8 @@ type CallStatus struct {
 	ByUs                                     bool
 }
 
-// Replay applies the status to the call c. Replay reports whether the status ended the call. The
-// parameter zone is the time zone of the person.
+// Replay applies the status to the call c, and reports whether the status ended the call. zone is
+// the time zone of the person.
 func (k CallStatus) Replay(c *callstate.Call, zone *time.Location) (ended bool) {
 	if k.DialedAt != nil {
 		c.Initiate(*k.DialedAt)

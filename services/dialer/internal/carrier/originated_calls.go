@@ -10,10 +10,9 @@ import (
 // of calls, this number is reached after some minutes.
 const minRemembered = 1 << 16
 
-// OriginatedCalls stores the ids of calls that this process has originated, so that the process
-// does not originate a call twice. The fence, a row in the database, already prevents this for all
-// processes and permanently. OriginatedCalls is a second protection, for at least the latest 65,536
-// calls of one process. The zero value can be used. OriginatedCalls is safe for concurrent use.
+// OriginatedCalls stores the ids of originated calls, so that this process does not originate a
+// call twice. It is a second protection besides the fence in the database, for at least the latest
+// 65,536 calls. The zero value is ready to use. OriginatedCalls is safe for concurrent use.
 type OriginatedCalls struct {
 	mu         sync.Mutex
 	young, old map[uuid.UUID]struct{}

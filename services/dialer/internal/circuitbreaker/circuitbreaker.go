@@ -1,7 +1,6 @@
 // Package circuitbreaker is the circuit breaker of a trunk, a carrier or an agent. After some
-// consecutive failures, the circuit opens and permits no calls. The circuit stays open for the rest
-// time. Then the circuit permits one call, which tests whether the failures are over. The package
-// reads no clock: the caller passes the time.
+// consecutive failures, the circuit opens and permits no calls. After the rest time, it permits one
+// test call. The caller passes the time.
 package circuitbreaker
 
 import "time"
@@ -56,9 +55,8 @@ func (b *Breaker) Try(now time.Time) {
 	}
 }
 
-// ExtendRest makes an open circuit stay open for another first rest time. The caller uses Absent when
-// it knows that the carrier cannot be reached. A test call would certainly fail, so no test call is
-// sent.
+// ExtendRest makes an open circuit stay open for another first rest time. The caller uses it when
+// the carrier cannot be reached, because a test call would certainly fail.
 func (b *Breaker) ExtendRest(now time.Time) {
 	if b.state == Open {
 		b.until = now.Add(b.first)
@@ -66,8 +64,8 @@ func (b *Breaker) ExtendRest(now time.Time) {
 }
 
 // Allow reserves one call. If ok is false, the circuit permits no call. If probe is true, the call
-// is the test of a half-open circuit. The caller must report the result with Succeeded or Failed.
-// If nothing was sent, the caller must call Unasked.
+// is the test of a half-open circuit. The caller must then call Succeeded or Failed, or CancelTest
+// if nothing was sent.
 func (b *Breaker) Allow() (probe, ok bool) {
 	switch {
 	case b.state == Closed:
@@ -93,8 +91,8 @@ func (b *Breaker) Succeeded() (closed bool) {
 	return true
 }
 
-// Failed counts a failure. If gone is true, the failure is definite and the circuit opens
-// immediately.
+// Failed counts a failure and reports whether the circuit opened. A definite failure opens the
+// circuit immediately.
 func (b *Breaker) Failed(now time.Time, definite bool) (opened bool) {
 	b.failures++
 	switch {

@@ -57,13 +57,13 @@ type Answer struct {
 	checkedAt time.Time
 }
 
-// IsValid reports whether the result still permits a dial. A result is valid for 2 s from the start of
-// the check, by this process's monotonic clock.
+// IsValid reports whether the result still permits a dial. A result is valid for 2 s from the start
+// of the check, by this process's monotonic clock.
 func (a Answer) IsValid() bool { return time.Since(a.checkedAt) < validity }
 
-// Since returns a copy of the result that is valid for 2 s from the given time, if that time is
-// earlier than the start of the check. The dialer passes the time at which it read the other
-// conditions of the dial. So these conditions are at most 2 s old at the dial.
+// Since returns a copy of the result that is valid for 2 s from the earlier of at and the start of
+// the check. The dialer passes the time at which it read the other conditions of the dial, so that
+// they are at most 2 s old too.
 func (a Answer) Since(at time.Time) Answer {
 	if at.Before(a.checkedAt) {
 		a.checkedAt = at

@@ -18,10 +18,9 @@ type offeredKey struct {
 	key Key
 }
 
-// supportedKeys returns the crypto attributes with the supported suite, in order. An attribute with a master
-// key identifier (MKI) is ignored. So is an attribute with a session parameter that changes the
-// packets (RFC 4568 sections 6.1 and 6.3). The lifetime of a key is not read, because the lifetime
-// is longer than any call.
+// supportedKeys returns the crypto attributes with the supported suite, in order. An attribute with
+// a master key identifier (MKI) or with a parameter that changes the packets is ignored (RFC 4568
+// sections 6.1 and 6.3). The lifetime of a key is longer than any call, so it is not read.
 func supportedKeys(attributes []pion.Attribute) (all []offeredKey) {
 	for _, a := range attributes {
 		fields := strings.Fields(a.Value)
@@ -46,8 +45,8 @@ func supportedKeys(attributes []pion.Attribute) (all []offeredKey) {
 	return all
 }
 
-// isHarmless reports whether none of the session parameters changes the packets. Only WSH, a hint for
-// the replay window, changes nothing.
+// isHarmless reports whether none of the session parameters changes the packets. Only WSH, a hint
+// for the replay window, changes nothing.
 func isHarmless(parameters []string) bool {
 	for _, p := range parameters {
 		if !strings.HasPrefix(p, "WSH=") {

@@ -24,8 +24,8 @@ type sdpLines struct {
 	streams [][]string // one element per m= line: the m= line, then the c= and a= lines that belong to it
 }
 
-// An SDP text is cut into its c=, m= and a= lines. The other lines are not used, because far ends
-// write them in different orders and spellings.
+// splitLines returns the c=, m= and a= lines of an SDP text. The other lines are not used, because
+// far ends write them in different orders and spellings.
 func splitLines(body []byte) (t sdpLines, err error) {
 	if len(body) > maxBytes {
 		return t, fmt.Errorf("%w: %d bytes", ErrMalformed, len(body))
@@ -62,7 +62,8 @@ type stream struct {
 	parsed *pion.SessionDescription
 }
 
-// decodeStreams decodes the m= lines in order. Each m= line is decoded together with the session's lines.
+// decodeStreams decodes the m= lines in order. Each m= line is decoded together with the session's
+// lines.
 func (t sdpLines) decodeStreams() ([]stream, error) {
 	var all []stream
 	for _, lines := range t.streams {
@@ -169,7 +170,7 @@ func holdDirection(declared Direction) Direction {
 	return Inactive
 }
 
-// The last direction attribute of the stream counts, or else the attribute of the session. The
+// streamDirection returns the last direction attribute of the stream, or else of the session. The
 // default is sendrecv (RFC 4566 section 6).
 func streamDirection(session, media []pion.Attribute) Direction {
 	for _, level := range [][]pion.Attribute{media, session} {

@@ -1,8 +1,6 @@
-// Package sdp negotiates the audio of a call (RFC 4566, RFC 3264): it writes SDP offers and
-// answers, and reads the far end's SDP offers and answers. The package supports G.711 with 20 ms,
+// Package sdp negotiates the audio of a call (RFC 4566, RFC 3264). It supports G.711 with 20 ms,
 // telephone-event (RFC 4733) and SDES keys (RFC 4568), and refuses every other stream. Only a
-// Session has state. The caller passes keys and ids as arguments, and the package sends no
-// messages. The SDP of the far end is untrusted input.
+// Session has state. The package sends no messages. The SDP of the far end is untrusted input.
 package sdp
 
 import (
@@ -60,8 +58,8 @@ func (d Direction) reverse() Direction {
 type Secrecy string
 
 // With Off, plain RTP is used, and a far end that requires SRTP is refused. With Optional, the
-// offer is plain RTP (RTP/AVP) with a key. The far end decides, because far ends without SRTP
-// ignore the key. With Required, only RTP/SAVP is accepted.
+// offer is plain RTP (RTP/AVP) with a key, which far ends without SRTP ignore. With Required, only
+// RTP/SAVP is accepted.
 const (
 	Off      Secrecy = "off"
 	Optional Secrecy = "optional"

@@ -66,8 +66,7 @@ func (s *Session) Offer(d Direction) ([]byte, error) {
 	return s.marshal([]*pion.MediaDescription{m})
 }
 
-// ReadAnswer reads the SDP answer to the last Offer. The parameter offered is the direction of that
-// offer.
+// ReadAnswer reads the SDP answer to the last Offer, whose direction was offerDirection.
 func (s *Session) ReadAnswer(body []byte, offerDirection Direction) (Agreed, error) {
 	t, err := splitLines(body)
 	if err != nil {
@@ -107,10 +106,9 @@ func (s *Session) ReadAnswer(body []byte, offerDirection Direction) (Agreed, err
 	return agreed, nil
 }
 
-// Answer returns the SDP answer to an SDP offer, and the result of the negotiation. The parameter
-// offer is the first offer of the call, or the offer of a re-INVITE (hold, resume, refresh, changed
-// address). The parameter wanted is the direction that the local side wants: Both, unless the local
-// side holds the call. Answer accepts one audio stream and refuses all others.
+// Answer returns the SDP answer to an offer, and the result of the negotiation. The offer is the
+// first one of the call or that of a re-INVITE. localDirection is Both, unless the local side holds
+// the call. Answer accepts one audio stream and refuses all others.
 func (s *Session) Answer(offer []byte, localDirection Direction) (body []byte, agreed Agreed, err error) {
 	t, err := splitLines(offer)
 	if err != nil {
@@ -156,8 +154,8 @@ func (s *Session) Answer(offer []byte, localDirection Direction) (body []byte, a
 	return body, agreed, err
 }
 
-// checkStream checks whether an offered stream can be used. The result key is the far end's key that is
-// used, if there is one.
+// checkStream checks whether an offered stream can be used. key is the far end's key that is used,
+// if there is one.
 func (s *Session) checkStream(offered stream) (a audioStream, agreed Agreed, key offeredKey, err error) {
 	if a, err = offered.decodeAudio(); err != nil {
 		return a, agreed, key, err
@@ -177,8 +175,8 @@ func (s *Session) checkStream(offered stream) (a audioStream, agreed Agreed, key
 	return a, agreed, key, nil
 }
 
-// commonValues returns the values that offers and answers share: the address, the codecs in the far end's
-// order, and the payload type of the far end's telephone-events.
+// commonValues returns the values that offers and answers share: the address, the codecs in the far
+// end's order, and the payload type of the far end's telephone-events.
 func (s *Session) commonValues(a audioStream) (Agreed, error) {
 	agreed := Agreed{Remote: a.address, EventOut: a.event}
 	for _, c := range a.codecs {
@@ -205,7 +203,7 @@ func commonDirection(a, b Direction) Direction {
 	return Inactive
 }
 
-// addFormats writes the formats of a stream and their attributes. If event is 0, it writes no
+// addFormats adds the formats of a stream and their attributes. If event is 0, it adds no
 // telephone-event.
 func (s *Session) addFormats(m *pion.MediaDescription, codecs []Codec, event uint8) {
 	for _, c := range codecs {
@@ -225,8 +223,8 @@ func (s *Session) addFormats(m *pion.MediaDescription, codecs []Codec, event uin
 	m.Attributes = append(m.Attributes, pion.NewAttribute("ptime", "20"))
 }
 
-// marshal returns the SDP with the lines of the session and the streams. If the SDP has changed since
-// the last call of write, its version increases (RFC 3264 section 8).
+// marshal returns the SDP with the lines of the session and the streams. If the SDP has changed
+// since the last call, its version increases (RFC 3264 section 8).
 func (s *Session) marshal(streams []*pion.MediaDescription) ([]byte, error) {
 	kind := "IP4"
 	if s.local.Address.Is6() && !s.local.Address.Is4In6() {

@@ -1,6 +1,6 @@
 // Package carriertest is the conformance suite of package carrier. The test of a carrier calls Run
-// with a Network, whose far end the suite controls. The tests of package simcarrier check the suite
-// itself: for each rule there is a carrier that breaks the rule.
+// with a Network. The tests of package simcarrier check the suite itself: for each rule there is a
+// carrier that breaks it.
 package carriertest
 
 import (
@@ -30,16 +30,15 @@ type Network struct {
 	// HasFeed reports that the carrier stores its events. The rules about the stream of events
 	// apply only to such a carrier.
 	HasFeed bool
-	// The number Talks answers after a short time, talks and hangs up. The number Busy is busy. The
-	// number Rings starts to ring after a short time and rings until the test ends. The number Slow
-	// neither rings nor answers. The number Stays answers after a short time and does not hang up.
+	// Talks answers after a short time, talks and hangs up. Busy is busy. Rings starts to ring
+	// after a short time and rings until the test ends. Slow neither rings nor answers. Stays
+	// answers after a short time and does not hang up.
 	Talks, Busy, Rings, Slow, Stays string
 	// Refuses is a number that the far end refuses before the phone rings.
 	Refuses string
-	// The number Silent rings, but the far end does not respond to the originate until the carrier
-	// gives up. The number SilentUndialed neither rings nor responds, so the carrier does not have
-	// the call afterwards. SilentUndialed is empty for a carrier that stores a call before the
-	// dial.
+	// Silent rings, but the far end does not respond to the originate. SilentUndialed neither rings
+	// nor responds, so the carrier does not have the call afterwards. SilentUndialed is empty for a
+	// carrier that stores a call before the dial.
 	Silent, SilentUndialed string
 	// Another returns the same carrier in another dialer process.
 	Another func() carrier.EventStream
@@ -136,7 +135,7 @@ type eventReader struct {
 
 func read(t T, trunk carrier.EventStream) *eventReader { return &eventReader{t: t, trunk: trunk} }
 
-// readBatch waits for events, at most for the duration wait, and returns their number.
+// readBatch waits for events, at most for maxWait, and returns their number.
 func (r *eventReader) readBatch(maxWait time.Duration) int {
 	r.t.Helper()
 	batch, err := r.trunk.Events(r.t.Context(), r.place, maxWait)

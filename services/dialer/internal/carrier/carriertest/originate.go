@@ -274,7 +274,8 @@ func wantUnknownOutcome(t T, err error) {
 	}
 }
 
-// An originate without a response must have created exactly one call. Hangup must end this call.
+// checkRinging checks that an originate without a response has created exactly one call, and that
+// Hangup ends it.
 func checkRinging(t T, n *Network, o dialed) {
 	t.Helper()
 	r := read(t, n.Carrier)
