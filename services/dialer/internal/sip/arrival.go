@@ -30,8 +30,8 @@ type Arrival struct {
 	// Transport is the transport of the INVITE: UDP, TCP or TLS.
 	Transport string
 	UserAgent string
-	// Offer is the caller's SDP offer. If Offer is empty, the caller expects this side to send the
-	// SDP offer. Observer.Agreed then receives the caller's SDP answer.
+	// Offer is the caller's SDP offer. If it is empty, the caller expects an SDP offer from this
+	// side, and Observer.Agreed then receives the caller's SDP answer.
 	Offer []byte
 
 	agent   *UserAgent
@@ -159,8 +159,7 @@ const reasonTerminated = "Request Terminated"
 var errTaken = errors.New("the call was taken or refused before")
 
 // Take accepts responsibility for the call but does not answer it. The caller of Take can then call
-// Ring, Answer and Hangup of the Dialog. t is the trunk of the call. The observer receives SDP
-// offers, the SDP answer to this side's offer, and the end of the call. Observer.Keep is called
+// Ring, Answer and Hangup of the Dialog. t is the trunk of the call. Observer.StoreState is called
 // before the 200 is sent.
 func (r *Arrival) Take(t Trunk, observer Observer) (*Dialog, error) {
 	if r.handled {
@@ -261,8 +260,7 @@ func (d *Dialog) Ring() error {
 var ErrEnded = errors.New("the call has ended")
 
 // Answer answers an inbound call with this side's SDP and returns after the 200 was sent. If the
-// call has already been answered, Answer does nothing. Answer returns ErrEnded if the call has
-// ended.
+// call has already been answered, Answer does nothing. It returns ErrEnded if the call has ended.
 func (d *Dialog) Answer(ctx context.Context, body []byte) error {
 	if d.arrival == nil {
 		return errTaken

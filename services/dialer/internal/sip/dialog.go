@@ -25,11 +25,11 @@ type End struct {
 	Reason string
 	// Err is the reason why there was no final response. Err is nil if there was a final response.
 	Err error
-	// Elsewhere reports that another trunk may be tried: the trunk's response shows that no phone
+	// OtherTrunkAllowed reports that another trunk may be tried: the response shows that no phone
 	// rang and no phone will ring.
 	OtherTrunkAllowed bool
-	// Ours reports that the INVITE had to be sent again after the response Status, but was not sent
-	// because of a fault of this process or its database.
+	// LocalFault reports that the INVITE had to be sent again after the response Status, but was
+	// not sent because of a fault of this process or its database.
 	LocalFault bool
 	// NotPermitted reports that Invite.Permit did not permit another INVITE after the response
 	// Status.
@@ -37,18 +37,18 @@ type End struct {
 }
 
 // Observer receives the events of a leg, one at a time, in the order of the fields. SDP offers
-// within the call arrive between Answered and Ended. A function that is nil is not called. The leg
-// waits until each function returns.
+// within the call arrive between Answered and Ended. The leg waits until each function returns. A
+// function can be nil.
 type Observer struct {
-	// Keep stores the teardown state: the data with which another process can end the leg. If Keep
-	// fails before anything was sent, Invite sends nothing and returns the error. Keep is called
-	// again when the state changes. The ACK of a 200 is sent only after Keep has returned.
+	// StoreState stores the teardown state, with which another process can end the leg. It is
+	// called again when the state changes, and always before the ACK of a 200 is sent. If it fails
+	// before anything was sent, Invite returns the error and sends nothing.
 	StoreState func(state []byte) error
 	// Sent is called before Invite returns. Its argument is the time at which the first INVITE was
 	// sent.
 	Sent func(at time.Time)
-	// Taken is called when the trunk accepts the call: at its first provisional response, or at the
-	// 200 if there is no provisional response.
+	// Accepted is called when the trunk accepts the call: at its first provisional response, or
+	// else at the 200.
 	Accepted func(at time.Time)
 	// Rang is called once, when the phone rings. early is the body of the response that reports the
 	// ringing, and can be empty. Audio before the 200 (early media) does not count as an answer.
@@ -56,10 +56,9 @@ type Observer struct {
 	// Answered receives the SDP answer to this side's offer. If Answered returns an error, the leg
 	// is hung up with the cause incompatible_destination.
 	Answered func(at time.Time, answer []byte) error
-	// Offered returns the SDP answer to an SDP offer that the peer sends within the call, for hold,
-	// resume or refresh. If the parameter offer is nil, the peer requests an offer from this side,
-	// and Agreed receives the SDP answer to that offer. If Offered returns an error, the peer's
-	// offer is refused with 488, and the call continues unchanged.
+	// Offered returns the SDP answer to an SDP offer within the call (hold, resume or refresh). If
+	// offer is nil, Offered returns this side's offer, and Agreed receives the answer to it. If
+	// Offered returns an error, the offer is refused with 488 and the call continues unchanged.
 	Offered func(offer []byte) (answer []byte, err error)
 	Agreed  func(answer []byte)
 	// Ended is called once, after all other functions.
@@ -89,8 +88,8 @@ type Dialog struct {
 	answered     chan struct{}
 	responses    responses
 	timerChanged chan struct{}
-	// arrival is the inbound INVITE, or nil for an outbound leg. The method Answer sends its
-	// arguments to runInbound through the channel answers.
+	// arrival is the inbound INVITE, or nil for an outbound leg. Answer sends its arguments to
+	// runInbound through the channel answers.
 	arrival    *Arrival
 	answers    chan answerRequest
 	observerMu sync.Mutex
@@ -102,18 +101,18 @@ type Dialog struct {
 	invite      *sip.Request // the last INVITE that set up the leg; nil for an inbound call
 	hangupCause callstate.Cause
 	ended       bool
-	// orphan reports that the peer can still have a call that this side does not need. Such a call
+	// orphaned reports that the peer can still have a call that this side does not need, and that
 	// must be ended. endReported reports that Ended was called.
 	orphaned, endReported bool
-	// elsewhere reports that a process at another address sent the INVITE, so this process does not
-	// receive the final response to that INVITE.
+	// sentElsewhere reports that a process at another address sent the INVITE, so this process does
+	// not receive the final response to it.
 	sentElsewhere bool
 	// established reports that the dialog with the tag answeredBy is established. otherForks are
 	// the dialogs of other phones that answered the same INVITE, by tag. A proxy can send one
 	// INVITE to several phones.
 	established  bool
 	answeredBy   string
-	acceptReason string // the reason phrase of the peer's 200
+	acceptReason string // reason phrase of the peer's 200
 	otherForks   map[string]*leg
 	canceled     bool
 	finished     chan struct{} // closed when the peer has no call of an orphan any more
@@ -207,7 +206,7 @@ func (d *Dialog) CallID() string { return string(d.id) }
 func (d *Dialog) Done() <-chan struct{} { return d.done }
 
 // State returns the teardown state, with which another process at the same address can end the leg.
-// State is empty while an inbound call is not answered. Such a call needs no teardown, because its
+// State is empty for an inbound call before the answer. Such a call needs no teardown, because its
 // caller gives up after some time.
 func (d *Dialog) State() []byte {
 	d.mu.Lock()
@@ -222,9 +221,8 @@ func (d *Dialog) State() []byte {
 }
 
 // Hangup ends the leg in every phase: it sends a CANCEL, a refusal or a BYE. Hangup returns when
-// Ended was called, or when ctx ends. The leg ends in both cases. Only the cause of the first call
-// of Hangup counts. If the leg is not answered, the cause originator_cancel replaces
-// normal_clearing.
+// the leg has ended or ctx ends, but the leg ends in both cases. Only the cause of the first call
+// counts. Before the answer, originator_cancel replaces normal_clearing.
 func (d *Dialog) Hangup(ctx context.Context, cause callstate.Cause) error {
 	d.requestHangup(cause)
 	select {
@@ -253,8 +251,8 @@ func (d *Dialog) causeOfHangup() callstate.Cause {
 	return d.hangupCause
 }
 
-// keepState passes the teardown state to the observer. If invite is nil, the state describes the
-// established dialog. Otherwise the state contains the INVITE, which is sent next.
+// keepState passes the teardown state to Observer.StoreState. If invite is nil, the state describes
+// the established dialog. Otherwise the state contains the INVITE, which is sent next.
 func (d *Dialog) keepState(invite *sip.Request) error {
 	if d.observer.StoreState == nil {
 		return nil
@@ -284,7 +282,7 @@ func (d *Dialog) notifyAccepted(now time.Time) {
 	})
 }
 
-// reportEnd calls Observer.Ended. Only the first call of end has an effect.
+// reportEnd calls Observer.Ended. Only the first call has an effect.
 func (d *Dialog) reportEnd(e End) {
 	d.mu.Lock()
 	if d.ended {
@@ -306,7 +304,7 @@ func (d *Dialog) reportEnd(e End) {
 	d.agent.legEnded()
 }
 
-// endBye sends a BYE. endBye calls Ended when the peer has responded, or after confirmTimeout. In
+// endBye sends a BYE. It calls reportEnd when the peer has responded, or after confirmTimeout. In
 // the second case the BYE is still retransmitted.
 func (d *Dialog) endBye(cause callstate.Cause) {
 	at := time.Now()
@@ -344,8 +342,8 @@ func (d *Dialog) nextCSeq() uint32 {
 	return d.leg.cseq
 }
 
-// sendBye sends a BYE and waits for the response. A 481 counts as success, because it shows that the
-// peer does not have the dialog any more.
+// sendBye sends a BYE and waits for the response. A 481 counts as success, because it shows that
+// the peer does not have the dialog any more.
 func (d *Dialog) sendBye(us leg, cause callstate.Cause) error {
 	us.cseq = d.nextCSeq()
 	req := us.newBye(cause)
@@ -356,9 +354,9 @@ func (d *Dialog) sendBye(us leg, cause callstate.Cause) error {
 	return err
 }
 
-// transportFor returns the transport for requests within the dialog. Normally it returns the
-// transport of the INVITE. If the next hop is another host name over TLS, it returns a transport
-// that requires a certificate for that host name.
+// transportFor returns the transport for requests within the dialog: the transport of the INVITE.
+// If the next hop is another host over TLS, it returns a transport that requires a certificate for
+// that host.
 func (d *Dialog) transportFor(us leg) *transport.Transport {
 	if to := us.requestRoute(); to.Name() != "" {
 		if own, err := d.agent.transportTo(d.trunk, to); err == nil {

@@ -76,7 +76,7 @@ func (a *UserAgent) refuse(req *sip.Request, tx *sip.ServerTx, code int, text st
 	a.sendFinal(req, tx, a.newResponse(req, code, text))
 }
 
-// sendFinal sends no response to an ACK.
+// sendFinal sends a response and records it. It sends nothing in response to an ACK.
 func (a *UserAgent) sendFinal(req *sip.Request, tx *sip.ServerTx, res *sip.Response) {
 	if req.IsAck() {
 		tx.Terminate()
@@ -119,8 +119,8 @@ func (d *Dialog) handleRequest(req *sip.Request, tx *sip.ServerTx, theirTag stri
 }
 
 // classifyTag classifies the tag of a peer. known reports that the tag belongs to the established
-// dialog. otherFork reports that the tag belongs to another fork of the INVITE. over reports that
-// the leg has ended.
+// dialog. otherFork reports that it belongs to another fork of the INVITE. ended reports that the
+// leg has ended.
 func (d *Dialog) classifyTag(theirTag string) (known, otherFork, ended bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -128,8 +128,8 @@ func (d *Dialog) classifyTag(theirTag string) (known, otherFork, ended bool) {
 	return d.established && theirTag == d.leg.remote.Params.GetOr("tag", ""), otherFork, d.ended
 }
 
-// isOutOfOrder reports whether an INVITE or UPDATE has an old CSeq (RFC 3261 section 12.2.2). If the
-// CSeq is not old, outOfOrder stores it.
+// isOutOfOrder reports whether an INVITE or UPDATE has an old CSeq (RFC 3261 section 12.2.2). If
+// the CSeq is not old, isOutOfOrder stores it.
 func (d *Dialog) isOutOfOrder(req *sip.Request) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -211,8 +211,8 @@ func unsupportedExtensions(req *sip.Request) string {
 	return strings.Join(unknown, ", ")
 }
 
-// refuseUnsupported refuses a request in two cases: it requires an unsupported extension, or its
-// session timer is too short. The result reports whether the request was refused.
+// refuseUnsupported refuses a request that requires an unsupported extension, or whose session
+// timer is too short. The result reports whether the request was refused.
 func (a *UserAgent) refuseUnsupported(req *sip.Request, tx *sip.ServerTx) bool {
 	if unknown := unsupportedExtensions(req); unknown != "" {
 		res := a.newResponse(req, sip.StatusBadExtension, "Bad Extension")
@@ -302,9 +302,9 @@ func (a *UserAgent) requestedTimer(req *sip.Request) (answer Expires, tooSmall b
 	return e.Accept(a.cfg.MinSession)
 }
 
-// openRemoteOffer reserves the dialog for an INVITE or UPDATE of the peer. It returns false if
-// another INVITE or UPDATE stays open. The function waits for a short time, because the request can
-// arrive before the ACK of the peer's previous INVITE.
+// openRemoteOffer reserves the dialog for an INVITE or UPDATE of the peer. It waits a short time,
+// because the request can arrive before the ACK of the previous INVITE. It returns false if another
+// INVITE or UPDATE stays open.
 func (d *Dialog) openRemoteOffer(req *sip.Request) bool {
 	if len(req.Body()) == 0 && req.Method == sip.UPDATE {
 		return true // an UPDATE without an SDP offer cannot collide with another offer
@@ -378,9 +378,8 @@ const (
 	retransmitLimit = 64 * t1
 )
 
-// retransmitUntilAck retransmits a 200 until the ACK arrives. If answerComes is true, the ACK
-// contains the SDP answer, and Observer.Agreed receives the answer. If no ACK arrives, the leg is
-// hung up.
+// retransmitUntilAck retransmits a 200 until the ACK arrives. If expectAnswer is true, the ACK
+// contains the SDP answer, which Observer.Agreed receives. If no ACK arrives, the leg is hung up.
 func (d *Dialog) retransmitUntilAck(tx *sip.ServerTx, res *sip.Response, acked <-chan []byte, expectAnswer bool) {
 	giveUp := time.NewTimer(retransmitLimit)
 	defer giveUp.Stop()

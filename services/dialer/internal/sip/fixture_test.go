@@ -132,7 +132,7 @@ func (r *fixture) dial(suffix string, change ...func(*sip.Invite, *leg)) *leg {
 	return l
 }
 
-// The parameter what is the name of a function of the observer.
+// waitForCallback waits until a function of the observer was called a number of times.
 func (l *leg) waitForCallback(callback string, times int) {
 	l.t.Helper()
 	patience := time.After(siptest.Timeout)

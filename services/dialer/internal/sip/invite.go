@@ -24,18 +24,17 @@ type Invite struct {
 	// Body is the SDP offer. An empty ContentType means application/sdp.
 	Body        []byte
 	ContentType string
-	// FirstResponse is how long the trunk may take to send its first response. FirstRing is how
-	// long it may take until the phone rings. Ring is how long the phone may ring. The defaults are
-	// the constants below, and 60 s for Ring.
+	// FirstResponse is how long the trunk may take to respond. FirstRing is how long it may take
+	// until the phone rings. Ring is how long the phone may ring; the default is 60 s. The
+	// constants below are the other defaults.
 	FirstResponse, FirstRing, Ring time.Duration
 	// NotRinging is the cause of the end if the trunk has responded but the phone does not ring
 	// within FirstRing. The default is recovery_on_timer_expire. If the trunk has not responded,
 	// the cause is always recovery_on_timer_expire.
 	NotRinging callstate.Cause
-	// Permit is called directly before each INVITE is written: the first INVITE, an INVITE to
-	// another address, and an INVITE after a 401, 407 or 422. Permit is not called for
-	// retransmissions. If it returns false, the INVITE is not sent. If Permit is nil, each INVITE
-	// is permitted.
+	// Permit is called directly before each INVITE is written, also before an INVITE to another
+	// address or after a 401, 407 or 422, but not for retransmissions. If it returns false, the
+	// INVITE is not sent. A nil Permit permits every INVITE.
 	Permit func(context.Context) bool
 }
 
@@ -45,8 +44,8 @@ const (
 	FirstRing     = 20 * time.Second
 )
 
-// ErrLocalFault is wrapped by an error that this process or its database caused. The request was not
-// sent, and the trunk is not at fault.
+// ErrLocalFault is wrapped by an error that this process or its database caused. The request was
+// not sent, and the trunk is not at fault.
 var ErrLocalFault = errors.New("a fault of this process")
 
 // confirmTimeout is how long this side waits for the response to a CANCEL or BYE before Ended is
@@ -166,13 +165,13 @@ type attempt struct {
 	tx        *sip.ClientTx
 	acked     <-chan struct{}
 	challenge transport.Challenge
-	// responded reports that a response to the newest INVITE arrived. provisional reports that a
-	// provisional response to it arrived. rang reports that a phone rings. excluded are the
-	// addresses that refused the INVITE with 503. abandonCause is the cause with which this side
-	// has given the call up, or "". canceled reports that this side has sent the CANCEL.
+	// responded, provisional: a response, or a provisional response, to the newest INVITE arrived.
+	// rang: a phone rings. canceled: this side has sent the CANCEL. excluded contains the addresses
+	// that refused the INVITE with 503. abandonCause is the cause with which this side has given
+	// the call up, or "".
 	responded, provisional, rang, canceled bool
-	// ours reports that the INVITE could not be sent again because of a fault of this process or
-	// its database. notPermitted reports that Permit returned false.
+	// localFault reports that the INVITE could not be sent again because of a fault of this process
+	// or its database. notPermitted reports that Permit returned false.
 	localFault, notPermitted bool
 	excluded                 []string
 	abandonCause             callstate.Cause
@@ -271,9 +270,9 @@ func (at *attempt) endTransactionFailed(err error) {
 	at.endWithoutResponse(cause, err)
 }
 
-// watchAcks drops the responses of the transaction until the transaction ends. Only the queue
-// d.responses keeps the order of the responses, so setUp reads that queue. watchAcks closes the
-// channel acked at a final response, because the transaction has then acknowledged a refusal.
+// watchAcks drops the responses of the transaction until the transaction ends. runSetup reads the
+// responses from the queue d.responses instead, because only that queue keeps their order. At a
+// final response, watchAcks closes acked: the ACK of a refusal has been sent.
 func (at *attempt) watchAcks() {
 	tx, acked := at.tx, make(chan struct{})
 	at.acked = acked
@@ -311,8 +310,8 @@ func (at *attempt) handleResponses() (answered, finished bool) {
 	}
 }
 
-// handleResponse handles a response. answered reports that the call was answered. over reports that
-// no response to the INVITE is expected any more.
+// handleResponse handles a response. answered reports that the call was answered. finished reports
+// that no response to the INVITE is expected any more.
 func (at *attempt) handleResponse(res *sip.Response) (answered, finished bool) {
 	now := time.Now()
 	if !at.responded {

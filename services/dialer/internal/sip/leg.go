@@ -121,7 +121,7 @@ func (t Trunk) identity(user string) sip.Uri {
 	return sip.Uri{Scheme: "sip", User: user, Host: domain}
 }
 
-// The method way returns the destination of a request outside of dialogs, and the Route headers of
+// requestRoute returns the destination of a request outside of dialogs, and the Route headers of
 // the request.
 func (t Trunk) requestRoute() (to transport.Route, routes []sip.Uri) {
 	to = transport.Route{Hop: hostPort(t.Host, t.Port), Transport: t.Transport, LargeOverTCP: t.LargeOverTCP}
@@ -188,7 +188,7 @@ func (l *leg) newRequest(method sip.RequestMethod) *sip.Request {
 	return req
 }
 
-// The method way returns the destination of requests within the dialog.
+// requestRoute returns the destination of requests within the dialog.
 func (l *leg) requestRoute() transport.Route {
 	to := transport.Route{Hop: l.hop, Transport: l.transport, LargeOverTCP: l.largeTCP}
 	next := l.target
@@ -268,7 +268,8 @@ func newRefusalAck(invite *sip.Request, res *sip.Response) *sip.Request {
 	return req
 }
 
-// requestInTransaction returns a request with the headers that assign it to the transaction of the INVITE.
+// requestInTransaction returns a request with the headers that assign it to the transaction of the
+// INVITE.
 func requestInTransaction(invite *sip.Request, method sip.RequestMethod) *sip.Request {
 	req := sip.NewRequest(method, *invite.Recipient.Clone())
 	req.AppendHeader(sip.HeaderClone(invite.Via()))

@@ -9,8 +9,8 @@ import (
 	"ringfence.dev/services/dialer/internal/callstate"
 )
 
-// The function restored must not panic for any state. A peer must not inject a header, so each
-// header of a restored request must be one line.
+// restoreLeg must not panic for any state. A peer must not inject a header, so each header of a
+// restored request must be one line.
 func FuzzRestored(f *testing.F) {
 	f.Add(TeardownState{
 		CallID: "c", From: "<sip:a@127.0.0.1>;tag=1", To: "<sip:b@127.0.0.1>", Contact: "sip:127.0.0.1:5060", URI: "sip:b@127.0.0.1:5070",

@@ -13,9 +13,8 @@ import (
 )
 
 // sendCancel sends the CANCEL in a new transaction. Normally the final response to the INVITE ends
-// an orphan (see markOrphan). The response to the CANCEL ends the orphan in two cases. In the first
-// case, the response is 481, so the peer has no such call. In the second case, the INVITE was sent
-// from another address, so this process does not receive the response to the INVITE.
+// an orphan (see markOrphan). The response to the CANCEL ends it if the peer has no such call
+// (481), or if the final response to the INVITE goes to another address.
 func (d *Dialog) sendCancel(cause callstate.Cause) {
 	d.mu.Lock()
 	invite := d.invite
@@ -102,14 +101,14 @@ type stray struct {
 	err  error
 }
 
-// strays contains the newest strays. Without them, Reap would have to wait for the next
-// retransmission of the 200. The pauses between retransmissions become longer.
+// strays contains the newest strays. Without them, Reap would wait for the next retransmission of
+// the 200, and the pauses between retransmissions become longer.
 type strays struct {
 	answers map[strayKey]*stray
 	order   []strayKey
 }
 
-// The result is nil if the 200 is a retransmission.
+// addIfNew stores a 200. The result is nil if the 200 is a retransmission.
 func (s *strays) addIfNew(key strayKey, answer *sip.Response) *stray {
 	if s.answers == nil {
 		s.answers = map[strayKey]*stray{}
@@ -126,8 +125,8 @@ func (s *strays) addIfNew(key strayKey, answer *sip.Response) *stray {
 	return s.answers[key]
 }
 
-// findOrAddStray returns the leg of a response. If the user agent has no such leg and the response is a
-// new 200, findOrKeep stores the 200 and returns its stray.
+// findOrAddStray returns the leg of a response. If the user agent has no such leg and the response
+// is a new 200, it stores the 200 and returns its stray.
 func (a *UserAgent) findOrAddStray(id *sip.CallIDHeader, tag string, res *sip.Response) (*Dialog, *stray) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -265,8 +264,8 @@ func (d *Dialog) handleLate(res *sip.Response) {
 }
 
 // handleLateAnswer handles a 200 that is retransmitted, late, or from another phone of a forked
-// INVITE. Each 200 is acknowledged with a new branch. Each dialog that is not the established
-// dialog of the leg is hung up with one BYE.
+// INVITE. Each 200 is acknowledged with a new branch. A dialog other than the established one is
+// hung up with one BYE.
 func (d *Dialog) handleLateAnswer(res *sip.Response) {
 	tag := tagOf(res.To())
 	d.mu.Lock()
@@ -315,10 +314,11 @@ const crashCSeqGap = 100
 // nothing to cancel. The peer can have sent the 200 before it received the CANCEL.
 const crossingTimeout = 2 * time.Second
 
-// Reap ends a leg of a dead process. The parameter state is the teardown state that the dead
-// process stored. Reap sends CANCEL while the phone rings and BYE after an answer. If the state is
-// empty, Reap does nothing: the call was an inbound call that was not answered. Reap returns when
-// the peer has confirmed the end, or when ctx ends. Reap can be repeated.
+// Reap ends a leg of a dead process with the teardown state that the process stored. It sends
+// CANCEL while the phone rings and BYE after an answer. An empty state means an unanswered inbound
+// call: Reap does nothing.
+//
+// Reap returns when the peer has confirmed the end, or when ctx ends. Reap can be repeated.
 func (a *UserAgent) Reap(ctx context.Context, t Trunk, state []byte) error {
 	if len(state) == 0 {
 		return nil

@@ -88,8 +88,8 @@ func TestInvite_RequestsAPermitBeforeEachINVITE(t *testing.T) {
 	}
 }
 
-// The field dialed_at of a call is the time of the first INVITE of an attempt, even if a later
-// INVITE is answered.
+// dialed_at of a call is the time of the first INVITE of an attempt, even if a later INVITE is
+// answered.
 func TestInvite_SentIsTheTimeOfTheFirstINVITE(t *testing.T) {
 	tests := []struct {
 		name      string

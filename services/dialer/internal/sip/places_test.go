@@ -17,7 +17,7 @@ import (
 	"ringfence.dev/services/dialer/internal/sip/transport"
 )
 
-// The type names is a resolver. Each host name has SRV records for these ports of the loopback
+// portResolver is a resolver. Each host name has SRV records for these ports of the loopback
 // address, in this order.
 type portResolver []int
 
@@ -46,7 +46,7 @@ func TestInvite_TriesTheNextAddressOnlyIfTheFirstDoesNotListenOrSends503(t *test
 		name, transport string
 		first, second   func(*siptest.Call) // first is nil if there is no listener
 		challenge       int
-		// asked is the expected number of INVITEs at the second address.
+		// secondInvites is the expected number of INVITEs at the second address.
 		secondInvites, status int
 		cause                 callstate.Cause
 	}{

@@ -32,11 +32,9 @@ func (f Final) Cause() callstate.Cause {
 	return f.byStatus()
 }
 
-// AllowsOtherTrunk reports whether another trunk may be tried: the trunk could not carry the call, and no
-// phone rings. No other trunk is tried after a response about the number, the person or the call,
-// because all trunks would give the same response. No other trunk is tried after a timeout, because
-// the phone can ring. After a 401 or 407 another trunk may be tried, even if a Reason header names
-// the person, because only the credentials for this trunk were refused.
+// AllowsOtherTrunk reports whether another trunk may be tried: the trunk could not carry the call,
+// and no phone rings. A response about the number, the person or the call excludes other trunks,
+// because all trunks would respond the same. So does a timeout, because the phone can ring.
 func (f Final) AllowsOtherTrunk() bool {
 	if f.Rang {
 		return false

@@ -20,13 +20,13 @@ import (
 // sessionTooSmall is the status 422 (RFC 4028 section 6).
 const sessionTooSmall = 422
 
-// send stores the teardown state and sends the INVITE. Invite.Permit is called directly before the
-// INVITE is written. The steps before that can take seconds: the name lookup, storing the state and
-// opening the connection.
+// send stores the teardown state and sends the INVITE. Permit is called directly before the INVITE
+// is written, because the name lookup, storing the state and opening the connection can take
+// seconds.
 //
 // An INVITE that is too large for a datagram is sent over TCP, or over UDP if the peer accepts no
-// TCP connection (RFC 3261 section 18.1.1). If nothing could be sent to an address, the INVITE is
-// sent to the next address of the trunk's name (RFC 3263 section 4.3).
+// TCP connection (RFC 3261 section 18.1.1). If nothing could be sent to an address, the next
+// address of the trunk's name is tried (RFC 3263 section 4.3).
 func (d *Dialog) send(ctx context.Context, invite *sip.Request, to transport.Route) (*sip.ClientTx, error) {
 	var firstErr error
 	for {
@@ -57,9 +57,8 @@ func (d *Dialog) send(ctx context.Context, invite *sip.Request, to transport.Rou
 }
 
 // sendAgain sends the INVITE again if the response requires credentials or a longer session timer.
-// After a 503 without a provisional response, it sends the INVITE to the next address of the
-// trunk's name (RFC 3263 section 4.3). sendAgain returns false if the response is the result of the
-// call, or if another INVITE is not permitted.
+// After a 503 without a provisional response, it tries the next address of the trunk's name (RFC
+// 3263 section 4.3). It returns false if no INVITE was sent.
 func (at *attempt) sendAgain(res *sip.Response) bool {
 	next := transport.NextRequest(at.invite)
 	to, _ := at.trunk.requestRoute()
@@ -129,9 +128,9 @@ func supportsUpdate(msg sip.Message) bool {
 	return false
 }
 
-// The session is refreshed with an UPDATE if the peer supports UPDATE. Otherwise it is refreshed
-// with an INVITE that repeats this side's last SDP (RFC 4028 section 7.4). If the peer does not
-// respond or does not know the call, the leg is hung up.
+// refresh refreshes the session with an UPDATE if the peer supports it, or else with an INVITE that
+// repeats this side's last SDP (RFC 4028 section 7.4). If the peer does not respond or does not
+// know the call, the leg is hung up.
 func (d *Dialog) refresh() {
 	defer func() {
 		select {
@@ -224,8 +223,7 @@ func (d *Dialog) reinvite(ctx context.Context, req *sip.Request, us leg) (*sip.R
 	}
 }
 
-// reinvited acknowledges the 200 to an INVITE that this side sent within the dialog, and each
-// retransmission of the 200.
+// reinvited acknowledges the 200 to a re-INVITE of this side, and each retransmission of the 200.
 func (d *Dialog) reinvited(req *sip.Request, res *sip.Response, tx *sip.ClientTx) {
 	seq := req.CSeq().SeqNo
 	d.mu.Lock()
@@ -255,8 +253,8 @@ func final(ctx context.Context, tx *sip.ClientTx) (*sip.Response, error) {
 	}
 }
 
-// reserveInvite reserves the dialog for an INVITE of this side. reserveInvite returns false while
-// an INVITE of either side is open.
+// reserveInvite reserves the dialog for an INVITE of this side. It returns false while an INVITE of
+// either side is open.
 func (d *Dialog) reserveInvite() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -277,10 +275,9 @@ func (d *Dialog) releaseInvite() {
 // another reason.
 var ErrReferred = errors.New("the call was not transferred")
 
-// Refer sends a REFER, so that the peer transfers the call to a number in the format of the trunk
-// (RFC 3515). Refer returns nil if the target has answered. The caller of Refer must then hang up.
-// Refer returns ErrReferred if the peer refused, if the target did not answer, or if the leg has
-// ended. Only one transfer is possible at a time.
+// Refer asks the peer to transfer the call to a number in the format of the trunk (REFER, RFC
+// 3515). It returns nil if the target has answered; the caller must then hang up. Otherwise it
+// returns ErrReferred. Only one transfer is possible at a time.
 func (d *Dialog) Refer(ctx context.Context, to string) error {
 	result := make(chan int, 1)
 	d.mu.Lock()

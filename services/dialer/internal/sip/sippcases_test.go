@@ -14,8 +14,8 @@ import (
 type sippCase struct {
 	name string
 	far  *scenario
-	// The function order changes the Invite, and the function trunk changes the trunk. The function
-	// talk runs during the call.
+	// changeInvite changes the Invite, and changeTrunk changes the trunk. duringCall runs during
+	// the call.
 	changeInvite  func(*sip.Invite, *leg)
 	changeTrunk   func(*sip.Trunk)
 	duringCall    func(*leg)

@@ -25,7 +25,8 @@ func (t *Timer) RequestInterval(every time.Duration) {
 	t.requested = Expires{After: every}
 }
 
-// RequestedInterval returns the interval to request. The zero value means that no interval is requested.
+// RequestedInterval returns the interval to request. The zero value means that no interval is
+// requested.
 func (t *Timer) RequestedInterval() Expires {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -45,22 +46,23 @@ func (t *Timer) Lengthen(minSE string) bool {
 	return true
 }
 
-// StartFromHeader starts the timer with the Session-Expires of a response to a request of this side. With an
-// empty value, the session has no timer. If the header names no refresher, this side refreshes.
+// StartFromHeader starts the timer with the Session-Expires of a response to a request of this
+// side. With an empty value, the session has no timer. If the header names no refresher, this side
+// refreshes.
 func (t *Timer) StartFromHeader(value string, now time.Time) {
 	e, _ := ParseSessionExpires(value)
 	t.Start(e, e.Refresher != UAS, now)
 }
 
-// Start starts the timer. ours reports that this side refreshes.
+// Start starts the timer. isRefresher reports that this side refreshes.
 func (t *Timer) Start(e Expires, isRefresher bool, now time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.agreed, t.weRefresh, t.refreshing, t.lastRefresh, t.retryAt = e, isRefresher, false, now, time.Time{}
 }
 
-// Next returns the time until the next action. If mine is true, the action is a refresh by this
-// side. Otherwise the peer has failed to refresh by then, and the leg must be hung up.
+// Next returns the time until the next action. If isRefresh is true, the action is a refresh by
+// this side. Otherwise the peer has failed to refresh by then, and the leg must be hung up.
 func (t *Timer) Next(now time.Time) (wait time.Duration, isRefresh bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -83,7 +85,7 @@ func (t *Timer) StartRefresh() {
 	t.refreshing = true
 }
 
-// RetryRefresh schedules another refresh after pause. Failed returns false if the peer hangs up before
+// RetryRefresh schedules another refresh after pause. It returns false if the peer hangs up before
 // that refresh.
 func (t *Timer) RetryRefresh(pause time.Duration, now time.Time) bool {
 	t.mu.Lock()

@@ -43,9 +43,9 @@ func (a *UserAgent) recordMessage(m siptrace.Message) {
 	}
 }
 
-// trunkOf returns the trunk of the call or request to which a message belongs. If neither is known,
-// it returns the trunk at the address of the peer. The address alone is not enough, because a trunk
-// can use other addresses within a call.
+// trunkOf returns the trunk of the call or request to which a message belongs, or else the trunk at
+// the address of the peer. The address alone is not enough, because a trunk can use other addresses
+// within a call.
 func (a *UserAgent) trunkOf(m siptrace.Message) (id uuid.UUID, ok bool) {
 	a.mu.Lock()
 	for _, d := range a.legs[sip.CallIDHeader(m.CallID)] {

@@ -71,12 +71,12 @@ func NewTrunkMonitor(cfg TrunkMonitorConfig) *TrunkMonitor {
 // Up reports whether the trunk is up. Before the first OPTIONS request the trunk counts as up.
 func (u *TrunkMonitor) Up() bool { return !u.down.Load() }
 
-// HasAnswered reports whether the trunk is up and has answered an OPTIONS request since the start or
-// since the last Doubt.
+// HasAnswered reports whether the trunk is up and has answered an OPTIONS request since the start
+// or since the last ProbeNow.
 func (u *TrunkMonitor) HasAnswered() bool { return u.answered.Load() && !u.down.Load() }
 
-// ProbeNow records that the trunk did not respond to an INVITE. The monitor then sends the next
-// OPTIONS request immediately. Answered returns false until the trunk answers that request.
+// ProbeNow sends the next OPTIONS request immediately, because the trunk did not respond to an
+// INVITE. HasAnswered returns false until the trunk answers that request.
 func (u *TrunkMonitor) ProbeNow() {
 	u.answered.Store(false)
 	select {
@@ -85,7 +85,7 @@ func (u *TrunkMonitor) ProbeNow() {
 	}
 }
 
-// Registered reports whether the trunk accepted the last REGISTER. asked is false for a trunk
+// Registered reports whether the trunk accepted the last REGISTER. configured is false for a trunk
 // without registration.
 func (u *TrunkMonitor) Registered() (registered, configured bool) {
 	return u.registered.Load(), u.cfg.Register != nil

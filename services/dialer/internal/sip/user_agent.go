@@ -1,7 +1,6 @@
 // Package sip is a SIP user agent: it sets up, keeps and ends legs. A leg is the SIP dialog of one
-// call, and this package has no other data about calls. The package uses no database and no media,
-// and does not parse SDP. An Observer receives the events of a leg in order, with their times.
-// Package transport contains the transactions and sockets.
+// call. The package uses no database and no media, and does not parse SDP. An Observer receives the
+// events of a leg in order. Package transport contains the transactions and sockets.
 package sip
 
 import (
@@ -291,9 +290,8 @@ func (a *UserAgent) find(id *sip.CallIDHeader, tag string) *Dialog {
 	return a.legs[*id][tag]
 }
 
-// admitsAddress reports whether an address may send requests outside of calls. Config.Admit permits some
-// addresses. An address that takes part in a call is permitted too, because its peer can send
-// requests over a new connection.
+// admitsAddress reports whether an address may send requests outside of calls: Config.Admit permits
+// it, or it takes part in a call. The peer of a call can send requests over a new connection.
 func (a *UserAgent) admitsAddress(addr netip.Addr) bool {
 	a.mu.Lock()
 	inCall := a.peers[addr] > 0

@@ -10,9 +10,8 @@ import (
 	"ringfence.dev/libs/testkit/peertest"
 )
 
-// Dispatching is a Kamailio route that stays in the path of calls. Dispatching distributes calls
-// over several destinations in turn. If a destination refuses a call, the call goes to the next
-// destination.
+// Dispatching is a Kamailio route that stays in the path of calls and distributes them over several
+// destinations in turn. If a destination refuses a call, the call goes to the next one.
 const Dispatching = `
 modparam("dispatcher", "ds_ping_reply_codes", "class=2")
 request_route {

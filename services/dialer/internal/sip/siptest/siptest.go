@@ -85,8 +85,8 @@ func (x *Trunk) On(suffix string, script func(*Call)) {
 	x.scripts[suffix] = script
 }
 
-// HandleOutside sets the function that receives requests outside of calls, except INVITE. If
-// take returns false, the trunk answers the request with 200.
+// HandleOutside sets the function that receives requests outside of calls, except INVITE. If handle
+// returns false, the trunk answers the request with 200.
 func (x *Trunk) HandleOutside(handle func(*sip.Request, *sip.ServerTx) bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()

@@ -56,9 +56,9 @@ func (r Route) Name() string {
 // Token returns a random text for a tag or a branch. The text cannot be guessed.
 func Token() string { return strings.ToLower(rand.Text()) }
 
-// Prepare sets the destination and the transport of a request, and adds a Via with a new branch. If
-// the request already has a Via, Prepare keeps it. Such requests are a CANCEL and the ACK of a
-// final response that is not a 2xx.
+// Prepare sets the destination and the transport of a request, and adds a Via with a new branch. A
+// CANCEL, and the ACK of a final response that is not a 2xx, already have a Via, which Prepare
+// keeps.
 func (l *Transport) Prepare(req *sip.Request, to Route) error {
 	transport := to.Transport
 	req.SetTransport(transport)
@@ -121,8 +121,7 @@ func (l *Transport) BeginPermitted(
 	if err != nil {
 		return nil, err
 	}
-	// The lock sending is not held here, because permit can take seconds, and Close waits for the
-	// lock.
+	// sendMu is not held here, because permit can take seconds and Close waits for the lock.
 	if permit != nil && !permit(ctx) {
 		tx.Terminate()
 		return nil, &NotSent{fmt.Errorf("send %s: %w", req.Method, ErrNotPermitted)}
@@ -185,9 +184,9 @@ func (l *Transport) Reply(res *sip.Response) error {
 // Credentials are the username and the password of a trunk.
 type Credentials struct{ Username, Password string }
 
-// Exchange sends a request, answers challenges and returns the final response. If a request cannot
-// be sent to an address, Exchange tries the next address (RFC 3263 section 4.3). next returns the
-// CSeq of a repeated request. If next is nil, the CSeq is increased by one.
+// Exchange sends a request, answers challenges and returns the final response. If an address cannot
+// be reached, it tries the next one (RFC 3263 section 4.3). next returns the CSeq of a repeated
+// request. If next is nil, the CSeq is increased by one.
 func (l *Transport) Exchange(ctx context.Context, req *sip.Request, to Route, credentials Credentials, next func() uint32) (*sip.Response, error) {
 	var challenges Challenge
 	var firstErr error
@@ -254,9 +253,9 @@ type Challenge struct{ countByRealm map[string]int }
 // maxChallenges is the maximum number of proxies and servers that may challenge one request.
 const maxChallenges = 4
 
-// Answer adds credentials for a 401 or 407 to the request. Answer returns false in three cases: the
-// response is no challenge, the challenge cannot be answered, or the realm has rejected these
-// credentials. A stale nonce does not count as a rejection.
+// Answer adds credentials for a 401 or 407 to the request. It returns false if the response is no
+// challenge, if the challenge cannot be answered, or if the realm has rejected these credentials. A
+// stale nonce is not a rejection.
 func (a *Challenge) Answer(req *sip.Request, res *sip.Response, credentials Credentials) bool {
 	challenge, answer := "WWW-Authenticate", "Authorization"
 	switch res.StatusCode {

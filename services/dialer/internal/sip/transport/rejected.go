@@ -35,8 +35,7 @@ func (l *Transport) reportConnection(from net.Addr, transport string) {
 	}
 }
 
-// addressOf returns an address and its port. addressOf returns the zero value if the type of from
-// is unknown.
+// addressOf returns an address and its port, or the zero value if the type of from is unknown.
 func addressOf(from net.Addr) netip.AddrPort {
 	at, _ := netip.ParseAddrPort(from.String())
 	return netip.AddrPortFrom(at.Addr().Unmap(), at.Port())
@@ -47,8 +46,8 @@ func truncate(text string) string { return strings.Clone(text[:min(len(text), ma
 // callIDOf returns the Call-ID of a message that was not parsed, or "".
 func callIDOf(data []byte) string { return headerValue(data, "Call-ID", "i") }
 
-// headerValue returns the first header with the name or its short form, in a message that was not
-// parsed. The result is "" if the message has no such header.
+// headerValue returns the first header with the name or its short form in an unparsed message. The
+// result is "" if the message has no such header.
 func headerValue(data []byte, long, short string) string {
 	text := string(data)
 	for i := strings.IndexByte(text, '\n'); i >= 0; i = strings.IndexByte(text, '\n') {

@@ -40,15 +40,15 @@ type Config struct {
 	// listener is used.
 	Advertised string
 	// Certificate is the server certificate for TLS. Roots are the trusted certificates for
-	// outgoing connections. If Roots is nil, the system's certificates are used. ServerName is the
-	// name that the certificate of a peer must contain. If ServerName is empty, the certificate
-	// must contain the address of the peer.
+	// outgoing connections; nil means the system's certificates. ServerName is the name that a
+	// peer's certificate must contain. If it is empty, the certificate must contain the address of
+	// the peer.
 	Certificate *tls.Certificate
 	Roots       *x509.CertPool
 	ServerName  string
 	// Admit reports whether an address may send requests. From other addresses, only messages of
-	// calls of this process are accepted (HasCall, by Call-ID). Other messages are dropped before
-	// they are parsed. Both functions are called for every message and must not block.
+	// calls of this process are accepted (HasCall, by Call-ID). Both functions are called for every
+	// message, before it is parsed, and must not block.
 	Admit   func(netip.Addr) bool
 	HasCall func(callID string) bool
 	// Rejected is called for each INVITE and each connection that was dropped because Admit refused
@@ -83,9 +83,8 @@ type Transport struct {
 	closers      []func() error
 	serving      sync.WaitGroup
 
-	// Each sender of a message holds the lock sending for reading. Close takes the lock for
-	// writing, because a message that is sent after Close would open a new socket at the same
-	// address.
+	// sendMu is held for reading while a message is sent. Close takes it for writing, because a
+	// message that is sent after Close would open a new socket at the same address.
 	sendMu sync.RWMutex
 	closed bool
 
@@ -94,8 +93,8 @@ type Transport struct {
 }
 
 // allowLargeDatagrams permits datagrams up to the limit of UDP, because LargeOverTCP decides which
-// requests use TCP. largeDatagrams also disables the default logger of sipgo. Both settings are
-// package variables of sipgo.
+// requests use TCP. It also disables the default logger of sipgo. Both settings are package
+// variables of sipgo.
 var allowLargeDatagrams = sync.OnceFunc(func() {
 	sip.UDPMTUSize = 65_000
 	sip.SetDefaultLogger(slog.New(slog.DiscardHandler))
@@ -268,8 +267,8 @@ func (l *Transport) admits(addr net.Addr) bool {
 	return err == nil && l.cfg.Admit != nil && l.cfg.Admit(at.Addr().Unmap())
 }
 
-// filterDatagram drops a datagram from an address that is not admitted, unless it belongs to a call of this
-// process. TCP and TLS connections were checked when they were accepted.
+// filterDatagram drops a datagram from an address that is not admitted, unless it belongs to a call
+// of this process. TCP and TLS connections were checked when they were accepted.
 func (l *Transport) filterDatagram(from sip.TransportReadProps, data []byte) ([]byte, error) {
 	if from.Transport != UDP || l.admits(from.RemoteAddr) {
 		return data, nil
@@ -287,8 +286,7 @@ func (l *Transport) expectsResponse(callID string) bool {
 	return l.pending[callID] > 0
 }
 
-// expectResponse accepts messages with the Call-ID from any address until the returned function is
-// called.
+// expectResponse accepts messages with the Call-ID from any address until stop is called.
 func (l *Transport) expectResponse(callID string) (stop func()) {
 	l.mu.Lock()
 	l.pending[callID]++
