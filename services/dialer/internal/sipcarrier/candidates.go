@@ -20,7 +20,7 @@ var (
 )
 
 // listCandidates returns the trunks that a call may be offered to, in the order of preference. The
-// trunks in without are excluded, because they have already refused the call request.
+// excluded trunks have already refused the call request.
 func (c *Carrier) listCandidates(ctx context.Context, excluded []string) ([]trunks.Trunk, error) {
 	active, err := c.trunks.Active(ctx)
 	if err != nil {
@@ -43,14 +43,13 @@ func (c *Carrier) listCandidates(ctx context.Context, excluded []string) ([]trun
 	return ordered, nil
 }
 
-// From chooses the trunk that is tried first for a call, and takes a token of that trunk's calls
-// per second. The parameter wanted is the caller number. The trunks in without are excluded,
-// because they have already refused the call request. From returns the number that the phone will
-// show, and the id of the trunk. If no trunk can take the call now, From returns the wanted number
-// and no trunk. Originate then sends nothing.
+// From chooses the trunk that is tried first for a call, and takes a token of its calls per second.
+// It returns the number that the phone will show, and the id of the trunk. The excluded trunks have
+// already refused the call request.
 //
-// If wanted is empty, only a trunk with caller_ids can take the call. If no active trunk has
-// caller_ids, the error is carrier.ErrNoNumber.
+// If no trunk can take the call now, From returns wantedNumber and no trunk, and Originate then
+// sends nothing. If wantedNumber is empty, only a trunk with caller_ids can take the call. If no
+// active trunk has caller_ids, the error is carrier.ErrNoNumber.
 func (c *Carrier) From(ctx context.Context, wantedNumber string, excluded []string) (number, trunkID string, err error) {
 	candidates, err := c.listCandidates(ctx, excluded)
 	if wantedNumber == "" {

@@ -75,7 +75,7 @@ type trunkCheck struct {
 	reply     sip.Reply // the response to OPTIONS
 }
 
-// The host or proxy of the trunk is resolved. SRV records are read if the trunk has no port.
+// checkDNS resolves the host or proxy of the trunk. SRV records are read if the trunk has no port.
 func (k *trunkCheck) checkDNS(ctx context.Context) trunks.CheckStep {
 	host, port := k.trunk.Address()
 	host = strings.Trim(host, "[]")
@@ -132,8 +132,8 @@ func (k *trunkCheck) listenerVariable() string {
 	return "SIP_" + strings.ToUpper(string(k.trunk.Transport)) + "_ADDR"
 }
 
-// checkTransport opens a TCP connection to the trunk. UDP has no connection, so for UDP the step only
-// checks that the dialer has a listener.
+// checkTransport opens a TCP connection to the trunk. UDP has no connection, so for UDP the step
+// only checks that the dialer has a listener.
 func (k *trunkCheck) checkTransport(ctx context.Context) trunks.CheckStep {
 	transport := transports()[k.trunk.Transport]
 	ours := k.carrier.agent.Address(transport)
@@ -238,7 +238,7 @@ func (k *trunkCheck) checkOptions(ctx context.Context) trunks.CheckStep {
 }
 
 // checkDigest checks whether the trunk accepts the credentials. If the trunk did not challenge the
-// OPTIONS request, digest sends a REGISTER that only reads the registrations.
+// OPTIONS request, checkDigest sends a REGISTER that only reads the registrations.
 func (k *trunkCheck) checkDigest(ctx context.Context) trunks.CheckStep {
 	const remedy = "Correct username and password of the trunk."
 	switch {

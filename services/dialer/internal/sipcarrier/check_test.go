@@ -112,8 +112,8 @@ func TestCheck_ReportsTheFailedStepAndItsRemedy(t *testing.T) {
 	tests := []struct {
 		name   string
 		change []func(*trunks.Trunk)
-		// The field want contains the expected results of the steps. The fields seen and remedy are
-		// expected texts of the last step that ran.
+		// want contains the expected results of the steps. seen and remedy are expected texts of
+		// the last step that ran.
 		want, seen, remedy string
 	}{
 		{

@@ -9,10 +9,9 @@ import (
 // A response 403 can be about the operator's account at the carrier or about the number of the
 // callee. The counter determines which of the two is likely (ADR 2).
 const (
-	// suspectNew and suspectProven are thresholds for the number of callees in a row that a trunk
-	// refuses with 403. At the threshold, the likely cause is the operator's account at the
-	// carrier. suspectNew applies to a trunk that has accepted no call since its settings last
-	// changed. suspectProven applies to all other trunks.
+	// suspectNew and suspectProven are numbers of callees in a row that a trunk refuses with 403.
+	// From that number on, the likely cause is the operator's account. suspectNew applies to a
+	// trunk that has accepted no call since its last change, suspectProven to all others.
 	suspectNew, suspectProven = 2, 5
 	// suspectOneWorkspace replaces these thresholds if all refused calls are of one workspace and
 	// another workspace has called over the trunk.
@@ -27,8 +26,8 @@ const (
 type forbiddenCounter struct {
 	numbers    map[string]int
 	workspaces map[uuid.UUID]bool
-	// first is the first workspace that called over the trunk. any reports that first is set. more
-	// reports that a second workspace has called over the trunk.
+	// firstWorkspace is the first workspace that called over the trunk. hasFirst reports that it is
+	// set. hasSecond reports that another workspace has called over the trunk.
 	firstWorkspace uuid.UUID
 	hasFirst       bool
 	hasSecond      bool
@@ -51,10 +50,9 @@ func (f *forbiddenCounter) countForbidden(order carrier.Originate) (times int) {
 	return f.numbers[order.To]
 }
 
-// suspectsAccount reports whether the account is the likely cause of the 403 responses. accepted reports
-// that the trunk has accepted a call since its last change. If other workspaces have called over
-// the trunk, a few refused numbers of one workspace are not enough. The carrier can have barred
-// just these numbers.
+// suspectsAccount reports whether the account is the likely cause of the 403 responses. accepted
+// reports that the trunk has accepted a call since its last change. One workspace among several
+// needs more refused numbers, because the carrier can have barred just these numbers.
 func (f *forbiddenCounter) suspectsAccount(accepted bool) bool {
 	numbers := suspectNew
 	if accepted {

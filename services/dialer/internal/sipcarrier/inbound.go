@@ -20,9 +20,9 @@ import (
 // answered.
 const answerTimeout = 20 * time.Second
 
-// Arrive accepts an inbound call. Arrive does not block. The call rings after its leg was stored.
-// The call is refused if the leg cannot be stored, or if this process already uses all channels of
-// the trunk. Without this limit, callers could open more conversations than the trunk has channels.
+// Arrive accepts an inbound call and does not block. The call rings after its leg was stored. The
+// call is refused if the leg cannot be stored, or if this process already uses all channels of the
+// trunk.
 func (c *Carrier) Arrive(a *sip.Arrival, trunk trunks.Trunk) {
 	to, ok := trunk.Read(a.To)
 	if !ok {
@@ -99,9 +99,9 @@ func refuseArrival(a *sip.Arrival, trunk trunks.Trunk, cause callstate.Cause, re
 	a.Refuse(cause)
 }
 
-// numberAssigned reports whether a number is assigned to an agent. If the number is not assigned,
-// numberAssigned refuses the call with 404, so it does not ring. If the database cannot be read,
-// numberAssigned returns true: the call rings, and another component refuses it later.
+// numberAssigned reports whether a number is assigned to an agent. If it is not, numberAssigned
+// refuses the call with 404. If the database cannot be read, it returns true: the call rings, and
+// another component refuses it later.
 func (c *Carrier) numberAssigned(ctx context.Context, l *leg, to string) bool {
 	if c.cfg.Serves == nil {
 		return true
@@ -125,8 +125,8 @@ func (l *leg) inboundObserver() sip.Observer {
 	}
 }
 
-// answerCall answers an inbound call. Only the first call of the method has an effect. If the agent's
-// session cannot be opened, the caller's call is hung up.
+// answerCall answers an inbound call. Only the first call of answerCall has an effect. If the
+// agent's session cannot be opened, answerCall hangs up.
 func (l *leg) answerCall() {
 	l.mu.Lock()
 	d := l.dialog

@@ -107,8 +107,8 @@ func (d *InboundFilter) reload(ctx context.Context) error {
 	return nil
 }
 
-// hostAddresses returns the addresses of a trunk's host. If the name cannot be resolved, it returns the
-// last known addresses.
+// hostAddresses returns the addresses of a trunk's host. If the name cannot be resolved, it returns
+// the last known addresses.
 func (d *InboundFilter) hostAddresses(ctx context.Context, t trunks.Trunk) []netip.Addr {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -154,8 +154,8 @@ func (d *InboundFilter) Trunk(source netip.AddrPort, transport string) (found tr
 }
 
 // CallFrom returns the trunk that an inbound call comes from. If no known trunk has the address, it
-// reads the trunks again, for two reasons. The address can be admitted only because a live call
-// uses it. The trunk can have been added after the last read.
+// reads the trunks again, because the trunk can be new. Without a trunk, the address can be
+// admitted only because a live call uses it.
 func (d *InboundFilter) CallFrom(ctx context.Context, source netip.AddrPort, transport string) (trunks.Trunk, bool) {
 	if t, ok := d.Trunk(source, transport); ok {
 		return t, true

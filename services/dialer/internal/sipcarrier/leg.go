@@ -19,9 +19,9 @@ import (
 	"ringfence.dev/services/dialer/internal/trunks"
 )
 
-// leg is one call of this process: the SIP leg, the audio and the conversation. A goroutine applies
-// the leg's events to the call in the database, in order. SIP processing waits for that goroutine
-// only until the teardown state is stored.
+// leg is one call of this process: the SIP leg, the audio and the conversation. A goroutine stores
+// the leg's events in the database, in order. SIP processing waits for it only until the teardown
+// state is stored.
 type leg struct {
 	carrier *Carrier
 	callID  uuid.UUID
@@ -61,13 +61,12 @@ type leg struct {
 	isWriting  bool
 	queue      []entry
 	state      []byte // the newest teardown state
-	// stored reports that the leg has been stored in the database.
+	// isStored reports that the leg has been stored in the database.
 	isStored bool
-	// history contains the applied events that change the state of the call. Each new event is
-	// applied together with them, because a failover of the database can lose events that were
-	// applied before.
+	// appliedEvents are the stored events that change the state of the call. Each new event is
+	// applied together with them, because a failover of the database can lose earlier events.
 	appliedEvents []carrier.Event
-	// lost reports that another process owns the leg, or that the leg has ended in the database.
+	// isLost reports that another process owns the leg, or that the leg has ended in the database.
 	// After that, this process stores only opt-outs.
 	isLost bool
 }
@@ -165,8 +164,8 @@ func (l *leg) finishOriginateLocked(result error) {
 	}
 }
 
-// recordAccepted records that the trunk has accepted the call, and ends the wait of Originate. Only the
-// first call of accept has an effect.
+// recordAccepted records that the trunk has accepted the call, and ends the wait of Originate. Only
+// the first call of recordAccepted has an effect.
 func (l *leg) recordAccepted(at time.Time) {
 	l.mu.Lock()
 	first := !l.accepted && !l.closed
@@ -181,8 +180,8 @@ func (l *leg) recordAccepted(at time.Time) {
 }
 
 // onSlowTrunk is called when the trunk has sent only 100 until the end of the wait for a refusal.
-// If the call request has a function Waiting, Originate continues to wait for the next response.
-// Otherwise the trunk counts as having accepted the call.
+// If Waiting is set, Originate continues to wait for the next response. Otherwise the trunk counts
+// as having accepted the call.
 func (l *leg) onSlowTrunk(at time.Time) {
 	if l.request.Waiting == nil {
 		l.recordAccepted(at)
@@ -228,8 +227,8 @@ func (l *leg) enqueueLocked(one entry) {
 }
 
 // enqueueFirst puts a step before the queued steps and starts the goroutine that stores the queue.
-// The field writing must have been true since the leg was created, so that no other goroutine was
-// started before.
+// isWriting must have been true since the leg was created, so that no other goroutine was started
+// before.
 func (l *leg) enqueueFirst(one entry) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -252,8 +251,8 @@ func (l *leg) storeQueue() {
 	}
 }
 
-// takeEntries removes the entries that are stored together from the queue: consecutive events, or one step
-// that is not an event.
+// takeEntries removes from the queue the entries that are stored together: consecutive events, or
+// one step that is not an event.
 func (l *leg) takeEntries() []entry {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -290,9 +289,8 @@ func (l *leg) storeUntilDone(next []entry) {
 	}
 }
 
-// storeEntries stores one step. Events are applied only while this process owns the leg. If another
-// process owns the leg, store hangs up the call: the other process declared this process dead and
-// ends the call in the database.
+// storeEntries stores one step. If another process owns the leg, storeEntries hangs up the call,
+// because that process declared this process dead and ends the call in the database.
 func (l *leg) storeEntries(ctx context.Context, next []entry) error {
 	if write := next[0].write; write != nil {
 		return write(ctx)
@@ -334,10 +332,9 @@ func (l *leg) storeEntries(ctx context.Context, next []entry) error {
 	return err
 }
 
-// handleLost is called when the guard shows that this process does not own a live leg. A failover
-// of the database can have lost the row of the leg. handleLost then stores the row again and
-// returns errRestored, so that the events are applied again. If the row exists, another process
-// owns the leg or the leg has ended. This process then gives up the leg.
+// handleLost is called when the guard shows that this process does not own a live leg. If a
+// failover lost the row of the leg, handleLost stores the row again and returns errRestored, so
+// that the events are applied again. If the row exists, this process gives up the leg.
 func (l *leg) handleLost(ctx context.Context) error {
 	l.mu.Lock()
 	again, stored := l.record, l.isStored
@@ -358,8 +355,8 @@ func (l *leg) handleLost(ctx context.Context) error {
 	return errRestored
 }
 
-// dialTime returns the time at which the first INVITE of an outbound leg was sent. live reports that
-// the leg has been stored and is still live.
+// dialTime returns the time at which the first INVITE of an outbound leg was sent. live reports
+// that the leg has been stored and is still live.
 func (l *leg) dialTime() (at time.Time, live bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -474,8 +471,7 @@ func (l *leg) openAgent() {
 	}
 }
 
-// handleOptOut stores an opt-out. optedOut returns when the opt-out is stored, or when Run has
-// returned.
+// handleOptOut stores an opt-out. It returns when the opt-out is stored, or when Run has returned.
 func (l *leg) handleOptOut(quote string, at time.Time) {
 	stored := make(chan struct{})
 	event := l.event(carrier.OptedOut, at)
@@ -493,10 +489,9 @@ func (l *leg) handleOptOut(quote string, at time.Time) {
 	}
 }
 
-// storeOptOut stores an opt-out without a guard, because an opt-out always counts. Another process
-// can own the leg, or the leg can have ended. If a failover of the database lost the row of an
-// inbound call, the earlier events insert the row again. For an outbound call the opt-out needs no
-// row.
+// storeOptOut stores an opt-out without a guard, because an opt-out counts even if this process
+// lost the leg. For an inbound call, the earlier events are applied too: they insert the row of the
+// call again if a failover lost it.
 //
 // If the row cannot be inserted, for example because the workspace is suspended, storeOptOut hangs
 // up and returns an error.
@@ -512,11 +507,9 @@ func (l *leg) storeOptOut(ctx context.Context, optOut carrier.Event) error {
 	return err
 }
 
-// handleEnd handles the end of the leg. If the trunk has refused the call, Originate returns the
-// refusal, and the call gets no event. There are two kinds of refusal. The trunk's first response
-// was a refusal. Or the trunk sent 100 and then refused the account, or refused in such a way that
-// another trunk can be tried. A trunk that sent no response has not refused the call, because the
-// phone can ring.
+// handleEnd handles the end of the leg. If the trunk has refused the call (see closeLeg), Originate
+// returns the refusal, and the call gets no event. A trunk that sent no response has not refused
+// the call, because the phone can ring.
 func (l *leg) handleEnd(e sip.End) {
 	talked, j := l.talk.End(), l.carrier.legStore
 	l.mu.Lock()
@@ -546,8 +539,8 @@ func (l *leg) handleEnd(e sip.End) {
 	l.finishOriginate(errNoResult)
 }
 
-// enqueueEnd queues the turns of the conversation and the end of the leg. All of them are stored in one
-// transaction.
+// enqueueEnd queues the turns of the conversation and the end of the leg. All of them are stored in
+// one transaction.
 func (l *leg) enqueueEnd(e sip.End, talked Result) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -564,9 +557,8 @@ func (l *leg) enqueueEnd(e sip.End, talked Result) {
 	}})
 }
 
-// limitTimes replaces each time that is later than the end of the call with the end of the call. The
-// last words of the person can be transcribed after the end. Audio can be sent while the end is
-// processed.
+// limitTimes replaces each time that is later than the end of the call with the end of the call. A
+// transcript can arrive after the end, and audio can be sent while the end is processed.
 func (r *Result) limitTimes(end time.Time) {
 	for i := range r.Turns {
 		for _, at := range []*time.Time{&r.Turns[i].At, &r.Turns[i].EndedAt} {
@@ -585,8 +577,9 @@ func (r *Result) limitTimes(end time.Time) {
 	}
 }
 
-// closeLeg closes the leg. If the trunk has refused the call, it returns the refusal. If the trunk
-// has accepted the call, or can have accepted it, it returns nil.
+// closeLeg closes the leg and returns the refusal of the trunk. The result is nil if the trunk has
+// accepted the call or can have accepted it. A refusal after a 100 counts only if it concerns the
+// account or if another trunk can be tried.
 func (l *leg) closeLeg(e sip.End) *carrier.Refused {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -620,9 +613,9 @@ func (l *leg) closeLeg(e sip.End) *carrier.Refused {
 	return nil
 }
 
-// notPermittedRefusal returns the refusal for a call whose next INVITE was not permitted. After a 401 or
-// 407, that INVITE would have contained the credentials. So the response does not mean that the
-// trunk rejects the account.
+// notPermittedRefusal returns the refusal for a call whose next INVITE was not permitted. After a
+// 401 or 407, that INVITE would have contained the credentials, so the trunk has not rejected the
+// account.
 func (l *leg) notPermittedRefusal(e sip.End, elsewhere bool) *carrier.Refused {
 	response := &Response{Trunk: l.trunk.Name, Status: e.Status, Reason: e.Reason}
 	refused := &carrier.Refused{Cause: e.Cause, Err: fmt.Errorf("%w: %w", response, carrier.ErrNotPermitted)}

@@ -195,7 +195,7 @@ func (p *process) Active(ctx context.Context) ([]trunks.Trunk, error) {
 	return []trunks.Trunk{p.over}, p.pool.Ping(ctx)
 }
 
-// The type now forwards each method call to the process that is alive.
+// currentProcess forwards each method call to the process that is alive.
 type currentProcess struct{ x *fixture }
 
 func (n currentProcess) process() *process {
@@ -257,7 +257,8 @@ func (p *process) awaitAnswers(t testing.TB, all ...trunks.Trunk) {
 	}
 }
 
-// The function others receives the trunk of the fixture and returns the trunks of the process.
+// startWithTrunks starts a process with the trunks that others returns for the trunk of the
+// fixture.
 func (x *fixture) startWithTrunks(udp string, others func(good trunks.Trunk) activeTrunks) *process {
 	x.t.Helper()
 	p, ready := &process{x: x}, make(chan struct{})

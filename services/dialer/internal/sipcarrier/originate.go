@@ -20,10 +20,9 @@ import (
 const (
 	// sessionOpenTimeout limits the time for opening the agent's session before the INVITE.
 	sessionOpenTimeout = 4 * time.Second
-	// A trunk that has sent only 100 can still refuse the call. refusalWait is how long Originate
-	// waits for a refusal if another trunk can be tried. shortRefusalWait is how long it waits if
-	// no other trunk can be tried. After this time the trunk counts as having accepted the call,
-	// unless it refuses the operator's account later.
+	// refusalWait is how long Originate waits for a refusal after the trunk has sent only 100.
+	// shortRefusalWait applies if no other trunk can be tried. After that time the trunk counts as
+	// having accepted the call, unless it refuses the operator's account later.
 	refusalWait, shortRefusalWait = 2 * time.Second, 500 * time.Millisecond
 )
 
@@ -35,10 +34,9 @@ func hostPort(host string, port uint16) string {
 	return net.JoinHostPort(host, strconv.Itoa(int(port)))
 }
 
-// Originate stores the teardown state, sends an INVITE to a trunk and waits for the trunk's first
-// response. If nothing could be sent to the trunk, Originate tries the next trunk. If the trunk
-// refused and another trunk can carry the call, the error is a carrier.Refused whose RefusedBy is
-// the id of the trunk.
+// Originate stores the teardown state, sends an INVITE and waits for the trunk's first response. If
+// nothing could be sent, it tries the next trunk. If another trunk can carry a refused call, the
+// error is a carrier.Refused with RefusedBy.
 func (c *Carrier) Originate(ctx context.Context, o carrier.Originate) (dialedAt time.Time, err error) {
 	if !c.originated.AddIfNew(o.CallID) {
 		return time.Time{}, fmt.Errorf("originate %s: %w", o.CallID, carrier.ErrAlreadyOriginated)
@@ -142,8 +140,8 @@ type pendingOriginate struct {
 	answer <-chan error
 }
 
-// sendInvite sends the INVITE. If sendInvite returns an error, nothing was sent. The parameter
-// followed reports that another trunk can be tried after this one.
+// sendInvite sends the INVITE. If sendInvite returns an error, nothing was sent. hasAlternative
+// reports that another trunk can be tried after this one.
 func (c *Carrier) sendInvite(
 	ctx context.Context, o carrier.Originate, trunk trunks.Trunk, hasAlternative bool,
 ) (pendingOriginate, error) {

@@ -26,9 +26,9 @@ const (
 	maxTextLength = 64
 )
 
-// RejectedCalls keeps the last refused inbound attempts, and counts all refused attempts. An
-// attempt is refused because of the called number, or because its source address belongs to no
-// trunk. RejectedCalls is safe for concurrent use. A nil RejectedCalls keeps nothing.
+// RejectedCalls keeps the last refused inbound attempts, and counts all of them. An attempt is
+// refused because of the called number, or because its source address belongs to no trunk.
+// RejectedCalls is safe for concurrent use. A nil RejectedCalls keeps nothing.
 type RejectedCalls struct {
 	counted *prometheus.CounterVec
 
@@ -82,9 +82,8 @@ func rejectedArrival(a *sip.Arrival) transport.Rejected {
 	}
 }
 
-// add counts and stores an attempt. An attempt that repeats a stored attempt replaces the stored
-// one. A retransmitted INVITE has the same Call-ID and is not counted again. A connection has no
-// Call-ID, so every connection is counted.
+// add counts and stores an attempt. A repeated attempt replaces the stored one. A retransmitted
+// INVITE is not counted again. A connection has no Call-ID, so every connection is counted.
 func (s *RejectedCalls) add(from transport.Rejected, reason replicas.Reason, hint string) {
 	if s == nil {
 		return

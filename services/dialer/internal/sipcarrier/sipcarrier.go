@@ -1,10 +1,9 @@
 // Package sipcarrier places and accepts calls over SIP trunks. A call consists of a leg of package
 // sip and a Talk, which is the audio and conversation of the call.
 //
-// The process that has a leg owns the leg, and applies the leg's events to the call in the
-// database. Other processes send requests to the owner, through the database, to end or answer the
-// call. If the owner is dead, another process takes over the leg and ends it with its teardown
-// state (ADR 13, ADR 15).
+// The process that has a leg owns it, and applies its events to the call in the database. Other
+// processes request the end or the answer of a call through the database. If the owner is dead,
+// another process takes over the leg and ends it with its teardown state (ADR 13, ADR 15).
 package sipcarrier
 
 import (
@@ -72,13 +71,13 @@ type Talk interface {
 	// Ready opens the agent's session and returns when the session is open, or when the talk has
 	// ended. Ready may be called several times and concurrently.
 	Ready(ctx context.Context) error
-	// Accept returns the SDP answer to the SDP offer of an inbound call. If the parameter offer is
-	// empty, Accept returns an SDP offer, and Agreed receives the caller's SDP answer. The
-	// conversation starts when Talk.Begin is called after that.
+	// Accept returns the SDP answer to the SDP offer of an inbound call. If offer is empty, Accept
+	// returns an SDP offer, and Agreed receives the caller's SDP answer. The conversation starts
+	// when Talk.Begin is called after that.
 	Accept(offer []byte) (answer []byte, err error)
 	Begin(callbacks TalkCallbacks)
-	// Offered returns the SDP answer to an SDP offer within the call. If the parameter offer is
-	// nil, Offered returns an SDP offer, and Agreed receives the peer's SDP answer.
+	// Offered returns the SDP answer to an SDP offer within the call. If offer is nil, Offered
+	// returns an SDP offer, and Agreed receives the peer's SDP answer.
 	Offered(offer []byte) ([]byte, error)
 	Agreed(answer []byte)
 	// End ends the talk and returns its result. End may be called again.
@@ -112,10 +111,9 @@ type Result struct {
 
 // Config has the settings of the carrier.
 type Config struct {
-	// RingLimit is how long a phone may ring before the dialer ends the call. If RingLimit is
-	// shorter than sip.FirstRing and the trunk has sent 100, a call that does not ring within
-	// RingLimit ends as no_answer. Ring must be longer than RingLimit, because this package cancels
-	// the INVITE after Ring.
+	// RingLimit is how long a phone may ring. If RingLimit is shorter than sip.FirstRing, a call
+	// whose trunk has sent 100 but that does not ring within RingLimit ends as no_answer. Ring must
+	// be longer than RingLimit, because the INVITE is canceled after Ring.
 	RingLimit, Ring time.Duration
 	// Keep is how long ended legs are kept in the database.
 	Keep time.Duration
@@ -132,7 +130,7 @@ type Config struct {
 	Rejected *RejectedCalls
 	// Names resolves host names for Check. If Names is nil, the system's resolver is used.
 	Names transport.Names
-	// CircuitFailures is the number of failures in a row after which the circuit of a trunk opens.
+	// CircuitFailures is the number of consecutive failures that opens the circuit of a trunk.
 	// CircuitRest is how long the circuit stays open the first time. A refusal of the trunk's
 	// credentials opens the circuit immediately.
 	CircuitFailures int
@@ -262,9 +260,9 @@ func (c *Carrier) Find(ctx context.Context, callID uuid.UUID) (carrier.CallStatu
 	return callStatus(found), unknownCallError(err)
 }
 
-// Refresh applies the events of the live legs of this process again, because a failover of the
-// database can lose events. Without Refresh, an outbound call would end as not answered, and an
-// inbound call would have no row and no end.
+// Refresh applies the events of this process's live legs again, because a failover of the database
+// can lose events. Without Refresh, an outbound call would end as not answered, and an inbound call
+// would have no row.
 func (c *Carrier) Refresh() {
 	for _, l := range c.allLegs() {
 		l.refresh()

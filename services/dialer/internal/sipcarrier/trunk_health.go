@@ -31,8 +31,8 @@ func (r *Response) Error() string {
 }
 
 // trunkHealth is the state of one version of a trunk in this process. After a change of the trunk,
-// a new trunkHealth with a closed circuit replaces the old one. The methods accept a nil pointer,
-// which means that the trunk is not monitored yet.
+// a new trunkHealth with a closed circuit replaces the old one. A nil trunkHealth means that the
+// trunk is not monitored yet.
 type trunkHealth struct {
 	name    string
 	version int64
@@ -50,10 +50,9 @@ type trunkHealth struct {
 	opened    int
 }
 
-// isOperatorFault counts a refusal and reports whether the operator must correct something. If the
-// result is true, the call request is released. A 401 or 407 to the credentials is such a refusal.
-// A 403 is such a refusal if the account is or can be the cause. A 403 with a Q.850 cause of the
-// callee's network concerns only the call.
+// isOperatorFault counts a refusal and reports whether the operator must correct something, so that
+// the call request is released. A 401 or 407 to the credentials is such a refusal. A 403 is one if
+// the account can be the cause.
 func (o *trunkHealth) isOperatorFault(end sip.End, order carrier.Originate) bool {
 	if !end.OtherTrunkAllowed {
 		return false
@@ -85,9 +84,9 @@ func (o *trunkHealth) isAccountSuspected(end sip.End) bool {
 	return !o.accepted
 }
 
-// usableChannels returns how many calls the trunk can carry now. The parameter live is the number of its
-// live calls. If the trunk does not answer OPTIONS or its circuit is open, the result is live, so
-// no call can be added. If its circuit is half-open, the result is live plus one test call.
+// usableChannels returns how many calls the trunk can carry now. live is the number of its live
+// calls. If the trunk does not answer OPTIONS or its circuit is open, no call can be added to live.
+// If its circuit is half-open, one test call can be added.
 func (o *trunkHealth) usableChannels(t trunks.Trunk, live int, now time.Time) (most int, usable bool) {
 	most, live = int(t.Channels), min(live, int(t.Channels))
 	if o == nil {
@@ -108,8 +107,8 @@ func (o *trunkHealth) usableChannels(t trunks.Trunk, live int, now time.Time) (m
 	return min(most, live+1), true
 }
 
-// isUnavailable reports that no call may be offered to the trunk: the trunk has not answered OPTIONS,
-// its circuit is open, or a test call is in progress.
+// isUnavailable reports that no call may be offered to the trunk: the trunk has not answered
+// OPTIONS, its circuit is open, or a test call is in progress.
 func (o *trunkHealth) isUnavailable() bool {
 	if o == nil {
 		return true
@@ -154,9 +153,9 @@ func (o *trunkHealth) countUnreachable(fault error) {
 	o.countFailure(fault, true)
 }
 
-// countResult counts the response of the trunk to an INVITE. The parameter result is nil if the
-// trunk accepted the call, and a *carrier.Refused if the trunk refused the call. Any other error
-// means that the trunk did not respond.
+// countResult counts the response of the trunk to an INVITE. result is nil if the trunk accepted
+// the call, and a *carrier.Refused if the trunk refused it. Any other error means that the trunk
+// did not respond.
 func (o *trunkHealth) countResult(result error) {
 	if o == nil {
 		return
@@ -198,8 +197,8 @@ func (o *trunkHealth) countResult(result error) {
 	}
 }
 
-// isTrunkFault reports whether the trunk caused the failure of a call: no response, a refusal of the
-// account, or a fault of the trunk.
+// isTrunkFault reports whether the trunk caused the failure of a call: no response, a refusal of
+// the account, or a fault of the trunk.
 func isTrunkFault(result error) bool {
 	var refused *carrier.Refused
 	if !errors.As(result, &refused) {
@@ -220,8 +219,8 @@ func isForbidden(refused *carrier.Refused) bool {
 	return errors.As(refused, &response) && response.Status == http.StatusForbidden
 }
 
-// countFailure counts a failure in the circuit. If the parameter definite is true, the circuit
-// opens immediately. The caller must hold mu.
+// countFailure counts a failure in the circuit. A definite failure opens the circuit immediately.
+// The caller must hold mu.
 func (o *trunkHealth) countFailure(err error, definite bool) {
 	if o.circuit.Failed(time.Now(), definite) {
 		o.opened++

@@ -152,8 +152,8 @@ func (c *Carrier) updateMonitors(ctx context.Context) error {
 	return nil
 }
 
-// setTracedTrunks sets the trunks whose messages the recorder records. The trace of a trunk must be
-// complete. So followTraced is called before the monitor of a new trunk sends the first message.
+// setTracedTrunks sets the trunks whose messages are recorded. It is called before the monitor of a
+// new trunk sends the first message, so that the trace is complete.
 func (c *Carrier) setTracedTrunks(active []trunks.Trunk) {
 	if c.cfg.Trace == nil {
 		return
@@ -174,7 +174,7 @@ func (c *Carrier) deleteMetrics(name string) {
 }
 
 // startMonitor starts the monitor of a trunk. The monitor of the old settings must end first,
-// because its end removes the old registration. That removal must not delete the new registration.
+// because it removes the old registration, and must not remove the new one.
 func (c *Carrier) startMonitor(ctx context.Context, t trunks.Trunk, old *trunkHealth) *trunkHealth {
 	one := &trunkHealth{
 		name: t.Name, version: t.Version, done: make(chan struct{}),

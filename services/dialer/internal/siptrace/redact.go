@@ -5,8 +5,8 @@ import (
 	"regexp"
 )
 
-// secretPatterns matches the secrets of a SIP message: digest values, from which a password can be guessed
-// (RFC 3261 section 22.4), and the keys of SRTP in the SDP (RFC 4568, RFC 4567, RFC 4566 section
+// secretPatterns match the secrets of a SIP message: digest values, from which a password can be
+// guessed (RFC 3261 section 22.4), and SRTP keys in the SDP (RFC 4568, RFC 4567, RFC 4566 section
 // 5.12). The first group of each expression is the secret.
 var secretPatterns = []*regexp.Regexp{
 	regexp.MustCompile(`(?i)\b(?:response|rspauth)[ \t\r\n]*=[ \t\r\n]*"?([^",;\s]+)`),

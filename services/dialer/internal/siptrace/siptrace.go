@@ -64,7 +64,7 @@ func (r *Recorder) Follow(trunks []uuid.UUID) {
 	r.on.Store(len(rings) > 0)
 }
 
-// IsRecording reports whether any trunk is recorded. On returns false for a nil recorder.
+// IsRecording reports whether any trunk is recorded. It returns false for a nil recorder.
 func (r *Recorder) IsRecording() bool { return r != nil && r.on.Load() }
 
 // Record records a message if its trunk is in the list of Follow. Record copies m.Data.

@@ -38,9 +38,9 @@ const (
 	maxList           = 100
 )
 
-// Change applies the fields of an operator's request body to the trunk and increases the trunk's
-// version. A null resets a setting to its default. The error names the invalid field. After an
-// error the trunk must not be used, because some fields have already changed.
+// Change applies the fields of an operator's request body to the trunk and increases its version. A
+// null resets a setting to its default. The error names the invalid field. After an error the trunk
+// must not be used, because some fields have already changed.
 func (t *Trunk) Change(body map[string]json.RawMessage) error {
 	fresh := New(t.TrunkID)
 	settings := t.settings(&fresh)
@@ -177,7 +177,7 @@ func setList(into *[]string, fallback []string) setter {
 // 25.1).
 var tokenPattern = regexp.MustCompile(`^[A-Za-z0-9_.!~*'()&=+$,;?/%@-]*$`)
 
-// The method whole checks the settings and their combinations.
+// validate checks the settings and their combinations.
 func (t *Trunk) validate() error {
 	host, port := splitAddress(t.OutboundProxy, t.Transport)
 	switch {

@@ -10,7 +10,7 @@ import (
 )
 
 // Selector chooses the trunk of an outbound call so that no trunk exceeds its CallsPerSecond. The
-// processes share the rate of a trunk equally. The zero value can be used. The methods are safe for
+// processes share the rate of a trunk equally. The zero value is ready to use. Selector is safe for
 // concurrent use.
 type Selector struct {
 	mu           sync.Mutex
@@ -26,11 +26,10 @@ func (s *Selector) SetProcesses(n int) {
 }
 
 // Candidates returns the trunks that a call may be offered to, in the order in which they are
-// tried. A trunk is a candidate if it has a free channel and unavailable returns false for its id.
-// live contains the number of live calls of each trunk.
+// tried. A candidate has a free channel and is not unavailable. live contains the number of live
+// calls of each trunk.
 //
-// The trunk with the smaller Priority comes first. If the priorities are equal, the trunk with the
-// smaller share of channels in use comes first.
+// A smaller Priority comes first, then a smaller share of channels in use.
 func Candidates(active []Trunk, live map[uuid.UUID]int, isUnavailable func(uuid.UUID) bool) []Trunk {
 	candidates := slices.DeleteFunc(slices.Clone(active), func(t Trunk) bool {
 		return live[t.TrunkID] >= int(t.Channels) || isUnavailable(t.TrunkID)
@@ -44,14 +43,13 @@ func Candidates(active []Trunk, live map[uuid.UUID]int, isUnavailable func(uuid.
 	return candidates
 }
 
-// Next returns the candidate that is tried next, and the other candidates. The list of candidates
-// must not be empty.
+// Next returns the candidate that is tried next, and the other candidates. candidates must not be
+// empty.
 //
 // If reserved is the id of a candidate, Next returns that trunk and takes no token, because an
-// earlier call of Next has already taken the token for this call. Otherwise Next returns the first
-// candidate that has a token, and takes the token. If no candidate has a token, Next returns the
-// first candidate anyway. The rate of all trunks together is not exceeded, because it was checked
-// when the call request was claimed from the queue.
+// earlier call of Next took it. Otherwise Next returns the first candidate that has a token, and
+// takes the token. If no candidate has a token, Next returns the first one: the rate of all trunks
+// together was checked when the call request was claimed.
 func (s *Selector) Next(candidates []Trunk, reserved string, now time.Time) (next Trunk, others []Trunk) {
 	at := slices.IndexFunc(candidates, func(t Trunk) bool { return t.TrunkID.String() == reserved })
 	if at < 0 {

@@ -86,8 +86,8 @@ type Trunk struct {
 
 	Username string
 	// Password is the plain password, and Sealed is the encrypted password that is stored. The API
-	// returns neither of them. If Sealed is set and Password is empty, the password was encrypted
-	// with a key that is not configured any more.
+	// returns neither. If Sealed is set and Password is empty, the password was encrypted with a
+	// key that is not configured any more.
 	Password string
 	Sealed   []byte
 	// Register reports that the dialer registers its address at the trunk. The trunk then sends
@@ -177,8 +177,8 @@ func (t Trunk) Read(user string) (e164 string, ok bool) {
 	return "+" + digits, true
 }
 
-// CallerID returns the number that the phone shows if the call uses this trunk. This is the wanted
-// number if the trunk may show it, or else the first number of CallerIDs.
+// CallerID returns the number that the phone shows if the call uses this trunk. This is
+// wantedNumber if the trunk may show it, or else the first number of CallerIDs.
 func (t Trunk) CallerID(wantedNumber string) string {
 	if len(t.CallerIDs) == 0 {
 		return wantedNumber
