@@ -118,8 +118,8 @@ func (c sipConfig) listening() replicas.SIP {
 	}
 }
 
-// advertisedAddress returns the IP address at which trunks reach this process. The default is the address
-// of the first SIP listener.
+// advertisedAddress returns the IP address at which trunks reach this process. The default is the
+// address of the first SIP listener.
 func (c sipConfig) advertisedAddress() (netip.Addr, error) {
 	if c.Advertised != "" {
 		ip, err := netip.ParseAddr(c.Advertised)

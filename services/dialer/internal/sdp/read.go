@@ -160,8 +160,8 @@ func (s stream) decodeAudio() (a audioStream, err error) {
 	return a, nil
 }
 
-// holdDirection returns the direction for a far end whose media address is 0.0.0.0. RFC 2543 uses this
-// address to hold a call. Such a far end receives no audio, even if its direction attribute
+// holdDirection returns the direction for a far end whose media address is 0.0.0.0. RFC 2543 uses
+// this address to hold a call. Such a far end receives no audio, even if its direction attribute
 // requests audio.
 func holdDirection(declared Direction) Direction {
 	if declared.Sends() {

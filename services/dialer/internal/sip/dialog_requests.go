@@ -198,7 +198,8 @@ func (d *Dialog) handleWithinDialog(req *sip.Request, tx *sip.ServerTx) {
 	}
 }
 
-// unsupportedExtensions returns the SIP extensions that a request requires and this side does not support.
+// unsupportedExtensions returns the SIP extensions that a request requires and this side does not
+// support.
 func unsupportedExtensions(req *sip.Request) string {
 	var unknown []string
 	for _, value := range headerValues(req, "Require") {

@@ -108,7 +108,7 @@ func TestInvite_EachFinalResponseHasItsDocumentedCause(t *testing.T) {
 			case end.Status != code:
 				t.Errorf("end.Status = %v, want %v", end.Status, code)
 			case end.OtherTrunkAllowed != (sip.Final{Status: code}).AllowsOtherTrunk():
-				t.Errorf("end.Elsewhere = %v, want %v", end.OtherTrunkAllowed, (sip.Final{Status: code}).AllowsOtherTrunk())
+				t.Errorf("end.OtherTrunkAllowed = %v, want %v", end.OtherTrunkAllowed, (sip.Final{Status: code}).AllowsOtherTrunk())
 			case r.countRequests(l, sipmsg.INVITE) != 1:
 				t.Error("number of INVITEs is not 1")
 			}

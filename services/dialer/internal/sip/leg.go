@@ -251,7 +251,8 @@ func (l *leg) newBye(cause callstate.Cause) *sip.Request {
 	return bye
 }
 
-// newCancel returns the CANCEL of an INVITE, with the same Via and CSeq number (RFC 3261 section 9.1).
+// newCancel returns the CANCEL of an INVITE, with the same Via and CSeq number (RFC 3261 section
+// 9.1).
 func newCancel(invite *sip.Request, cause callstate.Cause) *sip.Request {
 	req := requestInTransaction(invite, sip.CANCEL)
 	req.AppendHeader(sip.NewHeader("Reason", ReasonHeader(cause)))
@@ -286,8 +287,8 @@ func requestInTransaction(invite *sip.Request, method sip.RequestMethod) *sip.Re
 	return req
 }
 
-// encodeState encodes the teardown state. If invite is nil, the state describes the established dialog.
-// Otherwise the state contains the open INVITE.
+// encodeState encodes the teardown state. If invite is nil, the state describes the established
+// dialog. Otherwise the state contains the open INVITE.
 func (l *leg) encodeState(invite *sip.Request) []byte {
 	to, target := l.requestRoute(), l.target
 	s := TeardownState{

@@ -275,9 +275,9 @@ func (d *Dialog) releaseInvite() {
 // another reason.
 var ErrReferred = errors.New("the call was not transferred")
 
-// Refer sends a REFER, so that the peer transfers the call to a number in the format of the trunk (REFER, RFC
-// 3515). It returns nil if the target has answered; the caller must then hang up. Otherwise it
-// returns ErrReferred. Only one transfer is possible at a time.
+// Refer sends a REFER, so that the peer transfers the call to a number in the format of the trunk
+// (RFC 3515). It returns nil if the target has answered; the caller must then hang up.
+// Otherwise it returns ErrReferred. Only one transfer is possible at a time.
 func (d *Dialog) Refer(ctx context.Context, to string) error {
 	result := make(chan int, 1)
 	d.mu.Lock()

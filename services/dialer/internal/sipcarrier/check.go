@@ -118,7 +118,8 @@ func (k *trunkCheck) checkDNS(ctx context.Context) trunks.CheckStep {
 		"%s: no %s address", strings.Join(seen, ", "), family)
 }
 
-// addressFamily returns the address family of SIP_ADVERTISED_ADDR. Calls use the same address family.
+// addressFamily returns the address family of SIP_ADVERTISED_ADDR. Calls use the same address
+// family.
 func (k *trunkCheck) addressFamily() string {
 	if transport.SameFamily(k.carrier.agent.Advertised(), "::") {
 		return "IPv6"
@@ -126,8 +127,8 @@ func (k *trunkCheck) addressFamily() string {
 	return "IPv4"
 }
 
-// listenerVariable returns the name of the environment variable that sets the listener of the trunk's
-// transport.
+// listenerVariable returns the name of the environment variable that sets the listener of the
+// trunk's transport.
 func (k *trunkCheck) listenerVariable() string {
 	return "SIP_" + strings.ToUpper(string(k.trunk.Transport)) + "_ADDR"
 }

@@ -133,8 +133,8 @@ func (a *recordedEvents) after(ctx context.Context, after int64, maxWait time.Du
 	}
 }
 
-// recordingCalls applies the events of one process to the calls in the database, and adds the events to
-// fixture.applied.
+// recordingCalls applies the events of one process to the calls in the database, and adds the
+// events to fixture.applied.
 type recordingCalls struct {
 	*calls.Applier
 	x *fixture

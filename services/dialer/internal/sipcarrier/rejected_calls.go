@@ -107,8 +107,8 @@ func (s *RejectedCalls) add(from transport.Rejected, reason replicas.Reason, hin
 	s.last = append(s.last, added)
 }
 
-// isRepeatOf reports whether two attempts are the same INVITE or come from the same address. A caller
-// repeats an INVITE that got no response.
+// isRepeatOf reports whether two attempts are the same INVITE or come from the same address. A
+// caller repeats an INVITE that got no response.
 func (s rejectedCall) isRepeatOf(other rejectedCall) bool {
 	same := s.address == other.address && s.callID == other.callID
 	return same && s.Transport == other.Transport && s.Reason == other.Reason
@@ -131,8 +131,8 @@ func (s *RejectedCalls) Describe(all chan<- *prometheus.Desc) { s.counted.Descri
 // Collect implements prometheus.Collector.
 func (s *RejectedCalls) Collect(all chan<- prometheus.Metric) { s.counted.Collect(all) }
 
-// maskedParty returns user@host of the URI in a From or To header, without display name and parameters.
-// If the user is a telephone number, the number is masked.
+// maskedParty returns user@host of the URI in a From or To header, without display name and
+// parameters. If the user is a telephone number, the number is masked.
 func maskedParty(header string) string {
 	if _, inside, found := strings.Cut(header, "<"); found {
 		header = inside

@@ -298,7 +298,8 @@ func (a *Challenge) Answer(req *sip.Request, res *sip.Response, credentials Cred
 	return false
 }
 
-// setCredentials replaces the credentials for the realm. The credentials for other realms stay unchanged.
+// setCredentials replaces the credentials for the realm. The credentials for other realms stay
+// unchanged.
 func setCredentials(req *sip.Request, name, realm, value string) {
 	var kept []sip.Header
 	for _, header := range req.GetHeaders(name) {
