@@ -101,11 +101,12 @@ func TestTrunk_RTCPKeepsACallWithoutRTP(t *testing.T) {
 		cause                     callstate.Cause
 		status                    string
 	}{
-		{name: "RTCP within the timeout", rtcp: 5 * time.Second, mediaTimeout: 9, waitSeconds: 12, cause: callstate.NormalClearing,
-			status: "completed"},
-		{name: "no RTCP, no timeout", rtcp: time.Minute, waitSeconds: 8, cause: callstate.NormalClearing, status: "completed"},
-		{name: "no RTCP within the timeout", rtcp: time.Minute, mediaTimeout: 5, waitSeconds: 60, cause: callstate.MediaTimeout,
-			status: "failed"},
+		{name: "RTCP within the timeout", rtcp: 5 * time.Second, mediaTimeout: 9, waitSeconds: 12,
+			cause: callstate.NormalClearing, status: "completed"},
+		{name: "no RTCP, no timeout", rtcp: time.Minute, waitSeconds: 8,
+			cause: callstate.NormalClearing, status: "completed"},
+		{name: "no RTCP within the timeout", rtcp: time.Minute, mediaTimeout: 5, waitSeconds: 60,
+			cause: callstate.MediaTimeout, status: "failed"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

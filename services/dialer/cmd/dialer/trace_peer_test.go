@@ -21,7 +21,8 @@ func (r *rig) fetch(url string) (status int, content string) {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	token, err := r.gateway.SignCaller(serviceName, serviceauth.Caller{WorkspaceID: r.workspace, Access: serviceauth.Write, Operator: "ops"})
+	caller := serviceauth.Caller{WorkspaceID: r.workspace, Access: serviceauth.Write, Operator: "ops"}
+	token, err := r.gateway.SignCaller(serviceName, caller)
 	if err != nil {
 		r.t.Fatal(err)
 	}

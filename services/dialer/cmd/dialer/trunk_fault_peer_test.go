@@ -402,7 +402,8 @@ func TestTrunk_SilentTrunkKeepsRequestsQueued(t *testing.T) {
 	if fences != 0 {
 		t.Errorf("fences = %d, want 0", fences)
 	}
-	r.patchTrunk(path, fmt.Sprintf(`{"port":%d,"username":"account","password":"secret"}`, startTrunk(t, challengeScenario)))
+	port := startTrunk(t, challengeScenario)
+	r.patchTrunk(path, fmt.Sprintf(`{"port":%d,"username":"account","password":"secret"}`, port))
 	r.wantBusy(id)
 	if _, got := r.inQueue(id); got != 1 {
 		t.Errorf("fences = %d, want 1", got)

@@ -51,7 +51,8 @@ Contact: <sip:far@[local_ip]:[local_port]>
 <ereg regexp="[^ ].*" search_in="hdr" header="To:" assign_to="them"/>
 <log message="begins [$contact] [clock_tick]"/>
 </action></recv>
-` + response("180 Ringing", "") + response("200 OK", "v=0\no=far 1 1 "+audioAddress+" RTP/AVP 0\na=rtpmap:0 PCMU/8000\n") + `
+` + response("180 Ringing", "") +
+		response("200 OK", "v=0\no=far 1 1 "+audioAddress+" RTP/AVP 0\na=rtpmap:0 PCMU/8000\n") + `
 <recv request="ACK"/>
 ` + steps + `
 <nop next="end"><action><log message="ends [$us] [$them] [clock_tick]"/></action></nop>

@@ -38,7 +38,7 @@ func TestBreaker_OpensAndClosesAfterASuccessfulTestCall(t *testing.T) {
 	now = now.Add(time.Second)
 	b.ExtendRest(now)
 	if b.Rest(now) != time.Second {
-		t.Errorf("rest after Absent = %s, want 1s", b.Rest(now))
+		t.Errorf("rest after ExtendRest = %s, want 1s", b.Rest(now))
 	}
 	now = now.Add(time.Second)
 	b.Try(now)
@@ -56,7 +56,7 @@ func TestBreaker_OpensAndClosesAfterASuccessfulTestCall(t *testing.T) {
 	}
 	b.CancelTest()
 	if _, ok := b.Allow(); !ok {
-		t.Error("Allow after Unasked: ok = false, want true")
+		t.Error("Allow after CancelTest: ok = false, want true")
 	}
 	for want := 2 * time.Second; want <= 64*time.Second; want *= 2 {
 		if !b.Failed(now, false) {

@@ -201,6 +201,14 @@ func cloned(from *sip.FromHeader) *sip.FromHeader {
 	return &sip.FromHeader{DisplayName: from.DisplayName, Address: *from.Address.Clone(), Params: from.Params.Clone()}
 }
 
+// canceledEnd returns the end of a call that the caller ended before the answer.
+func canceledEnd() End {
+	return End{
+		At: time.Now(), Cause: callstate.OriginatorCancel,
+		Status: sip.StatusRequestTerminated, Reason: reasonTerminated,
+	}
+}
+
 // answerRequest carries the arguments of one call of Answer to runInbound.
 type answerRequest struct {
 	body []byte
@@ -219,12 +227,12 @@ func (d *Dialog) runInbound(canceled <-chan struct{}) {
 			d.runEstablished()
 			return
 		}
-		d.reportEnd(End{At: time.Now(), Cause: callstate.OriginatorCancel, Status: sip.StatusRequestTerminated, Reason: reasonTerminated})
+		d.reportEnd(canceledEnd())
 	case <-canceled:
-		d.reportEnd(End{At: time.Now(), Cause: callstate.OriginatorCancel, Status: sip.StatusRequestTerminated, Reason: reasonTerminated})
+		d.reportEnd(canceledEnd())
 	case cause := <-d.remoteBye: // the caller sent BYE before the answer
 		d.refuseInvite(sip.StatusRequestTerminated, reasonTerminated, cause)
-		d.reportEnd(End{At: time.Now(), Cause: callstate.OriginatorCancel, Status: sip.StatusRequestTerminated, Reason: reasonTerminated})
+		d.reportEnd(canceledEnd())
 	case <-d.hangupRequested:
 		cause := d.causeOfHangup()
 		code, text := StatusOf(cause)

@@ -204,7 +204,8 @@ func TestArrival_RefusesCallsBeyondTheRateOrDuringADrainOrFromUnknownSources(t *
 	if err := drained.Drain(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if end := drained.fixture(transport.UDP).dial("", to("talks")).ends(callstate.SwitchCongestion, false); !end.OtherTrunkAllowed {
+	end := drained.fixture(transport.UDP).dial("", to("talks")).ends(callstate.SwitchCongestion, false)
+	if !end.OtherTrunkAllowed {
 		t.Errorf("end of a call during the drain = %+v", end)
 	}
 	closed := newCallee(t, func(cfg *sip.Config) { cfg.Admit = func(netip.Addr) bool { return false } })

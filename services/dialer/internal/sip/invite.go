@@ -84,7 +84,9 @@ func (a *UserAgent) Invite(ctx context.Context, t Trunk, params Invite, observer
 }
 
 // startInvite sends the INVITE. The caller must read the transaction until its end.
-func (a *UserAgent) startInvite(ctx context.Context, t Trunk, params Invite, observer Observer) (*Dialog, *sip.ClientTx, error) {
+func (a *UserAgent) startInvite(
+	ctx context.Context, t Trunk, params Invite, observer Observer,
+) (*Dialog, *sip.ClientTx, error) {
 	if err := errors.Join(t.Check(), params.complete()); err != nil {
 		return nil, nil, &transport.NotSent{Err: fmt.Errorf("invite: %w", err)}
 	}
@@ -96,7 +98,8 @@ func (a *UserAgent) startInvite(ctx context.Context, t Trunk, params Invite, obs
 	d := newDialog(a, by, t, observer, sip.CallIDHeader(params.CallID))
 	d.params = params
 	d.leg = leg{
-		callID: sip.CallIDHeader(params.CallID), remote: sip.FromHeader{Address: t.uri(params.To)}, target: t.uri(params.To), routes: routes,
+		callID: sip.CallIDHeader(params.CallID), remote: sip.FromHeader{Address: t.uri(params.To)},
+		target: t.uri(params.To), routes: routes,
 		hop: to.Hop, transport: to.Transport, largeTCP: to.LargeOverTCP, cseq: 1, contact: by.Contact(t.Username, to.Transport),
 	}
 	d.leg.remote.Address.UriParams = nil
@@ -184,7 +187,8 @@ type attempt struct {
 // side gave the call up.
 func (d *Dialog) runSetup(tx *sip.ClientTx) bool {
 	at := &attempt{
-		Dialog: d, tx: tx, begun: time.Now(), first: time.NewTimer(d.params.FirstResponse), ring: time.NewTimer(d.params.FirstRing),
+		Dialog: d, tx: tx, begun: time.Now(),
+		first: time.NewTimer(d.params.FirstResponse), ring: time.NewTimer(d.params.FirstRing),
 		confirm: time.NewTimer(time.Hour),
 	}
 	at.confirm.Stop()
@@ -334,7 +338,8 @@ func (at *attempt) handleResponse(res *sip.Response) (answered, finished bool) {
 		NotPermitted: at.notPermitted,
 	}
 	if !end.ByUs {
-		final := Final{Status: res.StatusCode, Rang: at.rang, RetryAfter: res.GetHeader("Retry-After") != nil, Reasons: headerValues(res, "Reason")}
+		final := Final{Status: res.StatusCode, Rang: at.rang,
+			RetryAfter: res.GetHeader("Retry-After") != nil, Reasons: headerValues(res, "Reason")}
 		end.Cause, end.OtherTrunkAllowed = final.Cause(), final.AllowsOtherTrunk()
 	}
 	at.reportEnd(end)

@@ -134,7 +134,7 @@ func TestInvite_ReasonAndRetryAfterChangeTheCause(t *testing.T) {
 	} {
 		r.far.On(suffix, script.play)
 		if end := r.dial(suffix).ends(script.want, false); script.notification != "" && end.OtherTrunkAllowed {
-			t.Errorf("%s: Elsewhere = true after ringing, want false", suffix)
+			t.Errorf("%s: OtherTrunkAllowed = true after ringing, want false", suffix)
 		}
 	}
 }
@@ -218,7 +218,8 @@ func TestInvite_ReturnsAnErrorIfNothingCanBeSent(t *testing.T) {
 	if r.agent.Live() != 0 {
 		t.Errorf("live legs = %d, want 0", r.agent.Live())
 	}
-	_, err := r.agent.Invite(t.Context(), r.trunk, sip.Invite{CallID: "unkept", To: "+2"}, sip.Observer{StoreState: func([]byte) error { return errors.New("no store") }})
+	observer := sip.Observer{StoreState: func([]byte) error { return errors.New("no store") }}
+	_, err := r.agent.Invite(t.Context(), r.trunk, sip.Invite{CallID: "unkept", To: "+2"}, observer)
 	if !transport.IsNotSent(err) {
 		t.Error("a state that was not kept: line.Refused(err) = false, want true")
 	} else if got := r.far.Requests(sipmsg.INVITE, "unkept"); got != 0 {

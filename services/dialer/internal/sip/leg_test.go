@@ -31,7 +31,8 @@ func FuzzRestored(f *testing.F) {
 		}
 		all := []*sip.Request{us.newBye(callstate.NormalClearing), us.newAck(invite, 1)}
 		if invite != nil {
-			all = append(all, newCancel(invite, callstate.NoAnswer), newRefusalAck(invite, sip.NewResponseFromRequest(invite, 487, "x", nil)))
+			all = append(all, newCancel(invite, callstate.NoAnswer),
+				newRefusalAck(invite, sip.NewResponseFromRequest(invite, 487, "x", nil)))
 		}
 		for _, req := range all {
 			for i, line := range strings.Split(req.String(), "\r\n") {

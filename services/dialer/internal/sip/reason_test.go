@@ -160,15 +160,16 @@ func TestFinal_ElsewhereIsTrueOnlyForFaultsOfTheTrunk(t *testing.T) {
 	for status := 300; status < 700; status++ {
 		want := slices.Contains([]int{401, 403, 407, 502, 503}, status)
 		if got := (sip.Final{Status: status}).AllowsOtherTrunk(); got != want {
-			t.Errorf("Elsewhere of status %d = %v", status, got)
+			t.Errorf("AllowsOtherTrunk of status %d = %v", status, got)
 		}
 		if (sip.Final{Status: status, Rang: true}).AllowsOtherTrunk() {
-			t.Errorf("Elsewhere of status %d after ringing = true, want false", status)
+			t.Errorf("AllowsOtherTrunk of status %d after ringing = true, want false", status)
 		}
 	}
 	for number, want := range map[int]bool{1: false, 16: true, 17: false, 19: false, 21: false, 31: true, 34: true, 38: true, 41: true, 42: true, 102: false} {
-		if got := (sip.Final{Status: 503, Reasons: []string{fmt.Sprintf("Q.850;cause=%d", number)}}).AllowsOtherTrunk(); got != want {
-			t.Errorf("Elsewhere of 503 with Q.850 %d = %v", number, got)
+		final := sip.Final{Status: 503, Reasons: []string{fmt.Sprintf("Q.850;cause=%d", number)}}
+		if got := final.AllowsOtherTrunk(); got != want {
+			t.Errorf("AllowsOtherTrunk of 503 with Q.850 %d = %v", number, got)
 		}
 	}
 	for _, status := range []int{401, 407} {
@@ -181,6 +182,6 @@ func TestFinal_ElsewhereIsTrueOnlyForFaultsOfTheTrunk(t *testing.T) {
 		}
 	}
 	if (sip.Final{}).AllowsOtherTrunk() {
-		t.Error("Elsewhere without a response = true, want false")
+		t.Error("AllowsOtherTrunk without a response = true, want false")
 	}
 }

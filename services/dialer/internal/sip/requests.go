@@ -154,7 +154,8 @@ func (d *Dialog) refresh() {
 		again = false
 	case res.StatusCode == sip.StatusRequestPending:
 		// The side that began the call waits 2.1 to 4 s (RFC 3261 section 14.1).
-		again = d.timer.RetryRefresh(2100*time.Millisecond+rand.N(1900*time.Millisecond), time.Now()) //nolint:gosec // no secret
+		pause := 2100*time.Millisecond + rand.N(1900*time.Millisecond) //nolint:gosec // no secret
+		again = d.timer.RetryRefresh(pause, time.Now())
 	default:
 		again = d.timer.RetryRefresh(max(time.Second, d.timer.Current().After/10), time.Now())
 	}

@@ -50,7 +50,9 @@ func (c *Carrier) listCandidates(ctx context.Context, excluded []string) ([]trun
 // If no trunk can take the call now, From returns wantedNumber and no trunk, and Originate then
 // sends nothing. If wantedNumber is empty, only a trunk with caller_ids can take the call. If no
 // active trunk has caller_ids, the error is carrier.ErrNoNumber.
-func (c *Carrier) From(ctx context.Context, wantedNumber string, excluded []string) (number, trunkID string, err error) {
+func (c *Carrier) From(
+	ctx context.Context, wantedNumber string, excluded []string,
+) (number, trunkID string, err error) {
 	candidates, err := c.listCandidates(ctx, excluded)
 	if wantedNumber == "" {
 		candidates = slices.DeleteFunc(candidates, func(t trunks.Trunk) bool { return len(t.CallerIDs) == 0 })

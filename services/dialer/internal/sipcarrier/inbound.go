@@ -95,7 +95,8 @@ var (
 
 // refuseArrival refuses an inbound call that has no call id yet.
 func refuseArrival(a *sip.Arrival, trunk trunks.Trunk, cause callstate.Cause, reason error) {
-	slog.Warn("inbound call refused", "trunk", trunk.Name, "sip_call_id", a.CallID, "cause", string(cause), "error", reason)
+	slog.Warn("inbound call refused",
+		"trunk", trunk.Name, "sip_call_id", a.CallID, "cause", string(cause), "error", reason)
 	a.Refuse(cause)
 }
 

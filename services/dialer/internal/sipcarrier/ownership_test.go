@@ -431,7 +431,9 @@ func TestRun_EndsCallsOfADeadProcessOverADisabledTrunk(t *testing.T) {
 	udp := "127.0.0.1:" + strconv.Itoa(first.agent.Port(transport.UDP))
 	dial(t, first, "22", carrier.Answered)
 	first.stop()
-	x.startWithTrunks(udp, func(trunks.Trunk) activeTrunks { return trunkStore{activeTrunks: trunkList{}, disabled: over} })
+	x.startWithTrunks(udp, func(trunks.Trunk) activeTrunks {
+		return trunkStore{activeTrunks: trunkList{}, disabled: over}
+	})
 	select {
 	case credentials := <-ended:
 		if credentials == "" {

@@ -69,7 +69,8 @@ func (s *RejectedCalls) addUnreadable(a *sip.Arrival, trunk trunks.Trunk) {
 
 // addUnassigned adds a call over a trunk whose called number is assigned to no agent.
 func (s *RejectedCalls) addUnassigned(a *sip.Arrival) {
-	s.add(rejectedArrival(a), replicas.UnassignedNumber, "Assign the number to an agent: ringfence numbers add NUMBER AGENT.")
+	s.add(rejectedArrival(a), replicas.UnassignedNumber,
+		"Assign the number to an agent: ringfence numbers add NUMBER AGENT.")
 }
 
 // AddArrived adds a call whose address was admitted, but whose trunk has been removed since then.

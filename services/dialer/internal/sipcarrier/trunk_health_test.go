@@ -208,7 +208,7 @@ func TestChannels_TrunkGetsNoCallBeforeItAnswersOPTIONS(t *testing.T) {
 		answers <- nil
 		synctest.Wait()
 		check("after the first answer", 3, 10, true)
-		o.countResult(errors.New("Elsewhere without a response = true, want false"))
+		o.countResult(errors.New("no response"))
 		check("after an INVITE without an answer", 3, 3, false)
 		answers <- nil
 		synctest.Wait()

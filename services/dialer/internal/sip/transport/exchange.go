@@ -187,7 +187,9 @@ type Credentials struct{ Username, Password string }
 // Exchange sends a request, answers challenges and returns the final response. If an address cannot
 // be reached, it tries the next one (RFC 3263 section 4.3). next returns the CSeq of a repeated
 // request. If next is nil, the CSeq is increased by one.
-func (l *Transport) Exchange(ctx context.Context, req *sip.Request, to Route, credentials Credentials, next func() uint32) (*sip.Response, error) {
+func (l *Transport) Exchange(
+	ctx context.Context, req *sip.Request, to Route, credentials Credentials, next func() uint32,
+) (*sip.Response, error) {
 	var challenges Challenge
 	var firstErr error
 	for {
@@ -282,7 +284,8 @@ func (a *Challenge) Answer(req *sip.Request, res *sip.Response, credentials Cred
 			return false
 		}
 		credentials, err := digest.Digest(parsed, digest.Options{
-			Method: string(req.Method), URI: req.Recipient.String(), Username: credentials.Username, Password: credentials.Password,
+			Method: string(req.Method), URI: req.Recipient.String(),
+			Username: credentials.Username, Password: credentials.Password,
 			GetBody: func() (io.ReadCloser, error) { return io.NopCloser(strings.NewReader(string(req.Body()))), nil },
 		})
 		if err != nil {

@@ -24,8 +24,9 @@ func (l *Transport) reportDatagram(from net.Addr, data []byte) {
 		return
 	}
 	l.cfg.Rejected(Rejected{
-		Source: addressOf(from), Transport: UDP, CallID: truncate(callIDOf(data)), From: truncate(headerValue(data, "From", "f")),
-		To: truncate(headerValue(data, "To", "t")), UserAgent: truncate(headerValue(data, "User-Agent", "User-Agent")),
+		Source: addressOf(from), Transport: UDP, CallID: truncate(callIDOf(data)),
+		From: truncate(headerValue(data, "From", "f")), To: truncate(headerValue(data, "To", "t")),
+		UserAgent: truncate(headerValue(data, "User-Agent", "User-Agent")),
 	})
 }
 

@@ -19,7 +19,8 @@ func (l *Transport) traceDatagram(sent bool, at net.Addr, data []byte) {
 		return
 	}
 	l.cfg.Trace(siptrace.Message{
-		At: time.Now(), Sent: sent, Transport: UDP, Local: l.localAddress(UDP), Peer: peer, CallID: callIDOf(data), Data: data,
+		At: time.Now(), Sent: sent, Transport: UDP, Local: l.localAddress(UDP), Peer: peer,
+		CallID: callIDOf(data), Data: data,
 	})
 }
 
@@ -43,8 +44,8 @@ func (l *Transport) traceMessage(sent bool, msg sip.Message, address string, at 
 		return
 	}
 	l.cfg.Trace(siptrace.Message{
-		At: at, Sent: sent, Transport: msg.Transport(), Local: l.localAddress(msg.Transport()), Peer: peer, CallID: id.Value(),
-		Data: []byte(msg.String()),
+		At: at, Sent: sent, Transport: msg.Transport(), Local: l.localAddress(msg.Transport()), Peer: peer,
+		CallID: id.Value(), Data: []byte(msg.String()),
 	})
 }
 
