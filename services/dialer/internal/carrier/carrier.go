@@ -104,8 +104,8 @@ type Refused struct {
 	// account and does not blame the callee.
 	AccountSuspected bool
 	// RefusedBy is the id of the trunk that refused the call, if another trunk can carry it. The
-	// dialer then makes another attempt without this trunk, with a new call id and a new fence (the
-	// row that permits one dial). If RefusedBy is empty, no other trunk is tried.
+	// dialer then makes another attempt without this trunk, with a new call id. If RefusedBy is
+	// empty, no other trunk is tried.
 	RefusedBy string
 	Err       error
 }
@@ -136,8 +136,8 @@ type Originate struct {
 	// not sent. A nil Permit permits every request.
 	Permit func(context.Context) bool
 	// Waiting is called at most once, when the trunk has sent only 100 for some time. Originate
-	// then waits for the next response or until stop is closed. If Waiting is nil, Originate
-	// returns immediately, and the trunk counts as having accepted the call.
+	// then waits for the next response or until stop is closed. If Waiting is nil, the trunk counts
+	// as having accepted the call.
 	Waiting func() (stop <-chan struct{})
 }
 
@@ -191,8 +191,7 @@ type Event struct {
 }
 
 // Batch is a part of a stream of events. Feed is the name of the stream. A new name means a new
-// stream, without the old positions and calls. A carrier that restarts without losing its data
-// keeps the name and publishes the end of every call that the restart ended.
+// stream, without the old calls. A carrier that keeps its data keeps the name after a restart.
 type Batch struct {
 	Feed   string
 	Events []Event

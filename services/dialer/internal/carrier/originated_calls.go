@@ -10,9 +10,9 @@ import (
 // of calls, this number is reached after some minutes.
 const minRemembered = 1 << 16
 
-// OriginatedCalls stores the ids of originated calls, so that this process does not originate a
-// call twice. It is a second protection besides the fence in the database, for at least the latest
-// 65,536 calls. The zero value is ready to use. OriginatedCalls is safe for concurrent use.
+// OriginatedCalls stores at least the latest 65,536 originated calls, so that this process does not
+// originate one of them twice. The fence in the database is the main protection. The zero value is
+// ready to use. OriginatedCalls is safe for concurrent use.
 type OriginatedCalls struct {
 	mu         sync.Mutex
 	young, old map[uuid.UUID]struct{}

@@ -62,8 +62,8 @@ type Answer struct {
 func (a Answer) IsValid() bool { return time.Since(a.checkedAt) < validity }
 
 // Since returns a copy of the result that is valid for 2 s from the earlier of at and the start of
-// the check. The dialer passes the time at which it read the other conditions of the dial, so that
-// they are at most 2 s old too.
+// the check. at is when the dialer read the other conditions of the dial, which must be equally
+// new.
 func (a Answer) Since(at time.Time) Answer {
 	if at.Before(a.checkedAt) {
 		a.checkedAt = at

@@ -20,7 +20,7 @@ type offeredKey struct {
 
 // supportedKeys returns the crypto attributes with the supported suite, in order. An attribute with
 // a master key identifier (MKI) or with a parameter that changes the packets is ignored (RFC 4568
-// sections 6.1 and 6.3). The lifetime of a key is longer than any call, so it is not read.
+// sections 6.1 and 6.3).
 func supportedKeys(attributes []pion.Attribute) (all []offeredKey) {
 	for _, a := range attributes {
 		fields := strings.Fields(a.Value)

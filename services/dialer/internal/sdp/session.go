@@ -106,9 +106,9 @@ func (s *Session) ReadAnswer(body []byte, offerDirection Direction) (Agreed, err
 	return agreed, nil
 }
 
-// Answer returns the SDP answer to an offer, and the result of the negotiation. The offer is the
-// first one of the call or that of a re-INVITE. localDirection is Both, unless the local side holds
-// the call. Answer accepts one audio stream and refuses all others.
+// Answer returns the SDP answer to an offer, and the result of the negotiation. localDirection is
+// Both, unless the local side holds the call. Answer accepts one audio stream and refuses all
+// others.
 func (s *Session) Answer(offer []byte, localDirection Direction) (body []byte, agreed Agreed, err error) {
 	t, err := splitLines(offer)
 	if err != nil {

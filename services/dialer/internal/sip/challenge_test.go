@@ -13,9 +13,9 @@ import (
 	"ringfence.dev/services/dialer/internal/sip/transport"
 )
 
-// Over TCP, the ACK of the 407 ends the transaction of the first INVITE. The user agent can then
-// find two events, the 407 and the end of the transaction, and must answer the 407 in either order.
-// Go selects one at random, so the test makes many calls.
+// Over TCP, the user agent can find two events at once: the 407, and the end of the transaction
+// after its ACK. It must answer the 407 in either order. Go selects one at random, so the test
+// makes many calls.
 func TestInvite_AnswersAChallengeThatIsReadLate(t *testing.T) {
 	t.Parallel()
 	const loopback = "127.0.0.1:0"

@@ -41,8 +41,8 @@ type End struct {
 // function can be nil.
 type Observer struct {
 	// StoreState stores the teardown state, with which another process can end the leg. It is
-	// called again when the state changes, and always before the ACK of a 200 is sent. If it fails
-	// before anything was sent, Invite returns the error and sends nothing.
+	// called at every change, and always before the ACK of a 200. If the first call fails, Invite
+	// returns the error and sends nothing.
 	StoreState func(state []byte) error
 	// Sent is called before Invite returns. Its argument is the time at which the first INVITE was
 	// sent.
@@ -56,9 +56,9 @@ type Observer struct {
 	// Answered receives the SDP answer to this side's offer. If Answered returns an error, the leg
 	// is hung up with the cause incompatible_destination.
 	Answered func(at time.Time, answer []byte) error
-	// Offered returns the SDP answer to an SDP offer within the call (hold, resume or refresh). If
-	// offer is nil, Offered returns this side's offer, and Agreed receives the answer to it. If
-	// Offered returns an error, the offer is refused with 488 and the call continues unchanged.
+	// Offered returns the SDP answer to an SDP offer within the call. If offer is nil, it returns
+	// this side's offer, and Agreed receives the answer. If it returns an error, the offer is
+	// refused with 488 and the call continues.
 	Offered func(offer []byte) (answer []byte, err error)
 	Agreed  func(answer []byte)
 	// Ended is called once, after all other functions.
@@ -206,8 +206,8 @@ func (d *Dialog) CallID() string { return string(d.id) }
 func (d *Dialog) Done() <-chan struct{} { return d.done }
 
 // State returns the teardown state, with which another process at the same address can end the leg.
-// State is empty for an inbound call before the answer. Such a call needs no teardown, because its
-// caller gives up after some time.
+// It is empty for an inbound call before the answer, because the caller then gives up after some
+// time.
 func (d *Dialog) State() []byte {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -220,9 +220,8 @@ func (d *Dialog) State() []byte {
 	return d.leg.encodeState(d.invite)
 }
 
-// Hangup ends the leg in every phase: it sends a CANCEL, a refusal or a BYE. Hangup returns when
-// the leg has ended or ctx ends, but the leg ends in both cases. Only the cause of the first call
-// counts. Before the answer, originator_cancel replaces normal_clearing.
+// Hangup ends the leg with a CANCEL, a refusal or a BYE, even if ctx ends before. Only the cause of
+// the first call counts. Before the answer, originator_cancel replaces normal_clearing.
 func (d *Dialog) Hangup(ctx context.Context, cause callstate.Cause) error {
 	d.requestHangup(cause)
 	select {

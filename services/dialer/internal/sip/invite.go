@@ -25,16 +25,16 @@ type Invite struct {
 	Body        []byte
 	ContentType string
 	// FirstResponse is how long the trunk may take to respond. FirstRing is how long it may take
-	// until the phone rings. Ring is how long the phone may ring; the default is 60 s. The
-	// constants below are the other defaults.
+	// until the phone rings. Ring is how long the phone may ring (60 s). The constants below are
+	// the other defaults.
 	FirstResponse, FirstRing, Ring time.Duration
 	// NotRinging is the cause of the end if the trunk has responded but the phone does not ring
 	// within FirstRing. The default is recovery_on_timer_expire. If the trunk has not responded,
 	// the cause is always recovery_on_timer_expire.
 	NotRinging callstate.Cause
 	// Permit is called directly before each INVITE is written, also before an INVITE to another
-	// address or after a 401, 407 or 422, but not for retransmissions. If it returns false, the
-	// INVITE is not sent. A nil Permit permits every INVITE.
+	// address or after a 401, 407 or 422. If it returns false, the INVITE is not sent. A nil Permit
+	// permits every INVITE.
 	Permit func(context.Context) bool
 }
 
@@ -168,10 +168,9 @@ type attempt struct {
 	tx        *sip.ClientTx
 	acked     <-chan struct{}
 	challenge transport.Challenge
-	// responded, provisional: a response, or a provisional response, to the newest INVITE arrived.
-	// rang: a phone rings. canceled: this side has sent the CANCEL. excluded contains the addresses
-	// that refused the INVITE with 503. abandonCause is the cause with which this side has given
-	// the call up, or "".
+	// responded, provisional: a response, or a provisional one, to the newest INVITE arrived. rang:
+	// a phone rings. canceled: the CANCEL was sent. excluded: the addresses that responded with
+	// 503. abandonCause: the cause with which this side gave the call up.
 	responded, provisional, rang, canceled bool
 	// localFault reports that the INVITE could not be sent again because of a fault of this process
 	// or its database. notPermitted reports that Permit returned false.
@@ -274,9 +273,9 @@ func (at *attempt) endTransactionFailed(err error) {
 	at.endWithoutResponse(cause, err)
 }
 
-// watchAcks drops the responses of the transaction until the transaction ends. runSetup reads the
-// responses from the queue d.responses instead, because only that queue keeps their order. At a
-// final response, watchAcks closes acked: the ACK of a refusal has been sent.
+// watchAcks drops the responses of the transaction, because runSetup reads them, in order, from the
+// queue d.responses. At a final response, watchAcks closes acked: the ACK of a refusal has been
+// sent.
 func (at *attempt) watchAcks() {
 	tx, acked := at.tx, make(chan struct{})
 	at.acked = acked

@@ -12,9 +12,9 @@ import (
 	"ringfence.dev/services/dialer/internal/callstate"
 )
 
-// sendCancel sends the CANCEL in a new transaction. Normally the final response to the INVITE ends
-// an orphan (see markOrphan). The response to the CANCEL ends it if the peer has no such call
-// (481), or if the final response to the INVITE goes to another address.
+// sendCancel sends the CANCEL in a new transaction. Its response ends the orphan if the peer has no
+// such call (481), or if the final response to the INVITE goes to another address. Otherwise that
+// final response ends it.
 func (d *Dialog) sendCancel(cause callstate.Cause) {
 	d.mu.Lock()
 	invite := d.invite
@@ -314,11 +314,9 @@ const crashCSeqGap = 100
 // nothing to cancel. The peer can have sent the 200 before it received the CANCEL.
 const crossingTimeout = 2 * time.Second
 
-// Reap ends a leg of a dead process with the teardown state that the process stored. It sends
-// CANCEL while the phone rings and BYE after an answer. An empty state means an unanswered inbound
-// call: Reap does nothing.
-//
-// Reap returns when the peer has confirmed the end, or when ctx ends. Reap can be repeated.
+// Reap ends a leg of a dead process: with CANCEL while the phone rings, and with BYE after an
+// answer. If state is empty, there is nothing to end. Reap returns when the peer has confirmed the
+// end, or when ctx ends. Reap can be repeated.
 func (a *UserAgent) Reap(ctx context.Context, t Trunk, state []byte) error {
 	if len(state) == 0 {
 		return nil

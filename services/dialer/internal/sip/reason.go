@@ -33,12 +33,13 @@ func (f Final) Cause() callstate.Cause {
 }
 
 // AllowsOtherTrunk reports whether another trunk may be tried: the trunk could not carry the call,
-// and no phone rings. A response about the number, the person or the call excludes other trunks,
-// because all trunks would respond the same. So does a timeout, because the phone can ring.
+// and no phone rings. After a response about the number or the person, all trunks would respond the
+// same.
 func (f Final) AllowsOtherTrunk() bool {
 	if f.Rang {
 		return false
 	}
+	// Only the credentials for this trunk were refused, even if a Reason header names the person.
 	if f.Status == 401 || f.Status == 407 {
 		return true
 	}
@@ -48,6 +49,7 @@ func (f Final) AllowsOtherTrunk() bool {
 			return false
 		}
 	}
+	// A timeout (408, 504) is not in this list, because the phone can ring.
 	switch f.Status {
 	case 403, 502, 503:
 		return true

@@ -20,13 +20,10 @@ import (
 // sessionTooSmall is the status 422 (RFC 4028 section 6).
 const sessionTooSmall = 422
 
-// send stores the teardown state and sends the INVITE. Permit is called directly before the INVITE
-// is written, because the name lookup, storing the state and opening the connection can take
-// seconds.
+// send stores the teardown state and sends the INVITE. An INVITE that is too large for a datagram
+// is sent over TCP, or over UDP if the peer accepts no TCP connection (RFC 3261 section 18.1.1).
 //
-// An INVITE that is too large for a datagram is sent over TCP, or over UDP if the peer accepts no
-// TCP connection (RFC 3261 section 18.1.1). If nothing could be sent to an address, the next
-// address of the trunk's name is tried (RFC 3263 section 4.3).
+// If nothing could be sent to an address, the next one is tried (RFC 3263 section 4.3).
 func (d *Dialog) send(ctx context.Context, invite *sip.Request, to transport.Route) (*sip.ClientTx, error) {
 	var firstErr error
 	for {
@@ -56,9 +53,9 @@ func (d *Dialog) send(ctx context.Context, invite *sip.Request, to transport.Rou
 	}
 }
 
-// sendAgain sends the INVITE again if the response requires credentials or a longer session timer.
-// After a 503 without a provisional response, it tries the next address of the trunk's name (RFC
-// 3263 section 4.3). It returns false if no INVITE was sent.
+// sendAgain sends the INVITE again if the response requires credentials or a longer session timer,
+// or to the next address after a 503 (RFC 3263 section 4.3). It returns false if no INVITE was
+// sent.
 func (at *attempt) sendAgain(res *sip.Response) bool {
 	next := transport.NextRequest(at.invite)
 	to, _ := at.trunk.requestRoute()
@@ -128,9 +125,9 @@ func supportsUpdate(msg sip.Message) bool {
 	return false
 }
 
-// refresh refreshes the session with an UPDATE if the peer supports it, or else with an INVITE that
-// repeats this side's last SDP (RFC 4028 section 7.4). If the peer does not respond or does not
-// know the call, the leg is hung up.
+// refresh sends an UPDATE if the peer supports it, or else an INVITE that repeats this side's last
+// SDP (RFC 4028 section 7.4). If the peer does not respond or does not know the call, the leg is
+// hung up.
 func (d *Dialog) refresh() {
 	defer func() {
 		select {
@@ -276,9 +273,9 @@ func (d *Dialog) releaseInvite() {
 // another reason.
 var ErrReferred = errors.New("the call was not transferred")
 
-// Refer sends a REFER, so that the peer transfers the call to a number in the format of the trunk
-// (RFC 3515). It returns nil if the target has answered; the caller must then hang up.
-// Otherwise it returns ErrReferred. Only one transfer is possible at a time.
+// Refer sends a REFER (RFC 3515), so that the peer transfers the call to a number in the format of
+// the trunk. It returns nil if the target has answered; the caller must then hang up. Otherwise it
+// returns ErrReferred.
 func (d *Dialog) Refer(ctx context.Context, to string) error {
 	result := make(chan int, 1)
 	d.mu.Lock()

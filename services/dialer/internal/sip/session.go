@@ -65,15 +65,13 @@ func (e Expires) String() string {
 // 7.2).
 func (e Expires) RefreshTime() time.Duration { return max(e.After/2, minRefreshInterval) }
 
-// HangupTime returns when the side that does not refresh hangs up, as the time since the last
-// refresh. This is 32 s or a third of the interval before the end of the interval, whichever is
-// less (RFC 4028 section 10).
+// HangupTime returns the time from the last refresh until the side that does not refresh hangs up.
+// This is 32 s or a third of the interval before its end, whichever is less (RFC 4028 section 10).
 func (e Expires) HangupTime() time.Duration { return e.After - min(32*time.Second, e.After/3) }
 
-// Accept returns the session timer for the response to a request with this header, or the zero
-// value if the request has none. If the header names no refresher, the sender of the request
-// refreshes. tooSmall reports that the interval is shorter than minInterval, so the response is
-// 422.
+// Accept returns the session timer for the response to a request with this header. If the header
+// names no refresher, the sender of the request refreshes. If the interval is shorter than
+// minInterval, tooSmall is true.
 func (e Expires) Accept(minInterval time.Duration) (answer Expires, tooSmall bool) {
 	if e.After == 0 {
 		return Expires{}, false

@@ -19,9 +19,8 @@ const (
 	maxRoutes     = 16
 )
 
-// TeardownState is the data with which another process at the same address ends a leg: with CANCEL
-// while the phone rings, and with BYE after the answer (ADR 15). It contains no secret. The fields
-// are header values as they are sent.
+// TeardownState is the data with which another process at the same address ends a leg (ADR 15). It
+// contains no secret. The fields are header values as they are sent.
 type TeardownState struct {
 	Version int    `json:"v"`
 	CallID  string `json:"call_id"`

@@ -9,9 +9,9 @@ import (
 // A response 403 can be about the operator's account at the carrier or about the number of the
 // callee. The counter determines which of the two is likely (ADR 2).
 const (
-	// suspectNew and suspectProven are numbers of callees in a row that a trunk refuses with 403.
-	// From that number on, the likely cause is the operator's account. suspectNew applies to a
-	// trunk that has accepted no call since its last change, suspectProven to all others.
+	// suspectNew and suspectProven: if a trunk refuses that many callees in a row with 403, the
+	// likely cause is the operator's account. suspectNew applies to a trunk that has accepted no
+	// call since its last change.
 	suspectNew, suspectProven = 2, 5
 	// suspectOneWorkspace replaces these thresholds if all refused calls are of one workspace and
 	// another workspace has called over the trunk.
@@ -51,8 +51,8 @@ func (f *forbiddenCounter) countForbidden(order carrier.Originate) (times int) {
 }
 
 // suspectsAccount reports whether the account is the likely cause of the 403 responses. accepted
-// reports that the trunk has accepted a call since its last change. One workspace among several
-// needs more refused numbers, because the carrier can have barred just these numbers.
+// reports that the trunk has accepted a call since its last change. If only one of several
+// workspaces is refused, the limit is higher.
 func (f *forbiddenCounter) suspectsAccount(accepted bool) bool {
 	numbers := suspectNew
 	if accepted {

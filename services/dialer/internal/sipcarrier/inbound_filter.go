@@ -154,8 +154,7 @@ func (d *InboundFilter) Trunk(source netip.AddrPort, transport string) (found tr
 }
 
 // CallFrom returns the trunk that an inbound call comes from. If no known trunk has the address, it
-// reads the trunks again: the trunk can have been added after the last read, and the address can be
-// admitted only because a live call uses it.
+// reads the trunks again, because the trunk can have been added after the last read.
 func (d *InboundFilter) CallFrom(ctx context.Context, source netip.AddrPort, transport string) (trunks.Trunk, bool) {
 	if t, ok := d.Trunk(source, transport); ok {
 		return t, true

@@ -332,9 +332,9 @@ func (l *leg) storeEntries(ctx context.Context, next []entry) error {
 	return err
 }
 
-// handleLost is called when the guard shows that this process does not own a live leg. If a
-// failover lost the row of the leg, handleLost stores the row again and returns errRestored, so
-// that the events are applied again. If the row exists, this process gives up the leg.
+// handleLost is called when this process does not own a live leg. If a failover lost the row of the
+// leg, handleLost stores it again and returns errRestored, so that the events are applied again.
+// Otherwise it gives up the leg.
 func (l *leg) handleLost(ctx context.Context) error {
 	l.mu.Lock()
 	again, stored := l.record, l.isStored
@@ -508,8 +508,8 @@ func (l *leg) storeOptOut(ctx context.Context, optOut carrier.Event) error {
 }
 
 // handleEnd handles the end of the leg. If the trunk has refused the call (see closeLeg), Originate
-// returns the refusal, and the call gets no event. A trunk that sent no response has not refused
-// the call, because the phone can ring.
+// returns the refusal, and the call gets no event. Without a response there is no refusal, because
+// the phone can ring.
 func (l *leg) handleEnd(e sip.End) {
 	talked, j := l.talk.End(), l.carrier.legStore
 	l.mu.Lock()
@@ -577,9 +577,9 @@ func (r *Result) limitTimes(end time.Time) {
 	}
 }
 
-// closeLeg closes the leg and returns the refusal of the trunk. The result is nil if the trunk has
-// accepted the call or can have accepted it. A refusal after a 100 counts only if it concerns the
-// account or if another trunk can be tried.
+// closeLeg closes the leg. It returns the trunk's refusal, or nil if the trunk can have accepted
+// the call. A refusal after a 100 counts only if it concerns the account or if another trunk can be
+// tried.
 func (l *leg) closeLeg(e sip.End) *carrier.Refused {
 	l.mu.Lock()
 	defer l.mu.Unlock()

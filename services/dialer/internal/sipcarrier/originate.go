@@ -20,9 +20,9 @@ import (
 const (
 	// sessionOpenTimeout limits the time for opening the agent's session before the INVITE.
 	sessionOpenTimeout = 4 * time.Second
-	// refusalWait is how long Originate waits for a refusal after the trunk has sent only 100.
-	// shortRefusalWait applies if no other trunk can be tried. After that time the trunk counts as
-	// having accepted the call, unless it refuses the operator's account later.
+	// refusalWait is how long Originate waits for a refusal after a 100. shortRefusalWait applies
+	// if no other trunk can be tried. Then the trunk counts as having accepted the call, unless it
+	// refuses the account later.
 	refusalWait, shortRefusalWait = 2 * time.Second, 500 * time.Millisecond
 )
 

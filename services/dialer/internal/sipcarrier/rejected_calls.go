@@ -27,8 +27,8 @@ const (
 )
 
 // RejectedCalls keeps the last refused inbound attempts, and counts all of them. An attempt is
-// refused because of the called number, or because its source address belongs to no trunk.
-// RejectedCalls is safe for concurrent use. A nil RejectedCalls keeps nothing.
+// refused because of its called number or its source address. RejectedCalls is safe for concurrent
+// use. A nil RejectedCalls keeps nothing.
 type RejectedCalls struct {
 	counted *prometheus.CounterVec
 

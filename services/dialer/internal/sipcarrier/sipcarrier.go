@@ -111,9 +111,9 @@ type Result struct {
 
 // Config has the settings of the carrier.
 type Config struct {
-	// RingLimit is how long a phone may ring. If RingLimit is shorter than sip.FirstRing, a call
-	// whose trunk has sent 100 but that does not ring within RingLimit ends as no_answer. Ring must
-	// be longer than RingLimit, because the INVITE is canceled after Ring.
+	// RingLimit is how long a phone may ring. If it is shorter than sip.FirstRing, it also limits
+	// the time until the phone rings. Ring must be longer, because the INVITE is canceled after
+	// Ring.
 	RingLimit, Ring time.Duration
 	// Keep is how long ended legs are kept in the database.
 	Keep time.Duration

@@ -30,9 +30,8 @@ func (r *Response) Error() string {
 	return fmt.Sprintf("trunk %q answered %d %s before the phone rang", r.Trunk, r.Status, r.Reason)
 }
 
-// trunkHealth is the state of one version of a trunk in this process. After a change of the trunk,
-// a new trunkHealth with a closed circuit replaces the old one. A nil trunkHealth means that the
-// trunk is not monitored yet.
+// trunkHealth is the state of one version of a trunk in this process. A changed trunk gets a new
+// trunkHealth with a closed circuit. A nil trunkHealth means that the trunk is not monitored yet.
 type trunkHealth struct {
 	name    string
 	version int64
@@ -51,8 +50,8 @@ type trunkHealth struct {
 }
 
 // isOperatorFault counts a refusal and reports whether the operator must correct something, so that
-// the call request is released. A 401 or 407 to the credentials is such a refusal. A 403 is one if
-// the account can be the cause.
+// the call request is released. This is true for a 401 or 407, and for a 403 if the account can be
+// the cause.
 func (o *trunkHealth) isOperatorFault(end sip.End, order carrier.Originate) bool {
 	if !end.OtherTrunkAllowed {
 		return false
@@ -85,8 +84,8 @@ func (o *trunkHealth) isAccountSuspected(end sip.End) bool {
 }
 
 // usableChannels returns how many calls the trunk can carry now. live is the number of its live
-// calls. If the trunk does not answer OPTIONS or its circuit is open, no call can be added to live.
-// If its circuit is half-open, one test call can be added.
+// calls. A trunk that is down or whose circuit is open gets no new call. A half-open circuit
+// permits one.
 func (o *trunkHealth) usableChannels(t trunks.Trunk, live int, now time.Time) (most int, usable bool) {
 	most, live = int(t.Channels), min(live, int(t.Channels))
 	if o == nil {

@@ -25,11 +25,9 @@ func (s *Selector) SetProcesses(n int) {
 	s.processCount = n
 }
 
-// Candidates returns the trunks that a call may be offered to, in the order in which they are
-// tried. A candidate has a free channel and is not unavailable. live contains the number of live
-// calls of each trunk.
-//
-// A smaller Priority comes first, then a smaller share of channels in use.
+// Candidates returns the trunks that a call may be offered to: they have a free channel and are not
+// unavailable. live contains the number of live calls of each trunk. A smaller Priority comes
+// first, then a smaller share of used channels.
 func Candidates(active []Trunk, live map[uuid.UUID]int, isUnavailable func(uuid.UUID) bool) []Trunk {
 	candidates := slices.DeleteFunc(slices.Clone(active), func(t Trunk) bool {
 		return live[t.TrunkID] >= int(t.Channels) || isUnavailable(t.TrunkID)
@@ -44,12 +42,11 @@ func Candidates(active []Trunk, live map[uuid.UUID]int, isUnavailable func(uuid.
 }
 
 // Next returns the candidate that is tried next, and the other candidates. candidates must not be
-// empty.
+// empty. If reserved is the id of a candidate, Next returns that trunk and takes no token, because
+// an earlier call of Next took it.
 //
-// If reserved is the id of a candidate, Next returns that trunk and takes no token, because an
-// earlier call of Next took it. Otherwise Next returns the first candidate that has a token, and
-// takes the token. If no candidate has a token, Next returns the first one: the rate of all trunks
-// together was checked when the call request was claimed.
+// Otherwise Next takes a token of the first candidate that has one. If none has, it returns the
+// first candidate: the rate of all trunks together was checked when the call request was claimed.
 func (s *Selector) Next(candidates []Trunk, reserved string, now time.Time) (next Trunk, others []Trunk) {
 	at := slices.IndexFunc(candidates, func(t Trunk) bool { return t.TrunkID.String() == reserved })
 	if at < 0 {

@@ -30,9 +30,9 @@ type Network struct {
 	// HasFeed reports that the carrier stores its events. The rules about the stream of events
 	// apply only to such a carrier.
 	HasFeed bool
-	// Talks answers after a short time, talks and hangs up. Busy is busy. Rings starts to ring
-	// after a short time and rings until the test ends. Slow neither rings nor answers. Stays
-	// answers after a short time and does not hang up.
+	// Talks answers, talks and hangs up. Busy is busy. Rings starts to ring after a short time and
+	// rings until the test ends. Slow neither rings nor answers. Stays answers and does not hang
+	// up.
 	Talks, Busy, Rings, Slow, Stays string
 	// Refuses is a number that the far end refuses before the phone rings.
 	Refuses string

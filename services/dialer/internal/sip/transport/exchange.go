@@ -185,8 +185,8 @@ func (l *Transport) Reply(res *sip.Response) error {
 type Credentials struct{ Username, Password string }
 
 // Exchange sends a request, answers challenges and returns the final response. If an address cannot
-// be reached, it tries the next one (RFC 3263 section 4.3). next returns the CSeq of a repeated
-// request. If next is nil, the CSeq is increased by one.
+// be reached, the next one is tried. next returns the CSeq of a repeated request. If next is nil,
+// the CSeq is increased by one.
 func (l *Transport) Exchange(
 	ctx context.Context, req *sip.Request, to Route, credentials Credentials, next func() uint32,
 ) (*sip.Response, error) {
@@ -255,9 +255,8 @@ type Challenge struct{ countByRealm map[string]int }
 // maxChallenges is the maximum number of proxies and servers that may challenge one request.
 const maxChallenges = 4
 
-// Answer adds credentials for a 401 or 407 to the request. It returns false if the response is no
-// challenge, if the challenge cannot be answered, or if the realm has rejected these credentials. A
-// stale nonce is not a rejection.
+// Answer adds credentials for a 401 or 407 to the request. It returns false if the challenge cannot
+// be answered or the realm has rejected these credentials. A stale nonce is not a rejection.
 func (a *Challenge) Answer(req *sip.Request, res *sip.Response, credentials Credentials) bool {
 	challenge, answer := "WWW-Authenticate", "Authorization"
 	switch res.StatusCode {

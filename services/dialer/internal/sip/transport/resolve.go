@@ -18,13 +18,9 @@ const lookupTimeout = 3 * time.Second
 // maxAddresses limits the addresses that one request tries.
 const maxAddresses = 8
 
-// resolveAddress returns the first address of a route's hop that is not excluded, as host:port. A
-// request and its CANCEL must be sent to the same address, so later requests use the address
-// instead of the name (RFC 3261 section 9.1).
-//
-// A hop without a port is first looked up in SRV records (RFC 3263 section 4.2). Over TLS the
-// certificate must contain Config.ServerName, not the target of the SRV record (RFC 5922 section
-// 4).
+// resolveAddress returns the first address of a route's hop that is not excluded, as host:port. The
+// CANCEL of a request is sent to the same address (RFC 3261 section 9.1). A hop without a port is
+// first looked up in SRV records (RFC 3263 section 4.2).
 func (l *Transport) resolveAddress(to Route, transport string) (string, error) {
 	host, text, err := net.SplitHostPort(to.Hop)
 	if err != nil || host == "" {

@@ -39,10 +39,10 @@ type Config struct {
 	// Advertised is the host at which peers reach this side. If empty, the host of the first
 	// listener is used.
 	Advertised string
-	// Certificate is the server certificate for TLS. Roots are the trusted certificates for
-	// outgoing connections; nil means the system's certificates. ServerName is the name that a
-	// peer's certificate must contain. If it is empty, the certificate must contain the address of
-	// the peer.
+	// Certificate is the server certificate for TLS. Roots are the trusted certificates; nil means
+	// those of the system. ServerName is the name that a peer's certificate must contain, also
+	// after an SRV lookup (RFC 5922 section 4). If ServerName is empty, the certificate must
+	// contain the peer's address.
 	Certificate *tls.Certificate
 	Roots       *x509.CertPool
 	ServerName  string
