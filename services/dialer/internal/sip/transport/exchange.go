@@ -282,7 +282,7 @@ func (a *Challenge) Answer(req *sip.Request, res *sip.Response, credentials Cred
 		if times := a.countByRealm[key]; times > 1 || times == 1 && !parsed.Stale || len(a.countByRealm) >= maxChallenges {
 			return false
 		}
-		credentials, err := digest.Digest(parsed, digest.Options{
+		authorization, err := digest.Digest(parsed, digest.Options{
 			Method: string(req.Method), URI: req.Recipient.String(),
 			Username: credentials.Username, Password: credentials.Password,
 			GetBody: func() (io.ReadCloser, error) { return io.NopCloser(strings.NewReader(string(req.Body()))), nil },
@@ -294,7 +294,7 @@ func (a *Challenge) Answer(req *sip.Request, res *sip.Response, credentials Cred
 			a.countByRealm = map[string]int{}
 		}
 		a.countByRealm[key]++
-		setCredentials(req, answer, parsed.Realm, credentials.String())
+		setCredentials(req, answer, parsed.Realm, authorization.String())
 		return true
 	}
 	return false
