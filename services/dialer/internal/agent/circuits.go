@@ -104,9 +104,9 @@ func (c *Circuits) Allow(a Address) (done func(), rest time.Duration) {
 
 // Watch returns an Opener that opens sessions with next and records each result in the circuit
 // breaker of the address.
-func (c *Circuits) Watch(next Opener) Opener { return watched{c, next} }
+func (c *Circuits) Watch(next Opener) Opener { return watchedOpener{c, next} }
 
-type watched struct {
+type watchedOpener struct {
 	circuits *Circuits
 	next     Opener
 }
@@ -115,7 +115,7 @@ type watched struct {
 // slowOpen counts as a failure of the address.
 const slowOpen = 3 * time.Second
 
-func (w watched) Open(ctx context.Context, spec Spec) (Session, error) {
+func (w watchedOpener) Open(ctx context.Context, spec Spec) (Session, error) {
 	start := time.Now()
 	session, err := w.next.Open(ctx, spec)
 	a, ok := AddressOf(spec.WorkspaceID, spec.Settings.Kind, spec.Settings.BaseURL, spec.Settings.MediaURL)

@@ -11,13 +11,13 @@ import (
 // refusal contains the regular expressions that recognise a refusal of further calls in one
 // language.
 type refusal struct {
-	clause *regexp.Regexp // a whole clause that plainly refuses further calls
-	bare   *regexp.Regexp // a refusal without a word such as "again" or "stop"; a later sentence can limit it
-	filler *regexp.Regexp // words without effect on the meaning, such as "please"
-	link   *regexp.Regexp // words that begin a new clause, such as "and"
-	limit  *regexp.Regexp // words that limit a sentence to a time or a circumstance, such as "before"
-	notNow *regexp.Regexp // a whole sentence that limits the sentence before it, such as "not today"
-	wish   *regexp.Regexp // a clause that requests a call, such as "call me tomorrow"
+	clause        *regexp.Regexp // a whole clause that plainly refuses further calls
+	bareClause    *regexp.Regexp // a refusal without a word such as "again" or "stop"; a later sentence can limit it
+	fillerWords   *regexp.Regexp // words without effect on the meaning, such as "please"
+	linkWords     *regexp.Regexp // words that begin a new clause, such as "and"
+	limitWords    *regexp.Regexp // words that limit a sentence to a time or a circumstance, such as "before"
+	limitSentence *regexp.Regexp // a whole sentence that limits the sentence before it, such as "not today"
+	wishClause    *regexp.Regexp // a clause that requests a call, such as "call me tomorrow"
 }
 
 // sentence is the text of one sentence, normalised by fold. Commas separate the clauses.
@@ -39,13 +39,13 @@ type sentence struct {
 // tomorrow."). In doubt, the function returns true, because a missed opt-out does more harm than a
 // false one.
 func RefusesFurtherCalls(words string) bool {
-	all := sentences(words)
+	all := splitSentences(words)
 	for i, s := range all {
-		if s.question && !request().MatchString(s.text) {
+		if s.question && !requestExpr().MatchString(s.text) {
 			continue
 		}
 		for _, r := range refusals() {
-			if r.matches(s.text, all[i+1:]) {
+			if r.matchesSentence(s.text, all[i+1:]) {
 				return true
 			}
 		}
@@ -56,14 +56,14 @@ func RefusesFurtherCalls(words string) bool {
 // The method matches reports whether a clause of the sentence is a refusal that is limited neither
 // by this sentence nor by the later sentences. The whole sentence without its commas is tested as
 // one more clause.
-func (r refusal) matches(text string, later []sentence) bool {
-	text = r.filler.ReplaceAllString(text, " ")
-	clauses := r.clauses(text)
-	if r.limit.MatchString(text) && !forever().MatchString(last(clauses)) {
+func (r refusal) matchesSentence(text string, later []sentence) bool {
+	text = r.fillerWords.ReplaceAllString(text, " ")
+	clauses := r.splitClauses(text)
+	if r.limitWords.MatchString(text) && !foreverExpr().MatchString(lastClause(clauses)) {
 		return false
 	}
 	for _, clause := range append(clauses, unseparated(text)) {
-		if r.clause.MatchString(clause) && (!r.bare.MatchString(clause) || !r.limited(later)) {
+		if r.clause.MatchString(clause) && (!r.bareClause.MatchString(clause) || !r.isLimited(later)) {
 			return true
 		}
 	}
@@ -72,36 +72,36 @@ func (r refusal) matches(text string, later []sentence) bool {
 
 // The method limited reports whether one of the later sentences limits a bare refusal or asks for a
 // later call. It returns false if any of the sentences contains a word such as "never".
-func (r refusal) limited(later []sentence) bool {
+func (r refusal) isLimited(later []sentence) bool {
 	found := false
 	for _, s := range later {
-		text := r.filler.ReplaceAllString(s.text, " ")
-		if permanent().MatchString(text) || forever().MatchString(last(r.clauses(text))) {
+		text := r.fillerWords.ReplaceAllString(s.text, " ")
+		if permanentExpr().MatchString(text) || foreverExpr().MatchString(lastClause(r.splitClauses(text))) {
 			return false
 		}
-		found = found || !s.question && r.notNow.MatchString(unseparated(text)) || r.wishes(s.question, text)
+		found = found || !s.question && r.limitSentence.MatchString(unseparated(text)) || r.endsWithWish(s.question, text)
 	}
 	return found
 }
 
 // The method wishes reports whether the sentence ends with a wish for a later call. A wish in the
 // middle of a sentence can be a threat, such as "Call me tomorrow and I will call the police."
-func (r refusal) wishes(question bool, text string) bool {
-	clause := last(r.clauses(text))
-	return r.wish.MatchString(clause) && !unwished().MatchString(clause) && (!question || request().MatchString(text))
+func (r refusal) endsWithWish(question bool, text string) bool {
+	clause := lastClause(r.splitClauses(text))
+	return r.wishClause.MatchString(clause) && !notWishExpr().MatchString(clause) && (!question || requestExpr().MatchString(text))
 }
 
 // The method clauses splits a sentence at its commas and at the words that begin a new clause. The
 // caller must remove the filler words first.
-func (r refusal) clauses(text string) []string {
-	clauses := strings.Split(r.link.ReplaceAllString(text, ","), ",")
+func (r refusal) splitClauses(text string) []string {
+	clauses := strings.Split(r.linkWords.ReplaceAllString(text, ","), ",")
 	for i := range clauses {
 		clauses[i] = joined(clauses[i])
 	}
 	return clauses
 }
 
-func last(clauses []string) string {
+func lastClause(clauses []string) string {
 	for _, clause := range slices.Backward(clauses) {
 		if clause != "" {
 			return clause
@@ -117,14 +117,14 @@ func joined(text string) string { return strings.Join(strings.Fields(text), " ")
 // The function sentences splits the words into sentences and normalises them. A full stop before a
 // lower-case letter or a digit ends only a clause, because the full stop can belong to "a.m." or to
 // an ellipsis.
-func sentences(words string) []sentence {
+func splitSentences(words string) []sentence {
 	var found []sentence
 	var text strings.Builder
 	runes := []rune(words)
 	for i, r := range runes {
 		switch {
 		case r == '!', r == '?', r == '\n', r == '.' && endsSentence(runes[i+1:]):
-			found = append(found, sentence{text: fold(text.String()), question: r == '?'})
+			found = append(found, sentence{text: normaliseText(text.String()), question: r == '?'})
 			text.Reset()
 		case strings.ContainsRune(".,;–—…", r):
 			text.WriteByte(',')
@@ -135,7 +135,7 @@ func sentences(words string) []sentence {
 			text.WriteByte(' ')
 		}
 	}
-	return append(found, sentence{text: fold(text.String())})
+	return append(found, sentence{text: normaliseText(text.String())})
 }
 
 func endsSentence(rest []rune) bool {
@@ -147,7 +147,7 @@ func endsSentence(rest []rune) bool {
 }
 
 // The function fold removes accents, because transcripts often omit them, and returns lower case.
-func fold(text string) string {
+func normaliseText(text string) string {
 	text = strings.Map(func(r rune) rune {
 		if unicode.Is(unicode.Mn, r) {
 			return -1
@@ -172,7 +172,7 @@ var accents = sync.OnceValue(func() *strings.Replacer {
 
 // The expression request matches the words that turn a question into a request, such as "can you",
 // in every language. The words are spelled as fold returns them.
-var request = sync.OnceValue(func() *regexp.Regexp {
+var requestExpr = sync.OnceValue(func() *regexp.Regexp {
 	return wordsOf([]string{
 		"(can|could|would|will) you", "(konnen|konnten|wurden) sie", "(kannst|konntest) du", "(pouvez|pourriez) vous",
 		"puede", "pueden", "podria", "podrian", "puo", "potete", "potrebbe", "potreste", "pode", "podem", "poderia",
@@ -181,9 +181,9 @@ var request = sync.OnceValue(func() *regexp.Regexp {
 	})
 })
 
-// unwished matches words that show that a clause is not a wish for a call, such as "not" or "if you
+// notWishExpr matches words that show that a clause is not a wish for a call, such as "not" or "if you
 // dare", in every language.
-var unwished = sync.OnceValue(func() *regexp.Regexp {
+var notWishExpr = sync.OnceValue(func() *regexp.Regexp {
 	return wordsOf([]string{
 		"not", "dont", "nicht", "kein", "keine", "niet", "geen", "inte", "ikke", "pas", "nie",
 		"if", "wenn", "falls", "si", "se", "jesli", "jezeli", "pokud", "hvis", "jos",
@@ -195,11 +195,11 @@ const permanentWords = "ever|never|niemals|nie (wieder|mehr)|jamais|nunca|jamas|
 	"nikdy|aldrig|koskaan"
 
 // The expression permanent matches each phrase of permanentWords.
-var permanent = sync.OnceValue(func() *regexp.Regexp { return wordsOf([]string{permanentWords}) })
+var permanentExpr = sync.OnceValue(func() *regexp.Regexp { return wordsOf([]string{permanentWords}) })
 
 // The expression forever matches a whole clause such as "not ever" or "never again", in every
 // language.
-var forever = sync.OnceValue(func() *regexp.Regexp {
+var foreverExpr = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile("^((not|nor|und|auch|nicht|ni|pas|no|ne|nem|nao|ook|niet|ani|inte|ikke|ei) )*(" +
 		permanentWords + "|nie|mai|ikina)( (again|any ?more|wieder|mehr|plus|mas|piu|mais|meer|" +
 		"wiecej|vice|vickrat|mer|mere|igen|enaa))*$")
@@ -210,13 +210,13 @@ var refusals = sync.OnceValue(func() map[string]refusal {
 	for language, p := range refusalPhrases() {
 		limit := `(\w+ )?(` + strings.Join(p.limits, "|") + `)\b`
 		compiled[language] = refusal{
-			clause: whole(p.clauses),
-			bare:   whole(p.bare),
-			filler: wordsOf(p.fillers),
-			link:   wordsOf(p.links),
-			limit:  wordsOf(p.limits),
-			notNow: whole(p.notNow),
-			wish:   whole([]string{strings.ReplaceAll(strings.Join(p.wishes, "|"), "LIMIT", limit)}),
+			clause:        wholeTextExpr(p.clauses),
+			bareClause:    wholeTextExpr(p.bare),
+			fillerWords:   wordsOf(p.fillers),
+			linkWords:     wordsOf(p.links),
+			limitWords:    wordsOf(p.limits),
+			limitSentence: wholeTextExpr(p.notNow),
+			wishClause:    wholeTextExpr([]string{strings.ReplaceAll(strings.Join(p.wishes, "|"), "LIMIT", limit)}),
 		}
 	}
 	return compiled
@@ -224,7 +224,7 @@ var refusals = sync.OnceValue(func() map[string]refusal {
 
 // The expression matches a whole text that is one of the clauses. Before the clause, the text can
 // contain "no" any number of times.
-func whole(clauses []string) *regexp.Regexp {
+func wholeTextExpr(clauses []string) *regexp.Regexp {
 	return regexp.MustCompile("^((no|nein|non|nao|nee|nie|ne|nej|ei) )*(" + strings.Join(clauses, "|") + ")$")
 }
 

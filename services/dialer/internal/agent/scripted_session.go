@@ -61,7 +61,7 @@ func (s *session) Begin() {
 		s.events <- Event{Kind: ItemDone, Item: notice}
 		s.events <- Event{Kind: Noticed, Item: notice}
 	}
-	s.play(s.script.ToneMillis, false)
+	s.playTone(s.script.ToneMillis, false)
 	if s.script.EndAfterMillis > 0 {
 		s.stop = s.after(time.Duration(s.script.EndAfterMillis)*time.Millisecond, s.Close)
 	}
@@ -69,7 +69,7 @@ func (s *session) Begin() {
 
 // If the channel is full, the tone is dropped. The parameter asked means that the method Say
 // requested the tone.
-func (s *session) play(millis int, asked bool) {
+func (s *session) playTone(millis int, asked bool) {
 	if millis == 0 || len(s.events)+3 > cap(s.events)-1 {
 		return
 	}
@@ -83,7 +83,7 @@ func (s *session) Say(string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.ended {
-		s.play(wordsMillis, true)
+		s.playTone(wordsMillis, true)
 	}
 }
 

@@ -19,12 +19,12 @@ import (
 )
 
 const (
-	// framesWaiting is the maximum number of audio frames in the queue of a slow connection: one
+	// maxQueuedFrames is the maximum number of audio frames in the queue of a slow connection: one
 	// second of audio. Older audio is not useful for an agent.
-	framesWaiting = 50
-	// messagesWaiting is the maximum number of queued messages, not including audio. If the limit
+	maxQueuedFrames = 50
+	// maxQueuedMessages is the maximum number of queued messages, not including audio. If the limit
 	// is reached, the connection is closed.
-	messagesWaiting = 256
+	maxQueuedMessages = 256
 	// MaxMessage is the largest message of an agent, in bytes.
 	MaxMessage = 1 << 20
 	// pingInterval is the time between two pings. pingTimeout is the maximum wait for the pong.
@@ -69,16 +69,16 @@ func NewClient(dial ssrf.Dialing, roots *x509.CertPool) *http.Client {
 // Socket is one WebSocket connection to an agent. Hear, Send and Close are safe for concurrent use
 // and never block, even if the agent does not read. Only one goroutine may call Next.
 type Socket struct {
-	conn     *websocket.Conn
-	encode   func(dst, frame []byte) []byte
-	audio    chan [FrameBytes]byte
-	messages chan []byte
-	dropped  atomic.Int64
-	held     atomic.Bool
+	conn        *websocket.Conn
+	encodeAudio func(dst, frame []byte) []byte
+	audio       chan [FrameBytes]byte
+	messages    chan []byte
+	dropped     atomic.Int64
+	audioHeld   atomic.Bool
 	// The context over is canceled when the socket is closed, which ends all waits. When the
 	// channel closing is closed, the writer sends the last messages.
-	over     context.Context
-	end      context.CancelFunc
+	ctx      context.Context
+	cancel   context.CancelFunc
 	closing  chan struct{}
 	closed   sync.Once
 	incoming bytes.Buffer
@@ -111,21 +111,21 @@ func dial(
 	conn.SetReadLimit(MaxMessage)
 	over, end := context.WithCancel(context.WithoutCancel(ctx))
 	s := &Socket{
-		conn: conn, encode: encode, audio: make(chan [FrameBytes]byte, framesWaiting), messages: make(chan []byte, messagesWaiting),
-		over: over, end: end, closing: make(chan struct{}),
+		conn: conn, encodeAudio: encode, audio: make(chan [FrameBytes]byte, maxQueuedFrames), messages: make(chan []byte, maxQueuedMessages),
+		ctx: over, cancel: end, closing: make(chan struct{}),
 	}
-	s.held.Store(true)
+	s.audioHeld.Store(true)
 	go s.write()
 	go s.ping(every, wait)
 	return s, nil
 }
 
 // Flow starts the transmission of audio. Before Flow, audio is dropped.
-func (s *Socket) Flow() { s.held.Store(false) }
+func (s *Socket) Flow() { s.audioHeld.Store(false) }
 
 // Hear queues a frame. If the queue is full, the frame is dropped and counted.
 func (s *Socket) Hear(frame []byte) {
-	if s.held.Load() || len(frame) != FrameBytes {
+	if s.audioHeld.Load() || len(frame) != FrameBytes {
 		return
 	}
 	select {
@@ -152,7 +152,7 @@ func (s *Socket) Send(message []byte) {
 // Binary messages are ignored.
 func (s *Socket) Next() ([]byte, error) {
 	for {
-		kind, r, err := s.conn.Reader(s.over)
+		kind, r, err := s.conn.Reader(s.ctx)
 		if err != nil {
 			return nil, s.lost(err)
 		}
@@ -188,7 +188,7 @@ func (s *Socket) Close(last ...[]byte) {
 
 // Cut closes the connection immediately.
 func (s *Socket) Cut() {
-	s.end()
+	s.cancel()
 	go func() { _ = s.conn.CloseNow() }() // CloseNow waits for a write in progress
 }
 
@@ -206,9 +206,9 @@ func (s *Socket) write() {
 			select {
 			case message = <-s.messages:
 			case frame := <-s.audio:
-				buf = s.encode(buf[:0], frame[:])
+				buf = s.encodeAudio(buf[:0], frame[:])
 				message = buf
-			case <-s.over.Done():
+			case <-s.ctx.Done():
 				return
 			case <-s.closing:
 				s.closeInOrder()
@@ -243,11 +243,11 @@ func (s *Socket) ping(every, wait time.Duration) {
 	defer ticker.Stop()
 	for {
 		select {
-		case <-s.over.Done():
+		case <-s.ctx.Done():
 			return
 		case <-ticker.C:
 		}
-		ctx, cancel := context.WithTimeout(s.over, wait)
+		ctx, cancel := context.WithTimeout(s.ctx, wait)
 		err := s.conn.Ping(ctx)
 		cancel()
 		if err != nil {

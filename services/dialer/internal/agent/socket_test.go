@@ -128,7 +128,7 @@ func TestSend_ClosesTheConnectionOfAnAgentThatDoesNotRead(t *testing.T) {
 		t.Fatal(err)
 	}
 	message := []byte(strings.Repeat("x", 64<<10))
-	for range 4 * messagesWaiting { // the messages have 64 MiB in total
+	for range 4 * maxQueuedMessages { // the messages have 64 MiB in total
 		s.Send(message)
 	}
 	if _, err := s.Next(); !errors.Is(err, ErrLost) {

@@ -9,27 +9,27 @@ import (
 
 const (
 	// The constant hertz is the frequency resolution of a frame of 20 ms.
-	hertz = 50
-	// lowest and highest are the bounds of the analysed frequencies, in steps of hertz. Beeps have
+	binWidth = 50
+	// lowestBin and highest are the bounds of the analysed frequencies, in steps of hertz. Beeps have
 	// 400 to 2,500 Hz.
-	lowest, highest = 400 / hertz, 2500 / hertz
-	bins            = highest - lowest + 1
-	// dominant is the minimum share of a frame's energy that a tone must have, including leakage
+	lowestBin, highestBin = 400 / binWidth, 2500 / binWidth
+	bins                  = highestBin - lowestBin + 1
+	// minToneShare is the minimum share of a frame's energy that a tone must have, including leakage
 	// into neighbouring bins. The energy of a vowel is spread over its harmonics, so a vowel does
 	// not reach this share.
-	dominant = 0.8
-	// shortestTone is the minimum length of a beep, and longestBeep the maximum length. A longer
+	minToneShare = 0.8
+	// minToneLength is the minimum length of a beep, and longestBeep the maximum length. A longer
 	// tone is a dial tone, a hold tone or a fax.
-	shortestTone = 160 * time.Millisecond
-	longestBeep  = 1500 * time.Millisecond
-	// loudTone is the minimum mean square of the samples of a tone: 35 dB below full scale.
-	loudTone = 400 * 400
+	minToneLength = 160 * time.Millisecond
+	maxBeepLength = 1500 * time.Millisecond
+	// minToneLoudness is the minimum mean square of the samples of a tone: 35 dB below full scale.
+	minToneLoudness = 400 * 400
 )
 
 // coefficients are the coefficients of Goertzel's algorithm, 2·cos(2πk/N).
 var coefficients = func() (c [bins]float64) {
 	for i := range c {
-		c[i] = 2 * math.Cos(2*math.Pi*float64(lowest+i)/frameSamples)
+		c[i] = 2 * math.Cos(2*math.Pi*float64(lowestBin+i)/frameSamples)
 	}
 	return c
 }()
@@ -69,7 +69,7 @@ func (t *Tones) Hear(frame []byte) (tone Tone, ok bool) {
 		t.frames += t.gap + 1
 		t.gap = 0
 		tone = t.tone(false)
-		if ok = !t.reported && tone.For > longestBeep; ok {
+		if ok = !t.reported && tone.For > maxBeepLength; ok {
 			t.reported = true
 		}
 		return tone, ok
@@ -79,7 +79,7 @@ func (t *Tones) Hear(frame []byte) (tone Tone, ok bool) {
 		return tone, false
 	}
 	tone = t.tone(true)
-	ok = !t.reported && tone.For >= shortestTone
+	ok = !t.reported && tone.For >= minToneLength
 	*t = Tones{}
 	if is {
 		t.bin, t.frames = bin, 1
@@ -88,7 +88,7 @@ func (t *Tones) Hear(frame []byte) (tone Tone, ok bool) {
 }
 
 func (t *Tones) tone(ended bool) Tone {
-	return Tone{Hertz: (lowest + t.bin) * hertz, For: time.Duration(t.frames) * frameTime, Ended: ended}
+	return Tone{Hertz: (lowestBin + t.bin) * binWidth, For: time.Duration(t.frames) * frameTime, Ended: ended}
 }
 
 func strongest(frame []byte) (bin int, is bool) {
@@ -101,21 +101,21 @@ func strongest(frame []byte) (bin int, is bool) {
 		samples[i] = float64(media.Linear(b))
 		energy += samples[i] * samples[i]
 	}
-	if energy < loudTone*frameSamples {
+	if energy < minToneLoudness*frameSamples {
 		return 0, false
 	}
 	// If the frame is a sine wave at the frequency of the bin, the power is energy·N/2.
-	bin, power := loudest(&samples)
-	return bin, power >= dominant*energy*frameSamples/2
+	bin, power := strongestBin(&samples)
+	return bin, power >= minToneShare*energy*frameSamples/2
 }
 
-// around is the number of bins that are analysed on each side of the estimated frequency, because
+// searchRadius is the number of bins that are analysed on each side of the estimated frequency, because
 // noise shifts the estimate.
-const around = 3
+const searchRadius = 3
 
 // The result bin is the strongest bin near the estimated frequency. The result sum is the power of
 // that bin and its two neighbours.
-func loudest(samples *[frameSamples]float64) (bin int, sum float64) {
+func strongestBin(samples *[frameSamples]float64) (bin int, sum float64) {
 	// In a sine wave, each sample is c times the previous sample minus the sample before that, with
 	// c = 2·cos ω. c is estimated by least squares. This costs as much as the analysis of one bin.
 	var up, down float64
@@ -127,8 +127,8 @@ func loudest(samples *[frameSamples]float64) (bin int, sum float64) {
 		return 0, 0
 	}
 	guess := math.Acos(min(max(up/down/2, -1), 1)) / (2 * math.Pi) * frameSamples
-	first := min(max(int(guess+0.5)-around-lowest, 0), bins-1)
-	last := min(first+2*around, bins-1)
+	first := min(max(int(guess+0.5)-searchRadius-lowestBin, 0), bins-1)
+	last := min(first+2*searchRadius, bins-1)
 	var power [bins]float64
 	for i := first; i <= last; i++ {
 		c := coefficients[i]

@@ -17,12 +17,12 @@ func Level(frame []byte) int {
 }
 
 const (
-	// quietest is the minimum level of a voice on a line without noise. The value is the threshold
+	// minVoiceLevel is the minimum level of a voice on a line without noise. The value is the threshold
 	// of Asterisk's AMD.
-	quietest = 256
+	minVoiceLevel = 256
 	// The constant above is the minimum ratio between the level of a voice and the noise of the
 	// line.
-	above = 3
+	minVoiceRatio = 3
 	// floorRise limits how fast the measured noise level rises: by 1/64 per frame, so that it
 	// doubles in 0.9 s. In each pause between words, the level falls again.
 	floorRise = 64
@@ -30,8 +30,8 @@ const (
 
 // Voice detects speech frame by frame. The zero value is ready to use.
 type Voice struct {
-	floor int // noise level of the line, multiplied by 64
-	known bool
+	noiseLevel int // noise level of the line, multiplied by 64
+	known      bool
 }
 
 // Hear reports whether the frame contains a voice. Any sound that is much louder than the line's
@@ -39,13 +39,13 @@ type Voice struct {
 func (v *Voice) Hear(frame []byte) bool {
 	level := 64 * Level(frame)
 	if v.known {
-		v.floor += v.floor / floorRise
+		v.noiseLevel += v.noiseLevel / floorRise
 	}
-	if !v.known || level < v.floor {
-		v.floor, v.known = level, true
+	if !v.known || level < v.noiseLevel {
+		v.noiseLevel, v.known = level, true
 	}
-	v.floor = max(v.floor, 64*quietest/above)
-	return level >= above*v.floor
+	v.noiseLevel = max(v.noiseLevel, 64*minVoiceLevel/minVoiceRatio)
+	return level >= minVoiceRatio*v.noiseLevel
 }
 
 // Verdict classifies a greeting.
@@ -67,8 +67,8 @@ const (
 	afterGreeting  = 800 * time.Millisecond
 	longGreeting   = 2600 * time.Millisecond
 	wholeTime      = 5 * time.Second
-	// shortest is the minimum length of a word. A shorter sound is a click.
-	shortest = 100 * time.Millisecond
+	// minWordLength is the minimum length of a word. A shorter sound is a click.
+	minWordLength = 100 * time.Millisecond
 )
 
 // Greeting classifies the greeting by its length. The zero value is ready to use.
@@ -90,9 +90,9 @@ func (g *Greeting) Hear(frame []byte, tone bool) Verdict {
 	g.heard += frameTime
 	if g.voice.Hear(frame) && !tone {
 		g.word += frameTime
-		if g.word >= shortest {
-			if g.word == shortest {
-				g.spoken += shortest
+		if g.word >= minWordLength {
+			if g.word == minWordLength {
+				g.spoken += minWordLength
 			} else {
 				g.spoken += frameTime
 			}

@@ -60,7 +60,7 @@ func BenchmarkTalks(b *testing.B) {
 		nil,
 	)
 	talks := conversation.NewSIPCalls(
-		hours(`{"kind":"openai_realtime","greeting":"Hello.","disclosure":{"off_reason":"a bench"}}`),
+		hourStore(`{"kind":"openai_realtime","greeting":"Hello.","disclosure":{"off_reason":"a bench"}}`),
 		noKeys{},
 		streams,
 		loopback,
@@ -122,10 +122,10 @@ func BenchmarkTalks(b *testing.B) {
 	b.ReportMetric(float64(goroutines), "goroutines")
 }
 
-// hours is a Store that permits calls of an hour. Its value is the settings of the agent.
-type hours string
+// hourStore is a Store that permits calls of an hour. Its value is the settings of the agent.
+type hourStore string
 
-func (o hours) ConversationInputs(context.Context, uuid.UUID) (store.ConversationInputs, error) {
+func (o hourStore) ConversationInputs(context.Context, uuid.UUID) (store.ConversationInputs, error) {
 	return store.ConversationInputs{Settings: []byte(o), Person: "+14155550101", MaxCallSeconds: 3600}, nil
 }
 

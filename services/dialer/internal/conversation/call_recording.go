@@ -34,18 +34,18 @@ func (t *callRecording) join(c *Conversation) {
 }
 
 // The recording starts in the background, so that the conversation does not wait for the database.
-func (t *callRecording) begin() {
+func (t *callRecording) start() {
 	go func() {
 		ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
 		defer cancel()
 		pre := newPreRecording()
-		if !t.record(pre) {
+		if !t.passAudioTo(pre) {
 			return
 		}
 		recording, err := t.recorder.Begin(ctx, t.workspaceID, t.callID)
 		if err != nil {
 			slog.Warn("recording not started", "call_id", t.callID, "error", err)
-			t.record(nil)
+			t.passAudioTo(nil)
 			return
 		}
 		t.mu.Lock()
@@ -61,7 +61,7 @@ func (t *callRecording) begin() {
 
 // If the parameter to is nil, the conversation passes no more audio. The result is false if the
 // recording has already ended.
-func (t *callRecording) record(to *preRecording) bool {
+func (t *callRecording) passAudioTo(to *preRecording) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	switch {

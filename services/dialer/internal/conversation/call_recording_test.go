@@ -100,8 +100,8 @@ func (s *fakeRecorder) sound(t *testing.T) time.Duration {
 
 func afterwards(wait time.Duration, do func()) func() bool { return time.AfterFunc(wait, do).Stop }
 
-// objecting is an agent that calls the tool stop_recording after a time.
-type objecting struct {
+// objectingAgent is an agent that calls the tool stop_recording after a time.
+type objectingAgent struct {
 	*agent.ScriptedOpener
 	tool  string
 	when  <-chan struct{}
@@ -114,7 +114,7 @@ type objector struct {
 	found  func()
 }
 
-func (o objecting) Open(ctx context.Context, spec agent.Spec) (agent.Session, error) {
+func (o objectingAgent) Open(ctx context.Context, spec agent.Spec) (agent.Session, error) {
 	inner, err := o.ScriptedOpener.Open(ctx, spec)
 	s := &objector{Session: inner, events: make(chan agent.Event, 16), found: o.found}
 	go func() {
@@ -200,7 +200,7 @@ func TestRecording_IsDeletedAfterAnObjection(t *testing.T) {
 	s := newFakeRecorder(t)
 	recorded, answered := make(chan struct{}), make(chan time.Duration, 1)
 	agents := map[string]agent.Opener{
-		agent.Scripted: objecting{
+		agent.Scripted: objectingAgent{
 			agent.New(afterwards),
 			agent.ToolStopRecording,
 			recorded,

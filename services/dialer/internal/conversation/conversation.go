@@ -145,7 +145,7 @@ func New(session agent.Session, settings Settings, leg Leg, detector Detector, o
 	for i := range c.silentFrame {
 		c.silentFrame[i] = silence
 	}
-	c.state.transcript, c.state.cuts = newTranscript(), map[string]bool{}
+	c.state.transcript, c.state.droppedItems = newTranscript(), map[string]bool{}
 	return c
 }
 
@@ -154,14 +154,14 @@ func New(session agent.Session, settings Settings, leg Leg, detector Detector, o
 func (c *Conversation) NextFrame(dst []byte) bool {
 	now := time.Now()
 	c.mu.Lock()
-	if c.queue.halted {
+	if c.queue.stopped {
 		c.mu.Unlock()
 		return false
 	}
 	c.queue.now = now
-	spoke, moved := c.queue.next(dst)
+	spoke, moved := c.queue.nextFrame(dst)
 	if c.rec != nil {
-		person, agentAudio := c.recorderQueue.pop(), c.silentFrame[:]
+		person, agentAudio := c.recorderQueue.popFrame(), c.silentFrame[:]
 		if person == nil {
 			person = c.silentFrame[:]
 		}
@@ -184,7 +184,7 @@ func (c *Conversation) NextFrame(dst []byte) bool {
 // the record of the disclosure will not contain this frame.
 func (c *Conversation) FrameUnsent() {
 	c.mu.Lock()
-	c.queue.unsent()
+	c.queue.revertFrame()
 	c.mu.Unlock()
 }
 
@@ -245,11 +245,11 @@ func (c *Conversation) Run(ctx context.Context) Result {
 	for !c.over {
 		select {
 		case <-ctx.Done():
-			c.halt()
+			c.stopAudio()
 			spoke := c.closing == nil && c.loudness.Load() >= minLoudFrames &&
-				time.Since(time.Unix(0, c.heardAt.Load())) <= justNow
+				time.Since(time.Unix(0, c.heardAt.Load())) <= recentSpeech
 			c.awaitLastSentence(work, events, spoke)
-			c.untranscribed = ""
+			c.untranscribedItem = ""
 			c.end("")
 		case e, open := <-events:
 			if !open {
@@ -263,12 +263,12 @@ func (c *Conversation) Run(ctx context.Context) Result {
 			c.onResult(done)
 		case <-timer.C:
 		}
-		timer.Reset(c.due(time.Now()))
+		timer.Reset(c.applyLimits(time.Now()))
 	}
-	c.halt()
+	c.stopAudio()
 	c.awaitLastSentence(work, events, false)
 	c.session.Close()
-	c.drain(events)
+	c.handleLateEvents(events)
 	if !c.quoteLimit.IsZero() {
 		c.reportOptOut("")
 	}
@@ -281,10 +281,10 @@ func (c *Conversation) Run(ctx context.Context) Result {
 // waits for this response too. The agent receives silence, so that it detects the end of the
 // sentence.
 func (c *Conversation) awaitLastSentence(ctx context.Context, events <-chan agent.Event, response bool) {
-	tick, limit := time.NewTicker(agent.Duration(agent.FrameBytes)), time.NewTimer(lastSentence)
+	tick, limit := time.NewTicker(agent.Duration(agent.FrameBytes)), time.NewTimer(lastSentenceTimeout)
 	defer tick.Stop()
 	defer limit.Stop()
-	for events != nil && (response || c.untranscribed != "") {
+	for events != nil && (response || c.untranscribedItem != "") {
 		select {
 		case <-limit.C:
 			return
@@ -310,7 +310,7 @@ func (c *Conversation) awaitLastSentence(ctx context.Context, events <-chan agen
 
 // The remaining events of a closed session can contain words, an outcome or an opt-out from the
 // last moment of the call.
-func (c *Conversation) drain(events <-chan agent.Event) {
+func (c *Conversation) handleLateEvents(events <-chan agent.Event) {
 	limit := time.NewTimer(time.Second)
 	defer limit.Stop()
 	for events != nil {
@@ -338,11 +338,11 @@ func (c *Conversation) onLate(e agent.Event) {
 	case agent.Utterance:
 		c.addUtterance(e, time.Now())
 	case agent.Audio:
-		c.arrived(e)
+		c.countAudio(e)
 	case agent.ItemDone:
 		c.transcript.item(e.Item).complete = true
 	case agent.Disclosed:
-		c.disclosed = e.Item
+		c.lastDisclosureItem = e.Item
 	case agent.ToolCall:
 		c.onLateTool(e)
 	}

@@ -12,14 +12,14 @@ import (
 // frame of its last item was sent. Otherwise it was cut at the last frame that was sent. The result
 // is nil if there is neither a disclosure nor a notice. It is also nil if an agent of kind media_ws
 // did not mark the disclosure.
-func (c *Conversation) disclosure() *agent.DisclosureRecord {
-	if c.settings.Disclosure == "" || c.disclosed == "" && c.settings.Agent.Kind == agent.MediaWS {
+func (c *Conversation) disclosureRecord() *agent.DisclosureRecord {
+	if c.settings.Disclosure == "" || c.lastDisclosureItem == "" && c.settings.Agent.Kind == agent.MediaWS {
 		return nil
 	}
 	record := &agent.DisclosureRecord{Text: c.settings.Disclosure}
 	var last time.Time
 	for id, it := range c.transcript.items {
-		if id != c.disclosed && !it.disclosure || it.began.IsZero() {
+		if id != c.lastDisclosureItem && !it.disclosure || it.began.IsZero() {
 			continue
 		}
 		if record.StartedAt == nil || it.began.Before(*record.StartedAt) {
@@ -32,7 +32,7 @@ func (c *Conversation) disclosure() *agent.DisclosureRecord {
 	if record.StartedAt == nil {
 		return record
 	}
-	if end := c.transcript.items[c.disclosed]; end != nil && end.complete && end.played >= end.arrived {
+	if end := c.transcript.items[c.lastDisclosureItem]; end != nil && end.complete && end.played >= end.arrived {
 		record.FinishedAt = &last
 	} else {
 		record.CutAt = &last
@@ -44,8 +44,8 @@ func (c *Conversation) disclosure() *agent.DisclosureRecord {
 // agent had to speak. The result is empty if the words are the same, or if the agent has not sent
 // the whole disclosure. The agent itself writes the transcript, so the transcript does not prove
 // which words the audio contains.
-func (c *Conversation) reworded() string {
-	if c.settings.Disclosure == "" || c.disclosed == "" {
+func (c *Conversation) rewordedDisclosure() string {
+	if c.settings.Disclosure == "" || c.lastDisclosureItem == "" {
 		return ""
 	}
 	var spoken []string

@@ -23,24 +23,24 @@ const (
 	// A beep counts as the beep of an answering machine only if it arrives within beepPeriod and
 	// before the person has had beepTurns turns. Later, a beep can have other causes.
 	beepPeriod, beepTurns = 45 * time.Second, 3
-	// lastSentence limits the wait for the transcript of the person's last sentence after the call
+	// lastSentenceTimeout limits the wait for the transcript of the person's last sentence after the call
 	// has ended. If it is not known whether the person spoke at the end, the conversation waits only
 	// if the person hung up and was loud within justNow before the hangup.
-	lastSentence, justNow = 2 * time.Second, 3 * time.Second
+	lastSentenceTimeout, recentSpeech = 2 * time.Second, 3 * time.Second
 	// minLoudFrames is the number of loud frames that prove that a person spoke: 300 ms in total.
 	minLoudFrames = 15
 )
 
 // state contains the fields that only the goroutine of Run uses.
 type state struct {
-	transcript transcript
-	cuts       map[string]bool // items whose further audio is dropped
-	begun      time.Time
-	first      time.Duration
-	over       bool
-	cause      callstate.Cause
-	broken     bool
-	unheard    int64
+	transcript   transcript
+	droppedItems map[string]bool // items whose further audio is dropped
+	begun        time.Time
+	first        time.Duration
+	over         bool
+	cause        callstate.Cause
+	broken       bool
+	unheard      int64
 
 	outcome, reached string
 	unlisted         string // last outcome that the agent's list does not contain
@@ -50,20 +50,20 @@ type state struct {
 	quoteLimit time.Time
 	// untranscribed is the item of the person's last utterance until its transcript arrives. It is
 	// empty if no transcript is awaited.
-	untranscribed string
-	transferred   bool
-	callback      *time.Time
+	untranscribedItem string
+	transferred       bool
+	callback          *time.Time
 
 	notice
 	// disclosed is the id of the last item of the disclosure. It is empty until the agent has sent
 	// the whole disclosure.
-	disclosed string
+	lastDisclosureItem string
 
 	closing *closing
 	// leaving is the time at which the agent began to wait for a beep or for silence before it
 	// leaves its message. It is zero if the agent does not wait.
-	leaving time.Time
-	hint    bool
+	messageWaitStart time.Time
+	hint             bool
 }
 
 // closing is the state of a call that ends after all queued audio was played.
@@ -72,16 +72,16 @@ type closing struct {
 	limit time.Time
 	// If asked is true, the conversation waits for audio of a requested sentence, or for another
 	// call of the tool end_call.
-	asked bool
+	awaitsSentence bool
 	// correcting means that the conversation refused a call of the tool end_call because of its
 	// outcome, and waits for another one. In this state asked is true.
-	correcting bool
+	awaitsOutcome bool
 	// If last is true, no audio is played except the requested sentence and the disclosure.
-	last bool
+	lastSentenceOnly bool
 	// audioSent means that the agent has sent all its audio.
 	audioSent bool
 	// dry is the time at which the queue became empty. It is zero if the queue is not empty.
-	dry time.Time
+	emptySince time.Time
 }
 
 func (c *Conversation) handle(ctx context.Context, e agent.Event) {
@@ -92,28 +92,28 @@ func (c *Conversation) handle(ctx context.Context, e agent.Event) {
 	case agent.ItemDone:
 		c.transcript.item(e.Item).complete = true
 		c.mu.Lock()
-		if !c.cuts[e.Item] {
-			c.queue.finish(e.Item)
+		if !c.droppedItems[e.Item] {
+			c.queue.finishItem(e.Item)
 		}
 		c.mu.Unlock()
 		c.update()
 	case agent.SpeechStarted:
-		c.transcript.begin(e.Item, now)
-		c.untranscribed = e.Item
+		c.transcript.beginItem(e.Item, now)
+		c.untranscribedItem = e.Item
 		c.heardAt.Store(now.UnixNano())
-		c.flush()
+		c.discardAudio()
 	case agent.Clear:
-		c.flush()
+		c.discardAudio()
 	case agent.Disclosed:
-		c.disclosed = e.Item
+		c.lastDisclosureItem = e.Item
 	case agent.Noticed:
-		c.noticed(e.Item)
+		c.queueNoticeMark(e.Item)
 	case agent.Utterance:
 		c.addUtterance(e, now)
 	case agent.ToolCall:
 		c.onTool(ctx, e)
 	case agent.TurnDone:
-		if c.closing != nil && !c.closing.asked {
+		if c.closing != nil && !c.closing.awaitsSentence {
 			c.closing.audioSent = true
 		}
 		c.update()
@@ -124,18 +124,18 @@ func (c *Conversation) handle(ctx context.Context, e agent.Event) {
 			c.end(callstate.AgentError)
 			return
 		}
-		c.closing.audioSent, c.closing.asked = true, false
+		c.closing.audioSent, c.closing.awaitsSentence = true, false
 		c.update()
 	case agent.Closed:
 		c.unheard += e.Dropped
-		c.close(callstate.NormalClearing)
-		c.closing.audioSent, c.closing.asked = true, false
+		c.endAfterAudio(callstate.NormalClearing)
+		c.closing.audioSent, c.closing.awaitsSentence = true, false
 		c.update()
 	}
 }
 
 // The audio is counted even if it is dropped afterwards.
-func (c *Conversation) arrived(e agent.Event) {
+func (c *Conversation) countAudio(e agent.Event) {
 	it := c.transcript.item(e.Item)
 	it.disclosure = it.disclosure || e.Disclosure
 	if !it.complete {
@@ -144,30 +144,30 @@ func (c *Conversation) arrived(e agent.Event) {
 }
 
 func (c *Conversation) onAudio(e agent.Event) {
-	c.arrived(e)
-	if c.cuts[e.Item] {
+	c.countAudio(e)
+	if c.droppedItems[e.Item] {
 		return
 	}
 	// during the greeting of an answering machine, only the disclosure is played
-	if !c.leaving.IsZero() && !e.Keep {
+	if !c.messageWaitStart.IsZero() && !e.Keep {
 		c.drop(e.Item)
 		c.session.Interrupted(e.Item, 0)
 		return
 	}
-	if c.overdue(e) {
+	if c.isDroppedAudio(e) {
 		c.drop(e.Item)
 		c.session.Interrupted(e.Item, 0)
 		return
 	}
 	if c.closing != nil {
-		c.closing.dry = time.Time{}
+		c.closing.emptySince = time.Time{}
 		if e.Asked { // this audio belongs to the requested sentence, not to the disclosure
-			c.closing.asked = false
+			c.closing.awaitsSentence = false
 		}
 	}
 	c.mu.Lock()
-	idle := c.queue.depth == 0
-	c.queue.add(e.Item, e.Audio, e.Keep)
+	idle := c.queue.queuedBytes == 0
+	c.queue.addAudio(e.Item, e.Audio, e.Keep)
 	c.mu.Unlock()
 	if idle && c.leg != nil {
 		c.leg.SpeakSoon()
@@ -177,30 +177,30 @@ func (c *Conversation) onAudio(e agent.Event) {
 // The model must not add anything to a voicemail message or a farewell. Audio that the agent sends
 // after the request for this last sentence is dropped. An agent of kind media_ws does not mark the
 // audio of the requested sentence, so its audio is not dropped.
-func (c *Conversation) overdue(e agent.Event) bool {
-	return c.closing != nil && c.closing.last && !e.Keep && c.settings.Agent.Kind != agent.MediaWS
+func (c *Conversation) isDroppedAudio(e agent.Event) bool {
+	return c.closing != nil && c.closing.lastSentenceOnly && !e.Keep && c.settings.Agent.Kind != agent.MediaWS
 }
 
 func (c *Conversation) drop(item string) {
-	if len(c.cuts) >= maxItems {
-		clear(c.cuts)
+	if len(c.droppedItems) >= maxItems {
+		clear(c.droppedItems)
 	}
-	c.cuts[item] = true
+	c.droppedItems[item] = true
 }
 
 // When the person interrupts the agent, the queued audio is discarded, except audio that the person
 // must hear. The last sentence of a call cannot be interrupted.
-func (c *Conversation) flush() {
+func (c *Conversation) discardAudio() {
 	if c.closing != nil {
 		return
 	}
 	c.recordPlayout()
 	c.mu.Lock()
-	cuts := c.queue.flush()
+	cuts := c.queue.discardQueued()
 	c.mu.Unlock()
 	for _, one := range cuts {
 		c.drop(one.id)
-		c.unnotice(one)
+		c.cancelNotice(one)
 		c.session.Interrupted(one.id, one.played)
 	}
 }
@@ -209,11 +209,11 @@ func (c *Conversation) update() {
 	now := time.Now()
 	c.recordPlayout()
 	c.mu.Lock()
-	played, dry := c.queue.collect(), c.queue.depth == 0
+	played, dry := c.queue.removePlayed(), c.queue.queuedBytes == 0
 	c.mu.Unlock()
 	for _, item := range played {
 		if of, mark := strings.CutPrefix(item, noticeMark); mark {
-			c.recordable(of)
+			c.onNoticePlayed(of)
 			continue
 		}
 		c.session.Played(item)
@@ -232,18 +232,18 @@ func (c *Conversation) update() {
 		return
 	}
 	if !dry {
-		c.closing.dry = time.Time{}
-	} else if c.closing.audioSent && !c.closing.asked {
+		c.closing.emptySince = time.Time{}
+	} else if c.closing.audioSent && !c.closing.awaitsSentence {
 		c.end(c.closing.cause)
-	} else if c.closing.dry.IsZero() {
-		c.closing.dry = now
+	} else if c.closing.emptySince.IsZero() {
+		c.closing.emptySince = now
 	}
 }
 
 func (c *Conversation) recordPlayout() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.recordPieces(c.queue.pieces[:min(c.queue.head+1, len(c.queue.pieces))])
+	c.recordPieces(c.queue.pieces[:min(c.queue.headIndex+1, len(c.queue.pieces))])
 }
 
 func (c *Conversation) recordPieces(pieces []*piece) {
@@ -251,23 +251,23 @@ func (c *Conversation) recordPieces(pieces []*piece) {
 		if !p.began.IsZero() && c.first == 0 {
 			c.first = max(p.began.Sub(c.begun), 1)
 		}
-		c.transcript.play(p)
+		c.transcript.addPlayed(p)
 	}
-	for _, of := range c.queue.lost {
-		c.transcript.unplay(of)
+	for _, of := range c.queue.unsentShares {
+		c.transcript.subtractUnsent(of)
 	}
-	c.queue.lost = c.queue.lost[:0]
+	c.queue.unsentShares = c.queue.unsentShares[:0]
 }
 
 // Audio that is still queued is never sent.
-func (c *Conversation) halt() {
+func (c *Conversation) stopAudio() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.recordPieces(c.queue.halt())
+	c.recordPieces(c.queue.stop())
 }
 
 // The call ends after all queued audio was played.
-func (c *Conversation) close(cause callstate.Cause) {
+func (c *Conversation) endAfterAudio(cause callstate.Cause) {
 	if c.closing == nil {
 		c.closing = &closing{cause: cause, limit: time.Now().Add(closeTimeout)}
 	}
@@ -277,14 +277,14 @@ func (c *Conversation) closeWith(text string, cause callstate.Cause) {
 	if c.closing != nil {
 		return
 	}
-	c.leaving = time.Time{}
-	c.flush()
-	c.close(cause)
-	c.closing.last = true
+	c.messageWaitStart = time.Time{}
+	c.discardAudio()
+	c.endAfterAudio(cause)
+	c.closing.lastSentenceOnly = true
 	if text == "" {
 		c.closing.audioSent = true
 	} else {
-		c.closing.asked = true
+		c.closing.awaitsSentence = true
 		c.session.Say(text)
 	}
 	c.update()
@@ -298,7 +298,7 @@ func (c *Conversation) end(cause callstate.Cause) {
 
 // The method due applies every limit whose time has come. The result is the time until the next
 // limit.
-func (c *Conversation) due(now time.Time) time.Duration {
+func (c *Conversation) applyLimits(now time.Time) time.Duration {
 	if c.over {
 		return 0
 	}
@@ -319,26 +319,26 @@ func (c *Conversation) due(now time.Time) time.Duration {
 	switch {
 	case c.closing != nil:
 		quiet = c.closing.limit
-		if !c.closing.dry.IsZero() {
+		if !c.closing.emptySince.IsZero() {
 			linger := closeDelay
-			if c.closing.asked {
+			if c.closing.awaitsSentence {
 				linger = sentenceDelay
 			}
-			quiet = earlier(quiet, c.closing.dry.Add(linger))
+			quiet = earlier(quiet, c.closing.emptySince.Add(linger))
 		}
 		if !now.Before(quiet) {
 			c.end(c.closing.cause)
 			return 0
 		}
-	case !c.leaving.IsZero():
-		since := c.leaving
+	case !c.messageWaitStart.IsZero():
+		since := c.messageWaitStart
 		if lastHeardAt := time.Unix(0, c.heardAt.Load()); lastHeardAt.After(since) {
 			since = lastHeardAt
 		}
-		quiet = earlier(since.Add(messageSilence), c.leaving.Add(messageTimeout))
+		quiet = earlier(since.Add(messageSilence), c.messageWaitStart.Add(messageTimeout))
 		if !now.Before(quiet) {
 			c.leaveMessage()
-			return c.due(now)
+			return c.applyLimits(now)
 		}
 	case !now.Before(quiet):
 		c.end(callstate.SilenceTimeout)

@@ -124,10 +124,10 @@ func TestTranscript_LimitsTurnsAndBytes(t *testing.T) {
 	t.Parallel()
 	tr := newTranscript()
 	for i := range 5_000 {
-		tr.say(agent.RolePerson, "", strings.Repeat("x", 50<<10), time.Unix(int64(i), 0))
-		tr.begin(string(rune(i)), time.Unix(int64(i), 0))
+		tr.addText(agent.RolePerson, "", strings.Repeat("x", 50<<10), time.Unix(int64(i), 0))
+		tr.beginItem(string(rune(i)), time.Unix(int64(i), 0))
 	}
-	turns := tr.turns()
+	turns := tr.sortedTurns()
 	switch {
 	case len(turns) != 9:
 		t.Errorf("length of turns = %v, want 9", len(turns))
@@ -157,7 +157,7 @@ func TestShortened_CutsBetweenWords(t *testing.T) {
 		{"one two three", 1, "one two three"}, {"one two three", 0, ""}, {"one two three", 0.1, ""}, {"one two three", 0.3, "one –"},
 		{"one two three", 0.6, "one two –"}, {"one two three", 0.99, "one two –"}, {"", 0.5, ""},
 	} {
-		if got := shortened(test.text, test.part); got != test.want {
+		if got := shortenText(test.text, test.part); got != test.want {
 			t.Errorf("shortened(%q, %v) = %q, want %q", test.text, test.part, got, test.want)
 		}
 	}

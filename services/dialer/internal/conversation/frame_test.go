@@ -13,9 +13,9 @@ func BenchmarkFrame(b *testing.B) {
 	frame, heard, second := make([]byte, 160), tone(20*time.Millisecond), tone(time.Second)
 	b.ReportAllocs()
 	for b.Loop() {
-		if c.queue.depth == 0 {
-			c.queue.collect()
-			c.queue.add("a", second, false)
+		if c.queue.queuedBytes == 0 {
+			c.queue.removePlayed()
+			c.queue.addAudio("a", second, false)
 		}
 		c.NextFrame(frame)
 		c.HearFrame(heard)

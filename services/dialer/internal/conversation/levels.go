@@ -57,7 +57,7 @@ func (h *frameRing) push(frame []byte) {
 }
 
 // The result is nil if the ring is empty.
-func (h *frameRing) pop() []byte {
+func (h *frameRing) popFrame() []byte {
 	if h.n == 0 {
 		return nil
 	}

@@ -133,7 +133,7 @@ func TestEndCall_WaitsForTheTranscriptOfTheLastSentence(t *testing.T) {
 			want: []string{words},
 			end:  time.Second,
 		},
-		{name: "no transcript arrives", end: lastSentence},
+		{name: "no transcript arrives", end: lastSentenceTimeout},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {

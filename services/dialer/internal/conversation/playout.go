@@ -32,7 +32,7 @@ type piece struct {
 	began, last time.Time
 }
 
-func (p *piece) left() int { return p.total - p.played }
+func (p *piece) unplayedBytes() int { return p.total - p.played }
 
 // share is the part of a frame that came from one piece. began and last are the piece's times
 // before that frame.
@@ -43,7 +43,7 @@ type share struct {
 	began, last time.Time
 }
 
-func (p *piece) play(now time.Time) {
+func (p *piece) setPlayTimes(now time.Time) {
 	if p.began.IsZero() {
 		p.began = now
 	}
@@ -51,7 +51,7 @@ func (p *piece) play(now time.Time) {
 }
 
 // The method take allocates no memory.
-func (p *piece) take(dst []byte) (n int) {
+func (p *piece) readFrame(dst []byte) (n int) {
 	for n < len(dst) && p.chunk < len(p.chunks) {
 		moved := copy(dst[n:], p.chunks[p.chunk][p.offset:])
 		n += moved
@@ -70,42 +70,42 @@ type playout struct {
 	pieces []*piece
 	// head is the index of the first piece that was not completely played. The pieces before it
 	// wait until collect removes them.
-	head   int
-	depth  int // in bytes
-	halted bool
-	waited int // number of ticks for which the incomplete frame has waited so far
-	now    time.Time
+	headIndex   int
+	queuedBytes int // in bytes
+	stopped     bool
+	waitedTicks int // number of ticks for which the incomplete frame has waited so far
+	now         time.Time
 	// The field frame contains the shares of the last frame. The field lost contains the shares of
 	// frames that were not sent, until they are subtracted from the transcript.
-	frame, lost []share
-	ratchet     ratchet
+	frameShares, unsentShares []share
+	ratchet                   ratchet
 	// dropped is the number of bytes that did not fit into the queue. trimmed is the number of
 	// silent frames that were dropped because the agent's audio was late.
 	dropped, trimmed int64
 }
 
-func (q *playout) add(id string, audio []byte, keep bool) {
-	if q.halted {
+func (q *playout) addAudio(id string, audio []byte, keep bool) {
+	if q.stopped {
 		return
 	}
-	if q.depth+len(audio) > maxQueued {
+	if q.queuedBytes+len(audio) > maxQueued {
 		q.dropped += int64(len(audio))
 		return
 	}
-	p := q.find(id)
+	p := q.findPiece(id)
 	if p == nil || p.done {
 		p = &piece{id: id, keep: keep}
 		q.pieces = append(q.pieces, p)
 	}
 	p.chunks = append(p.chunks, audio)
 	p.total += len(audio)
-	q.depth += len(audio)
+	q.queuedBytes += len(audio)
 	q.ratchet.arrived += len(audio)
 }
 
 // An item without audio gets an empty piece, so that the item keeps its position in the order.
-func (q *playout) finish(id string) {
-	p := q.find(id)
+func (q *playout) finishItem(id string) {
+	p := q.findPiece(id)
 	if p == nil {
 		p = &piece{id: id}
 		q.pieces = append(q.pieces, p)
@@ -115,12 +115,12 @@ func (q *playout) finish(id string) {
 
 // The method mark appends an item without audio. A barge-in does not remove the mark. When playback
 // reaches the mark, all earlier audio was played or discarded.
-func (q *playout) mark(id string) {
+func (q *playout) addMark(id string) {
 	q.pieces = append(q.pieces, &piece{id: id, keep: true, done: true})
 }
 
-func (q *playout) find(id string) *piece {
-	for i := len(q.pieces) - 1; i >= q.head; i-- {
+func (q *playout) findPiece(id string) *piece {
+	for i := len(q.pieces) - 1; i >= q.headIndex; i-- {
 		if q.pieces[i].id == id {
 			return q.pieces[i]
 		}
@@ -130,57 +130,57 @@ func (q *playout) find(id string) *piece {
 
 // spoke is false if there is no frame to send. moved means that an item began or ended, or that the
 // queue became empty.
-func (q *playout) next(dst []byte) (spoke, moved bool) {
-	if q.ratchet.tick(q.depth) && q.depth >= 2*len(dst) && q.skipSilence(len(dst)) {
+func (q *playout) nextFrame(dst []byte) (spoke, moved bool) {
+	if q.ratchet.recordTick(q.queuedBytes) && q.queuedBytes >= 2*len(dst) && q.skipSilence(len(dst)) {
 		q.trimmed++
 		moved = true
 	}
-	if q.depth == 0 {
-		return false, q.settle() || moved
+	if q.queuedBytes == 0 {
+		return false, q.skipFinished() || moved
 	}
-	if q.depth < len(dst) && !q.pieces[len(q.pieces)-1].done && q.waited < partialFrameTicks {
-		q.waited++
+	if q.queuedBytes < len(dst) && !q.pieces[len(q.pieces)-1].done && q.waitedTicks < partialFrameTicks {
+		q.waitedTicks++
 		return false, moved
 	}
-	q.waited, q.frame = 0, q.frame[:0]
+	q.waitedTicks, q.frameShares = 0, q.frameShares[:0]
 	n := 0
-	for n < len(dst) && q.head < len(q.pieces) {
-		p := q.pieces[q.head]
+	for n < len(dst) && q.headIndex < len(q.pieces) {
+		p := q.pieces[q.headIndex]
 		began, last := p.began, p.last
-		took := p.take(dst[n:])
+		took := p.readFrame(dst[n:])
 		if took > 0 {
-			q.frame = append(q.frame, share{p, took, q.now, began, last})
+			q.frameShares = append(q.frameShares, share{p, took, q.now, began, last})
 			moved = moved || p.began.IsZero()
-			p.play(q.now)
+			p.setPlayTimes(q.now)
 		}
 		n += took
-		if p.left() > 0 || !p.done {
+		if p.unplayedBytes() > 0 || !p.done {
 			break
 		}
-		q.head++
+		q.headIndex++
 		moved = true
 	}
-	q.depth -= n
+	q.queuedBytes -= n
 	for i := n; i < len(dst); i++ {
 		dst[i] = silence
 	}
-	return n > 0, q.settle() || moved || q.depth == 0
+	return n > 0, q.skipFinished() || moved || q.queuedBytes == 0
 }
 
 // The method unsent reverts the times of the pieces of the last frame, because the frame was not
 // sent. The audio itself is not played again.
-func (q *playout) unsent() {
-	for _, of := range q.frame {
+func (q *playout) revertFrame() {
+	for _, of := range q.frameShares {
 		of.piece.began, of.piece.last = of.began, of.last
 		of.piece.unsent += of.bytes
 	}
-	q.lost, q.frame = append(q.lost, q.frame...), q.frame[:0]
+	q.unsentShares, q.frameShares = append(q.unsentShares, q.frameShares...), q.frameShares[:0]
 }
 
 // The method settle moves head past the pieces that are complete and were played to the end.
-func (q *playout) settle() (moved bool) {
-	for q.head < len(q.pieces) && q.pieces[q.head].done && q.pieces[q.head].left() == 0 {
-		q.head++
+func (q *playout) skipFinished() (moved bool) {
+	for q.headIndex < len(q.pieces) && q.pieces[q.headIndex].done && q.pieces[q.headIndex].unplayedBytes() == 0 {
+		q.headIndex++
 		moved = true
 	}
 	return moved
@@ -189,10 +189,10 @@ func (q *playout) settle() (moved bool) {
 // The next frame is dropped if it is silent, is inside one chunk, and belongs to a piece that the
 // person can interrupt.
 func (q *playout) skipSilence(size int) bool {
-	if q.head >= len(q.pieces) {
+	if q.headIndex >= len(q.pieces) {
 		return false
 	}
-	p := q.pieces[q.head]
+	p := q.pieces[q.headIndex]
 	if p.chunk >= len(p.chunks) || len(p.chunks[p.chunk])-p.offset < size || p.keep {
 		return false
 	}
@@ -206,7 +206,7 @@ func (q *playout) skipSilence(size int) bool {
 		p.chunk, p.offset = p.chunk+1, 0
 	}
 	p.played += size
-	q.depth -= size
+	q.queuedBytes -= size
 	return true
 }
 
@@ -217,38 +217,38 @@ type cut struct {
 }
 
 // After a call of the method halt, no more audio is sent.
-func (q *playout) halt() []*piece {
+func (q *playout) stop() []*piece {
 	pieces := q.pieces
-	q.pieces, q.head, q.depth, q.waited, q.halted = nil, 0, 0, 0, true
+	q.pieces, q.headIndex, q.queuedBytes, q.waitedTicks, q.stopped = nil, 0, 0, 0, true
 	return pieces
 }
 
 // Pieces in which keep is true are not discarded.
-func (q *playout) flush() (cuts []cut) {
-	kept := q.pieces[:q.head]
-	for _, p := range q.pieces[q.head:] {
+func (q *playout) discardQueued() (cuts []cut) {
+	kept := q.pieces[:q.headIndex]
+	for _, p := range q.pieces[q.headIndex:] {
 		if p.keep {
 			kept = append(kept, p)
 			continue
 		}
-		if p.left() > 0 || !p.done {
+		if p.unplayedBytes() > 0 || !p.done {
 			cuts = append(cuts, cut{p.id, agent.Duration(p.played - p.unsent), agent.Duration(p.total)})
 		} else {
 			cuts = append(cuts, cut{p.id, agent.Duration(p.played - p.unsent), agent.Duration(p.played)})
 		}
-		q.depth -= p.left()
+		q.queuedBytes -= p.unplayedBytes()
 	}
 	q.pieces = kept
-	q.waited = 0
+	q.waitedTicks = 0
 	return cuts
 }
 
-func (q *playout) collect() (played []string) {
-	for _, p := range q.pieces[:q.head] {
+func (q *playout) removePlayed() (played []string) {
+	for _, p := range q.pieces[:q.headIndex] {
 		played = append(played, p.id)
 	}
-	q.pieces = append(q.pieces[:0], q.pieces[q.head:]...)
-	q.head = 0
+	q.pieces = append(q.pieces[:0], q.pieces[q.headIndex:]...)
+	q.headIndex = 0
 	return played
 }
 
@@ -261,7 +261,7 @@ type ratchet struct {
 	arrived int // number of bytes that arrived in the current slot
 	slots   [slots]int
 	least   [slots]int
-	n       int // number of ticks in the current slot so far
+	ticks   int // number of ticks in the current slot so far
 	filled  int
 	lowest  int
 	late    bool
@@ -271,33 +271,33 @@ const (
 	slots     = 4
 	slotTicks = 25
 	slotBytes = slotTicks * agent.FrameBytes
-	// surplus is two frames. An agent is late if its queue never becomes shorter than surplus. An
+	// minSurplus is two frames. An agent is late if its queue never becomes shorter than surplus. An
 	// agent that is in time has at most one frame in the queue, which is played next.
-	surplus = 2 * agent.FrameBytes
+	minSurplus = 2 * agent.FrameBytes
 )
 
 // The caller must call the method tick every 20 ms with the length of the queue in bytes. The
 // result reports whether a silent frame may be dropped.
-func (r *ratchet) tick(depth int) bool {
-	if r.n == 0 || depth < r.lowest {
+func (r *ratchet) recordTick(depth int) bool {
+	if r.ticks == 0 || depth < r.lowest {
 		r.lowest = depth
 	}
 	if depth <= agent.FrameBytes { // the agent is in time again
 		r.late = false
 	}
-	if r.n++; r.n < slotTicks {
+	if r.ticks++; r.ticks < slotTicks {
 		return r.late
 	}
 	copy(r.slots[:], r.slots[1:])
 	copy(r.least[:], r.least[1:])
 	r.slots[slots-1], r.least[slots-1] = r.arrived, r.lowest
 	r.filled = min(r.filled+1, slots)
-	r.n, r.arrived = 0, 0
+	r.ticks, r.arrived = 0, 0
 	late, steady, sum := r.filled == slots, true, 0
 	for i := range slots {
 		// these wide bounds tolerate jitter
 		steady = steady && r.slots[i] >= slotBytes*2/10 && r.slots[i] <= slotBytes*25/10
-		late = late && r.least[i] >= surplus
+		late = late && r.least[i] >= minSurplus
 		sum += r.slots[i]
 	}
 	steady = steady && sum >= slots*slotBytes*7/10 && sum <= slots*slotBytes*13/10

@@ -21,9 +21,9 @@ func TestPlayout_PiecesOfAnySizeBecomeFrames(t *testing.T) {
 		for i, size := range rapid.SliceOfN(rapid.IntRange(1, 900), 1, 30).Draw(t, "sizes") {
 			audio := bytes.Repeat([]byte{byte(i%200 + 1)}, size)
 			want = append(want, audio...)
-			q.add(string(rune('a'+i/7)), audio, false)
+			q.addAudio(string(rune('a'+i/7)), audio, false)
 			if i%7 == 6 {
-				q.finish(string(rune('a' + i/7)))
+				q.finishItem(string(rune('a' + i/7)))
 			}
 			for range rapid.IntRange(0, 3).Draw(t, "ticks") {
 				got = appendFrame(&q, got)
@@ -35,15 +35,15 @@ func TestPlayout_PiecesOfAnySizeBecomeFrames(t *testing.T) {
 		if !bytes.Equal(bytes.ReplaceAll(got, []byte{silence}, nil), want) {
 			t.Fatalf("the %d bytes taken differ from the bytes added", len(want))
 		}
-		if q.depth != 0 {
-			t.Fatalf("depth at the end = %d, want 0", q.depth)
+		if q.queuedBytes != 0 {
+			t.Fatalf("depth at the end = %d, want 0", q.queuedBytes)
 		}
 	})
 }
 
 func appendFrame(q *playout, got []byte) []byte {
 	frame := make([]byte, 160)
-	if spoke, _ := q.next(frame); spoke {
+	if spoke, _ := q.nextFrame(frame); spoke {
 		got = append(got, frame...)
 	}
 	return got
@@ -53,13 +53,13 @@ func TestPlayout_PartialFrameWaitsForTheRest(t *testing.T) {
 	t.Parallel()
 	var q playout
 	frame := make([]byte, 160)
-	q.add("a", tone(10*time.Millisecond), false)
+	q.addAudio("a", tone(10*time.Millisecond), false)
 	for tick := range partialFrameTicks {
-		if spoke, _ := q.next(frame); spoke {
+		if spoke, _ := q.nextFrame(frame); spoke {
 			t.Fatalf("a partial frame was sent at tick %d", tick)
 		}
 	}
-	if spoke, _ := q.next(frame); !spoke {
+	if spoke, _ := q.nextFrame(frame); !spoke {
 		t.Error("partial frame after the wait: spoke = false, want true")
 	} else if frame[80] != silence {
 		t.Errorf("partial frame after the wait: frame[80] = %v, want %v", frame[80], silence)
@@ -70,10 +70,10 @@ func TestPlayout_DropsAudioBeyondItsLimit(t *testing.T) {
 	t.Parallel()
 	var q playout
 	for range 400 {
-		q.add("a", make([]byte, agent.BytesPerSecond), false)
+		q.addAudio("a", make([]byte, agent.BytesPerSecond), false)
 	}
-	if q.depth != maxQueued {
-		t.Errorf("queue depth = %v, want %v", q.depth, maxQueued)
+	if q.queuedBytes != maxQueued {
+		t.Errorf("queue depth = %v, want %v", q.queuedBytes, maxQueued)
 	} else if q.dropped != 100*agent.BytesPerSecond {
 		t.Errorf("dropped bytes = %v, want %v", q.dropped, 100*agent.BytesPerSecond)
 	}
@@ -83,7 +83,7 @@ func TestNextFrame_AllocatesNothing(t *testing.T) {
 	c := New(&fakeSession{events: make(chan agent.Event, 1)}, Settings{}, nil, nil, nil)
 	c.Record(discard{})
 	for range 100 {
-		c.queue.add("a", tone(time.Second), false)
+		c.queue.addAudio("a", tone(time.Second), false)
 	}
 	frame, heard := make([]byte, 160), tone(20*time.Millisecond)
 	if n := testing.AllocsPerRun(2000, func() { c.NextFrame(frame); c.HearFrame(heard) }); n != 0 {
@@ -104,15 +104,15 @@ func lagged(
 	chunk func(tick int) []byte,
 ) (q playout, depth time.Duration) {
 	t.Helper()
-	q.add("a", hush(behind), false)
+	q.addAudio("a", hush(behind), false)
 	frame := make([]byte, 160)
 	for tick := range seconds * 50 {
 		if audio := chunk(tick); audio != nil {
-			q.add("a", audio, false)
+			q.addAudio("a", audio, false)
 		}
-		q.next(frame)
+		q.nextFrame(frame)
 	}
-	return q, agent.Duration(q.depth)
+	return q, agent.Duration(q.queuedBytes)
 }
 
 func TestRatchet_PermanentlyLateAgentCatchesUp(t *testing.T) {

@@ -19,26 +19,26 @@ type notice struct {
 
 // The method noticed queues the mark after the notice. If the notice was interrupted, no mark is
 // queued and the recording does not start.
-func (c *Conversation) noticed(item string) {
-	if c.settings.Noticed == nil || c.notice.heard || c.cuts[item] {
+func (c *Conversation) queueNoticeMark(item string) {
+	if c.settings.Noticed == nil || c.notice.heard || c.droppedItems[item] {
 		return
 	}
 	c.notice.item = item
 	c.mu.Lock()
-	c.queue.mark(noticeMark + item)
+	c.queue.addMark(noticeMark + item)
 	c.mu.Unlock()
 	c.update()
 }
 
 // If the discarded item is the notice and was not played completely, the recording does not start.
-func (c *Conversation) unnotice(one cut) {
+func (c *Conversation) cancelNotice(one cut) {
 	if one.id == c.notice.item && one.played < one.total {
 		c.notice.item = noticeMark // no item has this id
 	}
 }
 
 // When playback reaches the notice's mark, the callback Noticed starts the recording.
-func (c *Conversation) recordable(item string) {
+func (c *Conversation) onNoticePlayed(item string) {
 	if c.notice.item != item || c.notice.heard || c.notice.objected {
 		return
 	}
@@ -47,7 +47,7 @@ func (c *Conversation) recordable(item string) {
 }
 
 // The person does not want to be recorded, so the recording ends.
-func (c *Conversation) object() {
+func (c *Conversation) stopRecording() {
 	if c.notice.objected || c.settings.Objected == nil {
 		return
 	}
@@ -59,15 +59,15 @@ func (c *Conversation) object() {
 // If the person's words plainly object to the recording, the recording ends. If the words plainly
 // refuse further calls, the person is opted out. Both happen even if the agent calls no tool.
 func (c *Conversation) addUtterance(e agent.Event, now time.Time) {
-	c.transcript.say(e.Role, e.Item, e.Text, now)
+	c.transcript.addText(e.Role, e.Item, e.Text, now)
 	if e.Role != agent.RolePerson {
 		return
 	}
-	if e.Item == c.untranscribed {
-		c.untranscribed = ""
+	if e.Item == c.untranscribedItem {
+		c.untranscribedItem = ""
 	}
 	if agent.ObjectsToRecording(e.Text) {
-		c.object()
+		c.stopRecording()
 	}
 	if agent.RefusesFurtherCalls(e.Text) || !c.quoteLimit.IsZero() {
 		c.optOut(e.Text)

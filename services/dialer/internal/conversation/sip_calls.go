@@ -149,7 +149,7 @@ func (t *SIPCalls) open(ctx context.Context, callID uuid.UUID) (opened openedAge
 	opened.settings.Disclosure, _ = agent.FirstWords(spec)
 	if spec.Notice != "" {
 		opened.recording = &callRecording{recorder: t.recorder, workspaceID: order.WorkspaceID, callID: callID}
-		opened.settings.Noticed, opened.settings.Objected = opened.recording.begin, opened.recording.discard
+		opened.settings.Noticed, opened.settings.Objected = opened.recording.start, opened.recording.discard
 	}
 	if opened.session, err = opener.Open(ctx, spec); err != nil {
 		return opened, fmt.Errorf("open agent of kind %s: %w", kind, err)

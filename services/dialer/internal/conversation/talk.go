@@ -83,7 +83,7 @@ func (t *talk) timedOut() {
 }
 
 // The session is opened in the background. Only the first call of the method reach has an effect.
-func (t *talk) reach() {
+func (t *talk) openSession() {
 	t.open.Do(func() {
 		go func() {
 			defer close(t.opened)
@@ -108,14 +108,14 @@ func (t *talk) Answer(answer []byte, callbacks sipcarrier.TalkCallbacks) error {
 
 func (t *talk) Begin(callbacks sipcarrier.TalkCallbacks) {
 	t.callbacks.Store(&callbacks)
-	t.reach() // a call can be answered without a ringing response before it
+	t.openSession() // a call can be answered without a ringing response before it
 	if t.begun.CompareAndSwap(false, true) {
-		go t.converse(callbacks)
+		go t.runConversation(callbacks)
 	}
 }
 
 func (t *talk) Ready(ctx context.Context) error {
-	t.reach()
+	t.openSession()
 	select {
 	case <-t.opened:
 		return t.fault
@@ -135,7 +135,7 @@ func (t *talk) Accept(offer []byte) ([]byte, error) {
 }
 
 // If the agent's session is not open in time, the call is hung up.
-func (t *talk) converse(callbacks sipcarrier.TalkCallbacks) {
+func (t *talk) runConversation(callbacks sipcarrier.TalkCallbacks) {
 	defer close(t.talked)
 	limit := time.NewTimer(agentTimeout)
 	defer limit.Stop()

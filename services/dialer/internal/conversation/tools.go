@@ -50,7 +50,7 @@ func (c *Conversation) onTool(ctx context.Context, e agent.Event) {
 	case agent.ToolTransfer:
 		c.transfer(ctx, e.ID, args.To)
 	case agent.ToolStopRecording:
-		c.object()
+		c.stopRecording()
 		c.answer(
 			e.ID,
 			map[string]any{
@@ -83,17 +83,17 @@ func (c *Conversation) onLateTool(e agent.Event) {
 func (c *Conversation) endCall(id, outcome string) {
 	first := c.closing == nil
 	c.settleOutcome(outcome)
-	c.close(callstate.NormalClearing)
+	c.endAfterAudio(callstate.NormalClearing)
 	switch {
 	case first && c.unlisted != "":
-		c.closing.asked, c.closing.correcting = true, true
+		c.closing.awaitsSentence, c.closing.awaitsOutcome = true, true
 		c.answer(id, map[string]any{
 			"state": "refused", "reason": "outcome is not one of the allowed values", "allowed": c.settings.Agent.OutcomeList(),
 			"next": "Call end_call again with an allowed outcome.",
 		})
 		return
-	case c.closing.correcting:
-		c.closing.asked, c.closing.correcting = false, false
+	case c.closing.awaitsOutcome:
+		c.closing.awaitsSentence, c.closing.awaitsOutcome = false, false
 	}
 	c.answer(id, map[string]any{"state": "ending"})
 	c.update()
@@ -228,19 +228,19 @@ func (c *Conversation) onMachine(id, kind string) {
 		c.end(callstate.NormalClearing)
 		return
 	}
-	if !c.voicemail(time.Now()) {
+	if !c.applyVoicemailPolicy(time.Now()) {
 		c.answer(id, map[string]any{"state": "noted", "next": "Go on."})
 	}
 }
 
 // The result is false if the agent continues the conversation.
-func (c *Conversation) voicemail(now time.Time) (settled bool) {
+func (c *Conversation) applyVoicemailPolicy(now time.Time) (settled bool) {
 	c.reached = agent.ReachedVoicemail
 	switch policy := c.settings.Agent.OnVoicemail; {
 	case policy == agent.VoicemailMessage && c.settings.Agent.Message != "":
-		if c.leaving.IsZero() && c.closing == nil {
-			c.leaving = now
-			c.flush()
+		if c.messageWaitStart.IsZero() && c.closing == nil {
+			c.messageWaitStart = now
+			c.discardAudio()
 		}
 		return true
 	case policy == agent.VoicemailHangUp || policy == agent.VoicemailMessage:
@@ -255,26 +255,26 @@ func (c *Conversation) voicemail(now time.Time) (settled bool) {
 // continue, a beep has no effect.
 func (c *Conversation) onBeep(now time.Time) {
 	policy := c.settings.Agent.OnVoicemail
-	machine := !c.leaving.IsZero() || c.hint || c.early(now)
+	machine := !c.messageWaitStart.IsZero() || c.hint || c.isEarly(now)
 	if c.closing != nil || !machine || policy == "" || policy == agent.VoicemailGoOn {
 		return
 	}
-	if c.voicemail(now); !c.over {
+	if c.applyVoicemailPolicy(now); !c.over {
 		c.leaveMessage()
 	}
 }
 
 // The method early reports whether a sound can still show that a machine answered: the call has
 // just begun, and the person has hardly spoken.
-func (c *Conversation) early(now time.Time) bool {
-	return now.Sub(c.begun) <= beepPeriod && c.transcript.heard() < beepTurns
+func (c *Conversation) isEarly(now time.Time) bool {
+	return now.Sub(c.begun) <= beepPeriod && c.transcript.personTurns() < beepTurns
 }
 
 // onFax ends the call if a fax tone is detected early in the call. If the policy is to continue,
 // the tone has no effect.
 func (c *Conversation) onFax(now time.Time) {
 	policy := c.settings.Agent.OnVoicemail
-	if c.closing != nil || !c.early(now) || policy == "" || policy == agent.VoicemailGoOn {
+	if c.closing != nil || !c.isEarly(now) || policy == "" || policy == agent.VoicemailGoOn {
 		return
 	}
 	c.reached = agent.ReachedFax
@@ -289,13 +289,13 @@ func (c *Conversation) leaveMessage() {
 func (c *Conversation) result() Result {
 	c.mu.Lock()
 	r := Result{
-		Cause: c.cause, Turns: c.transcript.turns(), Disclosure: c.disclosure(), Reworded: c.reworded(),
+		Cause: c.cause, Turns: c.transcript.sortedTurns(), Disclosure: c.disclosureRecord(), Reworded: c.rewordedDisclosure(),
 		UnlistedOutcome: c.unlisted,
 		OptedOut:        c.opted, CallbackAt: c.callback, FirstAudio: c.first,
 		Unheard: c.unheard, Trimmed: c.queue.trimmed, Unsaid: agent.Duration(int(c.queue.dropped)),
 	}
 	c.mu.Unlock()
-	personHeard := c.transcript.heard() > 0 || c.loudness.Load() >= minLoudFrames
+	personHeard := c.transcript.personTurns() > 0 || c.loudness.Load() >= minLoudFrames
 	switch {
 	case c.broken:
 		r.Reached = agent.ReachedError

@@ -16,9 +16,9 @@ const (
 	maxWords, maxTurn, maxTurns = 256 << 10, 32 << 10, 4096
 	// maxItems limits the number of items whose playout is recorded.
 	maxItems = 2048
-	// fastSpeech is a high rate of speech, in characters per second. The shortest possible audio of
+	// fastSpeechRate is a high rate of speech, in characters per second. The shortest possible audio of
 	// a text is estimated with this rate.
-	fastSpeech = 20
+	fastSpeechRate = 20
 )
 
 // transcript records who spoke which words and when. A turn of the agent contains only the words
@@ -62,14 +62,14 @@ func (tr *transcript) item(id string) *item {
 }
 
 // Only the first call for an item has an effect.
-func (tr *transcript) begin(id string, at time.Time) {
+func (tr *transcript) beginItem(id string, at time.Time) {
 	if it := tr.item(id); it.began.IsZero() {
 		it.began = at
 	}
 }
 
 // An item can have more than one piece.
-func (tr *transcript) play(p *piece) {
+func (tr *transcript) addPlayed(p *piece) {
 	if p.played == p.recorded {
 		return
 	}
@@ -83,7 +83,7 @@ func (tr *transcript) play(p *piece) {
 
 // A share of a frame that was not sent is subtracted. The method play must have added the share
 // before.
-func (tr *transcript) unplay(of share) {
+func (tr *transcript) subtractUnsent(of share) {
 	it := tr.item(of.piece.id)
 	it.played -= of.bytes
 	if it.ended.Equal(of.at) {
@@ -96,7 +96,7 @@ func (tr *transcript) unplay(of share) {
 
 // The parameter now is the time of the text. If the item of the text has a time, the method turns
 // uses the item's time.
-func (tr *transcript) say(role, item, text string, now time.Time) {
+func (tr *transcript) addText(role, item, text string, now time.Time) {
 	if text = strings.TrimSpace(text); text == "" || tr.full {
 		return
 	}
@@ -109,7 +109,7 @@ func (tr *transcript) say(role, item, text string, now time.Time) {
 }
 
 // The method heard returns the number of the person's turns.
-func (tr *transcript) heard() (turns int) {
+func (tr *transcript) personTurns() (turns int) {
 	for _, w := range tr.entries {
 		if w.turn.Role == agent.RolePerson {
 			turns++
@@ -135,7 +135,7 @@ func (tr *transcript) lastHeard() string {
 // was sent, its text is shortened in proportion, because agents do not report at which time each
 // word is spoken. If no audio of an item was sent, its text is left out. Text without an item is
 // kept, because it belongs to no audio.
-func (tr *transcript) turns() []agent.Turn {
+func (tr *transcript) sortedTurns() []agent.Turn {
 	turns := make([]agent.Turn, 0, len(tr.entries))
 	for _, w := range tr.entries {
 		it, known := tr.items[w.item]
@@ -144,7 +144,7 @@ func (tr *transcript) turns() []agent.Turn {
 		}
 		if w.turn.Role == agent.RoleAgent && w.item != "" && (known || len(tr.items) < maxItems) {
 			w.turn.EndedAt = tr.item(w.item).ended
-			w.turn.Text = shortened(w.turn.Text, tr.item(w.item).part(w.turn.Text))
+			w.turn.Text = shortenText(w.turn.Text, tr.item(w.item).sentFraction(w.turn.Text))
 		}
 		if w.turn.Text != "" {
 			turns = append(turns, w.turn)
@@ -156,10 +156,10 @@ func (tr *transcript) turns() []agent.Turn {
 
 // The method part returns the fraction of the item's text that was sent, from 0 to 1. If not all
 // audio has arrived, the length of the whole audio is estimated from the text.
-func (it *item) part(text string) float64 {
+func (it *item) sentFraction(text string) float64 {
 	whole := it.arrived
 	if !it.complete {
-		whole = max(whole, utf8.RuneCountInString(text)*agent.BytesPerSecond/fastSpeech)
+		whole = max(whole, utf8.RuneCountInString(text)*agent.BytesPerSecond/fastSpeechRate)
 	}
 	if it.played >= whole {
 		return min(1, float64(it.played))
@@ -167,9 +167,9 @@ func (it *item) part(text string) float64 {
 	return float64(it.played) / float64(whole)
 }
 
-// shortened returns approximately the given fraction of a text. The text is cut between two words,
+// shortenText returns approximately the given fraction of a text. The text is cut between two words,
 // and a dash marks the cut.
-func shortened(text string, part float64) string {
+func shortenText(text string, part float64) string {
 	if part >= 1 {
 		return text
 	}

@@ -144,20 +144,20 @@ func cpuTime(b *testing.B) time.Duration {
 	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
 }
 
-func (l *lateness) snapshot() (counts [len(bounds) + 1]uint64) {
+func (l *lateness) snapshot() (counts [len(latenessBounds) + 1]uint64) {
 	for i := range counts {
 		counts[i] = l.counts[i].Load()
 	}
 	return counts
 }
 
-func quantile(counts [len(bounds) + 1]uint64, q float64) time.Duration {
+func quantile(counts [len(latenessBounds) + 1]uint64, q float64) time.Duration {
 	all := uint64(0)
 	for _, n := range counts {
 		all += n
 	}
 	rest, low := q*float64(all), time.Duration(0)
-	for i, bound := range bounds {
+	for i, bound := range latenessBounds {
 		if n := float64(counts[i]); rest <= n && n > 0 {
 			return low + time.Duration(rest/n*float64(bound-low))
 		}

@@ -6,16 +6,16 @@ import (
 	"time"
 )
 
-// digits contains the DTMF digits in the order of their event codes (RFC 4733 section 3.2).
-const digits = "0123456789*#ABCD"
+// dtmfDigits contains the DTMF digits in the order of their event codes (RFC 4733 section 3.2).
+const dtmfDigits = "0123456789*#ABCD"
 
 // ValidDigits reports whether every character is a digit that can be sent.
 func ValidDigits(wanted string) bool {
-	return strings.Trim(wanted, digits) == ""
+	return strings.Trim(wanted, dtmfDigits) == ""
 }
 
-// volume is the power level that event packets state: -10 dBm0, which every receiver accepts.
-const volume = 10
+// eventVolume is the power level that event packets state: -10 dBm0, which every receiver accepts.
+const eventVolume = 10
 
 // DTMFReceiver detects digits in the telephone-event packets of one stream (RFC 4733).
 type DTMFReceiver struct {
@@ -26,9 +26,9 @@ type DTMFReceiver struct {
 	at        time.Duration
 }
 
-// lull is the length of five packets of 20 ms. If no packet arrives for this time, the current
+// eventTimeout is the length of five packets of 20 ms. If no packet arrives for this time, the current
 // event has ended and its end packet was lost.
-const lull = 100 * time.Millisecond
+const eventTimeout = 100 * time.Millisecond
 
 // Hear handles the payload of a telephone-event packet and reports whether a new digit begins with
 // this packet. A digit counts from its first packet, so the loss of end packets does not lose the
@@ -40,7 +40,7 @@ func (h *DTMFReceiver) Hear(
 	marker bool,
 	now time.Duration,
 ) (digit byte, begins bool) {
-	if len(payload) < 4 || int(payload[0]) >= len(digits) {
+	if len(payload) < 4 || int(payload[0]) >= len(dtmfDigits) {
 		return 0, false // event 16 is a hook flash, and higher events are not DTMF digits (RFC 4733)
 	}
 	event, ended := payload[0], payload[1]&0x80 != 0
@@ -57,9 +57,9 @@ func (h *DTMFReceiver) Hear(
 	// Some senders change the timestamp with each packet, and long events restart every 8 s.
 	// Packets of the same event belong to one key press, unless a marker, a pause or an end packet
 	// separates them.
-	same := h.open && event == h.event && !marker && now-h.at < lull
+	same := h.open && event == h.event && !marker && now-h.at < eventTimeout
 	h.known, h.open, h.event, h.timestamp, h.at = true, !ended, event, timestamp, now
-	return digits[event], !same
+	return dtmfDigits[event], !same
 }
 
 // Restart resets the receiver. It must be called when the far end starts a new sequence of
@@ -67,13 +67,13 @@ func (h *DTMFReceiver) Hear(
 func (h *DTMFReceiver) Restart() { *h = DTMFReceiver{} }
 
 const (
-	// frame is the length of a frame of 20 ms in timestamp units.
-	frame = 160
-	// tone is the length of a digit and pause is the length of the pause after it, in frames. Each
+	// frameSamples is the length of a frame of 20 ms in timestamp units.
+	frameSamples = 160
+	// digitFrames is the length of a digit and pause is the length of the pause after it, in frames. Each
 	// is 100 ms, twice what ITU-T Q.24 requires.
-	tone, pause = 5, 5
-	// ends is the number of end packets that are sent for each digit (RFC 4733 section 2.5.1.4).
-	ends = 3
+	digitFrames, digitPauseFrames = 5, 5
+	// endPackets is the number of end packets that are sent for each digit (RFC 4733 section 2.5.1.4).
+	endPackets = 3
 )
 
 // Queue is the maximum number of queued digits.
@@ -115,18 +115,18 @@ func (s *DTMFSender) Next(now uint32) (p DTMFPacket, event, muted bool) {
 	}
 	phase := s.phase
 	s.phase++
-	if phase >= tone+ends-1 {
-		if s.phase == tone+ends-1+pause {
+	if phase >= digitFrames+endPackets-1 {
+		if s.phase == digitFrames+endPackets-1+digitPauseFrames {
 			s.queue, s.started = s.queue[1:], false
 		}
 		return p, false, true
 	}
-	p.Payload[0] = byte(strings.IndexByte(digits, s.queue[0]))
-	p.Payload[1] = volume
-	if phase >= tone-1 {
+	p.Payload[0] = byte(strings.IndexByte(dtmfDigits, s.queue[0]))
+	p.Payload[1] = eventVolume
+	if phase >= digitFrames-1 {
 		p.Payload[1] |= 0x80
 	}
-	binary.BigEndian.PutUint16(p.Payload[2:], uint16(min(phase+1, tone)*frame))
+	binary.BigEndian.PutUint16(p.Payload[2:], uint16(min(phase+1, digitFrames)*frameSamples))
 	p.Timestamp, p.Marker = s.began, phase == 0
 	return p, true, false
 }

@@ -108,7 +108,7 @@ func TestDTMFSender_SendsQueuedDigits(t *testing.T) {
 	var ended, muted, markers int
 	var began []uint32
 	for i := range 100 {
-		now := uint32(7000 + i*frame)
+		now := uint32(7000 + i*frameSamples)
 		p, event, quiet := s.Next(now)
 		if quiet {
 			muted++
@@ -129,10 +129,10 @@ func TestDTMFSender_SendsQueuedDigits(t *testing.T) {
 		duration := binary.BigEndian.Uint16(p.Payload[2:])
 		if p.Payload[1]&0x80 != 0 {
 			ended++
-			if duration != tone*frame {
-				t.Errorf("ends with %d, want %d", duration, tone*frame)
+			if duration != digitFrames*frameSamples {
+				t.Errorf("ends with %d, want %d", duration, digitFrames*frameSamples)
 			}
-		} else if want := now - p.Timestamp + frame; uint32(duration) != want {
+		} else if want := now - p.Timestamp + frameSamples; uint32(duration) != want {
 			t.Errorf("duration %d, want %d", duration, want)
 		}
 		if digit, begins := h.Hear(p.Payload[:], p.Timestamp, p.Marker, time.Duration(i)*20*time.Millisecond); begins {

@@ -15,12 +15,12 @@ const (
 	minWait, maxWait = 60 * time.Millisecond, 120 * time.Millisecond
 	// calmTime is the time without late packets after which the wait becomes shorter by one frame.
 	calmTime = 5 * time.Second
-	// frames is the size of the ring buffer in frames: 640 ms.
-	frames = 32
+	// ringFrames is the size of the ring buffer in frames: 640 ms.
+	ringFrames = 32
 	// A frame consists of 20 granules of 1 ms. For each granule, the buffer stores whether its
 	// samples have arrived.
-	granules = 20
-	whole    = 1<<granules - 1
+	granules    = 20
+	allGranules = 1<<granules - 1
 	// maxFill limits the frames of silence that one call of Elapse adds after a stall of the
 	// process: 500 ms.
 	maxFill = 25
@@ -56,19 +56,19 @@ type JitterStats struct {
 // network, and then passes silence. While the sender sends no packets, the buffer passes silence,
 // because an agent that receives no audio never detects the end of an utterance.
 type JitterBuffer struct {
-	hear func(frame []byte)
+	onFrame func(frame []byte)
 
 	sequence sequenceNumber
-	samples  [frames * BufferedFrame]byte
-	have     [frames]uint32
+	samples  [ringFrames * BufferedFrame]byte
+	have     [ringFrames]uint32
 
 	begun bool
 	// head is the position of the next frame. top is the position after the newest sample. Both
 	// count samples since the start. stamp is the timestamp at head.
-	head, top int64
-	stamp     uint32
+	headPos, topPos int64
+	headTimestamp   uint32
 	// due is the time at which silence replaces the frame at head.
-	due time.Duration
+	silenceAt time.Duration
 
 	wait     time.Duration
 	lateAt   time.Duration // time of the last late packet
@@ -87,7 +87,7 @@ type JitterBuffer struct {
 // NewJitterBuffer returns a buffer that calls hear with each frame in order. The slice is valid
 // only during the call of hear.
 func NewJitterBuffer(hear func(frame []byte)) *JitterBuffer {
-	b := &JitterBuffer{hear: hear, wait: minWait}
+	b := &JitterBuffer{onFrame: hear, wait: minWait}
 	for i := range b.samples {
 		b.samples[i] = silence
 	}
@@ -103,12 +103,12 @@ type Arrival struct{ verdict arrivalVerdict }
 func (b *JitterBuffer) Count(number uint16) (a Arrival, ok bool) {
 	a.verdict = b.sequence.see(number)
 	switch a.verdict {
-	case duplicate:
+	case verdictDuplicate:
 		b.twice++
 		return a, false
-	case wild:
+	case verdictFar:
 		return a, false
-	case anew:
+	case verdictNewSequence:
 		b.Restart()
 	}
 	return a, true
@@ -133,24 +133,24 @@ func (b *JitterBuffer) NewSource() {
 
 // Audio adds the mu-law audio of a packet that Count accepted.
 func (b *JitterBuffer) Audio(a Arrival, timestamp uint32, audio []byte, now time.Duration) {
-	if len(audio) == 0 || len(audio) > (frames-2)*BufferedFrame {
+	if len(audio) == 0 || len(audio) > (ringFrames-2)*BufferedFrame {
 		return
 	}
-	b.measure(timestamp, now)
+	b.updateJitter(timestamp, now)
 	if !b.begun {
 		b.begin(timestamp, now)
 	}
-	off := int64(int32(timestamp - b.stamp))
-	if off+int64(len(audio)) > (frames-1)*BufferedFrame || off < -frames*BufferedFrame {
-		b.jump(timestamp)
+	off := int64(int32(timestamp - b.headTimestamp))
+	if off+int64(len(audio)) > (ringFrames-1)*BufferedFrame || off < -ringFrames*BufferedFrame {
+		b.restartClock(timestamp)
 		off = 0
 	}
 	if off+int64(len(audio)) <= 0 {
 		b.late++
-		if !b.tooLate(-off, now) {
+		if !b.recordLate(-off, now) {
 			return
 		}
-		b.jump(timestamp)
+		b.restartClock(timestamp)
 		off = 0
 	}
 	b.lateFrom = 0
@@ -158,32 +158,32 @@ func (b *JitterBuffer) Audio(a Arrival, timestamp uint32, audio []byte, now time
 		audio, off = audio[-off:], 0
 	}
 	// the sender paused: its timestamp jumped, but no packet is missing
-	if a.verdict == next && b.head+off > b.top {
-		if b.head+off > b.top+longestPause {
-			b.jump(timestamp)
+	if a.verdict == verdictNext && b.headPos+off > b.topPos {
+		if b.headPos+off > b.topPos+longestPause {
+			b.restartClock(timestamp)
 			off = 0
 		} else {
-			b.mark(b.top, b.head+off)
+			b.mark(b.topPos, b.headPos+off)
 		}
 	}
-	b.put(b.head+off, audio)
+	b.writeSamples(b.headPos+off, audio)
 	b.shrinkWait(now, len(audio))
-	b.drain(now, len(audio))
+	b.passFrames(now, len(audio))
 }
 
 // Elapse passes silence for overdue frames. The caller must call Elapse about every 20 ms. After
 // the first packet, frames continue even if no more packets arrive.
 func (b *JitterBuffer) Elapse(now time.Duration) {
 	for range maxFill {
-		if !b.begun || now < b.due {
+		if !b.begun || now < b.silenceAt {
 			return
 		}
 		b.filled++
 		b.pass(now)
-		b.due += bufferFrameTime
-		b.drain(now, 0)
+		b.silenceAt += bufferFrameTime
+		b.passFrames(now, 0)
 	}
-	b.due = max(b.due, now)
+	b.silenceAt = max(b.silenceAt, now)
 }
 
 // Stats returns the counts so far.
@@ -196,16 +196,16 @@ func (b *JitterBuffer) Stats() JitterStats {
 }
 
 func (b *JitterBuffer) begin(timestamp uint32, now time.Duration) {
-	b.begun, b.stamp = true, timestamp
-	b.head, b.top = 0, 0
-	b.due = now + bufferFrameTime + b.wait
+	b.begun, b.headTimestamp = true, timestamp
+	b.headPos, b.topPos = 0, 0
+	b.silenceAt = now + bufferFrameTime + b.wait
 }
 
 // The new timestamp is unrelated to the earlier timestamps.
-func (b *JitterBuffer) jump(timestamp uint32) {
+func (b *JitterBuffer) restartClock(timestamp uint32) {
 	b.restart++
 	b.clear()
-	b.stamp, b.lateFrom = timestamp, 0
+	b.headTimestamp, b.lateFrom = timestamp, 0
 }
 
 func (b *JitterBuffer) clear() {
@@ -213,12 +213,12 @@ func (b *JitterBuffer) clear() {
 		b.samples[i] = silence
 	}
 	clear(b.have[:])
-	b.head, b.top = 0, 0
+	b.headPos, b.topPos = 0, 0
 }
 
-// tooLate records that a packet was late by the given number of samples. The result is true if all
+// recordLate records that a packet was late by the given number of samples. The result is true if all
 // packets have been late for shiftTime. This means that the network delay has grown.
-func (b *JitterBuffer) tooLate(by int64, now time.Duration) bool {
+func (b *JitterBuffer) recordLate(by int64, now time.Duration) bool {
 	b.wait = min(b.wait+time.Duration(by)*time.Second/8000, maxWait)
 	b.lateAt = now
 	if b.lateFrom == 0 {
@@ -238,7 +238,7 @@ func (b *JitterBuffer) shrinkWait(now time.Duration, length int) {
 }
 
 // The method put overwrites silence, or samples that are equal to the new samples.
-func (b *JitterBuffer) put(at int64, audio []byte) {
+func (b *JitterBuffer) writeSamples(at int64, audio []byte) {
 	b.mark(at, at+int64(len(audio)))
 	n := copy(b.samples[at%int64(len(b.samples)):], audio)
 	copy(b.samples[:], audio[n:])
@@ -249,43 +249,43 @@ func (b *JitterBuffer) mark(from, to int64) {
 		inFrame := at % BufferedFrame
 		end := min(to, at-inFrame+BufferedFrame)
 		first, last := inFrame/8, (inFrame+end-at+7)/8
-		b.have[at/BufferedFrame%frames] |= (1<<last - 1) &^ (1<<first - 1)
+		b.have[at/BufferedFrame%ringFrames] |= (1<<last - 1) &^ (1<<first - 1)
 		at = end
 	}
-	b.top = max(b.top, to)
+	b.topPos = max(b.topPos, to)
 }
 
 // length is the length in samples of the packet that completed the frames.
-func (b *JitterBuffer) drain(now time.Duration, length int) {
+func (b *JitterBuffer) passFrames(now time.Duration, length int) {
 	passed := false
-	for b.have[b.head/BufferedFrame%frames] == whole {
+	for b.have[b.headPos/BufferedFrame%ringFrames] == allGranules {
 		b.pass(now)
 		passed = true
 	}
 	if passed {
-		b.due = now + b.wait + max(bufferFrameTime, time.Duration(length)*time.Second/8000)
+		b.silenceAt = now + b.wait + max(bufferFrameTime, time.Duration(length)*time.Second/8000)
 	}
 }
 
 func (b *JitterBuffer) pass(now time.Duration) {
-	at := b.head % int64(len(b.samples))
+	at := b.headPos % int64(len(b.samples))
 	frame := b.samples[at : at+BufferedFrame]
 	if b.limit.Pass(bufferFrameTime, maxAhead, now) {
-		b.hear(frame)
+		b.onFrame(frame)
 	} else {
 		b.excess++
 	}
 	for i := range frame {
 		frame[i] = silence
 	}
-	b.have[b.head/BufferedFrame%frames] = 0
-	b.head += BufferedFrame
-	b.stamp += BufferedFrame
-	b.top = max(b.top, b.head)
+	b.have[b.headPos/BufferedFrame%ringFrames] = 0
+	b.headPos += BufferedFrame
+	b.headTimestamp += BufferedFrame
+	b.topPos = max(b.topPos, b.headPos)
 }
 
 // RFC 3550 A.8 defines this calculation of the jitter.
-func (b *JitterBuffer) measure(timestamp uint32, now time.Duration) {
+func (b *JitterBuffer) updateJitter(timestamp uint32, now time.Duration) {
 	transit := int64(int32(uint32(now*8000/time.Second) - timestamp))
 	if b.begun {
 		off := transit - b.transit

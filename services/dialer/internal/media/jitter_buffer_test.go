@@ -395,10 +395,10 @@ func FuzzBuffer(f *testing.F) {
 				packets++
 			}
 			switch {
-			case b.top < b.head:
-				t.Fatalf("b.top = %v, want at least %v", b.top, b.head)
-			case b.top-b.head > frames*BufferedFrame:
-				t.Fatalf("b.top - b.head = %v, want at most %v", b.top-b.head, frames*BufferedFrame)
+			case b.topPos < b.headPos:
+				t.Fatalf("b.top = %v, want at least %v", b.topPos, b.headPos)
+			case b.topPos-b.headPos > ringFrames*BufferedFrame:
+				t.Fatalf("b.top - b.head = %v, want at most %v", b.topPos-b.headPos, ringFrames*BufferedFrame)
 			case b.wait > maxWait:
 				t.Fatalf("b.wait = %v, want at most %v", b.wait, maxWait)
 			}
@@ -406,7 +406,7 @@ func FuzzBuffer(f *testing.F) {
 		if most := int(now/bufferFrameTime) + 51; heard > most {
 			t.Errorf("%d frames of %d packets in %v", heard, packets, now)
 		}
-		if s := b.Stats(); s.Lost > uint64(packets+1)*farthest {
+		if s := b.Stats(); s.Lost > uint64(packets+1)*maxSequenceJump {
 			t.Errorf("%+v of %d packets", s, packets)
 		}
 	})

@@ -2,10 +2,10 @@ package media
 
 import "net/netip"
 
-// probation is the number of consecutive, ordered packets of one source that another port must send
+// minProbationPackets is the number of consecutive, ordered packets of one source that another port must send
 // before the latch accepts its packets. Misdirected packets and port scans do not form such a
 // sequence.
-const probation = 5
+const minProbationPackets = 5
 
 // Latch decides from which addresses a stream accepts packets, and to which address the stream
 // sends. With symmetric RTP, a stream sends to the address from which packets arrive. The latch
@@ -14,8 +14,8 @@ const probation = 5
 // can send from such a port. The zero Latch accepts no packets. Latch is not safe for concurrent
 // use.
 type Latch struct {
-	signalled netip.AddrPort
-	locked    netip.AddrPort // accepted address; invalid if there is none yet
+	signalled       netip.AddrPort
+	acceptedAddress netip.AddrPort // accepted address; invalid if there is none yet
 
 	candidate netip.AddrPort
 	ssrc      uint32
@@ -35,8 +35,8 @@ func (l *Latch) Signal(address netip.AddrPort) {
 // Target returns the destination of sent packets. This is the accepted address, or the address in
 // the SDP description if no address is accepted yet.
 func (l *Latch) Target() netip.AddrPort {
-	if l.locked.IsValid() {
-		return l.locked
+	if l.acceptedAddress.IsValid() {
+		return l.acceptedAddress
 	}
 	return l.signalled
 }
@@ -47,9 +47,9 @@ func (l *Latch) Knows(from netip.AddrPort) bool {
 	switch {
 	case !l.signalled.IsValid():
 		return false
-	case from == l.locked || from == l.signalled:
+	case from == l.acceptedAddress || from == l.signalled:
 		return true
-	case l.locked.IsValid():
+	case l.acceptedAddress.IsValid():
 		return false
 	}
 	return from.Addr() == l.signalled.Addr()
@@ -62,10 +62,10 @@ func (l *Latch) Admit(from netip.AddrPort, ssrc uint32, number uint16) bool {
 	switch {
 	case !l.Knows(from):
 		return false
-	case from == l.locked:
+	case from == l.acceptedAddress:
 		return true
 	case from == l.signalled:
-		l.locked = from
+		l.acceptedAddress = from
 		return true
 	}
 	if from == l.candidate && ssrc == l.ssrc && number == l.next {
@@ -74,9 +74,9 @@ func (l *Latch) Admit(from netip.AddrPort, ssrc uint32, number uint16) bool {
 		l.candidate, l.ssrc, l.streak = from, ssrc, 1
 	}
 	l.next = number + 1
-	if l.streak < probation {
+	if l.streak < minProbationPackets {
 		return false
 	}
-	l.locked = from
+	l.acceptedAddress = from
 	return true
 }

@@ -47,8 +47,8 @@ func TestLatch_RefusesUnknownAddresses(t *testing.T) {
 
 func TestLatch_AcceptsOneOtherPortOfTheSignalledAddress(t *testing.T) {
 	l := signal()
-	if n := heard(l, otherPort, 65533, 10); n != 10-probation+1 {
-		t.Errorf("heard: n = %v, want %v", n, 10-probation+1)
+	if n := heard(l, otherPort, 65533, 10); n != 10-minProbationPackets+1 {
+		t.Errorf("heard: n = %v, want %v", n, 10-minProbationPackets+1)
 	} else if got := l.Target(); got != otherPort {
 		t.Errorf("heard: l.Target() = %v, want %v", got, otherPort)
 	}
@@ -81,8 +81,8 @@ func TestLatch_AcceptsTheFirstPortWithConsecutivePackets(t *testing.T) {
 			t.Fatal("a source with random numbers is accepted")
 		}
 	}
-	if n := heard(l, otherPort, 500, 10); n != 10-probation+1 {
-		t.Errorf("heard: n = %v, want %v", n, 10-probation+1)
+	if n := heard(l, otherPort, 500, 10); n != 10-minProbationPackets+1 {
+		t.Errorf("heard: n = %v, want %v", n, 10-minProbationPackets+1)
 	} else if got := l.Target(); got != otherPort {
 		t.Errorf("heard: l.Target() = %v, want %v", got, otherPort)
 	}

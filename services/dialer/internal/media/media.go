@@ -151,7 +151,7 @@ func (s *Streams) add(stream *Stream) {
 	s.opened++
 	s.mu.Unlock()
 	s.pacing.Lock()
-	stream.moment.begin(int64(slot), s.pacer.turn.Load())
+	stream.schedule.start(int64(slot), s.pacer.turn.Load())
 	s.paced = append(s.paced, stream)
 	s.pacing.Unlock()
 	s.live.Add(1)
@@ -197,7 +197,7 @@ func (s *Streams) Run(ctx context.Context) error {
 			}
 			s.pacer.turn.Store(max(s.pacer.turn.Load(), int64(s.now()/slotTime)))
 		}
-		timer.Reset(s.pace(s.now()))
+		timer.Reset(s.sendDueFrames(s.now()))
 	}
 }
 
@@ -216,7 +216,7 @@ func (s *Stream) read() {
 		n, from, err := s.conn.ReadFromUDPAddrPort(buffer)
 		switch {
 		case err == nil:
-			s.take(buffer[:n], netip.AddrPortFrom(from.Addr().Unmap(), from.Port()), s.streams.now())
+			s.receivePacket(buffer[:n], netip.AddrPortFrom(from.Addr().Unmap(), from.Port()), s.streams.now())
 		case errors.Is(err, net.ErrClosed) || s.isClosed():
 			return
 		}

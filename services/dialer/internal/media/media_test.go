@@ -117,7 +117,7 @@ func (d *streamTest) connect(t testing.TB, change ...func(*sdp.Agreed)) {
 func (d *streamTest) run(forward time.Duration) {
 	for end := d.time + forward; d.time < end; {
 		d.time += slotTime
-		d.streams.pace(d.time)
+		d.streams.sendDueFrames(d.time)
 	}
 }
 
@@ -139,7 +139,7 @@ func (d *streamTest) packet(number uint16, change ...func(*rtp.Packet)) []byte {
 // The far end sends one packet every 20 ms.
 func (d *streamTest) speak(from netip.AddrPort, n int, change ...func(*rtp.Packet)) {
 	for range n {
-		d.take(d.packet(d.number, change...), from, d.time)
+		d.receivePacket(d.packet(d.number, change...), from, d.time)
 		d.number++
 		d.run(frameTime)
 	}
@@ -241,21 +241,21 @@ func TestStream_ConvertsALaw(t *testing.T) {
 
 func TestStream_IgnoresInvalidPackets(t *testing.T) {
 	d := newStreamTest(t)
-	d.take(d.packet(d.number), far, 0)
+	d.receivePacket(d.packet(d.number), far, 0)
 	d.connect(t)
 	d.speak(far, 3)
 	d.speak(far, 1, func(p *rtp.Packet) { p.PayloadType = 13 }) // 13 is comfort noise
 	d.speak(far, 2)
-	d.take([]byte{0x80, 0}, far, d.time)
+	d.receivePacket([]byte{0x80, 0}, far, d.time)
 	extended := append(
 		[]byte{0x90, 0, 0xFF, 0xFA, 0, 0, 0, 0, 0, 0, 0, 77, 0xBE, 0xDE, 0, 50},
 		bytes.Repeat([]byte{0x10, 0}, 100)...)
-	if d.take(extended, far, d.time); cap(d.in.header.Extensions) > 16 {
+	if d.receivePacket(extended, far, d.time); cap(d.in.header.Extensions) > 16 {
 		t.Errorf("capacity for extensions = %d, want less", cap(d.in.header.Extensions))
 	}
-	d.take(d.packet(9, func(p *rtp.Packet) { p.Version = 1 }), far, d.time)
+	d.receivePacket(d.packet(9, func(p *rtp.Packet) { p.Version = 1 }), far, d.time)
 	// The padding is longer than the packet.
-	d.take([]byte("\xa0\x00\x00\x09\x00\x00\x00\x00\x00\x00\x00\x4d\xff"), far, d.time)
+	d.receivePacket([]byte("\xa0\x00\x00\x09\x00\x00\x00\x00\x00\x00\x00\x4d\xff"), far, d.time)
 	if want := "abc\xffef"; string(d.heard) != want {
 		t.Errorf("received frames = %q, want %q", d.heard, want)
 	}
@@ -276,8 +276,8 @@ func TestStream_IgnoresPacketsFromUnknownAddresses(t *testing.T) {
 	d.number = 65530
 	d.speak(far, 3)
 	for n := range uint16(100) {
-		d.take(d.packet(d.number+n, func(p *rtp.Packet) { p.Payload[0] = 'X' }), stranger, d.time)
-		d.take(
+		d.receivePacket(d.packet(d.number+n, func(p *rtp.Packet) { p.Payload[0] = 'X' }), stranger, d.time)
+		d.receivePacket(
 			d.packet(d.number+n, func(p *rtp.Packet) { p.PayloadType = 101; p.Payload = []byte{5, 0x8A, 1, 64} }),
 			stranger,
 			d.time,
@@ -429,7 +429,7 @@ func TestStream_DropsAFloodOfDigits(t *testing.T) {
 	d := newStreamTest(t)
 	d.connect(t)
 	for n := range uint16(1000) {
-		d.take(
+		d.receivePacket(
 			d.packet(
 				n,
 				func(p *rtp.Packet) { p.PayloadType, p.Marker, p.Payload = 101, true, []byte{byte(n % 10), 0x8A, 1, 64} },
@@ -451,7 +451,7 @@ func TestStream_ReceivesDigitsOfASeparateSource(t *testing.T) {
 	for i := range uint16(20) {
 		d.speak(far, 1)
 		if i >= 5 && i < 12 {
-			d.take(d.packet(3*i, func(p *rtp.Packet) {
+			d.receivePacket(d.packet(3*i, func(p *rtp.Packet) {
 				p.SSRC, p.PayloadType, p.Timestamp, p.Marker = 99, 101, 4000, i == 5
 				p.Payload = []byte{3, 10, 0, byte(i)}
 				if i >= 9 {

@@ -157,11 +157,11 @@ func (c collector) Collect(to chan<- prometheus.Metric) {
 		to <- prometheus.MustNewConstMetric(count.desc, prometheus.CounterValue, float64(*count.of(&sum)), count.labels...)
 	}
 	buckets, below := map[float64]uint64{}, uint64(0)
-	for i, bound := range bounds {
+	for i, bound := range latenessBounds {
 		below += c.late.counts[i].Load()
 		buckets[bound.Seconds()] = below
 	}
-	below += c.late.counts[len(bounds)].Load()
+	below += c.late.counts[len(latenessBounds)].Load()
 	to <- prometheus.MustNewConstHistogram(lateDsc, below, time.Duration(c.late.sum.Load()).Seconds(), buckets)
 	to <- prometheus.MustNewConstMetric(opened, prometheus.GaugeValue, float64(open))
 	to <- prometheus.MustNewConstMetric(resting, prometheus.GaugeValue, float64(c.ports.Resting()))

@@ -48,66 +48,66 @@ const (
 	realTimeFrames = 50
 )
 
-// moment determines the turn in which a stream's next frame is sent. Usually this is the turn of
+// sendSchedule determines the turn in which a stream's next frame is sent. Usually this is the turn of
 // the stream's own slot. The turn can be moved, so that audio does not wait long. This does not
 // change the timestamps.
-type moment struct {
-	slot int64
-	due  atomic.Int64 // turn of the next frame
+type sendSchedule struct {
+	slot    int64
+	dueTurn atomic.Int64 // turn of the next frame
 
-	mu    sync.Mutex // protects the fields below; a write of the field due needs the lock too
-	frame int64      // number of the next frame
-	quiet int        // number of consecutive frames of silence
-	least int64      // shortest wait of the measured frames, in turns
-	came  int
+	mu             sync.Mutex // protects the fields below; a write of the field due needs the lock too
+	nextFrame      int64      // number of the next frame
+	silentFrames   int        // number of consecutive frames of silence
+	shortestWait   int64      // shortest wait of the measured frames, in turns
+	measuredFrames int
 }
 
 // The first frame is due in the first turn of the stream's slot that is not before the given turn.
-func (m *moment) begin(slot, turn int64) {
+func (m *sendSchedule) start(slot, turn int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.slot, m.frame = slot, (turn-slot+slots-1)/slots
-	m.due.Store(m.usual())
+	m.slot, m.nextFrame = slot, (turn-slot+slots-1)/slots
+	m.dueTurn.Store(m.usualTurn())
 }
 
-func (m *moment) usual() int64 { return m.frame*slots + m.slot }
+func (m *sendSchedule) usualTurn() int64 { return m.nextFrame*slots + m.slot }
 
 // ok is false if the stream sends nothing in this turn.
-func (m *moment) take(turn int64) (frame int64, ok bool) {
-	if m.due.Load() > turn {
+func (m *sendSchedule) takeFrame(turn int64) (frame int64, ok bool) {
+	if m.dueTurn.Load() > turn {
 		return 0, false
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	due := m.due.Load()
+	due := m.dueTurn.Load()
 	if behind := (turn - due) / slots; behind > 0 { // frames were skipped, or the loop slept
-		m.frame += behind
+		m.nextFrame += behind
 		if due += behind * slots; due < turn {
-			m.frame++
-			m.due.Store(due + slots)
+			m.nextFrame++
+			m.dueTurn.Store(due + slots)
 			return 0, false
 		}
 	}
-	frame = m.frame
-	m.frame++
-	m.due.Store(due + slots)
+	frame = m.nextFrame
+	m.nextFrame++
+	m.dueTurn.Store(due + slots)
 	return frame, true
 }
 
 // During a pause, the stream moves back to its usual turn, by one turn per frame.
-func (m *moment) recordSent(silence bool) {
+func (m *sendSchedule) recordSent(silence bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if !silence {
-		m.quiet = 0
+		m.silentFrames = 0
 		return
 	}
-	m.quiet++
-	m.least, m.came = slots, 0
-	if early := m.usual() - m.due.Load(); m.quiet > pauseFrames && early > 0 {
-		m.due.Add(1)
-	} else if m.quiet > pauseFrames && early < 0 {
-		m.due.Add(-1)
+	m.silentFrames++
+	m.shortestWait, m.measuredFrames = slots, 0
+	if early := m.usualTurn() - m.dueTurn.Load(); m.silentFrames > pauseFrames && early > 0 {
+		m.dueTurn.Add(1)
+	} else if m.silentFrames > pauseFrames && early < 0 {
+		m.dueTurn.Add(-1)
 	}
 }
 
@@ -117,32 +117,32 @@ func (m *moment) recordSent(silence bool) {
 // in real time, the waits of realTimeFrames frames are measured. The stream is then moved earlier,
 // by one turn less than the shortest wait of these frames. The frame with the shortest wait then
 // waits for one turn.
-func (m *moment) soon(turn int64) {
+func (m *sendSchedule) speakSoon(turn int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	due := m.due.Load()
+	due := m.dueTurn.Load()
 	waits := due - turn
 	switch {
-	case m.quiet >= pauseFrames:
-	case m.quiet > 0:
-		if m.usual()-due > -maxLate {
-			m.due.Store(due + 1)
+	case m.silentFrames >= pauseFrames:
+	case m.silentFrames > 0:
+		if m.usualTurn()-due > -maxLate {
+			m.dueTurn.Store(due + 1)
 		}
 		return
 	default:
-		m.least = min(m.least, waits)
-		if m.came++; m.came < realTimeFrames {
+		m.shortestWait = min(m.shortestWait, waits)
+		if m.measuredFrames++; m.measuredFrames < realTimeFrames {
 			return
 		}
-		waits, m.least, m.came = m.least-1, slots, 0
+		waits, m.shortestWait, m.measuredFrames = m.shortestWait-1, slots, 0
 	}
-	if earlier := max(due-waits, m.usual()-maxEarly); earlier < due {
-		m.due.Store(earlier)
+	if earlier := max(due-waits, m.usualTurn()-maxEarly); earlier < due {
+		m.dueTurn.Store(earlier)
 	}
 }
 
 // The result is the time until the next turn.
-func (s *Streams) pace(now time.Duration) time.Duration {
+func (s *Streams) sendDueFrames(now time.Duration) time.Duration {
 	if n := s.pacer.catchUp(now); n > 0 {
 		s.skipped.Add(n)
 	}
@@ -150,23 +150,23 @@ func (s *Streams) pace(now time.Duration) time.Duration {
 		due, turn := s.pacer.due(), s.pacer.turn.Load()
 		s.pacing.Lock()
 		for _, stream := range s.paced {
-			frame, ok := stream.moment.take(turn)
+			frame, ok := stream.schedule.takeFrame(turn)
 			if !ok {
 				continue
 			}
 			now := s.now()
-			if stream.say(frame, now-due) {
+			if stream.sendFrame(frame, now-due) {
 				s.late.add(now - due)
 			}
-			stream.elapse(now)
+			stream.fillGaps(now)
 		}
 		s.pacing.Unlock()
 	}
 	return s.pacer.due() - s.now()
 }
 
-// bounds are the upper bounds of the buckets of the histogram of lateness.
-var bounds = [...]time.Duration{
+// latenessBounds are the upper bounds of the buckets of the histogram of lateness.
+var latenessBounds = [...]time.Duration{
 	50 * time.Microsecond, 100 * time.Microsecond, 200 * time.Microsecond, 300 * time.Microsecond, 500 * time.Microsecond, 700 * time.Microsecond,
 	1 * time.Millisecond, 1500 * time.Microsecond, 2 * time.Millisecond, 3 * time.Millisecond, 4 * time.Millisecond, 5 * time.Millisecond,
 	7 * time.Millisecond, 10 * time.Millisecond, 15 * time.Millisecond, 20 * time.Millisecond, 30 * time.Millisecond, 50 * time.Millisecond, 100 * time.Millisecond,
@@ -175,13 +175,13 @@ var bounds = [...]time.Duration{
 // lateness is a histogram of the time between the due time of a packet and the time at which it was
 // sent.
 type lateness struct {
-	counts [len(bounds) + 1]atomic.Uint64
+	counts [len(latenessBounds) + 1]atomic.Uint64
 	sum    atomic.Int64
 }
 
 func (l *lateness) add(late time.Duration) {
 	i := 0
-	for i < len(bounds) && late > bounds[i] {
+	for i < len(latenessBounds) && late > latenessBounds[i] {
 		i++
 	}
 	l.counts[i].Add(1)

@@ -9,7 +9,7 @@ import (
 )
 
 // The method take overwrites the bytes of the parameter packet.
-func (s *Stream) take(packet []byte, from netip.AddrPort, now time.Duration) {
+func (s *Stream) receivePacket(packet []byte, from netip.AddrPort, now time.Duration) {
 	in := &s.in
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -114,7 +114,7 @@ func (s *Stream) press(payload []byte, now time.Duration) {
 // The method elapse fills gaps with silence and reports a timeout. If the goroutine that reads
 // packets holds the lock, the method has no effect, because the pacing loop must not wait. The loop
 // calls the method again after 20 ms.
-func (s *Stream) elapse(now time.Duration) {
+func (s *Stream) fillGaps(now time.Duration) {
 	in := &s.in
 	if !in.mu.TryLock() {
 		return

@@ -32,14 +32,14 @@ func (s *Stream) readRTCP(conn *net.UDPConn) {
 		if err != nil {
 			return
 		}
-		s.takeRTCP(buffer[:n], from.Addr().Unmap(), s.streams.now())
+		s.receiveRTCP(buffer[:n], from.Addr().Unmap(), s.streams.now())
 	}
 }
 
-// takeRTCP restarts the timeout if an RTCP or SRTCP packet arrives from the far end's address. A
+// receiveRTCP restarts the timeout if an RTCP or SRTCP packet arrives from the far end's address. A
 // far end that sends no audio, because of silence suppression or a mute button, still sends RTCP
 // reports.
-func (s *Stream) takeRTCP(packet []byte, from netip.Addr, now time.Duration) {
+func (s *Stream) receiveRTCP(packet []byte, from netip.Addr, now time.Duration) {
 	if len(packet) < rtcpHeader || packet[0]>>6 != 2 || packet[1] < 192 || packet[1] > 223 {
 		return
 	}

@@ -36,7 +36,7 @@ func TestTimeout_RTCPRestartsIt(t *testing.T) {
 			d.speak(far, 50)
 			for range 6 {
 				d.run(5 * time.Second)
-				d.takeRTCP(test.packet, test.from, d.time)
+				d.receiveRTCP(test.packet, test.from, d.time)
 			}
 			if got := d.Stats().Timeouts; got != test.want {
 				t.Errorf("timeouts in 30 s = %d, want %d", got, test.want)

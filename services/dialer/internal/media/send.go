@@ -15,7 +15,7 @@ import (
 // noise. The RTP marker means that the packet does not continue the previous packets (RFC 3551
 // section 4.1). The marker is set at the start, after a hold and after a stall, but not each time
 // the agent begins to speak.
-func (s *Stream) say(frame int64, late time.Duration) bool {
+func (s *Stream) sendFrame(frame int64, late time.Duration) bool {
 	out := &s.out
 	out.mu.Lock()
 	defer out.mu.Unlock()
@@ -40,7 +40,7 @@ func (s *Stream) say(frame int64, late time.Duration) bool {
 		if !spoke {
 			silent(audio)
 		}
-		s.moment.recordSent(!spoke)
+		s.schedule.recordSent(!spoke)
 		if out.codec == sdp.PCMA {
 			ToALaw(audio)
 		}

@@ -4,26 +4,26 @@ type arrivalVerdict int
 
 const (
 	// next: the number is the newest number plus one.
-	next arrivalVerdict = iota
+	verdictNext arrivalVerdict = iota
 	// ahead: the number is newer than the newest number, and numbers between them are missing.
-	ahead
+	verdictAhead
 	// behind: the number is older than the newest number and has not been seen before.
-	behind
+	verdictBehind
 	// duplicate: the number has been seen before, or is too old to be checked.
-	duplicate
+	verdictDuplicate
 	// wild: the number is far from all earlier numbers. The far end may have started a new
 	// sequence.
-	wild
+	verdictFar
 	// anew: this number follows the previous packet's number, and both are far from all earlier
 	// numbers. A new sequence starts.
-	anew
+	verdictNewSequence
 )
 
 // farthest is the largest jump between two packets of one sequence (RFC 3550 A.1). memory is the
 // number of bits in the field seen.
 const (
-	farthest = 3000
-	memory   = 64
+	maxSequenceJump = 3000
+	seenBits        = 64
 )
 
 // sequenceNumber counts the packets of one source (RFC 3550 A.1 and A.3).
@@ -39,37 +39,37 @@ type sequenceNumber struct {
 func (s *sequenceNumber) see(number uint16) arrivalVerdict {
 	if !s.begun {
 		s.begin(number)
-		return next
+		return verdictNext
 	}
 	off := int(int16(number - s.newest))
 	switch {
-	case off > 0 && off <= farthest:
+	case off > 0 && off <= maxSequenceJump:
 		s.follows = -1
-		s.seen = s.seen<<min(off, memory) | 1 // a shift by 64 bits sets seen to 0
+		s.seen = s.seen<<min(off, seenBits) | 1 // a shift by 64 bits sets seen to 0
 		s.newest = number
 		s.expected += uint64(off)
 		s.received++
 		if off == 1 {
-			return next
+			return verdictNext
 		}
-		return ahead
-	case off <= 0 && off > -memory:
+		return verdictAhead
+	case off <= 0 && off > -seenBits:
 		s.follows = -1
 		bit := uint64(1) << -off
 		if s.seen&bit != 0 {
-			return duplicate
+			return verdictDuplicate
 		}
 		s.seen |= bit
 		s.received++
-		return behind
-	case off <= 0 && off > -farthest:
-		return duplicate
+		return verdictBehind
+	case off <= 0 && off > -maxSequenceJump:
+		return verdictDuplicate
 	case s.follows == int32(number):
 		s.begin(number)
-		return anew
+		return verdictNewSequence
 	}
 	s.follows = int32(number + 1)
-	return wild
+	return verdictFar
 }
 
 // The counts of the earlier sequence are kept.

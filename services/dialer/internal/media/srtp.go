@@ -15,10 +15,10 @@ const Overhead = 10
 
 const (
 	profile = srtp.ProtectionProfileAes128CmHmacSha1_80
-	// window is the size of the replay window: a packet is refused if it is more than this number
+	// replayWindow is the size of the replay window: a packet is refused if it is more than this number
 	// of packets older than the newest packet. The window is longer than the wait of the jitter
 	// buffer.
-	window = 128
+	replayWindow = 128
 	// maxSources limits the authenticated sources of one stream. A call has one source, and early
 	// media or a transfer can add one.
 	maxSources = 8
@@ -85,7 +85,7 @@ func NewDecrypter(key sdp.Key) (*Decrypter, error) {
 func (in *Decrypter) Uses(key sdp.Key) bool { return in.key == key }
 
 func (in *Decrypter) context() (*srtp.Context, error) {
-	c, err := srtp.CreateContext(in.key.Master(), in.key.Salt(), profile, srtp.SRTPReplayProtection(window))
+	c, err := srtp.CreateContext(in.key.Master(), in.key.Salt(), profile, srtp.SRTPReplayProtection(replayWindow))
 	if err != nil {
 		return nil, fmt.Errorf("make an SRTP context: %w", err)
 	}
@@ -95,7 +95,7 @@ func (in *Decrypter) context() (*srtp.Context, error) {
 // Open decrypts a packet in place. The caller must have decoded the packet's header.
 func (in *Decrypter) Open(packet []byte, ssrc uint32) ([]byte, error) {
 	if !in.knows(ssrc) {
-		if err := in.prove(packet, ssrc); err != nil {
+		if err := in.authenticateSource(packet, ssrc); err != nil {
 			return nil, err
 		}
 	}
@@ -123,7 +123,7 @@ func (in *Decrypter) knows(ssrc uint32) bool {
 
 // The first packet of a source is decrypted in a separate context. This is necessary because a
 // context stores state for every source, even for a source that sends forged packets.
-func (in *Decrypter) prove(packet []byte, ssrc uint32) error {
+func (in *Decrypter) authenticateSource(packet []byte, ssrc uint32) error {
 	if len(in.sources) == maxSources {
 		return ErrForged
 	}

@@ -23,10 +23,10 @@ type Stream struct {
 	conn    *net.UDPConn
 	// rtcp is the connection at the port above conn's port. rtcp is nil if that port could not be
 	// bound.
-	rtcp   *net.UDPConn
-	send   func(packet []byte, to netip.AddrPort) error
-	moment moment
-	target atomic.Pointer[netip.AddrPort] // destination of sent packets; nil if there is none
+	rtcp     *net.UDPConn
+	send     func(packet []byte, to netip.AddrPort) error
+	schedule sendSchedule
+	target   atomic.Pointer[netip.AddrPort] // destination of sent packets; nil if there is none
 
 	out sending
 	in  hearing
@@ -203,7 +203,7 @@ func (s *Stream) SendDigits(digits string) error {
 // SpeakSoon must be called when the Source has audio after a time without audio. If the far end has
 // received silence, the audio is sent within 5 ms, before the stream's usual turn. The following
 // frames are sent every 20 ms after that.
-func (s *Stream) SpeakSoon() { s.moment.soon(s.streams.pacer.turn.Load()) }
+func (s *Stream) SpeakSoon() { s.schedule.speakSoon(s.streams.pacer.turn.Load()) }
 
 // Close ends the stream and returns its counts. After Close has returned, the stream no longer
 // calls Source and Sink. The port stays bound for the pool's rest time. A second call of Close only

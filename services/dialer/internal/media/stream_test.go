@@ -45,10 +45,10 @@ func TestStream_EncryptsWithSRTP(t *testing.T) {
 		packet := sealed(65530 + n)
 		again, forged := bytes.Clone(packet), bytes.Clone(packet)
 		forged[50] ^= 1
-		d.take(forged, far, d.time)
-		d.take(packet, far, d.time)
-		d.take(again, far, d.time)
-		d.take(d.packet(900+n), far, d.time)
+		d.receivePacket(forged, far, d.time)
+		d.receivePacket(packet, far, d.time)
+		d.receivePacket(again, far, d.time)
+		d.receivePacket(d.packet(900+n), far, d.time)
 		d.run(frameTime)
 	}
 	if string(d.heard) != "abcdefghij" {
@@ -85,9 +85,9 @@ func TestStream_EncryptsWithSRTP(t *testing.T) {
 	if heard != "kl" {
 		t.Errorf("frames at the far end = %q", heard)
 	}
-	d.take(sealed(4), far, d.time)
+	d.receivePacket(sealed(4), far, d.time)
 	d.connect(t, keyed(3, 4))
-	d.take(sealed(5), far, d.time)
+	d.receivePacket(sealed(5), far, d.time)
 	if string(d.heard) != "abcdefghij\xffk" && string(d.heard) != "abcdefghijk" || d.Stats().Forged != 21 {
 		t.Errorf("frames after another key = %q, %+v", d.heard, d.Stats())
 	}
@@ -132,7 +132,7 @@ func TestStream_AllocatesNothing(t *testing.T) {
 			), byte(
 				int(number)*Frame,
 			)
-			d.take(packet, far, d.time)
+			d.receivePacket(packet, far, d.time)
 			d.run(frameTime)
 		})
 		switch {
@@ -324,8 +324,8 @@ func FuzzTake(f *testing.F) {
 				t.Fatal(err)
 			}
 			for _, packet := range [][]byte{first, second, first} {
-				d.take(bytes.Clone(packet), far, d.time)
-				d.take(bytes.Clone(packet), stranger, d.time)
+				d.receivePacket(bytes.Clone(packet), far, d.time)
+				d.receivePacket(bytes.Clone(packet), stranger, d.time)
 				d.run(frameTime)
 			}
 			switch s := d.Stats(); {

@@ -38,7 +38,7 @@ func TestPacing_SpreadsStreamsOverTheFrame(t *testing.T) {
 		for _, d := range desks {
 			before -= len(d.sent)
 		}
-		first.streams.pace(first.time)
+		first.streams.sendDueFrames(first.time)
 		for _, d := range desks {
 			before += len(d.sent)
 		}
@@ -201,20 +201,20 @@ func TestStream_PacketsFromUnknownAddressesDoNotRestartTheTimeout(t *testing.T) 
 func (d *streamTest) real(t *testing.T, frames int, after time.Duration) (waited time.Duration) {
 	t.Helper()
 	for range frames {
-		usual := time.Duration(d.moment.usual()) * slotTime
+		usual := time.Duration(d.schedule.usualTurn()) * slotTime
 		if usual-d.time >= frameTime { // the previous frame was not sent yet
 			usual -= frameTime
 		}
 		for d.time < usual+after {
 			d.time += time.Millisecond
-			d.streams.pace(d.time)
+			d.streams.sendDueFrames(d.time)
 		}
 		came, before := d.time, len(d.sent)
 		d.script += "x"
 		d.SpeakSoon()
 		for len(d.sent) == before || d.script != "" {
 			d.time += time.Millisecond
-			d.streams.pace(d.time)
+			d.streams.sendDueFrames(d.time)
 		}
 		waited = d.time - came
 	}
@@ -232,8 +232,8 @@ func TestSpeakSoon_SendsWithin5MillisecondsAfterAPause(t *testing.T) {
 				t.Errorf("audio %d ms after the turn waited %s", after, waited)
 			}
 			d.run(time.Second)
-			if m := &d.moment; m.due.Load() != m.usual() {
-				t.Errorf("audio %d ms after the turn: turns early after a pause = %d", after, m.usual()-m.due.Load())
+			if m := &d.schedule; m.dueTurn.Load() != m.usualTurn() {
+				t.Errorf("audio %d ms after the turn: turns early after a pause = %d", after, m.usualTurn()-m.dueTurn.Load())
 			}
 		}
 		for i, p := range d.sent[1:] {
@@ -279,13 +279,13 @@ func TestSpeakSoon_KeepsTheStreamNearItsUsualTurn(t *testing.T) {
 	for range 2000 {
 		for range order.IntN(4) * order.IntN(40) { // a pause of 0 to 117 ms, often 0
 			d.time += time.Millisecond
-			d.streams.pace(d.time)
+			d.streams.sendDueFrames(d.time)
 		}
 		if d.script == "" {
 			d.SpeakSoon()
 		}
 		d.script += "x"
-		if early := d.moment.usual() - d.moment.due.Load(); early > maxEarly {
+		if early := d.schedule.usualTurn() - d.schedule.dueTurn.Load(); early > maxEarly {
 			t.Fatalf("early = %v, want at most %v", early, maxEarly)
 		} else if early < -maxLate {
 			t.Fatalf("early = %v, want at least %v", early, -maxLate)

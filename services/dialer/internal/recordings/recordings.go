@@ -37,8 +37,8 @@ const (
 	stopTimeout = 20 * time.Second
 	// If a spool has had no heartbeat for unreachableAfter, its recordings count as lost.
 	unreachableAfter = time.Hour
-	// batch is the maximum number of recordings that expire in one transaction.
-	batch = 500
+	// expiryBatch is the maximum number of recordings that expire in one transaction.
+	expiryBatch = 500
 )
 
 // Storage is the operator's storage of recordings.
@@ -96,7 +96,7 @@ func New(
 // recorded. The file is created and locked before the database row is written, so that a process
 // that finds the row finds the file.
 func (r *Recorder) Begin(ctx context.Context, workspaceID, callID uuid.UUID) (*Tape, error) {
-	tape, err := r.spool.tape(callID)
+	tape, err := r.spool.createTape(callID)
 	if err != nil {
 		return nil, fmt.Errorf("begin a recording: %w", err)
 	}
@@ -164,7 +164,7 @@ func (r *Recorder) write(ctx context.Context) {
 		case <-ticker.C:
 		}
 		for id, tape := range r.open() {
-			if err := tape.flush(); err != nil {
+			if err := tape.writeBuffer(); err != nil {
 				slog.WarnContext(ctx, "recording stopped before the call ended", "call_id", id, "error", err)
 				r.results.WithLabelValues("broken").Inc()
 			}
@@ -184,7 +184,7 @@ func (r *Recorder) open() map[uuid.UUID]*Tape {
 
 // Round uploads complete files and deletes the recordings that are due to be deleted.
 func (r *Recorder) Round(ctx context.Context) error {
-	err := errors.Join(r.rows.Heartbeat(ctx), r.settle(ctx))
+	err := errors.Join(r.rows.Heartbeat(ctx), r.completeFiles(ctx))
 	if err != nil { // the database cannot be reached
 		return err
 	}
@@ -195,7 +195,7 @@ func (r *Recorder) Round(ctx context.Context) error {
 	leavings, fault := r.rows.DueDeletions(ctx, maxObjects)
 	err = errors.Join(err, fault)
 	for _, due := range leavings {
-		err = errors.Join(err, r.try(r.remove(ctx, due)))
+		err = errors.Join(err, r.try(r.deleteRecording(ctx, due)))
 	}
 	if len(uploads)+len(leavings) > 0 {
 		r.wakeRelay()
@@ -215,7 +215,7 @@ func (r *Recorder) try(err error) error {
 
 // Some recordings have ended, and some belong to dead processes. The method settle completes these
 // recordings and repairs the headers of their files.
-func (r *Recorder) settle(ctx context.Context) error {
+func (r *Recorder) completeFiles(ctx context.Context) error {
 	unsettled, err := r.rows.Unfinished(ctx)
 	for _, id := range unsettled {
 		r.mu.Lock()
@@ -224,7 +224,7 @@ func (r *Recorder) settle(ctx context.Context) error {
 		dropped := false
 		if tape != nil {
 			var over bool
-			if over, dropped = tape.state(); !over {
+			if over, dropped = tape.fileState(); !over {
 				continue
 			}
 		}
@@ -235,7 +235,7 @@ func (r *Recorder) settle(ctx context.Context) error {
 	}
 	for id, tape := range r.open() {
 		// the row of this tape is closed or was never written, so the tape is not needed any more
-		if over, _ := tape.state(); over {
+		if over, _ := tape.fileState(); over {
 			r.mu.Lock()
 			delete(r.tapes, id)
 			r.mu.Unlock()
@@ -248,14 +248,14 @@ func (r *Recorder) close(ctx context.Context, id uuid.UUID, dropped bool) error 
 	if dropped {
 		return r.rows.Close(ctx, id, true)
 	}
-	sound, err := r.spool.mend(id)
+	sound, err := r.spool.repairFile(id)
 	switch {
 	case errors.Is(err, errBusy):
 		return nil // another process with this spool writes the file
 	case errors.Is(err, os.ErrNotExist):
 		lost, err := r.rows.MarkLost(ctx, id)
 		if lost {
-			r.lost(ctx, id)
+			r.markLost(ctx, id)
 		}
 		return err
 	case err != nil:
@@ -264,7 +264,7 @@ func (r *Recorder) close(ctx context.Context, id uuid.UUID, dropped bool) error 
 	return r.rows.Close(ctx, id, sound == 0)
 }
 
-func (r *Recorder) lost(ctx context.Context, id uuid.UUID) {
+func (r *Recorder) markLost(ctx context.Context, id uuid.UUID) {
 	slog.ErrorContext(ctx, "recording lost: file missing or spool unreachable", "call_id", id)
 	r.results.WithLabelValues("lost").Inc()
 }
@@ -276,14 +276,14 @@ func (r *Recorder) upload(ctx context.Context, due store.Due) error {
 	if _, err := os.Stat(file); errors.Is(err, os.ErrNotExist) {
 		lost, err := r.rows.MarkLost(ctx, due.CallID)
 		if lost {
-			r.lost(ctx, due.CallID)
+			r.markLost(ctx, due.CallID)
 		}
 		return err
 	}
 	if err := r.storage.Put(limited, due.Key, file); err != nil {
 		return err
 	}
-	if err := r.tell(ctx, due.CallID, due.Key); err != nil {
+	if err := r.publishEvent(ctx, due.CallID, due.Key); err != nil {
 		return err
 	}
 	kept, err := r.rows.MarkStored(ctx, due.CallID)
@@ -291,17 +291,17 @@ func (r *Recorder) upload(ctx context.Context, due store.Due) error {
 		return err
 	}
 	r.results.WithLabelValues("stored").Inc()
-	return remove(file)
+	return removeFile(file)
 }
 
 // Before the recording is deleted, an event reports that the recording is no longer available.
-func (r *Recorder) remove(ctx context.Context, due store.Due) error {
+func (r *Recorder) deleteRecording(ctx context.Context, due store.Due) error {
 	limited, cancel := context.WithTimeout(ctx, storageTimeout)
 	defer cancel()
-	if err := r.tell(ctx, due.CallID, ""); err != nil {
+	if err := r.publishEvent(ctx, due.CallID, ""); err != nil {
 		return err
 	}
-	if err := remove(r.spool.path(due.CallID)); err != nil {
+	if err := removeFile(r.spool.path(due.CallID)); err != nil {
 		return err
 	}
 	if due.InStorage {
@@ -316,14 +316,14 @@ func (r *Recorder) remove(ctx context.Context, due store.Due) error {
 	return nil
 }
 
-func remove(file string) error {
+func removeFile(file string) error {
 	if err := os.Remove(file); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("remove the file of a recording: %w", err)
 	}
 	return nil
 }
 
-func (r *Recorder) tell(ctx context.Context, callID uuid.UUID, key string) error {
+func (r *Recorder) publishEvent(ctx context.Context, callID uuid.UUID, key string) error {
 	return r.calls.Record(ctx, callID, key, time.Now())
 }
 
@@ -331,21 +331,21 @@ func (r *Recorder) tell(ctx context.Context, callID uuid.UUID, key string) error
 // recordings of unreachable spools as lost. It deletes files that belong to no recording.
 func (r *Recorder) Tidy(ctx context.Context, now time.Time) error {
 	var faults error
-	for gone := int64(batch); gone == batch; {
+	for gone := int64(expiryBatch); gone == expiryBatch; {
 		var err error
-		gone, err = r.rows.Expire(ctx, now, r.keep, batch)
+		gone, err = r.rows.Expire(ctx, now, r.keep, expiryBatch)
 		faults = errors.Join(faults, err)
 	}
 	given, err := r.rows.MarkUnreachableLost(ctx, unreachableAfter)
 	for _, id := range given {
-		r.lost(ctx, id)
+		r.markLost(ctx, id)
 	}
-	return errors.Join(faults, err, r.sweep(ctx))
+	return errors.Join(faults, err, r.deleteUnknownFiles(ctx))
 }
 
 // If a process died between the creation of the file and the write of the row, the file has no
 // database row. The method sweep deletes such files.
-func (r *Recorder) sweep(ctx context.Context) error {
+func (r *Recorder) deleteUnknownFiles(ctx context.Context) error {
 	found, err := r.spool.files()
 	if err != nil || len(found) == 0 {
 		return err
@@ -365,10 +365,10 @@ func (r *Recorder) sweep(ctx context.Context) error {
 		if needed[id] {
 			continue
 		}
-		if _, busy := r.spool.mend(id); errors.Is(busy, errBusy) {
+		if _, busy := r.spool.repairFile(id); errors.Is(busy, errBusy) {
 			continue
 		}
-		err = errors.Join(err, remove(filepath.Clean(r.spool.path(id))))
+		err = errors.Join(err, removeFile(filepath.Clean(r.spool.path(id))))
 	}
 	return err
 }

@@ -56,12 +56,12 @@ func (s *Spool) Name() uuid.UUID { return s.name }
 func (s *Spool) path(callID uuid.UUID) string { return filepath.Join(s.dir, callID.String()+".wav") }
 
 // The file is locked while a process writes it.
-func (s *Spool) tape(callID uuid.UUID) (*Tape, error) {
+func (s *Spool) createTape(callID uuid.UUID) (*Tape, error) {
 	file, err := os.OpenFile(s.path(callID), os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
 	if err != nil {
 		return nil, err
 	}
-	if err = lock(file); err == nil {
+	if err = lockFile(file); err == nil {
 		_, err = file.Write(Header(0))
 	}
 	if err != nil {
@@ -74,7 +74,7 @@ func (s *Spool) tape(callID uuid.UUID) (*Tape, error) {
 var errBusy = errors.New("the recording is being written")
 
 // The operating system releases the lock of a killed process.
-func lock(file *os.File) error {
+func lockFile(file *os.File) error {
 	err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
 	if errors.Is(err, syscall.EWOULDBLOCK) {
 		return errBusy
@@ -82,23 +82,23 @@ func lock(file *os.File) error {
 	return err
 }
 
-// mend corrects the header according to the length of the file. sound is the number of bytes of
+// repairFile corrects the header according to the length of the file. sound is the number of bytes of
 // audio. The error is errBusy if a process is writing the file, and os.ErrNotExist if there is no
 // file.
-func (s *Spool) mend(callID uuid.UUID) (sound int64, err error) {
+func (s *Spool) repairFile(callID uuid.UUID) (sound int64, err error) {
 	file, err := os.OpenFile(s.path(callID), os.O_RDWR, 0)
 	if err != nil {
 		return 0, err
 	}
 	defer func() { err = errors.Join(err, file.Close()) }()
-	if err := lock(file); err != nil {
+	if err := lockFile(file); err != nil {
 		return 0, err
 	}
-	return fix(file)
+	return repairHeader(file)
 }
 
 // An incomplete sample at the end is removed. The result is the number of bytes of audio.
-func fix(file *os.File) (sound int64, err error) {
+func repairHeader(file *os.File) (sound int64, err error) {
 	info, err := file.Stat()
 	if err != nil {
 		return 0, err

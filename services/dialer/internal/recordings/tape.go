@@ -22,9 +22,9 @@ type Tape struct {
 	ended  bool
 	gone   bool
 
-	disk  sync.Mutex // held while the file is written
-	file  *os.File
-	spare []byte
+	fileMu sync.Mutex // held while the file is written
+	file   *os.File
+	spare  []byte
 }
 
 func newTape(file *os.File) *Tape {
@@ -48,9 +48,9 @@ func (t *Tape) Tick(person, agent []byte) {
 var errSlow = errors.New("the disk is too slow")
 
 // After an error, the recording stops, and further calls of the method flush return no error.
-func (t *Tape) flush() error {
-	t.disk.Lock()
-	defer t.disk.Unlock()
+func (t *Tape) writeBuffer() error {
+	t.fileMu.Lock()
+	defer t.fileMu.Unlock()
 	if t.file == nil {
 		return nil
 	}
@@ -86,17 +86,17 @@ func (t *Tape) end(discard bool) {
 		return
 	}
 	if !discard {
-		_ = t.flush() // after an error, the file contains the audio up to the failed write
+		_ = t.writeBuffer() // after an error, the file contains the audio up to the failed write
 	}
-	t.disk.Lock()
+	t.fileMu.Lock()
 	if discard {
 		_ = os.Remove(t.file.Name())
 	} else {
-		_, _ = fix(t.file) // if this fails, the method settle repairs the header before the upload
+		_, _ = repairHeader(t.file) // if this fails, the method settle repairs the header before the upload
 	}
 	_ = t.file.Close()
 	t.file = nil
-	t.disk.Unlock()
+	t.fileMu.Unlock()
 	t.mu.Lock()
 	t.gone, t.sound = discard, nil
 	t.mu.Unlock()
@@ -104,9 +104,9 @@ func (t *Tape) end(discard bool) {
 }
 
 // The method state reports whether the file is complete, and whether it was discarded.
-func (t *Tape) state() (over, discarded bool) {
-	t.disk.Lock()
-	defer t.disk.Unlock()
+func (t *Tape) fileState() (over, discarded bool) {
+	t.fileMu.Lock()
+	defer t.fileMu.Unlock()
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.file == nil, t.gone

@@ -31,7 +31,7 @@ const (
 	// number of calls that are claimed together.
 	maxAnalyses     = 128
 	maxPerWorkspace = maxAnalyses / 4
-	batch           = 16
+	claimBatch      = 16
 )
 
 // SummaryModel summarises calls. It returns nil without an error if there is nothing to summarise.
@@ -55,7 +55,7 @@ type Analyser struct {
 	busy       chan struct{}
 	// turn is the id of the workspace at which the last search stopped. The next search starts
 	// after this workspace. Only the goroutine of Run uses turn.
-	turn uuid.UUID
+	lastWorkspace uuid.UUID
 
 	mu      sync.Mutex
 	ongoing map[uuid.UUID]int // number of running analyses by workspace
@@ -90,7 +90,7 @@ func (a *Analyser) Run(ctx context.Context) error {
 		case <-ticker.C:
 		case <-a.wake:
 		}
-		if err := a.round(ctx, &begun); err != nil && ctx.Err() == nil {
+		if err := a.startDueAnalyses(ctx, &begun); err != nil && ctx.Err() == nil {
 			slog.WarnContext(ctx, "search for calls to analyse failed", "error", err)
 		}
 	}
@@ -98,15 +98,15 @@ func (a *Analyser) Run(ctx context.Context) error {
 
 // Due analyses are started one workspace after another. The method round returns after a search
 // through all workspaces has found no due analysis. The method does not wait for the analyses.
-func (a *Analyser) round(ctx context.Context, begun *sync.WaitGroup) error {
+func (a *Analyser) startDueAnalyses(ctx context.Context, begun *sync.WaitGroup) error {
 	// quiet means that no due analysis was found since the search began at the first workspace.
-	for quiet := a.turn == uuid.Nil; ; {
-		due, next, err := a.store.DueAnalyses(ctx, a.turn, a.room())
+	for quiet := a.lastWorkspace == uuid.Nil; ; {
+		due, next, err := a.store.DueAnalyses(ctx, a.lastWorkspace, a.claimLimits())
 		if err != nil {
 			return err
 		}
-		a.turn, quiet = next, quiet && len(due) == 0
-		a.enter(due)
+		a.lastWorkspace, quiet = next, quiet && len(due) == 0
+		a.countStarted(due)
 		for _, one := range due {
 			select {
 			case a.busy <- struct{}{}:
@@ -114,7 +114,7 @@ func (a *Analyser) round(ctx context.Context, begun *sync.WaitGroup) error {
 				return nil
 			}
 			begun.Go(func() {
-				defer func() { <-a.busy; a.leave(one.WorkspaceID) }()
+				defer func() { <-a.busy; a.countEnded(one.WorkspaceID) }()
 				if err := a.analyse(ctx, one); err != nil {
 					slog.WarnContext(ctx, "call analysis not stored, retrying", "call_id", one.CallID, "error", err)
 				}
@@ -131,13 +131,13 @@ func (a *Analyser) round(ctx context.Context, begun *sync.WaitGroup) error {
 
 // The result is the limits of the next claim: the total number of calls, and the number for each
 // workspace.
-func (a *Analyser) room() store.AnalysisLimits {
+func (a *Analyser) claimLimits() store.AnalysisLimits {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return store.AnalysisLimits{Total: batch, PerWorkspace: maxPerWorkspace, Ongoing: maps.Clone(a.ongoing)}
+	return store.AnalysisLimits{Total: claimBatch, PerWorkspace: maxPerWorkspace, Ongoing: maps.Clone(a.ongoing)}
 }
 
-func (a *Analyser) enter(due []store.Analysis) {
+func (a *Analyser) countStarted(due []store.Analysis) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, one := range due {
@@ -146,7 +146,7 @@ func (a *Analyser) enter(due []store.Analysis) {
 }
 
 // If the workspace had reached its limit, the end of an analysis wakes the analyser.
-func (a *Analyser) leave(workspace uuid.UUID) {
+func (a *Analyser) countEnded(workspace uuid.UUID) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.ongoing[workspace] >= maxPerWorkspace {

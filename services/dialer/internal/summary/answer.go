@@ -34,7 +34,7 @@ type answer struct {
 
 // The model's text must contain one JSON object, which can be inside a code block. An outcome that
 // is not in the agent's list is an error. A time that is invalid or in the past is left out.
-func read(text string, c Call) (*agent.Summary, error) {
+func parseAnswer(text string, c Call) (*agent.Summary, error) {
 	begin, end := strings.IndexByte(text, '{'), strings.LastIndexByte(text, '}')
 	if begin < 0 || end < begin {
 		return nil, errors.New("the model's answer contains no JSON object")
@@ -47,13 +47,13 @@ func read(text string, c Call) (*agent.Summary, error) {
 		return nil, errors.New("the outcome in the model's answer is not in the agent's list")
 	}
 	summary := agent.Summary{
-		Outcome: a.Outcome, NextAction: clean(a.NextAction, maxText), BusinessType: maybe(a.BusinessType), CustomerName: maybe(a.CustomerName),
+		Outcome: a.Outcome, NextAction: cleanText(a.NextAction, maxText), BusinessType: maybe(a.BusinessType), CustomerName: maybe(a.CustomerName),
 		KeyInterests: list(a.KeyInterests), KeyObjections: list(a.KeyObjections),
 	}
 	if a.Confidence != nil {
 		summary.Confidence = min(max(*a.Confidence, 0), 1)
 	}
-	if at, ok := c.scheduled(a.ScheduledFor); ok {
+	if at, ok := c.scheduledTime(a.ScheduledFor); ok {
 		summary.ScheduledFor = &at
 	}
 	if c.Outcome != "" {
@@ -65,7 +65,7 @@ func read(text string, c Call) (*agent.Summary, error) {
 // The method scheduled returns the agreed time of the next contact, with the UTC offset of the
 // person's time zone. A time that a tool call has stored has priority over the model's value. A
 // value without an offset is a time in the person's time zone.
-func (c Call) scheduled(value any) (string, bool) {
+func (c Call) scheduledTime(value any) (string, bool) {
 	const layout = "2006-01-02T15:04:05-07:00"
 	if c.CallbackAt != nil {
 		return c.CallbackAt.In(c.zone()).Format(layout), true
@@ -87,7 +87,7 @@ func maybe(text *string) *string {
 	if text == nil {
 		return nil
 	}
-	if kept := clean(*text, maxName); kept != "" {
+	if kept := cleanText(*text, maxName); kept != "" {
 		return &kept
 	}
 	return nil
@@ -96,7 +96,7 @@ func maybe(text *string) *string {
 func list(texts []string) []string {
 	kept := []string{}
 	for _, text := range texts {
-		if text = clean(text, maxName); text != "" && len(kept) < maxList {
+		if text = cleanText(text, maxName); text != "" && len(kept) < maxList {
 			kept = append(kept, text)
 		}
 	}
@@ -104,7 +104,7 @@ func list(texts []string) []string {
 }
 
 // The result is one line without control characters, cut to at most the given number of characters.
-func clean(text string, most int) string {
+func cleanText(text string, most int) string {
 	text = strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) || r == unicode.ReplacementChar {
 			return ' '

@@ -9,12 +9,12 @@ import (
 	"ringfence.dev/services/dialer/internal/agent"
 )
 
-// step states how strictly a request constrains the form of the model's answer. Not every endpoint
+// strictness states how strictly a request constrains the form of the model's answer. Not every endpoint
 // supports every step. Some endpoints accept a schema but do not enforce the schema.
-type step int
+type strictness int
 
 const (
-	schema step = iota
+	schema strictness = iota
 	object
 	plain
 )
@@ -41,10 +41,10 @@ type chat struct {
 	ReasoningEffort string         `json:"reasoning_effort,omitempty"`
 }
 
-func question(model string, c Call, step step) chat {
+func newChat(model string, c Call, step strictness) chat {
 	q := chat{
 		Model:    model,
-		Messages: []chatMessage{{"system", rules(c)}, {"user", "<transcript>\n" + lines(c.Turns) + "\n</transcript>"}},
+		Messages: []chatMessage{{"system", instructions(c)}, {"user", "<transcript>\n" + transcriptLines(c.Turns) + "\n</transcript>"}},
 	}
 	if model == defaultModel {
 		// The default model reasons unless the request turns this off. With reasoning, a response
@@ -56,7 +56,7 @@ func question(model string, c Call, step step) chat {
 	case schema:
 		q.ResponseFormat = map[string]any{
 			"type":        "json_schema",
-			"json_schema": map[string]any{"name": "call_summary", "strict": true, "schema": form(c)},
+			"json_schema": map[string]any{"name": "call_summary", "strict": true, "schema": answerSchema(c)},
 		}
 	case object:
 		q.ResponseFormat = map[string]any{"type": "json_object"}
@@ -66,8 +66,8 @@ func question(model string, c Call, step step) chat {
 
 // The instructions describe the form of the answer in words, because some endpoints do not enforce
 // a schema.
-func rules(c Call) string {
-	text, _ := json.Marshal(form(c)) // encoding strings, lists and objects cannot fail
+func instructions(c Call) string {
+	text, _ := json.Marshal(answerSchema(c)) // encoding strings, lists and objects cannot fail
 	zone := c.zone()
 	return fmt.Sprintf(
 		`You summarise a telephone call for the company that placed it. Answer with one JSON object of this schema and `+
@@ -89,7 +89,7 @@ func (c Call) zone() *time.Location {
 }
 
 // The schema is strict: every key is required, and optional values are null.
-func form(c Call) map[string]any {
+func answerSchema(c Call) map[string]any {
 	list := map[string]any{"type": "array", "items": map[string]any{"type": "string"}}
 	maybe := map[string]any{"type": []string{"string", "null"}}
 	return map[string]any{
@@ -117,7 +117,7 @@ func form(c Call) map[string]any {
 
 // The result has one turn per line, as JSON. The JSON contains no < or >, so a turn cannot end the
 // <transcript> block. The middle of a long conversation is left out.
-func lines(turns []agent.Turn) string {
+func transcriptLines(turns []agent.Turn) string {
 	text := make([]string, 0, len(turns))
 	size := 0
 	for _, turn := range turns {

@@ -34,8 +34,8 @@ type Config struct {
 const (
 	// maxTries is the maximum number of requests for one summary. rest is the pause after the first
 	// error. Each further pause is twice as long.
-	maxTries = 4
-	rest     = 250 * time.Millisecond
+	maxTries   = 4
+	retryPause = 250 * time.Millisecond
 	// maxAnswer limits the response of an endpoint, in bytes.
 	maxAnswer      = 256 << 10
 	defaultTimeout = 15 * time.Second
@@ -64,8 +64,8 @@ type Summariser struct {
 	cfg   Config
 	guard *ssrf.Guard
 	// own connects to the operator's URL. guarded connects to the URLs of workspaces.
-	own, guarded *http.Client
-	rest         time.Duration
+	ownClient, guardedClient *http.Client
+	rest                     time.Duration
 }
 
 // NewSummariser returns a summariser. Connections to an agent's summary.base_url go through the
@@ -76,8 +76,8 @@ func NewSummariser(cfg Config, g *ssrf.Guard, roots *x509.CertPool) *Summariser 
 		cfg.Timeout = defaultTimeout
 	}
 	return &Summariser{
-		cfg: cfg, guard: g, rest: rest,
-		own: newClient(ssrf.Unguarded(5*time.Second), roots), guarded: newClient(g.Dialing(5*time.Second), roots),
+		cfg: cfg, guard: g, rest: retryPause,
+		ownClient: newClient(ssrf.Unguarded(5*time.Second), roots), guardedClient: newClient(g.Dialing(5*time.Second), roots),
 	}
 }
 
@@ -100,13 +100,13 @@ type endpoint struct {
 // If the field url is empty, no API summarises the call. The operator's key is sent only to the
 // operator's URL, and the guard checks every URL of a workspace.
 func (s *Summariser) endpoint(c Call) (endpoint, error) {
-	to := endpoint{url: s.cfg.URL, key: s.cfg.Key, model: s.cfg.Model, client: s.own}
+	to := endpoint{url: s.cfg.URL, key: s.cfg.Key, model: s.cfg.Model, client: s.ownClient}
 	if own := c.Settings.Summary.BaseURL; own != "" {
 		checked, err := ssrf.CheckURL(own, "https", s.guard.Reachable)
 		if err != nil {
 			return endpoint{}, fmt.Errorf("the agent's summary.base_url %w", err)
 		}
-		to.url, to.key, to.client = checked, c.Key, s.guarded
+		to.url, to.key, to.client = checked, c.Key, s.guardedClient
 	}
 	if c.Settings.Summary.Model != "" {
 		to.model = c.Settings.Summary.Model
@@ -128,19 +128,19 @@ func (s *Summariser) Summarise(ctx context.Context, c Call) (*agent.Summary, err
 	step, pause := schema, s.rest
 	var last error
 	for try := range maxTries {
-		text, err := s.ask(ctx, to, c, step)
-		var no *refusal
+		text, err := s.requestAnswer(ctx, to, c, step)
+		var no *statusError
 		switch {
 		case err == nil:
-			summary, err := read(text, c)
+			summary, err := parseAnswer(text, c)
 			if err == nil {
 				return summary, nil
 			}
 			last = err
 			continue
-		case errors.As(err, &no) && no.form && step < plain:
+		case errors.As(err, &no) && no.formUnsupported && step < plain:
 			step++
-		case errors.As(err, &no) && !no.again:
+		case errors.As(err, &no) && !no.retryable:
 			return nil, fmt.Errorf("ask for a summary: %w", err)
 		case try < maxTries-1:
 			select {
@@ -166,17 +166,17 @@ func anybody(turns []agent.Turn) bool {
 	return false
 }
 
-// refusal is an HTTP error status of an endpoint. form means that the endpoint may not support the
+// statusError is an HTTP error status of an endpoint. form means that the endpoint may not support the
 // requested form of the answer. again means that another try can succeed.
-type refusal struct {
-	status      int
-	form, again bool
+type statusError struct {
+	status                     int
+	formUnsupported, retryable bool
 }
 
-func (r *refusal) Error() string { return fmt.Sprintf("the endpoint answered %d", r.status) }
+func (r *statusError) Error() string { return fmt.Sprintf("the endpoint answered %d", r.status) }
 
-func (s *Summariser) ask(ctx context.Context, to endpoint, c Call, step step) (string, error) {
-	body, err := json.Marshal(question(to.model, c, step))
+func (s *Summariser) requestAnswer(ctx context.Context, to endpoint, c Call, step strictness) (string, error) {
+	body, err := json.Marshal(newChat(to.model, c, step))
 	if err != nil {
 		return "", fmt.Errorf("encode the summary request: %w", err)
 	}
@@ -200,7 +200,7 @@ func (s *Summariser) ask(ctx context.Context, to endpoint, c Call, step step) (s
 	defer func() { _ = resp.Body.Close() }()
 	answer, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
 	if resp.StatusCode != http.StatusOK {
-		return "", refused(resp.StatusCode)
+		return "", newStatusError(resp.StatusCode)
 	}
 	if err != nil {
 		return "", fmt.Errorf("read the endpoint's answer: %w", err)
@@ -218,18 +218,18 @@ func (s *Summariser) ask(ctx context.Context, to endpoint, c Call, step step) (s
 	return reply.Choices[0].Message.Content, nil
 }
 
-func refused(status int) *refusal {
-	r := &refusal{status: status}
+func newStatusError(status int) *statusError {
+	r := &statusError{status: status}
 	switch status {
 	case http.StatusBadRequest,
 		http.StatusUnsupportedMediaType,
 		http.StatusUnprocessableEntity,
 		http.StatusNotImplemented:
-		r.form = true
+		r.formUnsupported = true
 	case http.StatusRequestTimeout, http.StatusTooManyRequests:
-		r.again = true
+		r.retryable = true
 	default:
-		r.again = status >= 500
+		r.retryable = status >= 500
 	}
 	return r
 }

@@ -37,7 +37,7 @@ type Opener struct {
 	guard *ssrf.Guard
 	log   *slog.Logger
 	// own connects to the operator's URL. guarded connects to the URLs of workspaces.
-	own, guarded *http.Client
+	ownClient, guardedClient *http.Client
 }
 
 // New returns an opener. Connections to an agent's base_url go through the guard. Connections to
@@ -45,8 +45,8 @@ type Opener struct {
 func New(cfg Config, g *ssrf.Guard, roots *x509.CertPool, log *slog.Logger) *Opener {
 	return &Opener{
 		cfg: cfg, guard: g, log: log,
-		own:     agent.NewClient(ssrf.Unguarded(5*time.Second), roots),
-		guarded: agent.NewClient(g.Dialing(5*time.Second), roots),
+		ownClient:     agent.NewClient(ssrf.Unguarded(5*time.Second), roots),
+		guardedClient: agent.NewClient(g.Dialing(5*time.Second), roots),
 	}
 }
 
@@ -79,9 +79,9 @@ func (o *Opener) Open(ctx context.Context, spec agent.Spec) (agent.Session, erro
 // The operator's key is sent only to the operator's URL. The guard checks every URL of a workspace,
 // even if the URL has the operator's host.
 func (o *Opener) endpoint(spec agent.Spec) (client *http.Client, url, key string, err error) {
-	client, url, key = o.own, o.cfg.URL, o.cfg.Key
+	client, url, key = o.ownClient, o.cfg.URL, o.cfg.Key
 	if spec.Settings.BaseURL != "" {
-		client, key = o.guarded, spec.Key
+		client, key = o.guardedClient, spec.Key
 		if url, err = ssrf.CheckURL(spec.Settings.BaseURL, "wss", o.guard.Reachable); err != nil {
 			return nil, "", "", fmt.Errorf("the agent's base_url %w", err)
 		}

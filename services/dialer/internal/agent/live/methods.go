@@ -18,15 +18,15 @@ func (s *session) Begin() {
 	s.started = true
 	s.sock.Flow()
 	if text, inLanguage := agent.FirstWords(s.spec); text != "" {
-		s.waiting = append(s.waiting, &sentence{text: text, inLanguage: inLanguage, first: true})
+		s.queuedSentences = append(s.queuedSentences, &sentence{text: text, inLanguage: inLanguage, isDisclosure: true})
 	}
 	if greeting := agent.Greeting(s.spec); greeting != "" {
-		s.opening = appendEvent{Type: "session.commentary.append",
+		s.openingRequest = appendEvent{Type: "session.commentary.append",
 			Content: agent.SayExactly(greeting, true, s.spec.Settings)}
 	} else {
-		s.opening = appendEvent{Type: "session.instructions.append", Content: "Speak first: begin the conversation now."}
+		s.openingRequest = appendEvent{Type: "session.instructions.append", Content: "Speak first: begin the conversation now."}
 	}
-	s.ask()
+	s.requestNextSentence()
 }
 
 func (s *session) HearAudio(frame []byte) { s.sock.Hear(frame) }
@@ -53,10 +53,10 @@ func (s *session) Say(text string) {
 	if s.ended || !s.started {
 		return
 	}
-	s.opening = appendEvent{}
+	s.openingRequest = appendEvent{}
 	clear(s.calls) // the model will not use the results any more
-	s.waiting = append(s.waiting, &sentence{text: text, inLanguage: true})
-	s.ask()
+	s.queuedSentences = append(s.queuedSentences, &sentence{text: text, inLanguage: true})
+	s.requestNextSentence()
 }
 
 // Interrupted has no effect. The model stops by itself, and the API has no event that reports how
@@ -90,6 +90,6 @@ func (s *session) Close() {
 		return
 	}
 	s.ended = true
-	close(s.over)
+	close(s.closed)
 	s.sock.Close([]byte(`{"type":"session.close"}`))
 }

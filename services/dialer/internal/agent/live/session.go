@@ -50,9 +50,9 @@ var (
 // disclosure with the recording notice. Other sentences were requested with the method Say. While
 // the model speaks the sentence, it receives no audio, so that the person cannot interrupt it.
 type sentence struct {
-	text       string
-	inLanguage bool
-	first      bool
+	text         string
+	inLanguage   bool
+	isDisclosure bool
 
 	id      string // id of the last event that requested the sentence; empty before the first request
 	started bool   // the server has confirmed the request to speak the sentence
@@ -63,7 +63,7 @@ type sentence struct {
 
 // The method complete compares the transcript with the sentence. If the model translates the
 // sentence, a shorter transcript is sufficient.
-func (u *sentence) complete() bool {
+func (u *sentence) isSpoken() bool {
 	part := 9
 	if !u.inLanguage {
 		part = 5
@@ -86,30 +86,30 @@ type session struct {
 	spec   agent.Spec
 	sock   *agent.Socket
 	events chan agent.Event
-	over   chan struct{} // closed by Close
+	closed chan struct{} // closed by Close
 
-	mu       sync.Mutex
-	started  bool
-	ended    bool
-	asked    *sentence   // sentence that the model speaks now; nil if none
-	waiting  []*sentence // sentences that the model must speak afterwards
-	opening  appendEvent // request that opens the conversation after the disclosure; empty after it was sent
-	muted    bool
-	appends  int
-	items    int
-	speaking bool // an item has begun and not ended
-	quiet    time.Duration
-	before   []byte // latest audio before an item; the item starts with this audio, which absorbs jitter
-	words    string // transcript of the model since the end of the last item
-	person   string // transcript of the person's current utterance
-	pause    time.Duration
-	calls    map[string]string // names of tool calls without a result, by id
-	called   map[string]bool
+	mu              sync.Mutex
+	started         bool
+	ended           bool
+	currentSentence *sentence   // sentence that the model speaks now; nil if none
+	queuedSentences []*sentence // sentences that the model must speak afterwards
+	openingRequest  appendEvent // request that opens the conversation after the disclosure; empty after it was sent
+	muted           bool
+	appends         int
+	items           int
+	speaking        bool // an item has begun and not ended
+	quiet           time.Duration
+	audioBeforeItem []byte // latest audio before an item; the item starts with this audio, which absorbs jitter
+	words           string // transcript of the model since the end of the last item
+	person          string // transcript of the person's current utterance
+	pause           time.Duration
+	calls           map[string]string // names of tool calls without a result, by id
+	called          map[string]bool
 }
 
 func newSession(spec agent.Spec, sock *agent.Socket) *session {
 	return &session{
-		spec: spec, sock: sock, events: make(chan agent.Event, 16), over: make(chan struct{}),
+		spec: spec, sock: sock, events: make(chan agent.Event, 16), closed: make(chan struct{}),
 		calls: map[string]string{}, called: map[string]bool{},
 	}
 }
@@ -130,7 +130,7 @@ func (s *session) start(ctx context.Context, cfg sessionConfig) error {
 		case e.Type == "session.started":
 			return nil
 		case e.Type == "error":
-			return fmt.Errorf("%w: %s", errRefused, strconv.Quote(e.fault()))
+			return fmt.Errorf("%w: %s", errRefused, strconv.Quote(e.errorCode()))
 		case e.Type == "session.closed":
 			return fmt.Errorf("%w: %s", errRefused, strconv.Quote(e.Reason))
 		}
@@ -149,7 +149,7 @@ func (s *session) run() {
 	}
 	remaining := append(s.endItem(), s.endPerson()...)
 	s.mu.Unlock()
-	s.emit(append(remaining, last)...)
+	s.emitEvents(append(remaining, last)...)
 }
 
 func (s *session) read() error {
@@ -165,7 +165,7 @@ func (s *session) read() error {
 		s.mu.Lock()
 		events, err := s.take(e)
 		s.mu.Unlock()
-		s.emit(events...)
+		s.emitEvents(events...)
 		if err != nil {
 			return err
 		}
@@ -179,9 +179,9 @@ func (s *session) take(e serverEvent) ([]agent.Event, error) {
 		if err != nil || !s.started || len(audio) == 0 {
 			return nil, err
 		}
-		if s.withheld() {
-			s.asked.silent += agent.Duration(len(audio))
-			return s.settle()
+		if s.dropsAudio() {
+			s.currentSentence.silent += agent.Duration(len(audio))
+			return s.checkSentence()
 		}
 		return s.onAudio(audio)
 	case "session.output_transcript.delta":
@@ -211,12 +211,12 @@ func (s *session) onAudio(audio []byte) (events []agent.Event, err error) {
 	length, sound := agent.Duration(len(audio)), loud(audio)
 	switch {
 	case !s.speaking && !sound:
-		s.before = audio
+		s.audioBeforeItem = audio
 	case !s.speaking:
 		s.items++
 		s.speaking, s.quiet = true, 0
-		events = append(events, s.audioEvent(slices.Concat(s.before, audio)))
-		s.before = nil
+		events = append(events, s.audioEvent(slices.Concat(s.audioBeforeItem, audio)))
+		s.audioBeforeItem = nil
 	default:
 		events = append(events, s.audioEvent(audio))
 		if s.quiet += length; sound {
@@ -229,23 +229,25 @@ func (s *session) onAudio(audio []byte) (events []agent.Event, err error) {
 	if s.pause += length; s.pause >= utterancePause {
 		events = append(events, s.endPerson()...)
 	}
-	if s.asked != nil {
-		s.asked.silent += length
+	if s.currentSentence != nil {
+		s.currentSentence.silent += length
 		if s.speaking {
-			s.asked.silent = 0
+			s.currentSentence.silent = 0
 		}
 	}
-	followed, err := s.settle()
+	followed, err := s.checkSentence()
 	return append(events, followed...), err
 }
 
 // The model's audio is dropped until the disclosure has started.
-func (s *session) withheld() bool { return s.asked != nil && s.asked.first && !s.asked.started }
+func (s *session) dropsAudio() bool {
+	return s.currentSentence != nil && s.currentSentence.isDisclosure && !s.currentSentence.started
+}
 
 func (s *session) audioEvent(audio []byte) agent.Event {
 	e := agent.Event{Kind: agent.Audio, Item: s.item(), Audio: audio}
-	if s.asked != nil && s.asked.started {
-		e.Keep, e.Asked, e.Disclosure = true, !s.asked.first, s.asked.first
+	if s.currentSentence != nil && s.currentSentence.started {
+		e.Keep, e.Asked, e.Disclosure = true, !s.currentSentence.isDisclosure, s.currentSentence.isDisclosure
 	}
 	return e
 }
@@ -270,7 +272,7 @@ func (s *session) endItem() (events []agent.Event) {
 		events = append(events, agent.Event{Kind: agent.Utterance, Role: agent.RoleAgent, Item: s.item(), Text: text})
 	}
 	s.words = ""
-	if len(events) > 0 && s.asked == nil {
+	if len(events) > 0 && s.currentSentence == nil {
 		events = append(events, agent.Event{Kind: agent.TurnDone})
 	}
 	return events
@@ -285,49 +287,49 @@ func (s *session) endPerson() (events []agent.Event) {
 }
 
 func (s *session) onWords(text string) []agent.Event {
-	if !s.started || s.withheld() {
+	if !s.started || s.dropsAudio() {
 		return nil
 	}
 	if len(s.words) < maxText {
 		s.words += text
 	}
-	if s.asked != nil && s.asked.started {
-		s.asked.letters += letters(text)
+	if s.currentSentence != nil && s.currentSentence.started {
+		s.currentSentence.letters += letters(text)
 	}
 	// the method settle fails only after a long silence, and a transcript adds no silence
-	events, _ := s.settle()
+	events, _ := s.checkSentence()
 	return events
 }
 
 // onAppended handles the confirmation that the model now speaks the requested sentence. The words
 // before the confirmation belong to an earlier item.
 func (s *session) onAppended(id string) []agent.Event {
-	if s.asked == nil || s.asked.started || s.asked.id != id {
+	if s.currentSentence == nil || s.currentSentence.started || s.currentSentence.id != id {
 		return nil
 	}
 	events := s.endItem()
-	s.asked.started, s.asked.silent = true, 0
+	s.currentSentence.started, s.currentSentence.silent = true, 0
 	return events
 }
 
 // If the model has spoken the requested sentence, the method settle ends the sentence and requests
 // the next one. If the model is silent for too long, the method requests the sentence again.
-func (s *session) settle() (events []agent.Event, err error) {
-	u := s.asked
+func (s *session) checkSentence() (events []agent.Event, err error) {
+	u := s.currentSentence
 	if u == nil || s.speaking {
 		return nil, nil
 	}
-	if u.complete() {
+	if u.isSpoken() {
 		events = s.endItem()
-		s.asked = nil
-		if u.first {
+		s.currentSentence = nil
+		if u.isDisclosure {
 			events = append(events, agent.Event{Kind: agent.Disclosed, Item: s.item()})
 		}
-		if u.first && s.spec.Notice != "" {
+		if u.isDisclosure && s.spec.Notice != "" {
 			events = append(events, agent.Event{Kind: agent.Noticed, Item: s.item()})
 		}
 		events = append(events, agent.Event{Kind: agent.TurnDone})
-		s.ask()
+		s.requestNextSentence()
 		return events, nil
 	}
 	if u.silent < speakTimeout {
@@ -343,27 +345,27 @@ func (s *session) settle() (events []agent.Event, err error) {
 // The method ask requests the next waiting sentence, unless the model still speaks one. If no
 // sentence waits, the model receives the person's audio again. The request that opens the
 // conversation is then sent.
-func (s *session) ask() {
-	if s.asked != nil || s.ended {
+func (s *session) requestNextSentence() {
+	if s.currentSentence != nil || s.ended {
 		return
 	}
-	if len(s.waiting) == 0 {
-		s.mute(false)
-		if s.opening.Content != "" {
-			s.append(s.opening.Type, s.opening.Content)
-			s.opening = appendEvent{}
+	if len(s.queuedSentences) == 0 {
+		s.setMuted(false)
+		if s.openingRequest.Content != "" {
+			s.append(s.openingRequest.Type, s.openingRequest.Content)
+			s.openingRequest = appendEvent{}
 		}
 		return
 	}
-	s.asked, s.waiting = s.waiting[0], s.waiting[1:]
-	s.mute(true)
-	s.request(s.asked)
+	s.currentSentence, s.queuedSentences = s.queuedSentences[0], s.queuedSentences[1:]
+	s.setMuted(true)
+	s.request(s.currentSentence)
 }
 
 func (s *session) request(u *sentence) {
 	u.started, u.letters, u.silent = false, 0, 0
 	u.tries++
-	for _, part := range split(agent.SayExactly(u.text, u.inLanguage, s.spec.Settings)) {
+	for _, part := range splitText(agent.SayExactly(u.text, u.inLanguage, s.spec.Settings)) {
 		u.id = s.append("session.commentary.append", part)
 	}
 }
@@ -377,7 +379,7 @@ func (s *session) append(kind, content string) string {
 
 // The method mute makes the server drop the person's audio, or pass it to the model again. The
 // session always sends the audio, because the model uses the audio as its clock.
-func (s *session) mute(on bool) {
+func (s *session) setMuted(on bool) {
 	if s.muted == on {
 		return
 	}
@@ -413,13 +415,13 @@ func (s *session) onError(e serverEvent) error {
 	if id == "" {
 		id = e.ClientEventID
 	}
-	if s.asked == nil || id == "" || id != s.asked.id {
+	if s.currentSentence == nil || id == "" || id != s.currentSentence.id {
 		return nil
 	}
-	if s.asked.tries >= maxTries {
-		return fmt.Errorf("%w: %s", errSilent, strconv.Quote(e.fault()))
+	if s.currentSentence.tries >= maxTries {
+		return fmt.Errorf("%w: %s", errSilent, strconv.Quote(e.errorCode()))
 	}
-	s.request(s.asked)
+	s.request(s.currentSentence)
 	return nil
 }
 
@@ -431,11 +433,11 @@ func (s *session) send(event any) {
 
 // If the channel is full, the method emit waits for the receiver before Close, and drops the event
 // after Close.
-func (s *session) emit(events ...agent.Event) {
+func (s *session) emitEvents(events ...agent.Event) {
 	for _, e := range events {
 		select {
 		case s.events <- e:
-		case <-s.over:
+		case <-s.closed:
 			select {
 			case s.events <- e:
 			default:

@@ -157,7 +157,7 @@ func (e serverEvent) text() string {
 
 // The method fault returns the code of an error, or its type if there is no code. The message of
 // the error is not logged.
-func (e serverEvent) fault() string {
+func (e serverEvent) errorCode() string {
 	if e.Error.Code != "" {
 		return e.Error.Code
 	}
@@ -174,7 +174,7 @@ func appendAudio(dst, frame []byte) []byte {
 const maxAppend = 1200
 
 // Each piece fits into one appendEvent. The function split cuts after a space if possible.
-func split(text string) []string {
+func splitText(text string) []string {
 	var parts []string
 	runes := []rune(text)
 	for len(runes) > maxAppend {

@@ -62,7 +62,7 @@ func (o *Opener) Open(ctx context.Context, spec agent.Spec) (agent.Session, erro
 		"User-Agent":     {userAgent},
 	}
 	s := newSession(spec)
-	sock, err := agent.Dial(ctx, o.client, url, header, s.encode)
+	sock, err := agent.Dial(ctx, o.client, url, header, s.encodeAudio)
 	if err != nil {
 		return nil, err
 	}

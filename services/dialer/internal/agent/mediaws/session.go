@@ -44,11 +44,11 @@ type session struct {
 	counter atomic.Int64
 	chunk   int64 // used only by the socket's writer
 
-	mu      sync.Mutex
-	started bool
-	ended   bool
-	item    int
-	heard   bool // the current item contains sound
+	mu           sync.Mutex
+	started      bool
+	ended        bool
+	item         int
+	itemHasSound bool // the current item contains sound
 	// names of the marks that were not returned yet; the key is the number of the item that the
 	// mark ends
 	marks     map[int]string
@@ -184,8 +184,8 @@ func (s *session) run() {
 	}
 	item := s.item
 	s.mu.Unlock()
-	s.emit(agent.Event{Kind: agent.ItemDone, Item: strconv.Itoa(item)})
-	s.emit(last)
+	s.emitEvent(agent.Event{Kind: agent.ItemDone, Item: strconv.Itoa(item)})
+	s.emitEvent(last)
 	// Wait for Close: marks must be returned while the last audio is played. Close sends the stop
 	// message and closes the connection.
 	if !ours {
@@ -202,19 +202,19 @@ func (s *session) take(m message) error {
 		}
 		s.mu.Lock()
 		item := s.item
-		s.heard = s.heard || len(audio) > 0
+		s.itemHasSound = s.itemHasSound || len(audio) > 0
 		s.mu.Unlock()
 		if len(audio) > 0 {
-			s.emit(agent.Event{Kind: agent.Audio, Item: strconv.Itoa(item), Audio: audio})
+			s.emitEvent(agent.Event{Kind: agent.Audio, Item: strconv.Itoa(item), Audio: audio})
 		}
 	case "mark":
 		return s.onMark(m)
 	case "clear":
 		s.mu.Lock()
 		s.item++
-		s.heard = false
+		s.itemHasSound = false
 		s.mu.Unlock()
-		s.emit(agent.Event{Kind: agent.Clear})
+		s.emitEvent(agent.Event{Kind: agent.Clear})
 	case "hangup":
 		s.mu.Lock()
 		s.hungUp = true
@@ -222,7 +222,7 @@ func (s *session) take(m message) error {
 		return errHangup
 	case "transcript":
 		if t := m.Transcript; t != nil && (t.Role == agent.RoleAgent || t.Role == agent.RolePerson) {
-			s.emit(
+			s.emitEvent(
 				agent.Event{
 					Kind: agent.Utterance,
 					Role: t.Role,
@@ -251,17 +251,17 @@ func (s *session) onMark(m message) error {
 	}
 	item := s.item
 	s.marks[item] = m.Mark.Name[:min(len(m.Mark.Name), maxMark)]
-	disclosed := m.Mark.Name == disclosureMark && s.heard
-	noticed := s.spec.Notice != "" && m.Mark.Name == noticeMark && s.heard
+	disclosed := m.Mark.Name == disclosureMark && s.itemHasSound
+	noticed := s.spec.Notice != "" && m.Mark.Name == noticeMark && s.itemHasSound
 	s.item++
-	s.heard = false
+	s.itemHasSound = false
 	s.mu.Unlock()
-	s.emit(agent.Event{Kind: agent.ItemDone, Item: strconv.Itoa(item)})
+	s.emitEvent(agent.Event{Kind: agent.ItemDone, Item: strconv.Itoa(item)})
 	if disclosed {
-		s.emit(agent.Event{Kind: agent.Disclosed, Item: strconv.Itoa(item)})
+		s.emitEvent(agent.Event{Kind: agent.Disclosed, Item: strconv.Itoa(item)})
 	}
 	if noticed {
-		s.emit(agent.Event{Kind: agent.Noticed, Item: strconv.Itoa(item)})
+		s.emitEvent(agent.Event{Kind: agent.Noticed, Item: strconv.Itoa(item)})
 	}
 	return nil
 }
@@ -278,11 +278,11 @@ func (s *session) onTool(m message) error {
 	}
 	s.tools[t.ID] = true
 	s.mu.Unlock()
-	s.emit(agent.Event{Kind: agent.ToolCall, Tool: t.Name, ID: t.ID, Args: t.Args})
+	s.emitEvent(agent.Event{Kind: agent.ToolCall, Tool: t.Name, ID: t.ID, Args: t.Args})
 	return nil
 }
 
-func (s *session) emit(e agent.Event) {
+func (s *session) emitEvent(e agent.Event) {
 	select {
 	case s.events <- e:
 	case <-s.over:

@@ -100,7 +100,7 @@ func (m message) audio() ([]byte, error) {
 }
 
 // Only the socket's writer calls the method encode.
-func (s *session) encode(dst, frame []byte) []byte {
+func (s *session) encodeAudio(dst, frame []byte) []byte {
 	dst = append(dst, `{"event":"media","sequenceNumber":"`...)
 	dst = strconv.AppendInt(dst, s.counter.Add(1), 10)
 	dst = append(dst, `","streamSid":"`...)

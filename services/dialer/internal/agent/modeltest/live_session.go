@@ -141,13 +141,13 @@ func (s *session) take(message []byte) {
 	defer s.mu.Unlock()
 	if kind == "session.input_audio.append" {
 		if s.audioIn++; s.audioIn > keptAudio {
-			s.hear(message)
+			s.hearAudio(message)
 			return
 		}
 	}
 	s.server.keep(&s.server.received, message)
 	var event live.ClientEventUnionParam
-	if fault := decode(message, &event); fault != "" {
+	if fault := decodeEvent(message, &event); fault != "" {
 		s.fault(deref(event.GetEventID()), "unknown_parameter", fault)
 		return
 	}
@@ -159,7 +159,7 @@ func (s *session) take(message []byte) {
 	case s.config == nil:
 		s.fault(id, "session_not_started", "")
 	case kind == "session.input_audio.append":
-		s.hear(message)
+		s.hearAudio(message)
 	case kind == "session.input_audio.mute", kind == "session.input_audio.unmute":
 		s.muted = kind == "session.input_audio.mute"
 		s.send(kind+"d", map[string]any{})
@@ -168,7 +168,7 @@ func (s *session) take(message []byte) {
 	case kind == "response.item.create":
 		s.toolOutput(event, id)
 	case kind == "response.create":
-		s.resume(id)
+		s.replyToTools(id)
 	case kind == "session.close":
 		s.closed = true
 		s.send("session.closed", map[string]any{"reason": "close_requested", "session": s.resource(),
@@ -181,7 +181,7 @@ func (s *session) take(message []byte) {
 // The function decode reads an event with the SDK's types and encodes the event again. If the
 // result differs from the message, the client sent unknown members. The result fault describes
 // them.
-func decode(message []byte, into *live.ClientEventUnionParam) (fault string) {
+func decodeEvent(message []byte, into *live.ClientEventUnionParam) (fault string) {
 	if err := json.Unmarshal(message, into); err != nil {
 		return err.Error()
 	}
@@ -255,7 +255,7 @@ func (s *session) say(reply LiveReply) {
 }
 
 // The server sends as much audio as it receives.
-func (s *session) hear(message []byte) {
+func (s *session) hearAudio(message []byte) {
 	var event struct{ Audio []byte }
 	if json.Unmarshal(message, &event) != nil || s.config == nil || s.closed {
 		return
@@ -264,7 +264,7 @@ func (s *session) hear(message []byte) {
 		s.listen(event.Audio)
 	}
 	for s.input += len(event.Audio); s.input >= chunkBytes; s.input -= chunkBytes {
-		s.speak()
+		s.sendAudio()
 	}
 }
 
@@ -300,7 +300,7 @@ func (s *session) listen(audio []byte) {
 }
 
 // The transcript contains the words that begin in these 100 ms of audio.
-func (s *session) speak() {
+func (s *session) sendAudio() {
 	audio := []byte(strings.Repeat("\xff", chunkBytes))
 	for filled := 0; filled < chunkBytes && len(s.speech) > 0; {
 		now := &s.speech[0]
@@ -368,7 +368,7 @@ func (s *session) toolOutput(event live.ClientEventUnionParam, id string) {
 }
 
 // The model replies after the client has sent the outputs of all tool calls.
-func (s *session) resume(id string) {
+func (s *session) replyToTools(id string) {
 	if len(s.pending) > 0 || s.output == "" {
 		s.fault(id, "no_pending_response", "")
 		return

@@ -118,17 +118,17 @@ func (c *conn) take(message []byte) {
 	case "session.update":
 		c.update(event)
 	case "input_audio_buffer.append":
-		c.hear(event)
+		c.hearAudio(event)
 	case "response.create":
 		c.create(event)
 	case "response.cancel":
-		if !c.cancel() {
+		if !c.cancelResponse() {
 			c.refuse(event, "response_cancel_not_active", "Cancellation failed: no active response found", "")
 		}
 	case "conversation.item.create":
 		c.createItem(event)
 	case "conversation.item.truncate":
-		c.truncate(event)
+		c.truncateItem(event)
 	default:
 		c.refuse(event, "invalid_value", "Invalid value: '"+kind+"'.", "type")
 	}
@@ -190,7 +190,7 @@ func (c *conn) update(event map[string]any) {
 
 // The fake refuses audio before session.update, because session.update sets the format of the
 // audio.
-func (c *conn) hear(event map[string]any) {
+func (c *conn) hearAudio(event map[string]any) {
 	text, _ := event["audio"].(string)
 	audio, err := base64.StdEncoding.DecodeString(text)
 	c.mu.Lock()
@@ -237,7 +237,7 @@ func (c *conn) createItem(event map[string]any) {
 
 // Like the real server, the fake refuses an item that is not the assistant's, and a length beyond
 // the item's audio.
-func (c *conn) truncate(event map[string]any) {
+func (c *conn) truncateItem(event map[string]any) {
 	id, _ := event["item_id"].(string)
 	end, _ := event["audio_end_ms"].(float64)
 	c.mu.Lock()

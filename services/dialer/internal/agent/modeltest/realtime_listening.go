@@ -43,7 +43,7 @@ func (c *conn) startSpeech() {
 	c.mu.Unlock()
 	c.send("input_audio_buffer.speech_started", map[string]any{"audio_start_ms": at, "item_id": item})
 	if interrupt {
-		c.cancel()
+		c.cancelResponse()
 	}
 }
 

@@ -41,7 +41,7 @@ func (c *conn) make(asked string, metadata map[string]any) {
 
 // The method cancel returns after the active response has ended. The result is false if no response
 // was active.
-func (c *conn) cancel() bool {
+func (c *conn) cancelResponse() bool {
 	c.mu.Lock()
 	m := c.active
 	if m != nil {

@@ -10,7 +10,7 @@ import (
 )
 
 // Unknown events are ignored. An error ends the connection.
-func (s *session) take(e serverEvent) error {
+func (s *session) handleEvent(e serverEvent) error {
 	switch e.Type {
 	case "response.output_audio.delta":
 		return s.onAudio(e)
@@ -23,7 +23,7 @@ func (s *session) take(e serverEvent) error {
 	case "conversation.item.input_audio_transcription.completed":
 		s.onWords(agent.RolePerson, e)
 	case "conversation.item.input_audio_transcription.failed":
-		s.emit(agent.Event{Kind: agent.Utterance, Role: agent.RolePerson, Item: e.ItemID})
+		s.emitEvent(agent.Event{Kind: agent.Utterance, Role: agent.RolePerson, Item: e.ItemID})
 	case "input_audio_buffer.speech_started":
 		s.onSpeechStarted(e.ItemID)
 	case "response.created":
@@ -53,7 +53,7 @@ func (s *session) onSpeechStarted(item string) {
 	if s.transcription == "" {
 		item = ""
 	}
-	s.emit(agent.Event{Kind: agent.SpeechStarted, Item: item})
+	s.emitEvent(agent.Event{Kind: agent.SpeechStarted, Item: item})
 }
 
 // Further audio of an interrupted item is dropped.
@@ -72,13 +72,13 @@ func (s *session) onAudio(e serverEvent) error {
 		s.items[e.ItemID] = it
 	}
 	it.bytes += len(audio)
-	if s.making && len(audio) > 0 {
-		s.spoken = e.ItemID
+	if s.disclosureActive && len(audio) > 0 {
+		s.disclosureItem = e.ItemID
 	}
-	cut, keep, fromSay := it.cut, s.kept != "" && (e.ResponseID == s.kept || e.ResponseID == ""), s.keptFromSay
+	cut, keep, fromSay := it.cut, s.keptResponseID != "" && (e.ResponseID == s.keptResponseID || e.ResponseID == ""), s.keptFromSay
 	s.mu.Unlock()
 	if !cut && len(audio) > 0 {
-		s.emit(agent.Event{
+		s.emitEvent(agent.Event{
 			Kind: agent.Audio, Item: e.ItemID, Audio: audio, Keep: keep, Asked: keep && fromSay, Disclosure: keep && !fromSay,
 		})
 	}
@@ -93,7 +93,7 @@ func (s *session) onItemDone(id string) {
 	}
 	s.mu.Unlock()
 	if it != nil {
-		s.emit(agent.Event{Kind: agent.ItemDone, Item: id})
+		s.emitEvent(agent.Event{Kind: agent.ItemDone, Item: id})
 	}
 }
 
@@ -126,7 +126,7 @@ func (s *session) onWords(role string, e serverEvent) {
 	text := strings.TrimSpace(strings.ToValidUTF8(e.Transcript[:min(len(e.Transcript), maxWords)], ""))
 	if text == "" {
 		if role == agent.RolePerson { // no words were recognised
-			s.emit(agent.Event{Kind: agent.Utterance, Role: role, Item: e.ItemID})
+			s.emitEvent(agent.Event{Kind: agent.Utterance, Role: role, Item: e.ItemID})
 		}
 		return
 	}
@@ -138,7 +138,7 @@ func (s *session) onWords(role string, e serverEvent) {
 		s.history = s.history[1:]
 	}
 	s.mu.Unlock()
-	s.emit(agent.Event{Kind: agent.Utterance, Role: role, Item: e.ItemID, Text: text})
+	s.emitEvent(agent.Event{Kind: agent.Utterance, Role: role, Item: e.ItemID, Text: text})
 }
 
 // onCreated handles the start of a response. Either the session requested the response, or the
@@ -149,11 +149,11 @@ func (s *session) onCreated(e serverEvent) {
 	// If the model has created this response without a request, it refuses the response that the
 	// session has requested. The error event arrives before this response ends, so s.asked must be
 	// kept for onError.
-	s.active = true
-	requestID := e.Response.Metadata[asked]
+	s.responseActive = true
+	requestID := e.Response.Metadata[requestIDKey]
 	s.returnsIDs = s.returnsIDs || requestID != ""
-	if s.asked != nil && s.asked.keep() && (requestID == s.askedID || !s.returnsIDs) {
-		s.kept, s.keptFromSay = e.Response.ID, s.asked.fromSay
+	if s.requested != nil && s.requested.uninterruptible() && (requestID == s.requestedID || !s.returnsIDs) {
+		s.keptResponseID, s.keptFromSay = e.Response.ID, s.requested.fromSay
 	}
 }
 
@@ -161,36 +161,36 @@ func (s *session) onCreated(e serverEvent) {
 // has no audio, the session requests the disclosure again.
 func (s *session) onDone(e serverEvent) error {
 	s.mu.Lock()
-	whole := (e.Response.Status == "completed" || e.Response.Status == "") && (!s.making || s.spoken != "")
-	broken := e.Response.Status == "failed" || e.Response.Status == "incomplete" && s.making
-	if s.making && !whole {
+	whole := (e.Response.Status == "completed" || e.Response.Status == "") && (!s.disclosureActive || s.disclosureItem != "")
+	broken := e.Response.Status == "failed" || e.Response.Status == "incomplete" && s.disclosureActive
+	if s.disclosureActive && !whole {
 		broken = true
-		s.waiting = append([]response{s.disclosure()}, s.waiting...)
+		s.queuedResponses = append([]response{s.disclosure()}, s.queuedResponses...)
 	} else if broken {
-		s.waiting = append([]response{{}}, s.waiting...)
+		s.queuedResponses = append([]response{{}}, s.queuedResponses...)
 	}
-	disclosed := s.making && whole
-	if s.making && whole {
-		s.answer()
+	disclosed := s.disclosureActive && whole
+	if s.disclosureActive && whole {
+		s.enableResponses()
 	}
-	spoken := s.spoken
+	spoken := s.disclosureItem
 	s.failed = failedInARow(s.failed, broken)
-	s.active, s.asked, s.making, s.kept = false, nil, false, ""
+	s.responseActive, s.requested, s.disclosureActive, s.keptResponseID = false, nil, false, ""
 	silent := s.failed >= maxFailures
 	if !silent && len(s.calls) == 0 {
-		s.ask()
+		s.requestNext()
 	}
 	s.mu.Unlock()
 	if silent {
 		return errSilent
 	}
 	if disclosed {
-		s.emit(agent.Event{Kind: agent.Disclosed, Item: spoken})
+		s.emitEvent(agent.Event{Kind: agent.Disclosed, Item: spoken})
 	}
 	if disclosed && s.spec.Notice != "" {
-		s.emit(agent.Event{Kind: agent.Noticed, Item: spoken})
+		s.emitEvent(agent.Event{Kind: agent.Noticed, Item: spoken})
 	}
-	s.emit(agent.Event{Kind: agent.TurnDone})
+	s.emitEvent(agent.Event{Kind: agent.TurnDone})
 	return nil
 }
 
@@ -223,7 +223,7 @@ func (s *session) onTool(itemID, name, id, arguments string) error {
 	if len(arguments) > maxWords || !json.Valid(args) {
 		args = json.RawMessage("{}")
 	}
-	s.emit(agent.Event{Kind: agent.ToolCall, Tool: name, ID: id, Args: args})
+	s.emitEvent(agent.Event{Kind: agent.ToolCall, Tool: name, ID: id, Args: args})
 	return nil
 }
 
@@ -234,24 +234,24 @@ func (s *session) onTool(itemID, name, id, arguments string) error {
 func (s *session) onError(e serverEvent) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.asked == nil || e.Error.EventID != s.askedID {
+	if s.requested == nil || e.Error.EventID != s.requestedID {
 		return
 	}
-	again := *s.asked
-	s.asked, s.making = nil, false
+	again := *s.requested
+	s.requested, s.disclosureActive = nil, false
 	busy := e.Error.Code == "conversation_already_has_active_response"
-	if !busy || !again.moot {
-		s.waiting = append([]response{again}, s.waiting...)
+	if !busy || !again.dropIfRefused {
+		s.queuedResponses = append([]response{again}, s.queuedResponses...)
 	}
 	if busy {
 		return
 	}
-	s.active = false
+	s.responseActive = false
 	if s.failed++; s.failed >= maxFailures {
-		if s.lost = true; s.sock != nil {
+		if s.hasReconnected = true; s.sock != nil {
 			s.sock.Cut()
 		}
 		return
 	}
-	s.ask()
+	s.requestNext()
 }

@@ -30,7 +30,7 @@ func FuzzTake(f *testing.F) {
 		if err != nil {
 			return
 		}
-		_ = s.take(e)
+		_ = s.handleEvent(e)
 		close(s.events)
 		for event := range s.events {
 			switch {

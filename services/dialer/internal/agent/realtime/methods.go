@@ -11,7 +11,7 @@ import (
 
 // The session sends the id of its request under this key in a response's metadata. The server
 // returns the metadata with the response.
-const asked = "asked"
+const requestIDKey = "asked"
 
 func exactly(text string, inLanguage bool, s agent.Settings) responseSettings {
 	return responseSettings{Instructions: agent.SayExactly(text, inLanguage, s), ToolChoice: "none"}
@@ -22,7 +22,7 @@ func exactly(text string, inLanguage bool, s agent.Settings) responseSettings {
 func (s *session) disclosure() response {
 	text, inLanguage := agent.FirstWords(s.spec)
 	settings := exactly(text, inLanguage, s.spec.Settings)
-	return response{settings: &settings, first: true}
+	return response{settings: &settings, isDisclosure: true}
 }
 
 // Begin requests the disclosure and then the greeting. Without a greeting, the model starts the
@@ -36,19 +36,19 @@ func (s *session) Begin() {
 	s.started = true
 	s.sock.Flow()
 	if text, _ := agent.FirstWords(s.spec); text != "" {
-		s.waiting = append(s.waiting, s.disclosure())
+		s.queuedResponses = append(s.queuedResponses, s.disclosure())
 	}
-	greeting := response{moot: true}
+	greeting := response{dropIfRefused: true}
 	if text := agent.Greeting(s.spec); text != "" {
 		settings := exactly(text, true, s.spec.Settings)
 		greeting.settings = &settings
 	}
-	s.waiting = append(s.waiting, greeting)
-	s.ask()
+	s.queuedResponses = append(s.queuedResponses, greeting)
+	s.requestNext()
 }
 
 // After the disclosure, the model responds to the person, and the person can interrupt the model.
-func (s *session) answer() {
+func (s *session) enableResponses() {
 	if s.opened {
 		return
 	}
@@ -65,21 +65,21 @@ func (s *session) answer() {
 
 // While a response is active, the method ask has no effect, because the model creates only one
 // response at a time.
-func (s *session) ask() {
-	if s.active || s.ended || !s.started || len(s.waiting) == 0 {
+func (s *session) requestNext() {
+	if s.responseActive || s.ended || !s.started || len(s.queuedResponses) == 0 {
 		return
 	}
-	next := s.waiting[0]
-	s.waiting = s.waiting[1:]
+	next := s.queuedResponses[0]
+	s.queuedResponses = s.queuedResponses[1:]
 	s.counted++
-	s.active, s.asked, s.askedID = true, &next, "ask-"+strconv.Itoa(s.counted)
-	s.making, s.spoken = next.first, ""
+	s.responseActive, s.requested, s.requestedID = true, &next, "ask-"+strconv.Itoa(s.counted)
+	s.disclosureActive, s.disclosureItem = next.isDisclosure, ""
 	settings := responseSettings{}
 	if next.settings != nil {
 		settings = *next.settings
 	}
-	settings.Metadata = map[string]string{asked: s.askedID}
-	send(s.sock, clientEvent{Type: "response.create", EventID: s.askedID, Response: &settings})
+	settings.Metadata = map[string]string{requestIDKey: s.requestedID}
+	send(s.sock, clientEvent{Type: "response.create", EventID: s.requestedID, Response: &settings})
 }
 
 func (s *session) Say(text string) {
@@ -89,10 +89,10 @@ func (s *session) Say(text string) {
 		return
 	}
 	settings := exactly(text, true, s.spec.Settings)
-	s.waiting = slices.DeleteFunc(s.waiting, func(r response) bool { return !r.first })
+	s.queuedResponses = slices.DeleteFunc(s.queuedResponses, func(r response) bool { return !r.isDisclosure })
 	clear(s.calls) // the model does not need the results any more
-	s.waiting = append(s.waiting, response{settings: &settings, fromSay: true})
-	s.ask()
+	s.queuedResponses = append(s.queuedResponses, response{settings: &settings, fromSay: true})
+	s.requestNext()
 }
 
 func (s *session) HearAudio(frame []byte) {
@@ -117,10 +117,10 @@ func (s *session) HearDigit(digit byte) {
 		Content: []content{{Type: "input_text", Text: "[The person pressed the key " + string(rune(digit)) + "]"}},
 	}
 	send(s.sock, clientEvent{Type: "conversation.item.create", Item: &pressed})
-	if len(s.waiting) == 0 {
-		s.waiting = append(s.waiting, response{})
+	if len(s.queuedResponses) == 0 {
+		s.queuedResponses = append(s.queuedResponses, response{})
 	}
-	s.ask()
+	s.requestNext()
 }
 
 func (s *session) Events() <-chan agent.Event { return s.events }
@@ -178,11 +178,11 @@ func (s *session) ToolResult(id string, result json.RawMessage) {
 		return
 	}
 	// request only one response for all results
-	if n := len(s.waiting); n == 0 || s.waiting[n-1] != (response{}) {
-		s.waiting = append(s.waiting, response{})
+	if n := len(s.queuedResponses); n == 0 || s.queuedResponses[n-1] != (response{}) {
+		s.queuedResponses = append(s.queuedResponses, response{})
 	}
 	if len(s.calls) == 0 {
-		s.ask()
+		s.requestNext()
 	}
 }
 
@@ -193,7 +193,7 @@ func (s *session) Close() {
 		return
 	}
 	s.ended = true
-	close(s.over)
+	close(s.closed)
 	if s.sock != nil {
 		s.sock.Close()
 	}

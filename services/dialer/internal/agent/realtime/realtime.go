@@ -38,9 +38,9 @@ type Opener struct {
 	cfg   Config
 	guard *ssrf.Guard
 	// own connects to the operator's URL. guarded connects to the URLs of workspaces.
-	own, guarded *http.Client
+	ownClient, guardedClient *http.Client
 	// renew is the age at which a session is replaced by a new one.
-	renew time.Duration
+	renewAfter time.Duration
 }
 
 // New returns an opener. Connections to an agent's base_url go through the guard. Connections to
@@ -50,9 +50,9 @@ func New(cfg Config, g *ssrf.Guard, roots *x509.CertPool) *Opener {
 		cfg.AuthHeader = "Authorization"
 	}
 	return &Opener{
-		cfg: cfg, guard: g, renew: renewAfter,
-		own:     agent.NewClient(ssrf.Unguarded(5*time.Second), roots),
-		guarded: agent.NewClient(g.Dialing(5*time.Second), roots),
+		cfg: cfg, guard: g, renewAfter: renewAfter,
+		ownClient:     agent.NewClient(ssrf.Unguarded(5*time.Second), roots),
+		guardedClient: agent.NewClient(g.Dialing(5*time.Second), roots),
 	}
 }
 
@@ -66,7 +66,7 @@ func (o *Opener) Open(ctx context.Context, spec agent.Spec) (agent.Session, erro
 	s := newSession(spec, o.cfg.TranscriptionModel, func(ctx context.Context) (*agent.Socket, error) {
 		return agent.Dial(ctx, o.client(spec), address, header, appendAudio)
 	})
-	s.renewAfter = o.renew
+	s.renewAfter = o.renewAfter
 	if err := s.connect(ctx); err != nil {
 		return nil, err
 	}
@@ -77,9 +77,9 @@ func (o *Opener) Open(ctx context.Context, spec agent.Spec) (agent.Session, erro
 // The guard checks every URL of a workspace, even if the URL has the operator's host.
 func (o *Opener) client(spec agent.Spec) *http.Client {
 	if spec.Settings.BaseURL != "" {
-		return o.guarded
+		return o.guardedClient
 	}
-	return o.own
+	return o.ownClient
 }
 
 // The operator's key is sent only to the operator's URL.

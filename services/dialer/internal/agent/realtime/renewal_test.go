@@ -22,7 +22,7 @@ func TestSession_IsReplacedBeforeTheModelEndsIt(t *testing.T) {
 	server := modeltest.NewRealtime(modeltest.RealtimeOptions{})
 	t.Cleanup(server.Close)
 	o := New(Config{URL: server.URL, Key: "k", Model: "m"}, ssrf.New(nil), nil)
-	o.renew = 200 * time.Millisecond
+	o.renewAfter = 200 * time.Millisecond
 	s, err := o.Open(t.Context(), agent.Spec{})
 	if err != nil {
 		t.Fatal(err)

@@ -16,7 +16,7 @@ const (
 	// reconnectTimeout limits the single attempt to reconnect during a call.
 	reconnectTimeout = 5 * time.Second
 	// After Close, lateEvent limits the wait for the receiver of one event.
-	lateEvent = 100 * time.Millisecond
+	lateEventTimeout = 100 * time.Millisecond
 	// renewAfter is the age at which a session is replaced by a new one, because the model ends a
 	// session after 60 minutes.
 	renewAfter = 58 * time.Minute
@@ -42,11 +42,11 @@ var (
 // these two. The model can refuse the request because another response is active. If moot is true,
 // the request is then dropped.
 type response struct {
-	settings             *responseSettings
-	first, fromSay, moot bool
+	settings                             *responseSettings
+	isDisclosure, fromSay, dropIfRefused bool
 }
 
-func (r response) keep() bool { return r.first || r.fromSay }
+func (r response) uninterruptible() bool { return r.isDisclosure || r.fromSay }
 
 type item struct {
 	bytes     int
@@ -59,7 +59,7 @@ type session struct {
 	renewAfter    time.Duration
 	dial          func(context.Context) (*agent.Socket, error)
 	events        chan agent.Event
-	over          chan struct{} // closed by Close
+	closed        chan struct{} // closed by Close
 
 	mu      sync.Mutex
 	sock    *agent.Socket
@@ -69,36 +69,36 @@ type session struct {
 	// active means that a response was requested or is being created. The field asked is the last
 	// requested response, until it has ended or was refused. askedID is the id of the event that
 	// requested this response. waiting contains the responses that will be requested next.
-	active  bool
-	asked   *response
-	askedID string
-	waiting []response
+	responseActive  bool
+	requested       *response
+	requestedID     string
+	queuedResponses []response
 	// kept is the id of the active response if the person must not interrupt it, and otherwise
 	// empty. keptFromSay means that this response was requested with the method Say. returnsIDs
 	// becomes true when the server has returned a request's id in the metadata of a response.
-	kept        string
-	keptFromSay bool
-	returnsIDs  bool
-	making      bool   // the active response is the disclosure
-	spoken      string // last item of the disclosure that contains audio
-	items       map[string]*item
-	calls       map[string]string // names of tool calls without a result, by id
-	names       map[string]string // names of incomplete tool calls, by item
-	called      map[string]bool
-	partial     map[string]string // text of incomplete items, by item
-	failed      int
-	counted     int
-	history     []agent.Turn
-	words       int
-	lost        bool // the session has already reconnected once
-	renewed     *time.Timer
-	renew       bool
-	dropped     int64
+	keptResponseID   string
+	keptFromSay      bool
+	returnsIDs       bool
+	disclosureActive bool   // the active response is the disclosure
+	disclosureItem   string // last item of the disclosure that contains audio
+	items            map[string]*item
+	calls            map[string]string // names of tool calls without a result, by id
+	names            map[string]string // names of incomplete tool calls, by item
+	called           map[string]bool
+	partial          map[string]string // text of incomplete items, by item
+	failed           int
+	counted          int
+	history          []agent.Turn
+	words            int
+	hasReconnected   bool // the session has already reconnected once
+	renewed          *time.Timer
+	renew            bool
+	dropped          int64
 }
 
 func newSession(spec agent.Spec, transcription string, dial func(context.Context) (*agent.Socket, error)) *session {
 	s := &session{
-		spec: spec, transcription: transcription, dial: dial, events: make(chan agent.Event, 16), over: make(chan struct{}),
+		spec: spec, transcription: transcription, dial: dial, events: make(chan agent.Event, 16), closed: make(chan struct{}),
 		items: map[string]*item{}, calls: map[string]string{}, names: map[string]string{}, called: map[string]bool{},
 		partial: map[string]string{},
 	}
@@ -164,7 +164,7 @@ func (s *session) connect(ctx context.Context) error {
 			return err
 		case e.Type == "error":
 			sock.Cut()
-			return fmt.Errorf("%w: %s", errRefused, code(e))
+			return fmt.Errorf("%w: %s", errRefused, errorCode(e))
 		case e.Type != "session.updated":
 			continue
 		}
@@ -188,7 +188,7 @@ func (s *session) connect(ctx context.Context) error {
 
 // The function code returns the code of an error, or its type if there is no code. The message of
 // the error is not logged.
-func code(e serverEvent) string {
+func errorCode(e serverEvent) string {
 	if e.Error.Code != "" {
 		return strconv.Quote(e.Error.Code)
 	}
@@ -204,9 +204,9 @@ func (s *session) run(ctx context.Context) {
 		s.renewed.Stop()
 		s.sock.Cut()
 		s.dropped += s.sock.Dropped()
-		ended, once := s.ended, s.renew || !s.lost
+		ended, once := s.ended, s.renew || !s.hasReconnected
 		if !s.renew {
-			s.lost = true
+			s.hasReconnected = true
 		}
 		fatal := errors.Is(err, errSilent) || errors.Is(err, errTools) || errors.Is(err, errMessages)
 		s.mu.Unlock()
@@ -223,7 +223,7 @@ func (s *session) run(ctx context.Context) {
 			last = agent.Event{Kind: agent.Failed, Err: fmt.Errorf("%w: %w", agent.ErrBroken, err), Dropped: s.dropped}
 		}
 		s.mu.Unlock()
-		s.emit(last)
+		s.emitEvent(last)
 		return
 	}
 }
@@ -241,7 +241,7 @@ func (s *session) read() error {
 		if err != nil {
 			return fmt.Errorf("%w: %w", errMessages, err)
 		}
-		if err := s.take(e); err != nil {
+		if err := s.handleEvent(e); err != nil {
 			return err
 		}
 	}
@@ -251,13 +251,13 @@ func (s *session) read() error {
 // unfinished items and response are ended first.
 func (s *session) reconnect(ctx context.Context) error {
 	s.mu.Lock()
-	speaking := s.active || len(s.waiting) > 0
-	if s.making { // an interrupted disclosure is repeated completely
-		s.waiting = append([]response{s.disclosure()}, s.waiting...)
-	} else if s.active && s.opened {
-		s.waiting = append([]response{{}}, s.waiting...)
+	speaking := s.responseActive || len(s.queuedResponses) > 0
+	if s.disclosureActive { // an interrupted disclosure is repeated completely
+		s.queuedResponses = append([]response{s.disclosure()}, s.queuedResponses...)
+	} else if s.responseActive && s.opened {
+		s.queuedResponses = append([]response{{}}, s.queuedResponses...)
 	}
-	s.active, s.asked, s.making, s.kept, s.renew = false, nil, false, "", false
+	s.responseActive, s.requested, s.disclosureActive, s.keptResponseID, s.renew = false, nil, false, "", false
 	var open []string
 	for id, it := range s.items {
 		if !it.done {
@@ -268,10 +268,10 @@ func (s *session) reconnect(ctx context.Context) error {
 	s.mu.Unlock()
 	s.emitPartialWords()
 	for _, id := range open {
-		s.emit(agent.Event{Kind: agent.ItemDone, Item: id})
+		s.emitEvent(agent.Event{Kind: agent.ItemDone, Item: id})
 	}
 	if speaking {
-		s.emit(agent.Event{Kind: agent.TurnDone})
+		s.emitEvent(agent.Event{Kind: agent.TurnDone})
 	}
 	ctx, cancel := context.WithTimeout(ctx, reconnectTimeout)
 	defer cancel()
@@ -279,7 +279,7 @@ func (s *session) reconnect(ctx context.Context) error {
 	defer close(stop)
 	go func() {
 		select {
-		case <-s.over:
+		case <-s.closed:
 			cancel()
 		case <-stop:
 		}
@@ -303,18 +303,18 @@ func (s *session) reconnect(ctx context.Context) error {
 	if s.started {
 		s.sock.Flow()
 	}
-	s.ask()
+	s.requestNext()
 	return nil
 }
 
 // After Close, the session waits for the receiver for at most lateEvent.
-func (s *session) emit(e agent.Event) {
+func (s *session) emitEvent(e agent.Event) {
 	select {
 	case s.events <- e:
 		return
-	case <-s.over:
+	case <-s.closed:
 	}
-	limit := time.NewTimer(lateEvent)
+	limit := time.NewTimer(lateEventTimeout)
 	defer limit.Stop()
 	select {
 	case s.events <- e:
