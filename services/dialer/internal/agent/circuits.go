@@ -53,7 +53,7 @@ func (a Address) owner() string {
 // is safe for concurrent use.
 type Circuits struct {
 	failures int
-	rest     time.Duration
+	openTime time.Duration
 
 	mu  sync.Mutex
 	all map[Address]*circuitbreaker.Breaker // only addresses that failed since their last success
@@ -62,8 +62,8 @@ type Circuits struct {
 // NewCircuits returns circuit breakers. A circuit breaker opens after the given number of
 // consecutive failures of its address. The parameter rest is how long the circuit breaker stays
 // open the first time.
-func NewCircuits(failures int, rest time.Duration) *Circuits {
-	return &Circuits{failures: failures, rest: rest, all: map[Address]*circuitbreaker.Breaker{}}
+func NewCircuits(failures int, openTime time.Duration) *Circuits {
+	return &Circuits{failures: failures, openTime: openTime, all: map[Address]*circuitbreaker.Breaker{}}
 }
 
 // While one call tests whether an address works again, the other calls to the address must wait for
@@ -73,7 +73,7 @@ const probePause = 500 * time.Millisecond
 // Allow returns how long a call to an agent at the address must wait. If rest is 0, the call can be
 // placed now. This call can be the test whether the address works again, so the caller must call
 // done at the end of the attempt.
-func (c *Circuits) Allow(a Address) (done func(), rest time.Duration) {
+func (c *Circuits) Allow(a Address) (done func(), wait time.Duration) {
 	nothing := func() {}
 	if c == nil {
 		return nothing, 0
@@ -84,8 +84,8 @@ func (c *Circuits) Allow(a Address) (done func(), rest time.Duration) {
 	if b == nil {
 		return nothing, 0
 	}
-	if rest := b.Rest(now); rest > 0 {
-		return nothing, rest
+	if wait := b.Rest(now); wait > 0 {
+		return nothing, wait
 	}
 	b.Try(now)
 	probe, ok := b.Allow()
@@ -139,7 +139,7 @@ func (c *Circuits) record(a Address, err error) {
 		return
 	}
 	if b == nil {
-		b = circuitbreaker.New(c.failures, c.rest)
+		b = circuitbreaker.New(c.failures, c.openTime)
 		c.all[a] = b
 	}
 	if b.Failed(time.Now(), false) {
@@ -161,8 +161,8 @@ func (c *Circuits) Open() []replicas.AgentCircuit {
 		if a.WorkspaceID != uuid.Nil {
 			one.WorkspaceID = &a.WorkspaceID
 		}
-		if rest := b.Rest(time.Now()); rest > 0 {
-			until := time.Now().Add(rest).UTC()
+		if wait := b.Rest(time.Now()); wait > 0 {
+			until := time.Now().Add(wait).UTC()
 			one.OpenUntil = &until
 		}
 		open = append(open, one)

@@ -53,9 +53,9 @@ func TestCircuits_AreIndependentForEachAddress(t *testing.T) {
 		rests(operators, time.Second)
 		rests(own, 0)
 		time.Sleep(time.Second)
-		done, rest := circuits.Allow(operators)
-		if rest != 0 {
-			t.Errorf("rest of the call that tests the address = %v, want 0", rest)
+		done, wait := circuits.Allow(operators)
+		if wait != 0 {
+			t.Errorf("wait of the call that tests the address = %v, want 0", wait)
 		}
 		rests(operators, 500*time.Millisecond)
 		over.err = nil

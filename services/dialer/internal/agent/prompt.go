@@ -136,9 +136,9 @@ func (k variables) quotedValue(name string) string {
 }
 
 // Each value is written between the strings open and shut.
-func fillPlaceholders(text string, variables variables, open, shut string) string {
+func fillPlaceholders(text string, variables variables, openQuote, closeQuote string) string {
 	return placeholder.ReplaceAllStringFunc(text, func(found string) string {
-		return open + variables.quotedValue(placeholder.FindStringSubmatch(found)[1]) + shut
+		return openQuote + variables.quotedValue(placeholder.FindStringSubmatch(found)[1]) + closeQuote
 	})
 }
 

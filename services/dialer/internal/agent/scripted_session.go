@@ -69,11 +69,11 @@ func (s *session) Begin() {
 
 // If the channel is full, the tone is dropped. The parameter asked means that the method Say
 // requested the tone.
-func (s *session) playTone(millis int, asked bool) {
+func (s *session) playTone(millis int, fromSay bool) {
 	if millis == 0 || len(s.events)+3 > cap(s.events)-1 {
 		return
 	}
-	s.events <- Event{Kind: Audio, Item: tone, Audio: Tone(max(s.script.ToneHz, 1), millis), Keep: asked, Asked: asked}
+	s.events <- Event{Kind: Audio, Item: tone, Audio: Tone(max(s.script.ToneHz, 1), millis), Keep: fromSay, Asked: fromSay}
 	s.events <- Event{Kind: ItemDone, Item: tone}
 	s.events <- Event{Kind: TurnDone}
 }

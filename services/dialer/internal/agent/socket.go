@@ -98,7 +98,7 @@ func dial(
 	url string,
 	header http.Header,
 	encode func(dst, frame []byte) []byte,
-	every, wait time.Duration,
+	interval, timeout time.Duration,
 ) (*Socket, error) {
 	options := &websocket.DialOptions{HTTPClient: client, HTTPHeader: header}
 	conn, _, err := websocket.Dial(ctx, url, options) //nolint:bodyclose // the library closes the body
@@ -109,14 +109,14 @@ func dial(
 		return nil, fmt.Errorf("open the agent's socket: %w", err)
 	}
 	conn.SetReadLimit(MaxMessage)
-	over, end := context.WithCancel(context.WithoutCancel(ctx))
+	socketCtx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	s := &Socket{
 		conn: conn, encodeAudio: encode, audio: make(chan [FrameBytes]byte, maxQueuedFrames), messages: make(chan []byte, maxQueuedMessages),
-		ctx: over, cancel: end, closing: make(chan struct{}),
+		ctx: socketCtx, cancel: cancel, closing: make(chan struct{}),
 	}
 	s.audioHeld.Store(true)
 	go s.write()
-	go s.ping(every, wait)
+	go s.ping(interval, timeout)
 	return s, nil
 }
 
@@ -176,9 +176,9 @@ func (s *Socket) lost(err error) error {
 
 // Close sends the messages of the parameter last and a close frame, and then closes the connection.
 // Close returns before this is done. Later calls have no effect.
-func (s *Socket) Close(last ...[]byte) {
+func (s *Socket) Close(lastMessages ...[]byte) {
 	s.closed.Do(func() {
-		for _, message := range last {
+		for _, message := range lastMessages {
 			s.Send(message)
 		}
 		close(s.closing)
@@ -238,8 +238,8 @@ func (s *Socket) closeInOrder() {
 
 // If the agent does not answer a ping in time, the connection is closed. This ends the reader and
 // the writer.
-func (s *Socket) ping(every, wait time.Duration) {
-	ticker := time.NewTicker(every)
+func (s *Socket) ping(interval, timeout time.Duration) {
+	ticker := time.NewTicker(interval)
 	defer ticker.Stop()
 	for {
 		select {
@@ -247,7 +247,7 @@ func (s *Socket) ping(every, wait time.Duration) {
 			return
 		case <-ticker.C:
 		}
-		ctx, cancel := context.WithTimeout(s.ctx, wait)
+		ctx, cancel := context.WithTimeout(s.ctx, timeout)
 		err := s.conn.Ping(ctx)
 		cancel()
 		if err != nil {

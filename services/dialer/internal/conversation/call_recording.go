@@ -24,7 +24,7 @@ type callRecording struct {
 	mu           sync.Mutex
 	conversation *Conversation
 	recording    *recordings.Tape
-	ended        bool
+	hasEnded     bool
 }
 
 func (t *callRecording) join(c *Conversation) {
@@ -50,7 +50,7 @@ func (t *callRecording) start() {
 		}
 		t.mu.Lock()
 		defer t.mu.Unlock()
-		if t.ended { // the person objected or hung up during the start
+		if t.hasEnded { // the person objected or hung up during the start
 			recording.Discard()
 			return
 		}
@@ -61,16 +61,16 @@ func (t *callRecording) start() {
 
 // If the parameter to is nil, the conversation passes no more audio. The result is false if the
 // recording has already ended.
-func (t *callRecording) passAudioTo(to *preRecording) bool {
+func (t *callRecording) passAudioTo(target *preRecording) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	switch {
-	case t.ended:
+	case t.hasEnded:
 		return false
-	case to == nil:
+	case target == nil:
 		t.conversation.Record(nil)
 	default:
-		t.conversation.Record(to)
+		t.conversation.Record(target)
 	}
 	return true
 }
@@ -113,10 +113,10 @@ func (t *callRecording) close() { t.end((*recordings.Tape).Close) }
 func (t *callRecording) end(how func(*recordings.Tape)) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.ended {
+	if t.hasEnded {
 		return
 	}
-	t.ended = true
+	t.hasEnded = true
 	if t.conversation != nil {
 		t.conversation.Record(nil)
 	}

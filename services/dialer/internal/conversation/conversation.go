@@ -280,11 +280,11 @@ func (c *Conversation) Run(ctx context.Context) Result {
 // to the sentence can contain a tool call. If the parameter response is true, the conversation
 // waits for this response too. The agent receives silence, so that it detects the end of the
 // sentence.
-func (c *Conversation) awaitLastSentence(ctx context.Context, events <-chan agent.Event, response bool) {
+func (c *Conversation) awaitLastSentence(ctx context.Context, events <-chan agent.Event, awaitResponse bool) {
 	tick, limit := time.NewTicker(agent.Duration(agent.FrameBytes)), time.NewTimer(lastSentenceTimeout)
 	defer tick.Stop()
 	defer limit.Stop()
-	for events != nil && (response || c.untranscribedItem != "") {
+	for events != nil && (awaitResponse || c.untranscribedItem != "") {
 		select {
 		case <-limit.C:
 			return
@@ -298,7 +298,7 @@ func (c *Conversation) awaitLastSentence(ctx context.Context, events <-chan agen
 				c.unheard += e.Dropped
 				return
 			case e.Kind == agent.TurnDone:
-				response = false
+				awaitResponse = false
 			case e.Kind == agent.ToolCall && (e.Tool == agent.ToolCallback || e.Tool == agent.ToolStopRecording):
 				c.handle(ctx, e)
 			default:

@@ -53,9 +53,9 @@ func (p *piece) setPlayTimes(now time.Time) {
 // The method take allocates no memory.
 func (p *piece) readFrame(dst []byte) (n int) {
 	for n < len(dst) && p.chunk < len(p.chunks) {
-		moved := copy(dst[n:], p.chunks[p.chunk][p.offset:])
-		n += moved
-		if p.offset += moved; p.offset == len(p.chunks[p.chunk]) {
+		copied := copy(dst[n:], p.chunks[p.chunk][p.offset:])
+		n += copied
+		if p.offset += copied; p.offset == len(p.chunks[p.chunk]) {
 			p.chunks[p.chunk] = nil
 			p.chunk, p.offset = p.chunk+1, 0
 		}
@@ -130,17 +130,17 @@ func (q *playout) findPiece(id string) *piece {
 
 // spoke is false if there is no frame to send. moved means that an item began or ended, or that the
 // queue became empty.
-func (q *playout) nextFrame(dst []byte) (spoke, moved bool) {
+func (q *playout) nextFrame(dst []byte) (hasFrame, changed bool) {
 	if q.ratchet.recordTick(q.queuedBytes) && q.queuedBytes >= 2*len(dst) && q.skipSilence(len(dst)) {
 		q.trimmed++
-		moved = true
+		changed = true
 	}
 	if q.queuedBytes == 0 {
-		return false, q.skipFinished() || moved
+		return false, q.skipFinished() || changed
 	}
 	if q.queuedBytes < len(dst) && !q.pieces[len(q.pieces)-1].done && q.waitedTicks < partialFrameTicks {
 		q.waitedTicks++
-		return false, moved
+		return false, changed
 	}
 	q.waitedTicks, q.frameShares = 0, q.frameShares[:0]
 	n := 0
@@ -150,7 +150,7 @@ func (q *playout) nextFrame(dst []byte) (spoke, moved bool) {
 		took := p.readFrame(dst[n:])
 		if took > 0 {
 			q.frameShares = append(q.frameShares, share{p, took, q.now, began, last})
-			moved = moved || p.began.IsZero()
+			changed = changed || p.began.IsZero()
 			p.setPlayTimes(q.now)
 		}
 		n += took
@@ -158,13 +158,13 @@ func (q *playout) nextFrame(dst []byte) (spoke, moved bool) {
 			break
 		}
 		q.headIndex++
-		moved = true
+		changed = true
 	}
 	q.queuedBytes -= n
 	for i := n; i < len(dst); i++ {
 		dst[i] = silence
 	}
-	return n > 0, q.skipFinished() || moved || q.queuedBytes == 0
+	return n > 0, q.skipFinished() || changed || q.queuedBytes == 0
 }
 
 // The method unsent reverts the times of the pieces of the last frame, because the frame was not
@@ -178,12 +178,12 @@ func (q *playout) revertFrame() {
 }
 
 // The method settle moves head past the pieces that are complete and were played to the end.
-func (q *playout) skipFinished() (moved bool) {
+func (q *playout) skipFinished() (changed bool) {
 	for q.headIndex < len(q.pieces) && q.pieces[q.headIndex].done && q.pieces[q.headIndex].unplayedBytes() == 0 {
 		q.headIndex++
-		moved = true
+		changed = true
 	}
-	return moved
+	return changed
 }
 
 // The next frame is dropped if it is silent, is inside one chunk, and belongs to a piece that the

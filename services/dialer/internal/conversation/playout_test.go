@@ -97,17 +97,17 @@ func (discard) Tick(_, _ []byte) {}
 
 // At the start, the queue contains silence of the length behind. The function chunk returns the
 // audio that arrives at each tick. depth is the final length of the queue.
-func lagged(
+func newLateQueue(
 	t *testing.T,
-	behind time.Duration,
+	initialSilence time.Duration,
 	seconds int,
-	chunk func(tick int) []byte,
-) (q playout, depth time.Duration) {
+	audioAt func(tick int) []byte,
+) (q playout, queued time.Duration) {
 	t.Helper()
-	q.addAudio("a", hush(behind), false)
+	q.addAudio("a", hush(initialSilence), false)
 	frame := make([]byte, 160)
 	for tick := range seconds * 50 {
-		if audio := chunk(tick); audio != nil {
+		if audio := audioAt(tick); audio != nil {
 			q.addAudio("a", audio, false)
 		}
 		q.nextFrame(frame)
@@ -117,7 +117,7 @@ func lagged(
 
 func TestRatchet_PermanentlyLateAgentCatchesUp(t *testing.T) {
 	t.Parallel()
-	q, depth := lagged(t, 500*time.Millisecond, 10, func(int) []byte { return hush(20 * time.Millisecond) })
+	q, depth := newLateQueue(t, 500*time.Millisecond, 10, func(int) []byte { return hush(20 * time.Millisecond) })
 	if depth > 20*time.Millisecond {
 		t.Errorf("depth = %v, want at most %v", depth, 20*time.Millisecond)
 	} else if q.trimmed == 0 {
@@ -125,7 +125,7 @@ func TestRatchet_PermanentlyLateAgentCatchesUp(t *testing.T) {
 	}
 	// Audio that arrives in groups of three frames must not be trimmed after the agent has caught
 	// up.
-	q, _ = lagged(t, 500*time.Millisecond, 20, func(tick int) []byte {
+	q, _ = newLateQueue(t, 500*time.Millisecond, 20, func(tick int) []byte {
 		switch {
 		case tick < 500:
 			return hush(20 * time.Millisecond)
@@ -140,7 +140,7 @@ func TestRatchet_PermanentlyLateAgentCatchesUp(t *testing.T) {
 		t.Errorf("trimmed frames = %v, want at most 30", q.trimmed)
 	}
 	// An agent that was late sends faster than real time. Trimming must end within half a second.
-	q, _ = lagged(t, time.Second, 10, func(tick int) []byte {
+	q, _ = newLateQueue(t, time.Second, 10, func(tick int) []byte {
 		switch {
 		// The first slot contains the initial second of audio. Trimming therefore starts at 2.5 s,
 		// after four more slots.
@@ -160,14 +160,14 @@ func TestRatchet_PermanentlyLateAgentCatchesUp(t *testing.T) {
 
 func TestRatchet_TrimsOnlySilence(t *testing.T) {
 	t.Parallel()
-	if q, depth := lagged(t, 500*time.Millisecond, 1,
+	if q, depth := newLateQueue(t, 500*time.Millisecond, 1,
 		func(int) []byte { return tone(20 * time.Millisecond) }); q.trimmed != 0 {
 		t.Errorf("late: trimmed frames = %v, want 0", q.trimmed)
 	} else if depth != 500*time.Millisecond {
 		t.Errorf("late: depth = %v, want %v", depth, 500*time.Millisecond)
 	}
 	talking := func(int) []byte { return tone(20 * time.Millisecond) }
-	q, depth := lagged(t, 0, 10, func(tick int) []byte {
+	q, depth := newLateQueue(t, 0, 10, func(tick int) []byte {
 		if tick == 0 {
 			return tone(520 * time.Millisecond)
 		}
@@ -179,13 +179,13 @@ func TestRatchet_TrimsOnlySilence(t *testing.T) {
 		t.Errorf("speech was trimmed: depth = %v, want at least %v", depth, 480*time.Millisecond)
 	}
 	// One of four frames is loud. Only frames between the loud frames may be trimmed.
-	word := func(tick int) []byte {
+	wordAudio := func(tick int) []byte {
 		if tick%4 == 0 {
 			return tone(20 * time.Millisecond)
 		}
 		return hush(20 * time.Millisecond)
 	}
-	if q, depth := lagged(t, 500*time.Millisecond, 10, word); depth > 100*time.Millisecond {
+	if q, depth := newLateQueue(t, 500*time.Millisecond, 10, wordAudio); depth > 100*time.Millisecond {
 		t.Errorf("late: depth = %v, want at most %v", depth, 100*time.Millisecond)
 	} else if q.trimmed == 0 {
 		t.Error("late: trimmed frames = 0, want more")
@@ -220,7 +220,7 @@ func TestRatchet_DoesNotTrimAnAgentFasterThanRealTime(t *testing.T) {
 			return hush(time.Duration(order.IntN(80)) * time.Millisecond)
 		},
 	} {
-		if q, _ := lagged(t, 200*time.Millisecond, 10, chunk); q.trimmed != 0 {
+		if q, _ := newLateQueue(t, 200*time.Millisecond, 10, chunk); q.trimmed != 0 {
 			t.Errorf("%s: trimmed frames = %d, want 0", name, q.trimmed)
 		}
 	}
@@ -312,12 +312,12 @@ func TestConversation_NotifiesTheLegOfNewAudio(t *testing.T) {
 // frame covers the next delay.
 func TestRatchet_CatchesUpWithOneLateFrame(t *testing.T) {
 	t.Parallel()
-	if q, depth := lagged(t, 20*time.Millisecond, 4, func(int) []byte { return hush(20 * time.Millisecond) }); depth > 0 {
+	if q, depth := newLateQueue(t, 20*time.Millisecond, 4, func(int) []byte { return hush(20 * time.Millisecond) }); depth > 0 {
 		t.Errorf("late: depth = %v, want 0", depth)
 	} else if q.trimmed != 1 {
 		t.Errorf("late: trimmed frames = %v, want 1", q.trimmed)
 	}
-	delays := func(tick int) []byte { // once per second, one frame arrives 20 ms late
+	delayedAudio := func(tick int) []byte { // once per second, one frame arrives 20 ms late
 		switch tick % 50 {
 		case 20:
 			return nil
@@ -326,7 +326,7 @@ func TestRatchet_CatchesUpWithOneLateFrame(t *testing.T) {
 		}
 		return hush(20 * time.Millisecond)
 	}
-	if q, _ := lagged(t, 20*time.Millisecond, 10, delays); q.trimmed != 0 {
+	if q, _ := newLateQueue(t, 20*time.Millisecond, 10, delayedAudio); q.trimmed != 0 {
 		t.Errorf("trimmed frames = %d, want 0", q.trimmed)
 	}
 }

@@ -31,8 +31,8 @@ func (c *Conversation) queueNoticeMark(item string) {
 }
 
 // If the discarded item is the notice and was not played completely, the recording does not start.
-func (c *Conversation) cancelNotice(one cut) {
-	if one.id == c.notice.item && one.played < one.total {
+func (c *Conversation) cancelNotice(discarded cut) {
+	if discarded.id == c.notice.item && discarded.played < discarded.total {
 		c.notice.item = noticeMark // no item has this id
 	}
 }

@@ -234,7 +234,7 @@ func (c *Conversation) onMachine(id, kind string) {
 }
 
 // The result is false if the agent continues the conversation.
-func (c *Conversation) applyVoicemailPolicy(now time.Time) (settled bool) {
+func (c *Conversation) applyVoicemailPolicy(now time.Time) (endsCall bool) {
 	c.reached = agent.ReachedVoicemail
 	switch policy := c.settings.Agent.OnVoicemail; {
 	case policy == agent.VoicemailMessage && c.settings.Agent.Message != "":

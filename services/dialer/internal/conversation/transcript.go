@@ -83,13 +83,13 @@ func (tr *transcript) addPlayed(p *piece) {
 
 // A share of a frame that was not sent is subtracted. The method play must have added the share
 // before.
-func (tr *transcript) subtractUnsent(of share) {
-	it := tr.item(of.piece.id)
-	it.played -= of.bytes
-	if it.ended.Equal(of.at) {
-		it.ended = of.last
+func (tr *transcript) subtractUnsent(unsent share) {
+	it := tr.item(unsent.piece.id)
+	it.played -= unsent.bytes
+	if it.ended.Equal(unsent.at) {
+		it.ended = unsent.last
 	}
-	if it.began.Equal(of.at) {
+	if it.began.Equal(unsent.at) {
 		it.began = time.Time{}
 	}
 }
@@ -169,11 +169,11 @@ func (it *item) sentFraction(text string) float64 {
 
 // shortenText returns approximately the given fraction of a text. The text is cut between two words,
 // and a dash marks the cut.
-func shortenText(text string, part float64) string {
-	if part >= 1 {
+func shortenText(text string, fraction float64) string {
+	if fraction >= 1 {
 		return text
 	}
-	whole, budget := strings.Fields(text), int(part*float64(len(text)))
+	whole, budget := strings.Fields(text), int(fraction*float64(len(text)))
 	kept := 0
 	for n := -1; kept < len(whole); kept++ {
 		if n += len(whole[kept]) + 1; n > budget {

@@ -107,7 +107,7 @@ func BenchmarkStreams(b *testing.B) {
 	time.Sleep(300 * time.Millisecond)
 	var sum Stats
 	for _, s := range all {
-		sum.add(s.Close())
+		sum.addStats(s.Close())
 	}
 	if len(trips) == 0 {
 		b.Fatal("length of trips = 0, want more")

@@ -10,8 +10,8 @@ import (
 const dtmfDigits = "0123456789*#ABCD"
 
 // ValidDigits reports whether every character is a digit that can be sent.
-func ValidDigits(wanted string) bool {
-	return strings.Trim(wanted, dtmfDigits) == ""
+func ValidDigits(text string) bool {
+	return strings.Trim(text, dtmfDigits) == ""
 }
 
 // eventVolume is the power level that event packets state: -10 dBm0, which every receiver accepts.
@@ -88,11 +88,11 @@ type DTMFSender struct {
 }
 
 // Send queues digits. It returns false if the digits are invalid or do not fit into the queue.
-func (s *DTMFSender) Send(wanted string) bool {
-	if !ValidDigits(wanted) || len(s.queue)+len(wanted) > Queue {
+func (s *DTMFSender) Send(text string) bool {
+	if !ValidDigits(text) || len(s.queue)+len(text) > Queue {
 		return false
 	}
-	s.queue += wanted
+	s.queue += text
 	return true
 }
 

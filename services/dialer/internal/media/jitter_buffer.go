@@ -86,8 +86,8 @@ type JitterBuffer struct {
 
 // NewJitterBuffer returns a buffer that calls hear with each frame in order. The slice is valid
 // only during the call of hear.
-func NewJitterBuffer(hear func(frame []byte)) *JitterBuffer {
-	b := &JitterBuffer{onFrame: hear, wait: minWait}
+func NewJitterBuffer(onFrame func(frame []byte)) *JitterBuffer {
+	b := &JitterBuffer{onFrame: onFrame, wait: minWait}
 	for i := range b.samples {
 		b.samples[i] = silence
 	}

@@ -173,7 +173,7 @@ func (s *Streams) remove(stream *Stream) {
 		delete(s.all, stream)
 		stats := stream.Stats()
 		stats.Jitter = 0 // jitter is a gauge of open streams only
-		s.closed.add(stats)
+		s.closed.addStats(stats)
 	}
 }
 

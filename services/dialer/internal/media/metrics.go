@@ -50,7 +50,7 @@ func (s *Stream) Stats() Stats {
 }
 
 // The jitter of a becomes the higher one of both.
-func (a *Stats) add(b Stats) {
+func (a *Stats) addStats(b Stats) {
 	for _, c := range counters {
 		*c.of(a) += *c.of(&b)
 	}
@@ -150,7 +150,7 @@ func (c collector) Collect(to chan<- prometheus.Metric) {
 	c.mu.Lock()
 	sum, open := c.closed, len(c.all)
 	for stream := range c.all {
-		sum.add(stream.Stats())
+		sum.addStats(stream.Stats())
 	}
 	c.mu.Unlock()
 	for _, count := range counters {

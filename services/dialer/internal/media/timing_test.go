@@ -198,14 +198,14 @@ func TestStream_PacketsFromUnknownAddressesDoNotRestartTheTimeout(t *testing.T) 
 
 // Each frame is added at the time of the stream's usual turn plus the parameter after. The result
 // is how long the last frame waited until it was sent.
-func (d *streamTest) real(t *testing.T, frames int, after time.Duration) (waited time.Duration) {
+func (d *streamTest) sendInRealTime(t *testing.T, frames int, delay time.Duration) (waited time.Duration) {
 	t.Helper()
 	for range frames {
 		usual := time.Duration(d.schedule.usualTurn()) * slotTime
 		if usual-d.time >= frameTime { // the previous frame was not sent yet
 			usual -= frameTime
 		}
-		for d.time < usual+after {
+		for d.time < usual+delay {
 			d.time += time.Millisecond
 			d.streams.sendDueFrames(d.time)
 		}
@@ -228,7 +228,7 @@ func TestSpeakSoon_SendsWithin5MillisecondsAfterAPause(t *testing.T) {
 		d.connect(t)
 		d.run(time.Second)
 		for range 5 { // the stream must be shifted more than once
-			if waited := d.real(t, 1, time.Duration(after)*time.Millisecond); waited > slotTime {
+			if waited := d.sendInRealTime(t, 1, time.Duration(after)*time.Millisecond); waited > slotTime {
 				t.Errorf("audio %d ms after the turn waited %s", after, waited)
 			}
 			d.run(time.Second)
@@ -261,10 +261,10 @@ func TestSpeakSoon_ShortensTheWaitOfAnAgentInRealTime(t *testing.T) {
 		d.connect(t)
 		d.script = strings.Repeat("y", 10)
 		d.run(200 * time.Millisecond)
-		if waited := d.real(t, 2*realTimeFrames, time.Duration(after)*time.Millisecond); waited > 2*slotTime {
+		if waited := d.sendInRealTime(t, 2*realTimeFrames, time.Duration(after)*time.Millisecond); waited > 2*slotTime {
 			t.Errorf("audio %d ms after the turn: a frame waits %s", after, waited)
 		}
-		if waited := d.real(t, 10, time.Duration(after+4)*time.Millisecond); waited > 2*slotTime {
+		if waited := d.sendInRealTime(t, 10, time.Duration(after+4)*time.Millisecond); waited > 2*slotTime {
 			t.Errorf("audio %d ms after the turn, 4 ms later than before: a frame waits %s", after, waited)
 		}
 	}

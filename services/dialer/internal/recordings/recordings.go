@@ -55,7 +55,7 @@ type Recorder struct {
 	rows      *store.Recordings
 	calls     *store.Store
 	storage   Storage
-	keep      time.Duration
+	keepTime  time.Duration
 	wakeRelay func()
 	woken     chan struct{}
 	results   *prometheus.CounterVec
@@ -72,12 +72,12 @@ func New(
 	rows *store.Recordings,
 	calls *store.Store,
 	storage Storage,
-	keep time.Duration,
+	keepTime time.Duration,
 	wakeRelay func(),
 	metrics prometheus.Registerer,
 ) *Recorder {
 	r := &Recorder{
-		spool: spool, rows: rows, calls: calls, storage: storage, keep: keep, wakeRelay: wakeRelay, woken: make(chan struct{},
+		spool: spool, rows: rows, calls: calls, storage: storage, keepTime: keepTime, wakeRelay: wakeRelay, woken: make(chan struct{},
 			1), tapes: map[uuid.UUID]*Tape{},
 		results: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "ringfence_dialer_recordings_total",
@@ -100,7 +100,7 @@ func (r *Recorder) Begin(ctx context.Context, workspaceID, callID uuid.UUID) (*T
 	if err != nil {
 		return nil, fmt.Errorf("begin a recording: %w", err)
 	}
-	tape.over = r.wake
+	tape.onEnd = r.wake
 	r.mu.Lock()
 	r.tapes[callID] = tape
 	r.mu.Unlock()
@@ -223,8 +223,8 @@ func (r *Recorder) completeFiles(ctx context.Context) error {
 		r.mu.Unlock()
 		dropped := false
 		if tape != nil {
-			var over bool
-			if over, dropped = tape.fileState(); !over {
+			var ended bool
+			if ended, dropped = tape.fileState(); !ended {
 				continue
 			}
 		}
@@ -235,7 +235,7 @@ func (r *Recorder) completeFiles(ctx context.Context) error {
 	}
 	for id, tape := range r.open() {
 		// the row of this tape is closed or was never written, so the tape is not needed any more
-		if over, _ := tape.fileState(); over {
+		if ended, _ := tape.fileState(); ended {
 			r.mu.Lock()
 			delete(r.tapes, id)
 			r.mu.Unlock()
@@ -333,7 +333,7 @@ func (r *Recorder) Tidy(ctx context.Context, now time.Time) error {
 	var faults error
 	for gone := int64(expiryBatch); gone == expiryBatch; {
 		var err error
-		gone, err = r.rows.Expire(ctx, now, r.keep, expiryBatch)
+		gone, err = r.rows.Expire(ctx, now, r.keepTime, expiryBatch)
 		faults = errors.Join(faults, err)
 	}
 	given, err := r.rows.MarkUnreachableLost(ctx, unreachableAfter)

@@ -32,7 +32,7 @@ func aFile(t *testing.T, text string) string {
 }
 
 // The function there returns the content of the object with a key, and whether the object exists.
-func checkStorage(t *testing.T, s storage, there func(key string) (string, bool)) {
+func checkStorage(t *testing.T, s storage, readObject func(key string) (string, bool)) {
 	t.Helper()
 	key, other := recordingstore.Key(
 		uuid.New(),
@@ -47,7 +47,7 @@ func checkStorage(t *testing.T, s storage, there func(key string) (string, bool)
 		if err := s.Put(t.Context(), key, aFile(t, text)); err != nil {
 			t.Fatal(err)
 		}
-		switch got, found := there(key); {
+		switch got, found := readObject(key); {
 		case !found:
 			t.Error("found = false, want true")
 		case len(got) != 300_000:
@@ -67,10 +67,10 @@ func checkStorage(t *testing.T, s storage, there func(key string) (string, bool)
 			t.Errorf("delete: %v", err)
 		}
 	}
-	if _, found := there(key); found {
+	if _, found := readObject(key); found {
 		t.Error("the object exists after Delete")
 	}
-	if _, found := there(other); !found {
+	if _, found := readObject(other); !found {
 		t.Error("Delete deleted another object")
 	}
 }

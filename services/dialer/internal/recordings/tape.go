@@ -14,7 +14,7 @@ const (
 
 // Tape is the recording of one live call.
 type Tape struct {
-	over func()
+	onEnd func()
 
 	mu     sync.Mutex
 	sound  []byte
@@ -28,7 +28,7 @@ type Tape struct {
 }
 
 func newTape(file *os.File) *Tape {
-	return &Tape{file: file, over: func() {}, sound: make([]byte, 0, usualBuffer), spare: make([]byte, 0, usualBuffer)}
+	return &Tape{file: file, onEnd: func() {}, sound: make([]byte, 0, usualBuffer), spare: make([]byte, 0, usualBuffer)}
 }
 
 // Tick records 20 ms of audio of both sides. It does not wait for the disk.
@@ -100,11 +100,11 @@ func (t *Tape) end(discard bool) {
 	t.mu.Lock()
 	t.gone, t.sound = discard, nil
 	t.mu.Unlock()
-	t.over()
+	t.onEnd()
 }
 
 // The method state reports whether the file is complete, and whether it was discarded.
-func (t *Tape) fileState() (over, discarded bool) {
+func (t *Tape) fileState() (ended, discarded bool) {
 	t.fileMu.Lock()
 	defer t.fileMu.Unlock()
 	t.mu.Lock()

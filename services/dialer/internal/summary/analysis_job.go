@@ -81,8 +81,8 @@ func (a *Analyser) Wake() {
 func (a *Analyser) Run(ctx context.Context) error {
 	ticker := time.NewTicker(analysisInterval)
 	defer ticker.Stop()
-	var begun sync.WaitGroup
-	defer begun.Wait()
+	var running sync.WaitGroup
+	defer running.Wait()
 	for {
 		select {
 		case <-ctx.Done():
@@ -90,7 +90,7 @@ func (a *Analyser) Run(ctx context.Context) error {
 		case <-ticker.C:
 		case <-a.wake:
 		}
-		if err := a.startDueAnalyses(ctx, &begun); err != nil && ctx.Err() == nil {
+		if err := a.startDueAnalyses(ctx, &running); err != nil && ctx.Err() == nil {
 			slog.WarnContext(ctx, "search for calls to analyse failed", "error", err)
 		}
 	}
@@ -98,33 +98,33 @@ func (a *Analyser) Run(ctx context.Context) error {
 
 // Due analyses are started one workspace after another. The method round returns after a search
 // through all workspaces has found no due analysis. The method does not wait for the analyses.
-func (a *Analyser) startDueAnalyses(ctx context.Context, begun *sync.WaitGroup) error {
+func (a *Analyser) startDueAnalyses(ctx context.Context, running *sync.WaitGroup) error {
 	// quiet means that no due analysis was found since the search began at the first workspace.
-	for quiet := a.lastWorkspace == uuid.Nil; ; {
+	for noneFound := a.lastWorkspace == uuid.Nil; ; {
 		due, next, err := a.store.DueAnalyses(ctx, a.lastWorkspace, a.claimLimits())
 		if err != nil {
 			return err
 		}
-		a.lastWorkspace, quiet = next, quiet && len(due) == 0
+		a.lastWorkspace, noneFound = next, noneFound && len(due) == 0
 		a.countStarted(due)
-		for _, one := range due {
+		for _, analysis := range due {
 			select {
 			case a.busy <- struct{}{}:
 			case <-ctx.Done(): // another process will claim the call
 				return nil
 			}
-			begun.Go(func() {
-				defer func() { <-a.busy; a.countEnded(one.WorkspaceID) }()
-				if err := a.analyse(ctx, one); err != nil {
-					slog.WarnContext(ctx, "call analysis not stored, retrying", "call_id", one.CallID, "error", err)
+			running.Go(func() {
+				defer func() { <-a.busy; a.countEnded(analysis.WorkspaceID) }()
+				if err := a.analyse(ctx, analysis); err != nil {
+					slog.WarnContext(ctx, "call analysis not stored, retrying", "call_id", analysis.CallID, "error", err)
 				}
 			})
 		}
 		if next == uuid.Nil {
-			if quiet {
+			if noneFound {
 				return nil
 			}
-			quiet = true
+			noneFound = true
 		}
 	}
 }
@@ -140,8 +140,8 @@ func (a *Analyser) claimLimits() store.AnalysisLimits {
 func (a *Analyser) countStarted(due []store.Analysis) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	for _, one := range due {
-		a.ongoing[one.WorkspaceID]++
+	for _, analysis := range due {
+		a.ongoing[analysis.WorkspaceID]++
 	}
 }
 
@@ -157,19 +157,19 @@ func (a *Analyser) countEnded(workspace uuid.UUID) {
 	}
 }
 
-func (a *Analyser) analyse(ctx context.Context, one store.Analysis) error {
+func (a *Analyser) analyse(ctx context.Context, analysis store.Analysis) error {
 	var summary *agent.Summary
-	if one.Analyses <= maxStarts {
+	if analysis.Analyses <= maxStarts {
 		var err error
-		if summary, err = a.summarise(ctx, one); err != nil {
+		if summary, err = a.summarise(ctx, analysis); err != nil {
 			if ctx.Err() != nil { // the process stops
 				return nil //nolint:nilerr // another process will claim the call
 			}
-			slog.WarnContext(ctx, "call summary failed, analysis has no summary", "call_id", one.CallID, "error", err)
+			slog.WarnContext(ctx, "call summary failed, analysis has no summary", "call_id", analysis.CallID, "error", err)
 		}
 	}
-	err := a.store.Change(ctx, []uuid.UUID{one.CallID}, func(calls map[uuid.UUID]*callstate.Call) {
-		if c := calls[one.CallID]; c != nil {
+	err := a.store.Change(ctx, []uuid.UUID{analysis.CallID}, func(calls map[uuid.UUID]*callstate.Call) {
+		if c := calls[analysis.CallID]; c != nil {
 			c.Analyse(summary, time.Now())
 		}
 	})
@@ -177,22 +177,22 @@ func (a *Analyser) analyse(ctx context.Context, one store.Analysis) error {
 	return err
 }
 
-func (a *Analyser) summarise(ctx context.Context, one store.Analysis) (*agent.Summary, error) {
-	settings, err := agent.ReadSettings(one.Settings)
+func (a *Analyser) summarise(ctx context.Context, analysis store.Analysis) (*agent.Summary, error) {
+	settings, err := agent.ReadSettings(analysis.Settings)
 	if err != nil {
 		return nil, err
 	}
 	var key string
 	// the key of a media_ws agent signs handshakes and must not be sent to an endpoint
 	if settings.Kind != agent.MediaWS {
-		if key, err = a.keys.Key(ctx, one.WorkspaceID, one.AgentID); err != nil && !errors.Is(err, pg.ErrNotFound) {
+		if key, err = a.keys.Key(ctx, analysis.WorkspaceID, analysis.AgentID); err != nil && !errors.Is(err, pg.ErrNotFound) {
 			return nil, err
 		}
 	}
-	if one.Outcome == agent.OutcomeUnknown { // neither a tool call nor an event has determined the outcome
-		one.Outcome = ""
+	if analysis.Outcome == agent.OutcomeUnknown { // neither a tool call nor an event has determined the outcome
+		analysis.Outcome = ""
 	}
-	zone := callstate.Zone(one.TimeZone, phone.Number(one.Person))
+	zone := callstate.Zone(analysis.TimeZone, phone.Number(analysis.Person))
 	ctx, cancel := context.WithTimeout(ctx, analysisTimeout)
 	defer cancel()
 	return a.summariser.Summarise(
@@ -200,11 +200,11 @@ func (a *Analyser) summarise(ctx context.Context, one store.Analysis) (*agent.Su
 		Call{
 			Settings:   settings,
 			Key:        key,
-			Turns:      one.Turns,
-			EndedAt:    one.EndedAt,
+			Turns:      analysis.Turns,
+			EndedAt:    analysis.EndedAt,
 			Zone:       zone,
-			Outcome:    one.Outcome,
-			CallbackAt: one.CallbackAt,
+			Outcome:    analysis.Outcome,
+			CallbackAt: analysis.CallbackAt,
 		},
 	)
 }

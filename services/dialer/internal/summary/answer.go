@@ -104,7 +104,7 @@ func list(texts []string) []string {
 }
 
 // The result is one line without control characters, cut to at most the given number of characters.
-func cleanText(text string, most int) string {
+func cleanText(text string, maxLength int) string {
 	text = strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) || r == unicode.ReplacementChar {
 			return ' '
@@ -112,5 +112,5 @@ func cleanText(text string, most int) string {
 		return r
 	}, text)
 	runes := []rune(strings.Join(strings.Fields(text), " "))
-	return string(runes[:min(len(runes), most)])
+	return string(runes[:min(len(runes), maxLength)])
 }

@@ -65,7 +65,7 @@ type Summariser struct {
 	guard *ssrf.Guard
 	// own connects to the operator's URL. guarded connects to the URLs of workspaces.
 	ownClient, guardedClient *http.Client
-	rest                     time.Duration
+	retryPause               time.Duration
 }
 
 // NewSummariser returns a summariser. Connections to an agent's summary.base_url go through the
@@ -76,7 +76,7 @@ func NewSummariser(cfg Config, g *ssrf.Guard, roots *x509.CertPool) *Summariser 
 		cfg.Timeout = defaultTimeout
 	}
 	return &Summariser{
-		cfg: cfg, guard: g, rest: retryPause,
+		cfg: cfg, guard: g, retryPause: retryPause,
 		ownClient: newClient(ssrf.Unguarded(5*time.Second), roots), guardedClient: newClient(g.Dialing(5*time.Second), roots),
 	}
 }
@@ -125,11 +125,11 @@ func (s *Summariser) Summarise(ctx context.Context, c Call) (*agent.Summary, err
 	if err != nil || to.url == "" || !anybody(c.Turns) {
 		return nil, err
 	}
-	step, pause := schema, s.rest
+	step, pause := schema, s.retryPause
 	var last error
 	for try := range maxTries {
 		text, err := s.requestAnswer(ctx, to, c, step)
-		var no *statusError
+		var statusErr *statusError
 		switch {
 		case err == nil:
 			summary, err := parseAnswer(text, c)
@@ -138,9 +138,9 @@ func (s *Summariser) Summarise(ctx context.Context, c Call) (*agent.Summary, err
 			}
 			last = err
 			continue
-		case errors.As(err, &no) && no.formUnsupported && step < plain:
+		case errors.As(err, &statusErr) && statusErr.formUnsupported && step < plain:
 			step++
-		case errors.As(err, &no) && !no.retryable:
+		case errors.As(err, &statusErr) && !statusErr.retryable:
 			return nil, fmt.Errorf("ask for a summary: %w", err)
 		case try < maxTries-1:
 			select {

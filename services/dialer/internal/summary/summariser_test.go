@@ -106,7 +106,7 @@ func summariser(f *fakeEndpoint) *Summariser {
 		ssrf.New(nil),
 		nil,
 	)
-	s.rest = time.Millisecond
+	s.retryPause = time.Millisecond
 	return s
 }
 
@@ -268,7 +268,7 @@ func TestSummarise_EndsWithItsContext(t *testing.T) {
 	t.Parallel()
 	f := serve(t, reply{status: 503})
 	s := summariser(f)
-	s.rest = time.Hour
+	s.retryPause = time.Hour
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
 	if _, err := s.Summarise(ctx, aCall()); !errors.Is(err, context.DeadlineExceeded) {

@@ -40,7 +40,7 @@ type session struct {
 	stream  string
 	sock    *agent.Socket
 	events  chan agent.Event
-	over    chan struct{}
+	closed  chan struct{}
 	counter atomic.Int64
 	chunk   int64 // used only by the socket's writer
 
@@ -59,7 +59,7 @@ type session struct {
 
 func newSession(spec agent.Spec) *session {
 	return &session{
-		spec: spec, stream: "MZ" + strings.ReplaceAll(spec.CallID.String(), "-", ""), events: make(chan agent.Event, 16), over: make(chan struct{}),
+		spec: spec, stream: "MZ" + strings.ReplaceAll(spec.CallID.String(), "-", ""), events: make(chan agent.Event, 16), closed: make(chan struct{}),
 		marks: map[int]string{}, tools: map[string]bool{},
 	}
 }
@@ -156,7 +156,7 @@ func (s *session) Close() {
 		s.send(message{Event: "stop", Stop: &stop{s.spec.CallID.String()}})
 	}
 	s.ended = true
-	close(s.over)
+	close(s.closed)
 	s.sock.Close()
 }
 
@@ -189,7 +189,7 @@ func (s *session) run() {
 	// Wait for Close: marks must be returned while the last audio is played. Close sends the stop
 	// message and closes the connection.
 	if !ours {
-		<-s.over
+		<-s.closed
 	}
 }
 
@@ -285,7 +285,7 @@ func (s *session) onTool(m message) error {
 func (s *session) emitEvent(e agent.Event) {
 	select {
 	case s.events <- e:
-	case <-s.over:
+	case <-s.closed:
 		select {
 		case s.events <- e:
 		default:

@@ -33,7 +33,7 @@ type LiveOptions struct {
 	// Reply returns what the model does after the person's words, after a tool's output, or after a
 	// session.instructions.append. The parameter heard is these words, this output or the content
 	// of the append. If Reply is nil, the model always says "Good day."
-	Reply func(heard string) LiveReply
+	Reply func(input string) LiveReply
 	// Refuse is the error code with which the server refuses session.start. If Refuse is empty, the
 	// server starts the session.
 	Refuse string
@@ -146,7 +146,7 @@ func (s *LiveServer) list(from *[]json.RawMessage, kind string) (found []json.Ra
 	return found
 }
 
-func (s *LiveServer) keep(into *[]json.RawMessage, message []byte) {
+func (s *LiveServer) store(into *[]json.RawMessage, message []byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(*into) < 4096 {

@@ -84,7 +84,7 @@ func (s *session) send(kind string, members map[string]any) {
 		panic(err) // only an error in this package causes this
 	}
 	if kind != "session.output_audio.delta" || s.audioOut < keptAudio {
-		s.server.keep(&s.server.sent, message)
+		s.server.store(&s.server.sent, message)
 	}
 	if kind == "session.output_audio.delta" {
 		s.audioOut++
@@ -95,10 +95,10 @@ func (s *session) send(kind string, members map[string]any) {
 func (s *session) refuse(clientEventID, code, param string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.fault(clientEventID, code, param)
+	s.sendError(clientEventID, code, param)
 }
 
-func (s *session) fault(clientEventID, code, param string) {
+func (s *session) sendError(clientEventID, code, param string) {
 	fault := map[string]any{"type": "invalid_request_error", "code": code,
 		"message": "The command was not accepted: " + code + "."}
 	if clientEventID != "" {
@@ -145,10 +145,10 @@ func (s *session) take(message []byte) {
 			return
 		}
 	}
-	s.server.keep(&s.server.received, message)
+	s.server.store(&s.server.received, message)
 	var event live.ClientEventUnionParam
-	if fault := decodeEvent(message, &event); fault != "" {
-		s.fault(deref(event.GetEventID()), "unknown_parameter", fault)
+	if unknown := decodeEvent(message, &event); unknown != "" {
+		s.sendError(deref(event.GetEventID()), "unknown_parameter", unknown)
 		return
 	}
 	id := deref(event.GetEventID())
@@ -157,7 +157,7 @@ func (s *session) take(message []byte) {
 	case kind == "session.start":
 		s.start(message, id)
 	case s.config == nil:
-		s.fault(id, "session_not_started", "")
+		s.sendError(id, "session_not_started", "")
 	case kind == "session.input_audio.append":
 		s.hearAudio(message)
 	case kind == "session.input_audio.mute", kind == "session.input_audio.unmute":
@@ -174,14 +174,14 @@ func (s *session) take(message []byte) {
 		s.send("session.closed", map[string]any{"reason": "close_requested", "session": s.resource(),
 			"usage": map[string]any{"seconds": s.clock / 1000}})
 	default:
-		s.fault(id, "unsupported_event", "type")
+		s.sendError(id, "unsupported_event", "type")
 	}
 }
 
 // The function decode reads an event with the SDK's types and encodes the event again. If the
 // result differs from the message, the client sent unknown members. The result fault describes
 // them.
-func decodeEvent(message []byte, into *live.ClientEventUnionParam) (fault string) {
+func decodeEvent(message []byte, into *live.ClientEventUnionParam) (unknownMembers string) {
 	if err := json.Unmarshal(message, into); err != nil {
 		return err.Error()
 	}
@@ -218,11 +218,11 @@ func (s *session) start(message []byte, id string) {
 	format, _ := event.Session["audio"].(map[string]any)["format"].(map[string]any)
 	switch {
 	case s.config != nil:
-		s.fault(id, "session_already_started", "")
+		s.sendError(id, "session_already_started", "")
 	case s.server.opts.Refuse != "":
-		s.fault(id, s.server.opts.Refuse, "")
+		s.sendError(id, s.server.opts.Refuse, "")
 	case format["type"] != "audio/pcmu" || format["rate"] != 8000.0:
-		s.fault(id, "invalid_value", "session.audio.format")
+		s.sendError(id, "invalid_value", "session.audio.format")
 	default:
 		s.config = event.Session
 		s.send("session.started", map[string]any{"session": s.resource()})
@@ -233,7 +233,7 @@ func (s *session) start(message []byte, id string) {
 // session.instructions.append, the model replies.
 func (s *session) append(kind, id, content string) {
 	if len([]rune(content)) > maxContent || content == "" {
-		s.fault(id, "invalid_value", "content")
+		s.sendError(id, "invalid_value", "content")
 		return
 	}
 	s.send(kind+"ed", map[string]any{"client_event_id": id, "start_ms": s.clock, "end_ms": s.clock})
@@ -360,7 +360,7 @@ func (s *session) call(reply LiveReply) {
 func (s *session) toolOutput(event live.ClientEventUnionParam, id string) {
 	item := event.OfResponseItemCreate.Item.OfFunctionCallOutput
 	if item == nil || !s.pending[item.CallID.Value] {
-		s.fault(id, "invalid_value", "item.call_id")
+		s.sendError(id, "invalid_value", "item.call_id")
 		return
 	}
 	delete(s.pending, item.CallID.Value)
@@ -370,7 +370,7 @@ func (s *session) toolOutput(event live.ClientEventUnionParam, id string) {
 // The model replies after the client has sent the outputs of all tool calls.
 func (s *session) replyToTools(id string) {
 	if len(s.pending) > 0 || s.output == "" {
-		s.fault(id, "no_pending_response", "")
+		s.sendError(id, "no_pending_response", "")
 		return
 	}
 	output := s.output

@@ -33,7 +33,7 @@ type RealtimeOptions struct {
 	// Reply returns the content of a response. heard is the person's words or a tool's output.
 	// asked is the instructions in the client's response.create, or empty. n is the number of the
 	// response and starts at 1.
-	Reply func(heard, asked string, n int) RealtimeReply
+	Reply func(input, instructions string, n int) RealtimeReply
 	// Hears returns the words of the person's nth utterance, which voice detection finds in the
 	// audio. If Hears is nil, the server only counts the audio.
 	Hears func(n int) string
@@ -77,8 +77,8 @@ func NewRealtime(opts RealtimeOptions) *RealtimeServer {
 // handler in its own server.
 func UnstartedRealtime(opts RealtimeOptions) *RealtimeServer {
 	if opts.Reply == nil {
-		opts.Reply = func(_, asked string, _ int) RealtimeReply {
-			return RealtimeReply{Text: QuotedRealtime(asked, "Good day.")}
+		opts.Reply = func(_, instructions string, _ int) RealtimeReply {
+			return RealtimeReply{Text: QuotedRealtime(instructions, "Good day.")}
 		}
 	}
 	if opts.Chunk == 0 {
@@ -185,7 +185,7 @@ func (s *RealtimeServer) list(from *[]json.RawMessage, kind string) (found []jso
 	return found
 }
 
-func (s *RealtimeServer) keep(into *[]json.RawMessage, message []byte) {
+func (s *RealtimeServer) store(into *[]json.RawMessage, message []byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(*into) < 4096 {

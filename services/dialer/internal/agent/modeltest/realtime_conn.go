@@ -72,7 +72,7 @@ func (c *conn) send(kind string, fields map[string]any) {
 		panic(err) // only an error in this package causes this
 	}
 	if !c.server.opts.Echo {
-		c.server.keep(&c.server.sent, message)
+		c.server.store(&c.server.sent, message)
 	}
 	c.write(message)
 }
@@ -112,7 +112,7 @@ func (c *conn) take(message []byte) {
 	}
 	kind, _ := event["type"].(string)
 	if kind != "input_audio_buffer.append" || c.server.frames.Load() < 100 {
-		c.server.keep(&c.server.received, message)
+		c.server.store(&c.server.received, message)
 	}
 	switch kind {
 	case "session.update":

@@ -9,7 +9,7 @@ import (
 )
 
 func (c *conn) create(event map[string]any) {
-	asked, _ := dig(event, "response", "instructions").(string)
+	instructions, _ := dig(event, "response", "instructions").(string)
 	c.mu.Lock()
 	busy := c.active
 	c.mu.Unlock()
@@ -23,16 +23,16 @@ func (c *conn) create(event map[string]any) {
 		return
 	}
 	metadata, _ := dig(event, "response", "metadata").(map[string]any)
-	c.make(asked, metadata)
+	c.make(instructions, metadata)
 }
 
-func (c *conn) make(asked string, metadata map[string]any) {
+func (c *conn) make(instructions string, metadata map[string]any) {
 	ctx, cancel := context.WithCancel(context.Background())
 	c.mu.Lock()
 	m := &making{id: c.id("resp"), cancel: cancel, done: make(chan struct{}), metadata: metadata}
 	c.active = m
 	c.turn++
-	reply := c.server.opts.Reply(c.heard, asked, c.turn)
+	reply := c.server.opts.Reply(c.heard, instructions, c.turn)
 	c.heard = ""
 	item := c.id("item")
 	c.mu.Unlock()
