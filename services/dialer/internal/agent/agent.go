@@ -24,15 +24,13 @@ type Turn struct {
 	Role string    `json:"role"`
 	Text string    `json:"text"`
 	At   time.Time `json:"at"`
-	// EndedAt is the time at which the last audio frame of an agent's turn was sent. EndedAt is
-	// zero for a turn of the person, or if the time is not known.
+	// EndedAt is the time at which the last audio frame of an agent's turn was sent. It is zero for
+	// a turn of the person, or if the time is not known.
 	EndedAt time.Time `json:"ended_at,omitzero"`
 }
 
 // DisclosureRecord states which part of the disclosure was played in one call. The disclosure is
-// the statement that the person is talking to an AI. If no part was played, StartedAt is nil.
-// FinishedAt is the time of the last frame of a disclosure that was played to its end. CutAt is the
-// time of the last frame of a disclosure that was not.
+// the statement that the person is talking to an AI. StartedAt is nil if no part was played.
 type DisclosureRecord struct {
 	// Text is the text that the agent had to say: the disclosure, and the recording notice if the
 	// call is recorded.
@@ -69,7 +67,7 @@ type Spec struct {
 	// Key is the workspace's key for its base URL. For an agent of kind media_ws, Key is the secret
 	// that signs the handshake with its media URL. The key must not be logged.
 	Key string
-	// Zone is the person's time zone. Now is the start of the call.
+	// Zone is the person's time zone. Now is the time at which the call started.
 	Zone *time.Location
 	Now  time.Time
 }
@@ -98,8 +96,7 @@ type Session interface {
 	// If the agent is speaking, it speaks the text afterwards.
 	Say(text string)
 	// Interrupted reports to the agent that the playback of an item was stopped and the rest of the
-	// item was discarded. The parameter played is the length of the audio that was sent to the
-	// person.
+	// item was discarded. played is the length of the audio that was sent to the person.
 	Interrupted(item string, played time.Duration)
 	// Played reports to the agent that a whole item was sent to the person.
 	Played(item string)
@@ -143,13 +140,11 @@ const (
 // Event is one event of an agent.
 type Event struct {
 	Kind Kind
-	// Item is the id of an utterance. In Audio and ItemDone it is an utterance of the agent, and in
-	// SpeechStarted an utterance of the person. In Utterance it is an utterance of either side, or
-	// empty if the id is not known.
+	// Item is the id of an utterance: in Audio and ItemDone of the agent, in SpeechStarted of the
+	// person, and in Utterance of either. In Utterance it is empty if the id is not known.
 	Item string
-	// The receiver owns Audio. Keep means that the person cannot interrupt the audio by speaking,
-	// because the audio is the disclosure or was requested with the method Say. Asked marks audio
-	// that was requested with Say, if the session can identify such audio.
+	// The receiver owns Audio. Keep means that the person's speech must not interrupt the audio.
+	// Asked marks audio that was requested with Say, if the session can identify such audio.
 	Audio       []byte
 	Keep, Asked bool
 	// Disclosure marks audio of the disclosure or of the recording notice.
@@ -159,7 +154,7 @@ type Event struct {
 	// Tool, ID and Args are set in ToolCall.
 	Tool, ID string
 	Args     json.RawMessage
-	// Err is set in Failed. Dropped is set in the last event of a session: it is the number of the
+	// Err is set in Failed. Dropped is set in the last event of a session. It is the number of the
 	// person's audio frames that the agent did not receive.
 	Err     error
 	Dropped int64

@@ -4,9 +4,8 @@ import (
 	"strings"
 )
 
-// DisclosureText returns the disclosure: the statement that the person is talking to an AI. The
-// text is empty if the disclosure was turned off. known is false if there is no sentence in the
-// agent's language. The text is then English, and the agent must translate it.
+// DisclosureText returns the disclosure, or "" if it was turned off. known is false if there is no
+// sentence in the agent's language. The text is then English, and the agent must translate it.
 func (s Settings) DisclosureText() (text string, known bool) {
 	switch {
 	case s.Disclosure.OffReason != "":
@@ -52,9 +51,8 @@ func inLanguage(sentences map[string]string, language string) (text string, know
 	return sentences["en"], false
 }
 
-// ObjectsToRecording reports whether the person's words ask not to be recorded. The function
-// recognises only plain requests. The function is needed because a model can fail to call the tool
-// stop_recording.
+// ObjectsToRecording reports whether the person plainly asks not to be recorded. It is needed
+// because a model can fail to call the tool stop_recording.
 func ObjectsToRecording(words string) bool {
 	lower := strings.ToLower(strings.ReplaceAll(words, "’", "'"))
 	for _, phrase := range objections() {

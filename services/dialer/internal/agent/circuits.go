@@ -60,8 +60,7 @@ type Circuits struct {
 }
 
 // NewCircuits returns circuit breakers. A circuit breaker opens after the given number of
-// consecutive failures of its address. The parameter rest is how long the circuit breaker stays
-// open the first time.
+// consecutive failures of its address. It first stays open for openTime.
 func NewCircuits(failures int, openTime time.Duration) *Circuits {
 	return &Circuits{failures: failures, openTime: openTime, all: map[Address]*circuitbreaker.Breaker{}}
 }
@@ -70,9 +69,9 @@ func NewCircuits(failures int, openTime time.Duration) *Circuits {
 // probePause.
 const probePause = 500 * time.Millisecond
 
-// Allow returns how long a call to an agent at the address must wait. If rest is 0, the call can be
-// placed now. This call can be the test whether the address works again, so the caller must call
-// done at the end of the attempt.
+// Allow returns how long a call to an agent at the address must wait; 0 means that the call can be
+// placed now. This call can be the test of the address, so the caller must call done when the
+// attempt has ended.
 func (c *Circuits) Allow(a Address) (done func(), wait time.Duration) {
 	nothing := func() {}
 	if c == nil {
@@ -102,7 +101,7 @@ func (c *Circuits) Allow(a Address) (done func(), wait time.Duration) {
 	}, 0
 }
 
-// Watch returns an Opener that opens sessions with next and records each result in the circuit
+// Watch returns an Opener that opens sessions with next. It records each result in the circuit
 // breaker of the address.
 func (c *Circuits) Watch(next Opener) Opener { return watchedOpener{c, next} }
 
@@ -111,8 +110,8 @@ type watchedOpener struct {
 	next     Opener
 }
 
-// The end of a call cancels the opening of its session. An opening that is canceled after at least
-// slowOpen counts as a failure of the address.
+// The end of a call cancels the opening of its session. If the opening has lasted at least slowOpen
+// by then, it counts as a failure of the address.
 const slowOpen = 3 * time.Second
 
 func (w watchedOpener) Open(ctx context.Context, spec Spec) (Session, error) {

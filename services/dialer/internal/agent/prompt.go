@@ -21,13 +21,10 @@ const (
 
 var placeholder = regexp.MustCompile(`\{\{\s*([\pL\pN_.-]{1,64})\s*\}\}`)
 
-// Instructions returns the instructions for a model. They consist of the agent's own text with the
-// placeholders {{name}} filled, the rules of every telephone agent, and the contact's variables.
-//
-// Variables are untrusted input and must not act as instructions. In a sentence, a variable is one
-// quoted line without characters that could end the quote. All variables together are JSON between
-// <facts> and </facts>, and the text declares that this block is data. The JSON contains no < or >,
-// so no variable can end the block.
+// Instructions returns the instructions for a model: the agent's own text with the placeholders
+// {{name}} filled, the rules of every telephone agent, and the contact's variables.
+// | Variables are untrusted input and must not act as instructions. In a sentence, a variable is
+// one quoted line. All variables together are a JSON block that the text declares as data.
 func Instructions(spec Spec) string {
 	s, variables := spec.Settings, parseVariables(spec.Variables)
 	var b strings.Builder
@@ -80,7 +77,7 @@ func language(s Settings) string {
 
 type variables map[string]json.RawMessage
 
-// The result is nil if raw is not a JSON object.
+// parseVariables returns nil if raw is not a JSON object.
 func parseVariables(raw json.RawMessage) variables {
 	var read variables
 	if json.Unmarshal(raw, &read) != nil {
@@ -89,9 +86,9 @@ func parseVariables(raw json.RawMessage) variables {
 	return read
 }
 
-// The method block returns the JSON of as many variables as fit into maxFacts, in the order of
-// their names. The JSON contains no <, > or &, because json.Marshal writes these characters as
-// \u003c and so on.
+// jsonBlock returns the JSON of as many variables as fit into maxFacts, in the order of their
+// names. The JSON contains no <, > or &, because json.Marshal escapes them, so no variable can end
+// the block.
 func (k variables) jsonBlock() []byte {
 	kept, room := variables{}, maxFacts
 	for _, name := range slices.Sorted(maps.Keys(k)) {
@@ -106,8 +103,8 @@ func (k variables) jsonBlock() []byte {
 	return text
 }
 
-// The method word returns the value of one variable for use in a sentence. The value is one line of
-// at most maxValue characters, without quotes and brackets.
+// quotedValue returns the value of one variable for use in a sentence. The value is one line of at
+// most maxValue characters, without quotes and brackets.
 func (k variables) quotedValue(name string) string {
 	var value any
 	if json.Unmarshal(k[name], &value) != nil {
@@ -135,16 +132,16 @@ func (k variables) quotedValue(name string) string {
 	return string(words[:min(len(words), maxValue)])
 }
 
-// Each value is written between the strings open and shut.
+// fillPlaceholders writes each value between openQuote and closeQuote.
 func fillPlaceholders(text string, variables variables, openQuote, closeQuote string) string {
 	return placeholder.ReplaceAllStringFunc(text, func(found string) string {
 		return openQuote + variables.quotedValue(placeholder.FindStringSubmatch(found)[1]) + closeQuote
 	})
 }
 
-// FirstWords returns the first sentences of every call: the disclosure that the person talks to an
-// AI and, if the call is recorded, the recording notice. The text is empty if there is neither.
-// inLanguage is false if the text must be translated into the agent's language.
+// FirstWords returns the first sentences of every call: the disclosure and, if the call is
+// recorded, the recording notice. The text is empty if there is neither. inLanguage is false if the
+// text must be translated into the agent's language.
 func FirstWords(spec Spec) (text string, inLanguage bool) {
 	text, inLanguage = spec.Settings.DisclosureText()
 	if spec.Notice == "" {

@@ -20,24 +20,20 @@ type refusal struct {
 	wishClause    *regexp.Regexp // a clause that requests a call, such as "call me tomorrow"
 }
 
-// sentence is the text of one sentence, normalised by fold. Commas separate the clauses.
+// sentence is the text of one sentence, as normaliseText returns it. Commas separate the clauses.
 type sentence struct {
 	text     string
 	question bool
 }
 
-// RefusesFurtherCalls reports whether the words of a person plainly ask not to be called again. The
-// function supports the languages of the disclosure. The function is needed because a model can
-// fail to call the tool opt_out.
-//
-// A refusal must be a whole clause. A sentence that mentions a time or a circumstance is not a
-// refusal, unless the sentence ends with words such as "not ever". A question is a refusal only if
-// it is a request ("Can you ...?").
-//
-// A bare refusal contains no word such as "again" or "stop". A later sentence cancels a bare
-// refusal if the later sentence limits it ("Not today.") or requests a later call ("Call me
-// tomorrow."). In doubt, the function returns true, because a missed opt-out does more harm than a
-// false one.
+// RefusesFurtherCalls reports whether a person plainly asks not to be called again, in any language
+// of the disclosure. It is needed because a model can fail to call the tool opt_out.
+// | A refusal must be a whole clause. A sentence that mentions a time or a circumstance is no
+// refusal, unless it ends with words such as "not ever". A question must be a request ("Can you
+// ...?").
+// | A bare refusal has no word such as "again" or "stop". A later sentence cancels it by a limit
+// ("Not today.") or a wish ("Call me tomorrow."). In doubt, the result is true, because a missed
+// opt-out does more harm than a false one.
 func RefusesFurtherCalls(words string) bool {
 	all := splitSentences(words)
 	for i, s := range all {
@@ -53,9 +49,8 @@ func RefusesFurtherCalls(words string) bool {
 	return false
 }
 
-// The method matches reports whether a clause of the sentence is a refusal that is limited neither
-// by this sentence nor by the later sentences. The whole sentence without its commas is tested as
-// one more clause.
+// matchesSentence reports whether a clause of the sentence is a refusal that neither this sentence
+// nor a later sentence limits. It tests the whole sentence without commas as one more clause.
 func (r refusal) matchesSentence(text string, later []sentence) bool {
 	text = r.fillerWords.ReplaceAllString(text, " ")
 	clauses := r.splitClauses(text)
@@ -70,8 +65,8 @@ func (r refusal) matchesSentence(text string, later []sentence) bool {
 	return false
 }
 
-// The method limited reports whether one of the later sentences limits a bare refusal or asks for a
-// later call. It returns false if any of the sentences contains a word such as "never".
+// isLimited reports whether one of the later sentences limits a bare refusal or asks for a later
+// call. It returns false if any of the later sentences contains a word such as "never".
 func (r refusal) isLimited(later []sentence) bool {
 	found := false
 	for _, s := range later {
@@ -84,15 +79,15 @@ func (r refusal) isLimited(later []sentence) bool {
 	return found
 }
 
-// The method wishes reports whether the sentence ends with a wish for a later call. A wish in the
-// middle of a sentence can be a threat, such as "Call me tomorrow and I will call the police."
+// endsWithWish reports whether the sentence ends with a wish for a later call. A wish in the middle
+// of a sentence can be a threat, such as "Call me tomorrow and I will call the police."
 func (r refusal) endsWithWish(question bool, text string) bool {
 	clause := lastClause(r.splitClauses(text))
 	return r.wishClause.MatchString(clause) && !notWishExpr().MatchString(clause) && (!question || requestExpr().MatchString(text))
 }
 
-// The method clauses splits a sentence at its commas and at the words that begin a new clause. The
-// caller must remove the filler words first.
+// splitClauses splits a sentence at its commas and at the words that begin a new clause. The caller
+// must remove the filler words first.
 func (r refusal) splitClauses(text string) []string {
 	clauses := strings.Split(r.linkWords.ReplaceAllString(text, ","), ",")
 	for i := range clauses {
@@ -114,9 +109,8 @@ func unseparated(text string) string { return joined(strings.ReplaceAll(text, ",
 
 func joined(text string) string { return strings.Join(strings.Fields(text), " ") }
 
-// The function sentences splits the words into sentences and normalises them. A full stop before a
-// lower-case letter or a digit ends only a clause, because the full stop can belong to "a.m." or to
-// an ellipsis.
+// splitSentences also normalises the sentences. A full stop before a lower-case letter or a digit
+// ends only a clause, because it can belong to "a.m." or to an ellipsis.
 func splitSentences(words string) []sentence {
 	var found []sentence
 	var text strings.Builder
@@ -146,7 +140,7 @@ func endsSentence(rest []rune) bool {
 	return true
 }
 
-// The function fold removes accents, because transcripts often omit them, and returns lower case.
+// normaliseText returns lower case without accents, because transcripts often omit accents.
 func normaliseText(text string) string {
 	text = strings.Map(func(r rune) rune {
 		if unicode.Is(unicode.Mn, r) {
@@ -170,8 +164,8 @@ var accents = sync.OnceValue(func() *strings.Replacer {
 	return strings.NewReplacer(pairs...)
 })
 
-// The expression request matches the words that turn a question into a request, such as "can you",
-// in every language. The words are spelled as fold returns them.
+// requestExpr matches the words that turn a question into a request, such as "can you", in every
+// language. The words are spelled as normaliseText returns them.
 var requestExpr = sync.OnceValue(func() *regexp.Regexp {
 	return wordsOf([]string{
 		"(can|could|would|will) you", "(konnen|konnten|wurden) sie", "(kannst|konntest) du", "(pouvez|pourriez) vous",
@@ -181,8 +175,8 @@ var requestExpr = sync.OnceValue(func() *regexp.Regexp {
 	})
 })
 
-// notWishExpr matches words that show that a clause is not a wish for a call, such as "not" or "if you
-// dare", in every language.
+// notWishExpr matches words that show that a clause is not a wish for a call, such as "not" or "if
+// you dare", in every language.
 var notWishExpr = sync.OnceValue(func() *regexp.Regexp {
 	return wordsOf([]string{
 		"not", "dont", "nicht", "kein", "keine", "niet", "geen", "inte", "ikke", "pas", "nie",
@@ -194,11 +188,10 @@ var notWishExpr = sync.OnceValue(func() *regexp.Regexp {
 const permanentWords = "ever|never|niemals|nie (wieder|mehr)|jamais|nunca|jamas|mai piu|nooit|nigdy|" +
 	"nikdy|aldrig|koskaan"
 
-// The expression permanent matches each phrase of permanentWords.
+// permanentExpr matches each phrase of permanentWords.
 var permanentExpr = sync.OnceValue(func() *regexp.Regexp { return wordsOf([]string{permanentWords}) })
 
-// The expression forever matches a whole clause such as "not ever" or "never again", in every
-// language.
+// foreverExpr matches a whole clause such as "not ever" or "never again", in every language.
 var foreverExpr = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile("^((not|nor|und|auch|nicht|ni|pas|no|ne|nem|nao|ook|niet|ani|inte|ikke|ei) )*(" +
 		permanentWords + "|nie|mai|ikina)( (again|any ?more|wieder|mehr|plus|mas|piu|mais|meer|" +
@@ -222,7 +215,7 @@ var refusals = sync.OnceValue(func() map[string]refusal {
 	return compiled
 })
 
-// The expression matches a whole text that is one of the clauses. Before the clause, the text can
+// wholeTextExpr matches a whole text that is one of the clauses. Before the clause, the text can
 // contain "no" any number of times.
 func wholeTextExpr(clauses []string) *regexp.Regexp {
 	return regexp.MustCompile("^((no|nein|non|nao|nee|nie|ne|nej|ei) )*(" + strings.Join(clauses, "|") + ")$")

@@ -1,7 +1,7 @@
 package agent
 
 // phrases are the phrases of one language. Each string is a regular expression in the spelling that
-// fold returns: lower case, without accents and apostrophes, with spaces for hyphens.
+// normaliseText returns: lower case, without accents and apostrophes, with spaces for hyphens.
 type phrases struct {
 	clauses []string // the fields have the meaning of the fields of the type refusal
 	fillers []string
@@ -13,8 +13,8 @@ type phrases struct {
 }
 
 // refusalPhrases returns the phrases by language. Fillers are removed everywhere, also between
-// "not" and "call". A filler therefore must not change the meaning. The words "just", "now" and
-// "immediately" change the meaning and are not fillers.
+// "not" and "call", so a filler must not change the meaning. "Just", "now" and "immediately" change
+// the meaning and are not fillers.
 func refusalPhrases() map[string]phrases {
 	return map[string]phrases{
 		"en": {

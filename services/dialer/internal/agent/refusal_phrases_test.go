@@ -2,10 +2,8 @@ package agent
 
 import "testing"
 
-// Each language has the same kinds of sentences: a refusal without a word such as "again", a
-// refusal that the next sentence withdraws, a refusal that a later wish does not withdraw, a limit
-// of time or place, and sentences that only resemble a refusal. No native speaker has reviewed the
-// sentences.
+// Each language has the same kinds of sentences: refusals, withdrawn refusals, limits of time or
+// place, and sentences that only resemble a refusal. No native speaker has reviewed the sentences.
 func TestRefusesFurtherCalls_DetectsRefusalsInEachLanguage(t *testing.T) {
 	t.Parallel()
 	tests := []refusalTest{

@@ -49,8 +49,8 @@ func TestRefusesFurtherCalls_SupportsTheLanguagesOfTheDisclosure(t *testing.T) {
 	}
 }
 
-// A refusal with a word such as "again" or "stop" is not canceled. A complaint that mentions a time
-// does not cancel a refusal.
+// A later sentence must not cancel a refusal that has a word such as "again" or "stop". A complaint
+// that mentions a time does not cancel a refusal.
 func TestRefusesFurtherCalls_LaterSentenceCancelsARefusal(t *testing.T) {
 	t.Parallel()
 	limited := map[string]int{}

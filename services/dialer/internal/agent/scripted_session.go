@@ -15,7 +15,7 @@ type After func(wait time.Duration, do func()) (stop func() bool)
 // ScriptedOpener opens sessions of the scripted agent, which play a script.
 type ScriptedOpener struct{ after After }
 
-// New returns an opener whose sessions use the function after to wait.
+// New returns an opener whose sessions use after as their timer.
 func New(after After) *ScriptedOpener { return &ScriptedOpener{after} }
 
 // Open returns immediately.
@@ -67,8 +67,7 @@ func (s *session) Begin() {
 	}
 }
 
-// If the channel is full, the tone is dropped. The parameter asked means that the method Say
-// requested the tone.
+// playTone drops the tone if the channel is full. fromSay means that Say requested the tone.
 func (s *session) playTone(millis int, fromSay bool) {
 	if millis == 0 || len(s.events)+3 > cap(s.events)-1 {
 		return

@@ -39,7 +39,7 @@ const (
 )
 
 // Settings are the settings of an agent as they are in the topic agents.v1. A missing field has the
-// zero value, whose meaning the field's comment describes.
+// zero value. The field's comment describes what the zero value means.
 type Settings struct {
 	// Kind is one of the kinds above. Empty means scripted.
 	Kind         string `json:"kind"`
@@ -57,12 +57,12 @@ type Settings struct {
 	Model    string `json:"model"`
 	BaseURL  string `json:"base_url"`
 	MediaURL string `json:"media_url"`
-	// OnVoicemail is one of the policies above. Empty means continue. Message is the message for an
-	// answering machine.
+	// OnVoicemail is one of the policies above. Empty means VoicemailGoOn. Message is the message
+	// for an answering machine.
 	OnVoicemail string `json:"on_voicemail"`
 	Message     string `json:"voicemail_message"`
-	// Outcomes is the agent's own list of permitted outcomes. Empty means the list that the
-	// function Outcomes returns.
+	// Outcomes is the agent's own list of permitted outcomes. Empty means the default list, which
+	// the function Outcomes returns.
 	Outcomes []string `json:"outcomes"`
 	// Transfers maps the names that the model knows to numbers. A call can be transferred only to
 	// these numbers.
@@ -87,9 +87,8 @@ type NoiseReduction struct {
 }
 
 // TurnDetection configures how the model detects that the person has finished speaking. Type is
-// server_vad or semantic_vad. Eagerness is used by semantic_vad, and the other fields by
-// server_vad. The calls service validates the values. A field that is nil or empty means OpenAI's
-// default.
+// server_vad or semantic_vad. semantic_vad uses Eagerness, and server_vad uses the other fields. A
+// field that is nil or empty means OpenAI's default.
 type TurnDetection struct {
 	Type              string   `json:"type"`
 	Threshold         *float64 `json:"threshold,omitempty"`

@@ -20,7 +20,7 @@ import (
 
 const (
 	// maxQueuedFrames is the maximum number of audio frames in the queue of a slow connection: one
-	// second of audio. Older audio is not useful for an agent.
+	// second of audio. Later frames are dropped.
 	maxQueuedFrames = 50
 	// maxQueuedMessages is the maximum number of queued messages, not including audio. If the limit
 	// is reached, the connection is closed.
@@ -75,8 +75,8 @@ type Socket struct {
 	messages    chan []byte
 	dropped     atomic.Int64
 	audioHeld   atomic.Bool
-	// The context over is canceled when the socket is closed, which ends all waits. When the
-	// channel closing is closed, the writer sends the last messages.
+	// ctx is canceled when the socket is closed, which ends all waits. When closing is closed, the
+	// writer sends the last messages.
 	ctx      context.Context
 	cancel   context.CancelFunc
 	closing  chan struct{}
@@ -84,8 +84,8 @@ type Socket struct {
 	incoming bytes.Buffer
 }
 
-// Dial opens a socket. The function encode must append the message that contains an audio frame to
-// dst. Only one goroutine calls encode. Audio is dropped until Flow is called.
+// Dial opens a socket. encode must append the message that contains an audio frame to dst. Only one
+// goroutine calls encode. Audio is dropped until Flow is called.
 func Dial(
 	ctx context.Context, client *http.Client, url string, header http.Header, encode func(dst, frame []byte) []byte,
 ) (*Socket, error) {
@@ -174,8 +174,8 @@ func (s *Socket) lost(err error) error {
 	return fmt.Errorf("%w: %w", ErrLost, err)
 }
 
-// Close sends the messages of the parameter last and a close frame, and then closes the connection.
-// Close returns before this is done. Later calls have no effect.
+// Close sends lastMessages and a close frame, and then closes the connection. It returns before
+// this is done. Later calls have no effect.
 func (s *Socket) Close(lastMessages ...[]byte) {
 	s.closed.Do(func() {
 		for _, message := range lastMessages {
@@ -236,7 +236,7 @@ func (s *Socket) closeInOrder() {
 	}
 }
 
-// If the agent does not answer a ping in time, the connection is closed. This ends the reader and
+// ping closes the connection if the agent does not answer a ping in time. This ends the reader and
 // the writer.
 func (s *Socket) ping(interval, timeout time.Duration) {
 	ticker := time.NewTicker(interval)

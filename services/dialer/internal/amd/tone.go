@@ -8,17 +8,17 @@ import (
 )
 
 const (
-	// The constant hertz is the frequency resolution of a frame of 20 ms.
+	// binWidth is the frequency resolution of a frame of 20 ms, in Hz.
 	binWidth = 50
-	// lowestBin and highest are the bounds of the analysed frequencies, in steps of hertz. Beeps have
-	// 400 to 2,500 Hz.
+	// lowestBin and highestBin are the bounds of the analysed frequencies. Beeps have 400 to 2,500
+	// Hz.
 	lowestBin, highestBin = 400 / binWidth, 2500 / binWidth
 	bins                  = highestBin - lowestBin + 1
-	// minToneShare is the minimum share of a frame's energy that a tone must have, including leakage
-	// into neighbouring bins. The energy of a vowel is spread over its harmonics, so a vowel does
-	// not reach this share.
+	// minToneShare is the minimum share of a frame's energy that a tone must have, including
+	// leakage into neighbouring bins. A vowel does not reach it, because its energy is spread over
+	// its harmonics.
 	minToneShare = 0.8
-	// minToneLength is the minimum length of a beep, and longestBeep the maximum length. A longer
+	// minToneLength is the minimum length of a beep, and maxBeepLength the maximum length. A longer
 	// tone is a dial tone, a hold tone or a fax.
 	minToneLength = 160 * time.Millisecond
 	maxBeepLength = 1500 * time.Millisecond
@@ -109,12 +109,12 @@ func strongest(frame []byte) (bin int, is bool) {
 	return bin, power >= minToneShare*energy*frameSamples/2
 }
 
-// searchRadius is the number of bins that are analysed on each side of the estimated frequency, because
-// noise shifts the estimate.
+// searchRadius is the number of bins that are analysed on each side of the estimated frequency,
+// because noise shifts the estimate.
 const searchRadius = 3
 
-// The result bin is the strongest bin near the estimated frequency. The result sum is the power of
-// that bin and its two neighbours.
+// strongestBin returns the strongest bin near the estimated frequency, and the power of that bin
+// and its two neighbours.
 func strongestBin(samples *[frameSamples]float64) (bin int, sum float64) {
 	// In a sine wave, each sample is c times the previous sample minus the sample before that, with
 	// c = 2·cos ω. c is estimated by least squares. This costs as much as the analysis of one bin.

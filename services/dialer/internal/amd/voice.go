@@ -17,14 +17,13 @@ func Level(frame []byte) int {
 }
 
 const (
-	// minVoiceLevel is the minimum level of a voice on a line without noise. The value is the threshold
-	// of Asterisk's AMD.
+	// minVoiceLevel is the minimum level of a voice on a line without noise. The value is the
+	// threshold of Asterisk's AMD.
 	minVoiceLevel = 256
-	// The constant above is the minimum ratio between the level of a voice and the noise of the
-	// line.
+	// minVoiceRatio is the minimum ratio between the level of a voice and the noise of the line.
 	minVoiceRatio = 3
 	// floorRise limits how fast the measured noise level rises: by 1/64 per frame, so that it
-	// doubles in 0.9 s. In each pause between words, the level falls again.
+	// doubles in 0.9 s. In each pause between words, the noise level falls again.
 	floorRise = 64
 )
 

@@ -1,10 +1,9 @@
 // Package live opens sessions with a model of OpenAI's Live API (GPT-Live). The package is
 // experimental: the API is new, and the package was tested only against a fake server.
-//
-// The model listens and speaks at the same time. It sends audio continuously and in real time,
+// | The model listens and speaks at the same time. It sends audio continuously and in real time,
 // including silence, and decides itself when it speaks and when it stops. The API has no event for
-// the end of an utterance. The session therefore detects the start and the end of an utterance by
-// the loudness of the audio. It measures time by the length of the audio that arrives.
+// the end of an utterance, so the session detects utterances by the loudness of the audio. It
+// measures time by the length of the audio that arrives.
 package live
 
 import (
@@ -36,7 +35,7 @@ type Opener struct {
 	cfg   Config
 	guard *ssrf.Guard
 	log   *slog.Logger
-	// own connects to the operator's URL. guarded connects to the URLs of workspaces.
+	// ownClient connects to the operator's URL. guardedClient connects to the URLs of workspaces.
 	ownClient, guardedClient *http.Client
 }
 

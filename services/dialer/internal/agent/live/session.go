@@ -46,9 +46,9 @@ var (
 	errClosed  = errors.New("the model closed the session")
 )
 
-// sentence is a text that the person must hear completely. The field first is true for the
-// disclosure with the recording notice. Other sentences were requested with the method Say. While
-// the model speaks the sentence, it receives no audio, so that the person cannot interrupt it.
+// sentence is a text that the person must hear completely: the disclosure with the recording
+// notice, or a text of Say. While the model speaks the sentence, it receives no audio, so that the
+// person cannot interrupt it.
 type sentence struct {
 	text         string
 	inLanguage   bool
@@ -61,8 +61,8 @@ type sentence struct {
 	tries   int
 }
 
-// The method complete compares the transcript with the sentence. If the model translates the
-// sentence, a shorter transcript is sufficient.
+// isSpoken compares the transcript with the sentence. If the model translates the sentence, a
+// shorter transcript is sufficient.
 func (u *sentence) isSpoken() bool {
 	part := 9
 	if !u.inLanguage {
@@ -92,14 +92,14 @@ type session struct {
 	started         bool
 	ended           bool
 	currentSentence *sentence   // sentence that the model speaks now; nil if none
-	queuedSentences []*sentence // sentences that the model must speak afterwards
+	queuedSentences []*sentence // sentences that the model must speak after currentSentence
 	openingRequest  appendEvent // request that opens the conversation after the disclosure; empty after it was sent
 	muted           bool
 	appends         int
 	items           int
 	speaking        bool // an item has begun and not ended
 	quiet           time.Duration
-	audioBeforeItem []byte // latest audio before an item; the item starts with this audio, which absorbs jitter
+	audioBeforeItem []byte // latest audio before an item; the item starts with it, which absorbs jitter
 	words           string // transcript of the model since the end of the last item
 	person          string // transcript of the person's current utterance
 	pause           time.Duration
@@ -239,7 +239,7 @@ func (s *session) onAudio(audio []byte) (events []agent.Event, err error) {
 	return append(events, followed...), err
 }
 
-// The model's audio is dropped until the disclosure has started.
+// dropsAudio reports whether the model's audio is dropped: until the disclosure has started.
 func (s *session) dropsAudio() bool {
 	return s.currentSentence != nil && s.currentSentence.isDisclosure && !s.currentSentence.started
 }
@@ -296,7 +296,7 @@ func (s *session) onWords(text string) []agent.Event {
 	if s.currentSentence != nil && s.currentSentence.started {
 		s.currentSentence.letters += letters(text)
 	}
-	// the method settle fails only after a long silence, and a transcript adds no silence
+	// checkSentence fails only after a long silence, and a transcript adds no silence
 	events, _ := s.checkSentence()
 	return events
 }
@@ -312,8 +312,8 @@ func (s *session) onAppended(id string) []agent.Event {
 	return events
 }
 
-// If the model has spoken the requested sentence, the method settle ends the sentence and requests
-// the next one. If the model is silent for too long, the method requests the sentence again.
+// checkSentence ends the requested sentence after the model has spoken it, and requests the next
+// one. If the model is silent for too long, checkSentence requests the sentence again.
 func (s *session) checkSentence() (events []agent.Event, err error) {
 	u := s.currentSentence
 	if u == nil || s.speaking {
@@ -342,9 +342,8 @@ func (s *session) checkSentence() (events []agent.Event, err error) {
 	return nil, nil
 }
 
-// The method ask requests the next waiting sentence, unless the model still speaks one. If no
-// sentence waits, the model receives the person's audio again. The request that opens the
-// conversation is then sent.
+// requestNextSentence requests the next queued sentence, unless the model still speaks one. If the
+// queue is empty, the model receives the person's audio again, and openingRequest is sent.
 func (s *session) requestNextSentence() {
 	if s.currentSentence != nil || s.ended {
 		return
@@ -377,8 +376,8 @@ func (s *session) append(kind, content string) string {
 	return id
 }
 
-// The method mute makes the server drop the person's audio, or pass it to the model again. The
-// session always sends the audio, because the model uses the audio as its clock.
+// setMuted makes the server drop the person's audio, or pass it to the model again. The session
+// always sends the audio, because the model uses the audio as its clock.
 func (s *session) setMuted(on bool) {
 	if s.muted == on {
 		return
@@ -431,8 +430,8 @@ func (s *session) send(event any) {
 	}
 }
 
-// If the channel is full, the method emit waits for the receiver before Close, and drops the event
-// after Close.
+// emitEvents waits for the receiver while the channel is full. After Close it drops the event
+// instead.
 func (s *session) emitEvents(events ...agent.Event) {
 	for _, e := range events {
 		select {

@@ -155,8 +155,8 @@ func (e serverEvent) text() string {
 	return strings.ToValidUTF8(text, "")
 }
 
-// The method fault returns the code of an error, or its type if there is no code. The message of
-// the error is not logged.
+// errorCode returns the code of an error, or its type if there is no code. The message of the error
+// is not logged.
 func (e serverEvent) errorCode() string {
 	if e.Error.Code != "" {
 		return e.Error.Code
@@ -173,7 +173,7 @@ func appendAudio(dst, frame []byte) []byte {
 // maxAppend limits the text of one appendEvent, in characters. The server accepts 500 tokens.
 const maxAppend = 1200
 
-// Each piece fits into one appendEvent. The function split cuts after a space if possible.
+// splitText returns pieces that each fit into one appendEvent. It cuts after a space if possible.
 func splitText(text string) []string {
 	var parts []string
 	runes := []rune(text)

@@ -1,6 +1,6 @@
 // Package mediaws opens sessions with a customer's own agent over a WebSocket, in the format of
 // Media Streams. It connects to the customer's URL with a signed request, sends the person's audio,
-// and plays the audio that the agent sends. docs/media-stream-agents.md describes the protocol.
+// and plays the agent's audio. docs/media-stream-agents.md describes the protocol.
 package mediaws
 
 import (
@@ -42,8 +42,8 @@ func New(g *ssrf.Guard, roots *x509.CertPool) *Opener {
 	return &Opener{client: agent.NewClient(g.Dialing(5*time.Second), roots), guard: g, now: time.Now}
 }
 
-// Signed returns the text that the header X-Service-Signature signs. In a webhook, the same header
-// signs the request body.
+// Signed returns the text that is signed for the header X-Service-Signature. In a webhook, the same
+// header signs the request body.
 func Signed(callID uuid.UUID, url string) []byte { return []byte(callID.String() + "." + url) }
 
 // Open connects to the agent's media URL. The agent receives no data about the call until Begin is

@@ -99,7 +99,7 @@ func (m message) audio() ([]byte, error) {
 	return audio, nil
 }
 
-// Only the socket's writer calls the method encode.
+// encodeAudio is called only by the socket's writer.
 func (s *session) encodeAudio(dst, frame []byte) []byte {
 	dst = append(dst, `{"event":"media","sequenceNumber":"`...)
 	dst = strconv.AppendInt(dst, s.counter.Add(1), 10)

@@ -1,6 +1,6 @@
 // Package modeltest has fakes of OpenAI's Realtime API and Live API (GPT-Live) for tests and for
-// cmd/fakemodel. The fake of the Live API decodes the events of clients with the types of
-// openai-go. An event that contains unknown members is refused.
+// cmd/fakemodel. The fake of the Live API refuses events with members that the types of openai-go
+// do not have.
 package modeltest
 
 import (
@@ -30,9 +30,8 @@ type LiveOptions struct {
 	// Hears returns the words of the person's nth utterance; n starts at 1. If Hears is nil, the
 	// server only counts the audio.
 	Hears func(n int) string
-	// Reply returns what the model does after the person's words, after a tool's output, or after a
-	// session.instructions.append. The parameter heard is these words, this output or the content
-	// of the append. If Reply is nil, the model always says "Good day."
+	// Reply returns what the model does after an input: the person's words, a tool's output, or the
+	// content of a session.instructions.append. If Reply is nil, the model always says "Good day."
 	Reply func(input string) LiveReply
 	// Refuse is the error code with which the server refuses session.start. If Refuse is empty, the
 	// server starts the session.

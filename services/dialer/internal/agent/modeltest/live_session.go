@@ -178,9 +178,9 @@ func (s *session) take(message []byte) {
 	}
 }
 
-// The function decode reads an event with the SDK's types and encodes the event again. If the
-// result differs from the message, the client sent unknown members. The result fault describes
-// them.
+// decodeEvent reads an event with the SDK's types and encodes the event again. If the result
+// differs from the message, the client sent unknown members, and decodeEvent returns a description
+// of them.
 func decodeEvent(message []byte, into *live.ClientEventUnionParam) (unknownMembers string) {
 	if err := json.Unmarshal(message, into); err != nil {
 		return err.Error()
@@ -229,8 +229,8 @@ func (s *session) start(message []byte, id string) {
 	}
 }
 
-// For session.commentary.append, the model speaks the sentence that the content quotes. For
-// session.instructions.append, the model replies.
+// append makes the model speak the sentence that the content quotes, or reply if kind is
+// session.instructions.append.
 func (s *session) append(kind, id, content string) {
 	if len([]rune(content)) > maxContent || content == "" {
 		s.sendError(id, "invalid_value", "content")
@@ -254,7 +254,7 @@ func (s *session) say(reply LiveReply) {
 	s.speech = append(s.speech, speech{think: thinkBytes, words: strings.Fields(reply.Text), reply: reply})
 }
 
-// The server sends as much audio as it receives.
+// hearAudio sends as much audio as it receives.
 func (s *session) hearAudio(message []byte) {
 	var event struct{ Audio []byte }
 	if json.Unmarshal(message, &event) != nil || s.config == nil || s.closed {
@@ -299,7 +299,7 @@ func (s *session) listen(audio []byte) {
 	s.say(s.server.opts.Reply(text))
 }
 
-// The transcript contains the words that begin in these 100 ms of audio.
+// sendAudio sends 100 ms of audio. The transcript contains the words that begin in this audio.
 func (s *session) sendAudio() {
 	audio := []byte(strings.Repeat("\xff", chunkBytes))
 	for filled := 0; filled < chunkBytes && len(s.speech) > 0; {
@@ -367,7 +367,7 @@ func (s *session) toolOutput(event live.ClientEventUnionParam, id string) {
 	s.output = item.Output.OfString.Value
 }
 
-// The model replies after the client has sent the outputs of all tool calls.
+// replyToTools makes the model reply after the client has sent the outputs of all tool calls.
 func (s *session) replyToTools(id string) {
 	if len(s.pending) > 0 || s.output == "" {
 		s.sendError(id, "no_pending_response", "")

@@ -30,8 +30,8 @@ type RealtimeReply struct {
 type RealtimeOptions struct {
 	// If Key is empty, the server accepts any key.
 	Key string
-	// Reply returns the content of a response. heard is the person's words or a tool's output.
-	// asked is the instructions in the client's response.create, or empty. n is the number of the
+	// Reply returns the content of a response. input is the person's words or a tool's output.
+	// instructions are those of the client's response.create, or empty. n is the number of the
 	// response and starts at 1.
 	Reply func(input, instructions string, n int) RealtimeReply
 	// Hears returns the words of the person's nth utterance, which voice detection finds in the
@@ -48,8 +48,7 @@ type RealtimeOptions struct {
 
 // RealtimeServer is a fake of the OpenAI Realtime API. It implements the states of the protocol and
 // refuses what the real server refuses. The functions of RealtimeOptions decide which words the
-// server hears and says. The voice detection, the pace and the interruptions imitate the real
-// server.
+// server hears and says.
 type RealtimeServer struct {
 	// URL begins with ws://.
 	URL  string

@@ -188,7 +188,7 @@ func (c *conn) update(event map[string]any) {
 	}
 }
 
-// The fake refuses audio before session.update, because session.update sets the format of the
+// hearAudio refuses audio before session.update, because session.update sets the format of the
 // audio.
 func (c *conn) hearAudio(event map[string]any) {
 	text, _ := event["audio"].(string)
@@ -235,8 +235,8 @@ func (c *conn) createItem(event map[string]any) {
 	c.send("conversation.item.done", map[string]any{"item": item, "previous_item_id": nil})
 }
 
-// Like the real server, the fake refuses an item that is not the assistant's, and a length beyond
-// the item's audio.
+// truncateItem refuses an item that is not the assistant's, and a length beyond the item's audio,
+// like the real server.
 func (c *conn) truncateItem(event map[string]any) {
 	id, _ := event["item_id"].(string)
 	end, _ := event["audio_end_ms"].(float64)

@@ -39,7 +39,7 @@ func (c *conn) make(instructions string, metadata map[string]any) {
 	go c.say(ctx, m, item, reply)
 }
 
-// The method cancel returns after the active response has ended. The result is false if no response
+// cancelResponse returns after the active response has ended. The result is false if no response
 // was active.
 func (c *conn) cancelResponse() bool {
 	c.mu.Lock()

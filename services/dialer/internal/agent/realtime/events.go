@@ -9,7 +9,7 @@ import (
 	"ringfence.dev/services/dialer/internal/agent"
 )
 
-// Unknown events are ignored. An error ends the connection.
+// handleEvent ignores unknown events. An error ends the connection.
 func (s *session) handleEvent(e serverEvent) error {
 	switch e.Type {
 	case "response.output_audio.delta":
@@ -147,8 +147,8 @@ func (s *session) onCreated(e serverEvent) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	// If the model has created this response without a request, it refuses the response that the
-	// session has requested. The error event arrives before this response ends, so s.asked must be
-	// kept for onError.
+	// session has requested. The error event arrives before this response ends, so s.requested must
+	// be kept for onError.
 	s.responseActive = true
 	requestID := e.Response.Metadata[requestIDKey]
 	s.returnsIDs = s.returnsIDs || requestID != ""
@@ -227,10 +227,9 @@ func (s *session) onTool(itemID, name, id, arguments string) error {
 	return nil
 }
 
-// onError handles an error event that refuses the requested response. If another response is
-// active, the session repeats the request after that response, or drops the request if moot is
-// true. If no response is active, the session repeats the request immediately. After maxFailures
-// consecutive failures, the session closes the connection. Other error events have no effect.
+// onError handles an error event that refuses the requested response. The session repeats the
+// request, after the active response if there is one. After maxFailures consecutive failures it
+// closes the connection.
 func (s *session) onError(e serverEvent) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -9,8 +9,8 @@ import (
 	"ringfence.dev/services/dialer/internal/agent"
 )
 
-// The session sends the id of its request under this key in a response's metadata. The server
-// returns the metadata with the response.
+// requestIDKey is the key of the session's request id in a response's metadata. The server returns
+// the metadata with the response.
 const requestIDKey = "asked"
 
 func exactly(text string, inLanguage bool, s agent.Settings) responseSettings {
@@ -47,7 +47,8 @@ func (s *session) Begin() {
 	s.requestNext()
 }
 
-// After the disclosure, the model responds to the person, and the person can interrupt the model.
+// enableResponses lets the model respond to the person, and the person interrupt the model. It is
+// called after the disclosure.
 func (s *session) enableResponses() {
 	if s.opened {
 		return
@@ -63,8 +64,8 @@ func (s *session) enableResponses() {
 	)
 }
 
-// While a response is active, the method ask has no effect, because the model creates only one
-// response at a time.
+// requestNext has no effect while a response is active, because the model creates only one response
+// at a time.
 func (s *session) requestNext() {
 	if s.responseActive || s.ended || !s.started || len(s.queuedResponses) == 0 {
 		return
@@ -126,8 +127,8 @@ func (s *session) HearDigit(digit byte) {
 func (s *session) Events() <-chan agent.Event { return s.events }
 
 // Interrupted reports to the model how much of an item the person heard. Each item is reported
-// once, and unknown items are ignored. The reported duration is at most the length of the item's
-// audio, because the API refuses a longer one.
+// once, and unknown items are ignored. played is limited to the item's length, because the API
+// refuses more.
 func (s *session) Interrupted(id string, played time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -156,9 +157,8 @@ func (s *session) Played(id string) {
 	}
 }
 
-// ToolResult sends the result of a tool to the model. After the result of the last open tool call,
-// the session requests a response. After end_call, the session requests a response only if the
-// result is a refusal.
+// ToolResult sends the result of a tool to the model. After the last open result, the session
+// requests a response. After end_call it does so only if the result is a refusal.
 func (s *session) ToolResult(id string, result json.RawMessage) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -37,9 +37,9 @@ var ErrUnconfigured = errors.New("no key for the agent's model")
 type Opener struct {
 	cfg   Config
 	guard *ssrf.Guard
-	// own connects to the operator's URL. guarded connects to the URLs of workspaces.
+	// ownClient connects to the operator's URL. guardedClient connects to the URLs of workspaces.
 	ownClient, guardedClient *http.Client
-	// renew is the age at which a session is replaced by a new one.
+	// renewAfter is the age at which a session is replaced by a new one.
 	renewAfter time.Duration
 }
 

@@ -15,7 +15,7 @@ import (
 const (
 	// reconnectTimeout limits the single attempt to reconnect during a call.
 	reconnectTimeout = 5 * time.Second
-	// After Close, lateEvent limits the wait for the receiver of one event.
+	// After Close, lateEventTimeout limits the wait for the receiver of one event.
 	lateEventTimeout = 100 * time.Millisecond
 	// renewAfter is the age at which a session is replaced by a new one, because the model ends a
 	// session after 60 minutes.
@@ -37,10 +37,9 @@ var (
 	errMessages = errors.New("the model sent an invalid message")
 )
 
-// response is a response that the session requests. The field first is true for the disclosure.
-// fromSay is true for a text that was requested with the method Say. The person cannot interrupt
-// these two. The model can refuse the request because another response is active. If moot is true,
-// the request is then dropped.
+// response is a response that the session requests. fromSay means that its text was requested with
+// Say. dropIfRefused means that the request is not repeated if the model refuses it because another
+// response is active.
 type response struct {
 	settings                             *responseSettings
 	isDisclosure, fromSay, dropIfRefused bool
@@ -66,16 +65,15 @@ type session struct {
 	ended   bool
 	started bool
 	opened  bool // the disclosure was spoken or is not needed, so the model may respond to the person
-	// active means that a response was requested or is being created. The field asked is the last
-	// requested response, until it has ended or was refused. askedID is the id of the event that
-	// requested this response. waiting contains the responses that will be requested next.
+	// responseActive means that a response was requested or is being created. requested is the last
+	// requested response, until it has ended or was refused. requestedID is the id of its request.
 	responseActive  bool
 	requested       *response
 	requestedID     string
 	queuedResponses []response
-	// kept is the id of the active response if the person must not interrupt it, and otherwise
-	// empty. keptFromSay means that this response was requested with the method Say. returnsIDs
-	// becomes true when the server has returned a request's id in the metadata of a response.
+	// keptResponseID is the id of the active response if the person must not interrupt it.
+	// keptFromSay means that Say requested this response. returnsIDs means that the server returns
+	// request ids in the metadata.
 	keptResponseID   string
 	keptFromSay      bool
 	returnsIDs       bool
@@ -90,7 +88,7 @@ type session struct {
 	counted          int
 	history          []agent.Turn
 	words            int
-	hasReconnected   bool // the session has already reconnected once
+	hasReconnected   bool // a lost connection was already replaced once
 	renewed          *time.Timer
 	renew            bool
 	dropped          int64
@@ -186,8 +184,8 @@ func (s *session) connect(ctx context.Context) error {
 	return nil
 }
 
-// The function code returns the code of an error, or its type if there is no code. The message of
-// the error is not logged.
+// errorCode returns the code of an error, or its type if there is no code. The message of the error
+// is not logged.
 func errorCode(e serverEvent) string {
 	if e.Error.Code != "" {
 		return strconv.Quote(e.Error.Code)
@@ -307,7 +305,7 @@ func (s *session) reconnect(ctx context.Context) error {
 	return nil
 }
 
-// After Close, the session waits for the receiver for at most lateEvent.
+// emitEvent waits for the receiver. After Close it waits for at most lateEventTimeout.
 func (s *session) emitEvent(e agent.Event) {
 	select {
 	case s.events <- e:
