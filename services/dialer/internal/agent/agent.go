@@ -34,8 +34,10 @@ type Turn struct {
 type DisclosureRecord struct {
 	// Text is the text that the agent had to say: the disclosure, and the recording notice if the
 	// call is recorded.
-	Text       string     `json:"text"`
-	StartedAt  *time.Time `json:"started_at,omitempty"`
+	Text      string     `json:"text"`
+	StartedAt *time.Time `json:"started_at,omitempty"`
+	// FinishedAt is the time of the last frame if the whole disclosure was played. Otherwise CutAt
+	// is the time of the last frame that was played.
 	FinishedAt *time.Time `json:"finished_at,omitempty"`
 	CutAt      *time.Time `json:"cut_at,omitempty"`
 }

@@ -31,11 +31,10 @@ import (
 )
 
 // BenchmarkTalks runs one conversation for each phone of RINGFENCE_TALK_PHONES, with the model at
-// RINGFENCE_TALK_MODEL (ws://…). After all calls were started, it waits for
-// RINGFENCE_TALK_SETTLING. It then measures the CPU time of this process for RINGFENCE_TALK_FOR. It
-// writes the time at which each call was answered, in ns since 1970, to the file
-// RINGFENCE_TALK_ANSWERS. `make bench ARGS='-only bridge'` runs the benchmark with
-// -test.benchtime=1x.
+// RINGFENCE_TALK_MODEL (ws://…). `make bench ARGS='-only bridge'` runs it with -test.benchtime=1x.
+// | After all calls were started, it waits for RINGFENCE_TALK_SETTLING and then measures the CPU
+// time of this process for RINGFENCE_TALK_FOR. It writes the time of each answer, in ns since 1970,
+// to the file RINGFENCE_TALK_ANSWERS.
 func BenchmarkTalks(b *testing.B) {
 	phones := strings.FieldsFunc(os.Getenv("RINGFENCE_TALK_PHONES"), func(r rune) bool { return r == ',' })
 	window, err := time.ParseDuration(os.Getenv("RINGFENCE_TALK_FOR"))

@@ -12,7 +12,7 @@ import (
 )
 
 // startTimeout limits the start of a recording. Until the recording has started, its audio is kept
-// in memory. This audio is the beginning of the recording.
+// in memory, so that the recording contains its beginning.
 const startTimeout = 5 * time.Second
 
 // callRecording is the recording of one call. It starts after the recording notice, and is
@@ -33,7 +33,8 @@ func (t *callRecording) join(c *Conversation) {
 	t.conversation = c
 }
 
-// The recording starts in the background, so that the conversation does not wait for the database.
+// start returns before the recording has started, so that the conversation does not wait for the
+// database.
 func (t *callRecording) start() {
 	go func() {
 		ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
@@ -59,8 +60,8 @@ func (t *callRecording) start() {
 	}()
 }
 
-// If the parameter to is nil, the conversation passes no more audio. The result is false if the
-// recording has already ended.
+// passAudioTo makes the conversation pass its audio to target, or to no one if target is nil. The
+// result is false if the recording has already ended.
 func (t *callRecording) passAudioTo(target *preRecording) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()

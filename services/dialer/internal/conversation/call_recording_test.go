@@ -28,8 +28,8 @@ type fakeRecorder struct {
 	*recordings.Recorder
 	pool  *pgxpool.Pool
 	spool string
-	// hears returns how long the person has been connected. requested is this time at the request
-	// for the recording. started is this time when the recording exists.
+	// hears returns how long the person has been connected. requested is that duration when the
+	// recording is requested, and started when the recording exists.
 	hears              func() time.Duration
 	requested, started atomic.Int64
 	// slow is the delay between the request for a recording and its creation.
@@ -66,7 +66,7 @@ func newFakeRecorder(t *testing.T) *fakeRecorder {
 	return s
 }
 
-// The fixture does not store the call, so Begin stores it before the recording starts.
+// The fixture does not store the call, so Begin stores it before it starts the recording.
 func (s *fakeRecorder) Begin(ctx context.Context, workspaceID, callID uuid.UUID) (tape *recordings.Tape, err error) {
 	s.requested.Store(int64(s.hears()))
 	for s.hears() < time.Duration(s.requested.Load())+s.slow {
@@ -100,7 +100,7 @@ func (s *fakeRecorder) sound(t *testing.T) time.Duration {
 
 func afterwards(wait time.Duration, do func()) func() bool { return time.AfterFunc(wait, do).Stop }
 
-// objectingAgent is an agent that calls the tool stop_recording after a time.
+// objectingAgent calls the tool stop_recording after a time.
 type objectingAgent struct {
 	*agent.ScriptedOpener
 	tool  string

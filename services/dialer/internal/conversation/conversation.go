@@ -27,8 +27,8 @@ type Settings struct {
 	// notice. Disclosure is empty if there is neither.
 	Disclosure string
 	// Noticed is called once, after the last frame of the recording notice was sent. Objected is
-	// called once if the person does not want to be recorded. It is called before the agent can
-	// speak again. Both functions must return quickly. If they are nil, the call is not recorded.
+	// called once, before the agent can speak again, if the person does not want to be recorded.
+	// Both must return quickly. If they are nil, the call is not recorded.
 	Noticed, Objected func()
 }
 
@@ -229,10 +229,9 @@ func (c *Conversation) wake() {
 	}
 }
 
-// Run runs the conversation. It returns after the agent or a limit has ended the conversation, or
-// after ctx has ended because the leg has ended. After that, no more audio of the agent is sent, so
-// the transcript contains exactly the audio that was sent. If the leg still exists, the caller must
-// hang up.
+// Run runs the conversation until the agent, a limit or the end of ctx ends it; ctx ends with the
+// leg. After that, no more of the agent's audio is sent, so the transcript matches the sent audio
+// exactly. If the leg still exists, the caller must hang up.
 func (c *Conversation) Run(ctx context.Context) Result {
 	work, stop := context.WithCancel(ctx)
 	defer stop()
@@ -275,11 +274,9 @@ func (c *Conversation) Run(ctx context.Context) Result {
 	return c.result()
 }
 
-// After the end of the call, the session stays open until the person's last sentence is
-// transcribed, for at most lastSentence. An opt-out in this sentence counts. The agent's response
-// to the sentence can contain a tool call. If the parameter response is true, the conversation
-// waits for this response too. The agent receives silence, so that it detects the end of the
-// sentence.
+// awaitLastSentence keeps the session open after the call until the person's last sentence is
+// transcribed, for at most lastSentenceTimeout, because the sentence can be an opt-out. If
+// awaitResponse is true, it also waits for the agent's response, which can contain a tool call.
 func (c *Conversation) awaitLastSentence(ctx context.Context, events <-chan agent.Event, awaitResponse bool) {
 	tick, limit := time.NewTicker(agent.Duration(agent.FrameBytes)), time.NewTimer(lastSentenceTimeout)
 	defer tick.Stop()
@@ -308,8 +305,8 @@ func (c *Conversation) awaitLastSentence(ctx context.Context, events <-chan agen
 	}
 }
 
-// The remaining events of a closed session can contain words, an outcome or an opt-out from the
-// last moment of the call.
+// handleLateEvents handles the remaining events of a closed session. They can contain words, an
+// outcome or an opt-out from the last moment of the call.
 func (c *Conversation) handleLateEvents(events <-chan agent.Event) {
 	limit := time.NewTimer(time.Second)
 	defer limit.Stop()

@@ -8,10 +8,8 @@ import (
 	"ringfence.dev/services/dialer/internal/agent"
 )
 
-// The record states how much of the disclosure was played. The disclosure is finished if the last
-// frame of its last item was sent. Otherwise it was cut at the last frame that was sent. The result
-// is nil if there is neither a disclosure nor a notice. It is also nil if an agent of kind media_ws
-// did not mark the disclosure.
+// disclosureRecord returns how much of the disclosure was played. It returns nil if there is
+// neither a disclosure nor a notice, or if an agent of kind media_ws did not mark the disclosure.
 func (c *Conversation) disclosureRecord() *agent.DisclosureRecord {
 	if c.settings.Disclosure == "" || c.lastDisclosureItem == "" && c.settings.Agent.Kind == agent.MediaWS {
 		return nil
@@ -40,10 +38,9 @@ func (c *Conversation) disclosureRecord() *agent.DisclosureRecord {
 	return record
 }
 
-// The result is the agent's transcript of the disclosure if the words differ from the text that the
-// agent had to speak. The result is empty if the words are the same, or if the agent has not sent
-// the whole disclosure. The agent itself writes the transcript, so the transcript does not prove
-// which words the audio contains.
+// rewordedDisclosure returns the agent's transcript of the disclosure if its words differ from the
+// text that the agent had to speak, and otherwise "". The agent writes the transcript, so the
+// transcript does not prove which words the audio contains.
 func (c *Conversation) rewordedDisclosure() string {
 	if c.settings.Disclosure == "" || c.lastDisclosureItem == "" {
 		return ""

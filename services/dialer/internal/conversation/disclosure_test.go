@@ -14,7 +14,7 @@ import (
 const (
 	disclosureWords = "Hello, this is an AI. We record."
 	greetingWords   = "Good day Ms Smith."
-	// The stream takes the first frame of the conversation at this time.
+	// firstFrame is the time at which the stream takes the first frame of the conversation.
 	firstFrame = 20 * time.Millisecond
 )
 
@@ -48,7 +48,7 @@ func TestTranscript_EndsWhereThePersonHungUp(t *testing.T) {
 		name  string
 		after time.Duration
 		want  []string
-		// These are the expected times in the record of the disclosure. Zero means none.
+		// Expected times in the record of the disclosure. Zero means none.
 		started, finished, cut time.Duration
 	}{
 		{name: "hangup before the first frame"},

@@ -10,9 +10,9 @@ import (
 )
 
 const (
-	// A call can be about to end while its agent has not sent TurnDone. Such a call ends when the
-	// queue of audio has been empty for closeDelay. While the conversation waits for a requested
-	// sentence, sentenceDelay applies, because the agent needs longer to start the sentence.
+	// If an agent has not sent TurnDone, a call that is about to end ends when the queue of audio
+	// has been empty for closeDelay. While the conversation waits for a requested sentence, the
+	// longer sentenceDelay applies.
 	closeDelay, sentenceDelay = 1500 * time.Millisecond, 5 * time.Second
 	// closeTimeout limits the time between the decision to end a call and its end. After
 	// closeTimeout the call ends even if audio is still queued.
@@ -23,9 +23,9 @@ const (
 	// A beep counts as the beep of an answering machine only if it arrives within beepPeriod and
 	// before the person has had beepTurns turns. Later, a beep can have other causes.
 	beepPeriod, beepTurns = 45 * time.Second, 3
-	// lastSentenceTimeout limits the wait for the transcript of the person's last sentence after the call
-	// has ended. If it is not known whether the person spoke at the end, the conversation waits only
-	// if the person hung up and was loud within justNow before the hangup.
+	// lastSentenceTimeout limits the wait for the transcript of the person's last sentence after
+	// the call has ended. Without a sign of such a sentence, the conversation waits only if the
+	// person hung up and was loud within recentSpeech before.
 	lastSentenceTimeout, recentSpeech = 2 * time.Second, 3 * time.Second
 	// minLoudFrames is the number of loud frames that prove that a person spoke: 300 ms in total.
 	minLoudFrames = 15
@@ -45,23 +45,22 @@ type state struct {
 	outcome, reached string
 	unlisted         string // last outcome that the agent's list does not contain
 	opted            bool
-	// time at which the opt-out is reported even if the person's last words have not arrived; zero
-	// if no opt-out waits
+	// quoteLimit is the time at which the opt-out is reported even if the person's last words have
+	// not arrived. It is zero if no opt-out waits.
 	quoteLimit time.Time
-	// untranscribed is the item of the person's last utterance until its transcript arrives. It is
-	// empty if no transcript is awaited.
+	// untranscribedItem is the person's last utterance until its transcript arrives. It is empty if
+	// no transcript is awaited.
 	untranscribedItem string
 	transferred       bool
 	callback          *time.Time
 
 	notice
-	// disclosed is the id of the last item of the disclosure. It is empty until the agent has sent
-	// the whole disclosure.
+	// lastDisclosureItem is empty until the agent has sent the whole disclosure.
 	lastDisclosureItem string
 
 	closing *closing
-	// leaving is the time at which the agent began to wait for a beep or for silence before it
-	// leaves its message. It is zero if the agent does not wait.
+	// messageWaitStart is the time at which the agent began to wait for a beep or for silence
+	// before it leaves its message. It is zero if the agent does not wait.
 	messageWaitStart time.Time
 	hint             bool
 }
@@ -70,17 +69,18 @@ type state struct {
 type closing struct {
 	cause callstate.Cause
 	limit time.Time
-	// If asked is true, the conversation waits for audio of a requested sentence, or for another
-	// call of the tool end_call.
+	// awaitsSentence means that the conversation waits for audio of a requested sentence, or for
+	// another call of the tool end_call.
 	awaitsSentence bool
-	// correcting means that the conversation refused a call of the tool end_call because of its
-	// outcome, and waits for another one. In this state asked is true.
+	// awaitsOutcome means that the conversation refused a call of the tool end_call because of its
+	// outcome, and waits for another one. awaitsSentence is then true too.
 	awaitsOutcome bool
-	// If last is true, no audio is played except the requested sentence and the disclosure.
+	// lastSentenceOnly means that no audio is played except the requested sentence and the
+	// disclosure.
 	lastSentenceOnly bool
 	// audioSent means that the agent has sent all its audio.
 	audioSent bool
-	// dry is the time at which the queue became empty. It is zero if the queue is not empty.
+	// emptySince is the time at which the queue became empty. It is zero if the queue is not empty.
 	emptySince time.Time
 }
 
@@ -134,7 +134,7 @@ func (c *Conversation) handle(ctx context.Context, e agent.Event) {
 	}
 }
 
-// The audio is counted even if it is dropped afterwards.
+// countAudio counts the audio even if it is dropped afterwards.
 func (c *Conversation) countAudio(e agent.Event) {
 	it := c.transcript.item(e.Item)
 	it.disclosure = it.disclosure || e.Disclosure
@@ -174,9 +174,9 @@ func (c *Conversation) onAudio(e agent.Event) {
 	}
 }
 
-// The model must not add anything to a voicemail message or a farewell. Audio that the agent sends
-// after the request for this last sentence is dropped. An agent of kind media_ws does not mark the
-// audio of the requested sentence, so its audio is not dropped.
+// isDroppedAudio reports whether the model adds audio to a voicemail message or a farewell, which
+// it must not. Audio of an agent of kind media_ws is kept, because such an agent does not mark the
+// audio of the requested sentence.
 func (c *Conversation) isDroppedAudio(e agent.Event) bool {
 	return c.closing != nil && c.closing.lastSentenceOnly && !e.Keep && c.settings.Agent.Kind != agent.MediaWS
 }
@@ -188,8 +188,8 @@ func (c *Conversation) drop(item string) {
 	c.droppedItems[item] = true
 }
 
-// When the person interrupts the agent, the queued audio is discarded, except audio that the person
-// must hear. The last sentence of a call cannot be interrupted.
+// discardAudio discards the queued audio after an interruption, except audio that the person must
+// hear. The last sentence of a call cannot be interrupted.
 func (c *Conversation) discardAudio() {
 	if c.closing != nil {
 		return
@@ -259,14 +259,14 @@ func (c *Conversation) recordPieces(pieces []*piece) {
 	c.queue.unsentShares = c.queue.unsentShares[:0]
 }
 
-// Audio that is still queued is never sent.
+// stopAudio ends the playback. Audio that is still queued is never sent.
 func (c *Conversation) stopAudio() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.recordPieces(c.queue.stop())
 }
 
-// The call ends after all queued audio was played.
+// endAfterAudio ends the call after all queued audio was played.
 func (c *Conversation) endAfterAudio(cause callstate.Cause) {
 	if c.closing == nil {
 		c.closing = &closing{cause: cause, limit: time.Now().Add(closeTimeout)}
@@ -296,8 +296,7 @@ func (c *Conversation) end(cause callstate.Cause) {
 	}
 }
 
-// The method due applies every limit whose time has come. The result is the time until the next
-// limit.
+// applyLimits applies every limit whose time has come. It returns the time until the next limit.
 func (c *Conversation) applyLimits(now time.Time) time.Duration {
 	if c.over {
 		return 0

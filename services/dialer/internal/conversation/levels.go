@@ -23,9 +23,8 @@ func loud(frame []byte) bool {
 }
 
 // Recorder receives the audio of both sides of a conversation. The sending loop calls Tick every 20
-// ms. The arguments are 160 bytes of mu-law of each side: the audio that was received from the
-// person, and the audio that is sent to the person. Tick must not block, and must not keep the
-// slices.
+// ms with 160 bytes of mu-law of each side: what was received from the person, and what is sent to
+// the person. Tick must not block, and must not keep the slices.
 type Recorder interface {
 	Tick(person, agent []byte)
 }
@@ -56,7 +55,7 @@ func (h *frameRing) push(frame []byte) {
 	h.n++
 }
 
-// The result is nil if the ring is empty.
+// popFrame returns nil if the ring is empty.
 func (h *frameRing) popFrame() []byte {
 	if h.n == 0 {
 		return nil

@@ -50,7 +50,7 @@ func (p *piece) setPlayTimes(now time.Time) {
 	p.last = now
 }
 
-// The method take allocates no memory.
+// readFrame allocates no memory.
 func (p *piece) readFrame(dst []byte) (n int) {
 	for n < len(dst) && p.chunk < len(p.chunks) {
 		copied := copy(dst[n:], p.chunks[p.chunk][p.offset:])
@@ -68,15 +68,15 @@ func (p *piece) readFrame(dst []byte) (n int) {
 // frames of 20 ms. It is not safe for concurrent use.
 type playout struct {
 	pieces []*piece
-	// head is the index of the first piece that was not completely played. The pieces before it
-	// wait until collect removes them.
+	// headIndex is the index of the first piece that was not completely played. The pieces before
+	// it wait until removePlayed removes them.
 	headIndex   int
-	queuedBytes int // in bytes
+	queuedBytes int // number of bytes in the queue
 	stopped     bool
 	waitedTicks int // number of ticks for which the incomplete frame has waited so far
 	now         time.Time
-	// The field frame contains the shares of the last frame. The field lost contains the shares of
-	// frames that were not sent, until they are subtracted from the transcript.
+	// frameShares contains the shares of the last frame. unsentShares contains the shares of frames
+	// that were not sent, until they are subtracted from the transcript.
 	frameShares, unsentShares []share
 	ratchet                   ratchet
 	// dropped is the number of bytes that did not fit into the queue. trimmed is the number of
@@ -103,7 +103,8 @@ func (q *playout) addAudio(id string, audio []byte, keep bool) {
 	q.ratchet.arrived += len(audio)
 }
 
-// An item without audio gets an empty piece, so that the item keeps its position in the order.
+// finishItem adds an empty piece for an item without audio, so that the item keeps its position in
+// the order.
 func (q *playout) finishItem(id string) {
 	p := q.findPiece(id)
 	if p == nil {
@@ -113,8 +114,8 @@ func (q *playout) finishItem(id string) {
 	p.done = true
 }
 
-// The method mark appends an item without audio. A barge-in does not remove the mark. When playback
-// reaches the mark, all earlier audio was played or discarded.
+// addMark appends an item without audio. A barge-in does not remove the mark. When playback reaches
+// the mark, all earlier audio was played or discarded.
 func (q *playout) addMark(id string) {
 	q.pieces = append(q.pieces, &piece{id: id, keep: true, done: true})
 }
@@ -128,8 +129,8 @@ func (q *playout) findPiece(id string) *piece {
 	return nil
 }
 
-// spoke is false if there is no frame to send. moved means that an item began or ended, or that the
-// queue became empty.
+// nextFrame fills dst. hasFrame is false if there is no frame to send. changed means that an item
+// began or ended, or that the queue became empty.
 func (q *playout) nextFrame(dst []byte) (hasFrame, changed bool) {
 	if q.ratchet.recordTick(q.queuedBytes) && q.queuedBytes >= 2*len(dst) && q.skipSilence(len(dst)) {
 		q.trimmed++
@@ -167,8 +168,8 @@ func (q *playout) nextFrame(dst []byte) (hasFrame, changed bool) {
 	return n > 0, q.skipFinished() || changed || q.queuedBytes == 0
 }
 
-// The method unsent reverts the times of the pieces of the last frame, because the frame was not
-// sent. The audio itself is not played again.
+// revertFrame reverts the times of the pieces of the last frame, because the frame was not sent.
+// The audio itself is not played again.
 func (q *playout) revertFrame() {
 	for _, of := range q.frameShares {
 		of.piece.began, of.piece.last = of.began, of.last
@@ -177,7 +178,7 @@ func (q *playout) revertFrame() {
 	q.unsentShares, q.frameShares = append(q.unsentShares, q.frameShares...), q.frameShares[:0]
 }
 
-// The method settle moves head past the pieces that are complete and were played to the end.
+// skipFinished moves headIndex past the pieces that are complete and were played to the end.
 func (q *playout) skipFinished() (changed bool) {
 	for q.headIndex < len(q.pieces) && q.pieces[q.headIndex].done && q.pieces[q.headIndex].unplayedBytes() == 0 {
 		q.headIndex++
@@ -186,8 +187,8 @@ func (q *playout) skipFinished() (changed bool) {
 	return changed
 }
 
-// The next frame is dropped if it is silent, is inside one chunk, and belongs to a piece that the
-// person can interrupt.
+// skipSilence drops the next frame if it is silent, is inside one chunk, and belongs to a piece
+// that the person can interrupt.
 func (q *playout) skipSilence(size int) bool {
 	if q.headIndex >= len(q.pieces) {
 		return false
@@ -216,14 +217,14 @@ type cut struct {
 	played, total time.Duration
 }
 
-// After a call of the method halt, no more audio is sent.
+// stop empties the queue and returns its pieces. After that, no more audio is sent.
 func (q *playout) stop() []*piece {
 	pieces := q.pieces
 	q.pieces, q.headIndex, q.queuedBytes, q.waitedTicks, q.stopped = nil, 0, 0, 0, true
 	return pieces
 }
 
-// Pieces in which keep is true are not discarded.
+// discardQueued keeps the pieces in which keep is true.
 func (q *playout) discardQueued() (cuts []cut) {
 	kept := q.pieces[:q.headIndex]
 	for _, p := range q.pieces[q.headIndex:] {
@@ -252,11 +253,11 @@ func (q *playout) removePlayed() (played []string) {
 	return played
 }
 
-// ratchet detects an agent that sends audio in real time but is behind, for example a gateway after
-// a stall. The queue of such an agent never becomes empty, so all its audio is played late. Silent
-// frames are dropped until the agent is in time again. ratchet observes the last four periods of
-// half a second, which are called slots. A model sends audio faster than real time, and no frames
-// of a model are dropped.
+// ratchet detects an agent that sends audio in real time but is late, for example a gateway after a
+// stall. The queue of such an agent never becomes empty. Silent frames are dropped until the agent
+// is in time again.
+// | ratchet observes the last four slots of half a second. A model sends audio faster than real
+// time, and no frames of a model are dropped.
 type ratchet struct {
 	arrived int // number of bytes that arrived in the current slot
 	slots   [slots]int
@@ -271,13 +272,13 @@ const (
 	slots     = 4
 	slotTicks = 25
 	slotBytes = slotTicks * agent.FrameBytes
-	// minSurplus is two frames. An agent is late if its queue never becomes shorter than surplus. An
-	// agent that is in time has at most one frame in the queue, which is played next.
+	// minSurplus is two frames. An agent is late if its queue never becomes shorter than
+	// minSurplus. An agent that is in time has at most one frame in the queue.
 	minSurplus = 2 * agent.FrameBytes
 )
 
-// The caller must call the method tick every 20 ms with the length of the queue in bytes. The
-// result reports whether a silent frame may be dropped.
+// recordTick must be called every 20 ms with the length of the queue in bytes. It reports whether a
+// silent frame may be dropped.
 func (r *ratchet) recordTick(depth int) bool {
 	if r.ticks == 0 || depth < r.lowest {
 		r.lowest = depth

@@ -95,8 +95,8 @@ type discard struct{}
 
 func (discard) Tick(_, _ []byte) {}
 
-// At the start, the queue contains silence of the length behind. The function chunk returns the
-// audio that arrives at each tick. depth is the final length of the queue.
+// newLateQueue returns a queue that contains initialSilence at the start. audioAt returns the audio
+// that arrives at each tick. queued is the final length of the queue.
 func newLateQueue(
 	t *testing.T,
 	initialSilence time.Duration,

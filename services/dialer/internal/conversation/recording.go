@@ -7,8 +7,7 @@ import (
 )
 
 // noticeMark is the prefix of the id of a mark in the queue of audio. The rest of the id is the id
-// of the notice's item. The mark is queued after that item. When playback reaches the mark, the
-// whole recording notice was sent.
+// of the notice's last item. When playback reaches the mark, the whole recording notice was sent.
 const noticeMark = "\x00noticed"
 
 type notice struct {
@@ -17,7 +16,7 @@ type notice struct {
 	objected bool
 }
 
-// The method noticed queues the mark after the notice. If the notice was interrupted, no mark is
+// queueNoticeMark queues the mark after the notice. If the notice was interrupted, no mark is
 // queued and the recording does not start.
 func (c *Conversation) queueNoticeMark(item string) {
 	if c.settings.Noticed == nil || c.notice.heard || c.droppedItems[item] {
@@ -30,14 +29,15 @@ func (c *Conversation) queueNoticeMark(item string) {
 	c.update()
 }
 
-// If the discarded item is the notice and was not played completely, the recording does not start.
+// cancelNotice prevents the recording if the discarded item is the notice and was not played
+// completely.
 func (c *Conversation) cancelNotice(discarded cut) {
 	if discarded.id == c.notice.item && discarded.played < discarded.total {
 		c.notice.item = noticeMark // no item has this id
 	}
 }
 
-// When playback reaches the notice's mark, the callback Noticed starts the recording.
+// onNoticePlayed starts the recording when playback reaches the notice's mark.
 func (c *Conversation) onNoticePlayed(item string) {
 	if c.notice.item != item || c.notice.heard || c.notice.objected {
 		return
@@ -46,7 +46,7 @@ func (c *Conversation) onNoticePlayed(item string) {
 	c.settings.Noticed()
 }
 
-// The person does not want to be recorded, so the recording ends.
+// stopRecording ends the recording because the person does not want to be recorded.
 func (c *Conversation) stopRecording() {
 	if c.notice.objected || c.settings.Objected == nil {
 		return
@@ -56,8 +56,8 @@ func (c *Conversation) stopRecording() {
 	c.settings.Objected()
 }
 
-// If the person's words plainly object to the recording, the recording ends. If the words plainly
-// refuse further calls, the person is opted out. Both happen even if the agent calls no tool.
+// addUtterance ends the recording if the person plainly objects to it, and opts the person out if
+// the person plainly refuses further calls. Both happen even if the agent calls no tool.
 func (c *Conversation) addUtterance(e agent.Event, now time.Time) {
 	c.transcript.addText(e.Role, e.Item, e.Text, now)
 	if e.Role != agent.RolePerson {

@@ -82,7 +82,7 @@ func (t *talk) timedOut() {
 	}
 }
 
-// The session is opened in the background. Only the first call of the method reach has an effect.
+// openSession opens the session in the background. Only the first call has an effect.
 func (t *talk) openSession() {
 	t.open.Do(func() {
 		go func() {
@@ -134,7 +134,7 @@ func (t *talk) Accept(offer []byte) ([]byte, error) {
 	return t.Offered(offer)
 }
 
-// If the agent's session is not open in time, the call is hung up.
+// runConversation hangs up if the agent's session is not open within agentTimeout.
 func (t *talk) runConversation(callbacks sipcarrier.TalkCallbacks) {
 	defer close(t.talked)
 	limit := time.NewTimer(agentTimeout)
@@ -190,9 +190,8 @@ func (t *talk) runConversation(callbacks sipcarrier.TalkCallbacks) {
 
 var errLate = errors.New("the agent was not ready in time")
 
-// Offered returns the SDP answer to an offer of the far end within the call. Such an offer is a
-// hold, a resume, a session refresh or a change of address. If the offer is nil, it returns the
-// dialer's own SDP offer.
+// Offered returns the SDP answer to an offer of the far end within the call, such as a hold or a
+// session refresh. If the offer is nil, it returns the dialer's own SDP offer.
 func (t *talk) Offered(offer []byte) ([]byte, error) {
 	if offer == nil {
 		return t.session.Offer(sdp.Both)

@@ -34,7 +34,7 @@ func argumentsOf(e agent.Event) (args arguments) {
 	return args
 }
 
-// If the arguments are invalid, the tool result is a refusal with a reason.
+// onTool refuses invalid arguments: the tool result is then a refusal with a reason.
 func (c *Conversation) onTool(ctx context.Context, e agent.Event) {
 	args := argumentsOf(e)
 	switch e.Tool {
@@ -77,9 +77,8 @@ func (c *Conversation) onLateTool(e agent.Event) {
 }
 
 // endCall ends the call after all queued audio was played. If the first outcome is not in the
-// agent's list, the tool call is refused and its result contains the list. The conversation then
-// waits until the agent calls end_call again. This wait has the same limits as the wait for a last
-// sentence.
+// agent's list, the result is a refusal that contains the list. The conversation then waits for
+// another call of end_call, as long as for a last sentence.
 func (c *Conversation) endCall(id, outcome string) {
 	first := c.closing == nil
 	c.settleOutcome(outcome)
@@ -99,10 +98,9 @@ func (c *Conversation) endCall(id, outcome string) {
 	c.update()
 }
 
-// settleOutcome stores the outcome that the agent returned, if the agent's list contains it. The
-// outcome opted_out counts as an opt-out, as if the agent had called the tool opt_out. The evidence
-// is the person's last words. Their transcript can arrive after the outcome, because models respond
-// to speech before they transcribe it.
+// settleOutcome stores an outcome of the agent's list. The outcome opted_out is also an opt-out,
+// with the person's last words as evidence. It waits for their transcript, because models can
+// respond to speech before they transcribe it.
 func (c *Conversation) settleOutcome(outcome string) {
 	if outcome == "" {
 		return
@@ -123,7 +121,7 @@ func (c *Conversation) settleOutcome(outcome string) {
 	}
 }
 
-// The OptedOut callback runs only once per conversation, and before the agent can speak again. If
+// optOut reports the opt-out only once per conversation, and before the agent can speak again. If
 // quote is empty, the person's last words are the evidence.
 func (c *Conversation) optOut(quote string) {
 	if c.opted && c.quoteLimit.IsZero() {
@@ -145,7 +143,8 @@ func (c *Conversation) reportOptOut(quote string) {
 	}
 }
 
-// A time without an offset is in the person's time zone.
+// callBack stores the time of an agreed call. A time without an offset is in the person's time
+// zone.
 func (c *Conversation) callBack(id, text string) {
 	at, err := time.Parse(time.RFC3339, text)
 	for _, layout := range []string{"2006-01-02T15:04:05", "2006-01-02T15:04"} {
@@ -177,7 +176,8 @@ func (c *Conversation) callBack(id, text string) {
 	}
 }
 
-// The model can choose only a number from the agent's settings.
+// transfer accepts only the name of a transfer target in the agent's settings, so the model cannot
+// choose another number.
 func (c *Conversation) transfer(ctx context.Context, id, name string) {
 	to, listed := c.settings.Agent.Transfers[name]
 	if !listed || c.leg == nil {
@@ -233,8 +233,9 @@ func (c *Conversation) onMachine(id, kind string) {
 	}
 }
 
-// The result is false if the agent continues the conversation.
-func (c *Conversation) applyVoicemailPolicy(now time.Time) (endsCall bool) {
+// applyVoicemailPolicy hangs up, or prepares the message. handled is false if the policy is to
+// continue the conversation.
+func (c *Conversation) applyVoicemailPolicy(now time.Time) (handled bool) {
 	c.reached = agent.ReachedVoicemail
 	switch policy := c.settings.Agent.OnVoicemail; {
 	case policy == agent.VoicemailMessage && c.settings.Agent.Message != "":
@@ -250,9 +251,8 @@ func (c *Conversation) applyVoicemailPolicy(now time.Time) (endsCall bool) {
 	return false
 }
 
-// onBeep handles a beep. If the agent waits for a beep, it leaves its message now. Early in the
-// call, a beep alone is enough to conclude that an answering machine answered. If the policy is to
-// continue, a beep has no effect.
+// onBeep handles a beep. An agent that waits for a beep leaves its message now. Early in the call,
+// a beep alone proves an answering machine. If the policy is to continue, a beep has no effect.
 func (c *Conversation) onBeep(now time.Time) {
 	policy := c.settings.Agent.OnVoicemail
 	machine := !c.messageWaitStart.IsZero() || c.hint || c.isEarly(now)
@@ -264,8 +264,8 @@ func (c *Conversation) onBeep(now time.Time) {
 	}
 }
 
-// The method early reports whether a sound can still show that a machine answered: the call has
-// just begun, and the person has hardly spoken.
+// isEarly reports whether a sound can still show that a machine answered: the call has just begun,
+// and the person has hardly spoken.
 func (c *Conversation) isEarly(now time.Time) bool {
 	return now.Sub(c.begun) <= beepPeriod && c.transcript.personTurns() < beepTurns
 }
@@ -285,7 +285,7 @@ func (c *Conversation) leaveMessage() {
 	c.closeWith(c.settings.Agent.VoicemailText(), callstate.NormalClearing)
 }
 
-// docs/reference/api/calls.md#disposition-and-outcome describes the disposition and the outcome.
+// result follows docs/reference/api/calls.md#disposition-and-outcome.
 func (c *Conversation) result() Result {
 	c.mu.Lock()
 	r := Result{

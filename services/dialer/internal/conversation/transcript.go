@@ -11,13 +11,12 @@ import (
 
 const (
 	// maxWords limits the text of a transcript in bytes, maxTurn the text of one turn in bytes, and
-	// maxTurns the number of turns. Text beyond a limit is dropped. The function agent.Transcript
-	// also limits the JSON form of a transcript, and cuts it between turns.
+	// maxTurns the number of turns. Text beyond a limit is dropped.
 	maxWords, maxTurn, maxTurns = 256 << 10, 32 << 10, 4096
 	// maxItems limits the number of items whose playout is recorded.
 	maxItems = 2048
-	// fastSpeechRate is a high rate of speech, in characters per second. The shortest possible audio of
-	// a text is estimated with this rate.
+	// fastSpeechRate is a high rate of speech, in characters per second. The shortest possible
+	// audio of a text is estimated with this rate.
 	fastSpeechRate = 20
 )
 
@@ -61,14 +60,14 @@ func (tr *transcript) item(id string) *item {
 	return it
 }
 
-// Only the first call for an item has an effect.
+// beginItem has an effect only for the first call with an item.
 func (tr *transcript) beginItem(id string, at time.Time) {
 	if it := tr.item(id); it.began.IsZero() {
 		it.began = at
 	}
 }
 
-// An item can have more than one piece.
+// addPlayed counts the played bytes of a piece for its item. An item can have more than one piece.
 func (tr *transcript) addPlayed(p *piece) {
 	if p.played == p.recorded {
 		return
@@ -81,8 +80,8 @@ func (tr *transcript) addPlayed(p *piece) {
 	p.recorded = p.played
 }
 
-// A share of a frame that was not sent is subtracted. The method play must have added the share
-// before.
+// subtractUnsent subtracts a share of a frame that was not sent. addPlayed must have added the
+// share before.
 func (tr *transcript) subtractUnsent(unsent share) {
 	it := tr.item(unsent.piece.id)
 	it.played -= unsent.bytes
@@ -94,8 +93,8 @@ func (tr *transcript) subtractUnsent(unsent share) {
 	}
 }
 
-// The parameter now is the time of the text. If the item of the text has a time, the method turns
-// uses the item's time.
+// addText adds a text that was received at the time now. If its item has a time, sortedTurns uses
+// the item's time instead.
 func (tr *transcript) addText(role, item, text string, now time.Time) {
 	if text = strings.TrimSpace(text); text == "" || tr.full {
 		return
@@ -108,7 +107,7 @@ func (tr *transcript) addText(role, item, text string, now time.Time) {
 	tr.entries = append(tr.entries, words{agent.Turn{Role: role, Text: text, At: now}, item})
 }
 
-// The method heard returns the number of the person's turns.
+// personTurns returns the number of the person's turns.
 func (tr *transcript) personTurns() (turns int) {
 	for _, w := range tr.entries {
 		if w.turn.Role == agent.RolePerson {
@@ -131,10 +130,9 @@ func (tr *transcript) lastHeard() string {
 	return ""
 }
 
-// The method turns returns the turns of the conversation, sorted by time. If only a part of an item
-// was sent, its text is shortened in proportion, because agents do not report at which time each
-// word is spoken. If no audio of an item was sent, its text is left out. Text without an item is
-// kept, because it belongs to no audio.
+// sortedTurns returns the turns of the conversation, sorted by time. If only a part of an item was
+// sent, its text is shortened in proportion, because agents do not report when they speak each
+// word. Text without an item is kept, because it belongs to no audio.
 func (tr *transcript) sortedTurns() []agent.Turn {
 	turns := make([]agent.Turn, 0, len(tr.entries))
 	for _, w := range tr.entries {
@@ -154,8 +152,8 @@ func (tr *transcript) sortedTurns() []agent.Turn {
 	return turns
 }
 
-// The method part returns the fraction of the item's text that was sent, from 0 to 1. If not all
-// audio has arrived, the length of the whole audio is estimated from the text.
+// sentFraction returns the fraction of the item's text that was sent, from 0 to 1. If not all audio
+// has arrived, the length of the whole audio is estimated from the text.
 func (it *item) sentFraction(text string) float64 {
 	whole := it.arrived
 	if !it.complete {
@@ -167,8 +165,8 @@ func (it *item) sentFraction(text string) float64 {
 	return float64(it.played) / float64(whole)
 }
 
-// shortenText returns approximately the given fraction of a text. The text is cut between two words,
-// and a dash marks the cut.
+// shortenText returns approximately the given fraction of a text. The text is cut between two
+// words, and a dash marks the cut.
 func shortenText(text string, fraction float64) string {
 	if fraction >= 1 {
 		return text

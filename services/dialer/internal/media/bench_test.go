@@ -51,9 +51,8 @@ func (e *echoed) reset() []time.Duration {
 }
 
 // BenchmarkStreams opens one stream to each address of RINGFENCE_MEDIA_PEERS, where a program
-// echoes every packet. It reports the CPU time that this process uses during RINGFENCE_MEDIA_FOR.
-// If RINGFENCE_MEDIA_SRTP is set, the streams use SRTP. `make bench ARGS='-only media'` runs the
-// benchmark with -test.benchtime=1x.
+// echoes every packet. It reports the CPU time of this process during RINGFENCE_MEDIA_FOR. With
+// RINGFENCE_MEDIA_SRTP, the streams use SRTP. Run it with `make bench ARGS='-only media'`.
 func BenchmarkStreams(b *testing.B) {
 	peers := strings.FieldsFunc(os.Getenv("RINGFENCE_MEDIA_PEERS"), func(r rune) bool { return r == ',' })
 	window, err := time.ParseDuration(os.Getenv("RINGFENCE_MEDIA_FOR"))

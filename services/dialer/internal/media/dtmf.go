@@ -26,14 +26,13 @@ type DTMFReceiver struct {
 	at        time.Duration
 }
 
-// eventTimeout is the length of five packets of 20 ms. If no packet arrives for this time, the current
-// event has ended and its end packet was lost.
+// eventTimeout is the length of five packets of 20 ms. If no packet arrives for this time, the
+// current event has ended and its end packet was lost.
 const eventTimeout = 100 * time.Millisecond
 
 // Hear handles the payload of a telephone-event packet and reports whether a new digit begins with
-// this packet. A digit counts from its first packet, so the loss of end packets does not lose the
-// digit. Later packets and repeated end packets do not begin a digit. A segment of a very long
-// event (RFC 4733 section 2.5.1.3) does not begin a digit.
+// it. A digit counts from its first packet, so lost end packets do not lose the digit. A later
+// segment of a very long event (RFC 4733 section 2.5.1.3) does not begin a digit.
 func (h *DTMFReceiver) Hear(
 	payload []byte,
 	timestamp uint32,
@@ -69,10 +68,11 @@ func (h *DTMFReceiver) Restart() { *h = DTMFReceiver{} }
 const (
 	// frameSamples is the length of a frame of 20 ms in timestamp units.
 	frameSamples = 160
-	// digitFrames is the length of a digit and pause is the length of the pause after it, in frames. Each
-	// is 100 ms, twice what ITU-T Q.24 requires.
+	// digitFrames is the length of a digit and digitPauseFrames the length of the pause after it.
+	// Each is 100 ms, twice what ITU-T Q.24 requires.
 	digitFrames, digitPauseFrames = 5, 5
-	// endPackets is the number of end packets that are sent for each digit (RFC 4733 section 2.5.1.4).
+	// endPackets is the number of end packets that are sent for each digit (RFC 4733 section
+	// 2.5.1.4).
 	endPackets = 3
 )
 
@@ -103,9 +103,9 @@ type DTMFPacket struct {
 	Marker    bool
 }
 
-// Next returns the packet for the frame that begins at the timestamp now. If event is true, the
-// packet must be sent. If event is false, audio must be sent. muted means that this audio must be
-// silent, because it is the pause after a digit.
+// Next returns the packet for the frame that begins at the timestamp now. If event is false, audio
+// must be sent instead of a packet. muted means that this audio must be silent, because it is the
+// pause after a digit.
 func (s *DTMFSender) Next(now uint32) (p DTMFPacket, event, muted bool) {
 	if s.queue == "" {
 		return p, false, false

@@ -3,8 +3,8 @@ package media
 import "time"
 
 // FrameLimit limits audio and digits to real time plus a burst. Otherwise a flood of packets would
-// be expensive, because AI models charge for all audio that they receive. A zero FrameLimit is
-// ready to use, and no part of its burst is used up. FrameLimit is not safe for concurrent use.
+// be expensive, because AI models charge for all audio. A zero FrameLimit is ready to use.
+// FrameLimit is not safe for concurrent use.
 type FrameLimit struct {
 	spent time.Duration // the part of the burst that is used up
 	at    time.Duration

@@ -52,9 +52,9 @@ func TestLinear_MatchesTheTablesOfG711(t *testing.T) {
 	}
 }
 
-// Each level of G.711 has two decision values, half a step below and half a step above the level. A
-// sample between them is encoded as this level. Where two segments meet, the steps differ, so this
-// level can differ from the nearest level.
+// A sample is encoded as the level whose decision values, half a step below and above it, enclose
+// the sample. Where two segments meet, the steps differ, so this level can differ from the nearest
+// level.
 func TestFromLinear_ErrorIsAtMostHalfAStep(t *testing.T) {
 	for sample := -32635; sample <= 32635; sample++ {
 		b := FromLinear(int16(sample))

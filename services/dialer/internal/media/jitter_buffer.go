@@ -25,7 +25,7 @@ const (
 	// process: 500 ms.
 	maxFill = 25
 	// If the sender's timestamps jump by at most longestPause, the sender has paused. A longer jump
-	// means that the sender uses another clock.
+	// means that the sender's timestamps start anew.
 	longestPause = 10 * BufferedFrame
 	// maxAhead is how far the frames can be ahead of real time when many packets arrive after a
 	// stall of the network. Frames beyond this limit are dropped.
@@ -39,22 +39,18 @@ const silence = 0xFF
 // JitterStats contains counts since the start of the stream.
 type JitterStats struct {
 	// Received excludes duplicates. Lost packets never arrived. Late packets arrived after silence
-	// had replaced them. Filled is the number of frames that contain inserted silence. Excess is
-	// the number of frames that arrived faster than real time and were dropped. Restarts is how
-	// many times the sender started a new sequence of timestamps.
+	// had replaced them. Filled counts frames that contain inserted silence. Excess counts dropped
+	// frames that arrived faster than real time. Restarts counts new sequences of timestamps.
 	Received, Lost, Late, Duplicates, Filled, Excess, Restarts uint64
 	// Jitter is the interarrival jitter (RFC 3550 A.8).
 	Jitter time.Duration
 }
 
 // JitterBuffer converts the packets of one RTP stream into ordered frames of 20 ms, 50 per second.
-// It reads no clock: the caller passes the packets and the time. A JitterBuffer is not safe for
-// concurrent use.
-//
-// The buffer does not delay packets that arrive in order, because neither an agent nor a recorder
-// needs a steady pace. For a missing packet the buffer waits 60 to 120 ms, depending on the
-// network, and then passes silence. While the sender sends no packets, the buffer passes silence,
-// because an agent that receives no audio never detects the end of an utterance.
+// The caller passes the packets and the time. A JitterBuffer is not safe for concurrent use.
+// | Packets that arrive in order are not delayed. For a missing packet the buffer waits 60 to 120
+// ms, depending on the network, and then passes silence. It also passes silence while the sender
+// sends no packets, because an agent without audio never detects the end of an utterance.
 type JitterBuffer struct {
 	onFrame func(frame []byte)
 
@@ -63,11 +59,11 @@ type JitterBuffer struct {
 	have     [ringFrames]uint32
 
 	begun bool
-	// head is the position of the next frame. top is the position after the newest sample. Both
-	// count samples since the start. stamp is the timestamp at head.
+	// headPos is the position of the next frame. topPos is the position after the newest sample.
+	// Both count samples since the start. headTimestamp is the timestamp at headPos.
 	headPos, topPos int64
 	headTimestamp   uint32
-	// due is the time at which silence replaces the frame at head.
+	// silenceAt is the time at which silence replaces the frame at headPos.
 	silenceAt time.Duration
 
 	wait     time.Duration
@@ -84,8 +80,8 @@ type JitterBuffer struct {
 	twice   uint64
 }
 
-// NewJitterBuffer returns a buffer that calls hear with each frame in order. The slice is valid
-// only during the call of hear.
+// NewJitterBuffer returns a buffer that calls onFrame with each frame in order. The slice is valid
+// only during the call of onFrame.
 func NewJitterBuffer(onFrame func(frame []byte)) *JitterBuffer {
 	b := &JitterBuffer{onFrame: onFrame, wait: minWait}
 	for i := range b.samples {
@@ -201,7 +197,7 @@ func (b *JitterBuffer) begin(timestamp uint32, now time.Duration) {
 	b.silenceAt = now + bufferFrameTime + b.wait
 }
 
-// The new timestamp is unrelated to the earlier timestamps.
+// restartClock starts a new sequence of timestamps, which is unrelated to the earlier timestamps.
 func (b *JitterBuffer) restartClock(timestamp uint32) {
 	b.restart++
 	b.clear()
@@ -216,8 +212,8 @@ func (b *JitterBuffer) clear() {
 	b.headPos, b.topPos = 0, 0
 }
 
-// recordLate records that a packet was late by the given number of samples. The result is true if all
-// packets have been late for shiftTime. This means that the network delay has grown.
+// recordLate records that a packet was late by the given number of samples. The result is true if
+// all packets have been late for shiftTime, so that the network delay has grown.
 func (b *JitterBuffer) recordLate(by int64, now time.Duration) bool {
 	b.wait = min(b.wait+time.Duration(by)*time.Second/8000, maxWait)
 	b.lateAt = now
@@ -237,7 +233,7 @@ func (b *JitterBuffer) shrinkWait(now time.Duration, length int) {
 	b.wait = max(b.wait-bufferFrameTime, minWait, time.Duration(length)*time.Second/8000)
 }
 
-// The method put overwrites silence, or samples that are equal to the new samples.
+// writeSamples overwrites silence, or samples that are equal to the new samples.
 func (b *JitterBuffer) writeSamples(at int64, audio []byte) {
 	b.mark(at, at+int64(len(audio)))
 	n := copy(b.samples[at%int64(len(b.samples)):], audio)
@@ -255,7 +251,8 @@ func (b *JitterBuffer) mark(from, to int64) {
 	b.topPos = max(b.topPos, to)
 }
 
-// length is the length in samples of the packet that completed the frames.
+// passFrames passes the complete frames. length is the length in samples of the packet that
+// completed them.
 func (b *JitterBuffer) passFrames(now time.Duration, length int) {
 	passed := false
 	for b.have[b.headPos/BufferedFrame%ringFrames] == allGranules {
@@ -284,7 +281,7 @@ func (b *JitterBuffer) pass(now time.Duration) {
 	b.topPos = max(b.topPos, b.headPos)
 }
 
-// RFC 3550 A.8 defines this calculation of the jitter.
+// updateJitter calculates the jitter as defined in RFC 3550 A.8.
 func (b *JitterBuffer) updateJitter(timestamp uint32, now time.Duration) {
 	transit := int64(int32(uint32(now*8000/time.Second) - timestamp))
 	if b.begun {

@@ -2,20 +2,19 @@ package media
 
 import "net/netip"
 
-// minProbationPackets is the number of consecutive, ordered packets of one source that another port must send
-// before the latch accepts its packets. Misdirected packets and port scans do not form such a
-// sequence.
+// minProbationPackets is the number of consecutive, ordered packets of one source that another port
+// must send before the latch accepts its packets. Misdirected packets and port scans do not form
+// such a sequence.
 const minProbationPackets = 5
 
-// Latch decides from which addresses a stream accepts packets, and to which address the stream
-// sends. With symmetric RTP, a stream sends to the address from which packets arrive. The latch
-// restricts this, so that an attacker cannot redirect the audio. The latch accepts the address in
-// the far end's SDP description, and one other port of the same IP address. A far end behind a NAT
-// can send from such a port. The zero Latch accepts no packets. Latch is not safe for concurrent
+// Latch decides from which addresses a stream accepts packets, and to which address it sends. It
+// implements symmetric RTP with limits, so that an attacker cannot redirect the audio.
+// | The latch accepts the address in the far end's SDP description, and one other port of the same
+// IP address, because of NATs. The zero Latch accepts no packets. Latch is not safe for concurrent
 // use.
 type Latch struct {
 	signalled       netip.AddrPort
-	acceptedAddress netip.AddrPort // accepted address; invalid if there is none yet
+	acceptedAddress netip.AddrPort // invalid if no address is accepted yet
 
 	candidate netip.AddrPort
 	ssrc      uint32

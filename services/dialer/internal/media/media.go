@@ -1,8 +1,8 @@
 // Package media sends and receives the audio of phone calls. Each call has an RTP stream with its
 // own port, and one loop paces all streams. The package handles A-law, SRTP, telephone-events,
-// packet loss, reordering, and packets from unknown senders. The rest of the dialer uses only 8 kHz
-// mu-law in frames of 20 ms (160 bytes). The owner of a stream receives frames and digits, and
-// provides frames. The package does not depend on calls or SIP. Package sdp negotiates the streams.
+// packet loss, reordering, and packets from unknown senders.
+// | The rest of the dialer uses only 8 kHz mu-law in frames of 20 ms (160 bytes). The owner of a
+// stream receives frames and digits, and provides frames. Package sdp negotiates the streams.
 package media
 
 import (
@@ -32,10 +32,9 @@ type Source interface {
 	FrameUnsent()
 }
 
-// Sink receives the far end's audio and digits. It receives 50 frames per second from the first
-// packet until Close, with silence for missing packets. Each digit is received once. A frame is
-// valid only until the method returns. The goroutines that read packets and pace streams call the
-// methods. The methods must therefore return immediately, and must not call the stream.
+// Sink receives the far end's audio and digits: 50 frames per second from the first packet until
+// Close, with silence for missing packets, and each digit once. A frame is valid only until the
+// method returns. The methods must return immediately, and must not call the stream.
 type Sink interface {
 	HearFrame(frame []byte)
 	HearDigit(digit byte)
@@ -51,9 +50,9 @@ type Settings struct {
 	PortLow, PortHigh uint16
 	// Rest is how long a port stays bound after the end of its stream. 0 means the constant Rest.
 	Rest time.Duration
-	// FirstPacket and Silence limit the time in which neither RTP nor RTCP packets arrive.
-	// FirstPacket applies before the first packet, and Silence after any packet. 0 means 30 s and
-	// 15 s. The limits apply to streams whose Leg has no Timeout.
+	// FirstPacket and Silence limit the time without RTP and RTCP packets: FirstPacket before the
+	// first packet, and Silence after any packet. 0 means 30 s and 15 s. The limits apply to
+	// streams whose Leg has no Timeout.
 	FirstPacket, Silence time.Duration
 }
 

@@ -12,22 +12,21 @@ const (
 	// streams are sent in four bursts of 125.
 	slots    = 4
 	slotTime = frameTime / slots
-	// After a stall, the loop catches up by at most maxBehind. The loop sends two late frames per
-	// stream, which a jitter buffer tolerates, and skips older frames. Timestamps follow the clock,
-	// and no audio of the source is lost.
+	// After a stall, the loop catches up by at most maxBehind: it sends two late frames per stream
+	// and skips older frames. Timestamps follow the clock, and no audio of the source is lost.
 	maxBehind = 2 * frameTime
 )
 
 // pacer counts turns. A turn is one step of the pacing loop and lasts 5 ms. In each turn, the loop
-// sends the frames that are due, normally those of the streams of one slot. The turns are numbered
-// from the start of the process.
+// sends the frames that are due, normally those of the streams of one slot. The numbers of the
+// turns start at 0 with the process.
 type pacer struct {
 	turn atomic.Int64 // number of the next turn; only the pacing loop changes it
 }
 
 func (p *pacer) due() time.Duration { return time.Duration(p.turn.Load()) * slotTime }
 
-// If the loop is too late, all streams skip whole frames.
+// catchUp makes all streams skip whole frames if the loop is too late.
 func (p *pacer) catchUp(now time.Duration) (skipped uint64) {
 	if behind := now - p.due(); behind > maxBehind+slotTime {
 		skipped = uint64((behind - maxBehind) / frameTime)
@@ -48,21 +47,22 @@ const (
 	realTimeFrames = 50
 )
 
-// sendSchedule determines the turn in which a stream's next frame is sent. Usually this is the turn of
-// the stream's own slot. The turn can be moved, so that audio does not wait long. This does not
-// change the timestamps.
+// sendSchedule determines the turn in which a stream's next frame is sent. Usually this is the turn
+// of the stream's own slot. The turn can be moved without a change of the timestamps, so that audio
+// does not wait long.
 type sendSchedule struct {
 	slot    int64
 	dueTurn atomic.Int64 // turn of the next frame
 
-	mu             sync.Mutex // protects the fields below; a write of the field due needs the lock too
+	mu             sync.Mutex // protects the fields below; a write of dueTurn needs the lock too
 	nextFrame      int64      // number of the next frame
 	silentFrames   int        // number of consecutive frames of silence
 	shortestWait   int64      // shortest wait of the measured frames, in turns
 	measuredFrames int
 }
 
-// The first frame is due in the first turn of the stream's slot that is not before the given turn.
+// start makes the first frame due in the first turn of the stream's slot that is not before the
+// given turn.
 func (m *sendSchedule) start(slot, turn int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -72,7 +72,8 @@ func (m *sendSchedule) start(slot, turn int64) {
 
 func (m *sendSchedule) usualTurn() int64 { return m.nextFrame*slots + m.slot }
 
-// ok is false if the stream sends nothing in this turn.
+// takeFrame returns the number of the frame to send. ok is false if the stream sends nothing in
+// this turn.
 func (m *sendSchedule) takeFrame(turn int64) (frame int64, ok bool) {
 	if m.dueTurn.Load() > turn {
 		return 0, false
@@ -94,7 +95,7 @@ func (m *sendSchedule) takeFrame(turn int64) (frame int64, ok bool) {
 	return frame, true
 }
 
-// During a pause, the stream moves back to its usual turn, by one turn per frame.
+// recordSent moves the stream back to its usual turn during a pause, by one turn per frame.
 func (m *sendSchedule) recordSent(silence bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -111,25 +112,25 @@ func (m *sendSchedule) recordSent(silence bool) {
 	}
 }
 
-// The method soon is called when audio was added to an empty queue. The stream can then be moved to
-// another turn. After a pause, the audio is sent in the next turn. If the audio arrived just too
-// late, silence was sent in its place, and the stream is moved one turn later. If the agent sends
-// in real time, the waits of realTimeFrames frames are measured. The stream is then moved earlier,
-// by one turn less than the shortest wait of these frames. The frame with the shortest wait then
-// waits for one turn.
+// speakSoon is called when audio was added to an empty queue. It can move the stream to another
+// turn, so that the audio does not wait long.
 func (m *sendSchedule) speakSoon(turn int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	due := m.dueTurn.Load()
 	waits := due - turn
 	switch {
-	case m.silentFrames >= pauseFrames:
+	case m.silentFrames >= pauseFrames: // after a pause, the audio is sent in the next turn
 	case m.silentFrames > 0:
+		// The audio arrived just too late and silence was sent in its place, so the stream is moved
+		// one turn later.
 		if m.usualTurn()-due > -maxLate {
 			m.dueTurn.Store(due + 1)
 		}
 		return
 	default:
+		// The agent sends in real time. After realTimeFrames waits, the stream is moved earlier, so
+		// that the frame with the shortest wait then waits for one turn.
 		m.shortestWait = min(m.shortestWait, waits)
 		if m.measuredFrames++; m.measuredFrames < realTimeFrames {
 			return
@@ -141,7 +142,7 @@ func (m *sendSchedule) speakSoon(turn int64) {
 	}
 }
 
-// The result is the time until the next turn.
+// sendDueFrames returns the time until the next turn.
 func (s *Streams) sendDueFrames(now time.Duration) time.Duration {
 	if n := s.pacer.catchUp(now); n > 0 {
 		s.skipped.Add(n)
@@ -165,7 +166,7 @@ func (s *Streams) sendDueFrames(now time.Duration) time.Duration {
 	return s.pacer.due() - s.now()
 }
 
-// latenessBounds are the upper bounds of the buckets of the histogram of lateness.
+// latenessBounds are the upper bounds of the buckets of the histogram.
 var latenessBounds = [...]time.Duration{
 	50 * time.Microsecond, 100 * time.Microsecond, 200 * time.Microsecond, 300 * time.Microsecond, 500 * time.Microsecond, 700 * time.Microsecond,
 	1 * time.Millisecond, 1500 * time.Microsecond, 2 * time.Millisecond, 3 * time.Millisecond, 4 * time.Millisecond, 5 * time.Millisecond,

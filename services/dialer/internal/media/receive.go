@@ -8,7 +8,7 @@ import (
 	"ringfence.dev/services/dialer/internal/sdp"
 )
 
-// The method take overwrites the bytes of the parameter packet.
+// receivePacket overwrites the bytes of packet.
 func (s *Stream) receivePacket(packet []byte, from netip.AddrPort, now time.Duration) {
 	in := &s.in
 	in.mu.Lock()
@@ -111,9 +111,9 @@ func (s *Stream) press(payload []byte, now time.Duration) {
 	}
 }
 
-// The method elapse fills gaps with silence and reports a timeout. If the goroutine that reads
-// packets holds the lock, the method has no effect, because the pacing loop must not wait. The loop
-// calls the method again after 20 ms.
+// fillGaps fills gaps with silence and reports a timeout. It does nothing if the goroutine that
+// reads packets holds the lock, because the pacing loop must not wait and calls it again after 20
+// ms.
 func (s *Stream) fillGaps(now time.Duration) {
 	in := &s.in
 	if !in.mu.TryLock() {

@@ -51,7 +51,7 @@ func (s *Stream) receiveRTCP(packet []byte, from netip.Addr, now time.Duration) 
 	s.in.alive, s.in.timeoutReported = now, false
 }
 
-// A negative result means that there is no limit.
+// timeout returns a negative value if there is no limit.
 func (s *Stream) timeout() time.Duration {
 	first, limit := s.streams.settings.FirstPacket, s.streams.settings.Silence
 	if s.leg.Timeout != 0 {

@@ -8,13 +8,11 @@ import (
 	"ringfence.dev/services/dialer/internal/sdp"
 )
 
-// The result is false if no packet was sent. late is the delay of the packet after its due time.
-//
-// While the stream may send, it sends a packet for every frame. Silence is sent as audio, because
+// sendFrame returns false if no packet was sent. late is the delay of the packet after its due
+// time.
+// | While the stream may send, it sends a packet for every frame. Silence is sent as audio, because
 // NATs, recorders and media timeouts need a steady stream, and not every far end supports comfort
-// noise. The RTP marker means that the packet does not continue the previous packets (RFC 3551
-// section 4.1). The marker is set at the start, after a hold and after a stall, but not each time
-// the agent begins to speak.
+// noise.
 func (s *Stream) sendFrame(frame int64, late time.Duration) bool {
 	out := &s.out
 	out.mu.Lock()
@@ -27,6 +25,8 @@ func (s *Stream) sendFrame(frame int64, late time.Duration) bool {
 	now := out.base + uint32(frame)*Frame
 	packet := out.packet[:headerSize+Frame]
 	h := &out.header
+	// The marker means that the packet does not continue the previous packets (RFC 3551 section
+	// 4.1): at the start, after a hold and after a stall, but not each time the agent speaks.
 	h.Timestamp, h.PayloadType, h.Marker = now, uint8(out.codec), !out.contiguous || frame != out.last+1
 	event, isEvent, muted := out.digits.Next(now)
 	spoke := false

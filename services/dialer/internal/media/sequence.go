@@ -3,24 +3,25 @@ package media
 type arrivalVerdict int
 
 const (
-	// next: the number is the newest number plus one.
+	// verdictNext: the number is the newest number plus one.
 	verdictNext arrivalVerdict = iota
-	// ahead: the number is newer than the newest number, and numbers between them are missing.
+	// verdictAhead: the number is newer than the newest number, and numbers between them are
+	// missing.
 	verdictAhead
-	// behind: the number is older than the newest number and has not been seen before.
+	// verdictBehind: the number is older than the newest number and has not been seen before.
 	verdictBehind
-	// duplicate: the number has been seen before, or is too old to be checked.
+	// verdictDuplicate: the number has been seen before, or is too old to be checked.
 	verdictDuplicate
-	// wild: the number is far from all earlier numbers. The far end may have started a new
+	// verdictFar: the number is far from all earlier numbers. The far end may have started a new
 	// sequence.
 	verdictFar
-	// anew: this number follows the previous packet's number, and both are far from all earlier
-	// numbers. A new sequence starts.
+	// verdictNewSequence: this number follows the previous packet's number, and both are far from
+	// all earlier numbers.
 	verdictNewSequence
 )
 
-// farthest is the largest jump between two packets of one sequence (RFC 3550 A.1). memory is the
-// number of bits in the field seen.
+// maxSequenceJump is the largest jump between two packets of one sequence (RFC 3550 A.1). seenBits
+// is the number of bits in the field seen.
 const (
 	maxSequenceJump = 3000
 	seenBits        = 64
@@ -72,7 +73,7 @@ func (s *sequenceNumber) see(number uint16) arrivalVerdict {
 	return verdictFar
 }
 
-// The counts of the earlier sequence are kept.
+// begin starts a new sequence and keeps the counts of the earlier one.
 func (s *sequenceNumber) begin(number uint16) {
 	s.begun, s.newest, s.seen, s.follows = true, number, 1, -1
 	s.expected++

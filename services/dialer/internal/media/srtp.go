@@ -15,15 +15,16 @@ const Overhead = 10
 
 const (
 	profile = srtp.ProtectionProfileAes128CmHmacSha1_80
-	// replayWindow is the size of the replay window: a packet is refused if it is more than this number
-	// of packets older than the newest packet. The window is longer than the wait of the jitter
-	// buffer.
+	// replayWindow is the size of the replay window: a packet is refused if it is more than this
+	// number of packets older than the newest packet. The window is longer than the wait of the
+	// jitter buffer.
 	replayWindow = 128
 	// maxSources limits the authenticated sources of one stream. A call has one source, and early
 	// media or a transfer can add one.
 	maxSources = 8
-	// The first packet of an unknown source is decrypted in a probing context (see prove). This
-	// context is replaced after maxProbes unknown sources, to free its memory.
+	// The first packet of an unknown source is decrypted in a probing context (see
+	// authenticateSource). This context is replaced after maxProbes unknown sources, to free its
+	// memory.
 	maxProbes = 64
 )
 
@@ -121,8 +122,8 @@ func (in *Decrypter) knows(ssrc uint32) bool {
 	return false
 }
 
-// The first packet of a source is decrypted in a separate context. This is necessary because a
-// context stores state for every source, even for a source that sends forged packets.
+// authenticateSource decrypts the first packet of a source in a separate context, because a context
+// stores state for every source, even for a source that sends forged packets.
 func (in *Decrypter) authenticateSource(packet []byte, ssrc uint32) error {
 	if len(in.sources) == maxSources {
 		return ErrForged

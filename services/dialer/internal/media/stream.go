@@ -108,8 +108,8 @@ func (s *Stream) Port() uint16 {
 }
 
 // Connect starts or continues the stream as negotiated: at early media, when the call is answered,
-// and at each re-INVITE. Everything that the negotiation did not change continues without a break,
-// including the keys and the latch. Each call of Connect restarts the timeout.
+// and at each re-INVITE. What the negotiation did not change, such as the keys and the latch,
+// continues without a break. Each call of Connect restarts the timeout.
 func (s *Stream) Connect(agreed sdp.Agreed) error {
 	if len(agreed.Codecs) == 0 {
 		return errors.New("connect stream: no codec")
@@ -201,13 +201,13 @@ func (s *Stream) SendDigits(digits string) error {
 }
 
 // SpeakSoon must be called when the Source has audio after a time without audio. If the far end has
-// received silence, the audio is sent within 5 ms, before the stream's usual turn. The following
-// frames are sent every 20 ms after that.
+// received silence, the audio is sent within 5 ms. The following frames are sent every 20 ms after
+// that.
 func (s *Stream) SpeakSoon() { s.schedule.speakSoon(s.streams.pacer.turn.Load()) }
 
-// Close ends the stream and returns its counts. After Close has returned, the stream no longer
-// calls Source and Sink. The port stays bound for the pool's rest time. A second call of Close only
-// returns the counts. The caller must not hold a lock that Source or Sink needs.
+// Close ends the stream and returns its counts. After that, the stream no longer calls Source and
+// Sink. A second call only returns the counts. The caller must not hold a lock that Source or Sink
+// needs.
 func (s *Stream) Close() Stats {
 	s.in.mu.Lock()
 	closed := s.in.closed

@@ -196,8 +196,8 @@ func TestStream_PacketsFromUnknownAddressesDoNotRestartTheTimeout(t *testing.T) 
 	<-d.timeouts
 }
 
-// Each frame is added at the time of the stream's usual turn plus the parameter after. The result
-// is how long the last frame waited until it was sent.
+// sendInRealTime adds each frame at the stream's usual turn plus delay. It returns how long the
+// last frame waited until it was sent.
 func (d *streamTest) sendInRealTime(t *testing.T, frames int, delay time.Duration) (waited time.Duration) {
 	t.Helper()
 	for range frames {

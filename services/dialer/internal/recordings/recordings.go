@@ -1,8 +1,9 @@
 // Package recordings records calls into files in the spool directory, and uploads each file to the
 // operator's storage after its call. It deletes a recording if it is too old, if its person was
-// erased, or if the person objected to it. The state of this work is stored in the database.
-// Another process with the same spool directory can therefore finish the work of a dead process.
-// The caller decides whether a call may be recorded and when the recording starts.
+// erased, or if the person objected to it. The caller decides whether a call may be recorded and
+// when the recording starts.
+// | The state of this work is stored in the database, so another process with the same spool
+// directory can finish the work of a dead process.
 package recordings
 
 import (
@@ -26,9 +27,9 @@ const (
 	// flushInterval is the time between two writes of the files. If a process dies, a recording
 	// loses at most this much audio.
 	flushInterval = 500 * time.Millisecond
-	// roundInterval is the time between two rounds. A round searches for due uploads and deletes,
-	// and executes them. tidyInterval is the time between two searches for recordings that are too
-	// old, that cannot be reached, or that are unknown to the database.
+	// roundInterval is the time between two rounds, which execute the due uploads and deletes.
+	// tidyInterval is the time between two searches for recordings that are too old, that cannot be
+	// reached, or that are unknown to the database.
 	roundInterval, tidyInterval = time.Second, time.Minute
 	// maxObjects is the maximum number of uploads, and of deletes, in one round. storageTimeout
 	// limits one upload or delete.
@@ -65,8 +66,8 @@ type Recorder struct {
 }
 
 // New returns a recorder that writes to the spool and uploads to the storage. A recording is stored
-// for the period that its workspace sets. If the workspace sets none, it is stored for the duration
-// keep. The recorder calls wakeRelay after it has written events. The caller must call Run.
+// for the period of its workspace, or for keepTime if the workspace sets none. The recorder calls
+// wakeRelay after it has written events. The caller must call Run.
 func New(
 	spool *Spool,
 	rows *store.Recordings,
@@ -93,8 +94,8 @@ func New(
 }
 
 // Begin starts the recording of a live call. It returns store.ErrRefused if the call must not be
-// recorded. The file is created and locked before the database row is written, so that a process
-// that finds the row finds the file.
+// recorded. The file is created before the database row, so that a process that finds the row finds
+// the file.
 func (r *Recorder) Begin(ctx context.Context, workspaceID, callID uuid.UUID) (*Tape, error) {
 	tape, err := r.spool.createTape(callID)
 	if err != nil {
@@ -105,7 +106,7 @@ func (r *Recorder) Begin(ctx context.Context, workspaceID, callID uuid.UUID) (*T
 	r.tapes[callID] = tape
 	r.mu.Unlock()
 	if err := r.rows.Begin(ctx, workspaceID, callID, recordingstore.Key(workspaceID, callID, time.Now())); err != nil {
-		tape.Discard() // the row may exist despite the error; the method settle closes such a row later
+		tape.Discard() // the row may exist despite the error; completeFiles closes such a row later
 		return nil, err
 	}
 	r.results.WithLabelValues("begun").Inc()
@@ -213,8 +214,8 @@ func (r *Recorder) try(err error) error {
 	return err
 }
 
-// Some recordings have ended, and some belong to dead processes. The method settle completes these
-// recordings and repairs the headers of their files.
+// completeFiles completes the recordings that have ended or belong to dead processes, and repairs
+// the headers of their files.
 func (r *Recorder) completeFiles(ctx context.Context) error {
 	unsettled, err := r.rows.Unfinished(ctx)
 	for _, id := range unsettled {
@@ -294,7 +295,7 @@ func (r *Recorder) upload(ctx context.Context, due store.Due) error {
 	return removeFile(file)
 }
 
-// Before the recording is deleted, an event reports that the recording is no longer available.
+// deleteRecording first publishes an event that the recording is no longer available.
 func (r *Recorder) deleteRecording(ctx context.Context, due store.Due) error {
 	limited, cancel := context.WithTimeout(ctx, storageTimeout)
 	defer cancel()
@@ -343,8 +344,8 @@ func (r *Recorder) Tidy(ctx context.Context, now time.Time) error {
 	return errors.Join(faults, err, r.deleteUnknownFiles(ctx))
 }
 
-// If a process died between the creation of the file and the write of the row, the file has no
-// database row. The method sweep deletes such files.
+// deleteUnknownFiles deletes files without a database row. Such a file remains if a process died
+// after it had created the file and before it had written the row.
 func (r *Recorder) deleteUnknownFiles(ctx context.Context) error {
 	found, err := r.spool.files()
 	if err != nil || len(found) == 0 {

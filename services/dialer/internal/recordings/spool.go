@@ -55,7 +55,7 @@ func (s *Spool) Name() uuid.UUID { return s.name }
 
 func (s *Spool) path(callID uuid.UUID) string { return filepath.Join(s.dir, callID.String()+".wav") }
 
-// The file is locked while a process writes it.
+// createTape also locks the file, which stays locked while the process writes it.
 func (s *Spool) createTape(callID uuid.UUID) (*Tape, error) {
 	file, err := os.OpenFile(s.path(callID), os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
 	if err != nil {
@@ -73,7 +73,8 @@ func (s *Spool) createTape(callID uuid.UUID) (*Tape, error) {
 // errBusy means that another process writes the file.
 var errBusy = errors.New("the recording is being written")
 
-// The operating system releases the lock of a killed process.
+// lockFile returns errBusy if another process has locked the file. The operating system releases
+// the lock of a killed process.
 func lockFile(file *os.File) error {
 	err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
 	if errors.Is(err, syscall.EWOULDBLOCK) {
@@ -82,9 +83,9 @@ func lockFile(file *os.File) error {
 	return err
 }
 
-// repairFile corrects the header according to the length of the file. sound is the number of bytes of
-// audio. The error is errBusy if a process is writing the file, and os.ErrNotExist if there is no
-// file.
+// repairFile corrects the header according to the length of the file. sound is the number of bytes
+// of audio. The error is errBusy if a process is writing the file, and os.ErrNotExist if there is
+// no file.
 func (s *Spool) repairFile(callID uuid.UUID) (sound int64, err error) {
 	file, err := os.OpenFile(s.path(callID), os.O_RDWR, 0)
 	if err != nil {
@@ -97,7 +98,7 @@ func (s *Spool) repairFile(callID uuid.UUID) (sound int64, err error) {
 	return repairHeader(file)
 }
 
-// An incomplete sample at the end is removed. The result is the number of bytes of audio.
+// repairHeader also removes an incomplete sample at the end. sound is the number of bytes of audio.
 func repairHeader(file *os.File) (sound int64, err error) {
 	info, err := file.Stat()
 	if err != nil {

@@ -31,7 +31,7 @@ func aFile(t *testing.T, text string) string {
 	return path
 }
 
-// The function there returns the content of the object with a key, and whether the object exists.
+// readObject returns the content of the object with a key, and whether the object exists.
 func checkStorage(t *testing.T, s storage, readObject func(key string) (string, bool)) {
 	t.Helper()
 	key, other := recordingstore.Key(

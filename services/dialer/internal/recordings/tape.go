@@ -47,7 +47,7 @@ func (t *Tape) Tick(person, agent []byte) {
 
 var errSlow = errors.New("the disk is too slow")
 
-// After an error, the recording stops, and further calls of the method flush return no error.
+// writeBuffer stops the recording after an error. Further calls then return no error.
 func (t *Tape) writeBuffer() error {
 	t.fileMu.Lock()
 	defer t.fileMu.Unlock()
@@ -92,7 +92,7 @@ func (t *Tape) end(discard bool) {
 	if discard {
 		_ = os.Remove(t.file.Name())
 	} else {
-		_, _ = repairHeader(t.file) // if this fails, the method settle repairs the header before the upload
+		_, _ = repairHeader(t.file) // if this fails, completeFiles repairs the header before the upload
 	}
 	_ = t.file.Close()
 	t.file = nil
@@ -103,7 +103,7 @@ func (t *Tape) end(discard bool) {
 	t.onEnd()
 }
 
-// The method state reports whether the file is complete, and whether it was discarded.
+// fileState reports whether the file is complete, and whether it was discarded.
 func (t *Tape) fileState() (ended, discarded bool) {
 	t.fileMu.Lock()
 	defer t.fileMu.Unlock()

@@ -27,8 +27,8 @@ const (
 	// summary, because the summary may be the reason why the process died.
 	maxStarts = 3
 	// maxAnalyses is the maximum number of concurrent analyses. maxPerWorkspace is the maximum for
-	// one workspace, so a slow endpoint delays only the summaries of its workspace. batch is the
-	// number of calls that are claimed together.
+	// one workspace, so a slow endpoint delays only the summaries of its workspace. claimBatch is
+	// the number of calls that are claimed together.
 	maxAnalyses     = 128
 	maxPerWorkspace = maxAnalyses / 4
 	claimBatch      = 16
@@ -53,8 +53,8 @@ type Analyser struct {
 	relay      *outbox.Relay
 	wake       chan struct{}
 	busy       chan struct{}
-	// turn is the id of the workspace at which the last search stopped. The next search starts
-	// after this workspace. Only the goroutine of Run uses turn.
+	// lastWorkspace is the id of the workspace at which the last search stopped. The next search
+	// starts after it. Only the goroutine of Run uses it.
 	lastWorkspace uuid.UUID
 
 	mu      sync.Mutex
@@ -96,10 +96,10 @@ func (a *Analyser) Run(ctx context.Context) error {
 	}
 }
 
-// Due analyses are started one workspace after another. The method round returns after a search
-// through all workspaces has found no due analysis. The method does not wait for the analyses.
+// startDueAnalyses starts due analyses, one workspace after another. It returns after a search
+// through all workspaces has found no due analysis. It does not wait for the analyses.
 func (a *Analyser) startDueAnalyses(ctx context.Context, running *sync.WaitGroup) error {
-	// quiet means that no due analysis was found since the search began at the first workspace.
+	// noneFound means that no due analysis was found since the search began at the first workspace.
 	for noneFound := a.lastWorkspace == uuid.Nil; ; {
 		due, next, err := a.store.DueAnalyses(ctx, a.lastWorkspace, a.claimLimits())
 		if err != nil {
@@ -129,8 +129,8 @@ func (a *Analyser) startDueAnalyses(ctx context.Context, running *sync.WaitGroup
 	}
 }
 
-// The result is the limits of the next claim: the total number of calls, and the number for each
-// workspace.
+// claimLimits returns the limits of the next claim: the total number of calls, and the number for
+// each workspace.
 func (a *Analyser) claimLimits() store.AnalysisLimits {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -145,7 +145,7 @@ func (a *Analyser) countStarted(due []store.Analysis) {
 	}
 }
 
-// If the workspace had reached its limit, the end of an analysis wakes the analyser.
+// countEnded wakes the analyser if the workspace had reached its limit.
 func (a *Analyser) countEnded(workspace uuid.UUID) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

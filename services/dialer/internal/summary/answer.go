@@ -32,8 +32,9 @@ type answer struct {
 	ScheduledFor  any      `json:"scheduled_for"`
 }
 
-// The model's text must contain one JSON object, which can be inside a code block. An outcome that
-// is not in the agent's list is an error. A time that is invalid or in the past is left out.
+// parseAnswer reads the JSON object in the model's text, which can be inside a code block. An
+// outcome that is not in the agent's list is an error. A time that is invalid or in the past is
+// left out.
 func parseAnswer(text string, c Call) (*agent.Summary, error) {
 	begin, end := strings.IndexByte(text, '{'), strings.LastIndexByte(text, '}')
 	if begin < 0 || end < begin {
@@ -62,9 +63,9 @@ func parseAnswer(text string, c Call) (*agent.Summary, error) {
 	return &summary, nil
 }
 
-// The method scheduled returns the agreed time of the next contact, with the UTC offset of the
-// person's time zone. A time that a tool call has stored has priority over the model's value. A
-// value without an offset is a time in the person's time zone.
+// scheduledTime returns the agreed time of the next contact, with the UTC offset of the person's
+// time zone. A time that a tool call has stored replaces the model's value. A value without an
+// offset is in the person's time zone.
 func (c Call) scheduledTime(value any) (string, bool) {
 	const layout = "2006-01-02T15:04:05-07:00"
 	if c.CallbackAt != nil {
@@ -103,7 +104,7 @@ func list(texts []string) []string {
 	return kept
 }
 
-// The result is one line without control characters, cut to at most the given number of characters.
+// cleanText returns one line without control characters, cut to at most maxLength characters.
 func cleanText(text string, maxLength int) string {
 	text = strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) || r == unicode.ReplacementChar {

@@ -9,8 +9,8 @@ import (
 	"ringfence.dev/services/dialer/internal/agent"
 )
 
-// strictness states how strictly a request constrains the form of the model's answer. Not every endpoint
-// supports every step. Some endpoints accept a schema but do not enforce the schema.
+// strictness states how strictly a request constrains the form of the model's answer. Not every
+// endpoint supports every value. Some endpoints accept a schema but do not enforce it.
 type strictness int
 
 const (
@@ -64,8 +64,8 @@ func newChat(model string, c Call, step strictness) chat {
 	return q
 }
 
-// The instructions describe the form of the answer in words, because some endpoints do not enforce
-// a schema.
+// instructions describe the form of the answer in words, because some endpoints do not enforce a
+// schema.
 func instructions(c Call) string {
 	text, _ := json.Marshal(answerSchema(c)) // encoding strings, lists and objects cannot fail
 	zone := c.zone()
@@ -88,7 +88,7 @@ func (c Call) zone() *time.Location {
 	return c.Zone
 }
 
-// The schema is strict: every key is required, and optional values are null.
+// answerSchema returns a strict schema: every key is required, and optional values are null.
 func answerSchema(c Call) map[string]any {
 	list := map[string]any{"type": "array", "items": map[string]any{"type": "string"}}
 	maybe := map[string]any{"type": []string{"string", "null"}}
@@ -115,8 +115,8 @@ func answerSchema(c Call) map[string]any {
 	}
 }
 
-// The result has one turn per line, as JSON. The JSON contains no < or >, so a turn cannot end the
-// <transcript> block. The middle of a long conversation is left out.
+// transcriptLines returns one turn per line, as JSON. The JSON contains no < or >, so a turn cannot
+// end the <transcript> block. The middle of a long conversation is left out.
 func transcriptLines(turns []agent.Turn) string {
 	text := make([]string, 0, len(turns))
 	size := 0

@@ -1,8 +1,8 @@
 // Package summary summarises ended conversations with a language model, and publishes the analysis
-// of calls. It uses any OpenAI-compatible API. The transcript contains words of an unknown person.
-// The request therefore presents the transcript as data and offers no tools. Of the answer, only
-// values of the right form and outcomes of the agent's list are used. If no endpoint is configured,
-// no request is sent.
+// of calls. It uses any OpenAI-compatible API. If no endpoint is configured, no request is sent.
+// | The transcript contains words of an unknown person. The request therefore presents the
+// transcript as data and offers no tools. Of the answer, only values of the right form and outcomes
+// of the agent's list are used.
 package summary
 
 import (
@@ -32,8 +32,8 @@ type Config struct {
 }
 
 const (
-	// maxTries is the maximum number of requests for one summary. rest is the pause after the first
-	// error. Each further pause is twice as long.
+	// maxTries is the maximum number of requests for one summary. retryPause is the pause after the
+	// first error. Each further pause is twice as long.
 	maxTries   = 4
 	retryPause = 250 * time.Millisecond
 	// maxAnswer limits the response of an endpoint, in bytes.
@@ -63,7 +63,7 @@ var ErrNone = errors.New("no summary")
 type Summariser struct {
 	cfg   Config
 	guard *ssrf.Guard
-	// own connects to the operator's URL. guarded connects to the URLs of workspaces.
+	// ownClient connects to the operator's URL. guardedClient connects to the URLs of workspaces.
 	ownClient, guardedClient *http.Client
 	retryPause               time.Duration
 }
@@ -97,8 +97,8 @@ type endpoint struct {
 	client          *http.Client
 }
 
-// If the field url is empty, no API summarises the call. The operator's key is sent only to the
-// operator's URL, and the guard checks every URL of a workspace.
+// endpoint returns an empty url if no API summarises the call. The operator's key is sent only to
+// the operator's URL, and the guard checks every URL of a workspace.
 func (s *Summariser) endpoint(c Call) (endpoint, error) {
 	to := endpoint{url: s.cfg.URL, key: s.cfg.Key, model: s.cfg.Model, client: s.ownClient}
 	if own := c.Settings.Summary.BaseURL; own != "" {
@@ -166,8 +166,8 @@ func anybody(turns []agent.Turn) bool {
 	return false
 }
 
-// statusError is an HTTP error status of an endpoint. form means that the endpoint may not support the
-// requested form of the answer. again means that another try can succeed.
+// statusError is an HTTP error status of an endpoint. formUnsupported means that the endpoint may
+// not support the requested form of the answer. retryable means that another try can succeed.
 type statusError struct {
 	status                     int
 	formUnsupported, retryable bool
@@ -213,7 +213,7 @@ func (s *Summariser) requestAnswer(ctx context.Context, to endpoint, c Call, ste
 		} `json:"choices"`
 	}
 	if json.Unmarshal(answer, &reply) != nil || len(reply.Choices) == 0 {
-		return "", nil // the function read returns an error for an empty text
+		return "", nil // parseAnswer returns an error for an empty text
 	}
 	return reply.Choices[0].Message.Content, nil
 }

@@ -228,8 +228,8 @@ func (s *session) onTool(itemID, name, id, arguments string) error {
 }
 
 // onError handles an error event that refuses the requested response. The session repeats the
-// request, after the active response if there is one. After maxFailures consecutive failures it
-// closes the connection.
+// request, after the active response if there is one, unless dropIfRefused is true. After
+// maxFailures consecutive failures it closes the connection.
 func (s *session) onError(e serverEvent) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
