@@ -69,9 +69,8 @@ func NewCircuits(failures int, openTime time.Duration) *Circuits {
 // probePause.
 const probePause = 500 * time.Millisecond
 
-// Allow returns how long a call to an agent at the address must wait; 0 means that the call can be
-// placed now. This call can be the test of the address, so the caller must call done when the
-// attempt has ended.
+// Allow returns how long a call to an agent at the address must wait; 0 means not at all. The call
+// can be the test of the address, so the caller must call done when the attempt has ended.
 func (c *Circuits) Allow(a Address) (done func(), wait time.Duration) {
 	nothing := func() {}
 	if c == nil {

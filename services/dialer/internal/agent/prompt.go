@@ -175,8 +175,8 @@ type Tool struct {
 	Parameters  json.RawMessage `json:"parameters"`
 }
 
-// Tools returns the tools of a call. The result contains transfer only if the agent has transfer
-// targets, and stop_recording only if the call is recorded.
+// Tools returns the tools of a call: transfer only if the agent has transfer targets, and
+// stop_recording only if the call is recorded.
 func Tools(spec Spec) []Tool {
 	s := spec.Settings
 	outcomes, _ := json.Marshal(s.OutcomeList())

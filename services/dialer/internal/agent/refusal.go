@@ -83,7 +83,8 @@ func (r refusal) isLimited(later []sentence) bool {
 // of a sentence can be a threat, such as "Call me tomorrow and I will call the police."
 func (r refusal) endsWithWish(question bool, text string) bool {
 	clause := lastClause(r.splitClauses(text))
-	return r.wishClause.MatchString(clause) && !notWishExpr().MatchString(clause) && (!question || requestExpr().MatchString(text))
+	return r.wishClause.MatchString(clause) && !notWishExpr().MatchString(clause) &&
+		(!question || requestExpr().MatchString(text))
 }
 
 // splitClauses splits a sentence at its commas and at the words that begin a new clause. The caller

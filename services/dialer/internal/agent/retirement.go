@@ -40,8 +40,8 @@ type RetirementMonitor struct {
 	retires     *prometheus.GaugeVec
 }
 
-// NewRetirementMonitor registers the metric with metrics. The function agentModels returns the
-// models that the settings of agents contain.
+// NewRetirementMonitor registers the metric with metrics. agentModels returns the models that the
+// settings of agents contain.
 func NewRetirementMonitor(
 	agentModels func(context.Context) ([]string, error), configured []ConfiguredModel, metrics prometheus.Registerer,
 ) *RetirementMonitor {

@@ -17,8 +17,8 @@ func Resume(turns []Turn) *Conversation { return &Conversation{turns: turns} }
 func (s *Conversation) Turns() []Turn { return s.turns }
 
 // Hear adds an utterance of the person and the agent's reply to the turns. optOut reports whether
-// the person asked not to be called again. If the agent gave no reply, the error is ErrBroken; the
-// utterance is added and optOut is valid even then.
+// the person asked not to be called again. It is valid even with ErrBroken, which means that the
+// agent gave no reply.
 func (s *Conversation) Hear(text string, at time.Time) (optOut bool, err error) {
 	s.turns = append(s.turns, Turn{Role: RolePerson, Text: text, At: at})
 	optOut = asksNeverAgain(text)

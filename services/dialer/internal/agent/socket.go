@@ -111,7 +111,8 @@ func dial(
 	conn.SetReadLimit(MaxMessage)
 	socketCtx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	s := &Socket{
-		conn: conn, encodeAudio: encode, audio: make(chan [FrameBytes]byte, maxQueuedFrames), messages: make(chan []byte, maxQueuedMessages),
+		conn: conn, encodeAudio: encode,
+		audio: make(chan [FrameBytes]byte, maxQueuedFrames), messages: make(chan []byte, maxQueuedMessages),
 		ctx: socketCtx, cancel: cancel, closing: make(chan struct{}),
 	}
 	s.audioHeld.Store(true)

@@ -207,7 +207,7 @@ func sentPackets(b *testing.B, metrics prometheus.Gatherer) map[float64]float64 
 	return counts
 }
 
-// The counts are those of a cumulative histogram in seconds. The result is in ms.
+// quantile returns the quantile of a cumulative histogram in ms. The keys of counts are in seconds.
 func quantile(counts map[float64]float64, q float64) float64 {
 	bounds := slices.Sorted(maps.Keys(counts))
 	if len(bounds) == 0 {

@@ -27,8 +27,8 @@ type Settings struct {
 	// notice. Disclosure is empty if there is neither.
 	Disclosure string
 	// Noticed is called once, after the last frame of the recording notice was sent. Objected is
-	// called once, before the agent can speak again, if the person does not want to be recorded.
-	// Both must return quickly. If they are nil, the call is not recorded.
+	// called once if the person objects to the recording, before the agent can speak again. Both
+	// must return quickly, and are nil if the call is not recorded.
 	Noticed, Objected func()
 }
 
@@ -95,7 +95,7 @@ type Result struct {
 	FirstAudio time.Duration
 	// Unheard is the number of the person's frames that the agent did not receive. Unsaid is the
 	// length of the agent's audio that did not fit into the queue. Trimmed is the number of silent
-	// frames that were dropped because the agent's audio was late.
+	// frames dropped to catch up.
 	Unheard, Trimmed int64
 	Unsaid           time.Duration
 }
@@ -229,9 +229,9 @@ func (c *Conversation) wake() {
 	}
 }
 
-// Run runs the conversation until the agent, a limit or the end of ctx ends it; ctx ends with the
-// leg. After that, no more of the agent's audio is sent, so the transcript matches the sent audio
-// exactly. If the leg still exists, the caller must hang up.
+// Run runs the conversation until the agent, a limit or the end of ctx ends it. After that, no more
+// of the agent's audio is sent, so the transcript matches the sent audio. If the leg still exists,
+// the caller must hang up.
 func (c *Conversation) Run(ctx context.Context) Result {
 	work, stop := context.WithCancel(ctx)
 	defer stop()
@@ -274,9 +274,9 @@ func (c *Conversation) Run(ctx context.Context) Result {
 	return c.result()
 }
 
-// awaitLastSentence keeps the session open after the call until the person's last sentence is
-// transcribed, for at most lastSentenceTimeout, because the sentence can be an opt-out. If
-// awaitResponse is true, it also waits for the agent's response, which can contain a tool call.
+// awaitLastSentence waits for the transcript of the person's last sentence, for at most
+// lastSentenceTimeout, because the sentence can be an opt-out. If awaitResponse is true, it also
+// waits for the agent's response, which can contain a tool call.
 func (c *Conversation) awaitLastSentence(ctx context.Context, events <-chan agent.Event, awaitResponse bool) {
 	tick, limit := time.NewTicker(agent.Duration(agent.FrameBytes)), time.NewTimer(lastSentenceTimeout)
 	defer tick.Stop()

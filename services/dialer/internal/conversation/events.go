@@ -174,9 +174,9 @@ func (c *Conversation) onAudio(e agent.Event) {
 	}
 }
 
-// isDroppedAudio reports whether the model adds audio to a voicemail message or a farewell, which
-// it must not. Audio of an agent of kind media_ws is kept, because such an agent does not mark the
-// audio of the requested sentence.
+// isDroppedAudio reports whether the model adds this audio to a voicemail message or a farewell.
+// Audio of an agent of kind media_ws is kept, because such an agent does not mark the audio of the
+// requested sentence.
 func (c *Conversation) isDroppedAudio(e agent.Event) bool {
 	return c.closing != nil && c.closing.lastSentenceOnly && !e.Keep && c.settings.Agent.Kind != agent.MediaWS
 }

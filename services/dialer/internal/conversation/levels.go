@@ -22,9 +22,9 @@ func loud(frame []byte) bool {
 	return sum > loudSample*len(frame)
 }
 
-// Recorder receives the audio of both sides of a conversation. The sending loop calls Tick every 20
-// ms with 160 bytes of mu-law of each side: what was received from the person, and what is sent to
-// the person. Tick must not block, and must not keep the slices.
+// Recorder receives the audio of both sides of a conversation: what was received from the person,
+// and what is sent to the person. The sending loop calls Tick every 20 ms with 160 bytes of each
+// side. Tick must not block or keep the slices.
 type Recorder interface {
 	Tick(person, agent []byte)
 }

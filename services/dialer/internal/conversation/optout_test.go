@@ -9,9 +9,9 @@ import (
 	"ringfence.dev/services/dialer/internal/callstate"
 )
 
-// An agent can return the outcome opted_out without calling the tool opt_out. This outcome must be
-// an opt-out at any time of the call. The callback must run exactly once, with the person's last
-// words. RefusesFurtherCalls must not match them, so that only the outcome can cause the opt-out.
+// The outcome opted_out must be an opt-out at any time of the call, even without the tool opt_out.
+// The callback must run exactly once, with the person's last words. RefusesFurtherCalls must not
+// match these words.
 func TestEndCall_OutcomeOptedOutIsAnOptOut(t *testing.T) {
 	t.Parallel()
 	const words = "No, thank you, that is enough."

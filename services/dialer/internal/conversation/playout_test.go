@@ -307,12 +307,13 @@ func TestConversation_NotifiesTheLegOfNewAudio(t *testing.T) {
 	})
 }
 
-// An agent that sends in real time is one frame behind after a single delay. One silent frame must
-// be trimmed in the next pause. If such delays repeat, no frame may be trimmed, because the queued
-// frame covers the next delay.
+// A single delay leaves an agent that sends in real time one frame behind. One silent frame must be
+// trimmed in the next pause. If delays repeat, no frame may be trimmed, because the queued frame
+// covers the next delay.
 func TestRatchet_CatchesUpWithOneLateFrame(t *testing.T) {
 	t.Parallel()
-	if q, depth := newLateQueue(t, 20*time.Millisecond, 4, func(int) []byte { return hush(20 * time.Millisecond) }); depth > 0 {
+	quiet := func(int) []byte { return hush(20 * time.Millisecond) }
+	if q, depth := newLateQueue(t, 20*time.Millisecond, 4, quiet); depth > 0 {
 		t.Errorf("late: depth = %v, want 0", depth)
 	} else if q.trimmed != 1 {
 		t.Errorf("late: trimmed frames = %v, want 1", q.trimmed)

@@ -77,8 +77,8 @@ func (c *Conversation) onLateTool(e agent.Event) {
 }
 
 // endCall ends the call after all queued audio was played. If the first outcome is not in the
-// agent's list, the result is a refusal that contains the list. The conversation then waits for
-// another call of end_call, as long as for a last sentence.
+// agent's list, it refuses the call of the tool and returns the list. The conversation then waits
+// for another call of end_call.
 func (c *Conversation) endCall(id, outcome string) {
 	first := c.closing == nil
 	c.settleOutcome(outcome)
@@ -99,8 +99,8 @@ func (c *Conversation) endCall(id, outcome string) {
 }
 
 // settleOutcome stores an outcome of the agent's list. The outcome opted_out is also an opt-out,
-// with the person's last words as evidence. It waits for their transcript, because models can
-// respond to speech before they transcribe it.
+// with the person's last words as evidence. Models can respond before they transcribe, so the
+// conversation waits for these words until quoteLimit.
 func (c *Conversation) settleOutcome(outcome string) {
 	if outcome == "" {
 		return

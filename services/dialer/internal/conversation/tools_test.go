@@ -226,7 +226,7 @@ func TestRun_TranscribesTheSentenceBeforeTheHangup(t *testing.T) {
 	converse(t, agent.Settings{}, func(k *conversationTest) {
 		k.hear(time.Second)
 		k.hangUp()
-		k.wantEnd("", 3*time.Second, 3*time.Second) // no transcript arrives, so Run waits for lastSentence
+		k.wantEnd("", 3*time.Second, 3*time.Second) // no transcript arrives, so Run waits for lastSentenceTimeout
 	})
 	converse(t, agent.Settings{}, func(k *conversationTest) {
 		k.hear(time.Second)

@@ -132,7 +132,7 @@ func (tr *transcript) lastHeard() string {
 
 // sortedTurns returns the turns of the conversation, sorted by time. If only a part of an item was
 // sent, its text is shortened in proportion, because agents do not report when they speak each
-// word. Text without an item is kept, because it belongs to no audio.
+// word. Text without an item is kept.
 func (tr *transcript) sortedTurns() []agent.Turn {
 	turns := make([]agent.Turn, 0, len(tr.entries))
 	for _, w := range tr.entries {

@@ -31,8 +31,7 @@ type DTMFReceiver struct {
 const eventTimeout = 100 * time.Millisecond
 
 // Hear handles the payload of a telephone-event packet and reports whether a new digit begins with
-// it. A digit counts from its first packet, so lost end packets do not lose the digit. A later
-// segment of a very long event (RFC 4733 section 2.5.1.3) does not begin a digit.
+// it. A digit counts from its first packet, so lost end packets do not lose the digit.
 func (h *DTMFReceiver) Hear(
 	payload []byte,
 	timestamp uint32,
@@ -104,8 +103,8 @@ type DTMFPacket struct {
 }
 
 // Next returns the packet for the frame that begins at the timestamp now. If event is false, audio
-// must be sent instead of a packet. muted means that this audio must be silent, because it is the
-// pause after a digit.
+// must be sent instead. muted means that this audio must be silent, because it is the pause after a
+// digit.
 func (s *DTMFSender) Next(now uint32) (p DTMFPacket, event, muted bool) {
 	if s.queue == "" {
 		return p, false, false

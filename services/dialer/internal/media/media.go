@@ -32,9 +32,9 @@ type Source interface {
 	FrameUnsent()
 }
 
-// Sink receives the far end's audio and digits: 50 frames per second from the first packet until
-// Close, with silence for missing packets, and each digit once. A frame is valid only until the
-// method returns. The methods must return immediately, and must not call the stream.
+// Sink receives each digit once, and 50 frames per second from the first packet until Close, with
+// silence for missing packets. A frame is valid only until the method returns. The methods must
+// return immediately, and must not call the stream.
 type Sink interface {
 	HearFrame(frame []byte)
 	HearDigit(digit byte)

@@ -49,7 +49,7 @@ func (s *Stream) Stats() Stats {
 	return stats
 }
 
-// addStats sets the jitter of a to the higher one of both.
+// addStats adds the counts of b to a. The jitter becomes the higher one of both.
 func (a *Stats) addStats(b Stats) {
 	for _, c := range counters {
 		*c.of(a) += *c.of(&b)

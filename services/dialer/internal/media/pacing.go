@@ -18,8 +18,7 @@ const (
 )
 
 // pacer counts turns. A turn is one step of the pacing loop and lasts 5 ms. In each turn, the loop
-// sends the frames that are due, normally those of the streams of one slot. The numbers of the
-// turns start at 0 with the process.
+// sends the frames that are due, normally those of the streams of one slot.
 type pacer struct {
 	turn atomic.Int64 // number of the next turn; only the pacing loop changes it
 }
@@ -142,7 +141,7 @@ func (m *sendSchedule) speakSoon(turn int64) {
 	}
 }
 
-// sendDueFrames returns the time until the next turn.
+// sendDueFrames sends the frames of all due turns. It returns the time until the next turn.
 func (s *Streams) sendDueFrames(now time.Duration) time.Duration {
 	if n := s.pacer.catchUp(now); n > 0 {
 		s.skipped.Add(n)

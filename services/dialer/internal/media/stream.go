@@ -108,8 +108,8 @@ func (s *Stream) Port() uint16 {
 }
 
 // Connect starts or continues the stream as negotiated: at early media, when the call is answered,
-// and at each re-INVITE. What the negotiation did not change, such as the keys and the latch,
-// continues without a break. Each call of Connect restarts the timeout.
+// and at each re-INVITE. Unchanged keys and an unchanged latch continue without a break. Each call
+// of Connect restarts the timeout.
 func (s *Stream) Connect(agreed sdp.Agreed) error {
 	if len(agreed.Codecs) == 0 {
 		return errors.New("connect stream: no codec")

@@ -66,8 +66,8 @@ type Recorder struct {
 }
 
 // New returns a recorder that writes to the spool and uploads to the storage. A recording is stored
-// for the period of its workspace, or for keepTime if the workspace sets none. The recorder calls
-// wakeRelay after it has written events. The caller must call Run.
+// for the period of its workspace, by default keepTime. The recorder calls wakeRelay after it has
+// written events. The caller must call Run.
 func New(
 	spool *Spool,
 	rows *store.Recordings,
@@ -78,8 +78,8 @@ func New(
 	metrics prometheus.Registerer,
 ) *Recorder {
 	r := &Recorder{
-		spool: spool, rows: rows, calls: calls, storage: storage, keepTime: keepTime, wakeRelay: wakeRelay, woken: make(chan struct{},
-			1), tapes: map[uuid.UUID]*Tape{},
+		spool: spool, rows: rows, calls: calls, storage: storage, keepTime: keepTime,
+		wakeRelay: wakeRelay, woken: make(chan struct{}, 1), tapes: map[uuid.UUID]*Tape{},
 		results: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "ringfence_dialer_recordings_total",
 			Help: "Recordings by result: begun, stored, deleted, lost (the file is missing or cannot be reached), broken " +

@@ -157,8 +157,8 @@ func (r *fixture) publishedKeys(id uuid.UUID) (keys []string) {
 	return keys
 }
 
-// The result done has the erasure steps that were reported as done. The result next has the further
-// steps that were announced.
+// steps returns the erasure steps that were reported as done, and the further steps that were
+// announced.
 func (r *fixture) steps() (done, next []string) {
 	r.t.Helper()
 	for _, payload := range r.payloads("erasure-reports.v1") {

@@ -48,7 +48,8 @@ func parseAnswer(text string, c Call) (*agent.Summary, error) {
 		return nil, errors.New("the outcome in the model's answer is not in the agent's list")
 	}
 	summary := agent.Summary{
-		Outcome: a.Outcome, NextAction: cleanText(a.NextAction, maxText), BusinessType: maybe(a.BusinessType), CustomerName: maybe(a.CustomerName),
+		Outcome: a.Outcome, NextAction: cleanText(a.NextAction, maxText), BusinessType: maybe(a.BusinessType),
+		CustomerName: maybe(a.CustomerName),
 		KeyInterests: list(a.KeyInterests), KeyObjections: list(a.KeyObjections),
 	}
 	if a.Confidence != nil {
@@ -65,7 +66,7 @@ func parseAnswer(text string, c Call) (*agent.Summary, error) {
 
 // scheduledTime returns the agreed time of the next contact, with the UTC offset of the person's
 // time zone. A time that a tool call has stored replaces the model's value. A value without an
-// offset is in the person's time zone.
+// offset is local to the person.
 func (c Call) scheduledTime(value any) (string, bool) {
 	const layout = "2006-01-02T15:04:05-07:00"
 	if c.CallbackAt != nil {

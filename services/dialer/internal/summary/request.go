@@ -43,8 +43,11 @@ type chat struct {
 
 func newChat(model string, c Call, step strictness) chat {
 	q := chat{
-		Model:    model,
-		Messages: []chatMessage{{"system", instructions(c)}, {"user", "<transcript>\n" + transcriptLines(c.Turns) + "\n</transcript>"}},
+		Model: model,
+		Messages: []chatMessage{
+			{"system", instructions(c)},
+			{"user", "<transcript>\n" + transcriptLines(c.Turns) + "\n</transcript>"},
+		},
 	}
 	if model == defaultModel {
 		// The default model reasons unless the request turns this off. With reasoning, a response

@@ -24,7 +24,9 @@ func (s *session) Begin() {
 		s.openingRequest = appendEvent{Type: "session.commentary.append",
 			Content: agent.SayExactly(greeting, true, s.spec.Settings)}
 	} else {
-		s.openingRequest = appendEvent{Type: "session.instructions.append", Content: "Speak first: begin the conversation now."}
+		s.openingRequest = appendEvent{
+			Type: "session.instructions.append", Content: "Speak first: begin the conversation now.",
+		}
 	}
 	s.requestNextSentence()
 }

@@ -59,7 +59,8 @@ type session struct {
 
 func newSession(spec agent.Spec) *session {
 	return &session{
-		spec: spec, stream: "MZ" + strings.ReplaceAll(spec.CallID.String(), "-", ""), events: make(chan agent.Event, 16), closed: make(chan struct{}),
+		spec: spec, stream: "MZ" + strings.ReplaceAll(spec.CallID.String(), "-", ""),
+		events: make(chan agent.Event, 16), closed: make(chan struct{}),
 		marks: map[int]string{}, tools: map[string]bool{},
 	}
 }

@@ -39,8 +39,8 @@ func (c *conn) make(instructions string, metadata map[string]any) {
 	go c.say(ctx, m, item, reply)
 }
 
-// cancelResponse returns after the active response has ended. The result is false if no response
-// was active.
+// cancelResponse returns after the active response has ended. It returns false if no response was
+// active.
 func (c *conn) cancelResponse() bool {
 	c.mu.Lock()
 	m := c.active

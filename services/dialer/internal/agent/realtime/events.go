@@ -75,7 +75,8 @@ func (s *session) onAudio(e serverEvent) error {
 	if s.disclosureActive && len(audio) > 0 {
 		s.disclosureItem = e.ItemID
 	}
-	cut, keep, fromSay := it.cut, s.keptResponseID != "" && (e.ResponseID == s.keptResponseID || e.ResponseID == ""), s.keptFromSay
+	keep := s.keptResponseID != "" && (e.ResponseID == s.keptResponseID || e.ResponseID == "")
+	cut, fromSay := it.cut, s.keptFromSay
 	s.mu.Unlock()
 	if !cut && len(audio) > 0 {
 		s.emitEvent(agent.Event{
@@ -161,7 +162,8 @@ func (s *session) onCreated(e serverEvent) {
 // has no audio, the session requests the disclosure again.
 func (s *session) onDone(e serverEvent) error {
 	s.mu.Lock()
-	whole := (e.Response.Status == "completed" || e.Response.Status == "") && (!s.disclosureActive || s.disclosureItem != "")
+	whole := (e.Response.Status == "completed" || e.Response.Status == "") &&
+		(!s.disclosureActive || s.disclosureItem != "")
 	broken := e.Response.Status == "failed" || e.Response.Status == "incomplete" && s.disclosureActive
 	if s.disclosureActive && !whole {
 		broken = true

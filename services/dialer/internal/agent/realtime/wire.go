@@ -93,8 +93,7 @@ type conversationItem struct {
 	Output  string    `json:"output,omitempty"`
 }
 
-// clientEvent is an event that is sent to the model, except audio. The function appendAudio writes
-// the events with audio.
+// clientEvent is an event that is sent to the model, except audio, which appendAudio writes.
 type clientEvent struct {
 	Type     string            `json:"type"`
 	EventID  string            `json:"event_id,omitempty"`
