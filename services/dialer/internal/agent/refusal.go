@@ -57,7 +57,7 @@ func (r refusal) matchesSentence(text string, later []sentence) bool {
 	if r.limitWords.MatchString(text) && !foreverExpr().MatchString(lastClause(clauses)) {
 		return false
 	}
-	for _, clause := range append(clauses, unseparated(text)) {
+	for _, clause := range append(clauses, withoutCommas(text)) {
 		if r.clause.MatchString(clause) && (!r.bareClause.MatchString(clause) || !r.isLimited(later)) {
 			return true
 		}
@@ -74,7 +74,7 @@ func (r refusal) isLimited(later []sentence) bool {
 		if permanentExpr().MatchString(text) || foreverExpr().MatchString(lastClause(r.splitClauses(text))) {
 			return false
 		}
-		found = found || !s.question && r.limitSentence.MatchString(unseparated(text)) || r.endsWithWish(s.question, text)
+		found = found || !s.question && r.limitSentence.MatchString(withoutCommas(text)) || r.endsWithWish(s.question, text)
 	}
 	return found
 }
@@ -92,7 +92,7 @@ func (r refusal) endsWithWish(question bool, text string) bool {
 func (r refusal) splitClauses(text string) []string {
 	clauses := strings.Split(r.linkWords.ReplaceAllString(text, ","), ",")
 	for i := range clauses {
-		clauses[i] = joined(clauses[i])
+		clauses[i] = joinFields(clauses[i])
 	}
 	return clauses
 }
@@ -106,9 +106,9 @@ func lastClause(clauses []string) string {
 	return ""
 }
 
-func unseparated(text string) string { return joined(strings.ReplaceAll(text, ",", " ")) }
+func withoutCommas(text string) string { return joinFields(strings.ReplaceAll(text, ",", " ")) }
 
-func joined(text string) string { return strings.Join(strings.Fields(text), " ") }
+func joinFields(text string) string { return strings.Join(strings.Fields(text), " ") }
 
 // splitSentences also normalises the sentences. A full stop before a lower-case letter or a digit
 // ends only a clause, because it can belong to "a.m." or to an ellipsis.

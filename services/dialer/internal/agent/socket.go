@@ -155,11 +155,11 @@ func (s *Socket) Next() ([]byte, error) {
 	for {
 		kind, r, err := s.conn.Reader(s.ctx)
 		if err != nil {
-			return nil, s.lost(err)
+			return nil, s.lostError(err)
 		}
 		s.incoming.Reset()
 		if _, err := s.incoming.ReadFrom(r); err != nil {
-			return nil, s.lost(err)
+			return nil, s.lostError(err)
 		}
 		if kind == websocket.MessageText {
 			return s.incoming.Bytes(), nil
@@ -167,7 +167,7 @@ func (s *Socket) Next() ([]byte, error) {
 	}
 }
 
-func (s *Socket) lost(err error) error {
+func (s *Socket) lostError(err error) error {
 	s.Cut()
 	if code := websocket.CloseStatus(err); code == websocket.StatusNormalClosure || code == websocket.StatusGoingAway {
 		return fmt.Errorf("%w: %w", ErrClosed, err)

@@ -150,12 +150,12 @@ func (c *Conversation) onAudio(e agent.Event) {
 	}
 	// during the greeting of an answering machine, only the disclosure is played
 	if !c.messageWaitStart.IsZero() && !e.Keep {
-		c.drop(e.Item)
+		c.dropItem(e.Item)
 		c.session.Interrupted(e.Item, 0)
 		return
 	}
 	if c.isDroppedAudio(e) {
-		c.drop(e.Item)
+		c.dropItem(e.Item)
 		c.session.Interrupted(e.Item, 0)
 		return
 	}
@@ -181,7 +181,7 @@ func (c *Conversation) isDroppedAudio(e agent.Event) bool {
 	return c.closing != nil && c.closing.lastSentenceOnly && !e.Keep && c.settings.Agent.Kind != agent.MediaWS
 }
 
-func (c *Conversation) drop(item string) {
+func (c *Conversation) dropItem(item string) {
 	if len(c.droppedItems) >= maxItems {
 		clear(c.droppedItems)
 	}
@@ -199,7 +199,7 @@ func (c *Conversation) discardAudio() {
 	cuts := c.queue.discardQueued()
 	c.mu.Unlock()
 	for _, one := range cuts {
-		c.drop(one.id)
+		c.dropItem(one.id)
 		c.cancelNotice(one)
 		c.session.Interrupted(one.id, one.played)
 	}

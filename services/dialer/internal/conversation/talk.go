@@ -63,7 +63,7 @@ func (t *talk) NextFrame(dst []byte) bool {
 	return c != nil && c.NextFrame(dst)
 }
 
-// Before the answer, HearFrame has no effect.
+// HearFrame has no effect before the answer.
 func (t *talk) HearFrame(frame []byte) {
 	if c := t.conversation.Load(); c != nil {
 		c.HearFrame(frame)
@@ -126,7 +126,7 @@ func (t *talk) Ready(ctx context.Context) error {
 	}
 }
 
-// If the offer is empty, Accept returns the dialer's own SDP offer.
+// Accept returns the dialer's own SDP offer if the offer is empty.
 func (t *talk) Accept(offer []byte) ([]byte, error) {
 	if len(offer) == 0 {
 		return t.offer, nil
@@ -148,7 +148,7 @@ func (t *talk) runConversation(callbacks sipcarrier.TalkCallbacks) {
 		fault = t.callCtx.Err()
 	}
 	if fault != nil {
-		go t.dismiss()
+		go t.closeSession()
 	}
 	if t.callCtx.Err() != nil {
 		return
@@ -229,13 +229,13 @@ func (t *talk) End() sipcarrier.Result {
 		}
 	} else {
 		t.open.Do(func() { close(t.opened) })
-		go t.dismiss()
+		go t.closeSession()
 	}
 	t.stream.Close()
 	return t.result
 }
 
-func (t *talk) dismiss() {
+func (t *talk) closeSession() {
 	<-t.opened
 	if t.agent.session != nil {
 		t.agent.session.Close()

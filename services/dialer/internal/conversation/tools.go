@@ -59,7 +59,7 @@ func (c *Conversation) onTool(ctx context.Context, e agent.Event) {
 			},
 		)
 	case agent.ToolDigits:
-		c.press(ctx, e.ID, args.Digits)
+		c.sendDigits(ctx, e.ID, args.Digits)
 	default:
 		c.answer(e.ID, map[string]any{"state": "refused", "reason": "there is no such tool"})
 	}
@@ -187,7 +187,7 @@ func (c *Conversation) transfer(ctx context.Context, id, name string) {
 	go func() { c.done(ctx, result{id, agent.ToolTransfer, c.leg.Transfer(ctx, to)}) }()
 }
 
-func (c *Conversation) press(ctx context.Context, id, digits string) {
+func (c *Conversation) sendDigits(ctx context.Context, id, digits string) {
 	if !pressed.MatchString(digits) || c.leg == nil {
 		c.answer(id, map[string]any{"state": "refused", "reason": "digits are 1 to 32 of 0-9, * and #"})
 		return

@@ -48,7 +48,8 @@ type item struct {
 
 func newTranscript() transcript { return transcript{items: map[string]*item{}} }
 
-// If the id is empty or maxItems is reached, a new item is not stored.
+// item returns the item with an id. If the id is empty or maxItems is reached, a new item is not
+// stored.
 func (tr *transcript) item(id string) *item {
 	it := tr.items[id]
 	if it == nil {

@@ -97,7 +97,7 @@ type Arrival struct{ verdict arrivalVerdict }
 // duplicate, and for a number that is far from all other numbers. The caller must drop such a
 // packet.
 func (b *JitterBuffer) Count(number uint16) (a Arrival, ok bool) {
-	a.verdict = b.sequence.see(number)
+	a.verdict = b.sequence.record(number)
 	switch a.verdict {
 	case verdictDuplicate:
 		b.twice++

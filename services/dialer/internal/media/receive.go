@@ -50,13 +50,13 @@ func (s *Stream) receivePacket(packet []byte, from netip.AddrPort, now time.Dura
 		in.stats.Strangers++
 		return
 	}
-	s.aim()
+	s.updateTarget()
 	in.heard, in.alive, in.timeoutReported = true, now, false
 	kind := in.accepts[in.header.PayloadType&0x7F]
 	// Some gateways send telephone-events from a separate SSRC. The sequence numbers of these
 	// packets do not belong to the sequence of the audio.
 	if kind == event && in.sourced && in.ssrc != in.header.SSRC {
-		s.press(payload, now)
+		s.receiveKey(payload, now)
 		return
 	}
 	if !in.sourced || in.ssrc != in.header.SSRC {
@@ -79,7 +79,7 @@ func (s *Stream) receivePacket(packet []byte, from netip.AddrPort, now time.Dura
 	case muLaw:
 		in.buffer.Audio(arrival, in.header.Timestamp, payload, now)
 	case event:
-		s.press(payload, now)
+		s.receiveKey(payload, now)
 	}
 }
 
@@ -90,7 +90,7 @@ const (
 	maxKeys = 20
 )
 
-func (s *Stream) press(payload []byte, now time.Duration) {
+func (s *Stream) receiveKey(payload []byte, now time.Duration) {
 	in := &s.in
 	if !in.direction.Receives() {
 		return

@@ -37,9 +37,9 @@ type sequenceNumber struct {
 	follows  int32 // number that would confirm a new sequence; -1 means none
 }
 
-func (s *sequenceNumber) see(number uint16) arrivalVerdict {
+func (s *sequenceNumber) record(number uint16) arrivalVerdict {
 	if !s.begun {
-		s.begin(number)
+		s.startSequence(number)
 		return verdictNext
 	}
 	off := int(int16(number - s.newest))
@@ -66,15 +66,15 @@ func (s *sequenceNumber) see(number uint16) arrivalVerdict {
 	case off <= 0 && off > -maxSequenceJump:
 		return verdictDuplicate
 	case s.follows == int32(number):
-		s.begin(number)
+		s.startSequence(number)
 		return verdictNewSequence
 	}
 	s.follows = int32(number + 1)
 	return verdictFar
 }
 
-// begin starts a new sequence and keeps the counts of the earlier one.
-func (s *sequenceNumber) begin(number uint16) {
+// startSequence starts a new sequence and keeps the counts of the earlier one.
+func (s *sequenceNumber) startSequence(number uint16) {
 	s.begun, s.newest, s.seen, s.follows = true, number, 1, -1
 	s.expected++
 	s.received++

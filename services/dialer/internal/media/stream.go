@@ -167,12 +167,12 @@ func (s *Stream) connectIn(agreed sdp.Agreed) error {
 		}
 	}
 	in.latch.Signal(agreed.Remote)
-	s.aim()
+	s.updateTarget()
 	in.alive, in.timeoutReported = s.streams.now(), false
 	return nil
 }
 
-func (s *Stream) aim() {
+func (s *Stream) updateTarget() {
 	to := s.in.latch.Target()
 	if old := s.target.Load(); old != nil && *old == to {
 		return

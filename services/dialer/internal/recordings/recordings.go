@@ -125,7 +125,7 @@ func (r *Recorder) wake() {
 func (r *Recorder) Run(ctx context.Context) error {
 	writing, stop := context.WithCancel(context.Background())
 	var writer sync.WaitGroup
-	writer.Go(func() { r.write(writing) })
+	writer.Go(func() { r.writeTapes(writing) })
 	defer writer.Wait()
 	defer stop()
 	rounds, tidies := time.NewTicker(roundInterval), time.NewTicker(tidyInterval)
@@ -155,7 +155,7 @@ func (r *Recorder) report(ctx context.Context, err error) {
 	}
 }
 
-func (r *Recorder) write(ctx context.Context) {
+func (r *Recorder) writeTapes(ctx context.Context) {
 	ticker := time.NewTicker(flushInterval)
 	defer ticker.Stop()
 	for {
@@ -164,7 +164,7 @@ func (r *Recorder) write(ctx context.Context) {
 			return
 		case <-ticker.C:
 		}
-		for id, tape := range r.open() {
+		for id, tape := range r.openTapes() {
 			if err := tape.writeBuffer(); err != nil {
 				slog.WarnContext(ctx, "recording stopped before the call ended", "call_id", id, "error", err)
 				r.results.WithLabelValues("broken").Inc()
@@ -173,7 +173,7 @@ func (r *Recorder) write(ctx context.Context) {
 	}
 }
 
-func (r *Recorder) open() map[uuid.UUID]*Tape {
+func (r *Recorder) openTapes() map[uuid.UUID]*Tape {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	open := make(map[uuid.UUID]*Tape, len(r.tapes))
@@ -191,12 +191,12 @@ func (r *Recorder) Round(ctx context.Context) error {
 	}
 	uploads, err := r.rows.DueUploads(ctx, maxObjects)
 	for _, due := range uploads {
-		err = errors.Join(err, r.try(r.upload(ctx, due)))
+		err = errors.Join(err, r.countFailure(r.upload(ctx, due)))
 	}
 	leavings, fault := r.rows.DueDeletions(ctx, maxObjects)
 	err = errors.Join(err, fault)
 	for _, due := range leavings {
-		err = errors.Join(err, r.try(r.deleteRecording(ctx, due)))
+		err = errors.Join(err, r.countFailure(r.deleteRecording(ctx, due)))
 	}
 	if len(uploads)+len(leavings) > 0 {
 		r.wakeRelay()
@@ -207,7 +207,7 @@ func (r *Recorder) Round(ctx context.Context) error {
 	return err
 }
 
-func (r *Recorder) try(err error) error {
+func (r *Recorder) countFailure(err error) error {
 	if err != nil {
 		r.results.WithLabelValues("delayed").Inc()
 	}
@@ -229,12 +229,12 @@ func (r *Recorder) completeFiles(ctx context.Context) error {
 				continue
 			}
 		}
-		err = errors.Join(err, r.close(ctx, id, dropped))
+		err = errors.Join(err, r.closeRecording(ctx, id, dropped))
 	}
 	if err != nil {
 		return err
 	}
-	for id, tape := range r.open() {
+	for id, tape := range r.openTapes() {
 		// the row of this tape is closed or was never written, so the tape is not needed any more
 		if ended, _ := tape.fileState(); ended {
 			r.mu.Lock()
@@ -245,7 +245,7 @@ func (r *Recorder) completeFiles(ctx context.Context) error {
 	return nil
 }
 
-func (r *Recorder) close(ctx context.Context, id uuid.UUID, dropped bool) error {
+func (r *Recorder) closeRecording(ctx context.Context, id uuid.UUID, dropped bool) error {
 	if dropped {
 		return r.rows.Close(ctx, id, true)
 	}
@@ -359,7 +359,7 @@ func (r *Recorder) deleteUnknownFiles(ctx context.Context) error {
 	for _, id := range known {
 		needed[id] = true
 	}
-	for id := range r.open() {
+	for id := range r.openTapes() {
 		needed[id] = true
 	}
 	for _, id := range found {

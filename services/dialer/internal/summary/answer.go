@@ -48,9 +48,9 @@ func parseAnswer(text string, c Call) (*agent.Summary, error) {
 		return nil, errors.New("the outcome in the model's answer is not in the agent's list")
 	}
 	summary := agent.Summary{
-		Outcome: a.Outcome, NextAction: cleanText(a.NextAction, maxText), BusinessType: maybe(a.BusinessType),
-		CustomerName: maybe(a.CustomerName),
-		KeyInterests: list(a.KeyInterests), KeyObjections: list(a.KeyObjections),
+		Outcome: a.Outcome, NextAction: cleanText(a.NextAction, maxText), BusinessType: optionalText(a.BusinessType),
+		CustomerName: optionalText(a.CustomerName),
+		KeyInterests: cleanList(a.KeyInterests), KeyObjections: cleanList(a.KeyObjections),
 	}
 	if a.Confidence != nil {
 		summary.Confidence = min(max(*a.Confidence, 0), 1)
@@ -85,7 +85,7 @@ func (c Call) scheduledTime(value any) (string, bool) {
 	return at.In(c.zone()).Format(layout), true
 }
 
-func maybe(text *string) *string {
+func optionalText(text *string) *string {
 	if text == nil {
 		return nil
 	}
@@ -95,7 +95,7 @@ func maybe(text *string) *string {
 	return nil
 }
 
-func list(texts []string) []string {
+func cleanList(texts []string) []string {
 	kept := []string{}
 	for _, text := range texts {
 		if text = cleanText(text, maxName); text != "" && len(kept) < maxList {

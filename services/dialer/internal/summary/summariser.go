@@ -122,7 +122,7 @@ func (s *Summariser) endpoint(c Call) (endpoint, error) {
 // maxTries is reached.
 func (s *Summariser) Summarise(ctx context.Context, c Call) (*agent.Summary, error) {
 	to, err := s.endpoint(c)
-	if err != nil || to.url == "" || !anybody(c.Turns) {
+	if err != nil || to.url == "" || !hasPersonTurn(c.Turns) {
 		return nil, err
 	}
 	step, pause := schema, s.retryPause
@@ -157,7 +157,7 @@ func (s *Summariser) Summarise(ctx context.Context, c Call) (*agent.Summary, err
 	return nil, fmt.Errorf("%w after %d tries: %w", ErrNone, maxTries, last)
 }
 
-func anybody(turns []agent.Turn) bool {
+func hasPersonTurn(turns []agent.Turn) bool {
 	for _, turn := range turns {
 		if turn.Role == agent.RolePerson {
 			return true

@@ -75,8 +75,8 @@ func (o *Opener) Open(ctx context.Context, spec agent.Spec) (agent.Session, erro
 	return s, nil
 }
 
-// The operator's key is sent only to the operator's URL. The guard checks every URL of a workspace,
-// even if the URL has the operator's host.
+// endpoint returns the operator's key only for the operator's URL. The guard checks every URL of a
+// workspace, even if the URL has the operator's host.
 func (o *Opener) endpoint(spec agent.Spec) (client *http.Client, url, key string, err error) {
 	client, url, key = o.ownClient, o.cfg.URL, o.cfg.Key
 	if spec.Settings.BaseURL != "" {

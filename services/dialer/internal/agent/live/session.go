@@ -137,7 +137,8 @@ func (s *session) start(ctx context.Context, cfg sessionConfig) error {
 	}
 }
 
-// A lost connection ends the call, because the session cannot be opened again.
+// run reads until the connection ends. A lost connection ends the call, because the session cannot
+// be opened again.
 func (s *session) run() {
 	defer close(s.events)
 	err := s.read()
@@ -407,8 +408,8 @@ func (s *session) onTool(id, name, arguments string) ([]agent.Event, error) {
 	return []agent.Event{{Kind: agent.ToolCall, Tool: name, ID: id, Args: args}}, nil
 }
 
-// If the server refused the request to speak a sentence, the session repeats the request. A
-// sentence is requested at most maxTries times. Other errors have no effect.
+// onError repeats the request to speak a sentence if the server refused it, up to maxTries
+// requests. Other errors have no effect.
 func (s *session) onError(e serverEvent) error {
 	id := e.Error.ClientEventID
 	if id == "" {

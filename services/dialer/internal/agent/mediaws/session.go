@@ -91,7 +91,7 @@ func (s *session) Begin() {
 	s.sock.Flow()
 }
 
-// Every message except "connected" has a sequence number.
+// send adds a sequence number to every message except "connected".
 func (s *session) send(m message) {
 	if m.Event != "connected" {
 		m.SequenceNumber, m.StreamSID = strconv.FormatInt(s.counter.Add(1), 10), s.stream
@@ -113,7 +113,7 @@ func (s *session) HearDigit(digit byte) {
 
 func (s *session) Events() <-chan agent.Event { return s.events }
 
-// An agent that does not support the event "say" ignores the event.
+// Say sends the event "say". An agent that does not support this event ignores it.
 func (s *session) Say(text string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -161,9 +161,8 @@ func (s *session) Close() {
 	s.sock.Close()
 }
 
-// If the agent closes the socket or sends hangup, the queued audio is played before the call ends.
-// A lost connection ends the call, because the agent could not continue the same conversation on a
-// new connection.
+// run ends the call after a lost connection, because the agent could not continue the conversation
+// on a new one. If the agent closes the socket or sends hangup, the queued audio is played first.
 func (s *session) run() {
 	defer close(s.events)
 	var err error

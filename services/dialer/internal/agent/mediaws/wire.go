@@ -79,7 +79,7 @@ type toolResult struct {
 	Result json.RawMessage `json:"result"`
 }
 
-// Invalid JSON is an error. An unknown event is not an error.
+// decode returns an error for invalid JSON, but not for an unknown event.
 func decode(text []byte) (message, error) {
 	var m message
 	if err := json.Unmarshal(text, &m); err != nil {

@@ -48,7 +48,8 @@ func (s *session) handleEvent(e serverEvent) error {
 	return nil
 }
 
-// If the model transcribes speech, an Utterance with the same item follows.
+// onSpeechStarted reports the start of speech. If the model transcribes speech, an Utterance with
+// the same item follows.
 func (s *session) onSpeechStarted(item string) {
 	if s.transcription == "" {
 		item = ""
@@ -56,7 +57,7 @@ func (s *session) onSpeechStarted(item string) {
 	s.emitEvent(agent.Event{Kind: agent.SpeechStarted, Item: item})
 }
 
-// Further audio of an interrupted item is dropped.
+// onAudio drops further audio of an interrupted item.
 func (s *session) onAudio(e serverEvent) error {
 	audio, err := e.audio()
 	if err != nil {
@@ -111,8 +112,8 @@ func (s *session) onPartialWords(e serverEvent) {
 	}
 }
 
-// After the end of the session or the loss of the connection, the model does not finish its items.
-// The person may have heard a part of them, so their texts are emitted.
+// emitPartialWords emits the texts of items that the model does not finish, because the session has
+// ended or the connection was lost. The person may have heard a part of these items.
 func (s *session) emitPartialWords() {
 	s.mu.Lock()
 	partial := s.partial

@@ -17,7 +17,7 @@ func exactly(text string, inLanguage bool, s agent.Settings) responseSettings {
 	return responseSettings{Instructions: agent.SayExactly(text, inLanguage, s), ToolChoice: "none"}
 }
 
-// The disclosure is the first response of every call. The person cannot interrupt it. The model
+// disclosure returns the first response of every call. The person cannot interrupt it. The model
 // does not respond to the person until the disclosure was spoken.
 func (s *session) disclosure() response {
 	text, inLanguage := agent.FirstWords(s.spec)

@@ -74,7 +74,8 @@ func (o *Opener) Open(ctx context.Context, spec agent.Spec) (agent.Session, erro
 	return s, nil
 }
 
-// The guard checks every URL of a workspace, even if the URL has the operator's host.
+// client returns the HTTP client for the agent's model. The guard checks every URL of a workspace,
+// even if the URL has the operator's host.
 func (o *Opener) client(spec agent.Spec) *http.Client {
 	if spec.Settings.BaseURL != "" {
 		return o.guardedClient
@@ -82,7 +83,7 @@ func (o *Opener) client(spec agent.Spec) *http.Client {
 	return o.ownClient
 }
 
-// The operator's key is sent only to the operator's URL.
+// address returns the operator's key only for the operator's URL.
 func (o *Opener) address(spec agent.Spec) (string, http.Header, error) {
 	base, key := o.cfg.URL, o.cfg.Key
 	if spec.Settings.BaseURL != "" {

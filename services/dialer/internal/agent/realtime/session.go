@@ -193,7 +193,7 @@ func errorCode(e serverEvent) string {
 	return strconv.Quote(e.Error.Type)
 }
 
-// An old session is replaced by a new one. After a lost connection, the session reconnects once.
+// run replaces an old session by a new one. After a lost connection, it reconnects once.
 func (s *session) run(ctx context.Context) {
 	defer close(s.events)
 	for {

@@ -30,8 +30,9 @@ type transcription struct {
 	Languages []string `json:"languages,omitempty"`
 }
 
-// The API uses only the primary subtag of a BCP 47 language tag. gpt-transcribe and
-// gpt-live-transcribe accept a list of languages. All other models accept one language.
+// newTranscription uses only the primary subtag of a BCP 47 language tag, as the API requires.
+// gpt-transcribe and gpt-live-transcribe accept a list of languages. All other models accept one
+// language.
 func newTranscription(model, tag string) *transcription {
 	primary, _, _ := strings.Cut(strings.ToLower(tag), "-")
 	if primary != "" && (model == "gpt-transcribe" || model == "gpt-live-transcribe") {
@@ -137,7 +138,7 @@ type serverEvent struct {
 	} `json:"error"`
 }
 
-// Invalid JSON is an error. An unknown event is not an error.
+// decode returns an error for invalid JSON, but not for an unknown event.
 func decode(message []byte) (serverEvent, error) {
 	var e serverEvent
 	if err := json.Unmarshal(message, &e); err != nil {
