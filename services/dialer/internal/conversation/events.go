@@ -55,7 +55,8 @@ type state struct {
 	callback          *time.Time
 
 	notice
-	// lastDisclosureItem is empty until the agent has sent the whole disclosure.
+	// lastDisclosureItem is the id of the last item of the disclosure. It is empty until the agent
+	// has sent the whole disclosure.
 	lastDisclosureItem string
 
 	closing *closing

@@ -224,7 +224,7 @@ func (q *playout) stop() []*piece {
 	return pieces
 }
 
-// discardQueued keeps the pieces in which keep is true.
+// discardQueued discards the queued pieces, except those in which keep is true.
 func (q *playout) discardQueued() (cuts []cut) {
 	kept := q.pieces[:q.headIndex]
 	for _, p := range q.pieces[q.headIndex:] {

@@ -94,8 +94,8 @@ func New(
 }
 
 // Begin starts the recording of a live call. It returns store.ErrRefused if the call must not be
-// recorded. The file is created before the database row, so that a process that finds the row finds
-// the file.
+// recorded. The file is created and locked before the database row is written, so that a process
+// that finds the row finds the file.
 func (r *Recorder) Begin(ctx context.Context, workspaceID, callID uuid.UUID) (*Tape, error) {
 	tape, err := r.spool.createTape(callID)
 	if err != nil {

@@ -71,7 +71,7 @@ type session struct {
 	requested       *response
 	requestedID     string
 	queuedResponses []response
-	// keptResponseID is the id of the active response if the person must not interrupt it.
+	// keptResponseID is the id of the active response if the person must not interrupt it, else "".
 	// keptFromSay means that Say requested this response. returnsIDs means that the server returns
 	// request ids in the metadata.
 	keptResponseID   string
