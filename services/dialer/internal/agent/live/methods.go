@@ -68,8 +68,8 @@ func (s *session) Interrupted(string, time.Duration) {}
 func (s *session) Played(string) {}
 
 // ToolResult sends a tool's result to the backend, which is the model that calls the tools. After
-// the last open result, the session requests a response. After end_call it does so only if the
-// result is a refusal.
+// the result of the last open tool call, the session requests a response. After end_call it does so
+// only if the result is a refusal.
 func (s *session) ToolResult(id string, result json.RawMessage) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

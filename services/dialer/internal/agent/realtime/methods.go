@@ -157,8 +157,8 @@ func (s *session) Played(id string) {
 	}
 }
 
-// ToolResult sends the result of a tool to the model. After the last open result, the session
-// requests a response. After end_call it does so only if the result is a refusal.
+// ToolResult sends the result of a tool to the model. After the result of the last open tool call,
+// the session requests a response. After end_call it does so only if the result is a refusal.
 func (s *session) ToolResult(id string, result json.RawMessage) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
