@@ -86,8 +86,8 @@ type openPort struct {
 	ContainerPort int `yaml:"containerPort"`
 }
 
-// helm runs Helm, which `make charts` installs.
-func helm(t *testing.T, args ...string) (out []byte, stderr string, err error) {
+// runHelm runs Helm, which `make charts` installs.
+func runHelm(t *testing.T, args ...string) (out []byte, stderr string, err error) {
 	t.Helper()
 	program := os.Getenv("RINGFENCE_HELM")
 	if program == "" {
@@ -109,7 +109,7 @@ func helm(t *testing.T, args ...string) (out []byte, stderr string, err error) {
 
 func manifests(t *testing.T, chart string, args ...string) []byte {
 	t.Helper()
-	out, stderr, err := helm(t, append([]string{"template", "ringfence", filepath.Join(root, "helm", chart)}, args...)...)
+	out, stderr, err := runHelm(t, append([]string{"template", "ringfence", filepath.Join(root, "helm", chart)}, args...)...)
 	if err != nil {
 		t.Fatalf("helm template %s: %v: %s", chart, err, stderr)
 	}
@@ -120,9 +120,9 @@ const registry = "registry.example.net"
 
 const publicKey = "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA="
 
-// The function least returns the arguments without which a chart does not render: the public keys
+// requiredArgs returns the arguments without which a chart does not render: the public keys
 // and the registry. The chart of all six services also requires the networks of the dialer's nodes.
-func least(t *testing.T, chart string) (args []string) {
+func requiredArgs(t *testing.T, chart string) (args []string) {
 	t.Helper()
 	args = append(keysOf(t, chart), "--set", "global.registry="+registry)
 	if chart == "ringfence" {
@@ -159,7 +159,7 @@ func keysOf(t *testing.T, chart string) (args []string) {
 
 func render(t *testing.T, chart string, args ...string) map[string]object {
 	t.Helper()
-	return objectsIn(t, chart, manifests(t, chart, append(least(t, chart), args...)...))
+	return objectsIn(t, chart, manifests(t, chart, append(requiredArgs(t, chart), args...)...))
 }
 
 func objectsIn(t *testing.T, chart string, out []byte) map[string]object {
@@ -243,17 +243,17 @@ func TestCharts_EachRendersAWholeService(t *testing.T) {
 					t.Errorf("the migration has %s=%q, the service %q", v.Name, v.Value, objects["ConfigMap/"+name].Data[v.Name])
 				}
 			}
-			if got, _ := workload.Spec.Selector["matchLabels"].(map[string]any); !within(got, workload.Spec.Template.Metadata.Labels) {
+			if got, _ := workload.Spec.Selector["matchLabels"].(map[string]any); !selectorMatches(got, workload.Spec.Template.Metadata.Labels) {
 				t.Errorf("the workload selects %v, its pods are labelled %v", got, workload.Spec.Template.Metadata.Labels)
 			}
 			for key, o := range objects {
 				if o.Kind != "Service" {
 					continue
 				}
-				if labels := workload.Spec.Template.Metadata.Labels; !within(o.Spec.Selector, labels) {
+				if labels := workload.Spec.Template.Metadata.Labels; !selectorMatches(o.Spec.Selector, labels) {
 					t.Errorf("selector of %s = %v, want labels of the pods: %v", key, o.Spec.Selector, labels)
 				}
-				if !leads(o, pod.Containers[0]) {
+				if !opensTargetPorts(o, pod.Containers[0]) {
 					t.Errorf("ports of %s = %+v, want ports of the container: %+v", key, o.Spec.Ports, pod.Containers[0].Ports)
 				}
 			}
@@ -276,7 +276,7 @@ func checkContainer(t *testing.T, name string, c container, objects map[string]o
 			continue
 		}
 		ref := v.ValueFrom.SecretKeyRef
-		if public := !secret.MatchString(v.Name) || v.Name == "TRUSTED_KEYS"; public && ref.Name == "" {
+		if public := !secretVariable.MatchString(v.Name) || v.Name == "TRUSTED_KEYS"; public && ref.Name == "" {
 			continue
 		}
 		wantEqual(t, c.Name+": Secret of "+v.Name, ref.Name, name)
@@ -324,9 +324,9 @@ func appVersion(t *testing.T, chart string) string {
 	return ""
 }
 
-// The function within reports whether the selector has at least one label and the pods have all
+// selectorMatches reports whether the selector has at least one label and the pods have all
 // labels of the selector.
-func within(selector, labels map[string]any) bool {
+func selectorMatches(selector, labels map[string]any) bool {
 	for name, value := range selector {
 		if labels[name] != value {
 			return false
@@ -335,8 +335,8 @@ func within(selector, labels map[string]any) bool {
 	return len(selector) > 0
 }
 
-// The function leads reports whether the container opens every port that the Service forwards to.
-func leads(service object, c container) bool {
+// opensTargetPorts reports whether the container opens every port that the Service forwards to.
+func opensTargetPorts(service object, c container) bool {
 	for _, p := range service.Spec.Ports {
 		if !slices.ContainsFunc(c.Ports, func(open openPort) bool { return open.Name == p.TargetPort && open.ContainerPort == p.Port }) {
 			return false

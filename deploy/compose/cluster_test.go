@@ -66,7 +66,7 @@ imagePullSecrets: [{name: registry}]
 `
 	for _, name := range services {
 		for _, as := range []string{"job", "init", "none"} {
-			rendered := manifests(t, name, append(least(t, name), "--values", written(t, every), "--set", "migrate.as="+as)...)
+			rendered := manifests(t, name, append(requiredArgs(t, name), "--values", written(t, every), "--set", "migrate.as="+as)...)
 			tool(t, rendered, "RINGFENCE_MANIFESTS")
 			places := 1
 			if as == "job" {
@@ -134,17 +134,17 @@ func TestCharts_SmallEnvironmentUsesTheSimulatedCarrier(t *testing.T) {
 		t.Fatalf("containers = %d, want 1", got)
 	}
 	service, ports := objects["Service/simcarrier"], pod.Spec.Containers[0].Ports
-	if !leads(service, pod.Spec.Containers[0]) {
+	if !opensTargetPorts(service, pod.Spec.Containers[0]) {
 		t.Errorf("ports of the Service = %+v, want ports of the container: %+v", service.Spec.Ports, ports)
 	}
-	if !within(service.Spec.Selector, pod.Metadata.Labels) {
+	if !selectorMatches(service.Spec.Selector, pod.Metadata.Labels) {
 		t.Errorf("selector of the Service = %v, want labels of the pod: %v", service.Spec.Selector, pod.Metadata.Labels)
 	}
 	c, set := pod.Spec.Containers[0], map[string]bool{}
 	for _, v := range c.Env {
 		set[v.Name] = true
 	}
-	compare(t, "helm/environments/simcarrier.yaml", set, read(t, "cmd/simcarrier"))
+	compare(t, "helm/environments/simcarrier.yaml", set, readVariables(t, "cmd/simcarrier"))
 	if want := "ringfence/simcarrier:" + appVersion(t, "dialer"); c.Image != want {
 		t.Errorf("it runs %s, want %s", c.Image, want)
 	}
@@ -155,7 +155,7 @@ func TestCharts_SmallEnvironmentUsesTheSimulatedCarrier(t *testing.T) {
 	tool(t, text, "RINGFENCE_MANIFESTS")
 	// kube-score does not check the strategy here. The strategy is Recreate, because each of two
 	// running carriers would have only half of the calls.
-	tool(t, text, "RINGFENCE_KUBESCORE", score(alone, "deployment-strategy")...)
+	tool(t, text, "RINGFENCE_KUBESCORE", kubeScoreArgs(replicasCheck, "deployment-strategy")...)
 }
 
 func TestCharts_IngressRoutesToTheGatewayOnly(t *testing.T) {
@@ -166,7 +166,7 @@ func TestCharts_IngressRoutesToTheGatewayOnly(t *testing.T) {
 		t.Fatalf("services of the Ingress = %q, want one", way)
 	}
 	wantEqual(t, "service of the Ingress", string(way[0][1]), "gateway")
-	rendered := manifests(t, "gateway", least(t, "gateway")...)
+	rendered := manifests(t, "gateway", requiredArgs(t, "gateway")...)
 	ports := objectsIn(t, "gateway", rendered)["Service/gateway"].Spec.Ports
 	if len(ports) != 1 {
 		t.Fatalf("ports of the Service = %+v, want one", ports)
@@ -177,7 +177,7 @@ func TestCharts_IngressRoutesToTheGatewayOnly(t *testing.T) {
 	}
 	both := slices.Concat(rendered, []byte("\n---\n"), text) // kube-score needs the Service of the Ingress
 	tool(t, both, "RINGFENCE_MANIFESTS")
-	tool(t, both, "RINGFENCE_KUBESCORE", score()...)
+	tool(t, both, "RINGFENCE_KUBESCORE", kubeScoreArgs()...)
 }
 
 // Each binary must parse every value. It then stops, because the database URL is empty.
@@ -211,7 +211,7 @@ func TestCharts_BinariesParseTheirSettings(t *testing.T) {
 
 func TestCharts_ContainEveryDashboardUnchanged(t *testing.T) {
 	t.Parallel()
-	rendered := manifests(t, "ringfence", append(least(t, "ringfence"), "--set", "dashboards.enabled=true", "--show-only", "templates/dashboards.yaml")...)
+	rendered := manifests(t, "ringfence", append(requiredArgs(t, "ringfence"), "--set", "dashboards.enabled=true", "--show-only", "templates/dashboards.yaml")...)
 	tool(t, rendered, "RINGFENCE_MANIFESTS")
 	files, err := filepath.Glob(filepath.Join(root, "deploy/grafana/dashboards/*.json"))
 	if err != nil {

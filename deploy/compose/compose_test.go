@@ -23,9 +23,9 @@ var (
 
 const root = "../.."
 
-// The function read returns every variable that the Go code in dir and the imported libs read. The
+// readVariables returns every variable that the Go code in dir and the imported libs read. The
 // map's value is true if the variable is required.
-func read(t *testing.T, dir string) map[string]bool {
+func readVariables(t *testing.T, dir string) map[string]bool {
 	t.Helper()
 	found, libs := map[string]bool{}, map[string]bool{}
 	scan := func(dir string) {
@@ -104,6 +104,6 @@ func TestComposeFile_SetsOnlyKnownAndAllRequiredVariables(t *testing.T) {
 				set[match[1]] = true
 			}
 		}
-		compare(t, file, set, read(t, dir))
+		compare(t, file, set, readVariables(t, dir))
 	}
 }

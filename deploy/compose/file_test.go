@@ -15,8 +15,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// pinned matches an image tag that names one release.
-var pinned = regexp.MustCompile(`^[a-z0-9/-]+:(v?\d+\.\d+(\.\d+)?|RELEASE\.[0-9TZ-]+)$`)
+// pinnedTag matches an image tag that names one release.
+var pinnedTag = regexp.MustCompile(`^[a-z0-9/-]+:(v?\d+\.\d+(\.\d+)?|RELEASE\.[0-9TZ-]+)$`)
 
 // composition contains the parts of docker-compose.yml that the tests read, with resolved anchors.
 type composition struct {
@@ -79,7 +79,7 @@ func TestComposeFile_ServicesArePinnedAndRestricted(t *testing.T) {
 			wantEqual(t, name+": pull_policy", s.Pull, "build")
 		}
 		wantEqual(t, name+": restart", s.Restart, "unless-stopped")
-		if !ours && !pinned.MatchString(s.Image) {
+		if !ours && !pinnedTag.MatchString(s.Image) {
 			t.Errorf("%s: the image %q is not pinned by an exact tag", name, s.Image)
 		}
 		// the image of the collector has no program for a health check, so another container checks

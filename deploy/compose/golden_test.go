@@ -18,11 +18,11 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// The function score returns the arguments of kube-score without the ignored checks. Warnings count
+// kubeScoreArgs returns the arguments of kube-score without the ignored checks. Warnings count
 // as errors. Two checks are always ignored: a CPU limit would throttle a service while other CPU is
 // idle, and the pull policy Always would make a start depend on the registry, although tags are
 // never reused.
-func score(ignored ...string) []string {
+func kubeScoreArgs(ignored ...string) []string {
 	args := []string{
 		"score", "--output-format", "ci", "--exit-one-on-warning",
 		"--kubernetes-version", "v1.25", // the oldest Kubernetes version in docs/deploy/helm.md
@@ -35,31 +35,31 @@ func score(ignored ...string) []string {
 	return append(args, "-")
 }
 
-// The constant alone is the name of the check that a Deployment has several replicas.
+// replicasCheck is the name of the check that a Deployment has several replicas.
 // environments/small.yaml and simcarrier.yaml fail this check on purpose: they have one replica,
 // because they are for trials.
-const alone = "deployment-replicas"
+const replicasCheck = "deployment-replicas"
 
-// The constant scaled is the name of the check that a Deployment with a HorizontalPodAutoscaler
+// hpaReplicasCheck is the name of the check that a Deployment with a HorizontalPodAutoscaler
 // does not set replicas. The charts set replicas anyway: without the field, the API server would
 // set 1 when autoscaling is enabled.
-const scaled = "deployment-targeted-by-hpa-does-not-have-replicas-configured"
+const hpaReplicasCheck = "deployment-targeted-by-hpa-does-not-have-replicas-configured"
 
 func TestCharts_MatchTheGoldenFiles(t *testing.T) {
 	t.Parallel()
 	for _, environment := range []string{"", "small", "production"} {
 		t.Run("environment "+environment, func(t *testing.T) {
 			t.Parallel()
-			name, args := "default", least(t, "ringfence")
+			name, args := "default", requiredArgs(t, "ringfence")
 			if environment != "" {
 				name, args = environment, environmentArgs(t, environment)
 			}
 			// Other tests check the alerts and the dashboards.
 			rendered := manifests(t, "ringfence", append(args, "--set", "alerts.enabled=false,dashboards.enabled=false")...)
-			golden(t, filepath.Join("testdata/charts", name+".yaml"), rendered)
+			compareGolden(t, filepath.Join("testdata/charts", name+".yaml"), rendered)
 			tool(t, rendered, "RINGFENCE_MANIFESTS")
-			ignored := map[string][]string{"small": {alone}, "production": {scaled}}[environment]
-			tool(t, rendered, "RINGFENCE_KUBESCORE", score(ignored...)...)
+			ignored := map[string][]string{"small": {replicasCheck}, "production": {hpaReplicasCheck}}[environment]
+			tool(t, rendered, "RINGFENCE_KUBESCORE", kubeScoreArgs(ignored...)...)
 		})
 	}
 }
@@ -87,7 +87,7 @@ func TestCharts_ContainEveryAlertRuleUnchanged(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
-			out := manifests(t, "ringfence", append(least(t, "ringfence"), "--set", row.set, "--show-only", "templates/rules.yaml")...)
+			out := manifests(t, "ringfence", append(requiredArgs(t, "ringfence"), "--set", row.set, "--show-only", "templates/rules.yaml")...)
 			tool(t, out, "RINGFENCE_MANIFESTS")
 			if n := bytes.Count(out, []byte("kind: PrometheusRule")); n != len(files) {
 				t.Errorf("%d objects for %d files", n, len(files))
@@ -149,7 +149,7 @@ func TestCharts_PassHelmLint(t *testing.T) {
 	t.Parallel()
 	args := append([]string{"lint", "--strict", "--quiet", filepath.Join(root, "helm/ringfence"), "--with-subcharts"},
 		environmentArgs(t, "production")...)
-	out, stderr, err := helm(t, args...)
+	out, stderr, err := runHelm(t, args...)
 	if err != nil {
 		t.Errorf("helm lint: %v\n%s%s", err, out, stderr)
 	}

@@ -37,7 +37,7 @@ func TestServiceCalls_MatchTheAddressVariables(t *testing.T) {
 	t.Parallel()
 	for _, name := range services {
 		var asks []string
-		for variable := range read(t, "services/"+name) {
+		for variable := range readVariables(t, "services/"+name) {
 			peer, ours := addresses[variable]
 			if ours {
 				asks = append(asks, peer)
@@ -120,7 +120,7 @@ type renderedCharts struct {
 func rendered(t *testing.T, environment string, args ...string) (h renderedCharts) {
 	t.Helper()
 	if environment == "default" {
-		args = append(least(t, "ringfence"), args...)
+		args = append(requiredArgs(t, "ringfence"), args...)
 	} else {
 		args = append(environmentArgs(t, environment), args...)
 	}
@@ -142,9 +142,9 @@ func (h renderedCharts) pods() map[string]map[string]any {
 	return found
 }
 
-// The constant anywhere is the name of a rule without peers. The constant internet is the name of a
+// anyPeer is the name of a rule without peers. The constant internet is the name of a
 // rule for every address that is not private.
-const anywhere, internet = "anywhere", "the internet"
+const anyPeer, internetPeer = "anywhere", "the internet"
 
 // formatRules formats each port and peer that the rules allow, as "port peer".
 func (h renderedCharts) formatRules(t *testing.T, rules []policyRule) (all []string) {
@@ -152,7 +152,7 @@ func (h renderedCharts) formatRules(t *testing.T, rules []policyRule) (all []str
 	for _, rule := range rules {
 		var peers, ports []string
 		for _, peer := range slices.Concat(rule.From, rule.To) {
-			peers = append(peers, h.called(t, peer))
+			peers = append(peers, h.peerName(t, peer))
 		}
 		for _, p := range rule.Ports {
 			if ports = append(ports, p.Protocol+" "+p.Port); p.EndPort != "" {
@@ -160,7 +160,7 @@ func (h renderedCharts) formatRules(t *testing.T, rules []policyRule) (all []str
 			}
 		}
 		if len(peers) == 0 {
-			peers = []string{anywhere}
+			peers = []string{anyPeer}
 		}
 		if len(ports) == 0 {
 			ports = []string{"every port"}
@@ -175,9 +175,9 @@ func (h renderedCharts) formatRules(t *testing.T, rules []policyRule) (all []str
 	return slices.Compact(all)
 }
 
-// The method called returns the name of the peer that a rule allows: a workload, a namespace, or a
+// peerName returns the name of the peer that a rule allows: a workload, a namespace, or a
 // network.
-func (h renderedCharts) called(t *testing.T, peer policyPeer) string {
+func (h renderedCharts) peerName(t *testing.T, peer policyPeer) string {
 	t.Helper()
 	switch {
 	case peer.IPBlock != nil && (peer.IPBlock.CIDR == "0.0.0.0/0" || peer.IPBlock.CIDR == "::/0"):
@@ -186,10 +186,10 @@ func (h renderedCharts) called(t *testing.T, peer policyPeer) string {
 		for _, ours := range []string{"10.1.2.3", "fd00::1", strings.TrimSuffix(h.nodes, "0/24") + "7"} {
 			at, err := netip.ParseAddr(ours)
 			if err == nil && at.Is4() == (peer.IPBlock.CIDR == "0.0.0.0/0") && !slices.ContainsFunc(peer.IPBlock.Except, func(part string) bool { return netip.MustParsePrefix(part).Contains(at) }) {
-				return internet + " and " + ours + ", which is ours"
+				return internetPeer + " and " + ours + ", which is ours"
 			}
 		}
-		return internet
+		return internetPeer
 	case peer.IPBlock != nil:
 		return peer.IPBlock.CIDR
 	case peer.NamespaceSelector != nil && peer.PodSelector == nil && len(peer.NamespaceSelector.MatchLabels) == 1:
@@ -197,7 +197,7 @@ func (h renderedCharts) called(t *testing.T, peer policyPeer) string {
 	case peer.NamespaceSelector == nil && peer.PodSelector != nil:
 		var names []string
 		for name, labels := range h.pods() {
-			if within(peer.PodSelector.MatchLabels, labels) {
+			if selectorMatches(peer.PodSelector.MatchLabels, labels) {
 				names = append(names, name)
 			}
 		}
@@ -209,9 +209,9 @@ func (h renderedCharts) called(t *testing.T, peer policyPeer) string {
 	return fmt.Sprintf("pods %v of namespaces %v", peer.PodSelector, peer.NamespaceSelector)
 }
 
-// The method seen returns the names under which other pods see a service. With host networking,
+// serviceNames returns the names under which other pods see a service. With host networking,
 // other pods see the dialer also under its node addresses.
-func (h renderedCharts) seen(name string) []string {
+func (h renderedCharts) serviceNames(name string) []string {
 	if name == "dialer" && h.nodes != "" {
 		return []string{name, h.nodes}
 	}
@@ -228,39 +228,39 @@ func TestCharts_NetworkPoliciesAllowOnlyListedConnections(t *testing.T) {
 		database             []string            // containers that connect to the database, including migrations
 		outside              map[string][]string // servers outside the cluster that only one service needs
 	}{
-		{"default", anywhere, []string{"TCP 9092, anywhere"}, []string{"TCP 5432, anywhere"}, nil},
-		{"small", anywhere, []string{"TCP 9092, anywhere"}, []string{"TCP 5432, anywhere"}, map[string][]string{"dialer": {"TCP 8090, pods map[app.kubernetes.io/name:simcarrier]"}}},
+		{"default", anyPeer, []string{"TCP 9092, anywhere"}, []string{"TCP 5432, anywhere"}, nil},
+		{"small", anyPeer, []string{"TCP 9092, anywhere"}, []string{"TCP 5432, anywhere"}, map[string][]string{"dialer": {"TCP 8090, pods map[app.kubernetes.io/name:simcarrier]"}}},
 		{"production", "namespace ingress", []string{"TCP 9092, 192.0.2.16/28"}, []string{"TCP 5432, 192.0.2.0/28", "TCP 6432, 192.0.2.0/28"}, nil},
 	} {
 		t.Run(row.environment, func(t *testing.T) {
 			t.Parallel()
 			h := rendered(t, row.environment)
-			h.each(t)
+			h.wantOnePolicyEach(t)
 			database := append([]string{"UDP 53, namespace kube-system", "TCP 53, namespace kube-system"}, row.database...)
 			in, out := map[string][]string{}, map[string][]string{}
 			for _, name := range services {
 				in[name] = append(in[name], "TCP private, namespace monitoring")
 				out[name] = slices.Concat(out[name], database, row.servers, []string{"TCP 4318, namespace monitoring"}, row.outside[name])
 				for _, peer := range serviceCalls[name] {
-					for _, at := range h.seen(name) {
+					for _, at := range h.serviceNames(name) {
 						in[peer] = append(in[peer], "TCP http, "+at)
 					}
-					for _, at := range h.seen(peer) {
+					for _, at := range h.serviceNames(peer) {
 						out[name] = append(out[name], "TCP 8080, "+at)
 					}
-					h.leads(t, name, peer)
+					h.wantPeerAddress(t, name, peer)
 				}
 			}
 			// the gateway's /readyz sends requests to /readyz of all services
 			for _, peer := range serviceCalls["gateway"] {
 				in[peer] = append(in[peer], "TCP private, gateway")
-				for _, at := range h.seen(peer) {
+				for _, at := range h.serviceNames(peer) {
 					out["gateway"] = append(out["gateway"], "TCP 9090, "+at)
 				}
 			}
 			in["gateway"] = append(in["gateway"], "TCP http, "+row.clients, "TCP admin, pods map[ringfence.dev/operator:true]")
-			out["webhook-dispatcher"] = append(out["webhook-dispatcher"], "TCP 1-65535, "+internet)
-			out["dialer"] = append(out["dialer"], "TCP 443, "+internet, "TCP 1024-65535, "+internet, "UDP 1024-65535, "+internet)
+			out["webhook-dispatcher"] = append(out["webhook-dispatcher"], "TCP 1-65535, "+internetPeer)
+			out["dialer"] = append(out["dialer"], "TCP 443, "+internetPeer, "TCP 1024-65535, "+internetPeer, "UDP 1024-65535, "+internetPeer)
 			for _, name := range services {
 				same(t, name+" lets in", h.formatRules(t, h.policies[name].Spec.Ingress), in[name])
 				same(t, name+" may reach", h.formatRules(t, h.policies[name].Spec.Egress), out[name])
@@ -271,9 +271,9 @@ func TestCharts_NetworkPoliciesAllowOnlyListedConnections(t *testing.T) {
 	}
 }
 
-// The method each checks that exactly one policy selects each workload, and that this policy
+// wantOnePolicyEach checks that exactly one policy selects each workload, and that this policy
 // restricts both directions.
-func (h renderedCharts) each(t *testing.T) {
+func (h renderedCharts) wantOnePolicyEach(t *testing.T) {
 	t.Helper()
 	pods := h.pods()
 	wantEqual(t, "workloads, a service and a migration each", len(pods), 2*len(services))
@@ -281,7 +281,7 @@ func (h renderedCharts) each(t *testing.T) {
 	for name, labels := range pods {
 		var bound []string
 		for of, p := range h.policies {
-			if within(p.Spec.PodSelector.MatchLabels, labels) {
+			if selectorMatches(p.Spec.PodSelector.MatchLabels, labels) {
 				bound = append(bound, of)
 			}
 		}
@@ -290,9 +290,9 @@ func (h renderedCharts) each(t *testing.T) {
 	}
 }
 
-// The method leads checks that the settings of a service contain the address of another service,
+// wantPeerAddress checks that the settings of a service contain the address of another service,
 // with the port that the policies allow.
-func (h renderedCharts) leads(t *testing.T, name, peer string) {
+func (h renderedCharts) wantPeerAddress(t *testing.T, name, peer string) {
 	t.Helper()
 	for variable, of := range addresses {
 		if of != peer {
@@ -343,7 +343,7 @@ func TestCharts_EmptyPeersAllowNothing(t *testing.T) {
 	open := map[string][]string{}
 	for name, p := range h.policies {
 		for _, sentence := range slices.Concat(h.formatRules(t, p.Spec.Ingress), h.formatRules(t, p.Spec.Egress)) {
-			if name = strings.TrimSuffix(name, "-migrate"); strings.HasSuffix(sentence, ", "+anywhere) || strings.HasSuffix(sentence, ", "+internet) {
+			if name = strings.TrimSuffix(name, "-migrate"); strings.HasSuffix(sentence, ", "+anyPeer) || strings.HasSuffix(sentence, ", "+internetPeer) {
 				open[sentence] = append(open[sentence], name)
 			}
 		}

@@ -90,8 +90,8 @@ func TestCharts_RefuseWrongValues(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
 			arguments := []string{"template", "ringfence", filepath.Join(root, "helm/ringfence")}
-			arguments = append(arguments, least(t, "ringfence")...)
-			_, stderr, err := helm(t, append(arguments, "--set", row.set)...)
+			arguments = append(arguments, requiredArgs(t, "ringfence")...)
+			_, stderr, err := runHelm(t, append(arguments, "--set", row.set)...)
 			if err == nil {
 				t.Errorf("--set %s rendered, want a refusal", row.set)
 			}
@@ -144,7 +144,7 @@ func TestCharts_RefuseToRenderWithoutTheOperatorsValues(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
-			out, stderr, err := helm(t,
+			out, stderr, err := runHelm(t,
 				append([]string{"template", "ringfence", filepath.Join(root, "helm", row.chart)}, row.args...)...)
 			if err == nil {
 				t.Fatalf("helm template rendered %d bytes, want a refusal", len(out))

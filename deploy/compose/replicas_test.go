@@ -28,7 +28,7 @@ func TestCharts_AutoscalingKeepsTheRunningReplicas(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
-			args := append(least(t, "calls"), "--set", row.set, "--dry-run=server", "--kubeconfig", kubeconfig(t, row.live))
+			args := append(requiredArgs(t, "calls"), "--set", row.set, "--dry-run=server", "--kubeconfig", kubeconfig(t, row.live))
 			if got := replicasOf(t, manifests(t, "calls", args...), "calls"); got != row.want {
 				t.Errorf("replicas of calls = %d, want %d", got, row.want)
 			}
@@ -40,7 +40,7 @@ func TestCharts_AutoscalingKeepsTheRunningReplicas(t *testing.T) {
 func TestCharts_AutoscalingWithoutAClusterStartsWithMin(t *testing.T) {
 	t.Parallel()
 	rendered := manifests(t, "dialer",
-		append(least(t, "dialer"), "--set", "autoscaling.enabled=true,autoscaling.min=3")...)
+		append(requiredArgs(t, "dialer"), "--set", "autoscaling.enabled=true,autoscaling.min=3")...)
 	if got := replicasOf(t, rendered, "dialer"); got != 3 {
 		t.Errorf("replicas of dialer = %d, want 3", got)
 	}

@@ -59,7 +59,7 @@ func TestRoles_AccessOnlyTheirSchema(t *testing.T) {
 	}
 	// Managed databases do not provide a superuser.
 	administrator := connected(t, in(t, server.URL, "", "administrator", "example"))
-	for _, step := range script(t, administrator) {
+	for _, step := range roleStatements(t, administrator) {
 		if _, err := administrator.Exec(t.Context(), step); err != nil {
 			t.Fatalf("postgres.sql: %v: %s", err, step)
 		}
@@ -72,7 +72,7 @@ func TestRoles_AccessOnlyTheirSchema(t *testing.T) {
 	} else if owns {
 		t.Error("who made the roles has kept the rights of an owner: owns = true, want false")
 	}
-	try(t, bin, server.URL, "postgres.sql")
+	testRoles(t, bin, server.URL, "postgres.sql")
 	if _, err := super.Exec(t.Context(), "CREATE DATABASE provisioned"); err != nil {
 		t.Fatal(err)
 	}
@@ -82,12 +82,12 @@ func TestRoles_AccessOnlyTheirSchema(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	try(t, bin, second, "the local stack")
+	testRoles(t, bin, second, "the local stack")
 }
 
-// The function script returns the statements of postgres.sql. As in psql, \gexec executes the
+// roleStatements returns the statements of postgres.sql. As in psql, \gexec executes the
 // results of the previous statement.
-func script(t *testing.T, super *pgx.Conn) (steps []string) {
+func roleStatements(t *testing.T, super *pgx.Conn) (steps []string) {
 	t.Helper()
 	var text []string
 	for _, line := range lines(t, "deploy/compose/postgres.sql") {
@@ -140,9 +140,9 @@ func connected(t *testing.T, address string) *pgx.Conn {
 	return conn
 }
 
-// The function try migrates a database with the real programs and the environment of Compose, and
+// testRoles migrates a database with the real programs and the environment of Compose, and
 // then tests every application role.
-func try(t *testing.T, bin, super, by string) {
+func testRoles(t *testing.T, bin, super, by string) {
 	t.Helper()
 	var all sync.WaitGroup
 	for _, name := range services {
@@ -177,10 +177,10 @@ func try(t *testing.T, bin, super, by string) {
 			t.Fatalf("%s: only %v were migrated by %s", schema, tables[schema], name)
 		}
 		role := &roleTester{t, connected(t, in(t, super, "", pg.AppRole(schema), "example")), by + ": " + pg.AppRole(schema)}
-		role.stays(schema, tables)
-		role.keeps(schema, forbiddenPrivileges[schema])
-		role.keeps(schema, commonForbiddenPrivileges)
-		role.keeps(schema, map[string]string{"schema_" + schema: "INSERT UPDATE DELETE TRUNCATE"})
+		role.wantOnlyOwnSchema(schema, tables)
+		role.wantTablePrivileges(schema, forbiddenPrivileges[schema])
+		role.wantTablePrivileges(schema, commonForbiddenPrivileges)
+		role.wantTablePrivileges(schema, map[string]string{"schema_" + schema: "INSERT UPDATE DELETE TRUNCATE"})
 	}
 }
 
@@ -215,9 +215,9 @@ func (i *roleTester) holds(what, question string, args ...any) {
 	}
 }
 
-// The method stays checks that the role cannot read or write in other schemas, cannot create
+// wantOnlyOwnSchema checks that the role cannot read or write in other schemas, cannot create
 // objects, and has no other privileges.
-func (i *roleTester) stays(own string, tables map[string][]string) {
+func (i *roleTester) wantOnlyOwnSchema(own string, tables map[string][]string) {
 	for schema, names := range tables {
 		if schema == own {
 			continue
@@ -240,8 +240,8 @@ func (i *roleTester) stays(own string, tables map[string][]string) {
 		FROM pg_roles r WHERE rolname = current_user`)
 }
 
-// The method keeps checks the privileges of the role on the tables of its schema.
-func (i *roleTester) keeps(schema string, forbidden map[string]string) {
+// wantTablePrivileges checks the privileges of the role on the tables of its schema.
+func (i *roleTester) wantTablePrivileges(schema string, forbidden map[string]string) {
 	for table, deeds := range forbidden {
 		for deed := range strings.FieldsSeq(deeds) {
 			question := "SELECT has_table_privilege($1, $2)"

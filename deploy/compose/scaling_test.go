@@ -14,9 +14,9 @@ import (
 	"ringfence.dev/libs/kafka"
 )
 
-// lag is the metric on which consumers scale (libs/kafka): the number of records of a partition
+// lagMetric is the metric on which consumers scale (libs/kafka): the number of records of a partition
 // that the group has not committed.
-const lag = "ringfence_kafka_consumer_lag_records"
+const lagMetric = "ringfence_kafka_consumer_lag_records"
 
 // A consumer scales on the lags of its group in the topics with the most partitions. Compacted
 // topics are not used, because they contain settings, which change rarely. The HPA must state the
@@ -39,7 +39,7 @@ func TestCharts_ConsumersScaleOnTheirLag(t *testing.T) {
 			}
 		}
 		for _, by := range valuesOf(t, name).Autoscaling.By {
-			if by.Metric != lag {
+			if by.Metric != lagMetric {
 				continue
 			}
 			topic, known := kafka.Named(by.Labels["topic"])
@@ -65,7 +65,7 @@ func TestCharts_AdapterHasEveryScalingMetric(t *testing.T) {
 	asked := 0
 	for _, name := range services {
 		for _, by := range valuesOf(t, name).Autoscaling.By {
-			if asked++; adapted(t, by.Metric, `namespace="ringfence"`) == "" {
+			if asked++; adapterQuery(t, by.Metric, `namespace="ringfence"`) == "" {
 				t.Errorf("%s scales on %s, which the adapter does not serve, or not once", name, by.Metric)
 			}
 		}
@@ -75,9 +75,9 @@ func TestCharts_AdapterHasEveryScalingMetric(t *testing.T) {
 	}
 }
 
-// The function adapted returns the query that prometheus-adapter generates for a metric from the
+// adapterQuery returns the query that prometheus-adapter generates for a metric from the
 // rules of helm/environments. It returns "" unless exactly one rule matches.
-func adapted(t *testing.T, metric, matchers string) (query string) {
+func adapterQuery(t *testing.T, metric, matchers string) (query string) {
 	t.Helper()
 	var adapter struct {
 		Rules struct {
@@ -145,7 +145,7 @@ tests:
       - {expr: '%[3]s', eval_time: 0m, exp_samples: [{labels: '{}', value: 8}]}
 `
 	file := filepath.Join(t.TempDir(), "adapter.yml")
-	text := fmt.Sprintf(trial, lag, adapted(t, lag, `group="calls",topic="dial-events.v1",namespace="ringfence"`), adapted(t, "ringfence_webhooks_oldest_due_seconds", `namespace="ringfence"`))
+	text := fmt.Sprintf(trial, lagMetric, adapterQuery(t, lagMetric, `group="calls",topic="dial-events.v1",namespace="ringfence"`), adapterQuery(t, "ringfence_webhooks_oldest_due_seconds", `namespace="ringfence"`))
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -105,7 +105,7 @@ func (c *cluster) secrets(super string) {
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	for _, step := range append(script(c.t, conn), string(passwords)) {
+	for _, step := range append(roleStatements(c.t, conn), string(passwords)) {
 		if _, err := conn.Exec(c.t.Context(), step); err != nil {
 			c.t.Fatalf("%v: %s", err, step)
 		}

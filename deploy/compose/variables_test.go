@@ -16,10 +16,10 @@ import (
 
 var (
 	structTag = regexp.MustCompile("`(env:\"[A-Z][^`]*)`")
-	// The pattern secret matches the names of variables with secret values. It does not match
+	// secretVariable matches the names of variables with secret values. It does not match
 	// TRUSTED_KEYS, because those keys are public.
-	secret = regexp.MustCompile(`^(POSTGRES_(DIRECT_|MIGRATE_)?URL|[A-Z0-9_]*(KEY|KEYS|PASSWORD|TOKENS?|PEPPER|SECRET))$`)
-	named  = regexp.MustCompile(`(?m)^ *(?:- name: |- \{name: )?([A-Z][A-Z0-9_]{3,})(?::|,|$)`)
+	secretVariable = regexp.MustCompile(`^(POSTGRES_(DIRECT_|MIGRATE_)?URL|[A-Z0-9_]*(KEY|KEYS|PASSWORD|TOKENS?|PEPPER|SECRET))$`)
+	named          = regexp.MustCompile(`(?m)^ *(?:- name: |- \{name: )?([A-Z][A-Z0-9_]{3,})(?::|,|$)`)
 )
 
 type values struct {
@@ -94,7 +94,7 @@ func TestCharts_LibrarySetsNoOtherVariables(t *testing.T) {
 func TestCharts_SetOnlyKnownAndAllRequiredVariables(t *testing.T) {
 	t.Parallel()
 	for _, name := range services {
-		reads, set, v := read(t, "services/"+name), map[string]bool{}, valuesOf(t, name)
+		reads, set, v := readVariables(t, "services/"+name), map[string]bool{}, valuesOf(t, name)
 		for _, variable := range ofLibrary {
 			if _, ok := reads[variable]; ok {
 				set[variable] = true
@@ -108,16 +108,16 @@ func TestCharts_SetOnlyKnownAndAllRequiredVariables(t *testing.T) {
 		}
 		compare(t, "helm/"+name+"/values.yaml", set, reads)
 		for variable := range reads {
-			if secret.MatchString(variable) && variable != "TRUSTED_KEYS" && variable != "POSTGRES_MIGRATE_URL" && !slices.Contains(slices.Concat(v.Secret.Keys, v.Secret.Optional), variable) {
+			if secretVariable.MatchString(variable) && variable != "TRUSTED_KEYS" && variable != "POSTGRES_MIGRATE_URL" && !slices.Contains(slices.Concat(v.Secret.Keys, v.Secret.Optional), variable) {
 				t.Errorf("helm/%s/values.yaml: %s holds a secret: add it to secret.optional (or to secret.keys)", name, variable)
 			}
 		}
 	}
 }
 
-// The function schema returns values.schema.json of a service: the library's schema, with the
+// valuesSchema returns values.schema.json of a service: the library's schema, with the
 // binary's variables under env.
-func schema(t *testing.T, name string) []byte {
+func valuesSchema(t *testing.T, name string) []byte {
 	t.Helper()
 	var whole map[string]any
 	if err := json.Unmarshal([]byte(strings.Join(lines(t, "helm/ringfence-lib/service.schema.json"), "\n")), &whole); err != nil {
@@ -144,7 +144,7 @@ func schema(t *testing.T, name string) []byte {
 func described(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	found := map[string]string{}
-	reads := read(t, dir)
+	reads := readVariables(t, dir)
 	for _, below := range []string{dir, "libs"} {
 		for _, match := range structTag.FindAllStringSubmatch(goText(t, below), -1) {
 			of := reflect.StructTag(match[1])
@@ -164,13 +164,13 @@ func described(t *testing.T, dir string) map[string]string {
 func TestCharts_SchemasAcceptOnlyKnownVariables(t *testing.T) {
 	t.Parallel()
 	for _, name := range services {
-		golden(t, filepath.Join(root, "helm", name, "values.schema.json"), schema(t, name))
+		compareGolden(t, filepath.Join(root, "helm", name, "values.schema.json"), valuesSchema(t, name))
 	}
 }
 
-// The function golden compares got with a committed file, or writes the file if RINGFENCE_UPDATE is
+// compareGolden compares got with a committed file, or writes the file if RINGFENCE_UPDATE is
 // set.
-func golden(t *testing.T, path string, got []byte) {
+func compareGolden(t *testing.T, path string, got []byte) {
 	t.Helper()
 	if os.Getenv("RINGFENCE_HELM") == "" {
 		t.Skip("RINGFENCE_HELM names no helm: `make charts` builds one and runs this")

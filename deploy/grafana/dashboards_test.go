@@ -28,12 +28,12 @@ type panel struct {
 	Links       []struct{ URL string }
 }
 
-// The method number reports whether the panel shows the current value instead of a graph.
-func (p panel) number() bool { return p.Type == "stat" }
+// isStat reports whether the panel shows the current value instead of a graph.
+func (p panel) isStat() bool { return p.Type == "stat" }
 
-// The function boards decodes every dashboard strictly into Grafana's own types, and returns the
+// readBoards decodes every dashboard strictly into Grafana's own types, and returns the
 // part that the tests read.
-func boards(t *testing.T) []board {
+func readBoards(t *testing.T) []board {
 	t.Helper()
 	paths, err := filepath.Glob("dashboards/*.json")
 	if err != nil {
@@ -71,7 +71,7 @@ func boards(t *testing.T) []board {
 // series. Each row of panels is 24 columns wide.
 func TestPanels_AreComplete(t *testing.T) {
 	t.Parallel()
-	for _, b := range boards(t) {
+	for _, b := range readBoards(t) {
 		titles, widths := map[string]bool{}, map[int]int{}
 		for _, p := range b.Panels {
 			if p.Type == "row" {
@@ -105,19 +105,19 @@ func TestPanels_AreComplete(t *testing.T) {
 func (p panel) checkTargets(t *testing.T, where string) {
 	t.Helper()
 	for _, target := range p.Targets {
-		if fault := misread(p.FieldConfig.Defaults.Unit, target.Expr); fault != "" {
+		if fault := unitFault(p.FieldConfig.Defaults.Unit, target.Expr); fault != "" {
 			t.Errorf("%s: %s: %s", where, fault, target.Expr)
 		}
-		if !p.number() && len(p.Targets) > 1 && target.LegendFormat == "" {
+		if !p.isStat() && len(p.Targets) > 1 && target.LegendFormat == "" {
 			t.Errorf("%s: a query of several has no legend", where)
 		}
 		// A stat panel must not use a range query, which shows the last value of a series that no
 		// longer exists.
-		if target.Instant != p.number() {
-			t.Errorf("%s: instant = %v, want %v", where, target.Instant, p.number())
+		if target.Instant != p.isStat() {
+			t.Errorf("%s: instant = %v, want %v", where, target.Instant, p.isStat())
 		}
-		if target.Range == p.number() {
-			t.Errorf("%s: range = %v, want %v", where, target.Range, !p.number())
+		if target.Range == p.isStat() {
+			t.Errorf("%s: range = %v, want %v", where, target.Range, !p.isStat())
 		}
 	}
 }
@@ -127,7 +127,7 @@ var runbookLink = regexp.MustCompile(`^\$\{runbooks\}/(\w+\.md)$`)
 func TestPanels_LinkToRunbooks(t *testing.T) {
 	t.Parallel()
 	var linked []string
-	for _, b := range boards(t) {
+	for _, b := range readBoards(t) {
 		for _, p := range b.Panels {
 			for _, link := range p.Links {
 				found := runbookLink.FindStringSubmatch(link.URL)
@@ -155,9 +155,9 @@ func TestPanels_LinkToRunbooks(t *testing.T) {
 
 var requests = regexp.MustCompile(`http_request|webhooks_(attempts|connections)|calls_create_requests`)
 
-// misread returns the reason why the panel would show the query's result with a wrong unit, or ""
+// unitFault returns the reason why the panel would show the query's result with a wrong unit, or ""
 // if the unit fits.
-func misread(unit, query string) string {
+func unitFault(unit, query string) string {
 	whole := !strings.Contains(query, " / ") && !strings.HasPrefix(query, "1 - ")
 	switch {
 	case strings.Contains(query, "vector("):

@@ -88,7 +88,7 @@ func TestRunbooks_EveryCommandExists(t *testing.T) {
 		for _, line := range blocks(text, "sh") {
 			switch {
 			case asked.MatchString(line):
-				if path := asked.FindStringSubmatch(line)[2]; !src.routes(path) {
+				if path := asked.FindStringSubmatch(line)[2]; !src.hasRoute(path) {
 					t.Errorf("%s requests %s, which is not a route", name, path)
 				}
 			case !strings.HasPrefix(line, "ringfence ") && !strings.HasPrefix(line, "kubectl -n ringfence "):
@@ -107,16 +107,16 @@ func TestRunbooks_NamesExistInTheCode(t *testing.T) {
 		if name == "README.md" {
 			continue
 		}
-		for _, word := range src.strange(text) {
+		for _, word := range src.unknownNames(text) {
 			if !strings.HasPrefix(name, "postgres-") {
 				t.Errorf("%s names %q, which does not exist in the code", name, word)
-			} else if !slices.Contains(ofPostgres, word) {
+			} else if !slices.Contains(postgresNames, word) {
 				t.Errorf("ofPostgres does not contain %v of %s", word, name)
 			}
 		}
 	}
 	const wrong = "The log lines `the moon fell into the sea` and `it fell: 2 moons, all of them`, and `moon_phase`; set MOON_PHASE; see the panel *Moons*, GET /v1/moons/{id}, `libs/moon`, TestMoon and `make moon`.\n"
-	if found := src.strange(wrong); len(found) != 9 {
+	if found := src.unknownNames(wrong); len(found) != 9 {
 		t.Errorf("unknown words found = %q, want nine", found)
 	}
 }

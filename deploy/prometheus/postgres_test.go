@@ -10,9 +10,9 @@ import (
 	"testing"
 )
 
-// ofPostgres lists the names of Postgres 15 and PgBouncer 1.18 that the runbooks about the database
+// postgresNames lists the names of Postgres 15 and PgBouncer 1.18 that the runbooks about the database
 // can contain: settings, functions, tables, files and programs.
-var ofPostgres = []string{
+var postgresNames = []string{
 	"archive_command", "archive_mode", "archive_timeout", "hot_standby", "max_connections", "primary_conninfo", "recovery_target_action", "recovery_target_time", "restore_command",
 	"superuser_reserved_connections", "synchronous_commit", "synchronous_standby_names", "wal_level",
 	"pg_advisory_xact_lock", "pg_is_in_recovery", "pg_promote", "pg_control_checkpoint", "pg_last_wal_replay_lsn", "pg_shadow", "pg_stat_activity", "pg_stat_replication", "pg_stat_wal_receiver", "pg_switch_wal", "pg_wal", "touch recovery.signal", "touch standby.signal",
@@ -28,7 +28,7 @@ func TestRunbooks_TablesOfPostgresPagesExist(t *testing.T) {
 			if !strings.HasPrefix(name, "postgres-") || found[2] == "md" {
 				continue
 			}
-			if tables++; !made(t, found[1], found[2]) {
+			if tables++; !schemaCreates(t, found[1], found[2]) {
 				t.Errorf("%s names %s, which no migration makes", name, found[0])
 			}
 		}
@@ -36,14 +36,14 @@ func TestRunbooks_TablesOfPostgresPagesExist(t *testing.T) {
 	if tables == 0 {
 		t.Error("the pages name no table")
 	}
-	if made(t, "dialer", "dreams") {
+	if schemaCreates(t, "dialer", "dreams") {
 		t.Error("made reports a table that no migration creates")
 	}
 }
 
-// The function made reports whether a migration of the schema creates a table or a function with
+// schemaCreates reports whether a migration of the schema creates a table or a function with
 // this name.
-func made(t *testing.T, schema, name string) bool {
+func schemaCreates(t *testing.T, schema, name string) bool {
 	t.Helper()
 	files, err := filepath.Glob("../../services/" + strings.ReplaceAll(schema, "_", "-") + "/internal/store/migrations/*.sql")
 	if err != nil {

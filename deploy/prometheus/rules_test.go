@@ -25,7 +25,7 @@ func loadRules(t *testing.T) map[string][]kit.RuleGroup {
 
 func TestRules_PassPromtool(t *testing.T) {
 	t.Parallel()
-	promtool := debian(t, "promtool")
+	promtool := debianProgram(t, "promtool")
 	for name := range loadRules(t) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -76,7 +76,7 @@ func TestRules_EveryAlertIsTested(t *testing.T) {
 
 func TestConfig_PassesPromtoolAndAmtool(t *testing.T) {
 	t.Parallel()
-	promtool, amtool := debian(t, "promtool"), debian(t, "amtool")
+	promtool, amtool := debianProgram(t, "promtool"), debianProgram(t, "amtool")
 	for _, check := range [][]string{
 		{promtool, "check", "config", "prometheus.yml"},
 		{promtool, "check", "config", "local.yml"},
@@ -88,9 +88,9 @@ func TestConfig_PassesPromtoolAndAmtool(t *testing.T) {
 	}
 }
 
-// The function debian returns the path of a program of the Debian packages prometheus and
+// debianProgram returns the path of a program of the Debian packages prometheus and
 // prometheus-alertmanager.
-func debian(t *testing.T, name string) string {
+func debianProgram(t *testing.T, name string) string {
 	t.Helper()
 	path, err := exec.LookPath(name)
 	if err != nil && os.Getenv("CI") == "true" {
@@ -108,7 +108,7 @@ func TestMetrics_AreRegistered(t *testing.T) {
 	for _, groups := range loadRules(t) {
 		for _, group := range groups {
 			for _, rule := range group.Rules {
-				for _, metric := range src.unknown(rule.Expr) {
+				for _, metric := range src.unknownMetrics(rule.Expr) {
 					t.Errorf("rule %s%s uses %s, which the code does not export", rule.Alert, rule.Record, metric)
 				}
 			}
@@ -116,7 +116,7 @@ func TestMetrics_AreRegistered(t *testing.T) {
 	}
 	for name, text := range pagesOf(t) {
 		for _, query := range blocks(text, "promql") {
-			for _, metric := range src.unknown(query) {
+			for _, metric := range src.unknownMetrics(query) {
 				t.Errorf("%s uses %s, which the code does not export", name, metric)
 			}
 		}
@@ -131,12 +131,12 @@ func TestMetrics_AreRegistered(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, query := range regexp.MustCompile(`"expr": "((?:[^"\\]|\\.)*)"`).FindAllStringSubmatch(string(text), -1) {
-			for _, metric := range src.unknown(strings.ReplaceAll(query[1], `\"`, `"`)) {
+			for _, metric := range src.unknownMetrics(strings.ReplaceAll(query[1], `\"`, `"`)) {
 				t.Errorf("%s uses %s, which the code does not export", path, metric)
 			}
 		}
 	}
-	if len(src.unknown(`sum(rate(ringfence_dialer_dreams_total[5m]))`)) != 1 {
+	if len(src.unknownMetrics(`sum(rate(ringfence_dialer_dreams_total[5m]))`)) != 1 {
 		t.Error("unknown does not report a metric that does not exist")
 	}
 }

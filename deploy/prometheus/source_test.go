@@ -13,17 +13,17 @@ import (
 
 // code contains the source text with which the tests compare the runbooks and rules.
 type code struct {
-	files map[string]string
-	all   string          // the text of the Go files
-	sql   string          // the text of the migrations
-	words map[string]bool // every string literal in the Go files
-	shown map[string]bool // the title of every panel in the dashboards
-	runs  map[string]bool // every make target as `make x`, every test name, and every prefix of a test name
+	files       map[string]string
+	goText      string          // the text of the Go files
+	sqlText     string          // the text of the migrations
+	literals    map[string]bool // every string literal in the Go files
+	panelTitles map[string]bool // the title of every panel in the dashboards
+	runNames    map[string]bool // every make target as `make x`, every test name, and every prefix of a test name
 }
 
 func source(t *testing.T) code {
 	t.Helper()
-	c := code{files: map[string]string{}, words: map[string]bool{}, shown: map[string]bool{}, runs: map[string]bool{}}
+	c := code{files: map[string]string{}, literals: map[string]bool{}, panelTitles: map[string]bool{}, runNames: map[string]bool{}}
 	tree := os.DirFS("../..")
 	quoted := regexp.MustCompile(`"([^"\s]*)"`)
 	test := regexp.MustCompile(`(?m)^func (Test\w+)\(`)
@@ -37,19 +37,19 @@ func source(t *testing.T) code {
 			}
 			text, err := fs.ReadFile(tree, path)
 			if filepath.Ext(path) == ".sql" {
-				c.sql += string(text)
+				c.sqlText += string(text)
 				return err
 			}
 			if strings.HasSuffix(path, "_test.go") || strings.HasPrefix(path, "test/") {
 				for _, name := range test.FindAllStringSubmatch(string(text), -1) {
 					subject, _, _ := strings.Cut(name[1], "_")
-					c.runs[name[1]], c.runs[subject] = true, true
+					c.runNames[name[1]], c.runNames[subject] = true, true
 				}
 				return err
 			}
 			c.files[path] = string(text)
 			for _, word := range quoted.FindAllStringSubmatch(string(text), -1) {
-				c.words[word[1]] = true
+				c.literals[word[1]] = true
 			}
 			return err
 		})
@@ -62,9 +62,9 @@ func source(t *testing.T) code {
 		t.Fatal(err)
 	}
 	for _, name := range regexp.MustCompile(`(?m)^([a-z-]+):`).FindAllStringSubmatch(string(targets), -1) {
-		c.runs["make "+name[1]] = true
+		c.runNames["make "+name[1]] = true
 	}
-	c.all = strings.Join(slices.Collect(maps.Values(c.files)), "\n")
+	c.goText = strings.Join(slices.Collect(maps.Values(c.files)), "\n")
 	boards, err := filepath.Glob("../grafana/dashboards/*.json")
 	if err != nil {
 		t.Fatal(err)
@@ -75,17 +75,17 @@ func source(t *testing.T) code {
 			t.Fatal(err)
 		}
 		for _, title := range regexp.MustCompile(`"title": "([^"]*)"`).FindAllStringSubmatch(string(text), -1) {
-			c.shown[title[1]] = true
+			c.panelTitles[title[1]] = true
 		}
 	}
 	return c
 }
 
-// The method routes reports whether a Go file contains a route with this path. The file can split
+// hasRoute reports whether a Go file contains a route with this path. The file can split
 // the path into a prefix and a rest.
-func (c code) routes(path string) bool {
+func (c code) hasRoute(path string) bool {
 	if strings.HasPrefix(path, "/debug/pprof/") {
-		return c.words["/debug/pprof/"]
+		return c.literals["/debug/pprof/"]
 	}
 	pattern := regexp.MustCompile(`\\\$[A-Z]+`).ReplaceAllString(regexp.QuoteMeta(path), `\{[a-z_0-9]+\}`)
 	pieces := strings.Split(strings.TrimPrefix(pattern, "/"), "/")
@@ -109,9 +109,9 @@ var (
 	called = regexp.MustCompile(`[a-z_]+\s*\(`)
 )
 
-// The method unknown returns the metrics of a query that the code does not register. The metrics of
+// unknownMetrics returns the metrics of a query that the code does not register. The metrics of
 // the Go runtime, of the process and of kgo count as registered.
-func (c code) unknown(query string) (missing []string) {
+func (c code) unknownMetrics(query string) (missing []string) {
 	query = called.ReplaceAllString(noise.ReplaceAllString(query, " "), "(")
 	for _, name := range names.FindAllString(query, -1) {
 		for _, suffix := range []string{"_bucket", "_sum", "_count"} {
@@ -125,7 +125,7 @@ func (c code) unknown(query string) (missing []string) {
 }
 
 func (c code) inMigrations(name string) bool {
-	return regexp.MustCompile(`\b` + name + `\b`).MatchString(c.sql)
+	return regexp.MustCompile(`\b` + name + `\b`).MatchString(c.sqlText)
 }
 
 func (c code) knowsName(name string) bool {
@@ -134,11 +134,11 @@ func (c code) knowsName(name string) bool {
 			return true
 		}
 	}
-	if c.words[name] {
+	if c.literals[name] {
 		return true
 	}
 	for i := range name {
-		if name[i] == '_' && c.words[name[:i+1]] && c.words[name[i+1:]] {
+		if name[i] == '_' && c.literals[name[:i+1]] && c.literals[name[i+1:]] {
 			return true
 		}
 	}
@@ -157,9 +157,9 @@ var (
 	panel   = regexp.MustCompile(`(?:^|[^*])\*([A-Z0-9][^*\n]*)\*(?:[^*]|$)`)
 )
 
-// The method strange returns the names in a runbook that do not exist: log lines, fields, settings,
+// unknownNames returns the names in a runbook that do not exist: log lines, fields, settings,
 // panels, routes, paths, tests and make targets.
-func (c code) strange(page string) (words []string) {
+func (c code) unknownNames(page string) (words []string) {
 	page = fenced.ReplaceAllString(page, "")
 	for _, found := range quoted.FindAllStringSubmatch(page, -1) {
 		text := found[1]
@@ -168,7 +168,7 @@ func (c code) strange(page string) (words []string) {
 				words = append(words, text)
 			}
 		}
-		inGo := strings.Contains(c.all, `"`+text)
+		inGo := strings.Contains(c.goText, `"`+text)
 		if logged.MatchString(text) && !strings.HasPrefix(text, "ringfence ") && !run.MatchString(text) && !inGo {
 			words = append(words, text)
 		}
@@ -177,22 +177,22 @@ func (c code) strange(page string) (words []string) {
 		}
 	}
 	for _, name := range setting.FindAllString(page, -1) {
-		if !strings.Contains(c.all, name) && !strings.HasPrefix(name, "RINGFENCE_") {
+		if !strings.Contains(c.goText, name) && !strings.HasPrefix(name, "RINGFENCE_") {
 			words = append(words, name)
 		}
 	}
 	for _, name := range run.FindAllString(strings.ReplaceAll(page, "`", "\n"), -1) {
-		if !c.runs[name] {
+		if !c.runNames[name] {
 			words = append(words, name)
 		}
 	}
 	for _, found := range request.FindAllStringSubmatch(page, -1) {
-		if !c.routes(regexp.MustCompile(`\{[a-z_]+\}`).ReplaceAllString(found[1], "$$ID")) {
+		if !c.hasRoute(regexp.MustCompile(`\{[a-z_]+\}`).ReplaceAllString(found[1], "$$ID")) {
 			words = append(words, found[0])
 		}
 	}
 	for _, found := range panel.FindAllStringSubmatch(page, -1) {
-		if !c.shown[found[1]] {
+		if !c.panelTitles[found[1]] {
 			words = append(words, found[1])
 		}
 	}

@@ -38,7 +38,7 @@ func DecodeJSON(r *http.Request, v any) error {
 		}
 		return apierr.Validation("body", "is missing: send %s.", aJSON(target))
 	}
-	if err := scan(body); err != nil {
+	if err := checkText(body); err != nil {
 		return err
 	}
 	if bytes.Equal(body, []byte("null")) {
@@ -81,7 +81,7 @@ func decodeFault(body []byte, target reflect.Type, err error) error {
 	if errors.As(err, &wrong) && wrong.Field != "" {
 		return wrongType(wrong.Field, wrong)
 	}
-	path, cause := blame(target, body, err)
+	path, cause := findFaultyField(target, body, err)
 	if errors.As(cause, &wrong) {
 		return wrongType(path, wrong)
 	}
@@ -105,9 +105,9 @@ func wrongType(path string, wrong *json.UnmarshalTypeError) error {
 	return apierr.Validation(path, "must be %s, not %s.", aJSON(wrong.Type), article(got))
 }
 
-// The function blame finds the field whose custom type (UUID, time) returned err, because
+// findFaultyField finds the field whose custom type (UUID, time) returned err, because
 // encoding/json does not report the field.
-func blame(target reflect.Type, body []byte, err error) (string, error) {
+func findFaultyField(target reflect.Type, body []byte, err error) (string, error) {
 	for target.Kind() == reflect.Pointer {
 		target = target.Elem()
 	}
@@ -147,7 +147,7 @@ func blameMember(target reflect.Type, members map[string]json.RawMessage, err er
 		if fault == nil {
 			continue
 		}
-		path, cause := blame(field.Type, raw, fault)
+		path, cause := findFaultyField(field.Type, raw, fault)
 		if path == "" || path == "body" {
 			return name, cause
 		}

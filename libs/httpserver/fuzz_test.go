@@ -185,7 +185,7 @@ func FuzzWire(f *testing.F) {
 	f.Fuzz(func(t *testing.T, request []byte) {
 		synctest.Test(t, func(t *testing.T) {
 			header := http.Header{"X-Extra": {"1"}}
-			l := pipes{conns: make(chan net.Conn), ended: make(chan struct{})}
+			l := pipeListener{conns: make(chan net.Conn), ended: make(chan struct{})}
 			server := (&Server{Handler: router, Header: header}).settings()
 			go func() { _ = serveWire(server, l, header) }()
 			client := l.dial()

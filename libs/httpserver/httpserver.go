@@ -74,7 +74,7 @@ func Recover(next http.Handler) http.Handler {
 		w.Header().Set("Service-Version", Version)
 		w.Header().Set("X-Content-Type-Options", "nosniff")
 		recorder := middleware.NewWrapResponseWriter(w, r.ProtoMajor)
-		defer recoverTo(recorder, r)
+		defer respondToPanic(recorder, r)
 		next.ServeHTTP(recorder, r)
 	})
 }
@@ -124,8 +124,8 @@ func Hurry(w http.ResponseWriter, r *http.Request, within time.Duration) {
 	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(within))
 }
 
-// recoverTo responds 500 to a panic. If the response has begun, recoverTo closes the connection.
-func recoverTo(w middleware.WrapResponseWriter, r *http.Request) {
+// respondToPanic responds 500 to a panic. If the response has begun, recoverTo closes the connection.
+func respondToPanic(w middleware.WrapResponseWriter, r *http.Request) {
 	fault := recover()
 	if fault == nil {
 		return

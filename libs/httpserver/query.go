@@ -45,7 +45,7 @@ func PathText(r *http.Request, name string) string {
 // QueryEnum returns an optional query parameter that must have one of the allowed values. If the
 // parameter is absent, QueryEnum returns "". Any other value is 422.
 func QueryEnum(q url.Values, name string, allowed ...string) (string, error) {
-	value, given, err := once(q, name)
+	value, given, err := singleParam(q, name)
 	if err != nil || !given {
 		return "", err
 	}
@@ -57,7 +57,7 @@ func QueryEnum(q url.Values, name string, allowed ...string) (string, error) {
 
 // QueryUUID returns an optional id. If the id is absent, the result is nil. A malformed id is 422.
 func QueryUUID(q url.Values, name string) (*uuid.UUID, error) {
-	value, given, err := once(q, name)
+	value, given, err := singleParam(q, name)
 	if err != nil || !given {
 		return nil, err
 	}
@@ -71,7 +71,7 @@ func QueryUUID(q url.Values, name string) (*uuid.UUID, error) {
 // QueryTime returns an optional time. If the time is absent, the result is nil. A malformed time is
 // 422. A space counts as "+", because some clients do not percent-encode the "+" of the offset.
 func QueryTime(q url.Values, name string) (*time.Time, error) {
-	value, given, err := once(q, name)
+	value, given, err := singleParam(q, name)
 	if err != nil || !given {
 		return nil, err
 	}
@@ -85,7 +85,7 @@ func QueryTime(q url.Values, name string) (*time.Time, error) {
 // QueryText returns an optional text. If the parameter is absent, the result is nil. For an empty
 // parameter, the result points to an empty text. NUL characters and invalid UTF-8 are 422.
 func QueryText(q url.Values, name string) (*string, error) {
-	value, given, err := once(q, name)
+	value, given, err := singleParam(q, name)
 	if err != nil || !given {
 		return nil, err
 	}
@@ -95,9 +95,9 @@ func QueryText(q url.Values, name string) (*string, error) {
 	return &value, nil
 }
 
-// The function once returns 422 if a query parameter occurs several times, because it is unclear
+// singleParam returns 422 if a query parameter occurs several times, because it is unclear
 // which value applies.
-func once(q url.Values, name string) (value string, given bool, err error) {
+func singleParam(q url.Values, name string) (value string, given bool, err error) {
 	if len(q[name]) > 1 {
 		return "", true, apierr.Validation(name, "must stand once in the query.")
 	}

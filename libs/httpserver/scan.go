@@ -14,9 +14,9 @@ import (
 // nesting would use more stack.
 const maxDepth = 32
 
-// The function scan rejects text that encoding/json accepts but the API does not: invalid UTF-8,
+// checkText rejects text that encoding/json accepts but the API does not: invalid UTF-8,
 // single surrogates, NUL characters and deep nesting.
-func scan(body []byte) error {
+func checkText(body []byte) error {
 	if at := invalidUTF8(body); at >= 0 {
 		return invalidText(body, at, "bytes that are not UTF-8")
 	}
@@ -27,7 +27,7 @@ func scan(body []byte) error {
 	for i := 0; i < len(body); i++ {
 		switch c := body[i]; {
 		case inString && c == '\\':
-			size, wrong := escape(body[i:])
+			size, wrong := escapeLength(body[i:])
 			if wrong != "" {
 				return invalidText(body, i, wrong)
 			}
@@ -46,10 +46,10 @@ func scan(body []byte) error {
 	return nil
 }
 
-// The function escape returns the length of the escape sequence at the start of text. The result
+// escapeLength returns the length of the escape sequence at the start of text. The result
 // wrong describes why the sequence is refused, and is "" for an accepted one. encoding/json rejects
 // malformed sequences, so escape does not check for them.
-func escape(text []byte) (size int, wrong string) {
+func escapeLength(text []byte) (size int, wrong string) {
 	first, ok := codeUnit(text)
 	switch {
 	case !ok:

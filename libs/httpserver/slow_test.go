@@ -13,13 +13,13 @@ import (
 	"time"
 )
 
-// pipes is a listener for connections in memory. Unlike TCP connections, they work under synctest.
-type pipes struct {
+// pipeListener is a listener for connections in memory. Unlike TCP connections, they work under synctest.
+type pipeListener struct {
 	conns chan net.Conn
 	ended chan struct{}
 }
 
-func (l pipes) Accept() (net.Conn, error) {
+func (l pipeListener) Accept() (net.Conn, error) {
 	select {
 	case conn := <-l.conns:
 		return conn, nil
@@ -28,27 +28,27 @@ func (l pipes) Accept() (net.Conn, error) {
 	}
 }
 
-func (l pipes) Close() error   { return nil }
-func (l pipes) Addr() net.Addr { return &net.TCPAddr{} }
+func (l pipeListener) Close() error   { return nil }
+func (l pipeListener) Addr() net.Addr { return &net.TCPAddr{} }
 
-func (l pipes) dial() net.Conn {
+func (l pipeListener) dial() net.Conn {
 	ours, theirs := net.Pipe()
 	l.conns <- theirs
 	return ours
 }
 
-func serve(t *testing.T, handler http.Handler) pipes {
+func serve(t *testing.T, handler http.Handler) pipeListener {
 	t.Helper()
-	l := pipes{conns: make(chan net.Conn), ended: make(chan struct{})}
+	l := pipeListener{conns: make(chan net.Conn), ended: make(chan struct{})}
 	server := (&Server{Handler: handler}).settings()
 	go func() { _ = serveWire(server, l, nil) }()
 	t.Cleanup(func() { close(l.ended); _ = server.Close() })
 	return l
 }
 
-// drip sends the parameter text. It then sends the parameter drop once a second until the server
+// sendSlowly sends the parameter text. It then sends the parameter drop once a second until the server
 // closes the connection.
-func drip(conn net.Conn, text, drop string) (ends chan struct{}) {
+func sendSlowly(conn net.Conn, text, drop string) (ends chan struct{}) {
 	ends = make(chan struct{})
 	go func() {
 		defer close(ends)
@@ -103,7 +103,7 @@ func TestServer_SlowBodyGetsAnErrorResponse(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				l := serve(t, taking())
 				begun, conn := time.Now(), l.dial()
-				ends := drip(conn, row.request, row.drop)
+				ends := sendSlowly(conn, row.request, row.drop)
 				quick := l.dial()
 				go func() {
 					_, _ = io.WriteString(quick, "POST /v1/calls HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\nConnection: close\r\n\r\n{\"to\":\"x\"}")
@@ -155,7 +155,7 @@ func TestServer_ClosesConnectionsWithSlowHeaders(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := serve(t, taking())
 		begun, conn := time.Now(), l.dial()
-		ends := drip(conn, "POST /v1/calls HTTP/1.1\r\n", "X")
+		ends := sendSlowly(conn, "POST /v1/calls HTTP/1.1\r\n", "X")
 		response, err := io.ReadAll(conn)
 		took := time.Since(begun)
 		if err != nil {

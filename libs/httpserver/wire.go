@@ -32,19 +32,19 @@ func serveWire(server *http.Server, listener net.Listener, header http.Header) e
 			conn.handled.Store(false)
 		}
 	}
-	return server.Serve(wire{listener, header}) //nolint:wrapcheck // the caller compares this error: return it unwrapped
+	return server.Serve(wireListener{listener, header}) //nolint:wrapcheck // the caller compares this error: return it unwrapped
 }
 
 type wireKey struct{}
 
-// wire is a listener whose connections replace the error responses of net/http.
-type wire struct {
+// wireListener is a listener whose connections replace the error responses of net/http.
+type wireListener struct {
 	net.Listener
 	header http.Header
 }
 
 // Accept waits for the next connection.
-func (l wire) Accept() (net.Conn, error) {
+func (l wireListener) Accept() (net.Conn, error) {
 	conn, err := l.Listener.Accept()
 	if err != nil {
 		return nil, err //nolint:wrapcheck // net/http compares this error, so return it unwrapped

@@ -23,13 +23,13 @@ import (
 // incoming is a record that was fetched from Kafka and is being applied.
 type incoming struct {
 	kafka.Record
-	// The field fault is the error because of which the record is parked (moved to the dead-letter
+	// parkReason is the error because of which the record is parked (moved to the dead-letter
 	// topic). It is nil until such an error occurs.
-	fault error
-	// The field result is the outcome of the record in the last transaction: applied, skipped,
+	parkReason error
+	// outcome is the outcome of the record in the last transaction: applied, skipped,
 	// parked or duplicate. The field reason is the error of a parked record.
-	result string
-	reason error
+	outcome      string
+	resultReason error
 }
 
 // parkError means that the handler cannot apply the record, so the record must be parked. The
@@ -58,20 +58,20 @@ func (c *Consumer) apply(ctx context.Context, chunks ...*chunk) error {
 		if onCommit != nil {
 			onCommit()
 		}
-		c.committed(chunks)
+		c.reportCommitted(chunks)
 		return nil
 	}
 }
 
-// The method committed counts the records of a committed transaction and logs the parked records.
-func (c *Consumer) committed(chunks []*chunk) {
+// reportCommitted counts the records of a committed transaction and logs the parked records.
+func (c *Consumer) reportCommitted(chunks []*chunk) {
 	wake := false
 	for _, ch := range chunks {
 		for _, rec := range ch.records {
-			c.metrics.records.WithLabelValues(rec.Topic, rec.result).Inc()
-			switch rec.result {
+			c.metrics.records.WithLabelValues(rec.Topic, rec.outcome).Inc()
+			switch rec.outcome {
 			case applied:
-				c.applied.Add(1)
+				c.appliedCount.Add(1)
 			case parked:
 				c.logParked(rec)
 				wake = true
@@ -90,16 +90,16 @@ func (c *Consumer) applyOnce(ctx context.Context, chunks []*chunk) (onCommit fun
 	var last *incoming
 	err = pg.InPipeline(ctx, c.pool, func(tx *pg.Pipeline) error {
 		last = nil
-		found, err := c.begin(ctx, tx, chunks)
+		found, err := c.beginChunks(ctx, tx, chunks)
 		if err != nil {
 			return err
 		}
-		fresh, toPark := found.sort(chunks)
-		outcome, err := c.handle(ctx, tx, fresh)
+		fresh, toPark := found.splitRecords(chunks)
+		outcome, err := c.handleRecords(ctx, tx, fresh)
 		if err != nil {
 			return err
 		}
-		if err := c.park(ctx, tx, toPark); err != nil {
+		if err := c.parkRecords(ctx, tx, toPark); err != nil {
 			return err
 		}
 		onCommit = outcome.OnCommit
@@ -113,31 +113,31 @@ func (c *Consumer) applyOnce(ctx context.Context, chunks []*chunk) (onCommit fun
 		return nil
 	})
 	if err != nil && last != nil && isPermanent(err) {
-		last.fault = err
+		last.parkReason = err
 		return nil, &parkError{last, err}
 	}
 	return onCommit, err
 }
 
-// The method sort divides records into records to apply, records to park, and duplicates. A record
+// splitRecords divides records into records to apply, records to park, and duplicates. A record
 // is parked if an earlier record of its key is parked.
-func (b *lookup) sort(chunks []*chunk) (fresh, toPark []*incoming) {
+func (b *lookup) splitRecords(chunks []*chunk) (fresh, toPark []*incoming) {
 	for _, ch := range chunks {
 		for _, rec := range ch.records {
 			if !b.fresh[rec.EventID] {
-				rec.result = duplicate
+				rec.outcome = duplicate
 				continue
 			}
 			delete(b.fresh, rec.EventID) // a second record of the batch with this id is a duplicate
-			rec.result, rec.reason = applied, rec.fault
-			if rec.reason == nil && b.parkedKeys[hashOf(rec.Key)] {
-				rec.reason = errKeyParked
+			rec.outcome, rec.resultReason = applied, rec.parkReason
+			if rec.resultReason == nil && b.parkedKeys[hashOf(rec.Key)] {
+				rec.resultReason = errKeyParked
 			}
-			if rec.reason == nil {
+			if rec.resultReason == nil {
 				fresh = append(fresh, rec)
 				continue
 			}
-			rec.result, toPark = parked, append(toPark, rec)
+			rec.outcome, toPark = parked, append(toPark, rec)
 			if rec.Key != "" {
 				b.parkedKeys[hashOf(rec.Key)] = true
 			}
@@ -148,13 +148,13 @@ func (b *lookup) sort(chunks []*chunk) (fresh, toPark []*incoming) {
 
 // The method handle calls the handler for records of one topic. If the handler parks records,
 // handle sets their fault and returns a parkError for the first one.
-func (c *Consumer) handle(ctx context.Context, tx pgx.Tx, records []*incoming) (outcome Outcome, err error) {
+func (c *Consumer) handleRecords(ctx context.Context, tx pgx.Tx, records []*incoming) (outcome Outcome, err error) {
 	if len(records) == 0 {
 		return outcome, nil
 	}
 	batch := make([]Record, len(records))
 	for i, rec := range records {
-		batch[i] = c.traced(ctx, rec)
+		batch[i] = c.startSpan(ctx, rec)
 		defer batch[i].Span.End()
 	}
 	outcome, err = c.callHandler(ctx, tx, batch)
@@ -163,7 +163,7 @@ func (c *Consumer) handle(ctx context.Context, tx pgx.Tx, records []*incoming) (
 			rec.Span.SetStatus(codes.Error, err.Error())
 		}
 		if len(records) == 1 && isPermanent(err) {
-			records[0].fault = err
+			records[0].parkReason = err
 			return outcome, &parkError{records[0], err}
 		}
 		return outcome, err
@@ -177,12 +177,12 @@ func (c *Consumer) handle(ctx context.Context, tx pgx.Tx, records []*incoming) (
 		switch result.outcome {
 		case parked:
 			batch[i].Span.SetStatus(codes.Error, result.reason.Error())
-			records[i].fault = result.reason
+			records[i].parkReason = result.reason
 			if park == nil {
 				park = &parkError{records[i], result.reason}
 			}
 		case skipped:
-			records[i].result = skipped
+			records[i].outcome = skipped
 		}
 	}
 	if park != nil {
@@ -191,9 +191,9 @@ func (c *Consumer) handle(ctx context.Context, tx pgx.Tx, records []*incoming) (
 	return outcome, nil
 }
 
-// The method traced starts the span that covers the handling of a record, and returns the record
+// startSpan starts the span that covers the handling of a record, and returns the record
 // with the span.
-func (c *Consumer) traced(ctx context.Context, rec *incoming) Record {
+func (c *Consumer) startSpan(ctx context.Context, rec *incoming) Record {
 	_, span := telemetry.Continue(ctx, "process "+rec.Topic, rec.Headers[kafka.HeaderTraceParent], time.Since(rec.Time),
 		attribute.String("messaging.system", "kafka"),
 		attribute.String("messaging.destination.name", rec.Topic),
@@ -217,12 +217,12 @@ func (c *Consumer) callHandler(ctx context.Context, tx pgx.Tx, batch []Record) (
 
 // isPermanent reports whether every retry would fail with the same error.
 func isPermanent(err error) bool {
-	return kafka.IsPark(err) || errors.Is(err, errPanicked) || errors.Is(err, outbox.ErrTooLarge) || neverFits(err)
+	return kafka.IsPark(err) || errors.Is(err, errPanicked) || errors.Is(err, outbox.ErrTooLarge) || isInvalidValue(err)
 }
 
-// neverFits reports whether the database rejected the values: a data exception, a value that
+// isInvalidValue reports whether the database rejected the values: a data exception, a value that
 // violates NOT NULL or a CHECK, or a limit of the database.
-func neverFits(err error) bool {
+func isInvalidValue(err error) bool {
 	var fault *pgconn.PgError
 	if !errors.As(err, &fault) || len(fault.Code) != 5 {
 		return false
@@ -234,11 +234,11 @@ func neverFits(err error) bool {
 		fault.Code == "23514" && fault.ConstraintName != ""
 }
 
-// The function refuses reports whether the database executed the statements and rejected the
+// isRefused reports whether the database executed the statements and rejected the
 // result: a constraint violation or an exception of a function. A change of other data can make
 // such a record valid, so the record is retried for a limited time (worker.applySingle). Errors of
 // the connection, timeouts, conflicts and missing objects do not count.
-func refuses(err error) bool {
+func isRefused(err error) bool {
 	var fault *pgconn.PgError
 	if !errors.As(err, &fault) || len(fault.Code) != 5 || isMissingPartition(err) {
 		return false

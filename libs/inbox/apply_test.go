@@ -127,7 +127,7 @@ func (b *applyBench) chunk(number int32, records ...*incoming) *chunk {
 		before = startAt(b.t, b.Consumer, p)
 	}
 	return &chunk{
-		ctx: b.t.Context(), partition: p, records: records, before: before, after: before.next + int64(len(records)),
+		ctx: b.t.Context(), partition: p, records: records, startPosition: before, endOffset: before.nextOffset + int64(len(records)),
 		done: make(chan error, 1),
 	}
 }
@@ -136,7 +136,7 @@ func (b *applyBench) applyNext(records ...*incoming) error {
 	ch := b.chunk(0, records...)
 	err := b.apply(b.t.Context(), ch)
 	if err == nil {
-		b.positions[0] = ch.moved
+		b.positions[0] = ch.newPosition
 	}
 	return err
 }
@@ -445,18 +445,18 @@ func TestApply_MovingAPositionReadsNoOldRowVersions(t *testing.T) {
 			return err
 		}
 		p = startAt(t, b.Consumer, partition{testTopic, 0})
-		if p.next != moves {
-			t.Fatalf("position = %d, want %d", p.next, moves)
+		if p.nextOffset != moves {
+			t.Fatalf("position = %d, want %d", p.nextOffset, moves)
 		}
 		pool, watched := pgtest.Watch(t, b.pool)
 		c := NewConsumer("dialer", kafka.Config{}, pool, Handlers{testTopic: b.handleBatch}, nil, nil)
 		var batch pgx.Batch
-		ch := &chunk{partition: partition{testTopic, 0}, before: p, after: p.next + 1}
-		c.queueMove(&batch, ch, &ch.moved.row)
+		ch := &chunk{partition: partition{testTopic, 0}, startPosition: p, endOffset: p.nextOffset + 1}
+		c.queueMove(&batch, ch, &ch.newPosition.ctid)
 		if err := pool.SendBatch(t.Context(), &batch).Close(); err != nil {
 			return err
 		}
-		if !ch.moved.row.Valid {
+		if !ch.newPosition.ctid.Valid {
 			t.Error("the position was not moved")
 		}
 		pages, plans := watched.Pages(t, pgtest.GenericPlan)

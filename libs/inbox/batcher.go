@@ -14,12 +14,12 @@ type chunk struct {
 	ctx       context.Context
 	partition partition
 	records   []*incoming
-	// The field before is the position from which the records were read. The field after is the
+	// startPosition is the position from which the records were read. The field after is the
 	// offset that follows the last record.
-	before position
-	after  int64
-	// The field moved is the new position. It is valid after the channel done has received nil.
-	moved position
+	startPosition position
+	endOffset     int64
+	// newPosition is the new position. It is valid after the channel done has received nil.
+	newPosition position
 	// started is set by the batcher when it takes the chunk, or by the worker when it withdraws the
 	// chunk.
 	started atomic.Bool
@@ -46,8 +46,8 @@ type batcher struct {
 	running map[string]int      // the number of running transactions by topic
 }
 
-// The method add queues a chunk. The result is sent to the channel done of the chunk.
-func (b *batcher) add(ch *chunk) {
+// addChunk queues a chunk. The result is sent to the channel done of the chunk.
+func (b *batcher) addChunk(ch *chunk) {
 	topic := ch.partition.topic
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -66,7 +66,7 @@ func (b *batcher) add(ch *chunk) {
 func (b *batcher) run(topic string) {
 	for {
 		b.consumer.slots <- struct{}{}
-		began, chunks := time.Now(), b.take(topic)
+		began, chunks := time.Now(), b.takeChunks(topic)
 		if len(chunks) > 0 {
 			b.apply(chunks)
 		}
@@ -78,10 +78,10 @@ func (b *batcher) run(topic string) {
 	}
 }
 
-// The method take removes the oldest chunks, up to the size of a transaction. It returns them
+// takeChunks removes the oldest chunks, up to the size of a transaction. It returns them
 // ordered by partition. Transactions that lock rows per partition then lock the rows in the same
 // order and do not deadlock.
-func (b *batcher) take(topic string) []*chunk {
+func (b *batcher) takeChunks(topic string) []*chunk {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	var taken []*chunk

@@ -33,7 +33,7 @@ func TestBatcher_WaitingPartitionsShareATransaction(t *testing.T) {
 	var chunks []*chunk
 	for _, number := range []int32{7, 2, 5} {
 		chunks = append(chunks, b.chunkOf(t.Context(), number))
-		b.batcher.add(chunks[len(chunks)-1])
+		b.batcher.addChunk(chunks[len(chunks)-1])
 	}
 	release()
 	for _, ch := range chunks {
@@ -61,7 +61,7 @@ func TestBatcher_ErrorOfOnePartitionDoesNotAffectTheOthers(t *testing.T) {
 	lost, failing, healthy := b.chunkOf(lostCtx, 1), b.chunkOf(t.Context(), 5), b.chunkOf(t.Context(), 2)
 	lose()
 	for _, ch := range []*chunk{lost, failing, healthy} {
-		b.batcher.add(ch)
+		b.batcher.addChunk(ch)
 	}
 	release()
 	if err := <-lost.done; !errors.Is(err, context.Canceled) {
@@ -81,8 +81,8 @@ func TestBatcher_WithdrawnChunkIsNotApplied(t *testing.T) {
 	b := newApplyBench(t, nil)
 	release := b.fillSlots()
 	withdrawn, kept := b.chunkOf(t.Context(), 1), b.chunkOf(t.Context(), 2)
-	b.batcher.add(withdrawn)
-	b.batcher.add(kept)
+	b.batcher.addChunk(withdrawn)
+	b.batcher.addChunk(kept)
 	withdrawn.started.Store(true) // a worker that stops withdraws its chunk by setting started
 	release()
 	if err := <-kept.done; err != nil {

@@ -41,16 +41,16 @@ const insertDeadLetter = `
 INSERT INTO dead_letters (consumer, topic, event_id, key, error)
 VALUES (@consumer, @topic, @event_id, @key, @error)`
 
-// The method park stores the records in the table dead_letters and writes them to the outbox. The
+// parkRecords stores the records in the table dead_letters and writes them to the outbox. The
 // relay publishes them to the DLQ.
-func (c *Consumer) park(ctx context.Context, tx pgx.Tx, records []*incoming) error {
+func (c *Consumer) parkRecords(ctx context.Context, tx pgx.Tx, records []*incoming) error {
 	if len(records) == 0 {
 		return nil
 	}
 	var batch pgx.Batch
 	for _, rec := range records {
 		batch.Queue(insertDeadLetter, pgx.NamedArgs{
-			"consumer": c.name, "topic": rec.Topic, "event_id": rec.EventID, "key": []byte(rec.Key), "error": brief(rec.reason),
+			"consumer": c.name, "topic": rec.Topic, "event_id": rec.EventID, "key": []byte(rec.Key), "error": shortText(rec.resultReason),
 		})
 		if err := outbox.Queue(ctx, &batch, c.deadLetter(rec)); err != nil {
 			return fmt.Errorf("park event %s: %w", rec.EventID, err)
@@ -87,12 +87,12 @@ func (c *Consumer) deadLetter(rec *incoming) outbox.Event {
 	headers[headerDLQPartition] = strconv.Itoa(int(rec.Partition))
 	headers[headerDLQOffset] = strconv.FormatInt(rec.Offset, 10)
 	headers[headerDLQEventID] = rec.EventID.String()
-	headers[headerDLQError] = brief(rec.reason)
-	return outbox.Event{ID: rec.EventID, TopicName: c.dlq(rec.Topic), Key: key, Raw: value, RawHeaders: headers}
+	headers[headerDLQError] = shortText(rec.resultReason)
+	return outbox.Event{ID: rec.EventID, TopicName: c.dlqName(rec.Topic), Key: key, Raw: value, RawHeaders: headers}
 }
 
-// revive returns the original record of a dead letter.
-func revive(letter kafka.Record) (kafka.Record, error) {
+// originalRecord returns the original record of a dead letter.
+func originalRecord(letter kafka.Record) (kafka.Record, error) {
 	rec, headers := letter, letter.Headers
 	if cut := headers[headerDLQCut]; cut != "" {
 		return rec, fmt.Errorf("the %s of the record was too large for the DLQ: read it from %s, partition %s, offset %s",
@@ -115,12 +115,12 @@ func revive(letter kafka.Record) (kafka.Record, error) {
 func (c *Consumer) logParked(rec *incoming) {
 	slog.Error("record parked; later records with the same key are parked too",
 		"consumer", c.name, "topic", rec.Topic, "partition", rec.Partition, "offset", rec.Offset,
-		"event_id", rec.EventID, "event_type", rec.Type, "dlq", c.dlq(rec.Topic), "error", rec.reason)
+		"event_id", rec.EventID, "event_type", rec.Type, "dlq", c.dlqName(rec.Topic), "error", rec.resultReason)
 }
 
-// brief returns the text of an error in a form that a row and a header can store: shortened, with
+// shortText returns the text of an error in a form that a row and a header can store: shortened, with
 // valid characters.
-func brief(err error) string {
+func shortText(err error) string {
 	text := err.Error()
 	text = strings.ToValidUTF8(text[:min(len(text), maxErrorBytes)], "")
 	return strings.Map(func(r rune) rune {

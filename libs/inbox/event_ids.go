@@ -88,9 +88,9 @@ type lookup struct {
 	parkedKeys map[keyHash]bool
 }
 
-// begin moves the positions of the chunks, stores the ids of their records and finds parked keys.
+// beginChunks moves the positions of the chunks, stores the ids of their records and finds parked keys.
 // It needs one round trip. If one of the positions has changed, begin returns errPositionChanged.
-func (c *Consumer) begin(ctx context.Context, tx *pg.Pipeline, chunks []*chunk) (*lookup, error) {
+func (c *Consumer) beginChunks(ctx context.Context, tx *pg.Pipeline, chunks []*chunk) (*lookup, error) {
 	var batch pgx.Batch
 	moved := make([]pgtype.TID, len(chunks))
 	var ids []uuid.UUID
@@ -136,9 +136,9 @@ func (c *Consumer) begin(ctx context.Context, tx *pg.Pipeline, chunks []*chunk) 
 	}
 	for i, ch := range chunks {
 		if !moved[i].Valid {
-			return nil, fmt.Errorf("%s is no longer at %d: %w", ch.partition, ch.before.next, errPositionChanged)
+			return nil, fmt.Errorf("%s is no longer at %d: %w", ch.partition, ch.startPosition.nextOffset, errPositionChanged)
 		}
-		ch.moved = position{topicID: ch.before.topicID, next: ch.after, row: moved[i]}
+		ch.newPosition = position{topicID: ch.startPosition.topicID, nextOffset: ch.endOffset, ctid: moved[i]}
 	}
 	return found, nil
 }

@@ -23,7 +23,7 @@ func TestNeverFits_IsTrueForPermanentErrorsOnly(t *testing.T) {
 		{&pgconn.PgError{Code: "40P01"}, false},
 		{errors.New("no database"), false},
 	} {
-		if got := neverFits(fmt.Errorf("insert: %w", tt.fault)); got != tt.never {
+		if got := isInvalidValue(fmt.Errorf("insert: %w", tt.fault)); got != tt.never {
 			t.Errorf("neverFits(%+v) = %v", tt.fault, got)
 		}
 	}

@@ -66,8 +66,8 @@ func (c *Consumer) Run(ctx context.Context) error {
 		kgo.BlockRebalanceOnPoll(),
 		kgo.OnPartitionsAssigned(g.assigned),
 		kgo.AdjustFetchOffsetsFn(g.startOffsets),
-		kgo.OnPartitionsRevoked(g.revoked),
-		kgo.OnPartitionsLost(g.lost),
+		kgo.OnPartitionsRevoked(g.onRevoked),
+		kgo.OnPartitionsLost(g.onLost),
 		// The offsets of the group are committed only for lag metrics.
 		kgo.AutoCommitMarks(),
 		kgo.AutoCommitInterval(commitInterval),
@@ -94,10 +94,10 @@ func (c *Consumer) Run(ctx context.Context) error {
 
 	// During the shutdown, the group first stops fetching. The workers then finish, their offsets
 	// are committed, and the member leaves the group.
-	g.stop(g.all(), drainTimeout)
+	g.stopWorkers(g.all(), drainTimeout)
 	g.commit(context.WithoutCancel(ctx), client.Client)
 	client.CloseAllowingRebalance()
-	g.leave()
+	g.leaveGroup()
 	return nil
 }
 
@@ -123,9 +123,9 @@ func (g *group) identity() []kgo.Opt {
 	return []kgo.Opt{kgo.InstanceID(g.consumer.cfg.InstanceID)}
 }
 
-// leave removes a static member from the group, so that other replicas get its partitions. The
+// leaveGroup removes a static member from the group, so that other replicas get its partitions. The
 // Kafka client leaves the group by itself only for members that are not static.
-func (g *group) leave() {
+func (g *group) leaveGroup() {
 	c := g.consumer
 	if c.cfg.InstanceID == "" {
 		return
@@ -227,7 +227,7 @@ func (g *group) poll(ctx context.Context, client *kgo.Client) {
 		}
 		fetches.EachPartition(func(p kgo.FetchTopicPartition) {
 			if len(p.Records) > 0 {
-				g.take(client, partition{p.Topic, p.Partition}, p.Records, p.LogStartOffset)
+				g.routeRecords(client, partition{p.Topic, p.Partition}, p.Records, p.LogStartOffset)
 			}
 		})
 		g.applySeeks(client)
@@ -295,9 +295,9 @@ func (g *group) rejoin(client *kgo.Client) {
 	client.AddConsumeTopics(topics...)
 }
 
-// The method take passes records to the worker of their partition. The parameter logStart is the
+// routeRecords passes records to the worker of their partition. The parameter logStart is the
 // first offset that the partition still contains.
-func (g *group) take(client *kgo.Client, p partition, records []*kgo.Record, logStart int64) {
+func (g *group) routeRecords(client *kgo.Client, p partition, records []*kgo.Record, logStart int64) {
 	g.mu.Lock()
 	w := g.workers[p]
 	g.mu.Unlock()
@@ -313,14 +313,14 @@ func (g *group) take(client *kgo.Client, p partition, records []*kgo.Record, log
 	if first := records[0]; !seeking && first.Offset < next {
 		// The position was beyond the end of the log, and the client started again at the
 		// beginning. Without setOffset the committed offset of the group would not move back.
-		g.consumer.movedBack(p, logTruncated, next, first.Offset)
+		g.consumer.reportMovedBack(p, logTruncated, next, first.Offset)
 		setOffset(client, p, first.Offset)
 		return // the client fetches the same records again
 	}
 	if !seeking && next > 0 && records[0].Offset > next && logStart > next {
-		g.consumer.expired(p, next, logStart)
+		g.consumer.reportExpired(p, next, logStart)
 	}
-	w.take(records)
+	w.queueRecords(records)
 }
 
 // comparePositions compares the positions of idle workers with the stored positions. Without the
@@ -335,7 +335,7 @@ func (g *group) comparePositions(ctx context.Context) {
 		workers := maps.Clone(g.workers)
 		g.mu.Unlock()
 		for p, w := range workers {
-			w.compare(stored[p])
+			w.comparePosition(stored[p])
 		}
 	}
 }
@@ -422,8 +422,8 @@ func (g *group) readPositions(
 			start[p.topic] = map[int32]kgo.Offset{}
 		}
 		start[p.topic][p.number] = kgo.NewOffset().AtStart()
-		if at.next > 0 {
-			start[p.topic][p.number] = kgo.NewOffset().At(at.next)
+		if at.nextOffset > 0 {
+			start[p.topic][p.number] = kgo.NewOffset().At(at.nextOffset)
 		}
 		g.topics[p.topic] = ids[p.topic]
 		if w := g.workers[p]; w != nil {
@@ -455,17 +455,17 @@ func lookUpIDs(ctx context.Context, client *kgo.Client, topics []string) (map[st
 	return ids, nil
 }
 
-// revoked is the callback for partitions that move to another member. It waits for their workers,
+// onRevoked is the callback for partitions that move to another member. It waits for their workers,
 // and commits the offsets before the other member starts.
-func (g *group) revoked(ctx context.Context, client *kgo.Client, gone map[string][]int32) {
-	g.stop(g.remove(gone), drainTimeout)
+func (g *group) onRevoked(ctx context.Context, client *kgo.Client, gone map[string][]int32) {
+	g.stopWorkers(g.remove(gone), drainTimeout)
 	g.commit(ctx, client)
 }
 
-// lost is the callback for partitions that this member has already lost. It stops their workers
+// onLost is the callback for partitions that this member has already lost. It stops their workers
 // without a wait, because the partitions can already be assigned to another member.
-func (g *group) lost(_ context.Context, _ *kgo.Client, gone map[string][]int32) {
-	g.stop(g.remove(gone), 0)
+func (g *group) onLost(_ context.Context, _ *kgo.Client, gone map[string][]int32) {
+	g.stopWorkers(g.remove(gone), 0)
 }
 
 func (g *group) remove(gone map[string][]int32) []*worker {
@@ -493,17 +493,17 @@ func (g *group) all() []*worker {
 	return all
 }
 
-// The method stop waits up to the duration drain for the workers to finish their transactions. It
+// stopWorkers waits up to the duration drain for the workers to finish their transactions. It
 // then cancels the transactions and waits for the workers.
-func (g *group) stop(workers []*worker, drain time.Duration) {
+func (g *group) stopWorkers(workers []*worker, drain time.Duration) {
 	for _, w := range workers {
 		close(w.stopping)
 	}
-	if !ended(workers, drain) {
+	if !workersEnded(workers, drain) {
 		for _, w := range workers {
 			w.cancel()
 		}
-		if !ended(workers, cancelTimeout) {
+		if !workersEnded(workers, cancelTimeout) {
 			slog.Error("consumer workers did not stop in time", "consumer", g.consumer.name)
 		}
 	}
@@ -512,9 +512,9 @@ func (g *group) stop(workers []*worker, drain time.Duration) {
 	}
 }
 
-// The function ended reports whether all workers ended within timeout. A transaction that still
+// workersEnded reports whether all workers ended within timeout. A transaction that still
 // runs after the timeout cannot commit if another process applies the same records.
-func ended(workers []*worker, timeout time.Duration) bool {
+func workersEnded(workers []*worker, timeout time.Duration) bool {
 	late := time.After(timeout)
 	for _, w := range workers {
 		select {

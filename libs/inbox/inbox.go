@@ -27,10 +27,10 @@ var files embed.FS
 
 // Migrations are the tables of the inbox, for pg.Open and pgtest.New. A consumer also needs the
 // tables of the outbox, which publishes parked records.
-var Migrations = pg.Migrations{Name: "inbox", FS: sub(files)}
+var Migrations = pg.Migrations{Name: "inbox", FS: migrationFiles(files)}
 
-// sub returns the folder with the migrations. It cannot fail, because the folder is embedded.
-func sub(files embed.FS) fs.FS {
+// migrationFiles returns the folder with the migrations. It cannot fail, because the folder is embedded.
+func migrationFiles(files embed.FS) fs.FS {
 	dir, _ := fs.Sub(files, "migrations")
 	return dir
 }
@@ -151,8 +151,8 @@ type Consumer struct {
 	// it at its end.
 	slots   chan struct{}
 	batcher *batcher
-	// The field applied is the number of records that this consumer has applied since its start.
-	applied atomic.Int64
+	// appliedCount is the number of records that this consumer has applied since its start.
+	appliedCount atomic.Int64
 	// refusedTime is the constant of the same name, except in tests.
 	refusedTime time.Duration
 }
@@ -180,7 +180,7 @@ func NewConsumer(
 	return c
 }
 
-// dlq returns the name of the topic to which parked records of topic are published.
-func (c *Consumer) dlq(topic string) string {
+// dlqName returns the name of the topic to which parked records of topic are published.
+func (c *Consumer) dlqName(topic string) string {
 	return kafka.DLQ(kafka.Topic{Name: topic}, c.name).Name
 }

@@ -18,11 +18,11 @@ import (
 type position struct {
 	// topicID is Kafka's id of the topic. A topic that is deleted and created again gets a new id.
 	topicID uuid.UUID
-	// The field next is the offset of the next record that must be applied.
-	next int64
-	// The field row is the ctid of the row. An update by ctid does not read old versions of the
+	// nextOffset is the offset of the next record that must be applied.
+	nextOffset int64
+	// ctid is the ctid of the row. An update by ctid does not read old versions of the
 	// row. Vacuum cannot remove these versions while another transaction has an old snapshot.
-	row pgtype.TID
+	ctid pgtype.TID
 }
 
 // errPositionChanged means that the stored position differs from the position from which the
@@ -39,8 +39,8 @@ RETURNING ctid`
 // parameter moved contains the new ctid of the row. The ctid is invalid if another process has
 // changed the position.
 func (c *Consumer) queueMove(batch *pgx.Batch, ch *chunk, moved *pgtype.TID) {
-	args := c.positionArgs(ch.partition, ch.before.topicID)
-	args["row"], args["before"], args["after"] = ch.before.row, ch.before.next, ch.after
+	args := c.positionArgs(ch.partition, ch.startPosition.topicID)
+	args["row"], args["before"], args["after"] = ch.startPosition.ctid, ch.startPosition.nextOffset, ch.endOffset
 	batch.Queue(movePosition, args).Query(func(rows pgx.Rows) error {
 		places, err := pgx.CollectRows(rows, pgx.RowTo[pgtype.TID])
 		if err == nil && len(places) == 1 {
@@ -96,7 +96,7 @@ func (c *Consumer) startPositions(ctx context.Context, added []assigned) (map[pa
 	positions := map[partition]position{}
 	for i, a := range added {
 		positions[a.partition] = found[i].position
-		c.logStart(a, found[i])
+		c.reportStart(a, found[i])
 	}
 	return positions, nil
 }
@@ -107,13 +107,13 @@ type started struct {
 	recreated bool
 }
 
-// logStart logs and counts that a partition starts before the committed offset of the group.
-func (c *Consumer) logStart(a assigned, s started) {
+// reportStart logs and counts that a partition starts before the committed offset of the group.
+func (c *Consumer) reportStart(a assigned, s started) {
 	switch {
 	case s.recreated:
-		c.movedBack(a.partition, topicRecreated, max(a.committed, 0), 0)
-	case s.next < a.committed:
-		c.movedBack(a.partition, databaseRestored, a.committed, s.next)
+		c.reportMovedBack(a.partition, topicRecreated, max(a.committed, 0), 0)
+	case s.nextOffset < a.committed:
+		c.reportMovedBack(a.partition, databaseRestored, a.committed, s.nextOffset)
 	}
 }
 
@@ -135,11 +135,11 @@ func (c *Consumer) reloadPosition(ctx context.Context, of partition, had positio
 	case p.topicID != had.topicID:
 		return p, fmt.Errorf("topic %s: stored id %s, id of this process %s: %w",
 			of.topic, p.topicID, had.topicID, errTopicRecreated)
-	case p.next < had.next:
-		c.movedBack(of, databaseRestored, had.next, p.next)
-	case p.next > had.next:
+	case p.nextOffset < had.nextOffset:
+		c.reportMovedBack(of, databaseRestored, had.nextOffset, p.nextOffset)
+	case p.nextOffset > had.nextOffset:
 		slog.InfoContext(ctx, "another process has moved the inbox position", "consumer", c.name,
-			"topic", of.topic, "partition", of.number, "was", had.next, "is", p.next)
+			"topic", of.topic, "partition", of.number, "was", had.nextOffset, "is", p.nextOffset)
 	}
 	return p, nil
 }
@@ -156,7 +156,7 @@ func (c *Consumer) storedPositions(ctx context.Context) (map[partition]position,
 		return nil, fmt.Errorf("read positions: %w", err)
 	}
 	found, of, p := map[partition]position{}, partition{}, position{}
-	_, err = pgx.ForEachRow(rows, []any{&of.topic, &of.number, &p.topicID, &p.next, &p.row}, func() error {
+	_, err = pgx.ForEachRow(rows, []any{&of.topic, &of.number, &p.topicID, &p.nextOffset, &p.ctid}, func() error {
 		found[of] = p
 		return nil
 	})
@@ -170,7 +170,7 @@ func (c *Consumer) positionArgs(of partition, topicID uuid.UUID) pg.Args {
 	return pg.Args{"consumer": c.name, "topic": of.topic, "partition": of.number, "topic_id": topicID}
 }
 
-func (p *position) scan(row pgx.Row) error { return row.Scan(&p.topicID, &p.next, &p.row) }
+func (p *position) scan(row pgx.Row) error { return row.Scan(&p.topicID, &p.nextOffset, &p.ctid) }
 
 // readAny returns a function that sets found if the statement returned a row.
 func readAny(found *bool) func(rows pgx.Rows) error {
@@ -181,16 +181,16 @@ func readAny(found *bool) func(rows pgx.Rows) error {
 	}
 }
 
-// movedBack logs and counts that a partition is read again from an earlier offset.
-func (c *Consumer) movedBack(p partition, cause string, was, is int64) {
+// reportMovedBack logs and counts that a partition is read again from an earlier offset.
+func (c *Consumer) reportMovedBack(p partition, cause string, was, is int64) {
 	c.metrics.movedBack.WithLabelValues(p.topic, cause).Inc()
 	slog.Error("inbox position moved back, records are read again",
 		"consumer", c.name, "topic", p.topic, "partition", p.number, "cause", cause, "was", was, "is", is)
 }
 
-// The method expired logs and counts the records that Kafka deleted before they were applied. The
+// reportExpired logs and counts the records that Kafka deleted before they were applied. The
 // first of these records has the offset next. The offset logStart follows the last one.
-func (c *Consumer) expired(p partition, next, logStart int64) {
+func (c *Consumer) reportExpired(p partition, next, logStart int64) {
 	c.metrics.expired.WithLabelValues(p.topic).Add(float64(logStart - next))
 	slog.Error("records were deleted before they were applied", "consumer", c.name, "topic", p.topic,
 		"partition", p.number, "position", next, "log_start", logStart)

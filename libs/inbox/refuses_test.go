@@ -49,7 +49,7 @@ func TestRefusal_IsFinalAfter15MinutesOfViolations(t *testing.T) {
 				got = r.isFinal(fmt.Errorf("handle: %w", err), now)
 				now = now.Add(5 * time.Minute)
 				if test.others {
-					consumer.applied.Add(1)
+					consumer.appliedCount.Add(1)
 				}
 			}
 			if got != test.want {

@@ -81,7 +81,7 @@ func (c *Consumer) replayOnce(ctx context.Context, topic string) (applied, refus
 	if err != nil {
 		return 0, 0, err
 	}
-	ahead, err := unread(ctx, client, c.dlq(topic))
+	ahead, err := unreadEnds(ctx, client, c.dlqName(topic))
 	client.Close()
 	if err != nil || len(ahead) == 0 {
 		return 0, 0, err
@@ -91,7 +91,7 @@ func (c *Consumer) replayOnce(ctx context.Context, topic string) (applied, refus
 		from[number] = kgo.NewOffset().AtStart()
 	}
 	client, err = kafka.NewClient(c.cfg, c.name+"-replay", nil,
-		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{c.dlq(topic): from}))
+		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{c.dlqName(topic): from}))
 	if err != nil {
 		return 0, 0, err
 	}
@@ -104,7 +104,7 @@ func (c *Consumer) replayOnce(ctx context.Context, topic string) (applied, refus
 			return r.applied, len(r.refused), ctx.Err()
 		}
 		if err := fetches.Err(); err != nil {
-			return r.applied, len(r.refused), fmt.Errorf("read %s: %w", c.dlq(topic), err)
+			return r.applied, len(r.refused), fmt.Errorf("read %s: %w", c.dlqName(topic), err)
 		}
 		for _, wire := range fetches.Records() {
 			if err := r.one(ctx, wire); err != nil {
@@ -118,8 +118,8 @@ func (c *Consumer) replayOnce(ctx context.Context, topic string) (applied, refus
 	return r.applied, len(r.refused), nil
 }
 
-// The function unread returns the end offset of each partition that still contains records.
-func unread(ctx context.Context, client *kafka.Client, topic string) (map[int32]int64, error) {
+// unreadEnds returns the end offset of each partition that still contains records.
+func unreadEnds(ctx context.Context, client *kafka.Client, topic string) (map[int32]int64, error) {
 	admin := kadm.NewClient(client.Client)
 	starts, err := admin.ListStartOffsets(ctx, topic)
 	if err == nil {
@@ -213,12 +213,12 @@ func (r *replay) apply(ctx context.Context, tx pgx.Tx, letter kafka.Record) (onC
 	if _, err := tx.Exec(ctx, insertReplayedID, args); err != nil {
 		return nil, fmt.Errorf("store event id: %w", err)
 	}
-	rec, err := revive(letter)
+	rec, err := originalRecord(letter)
 	if err != nil {
 		return nil, &parkError{&incoming{Record: letter}, err}
 	}
 	replayed := &incoming{Record: rec}
-	outcome, err := c.handle(ctx, tx, []*incoming{replayed})
+	outcome, err := c.handleRecords(ctx, tx, []*incoming{replayed})
 	if err != nil {
 		return nil, err
 	}

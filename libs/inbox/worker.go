@@ -79,12 +79,12 @@ func newWorker(g *group, client *kgo.Client, p partition) *worker {
 func (w *worker) start(p position) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.position, w.fetchNext, w.started = p, p.next, true
+	w.position, w.fetchNext, w.started = p, p.nextOffset, true
 }
 
-// compare passes the stored position to the worker if the worker is idle. A busy worker notices a
+// comparePosition passes the stored position to the worker if the worker is idle. A busy worker notices a
 // changed position in its next transaction.
-func (w *worker) compare(stored position) {
+func (w *worker) comparePosition(stored position) {
 	w.mu.Lock()
 	started := w.started
 	w.mu.Unlock()
@@ -111,16 +111,16 @@ func (w *worker) run() {
 			}
 			w.resume()
 		case stored := <-w.stored:
-			if !w.correct(stored) {
+			if !w.correctPosition(stored) {
 				return
 			}
 		}
 	}
 }
 
-// The method take queues the fetched records, and pauses the partition if too many batches wait. It
+// queueRecords queues the fetched records, and pauses the partition if too many batches wait. It
 // drops records that were fetched before the last seek.
-func (w *worker) take(records []*kgo.Record) {
+func (w *worker) queueRecords(records []*kgo.Record) {
 	w.mu.Lock()
 	if w.seekTo != nil {
 		w.mu.Unlock()
@@ -153,11 +153,11 @@ func (w *worker) resume() {
 // withWaiting adds queued records to next, up to the size of a transaction. It leaves out records
 // that were fetched before the last seek.
 func (w *worker) withWaiting(next fetched) []*kgo.Record {
-	records := w.current(next)
+	records := w.currentRecords(next)
 	for len(records) < txRecords {
 		select {
 		case next := <-w.work:
-			records = append(slices.Clip(records), w.current(next)...)
+			records = append(slices.Clip(records), w.currentRecords(next)...)
 		default:
 			return records
 		}
@@ -165,9 +165,9 @@ func (w *worker) withWaiting(next fetched) []*kgo.Record {
 	return records
 }
 
-// The method current returns the records of a batch, or none if the batch was fetched before the
+// currentRecords returns the records of a batch, or none if the batch was fetched before the
 // last seek.
-func (w *worker) current(batch fetched) []*kgo.Record {
+func (w *worker) currentRecords(batch fetched) []*kgo.Record {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if batch.generation != w.generation {
@@ -217,7 +217,7 @@ func (w *worker) applyPart(wire []*kgo.Record) error {
 	records := make([]*incoming, len(wire))
 	for i := range wire {
 		records[i] = &incoming{}
-		records[i].Record, records[i].fault = kafka.Read(wire[i])
+		records[i].Record, records[i].parkReason = kafka.Read(wire[i])
 	}
 	err := w.applyShared(records)
 	if err == nil {
@@ -257,8 +257,8 @@ func (w *worker) applySingle(rec *incoming) error {
 		if errors.Is(err, errStopping) || errors.Is(err, errPositionChanged) {
 			return err
 		}
-		if rec.fault == nil && refused.isFinal(err, time.Now()) {
-			rec.fault = kafka.Parkf("the database refused it for %s and took other records meanwhile: %w",
+		if rec.parkReason == nil && refused.isFinal(err, time.Now()) {
+			rec.parkReason = kafka.Parkf("the database refused it for %s and took other records meanwhile: %w",
 				w.group.consumer.refusedTime, err)
 			continue
 		}
@@ -270,15 +270,15 @@ func (w *worker) applySingle(rec *incoming) error {
 			// in a table of the service, the call has no effect.
 			_ = w.group.consumer.createDays(w.ctx)
 		}
-		if !w.pause(wait) {
+		if !w.pauseFor(wait) {
 			return errStopping
 		}
 		wait = min(2*wait, maxBackoff)
 	}
 }
 
-// The method pause waits for d. It returns false if the worker must stop.
-func (w *worker) pause(d time.Duration) bool {
+// pauseFor waits for d. It returns false if the worker must stop.
+func (w *worker) pauseFor(d time.Duration) bool {
 	select {
 	case <-w.stopping:
 		return false
@@ -289,20 +289,20 @@ func (w *worker) pause(d time.Duration) bool {
 	}
 }
 
-// The method correct replaces the worker's position if the stored position differs. A difference
+// correctPosition replaces the worker's position if the stored position differs. A difference
 // means that another process has applied records, or that the database was restored. The parameter
 // stored can be older than the worker's last transaction, so correct reads the position again. It
 // returns false if the worker must stop.
-func (w *worker) correct(stored position) bool {
+func (w *worker) correctPosition(stored position) bool {
 	if stored == w.position {
 		return true
 	}
-	next := w.position.next
-	if !w.reload() {
+	next := w.position.nextOffset
+	if !w.reloadPosition() {
 		return false
 	}
-	if w.position.next != next {
-		w.seek(w.position.next)
+	if w.position.nextOffset != next {
+		w.requestSeek(w.position.nextOffset)
 	}
 	return true
 }
@@ -310,16 +310,16 @@ func (w *worker) correct(stored position) bool {
 // reposition reads the stored position and makes the poll loop continue at that position. It
 // returns false if the worker must stop.
 func (w *worker) reposition() bool {
-	if !w.reload() {
+	if !w.reloadPosition() {
 		return false
 	}
-	w.seek(w.position.next)
+	w.requestSeek(w.position.nextOffset)
 	return true
 }
 
-// The method reload reads the stored position into the worker. It retries until it succeeds, and
+// reloadPosition reads the stored position into the worker. It retries until it succeeds, and
 // returns false if the worker must stop.
-func (w *worker) reload() bool {
+func (w *worker) reloadPosition() bool {
 	c := w.group.consumer
 	for {
 		ctx, cancel := context.WithTimeout(w.ctx, txTimeout)
@@ -336,14 +336,14 @@ func (w *worker) reload() bool {
 			w.lastError = text
 			slog.Warn("inbox position could not be read", "consumer", c.name, "error", err)
 		}
-		if !w.pause(maxBackoff) {
+		if !w.pauseFor(maxBackoff) {
 			return false
 		}
 	}
 }
 
-// The method seek makes the poll loop continue at an offset.
-func (w *worker) seek(offset int64) {
+// requestSeek makes the poll loop continue at an offset.
+func (w *worker) requestSeek(offset int64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.generation++
@@ -353,12 +353,12 @@ func (w *worker) seek(offset int64) {
 // refusal decides when a record that repeatedly violates a constraint is parked.
 type refusal struct {
 	consumer *Consumer
-	// The field since is the time of the first violation in the current series. Any other error
+	// firstViolation is the time of the first violation in the current series. Any other error
 	// ends the series. Outside of a series, since is zero.
-	since time.Time
-	// The field applied is the number of records that the consumer had applied when the current
+	firstViolation time.Time
+	// appliedBefore is the number of records that the consumer had applied when the current
 	// series began.
-	applied int64
+	appliedBefore int64
 }
 
 // isFinal reports whether the record must be parked. This is the case if the record violated a
@@ -366,20 +366,20 @@ type refusal struct {
 // was applied, the cause is probably not the record.
 func (r *refusal) isFinal(err error, now time.Time) bool {
 	switch {
-	case !refuses(err):
-		r.since = time.Time{}
+	case !isRefused(err):
+		r.firstViolation = time.Time{}
 		return false
-	case r.since.IsZero():
-		r.since, r.applied = now, r.consumer.applied.Load()
+	case r.firstViolation.IsZero():
+		r.firstViolation, r.appliedBefore = now, r.consumer.appliedCount.Load()
 		return false
 	}
-	return now.Sub(r.since) >= r.consumer.refusedTime && r.consumer.applied.Load() > r.applied
+	return now.Sub(r.firstViolation) >= r.consumer.refusedTime && r.consumer.appliedCount.Load() > r.appliedBefore
 }
 
 func (w *worker) chunk(ctx context.Context, records []*incoming) *chunk {
 	return &chunk{
 		ctx: ctx, partition: w.partition, records: records,
-		before: w.position, after: records[len(records)-1].Offset + 1, done: make(chan error, 1),
+		startPosition: w.position, endOffset: records[len(records)-1].Offset + 1, done: make(chan error, 1),
 	}
 }
 
@@ -389,7 +389,7 @@ func (w *worker) applyShared(records []*incoming) error {
 	ctx, cancel := context.WithTimeout(w.ctx, txTimeout)
 	defer cancel()
 	ch := w.chunk(ctx, records)
-	w.group.consumer.batcher.add(ch)
+	w.group.consumer.batcher.addChunk(ch)
 	var err error
 	select {
 	case err = <-ch.done:
@@ -400,7 +400,7 @@ func (w *worker) applyShared(records []*incoming) error {
 		err = <-ch.done // the end of ctx cancels the transaction
 	}
 	if err == nil {
-		w.position = ch.moved
+		w.position = ch.newPosition
 	}
 	return err
 }
@@ -418,7 +418,7 @@ func (w *worker) applyAlone(rec *incoming) error {
 	if err := w.group.consumer.apply(ctx, ch); err != nil {
 		return err
 	}
-	w.position = ch.moved
+	w.position = ch.newPosition
 	return nil
 }
 

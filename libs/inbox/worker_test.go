@@ -46,10 +46,10 @@ func TestWorker_AppliesNoRecordAfterAFailedOne(t *testing.T) {
 		w := newWorker(&group{consumer: c}, client, partition{topic, 0})
 		w.start(startAt(t, c, w.partition))
 		go w.run()
-		w.take(one(0, "first"))
+		w.queueRecords(one(0, "first"))
 		<-tried
 		for offset := range int64(3) {
-			w.take(one(1+offset, "later"))
+			w.queueRecords(one(1+offset, "later"))
 		}
 		close(w.stopping)
 		<-w.done

@@ -35,9 +35,9 @@ func (m Making) check() error {
 	return nil
 }
 
-// The method on returns the settings for a cluster with the given number of brokers. It replaces
+// withDefaults returns the settings for a cluster with the given number of brokers. It replaces
 // zero values with defaults.
-func (m Making) on(brokers int) Making {
+func (m Making) withDefaults(brokers int) Making {
 	if m.Replication == 0 {
 		m.Replication = 1
 		if brokers >= 3 {
@@ -98,7 +98,7 @@ func (e *ensuring) ensure(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("list topics: %w", err)
 	}
-	e.making = e.client.cfg.Making.on(len(have.Brokers))
+	e.making = e.client.cfg.Making.withDefaults(len(have.Brokers))
 	var missing, there []Topic
 	for _, topic := range e.topics {
 		switch found, known := have.Topics[topic.Name]; {
@@ -114,7 +114,7 @@ func (e *ensuring) ensure(ctx context.Context) error {
 		return err
 	}
 	if e.client.cfg.Topics == "verify" {
-		return fmt.Errorf("KAFKA_TOPICS=verify, topics missing: %d; create them with:\n%s", len(missing), e.commands(missing))
+		return fmt.Errorf("KAFKA_TOPICS=verify, topics missing: %d; create them with:\n%s", len(missing), e.createCommands(missing))
 	}
 	return e.create(ctx, missing)
 }
@@ -141,7 +141,7 @@ func (e *ensuring) create(ctx context.Context, missing []Topic) error {
 		switch {
 		case err == nil, errors.Is(err, kerr.TopicAlreadyExists):
 		case errors.Is(err, kerr.TopicAuthorizationFailed), errors.Is(err, kerr.ClusterAuthorizationFailed):
-			return fmt.Errorf("KAFKA_USER has no permission to create topics (%w): set KAFKA_TOPICS=verify, and run as a user with the permission:\n%s", err, e.commands(missing))
+			return fmt.Errorf("KAFKA_USER has no permission to create topics (%w): set KAFKA_TOPICS=verify, and run as a user with the permission:\n%s", err, e.createCommands(missing))
 		case errors.Is(err, kerr.InvalidReplicationFactor):
 			return fmt.Errorf("create topic %s with %d replicas: %w: set KAFKA_REPLICATION to at most the number of brokers",
 				made.Topic, e.making.Replication, err)
@@ -149,12 +149,12 @@ func (e *ensuring) create(ctx context.Context, missing []Topic) error {
 			return fmt.Errorf("create topic %s: %w", made.Topic, err)
 		}
 	}
-	return e.known(ctx)
+	return e.waitForLeaders(ctx)
 }
 
-// The method known waits until every partition of the topics has a leader. The controller confirms
+// waitForLeaders waits until every partition of the topics has a leader. The controller confirms
 // the creation before all brokers know the new topics.
-func (e *ensuring) known(ctx context.Context) error {
+func (e *ensuring) waitForLeaders(ctx context.Context) error {
 	for {
 		have, err := e.admin.ListTopics(ctx, e.names()...)
 		if err != nil {
@@ -180,8 +180,8 @@ func led(have kadm.TopicDetail, topic Topic) bool {
 	return have.Err == nil && len(have.Partitions) > 0 && len(have.Partitions) >= int(topic.Partitions)
 }
 
-// The method commands returns the kafka-topics.sh commands that create the topics.
-func (e *ensuring) commands(missing []Topic) string {
+// createCommands returns the kafka-topics.sh commands that create the topics.
+func (e *ensuring) createCommands(missing []Topic) string {
 	var all strings.Builder
 	for _, topic := range missing {
 		fmt.Fprintf(&all, "kafka-topics.sh --bootstrap-server %s --create --topic %s --partitions %d --replication-factor %d",
@@ -219,7 +219,7 @@ func (e *ensuring) verify(ctx context.Context, topics []Topic, have kadm.TopicDe
 	}
 	var faults []string
 	for _, topic := range topics {
-		wrong, doubtful := e.compare(topic, have[topic.Name], described)
+		wrong, doubtful := e.compareTopic(topic, have[topic.Name], described)
 		faults = append(faults, wrong...)
 		for _, doubt := range doubtful {
 			slog.Warn("Kafka topic differs from the catalogue", "topic", topic.Name, "fault", doubt)
@@ -281,9 +281,9 @@ func (e *ensuring) alterTimestamps(ctx context.Context, described kadm.ResourceC
 	return nil
 }
 
-// compare returns two lists: differences that can lose or reorder records, and all other
+// compareTopic returns two lists: differences that can lose or reorder records, and all other
 // differences.
-func (e *ensuring) compare(topic Topic, have kadm.TopicDetail, described kadm.ResourceConfigs) (wrong, doubtful []string) {
+func (e *ensuring) compareTopic(topic Topic, have kadm.TopicDetail, described kadm.ResourceConfigs) (wrong, doubtful []string) {
 	if n := len(have.Partitions); n != int(topic.Partitions) {
 		wrong = append(wrong,
 			fmt.Sprintf("topic %s has %d partitions and the catalogue says %d: the count decides which keys share an order, "+

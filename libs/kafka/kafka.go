@@ -43,7 +43,7 @@ type Client struct {
 // logs how to solve the problem. The metrics have the client ID as a label, so a registry accepts
 // each ID once. If metrics is nil, no metrics are registered.
 func NewClient(cfg Config, clientID string, metrics prometheus.Registerer, opts ...kgo.Opt) (*Client, error) {
-	secure, err := cfg.options()
+	secure, err := cfg.clientOptions()
 	if err == nil {
 		err = cfg.check()
 	}
@@ -114,7 +114,7 @@ func (l *logger) Log(level kgo.LogLevel, msg string, keyvals ...any) {
 		return
 	}
 	if fault != nil {
-		if remedy := l.cfg.remedy(fault); remedy != "" {
+		if remedy := l.cfg.findRemedy(fault); remedy != "" {
 			keyvals = append(keyvals, "remedy", remedy)
 		}
 	}
@@ -150,8 +150,8 @@ func (l *logger) note(level kgo.LogLevel, fault error) {
 	l.fault, l.faultAt = fault, time.Now()
 }
 
-// The method lately returns the last error, or nil if that error is older than repeatInterval.
-func (l *logger) lately() error {
+// recentError returns the last error, or nil if that error is older than repeatInterval.
+func (l *logger) recentError() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if time.Since(l.faultAt) > repeatInterval {

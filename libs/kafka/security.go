@@ -29,8 +29,8 @@ type Security struct {
 	Password  string `env:"KAFKA_PASSWORD" help:"password of KAFKA_USER"`
 }
 
-// The method options returns the client options. Its error names the invalid setting.
-func (s Security) options() ([]kgo.Opt, error) {
+// clientOptions returns the client options. Its error names the invalid setting.
+func (s Security) clientOptions() ([]kgo.Opt, error) {
 	var options []kgo.Opt
 	switch {
 	case s.TLS:
@@ -106,9 +106,9 @@ func (s Security) sasl() (sasl.Mechanism, error) {
 	return nil, fmt.Errorf("KAFKA_SASL_MECHANISM is %q: set it to SCRAM-SHA-512, SCRAM-SHA-256 or PLAIN", s.Mechanism)
 }
 
-// remedy returns a sentence that explains to an operator how to repair a failed connection. It
+// findRemedy returns a sentence that explains to an operator how to repair a failed connection. It
 // returns "" for an unknown cause.
-func (s Security) remedy(err error) string {
+func (s Security) findRemedy(err error) string {
 	var unknown x509.UnknownAuthorityError
 	var name x509.HostnameError
 	var stale x509.CertificateInvalidError
@@ -138,18 +138,18 @@ func (s Security) remedy(err error) string {
 		return "the brokers in KAFKA_BROKERS are too old: use Kafka 2.8 or newer"
 	case errors.Is(err, kerr.TopicAuthorizationFailed), errors.Is(err, kerr.GroupAuthorizationFailed), errors.Is(err, kerr.ClusterAuthorizationFailed):
 		return "KAFKA_USER has no permission for this: grant it (docs/kafka.md lists the permissions)"
-	case !s.TLS && (hungUp(text) || strings.Contains(text, "invalid large response size")):
+	case !s.TLS && (isHangup(text) || strings.Contains(text, "invalid large response size")):
 		return "the brokers close the connection; unless they are starting: if this is their TLS port, set KAFKA_TLS=true; if they require a password, set KAFKA_SASL_MECHANISM"
-	case s.Mechanism == "" && hungUp(text):
+	case s.Mechanism == "" && isHangup(text):
 		return "the brokers close the connection; unless they are starting: if they require a password, set KAFKA_SASL_MECHANISM, KAFKA_USER and KAFKA_PASSWORD"
-	case s.Mechanism != "" && hungUp(text):
+	case s.Mechanism != "" && isHangup(text):
 		return "the brokers close the connection; unless they are starting: check KAFKA_SASL_MECHANISM, KAFKA_USER and KAFKA_PASSWORD"
 	}
 	return ""
 }
 
-// hungUp reports whether the text means that the broker closed the connection before it responded.
-func hungUp(text string) bool {
+// isHangup reports whether the text means that the broker closed the connection before it responded.
+func isHangup(text string) bool {
 	return strings.HasSuffix(text, "EOF") || strings.Contains(text, "closed the connection immediately")
 }
 
@@ -160,11 +160,11 @@ func (c *Client) Explain(err error) error {
 		return nil
 	}
 	if errors.Is(err, context.DeadlineExceeded) {
-		if why := c.log.lately(); why != nil {
+		if why := c.log.recentError(); why != nil {
 			err = fmt.Errorf("%w: %w", err, why)
 		}
 	}
-	if remedy := c.cfg.remedy(err); remedy != "" {
+	if remedy := c.cfg.findRemedy(err); remedy != "" {
 		return fmt.Errorf("%w: %s", err, remedy)
 	}
 	return err

@@ -29,8 +29,8 @@ import (
 	"ringfence.dev/libs/testkit"
 )
 
-// The function guarded starts a broker that requires TLS and a password.
-func guarded(t *testing.T, mechanism string) kafka.Config {
+// startSecureBroker starts a broker that requires TLS and a password.
+func startSecureBroker(t *testing.T, mechanism string) kafka.Config {
 	t.Helper()
 	return guardedAs(t, mechanism, net.IPv4(127, 0, 0, 1), time.Hour)
 }
@@ -81,7 +81,7 @@ func TestSecurity_ConnectsWithTLSAndPassword(t *testing.T) {
 	for _, mechanism := range []string{"SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN"} {
 		t.Run(mechanism, func(t *testing.T) {
 			t.Parallel()
-			client, err := kafka.NewClient(guarded(t, mechanism), "test", nil)
+			client, err := kafka.NewClient(startSecureBroker(t, mechanism), "test", nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -137,7 +137,7 @@ func TestSecurity_ErrorNamesTheSettingAndClientRetries(t *testing.T) {
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			cfg := guarded(t, "SCRAM-SHA-512")
+			cfg := startSecureBroker(t, "SCRAM-SHA-512")
 			test.change(t, &cfg)
 			client, err := kafka.NewClient(cfg, "test", nil)
 			if err != nil {
@@ -212,11 +212,11 @@ func TestNewClient_RejectsInvalidSettings(t *testing.T) {
 
 // The test is not parallel, because it replaces the default logger.
 func TestClient_LogsARepeatedWarningRarely(t *testing.T) {
-	var output lines
+	var output logBuffer
 	before := slog.Default()
 	slog.SetDefault(slog.New(slog.NewTextHandler(&output, nil)))
 	t.Cleanup(func() { slog.SetDefault(before) })
-	cfg := guarded(t, "SCRAM-SHA-512")
+	cfg := startSecureBroker(t, "SCRAM-SHA-512")
 	_, cfg.CAFile = certify(t)
 	client, err := kafka.NewClient(cfg, "test", nil)
 	if err != nil {
@@ -231,19 +231,19 @@ func TestClient_LogsARepeatedWarningRarely(t *testing.T) {
 	}
 }
 
-// The type lines is a log output that can be read and written concurrently.
-type lines struct {
+// logBuffer is a log output that can be read and written concurrently.
+type logBuffer struct {
 	mu   sync.Mutex
 	text bytes.Buffer
 }
 
-func (l *lines) Write(p []byte) (int, error) {
+func (l *logBuffer) Write(p []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.text.Write(p)
 }
 
-func (l *lines) with(word string) (n int) {
+func (l *logBuffer) with(word string) (n int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for line := range strings.Lines(l.text.String()) {

@@ -101,7 +101,7 @@ func newRelayMetrics(registry prometheus.Registerer, r *Relay) *relayMetrics {
 	}
 }
 
-func (m *relayMetrics) published(rows []row, faults []error, took time.Duration) {
+func (m *relayMetrics) published(rows []outboxRow, faults []error, took time.Duration) {
 	m.batchRows.Observe(float64(len(rows)))
 	m.publishSeconds.Observe(took.Seconds())
 	for i, row := range rows {

@@ -66,8 +66,8 @@ func writeAll(t testing.TB, pool *pgxpool.Pool, perAggregate int, wake func()) {
 	writers.Wait()
 }
 
-// The function firsts returns the events of each key in the order of their first delivery.
-func firsts(t testing.TB, records []*kgo.Record) (byKey map[string][]int, duplicates int) {
+// firstDeliveries returns the events of each key in the order of their first delivery.
+func firstDeliveries(t testing.TB, records []*kgo.Record) (byKey map[string][]int, duplicates int) {
 	byKey, seen := map[string][]int{}, map[string]bool{}
 	for _, wire := range records {
 		rec, err := kafka.Read(wire)
@@ -104,7 +104,7 @@ func collectAll(t testing.TB, pool *pgxpool.Pool, cfg kafka.Config, facts int) [
 	t.Helper()
 	testkit.Until(t, "the outbox is empty", func() bool { return countRows(t, pool) == 0 })
 	return collect(t, cfg, kafka.CallRequests.Name, func(records []*kgo.Record) bool {
-		_, duplicates := firsts(t, records)
+		_, duplicates := firstDeliveries(t, records)
 		return len(records)-duplicates >= facts
 	})
 }
@@ -114,7 +114,7 @@ func TestRelay_ConcurrentWritersKeepAllEventsInOrder(t *testing.T) {
 	pool, cfg := pgtest.New(t, schema, outbox.Migrations), kafkatest.New(t)
 	relay, _ := startRelay(t, pool, cfg)
 	writeAll(t, pool, 60, relay.Wake)
-	byKey, _ := firsts(t, collectAll(t, pool, cfg, 60*aggregates))
+	byKey, _ := firstDeliveries(t, collectAll(t, pool, cfg, 60*aggregates))
 	wantComplete(t, byKey, 60)
 }
 
@@ -174,7 +174,7 @@ func TestRelay_KillBetweenAckAndDeleteRepeatsEvents(t *testing.T) {
 	writeAll(t, pool, 60, func() {})
 	stop()
 	kills := <-killed
-	byKey, duplicates := firsts(t, collectAll(t, pool, cfg, 1+60*aggregates))
+	byKey, duplicates := firstDeliveries(t, collectAll(t, pool, cfg, 1+60*aggregates))
 	wantComplete(t, byKey, 60)
 	t.Logf("%d kills, %d duplicates", kills, duplicates)
 	if kills == 0 {
@@ -205,7 +205,7 @@ func TestRelay_KeepsTheOrderWhenAnotherReplicaTakesOver(t *testing.T) {
 	<-done
 	// A leader that is stopped between an acknowledgement and the delete of its rows causes
 	// repeated events.
-	byKey, _ := firsts(t, collectAll(t, pool, cfg, 1+40*aggregates))
+	byKey, _ := firstDeliveries(t, collectAll(t, pool, cfg, 1+40*aggregates))
 	byKey[keyOf(0)] = byKey[keyOf(0)][1:]
 	wantComplete(t, byKey, 40)
 }

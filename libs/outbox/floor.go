@@ -18,32 +18,32 @@ const sweepInterval = time.Minute
 // therefore reads from the first row every sweepInterval. Such a read is called a sweep.
 type floor struct {
 	id int64
-	// The field next becomes the floor when all transactions up to deletedBy have ended. It is 0 if
+	// pendingID becomes the floor when all transactions up to deletedBy have ended. It is 0 if
 	// no higher floor is pending.
-	next      int64
+	pendingID int64
 	deletedBy int64
 	swept     time.Time
 }
 
-// The method from returns the id from which the relay must read now, and whether this read is a
+// readFrom returns the id from which the relay must read now, and whether this read is a
 // sweep.
-func (f *floor) from(now time.Time) (id int64, sweep bool) {
+func (f *floor) readFrom(now time.Time) (id int64, sweep bool) {
 	if now.Sub(f.swept) >= sweepInterval {
 		return 0, true
 	}
 	return f.id, false
 }
 
-// The method published updates the floor after a read whose rows were all deleted. The parameter
+// updateAfterRead updates the floor after a read whose rows were all deleted. The parameter
 // last is the id of the last row of the read, or 0 if the read returned no rows. The parameter all
 // is true if there were no further rows. Transactions with ids below xmin had ended before the
 // read. The parameter deletedBy is the id of the transaction that deleted the rows, or 0 if another
 // relay had deleted them.
-func (f *floor) published(last int64, all bool, xmin, deletedBy int64) {
-	if f.next > 0 && xmin > f.deletedBy && (all || last >= f.next) {
-		f.id, f.next = max(f.id, f.next), 0
+func (f *floor) updateAfterRead(last int64, all bool, xmin, deletedBy int64) {
+	if f.pendingID > 0 && xmin > f.deletedBy && (all || last >= f.pendingID) {
+		f.id, f.pendingID = max(f.id, f.pendingID), 0
 	}
-	if f.next == 0 && last+1 > f.id && last > 0 && deletedBy > 0 {
-		f.next, f.deletedBy = last+1, deletedBy
+	if f.pendingID == 0 && last+1 > f.id && last > 0 && deletedBy > 0 {
+		f.pendingID, f.deletedBy = last+1, deletedBy
 	}
 }

@@ -58,12 +58,12 @@ func TestFloor_RisesOnlyWhenNoRowBelowCanAppear(t *testing.T) {
 			now := time.Now()
 			f := floor{swept: now}
 			for _, r := range test.reads {
-				f.published(r.last, r.all, r.xmin, r.deletedBy)
+				f.updateAfterRead(r.last, r.all, r.xmin, r.deletedBy)
 			}
-			if got, _ := f.from(now); got != test.want {
+			if got, _ := f.readFrom(now); got != test.want {
 				t.Errorf("floor = %d, want %d", got, test.want)
 			}
-			if got, sweep := f.from(now.Add(sweepInterval)); got != 0 || !sweep {
+			if got, sweep := f.readFrom(now.Add(sweepInterval)); got != 0 || !sweep {
 				t.Errorf("from after the sweep interval = %d, sweep %v, want 0, true", got, sweep)
 			}
 		})

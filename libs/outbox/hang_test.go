@@ -49,17 +49,17 @@ func alone(ctx context.Context) error {
 		return err
 	}
 	cfg := kafka.Config{Brokers: []string{os.Getenv(aloneKafka)}}
-	client, err := kafka.NewClient(cfg, "alone", nil, kgo.WithHooks(stopper{os.Getenv(aloneStop)}))
+	client, err := kafka.NewClient(cfg, "alone", nil, kgo.WithHooks(processStopper{os.Getenv(aloneStop)}))
 	if err != nil {
 		return err
 	}
 	return outbox.NewRelay(pool, client, nil, outbox.Config{}).Run(ctx)
 }
 
-// stopper stops its own process with SIGSTOP at the first row after the test has created the file.
-type stopper struct{ file string }
+// processStopper stops its own process with SIGSTOP at the first row after the test has created the file.
+type processStopper struct{ file string }
 
-func (s stopper) OnProduceRecordBuffered(*kgo.Record) {
+func (s processStopper) OnProduceRecordBuffered(*kgo.Record) {
 	if os.Remove(s.file) == nil {
 		goesOn := make(chan os.Signal, 1)
 		signal.Notify(goesOn, syscall.SIGCONT)
@@ -144,7 +144,7 @@ func TestRelay_StoppedLeaderIsReplaced(t *testing.T) {
 	stop()
 	testkit.Until(t, "the first leads again", func() bool { return leader(t, pool) == firstID })
 	writeAll(t, pool, 20, func() {})
-	byKey, _ := firsts(t, collectAll(t, pool, cfg, 100*aggregates))
+	byKey, _ := firstDeliveries(t, collectAll(t, pool, cfg, 100*aggregates))
 	wantComplete(t, byKey, 100)
 }
 
@@ -188,7 +188,7 @@ func TestRelay_StoppedLeaderPublishesNoMoreRows(t *testing.T) {
 	last := func(records []*kgo.Record) bool {
 		return len(records) > 0 && seqOf(t, records[len(records)-1]) == facts+2
 	}
-	byKey, duplicates := firsts(t, collect(t, cfg, kafka.CallRequests.Name, last))
+	byKey, duplicates := firstDeliveries(t, collect(t, cfg, kafka.CallRequests.Name, last))
 	for i, seq := range byKey[keyOf(0)] {
 		if seq != i+1 {
 			t.Fatalf("fact %d came at place %d", seq, i+1)
@@ -257,6 +257,6 @@ func TestRelay_LeaderWithoutKafkaIsReplaced(t *testing.T) {
 	testkit.Until(t, "the second publishes", func() bool { return countRows(t, pool) == 0 })
 	way.set(false)
 	writeAll(t, pool, 20, second.Wake)
-	byKey, _ := firsts(t, collectAll(t, pool, cfg, 1+80*aggregates))
+	byKey, _ := firstDeliveries(t, collectAll(t, pool, cfg, 1+80*aggregates))
 	wantComplete(t, byKey, 80)
 }

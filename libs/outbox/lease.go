@@ -27,10 +27,10 @@ const (
 type leaseTimes struct {
 	// duration is how long a lease is valid without a renewal.
 	duration time.Duration
-	// doubt is the age of the last renewal at which a relay stops relying on its lease. It is
+	// trustTime is the age of the last renewal at which a relay stops relying on its lease. It is
 	// shorter than duration, so a relay stops before another relay can acquire the lease. Both
 	// times are measured from a moment before the renewal is sent.
-	doubt time.Duration
+	trustTime time.Duration
 	// renewInterval is how often a relay renews its lease while it works.
 	renewInterval time.Duration
 	// acquireInterval is how often a relay without the lease tries to acquire it.
@@ -39,7 +39,7 @@ type leaseTimes struct {
 
 func newLeaseTimes(cfg Config) leaseTimes {
 	lease := max(cmp.Or(cfg.Lease, defaultLease), minLease)
-	return leaseTimes{duration: lease, doubt: lease * 4 / 5, renewInterval: lease / 5, acquireInterval: lease / 5}
+	return leaseTimes{duration: lease, trustTime: lease * 4 / 5, renewInterval: lease / 5, acquireInterval: lease / 5}
 }
 
 // pollInterval returns how long a leader waits for a wake before it reads the outbox again. The
@@ -83,7 +83,7 @@ func (s *session) verifyLease(maxAge time.Duration) error {
 	if time.Since(s.renewed) < maxAge {
 		return nil
 	}
-	held, err := s.updateLease(renewLease, s.relay.lease.doubt)
+	held, err := s.updateLease(renewLease, s.relay.lease.trustTime)
 	if err != nil {
 		return fmt.Errorf("%w: renew: %w", errDeposed, err)
 	}
@@ -93,8 +93,8 @@ func (s *session) verifyLease(maxAge time.Duration) error {
 	return nil
 }
 
-// The method release gives up the lease, so that another relay can acquire it immediately.
-func (s *session) release() {
+// giveUpLease gives up the lease, so that another relay can acquire it immediately.
+func (s *session) giveUpLease() {
 	if _, err := s.updateLease(releaseLease, time.Second); err != nil {
 		slog.Warn("outbox lease not released, other relays wait until it expires", "error", err)
 	}

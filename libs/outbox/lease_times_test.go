@@ -20,15 +20,15 @@ func TestNewLeaseTimes_DeriveFromTheLease(t *testing.T) {
 	}{
 		{
 			name: "default lease", cfg: Config{}, wantIdle: 2500 * ms,
-			want: leaseTimes{duration: 5000 * ms, doubt: 4000 * ms, renewInterval: 1000 * ms, acquireInterval: 1000 * ms},
+			want: leaseTimes{duration: 5000 * ms, trustTime: 4000 * ms, renewInterval: 1000 * ms, acquireInterval: 1000 * ms},
 		},
 		{
 			name: "lease of 2 s", cfg: Config{Lease: 2 * time.Second}, wantIdle: 1000 * ms,
-			want: leaseTimes{duration: 2000 * ms, doubt: 1600 * ms, renewInterval: 400 * ms, acquireInterval: 400 * ms},
+			want: leaseTimes{duration: 2000 * ms, trustTime: 1600 * ms, renewInterval: 400 * ms, acquireInterval: 400 * ms},
 		},
 		{
 			name: "lease below the minimum", cfg: Config{Lease: ms}, wantIdle: 500 * ms,
-			want: leaseTimes{duration: 1000 * ms, doubt: 800 * ms, renewInterval: 200 * ms, acquireInterval: 200 * ms},
+			want: leaseTimes{duration: 1000 * ms, trustTime: 800 * ms, renewInterval: 200 * ms, acquireInterval: 200 * ms},
 		},
 	}
 	for _, tt := range tests {

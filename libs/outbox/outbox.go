@@ -27,10 +27,10 @@ import (
 var files embed.FS
 
 // Migrations are the tables of the outbox, for pg.Open and pgtest.New.
-var Migrations = pg.Migrations{Name: "outbox", FS: sub(files)}
+var Migrations = pg.Migrations{Name: "outbox", FS: migrationFiles(files)}
 
-// sub returns the folder with the migrations. It cannot fail, because the folder is embedded.
-func sub(files embed.FS) fs.FS {
+// migrationFiles returns the folder with the migrations. It cannot fail, because the folder is embedded.
+func migrationFiles(files embed.FS) fs.FS {
 	dir, _ := fs.Sub(files, "migrations")
 	return dir
 }
@@ -132,7 +132,7 @@ func queue(ctx context.Context, batch *pgx.Batch, statement string, args pg.Args
 		}
 		event.ID = id
 	}
-	payload, headers := event.Raw, clean(event.RawHeaders)
+	payload, headers := event.Raw, storableHeaders(event.RawHeaders)
 	if event.Message == nil {
 		statement = insertCopy
 	} else {
@@ -143,7 +143,7 @@ func queue(ctx context.Context, batch *pgx.Batch, statement string, args pg.Args
 		if value == nil {
 			value = []byte{} // a nil value would be a tombstone
 		}
-		payload, headers = value, event.headers(ctx)
+		payload, headers = value, event.headerMap(ctx)
 	}
 	if len(payload) > MaxPayload {
 		return fmt.Errorf("event %s for %s has %d bytes and at most %d can be published: %w", event.ID, topic, len(payload),
@@ -159,8 +159,8 @@ func queue(ctx context.Context, batch *pgx.Batch, statement string, args pg.Args
 	return nil
 }
 
-// The method headers returns the headers of an event, except source and time.
-func (e Event) headers(ctx context.Context) map[string]string {
+// headerMap returns the headers of an event, except source and time.
+func (e Event) headerMap(ctx context.Context) map[string]string {
 	headers := map[string]string{
 		kafka.HeaderSpecVersion: "1.0",
 		kafka.HeaderID:          e.ID.String(),
@@ -176,9 +176,9 @@ func (e Event) headers(ctx context.Context) map[string]string {
 	return headers
 }
 
-// The function clean changes headers of other producers so that they can be stored: jsonb accepts
+// storableHeaders changes headers of other producers so that they can be stored: jsonb accepts
 // neither NUL nor invalid UTF-8. Without clean, a record with such headers could not be parked.
-func clean(headers map[string]string) map[string]string {
+func storableHeaders(headers map[string]string) map[string]string {
 	cleaned := make(map[string]string, len(headers))
 	for name, value := range headers {
 		cleaned[cleanText(name)] = cleanText(value)

@@ -260,7 +260,7 @@ func TestRelay_KeepsTheOrderOfARowThatCommitsLate(t *testing.T) {
 	end(begin(), fact("late", 2))
 	published(0)
 
-	byKey, _ := firsts(t, collect(t, cfg, kafka.CallRequests.Name, atLeast(6)))
+	byKey, _ := firstDeliveries(t, collect(t, cfg, kafka.CallRequests.Name, atLeast(6)))
 	if diff := cmp.Diff([]int{1, 2}, byKey["late"]); diff != "" {
 		t.Errorf("events of the late key in the order of the topic (-want +got):\n%s", diff)
 	}

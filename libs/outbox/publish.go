@@ -22,8 +22,8 @@ import (
 	"ringfence.dev/libs/pg"
 )
 
-// The type row is a row of the outbox: an event that has not been published.
-type row struct {
+// outboxRow is a row of the outbox: an event that has not been published.
+type outboxRow struct {
 	ID        int64
 	EventID   uuid.UUID
 	Topic     string
@@ -65,8 +65,8 @@ func (s *session) relayBatch(ctx context.Context) (found int, all bool, err erro
 		return 0, false, err
 	}
 	started := time.Now()
-	from, sweep := s.floor.from(started)
-	rows, xmin, err := s.read(from)
+	from, sweep := s.floor.readFrom(started)
+	rows, xmin, err := s.readRows(from)
 	if err != nil {
 		return 0, false, fmt.Errorf("read the outbox: %w", err)
 	}
@@ -75,17 +75,17 @@ func (s *session) relayBatch(ctx context.Context) (found int, all bool, err erro
 		s.floor.swept = started
 	}
 	if len(rows) == 0 {
-		s.floor.published(0, all, xmin, 0)
+		s.floor.updateAfterRead(0, all, xmin, 0)
 		s.relay.age.Store(&ageSample{at: started})
 		return 0, all, nil
 	}
 	published := time.Now()
-	faults, stopped := s.publish(ctx, rows)
+	faults, stopped := s.publishRows(ctx, rows)
 	if faults == nil {
 		return 0, false, stopped
 	}
 	failpoint.Inject("outbox: after ack")
-	deletedBy, err := s.delete(acknowledged(rows, faults))
+	deletedBy, err := s.deleteRows(deletableIDs(rows, faults))
 	if err != nil {
 		return 0, false, fmt.Errorf("delete published rows: %w", err)
 	}
@@ -94,9 +94,9 @@ func (s *session) relayBatch(ctx context.Context) (found int, all bool, err erro
 		return 0, false, stopped
 	}
 	if err := errors.Join(faults...); err != nil {
-		return 0, false, s.relay.mend(ctx, rows, faults)
+		return 0, false, s.relay.createMissingTopics(ctx, rows, faults)
 	}
-	s.floor.published(rows[len(rows)-1].ID, all, xmin, deletedBy)
+	s.floor.updateAfterRead(rows[len(rows)-1].ID, all, xmin, deletedBy)
 	if all {
 		// The read returned all rows, and all of them are published: store the age 0. A row that is in
 		// the outbox now was committed after the read.
@@ -105,25 +105,25 @@ func (s *session) relayBatch(ctx context.Context) (found int, all bool, err erro
 	return len(rows), all, nil
 }
 
-func weight(rows []row) (bytes int) {
+func weight(rows []outboxRow) (bytes int) {
 	for _, row := range rows {
 		bytes += len(row.Payload)
 	}
 	return bytes
 }
 
-// delete deletes rows and returns the id of its transaction, or 0 if it deleted no row.
-func (s *session) delete(ids []int64) (transaction int64, err error) {
-	err = s.row(deleteRows, &transaction, ids)
+// deleteRows deletes rows and returns the id of its transaction, or 0 if it deleted no row.
+func (s *session) deleteRows(ids []int64) (transaction int64, err error) {
+	err = s.queryRow(deleteRows, &transaction, ids)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return 0, nil
 	}
 	return transaction, err
 }
 
-// The method read returns the oldest rows from the id in the parameter from. It also returns the
+// readRows returns the oldest rows from the id in the parameter from. It also returns the
 // transaction id below which all transactions had ended.
-func (s *session) read(from int64) (rows []row, xmin int64, err error) {
+func (s *session) readRows(from int64) (rows []outboxRow, xmin int64, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), statementTimeout)
 	defer cancel()
 	found, err := s.conn.Query(ctx, oldestRows, pg.Args{"floor": from, "limit": batchRows})
@@ -139,7 +139,7 @@ func (s *session) read(from int64) (rows []row, xmin int64, err error) {
 	columns := []any{&xmin, &id, &eventID, &topic, &key, &headers, &payload, &createdAt}
 	_, err = pgx.ForEachRow(found, columns, func() error {
 		if id != nil {
-			rows = append(rows, row{*id, *eventID, *topic, key, headers, payload, *createdAt})
+			rows = append(rows, outboxRow{*id, *eventID, *topic, key, headers, payload, *createdAt})
 		}
 		key, payload, headers = nil, nil, nil // the next row must not reuse the memory of this row
 		return nil
@@ -162,26 +162,26 @@ type ack struct {
 	err error
 }
 
-// publish passes all rows to the Kafka client in order and waits for every acknowledgement.
+// publishRows passes all rows to the Kafka client in order and waits for every acknowledgement.
 // faults[i] is the result of rows[i].
 //
 // publish returns an error in three cases: ctx ended a while ago, Kafka did not respond, or the
 // lease could be lost. If the lease could be lost, faults is nil and no row may be deleted. The
 // client then does not send the rows that it has not sent yet. A record that was already sent
 // cannot be recalled.
-func (s *session) publish(ctx context.Context, rows []row) (faults []error, err error) {
+func (s *session) publishRows(ctx context.Context, rows []outboxRow) (faults []error, err error) {
 	round, abandon := context.WithCancel(context.Background())
 	defer abandon()
 	faults = make([]error, len(rows))
 	acks := make(chan ack, len(rows))
 	for i := range rows {
-		if err := s.verifyLease(s.relay.lease.doubt); err != nil {
+		if err := s.verifyLease(s.relay.lease.trustTime); err != nil {
 			return nil, err
 		}
 		faults[i] = errOpen
-		s.relay.produce(round, rows[i], func(err error) { acks <- ack{i, err} })
+		s.relay.produceRow(round, rows[i], func(err error) { acks <- ack{i, err} })
 	}
-	if err := s.await(ctx, acks, faults); errors.Is(err, errDeposed) {
+	if err := s.awaitAcks(ctx, acks, faults); errors.Is(err, errDeposed) {
 		return nil, err
 	} else if err != nil {
 		return faults, err
@@ -189,8 +189,8 @@ func (s *session) publish(ctx context.Context, rows []row) (faults []error, err 
 	return faults, nil
 }
 
-// await waits for the results of all rows and stores them in faults.
-func (s *session) await(ctx context.Context, acks <-chan ack, faults []error) error {
+// awaitAcks waits for the results of all rows and stores them in faults.
+func (s *session) awaitAcks(ctx context.Context, acks <-chan ack, faults []error) error {
 	ticks := time.NewTicker(s.relay.lease.renewInterval)
 	defer ticks.Stop()
 	var late <-chan time.Time
@@ -216,24 +216,24 @@ func (s *session) await(ctx context.Context, acks <-chan ack, faults []error) er
 	return nil
 }
 
-// The method produce passes a row to the Kafka client. The row fails if the parameter round, a
+// produceRow passes a row to the Kafka client. The row fails if the parameter round, a
 // context, is canceled before the client has sent the row.
-func (r *Relay) produce(round context.Context, w row, answered func(error)) {
-	record, span := w.record(round)
-	r.open.Add(1)
+func (r *Relay) produceRow(round context.Context, w outboxRow, answered func(error)) {
+	record, span := w.kafkaRecord(round)
+	r.openRows.Add(1)
 	r.client.Produce(record.Context, record, func(_ *kgo.Record, err error) {
 		if err != nil {
 			span.SetStatus(codes.Error, err.Error())
 		}
 		span.End()
-		r.open.Add(-1)
+		r.openRows.Add(-1)
 		answered(err)
 	})
 }
 
-// The method record returns the Kafka record of a row. Its span continues the trace of the
+// kafkaRecord returns the Kafka record of a row. Its span continues the trace of the
 // transaction that wrote the row.
-func (w row) record(round context.Context) (*kgo.Record, trace.Span) {
+func (w outboxRow) kafkaRecord(round context.Context) (*kgo.Record, trace.Span) {
 	ctx := propagation.TraceContext{}.Extract(round, propagation.MapCarrier(w.Headers))
 	span := trace.SpanFromContext(ctx)
 	if span.SpanContext().IsValid() {
@@ -254,10 +254,10 @@ func (w row) record(round context.Context) (*kgo.Record, trace.Span) {
 	return record, span
 }
 
-// The function acknowledged returns the ids of the rows that can be deleted: in each topic, the
+// deletableIDs returns the ids of the rows that can be deleted: in each topic, the
 // rows before the first failed row. The rows after it are published again, so that the events of a
 // topic stay in order.
-func acknowledged(rows []row, faults []error) []int64 {
+func deletableIDs(rows []outboxRow, faults []error) []int64 {
 	ids := make([]int64, 0, len(rows))
 	faulty := map[string]bool{}
 	for i, row := range rows {
@@ -271,9 +271,9 @@ func acknowledged(rows []row, faults []error) []int64 {
 	return ids
 }
 
-// The method mend creates missing topics of the catalogue, so that a retry can succeed. It returns
+// createMissingTopics creates missing topics of the catalogue, so that a retry can succeed. It returns
 // the joined errors of the rows.
-func (r *Relay) mend(ctx context.Context, rows []row, faults []error) error {
+func (r *Relay) createMissingTopics(ctx context.Context, rows []outboxRow, faults []error) error {
 	seen := map[string]error{}
 	for i, row := range rows {
 		if faults[i] != nil && seen[row.Topic] == nil {

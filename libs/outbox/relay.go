@@ -57,10 +57,10 @@ type Relay struct {
 	metrics *relayMetrics
 	age     atomic.Pointer[ageSample]
 	leads   atomic.Bool
-	// The field open is the number of rows that were passed to the Kafka client and have no result
+	// openRows is the number of rows that were passed to the Kafka client and have no result
 	// yet.
-	open  atomic.Int64
-	lease leaseTimes
+	openRows atomic.Int64
+	lease    leaseTimes
 	// ackTimeout is the constant of the same name, except in tests.
 	ackTimeout time.Duration
 }
@@ -125,15 +125,15 @@ func (r *Relay) keepRelaying(ctx context.Context) {
 		case <-time.After(pause):
 		}
 		pause = min(2*pause, 2*time.Second)
-		r.settle(ctx)
+		r.waitForResults(ctx)
 	}
 }
 
-// The method settle waits until the Kafka client has a result for every row that the earlier
+// waitForResults waits until the Kafka client has a result for every row that the earlier
 // session passed to it. Without this wait, the rows of several sessions could accumulate in the
 // client.
-func (r *Relay) settle(ctx context.Context) {
-	for ctx.Err() == nil && r.open.Load() > 0 {
+func (r *Relay) waitForResults(ctx context.Context) {
+	for ctx.Err() == nil && r.openRows.Load() > 0 {
 		select {
 		case <-ctx.Done():
 		case <-time.After(fastPoll):
@@ -169,7 +169,7 @@ func (r *Relay) session(ctx context.Context) error {
 	if held, err := s.awaitLeadership(ctx); err != nil || !held {
 		return err
 	}
-	defer s.release()
+	defer s.giveUpLease()
 	r.lead(true)
 	if err := s.listen(); err != nil {
 		return err
@@ -178,7 +178,7 @@ func (r *Relay) session(ctx context.Context) error {
 }
 
 // The notification has no payload, because the receiver reads the outbox.
-const notify = `SELECT pg_notify('outbox_' || current_schema(), '')`
+const notifyWake = `SELECT pg_notify('outbox_' || current_schema(), '')`
 
 const listen = `SELECT format('LISTEN %I', 'outbox_' || current_schema())`
 
@@ -202,7 +202,7 @@ func (s *session) awaitLeadership(ctx context.Context) (held bool, err error) {
 			case <-ticks.C:
 				break waiting
 			case <-s.relay.wake:
-				if err := s.exec(notify); err != nil {
+				if err := s.exec(notifyWake); err != nil {
 					return false, fmt.Errorf("wake the leading relay: %w", err)
 				}
 			}
@@ -212,7 +212,7 @@ func (s *session) awaitLeadership(ctx context.Context) (held bool, err error) {
 
 func (s *session) listen() error {
 	var statement string
-	if err := s.row(listen, &statement); err != nil {
+	if err := s.queryRow(listen, &statement); err != nil {
 		return fmt.Errorf("name the wake channel: %w", err)
 	}
 	if err := s.exec(statement); err != nil {
@@ -241,7 +241,7 @@ func (s *session) relayUntilDone(ctx context.Context) error {
 		}
 		// Each commit sends a wake. If a wake arrived while the rows were published, it ends this
 		// wait immediately.
-		if err := s.wait(ctx, s.relay.lease.pollInterval(time.Since(lastRows))); err != nil {
+		if err := s.waitForWake(ctx, s.relay.lease.pollInterval(time.Since(lastRows))); err != nil {
 			return err
 		}
 	}
@@ -265,9 +265,9 @@ func pauseAfter(ctx context.Context, took time.Duration) {
 	}
 }
 
-// The method wait returns after a wake of any replica, after poll, or when ctx is canceled. Only a
+// waitForWake returns after a wake of any replica, after poll, or when ctx is canceled. Only a
 // broken connection is an error.
-func (s *session) wait(ctx context.Context, poll time.Duration) error {
+func (s *session) waitForWake(ctx context.Context, poll time.Duration) error {
 	waiting, cancel := context.WithTimeout(ctx, poll)
 	woken := make(chan struct{})
 	go func() {
@@ -297,7 +297,7 @@ func (s *session) exec(statement string, args ...any) error {
 	return err
 }
 
-func (s *session) row(statement string, into any, args ...any) error {
+func (s *session) queryRow(statement string, into any, args ...any) error {
 	ctx, cancel := context.WithTimeout(context.Background(), statementTimeout)
 	defer cancel()
 	return s.conn.QueryRow(ctx, statement, args...).Scan(into)

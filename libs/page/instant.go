@@ -17,14 +17,14 @@ func TimeOf(id uuid.UUID) time.Time {
 	return time.UnixMilli(ms).UTC()
 }
 
-// beyond is the first millisecond that does not fit into a UUID of version 7.
-const beyond = 1 << 48
+// firstInvalidMillisecond is the first millisecond that does not fit into a UUID of version 7.
+const firstInvalidMillisecond = 1 << 48
 
 // FirstID returns the lowest id that has the same millisecond as the parameter at. If no UUID of
 // version 7 can have that time, it returns the nearest id.
 func FirstID(at time.Time) (id uuid.UUID) {
 	ms := max(at.UnixMilli(), 0)
-	if ms >= beyond {
+	if ms >= firstInvalidMillisecond {
 		return uuid.Max
 	}
 	for i := range 6 {

@@ -39,7 +39,7 @@ func (a Args) RewriteQuery(ctx context.Context, conn *pgx.Conn, sql string, args
 	read, ok := known[sql]
 	if !ok {
 		var err error
-		if read, ok, err = a.read(ctx, sql); err != nil {
+		if read, ok, err = a.parseStatement(ctx, sql); err != nil {
 			return "", nil, err
 		}
 		if !ok {
@@ -58,10 +58,10 @@ func (a Args) RewriteQuery(ctx context.Context, conn *pgx.Conn, sql string, args
 	return read.sql, values, nil
 }
 
-// The method read passes the statement to pgx with each argument's name as its value. The values
+// parseStatement passes the statement to pgx with each argument's name as its value. The values
 // that pgx returns are then the names in the order of $1, $2, …. The result ok is false if the
 // statement contains a name for which no argument was passed.
-func (a Args) read(ctx context.Context, sql string) (read statement, ok bool, err error) {
+func (a Args) parseStatement(ctx context.Context, sql string) (read statement, ok bool, err error) {
 	names := make(pgx.NamedArgs, len(a))
 	for name := range a {
 		names[name] = name

@@ -18,7 +18,7 @@ func TestOpen_EndsSessionsThatDoNotReadTheirResults(t *testing.T) {
 		t.Fatal(err)
 	}
 	answers := conn.Exec(t.Context(), "SELECT repeat('x', 1000000) FROM generate_series(1, 200)")
-	change(t, pool, id)
+	changeRow(t, pool, id)
 	if err := answers.Close(); err == nil {
 		t.Error("the whole result arrived, want an error")
 	}

@@ -28,9 +28,9 @@ func aThing(t *testing.T) (pool *pgxpool.Pool, id uuid.UUID, tx pgx.Tx) {
 	return pool, id, tx
 }
 
-// The function change fails if another transaction holds the lock on the row for longer than the
+// changeRow fails if another transaction holds the lock on the row for longer than the
 // statement timeout.
-func change(t *testing.T, pool *pgxpool.Pool, id uuid.UUID) {
+func changeRow(t *testing.T, pool *pgxpool.Pool, id uuid.UUID) {
 	t.Helper()
 	if _, err := pool.Exec(t.Context(), "UPDATE thing SET at = now() WHERE id = $1", id); err != nil {
 		t.Errorf("change the row that another transaction had locked: %v", err)
@@ -65,7 +65,7 @@ func TestOpen_EndsTransactionsOfHangingClients(t *testing.T) {
 	if _, err := tx.Exec(t.Context(), "SET LOCAL idle_in_transaction_session_timeout = '100ms'"); err != nil {
 		t.Fatal(err)
 	}
-	change(t, pool, id)
+	changeRow(t, pool, id)
 	if err := tx.Commit(t.Context()); !pg.IsDown(err) {
 		t.Errorf("commit of the one that hung: %v, want an outage", err)
 	}

@@ -26,12 +26,12 @@ func Migrate(ctx context.Context, ownerURL, schema string, tracks ...Migrations)
 	if err != nil {
 		return fmt.Errorf("parse POSTGRES_MIGRATE_URL: %w", err)
 	}
-	prepare(settings, schema)
+	applySettings(settings, schema)
 	db := stdlib.OpenDB(*settings)
 	defer func() { _ = db.Close() }()
 
 	var lock *sql.Conn
-	err = untilUp(ctx, func(ctx context.Context) error {
+	err = retryUntilUp(ctx, func(ctx context.Context) error {
 		lock, err = db.Conn(ctx)
 		return err
 	})
@@ -86,7 +86,7 @@ func lockMigrations(ctx context.Context, lock *sql.Conn, schema string) error {
 
 func migrateTrack(ctx context.Context, db *sql.DB, schema string, track Migrations) error {
 	goer, err := goose.NewProvider(goose.DialectPostgres, db, track.FS,
-		goose.WithTableName(track.versions()), goose.WithDisableGlobalRegistry(true), goose.WithLogger(goose.NopLogger()))
+		goose.WithTableName(track.versionTable()), goose.WithDisableGlobalRegistry(true), goose.WithLogger(goose.NopLogger()))
 	if err != nil {
 		return fmt.Errorf("read migrations: %w", err)
 	}
@@ -101,7 +101,7 @@ func migrateTrack(ctx context.Context, db *sql.DB, schema string, track Migratio
 	if err != nil || !exists {
 		return err
 	}
-	table, app := pgx.Identifier{track.versions()}.Sanitize(), pgx.Identifier{AppRole(schema)}.Sanitize()
+	table, app := pgx.Identifier{track.versionTable()}.Sanitize(), pgx.Identifier{AppRole(schema)}.Sanitize()
 	// Revoke and grant in one statement, because another replica can be reading the version.
 	if _, err := db.ExecContext(ctx, "REVOKE ALL ON "+table+" FROM "+app+"; GRANT SELECT ON "+table+" TO "+app); err != nil {
 		return fmt.Errorf("grant %s access to %s: %w", app, table, err)
@@ -129,11 +129,11 @@ func checkVersions(ctx context.Context, pool *pgxpool.Pool, schema string, track
 		if err := track.refuseOld(schema, func(sql string, arg any) scanner { return pool.QueryRow(ctx, sql, arg) }); err != nil {
 			return err
 		}
-		want, err := track.newest()
+		want, err := track.newestVersion()
 		if err != nil {
 			return err
 		}
-		have, err := track.applied(ctx, pool)
+		have, err := track.appliedVersion(ctx, pool)
 		if err != nil {
 			return fmt.Errorf("read version of schema %s: track %s: %w", schema, track.Name, err)
 		}
@@ -145,9 +145,9 @@ func checkVersions(ctx context.Context, pool *pgxpool.Pool, schema string, track
 	return nil
 }
 
-// The method versions returns the name of the table that contains the applied versions of the
+// versionTable returns the name of the table that contains the applied versions of the
 // track.
-func (m Migrations) versions() string { return "schema_" + m.Name }
+func (m Migrations) versionTable() string { return "schema_" + m.Name }
 
 // ErrOldSchema is the error of Migrate and Open for a schema that was created by a version before
 // the first release. The migrations of that version were replaced by different migrations with the
@@ -175,9 +175,9 @@ func (m Migrations) refuseOld(schema string, query func(sql string, arg any) sca
 	return nil
 }
 
-// The method newest returns the highest version number among the migration files, or 0 if there are
+// newestVersion returns the highest version number among the migration files, or 0 if there are
 // none.
-func (m Migrations) newest() (int64, error) {
+func (m Migrations) newestVersion() (int64, error) {
 	files, err := fs.Glob(m.FS, "*.sql")
 	if err != nil {
 		return 0, fmt.Errorf("list migrations of track %s: %w", m.Name, err)
@@ -193,15 +193,15 @@ func (m Migrations) newest() (int64, error) {
 	return newest, nil
 }
 
-// The method applied returns the version of the track in the database, or 0 if it was never
+// appliedVersion returns the version of the track in the database, or 0 if it was never
 // migrated.
-func (m Migrations) applied(ctx context.Context, pool *pgxpool.Pool) (int64, error) {
+func (m Migrations) appliedVersion(ctx context.Context, pool *pgxpool.Pool) (int64, error) {
 	var exists bool
-	err := pool.QueryRow(ctx, "SELECT to_regclass($1) IS NOT NULL", pgx.Identifier{m.versions()}.Sanitize()).Scan(&exists)
+	err := pool.QueryRow(ctx, "SELECT to_regclass($1) IS NOT NULL", pgx.Identifier{m.versionTable()}.Sanitize()).Scan(&exists)
 	if err != nil || !exists {
 		return 0, err
 	}
 	var version int64
-	err = pool.QueryRow(ctx, "SELECT coalesce(max(version_id), 0) FROM "+pgx.Identifier{m.versions()}.Sanitize()+" WHERE is_applied").Scan(&version)
+	err = pool.QueryRow(ctx, "SELECT coalesce(max(version_id), 0) FROM "+pgx.Identifier{m.versionTable()}.Sanitize()+" WHERE is_applied").Scan(&version)
 	return version, err
 }

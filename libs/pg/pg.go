@@ -84,7 +84,7 @@ func Open(ctx context.Context, cfg Config, schema string, tracks ...Migrations) 
 	if err != nil {
 		return nil, fmt.Errorf("open pool of schema %s: %w", schema, err)
 	}
-	err = untilUp(ctx, func(ctx context.Context) error { return checkVersions(ctx, pool, schema, tracks) })
+	err = retryUntilUp(ctx, func(ctx context.Context) error { return checkVersions(ctx, pool, schema, tracks) })
 	if err != nil {
 		pool.Close()
 		return nil, err
@@ -107,7 +107,7 @@ func poolConfig(cfg Config, schema string) (*pgxpool.Config, error) {
 	settings.PingTimeout = pingTimeout
 	settings.MaxConnLifetime = time.Hour
 	settings.MaxConnLifetimeJitter = 5 * time.Minute
-	equip(settings.ConnConfig, cfg, schema)
+	applyAppSettings(settings.ConnConfig, cfg, schema)
 	if cfg.DirectURL != "" {
 		if err := behindPooler(settings, cfg, schema); err != nil {
 			return nil, err
@@ -123,9 +123,9 @@ func poolConfig(cfg Config, schema string) (*pgxpool.Config, error) {
 	return settings, nil
 }
 
-// equip applies the settings that every connection of the application role needs.
-func equip(conn *pgx.ConnConfig, cfg Config, schema string) {
-	prepare(conn, schema)
+// applyAppSettings applies the settings that every connection of the application role needs.
+func applyAppSettings(conn *pgx.ConnConfig, cfg Config, schema string) {
+	applySettings(conn, schema)
 	conn.RuntimeParams["statement_timeout"] = milliseconds(cfg.StatementTimeout)
 	if _, given := conn.RuntimeParams[idleInTransaction]; !given {
 		conn.RuntimeParams[idleInTransaction] = milliseconds(idleTimeout)
@@ -138,8 +138,8 @@ const idleInTransaction = "idle_in_transaction_session_timeout"
 
 func milliseconds(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }
 
-// prepare applies the settings that every connection needs, for both roles.
-func prepare(conn *pgx.ConnConfig, schema string) {
+// applySettings applies the settings that every connection needs, for both roles.
+func applySettings(conn *pgx.ConnConfig, schema string) {
 	conn.RuntimeParams["search_path"] = pgx.Identifier{schema}.Sanitize()
 	// The queries read few rows. The planner can overestimate the cost of a query and then compiles
 	// the query, which takes much longer than running it.
@@ -168,7 +168,7 @@ func behindPooler(settings *pgxpool.Config, cfg Config, schema string) error {
 	if err != nil {
 		return fmt.Errorf("parse POSTGRES_DIRECT_URL: %w", err)
 	}
-	equip(direct, cfg, schema)
+	applyAppSettings(direct, cfg, schema)
 	settings.ConnConfig.RuntimeParams = map[string]string{"application_name": settings.ConnConfig.RuntimeParams["application_name"]}
 	if !strings.Contains(cfg.URL, "default_query_exec_mode") {
 		settings.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeCacheDescribe
@@ -204,8 +204,8 @@ func Dedicated(ctx context.Context, pool *pgxpool.Pool) (*pgx.Conn, error) {
 	return conn, nil
 }
 
-// untilUp repeats the function f while the database is unavailable, for up to 30 s.
-func untilUp(ctx context.Context, f func(context.Context) error) error {
+// retryUntilUp repeats the function f while the database is unavailable, for up to 30 s.
+func retryUntilUp(ctx context.Context, f func(context.Context) error) error {
 	timeout := time.NewTimer(openTimeout)
 	defer timeout.Stop()
 	for {

@@ -15,9 +15,9 @@ import (
 	"ringfence.dev/libs/testkit/pgtest"
 )
 
-// The function pooled returns a configuration that connects through a PgBouncer in transaction mode
+// pooledConfig returns a configuration that connects through a PgBouncer in transaction mode
 // with one session.
-func pooled(t *testing.T, pool *pgxpool.Pool) pg.Config {
+func pooledConfig(t *testing.T, pool *pgxpool.Pool) pg.Config {
 	t.Helper()
 	at := pool.Config().ConnConfig
 	super := os.Getenv("RINGFENCE_TEST_POSTGRES")
@@ -33,7 +33,7 @@ func pooled(t *testing.T, pool *pgxpool.Pool) pg.Config {
 
 func TestOpen_TransactionsBehindAPoolerShareOneSession(t *testing.T) {
 	t.Parallel()
-	cfg := pooled(t, pgtest.New(t, schema, track))
+	cfg := pooledConfig(t, pgtest.New(t, schema, track))
 	pool, err := pg.Open(t.Context(), cfg, schema, track)
 	if err != nil {
 		t.Fatal(err)
@@ -97,7 +97,7 @@ func TestOpen_TransactionsBehindAPoolerShareOneSession(t *testing.T) {
 // they can neither take nor release the lock.
 func TestDedicated_BypassesThePooler(t *testing.T) {
 	t.Parallel()
-	cfg := pooled(t, pgtest.New(t, schema, track))
+	cfg := pooledConfig(t, pgtest.New(t, schema, track))
 	pool, err := pg.Open(t.Context(), cfg, schema, track)
 	if err != nil {
 		t.Fatal(err)
@@ -141,7 +141,7 @@ func TestDedicated_BypassesThePooler(t *testing.T) {
 // the setting search_path.
 func TestOpen_ErrorNamesARoleWithoutSearchPath(t *testing.T) {
 	t.Parallel()
-	cfg := pooled(t, pgtest.New(t, schema, track))
+	cfg := pooledConfig(t, pgtest.New(t, schema, track))
 	_, err := pg.Open(t.Context(), cfg, "another", track)
 	if err == nil {
 		t.Error("Open: pg.Open = nil, want an error")

@@ -29,7 +29,7 @@ func Provision(ctx context.Context, superURL, schema, ownerPassword, appPassword
 		return fmt.Errorf("parse superuser URL: %w", err)
 	}
 	var conn *pgx.Conn
-	err = untilUp(ctx, func(ctx context.Context) error {
+	err = retryUntilUp(ctx, func(ctx context.Context) error {
 		conn, err = pgx.ConnectConfig(ctx, settings)
 		return err
 	})

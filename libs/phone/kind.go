@@ -15,7 +15,7 @@ const Unassigned = "unassigned country calling code"
 // the metadata does not contain may be dialed if its country calling code is assigned.
 func (n Number) Forbidden() string {
 	switch {
-	case !n.assigned():
+	case !n.isAssigned():
 		return Unassigned
 	case n.HasPrefix([]string{"+870", "+881", "+882", "+883"}):
 		return "satellite" // the codes of Inmarsat, GMSS and the international networks
@@ -34,14 +34,14 @@ func (n Number) Forbidden() string {
 	return n.forbiddenKind()
 }
 
-// The function reserved returns the country codes that are assigned but not in use. The metadata
+// reservedPrefixes returns the country codes that are assigned but not in use. The metadata
 // does not contain them. The Vatican City (379) uses numbers of Italy, and Kazakhstan (997) shares
 // +7 with Russia.
-func reserved() []string { return []string{"+379", "+997"} }
+func reservedPrefixes() []string { return []string{"+379", "+997"} }
 
-// The method assigned reports whether the number begins with an assigned country calling code. No
+// isAssigned reports whether the number begins with an assigned country calling code. No
 // code is a prefix of another code, so at most one of the three lengths matches.
-func (n Number) assigned() bool {
+func (n Number) isAssigned() bool {
 	digits := string(n[1:])
 	for length := 1; length <= 3 && length <= len(digits); length++ {
 		code, err := strconv.Atoi(digits[:length])
@@ -52,7 +52,7 @@ func (n Number) assigned() bool {
 			return true
 		}
 	}
-	return n.HasPrefix(reserved())
+	return n.HasPrefix(reservedPrefixes())
 }
 
 func (n Number) forbiddenKind() string {
@@ -66,16 +66,16 @@ func (n Number) forbiddenKind() string {
 	case phonenumbers.SHARED_COST:
 		return "shared cost"
 	case phonenumbers.UNKNOWN:
-		if short(parsed) {
+		if isShortNumber(parsed) {
 			return "short"
 		}
 	}
 	return ""
 }
 
-// The function short reports whether the number is a helpline, emergency or service code after a
+// isShortNumber reports whether the number is a helpline, emergency or service code after a
 // country code. North America is excluded: its short codes that fit E.164 are used for text
 // messages only.
-func short(parsed *phonenumbers.PhoneNumber) bool {
+func isShortNumber(parsed *phonenumbers.PhoneNumber) bool {
 	return parsed.GetCountryCode() != nanp && phonenumbers.IsValidShortNumber(parsed)
 }

@@ -41,9 +41,9 @@ func TestForbidden_RefusesUnassignedCountryCodesOnly(t *testing.T) {
 	}
 }
 
-// spare contains the unassigned codes in the ITU's list of country codes (E.164). An update of the
+// unassignedCodes contains the unassigned codes in the ITU's list of country codes (E.164). An update of the
 // metadata can change this list.
-const spare = "210 214 215 217 219 259 280 281 282 283 284 285 286 287 288 289 292 293 294 295 296 " +
+const unassignedCodes = "210 214 215 217 219 259 280 281 282 283 284 285 286 287 288 289 292 293 294 295 296 " +
 	"384 388 422 424 425 426 427 428 429 671 684 693 694 695 696 697 698 699 " +
 	"801 802 803 804 805 806 807 809 830 831 832 833 834 835 836 837 838 839 851 854 857 858 859 " +
 	"871 872 873 874 875 876 877 879 884 885 887 889 890 891 892 893 894 895 896 897 898 899 " +
@@ -57,7 +57,7 @@ func TestForbidden_RefusesEveryUnassignedCountryCode(t *testing.T) {
 			unassigned = append(unassigned, strconv.Itoa(code))
 		}
 	}
-	if diff := cmp.Diff(strings.Fields(spare), unassigned); diff != "" {
+	if diff := cmp.Diff(strings.Fields(unassignedCodes), unassigned); diff != "" {
 		t.Errorf("unassigned three-digit prefixes (-want +got):\n%s", diff)
 	}
 }

@@ -23,7 +23,7 @@ type Place struct {
 // Place returns the country of the number and, in North America, the state or province.
 func (n Number) Place() Place {
 	if strings.HasPrefix(string(n), "+1") {
-		a := n.area()
+		a := n.findAreaCode()
 		return Place{Country: a.country, Regions: a.regions}
 	}
 	parsed, err := phonenumbers.Parse(string(n), "")
@@ -43,15 +43,15 @@ func (n Number) Place() Place {
 //go:embed nanp.txt
 var areaText string
 
-// The type area is an area code of the North American Numbering Plan.
-type area struct {
+// areaCode is an area code of the North American Numbering Plan.
+type areaCode struct {
 	country        string
 	regions, zones []string
 }
 
 // areas contains the area codes of nanp.txt. If the file is invalid, areas is empty and every
 // number of North America is refused. A test checks the file.
-var areas = sync.OnceValue(func() map[string]area {
+var areas = sync.OnceValue(func() map[string]areaCode {
 	read, err := readAreas(areaText)
 	if err != nil {
 		return nil
@@ -59,14 +59,14 @@ var areas = sync.OnceValue(func() map[string]area {
 	return read
 })
 
-func readAreas(text string) (map[string]area, error) {
-	read := map[string]area{}
-	for i, line := range lines(text) {
+func readAreas(text string) (map[string]areaCode, error) {
+	read := map[string]areaCode{}
+	for i, line := range dataLines(text) {
 		words := strings.Fields(line)
 		if len(words) < 4 || len(words[0]) != 3 || len(words[1]) != 2 || read[words[0]].country != "" {
 			return nil, fmt.Errorf("nanp.txt, line %d: %q is not a new area code, a country, regions and zones", i, line)
 		}
-		a := area{country: words[1], zones: words[3:]}
+		a := areaCode{country: words[1], zones: words[3:]}
 		if words[2] != "-" {
 			for region := range strings.SplitSeq(words[2], ",") {
 				a.regions = append(a.regions, words[1]+"-"+region)
@@ -77,11 +77,11 @@ func readAreas(text string) (map[string]area, error) {
 	return read, nil
 }
 
-// The method area returns the area of a number that begins with +1. It returns the zero value if
+// areaCode returns the area of a number that begins with +1. It returns the zero value if
 // the number is too short, or if its area code is not geographic.
-func (n Number) area() area {
+func (n Number) findAreaCode() areaCode {
 	if len(n) != len("+1")+10 {
-		return area{}
+		return areaCode{}
 	}
 	return areas()[string(n[2:5])]
 }

@@ -53,7 +53,7 @@ var locations = sync.OnceValue(func() map[string]*time.Location {
 	}
 	// The entry of a country includes the zones of all its prefixes (a test checks this).
 	for code := range 1000 {
-		keep(lookup("+" + strconv.Itoa(code)))
+		keep(lookUpZones("+" + strconv.Itoa(code)))
 	}
 	return known
 })
@@ -66,7 +66,7 @@ const nanp = 1 // the country calling code of the North American Numbering Plan
 // metadata does not contain.
 func (n Number) zoneNames() []string {
 	if strings.HasPrefix(string(n), "+1") {
-		return n.area().zones
+		return n.findAreaCode().zones
 	}
 	parsed, err := phonenumbers.Parse(string(n), "")
 	if err != nil {
@@ -76,7 +76,7 @@ func (n Number) zoneNames() []string {
 	if !geographic(kind) {
 		return nil
 	}
-	names := corrected(string(n))
+	names := correctedZones(string(n))
 	country := int(parsed.GetCountryCode())
 	if kind == phonenumbers.UNKNOWN || kind == phonenumbers.MOBILE && !mobileCarriesArea(country) {
 		names = append(names, wholeCountry(string(n), "+"+strconv.Itoa(country))...)
@@ -121,7 +121,7 @@ var overlays = sync.OnceValue(func() overlay {
 
 func readOverlay(text string) (overlay, error) {
 	o := overlay{only: map[string][]string{}, add: map[string][]string{}, country: map[string][]string{}}
-	for i, line := range lines(text) {
+	for i, line := range dataLines(text) {
 		words := strings.Fields(line)
 		into := map[string]map[string][]string{"only": o.only, "add": o.add, "country": o.country}
 		if len(words) < 3 || into[words[1]] == nil || words[0][0] != '+' || into[words[1]][words[0]] != nil {
@@ -132,9 +132,9 @@ func readOverlay(text string) (overlay, error) {
 	return o, nil
 }
 
-// The function lines returns the lines of a data file by line number, without comments and empty
+// dataLines returns the lines of a data file by line number, without comments and empty
 // lines.
-func lines(text string) map[int]string {
+func dataLines(text string) map[int]string {
 	found := map[int]string{}
 	i := 0
 	for line := range strings.Lines(text) {
@@ -146,13 +146,13 @@ func lines(text string) map[int]string {
 	return found
 }
 
-// The function corrected returns the zones of a number or prefix: the zones in the metadata with
+// correctedZones returns the zones of a number or prefix: the zones in the metadata with
 // the corrections of overlay.txt.
-func corrected(prefix string) []string {
+func correctedZones(prefix string) []string {
 	o := overlays()
-	names, mended := longest(o.only, prefix)
+	names, mended := longestPrefix(o.only, prefix)
 	if names = slices.Clone(names); !mended {
-		names = lookup(prefix)
+		names = lookUpZones(prefix)
 	}
 	for length := 2; length <= len(prefix); length++ {
 		names = append(names, o.add[prefix[:length]]...)
@@ -163,14 +163,14 @@ func corrected(prefix string) []string {
 
 // wholeCountry returns all zones in which a number with the country calling code can ring.
 func wholeCountry(number, code string) []string {
-	if names, ok := longest(overlays().country, number); ok {
+	if names, ok := longestPrefix(overlays().country, number); ok {
 		return names
 	}
-	return corrected(code)
+	return correctedZones(code)
 }
 
-// The function longest returns the entry of the longest key that is a prefix of number.
-func longest(of map[string][]string, number string) ([]string, bool) {
+// longestPrefix returns the entry of the longest key that is a prefix of number.
+func longestPrefix(of map[string][]string, number string) ([]string, bool) {
 	for length := len(number); length > 1; length-- {
 		if names, ok := of[number[:length]]; ok {
 			return names, true
@@ -179,9 +179,9 @@ func longest(of map[string][]string, number string) ([]string, bool) {
 	return nil, false
 }
 
-// lookup returns the zones of a prefix in the metadata: sorted, with canonical names, and without
+// lookUpZones returns the zones of a prefix in the metadata: sorted, with canonical names, and without
 // the unknown zone.
-func lookup(prefix string) []string {
+func lookUpZones(prefix string) []string {
 	found, err := phonenumbers.GetTimezonesForPrefix(prefix)
 	if err != nil {
 		return nil
@@ -189,15 +189,15 @@ func lookup(prefix string) []string {
 	names := make([]string, 0, len(found))
 	for _, name := range found {
 		if name != phonenumbers.UNKNOWN_TIMEZONE {
-			names = append(names, canonical(name))
+			names = append(names, canonicalZone(name))
 		}
 	}
 	slices.Sort(names)
 	return names
 }
 
-// The function canonical returns the current name of a zone. The metadata contains some old names.
-func canonical(name string) string {
+// canonicalZone returns the current name of a zone. The metadata contains some old names.
+func canonicalZone(name string) string {
 	switch name {
 	case "Africa/Asmera":
 		return "Africa/Asmara"

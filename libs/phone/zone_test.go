@@ -60,34 +60,34 @@ func enumerate() string {
 	fmt.Fprintln(&b, "# calling code: digest | zones of its prefixes: how many | where a number without an area may ring. Area code: digest | what the metadata says of its exchanges | what we say")
 	for code := 2; code < 1000; code++ {
 		prefix := "+" + strconv.Itoa(code)
-		if prefix[1] == '1' || len(lookup(prefix)) == 0 {
+		if prefix[1] == '1' || len(lookUpZones(prefix)) == 0 {
 			continue // the code belongs to North America or is unassigned
 		}
-		if len(prefix) > 2 && len(lookup(prefix[:2])) > 0 {
+		if len(prefix) > 2 && len(lookUpZones(prefix[:2])) > 0 {
 			continue // the code begins with a shorter calling code
 		}
-		if len(prefix) > 3 && len(lookup(prefix[:3])) > 0 {
+		if len(prefix) > 3 && len(lookUpZones(prefix[:3])) > 0 {
 			continue // the code begins with a shorter calling code
 		}
 		digits := 3
-		if len(lookup(prefix)) > 1 {
+		if len(lookUpZones(prefix)) > 1 {
 			digits = 5
 		}
-		fmt.Fprintf(&b, "%s | %s", prefix, answers(prefix, digits, corrected))
+		fmt.Fprintf(&b, "%s | %s", prefix, zonesBelow(prefix, digits, correctedZones))
 		fmt.Fprintf(&b, " | %s\n", strings.Join(wholeCountry(prefix, prefix), " "))
 	}
 	for code := 200; code < 1000; code++ {
 		prefix := "+1" + strconv.Itoa(code)
 		if a := areas()[prefix[2:]]; a.country != "" {
-			fmt.Fprintf(&b, "%s | %s | %s %s\n", prefix, answers(prefix, 3, lookup), a.country, strings.Join(a.zones, " "))
+			fmt.Fprintf(&b, "%s | %s | %s %s\n", prefix, zonesBelow(prefix, 3, lookUpZones), a.country, strings.Join(a.zones, " "))
 		}
 	}
 	return b.String()
 }
 
-// The function answers calls the function ask for every prefix with the given number of further
+// zonesBelow calls the function ask for every prefix with the given number of further
 // digits. It returns a digest and the counts of the results.
-func answers(prefix string, digits int, ask func(string) []string) string {
+func zonesBelow(prefix string, digits int, ask func(string) []string) string {
 	sum, counts := sha256.New(), map[string]int{}
 	for rest := range pow10(digits) {
 		answer := strings.Join(ask(fmt.Sprintf("%s%0*d", prefix, digits, rest)), " ")
@@ -169,8 +169,8 @@ func TestDataFiles_AreCompleteWithExistingZones(t *testing.T) {
 	for name := range zones {
 		if _, err := time.LoadLocation(name); err != nil {
 			t.Errorf("zone %s: time.LoadLocation: %v", name, err)
-		} else if name != canonical(name) {
-			t.Errorf("zone %s: name = %v, want %v", name, name, canonical(name))
+		} else if name != canonicalZone(name) {
+			t.Errorf("zone %s: name = %v, want %v", name, name, canonicalZone(name))
 		}
 	}
 }
@@ -188,12 +188,12 @@ func TestAreas_ContainEveryAreaOfTheMetadata(t *testing.T) {
 		"605": "America/North_Dakota/Center", // this zone has the same times as Central time
 		"701": "America/North_Dakota/Center",
 	}
-	world := lookup("+1")
+	world := lookUpZones("+1")
 	for code := 200; code < 1000; code++ {
 		area := strconv.Itoa(code)
 		ours := areas()[area].zones
 		for exchange := range 1000 {
-			theirs := lookup(fmt.Sprintf("+1%s%03d", area, exchange))
+			theirs := lookUpZones(fmt.Sprintf("+1%s%03d", area, exchange))
 			if slices.Equal(theirs, world) {
 				continue // the metadata contains only "North America" for this code
 			}

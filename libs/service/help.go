@@ -63,7 +63,7 @@ func help[C any](out io.Writer, name string, commands Commands[C]) {
 	fmt.Fprintf(table, "  healthy\tcheck the readiness of the service at PRIVATE_ADDR; exit status 1 if it is not ready\n  --version\tprint the version\n")
 	for _, further := range commands.Further {
 		fmt.Fprintf(table, "  %s\t%s\n", further.Name, further.Help)
-		further.flags().VisitAll(func(f *flag.Flag) {
+		further.flagSet().VisitAll(func(f *flag.Flag) {
 			what, help := flag.UnquoteUsage(f)
 			if what != "" { // a boolean flag has no value
 				what = " <" + what + ">"
@@ -74,7 +74,7 @@ func help[C any](out io.Writer, name string, commands Commands[C]) {
 	_ = table.Flush()
 	fmt.Fprintf(out, "\nEnvironment\n")
 	table = tabwriter.NewWriter(out, 0, 4, 2, ' ', 0)
-	for _, v := range append(Variables[C](), Variables[frame]()...) {
+	for _, v := range append(Variables[C](), Variables[frameConfig]()...) {
 		defaultValue := v.Default
 		if v.Required {
 			defaultValue = "(required)"

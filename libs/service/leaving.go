@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// frame contains those settings of a service that package service itself reads.
-type frame struct {
+// frameConfig contains those settings of a service that package service itself reads.
+type frameConfig struct {
 	// DrainDelay must be longer than the time for which services keep unused connections to each
 	// other (serviceauth.IdleFor).
 	DrainDelay time.Duration `env:"DRAIN_DELAY" envDefault:"0s" help:"how long a service accepts requests after SIGTERM while /readyz fails, as a duration: the time that load balancers need to stop sending requests; 0: no delay"`
@@ -17,21 +17,21 @@ type (
 	leavingKey struct{}
 )
 
-// leaving is the state of a process that is stopping.
-type leaving struct {
+// stopState is the state of a process that is stopping.
+type stopState struct {
 	delay time.Duration
 	begun chan struct{}
 }
 
-func withLeaving(ctx context.Context) (context.Context, leaving) {
+func withLeaving(ctx context.Context) (context.Context, stopState) {
 	delay, _ := ctx.Value(delayKey{}).(time.Duration)
-	l := leaving{delay: delay, begun: make(chan struct{})}
+	l := stopState{delay: delay, begun: make(chan struct{})}
 	return context.WithValue(ctx, leavingKey{}, l.begun), l
 }
 
 // linger closes the channel that Leaving returns, and then waits for the delay. The wait ends
 // earlier if one of the three channels in the parameters is closed.
-func (l leaving) linger(hurried, failed, finished <-chan struct{}) {
+func (l stopState) linger(hurried, failed, finished <-chan struct{}) {
 	close(l.begun)
 	over := time.NewTimer(l.delay)
 	defer over.Stop()

@@ -42,9 +42,9 @@ type Command[C any] struct {
 	Run  func(ctx context.Context, cfg C) error
 }
 
-// The method flags returns the flag set of the command. A parse error is returned and does not exit
+// flagSet returns the flag set of the command. A parse error is returned and does not exit
 // the process.
-func (c Command[C]) flags() *flag.FlagSet {
+func (c Command[C]) flagSet() *flag.FlagSet {
 	set := flag.NewFlagSet(c.Name, flag.ContinueOnError)
 	set.SetOutput(io.Discard)
 	if c.Flags != nil {
@@ -68,7 +68,7 @@ func Main[C any](name string, commands Commands[C]) {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	// after the first signal, stop restores the default handling: a second signal kills the process
 	context.AfterFunc(ctx, stop)
-	os.Exit(start(ctx, name, commands, os.Args[1:], os.Stdout, os.Stderr))
+	os.Exit(runCommand(ctx, name, commands, os.Args[1:], os.Stdout, os.Stderr))
 }
 
 // gcPercent is used if GOGC is not set. A service has a few MB of live memory and allocates memory
@@ -77,8 +77,8 @@ func Main[C any](name string, commands Commands[C]) {
 // the memory.
 const gcPercent = 400
 
-// The function start does what Main does, but returns the exit status.
-func start[C any](ctx context.Context, name string, commands Commands[C], args []string, out, faults io.Writer) int {
+// runCommand does what Main does, but returns the exit status.
+func runCommand[C any](ctx context.Context, name string, commands Commands[C], args []string, out, faults io.Writer) int {
 	// the command healthy reads only PRIVATE_ADDR and needs no other variable
 	if len(args) == 1 && args[0] == "healthy" {
 		if err := Healthy(ctx, os.Getenv("PRIVATE_ADDR"), "/readyz"); err != nil {
@@ -87,7 +87,7 @@ func start[C any](ctx context.Context, name string, commands Commands[C], args [
 		}
 		return 0
 	}
-	run, err := choose(name, commands, args, out)
+	run, err := chooseCommand(name, commands, args, out)
 	if err != nil {
 		fmt.Fprintf(faults, "%s: %v\n%s --help lists the commands and variables.\n", name, err, name)
 		return 2
@@ -95,7 +95,7 @@ func start[C any](ctx context.Context, name string, commands Commands[C], args [
 	if run == nil {
 		return 0
 	}
-	own, frameFault := env.ParseAs[frame]()
+	own, frameFault := env.ParseAs[frameConfig]()
 	cfg, err := env.ParseAs[C]()
 	if err = errors.Join(frameFault, err); err != nil {
 		fmt.Fprintf(faults, "%s: the environment is not complete:\n", name)
@@ -148,9 +148,9 @@ func scripted[C any](run func(context.Context, C) error) func(context.Context, C
 	return func(ctx context.Context, cfg C) error { return run(ForScript(ctx), cfg) }
 }
 
-// choose returns the command that the arguments name. It returns nil without an error if it has
+// chooseCommand returns the command that the arguments name. It returns nil without an error if it has
 // printed the help or the version.
-func choose[C any](name string, commands Commands[C], args []string, out io.Writer) (func(context.Context, C) error, error) {
+func chooseCommand[C any](name string, commands Commands[C], args []string, out io.Writer) (func(context.Context, C) error, error) {
 	if len(args) == 0 {
 		args = []string{"serve"}
 	}
@@ -189,7 +189,7 @@ func chooseReplay[C any](replay func(context.Context, C, string) error, args []s
 }
 
 func (c Command[C]) choose(args []string) (func(context.Context, C) error, error) {
-	flags := c.flags()
+	flags := c.flagSet()
 	switch err := flags.Parse(args); {
 	case err != nil:
 		return nil, fmt.Errorf("%s: %w", c.Name, err)

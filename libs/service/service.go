@@ -15,8 +15,8 @@ import (
 	"time"
 )
 
-// drain is how long the parts can take to stop.
-const drain = 20 * time.Second
+// stopTimeout is how long the parts can take to stop.
+const stopTimeout = 20 * time.Second
 
 // Part is a component of a service that runs until its context is canceled.
 type Part struct {
@@ -30,7 +30,7 @@ type Part struct {
 // 20 s in total. List the parts that others need (private port, relay) first. List the parts that
 // cause work (consumers, HTTP) last. If a part returns nil early, the other parts continue. A
 // second signal kills the process.
-func Run(ctx context.Context, parts ...Part) error { return run(ctx, drain, parts) }
+func Run(ctx context.Context, parts ...Part) error { return run(ctx, stopTimeout, parts) }
 
 // RunPatiently does what Run does, for a service with long work. The parameter longer is additional
 // time for the parts to stop. A second signal does not kill the process but closes the channel
@@ -38,7 +38,7 @@ func Run(ctx context.Context, parts ...Part) error { return run(ctx, drain, part
 func RunPatiently(ctx context.Context, longer time.Duration, parts ...Part) error {
 	ctx, stop := withHurry(ctx)
 	defer stop()
-	return run(ctx, drain+longer, parts)
+	return run(ctx, stopTimeout+longer, parts)
 }
 
 type running struct {
@@ -86,7 +86,7 @@ func run(ctx context.Context, budget time.Duration, parts []Part) error {
 // cancels all remaining parts. If a part has not returned when the budget ends, the error contains
 // the name of the part.
 func stopAll(started []*running, finished <-chan struct{}, budget time.Duration) error {
-	orderly := time.NewTimer(budget - min(budget/10, drain/10))
+	orderly := time.NewTimer(budget - min(budget/10, stopTimeout/10))
 	defer orderly.Stop()
 	last := time.NewTimer(budget)
 	defer last.Stop()

@@ -20,8 +20,8 @@ import (
 	"time"
 )
 
-// The function waiting returns a part that records its name when it is stopped.
-func waiting(name string, stopped *[]string, mu *sync.Mutex) Part {
+// waitingPart returns a part that records its name when it is stopped.
+func waitingPart(name string, stopped *[]string, mu *sync.Mutex) Part {
 	return Part{name, func(ctx context.Context) error {
 		<-ctx.Done()
 		mu.Lock()
@@ -36,7 +36,7 @@ func TestRun_StopsInReverseOrder(t *testing.T) {
 	var stopped []string
 	ctx, cancel := context.WithCancel(t.Context())
 	go cancel()
-	err := Run(ctx, waiting("relay", &stopped, &mu), waiting("consumer", &stopped, &mu), waiting("http", &stopped, &mu))
+	err := Run(ctx, waitingPart("relay", &stopped, &mu), waitingPart("consumer", &stopped, &mu), waitingPart("http", &stopped, &mu))
 	if err != nil {
 		t.Errorf("Run = %v, want no fault: a part that ends with its context has none", err)
 	}
@@ -49,7 +49,7 @@ func TestRun_FirstErrorStopsAll(t *testing.T) {
 	var mu sync.Mutex
 	var stopped []string
 	broken := errors.New("broken")
-	err := Run(t.Context(), waiting("relay", &stopped, &mu), Part{"http", func(context.Context) error { return broken }})
+	err := Run(t.Context(), waitingPart("relay", &stopped, &mu), Part{"http", func(context.Context) error { return broken }})
 	if !errors.Is(err, broken) {
 		t.Errorf("Run = %v, want %v", err, broken)
 	} else if !strings.HasPrefix(err.Error(), "http: ") {
@@ -77,7 +77,7 @@ func TestRun_SIGTERMStopsTheParts(t *testing.T) {
 	var mu sync.Mutex
 	var stopped []string
 	kill := Part{"kill", func(context.Context) error { return syscall.Kill(syscall.Getpid(), syscall.SIGTERM) }}
-	if err := Run(t.Context(), waiting("http", &stopped, &mu), kill); err != nil {
+	if err := Run(t.Context(), waitingPart("http", &stopped, &mu), kill); err != nil {
 		t.Errorf("Run = %v, want nil", err)
 	}
 	if len(stopped) != 1 {
@@ -93,7 +93,7 @@ func TestRun_ErrorNamesPartsThatDoNotStop(t *testing.T) {
 		defer close(hold)
 		var mu sync.Mutex
 		var stopped []string
-		err := run(ctx, 2*time.Second, []Part{waiting("relay", &stopped, &mu), {"deaf", func(context.Context) error { <-hold; return nil }}})
+		err := run(ctx, 2*time.Second, []Part{waitingPart("relay", &stopped, &mu), {"deaf", func(context.Context) error { <-hold; return nil }}})
 		if err == nil {
 			t.Fatalf("run: err = nil, want an error")
 		}
@@ -127,7 +127,7 @@ func TestStart_ErrorListsAllInvalidVariables(t *testing.T) {
 	t.Setenv("OTHER_DEPTH", "deep")
 	t.Setenv("TEST_WAIT", "long")
 	var faults bytes.Buffer
-	status := start(t.Context(), "calls", Commands[config]{Serve: func(context.Context, config) error { t.Error("served"); return nil }}, nil, nil, &faults)
+	status := runCommand(t.Context(), "calls", Commands[config]{Serve: func(context.Context, config) error { t.Error("served"); return nil }}, nil, nil, &faults)
 	if status != 2 {
 		t.Errorf("status = %d, want 2", status)
 	}
@@ -153,7 +153,7 @@ func TestStart_CommandStoppedByASignalFails(t *testing.T) {
 	stop()
 	commands := Commands[config]{Serve: whole("serve"), Migrate: whole("migrate"), Further: []Command[config]{{Name: "verify", Run: whole("verify")}}}
 	for command, want := range map[string]int{"serve": 0, "migrate": 1, "verify": 1} {
-		if got := start(ctx, "calls", commands, []string{command}, io.Discard, &stderr); got != want {
+		if got := runCommand(ctx, "calls", commands, []string{command}, io.Discard, &stderr); got != want {
 			t.Errorf("%s that was stopped = %d, want %d", command, got, want)
 		}
 	}
@@ -220,7 +220,7 @@ func TestStart_RunsTheNamedCommand(t *testing.T) {
 		{"an unknown command is refused", []string{"dance"}, 2},
 		{"help needs no environment", []string{"--help"}, 0},
 	} {
-		if got := start(t.Context(), "calls", commands, row.args, &out, &out); got != row.status {
+		if got := runCommand(t.Context(), "calls", commands, row.args, &out, &out); got != row.status {
 			t.Errorf("%s: status = %d, want %d", row.name, got, row.status)
 		}
 	}
@@ -287,13 +287,13 @@ func TestStart_EveryServiceHasADrainDelay(t *testing.T) {
 		delay, _ = ctx.Value(delayKey{}).(time.Duration)
 		return nil
 	}
-	if status := start(t.Context(), "calls", Commands[config]{Serve: serve}, nil, &out, &out); status != 0 {
+	if status := runCommand(t.Context(), "calls", Commands[config]{Serve: serve}, nil, &out, &out); status != 0 {
 		t.Errorf("start: status = %v, want 0; out.String() = %s", status, out.String())
 	} else if delay != 7*time.Second {
 		t.Errorf("start: delay = %v, want %v; out.String() = %s", delay, 7*time.Second, out.String())
 	}
 	t.Setenv("DRAIN_DELAY", "soon")
-	if status := start(t.Context(), "calls", Commands[config]{Serve: serve}, nil, &out, &out); status != 2 {
+	if status := runCommand(t.Context(), "calls", Commands[config]{Serve: serve}, nil, &out, &out); status != 2 {
 		t.Errorf("start: status = %v, want 2", status)
 	} else if !strings.Contains(out.String(), "DrainDelay") {
 		t.Errorf(`start: out = %q, want it to contain "DrainDelay"`, out.String())
@@ -312,7 +312,7 @@ func TestHealthy_ReturnsAnErrorUnlessReadyzIs200(t *testing.T) {
 	_, port, _ := net.SplitHostPort(server.Listener.Addr().String())
 	ask := func(addr string) int {
 		t.Setenv("PRIVATE_ADDR", addr)
-		return start(t.Context(), "test", Commands[config]{}, []string{"healthy"}, io.Discard, io.Discard)
+		return runCommand(t.Context(), "test", Commands[config]{}, []string{"healthy"}, io.Discard, io.Discard)
 	}
 	if got := ask(":" + port); got != 0 {
 		t.Errorf("ready: status %d, want 0", got)

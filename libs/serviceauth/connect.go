@@ -69,7 +69,7 @@ type tokenCache struct {
 func (s *tokenCache) at(now time.Time) (string, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if age := now.Sub(s.signed); s.token != "" && age >= 0 && age < life/2 {
+	if age := now.Sub(s.signed); s.token != "" && age >= 0 && age < tokenLife/2 {
 		return s.token, nil
 	}
 	token, err := s.keys.sign(s.aud, claims{Use: forService}, now)

@@ -115,7 +115,7 @@ func refuses(t *testing.T) {
 		{"no token", ""},
 		{"text that is not a JWT", "abc"},
 		{"another audience", sign(gateway, "dialer", good, now)},
-		{"expired longer ago than the leeway", sign(gateway, "calls", good, now.Add(-life-leeway-time.Second))},
+		{"expired longer ago than the leeway", sign(gateway, "calls", good, now.Add(-tokenLife-leeway-time.Second))},
 		{"issued later than the leeway allows", sign(gateway, "calls", good, now.Add(leeway+2*time.Second))},
 		{"the gateway's name signed with an unknown key", sign(stranger, "calls", good, now)},
 		{"a caller's token signed by a service other than the gateway", sign(dialer, "calls", good, now)},
@@ -152,7 +152,7 @@ func refuses(t *testing.T) {
 			}
 		}
 	}
-	if status, _, _ := call(calls.RequireCaller, sign(gateway, "calls", good, now.Add(-life-leeway/2))); status != http.StatusOK {
+	if status, _, _ := call(calls.RequireCaller, sign(gateway, "calls", good, now.Add(-tokenLife-leeway/2))); status != http.StatusOK {
 		t.Errorf("expired within the leeway = %d, want 200", status)
 	}
 }
@@ -254,8 +254,8 @@ func TestAllowServices_LimitsCompressedBodies(t *testing.T) {
 	}
 }
 
-// hang is how long a connection can stay open after its request.
-const hang = 5 * connectTimeout
+// maxOpenTime is how long a connection can stay open after its request.
+const maxOpenTime = 5 * connectTimeout
 
 func TestClient_ClosesConnectionsToASilentServer(t *testing.T) {
 	t.Parallel()
@@ -273,7 +273,7 @@ func TestClient_ClosesConnectionsToASilentServer(t *testing.T) {
 		}
 		defer func() { _ = conn.Close() }()
 		close(accepted)
-		_ = conn.SetReadDeadline(time.Now().Add(hang))
+		_ = conn.SetReadDeadline(time.Now().Add(maxOpenTime))
 		for err == nil {
 			_, err = conn.Read(make([]byte, 4096))
 		}
@@ -288,6 +288,6 @@ func TestClient_ClosesConnectionsToASilentServer(t *testing.T) {
 		t.Error("request to a server that sends no response: error = nil, want an error")
 	}
 	if err := <-closed; errors.Is(err, os.ErrDeadlineExceeded) {
-		t.Errorf("the connection is open %s after the request, want it closed after %s", hang, connectTimeout)
+		t.Errorf("the connection is open %s after the request, want it closed after %s", maxOpenTime, connectTimeout)
 	}
 }

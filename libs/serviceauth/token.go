@@ -15,23 +15,23 @@ import (
 )
 
 const (
-	// life is the validity of a token. leeway is the allowed difference between two clocks.
-	life   = 60 * time.Second
-	leeway = 30 * time.Second
+	// tokenLife is the validity of a token. leeway is the allowed difference between two clocks.
+	tokenLife = 60 * time.Second
+	leeway    = 30 * time.Second
 )
 
-// The type use is the purpose of a token. A token that identifies a service is not accepted as a
+// tokenUse is the purpose of a token. A token that identifies a service is not accepted as a
 // token of an API caller. A token of an API caller is not accepted as a token of a service.
-type use string
+type tokenUse string
 
 const (
-	forCaller  use = "caller"
-	forService use = "service"
+	forCaller  tokenUse = "caller"
+	forService tokenUse = "service"
 )
 
 type claims struct {
 	jwt.RegisteredClaims
-	Use       use       `json:"use"`
+	Use       tokenUse  `json:"use"`
 	RequestID uuid.UUID `json:"request_id,omitzero"`
 	Workspace uuid.UUID `json:"workspace,omitzero"`
 	Access    Access    `json:"access,omitempty"`
@@ -39,13 +39,13 @@ type claims struct {
 	Operator  string    `json:"operator,omitempty"`
 }
 
-// head is the first part of every token: {"alg":"EdDSA","typ":"JWT"}.
-const head = "eyJhbGciOiJFZERTQSIsInR5cCI6IkpXVCJ9."
+// tokenHead is the first part of every token: {"alg":"EdDSA","typ":"JWT"}.
+const tokenHead = "eyJhbGciOiJFZERTQSIsInR5cCI6IkpXVCJ9."
 
-// body is the form in which sign encodes the claims. It declares four fields of
+// tokenBody is the form in which sign encodes the claims. It declares four fields of
 // jwt.RegisteredClaims again, because the library encodes those with reflection and a map. That
 // takes longer than the signature, and a token is signed for every request.
-type body struct {
+type tokenBody struct {
 	Issuer    string `json:"iss"`
 	Audience  string `json:"aud"`
 	IssuedAt  int64  `json:"iat"`
@@ -54,7 +54,7 @@ type body struct {
 }
 
 func (k *Keys) sign(aud string, c claims, now time.Time) (string, error) {
-	payload, err := json.Marshal(body{Issuer: k.self, Audience: aud, IssuedAt: now.Unix(), ExpiresAt: now.Add(life).Unix(), claims: c})
+	payload, err := json.Marshal(tokenBody{Issuer: k.self, Audience: aud, IssuedAt: now.Unix(), ExpiresAt: now.Add(tokenLife).Unix(), claims: c})
 	if err != nil {
 		return "", fmt.Errorf("encode token for %s: %w", aud, err)
 	}
@@ -62,13 +62,13 @@ func (k *Keys) sign(aud string, c claims, now time.Time) (string, error) {
 		return "", fmt.Errorf("sign token for %s: there is no key", aud)
 	}
 	token := make([]byte, 0, 512)
-	token = base64.RawURLEncoding.AppendEncode(append(token, head...), payload)
+	token = base64.RawURLEncoding.AppendEncode(append(token, tokenHead...), payload)
 	signature := ed25519.Sign(k.private, token)
 	return string(base64.RawURLEncoding.AppendEncode(append(token, '.'), signature)), nil
 }
 
 // verify checks the signature, the issuer, the audience, the validity and the use of a token.
-func (k *Keys) verify(token string, want use, now time.Time) (claims, error) {
+func (k *Keys) verify(token string, want tokenUse, now time.Time) (claims, error) {
 	var c claims
 	_, err := jwt.ParseWithClaims(token, &c, k.keysOf,
 		jwt.WithValidMethods([]string{jwt.SigningMethodEdDSA.Alg()}), jwt.WithAudience(k.self),
@@ -77,7 +77,7 @@ func (k *Keys) verify(token string, want use, now time.Time) (claims, error) {
 	if err != nil {
 		return claims{}, fmt.Errorf("verify token: %w", err)
 	}
-	if c.ExpiresAt.After(now.Add(life + leeway)) {
+	if c.ExpiresAt.After(now.Add(tokenLife + leeway)) {
 		return claims{}, errors.New("verify token: its validity is too long")
 	}
 	if c.Use != want {

@@ -18,10 +18,10 @@ func TestTokenCache_UsesATokenForHalfItsValidity(t *testing.T) {
 		return token
 	}
 	first := show(0)
-	if show(life/2-time.Second) != first {
+	if show(tokenLife/2-time.Second) != first {
 		t.Error("a new token was signed before half of the validity")
 	}
-	second := show(life / 2)
+	second := show(tokenLife / 2)
 	if second == first {
 		t.Error("a token was used after half of its validity")
 	}
@@ -46,9 +46,9 @@ func TestVerifyService_RejectsACachedTokenAfterItsExpiry(t *testing.T) {
 	}{
 		{"first use", 0, true},
 		{"second use", time.Second, true},
-		{"expired within the leeway", life + leeway - time.Second, true},
-		{"expired after the leeway", life + leeway, false},
-		{"second use after the leeway", life + leeway + time.Second, false},
+		{"expired within the leeway", tokenLife + leeway - time.Second, true},
+		{"expired after the leeway", tokenLife + leeway, false},
+		{"second use after the leeway", tokenLife + leeway + time.Second, false},
 	} {
 		if c, err := wallet.verifyService(token, now.Add(row.at)); (err == nil) != row.good {
 			t.Errorf("%s: verifyService error = %v, want success = %v", row.name, err, row.good)

@@ -73,7 +73,7 @@ func checkHost(host string, reachable func(netip.Addr) bool) error {
 		}
 		return nil
 	}
-	if name == "" || len(name) > 253 || strings.ContainsAny(name, " \t\"'<>\\^`{|}%,;!$&()*+=~@[]:") || numeric(name) {
+	if name == "" || len(name) > 253 || strings.ContainsAny(name, " \t\"'<>\\^`{|}%,;!$&()*+=~@[]:") || endsInNumber(name) {
 		return errors.New("has a host that is neither a name nor a full IP address")
 	}
 	for label := range strings.SplitSeq(name, ".") {
@@ -84,9 +84,9 @@ func checkHost(host string, reachable func(netip.Addr) bool) error {
 	return nil
 }
 
-// numeric reports whether the last label of the name is a number, as in 127.1, 0x7f.0.0.1 or
+// endsInNumber reports whether the last label of the name is a number, as in 127.1, 0x7f.0.0.1 or
 // 2130706433. Some resolvers read such names as addresses.
-func numeric(name string) bool {
+func endsInNumber(name string) bool {
 	last := name[strings.LastIndexByte(name, '.')+1:]
 	_, err := strconv.ParseUint(last, 0, 64)
 	return err == nil || strings.Trim(last, "0123456789") == "" || strings.HasPrefix(last, "0x")

@@ -20,28 +20,32 @@ func logHandler(out io.Writer, format string, level slog.Level) (slog.Handler, e
 	case "json":
 		return slog.NewJSONHandler(out, &slog.HandlerOptions{Level: level}), nil
 	case "text":
-		return &text{out: out, level: level, mu: new(sync.Mutex)}, nil
+		return &textHandler{out: out, level: level, mu: new(sync.Mutex)}, nil
 	}
 	return nil, fmt.Errorf("LOG_FORMAT is %q: it must be json or text", format)
 }
 
-// traced is a log handler that adds the trace id of the context to each log record.
-type traced struct{ slog.Handler }
+// traceHandler is a log handler that adds the trace id of the context to each log record.
+type traceHandler struct{ slog.Handler }
 
-func (h traced) Handle(ctx context.Context, record slog.Record) error {
+func (h traceHandler) Handle(ctx context.Context, record slog.Record) error {
 	if span := trace.SpanContextFromContext(ctx); span.IsValid() {
 		record.AddAttrs(slog.String("trace_id", span.TraceID().String()))
 	}
 	return h.Handler.Handle(ctx, record)
 }
 
-func (h traced) WithAttrs(attrs []slog.Attr) slog.Handler { return traced{h.Handler.WithAttrs(attrs)} }
-func (h traced) WithGroup(name string) slog.Handler       { return traced{h.Handler.WithGroup(name)} }
+func (h traceHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return traceHandler{h.Handler.WithAttrs(attrs)}
+}
+func (h traceHandler) WithGroup(name string) slog.Handler {
+	return traceHandler{h.Handler.WithGroup(name)}
+}
 
-// The type text is a log handler for readable output. It writes one line per log record: time,
+// textHandler is a log handler for readable output. It writes one line per log record: time,
 // level, message, key=value. It omits the name of the service, because the local stack adds that
 // name to the beginning of each line.
-type text struct {
+type textHandler struct {
 	out    io.Writer
 	level  slog.Level
 	prefix string
@@ -49,9 +53,9 @@ type text struct {
 	mu     *sync.Mutex
 }
 
-func (h *text) Enabled(_ context.Context, level slog.Level) bool { return level >= h.level }
+func (h *textHandler) Enabled(_ context.Context, level slog.Level) bool { return level >= h.level }
 
-func (h *text) Handle(_ context.Context, record slog.Record) error {
+func (h *textHandler) Handle(_ context.Context, record slog.Record) error {
 	line := make([]byte, 0, 256)
 	line = record.Time.AppendFormat(line, "15:04:05.000")
 	line = fmt.Appendf(line, " %-5s %s", record.Level, oneLine(record.Message))
@@ -69,7 +73,7 @@ func (h *text) Handle(_ context.Context, record slog.Record) error {
 	return nil
 }
 
-func (h *text) WithAttrs(attrs []slog.Attr) slog.Handler {
+func (h *textHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
 	next := *h
 	next.attrs = bytes.Clone(h.attrs)
 	for _, a := range attrs {
@@ -81,7 +85,7 @@ func (h *text) WithAttrs(attrs []slog.Attr) slog.Handler {
 	return &next
 }
 
-func (h *text) WithGroup(name string) slog.Handler {
+func (h *textHandler) WithGroup(name string) slog.Handler {
 	next := *h
 	next.prefix += name + "."
 	return &next

@@ -18,9 +18,9 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// note contains the values that the handlers of an HTTP request add to the request's span and log
+// requestNotes contains the values that the handlers of an HTTP request add to the request's span and log
 // line.
-type note struct {
+type requestNotes struct {
 	mu    sync.Mutex
 	route string
 	attrs []slog.Attr
@@ -30,7 +30,7 @@ type noteKey struct{}
 
 // Route sets the route template of an HTTP request that a router other than chi handles.
 func Route(ctx context.Context, template string) {
-	if n, ok := ctx.Value(noteKey{}).(*note); ok {
+	if n, ok := ctx.Value(noteKey{}).(*requestNotes); ok {
 		n.mu.Lock()
 		defer n.mu.Unlock()
 		n.route = template
@@ -42,7 +42,7 @@ func Route(ctx context.Context, template string) {
 // span only.
 func Annotate(ctx context.Context, key, value string) {
 	trace.SpanFromContext(ctx).SetAttributes(attribute.String(key, value))
-	if n, ok := ctx.Value(noteKey{}).(*note); ok {
+	if n, ok := ctx.Value(noteKey{}).(*requestNotes); ok {
 		n.mu.Lock()
 		defer n.mu.Unlock()
 		n.attrs = append(n.attrs, slog.String(key, value))
@@ -81,7 +81,7 @@ func (t *Telemetry) Edge(next http.Handler) http.Handler {
 func (t *Telemetry) observe(w http.ResponseWriter, r *http.Request, span trace.Span, next http.Handler) {
 	begun := time.Now()
 	defer span.End()
-	n := &note{}
+	n := &requestNotes{}
 	ctx := context.WithValue(r.Context(), noteKey{}, n)
 	if t != nil && t.inFlight != nil {
 		t.inFlight.Inc()
@@ -89,14 +89,14 @@ func (t *Telemetry) observe(w http.ResponseWriter, r *http.Request, span trace.S
 	}
 	recorder := middleware.NewWrapResponseWriter(w, r.ProtoMajor)
 	aborted := true
-	defer func() { t.conclude(ctx, n, r, recorder, span, time.Since(begun), aborted) }()
+	defer func() { t.finishRequest(ctx, n, r, recorder, span, time.Since(begun), aborted) }()
 	next.ServeHTTP(recorder, r.WithContext(ctx))
 	aborted = false
 }
 
-// conclude names the span, records the metrics and writes the log line. aborted is true if the
+// finishRequest names the span, records the metrics and writes the log line. aborted is true if the
 // handler panicked and the connection will be closed.
-func (t *Telemetry) conclude(ctx context.Context, n *note, r *http.Request, w middleware.WrapResponseWriter, span trace.Span, took time.Duration, aborted bool) {
+func (t *Telemetry) finishRequest(ctx context.Context, n *requestNotes, r *http.Request, w middleware.WrapResponseWriter, span trace.Span, took time.Duration, aborted bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	method, route, status := knownMethod(r.Method), routeOf(ctx, n), w.Status()
@@ -133,7 +133,7 @@ func levelOf(route string) slog.Level {
 
 // routeOf returns the route template. All unknown paths share one value, so that clients cannot add
 // new label values.
-func routeOf(ctx context.Context, n *note) string {
+func routeOf(ctx context.Context, n *requestNotes) string {
 	if n.route != "" {
 		return n.route
 	}

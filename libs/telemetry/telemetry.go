@@ -57,7 +57,7 @@ func Start(ctx context.Context, cfg Config, name string) (*Telemetry, error) {
 	}
 	t := &Telemetry{
 		Metrics: prometheus.NewRegistry(),
-		Log:     slog.New(traced{handler}).With("service", name),
+		Log:     slog.New(traceHandler{handler}).With("service", name),
 		addr:    cfg.PrivateAddr,
 		requests: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "ringfence_http_request_duration_seconds",

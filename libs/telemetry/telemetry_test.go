@@ -42,7 +42,7 @@ func started(t *testing.T) (*Telemetry, *bytes.Buffer) {
 		t.Fatal(err)
 	}
 	var lines bytes.Buffer
-	tel.Log = slog.New(traced{slog.NewJSONHandler(&lines, nil)})
+	tel.Log = slog.New(traceHandler{slog.NewJSONHandler(&lines, nil)})
 	return tel, &lines
 }
 
@@ -254,7 +254,7 @@ func TestTextLog_WritesOneLinePerRecord(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	log := slog.New(traced{handler}).With("service", "calls", "topic", "a b")
+	log := slog.New(traceHandler{handler}).With("service", "calls", "topic", "a b")
 	log.WithGroup("http").Info("two\nlines", "error", "x\ny", "n", 1, slog.Group("g", "deep", true), "esc", "\x1b[2J")
 	log.Debug("unseen")
 	got := out.String()

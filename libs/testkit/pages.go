@@ -70,9 +70,9 @@ func expected(items []uuid.UUID, matches func(uuid.UUID) bool, limit int, after 
 	return Page{IDs: left[:min(limit, len(left))], More: len(left) > limit}
 }
 
-// perWalk is the number of items that one goroutine inserts while all pages are read. Without a
+// maxInserts is the number of items that one goroutine inserts while all pages are read. Without a
 // limit the reading would perhaps never end.
-const perWalk = 60
+const maxInserts = 60
 
 // Race reads all pages while goroutines insert perWalk items each. Every item that existed at the
 // start must appear once, newest first. Race calls the function insert concurrently. The filter of
@@ -87,7 +87,7 @@ func Race(t *testing.T, insert func() uuid.UUID, fetch func(limit int, after uui
 		var others sync.WaitGroup
 		for range 3 {
 			others.Go(func() {
-				for range perWalk {
+				for range maxInserts {
 					insert()
 				}
 			})

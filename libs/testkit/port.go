@@ -15,8 +15,8 @@ import (
 // of local stacks (from 20000).
 const (
 	lowest, highest = 10_000, 19_999
-	// together is the number of ports that Port returns as one group.
-	together = 4
+	// portsPerGroup is the number of ports that Port returns as one group.
+	portsPerGroup = 4
 )
 
 // Port returns the first of four consecutive ports of 127.0.0.1. The first port is even. No other
@@ -24,7 +24,7 @@ const (
 func Port() (int, error) {
 	for range 1000 {
 		// The random number is not a secret.
-		first := lowest + together*rand.IntN((highest-lowest+1)/together) //nolint:gosec
+		first := lowest + portsPerGroup*rand.IntN((highest-lowest+1)/portsPerGroup) //nolint:gosec
 		if Claim(first) && vacant(first) {
 			return first, nil
 		}
@@ -33,7 +33,7 @@ func Port() (int, error) {
 }
 
 func vacant(first int) bool {
-	for port := first; port < first+together; port++ {
+	for port := first; port < first+portsPerGroup; port++ {
 		if !bindable("udp", port) || !bindable("tcp", port) {
 			return false
 		}

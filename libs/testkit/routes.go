@@ -11,8 +11,8 @@ import (
 	"github.com/go-chi/chi/v5"
 )
 
-// parameter matches a placeholder in a route template. The names of placeholders are not compared.
-var parameter = regexp.MustCompile(`\{[^}]*\}`)
+// placeholder matches a placeholder in a route template. The names of placeholders are not compared.
+var placeholder = regexp.MustCompile(`\{[^}]*\}`)
 
 // Customers is a check of the API for customers. It fails the test if the routes of a chi router
 // below /v1 differ from the operations. An operation prints as "GET /v1/calls/{id}".
@@ -25,7 +25,7 @@ func Customers[O fmt.Stringer](t *testing.T, router http.Handler, operations []O
 	var answered []string
 	err := chi.Walk(routes, func(method, template string, _ http.Handler, _ ...func(http.Handler) http.Handler) error {
 		if strings.HasPrefix(template, "/v1/") {
-			answered = append(answered, method+" "+parameter.ReplaceAllString(template, "{}"))
+			answered = append(answered, method+" "+placeholder.ReplaceAllString(template, "{}"))
 		}
 		return nil
 	})
@@ -34,7 +34,7 @@ func Customers[O fmt.Stringer](t *testing.T, router http.Handler, operations []O
 	}
 	var described []string
 	for _, operation := range operations {
-		described = append(described, parameter.ReplaceAllString(operation.String(), "{}"))
+		described = append(described, placeholder.ReplaceAllString(operation.String(), "{}"))
 	}
 	Same(t, answered, described)
 }

@@ -90,7 +90,7 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request) {
 		refuse(w, http.StatusServiceUnavailable, "ServiceUnavailable")
 		return
 	}
-	if err := check(r, now); err != nil {
+	if err := verifyRequest(r, now); err != nil {
 		refuse(w, http.StatusForbidden, "AccessDenied: "+err.Error())
 		return
 	}
@@ -101,7 +101,7 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request) {
 	}
 	switch r.Method {
 	case http.MethodPut:
-		body, err := payload(r)
+		body, err := readPayload(r)
 		if err != nil {
 			refuse(w, http.StatusBadRequest, "IncompleteBody")
 			return
@@ -135,8 +135,8 @@ func refuse(w http.ResponseWriter, status int, code string) {
 	_, _ = fmt.Fprintf(w, "<Error><Code>%s</Code></Error>", code)
 }
 
-// The function payload reads a plain body, or a body of signed chunks ("size;chunk-signature=…").
-func payload(r *http.Request) ([]byte, error) {
+// readPayload reads a plain body, or a body of signed chunks ("size;chunk-signature=…").
+func readPayload(r *http.Request) ([]byte, error) {
 	if !strings.HasPrefix(r.Header.Get("X-Amz-Content-Sha256"), "STREAMING-") {
 		return io.ReadAll(r.Body)
 	}
@@ -160,8 +160,8 @@ func payload(r *http.Request) ([]byte, error) {
 	}
 }
 
-// The function check verifies the signature of a request and the expiry of a link.
-func check(r *http.Request, now time.Time) error {
+// verifyRequest verifies the signature of a request and the expiry of a link.
+func verifyRequest(r *http.Request, now time.Time) error {
 	query := r.URL.Query()
 	var credential, signed, given, sum, at string
 	if given = query.Get("X-Amz-Signature"); given != "" {

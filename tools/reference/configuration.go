@@ -12,8 +12,8 @@ import (
 	"strings"
 )
 
-// The function programs returns the services in the order in which a call passes through them.
-func programs() []string {
+// serviceOrder returns the services in the order in which a call passes through them.
+func serviceOrder() []string {
 	return []string{"gateway", "calls", "contacts-compliance", "dialer", "billing-wallet", "webhook-dispatcher"}
 }
 
@@ -29,7 +29,7 @@ var preface string
 func writeConfiguration(out io.Writer, bin string) error {
 	reads := map[string][]variable{}
 	readers := map[variable]int{}
-	for _, program := range programs() {
+	for _, program := range serviceOrder() {
 		output, err := exec.Command(filepath.Join(bin, program), "--help").Output()
 		if err != nil {
 			return fmt.Errorf("run %s --help: %w", program, err)
@@ -43,10 +43,10 @@ func writeConfiguration(out io.Writer, bin string) error {
 	}
 	var page bytes.Buffer
 	page.WriteString(preface)
-	shared := func(v variable) bool { return readers[v] == len(programs()) }
+	shared := func(v variable) bool { return readers[v] == len(serviceOrder()) }
 	section(&page, "All services", slices.DeleteFunc(slices.Clone(reads["gateway"]),
 		func(v variable) bool { return !shared(v) }))
-	for _, program := range programs() {
+	for _, program := range serviceOrder() {
 		section(&page, program, slices.DeleteFunc(reads[program], shared))
 	}
 	_, err := out.Write(page.Bytes())
@@ -62,9 +62,9 @@ func section(page *bytes.Buffer, title string, variables []variable) {
 
 func escapeCell(text string) string { return strings.ReplaceAll(text, "|", `\|`) }
 
-// The pattern line matches a line of the table: name, default and meaning, with two or more spaces
+// helpLine matches a line of the table: name, default and meaning, with two or more spaces
 // between them.
-var line = regexp.MustCompile(`^  ([A-Z][A-Z0-9_]*)  +(\S.*?)(?:  +(\S.*))?$`)
+var helpLine = regexp.MustCompile(`^  ([A-Z][A-Z0-9_]*)  +(\S.*?)(?:  +(\S.*))?$`)
 
 func parse(help []byte) (found []variable, err error) {
 	_, environment, ok := strings.Cut(string(help), "\nEnvironment\n")
@@ -72,7 +72,7 @@ func parse(help []byte) (found []variable, err error) {
 		return nil, fmt.Errorf("no section Environment in %q", help)
 	}
 	for text := range strings.Lines(environment) {
-		parts := line.FindStringSubmatch(strings.TrimRight(text, " \n"))
+		parts := helpLine.FindStringSubmatch(strings.TrimRight(text, " \n"))
 		if parts == nil {
 			return nil, fmt.Errorf("%q does not describe a variable", text)
 		}

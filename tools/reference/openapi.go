@@ -19,7 +19,7 @@ func writeOpenAPI(out io.Writer, path string, change func(*yaml.Node)) error {
 	if err != nil {
 		return err
 	}
-	document, err := read(source)
+	document, err := parseDocument(source)
 	if err != nil {
 		return fmt.Errorf("%s: %w", path, err)
 	}
@@ -32,9 +32,9 @@ func writeOpenAPI(out io.Writer, path string, change func(*yaml.Node)) error {
 	return err
 }
 
-// The function read parses a document and resolves anchors and merge keys. It returns an error for
+// parseDocument parses a document and resolves anchors and merge keys. It returns an error for
 // a key without a value. In a one-line mapping, unquoted text with a comma produces such a key.
-func read(source []byte) (*yaml.Node, error) {
+func parseDocument(source []byte) (*yaml.Node, error) {
 	var file yaml.Node
 	if err := yaml.Unmarshal(source, &file); err != nil {
 		return nil, err
@@ -69,19 +69,19 @@ func resolve(node *yaml.Node) (*yaml.Node, error) {
 		switch {
 		case key.Tag == "!!merge":
 			for j := 0; j < len(resolved.Content); j += 2 {
-				set(plain, resolved.Content[j].Value, resolved.Content[j+1])
+				setMember(plain, resolved.Content[j].Value, resolved.Content[j+1])
 			}
 		case value.Tag == "!!null" && value.Value == "":
 			return nil, fmt.Errorf("line %d: %q has no value: quote a text with a comma", key.Line, key.Value)
 		default:
-			set(plain, key.Value, resolved)
+			setMember(plain, key.Value, resolved)
 		}
 	}
 	return plain, nil
 }
 
-// The function set replaces the value of a key in a mapping. A new key is appended.
-func set(node *yaml.Node, key string, value *yaml.Node) {
+// setMember replaces the value of a key in a mapping. A new key is appended.
+func setMember(node *yaml.Node, key string, value *yaml.Node) {
 	if present := member(node, key); present != nil {
 		*present = *value
 		return
@@ -101,8 +101,8 @@ func member(node *yaml.Node, key string) *yaml.Node {
 	return nil
 }
 
-// The function keep removes the members of a mapping for which the function fits returns false.
-func keep(node *yaml.Node, fits func(key string, value *yaml.Node) bool) {
+// keepMembers removes the members of a mapping for which the function fits returns false.
+func keepMembers(node *yaml.Node, fits func(key string, value *yaml.Node) bool) {
 	var kept []*yaml.Node
 	for i := 0; i < len(node.Content); i += 2 {
 		if fits(node.Content[i].Value, node.Content[i+1]) {
@@ -126,11 +126,11 @@ func forGenerator(node *yaml.Node) {
 		order(properties)
 	}
 	if responses := member(node, "responses"); responses != nil && member(responses, "default") != nil {
-		keep(responses, func(status string, answer *yaml.Node) bool {
-			return !strings.HasPrefix(status, "4") && !strings.HasPrefix(status, "5") || ownShape(answer)
+		keepMembers(responses, func(status string, answer *yaml.Node) bool {
+			return !strings.HasPrefix(status, "4") && !strings.HasPrefix(status, "5") || hasOwnSchema(answer)
 		})
 	}
-	keep(node, func(key string, _ *yaml.Node) bool { return key != "headers" })
+	keepMembers(node, func(key string, _ *yaml.Node) bool { return key != "headers" })
 	for _, item := range node.Content {
 		forGenerator(item)
 	}
@@ -152,8 +152,8 @@ func order(properties *yaml.Node) {
 	}
 }
 
-// ownShape reports whether an error response has a schema other than Error.
-func ownShape(answer *yaml.Node) bool {
+// hasOwnSchema reports whether an error response has a schema other than Error.
+func hasOwnSchema(answer *yaml.Node) bool {
 	schema := member(member(member(member(answer, "content"), "application/json"), "schema"), "$ref")
 	return schema != nil && schema.Value != "#/components/schemas/Error"
 }

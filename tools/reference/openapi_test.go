@@ -33,7 +33,7 @@ func TestRead_ResolvesAnchorsAndRefusesMissingValues(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			document, err := read([]byte(tt.source))
+			document, err := parseDocument([]byte(tt.source))
 			if tt.fault != "" {
 				if err == nil {
 					t.Fatalf("read succeeded, want an error with %q", tt.fault)
@@ -55,7 +55,7 @@ func TestRead_ResolvesAnchorsAndRefusesMissingValues(t *testing.T) {
 
 func TestForGenerator_AddsFieldOrderAndRemovesEqualErrors(t *testing.T) {
 	t.Parallel()
-	document, err := read([]byte(`
+	document, err := parseDocument([]byte(`
 responses:
   "200": {headers: {X: 1}, content: here}
   "404": {$ref: "#/components/responses/NotFound"}

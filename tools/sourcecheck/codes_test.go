@@ -32,7 +32,7 @@ var handedOn = []string{
 
 func TestCodes_EqualTheExamplesOfTheAPIDescription(t *testing.T) {
 	t.Parallel()
-	sources, err := read(os.DirFS("../.."))
+	sources, err := parseFiles(os.DirFS("../.."))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -41,7 +41,7 @@ func TestCodes_EqualTheExamplesOfTheAPIDescription(t *testing.T) {
 		if s.test() || !strings.HasPrefix(s.path, "libs/") && !strings.HasPrefix(s.path, "services/") {
 			continue
 		}
-		for code, line := range codes(s, func(line int) {
+		for code, line := range errorCodes(s, func(line int) {
 			if !slices.Contains(handedOn, s.path) {
 				t.Errorf("%s:%d: the code of this refusal is no literal, so nothing can hold it against the API's description", s.path, line)
 			}
@@ -65,9 +65,9 @@ func TestCodes_EqualTheExamplesOfTheAPIDescription(t *testing.T) {
 	}
 }
 
-// The function codes returns the error codes in a file, each with its line number. For an error
+// errorCodes returns the error codes in a file, each with its line number. For an error
 // whose code is not a literal, it calls the function unread.
-func codes(s source, unread func(line int)) map[string]int {
+func errorCodes(s source, unread func(line int)) map[string]int {
 	found := map[string]int{}
 	literal := func(e ast.Expr) {
 		text, ok := e.(*ast.BasicLit)
@@ -82,7 +82,7 @@ func codes(s source, unread func(line int)) map[string]int {
 	ast.Inspect(s.file, func(n ast.Node) bool {
 		switch n := n.(type) {
 		case *ast.CallExpr:
-			switch constructor(s, n.Fun) {
+			switch constructorName(s, n.Fun) {
 			case "New":
 				literal(n.Args[1])
 			case "Unprocessable", "Conflict":
@@ -90,7 +90,7 @@ func codes(s source, unread func(line int)) map[string]int {
 			}
 		case *ast.CompositeLit:
 			for _, element := range n.Elts {
-				if pair, ok := element.(*ast.KeyValueExpr); ok && constructor(s, n.Type) == "Error" && named(pair.Key, "Code") {
+				if pair, ok := element.(*ast.KeyValueExpr); ok && constructorName(s, n.Type) == "Error" && named(pair.Key, "Code") {
 					literal(pair.Value)
 				}
 			}
@@ -110,8 +110,8 @@ func codes(s source, unread func(line int)) map[string]int {
 	return found
 }
 
-// The function constructor returns the name of the apierr function that e uses, or "".
-func constructor(s source, e ast.Expr) string {
+// constructorName returns the name of the apierr function that e uses, or "".
+func constructorName(s source, e ast.Expr) string {
 	switch e := e.(type) {
 	case *ast.SelectorExpr:
 		if named(e.X, "apierr") {

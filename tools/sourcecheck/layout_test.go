@@ -58,9 +58,9 @@ func TestLayout_EachPackageHasOneComment(t *testing.T) {
 }
 
 var (
-	// pattern matches a variable of the Makefile, or a flag, that selects tests by name.
-	pattern = regexp.MustCompile(`(?:_TESTS|PASTPOOLER|POOLER_MANY_ROWS) := (\S+)|-(?:run|skip) ['"]?([^\s'"$]+)`)
-	group   = regexp.MustCompile(`^(.*)\(([^)]*)\)(.*)$`)
+	// testPattern matches a variable of the Makefile, or a flag, that selects tests by name.
+	testPattern = regexp.MustCompile(`(?:_TESTS|PASTPOOLER|POOLER_MANY_ROWS) := (\S+)|-(?:run|skip) ['"]?([^\s'"$]+)`)
+	group       = regexp.MustCompile(`^(.*)\(([^)]*)\)(.*)$`)
 )
 
 // A -run pattern that matches no test runs no test, and make passes.
@@ -81,8 +81,8 @@ func TestMakefile_PatternsSelectTests(t *testing.T) {
 		t.Fatal(err)
 	}
 	checked := 0
-	for _, found := range pattern.FindAllStringSubmatch(string(makefile), -1) {
-		for _, name := range alternatives(found[1] + found[2]) {
+	for _, found := range testPattern.FindAllStringSubmatch(string(makefile), -1) {
+		for _, name := range splitAlternatives(found[1] + found[2]) {
 			checked++
 			if !slices.ContainsFunc(tests, regexp.MustCompile(name).MatchString) {
 				t.Errorf("Makefile: %s matches no test", name)
@@ -94,10 +94,10 @@ func TestMakefile_PatternsSelectTests(t *testing.T) {
 	}
 }
 
-// The function alternatives splits a pattern at each |, inside and outside of parentheses, into
+// splitAlternatives splits a pattern at each |, inside and outside of parentheses, into
 // patterns without |. A closing parenthesis can be missing, because the Makefile computes the rest
 // of the pattern.
-func alternatives(all string) []string {
+func splitAlternatives(all string) []string {
 	if strings.Count(all, "(") > strings.Count(all, ")") {
 		all += ")"
 	}
@@ -115,7 +115,7 @@ func alternatives(all string) []string {
 
 func tree(t *testing.T) []source {
 	t.Helper()
-	sources, err := read(os.DirFS(repository))
+	sources, err := parseFiles(os.DirFS(repository))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -36,7 +36,7 @@ func TestDocuments_EveryLinkExists(t *testing.T) {
 				t.Errorf("%s links to %s, which does not exist", name, file)
 				continue
 			}
-			if page, ok := pages[target]; ok && anchor != "" && !anchors(page)[anchor] {
+			if page, ok := pages[target]; ok && anchor != "" && !pageAnchors(page)[anchor] {
 				t.Errorf("%s links to %s#%s, which has no such heading", name, file, anchor)
 			}
 		}
@@ -46,25 +46,25 @@ func TestDocuments_EveryLinkExists(t *testing.T) {
 	}
 }
 
-// citation matches the path of a page in docs in a Go file, with or without an anchor.
-var citation = regexp.MustCompile(`\bdocs/[\w/.-]+\.md(?:#[\w-]+)?`)
+// citedPage matches the path of a page in docs in a Go file, with or without an anchor.
+var citedPage = regexp.MustCompile(`\bdocs/[\w/.-]+\.md(?:#[\w-]+)?`)
 
 func TestCitations_CitedPagesAndHeadingsExist(t *testing.T) {
 	t.Parallel()
 	pages, cited := documents(t), 0
-	sources, err := read(os.DirFS(repository))
+	sources, err := parseFiles(os.DirFS(repository))
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, s := range sources {
 		for _, group := range s.file.Comments {
-			for _, found := range citation.FindAllString(group.Text(), -1) {
+			for _, found := range citedPage.FindAllString(group.Text(), -1) {
 				file, anchor, _ := strings.Cut(found, "#")
 				cited++
 				page, ok := pages[file]
 				if !ok {
 					t.Errorf("%s:%d cites %s, which does not exist", s.path, s.line(group.Pos()), file)
-				} else if anchor != "" && !anchors(page)[anchor] {
+				} else if anchor != "" && !pageAnchors(page)[anchor] {
 					t.Errorf("%s:%d cites %s, which has no such heading", s.path, s.line(group.Pos()), found)
 				}
 			}
@@ -89,20 +89,20 @@ func TestDocuments_TablesHaveHeaders(t *testing.T) {
 	}
 }
 
-// outside matches citations of documents outside of the repository, and guarantees that are cited
+// outsideCitation matches citations of documents outside of the repository, and guarantees that are cited
 // by number.
-var outside = regexp.MustCompile(`contract\.md|\bspec(ification)? [0-9]|\blaw [0-9]|\bquestion [0-9]`)
+var outsideCitation = regexp.MustCompile(`contract\.md|\bspec(ification)? [0-9]|\blaw [0-9]|\bquestion [0-9]`)
 
-// hash matches a commit hash: 7 to 40 hexadecimal digits with a letter and a digit.
-var hash = regexp.MustCompile("(?m)(?:^|[\\s(`])([0-9a-f]{7,40})(?:$|[\\s).,`])")
+// commitHash matches a commit hash: 7 to 40 hexadecimal digits with a letter and a digit.
+var commitHash = regexp.MustCompile("(?m)(?:^|[\\s(`])([0-9a-f]{7,40})(?:$|[\\s).,`])")
 
 func TestDocuments_CiteNoOutsideDocumentsOrCommits(t *testing.T) {
 	t.Parallel()
 	for name, text := range documents(t) {
-		if found := outside.FindString(text); found != "" {
+		if found := outsideCitation.FindString(text); found != "" {
 			t.Errorf("%s cites %q, want a page of the repository", name, found)
 		}
-		for _, match := range hash.FindAllStringSubmatch(text, -1) {
+		for _, match := range commitHash.FindAllStringSubmatch(text, -1) {
 			if strings.ContainsAny(match[1], "abcdef") && strings.ContainsAny(match[1], "0123456789") {
 				t.Errorf("%s contains %s, which looks like a commit hash", name, match[1])
 			}
@@ -110,7 +110,7 @@ func TestDocuments_CiteNoOutsideDocumentsOrCommits(t *testing.T) {
 	}
 	for _, s := range tree(t) {
 		for _, group := range s.file.Comments {
-			if found := outside.FindString(group.Text()); found != "" {
+			if found := outsideCitation.FindString(group.Text()); found != "" {
 				t.Errorf("%s:%d: cites %q, want a page of the repository", s.path, s.line(group.Pos()), found)
 			}
 		}
@@ -141,8 +141,8 @@ func documents(t *testing.T) map[string]string {
 	return pages
 }
 
-// The function anchors returns the anchors that GitHub gives to the headings of a page.
-func anchors(page string) map[string]bool {
+// pageAnchors returns the anchors that GitHub gives to the headings of a page.
+func pageAnchors(page string) map[string]bool {
 	found := map[string]bool{}
 	for _, h := range heading.FindAllStringSubmatch(codeBlock.ReplaceAllString(page, ""), -1) {
 		text := notAnchor.ReplaceAllString(strings.ToLower(strings.TrimSpace(h[1])), "")

@@ -28,26 +28,26 @@ func (s source) line(pos token.Pos) int { return s.set.Position(pos).Line }
 
 // Check reads the tree and returns every violation as "path:line: message", sorted.
 func Check(tree fs.FS) ([]string, error) {
-	sources, err := read(tree)
+	sources, err := parseFiles(tree)
 	if err != nil {
 		return nil, err
 	}
-	violations := skeleton(tree)
+	violations := checkLayout(tree)
 	for _, s := range sources {
 		report := func(pos token.Pos, message string) {
 			violations = append(violations, fmt.Sprintf("%s:%d: %s", s.path, s.line(pos), message))
 		}
 		if !s.test() {
-			statements(s, report)
-			variables(s, report)
+			checkStatements(s, report)
+			checkVariables(s, report)
 		}
 	}
 	slices.Sort(violations)
 	return violations, nil
 }
 
-// The function read parses every Go file that is not generated.
-func read(tree fs.FS) ([]source, error) {
+// parseFiles parses every Go file that is not generated.
+func parseFiles(tree fs.FS) ([]source, error) {
 	var found []source
 	err := fs.WalkDir(tree, ".", func(name string, entry fs.DirEntry, err error) error {
 		if err != nil {
@@ -86,8 +86,8 @@ func ignored(name, base string) bool {
 	return strings.HasPrefix(base, ".") || name == "bin" || base == "testdata" || base == "node_modules"
 }
 
-// The function skeleton checks that every service has the common files and folders.
-func skeleton(tree fs.FS) (violations []string) {
+// checkLayout checks that every service has the common files and folders.
+func checkLayout(tree fs.FS) (violations []string) {
 	modules, _ := fs.Glob(tree, "services/*/go.mod")
 	for _, module := range modules {
 		dir := path.Dir(module)
@@ -106,9 +106,9 @@ func skeleton(tree fs.FS) (violations []string) {
 var statement = regexp.MustCompile(`^\s*(SELECT\s|INSERT\s+INTO\s|UPDATE\s+\S+\s+(AS\s+\S+\s+)?SET\s|DELETE\s+FROM\s|` +
 	`WITH\s+\w+\s+AS\s|LOCK\s+TABLE\s|TRUNCATE\s)`)
 
-// The function statements reports SQL statements of a service outside of the service's
+// checkStatements reports SQL statements of a service outside of the service's
 // internal/store. Packages for tests can contain SQL.
-func statements(s source, report func(token.Pos, string)) {
+func checkStatements(s source, report func(token.Pos, string)) {
 	parts := strings.Split(path.Dir(s.path), "/")
 	if parts[0] != "services" || len(parts) > 3 && parts[2] == "internal" && parts[3] == "store" {
 		return
@@ -125,9 +125,9 @@ func statements(s source, report func(token.Pos, string)) {
 	})
 }
 
-// The function variables reports environment variables without a help text. --help prints the help
+// checkVariables reports environment variables without a help text. --help prints the help
 // texts.
-func variables(s source, report func(token.Pos, string)) {
+func checkVariables(s source, report func(token.Pos, string)) {
 	ast.Inspect(s.file, func(n ast.Node) bool {
 		field, ok := n.(*ast.Field)
 		if !ok || field.Tag == nil {

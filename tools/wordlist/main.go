@@ -26,15 +26,15 @@ import (
 //go:embed words.txt
 var list string
 
-// The type word is a forbidden expression and the advice that is printed with it.
-type word struct {
+// rule is a forbidden expression and the advice that is printed with it.
+type rule struct {
 	pattern *regexp.Regexp
 	advice  string
 }
 
-// The type text is a piece of prose with the place where it was found, for example
+// prose is a piece of prose with the place where it was found, for example
 // "libs/pg/pool.go:12".
-type text struct{ place, content string }
+type prose struct{ place, content string }
 
 func main() {
 	subjectsBase := flag.String("subjects-base", "", "commit since which commit subjects are checked (required)")
@@ -68,8 +68,8 @@ func run(subjectsBase string) error {
 	return nil
 }
 
-func parseWords(list string) ([]word, error) {
-	var words []word
+func parseWords(list string) ([]rule, error) {
+	var words []rule
 	for line := range strings.Lines(list) {
 		line = strings.TrimRight(line, "\n")
 		if line == "" || strings.HasPrefix(line, "#") {
@@ -83,12 +83,12 @@ func parseWords(list string) ([]word, error) {
 		if err != nil {
 			return nil, fmt.Errorf("words.txt: %w", err)
 		}
-		words = append(words, word{pattern: pattern, advice: advice})
+		words = append(words, rule{pattern: pattern, advice: advice})
 	}
 	return words, nil
 }
 
-func check(words []word, texts []text) (found []string) {
+func check(words []rule, texts []prose) (found []string) {
 	for _, t := range texts {
 		for _, w := range words {
 			for _, match := range w.pattern.FindAllString(t.content, -1) {
@@ -106,37 +106,37 @@ var (
 	unchecked = regexp.MustCompile(`(^|/)(testdata|node_modules)/|^tools/wordlist/|^docs/images/`)
 )
 
-func trackedTexts() ([]text, error) {
+func trackedTexts() ([]prose, error) {
 	files, err := git("ls-files", "-z")
 	if err != nil {
 		return nil, err
 	}
-	var texts []text
+	var texts []prose
 	for path := range strings.SplitSeq(files, "\x00") {
 		if !checked.MatchString(path) || unchecked.MatchString(path) {
 			continue
 		}
-		prose, err := proseOf(path)
+		lines, err := proseOf(path)
 		if err != nil {
 			return nil, err
 		}
-		for _, line := range slices.Sorted(maps.Keys(prose)) {
-			for _, part := range prose[line] {
-				texts = append(texts, text{place: fmt.Sprintf("%s:%d", path, line), content: part})
+		for _, line := range slices.Sorted(maps.Keys(lines)) {
+			for _, part := range lines[line] {
+				texts = append(texts, prose{place: fmt.Sprintf("%s:%d", path, line), content: part})
 			}
 		}
 	}
 	return texts, nil
 }
 
-func subjectsSince(base string) (texts []text, err error) {
+func subjectsSince(base string) (texts []prose, err error) {
 	subjects, err := git("log", "--no-merges", "--format=%h%x09%s", base+"..HEAD")
 	if err != nil {
 		return nil, err
 	}
 	for line := range strings.Lines(subjects) {
 		commit, subject, _ := strings.Cut(strings.TrimSpace(line), "\t")
-		texts = append(texts, text{place: "commit " + commit, content: subject})
+		texts = append(texts, prose{place: "commit " + commit, content: subject})
 	}
 	return texts, nil
 }

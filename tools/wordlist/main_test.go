@@ -17,14 +17,14 @@ func TestParseWords_AcceptsTheList(t *testing.T) {
 		"it stands", "it stood",
 		"a pool of its own", "all the same", "makes ready", "vouches for", "beheld", "is gone for good",
 	} {
-		if found := check(words, []text{{place: "x:1", content: sentence}}); len(found) != 1 {
+		if found := check(words, []prose{{place: "x:1", content: sentence}}); len(found) != 1 {
 			t.Errorf("check(%q) = %v, want one finding", sentence, found)
 		}
 	}
 	for _, sentence := range []string{
 		"understood", "The relay deletes the acknowledged rows.", "a stand-alone server", "untold",
 	} {
-		if found := check(words, []text{{place: "x:1", content: sentence}}); len(found) != 0 {
+		if found := check(words, []prose{{place: "x:1", content: sentence}}); len(found) != 0 {
 			t.Errorf("check(%q) = %v, want no finding", sentence, found)
 		}
 	}
@@ -43,7 +43,7 @@ func TestCheck_ReportsPlaceWordAndAdvice(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got := check(words, []text{{place: "a.md:3", content: "Whoever pays."}})
+	got := check(words, []prose{{place: "a.md:3", content: "Whoever pays."}})
 	want := []string{`a.md:3: "Whoever": name the actor`}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("check (-want +got):\n%s", diff)

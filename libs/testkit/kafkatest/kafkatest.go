@@ -41,8 +41,8 @@ func New(t testing.TB) kafka.Config {
 		t.Cleanup(cluster.Close)
 		return furnish(t, kafka.Config{Brokers: cluster.ListenAddrs()}, nil)
 	}
-	reserve(t, given)
-	return furnish(t, kafka.Config{Brokers: strings.Split(given, ",")}, empty)
+	reserveCluster(t, given)
+	return furnish(t, kafka.Config{Brokers: strings.Split(given, ",")}, deleteAll)
 }
 
 func furnish(t testing.TB, cfg kafka.Config, clear func(context.Context, *kadm.Client) error) kafka.Config {
@@ -65,8 +65,8 @@ func furnish(t testing.TB, cfg kafka.Config, clear func(context.Context, *kadm.C
 	return cfg
 }
 
-// reserve waits until no other test of this machine uses the cluster.
-func reserve(t testing.TB, brokers string) {
+// reserveCluster waits until no other test of this machine uses the cluster.
+func reserveCluster(t testing.TB, brokers string) {
 	t.Helper()
 	name := strings.NewReplacer(":", "-", ",", "-", "/", "-").Replace(brokers)
 	lock, err := os.OpenFile(filepath.Join(os.TempDir(), "ringfence-kafkatest-"+name), os.O_CREATE|os.O_RDWR, 0o666)
@@ -79,9 +79,9 @@ func reserve(t testing.TB, brokers string) {
 	}
 }
 
-// The function empty deletes all consumer groups and all topics that were used, and waits until
+// deleteAll deletes all consumer groups and all topics that were used, and waits until
 // they are deleted.
-func empty(ctx context.Context, admin *kadm.Client) error {
+func deleteAll(ctx context.Context, admin *kadm.Client) error {
 	cluster, err := admin.BrokerMetadata(ctx)
 	if err != nil {
 		return err

@@ -9,8 +9,8 @@ import (
 	"ringfence.dev/libs/testkit"
 )
 
-// modules are the Kamailio modules that every configuration can use.
-const modules = "kex tm tmx sl rr pv maxfwd auth textops siputils usrloc registrar"
+// kamailioModules are the Kamailio modules that every configuration can use.
+const kamailioModules = "kex tm tmx sl rr pv maxfwd auth textops siputils usrloc registrar"
 
 // Kamailio starts Kamailio in a folder. Kamailio listens at a port of 127.0.0.1 for UDP and for the
 // given transports. The parameter routing is the request routing of the Kamailio configuration. It
@@ -27,7 +27,7 @@ func Kamailio(dir, routing string, transports ...string) (p *Program, port int, 
 		text += fmt.Sprintf("listen=%s:127.0.0.1:%d\n", transport, port)
 	}
 	text += fmt.Sprintf("mpath=%q\n", modulesOf("kamailio")+"/")
-	for name := range strings.FieldsSeq(modules) {
+	for name := range strings.FieldsSeq(kamailioModules) {
 		text += fmt.Sprintf("loadmodule %q\n", name+".so")
 	}
 	file := filepath.Join(dir, "kamailio.cfg")

@@ -45,19 +45,19 @@ func New(t testing.TB, schema string, tracks ...pg.Migrations) *pgxpool.Pool {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	name := "test_" + schema + "_" + strings.ReplaceAll(uuid.NewString(), "-", "")[:16]
-	err := server.use(ctx, super, func(admin *pgx.Conn) error {
-		template, err := template(ctx, admin, super, schema, tracks)
+	err := serverConn.withConn(ctx, super, func(admin *pgx.Conn) error {
+		template, err := migratedTemplate(ctx, admin, super, schema, tracks)
 		if err != nil {
 			return fmt.Errorf("make template database of schema %s: %w", schema, err)
 		}
-		return clone(ctx, admin, name, template)
+		return cloneTemplate(ctx, admin, name, template)
 	})
 	if err != nil {
 		t.Fatalf("create test database: %v", err)
 	}
 	t.Cleanup(func() { drop(t, super, name) })
 
-	pool, err := pg.Open(ctx, reach(t, super, name, schema), schema, tracks...)
+	pool, err := pg.Open(ctx, poolConfig(t, super, name, schema), schema, tracks...)
 	if err != nil {
 		t.Fatalf("open test database: %v", err)
 	}
@@ -81,7 +81,7 @@ func connect(t testing.TB, pool *pgxpool.Pool, schema, role string) *pgxpool.Poo
 	t.Helper()
 	// These connections have no timeouts, because a test can hold locks and run statements for any
 	// length of time.
-	address, err := url.Parse(as(os.Getenv(serverVariable), pool.Config().ConnConfig.Database, role))
+	address, err := url.Parse(databaseURL(os.Getenv(serverVariable), pool.Config().ConnConfig.Database, role))
 	if err != nil {
 		t.Fatalf("parse %s: %v", serverVariable, err)
 	}
@@ -96,10 +96,10 @@ func connect(t testing.TB, pool *pgxpool.Pool, schema, role string) *pgxpool.Poo
 	return other
 }
 
-// The function template returns the name of the migrated database to clone, and creates the
+// migratedTemplate returns the name of the migrated database to clone, and creates the
 // database if it does not exist. It takes an advisory lock in the server's first database, which
 // all processes share.
-func template(ctx context.Context, admin *pgx.Conn, super, schema string, tracks []pg.Migrations) (string, error) {
+func migratedTemplate(ctx context.Context, admin *pgx.Conn, super, schema string, tracks []pg.Migrations) (string, error) {
 	sum, err := fingerprint(schema, tracks)
 	if err != nil {
 		return "", err
@@ -124,10 +124,10 @@ func template(ctx context.Context, admin *pgx.Conn, super, schema string, tracks
 			return "", fmt.Errorf("%s: %w", statement, err)
 		}
 	}
-	if err := pg.Provision(ctx, as(super, name, ""), schema, password, password); err != nil {
+	if err := pg.Provision(ctx, databaseURL(super, name, ""), schema, password, password); err != nil {
 		return "", err
 	}
-	if err := pg.Migrate(ctx, as(super, name, pg.OwnerRole(schema)), schema, tracks...); err != nil {
+	if err := pg.Migrate(ctx, databaseURL(super, name, pg.OwnerRole(schema)), schema, tracks...); err != nil {
 		return "", err
 	}
 	_, err = admin.Exec(ctx, "ALTER DATABASE "+quoted+" IS_TEMPLATE true")
@@ -154,9 +154,9 @@ func fingerprint(schema string, tracks []pg.Migrations) (string, error) {
 	return hex.EncodeToString(hash.Sum(nil))[:16], nil
 }
 
-// clone copies the template. It retries while autovacuum uses the template (the error
+// cloneTemplate copies the template. It retries while autovacuum uses the template (the error
 // object_in_use).
-func clone(ctx context.Context, admin *pgx.Conn, name, template string) error {
+func cloneTemplate(ctx context.Context, admin *pgx.Conn, name, template string) error {
 	for {
 		_, err := admin.Exec(ctx, "CREATE DATABASE "+pgx.Identifier{name}.Sanitize()+" TEMPLATE "+pgx.Identifier{template}.Sanitize())
 		var fault *pgconn.PgError
@@ -169,7 +169,7 @@ func clone(ctx context.Context, admin *pgx.Conn, name, template string) error {
 func drop(t testing.TB, super, name string) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	err := server.use(ctx, super, func(admin *pgx.Conn) error {
+	err := serverConn.withConn(ctx, super, func(admin *pgx.Conn) error {
 		_, err := admin.Exec(ctx, "DROP DATABASE IF EXISTS "+pgx.Identifier{name}.Sanitize()+" WITH (FORCE)")
 		return err
 	})
@@ -178,10 +178,10 @@ func drop(t testing.TB, super, name string) {
 	}
 }
 
-// server is the superuser's connection to the test server. All tests of the process share it,
+// serverConn is the superuser's connection to the test server. All tests of the process share it,
 // because opening a connection takes a fourth of the time of a clone. The connection stays open
 // until the process ends.
-var server adminConn
+var serverConn adminConn
 
 type adminConn struct {
 	mu   sync.Mutex
@@ -189,9 +189,9 @@ type adminConn struct {
 	url  string
 }
 
-// The method use passes the connection to the function do. It connects first if no connection to
+// withConn passes the connection to the function do. It connects first if no connection to
 // the server in url is open.
-func (a *adminConn) use(ctx context.Context, url string, do func(*pgx.Conn) error) error {
+func (a *adminConn) withConn(ctx context.Context, url string, do func(*pgx.Conn) error) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.conn != nil && a.url != url {
@@ -218,9 +218,9 @@ func closeSoon(pool *pgxpool.Pool) {
 	}
 }
 
-// The function as returns the URL of the server for another database. If role is set, the URL is
+// databaseURL returns the URL of the server for another database. If role is set, the URL is
 // for that role.
-func as(super, database, role string) string {
+func databaseURL(super, database, role string) string {
 	address, err := url.Parse(super)
 	if err != nil {
 		return super

@@ -26,7 +26,7 @@ func TestAdminConn_ReconnectsIfTheConnectionIsClosed(t *testing.T) {
 		t.Fatal("the server has no database postgres")
 	}
 	closeConn := func(admin *pgx.Conn) error { return admin.Close(t.Context()) }
-	err := server.use(t.Context(), os.Getenv(serverVariable), closeConn)
+	err := serverConn.withConn(t.Context(), os.Getenv(serverVariable), closeConn)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -41,7 +41,7 @@ func databases(t *testing.T, name string) (n int) {
 	if super == "" {
 		t.Skipf("%s is not set", serverVariable)
 	}
-	err := server.use(t.Context(), super, func(admin *pgx.Conn) error {
+	err := serverConn.withConn(t.Context(), super, func(admin *pgx.Conn) error {
 		return admin.QueryRow(t.Context(), "SELECT count(*) FROM pg_database WHERE datname = $1", name).Scan(&n)
 	})
 	if err != nil {

@@ -24,8 +24,8 @@ const poolerVariable = "RINGFENCE_TEST_POOLER"
 // gets a session that other clients have used before.
 const poolSessions = 3
 
-// unprivileged is the user id of PgBouncer, which refuses to run as root.
-const unprivileged = 65534
+// unprivilegedUser is the user id of PgBouncer, which refuses to run as root.
+const unprivilegedUser = 65534
 
 // Pooler starts a PgBouncer in transaction mode in front of a server and returns the PgBouncer's
 // address. The parameter sessions is the number of sessions per role and database. The PgBouncer
@@ -79,7 +79,7 @@ max_client_conn = 1000
 	}
 	cmd := exec.Command(program, filepath.Join(dir, "pgbouncer.ini"))
 	if os.Geteuid() == 0 {
-		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: unprivileged, Gid: unprivileged}}
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: unprivilegedUser, Gid: unprivilegedUser}}
 	}
 	stderr, err := cmd.StderrPipe()
 	if err != nil {
@@ -112,11 +112,11 @@ max_client_conn = 1000
 	return fmt.Sprintf("127.0.0.1:%d", port)
 }
 
-// The function reach returns the configuration with which the pool of the application role connects
+// poolConfig returns the configuration with which the pool of the application role connects
 // to the database.
-func reach(t testing.TB, super, database, schema string) pg.Config {
+func poolConfig(t testing.TB, super, database, schema string) pg.Config {
 	t.Helper()
-	direct := as(super, database, pg.AppRole(schema))
+	direct := databaseURL(super, database, pg.AppRole(schema))
 	if os.Getenv(poolerVariable) != "transaction" {
 		return pg.Config{URL: direct, MaxConns: 10}
 	}

@@ -78,7 +78,7 @@ func strip(value any) any {
 	switch v := value.(type) {
 	case map[string]any:
 		for name, member := range v {
-			if secret(name) {
+			if isSecret(name) {
 				v[name] = redacted
 				continue
 			}
@@ -92,9 +92,9 @@ func strip(value any) any {
 	return value
 }
 
-// The function secret reports whether a JSON member could contain a secret. Only the name of the
+// isSecret reports whether a JSON member could contain a secret. Only the name of the
 // member decides. In case of doubt it returns true.
-func secret(name string) bool {
+func isSecret(name string) bool {
 	name = strings.ToLower(name)
 	if name == "key" || strings.HasSuffix(name, "_key") {
 		return true

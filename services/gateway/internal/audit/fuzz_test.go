@@ -27,7 +27,7 @@ func FuzzState(f *testing.F) {
 		var members map[string]json.RawMessage
 		_ = json.Unmarshal(state, &members)
 		for name, value := range members {
-			if secret(name) && string(value) != `"`+redacted+`"` {
+			if isSecret(name) && string(value) != `"`+redacted+`"` {
 				t.Errorf("%q is kept with %s = %s", body, name, value)
 			}
 		}

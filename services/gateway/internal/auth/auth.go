@@ -24,7 +24,7 @@ type Authenticator struct {
 	store   *store.Store
 	keys    *keyIDs
 	limiter *limiter
-	misses  *misses
+	misses  *unknownKeyAddresses
 	pepper  apikeys.Pepper
 	proxies Proxies
 }
@@ -58,7 +58,7 @@ func (d *Authenticator) Authenticate(r *http.Request) (store.Principal, ratelimi
 	ctx := r.Context()
 	secret, ok := apikeys.Bearer(r.Header)
 	if !ok || !apikeys.WellFormed(secret) {
-		return d.unknown(d.LimitAnonymous(r))
+		return d.unknownKey(d.LimitAnonymous(r))
 	}
 	hash, address := d.pepper.Hash(secret), addressKey+d.proxies.Client(r)
 	suspect := d.misses.has(address) && !d.keys.isKnown(hash)
@@ -66,9 +66,9 @@ func (d *Authenticator) Authenticate(r *http.Request) (store.Principal, ratelimi
 	if suspect {
 		counted, refusal = d.allow(ctx, address, ratelimit.Anonymous)
 	}
-	find := d.keys.get
+	find := d.keys.findID
 	if refusal != nil {
-		find = d.keys.getLimited
+		find = d.keys.findIDLimited
 	}
 	keyID, err := find(ctx, hash)
 	if err != nil && refusal != nil {
@@ -85,9 +85,9 @@ func (d *Authenticator) Authenticate(r *http.Request) (store.Principal, ratelimi
 	}
 	d.misses.add(address)
 	if suspect {
-		return d.unknown(counted, refusal)
+		return d.unknownKey(counted, refusal)
 	}
-	return d.unknown(d.allow(ctx, address, ratelimit.Anonymous))
+	return d.unknownKey(d.allow(ctx, address, ratelimit.Anonymous))
 }
 
 // allowKey counts a request of an API key and returns the current holder of the key from the
@@ -122,9 +122,9 @@ func (d *Authenticator) allowKey(ctx context.Context, hash apikeys.Hash, keyID u
 	return holder, status, nil
 }
 
-// The method unknown returns the 401 for an unknown key. If the count of the request failed,
+// unknownKey returns the 401 for an unknown key. If the count of the request failed,
 // unknown returns the error of the count instead.
-func (d *Authenticator) unknown(status ratelimit.Status, err error) (store.Principal, ratelimit.Status, error) {
+func (d *Authenticator) unknownKey(status ratelimit.Status, err error) (store.Principal, ratelimit.Status, error) {
 	if err == nil {
 		err = unknownKey()
 	}
@@ -146,7 +146,7 @@ func (d *Authenticator) LimitAnonymous(r *http.Request) (ratelimit.Status, error
 func (d *Authenticator) allow(ctx context.Context, key string, policy ratelimit.Policy) (ratelimit.Status, error) {
 	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
 	defer cancel()
-	status, err := d.limiter.count(ctx, key, policy)
+	status, err := d.limiter.countRequest(ctx, key, policy)
 	if err != nil {
 		return status, err
 	}

@@ -30,7 +30,7 @@ func TestKeyIDs_UnknownKeyIsCached(t *testing.T) {
 	lookups := 0
 	keys := newKeyIDs(func(context.Context, apikeys.Hash) (uuid.UUID, error) { lookups++; return uuid.Nil, pg.ErrNotFound })
 	for range 3 {
-		if _, err := keys.get(t.Context(), keyHash(1)); !errors.Is(err, pg.ErrNotFound) {
+		if _, err := keys.findID(t.Context(), keyHash(1)); !errors.Is(err, pg.ErrNotFound) {
 			t.Errorf("get = %v, want ErrMissing", err)
 		}
 	}
@@ -44,7 +44,7 @@ func TestKeyIDs_LookupErrorIsNotCached(t *testing.T) {
 	lookups := 0
 	keys := newKeyIDs(func(context.Context, apikeys.Hash) (uuid.UUID, error) { lookups++; return uuid.Nil, errDatabase })
 	for range 3 {
-		if _, err := keys.get(t.Context(), keyHash(1)); !errors.Is(err, errDatabase) {
+		if _, err := keys.findID(t.Context(), keyHash(1)); !errors.Is(err, errDatabase) {
 			t.Errorf("get = %v, want %v", err, errDatabase)
 		}
 	}
@@ -56,14 +56,14 @@ func TestKeyIDs_LookupErrorIsNotCached(t *testing.T) {
 func TestKeyIDs_RevokedKeyIsUnknown(t *testing.T) {
 	t.Parallel()
 	keys := newKeyIDs(func(context.Context, apikeys.Hash) (uuid.UUID, error) { return uuid.New(), nil })
-	if _, err := keys.get(t.Context(), keyHash(1)); err != nil {
+	if _, err := keys.findID(t.Context(), keyHash(1)); err != nil {
 		t.Fatal(err)
 	}
 	keys.revoke(keyHash(1))
 	if keys.isKnown(keyHash(1)) {
 		t.Error("isKnown after revoke = true, want false")
 	}
-	if _, err := keys.get(t.Context(), keyHash(1)); !errors.Is(err, pg.ErrNotFound) {
+	if _, err := keys.findID(t.Context(), keyHash(1)); !errors.Is(err, pg.ErrNotFound) {
 		t.Errorf("get after revoke = %v, want ErrMissing", err)
 	}
 }
@@ -80,7 +80,7 @@ func TestKeyIDs_ConcurrentRequestsOfOneKeyShareALookup(t *testing.T) {
 		var all sync.WaitGroup
 		for range 50 {
 			all.Go(func() {
-				got, err := keys.get(t.Context(), keyHash(1))
+				got, err := keys.findID(t.Context(), keyHash(1))
 				if err != nil {
 					t.Errorf("get: %v", err)
 				}
@@ -105,11 +105,11 @@ func TestKeyIDs_FloodOfUnknownKeysEvictsNoKnownKey(t *testing.T) {
 		}
 		return uuid.Nil, pg.ErrNotFound
 	})
-	if _, err := keys.get(t.Context(), known); err != nil {
+	if _, err := keys.findID(t.Context(), known); err != nil {
 		t.Fatal(err)
 	}
 	for i := range maxEntries + 10 {
-		_, _ = keys.get(t.Context(), keyHash(i))
+		_, _ = keys.findID(t.Context(), keyHash(i))
 	}
 	if got := keys.unknown.Len(); got != maxEntries {
 		t.Errorf("cached unknown keys = %d, want %d", got, maxEntries)
@@ -131,18 +131,18 @@ func TestKeyIDs_LimitsConcurrentLookupsOfUnknownKeys(t *testing.T) {
 			<-ctx.Done()
 			return uuid.Nil, ctx.Err()
 		})
-		if _, err := keys.get(t.Context(), known); err != nil {
+		if _, err := keys.findID(t.Context(), known); err != nil {
 			t.Fatal(err)
 		}
 		var flood sync.WaitGroup
 		for i := range 10 * maxUnknownLookups {
-			flood.Go(func() { _, _ = keys.get(t.Context(), keyHash(i)) })
+			flood.Go(func() { _, _ = keys.findID(t.Context(), keyHash(i)) })
 		}
 		synctest.Wait()
 		if got := lookups.Load(); got != maxUnknownLookups {
 			t.Errorf("concurrent look-ups = %d, want %d", got, maxUnknownLookups)
 		}
-		if _, err := keys.get(t.Context(), known); err != nil {
+		if _, err := keys.findID(t.Context(), known); err != nil {
 			t.Errorf("get of a known key during the flood: %v", err)
 		}
 		flood.Wait()
@@ -172,8 +172,8 @@ func TestLimiter_RefusedKeyIsNotCountedAgain(t *testing.T) {
 			queries++
 			return p.Status(queries != 1, p.Span()), nil
 		})
-		first, _ := counted.count(t.Context(), "k", 60)
-		second, _ := counted.count(t.Context(), "k", 60)
+		first, _ := counted.countRequest(t.Context(), "k", 60)
+		second, _ := counted.countRequest(t.Context(), "k", 60)
 		if first.Allowed {
 			t.Errorf("first = %+v, want it refused", first)
 		}
@@ -184,11 +184,11 @@ func TestLimiter_RefusedKeyIsNotCountedAgain(t *testing.T) {
 		if queries != 1 {
 			t.Errorf("requests that the database counted = %d, want 1", queries)
 		}
-		if other, _ := counted.count(t.Context(), "other", 60); !other.Allowed {
+		if other, _ := counted.countRequest(t.Context(), "other", 60); !other.Allowed {
 			t.Errorf("another key = %+v", other)
 		}
 		time.Sleep(time.Second)
-		if third, _ := counted.count(t.Context(), "k", 60); !third.Allowed {
+		if third, _ := counted.countRequest(t.Context(), "k", 60); !third.Allowed {
 			t.Error("after Retry-After: third.Allowed = false, want true")
 		} else if queries != 3 {
 			t.Errorf("after Retry-After: queries = %v, want 3", queries)
@@ -201,12 +201,12 @@ func TestLimiter_ChangedLimitAppliesToTheNextRequest(t *testing.T) {
 	counted := newLimiter(func(_ context.Context, _ string, p ratelimit.Policy) (ratelimit.Status, error) {
 		return p.Status(p > 1, p.Span()), nil
 	})
-	if got, _ := counted.count(t.Context(), "k", 1); got.Allowed {
+	if got, _ := counted.countRequest(t.Context(), "k", 1); got.Allowed {
 		t.Fatal("under a limit of 1: got.Allowed = true, want false")
 	} else if got.RetryAfter != time.Minute {
 		t.Fatalf("under a limit of 1: got.RetryAfter = %v, want %v", got.RetryAfter, time.Minute)
 	}
-	if got, _ := counted.count(t.Context(), "k", 100); !got.Allowed {
+	if got, _ := counted.countRequest(t.Context(), "k", 100); !got.Allowed {
 		t.Errorf("status under the raised limit = %+v, want it allowed", got)
 	}
 }

@@ -60,15 +60,15 @@ func newCache[K comparable, V any]() *lru.Cache[K, V] {
 	return cache
 }
 
-// The method get returns the id of a key, or pg.ErrNotFound. Other errors are not cached.
-func (k *keyIDs) get(ctx context.Context, hash apikeys.Hash) (uuid.UUID, error) {
+// findID returns the id of a key, or pg.ErrNotFound. Other errors are not cached.
+func (k *keyIDs) findID(ctx context.Context, hash apikeys.Hash) (uuid.UUID, error) {
 	return k.lookUp(ctx, hash, k.slots, lookupTimeout)
 }
 
-// getLimited does what get does, for a request from an address that is above its limit. Only one
+// findIDLimited does what get does, for a request from an address that is above its limit. Only one
 // such request looks up a key at a time, and it does not use the slots for other addresses. A
 // request waits for the slot for at most limitedTimeout.
-func (k *keyIDs) getLimited(ctx context.Context, hash apikeys.Hash) (uuid.UUID, error) {
+func (k *keyIDs) findIDLimited(ctx context.Context, hash apikeys.Hash) (uuid.UUID, error) {
 	return k.lookUp(ctx, hash, k.limitedSlot, limitedTimeout)
 }
 

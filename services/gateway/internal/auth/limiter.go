@@ -14,12 +14,12 @@ import (
 // writes nothing. The key is counted in the database earlier if its limit has changed, or if the
 // full cache has evicted the refusal.
 type limiter struct {
-	countRequest func(context.Context, string, ratelimit.Policy) (ratelimit.Status, error)
+	countInStore func(context.Context, string, ratelimit.Policy) (ratelimit.Status, error)
 	refused      *lru.Cache[string, refusal]
 }
 
 func newLimiter(take func(context.Context, string, ratelimit.Policy) (ratelimit.Status, error)) *limiter {
-	return &limiter{countRequest: take, refused: newCache[string, refusal]()}
+	return &limiter{countInStore: take, refused: newCache[string, refusal]()}
 }
 
 type refusal struct {
@@ -27,14 +27,14 @@ type refusal struct {
 	until  time.Time
 }
 
-// The method count counts a request under the counter key. If a refusal of this key is cached, it
+// countRequest counts a request under the counter key. If a refusal of this key is cached, it
 // returns that refusal and counts nothing.
-func (t *limiter) count(ctx context.Context, key string, policy ratelimit.Policy) (ratelimit.Status, error) {
+func (t *limiter) countRequest(ctx context.Context, key string, policy ratelimit.Policy) (ratelimit.Status, error) {
 	if status, refused := t.stillRefused(key, policy); refused {
 		return status, nil
 	}
 	started := time.Now()
-	status, err := t.countRequest(ctx, key, policy)
+	status, err := t.countInStore(ctx, key, policy)
 	if err == nil && !status.Allowed {
 		t.refuse(key, refusal{policy, started.Add(status.RetryAfter)})
 	}

@@ -24,11 +24,11 @@ func TestGetLimited_DoesNotDelayKeysOfOtherAddresses(t *testing.T) {
 		})
 		var flood sync.WaitGroup
 		for key := range 10 {
-			flood.Go(func() { _, _ = keys.getLimited(t.Context(), keyHash(key)) })
+			flood.Go(func() { _, _ = keys.findIDLimited(t.Context(), keyHash(key)) })
 		}
 		synctest.Wait()
 		begun := time.Now()
-		if _, err := keys.get(t.Context(), good); err != nil {
+		if _, err := keys.findID(t.Context(), good); err != nil {
 			t.Errorf("look-up of another customer's key: %v", err)
 		}
 		// the clock of synctest advances only while all goroutines are blocked
@@ -48,10 +48,10 @@ func TestGetLimited_TimesOutIfTheSlotIsTaken(t *testing.T) {
 			return uuid.New(), nil
 		})
 		var flood sync.WaitGroup
-		flood.Go(func() { _, _ = keys.getLimited(t.Context(), keyHash(1)) })
+		flood.Go(func() { _, _ = keys.findIDLimited(t.Context(), keyHash(1)) })
 		synctest.Wait()
 		begun := time.Now()
-		if _, err := keys.getLimited(t.Context(), keyHash(2)); err == nil {
+		if _, err := keys.findIDLimited(t.Context(), keyHash(2)); err == nil {
 			t.Error("second limited look-up = no error, want an error")
 		}
 		if took := time.Since(begun); took != limitedTimeout {

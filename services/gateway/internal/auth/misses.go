@@ -8,21 +8,23 @@ import (
 	"ringfence.dev/services/gateway/internal/ratelimit"
 )
 
-// misses records which client addresses sent an unknown key or token within the last minute. A
+// unknownKeyAddresses records which client addresses sent an unknown key or token within the last minute. A
 // request from such an address is counted before its key is looked up or its token is compared.
 //
 // One minute is enough, because after a minute without an unknown key the address has its whole
 // limit again. If the full cache evicts an address, one unknown key from this address is not
 // counted.
-type misses struct {
+type unknownKeyAddresses struct {
 	last *lru.Cache[string, time.Time] // the time of the last unknown key or token of each address
 }
 
-func newMisses() *misses { return &misses{last: newCache[string, time.Time]()} }
+func newMisses() *unknownKeyAddresses {
+	return &unknownKeyAddresses{last: newCache[string, time.Time]()}
+}
 
-func (m *misses) add(address string) { m.last.Add(address, time.Now()) }
+func (m *unknownKeyAddresses) add(address string) { m.last.Add(address, time.Now()) }
 
-func (m *misses) has(address string) bool {
+func (m *unknownKeyAddresses) has(address string) bool {
 	at, ok := m.last.Get(address)
 	return ok && time.Since(at) < ratelimit.Window
 }

@@ -57,7 +57,7 @@ func NewAdmin(
 		admin.Post("/workspaces/{id}/api-keys", httpserver.Handle(a.createKey))
 		admin.Get("/workspaces/{id}/api-keys/{key_id}", httpserver.Handle(a.readKey))
 		admin.Delete("/workspaces/{id}/api-keys/{key_id}", httpserver.Handle(a.revokeKey))
-		admin.Get("/services", httpserver.Handle(a.ready.list))
+		admin.Get("/services", httpserver.Handle(a.ready.listServices))
 		admin.Get("/audit", httpserver.Handle(a.listAudit))
 		admin.Get("/audit/{entry_id}", httpserver.Handle(a.readAudit))
 		for _, method := range []string{http.MethodGet, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete} {
@@ -116,27 +116,27 @@ func actorOf(r *http.Request) actor {
 	return act
 }
 
-// The method caller returns the identity that the gateway signs for the owner of a route: the
+// ownerCaller returns the identity that the gateway signs for the owner of a route: the
 // operator, and the workspace that the request is about.
-func (act actor) caller(w workspaces.Workspace) serviceauth.Caller {
+func (act actor) ownerCaller(w workspaces.Workspace) serviceauth.Caller {
 	return serviceauth.Caller{WorkspaceID: w.ID, RequestID: act.requestID, Access: serviceauth.Write,
 		Webhooks: w.Webhooks(), Operator: act.operator}
 }
 
-// The method intent returns the audit intent for the operator's request: the record that a change
+// auditIntent returns the audit intent for the operator's request: the record that a change
 // is about to be made.
-func (act actor) intent(r *http.Request, template string, workspaceID *uuid.UUID) (audit.Intent, error) {
+func (act actor) auditIntent(r *http.Request, template string, workspaceID *uuid.UUID) (audit.Intent, error) {
 	id, err := uuid.NewV7()
 	if err != nil {
 		return audit.Intent{}, err
 	}
 	return audit.Intent{ID: id, Operator: act.operator, WorkspaceID: workspaceID, RequestID: act.requestID,
-		Method: r.Method, Route: template, Path: storable(r.URL)}, nil
+		Method: r.Method, Route: template, Path: storablePath(r.URL)}, nil
 }
 
-// storable returns the path as valid UTF-8 without zero bytes, because Postgres stores no other
+// storablePath returns the path as valid UTF-8 without zero bytes, because Postgres stores no other
 // text. If the path contains other bytes, storable returns the escaped path.
-func storable(address *url.URL) string {
+func storablePath(address *url.URL) string {
 	if !utf8.ValidString(address.Path) || strings.ContainsRune(address.Path, 0) {
 		return address.EscapedPath()
 	}

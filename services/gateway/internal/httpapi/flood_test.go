@@ -25,12 +25,12 @@ func TestPublic_FloodUsesLittleMemoryAndLeavesNoGoroutines(t *testing.T) {
 	addr := r.listen()
 	with := "Host: x\r\nAuthorization: Bearer " + key + "\r\n"
 	// this request opens connections to the owners of the routes; the connections stay open
-	exchange(t, addr, "GET /v1/calls HTTP/1.1\r\n"+with+"\r\n", 1)
-	before, allocated := settled(t, 0), allocatedBytes()
+	sendRaw(t, addr, "GET /v1/calls HTTP/1.1\r\n"+with+"\r\n", 1)
+	before, allocated := waitForGoroutines(t, 0), allocatedBytes()
 	const clients = 24
 	var all sync.WaitGroup
 	for i := range clients {
-		all.Go(func() { flood(addr, with, i) })
+		all.Go(func() { sendHostile(addr, with, i) })
 	}
 	all.Wait()
 	grown := allocatedBytes() - allocated
@@ -38,23 +38,23 @@ func TestPublic_FloodUsesLittleMemoryAndLeavesNoGoroutines(t *testing.T) {
 	if limit := uint64(clients * 8 << 20); grown > limit {
 		t.Errorf("%d clients of 16 MiB each made us allocate %d MiB, want %d at limit", clients, grown>>20, limit>>20)
 	}
-	if after := settled(t, before+8); after > before+8 {
+	if after := waitForGoroutines(t, before+8); after > before+8 {
 		buffer := make([]byte, 1<<20)
 		t.Errorf("%d goroutines, before %d:\n%s", after, before, buffer[:runtime.Stack(buffer, true)])
 	}
 	if n := len(r.requestsTo(proxy.Calls)); n != 1 {
 		t.Errorf("calls received %d requests, want once", n)
 	}
-	if got, _ := exchange(t, addr, "GET /v1/calls HTTP/1.1\r\n"+with+"\r\n", 1); len(got) != 1 {
+	if got, _ := sendRaw(t, addr, "GET /v1/calls HTTP/1.1\r\n"+with+"\r\n", 1); len(got) != 1 {
 		t.Errorf("afterwards: length of got = %d, want 1", len(got))
 	} else if got[0].status != http.StatusOK {
 		t.Errorf("afterwards: got[0].status = %v, want %v", got[0].status, http.StatusOK)
 	}
 }
 
-// The function flood acts as one hostile client. It sends 16 MiB or aborts its request, and it
+// sendHostile acts as one hostile client. It sends 16 MiB or aborts its request, and it
 // reads as little as possible.
-func flood(addr, with string, i int) {
+func sendHostile(addr, with string, i int) {
 	conn, err := net.Dial("tcp", addr)
 	if err != nil {
 		return
@@ -90,9 +90,9 @@ func allocatedBytes() uint64 {
 	return stats.TotalAlloc
 }
 
-// The function settled waits until at most limit goroutines run, and returns their number. If limit
+// waitForGoroutines waits until at most limit goroutines run, and returns their number. If limit
 // is 0, it waits until the number is stable.
-func settled(t *testing.T, limit int) int {
+func waitForGoroutines(t *testing.T, limit int) int {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), testkit.Timeout)
 	defer cancel()

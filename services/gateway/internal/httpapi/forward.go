@@ -16,9 +16,9 @@ import (
 	"ringfence.dev/services/gateway/internal/proxy"
 )
 
-// contactRoute is the route that erases a person. The audit log must not contain the erased
+// erasureRoute is the route that erases a person. The audit log must not contain the erased
 // contact.
-const contactRoute = "/admin/v1/workspaces/{id}/contacts/{phone_e164}"
+const erasureRoute = "/admin/v1/workspaces/{id}/contacts/{phone_e164}"
 
 func (a *Admin) proxied(w http.ResponseWriter, r *http.Request) error {
 	if _, ok := a.table.Find(r.URL); !ok {
@@ -28,19 +28,19 @@ func (a *Admin) proxied(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return a.forward(w, r, actorOf(r).caller(workspace))
+	return a.forwardRequest(w, r, actorOf(r).ownerCaller(workspace))
 }
 
 // proxiedForAll forwards requests that belong to no workspace: the requests about trunks and about
 // the dialer.
 func (a *Admin) proxiedForAll(w http.ResponseWriter, r *http.Request) error {
 	act := actorOf(r)
-	return a.forward(w, r, serviceauth.Caller{RequestID: act.requestID, Access: serviceauth.Write, Operator: act.operator})
+	return a.forwardRequest(w, r, serviceauth.Caller{RequestID: act.requestID, Access: serviceauth.Write, Operator: act.operator})
 }
 
-// The method forward sends the request to the owner of its route. For a change, the gateway stores
+// forwardRequest sends the request to the owner of its route. For a change, the gateway stores
 // an intent before it sends the request. It stores an audit entry when the outcome is known.
-func (a *Admin) forward(w http.ResponseWriter, r *http.Request, caller serviceauth.Caller) error {
+func (a *Admin) forwardRequest(w http.ResponseWriter, r *http.Request, caller serviceauth.Caller) error {
 	match, ok := a.table.Find(r.URL)
 	if !ok {
 		return httpserver.NoRoute()
@@ -74,11 +74,11 @@ func (a *Admin) tryChange(r *http.Request, match proxy.Match, request proxy.Owne
 	if request.Caller.WorkspaceID != uuid.Nil {
 		workspaceID = &request.Caller.WorkspaceID
 	}
-	intent, err := actorOf(r).intent(r, match.Template, workspaceID)
+	intent, err := actorOf(r).auditIntent(r, match.Template, workspaceID)
 	if err != nil {
 		return proxy.OwnerResponse{}, err
 	}
-	if intent.Before, err = a.before(ctx, match, request); err != nil {
+	if intent.Before, err = a.previousState(ctx, match, request); err != nil {
 		return proxy.OwnerResponse{}, err
 	}
 	if err := a.store.Intend(ctx, intent); err != nil {
@@ -108,10 +108,10 @@ func (a *Admin) tryChange(r *http.Request, match proxy.Match, request proxy.Owne
 	return response, nil
 }
 
-// The method before returns the state that a change will replace, by sending a GET to the path of
+// previousState returns the state that a change will replace, by sending a GET to the path of
 // the change. It returns nil for a POST, for an erasure, and if the GET fails with an error status.
-func (a *Admin) before(ctx context.Context, match proxy.Match, request proxy.OwnerRequest) (json.RawMessage, error) {
-	if request.Method == http.MethodPost || match.Template == contactRoute {
+func (a *Admin) previousState(ctx context.Context, match proxy.Match, request proxy.OwnerRequest) (json.RawMessage, error) {
+	if request.Method == http.MethodPost || match.Template == erasureRoute {
 		return nil, nil
 	}
 	request.Method, request.Body, request.Query = http.MethodGet, nil, ""

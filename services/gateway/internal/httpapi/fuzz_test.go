@@ -36,7 +36,7 @@ func FuzzPublic(f *testing.F) {
 	surface := testkit.Surface{
 		Handler: emptyIsNoBody(r.public.Config.Handler), Routes: routes, Queries: queries,
 		Prepare: func(t testing.TB, request *http.Request) {
-			if open(request.URL) {
+			if needsNoKey(request.URL) {
 				t.Skip("it needs no key")
 			}
 			request.Header.Set("Authorization", "Bearer "+key)
@@ -46,9 +46,9 @@ func FuzzPublic(f *testing.F) {
 	surface.Fuzz(f)
 }
 
-// The function open reports whether a path needs no key. The response to such a path is not always
+// needsNoKey reports whether a path needs no key. The response to such a path is not always
 // JSON.
-func open(address *url.URL) bool {
+func needsNoKey(address *url.URL) bool {
 	open := []string{"/readyz", "/openapi.json", "/llms.txt"}
 	return slices.Contains(open, address.Path) || strings.HasPrefix(address.Path, "/docs")
 }
@@ -108,7 +108,7 @@ func FuzzStrangers(f *testing.F) {
 		if err != nil {
 			t.Skip("the path is not a request URI")
 		}
-		if method == "" || open(address) {
+		if method == "" || needsNoKey(address) {
 			t.Skip("not a request that needs a key")
 		}
 		if strings.Contains(authorization, key) {

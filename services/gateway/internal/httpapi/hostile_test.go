@@ -51,9 +51,9 @@ func (r *rig) listen() string {
 	}
 }
 
-// The function exchange writes a raw request to a connection. It reads all responses until the
+// sendRaw writes a raw request to a connection. It reads all responses until the
 // server closes the connection, or until as many responses as the parameter want have arrived.
-func exchange(t *testing.T, addr, request string, want int) (answers []answered, closed bool) {
+func sendRaw(t *testing.T, addr, request string, want int) (answers []answered, closed bool) {
 	t.Helper()
 	conn, err := net.Dial("tcp", addr)
 	if err != nil {
@@ -81,19 +81,19 @@ func exchange(t *testing.T, addr, request string, want int) (answers []answered,
 	return answers, false
 }
 
-// The type hostile is one request and the response that the client must get. In the text of
+// hostileRequest is one request and the response that the client must get. In the text of
 // request, {key} and {read} are replaced by Authorization headers, and {host} by the Host header.
-type hostile struct {
+type hostileRequest struct {
 	name, request string
 	status        int
 	code          string
 }
 
-func (r *rig) mustWithstand(t *testing.T, addr, key, read string, rows []hostile) {
+func (r *rig) mustWithstand(t *testing.T, addr, key, read string, rows []hostileRequest) {
 	t.Helper()
 	fill := strings.NewReplacer("{key}", "Host: x\r\nAuthorization: Bearer "+key, "{read}", "Host: x\r\nAuthorization: Bearer "+read, "{host}", "Host: x")
 	for _, row := range rows {
-		answers, _ := exchange(t, addr, fill.Replace(row.request), 1)
+		answers, _ := sendRaw(t, addr, fill.Replace(row.request), 1)
 		if len(answers) != 1 {
 			t.Errorf("%s: no answer", row.name)
 			continue
@@ -133,7 +133,7 @@ func TestPublic_HostileRequestLinesAreRefusedOrHarmless(t *testing.T) {
 	key, _ := r.key(workspaceID, "write")
 	read, _ := r.key(workspaceID, "read")
 	addr := r.listen()
-	r.mustWithstand(t, addr, key, read, []hostile{
+	r.mustWithstand(t, addr, key, read, []hostileRequest{
 		{"TRACE is not echoed", "TRACE /v1/calls HTTP/1.1\r\n{key}" + end, 405, "method_not_allowed"},
 		{"a WebDAV method", "PROPFIND /v1/calls HTTP/1.1\r\n{key}" + end, 405, "method_not_allowed"},
 		{"a lower-case method is unknown", "get /v1/calls HTTP/1.1\r\n{key}" + end, 405, "method_not_allowed"},
@@ -198,7 +198,7 @@ func TestPublic_HostileRequestLinesAreRefusedOrHarmless(t *testing.T) {
 		"/v1/opt-outs/%2015550100": "/v1/opt-outs/%2015550100", "/v1/opt-outs/%D9%A1": "/v1/opt-outs/%D9%A1", "/v1/calls/a%2Fb": "/v1/calls/a%2Fb",
 		"/v1/calls?status=a&status=b&unknown=%00&x=\xff": "/v1/calls?status=a&status=b&unknown=%00&x=\xff",
 	} {
-		answers, _ := exchange(t, addr, "GET "+sent+" HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer "+read+end, 1)
+		answers, _ := sendRaw(t, addr, "GET "+sent+" HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer "+read+end, 1)
 		received := append(r.requestsTo(proxy.Contacts), r.requestsTo(proxy.Calls)...)
 		if len(answers) != 1 {
 			t.Fatalf("%s: length of answers = %v, want 1", sent, len(answers))
@@ -221,7 +221,7 @@ func TestPublic_HostileHeadersAreRefusedOrHarmless(t *testing.T) {
 	addr := r.listen()
 	get := "GET /v1/calls HTTP/1.1\r\n{key}\r\n"
 	post := "POST /v1/calls HTTP/1.1\r\n{key}\r\n"
-	r.mustWithstand(t, addr, key, read, []hostile{
+	r.mustWithstand(t, addr, key, read, []hostileRequest{
 		{"a method override", get + "X-HTTP-Method-Override: DELETE\r\nX-Method-Override: DELETE\r\n\r\n", 200, ""},
 		{"10000 headers with one name", get + strings.Repeat("a:b\r\n", 10000) + "\r\n", 200, ""},
 		{"3000 headers with different names", get + manyHeaders(3000) + "\r\n", 200, ""},
@@ -303,7 +303,7 @@ func TestPublic_HostileBodiesAreRefusedOrHarmless(t *testing.T) {
 	read, _ := r.key(workspaceID, "read")
 	addr := r.listen()
 	post := "POST /v1/calls HTTP/1.1\r\n{key}\r\n"
-	r.mustWithstand(t, addr, key, read, []hostile{
+	r.mustWithstand(t, addr, key, read, []hostileRequest{
 		{"a Content-Length of 1 GB", post + "Content-Length: 1000000000\r\n\r\n{", 413, "request_too_large"},
 		{"a Content-Length of 1 GB that waits for 100 Continue", post + "Expect: 100-continue\r\nContent-Length: 1000000000" +
 			end, 413, "request_too_large"},
@@ -339,8 +339,8 @@ func TestPublic_HostileBodiesAreRefusedOrHarmless(t *testing.T) {
 		},
 	})
 	before := len(r.requestsTo(proxy.Calls))
-	packed := bomb(t)
-	answers, _ := exchange(t, addr, "POST /v1/calls HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer "+key+"\r\nContent-Encoding: gzip\r\n"+
+	packed := gzipBomb(t)
+	answers, _ := sendRaw(t, addr, "POST /v1/calls HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer "+key+"\r\nContent-Encoding: gzip\r\n"+
 		fmt.Sprintf("Content-Length: %d\r\n\r\n", len(packed))+packed, 1)
 	received := r.requestsTo(proxy.Calls)
 	if len(answers) != 1 {
@@ -358,7 +358,7 @@ func TestPublic_HostileBodiesAreRefusedOrHarmless(t *testing.T) {
 
 	pipelined := strings.Repeat("POST /v1/contacts HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer "+key+"\r\nContent-Length: 7\r\n\r\n{\"a\":1}", 3) +
 		"GET /v1/nothing HTTP/1.1\r\nHost: x\r\n\r\n"
-	answers, _ = exchange(t, addr, pipelined, 4)
+	answers, _ = sendRaw(t, addr, pipelined, 4)
 	statuses := make([]int, 0, len(answers))
 	for _, got := range answers {
 		statuses = append(statuses, got.status)
@@ -371,7 +371,7 @@ func TestPublic_HostileBodiesAreRefusedOrHarmless(t *testing.T) {
 	// gateway must treat them as such, and not as a part of the first request.
 	smuggled := "POST /v1/webhook-subscriptions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer " + key + "\r\nContent-Length: 6\r\nTransfer-Encoding: chunked\r\n\r\n0" + end +
 		"DELETE /v1/webhook-subscriptions/" + anID + " HTTP/1.1\r\nHost: x\r\n\r\n"
-	answers, _ = exchange(t, addr, smuggled, 2)
+	answers, _ = sendRaw(t, addr, smuggled, 2)
 	for _, h := range r.requestsTo(proxy.Webhooks) {
 		if h.method != http.MethodPost {
 			t.Errorf("h.method = %v, want %v", h.method, http.MethodPost)
@@ -386,8 +386,8 @@ func TestPublic_HostileBodiesAreRefusedOrHarmless(t *testing.T) {
 	}
 }
 
-// The function bomb returns 64 MiB of spaces, compressed with gzip.
-func bomb(t *testing.T) string {
+// gzipBomb returns 64 MiB of spaces, compressed with gzip.
+func gzipBomb(t *testing.T) string {
 	t.Helper()
 	var packed bytes.Buffer
 	writer := gzip.NewWriter(&packed)

@@ -79,7 +79,7 @@ func (a *Admin) createKey(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	intent, err := actorOf(r).intent(r, template(r), &owner.ID)
+	intent, err := actorOf(r).auditIntent(r, template(r), &owner.ID)
 	if err != nil {
 		return err
 	}
@@ -117,7 +117,7 @@ func (a *Admin) readKey(w http.ResponseWriter, r *http.Request) error {
 // the key. If the key is already revoked, nothing changes.
 func (a *Admin) revokeKey(w http.ResponseWriter, r *http.Request) error {
 	return a.withKey(w, r, func(owner, id uuid.UUID) (apikeys.Key, error) {
-		intent, err := actorOf(r).intent(r, template(r), &owner)
+		intent, err := actorOf(r).auditIntent(r, template(r), &owner)
 		if err != nil {
 			return apikeys.Key{}, err
 		}

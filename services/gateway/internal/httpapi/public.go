@@ -55,13 +55,13 @@ func (p *Public) answer(w http.ResponseWriter, r *http.Request) error {
 	if open, ok := p.openRoute(r.URL); ok {
 		telemetry.Route(ctx, open.Template)
 		if open.Owner == proxy.Dialer {
-			return p.recording(w, r, open, requestID)
+			return p.forwardRecording(w, r, open, requestID)
 		}
 		maps.Copy(w.Header(), Uncounted())
 		if open.Template == "/readyz" {
 			return p.ready.answer(w, r)
 		}
-		return p.reference(w, r)
+		return p.serveDocument(w, r)
 	}
 	match, found := p.table.Find(r.URL)
 	if found {
@@ -95,9 +95,9 @@ func (p *Public) answer(w http.ResponseWriter, r *http.Request) error {
 	})
 }
 
-// The method recording forwards a request for a recording to the dialer, which checks the signature
+// forwardRecording forwards a request for a recording to the dialer, which checks the signature
 // of the link. The request needs no API key and is counted by the client's address.
-func (p *Public) recording(w http.ResponseWriter, r *http.Request, open proxy.Match, requestID uuid.UUID) error {
+func (p *Public) forwardRecording(w http.ResponseWriter, r *http.Request, open proxy.Match, requestID uuid.UUID) error {
 	httpserver.Hurry(w, r, refusedBodyTimeout)
 	status, err := p.auth.LimitAnonymous(r)
 	status.Write(w.Header())

@@ -66,7 +66,7 @@ func (r *Readiness) answer(w http.ResponseWriter, request *http.Request) error {
 		return httpserver.WrongMethod(w, request.Method, http.MethodGet, http.MethodHead)
 	}
 	w.Header().Set("Cache-Control", "no-store")
-	failing := r.unready(request.Context())
+	failing := r.unreadyServices(request.Context())
 	if service.IsLeaving(request.Context()) {
 		failing = append(slices.Clone(failing), "gateway")
 	}
@@ -84,9 +84,9 @@ type serviceView struct {
 	Ready bool   `json:"ready"`
 }
 
-// The method list handles GET /admin/v1/services. It returns the services of READY_URLS.
-func (r *Readiness) list(w http.ResponseWriter, request *http.Request) error {
-	failing := r.unready(request.Context())
+// listServices handles GET /admin/v1/services. It returns the services of READY_URLS.
+func (r *Readiness) listServices(w http.ResponseWriter, request *http.Request) error {
+	failing := r.unreadyServices(request.Context())
 	answer := struct {
 		Services []serviceView `json:"services"`
 	}{Services: []serviceView{}}
@@ -96,9 +96,9 @@ func (r *Readiness) list(w http.ResponseWriter, request *http.Request) error {
 	return httpserver.WriteJSON(w, http.StatusOK, answer)
 }
 
-// The method unready returns the names of the services that are not ready. Concurrent calls share
+// unreadyServices returns the names of the services that are not ready. Concurrent calls share
 // one result.
-func (r *Readiness) unready(ctx context.Context) []string {
+func (r *Readiness) unreadyServices(ctx context.Context) []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if time.Since(r.probedAt) < readyCacheTime {

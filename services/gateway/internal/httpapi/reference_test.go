@@ -14,9 +14,9 @@ import (
 	"ringfence.dev/services/gateway/internal/httpapi"
 )
 
-// The function get sends a request without a key, as a browser does. The parameter headers contains
+// getWithoutKey sends a request without a key, as a browser does. The parameter headers contains
 // pairs of name and value. Accept-Encoding is sent only if headers contains it.
-func get(t *testing.T, r *rig, method, path string, headers ...string) answered {
+func getWithoutKey(t *testing.T, r *rig, method, path string, headers ...string) answered {
 	t.Helper()
 	header := http.Header{}
 	for i := 0; i+1 < len(headers); i += 2 {
@@ -31,7 +31,7 @@ func get(t *testing.T, r *rig, method, path string, headers ...string) answered 
 func TestReference_ServesTheOpenAPIDocument(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	plain := get(t, r, "GET", "/openapi.json")
+	plain := getWithoutKey(t, r, "GET", "/openapi.json")
 	if plain.status != 200 {
 		t.Errorf("plain.status = %v, want 200", plain.status)
 	}
@@ -49,7 +49,7 @@ func TestReference_ServesTheOpenAPIDocument(t *testing.T) {
 	} else if description.Info.Version != httpserver.Version {
 		t.Errorf("info.version: description.Info.Version = %v, want %v", description.Info.Version, httpserver.Version)
 	}
-	zipped := get(t, r, "GET", "/openapi.json", "Accept-Encoding", "br, GZIP;q=0.5")
+	zipped := getWithoutKey(t, r, "GET", "/openapi.json", "Accept-Encoding", "br, GZIP;q=0.5")
 	reader, err := gzip.NewReader(strings.NewReader(zipped.body))
 	if err != nil {
 		t.Fatal(err)
@@ -65,7 +65,7 @@ func TestReference_ServesTheOpenAPIDocument(t *testing.T) {
 		t.Errorf("Content-Encoding = %q, want \"gzip\"", zipped.header.Get("Content-Encoding"))
 	}
 	for _, accepted := range []string{"gzip;q=0", "gzip; q=0.000", "identity", "xgzip"} {
-		if got := get(t, r, "GET", "/openapi.json", "Accept-Encoding", accepted); got.header.Get("Content-Encoding") != "" {
+		if got := getWithoutKey(t, r, "GET", "/openapi.json", "Accept-Encoding", accepted); got.header.Get("Content-Encoding") != "" {
 			t.Errorf("Accept-Encoding %q was answered with gzip", accepted)
 		}
 	}
@@ -75,7 +75,7 @@ func TestReference_EveryResponseHasTheContentSecurityPolicy(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	for _, path := range []string{"/docs", "/docs/", "/docs/reference.js", "/docs/swagger-ui.css", "/openapi.json"} {
-		got := get(t, r, "GET", path)
+		got := getWithoutKey(t, r, "GET", path)
 		if got.status != 200 {
 			t.Errorf("%s: got.status = %v, want 200", path, got.status)
 		}
@@ -87,7 +87,7 @@ func TestReference_EveryResponseHasTheContentSecurityPolicy(t *testing.T) {
 			t.Errorf("%s: Cache-Control = %q, want it to contain %q", path, got.header.Get("Cache-Control"), "max-age=")
 		}
 	}
-	if slash, page := get(t, r, "GET", "/docs/"), get(t, r, "GET", "/docs"); slash.body != page.body {
+	if slash, page := getWithoutKey(t, r, "GET", "/docs/"), getWithoutKey(t, r, "GET", "/docs"); slash.body != page.body {
 		t.Errorf("slash.body = %v, want %v", slash.body, page.body)
 	} else if !strings.HasPrefix(page.header.Get("Content-Type"), "text/html") {
 		t.Errorf(`page.header.Get("Content-Type") = %q, want it to begin with "text/html"`, page.header.Get("Content-Type"))
@@ -97,8 +97,8 @@ func TestReference_EveryResponseHasTheContentSecurityPolicy(t *testing.T) {
 func TestReference_UnchangedDocumentGets304(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	tag := get(t, r, "GET", "/docs").header.Get("ETag")
-	ziptag := get(t, r, "GET", "/docs", "Accept-Encoding", "gzip").header.Get("ETag")
+	tag := getWithoutKey(t, r, "GET", "/docs").header.Get("ETag")
+	ziptag := getWithoutKey(t, r, "GET", "/docs", "Accept-Encoding", "gzip").header.Get("ETag")
 	if len(tag) < 10 {
 		t.Fatalf("ETag: length of tag = %d, want at least 10", len(tag))
 	}
@@ -117,7 +117,7 @@ func TestReference_UnchangedDocumentGets304(t *testing.T) {
 		{"another document's tag", `"x"`, "", 200},
 		{"the tag of the other encoding", tag, "gzip", 200},
 	} {
-		got := get(t, r, "GET", "/docs", "If-None-Match", row.known, "Accept-Encoding", row.accepted)
+		got := getWithoutKey(t, r, "GET", "/docs", "If-None-Match", row.known, "Accept-Encoding", row.accepted)
 		if got.status != row.status {
 			t.Errorf("%s: got.status = %v, want %v", row.name, got.status, row.status)
 		}

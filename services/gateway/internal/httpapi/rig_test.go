@@ -74,7 +74,7 @@ func newRig(t testing.TB) *rig {
 			t.Fatal(err)
 		}
 		r.settings[owner] = &settingOwner{}
-		server := httptest.NewServer(r.settings[owner].handler(keys, keys.RequireCaller(r.owner(owner))))
+		server := httptest.NewServer(r.settings[owner].handler(keys, keys.RequireCaller(r.fakeOwner(owner))))
 		t.Cleanup(server.Close)
 		r.owners[owner], urls[owner] = server, server.URL
 	}
@@ -121,9 +121,9 @@ func (r *rig) replica(readyURLs []string) (public, admin *httptest.Server) {
 	return public, admin
 }
 
-// The method owner returns a fake service that owns routes. It records each request and responds
+// fakeOwner returns a fake service that owns routes. It records each request and responds
 // 200 {"owner":…}, unless the test sets another response.
-func (r *rig) owner(name string) http.Handler {
+func (r *rig) fakeOwner(name string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
 		body, _ := io.ReadAll(request.Body)
 		h := receivedRequest{owner: name, method: request.Method, uri: request.RequestURI, header: request.Header.Clone(),

@@ -26,8 +26,8 @@ import (
 type settingOwner struct {
 	mu      sync.Mutex
 	applied []*eventv1.WorkspaceEvent
-	// The field apply is called for each ApplySetting. If apply is nil, the setting is accepted.
-	apply func(context.Context, *eventv1.WorkspaceEvent) error
+	// applyHook is called for each ApplySetting. If applyHook is nil, the setting is accepted.
+	applyHook func(context.Context, *eventv1.WorkspaceEvent) error
 	// policyFault is the fault that CheckPolicy returns, or "" for a valid policy.
 	policyFault string
 	policies    []string
@@ -46,10 +46,10 @@ func (o *settingOwner) ApplySetting(
 	ctx context.Context, req *connect.Request[settingsv1.ApplySettingRequest],
 ) (*connect.Response[settingsv1.ApplySettingResponse], error) {
 	o.mu.Lock()
-	apply := o.apply
+	hook := o.applyHook
 	o.mu.Unlock()
-	if apply != nil {
-		if err := apply(ctx, req.Msg.GetWorkspace()); err != nil {
+	if hook != nil {
+		if err := hook(ctx, req.Msg.GetWorkspace()); err != nil {
 			return nil, err
 		}
 	}
@@ -82,7 +82,7 @@ func (o *settingOwner) versions() []int64 {
 func (o *settingOwner) onApply(apply func(context.Context, *eventv1.WorkspaceEvent) error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.apply = apply
+	o.applyHook = apply
 }
 
 func (r *rig) events() []*eventv1.WorkspaceEvent {

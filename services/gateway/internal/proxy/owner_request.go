@@ -68,7 +68,7 @@ func (p *Upstreams) Do(ctx context.Context, q OwnerRequest) (OwnerResponse, erro
 	if err != nil {
 		return OwnerResponse{}, requestError(ctx, q.Method, q.Owner, err)
 	}
-	if err := relay(response); err != nil {
+	if err := checkResponse(response); err != nil {
 		return OwnerResponse{}, requestError(ctx, q.Method, q.Owner, err)
 	}
 	return OwnerResponse{Status: response.StatusCode, Header: response.Header, Body: body}, nil

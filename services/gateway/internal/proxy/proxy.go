@@ -88,9 +88,9 @@ func (b *buffers) Put(used []byte) { b.pool.Put(&used) }
 // Close closes the idle connections.
 func (p *Upstreams) Close() { p.transport.CloseIdleConnections() }
 
-// target is the destination of a request. The function rewrite reads it from the context of the
+// destination is the destination of a request. The function rewrite reads it from the context of the
 // request.
-type target struct {
+type destination struct {
 	base  *url.URL
 	path  *url.URL
 	token string
@@ -127,23 +127,23 @@ func (p *Upstreams) forward(w http.ResponseWriter, r *http.Request, owner string
 	if path.Path != idempotentPath {
 		out.Header.Del("Idempotency-Key")
 	}
-	if err := buffer(w, out); err != nil {
+	if err := bufferBody(w, out); err != nil {
 		return err
 	}
 	p.proxy.ServeHTTP(w, out)
 	return nil
 }
 
-func (p *Upstreams) target(owner string, path *url.URL, caller serviceauth.Caller) (target, error) {
+func (p *Upstreams) target(owner string, path *url.URL, caller serviceauth.Caller) (destination, error) {
 	base := p.bases[owner]
 	if base == nil {
-		return target{}, fmt.Errorf("there is no address of %s", owner)
+		return destination{}, fmt.Errorf("there is no address of %s", owner)
 	}
 	token, err := p.keys.SignCaller(owner, caller)
 	if err != nil {
-		return target{}, fmt.Errorf("sign caller: %w", err)
+		return destination{}, fmt.Errorf("sign caller: %w", err)
 	}
-	return target{base: base, path: path, token: token, owner: owner}, nil
+	return destination{base: base, path: path, token: token, owner: owner}, nil
 }
 
 // idempotentPath is the only path that uses the header Idempotency-Key. On other paths the gateway
@@ -170,8 +170,8 @@ func removeClientHeaders(header http.Header) {
 	}
 }
 
-// The function buffer reads the whole body, up to MaxBody bytes.
-func buffer(w http.ResponseWriter, r *http.Request) error {
+// bufferBody reads the whole body, up to MaxBody bytes.
+func bufferBody(w http.ResponseWriter, r *http.Request) error {
 	if r.ContentLength > httpserver.MaxBody {
 		return httpserver.TooLarge()
 	}
@@ -191,7 +191,7 @@ func buffer(w http.ResponseWriter, r *http.Request) error {
 }
 
 func rewrite(pr *httputil.ProxyRequest) {
-	to, _ := pr.In.Context().Value(targetKey{}).(target)
+	to, _ := pr.In.Context().Value(targetKey{}).(destination)
 	pr.Out.URL.Scheme, pr.Out.URL.Host = to.base.Scheme, to.base.Host
 	pr.Out.URL.Path, pr.Out.URL.RawPath = to.path.Path, to.path.RawPath
 	pr.Out.URL.RawQuery = pr.In.URL.RawQuery
@@ -199,7 +199,7 @@ func rewrite(pr *httputil.ProxyRequest) {
 	sign(pr.Out, to)
 }
 
-func sign(out *http.Request, to target) {
+func sign(out *http.Request, to destination) {
 	out.Header.Set(serviceauth.CallerHeader, to.token)
 	otel.GetTextMapPropagator().Inject(out.Context(), propagation.HeaderCarrier(out.Header))
 }
@@ -210,9 +210,9 @@ var ErrUnreached = errors.New("the owner was not reached")
 
 var errSignatureRejected = errors.New("the owner does not accept our signature")
 
-// The function relay checks a response of an owner. It removes the headers that the gateway sets
+// checkResponse checks a response of an owner. It removes the headers that the gateway sets
 // itself.
-func relay(response *http.Response) error {
+func checkResponse(response *http.Response) error {
 	if response.StatusCode == http.StatusUnauthorized || response.StatusCode == http.StatusSwitchingProtocols {
 		// the client was authenticated, so the keys of the gateway or of the owner are
 		// misconfigured
@@ -235,7 +235,7 @@ const maxErrorBody = 8 << 10
 
 // relayError relays an error response and adds its error code to the log line of the request.
 func relayError(response *http.Response) error {
-	if err := relay(response); err != nil {
+	if err := checkResponse(response); err != nil {
 		return err
 	}
 	if response.StatusCode < http.StatusBadRequest || response.ContentLength <= 0 ||
@@ -253,7 +253,7 @@ func relayError(response *http.Response) error {
 }
 
 func handleError(w http.ResponseWriter, r *http.Request, err error) {
-	to, _ := r.Context().Value(targetKey{}).(target)
+	to, _ := r.Context().Value(targetKey{}).(destination)
 	httpserver.WriteError(w, r, requestError(r.Context(), r.Method, to.owner, err))
 }
 

@@ -114,7 +114,7 @@ const listAudit = `SELECT ` + auditColumns + ` FROM audit_entries
 func (s *Store) Entries(ctx context.Context, workspaceID *uuid.UUID, request page.Request) ([]audit.Entry, error) {
 	if request.After != uuid.Nil {
 		if _, err := s.Entry(ctx, request.After); err != nil {
-			return nil, cursor(err)
+			return nil, cursorError(err)
 		}
 	}
 	found, err := pg.Many[audit.Entry](ctx, s.pool, listAudit,

@@ -72,7 +72,7 @@ const listKeys = `SELECT ` + keyColumns + ` FROM api_keys
 func (s *Store) Keys(ctx context.Context, workspaceID uuid.UUID, request page.Request) ([]apikeys.Key, error) {
 	if request.After != uuid.Nil {
 		if _, err := s.Key(ctx, workspaceID, request.After); err != nil {
-			return nil, cursor(err)
+			return nil, cursorError(err)
 		}
 	}
 	found, err := pg.Many[apikeys.Key](ctx, s.pool, listKeys,

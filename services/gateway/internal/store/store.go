@@ -13,9 +13,9 @@ const Schema = "gateway"
 // Store accesses the gateway's tables.
 type Store struct {
 	pool *pgxpool.Pool
-	// The function wake is called after an event was committed, so that the relay publishes the
+	// wakeRelay is called after an event was committed, so that the relay publishes the
 	// event.
-	wake func()
+	wakeRelay func()
 }
 
 // New returns a store. In tests relay can be nil.
@@ -24,7 +24,7 @@ func New(pool *pgxpool.Pool, relay *outbox.Relay) *Store {
 	if relay != nil {
 		wake = relay.Wake
 	}
-	return &Store{pool: pool, wake: wake}
+	return &Store{pool: pool, wakeRelay: wake}
 }
 
 func jsonOrNull(document []byte) any {

@@ -39,7 +39,7 @@ const listWorkspaces = `SELECT ` + workspaceColumns + ` FROM workspaces
 func (s *Store) Workspaces(ctx context.Context, request page.Request) ([]workspaces.Workspace, error) {
 	if request.After != uuid.Nil {
 		if _, err := s.Workspace(ctx, request.After); err != nil {
-			return nil, cursor(err)
+			return nil, cursorError(err)
 		}
 	}
 	found, err := pg.Many[workspaces.Workspace](ctx, s.pool, listWorkspaces, pgx.NamedArgs{"after": request.After,
@@ -50,9 +50,9 @@ func (s *Store) Workspaces(ctx context.Context, request page.Request) ([]workspa
 	return found, nil
 }
 
-// The function cursor converts pg.ErrNotFound to the 422 for a starting_after that is not the id of
+// cursorError converts pg.ErrNotFound to the 422 for a starting_after that is not the id of
 // a row. It returns other errors unchanged.
-func cursor(err error) error {
+func cursorError(err error) error {
 	if errors.Is(err, pg.ErrNotFound) {
 		return page.UnknownCursor()
 	}
@@ -76,7 +76,7 @@ func (s *Store) AddWorkspace(
 	if err != nil {
 		return saved, fmt.Errorf("add workspace %s: %w", w.ID, err)
 	}
-	s.wake()
+	s.wakeRelay()
 	return saved, nil
 }
 
@@ -113,7 +113,7 @@ func (s *Store) ChangeWorkspace(
 	if err != nil {
 		return saved, fmt.Errorf("change workspace %s: %w", id, err)
 	}
-	s.wake()
+	s.wakeRelay()
 	return saved, nil
 }
 
