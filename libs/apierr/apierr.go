@@ -64,8 +64,8 @@ func Join(faults ...error) error {
 }
 
 // NotFound returns 404 not_found. The parameter thing is the kind of object, for example "call".
-func NotFound(thing string) *Error {
-	return New(http.StatusNotFound, "not_found", "No such %s in this workspace.", thing)
+func NotFound(kind string) *Error {
+	return New(http.StatusNotFound, "not_found", "No such %s in this workspace.", kind)
 }
 
 // Conflict returns an error with status 409 and the given code.

@@ -51,7 +51,7 @@ func Handle(h Handler) http.HandlerFunc {
 // (405) and panics (500). The router limits the request body, adds Service-Version and telemetry,
 // and has a timeout of 30 s. Every route for GET also accepts HEAD. In tests the parameter tel can
 // be nil.
-func NewRouter(tel *telemetry.Telemetry) *chi.Mux { return newRouter(tel.Middleware) }
+func NewRouter(metrics *telemetry.Telemetry) *chi.Mux { return newRouter(metrics.Middleware) }
 
 // NewEdgeRouter returns a router like NewRouter, for a service that external clients reach. Each
 // request starts a new trace, which is linked to the client's trace.

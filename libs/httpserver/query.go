@@ -19,10 +19,10 @@ import (
 
 // PathID returns a path parameter as a UUID. For a malformed id it returns 404 not_found. The
 // parameter thing is the kind of object that the error message names.
-func PathID(r *http.Request, name, thing string) (uuid.UUID, error) {
+func PathID(r *http.Request, name, kind string) (uuid.UUID, error) {
 	id, ok := parseUUID(chi.URLParam(r, name))
 	if !ok {
-		return uuid.Nil, apierr.NotFound(thing)
+		return uuid.Nil, apierr.NotFound(kind)
 	}
 	return id, nil
 }

@@ -238,14 +238,14 @@ func (g *group) poll(ctx context.Context, client *kgo.Client) {
 
 // fetchFailed logs an error of a fetch. The parameter last points to the text of the last logged
 // error, so that the same error is not logged again.
-func (g *group) fetchFailed(ctx context.Context, client *kgo.Client, p partition, err error, last *string) {
+func (g *group) fetchFailed(ctx context.Context, client *kgo.Client, p partition, err error, lastLogged *string) {
 	c := g.consumer
 	c.metrics.fetchErrors.Inc()
 	if errors.Is(err, kerr.UnknownTopicID) {
 		g.checkRecreated(ctx, client, p.topic)
 	}
-	if err.Error() != *last {
-		*last = err.Error()
+	if err.Error() != *lastLogged {
+		*lastLogged = err.Error()
 		slog.Warn("fetch from Kafka failed, it is retried",
 			"consumer", c.name, "topic", p.topic, "partition", p.number, "error", err)
 	}

@@ -38,13 +38,13 @@ RETURNING ctid`
 // queueMove adds an update of the chunk's position to the batch. After the batch was sent, the
 // parameter moved contains the new ctid of the row. The ctid is invalid if another process has
 // changed the position.
-func (c *Consumer) queueMove(batch *pgx.Batch, ch *chunk, moved *pgtype.TID) {
+func (c *Consumer) queueMove(batch *pgx.Batch, ch *chunk, newCTID *pgtype.TID) {
 	args := c.positionArgs(ch.partition, ch.startPosition.topicID)
 	args["row"], args["before"], args["after"] = ch.startPosition.ctid, ch.startPosition.nextOffset, ch.endOffset
 	batch.Queue(movePosition, args).Query(func(rows pgx.Rows) error {
 		places, err := pgx.CollectRows(rows, pgx.RowTo[pgtype.TID])
 		if err == nil && len(places) == 1 {
-			*moved = places[0]
+			*newCTID = places[0]
 		}
 		return err
 	})
@@ -123,8 +123,8 @@ var errTopicRecreated = errors.New("the stored position belongs to another topic
 // had is the position that the process used before. If no position is stored, the database was
 // restored to a time before the first start of the consumer. The partition is then read from its
 // start.
-func (c *Consumer) reloadPosition(ctx context.Context, of partition, had position) (p position, err error) {
-	args := c.positionArgs(of, had.topicID)
+func (c *Consumer) reloadPosition(ctx context.Context, of partition, previous position) (p position, err error) {
+	args := c.positionArgs(of, previous.topicID)
 	var batch pgx.Batch
 	batch.Queue(insertPosition, args)
 	batch.Queue(selectPosition, args).QueryRow(p.scan)
@@ -132,14 +132,14 @@ func (c *Consumer) reloadPosition(ctx context.Context, of partition, had positio
 		return p, fmt.Errorf("read position of %s: %w", of, err)
 	}
 	switch {
-	case p.topicID != had.topicID:
+	case p.topicID != previous.topicID:
 		return p, fmt.Errorf("topic %s: stored id %s, id of this process %s: %w",
-			of.topic, p.topicID, had.topicID, errTopicRecreated)
-	case p.nextOffset < had.nextOffset:
-		c.reportMovedBack(of, databaseRestored, had.nextOffset, p.nextOffset)
-	case p.nextOffset > had.nextOffset:
+			of.topic, p.topicID, previous.topicID, errTopicRecreated)
+	case p.nextOffset < previous.nextOffset:
+		c.reportMovedBack(of, databaseRestored, previous.nextOffset, p.nextOffset)
+	case p.nextOffset > previous.nextOffset:
 		slog.InfoContext(ctx, "another process has moved the inbox position", "consumer", c.name,
-			"topic", of.topic, "partition", of.number, "was", had.nextOffset, "is", p.nextOffset)
+			"topic", of.topic, "partition", of.number, "was", previous.nextOffset, "is", p.nextOffset)
 	}
 	return p, nil
 }

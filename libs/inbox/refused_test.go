@@ -18,18 +18,18 @@ import (
 
 // produceTo produces a record to the given partition, or to another one if same is false. It
 // returns the key of the record.
-func (b *bench) produceTo(partition int32, same bool, value int64) (key string) {
+func (b *bench) produceTo(partition int32, samePartition bool, value int64) (key string) {
 	b.Helper()
 	for n := 0; ; n++ {
 		key := fmt.Sprintf("key %d for %d", n, value)
 		probe := record(key, 0)
 		if onto := int32(kgo.StickyKeyPartitioner(nil).ForTopic(topic.Name).Partition(probe,
-			int(topic.Partitions))); (onto == partition) != same {
+			int(topic.Partitions))); (onto == partition) != samePartition {
 			continue
 		}
 		rec := record(key, value)
 		b.produce(rec)
-		if (rec.Partition == partition) != same {
+		if (rec.Partition == partition) != samePartition {
 			b.Fatalf("record went to partition %d, and %d was computed for the key", rec.Partition, partition)
 		}
 		return key

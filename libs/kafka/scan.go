@@ -70,16 +70,16 @@ func ReadBounds(ctx context.Context, client *Client, topic Topic) (bounds Bounds
 // read. Scan stops at the first error of the function each. It joins no consumer group and commits
 // no offset.
 func Scan(
-	ctx context.Context, cfg Config, clientID string, topic Topic, from, to Offsets, each func(Record) error,
+	ctx context.Context, cfg Config, clientID string, topic Topic, start, end Offsets, handle func(Record) error,
 ) error {
 	starts, open := map[int32]kgo.Offset{}, Offsets{}
-	for partition, end := range to {
-		start := kgo.NewOffset().AtStart()
-		if at, known := from[partition]; known {
-			start = kgo.NewOffset().At(at)
+	for partition, stopAt := range end {
+		first := kgo.NewOffset().AtStart()
+		if at, known := start[partition]; known {
+			first = kgo.NewOffset().At(at)
 		}
-		if end > from[partition] {
-			starts[partition], open[partition] = start, end
+		if stopAt > start[partition] {
+			starts[partition], open[partition] = first, stopAt
 		}
 	}
 	if len(open) == 0 {
@@ -98,14 +98,14 @@ func Scan(
 		}
 		for all := fetched.RecordIter(); !all.Done(); {
 			wire := all.Next()
-			end, wanted := open[wire.Partition]
-			if wanted && wire.Offset < end {
+			stopAt, wanted := open[wire.Partition]
+			if wanted && wire.Offset < stopAt {
 				rec, _ := Read(wire) // Read fills the record even if it returns an error
-				if err := each(rec); err != nil {
+				if err := handle(rec); err != nil {
 					return err
 				}
 			}
-			if wanted && wire.Offset+1 >= end {
+			if wanted && wire.Offset+1 >= stopAt {
 				delete(open, wire.Partition)
 			}
 		}

@@ -39,11 +39,11 @@ func (f *floor) readFrom(now time.Time) (id int64, sweep bool) {
 // is true if there were no further rows. Transactions with ids below xmin had ended before the
 // read. The parameter deletedBy is the id of the transaction that deleted the rows, or 0 if another
 // relay had deleted them.
-func (f *floor) updateAfterRead(last int64, all bool, xmin, deletedBy int64) {
-	if f.pendingID > 0 && xmin > f.deletedBy && (all || last >= f.pendingID) {
+func (f *floor) updateAfterRead(lastID int64, noneLeft bool, xmin, deletedBy int64) {
+	if f.pendingID > 0 && xmin > f.deletedBy && (noneLeft || lastID >= f.pendingID) {
 		f.id, f.pendingID = max(f.id, f.pendingID), 0
 	}
-	if f.pendingID == 0 && last+1 > f.id && last > 0 && deletedBy > 0 {
-		f.pendingID, f.deletedBy = last+1, deletedBy
+	if f.pendingID == 0 && lastID+1 > f.id && lastID > 0 && deletedBy > 0 {
+		f.pendingID, f.deletedBy = lastID+1, deletedBy
 	}
 }

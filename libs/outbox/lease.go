@@ -44,8 +44,8 @@ func newLeaseTimes(cfg Config) leaseTimes {
 
 // pollInterval returns how long a leader waits for a wake before it reads the outbox again. The
 // parameter quiet is the time since the last read that found rows. Each read renews the lease.
-func (l leaseTimes) pollInterval(quiet time.Duration) time.Duration {
-	if quiet <= quietAfter {
+func (l leaseTimes) pollInterval(idleTime time.Duration) time.Duration {
+	if idleTime <= quietAfter {
 		return fastPoll
 	}
 	return min(slowPoll, l.duration/2)

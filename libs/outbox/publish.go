@@ -60,7 +60,7 @@ const maxBytes = 16 << 20
 // relayBatch publishes the oldest rows and deletes those that Kafka acknowledged. No transaction is
 // open between the read and the delete. It returns the number of rows, and whether the outbox had
 // no further rows.
-func (s *session) relayBatch(ctx context.Context) (found int, all bool, err error) {
+func (s *session) relayBatch(ctx context.Context) (found int, noneLeft bool, err error) {
 	if err := s.verifyLease(s.relay.lease.renewInterval); err != nil {
 		return 0, false, err
 	}
@@ -70,14 +70,14 @@ func (s *session) relayBatch(ctx context.Context) (found int, all bool, err erro
 	if err != nil {
 		return 0, false, fmt.Errorf("read the outbox: %w", err)
 	}
-	all = len(rows) < batchRows && weight(rows) < maxBytes
-	if sweep && all {
+	noneLeft = len(rows) < batchRows && weight(rows) < maxBytes
+	if sweep && noneLeft {
 		s.floor.swept = started
 	}
 	if len(rows) == 0 {
-		s.floor.updateAfterRead(0, all, xmin, 0)
+		s.floor.updateAfterRead(0, noneLeft, xmin, 0)
 		s.relay.age.Store(&ageSample{at: started})
-		return 0, all, nil
+		return 0, noneLeft, nil
 	}
 	published := time.Now()
 	faults, stopped := s.publishRows(ctx, rows)
@@ -96,13 +96,13 @@ func (s *session) relayBatch(ctx context.Context) (found int, all bool, err erro
 	if err := errors.Join(faults...); err != nil {
 		return 0, false, s.relay.createMissingTopics(ctx, rows, faults)
 	}
-	s.floor.updateAfterRead(rows[len(rows)-1].ID, all, xmin, deletedBy)
-	if all {
+	s.floor.updateAfterRead(rows[len(rows)-1].ID, noneLeft, xmin, deletedBy)
+	if noneLeft {
 		// The read returned all rows, and all of them are published: store the age 0. A row that is in
 		// the outbox now was committed after the read.
 		s.relay.age.Store(&ageSample{at: started})
 	}
-	return len(rows), all, nil
+	return len(rows), noneLeft, nil
 }
 
 func weight(rows []outboxRow) (bytes int) {
@@ -123,10 +123,10 @@ func (s *session) deleteRows(ids []int64) (transaction int64, err error) {
 
 // readRows returns the oldest rows from the id in the parameter from. It also returns the
 // transaction id below which all transactions had ended.
-func (s *session) readRows(from int64) (rows []outboxRow, xmin int64, err error) {
+func (s *session) readRows(firstID int64) (rows []outboxRow, xmin int64, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), statementTimeout)
 	defer cancel()
-	found, err := s.conn.Query(ctx, oldestRows, pg.Args{"floor": from, "limit": batchRows})
+	found, err := s.conn.Query(ctx, oldestRows, pg.Args{"floor": firstID, "limit": batchRows})
 	if err != nil {
 		return nil, 0, err
 	}
@@ -218,8 +218,8 @@ func (s *session) awaitAcks(ctx context.Context, acks <-chan ack, faults []error
 
 // produceRow passes a row to the Kafka client. The row fails if the parameter round, a
 // context, is canceled before the client has sent the row.
-func (r *Relay) produceRow(round context.Context, w outboxRow, answered func(error)) {
-	record, span := w.kafkaRecord(round)
+func (r *Relay) produceRow(ctx context.Context, w outboxRow, answered func(error)) {
+	record, span := w.kafkaRecord(ctx)
 	r.openRows.Add(1)
 	r.client.Produce(record.Context, record, func(_ *kgo.Record, err error) {
 		if err != nil {
@@ -233,8 +233,8 @@ func (r *Relay) produceRow(round context.Context, w outboxRow, answered func(err
 
 // kafkaRecord returns the Kafka record of a row. Its span continues the trace of the
 // transaction that wrote the row.
-func (w outboxRow) kafkaRecord(round context.Context) (*kgo.Record, trace.Span) {
-	ctx := propagation.TraceContext{}.Extract(round, propagation.MapCarrier(w.Headers))
+func (w outboxRow) kafkaRecord(roundCtx context.Context) (*kgo.Record, trace.Span) {
+	ctx := propagation.TraceContext{}.Extract(roundCtx, propagation.MapCarrier(w.Headers))
 	span := trace.SpanFromContext(ctx)
 	if span.SpanContext().IsValid() {
 		ctx, span = otel.Tracer("ringfence.dev/libs/outbox").Start(ctx, "publish "+w.Topic,

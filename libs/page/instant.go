@@ -22,8 +22,8 @@ const firstInvalidMillisecond = 1 << 48
 
 // FirstID returns the lowest id that has the same millisecond as the parameter at. If no UUID of
 // version 7 can have that time, it returns the nearest id.
-func FirstID(at time.Time) (id uuid.UUID) {
-	ms := max(at.UnixMilli(), 0)
+func FirstID(t time.Time) (id uuid.UUID) {
+	ms := max(t.UnixMilli(), 0)
 	if ms >= firstInvalidMillisecond {
 		return uuid.Max
 	}

@@ -72,11 +72,11 @@ func (r Request) Rows() int { return r.Limit + 1 }
 
 // Of returns a page with the first Limit rows. The function view converts a row to an item. In
 // JSON, Data is an empty list if there are no rows, never null.
-func Of[Row, View any](r Request, rows []Row, view func(Row) View) Page[View] {
+func Of[Row, View any](r Request, rows []Row, toItem func(Row) View) Page[View] {
 	cut := rows[:min(len(rows), r.Limit)]
 	page := Page[View]{Data: make([]View, 0, len(cut)), HasMore: len(rows) > r.Limit}
 	for _, row := range cut {
-		page.Data = append(page.Data, view(row))
+		page.Data = append(page.Data, toItem(row))
 	}
 	return page
 }

@@ -170,9 +170,9 @@ func wholeCountry(number, code string) []string {
 }
 
 // longestPrefix returns the entry of the longest key that is a prefix of number.
-func longestPrefix(of map[string][]string, number string) ([]string, bool) {
+func longestPrefix(zonesByPrefix map[string][]string, number string) ([]string, bool) {
 	for length := len(number); length > 1; length-- {
-		if names, ok := of[number[:length]]; ok {
+		if names, ok := zonesByPrefix[number[:length]]; ok {
 			return names, true
 		}
 	}

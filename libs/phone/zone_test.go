@@ -87,10 +87,10 @@ func enumerate() string {
 
 // zonesBelow calls the function ask for every prefix with the given number of further
 // digits. It returns a digest and the counts of the results.
-func zonesBelow(prefix string, digits int, ask func(string) []string) string {
+func zonesBelow(prefix string, digits int, findZones func(string) []string) string {
 	sum, counts := sha256.New(), map[string]int{}
 	for rest := range pow10(digits) {
-		answer := strings.Join(ask(fmt.Sprintf("%s%0*d", prefix, digits, rest)), " ")
+		answer := strings.Join(findZones(fmt.Sprintf("%s%0*d", prefix, digits, rest)), " ")
 		write(sum, answer)
 		counts[answer]++
 	}

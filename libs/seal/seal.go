@@ -68,23 +68,23 @@ func New(cfg Config) (*Box, error) {
 
 // Seal encrypts plain with the first key. The parameter about is a text that identifies the secret.
 // It is authenticated but not stored: the caller must pass the same text to Open.
-func (b *Box) Seal(plain []byte, about string) (sealed []byte, err error) {
+func (b *Box) Seal(plaintext []byte, secretName string) (sealed []byte, err error) {
 	aead := b.keys[b.first]
 	nonce := make([]byte, aead.NonceSize())
 	if _, err := rand.Read(nonce); err != nil {
 		return nil, fmt.Errorf("generate nonce: %w", err)
 	}
 	// The format is: length of the key id, key id, nonce, ciphertext with tag.
-	sealed = make([]byte, 0, 1+len(b.first)+len(nonce)+len(plain)+aead.Overhead())
+	sealed = make([]byte, 0, 1+len(b.first)+len(nonce)+len(plaintext)+aead.Overhead())
 	sealed = append(sealed, byte(len(b.first)))
 	sealed = append(sealed, b.first...)
 	sealed = append(sealed, nonce...)
-	return aead.Seal(sealed, nonce, plain, []byte(about)), nil
+	return aead.Seal(sealed, nonce, plaintext, []byte(secretName)), nil
 }
 
 // Open decrypts a ciphertext of Seal. It returns an error if the parameter about differs from the
 // text that was passed to Seal, or if the ciphertext was changed.
-func (b *Box) Open(sealed []byte, about string) ([]byte, error) {
+func (b *Box) Open(sealed []byte, secretName string) ([]byte, error) {
 	id, rest, err := split(sealed)
 	if err != nil {
 		return nil, err
@@ -96,7 +96,7 @@ func (b *Box) Open(sealed []byte, about string) ([]byte, error) {
 	if len(rest) < aead.NonceSize() {
 		return nil, errors.New("encrypted text is too short")
 	}
-	plain, err := aead.Open(nil, rest[:aead.NonceSize()], rest[aead.NonceSize():], []byte(about))
+	plain, err := aead.Open(nil, rest[:aead.NonceSize()], rest[aead.NonceSize():], []byte(secretName))
 	if err != nil {
 		return nil, fmt.Errorf("open with key %q: %w", id, err)
 	}
@@ -106,15 +106,15 @@ func (b *Box) Open(sealed []byte, about string) ([]byte, error) {
 // Reseal decrypts a ciphertext and encrypts the secret with the first key. If the ciphertext was
 // already encrypted with the first key, Reseal returns it unchanged, and current is true. Such a
 // ciphertext is also decrypted, so that an unreadable ciphertext causes an error.
-func (b *Box) Reseal(sealed []byte, about string) (again []byte, current bool, err error) {
-	plain, err := b.Open(sealed, about)
+func (b *Box) Reseal(sealed []byte, secretName string) (again []byte, current bool, err error) {
+	plain, err := b.Open(sealed, secretName)
 	if err != nil {
 		return nil, false, err
 	}
 	if KeyID(sealed) == b.first {
 		return sealed, true, nil
 	}
-	again, err = b.Seal(plain, about)
+	again, err = b.Seal(plain, secretName)
 	return again, false, err
 }
 

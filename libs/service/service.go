@@ -35,10 +35,10 @@ func Run(ctx context.Context, parts ...Part) error { return run(ctx, stopTimeout
 // RunPatiently does what Run does, for a service with long work. The parameter longer is additional
 // time for the parts to stop. A second signal does not kill the process but closes the channel
 // Hurried. The parts must then end their work immediately. A third signal kills the process.
-func RunPatiently(ctx context.Context, longer time.Duration, parts ...Part) error {
+func RunPatiently(ctx context.Context, extraTime time.Duration, parts ...Part) error {
 	ctx, stop := withHurry(ctx)
 	defer stop()
-	return run(ctx, stopTimeout+longer, parts)
+	return run(ctx, stopTimeout+extraTime, parts)
 }
 
 type running struct {

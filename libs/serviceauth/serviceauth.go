@@ -38,9 +38,9 @@ type Keys struct {
 // New parses the keys. The parameter self is the name of this service ("calls"). It is the issuer
 // of the tokens that this service signs, and the audience of the tokens that this service accepts.
 // The error lists all faults.
-func New(self string, cfg Config) (*Keys, error) {
+func New(serviceName string, cfg Config) (*Keys, error) {
 	var faults []error
-	keys := &Keys{self: self, public: map[string][]jwt.VerificationKey{}, verified: tokenSet{tokens: map[string]claims{}}}
+	keys := &Keys{self: serviceName, public: map[string][]jwt.VerificationKey{}, verified: tokenSet{tokens: map[string]claims{}}}
 	seed, err := decode(cfg.SigningKey)
 	if err != nil || len(seed) != ed25519.SeedSize {
 		faults = append(faults, fmt.Errorf("SIGNING_KEY must be %d bytes in base64", ed25519.SeedSize))

@@ -38,13 +38,13 @@ const (
 // the setting in time, Confirm returns a 503 error. The error's message begins with the parameter
 // subject ("The change"). Confirm does not stop when ctx is canceled, because a client that
 // disconnects must not leave the setting half applied.
-func Confirm(ctx context.Context, subject string, apply map[string]func(context.Context) error) error {
+func Confirm(ctx context.Context, subject string, applyByService map[string]func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), Timeout)
 	defer cancel()
 	var mu sync.Mutex
 	missing := map[string]bool{}
 	var calls sync.WaitGroup
-	for service, call := range apply {
+	for service, call := range applyByService {
 		calls.Go(func() {
 			err := untilAvailable(ctx, call)
 			if err == nil {

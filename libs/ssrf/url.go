@@ -17,7 +17,7 @@ const MaxURL = 2048
 // function reachable must accept it. A host name is checked when a connection is opened. CheckURL
 // returns the URL with its scheme in lower case. Its error is a sentence without the name of the
 // field.
-func CheckURL(text, scheme string, reachable func(netip.Addr) bool) (string, error) {
+func CheckURL(text, scheme string, isReachable func(netip.Addr) bool) (string, error) {
 	if utf8.RuneCountInString(text) > MaxURL {
 		return "", errors.New("is longer than " + strconv.Itoa(MaxURL) + " characters")
 	}
@@ -40,7 +40,7 @@ func CheckURL(text, scheme string, reachable func(netip.Addr) bool) (string, err
 	if err := checkPort(parsed); err != nil {
 		return "", err
 	}
-	if err := checkHost(parsed.Hostname(), reachable); err != nil {
+	if err := checkHost(parsed.Hostname(), isReachable); err != nil {
 		return "", err
 	}
 	return parsed.Scheme + text[len(parsed.Scheme):], nil
@@ -59,16 +59,16 @@ func checkPort(parsed *url.URL) error {
 	return nil
 }
 
-func checkHost(host string, reachable func(netip.Addr) bool) error {
+func checkHost(host string, isReachable func(netip.Addr) bool) error {
 	name := strings.ToLower(strings.TrimSuffix(host, "."))
 	if addr, err := netip.ParseAddr(name); err == nil {
-		if addr.Zone() != "" || !reachable(addr) {
+		if addr.Zone() != "" || !isReachable(addr) {
 			return errors.New("points at a private or reserved address; use a public one")
 		}
 		return nil
 	}
 	if name == "localhost" || strings.HasSuffix(name, ".localhost") {
-		if !reachable(netip.AddrFrom4([4]byte{127, 0, 0, 1})) {
+		if !isReachable(netip.AddrFrom4([4]byte{127, 0, 0, 1})) {
 			return errors.New("points at this machine; use a public host")
 		}
 		return nil

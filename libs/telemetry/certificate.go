@@ -14,12 +14,12 @@ import (
 // parameter variable is the environment variable that contains the certificate's file name. The
 // function read is called at each scrape. If read fails, the metric is 0. If the variable already
 // has a metric, that metric is kept.
-func Certificate(metrics prometheus.Registerer, variable string, read func() (*tls.Certificate, error)) error {
+func Certificate(metrics prometheus.Registerer, variable string, loadCertificate func() (*tls.Certificate, error)) error {
 	gauge := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "ringfence_certificate_expires_timestamp_seconds", Help: "When a certificate that this process holds expires, by the variable that names its file.",
 		ConstLabels: prometheus.Labels{"certificate": variable},
 	}, func() float64 {
-		ends, err := expires(read)
+		ends, err := expires(loadCertificate)
 		if err != nil {
 			return 0
 		}
@@ -32,8 +32,8 @@ func Certificate(metrics prometheus.Registerer, variable string, read func() (*t
 	return nil
 }
 
-func expires(read func() (*tls.Certificate, error)) (first time.Time, err error) {
-	pair, err := read()
+func expires(loadCertificate func() (*tls.Certificate, error)) (first time.Time, err error) {
+	pair, err := loadCertificate()
 	if err != nil {
 		return first, err
 	}

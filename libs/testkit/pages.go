@@ -20,7 +20,7 @@ type Page struct {
 type List struct {
 	// Fetch reads a page. The parameter after is the id of the last item of the previous page, or
 	// uuid.Nil for the first page.
-	Fetch func(limit int, after uuid.UUID) Page
+	Fetch func(limit int, lastID uuid.UUID) Page
 	// Insert adds an item that is newer than all other items. The filter of Fetch can match the
 	// item or not.
 	Insert func(rt *rapid.T) uuid.UUID
@@ -59,10 +59,10 @@ func CheckPages(rt *rapid.T, l List) {
 	}
 }
 
-func expected(items []uuid.UUID, matches func(uuid.UUID) bool, limit int, after uuid.UUID) Page {
+func expected(items []uuid.UUID, matches func(uuid.UUID) bool, limit int, lastID uuid.UUID) Page {
 	var left []uuid.UUID
 	for _, id := range items {
-		if matches(id) && (after == uuid.Nil || bytes.Compare(id[:], after[:]) < 0) {
+		if matches(id) && (lastID == uuid.Nil || bytes.Compare(id[:], lastID[:]) < 0) {
 			left = append(left, id)
 		}
 	}
@@ -77,7 +77,7 @@ const maxInserts = 60
 // Race reads all pages while goroutines insert perWalk items each. Every item that existed at the
 // start must appear once, newest first. Race calls the function insert concurrently. The filter of
 // the function fetch must match the inserted items.
-func Race(t *testing.T, insert func() uuid.UUID, fetch func(limit int, after uuid.UUID) Page) {
+func Race(t *testing.T, insert func() uuid.UUID, fetch func(limit int, lastID uuid.UUID) Page) {
 	t.Helper()
 	var start []uuid.UUID
 	for range 30 {
@@ -102,7 +102,7 @@ func Race(t *testing.T, insert func() uuid.UUID, fetch func(limit int, after uui
 	}
 }
 
-func walkPages(t *testing.T, limit int, fetch func(limit int, after uuid.UUID) Page) (seen []uuid.UUID) {
+func walkPages(t *testing.T, limit int, fetch func(limit int, lastID uuid.UUID) Page) (seen []uuid.UUID) {
 	t.Helper()
 	for after, more := uuid.Nil, true; more; {
 		page := fetch(limit, after)

@@ -14,11 +14,11 @@ const pause = 5 * time.Millisecond
 
 // Until waits until the condition is true. The parameter what describes the condition, for example
 // "the outbox is empty". If the test hangs, the message of the failure contains it.
-func Until(t testing.TB, what string, condition func() bool) {
+func Until(t testing.TB, description string, condition func() bool) {
 	t.Helper()
 	poll(t, func() error {
 		if !condition() {
-			return fmt.Errorf("it is still not true that %s", what)
+			return fmt.Errorf("it is still not true that %s", description)
 		}
 		return nil
 	})

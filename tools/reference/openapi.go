@@ -14,7 +14,7 @@ import (
 
 // writeOpenAPI writes the YAML file as JSON. The function change can change the document before it
 // is written.
-func writeOpenAPI(out io.Writer, path string, change func(*yaml.Node)) error {
+func writeOpenAPI(out io.Writer, path string, changeDocument func(*yaml.Node)) error {
 	source, err := os.ReadFile(path)
 	if err != nil {
 		return err
@@ -23,7 +23,7 @@ func writeOpenAPI(out io.Writer, path string, change func(*yaml.Node)) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", path, err)
 	}
-	change(document)
+	changeDocument(document)
 	text, err := encode(document)
 	if err != nil {
 		return err
@@ -102,10 +102,10 @@ func member(node *yaml.Node, key string) *yaml.Node {
 }
 
 // keepMembers removes the members of a mapping for which the function fits returns false.
-func keepMembers(node *yaml.Node, fits func(key string, value *yaml.Node) bool) {
+func keepMembers(node *yaml.Node, isKept func(key string, value *yaml.Node) bool) {
 	var kept []*yaml.Node
 	for i := 0; i < len(node.Content); i += 2 {
-		if fits(node.Content[i].Value, node.Content[i+1]) {
+		if isKept(node.Content[i].Value, node.Content[i+1]) {
 			kept = append(kept, node.Content[i], node.Content[i+1])
 		}
 	}

@@ -67,12 +67,12 @@ func TestCodes_EqualTheExamplesOfTheAPIDescription(t *testing.T) {
 
 // errorCodes returns the error codes in a file, each with its line number. For an error
 // whose code is not a literal, it calls the function unread.
-func errorCodes(s source, unread func(line int)) map[string]int {
+func errorCodes(s source, reportUnread func(line int)) map[string]int {
 	found := map[string]int{}
 	literal := func(e ast.Expr) {
 		text, ok := e.(*ast.BasicLit)
 		if !ok || text.Kind != token.STRING {
-			unread(s.line(e.Pos()))
+			reportUnread(s.line(e.Pos()))
 			return
 		}
 		if code, err := strconv.Unquote(text.Value); err == nil {

@@ -97,11 +97,11 @@ func TestMakefile_PatternsSelectTests(t *testing.T) {
 // splitAlternatives splits a pattern at each |, inside and outside of parentheses, into
 // patterns without |. A closing parenthesis can be missing, because the Makefile computes the rest
 // of the pattern.
-func splitAlternatives(all string) []string {
-	if strings.Count(all, "(") > strings.Count(all, ")") {
-		all += ")"
+func splitAlternatives(expression string) []string {
+	if strings.Count(expression, "(") > strings.Count(expression, ")") {
+		expression += ")"
 	}
-	if g := group.FindStringSubmatch(all); g != nil {
+	if g := group.FindStringSubmatch(expression); g != nil {
 		var names []string
 		for one := range strings.SplitSeq(g[2], "|") {
 			if one != "" {
@@ -110,7 +110,7 @@ func splitAlternatives(all string) []string {
 		}
 		return names
 	}
-	return strings.Split(all, "|")
+	return strings.Split(expression, "|")
 }
 
 func tree(t *testing.T) []source {

@@ -45,9 +45,9 @@ type keyIDs struct {
 
 // newKeyIDs returns keyIDs with empty caches. The function find returns pg.ErrNotFound for an
 // unknown key.
-func newKeyIDs(find func(context.Context, apikeys.Hash) (uuid.UUID, error)) *keyIDs {
+func newKeyIDs(readID func(context.Context, apikeys.Hash) (uuid.UUID, error)) *keyIDs {
 	return &keyIDs{
-		find: find, known: newCache[apikeys.Hash, uuid.UUID](), unknown: newCache[apikeys.Hash, struct{}](),
+		find: readID, known: newCache[apikeys.Hash, uuid.UUID](), unknown: newCache[apikeys.Hash, struct{}](),
 		slots: make(chan struct{}, maxUnknownLookups), limitedSlot: make(chan struct{}, 1),
 	}
 }

@@ -18,8 +18,8 @@ type limiter struct {
 	refused      *lru.Cache[string, refusal]
 }
 
-func newLimiter(take func(context.Context, string, ratelimit.Policy) (ratelimit.Status, error)) *limiter {
-	return &limiter{countInStore: take, refused: newCache[string, refusal]()}
+func newLimiter(countInStore func(context.Context, string, ratelimit.Policy) (ratelimit.Status, error)) *limiter {
+	return &limiter{countInStore: countInStore, refused: newCache[string, refusal]()}
 }
 
 type refusal struct {

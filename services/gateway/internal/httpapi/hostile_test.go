@@ -53,7 +53,7 @@ func (r *rig) listen() string {
 
 // sendRaw writes a raw request to a connection. It reads all responses until the
 // server closes the connection, or until as many responses as the parameter want have arrived.
-func sendRaw(t *testing.T, addr, request string, want int) (answers []answered, closed bool) {
+func sendRaw(t *testing.T, addr, request string, maxAnswers int) (answers []answered, closed bool) {
 	t.Helper()
 	conn, err := net.Dial("tcp", addr)
 	if err != nil {
@@ -65,7 +65,7 @@ func sendRaw(t *testing.T, addr, request string, want int) (answers []answered, 
 	go func() { _, _ = io.WriteString(conn, request) }()
 	reader := bufio.NewReader(conn)
 	method, _, _ := strings.Cut(request, " ")
-	for len(answers) < want {
+	for len(answers) < maxAnswers {
 		response, err := http.ReadResponse(reader, &http.Request{Method: method})
 		if err != nil {
 			return answers, true

@@ -45,10 +45,10 @@ type Status struct {
 
 // Status converts the result of GCRA. The parameter allowed reports whether the request was
 // allowed. The parameter ahead is how far the theoretical arrival time is in the future.
-func (p Policy) Status(allowed bool, ahead time.Duration) Status {
-	ahead = min(max(ahead, 0), p.Span())
-	s := Status{Policy: p, Allowed: allowed, Reset: ahead, Remaining: int((p.Span() - ahead) / p.Step())}
-	next := max(ahead+p.Step()-p.Span(), 0)
+func (p Policy) Status(allowed bool, tatDelay time.Duration) Status {
+	tatDelay = min(max(tatDelay, 0), p.Span())
+	s := Status{Policy: p, Allowed: allowed, Reset: tatDelay, Remaining: int((p.Span() - tatDelay) / p.Step())}
+	next := max(tatDelay+p.Step()-p.Span(), 0)
 	if !allowed {
 		s.Remaining = 0
 		s.RetryAfter = next

@@ -42,8 +42,8 @@ func (s *Job) Run(ctx context.Context) error {
 
 // Once runs the job once. For each intent that is older than the parameter age, it writes an audit
 // entry with the outcome unknown.
-func (s *Job) Once(ctx context.Context, age time.Duration) error {
-	unknown, err := s.store.ConcludeOldIntents(ctx, age)
+func (s *Job) Once(ctx context.Context, minAge time.Duration) error {
+	unknown, err := s.store.ConcludeOldIntents(ctx, minAge)
 	if err != nil {
 		return err
 	}

@@ -83,8 +83,8 @@ ON CONFLICT (id) DO NOTHING`
 
 // ConcludeOldIntents writes an audit entry with the outcome unknown for every intent that is older
 // than the parameter age. It returns the number of these intents.
-func (s *Store) ConcludeOldIntents(ctx context.Context, age time.Duration) (int64, error) {
-	tag, err := s.pool.Exec(ctx, concludeOldIntents, pgx.NamedArgs{"age": age})
+func (s *Store) ConcludeOldIntents(ctx context.Context, minAge time.Duration) (int64, error) {
+	tag, err := s.pool.Exec(ctx, concludeOldIntents, pgx.NamedArgs{"age": minAge})
 	if err != nil {
 		return 0, fmt.Errorf("conclude old intents: %w", err)
 	}

@@ -95,14 +95,14 @@ RETURNING ` + workspaceColumns
 // error, ChangeWorkspace stores nothing and returns that error.
 func (s *Store) ChangeWorkspace(
 	ctx context.Context, id uuid.UUID, entry audit.Entry, state State,
-	change func(workspaces.Workspace) (workspaces.Workspace, error),
+	nextVersion func(workspaces.Workspace) (workspaces.Workspace, error),
 ) (saved workspaces.Workspace, err error) {
 	err = pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
 		before, err := pg.One[workspaces.Workspace](ctx, tx, lockWorkspace, pgx.NamedArgs{"id": id})
 		if err != nil {
 			return err
 		}
-		next, err := change(before)
+		next, err := nextVersion(before)
 		if err != nil {
 			return err
 		}
