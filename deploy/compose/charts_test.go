@@ -109,7 +109,8 @@ func runHelm(t *testing.T, args ...string) (out []byte, stderr string, err error
 
 func manifests(t *testing.T, chart string, args ...string) []byte {
 	t.Helper()
-	out, stderr, err := runHelm(t, append([]string{"template", "ringfence", filepath.Join(root, "helm", chart)}, args...)...)
+	out, stderr, err := runHelm(t,
+		append([]string{"template", "ringfence", filepath.Join(root, "helm", chart)}, args...)...)
 	if err != nil {
 		t.Fatalf("helm template %s: %v: %s", chart, err, stderr)
 	}
@@ -243,7 +244,8 @@ func TestCharts_EachRendersAWholeService(t *testing.T) {
 					t.Errorf("the migration has %s=%q, the service %q", v.Name, v.Value, objects["ConfigMap/"+name].Data[v.Name])
 				}
 			}
-			if got, _ := workload.Spec.Selector["matchLabels"].(map[string]any); !selectorMatches(got, workload.Spec.Template.Metadata.Labels) {
+			got, _ := workload.Spec.Selector["matchLabels"].(map[string]any)
+			if !selectorMatches(got, workload.Spec.Template.Metadata.Labels) {
 				t.Errorf("the workload selects %v, its pods are labelled %v", got, workload.Spec.Template.Metadata.Labels)
 			}
 			for key, o := range objects {

@@ -66,7 +66,8 @@ imagePullSecrets: [{name: registry}]
 `
 	for _, name := range services {
 		for _, as := range []string{"job", "init", "none"} {
-			rendered := manifests(t, name, append(requiredArgs(t, name), "--values", written(t, every), "--set", "migrate.as="+as)...)
+			rendered := manifests(t, name,
+				append(requiredArgs(t, name), "--values", written(t, every), "--set", "migrate.as="+as)...)
 			tool(t, rendered, "RINGFENCE_MANIFESTS")
 			places := 1
 			if as == "job" {
@@ -211,7 +212,8 @@ func TestCharts_BinariesParseTheirSettings(t *testing.T) {
 
 func TestCharts_ContainEveryDashboardUnchanged(t *testing.T) {
 	t.Parallel()
-	rendered := manifests(t, "ringfence", append(requiredArgs(t, "ringfence"), "--set", "dashboards.enabled=true", "--show-only", "templates/dashboards.yaml")...)
+	rendered := manifests(t, "ringfence", append(requiredArgs(t, "ringfence"),
+		"--set", "dashboards.enabled=true", "--show-only", "templates/dashboards.yaml")...)
 	tool(t, rendered, "RINGFENCE_MANIFESTS")
 	files, err := filepath.Glob(filepath.Join(root, "deploy/grafana/dashboards/*.json"))
 	if err != nil {

@@ -229,7 +229,8 @@ func TestCharts_NetworkPoliciesAllowOnlyListedConnections(t *testing.T) {
 		outside              map[string][]string // servers outside the cluster that only one service needs
 	}{
 		{"default", anyPeer, []string{"TCP 9092, anywhere"}, []string{"TCP 5432, anywhere"}, nil},
-		{"small", anyPeer, []string{"TCP 9092, anywhere"}, []string{"TCP 5432, anywhere"}, map[string][]string{"dialer": {"TCP 8090, pods map[app.kubernetes.io/name:simcarrier]"}}},
+		{"small", anyPeer, []string{"TCP 9092, anywhere"}, []string{"TCP 5432, anywhere"},
+			map[string][]string{"dialer": {"TCP 8090, pods map[app.kubernetes.io/name:simcarrier]"}}},
 		{"production", "namespace ingress", []string{"TCP 9092, 192.0.2.16/28"}, []string{"TCP 5432, 192.0.2.0/28", "TCP 6432, 192.0.2.0/28"}, nil},
 	} {
 		t.Run(row.environment, func(t *testing.T) {
@@ -260,7 +261,8 @@ func TestCharts_NetworkPoliciesAllowOnlyListedConnections(t *testing.T) {
 			}
 			in["gateway"] = append(in["gateway"], "TCP http, "+row.clients, "TCP admin, pods map[ringfence.dev/operator:true]")
 			out["webhook-dispatcher"] = append(out["webhook-dispatcher"], "TCP 1-65535, "+internetPeer)
-			out["dialer"] = append(out["dialer"], "TCP 443, "+internetPeer, "TCP 1024-65535, "+internetPeer, "UDP 1024-65535, "+internetPeer)
+			out["dialer"] = append(out["dialer"],
+				"TCP 443, "+internetPeer, "TCP 1024-65535, "+internetPeer, "UDP 1024-65535, "+internetPeer)
 			for _, name := range services {
 				same(t, name+" lets in", h.formatRules(t, h.policies[name].Spec.Ingress), in[name])
 				same(t, name+" may reach", h.formatRules(t, h.policies[name].Spec.Egress), out[name])
@@ -343,7 +345,8 @@ func TestCharts_EmptyPeersAllowNothing(t *testing.T) {
 	open := map[string][]string{}
 	for name, p := range h.policies {
 		for _, sentence := range slices.Concat(h.formatRules(t, p.Spec.Ingress), h.formatRules(t, p.Spec.Egress)) {
-			if name = strings.TrimSuffix(name, "-migrate"); strings.HasSuffix(sentence, ", "+anyPeer) || strings.HasSuffix(sentence, ", "+internetPeer) {
+			name = strings.TrimSuffix(name, "-migrate")
+			if strings.HasSuffix(sentence, ", "+anyPeer) || strings.HasSuffix(sentence, ", "+internetPeer) {
 				open[sentence] = append(open[sentence], name)
 			}
 		}

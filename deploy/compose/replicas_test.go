@@ -28,7 +28,8 @@ func TestCharts_AutoscalingKeepsTheRunningReplicas(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
-			args := append(requiredArgs(t, "calls"), "--set", row.set, "--dry-run=server", "--kubeconfig", kubeconfig(t, row.live))
+			args := append(requiredArgs(t, "calls"),
+				"--set", row.set, "--dry-run=server", "--kubeconfig", kubeconfig(t, row.live))
 			if got := replicasOf(t, manifests(t, "calls", args...), "calls"); got != row.want {
 				t.Errorf("replicas of calls = %d, want %d", got, row.want)
 			}

@@ -18,8 +18,9 @@ var (
 	structTag = regexp.MustCompile("`(env:\"[A-Z][^`]*)`")
 	// secretVariable matches the names of variables with secret values. It does not match
 	// TRUSTED_KEYS, because those keys are public.
-	secretVariable = regexp.MustCompile(`^(POSTGRES_(DIRECT_|MIGRATE_)?URL|[A-Z0-9_]*(KEY|KEYS|PASSWORD|TOKENS?|PEPPER|SECRET))$`)
-	named          = regexp.MustCompile(`(?m)^ *(?:- name: |- \{name: )?([A-Z][A-Z0-9_]{3,})(?::|,|$)`)
+	secretVariable = regexp.MustCompile(
+		`^(POSTGRES_(DIRECT_|MIGRATE_)?URL|[A-Z0-9_]*(KEY|KEYS|PASSWORD|TOKENS?|PEPPER|SECRET))$`)
+	named = regexp.MustCompile(`(?m)^ *(?:- name: |- \{name: )?([A-Z][A-Z0-9_]{3,})(?::|,|$)`)
 )
 
 type values struct {
@@ -108,7 +109,8 @@ func TestCharts_SetOnlyKnownAndAllRequiredVariables(t *testing.T) {
 		}
 		compare(t, "helm/"+name+"/values.yaml", set, reads)
 		for variable := range reads {
-			if secretVariable.MatchString(variable) && variable != "TRUSTED_KEYS" && variable != "POSTGRES_MIGRATE_URL" && !slices.Contains(slices.Concat(v.Secret.Keys, v.Secret.Optional), variable) {
+			if secretVariable.MatchString(variable) && variable != "TRUSTED_KEYS" && variable != "POSTGRES_MIGRATE_URL" &&
+				!slices.Contains(slices.Concat(v.Secret.Keys, v.Secret.Optional), variable) {
 				t.Errorf("helm/%s/values.yaml: %s holds a secret: add it to secret.optional (or to secret.keys)", name, variable)
 			}
 		}

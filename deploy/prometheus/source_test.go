@@ -23,7 +23,10 @@ type code struct {
 
 func source(t *testing.T) code {
 	t.Helper()
-	c := code{files: map[string]string{}, literals: map[string]bool{}, panelTitles: map[string]bool{}, runNames: map[string]bool{}}
+	c := code{
+		files: map[string]string{}, literals: map[string]bool{},
+		panelTitles: map[string]bool{}, runNames: map[string]bool{},
+	}
 	tree := os.DirFS("../..")
 	quoted := regexp.MustCompile(`"([^"\s]*)"`)
 	test := regexp.MustCompile(`(?m)^func (Test\w+)\(`)

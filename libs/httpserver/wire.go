@@ -32,7 +32,7 @@ func serveWire(server *http.Server, listener net.Listener, header http.Header) e
 			conn.handled.Store(false)
 		}
 	}
-	return server.Serve(wireListener{listener, header}) //nolint:wrapcheck // the caller compares this error: return it unwrapped
+	return server.Serve(wireListener{listener, header}) //nolint:wrapcheck // the caller compares this error
 }
 
 type wireKey struct{}

@@ -127,7 +127,8 @@ func (b *applyBench) chunk(number int32, records ...*incoming) *chunk {
 		before = startAt(b.t, b.Consumer, p)
 	}
 	return &chunk{
-		ctx: b.t.Context(), partition: p, records: records, startPosition: before, endOffset: before.nextOffset + int64(len(records)),
+		ctx: b.t.Context(), partition: p, records: records,
+		startPosition: before, endOffset: before.nextOffset + int64(len(records)),
 		done: make(chan error, 1),
 	}
 }

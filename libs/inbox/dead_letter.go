@@ -50,7 +50,8 @@ func (c *Consumer) parkRecords(ctx context.Context, tx pgx.Tx, records []*incomi
 	var batch pgx.Batch
 	for _, rec := range records {
 		batch.Queue(insertDeadLetter, pgx.NamedArgs{
-			"consumer": c.name, "topic": rec.Topic, "event_id": rec.EventID, "key": []byte(rec.Key), "error": shortText(rec.resultReason),
+			"consumer": c.name, "topic": rec.Topic, "event_id": rec.EventID, "key": []byte(rec.Key),
+			"error": shortText(rec.resultReason),
 		})
 		if err := outbox.Queue(ctx, &batch, c.deadLetter(rec)); err != nil {
 			return fmt.Errorf("park event %s: %w", rec.EventID, err)

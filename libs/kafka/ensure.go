@@ -114,7 +114,8 @@ func (e *ensuring) ensure(ctx context.Context) error {
 		return err
 	}
 	if e.client.cfg.Topics == "verify" {
-		return fmt.Errorf("KAFKA_TOPICS=verify, topics missing: %d; create them with:\n%s", len(missing), e.createCommands(missing))
+		return fmt.Errorf("KAFKA_TOPICS=verify, topics missing: %d; create them with:\n%s",
+			len(missing), e.createCommands(missing))
 	}
 	return e.create(ctx, missing)
 }
@@ -141,7 +142,8 @@ func (e *ensuring) create(ctx context.Context, missing []Topic) error {
 		switch {
 		case err == nil, errors.Is(err, kerr.TopicAlreadyExists):
 		case errors.Is(err, kerr.TopicAuthorizationFailed), errors.Is(err, kerr.ClusterAuthorizationFailed):
-			return fmt.Errorf("KAFKA_USER has no permission to create topics (%w): set KAFKA_TOPICS=verify, and run as a user with the permission:\n%s", err, e.createCommands(missing))
+			return fmt.Errorf("KAFKA_USER has no permission to create topics (%w): "+
+				"set KAFKA_TOPICS=verify, and run as a user with the permission:\n%s", err, e.createCommands(missing))
 		case errors.Is(err, kerr.InvalidReplicationFactor):
 			return fmt.Errorf("create topic %s with %d replicas: %w: set KAFKA_REPLICATION to at most the number of brokers",
 				made.Topic, e.making.Replication, err)
@@ -283,7 +285,9 @@ func (e *ensuring) alterTimestamps(ctx context.Context, described kadm.ResourceC
 
 // compareTopic returns two lists: differences that can lose or reorder records, and all other
 // differences.
-func (e *ensuring) compareTopic(topic Topic, have kadm.TopicDetail, described kadm.ResourceConfigs) (wrong, doubtful []string) {
+func (e *ensuring) compareTopic(
+	topic Topic, have kadm.TopicDetail, described kadm.ResourceConfigs,
+) (wrong, doubtful []string) {
 	if n := len(have.Partitions); n != int(topic.Partitions) {
 		wrong = append(wrong,
 			fmt.Sprintf("topic %s has %d partitions and the catalogue says %d: the count decides which keys share an order, "+

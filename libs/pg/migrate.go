@@ -197,11 +197,12 @@ func (m Migrations) newestVersion() (int64, error) {
 // migrated.
 func (m Migrations) appliedVersion(ctx context.Context, pool *pgxpool.Pool) (int64, error) {
 	var exists bool
-	err := pool.QueryRow(ctx, "SELECT to_regclass($1) IS NOT NULL", pgx.Identifier{m.versionTable()}.Sanitize()).Scan(&exists)
+	table := pgx.Identifier{m.versionTable()}.Sanitize()
+	err := pool.QueryRow(ctx, "SELECT to_regclass($1) IS NOT NULL", table).Scan(&exists)
 	if err != nil || !exists {
 		return 0, err
 	}
 	var version int64
-	err = pool.QueryRow(ctx, "SELECT coalesce(max(version_id), 0) FROM "+pgx.Identifier{m.versionTable()}.Sanitize()+" WHERE is_applied").Scan(&version)
+	err = pool.QueryRow(ctx, "SELECT coalesce(max(version_id), 0) FROM "+table+" WHERE is_applied").Scan(&version)
 	return version, err
 }

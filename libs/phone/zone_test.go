@@ -79,7 +79,8 @@ func enumerate() string {
 	for code := 200; code < 1000; code++ {
 		prefix := "+1" + strconv.Itoa(code)
 		if a := areas()[prefix[2:]]; a.country != "" {
-			fmt.Fprintf(&b, "%s | %s | %s %s\n", prefix, zonesBelow(prefix, 3, lookUpZones), a.country, strings.Join(a.zones, " "))
+			fmt.Fprintf(&b, "%s | %s | %s %s\n", prefix, zonesBelow(prefix, 3, lookUpZones),
+				a.country, strings.Join(a.zones, " "))
 		}
 	}
 	return b.String()

@@ -78,7 +78,9 @@ func Main[C any](name string, commands Commands[C]) {
 const gcPercent = 400
 
 // runCommand does what Main does, but returns the exit status.
-func runCommand[C any](ctx context.Context, name string, commands Commands[C], args []string, out, faults io.Writer) int {
+func runCommand[C any](
+	ctx context.Context, name string, commands Commands[C], args []string, out, faults io.Writer,
+) int {
 	// the command healthy reads only PRIVATE_ADDR and needs no other variable
 	if len(args) == 1 && args[0] == "healthy" {
 		if err := Healthy(ctx, os.Getenv("PRIVATE_ADDR"), "/readyz"); err != nil {
@@ -150,7 +152,9 @@ func scripted[C any](run func(context.Context, C) error) func(context.Context, C
 
 // chooseCommand returns the command that the arguments name. It returns nil without an error if it has
 // printed the help or the version.
-func chooseCommand[C any](name string, commands Commands[C], args []string, out io.Writer) (func(context.Context, C) error, error) {
+func chooseCommand[C any](
+	name string, commands Commands[C], args []string, out io.Writer,
+) (func(context.Context, C) error, error) {
 	if len(args) == 0 {
 		args = []string{"serve"}
 	}

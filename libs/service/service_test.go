@@ -36,7 +36,8 @@ func TestRun_StopsInReverseOrder(t *testing.T) {
 	var stopped []string
 	ctx, cancel := context.WithCancel(t.Context())
 	go cancel()
-	err := Run(ctx, waitingPart("relay", &stopped, &mu), waitingPart("consumer", &stopped, &mu), waitingPart("http", &stopped, &mu))
+	err := Run(ctx, waitingPart("relay", &stopped, &mu),
+		waitingPart("consumer", &stopped, &mu), waitingPart("http", &stopped, &mu))
 	if err != nil {
 		t.Errorf("Run = %v, want no fault: a part that ends with its context has none", err)
 	}
@@ -49,7 +50,8 @@ func TestRun_FirstErrorStopsAll(t *testing.T) {
 	var mu sync.Mutex
 	var stopped []string
 	broken := errors.New("broken")
-	err := Run(t.Context(), waitingPart("relay", &stopped, &mu), Part{"http", func(context.Context) error { return broken }})
+	err := Run(t.Context(), waitingPart("relay", &stopped, &mu),
+		Part{"http", func(context.Context) error { return broken }})
 	if !errors.Is(err, broken) {
 		t.Errorf("Run = %v, want %v", err, broken)
 	} else if !strings.HasPrefix(err.Error(), "http: ") {
@@ -93,7 +95,10 @@ func TestRun_ErrorNamesPartsThatDoNotStop(t *testing.T) {
 		defer close(hold)
 		var mu sync.Mutex
 		var stopped []string
-		err := run(ctx, 2*time.Second, []Part{waitingPart("relay", &stopped, &mu), {"deaf", func(context.Context) error { <-hold; return nil }}})
+		err := run(ctx, 2*time.Second, []Part{
+			waitingPart("relay", &stopped, &mu),
+			{"deaf", func(context.Context) error { <-hold; return nil }},
+		})
 		if err == nil {
 			t.Fatalf("run: err = nil, want an error")
 		}
@@ -127,7 +132,8 @@ func TestStart_ErrorListsAllInvalidVariables(t *testing.T) {
 	t.Setenv("OTHER_DEPTH", "deep")
 	t.Setenv("TEST_WAIT", "long")
 	var faults bytes.Buffer
-	status := runCommand(t.Context(), "calls", Commands[config]{Serve: func(context.Context, config) error { t.Error("served"); return nil }}, nil, nil, &faults)
+	status := runCommand(t.Context(), "calls",
+		Commands[config]{Serve: func(context.Context, config) error { t.Error("served"); return nil }}, nil, nil, &faults)
 	if status != 2 {
 		t.Errorf("status = %d, want 2", status)
 	}

@@ -40,7 +40,9 @@ type Keys struct {
 // The error lists all faults.
 func New(serviceName string, cfg Config) (*Keys, error) {
 	var faults []error
-	keys := &Keys{self: serviceName, public: map[string][]jwt.VerificationKey{}, verified: tokenSet{tokens: map[string]claims{}}}
+	keys := &Keys{
+		self: serviceName, public: map[string][]jwt.VerificationKey{}, verified: tokenSet{tokens: map[string]claims{}},
+	}
 	seed, err := decode(cfg.SigningKey)
 	if err != nil || len(seed) != ed25519.SeedSize {
 		faults = append(faults, fmt.Errorf("SIGNING_KEY must be %d bytes in base64", ed25519.SeedSize))

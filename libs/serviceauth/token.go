@@ -54,7 +54,9 @@ type tokenBody struct {
 }
 
 func (k *Keys) sign(aud string, c claims, now time.Time) (string, error) {
-	payload, err := json.Marshal(tokenBody{Issuer: k.self, Audience: aud, IssuedAt: now.Unix(), ExpiresAt: now.Add(tokenLife).Unix(), claims: c})
+	payload, err := json.Marshal(tokenBody{
+		Issuer: k.self, Audience: aud, IssuedAt: now.Unix(), ExpiresAt: now.Add(tokenLife).Unix(), claims: c,
+	})
 	if err != nil {
 		return "", fmt.Errorf("encode token for %s: %w", aud, err)
 	}

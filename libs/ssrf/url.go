@@ -73,7 +73,8 @@ func checkHost(host string, isReachable func(netip.Addr) bool) error {
 		}
 		return nil
 	}
-	if name == "" || len(name) > 253 || strings.ContainsAny(name, " \t\"'<>\\^`{|}%,;!$&()*+=~@[]:") || endsInNumber(name) {
+	if name == "" || len(name) > 253 || strings.ContainsAny(name, " \t\"'<>\\^`{|}%,;!$&()*+=~@[]:") ||
+		endsInNumber(name) {
 		return errors.New("has a host that is neither a name nor a full IP address")
 	}
 	for label := range strings.SplitSeq(name, ".") {

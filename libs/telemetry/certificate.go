@@ -14,7 +14,9 @@ import (
 // parameter variable is the environment variable that contains the certificate's file name. The
 // function read is called at each scrape. If read fails, the metric is 0. If the variable already
 // has a metric, that metric is kept.
-func Certificate(metrics prometheus.Registerer, variable string, loadCertificate func() (*tls.Certificate, error)) error {
+func Certificate(
+	metrics prometheus.Registerer, variable string, loadCertificate func() (*tls.Certificate, error),
+) error {
 	gauge := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "ringfence_certificate_expires_timestamp_seconds", Help: "When a certificate that this process holds expires, by the variable that names its file.",
 		ConstLabels: prometheus.Labels{"certificate": variable},

@@ -96,7 +96,10 @@ func (t *Telemetry) observe(w http.ResponseWriter, r *http.Request, span trace.S
 
 // finishRequest names the span, records the metrics and writes the log line. aborted is true if the
 // handler panicked and the connection will be closed.
-func (t *Telemetry) finishRequest(ctx context.Context, n *requestNotes, r *http.Request, w middleware.WrapResponseWriter, span trace.Span, took time.Duration, aborted bool) {
+func (t *Telemetry) finishRequest(
+	ctx context.Context, n *requestNotes, r *http.Request, w middleware.WrapResponseWriter, span trace.Span,
+	took time.Duration, aborted bool,
+) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	method, route, status := knownMethod(r.Method), routeOf(ctx, n), w.Status()

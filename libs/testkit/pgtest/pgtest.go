@@ -99,7 +99,9 @@ func connect(t testing.TB, pool *pgxpool.Pool, schema, role string) *pgxpool.Poo
 // migratedTemplate returns the name of the migrated database to clone, and creates the
 // database if it does not exist. It takes an advisory lock in the server's first database, which
 // all processes share.
-func migratedTemplate(ctx context.Context, admin *pgx.Conn, super, schema string, tracks []pg.Migrations) (string, error) {
+func migratedTemplate(
+	ctx context.Context, admin *pgx.Conn, super, schema string, tracks []pg.Migrations,
+) (string, error) {
 	sum, err := fingerprint(schema, tracks)
 	if err != nil {
 		return "", err

@@ -35,7 +35,8 @@ func (a *Admin) proxied(w http.ResponseWriter, r *http.Request) error {
 // the dialer.
 func (a *Admin) proxiedForAll(w http.ResponseWriter, r *http.Request) error {
 	act := actorOf(r)
-	return a.forwardRequest(w, r, serviceauth.Caller{RequestID: act.requestID, Access: serviceauth.Write, Operator: act.operator})
+	caller := serviceauth.Caller{RequestID: act.requestID, Access: serviceauth.Write, Operator: act.operator}
+	return a.forwardRequest(w, r, caller)
 }
 
 // forwardRequest sends the request to the owner of its route. For a change, the gateway stores
@@ -110,7 +111,9 @@ func (a *Admin) tryChange(r *http.Request, match proxy.Match, request proxy.Owne
 
 // previousState returns the state that a change will replace, by sending a GET to the path of
 // the change. It returns nil for a POST, for an erasure, and if the GET fails with an error status.
-func (a *Admin) previousState(ctx context.Context, match proxy.Match, request proxy.OwnerRequest) (json.RawMessage, error) {
+func (a *Admin) previousState(
+	ctx context.Context, match proxy.Match, request proxy.OwnerRequest,
+) (json.RawMessage, error) {
 	if request.Method == http.MethodPost || match.Template == erasureRoute {
 		return nil, nil
 	}

@@ -65,7 +65,8 @@ func TestReference_ServesTheOpenAPIDocument(t *testing.T) {
 		t.Errorf("Content-Encoding = %q, want \"gzip\"", zipped.header.Get("Content-Encoding"))
 	}
 	for _, accepted := range []string{"gzip;q=0", "gzip; q=0.000", "identity", "xgzip"} {
-		if got := getWithoutKey(t, r, "GET", "/openapi.json", "Accept-Encoding", accepted); got.header.Get("Content-Encoding") != "" {
+		got := getWithoutKey(t, r, "GET", "/openapi.json", "Accept-Encoding", accepted)
+		if got.header.Get("Content-Encoding") != "" {
 			t.Errorf("Accept-Encoding %q was answered with gzip", accepted)
 		}
 	}
