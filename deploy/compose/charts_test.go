@@ -121,8 +121,8 @@ const registry = "registry.example.net"
 
 const publicKey = "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA="
 
-// requiredArgs returns the arguments without which a chart does not render: the public keys
-// and the registry. The chart of all six services also requires the networks of the dialer's nodes.
+// requiredArgs returns the arguments without which a chart does not render: the public keys and the
+// registry. The chart of all six services also requires the networks of the dialer's nodes.
 func requiredArgs(t *testing.T, chart string) (args []string) {
 	t.Helper()
 	args = append(keysOf(t, chart), "--set", "global.registry="+registry)
@@ -326,8 +326,8 @@ func appVersion(t *testing.T, chart string) string {
 	return ""
 }
 
-// selectorMatches reports whether the selector has at least one label and the pods have all
-// labels of the selector.
+// selectorMatches reports whether the selector has at least one label and the pods have all of its
+// labels.
 func selectorMatches(selector, labels map[string]any) bool {
 	for name, value := range selector {
 		if labels[name] != value {
@@ -356,7 +356,8 @@ func TestCharts_AddressesExist(t *testing.T) {
 		for variable, value := range config.Data {
 			for part := range strings.SplitSeq(value, ",") {
 				at := strings.Index(part, "http://")
-				if at < 0 || variable == "SIM_URL" { // the charts do not contain the simulated carrier
+				// the charts do not contain the simulated carrier, so SIM_URL has no chart
+				if at < 0 || variable == "SIM_URL" {
 					continue
 				}
 				peer, err := url.Parse(part[at:])

@@ -238,9 +238,8 @@ func fileOf(t *testing.T, path string) map[string]string {
 	return set
 }
 
-// Each address must belong to a service of the file. Each trusted public key must belong to the
-// seed of the service that signs with it. Each role in a URL must be a role that a script of the
-// repository creates.
+// Each address must belong to a service of the file. Each trusted public key must match the seed of
+// the service that signs. A script of the repository must create each role.
 func TestComposeFile_AddressesKeysAndRolesAgree(t *testing.T) {
 	t.Parallel()
 	c, roles := composed(t), strings.Join(lines(t, "deploy/compose/postgres.sql"), "\n")

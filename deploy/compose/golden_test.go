@@ -18,10 +18,10 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// kubeScoreArgs returns the arguments of kube-score without the ignored checks. Warnings count
-// as errors. Two checks are always ignored: a CPU limit would throttle a service while other CPU is
-// idle, and the pull policy Always would make a start depend on the registry, although tags are
-// never reused.
+// kubeScoreArgs returns the arguments of kube-score without the ignored checks. Warnings count as
+// errors.
+// The charts set no CPU limit, because it would throttle a service while other CPU is idle. They do
+// not use the pull policy Always, because a start would depend on the registry.
 func kubeScoreArgs(ignored ...string) []string {
 	args := []string{
 		"score", "--output-format", "ci", "--exit-one-on-warning",
@@ -35,14 +35,13 @@ func kubeScoreArgs(ignored ...string) []string {
 	return append(args, "-")
 }
 
-// replicasCheck is the name of the check that a Deployment has several replicas.
-// environments/small.yaml and simcarrier.yaml fail this check on purpose: they have one replica,
-// because they are for trials.
+// replicasCheck is the name of the check that a Deployment has several replicas. The examples
+// environments/small.yaml and simcarrier.yaml have one replica, because they are for trials.
 const replicasCheck = "deployment-replicas"
 
-// hpaReplicasCheck is the name of the check that a Deployment with a HorizontalPodAutoscaler
-// does not set replicas. The charts set replicas anyway: without the field, the API server would
-// set 1 when autoscaling is enabled.
+// hpaReplicasCheck is the name of the check that a Deployment with a HorizontalPodAutoscaler does
+// not set replicas. The charts set replicas anyway: without the field, the API server would set 1
+// when autoscaling is enabled.
 const hpaReplicasCheck = "deployment-targeted-by-hpa-does-not-have-replicas-configured"
 
 func TestCharts_MatchTheGoldenFiles(t *testing.T) {
@@ -124,7 +123,7 @@ func TestCharts_ContainEveryAlertRuleUnchanged(t *testing.T) {
 
 var runbook = regexp.MustCompile(`runbook_url: docs/runbooks/([A-Za-z]+)\.md`)
 
-// The parameter variable names the environment variable that contains the program's path.
+// The program's path is in the environment variable whose name is the parameter variable.
 func tool(t *testing.T, rendered []byte, variable string, args ...string) {
 	t.Helper()
 	program := os.Getenv(variable)

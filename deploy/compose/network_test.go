@@ -142,8 +142,8 @@ func (h renderedCharts) pods() map[string]map[string]any {
 	return found
 }
 
-// anyPeer is the name of a rule without peers. The constant internet is the name of a
-// rule for every address that is not private.
+// anyPeer is the name of a rule without peers. internetPeer is the name of a rule for every address
+// that is not private.
 const anyPeer, internetPeer = "anywhere", "the internet"
 
 // formatRules formats each port and peer that the rules allow, as "port peer".
@@ -175,8 +175,7 @@ func (h renderedCharts) formatRules(t *testing.T, rules []policyRule) (all []str
 	return slices.Compact(all)
 }
 
-// peerName returns the name of the peer that a rule allows: a workload, a namespace, or a
-// network.
+// peerName returns the name of the peer that a rule allows: a workload, a namespace, or a network.
 func (h renderedCharts) peerName(t *testing.T, peer policyPeer) string {
 	t.Helper()
 	switch {
@@ -209,8 +208,8 @@ func (h renderedCharts) peerName(t *testing.T, peer policyPeer) string {
 	return fmt.Sprintf("pods %v of namespaces %v", peer.PodSelector, peer.NamespaceSelector)
 }
 
-// serviceNames returns the names under which other pods see a service. With host networking,
-// other pods see the dialer also under its node addresses.
+// serviceNames returns the names under which other pods see a service. With host networking, other
+// pods see the dialer also under its node addresses.
 func (h renderedCharts) serviceNames(name string) []string {
 	if name == "dialer" && h.nodes != "" {
 		return []string{name, h.nodes}

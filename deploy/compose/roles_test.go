@@ -85,8 +85,8 @@ func TestRoles_AccessOnlyTheirSchema(t *testing.T) {
 	testRoles(t, bin, second, "the local stack")
 }
 
-// roleStatements returns the statements of postgres.sql. As in psql, \gexec executes the
-// results of the previous statement.
+// roleStatements returns the statements of postgres.sql. As in psql, \gexec executes the results of
+// the previous statement.
 func roleStatements(t *testing.T, super *pgx.Conn) (steps []string) {
 	t.Helper()
 	var text []string
@@ -140,8 +140,8 @@ func connected(t *testing.T, address string) *pgx.Conn {
 	return conn
 }
 
-// testRoles migrates a database with the real programs and the environment of Compose, and
-// then tests every application role.
+// testRoles migrates a database with the real programs and the environment of Compose, and then
+// tests every application role.
 func testRoles(t *testing.T, bin, super, by string) {
 	t.Helper()
 	var all sync.WaitGroup

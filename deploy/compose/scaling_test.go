@@ -14,14 +14,13 @@ import (
 	"ringfence.dev/libs/kafka"
 )
 
-// lagMetric is the metric on which consumers scale (libs/kafka): the number of records of a partition
-// that the group has not committed.
+// lagMetric is the metric on which consumers scale (libs/kafka): the number of records of a
+// partition that the group has not committed.
 const lagMetric = "ringfence_kafka_consumer_lag_records"
 
 // A consumer scales on the lags of its group in the topics with the most partitions. Compacted
-// topics are not used, because they contain settings, which change rarely. The HPA must state the
-// number of partitions. Its target must be the number of records that arrive in ten seconds at the
-// rate in docs/deploy/helm.md.
+// topics are not used, because their settings change rarely. The HPA's target must be the number of
+// records that arrive in ten seconds at the rate in docs/deploy/helm.md.
 func TestCharts_ConsumersScaleOnTheirLag(t *testing.T) {
 	t.Parallel()
 	table := strings.Join(lines(t, "docs/deploy/helm.md"), "\n")
@@ -75,8 +74,8 @@ func TestCharts_AdapterHasEveryScalingMetric(t *testing.T) {
 	}
 }
 
-// adapterQuery returns the query that prometheus-adapter generates for a metric from the
-// rules of helm/environments. It returns "" unless exactly one rule matches.
+// adapterQuery returns the query that prometheus-adapter generates for a metric from the rules of
+// helm/environments. It returns "" unless exactly one rule matches.
 func adapterQuery(t *testing.T, metric, matchers string) (query string) {
 	t.Helper()
 	var adapter struct {

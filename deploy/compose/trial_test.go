@@ -18,10 +18,9 @@ import (
 	"ringfence.dev/test/kit"
 )
 
-// TestCharts_ServicesStartAndPlaceACall runs the six binaries with the settings in the golden file
-// of environments/small.yaml. postgres.sql creates the database, environments/secrets.sh creates
-// the Secrets, and the owner roles run the migrations. The test places the first call of
-// docs/deploy/compose.md, looks for the metrics of every HPA, and stops all processes.
+// TestCharts_ServicesStartAndPlaceACall runs the six binaries with the settings of
+// environments/small.yaml. It creates the database and the Secrets with the scripts that operators
+// use. It places the first call of docs/deploy/compose.md and looks for the metrics of every HPA.
 func TestCharts_ServicesStartAndPlaceACall(t *testing.T) {
 	t.Parallel()
 	bin := os.Getenv("RINGFENCE_BIN")

@@ -117,8 +117,8 @@ func TestCharts_SetOnlyKnownAndAllRequiredVariables(t *testing.T) {
 	}
 }
 
-// valuesSchema returns values.schema.json of a service: the library's schema, with the
-// binary's variables under env.
+// valuesSchema returns values.schema.json of a service: the library's schema, with the binary's
+// variables under env.
 func valuesSchema(t *testing.T, name string) []byte {
 	t.Helper()
 	var whole map[string]any
@@ -170,8 +170,7 @@ func TestCharts_SchemasAcceptOnlyKnownVariables(t *testing.T) {
 	}
 }
 
-// compareGolden compares got with a committed file, or writes the file if RINGFENCE_UPDATE is
-// set.
+// compareGolden compares got with a committed file, or writes the file if RINGFENCE_UPDATE is set.
 func compareGolden(t *testing.T, path string, got []byte) {
 	t.Helper()
 	if os.Getenv("RINGFENCE_HELM") == "" {

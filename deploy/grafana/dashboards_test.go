@@ -31,8 +31,8 @@ type panel struct {
 // isStat reports whether the panel shows the current value instead of a graph.
 func (p panel) isStat() bool { return p.Type == "stat" }
 
-// readBoards decodes every dashboard strictly into Grafana's own types, and returns the
-// part that the tests read.
+// readBoards decodes every dashboard strictly into Grafana's own types, and returns the part that
+// the tests read.
 func readBoards(t *testing.T) []board {
 	t.Helper()
 	paths, err := filepath.Glob("dashboards/*.json")

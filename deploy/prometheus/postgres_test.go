@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// postgresNames lists the names of Postgres 15 and PgBouncer 1.18 that the runbooks about the database
-// can contain: settings, functions, tables, files and programs.
+// postgresNames lists the names of Postgres 15 and PgBouncer 1.18 that the database runbooks can
+// contain: settings, functions, tables, files and programs.
 var postgresNames = []string{
 	"archive_command", "archive_mode", "archive_timeout", "hot_standby", "max_connections", "primary_conninfo", "recovery_target_action", "recovery_target_time", "restore_command",
 	"superuser_reserved_connections", "synchronous_commit", "synchronous_standby_names", "wal_level",
@@ -41,8 +41,8 @@ func TestRunbooks_TablesOfPostgresPagesExist(t *testing.T) {
 	}
 }
 
-// schemaCreates reports whether a migration of the schema creates a table or a function with
-// this name.
+// schemaCreates reports whether a migration of the schema creates a table or a function with this
+// name.
 func schemaCreates(t *testing.T, schema, name string) bool {
 	t.Helper()
 	files, err := filepath.Glob("../../services/" + strings.ReplaceAll(schema, "_", "-") + "/internal/store/migrations/*.sql")

@@ -14,7 +14,7 @@ import (
 // code contains the source text with which the tests compare the runbooks and rules.
 type code struct {
 	files       map[string]string
-	goText      string          // the text of the Go files
+	goText      string
 	sqlText     string          // the text of the migrations
 	literals    map[string]bool // every string literal in the Go files
 	panelTitles map[string]bool // the title of every panel in the dashboards
@@ -84,8 +84,8 @@ func source(t *testing.T) code {
 	return c
 }
 
-// hasRoute reports whether a Go file contains a route with this path. The file can split
-// the path into a prefix and a rest.
+// hasRoute reports whether a Go file contains a route with this path. The file can split the path
+// into a prefix and a rest.
 func (c code) hasRoute(path string) bool {
 	if strings.HasPrefix(path, "/debug/pprof/") {
 		return c.literals["/debug/pprof/"]
@@ -112,8 +112,8 @@ var (
 	called = regexp.MustCompile(`[a-z_]+\s*\(`)
 )
 
-// unknownMetrics returns the metrics of a query that the code does not register. The metrics of
-// the Go runtime, of the process and of kgo count as registered.
+// unknownMetrics returns the metrics of a query that the code does not register. The metrics of the
+// Go runtime, of the process and of kgo count as registered.
 func (c code) unknownMetrics(query string) (missing []string) {
 	query = called.ReplaceAllString(noise.ReplaceAllString(query, " "), "(")
 	for _, name := range names.FindAllString(query, -1) {

@@ -45,11 +45,10 @@ type row struct {
 	models         []string
 }
 
-// retirements lists the language, voice and transcription models that OpenAI has shut down since
-// the beginning of 2026 or will shut down. The days come from the openai-go constants (v3.96.0,
-// "Announced shutdown date"). The successors come from OpenAI's deprecations page
-// (https://developers.openai.com/api/docs/deprecations). A test of the dialer compares the days
-// with the constants of the openai-go version in its go.mod.
+// retirements lists the models that OpenAI has shut down since the beginning of 2026 or will shut
+// down. The days come from the openai-go constants (v3.96.0). The successors come from OpenAI's
+// deprecations page (https://developers.openai.com/api/docs/deprecations).
+// A test of the dialer compares the days with the openai-go version in go.mod.
 func retirements() []row {
 	return []row{
 		{day: "2026-02-12", models: []string{"codex-mini-latest"}},

@@ -43,8 +43,8 @@ func Validation(field, format string, args ...any) *Error {
 const validationError = "validation_error"
 
 // Join returns one validation_error with the messages of all errors, so that a response names every
-// invalid field. Nil errors are ignored. If all errors are nil, Join returns nil. If an error is
-// not a validation_error, Join returns only the first such error.
+// invalid field. Nil errors are ignored. If an error is not a validation_error, Join returns only
+// the first such error.
 func Join(faults ...error) error {
 	var messages []string
 	for _, err := range faults {
@@ -63,7 +63,7 @@ func Join(faults ...error) error {
 	return Unprocessable(validationError, "%s", strings.Join(messages, " "))
 }
 
-// NotFound returns 404 not_found. The parameter thing is the kind of object, for example "call".
+// NotFound returns 404 not_found. kind is the kind of object, for example "call".
 func NotFound(kind string) *Error {
 	return New(http.StatusNotFound, "not_found", "No such %s in this workspace.", kind)
 }

@@ -52,11 +52,11 @@ type Spec[C Configured] struct {
 	// Check can be nil.
 	Check func(cfg C) error
 	// Start returns the parts of the service: the components that run until the service stops. The
-	// parts stop in reverse order. The relay and the private port stop after them. List a part that
-	// causes work for another part after that other part.
+	// parts stop in reverse order, before the relay and the private port. If part A causes work for
+	// part B, list A after B.
 	Start func(ctx context.Context, cfg C, rt *Runtime) ([]service.Part, error)
-	// Handlers returns the Kafka handlers for the command replay. Its Runtime has a pool but no
-	// relay. The field is nil if the service reads no topic.
+	// Handlers returns the Kafka handlers for the command replay. The given Runtime has a pool but
+	// no relay. Handlers is nil if the service reads no topic.
 	Handlers func(cfg C, rt *Runtime) (inbox.Handlers, error)
 	// Commands are the additional commands of the service. They can run while replicas are serving.
 	Commands []Command[C]

@@ -7,8 +7,8 @@ import (
 	"syscall"
 )
 
-// Inject kills the process with SIGKILL if the file CRASH_FILE contains the parameter name. Inject
-// removes the file first, so that one file kills one process.
+// Inject kills the process with SIGKILL if the file CRASH_FILE contains the name. Inject removes
+// the file first, so that one file kills one process.
 func Inject(name string) {
 	path := os.Getenv("CRASH_FILE")
 	armed, err := os.ReadFile(path)

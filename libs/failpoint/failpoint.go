@@ -5,5 +5,5 @@
 package failpoint
 
 // Inject is a failpoint. In a program that is built with the tag crashpoints, Inject kills the
-// process if the file CRASH_FILE contains the parameter name.
+// process if the file CRASH_FILE contains the name.
 func Inject(string) {}

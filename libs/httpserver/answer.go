@@ -82,7 +82,7 @@ func refusal(r *http.Request, err error) *apierr.Error {
 	if isDown(err) {
 		slog.WarnContext(ctx, "database or service unavailable", "error", err)
 		// It is unknown whether the database executed the failed statement, for example a COMMIT.
-		// The client must therefore check the result before it repeats the request.
+		// The client must check the result before it repeats the request.
 		if pg.IsUnanswered(err) && r.Method != http.MethodGet && r.Method != http.MethodHead {
 			return apierr.Unanswered("The service")
 		}

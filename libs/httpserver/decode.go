@@ -18,9 +18,9 @@ import (
 )
 
 // DecodeJSON decodes the body into v. Invalid JSON, a wrong type, invalid UTF-8 or a NUL character
-// is 422 validation_error with the name of the field. A body over MaxBody is 413. Unknown fields
-// are ignored, and the last of two equal keys is used. An empty body is an error. If v points to a
-// pointer, an empty body is accepted, and the pointer stays nil.
+// is 422 validation_error. A body over MaxBody is 413.
+// Unknown fields are ignored, and the last of two equal keys is used. An empty body is an error,
+// unless v points to a pointer: the pointer then stays nil.
 func DecodeJSON(r *http.Request, v any) error {
 	raw, err := ReadBody(r)
 	if err != nil {
@@ -105,7 +105,7 @@ func wrongType(path string, wrong *json.UnmarshalTypeError) error {
 	return apierr.Validation(path, "must be %s, not %s.", aJSON(wrong.Type), article(got))
 }
 
-// findFaultyField finds the field whose custom type (UUID, time) returned err, because
+// findFaultyField returns the field whose custom type (UUID, time) returned err, because
 // encoding/json does not report the field.
 func findFaultyField(target reflect.Type, body []byte, err error) (string, error) {
 	for target.Kind() == reflect.Pointer {

@@ -48,9 +48,8 @@ func Handle(h Handler) http.HandlerFunc {
 }
 
 // NewRouter returns a chi router with the error body for unknown routes (404), unknown methods
-// (405) and panics (500). The router limits the request body, adds Service-Version and telemetry,
-// and has a timeout of 30 s. Every route for GET also accepts HEAD. In tests the parameter tel can
-// be nil.
+// (405) and panics (500). It limits the body and gives each request 30 s. Every route for GET also
+// accepts HEAD. In tests metrics can be nil.
 func NewRouter(metrics *telemetry.Telemetry) *chi.Mux { return newRouter(metrics.Middleware) }
 
 // NewEdgeRouter returns a router like NewRouter, for a service that external clients reach. Each
@@ -113,9 +112,9 @@ func BoundBody(w http.ResponseWriter, r *http.Request) {
 	r.Body = http.MaxBytesReader(w, r.Body, MaxBody)
 }
 
-// Hurry sets a deadline for reading the rest of the body. net/http reads the rest of the body
-// before it responds. Without this deadline a rejected client could keep the connection open for
-// the whole ReadTimeout.
+// Hurry sets a deadline for reading the rest of the body, because net/http reads the whole body
+// before it responds. Without the deadline, a refused client could keep the connection open for the
+// whole ReadTimeout.
 func Hurry(w http.ResponseWriter, r *http.Request, within time.Duration) {
 	if r.ContentLength == 0 {
 		return // there is no body, and net/http would treat a read deadline as a disconnect of the client
@@ -124,7 +123,7 @@ func Hurry(w http.ResponseWriter, r *http.Request, within time.Duration) {
 	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(within))
 }
 
-// respondToPanic responds 500 to a panic. If the response has begun, recoverTo closes the connection.
+// respondToPanic responds 500 to a panic. If the response has begun, it closes the connection.
 func respondToPanic(w middleware.WrapResponseWriter, r *http.Request) {
 	fault := recover()
 	if fault == nil {

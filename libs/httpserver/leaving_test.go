@@ -111,8 +111,8 @@ func TestServer_StoppingProcessClosesConnectionsAfterResponses(t *testing.T) {
 	}
 }
 
-// lateHandlers returns handlers that respond only when the test sends to the channel answers.
-// They begin their responses with a body, with a status, with a flush, or by returning.
+// lateHandlers returns handlers that respond only when the test sends to the channel answers. They
+// begin their responses with a body, with a status, with a flush, or by returning.
 func lateHandlers(asked chan<- struct{}, answers <-chan struct{}) http.Handler {
 	handler := http.NewServeMux()
 	handler.Handle("/", taking())

@@ -17,8 +17,8 @@ import (
 	"ringfence.dev/libs/apierr"
 )
 
-// PathID returns a path parameter as a UUID. For a malformed id it returns 404 not_found. The
-// parameter thing is the kind of object that the error message names.
+// PathID returns a path parameter as a UUID. For a malformed id it returns 404 not_found with the
+// kind of object in the message.
 func PathID(r *http.Request, name, kind string) (uuid.UUID, error) {
 	id, ok := parseUUID(chi.URLParam(r, name))
 	if !ok {
@@ -95,8 +95,8 @@ func QueryText(q url.Values, name string) (*string, error) {
 	return &value, nil
 }
 
-// singleParam returns 422 if a query parameter occurs several times, because it is unclear
-// which value applies.
+// singleParam returns 422 if a query parameter occurs several times, because it is unclear which
+// value applies.
 func singleParam(q url.Values, name string) (value string, given bool, err error) {
 	if len(q[name]) > 1 {
 		return "", true, apierr.Validation(name, "must stand once in the query.")
@@ -104,9 +104,9 @@ func singleParam(q url.Values, name string) (value string, given bool, err error
 	return q.Get(name), q.Has(name), nil
 }
 
-// ParseTime parses an RFC 3339 date-time with offset. It is stricter than time.Parse, which accepts
-// hours of one digit, a comma before the fraction and an offset of 24 hours. Unlike time.Parse it
-// accepts lower-case t and z (RFC 3339 section 5.6).
+// ParseTime parses an RFC 3339 date-time with offset, including lower-case t and z (section 5.6).
+// It rejects three forms that time.Parse accepts: hours of one digit, a comma before the fraction
+// and an offset of 24 hours.
 func ParseTime(text string) (time.Time, error) {
 	if !dateTime.MatchString(text) {
 		return time.Time{}, errors.New("read date-time: not an RFC 3339 date-time with an offset")

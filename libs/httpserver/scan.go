@@ -14,8 +14,8 @@ import (
 // nesting would use more stack.
 const maxDepth = 32
 
-// checkText rejects text that encoding/json accepts but the API does not: invalid UTF-8,
-// single surrogates, NUL characters and deep nesting.
+// checkText rejects text that encoding/json accepts but the API does not: invalid UTF-8, single
+// surrogates, NUL characters and deep nesting.
 func checkText(body []byte) error {
 	if at := invalidUTF8(body); at >= 0 {
 		return invalidText(body, at, "bytes that are not UTF-8")
@@ -46,9 +46,8 @@ func checkText(body []byte) error {
 	return nil
 }
 
-// escapeLength returns the length of the escape sequence at the start of text. The result
-// wrong describes why the sequence is refused, and is "" for an accepted one. encoding/json rejects
-// malformed sequences, so escape does not check for them.
+// escapeLength returns the length of the escape sequence at the start of text. If the sequence is
+// refused, the result wrong is the reason. encoding/json has already rejected malformed sequences.
 func escapeLength(text []byte) (size int, wrong string) {
 	first, ok := codeUnit(text)
 	switch {

@@ -30,10 +30,9 @@ type Server struct {
 
 // Run serves until ctx ends. It then closes the listener and waits up to 15 s for open requests.
 //
-// service.Run cancels the ctx of a part after SIGTERM and the delay DRAIN_DELAY. During the delay
-// /readyz fails, so that load balancers send new connections to other replicas. Each response then
-// has the header "Connection: close". If a client keeps a connection unused during the whole delay,
-// its next request can arrive while the server closes the connection.
+// service.Run cancels ctx after the delay DRAIN_DELAY, so that load balancers can use other
+// replicas. During the delay each response has the header "Connection: close". A client that reuses
+// an idle connection at the end of the delay can get a connection error.
 func (s *Server) Run(ctx context.Context) error {
 	variable := s.Variable
 	if variable == "" {

@@ -13,7 +13,8 @@ import (
 	"time"
 )
 
-// pipeListener is a listener for connections in memory. Unlike TCP connections, they work under synctest.
+// pipeListener is a listener for connections in memory. Unlike TCP connections, they work under
+// synctest.
 type pipeListener struct {
 	conns chan net.Conn
 	ended chan struct{}
@@ -46,8 +47,7 @@ func serve(t *testing.T, handler http.Handler) pipeListener {
 	return l
 }
 
-// sendSlowly sends the parameter text. It then sends the parameter drop once a second until the server
-// closes the connection.
+// sendSlowly sends text. It then sends drop once a second until the server closes the connection.
 func sendSlowly(conn net.Conn, text, drop string) (ends chan struct{}) {
 	ends = make(chan struct{})
 	go func() {

@@ -12,9 +12,9 @@ import (
 	"sync/atomic"
 )
 
-// serveWire serves on the listener. net/http itself responds to bytes that it cannot read as a
-// request. Those responses have the type text/plain or no body, and no handler is called. serveWire
-// adds the error body and the given header to these responses.
+// serveWire serves on the listener. If net/http cannot read the bytes as a request, it responds
+// with plain text and calls no handler. serveWire adds the error body and the given header to such
+// a response.
 func serveWire(server *http.Server, listener net.Listener, header http.Header) error {
 	handler := server.Handler
 	server.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

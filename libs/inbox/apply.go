@@ -24,10 +24,10 @@ import (
 type incoming struct {
 	kafka.Record
 	// parkReason is the error because of which the record is parked (moved to the dead-letter
-	// topic). It is nil until such an error occurs.
+	// topic). It is nil for other records.
 	parkReason error
-	// outcome is the outcome of the record in the last transaction: applied, skipped,
-	// parked or duplicate. The field reason is the error of a parked record.
+	// outcome is the outcome of the record in the last transaction: applied, skipped, parked or
+	// duplicate. resultReason is the error of a parked record.
 	outcome      string
 	resultReason error
 }
@@ -49,7 +49,7 @@ func (c *Consumer) apply(ctx context.Context, chunks ...*chunk) error {
 		onCommit, err := c.applyOnce(ctx, chunks)
 		var park *parkError
 		if errors.As(err, &park) {
-			continue // the field fault is already set, and the transaction is repeated
+			continue // parkReason is already set, so the repeated transaction parks the record
 		}
 		if err != nil {
 			return err
@@ -63,7 +63,8 @@ func (c *Consumer) apply(ctx context.Context, chunks ...*chunk) error {
 	}
 }
 
-// reportCommitted counts the records of a committed transaction and logs the parked records.
+// reportCommitted counts the records of a committed transaction. It logs the parked records and
+// wakes the relay for them.
 func (c *Consumer) reportCommitted(chunks []*chunk) {
 	wake := false
 	for _, ch := range chunks {
@@ -84,9 +85,8 @@ func (c *Consumer) reportCommitted(chunks []*chunk) {
 }
 
 func (c *Consumer) applyOnce(ctx context.Context, chunks []*chunk) (onCommit func(), err error) {
-	// If the handler of a single record queues statements that are sent with COMMIT, last is that
-	// record. An error of COMMIT can then be an error of these statements, and the record is
-	// parked. In all other cases last is nil.
+	// last is the single record whose handler sends statements with COMMIT, or nil. An error of
+	// COMMIT can be an error of these statements, and last is then parked.
 	var last *incoming
 	err = pg.InPipeline(ctx, c.pool, func(tx *pg.Pipeline) error {
 		last = nil
@@ -119,8 +119,8 @@ func (c *Consumer) applyOnce(ctx context.Context, chunks []*chunk) (onCommit fun
 	return onCommit, err
 }
 
-// splitRecords divides records into records to apply, records to park, and duplicates. A record
-// is parked if an earlier record of its key is parked.
+// splitRecords divides records into records to apply and records to park. It leaves out duplicates.
+// A record is parked if an earlier record of its key is parked.
 func (b *lookup) splitRecords(chunks []*chunk) (fresh, toPark []*incoming) {
 	for _, ch := range chunks {
 		for _, rec := range ch.records {
@@ -146,8 +146,8 @@ func (b *lookup) splitRecords(chunks []*chunk) (fresh, toPark []*incoming) {
 	return fresh, toPark
 }
 
-// The method handle calls the handler for records of one topic. If the handler parks records,
-// handle sets their fault and returns a parkError for the first one.
+// handleRecords calls the handler for records of one topic. If the handler parks records,
+// handleRecords sets their parkReason and returns a parkError for the first one.
 func (c *Consumer) handleRecords(ctx context.Context, tx pgx.Tx, records []*incoming) (outcome Outcome, err error) {
 	if len(records) == 0 {
 		return outcome, nil
@@ -191,8 +191,8 @@ func (c *Consumer) handleRecords(ctx context.Context, tx pgx.Tx, records []*inco
 	return outcome, nil
 }
 
-// startSpan starts the span that covers the handling of a record, and returns the record
-// with the span.
+// startSpan starts the span that covers the handling of a record, and returns the record with the
+// span.
 func (c *Consumer) startSpan(ctx context.Context, rec *incoming) Record {
 	_, span := telemetry.Continue(ctx, "process "+rec.Topic, rec.Headers[kafka.HeaderTraceParent], time.Since(rec.Time),
 		attribute.String("messaging.system", "kafka"),
@@ -234,10 +234,9 @@ func isInvalidValue(err error) bool {
 		fault.Code == "23514" && fault.ConstraintName != ""
 }
 
-// isRefused reports whether the database executed the statements and rejected the
-// result: a constraint violation or an exception of a function. A change of other data can make
-// such a record valid, so the record is retried for a limited time (worker.applySingle). Errors of
-// the connection, timeouts, conflicts and missing objects do not count.
+// isRefused reports whether the database executed the statements and rejected the result: a
+// constraint violation or an exception of a function. After a change of other rows the record can
+// succeed, so it is retried for a limited time (worker.applySingle).
 func isRefused(err error) bool {
 	var fault *pgconn.PgError
 	if !errors.As(err, &fault) || len(fault.Code) != 5 || isMissingPartition(err) {

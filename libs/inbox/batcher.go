@@ -14,30 +14,30 @@ type chunk struct {
 	ctx       context.Context
 	partition partition
 	records   []*incoming
-	// startPosition is the position from which the records were read. The field after is the
-	// offset that follows the last record.
+	// startPosition is the position from which the records were read. endOffset is the offset that
+	// follows the last record.
 	startPosition position
 	endOffset     int64
-	// newPosition is the new position. It is valid after the channel done has received nil.
+	// newPosition is the position after the transaction. It is valid after done has received nil.
 	newPosition position
-	// started is set by the batcher when it takes the chunk, or by the worker when it withdraws the
-	// chunk.
+	// The batcher sets started when it takes the chunk. A worker that stops sets started to
+	// withdraw the chunk.
 	started atomic.Bool
 	done    chan error // the result of the transaction
 }
 
-// enoughRecords determines when transactions of a topic run concurrently. If n transactions of the
-// topic run and more than n times enoughRecords records wait, another transaction starts. Slow
-// handlers therefore run in parallel, and records of fast handlers share commits.
+// enoughRecords determines when transactions of a topic run concurrently. While n transactions run,
+// another one starts if more than n times enoughRecords records wait. Slow handlers then run in
+// parallel, and records of fast handlers share commits.
 const enoughRecords = 16
 
 // maxPause is the maximum pause between the end of a transaction and the next one.
 const maxPause = 20 * time.Millisecond
 
-// batcher applies chunks of several partitions of a topic in one transaction. New chunks wait while
-// a transaction of the topic runs, and then for the same duration again (at most maxPause). They
-// are then applied together, so a busy topic needs few commits. A chunk that arrives while the
-// topic is idle does not wait.
+// batcher applies chunks of several partitions of a topic in one transaction, so a busy topic needs
+// few commits. While a transaction of the topic runs, new chunks wait. They wait for the same time
+// again (at most maxPause) and are applied together.
+// A chunk of an idle topic does not wait.
 type batcher struct {
 	consumer *Consumer
 
@@ -78,9 +78,9 @@ func (b *batcher) run(topic string) {
 	}
 }
 
-// takeChunks removes the oldest chunks, up to the size of a transaction. It returns them
-// ordered by partition. Transactions that lock rows per partition then lock the rows in the same
-// order and do not deadlock.
+// takeChunks removes the oldest chunks, up to the size of a transaction, and returns them ordered
+// by partition. All transactions then lock the rows of partitions in the same order and do not
+// deadlock.
 func (b *batcher) takeChunks(topic string) []*chunk {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -41,8 +41,8 @@ const insertDeadLetter = `
 INSERT INTO dead_letters (consumer, topic, event_id, key, error)
 VALUES (@consumer, @topic, @event_id, @key, @error)`
 
-// parkRecords stores the records in the table dead_letters and writes them to the outbox. The
-// relay publishes them to the DLQ.
+// parkRecords stores the records in the table dead_letters and writes them to the outbox. The relay
+// publishes them to the DLQ.
 func (c *Consumer) parkRecords(ctx context.Context, tx pgx.Tx, records []*incoming) error {
 	if len(records) == 0 {
 		return nil
@@ -119,8 +119,8 @@ func (c *Consumer) logParked(rec *incoming) {
 		"event_id", rec.EventID, "event_type", rec.Type, "dlq", c.dlqName(rec.Topic), "error", rec.resultReason)
 }
 
-// shortText returns the text of an error in a form that a row and a header can store: shortened, with
-// valid characters.
+// shortText returns the text of an error in a form that a row and a header can store: shortened,
+// with valid characters.
 func shortText(err error) string {
 	text := err.Error()
 	text = strings.ToValidUTF8(text[:min(len(text), maxErrorBytes)], "")

@@ -21,16 +21,16 @@ import (
 // days.
 const keepLateDays = 31
 
-// The statements store those ids that are new, and return the new ids. The two statements differ in
-// how they find an id that is already stored.
+// Both statements store the ids that are new, and return them. They differ in how they find an id
+// that is already stored.
 //
-// insertIDs searches only the day of the event's time. That is sufficient for an id of UUID version
-// 7, which the outbox generates: the event is always published with the same id and time.
+// insertIDs searches only the day of the event's time. This suffices for ids of the outbox (UUID
+// version 7), because an event keeps its id and its time.
 //
-// insertIDsOfAnyDay searches all days, which is slower. Producers derive other ids from the object
-// that an event describes, and can publish the event again with another time.
+// insertIDsOfAnyDay searches all days, which is slower. It is for ids of other producers, which can
+// publish an event again with another time.
 //
-// Events of days without a partition are stored in inbox_late_events.
+// If the day has no partition, the id is stored in inbox_late_events.
 const (
 	insertIDs         = selectNewIDs + insertNewIDs
 	insertIDsOfAnyDay = selectNewIDs + `
@@ -64,8 +64,8 @@ SELECT event_id FROM recent UNION ALL SELECT event_id FROM late`
 )
 
 // mayBeOfAnotherDay reports whether the id must be stored with insertIDsOfAnyDay, which searches
-// all days. This is necessary if the id can be stored under another day than the day of the
-// record's time. It is also necessary if the id will soon be too old for inbox_events.
+// all days. This is the case if the id can already be stored under another day, or if it will soon
+// be too old for inbox_events.
 func (rec *incoming) mayBeOfAnotherDay() bool {
 	return rec.EventID.Version() != 7 || time.Since(rec.Time) > 7*24*time.Hour
 }
@@ -88,8 +88,8 @@ type lookup struct {
 	parkedKeys map[keyHash]bool
 }
 
-// beginChunks moves the positions of the chunks, stores the ids of their records and finds parked keys.
-// It needs one round trip. If one of the positions has changed, begin returns errPositionChanged.
+// beginChunks moves the positions of the chunks, stores the ids of their records and finds parked
+// keys, in one round trip. If a position has changed, it returns errPositionChanged.
 func (c *Consumer) beginChunks(ctx context.Context, tx *pg.Pipeline, chunks []*chunk) (*lookup, error) {
 	var batch pgx.Batch
 	moved := make([]pgtype.TID, len(chunks))

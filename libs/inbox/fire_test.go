@@ -84,7 +84,7 @@ func TestConsumer_DatabaseOutageLosesNoRecord(t *testing.T) {
 	b.wantAll(65)
 }
 
-// proxy forwards the connections of a pool to Postgres. The method cut closes the connections and
+// proxy forwards the connections of a pool to Postgres. proxy.cut closes the connections and
 // refuses new connections.
 type proxy struct {
 	t        testing.TB

@@ -30,9 +30,9 @@ const (
 	// the minimum that brokers accept by default.
 	sessionTimeout    = 6 * time.Second
 	heartbeatInterval = 2 * time.Second
-	// rebalanceTimeout is how long a rebalance waits for a member that hangs or is slow. After the
-	// rebalance that member can continue its transaction, but only one process can move the
-	// position of a partition.
+	// rebalanceTimeout is how long a rebalance waits for a member that hangs or is slow. Such a
+	// member can still finish its transaction, but only one process can move the position of a
+	// partition.
 	rebalanceTimeout = 10 * time.Second
 	// requestOverhead is added to the timeout of each Kafka request. It also limits how long this
 	// member waits for a group leader that hangs.
@@ -46,9 +46,9 @@ const (
 	repeatLogAfter = 10 * time.Second
 )
 
-// Run consumes until ctx is canceled. The workers then finish their transactions, the group's
-// offsets are committed and the member leaves the group. Run waits for unavailable brokers and
-// databases and creates missing topics. It returns an error only if a retry cannot help.
+// Run consumes until ctx is canceled. It then waits for the transactions, commits the group's
+// offsets and leaves the group. Run waits for unavailable brokers and databases. It returns an
+// error only if a retry cannot help.
 func (c *Consumer) Run(ctx context.Context) error {
 	if err := c.ensureTopics(ctx); err != nil || ctx.Err() != nil {
 		return err
@@ -124,7 +124,7 @@ func (g *group) identity() []kgo.Opt {
 }
 
 // leaveGroup removes a static member from the group, so that other replicas get its partitions. The
-// Kafka client leaves the group by itself only for members that are not static.
+// Kafka client itself does this only for members that are not static.
 func (g *group) leaveGroup() {
 	c := g.consumer
 	if c.cfg.InstanceID == "" {
@@ -236,8 +236,7 @@ func (g *group) poll(ctx context.Context, client *kgo.Client) {
 	}
 }
 
-// fetchFailed logs an error of a fetch. The parameter last points to the text of the last logged
-// error, so that the same error is not logged again.
+// fetchFailed logs an error of a fetch, unless its text equals lastLogged.
 func (g *group) fetchFailed(ctx context.Context, client *kgo.Client, p partition, err error, lastLogged *string) {
 	c := g.consumer
 	c.metrics.fetchErrors.Inc()
@@ -295,8 +294,8 @@ func (g *group) rejoin(client *kgo.Client) {
 	client.AddConsumeTopics(topics...)
 }
 
-// routeRecords passes records to the worker of their partition. The parameter logStart is the
-// first offset that the partition still contains.
+// routeRecords passes records to the worker of their partition. logStart is the first offset that
+// the partition still contains.
 func (g *group) routeRecords(client *kgo.Client, p partition, records []*kgo.Record, logStart int64) {
 	g.mu.Lock()
 	w := g.workers[p]
@@ -493,8 +492,8 @@ func (g *group) all() []*worker {
 	return all
 }
 
-// stopWorkers waits up to the duration drain for the workers to finish their transactions. It
-// then cancels the transactions and waits for the workers.
+// stopWorkers waits up to the duration drain for the workers to finish their transactions. It then
+// cancels the transactions and waits for the workers.
 func (g *group) stopWorkers(workers []*worker, drain time.Duration) {
 	for _, w := range workers {
 		close(w.stopping)
@@ -512,8 +511,8 @@ func (g *group) stopWorkers(workers []*worker, drain time.Duration) {
 	}
 }
 
-// workersEnded reports whether all workers ended within timeout. A transaction that still
-// runs after the timeout cannot commit if another process applies the same records.
+// workersEnded reports whether all workers ended within timeout. A transaction that still runs
+// after the timeout cannot commit if another process applies the same records.
 func workersEnded(workers []*worker, timeout time.Duration) bool {
 	late := time.After(timeout)
 	for _, w := range workers {

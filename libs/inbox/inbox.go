@@ -1,6 +1,6 @@
-// Package inbox applies Kafka records to a service's schema. One transaction contains the effect of
-// a record, its event id and the new position of its partition. Each record is therefore applied
-// once. Records that cannot be applied are parked and published to a dead-letter topic.
+// Package inbox applies Kafka records to a service's schema. One transaction stores the effect of a
+// record, its event id and the new position of its partition, so each record is applied once.
+// Records that cannot be applied are parked and published to a dead-letter topic.
 package inbox
 
 import (
@@ -29,7 +29,8 @@ var files embed.FS
 // tables of the outbox, which publishes parked records.
 var Migrations = pg.Migrations{Name: "inbox", FS: migrationFiles(files)}
 
-// migrationFiles returns the folder with the migrations. It cannot fail, because the folder is embedded.
+// migrationFiles returns the folder with the migrations. It cannot fail, because the folder is
+// embedded.
 func migrationFiles(files embed.FS) fs.FS {
 	dir, _ := fs.Sub(files, "migrations")
 	return dir
@@ -94,26 +95,21 @@ type Outcome struct {
 	OnCommit func()
 }
 
-// Handler applies a batch of records of one topic in tx. The same transaction stores the ids of the
-// records and moves the positions of their partitions. The records have not been applied before.
-// They can belong to several partitions. Records of one partition are in the order of the log.
+// Handler applies a batch of records of one topic in tx, which also stores their ids and positions.
+// None of the records has been applied before. Records of one partition are in the order of the
+// log.
 //
-// If a result is Park, tx is rolled back, and the handler is called again without that record and
-// without later records of its key. These records are then parked in the same transaction as the
-// effects of the other records.
+// If a result is Park, tx is rolled back. The handler is called again without that record and
+// without later records of its key, which are parked in the same transaction.
 //
-// An error rolls tx back. The records are then handled one by one. A single record is parked if its
+// An error rolls tx back, and the records are handled one by one. A single record is parked if its
 // handler panics, returns outbox.ErrTooLarge or writes a value that the database can never store.
-// After any other error the record is retried until it succeeds, and its partition waits. If the
-// database refuses the record because of a constraint, the retries end after 15 minutes
-// (refusedTime): the record is then parked, provided that the consumer applied other records in
-// this time. A database that is not available never parks a record.
+// After a constraint violation, the record is parked if retries fail for 15 minutes (refusedTime)
+// while other records are applied. After any other error, the partition waits until a retry
+// succeeds.
 //
-// A handler must not call Begin, Commit or Rollback of tx: the consumer begins and ends the
-// transaction. These methods of a pg.Pipeline return an error.
-//
-// A handler can be called several times for a record, so it must have no effects outside of tx
-// except through Outcome.OnCommit.
+// A handler must not begin, commit or roll back tx. It can be called several times for a record, so
+// effects outside of tx belong in Outcome.OnCommit.
 type Handler func(ctx context.Context, tx pgx.Tx, batch []Record) (Outcome, error)
 
 // Handlers maps a topic to its handler.
@@ -157,12 +153,14 @@ type Consumer struct {
 	refusedTime time.Duration
 }
 
-// NewConsumer returns a consumer. The parameter name is the name of the service ("calls"). It is
-// also the name of the consumer group and a part of the names of the dead-letter topics. After
-// records were parked, the consumer wakes the relay, which publishes them to the dead-letter topic.
-// The relay can be nil. Handlers that write events must wake the relay in Outcome.OnCommit. The
-// consumer uses at most half of the pool's connections. A registry accepts the metrics of one
-// consumer only. If metrics is nil, no metrics are registered.
+// NewConsumer returns a consumer. name is the name of the service ("calls") and of the consumer
+// group. The consumer uses at most half of the pool's connections.
+//
+// The consumer wakes the relay after records were parked. The relay can be nil. Handlers that write
+// events must wake the relay in Outcome.OnCommit.
+//
+// A registry accepts the metrics of one consumer only. If metrics is nil, no metrics are
+// registered.
 func NewConsumer(
 	name string, cfg kafka.Config, pool *pgxpool.Pool, handlers Handlers, relay *outbox.Relay,
 	metrics prometheus.Registerer,

@@ -86,8 +86,8 @@ func (b *bench) handle(ctx context.Context, tx pgx.Tx, rec kafka.Record) error {
 	return nil
 }
 
-// sicken makes the handler return the error of f after it has stored its effect. If f is nil, the
-// handler succeeds again.
+// sicken makes the handler return the error of f after the handler has stored its effect. If f is
+// nil, the handler succeeds again.
 func (b *bench) sicken(f func(rec kafka.Record, value int64) error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -20,8 +20,8 @@ type position struct {
 	topicID uuid.UUID
 	// nextOffset is the offset of the next record that must be applied.
 	nextOffset int64
-	// ctid is the ctid of the row. An update by ctid does not read old versions of the
-	// row. Vacuum cannot remove these versions while another transaction has an old snapshot.
+	// ctid is the ctid of the row. An update by ctid does not read old versions of the row. Vacuum
+	// cannot remove these versions while another transaction has an old snapshot.
 	ctid pgtype.TID
 }
 
@@ -35,9 +35,8 @@ WHERE ctid = @row AND consumer = @consumer AND topic = @topic AND partition = @p
 	AND topic_id = @topic_id AND next_offset = @before
 RETURNING ctid`
 
-// queueMove adds an update of the chunk's position to the batch. After the batch was sent, the
-// parameter moved contains the new ctid of the row. The ctid is invalid if another process has
-// changed the position.
+// queueMove adds an update of the chunk's position to the batch. After the batch was sent, newCTID
+// is the new ctid of the row. It is invalid if another process has changed the position.
 func (c *Consumer) queueMove(batch *pgx.Batch, ch *chunk, newCTID *pgtype.TID) {
 	args := c.positionArgs(ch.partition, ch.startPosition.topicID)
 	args["row"], args["before"], args["after"] = ch.startPosition.ctid, ch.startPosition.nextOffset, ch.endOffset
@@ -74,9 +73,9 @@ const selectPosition = `
 SELECT topic_id, next_offset, ctid FROM inbox_positions
 WHERE consumer = @consumer AND topic = @topic AND partition = @partition`
 
-// startPositions returns the positions from which partitions are read. If no position is stored,
-// the partition is read from its start: the committed offset of the group can be ahead of the
-// tables. A partition of a topic that was deleted and created again is also read from its start.
+// startPositions returns the positions from which partitions are read. A partition is read from its
+// start if no position is stored, or if its topic was deleted and created again. The committed
+// offset of the group is not used, because it can be ahead of the tables.
 func (c *Consumer) startPositions(ctx context.Context, added []assigned) (map[partition]position, error) {
 	// The order is fixed, so that two processes do not deadlock when they insert rows.
 	slices.SortFunc(added, func(a, b assigned) int {
@@ -119,10 +118,9 @@ func (c *Consumer) reportStart(a assigned, s started) {
 
 var errTopicRecreated = errors.New("the stored position belongs to another topic id")
 
-// reloadPosition returns the stored position of a partition that this process reads. The parameter
-// had is the position that the process used before. If no position is stored, the database was
-// restored to a time before the first start of the consumer. The partition is then read from its
-// start.
+// reloadPosition returns the stored position of a partition that this process reads. previous is
+// the position that the process used before. If no position is stored, the database was restored to
+// an earlier time, and the partition is read from its start.
 func (c *Consumer) reloadPosition(ctx context.Context, of partition, previous position) (p position, err error) {
 	args := c.positionArgs(of, previous.topicID)
 	var batch pgx.Batch
@@ -188,8 +186,8 @@ func (c *Consumer) reportMovedBack(p partition, cause string, was, is int64) {
 		"consumer", c.name, "topic", p.topic, "partition", p.number, "cause", cause, "was", was, "is", is)
 }
 
-// reportExpired logs and counts the records that Kafka deleted before they were applied. The
-// first of these records has the offset next. The offset logStart follows the last one.
+// reportExpired logs and counts the records that Kafka deleted before they were applied. The first
+// of these records has the offset next. The offset logStart follows the last one.
 func (c *Consumer) reportExpired(p partition, next, logStart int64) {
 	c.metrics.expired.WithLabelValues(p.topic).Add(float64(logStart - next))
 	slog.Error("records were deleted before they were applied", "consumer", c.name, "topic", p.topic,

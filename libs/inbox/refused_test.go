@@ -16,8 +16,8 @@ import (
 	"ringfence.dev/libs/testkit/pgtest"
 )
 
-// produceTo produces a record to the given partition, or to another one if same is false. It
-// returns the key of the record.
+// produceTo produces a record to the given partition, or to another one if samePartition is false.
+// It returns the key of the record.
 func (b *bench) produceTo(partition int32, samePartition bool, value int64) (key string) {
 	b.Helper()
 	for n := 0; ; n++ {

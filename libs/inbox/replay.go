@@ -27,12 +27,11 @@ import (
 // the outbox.
 const dlqTimeout = 5 * time.Second
 
-// Replay applies the parked records of a topic. It reads <topic>.<name>.dlq from its start and
-// calls the handler for each parked record in order. When all records of a key are applied, the key
-// is no longer parked. Replay returns the number of applied records and the number of records that
-// are still parked. It can run repeatedly and while the consumer runs, because the transaction that
-// applies a record also deletes its row in dead_letters. Replay stops at an error other than skip
-// or park.
+// Replay applies the parked records of a topic in order, from the DLQ <topic>.<name>.dlq. A key
+// whose records are all applied is no longer parked. parked is the number of records that are still
+// parked.
+// Replay can run repeatedly and while the consumer runs: the transaction that applies a record also
+// deletes its row in dead_letters. It stops at an error other than skip or park.
 func (c *Consumer) Replay(ctx context.Context, topic string) (applied, parked int, err error) {
 	if c.handlers[topic] == nil {
 		return 0, 0, fmt.Errorf("%s does not read topic %s", c.name, topic)
@@ -234,7 +233,7 @@ func (r *replay) apply(ctx context.Context, tx pgx.Tx, letter kafka.Record) (onC
 
 // PutBack is the command `replay` of a service. It prints how many parked records of the topic were
 // applied and how many are still parked. If topic is empty, it lists all parked records with their
-// reasons. If service.Scripted is true, it prints a JSON object, or an array for the list.
+// reasons. If service.Scripted is true, the output is JSON.
 func (c *Consumer) PutBack(ctx context.Context, topic string, out io.Writer) error {
 	if topic == "" {
 		return c.list(ctx, out)

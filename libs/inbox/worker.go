@@ -52,7 +52,7 @@ type worker struct {
 	done      chan struct{}
 	lastError string
 	// position is the current position. startOffsets sets it before the first fetch. After that,
-	// only the method run accesses it.
+	// only worker.run accesses it.
 	position position
 
 	mu      sync.Mutex
@@ -82,8 +82,8 @@ func (w *worker) start(p position) {
 	w.position, w.fetchNext, w.started = p, p.nextOffset, true
 }
 
-// comparePosition passes the stored position to the worker if the worker is idle. A busy worker notices a
-// changed position in its next transaction.
+// comparePosition passes the stored position to the worker if the worker is idle. A busy worker
+// notices a changed position in its next transaction.
 func (w *worker) comparePosition(stored position) {
 	w.mu.Lock()
 	started := w.started
@@ -165,8 +165,8 @@ func (w *worker) withWaiting(next fetched) []*kgo.Record {
 	return records
 }
 
-// currentRecords returns the records of a batch, or none if the batch was fetched before the
-// last seek.
+// currentRecords returns the records of a batch, or none if the batch was fetched before the last
+// seek.
 func (w *worker) currentRecords(batch fetched) []*kgo.Record {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -289,10 +289,9 @@ func (w *worker) pauseFor(d time.Duration) bool {
 	}
 }
 
-// correctPosition replaces the worker's position if the stored position differs. A difference
-// means that another process has applied records, or that the database was restored. The parameter
-// stored can be older than the worker's last transaction, so correct reads the position again. It
-// returns false if the worker must stop.
+// correctPosition replaces the worker's position if the stored position differs: another process
+// has applied records, or the database was restored. stored can be older than the worker's last
+// transaction, so the position is read again. The result is false if the worker must stop.
 func (w *worker) correctPosition(stored position) bool {
 	if stored == w.position {
 		return true
@@ -353,17 +352,17 @@ func (w *worker) requestSeek(offset int64) {
 // refusal decides when a record that repeatedly violates a constraint is parked.
 type refusal struct {
 	consumer *Consumer
-	// firstViolation is the time of the first violation in the current series. Any other error
-	// ends the series. Outside of a series, since is zero.
+	// firstViolation is the time of the first violation in the current series. Any other error ends
+	// the series. Outside of a series it is zero.
 	firstViolation time.Time
-	// appliedBefore is the number of records that the consumer had applied when the current
-	// series began.
+	// appliedBefore is the number of records that the consumer had applied when the current series
+	// began.
 	appliedBefore int64
 }
 
-// isFinal reports whether the record must be parked. This is the case if the record violated a
-// constraint for refusedTime while other records of the consumer were applied. If no other record
-// was applied, the cause is probably not the record.
+// isFinal reports whether the record must be parked: it violated a constraint for refusedTime while
+// other records of the consumer were applied. If no other record was applied, the cause is probably
+// not the record.
 func (r *refusal) isFinal(err error, now time.Time) bool {
 	switch {
 	case !isRefused(err):

@@ -19,8 +19,8 @@ import (
 const backlogInterval = 5 * time.Second
 
 // Backlog collects the metrics of a consumer group: its lag by partition and the state of its
-// topics. Each replica reports all partitions of the group, so the maximum over the replicas is the
-// value. The metrics are absent while the brokers do not respond.
+// topics. Each replica reports all partitions, so use the maximum over the replicas. The metrics
+// are absent while the brokers do not respond.
 type Backlog struct {
 	group  string
 	topics []string

@@ -51,11 +51,12 @@ func (m Making) withDefaults(brokers int) Making {
 }
 
 // EnsureTopics creates missing topics and the DLQs of their readers, and waits until the brokers
-// report these topics. It then compares existing topics with the catalogue. It does not change the
-// settings of existing topics, except the timestamp type. If a difference can lose or reorder
-// records, EnsureTopics returns a *TopicsError. Other differences are logged. With
-// KAFKA_TOPICS=verify, EnsureTopics creates nothing, and returns an error for missing topics with
-// the commands that create them.
+// report them. With KAFKA_TOPICS=verify it creates nothing: its error contains the commands that
+// create the topics.
+//
+// EnsureTopics also compares existing topics with the catalogue. It returns a *TopicsError for a
+// difference that can lose or reorder records, and logs other differences. It changes only the
+// timestamp type.
 func EnsureTopics(ctx context.Context, client *Client, topics []Topic) error {
 	e := ensuring{client: client, admin: kadm.NewClient(client.Client), topics: withDLQs(topics)}
 	return client.Explain(e.ensure(ctx))
@@ -233,10 +234,9 @@ func (e *ensuring) verify(ctx context.Context, topics []Topic, have kadm.TopicDe
 	return nil
 }
 
-// The brokers set the timestamp of each record when they append it, and retention uses this
-// timestamp. With the producer's time (CreateTime), a clock that is wrong has two effects. If the
-// clock of a relay is a week behind, retention deletes its records immediately. If the clock is
-// ahead, Kafka keeps personal data for longer than the documented retention.
+// The brokers set the timestamp of each record (LogAppendTime), because retention uses it. With the
+// producer's time, a clock a week behind would delete new records immediately. A clock that is
+// ahead would keep personal data longer than documented.
 const (
 	timestampType = "message.timestamp.type"
 	logAppendTime = "LogAppendTime"

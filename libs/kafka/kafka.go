@@ -22,9 +22,9 @@ type Config struct {
 	// Brokers are the brokers to which the client connects first. They report the other brokers of
 	// the cluster.
 	Brokers []string `env:"KAFKA_BROKERS,required" envSeparator:"," help:"comma-separated addresses host:port of the first brokers to connect to"`
-	// InstanceID is unique among the replicas and is the same after a restart. With an InstanceID,
-	// a consumer that was killed gets its partitions back immediately after its restart. Without an
-	// InstanceID, the partitions wait until the broker removes the dead member.
+	// InstanceID is unique among the replicas and is the same after a restart. With it, a consumer
+	// that was killed gets its partitions back immediately after its restart. Otherwise the
+	// partitions wait until the broker removes the dead member.
 	InstanceID string `env:"KAFKA_INSTANCE_ID" help:"name of this replica, unique in the service and the same after a restart, such as a StatefulSet's pod name, so that a killed consumer continues immediately; empty: it continues after 6 s or more"`
 	Security
 	Making
@@ -38,10 +38,11 @@ type Client struct {
 	log *logger
 }
 
-// NewClient returns a client without waiting for a connection. It returns an error only for
-// invalid settings. While the brokers are unavailable or reject the client, the client retries and
-// logs how to solve the problem. The metrics have the client ID as a label, so a registry accepts
-// each ID once. If metrics is nil, no metrics are registered.
+// NewClient returns a client without waiting for a connection. It returns an error only for invalid
+// settings. While the brokers are unavailable or reject the client, the client retries and logs how
+// to solve the problem.
+//
+// A registry accepts each client ID once. If metrics is nil, no metrics are registered.
 func NewClient(cfg Config, clientID string, metrics prometheus.Registerer, opts ...kgo.Opt) (*Client, error) {
 	secure, err := cfg.clientOptions()
 	if err == nil {

@@ -63,12 +63,12 @@ func ReadBounds(ctx context.Context, client *Client, topic Topic) (bounds Bounds
 	return bounds, nil
 }
 
-// Scan calls the function each for the records of a topic, including records without a valid ce_id.
-// The parameter from contains the first offset to read in each partition. The parameter to contains
-// the offset before which Scan stops. Scan reads each partition in order. A partition that is not
-// in the parameter from is read from its start. A partition that is not in the parameter to is not
-// read. Scan stops at the first error of the function each. It joins no consumer group and commits
-// no offset.
+// Scan calls handle for the records of a topic, in order within each partition, until handle
+// returns an error. It includes records without a valid ce_id. It joins no consumer group and
+// commits no offset.
+//
+// start contains the first offset of each partition; a missing partition is read from its
+// beginning. end contains the offset before which Scan stops; a missing partition is not read.
 func Scan(
 	ctx context.Context, cfg Config, clientID string, topic Topic, start, end Offsets, handle func(Record) error,
 ) error {

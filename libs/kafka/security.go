@@ -148,7 +148,8 @@ func (s Security) findRemedy(err error) string {
 	return ""
 }
 
-// isHangup reports whether the text means that the broker closed the connection before it responded.
+// isHangup reports whether the text means that the broker closed the connection before it
+// responded.
 func isHangup(text string) bool {
 	return strings.HasSuffix(text, "EOF") || strings.Contains(text, "closed the connection immediately")
 }

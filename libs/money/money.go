@@ -91,10 +91,9 @@ func (m *Micro) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// Price returns the charge for a talk time of seconds at the rate perMinute. It rounds the time up
-// to a multiple of incrementSeconds (at least 1), and the charge up to a whole micro-credit. If
-// seconds or perMinute is 0 or less, the charge is 0. If the charge does not fit into Micro, Price
-// returns the largest Micro.
+// Price returns the charge for a talk time of seconds at the rate perMinute. The time is rounded up
+// to a multiple of incrementSeconds (at least 1), and the charge up to a whole Micro.
+// If seconds or perMinute is 0 or less, the charge is 0. The charge is at most the largest Micro.
 func Price(perMinute Micro, seconds, incrementSeconds int32) Micro {
 	if perMinute <= 0 || seconds <= 0 {
 		return 0

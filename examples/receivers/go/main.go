@@ -70,11 +70,10 @@ func (r *receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 }
 
 // accept queues an event only once for each delivery id. If the queue is full, accept returns false
-// and does not store the id. The sender then repeats the delivery, and accept can queue the event.
+// and does not store the id. The sender then repeats the delivery.
 //
 // This example keeps the queue and the ids in memory. In production, store the event and the id in
-// one transaction of your database. A crash then loses no event to which you have already responded
-// with 2xx.
+// one transaction of your database. An event to which you responded with 2xx then survives a crash.
 func (r *receiver) accept(deliveryID string, got event) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -17,10 +17,9 @@ const tolerance = 300 // seconds
 
 var signatureForm = regexp.MustCompile(`^t=([0-9]{1,12}),v1=([0-9a-f]{64})$`)
 
-// Verify returns nil if the webhook is authentic. In all other cases the error is the reason. The
-// parameter secret is the whole signing_secret with the prefix whsec_. The parameter header is the
-// value of X-Service-Signature. The parameter body contains the bytes of the request body as they
-// arrived, before any decoder changed them.
+// Verify returns nil if the webhook is authentic, and otherwise an error with the reason. secret is
+// the whole signing_secret with the prefix whsec_, and header the value of X-Service-Signature.
+// body is the request body before any decoder has changed it.
 func Verify(secret, header string, body []byte, now time.Time) error {
 	parts := signatureForm.FindStringSubmatch(header)
 	if parts == nil {
