@@ -21,8 +21,8 @@ type ageSample struct {
 }
 
 // OldestAge returns how long the oldest unpublished row has been waiting, or 0 if the outbox is
-// empty. Every replica reads the age every second, or every 5 s while the outbox is empty. The
-// returned age also grows between two reads and while the database is unavailable.
+// empty. Every replica reads the age every second, or every 5 s while the outbox is empty. Between
+// two reads the returned age grows with the clock.
 func (r *Relay) OldestAge() time.Duration {
 	sample := r.age.Load()
 	if sample == nil || sample.age == 0 {
@@ -31,9 +31,9 @@ func (r *Relay) OldestAge() time.Duration {
 	return sample.age + time.Since(sample.at)
 }
 
-// The row with the lowest id is taken as the oldest row. The number of rows is counted up to a
-// limit. Both searches start at the floor: the lowest id from which rows must be read. The relay
-// stores the floor with its lease.
+// The row with the lowest id counts as the oldest row. The number of rows is counted up to a limit.
+// Both searches start at the floor (the lowest id from which rows must be read), which is stored
+// with the lease.
 const sampleAge = `
 WITH lease AS MATERIALIZED (SELECT floor FROM outbox_leases)
 SELECT coalesce((SELECT greatest(extract(epoch FROM clock_timestamp() - created_at), 0.001)

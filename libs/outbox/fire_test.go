@@ -125,8 +125,8 @@ const (
 		AND query LIKE ANY (ARRAY['DELETE FROM outbox WHERE%', '%bytes_before%', '%outbox_leases%', 'LISTEN%'])
 			AND query NOT LIKE '%AS bounded%' AND pid <> pg_backend_pid()`
 	leading = `SELECT count(pg_terminate_backend(pid))` + relaySession
-	// The statement lingers counts the sessions that have published rows and are about to delete
-	// them.
+	// lingers is a statement that counts the sessions that have published rows and are about to
+	// delete them.
 	lingers = `SELECT count(*)` + relaySession + ` AND wait_event = 'PgSleep'`
 )
 

@@ -56,7 +56,8 @@ func alone(ctx context.Context) error {
 	return outbox.NewRelay(pool, client, nil, outbox.Config{}).Run(ctx)
 }
 
-// processStopper stops its own process with SIGSTOP at the first row after the test has created the file.
+// processStopper stops its own process with SIGSTOP at the first row after the test has created the
+// file.
 type processStopper struct{ file string }
 
 func (s processStopper) OnProduceRecordBuffered(*kgo.Record) {

@@ -14,8 +14,7 @@ import (
 // Config contains the settings of the outbox.
 type Config struct {
 	// Lease is how long a lease is valid without a renewal. If the process of a relay was killed or
-	// stopped, another relay takes over after this time. If Lease is zero, NewRelay uses 5 s. If
-	// Lease is shorter than minLease, NewRelay uses minLease.
+	// stopped, another relay takes over after this time. Zero means 5 s. The minimum is minLease.
 	Lease time.Duration `env:"OUTBOX_LEASE" envDefault:"5s" help:"how long a replica that publishes events may fail to renew its lease before another replica takes over, as a duration; at least 1s"`
 }
 
@@ -29,7 +28,7 @@ type leaseTimes struct {
 	duration time.Duration
 	// trustTime is the age of the last renewal at which a relay stops relying on its lease. It is
 	// shorter than duration, so a relay stops before another relay can acquire the lease. Both
-	// times are measured from a moment before the renewal is sent.
+	// times start before the renewal is sent.
 	trustTime time.Duration
 	// renewInterval is how often a relay renews its lease while it works.
 	renewInterval time.Duration
@@ -42,8 +41,8 @@ func newLeaseTimes(cfg Config) leaseTimes {
 	return leaseTimes{duration: lease, trustTime: lease * 4 / 5, renewInterval: lease / 5, acquireInterval: lease / 5}
 }
 
-// pollInterval returns how long a leader waits for a wake before it reads the outbox again. The
-// parameter quiet is the time since the last read that found rows. Each read renews the lease.
+// pollInterval returns how long a leader waits for a wake before it reads the outbox again.
+// idleTime is the time since the last read that found rows. Each read renews the lease.
 func (l leaseTimes) pollInterval(idleTime time.Duration) time.Duration {
 	if idleTime <= quietAfter {
 		return fastPoll

@@ -31,7 +31,7 @@ func TestRelay_IgnoresAdvisoryLocks(t *testing.T) {
 	}
 }
 
-// The parameter expires is a time as text, for example "infinity".
+// giveLease gives the lease to another relay until the time expires, for example "infinity".
 func giveLease(t *testing.T, pool *pgxpool.Pool, expires string) {
 	t.Helper()
 	tag, err := pool.Exec(t.Context(),

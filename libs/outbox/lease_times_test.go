@@ -15,7 +15,7 @@ func TestNewLeaseTimes_DeriveFromTheLease(t *testing.T) {
 		cfg  Config
 		want leaseTimes
 		// wantIdle is the time between two reads of an idle leader. It must be shorter than
-		// want.doubt.
+		// want.trustTime.
 		wantIdle time.Duration
 	}{
 		{

@@ -1,7 +1,8 @@
 // Package outbox publishes events. An event is a row that is written in the transaction that
 // changes state. The relay publishes the rows to Kafka and deletes the rows that Kafka
-// acknowledged. Before writers write an event, they lock the row of its aggregate. The lock keeps
-// the events of a key in order.
+// acknowledged.
+// A writer locks the row of the aggregate before it writes an event, so the events of a key stay in
+// order.
 package outbox
 
 import (
@@ -29,7 +30,8 @@ var files embed.FS
 // Migrations are the tables of the outbox, for pg.Open and pgtest.New.
 var Migrations = pg.Migrations{Name: "outbox", FS: migrationFiles(files)}
 
-// migrationFiles returns the folder with the migrations. It cannot fail, because the folder is embedded.
+// migrationFiles returns the folder with the migrations. It cannot fail, because the folder is
+// embedded.
 func migrationFiles(files embed.FS) fs.FS {
 	dir, _ := fs.Sub(files, "migrations")
 	return dir
@@ -49,9 +51,9 @@ type Event struct {
 	WorkspaceID uuid.UUID
 	// Message is the value of the record. Its full name becomes the header ce_type.
 	Message proto.Message
-	// Time is the time of the event. If Time is zero, the clock of the database is used. An event
-	// that is written again with the same ID needs the same Time. Inboxes search for the ID by the
-	// day of the event.
+	// Time is the time of the event. Zero means the time of the database. An event that is written
+	// again with the same ID needs the same Time, because inboxes search for the ID by the day of
+	// the event.
 	Time time.Time
 	// Raw and RawHeaders are used for records that are copied unchanged to a DLQ. Message is then
 	// nil.
@@ -113,9 +115,9 @@ func Queue(ctx context.Context, batch *pgx.Batch, events ...Event) error {
 	return nil
 }
 
-// QueueIf adds the insert of an event to a batch. The event is written only if the parameter
-// condition is true, an SQL expression with the named arguments args. Use QueueIf in a batch that
-// is a transaction by itself, where the caller cannot read the results of earlier statements.
+// QueueIf adds the insert of an event to a batch. The event is written only if condition is true,
+// an SQL expression with the named arguments args. Use QueueIf in a batch that is a whole
+// transaction, because the caller cannot read earlier results there.
 func QueueIf(ctx context.Context, batch *pgx.Batch, condition string, args pg.Args, event Event) error {
 	return queue(ctx, batch, insertEventIf+condition, maps.Clone(args), event)
 }
@@ -176,8 +178,8 @@ func (e Event) headerMap(ctx context.Context) map[string]string {
 	return headers
 }
 
-// storableHeaders changes headers of other producers so that they can be stored: jsonb accepts
-// neither NUL nor invalid UTF-8. Without clean, a record with such headers could not be parked.
+// storableHeaders returns the headers of another producer in a form that jsonb accepts: without NUL
+// and invalid UTF-8. Otherwise a record with such headers could not be parked.
 func storableHeaders(headers map[string]string) map[string]string {
 	cleaned := make(map[string]string, len(headers))
 	for name, value := range headers {

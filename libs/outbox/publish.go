@@ -34,10 +34,10 @@ type outboxRow struct {
 }
 
 // oldestRows returns the rows from the floor on (the lowest id that must be read), and the
-// transaction id below which all transactions had ended. If the relay read from the last published
-// row, it would miss a row with a lower id that commits later. bytes_before limits the memory: the
-// batch ends with the row that reaches 16 MiB. If there are no rows, the statement returns one row,
-// in which only the transaction id is not NULL.
+// transaction id below which all transactions had ended. A read from the last published row would
+// miss a row with a lower id that commits later.
+// bytes_before limits the memory: the batch ends with the row that reaches 16 MiB. If there are no
+// rows, the statement returns one row that contains only the transaction id.
 const oldestRows = `
 SELECT pg_snapshot_xmin(snapshot)::text::bigint,
        oldest.id, oldest.event_id, oldest.topic, oldest.key, oldest.headers, oldest.payload, oldest.created_at
@@ -58,8 +58,8 @@ const deleteRows = `DELETE FROM outbox WHERE id = ANY($1) RETURNING pg_current_x
 const maxBytes = 16 << 20
 
 // relayBatch publishes the oldest rows and deletes those that Kafka acknowledged. No transaction is
-// open between the read and the delete. It returns the number of rows, and whether the outbox had
-// no further rows.
+// open while it publishes. It returns the number of rows, and whether the outbox had no further
+// rows.
 func (s *session) relayBatch(ctx context.Context) (found int, noneLeft bool, err error) {
 	if err := s.verifyLease(s.relay.lease.renewInterval); err != nil {
 		return 0, false, err
@@ -121,8 +121,8 @@ func (s *session) deleteRows(ids []int64) (transaction int64, err error) {
 	return transaction, err
 }
 
-// readRows returns the oldest rows from the id in the parameter from. It also returns the
-// transaction id below which all transactions had ended.
+// readRows returns the oldest rows from firstID on. It also returns the transaction id below which
+// all transactions had ended.
 func (s *session) readRows(firstID int64) (rows []outboxRow, xmin int64, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), statementTimeout)
 	defer cancel()
@@ -165,10 +165,9 @@ type ack struct {
 // publishRows passes all rows to the Kafka client in order and waits for every acknowledgement.
 // faults[i] is the result of rows[i].
 //
-// publish returns an error in three cases: ctx ended a while ago, Kafka did not respond, or the
-// lease could be lost. If the lease could be lost, faults is nil and no row may be deleted. The
-// client then does not send the rows that it has not sent yet. A record that was already sent
-// cannot be recalled.
+// publishRows returns an error if ctx ended a while ago, if Kafka did not respond, or if the lease
+// could be lost. If the lease could be lost, faults is nil and no row may be deleted. Unsent rows
+// are then dropped, but sent records cannot be recalled.
 func (s *session) publishRows(ctx context.Context, rows []outboxRow) (faults []error, err error) {
 	round, abandon := context.WithCancel(context.Background())
 	defer abandon()
@@ -216,8 +215,8 @@ func (s *session) awaitAcks(ctx context.Context, acks <-chan ack, faults []error
 	return nil
 }
 
-// produceRow passes a row to the Kafka client. The row fails if the parameter round, a
-// context, is canceled before the client has sent the row.
+// produceRow passes a row to the Kafka client. The row fails if ctx is canceled before the client
+// has sent the row.
 func (r *Relay) produceRow(ctx context.Context, w outboxRow, answered func(error)) {
 	record, span := w.kafkaRecord(ctx)
 	r.openRows.Add(1)
@@ -231,8 +230,8 @@ func (r *Relay) produceRow(ctx context.Context, w outboxRow, answered func(error
 	})
 }
 
-// kafkaRecord returns the Kafka record of a row. Its span continues the trace of the
-// transaction that wrote the row.
+// kafkaRecord returns the Kafka record of a row. Its span continues the trace of the transaction
+// that wrote the row.
 func (w outboxRow) kafkaRecord(roundCtx context.Context) (*kgo.Record, trace.Span) {
 	ctx := propagation.TraceContext{}.Extract(roundCtx, propagation.MapCarrier(w.Headers))
 	span := trace.SpanFromContext(ctx)
@@ -254,9 +253,9 @@ func (w outboxRow) kafkaRecord(roundCtx context.Context) (*kgo.Record, trace.Spa
 	return record, span
 }
 
-// deletableIDs returns the ids of the rows that can be deleted: in each topic, the
-// rows before the first failed row. The rows after it are published again, so that the events of a
-// topic stay in order.
+// deletableIDs returns the ids of the rows that can be deleted: in each topic, the rows before the
+// first failed row. The rows after it are published again, so that the events of a topic stay in
+// order.
 func deletableIDs(rows []outboxRow, faults []error) []int64 {
 	ids := make([]int64, 0, len(rows))
 	faulty := map[string]bool{}
@@ -271,8 +270,8 @@ func deletableIDs(rows []outboxRow, faults []error) []int64 {
 	return ids
 }
 
-// createMissingTopics creates missing topics of the catalogue, so that a retry can succeed. It returns
-// the joined errors of the rows.
+// createMissingTopics creates missing topics of the catalogue, so that a retry can succeed. It
+// returns the joined errors of the rows.
 func (r *Relay) createMissingTopics(ctx context.Context, rows []outboxRow, faults []error) error {
 	seen := map[string]error{}
 	for i, row := range rows {

@@ -38,16 +38,14 @@ const (
 	grace = 3 * time.Second
 )
 
-// Relay publishes the outbox of one schema. Only the relay that has the schema's lease publishes.
-// The other relays wait. A relay that was killed or stopped loses the lease within Config.Lease. A
-// relay that cannot reach Kafka releases the lease.
+// Relay publishes the outbox of one schema. Only the relay with the schema's lease, the leader,
+// publishes. A leader that was killed or stopped loses the lease within Config.Lease. A leader that
+// cannot reach Kafka releases the lease.
 //
-// The Kafka client of a relay that lost its lease can still contain rows. These rows can be
-// published after the rows of the next leader. Each of these rows was still in the outbox, so the
-// next leader also publishes the row, in order. A reader receives the events of a key in order, and
-// can later receive an event again with the same event ID. In a compacted topic the repeated event
-// can replace a newer event until the next event of the key. Readers must therefore compare
-// versions.
+// The Kafka client of an earlier leader can still send rows after the next leader has published
+// them. A reader receives the events of a key in order, but can receive an event again with the
+// same event ID. In a compacted topic the repeated event can replace a newer event until the next
+// event of the key, so readers must compare versions.
 type Relay struct {
 	// id identifies this relay as the holder of the lease. Each process has a new id.
 	id      uuid.UUID
@@ -57,11 +55,10 @@ type Relay struct {
 	metrics *relayMetrics
 	age     atomic.Pointer[ageSample]
 	leads   atomic.Bool
-	// openRows is the number of rows that were passed to the Kafka client and have no result
-	// yet.
+	// openRows is the number of rows that were passed to the Kafka client and have no result yet.
 	openRows atomic.Int64
 	lease    leaseTimes
-	// ackTimeout is the constant of the same name, except in tests.
+	// ackTimeout equals the constant ackTimeout, except in tests.
 	ackTimeout time.Duration
 }
 
@@ -76,8 +73,8 @@ func NewRelay(pool *pgxpool.Pool, client *kafka.Client, metrics prometheus.Regis
 }
 
 // Wake notifies the relays of all replicas that rows were committed. It does not block. Without
-// Wake, the rows wait for the next poll: at most 250 ms, or 2.5 s if the outbox has been empty for
-// a while. Wake has no effect if the receiver is nil.
+// Wake, the rows wait for the next poll: up to 250 ms, or up to 2.5 s after an idle time. On a nil
+// *Relay, Wake does nothing.
 func (r *Relay) Wake() {
 	if r == nil {
 		return
@@ -129,9 +126,8 @@ func (r *Relay) keepRelaying(ctx context.Context) {
 	}
 }
 
-// waitForResults waits until the Kafka client has a result for every row that the earlier
-// session passed to it. Without this wait, the rows of several sessions could accumulate in the
-// client.
+// waitForResults waits until the Kafka client has a result for every row of the earlier session.
+// Without this wait, the rows of several sessions could accumulate in the client.
 func (r *Relay) waitForResults(ctx context.Context) {
 	for ctx.Err() == nil && r.openRows.Load() > 0 {
 		select {
@@ -256,8 +252,8 @@ func (s *session) relayUntilDone(ctx context.Context) error {
 }
 
 // pauseAfter waits for as long as the last batch took, at most maxPause. Rows that are committed in
-// this time are published in one batch, and readers then also apply them together. A row that is
-// committed while the relay is idle is not delayed.
+// this time are published in one batch, and readers apply them together. After an idle time there
+// is no pause.
 func pauseAfter(ctx context.Context, took time.Duration) {
 	select {
 	case <-ctx.Done():
@@ -265,8 +261,8 @@ func pauseAfter(ctx context.Context, took time.Duration) {
 	}
 }
 
-// waitForWake returns after a wake of any replica, after poll, or when ctx is canceled. Only a
-// broken connection is an error.
+// waitForWake returns after a wake of any replica, after the time poll, or when ctx is canceled.
+// Only a broken connection is an error.
 func (s *session) waitForWake(ctx context.Context, poll time.Duration) error {
 	waiting, cancel := context.WithTimeout(ctx, poll)
 	woken := make(chan struct{})
@@ -288,8 +284,8 @@ func (s *session) waitForWake(ctx context.Context, poll time.Duration) error {
 	return nil
 }
 
-// A shutdown does not cancel a statement of the methods exec and row, because a canceled statement
-// would break the connection.
+// A shutdown does not cancel a statement of exec or queryRow, because a canceled statement would
+// break the connection.
 func (s *session) exec(statement string, args ...any) error {
 	ctx, cancel := context.WithTimeout(context.Background(), statementTimeout)
 	defer cancel()

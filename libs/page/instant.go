@@ -20,8 +20,8 @@ func TimeOf(id uuid.UUID) time.Time {
 // firstInvalidMillisecond is the first millisecond that does not fit into a UUID of version 7.
 const firstInvalidMillisecond = 1 << 48
 
-// FirstID returns the lowest id that has the same millisecond as the parameter at. If no UUID of
-// version 7 can have that time, it returns the nearest id.
+// FirstID returns the lowest id with the millisecond of t. If no UUID of version 7 can have that
+// time, it returns the nearest id.
 func FirstID(t time.Time) (id uuid.UUID) {
 	ms := max(t.UnixMilli(), 0)
 	if ms >= firstInvalidMillisecond {

@@ -70,8 +70,8 @@ func (r Request) Below() uuid.UUID {
 // whether the list continues.
 func (r Request) Rows() int { return r.Limit + 1 }
 
-// Of returns a page with the first Limit rows. The function view converts a row to an item. In
-// JSON, Data is an empty list if there are no rows, never null.
+// Of returns a page with the first Limit rows, each converted by toItem. In JSON, Data is an empty
+// list if there are no rows, never null.
 func Of[Row, View any](r Request, rows []Row, toItem func(Row) View) Page[View] {
 	cut := rows[:min(len(rows), r.Limit)]
 	page := Page[View]{Data: make([]View, 0, len(cut)), HasMore: len(rows) > r.Limit}

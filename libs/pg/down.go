@@ -49,9 +49,8 @@ func IsUnanswered(err error) bool {
 }
 
 func isDownState(code string) bool {
-	// The codes mean: the server is stopping, has crashed or is starting; it ended the session
-	// while idle in a transaction; it has too many connections; it is out of disk or memory; the
-	// statement timed out; or the server is a standby.
+	// The server is stopping, starting or a standby, has too many connections, is out of disk or
+	// memory, has ended an idle transaction, or the statement timed out.
 	return strings.HasPrefix(code, "08") ||
 		slices.Contains([]string{"57P01", "57P02", "57P03", "57P05", "25P03", "25006", "57014", "53100", "53200", "53300"}, code)
 }

@@ -75,9 +75,9 @@ func (w *watch) Collect(to chan<- prometheus.Metric) {
 	gauge(w.deadRows, float64(deadRows))
 }
 
-// Queue tables are recognized by their setting: they are vacuumed after a fixed number of rows. The
-// statistics are visible to every role. Many deleted rows mean that a session, a replication slot
-// or a prepared transaction has an old snapshot.
+// Queue tables are recognized by their setting: they are vacuumed after a fixed number of rows.
+// Many deleted rows mean that a session, a replication slot or a prepared transaction has an old
+// snapshot.
 const countDeadRows = `
 SELECT coalesce(max(pg_stat_get_dead_tuples(c.oid)), 0) FROM pg_class c
 WHERE c.relnamespace = current_schema()::regnamespace AND c.reloptions @> ARRAY['autovacuum_vacuum_scale_factor=0']`

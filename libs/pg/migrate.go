@@ -145,8 +145,7 @@ func checkVersions(ctx context.Context, pool *pgxpool.Pool, schema string, track
 	return nil
 }
 
-// versionTable returns the name of the table that contains the applied versions of the
-// track.
+// versionTable returns the name of the table that contains the applied versions of the track.
 func (m Migrations) versionTable() string { return "schema_" + m.Name }
 
 // ErrOldSchema is the error of Migrate and Open for a schema that was created by a version before
@@ -193,8 +192,7 @@ func (m Migrations) newestVersion() (int64, error) {
 	return newest, nil
 }
 
-// appliedVersion returns the version of the track in the database, or 0 if it was never
-// migrated.
+// appliedVersion returns the version of the track in the database, or 0 if it was never migrated.
 func (m Migrations) appliedVersion(ctx context.Context, pool *pgxpool.Pool) (int64, error) {
 	var exists bool
 	table := pgx.Identifier{m.versionTable()}.Sanitize()

@@ -58,18 +58,18 @@ const (
 	// closed. The kernel's default is 15 minutes.
 	unackedTimeout = 30 * time.Second
 	// A process that hangs keeps its locks on rows. The server therefore ends a transaction that is
-	// idle for idleTimeout between two statements. It also ends a transaction whose client does not
-	// read a response for unreadTimeout.
+	// idle for idleTimeout, or whose client does not read a response for unreadTimeout.
 	idleTimeout   = 5 * time.Second
 	unreadTimeout = 10 * time.Second
 )
 
-// Open returns a pool of connections to the schema, traced with otelpgx. It waits up to 30 s for
-// the database. If cfg.MigrateURL is set, Open migrates the schema first. If cfg.MigrateURL is
-// empty, Open returns an error when the database lacks migrations of this build. Open returns
-// ErrOldSchema for a schema that a build from before the first release created: such a schema
-// cannot be migrated. Times are returned in UTC. The server ends a transaction that is idle for 5
-// s, unless cfg.URL sets idle_in_transaction_session_timeout.
+// Open returns a pool of connections to the schema. It waits up to 30 s for the database. If
+// cfg.MigrateURL is set, Open migrates the schema first. Otherwise it returns an error if the
+// database lacks migrations of this build.
+//
+// Open returns ErrOldSchema for a schema of a build before the first release, which cannot be
+// migrated. Times are returned in UTC. The server ends a transaction that is idle for 5 s, unless
+// cfg.URL sets idle_in_transaction_session_timeout.
 func Open(ctx context.Context, cfg Config, schema string, tracks ...Migrations) (*pgxpool.Pool, error) {
 	if cfg.MigrateURL != "" {
 		if err := Migrate(ctx, cfg.MigrateURL, schema, tracks...); err != nil {
@@ -159,10 +159,9 @@ func applySettings(conn *pgx.ConnConfig, schema string) {
 // bypassKey marks a context in which the BeforeConnect function of the pool bypasses the pooler.
 type bypassKey struct{}
 
-// behindPooler adapts the pool to a pooler in transaction mode, where each transaction can use a
-// different session. Connections set no parameters, because the role has the settings (see
-// Provision). Statements are not prepared, unless the pooler supports it and the URL sets
-// default_query_exec_mode=cache_statement.
+// behindPooler adapts the pool to a pooler in transaction mode. Connections set no parameters,
+// because the role has the settings (see Provision). Statements are not prepared, unless the URL
+// sets default_query_exec_mode=cache_statement.
 func behindPooler(settings *pgxpool.Config, cfg Config, schema string) error {
 	direct, err := pgx.ParseConfig(cfg.DirectURL)
 	if err != nil {
@@ -204,7 +203,7 @@ func Dedicated(ctx context.Context, pool *pgxpool.Pool) (*pgx.Conn, error) {
 	return conn, nil
 }
 
-// retryUntilUp repeats the function f while the database is unavailable, for up to 30 s.
+// retryUntilUp repeats f while the database is unavailable, for up to 30 s.
 func retryUntilUp(ctx context.Context, f func(context.Context) error) error {
 	timeout := time.NewTimer(openTimeout)
 	defer timeout.Stop()

@@ -11,9 +11,9 @@ import (
 )
 
 // Pipeline is a transaction that needs few round trips. BEGIN is sent together with the first
-// statements. Statements of QueueBatch are sent together with the next statements or with COMMIT.
-// Statements run in the order of the calls. Begin, Commit and Rollback return an error, because
-// InPipeline begins and ends the transaction.
+// statements, and statements of QueueBatch together with the next ones or with COMMIT. Statements
+// run in the order of the calls. InPipeline begins and ends the transaction, so Begin, Commit and
+// Rollback return an error.
 type Pipeline struct {
 	conn   *pgxpool.Conn
 	queued pgx.Batch
@@ -29,9 +29,8 @@ var (
 // rollbackTime is the timeout of ROLLBACK. If it expires, the connection is closed.
 const rollbackTime = 5 * time.Second
 
-// InPipeline does what InTx does, with a Pipeline. It commits if f returns nil and rolls back
-// otherwise. A transaction that sends one batch and queues its other statements with QueueBatch needs
-// two round trips.
+// InPipeline does what InTx does, with a Pipeline. A transaction that sends one batch and queues
+// its other statements with QueueBatch needs two round trips.
 func InPipeline(ctx context.Context, pool *pgxpool.Pool, f func(*Pipeline) error) error {
 	for try := 1; ; try++ {
 		err := runPipeline(ctx, pool, f)
@@ -74,9 +73,9 @@ func runPipeline(ctx context.Context, pool *pgxpool.Pool, f func(*Pipeline) erro
 	return nil
 }
 
-// QueueBatch queues a batch. The batch is sent before the next statement of another method, or with
-// COMMIT. If a statement of the batch fails, that next statement or the commit returns the error.
-// The functions that the batch contains read the results.
+// QueueBatch queues a batch. It is sent before the next statement of another method, or with
+// COMMIT. That statement or the commit returns the error of a failed statement of the batch. The
+// functions in the batch read the results.
 func (p *Pipeline) QueueBatch(batch *pgx.Batch) {
 	p.queued.QueuedQueries = append(p.queued.QueuedQueries, batch.QueuedQueries...)
 }
@@ -164,7 +163,7 @@ func (p *Pipeline) Begin(context.Context) (pgx.Tx, error) { return nil, errEndsI
 // Commit is not supported, because InPipeline commits.
 func (p *Pipeline) Commit(context.Context) error { return errEndsItself }
 
-// Rollback is not supported. Return an error from the function of InPipeline instead.
+// Rollback is not supported. Return an error from the function that InPipeline runs.
 func (p *Pipeline) Rollback(context.Context) error { return errEndsItself }
 
 // noRow and noResults return the error that occurred when the queued statements were sent.

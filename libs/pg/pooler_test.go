@@ -15,8 +15,8 @@ import (
 	"ringfence.dev/libs/testkit/pgtest"
 )
 
-// pooledConfig returns a configuration that connects through a PgBouncer in transaction mode
-// with one session.
+// pooledConfig returns a configuration that connects through a PgBouncer in transaction mode with
+// one session.
 func pooledConfig(t *testing.T, pool *pgxpool.Pool) pg.Config {
 	t.Helper()
 	at := pool.Config().ConnConfig

@@ -81,8 +81,8 @@ func provision(ctx context.Context, conn *pgx.Conn, schema, ownerPassword, appPa
 			"GRANT USAGE ON SCHEMA " + name + " TO " + app,
 			defaults + " GRANT SELECT, INSERT, UPDATE, DELETE ON TABLES TO " + app,
 			defaults + " GRANT USAGE ON SEQUENCES TO " + app,
-			// On direct connections, prepare and equip apply these settings. A pooler does not pass
-			// them on.
+			// On direct connections, applySettings and applyAppSettings set these parameters. A
+			// pooler does not pass them on.
 			"ALTER ROLE " + app + " SET search_path = " + name,
 			"ALTER ROLE " + app + " SET jit = off",
 			"ALTER ROLE " + app + " SET statement_timeout = " + milliseconds(defaultStatementTimeout),

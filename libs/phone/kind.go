@@ -10,9 +10,9 @@ import (
 const Unassigned = "unassigned country calling code"
 
 // Forbidden returns the reason why a number is never dialed
-// (docs/reference/api/compliance.md#destinations): the kind of the number (premium rate, shared
-// cost, satellite, short) or Unassigned. It returns "" if the number may be dialed. A number that
-// the metadata does not contain may be dialed if its country calling code is assigned.
+// (docs/reference/api/compliance.md#destinations): premium rate, shared cost, satellite, short or
+// Unassigned. It returns "" if the number may be dialed. A number that the metadata does not
+// contain may be dialed if its country calling code is assigned.
 func (n Number) Forbidden() string {
 	switch {
 	case !n.isAssigned():
@@ -24,23 +24,23 @@ func (n Number) Forbidden() string {
 	case n.HasPrefix([]string{"+808"}):
 		return "shared cost" // the code of the international shared cost service
 	}
-	// Reading the metadata takes 26 µs for a number of North America, because two dozen countries
-	// share one country code. The metadata is read only where premium-rate numbers exist. These are
-	// the area code 900, and the exchange 976 in Barbados (246) and the Cayman Islands (345). North
-	// America has no other forbidden kind.
+	// Only these three prefixes of North America can have premium-rate numbers, the only forbidden
+	// kind there: area code 900, and Barbados (246) and the Cayman Islands (345) for their exchange
+	// 976.
+	// For all others the metadata is not read, which takes 26 µs.
 	if n.HasPrefix([]string{"+1"}) && !n.HasPrefix([]string{"+1900", "+1246", "+1345"}) {
 		return ""
 	}
 	return n.forbiddenKind()
 }
 
-// reservedPrefixes returns the country codes that are assigned but not in use. The metadata
-// does not contain them. The Vatican City (379) uses numbers of Italy, and Kazakhstan (997) shares
-// +7 with Russia.
+// reservedPrefixes returns the country codes that are assigned but not in use. The metadata does
+// not contain them. The Vatican City (379) uses numbers of Italy, and Kazakhstan (997) shares +7
+// with Russia.
 func reservedPrefixes() []string { return []string{"+379", "+997"} }
 
-// isAssigned reports whether the number begins with an assigned country calling code. No
-// code is a prefix of another code, so at most one of the three lengths matches.
+// isAssigned reports whether the number begins with an assigned country calling code. No code is a
+// prefix of another code, so at most one of the three lengths matches.
 func (n Number) isAssigned() bool {
 	digits := string(n[1:])
 	for length := 1; length <= 3 && length <= len(digits); length++ {
@@ -73,9 +73,8 @@ func (n Number) forbiddenKind() string {
 	return ""
 }
 
-// isShortNumber reports whether the number is a helpline, emergency or service code after a
-// country code. North America is excluded: its short codes that fit E.164 are used for text
-// messages only.
+// isShortNumber reports whether the number is a helpline, emergency or service code after a country
+// code. North America is excluded: its short codes that fit E.164 are used for text messages only.
 func isShortNumber(parsed *phonenumbers.PhoneNumber) bool {
 	return parsed.GetCountryCode() != nanp && phonenumbers.IsValidShortNumber(parsed)
 }

@@ -41,8 +41,8 @@ func TestForbidden_RefusesUnassignedCountryCodesOnly(t *testing.T) {
 	}
 }
 
-// unassignedCodes contains the unassigned codes in the ITU's list of country codes (E.164). An update of the
-// metadata can change this list.
+// unassignedCodes contains the unassigned codes in the ITU's list of country codes (E.164). An
+// update of the metadata can change this list.
 const unassignedCodes = "210 214 215 217 219 259 280 281 282 283 284 285 286 287 288 289 292 293 294 295 296 " +
 	"384 388 422 424 425 426 427 428 429 671 684 693 694 695 696 697 698 699 " +
 	"801 802 803 804 805 806 807 809 830 831 832 833 834 835 836 837 838 839 851 854 857 858 859 " +

@@ -77,7 +77,7 @@ func readAreas(text string) (map[string]areaCode, error) {
 	return read, nil
 }
 
-// areaCode returns the area of a number that begins with +1. It returns the zero value if
+// findAreaCode returns the area code of a number that begins with +1. It returns the zero value if
 // the number is too short, or if its area code is not geographic.
 func (n Number) findAreaCode() areaCode {
 	if len(n) != len("+1")+10 {

@@ -60,10 +60,10 @@ var locations = sync.OnceValue(func() map[string]*time.Location {
 
 const nanp = 1 // the country calling code of the North American Numbering Plan
 
-// zoneNames returns the names of the zones of a number. For North America it uses nanp.txt.
-// Elsewhere it uses the longest matching prefix of the metadata, corrected by overlay.txt. A mobile
-// number without an area code gets all zones of the country. So does a number in a range that the
-// metadata does not contain.
+// zoneNames returns the names of the zones of a number. North America uses nanp.txt. Other numbers
+// use the longest matching prefix of the metadata, corrected by overlay.txt. A mobile number
+// without an area code, or a number that the metadata does not contain, gets all zones of the
+// country.
 func (n Number) zoneNames() []string {
 	if strings.HasPrefix(string(n), "+1") {
 		return n.findAreaCode().zones
@@ -103,10 +103,9 @@ func mobileCarriesArea(country int) bool { return country == 54 || country == 55
 //go:embed overlay.txt
 var overlayText string
 
-// overlay is the content of overlay.txt, which corrects the zones in the metadata. Each map has
-// number prefixes as keys. The zones in the map `only` replace those in the metadata. The zones in
-// the map `add` are added to those in the metadata. The map `country` contains the zones of numbers
-// without an area code.
+// overlay is the content of overlay.txt, which corrects the zones in the metadata. The keys are
+// number prefixes. `only` replaces the zones in the metadata, and `add` adds zones to them.
+// `country` contains the zones of numbers without an area code.
 type overlay struct{ only, add, country map[string][]string }
 
 // overlays contains the content of overlay.txt. If the file is invalid, overlays is empty. A test
@@ -132,8 +131,7 @@ func readOverlay(text string) (overlay, error) {
 	return o, nil
 }
 
-// dataLines returns the lines of a data file by line number, without comments and empty
-// lines.
+// dataLines returns the lines of a data file by line number, without comments and empty lines.
 func dataLines(text string) map[int]string {
 	found := map[int]string{}
 	i := 0
@@ -146,8 +144,8 @@ func dataLines(text string) map[int]string {
 	return found
 }
 
-// correctedZones returns the zones of a number or prefix: the zones in the metadata with
-// the corrections of overlay.txt.
+// correctedZones returns the zones of a number or prefix: the zones in the metadata with the
+// corrections of overlay.txt.
 func correctedZones(prefix string) []string {
 	o := overlays()
 	names, mended := longestPrefix(o.only, prefix)
@@ -169,7 +167,7 @@ func wholeCountry(number, code string) []string {
 	return correctedZones(code)
 }
 
-// longestPrefix returns the entry of the longest key that is a prefix of number.
+// longestPrefix returns the zones of the longest key that is a prefix of number.
 func longestPrefix(zonesByPrefix map[string][]string, number string) ([]string, bool) {
 	for length := len(number); length > 1; length-- {
 		if names, ok := zonesByPrefix[number[:length]]; ok {
@@ -179,8 +177,8 @@ func longestPrefix(zonesByPrefix map[string][]string, number string) ([]string, 
 	return nil, false
 }
 
-// lookUpZones returns the zones of a prefix in the metadata: sorted, with canonical names, and without
-// the unknown zone.
+// lookUpZones returns the zones of a prefix in the metadata: sorted, with canonical names, and
+// without the unknown zone.
 func lookUpZones(prefix string) []string {
 	found, err := phonenumbers.GetTimezonesForPrefix(prefix)
 	if err != nil {

@@ -18,12 +18,12 @@ var update = flag.Bool("update", false, "rewrite testdata/zones.golden after rea
 
 const golden = "testdata/zones.golden"
 
-// TestZones_MatchTheGoldenFile compares the zones of all prefixes with a golden file, so that an
-// upgrade of the metadata changes no zone unnoticed. Each line of the file belongs to one calling
-// code. It contains a digest, the zones of numbers without an area code, and the number of prefixes
-// per set of zones. The digest is computed from the zones of all prefixes of five digits (three
-// digits in countries with one zone). To update the file, run `go test ./phone -run Golden
-// -update`, read the diff, and correct the metadata in overlay.txt or nanp.txt.
+// TestZones_MatchTheGoldenFile shows each zone that an upgrade of the metadata changes. A line of
+// the golden file belongs to one calling code. It contains a digest of the zones of all prefixes,
+// the zones of numbers without an area code, and the number of prefixes per set of zones.
+//
+// To update the file, run `go test ./phone -run Golden -update`, read the diff, and correct the
+// metadata in overlay.txt or nanp.txt.
 func TestZones_MatchTheGoldenFile(t *testing.T) {
 	t.Parallel()
 	got := enumerate()
@@ -86,8 +86,8 @@ func enumerate() string {
 	return b.String()
 }
 
-// zonesBelow calls the function ask for every prefix with the given number of further
-// digits. It returns a digest and the counts of the results.
+// zonesBelow calls findZones for every prefix with the given number of further digits. It returns a
+// digest and the counts of the results.
 func zonesBelow(prefix string, digits int, findZones func(string) []string) string {
 	sum, counts := sha256.New(), map[string]int{}
 	for rest := range pow10(digits) {

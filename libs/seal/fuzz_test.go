@@ -8,8 +8,8 @@ import (
 	"ringfence.dev/libs/seal"
 )
 
-// FuzzOpen checks that Open accepts a ciphertext only if Seal has returned it for the same value of
-// the parameter about.
+// FuzzOpen checks that Open accepts a ciphertext only if Seal has returned it for the same
+// secretName.
 func FuzzOpen(f *testing.F) {
 	b, err := seal.New(seal.Config{Keys: []string{key("new", 1), key("old", 2)}})
 	if err != nil {

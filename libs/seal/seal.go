@@ -66,8 +66,8 @@ func New(cfg Config) (*Box, error) {
 	return box, nil
 }
 
-// Seal encrypts plain with the first key. The parameter about is a text that identifies the secret.
-// It is authenticated but not stored: the caller must pass the same text to Open.
+// Seal encrypts plaintext with the first key. secretName is a text that identifies the secret. It
+// is authenticated but not stored: the caller must pass the same text to Open.
 func (b *Box) Seal(plaintext []byte, secretName string) (sealed []byte, err error) {
 	aead := b.keys[b.first]
 	nonce := make([]byte, aead.NonceSize())
@@ -82,8 +82,8 @@ func (b *Box) Seal(plaintext []byte, secretName string) (sealed []byte, err erro
 	return aead.Seal(sealed, nonce, plaintext, []byte(secretName)), nil
 }
 
-// Open decrypts a ciphertext of Seal. It returns an error if the parameter about differs from the
-// text that was passed to Seal, or if the ciphertext was changed.
+// Open decrypts a ciphertext of Seal. It returns an error if secretName differs from the text that
+// was passed to Seal, or if the ciphertext was changed.
 func (b *Box) Open(sealed []byte, secretName string) ([]byte, error) {
 	id, rest, err := split(sealed)
 	if err != nil {
@@ -103,9 +103,9 @@ func (b *Box) Open(sealed []byte, secretName string) ([]byte, error) {
 	return plain, nil
 }
 
-// Reseal decrypts a ciphertext and encrypts the secret with the first key. If the ciphertext was
-// already encrypted with the first key, Reseal returns it unchanged, and current is true. Such a
-// ciphertext is also decrypted, so that an unreadable ciphertext causes an error.
+// Reseal decrypts a ciphertext and encrypts the secret with the first key. If the first key already
+// encrypted it, Reseal returns the ciphertext unchanged, and current is true. It decrypts in both
+// cases, so an unreadable ciphertext causes an error.
 func (b *Box) Reseal(sealed []byte, secretName string) (again []byte, current bool, err error) {
 	plain, err := b.Open(sealed, secretName)
 	if err != nil {

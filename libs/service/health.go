@@ -11,10 +11,9 @@ import (
 // healthTimeout is the timeout of Healthy.
 const healthTimeout = 5 * time.Second
 
-// Healthy sends a request for path to the process that listens at addr. It is for health checks
-// inside the container. Healthy connects to addr itself: with host networking, addr is not the
-// loopback address. An address without a host (":9090", "0.0.0.0:9090") means this machine. Any
-// status except 200 is an error.
+// Healthy sends a request for path to the process that listens at addr, for health checks inside
+// the container. An address without a host (":9090", "0.0.0.0:9090") means this machine. Any status
+// except 200 is an error.
 func Healthy(ctx context.Context, addr, path string) error {
 	if _, port, err := net.SplitHostPort(addr); err != nil || port == "" || port == "0" {
 		return fmt.Errorf("%q has no port", addr)

@@ -44,8 +44,8 @@ func (l stopState) linger(hurried, failed, finished <-chan struct{}) {
 }
 
 // Leaving returns a channel that is closed when the process has received the signal to stop. A part
-// of the service (service.Part) can then redirect new work to other replicas. If ctx does not
-// belong to a part, Leaving returns nil, and a nil channel is never closed.
+// of the service can then redirect new work to other replicas. If ctx does not belong to a part,
+// Leaving returns nil: a channel that is never closed.
 func Leaving(ctx context.Context) <-chan struct{} {
 	begun, _ := ctx.Value(leavingKey{}).(chan struct{})
 	return begun

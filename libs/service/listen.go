@@ -8,8 +8,8 @@ import (
 	"syscall"
 )
 
-// Listen listens on the TCP address addr. The parameter variable is the name of the environment
-// variable that contains the address. If the address is in use, the error contains that name.
+// Listen listens on the TCP address addr. variable is the name of the environment variable that
+// contains the address. If the address is in use, the error contains that name.
 func Listen(ctx context.Context, addr, variable string) (net.Listener, error) {
 	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", addr)
 	if errors.Is(err, syscall.EADDRINUSE) {

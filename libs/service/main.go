@@ -25,7 +25,7 @@ type Commands[C any] struct {
 	// Migrate applies the migrations of the service's schema.
 	Migrate func(ctx context.Context, cfg C) error
 	// Replay applies the parked records of a topic again. If the topic is empty, Replay lists all
-	// parked records. The field Replay is nil if the service has no consumer.
+	// parked records. Replay is nil if the service has no consumer.
 	Replay func(ctx context.Context, cfg C, topic string) error
 	// Further are the commands that only this service has.
 	Further []Command[C]
@@ -42,8 +42,8 @@ type Command[C any] struct {
 	Run  func(ctx context.Context, cfg C) error
 }
 
-// flagSet returns the flag set of the command. A parse error is returned and does not exit
-// the process.
+// flagSet returns the flag set of the command. A parse error is returned and does not exit the
+// process.
 func (c Command[C]) flagSet() *flag.FlagSet {
 	set := flag.NewFlagSet(c.Name, flag.ContinueOnError)
 	set.SetOutput(io.Discard)
@@ -56,11 +56,13 @@ func (c Command[C]) flagSet() *flag.FlagSet {
 	return set
 }
 
-// Main is the main function of a service. It reads the environment into C. If settings are invalid,
-// it lists all faults and exits with status 2. It handles --version and --help. The table of
-// variables in --help uses the struct tag help. Main then runs the command with a context that
-// SIGTERM and SIGINT cancel. If a service fails, Main logs the error. If another command fails,
-// Main prints the error to standard error. In both cases the exit status is 1.
+// Main is the main function of a service. It reads the environment into C, and runs the command
+// with a context that SIGTERM and SIGINT cancel. --help shows the variables with the text of the
+// struct tag help.
+//
+// If settings are invalid, Main lists all faults and exits with status 2. If the command fails, the
+// exit status is 1. Errors of a service are logged. Errors of other commands are printed to
+// standard error.
 func Main[C any](name string, commands Commands[C]) {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(gcPercent)
@@ -71,10 +73,9 @@ func Main[C any](name string, commands Commands[C]) {
 	os.Exit(runCommand(ctx, name, commands, os.Args[1:], os.Stdout, os.Stderr))
 }
 
-// gcPercent is used if GOGC is not set. A service has a few MB of live memory and allocates memory
-// with every request. With Go's default of 100, garbage collection uses a tenth of the CPU time
-// under POST /v1/calls. With 400 a service uses about 20 MB more memory. GOMEMLIMIT still limits
-// the memory.
+// gcPercent is used if GOGC is not set. With Go's default of 100, garbage collection uses a tenth
+// of the CPU time under POST /v1/calls. With 400 a service uses about 20 MB more memory. GOMEMLIMIT
+// still limits the memory.
 const gcPercent = 400
 
 // runCommand does what Main does, but returns the exit status.
@@ -150,8 +151,8 @@ func scripted[C any](run func(context.Context, C) error) func(context.Context, C
 	return func(ctx context.Context, cfg C) error { return run(ForScript(ctx), cfg) }
 }
 
-// chooseCommand returns the command that the arguments name. It returns nil without an error if it has
-// printed the help or the version.
+// chooseCommand returns the command that the arguments name. It returns nil without an error if it
+// has printed the help or the version.
 func chooseCommand[C any](
 	name string, commands Commands[C], args []string, out io.Writer,
 ) (func(context.Context, C) error, error) {

@@ -1,7 +1,7 @@
 // Package service runs the process of a service. The process consists of parts, such as the HTTP
-// server and the Kafka consumer. The parts start together. SIGTERM and Ctrl-C stop them in order,
-// and an error of one part stops all parts. The package also contains the main function, the health
-// check and the listener.
+// server and the Kafka consumer. SIGTERM and Ctrl-C stop the parts in order, and an error of one
+// part stops all parts. The package also contains the main function, the health check and the
+// listener.
 package service
 
 import (
@@ -25,16 +25,16 @@ type Part struct {
 }
 
 // Run starts the parts and waits until they have stopped. It stops them when ctx is canceled, on
-// SIGTERM or SIGINT, or when a part fails. If no part has failed, it first closes the channel
-// Leaving and waits for DRAIN_DELAY. The parts then stop one after another in reverse order, within
-// 20 s in total. List the parts that others need (private port, relay) first. List the parts that
-// cause work (consumers, HTTP) last. If a part returns nil early, the other parts continue. A
-// second signal kills the process.
+// SIGTERM or SIGINT, or when a part fails. If a part returns nil, the other parts continue.
+//
+// If no part has failed, Run first closes the channel Leaving and waits for DRAIN_DELAY. The parts
+// then stop in reverse order, within 20 s in total. List the parts that others need (private port,
+// relay) first. A second signal kills the process.
 func Run(ctx context.Context, parts ...Part) error { return run(ctx, stopTimeout, parts) }
 
-// RunPatiently does what Run does, for a service with long work. The parameter longer is additional
-// time for the parts to stop. A second signal does not kill the process but closes the channel
-// Hurried. The parts must then end their work immediately. A third signal kills the process.
+// RunPatiently does what Run does, for a service with long work. The parts have extraTime in
+// addition to the 20 s. A second signal does not kill the process but closes the channel Hurried,
+// so that the parts end their work. A third signal kills the process.
 func RunPatiently(ctx context.Context, extraTime time.Duration, parts ...Part) error {
 	ctx, stop := withHurry(ctx)
 	defer stop()

@@ -27,8 +27,8 @@ func (k *Keys) ClientInterceptor(aud string) connect.Interceptor {
 
 // AllowServices returns the option for a Connect handler that only the services in callers may
 // call. Other callers get CodeUnauthenticated or CodePermissionDenied. The option also limits a
-// request to httpserver.MaxBody bytes. The limit is needed because Connect decompresses and decodes
-// a message before it calls an interceptor.
+// request to httpserver.MaxBody bytes, because Connect decodes a message before it calls an
+// interceptor.
 func (k *Keys) AllowServices(callers ...string) connect.HandlerOption {
 	return connect.WithHandlerOptions(connect.WithInterceptors(serverAuth{k, callers}), connect.WithReadMaxBytes(httpserver.MaxBody))
 }

@@ -1,7 +1,7 @@
 // Package serviceauth authenticates requests between services. The gateway signs a token that
 // identifies the caller of a request. A service that calls another service signs a token that
-// identifies itself. Tokens are Ed25519 JWTs. Public keys come from the configuration. A service
-// can have two public keys during a rotation.
+// identifies itself. Tokens are Ed25519 JWTs. Public keys come from the configuration. During a
+// rotation a service has two public keys.
 package serviceauth
 
 import (
@@ -35,9 +35,9 @@ type Keys struct {
 	verified tokenSet
 }
 
-// New parses the keys. The parameter self is the name of this service ("calls"). It is the issuer
-// of the tokens that this service signs, and the audience of the tokens that this service accepts.
-// The error lists all faults.
+// New parses the keys. serviceName is the name of this service ("calls"). It is the issuer of the
+// tokens that this service signs, and the audience of the tokens that it accepts. The error lists
+// all faults.
 func New(serviceName string, cfg Config) (*Keys, error) {
 	var faults []error
 	keys := &Keys{

@@ -20,8 +20,8 @@ const (
 	leeway    = 30 * time.Second
 )
 
-// tokenUse is the purpose of a token. A token that identifies a service is not accepted as a
-// token of an API caller. A token of an API caller is not accepted as a token of a service.
+// tokenUse is the purpose of a token: to identify a service, or an API caller. A token for one
+// purpose is not accepted for the other.
 type tokenUse string
 
 const (
@@ -43,8 +43,8 @@ type claims struct {
 const tokenHead = "eyJhbGciOiJFZERTQSIsInR5cCI6IkpXVCJ9."
 
 // tokenBody is the form in which sign encodes the claims. It declares four fields of
-// jwt.RegisteredClaims again, because the library encodes those with reflection and a map. That
-// takes longer than the signature, and a token is signed for every request.
+// jwt.RegisteredClaims again. The library encodes its own fields with reflection, which takes
+// longer than the signature, and every request needs a token.
 type tokenBody struct {
 	Issuer    string `json:"iss"`
 	Audience  string `json:"aud"`
@@ -69,7 +69,7 @@ func (k *Keys) sign(aud string, c claims, now time.Time) (string, error) {
 	return string(base64.RawURLEncoding.AppendEncode(append(token, '.'), signature)), nil
 }
 
-// verify checks the signature, the issuer, the audience, the validity and the use of a token.
+// verify checks the signature, the issuer, the audience, the validity and the purpose of a token.
 func (k *Keys) verify(token string, want tokenUse, now time.Time) (claims, error) {
 	var c claims
 	_, err := jwt.ParseWithClaims(token, &c, k.keysOf,

@@ -29,15 +29,13 @@ const (
 	retryInterval = 50 * time.Millisecond
 )
 
-// Confirm calls every function in the parameter apply concurrently. The keys of apply are the names
-// of the services. A function must return nil only if its service has stored the setting. A
-// function that returns connect.CodeUnavailable is called again until Timeout, because the service
-// can be restarting.
+// Confirm calls all functions in applyByService concurrently. The keys are the names of the
+// services. A function returns nil if its service has stored the setting. A function that returns
+// connect.CodeUnavailable is called again until Timeout, because the service can be restarting.
 //
 // The caller must already have committed the setting and its event. If a service does not confirm
-// the setting in time, Confirm returns a 503 error. The error's message begins with the parameter
-// subject ("The change"). Confirm does not stop when ctx is canceled, because a client that
-// disconnects must not leave the setting half applied.
+// in time, Confirm returns a 503 error whose message begins with subject ("The change"). Confirm
+// ignores the end of ctx, because all services must get the setting even if the client disconnects.
 func Confirm(ctx context.Context, subject string, applyByService map[string]func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), Timeout)
 	defer cancel()

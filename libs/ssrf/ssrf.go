@@ -52,13 +52,13 @@ func Refused(err error) bool {
 // Dialing opens a connection, like the DialContext function of an http.Transport.
 type Dialing func(ctx context.Context, network, address string) (net.Conn, error)
 
-// Dialing returns a function that connects only to addresses that the guard allows. The parameter
-// timeout limits one attempt to connect. If it is 0, only the context limits the attempt.
+// Dialing returns a function that connects only to addresses that the guard allows. timeout limits
+// one attempt to connect. If it is 0, only the context limits the attempt.
 func (g *Guard) Dialing(timeout time.Duration) Dialing {
 	return (&net.Dialer{Timeout: timeout, Control: g.Control}).DialContext
 }
 
 // Unguarded returns a function that connects to any address. Use it only for URLs that the operator
-// configured, and with a separate HTTP client. A shared client could reuse an open connection for a
-// customer's URL with the same host, without a check by the guard.
+// configured, and with a separate HTTP client. A shared client could reuse its open connection for
+// a customer's URL, and the guard would not check the address.
 func Unguarded(timeout time.Duration) Dialing { return (&net.Dialer{Timeout: timeout}).DialContext }

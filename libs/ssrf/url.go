@@ -12,11 +12,12 @@ import (
 // MaxURL is the maximum length of a URL in characters.
 const MaxURL = 2048
 
-// CheckURL checks a URL that a customer configured. The URL must have the given scheme (https, wss)
-// and a host, and must have no user info and no fragment. If the host is an IP address, the
-// function reachable must accept it. A host name is checked when a connection is opened. CheckURL
-// returns the URL with its scheme in lower case. Its error is a sentence without the name of the
-// field.
+// CheckURL checks a URL that a customer configured. It must have the given scheme (https, wss) and
+// a host, and no user info and no fragment. isReachable must accept an IP address; a host name is
+// checked when a connection is opened.
+//
+// CheckURL returns the URL with its scheme in lower case. Its error is a sentence without the name
+// of the field.
 func CheckURL(text, scheme string, isReachable func(netip.Addr) bool) (string, error) {
 	if utf8.RuneCountInString(text) > MaxURL {
 		return "", errors.New("is longer than " + strconv.Itoa(MaxURL) + " characters")

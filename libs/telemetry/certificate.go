@@ -10,10 +10,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Certificate registers a metric with the earliest expiry in the chain of a certificate. The
-// parameter variable is the environment variable that contains the certificate's file name. The
-// function read is called at each scrape. If read fails, the metric is 0. If the variable already
-// has a metric, that metric is kept.
+// Certificate registers a metric with the earliest expiry in the chain of a certificate. variable
+// is the environment variable with the certificate's file name. loadCertificate is called at each
+// scrape; if it fails, the metric is 0. If the variable already has a metric, that metric is kept.
 func Certificate(
 	metrics prometheus.Registerer, variable string, loadCertificate func() (*tls.Certificate, error),
 ) error {

@@ -42,9 +42,9 @@ func (h traceHandler) WithGroup(name string) slog.Handler {
 	return traceHandler{h.Handler.WithGroup(name)}
 }
 
-// textHandler is a log handler for readable output. It writes one line per log record: time,
-// level, message, key=value. It omits the name of the service, because the local stack adds that
-// name to the beginning of each line.
+// textHandler is a log handler for readable output. It writes one line per log record: time, level,
+// message, key=value. It omits the name of the service, because the local stack adds that name to
+// the beginning of each line.
 type textHandler struct {
 	out    io.Writer
 	level  slog.Level

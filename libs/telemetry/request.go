@@ -18,7 +18,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// requestNotes contains the values that the handlers of an HTTP request add to the request's span and log
+// requestNotes contains the values that the handlers of an HTTP request add to its span and log
 // line.
 type requestNotes struct {
 	mu    sync.Mutex

@@ -24,9 +24,10 @@ func Carrier(ctx context.Context) string {
 }
 
 // Continue starts a span for work that was stored with a traceparent. The span is a child of the
-// stored span. If the work waited for more than ten minutes, the span starts a new trace that is
-// linked to the stored span. An empty traceparent also starts a new trace. A span in ctx is
-// ignored. The caller must end the span.
+// stored span, and a span in ctx is ignored. The caller must end the span.
+//
+// If the work waited for more than ten minutes, the span starts a new trace that is linked to the
+// stored span. An empty traceparent also starts a new trace.
 func Continue(ctx context.Context, name, traceparent string, waited time.Duration, attrs ...attribute.KeyValue) (context.Context, trace.Span) {
 	stored := propagation.TraceContext{}.Extract(context.Background(), propagation.MapCarrier{"traceparent": traceparent})
 	parent := trace.SpanContextFromContext(stored)

@@ -6,9 +6,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Claim reserves a port until this process ends. It returns false if another call of Claim on this
-// machine has reserved the port. The reservation is a socket with a name in the abstract namespace
-// of the kernel (unix(7)), which is never closed.
+// Claim reserves a port until this process ends. It returns false if the port is already reserved
+// on this machine. The reservation is a socket with a name in the abstract namespace of the kernel
+// (unix(7)).
 func Claim(port int) bool {
 	socket, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {

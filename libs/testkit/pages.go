@@ -18,8 +18,8 @@ type Page struct {
 
 // List is the list under test. Its functions must fail the test if an error occurs.
 type List struct {
-	// Fetch reads a page. The parameter after is the id of the last item of the previous page, or
-	// uuid.Nil for the first page.
+	// Fetch reads a page. lastID is the id of the last item of the previous page, or uuid.Nil for
+	// the first page.
 	Fetch func(limit int, lastID uuid.UUID) Page
 	// Insert adds an item that is newer than all other items. The filter of Fetch can match the
 	// item or not.
@@ -31,8 +31,8 @@ type List struct {
 }
 
 // CheckPages inserts and changes items at random while it reads pages. Each page must equal the
-// page that is computed from the present items. This is also required if the last item of the
-// previous page no longer matches the filter.
+// page that is computed from the present items, even if the last item of the previous page no
+// longer matches the filter.
 func CheckPages(rt *rapid.T, l List) {
 	var items []uuid.UUID
 	for range rapid.IntRange(0, 8).Draw(rt, "items at the start") {
@@ -74,9 +74,9 @@ func expected(items []uuid.UUID, matches func(uuid.UUID) bool, limit int, lastID
 // limit the reading would perhaps never end.
 const maxInserts = 60
 
-// Race reads all pages while goroutines insert perWalk items each. Every item that existed at the
-// start must appear once, newest first. Race calls the function insert concurrently. The filter of
-// the function fetch must match the inserted items.
+// Race reads all pages while goroutines insert maxInserts items each. Every item that existed at
+// the start must appear once, newest first. Race calls insert concurrently. The filter of fetch
+// must match the inserted items.
 func Race(t *testing.T, insert func() uuid.UUID, fetch func(limit int, lastID uuid.UUID) Page) {
 	t.Helper()
 	var start []uuid.UUID

@@ -51,9 +51,9 @@ func bindable(network string, port int) bool {
 	return err == nil && listener.Close() == nil
 }
 
-// Open reports whether a program has opened a port. The parameter network is "tcp" or "tcp6" (the
-// program listens), "udp" or "udp6". On Linux, Open reads proc(5) and opens no socket: a socket
-// could take the port of a program that is about to start.
+// Open reports whether a program has opened a port. network is "tcp" or "tcp6" (the program
+// listens), "udp" or "udp6". On Linux, Open reads proc(5), because opening a socket could take the
+// port of a program that is about to start.
 func Open(network string, port int) bool {
 	table, err := os.ReadFile("/proc/net/" + network)
 	if err != nil {

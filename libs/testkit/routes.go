@@ -11,7 +11,8 @@ import (
 	"github.com/go-chi/chi/v5"
 )
 
-// placeholder matches a placeholder in a route template. The names of placeholders are not compared.
+// placeholder matches a placeholder in a route template. The names of placeholders are not
+// compared.
 var placeholder = regexp.MustCompile(`\{[^}]*\}`)
 
 // Customers is a check of the API for customers. It fails the test if the routes of a chi router

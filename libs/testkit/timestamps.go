@@ -14,8 +14,8 @@ var (
 )
 
 // CheckTimestamps reports every timestamp of a JSON document that is not in UTC with exactly three
-// decimals. Members whose names are in except are skipped with their content. CheckTimestamps
-// returns the number of timestamps. For a document that is not JSON it returns 0.
+// decimals. It skips members whose names are in except. It returns the number of timestamps, or 0
+// for a document that is not JSON.
 func CheckTimestamps(t testing.TB, document []byte, except ...string) int {
 	t.Helper()
 	var value any

@@ -12,8 +12,8 @@ const Timeout = 2 * time.Minute
 
 const pause = 5 * time.Millisecond
 
-// Until waits until the condition is true. The parameter what describes the condition, for example
-// "the outbox is empty". If the test hangs, the message of the failure contains it.
+// Until waits until the condition is true. description names the condition, for example "the outbox
+// is empty". It is part of the failure message if the test hangs.
 func Until(t testing.TB, description string, condition func() bool) {
 	t.Helper()
 	poll(t, func() error {

@@ -13,8 +13,8 @@ import (
 )
 
 // Apply calls a handler with one record in tx. If the handler skips or parks the record, Apply
-// returns the reason as an error; see kafka.IsSkip and kafka.IsPark. The id of the record is not
-// stored, so a test can apply a record several times. OnCommit is not called.
+// returns the reason as an error; see kafka.IsSkip and kafka.IsPark. The id is not stored, so a
+// test can apply a record several times. OnCommit is not called.
 func Apply(ctx context.Context, tx pgx.Tx, handler inbox.Handler, rec kafka.Record) error {
 	_, err := apply(ctx, tx, handler, rec)
 	return err

@@ -26,10 +26,11 @@ import (
 // test/apachekafka.
 const Throwaway = "ringfence-throwaway-"
 
-// New returns the configuration of a Kafka that contains the empty topics of the catalogue. An
-// in-memory Kafka stops when the test ends. A real cluster is emptied first; New rejects a real
-// cluster unless its id begins with Throwaway. Tests that use a real cluster wait for each other,
-// also across processes. Call New once per test, before the test reads or writes.
+// New returns the configuration of a Kafka that contains the empty topics of the catalogue. Call
+// New once per test, before the test reads or writes. An in-memory Kafka stops when the test ends.
+//
+// A real cluster is emptied first, so its id must begin with Throwaway. Tests that use a real
+// cluster wait for each other, also across processes.
 func New(t testing.TB) kafka.Config {
 	t.Helper()
 	given := os.Getenv("KAFKA_BROKERS")
@@ -79,8 +80,8 @@ func reserveCluster(t testing.TB, brokers string) {
 	}
 }
 
-// deleteAll deletes all consumer groups and all topics that were used, and waits until
-// they are deleted.
+// deleteAll deletes all consumer groups and all topics that were used, and waits until they are
+// deleted.
 func deleteAll(ctx context.Context, admin *kadm.Client) error {
 	cluster, err := admin.BrokerMetadata(ctx)
 	if err != nil {

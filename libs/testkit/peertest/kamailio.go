@@ -12,9 +12,9 @@ import (
 // kamailioModules are the Kamailio modules that every configuration can use.
 const kamailioModules = "kex tm tmx sl rr pv maxfwd auth textops siputils usrloc registrar"
 
-// Kamailio starts Kamailio in a folder. Kamailio listens at a port of 127.0.0.1 for UDP and for the
-// given transports. The parameter routing is the request routing of the Kamailio configuration. It
-// can begin with lines that load modules and set parameters.
+// Kamailio starts Kamailio in a folder, at a port of 127.0.0.1 for UDP and for the given
+// transports. routing is the request routing of the Kamailio configuration. It can begin with lines
+// that load modules and set parameters.
 func Kamailio(dir, routing string, transports ...string) (p *Program, port int, err error) {
 	if port, err = testkit.Port(); err != nil {
 		return nil, 0, err

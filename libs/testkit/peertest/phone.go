@@ -39,9 +39,8 @@ module_app ctrl_tcp.so
 ctrl_tcp_listen 127.0.0.1:%d
 `
 
-// NewPhone starts a phone that runs until the test ends. The parameter config is added to the
-// common settings, which contain the audio source, the audio ports and the certificate. The
-// parameter account is the SIP account of the phone.
+// NewPhone starts a phone that runs until the test ends. config is added to the common settings:
+// the audio source, the audio ports and the certificate. account is the SIP account of the phone.
 func NewPhone(t testing.TB, dir string, port int, config, account string) *Phone {
 	t.Helper()
 	Installed(t, "baresip")

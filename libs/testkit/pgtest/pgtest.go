@@ -30,9 +30,10 @@ const (
 	patience       = 2 * time.Minute
 )
 
-// New clones a database with the migrated schema and connects to it as the application role.
+// New clones a database with the migrated schema and connects to it as the application role. The
+// test's end drops the database.
 // RINGFENCE_TEST_POSTGRES, which `make test` sets, is the superuser URL of the server. Without the
-// variable the test fails, or is skipped with -short. The database is dropped when the test ends.
+// variable the test fails, or is skipped with -short.
 func New(t testing.TB, schema string, tracks ...pg.Migrations) *pgxpool.Pool {
 	t.Helper()
 	super := os.Getenv(serverVariable)
@@ -96,9 +97,9 @@ func connect(t testing.TB, pool *pgxpool.Pool, schema, role string) *pgxpool.Poo
 	return other
 }
 
-// migratedTemplate returns the name of the migrated database to clone, and creates the
-// database if it does not exist. It takes an advisory lock in the server's first database, which
-// all processes share.
+// migratedTemplate returns the name of the migrated database to clone, and creates the database if
+// it does not exist. It takes an advisory lock in the server's first database, which all processes
+// share.
 func migratedTemplate(
 	ctx context.Context, admin *pgx.Conn, super, schema string, tracks []pg.Migrations,
 ) (string, error) {
@@ -139,7 +140,7 @@ func migratedTemplate(
 // fingerprint returns a hash of everything that determines the content of the template.
 func fingerprint(schema string, tracks []pg.Migrations) (string, error) {
 	hash := sha256.New()
-	fmt.Fprintf(hash, "2 %s\n", schema) // increment the number 2 when the function pg.Provision changes
+	fmt.Fprintf(hash, "2 %s\n", schema) // increment the number 2 when pg.Provision changes
 	for _, track := range tracks {
 		err := fs.WalkDir(track.FS, ".", func(path string, entry fs.DirEntry, err error) error {
 			if err != nil || entry.IsDir() {
@@ -191,8 +192,8 @@ type adminConn struct {
 	url  string
 }
 
-// withConn passes the connection to the function do. It connects first if no connection to
-// the server in url is open.
+// withConn calls do with the connection. It connects first if no connection to the server in url is
+// open.
 func (a *adminConn) withConn(ctx context.Context, url string, do func(*pgx.Conn) error) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -220,8 +221,8 @@ func closeSoon(pool *pgxpool.Pool) {
 	}
 }
 
-// databaseURL returns the URL of the server for another database. If role is set, the URL is
-// for that role.
+// databaseURL returns the URL of the server for another database. If role is set, the URL is for
+// that role.
 func databaseURL(super, database, role string) string {
 	address, err := url.Parse(super)
 	if err != nil {

@@ -27,10 +27,9 @@ const poolSessions = 3
 // unprivilegedUser is the user id of PgBouncer, which refuses to run as root.
 const unprivilegedUser = 65534
 
-// Pooler starts a PgBouncer in transaction mode in front of a server and returns the PgBouncer's
-// address. The parameter sessions is the number of sessions per role and database. The PgBouncer
-// reads the passwords of roles with the superuser's URL, and is stopped when the test ends. If
-// PgBouncer is not installed, the test is skipped. With CI=true the test fails instead.
+// Pooler starts a PgBouncer in transaction mode in front of a server and returns its address.
+// sessions is the number of sessions per role and database. PgBouncer stops when the test ends. If
+// PgBouncer is not installed, the test is skipped, or fails with CI=true.
 func Pooler(t testing.TB, super string, sessions int) (address string) {
 	t.Helper()
 	program, err := exec.LookPath("pgbouncer")
@@ -112,8 +111,8 @@ max_client_conn = 1000
 	return fmt.Sprintf("127.0.0.1:%d", port)
 }
 
-// poolConfig returns the configuration with which the pool of the application role connects
-// to the database.
+// poolConfig returns the configuration with which the pool of the application role connects to the
+// database.
 func poolConfig(t testing.TB, super, database, schema string) pg.Config {
 	t.Helper()
 	direct := databaseURL(super, database, pg.AppRole(schema))
