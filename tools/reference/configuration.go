@@ -62,8 +62,8 @@ func section(page *bytes.Buffer, title string, variables []variable) {
 
 func escapeCell(text string) string { return strings.ReplaceAll(text, "|", `\|`) }
 
-// helpLine matches a line of the table: name, default and meaning, with two or more spaces
-// between them.
+// helpLine matches a line of the table: name, default and meaning, with two or more spaces between
+// them.
 var helpLine = regexp.MustCompile(`^  ([A-Z][A-Z0-9_]*)  +(\S.*?)(?:  +(\S.*))?$`)
 
 func parse(help []byte) (found []variable, err error) {

@@ -12,8 +12,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// writeOpenAPI writes the YAML file as JSON. The function change can change the document before it
-// is written.
+// writeOpenAPI writes the YAML file as JSON. changeDocument can change the document before it is
+// written.
 func writeOpenAPI(out io.Writer, path string, changeDocument func(*yaml.Node)) error {
 	source, err := os.ReadFile(path)
 	if err != nil {
@@ -32,8 +32,8 @@ func writeOpenAPI(out io.Writer, path string, changeDocument func(*yaml.Node)) e
 	return err
 }
 
-// parseDocument parses a document and resolves anchors and merge keys. It returns an error for
-// a key without a value. In a one-line mapping, unquoted text with a comma produces such a key.
+// parseDocument parses a document and resolves anchors and merge keys. It returns an error for a
+// key without a value. In a one-line mapping, unquoted text with a comma produces such a key.
 func parseDocument(source []byte) (*yaml.Node, error) {
 	var file yaml.Node
 	if err := yaml.Unmarshal(source, &file); err != nil {
@@ -101,7 +101,7 @@ func member(node *yaml.Node, key string) *yaml.Node {
 	return nil
 }
 
-// keepMembers removes the members of a mapping for which the function fits returns false.
+// keepMembers removes the members of a mapping for which isKept returns false.
 func keepMembers(node *yaml.Node, isKept func(key string, value *yaml.Node) bool) {
 	var kept []*yaml.Node
 	for i := 0; i < len(node.Content); i += 2 {

@@ -65,8 +65,8 @@ func TestCodes_EqualTheExamplesOfTheAPIDescription(t *testing.T) {
 	}
 }
 
-// errorCodes returns the error codes in a file, each with its line number. For an error
-// whose code is not a literal, it calls the function unread.
+// errorCodes returns the error codes in a file, each with its line number. For an error whose code
+// is not a literal, it calls reportUnread.
 func errorCodes(s source, reportUnread func(line int)) map[string]int {
 	found := map[string]int{}
 	literal := func(e ast.Expr) {

@@ -94,9 +94,9 @@ func TestMakefile_PatternsSelectTests(t *testing.T) {
 	}
 }
 
-// splitAlternatives splits a pattern at each |, inside and outside of parentheses, into
-// patterns without |. A closing parenthesis can be missing, because the Makefile computes the rest
-// of the pattern.
+// splitAlternatives splits a pattern at each |, inside and outside of parentheses, into patterns
+// without |. A closing parenthesis can be missing, because the Makefile computes the rest of the
+// pattern.
 func splitAlternatives(expression string) []string {
 	if strings.Count(expression, "(") > strings.Count(expression, ")") {
 		expression += ")"

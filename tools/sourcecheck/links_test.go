@@ -89,8 +89,8 @@ func TestDocuments_TablesHaveHeaders(t *testing.T) {
 	}
 }
 
-// outsideCitation matches citations of documents outside of the repository, and guarantees that are cited
-// by number.
+// outsideCitation matches citations of documents outside of the repository, and guarantees that are
+// cited by number.
 var outsideCitation = regexp.MustCompile(`contract\.md|\bspec(ification)? [0-9]|\blaw [0-9]|\bquestion [0-9]`)
 
 // commitHash matches a commit hash: 7 to 40 hexadecimal digits with a letter and a digit.

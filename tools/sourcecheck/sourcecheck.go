@@ -106,8 +106,8 @@ func checkLayout(tree fs.FS) (violations []string) {
 var statement = regexp.MustCompile(`^\s*(SELECT\s|INSERT\s+INTO\s|UPDATE\s+\S+\s+(AS\s+\S+\s+)?SET\s|DELETE\s+FROM\s|` +
 	`WITH\s+\w+\s+AS\s|LOCK\s+TABLE\s|TRUNCATE\s)`)
 
-// checkStatements reports SQL statements of a service outside of the service's
-// internal/store. Packages for tests can contain SQL.
+// checkStatements reports SQL statements of a service outside of the service's internal/store.
+// Packages for tests can contain SQL.
 func checkStatements(s source, report func(token.Pos, string)) {
 	parts := strings.Split(path.Dir(s.path), "/")
 	if parts[0] != "services" || len(parts) > 3 && parts[2] == "internal" && parts[3] == "store" {
@@ -125,8 +125,7 @@ func checkStatements(s source, report func(token.Pos, string)) {
 	})
 }
 
-// checkVariables reports environment variables without a help text. --help prints the help
-// texts.
+// checkVariables reports environment variables without a help text. --help prints the help texts.
 func checkVariables(s source, report func(token.Pos, string)) {
 	ast.Inspect(s.file, func(n ast.Node) bool {
 		field, ok := n.(*ast.Field)

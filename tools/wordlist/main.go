@@ -32,8 +32,7 @@ type rule struct {
 	advice  string
 }
 
-// prose is a piece of prose with the place where it was found, for example
-// "libs/pg/pool.go:12".
+// prose is a piece of text with the place where it was found, for example "libs/pg/pool.go:12".
 type prose struct{ place, content string }
 
 func main() {

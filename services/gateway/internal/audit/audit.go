@@ -92,8 +92,8 @@ func strip(value any) any {
 	return value
 }
 
-// isSecret reports whether a JSON member could contain a secret. Only the name of the
-// member decides. In case of doubt it returns true.
+// isSecret reports whether a JSON member could contain a secret. Only the name of the member
+// decides. In case of doubt it returns true.
 func isSecret(name string) bool {
 	name = strings.ToLower(name)
 	if name == "key" || strings.HasSuffix(name, "_key") {

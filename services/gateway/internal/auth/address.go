@@ -34,9 +34,9 @@ func ParseProxies(entries []string) (Proxies, error) {
 	return proxies, nil
 }
 
-// Client returns the client's address. Without a trusted proxy it is the address of the connection.
-// Behind trusted proxies it is the last address in X-Forwarded-For that is not a trusted proxy. For
-// an IPv6 client the /64 network is returned, because one client usually has a whole /64 network.
+// Client returns the client's address: the address of the connection, or behind trusted proxies the
+// last address in X-Forwarded-For that is not a trusted proxy. For an IPv6 client it returns the
+// /64 network, because one client usually has a whole /64 network.
 func (p Proxies) Client(r *http.Request) string {
 	host, _, err := net.SplitHostPort(r.RemoteAddr)
 	if err != nil {

@@ -49,11 +49,10 @@ func New(st *store.Store, pepper apikeys.Pepper, proxies Proxies) *Authenticator
 // the key is missing, malformed or unknown, and 429 above the limit. The status is also valid if an
 // error is returned.
 //
-// The client address can have sent an unknown key within the last minute. A request with an
-// uncached key from such an address is counted by address before the look-up. Above the limit of
-// the address, such keys are looked up one at a time. A flood of invented keys from one address
-// then does not delay the look-ups of other customers' keys. A valid key from the same address is
-// still accepted. See docs/reference/api/README.md#requests-without-a-valid-key.
+// If the client address sent an unknown key within the last minute, a request with an uncached key
+// is first counted by address. Above the limit of the address, such keys are looked up one at a
+// time, so a flood of invented keys does not delay other customers. A valid key is still accepted.
+// See docs/reference/api/README.md#requests-without-a-valid-key.
 func (d *Authenticator) Authenticate(r *http.Request) (store.Principal, ratelimit.Status, error) {
 	ctx := r.Context()
 	secret, ok := apikeys.Bearer(r.Header)
@@ -91,12 +90,12 @@ func (d *Authenticator) Authenticate(r *http.Request) (store.Principal, ratelimi
 }
 
 // allowKey counts a request of an API key and returns the current holder of the key from the
-// database. A change of the workspace or a revocation of the key applies to the next request on
-// every replica. allowKey returns pg.ErrNotFound if the key is revoked, and 429 above the limit.
+// database, so a change or revocation applies to the next request on every replica. It returns
+// pg.ErrNotFound if the key is revoked, and 429 above the limit.
 //
-// After a refusal, requests with the key are not counted until its Retry-After has passed. A flood
-// of requests with one key then writes nothing. The holder is still read, because the limit could
-// have been raised or the key revoked.
+// After a refusal, requests with the key are not counted until its Retry-After has passed, so a
+// flood of requests writes nothing. The holder is still read, because the limit could have been
+// raised or the key revoked.
 func (d *Authenticator) allowKey(ctx context.Context, hash apikeys.Hash, keyID uuid.UUID) (store.Principal, ratelimit.Status, error) {
 	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
 	defer cancel()
@@ -122,8 +121,8 @@ func (d *Authenticator) allowKey(ctx context.Context, hash apikeys.Hash, keyID u
 	return holder, status, nil
 }
 
-// unknownKey returns the 401 for an unknown key. If the count of the request failed,
-// unknown returns the error of the count instead.
+// unknownKey returns the 401 for an unknown key. If the count of the request failed, it returns the
+// error of the count instead of the 401.
 func (d *Authenticator) unknownKey(status ratelimit.Status, err error) (store.Principal, ratelimit.Status, error) {
 	if err == nil {
 		err = unknownKey()
@@ -157,11 +156,11 @@ func (d *Authenticator) allow(ctx context.Context, key string, policy ratelimit.
 }
 
 // Operator returns the name of the operator whose token is in the request. An unknown token is 401.
-// If the client address sent more than 600 unknown tokens in a minute, the request is 429.
+// Above 600 unknown tokens in a minute from the client address, the request is 429.
 //
 // Normally an operator's requests are not counted. If the address sent an unknown token within the
-// last minute, each request from the address is counted before its token is compared. Above the
-// limit a correct token is also refused, so that guessing is limited.
+// last minute, each of its requests is counted before its token is compared. Above the limit even a
+// correct token is refused, so that guessing is limited.
 func (d *Authenticator) Operator(r *http.Request) (string, error) {
 	address := wrongTokenKey + d.proxies.Client(r)
 	suspect := d.misses.has(address)

@@ -29,7 +29,7 @@ const (
 )
 
 // keyIDs finds the ids of API keys by their hashes. The id of a hash never changes, so cache
-// entries do not expire. Each request reads from the database whether its key is revoked.
+// entries do not expire. Whether a key is revoked is read from the database for each request.
 //
 // Unknown hashes have a separate cache, so a flood of invented keys does not evict a known key.
 type keyIDs struct {
@@ -38,13 +38,11 @@ type keyIDs struct {
 	unknown *lru.Cache[apikeys.Hash, struct{}]
 	flights singleflight.Group
 	slots   chan struct{}
-	// limitedSlot has one slot: look-ups from addresses that are above their limit run one at a
-	// time.
+	// limitedSlot has one slot: look-ups from addresses above their limit run one at a time.
 	limitedSlot chan struct{}
 }
 
-// newKeyIDs returns keyIDs with empty caches. The function find returns pg.ErrNotFound for an
-// unknown key.
+// newKeyIDs returns keyIDs with empty caches. readID returns pg.ErrNotFound for an unknown key.
 func newKeyIDs(readID func(context.Context, apikeys.Hash) (uuid.UUID, error)) *keyIDs {
 	return &keyIDs{
 		find: readID, known: newCache[apikeys.Hash, uuid.UUID](), unknown: newCache[apikeys.Hash, struct{}](),
@@ -65,9 +63,9 @@ func (k *keyIDs) findID(ctx context.Context, hash apikeys.Hash) (uuid.UUID, erro
 	return k.lookUp(ctx, hash, k.slots, lookupTimeout)
 }
 
-// findIDLimited does what get does, for a request from an address that is above its limit. Only one
-// such request looks up a key at a time, and it does not use the slots for other addresses. A
-// request waits for the slot for at most limitedTimeout.
+// findIDLimited does what findID does, for a request from an address above its limit. Only one such
+// request looks up a key at a time, and other requests wait for at most limitedTimeout. It does not
+// use the slots for other addresses.
 func (k *keyIDs) findIDLimited(ctx context.Context, hash apikeys.Hash) (uuid.UUID, error) {
 	return k.lookUp(ctx, hash, k.limitedSlot, limitedTimeout)
 }

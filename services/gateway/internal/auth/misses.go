@@ -8,12 +8,11 @@ import (
 	"ringfence.dev/services/gateway/internal/ratelimit"
 )
 
-// unknownKeyAddresses records which client addresses sent an unknown key or token within the last minute. A
-// request from such an address is counted before its key is looked up or its token is compared.
+// unknownKeyAddresses records which client addresses sent an unknown key or token within the last
+// minute. A request from such an address is counted before its key or token is checked.
 //
-// One minute is enough, because after a minute without an unknown key the address has its whole
-// limit again. If the full cache evicts an address, one unknown key from this address is not
-// counted.
+// One minute is enough, because after it the whole limit of the address is available again. If the
+// full cache evicts an address, one unknown key from this address is not counted.
 type unknownKeyAddresses struct {
 	last *lru.Cache[string, time.Time] // the time of the last unknown key or token of each address
 }

@@ -116,15 +116,15 @@ func actorOf(r *http.Request) actor {
 	return act
 }
 
-// ownerCaller returns the identity that the gateway signs for the owner of a route: the
-// operator, and the workspace that the request is about.
+// ownerCaller returns the identity that the gateway signs for the owner of a route: the operator,
+// and the workspace that the request is about.
 func (act actor) ownerCaller(w workspaces.Workspace) serviceauth.Caller {
 	return serviceauth.Caller{WorkspaceID: w.ID, RequestID: act.requestID, Access: serviceauth.Write,
 		Webhooks: w.Webhooks(), Operator: act.operator}
 }
 
-// auditIntent returns the audit intent for the operator's request: the record that a change
-// is about to be made.
+// auditIntent returns the audit intent for the operator's request: the record that a change is
+// about to be made.
 func (act actor) auditIntent(r *http.Request, template string, workspaceID *uuid.UUID) (audit.Intent, error) {
 	id, err := uuid.NewV7()
 	if err != nil {
@@ -135,7 +135,7 @@ func (act actor) auditIntent(r *http.Request, template string, workspaceID *uuid
 }
 
 // storablePath returns the path as valid UTF-8 without zero bytes, because Postgres stores no other
-// text. If the path contains other bytes, storable returns the escaped path.
+// text. If the path contains other bytes, storablePath returns the escaped path.
 func storablePath(address *url.URL) string {
 	if !utf8.ValidString(address.Path) || strings.ContainsRune(address.Path, 0) {
 		return address.EscapedPath()

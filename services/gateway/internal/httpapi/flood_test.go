@@ -52,8 +52,8 @@ func TestPublic_FloodUsesLittleMemoryAndLeavesNoGoroutines(t *testing.T) {
 	}
 }
 
-// sendHostile acts as one hostile client. It sends 16 MiB or aborts its request, and it
-// reads as little as possible.
+// sendHostile acts as one hostile client. It sends 16 MiB or aborts its request, and it reads as
+// little as possible.
 func sendHostile(addr, with string, i int) {
 	conn, err := net.Dial("tcp", addr)
 	if err != nil {
@@ -90,8 +90,8 @@ func allocatedBytes() uint64 {
 	return stats.TotalAlloc
 }
 
-// waitForGoroutines waits until at most limit goroutines run, and returns their number. If limit
-// is 0, it waits until the number is stable.
+// waitForGoroutines waits until at most limit goroutines run, and returns their number. If limit is
+// 0, it waits until the number is stable.
 func waitForGoroutines(t *testing.T, limit int) int {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), testkit.Timeout)

@@ -39,8 +39,8 @@ func (a *Admin) proxiedForAll(w http.ResponseWriter, r *http.Request) error {
 	return a.forwardRequest(w, r, caller)
 }
 
-// forwardRequest sends the request to the owner of its route. For a change, the gateway stores
-// an intent before it sends the request. It stores an audit entry when the outcome is known.
+// forwardRequest sends the request to the owner of its route. For a change, the gateway stores an
+// intent before it sends the request. It stores an audit entry when the outcome is known.
 func (a *Admin) forwardRequest(w http.ResponseWriter, r *http.Request, caller serviceauth.Caller) error {
 	match, ok := a.table.Find(r.URL)
 	if !ok {
@@ -109,8 +109,8 @@ func (a *Admin) tryChange(r *http.Request, match proxy.Match, request proxy.Owne
 	return response, nil
 }
 
-// previousState returns the state that a change will replace, by sending a GET to the path of
-// the change. It returns nil for a POST, for an erasure, and if the GET fails with an error status.
+// previousState returns the state that a change will replace, by sending a GET to the path of the
+// change. It returns nil for a POST, for an erasure, and if the GET fails with an error status.
 func (a *Admin) previousState(
 	ctx context.Context, match proxy.Match, request proxy.OwnerRequest,
 ) (json.RawMessage, error) {

@@ -46,8 +46,7 @@ func FuzzPublic(f *testing.F) {
 	surface.Fuzz(f)
 }
 
-// needsNoKey reports whether a path needs no key. The response to such a path is not always
-// JSON.
+// needsNoKey reports whether a path needs no key. The response to such a path is not always JSON.
 func needsNoKey(address *url.URL) bool {
 	open := []string{"/readyz", "/openapi.json", "/llms.txt"}
 	return slices.Contains(open, address.Path) || strings.HasPrefix(address.Path, "/docs")

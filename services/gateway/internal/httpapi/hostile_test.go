@@ -51,8 +51,8 @@ func (r *rig) listen() string {
 	}
 }
 
-// sendRaw writes a raw request to a connection. It reads all responses until the
-// server closes the connection, or until as many responses as the parameter want have arrived.
+// sendRaw writes a raw request to a connection. It reads responses until the server closes the
+// connection, or until maxAnswers responses have arrived.
 func sendRaw(t *testing.T, addr, request string, maxAnswers int) (answers []answered, closed bool) {
 	t.Helper()
 	conn, err := net.Dial("tcp", addr)
@@ -81,7 +81,7 @@ func sendRaw(t *testing.T, addr, request string, maxAnswers int) (answers []answ
 	return answers, false
 }
 
-// hostileRequest is one request and the response that the client must get. In the text of
+// hostileRequest is one request and the response that the client must get. In the text of the
 // request, {key} and {read} are replaced by Authorization headers, and {host} by the Host header.
 type hostileRequest struct {
 	name, request string

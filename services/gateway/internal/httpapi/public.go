@@ -95,8 +95,8 @@ func (p *Public) answer(w http.ResponseWriter, r *http.Request) error {
 	})
 }
 
-// forwardRecording forwards a request for a recording to the dialer, which checks the signature
-// of the link. The request needs no API key and is counted by the client's address.
+// forwardRecording forwards a request for a recording to the dialer, which checks the signature of
+// the link. The request needs no API key and is counted by the client's address.
 func (p *Public) forwardRecording(w http.ResponseWriter, r *http.Request, open proxy.Match, requestID uuid.UUID) error {
 	httpserver.Hurry(w, r, refusedBodyTimeout)
 	status, err := p.auth.LimitAnonymous(r)

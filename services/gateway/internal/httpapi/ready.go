@@ -96,8 +96,8 @@ func (r *Readiness) listServices(w http.ResponseWriter, request *http.Request) e
 	return httpserver.WriteJSON(w, http.StatusOK, answer)
 }
 
-// unreadyServices returns the names of the services that are not ready. Concurrent calls share
-// one result.
+// unreadyServices returns the names of the services that are not ready. Concurrent calls share one
+// result.
 func (r *Readiness) unreadyServices(ctx context.Context) []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()

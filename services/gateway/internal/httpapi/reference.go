@@ -12,8 +12,8 @@ import (
 // avoids the download of an unchanged document.
 const referenceCacheControl = "public, max-age=300"
 
-// serveDocument handles /openapi.json, /llms.txt, /docs and the paths below /docs. It responds 304 if
-// the client already has the current document.
+// serveDocument handles /openapi.json, /llms.txt, /docs and the paths below /docs. It responds 304
+// if the client already has the current document.
 func (p *Public) serveDocument(w http.ResponseWriter, r *http.Request) error {
 	// the links of the page are relative to /docs/guides/, so the client must request its full path
 	if strings.TrimSuffix(r.URL.Path, "/") == "/docs/guides" {

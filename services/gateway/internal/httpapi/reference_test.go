@@ -14,8 +14,8 @@ import (
 	"ringfence.dev/services/gateway/internal/httpapi"
 )
 
-// getWithoutKey sends a request without a key, as a browser does. The parameter headers contains
-// pairs of name and value. Accept-Encoding is sent only if headers contains it.
+// getWithoutKey sends a request without a key, as a browser does. headers contains pairs of name
+// and value. Accept-Encoding is sent only if headers contains it.
 func getWithoutKey(t *testing.T, r *rig, method, path string, headers ...string) answered {
 	t.Helper()
 	header := http.Header{}

@@ -121,8 +121,8 @@ func (r *rig) replica(readyURLs []string) (public, admin *httptest.Server) {
 	return public, admin
 }
 
-// fakeOwner returns a fake service that owns routes. It records each request and responds
-// 200 {"owner":…}, unless the test sets another response.
+// fakeOwner returns a fake service that owns routes. It records each request and responds 200
+// {"owner":…}, unless the test sets another response.
 func (r *rig) fakeOwner(name string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
 		body, _ := io.ReadAll(request.Body)

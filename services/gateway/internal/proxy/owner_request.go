@@ -38,9 +38,9 @@ type OwnerRequest struct {
 	Caller serviceauth.Caller
 }
 
-// Do sends a request and reads the whole response. An error means that no response was received. If
-// the error is ErrUnreached, the owner has changed nothing. After any other error it is unknown
-// whether the owner has made the change.
+// Do sends a request and reads the whole response. An error means that no response was received.
+// After ErrUnreached the owner has changed nothing. After any other error it is unknown whether the
+// owner has made the change.
 func (p *Upstreams) Do(ctx context.Context, q OwnerRequest) (OwnerResponse, error) {
 	to, err := p.target(q.Owner, q.Path, q.Caller)
 	if err != nil {

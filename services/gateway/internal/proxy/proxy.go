@@ -43,7 +43,7 @@ type Upstreams struct {
 	settings  settingClients
 }
 
-// New returns the clients. The parameter urls maps the name of each owner to its address.
+// New returns the clients. urls maps the name of each owner to its address.
 func New(keys *serviceauth.Keys, urls map[string]string) (*Upstreams, error) {
 	p := &Upstreams{keys: keys, bases: map[string]*url.URL{}, transport: &http.Transport{
 		Proxy:                 nil, // no HTTP proxy: the owners are in the private network
@@ -88,8 +88,7 @@ func (b *buffers) Put(used []byte) { b.pool.Put(&used) }
 // Close closes the idle connections.
 func (p *Upstreams) Close() { p.transport.CloseIdleConnections() }
 
-// destination is the destination of a request. The function rewrite reads it from the context of the
-// request.
+// destination is the destination of a request. rewrite reads it from the context of the request.
 type destination struct {
 	base  *url.URL
 	path  *url.URL
@@ -99,9 +98,9 @@ type destination struct {
 
 type targetKey struct{}
 
-// Forward sends the request to the owner of its route and streams the response to the client.
-// Forward reads the whole body first. A body that is too large (413) never reaches the owner, and
-// the owner does not wait for a slow client.
+// Forward sends the request to the owner of its route and streams the response to the client. It
+// reads the whole body first: a body that is too large (413) never reaches the owner, and the owner
+// does not wait for a slow client.
 func (p *Upstreams) Forward(w http.ResponseWriter, r *http.Request, owner string, path *url.URL, caller serviceauth.Caller) error {
 	return p.forward(w, r, owner, path, caller, ownerTimeout)
 }
@@ -210,8 +209,8 @@ var ErrUnreached = errors.New("the owner was not reached")
 
 var errSignatureRejected = errors.New("the owner does not accept our signature")
 
-// checkResponse checks a response of an owner. It removes the headers that the gateway sets
-// itself.
+// checkResponse returns an error if the owner rejected the gateway's signature. Otherwise it
+// removes the headers that the gateway sets itself.
 func checkResponse(response *http.Response) error {
 	if response.StatusCode == http.StatusUnauthorized || response.StatusCode == http.StatusSwitchingProtocols {
 		// the client was authenticated, so the keys of the gateway or of the owner are
@@ -258,8 +257,8 @@ func handleError(w http.ResponseWriter, r *http.Request, err error) {
 }
 
 // requestError returns the error for a request that got no response. If the owner was not reached,
-// nothing was changed and the client can repeat the request. Otherwise the owner could have made
-// the change, and the client must check the result first.
+// the client can repeat the request. Otherwise the owner could have made the change, and the client
+// must check the result first.
 func requestError(ctx context.Context, method, owner string, err error) error {
 	if errors.Is(err, errSignatureRejected) {
 		return fmt.Errorf("request to %s: %w", owner, err)

@@ -65,8 +65,8 @@ func (r Route) Allow() []string {
 type Table []Route
 
 // Find returns the route of a path. It reads the escaped path that the client sent, so that the
-// owner cannot interpret the path as another route. Three kinds of paths match no route: paths with
-// an empty segment, with a dot segment (encoded or not), or with an escaped literal segment.
+// owner cannot interpret the path as another route. A path with an empty segment, a dot segment
+// (encoded or not) or an escaped literal segment matches no route.
 func (t Table) Find(path *url.URL) (Match, bool) {
 	sent := strings.Split(strings.TrimPrefix(path.EscapedPath(), "/"), "/")
 	decoded := make([]string, len(sent))
@@ -121,8 +121,8 @@ func encodePath(segments []string) *url.URL {
 	return path
 }
 
-// InWebhooks reports whether a path is under /v1/webhook-subscriptions. The function does not look
-// up the route, because the plan is checked before the route.
+// InWebhooks reports whether a path is under /v1/webhook-subscriptions. The path need not match a
+// route, because the plan is checked before the route.
 func InWebhooks(path *url.URL) bool {
 	rest, ok := strings.CutPrefix(path.Path, webhookSubscriptions)
 	return ok && (rest == "" || rest[0] == '/')

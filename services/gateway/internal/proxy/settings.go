@@ -54,8 +54,7 @@ func (p *Upstreams) CheckPolicy(ctx context.Context, policy []byte) error {
 }
 
 // ApplyWorkspace sends a committed workspace to the given services and returns when each of them
-// has stored it. The errors are those of settings.Confirm. The parameter subject is the beginning
-// of the error message.
+// has stored it. The errors are those of settings.Confirm, and their messages begin with subject.
 func (p *Upstreams) ApplyWorkspace(ctx context.Context, subject string, event *eventv1.WorkspaceEvent,
 	services []string) error {
 	apply := map[string]func(context.Context) error{}

@@ -43,8 +43,8 @@ type Status struct {
 	RetryAfter time.Duration
 }
 
-// Status converts the result of GCRA. The parameter allowed reports whether the request was
-// allowed. The parameter ahead is how far the theoretical arrival time is in the future.
+// Status converts the result of GCRA. allowed is true if the request was allowed. tatDelay is how
+// far the theoretical arrival time (TAT) is in the future.
 func (p Policy) Status(allowed bool, tatDelay time.Duration) Status {
 	tatDelay = min(max(tatDelay, 0), p.Span())
 	s := Status{Policy: p, Allowed: allowed, Reset: tatDelay, Remaining: int((p.Span() - tatDelay) / p.Step())}

@@ -40,8 +40,8 @@ func (s *Job) Run(ctx context.Context) error {
 	}
 }
 
-// Once runs the job once. For each intent that is older than the parameter age, it writes an audit
-// entry with the outcome unknown.
+// Once runs the job once. For each intent that is older than minAge, it writes an audit entry with
+// the outcome unknown.
 func (s *Job) Once(ctx context.Context, minAge time.Duration) error {
 	unknown, err := s.store.ConcludeOldIntents(ctx, minAge)
 	if err != nil {

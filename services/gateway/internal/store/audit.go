@@ -82,7 +82,7 @@ SELECT id, operator, workspace_id, request_id, method, route, path, 'unknown', b
 ON CONFLICT (id) DO NOTHING`
 
 // ConcludeOldIntents writes an audit entry with the outcome unknown for every intent that is older
-// than the parameter age. It returns the number of these intents.
+// than minAge. It returns the number of these intents.
 func (s *Store) ConcludeOldIntents(ctx context.Context, minAge time.Duration) (int64, error) {
 	tag, err := s.pool.Exec(ctx, concludeOldIntents, pgx.NamedArgs{"age": minAge})
 	if err != nil {

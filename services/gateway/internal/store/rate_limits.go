@@ -14,8 +14,8 @@ import (
 )
 
 // The row lock serializes the statement, so the counts of all replicas are exact. clock_timestamp()
-// is read after the row is locked. A request that waited is counted at the time at which it got the
-// lock, and never at an earlier time than the previous request.
+// is read after the row is locked. A request that waited is therefore never counted at an earlier
+// time than the previous request.
 const countRequest = `INSERT INTO rate_limits AS held (key, tat, allowed)
 VALUES (@key, clock_timestamp() + @step::interval, true)
 ON CONFLICT (key) DO UPDATE SET (tat, allowed) = (

@@ -13,8 +13,7 @@ const Schema = "gateway"
 // Store accesses the gateway's tables.
 type Store struct {
 	pool *pgxpool.Pool
-	// wakeRelay is called after an event was committed, so that the relay publishes the
-	// event.
+	// wakeRelay is called after an event was committed, so that the relay publishes the event.
 	wakeRelay func()
 }
 

@@ -69,8 +69,8 @@ type Change struct {
 	Retention          Optional[RetentionChange] `json:"retention"`
 }
 
-// New returns the workspace that the body of POST describes. The parameter operator is the name of
-// the operator. The error is 422 validation_error and names the field.
+// New returns the workspace that the body of POST describes. operator is the operator's name. The
+// error is 422 validation_error and names the field.
 func New(id uuid.UUID, operator string, c Change) (Workspace, error) {
 	switch {
 	case c.Name.Value == nil:
@@ -90,8 +90,8 @@ func New(id uuid.UUID, operator string, c Change) (Workspace, error) {
 	return w.apply(operator, c)
 }
 
-// Changed returns the next version of the workspace after a PATCH. The parameter operator is the
-// name of the operator. The currency of a workspace cannot be changed.
+// Changed returns the next version of the workspace after a PATCH. operator is the operator's name.
+// The currency of a workspace cannot be changed.
 func (w Workspace) Changed(operator string, c Change) (Workspace, error) {
 	if c.Currency.Set && (c.Currency.Value == nil || *c.Currency.Value != w.Currency) {
 		return Workspace{}, apierr.Validation("currency", "cannot be changed: it is %s for good.", w.Currency)

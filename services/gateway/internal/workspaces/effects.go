@@ -11,11 +11,9 @@ func AllServices() []string {
 	return []string{proxy.Wallet, proxy.Calls, proxy.Contacts, proxy.Dialer, proxy.Webhooks}
 }
 
-// Services returns the names of the services that use the settings in the body of PATCH. Each of
-// these services must store the change before the gateway responds
-// (docs/reference/api/operator-api.md#workspace-fields). A setting counts if it is in the body,
-// even if its value is already stored: an earlier request may have stored the value in the gateway
-// only.
+// Services returns the names of the services that must store a PATCH before the gateway responds
+// (docs/reference/api/operator-api.md#workspace-fields). A setting in the body counts even if its
+// value did not change, because an earlier request may have stored the value in the gateway only.
 func (c Change) Services() []string {
 	set := map[string]bool{}
 	for _, setting := range []struct {
