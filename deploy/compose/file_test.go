@@ -18,8 +18,8 @@ import (
 // pinnedTag matches an image tag that names one release.
 var pinnedTag = regexp.MustCompile(`^[a-z0-9/-]+:(v?\d+\.\d+(\.\d+)?|RELEASE\.[0-9TZ-]+)$`)
 
-// composition contains the parts of docker-compose.yml that the tests read, with resolved anchors.
-type composition struct {
+// composeFile contains the parts of docker-compose.yml that the tests read, with resolved anchors.
+type composeFile struct {
 	Services map[string]member
 	Volumes  map[string]any
 }
@@ -46,13 +46,13 @@ type member struct {
 	DependsOn   map[string]struct{ Condition string } `yaml:"depends_on"`
 }
 
-func composed(t *testing.T) composition {
+func composed(t *testing.T) composeFile {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(root, "docker-compose.yml"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	var c composition
+	var c composeFile
 	if err := yaml.Unmarshal(text, &c); err != nil {
 		t.Fatal(err)
 	}

@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// code contains the source text with which the tests compare the runbooks and rules.
-type code struct {
+// sourceText contains the source text with which the tests compare the runbooks and rules.
+type sourceText struct {
 	files       map[string]string
 	goText      string
 	sqlText     string          // the text of the migrations
@@ -21,9 +21,9 @@ type code struct {
 	runNames    map[string]bool // every make target as `make x`, every test name, and every prefix of a test name
 }
 
-func source(t *testing.T) code {
+func source(t *testing.T) sourceText {
 	t.Helper()
-	c := code{
+	c := sourceText{
 		files: map[string]string{}, literals: map[string]bool{},
 		panelTitles: map[string]bool{}, runNames: map[string]bool{},
 	}
@@ -86,7 +86,7 @@ func source(t *testing.T) code {
 
 // hasRoute reports whether a Go file contains a route with this path. The file can split the path
 // into a prefix and a rest.
-func (c code) hasRoute(path string) bool {
+func (c sourceText) hasRoute(path string) bool {
 	if strings.HasPrefix(path, "/debug/pprof/") {
 		return c.literals["/debug/pprof/"]
 	}
@@ -114,7 +114,7 @@ var (
 
 // unknownMetrics returns the metrics of a query that the code does not register. The metrics of the
 // Go runtime, of the process and of kgo count as registered.
-func (c code) unknownMetrics(query string) (missing []string) {
+func (c sourceText) unknownMetrics(query string) (missing []string) {
 	query = called.ReplaceAllString(noise.ReplaceAllString(query, " "), "(")
 	for _, name := range names.FindAllString(query, -1) {
 		for _, suffix := range []string{"_bucket", "_sum", "_count"} {
@@ -127,11 +127,11 @@ func (c code) unknownMetrics(query string) (missing []string) {
 	return missing
 }
 
-func (c code) inMigrations(name string) bool {
+func (c sourceText) inMigrations(name string) bool {
 	return regexp.MustCompile(`\b` + name + `\b`).MatchString(c.sqlText)
 }
 
-func (c code) knowsName(name string) bool {
+func (c sourceText) knowsName(name string) bool {
 	for _, prefix := range []string{"go_", "process_", "slo:", "kafka_produce_", "kafka_fetch_", "kafka_connects_"} {
 		if strings.HasPrefix(name, prefix) {
 			return true
@@ -162,7 +162,7 @@ var (
 
 // unknownNames returns the names in a runbook that do not exist: log lines, fields, settings,
 // panels, routes, paths, tests and make targets.
-func (c code) unknownNames(page string) (words []string) {
+func (c sourceText) unknownNames(page string) (words []string) {
 	page = fenced.ReplaceAllString(page, "")
 	for _, found := range quoted.FindAllStringSubmatch(page, -1) {
 		text := found[1]

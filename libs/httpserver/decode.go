@@ -79,11 +79,11 @@ func decodeFault(body []byte, target reflect.Type, err error) error {
 	}
 	var wrong *json.UnmarshalTypeError
 	if errors.As(err, &wrong) && wrong.Field != "" {
-		return wrongType(wrong.Field, wrong)
+		return wrongTypeError(wrong.Field, wrong)
 	}
 	path, cause := findFaultyField(target, body, err)
 	if errors.As(cause, &wrong) {
-		return wrongType(path, wrong)
+		return wrongTypeError(path, wrong)
 	}
 	var shown *apierr.Error
 	if errors.As(cause, &shown) {
@@ -92,9 +92,9 @@ func decodeFault(body []byte, target reflect.Type, err error) error {
 	return apierr.Validation(path, "is not valid: %v.", cause)
 }
 
-// wrongType returns the error for a value of the wrong type. Its message contains the kind of the
-// JSON value, never the value itself.
-func wrongType(path string, wrong *json.UnmarshalTypeError) error {
+// wrongTypeError returns the error for a value of the wrong type. Its message contains the kind of
+// the JSON value, never the value itself.
+func wrongTypeError(path string, wrong *json.UnmarshalTypeError) error {
 	if path == "" {
 		path = "body"
 	}
@@ -233,8 +233,8 @@ func invalidText(body []byte, offset int, what string) error {
 	return apierr.Validation(field, "holds %s. Send UTF-8 text without it.", what)
 }
 
-// invalidUTF8 returns the offset of the first byte that is not UTF-8, or -1.
-func invalidUTF8(body []byte) int {
+// invalidUTF8Offset returns the offset of the first byte that is not UTF-8, or -1.
+func invalidUTF8Offset(body []byte) int {
 	if utf8.Valid(body) {
 		return -1
 	}

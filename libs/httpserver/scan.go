@@ -17,7 +17,7 @@ const maxDepth = 32
 // checkText rejects text that encoding/json accepts but the API does not: invalid UTF-8, single
 // surrogates, NUL characters and deep nesting.
 func checkText(body []byte) error {
-	if at := invalidUTF8(body); at >= 0 {
+	if at := invalidUTF8Offset(body); at >= 0 {
 		return invalidText(body, at, "bytes that are not UTF-8")
 	}
 	if at := bytes.IndexByte(body, 0); at >= 0 {

@@ -29,10 +29,8 @@ type Server struct {
 }
 
 // Run serves until ctx ends. It then closes the listener and waits up to 15 s for open requests.
-//
-// service.Run cancels ctx after the delay DRAIN_DELAY, so that load balancers can use other
-// replicas. During the delay each response has the header "Connection: close". A client that reuses
-// an idle connection at the end of the delay can get a connection error.
+// Between SIGTERM and the end of ctx (DRAIN_DELAY), each response has the header "Connection:
+// close", so that clients connect to other replicas.
 func (s *Server) Run(ctx context.Context) error {
 	variable := s.Variable
 	if variable == "" {

@@ -19,7 +19,7 @@ func serveWire(server *http.Server, listener net.Listener, header http.Header) e
 	handler := server.Handler
 	server.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if conn, ok := r.Context().Value(wireKey{}).(*wireConn); ok {
-			conn.handled.Store(true)
+			conn.handlerRunning.Store(true)
 		}
 		handler.ServeHTTP(w, r)
 	})
@@ -29,7 +29,7 @@ func serveWire(server *http.Server, listener net.Listener, header http.Header) e
 	server.ConnState = func(conn net.Conn, state http.ConnState) {
 		// the response is complete, so later bytes can be an error response of net/http
 		if conn, ok := conn.(*wireConn); ok && state == http.StateIdle {
-			conn.handled.Store(false)
+			conn.handlerRunning.Store(false)
 		}
 	}
 	return server.Serve(wireListener{listener, header}) //nolint:wrapcheck // the caller compares this error
@@ -55,14 +55,14 @@ func (l wireListener) Accept() (net.Conn, error) {
 type wireConn struct {
 	net.Conn
 	header http.Header
-	// handled is true from the start of a handler until its response is complete. Bytes that are
-	// written in this time belong to the handler and must not be changed.
-	handled atomic.Bool
+	// handlerRunning is true from the start of a handler until its response is complete. Bytes that
+	// are written in this time belong to the handler and must not be changed.
+	handlerRunning atomic.Bool
 }
 
 // Write replaces an error response of net/http with an error response of the API.
 func (c *wireConn) Write(answer []byte) (int, error) {
-	if c.handled.Load() {
+	if c.handlerRunning.Load() {
 		return c.Conn.Write(answer) //nolint:wrapcheck // net/http compares this error, so return it unwrapped
 	}
 	status := bareStatus(answer)

@@ -26,7 +26,7 @@ var testTopic = kafka.CallRequests.Name
 
 func startAt(t *testing.T, c *Consumer, p partition) position {
 	t.Helper()
-	stored, err := c.startPositions(t.Context(), []assigned{{p, uuid.UUID{1}, -1}})
+	stored, err := c.startPositions(t.Context(), []assignedPartition{{p, uuid.UUID{1}, -1}})
 	if err != nil {
 		t.Fatal(err)
 	}

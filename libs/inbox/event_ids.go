@@ -17,9 +17,9 @@ import (
 	"ringfence.dev/libs/pg"
 )
 
-// keepLateDays is how long the ids in inbox_late_events are kept. The DLQ keeps records for 30
+// lateIDDays is how long the ids in inbox_late_events are kept. The DLQ keeps records for 30
 // days.
-const keepLateDays = 31
+const lateIDDays = 31
 
 // Both statements store the ids that are new, and return them. They differ in how they find an id
 // that is already stored.
@@ -169,7 +169,7 @@ func (c *Consumer) Retain(ctx context.Context) error {
 	}
 	c.metrics.droppedDays.Add(float64(dropped))
 	for {
-		tag, err := c.pool.Exec(ctx, deleteLateEvents, pgx.NamedArgs{"days": keepLateDays, "rows": deleteRows})
+		tag, err := c.pool.Exec(ctx, deleteLateEvents, pgx.NamedArgs{"days": lateIDDays, "rows": deleteRows})
 		if err != nil {
 			return fmt.Errorf("delete event ids: %w", err)
 		}

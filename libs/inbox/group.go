@@ -55,7 +55,7 @@ func (c *Consumer) Run(ctx context.Context) error {
 	}
 	c.awaitDays(ctx)
 	g := &group{consumer: c, workers: map[partition]*worker{}, topics: map[string]uuid.UUID{}}
-	client, err := kafka.NewClient(c.cfg, c.name+"-consumer", c.registry, append(g.identity(),
+	client, err := kafka.NewClient(c.cfg, c.name+"-consumer", c.registry, append(g.staticMemberOptions(),
 		kgo.ConsumerGroup(c.group),
 		kgo.ConsumeTopics(slices.Collect(maps.Keys(c.handlers))...),
 		// A partition is read from its start if it has no position or if the record at its position
@@ -114,9 +114,9 @@ func (c *Consumer) awaitDays(ctx context.Context) {
 	}
 }
 
-// identity returns the options that make this process a static member of the group, if the replica
-// has an instance id.
-func (g *group) identity() []kgo.Opt {
+// staticMemberOptions returns the options that make this process a static member of the group, if
+// the replica has an instance id.
+func (g *group) staticMemberOptions() []kgo.Opt {
 	if g.consumer.cfg.InstanceID == "" {
 		return nil
 	}
@@ -197,10 +197,10 @@ type group struct {
 	client   *kgo.Client
 	workers  map[partition]*worker
 	topics   map[string]uuid.UUID // Kafka's ids of the topics that are read
-	// rejoining lists the topics that were deleted and created again, so that their ids differ from
-	// the ids in use. rejoin removes them from the subscription, and adds them again after the next
-	// poll.
-	rejoining []string
+	// rejoiningTopics lists the topics that were deleted and created again, so that their ids
+	// differ from the ids in use. rejoin removes them from the subscription, and adds them again
+	// after the next poll.
+	rejoiningTopics []string
 }
 
 // poll passes fetched records to the workers until ctx ends. It does not wait for workers. If a
@@ -270,8 +270,8 @@ func (g *group) checkRecreated(ctx context.Context, client *kgo.Client, topic st
 func (g *group) rejoinTopic(topic string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if !slices.Contains(g.rejoining, topic) {
-		g.rejoining = append(g.rejoining, topic)
+	if !slices.Contains(g.rejoiningTopics, topic) {
+		g.rejoiningTopics = append(g.rejoiningTopics, topic)
 	}
 }
 
@@ -279,8 +279,8 @@ func (g *group) rejoinTopic(topic string) {
 // assigned again, and startOffsets reads the new ids.
 func (g *group) rejoin(client *kgo.Client) {
 	g.mu.Lock()
-	topics := g.rejoining
-	g.rejoining = nil
+	topics := g.rejoiningTopics
+	g.rejoiningTopics = nil
 	for _, topic := range topics {
 		delete(g.topics, topic)
 	}
@@ -403,10 +403,10 @@ func (g *group) readPositions(
 	if err != nil {
 		return nil, err
 	}
-	var added []assigned
+	var added []assignedPartition
 	for topic, numbers := range offsets {
 		for number, committed := range numbers {
-			added = append(added, assigned{partition{topic, number}, ids[topic], committed.EpochOffset().Offset})
+			added = append(added, assignedPartition{partition{topic, number}, ids[topic], committed.EpochOffset().Offset})
 		}
 	}
 	stored, err := g.consumer.startPositions(ctx, added)

@@ -86,9 +86,9 @@ func (b *bench) handle(ctx context.Context, tx pgx.Tx, rec kafka.Record) error {
 	return nil
 }
 
-// sicken makes the handler return the error of f after the handler has stored its effect. If f is
+// failWith makes the handler return the error of f after the handler has stored its effect. If f is
 // nil, the handler succeeds again.
-func (b *bench) sicken(f func(rec kafka.Record, value int64) error) {
+func (b *bench) failWith(f func(rec kafka.Record, value int64) error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.sick = f
@@ -199,7 +199,7 @@ func TestConsumer_RepeatedRecordHasOneEffect(t *testing.T) {
 func TestConsumer_SkippedRecordIsNotParked(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
-	b.sicken(func(_ kafka.Record, value int64) error {
+	b.failWith(func(_ kafka.Record, value int64) error {
 		if value == 1 {
 			return kafka.Skipf("no interest")
 		}
@@ -221,7 +221,7 @@ func TestConsumer_ParksAnInvalidRecordAndLaterRecordsOfItsKey(t *testing.T) {
 	poison.Value = []byte{0xff, 0xff}
 	headless := record("headless", 1)
 	headless.Headers = []kgo.RecordHeader{{Key: kafka.HeaderID, Value: []byte("not \x00 an id \xff")}}
-	b.sicken(func(rec kafka.Record, value int64) error {
+	b.failWith(func(rec kafka.Record, value int64) error {
 		if value == 13 {
 			panic("unlucky")
 		}
@@ -299,7 +299,7 @@ func (b *bench) dlq(n int) map[string][]*kgo.Record {
 func TestConsumer_RetriesUntilTheHandlerSucceeds(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
-	b.sicken(func(_ kafka.Record, value int64) error {
+	b.failWith(func(_ kafka.Record, value int64) error {
 		if value == 2 {
 			return errors.New("the other side is away")
 		}
@@ -308,7 +308,7 @@ func TestConsumer_RetriesUntilTheHandlerSucceeds(t *testing.T) {
 	b.produce(record("a", 1), record("a", 2), record("a", 3))
 	b.run(b.pool)
 	b.wantEffects("a", 1)
-	b.sicken(nil)
+	b.failWith(nil)
 	b.wantEffects("a", 1, 2, 3)
 }
 

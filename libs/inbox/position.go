@@ -49,9 +49,9 @@ func (c *Consumer) queueMove(batch *pgx.Batch, ch *chunk, newCTID *pgtype.TID) {
 	})
 }
 
-// assigned is a partition that was just assigned to this process, with the committed offset of the
-// group.
-type assigned struct {
+// assignedPartition is a partition that was just assigned to this process, with the committed
+// offset of the group.
+type assignedPartition struct {
 	partition
 	topicID uuid.UUID
 	// committed is the offset that the consumer group has committed. It is negative if the group has
@@ -76,9 +76,9 @@ WHERE consumer = @consumer AND topic = @topic AND partition = @partition`
 // startPositions returns the positions from which partitions are read. A partition is read from its
 // start if no position is stored, or if its topic was deleted and created again. The committed
 // offset of the group is not used, because it can be ahead of the tables.
-func (c *Consumer) startPositions(ctx context.Context, added []assigned) (map[partition]position, error) {
+func (c *Consumer) startPositions(ctx context.Context, added []assignedPartition) (map[partition]position, error) {
 	// The order is fixed, so that two processes do not deadlock when they insert rows.
-	slices.SortFunc(added, func(a, b assigned) int {
+	slices.SortFunc(added, func(a, b assignedPartition) int {
 		return cmp.Or(cmp.Compare(a.topic, b.topic), cmp.Compare(a.number, b.number))
 	})
 	found := make([]started, len(added))
@@ -107,7 +107,7 @@ type started struct {
 }
 
 // reportStart logs and counts that a partition starts before the committed offset of the group.
-func (c *Consumer) reportStart(a assigned, s started) {
+func (c *Consumer) reportStart(a assignedPartition, s started) {
 	switch {
 	case s.recreated:
 		c.reportMovedBack(a.partition, topicRecreated, max(a.committed, 0), 0)

@@ -94,7 +94,7 @@ func TestConsumer_RefusedRecordIsParkedWhileOthersSucceed(t *testing.T) {
 func TestConsumer_EventTooLargeIsParked(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
-	b.sicken(func(rec kafka.Record, _ int64) error {
+	b.failWith(func(rec kafka.Record, _ int64) error {
 		if rec.Key != "bad" {
 			return nil
 		}

@@ -96,7 +96,7 @@ func (c *Consumer) replayOnce(ctx context.Context, topic string) (applied, refus
 	}
 	defer client.Close()
 
-	r := &replay{consumer: c, topic: topic, blocked: map[string]bool{}, refused: map[uuid.UUID]bool{}}
+	r := &replay{consumer: c, topic: topic, blockedKeys: map[string]bool{}, refused: map[uuid.UUID]bool{}}
 	for len(ahead) > 0 {
 		fetches := client.PollFetches(ctx)
 		if ctx.Err() != nil {
@@ -146,11 +146,11 @@ func unreadEnds(ctx context.Context, client *kafka.Client, topic string) (map[in
 
 // replay contains the progress of one pass over a DLQ, from its start to its end.
 type replay struct {
-	consumer *Consumer
-	topic    string
-	applied  int
-	blocked  map[string]bool // keys with a record that was parked again; later records of the key are not tried
-	refused  map[uuid.UUID]bool
+	consumer    *Consumer
+	topic       string
+	applied     int
+	blockedKeys map[string]bool // keys with a record that was parked again; later records of the key are not tried
+	refused     map[uuid.UUID]bool
 }
 
 var errNotParked = errors.New("not parked")
@@ -169,7 +169,7 @@ func (r *replay) one(ctx context.Context, wire *kgo.Record) error {
 	if id, err := uuid.Parse(letter.Headers[headerDLQEventID]); err == nil {
 		letter.EventID = id
 	}
-	if r.blocked[letter.Key] {
+	if r.blockedKeys[letter.Key] {
 		r.refused[letter.EventID] = true
 		return nil
 	}
@@ -189,7 +189,7 @@ func (r *replay) one(ctx context.Context, wire *kgo.Record) error {
 	case errors.As(err, &park):
 		r.refused[letter.EventID] = true
 		if letter.Key != "" {
-			r.blocked[letter.Key] = true
+			r.blockedKeys[letter.Key] = true
 		}
 		slog.Warn("record is still parked after the replay", "consumer", c.name, "topic", r.topic, "event_id", letter.EventID,
 			"error", park.reason)

@@ -20,7 +20,7 @@ func TestReplay_AppliesParkedRecordsOnceAndInOrder(t *testing.T) {
 		}
 		return nil
 	}
-	b.sicken(refuse)
+	b.failWith(refuse)
 	b.run(b.pool)
 	b.produce(record("a", 1), record("a", 2), record("a", 3), record("b", 50), record("b", 51), record("c", 1))
 	b.eventually("four records are parked", func() bool { return b.count("SELECT count(*) FROM dead_letters") == 4 })
@@ -29,7 +29,7 @@ func TestReplay_AppliesParkedRecordsOnceAndInOrder(t *testing.T) {
 
 	// The handler now behaves as a newer build: it can decode the records of key a, but not the
 	// records of key b.
-	b.sicken(func(rec kafka.Record, value int64) error {
+	b.failWith(func(rec kafka.Record, value int64) error {
 		if rec.Key == "b" {
 			return refuse(rec, value)
 		}
@@ -50,7 +50,7 @@ func TestReplay_AppliesParkedRecordsOnceAndInOrder(t *testing.T) {
 	b.wantEffects("a", 1, 2, 3, 4) // the key is no longer parked
 	b.eventually("b is still parked", func() bool { return b.count("SELECT count(*) FROM dead_letters") == 3 })
 
-	b.sicken(nil)
+	b.failWith(nil)
 	b.putsBack(frame.ForScript(t.Context()), topic.Name, `^\{"applied":3,"parked":0,"topic":"`+topic.Name+`"\}\n$`)
 	b.wantEffects("b", 50, 51, 52)
 	b.putsBack(t.Context(), topic.Name, `^`+topic.Name+`: 0 records applied, 0 still parked\n$`)
@@ -63,7 +63,7 @@ func TestReplay_KeepsTheIDsOfReplayedRecords(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	b.relay()
-	b.sicken(func(_ kafka.Record, value int64) error {
+	b.failWith(func(_ kafka.Record, value int64) error {
 		if value == 1 {
 			return kafka.Parkf("newer than this build")
 		}
@@ -73,7 +73,7 @@ func TestReplay_KeepsTheIDsOfReplayedRecords(t *testing.T) {
 	parked := record("a", 1)
 	b.produce(parked)
 	b.eventually("the record is parked", func() bool { return b.count("SELECT count(*) FROM dead_letters") == 1 })
-	b.sicken(nil)
+	b.failWith(nil)
 	applied, left, err := b.consumer(b.pool).Replay(t.Context(), topic.Name)
 	if err != nil {
 		t.Fatalf("Replay: %v", err)

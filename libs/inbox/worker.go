@@ -44,13 +44,13 @@ type worker struct {
 	client    *kgo.Client
 	partition partition
 	work      chan fetched
-	// stored receives the stored position of the partition while the worker is idle.
-	stored    chan position
-	stopping  chan struct{} // closed when the worker must start no further transaction
-	ctx       context.Context
-	cancel    context.CancelFunc
-	done      chan struct{}
-	lastError string
+	// storedPositions receives the stored position of the partition while the worker is idle.
+	storedPositions chan position
+	stopping        chan struct{} // closed when the worker must start no further transaction
+	ctx             context.Context
+	cancel          context.CancelFunc
+	done            chan struct{}
+	lastError       string
 	// position is the current position. startOffsets sets it before the first fetch. After that,
 	// only worker.run accesses it.
 	position position
@@ -71,7 +71,7 @@ func newWorker(g *group, client *kgo.Client, p partition) *worker {
 	ctx, cancel := context.WithCancel(context.Background())
 	return &worker{
 		group: g, client: client, partition: p, ctx: ctx, cancel: cancel,
-		work: make(chan fetched, maxBatches), stored: make(chan position),
+		work: make(chan fetched, maxBatches), storedPositions: make(chan position),
 		stopping: make(chan struct{}), done: make(chan struct{}),
 	}
 }
@@ -92,7 +92,7 @@ func (w *worker) comparePosition(stored position) {
 		return
 	}
 	select {
-	case w.stored <- stored:
+	case w.storedPositions <- stored:
 	default:
 	}
 }
@@ -110,7 +110,7 @@ func (w *worker) run() {
 				return
 			}
 			w.resume()
-		case stored := <-w.stored:
+		case stored := <-w.storedPositions:
 			if !w.correctPosition(stored) {
 				return
 			}

@@ -6,17 +6,8 @@ import "time"
 const sweepInterval = time.Minute
 
 // floor is the lowest id from which the relay must read. Rows below the floor are deleted. While
-// another transaction holds an old snapshot, vacuum cannot remove these rows from the index.
-// Without a floor, each read would visit all of them.
-//
-// A row with a lower id can be committed after a row with a higher id. The floor therefore rises
-// only when all transactions have ended that were running when the higher row was read. Their ids
-// are lower than deletedBy, the id of the transaction that deleted the row. (The xmax of a snapshot
-// is not such a bound: transactions with that id and higher ids can be running.)
-//
-// A transaction that has an id for its row can still lack a transaction id. The floor can rise
-// above such a row, so the relay reads from the first row every sweepInterval. Such a read is
-// called a sweep.
+// another transaction holds an old snapshot, vacuum cannot remove these rows from the index, and a
+// read without a floor would visit all of them.
 type floor struct {
 	id int64
 	// pendingID becomes the floor when all transactions up to deletedBy have ended. It is 0 if no
@@ -26,7 +17,9 @@ type floor struct {
 	swept     time.Time
 }
 
-// readFrom returns the id from which the relay must read now, and whether this read is a sweep.
+// readFrom returns the id from which the relay must read now. A sweep is a read from the first row.
+// It is needed because a transaction can have an id for its row before it has a transaction id, and
+// the floor can rise above such a row.
 func (f *floor) readFrom(now time.Time) (id int64, sweep bool) {
 	if now.Sub(f.swept) >= sweepInterval {
 		return 0, true
@@ -34,12 +27,14 @@ func (f *floor) readFrom(now time.Time) (id int64, sweep bool) {
 	return f.id, false
 }
 
-// updateAfterRead updates the floor after a read whose rows were all deleted.
-//
-// lastID is the id of the last row, or 0 if the read returned no rows. noneLeft is true if there
-// were no further rows. Transactions below xmin had ended before the read. deletedBy is the id of
-// the transaction that deleted the rows, or 0 if another relay had deleted them.
+// updateAfterRead updates the floor after a read whose rows were all deleted. lastID is the id of
+// the last row, or 0 if the read returned no rows. deletedBy is the id of the transaction that
+// deleted the rows, or 0 if another relay had deleted them.
 func (f *floor) updateAfterRead(lastID int64, noneLeft bool, xmin, deletedBy int64) {
+	// A row with a lower id can be committed after a row with a higher id. The floor rises only
+	// when all transactions have ended that were running when the higher row was read. Their ids
+	// are lower than deletedBy. The xmax of a snapshot is not such a bound: higher ids can be
+	// running.
 	if f.pendingID > 0 && xmin > f.deletedBy && (noneLeft || lastID >= f.pendingID) {
 		f.id, f.pendingID = max(f.id, f.pendingID), 0
 	}

@@ -107,8 +107,10 @@ func (s *session) updateLease(statement string, timeout time.Duration) (held boo
 	// The relay reads its clock before it sends the statement. The lease begins later, in the
 	// server, so it does not end before the relay expects.
 	began := time.Now()
-	args := pgx.NamedArgs{"holder": s.relay.id, "fence": s.fence, "duration": s.relay.lease.duration, "floor": s.floor.id}
-	err = s.conn.QueryRow(ctx, statement, args).Scan(&s.fence, &s.floor.id)
+	args := pgx.NamedArgs{
+		"holder": s.relay.id, "fence": s.acquisitions, "duration": s.relay.lease.duration, "floor": s.floor.id,
+	}
+	err = s.conn.QueryRow(ctx, statement, args).Scan(&s.acquisitions, &s.floor.id)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return false, nil
 	}

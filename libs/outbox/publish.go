@@ -36,8 +36,7 @@ type outboxRow struct {
 // oldestRows returns the rows from the floor on (the lowest id that must be read), and the
 // transaction id below which all transactions had ended. A read from the last published row would
 // miss a row with a lower id that commits later.
-// bytes_before limits the memory: the batch ends with the row that reaches 16 MiB. If there are no
-// rows, the statement returns one row that contains only the transaction id.
+// If there are no rows, the statement returns one row that contains only the transaction id.
 const oldestRows = `
 SELECT pg_snapshot_xmin(snapshot)::text::bigint,
        oldest.id, oldest.event_id, oldest.topic, oldest.key, oldest.headers, oldest.payload, oldest.created_at
@@ -54,7 +53,7 @@ ORDER BY oldest.id`
 
 const deleteRows = `DELETE FROM outbox WHERE id = ANY($1) RETURNING pg_current_xact_id()::text::bigint`
 
-// maxBytes is the size in bytes at which oldestRows ends a batch.
+// A batch ends with the row that reaches maxBytes, to limit the memory.
 const maxBytes = 16 << 20
 
 // relayBatch publishes the oldest rows and deletes those that Kafka acknowledged. No transaction is
@@ -148,9 +147,9 @@ func (s *session) readRows(firstID int64) (rows []outboxRow, xmin int64, err err
 }
 
 var (
-	// errOpen is the result for a row without an acknowledgement. Kafka could already have the row,
-	// or could receive it later.
-	errOpen = errors.New("not acknowledged")
+	// errUnacked is the result for a row without an acknowledgement. Kafka could already have the
+	// row, or could receive it later.
+	errUnacked = errors.New("not acknowledged")
 	// errSilent ends the session of a leader if Kafka does not acknowledge its rows, because
 	// another replica can perhaps reach Kafka.
 	errSilent = errors.New(
@@ -163,11 +162,8 @@ type ack struct {
 }
 
 // publishRows passes all rows to the Kafka client in order and waits for every acknowledgement.
-// faults[i] is the result of rows[i].
-//
-// publishRows returns an error if ctx ended a while ago, if Kafka did not respond, or if the lease
-// could be lost. If the lease could be lost, faults is nil and no row may be deleted. Unsent rows
-// are then dropped, but sent records cannot be recalled.
+// faults[i] is the result of rows[i]. If the lease could be lost, faults is nil and no row may be
+// deleted.
 func (s *session) publishRows(ctx context.Context, rows []outboxRow) (faults []error, err error) {
 	round, abandon := context.WithCancel(context.Background())
 	defer abandon()
@@ -177,9 +173,10 @@ func (s *session) publishRows(ctx context.Context, rows []outboxRow) (faults []e
 		if err := s.verifyLease(s.relay.lease.trustTime); err != nil {
 			return nil, err
 		}
-		faults[i] = errOpen
+		faults[i] = errUnacked
 		s.relay.produceRow(round, rows[i], func(err error) { acks <- ack{i, err} })
 	}
+	// After an error abandon drops the unsent rows. Sent records cannot be recalled.
 	if err := s.awaitAcks(ctx, acks, faults); errors.Is(err, errDeposed) {
 		return nil, err
 	} else if err != nil {
@@ -200,7 +197,7 @@ func (s *session) awaitAcks(ctx context.Context, acks <-chan ack, faults []error
 			faults[answer.row] = answer.err
 			waiting, lastAck = waiting-1, time.Now()
 		case <-done:
-			done, late = nil, time.After(grace)
+			done, late = nil, time.After(shutdownGrace)
 		case <-late:
 			return fmt.Errorf("stopped before Kafka acknowledged %d rows, which are still in the outbox", waiting)
 		case <-ticks.C:

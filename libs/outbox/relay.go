@@ -34,8 +34,8 @@ const (
 	// replica can acquire it.
 	ackTimeout      = 10 * time.Second
 	skippedAttempts = 3
-	// grace is how long a relay continues to publish after its context was canceled.
-	grace = 3 * time.Second
+	// shutdownGrace is how long a relay continues to publish after its context was canceled.
+	shutdownGrace = 3 * time.Second
 )
 
 // Relay publishes the outbox of one schema. Only the relay with the schema's lease, the leader,
@@ -143,10 +143,10 @@ func (r *Relay) waitForResults(ctx context.Context) {
 type session struct {
 	relay *Relay
 	conn  *pgx.Conn
-	// fence counts how often the lease was acquired. If the stored number is higher, another relay
-	// has acquired the lease since. renewed is a time just before the last renewal.
-	fence   int64
-	renewed time.Time
+	// acquisitions counts how often the lease was acquired. If the stored number is higher, another
+	// relay has acquired the lease since. renewed is a time just before the last renewal.
+	acquisitions int64
+	renewed      time.Time
 	// floor is the id at which reads start. It is stored with the lease.
 	floor floor
 }
@@ -241,7 +241,7 @@ func (s *session) relayUntilDone(ctx context.Context) error {
 			return err
 		}
 	}
-	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), grace)
+	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownGrace)
 	defer cancel()
 	for last.Err() == nil {
 		if rows, _, err := s.relayBatch(last); err != nil || rows == 0 {

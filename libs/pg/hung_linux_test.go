@@ -9,7 +9,7 @@ import (
 // does not apply to the session.
 func TestOpen_EndsSessionsThatDoNotReadTheirResults(t *testing.T) {
 	t.Parallel()
-	pool, id, tx := aThing(t)
+	pool, id, tx := lockedRow(t)
 	conn := tx.Conn().PgConn()
 	if _, overTCP := conn.Conn().(*net.TCPConn); !overTCP {
 		return // on a Unix socket the server cannot detect that the client does not read

@@ -11,8 +11,8 @@ import (
 	"ringfence.dev/libs/testkit/pgtest"
 )
 
-// aThing inserts a row and returns a transaction that has locked the row.
-func aThing(t *testing.T) (pool *pgxpool.Pool, id uuid.UUID, tx pgx.Tx) {
+// lockedRow inserts a row and returns a transaction that has locked the row.
+func lockedRow(t *testing.T) (pool *pgxpool.Pool, id uuid.UUID, tx pgx.Tx) {
 	t.Helper()
 	pool, id = pgtest.New(t, schema, track), uuid.New()
 	if _, err := pool.Exec(t.Context(), "INSERT INTO thing (id) VALUES ($1)", id); err != nil {
@@ -61,7 +61,7 @@ func TestOpen_SessionsHaveTimeoutsForHangingClients(t *testing.T) {
 
 func TestOpen_EndsTransactionsOfHangingClients(t *testing.T) {
 	t.Parallel()
-	pool, id, tx := aThing(t)
+	pool, id, tx := lockedRow(t)
 	if _, err := tx.Exec(t.Context(), "SET LOCAL idle_in_transaction_session_timeout = '100ms'"); err != nil {
 		t.Fatal(err)
 	}

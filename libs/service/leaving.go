@@ -29,9 +29,9 @@ func withLeaving(ctx context.Context) (context.Context, stopState) {
 	return context.WithValue(ctx, leavingKey{}, l.begun), l
 }
 
-// linger closes the channel that Leaving returns, and then waits for the delay. The wait ends
+// waitForDelay closes the channel that Leaving returns, and then waits for the delay. The wait ends
 // earlier if one of the three channels in the parameters is closed.
-func (l stopState) linger(hurried, failed, finished <-chan struct{}) {
+func (l stopState) waitForDelay(hurried, failed, finished <-chan struct{}) {
 	close(l.begun)
 	over := time.NewTimer(l.delay)
 	defer over.Stop()

@@ -57,12 +57,8 @@ func (c Command[C]) flagSet() *flag.FlagSet {
 }
 
 // Main is the main function of a service. It reads the environment into C, and runs the command
-// with a context that SIGTERM and SIGINT cancel. --help shows the variables with the text of the
-// struct tag help.
-//
-// If settings are invalid, Main lists all faults and exits with status 2. If the command fails, the
-// exit status is 1. Errors of a service are logged. Errors of other commands are printed to
-// standard error.
+// with a context that SIGTERM and SIGINT cancel. If settings are invalid, Main lists all faults and
+// exits with status 2. If the command fails, the exit status is 1.
 func Main[C any](name string, commands Commands[C]) {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(gcPercent)

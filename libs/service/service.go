@@ -24,12 +24,11 @@ type Part struct {
 	Run  func(context.Context) error
 }
 
-// Run starts the parts and waits until they have stopped. It stops them when ctx is canceled, on
-// SIGTERM or SIGINT, or when a part fails. If a part returns nil, the other parts continue.
+// Run starts the parts and waits until they have stopped. SIGTERM, SIGINT, the end of ctx or an
+// error of a part stops them. If a part returns nil, the other parts continue.
 //
 // If no part has failed, Run first closes the channel Leaving and waits for DRAIN_DELAY. The parts
-// then stop in reverse order, within 20 s in total. List the parts that others need (private port,
-// relay) first. A second signal kills the process.
+// then stop in reverse order, within 20 s in total. A second signal kills the process.
 func Run(ctx context.Context, parts ...Part) error { return run(ctx, stopTimeout, parts) }
 
 // RunPatiently does what Run does, for a service with long work. The parts have extraTime in
@@ -41,7 +40,7 @@ func RunPatiently(ctx context.Context, extraTime time.Duration, parts ...Part) e
 	return run(ctx, stopTimeout+extraTime, parts)
 }
 
-type running struct {
+type runningPart struct {
 	Part
 	stop context.CancelFunc
 	done chan struct{}
@@ -54,13 +53,13 @@ func run(ctx context.Context, budget time.Duration, parts []Part) error {
 	defer context.AfterFunc(ctx, unhook)()
 	partCtx, leaving := withLeaving(ctx)
 
-	started := make([]*running, len(parts))
+	started := make([]*runningPart, len(parts))
 	failed := make(chan struct{})
 	var once sync.Once
 	var all sync.WaitGroup
 	for i, part := range parts {
 		own, stop := context.WithCancel(context.WithoutCancel(partCtx))
-		p := &running{Part: part, stop: stop, done: make(chan struct{})}
+		p := &runningPart{Part: part, stop: stop, done: make(chan struct{})}
 		started[i] = p
 		all.Go(func() {
 			defer close(p.done)
@@ -75,7 +74,7 @@ func run(ctx context.Context, budget time.Duration, parts []Part) error {
 
 	select {
 	case <-ctx.Done():
-		leaving.linger(Hurried(ctx), failed, finished)
+		leaving.waitForDelay(Hurried(ctx), failed, finished)
 	case <-failed:
 	case <-finished:
 	}
@@ -85,7 +84,7 @@ func run(ctx context.Context, budget time.Duration, parts []Part) error {
 // stopAll stops the parts from the last to the first. Shortly before the time budget ends, it
 // cancels all remaining parts. If a part has not returned when the budget ends, the error contains
 // the name of the part.
-func stopAll(started []*running, finished <-chan struct{}, budget time.Duration) error {
+func stopAll(started []*runningPart, finished <-chan struct{}, budget time.Duration) error {
 	orderly := time.NewTimer(budget - min(budget/10, stopTimeout/10))
 	defer orderly.Stop()
 	last := time.NewTimer(budget)

@@ -12,8 +12,8 @@ import (
 	"github.com/google/uuid"
 )
 
-// signedBy checks only the signature and its canonical encoding.
-func signedBy(k *Keys, text string) bool {
+// isSignedBy checks only the signature and its canonical encoding.
+func isSignedBy(k *Keys, text string) bool {
 	dot := max(strings.LastIndexByte(text, '.'), 0)
 	raw, err := base64.RawURLEncoding.Strict().DecodeString(strings.TrimPrefix(text[dot:], "."))
 	public, _ := k.private.Public().(ed25519.PublicKey)
@@ -49,7 +49,7 @@ func FuzzRequireCaller(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string) {
 		for _, middleware := range []func(http.Handler) http.Handler{calls.RequireCaller, calls.RequireOperator} {
 			status, seen, body := call(middleware, text)
-			if status == http.StatusOK && signedBy(gateway, text) && seen.WorkspaceID == uuid.Nil {
+			if status == http.StatusOK && isSignedBy(gateway, text) && seen.WorkspaceID == uuid.Nil {
 				continue
 			}
 			var refusal struct {

@@ -20,7 +20,7 @@ func Certificate(
 		Name: "ringfence_certificate_expires_timestamp_seconds", Help: "When a certificate that this process holds expires, by the variable that names its file.",
 		ConstLabels: prometheus.Labels{"certificate": variable},
 	}, func() float64 {
-		ends, err := expires(loadCertificate)
+		ends, err := earliestExpiry(loadCertificate)
 		if err != nil {
 			return 0
 		}
@@ -33,7 +33,7 @@ func Certificate(
 	return nil
 }
 
-func expires(loadCertificate func() (*tls.Certificate, error)) (first time.Time, err error) {
+func earliestExpiry(loadCertificate func() (*tls.Certificate, error)) (first time.Time, err error) {
 	pair, err := loadCertificate()
 	if err != nil {
 		return first, err

@@ -113,17 +113,17 @@ func appendAttr(line []byte, prefix string, a slog.Attr) []byte {
 	if value.Kind() == slog.KindTime {
 		shown = value.Time().UTC().Format(time.RFC3339Nano)
 	}
-	if shown == "" || strings.ContainsAny(shown, ` "=`) || strings.ContainsFunc(shown, unprintable) {
+	if shown == "" || strings.ContainsAny(shown, ` "=`) || strings.ContainsFunc(shown, isUnprintable) {
 		return strconv.AppendQuote(line, shown)
 	}
 	return append(line, shown...)
 }
 
-// unprintable reports whether a character could end the line or control the terminal.
-func unprintable(r rune) bool { return !unicode.IsPrint(r) }
+// isUnprintable reports whether a character could end the line or control the terminal.
+func isUnprintable(r rune) bool { return !unicode.IsPrint(r) }
 
 func oneLine(s string) string {
-	if strings.ContainsFunc(s, unprintable) {
+	if strings.ContainsFunc(s, isUnprintable) {
 		return strconv.Quote(s)
 	}
 	return s

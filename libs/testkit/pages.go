@@ -47,7 +47,7 @@ func CheckPages(rt *rapid.T, l List) {
 			l.Change(rt, rapid.SampledFrom(items).Draw(rt, "changed"))
 		case step == "turn":
 			limit := rapid.IntRange(1, 4).Draw(rt, "limit")
-			want := expected(items, l.Matches, limit, after)
+			want := expectedPage(items, l.Matches, limit, after)
 			got := l.Fetch(limit, after)
 			if !slices.Equal(got.IDs, want.IDs) || got.More != want.More {
 				rt.Fatalf("limit %d after %s: %v, want %v", limit, after, got, want)
@@ -59,7 +59,7 @@ func CheckPages(rt *rapid.T, l List) {
 	}
 }
 
-func expected(items []uuid.UUID, matches func(uuid.UUID) bool, limit int, lastID uuid.UUID) Page {
+func expectedPage(items []uuid.UUID, matches func(uuid.UUID) bool, limit int, lastID uuid.UUID) Page {
 	var left []uuid.UUID
 	for _, id := range items {
 		if matches(id) && (lastID == uuid.Nil || bytes.Compare(id[:], lastID[:]) < 0) {

@@ -18,23 +18,23 @@ func TestUntil_ReturnsWhenTheConditionIsTrue(t *testing.T) {
 	})
 }
 
-// failing is a testing.TB that records the message of Fatalf instead of failing the running test.
+// failingTB is a testing.TB that records the message of Fatalf instead of failing the running test.
 // Fatalf ends the goroutine, as in a real test.
-type failing struct {
+type failingTB struct {
 	testing.TB
 	message string
 }
 
-func (f *failing) Helper() {}
+func (f *failingTB) Helper() {}
 
-func (f *failing) Fatalf(format string, args ...any) {
+func (f *failingTB) Fatalf(format string, args ...any) {
 	f.message = fmt.Sprintf(format, args...)
 	runtime.Goexit()
 }
 
 func TestUntil_FailsAfterTheLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := &failing{TB: t}
+		f := &failingTB{TB: t}
 		go Until(f, "the outbox is empty", func() bool { return false })
 		time.Sleep(Timeout)
 		synctest.Wait()

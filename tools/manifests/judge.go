@@ -26,9 +26,9 @@ import (
 	policyvalidation "k8s.io/kubernetes/pkg/apis/policy/validation"
 )
 
-// judge validates a new object as an API server does. Before the validation it sets the fields that
-// an API server sets: the namespace, the addresses of a Service, the selector of a Job.
-func judge(object runtime.Object) field.ErrorList {
+// validateObject validates a new object as an API server does. Before the validation it sets the
+// fields that an API server sets: the namespace, the addresses of a Service, the selector of a Job.
+func validateObject(object runtime.Object) field.ErrorList {
 	if about, ok := object.(metav1.Object); ok {
 		about.SetNamespace("judged")
 	}

@@ -78,5 +78,5 @@ func decode(strict runtime.Decoder, about head, text []byte) error {
 	if err != nil {
 		return err
 	}
-	return judge(object).ToAggregate()
+	return validateObject(object).ToAggregate()
 }

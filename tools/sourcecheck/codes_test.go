@@ -20,9 +20,9 @@ var undescribedCodes = []string{
 	"range_not_satisfiable", "precondition_failed", // codes of downloads through the link of a recording
 }
 
-// handedOn lists the files that return the error code of another function. The test reads the code
-// in the file of that function.
-var handedOn = []string{
+// forwardingFiles lists the files that return the error code of another function. The test reads
+// the code in the file of that function.
+var forwardingFiles = []string{
 	"libs/apierr/apierr.go",
 	// returns the error of the pre-check of contacts-compliance
 	"services/calls/internal/callrequests/gates.go",
@@ -42,7 +42,7 @@ func TestCodes_EqualTheExamplesOfTheAPIDescription(t *testing.T) {
 			continue
 		}
 		for code, line := range errorCodes(s, func(line int) {
-			if !slices.Contains(handedOn, s.path) {
+			if !slices.Contains(forwardingFiles, s.path) {
 				t.Errorf("%s:%d: the code of this refusal is no literal, so nothing can hold it against the API's description", s.path, line)
 			}
 		}) {

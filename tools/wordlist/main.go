@@ -98,11 +98,11 @@ func check(words []rule, texts []prose) (found []string) {
 	return found
 }
 
-// checked matches the files that are checked. unchecked matches generated files and the files that
-// list the words.
+// checkedFiles matches the files that are checked. excludedFiles matches generated files and the
+// files that list the words.
 var (
-	checked   = regexp.MustCompile(`(\.(go|md|ya?ml|proto|sql|sh|env|tpl|ts|py|js)|Makefile|Dockerfile)$`)
-	unchecked = regexp.MustCompile(`(^|/)(testdata|node_modules)/|^tools/wordlist/|^docs/images/`)
+	checkedFiles  = regexp.MustCompile(`(\.(go|md|ya?ml|proto|sql|sh|env|tpl|ts|py|js)|Makefile|Dockerfile)$`)
+	excludedFiles = regexp.MustCompile(`(^|/)(testdata|node_modules)/|^tools/wordlist/|^docs/images/`)
 )
 
 func trackedTexts() ([]prose, error) {
@@ -112,7 +112,7 @@ func trackedTexts() ([]prose, error) {
 	}
 	var texts []prose
 	for path := range strings.SplitSeq(files, "\x00") {
-		if !checked.MatchString(path) || unchecked.MatchString(path) {
+		if !checkedFiles.MatchString(path) || excludedFiles.MatchString(path) {
 			continue
 		}
 		lines, err := proseOf(path)

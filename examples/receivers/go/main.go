@@ -62,19 +62,19 @@ func (r *receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		http.Error(w, "the body is not JSON", http.StatusBadRequest)
 		return
 	}
-	if !r.accept(req.Header.Get("X-Service-Delivery-Id"), got) {
+	if !r.enqueue(req.Header.Get("X-Service-Delivery-Id"), got) {
 		http.Error(w, "busy: try again", http.StatusServiceUnavailable)
 		return
 	}
 	w.WriteHeader(http.StatusNoContent)
 }
 
-// accept queues an event only once for each delivery id. If the queue is full, accept returns false
+// enqueue queues an event only once for each delivery id. If the queue is full, it returns false
 // and does not store the id. The sender then repeats the delivery.
 //
 // This example keeps the queue and the ids in memory. In production, store the event and the id in
 // one transaction of your database. An event to which you responded with 2xx then survives a crash.
-func (r *receiver) accept(deliveryID string, got event) bool {
+func (r *receiver) enqueue(deliveryID string, got event) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.seen[deliveryID] {
@@ -94,9 +94,9 @@ func (r *receiver) accept(deliveryID string, got event) bool {
 	return true
 }
 
-// work processes events. Replace it with your code, which can take any amount of time: the response
-// to the webhook has already been sent.
-func (r *receiver) work() {
+// processEvents processes events. Replace it with your code, which can take any amount of time: the
+// response to the webhook has already been sent.
+func (r *receiver) processEvents() {
 	for got := range r.queue {
 		call := ""
 		if got.Data.CallID != nil {
@@ -118,7 +118,7 @@ func run() error {
 	mux := http.NewServeMux()
 	mux.Handle("POST /webhooks", r)
 	server := &http.Server{Handler: mux, ReadTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute}
-	go r.work()
+	go r.processEvents()
 	cert, key := os.Getenv("TLS_CERT_FILE"), os.Getenv("TLS_KEY_FILE")
 	if cert == "" { // without a certificate, a proxy must terminate TLS
 		fmt.Printf("listening on http://%s/webhooks\n", listener.Addr())

@@ -60,8 +60,8 @@ func start(ctx context.Context, cfg Config, rt *app.Runtime) ([]service.Part, er
 	}, nil
 }
 
-// parsed contains the settings that the struct Config has only as text.
-type parsed struct {
+// parsedConfig contains the settings that the struct Config has only as text.
+type parsedConfig struct {
 	pepper    apikeys.Pepper
 	operators []store.Operator
 	proxies   auth.Proxies
@@ -69,7 +69,7 @@ type parsed struct {
 }
 
 // parse returns the parsed settings. If several settings are invalid, the error joins all errors.
-func (c Config) parse() (p parsed, err error) {
+func (c Config) parse() (p parsedConfig, err error) {
 	var errs [4]error
 	p.pepper, errs[0] = apikeys.NewPepper(c.APIKeyPepper)
 	p.operators, errs[1] = c.operators(p.pepper)

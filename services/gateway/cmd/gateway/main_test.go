@@ -39,7 +39,7 @@ func freeAddr(t *testing.T) string {
 
 func TestServe_PublishesACreatedWorkspace(t *testing.T) {
 	mux := http.NewServeMux()
-	mux.Handle(settingsv1.NewSettingServiceHandler(owners{}))
+	mux.Handle(settingsv1.NewSettingServiceHandler(fakeOwners{}))
 	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "{}") })
 	owner := httptest.NewServer(mux)
 	defer owner.Close()
@@ -61,12 +61,12 @@ func TestServe_PublishesACreatedWorkspace(t *testing.T) {
 	go func() { ended <- spec().Serve(ctx, cfg) }()
 
 	testkit.Until(t, "the gateway is ready", func() bool {
-		return request(t, "GET", "http://"+cfg.HTTP.Addr+"/readyz", "", "")["status"] == "ready"
+		return requestJSON(t, "GET", "http://"+cfg.HTTP.Addr+"/readyz", "", "")["status"] == "ready"
 	})
 	admin := "http://" + cfg.AdminAddr + "/admin/v1/workspaces"
-	id, _ := request(t, "POST", admin, token, `{"name":"Acme","plan":"growth","currency":"USD"}`)["id"].(string)
-	key, _ := request(t, "POST", admin+"/"+id+"/api-keys", token, `{"name":"k","access":"write"}`)["key"].(string)
-	if got := request(t, "POST", "http://"+cfg.HTTP.Addr+"/v1/calls", key, "{}"); got == nil {
+	id, _ := requestJSON(t, "POST", admin, token, `{"name":"Acme","plan":"growth","currency":"USD"}`)["id"].(string)
+	key, _ := requestJSON(t, "POST", admin+"/"+id+"/api-keys", token, `{"name":"k","access":"write"}`)["key"].(string)
+	if got := requestJSON(t, "POST", "http://"+cfg.HTTP.Addr+"/v1/calls", key, "{}"); got == nil {
 		t.Error("POST /v1/calls: got = nil, want a value")
 	} else if got["error"] != nil {
 		t.Errorf(`POST /v1/calls: got["error"] = %v, want nil`, got["error"])
@@ -79,11 +79,11 @@ func TestServe_PublishesACreatedWorkspace(t *testing.T) {
 	}
 }
 
-// owners is a fake SettingService that is used for every service.
-type owners struct{}
+// fakeOwners is a fake SettingService that is used for every service.
+type fakeOwners struct{}
 
 // ApplySetting accepts every setting.
-func (owners) ApplySetting(
+func (fakeOwners) ApplySetting(
 	context.Context, *connect.Request[settingsv1.ApplySettingRequest],
 ) (*connect.Response[settingsv1.ApplySettingResponse], error) {
 	return connect.NewResponse(&settingsv1.ApplySettingResponse{}), nil
@@ -120,8 +120,8 @@ func wantWorkspaceEvent(t *testing.T, brokers []string, id string) {
 	}
 }
 
-// request returns the JSON response, or nil if the server does not respond.
-func request(t *testing.T, method, address, bearer, body string) map[string]any {
+// requestJSON returns the JSON response, or nil if the server does not respond.
+func requestJSON(t *testing.T, method, address, bearer, body string) map[string]any {
 	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), method, address, strings.NewReader(body))
 	if err != nil {

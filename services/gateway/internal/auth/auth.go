@@ -39,34 +39,33 @@ func New(st *store.Store, pepper apikeys.Pepper, proxies Proxies) *Authenticator
 			return holder.KeyID, err
 		}),
 		limiter: newLimiter(st.CountRequest),
-		misses:  newMisses(),
+		misses:  newUnknownKeyAddresses(),
 		pepper:  pepper,
 		proxies: proxies,
 	}
 }
 
 // Authenticate finds the holder of the request's API key and counts the request. It returns 401 if
-// the key is missing, malformed or unknown, and 429 above the limit. The status is also valid if an
-// error is returned.
-//
-// If the client address sent an unknown key within the last minute, a request with an uncached key
-// is first counted by address. Above the limit of the address, such keys are looked up one at a
-// time, so a flood of invented keys does not delay other customers. A valid key is still accepted.
-// See docs/reference/api/README.md#requests-without-a-valid-key.
+// the key is missing, malformed or unknown, and 429 above the limit
+// (docs/reference/api/README.md#requests-without-a-valid-key). The status is also valid if an error
+// is returned.
 func (d *Authenticator) Authenticate(r *http.Request) (store.Principal, ratelimit.Status, error) {
 	ctx := r.Context()
 	secret, ok := apikeys.Bearer(r.Header)
 	if !ok || !apikeys.WellFormed(secret) {
-		return d.unknownKey(d.LimitAnonymous(r))
+		return d.rejectKey(d.LimitAnonymous(r))
 	}
 	hash, address := d.pepper.Hash(secret), addressKey+d.proxies.Client(r)
 	suspect := d.misses.has(address) && !d.keys.isKnown(hash)
 	counted, refusal := ratelimit.Status{}, error(nil)
+	// The address sent an unknown key within the last minute, so count this request by address.
 	if suspect {
 		counted, refusal = d.allow(ctx, address, ratelimit.Anonymous)
 	}
 	find := d.keys.findID
 	if refusal != nil {
+		// One look-up at a time, so a flood of invented keys does not delay other customers. A
+		// valid key is still accepted.
 		find = d.keys.findIDLimited
 	}
 	keyID, err := find(ctx, hash)
@@ -84,22 +83,20 @@ func (d *Authenticator) Authenticate(r *http.Request) (store.Principal, ratelimi
 	}
 	d.misses.add(address)
 	if suspect {
-		return d.unknownKey(counted, refusal)
+		return d.rejectKey(counted, refusal)
 	}
-	return d.unknownKey(d.allow(ctx, address, ratelimit.Anonymous))
+	return d.rejectKey(d.allow(ctx, address, ratelimit.Anonymous))
 }
 
 // allowKey counts a request of an API key and returns the current holder of the key from the
 // database, so a change or revocation applies to the next request on every replica. It returns
 // pg.ErrNotFound if the key is revoked, and 429 above the limit.
-//
-// After a refusal, requests with the key are not counted until its Retry-After has passed, so a
-// flood of requests writes nothing. The holder is still read, because the limit could have been
-// raised or the key revoked.
 func (d *Authenticator) allowKey(ctx context.Context, hash apikeys.Hash, keyID uuid.UUID) (store.Principal, ratelimit.Status, error) {
 	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
 	defer cancel()
 	counter := "key " + keyID.String()
+	// After a refusal the request is not counted until Retry-After has passed. Read the holder
+	// anyway: the limit could have been raised or the key revoked.
 	if d.limiter.isRefused(counter) {
 		holder, err := d.store.PrincipalOf(ctx, hash)
 		if err != nil {
@@ -121,9 +118,9 @@ func (d *Authenticator) allowKey(ctx context.Context, hash apikeys.Hash, keyID u
 	return holder, status, nil
 }
 
-// unknownKey returns the 401 for an unknown key. If the count of the request failed, it returns the
+// rejectKey returns the 401 for an unknown key. If the count of the request failed, it returns the
 // error of the count instead of the 401.
-func (d *Authenticator) unknownKey(status ratelimit.Status, err error) (store.Principal, ratelimit.Status, error) {
+func (d *Authenticator) rejectKey(status ratelimit.Status, err error) (store.Principal, ratelimit.Status, error) {
 	if err == nil {
 		err = unknownKey()
 	}
@@ -156,15 +153,12 @@ func (d *Authenticator) allow(ctx context.Context, key string, policy ratelimit.
 }
 
 // Operator returns the name of the operator whose token is in the request. An unknown token is 401.
-// Above 600 unknown tokens in a minute from the client address, the request is 429.
-//
-// Normally an operator's requests are not counted. If the address sent an unknown token within the
-// last minute, each of its requests is counted before its token is compared. Above the limit even a
-// correct token is refused, so that guessing is limited.
+// Above 600 unknown tokens in a minute from the client address, even a correct token is 429, so
+// that guessing is limited.
 func (d *Authenticator) Operator(r *http.Request) (string, error) {
 	address := wrongTokenKey + d.proxies.Client(r)
 	suspect := d.misses.has(address)
-	if suspect {
+	if suspect { // count the request before its token is compared
 		if _, err := d.allow(r.Context(), address, ratelimit.Anonymous); err != nil {
 			return "", err
 		}

@@ -17,7 +17,7 @@ type unknownKeyAddresses struct {
 	last *lru.Cache[string, time.Time] // the time of the last unknown key or token of each address
 }
 
-func newMisses() *unknownKeyAddresses {
+func newUnknownKeyAddresses() *unknownKeyAddresses {
 	return &unknownKeyAddresses{last: newCache[string, time.Time]()}
 }
 

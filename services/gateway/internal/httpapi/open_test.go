@@ -13,16 +13,16 @@ import (
 	"ringfence.dev/services/gateway/internal/proxy"
 )
 
-// undescribed are the paths that are not in the OpenAPI document: the documents, and the links to
-// recordings.
-var undescribed = []string{"/docs/*", "/llms.txt", "/recordings/*"}
+// undescribedPaths are the paths that are not in the OpenAPI document: the documents, and the links
+// to recordings.
+var undescribedPaths = []string{"/docs/*", "/llms.txt", "/recordings/*"}
 
 func TestRoutes_MatchTheOpenAPIDocument(t *testing.T) {
 	t.Parallel()
 	var routed []string
 	for _, r := range append(proxy.Public(), proxy.Open()...) {
 		for _, method := range r.Methods {
-			if !slices.Contains(undescribed, r.Template) {
+			if !slices.Contains(undescribedPaths, r.Template) {
 				routed = append(routed, method+" "+r.Template)
 			}
 		}
