@@ -68,7 +68,7 @@ imagePullSecrets: [{name: registry}]
 		for _, as := range []string{"job", "init", "none"} {
 			rendered := manifests(t, name,
 				append(requiredArgs(t, name), "--values", written(t, every), "--set", "migrate.as="+as)...)
-			tool(t, rendered, "RINGFENCE_MANIFESTS")
+			runTool(t, rendered, "RINGFENCE_MANIFESTS")
 			places := 1
 			if as == "job" {
 				places = 2
@@ -153,10 +153,10 @@ func TestCharts_SmallEnvironmentUsesTheSimulatedCarrier(t *testing.T) {
 	if got := render(t, "ringfence", "--values", filepath.Join(root, "helm/environments/small.yaml"))["ConfigMap/dialer"].Data["SIM_URL"]; got != at {
 		t.Errorf("small.yaml calls over %q, the carrier is at %q", got, at)
 	}
-	tool(t, text, "RINGFENCE_MANIFESTS")
+	runTool(t, text, "RINGFENCE_MANIFESTS")
 	// kube-score does not check the strategy here. The strategy is Recreate, because each of two
 	// running carriers would have only half of the calls.
-	tool(t, text, "RINGFENCE_KUBESCORE", kubeScoreArgs(replicasCheck, "deployment-strategy")...)
+	runTool(t, text, "RINGFENCE_KUBESCORE", kubeScoreArgs(replicasCheck, "deployment-strategy")...)
 }
 
 func TestCharts_IngressRoutesToTheGatewayOnly(t *testing.T) {
@@ -177,8 +177,8 @@ func TestCharts_IngressRoutesToTheGatewayOnly(t *testing.T) {
 		t.Errorf("it does not say that bodies have %s", most)
 	}
 	both := slices.Concat(rendered, []byte("\n---\n"), text) // kube-score needs the Service of the Ingress
-	tool(t, both, "RINGFENCE_MANIFESTS")
-	tool(t, both, "RINGFENCE_KUBESCORE", kubeScoreArgs()...)
+	runTool(t, both, "RINGFENCE_MANIFESTS")
+	runTool(t, both, "RINGFENCE_KUBESCORE", kubeScoreArgs()...)
 }
 
 // Each binary must parse every value. It then stops, because the database URL is empty.
@@ -214,7 +214,7 @@ func TestCharts_ContainEveryDashboardUnchanged(t *testing.T) {
 	t.Parallel()
 	rendered := manifests(t, "ringfence", append(requiredArgs(t, "ringfence"),
 		"--set", "dashboards.enabled=true", "--show-only", "templates/dashboards.yaml")...)
-	tool(t, rendered, "RINGFENCE_MANIFESTS")
+	runTool(t, rendered, "RINGFENCE_MANIFESTS")
 	files, err := filepath.Glob(filepath.Join(root, "deploy/grafana/dashboards/*.json"))
 	if err != nil {
 		t.Fatalf("no dashboards: Glob: %v", err)

@@ -56,9 +56,9 @@ func TestCharts_MatchTheGoldenFiles(t *testing.T) {
 			// Other tests check the alerts and the dashboards.
 			rendered := manifests(t, "ringfence", append(args, "--set", "alerts.enabled=false,dashboards.enabled=false")...)
 			compareGolden(t, filepath.Join("testdata/charts", name+".yaml"), rendered)
-			tool(t, rendered, "RINGFENCE_MANIFESTS")
+			runTool(t, rendered, "RINGFENCE_MANIFESTS")
 			ignored := map[string][]string{"small": {replicasCheck}, "production": {hpaReplicasCheck}}[environment]
-			tool(t, rendered, "RINGFENCE_KUBESCORE", kubeScoreArgs(ignored...)...)
+			runTool(t, rendered, "RINGFENCE_KUBESCORE", kubeScoreArgs(ignored...)...)
 		})
 	}
 }
@@ -87,7 +87,7 @@ func TestCharts_ContainEveryAlertRuleUnchanged(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
 			out := manifests(t, "ringfence", append(requiredArgs(t, "ringfence"), "--set", row.set, "--show-only", "templates/rules.yaml")...)
-			tool(t, out, "RINGFENCE_MANIFESTS")
+			runTool(t, out, "RINGFENCE_MANIFESTS")
 			if n := bytes.Count(out, []byte("kind: PrometheusRule")); n != len(files) {
 				t.Errorf("%d objects for %d files", n, len(files))
 			}
@@ -123,8 +123,9 @@ func TestCharts_ContainEveryAlertRuleUnchanged(t *testing.T) {
 
 var runbook = regexp.MustCompile(`runbook_url: docs/runbooks/([A-Za-z]+)\.md`)
 
-// The program's path is in the environment variable whose name is the parameter variable.
-func tool(t *testing.T, rendered []byte, variable string, args ...string) {
+// runTool passes the manifests to a program and fails the test if the program fails. variable is
+// the environment variable that contains the program's path.
+func runTool(t *testing.T, rendered []byte, variable string, args ...string) {
 	t.Helper()
 	program := os.Getenv(variable)
 	if program == "" {

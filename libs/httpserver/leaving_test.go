@@ -21,7 +21,7 @@ func TestServer_StoppingProcessClosesConnectionsAfterResponses(t *testing.T) {
 	}
 	canceled, hold, ended := make(chan struct{}), make(chan struct{}), make(chan error)
 	asked, answers := make(chan struct{}), make(chan struct{})
-	handler := lateHandlers(asked, answers)
+	handler := delayedHandlers(asked, answers)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	go func() {
@@ -111,9 +111,9 @@ func TestServer_StoppingProcessClosesConnectionsAfterResponses(t *testing.T) {
 	}
 }
 
-// lateHandlers returns handlers that respond only when the test sends to the channel answers. They
-// begin their responses with a body, with a status, with a flush, or by returning.
-func lateHandlers(asked chan<- struct{}, answers <-chan struct{}) http.Handler {
+// delayedHandlers returns handlers that respond only when the test sends to the channel answers.
+// They begin their responses with a body, with a status, with a flush, or by returning.
+func delayedHandlers(asked chan<- struct{}, answers <-chan struct{}) http.Handler {
 	handler := http.NewServeMux()
 	handler.Handle("/", taking())
 	for _, answer := range []struct {

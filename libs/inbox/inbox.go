@@ -149,7 +149,7 @@ type Consumer struct {
 	batcher *batcher
 	// appliedCount is the number of records that this consumer has applied since its start.
 	appliedCount atomic.Int64
-	// refusedTime is the constant of the same name, except in tests.
+	// refusedTime equals the constant refusedTime, except in tests.
 	refusedTime time.Duration
 }
 

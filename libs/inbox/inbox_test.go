@@ -44,8 +44,8 @@ type bench struct {
 
 	mu   sync.Mutex
 	sick func(rec kafka.Record, value int64) error
-	// tried is called before the effect of a record is written.
-	tried func(value int64)
+	// beforeEffect is called before the effect of a record is written.
+	beforeEffect func(value int64)
 }
 
 func newBench(t testing.TB) *bench {
@@ -69,7 +69,7 @@ func (b *bench) handle(ctx context.Context, tx pgx.Tx, rec kafka.Record) error {
 		return err
 	}
 	b.mu.Lock()
-	tried := b.tried
+	tried := b.beforeEffect
 	b.mu.Unlock()
 	if tried != nil {
 		tried(value.Value)
@@ -97,7 +97,7 @@ func (b *bench) failWith(f func(rec kafka.Record, value int64) error) {
 func (b *bench) onTry(f func(value int64)) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.tried = f
+	b.beforeEffect = f
 }
 
 func (b *bench) consumer(pool *pgxpool.Pool) *inbox.Consumer {

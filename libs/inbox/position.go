@@ -186,8 +186,8 @@ func (c *Consumer) reportMovedBack(p partition, cause string, was, is int64) {
 		"consumer", c.name, "topic", p.topic, "partition", p.number, "cause", cause, "was", was, "is", is)
 }
 
-// reportExpired logs and counts the records that Kafka deleted before they were applied. The first
-// of these records has the offset next. The offset logStart follows the last one.
+// reportExpired logs and counts the records that Kafka deleted before they were applied: the
+// offsets from next up to, but not including, logStart.
 func (c *Consumer) reportExpired(p partition, next, logStart int64) {
 	c.metrics.expired.WithLabelValues(p.topic).Add(float64(logStart - next))
 	slog.Error("records were deleted before they were applied", "consumer", c.name, "topic", p.topic,

@@ -43,10 +43,10 @@ func TestRefusal_IsFinalAfter15MinutesOfViolations(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			consumer := &Consumer{refusedTime: refusedTime}
-			r := refusal{consumer: consumer}
+			r := violationSeries{consumer: consumer}
 			now, got := time.Now(), false
 			for _, err := range test.errs {
-				got = r.isFinal(fmt.Errorf("handle: %w", err), now)
+				got = r.mustPark(fmt.Errorf("handle: %w", err), now)
 				now = now.Add(5 * time.Minute)
 				if test.others {
 					consumer.appliedCount.Add(1)

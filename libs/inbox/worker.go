@@ -240,7 +240,7 @@ func (w *worker) applyPart(wire []*kgo.Record) error {
 // or errPositionChanged.
 func (w *worker) applySingle(rec *incoming) error {
 	wait, tries := minBackoff, 0
-	refused := refusal{consumer: w.group.consumer}
+	refused := violationSeries{consumer: w.group.consumer}
 	for {
 		if w.stopped() {
 			return errStopping
@@ -257,7 +257,7 @@ func (w *worker) applySingle(rec *incoming) error {
 		if errors.Is(err, errStopping) || errors.Is(err, errPositionChanged) {
 			return err
 		}
-		if rec.parkReason == nil && refused.isFinal(err, time.Now()) {
+		if rec.parkReason == nil && refused.mustPark(err, time.Now()) {
 			rec.parkReason = kafka.Parkf("the database refused it for %s and took other records meanwhile: %w",
 				w.group.consumer.refusedTime, err)
 			continue
@@ -266,8 +266,8 @@ func (w *worker) applySingle(rec *incoming) error {
 		w.logRetry(rec, err)
 		w.group.consumer.metrics.retries.WithLabelValues(rec.Topic).Inc()
 		if isMissingPartition(err) {
-			// If the partition is missing in inbox_events, this call creates it. If it is missing
-			// in a table of the service, the call has no effect.
+			// createDays creates a missing partition of inbox_events. It has no effect if the
+			// partition is missing in a table of the service.
 			_ = w.group.consumer.createDays(w.ctx)
 		}
 		if !w.pauseFor(wait) {
@@ -349,8 +349,8 @@ func (w *worker) requestSeek(offset int64) {
 	w.seekTo = &offset
 }
 
-// refusal decides when a record that repeatedly violates a constraint is parked.
-type refusal struct {
+// violationSeries decides when a record that repeatedly violates a constraint is parked.
+type violationSeries struct {
 	consumer *Consumer
 	// firstViolation is the time of the first violation in the current series. Any other error ends
 	// the series. Outside of a series it is zero.
@@ -360,10 +360,10 @@ type refusal struct {
 	appliedBefore int64
 }
 
-// isFinal reports whether the record must be parked: it violated a constraint for refusedTime while
-// other records of the consumer were applied. If no other record was applied, the cause is probably
-// not the record.
-func (r *refusal) isFinal(err error, now time.Time) bool {
+// mustPark reports whether the record must be parked: it violated a constraint for refusedTime
+// while other records of the consumer were applied. If no other record was applied, the cause is
+// probably not the record.
+func (r *violationSeries) mustPark(err error, now time.Time) bool {
 	switch {
 	case !isRefused(err):
 		r.firstViolation = time.Time{}

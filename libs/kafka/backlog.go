@@ -137,11 +137,11 @@ func (b *Backlog) read(ctx context.Context, admin *kadm.Client) ([]topicState, e
 		return nil, fmt.Errorf("fetch offsets of %s: %w", b.group, err)
 	}
 	starts, err := admin.ListStartOffsets(ctx, b.topics...)
-	if allFailed(err) {
+	if noBrokerResponded(err) {
 		return nil, fmt.Errorf("list start offsets: %w", err)
 	}
 	ends, err := admin.ListEndOffsets(ctx, b.topics...)
-	if allFailed(err) {
+	if noBrokerResponded(err) {
 		return nil, fmt.Errorf("list end offsets: %w", err)
 	}
 	var all []topicState
@@ -172,9 +172,9 @@ func (b *Backlog) read(ctx context.Context, admin *kadm.Client) ([]topicState, e
 	return all, nil
 }
 
-// allFailed reports whether no broker has responded. If only some brokers fail, the partitions of
-// the other brokers are reported.
-func allFailed(err error) bool {
+// noBrokerResponded reports whether no broker has responded. If only some brokers fail, the
+// partitions of the other brokers are reported.
+func noBrokerResponded(err error) bool {
 	var some *kadm.ShardErrors
 	return err != nil && (!errors.As(err, &some) || some.AllFailed)
 }

@@ -9,9 +9,9 @@ import (
 
 type hurryKey struct{}
 
-// withHurry returns a context whose channel Hurried is closed at the second SIGTERM or SIGINT. Call
-// stop when the service has ended.
-func withHurry(ctx context.Context) (hurrying context.Context, stop func()) {
+// withSecondSignal returns a context whose channel Hurried is closed at the second SIGTERM or
+// SIGINT. Call stop when the service has ended.
+func withSecondSignal(ctx context.Context) (hurrying context.Context, stop func()) {
 	signals, hurried, ended := make(chan os.Signal, 2), make(chan struct{}), make(chan struct{})
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
 	go func() {

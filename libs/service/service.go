@@ -35,7 +35,7 @@ func Run(ctx context.Context, parts ...Part) error { return run(ctx, stopTimeout
 // addition to the 20 s. A second signal does not kill the process but closes the channel Hurried,
 // so that the parts end their work. A third signal kills the process.
 func RunPatiently(ctx context.Context, extraTime time.Duration, parts ...Part) error {
-	ctx, stop := withHurry(ctx)
+	ctx, stop := withSecondSignal(ctx)
 	defer stop()
 	return run(ctx, stopTimeout+extraTime, parts)
 }
