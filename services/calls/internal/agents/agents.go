@@ -184,8 +184,8 @@ func (a *Agent) setMaxCallSeconds(raw json.RawMessage) error {
 // from the dialer's configuration are not included.
 func (a *Agent) RetiringModels() []aimodel.Retirement {
 	var named struct {
-		Model   string     `json:"model"`
-		Summary summarised `json:"summary"`
+		Model   string       `json:"model"`
+		Summary summaryModel `json:"summary"`
 	}
 	_ = json.Unmarshal(a.Settings, &named) // the error is ignored: a setting of the wrong type names no model
 	var found []aimodel.Retirement

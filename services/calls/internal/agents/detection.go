@@ -59,7 +59,7 @@ func decodeStrictly(raw []byte, into any) error {
 	return nil
 }
 
-func (k known) judgeDetection() error {
+func (k knownSettings) judgeDetection() error {
 	noise, detection := k.NoiseReduction, k.TurnDetection
 	switch live := k.Kind == "openai_live"; {
 	case live && noise != nil:

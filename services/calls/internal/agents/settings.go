@@ -25,14 +25,14 @@ const kindWanted = "must be scripted, openai_realtime, media_ws or openai_live (
 
 // The type known contains the settings that the dialer uses. All other settings are only stored and
 // returned.
-type known struct {
+type knownSettings struct {
 	Kind             string            `json:"kind"`
 	Instructions     string            `json:"instructions"`
 	Voice            string            `json:"voice"`
 	Language         string            `json:"language"`
 	Greeting         string            `json:"greeting"`
 	Disclosure       disclosure        `json:"disclosure"`
-	Recording        recorded          `json:"recording"`
+	Recording        recordingNotice   `json:"recording"`
 	Model            string            `json:"model"`
 	BaseURL          string            `json:"base_url"`
 	MediaURL         string            `json:"media_url"`
@@ -41,7 +41,7 @@ type known struct {
 	Outcomes         []string          `json:"outcomes"`
 	Transfers        map[string]string `json:"transfers"`
 	SilenceSeconds   *int64            `json:"silence_seconds"`
-	Summary          summarised        `json:"summary"`
+	Summary          summaryModel      `json:"summary"`
 	Script           script            `json:"script"`
 	NoiseReduction   *noiseReduction   `json:"noise_reduction"`
 	TurnDetection    *turnDetection    `json:"turn_detection"`
@@ -56,14 +56,14 @@ type disclosure struct {
 
 // The setting recorded sets the notice of recording, which is spoken if the workspace has recording
 // enabled. If Off is true, calls of this agent are not recorded.
-type recorded struct {
+type recordingNotice struct {
 	Notice string `json:"notice"`
 	Off    bool   `json:"off"`
 }
 
-// summarised sets the model that summarizes finished calls. If a field is empty, the dialer uses
+// summaryModel sets the model that summarizes finished calls. If a field is empty, the dialer uses
 // the value from its own configuration.
-type summarised struct {
+type summaryModel struct {
 	BaseURL string `json:"base_url"`
 	Model   string `json:"model"`
 }
@@ -79,8 +79,8 @@ type script struct {
 
 // readKnown decodes and validates the settings that the dialer uses. An error names the field and
 // its valid values.
-func readKnown(settings map[string]json.RawMessage) (known, error) {
-	var k known
+func readKnown(settings map[string]json.RawMessage) (knownSettings, error) {
+	var k knownSettings
 	for _, field := range []struct {
 		name, want string
 		into       any
@@ -113,17 +113,17 @@ func readKnown(settings map[string]json.RawMessage) (known, error) {
 		for name := range settings {
 			// json.Unmarshal ignores case, so the dialer would use this member without validation
 			if name != field.name && strings.EqualFold(name, field.name) {
-				return known{}, apierr.Validation(name, "must be written %s.", field.name)
+				return knownSettings{}, apierr.Validation(name, "must be written %s.", field.name)
 			}
 		}
 		raw, given := settings[field.name]
 		if given && json.Unmarshal(raw, field.into) != nil {
-			return known{}, apierr.Validation(field.name, "%s", field.want)
+			return knownSettings{}, apierr.Validation(field.name, "%s", field.want)
 		}
 	}
 	for _, judge := range []func() error{k.judgeKind, k.judgeWords, k.judgeLists, k.judgeDetection} {
 		if err := judge(); err != nil {
-			return known{}, err
+			return knownSettings{}, err
 		}
 	}
 	return k, nil
@@ -131,7 +131,7 @@ func readKnown(settings map[string]json.RawMessage) (known, error) {
 
 var languageTag = regexp.MustCompile(`^[A-Za-z]{2,3}(-[A-Za-z0-9]{2,8})*$`)
 
-func (k known) judgeKind() error {
+func (k knownSettings) judgeKind() error {
 	switch {
 	case !slices.Contains([]string{"", "scripted", "openai_realtime", "media_ws", "openai_live"}, k.Kind):
 		return apierr.Validation("kind", kindWanted)
@@ -152,7 +152,7 @@ func (k known) judgeKind() error {
 		if at.text == "" {
 			continue
 		}
-		if _, err := ssrf.CheckURL(at.text, at.scheme, anywhere); err != nil {
+		if _, err := ssrf.CheckURL(at.text, at.scheme, acceptAnyAddress); err != nil {
 			return apierr.Validation(at.field, "%s.", err)
 		}
 	}
@@ -165,9 +165,9 @@ func (s script) playable() bool {
 
 // The function anywhere accepts every IP address. The dialer checks the address of the agent's
 // server when it connects, because the host name is resolved only then.
-func anywhere(netip.Addr) bool { return true }
+func acceptAnyAddress(netip.Addr) bool { return true }
 
-func (k known) judgeWords() error {
+func (k knownSettings) judgeWords() error {
 	for _, field := range []struct {
 		name, text string
 		longest    int
@@ -192,7 +192,7 @@ func (k known) judgeWords() error {
 	return nil
 }
 
-func (k known) judgeLists() error {
+func (k knownSettings) judgeLists() error {
 	if len(k.Outcomes) > maxOutcomes || len(k.Transfers) > maxTransfers {
 		field := "outcomes"
 		if len(k.Outcomes) <= maxOutcomes {

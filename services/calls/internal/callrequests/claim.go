@@ -32,7 +32,7 @@ const (
 //
 // A replay whose body differs from the original body is counted, because the client may have meant
 // a new call.
-func (in *Intake) claim(ctx context.Context, want store.Claim, fingerprint []byte) (claim store.Claim, original *callstate.Request, err error) {
+func (in *Intake) claimKey(ctx context.Context, want store.Claim, fingerprint []byte) (claim store.Claim, original *callstate.Request, err error) {
 	deadline := time.Now().Add(in.cfg.Wait)
 	for {
 		claim, ok, err := in.store.ClaimKey(ctx, want, fingerprint, in.cfg.Lease)
@@ -43,7 +43,7 @@ func (in *Intake) claim(ctx context.Context, want store.Claim, fingerprint []byt
 			failpoint.Inject("calls: after claim")
 			return claim, nil, nil
 		}
-		end, err := in.await(ctx, want, deadline)
+		end, err := in.waitForKey(ctx, want, deadline)
 		if err != nil {
 			return store.Claim{}, nil, err
 		}
@@ -59,7 +59,7 @@ func (in *Intake) claim(ctx context.Context, want store.Claim, fingerprint []byt
 
 // The method await polls the key until the request of the key is stored, the key is free, or the
 // lease of the key has expired.
-func (in *Intake) await(ctx context.Context, want store.Claim, deadline time.Time) (store.KeyState, error) {
+func (in *Intake) waitForKey(ctx context.Context, want store.Claim, deadline time.Time) (store.KeyState, error) {
 	for pause := firstPollInterval; ; pause = min(2*pause, maxPollInterval) {
 		state, err := in.store.KeyState(ctx, want.WorkspaceID, want.Key)
 		if errors.Is(err, pg.ErrNotFound) {
@@ -81,10 +81,10 @@ func (in *Intake) await(ctx context.Context, want store.Claim, deadline time.Tim
 	}
 }
 
-// giveUp lets the next POST use the key. After a refusal the key is free, and the next POST gets a
+// releaseKey lets the next POST use the key. After a refusal the key is free, and the next POST gets a
 // new request id. After any other error the key keeps its request id, because a hold with this id
 // may exist. If giveUp fails too, the key stays claimed until its lease expires.
-func (in *Intake) giveUp(ctx context.Context, claim store.Claim, why error) {
+func (in *Intake) releaseKey(ctx context.Context, claim store.Claim, why error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), commitTimeout)
 	defer cancel()
 	release := in.store.LapseKey

@@ -98,9 +98,9 @@ func (in *Intake) create(ctx context.Context, workspaceID uuid.UUID, body map[st
 		return callstate.Request{}, false, fmt.Errorf("make request id: %w", err)
 	}
 	if key == "" {
-		return in.accept(ctx, workspaceID, id, body, nil)
+		return in.checkAndStore(ctx, workspaceID, id, body, nil)
 	}
-	claim, original, err := in.claim(ctx, store.Claim{WorkspaceID: workspaceID, Key: key, RequestID: id}, fingerprint(body))
+	claim, original, err := in.claimKey(ctx, store.Claim{WorkspaceID: workspaceID, Key: key, RequestID: id}, fingerprint(body))
 	if err != nil {
 		return callstate.Request{}, false, err
 	}
@@ -108,23 +108,23 @@ func (in *Intake) create(ctx context.Context, workspaceID uuid.UUID, body map[st
 		annotateRequestID(ctx, original.ID)
 		return *original, true, nil
 	}
-	req, replayed, err := in.accept(ctx, workspaceID, claim.RequestID, body, &claim)
+	req, replayed, err := in.checkAndStore(ctx, workspaceID, claim.RequestID, body, &claim)
 	if err != nil {
-		in.giveUp(ctx, claim, err)
+		in.releaseKey(ctx, claim, err)
 	}
 	return req, replayed, err
 }
 
 // The method accept runs the checks in the order of the API reference. If all checks allow the
 // request, it stores the request.
-func (in *Intake) accept(ctx context.Context, workspaceID, id uuid.UUID, body map[string]json.RawMessage, claim *store.Claim) (callstate.Request, bool, error) {
+func (in *Intake) checkAndStore(ctx context.Context, workspaceID, id uuid.UUID, body map[string]json.RawMessage, claim *store.Claim) (callstate.Request, bool, error) {
 	annotateRequestID(ctx, id)
 	now := in.now().UTC().Truncate(time.Millisecond)
 	order, err := readOrder(body, now)
 	if err != nil {
 		return callstate.Request{}, false, err
 	}
-	maxSeconds, err := in.admit(ctx, workspaceID, order)
+	maxSeconds, err := in.checkLocalData(ctx, workspaceID, order)
 	if err != nil {
 		return callstate.Request{}, false, err
 	}
@@ -143,13 +143,13 @@ func (in *Intake) accept(ctx context.Context, workspaceID, id uuid.UUID, body ma
 	// request.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), commitTimeout)
 	defer cancel()
-	if err := in.hold(ctx, &req); err != nil {
+	if err := in.placeHold(ctx, &req); err != nil {
 		return callstate.Request{}, false, err
 	}
-	return in.write(ctx, req, claim, now)
+	return in.storeRequest(ctx, req, claim, now)
 }
 
-func (in *Intake) write(ctx context.Context, req callstate.Request, claim *store.Claim, now time.Time) (callstate.Request, bool, error) {
+func (in *Intake) storeRequest(ctx context.Context, req callstate.Request, claim *store.Claim, now time.Time) (callstate.Request, bool, error) {
 	placed, err := in.store.Create(ctx, req, claim, now)
 	if errors.Is(err, store.ErrNotCreated) {
 		return in.existingRequest(ctx, req)

@@ -59,30 +59,30 @@ func readKey(body map[string]json.RawMessage, header []string) (string, error) {
 // missing or invalid. The error invalid_phone is returned only if no field is missing or invalid.
 // ScheduledFor is nil for a call that is due now.
 func readOrder(body map[string]json.RawMessage, now time.Time) (order openapi.CreateCall, err error) {
-	f := fields{body: body}
-	order.ScheduleIfOutsideHours = member[bool](&f, "schedule_if_outside_hours", "must be true or false.")
+	f := bodyReader{body: body}
+	order.ScheduleIfOutsideHours = readMember[bool](&f, "schedule_if_outside_hours", "must be true or false.")
 	if id := f.id("agent_id"); id != nil {
 		order.AgentID = *id
 	} else if f.absent("agent_id") {
 		f.addProblem("agent_id", "is missing; name the agent that holds the conversation.")
 	}
-	if to := f.text("to"); to != nil {
+	if to := f.readText("to"); to != nil {
 		order.To = *to
 	} else if f.absent("to") {
 		f.addProblem("to", "is missing; give the number to call, such as +14155550123.")
 	}
 	order.ContactID = f.id("contact_id")
-	if member[map[string]json.RawMessage](&f, "variables", "must be an object.") != nil {
+	if readMember[map[string]json.RawMessage](&f, "variables", "must be an object.") != nil {
 		order.Variables = compact(f.body["variables"])
 	}
 	if len(order.Variables) > maxVariables {
 		f.addProblem("variables", "may be at most 64 KiB of JSON after merging.")
 	}
-	order.ExternalRef = f.text("external_ref")
+	order.ExternalRef = f.readText("external_ref")
 	if order.ExternalRef != nil && utf8.RuneCountInString(*order.ExternalRef) > maxExternalRef {
 		f.addProblem("external_ref", "must have at most %d characters.", maxExternalRef)
 	}
-	order.ScheduledFor = openapi.TimestampOrNull(f.slot("scheduled_for", now))
+	order.ScheduledFor = openapi.TimestampOrNull(f.readScheduledFor("scheduled_for", now))
 	if len(f.problems) > 0 {
 		return order, apierr.Unprocessable("validation_error", "%s", strings.Join(f.problems, " "))
 	}
@@ -102,23 +102,23 @@ func compact(raw json.RawMessage) json.RawMessage {
 
 // A value of type fields reads the members of a body and collects the errors. A member that is null
 // counts as absent.
-type fields struct {
+type bodyReader struct {
 	body     map[string]json.RawMessage
 	problems []string
 }
 
-func (f *fields) addProblem(name, format string, args ...any) {
+func (f *bodyReader) addProblem(name, format string, args ...any) {
 	f.problems = append(f.problems, name+" "+fmt.Sprintf(format, args...))
 }
 
-func (f *fields) absent(name string) bool {
+func (f *bodyReader) absent(name string) bool {
 	raw, given := f.body[name]
 	return !given || string(raw) == "null"
 }
 
 // The function member returns the value of the member with this name, or nil if the member is
 // absent. If the value has another type, the error is added to f.problems and the result is nil.
-func member[T any](f *fields, name, fault string) *T {
+func readMember[T any](f *bodyReader, name, fault string) *T {
 	var value *T
 	if !f.absent(name) && json.Unmarshal(f.body[name], &value) != nil {
 		f.addProblem(name, "%s", fault)
@@ -127,10 +127,12 @@ func member[T any](f *fields, name, fault string) *T {
 	return value
 }
 
-func (f *fields) text(name string) *string { return member[string](f, name, "must be a string.") }
+func (f *bodyReader) readText(name string) *string {
+	return readMember[string](f, name, "must be a string.")
+}
 
-func (f *fields) id(name string) *uuid.UUID {
-	s := f.text(name)
+func (f *bodyReader) id(name string) *uuid.UUID {
+	s := f.readText(name)
 	if s == nil {
 		return nil
 	}
@@ -145,8 +147,8 @@ func (f *fields) id(name string) *uuid.UUID {
 // The method slot reads a member whose value is a date-time. If the time is at most maxBehind in
 // the past, the call is due now and the result is nil. An earlier time is an error. A time more
 // than maxAhead in the future is an error too.
-func (f *fields) slot(name string, now time.Time) *time.Time {
-	s := f.text(name)
+func (f *bodyReader) readScheduledFor(name string, now time.Time) *time.Time {
+	s := f.readText(name)
 	if s == nil {
 		return nil
 	}

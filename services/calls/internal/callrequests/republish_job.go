@@ -32,7 +32,7 @@ type RepublishJob struct {
 	// The field `from` contains the due time of the last published request. It is zero if the last
 	// pass reached the newest overdue request. The next pass publishes only requests that were due
 	// later.
-	from time.Time
+	lastDue time.Time
 }
 
 // NewRepublishJob returns a job for requests that are overdue by more than the duration `after`.
@@ -65,7 +65,7 @@ func (w *RepublishJob) Run(ctx context.Context) error {
 // Once runs one pass: it publishes at most maxPerPass overdue requests again.
 func (w *RepublishJob) Once(ctx context.Context) error {
 	for published := 0; published < maxPerPass; {
-		done, last, err := w.store.Republish(ctx, w.after, w.from, republishBatch, time.Now(), resume)
+		done, last, err := w.store.Republish(ctx, w.after, w.lastDue, republishBatch, time.Now(), resume)
 		if err != nil {
 			return err
 		}
@@ -73,8 +73,8 @@ func (w *RepublishJob) Once(ctx context.Context) error {
 			w.count.Add(float64(done))
 			w.wake()
 		}
-		if w.from, published = last, published+done; done < republishBatch {
-			w.from = time.Time{}
+		if w.lastDue, published = last, published+done; done < republishBatch {
+			w.lastDue = time.Time{}
 			return nil
 		}
 	}

@@ -53,7 +53,7 @@ func (w *CompletionJob) Run(ctx context.Context) error {
 // Once runs the job one time: it publishes all events that are due.
 func (w *CompletionJob) Once(ctx context.Context) error {
 	for {
-		done, err := w.store.Complete(ctx, w.waits, completionBatch, resume)
+		done, err := w.store.Complete(ctx, w.waits, completionBatch, continueTrace)
 		if err != nil {
 			return err
 		}
@@ -68,7 +68,7 @@ func (w *CompletionJob) Once(ctx context.Context) error {
 
 // The function resume continues the trace of the call, so that the trace includes the time for
 // which the call waited.
-func resume(ctx context.Context, c *callstate.Call) (context.Context, func()) {
+func continueTrace(ctx context.Context, c *callstate.Call) (context.Context, func()) {
 	ctx, span := telemetry.Continue(ctx, "complete call", c.Traceparent, 0, telemetry.CallID(c.ID.String()))
 	if c.CallRequestID != nil {
 		span.SetAttributes(telemetry.CallRequestID(c.CallRequestID.String()))

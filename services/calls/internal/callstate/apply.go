@@ -43,7 +43,7 @@ func (c *Call) Analyse(a Analysis) (changed, late bool) {
 		return false, false
 	}
 	c.Analysed = true
-	if outcome := text(a.Outcome); outcome != nil {
+	if outcome := nonEmptyText(a.Outcome); outcome != nil {
 		c.Outcome = outcome
 	}
 	if c.ErasedAt == nil {
@@ -75,7 +75,7 @@ func (c *Call) Settle(amount *money.Micro) (changed, late bool) {
 
 // The method charged returns true if the call does not wait for a charge. The charge is known, or
 // there is no charge because the call is inbound or has no billable seconds.
-func (c *Call) charged() bool {
+func (c *Call) chargeKnown() bool {
 	return c.ChargeSettled || c.CallRequestID == nil || c.BillableSeconds == 0
 }
 
@@ -127,7 +127,7 @@ func (c *Call) emit(event openapi.EventType) openapi.EventType {
 
 func (c *Call) completesAt(waits Waits) time.Time {
 	due := *c.EndLearnedAt
-	if !c.charged() {
+	if !c.chargeKnown() {
 		due = later(due, c.EndLearnedAt.Add(waits.Charge))
 	}
 	if !c.Analysed {

@@ -1,7 +1,7 @@
 package callstate
 
 // The constant live is the list status of every call that has not ended.
-const live = "live"
+const liveStatus = "live"
 
 // ListStatus returns the status of an ended call, and live for all other calls. The list status
 // changes only once during a call, so an index on it is cheap to maintain.
@@ -9,7 +9,7 @@ func (s Status) ListStatus() string {
 	if s.Terminal() {
 		return string(s)
 	}
-	return live
+	return liveStatus
 }
 
 // ListPartitions returns the pairs of direction and list status that calls with this direction and
@@ -17,7 +17,7 @@ func (s Status) ListStatus() string {
 // matches all calls.
 func ListPartitions(direction string, status Status) (directions, listStatuses []string) {
 	for _, d := range []string{Inbound, Outbound} {
-		for _, s := range []string{live, string(Completed), string(NoAnswer), string(Busy), string(Failed),
+		for _, s := range []string{liveStatus, string(Completed), string(NoAnswer), string(Busy), string(Failed),
 			string(Canceled)} {
 			if (direction == "" || direction == d) && (status == "" || status.ListStatus() == s) {
 				directions, listStatuses = append(directions, d), append(listStatuses, s)

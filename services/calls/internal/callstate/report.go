@@ -22,14 +22,14 @@ func FromDialer(ev *eventv1.DialEvent) (Call, error) {
 	c := Call{
 		Direction: reported.GetDirection(), From: reported.GetFrom(), To: reported.GetToE164(),
 		Status:      Status(reported.GetStatus()),
-		HangupCause: text(reported.GetHangupCause()), Disposition: text(reported.GetDisposition()),
+		HangupCause: nonEmptyText(reported.GetHangupCause()), Disposition: nonEmptyText(reported.GetDisposition()),
 		QueuedAt: timeOrNil(reported.GetQueuedAt()), DialedAt: timeOrNil(reported.GetDialedAt()),
 		RingingAt:  timeOrNil(reported.GetRingingAt()),
 		AnsweredAt: timeOrNil(reported.GetAnsweredAt()), EndedAt: timeOrNil(reported.GetEndedAt()),
 		RingSeconds: reported.RingSeconds, TalkSeconds: reported.TalkSeconds, TotalSeconds: reported.TotalSeconds,
-		BillableSeconds: reported.GetBillableSeconds(), RecordingKey: text(reported.GetRecordingKey()),
+		BillableSeconds: reported.GetBillableSeconds(), RecordingKey: nonEmptyText(reported.GetRecordingKey()),
 		Version: reported.GetVersion(),
-		Outcome: text(ev.GetEnded().GetOutcome()), Disclosure: disclosure(reported.GetDisclosure()),
+		Outcome: nonEmptyText(ev.GetEnded().GetOutcome()), Disclosure: publicDisclosure(reported.GetDisclosure()),
 	}
 	var errs [5]error
 	c.ID, errs[0] = uuid.Parse(reported.GetCallId())
@@ -48,7 +48,7 @@ func FromDialer(ev *eventv1.DialEvent) (Call, error) {
 
 // The function disclosure returns the disclosure as customers see it. It returns nil if the dialer
 // did not report a disclosure.
-func disclosure(d *eventv1.Disclosure) *openapi.CallDisclosure {
+func publicDisclosure(d *eventv1.Disclosure) *openapi.CallDisclosure {
 	if d == nil {
 		return nil
 	}
@@ -80,7 +80,7 @@ func AnalysisFrom(ev *eventv1.Analysed) (Analysis, error) {
 
 // The function text returns s without NUL characters, because Postgres cannot store them. It
 // returns nil if the result is empty.
-func text(s string) *string {
+func nonEmptyText(s string) *string {
 	s = strings.ReplaceAll(s, "\x00", "")
 	if s == "" {
 		return nil

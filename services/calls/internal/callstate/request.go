@@ -166,7 +166,7 @@ func (r *Request) end(status RequestStatus, why *Ending, at time.Time) bool {
 		if why.Code == "" {
 			why.Code = "internal_error" // the code for a failure without a known reason
 		}
-		r.ErrorCode, r.ErrorDetail = &why.Code, text(why.Detail)
+		r.ErrorCode, r.ErrorDetail = &why.Code, nonEmptyText(why.Detail)
 	}
 	return true
 }

@@ -66,7 +66,7 @@ func (c *Consumer) onDialEvents(
 			return outcome, err
 		}
 	}
-	return c.write(ctx, tx, f, outcome)
+	return c.writeFold(ctx, tx, f, outcome)
 }
 
 // countedFold is a store.Fold with counters. The counters are incremented after the commit.
@@ -86,7 +86,7 @@ func (c *Consumer) lock(ctx context.Context, tx pgx.Tx, wanted store.Wanted) (*c
 
 // The method write writes the rows that the events changed. After the commit, the counters are
 // incremented. If there are new events, the relay is woken.
-func (c *Consumer) write(ctx context.Context, tx pgx.Tx, f *countedFold, outcome inbox.Outcome) (inbox.Outcome, error) {
+func (c *Consumer) writeFold(ctx context.Context, tx pgx.Tx, f *countedFold, outcome inbox.Outcome) (inbox.Outcome, error) {
 	wake := f.wakeRelay || f.HasEvents()
 	outcome.OnCommit = func() {
 		for _, counter := range f.counters {

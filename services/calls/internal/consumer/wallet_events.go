@@ -46,9 +46,9 @@ func (c *Consumer) onWalletEvents(
 		switch e := ev.GetEvent().(type) {
 		case *eventv1.WalletEvent_Captured:
 			amount := money.Micro(e.Captured.GetAmountMicro())
-			err = c.settle(traced, f, ids[i], &amount)
+			err = c.settleCharge(traced, f, ids[i], &amount)
 		case *eventv1.WalletEvent_Released:
-			err = c.settle(traced, f, ids[i], nil)
+			err = c.settleCharge(traced, f, ids[i], nil)
 		case *eventv1.WalletEvent_Unconfirmed:
 			f.wakeRelay = true
 			err = c.confirmHold(traced, tx, ids[i], ev.GetWorkspaceId())
@@ -59,7 +59,7 @@ func (c *Consumer) onWalletEvents(
 			return outcome, err
 		}
 	}
-	return c.write(ctx, tx, f, outcome)
+	return c.writeFold(ctx, tx, f, outcome)
 }
 
 func readWalletEvent(rec kafka.Record) (event *eventv1.WalletEvent, requestID uuid.UUID, err error) {
@@ -90,7 +90,7 @@ func (c *Consumer) confirmHold(ctx context.Context, tx pgx.Tx, requestID uuid.UU
 
 // The method settle stores the charge in the request, because the charge can arrive before the
 // call. If the call is known, it also stores the charge in the call.
-func (c *Consumer) settle(ctx context.Context, f *countedFold, requestID uuid.UUID, amount *money.Micro) error {
+func (c *Consumer) settleCharge(ctx context.Context, f *countedFold, requestID uuid.UUID, amount *money.Micro) error {
 	req := f.Request(requestID)
 	if req == nil {
 		// for example, billing-wallet released the hold of an abandoned request id

@@ -61,7 +61,7 @@ func retiringViews(retiring []aimodel.Retirement) []retiringModel {
 // addAgent handles POST /admin/v1/workspaces/{id}/agents. It responds when the dialer has stored
 // the agent.
 func (a *API) addAgent(w http.ResponseWriter, r *http.Request) error {
-	workspaceID, err := workspace(r)
+	workspaceID, err := pathWorkspace(r)
 	if err != nil {
 		return err
 	}
@@ -80,7 +80,7 @@ func (a *API) addAgent(w http.ResponseWriter, r *http.Request) error {
 	if added, err = a.store.AddAgent(r.Context(), added, a.now()); err != nil {
 		return err
 	}
-	if err := a.publish(r, "Agent "+added.ID.String(), added); err != nil {
+	if err := a.publishAgent(r, "Agent "+added.ID.String(), added); err != nil {
 		return err
 	}
 	return httpserver.WriteJSON(w, http.StatusCreated, agentView(added))
@@ -89,7 +89,7 @@ func (a *API) addAgent(w http.ResponseWriter, r *http.Request) error {
 // The method publish wakes the relay, which publishes the agent's event. Then it waits until the
 // dialer has stored the agent. If the dialer does not respond, the error is 503 with a message that
 // begins with the parameter `subject`.
-func (a *API) publish(r *http.Request, subject string, changed agents.Agent) error {
+func (a *API) publishAgent(r *http.Request, subject string, changed agents.Agent) error {
 	a.wake()
 	event, err := changed.Event(changed.UpdatedAt)
 	if err != nil {
@@ -100,7 +100,7 @@ func (a *API) publish(r *http.Request, subject string, changed agents.Agent) err
 
 // listAgents handles GET /admin/v1/workspaces/{id}/agents.
 func (a *API) listAgents(w http.ResponseWriter, r *http.Request) error {
-	workspaceID, err := workspace(r)
+	workspaceID, err := pathWorkspace(r)
 	if err != nil {
 		return err
 	}
@@ -123,7 +123,7 @@ func (a *API) readAgent(w http.ResponseWriter, r *http.Request) error {
 	}
 	found, err := a.store.Agent(r.Context(), workspaceID, id)
 	if err != nil {
-		return missing(err, "agent")
+		return convertNotFound(err, "agent")
 	}
 	return httpserver.WriteJSON(w, http.StatusOK, agentView(found))
 }
@@ -137,7 +137,7 @@ func (a *API) changeAgent(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if _, err := a.store.Agent(r.Context(), workspaceID, id); err != nil {
-		return missing(err, "agent") // an unknown agent gives 404 before the body is checked
+		return convertNotFound(err, "agent") // an unknown agent gives 404 before the body is checked
 	}
 	var body map[string]json.RawMessage
 	if err := httpserver.DecodeJSON(r, &body); err != nil {
@@ -175,13 +175,13 @@ func (a *API) change(r *http.Request, change func(*agents.Agent) error) (agents.
 	}
 	changed, err := a.store.ChangeAgent(r.Context(), workspaceID, id, a.now(), change)
 	if err != nil {
-		return agents.Agent{}, missing(err, "agent")
+		return agents.Agent{}, convertNotFound(err, "agent")
 	}
-	return changed, a.publish(r, "The change", changed)
+	return changed, a.publishAgent(r, "The change", changed)
 }
 
 func agentPath(r *http.Request) (workspaceID, id uuid.UUID, err error) {
-	if workspaceID, err = workspace(r); err != nil {
+	if workspaceID, err = pathWorkspace(r); err != nil {
 		return uuid.Nil, uuid.Nil, err
 	}
 	id, err = httpserver.PathID(r, "agent_id", "agent")
@@ -190,7 +190,7 @@ func agentPath(r *http.Request) (workspaceID, id uuid.UUID, err error) {
 
 // The function workspace returns the workspace in the path. The error is 404 unless the caller
 // token is for the same workspace.
-func workspace(r *http.Request) (uuid.UUID, error) {
+func pathWorkspace(r *http.Request) (uuid.UUID, error) {
 	id, err := httpserver.PathID(r, "id", "workspace")
 	if err != nil || id != serviceauth.CallerFrom(r.Context()).WorkspaceID {
 		return uuid.Nil, apierr.New(http.StatusNotFound, "not_found", "No such workspace.")

@@ -87,7 +87,7 @@ func (a *API) readCall(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	full := c.Full()
-	link, err := a.link(r.Context(), c)
+	link, err := a.recordingURL(r.Context(), c)
 	if err != nil {
 		return err
 	}
@@ -130,7 +130,7 @@ func (a *API) readRecording(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	link, err := a.link(r.Context(), c)
+	link, err := a.recordingURL(r.Context(), c)
 	if err != nil {
 		return err
 	}
@@ -142,7 +142,7 @@ func (a *API) readRecording(w http.ResponseWriter, r *http.Request) error {
 }
 
 // The method link returns the URL of the call's recording. It returns "" if there is no recording.
-func (a *API) link(ctx context.Context, c callstate.Call) (string, error) {
+func (a *API) recordingURL(ctx context.Context, c callstate.Call) (string, error) {
 	if c.RecordingKey == nil || a.links == nil {
 		return "", nil
 	}
@@ -163,5 +163,5 @@ func (a *API) call(r *http.Request) (callstate.Call, error) {
 	}
 	telemetry.Annotate(r.Context(), "call_id", id.String())
 	c, err := a.store.Call(r.Context(), serviceauth.CallerFrom(r.Context()).WorkspaceID, id)
-	return c, missing(err, "call")
+	return c, convertNotFound(err, "call")
 }

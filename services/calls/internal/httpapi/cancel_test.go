@@ -188,7 +188,7 @@ func TestUnconfirmedHold_RequestIDWithoutARequestIsAbandoned(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	died := newID(t)
-	r.claim("k", died, time.Hour)
+	r.claimKey("k", died, time.Hour)
 	r.unconfirmed(died)
 	r.unconfirmed(died)
 	if got := r.requestEvents(died); !slices.Equal(got, []string{"abandoned", "abandoned"}) {

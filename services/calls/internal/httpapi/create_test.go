@@ -291,7 +291,7 @@ func TestCreate_WaitingPOSTClaimsTheKeyAfterARefusal(t *testing.T) {
 func TestCreate_TooLongWaitForAnotherPOSTReturns503(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, func(s *settings) { s.intake.Wait = 50 * time.Millisecond })
-	r.claim("k", newID(t), time.Minute)
+	r.claimKey("k", newID(t), time.Minute)
 	a := r.do("POST", "/v1/calls", r.order("idempotency_key", "k"))
 	if a.status != http.StatusServiceUnavailable {
 		t.Errorf("answer: a.status = %v, want %v", a.status, http.StatusServiceUnavailable)
@@ -305,7 +305,7 @@ func TestCreate_TooLongWaitForAnotherPOSTReturns503(t *testing.T) {
 }
 
 // The method claim stores the state that remains if a POST is killed after it claimed its key.
-func (r *rig) claim(key string, id uuid.UUID, lease time.Duration) {
+func (r *rig) claimKey(key string, id uuid.UUID, lease time.Duration) {
 	r.t.Helper()
 	a := r.do("POST", "/v1/calls", r.order("idempotency_key",
 		"shape of "+key)) // creates a row with the fingerprint of r.order(), which the next statement copies
@@ -324,14 +324,14 @@ func TestCreate_ExpiredClaimIsTakenOver(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	died := newID(t)
-	r.claim("k", died, 300*time.Millisecond)
+	r.claimKey("k", died, 300*time.Millisecond)
 	first := r.want(http.StatusAccepted, "POST", "/v1/calls", r.order("idempotency_key", "k"))
 	if first["id"] != died.String() {
 		t.Errorf(`first["id"] = %q, want %q`, first["id"], died.String())
 	} else if !slices.Equal(r.peers.heldIDs(), []string{died.String()}) {
 		t.Errorf("r.peers.heldIDs() = %v, want %v", r.peers.heldIDs(), []string{died.String()})
 	}
-	r.claim("other", newID(t), -time.Second)
+	r.claimKey("other", newID(t), -time.Second)
 	second := r.want(http.StatusAccepted, "POST", "/v1/calls", r.order("idempotency_key", "other", "to", "+14155550177"))
 	if n := r.count(`SELECT count(*) FROM idempotency_keys WHERE key = 'other' AND request_id = $1 AND done`,
 		second["id"]); n != 1 {

@@ -50,7 +50,7 @@ func (a *account) spokeSecret() *eventv1.DialEvent {
 
 // The method steps returns one line for each reported erasure step, in the form "<service> <call
 // id>: <next steps>". The call id is empty if the step is not about one call.
-func (r *rig) steps() (steps []string) {
+func (r *rig) reportedSteps() (steps []string) {
 	r.t.Helper()
 	for _, f := range outboxEvents[eventv1.ErasureReport](r, kafka.ErasureReports) {
 		step := f.GetService() + " " + f.GetStepDone().GetRef() + ":"
@@ -98,7 +98,7 @@ func TestErasure_ErasesEndedLiveAndQueuedCalls(t *testing.T) {
 	if n := r.countSecretRows(); n != 2 {
 		t.Errorf("rows with the secret after the second order = %d, want 2", n)
 	}
-	if steps := r.steps(); len(steps) != 2 {
+	if steps := r.reportedSteps(); len(steps) != 2 {
 		t.Errorf("steps: length of steps = %d, want 2", len(steps))
 	} else if !sameSteps(steps[0], steps[1], waiting.id()) {
 		t.Error("steps: sameSteps(steps[0], steps[1], waiting.id()) = false, want true")
@@ -137,7 +137,7 @@ func (r *rig) wantErasedEvents(erasure uuid.UUID, over, live, waiting, queued *a
 	for _, a := range []*account{over, live, waiting, queued} {
 		want = append(want, "dialer "+a.request.String())
 	}
-	steps := r.steps()
+	steps := r.reportedSteps()
 	if len(steps) != 1 {
 		r.t.Fatalf("reported %q", steps)
 	}
@@ -268,7 +268,7 @@ func TestErasure_ErasesCallsOfAnInboundCaller(t *testing.T) {
 	if n := r.countSecretRows(); n != 1 {
 		t.Errorf("calls with the secret after the second order = %d, want the newer one", n)
 	}
-	steps := strings.Join(r.steps(), "\n")
+	steps := strings.Join(r.reportedSteps(), "\n")
 	for _, want := range []string{
 		"calls : webhook-dispatcher " + known.id(), "calls " + known.id() + ": webhook-dispatcher " + known.id(),
 		"calls " + late.id() + ": webhook-dispatcher " + late.id(),
@@ -295,11 +295,11 @@ func TestErasure_ConcurrentCallEventsLeaveNoPersonalData(t *testing.T) {
 				if n == round%len(events) {
 					close(begin)
 				}
-				if err := r.deliver(kafka.DialEvents, a.request.String(), event); err != nil && !kafka.IsSkip(err) {
+				if err := r.applyEvent(kafka.DialEvents, a.request.String(), event); err != nil && !kafka.IsSkip(err) {
 					t.Errorf("round %d: %v", round, err)
 				}
 			}
-			if err := r.deliver(kafka.WalletEvents, a.request.String(), a.captured(1000)); err != nil && !kafka.IsSkip(err) {
+			if err := r.applyEvent(kafka.WalletEvents, a.request.String(), a.captured(1000)); err != nil && !kafka.IsSkip(err) {
 				t.Errorf("round %d: %v", round, err)
 			}
 		})
@@ -308,7 +308,7 @@ func TestErasure_ConcurrentCallEventsLeaveNoPersonalData(t *testing.T) {
 			order := &eventv1.ContactEvent{WorkspaceId: r.workspace.String(), Event: &eventv1.ContactEvent_Erased{Erased: &eventv1.Erased{
 				ErasureId: uuid.NewString(), PhoneE164: person, ContactId: contactOf(person), Erasures: int64(round) + 1,
 			}}}
-			if err := r.deliver(kafka.Contacts, "person", order); err != nil {
+			if err := r.applyEvent(kafka.Contacts, "person", order); err != nil {
 				t.Errorf("round %d: %v", round, err)
 			}
 		})

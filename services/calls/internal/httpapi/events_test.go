@@ -396,15 +396,15 @@ func TestEvents_InvalidEventsAreParked(t *testing.T) {
 		"an unknown status": broken, "a summary that is not JSON": noJSON, "an event of a newer build": {},
 		"a request of another workspace": foreign,
 	} {
-		if err := r.deliver(kafka.DialEvents, a.request.String(), event); !kafka.IsPark(err) {
+		if err := r.applyEvent(kafka.DialEvents, a.request.String(), event); !kafka.IsPark(err) {
 			t.Errorf("%s: %v, want it parked", name, err)
 		}
 	}
-	if err := r.deliver(kafka.WalletEvents, "x", &eventv1.WalletEvent{CallRequestId: "x"}); !kafka.IsPark(err) {
+	if err := r.applyEvent(kafka.WalletEvents, "x", &eventv1.WalletEvent{CallRequestId: "x"}); !kafka.IsPark(err) {
 		t.Errorf("an invalid request id: %v, want it parked", err)
 	}
 	unknown := r.account(newID(t))
-	if err := r.deliver(kafka.DialEvents, "x", unknown.fenced()); !kafka.IsSkip(err) {
+	if err := r.applyEvent(kafka.DialEvents, "x", unknown.fenced()); !kafka.IsSkip(err) {
 		t.Errorf("a request that this database does not have: %v, want it skipped", err)
 	}
 	unknown.publish(unknown.ringing())

@@ -13,13 +13,13 @@ import (
 )
 
 // A slot is the expected state of one idempotency key in one workspace.
-type slot struct {
+type keyState struct {
 	// The field request is the id of the key's request. If the first POST failed, a repeated POST
 	// gets the same id.
-	request string
+	requestID string
 	// The field `to` is the phone number in the body that claimed the key.
-	to   string
-	done bool
+	toNumber string
+	done     bool
 }
 
 // The test uses the same keys in two workspaces, in sequence and concurrently. Each POST is
@@ -34,7 +34,7 @@ func TestCreate_KeyHasOneRequest(t *testing.T) {
 		for _, w := range workspaces {
 			agents[w] = r.doAs(w, "POST", "/admin/v1/workspaces/"+w.String()+"/agents", map[string]any{"name": "Ada"}).id()
 		}
-		slots := map[string]*slot{}
+		slots := map[string]*keyState{}
 		for range rapid.IntRange(1, 8).Draw(rt, "steps") {
 			w := rapid.SampledFrom(workspaces).Draw(rt, "workspace")
 			key := rapid.SampledFrom([]string{"a", "b"}).Draw(rt, "key")
@@ -46,7 +46,7 @@ func TestCreate_KeyHasOneRequest(t *testing.T) {
 			}
 			s := slots[w.String()+key]
 			if s == nil {
-				s = &slot{}
+				s = &keyState{}
 				slots[w.String()+key] = s
 			}
 			r.peers.set(func(p *fakePeers) {
@@ -66,10 +66,10 @@ func TestCreate_KeyHasOneRequest(t *testing.T) {
 				})
 			}
 			all.Wait()
-			s.judge(rt, fate, to, answers)
+			s.checkAnswers(rt, fate, to, answers)
 			if fate == "broken" && !s.done {
 				held := r.peers.heldIDs()
-				s.request, s.to = held[len(held)-1], to
+				s.requestID, s.toNumber = held[len(held)-1], to
 			}
 		}
 		for _, w := range workspaces {
@@ -88,7 +88,7 @@ func TestCreate_KeyHasOneRequest(t *testing.T) {
 
 // The method judge compares the responses with the expected state of the key, and updates that
 // state.
-func (s *slot) judge(rt *rapid.T, fate, to string, answers []answer) {
+func (s *keyState) checkAnswers(rt *rapid.T, fate, to string, answers []answer) {
 	statuses := make([]int, len(answers))
 	for i, a := range answers {
 		statuses[i] = a.status
@@ -109,19 +109,19 @@ func (s *slot) judge(rt *rapid.T, fate, to string, answers []answer) {
 	}
 	switch {
 	case s.done || fate == "accepted":
-		if !s.done && s.request != "" && s.to == to && answers[0].id() != s.request {
-			rt.Fatalf("takeover created request %s, want %s", answers[0].id(), s.request)
+		if !s.done && s.requestID != "" && s.toNumber == to && answers[0].id() != s.requestID {
+			rt.Fatalf("takeover created request %s, want %s", answers[0].id(), s.requestID)
 		}
 		if !s.done {
-			s.request = answers[0].id()
+			s.requestID = answers[0].id()
 		}
 		for _, a := range answers {
-			if a.id() != s.request {
-				rt.Fatalf("answered with %s, want %s", a.id(), s.request)
+			if a.id() != s.requestID {
+				rt.Fatalf("answered with %s, want %s", a.id(), s.requestID)
 			}
 		}
 		s.done = true
 	case fate == "refused":
-		*s = slot{}
+		*s = keyState{}
 	}
 }

@@ -76,7 +76,7 @@ func (a *API) readRequest(w http.ResponseWriter, r *http.Request) error {
 	}
 	req, err := a.store.Request(r.Context(), serviceauth.CallerFrom(r.Context()).WorkspaceID, id)
 	if err != nil {
-		return missing(err, "call request")
+		return convertNotFound(err, "call request")
 	}
 	return httpserver.WriteJSON(w, http.StatusOK, requestView(req))
 }
@@ -104,7 +104,7 @@ func requestID(r *http.Request) (uuid.UUID, error) {
 
 // The function missing converts pg.ErrNotFound to a 404 error: the workspace has no such row. The
 // response is the same if the row belongs to another workspace.
-func missing(err error, thing string) error {
+func convertNotFound(err error, thing string) error {
 	if errors.Is(err, pg.ErrNotFound) {
 		return apierr.NotFound(thing)
 	}

@@ -239,7 +239,7 @@ func (r *rig) place(more ...any) uuid.UUID {
 
 // The method deliver applies one event without the inbox, because the inbox would drop repeated
 // events.
-func (r *rig) deliver(topic kafka.Topic, key string, event proto.Message) error {
+func (r *rig) applyEvent(topic kafka.Topic, key string, event proto.Message) error {
 	return kafkatest.Commit(context.WithoutCancel(r.t.Context()), r.pool, r.handlers[topic.Name], r.record(topic, key,
 		event))
 }
@@ -271,7 +271,7 @@ func (r *rig) record(topic kafka.Topic, key string, event proto.Message) kafka.R
 
 func (r *rig) mustDeliver(topic kafka.Topic, key string, event proto.Message) {
 	r.t.Helper()
-	if err := r.deliver(topic, key, event); err != nil && !kafka.IsSkip(err) {
+	if err := r.applyEvent(topic, key, event); err != nil && !kafka.IsSkip(err) {
 		r.t.Fatalf("deliver %T: %v", event, err)
 	}
 }

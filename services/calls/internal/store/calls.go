@@ -110,7 +110,7 @@ func (s *Store) Calls(ctx context.Context, workspaceID uuid.UUID, p page.Request
 	if f.AgentID != nil && f.ExternalRef != nil {
 		given = []any{pgx.QueryExecModeCacheDescribe, args}
 	}
-	rows, err := listed[callstate.Call](ctx, s.pool, f.statement(), given...)
+	rows, err := queryListed[callstate.Call](ctx, s.pool, f.selectCalls(), given...)
 	if err != nil {
 		return nil, fmt.Errorf("list calls: %w", err)
 	}
@@ -121,7 +121,7 @@ func (s *Store) Calls(ctx context.Context, workspaceID uuid.UUID, p page.Request
 // has few calls, so the statement reads all calls of the contact. For all other filters the
 // statement reads each pair of direction and list status separately. So a rare status is found
 // quickly among a million calls.
-func (f CallFilter) statement() string {
+func (f CallFilter) selectCalls() string {
 	where := ""
 	if f.AgentID != nil {
 		where += ofAgent

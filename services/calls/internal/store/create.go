@@ -26,15 +26,15 @@ INSERT INTO call_requests (id, workspace_id, status, to_e164, agent_id, contact_
     scheduled_for, schedule_if_outside_hours, max_call_seconds, queued_at, traceparent, erasures)
 SELECT @id, @workspace_id, @status, @to_e164, @agent_id, @contact_id, @variables::json, @external_ref,
     @scheduled_for, @schedule_if_outside_hours, @max_call_seconds, @queued_at, @traceparent, @erasures
-WHERE ` + mayBecome + `
+WHERE ` + mayBeCreated + `
 ON CONFLICT (id) DO NOTHING
 RETURNING ` + requestColumns
 
-// mayBecome is an SQL condition. It is true if the id was not abandoned and the person was not
+// mayBeCreated is an SQL condition. It is true if the id was not abandoned and the person was not
 // erased after the request was allowed. The insert of a request uses the condition. Without an
 // idempotency key, the insert of the request's event uses it too. Both statements get the same
 // result, because the transaction holds the locks.
-const mayBecome = `NOT EXISTS (SELECT FROM abandoned_requests WHERE request_id = @id) AND NOT EXISTS (
+const mayBeCreated = `NOT EXISTS (SELECT FROM abandoned_requests WHERE request_id = @id) AND NOT EXISTS (
     SELECT FROM erasures e WHERE e.workspace_id = @workspace_id AND e.phone_e164 = @to_e164 AND e.erasures > @erasures)`
 
 // Create stores the request, marks its key as done and enqueues the event `requested`, in one
@@ -65,7 +65,7 @@ func (s *Store) createWithoutKey(ctx context.Context, req callstate.Request, at 
 	err error) {
 	batch := &pgx.Batch{}
 	queueInsert(batch, req, &placed)
-	if err := outbox.QueueIf(ctx, batch, mayBecome, pg.Args(insertArgs(req)), requestEvent(&req,
+	if err := outbox.QueueIf(ctx, batch, mayBeCreated, pg.Args(insertArgs(req)), requestEvent(&req,
 		req.RequestedEvent(at))); err != nil {
 		return placed, err
 	}

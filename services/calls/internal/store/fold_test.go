@@ -18,7 +18,7 @@ import (
 
 // The function keep stores a call with a Fold. Between the read and the write of the Fold, it calls
 // the function `meanwhile`.
-func keep(t *testing.T, pool *pgxpool.Pool, id uuid.UUID, status callstate.Status, event openapi.EventType, meanwhile func() error) error {
+func saveStatus(t *testing.T, pool *pgxpool.Pool, id uuid.UUID, status callstate.Status, event openapi.EventType, meanwhile func() error) error {
 	t.Helper()
 	st := store.New(pool)
 	return pg.InPipeline(t.Context(), pool, func(tx *pg.Pipeline) error {
@@ -40,8 +40,8 @@ func TestFold_RollsBackIfTheCallWasClosedConcurrently(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.New(t, "calls", outbox.Migrations, inbox.Migrations, pg.Migrations{Name: "calls", FS: store.Migrations})
 	id, done := uuid.Must(uuid.NewV7()), false
-	err := keep(t, pool, id, callstate.Ringing, openapi.EventTypeCallRinging, func() error {
-		return keep(t, pool, id, callstate.Busy, openapi.EventTypeCallBusy, func() error { done = true; return nil })
+	err := saveStatus(t, pool, id, callstate.Ringing, openapi.EventTypeCallRinging, func() error {
+		return saveStatus(t, pool, id, callstate.Busy, openapi.EventTypeCallBusy, func() error { done = true; return nil })
 	})
 	if err == nil {
 		t.Error("a closed call was opened again: keep = nil, want an error")

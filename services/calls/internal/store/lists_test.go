@@ -20,8 +20,8 @@ import (
 // mostPages is the greatest number of database pages that a list may read. One workspace has almost
 // all rows, including the oldest ones. Only the oldest rows have the rare values.
 const (
-	many      = 30_000
-	mostPages = 250
+	insertedRows = 30_000
+	maxPages     = 250
 )
 
 var (
@@ -52,7 +52,7 @@ FROM generate_series(1, @many::int) AS n,
 func seeded(t *testing.T) *pgxpool.Pool {
 	t.Helper()
 	pool := pgtest.New(t, "calls", outbox.Migrations, inbox.Migrations, pg.Migrations{Name: "calls", FS: store.Migrations})
-	args := pgx.NamedArgs{"small": small, "large": large, "rare": rare, "common": common, "many": many}
+	args := pgx.NamedArgs{"small": small, "large": large, "rare": rare, "common": common, "many": insertedRows}
 	owner := pgtest.Owner(t, pool, "calls")
 	for _, sql := range []string{seedCalls, seedRequests} {
 		if _, err := owner.Exec(t.Context(), sql, args); err != nil {
@@ -102,8 +102,8 @@ func TestLists_EveryFilterReadsFewPages(t *testing.T) {
 			if n == 0 {
 				t.Errorf("%s: n = 0, want more", mode)
 			}
-			if n > mostPages {
-				t.Errorf("%s: n = %v, want at most %v", mode, n, mostPages)
+			if n > maxPages {
+				t.Errorf("%s: n = %v, want at most %v", mode, n, maxPages)
 			}
 			if strings.Contains(plans, `"Seq Scan"`) {
 				t.Errorf("%s: plans = %q, want it not to contain %q", mode, plans, `"Seq Scan"`)

@@ -73,7 +73,7 @@ func (s *Store) Requests(ctx context.Context, workspaceID uuid.UUID, p page.Requ
 	if f.ExternalRef != nil {
 		sql = listRequestsOfRef
 	}
-	rows, err := listed[callstate.Request](ctx, s.pool, sql, args)
+	rows, err := queryListed[callstate.Request](ctx, s.pool, sql, args)
 	if err != nil {
 		return nil, fmt.Errorf("list call requests: %w", err)
 	}

@@ -24,7 +24,7 @@ const newestFirst = ` ORDER BY uuid_send(id) DESC LIMIT @rows`
 
 // The function listed reads rows that have only some of the columns. If the first argument is
 // QueryExecModeCacheDescribe, the statement is planned for the values of its arguments each time.
-func listed[T any](ctx context.Context, db pg.Querier, sql string, args ...any) ([]T, error) {
+func queryListed[T any](ctx context.Context, db pg.Querier, sql string, args ...any) ([]T, error) {
 	rows, err := db.Query(ctx, sql, args...)
 	if err != nil {
 		return nil, err

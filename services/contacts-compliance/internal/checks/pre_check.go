@@ -87,7 +87,7 @@ func (g *Checks) tryPreCheck(ctx context.Context, req PreCheckRequest, patch con
 	}
 	f, err := addDials(g.facts(req.Target, inputs, gate.Facts{
 		Stage: gate.PreCheck, At: later(req.At, inputs.Now), DeferIfClosed: req.DeferIfClosed,
-		Named: named(req.Target, inputs),
+		Named: contactFault(req.Target, inputs),
 	}),
 		func(since time.Time, calls int) ([]time.Time, error) {
 			return g.store.Dials(ctx, req.Target, since, calls)
@@ -115,7 +115,7 @@ func (g *Checks) tryPreCheck(ctx context.Context, req PreCheckRequest, patch con
 
 // The function named returns the fault of the request's contact_id, or "" if the contact_id is
 // valid or absent.
-func named(q store.Target, inputs store.Inputs) gate.Named {
+func contactFault(q store.Target, inputs store.Inputs) gate.Named {
 	switch {
 	case q.NamedContact == uuid.Nil:
 		return ""

@@ -51,20 +51,20 @@ type Link struct {
 // row's link.
 func (r *Row) Sign(keys *Keys, prev Link) Link {
 	r.Seq, r.KeyID = prev.Seq+1, keys.first
-	r.MAC = keys.sum(keys.first, r.bytes(prev))
+	r.MAC = keys.sum(keys.first, r.macInput(prev))
 	return Link{Seq: r.Seq, MAC: r.MAC}
 }
 
 // The method follows returns an error unless the MAC of the row is valid and the row is the next
 // one after prev.
-func (r *Row) follows(keys *Keys, prev Link) error {
-	return keys.check(r.KeyID, r.bytes(prev), r.MAC)
+func (r *Row) verifyAfter(keys *Keys, prev Link) error {
+	return keys.check(r.KeyID, r.macInput(prev), r.MAC)
 }
 
 // The method bytes returns the input of the MAC, which includes the MAC of the row before. Each
 // field has a length prefix, so two different rows have different bytes. Times are in microseconds,
 // as in the database.
-func (r *Row) bytes(prev Link) []byte {
+func (r *Row) macInput(prev Link) []byte {
 	var w fieldWriter
 	w.text("consent record 1")
 	w.raw(prev.MAC)

@@ -70,7 +70,7 @@ func (c *Verifier) Add(row Row) {
 	case row.Seq < want:
 		c.fail(row.Seq, row.ID, "is duplicated, or its number is too low")
 	default:
-		if err := row.follows(c.keys, c.last); err != nil {
+		if err := row.verifyAfter(c.keys, c.last); err != nil {
 			c.fail(row.Seq, row.ID, "%v", err)
 		}
 	}

@@ -47,7 +47,7 @@ type HeadLog struct {
 	writes  int
 	since   time.Time
 	// The field written contains the number of the last row of each chain that is in the file.
-	written map[uuid.UUID]int64
+	writtenSeqs map[uuid.UUID]int64
 
 	rollbacks prometheus.Counter
 	errors    prometheus.Counter
@@ -57,7 +57,7 @@ type HeadLog struct {
 func NewHeadLog(archive *store.Archive, keys *consentchain.Keys, cfg HeadLogConfig,
 	metrics prometheus.Registerer) *HeadLog {
 	w := &HeadLog{
-		archive: archive, keys: keys, path: cfg.Path, writer: uuid.NewString(), written: map[uuid.UUID]int64{},
+		archive: archive, keys: keys, path: cfg.Path, writer: uuid.NewString(), writtenSeqs: map[uuid.UUID]int64{},
 		rollbacks: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "ringfence_contacts_consent_chain_rollbacks_total",
 			Help: "Times that a chain of consent records was shorter than before, so rows were removed in the database.",
@@ -106,7 +106,7 @@ func (w *HeadLog) Write(ctx context.Context) error {
 	defer func() { _ = file.Close() }()
 	if end, err := file.Seek(0, io.SeekEnd); err != nil || end == 0 {
 		// the file is new or was truncated, so it must get every chain
-		w.since, w.written = time.Time{}, map[uuid.UUID]int64{}
+		w.since, w.writtenSeqs = time.Time{}, map[uuid.UUID]int64{}
 	}
 	since := time.Time{}
 	if w.writes++; w.writes%writesPerFullScan != 0 && !w.since.IsZero() {
@@ -117,7 +117,7 @@ func (w *HeadLog) Write(ctx context.Context) error {
 		if head.MovedAt.After(latest) {
 			latest = head.MovedAt
 		}
-		before := w.written[head.WorkspaceID]
+		before := w.writtenSeqs[head.WorkspaceID]
 		if before == head.Seq {
 			return nil
 		}
@@ -126,7 +126,7 @@ func (w *HeadLog) Write(ctx context.Context) error {
 			slog.ErrorContext(ctx, "consent chain is shorter than before: run ringfence services verify",
 				"workspace_id", head.WorkspaceID, "rows", head.Seq, "before", before)
 		}
-		w.written[head.WorkspaceID] = head.Seq
+		w.writtenSeqs[head.WorkspaceID] = head.Seq
 		w.line++
 		line := consentchain.HeadLogLine{At: at, Writer: w.writer, Line: w.line, WorkspaceID: head.WorkspaceID,
 			Count: head.Seq, Hash: hex.EncodeToString(head.MAC)}
@@ -141,7 +141,7 @@ func (w *HeadLog) Write(ctx context.Context) error {
 	if err != nil {
 		// Some of the lines may be in the file. All heads are written again under a new writer id,
 		// because a gap in the line numbers would look like a missing line.
-		w.writer, w.line, w.since, w.written = uuid.NewString(), 0, time.Time{}, map[uuid.UUID]int64{}
+		w.writer, w.line, w.since, w.writtenSeqs = uuid.NewString(), 0, time.Time{}, map[uuid.UUID]int64{}
 		return err
 	}
 	if w.since = latest; at.Before(latest) {

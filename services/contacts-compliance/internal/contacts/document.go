@@ -34,7 +34,7 @@ func ParseDocument(field string, raw json.RawMessage) (Document, error) {
 	if len(trimmed) == 0 || trimmed[0] != '{' {
 		return nil, apierr.Validation(field, "must be an object.")
 	}
-	if err := inspect(trimmed); err != nil {
+	if err := checkJSON(trimmed); err != nil {
 		return nil, apierr.Validation(field, "%s.", err)
 	}
 	doc := Document{}
@@ -46,7 +46,7 @@ func ParseDocument(field string, raw json.RawMessage) (Document, error) {
 
 // The function inspect returns an error if raw is nested too deeply or contains text that Postgres
 // cannot store.
-func inspect(raw []byte) error {
+func checkJSON(raw []byte) error {
 	if !utf8.Valid(raw) {
 		return errors.New("must be valid UTF-8")
 	}

@@ -116,17 +116,17 @@ func (l Library) For(chosen []Choice, place phone.Place) []Rule {
 			continue
 		}
 		known = known || (place.Country != "" && c.Pack != Fallback)
-		rules = append(rules, p.rules(c.Purpose, place)...)
+		rules = append(rules, p.rulesFor(c.Purpose, place)...)
 	}
 	if !known && !slices.ContainsFunc(chosen, func(c Choice) bool { return c.Pack == Fallback }) {
-		rules = append(rules, l.packs[Fallback].rules(Marketing, phone.Place{})...)
+		rules = append(rules, l.packs[Fallback].rulesFor(Marketing, phone.Place{})...)
 	}
 	return rules
 }
 
 // Base returns the rules of a pack that apply to all regions.
 func (l Library) Base(c Choice) []Rule {
-	return slices.DeleteFunc(l.packs[c.Pack].rules(c.Purpose, phone.Place{}), func(r Rule) bool { return r.Region != "" })
+	return slices.DeleteFunc(l.packs[c.Pack].rulesFor(c.Purpose, phone.Place{}), func(r Rule) bool { return r.Region != "" })
 }
 
 func (p Pack) covers(country string) bool {
@@ -135,7 +135,7 @@ func (p Pack) covers(country string) bool {
 
 // The method rules returns the rules for a purpose. If the pack has no rule for the purpose, the
 // rules of the next stricter purpose apply.
-func (p Pack) rules(purpose Purpose, place phone.Place) []Rule {
+func (p Pack) rulesFor(purpose Purpose, place phone.Place) []Rule {
 	order := purposes()
 	for i := slices.Index(order, purpose); i > 0; i-- {
 		if p.hasBase(order[i]) {

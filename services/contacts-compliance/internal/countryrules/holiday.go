@@ -38,7 +38,7 @@ func (h Holiday) Is(day window.Date) bool {
 		return false
 	}
 	for year := day.Year - 1; year <= day.Year+1; year++ { // a New Year's Day on a Saturday is observed in the year before
-		proper, ok := h.in(year)
+		proper, ok := h.dateIn(year)
 		if !ok {
 			return false
 		}
@@ -50,7 +50,7 @@ func (h Holiday) Is(day window.Date) bool {
 }
 
 // The method in returns the holiday of one year. ok is false if the holiday is a list of days.
-func (h Holiday) in(year int) (window.Date, bool) {
+func (h Holiday) dateIn(year int) (window.Date, bool) {
 	switch {
 	case h.Easter != nil:
 		return easter(year).AddDays(*h.Easter), true

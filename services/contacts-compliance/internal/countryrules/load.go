@@ -197,7 +197,7 @@ func (r row) rule(f file) (Rule, []error) {
 	if err := ordered(r.HolidayHours); err != nil {
 		addFault("holiday_hours: %w", err)
 	}
-	week, err := week(r.Hours)
+	week, err := parseWeek(r.Hours)
 	if err != nil {
 		addFault("hours: %w", err)
 	}
@@ -210,7 +210,7 @@ func (r row) rule(f file) (Rule, []error) {
 }
 
 // The function week parses hours by day or range of days ("mon-fri"). Each day must occur once.
-func week(hours map[string][]window.Range) (w Week, err error) {
+func parseWeek(hours map[string][]window.Range) (w Week, err error) {
 	monday := []string{"mon", "tue", "wed", "thu", "fri", "sat", "sun"}
 	listed := [7]bool{}
 	for name, ranges := range hours {

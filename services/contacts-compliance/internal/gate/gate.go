@@ -143,7 +143,7 @@ func Evaluate(f Facts) Outcome {
 			return v
 		}
 	}
-	return f.hours()
+	return f.evaluateHours()
 }
 
 // codeDestination is the error code of the dialer for numbers that are never dialled. A preview

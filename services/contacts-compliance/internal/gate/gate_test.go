@@ -30,7 +30,7 @@ func zones(t interface{ Fatal(...any) }, names ...string) []window.Zone {
 
 // The function allowed returns facts that every gate allows. The number is in New York, the time is
 // noon, and the policy is the default policy.
-func allowed(t *testing.T) gate.Facts {
+func allowedFacts(t *testing.T) gate.Facts {
 	return gate.Facts{
 		Stage: gate.PreCheck, At: time.Date(2026, 6, 15, 16, 0, 0, 0, time.UTC), DND: contacts.DNDUnknown,
 		Consent: contacts.ConsentUnknown,
@@ -139,7 +139,7 @@ func TestEvaluate_AppliesEachGate(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			f := allowed(t)
+			f := allowedFacts(t)
 			tt.facts(&f)
 			want := tt.at
 			if want.IsZero() && tt.result == gate.Open {
@@ -167,7 +167,7 @@ func TestEvaluate_AppliesEachGate(t *testing.T) {
 
 func TestEvaluate_UnknownZoneMessageNamesTheMetadataField(t *testing.T) {
 	t.Parallel()
-	f := allowed(t)
+	f := allowedFacts(t)
 	f.NumberZones = nil
 	if v := gate.Evaluate(f); !strings.Contains(v.Message, "metadata.time_zone") {
 		t.Errorf("message = %q, want it to contain metadata.time_zone", v.Message)

@@ -21,7 +21,7 @@ type clock struct {
 // The method clocks returns all clocks that must be open: the workspace's window in its time zone,
 // and each rule of the packs in the recipient's time zones. If the policy has an override, the
 // rules do not apply. A clock that is always open is left out, because it needs no time zone.
-func (f Facts) clocks() []clock {
+func (f Facts) requiredClocks() []clock {
 	var all []clock
 	if !f.Policy.Window.Always() {
 		all = append(all, clock{Clock: window.Clock{Hours: f.Policy.Window, Zones: f.zones()}})
@@ -43,8 +43,8 @@ func (f Facts) clocks() []clock {
 
 // The method hours evaluates the calling window, the packs' hours and holidays, and the frequency
 // caps.
-func (f Facts) hours() Outcome {
-	clocks := f.clocks()
+func (f Facts) evaluateHours() Outcome {
+	clocks := f.requiredClocks()
 	if slices.ContainsFunc(clocks, func(c clock) bool { return len(c.Zones) == 0 }) {
 		return denied(RuleZone, CodeOutsideHours,
 			"The time zone of this number is not known (rule: time zone). Set metadata.time_zone of its contact to an IANA name such as America/Denver.")
@@ -59,7 +59,7 @@ func (f Facts) hours() Outcome {
 	if !closed {
 		return Outcome{Result: Open, At: f.At}
 	}
-	next, ok := f.next(clocks, at)
+	next, ok := f.nextOpening(clocks, at)
 	switch {
 	case !ok:
 		return Outcome{Result: Denied, Rule: f.noOpeningRule(reason.rule), Code: CodeOutsideHours, Source: reason.source,
@@ -115,13 +115,13 @@ func (f Facts) closedHours(clocks []clock, at time.Time) (refusal, bool) {
 			return refusal{rule: RuleWindow, text: fmt.Sprintf("Outside the calling window (%s) in %s (rule: calling window).",
 				describe(f.Policy.Window), zoneList(c.Zones))}, true
 		}
-		return c.explain(zone, window.DateOf(zone.In(at))), true
+		return c.closedReason(zone, window.DateOf(zone.In(at))), true
 	}
 	return refusal{}, false
 }
 
 // The method explain describes why a pack's rule is closed on a local day in a zone.
-func (c clock) explain(zone window.Zone, day window.Date) refusal {
+func (c clock) closedReason(zone window.Zone, day window.Date) refusal {
 	reason := refusal{rule: RulePack, source: c.rule.Source()}
 	switch holiday := c.rule.Holiday(day); {
 	case c.rule.Expired(day):
@@ -143,7 +143,7 @@ func (c clock) explain(zone window.Zone, day window.Date) refusal {
 // The method next returns the earliest time, not before `from` and within 30 days, at which all
 // hours are open and no frequency cap is reached. The hours must still be open after dialMargin.
 // Otherwise the dial-time check would defer the request again.
-func (f Facts) next(clocks []clock, from time.Time) (time.Time, bool) {
+func (f Facts) nextOpening(clocks []clock, from time.Time) (time.Time, bool) {
 	hours := make([]window.Clock, 0, len(clocks))
 	for _, c := range clocks {
 		hours = append(hours, c.Clock)

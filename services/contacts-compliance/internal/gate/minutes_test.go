@@ -168,9 +168,9 @@ func (w *walker) walk() {
 				step = 5
 			}
 		}
-		before := w.oracle.open(start)
+		before := w.oracle.isOpen(start)
 		for minute := start; minute < start+minutesOfDay; minute += step {
-			open := w.oracle.open(minute)
+			open := w.oracle.isOpen(minute)
 			edge := open != before
 			before = open
 			if percent() < 100 && !edge && w.random.IntN(4) > 0 {
@@ -192,9 +192,9 @@ func (w *walker) evaluate(stage gate.Stage, minute int) {
 	w.f.Stage, w.f.DeferIfClosed = stage, true
 	w.f.At = firstMinute.Add(time.Duration(minute)*time.Minute + time.Duration(w.random.IntN(60))*time.Second)
 	w.evaluated++
-	v, open, from := gate.Evaluate(w.f), w.oracle.open(minute), w.f.At
+	v, open, from := gate.Evaluate(w.f), w.oracle.isOpen(minute), w.f.At
 	// the hours close too soon for a dial, so the gate must return the next opening
-	if open && stage == gate.Dial && !w.oracle.open(minute+1) {
+	if open && stage == gate.Dial && !w.oracle.isOpen(minute+1) {
 		open, minute, from = false, minute+1, from.Add(time.Minute)
 	}
 	if (v.Result == gate.Open) != open {
@@ -206,10 +206,10 @@ func (w *walker) evaluate(stage gate.Stage, minute int) {
 	}
 	w.searched++
 	limit := from.Add(window.Horizon)
-	opens := w.oracle.next(minute)
+	opens := w.oracle.nextOpen(minute)
 	// an opening of one minute is too short for a dial, so the test searches for a later opening
-	for opens < len(w.oracle.seen)*minutesOfDay-2*minutesOfDay && !w.oracle.open(opens+1) {
-		opens = w.oracle.next(opens + 1)
+	for opens < len(w.oracle.computedDays)*minutesOfDay-2*minutesOfDay && !w.oracle.isOpen(opens+1) {
+		opens = w.oracle.nextOpen(opens + 1)
 	}
 	next := firstMinute.Add(time.Duration(opens) * time.Minute)
 	switch {

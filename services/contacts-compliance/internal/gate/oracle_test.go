@@ -17,7 +17,7 @@ var (
 	firstMinute = time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC)
 	lastMinute  = firstMinute.AddDate(2, 0, 0)
 	// The time farthest is later than every opening that the gate can return.
-	farthest = lastMinute.AddDate(0, 0, 32)
+	searchEnd = lastMinute.AddDate(0, 0, 32)
 )
 
 const minutesOfDay = 1440
@@ -30,19 +30,19 @@ type day struct {
 
 // A stretch is a part of a UTC day. In this part, the wall clock of a zone advances without a jump,
 // and the local date stays the same.
-type stretch struct {
-	from, till int // minutes of the UTC day; till is the first minute after the part
-	shows      int // the minute of the local day at the UTC minute `from`
-	date       string
-	weekday    time.Weekday
-	day        day
+type dayPart struct {
+	from, until int // minutes of the UTC day; till is the first minute after the part
+	localMinute int // the minute of the local day at the UTC minute `from`
+	date        string
+	weekday     time.Weekday
+	day         day
 }
 
 // wallClock returns the local time of one zone for each minute. The results are cached by UTC day.
 type wallClock struct {
 	loc  *time.Location
 	mu   sync.Mutex
-	days map[int][]stretch
+	days map[int][]dayPart
 }
 
 type almanac struct {
@@ -59,32 +59,32 @@ func (a *almanac) clock(t testing.TB, name string) *wallClock {
 		if err != nil {
 			t.Fatal(err)
 		}
-		a.clocks[name] = &wallClock{loc: loc, days: map[int][]stretch{}}
+		a.clocks[name] = &wallClock{loc: loc, days: map[int][]dayPart{}}
 	}
 	return a.clocks[name]
 }
 
 // The method day returns the n-th UTC day after firstMinute.
-func (c *wallClock) day(n int) []stretch {
+func (c *wallClock) dayParts(n int) []dayPart {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if read, ok := c.days[n]; ok {
 		return read
 	}
-	var read []stretch
+	var read []dayPart
 	var text []byte
 	last := ""
 	for minute := range minutesOfDay {
 		local := firstMinute.Add(time.Duration(n*minutesOfDay+minute) * time.Minute).In(c.loc)
 		text = local.AppendFormat(text[:0], "2006-01-02 15:04")
 		shows := int(text[11]-'0')*600 + int(text[12]-'0')*60 + int(text[14]-'0')*10 + int(text[15]-'0')
-		goesOn := len(read) > 0 && string(text[:10]) == last && shows == read[len(read)-1].shows+minute-read[len(read)-1].from
+		goesOn := len(read) > 0 && string(text[:10]) == last && shows == read[len(read)-1].localMinute+minute-read[len(read)-1].from
 		if !goesOn {
 			last = string(text[:10])
-			read = append(read, stretch{from: minute, shows: shows, date: last, weekday: local.Weekday(),
+			read = append(read, dayPart{from: minute, localMinute: shows, date: last, weekday: local.Weekday(),
 				day: day{local.Year(), local.Month(), local.Day()}})
 		}
-		read[len(read)-1].till = minute + 1
+		read[len(read)-1].until = minute + 1
 	}
 	c.days[n] = read
 	return read
@@ -98,8 +98,8 @@ type oracle struct {
 	own             []*wallClock
 	holidays        []map[day]bool // one map for each rule
 	dates           []ruleTexts    // one element for each rule
-	shut            []uint64       // one bit for each minute: 1 if the minute is closed
-	seen            []bool         // true for each UTC day whose bits are computed
+	closedBits      []uint64       // one bit for each minute: 1 if the minute is closed
+	computedDays    []bool         // true for each UTC day whose bits are computed
 	searched, found int
 }
 
@@ -107,9 +107,9 @@ type ruleTexts struct{ covers, from, until string }
 
 func newOracle(t testing.TB, clocks *almanac, f gate.Facts) *oracle {
 	t.Helper()
-	minutes := int(farthest.Sub(firstMinute) / time.Minute)
-	o := &oracle{f: f, seen: make([]bool, minutes/minutesOfDay+2)} // the last day is never searched
-	o.shut = make([]uint64, len(o.seen)*minutesOfDay/64+1)
+	minutes := int(searchEnd.Sub(firstMinute) / time.Minute)
+	o := &oracle{f: f, computedDays: make([]bool, minutes/minutesOfDay+2)} // the last day is never searched
+	o.closedBits = make([]uint64, len(o.computedDays)*minutesOfDay/64+1)
 	names := map[string]bool{}
 	for _, z := range f.NumberZones {
 		names[z.String()] = true
@@ -171,37 +171,37 @@ func addHoliday(days map[day]bool, h countryrules.Holiday, year int) {
 }
 
 // The minute is counted from firstMinute.
-func (o *oracle) open(minute int) bool {
-	if n := minute / minutesOfDay; !o.seen[n] {
-		o.seen[n] = true
+func (o *oracle) isOpen(minute int) bool {
+	if n := minute / minutesOfDay; !o.computedDays[n] {
+		o.computedDays[n] = true
 		o.computeDay(n)
 	}
-	return o.shut[minute/64]&(1<<(minute%64)) == 0
+	return o.closedBits[minute/64]&(1<<(minute%64)) == 0
 }
 
 // If there is no open minute, the result is a minute after farthest.
-func (o *oracle) next(minute int) int {
+func (o *oracle) nextOpen(minute int) int {
 	if minute < o.searched || minute > o.found {
 		o.searched, o.found = minute, minute
 	}
-	for end := (len(o.seen) - 1) * minutesOfDay; o.found < end && !o.open(o.found); {
+	for end := (len(o.computedDays) - 1) * minutesOfDay; o.found < end && !o.isOpen(o.found); {
 		// this 64-bit word ends in a day that is not computed yet
-		if !o.seen[(o.found|63)/minutesOfDay] {
+		if !o.computedDays[(o.found|63)/minutesOfDay] {
 			o.found++
 			continue
 		}
-		shut := bits.TrailingZeros64(^o.shut[o.found/64] >> (o.found % 64))
+		shut := bits.TrailingZeros64(^o.closedBits[o.found/64] >> (o.found % 64))
 		o.found += min(max(1, shut), 64-o.found%64)
 	}
 	return o.found
 }
 
-func (o *oracle) close(minute int) { o.shut[minute/64] |= 1 << (minute % 64) }
+func (o *oracle) close(minute int) { o.closedBits[minute/64] |= 1 << (minute % 64) }
 
 func (o *oracle) computeDay(n int) {
 	if w := o.f.Policy.Window; w != (window.Window{Start: 0, End: minutesOfDay, Days: window.EveryDay}) {
 		for _, c := range o.own {
-			for _, s := range c.day(n) {
+			for _, s := range c.dayParts(n) {
 				o.closeOutside(n, s, func(shows int) bool {
 					return w.Days.Has(s.weekday) && shows >= int(w.Start) &&
 						shows < int(w.End)
@@ -215,7 +215,7 @@ func (o *oracle) computeDay(n int) {
 			continue
 		}
 		for _, c := range o.clocks {
-			for _, s := range c.day(n) {
+			for _, s := range c.dayParts(n) {
 				all, ranges := within(r, o.dates[i], o.holidays[i], s)
 				o.closeOutside(n, s, func(shows int) bool {
 					for _, open := range ranges {
@@ -230,9 +230,9 @@ func (o *oracle) computeDay(n int) {
 	}
 }
 
-func (o *oracle) closeOutside(n int, s stretch, open func(shows int) bool) {
-	for minute := s.from; minute < s.till; minute++ {
-		if !open(s.shows + minute - s.from) {
+func (o *oracle) closeOutside(n int, s dayPart, open func(shows int) bool) {
+	for minute := s.from; minute < s.until; minute++ {
+		if !open(s.localMinute + minute - s.from) {
 			o.close(n*minutesOfDay + minute)
 		}
 	}
@@ -254,7 +254,7 @@ func (o *oracle) lookAtCaps(n int, r countryrules.Rule) {
 	}
 }
 
-func within(r countryrules.Rule, texts ruleTexts, holidays map[day]bool, s stretch) (all bool, ranges []window.Range) {
+func within(r countryrules.Rule, texts ruleTexts, holidays map[day]bool, s dayPart) (all bool, ranges []window.Range) {
 	switch {
 	case s.date > texts.covers:
 		return false, nil

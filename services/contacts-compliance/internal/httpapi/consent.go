@@ -61,7 +61,7 @@ func (a *API) readConsent(w http.ResponseWriter, r *http.Request) error {
 	}
 	c, err := a.store.ByNumber(r.Context(), caller.WorkspaceID, number)
 	if err != nil {
-		return found(err, "number")
+		return convertNotFound(err, "number")
 	}
 	return httpserver.WriteJSON(w, http.StatusOK, viewStatus(c))
 }
@@ -90,8 +90,8 @@ func (a *API) setConsent(w http.ResponseWriter, r *http.Request) error {
 }
 
 // consentChange parses the body of a PUT. The error names every invalid field.
-func consentChange(body fields) (change contacts.Change, err error) {
-	text, status := body.required("status", maxText)
+func consentChange(body bodyFields) (change contacts.Change, err error) {
+	text, status := body.requiredText("status", maxText)
 	switch {
 	case status != nil:
 	case contacts.Consent(text) == contacts.Consented:
@@ -102,11 +102,11 @@ func consentChange(body fields) (change contacts.Change, err error) {
 		status = apierr.Validation("status", "must be consented or withdrawn.")
 	}
 	var source, proof error
-	change.Source, source = body.required("source", maxSource)
+	change.Source, source = body.requiredText("source", maxSource)
 	if source == nil && strings.TrimSpace(change.Source) == "" {
 		source = apierr.Validation("source", "must say where the consent was given or withdrawn, such as \"web form\".")
 	}
-	if body.has("evidence") {
+	if body.hasValue("evidence") {
 		change.Evidence, proof = evidence(body["evidence"])
 	}
 	return change, apierr.Join(status, source, proof)
@@ -158,7 +158,7 @@ func (a *API) readRecord(w http.ResponseWriter, r *http.Request) error {
 	}
 	record, err := a.store.RecordByID(r.Context(), caller.WorkspaceID, id)
 	if err != nil {
-		return found(err, "consent record")
+		return convertNotFound(err, "consent record")
 	}
 	return httpserver.WriteJSON(w, http.StatusOK, viewRecord(record))
 }

@@ -115,7 +115,7 @@ func (a *API) readContact(w http.ResponseWriter, r *http.Request) error {
 	}
 	c, err := a.store.ByID(r.Context(), serviceauth.CallerFrom(r.Context()).WorkspaceID, id)
 	if err != nil {
-		return found(err, "contact")
+		return convertNotFound(err, "contact")
 	}
 	return httpserver.WriteJSON(w, http.StatusOK, viewContact(c))
 }
@@ -129,7 +129,7 @@ func (a *API) changeContact(w http.ResponseWriter, r *http.Request) error {
 	}
 	workspaceID := serviceauth.CallerFrom(r.Context()).WorkspaceID
 	if _, err := a.store.ByID(r.Context(), workspaceID, id); err != nil {
-		return found(err, "contact") // an unknown contact gives 404 before the body is checked
+		return convertNotFound(err, "contact") // an unknown contact gives 404 before the body is checked
 	}
 	body, err := decode(r)
 	if err != nil {
@@ -149,14 +149,14 @@ func (a *API) changeContact(w http.ResponseWriter, r *http.Request) error {
 		return err
 	})
 	if err != nil {
-		return found(err, "contact")
+		return convertNotFound(err, "contact")
 	}
 	return httpserver.WriteJSON(w, http.StatusOK, viewContact(c))
 }
 
 // The method metadata parses the metadata to merge. It returns nil if the member metadata is
 // absent, and an error if the member is null.
-func (f fields) metadata() (*openapi.Document, error) {
+func (f bodyFields) metadataPatch() (*openapi.Document, error) {
 	raw, given := f["metadata"]
 	if !given {
 		return nil, nil //nolint:nilnil // the field is absent
@@ -173,22 +173,22 @@ func (f fields) metadata() (*openapi.Document, error) {
 }
 
 // createContact parses the body of a POST. The error names every invalid field.
-func (f fields) createContact() (req openapi.CreateContact, err error) {
+func (f bodyFields) createContact() (req openapi.CreateContact, err error) {
 	var number, name, metadata error
-	req.PhoneE164, number = f.required("phone_e164", maxText)
+	req.PhoneE164, number = f.requiredText("phone_e164", maxText)
 	if _, ok := phone.Parse(req.PhoneE164); number == nil && !ok {
 		number = apierr.Validation("phone_e164", "must be E.164: a plus and 7 to 15 digits, such as +14155550123.")
 	}
-	req.Name, name = f.text("name", contacts.MaxName)
-	if f.has("metadata") {
+	req.Name, name = f.optionalText("name", contacts.MaxName)
+	if f.hasValue("metadata") {
 		req.Metadata, metadata = f.newMetadata()
 	}
 	return req, apierr.Join(number, name, metadata)
 }
 
 // newMetadata parses the metadata of a new contact. It leaves out members that are null.
-func (f fields) newMetadata() (*openapi.Document, error) {
-	patch, err := f.metadata()
+func (f bodyFields) newMetadata() (*openapi.Document, error) {
+	patch, err := f.metadataPatch()
 	if err != nil {
 		return nil, err
 	}
@@ -198,14 +198,14 @@ func (f fields) newMetadata() (*openapi.Document, error) {
 }
 
 // updateContact parses the body of a PATCH. The error names every invalid field.
-func (f fields) updateContact() (req openapi.UpdateContact, err error) {
-	name, nameFault := f.text("name", contacts.MaxName)
+func (f bodyFields) updateContact() (req openapi.UpdateContact, err error) {
+	name, nameFault := f.optionalText("name", contacts.MaxName)
 	if name != nil {
 		req.Name = openapi.Value(*name)
 	} else if _, given := f["name"]; given {
 		req.Name = openapi.Null[string]()
 	}
-	metadata, metadataFault := f.metadata()
+	metadata, metadataFault := f.metadataPatch()
 	req.Metadata = metadata
 	return req, apierr.Join(nameFault, metadataFault)
 }

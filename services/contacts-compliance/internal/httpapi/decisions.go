@@ -109,7 +109,7 @@ func (a *API) readDecision(w http.ResponseWriter, r *http.Request) error {
 	}
 	decision, err := a.store.DecisionByID(r.Context(), caller.WorkspaceID, id)
 	if err != nil {
-		return found(err, "decision")
+		return convertNotFound(err, "decision")
 	}
 	return httpserver.WriteJSON(w, http.StatusOK, viewDecision(decision))
 }

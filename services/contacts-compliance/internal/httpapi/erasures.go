@@ -104,7 +104,7 @@ func (a *API) readErasure(w http.ResponseWriter, r *http.Request) error {
 	}
 	entry, err := a.store.ErasureByID(r.Context(), caller.WorkspaceID, id)
 	if err != nil {
-		return found(err, "erasure")
+		return convertNotFound(err, "erasure")
 	}
 	return httpserver.WriteJSON(w, http.StatusOK, viewErasure(entry))
 }

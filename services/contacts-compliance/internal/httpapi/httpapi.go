@@ -145,7 +145,7 @@ func invalidPhone(what string) error {
 }
 
 // The function found converts pg.ErrNotFound to a 404 error.
-func found(err error, thing string) error {
+func convertNotFound(err error, thing string) error {
 	if errors.Is(err, pg.ErrNotFound) {
 		return apierr.NotFound(thing)
 	}
@@ -158,16 +158,16 @@ const maxText = httpserver.MaxBody
 
 // A value of type fields is a request body that is decoded by top-level name. It distinguishes
 // between absent fields, null, and values of a wrong type.
-type fields map[string]json.RawMessage
+type bodyFields map[string]json.RawMessage
 
-func decode(r *http.Request) (fields, error) {
-	var body fields
+func decode(r *http.Request) (bodyFields, error) {
+	var body bodyFields
 	err := httpserver.DecodeJSON(r, &body)
 	return body, err
 }
 
 // The method has reports whether the field has a value other than null.
-func (f fields) has(name string) bool {
+func (f bodyFields) hasValue(name string) bool {
 	raw, ok := f[name]
 	return ok && !isNull(raw)
 }
@@ -176,8 +176,8 @@ func isNull(raw json.RawMessage) bool { return bytes.Equal(bytes.TrimSpace(raw),
 
 // The method text returns an optional string of at most limit characters. It is nil if the field is
 // absent or null.
-func (f fields) text(name string, limit int) (*string, error) {
-	if !f.has(name) {
+func (f bodyFields) optionalText(name string, limit int) (*string, error) {
+	if !f.hasValue(name) {
 		return nil, nil //nolint:nilnil // the field is absent
 	}
 	var text string
@@ -191,8 +191,8 @@ func (f fields) text(name string, limit int) (*string, error) {
 }
 
 // The method required returns a string, or an error if the field is absent or null.
-func (f fields) required(name string, limit int) (string, error) {
-	text, err := f.text(name, limit)
+func (f bodyFields) requiredText(name string, limit int) (string, error) {
+	text, err := f.optionalText(name, limit)
 	if err != nil {
 		return "", err
 	}

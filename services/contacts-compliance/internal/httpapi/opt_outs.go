@@ -62,7 +62,7 @@ func (a *API) readOptOut(w http.ResponseWriter, r *http.Request) error {
 	}
 	c, err := a.store.ByNumber(r.Context(), serviceauth.CallerFrom(r.Context()).WorkspaceID, number)
 	if err != nil {
-		return found(err, "number")
+		return convertNotFound(err, "number")
 	}
 	return httpserver.WriteJSON(w, http.StatusOK, viewStatus(c))
 }
@@ -76,17 +76,17 @@ func (a *API) removeOptOut(w http.ResponseWriter, r *http.Request) error {
 	}
 	c, err := a.store.Record(r.Context(), byCustomer(r, number, contacts.OptOutRemoved), store.RefuseUnknown)
 	if err != nil {
-		return found(err, "number")
+		return convertNotFound(err, "number")
 	}
 	return httpserver.WriteJSON(w, http.StatusOK, viewStatus(c))
 }
 
 // createOptOut parses the body of a POST. Errors with the code validation_error are reported
 // together and take precedence over invalid_phone.
-func (f fields) createOptOut() (req openapi.CreateOptOut, err error) {
+func (f bodyFields) createOptOut() (req openapi.CreateOptOut, err error) {
 	var number, reason error
-	req.PhoneE164, number = f.required("phone_e164", maxText)
-	req.Reason, reason = f.text("reason", maxReason)
+	req.PhoneE164, number = f.requiredText("phone_e164", maxText)
+	req.Reason, reason = f.optionalText("reason", maxReason)
 	if err := apierr.Join(number, reason); err != nil {
 		return req, err
 	}
@@ -129,7 +129,7 @@ func viewImport(i store.Import) importView {
 }
 
 // The function listed returns the view of an import in a list, which leaves out the bad rows.
-func listed(i store.Import) importView {
+func listedImport(i store.Import) importView {
 	i.BadRows = nil
 	return viewImport(i)
 }
@@ -144,7 +144,7 @@ func (a *API) openImport(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	reason, err := body.text("reason", maxReason)
+	reason, err := body.optionalText("reason", maxReason)
 	if err != nil {
 		return err
 	}
@@ -181,7 +181,7 @@ func (a *API) putPart(w http.ResponseWriter, r *http.Request) error {
 		return apierr.Validation("part", "comes too late: the import was started. Open another one.")
 	}
 	if err != nil {
-		return found(err, "import")
+		return convertNotFound(err, "import")
 	}
 	return httpserver.WriteJSON(w, http.StatusOK, viewImport(put))
 }
@@ -195,7 +195,7 @@ func (a *API) startImport(w http.ResponseWriter, r *http.Request) error {
 	}
 	started, missing, err := a.store.StartImport(r.Context(), caller.WorkspaceID, id)
 	if err != nil {
-		return found(err, "import")
+		return convertNotFound(err, "import")
 	}
 	if missing > 0 {
 		return apierr.Validation("part", "%d is missing: send it, then start again.", missing)
@@ -212,7 +212,7 @@ func (a *API) readImport(w http.ResponseWriter, r *http.Request) error {
 	}
 	known, err := a.store.Import(r.Context(), caller.WorkspaceID, id)
 	if err != nil {
-		return found(err, "import")
+		return convertNotFound(err, "import")
 	}
 	return httpserver.WriteJSON(w, http.StatusOK, viewImport(known))
 }
@@ -227,5 +227,5 @@ func (a *API) listImports(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return httpserver.WriteJSON(w, http.StatusOK, page.Of(req, known, listed))
+	return httpserver.WriteJSON(w, http.StatusOK, page.Of(req, known, listedImport))
 }

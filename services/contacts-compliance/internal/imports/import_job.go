@@ -80,12 +80,12 @@ func (im *Importer) RunNext(ctx context.Context) (more bool, err error) {
 	}
 	started := time.Now()
 	if job.Status == store.Reading {
-		if err := im.read(ctx, &job); err != nil {
+		if err := im.readList(ctx, &job); err != nil {
 			return false, fmt.Errorf("read import %s: %w", job.ID, err)
 		}
 	}
 	if job.Status == store.Applying {
-		if err := im.apply(ctx, &job); err != nil {
+		if err := im.applyList(ctx, &job); err != nil {
 			return false, fmt.Errorf("apply import %s: %w", job.ID, err)
 		}
 	}
@@ -99,7 +99,7 @@ func (im *Importer) RunNext(ctx context.Context) (more bool, err error) {
 // The method read stores each number of the list once, and also the bad lines. If a read was
 // interrupted, the next read starts again at the first line and ignores numbers that are already
 // stored.
-func (im *Importer) read(ctx context.Context, job *store.Import) error {
+func (im *Importer) readList(ctx context.Context, job *store.Import) error {
 	file := &partsReader{ctx: ctx, store: im.store, id: job.ID, sum: sha256.New()}
 	list := NewListReader(file)
 	job.Lines, job.Bad = 0, 0
@@ -167,7 +167,7 @@ func (im *Importer) hashList(ctx context.Context, job *store.Import, file hash.H
 	return im.store.FinishReading(ctx, job)
 }
 
-func (im *Importer) apply(ctx context.Context, job *store.Import) error {
+func (im *Importer) applyList(ctx context.Context, job *store.Import) error {
 	for {
 		numbers, err := im.store.NumbersAfter(ctx, job.ID, job.AppliedTo, applyBatch)
 		if err != nil {

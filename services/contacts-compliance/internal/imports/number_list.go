@@ -55,7 +55,7 @@ func (r *ListReader) Line() int64 { return r.line }
 // ("sep=;").
 func (r *ListReader) Next() (number phone.Number, bad *BadLine, err error) {
 	for {
-		text, whole, err := r.read()
+		text, whole, err := r.readLine()
 		if err != nil {
 			return "", nil, err
 		}
@@ -68,7 +68,7 @@ func (r *ListReader) Next() (number phone.Number, bad *BadLine, err error) {
 			return "", r.bad(text, "the file is UTF-16: save it as CSV in UTF-8"), nil
 		case !whole:
 			return "", r.bad(text, "the line is longer than 8192 bytes"), nil
-		case strings.TrimSpace(text) == "", !r.headingRead && r.heading(text):
+		case strings.TrimSpace(text) == "", !r.headingRead && r.parseHeading(text):
 			continue
 		}
 		fields := r.fields(text)
@@ -99,7 +99,7 @@ func removeSeparators(value string) string {
 
 // The method read returns the next line without its line ending. If the line is too long, whole is
 // false and only the beginning of the line is returned.
-func (r *ListReader) read() (text string, whole bool, err error) {
+func (r *ListReader) readLine() (text string, whole bool, err error) {
 	line, err := r.lines.ReadSlice('\n')
 	if errors.Is(err, io.EOF) && len(line) > 0 {
 		err = nil
@@ -124,7 +124,7 @@ func (r *ListReader) read() (text string, whole bool, err error) {
 
 // The method heading reports whether a first line is a line of headings or a "sep=" line. It sets
 // the separator and the column of the numbers.
-func (r *ListReader) heading(text string) bool {
+func (r *ListReader) parseHeading(text string) bool {
 	if parts, ok := strings.CutPrefix(text, "sep="); ok && len(parts) == 1 && strings.ContainsAny(parts, ",;\t") {
 		return true // the line of headings determines the separator
 	}

@@ -77,7 +77,7 @@ func (p Policy) NeedsZones() bool {
 
 // The type body is the JSON form of a policy. Optional fields are pointers, so that the error can
 // name a missing field.
-type body struct {
+type policyBody struct {
 	Window *struct {
 		Start *string   `json:"start"`
 		End   *string   `json:"end"`
@@ -98,7 +98,7 @@ func Parse(raw json.RawMessage, packs countryrules.Library) (Policy, error) {
 	if raw[0] != '{' {
 		return p, apierr.Validation("calling_policy", "must be an object or null.")
 	}
-	var b body
+	var b policyBody
 	if err := json.Unmarshal(raw, &b); err != nil {
 		var wrong *json.UnmarshalTypeError
 		if errors.As(err, &wrong) && wrong.Field != "" {
@@ -123,12 +123,12 @@ func Parse(raw json.RawMessage, packs countryrules.Library) (Policy, error) {
 	if err := b.window(&p.Window); err != nil {
 		return p, err
 	}
-	return b.packs(p, packs)
+	return b.validatePacks(p, packs)
 }
 
 // The method packs validates the packs. A window that is wider than the hours of a pack needs an
 // override with a reason (docs/reference/api/compliance.md#policy-packs).
-func (b body) packs(p Policy, packs countryrules.Library) (Policy, error) {
+func (b policyBody) validatePacks(p Policy, packs countryrules.Library) (Policy, error) {
 	if len(b.Packs) == 0 {
 		return p, nil
 	}
@@ -197,7 +197,7 @@ func ranges(open []window.Range) string {
 	return strings.Join(texts, ", ")
 }
 
-func (b body) window(w *window.Window) error {
+func (b policyBody) window(w *window.Window) error {
 	if b.Window == nil {
 		return nil
 	}

@@ -142,8 +142,8 @@ type verifier struct {
 	result        *VerifyResult
 	// The field last contains the newest row of the current chain that is so old that the head log
 	// must already contain it. Its Seq is 0 if there is no such row.
-	last    consentchain.Row
-	imports []consentchain.Row
+	lastRequired consentchain.Row
+	imports      []consentchain.Row
 }
 
 func (w *verifier) addBreak(b consentchain.Break) {
@@ -159,12 +159,12 @@ func (w *verifier) finishChain(workspace uuid.UUID, chain *consentchain.Verifier
 	w.result.Chains++
 	if broken := chain.Finish(w.heads[workspace]); broken != nil {
 		w.addBreak(*broken)
-	} else if at := w.logged[workspace].Seq; w.last.Seq > at {
-		w.addBreak(consentchain.Break{WorkspaceID: workspace, Seq: w.last.Seq, ID: w.last.ID, Why: fmt.Sprintf(
+	} else if at := w.logged[workspace].Seq; w.lastRequired.Seq > at {
+		w.addBreak(consentchain.Break{WorkspaceID: workspace, Seq: w.lastRequired.Seq, ID: w.lastRequired.ID, Why: fmt.Sprintf(
 			"was written at %s, and the head log has %d rows: check that the service runs and writes this log",
-			w.last.RecordedAt.UTC().Format(time.RFC3339), at)})
+			w.lastRequired.RecordedAt.UTC().Format(time.RFC3339), at)})
 	}
-	w.last = consentchain.Row{}
+	w.lastRequired = consentchain.Row{}
 	delete(w.heads, workspace)
 	delete(w.starts, workspace)
 	delete(w.logged, workspace)
@@ -194,7 +194,7 @@ func (w *verifier) rows(ctx context.Context, tx pgx.Tx) error {
 		w.result.Rows++
 		chain.Add(row)
 		if row.RecordedAt.Before(w.loggedBefore) {
-			w.last = row
+			w.lastRequired = row
 		}
 		if row.Source == consentchain.SourceImport && row.Number == nil {
 			w.imports = append(w.imports, row)

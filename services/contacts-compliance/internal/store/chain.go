@@ -59,14 +59,14 @@ func rowArgs(r consentchain.Row) pg.Args {
 }
 
 // A value of type chain appends rows to a consent chain whose head is locked.
-type chain struct {
+type chainWriter struct {
 	keys      *consentchain.Keys
 	workspace uuid.UUID
 	last      consentchain.Link
 	now       time.Time
 }
 
-func (s *Store) lockChain(ctx context.Context, tx pgx.Tx, workspace uuid.UUID) (*chain, error) {
+func (s *Store) lockChain(ctx context.Context, tx pgx.Tx, workspace uuid.UUID) (*chainWriter, error) {
 	head, err := pg.One[headRow](ctx, tx, lockHead, pgx.NamedArgs{"workspace_id": workspace})
 	if err != nil {
 		return nil, fmt.Errorf("lock head of workspace %s: %w", workspace, err)
@@ -74,8 +74,8 @@ func (s *Store) lockChain(ctx context.Context, tx pgx.Tx, workspace uuid.UUID) (
 	return s.chainAt(workspace, head), nil
 }
 
-func (s *Store) chainAt(workspace uuid.UUID, head headRow) *chain {
-	c := &chain{keys: s.keys, workspace: workspace, now: head.Now}
+func (s *Store) chainAt(workspace uuid.UUID, head headRow) *chainWriter {
+	c := &chainWriter{keys: s.keys, workspace: workspace, now: head.Now}
 	if head.Seq > 0 {
 		c.last = consentchain.Link{Seq: head.Seq, MAC: head.MAC}
 	}
@@ -84,7 +84,7 @@ func (s *Store) chainAt(workspace uuid.UUID, head headRow) *chain {
 
 // The method append signs a row and adds its INSERT to the batch. If the row has no id, it gets a
 // new one. A zero OccurredAt becomes the current time.
-func (c *chain) append(batch *pgx.Batch, row consentchain.Row) error {
+func (c *chainWriter) appendRow(batch *pgx.Batch, row consentchain.Row) error {
 	if row.ID == uuid.Nil {
 		id, err := uuid.NewV7()
 		if err != nil {
@@ -101,7 +101,7 @@ func (c *chain) append(batch *pgx.Batch, row consentchain.Row) error {
 	return nil
 }
 
-func (c *chain) updateHead(batch *pgx.Batch) {
+func (c *chainWriter) updateHead(batch *pgx.Batch) {
 	head := c.keys.SignHead(c.workspace, c.last)
 	batch.Queue(setHead, pg.Args{
 		"workspace_id": c.workspace, "seq": head.Seq, "mac": head.MAC, "moved_at": c.now, "key_id": head.KeyID,
@@ -164,7 +164,7 @@ func (s *Store) FinishImport(ctx context.Context, i *Import) error {
 		batch := &pgx.Batch{}
 		row := consentchain.Row{ID: id, Kind: string(contacts.OptOut), Source: consentchain.SourceImport, Actor: i.Actor,
 			Reason: i.Reason, Evidence: evidence, After: &after}
-		if err := c.append(batch, row); err != nil {
+		if err := c.appendRow(batch, row); err != nil {
 			return err
 		}
 		c.updateHead(batch)

@@ -43,19 +43,19 @@ WHERE workspace_id = @workspace_id AND id = @id`
 // `unknown` decides: the contact is created, or pg.ErrNotFound is returned.
 func (s *Store) Record(ctx context.Context, ch contacts.Change, unknown UnknownNumber) (changed contacts.Contact,
 	err error) {
-	return s.record(ctx, ch, unknown, nil)
+	return s.recordChange(ctx, ch, unknown, nil)
 }
 
 // The method record does the work of Record. After the change it calls the function `also`, which
 // can add statements to the same transaction. `also` can be nil.
-func (s *Store) record(ctx context.Context, ch contacts.Change, unknown UnknownNumber,
+func (s *Store) recordChange(ctx context.Context, ch contacts.Change, unknown UnknownNumber,
 	also func(*pgx.Batch, contacts.Contact) error) (changed contacts.Contact, err error) {
 	err = pg.InPipeline(ctx, s.pool, func(tx *pg.Pipeline) error {
 		locked, err := lockNumber(ctx, tx, ch, unknown)
 		if err != nil {
 			return err
 		}
-		if changed = locked.contact; locked.recorded {
+		if changed = locked.contact; locked.alreadyRecorded {
 			return nil
 		}
 		c := s.chainAt(ch.WorkspaceID, locked.head)
@@ -67,7 +67,7 @@ func (s *Store) record(ctx context.Context, ch contacts.Change, unknown UnknownN
 			"workspace_id": changed.WorkspaceID, "id": changed.ID, "dnd_status": changed.DND, "consent_status": changed.Consent,
 			"updated_at": c.now,
 		})
-		if err := c.append(batch, recordRow(changed, ch, before, after)); err != nil {
+		if err := c.appendRow(batch, recordRow(changed, ch, before, after)); err != nil {
 			return err
 		}
 		c.updateHead(batch)
@@ -90,7 +90,7 @@ type lockedNumber struct {
 	contact contacts.Contact
 	head    headRow
 	// The field recorded is true if the change of this call is already recorded.
-	recorded bool
+	alreadyRecorded bool
 }
 
 // lockNumber locks the contact and then the head, in one round trip.
@@ -121,7 +121,7 @@ func lockNumber(ctx context.Context, tx *pg.Pipeline, ch contacts.Change, unknow
 		return err
 	})
 	if ch.CallID != uuid.Nil {
-		batch.Queue(callRecorded, args).QueryRow(func(row pgx.Row) error { return row.Scan(&found.recorded) })
+		batch.Queue(callRecorded, args).QueryRow(func(row pgx.Row) error { return row.Scan(&found.alreadyRecorded) })
 	}
 	if err := tx.RunBatch(ctx, batch); err != nil {
 		return found, fmt.Errorf("lock contact and head: %w", err)

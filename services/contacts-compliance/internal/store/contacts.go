@@ -249,9 +249,9 @@ func (s *Store) List(ctx context.Context, workspace uuid.UUID, f Filter, p page.
 	if utf8.RuneCountInString(f.Name) > contacts.MaxName {
 		return nil, nil
 	}
-	found, err := pg.Many[contacts.Contact](ctx, s.pool, f.statement(), args)
+	found, err := pg.Many[contacts.Contact](ctx, s.pool, f.selectContacts(), args)
 	if err == nil && f.Number == "" && f.Name != "" && len(found) < p.Rows() {
-		found, err = s.search(ctx, workspace, args)
+		found, err = s.searchNames(ctx, workspace, args)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("list contacts: %w", err)
@@ -262,7 +262,7 @@ func (s *Store) List(ctx context.Context, workspace uuid.UUID, f Filter, p page.
 // The method statement returns the query for the filter. If the filter has a name but no number,
 // the query reads only the newest contacts. If these do not fill the page, the caller must call
 // the method search.
-func (f Filter) statement() string {
+func (f Filter) selectContacts() string {
 	switch {
 	case f.Number != "" && f.Name != "":
 		return listNumberNamed
@@ -283,7 +283,7 @@ const (
 // The method search searches all names of a workspace. It takes longer if more names contain all
 // pieces of the text. So it has a timeout, and each process runs only one search per workspace at a
 // time.
-func (s *Store) search(ctx context.Context, workspace uuid.UUID, args pgx.NamedArgs) (
+func (s *Store) searchNames(ctx context.Context, workspace uuid.UUID, args pgx.NamedArgs) (
 	found []contacts.Contact, err error,
 ) {
 	unlock, err := s.searches.lock(ctx, workspace)

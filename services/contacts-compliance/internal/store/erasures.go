@@ -79,7 +79,7 @@ func (s *Store) Erase(ctx context.Context, ch contacts.Change) (erased contacts.
 	if err != nil {
 		return erased, entry, fmt.Errorf("make erasure id: %w", err)
 	}
-	erased, err = s.record(ctx, ch, CreateUnknown, func(batch *pgx.Batch, c contacts.Contact) error {
+	erased, err = s.recordChange(ctx, ch, CreateUnknown, func(batch *pgx.Batch, c contacts.Contact) error {
 		subject := s.keys.Subject(ch.WorkspaceID, string(ch.Number))
 		entry = Erasure{ID: id, Subject: subject.Sum, KeyID: subject.KeyID, Actor: ch.Actor, RequestedAt: c.UpdatedAt}
 		args := pg.Args{

@@ -34,7 +34,7 @@ func TestSearch_TimeoutIs503(t *testing.T) {
 	workspace, st := uuid.New(), New(pool, nil)
 	args := pgx.NamedArgs{"workspace_id": workspace, "name": "ann", "below": page.Request{}.Below(), "rows": 26}
 	args["dnds"], args["consents"] = contacts.StatePairs("", "")
-	_, err = st.search(t.Context(), workspace, args)
+	_, err = st.searchNames(t.Context(), workspace, args)
 	var refused *apierr.Error
 	if !errors.As(err, &refused) {
 		t.Fatalf("search = %v, want an error for the client", err)

@@ -99,7 +99,7 @@ func TestList_SearchEqualsAFilterOverAllContacts(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if diff := cmp.Diff(filtered(all, filter, asked), numbers(found)); diff != "" {
+		if diff := cmp.Diff(expectedNumbers(all, filter, asked), numbers(found)); diff != "" {
 			t.Errorf("List(%+v, %+v) (-want +got):\n%s", filter, asked, diff)
 		}
 	}
@@ -129,7 +129,7 @@ func allContacts(t *testing.T, st *store.Store, workspace uuid.UUID) (all []cont
 
 // The function filtered returns the numbers that List must return. As List does, it returns one
 // number more than the limit if more contacts match.
-func filtered(all []contacts.Contact, f store.Filter, asked page.Request) []phone.Number {
+func expectedNumbers(all []contacts.Contact, f store.Filter, asked page.Request) []phone.Number {
 	var kept []contacts.Contact
 	below := asked.After == uuid.Nil
 	for _, c := range all {

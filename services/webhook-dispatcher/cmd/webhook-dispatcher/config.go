@@ -23,7 +23,7 @@ type Config struct {
 }
 
 // The method box returns the seal.Box that encrypts and decrypts the secrets of subscriptions.
-func (c Config) box() (*seal.Box, error) {
+func (c Config) newBox() (*seal.Box, error) {
 	box, err := seal.New(c.Seal)
 	if err != nil {
 		return nil, fmt.Errorf("read SEALING_KEYS: %w", err)

@@ -25,9 +25,9 @@ func main() { app.Run(spec()) }
 func spec() app.Spec[Config] {
 	return app.Spec[Config]{
 		Name: "webhook-dispatcher", Migrations: store.Migrations, Start: start,
-		Check: func(cfg Config) error { _, err := cfg.box(); return errors.Join(cfg.check(), err) },
+		Check: func(cfg Config) error { _, err := cfg.newBox(); return errors.Join(cfg.check(), err) },
 		Handlers: func(cfg Config, rt *app.Runtime) (inbox.Handlers, error) {
-			box, err := cfg.box()
+			box, err := cfg.newBox()
 			if err != nil {
 				return nil, err
 			}
@@ -43,7 +43,7 @@ func spec() app.Spec[Config] {
 				JSON: true,
 			},
 			Run: func(ctx context.Context, cfg Config, pool *pgxpool.Pool) error {
-				box, err := cfg.box()
+				box, err := cfg.newBox()
 				if err != nil {
 					return err
 				}
@@ -54,7 +54,7 @@ func spec() app.Spec[Config] {
 }
 
 func start(_ context.Context, cfg Config, rt *app.Runtime) ([]service.Part, error) {
-	box, err := cfg.box()
+	box, err := cfg.newBox()
 	if err != nil {
 		return nil, err
 	}

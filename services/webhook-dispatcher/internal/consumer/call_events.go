@@ -27,7 +27,7 @@ func (c *Consumer) onCallEvents(
 	var erasures []store.Erasure
 	recordOf := make([]int, 0, len(batch)) // the index of the record of each event in the batch
 	for i, rec := range batch {
-		event, erasure, err := read(ctx, rec)
+		event, erasure, err := decodeRecord(ctx, rec)
 		if outcome.Results[i], err = inbox.ResultOf(err); err != nil {
 			return outcome, err
 		}
@@ -75,7 +75,7 @@ func (c *Consumer) onCallEvents(
 
 // The function read decodes a record. A record contains either an event or an erasure. If it
 // contains an event, erased is nil.
-func read(ctx context.Context, rec inbox.Record) (ev deliveries.Event, erased *store.Erasure, err error) {
+func decodeRecord(ctx context.Context, rec inbox.Record) (ev deliveries.Event, erased *store.Erasure, err error) {
 	var message eventv1.CallEvent
 	if err := rec.Decode(&message); err != nil {
 		return ev, nil, err

@@ -50,7 +50,7 @@ func (d *Dispatcher) claimLoop(ctx context.Context) {
 			d.limits.tick()
 		}
 		if poll || tick {
-			err = poller.poll(ctx, tick)
+			err = poller.pollDue(ctx, tick)
 		}
 		if err == nil {
 			poll, tick = false, false
@@ -74,14 +74,14 @@ func (d *Dispatcher) claimLoop(ctx context.Context) {
 			poll = true
 		case <-ticker.C:
 			tick = true
-		case <-d.limits.freed:
+		case <-d.limits.requestFreed:
 		}
 	}
 }
 
 type poller struct {
 	store  *store.Store
-	limits *limits
+	limits *endpointLimits
 	// polledTo is the due time up to which the last poll read. It is zero before the first poll.
 	polledTo         time.Time
 	longAt, listedAt time.Time
@@ -92,7 +92,7 @@ type poller struct {
 // The method poll reads which deliveries became due since the last poll and adds their endpoints to
 // the limits. The first call lists all active subscriptions with due deliveries. Once in
 // listInterval, a later call does the same.
-func (p *poller) poll(ctx context.Context, tick bool) error {
+func (p *poller) pollDue(ctx context.Context, tick bool) error {
 	if p.polledTo.IsZero() || time.Since(p.listedAt) > listInterval {
 		return p.list(ctx)
 	}
@@ -138,7 +138,7 @@ func (p *poller) list(ctx context.Context) error {
 // claimed is true if at least one claim was sent.
 func (d *Dispatcher) claimReady(ctx context.Context) (claimed bool, err error) {
 	for ctx.Err() == nil {
-		quotas := d.limits.reserve()
+		quotas := d.limits.reserveQuotas()
 		if len(quotas) == 0 {
 			return claimed, nil
 		}
@@ -160,26 +160,26 @@ func (d *Dispatcher) claim(ctx context.Context, quotas []store.Quota) error {
 	})
 	cancel()
 	if err != nil {
-		d.limits.cancel(quotas)
+		d.limits.cancelQuotas(quotas)
 		return err
 	}
 	d.metrics.claimSeconds.Observe(time.Since(started).Seconds())
 	if len(claimed.Work) > 0 {
 		failpoint.Inject("webhook-dispatcher: after claim")
 	}
-	requests, work, back := d.limits.start(quotas, claimed)
+	requests, work, back := d.limits.startRequests(quotas, claimed)
 	for i, w := range work {
-		d.start(ctx, requests[i], w)
+		d.startAttempt(ctx, requests[i], w)
 	}
 	if len(back) > 0 {
-		d.release(ctx, back)
+		d.releaseClaimed(ctx, back)
 	}
 	return nil
 }
 
 // The method release returns claimed deliveries to the queue, because the limits do not allow their
 // requests.
-func (d *Dispatcher) release(ctx context.Context, back []deliveries.Work) {
+func (d *Dispatcher) releaseClaimed(ctx context.Context, back []deliveries.Work) {
 	releasing, cancel := context.WithTimeout(context.WithoutCancel(ctx), claimTimeout)
 	defer cancel()
 	// after an error, the deliveries are due again when their leases end

@@ -151,7 +151,7 @@ func (c *Client) Send(ctx context.Context, w deliveries.Work) (response deliveri
 	// ignored. The body is read to its end if it is short, because net/http can then reuse the
 	// connection.
 	body, _ := io.ReadAll(io.LimitReader(resp.Body, maxExcerpt))
-	response.Excerpt = excerpt(body)
+	response.Excerpt = bodyExcerpt(body)
 	_, _ = io.CopyN(io.Discard, resp.Body, maxRead-maxExcerpt)
 	if resp.StatusCode < 200 || resp.StatusCode > 299 {
 		response.Failure = deliveries.BadStatus
@@ -190,7 +190,7 @@ func classify(err error) deliveries.Failure {
 
 // The function excerpt returns the beginning of a response body. It replaces characters that are
 // not printable by spaces.
-func excerpt(body []byte) string {
+func bodyExcerpt(body []byte) string {
 	body = body[:min(len(body), maxExcerpt)]
 	text := strings.Map(func(r rune) rune {
 		if r == utf8.RuneError || !unicode.IsPrint(r) && r != '\n' && r != '\t' {

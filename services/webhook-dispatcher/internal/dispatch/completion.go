@@ -19,7 +19,7 @@ func (d *Dispatcher) completeLoop(ctx context.Context) {
 	for first := range d.results {
 		batch := d.collect(first)
 		failpoint.Inject("webhook-dispatcher: before complete")
-		done, ok := d.complete(ctx, batch)
+		done, ok := d.storeResults(ctx, batch)
 		if !ok {
 			continue // the database was not reachable, so the deliveries are due again after their leases
 		}
@@ -53,7 +53,7 @@ func (d *Dispatcher) collect(first deliveries.Result) []deliveries.Result {
 // The method complete stores the batch. It retries until the batch is stored or ctx ends. If the
 // leases of the deliveries end before that, the deliveries are sent again and these results are
 // ignored.
-func (d *Dispatcher) complete(ctx context.Context, batch []deliveries.Result) (done store.Completed, ok bool) {
+func (d *Dispatcher) storeResults(ctx context.Context, batch []deliveries.Result) (done store.Completed, ok bool) {
 	complete := d.store.Complete
 	for wait := 50 * time.Millisecond; ; wait = min(2*wait, time.Second) {
 		done, err := complete(ctx, batch)

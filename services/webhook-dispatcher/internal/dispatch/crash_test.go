@@ -70,7 +70,7 @@ func TestCrash_RepeatsOnlyTheRequestsInFlight(t *testing.T) {
 	for i, w := range inFlight {
 		late[i] = deliveries.Result{DeliveryID: w.DeliveryID, Attempt: w.Attempt, Outcome: deliveries.OutcomeFailed, Response: deliveries.Response{Failure: deliveries.Timeout, At: time.Now()}}
 	}
-	wantEqual(t, "results stored after the end of the leases", r.complete(late...), 0)
+	wantEqual(t, "results stored after the end of the leases", r.storeResults(late...), 0)
 	wantEqual(t, "consecutive failures after these results", r.subscription(id).ConsecutiveFailures, 0)
 }
 
@@ -94,9 +94,9 @@ func TestComplete_IgnoresTheResultOfAnOlderAttempt(t *testing.T) {
 	ok := deliveries.Response{Code: 200, At: time.Now()}
 	result := deliveries.Result{DeliveryID: second[0].DeliveryID, Outcome: deliveries.OutcomeDelivered, Response: ok}
 	result.Attempt = 1
-	wantEqual(t, "stored results of the older attempt", r.complete(result), 0)
+	wantEqual(t, "stored results of the older attempt", r.storeResults(result), 0)
 	result.Attempt = 2
-	wantEqual(t, "stored results of the current attempt", r.complete(result), 1)
+	wantEqual(t, "stored results of the current attempt", r.storeResults(result), 1)
 	d := r.delivery(id, ev.ID)
 	wantEqual(t, "status", d.Status, deliveries.Delivered)
 	wantEqual(t, "attempts", d.Attempts, 2)

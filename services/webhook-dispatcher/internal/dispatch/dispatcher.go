@@ -52,7 +52,7 @@ type Dispatcher struct {
 	client   *Client
 	cfg      Config
 	schedule deliveries.Schedule
-	limits   *limits
+	limits   *endpointLimits
 	metrics  *metrics
 
 	wake    chan struct{}
@@ -107,7 +107,7 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 }
 
 // The method start sends a claimed attempt in a new goroutine.
-func (d *Dispatcher) start(ctx context.Context, r *request, w deliveries.Work) {
+func (d *Dispatcher) startAttempt(ctx context.Context, r *request, w deliveries.Work) {
 	d.metrics.inflight.Inc()
 	d.sending.Go(func() {
 		defer d.metrics.inflight.Dec()
@@ -119,12 +119,12 @@ func (d *Dispatcher) start(ctx context.Context, r *request, w deliveries.Work) {
 				Response: deliveries.Response{Failure: deliveries.Interrupted, At: w.DueAt},
 			}
 		} else {
-			result = d.attempt(context.WithoutCancel(ctx), w, r.slowed)
+			result = d.attempt(context.WithoutCancel(ctx), w, r.delayedByEndpoint)
 		}
 		// The request counts as in flight until its result is in the channel. So if the database is
 		// slow, fewer deliveries are claimed, and no result waits longer than its lease.
 		d.results <- result
-		d.limits.end(r, result.Response)
+		d.limits.endRequest(r, result.Response)
 	})
 }
 
@@ -190,7 +190,7 @@ func (d *Dispatcher) resultOf(w deliveries.Work, response deliveries.Response) d
 
 func (d *Dispatcher) gaugeLoop(ctx context.Context) {
 	for ctx.Err() == nil {
-		backlog, err := d.store.CountBacklog(ctx, d.limits.backlog(backlogEndpoints), backlogRows)
+		backlog, err := d.store.CountBacklog(ctx, d.limits.dueQuotas(backlogEndpoints), backlogRows)
 		switch {
 		case err == nil:
 			d.metrics.backlog(backlog)

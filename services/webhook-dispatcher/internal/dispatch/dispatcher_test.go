@@ -38,7 +38,7 @@ func TestMain(m *testing.M) {
 
 // The function verify checks a signature with no code of the sender
 // (docs/reference/api/webhooks.md#signature). The documented tolerance of receivers is 300 s.
-func verify(g receivedRequest, secret string) error {
+func verifySignature(g receivedRequest, secret string) error {
 	signature := g.header.Get("X-Service-Signature")
 	at, _, found := strings.Cut(strings.TrimPrefix(signature, "t="), ",v1=")
 	if !found {
@@ -71,7 +71,7 @@ func TestDispatch_SendsOneSignedDeliveryPerMatchingSubscription(t *testing.T) {
 	r.ingest(ev)
 	d.Wake()
 	g := all.await(t, 1)[0]
-	if err := verify(g, allSecret); err != nil {
+	if err := verifySignature(g, allSecret); err != nil {
 		t.Error(err)
 	}
 	if string(g.body) != string(ev.Body) {
@@ -117,7 +117,7 @@ func TestDispatch_SendsTheSameBodyFiveTimesOnSchedule(t *testing.T) {
 	}
 	least := config().RetryDelays
 	for i, g := range all {
-		if err := verify(g, secret); err != nil {
+		if err := verifySignature(g, secret); err != nil {
 			t.Errorf("attempt %d: %v", i+1, err)
 		}
 		wantEqual(t, "attempt", g.header.Get("X-Service-Delivery-Attempt"), strconv.Itoa(i+1))
@@ -285,14 +285,14 @@ func TestRotate_SignsTheNextAttemptWithTheNewSecret(t *testing.T) {
 	t.Cleanup(release)
 	r.ingest(r.event(uuid.New(), 1, "call.completed"))
 	d.Wake()
-	if err := verify(recv.await(t, 1)[0], old); err != nil {
+	if err := verifySignature(recv.await(t, 1)[0], old); err != nil {
 		t.Errorf("first attempt: %v", err)
 	}
 	if err := r.store.Rotate(t.Context(), r.workspace, id, "whsec_brand_new"); err != nil {
 		t.Fatal(err)
 	}
 	release()
-	if err := verify(recv.await(t, 2)[1], "whsec_brand_new"); err != nil {
+	if err := verifySignature(recv.await(t, 2)[1], "whsec_brand_new"); err != nil {
 		t.Errorf("retry after rotation: %v", err)
 	}
 	if got := r.subscription(id).MaskedSecret(); got != "whsec_\u2026_new" {

@@ -241,7 +241,7 @@ func (r *fixture) claim(claim store.Claim) []deliveries.Work {
 }
 
 // The method complete returns the number of results that were stored.
-func (r *fixture) complete(results ...deliveries.Result) int {
+func (r *fixture) storeResults(results ...deliveries.Result) int {
 	r.t.Helper()
 	done, err := r.store.Complete(r.t.Context(), results)
 	if err != nil {

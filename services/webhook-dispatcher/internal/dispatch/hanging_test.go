@@ -58,7 +58,7 @@ func (h *hangingEndpoint) count(by int) {
 
 // The method counts returns the number of open requests, the number of all requests so far, and the
 // highest number of requests that were open at the same time.
-func (h *hangingEndpoint) counts() (now, all, most int) {
+func (h *hangingEndpoint) requestCounts() (now, all, most int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.now, h.all, h.most
@@ -117,7 +117,7 @@ func TestHangingEndpoints_DoNotDelayAHealthyEndpoint(t *testing.T) {
 			d.Wake()
 			testkit.NoError(t, func() error {
 				for i, h := range bad {
-					if now, _, _ := h.counts(); now == 0 {
+					if now, _, _ := h.requestCounts(); now == 0 {
 						return fmt.Errorf("endpoint %d of %d has no request", i, n)
 					}
 				}
@@ -134,7 +134,7 @@ func TestHangingEndpoints_DoNotDelayAHealthyEndpoint(t *testing.T) {
 			}
 			open := 0
 			for _, h := range bad {
-				now, all, _ := h.counts()
+				now, all, _ := h.requestCounts()
 				if open += now; now != all {
 					t.Fatalf("requests to hanging endpoints that ended = %d of %d, want 0", all-now, all)
 				}
@@ -159,7 +159,7 @@ func TestHangingEndpoints_OfOneHostShareTheLimitOfTheHost(t *testing.T) {
 	releaseAtCleanup(t, bad)
 	d.Wake()
 	testkit.NoError(t, func() error {
-		if now, _, _ := bad.counts(); now < 20 {
+		if now, _, _ := bad.requestCounts(); now < 20 {
 			return fmt.Errorf("open requests = %d, want the limit of 20", now)
 		}
 		return nil
@@ -168,14 +168,14 @@ func TestHangingEndpoints_OfOneHostShareTheLimitOfTheHost(t *testing.T) {
 	r.subscribeOtherWorkspace(healthy.URL, 300)
 	d.Wake()
 	healthy.await(t, 300)
-	now, all, most := bad.counts()
+	now, all, most := bad.requestCounts()
 	wantEqual(t, "open requests to the host", now, 20)
 	wantEqual(t, "requests to the host", all, 20)
 	wantEqual(t, "most requests at the same time", most, 20)
 	bad.release()
 	// after the release, the host must not receive more than 20 requests at the same time either
 	r.awaitEmptyQueue()
-	_, all, most = bad.counts()
+	_, all, most = bad.requestCounts()
 	wantEqual(t, "requests to the host", all, 500)
 	wantEqual(t, "most requests at the same time", most, 20)
 }
@@ -192,7 +192,7 @@ func TestResume_FirstSendsOnlyTwoRequests(t *testing.T) {
 	r.setStatus(id, subscriptions.Active)
 	d.Wake()
 	testkit.NoError(t, func() error {
-		if now, _, _ := back.counts(); now < 2 {
+		if now, _, _ := back.requestCounts(); now < 2 {
 			return fmt.Errorf("open requests = %d, want 2", now)
 		}
 		return nil
@@ -206,13 +206,13 @@ func TestResume_FirstSendsOnlyTwoRequests(t *testing.T) {
 		d.Wake()
 		other.await(t, i+1)
 	}
-	if _, all, _ := back.counts(); all != 2 {
+	if _, all, _ := back.requestCounts(); all != 2 {
 		t.Errorf("requests before the first response = %d, want 2", all)
 	}
 	r.workspace = resumed
 	back.release()
 	r.awaitEmptyQueue()
-	if _, all, _ := back.counts(); all != 200 {
+	if _, all, _ := back.requestCounts(); all != 200 {
 		t.Errorf("requests = %d, want 200", all)
 	}
 }
@@ -229,7 +229,7 @@ func TestReplicas_HaveSeparateLimitsAndSendEachDeliveryOnce(t *testing.T) {
 	one.Wake()
 	two.Wake()
 	testkit.NoError(t, func() error {
-		if now, _, _ := bad.counts(); now < 4 {
+		if now, _, _ := bad.requestCounts(); now < 4 {
 			return fmt.Errorf("requests in flight = %d, want 2 of each replica", now)
 		}
 		return nil
@@ -239,12 +239,12 @@ func TestReplicas_HaveSeparateLimitsAndSendEachDeliveryOnce(t *testing.T) {
 	one.Wake()
 	two.Wake()
 	healthy.await(t, backlog)
-	if _, all, _ := bad.counts(); all != 4 {
+	if _, all, _ := bad.requestCounts(); all != 4 {
 		t.Errorf("requests to the hanging endpoint = %d, want 4", all)
 	}
 	bad.release()
 	r.awaitEmptyQueue()
-	_, all, _ := bad.counts()
+	_, all, _ := bad.requestCounts()
 	wantEqual(t, "requests to the hanging endpoint", all, backlog)
 	wantEqual(t, "requests to the healthy endpoint", len(healthy.all()), backlog)
 }
@@ -269,14 +269,14 @@ func TestHost_SubscriptionsShareTheLimitOfTheirHost(t *testing.T) {
 		d.Wake()
 	}
 	testkit.NoError(t, func() error {
-		if now, _, _ := shared.counts(); now < 5 {
+		if now, _, _ := shared.requestCounts(); now < 5 {
 			return fmt.Errorf("open requests = %d, want the limit of 5", now)
 		}
 		return nil
 	})
 	shared.release()
 	r.awaitEmptyQueue()
-	_, all, most := shared.counts()
+	_, all, most := shared.requestCounts()
 	wantEqual(t, "requests to the host", all, 2*subs*each)
 	wantEqual(t, "most requests at the same time", most, 5)
 }
@@ -298,7 +298,7 @@ func TestHangingEndpoints_DoNotDelayEventsOfAHealthyEndpoint(t *testing.T) {
 	d.Wake()
 	testkit.NoError(t, func() error {
 		for i, h := range bad {
-			if now, _, _ := h.counts(); now == 0 {
+			if now, _, _ := h.requestCounts(); now == 0 {
 				return fmt.Errorf("endpoint %d has no request", i)
 			}
 		}

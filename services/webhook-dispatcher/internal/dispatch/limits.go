@@ -48,7 +48,7 @@ const (
 // endpoints that do not respond cannot use all requests. A part of all requests is reserved for
 // healthy endpoints. The cost of each method does not depend on the number of endpoints, except for
 // tick, backlog and wakeBlocked.
-type limits struct {
+type endpointLimits struct {
 	mu         sync.Mutex
 	max        int
 	maxPerHost int
@@ -63,7 +63,7 @@ type limits struct {
 	round int
 	// The channel freed receives a value when an endpoint with due deliveries may be able to send a
 	// request.
-	freed chan struct{}
+	requestFreed chan struct{}
 }
 
 type endpoint struct {
@@ -95,30 +95,30 @@ type endpoint struct {
 	blocked bool
 	// The field queued is the element of the endpoint in the list queuedIn. That list is ready[0],
 	// ready[1], or the list of a host (host.waiting).
-	queued   *list.Element
-	queuedIn *list.List
+	listElement *list.Element
+	currentList *list.List
 }
 
 // dueState describes the due first attempts, or the due retries, of an endpoint.
 type dueState struct {
 	due bool
 	// The field from is the due time of the oldest of these deliveries, or an earlier time.
-	from time.Time
+	oldestDue time.Time
 }
 
 // The method add adds a delivery that has been due since the time `from`.
-func (k *dueState) add(from time.Time) {
-	if !k.due || from.Before(k.from) {
-		k.from = from
+func (k *dueState) addDue(from time.Time) {
+	if !k.due || from.Before(k.oldestDue) {
+		k.oldestDue = from
 	}
 	k.due = true
 }
 
 // The method set stores the due time of the oldest delivery that is left after a claim. nil means
 // that no delivery is due.
-func (k *dueState) set(oldest *time.Time) {
+func (k *dueState) setOldestDue(oldest *time.Time) {
 	if *k = (dueState{}); oldest != nil {
-		k.add(*oldest)
+		k.addDue(*oldest)
 	}
 }
 
@@ -127,7 +127,7 @@ type host struct {
 	inFlight int
 	// The list waiting contains endpoints with due deliveries that wait until the host is below its
 	// limit.
-	waiting *list.List
+	waitingEndpoints *list.List
 }
 
 type request struct {
@@ -137,13 +137,13 @@ type request struct {
 	retry    bool
 	// The field slowed is true if the delay of the delivery was caused by the endpoint itself
 	// (slowdown.delayed).
-	slowed bool
+	delayedByEndpoint bool
 }
 
-func newLimits(max, maxPerHost int) *limits {
-	return &limits{
+func newLimits(max, maxPerHost int) *endpointLimits {
+	return &endpointLimits{
 		max: max, maxPerHost: maxPerHost, endpoints: map[uuid.UUID]*endpoint{}, hosts: map[string]*host{},
-		ready: [2]*list.List{list.New(), list.New()}, freed: make(chan struct{}, 1),
+		ready: [2]*list.List{list.New(), list.New()}, requestFreed: make(chan struct{}, 1),
 	}
 }
 
@@ -151,24 +151,24 @@ func newLimits(max, maxPerHost int) *limits {
 // first attempts, so that retries do not delay the deliveries of other calls.
 func maxRetries(limit float64) int { return max(1, int(limit)/2) }
 
-func (l *limits) addDue(due []store.Due) {
+func (l *endpointLimits) addDue(due []store.Due) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, d := range due {
 		e := l.endpoint(d.SubscriptionID)
 		e.setURL(d.URL)
 		if d.ResumedAt != nil && !d.ResumedAt.Equal(e.resumedAt) {
-			e.resume(*d.ResumedAt)
+			e.resetLimit(*d.ResumedAt)
 		}
 		if d.Retry {
-			e.retry.add(d.From)
-			e.addedRetry.add(d.From)
+			e.retry.addDue(d.From)
+			e.addedRetry.addDue(d.From)
 		} else {
-			e.first.add(d.From)
-			e.addedFirst.add(d.From)
+			e.first.addDue(d.From)
+			e.addedFirst.addDue(d.From)
 		}
 		e.blocked = false
-		if e.queued != nil && e.queuedIn != l.ready[0] && e.queuedIn != l.ready[1] && e.queuedIn != l.host(e.host).waiting {
+		if e.listElement != nil && e.currentList != l.ready[0] && e.currentList != l.ready[1] && e.currentList != l.host(e.host).waitingEndpoints {
 			l.dequeue(e) // the endpoint's url changed, and it is still in the list of the previous host
 		}
 		l.enqueue(e)
@@ -177,10 +177,10 @@ func (l *limits) addDue(due []store.Due) {
 
 // The method resume sets the limit to minLimit, so that the deliveries that waited during a pause
 // do not all arrive at once.
-func (e *endpoint) resume(at time.Time) {
+func (e *endpoint) resetLimit(at time.Time) {
 	if time.Since(at) < idleTimeout {
 		e.limit = minLimit
-		e.slowdown.resume(time.Now())
+		e.slowdown.endPause(time.Now())
 	}
 	e.resumedAt = at
 }
@@ -188,7 +188,7 @@ func (e *endpoint) resume(at time.Time) {
 // The method reserve returns the number of deliveries to claim for each endpoint. It already counts
 // these deliveries as in flight. After the claim, the caller must pass the result to l.start. If
 // the claim failed, the caller must pass it to l.cancel instead.
-func (l *limits) reserve() (quotas []store.Quota) {
+func (l *endpointLimits) reserveQuotas() (quotas []store.Quota) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.round++
@@ -197,12 +197,12 @@ func (l *limits) reserve() (quotas []store.Quota) {
 		list := l.ready[(l.round+i)%2]
 		for list.Len() > 0 && len(quotas) < claimEndpoints && left > 0 {
 			e, _ := list.Front().Value.(*endpoint)
-			if l.free(e.healthy) == 0 {
+			if l.freeRequests(e.healthy) == 0 {
 				break
 			}
 			l.dequeue(e)
 			to := l.host(e.host)
-			total := min(l.available(e, to), left)
+			total := min(l.availableRequests(e, to), left)
 			retries := 0
 			if e.retry.due {
 				retries = min(total, max(0, maxRetries(e.limit)-e.retries))
@@ -212,7 +212,7 @@ func (l *limits) reserve() (quotas []store.Quota) {
 			}
 			if total == 0 {
 				if to.inFlight >= l.maxPerHost {
-					e.queuedIn, e.queued = to.waiting, to.waiting.PushBack(e)
+					e.currentList, e.listElement = to.waitingEndpoints, to.waitingEndpoints.PushBack(e)
 				}
 				l.removeUnused(to)
 				continue // the endpoint is queued again when one of its requests ends
@@ -221,7 +221,7 @@ func (l *limits) reserve() (quotas []store.Quota) {
 			e.addedFirst, e.addedRetry = dueState{}, dueState{}
 			left -= total
 			quotas = append(quotas, store.Quota{
-				SubscriptionID: e.id, Total: total, Retries: retries, FirstFrom: e.first.from, RetryFrom: e.retry.from,
+				SubscriptionID: e.id, Total: total, Retries: retries, FirstFrom: e.first.oldestDue, RetryFrom: e.retry.oldestDue,
 			})
 		}
 	}
@@ -229,12 +229,12 @@ func (l *limits) reserve() (quotas []store.Quota) {
 }
 
 // The method cancel removes the reservation of a failed claim.
-func (l *limits) cancel(quotas []store.Quota) {
+func (l *endpointLimits) cancelQuotas(quotas []store.Quota) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, quota := range quotas {
 		e := l.endpoints[quota.SubscriptionID]
-		l.vacate(e, l.host(e.host), quota.Total)
+		l.freeHostSlots(e, l.host(e.host), quota.Total)
 		l.enqueue(e)
 	}
 }
@@ -242,7 +242,7 @@ func (l *limits) cancel(quotas []store.Quota) {
 // The method start removes a reservation. Instead it counts the claimed deliveries as in flight.
 // requests[i] belongs to work[i]. The deliveries in back must be released: their url changed after
 // the reservation, and the new host is at its limit.
-func (l *limits) start(quotas []store.Quota, claimed store.Claimed) (requests []*request, work, back []deliveries.Work) {
+func (l *endpointLimits) startRequests(quotas []store.Quota, claimed store.Claimed) (requests []*request, work, back []deliveries.Work) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	remaining := make(map[uuid.UUID]store.Remaining, len(claimed.Remaining))
@@ -255,16 +255,16 @@ func (l *limits) start(quotas []store.Quota, claimed store.Claimed) (requests []
 	}
 	for _, quota := range quotas {
 		e := l.endpoints[quota.SubscriptionID]
-		l.vacate(e, l.host(e.host), quota.Total)
-		e.first.set(remaining[e.id].First)
-		e.retry.set(remaining[e.id].Retry)
+		l.freeHostSlots(e, l.host(e.host), quota.Total)
+		e.first.setOldestDue(remaining[e.id].First)
+		e.retry.setOldestDue(remaining[e.id].Retry)
 		e.blocked = taken[e.id] < quota.Total
 		if e.addedFirst.due {
-			e.first.add(e.addedFirst.from)
+			e.first.addDue(e.addedFirst.oldestDue)
 			e.blocked = false
 		}
 		if e.addedRetry.due {
-			e.retry.add(e.addedRetry.from)
+			e.retry.addDue(e.addedRetry.oldestDue)
 			e.blocked = false
 		}
 	}
@@ -275,9 +275,9 @@ func (l *limits) start(quotas []store.Quota, claimed store.Claimed) (requests []
 		if to.inFlight >= l.maxPerHost {
 			back = append(back, w)
 			if w.Retry {
-				e.retry.add(w.DueAt)
+				e.retry.addDue(w.DueAt)
 			} else {
-				e.first.add(w.DueAt)
+				e.first.addDue(w.DueAt)
 			}
 			continue
 		}
@@ -288,7 +288,7 @@ func (l *limits) start(quotas []store.Quota, claimed store.Claimed) (requests []
 		now := time.Now()
 		requests = append(requests, &request{
 			endpoint: e, host: to, started: now, retry: w.Retry,
-			slowed: e.slowdown.delayed(w.CreatedAt, now.Add(-w.Age), now),
+			delayedByEndpoint: e.slowdown.causedDelay(w.CreatedAt, now.Add(-w.Age), now),
 		})
 		work = append(work, w)
 	}
@@ -301,7 +301,7 @@ func (l *limits) start(quotas []store.Quota, claimed store.Claimed) (requests []
 }
 
 // The method end counts a request as ended and adapts the limit of its endpoint to the response.
-func (l *limits) end(r *request, response deliveries.Response) {
+func (l *endpointLimits) endRequest(r *request, response deliveries.Response) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	e, now := r.endpoint, time.Now()
@@ -312,29 +312,29 @@ func (l *limits) end(r *request, response deliveries.Response) {
 	e.respondedAt = now
 	quick := false
 	switch {
-	case congested(response):
+	case isCongested(response):
 		if r.started.After(e.decreasedAt) {
 			e.limit, e.decreasedAt = max(minLimit, e.limit/2), now
 		}
 	case response.Duration <= slowThreshold:
 		quick = true
-		e.limit = min(maxLimit, e.limit+increase(e.limit))
+		e.limit = min(maxLimit, e.limit+limitIncrease(e.limit))
 	}
 	e.slowdown.update(!quick, now)
 	l.setHealthy(e, quick)
 	l.release(r)
 }
 
-func (l *limits) release(r *request) {
+func (l *endpointLimits) release(r *request) {
 	if r.retry {
 		r.endpoint.retries--
 	}
-	l.vacate(r.endpoint, r.host, 1)
+	l.freeHostSlots(r.endpoint, r.host, 1)
 	l.enqueue(r.endpoint)
 }
 
 // The function increase returns the amount by which a quick response raises a limit.
-func increase(limit float64) float64 {
+func limitIncrease(limit float64) float64 {
 	if limit < fastLimit {
 		return 1
 	}
@@ -343,7 +343,7 @@ func increase(limit float64) float64 {
 
 // The function congested reports whether the endpoint did not respond, or responded that it is
 // overloaded.
-func congested(response deliveries.Response) bool {
+func isCongested(response deliveries.Response) bool {
 	switch response.Code {
 	case 0, http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
 		return true
@@ -354,7 +354,7 @@ func congested(response deliveries.Response) bool {
 
 // wakeBlocked queues the given endpoints again. Their blocked deliveries may be claimable now,
 // because the result of an earlier event of the call was stored.
-func (l *limits) wakeBlocked(ids []uuid.UUID) {
+func (l *endpointLimits) wakeBlocked(ids []uuid.UUID) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, id := range ids {
@@ -367,13 +367,13 @@ func (l *limits) wakeBlocked(ids []uuid.UUID) {
 
 // The dispatcher calls tick once in each poll interval. The method marks stalled endpoints as
 // unhealthy, queues endpoints with due deliveries, and removes idle endpoints.
-func (l *limits) tick() {
+func (l *endpointLimits) tick() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := time.Now()
 	for id, e := range l.endpoints {
 		switch {
-		case l.stalled(e, now):
+		case l.isStalled(e, now):
 			l.setHealthy(e, false)
 			e.slowdown.update(true, e.respondedAt.Add(slowThreshold))
 		case e.first.due || e.retry.due:
@@ -386,12 +386,12 @@ func (l *limits) tick() {
 }
 
 // The method backlog returns at most limit endpoints with due deliveries, for Store.CountBacklog.
-func (l *limits) backlog(limit int) (due []store.Quota) {
+func (l *endpointLimits) dueQuotas(limit int) (due []store.Quota) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, e := range l.endpoints {
 		if (e.first.due || e.retry.due) && len(due) < limit {
-			due = append(due, store.Quota{SubscriptionID: e.id, FirstFrom: e.first.from, RetryFrom: e.retry.from})
+			due = append(due, store.Quota{SubscriptionID: e.id, FirstFrom: e.first.oldestDue, RetryFrom: e.retry.oldestDue})
 		}
 	}
 	return due
@@ -399,17 +399,17 @@ func (l *limits) backlog(limit int) (due []store.Quota) {
 
 // The method stalled reports whether the endpoint has requests in flight and has not responded for
 // slowThreshold.
-func (l *limits) stalled(e *endpoint, now time.Time) bool {
+func (l *endpointLimits) isStalled(e *endpoint, now time.Time) bool {
 	return e.inFlight > 0 && now.Sub(e.respondedAt) > slowThreshold
 }
 
 // The method available returns the number of further requests that the endpoint can have now.
-func (l *limits) available(e *endpoint, to *host) int {
-	if l.stalled(e, time.Now()) {
+func (l *endpointLimits) availableRequests(e *endpoint, to *host) int {
+	if l.isStalled(e, time.Now()) {
 		l.setHealthy(e, false)
 		return 0
 	}
-	free := l.free(e.healthy)
+	free := l.freeRequests(e.healthy)
 	// n is so small that, after n more requests, the endpoint uses at most 1/freeShare of the
 	// requests that are then free.
 	n := (free - freeShare*e.inFlight) / (freeShare + 1)
@@ -421,7 +421,7 @@ func (l *limits) available(e *endpoint, to *host) int {
 
 // The method free returns the number of further requests that all healthy endpoints can have
 // together. If healthy is false, it returns this number for all unhealthy endpoints.
-func (l *limits) free(healthy bool) int {
+func (l *endpointLimits) freeRequests(healthy bool) int {
 	free := l.max - l.inFlight
 	if !healthy {
 		free = min(free, l.max-l.max/reserveShare-l.unhealthy)
@@ -429,7 +429,7 @@ func (l *limits) free(healthy bool) int {
 	return max(0, free)
 }
 
-func (l *limits) setHealthy(e *endpoint, healthy bool) {
+func (l *endpointLimits) setHealthy(e *endpoint, healthy bool) {
 	if e.healthy == healthy {
 		return
 	}
@@ -439,13 +439,13 @@ func (l *limits) setHealthy(e *endpoint, healthy bool) {
 	} else {
 		l.unhealthy += e.inFlight
 	}
-	if e.queuedIn == l.ready[0] || e.queuedIn == l.ready[1] {
+	if e.currentList == l.ready[0] || e.currentList == l.ready[1] {
 		l.dequeue(e)
 		l.enqueue(e)
 	}
 }
 
-func (l *limits) occupy(e *endpoint, to *host, n int) {
+func (l *endpointLimits) occupy(e *endpoint, to *host, n int) {
 	if e.inFlight == 0 {
 		e.respondedAt = time.Now()
 	}
@@ -459,7 +459,7 @@ func (l *limits) occupy(e *endpoint, to *host, n int) {
 
 // The method vacate counts n requests as ended. For each of them, it queues one endpoint that waits
 // for the host.
-func (l *limits) vacate(e *endpoint, to *host, n int) {
+func (l *endpointLimits) freeHostSlots(e *endpoint, to *host, n int) {
 	l.inFlight -= n
 	e.inFlight -= n
 	to.inFlight -= n
@@ -470,7 +470,7 @@ func (l *limits) vacate(e *endpoint, to *host, n int) {
 		e.idleSince = time.Now()
 	}
 	for range n {
-		first := to.waiting.Front()
+		first := to.waitingEndpoints.Front()
 		if first == nil {
 			break
 		}
@@ -486,33 +486,33 @@ func (l *limits) vacate(e *endpoint, to *host, n int) {
 
 // enqueue appends an endpoint with due deliveries to ready[1] if it is healthy, and to ready[0]
 // otherwise. It does nothing if the endpoint is already in a list or is blocked.
-func (l *limits) enqueue(e *endpoint) {
-	if e.queued != nil || e.blocked || !e.first.due && !e.retry.due {
+func (l *endpointLimits) enqueue(e *endpoint) {
+	if e.listElement != nil || e.blocked || !e.first.due && !e.retry.due {
 		return
 	}
-	e.queuedIn = l.ready[0]
+	e.currentList = l.ready[0]
 	if e.healthy {
-		e.queuedIn = l.ready[1]
+		e.currentList = l.ready[1]
 	}
-	e.queued = e.queuedIn.PushBack(e)
+	e.listElement = e.currentList.PushBack(e)
 	l.signal()
 }
 
-func (l *limits) dequeue(e *endpoint) {
-	if e.queued != nil {
-		e.queuedIn.Remove(e.queued)
-		e.queued, e.queuedIn = nil, nil
+func (l *endpointLimits) dequeue(e *endpoint) {
+	if e.listElement != nil {
+		e.currentList.Remove(e.listElement)
+		e.listElement, e.currentList = nil, nil
 	}
 }
 
-func (l *limits) signal() {
+func (l *endpointLimits) signal() {
 	select {
-	case l.freed <- struct{}{}:
+	case l.requestFreed <- struct{}{}:
 	default:
 	}
 }
 
-func (l *limits) endpoint(id uuid.UUID) *endpoint {
+func (l *endpointLimits) endpoint(id uuid.UUID) *endpoint {
 	e := l.endpoints[id]
 	if e == nil {
 		e = &endpoint{id: id, limit: minLimit, idleSince: time.Now()}
@@ -521,17 +521,17 @@ func (l *limits) endpoint(id uuid.UUID) *endpoint {
 	return e
 }
 
-func (l *limits) host(name string) *host {
+func (l *endpointLimits) host(name string) *host {
 	to := l.hosts[name]
 	if to == nil {
-		to = &host{name: name, waiting: list.New()}
+		to = &host{name: name, waitingEndpoints: list.New()}
 		l.hosts[name] = to
 	}
 	return to
 }
 
-func (l *limits) removeUnused(to *host) {
-	if to.inFlight == 0 && to.waiting.Len() == 0 {
+func (l *endpointLimits) removeUnused(to *host) {
+	if to.inFlight == 0 && to.waitingEndpoints.Len() == 0 {
 		delete(l.hosts, to.name)
 	}
 }

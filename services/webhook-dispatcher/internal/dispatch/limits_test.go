@@ -20,14 +20,14 @@ var (
 
 // A customer is a subscription with due deliveries.
 type customer struct {
-	l              *limits
+	l              *endpointLimits
 	id             uuid.UUID
 	url            string
 	first, retries int // the numbers of due first attempts and due retries
 	inFlight       []*request
 }
 
-func newCustomer(l *limits, first, retries int) *customer {
+func newCustomer(l *endpointLimits, first, retries int) *customer {
 	id := uuid.New()
 	return &customer{l: l, id: id, url: "https://" + id.String() + ".example/", first: first, retries: retries}
 }
@@ -45,12 +45,12 @@ func poll(customers ...*customer) {
 	}
 }
 
-func claim(l *limits, customers ...*customer) {
+func claim(l *endpointLimits, customers ...*customer) {
 	byID := map[uuid.UUID]*customer{}
 	for _, c := range customers {
 		byID[c.id] = c
 	}
-	for quotas := l.reserve(); len(quotas) > 0; quotas = l.reserve() {
+	for quotas := l.reserveQuotas(); len(quotas) > 0; quotas = l.reserveQuotas() {
 		var claimed store.Claimed
 		for _, quota := range quotas {
 			c := byID[quota.SubscriptionID]
@@ -70,7 +70,7 @@ func claim(l *limits, customers ...*customer) {
 			}
 			claimed.Remaining = append(claimed.Remaining, left)
 		}
-		requests, work, back := l.start(quotas, claimed)
+		requests, work, back := l.startRequests(quotas, claimed)
 		for i, w := range work {
 			c := byID[w.SubscriptionID]
 			c.inFlight = append(c.inFlight, requests[i])
@@ -87,7 +87,7 @@ func claim(l *limits, customers ...*customer) {
 
 func (c *customer) end(n int, response deliveries.Response) {
 	for _, r := range c.inFlight[:n] {
-		c.l.end(r, response)
+		c.l.endRequest(r, response)
 	}
 	c.inFlight = c.inFlight[n:]
 }
@@ -99,7 +99,7 @@ func wantEqual[T comparable](t *testing.T, what string, got, want T) {
 	}
 }
 
-func check(t *testing.T, l *limits, customers ...*customer) {
+func check(t *testing.T, l *endpointLimits, customers ...*customer) {
 	t.Helper()
 	all, unhealthy, hosts := 0, 0, map[string]int{}
 	for _, c := range customers {
@@ -275,12 +275,12 @@ func TestLimits_DeliveryThatMovedToAFullHostIsReleased(t *testing.T) {
 	poll(full)
 	claim(l, full)
 	poll(moved)
-	quotas := l.reserve()
+	quotas := l.reserveQuotas()
 	if len(quotas) != 1 {
 		t.Fatalf("quotas = %d, want 1", len(quotas))
 	}
 	work := []deliveries.Work{{SubscriptionID: moved.id, URL: full.url}} // a PATCH changed the url before the claim
-	requests, _, back := l.start(quotas, store.Claimed{Work: work})
+	requests, _, back := l.startRequests(quotas, store.Claimed{Work: work})
 	wantEqual(t, "requests", len(requests), 0)
 	wantEqual(t, "released deliveries", len(back), 1)
 	moved.url = full.url
@@ -309,7 +309,7 @@ func TestLimits_AFailedClaimIsRepeated(t *testing.T) {
 	l := newLimits(512, 128)
 	c := newCustomer(l, 10, 0)
 	poll(c)
-	l.cancel(l.reserve())
+	l.cancelQuotas(l.reserveQuotas())
 	check(t, l, c)
 	claim(l, c)
 	wantEqual(t, "requests", len(c.inFlight), minLimit)
@@ -320,14 +320,14 @@ func TestLimits_ABlockedEndpointIsClaimedAfterAResult(t *testing.T) {
 	l := newLimits(512, 128)
 	c := newCustomer(l, 2, 0)
 	poll(c)
-	quotas := l.reserve()
+	quotas := l.reserveQuotas()
 	work := []deliveries.Work{{SubscriptionID: c.id, URL: c.url}}
 	left := []store.Remaining{{SubscriptionID: c.id, First: &time.Time{}}}
-	requests, _, _ := l.start(quotas, store.Claimed{Work: work, Remaining: left})
-	l.end(requests[0], quick)
-	wantEqual(t, "quotas after the response", len(l.reserve()), 0)
+	requests, _, _ := l.startRequests(quotas, store.Claimed{Work: work, Remaining: left})
+	l.endRequest(requests[0], quick)
+	wantEqual(t, "quotas after the response", len(l.reserveQuotas()), 0)
 	l.wakeBlocked([]uuid.UUID{c.id, uuid.New()})
-	wantEqual(t, "quotas after the result", len(l.reserve()), 1)
+	wantEqual(t, "quotas after the result", len(l.reserveQuotas()), 1)
 }
 
 // The running claim does not read a delivery that is committed during the claim. The next claim
@@ -337,10 +337,10 @@ func TestLimits_ADeliveryThatIsAddedDuringAClaimIsClaimedNext(t *testing.T) {
 	l := newLimits(512, 128)
 	c := newCustomer(l, 1, 0)
 	poll(c)
-	quotas := l.reserve()
+	quotas := l.reserveQuotas()
 	poll(c)
-	l.start(quotas, store.Claimed{})
-	wantEqual(t, "quotas of the next claim", len(l.reserve()), 1)
+	l.startRequests(quotas, store.Claimed{})
+	wantEqual(t, "quotas of the next claim", len(l.reserveQuotas()), 1)
 }
 
 func TestLimits_ResumedEndpointsStartWithTheMinimumLimit(t *testing.T) {
@@ -381,7 +381,7 @@ func TestLimits_RemovesIdleEndpoints(t *testing.T) {
 }
 
 // sendAll lets all requests succeed and returns the number of deliveries that are left.
-func sendAll(l *limits, all ...*customer) (left int) {
+func sendAll(l *endpointLimits, all ...*customer) (left int) {
 	for range 5000 {
 		left = 0
 		for _, c := range all {
@@ -427,7 +427,7 @@ func TestLimits_CountersEqualTheRequestsAfterRandomOperations(t *testing.T) {
 				case 5:
 					poll(all...)
 					if r.IntN(10) == 0 {
-						l.cancel(l.reserve())
+						l.cancelQuotas(l.reserveQuotas())
 					}
 					claim(l, all...)
 				}

@@ -46,7 +46,7 @@ func TestReplay_SendsTheSameDeliveryWithFiveNewAttempts(t *testing.T) {
 		t.Fatalf("requests = %d, want 11: five, five, and the one that succeeded", len(all))
 	}
 	for i, g := range all {
-		if err := verify(g, secret); err != nil {
+		if err := verifySignature(g, secret); err != nil {
 			t.Errorf("request %d: %v", i, err)
 		}
 		wantEqual(t, "attempt", g.header.Get("X-Service-Delivery-Attempt"), strconv.Itoa(i%5+1))

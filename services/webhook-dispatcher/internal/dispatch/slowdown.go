@@ -32,12 +32,12 @@ func (s *slowdown) update(active bool, now time.Time) {
 
 // The method resume ends a pause. Deliveries that were queued before now count as delayed by the
 // endpoint.
-func (s *slowdown) resume(now time.Time) { *s = slowdown{until: now, active: true} }
+func (s *slowdown) endPause(now time.Time) { *s = slowdown{until: now, active: true} }
 
 // The method delayed reports whether the endpoint delayed a delivery by more than maxOtherDelay,
 // while other causes delayed the delivery by at most maxOtherDelay. created is the time of the
 // event, and queued is the time at which the delivery was queued.
-func (s *slowdown) delayed(created, queued, now time.Time) bool {
+func (s *slowdown) causedDelay(created, queued, now time.Time) bool {
 	until, from := s.until, queued
 	if s.active {
 		until = now

@@ -43,7 +43,7 @@ func TestSlowdown_CountsOnlyLongDelaysThatTheEndpointCaused(t *testing.T) {
 			for _, n := range tt.notes {
 				s.update(n.active, at(n.at))
 			}
-			if got := s.delayed(at(tt.created), at(tt.queued), at(tt.sent)); got != tt.want {
+			if got := s.causedDelay(at(tt.created), at(tt.queued), at(tt.sent)); got != tt.want {
 				t.Errorf("delayed = %v, want %v", got, tt.want)
 			}
 		})
@@ -54,9 +54,9 @@ func TestSlowdown_DeliveriesQueuedBeforeAPauseEndsCountAsDelayed(t *testing.T) {
 	t.Parallel()
 	resumed := time.Date(2026, 6, 4, 12, 0, 0, 0, time.UTC)
 	var s slowdown
-	s.resume(resumed)
+	s.endPause(resumed)
 	hourAgo := resumed.Add(-time.Hour)
-	if got := s.delayed(hourAgo, hourAgo, resumed.Add(time.Second)); !got {
+	if got := s.causedDelay(hourAgo, hourAgo, resumed.Add(time.Second)); !got {
 		t.Error("delayed = false for a delivery that was held by a pause, want true")
 	}
 }

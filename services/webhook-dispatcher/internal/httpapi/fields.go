@@ -13,33 +13,33 @@ import (
 
 // A value of type fields reads the members of a request body and collects the errors, so that one
 // response names every invalid field. A member that is null counts as absent.
-type fields struct {
+type bodyReader struct {
 	members map[string]json.RawMessage
 	faults  []string
 }
 
-func decodeFields(r *http.Request) (*fields, error) {
-	var f fields
+func decodeFields(r *http.Request) (*bodyReader, error) {
+	var f bodyReader
 	if err := httpserver.DecodeJSON(r, &f.members); err != nil {
 		return nil, err
 	}
 	return &f, nil
 }
 
-func (f *fields) given(name string) bool {
+func (f *bodyReader) given(name string) bool {
 	raw, ok := f.members[name]
 	return ok && string(raw) != "null"
 }
 
 // The method text returns the string in a member. It returns nil if the member is absent. If the
 // member is not a string, the error is recorded and the result is nil.
-func (f *fields) text(name string) *string {
+func (f *bodyReader) readText(name string) *string {
 	var value *string
 	if !f.given(name) {
 		return nil
 	}
 	if err := json.Unmarshal(f.members[name], &value); err != nil {
-		f.record(apierr.Validation(name, "must be a string."))
+		f.recordError(apierr.Validation(name, "must be a string."))
 		return nil
 	}
 	return value
@@ -47,32 +47,32 @@ func (f *fields) text(name string) *string {
 
 // The method events returns the event types in the member `events`. It returns nil if the member is
 // absent. If the member is not an array of strings, the error is recorded and the result is nil.
-func (f *fields) events() []openapi.EventType {
+func (f *bodyReader) readEvents() []openapi.EventType {
 	if !f.given("events") {
 		return nil
 	}
 	var raw []json.RawMessage
 	if err := json.Unmarshal(f.members["events"], &raw); err != nil {
-		f.record(apierr.Validation("events", "must be an array of event types."))
+		f.recordError(apierr.Validation("events", "must be an array of event types."))
 		return nil
 	}
 	events := make([]openapi.EventType, len(raw))
 	isNoString := func(element json.RawMessage) bool { return element[0] != '"' }
 	if slices.ContainsFunc(raw, isNoString) || json.Unmarshal(f.members["events"], &events) != nil {
-		f.record(apierr.Validation("events", "must be an array of event types, each a string."))
+		f.recordError(apierr.Validation("events", "must be an array of event types, each a string."))
 		return nil
 	}
 	return events
 }
 
-func (f *fields) record(fault *apierr.Error) {
+func (f *bodyReader) recordError(fault *apierr.Error) {
 	if fault != nil {
 		f.faults = append(f.faults, fault.Message)
 	}
 }
 
 // The method err returns one validation_error with the messages of all recorded errors, or nil.
-func (f *fields) err() error {
+func (f *bodyReader) validationError() error {
 	if len(f.faults) == 0 {
 		return nil
 	}

@@ -19,7 +19,7 @@ func (a *API) changeStatus(w http.ResponseWriter, r *http.Request) error {
 	return httpserver.WriteJSON(w, http.StatusOK, viewForOperator(sub))
 }
 
-func readStatus(f *fields) (store.Change, error) {
+func readStatus(f *bodyReader) (store.Change, error) {
 	raw, given := f.members["status"]
 	if !given {
 		return store.Change{}, apierr.Validation("status", "is required: active or paused.")

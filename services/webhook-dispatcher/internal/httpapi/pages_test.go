@@ -33,7 +33,7 @@ func (h *fixture) fetch(workspace uuid.UUID) func(int, uuid.UUID) testkit.Page {
 }
 
 // The method subscribe pauses the subscription, because only five subscriptions can be active.
-func (h *fixture) subscribe(workspace uuid.UUID) uuid.UUID {
+func (h *fixture) createPaused(workspace uuid.UUID) uuid.UUID {
 	h.t.Helper()
 	id, _ := h.create(workspace)
 	h.customer(workspace, http.MethodPatch, collection+"/"+id, `{"status":"paused"}`)
@@ -42,7 +42,7 @@ func (h *fixture) subscribe(workspace uuid.UUID) uuid.UUID {
 
 // The method subscribed inserts the subscription into the table, because the API limits the number
 // of subscriptions.
-func (h *fixture) subscribed(workspace uuid.UUID) uuid.UUID {
+func (h *fixture) insertPaused(workspace uuid.UUID) uuid.UUID {
 	h.t.Helper()
 	id := uuid.Must(uuid.NewV7())
 	if _, err := h.pool.Exec(h.t.Context(), `
@@ -63,7 +63,7 @@ func TestSubscriptions_PagesOfAnySizeAreComplete(t *testing.T) {
 		workspace := uuid.Must(uuid.NewV7())
 		testkit.CheckPages(rt, testkit.List{
 			Fetch:  h.fetch(workspace),
-			Insert: func(*rapid.T) uuid.UUID { return h.subscribe(workspace) },
+			Insert: func(*rapid.T) uuid.UUID { return h.createPaused(workspace) },
 			Change: func(_ *rapid.T, id uuid.UUID) {
 				for _, status := range []string{"active", "paused"} {
 					h.customer(workspace, http.MethodPatch, collection+"/"+id.String(), `{"status":"`+status+`"}`)
@@ -77,13 +77,13 @@ func TestSubscriptions_PagesOfAnySizeAreComplete(t *testing.T) {
 func TestSubscriptions_PagingReturnsEachItemOnceDuringInserts(t *testing.T) {
 	t.Parallel()
 	h, workspace := newFixture(t), uuid.Must(uuid.NewV7())
-	testkit.Race(t, func() uuid.UUID { return h.subscribed(workspace) }, h.fetch(workspace))
+	testkit.Race(t, func() uuid.UUID { return h.insertPaused(workspace) }, h.fetch(workspace))
 }
 
 func TestSubscriptions_CursorsOfOtherListsAreRejected(t *testing.T) {
 	t.Parallel()
 	h, workspace := newFixture(t), uuid.Must(uuid.NewV7())
-	deleted, other := h.subscribe(workspace), h.subscribe(uuid.Must(uuid.NewV7()))
+	deleted, other := h.createPaused(workspace), h.createPaused(uuid.Must(uuid.NewV7()))
 	h.customer(workspace, http.MethodDelete, collection+"/"+deleted.String(), "")
 	for name, cursor := range map[string]uuid.UUID{"a deleted subscription": deleted,
 		"a subscription of another workspace": other, "an unknown id": uuid.Must(uuid.NewV7()),

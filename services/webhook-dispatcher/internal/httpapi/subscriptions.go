@@ -45,23 +45,23 @@ func (a *API) listSubscriptions(w http.ResponseWriter, r *http.Request) error {
 
 // newSubscription reads the body of a POST. It reports all errors with the code validation_error
 // together. If there are none, it reports invalid_url, and then the errors of events.
-func (a *API) newSubscription(f *fields) (sub subscriptions.Subscription, err error) {
-	if name := f.text("name"); name != nil {
+func (a *API) newSubscription(f *bodyReader) (sub subscriptions.Subscription, err error) {
+	if name := f.readText("name"); name != nil {
 		sub.Name = *name
-		f.record(subscriptions.CheckName(sub.Name))
+		f.recordError(subscriptions.CheckName(sub.Name))
 	} else if !f.given("name") {
-		f.record(subscriptions.CheckName(""))
+		f.recordError(subscriptions.CheckName(""))
 	}
-	url := f.text("url")
+	url := f.readText("url")
 	if !f.given("url") {
-		f.record(apierr.Validation("url", "is required: the https address that receives the events."))
+		f.recordError(apierr.Validation("url", "is required: the https address that receives the events."))
 	}
-	if description := f.text("description"); description != nil {
+	if description := f.readText("description"); description != nil {
 		sub.Description = *description
-		f.record(subscriptions.CheckDescription(sub.Description))
+		f.recordError(subscriptions.CheckDescription(sub.Description))
 	}
-	events := f.events()
-	if err := f.err(); err != nil {
+	events := f.readEvents()
+	if err := f.validationError(); err != nil {
 		return sub, err
 	}
 	if sub.URL, err = subscriptions.CheckURL(*url, a.reachable); err != nil {
@@ -98,9 +98,9 @@ func (a *API) createSubscription(w http.ResponseWriter, r *http.Request) error {
 // The method change reads the body of a PATCH. If url or events is absent or null, the field is not
 // changed. All errors with the code validation_error are reported together. Other errors are
 // reported only if there are none.
-func (a *API) change(f *fields) (change store.Change, err error) {
-	url, events := f.text("url"), f.events()
-	if err := f.err(); err != nil {
+func (a *API) readChange(f *bodyReader) (change store.Change, err error) {
+	url, events := f.readText("url"), f.readEvents()
+	if err := f.validationError(); err != nil {
 		return change, err
 	}
 	if url != nil {
@@ -128,7 +128,7 @@ func (a *API) change(f *fields) (change store.Change, err error) {
 
 // changeSubscription handles PATCH in the customer API.
 func (a *API) changeSubscription(w http.ResponseWriter, r *http.Request) error {
-	sub, err := a.applyChange(r, a.change)
+	sub, err := a.applyChange(r, a.readChange)
 	if err != nil {
 		return err
 	}
@@ -138,7 +138,7 @@ func (a *API) changeSubscription(w http.ResponseWriter, r *http.Request) error {
 // applyChange stores the change that the function `read` returns for the request body, and responds
 // with the changed subscription. An unknown subscription gives 404 before the body is checked.
 func (a *API) applyChange(
-	r *http.Request, read func(*fields) (store.Change, error),
+	r *http.Request, read func(*bodyReader) (store.Change, error),
 ) (subscriptions.Subscription, error) {
 	id, err := httpserver.PathID(r, "id", subscriptionResource)
 	if err != nil {

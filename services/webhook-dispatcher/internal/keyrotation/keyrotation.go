@@ -42,7 +42,7 @@ const (
 // the database failed, or if ctx ended. Secrets that were sealed before the error stay sealed with
 // the first key, and the next Run continues.
 func (w Rotation) Run(ctx context.Context) error {
-	var all totals
+	var all secretTotals
 	all.unopened = map[store.Unopened]int{}
 	next := cmp.Or(w.ProgressInterval, progressInterval)
 	for after := uuid.Nil; ; {
@@ -58,20 +58,20 @@ func (w Rotation) Run(ctx context.Context) error {
 			all.interrupted = true
 			// an error of print is ignored, because the error that ended the run is returned
 			_ = all.print(ctx, w.Out)
-			return interruption(ctx, err)
+			return interruptedError(ctx, err)
 		}
 		if after = done.Last; all.processed() >= next {
 			fmt.Fprintf(w.Progress, "progress: %s\n", all)
 			next += cmp.Or(w.ProgressInterval, progressInterval)
 		}
 	}
-	return errors.Join(all.print(ctx, w.Out), all.err())
+	return errors.Join(all.print(ctx, w.Out), all.unopenedError())
 }
 
 // The function interruption returns the error of an incomplete run. The error must not wrap
 // context.Canceled. Otherwise the program would exit with status 0, and the operator would remove
 // the old key too early.
-func interruption(ctx context.Context, err error) error {
+func interruptedError(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return errors.New("reseal interrupted: run it again")
 	}
@@ -79,7 +79,7 @@ func interruption(ctx context.Context, err error) error {
 }
 
 // The type totals counts the secrets by result.
-type totals struct {
+type secretTotals struct {
 	resealed, current int
 	unopened          map[store.Unopened]int
 	interrupted       bool
@@ -87,22 +87,22 @@ type totals struct {
 
 // A value of type unopened counts the secrets that are sealed with one key and could not be opened
 // with it.
-type unopened struct {
+type unopenedSecrets struct {
 	Key     string `json:"key"`
 	Missing bool   `json:"missing"` // true if SEALING_KEYS does not contain the key
 	Secrets int    `json:"secrets"`
 }
 
-func (c totals) byKey() []unopened {
-	found := []unopened{}
+func (c secretTotals) byKey() []unopenedSecrets {
+	found := []unopenedSecrets{}
 	for one, n := range c.unopened {
-		found = append(found, unopened{one.Key, one.Missing, n})
+		found = append(found, unopenedSecrets{one.Key, one.Missing, n})
 	}
-	slices.SortFunc(found, func(a, b unopened) int { return cmp.Compare(a.Key, b.Key) })
+	slices.SortFunc(found, func(a, b unopenedSecrets) int { return cmp.Compare(a.Key, b.Key) })
 	return found
 }
 
-func (c totals) print(ctx context.Context, out io.Writer) (err error) {
+func (c secretTotals) print(ctx context.Context, out io.Writer) (err error) {
 	switch {
 	case service.Scripted(ctx):
 		return json.NewEncoder(out).Encode(map[string]any{"resealed": c.resealed, "current": c.current, "unopened": c.byKey(), "broken_off": c.interrupted})
@@ -114,7 +114,7 @@ func (c totals) print(ctx context.Context, out io.Writer) (err error) {
 	return err
 }
 
-func (c *totals) add(done store.Resealed) {
+func (c *secretTotals) add(done store.Resealed) {
 	c.resealed += done.Resealed
 	c.current += done.Current
 	for _, one := range done.Unopened {
@@ -122,22 +122,22 @@ func (c *totals) add(done store.Resealed) {
 	}
 }
 
-func (c totals) unopenedSecrets() (n int) {
+func (c secretTotals) unopenedSecrets() (n int) {
 	for _, some := range c.unopened {
 		n += some
 	}
 	return n
 }
 
-func (c totals) processed() int { return c.resealed + c.current + c.unopenedSecrets() }
+func (c secretTotals) processed() int { return c.resealed + c.current + c.unopenedSecrets() }
 
-func (c totals) String() string {
+func (c secretTotals) String() string {
 	return fmt.Sprintf("%d secrets resealed, %d already current, %d could not be opened", c.resealed, c.current, c.unopenedSecrets())
 }
 
 // The method err returns an error that names the keys of the unopened secrets, or nil if all
 // secrets were opened.
-func (c totals) err() error {
+func (c secretTotals) unopenedError() error {
 	if c.unopenedSecrets() == 0 {
 		return nil
 	}

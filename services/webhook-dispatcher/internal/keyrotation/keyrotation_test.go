@@ -93,7 +93,7 @@ func (h *fixture) secret() string {
 
 // The method opens returns the number of secrets that the keys open. It also checks the values of
 // these secrets.
-func (h *fixture) opens(ids ...string) (n int) {
+func (h *fixture) countOpened(ids ...string) (n int) {
 	h.t.Helper()
 	box := h.box(ids...)
 	rows, err := h.pool.Query(h.t.Context(), "SELECT id, secret_sealed FROM subscriptions")
@@ -152,7 +152,7 @@ func TestRotation_SealsEverySecretWithTheFirstKey(t *testing.T) {
 		t.Fatal(err)
 	}
 	h.subscribe(3, "new")
-	if n := h.opens("new"); n != 3 {
+	if n := h.countOpened("new"); n != 3 {
 		t.Fatalf("secrets that the new key opens before the run = %d, want 3", n)
 	}
 	output, err := h.reseal("new", "old")
@@ -165,7 +165,7 @@ func TestRotation_SealsEverySecretWithTheFirstKey(t *testing.T) {
 	if n := strings.Count(output, "progress: "); n != 2 {
 		t.Errorf("progress lines = %d, want 2, after 20 and 40 of 53 secrets\n%s", n, output)
 	}
-	if n := h.opens("new"); n != 53 {
+	if n := h.countOpened("new"); n != 53 {
 		t.Errorf("secrets that the new key opens = %d, want 53", n)
 	}
 	h.requireReseal("0 secrets resealed, 53 already current, 0 could not be opened", "new", "old")
@@ -202,10 +202,10 @@ func TestRotation_ReportsMissingKeysAndSealsTheOtherSecrets(t *testing.T) {
 	if n := strings.Count(progress, "progress: "); n != 1 {
 		t.Errorf("progress lines of reseal for a script = %d, want 1: %q", n, progress)
 	}
-	if n := h.opens("new"); n != 5 {
+	if n := h.countOpened("new"); n != 5 {
 		t.Errorf("secrets that the new key opens = %d, want 5", n)
 	}
-	if n := h.opens("lost"); n != 20 {
+	if n := h.countOpened("lost"); n != 20 {
 		t.Errorf("secrets that the missing key opens = %d, want 20", n)
 	}
 }
@@ -240,10 +240,10 @@ func TestRotation_ReturnsAnErrorIfInterruptedAndContinuesNextTime(t *testing.T) 
 	if output := out.text.String(); !strings.Contains(output, "run the command again") {
 		t.Errorf("interrupted Run prints %q, want it to contain \"run the command again\"", output)
 	}
-	if n := h.opens("new"); n != 14 && n != 21 {
+	if n := h.countOpened("new"); n != 14 && n != 21 {
 		t.Errorf("secrets that the new key opens after the interruption = %d, want 14 or 21", n)
 	}
-	if n := h.opens("old", "new"); n != 60 {
+	if n := h.countOpened("old", "new"); n != 60 {
 		t.Errorf("secrets that both keys open after the interruption = %d, want 60", n)
 	}
 	output, _, err := h.resealForScript(ctx, "new", "old")
@@ -256,7 +256,7 @@ func TestRotation_ReturnsAnErrorIfInterruptedAndContinuesNextTime(t *testing.T) 
 	if _, err := h.reseal("new", "old"); err != nil {
 		t.Errorf("second run: %v", err)
 	}
-	if n := h.opens("new"); n != 60 {
+	if n := h.countOpened("new"); n != 60 {
 		t.Errorf("secrets that the new key opens after the second run = %d, want 60", n)
 	}
 }
@@ -298,7 +298,7 @@ func TestRotation_DoesNotOverwriteASecretThatChangedMeanwhile(t *testing.T) {
 			if err := <-done; err != nil {
 				t.Fatalf("Run = %v", err)
 			}
-			if n := h.opens("new"); n != 5 {
+			if n := h.countOpened("new"); n != 5 {
 				t.Errorf("secrets that the new key opens = %d, want 5", n)
 			}
 		})
@@ -354,11 +354,11 @@ func TestRotation_KeepsSecretsThatReplicasReplaceConcurrently(t *testing.T) {
 	for _, half := range newest {
 		maps.Copy(h.secrets, half)
 	}
-	if n := h.opens("new", "old"); n != 30 {
+	if n := h.countOpened("new", "old"); n != 30 {
 		t.Errorf("secrets that both keys open = %d, want 30", n)
 	}
 	h.requireReseal("0 could not be opened", "new", "old")
-	if n := h.opens("new"); n != 30 {
+	if n := h.countOpened("new"); n != 30 {
 		t.Errorf("secrets that the new key opens after the last run = %d, want 30", n)
 	}
 }

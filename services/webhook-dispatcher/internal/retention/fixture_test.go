@@ -141,7 +141,7 @@ func (r *fixture) partitionsOfRows(table string) (names []string) {
 }
 
 // The method days leaves out the default partition.
-func (r *fixture) days(table string) (names []string) {
+func (r *fixture) partitionDays(table string) (names []string) {
 	r.t.Helper()
 	rows, err := r.pool.Query(r.t.Context(), `SELECT right(inhrelid::regclass::text, 8) FROM pg_inherits
 		WHERE inhparent = $1::regclass AND inhrelid <> format('%s_default', $1::text)::regclass ORDER BY 1`, table)

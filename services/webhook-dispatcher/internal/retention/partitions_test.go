@@ -37,7 +37,7 @@ func TestRotateDays_ConcurrentCallsCreateEachPartitionOnce(t *testing.T) {
 	}
 	all.Wait()
 	for _, table := range tables() {
-		wantEqual(t, table, r.days(table), daysAround(-7, 3))
+		wantEqual(t, table, r.partitionDays(table), daysAround(-7, 3))
 	}
 	added, err := r.store.AddDays(t.Context(), noon().AddDate(0, 0, -7).Truncate(day), noon().Truncate(day))
 	if err != nil {
@@ -76,7 +76,7 @@ func TestRotateDays_DropsWholeUTCDaysOnly(t *testing.T) {
 		if left := r.partitionsOfRows(table); len(left) != 0 {
 			t.Errorf("%s still holds %v", table, left)
 		}
-		days := r.days(table)
+		days := r.partitionDays(table)
 		if old := midnight.Format("20060102"); slices.Contains(days, old) {
 			t.Errorf("days of %s = %v, want them not to contain %s", table, days, old)
 		}
@@ -225,9 +225,9 @@ func TestRetentionJob_RotatesDaysAtStartByTheTimeOfTheDatabase(t *testing.T) {
 	defer stop()
 	today := time.Now().UTC()
 	testkit.Until(t, "there are eleven partitions of attempts", func() bool {
-		return len(r.days("attempts")) >= 11
+		return len(r.partitionDays("attempts")) >= 11
 	})
-	days := r.days("deliveries")
+	days := r.partitionDays("deliveries")
 	for _, ahead := range []int{0, 2} {
 		if want := today.AddDate(0, 0, ahead).Format("20060102"); !slices.Contains(days, want) {
 			t.Errorf("days = %v, want them to contain %s", days, want)

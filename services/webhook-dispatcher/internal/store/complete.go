@@ -38,17 +38,17 @@ type SubscriptionHealth struct {
 // order in which the attempts ended. A result is ignored if its queue row has another attempt
 // number or replay number.
 func (s *Store) Complete(ctx context.Context, results []deliveries.Result) (done Completed, err error) {
-	return s.complete(ctx, results, settleOpen)
+	return s.storeResults(ctx, results, settleOpen)
 }
 
 // CompleteAgain repeats a call of Complete that returned an error. That call may have committed its
 // results, so CompleteAgain leaves out results that are already stored.
 func (s *Store) CompleteAgain(ctx context.Context, results []deliveries.Result) (done Completed, err error) {
-	return s.complete(ctx, results, settleUnwritten)
+	return s.storeResults(ctx, results, settleUnwritten)
 }
 
 // The method complete sends one batch of statements, which is one transaction and one round trip.
-func (s *Store) complete(ctx context.Context, results []deliveries.Result, settle string) (done Completed, err error) {
+func (s *Store) storeResults(ctx context.Context, results []deliveries.Result, settle string) (done Completed, err error) {
 	if len(results) == 0 {
 		return done, nil
 	}

@@ -71,7 +71,7 @@ type Filter struct {
 
 // The method where returns the conditions of the filter. The status is a literal, because the
 // partial indexes match only literals.
-func (f Filter) where() (conditions string) {
+func (f Filter) queryConditions() (conditions string) {
 	switch f.Status {
 	case "":
 	case deliveries.Queued:
@@ -100,7 +100,7 @@ func (s *Store) Deliveries(ctx context.Context, workspaceID, subscriptionID uuid
 	if _, err := s.Subscription(ctx, workspaceID, subscriptionID); err != nil {
 		return nil, err
 	}
-	sql, args := selectDelivery+filter.where(), pgx.NamedArgs{
+	sql, args := selectDelivery+filter.queryConditions(), pgx.NamedArgs{
 		"workspace_id": workspaceID, "subscription_id": subscriptionID, "event_type": filter.EventType, "call_id": filter.CallID, "rows": req.Rows(),
 	}
 	if req.After != uuid.Nil {

@@ -46,7 +46,7 @@ func (s *Store) Ingest(ctx context.Context, tx pgx.Tx, events ...deliveries.Even
 // Match is like Ingest, but returns the INSERT statements in Insert instead of sending them. The
 // caller must send them in the same transaction, for example together with COMMIT.
 func (s *Store) Match(ctx context.Context, tx pgx.Tx, events ...deliveries.Event) (done Ingested, err error) {
-	subscriptions, err := match(ctx, tx, events)
+	subscriptions, err := matchEvents(ctx, tx, events)
 	if err != nil {
 		return done, fmt.Errorf("match subscriptions of %d events: %w", len(events), err)
 	}
@@ -73,7 +73,7 @@ func (s *Store) Match(ctx context.Context, tx pgx.Tx, events ...deliveries.Event
 			done.Due = append(done.Due, Due{SubscriptionID: r.sub.ID, URL: r.sub.URL, From: r.sub.MatchedAt})
 		}
 	}
-	done.Insert = insert(rows)
+	done.Insert = insertStatements(rows)
 	return done, nil
 }
 
@@ -94,7 +94,7 @@ type matchRow struct {
 // their ids, and reads their workspaces. A change or a deletion of such a subscription waits until
 // the deliveries are committed. So after the response to a DELETE, no delivery of the subscription
 // is inserted.
-func match(ctx context.Context, tx pgx.Tx, events []deliveries.Event) (map[uuid.UUID][]*matchRow, error) {
+func matchEvents(ctx context.Context, tx pgx.Tx, events []deliveries.Event) (map[uuid.UUID][]*matchRow, error) {
 	found := map[uuid.UUID][]*matchRow{} // the matched subscriptions of each workspace
 	var ids []uuid.UUID
 	var types []string
@@ -137,7 +137,7 @@ func (s *Store) EnqueueTest(ctx context.Context, subscriptionID uuid.UUID, ev de
 		if sub.Status != subscriptions.Active {
 			return subscriptions.NotActive(sub.Status)
 		}
-		batch := insert([]newDelivery{{id: deliveries.ID(sub.ID, ev.ID), event: &ev, sub: &sub}})
+		batch := insertStatements([]newDelivery{{id: deliveries.ID(sub.ID, ev.ID), event: &ev, sub: &sub}})
 		return tx.SendBatch(ctx, batch).Close()
 	})
 }
@@ -155,7 +155,7 @@ func (r newDelivery) erased() bool { return r.event.Erased }
 // The function insert returns the statements that store deliveries and their events. It returns nil
 // if there are no rows. Rows are ordered by event id, so that two transactions with the same events
 // cannot deadlock.
-func insert(rows []newDelivery) *pgx.Batch {
+func insertStatements(rows []newDelivery) *pgx.Batch {
 	if len(rows) == 0 {
 		return nil
 	}
