@@ -41,13 +41,13 @@ type Config struct {
 
 // Intake creates call requests.
 type Intake struct {
-	cfg     Config
-	store   *store.Store
-	peers   *peers.Clients
-	wake    func()
-	backlog func() time.Duration
-	now     func() time.Time
-	placed  *prometheus.CounterVec
+	cfg        Config
+	store      *store.Store
+	peers      *peers.Clients
+	wake       func()
+	backlogAge func() time.Duration
+	now        func() time.Time
+	placed     *prometheus.CounterVec
 	// mismatched counts replays whose body differs from the original body of the idempotency key.
 	mismatched prometheus.Counter
 }
@@ -55,9 +55,9 @@ type Intake struct {
 // New returns an intake. The intake calls wake after each commit that wrote an event, so that the
 // relay publishes the event. The function `backlog` returns the age of the oldest unpublished
 // event. If the age is above maxBacklog, new requests are refused.
-func New(cfg Config, st *store.Store, peers *peers.Clients, wake func(), backlog func() time.Duration, metrics prometheus.Registerer) *Intake {
+func New(cfg Config, st *store.Store, peers *peers.Clients, wake func(), backlogAge func() time.Duration, metrics prometheus.Registerer) *Intake {
 	in := &Intake{
-		cfg: cfg, store: st, peers: peers, wake: wake, backlog: backlog, now: time.Now,
+		cfg: cfg, store: st, peers: peers, wake: wake, backlogAge: backlogAge, now: time.Now,
 		placed: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "ringfence_calls_create_requests_total",
 			Help: "Requests to POST /v1/calls by result: accepted, replayed, or the error code.",
@@ -78,19 +78,19 @@ func New(cfg Config, st *store.Store, peers *peers.Clients, wake func(), backlog
 // before, Create creates no second call. It returns the request of that key in its current state,
 // and replayed is true. A refused body creates no request and frees the key.
 func (in *Intake) Create(ctx context.Context, workspaceID uuid.UUID, body map[string]json.RawMessage,
-	header []string) (req callstate.Request, replayed bool, err error) {
-	req, replayed, err = in.create(ctx, workspaceID, body, header)
+	headerKeys []string) (req callstate.Request, replayed bool, err error) {
+	req, replayed, err = in.create(ctx, workspaceID, body, headerKeys)
 	in.placed.WithLabelValues(result(replayed, err)).Inc()
 	return req, replayed, err
 }
 
 func (in *Intake) create(ctx context.Context, workspaceID uuid.UUID, body map[string]json.RawMessage,
-	header []string) (callstate.Request, bool, error) {
-	key, err := readKey(body, header)
+	headerKeys []string) (callstate.Request, bool, error) {
+	key, err := readKey(body, headerKeys)
 	if err != nil {
 		return callstate.Request{}, false, err
 	}
-	if in.backlog() > maxBacklog {
+	if in.backlogAge() > maxBacklog {
 		return callstate.Request{}, false, apierr.Unavailable("The event stream")
 	}
 	id, err := uuid.NewV7()

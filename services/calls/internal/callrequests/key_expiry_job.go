@@ -17,13 +17,13 @@ const (
 // KeyExpiryJob deletes idempotency keys a configured time after their request has ended. See
 // docs/reference/api/call-requests.md#idempotency.
 type KeyExpiryJob struct {
-	store *store.Store
-	keep  time.Duration
+	store    *store.Store
+	keepTime time.Duration
 }
 
 // NewKeyExpiryJob returns a job that deletes a key when its request ended longer than keep ago.
-func NewKeyExpiryJob(st *store.Store, keep time.Duration) *KeyExpiryJob {
-	return &KeyExpiryJob{store: st, keep: keep}
+func NewKeyExpiryJob(st *store.Store, keepTime time.Duration) *KeyExpiryJob {
+	return &KeyExpiryJob{store: st, keepTime: keepTime}
 }
 
 // Run runs the job until ctx ends. It always returns nil.
@@ -45,9 +45,9 @@ func (w *KeyExpiryJob) Run(ctx context.Context) error {
 // Once runs the job one time: it deletes every key whose request ended longer ago than the
 // configured time.
 func (w *KeyExpiryJob) Once(ctx context.Context) error {
-	before := page.FirstID(time.Now().Add(-w.keep))
+	before := page.FirstID(time.Now().Add(-w.keepTime))
 	for {
-		freed, err := w.store.DeleteExpiredKeys(ctx, before, w.keep, keyExpiryBatch)
+		freed, err := w.store.DeleteExpiredKeys(ctx, before, w.keepTime, keyExpiryBatch)
 		if err != nil || freed < keyExpiryBatch {
 			return err
 		}

@@ -33,18 +33,18 @@ const (
 
 // readKey returns the idempotency key in the body. If the body has no key or null, readKey returns
 // the key in the header. It returns "" if the request has no key.
-func readKey(body map[string]json.RawMessage, header []string) (string, error) {
+func readKey(body map[string]json.RawMessage, headerKeys []string) (string, error) {
 	key, where := (*string)(nil), "idempotency_key"
 	if raw, given := body["idempotency_key"]; given && json.Unmarshal(raw, &key) != nil {
 		return "", apierr.Validation(where, "must be a string.")
 	}
 	if key == nil {
 		where = "Idempotency-Key"
-		switch len(header) {
+		switch len(headerKeys) {
 		case 0:
 			return "", nil
 		case 1:
-			key = &header[0]
+			key = &headerKeys[0]
 		default:
 			return "", apierr.Validation(where, "must stand once in the headers.")
 		}

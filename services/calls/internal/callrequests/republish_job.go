@@ -25,10 +25,10 @@ const (
 // ends. The dialer never dials a request id twice. If the request has ended, the dialer publishes
 // the end of the request again.
 type RepublishJob struct {
-	store *store.Store
-	after time.Duration
-	wake  func()
-	count prometheus.Counter
+	store       *store.Store
+	overdueTime time.Duration
+	wake        func()
+	count       prometheus.Counter
 	// The field `from` contains the due time of the last published request. It is zero if the last
 	// pass reached the newest overdue request. The next pass publishes only requests that were due
 	// later.
@@ -37,8 +37,8 @@ type RepublishJob struct {
 
 // NewRepublishJob returns a job for requests that are overdue by more than the duration `after`.
 // The job calls wake after it has written events to the outbox.
-func NewRepublishJob(st *store.Store, after time.Duration, wake func(), metrics prometheus.Registerer) *RepublishJob {
-	w := &RepublishJob{store: st, after: after, wake: wake, count: prometheus.NewCounter(prometheus.CounterOpts{
+func NewRepublishJob(st *store.Store, overdueTime time.Duration, wake func(), metrics prometheus.Registerer) *RepublishJob {
+	w := &RepublishJob{store: st, overdueTime: overdueTime, wake: wake, count: prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "ringfence_calls_republished_requests_total",
 		Help: "Call requests that were published again because they were overdue.",
 	})}
@@ -48,7 +48,7 @@ func NewRepublishJob(st *store.Store, after time.Duration, wake func(), metrics 
 
 // Run runs the job until ctx ends. It always returns nil.
 func (w *RepublishJob) Run(ctx context.Context) error {
-	ticker := time.NewTicker(min(max(w.after/15, 100*time.Millisecond), time.Minute))
+	ticker := time.NewTicker(min(max(w.overdueTime/15, 100*time.Millisecond), time.Minute))
 	defer ticker.Stop()
 	for {
 		select {
@@ -65,7 +65,7 @@ func (w *RepublishJob) Run(ctx context.Context) error {
 // Once runs one pass: it publishes at most maxPerPass overdue requests again.
 func (w *RepublishJob) Once(ctx context.Context) error {
 	for published := 0; published < maxPerPass; {
-		done, last, err := w.store.Republish(ctx, w.after, w.lastDue, republishBatch, time.Now(), resume)
+		done, last, err := w.store.Republish(ctx, w.overdueTime, w.lastDue, republishBatch, time.Now(), continueTrace)
 		if err != nil {
 			return err
 		}
@@ -81,7 +81,7 @@ func (w *RepublishJob) Once(ctx context.Context) error {
 	return nil
 }
 
-func resume(ctx context.Context, req *callstate.Request) (context.Context, func()) {
+func continueTrace(ctx context.Context, req *callstate.Request) (context.Context, func()) {
 	ctx, span := telemetry.Continue(ctx, "republish call request", req.Traceparent, time.Since(req.QueuedAt), telemetry.CallRequestID(req.ID.String()))
 	return ctx, func() { span.End() }
 }

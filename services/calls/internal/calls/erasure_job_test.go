@@ -159,7 +159,7 @@ func (f *fixture) wantReports(id uuid.UUID, want int) map[string]int {
 
 // crashInStep cancels a step while the step waits for a locked call. Before that, crashInStep calls
 // the function `during`.
-func (f *fixture) crashInStep(number string, during func()) {
+func (f *fixture) crashInStep(number string, beforeCrash func()) {
 	f.Helper()
 	blocker, err := f.pool.Begin(f.Context())
 	if err != nil {
@@ -187,7 +187,7 @@ func (f *fixture) crashInStep(number string, during func()) {
 			f.Fatal(err)
 		}
 	}
-	during()
+	beforeCrash()
 	crash()
 	if err := <-ended; !errors.Is(err, context.Canceled) {
 		f.Fatalf("Work = %v, want context.Canceled", err)

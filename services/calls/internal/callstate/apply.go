@@ -86,7 +86,7 @@ func (c *Call) chargeKnown() bool {
 // call.completed waits for the charge and the analysis. Both waits start when the end was received.
 // While one of the two is missing and its wait is not over, Announce returns "" and sets
 // CompletesAt. Announce must be called again at that time.
-func (c *Call) Announce(before Status, now time.Time, waits Waits) openapi.EventType {
+func (c *Call) Announce(oldStatus Status, now time.Time, waits Waits) openapi.EventType {
 	if c.Closed {
 		return ""
 	}
@@ -100,7 +100,7 @@ func (c *Call) Announce(before Status, now time.Time, waits Waits) openapi.Event
 		}
 		return c.emit(openapi.EventTypeCallCompleted)
 	}
-	if c.Status == before {
+	if c.Status == oldStatus {
 		return ""
 	}
 	switch c.Status {

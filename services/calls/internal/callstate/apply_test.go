@@ -145,15 +145,15 @@ func newWorld(waits Waits) *world {
 
 func (w *world) take(event Call) {
 	w.request.Follow(&event, Ending{Code: "provider_unavailable"}, start)
-	before := Status("")
+	oldStatus := Status("")
 	if w.call == nil {
 		w.call = &event
 		w.call.ChargeSettled, w.call.Credits = w.request.ChargeSettled, w.request.Credits
 	} else {
-		before = w.call.Status
+		oldStatus = w.call.Status
 		w.call.Apply(event)
 	}
-	w.announce(before)
+	w.announce(oldStatus)
 }
 
 func (w *world) analyse(event Call, a Analysis) {
@@ -171,8 +171,8 @@ func (w *world) settle(amount *money.Micro) {
 	}
 }
 
-func (w *world) announce(before Status) {
-	if w.call.Announce(before, start, w.waits) != "" && w.call.Closed {
+func (w *world) announce(oldStatus Status) {
+	if w.call.Announce(oldStatus, start, w.waits) != "" && w.call.Closed {
 		w.terminal++
 	}
 }

@@ -198,13 +198,13 @@ func follow(req *callstate.Request, r report, at time.Time) bool {
 // events can be missing, and an inbound call has no request.
 func (c *Consumer) foldCall(ctx context.Context, f *countedFold, r report) error {
 	known := f.Call(r.call.ID)
-	var before callstate.Status
+	var oldStatus callstate.Status
 	var changed bool
 	if known != nil {
 		if known.WorkspaceID != r.call.WorkspaceID {
 			return kafka.Parkf("call %s belongs to another workspace", r.call.ID)
 		}
-		before = known.Status
+		oldStatus = known.Status
 		changed = known.Apply(*r.call)
 	} else {
 		var err error
@@ -227,7 +227,7 @@ func (c *Consumer) foldCall(ctx context.Context, f *countedFold, r report) error
 		changed = known.Erase(f.Now) || changed
 	}
 	if changed {
-		if err := c.saveCall(ctx, f, known, before); err != nil {
+		if err := c.saveCall(ctx, f, known, oldStatus); err != nil {
 			return err
 		}
 	}
@@ -255,14 +255,14 @@ func newCall(f *store.Fold, call callstate.Call) (*callstate.Call, error) {
 	return &call, nil
 }
 
-func (c *Consumer) saveCall(ctx context.Context, f *countedFold, known *callstate.Call, before callstate.Status) error {
+func (c *Consumer) saveCall(ctx context.Context, f *countedFold, known *callstate.Call, oldStatus callstate.Status) error {
 	known.Traceparent = telemetry.Carrier(ctx)
-	if known.Status.Terminal() && !before.Terminal() {
+	if known.Status.Terminal() && !oldStatus.Terminal() {
 		cause := "none"
 		if known.HangupCause != nil {
 			cause = *known.HangupCause
 		}
 		f.count(c.ended.WithLabelValues(known.Direction, string(known.Status), cause))
 	}
-	return f.SaveCall(ctx, known, known.Announce(before, f.Now, c.waits))
+	return f.SaveCall(ctx, known, known.Announce(oldStatus, f.Now, c.waits))
 }

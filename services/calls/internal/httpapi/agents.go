@@ -89,13 +89,13 @@ func (a *API) addAgent(w http.ResponseWriter, r *http.Request) error {
 // The method publish wakes the relay, which publishes the agent's event. Then it waits until the
 // dialer has stored the agent. If the dialer does not respond, the error is 503 with a message that
 // begins with the parameter `subject`.
-func (a *API) publishAgent(r *http.Request, subject string, changed agents.Agent) error {
+func (a *API) publishAgent(r *http.Request, messagePrefix string, changed agents.Agent) error {
 	a.wake()
 	event, err := changed.Event(changed.UpdatedAt)
 	if err != nil {
 		return err
 	}
-	return a.peers.ApplyAgent(r.Context(), subject, event)
+	return a.peers.ApplyAgent(r.Context(), messagePrefix, event)
 }
 
 // listAgents handles GET /admin/v1/workspaces/{id}/agents.

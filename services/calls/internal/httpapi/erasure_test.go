@@ -153,8 +153,8 @@ func (r *rig) wantErasedEvents(erasure uuid.UUID, over, live, waiting, queued *a
 
 // sameSteps ignores the steps of the call with the id `between`, because that call published its
 // first event between the two reports.
-func sameSteps(first, second, between string) bool {
-	a, b := strings.Fields(first), strings.Fields(strings.ReplaceAll(second, " webhook-dispatcher "+between, ""))
+func sameSteps(first, second, startedCall string) bool {
+	a, b := strings.Fields(first), strings.Fields(strings.ReplaceAll(second, " webhook-dispatcher "+startedCall, ""))
 	slices.Sort(a)
 	slices.Sort(b)
 	return slices.Equal(a, b)

@@ -83,8 +83,8 @@ func (p *Clients) Withdraw(ctx context.Context, request *dialerv1.WithdrawReques
 // ApplyAgent sends a committed agent to the dialer and returns after the dialer has stored the
 // agent. The errors are those of settings.Confirm. The error message begins with the parameter
 // `subject`.
-func (p *Clients) ApplyAgent(ctx context.Context, subject string, event *eventv1.AgentEvent) error {
-	return settings.Confirm(ctx, subject,
+func (p *Clients) ApplyAgent(ctx context.Context, messagePrefix string, event *eventv1.AgentEvent) error {
+	return settings.Confirm(ctx, messagePrefix,
 		map[string]func(context.Context) error{"dialer": func(ctx context.Context) error {
 			_, err := p.agents.ApplySetting(ctx, connect.NewRequest(&settingsv1.ApplySettingRequest{
 				Setting: &settingsv1.ApplySettingRequest_Agent{Agent: event},

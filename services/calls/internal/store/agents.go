@@ -48,14 +48,14 @@ RETURNING ` + agentColumns
 
 // ChangeAgent calls the function `change` with the locked agent, stores the result and publishes
 // it. It returns pg.ErrNotFound if the agent does not exist or was deleted.
-func (s *Store) ChangeAgent(ctx context.Context, workspaceID, id uuid.UUID, at time.Time, change func(*agents.Agent) error) (agents.Agent, error) {
+func (s *Store) ChangeAgent(ctx context.Context, workspaceID, id uuid.UUID, at time.Time, changeAgent func(*agents.Agent) error) (agents.Agent, error) {
 	var a agents.Agent
 	err := pg.InTx(ctx, s.pool, func(tx pgx.Tx) (err error) {
 		if a, err = pg.One[agents.Agent](ctx, tx, lockAgent, pgx.NamedArgs{"workspace_id": workspaceID,
 			"id": id}); err != nil {
 			return err
 		}
-		if err = change(&a); err != nil {
+		if err = changeAgent(&a); err != nil {
 			return err
 		}
 		if a, err = pg.One[agents.Agent](ctx, tx, updateAgent, agentArgs(a)); err != nil {

@@ -188,7 +188,7 @@ ORDER BY completes_at LIMIT @limit FOR UPDATE SKIP LOCKED`
 
 // Complete publishes call.completed for up to limit calls whose wait is over. It returns the number
 // of these calls. The function `resume` continues the trace of each call.
-func (s *Store) Complete(ctx context.Context, waits callstate.Waits, limit int, resume func(context.Context, *callstate.Call) (context.Context, func())) (int, error) {
+func (s *Store) Complete(ctx context.Context, waits callstate.Waits, limit int, continueTrace func(context.Context, *callstate.Call) (context.Context, func())) (int, error) {
 	var done int
 	err := pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
 		done = 0
@@ -203,7 +203,7 @@ func (s *Store) Complete(ctx context.Context, waits callstate.Waits, limit int, 
 		var batch pgx.Batch
 		for i := range due {
 			event := due[i].Announce(due[i].Status, now, waits)
-			traced, end := resume(ctx, &due[i])
+			traced, end := continueTrace(ctx, &due[i])
 			batch.Queue(saveCall, pg.Args(callArgs(&due[i])))
 			err = queueEvent(traced, &batch, &due[i], event, now)
 			end()

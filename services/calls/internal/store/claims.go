@@ -123,9 +123,9 @@ DELETE FROM idempotency_keys k USING (
 // DeleteExpiredKeys deletes at most limit keys whose request ended longer ago than the duration
 // `keep`. It returns their number. beforeID must be the smallest UUIDv7 of the time that is `keep`
 // ago.
-func (s *Store) DeleteExpiredKeys(ctx context.Context, beforeID uuid.UUID, keep time.Duration, limit int) (int64,
+func (s *Store) DeleteExpiredKeys(ctx context.Context, beforeID uuid.UUID, keepTime time.Duration, limit int) (int64,
 	error) {
-	tag, err := s.pool.Exec(ctx, deleteExpiredKeys, pgx.NamedArgs{"before_id": beforeID, "keep": keep.Seconds(),
+	tag, err := s.pool.Exec(ctx, deleteExpiredKeys, pgx.NamedArgs{"before_id": beforeID, "keep": keepTime.Seconds(),
 		"limit": limit})
 	if err != nil {
 		return 0, fmt.Errorf("delete expired idempotency keys: %w", err)

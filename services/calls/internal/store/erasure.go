@@ -365,8 +365,8 @@ SELECT id, keep_calls_days, keep_transcripts_days FROM workspaces WHERE id > @af
 
 // Retentions returns up to 500 workspaces whose id is greater than the parameter `after`, in the
 // order of their ids.
-func (s *Store) Retentions(ctx context.Context, after uuid.UUID) ([]Retention, error) {
-	found, err := pg.Many[Retention](ctx, s.pool, selectRetentions, pgx.NamedArgs{"after": after})
+func (s *Store) Retentions(ctx context.Context, afterID uuid.UUID) ([]Retention, error) {
+	found, err := pg.Many[Retention](ctx, s.pool, selectRetentions, pgx.NamedArgs{"after": afterID})
 	if err != nil {
 		return nil, fmt.Errorf("list workspaces: %w", err)
 	}

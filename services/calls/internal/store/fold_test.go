@@ -18,7 +18,7 @@ import (
 
 // The function keep stores a call with a Fold. Between the read and the write of the Fold, it calls
 // the function `meanwhile`.
-func saveStatus(t *testing.T, pool *pgxpool.Pool, id uuid.UUID, status callstate.Status, event openapi.EventType, meanwhile func() error) error {
+func saveStatus(t *testing.T, pool *pgxpool.Pool, id uuid.UUID, status callstate.Status, event openapi.EventType, afterRead func() error) error {
 	t.Helper()
 	st := store.New(pool)
 	return pg.InPipeline(t.Context(), pool, func(tx *pg.Pipeline) error {
@@ -30,7 +30,7 @@ func saveStatus(t *testing.T, pool *pgxpool.Pool, id uuid.UUID, status callstate
 			ID: id, WorkspaceID: large, Direction: callstate.Inbound, From: "+14155550100", To: "+15005550006", AgentID: common,
 			Status: status, Version: 1, Sequence: 1, Closed: status.Terminal(),
 		}
-		return errors.Join(meanwhile(), f.SaveCall(t.Context(), c, event), f.Write(t.Context(), tx))
+		return errors.Join(afterRead(), f.SaveCall(t.Context(), c, event), f.Write(t.Context(), tx))
 	})
 }
 

@@ -150,17 +150,17 @@ RETURNING ` + requestColumns
 // requests and the due time of the last one. The function `resume` continues the trace of each
 // request.
 func (s *Store) Republish(
-	ctx context.Context, after time.Duration, from time.Time, limit int, at time.Time,
-	resume func(context.Context, *callstate.Request) (context.Context, func()),
+	ctx context.Context, overdueTime time.Duration, dueAfter time.Time, limit int, at time.Time,
+	continueTrace func(context.Context, *callstate.Request) (context.Context, func()),
 ) (n int, last time.Time, err error) {
 	var overdue []callstate.Request
 	err = pg.InTx(ctx, s.pool, func(tx pgx.Tx) (err error) {
-		args := pgx.NamedArgs{"after": after.Seconds(), "from": from, "limit": limit}
+		args := pgx.NamedArgs{"after": overdueTime.Seconds(), "from": dueAfter, "limit": limit}
 		if overdue, err = pg.Many[callstate.Request](ctx, tx, claimOverdue, args); err != nil {
 			return err
 		}
 		for i := range overdue {
-			traced, end := resume(ctx, &overdue[i])
+			traced, end := continueTrace(ctx, &overdue[i])
 			err = outbox.Put(traced, tx, requestEvent(&overdue[i], overdue[i].OverdueEvent(at)))
 			end()
 			if err != nil {
@@ -170,15 +170,15 @@ func (s *Store) Republish(
 		return nil
 	})
 	if err != nil {
-		return 0, from, fmt.Errorf("republish call requests: %w", err)
+		return 0, dueAfter, fmt.Errorf("republish call requests: %w", err)
 	}
 	for _, req := range overdue {
-		if last = from; req.ScheduledFor.After(last) {
+		if last = dueAfter; req.ScheduledFor.After(last) {
 			last = req.ScheduledFor
 		}
-		from = last
+		dueAfter = last
 	}
-	return len(overdue), from, nil
+	return len(overdue), dueAfter, nil
 }
 
 func requestEvent(req *callstate.Request, event *eventv1.CallRequestEvent) outbox.Event {

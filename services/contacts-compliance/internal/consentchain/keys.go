@@ -26,7 +26,7 @@ type Keys struct {
 // NewKeys parses entries of the form "<id>=<base64 of 32 bytes or more>". The key of the first
 // entry signs. NewKeys also derives a key from the parameter `secret`. The derived key verifies
 // signatures. It signs only if there is no entry.
-func NewKeys(entries []string, secret string) (*Keys, error) {
+func NewKeys(entries []string, fallbackSecret string) (*Keys, error) {
 	k := &Keys{keys: map[string][]byte{}}
 	for i, entry := range entries {
 		if entry = strings.TrimSpace(entry); entry == "" {
@@ -47,8 +47,8 @@ func NewKeys(entries []string, secret string) (*Keys, error) {
 			k.first = id
 		}
 	}
-	if secret != "" {
-		key := mac([]byte(secret), []byte("consent chain"))
+	if fallbackSecret != "" {
+		key := mac([]byte(fallbackSecret), []byte("consent chain"))
 		id := "signing-" + hex.EncodeToString(mac(key, []byte("id"))[:4])
 		k.keys[id] = key
 		if k.first == "" {

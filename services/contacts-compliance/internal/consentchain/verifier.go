@@ -40,8 +40,8 @@ type Verifier struct {
 // NewVerifier returns a verifier for a workspace. start is the signed start of the chain if the
 // oldest rows were dropped, or nil. logged is the last row in the head log, or the zero Link if the
 // log has no row.
-func NewVerifier(workspace uuid.UUID, keys *Keys, start *SignedLink, logged Link) *Verifier {
-	c := &Verifier{workspace: workspace, keys: keys, logged: logged}
+func NewVerifier(workspace uuid.UUID, keys *Keys, start *SignedLink, lastLogged Link) *Verifier {
+	c := &Verifier{workspace: workspace, keys: keys, logged: lastLogged}
 	if start == nil {
 		return c
 	}

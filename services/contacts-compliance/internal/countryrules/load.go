@@ -47,7 +47,7 @@ func Load(files fs.FS) (Library, error) {
 	}
 	var faults []error
 	for _, name := range names {
-		p, found := read(files, name)
+		p, found := readPack(files, name)
 		for _, fault := range found {
 			faults = append(faults, fmt.Errorf("%s: %w", name, fault))
 		}
@@ -63,7 +63,7 @@ func Load(files fs.FS) (Library, error) {
 	return l, nil
 }
 
-func read(files fs.FS, name string) (Pack, []error) {
+func readPack(files fs.FS, name string) (Pack, []error) {
 	raw, err := fs.ReadFile(files, name)
 	if err != nil {
 		return Pack{}, []error{err}

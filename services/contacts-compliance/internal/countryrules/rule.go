@@ -158,31 +158,31 @@ func (r Rule) Describe(day window.Date) string {
 
 // WidestCap returns the largest number of calls of all caps, and the longest period of all caps. It
 // returns 0 if there is no cap.
-func WidestCap(rules []Rule) (calls int, back time.Duration) {
+func WidestCap(rules []Rule) (calls int, period time.Duration) {
 	for _, r := range rules {
 		for _, c := range r.Caps {
-			calls, back = max(calls, c.Calls), max(back, time.Duration(c.Hours)*time.Hour)
+			calls, period = max(calls, c.Calls), max(period, time.Duration(c.Hours)*time.Hour)
 		}
 	}
-	return calls, back
+	return calls, period
 }
 
 // FreeAt returns the earliest time, not before the parameter `at`, at which the cap allows one more
 // call. dials can be in any order.
-func (c Cap) FreeAt(dials []time.Time, at time.Time) time.Time {
+func (c Cap) FreeAt(dials []time.Time, earliest time.Time) time.Time {
 	span := time.Duration(c.Hours) * time.Hour
 	for {
 		within, oldest := 0, time.Time{}
 		for _, dial := range dials {
-			if dial.Add(span).After(at) {
+			if dial.Add(span).After(earliest) {
 				if within++; oldest.IsZero() || dial.Before(oldest) {
 					oldest = dial
 				}
 			}
 		}
 		if within < c.Calls {
-			return at
+			return earliest
 		}
-		at = oldest.Add(span)
+		earliest = oldest.Add(span)
 	}
 }

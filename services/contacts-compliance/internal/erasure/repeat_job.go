@@ -53,8 +53,8 @@ func (w *RepeatJob) Run(ctx context.Context) error {
 
 // RunOnce publishes again the open erasures whose last publication is older than the parameter
 // `after`.
-func (w *RepeatJob) RunOnce(ctx context.Context, after time.Duration) error {
-	published, err := w.store.RepublishErasures(ctx, after)
+func (w *RepeatJob) RunOnce(ctx context.Context, minAge time.Duration) error {
+	published, err := w.store.RepublishErasures(ctx, minAge)
 	w.republished.Add(float64(published))
 	if published > 0 {
 		slog.WarnContext(ctx, "open erasures published again", "erasures", published)

@@ -165,18 +165,18 @@ func (f Facts) nextOpening(clocks []clock, from time.Time) (time.Time, bool) {
 
 // afterCaps returns the earliest time, not before the parameter `at`, at which no frequency cap is
 // reached.
-func (f Facts) afterCaps(at time.Time) time.Time {
+func (f Facts) afterCaps(earliest time.Time) time.Time {
 	for moved := true; moved; {
 		moved = false
 		for _, r := range f.Rules {
 			for _, c := range r.Caps {
-				if free := c.FreeAt(f.Dials, at); mayBeInForce(r, at) && free.After(at) {
-					at, moved = free, true
+				if free := c.FreeAt(f.Dials, earliest); mayBeInForce(r, earliest) && free.After(earliest) {
+					earliest, moved = free, true
 				}
 			}
 		}
 	}
-	return at
+	return earliest
 }
 
 // mayBeInForce reports whether a rule is in force in at least one time zone. The local date can be

@@ -31,9 +31,9 @@ func (r *fixture) workspaceEvent(version int64, policy *eventv1.CallingPolicy) *
 }
 
 // The parameter `as` is the name of the service that sends the request.
-func (r *fixture) apply(ctx context.Context, as string, event *eventv1.WorkspaceEvent) error {
+func (r *fixture) apply(ctx context.Context, service string, event *eventv1.WorkspaceEvent) error {
 	client := settingsv1.NewSettingServiceClient(http.DefaultClient, r.url,
-		connect.WithInterceptors(r.peers[as].ClientInterceptor(service)))
+		connect.WithInterceptors(r.peers[service].ClientInterceptor(service)))
 	_, err := client.ApplySetting(ctx, connect.NewRequest(&settingsv1.ApplySettingRequest{
 		Setting: &settingsv1.ApplySettingRequest_Workspace{Workspace: event},
 	}))

@@ -41,8 +41,8 @@ ORDER BY workspace_id`
 
 // MovedHeads calls the function `each` for every head that changed after the time `since`. The time
 // is that of the database's clock. If since is zero, MovedHeads calls the function for all heads.
-func (a *Archive) MovedHeads(ctx context.Context, since time.Time, each func(Head) error) error {
-	rows, err := a.pool.Query(ctx, movedHeads, pgx.NamedArgs{"since": since, "everything": since.IsZero()})
+func (a *Archive) MovedHeads(ctx context.Context, changedSince time.Time, handleHead func(Head) error) error {
+	rows, err := a.pool.Query(ctx, movedHeads, pgx.NamedArgs{"since": changedSince, "everything": changedSince.IsZero()})
 	if err != nil {
 		return fmt.Errorf("read heads: %w", err)
 	}
@@ -52,7 +52,7 @@ func (a *Archive) MovedHeads(ctx context.Context, since time.Time, each func(Hea
 		if err != nil {
 			return fmt.Errorf("read head: %w", err)
 		}
-		if err := each(head); err != nil {
+		if err := handleHead(head); err != nil {
 			return err
 		}
 	}
@@ -96,14 +96,14 @@ const maxBreaks = 1000
 // The parameter `logged` contains the last row of each chain in the head log. Every row that was
 // written before loggedBefore must be in the log. If loggedBefore is zero, there is no head log.
 // Verify keeps one head per workspace and the records of imports in memory.
-func (a *Archive) Verify(ctx context.Context, logged map[uuid.UUID]consentchain.Link,
+func (a *Archive) Verify(ctx context.Context, loggedRows map[uuid.UUID]consentchain.Link,
 	loggedBefore time.Time) (result VerifyResult, err error) {
 	snapshot := pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}
 	err = pgx.BeginTxFunc(ctx, a.pool, snapshot, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, `SET LOCAL statement_timeout = 0`); err != nil {
 			return fmt.Errorf("set transaction options: %w", err)
 		}
-		w := verifier{keys: a.keys, logged: logged, loggedBefore: loggedBefore, result: &result}
+		w := verifier{keys: a.keys, logged: loggedRows, loggedBefore: loggedBefore, result: &result}
 		if w.heads, err = readSignedLinks(ctx, tx, allHeads); err != nil {
 			return err
 		}

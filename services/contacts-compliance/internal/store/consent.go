@@ -41,17 +41,17 @@ WHERE workspace_id = @workspace_id AND id = @id`
 //
 // A change with a call id is recorded once per call. If the number has no contact, the parameter
 // `unknown` decides: the contact is created, or pg.ErrNotFound is returned.
-func (s *Store) Record(ctx context.Context, ch contacts.Change, unknown UnknownNumber) (changed contacts.Contact,
+func (s *Store) Record(ctx context.Context, ch contacts.Change, ifUnknown UnknownNumber) (changed contacts.Contact,
 	err error) {
-	return s.recordChange(ctx, ch, unknown, nil)
+	return s.recordChange(ctx, ch, ifUnknown, nil)
 }
 
 // The method record does the work of Record. After the change it calls the function `also`, which
 // can add statements to the same transaction. `also` can be nil.
-func (s *Store) recordChange(ctx context.Context, ch contacts.Change, unknown UnknownNumber,
-	also func(*pgx.Batch, contacts.Contact) error) (changed contacts.Contact, err error) {
+func (s *Store) recordChange(ctx context.Context, ch contacts.Change, ifUnknown UnknownNumber,
+	afterChange func(*pgx.Batch, contacts.Contact) error) (changed contacts.Contact, err error) {
 	err = pg.InPipeline(ctx, s.pool, func(tx *pg.Pipeline) error {
-		locked, err := lockNumber(ctx, tx, ch, unknown)
+		locked, err := lockNumber(ctx, tx, ch, ifUnknown)
 		if err != nil {
 			return err
 		}
@@ -71,8 +71,8 @@ func (s *Store) recordChange(ctx context.Context, ch contacts.Change, unknown Un
 			return err
 		}
 		c.updateHead(batch)
-		if also != nil {
-			if err := also(batch, changed); err != nil {
+		if afterChange != nil {
+			if err := afterChange(batch, changed); err != nil {
 				return err
 			}
 		}
@@ -94,11 +94,11 @@ type lockedNumber struct {
 }
 
 // lockNumber locks the contact and then the head, in one round trip.
-func lockNumber(ctx context.Context, tx *pg.Pipeline, ch contacts.Change, unknown UnknownNumber) (found lockedNumber,
+func lockNumber(ctx context.Context, tx *pg.Pipeline, ch contacts.Change, ifUnknown UnknownNumber) (found lockedNumber,
 	err error) {
 	batch := &pgx.Batch{}
 	args := pg.Args{"workspace_id": ch.WorkspaceID, "phone_e164": ch.Number, "call_id": ch.CallID, "kind": ch.Kind}
-	if unknown == CreateUnknown {
+	if ifUnknown == CreateUnknown {
 		id, err := uuid.NewV7()
 		if err != nil {
 			return found, fmt.Errorf("make contact id: %w", err)
@@ -184,8 +184,8 @@ const deletePreChecks = `
 DELETE FROM pre_checks WHERE created_at < now() - make_interval(secs => @seconds)`
 
 // DeletePreChecks deletes stored pre-checks that are older than keep and returns their number.
-func (s *Store) DeletePreChecks(ctx context.Context, keep time.Duration) (int64, error) {
-	tag, err := s.pool.Exec(ctx, deletePreChecks, pgx.NamedArgs{"seconds": keep.Seconds()})
+func (s *Store) DeletePreChecks(ctx context.Context, keepTime time.Duration) (int64, error) {
+	tag, err := s.pool.Exec(ctx, deletePreChecks, pgx.NamedArgs{"seconds": keepTime.Seconds()})
 	if err != nil {
 		return 0, fmt.Errorf("delete old pre-checks: %w", err)
 	}

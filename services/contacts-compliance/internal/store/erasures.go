@@ -221,9 +221,9 @@ RETURNING e.id, e.workspace_id, e.contact_id, e.erasures, c.phone_e164, e.subjec
 
 // RepublishErasures publishes again the open erasures whose last publication is older than the
 // parameter `after`. It returns the number of these erasures.
-func (s *Store) RepublishErasures(ctx context.Context, after time.Duration) (published int, err error) {
+func (s *Store) RepublishErasures(ctx context.Context, minAge time.Duration) (published int, err error) {
 	err = pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
-		open, err := pg.Many[openErasure](ctx, tx, claimOverdue, pgx.NamedArgs{"seconds": after.Seconds()})
+		open, err := pg.Many[openErasure](ctx, tx, claimOverdue, pgx.NamedArgs{"seconds": minAge.Seconds()})
 		if err != nil {
 			return err
 		}

@@ -318,8 +318,8 @@ SELECT phone_e164 FROM opt_out_import_numbers WHERE import_id = @id
 
 // NumbersAfter returns at most rows numbers of the list in ascending order. They are the first
 // numbers that are greater than the parameter `after`.
-func (s *Store) NumbersAfter(ctx context.Context, id uuid.UUID, after string, rows int) ([]string, error) {
-	found, err := pg.Values[string](ctx, s.pool, numbersAfter, pg.Args{"id": id, "after": after, "rows": rows})
+func (s *Store) NumbersAfter(ctx context.Context, id uuid.UUID, afterNumber string, rows int) ([]string, error) {
+	found, err := pg.Values[string](ctx, s.pool, numbersAfter, pg.Args{"id": id, "after": afterNumber, "rows": rows})
 	if err != nil {
 		return nil, fmt.Errorf("read numbers of import %s: %w", id, err)
 	}
@@ -399,8 +399,8 @@ SELECT count(*) FROM gone`
 
 // DeleteIdleImports deletes imports that were never started and received no part for the duration
 // `idle`. It returns the number of deleted imports.
-func (s *Store) DeleteIdleImports(ctx context.Context, idle time.Duration) (gone int64, err error) {
-	if err := s.pool.QueryRow(ctx, deleteIdleImports, pg.Args{"seconds": idle.Seconds()}).Scan(&gone); err != nil {
+func (s *Store) DeleteIdleImports(ctx context.Context, idleTime time.Duration) (gone int64, err error) {
+	if err := s.pool.QueryRow(ctx, deleteIdleImports, pg.Args{"seconds": idleTime.Seconds()}).Scan(&gone); err != nil {
 		return 0, fmt.Errorf("delete idle imports: %w", err)
 	}
 	return gone, nil

@@ -113,7 +113,7 @@ ON CONFLICT (workspace_id) DO UPDATE
 // advanceStarts signs the last row before the time `until` as the new start of each chain. It
 // verifies the rows first. Otherwise a person with access to the database could get any row signed
 // as a start, and could then delete the rows before it.
-func (a *Archive) advanceStarts(ctx context.Context, tx pgx.Tx, until time.Time) error {
+func (a *Archive) advanceStarts(ctx context.Context, tx pgx.Tx, endTime time.Time) error {
 	if _, err := tx.Exec(ctx, `SET LOCAL statement_timeout = '5min'`); err != nil {
 		return fmt.Errorf("set transaction options: %w", err)
 	}
@@ -121,7 +121,7 @@ func (a *Archive) advanceStarts(ctx context.Context, tx pgx.Tx, until time.Time)
 	if err != nil {
 		return err
 	}
-	rows, err := tx.Query(ctx, rowsBefore, pgx.NamedArgs{"until": until})
+	rows, err := tx.Query(ctx, rowsBefore, pgx.NamedArgs{"until": endTime})
 	if err != nil {
 		return fmt.Errorf("read rows of a month: %w", err)
 	}
@@ -154,7 +154,7 @@ func (a *Archive) advanceStarts(ctx context.Context, tx pgx.Tx, until time.Time)
 			workspace, chain = row.WorkspaceID, consentchain.NewVerifier(row.WorkspaceID, a.keys, starts[row.WorkspaceID],
 				consentchain.Link{})
 		}
-		if !row.RecordedAt.Before(until) {
+		if !row.RecordedAt.Before(endTime) {
 			return fmt.Errorf("%w: the database returned a newer row", ErrMonthKept)
 		}
 		chain.Add(row)

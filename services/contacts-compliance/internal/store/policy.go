@@ -189,7 +189,7 @@ type RecentDials func(since time.Time, limit int) ([]time.Time, error)
 // DecideInOrder locks the number, calls the function `decide` and stores the decision. Because of
 // the lock, each call sees the dials that earlier calls allowed, on every replica.
 func (s *Store) DecideInOrder(ctx context.Context, q Target,
-	decide func(Inputs, RecentDials) (Decision, error)) (decided Decision, err error) {
+	evaluateGates func(Inputs, RecentDials) (Decision, error)) (decided Decision, err error) {
 	err = pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, lockNumberGate, pg.Args(pgx.NamedArgs{"workspace_id": q.WorkspaceID,
 			"phone_e164": q.Number})); err != nil {
@@ -204,7 +204,7 @@ func (s *Store) DecideInOrder(ctx context.Context, q Target,
 		if k.Policy, err = decodePolicy(k.RawPolicy); err != nil {
 			return err
 		}
-		decided, err = decide(k, func(since time.Time, limit int) ([]time.Time,
+		decided, err = evaluateGates(k, func(since time.Time, limit int) ([]time.Time,
 			error) {
 			return readDials(ctx, tx, q, since, limit)
 		})

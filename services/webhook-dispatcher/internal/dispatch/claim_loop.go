@@ -179,11 +179,11 @@ func (d *Dispatcher) claim(ctx context.Context, quotas []store.Quota) error {
 
 // The method release returns claimed deliveries to the queue, because the limits do not allow their
 // requests.
-func (d *Dispatcher) releaseClaimed(ctx context.Context, back []deliveries.Work) {
+func (d *Dispatcher) releaseClaimed(ctx context.Context, work []deliveries.Work) {
 	releasing, cancel := context.WithTimeout(context.WithoutCancel(ctx), claimTimeout)
 	defer cancel()
 	// after an error, the deliveries are due again when their leases end
-	if err := d.store.Release(releasing, back); err != nil {
-		slog.WarnContext(ctx, "webhook deliveries not returned to the queue", "deliveries", len(back), "error", err)
+	if err := d.store.Release(releasing, work); err != nil {
+		slog.WarnContext(ctx, "webhook deliveries not returned to the queue", "deliveries", len(work), "error", err)
 	}
 }

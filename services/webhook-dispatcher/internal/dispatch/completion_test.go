@@ -155,8 +155,8 @@ func (d runningDispatcher) claims(t *testing.T) (n uint64) {
 // true. The client then does not know whether the COMMIT succeeded.
 type lossyConn struct {
 	net.Conn
-	armed     *atomic.Bool
-	lastWrite atomic.Int64 // the size of the last write in bytes
+	discardNext *atomic.Bool
+	lastWrite   atomic.Int64 // the size of the last write in bytes
 }
 
 func (c *lossyConn) Write(b []byte) (int, error) {
@@ -167,7 +167,7 @@ func (c *lossyConn) Write(b []byte) (int, error) {
 func (c *lossyConn) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
 	// only the statement with results has more than 500 bytes
-	if n > 0 && c.lastWrite.Load() > 500 && c.armed.CompareAndSwap(true, false) {
+	if n > 0 && c.lastWrite.Load() > 500 && c.discardNext.CompareAndSwap(true, false) {
 		_ = c.Close()
 		return 0, io.ErrUnexpectedEOF
 	}
@@ -184,7 +184,7 @@ func TestComplete_CountsAResultOnceIfTheCommitResponseIsLost(t *testing.T) {
 	dial := cfg.ConnConfig.DialFunc
 	cfg.ConnConfig.DialFunc = func(ctx context.Context, network, address string) (net.Conn, error) {
 		conn, err := dial(ctx, network, address)
-		return &lossyConn{Conn: conn, armed: &lose}, err
+		return &lossyConn{Conn: conn, discardNext: &lose}, err
 	}
 	pool, err := pgxpool.NewWithConfig(t.Context(), cfg)
 	if err != nil {
@@ -218,7 +218,7 @@ func TestComplete_CountsAResultOnceIfTheCommitResponseIsLost(t *testing.T) {
 		}
 		return nil
 	})
-	d.stop() // the result is stored when the method stop returns
+	d.stopAndWait() // the result is stored when the method stop returns
 	wantEqual(t, "consecutive failures", r.subscription(sub).ConsecutiveFailures, 1)
 	wantEqual(t, "requests", len(hook.all()), 1)
 }

@@ -224,7 +224,7 @@ func TestStop_DuringAClaimSendsTheClaimedDeliveries(t *testing.T) {
 	d := r.dispatch(config())
 	r.awaitLocked()
 	stopped := make(chan struct{})
-	go func() { defer close(stopped); d.stop() }() // stop the dispatcher during a claim, as SIGTERM does
+	go func() { defer close(stopped); d.stopAndWait() }() // stop the dispatcher during a claim, as SIGTERM does
 	<-d.stopping
 	if err := blocker.Commit(t.Context()); err != nil {
 		t.Fatal(err)

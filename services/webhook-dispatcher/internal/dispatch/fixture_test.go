@@ -109,9 +109,9 @@ func config() dispatch.Config {
 // returned. The channel stopping is closed after the cancellation.
 type runningDispatcher struct {
 	*dispatch.Dispatcher
-	stop     func()
-	stopping <-chan struct{}
-	metrics  *prometheus.Registry
+	stopAndWait func()
+	stopping    <-chan struct{}
+	metrics     *prometheus.Registry
 }
 
 func (r *fixture) dispatch(cfg dispatch.Config) runningDispatcher {
@@ -302,9 +302,9 @@ type receiver struct {
 
 // The function `response` returns the status of the response. Its parameters are the request and
 // the number of the request, counted from 1. If the function is nil, the receiver responds 200.
-func newReceiver(t *testing.T, response func(receivedRequest, int) int) *receiver {
+func newReceiver(t *testing.T, responseStatus func(receivedRequest, int) int) *receiver {
 	t.Helper()
-	r := &receiver{response: response}
+	r := &receiver{response: responseStatus}
 	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		g := receivedRequest{at: time.Now(), header: req.Header.Clone()}
 		g.body, _ = io.ReadAll(req.Body)
@@ -322,10 +322,10 @@ func newReceiver(t *testing.T, response func(receivedRequest, int) int) *receive
 	return r
 }
 
-func (r *receiver) respondWith(response func(receivedRequest, int) int) {
+func (r *receiver) respondWith(responseStatus func(receivedRequest, int) int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.response = response
+	r.response = responseStatus
 }
 
 func always(code int) func(receivedRequest, int) int {

@@ -71,9 +71,9 @@ type endpoint struct {
 	url  string
 	host string
 	// The field limit is the maximum number of requests in flight to the endpoint.
-	limit    float64
-	inFlight int
-	retries  int
+	requestLimit float64
+	inFlight     int
+	retries      int
 	// decreasedAt is the time at which limit was last halved. If a request that started before this
 	// time fails, the limit is not halved again.
 	decreasedAt time.Time
@@ -107,9 +107,9 @@ type dueState struct {
 }
 
 // The method add adds a delivery that has been due since the time `from`.
-func (k *dueState) addDue(from time.Time) {
-	if !k.due || from.Before(k.oldestDue) {
-		k.oldestDue = from
+func (k *dueState) addDue(dueTime time.Time) {
+	if !k.due || dueTime.Before(k.oldestDue) {
+		k.oldestDue = dueTime
 	}
 	k.due = true
 }
@@ -177,12 +177,12 @@ func (l *endpointLimits) addDue(due []store.Due) {
 
 // The method resume sets the limit to minLimit, so that the deliveries that waited during a pause
 // do not all arrive at once.
-func (e *endpoint) resetLimit(at time.Time) {
-	if time.Since(at) < idleTimeout {
-		e.limit = minLimit
+func (e *endpoint) resetLimit(resumedAt time.Time) {
+	if time.Since(resumedAt) < idleTimeout {
+		e.requestLimit = minLimit
 		e.slowdown.endPause(time.Now())
 	}
-	e.resumedAt = at
+	e.resumedAt = resumedAt
 }
 
 // The method reserve returns the number of deliveries to claim for each endpoint. It already counts
@@ -205,7 +205,7 @@ func (l *endpointLimits) reserveQuotas() (quotas []store.Quota) {
 			total := min(l.availableRequests(e, to), left)
 			retries := 0
 			if e.retry.due {
-				retries = min(total, max(0, maxRetries(e.limit)-e.retries))
+				retries = min(total, max(0, maxRetries(e.requestLimit)-e.retries))
 			}
 			if !e.first.due {
 				total = retries
@@ -242,7 +242,7 @@ func (l *endpointLimits) cancelQuotas(quotas []store.Quota) {
 // The method start removes a reservation. Instead it counts the claimed deliveries as in flight.
 // requests[i] belongs to work[i]. The deliveries in back must be released: their url changed after
 // the reservation, and the new host is at its limit.
-func (l *endpointLimits) startRequests(quotas []store.Quota, claimed store.Claimed) (requests []*request, work, back []deliveries.Work) {
+func (l *endpointLimits) startRequests(quotas []store.Quota, claimed store.Claimed) (requests []*request, work, toRelease []deliveries.Work) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	remaining := make(map[uuid.UUID]store.Remaining, len(claimed.Remaining))
@@ -273,7 +273,7 @@ func (l *endpointLimits) startRequests(quotas []store.Quota, claimed store.Claim
 		e.setURL(w.URL)
 		to := l.host(e.host)
 		if to.inFlight >= l.maxPerHost {
-			back = append(back, w)
+			toRelease = append(toRelease, w)
 			if w.Retry {
 				e.retry.addDue(w.DueAt)
 			} else {
@@ -297,7 +297,7 @@ func (l *endpointLimits) startRequests(quotas []store.Quota, claimed store.Claim
 		l.enqueue(e)
 		l.removeUnused(l.host(e.host))
 	}
-	return requests, work, back
+	return requests, work, toRelease
 }
 
 // The method end counts a request as ended and adapts the limit of its endpoint to the response.
@@ -314,11 +314,11 @@ func (l *endpointLimits) endRequest(r *request, response deliveries.Response) {
 	switch {
 	case isCongested(response):
 		if r.started.After(e.decreasedAt) {
-			e.limit, e.decreasedAt = max(minLimit, e.limit/2), now
+			e.requestLimit, e.decreasedAt = max(minLimit, e.requestLimit/2), now
 		}
 	case response.Duration <= slowThreshold:
 		quick = true
-		e.limit = min(maxLimit, e.limit+limitIncrease(e.limit))
+		e.requestLimit = min(maxLimit, e.requestLimit+limitIncrease(e.requestLimit))
 	}
 	e.slowdown.update(!quick, now)
 	l.setHealthy(e, quick)
@@ -416,7 +416,7 @@ func (l *endpointLimits) availableRequests(e *endpoint, to *host) int {
 	if e.inFlight == 0 {
 		n = max(n, min(free, 1))
 	}
-	return max(0, min(n, int(e.limit)-e.inFlight, l.maxPerHost-to.inFlight))
+	return max(0, min(n, int(e.requestLimit)-e.inFlight, l.maxPerHost-to.inFlight))
 }
 
 // The method free returns the number of further requests that all healthy endpoints can have
@@ -515,7 +515,7 @@ func (l *endpointLimits) signal() {
 func (l *endpointLimits) endpoint(id uuid.UUID) *endpoint {
 	e := l.endpoints[id]
 	if e == nil {
-		e = &endpoint{id: id, limit: minLimit, idleSince: time.Now()}
+		e = &endpoint{id: id, requestLimit: minLimit, idleSince: time.Now()}
 		l.endpoints[id] = e
 	}
 	return e

@@ -154,7 +154,7 @@ func TestLimits_GrowWithQuickResponsesAndAreHalvedByFailures(t *testing.T) {
 
 		time.Sleep(time.Millisecond)
 		c.end(5, timeout) // all five requests were in flight before the first of them failed
-		wantEqual(t, "limit after one set of failures", int(l.endpoint(c.id).limit), maxLimit/2)
+		wantEqual(t, "limit after one set of failures", int(l.endpoint(c.id).requestLimit), maxLimit/2)
 		c.end(len(c.inFlight), timeout)
 		for range 20 {
 			claim(l, c)
@@ -177,7 +177,7 @@ func TestLimits_ASlowResponseDoesNotRaiseTheLimit(t *testing.T) {
 	claim(l, c)
 	wantEqual(t, "requests after slow responses", len(c.inFlight), minLimit)
 	c.end(2, deliveries.Response{Code: 500})
-	wantEqual(t, "limit after a quick 500", int(l.endpoint(c.id).limit), minLimit+2)
+	wantEqual(t, "limit after a quick 500", int(l.endpoint(c.id).requestLimit), minLimit+2)
 }
 
 func TestLimits_AStalledEndpointGetsNoRequestUntilItResponds(t *testing.T) {
@@ -355,10 +355,10 @@ func TestLimits_ResumedEndpointsStartWithTheMinimumLimit(t *testing.T) {
 	resumed := time.Now()
 	due := []store.Due{{SubscriptionID: c.id, URL: c.url, ResumedAt: &resumed}}
 	l.addDue(due)
-	wantEqual(t, "limit after the resumption", int(l.endpoint(c.id).limit), minLimit)
+	wantEqual(t, "limit after the resumption", int(l.endpoint(c.id).requestLimit), minLimit)
 	c.end(1, quick)
 	l.addDue(due) // the next poll reports the same resumption
-	wantEqual(t, "limit after one quick response", int(l.endpoint(c.id).limit), minLimit+1)
+	wantEqual(t, "limit after one quick response", int(l.endpoint(c.id).requestLimit), minLimit+1)
 }
 
 func TestLimits_RemovesIdleEndpoints(t *testing.T) {

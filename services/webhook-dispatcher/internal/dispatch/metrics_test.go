@@ -13,7 +13,7 @@ import (
 // The first result is the number of delivered terminal events. The second result counts those whose
 // delay was at most `bound`. The value of `bound` must be the upper limit of a bucket of
 // the histogram.
-func (d runningDispatcher) terminalDeliveries(t *testing.T, bound float64) (all, within uint64) {
+func (d runningDispatcher) terminalDeliveries(t *testing.T, maxDelay float64) (all, within uint64) {
 	t.Helper()
 	families, err := d.metrics.Gather()
 	if err != nil {
@@ -26,7 +26,7 @@ func (d runningDispatcher) terminalDeliveries(t *testing.T, bound float64) (all,
 			}
 			all += metric.GetHistogram().GetSampleCount()
 			for _, bucket := range metric.GetHistogram().GetBucket() {
-				if bucket.GetUpperBound() == bound {
+				if bucket.GetUpperBound() == maxDelay {
 					within += bucket.GetCumulativeCount()
 				}
 			}

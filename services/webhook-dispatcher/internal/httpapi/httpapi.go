@@ -23,8 +23,8 @@ type API struct {
 // New returns an API. The function `reachable` reports whether a url may contain a given IP
 // address. wakeDispatcher is called when deliveries may have become due, and wakeRetention when a
 // subscription was deleted. These two functions must not block.
-func New(st *store.Store, reachable func(netip.Addr) bool, wakeDispatcher, wakeRetention func()) *API {
-	return &API{store: st, reachable: reachable, wakeDispatcher: wakeDispatcher, wakeRetention: wakeRetention}
+func New(st *store.Store, isReachable func(netip.Addr) bool, wakeDispatcher, wakeRetention func()) *API {
+	return &API{store: st, reachable: isReachable, wakeDispatcher: wakeDispatcher, wakeRetention: wakeRetention}
 }
 
 const (

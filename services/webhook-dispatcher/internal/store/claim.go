@@ -151,8 +151,8 @@ FROM size LEFT JOIN last ON true`
 // ListDue returns the active subscriptions after the given id that have due deliveries. The due
 // time can be any time in the past. ListDue reads at most limit active subscriptions. The next call
 // must continue after `next`, which is uuid.Nil at the end.
-func (s *Store) ListDue(ctx context.Context, after uuid.UUID, limit int) (due []Due, next uuid.UUID, err error) {
-	rows, err := manyGenericPlan[listRow](ctx, s, listDue, pg.Args{"after": after, "limit": limit})
+func (s *Store) ListDue(ctx context.Context, afterID uuid.UUID, limit int) (due []Due, nextID uuid.UUID, err error) {
+	rows, err := manyGenericPlan[listRow](ctx, s, listDue, pg.Args{"after": afterID, "limit": limit})
 	if err != nil {
 		return nil, uuid.Nil, fmt.Errorf("list due subscriptions: %w", err)
 	}
@@ -165,9 +165,9 @@ func (s *Store) ListDue(ctx context.Context, after uuid.UUID, limit int) (due []
 		}
 	}
 	if len(rows) == limit {
-		next = rows[limit-1].ID
+		nextID = rows[limit-1].ID
 	}
-	return due, next, nil
+	return due, nextID, nil
 }
 
 type listRow struct {

@@ -102,7 +102,7 @@ func (r *fixture) suspend(workspace uuid.UUID) {
 }
 
 // The function `before` is called directly before the COMMIT, unless it is nil.
-func (r *fixture) ingest(before func(), events ...deliveries.Event) (done store.Ingested) {
+func (r *fixture) ingest(beforeCommit func(), events ...deliveries.Event) (done store.Ingested) {
 	r.t.Helper()
 	err := pg.InPipeline(r.t.Context(), r.pool, func(tx *pg.Pipeline) (err error) {
 		var claim pgx.Batch // the inbox sends its first statements together with BEGIN
@@ -111,8 +111,8 @@ func (r *fixture) ingest(before func(), events ...deliveries.Event) (done store.
 			return err
 		}
 		done, err = r.store.Ingest(r.t.Context(), tx, events...)
-		if before != nil {
-			before()
+		if beforeCommit != nil {
+			beforeCommit()
 		}
 		return err
 	})

@@ -214,8 +214,8 @@ type Unopened struct {
 // Reseal reads at most limit subscriptions after the given id, including deleted ones, and seals
 // their secrets with the first key. If a secret was rotated meanwhile, Reseal does not overwrite it
 // but reads it again, because a replica whose first key is still the old one may have sealed it.
-func (s *Store) Reseal(ctx context.Context, after uuid.UUID, limit int) (done Resealed, err error) {
-	rows, err := pg.Many[sealedRow](ctx, s.pool, sealedAfter, pgx.NamedArgs{"after": after, "limit": limit})
+func (s *Store) Reseal(ctx context.Context, afterID uuid.UUID, limit int) (done Resealed, err error) {
+	rows, err := pg.Many[sealedRow](ctx, s.pool, sealedAfter, pgx.NamedArgs{"after": afterID, "limit": limit})
 	for err == nil && len(rows) > 0 {
 		if last := rows[len(rows)-1].ID; done.Last == uuid.Nil {
 			done.Last = last

@@ -14,8 +14,8 @@ const MaxURL = ssrf.MaxURL
 // returns the error invalid_url if webhooks must not be sent to the url
 // (docs/reference/api/webhooks.md#endpoint-addresses). The function `reachable` reports whether
 // webhooks may be sent to an IP address in the url.
-func CheckURL(text string, reachable func(netip.Addr) bool) (string, error) {
-	checked, err := ssrf.CheckURL(text, "https", reachable)
+func CheckURL(text string, isReachable func(netip.Addr) bool) (string, error) {
+	checked, err := ssrf.CheckURL(text, "https", isReachable)
 	if err != nil {
 		return "", apierr.Unprocessable("invalid_url", "url %s.", err)
 	}
