@@ -23,7 +23,7 @@ const (
 
 const kindWanted = "must be scripted, openai_realtime, media_ws or openai_live (experimental)."
 
-// The type known contains the settings that the dialer uses. All other settings are only stored and
+// knownSettings contains the settings that the dialer uses. All other settings are only stored and
 // returned.
 type knownSettings struct {
 	Kind             string            `json:"kind"`
@@ -47,15 +47,15 @@ type knownSettings struct {
 	TurnDetection    *turnDetection    `json:"turn_detection"`
 }
 
-// The disclosure is the sentence with which the agent says that it is an AI. The agent speaks the
-// sentence unless OffReason is set. The audit log stores the reason.
+// disclosure configures the sentence with which the agent says that it is an AI. The agent speaks
+// the sentence unless OffReason is set. The audit log stores the reason.
 type disclosure struct {
 	Text      string `json:"text"`
 	OffReason string `json:"off_reason"`
 }
 
-// The setting recorded sets the notice of recording, which is spoken if the workspace has recording
-// enabled. If Off is true, calls of this agent are not recorded.
+// recordingNotice configures the sentence that announces the recording. It is spoken if the
+// workspace has recording enabled. If Off is true, calls of this agent are not recorded.
 type recordingNotice struct {
 	Notice string `json:"notice"`
 	Off    bool   `json:"off"`
@@ -68,8 +68,7 @@ type summaryModel struct {
 	Model   string `json:"model"`
 }
 
-// The type script is the behavior of a scripted agent: the agent plays a tone, and ends the call
-// after a given time.
+// script is the behavior of a scripted agent: it plays a tone and ends the call after a given time.
 type script struct {
 	ToneHz         int  `json:"tone_hz"`
 	ToneMillis     int  `json:"tone_millis"`
@@ -163,8 +162,8 @@ func (s script) playable() bool {
 	return s.ToneHz >= 0 && s.ToneHz < 4000 && s.ToneMillis >= 0 && s.ToneMillis <= 60_000 && s.EndAfterMillis >= 0
 }
 
-// The function anywhere accepts every IP address. The dialer checks the address of the agent's
-// server when it connects, because the host name is resolved only then.
+// acceptAnyAddress accepts every IP address. The dialer checks the address of the agent's server
+// when it connects, because the host name is resolved only then.
 func acceptAnyAddress(netip.Addr) bool { return true }
 
 func (k knownSettings) judgeWords() error {

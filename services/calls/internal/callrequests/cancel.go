@@ -29,13 +29,11 @@ func NewCanceler(st *store.Store, peers *peers.Clients, wake func()) *Canceler {
 	return &Canceler{store: st, peers: peers, wake: wake}
 }
 
-// Cancel cancels a queued call request. First it calls the dialer's Withdraw, because the dialer's
-// database decides whether the request is canceled or dialed. If the request is not queued, the
-// error is 409 not_cancelable. If the dialer does not respond, the error is 503 and the outcome is
-// unknown, because the dialer may have withdrawn the request.
+// Cancel cancels a queued call request after the dialer has withdrawn it. If the request is not
+// queued, the error is 409 not_cancelable. If the dialer does not respond, the error is 503, and
+// the request may or may not have been withdrawn.
 //
-// After each withdrawal the dialer publishes the event `withdrawn`. This event cancels the request
-// if Cancel failed after the withdrawal.
+// If Cancel fails after the withdrawal, the dialer's event `withdrawn` cancels the request.
 func (d *Canceler) Cancel(ctx context.Context, workspaceID, id uuid.UUID) (callstate.Request, error) {
 	req, err := d.store.Request(ctx, workspaceID, id)
 	if errors.Is(err, pg.ErrNotFound) {

@@ -26,12 +26,8 @@ const (
 	maxPollInterval   = 250 * time.Millisecond
 )
 
-// The method claim claims the idempotency key. If the key was used for a request, it returns that
-// request. While another POST has claimed the key, it waits for that POST. If that POST is refused
-// or its lease expires, it tries again.
-//
-// A replay whose body differs from the original body is counted, because the client may have meant
-// a new call.
+// claimKey claims the idempotency key. If the key was used for a request, claimKey returns that
+// request. While another POST has claimed the key, claimKey waits for that POST.
 func (in *Intake) claimKey(ctx context.Context, want store.Claim, fingerprint []byte) (claim store.Claim, original *callstate.Request, err error) {
 	deadline := time.Now().Add(in.cfg.Wait)
 	for {
@@ -57,8 +53,8 @@ func (in *Intake) claimKey(ctx context.Context, want store.Claim, fingerprint []
 	}
 }
 
-// The method await polls the key until the request of the key is stored, the key is free, or the
-// lease of the key has expired.
+// waitForKey polls the key until the key has a stored request or is free, or until the lease of the
+// key has expired.
 func (in *Intake) waitForKey(ctx context.Context, want store.Claim, deadline time.Time) (store.KeyState, error) {
 	for pause := firstPollInterval; ; pause = min(2*pause, maxPollInterval) {
 		state, err := in.store.KeyState(ctx, want.WorkspaceID, want.Key)
@@ -81,9 +77,8 @@ func (in *Intake) waitForKey(ctx context.Context, want store.Claim, deadline tim
 	}
 }
 
-// releaseKey lets the next POST use the key. After a refusal the key is free, and the next POST gets a
-// new request id. After any other error the key keeps its request id, because a hold with this id
-// may exist. If giveUp fails too, the key stays claimed until its lease expires.
+// releaseKey lets the next POST use the key. After a refusal the key is deleted. After any other
+// error the key keeps its request id, because a hold with this id may exist.
 func (in *Intake) releaseKey(ctx context.Context, claim store.Claim, why error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), commitTimeout)
 	defer cancel()
@@ -97,8 +92,8 @@ func (in *Intake) releaseKey(ctx context.Context, claim store.Claim, why error) 
 	}
 }
 
-// fingerprint is a hash of the body without the idempotency key. The order of the fields does not
-// matter.
+// fingerprint is a hash of the body without the idempotency key. Bodies with the same fields in a
+// different order have the same hash.
 func fingerprint(body map[string]json.RawMessage) []byte {
 	order := maps.Clone(body)
 	delete(order, "idempotency_key")

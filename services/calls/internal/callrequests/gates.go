@@ -18,8 +18,8 @@ import (
 	"ringfence.dev/services/calls/internal/callstate"
 )
 
-// The method admit runs the checks that use only local data: the kind of number, the workspace's
-// destinations and the agent. It returns the agent's max_call_seconds.
+// checkLocalData checks the kind of number, the workspace's destinations and the agent, without a
+// request to another service. It returns the agent's max_call_seconds.
 func (in *Intake) checkLocalData(ctx context.Context, workspaceID uuid.UUID, order openapi.CreateCall) (maxSeconds int32, err error) {
 	number := phone.Number(order.To)
 	switch kind := number.Forbidden(); kind {
@@ -78,11 +78,9 @@ func (in *Intake) preCheck(ctx context.Context, order openapi.CreateCall, req *c
 	return nil
 }
 
-// The method hold reserves the price of the longest possible call in billing-wallet.
-//
-// If an earlier POST failed after its hold, the wallet returns that hold. The agent's
-// max_call_seconds can have changed since then. So the request uses the max_call_seconds of the
-// hold. Otherwise the call could last longer than the hold pays for.
+// placeHold reserves the price of the longest possible call in billing-wallet. If an earlier POST
+// failed after its hold, the wallet returns that hold. The request then uses the max_call_seconds
+// of that hold, so that the call cannot last longer than the hold pays for.
 func (in *Intake) placeHold(ctx context.Context, req *callstate.Request) error {
 	answer, err := in.peers.Hold(ctx, &billingv1.HoldRequest{
 		CallRequestId: req.ID.String(), WorkspaceId: req.WorkspaceID.String(), ToE164: req.To, MaxCallSeconds: req.MaxCallSeconds,

@@ -53,8 +53,7 @@ type Intake struct {
 }
 
 // New returns an intake. The intake calls wake after each commit that wrote an event, so that the
-// relay publishes the event. The function `backlog` returns the age of the oldest unpublished
-// event. If the age is above maxBacklog, new requests are refused.
+// relay publishes the event. backlogAge returns the age of the oldest unpublished event.
 func New(cfg Config, st *store.Store, peers *peers.Clients, wake func(), backlogAge func() time.Duration, metrics prometheus.Registerer) *Intake {
 	in := &Intake{
 		cfg: cfg, store: st, peers: peers, wake: wake, backlogAge: backlogAge, now: time.Now,
@@ -73,10 +72,9 @@ func New(cfg Config, st *store.Store, peers *peers.Clients, wake func(), backlog
 	return in
 }
 
-// Create creates a call request from the body of POST /v1/calls. The parameter `header` contains
-// the values of the header Idempotency-Key; a key in the body has precedence. If the key was used
-// before, Create creates no second call. It returns the request of that key in its current state,
-// and replayed is true. A refused body creates no request and frees the key.
+// Create creates a call request from the body of POST /v1/calls. headerKeys contains the values of
+// the header Idempotency-Key; a key in the body has precedence. If the key was used before, Create
+// returns the request of that key in its current state, and replayed is true.
 func (in *Intake) Create(ctx context.Context, workspaceID uuid.UUID, body map[string]json.RawMessage,
 	headerKeys []string) (req callstate.Request, replayed bool, err error) {
 	req, replayed, err = in.create(ctx, workspaceID, body, headerKeys)
@@ -115,8 +113,8 @@ func (in *Intake) create(ctx context.Context, workspaceID uuid.UUID, body map[st
 	return req, replayed, err
 }
 
-// The method accept runs the checks in the order of the API reference. If all checks allow the
-// request, it stores the request.
+// checkAndStore runs the checks in the order of the API reference. If all checks allow the request,
+// checkAndStore stores it.
 func (in *Intake) checkAndStore(ctx context.Context, workspaceID, id uuid.UUID, body map[string]json.RawMessage, claim *store.Claim) (callstate.Request, bool, error) {
 	annotateRequestID(ctx, id)
 	now := in.now().UTC().Truncate(time.Millisecond)
@@ -163,8 +161,8 @@ func (in *Intake) storeRequest(ctx context.Context, req callstate.Request, claim
 }
 
 // existingRequest is called if the id could not be used for a new request. If another POST with the
-// same claim stored the request, existingRequest returns that request. Otherwise the person was
-// erased, or the id was abandoned after billing-wallet reported an unconfirmed hold.
+// same claim stored the request, it returns that request. Otherwise it returns an error: the person
+// was erased, or the id was abandoned.
 func (in *Intake) existingRequest(ctx context.Context, req callstate.Request) (callstate.Request, bool, error) {
 	original, err := in.store.Request(ctx, req.WorkspaceID, req.ID)
 	if errors.Is(err, pg.ErrNotFound) {

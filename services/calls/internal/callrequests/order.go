@@ -21,9 +21,9 @@ import (
 const (
 	maxKey         = 255
 	maxExternalRef = 255
-	// maxVariables limits the size of the variables in the body, in bytes. It is greater than the
-	// 64 KiB that are allowed after the merge with the contact's variables, because the body can
-	// also remove variables. The pre-check request to contacts-compliance accepts this size.
+	// maxVariables limits the size of the variables in the body, in bytes. It exceeds the 64 KiB
+	// that are allowed after the merge with the contact's variables, because the body can also
+	// remove variables.
 	maxVariables = 192 << 10
 	maxAhead     = 366 * 24 * time.Hour
 	// maxBehind limits how far in the past scheduled_for can be. The clock or the queue of a client
@@ -100,8 +100,8 @@ func compact(raw json.RawMessage) json.RawMessage {
 	return text.Bytes()
 }
 
-// A value of type fields reads the members of a body and collects the errors. A member that is null
-// counts as absent.
+// bodyReader reads the members of a body and collects the errors. A member that is null counts as
+// absent.
 type bodyReader struct {
 	body     map[string]json.RawMessage
 	problems []string
@@ -116,8 +116,8 @@ func (f *bodyReader) absent(name string) bool {
 	return !given || string(raw) == "null"
 }
 
-// The function member returns the value of the member with this name, or nil if the member is
-// absent. If the value has another type, the error is added to f.problems and the result is nil.
+// readMember returns the value of the member with this name, or nil if the member is absent. If the
+// value has another type, readMember adds an error to f.problems and returns nil.
 func readMember[T any](f *bodyReader, name, fault string) *T {
 	var value *T
 	if !f.absent(name) && json.Unmarshal(f.body[name], &value) != nil {
@@ -144,9 +144,9 @@ func (f *bodyReader) id(name string) *uuid.UUID {
 	return &id
 }
 
-// The method slot reads a member whose value is a date-time. If the time is at most maxBehind in
-// the past, the call is due now and the result is nil. An earlier time is an error. A time more
-// than maxAhead in the future is an error too.
+// readScheduledFor reads a date-time. It returns nil if the call is due now: the member is absent,
+// or the time is at most maxBehind in the past. An earlier time, or a time more than maxAhead in
+// the future, is an error.
 func (f *bodyReader) readScheduledFor(name string, now time.Time) *time.Time {
 	s := f.readText(name)
 	if s == nil {

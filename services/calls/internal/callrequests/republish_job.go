@@ -21,22 +21,20 @@ const (
 )
 
 // RepublishJob publishes overdue call requests again, for example because an event was lost. A
-// request is overdue if it should have ended long ago. The job ensures that every accepted request
-// ends. The dialer never dials a request id twice. If the request has ended, the dialer publishes
-// the end of the request again.
+// request is overdue if it should have ended long ago. If the request has ended, the dialer
+// publishes its end again; it never dials a request id twice.
 type RepublishJob struct {
 	store       *store.Store
 	overdueTime time.Duration
 	wake        func()
 	count       prometheus.Counter
-	// The field `from` contains the due time of the last published request. It is zero if the last
-	// pass reached the newest overdue request. The next pass publishes only requests that were due
-	// later.
+	// lastDue is the due time of the last published request. The next pass publishes only requests
+	// that were due later. It is zero if the last pass reached the newest overdue request.
 	lastDue time.Time
 }
 
-// NewRepublishJob returns a job for requests that are overdue by more than the duration `after`.
-// The job calls wake after it has written events to the outbox.
+// NewRepublishJob returns a job for requests that are overdue by more than overdueTime. The job
+// calls wake after it has written events to the outbox.
 func NewRepublishJob(st *store.Store, overdueTime time.Duration, wake func(), metrics prometheus.Registerer) *RepublishJob {
 	w := &RepublishJob{store: st, overdueTime: overdueTime, wake: wake, count: prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "ringfence_calls_republished_requests_total",

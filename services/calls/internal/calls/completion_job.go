@@ -66,8 +66,8 @@ func (w *CompletionJob) Once(ctx context.Context) error {
 	}
 }
 
-// The function resume continues the trace of the call, so that the trace includes the time for
-// which the call waited.
+// continueTrace continues the trace of the call, so that the trace includes the time for which the
+// call waited.
 func continueTrace(ctx context.Context, c *callstate.Call) (context.Context, func()) {
 	ctx, span := telemetry.Continue(ctx, "complete call", c.Traceparent, 0, telemetry.CallID(c.ID.String()))
 	if c.CallRequestID != nil {

@@ -12,9 +12,8 @@ import (
 const pollInterval = time.Second
 
 // ErasureJob runs all steps of an erasure except the first one, which runs in the consumer's
-// transaction. The steps are separate transactions, so that none of them holds locks for long. Each
-// replica runs the job. The commit of a step also stores the progress of the erasure, so the
-// erasure continues after a restart.
+// transaction. Each step is a short transaction that also stores the progress. So an erasure
+// continues after a restart, on any replica.
 type ErasureJob struct {
 	store *store.Store
 	wake  func()

@@ -157,8 +157,7 @@ func (f *fixture) wantReports(id uuid.UUID, want int) map[string]int {
 	return reported
 }
 
-// crashInStep cancels a step while the step waits for a locked call. Before that, crashInStep calls
-// the function `during`.
+// crashInStep calls beforeCrash while a step waits for a locked call, and then cancels the step.
 func (f *fixture) crashInStep(number string, beforeCrash func()) {
 	f.Helper()
 	blocker, err := f.pool.Begin(f.Context())

@@ -20,9 +20,8 @@ const (
 	retentionInterval = time.Hour
 	retentionBatch    = 500
 	// erasureRetention is the time for which the counter of erasures of a phone number is kept.
-	// POST /v1/calls compares this counter with the one from the pre-check, to detect an erasure
-	// between the pre-check and the creation of the request. These two steps are seconds apart, so
-	// the counter is not needed after this time.
+	// POST /v1/calls compares the counter with its value at the pre-check, which ran seconds
+	// earlier. So an older counter is not needed.
 	erasureRetention = 45 * 24 * time.Hour
 )
 
@@ -55,8 +54,7 @@ func (w *RetentionJob) Run(ctx context.Context) error {
 	}
 }
 
-// Once runs the job one time: it deletes all data whose retention period has ended at the time
-// `now`.
+// Once runs the job one time: it deletes all data whose retention period ended before now.
 func (w *RetentionJob) Once(ctx context.Context, now time.Time) error {
 	if err := w.store.DeleteErasures(ctx, now.Add(-erasureRetention)); err != nil {
 		return err

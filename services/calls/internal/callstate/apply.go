@@ -9,8 +9,10 @@ import (
 
 // Apply updates the call from the state that a dial event reports. It returns true if the call
 // changed. A report with an old version or an earlier status changes nothing, and neither does a
-// second, different end. Statuses can be skipped. The first end is applied even if its version is
-// old: a dialer whose database lost its last commits continues with a lower version.
+// second, different end.
+//
+// The first end is applied even if its version is old: a dialer whose database lost its last
+// commits continues with a lower version.
 func (c *Call) Apply(reported Call) bool {
 	ends := reported.Status.Terminal() && !c.Status.Terminal()
 	if !ends && (reported.Version <= c.Version || reported.Status.rank() < c.Status.rank()) {
@@ -35,9 +37,8 @@ func (c *Call) Apply(reported Call) bool {
 	return true
 }
 
-// Analyse adds the analysis to the call. Only the first analysis is added. If the person was
-// erased, Analyse adds only the outcome. late is true if call.completed was already published
-// without the analysis. No event other than call.completed waits for the analysis.
+// Analyse adds the first analysis to the call; later ones are ignored. If the person was erased, it
+// adds only the outcome. late is true if call.completed was already published without the analysis.
 func (c *Call) Analyse(a Analysis) (changed, late bool) {
 	if c.Analysed {
 		return false, false
@@ -73,19 +74,18 @@ func (c *Call) Settle(amount *money.Micro) (changed, late bool) {
 	return true, c.Closed && amount != nil
 }
 
-// The method charged returns true if the call does not wait for a charge. The charge is known, or
-// there is no charge because the call is inbound or has no billable seconds.
+// chargeKnown returns true if the charge is known, or if the call has no charge because it is
+// inbound or has no billable seconds.
 func (c *Call) chargeKnown() bool {
 	return c.ChargeSettled || c.CallRequestID == nil || c.BillableSeconds == 0
 }
 
-// Announce returns the public event for the change of the status, and counts the event in Sequence.
-// The parameter `before` is the status before the change; it is "" for a new call. Announce returns
-// "" if the change has no public event.
+// Announce returns the public event for the change from oldStatus, or "" if there is none.
+// oldStatus is "" for a new call. Announce counts the event in Sequence.
 //
-// call.completed waits for the charge and the analysis. Both waits start when the end was received.
-// While one of the two is missing and its wait is not over, Announce returns "" and sets
-// CompletesAt. Announce must be called again at that time.
+// call.completed waits for the charge and the analysis. While one of them is missing and its wait
+// is not over, Announce returns "" and sets CompletesAt, the time at which the caller must call
+// Announce again.
 func (c *Call) Announce(oldStatus Status, now time.Time, waits Waits) openapi.EventType {
 	if c.Closed {
 		return ""

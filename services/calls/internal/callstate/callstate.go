@@ -35,8 +35,8 @@ func Statuses() []string {
 	}
 }
 
-// The method rank returns the position of the status in the order of the states. It is 0 for an
-// unknown status.
+// rank returns the position of the status in the order of the states. It is 0 for an unknown
+// status.
 func (s Status) rank() int {
 	switch s {
 	case Initiated:
@@ -115,9 +115,9 @@ type Call struct {
 	// published.
 	Sequence int32 `db:"sequence"`
 	Closed   bool  `db:"closed"`
-	// EndLearnedAt is the time at which the service `calls` received the end of a completed call.
-	// CompletesAt is the time at which call.completed is published, even if the charge or the
-	// analysis is missing. CompletesAt is nil if the call does not wait.
+	// EndLearnedAt is the time at which this service received the end of a completed call.
+	// CompletesAt is the time at which call.completed is published at the latest. It is nil if the
+	// call does not wait for the charge or the analysis.
 	EndLearnedAt *time.Time `db:"end_learned_at"`
 	CompletesAt  *time.Time `db:"completes_at"`
 	// ErasedAt is the time at which the person was erased. After that, no transcript, summary or

@@ -6,10 +6,9 @@ import (
 	"ringfence.dev/proto/openapi"
 )
 
-// Full returns the call as GET /v1/calls/{id} and every event show the call. The member transcript
-// is present only if there is a transcript that may be shown. Full does not set recording_url,
-// because this URL is a secret that expires after an hour and must not be in an event. The HTTP
-// handler adds recording_url.
+// Full returns the call as GET /v1/calls/{id} and every event show it. It omits the transcript if
+// there is none or it may not be shown. It never sets recording_url, a secret that must not be in
+// an event; the HTTP handler adds it.
 func (c *Call) Full() openapi.Call {
 	full := openapi.Call{
 		CallID:      c.ID,

@@ -1,10 +1,10 @@
 package callstate
 
-// The constant live is the list status of every call that has not ended.
+// liveStatus is the list status of every call that has not ended.
 const liveStatus = "live"
 
-// ListStatus returns the status of an ended call, and live for all other calls. The list status
-// changes only once during a call, so an index on it is cheap to maintain.
+// ListStatus returns the status of an ended call, and liveStatus for all other calls. The list
+// status changes only once during a call, so an index on it is cheap to maintain.
 func (s Status) ListStatus() string {
 	if s.Terminal() {
 		return string(s)

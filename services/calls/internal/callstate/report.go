@@ -46,8 +46,8 @@ func FromDialer(ev *eventv1.DialEvent) (Call, error) {
 	return c, nil
 }
 
-// The function disclosure returns the disclosure as customers see it. It returns nil if the dialer
-// did not report a disclosure.
+// publicDisclosure returns the disclosure as customers see it. It returns nil if the dialer did not
+// report a disclosure.
 func publicDisclosure(d *eventv1.Disclosure) *openapi.CallDisclosure {
 	if d == nil {
 		return nil
@@ -78,8 +78,8 @@ func AnalysisFrom(ev *eventv1.Analysed) (Analysis, error) {
 	return a, nil
 }
 
-// The function text returns s without NUL characters, because Postgres cannot store them. It
-// returns nil if the result is empty.
+// nonEmptyText returns s without NUL characters, because Postgres cannot store them. It returns nil
+// if the result is empty.
 func nonEmptyText(s string) *string {
 	s = strings.ReplaceAll(s, "\x00", "")
 	if s == "" {

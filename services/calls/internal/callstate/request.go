@@ -77,8 +77,8 @@ type Ending struct {
 }
 
 // Dial records that the dialer committed the fence (the row that permits one dial) of this attempt.
-// From then on, the dialer may dial. If attempt is 0, the number is unknown and DialAttempt does
-// not change. A late event of an attempt that was released changes nothing.
+// If attempt is 0, the number is unknown and DialAttempt does not change. A late event of an
+// attempt that was released changes nothing.
 func (r *Request) Dial(attempt int32) bool {
 	if r.Status.Final() || attempt > 0 && attempt <= r.DialAttempt {
 		return false

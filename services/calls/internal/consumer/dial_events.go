@@ -84,8 +84,8 @@ func (c *Consumer) lock(ctx context.Context, tx pgx.Tx, wanted store.Wanted) (*c
 	return &countedFold{Fold: f}, err
 }
 
-// The method write writes the rows that the events changed. After the commit, the counters are
-// incremented. If there are new events, the relay is woken.
+// writeFold writes the rows that the events changed. After the commit it increments the counters
+// and, if there are new events, wakes the relay.
 func (c *Consumer) writeFold(ctx context.Context, tx pgx.Tx, f *countedFold, outcome inbox.Outcome) (inbox.Outcome, error) {
 	wake := f.wakeRelay || f.HasEvents()
 	outcome.OnCommit = func() {

@@ -88,8 +88,8 @@ func (c *Consumer) confirmHold(ctx context.Context, tx pgx.Tx, requestID uuid.UU
 	return err
 }
 
-// The method settle stores the charge in the request, because the charge can arrive before the
-// call. If the call is known, it also stores the charge in the call.
+// settleCharge stores the charge in the request, because the charge can arrive before the call. If
+// the call is known, it also stores the charge in the call.
 func (c *Consumer) settleCharge(ctx context.Context, f *countedFold, requestID uuid.UUID, amount *money.Micro) error {
 	req := f.Request(requestID)
 	if req == nil {

@@ -86,9 +86,9 @@ func (a *API) addAgent(w http.ResponseWriter, r *http.Request) error {
 	return httpserver.WriteJSON(w, http.StatusCreated, agentView(added))
 }
 
-// The method publish wakes the relay, which publishes the agent's event. Then it waits until the
-// dialer has stored the agent. If the dialer does not respond, the error is 503 with a message that
-// begins with the parameter `subject`.
+// publishAgent wakes the relay, which publishes the agent's event, and waits until the dialer has
+// stored the agent. If the dialer does not respond, the error is 503 with a message that begins
+// with messagePrefix.
 func (a *API) publishAgent(r *http.Request, messagePrefix string, changed agents.Agent) error {
 	a.wake()
 	event, err := changed.Event(changed.UpdatedAt)
@@ -188,8 +188,8 @@ func agentPath(r *http.Request) (workspaceID, id uuid.UUID, err error) {
 	return workspaceID, id, err
 }
 
-// The function workspace returns the workspace in the path. The error is 404 unless the caller
-// token is for the same workspace.
+// pathWorkspace returns the workspace in the path. The error is 404 unless the caller token is for
+// the same workspace.
 func pathWorkspace(r *http.Request) (uuid.UUID, error) {
 	id, err := httpserver.PathID(r, "id", "workspace")
 	if err != nil || id != serviceauth.CallerFrom(r.Context()).WorkspaceID {

@@ -141,7 +141,7 @@ func (a *API) readRecording(w http.ResponseWriter, r *http.Request) error {
 	return httpserver.WriteJSON(w, http.StatusOK, openapi.Recording{URL: link, ExpiresIn: int32(recordingstore.LinkLife / time.Second)})
 }
 
-// The method link returns the URL of the call's recording. It returns "" if there is no recording.
+// recordingURL returns the URL of the call's recording. It returns "" if there is no recording.
 func (a *API) recordingURL(ctx context.Context, c callstate.Call) (string, error) {
 	if c.RecordingKey == nil || a.links == nil {
 		return "", nil

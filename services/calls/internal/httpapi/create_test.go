@@ -304,7 +304,7 @@ func TestCreate_TooLongWaitForAnotherPOSTReturns503(t *testing.T) {
 	}
 }
 
-// The method claim stores the state that remains if a POST is killed after it claimed its key.
+// claimKey stores the state that remains if a POST is killed after it claimed its key.
 func (r *rig) claimKey(key string, id uuid.UUID, lease time.Duration) {
 	r.t.Helper()
 	a := r.do("POST", "/v1/calls", r.order("idempotency_key",

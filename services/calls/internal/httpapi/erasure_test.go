@@ -48,8 +48,8 @@ func (a *account) spokeSecret() *eventv1.DialEvent {
 	return ev
 }
 
-// The method steps returns one line for each reported erasure step, in the form "<service> <call
-// id>: <next steps>". The call id is empty if the step is not about one call.
+// reportedSteps returns one line for each reported erasure step, in the form "<service> <call id>:
+// <next steps>". The call id is empty if the step is not about one call.
 func (r *rig) reportedSteps() (steps []string) {
 	r.t.Helper()
 	for _, f := range outboxEvents[eventv1.ErasureReport](r, kafka.ErasureReports) {
@@ -151,8 +151,8 @@ func (r *rig) wantErasedEvents(erasure uuid.UUID, over, live, waiting, queued *a
 	}
 }
 
-// sameSteps ignores the steps of the call with the id `between`, because that call published its
-// first event between the two reports.
+// sameSteps ignores the steps of startedCall, because that call published its first event between
+// the two reports.
 func sameSteps(first, second, startedCall string) bool {
 	a, b := strings.Fields(first), strings.Fields(strings.ReplaceAll(second, " webhook-dispatcher "+startedCall, ""))
 	slices.Sort(a)

@@ -12,12 +12,12 @@ import (
 	"ringfence.dev/proto/billingv1"
 )
 
-// A slot is the expected state of one idempotency key in one workspace.
+// keyState is the expected state of one idempotency key in one workspace.
 type keyState struct {
-	// The field request is the id of the key's request. If the first POST failed, a repeated POST
-	// gets the same id.
+	// requestID is the id of the key's request. If the first POST failed, a repeated POST gets the
+	// same id.
 	requestID string
-	// The field `to` is the phone number in the body that claimed the key.
+	// toNumber is the phone number in the body that claimed the key.
 	toNumber string
 	done     bool
 }
@@ -86,8 +86,7 @@ func TestCreate_KeyHasOneRequest(t *testing.T) {
 	})
 }
 
-// The method judge compares the responses with the expected state of the key, and updates that
-// state.
+// checkAnswers compares the responses with the expected state of the key, and updates that state.
 func (s *keyState) checkAnswers(rt *rapid.T, fate, to string, answers []answer) {
 	statuses := make([]int, len(answers))
 	for i, a := range answers {

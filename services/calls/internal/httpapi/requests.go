@@ -102,7 +102,7 @@ func requestID(r *http.Request) (uuid.UUID, error) {
 	return id, err
 }
 
-// The function missing converts pg.ErrNotFound to a 404 error: the workspace has no such row. The
+// convertNotFound converts pg.ErrNotFound to a 404 error: the workspace has no such row. The
 // response is the same if the row belongs to another workspace.
 func convertNotFound(err error, thing string) error {
 	if errors.Is(err, pg.ErrNotFound) {

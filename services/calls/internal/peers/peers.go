@@ -81,8 +81,7 @@ func (p *Clients) Withdraw(ctx context.Context, request *dialerv1.WithdrawReques
 }
 
 // ApplyAgent sends a committed agent to the dialer and returns after the dialer has stored the
-// agent. The errors are those of settings.Confirm. The error message begins with the parameter
-// `subject`.
+// agent. The errors are those of settings.Confirm. The error message begins with messagePrefix.
 func (p *Clients) ApplyAgent(ctx context.Context, messagePrefix string, event *eventv1.AgentEvent) error {
 	return settings.Confirm(ctx, messagePrefix,
 		map[string]func(context.Context) error{"dialer": func(ctx context.Context) error {

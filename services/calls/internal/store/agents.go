@@ -46,8 +46,8 @@ UPDATE agents SET version = @version, name = @name, from_e164 = @from_e164, max_
 WHERE workspace_id = @workspace_id AND id = @id
 RETURNING ` + agentColumns
 
-// ChangeAgent calls the function `change` with the locked agent, stores the result and publishes
-// it. It returns pg.ErrNotFound if the agent does not exist or was deleted.
+// ChangeAgent calls changeAgent with the locked agent, stores the result and publishes it. It
+// returns pg.ErrNotFound if the agent does not exist or was deleted.
 func (s *Store) ChangeAgent(ctx context.Context, workspaceID, id uuid.UUID, at time.Time, changeAgent func(*agents.Agent) error) (agents.Agent, error) {
 	var a agents.Agent
 	err := pg.InTx(ctx, s.pool, func(tx pgx.Tx) (err error) {

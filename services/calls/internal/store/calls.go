@@ -117,10 +117,9 @@ func (s *Store) Calls(ctx context.Context, workspaceID uuid.UUID, p page.Request
 	return rows, nil
 }
 
-// The method statement returns the SQL statement that can use an index for the filter. A contact
-// has few calls, so the statement reads all calls of the contact. For all other filters the
-// statement reads each pair of direction and list status separately. So a rare status is found
-// quickly among a million calls.
+// selectCalls returns a statement that can use an index for the filter. A contact has few calls, so
+// all of them are read. Otherwise each pair of direction and list status is read separately, so
+// that a rare status is found quickly among a million calls.
 func (f CallFilter) selectCalls() string {
 	where := ""
 	if f.AgentID != nil {
@@ -159,9 +158,8 @@ func (s *Store) Now(ctx context.Context, tx pgx.Tx) (now time.Time, err error) {
 }
 
 // If the transcript was not read, the stored transcript is kept. If a concurrent transaction has
-// closed the call and this statement would open it again, the CASE sets closed to NULL. Then the
-// NOT NULL constraint rolls the transaction back. The check is in the database, because the
-// statement is sent together with COMMIT.
+// closed the call, the CASE sets closed to NULL, and the NOT NULL constraint rolls this transaction
+// back.
 const saveCall = `
 INSERT INTO calls AS c (` + callColumns + `, transcript)
 VALUES (@id, @workspace_id, @call_request_id, @direction, @from_number, @to_e164, @agent_id, @contact_id, @external_ref, @status,
@@ -187,7 +185,7 @@ WHERE completes_at <= now()
 ORDER BY completes_at LIMIT @limit FOR UPDATE SKIP LOCKED`
 
 // Complete publishes call.completed for up to limit calls whose wait is over. It returns the number
-// of these calls. The function `resume` continues the trace of each call.
+// of these calls. continueTrace continues the trace of each call.
 func (s *Store) Complete(ctx context.Context, waits callstate.Waits, limit int, continueTrace func(context.Context, *callstate.Call) (context.Context, func())) (int, error) {
 	var done int
 	err := pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {

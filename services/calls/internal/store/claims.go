@@ -34,10 +34,11 @@ ON CONFLICT (workspace_id, key) DO UPDATE SET
 WHERE NOT k.done AND k.leased_until <= now()
 RETURNING workspace_id, key, request_id, epoch`
 
-// ClaimKey claims a key that is free or whose lease has expired. ok is false if the key already has
-// a stored request or is claimed by another POST. If a POST takes over a key with the same body,
-// the request id stays the same, so that pre-check and hold return their earlier results. If the
-// body differs, the request id is new, because the earlier results belong to another call request.
+// ClaimKey claims a key that is free or whose lease has expired. ok is false if the key has a
+// stored request or is claimed by another POST.
+//
+// A takeover with the same body keeps the request id, so that pre-check and hold return their
+// earlier results. A takeover with another body gets a new request id.
 func (s *Store) ClaimKey(ctx context.Context, want Claim, fingerprint []byte, lease time.Duration) (got Claim, ok bool, err error) {
 	got, err = pg.One[Claim](ctx, s.pool, claimKey, pgx.NamedArgs{
 		"workspace_id": want.WorkspaceID, "key": want.Key, "request_id": want.RequestID,
@@ -120,9 +121,8 @@ DELETE FROM idempotency_keys k USING (
     ORDER BY k.request_id LIMIT @limit
 ) old WHERE k.workspace_id = old.workspace_id AND k.key = old.key AND k.leased_until < now()`
 
-// DeleteExpiredKeys deletes at most limit keys whose request ended longer ago than the duration
-// `keep`. It returns their number. beforeID must be the smallest UUIDv7 of the time that is `keep`
-// ago.
+// DeleteExpiredKeys deletes at most limit keys whose request ended longer than keepTime ago. It
+// returns their number. beforeID must be the smallest UUIDv7 of the time that is keepTime ago.
 func (s *Store) DeleteExpiredKeys(ctx context.Context, beforeID uuid.UUID, keepTime time.Duration, limit int) (int64,
 	error) {
 	tag, err := s.pool.Exec(ctx, deleteExpiredKeys, pgx.NamedArgs{"before_id": beforeID, "keep": keepTime.Seconds(),

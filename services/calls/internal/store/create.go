@@ -31,16 +31,13 @@ ON CONFLICT (id) DO NOTHING
 RETURNING ` + requestColumns
 
 // mayBeCreated is an SQL condition. It is true if the id was not abandoned and the person was not
-// erased after the request was allowed. The insert of a request uses the condition. Without an
-// idempotency key, the insert of the request's event uses it too. Both statements get the same
-// result, because the transaction holds the locks.
+// erased after the request was allowed.
 const mayBeCreated = `NOT EXISTS (SELECT FROM abandoned_requests WHERE request_id = @id) AND NOT EXISTS (
     SELECT FROM erasures e WHERE e.workspace_id = @workspace_id AND e.phone_e164 = @to_e164 AND e.erasures > @erasures)`
 
 // Create stores the request, marks its key as done and enqueues the event `requested`, in one
-// transaction. claim is nil if the request has no key. Create and Unconfirmed take the same lock,
-// so a request cannot be created and abandoned at the same time. Create returns ErrNotCreated if it
-// stored nothing.
+// transaction. claim is nil if the request has no key. If Create stores nothing, it returns
+// ErrNotCreated.
 func (s *Store) Create(ctx context.Context, req callstate.Request, claim *Claim,
 	at time.Time) (placed callstate.Request, err error) {
 	if claim == nil {
@@ -57,10 +54,9 @@ func (s *Store) Create(ctx context.Context, req callstate.Request, claim *Claim,
 	return placed, nil
 }
 
-// createWithoutKey needs one round trip. A batch that is sent outside of a transaction runs as one
-// transaction, which commits with the last statement. The Go code cannot roll the batch back, so
-// the insert of the event has the same condition as the insert of the request. The id is new, so no
-// other row has this id.
+// createWithoutKey sends the locks and both inserts as one batch, which is one transaction and one
+// round trip. The Go code cannot roll the batch back, so both inserts have the condition
+// mayBeCreated.
 func (s *Store) createWithoutKey(ctx context.Context, req callstate.Request, at time.Time) (placed callstate.Request,
 	err error) {
 	batch := &pgx.Batch{}
@@ -114,11 +110,9 @@ ON CONFLICT (request_id) DO NOTHING`
 
 const dropClaim = `DELETE FROM idempotency_keys WHERE request_id = @request_id::uuid`
 
-// Unconfirmed handles a hold that billing-wallet cannot confirm, because billing-wallet has not
-// received the request or its end. If the request exists, Unconfirmed publishes the request again.
-// For an ended request the dialer then publishes the end again. If the request does not exist,
-// Unconfirmed abandons the id and deletes its idempotency claim, so that a slow POST can no longer
-// create the request. exists reports whether the request exists.
+// Unconfirmed handles a hold of a request whose end billing-wallet has not received. If the request
+// exists, Unconfirmed publishes it again, so that the dialer publishes its end again. Otherwise
+// Unconfirmed abandons the id, so that a slow POST can no longer create the request.
 func (s *Store) Unconfirmed(ctx context.Context, tx pgx.Tx, requestID, workspaceID uuid.UUID,
 	at time.Time) (exists bool, err error) {
 	if _, err = tx.Exec(ctx, lockRequestID, lockArgs(requestID)); err != nil {
@@ -154,8 +148,8 @@ func (s *Store) Unconfirmed(ctx context.Context, tx pgx.Tx, requestID, workspace
 // PlacementInputs contains the local data that are needed to check the body of POST /v1/calls.
 type PlacementInputs struct {
 	// Destinations are the only prefixes that the workspace can call. An empty list means no
-	// restriction. The list is also empty if the workspace is not known yet. The dialer checks the
-	// destinations again before it dials.
+	// restriction, or that the workspace is not known yet. The dialer checks the destinations again
+	// before it dials.
 	Destinations []string `db:"destinations"`
 	// MaxCallSeconds is the agent's max_call_seconds. It is nil if the workspace has no such agent.
 	MaxCallSeconds *int32 `db:"max_call_seconds"`

@@ -35,7 +35,7 @@ func personKey(workspaceID uuid.UUID, number string) string {
 
 const lockPerson = `SELECT pg_advisory_xact_lock(hashtextextended(@person::text, 0))`
 
-// The column again is true if this erasure was already ordered before.
+// again is true in the result if this erasure was already ordered before.
 const orderErasure = `
 WITH known AS (
     SELECT erasures FROM erasures WHERE workspace_id = @workspace_id AND phone_e164 = @phone_e164
@@ -57,12 +57,12 @@ SELECT @erasure_id, @workspace_id, @phone_e164, @contact_id, @erasures, @again,
     coalesce((` + inboundCallsOfPerson + ` ORDER BY id DESC LIMIT 1), '00000000-0000-0000-0000-000000000000'), now()
 ON CONFLICT (erasure_id) DO NOTHING`
 
-// Erase increases the erasure counter of the number. From then on, no request that was allowed
-// before the erasure can be created. Erase starts a job that erases the requests and calls of the
-// person. The first step runs in tx. EraseNext runs the other steps.
+// Erase increases the erasure counter of the number, so that no request that was allowed earlier
+// can be created. It also starts a job that erases the requests and calls of the person. The first
+// step runs in tx, and EraseNext runs the other steps.
 //
-// If the job of an earlier order of the same erasure is still running, that job continues. A
-// finished job starts again and publishes the same events again.
+// If the same erasure was ordered before, an unfinished job continues. A finished job starts again
+// and publishes the same events again.
 func (s *Store) Erase(ctx context.Context, tx pgx.Tx, e Erasure) error {
 	args := pgx.NamedArgs{
 		"person": personKey(e.WorkspaceID, e.Number), "erasure_id": e.ID, "workspace_id": e.WorkspaceID,
@@ -96,8 +96,7 @@ WHERE erasure_id = (
 RETURNING erasure_id`
 
 // EraseNext runs one step of one erasure job in a separate transaction. It returns false if no step
-// is due. Replicas can call EraseNext concurrently. A failed step is due again after a minute. Due
-// steps of other jobs run first.
+// is due. A failed step is due again after a minute. Replicas can call EraseNext concurrently.
 func (s *Store) EraseNext(ctx context.Context) (worked bool, err error) {
 	id, err := pg.Value[uuid.UUID](ctx, s.pool, claimErasureJob, nil)
 	if errors.Is(err, pg.ErrNotFound) {
@@ -192,10 +191,8 @@ WHERE erasure_id = @erasure_id`
 	deleteErasureJob = `DELETE FROM erasure_jobs WHERE erasure_id = @erasure_id`
 )
 
-// eraseStep erases the next requests and calls of the job. It publishes the event `erased` for each
-// of them, after all other events of the same request or call. The same transaction stores the
-// progress of the job. The last step deletes the job. If the job is already finished, eraseStep
-// does nothing.
+// eraseStep erases the next requests and calls of the job and publishes the event `erased` for each
+// of them. The same transaction stores the progress of the job. The last step deletes the job.
 func eraseStep(ctx context.Context, tx pgx.Tx, id uuid.UUID) error {
 	job, err := pg.One[erasureJob](ctx, tx, lockErasureJob, pgx.NamedArgs{"erasure_id": id})
 	if errors.Is(err, pg.ErrNotFound) {
@@ -363,8 +360,8 @@ type Retention struct {
 const selectRetentions = `
 SELECT id, keep_calls_days, keep_transcripts_days FROM workspaces WHERE id > @after::uuid ORDER BY id LIMIT 500`
 
-// Retentions returns up to 500 workspaces whose id is greater than the parameter `after`, in the
-// order of their ids.
+// Retentions returns up to 500 workspaces whose id is greater than afterID, in the order of their
+// ids.
 func (s *Store) Retentions(ctx context.Context, afterID uuid.UUID) ([]Retention, error) {
 	found, err := pg.Many[Retention](ctx, s.pool, selectRetentions, pgx.NamedArgs{"after": afterID})
 	if err != nil {
@@ -393,19 +390,19 @@ DELETE FROM call_requests WHERE id = ANY (ARRAY(
     LIMIT @limit))`
 
 // DeleteTranscripts deletes the transcripts of up to limit calls of the workspace that ended before
-// the time `at`. It returns the number of these calls.
+// at. It returns the number of these calls.
 func (s *Store) DeleteTranscripts(ctx context.Context, workspaceID uuid.UUID, at time.Time, limit int) (int64, error) {
 	return s.deleteOld(ctx, deleteTranscripts, workspaceID, at, limit)
 }
 
-// DeleteCalls deletes up to limit calls of the workspace that ended before the time `at`. It
-// returns the number of these calls.
+// DeleteCalls deletes up to limit calls of the workspace that ended before at. It returns the
+// number of these calls.
 func (s *Store) DeleteCalls(ctx context.Context, workspaceID uuid.UUID, at time.Time, limit int) (int64, error) {
 	return s.deleteOld(ctx, deleteCalls, workspaceID, at, limit)
 }
 
-// DeleteRequests deletes up to limit call requests of the workspace that ended before the time
-// `at`. It returns the number of these requests.
+// DeleteRequests deletes up to limit call requests of the workspace that ended before at. It
+// returns the number of these requests.
 func (s *Store) DeleteRequests(ctx context.Context, workspaceID uuid.UUID, at time.Time, limit int) (int64, error) {
 	return s.deleteOld(ctx, deleteRequests, workspaceID, at, limit)
 }
@@ -424,7 +421,7 @@ func (s *Store) deleteOld(ctx context.Context, sql string, workspaceID uuid.UUID
 
 const deleteErasures = `DELETE FROM erasures WHERE ordered_at < @at`
 
-// DeleteErasures deletes erasure counters that were set before the time `at`. This time must be so
+// DeleteErasures deletes erasure counters that were set before at. The caller must choose a time so
 // early that no request which was allowed before these erasures can still be created.
 func (s *Store) DeleteErasures(ctx context.Context, at time.Time) error {
 	if _, err := s.pool.Exec(ctx, deleteErasures, pg.Args{"at": at}); err != nil {

@@ -16,8 +16,8 @@ import (
 	"ringfence.dev/services/calls/internal/store"
 )
 
-// The function keep stores a call with a Fold. Between the read and the write of the Fold, it calls
-// the function `meanwhile`.
+// saveStatus stores a call with a Fold. It calls afterRead between the read and the write of the
+// Fold.
 func saveStatus(t *testing.T, pool *pgxpool.Pool, id uuid.UUID, status callstate.Status, event openapi.EventType, afterRead func() error) error {
 	t.Helper()
 	st := store.New(pool)

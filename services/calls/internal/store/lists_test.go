@@ -16,9 +16,8 @@ import (
 	"ringfence.dev/services/calls/internal/store"
 )
 
-// The constant many is the number of calls and of requests that the tests insert. The constant
-// mostPages is the greatest number of database pages that a list may read. One workspace has almost
-// all rows, including the oldest ones. Only the oldest rows have the rare values.
+// The tests insert insertedRows calls and as many requests. A list may read at most maxPages pages.
+// One workspace has almost all rows. Only its oldest rows have the rare values.
 const (
 	insertedRows = 30_000
 	maxPages     = 250

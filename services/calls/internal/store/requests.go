@@ -107,10 +107,9 @@ UPDATE call_requests SET cancel_answered = true
 WHERE workspace_id = @workspace_id AND id = @id AND status = 'canceled' AND NOT cancel_answered
 RETURNING ` + requestColumns
 
-// AnswerCancel is called after the dialer's event `withdrawn` has canceled the request. It records
-// that a cancel of this request was answered with HTTP 200, and returns the request. It returns
-// pg.ErrNotFound if the request is not canceled, or if another cancel was already answered with
-// 200.
+// AnswerCancel records that a cancel of this request was answered with HTTP 200, and returns the
+// request. It returns pg.ErrNotFound if the request is not canceled, or if another cancel was
+// already answered with 200.
 func (s *Store) AnswerCancel(ctx context.Context, workspaceID, id uuid.UUID) (callstate.Request, error) {
 	req, err := pg.One[callstate.Request](ctx, s.pool, answerCancel, pgx.NamedArgs{"workspace_id": workspaceID, "id": id})
 	if err != nil {
@@ -143,12 +142,12 @@ WHERE id IN (
     ORDER BY scheduled_for LIMIT @limit FOR UPDATE SKIP LOCKED)
 RETURNING ` + requestColumns
 
-// Republish publishes overdue requests again. Each request is published at most once in every
-// period of length `after`. Two kinds of requests are overdue: queued requests that were due long
-// ago, and requests that have been dialing for longer than their longest call. Republish starts
-// with requests that were due later than the parameter `from`. It returns the number of published
-// requests and the due time of the last one. The function `resume` continues the trace of each
-// request.
+// Republish publishes overdue requests again: queued requests that were due long ago, and requests
+// that have been dialing for longer than their longest call. It starts with requests that were due
+// later than dueAfter, and publishes each request at most once per overdueTime.
+//
+// It returns the number of published requests and the due time of the last one. continueTrace
+// continues the trace of each request.
 func (s *Store) Republish(
 	ctx context.Context, overdueTime time.Duration, dueAfter time.Time, limit int, at time.Time,
 	continueTrace func(context.Context, *callstate.Request) (context.Context, func()),

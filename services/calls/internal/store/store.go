@@ -17,13 +17,14 @@ type Store struct{ pool *pgxpool.Pool }
 
 func New(pool *pgxpool.Pool) *Store { return &Store{pool: pool} }
 
-// newestFirst is the end of every statement of a public list. It orders by the bytes of the id. If
-// it ordered by the id itself, the planner could use the primary key and read the rows of all other
-// workspaces.
+// newestFirst is the end of every statement of a public list. With ORDER BY id, the planner could
+// use the primary key and read the rows of all other workspaces, so it orders by the bytes of the
+// id.
 const newestFirst = ` ORDER BY uuid_send(id) DESC LIMIT @rows`
 
-// The function listed reads rows that have only some of the columns. If the first argument is
-// QueryExecModeCacheDescribe, the statement is planned for the values of its arguments each time.
+// queryListed reads rows that have only some of the columns. If the first argument is
+// QueryExecModeCacheDescribe, Postgres plans the statement for the values of its arguments each
+// time.
 func queryListed[T any](ctx context.Context, db pg.Querier, sql string, args ...any) ([]T, error) {
 	rows, err := db.Query(ctx, sql, args...)
 	if err != nil {
