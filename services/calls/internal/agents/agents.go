@@ -123,8 +123,8 @@ func (a *Agent) set(body map[string]json.RawMessage) error {
 }
 
 // checkSessionLength rejects a max_call_seconds that is longer than the model's session. Otherwise
-// billing-wallet would reserve the price of a longer call than the dialer permits. A body that
-// changes neither max_call_seconds nor kind is accepted.
+// billing-wallet would reserve the price of a longer call than the dialer permits. A body without
+// max_call_seconds and kind is accepted, so that other settings of older agents can be changed.
 func (a *Agent) checkSessionLength(body map[string]json.RawMessage, kind string) error {
 	_, length := body["max_call_seconds"]
 	_, changed := body["kind"]

@@ -110,9 +110,9 @@ ON CONFLICT (request_id) DO NOTHING`
 
 const dropClaim = `DELETE FROM idempotency_keys WHERE request_id = @request_id::uuid`
 
-// Unconfirmed handles a hold of a request whose end billing-wallet has not received. If the request
-// exists, Unconfirmed publishes it again, so that the dialer publishes its end again. Otherwise
-// Unconfirmed abandons the id, so that a slow POST can no longer create the request.
+// Unconfirmed handles a hold that billing-wallet cannot confirm. If its request exists, Unconfirmed
+// publishes the request again, so that the dialer publishes its end again. Otherwise Unconfirmed
+// abandons the id, so that a slow POST can no longer create the request.
 func (s *Store) Unconfirmed(ctx context.Context, tx pgx.Tx, requestID, workspaceID uuid.UUID,
 	at time.Time) (exists bool, err error) {
 	if _, err = tx.Exec(ctx, lockRequestID, lockArgs(requestID)); err != nil {

@@ -119,8 +119,8 @@ func decide(q store.Target, inputs store.Inputs, f gate.Facts) store.Decision {
 }
 
 // contactZone returns the time zone of the contact, or nil if the contact has none. If this build
-// does not know the contact's zone, contactZone also clears the zones of the number. Then no zone
-// is known and the gates refuse the call.
+// does not know the contact's zone, contactZone also clears the zones of the number, so that the
+// gates refuse the call.
 func contactZone(inputs store.Inputs, f *gate.Facts) *window.Zone {
 	if inputs.TimeZone == nil {
 		return nil

@@ -38,11 +38,11 @@ type Allowed struct {
 }
 
 // PreCheck checks the contact_id of the request and evaluates every gate. If all gates allow the
-// call, PreCheck finds or creates the contact and merges the variables.
+// call, PreCheck finds or creates the contact, merges the variables and stores the result. If a
+// gate refuses the call, PreCheck stores only the decision and returns an *apierr.Error.
 //
-// If a gate refuses the call, PreCheck stores only the decision and returns an *apierr.Error. If
-// the same request was allowed before, PreCheck returns the stored result and merges nothing. If
-// the same request was refused before, its gates are evaluated again.
+// A repeated PreCheck of an allowed request returns the stored result. The gates of a refused
+// request are evaluated again.
 func (g *Checks) PreCheck(ctx context.Context, req PreCheckRequest) (Allowed, error) {
 	patch, err := variables(req.Variables)
 	if err != nil {
@@ -113,8 +113,8 @@ func (g *Checks) tryPreCheck(ctx context.Context, req PreCheckRequest, patch con
 	return Allowed{ContactID: contactID, Variables: merged, ScheduledFor: d.Outcome.At, Erasures: inputs.Erasures}, nil
 }
 
-// The function named returns the fault of the request's contact_id, or "" if the contact_id is
-// valid or absent.
+// contactFault returns the fault of the request's contact_id, or "" if the contact_id is valid or
+// absent.
 func contactFault(q store.Target, inputs store.Inputs) gate.Named {
 	switch {
 	case q.NamedContact == uuid.Nil:

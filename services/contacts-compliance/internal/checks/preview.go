@@ -24,8 +24,8 @@ type Preview struct {
 	PolicyVersion int
 }
 
-// Preview evaluates the gates for a number at the time `at`. If `at` is zero or in the past, the
-// current time is used. The target q has no call request.
+// Preview evaluates the gates for a number at the given time, or now if that time is zero or in the
+// past. q has no call request.
 func (g *Checks) Preview(ctx context.Context, q store.Target, at time.Time) (Preview, error) {
 	inputs, err := g.store.ReadInputs(ctx, q)
 	if err != nil {

@@ -55,15 +55,15 @@ func (r *Row) Sign(keys *Keys, prev Link) Link {
 	return Link{Seq: r.Seq, MAC: r.MAC}
 }
 
-// The method follows returns an error unless the MAC of the row is valid and the row is the next
-// one after prev.
+// verifyAfter returns an error unless the MAC of the row is valid and the row is the next one after
+// prev.
 func (r *Row) verifyAfter(keys *Keys, prev Link) error {
 	return keys.check(r.KeyID, r.macInput(prev), r.MAC)
 }
 
-// The method bytes returns the input of the MAC, which includes the MAC of the row before. Each
-// field has a length prefix, so two different rows have different bytes. Times are in microseconds,
-// as in the database.
+// macInput returns the input of the MAC, which includes the MAC of the previous row. Each field has
+// a length prefix, so two different rows have different inputs. Times are in microseconds, as in
+// the database.
 func (r *Row) macInput(prev Link) []byte {
 	var w fieldWriter
 	w.text("consent record 1")

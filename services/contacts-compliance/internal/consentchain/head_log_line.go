@@ -11,8 +11,8 @@ import (
 )
 
 // HeadLogLine is one line of the head log, a file outside the database. The line contains the
-// length of a workspace's chain and the MAC of its last row at one time. Each process that writes
-// to the log numbers its lines, so a missing line is detected.
+// number and the MAC of the last row of a workspace's chain. Each process that writes to the log
+// numbers its lines, so a missing line is detected.
 type HeadLogLine struct {
 	At          time.Time `json:"at"`
 	Writer      string    `json:"writer"`
@@ -48,8 +48,7 @@ type HeadLogReader struct {
 	Last   map[uuid.UUID]Link
 	Faults []string
 	// Lines is the number of lines. Incomplete is the number of lines that are not JSON. Such a
-	// line alone is no fault, because a crash can truncate the last line of a writer. If it is
-	// between two lines of the same writer, the gap in the line numbers is a fault.
+	// line alone is no fault, because a crash can truncate the last line of a writer.
 	Lines, Incomplete int64
 
 	keys  *Keys

@@ -24,8 +24,8 @@ type Keys struct {
 }
 
 // NewKeys parses entries of the form "<id>=<base64 of 32 bytes or more>". The key of the first
-// entry signs. NewKeys also derives a key from the parameter `secret`. The derived key verifies
-// signatures. It signs only if there is no entry.
+// entry signs. NewKeys also derives a key from fallbackSecret, which verifies. The derived key
+// signs only if there is no entry.
 func NewKeys(entries []string, fallbackSecret string) (*Keys, error) {
 	k := &Keys{keys: map[string][]byte{}}
 	for i, entry := range entries {
@@ -86,9 +86,9 @@ func (k *Keys) check(id string, text, sum []byte) error {
 	return nil
 }
 
-// SignedLink is a link with its own signature. It is either the head of a chain, or the start of a
-// chain whose oldest rows were dropped. Without this signature, a person could remove the newest
-// rows and present an earlier row as the head.
+// SignedLink is a link with its own signature: the head of a chain, or the start of a chain whose
+// oldest rows were dropped. Without this signature, a person could remove the newest rows and
+// present an earlier row as the head.
 type SignedLink struct {
 	Link
 	KeyID string

@@ -37,9 +37,9 @@ type Verifier struct {
 	broken    *Break
 }
 
-// NewVerifier returns a verifier for a workspace. start is the signed start of the chain if the
-// oldest rows were dropped, or nil. logged is the last row in the head log, or the zero Link if the
-// log has no row.
+// NewVerifier returns a verifier for a workspace. start is the signed start of the chain, or nil if
+// no rows were dropped. lastLogged is the last row in the head log, or the zero Link if the log has
+// no row of the workspace.
 func NewVerifier(workspace uuid.UUID, keys *Keys, start *SignedLink, lastLogged Link) *Verifier {
 	c := &Verifier{workspace: workspace, keys: keys, logged: lastLogged}
 	if start == nil {

@@ -46,7 +46,7 @@ type HeadLog struct {
 	line    int64
 	writes  int
 	since   time.Time
-	// The field written contains the number of the last row of each chain that is in the file.
+	// writtenSeqs contains the number of the last row of each chain that is in the file.
 	writtenSeqs map[uuid.UUID]int64
 
 	rollbacks prometheus.Counter

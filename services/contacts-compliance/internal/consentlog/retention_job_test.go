@@ -86,8 +86,8 @@ func TestRotateMonths_ChainsVerifyAfterAMonthWasDropped(t *testing.T) {
 }
 
 // A person with access to the database can create an old month with copies of recent rows, or
-// replace the SQL function oldest_month. In both cases the job must not sign a new start of the
-// chain. Otherwise verify could not detect that rows are missing.
+// replace the SQL function oldest_month. The job must not sign a new start of the chain then,
+// because verify could no longer detect missing rows.
 func TestRotateMonths_RefusesAMonthWithInvalidRows(t *testing.T) {
 	t.Parallel()
 	for name, harm := range map[string][]string{

@@ -21,12 +21,12 @@ import (
 // ErrBroken is returned if Verify found a break. Verify has printed all breaks before it returns.
 var ErrBroken = errors.New("the consent records were changed")
 
-// Verify verifies every chain. It prints the first break of each chain and a summary to out. If the
-// caller is a script (service.Scripted), it prints one JSON object instead. It returns ErrBroken if
-// there is a break.
+// Verify verifies every chain. It prints the first break of each chain and a summary to out, or one
+// JSON object if the caller is a script (service.Scripted). It returns ErrBroken if there is a
+// break.
 //
-// headLog is the path of the head log. If headLog is empty, Verify cannot detect rows that were
-// removed together with their head.
+// headLog is the path of the head log. If it is empty, Verify cannot detect rows that were removed
+// together with their head.
 func Verify(ctx context.Context, archive *store.Archive, keys *consentchain.Keys, headLog string, out io.Writer) error {
 	heads := consentchain.NewHeadLogReader(keys)
 	if headLog != "" {

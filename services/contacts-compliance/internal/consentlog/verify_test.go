@@ -162,8 +162,7 @@ func (r *fixture) addContact(workspace uuid.UUID, number, dnd string) {
 	}
 }
 
-// The method exec runs statements as superuser. The argument $1 is r.ours, and $2 is the other
-// workspace.
+// exec runs statements as superuser. Their argument $1 is r.ours, and $2 is the other workspace.
 func (r *fixture) exec(statements ...string) {
 	r.Helper()
 	for _, sql := range statements {

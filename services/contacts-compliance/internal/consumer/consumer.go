@@ -35,9 +35,9 @@ func (c *Consumer) Handlers() inbox.Handlers {
 	}
 }
 
-// onWorkspace puts the workspace's calling policy in force, unless ApplySetting or an earlier
-// record has applied this policy or a newer one. If this build cannot read the policy, the Kafka
-// record is parked in the dead-letter queue, and the previous policy stays in force.
+// onWorkspace puts the workspace's calling policy in force, unless this policy or a newer one is
+// already in force. If this build cannot read the policy, the Kafka record is parked in the
+// dead-letter queue, and the previous policy stays in force.
 func (c *Consumer) onWorkspace(ctx context.Context, tx pgx.Tx, rec kafka.Record) error {
 	var ev eventv1.WorkspaceEvent
 	if err := rec.Decode(&ev); err != nil {

@@ -27,8 +27,8 @@ const TimeZoneKey = "time_zone"
 // Document is a customer's JSON object. Its values are kept as they were sent.
 type Document map[string]json.RawMessage
 
-// ParseDocument parses an object or a patch. A null in a patch removes the key when it is merged.
-// It returns a validation_error that names the field if raw is not a valid object.
+// ParseDocument parses an object or a patch, in which null removes a key. If raw is not a valid
+// object, it returns a validation_error that names the field.
 func ParseDocument(field string, raw json.RawMessage) (Document, error) {
 	trimmed := bytes.TrimSpace(raw)
 	if len(trimmed) == 0 || trimmed[0] != '{' {
@@ -44,8 +44,8 @@ func ParseDocument(field string, raw json.RawMessage) (Document, error) {
 	return doc, nil
 }
 
-// The function inspect returns an error if raw is nested too deeply or contains text that Postgres
-// cannot store.
+// checkJSON returns an error if raw is nested too deeply or contains text that Postgres cannot
+// store.
 func checkJSON(raw []byte) error {
 	if !utf8.Valid(raw) {
 		return errors.New("must be valid UTF-8")
@@ -78,8 +78,8 @@ func checkJSON(raw []byte) error {
 	}
 }
 
-// Merge returns the document with the patch applied to the top level. A null removes a key. It
-// returns a validation_error that names the field if the result exceeds a limit.
+// Merge returns the document with the patch applied to the top level. A null in the patch removes a
+// key. If the result exceeds a limit, Merge returns a validation_error that names the field.
 func (d Document) Merge(field string, patch Document) (Document, error) {
 	merged := make(Document, len(d)+len(patch))
 	maps.Copy(merged, d)

@@ -97,11 +97,12 @@ func (l Library) Check(c Choice) error {
 	return nil
 }
 
-// For returns the rules for a number at a place. The rules of the country come before
-// the rules of its regions. If the country of the number is not known, all chosen packs apply. If
-// the region is not known, the rules of all regions apply. Fallback applies to a country that is in
-// none of the chosen packs. If this build does not contain a chosen pack, the result contains a
-// rule for this pack that is always closed.
+// For returns the rules for a number at a place: first those of the country, then those of its
+// regions. If the country is not known, all chosen packs apply; if the region is not known, the
+// rules of all regions apply.
+//
+// Fallback applies to a country that is in none of the chosen packs. For a chosen pack that this
+// build does not contain, the result has a rule that is always closed.
 func (l Library) For(chosen []Choice, place phone.Place) []Rule {
 	var rules []Rule
 	known := false
@@ -133,8 +134,8 @@ func (p Pack) covers(country string) bool {
 	return len(p.Countries) == 0 || slices.Contains(p.Countries, country)
 }
 
-// The method rules returns the rules for a purpose. If the pack has no rule for the purpose, the
-// rules of the next stricter purpose apply.
+// rulesFor returns the rules for a purpose. If the pack has no rule for the purpose, the rules of
+// the next stricter purpose apply.
 func (p Pack) rulesFor(purpose Purpose, place phone.Place) []Rule {
 	order := purposes()
 	for i := slices.Index(order, purpose); i > 0; i-- {

@@ -9,9 +9,9 @@ import (
 	"ringfence.dev/services/contacts-compliance/internal/window"
 )
 
-// Holiday is a list of days, or a day that repeats every year. A repeating holiday has one of three
-// forms: a day of a month, the first given weekday on or after a day of a month, or a number of
-// days from Western Easter Sunday.
+// Holiday is a list of days, or one day that repeats every year. A repeating day is a day of a
+// month, the first given weekday on or after a day of a month, or a number of days from Western
+// Easter Sunday.
 type Holiday struct {
 	Name  string     `json:"name"`
 	Month time.Month `json:"month,omitempty"`
@@ -49,7 +49,7 @@ func (h Holiday) Is(day window.Date) bool {
 	return false
 }
 
-// The method in returns the holiday of one year. ok is false if the holiday is a list of days.
+// dateIn returns the date of the holiday in one year. ok is false if the holiday is a list of days.
 func (h Holiday) dateIn(year int) (window.Date, bool) {
 	switch {
 	case h.Easter != nil:

@@ -209,7 +209,7 @@ func (r row) rule(f file) (Rule, []error) {
 	}, faults
 }
 
-// The function week parses hours by day or range of days ("mon-fri"). Each day must occur once.
+// parseWeek parses hours by day or range of days ("mon-fri"). Each day must occur once.
 func parseWeek(hours map[string][]window.Range) (w Week, err error) {
 	monday := []string{"mon", "tue", "wed", "thu", "fri", "sat", "sun"}
 	listed := [7]bool{}

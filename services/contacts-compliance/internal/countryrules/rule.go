@@ -67,8 +67,7 @@ type Week [7][]window.Range
 
 func dayNames() []string { return []string{"sun", "mon", "tue", "wed", "thu", "fri", "sat"} }
 
-// MarshalJSON returns an object with a list of hours for each day. The list of a closed day is
-// empty.
+// MarshalJSON returns an object with the open hours of each day. The list of a closed day is empty.
 func (w Week) MarshalJSON() ([]byte, error) {
 	var b strings.Builder
 	for i := range w {
@@ -167,22 +166,22 @@ func WidestCap(rules []Rule) (calls int, period time.Duration) {
 	return calls, period
 }
 
-// FreeAt returns the earliest time, not before the parameter `at`, at which the cap allows one more
-// call. dials can be in any order.
-func (c Cap) FreeAt(dials []time.Time, earliest time.Time) time.Time {
+// FreeAt returns the first time, at or after start, at which the cap allows one more call. dials
+// can be in any order.
+func (c Cap) FreeAt(dials []time.Time, start time.Time) time.Time {
 	span := time.Duration(c.Hours) * time.Hour
 	for {
 		within, oldest := 0, time.Time{}
 		for _, dial := range dials {
-			if dial.Add(span).After(earliest) {
+			if dial.Add(span).After(start) {
 				if within++; oldest.IsZero() || dial.Before(oldest) {
 					oldest = dial
 				}
 			}
 		}
 		if within < c.Calls {
-			return earliest
+			return start
 		}
-		earliest = oldest.Add(span)
+		start = oldest.Add(span)
 	}
 }

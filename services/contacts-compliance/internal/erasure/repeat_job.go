@@ -51,8 +51,7 @@ func (w *RepeatJob) Run(ctx context.Context) error {
 	}
 }
 
-// RunOnce publishes again the open erasures whose last publication is older than the parameter
-// `after`.
+// RunOnce publishes again the open erasures whose last publication is older than minAge.
 func (w *RepeatJob) RunOnce(ctx context.Context, minAge time.Duration) error {
 	published, err := w.store.RepublishErasures(ctx, minAge)
 	w.republished.Add(float64(published))

@@ -28,8 +28,8 @@ func zones(t interface{ Fatal(...any) }, names ...string) []window.Zone {
 	return loaded
 }
 
-// The function allowed returns facts that every gate allows. The number is in New York, the time is
-// noon, and the policy is the default policy.
+// allowedFacts returns facts that every gate allows. The number is in New York, the time is noon,
+// and the policy is the default policy.
 func allowedFacts(t *testing.T) gate.Facts {
 	return gate.Facts{
 		Stage: gate.PreCheck, At: time.Date(2026, 6, 15, 16, 0, 0, 0, time.UTC), DND: contacts.DNDUnknown,

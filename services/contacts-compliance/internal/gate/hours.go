@@ -11,16 +11,16 @@ import (
 	"ringfence.dev/services/contacts-compliance/internal/window"
 )
 
-// A clock is a set of open hours with its time zones. A call is allowed only while every clock is
-// open. The field rule is nil for the workspace's own window.
+// clock is a set of open hours with its time zones. A call is allowed only while every clock is
+// open. rule is nil for the workspace's own window.
 type clock struct {
 	window.Clock
 	rule *countryrules.Rule
 }
 
-// The method clocks returns all clocks that must be open: the workspace's window in its time zone,
-// and each rule of the packs in the recipient's time zones. If the policy has an override, the
-// rules do not apply. A clock that is always open is left out, because it needs no time zone.
+// requiredClocks returns the clocks that must be open: the workspace's window in its time zone, and
+// the packs' rules in the recipient's time zones. If the policy has an override, the rules do not
+// apply. A clock that is always open is left out, because it needs no time zone.
 func (f Facts) requiredClocks() []clock {
 	var all []clock
 	if !f.Policy.Window.Always() {
@@ -30,7 +30,7 @@ func (f Facts) requiredClocks() []clock {
 		return all
 	}
 	zones := f.recipientZones()
-	// Every time that the method `next` can return is before lastDay in every time zone. If a rule
+	// Every time that nextOpening can return is before lastDay in every time zone. If a rule
 	// expires before lastDay, its clock is needed, even if its hours are always open.
 	lastDay := window.DateOf(f.At.UTC().Add(window.Horizon)).AddDays(2)
 	for i := range f.Rules {
@@ -41,7 +41,7 @@ func (f Facts) requiredClocks() []clock {
 	return all
 }
 
-// The method hours evaluates the calling window, the packs' hours and holidays, and the frequency
+// evaluateHours evaluates the calling window, the packs' hours and holidays, and the frequency
 // caps.
 func (f Facts) evaluateHours() Outcome {
 	clocks := f.requiredClocks()
@@ -83,7 +83,7 @@ func (f Facts) noOpeningRule(reason Rule) Rule {
 	return RuleNoOpening
 }
 
-// A refusal is the reason why a call may not be placed at a time.
+// refusal is the reason why a call may not be placed at a time.
 type refusal struct {
 	rule         Rule
 	text, source string
@@ -120,7 +120,7 @@ func (f Facts) closedHours(clocks []clock, at time.Time) (refusal, bool) {
 	return refusal{}, false
 }
 
-// The method explain describes why a pack's rule is closed on a local day in a zone.
+// closedReason describes why a pack's rule is closed on a local day in a zone.
 func (c clock) closedReason(zone window.Zone, day window.Date) refusal {
 	reason := refusal{rule: RulePack, source: c.rule.Source()}
 	switch holiday := c.rule.Holiday(day); {
@@ -140,15 +140,15 @@ func (c clock) closedReason(zone window.Zone, day window.Date) refusal {
 	return reason
 }
 
-// The method next returns the earliest time, not before `from` and within 30 days, at which all
-// hours are open and no frequency cap is reached. The hours must still be open after dialMargin.
-// Otherwise the dial-time check would defer the request again.
-func (f Facts) nextOpening(clocks []clock, from time.Time) (time.Time, bool) {
+// nextOpening returns the first time, at or after start and within 30 days, at which all hours are
+// open and no frequency cap is reached. The hours must still be open after dialMargin, or the
+// dial-time check would defer the request again.
+func (f Facts) nextOpening(clocks []clock, start time.Time) (time.Time, bool) {
 	hours := make([]window.Clock, 0, len(clocks))
 	for _, c := range clocks {
 		hours = append(hours, c.Clock)
 	}
-	for at, limit := from, from.Add(window.Horizon); ; {
+	for at, limit := start, start.Add(window.Horizon); ; {
 		opens, ok := window.Next(hours, at, limit)
 		if !ok || opens.After(limit) {
 			return time.Time{}, false
@@ -163,20 +163,19 @@ func (f Facts) nextOpening(clocks []clock, from time.Time) (time.Time, bool) {
 	}
 }
 
-// afterCaps returns the earliest time, not before the parameter `at`, at which no frequency cap is
-// reached.
-func (f Facts) afterCaps(earliest time.Time) time.Time {
+// afterCaps returns the first time, at or after start, at which no frequency cap is reached.
+func (f Facts) afterCaps(start time.Time) time.Time {
 	for moved := true; moved; {
 		moved = false
 		for _, r := range f.Rules {
 			for _, c := range r.Caps {
-				if free := c.FreeAt(f.Dials, earliest); mayBeInForce(r, earliest) && free.After(earliest) {
-					earliest, moved = free, true
+				if free := c.FreeAt(f.Dials, start); mayBeInForce(r, start) && free.After(start) {
+					start, moved = free, true
 				}
 			}
 		}
 	}
-	return earliest
+	return start
 }
 
 // mayBeInForce reports whether a rule is in force in at least one time zone. The local date can be

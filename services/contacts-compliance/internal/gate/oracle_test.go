@@ -16,7 +16,7 @@ import (
 var (
 	firstMinute = time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC)
 	lastMinute  = firstMinute.AddDate(2, 0, 0)
-	// The time farthest is later than every opening that the gate can return.
+	// searchEnd is later than every opening that the gate can return.
 	searchEnd = lastMinute.AddDate(0, 0, 32)
 )
 
@@ -28,11 +28,11 @@ type day struct {
 	day   int
 }
 
-// A stretch is a part of a UTC day. In this part, the wall clock of a zone advances without a jump,
+// dayPart is a part of a UTC day. In this part, the wall clock of a zone advances without a jump,
 // and the local date stays the same.
 type dayPart struct {
-	from, until int // minutes of the UTC day; till is the first minute after the part
-	localMinute int // the minute of the local day at the UTC minute `from`
+	from, until int // minutes of the UTC day; until is the first minute after the part
+	localMinute int // the minute of the local day at from
 	date        string
 	weekday     time.Weekday
 	day         day
@@ -64,7 +64,7 @@ func (a *almanac) clock(t testing.TB, name string) *wallClock {
 	return a.clocks[name]
 }
 
-// The method day returns the n-th UTC day after firstMinute.
+// dayParts returns the parts of the n-th UTC day after firstMinute.
 func (c *wallClock) dayParts(n int) []dayPart {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -90,8 +90,8 @@ func (c *wallClock) dayParts(n int) []dayPart {
 	return read
 }
 
-// An oracle evaluates the hours minute by minute. The holidays are listed for each year. An oracle
-// is slow but simple, and shares no code with the gate.
+// oracle evaluates the hours minute by minute. The holidays are listed for each year. It is slow
+// but simple, and shares no code with the gate.
 type oracle struct {
 	f               gate.Facts
 	clocks          []*wallClock
@@ -170,7 +170,7 @@ func addHoliday(days map[day]bool, h countryrules.Holiday, year int) {
 	}
 }
 
-// The minute is counted from firstMinute.
+// isOpen reports whether all hours are open. The minute is counted from firstMinute.
 func (o *oracle) isOpen(minute int) bool {
 	if n := minute / minutesOfDay; !o.computedDays[n] {
 		o.computedDays[n] = true
@@ -179,7 +179,7 @@ func (o *oracle) isOpen(minute int) bool {
 	return o.closedBits[minute/64]&(1<<(minute%64)) == 0
 }
 
-// If there is no open minute, the result is a minute after farthest.
+// nextOpen returns the next open minute, or a minute after searchEnd if there is none.
 func (o *oracle) nextOpen(minute int) int {
 	if minute < o.searched || minute > o.found {
 		o.searched, o.found = minute, minute

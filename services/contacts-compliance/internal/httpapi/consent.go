@@ -22,8 +22,7 @@ const (
 	maxEvidence = 2000 // characters; this limit applies only to evidence that is text
 )
 
-// recordView is a consent record in the operator API
-// (docs/reference/api/operator-api.md#consent-records). Before and After are the values of the
+// recordView is a consent record in the operator API. Before and After are the values of the
 // changed state, which is DND or consent. The record of an import covers many numbers, so it has no
 // number, contact or before.
 type recordView struct {

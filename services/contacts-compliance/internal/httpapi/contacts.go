@@ -154,8 +154,8 @@ func (a *API) changeContact(w http.ResponseWriter, r *http.Request) error {
 	return httpserver.WriteJSON(w, http.StatusOK, viewContact(c))
 }
 
-// The method metadata parses the metadata to merge. It returns nil if the member metadata is
-// absent, and an error if the member is null.
+// metadataPatch parses the metadata to merge. It returns nil if the member metadata is absent, and
+// an error if it is null.
 func (f bodyFields) metadataPatch() (*openapi.Document, error) {
 	raw, given := f["metadata"]
 	if !given {

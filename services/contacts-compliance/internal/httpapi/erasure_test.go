@@ -116,8 +116,7 @@ func (r *fixture) publishedErasures(t *testing.T) (published []*eventv1.Erased) 
 	return published
 }
 
-// The report does not pass through the inbox. Each element of `next` has the form "<service>
-// <ref>".
+// report applies a report without the inbox. Each element of next has the form "<service> <ref>".
 func (r *fixture) report(t *testing.T, erasure, service, ref string, more bool, next ...string) {
 	t.Helper()
 	step := &eventv1.StepDone{Ref: ref, More: more}
@@ -143,8 +142,8 @@ func (r *fixture) report(t *testing.T, erasure, service, ref string, more bool, 
 	}
 }
 
-// The method progress returns "done" or "open" for the newest erasure. For each service it adds the
-// number of all steps and the number of open steps.
+// progress returns "done" or "open" for the newest erasure, and for each service the number of all
+// steps and of open steps.
 func (r *fixture) progress(t *testing.T) string {
 	t.Helper()
 	got := r.operator(t, http.MethodGet, "/admin/v1/workspaces/%s/erasures?phone=+15005550001", "")

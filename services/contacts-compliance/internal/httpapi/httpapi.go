@@ -37,9 +37,8 @@ type API struct {
 	wake     func()
 }
 
-// New returns the routes of the service. Each route accepts only its callers: customers and
-// operators through the gateway, the gateway for settings, the service `calls` for the pre-check,
-// and the dialer for the dial-time check. The function `wake` is called after each commit that
+// New returns the routes of the service. Each route accepts only its own callers: customers and
+// operators through the gateway, or one internal service. wake is called after each commit that
 // wrote to the outbox.
 func New(st *store.Store, g *checks.Checks, im *imports.Importer, wake func(), keys *serviceauth.Keys,
 	tel *telemetry.Telemetry) (http.Handler, error) {
@@ -144,7 +143,7 @@ func invalidPhone(what string) error {
 		what)
 }
 
-// The function found converts pg.ErrNotFound to a 404 error.
+// convertNotFound converts pg.ErrNotFound to a 404 error.
 func convertNotFound(err error, thing string) error {
 	if errors.Is(err, pg.ErrNotFound) {
 		return apierr.NotFound(thing)
@@ -156,8 +155,8 @@ func convertNotFound(err error, thing string) error {
 // later.
 const maxText = httpserver.MaxBody
 
-// A value of type fields is a request body that is decoded by top-level name. It distinguishes
-// between absent fields, null, and values of a wrong type.
+// bodyFields is a request body that is decoded by top-level name. It distinguishes between absent
+// fields, null, and values of a wrong type.
 type bodyFields map[string]json.RawMessage
 
 func decode(r *http.Request) (bodyFields, error) {
@@ -166,7 +165,7 @@ func decode(r *http.Request) (bodyFields, error) {
 	return body, err
 }
 
-// The method has reports whether the field has a value other than null.
+// hasValue reports whether the field has a value other than null.
 func (f bodyFields) hasValue(name string) bool {
 	raw, ok := f[name]
 	return ok && !isNull(raw)
@@ -174,8 +173,8 @@ func (f bodyFields) hasValue(name string) bool {
 
 func isNull(raw json.RawMessage) bool { return bytes.Equal(bytes.TrimSpace(raw), []byte("null")) }
 
-// The method text returns an optional string of at most limit characters. It is nil if the field is
-// absent or null.
+// optionalText returns a string of at most limit characters. It is nil if the field is absent or
+// null.
 func (f bodyFields) optionalText(name string, limit int) (*string, error) {
 	if !f.hasValue(name) {
 		return nil, nil //nolint:nilnil // the field is absent
@@ -190,7 +189,8 @@ func (f bodyFields) optionalText(name string, limit int) (*string, error) {
 	return &text, nil
 }
 
-// The method required returns a string, or an error if the field is absent or null.
+// requiredText returns a string of at most limit characters, or an error if the field is absent or
+// null.
 func (f bodyFields) requiredText(name string, limit int) (string, error) {
 	text, err := f.optionalText(name, limit)
 	if err != nil {

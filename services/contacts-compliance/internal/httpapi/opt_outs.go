@@ -128,7 +128,7 @@ func viewImport(i store.Import) importView {
 	}
 }
 
-// The function listed returns the view of an import in a list, which leaves out the bad rows.
+// listedImport returns the view of an import in a list, which leaves out the bad rows.
 func listedImport(i store.Import) importView {
 	i.BadRows = nil
 	return viewImport(i)

@@ -17,9 +17,9 @@ import (
 	"ringfence.dev/services/contacts-compliance/internal/window"
 )
 
-// previewView is the response to a preview. It shows whether a number may be called. If not, it
-// shows when the number may be called and which rule refuses the call. Rule, Code, Message and
-// Source are null if the number may be called. NextAt is null if waiting does not help.
+// previewView is the response to a preview: whether a number may be called, and if not, when it may
+// be called and which rule refuses the call. Rule, Code, Message and Source are null if the number
+// may be called. NextAt is null if waiting does not help.
 type previewView struct {
 	PhoneE164     phone.Number        `json:"phone_e164"`
 	At            openapi.Timestamp   `json:"at"`
@@ -53,9 +53,8 @@ type localView struct {
 const maxAhead = 366 * 24 * time.Hour
 
 // preview handles GET /admin/v1/workspaces/{id}/contacts/{phone}/preview?at=. It returns the result
-// that the dial-time check would have at that time. If the time is absent or in the past, the
-// current time is used. A preview stores no decision, and does not check the workspace's permitted
-// destinations.
+// that the dial-time check would have at that time, by default now. A preview stores no decision,
+// and does not check the workspace's permitted destinations.
 func (a *API) preview(w http.ResponseWriter, r *http.Request) error {
 	caller, number, err := operatorNumber(r)
 	if err != nil {

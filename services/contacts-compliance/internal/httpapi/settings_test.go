@@ -30,7 +30,7 @@ func (r *fixture) workspaceEvent(version int64, policy *eventv1.CallingPolicy) *
 	}
 }
 
-// The parameter `as` is the name of the service that sends the request.
+// apply sends the event as the given service.
 func (r *fixture) apply(ctx context.Context, service string, event *eventv1.WorkspaceEvent) error {
 	client := settingsv1.NewSettingServiceClient(http.DefaultClient, r.url,
 		connect.WithInterceptors(r.peers[service].ClientInterceptor(service)))

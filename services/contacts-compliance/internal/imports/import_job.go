@@ -96,9 +96,8 @@ func (im *Importer) RunNext(ctx context.Context) (more bool, err error) {
 	return true, nil
 }
 
-// The method read stores each number of the list once, and also the bad lines. If a read was
-// interrupted, the next read starts again at the first line and ignores numbers that are already
-// stored.
+// readList stores each number of the list once, and also the bad lines. If it was interrupted, the
+// next call starts again at the first line and ignores numbers that are already stored.
 func (im *Importer) readList(ctx context.Context, job *store.Import) error {
 	file := &partsReader{ctx: ctx, store: im.store, id: job.ID, sum: sha256.New()}
 	list := NewListReader(file)

@@ -25,8 +25,8 @@ const (
 	maxShown = 40      // the number of shown characters of a bad value
 )
 
-// headings returns the possible names of the column with the numbers. If the first line has none of
-// these names, the numbers are in the first column.
+// headings returns the known headings of the column with the numbers. If the first line has none of
+// them, the numbers are in the first column.
 func headings() []string {
 	return []string{"phone_e164", "phone", "phone_number", "number", "telephone", "msisdn"}
 }
@@ -97,8 +97,8 @@ func removeSeparators(value string) string {
 	}, value)
 }
 
-// The method read returns the next line without its line ending. If the line is too long, whole is
-// false and only the beginning of the line is returned.
+// readLine returns the next line without its line ending. If the line is too long, whole is false
+// and only the beginning of the line is returned.
 func (r *ListReader) readLine() (text string, whole bool, err error) {
 	line, err := r.lines.ReadSlice('\n')
 	if errors.Is(err, io.EOF) && len(line) > 0 {
@@ -122,8 +122,8 @@ func (r *ListReader) readLine() (text string, whole bool, err error) {
 	return text, false, nil
 }
 
-// The method heading reports whether a first line is a line of headings or a "sep=" line. It sets
-// the separator and the column of the numbers.
+// parseHeading reports whether a first line is a line of headings or a "sep=" line. It sets the
+// separator and the column of the numbers.
 func (r *ListReader) parseHeading(text string) bool {
 	if parts, ok := strings.CutPrefix(text, "sep="); ok && len(parts) == 1 && strings.ContainsAny(parts, ",;\t") {
 		return true // the line of headings determines the separator

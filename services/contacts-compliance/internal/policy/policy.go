@@ -75,8 +75,8 @@ func (p Policy) NeedsZones() bool {
 	return p.PackHours() || p.Timezone == Recipient && !p.Window.Always()
 }
 
-// The type body is the JSON form of a policy. Optional fields are pointers, so that the error can
-// name a missing field.
+// policyBody is the JSON form of a policy. Optional fields are pointers, so that the error can name
+// a missing field.
 type policyBody struct {
 	Window *struct {
 		Start *string   `json:"start"`
@@ -126,7 +126,7 @@ func Parse(raw json.RawMessage, packs countryrules.Library) (Policy, error) {
 	return b.validatePacks(p, packs)
 }
 
-// The method packs validates the packs. A window that is wider than the hours of a pack needs an
+// validatePacks validates the packs. A window that is wider than the hours of a pack needs an
 // override with a reason (docs/reference/api/compliance.md#policy-packs).
 func (b policyBody) validatePacks(p Policy, packs countryrules.Library) (Policy, error) {
 	if len(b.Packs) == 0 {

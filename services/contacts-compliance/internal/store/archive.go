@@ -39,8 +39,8 @@ SELECT workspace_id, seq, mac, CASE WHEN isfinite(moved_at) THEN moved_at ELSE n
 WHERE seq > 0 AND (@everything OR moved_at > @since OR NOT isfinite(moved_at))
 ORDER BY workspace_id`
 
-// MovedHeads calls the function `each` for every head that changed after the time `since`. The time
-// is that of the database's clock. If since is zero, MovedHeads calls the function for all heads.
+// MovedHeads calls handleHead for every head that changed after changedSince, a time of the
+// database's clock. If changedSince is zero, it calls handleHead for all heads.
 func (a *Archive) MovedHeads(ctx context.Context, changedSince time.Time, handleHead func(Head) error) error {
 	rows, err := a.pool.Query(ctx, movedHeads, pgx.NamedArgs{"since": changedSince, "everything": changedSince.IsZero()})
 	if err != nil {
@@ -89,13 +89,11 @@ type VerifyResult struct {
 
 const maxBreaks = 1000
 
-// Verify verifies every chain in one snapshot of the database. It compares each chain with its head
-// and with the head log. It also compares the list of each import with the import's record, and the
-// states of the contacts with their last records.
+// Verify verifies every chain in one snapshot of the database. It compares each chain with its
+// head, the head log, the lists of its imports, and the states of its contacts.
 //
-// The parameter `logged` contains the last row of each chain in the head log. Every row that was
-// written before loggedBefore must be in the log. If loggedBefore is zero, there is no head log.
-// Verify keeps one head per workspace and the records of imports in memory.
+// loggedRows contains the last row of each chain in the head log. Every row that was written before
+// loggedBefore must be in the log. If loggedBefore is zero, there is no head log.
 func (a *Archive) Verify(ctx context.Context, loggedRows map[uuid.UUID]consentchain.Link,
 	loggedBefore time.Time) (result VerifyResult, err error) {
 	snapshot := pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}
@@ -140,8 +138,8 @@ type verifier struct {
 	loggedBefore  time.Time
 	heads, starts map[uuid.UUID]*consentchain.SignedLink
 	result        *VerifyResult
-	// The field last contains the newest row of the current chain that is so old that the head log
-	// must already contain it. Its Seq is 0 if there is no such row.
+	// lastRequired is the newest row of the current chain that is so old that the head log must
+	// already contain it. Its Seq is 0 if there is no such row.
 	lastRequired consentchain.Row
 	imports      []consentchain.Row
 }

@@ -58,7 +58,7 @@ func rowArgs(r consentchain.Row) pg.Args {
 	return args
 }
 
-// A value of type chain appends rows to a consent chain whose head is locked.
+// chainWriter appends rows to a consent chain whose head is locked.
 type chainWriter struct {
 	keys      *consentchain.Keys
 	workspace uuid.UUID
@@ -82,8 +82,8 @@ func (s *Store) chainAt(workspace uuid.UUID, head headRow) *chainWriter {
 	return c
 }
 
-// The method append signs a row and adds its INSERT to the batch. If the row has no id, it gets a
-// new one. A zero OccurredAt becomes the current time.
+// appendRow signs a row and adds its INSERT to the batch. If the row has no id, it gets a new one.
+// A zero OccurredAt becomes the current time.
 func (c *chainWriter) appendRow(batch *pgx.Batch, row consentchain.Row) error {
 	if row.ID == uuid.Nil {
 		id, err := uuid.NewV7()

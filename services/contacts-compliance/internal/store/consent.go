@@ -36,18 +36,18 @@ SET dnd_status = @dnd_status, consent_status = @consent_status, updated_at = @up
 WHERE workspace_id = @workspace_id AND id = @id`
 
 // Record changes one state of a number and appends the record to the workspace's chain, in one
-// transaction. It locks the contact and then the chain's head. Records of one number are therefore
-// in the order of their effects, and only writers of the same workspace wait for each other.
+// transaction. It locks the contact and then the chain's head, so records of one number are in the
+// order of their effects.
 //
-// A change with a call id is recorded once per call. If the number has no contact, the parameter
-// `unknown` decides: the contact is created, or pg.ErrNotFound is returned.
+// A change with a call id is recorded once per call. If the number has no contact, ifUnknown
+// decides: the contact is created, or pg.ErrNotFound is returned.
 func (s *Store) Record(ctx context.Context, ch contacts.Change, ifUnknown UnknownNumber) (changed contacts.Contact,
 	err error) {
 	return s.recordChange(ctx, ch, ifUnknown, nil)
 }
 
-// The method record does the work of Record. After the change it calls the function `also`, which
-// can add statements to the same transaction. `also` can be nil.
+// recordChange does the work of Record. After the change it calls afterChange, unless that is nil.
+// afterChange can add statements to the same transaction.
 func (s *Store) recordChange(ctx context.Context, ch contacts.Change, ifUnknown UnknownNumber,
 	afterChange func(*pgx.Batch, contacts.Contact) error) (changed contacts.Contact, err error) {
 	err = pg.InPipeline(ctx, s.pool, func(tx *pg.Pipeline) error {
@@ -89,7 +89,7 @@ func (s *Store) recordChange(ctx context.Context, ch contacts.Change, ifUnknown 
 type lockedNumber struct {
 	contact contacts.Contact
 	head    headRow
-	// The field recorded is true if the change of this call is already recorded.
+	// alreadyRecorded is true if the change of this call is already recorded.
 	alreadyRecorded bool
 }
 

@@ -201,9 +201,9 @@ const (
 	listNumberNamed = contactByNumber + inStates + nameContains + below + newestFirst
 )
 
-// recentNamed is the number of the newest contacts with a name that are searched first. For a
-// common name, these contacts fill the page. If they do not, the index of names is searched, which
-// returns few contacts for a rare name.
+// A search by name first reads the recentNamed newest contacts with a name. For a common name,
+// these fill the page. Otherwise the index of names is searched, which returns few contacts for a
+// rare name.
 const recentNamed = 2000
 
 const listRecentNamed = `
@@ -213,12 +213,10 @@ SELECT ` + contactColumns + ` FROM (
     ORDER BY uuid_send(id) DESC LIMIT @recent
 ) AS recent WHERE workspace_id = @workspace_id` + inStates + nameContains + newestFirst
 
-// listNamed finds names through the index on name_grams. The index contains hashes of all pieces of
-// each name (one to three characters), combined with the workspace and the states. It returns every
-// contact whose name has all pieces of the searched text, in any order. These can be all contacts
-// of the workspace. So they are filtered one by one, and only the ids for the page are kept. OFFSET
-// 0 separates the use of the index from the filters. Without it the planner could choose to read
-// the whole table.
+// listNamed finds names through the index on name_grams, which contains hashes of all pieces of one
+// to three characters. The index returns every contact whose name has all pieces of the searched
+// text, in any order. So the contacts are filtered one by one. OFFSET 0 prevents the planner from
+// reading the whole table instead.
 const listNamed = `
 WITH hit AS MATERIALIZED (
     SELECT id FROM (
@@ -259,9 +257,9 @@ func (s *Store) List(ctx context.Context, workspace uuid.UUID, f Filter, p page.
 	return found, nil
 }
 
-// The method statement returns the query for the filter. If the filter has a name but no number,
-// the query reads only the newest contacts. If these do not fill the page, the caller must call
-// the method search.
+// selectContacts returns the query for the filter. If the filter has a name but no number, the
+// query reads only the newest contacts. If these do not fill the page, the caller must call
+// searchNames.
 func (f Filter) selectContacts() string {
 	switch {
 	case f.Number != "" && f.Name != "":
@@ -280,7 +278,7 @@ const (
 	queryCanceled = "57014"
 )
 
-// The method search searches all names of a workspace. It takes longer if more names contain all
+// searchNames searches all names of a workspace. The search can be slow if many names contain all
 // pieces of the text. So it has a timeout, and each process runs only one search per workspace at a
 // time.
 func (s *Store) searchNames(ctx context.Context, workspace uuid.UUID, args pgx.NamedArgs) (

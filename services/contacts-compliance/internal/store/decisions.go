@@ -61,9 +61,9 @@ type Inputs struct {
 	Policy policy.Policy `db:"-"`
 }
 
-// The query always returns one row. It reads now(), the start of the transaction, because the
-// snapshot contains every row that was committed before now(). clock_timestamp() is later than the
-// snapshot. With it, a decision could have a later time than a record that the query did not read.
+// The query always returns one row. now() is the start of the transaction, and the snapshot
+// contains every row that was committed before now(). clock_timestamp() would be later, so the
+// decision could be later than a record that the query did not read.
 const selectInputs = `
 SELECT now() AS now,
        c.id AS contact_id,
@@ -185,9 +185,9 @@ FROM placed
 RETURNING contact_id`
 
 // SavePreCheck stores an allowed pre-check in one statement: it finds or creates the contact,
-// merges the variables, and stores the result and the decision. It returns ErrInputsChanged, and
-// stores nothing, if the inputs have changed since they were read. The caller must then read the
-// inputs again.
+// merges the variables, and stores the result and the decision. If the inputs have changed since
+// they were read, it stores nothing and returns ErrInputsChanged. The caller must then read them
+// again.
 func (s *Store) SavePreCheck(ctx context.Context, d Decision, inputs Inputs, merged contacts.Document,
 	merge Merge) (uuid.UUID, error) {
 	args, err := d.args()

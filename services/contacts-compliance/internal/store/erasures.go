@@ -69,10 +69,10 @@ const firstSteps = `
 INSERT INTO erasure_steps (erasure_id, service, ref, done_at)
 VALUES (@id, 'contacts-compliance', '', @requested_at), (@id, 'calls', '', NULL), (@id, 'dialer', '', NULL)`
 
-// Erase deletes the personal data of a contact and withdraws its consent. It keeps the number, its
-// states and its records. It adds an entry to the register and publishes the event, in one
-// transaction. A number without a contact can be erased too, because other services may have data
-// of inbound calls. Each erasure has its own entry.
+// Erase deletes the personal data of a contact, withdraws its consent, adds an entry to the
+// register and publishes the event, in one transaction. It keeps the number, its states and its
+// records. A number without a contact can be erased too, because other services may have data of
+// inbound calls.
 func (s *Store) Erase(ctx context.Context, ch contacts.Change) (erased contacts.Contact, entry Erasure, err error) {
 	ch.Kind = contacts.ConsentWithdrawn
 	id, err := uuid.NewV7()
@@ -172,9 +172,9 @@ var (
 	ErrErasureDone = errors.New("the erasure is already done")
 )
 
-// ApplyStep stores a report. After the last step the erasure is finished: the steps are replaced by
-// a count for each service, which does not identify the person. Reports can arrive twice and in any
-// order. A step can be reported as done before the report that announces the step.
+// ApplyStep stores a report. Reports can arrive twice and in any order, so a step can be reported
+// as done before it is announced. After the last step, the steps are replaced by a count for each
+// service, which does not identify the person.
 func (s *Store) ApplyStep(ctx context.Context, tx pgx.Tx, step Step) (finished bool, err error) {
 	args := pgx.NamedArgs{
 		"id": step.ErasureID, "workspace_id": step.WorkspaceID, "service": step.Service, "ref": step.Ref,
@@ -219,8 +219,8 @@ WHERE e.id = ANY (ARRAY(
   AND c.id = e.contact_id
 RETURNING e.id, e.workspace_id, e.contact_id, e.erasures, c.phone_e164, e.subject`
 
-// RepublishErasures publishes again the open erasures whose last publication is older than the
-// parameter `after`. It returns the number of these erasures.
+// RepublishErasures publishes again the open erasures whose last publication is older than minAge.
+// It returns the number of these erasures.
 func (s *Store) RepublishErasures(ctx context.Context, minAge time.Duration) (published int, err error) {
 	err = pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
 		open, err := pg.Many[openErasure](ctx, tx, claimOverdue, pgx.NamedArgs{"seconds": minAge.Seconds()})

@@ -317,7 +317,7 @@ SELECT phone_e164 FROM opt_out_import_numbers WHERE import_id = @id
     AND phone_e164 > @after ORDER BY phone_e164 LIMIT @rows`
 
 // NumbersAfter returns at most rows numbers of the list in ascending order. They are the first
-// numbers that are greater than the parameter `after`.
+// numbers that are greater than afterNumber.
 func (s *Store) NumbersAfter(ctx context.Context, id uuid.UUID, afterNumber string, rows int) ([]string, error) {
 	found, err := pg.Values[string](ctx, s.pool, numbersAfter, pg.Args{"id": id, "after": afterNumber, "rows": rows})
 	if err != nil {
@@ -346,9 +346,9 @@ DELETE FROM opt_out_import_parts WHERE import_id = @id`
 const headSeq = `
 SELECT coalesce((SELECT seq FROM consent_heads WHERE workspace_id = @workspace_id), 0)`
 
-// FinishReading stores the digests and ends the phase in which the file is read. If an earlier
-// import had the same file and all numbers are still opted out, the import is done and changes
-// nothing. Otherwise the import opts out its numbers next.
+// FinishReading stores the digests and ends the phase in which the file is read. The import opts
+// out its numbers next. If an earlier import had the same file and all numbers are still opted out,
+// the import is done instead.
 func (s *Store) FinishReading(ctx context.Context, i *Import) error {
 	return pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
 		next, args := *i, pg.Args{"workspace_id": i.WorkspaceID, "id": i.ID, "file_sha256": i.FileSHA256}
@@ -397,8 +397,8 @@ WITH gone AS (
 ), pieces AS (DELETE FROM opt_out_import_parts WHERE import_id IN (SELECT id FROM gone))
 SELECT count(*) FROM gone`
 
-// DeleteIdleImports deletes imports that were never started and received no part for the duration
-// `idle`. It returns the number of deleted imports.
+// DeleteIdleImports deletes imports that were never started and received no part for idleTime. It
+// returns the number of deleted imports.
 func (s *Store) DeleteIdleImports(ctx context.Context, idleTime time.Duration) (gone int64, err error) {
 	if err := s.pool.QueryRow(ctx, deleteIdleImports, pg.Args{"seconds": idleTime.Seconds()}).Scan(&gone); err != nil {
 		return 0, fmt.Errorf("delete idle imports: %w", err)

@@ -62,9 +62,9 @@ var ErrMonthKept = errors.New("the month is not dropped")
 // DropMonths drops every month of the table that ended before a day (UTC). The database refuses to
 // drop months that ended less than five years ago.
 //
-// For consent records it stores the last dropped row of each chain as the signed start of the
-// chain, in the same transaction. A person with access to the database could have changed the rows.
-// So DropMonths signs a start only if all rows up to it verify and are older than that day.
+// For consent records, the same transaction stores the last dropped row of each chain as the signed
+// start of the chain. If a row up to that one does not verify or is not older than the day, the
+// month is kept.
 func (a *Archive) DropMonths(ctx context.Context, table string, before time.Time) (dropped int, err error) {
 	for {
 		var month *time.Time
@@ -110,9 +110,9 @@ ON CONFLICT (workspace_id) DO UPDATE
     SET seq = excluded.seq, mac = excluded.mac, key_id = excluded.key_id, sum = excluded.sum, dropped_at = now()
     WHERE s.seq < excluded.seq`
 
-// advanceStarts signs the last row before the time `until` as the new start of each chain. It
-// verifies the rows first. Otherwise a person with access to the database could get any row signed
-// as a start, and could then delete the rows before it.
+// advanceStarts signs the last row before endTime as the new start of each chain. It verifies the
+// rows first. Otherwise a person with access to the database could get any row signed as a start
+// and delete the rows before it.
 func (a *Archive) advanceStarts(ctx context.Context, tx pgx.Tx, endTime time.Time) error {
 	if _, err := tx.Exec(ctx, `SET LOCAL statement_timeout = '5min'`); err != nil {
 		return fmt.Errorf("set transaction options: %w", err)

@@ -92,10 +92,9 @@ func (s *Store) ApplyPolicy(ctx context.Context, c PolicyChange, packs countryru
 	return pg.InTx(ctx, s.pool, func(tx pgx.Tx) error { return s.SetPolicy(ctx, tx, c, packs) })
 }
 
-// The row lock of this statement makes concurrent changes of one workspace run one after the other.
-// ON CONFLICT locks the row even if its WHERE is false. A batch with events that ApplySetting has
-// already stored must not lock rows until the batch commits. Therefore the SELECT excludes these
-// events.
+// The row lock makes concurrent changes of one workspace run one after the other. ON CONFLICT locks
+// the row even if its WHERE is false. The SELECT excludes versions that are already stored, so that
+// they lock no row until the commit of their batch.
 const advanceSource = `
 INSERT INTO policy_sources AS p (workspace_id, set_in_version)
 SELECT @workspace_id::uuid, @set_in_version::bigint
@@ -148,9 +147,9 @@ func recordPolicy(ctx context.Context, tx pgx.Tx, workspace uuid.UUID, p policy.
 	return nil
 }
 
-// recentDials returns one time for each other request to the number: the last time at which the
-// dial-time check allowed the request. The newest time is first. A request that was allowed counts
-// as a dial even if no channel of a trunk was free for it.
+// recentDials returns, newest first, the last time at which the dial-time check allowed each other
+// request to the number. A request that was allowed counts as a dial even if no channel of a trunk
+// was free for it.
 const recentDials = `
 SELECT max(judged_at) AS dialed_at
 FROM decisions
@@ -160,8 +159,8 @@ GROUP BY call_request_id
 ORDER BY dialed_at DESC
 LIMIT @calls`
 
-// Dials returns the times of at most limit dials of other requests to the number after the time
-// `since`, newest first.
+// Dials returns the times of at most limit dials of other requests to the number after since,
+// newest first.
 func (s *Store) Dials(ctx context.Context, q Target, since time.Time, limit int) ([]time.Time, error) {
 	return readDials(ctx, s.pool, q, since, limit)
 }
@@ -182,12 +181,11 @@ func readDials(ctx context.Context, from querier, q Target, since time.Time, lim
 const lockNumberGate = `
 SELECT pg_advisory_xact_lock(hashtextextended('gate ' || @workspace_id::text || ' ' || @phone_e164::text, 0))`
 
-// RecentDials is a function that returns the times of at most limit dials after the time `since`,
-// newest first.
+// RecentDials returns the times of at most limit dials after since, newest first.
 type RecentDials func(since time.Time, limit int) ([]time.Time, error)
 
-// DecideInOrder locks the number, calls the function `decide` and stores the decision. Because of
-// the lock, each call sees the dials that earlier calls allowed, on every replica.
+// DecideInOrder locks the number, calls evaluateGates and stores the decision. Because of the lock,
+// each call sees the dials that earlier calls allowed, on every replica.
 func (s *Store) DecideInOrder(ctx context.Context, q Target,
 	evaluateGates func(Inputs, RecentDials) (Decision, error)) (decided Decision, err error) {
 	err = pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {

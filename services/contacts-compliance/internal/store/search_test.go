@@ -127,8 +127,8 @@ func allContacts(t *testing.T, st *store.Store, workspace uuid.UUID) (all []cont
 	}
 }
 
-// The function filtered returns the numbers that List must return. As List does, it returns one
-// number more than the limit if more contacts match.
+// expectedNumbers returns the numbers that List must return. As List does, it returns one number
+// more than the limit if more contacts match.
 func expectedNumbers(all []contacts.Contact, f store.Filter, asked page.Request) []phone.Number {
 	var kept []contacts.Contact
 	below := asked.After == uuid.Nil

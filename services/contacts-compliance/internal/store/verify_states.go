@@ -11,9 +11,11 @@ import (
 )
 
 // wrongStates returns the contacts whose DND or consent differs from their last record. The record
-// of an import applies to every number of the import's list. Numbers that a running import has
-// opted out are left out, because their record does not exist yet. If months of the workspace were
-// dropped, states without a record are left out too, because the record may have been dropped.
+// of an import applies to every number of the import's list.
+//
+// Numbers that a running import has opted out are left out, because their record does not exist
+// yet. If months were dropped, states without a record are left out too, because the record may
+// have been dropped.
 const wrongStates = `
 WITH recorded AS (
     SELECT workspace_id, phone_e164, seq, id, kind IN ('opt_out', 'opt_out_removed') AS dnd, after
