@@ -22,7 +22,7 @@ type Config struct {
 	Retention retention.Config
 }
 
-// The method box returns the seal.Box that encrypts and decrypts the secrets of subscriptions.
+// newBox returns the seal.Box that encrypts and decrypts the secrets of subscriptions.
 func (c Config) newBox() (*seal.Box, error) {
 	box, err := seal.New(c.Seal)
 	if err != nil {

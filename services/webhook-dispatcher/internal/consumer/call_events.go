@@ -17,8 +17,8 @@ import (
 )
 
 // onCallEvents stores one delivery for each event and each subscription that lists the event's
-// type. It also erases the event bodies of calls whose called person was erased. An erasure follows
-// the events of its call, and can be in the same batch.
+// type. It also erases the event bodies of calls whose called person was erased. An erasure can be
+// in the same batch as the events of its call.
 func (c *Consumer) onCallEvents(
 	ctx context.Context, tx pgx.Tx, batch []inbox.Record,
 ) (outcome inbox.Outcome, err error) {
@@ -73,8 +73,8 @@ func (c *Consumer) onCallEvents(
 	return outcome, nil
 }
 
-// The function read decodes a record. A record contains either an event or an erasure. If it
-// contains an event, erased is nil.
+// decodeRecord decodes a record, which contains either an event or an erasure. If it contains an
+// event, erased is nil.
 func decodeRecord(ctx context.Context, rec inbox.Record) (ev deliveries.Event, erased *store.Erasure, err error) {
 	var message eventv1.CallEvent
 	if err := rec.Decode(&message); err != nil {

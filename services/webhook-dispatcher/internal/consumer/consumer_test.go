@@ -85,7 +85,7 @@ func newDatabaseFixture(t *testing.T) *fixture {
 	return h
 }
 
-// The functions in `added` are called with the subscriptions that have new due deliveries.
+// The functions in added are called with the subscriptions that have new due deliveries.
 func (h *fixture) consume(added ...func([]store.Due)) {
 	h.t.Helper()
 	wake := func() {

@@ -18,10 +18,11 @@ type Schedule struct {
 // Attempts returns the maximum number of attempts of a delivery.
 func (s Schedule) Attempts() int { return len(s.Delays) + 1 }
 
-// Next returns the delay after a failed attempt. The parameter `attempt` is counted from 1. ok is
-// false after the last attempt. jitter is between -1 and 1 and changes the delay by at most a
-// tenth. retryAfter is the delay that the endpoint requested, or 0; it can only lengthen the delay.
-// The result is always between the first and the last of Delays.
+// Next returns the delay after a failed attempt, counted from 1. ok is false after the last
+// attempt. jitter is between -1 and 1 and changes the delay by at most a tenth.
+//
+// retryAfter is the delay that the endpoint requested, or 0; it can only lengthen the delay. The
+// result is never longer than the last of Delays.
 func (s Schedule) Next(attempt int, jitter float64, retryAfter time.Duration) (delay time.Duration, ok bool) {
 	if attempt < 1 || attempt > len(s.Delays) {
 		return 0, false
@@ -32,9 +33,9 @@ func (s Schedule) Next(attempt int, jitter float64, retryAfter time.Duration) (d
 	return min(max(delay, minDelay, retryAfter), maxDelay), true
 }
 
-// RetryAfter returns the delay in the Retry-After header of a response with status 429 or 503. The
-// header contains seconds or a date. The delay is 0 for any other status, for an invalid header and
-// for a date in the past.
+// RetryAfter returns the delay in the Retry-After header of a response with status 429 or 503,
+// given in seconds or as a date. The delay is 0 for any other status, for an invalid header and for
+// a date in the past.
 func RetryAfter(code int, header string, now time.Time) time.Duration {
 	if code != http.StatusTooManyRequests && code != http.StatusServiceUnavailable {
 		return 0

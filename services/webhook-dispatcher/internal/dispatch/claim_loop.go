@@ -17,9 +17,9 @@ const (
 	// number of subscriptions in one list.
 	pollRows = 1000
 	listSize = 256
-	// The due time of a row is earlier than the commit of its transaction. So each poll starts at a
-	// due time before the end of the previous poll. The overlap is wakeOverlap after a wake and
-	// pollOverlap at each poll interval. Once in longPollInterval it is longOverlap.
+	// A row is committed after its due time. So each poll starts before the end of the previous
+	// poll: by wakeOverlap after a wake, by pollOverlap at each poll interval, and by longOverlap
+	// once in longPollInterval.
 	wakeOverlap      = 200 * time.Millisecond
 	pollOverlap      = 5 * time.Second
 	longOverlap      = time.Minute
@@ -47,7 +47,7 @@ func (d *Dispatcher) claimLoop(ctx context.Context) {
 		started := time.Now()
 		var err error
 		if tick {
-			d.limits.tick()
+			d.limits.refreshEndpoints()
 		}
 		if poll || tick {
 			err = poller.pollDue(ctx, tick)
@@ -56,7 +56,7 @@ func (d *Dispatcher) claimLoop(ctx context.Context) {
 			poll, tick = false, false
 			var claimed bool
 			claimed, err = d.claimReady(ctx)
-			poller.busy = poller.busy || claimed
+			poller.claimSent = poller.claimSent || claimed
 		}
 		if err != nil && ctx.Err() == nil {
 			slog.ErrorContext(ctx, "webhook delivery claim failed", "error", err)
@@ -85,13 +85,13 @@ type poller struct {
 	// polledTo is the due time up to which the last poll read. It is zero before the first poll.
 	polledTo         time.Time
 	longAt, listedAt time.Time
-	// busy is true if a claim was sent since the last poll.
-	busy bool
+	// claimSent is true if a claim was sent since the last poll.
+	claimSent bool
 }
 
-// The method poll reads which deliveries became due since the last poll and adds their endpoints to
-// the limits. The first call lists all active subscriptions with due deliveries. Once in
-// listInterval, a later call does the same.
+// pollDue reads which deliveries became due since the last poll and adds their endpoints to the
+// limits. The first call, and then one call in each listInterval, lists all active subscriptions
+// with due deliveries.
 func (p *poller) pollDue(ctx context.Context, tick bool) error {
 	if p.polledTo.IsZero() || time.Since(p.listedAt) > listInterval {
 		return p.list(ctx)
@@ -104,8 +104,8 @@ func (p *poller) pollDue(ctx context.Context, tick bool) error {
 		overlap = pollOverlap
 	}
 	from := p.polledTo.Add(-overlap)
-	idle := tick && !p.busy
-	p.busy = false
+	idle := tick && !p.claimSent
+	p.claimSent = false
 	for position, more := (store.Position{DueAt: from}), true; more; {
 		found, err := p.store.PollDue(ctx, store.Poll{After: position, ChangedSince: from, Limit: pollRows, Idle: idle})
 		if err != nil {
@@ -177,7 +177,7 @@ func (d *Dispatcher) claim(ctx context.Context, quotas []store.Quota) error {
 	return nil
 }
 
-// The method release returns claimed deliveries to the queue, because the limits do not allow their
+// releaseClaimed returns claimed deliveries to the queue, because the limits do not allow their
 // requests.
 func (d *Dispatcher) releaseClaimed(ctx context.Context, work []deliveries.Work) {
 	releasing, cancel := context.WithTimeout(context.WithoutCancel(ctx), claimTimeout)

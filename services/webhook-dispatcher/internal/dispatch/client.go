@@ -188,8 +188,8 @@ func classify(err error) deliveries.Failure {
 	}
 }
 
-// The function excerpt returns the beginning of a response body. It replaces characters that are
-// not printable by spaces.
+// bodyExcerpt returns the beginning of a response body. It replaces characters that are not
+// printable by spaces.
 func bodyExcerpt(body []byte) string {
 	body = body[:min(len(body), maxExcerpt)]
 	text := strings.Map(func(r rune) rune {

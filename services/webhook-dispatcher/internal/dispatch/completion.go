@@ -50,9 +50,8 @@ func (d *Dispatcher) collect(first deliveries.Result) []deliveries.Result {
 	return batch
 }
 
-// The method complete stores the batch. It retries until the batch is stored or ctx ends. If the
-// leases of the deliveries end before that, the deliveries are sent again and these results are
-// ignored.
+// storeResults stores the batch. It retries until the batch is stored or ctx ends. If the leases of
+// the deliveries end before that, the deliveries are sent again and these results are ignored.
 func (d *Dispatcher) storeResults(ctx context.Context, batch []deliveries.Result) (done store.Completed, ok bool) {
 	complete := d.store.Complete
 	for wait := 50 * time.Millisecond; ; wait = min(2*wait, time.Second) {

@@ -151,8 +151,8 @@ func (d runningDispatcher) claims(t *testing.T) (n uint64) {
 	return n
 }
 
-// lossyConn discards the next response to a statement with results while the field armed is
-// true. The client then does not know whether the COMMIT succeeded.
+// lossyConn discards the next response to a statement with results if discardNext is true. The
+// client then does not know whether the COMMIT succeeded.
 type lossyConn struct {
 	net.Conn
 	discardNext *atomic.Bool
@@ -218,7 +218,7 @@ func TestComplete_CountsAResultOnceIfTheCommitResponseIsLost(t *testing.T) {
 		}
 		return nil
 	})
-	d.stopAndWait() // the result is stored when the method stop returns
+	d.stopAndWait() // the result is stored when stopAndWait returns
 	wantEqual(t, "consecutive failures", r.subscription(sub).ConsecutiveFailures, 1)
 	wantEqual(t, "requests", len(hook.all()), 1)
 }

@@ -106,7 +106,7 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 	return nil
 }
 
-// The method start sends a claimed attempt in a new goroutine.
+// startAttempt sends a claimed attempt in a new goroutine.
 func (d *Dispatcher) startAttempt(ctx context.Context, r *request, w deliveries.Work) {
 	d.metrics.inflight.Inc()
 	d.sending.Go(func() {

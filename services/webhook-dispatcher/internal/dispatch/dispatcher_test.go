@@ -36,7 +36,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// The function verify checks a signature with no code of the sender
+// verifySignature checks a signature with no code of the sender
 // (docs/reference/api/webhooks.md#signature). The documented tolerance of receivers is 300 s.
 func verifySignature(g receivedRequest, secret string) error {
 	signature := g.header.Get("X-Service-Signature")
@@ -343,7 +343,7 @@ func TestDelete_RemovesTheHistoryWhileRequestsAreInFlight(t *testing.T) {
 	if err := retention.New(r.store, retention.Config{}).DeleteSubscriptions(t.Context(), 7); err != nil {
 		t.Fatal(err)
 	}
-	d.stopAndWait() // the method stop waits for the requests in flight
+	d.stopAndWait() // stopAndWait waits for the requests in flight
 	for _, table := range []string{"subscriptions", "subscription_health", "delivery_queue", "deliveries", "attempts"} {
 		if n := r.count(`SELECT count(*) FROM ` + table); n != 0 {
 			t.Errorf("%[2]s: rows = %[1]d, want 0", n, table)

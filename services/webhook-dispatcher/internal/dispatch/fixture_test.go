@@ -105,7 +105,7 @@ func config() dispatch.Config {
 	}
 }
 
-// The function stop cancels the context of the dispatcher, as SIGTERM does, and waits until Run has
+// stopAndWait cancels the context of the dispatcher, as SIGTERM does, and waits until Run has
 // returned. The channel stopping is closed after the cancellation.
 type runningDispatcher struct {
 	*dispatch.Dispatcher
@@ -240,7 +240,7 @@ func (r *fixture) claim(claim store.Claim) []deliveries.Work {
 	return claimed.Work
 }
 
-// The method complete returns the number of results that were stored.
+// storeResults returns the number of results that were stored.
 func (r *fixture) storeResults(results ...deliveries.Result) int {
 	r.t.Helper()
 	done, err := r.store.Complete(r.t.Context(), results)
@@ -300,8 +300,8 @@ type receiver struct {
 	response func(receivedRequest, int) int
 }
 
-// The function `response` returns the status of the response. Its parameters are the request and
-// the number of the request, counted from 1. If the function is nil, the receiver responds 200.
+// responseStatus returns the status of the response to a request. Its second parameter is the
+// number of the request, counted from 1. If responseStatus is nil, the receiver responds 200.
 func newReceiver(t *testing.T, responseStatus func(receivedRequest, int) int) *receiver {
 	t.Helper()
 	r := &receiver{response: responseStatus}

@@ -56,7 +56,7 @@ func (h *hangingEndpoint) count(by int) {
 	h.most = max(h.most, h.now)
 }
 
-// The method counts returns the number of open requests, the number of all requests so far, and the
+// requestCounts returns the number of open requests, the number of all requests so far, and the
 // highest number of requests that were open at the same time.
 func (h *hangingEndpoint) requestCounts() (now, all, most int) {
 	h.mu.Lock()

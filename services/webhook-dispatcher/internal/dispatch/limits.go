@@ -39,15 +39,14 @@ const (
 	claimRows      = 256
 )
 
-// The type limits decides how many deliveries a replica can claim for each endpoint. An endpoint is
-// the url of one subscription. The type also counts the requests in flight of each endpoint, of
-// each host and of the process.
+// endpointLimits decides how many deliveries a replica can claim for each endpoint, which is the
+// url of one subscription. It counts the requests in flight of each endpoint, of each host and of
+// the process.
 //
 // Quick responses raise the limit of an endpoint, and failures halve it (additive increase,
-// multiplicative decrease). An endpoint uses at most a part of the requests that are still free. So
-// endpoints that do not respond cannot use all requests. A part of all requests is reserved for
-// healthy endpoints. The cost of each method does not depend on the number of endpoints, except for
-// tick, backlog and wakeBlocked.
+// multiplicative decrease). An endpoint uses at most a part of the requests that are still free,
+// and some requests are reserved for healthy endpoints. So endpoints that do not respond cannot use
+// all requests.
 type endpointLimits struct {
 	mu         sync.Mutex
 	max        int
@@ -56,12 +55,12 @@ type endpointLimits struct {
 	unhealthy  int // the number of requests in flight to endpoints that are not healthy
 	endpoints  map[uuid.UUID]*endpoint
 	hosts      map[string]*host
-	// The field ready contains two lists of endpoints with due deliveries: ready[0] has the
-	// unhealthy endpoints and ready[1] the healthy ones. The limits of the listed endpoints may
-	// allow another request. Claims begin alternately with ready[0] and ready[1].
+	// ready contains two lists of endpoints with due deliveries whose limits may allow another
+	// request: ready[0] has the unhealthy endpoints and ready[1] the healthy ones. Claims begin
+	// alternately with ready[0] and ready[1].
 	ready [2]*list.List
 	round int
-	// The channel freed receives a value when an endpoint with due deliveries may be able to send a
+	// requestFreed receives a value when an endpoint with due deliveries may be able to send a
 	// request.
 	requestFreed chan struct{}
 }
@@ -70,14 +69,14 @@ type endpoint struct {
 	id   uuid.UUID
 	url  string
 	host string
-	// The field limit is the maximum number of requests in flight to the endpoint.
+	// requestLimit is the maximum number of requests in flight to the endpoint.
 	requestLimit float64
 	inFlight     int
 	retries      int
-	// decreasedAt is the time at which limit was last halved. If a request that started before this
-	// time fails, the limit is not halved again.
+	// decreasedAt is the time at which requestLimit was last halved. If a request that started
+	// before this time fails, requestLimit is not halved again.
 	decreasedAt time.Time
-	// The field healthy is true if the last response was quick and the endpoint is not stalled.
+	// healthy is true if the last response was quick and the endpoint is not stalled.
 	healthy bool
 	// respondedAt is the time of the last response. If the endpoint had no request in flight
 	// before, it is the time at which the first request was counted.
@@ -89,12 +88,11 @@ type endpoint struct {
 	// addedFirst and addedRetry describe the deliveries that were added after the last claim began.
 	// The claim may not have read these deliveries.
 	addedFirst, addedRetry dueState
-	// The field blocked is true if the last claim returned fewer deliveries than its quota. The
-	// other deliveries wait for an earlier event of their call, or another process is claiming
-	// them.
+	// blocked is true if the last claim returned fewer deliveries than its quota. The other
+	// deliveries wait for an earlier event of their call, or another process is claiming them.
 	blocked bool
-	// The field queued is the element of the endpoint in the list queuedIn. That list is ready[0],
-	// ready[1], or the list of a host (host.waiting).
+	// listElement is the element of the endpoint in currentList, which is ready[0], ready[1], or
+	// the waitingEndpoints of a host.
 	listElement *list.Element
 	currentList *list.List
 }
@@ -102,11 +100,11 @@ type endpoint struct {
 // dueState describes the due first attempts, or the due retries, of an endpoint.
 type dueState struct {
 	due bool
-	// The field from is the due time of the oldest of these deliveries, or an earlier time.
+	// oldestDue is the due time of the oldest of these deliveries, or an earlier time.
 	oldestDue time.Time
 }
 
-// The method add adds a delivery that has been due since the time `from`.
+// addDue adds a delivery that has been due since dueTime.
 func (k *dueState) addDue(dueTime time.Time) {
 	if !k.due || dueTime.Before(k.oldestDue) {
 		k.oldestDue = dueTime
@@ -114,7 +112,7 @@ func (k *dueState) addDue(dueTime time.Time) {
 	k.due = true
 }
 
-// The method set stores the due time of the oldest delivery that is left after a claim. nil means
+// setOldestDue stores the due time of the oldest delivery that is left after a claim. nil means
 // that no delivery is due.
 func (k *dueState) setOldestDue(oldest *time.Time) {
 	if *k = (dueState{}); oldest != nil {
@@ -125,7 +123,7 @@ func (k *dueState) setOldestDue(oldest *time.Time) {
 type host struct {
 	name     string
 	inFlight int
-	// The list waiting contains endpoints with due deliveries that wait until the host is below its
+	// waitingEndpoints contains endpoints with due deliveries that wait until the host is below its
 	// limit.
 	waitingEndpoints *list.List
 }
@@ -135,8 +133,8 @@ type request struct {
 	host     *host
 	started  time.Time
 	retry    bool
-	// The field slowed is true if the delay of the delivery was caused by the endpoint itself
-	// (slowdown.delayed).
+	// delayedByEndpoint is true if the endpoint itself caused the delay of the delivery
+	// (slowdown.causedDelay).
 	delayedByEndpoint bool
 }
 
@@ -175,8 +173,8 @@ func (l *endpointLimits) addDue(due []store.Due) {
 	}
 }
 
-// The method resume sets the limit to minLimit, so that the deliveries that waited during a pause
-// do not all arrive at once.
+// resetLimit sets requestLimit to minLimit, so that the deliveries that waited during a pause do
+// not all arrive at once.
 func (e *endpoint) resetLimit(resumedAt time.Time) {
 	if time.Since(resumedAt) < idleTimeout {
 		e.requestLimit = minLimit
@@ -185,9 +183,9 @@ func (e *endpoint) resetLimit(resumedAt time.Time) {
 	e.resumedAt = resumedAt
 }
 
-// The method reserve returns the number of deliveries to claim for each endpoint. It already counts
-// these deliveries as in flight. After the claim, the caller must pass the result to l.start. If
-// the claim failed, the caller must pass it to l.cancel instead.
+// reserveQuotas returns the number of deliveries to claim for each endpoint, and counts them as in
+// flight. The caller must pass the result to startRequests after the claim, or to cancelQuotas if
+// the claim failed.
 func (l *endpointLimits) reserveQuotas() (quotas []store.Quota) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -217,7 +215,7 @@ func (l *endpointLimits) reserveQuotas() (quotas []store.Quota) {
 				l.removeUnused(to)
 				continue // the endpoint is queued again when one of its requests ends
 			}
-			l.occupy(e, to, total)
+			l.takeSlots(e, to, total)
 			e.addedFirst, e.addedRetry = dueState{}, dueState{}
 			left -= total
 			quotas = append(quotas, store.Quota{
@@ -228,20 +226,20 @@ func (l *endpointLimits) reserveQuotas() (quotas []store.Quota) {
 	return quotas
 }
 
-// The method cancel removes the reservation of a failed claim.
+// cancelQuotas removes the reservation of a failed claim.
 func (l *endpointLimits) cancelQuotas(quotas []store.Quota) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, quota := range quotas {
 		e := l.endpoints[quota.SubscriptionID]
-		l.freeHostSlots(e, l.host(e.host), quota.Total)
+		l.freeSlots(e, l.host(e.host), quota.Total)
 		l.enqueue(e)
 	}
 }
 
-// The method start removes a reservation. Instead it counts the claimed deliveries as in flight.
-// requests[i] belongs to work[i]. The deliveries in back must be released: their url changed after
-// the reservation, and the new host is at its limit.
+// startRequests replaces a reservation by the claimed deliveries. requests[i] belongs to work[i].
+// The caller must release the deliveries in toRelease: their url changed after the reservation, and
+// the new host is at its limit.
 func (l *endpointLimits) startRequests(quotas []store.Quota, claimed store.Claimed) (requests []*request, work, toRelease []deliveries.Work) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -255,7 +253,7 @@ func (l *endpointLimits) startRequests(quotas []store.Quota, claimed store.Claim
 	}
 	for _, quota := range quotas {
 		e := l.endpoints[quota.SubscriptionID]
-		l.freeHostSlots(e, l.host(e.host), quota.Total)
+		l.freeSlots(e, l.host(e.host), quota.Total)
 		e.first.setOldestDue(remaining[e.id].First)
 		e.retry.setOldestDue(remaining[e.id].Retry)
 		e.blocked = taken[e.id] < quota.Total
@@ -281,7 +279,7 @@ func (l *endpointLimits) startRequests(quotas []store.Quota, claimed store.Claim
 			}
 			continue
 		}
-		l.occupy(e, to, 1)
+		l.takeSlots(e, to, 1)
 		if w.Retry {
 			e.retries++
 		}
@@ -300,7 +298,7 @@ func (l *endpointLimits) startRequests(quotas []store.Quota, claimed store.Claim
 	return requests, work, toRelease
 }
 
-// The method end counts a request as ended and adapts the limit of its endpoint to the response.
+// endRequest counts a request as ended and adapts the limit of its endpoint to the response.
 func (l *endpointLimits) endRequest(r *request, response deliveries.Response) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -329,11 +327,11 @@ func (l *endpointLimits) release(r *request) {
 	if r.retry {
 		r.endpoint.retries--
 	}
-	l.freeHostSlots(r.endpoint, r.host, 1)
+	l.freeSlots(r.endpoint, r.host, 1)
 	l.enqueue(r.endpoint)
 }
 
-// The function increase returns the amount by which a quick response raises a limit.
+// limitIncrease returns the amount by which a quick response raises a limit.
 func limitIncrease(limit float64) float64 {
 	if limit < fastLimit {
 		return 1
@@ -341,8 +339,7 @@ func limitIncrease(limit float64) float64 {
 	return 1 / limit
 }
 
-// The function congested reports whether the endpoint did not respond, or responded that it is
-// overloaded.
+// isCongested reports whether the endpoint did not respond, or responded that it is overloaded.
 func isCongested(response deliveries.Response) bool {
 	switch response.Code {
 	case 0, http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
@@ -365,9 +362,9 @@ func (l *endpointLimits) wakeBlocked(ids []uuid.UUID) {
 	}
 }
 
-// The dispatcher calls tick once in each poll interval. The method marks stalled endpoints as
-// unhealthy, queues endpoints with due deliveries, and removes idle endpoints.
-func (l *endpointLimits) tick() {
+// refreshEndpoints marks stalled endpoints as unhealthy, queues endpoints with due deliveries, and
+// removes idle endpoints. The dispatcher calls it once in each poll interval.
+func (l *endpointLimits) refreshEndpoints() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := time.Now()
@@ -385,7 +382,7 @@ func (l *endpointLimits) tick() {
 	}
 }
 
-// The method backlog returns at most limit endpoints with due deliveries, for Store.CountBacklog.
+// dueQuotas returns at most limit endpoints with due deliveries, for Store.CountBacklog.
 func (l *endpointLimits) dueQuotas(limit int) (due []store.Quota) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -397,13 +394,13 @@ func (l *endpointLimits) dueQuotas(limit int) (due []store.Quota) {
 	return due
 }
 
-// The method stalled reports whether the endpoint has requests in flight and has not responded for
+// isStalled reports whether the endpoint has requests in flight and has not responded for
 // slowThreshold.
 func (l *endpointLimits) isStalled(e *endpoint, now time.Time) bool {
 	return e.inFlight > 0 && now.Sub(e.respondedAt) > slowThreshold
 }
 
-// The method available returns the number of further requests that the endpoint can have now.
+// availableRequests returns the number of further requests that the endpoint can have now.
 func (l *endpointLimits) availableRequests(e *endpoint, to *host) int {
 	if l.isStalled(e, time.Now()) {
 		l.setHealthy(e, false)
@@ -419,8 +416,8 @@ func (l *endpointLimits) availableRequests(e *endpoint, to *host) int {
 	return max(0, min(n, int(e.requestLimit)-e.inFlight, l.maxPerHost-to.inFlight))
 }
 
-// The method free returns the number of further requests that all healthy endpoints can have
-// together. If healthy is false, it returns this number for all unhealthy endpoints.
+// freeRequests returns the number of further requests that all healthy endpoints, or all unhealthy
+// ones, can have together.
 func (l *endpointLimits) freeRequests(healthy bool) int {
 	free := l.max - l.inFlight
 	if !healthy {
@@ -445,7 +442,7 @@ func (l *endpointLimits) setHealthy(e *endpoint, healthy bool) {
 	}
 }
 
-func (l *endpointLimits) occupy(e *endpoint, to *host, n int) {
+func (l *endpointLimits) takeSlots(e *endpoint, to *host, n int) {
 	if e.inFlight == 0 {
 		e.respondedAt = time.Now()
 	}
@@ -457,9 +454,9 @@ func (l *endpointLimits) occupy(e *endpoint, to *host, n int) {
 	}
 }
 
-// The method vacate counts n requests as ended. For each of them, it queues one endpoint that waits
-// for the host.
-func (l *endpointLimits) freeHostSlots(e *endpoint, to *host, n int) {
+// freeSlots counts n requests as ended. For each of them, it queues one endpoint that waits for the
+// host.
+func (l *endpointLimits) freeSlots(e *endpoint, to *host, n int) {
 	l.inFlight -= n
 	e.inFlight -= n
 	to.inFlight -= n

@@ -193,7 +193,7 @@ func TestLimits_AStalledEndpointGetsNoRequestUntilItResponds(t *testing.T) {
 		}
 		inFlight := len(c.inFlight)
 		time.Sleep(2 * slowThreshold)
-		l.tick()
+		l.refreshEndpoints()
 		wantEqual(t, "a stalled endpoint is healthy", l.endpoint(c.id).healthy, false)
 		claim(l, c)
 		wantEqual(t, "requests of a stalled endpoint", len(c.inFlight), inFlight)
@@ -372,7 +372,7 @@ func TestLimits_RemovesIdleEndpoints(t *testing.T) {
 		waiting.first = 1
 		poll(waiting)
 		time.Sleep(idleTimeout + time.Second)
-		l.tick()
+		l.refreshEndpoints()
 		wantEqual(t, "an idle endpoint is kept", l.endpoints[idle.id] != nil, false)
 		wantEqual(t, "an endpoint with a request is kept", l.endpoints[busy.id] != nil, true)
 		wantEqual(t, "an endpoint with due deliveries is kept", l.endpoints[waiting.id] != nil, true)
@@ -420,7 +420,7 @@ func TestLimits_CountersEqualTheRequestsAfterRandomOperations(t *testing.T) {
 					c.url = fmt.Sprintf("https://%d.example/", r.IntN(4))
 				case 3:
 					time.Sleep(time.Duration(r.IntN(1500)) * time.Millisecond)
-					l.tick()
+					l.refreshEndpoints()
 				case 4:
 					answers := []deliveries.Response{quick, timeout, {Code: 503}, {Code: 404}, {Failure: deliveries.Interrupted}}
 					c.end(r.IntN(len(c.inFlight)+1), answers[r.IntN(len(answers))])

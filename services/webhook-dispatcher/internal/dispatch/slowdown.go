@@ -18,8 +18,7 @@ type slowdown struct {
 	active       bool
 }
 
-// The method update starts or continues a slowdown if active is true, and ends it if active is
-// false.
+// update starts or continues a slowdown if active is true, and ends it if active is false.
 func (s *slowdown) update(active bool, now time.Time) {
 	if active && !s.active && now.Sub(s.until) > recoveryTime {
 		s.since = now
@@ -30,13 +29,12 @@ func (s *slowdown) update(active bool, now time.Time) {
 	s.active = active
 }
 
-// The method resume ends a pause. Deliveries that were queued before now count as delayed by the
-// endpoint.
+// endPause ends a pause. Deliveries that were queued before now count as delayed by the endpoint.
 func (s *slowdown) endPause(now time.Time) { *s = slowdown{until: now, active: true} }
 
-// The method delayed reports whether the endpoint delayed a delivery by more than maxOtherDelay,
-// while other causes delayed the delivery by at most maxOtherDelay. created is the time of the
-// event, and queued is the time at which the delivery was queued.
+// causedDelay reports whether the endpoint delayed a delivery by more than maxOtherDelay, while
+// other causes delayed it by at most maxOtherDelay. created is the time of the event, and queued
+// the time at which the delivery was queued.
 func (s *slowdown) causedDelay(created, queued, now time.Time) bool {
 	until, from := s.until, queued
 	if s.active {

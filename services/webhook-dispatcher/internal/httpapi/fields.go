@@ -11,8 +11,8 @@ import (
 	"ringfence.dev/proto/openapi"
 )
 
-// A value of type fields reads the members of a request body and collects the errors, so that one
-// response names every invalid field. A member that is null counts as absent.
+// bodyReader reads the members of a request body and collects the errors, so that one response
+// names every invalid field. A member that is null counts as absent.
 type bodyReader struct {
 	members map[string]json.RawMessage
 	faults  []string
@@ -31,8 +31,8 @@ func (f *bodyReader) given(name string) bool {
 	return ok && string(raw) != "null"
 }
 
-// The method text returns the string in a member. It returns nil if the member is absent. If the
-// member is not a string, the error is recorded and the result is nil.
+// readText returns the string in a member, or nil if the member is absent. If the member is not a
+// string, readText records an error and returns nil.
 func (f *bodyReader) readText(name string) *string {
 	var value *string
 	if !f.given(name) {
@@ -45,8 +45,8 @@ func (f *bodyReader) readText(name string) *string {
 	return value
 }
 
-// The method events returns the event types in the member `events`. It returns nil if the member is
-// absent. If the member is not an array of strings, the error is recorded and the result is nil.
+// readEvents returns the event types in the member events, or nil if the member is absent. If the
+// member is not an array of strings, readEvents records an error and returns nil.
 func (f *bodyReader) readEvents() []openapi.EventType {
 	if !f.given("events") {
 		return nil
@@ -71,7 +71,7 @@ func (f *bodyReader) recordError(fault *apierr.Error) {
 	}
 }
 
-// The method err returns one validation_error with the messages of all recorded errors, or nil.
+// validationError returns one validation_error with the messages of all recorded errors, or nil.
 func (f *bodyReader) validationError() error {
 	if len(f.faults) == 0 {
 		return nil

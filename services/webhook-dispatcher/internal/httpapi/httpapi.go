@@ -20,9 +20,9 @@ type API struct {
 	wakeRetention  func()
 }
 
-// New returns an API. The function `reachable` reports whether a url may contain a given IP
-// address. wakeDispatcher is called when deliveries may have become due, and wakeRetention when a
-// subscription was deleted. These two functions must not block.
+// New returns an API. isReachable reports whether a url may contain a given IP address.
+// wakeDispatcher is called when deliveries may have become due, and wakeRetention when a
+// subscription was deleted. Neither may block.
 func New(st *store.Store, isReachable func(netip.Addr) bool, wakeDispatcher, wakeRetention func()) *API {
 	return &API{store: st, reachable: isReachable, wakeDispatcher: wakeDispatcher, wakeRetention: wakeRetention}
 }

@@ -32,7 +32,7 @@ func (h *fixture) fetch(workspace uuid.UUID) func(int, uuid.UUID) testkit.Page {
 	}
 }
 
-// The method subscribe pauses the subscription, because only five subscriptions can be active.
+// createPaused pauses the new subscription, because only five subscriptions can be active.
 func (h *fixture) createPaused(workspace uuid.UUID) uuid.UUID {
 	h.t.Helper()
 	id, _ := h.create(workspace)
@@ -40,8 +40,8 @@ func (h *fixture) createPaused(workspace uuid.UUID) uuid.UUID {
 	return uuid.MustParse(id)
 }
 
-// The method subscribed inserts the subscription into the table, because the API limits the number
-// of subscriptions.
+// insertPaused inserts the subscription into the table, because the API limits the number of
+// subscriptions.
 func (h *fixture) insertPaused(workspace uuid.UUID) uuid.UUID {
 	h.t.Helper()
 	id := uuid.Must(uuid.NewV7())

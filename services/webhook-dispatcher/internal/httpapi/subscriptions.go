@@ -95,9 +95,9 @@ func (a *API) createSubscription(w http.ResponseWriter, r *http.Request) error {
 	return httpserver.WriteJSON(w, http.StatusCreated, openapi.WebhookSubscriptionCreated{ID: sub.ID, SigningSecret: secret, StoreThis: storeSecretNotice})
 }
 
-// The method change reads the body of a PATCH. If url or events is absent or null, the field is not
-// changed. All errors with the code validation_error are reported together. Other errors are
-// reported only if there are none.
+// readChange reads the body of a PATCH. A url or events that is absent or null is not changed. All
+// errors with the code validation_error are reported together, and other errors only if there are
+// none.
 func (a *API) readChange(f *bodyReader) (change store.Change, err error) {
 	url, events := f.readText("url"), f.readEvents()
 	if err := f.validationError(); err != nil {
@@ -135,8 +135,8 @@ func (a *API) changeSubscription(w http.ResponseWriter, r *http.Request) error {
 	return httpserver.WriteJSON(w, http.StatusOK, viewSubscription(sub))
 }
 
-// applyChange stores the change that the function `read` returns for the request body, and responds
-// with the changed subscription. An unknown subscription gives 404 before the body is checked.
+// applyChange stores the change that read returns for the request body, and responds with the
+// changed subscription. An unknown subscription gives 404 before the body is checked.
 func (a *API) applyChange(
 	r *http.Request, read func(*bodyReader) (store.Change, error),
 ) (subscriptions.Subscription, error) {

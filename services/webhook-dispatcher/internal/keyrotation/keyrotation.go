@@ -38,9 +38,8 @@ const (
 )
 
 // Run seals again all secrets that are sealed with another key than the first one. If it returns
-// nil, the first key opens every secret. It returns an error if a secret could not be opened, if
-// the database failed, or if ctx ended. Secrets that were sealed before the error stay sealed with
-// the first key, and the next Run continues.
+// nil, the first key opens every secret. After an error, secrets that were already sealed again
+// stay so, and the next Run continues.
 func (w Rotation) Run(ctx context.Context) error {
 	var all secretTotals
 	all.unopened = map[store.Unopened]int{}
@@ -68,9 +67,9 @@ func (w Rotation) Run(ctx context.Context) error {
 	return errors.Join(all.print(ctx, w.Out), all.unopenedError())
 }
 
-// The function interruption returns the error of an incomplete run. The error must not wrap
-// context.Canceled. Otherwise the program would exit with status 0, and the operator would remove
-// the old key too early.
+// interruptedError returns the error of an incomplete run. It must not wrap context.Canceled.
+// Otherwise the program would exit with status 0, and the operator would remove the old key too
+// early.
 func interruptedError(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return errors.New("reseal interrupted: run it again")
@@ -78,15 +77,14 @@ func interruptedError(ctx context.Context, err error) error {
 	return fmt.Errorf("reseal not completed: %w", err)
 }
 
-// The type totals counts the secrets by result.
+// secretTotals counts the secrets by result.
 type secretTotals struct {
 	resealed, current int
 	unopened          map[store.Unopened]int
 	interrupted       bool
 }
 
-// A value of type unopened counts the secrets that are sealed with one key and could not be opened
-// with it.
+// unopenedSecrets counts the secrets that are sealed with one key and could not be opened with it.
 type unopenedSecrets struct {
 	Key     string `json:"key"`
 	Missing bool   `json:"missing"` // true if SEALING_KEYS does not contain the key
@@ -135,8 +133,8 @@ func (c secretTotals) String() string {
 	return fmt.Sprintf("%d secrets resealed, %d already current, %d could not be opened", c.resealed, c.current, c.unopenedSecrets())
 }
 
-// The method err returns an error that names the keys of the unopened secrets, or nil if all
-// secrets were opened.
+// unopenedError returns an error that names the keys of the unopened secrets, or nil if all secrets
+// were opened.
 func (c secretTotals) unopenedError() error {
 	if c.unopenedSecrets() == 0 {
 		return nil

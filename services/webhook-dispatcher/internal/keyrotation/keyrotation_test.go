@@ -91,8 +91,8 @@ func (h *fixture) secret() string {
 	return secret
 }
 
-// The method opens returns the number of secrets that the keys open. It also checks the values of
-// these secrets.
+// countOpened returns the number of secrets that the keys open. It also checks the values of these
+// secrets.
 func (h *fixture) countOpened(ids ...string) (n int) {
 	h.t.Helper()
 	box := h.box(ids...)
@@ -233,7 +233,7 @@ func TestRotation_ReturnsAnErrorIfInterruptedAndContinuesNextTime(t *testing.T) 
 	if err == nil {
 		t.Fatal("interrupted Run = nil, want an error")
 	}
-	// if the error is context.Canceled, the function `main` exits with status 0
+	// if the error is context.Canceled, the program exits with status 0
 	if errors.Is(err, context.Canceled) {
 		t.Errorf("interrupted Run = %v, want an error other than context.Canceled", err)
 	}

@@ -140,7 +140,7 @@ func (r *fixture) partitionsOfRows(table string) (names []string) {
 	return names
 }
 
-// The method days leaves out the default partition.
+// partitionDays leaves out the default partition.
 func (r *fixture) partitionDays(table string) (names []string) {
 	r.t.Helper()
 	rows, err := r.pool.Query(r.t.Context(), `SELECT right(inhrelid::regclass::text, 8) FROM pg_inherits

@@ -160,8 +160,8 @@ func TestRotateDays_QueuedDeliveriesAreKeptWhenTheirDayIsDropped(t *testing.T) {
 	}
 }
 
-// rotateUntil calls RotateDays until the channel `done` is closed. It begins with the day `first`
-// and begins again after `span` days.
+// rotateUntil calls RotateDays until done is closed. It begins with the day first and begins again
+// after span days.
 func (r *fixture) rotateUntil(done <-chan struct{}, first, span int) {
 	r.t.Helper()
 	for d := first; ; d = (d + 1) % span {

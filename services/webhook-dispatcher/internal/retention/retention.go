@@ -27,8 +27,8 @@ const (
 
 	daysInterval = time.Hour
 	// daysAhead is the number of partitions that are created in advance, so that the job can fail
-	// for a weekend without an effect. daysBehind is the number of past days with a partition.
-	// Kafka can still contain records of these days.
+	// for a weekend without an effect. daysBehind is the number of past days with a partition,
+	// because Kafka can still contain records of these days.
 	daysAhead  = 3
 	daysBehind = 7
 )
@@ -84,9 +84,9 @@ func (j *Job) Run(ctx context.Context) error {
 	}
 }
 
-// DeleteSubscriptions removes the rows of subscriptions that are marked as deleted. Each
-// transaction removes at most batch rows. It deletes the queue first, so that results of requests
-// in flight are no longer stored. Then it deletes the history, and then the subscription.
+// DeleteSubscriptions removes the rows of subscriptions that are marked as deleted, at most batch
+// rows per transaction. It deletes the queue first, so that results of requests in flight are no
+// longer stored. Then it deletes the history and the subscription.
 func (j *Job) DeleteSubscriptions(ctx context.Context, batch int) error {
 	for {
 		subs, err := j.store.DeletedSubscriptions(ctx, batch)
@@ -163,9 +163,8 @@ func (j *Job) DeleteExpired(ctx context.Context, now time.Time) error {
 	return nil
 }
 
-// RotateDays creates the partitions of the days around the time `now`. It drops the partitions of
-// days that ended more than Keep before that time. A second call with the same time changes
-// nothing.
+// RotateDays creates the partitions of the days around now. It drops the partitions of days that
+// ended more than Keep before now. A second call with the same time changes nothing.
 func (j *Job) RotateDays(ctx context.Context, now time.Time) error {
 	today, oldest := date(now), date(now.Add(-j.keep))
 	first := today.AddDate(0, 0, -daysBehind)

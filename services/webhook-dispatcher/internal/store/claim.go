@@ -13,15 +13,13 @@ import (
 )
 
 // Every statement of this file that reads due deliveries starts at a due time that the caller
-// passes. Rows that were claimed or deleted stay in the indexes until a vacuum removes them. A
-// vacuum removes nothing while another transaction has an old snapshot. A statement that started at
-// the oldest index entry would read all these rows.
+// passes. Rows that were claimed or deleted stay in the indexes until a vacuum removes them, and a
+// statement that started at the oldest index entry would read all these rows.
 //
 // The statements compare the subscription with an array of one id, and ORDER BY names all columns
 // of the index delivery_queue_subscription. Only this index has that order, so new statistics
-// cannot make the planner use another index. The index scan ends at now(). If the statements
-// compared rows instead, the scan would not end there: it would also read all deliveries of the
-// subscription that are due later.
+// cannot make the planner use another index. A comparison of rows would also read the deliveries
+// that are due after now().
 
 // Position is a position in the queue, which is ordered by due time.
 type Position struct {
@@ -64,10 +62,9 @@ type Polled struct {
 	More bool
 }
 
-// PollDue returns the active subscriptions that have deliveries with a due time between poll.After
-// and now. It also returns the subscriptions that were resumed, or whose workspace changed, since
-// poll.ChangedSince. It does not read deliveries of paused subscriptions that were due before
-// poll.After.
+// PollDue returns the active subscriptions with deliveries that became due between poll.After and
+// now. It also returns the subscriptions that were resumed, or whose workspace changed, since
+// poll.ChangedSince. It does not read older deliveries of paused subscriptions.
 func (s *Store) PollDue(ctx context.Context, poll Poll) (polled Polled, err error) {
 	var found []pollRow
 	if poll.Idle {
@@ -148,9 +145,9 @@ SELECT NULL, false, CASE WHEN size.more THEN last.due_at ELSE statement_timestam
        CASE WHEN size.more THEN last.delivery_id ELSE 'ffffffff-ffff-ffff-ffff-ffffffffffff'::uuid END, size.more
 FROM size LEFT JOIN last ON true`
 
-// ListDue returns the active subscriptions after the given id that have due deliveries. The due
-// time can be any time in the past. ListDue reads at most limit active subscriptions. The next call
-// must continue after `next`, which is uuid.Nil at the end.
+// ListDue returns the active subscriptions after afterID that have due deliveries with any due
+// time. It reads at most limit active subscriptions. The next call must continue after nextID,
+// which is uuid.Nil at the end.
 func (s *Store) ListDue(ctx context.Context, afterID uuid.UUID, limit int) (due []Due, nextID uuid.UUID, err error) {
 	rows, err := manyGenericPlan[listRow](ctx, s, listDue, pg.Args{"after": afterID, "limit": limit})
 	if err != nil {
@@ -237,14 +234,13 @@ type Remaining struct {
 // sent: an attempt must end before its lease ends. The deliveries are due again after the lease.
 func StartLimit(lease time.Duration) time.Duration { return min(5*time.Second, lease/5) }
 
-// ClaimDue claims due deliveries of the given subscriptions. It increases the attempt number of
-// each delivery and moves the due time by the lease. First attempts are claimed before retries.
+// ClaimDue claims due deliveries of the given subscriptions, first attempts before retries. It
+// increases the attempt number of each delivery and moves the due time by the lease. It claims
+// nothing of a subscription that is not active, or whose workspace may not use webhooks.
 //
-// ClaimDue claims nothing of a subscription that is deleted or not active. The same is true if the
-// workspace is suspended or has no webhooks feature. While the first attempt for an event has no
-// result, the deliveries of later events of the same call are not claimed. If the last permitted
-// attempt of a delivery was lost with its process, the delivery is returned with Work.Lost and must
-// not be sent.
+// While the first attempt for an event has no result, later events of the same call are not
+// claimed. If the last permitted attempt of a delivery was lost with its process, the delivery is
+// returned with Work.Lost and must not be sent.
 func (s *Store) ClaimDue(ctx context.Context, claim Claim) (claimed Claimed, err error) {
 	n := len(claim.Quotas)
 	subs, total, retries := make([]uuid.UUID, n), make([]int, n), make([]int, n)
@@ -312,10 +308,9 @@ func (r claimedRow) work() deliveries.Work {
 	}
 }
 
-// The commit of a claim does not wait for the disk, so that requests are sent earlier. If the
-// database crashes shortly after the commit, the claim is lost, and the delivery is claimed and
-// sent again. Both requests have the same attempt number, and only the first stored result counts.
-// The commit of a result waits for the disk.
+// The commit of a claim does not wait for the disk, so that requests are sent earlier. If a crash
+// of the database loses the claim, the delivery is sent again with the same attempt number, and
+// only the first stored result counts.
 const claimSettings = genericPlan + `, set_config('synchronous_commit', 'off', true)`
 
 const claimDue = `

@@ -430,8 +430,8 @@ func TestListDue_ReturnsEveryActiveSubscriptionOnce(t *testing.T) {
 }
 
 // When the statistics were collected, the queue contained only retries of one subscription. So the
-// planner expects to find one of these retries at the start of the index that polls use. But now
-// that index starts with 4,000 retries of other subscriptions.
+// planner expects to find them at the start of the index that polls use. But now that index starts
+// with 4,000 retries of other subscriptions.
 func TestDueStatements_UseTheIndexOfTheSubscription(t *testing.T) {
 	t.Parallel()
 	r, ws := newFixture(t), uuid.New()

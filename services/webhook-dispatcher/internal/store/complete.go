@@ -47,7 +47,7 @@ func (s *Store) CompleteAgain(ctx context.Context, results []deliveries.Result) 
 	return s.storeResults(ctx, results, settleUnwritten)
 }
 
-// The method complete sends one batch of statements, which is one transaction and one round trip.
+// storeResults sends one batch of statements, which is one transaction and one round trip.
 func (s *Store) storeResults(ctx context.Context, results []deliveries.Result, settle string) (done Completed, err error) {
 	if len(results) == 0 {
 		return done, nil
@@ -133,9 +133,9 @@ SELECT FROM delivery_queue WHERE delivery_id = ANY (@ids::uuid[]) ORDER BY deliv
 // can repeat the request. The update of the delivery waits for the erasure and then returns
 // erased_at.
 //
-// The row in subscription_health always exists. While the subscription is healthy, the row is
-// updated at most once a second. Each update leaves an old version of the row, and later updates
-// read all old versions until a vacuum removes them.
+// While a subscription is healthy, its row in subscription_health is updated at most once a second.
+// Each update leaves an old version of the row, and later updates read all old versions until a
+// vacuum removes them.
 const (
 	settleOpen      = settleBegin + settleEnd
 	settleUnwritten = settleBegin + `

@@ -40,8 +40,8 @@ type QueuePosition struct {
 }
 
 // DeleteQueued deletes at most limit queue rows of a deleted subscription after the given position.
-// The next call must continue after the position `next`. n is the number of rows that were found.
-// If n is less than limit, there are no more rows.
+// n is the number of rows that were found; if n is less than limit, there are no more rows. The
+// next call must continue after next.
 func (s *Store) DeleteQueued(
 	ctx context.Context, subscriptionID uuid.UUID, after QueuePosition, limit int,
 ) (next QueuePosition, n int, err error) {

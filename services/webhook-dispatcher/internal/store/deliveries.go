@@ -37,8 +37,8 @@ type Delivery struct {
 
 // Attempt is a stored attempt of a delivery.
 type Attempt struct {
-	// The field Replay is 0 before the first replay. The field No is the number of the attempt,
-	// counted from 1 after each replay.
+	// Replay is 0 before the first replay. No is the number of the attempt, counted from 1 after
+	// each replay.
 	Replay  int
 	No      int
 	At      time.Time
@@ -69,7 +69,7 @@ type Filter struct {
 	CallID    *uuid.UUID
 }
 
-// The method where returns the conditions of the filter. The status is a literal, because the
+// queryConditions returns the conditions of the filter. The status is a literal, because the
 // partial indexes match only literals.
 func (f Filter) queryConditions() (conditions string) {
 	switch f.Status {

@@ -45,10 +45,9 @@ func (s *Store) AddDays(ctx context.Context, first, last time.Time) (added int, 
 
 const addDay = `SELECT add_day(@table, @day::date)`
 
-// DropDays drops the partitions of the days before the given date (UTC) and deletes older rows from
-// the default partitions. If a delivery is still queued, its rows move to the default partition.
-// They stay there until DropDays is called after the delivery has ended. dropped is the number of
-// partitions that were dropped or renewed.
+// DropDays drops the partitions of the days before the given date (UTC), and deletes older rows
+// from the default partitions. The rows of a queued delivery move to the default partition instead.
+// dropped is the number of partitions that were dropped or renewed.
 func (s *Store) DropDays(ctx context.Context, before time.Time) (dropped int, err error) {
 	for _, table := range historyTables() {
 		args := pgx.NamedArgs{"table": table, "before": before}

@@ -28,10 +28,9 @@ type Ingested struct {
 	Insert *pgx.Batch
 }
 
-// Ingest stores each event once. It stores one delivery for every subscription of the event's
-// workspace that lists the event's type. The delivery is queued if the subscription is active and
-// the workspace has the webhooks feature; otherwise it is skipped. An event that is already stored
-// changes nothing.
+// Ingest stores each event once, and one delivery for every subscription that lists the event's
+// type. The delivery is queued if the subscription is active and the workspace has the webhooks
+// feature; otherwise it is skipped. An event that is already stored changes nothing.
 func (s *Store) Ingest(ctx context.Context, tx pgx.Tx, events ...deliveries.Event) (done Ingested, err error) {
 	if done, err = s.Match(ctx, tx, events...); err != nil || done.Insert == nil {
 		return done, err
@@ -90,10 +89,9 @@ type matchRow struct {
 	Webhooks bool
 }
 
-// The function match locks the subscriptions that list the types of the events, in the order of
-// their ids, and reads their workspaces. A change or a deletion of such a subscription waits until
-// the deliveries are committed. So after the response to a DELETE, no delivery of the subscription
-// is inserted.
+// matchEvents reads the subscriptions that list the types of the events, with their workspaces. It
+// locks the subscriptions in the order of their ids until the deliveries are committed. So after
+// the response to a DELETE, no delivery of the subscription is inserted.
 func matchEvents(ctx context.Context, tx pgx.Tx, events []deliveries.Event) (map[uuid.UUID][]*matchRow, error) {
 	found := map[uuid.UUID][]*matchRow{} // the matched subscriptions of each workspace
 	var ids []uuid.UUID
@@ -108,7 +106,7 @@ func matchEvents(ctx context.Context, tx pgx.Tx, events []deliveries.Event) (map
 	}
 	var batch pgx.Batch
 	batch.Queue(genericPlan)
-	batch.Queue(matchSubscriptions, pg.Args{"workspaces": ids, "types": types}).Query(func(rows pgx.Rows) error {
+	batch.Queue(selectMatching, pg.Args{"workspaces": ids, "types": types}).Query(func(rows pgx.Rows) error {
 		subs, err := pgx.CollectRows(rows, pgx.RowToAddrOfStructByName[matchRow])
 		for _, sub := range subs {
 			found[sub.WorkspaceID] = append(found[sub.WorkspaceID], sub)
@@ -118,7 +116,7 @@ func matchEvents(ctx context.Context, tx pgx.Tx, events []deliveries.Event) (map
 	return found, tx.SendBatch(ctx, &batch).Close()
 }
 
-const matchSubscriptions = `
+const selectMatching = `
 SELECT s.id, s.workspace_id, s.status, s.events, s.url, clock_timestamp() AS matched_at,
        coalesce((SELECT w.webhooks_enabled FROM workspaces w WHERE w.id = s.workspace_id LIMIT 1), true) AS webhooks
 FROM subscriptions s
@@ -152,9 +150,9 @@ func (r newDelivery) skips() bool { return !r.sub.Webhooks || r.sub.Status != su
 
 func (r newDelivery) erased() bool { return r.event.Erased }
 
-// The function insert returns the statements that store deliveries and their events. It returns nil
-// if there are no rows. Rows are ordered by event id, so that two transactions with the same events
-// cannot deadlock.
+// insertStatements returns the statements that store deliveries and their events, or nil if there
+// are no rows. Rows are ordered by event id, so that two transactions with the same events cannot
+// deadlock.
 func insertStatements(rows []newDelivery) *pgx.Batch {
 	if len(rows) == 0 {
 		return nil
@@ -202,12 +200,12 @@ FROM unnest(@events::uuid[], @created::timestamptz[], @workspaces::uuid[], @call
      AS m (id, created_at, workspace_id, call_id, type, sequence, body, erased)
 ON CONFLICT DO NOTHING`
 
-// A delivery is queued only if its row in deliveries is new. If Kafka delivers a record again after
-// the delivery has ended, the delivery is not queued again. If an event is published again with
-// another time, its row is new. But if its delivery is still queued, the second ON CONFLICT keeps
-// it in the queue only once. The due time is the time of the INSERT, which is the last statement of
-// the transaction. The time between the due time and the commit must be shorter than the overlap of
-// two polls. Otherwise a poll can miss the delivery.
+// A delivery is queued only if its row in deliveries is new, so a record that Kafka repeats queues
+// nothing. If an event is published again with another time, its row is new, but the second ON
+// CONFLICT keeps a queued delivery in the queue only once.
+//
+// The due time is the time of the INSERT, the last statement of the transaction. If the commit
+// follows later than the overlap of two polls, a poll can miss the delivery.
 const insertDeliveries = `
 WITH fresh AS (
     INSERT INTO deliveries (id, created_at, workspace_id, subscription_id, event_id, event_type, call_id, sequence, status,

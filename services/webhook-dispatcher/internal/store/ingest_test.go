@@ -101,7 +101,7 @@ func (r *fixture) suspend(workspace uuid.UUID) {
 	}
 }
 
-// The function `before` is called directly before the COMMIT, unless it is nil.
+// ingest calls beforeCommit directly before the COMMIT, unless it is nil.
 func (r *fixture) ingest(beforeCommit func(), events ...deliveries.Event) (done store.Ingested) {
 	r.t.Helper()
 	err := pg.InPipeline(r.t.Context(), r.pool, func(tx *pg.Pipeline) (err error) {

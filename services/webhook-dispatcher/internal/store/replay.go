@@ -41,10 +41,9 @@ type Replayed struct {
 	More bool
 }
 
-// Replay queues ended deliveries again with the same ids and bodies. Attempts are counted from 1
-// again. Deliveries that are already queued are left out, so two concurrent replays queue each
-// delivery once. A test delivery is replayed only if DeliveryID names it. A delivery whose body was
-// deleted or erased is not replayed.
+// Replay queues ended deliveries again with the same ids and bodies, and counts their attempts from
+// 1. It leaves out deliveries that are already queued, and those whose body was deleted or erased.
+// A test delivery is replayed only if DeliveryID names it.
 //
 // Replay returns the 409 error subscription_not_active if the subscription is not active, and
 // pg.ErrNotFound if the subscription does not exist.

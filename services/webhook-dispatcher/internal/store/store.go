@@ -32,10 +32,9 @@ func manyGenericPlan[T any](ctx context.Context, s *Store, sql string, args pg.A
 	return found, s.pool.SendBatch(ctx, &batch).Close()
 }
 
-// genericPlan makes Postgres plan the following statements of the transaction only once for each
-// connection, and only with index scans and nested loops. The queue fills and empties within
-// seconds, so its statistics are often out of date. With wrong statistics, Postgres could choose a
-// plan that sorts or scans the whole queue.
+// genericPlan makes Postgres plan the following statements of the transaction once for each
+// connection, only with index scans and nested loops. The queue fills and empties within seconds.
+// With outdated statistics, Postgres could choose a plan that scans the whole queue.
 const genericPlan = `
 SELECT set_config('plan_cache_mode', 'force_generic_plan', true), set_config('enable_sort', 'off', true),
        set_config('enable_bitmapscan', 'off', true), set_config('enable_seqscan', 'off', true),

@@ -115,7 +115,7 @@ type Change struct {
 
 // Change applies a PATCH in one transaction. It changes no delivery, because claims read the status
 // of the subscription. If the status changes to active, Change checks the limit of active
-// subscriptions and clears the failure counters and the reason of the failure.
+// subscriptions and clears the failure counters.
 func (s *Store) Change(ctx context.Context, workspaceID, id uuid.UUID, change Change) (changed subscriptions.Subscription, err error) {
 	key := pgx.NamedArgs{"workspace_id": workspaceID, "id": id}
 	err = pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
@@ -211,9 +211,9 @@ type Unopened struct {
 	Missing bool
 }
 
-// Reseal reads at most limit subscriptions after the given id, including deleted ones, and seals
-// their secrets with the first key. If a secret was rotated meanwhile, Reseal does not overwrite it
-// but reads it again, because a replica whose first key is still the old one may have sealed it.
+// Reseal reads at most limit subscriptions after afterID, including deleted ones, and seals their
+// secrets with the first key. If a secret was rotated meanwhile, Reseal reads it again, because a
+// replica with the old first key may have sealed it.
 func (s *Store) Reseal(ctx context.Context, afterID uuid.UUID, limit int) (done Resealed, err error) {
 	rows, err := pg.Many[sealedRow](ctx, s.pool, sealedAfter, pgx.NamedArgs{"after": afterID, "limit": limit})
 	for err == nil && len(rows) > 0 {
