@@ -104,7 +104,7 @@ func (a *Agent) set(body map[string]json.RawMessage) error {
 		}
 		settings[field] = raw
 	}
-	read, err := readKnown(settings)
+	read, err := parseKnownSettings(settings)
 	if err != nil {
 		return err
 	}
@@ -204,7 +204,7 @@ func (a *Agent) Event(at time.Time) (*eventv1.AgentEvent, error) {
 	if err := json.Unmarshal(a.Settings, &settings); err != nil {
 		return nil, fmt.Errorf("read settings of agent %s: %w", a.ID, err)
 	}
-	s, err := readKnown(settings)
+	s, err := parseKnownSettings(settings)
 	if err != nil {
 		return nil, fmt.Errorf("read settings of agent %s: %w", a.ID, err)
 	}

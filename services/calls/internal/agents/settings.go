@@ -76,9 +76,9 @@ type script struct {
 	Speaks         bool `json:"speaks"`
 }
 
-// readKnown decodes and validates the settings that the dialer uses. An error names the field and
+// parseKnownSettings decodes and validates the settings that the dialer uses. An error names the field and
 // its valid values.
-func readKnown(settings map[string]json.RawMessage) (knownSettings, error) {
+func parseKnownSettings(settings map[string]json.RawMessage) (knownSettings, error) {
 	var k knownSettings
 	for _, field := range []struct {
 		name, want string

@@ -57,7 +57,7 @@ func (d *Canceler) Cancel(ctx context.Context, workspaceID, id uuid.UUID) (calls
 	ctx = context.WithoutCancel(ctx)
 	req, err = d.store.Cancel(ctx, workspaceID, id, time.Now())
 	if errors.Is(err, pg.ErrNotFound) {
-		return d.endedMeanwhile(ctx, workspaceID, id)
+		return d.readEndedRequest(ctx, workspaceID, id)
 	}
 	if err != nil {
 		return callstate.Request{}, err
@@ -66,10 +66,10 @@ func (d *Canceler) Cancel(ctx context.Context, workspaceID, id uuid.UUID) (calls
 	return req, nil
 }
 
-// endedMeanwhile handles a request that was no longer queued after the dialer withdrew it. Either
+// readEndedRequest handles a request that was no longer queued after the dialer withdrew it. Either
 // the dialer's event `withdrawn` or a concurrent cancel has canceled the request. If several
 // clients cancel the same request, only one of them gets 200.
-func (d *Canceler) endedMeanwhile(ctx context.Context, workspaceID, id uuid.UUID) (callstate.Request, error) {
+func (d *Canceler) readEndedRequest(ctx context.Context, workspaceID, id uuid.UUID) (callstate.Request, error) {
 	req, err := d.store.AnswerCancel(ctx, workspaceID, id)
 	if !errors.Is(err, pg.ErrNotFound) {
 		return req, err

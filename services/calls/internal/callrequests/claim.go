@@ -28,7 +28,8 @@ const (
 
 // claimKey claims the idempotency key. If the key was used for a request, claimKey returns that
 // request. While another POST has claimed the key, claimKey waits for that POST.
-func (in *Intake) claimKey(ctx context.Context, want store.Claim, fingerprint []byte) (claim store.Claim, original *callstate.Request, err error) {
+func (in *Intake) claimKey(ctx context.Context, want store.Claim, fingerprint []byte) (claim store.Claim,
+	original *callstate.Request, err error) {
 	deadline := time.Now().Add(in.cfg.Wait)
 	for {
 		claim, ok, err := in.store.ClaimKey(ctx, want, fingerprint, in.cfg.Lease)
@@ -45,7 +46,7 @@ func (in *Intake) claimKey(ctx context.Context, want store.Claim, fingerprint []
 		}
 		if end.Done {
 			if !bytes.Equal(end.Fingerprint, fingerprint) {
-				in.mismatched.Inc()
+				in.mismatchedReplays.Inc()
 			}
 			req, err := in.store.Request(ctx, want.WorkspaceID, end.RequestID)
 			return store.Claim{}, &req, err
@@ -92,9 +93,9 @@ func (in *Intake) releaseKey(ctx context.Context, claim store.Claim, why error) 
 	}
 }
 
-// fingerprint is a hash of the body without the idempotency key. Bodies with the same fields in a
+// bodyFingerprint is a hash of the body without the idempotency key. Bodies with the same fields in a
 // different order have the same hash.
-func fingerprint(body map[string]json.RawMessage) []byte {
+func bodyFingerprint(body map[string]json.RawMessage) []byte {
 	order := maps.Clone(body)
 	delete(order, "idempotency_key")
 	text, err := json.Marshal(order) // Marshal sorts the keys of the map; the values are already valid JSON

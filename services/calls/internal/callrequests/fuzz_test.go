@@ -62,7 +62,7 @@ func FuzzOrder(f *testing.F) {
 		if len(order.Variables) > 0 && (order.Variables[0] != '{' || !json.Valid(order.Variables)) {
 			t.Errorf("%q: variables %s", raw, order.Variables)
 		}
-		if len(fingerprint(body)) == 0 {
+		if len(bodyFingerprint(body)) == 0 {
 			t.Errorf("%q has no fingerprint", raw)
 		}
 	})

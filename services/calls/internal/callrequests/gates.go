@@ -20,7 +20,8 @@ import (
 
 // checkLocalData checks the kind of number, the workspace's destinations and the agent, without a
 // request to another service. It returns the agent's max_call_seconds.
-func (in *Intake) checkLocalData(ctx context.Context, workspaceID uuid.UUID, order openapi.CreateCall) (maxSeconds int32, err error) {
+func (in *Intake) checkLocalData(ctx context.Context, workspaceID uuid.UUID,
+	order openapi.CreateCall) (maxSeconds int32, err error) {
 	number := phone.Number(order.To)
 	switch kind := number.Forbidden(); kind {
 	case "":

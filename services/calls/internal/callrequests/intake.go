@@ -49,24 +49,25 @@ type Intake struct {
 	now        func() time.Time
 	placed     *prometheus.CounterVec
 	// mismatched counts replays whose body differs from the original body of the idempotency key.
-	mismatched prometheus.Counter
+	mismatchedReplays prometheus.Counter
 }
 
 // New returns an intake. The intake calls wake after each commit that wrote an event, so that the
 // relay publishes the event. backlogAge returns the age of the oldest unpublished event.
-func New(cfg Config, st *store.Store, peers *peers.Clients, wake func(), backlogAge func() time.Duration, metrics prometheus.Registerer) *Intake {
+func New(cfg Config, st *store.Store, peers *peers.Clients, wake func(), backlogAge func() time.Duration,
+	metrics prometheus.Registerer) *Intake {
 	in := &Intake{
 		cfg: cfg, store: st, peers: peers, wake: wake, backlogAge: backlogAge, now: time.Now,
 		placed: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "ringfence_calls_create_requests_total",
 			Help: "Requests to POST /v1/calls by result: accepted, replayed, or the error code.",
 		}, []string{"result"}),
-		mismatched: prometheus.NewCounter(prometheus.CounterOpts{
+		mismatchedReplays: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "ringfence_calls_mismatched_replays_total",
 			Help: "Replays of POST /v1/calls whose body differs from the body of the original request.",
 		}),
 	}
-	metrics.MustRegister(in.placed, in.mismatched)
+	metrics.MustRegister(in.placed, in.mismatchedReplays)
 	in.placed.WithLabelValues("accepted")
 	in.placed.WithLabelValues("replayed")
 	return in
@@ -98,7 +99,8 @@ func (in *Intake) create(ctx context.Context, workspaceID uuid.UUID, body map[st
 	if key == "" {
 		return in.checkAndStore(ctx, workspaceID, id, body, nil)
 	}
-	claim, original, err := in.claimKey(ctx, store.Claim{WorkspaceID: workspaceID, Key: key, RequestID: id}, fingerprint(body))
+	claim, original, err := in.claimKey(ctx, store.Claim{WorkspaceID: workspaceID, Key: key, RequestID: id},
+		bodyFingerprint(body))
 	if err != nil {
 		return callstate.Request{}, false, err
 	}
@@ -115,7 +117,8 @@ func (in *Intake) create(ctx context.Context, workspaceID uuid.UUID, body map[st
 
 // checkAndStore runs the checks in the order of the API reference. If all checks allow the request,
 // checkAndStore stores it.
-func (in *Intake) checkAndStore(ctx context.Context, workspaceID, id uuid.UUID, body map[string]json.RawMessage, claim *store.Claim) (callstate.Request, bool, error) {
+func (in *Intake) checkAndStore(ctx context.Context, workspaceID, id uuid.UUID, body map[string]json.RawMessage,
+	claim *store.Claim) (callstate.Request, bool, error) {
 	annotateRequestID(ctx, id)
 	now := in.now().UTC().Truncate(time.Millisecond)
 	order, err := readOrder(body, now)
@@ -147,7 +150,8 @@ func (in *Intake) checkAndStore(ctx context.Context, workspaceID, id uuid.UUID, 
 	return in.storeRequest(ctx, req, claim, now)
 }
 
-func (in *Intake) storeRequest(ctx context.Context, req callstate.Request, claim *store.Claim, now time.Time) (callstate.Request, bool, error) {
+func (in *Intake) storeRequest(ctx context.Context, req callstate.Request, claim *store.Claim,
+	now time.Time) (callstate.Request, bool, error) {
 	placed, err := in.store.Create(ctx, req, claim, now)
 	if errors.Is(err, store.ErrNotCreated) {
 		return in.existingRequest(ctx, req)

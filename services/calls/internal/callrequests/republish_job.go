@@ -35,11 +35,13 @@ type RepublishJob struct {
 
 // NewRepublishJob returns a job for requests that are overdue by more than overdueTime. The job
 // calls wake after it has written events to the outbox.
-func NewRepublishJob(st *store.Store, overdueTime time.Duration, wake func(), metrics prometheus.Registerer) *RepublishJob {
-	w := &RepublishJob{store: st, overdueTime: overdueTime, wake: wake, count: prometheus.NewCounter(prometheus.CounterOpts{
+func NewRepublishJob(st *store.Store, overdueTime time.Duration, wake func(),
+	metrics prometheus.Registerer) *RepublishJob {
+	w := &RepublishJob{store: st, overdueTime: overdueTime, wake: wake}
+	w.count = prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "ringfence_calls_republished_requests_total",
 		Help: "Call requests that were published again because they were overdue.",
-	})}
+	})
 	metrics.MustRegister(w.count)
 	return w
 }

@@ -86,7 +86,8 @@ func (c *Consumer) lock(ctx context.Context, tx pgx.Tx, wanted store.Wanted) (*c
 
 // writeFold writes the rows that the events changed. After the commit it increments the counters
 // and, if there are new events, wakes the relay.
-func (c *Consumer) writeFold(ctx context.Context, tx pgx.Tx, f *countedFold, outcome inbox.Outcome) (inbox.Outcome, error) {
+func (c *Consumer) writeFold(ctx context.Context, tx pgx.Tx, f *countedFold, outcome inbox.Outcome) (inbox.Outcome,
+	error) {
 	wake := f.wakeRelay || f.HasEvents()
 	outcome.OnCommit = func() {
 		for _, counter := range f.counters {
@@ -255,7 +256,8 @@ func newCall(f *store.Fold, call callstate.Call) (*callstate.Call, error) {
 	return &call, nil
 }
 
-func (c *Consumer) saveCall(ctx context.Context, f *countedFold, known *callstate.Call, oldStatus callstate.Status) error {
+func (c *Consumer) saveCall(ctx context.Context, f *countedFold, known *callstate.Call,
+	oldStatus callstate.Status) error {
 	known.Traceparent = telemetry.Carrier(ctx)
 	if known.Status.Terminal() && !oldStatus.Terminal() {
 		cause := "none"

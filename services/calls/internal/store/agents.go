@@ -48,7 +48,8 @@ RETURNING ` + agentColumns
 
 // ChangeAgent calls changeAgent with the locked agent, stores the result and publishes it. It
 // returns pg.ErrNotFound if the agent does not exist or was deleted.
-func (s *Store) ChangeAgent(ctx context.Context, workspaceID, id uuid.UUID, at time.Time, changeAgent func(*agents.Agent) error) (agents.Agent, error) {
+func (s *Store) ChangeAgent(ctx context.Context, workspaceID, id uuid.UUID, at time.Time,
+	changeAgent func(*agents.Agent) error) (agents.Agent, error) {
 	var a agents.Agent
 	err := pg.InTx(ctx, s.pool, func(tx pgx.Tx) (err error) {
 		if a, err = pg.One[agents.Agent](ctx, tx, lockAgent, pgx.NamedArgs{"workspace_id": workspaceID,

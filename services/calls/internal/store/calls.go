@@ -22,9 +22,10 @@ const callColumns = `id, workspace_id, call_request_id, direction, from_number, 
 // transcriptOf selects the transcript if the workspace shows transcripts.
 const transcriptOf = `CASE WHEN (SELECT w.transcripts FROM workspaces w WHERE w.id = workspace_id) THEN transcript END AS transcript`
 
-// foldedCall lists the columns that events change. The transcript is selected only until the
+// foldedCallColumns lists the columns that events change. The transcript is selected only until the
 // terminal event is published.
-const foldedCall = callColumns + `, CASE WHEN NOT closed AND (SELECT w.transcripts FROM workspaces w WHERE w.id = workspace_id) THEN transcript END AS transcript`
+const foldedCallColumns = callColumns + `,
+    CASE WHEN NOT closed AND (SELECT w.transcripts FROM workspaces w WHERE w.id = workspace_id) THEN transcript END AS transcript`
 
 const callByID = `SELECT ` + callColumns + `, ` + transcriptOf + ` FROM calls WHERE workspace_id = @workspace_id AND id = @id`
 
@@ -64,18 +65,19 @@ type CallFilter struct {
 	Until       *uuid.UUID
 }
 
-// listedCall lists the columns of the short form. All other fields of a listed callstate.Call are
+// listedCallColumns lists the columns of the short form. All other fields of a listed callstate.Call are
 // zero.
-const listedCall = `id, workspace_id, direction, from_number, to_e164, agent_id, contact_id, external_ref, status, outcome, talk_seconds`
+const listedCallColumns = `id, workspace_id, direction, from_number, to_e164, agent_id, contact_id, external_ref,
+    status, outcome, talk_seconds`
 
-const callsOfWorkspace = `SELECT ` + listedCall + ` FROM calls WHERE workspace_id = @workspace_id`
+const callsOfWorkspace = `SELECT ` + listedCallColumns + ` FROM calls WHERE workspace_id = @workspace_id`
 
 // callsOfPartitions selects the newest calls of each pair of direction and list status
 // (callstate.ListStatus). An outer SELECT merges these results.
 const callsOfPartitions = `
-SELECT ` + listedCall + ` FROM unnest(@directions::text[], @list_statuses::text[]) AS pair (pair_direction,
+SELECT ` + listedCallColumns + ` FROM unnest(@directions::text[], @list_statuses::text[]) AS pair (pair_direction,
 	pair_status) CROSS JOIN LATERAL (
-    SELECT ` + listedCall + ` FROM calls
+    SELECT ` + listedCallColumns + ` FROM calls
     WHERE workspace_id = @workspace_id AND direction = pair_direction AND list_status = pair_status`
 
 const (
@@ -180,13 +182,14 @@ ON CONFLICT (id) DO UPDATE SET
     transcript = CASE WHEN EXCLUDED.erased_at IS NULL THEN COALESCE(EXCLUDED.transcript, c.transcript) END`
 
 const claimCompleting = `
-SELECT ` + foldedCall + ` FROM calls
+SELECT ` + foldedCallColumns + ` FROM calls
 WHERE completes_at <= now()
 ORDER BY completes_at LIMIT @limit FOR UPDATE SKIP LOCKED`
 
 // Complete publishes call.completed for up to limit calls whose wait is over. It returns the number
 // of these calls. continueTrace continues the trace of each call.
-func (s *Store) Complete(ctx context.Context, waits callstate.Waits, limit int, continueTrace func(context.Context, *callstate.Call) (context.Context, func())) (int, error) {
+func (s *Store) Complete(ctx context.Context, waits callstate.Waits, limit int,
+	continueTrace func(context.Context, *callstate.Call) (context.Context, func())) (int, error) {
 	var done int
 	err := pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
 		done = 0

@@ -56,9 +56,9 @@ FROM (SELECT DISTINCT number FROM unnest(@partitions::bigint[]) number ORDER BY 
 const lockRequests = `SELECT ` + requestColumns +
 	` FROM call_requests WHERE id = ANY (@ids::uuid[]) ORDER BY id FOR UPDATE`
 
-const lockCalls = `SELECT ` + foldedCall + ` FROM calls WHERE id = ANY (@ids::uuid[]) ORDER BY id FOR UPDATE`
+const lockCalls = `SELECT ` + foldedCallColumns + ` FROM calls WHERE id = ANY (@ids::uuid[]) ORDER BY id FOR UPDATE`
 
-const lockCallsOfRequests = `SELECT ` + foldedCall +
+const lockCallsOfRequests = `SELECT ` + foldedCallColumns +
 	` FROM calls WHERE call_request_id = ANY (@ids::uuid[]) ORDER BY id FOR UPDATE`
 
 const transcribedWorkspaces = `SELECT id FROM workspaces WHERE id = ANY (@ids::uuid[]) AND transcripts`

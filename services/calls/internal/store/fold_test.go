@@ -18,7 +18,8 @@ import (
 
 // saveStatus stores a call with a Fold. It calls afterRead between the read and the write of the
 // Fold.
-func saveStatus(t *testing.T, pool *pgxpool.Pool, id uuid.UUID, status callstate.Status, event openapi.EventType, afterRead func() error) error {
+func saveStatus(t *testing.T, pool *pgxpool.Pool, id uuid.UUID, status callstate.Status, event openapi.EventType,
+	afterRead func() error) error {
 	t.Helper()
 	st := store.New(pool)
 	return pg.InPipeline(t.Context(), pool, func(tx *pg.Pipeline) error {

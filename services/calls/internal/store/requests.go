@@ -32,17 +32,18 @@ func (s *Store) Request(ctx context.Context, workspaceID, id uuid.UUID) (callsta
 	return req, nil
 }
 
-// listedRequest lists the columns that the API shows. All other fields of a listed
+// listedRequestColumns lists the columns that the API shows. All other fields of a listed
 // callstate.Request are zero.
-const listedRequest = `id, workspace_id, status, call_id, to_e164, agent_id, external_ref, scheduled_for, error_code, error_detail,
+const listedRequestColumns = `id, workspace_id, status, call_id, to_e164, agent_id, external_ref, scheduled_for,
+    error_code, error_detail,
     dialed_at, completed_at, updated_at`
 
 // requestsByStatus selects the newest requests of each status. An outer SELECT merges the results.
 // Lists with and without a status filter use the same index, so a POST has to update only one
 // index.
 const requestsByStatus = `
-SELECT ` + listedRequest + ` FROM unnest(@statuses::text[]) AS one (one_status) CROSS JOIN LATERAL (
-    SELECT ` + listedRequest + ` FROM call_requests
+SELECT ` + listedRequestColumns + ` FROM unnest(@statuses::text[]) AS one (one_status) CROSS JOIN LATERAL (
+    SELECT ` + listedRequestColumns + ` FROM call_requests
     WHERE workspace_id = @workspace_id AND status = one_status AND uuid_send(id) < uuid_send(@below::uuid)`
 
 const (

@@ -200,7 +200,7 @@ func TestPreview_EqualsAPreCheckForTheSameTime(t *testing.T) {
 func (h fixture) comparePreCheck(t *testing.T, rt *rapid.T, req checks.PreCheckRequest, p checks.Preview) {
 	allowed, err := h.checks.PreCheck(t.Context(), req)
 	switch {
-	case p.Outcome.Result == gate.Open || lastMinute(p):
+	case p.Outcome.Result == gate.Open || closesTooSoon(p):
 		if err != nil {
 			rt.Fatalf("pre-check at %v = %v, want nil", req.At, err)
 		}
@@ -219,9 +219,9 @@ func (h fixture) comparePreCheck(t *testing.T, rt *rapid.T, req checks.PreCheckR
 	}
 }
 
-// lastMinute is called after the dial-time check refused the time of a preview. If the pre-check
+// closesTooSoon is called after the dial-time check refused the time of a preview. If the pre-check
 // allows this time, the hours close too soon for a dial.
-func lastMinute(p checks.Preview) bool {
+func closesTooSoon(p checks.Preview) bool {
 	f := p.Facts
 	f.Stage = gate.PreCheck
 	return gate.Evaluate(f).Result == gate.Open

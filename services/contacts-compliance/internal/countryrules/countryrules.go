@@ -127,7 +127,8 @@ func (l Library) For(chosen []Choice, place phone.Place) []Rule {
 
 // Base returns the rules of a pack that apply to all regions.
 func (l Library) Base(c Choice) []Rule {
-	return slices.DeleteFunc(l.packs[c.Pack].rulesFor(c.Purpose, phone.Place{}), func(r Rule) bool { return r.Region != "" })
+	rules := l.packs[c.Pack].rulesFor(c.Purpose, phone.Place{})
+	return slices.DeleteFunc(rules, func(r Rule) bool { return r.Region != "" })
 }
 
 func (p Pack) covers(country string) bool {

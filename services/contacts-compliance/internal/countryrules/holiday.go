@@ -53,7 +53,7 @@ func (h Holiday) Is(day window.Date) bool {
 func (h Holiday) dateIn(year int) (window.Date, bool) {
 	switch {
 	case h.Easter != nil:
-		return easter(year).AddDays(*h.Easter), true
+		return easterSunday(year).AddDays(*h.Easter), true
 	case h.Weekday != "":
 		from := window.Date{Year: year, Month: h.Month, Day: h.OnOrAfter}
 		wanted := slices.Index(dayNames(), h.Weekday)
@@ -65,9 +65,9 @@ func (h Holiday) dateIn(year int) (window.Date, bool) {
 	}
 }
 
-// easter returns Easter Sunday by the Gregorian computus (Meeus, Astronomical Algorithms, chapter
+// easterSunday returns Easter Sunday by the Gregorian computus (Meeus, Astronomical Algorithms, chapter
 // 8).
-func easter(year int) window.Date {
+func easterSunday(year int) window.Date {
 	a, b, c := year%19, year/100, year%100
 	d, e := b/4, b%4
 	g := (8*b + 13) / 25

@@ -78,7 +78,8 @@ func (c *wallClock) dayParts(n int) []dayPart {
 		local := firstMinute.Add(time.Duration(n*minutesOfDay+minute) * time.Minute).In(c.loc)
 		text = local.AppendFormat(text[:0], "2006-01-02 15:04")
 		shows := int(text[11]-'0')*600 + int(text[12]-'0')*60 + int(text[14]-'0')*10 + int(text[15]-'0')
-		goesOn := len(read) > 0 && string(text[:10]) == last && shows == read[len(read)-1].localMinute+minute-read[len(read)-1].from
+		goesOn := len(read) > 0 && string(text[:10]) == last &&
+			shows == read[len(read)-1].localMinute+minute-read[len(read)-1].from
 		if !goesOn {
 			last = string(text[:10])
 			read = append(read, dayPart{from: minute, localMinute: shows, date: last, weekday: local.Weekday(),

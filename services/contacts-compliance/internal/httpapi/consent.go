@@ -106,13 +106,13 @@ func consentChange(body bodyFields) (change contacts.Change, err error) {
 		source = apierr.Validation("source", "must say where the consent was given or withdrawn, such as \"web form\".")
 	}
 	if body.hasValue("evidence") {
-		change.Evidence, proof = evidence(body["evidence"])
+		change.Evidence, proof = parseEvidence(body["evidence"])
 	}
 	return change, apierr.Join(status, source, proof)
 }
 
-// evidence accepts text, or an object within the limits of metadata.
-func evidence(raw json.RawMessage) (json.RawMessage, error) {
+// parseEvidence accepts text, or an object within the limits of metadata.
+func parseEvidence(raw json.RawMessage) (json.RawMessage, error) {
 	trimmed := bytes.TrimSpace(raw)
 	if trimmed[0] == '"' {
 		var text string

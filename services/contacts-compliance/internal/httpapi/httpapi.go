@@ -77,7 +77,7 @@ func (a *API) operatorRoutes(r chi.Router) {
 	r.Delete("/admin/v1/workspaces/{workspace}/contacts/{phone}", httpserver.Handle(a.eraseContact))
 	r.Get("/admin/v1/workspaces/{workspace}/contacts/{phone}/consent", httpserver.Handle(a.readConsent))
 	r.Put("/admin/v1/workspaces/{workspace}/contacts/{phone}/consent", httpserver.Handle(a.setConsent))
-	r.Get("/admin/v1/workspaces/{workspace}/contacts/{phone}/preview", httpserver.Handle(a.preview))
+	r.Get("/admin/v1/workspaces/{workspace}/contacts/{phone}/preview", httpserver.Handle(a.previewContact))
 	r.Get("/admin/v1/workspaces/{workspace}/erasures", httpserver.Handle(a.listErasures))
 	r.Get("/admin/v1/workspaces/{workspace}/erasures/{erasure}", httpserver.Handle(a.readErasure))
 	r.Get("/admin/v1/workspaces/{workspace}/consent-records", httpserver.Handle(a.listRecords))

@@ -52,10 +52,10 @@ type localView struct {
 // maxAhead limits how far in the future scheduled_for can be.
 const maxAhead = 366 * 24 * time.Hour
 
-// preview handles GET /admin/v1/workspaces/{id}/contacts/{phone}/preview?at=. It returns the result
+// previewContact handles GET /admin/v1/workspaces/{id}/contacts/{phone}/preview?at=. It returns the result
 // that the dial-time check would have at that time, by default now. A preview stores no decision,
 // and does not check the workspace's permitted destinations.
-func (a *API) preview(w http.ResponseWriter, r *http.Request) error {
+func (a *API) previewContact(w http.ResponseWriter, r *http.Request) error {
 	caller, number, err := operatorNumber(r)
 	if err != nil {
 		return err

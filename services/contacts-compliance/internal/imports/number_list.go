@@ -25,9 +25,9 @@ const (
 	maxShown = 40      // the number of shown characters of a bad value
 )
 
-// headings returns the known headings of the column with the numbers. If the first line has none of
+// numberHeadings returns the known headings of the column with the numbers. If the first line has none of
 // them, the numbers are in the first column.
-func headings() []string {
+func numberHeadings() []string {
 	return []string{"phone_e164", "phone", "phone_number", "number", "telephone", "msisdn"}
 }
 
@@ -131,7 +131,7 @@ func (r *ListReader) parseHeading(text string) bool {
 	r.headingRead = true
 	for _, r.comma = range []rune{',', ';', '\t'} {
 		for i, name := range r.fields(text) {
-			if slices.Contains(headings(), strings.ToLower(strings.TrimSpace(name))) {
+			if slices.Contains(numberHeadings(), strings.ToLower(strings.TrimSpace(name))) {
 				r.column = i
 				return true
 			}

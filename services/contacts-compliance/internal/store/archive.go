@@ -158,9 +158,10 @@ func (w *verifier) finishChain(workspace uuid.UUID, chain *consentchain.Verifier
 	if broken := chain.Finish(w.heads[workspace]); broken != nil {
 		w.addBreak(*broken)
 	} else if at := w.logged[workspace].Seq; w.lastRequired.Seq > at {
-		w.addBreak(consentchain.Break{WorkspaceID: workspace, Seq: w.lastRequired.Seq, ID: w.lastRequired.ID, Why: fmt.Sprintf(
-			"was written at %s, and the head log has %d rows: check that the service runs and writes this log",
-			w.lastRequired.RecordedAt.UTC().Format(time.RFC3339), at)})
+		w.addBreak(consentchain.Break{WorkspaceID: workspace, Seq: w.lastRequired.Seq, ID: w.lastRequired.ID,
+			Why: fmt.Sprintf(
+				"was written at %s, and the head log has %d rows: check that the service runs and writes this log",
+				w.lastRequired.RecordedAt.UTC().Format(time.RFC3339), at)})
 	}
 	w.lastRequired = consentchain.Row{}
 	delete(w.heads, workspace)

@@ -18,7 +18,7 @@ type Schedule struct {
 // Attempts returns the maximum number of attempts of a delivery.
 func (s Schedule) Attempts() int { return len(s.Delays) + 1 }
 
-// Next returns the delay after a failed attempt, counted from 1. ok is false after the last
+// Next returns the delay after a failed attempt. attempt is counted from 1. ok is false after the last
 // attempt. jitter is between -1 and 1 and changes the delay by at most a tenth.
 //
 // retryAfter is the delay that the endpoint requested, or 0; it can only lengthen the delay. The

@@ -166,7 +166,8 @@ func (l *endpointLimits) addDue(due []store.Due) {
 			e.addedFirst.addDue(d.From)
 		}
 		e.blocked = false
-		if e.listElement != nil && e.currentList != l.ready[0] && e.currentList != l.ready[1] && e.currentList != l.host(e.host).waitingEndpoints {
+		if e.listElement != nil && e.currentList != l.ready[0] && e.currentList != l.ready[1] &&
+			e.currentList != l.host(e.host).waitingEndpoints {
 			l.dequeue(e) // the endpoint's url changed, and it is still in the list of the previous host
 		}
 		l.enqueue(e)
@@ -240,7 +241,8 @@ func (l *endpointLimits) cancelQuotas(quotas []store.Quota) {
 // startRequests replaces a reservation by the claimed deliveries. requests[i] belongs to work[i].
 // The caller must release the deliveries in toRelease: their url changed after the reservation, and
 // the new host is at its limit.
-func (l *endpointLimits) startRequests(quotas []store.Quota, claimed store.Claimed) (requests []*request, work, toRelease []deliveries.Work) {
+func (l *endpointLimits) startRequests(quotas []store.Quota, claimed store.Claimed) (requests []*request, work,
+	toRelease []deliveries.Work) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	remaining := make(map[uuid.UUID]store.Remaining, len(claimed.Remaining))

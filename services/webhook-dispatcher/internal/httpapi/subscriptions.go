@@ -91,7 +91,7 @@ func (a *API) createSubscription(w http.ResponseWriter, r *http.Request) error {
 	if err := a.store.Create(r.Context(), sub, secret); err != nil {
 		return err
 	}
-	noStore(w)
+	setNoStore(w)
 	return httpserver.WriteJSON(w, http.StatusCreated, openapi.WebhookSubscriptionCreated{ID: sub.ID, SigningSecret: secret, StoreThis: storeSecretNotice})
 }
 
@@ -188,7 +188,7 @@ func (a *API) rotateSecret(w http.ResponseWriter, r *http.Request) error {
 	if err := a.store.Rotate(r.Context(), serviceauth.CallerFrom(r.Context()).WorkspaceID, id, secret); err != nil {
 		return notFound(err, subscriptionResource)
 	}
-	noStore(w)
+	setNoStore(w)
 	return httpserver.WriteJSON(w, http.StatusOK, openapi.WebhookSecret{SigningSecret: secret, StoreThis: storeSecretNotice})
 }
 
@@ -216,4 +216,4 @@ func (a *API) testSubscription(w http.ResponseWriter, r *http.Request) error {
 }
 
 // Caches must not store the response, because it contains a secret.
-func noStore(w http.ResponseWriter) { w.Header().Set("Cache-Control", "no-store") }
+func setNoStore(w http.ResponseWriter) { w.Header().Set("Cache-Control", "no-store") }

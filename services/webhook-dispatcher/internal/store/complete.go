@@ -48,7 +48,8 @@ func (s *Store) CompleteAgain(ctx context.Context, results []deliveries.Result) 
 }
 
 // storeResults sends one batch of statements, which is one transaction and one round trip.
-func (s *Store) storeResults(ctx context.Context, results []deliveries.Result, settle string) (done Completed, err error) {
+func (s *Store) storeResults(ctx context.Context, results []deliveries.Result, settle string) (done Completed,
+	err error) {
 	if len(results) == 0 {
 		return done, nil
 	}

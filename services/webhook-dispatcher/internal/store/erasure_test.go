@@ -41,7 +41,7 @@ func (r *fixture) eraseCall(e store.Erasure) {
 }
 
 // Numbers keep their text form.
-func decoded(t *testing.T, body []byte) (value any) {
+func decodeJSON(t *testing.T, body []byte) (value any) {
 	t.Helper()
 	if len(body) == 0 {
 		return nil
@@ -88,7 +88,7 @@ func TestEraseCall_RemovesPersonalMembersFromABodyThatIsStillNeeded(t *testing.T
 			r.ingest(nil, ev)
 			r.eraseCall(store.Erasure{ID: uuid.New(), WorkspaceID: ws, CallID: *ev.CallID, EventIDs: []uuid.UUID{ev.ID}})
 			stored := r.bodyOf(ev.ID)
-			if diff := cmp.Diff(decoded(t, []byte(tt.want)), decoded(t, stored)); diff != "" {
+			if diff := cmp.Diff(decodeJSON(t, []byte(tt.want)), decodeJSON(t, stored)); diff != "" {
 				t.Errorf("stored body (-want +got):\n%s", diff)
 			}
 		})
@@ -141,7 +141,7 @@ func TestEraseBody_ServiceRoleCannotWriteABody(t *testing.T) {
 			if got := sqlState(err); got != tt.wantCode {
 				t.Errorf("SQLSTATE = %q (%v), want %q", got, err, tt.wantCode)
 			}
-			if diff := cmp.Diff(decoded(t, []byte(tt.want)), decoded(t, r.bodyOf(ev.ID))); diff != "" {
+			if diff := cmp.Diff(decodeJSON(t, []byte(tt.want)), decodeJSON(t, r.bodyOf(ev.ID))); diff != "" {
 				t.Errorf("stored body (-want +got):\n%s", diff)
 			}
 		})

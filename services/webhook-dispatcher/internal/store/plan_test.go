@@ -12,7 +12,7 @@ import (
 )
 
 // Each of the queued deliveries was claimed once.
-const fill = `
+const insertQueue = `
 WITH history AS (
     INSERT INTO deliveries (id, created_at, workspace_id, subscription_id, event_id, event_type, sequence, status)
     SELECT gen_random_uuid(), clock_timestamp(), $1, $2, gen_random_uuid(), 'call.completed', 1, 'queued' FROM generate_series(1, $3::int)
@@ -22,7 +22,8 @@ INSERT INTO delivery_queue (delivery_id, created_at, workspace_id, subscription_
 SELECT id, created_at, workspace_id, subscription_id, event_id, event_type, sequence, 1 FROM history RETURNING delivery_id`
 
 // The query counts read index entries of the tables deliveries and delivery_queue.
-const entries = `SELECT sum(idx_tup_read) FROM pg_stat_user_indexes WHERE relname LIKE 'deliveries%' OR relname = 'delivery_queue'`
+const readEntries = `SELECT sum(idx_tup_read) FROM pg_stat_user_indexes
+    WHERE relname LIKE 'deliveries%' OR relname = 'delivery_queue'`
 
 // A connection keeps the plan that it made when the partition of the day was almost empty. This
 // plan must still be good when the partition is full.
@@ -43,7 +44,7 @@ func TestComplete_ReadsFewIndexEntriesInAFullPartition(t *testing.T) {
 	}
 	complete := func(rows, batch int) (read int) {
 		t.Helper()
-		found, err := single.Query(t.Context(), fill, ws, sub, rows)
+		found, err := single.Query(t.Context(), insertQueue, ws, sub, rows)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -61,7 +62,7 @@ func TestComplete_ReadsFewIndexEntriesInAFullPartition(t *testing.T) {
 			}
 		}
 		var before int
-		if err := single.QueryRow(t.Context(), entries).Scan(&before); err != nil {
+		if err := single.QueryRow(t.Context(), readEntries).Scan(&before); err != nil {
 			t.Fatal(err)
 		}
 		for i := range batch { // these results are distributed over the day
@@ -77,7 +78,7 @@ func TestComplete_ReadsFewIndexEntriesInAFullPartition(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if err := single.QueryRow(t.Context(), entries).Scan(&read); err != nil {
+		if err := single.QueryRow(t.Context(), readEntries).Scan(&read); err != nil {
 			t.Fatal(err)
 		}
 		return read - before

@@ -12,8 +12,8 @@ import (
 	"ringfence.dev/proto/eventv1"
 )
 
-// suspended is the status of a suspended workspace in the topic workspaces.v1.
-const suspended = "suspended"
+// suspendedStatus is the status of a suspended workspace in the topic workspaces.v1.
+const suspendedStatus = "suspended"
 
 // Workspace is the copy of a workspace that the dispatcher stores.
 type Workspace struct {
@@ -38,7 +38,7 @@ func WorkspaceOf(event *eventv1.WorkspaceEvent) (Workspace, error) {
 		return Workspace{}, errors.New("the workspace event is newer than this build")
 	}
 	return Workspace{
-		ID: id, Version: event.GetVersion(), Suspended: state.GetStatus() == suspended,
+		ID: id, Version: event.GetVersion(), Suspended: state.GetStatus() == suspendedStatus,
 		Webhooks: state.GetWebhooksEnabled(), KeepDays: state.GetKeepWebhooksDays(),
 	}, nil
 }
