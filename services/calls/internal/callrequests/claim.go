@@ -28,8 +28,8 @@ const (
 
 // claimKey claims the idempotency key. If the key was used for a request, claimKey returns that
 // request. While another POST has claimed the key, claimKey waits for that POST.
-func (in *Intake) claimKey(ctx context.Context, want store.Claim, fingerprint []byte) (claim store.Claim,
-	original *callstate.Request, err error) {
+func (in *Intake) claimKey(ctx context.Context, want store.Claim,
+	fingerprint []byte) (claim store.Claim, original *callstate.Request, err error) {
 	deadline := time.Now().Add(in.cfg.Wait)
 	for {
 		claim, ok, err := in.store.ClaimKey(ctx, want, fingerprint, in.cfg.Lease)
@@ -93,8 +93,8 @@ func (in *Intake) releaseKey(ctx context.Context, claim store.Claim, why error) 
 	}
 }
 
-// bodyFingerprint is a hash of the body without the idempotency key. Bodies with the same fields in a
-// different order have the same hash.
+// bodyFingerprint is a hash of the body without the idempotency key. Bodies with the same fields in
+// a different order have the same hash.
 func bodyFingerprint(body map[string]json.RawMessage) []byte {
 	order := maps.Clone(body)
 	delete(order, "idempotency_key")

@@ -164,9 +164,9 @@ func (in *Intake) storeRequest(ctx context.Context, req callstate.Request, claim
 	return placed, false, nil
 }
 
-// existingRequest is called if the id could not be used for a new request. If another POST with the
-// same claim stored the request, it returns that request. Otherwise it returns an error: the person
-// was erased, or the id was abandoned.
+// existingRequest is called if the id could not be used for a new request. It returns the request
+// if another POST with the same claim stored it. Otherwise it returns an error: the person was
+// erased, or the id was abandoned.
 func (in *Intake) existingRequest(ctx context.Context, req callstate.Request) (callstate.Request, bool, error) {
 	original, err := in.store.Request(ctx, req.WorkspaceID, req.ID)
 	if errors.Is(err, pg.ErrNotFound) {

@@ -8,11 +8,10 @@ import (
 )
 
 // Apply updates the call from the state that a dial event reports. It returns true if the call
-// changed. A report with an old version or an earlier status changes nothing, and neither does a
-// second, different end.
+// changed. A report with an old version, or with an earlier status, changes nothing.
 //
-// The first end is applied even if its version is old: a dialer whose database lost its last
-// commits continues with a lower version.
+// The first end of a call is final. It is applied even if its version is old, because a dialer
+// whose database lost its last commits continues with a lower version.
 func (c *Call) Apply(reported Call) bool {
 	ends := reported.Status.Terminal() && !c.Status.Terminal()
 	if !ends && (reported.Version <= c.Version || reported.Status.rank() < c.Status.rank()) {
@@ -81,11 +80,10 @@ func (c *Call) chargeKnown() bool {
 }
 
 // Announce returns the public event for the change from oldStatus, or "" if there is none.
-// oldStatus is "" for a new call. Announce counts the event in Sequence.
+// oldStatus is "" for a new call.
 //
-// call.completed waits for the charge and the analysis. While one of them is missing and its wait
-// is not over, Announce returns "" and sets CompletesAt, the time at which the caller must call
-// Announce again.
+// While call.completed waits for the charge or the analysis, Announce returns "" and sets
+// CompletesAt. The caller must call Announce again at that time.
 func (c *Call) Announce(oldStatus Status, now time.Time, waits Waits) openapi.EventType {
 	if c.Closed {
 		return ""

@@ -6,9 +6,9 @@ import (
 	"ringfence.dev/proto/openapi"
 )
 
-// Full returns the call as GET /v1/calls/{id} and every event show it. It omits the transcript if
-// there is none or it may not be shown. It never sets recording_url, a secret that must not be in
-// an event; the HTTP handler adds it.
+// Full returns the call as GET /v1/calls/{id} and every event show it. The transcript is omitted if
+// it may not be shown. recording_url is never set, because it is a secret; the HTTP handler adds
+// it.
 func (c *Call) Full() openapi.Call {
 	full := openapi.Call{
 		CallID:      c.ID,

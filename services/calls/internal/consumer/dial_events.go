@@ -86,8 +86,8 @@ func (c *Consumer) lock(ctx context.Context, tx pgx.Tx, wanted store.Wanted) (*c
 
 // writeFold writes the rows that the events changed. After the commit it increments the counters
 // and, if there are new events, wakes the relay.
-func (c *Consumer) writeFold(ctx context.Context, tx pgx.Tx, f *countedFold, outcome inbox.Outcome) (inbox.Outcome,
-	error) {
+func (c *Consumer) writeFold(ctx context.Context, tx pgx.Tx, f *countedFold,
+	outcome inbox.Outcome) (inbox.Outcome, error) {
 	wake := f.wakeRelay || f.HasEvents()
 	outcome.OnCommit = func() {
 		for _, counter := range f.counters {

@@ -25,7 +25,8 @@ const transcriptOf = `CASE WHEN (SELECT w.transcripts FROM workspaces w WHERE w.
 // foldedCallColumns lists the columns that events change. The transcript is selected only until the
 // terminal event is published.
 const foldedCallColumns = callColumns + `,
-    CASE WHEN NOT closed AND (SELECT w.transcripts FROM workspaces w WHERE w.id = workspace_id) THEN transcript END AS transcript`
+    CASE WHEN NOT closed AND (SELECT w.transcripts FROM workspaces w WHERE w.id = workspace_id)
+        THEN transcript END AS transcript`
 
 const callByID = `SELECT ` + callColumns + `, ` + transcriptOf + ` FROM calls WHERE workspace_id = @workspace_id AND id = @id`
 

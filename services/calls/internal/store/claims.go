@@ -37,8 +37,8 @@ RETURNING workspace_id, key, request_id, epoch`
 // ClaimKey claims a key that is free or whose lease has expired. ok is false if the key has a
 // stored request or is claimed by another POST.
 //
-// A takeover with the same body keeps the request id, so that pre-check and hold return their
-// earlier results. A takeover with another body gets a new request id.
+// If the body is the one of the previous claim, the request id stays the same, so that pre-check
+// and hold return their earlier results.
 func (s *Store) ClaimKey(ctx context.Context, want Claim, fingerprint []byte, lease time.Duration) (got Claim, ok bool, err error) {
 	got, err = pg.One[Claim](ctx, s.pool, claimKey, pgx.NamedArgs{
 		"workspace_id": want.WorkspaceID, "key": want.Key, "request_id": want.RequestID,

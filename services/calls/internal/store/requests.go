@@ -35,8 +35,7 @@ func (s *Store) Request(ctx context.Context, workspaceID, id uuid.UUID) (callsta
 // listedRequestColumns lists the columns that the API shows. All other fields of a listed
 // callstate.Request are zero.
 const listedRequestColumns = `id, workspace_id, status, call_id, to_e164, agent_id, external_ref, scheduled_for,
-    error_code, error_detail,
-    dialed_at, completed_at, updated_at`
+    error_code, error_detail, dialed_at, completed_at, updated_at`
 
 // requestsByStatus selects the newest requests of each status. An outer SELECT merges the results.
 // Lists with and without a status filter use the same index, so a POST has to update only one
@@ -144,11 +143,11 @@ WHERE id IN (
 RETURNING ` + requestColumns
 
 // Republish publishes overdue requests again: queued requests that were due long ago, and requests
-// that have been dialing for longer than their longest call. It starts with requests that were due
-// later than dueAfter, and publishes each request at most once per overdueTime.
+// that have been dialing for longer than their longest call. It publishes each request at most once
+// per overdueTime.
 //
-// It returns the number of published requests and the due time of the last one. continueTrace
-// continues the trace of each request.
+// It reads requests that were due later than dueAfter, and returns the number of published requests
+// and the due time of the last one.
 func (s *Store) Republish(
 	ctx context.Context, overdueTime time.Duration, dueAfter time.Time, limit int, at time.Time,
 	continueTrace func(context.Context, *callstate.Request) (context.Context, func()),

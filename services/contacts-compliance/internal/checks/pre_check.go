@@ -37,12 +37,11 @@ type Allowed struct {
 	Erasures int64
 }
 
-// PreCheck checks the contact_id of the request and evaluates every gate. If all gates allow the
-// call, PreCheck finds or creates the contact, merges the variables and stores the result. If a
-// gate refuses the call, PreCheck stores only the decision and returns an *apierr.Error.
+// PreCheck evaluates every gate for a new request. If all gates allow the call, PreCheck finds or
+// creates the contact, merges the variables and stores the result. If a gate refuses the call,
+// PreCheck stores only the decision and returns an *apierr.Error.
 //
-// A repeated PreCheck of an allowed request returns the stored result. The gates of a refused
-// request are evaluated again.
+// A repeated PreCheck of an allowed request returns the stored result.
 func (g *Checks) PreCheck(ctx context.Context, req PreCheckRequest) (Allowed, error) {
 	patch, err := variables(req.Variables)
 	if err != nil {

@@ -10,9 +10,9 @@ import (
 	"github.com/google/uuid"
 )
 
-// HeadLogLine is one line of the head log, a file outside the database. The line contains the
-// number and the MAC of the last row of a workspace's chain. Each process that writes to the log
-// numbers its lines, so a missing line is detected.
+// HeadLogLine is one line of the head log, a file outside the database. It contains the last row of
+// a workspace's chain at one time. Each process that writes to the log numbers its lines, so a
+// missing line is detected.
 type HeadLogLine struct {
 	At          time.Time `json:"at"`
 	Writer      string    `json:"writer"`

@@ -87,8 +87,8 @@ func (k *Keys) check(id string, text, sum []byte) error {
 }
 
 // SignedLink is a link with its own signature: the head of a chain, or the start of a chain whose
-// oldest rows were dropped. Without this signature, a person could remove the newest rows and
-// present an earlier row as the head.
+// oldest rows were dropped. Otherwise a person could remove the newest rows and present an earlier
+// row as the head.
 type SignedLink struct {
 	Link
 	KeyID string

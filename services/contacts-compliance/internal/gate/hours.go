@@ -18,9 +18,9 @@ type clock struct {
 	rule *countryrules.Rule
 }
 
-// requiredClocks returns the clocks that must be open: the workspace's window in its time zone, and
-// the packs' rules in the recipient's time zones. If the policy has an override, the rules do not
-// apply. A clock that is always open is left out, because it needs no time zone.
+// requiredClocks returns the clocks that must be open: the workspace's window and, unless the
+// policy has an override, the packs' rules. A clock that is always open is left out, because it
+// needs no time zone.
 func (f Facts) requiredClocks() []clock {
 	var all []clock
 	if !f.Policy.Window.Always() {
@@ -140,9 +140,9 @@ func (c clock) closedReason(zone window.Zone, day window.Date) refusal {
 	return reason
 }
 
-// nextOpening returns the first time, at or after start and within 30 days, at which all hours are
-// open and no frequency cap is reached. The hours must still be open after dialMargin, or the
-// dial-time check would defer the request again.
+// nextOpening returns the first time, at or after start and within 30 days, at which a call is
+// allowed. The hours must still be open after dialMargin, or the dial-time check would defer the
+// request again.
 func (f Facts) nextOpening(clocks []clock, start time.Time) (time.Time, bool) {
 	hours := make([]window.Clock, 0, len(clocks))
 	for _, c := range clocks {

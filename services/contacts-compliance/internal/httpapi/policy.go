@@ -17,9 +17,9 @@ import (
 	"ringfence.dev/services/contacts-compliance/internal/window"
 )
 
-// previewView is the response to a preview: whether a number may be called, and if not, when it may
-// be called and which rule refuses the call. Rule, Code, Message and Source are null if the number
-// may be called. NextAt is null if waiting does not help.
+// previewView is the response to a preview. If the number may not be called, Rule, Code, Message
+// and Source explain why, and NextAt is the time at which it may be called. NextAt is null if
+// waiting does not help.
 type previewView struct {
 	PhoneE164     phone.Number        `json:"phone_e164"`
 	At            openapi.Timestamp   `json:"at"`
@@ -52,8 +52,8 @@ type localView struct {
 // maxAhead limits how far in the future scheduled_for can be.
 const maxAhead = 366 * 24 * time.Hour
 
-// previewContact handles GET /admin/v1/workspaces/{id}/contacts/{phone}/preview?at=. It returns the result
-// that the dial-time check would have at that time, by default now. A preview stores no decision,
+// previewContact handles GET /admin/v1/workspaces/{id}/contacts/{phone}/preview?at=. It returns the
+// result that the dial-time check would have at that time, by default now. It stores no decision,
 // and does not check the workspace's permitted destinations.
 func (a *API) previewContact(w http.ResponseWriter, r *http.Request) error {
 	caller, number, err := operatorNumber(r)

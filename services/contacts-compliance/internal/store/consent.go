@@ -36,11 +36,11 @@ SET dnd_status = @dnd_status, consent_status = @consent_status, updated_at = @up
 WHERE workspace_id = @workspace_id AND id = @id`
 
 // Record changes one state of a number and appends the record to the workspace's chain, in one
-// transaction. It locks the contact and then the chain's head, so records of one number are in the
-// order of their effects.
+// transaction. It locks the contact and then the chain's head, so the records of a number are in
+// order.
 //
-// A change with a call id is recorded once per call. If the number has no contact, ifUnknown
-// decides: the contact is created, or pg.ErrNotFound is returned.
+// A change with a call id is recorded once per call. ifUnknown decides what happens if the number
+// has no contact.
 func (s *Store) Record(ctx context.Context, ch contacts.Change, ifUnknown UnknownNumber) (changed contacts.Contact,
 	err error) {
 	return s.recordChange(ctx, ch, ifUnknown, nil)

@@ -18,11 +18,11 @@ type Schedule struct {
 // Attempts returns the maximum number of attempts of a delivery.
 func (s Schedule) Attempts() int { return len(s.Delays) + 1 }
 
-// Next returns the delay after a failed attempt. attempt is counted from 1. ok is false after the last
-// attempt. jitter is between -1 and 1 and changes the delay by at most a tenth.
+// Next returns the delay after a failed attempt. attempt is counted from 1; ok is false after the
+// last one. jitter is between -1 and 1 and changes the delay by at most a tenth.
 //
-// retryAfter is the delay that the endpoint requested, or 0; it can only lengthen the delay. The
-// result is never longer than the last of Delays.
+// retryAfter is the delay that the endpoint requested, or 0. It can only lengthen the delay, up to
+// the last of Delays.
 func (s Schedule) Next(attempt int, jitter float64, retryAfter time.Duration) (delay time.Duration, ok bool) {
 	if attempt < 1 || attempt > len(s.Delays) {
 		return 0, false

@@ -40,8 +40,7 @@ const (
 )
 
 // endpointLimits decides how many deliveries a replica can claim for each endpoint, which is the
-// url of one subscription. It counts the requests in flight of each endpoint, of each host and of
-// the process.
+// url of one subscription.
 //
 // Quick responses raise the limit of an endpoint, and failures halve it (additive increase,
 // multiplicative decrease). An endpoint uses at most a part of the requests that are still free,
@@ -241,8 +240,8 @@ func (l *endpointLimits) cancelQuotas(quotas []store.Quota) {
 // startRequests replaces a reservation by the claimed deliveries. requests[i] belongs to work[i].
 // The caller must release the deliveries in toRelease: their url changed after the reservation, and
 // the new host is at its limit.
-func (l *endpointLimits) startRequests(quotas []store.Quota, claimed store.Claimed) (requests []*request, work,
-	toRelease []deliveries.Work) {
+func (l *endpointLimits) startRequests(quotas []store.Quota,
+	claimed store.Claimed) (requests []*request, work, toRelease []deliveries.Work) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	remaining := make(map[uuid.UUID]store.Remaining, len(claimed.Remaining))

@@ -10,9 +10,8 @@ import (
 	"ringfence.dev/libs/testkit"
 )
 
-// The first result is the number of delivered terminal events. The second result counts those whose
-// delay was at most `bound`. The value of `bound` must be the upper limit of a bucket of
-// the histogram.
+// terminalDeliveries returns the number of delivered terminal events, and how many of them had a
+// delay of at most maxDelay. maxDelay must be the upper limit of a bucket of the histogram.
 func (d runningDispatcher) terminalDeliveries(t *testing.T, maxDelay float64) (all, within uint64) {
 	t.Helper()
 	families, err := d.metrics.Gather()

@@ -228,8 +228,8 @@ func TestReplay_QueuesAllDeliveriesThatFailedSinceATime(t *testing.T) {
 	if work := p.sendAll(deliveries.OutcomeFailed); len(work) != 3 {
 		t.Errorf("claimed deliveries = %d, want the 3 that failed", len(work))
 	}
-	// The replayed deliveries have failed again. The same request with the parameter `before`
-	// replays nothing. Without `before`, it replays the deliveries again.
+	// The replayed deliveries have failed again. A repeated request with the same member before
+	// replays nothing. Without this member, the request replays them again.
 	var moment time.Time
 	if err := p.pool.QueryRow(t.Context(), `SELECT min(done_at) FROM deliveries WHERE replays = 1`).Scan(&moment); err != nil {
 		t.Fatal(err)

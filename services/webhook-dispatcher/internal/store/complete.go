@@ -48,8 +48,8 @@ func (s *Store) CompleteAgain(ctx context.Context, results []deliveries.Result) 
 }
 
 // storeResults sends one batch of statements, which is one transaction and one round trip.
-func (s *Store) storeResults(ctx context.Context, results []deliveries.Result, settle string) (done Completed,
-	err error) {
+func (s *Store) storeResults(ctx context.Context, results []deliveries.Result,
+	settle string) (done Completed, err error) {
 	if len(results) == 0 {
 		return done, nil
 	}
@@ -126,13 +126,11 @@ func resultArgs(results []deliveries.Result) pg.Args {
 const lockFinished = `
 SELECT FROM delivery_queue WHERE delivery_id = ANY (@ids::uuid[]) ORDER BY delivery_id FOR UPDATE`
 
-// settleUnwritten ignores results that are already stored. After a failed attempt, the queue row
-// keeps the attempt number until the next claim. So only the table attempts shows whether the
-// result was stored.
+// settleUnwritten ignores results that are already stored. Only the table attempts shows whether a
+// result was stored, because the queue row keeps the attempt number until the next claim.
 //
 // If the call was erased meanwhile, the excerpt of the response is not stored, because a response
-// can repeat the request. The update of the delivery waits for the erasure and then returns
-// erased_at.
+// can repeat the request.
 //
 // While a subscription is healthy, its row in subscription_health is updated at most once a second.
 // Each update leaves an old version of the row, and later updates read all old versions until a

@@ -202,10 +202,10 @@ ON CONFLICT DO NOTHING`
 
 // A delivery is queued only if its row in deliveries is new, so a record that Kafka repeats queues
 // nothing. If an event is published again with another time, its row is new, but the second ON
-// CONFLICT keeps a queued delivery in the queue only once.
+// CONFLICT keeps a queued delivery only once.
 //
-// The due time is the time of the INSERT, the last statement of the transaction. If the commit
-// follows later than the overlap of two polls, a poll can miss the delivery.
+// The due time is the time of the INSERT. If the commit follows later than the overlap of two
+// polls, a poll can miss the delivery.
 const insertDeliveries = `
 WITH fresh AS (
     INSERT INTO deliveries (id, created_at, workspace_id, subscription_id, event_id, event_type, call_id, sequence, status,

@@ -21,7 +21,7 @@ WITH history AS (
 INSERT INTO delivery_queue (delivery_id, created_at, workspace_id, subscription_id, event_id, event_type, sequence, attempt)
 SELECT id, created_at, workspace_id, subscription_id, event_id, event_type, sequence, 1 FROM history RETURNING delivery_id`
 
-// The query counts read index entries of the tables deliveries and delivery_queue.
+// readEntries counts the index entries of the tables deliveries and delivery_queue that were read.
 const readEntries = `SELECT sum(idx_tup_read) FROM pg_stat_user_indexes
     WHERE relname LIKE 'deliveries%' OR relname = 'delivery_queue'`
 

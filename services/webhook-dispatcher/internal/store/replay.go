@@ -43,9 +43,8 @@ type Replayed struct {
 
 // Replay queues ended deliveries again with the same ids and bodies, and counts their attempts from
 // 1. It leaves out deliveries that are already queued, and those whose body was deleted or erased.
-// A test delivery is replayed only if DeliveryID names it.
 //
-// Replay returns the 409 error subscription_not_active if the subscription is not active, and
+// It returns the 409 error subscription_not_active if the subscription is not active, and
 // pg.ErrNotFound if the subscription does not exist.
 func (s *Store) Replay(ctx context.Context, workspaceID, subscriptionID uuid.UUID, selection Replay) (done Replayed, err error) {
 	args := pgx.NamedArgs{
