@@ -122,9 +122,9 @@ func (a *Agent) set(body map[string]json.RawMessage) error {
 	return nil
 }
 
-// checkSessionLength rejects a max_call_seconds that is longer than the model's session. Otherwise
-// billing-wallet would reserve the price of a longer call than the dialer permits. A body without
-// max_call_seconds and kind is accepted, so that other settings of older agents can be changed.
+// checkSessionLength rejects a max_call_seconds that is longer than the model's session, because
+// billing-wallet would reserve the price of the longer call. A body without max_call_seconds and
+// kind is accepted, so that older agents can still be changed.
 func (a *Agent) checkSessionLength(body map[string]json.RawMessage, kind string) error {
 	_, length := body["max_call_seconds"]
 	_, changed := body["kind"]

@@ -30,8 +30,8 @@ func NewCanceler(st *store.Store, peers *peers.Clients, wake func()) *Canceler {
 }
 
 // Cancel cancels a queued call request after the dialer has withdrawn it. If the request is not
-// queued, the error is 409 not_cancelable. If the dialer does not respond, the error is 503: the
-// request may have been withdrawn. Then the dialer's event `withdrawn` cancels it.
+// queued, the error is 409 not_cancelable. If the dialer does not respond, the error is 503. If it
+// has withdrawn the request anyway, its event `withdrawn` cancels the request.
 func (d *Canceler) Cancel(ctx context.Context, workspaceID, id uuid.UUID) (callstate.Request, error) {
 	req, err := d.store.Request(ctx, workspaceID, id)
 	if errors.Is(err, pg.ErrNotFound) {

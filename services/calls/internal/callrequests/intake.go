@@ -73,9 +73,9 @@ func New(cfg Config, st *store.Store, peers *peers.Clients, wake func(), backlog
 	return in
 }
 
-// Create creates a call request from the body of POST /v1/calls. headerKeys contains the values of
-// the header Idempotency-Key; a key in the body has precedence. If the key was used before, Create
-// returns the request of that key in its current state, and replayed is true.
+// Create creates a call request from the body of POST /v1/calls. headerKeys are the values of the
+// header Idempotency-Key; a key in the body has precedence. If the key was used before, Create
+// returns its request, and replayed is true.
 func (in *Intake) Create(ctx context.Context, workspaceID uuid.UUID, body map[string]json.RawMessage,
 	headerKeys []string) (req callstate.Request, replayed bool, err error) {
 	req, replayed, err = in.create(ctx, workspaceID, body, headerKeys)

@@ -120,9 +120,9 @@ func (s *Store) Calls(ctx context.Context, workspaceID uuid.UUID, p page.Request
 	return rows, nil
 }
 
-// selectCalls returns a statement that can use an index for the filter. A contact has few calls, so
-// all of them are read. Otherwise each pair of direction and list status is read separately, so
-// that a rare status is found quickly among a million calls.
+// selectCalls returns a statement that can use an index for the filter. With a contact, it reads
+// all calls of the contact, which are few. Otherwise it reads each pair of direction and list
+// status separately, so that a rare status is found quickly.
 func (f CallFilter) selectCalls() string {
 	where := ""
 	if f.AgentID != nil {

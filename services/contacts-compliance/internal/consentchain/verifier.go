@@ -38,8 +38,7 @@ type Verifier struct {
 }
 
 // NewVerifier returns a verifier for a workspace. start is the signed start of the chain, or nil if
-// no rows were dropped. lastLogged is the last row in the head log, or the zero Link if the log has
-// no row of the workspace.
+// no rows were dropped. lastLogged is the last row of the chain in the head log, or the zero Link.
 func NewVerifier(workspace uuid.UUID, keys *Keys, start *SignedLink, lastLogged Link) *Verifier {
 	c := &Verifier{workspace: workspace, keys: keys, logged: lastLogged}
 	if start == nil {

@@ -214,9 +214,8 @@ SELECT ` + contactColumns + ` FROM (
 ) AS recent WHERE workspace_id = @workspace_id` + inStates + nameContains + newestFirst
 
 // listNamed finds names through the index on name_grams, which contains hashes of all pieces of one
-// to three characters. The index finds every name with all pieces of the searched text, in any
-// order, so each name is compared too. OFFSET 0 prevents the planner from reading the whole table
-// instead.
+// to three characters. The index ignores the order of the pieces, so each found name is compared
+// too. OFFSET 0 prevents the planner from reading the whole table instead.
 const listNamed = `
 WITH hit AS MATERIALIZED (
     SELECT id FROM (

@@ -71,8 +71,7 @@ VALUES (@id, 'contacts-compliance', '', @requested_at), (@id, 'calls', '', NULL)
 
 // Erase deletes the personal data of a contact, withdraws its consent, adds an entry to the
 // register and publishes the event, in one transaction. It keeps the number, its states and its
-// records. A number without a contact can be erased too, because other services may have data of
-// inbound calls.
+// records. A number without a contact can be erased too.
 func (s *Store) Erase(ctx context.Context, ch contacts.Change) (erased contacts.Contact, entry Erasure, err error) {
 	ch.Kind = contacts.ConsentWithdrawn
 	id, err := uuid.NewV7()

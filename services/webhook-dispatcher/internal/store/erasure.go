@@ -47,10 +47,9 @@ SELECT erase_body(e.id, e.created_at, EXISTS (
 FROM events e
 WHERE e.id = ANY (@events::uuid[]) AND e.workspace_id = @workspace_id AND e.body <> ''`
 
-// EraseCall erases the bodies of a call's events and the stored responses of endpoints, and
-// enqueues the report of the erasure. If a queued delivery still needs a body, only
-// deliveries.RemovedMembers and NulledMembers are erased. The deliveries of the call cannot be
-// replayed afterwards.
+// EraseCall erases the bodies of a call's events and the stored responses, and enqueues the report
+// of the erasure. If a queued delivery still needs a body, only deliveries.RemovedMembers and
+// NulledMembers are erased. The call's deliveries cannot be replayed afterwards.
 func (s *Store) EraseCall(ctx context.Context, tx pgx.Tx, e Erasure) error {
 	args := pgx.NamedArgs{
 		"workspace_id": e.WorkspaceID, "call_id": e.CallID, "events": e.EventIDs,
