@@ -47,7 +47,7 @@ func (c *Consumer) onCallRequests(
 		}
 	}
 	if len(requestEnds) > 0 {
-		outcome.OnCommit = c.settle
+		outcome.OnCommit = c.wakeSettler
 		err = c.store.EnqueueOutcome(ctx, tx, requestEnds...)
 	}
 	return outcome, err
@@ -60,7 +60,7 @@ func readCallRequest(ctx context.Context, rec inbox.Record) (requestEnd holds.Ou
 	if err := rec.Decode(&event); err != nil {
 		return requestEnd, err
 	}
-	if requestEnd, err = outcomeOf(rec.Context(ctx), event.CallRequestId, event.WorkspaceId); err != nil {
+	if requestEnd, err = newOutcome(rec.Context(ctx), event.CallRequestId, event.WorkspaceId); err != nil {
 		return requestEnd, err
 	}
 	switch event.Event.(type) {

@@ -22,13 +22,13 @@ var (
 )
 
 type Consumer struct {
-	store  *store.Store
-	settle func()
+	store       *store.Store
+	wakeSettler func()
 }
 
 // New returns a consumer. The consumer calls the function settle after each commit that stored ends
 // of requests. The function settle must not block.
-func New(st *store.Store, settle func()) *Consumer { return &Consumer{store: st, settle: settle} }
+func New(st *store.Store, settle func()) *Consumer { return &Consumer{store: st, wakeSettler: settle} }
 
 // Handlers maps each topic to its handler.
 func (c *Consumer) Handlers() inbox.Handlers {
@@ -40,7 +40,7 @@ func (c *Consumer) Handlers() inbox.Handlers {
 }
 
 // The outcome has an empty Reason and the trace context of ctx.
-func outcomeOf(ctx context.Context, request, workspace string) (requestEnd holds.Outcome, err error) {
+func newOutcome(ctx context.Context, request, workspace string) (requestEnd holds.Outcome, err error) {
 	if requestEnd.RequestID, err = uuid.Parse(request); err != nil {
 		return requestEnd, kafka.Parkf("call_request_id %q is no UUID", request)
 	}

@@ -52,7 +52,7 @@ func (c *Consumer) onDialEvents(
 		}
 	}
 	if settle {
-		outcome.OnCommit = c.settle
+		outcome.OnCommit = c.wakeSettler
 	}
 	return outcome, nil
 }
@@ -67,12 +67,12 @@ func readDialEvent(ctx context.Context, rec inbox.Record) (requestEnd holds.Outc
 	if event.CallRequestId == "" {
 		return requestEnd, false, kafka.Skipf("an inbound call is not charged")
 	}
-	if requestEnd, err = outcomeOf(rec.Context(ctx), event.CallRequestId, event.WorkspaceId); err != nil {
+	if requestEnd, err = newOutcome(rec.Context(ctx), event.CallRequestId, event.WorkspaceId); err != nil {
 		return requestEnd, false, err
 	}
 	switch event.Event.(type) {
 	case *eventv1.DialEvent_Ended:
-		requestEnd, err = ended(requestEnd, event.Call)
+		requestEnd, err = endedOutcome(requestEnd, event.Call)
 	case *eventv1.DialEvent_Withdrawn:
 		requestEnd.Reason = holds.Withdrawn
 	case *eventv1.DialEvent_Blocked:
@@ -84,7 +84,7 @@ func readDialEvent(ctx context.Context, rec inbox.Record) (requestEnd holds.Outc
 		if event.Call.GetEndedAt() == nil {
 			return requestEnd, false, kafka.Skipf("%T of a call that has not ended", event.Event)
 		}
-		requestEnd, err = ended(requestEnd, event.Call)
+		requestEnd, err = endedOutcome(requestEnd, event.Call)
 		return requestEnd, true, err
 	default:
 		err = kafka.Parkf("dial event %T is newer than this build", event.Event)
@@ -92,7 +92,7 @@ func readDialEvent(ctx context.Context, rec inbox.Record) (requestEnd holds.Outc
 	return requestEnd, false, err
 }
 
-func ended(requestEnd holds.Outcome, call *eventv1.Call) (holds.Outcome, error) {
+func endedOutcome(requestEnd holds.Outcome, call *eventv1.Call) (holds.Outcome, error) {
 	if call == nil {
 		return requestEnd, kafka.Parkf("ended carries no call")
 	}

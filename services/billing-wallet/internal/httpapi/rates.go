@@ -50,7 +50,7 @@ func (b rateBody) rate() (holds.Rate, error) {
 // putRates handles PUT /admin/v1/workspaces/{id}/rates. The list replaces all rates of the
 // workspace. Existing holds keep their rates.
 func (a *API) putRates(w http.ResponseWriter, r *http.Request) error {
-	workspaceID, err := workspace(r)
+	workspaceID, err := pathWorkspaceID(r)
 	if err != nil {
 		return err
 	}
@@ -75,13 +75,13 @@ func (a *API) putRates(w http.ResponseWriter, r *http.Request) error {
 	if err := a.store.ReplaceRates(r.Context(), workspaceID, list); err != nil {
 		return clientError(err)
 	}
-	return a.rates(w, r)
+	return a.getRates(w, r)
 }
 
-// rates handles GET /admin/v1/workspaces/{id}/rates. It returns all rates on one page, sorted by
+// getRates handles GET /admin/v1/workspaces/{id}/rates. It returns all rates on one page, sorted by
 // prefix.
-func (a *API) rates(w http.ResponseWriter, r *http.Request) error {
-	workspaceID, err := workspace(r)
+func (a *API) getRates(w http.ResponseWriter, r *http.Request) error {
+	workspaceID, err := pathWorkspaceID(r)
 	if err != nil {
 		return err
 	}

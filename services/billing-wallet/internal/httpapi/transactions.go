@@ -75,7 +75,7 @@ func (b transactionBody) payment() (kind ledger.Kind, amount money.Micro, refere
 // transaction that used the reference first. The header Idempotency-Replayed is then true, and the
 // gateway stores the outcome `unchanged` in the audit log.
 func (a *API) postTransaction(w http.ResponseWriter, r *http.Request) error {
-	workspaceID, err := workspace(r)
+	workspaceID, err := pathWorkspaceID(r)
 	if err != nil {
 		return err
 	}
@@ -115,10 +115,10 @@ func (a *API) postTransaction(w http.ResponseWriter, r *http.Request) error {
 	return httpserver.WriteJSON(w, status, viewTransaction(posted))
 }
 
-// transactions handles GET /admin/v1/workspaces/{id}/wallet/transactions. The query parameter type
+// listTransactions handles GET /admin/v1/workspaces/{id}/wallet/transactions. The query parameter type
 // selects the transactions of one type.
-func (a *API) transactions(w http.ResponseWriter, r *http.Request) error {
-	workspaceID, err := workspace(r)
+func (a *API) listTransactions(w http.ResponseWriter, r *http.Request) error {
+	workspaceID, err := pathWorkspaceID(r)
 	if err != nil {
 		return err
 	}
@@ -139,9 +139,9 @@ func (a *API) transactions(w http.ResponseWriter, r *http.Request) error {
 	return httpserver.WriteJSON(w, http.StatusOK, page.Of(request, rows, viewTransaction))
 }
 
-// transaction handles GET /admin/v1/workspaces/{id}/wallet/transactions/{transaction_id}.
-func (a *API) transaction(w http.ResponseWriter, r *http.Request) error {
-	workspaceID, err := workspace(r)
+// getTransaction handles GET /admin/v1/workspaces/{id}/wallet/transactions/{transaction_id}.
+func (a *API) getTransaction(w http.ResponseWriter, r *http.Request) error {
+	workspaceID, err := pathWorkspaceID(r)
 	if err != nil {
 		return err
 	}

@@ -11,8 +11,8 @@ import (
 	"ringfence.dev/services/billing-wallet/internal/ledger"
 )
 
-// wallet handles GET /v1/wallet.
-func (a *API) wallet(w http.ResponseWriter, r *http.Request) error {
+// getWallet handles GET /v1/wallet.
+func (a *API) getWallet(w http.ResponseWriter, r *http.Request) error {
 	found, err := a.store.Wallet(r.Context(), serviceauth.CallerFrom(r.Context()).WorkspaceID)
 	if err != nil {
 		return clientError(err)
@@ -32,9 +32,9 @@ type accountsView struct {
 	LastTransactionAt *openapi.Timestamp `json:"last_transaction_at"`
 }
 
-// accounts handles GET /admin/v1/workspaces/{id}/wallet.
-func (a *API) accounts(w http.ResponseWriter, r *http.Request) error {
-	workspaceID, err := workspace(r)
+// getAccounts handles GET /admin/v1/workspaces/{id}/wallet.
+func (a *API) getAccounts(w http.ResponseWriter, r *http.Request) error {
+	workspaceID, err := pathWorkspaceID(r)
 	if err != nil {
 		return err
 	}
@@ -81,10 +81,10 @@ type differenceView struct {
 	Found   string                `json:"found"`
 }
 
-// reconcile handles GET /admin/v1/workspaces/{id}/wallet/reconcile. It returns the stored balances,
+// reconcileWallet handles GET /admin/v1/workspaces/{id}/wallet/reconcile. It returns the stored balances,
 // the sums of the ledger's entries and of the holds, and the differences.
-func (a *API) reconcile(w http.ResponseWriter, r *http.Request) error {
-	workspaceID, err := workspace(r)
+func (a *API) reconcileWallet(w http.ResponseWriter, r *http.Request) error {
+	workspaceID, err := pathWorkspaceID(r)
 	if err != nil {
 		return err
 	}

@@ -75,13 +75,13 @@ func (a *Confirmer) Run(ctx context.Context) error {
 		if _, err := a.Pass(ctx); err != nil && ctx.Err() == nil {
 			slog.ErrorContext(ctx, "unconfirmed holds not published", "error", err)
 		}
-		if err := a.count(ctx); err != nil && ctx.Err() == nil {
+		if err := a.updateMetrics(ctx); err != nil && ctx.Err() == nil {
 			slog.WarnContext(ctx, "open holds not counted", "error", err)
 		}
 	}
 }
 
-func (a *Confirmer) count(ctx context.Context) error {
+func (a *Confirmer) updateMetrics(ctx context.Context) error {
 	counted, err := a.store.OpenHolds(ctx)
 	if err != nil {
 		return err

@@ -118,7 +118,7 @@ func (s *Settler) settleWorkspace(ctx context.Context, workspaceID uuid.UUID) (o
 		var spans []trace.Span
 		done, err := s.store.Settle(ctx, workspaceID, settleBatch, func(batch *pgx.Batch, done []store.Settlement) error {
 			for _, settlement := range done {
-				span, err := publish(ctx, batch, settlement)
+				span, err := queueEvent(ctx, batch, settlement)
 				if err != nil {
 					return err
 				}
@@ -135,7 +135,7 @@ func (s *Settler) settleWorkspace(ctx context.Context, workspaceID uuid.UUID) (o
 		if len(done) > 0 {
 			failpoint.Inject("billing-wallet: after settle commit")
 			s.relay.Wake()
-			s.count(ctx, done)
+			s.countOutcomes(ctx, done)
 		}
 		outcomes += len(done)
 		if len(done) < settleBatch {
@@ -145,7 +145,7 @@ func (s *Settler) settleWorkspace(ctx context.Context, workspaceID uuid.UUID) (o
 }
 
 // The event continues the trace of the settled outcome. A late outcome has no event.
-func publish(ctx context.Context, batch *pgx.Batch, done store.Settlement) (trace.Span, error) {
+func queueEvent(ctx context.Context, batch *pgx.Batch, done store.Settlement) (trace.Span, error) {
 	waited := time.Duration(done.Outcome.WaitedSeconds * float64(time.Second))
 	ctx, span := telemetry.Continue(ctx, "settle hold", done.Outcome.Traceparent, waited,
 		telemetry.CallRequestID(done.Outcome.RequestID.String()))
@@ -155,13 +155,13 @@ func publish(ctx context.Context, batch *pgx.Batch, done store.Settlement) (trac
 	if done.Late != holds.NotLate {
 		return span, nil
 	}
-	if err := outbox.Queue(ctx, batch, event(done)); err != nil {
+	if err := outbox.Queue(ctx, batch, newEvent(done)); err != nil {
 		return span, fmt.Errorf("queue event of hold %s: %w", done.Hold.RequestID, err)
 	}
 	return span, nil
 }
 
-func event(done store.Settlement) outbox.Event {
+func newEvent(done store.Settlement) outbox.Event {
 	callID := ""
 	if done.Hold.CallID != nil {
 		callID = done.Hold.CallID.String()
@@ -182,7 +182,7 @@ func event(done store.Settlement) outbox.Event {
 	}
 }
 
-func (s *Settler) count(ctx context.Context, done []store.Settlement) {
+func (s *Settler) countOutcomes(ctx context.Context, done []store.Settlement) {
 	for _, d := range done {
 		if d.Late == holds.NotLate {
 			s.results.WithLabelValues(string(d.Hold.State)).Inc()

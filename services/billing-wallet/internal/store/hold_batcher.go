@@ -30,7 +30,7 @@ type HoldBatcher struct {
 	mu sync.Mutex
 	// open has a key for each workspace that a goroutine serves. The value contains the orders that
 	// are not in a commit yet.
-	open map[uuid.UUID][]pendingOrder
+	openOrders map[uuid.UUID][]pendingOrder
 }
 
 type pendingOrder struct {
@@ -51,7 +51,7 @@ func NewHoldBatcher(st *Store, metrics prometheus.Registerer) *HoldBatcher {
 			Name: "ringfence_billing_holds_total",
 			Help: "Requests for a hold by result: held, repeated, refused, failed.",
 		}, []string{"result"}),
-		open: make(map[uuid.UUID][]pendingOrder),
+		openOrders: make(map[uuid.UUID][]pendingOrder),
 	}
 	for _, result := range []string{"held", "repeated", "refused", "failed"} {
 		d.results.WithLabelValues(result)
@@ -65,15 +65,15 @@ func NewHoldBatcher(st *Store, metrics prometheus.Registerer) *HoldBatcher {
 func (d *HoldBatcher) Hold(ctx context.Context, order holds.Order) (holds.Decision, error) {
 	w := pendingOrder{order: order, result: make(chan holdResult, 1)}
 	d.mu.Lock()
-	queue, served := d.open[order.WorkspaceID]
-	d.open[order.WorkspaceID] = append(queue, w)
+	queue, served := d.openOrders[order.WorkspaceID]
+	d.openOrders[order.WorkspaceID] = append(queue, w)
 	d.mu.Unlock()
 	if !served {
 		go d.serve(context.WithoutCancel(ctx), order.WorkspaceID)
 	}
 	select {
 	case a := <-w.result:
-		d.count(a)
+		d.countResult(a)
 		return a.decision, a.err
 	case <-ctx.Done():
 		return holds.Decision{}, ctx.Err()
@@ -83,14 +83,14 @@ func (d *HoldBatcher) Hold(ctx context.Context, order holds.Order) (holds.Decisi
 func (d *HoldBatcher) serve(ctx context.Context, workspaceID uuid.UUID) {
 	for {
 		d.mu.Lock()
-		queue := d.open[workspaceID]
+		queue := d.openOrders[workspaceID]
 		if len(queue) == 0 {
-			delete(d.open, workspaceID)
+			delete(d.openOrders, workspaceID)
 			d.mu.Unlock()
 			return
 		}
 		batch := queue[:min(len(queue), maxBatch)]
-		d.open[workspaceID] = queue[len(batch):]
+		d.openOrders[workspaceID] = queue[len(batch):]
 		d.mu.Unlock()
 		d.commit(ctx, workspaceID, batch)
 	}
@@ -114,7 +114,7 @@ func (d *HoldBatcher) commit(ctx context.Context, workspaceID uuid.UUID, batch [
 	}
 }
 
-func (d *HoldBatcher) count(a holdResult) {
+func (d *HoldBatcher) countResult(a holdResult) {
 	result := "held"
 	switch {
 	case a.err != nil:

@@ -167,7 +167,7 @@ func (s *Store) Confirm(ctx context.Context, tx pgx.Tx, requests ...Request) (co
 	confirmed = make([]bool, len(requests))
 	for i, r := range requests {
 		args := pg.Args{"workspace_id": r.WorkspaceID, "request_id": r.RequestID}
-		batch.Queue(confirmHold, args).Exec(changed(&confirmed[i]))
+		batch.Queue(confirmHold, args).Exec(setChanged(&confirmed[i]))
 	}
 	if err := tx.SendBatch(ctx, &batch).Close(); err != nil {
 		return nil, fmt.Errorf("confirm %d holds: %w", len(requests), err)

@@ -41,7 +41,7 @@ func (s *Store) ReplaceRates(ctx context.Context, workspaceID uuid.UUID, list []
 	}
 	err := pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
 		// the lock makes concurrent replacements run one after another
-		if _, err := s.lock(ctx, tx, workspaceID); err != nil {
+		if _, err := s.lockWallet(ctx, tx, workspaceID); err != nil {
 			return err
 		}
 		batch := &pgx.Batch{}

@@ -132,7 +132,7 @@ func TestReplaceRates_OpenHoldsKeepTheirPrices(t *testing.T) {
 			}
 		})
 	}
-	if d := decide(t, st, order); d.Hold.Amount != half {
+	if d := decideHold(t, st, order); d.Hold.Amount != half {
 		t.Fatalf("Hold = %+v, want the default rate", d)
 	}
 	for i := range 30 {
@@ -140,7 +140,7 @@ func TestReplaceRates_OpenHoldsKeepTheirPrices(t *testing.T) {
 		if err := st.ReplaceRates(t.Context(), workspace, lists[list]); err != nil {
 			t.Fatal(err)
 		}
-		d := decide(t, st, wallettest.Order(workspace))
+		d := decideHold(t, st, wallettest.Order(workspace))
 		var insufficient *holds.Insufficient
 		if errors.As(d.Err, &insufficient) {
 			d.Hold.Amount = insufficient.Needed
@@ -148,7 +148,7 @@ func TestReplaceRates_OpenHoldsKeepTheirPrices(t *testing.T) {
 		if prices[d.Hold.Amount] != list {
 			t.Errorf("Hold after the answer = %+v, want a price of list %d", d, list)
 		}
-		d = decide(t, st, order)
+		d = decideHold(t, st, order)
 		if !d.Repeated {
 			t.Errorf("the open hold: d.Repeated = false, want true")
 		}

@@ -125,8 +125,8 @@ SELECT EXISTS (SELECT FROM wallets WHERE workspace_id = @workspace_id),
 // A ledger can have many millions of rows.
 const allowTime = `SET LOCAL statement_timeout = '30min'`
 
-// snapshot returns the options of a transaction in which all statements read the same snapshot.
-func snapshot() pgx.TxOptions {
+// snapshotOptions returns the options of a transaction in which all statements read the same snapshot.
+func snapshotOptions() pgx.TxOptions {
 	return pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}
 }
 
@@ -134,7 +134,7 @@ func snapshot() pgx.TxOptions {
 // workspace has no wallet.
 func (s *Store) Books(ctx context.Context, workspaceID uuid.UUID) (books Books, err error) {
 	args := pgx.NamedArgs{"workspace_id": workspaceID}
-	err = pgx.BeginTxFunc(ctx, s.pool, snapshot(), func(tx pgx.Tx) error {
+	err = pgx.BeginTxFunc(ctx, s.pool, snapshotOptions(), func(tx pgx.Tx) error {
 		var kept []ledger.Wallet
 		var summed, open []ledger.Accounts
 		batch := &pgx.Batch{}
@@ -160,7 +160,7 @@ func (s *Store) Books(ctx context.Context, workspaceID uuid.UUID) (books Books, 
 // Differences compares every balance, transaction and hold of one workspace in one snapshot, within
 // 30 minutes. It returns ErrNoWallet if the workspace has no rows at all.
 func (s *Store) Differences(ctx context.Context, workspaceID uuid.UUID) (found []ledger.Difference, err error) {
-	err = pgx.BeginTxFunc(ctx, s.pool, snapshot(), func(tx pgx.Tx) error {
+	err = pgx.BeginTxFunc(ctx, s.pool, snapshotOptions(), func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, allowTime); err != nil {
 			return err
 		}

@@ -29,7 +29,7 @@ func TestSaga_HoldIsCapturedFromAnEmptyWallet(t *testing.T) {
 	in := func(f func(pgx.Tx) error) error { return pg.InTx(t.Context(), pool, f) }
 	workspace := wallettest.Workspace(t, st, money.Credit)
 	order := wallettest.Order(workspace)
-	decide(t, st, order)
+	decideHold(t, st, order)
 	take := func(amount money.Micro, reference string) error {
 		_, _, err := st.Pay(t.Context(), ledger.Paid(wallettest.ID(), workspace, ledger.Adjustment, -amount, reference, "ops"))
 		return err
@@ -41,12 +41,12 @@ func TestSaga_HoldIsCapturedFromAnEmptyWallet(t *testing.T) {
 		t.Errorf("an adjustment of held credit = %v, want ErrInsufficient", err)
 	}
 	var insufficient *holds.Insufficient
-	if d := decide(t, st, wallettest.Order(workspace)); !errors.As(d.Err, &insufficient) {
+	if d := decideHold(t, st, wallettest.Order(workspace)); !errors.As(d.Err, &insufficient) {
 		t.Errorf("Hold of an empty wallet: error = %v, want a %T", d.Err, insufficient)
 	} else if insufficient.Available != 0 {
 		t.Errorf("Hold of an empty wallet: insufficient.Available = %v, want 0", insufficient.Available)
 	}
-	if d := decide(t, st, order); d.Err != nil {
+	if d := decideHold(t, st, order); d.Err != nil {
 		t.Errorf("the open hold again: d.Err = %v, want nil", d.Err)
 	} else if !d.Repeated {
 		t.Error("the open hold again: d.Repeated = false, want true")
@@ -66,7 +66,7 @@ func TestSaga_LateCaptureHasThePriceOfTheHold(t *testing.T) {
 	in := func(f func(pgx.Tx) error) error { return pg.InTx(t.Context(), pool, f) }
 	workspace := wallettest.Workspace(t, st, money.Credit)
 	order := wallettest.Order(workspace)
-	decide(t, st, order)
+	decideHold(t, st, order)
 	for range 3 { // no response to the reports arrives
 		_, err := super.Exec(t.Context(), `UPDATE holds SET created_at = created_at - interval '1 year', confirm_requested_at = confirm_requested_at - interval '1 year'`)
 		if err != nil {
@@ -111,7 +111,7 @@ func TestSaga_HoldMadeAfterTheEventAbandonedIsReleased(t *testing.T) {
 	} else if done[0].Late != holds.UnknownHold {
 		t.Fatalf("settle: done[0].Late = %v, want %v", done[0].Late, holds.UnknownHold)
 	}
-	if d := decide(t, st, order); d.Err != nil {
+	if d := decideHold(t, st, order); d.Err != nil {
 		t.Fatal(d.Err)
 	}
 	wallettest.Balances(t, st, workspace, half, half)
@@ -126,7 +126,7 @@ func TestSaga_HoldMadeAfterTheEventAbandonedIsReleased(t *testing.T) {
 	if done[0].Hold.State != holds.Released {
 		t.Fatalf("done[0].Hold.State = %v, want %v", done[0].Hold.State, holds.Released)
 	}
-	if d := decide(t, st, order); !errors.Is(d.Err, holds.ErrEnded) {
+	if d := decideHold(t, st, order); !errors.Is(d.Err, holds.ErrEnded) {
 		t.Errorf("Hold of a slow POST = %+v, want ErrEnded", d)
 	}
 	wallettest.Balances(t, st, workspace, money.Credit, 0)
@@ -152,7 +152,7 @@ func TestSaga_LateEventsChangeNothing(t *testing.T) {
 	} {
 		workspace := wallettest.Workspace(t, st, money.Credit)
 		order := wallettest.Order(workspace)
-		decide(t, st, order)
+		decideHold(t, st, order)
 		published := holds.Outcome{WorkspaceID: workspace, RequestID: order.RequestID, Reason: holds.Ended,
 			BillableSeconds: row.first}
 		enqueue(t, st, in, published)
@@ -190,7 +190,7 @@ func TestSaga_LateEventsChangeNothing(t *testing.T) {
 	}
 }
 
-func decide(t *testing.T, st *store.Store, order holds.Order) holds.Decision {
+func decideHold(t *testing.T, st *store.Store, order holds.Order) holds.Decision {
 	t.Helper()
 	decisions, err := st.Hold(t.Context(), order.WorkspaceID, []holds.Order{order})
 	if err != nil {

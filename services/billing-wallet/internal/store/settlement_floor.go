@@ -36,7 +36,7 @@ type settlementFloor struct {
 
 // The method from returns the id at which a read must start at the given time. If sweep is true,
 // the read starts at the first row.
-func (f *settlementFloor) from(now time.Time) (id int64, sweep bool) {
+func (f *settlementFloor) readStart(now time.Time) (id int64, sweep bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if now.Sub(f.swept) >= sweepInterval {
@@ -50,7 +50,7 @@ func (f *settlementFloor) from(now time.Time) (id int64, sweep bool) {
 // ended before the query. The result candidate is the next floor, or 0 if the floor does not rise.
 // If candidate is not 0, the caller takes a transaction id and passes both values to the method
 // wait.
-func (f *settlementFloor) read(first, last, xmin int64) (candidate int64) {
+func (f *settlementFloor) recordRead(first, last, xmin int64) (candidate int64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.last = max(f.last, last)
@@ -76,7 +76,7 @@ func (f *settlementFloor) read(first, last, xmin int64) (candidate int64) {
 
 // The method wait plans the next floor: candidate becomes the floor when all transactions with ids
 // up to takenBy have ended. takenBy is the id of a transaction that began after the read.
-func (f *settlementFloor) wait(candidate, takenBy int64) {
+func (f *settlementFloor) planIncrease(candidate, takenBy int64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.next, f.takenBy = candidate, takenBy

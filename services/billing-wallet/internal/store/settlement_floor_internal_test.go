@@ -48,8 +48,8 @@ func TestSettlementFloor_RisesOnlyAfterEarlierTransactionsEnded(t *testing.T) {
 			t.Parallel()
 			var f settlementFloor
 			for _, r := range test.reads {
-				if candidate := f.read(r.first, r.last, r.xmin); candidate > 0 {
-					f.wait(candidate, r.takenBy)
+				if candidate := f.recordRead(r.first, r.last, r.xmin); candidate > 0 {
+					f.planIncrease(candidate, r.takenBy)
 				}
 			}
 			if got := f.lowest(); got != test.want {

@@ -46,7 +46,7 @@ func (s *Store) EnqueueIfHeld(ctx context.Context, tx pgx.Tx, outcomes ...holds.
 	var batch pgx.Batch
 	stored = make([]bool, len(outcomes))
 	for i, v := range outcomes {
-		batch.Queue(insertPendingIfHeld, outcomeArgs(v)).Exec(changed(&stored[i]))
+		batch.Queue(insertPendingIfHeld, outcomeArgs(v)).Exec(setChanged(&stored[i]))
 	}
 	if err := tx.SendBatch(ctx, &batch).Close(); err != nil {
 		return nil, fmt.Errorf("enqueue %d outcomes on open holds: %w", len(outcomes), err)
@@ -55,7 +55,7 @@ func (s *Store) EnqueueIfHeld(ctx context.Context, tx pgx.Tx, outcomes ...holds.
 }
 
 // The batch callback sets *into to true if the statement changed a row, and to false if not.
-func changed(into *bool) func(pgconn.CommandTag) error {
+func setChanged(into *bool) func(pgconn.CommandTag) error {
 	return func(tag pgconn.CommandTag) error {
 		*into = tag.RowsAffected() > 0
 		return nil
@@ -97,7 +97,7 @@ type Unsettled struct {
 // once a minute from the first row.
 func (s *Store) Unsettled(ctx context.Context) ([]Unsettled, error) {
 	now := time.Now()
-	from, sweep := s.floor.from(now)
+	from, sweep := s.floor.readStart(now)
 	list, xmin, err := s.unsettled(ctx, from)
 	if err != nil {
 		return nil, fmt.Errorf("list workspaces to settle: %w", err)
@@ -112,12 +112,12 @@ func (s *Store) Unsettled(ctx context.Context) ([]Unsettled, error) {
 		}
 		last = max(last, waiting.LastID)
 	}
-	if candidate := s.floor.read(first, last, xmin); candidate > 0 {
+	if candidate := s.floor.recordRead(first, last, xmin); candidate > 0 {
 		var takenBy int64
 		if err := s.pool.QueryRow(ctx, takeTransactionID).Scan(&takenBy); err != nil {
 			return nil, fmt.Errorf("take a transaction id: %w", err)
 		}
-		s.floor.wait(candidate, takenBy)
+		s.floor.planIncrease(candidate, takenBy)
 	}
 	return list, nil
 }
@@ -177,7 +177,7 @@ func (s *Store) Settle(ctx context.Context, workspaceID uuid.UUID, limit int, pu
 			return err
 		}
 		batch := &pgx.Batch{}
-		if done, err = decide(batch, wallet, known, outcomes); err != nil {
+		if done, err = settleOutcomes(batch, wallet, known, outcomes); err != nil {
 			return err
 		}
 		if err := publish(batch, done); err != nil {
@@ -229,7 +229,7 @@ FROM unnest(@request_ids::uuid[], @states::text[], @captured::bigint[], @call_id
 WHERE holds.request_id = s.request_id AND holds.state = 'held'`
 
 // The function decide settles the holds in the order of the outcomes.
-func decide(batch *pgx.Batch, wallet ledger.Wallet, known map[uuid.UUID]holds.Hold,
+func settleOutcomes(batch *pgx.Batch, wallet ledger.Wallet, known map[uuid.UUID]holds.Hold,
 	outcomes []holds.Outcome) ([]Settlement, error) {
 	var (
 		done     []Settlement

@@ -49,7 +49,7 @@ func (s *Store) Wallet(ctx context.Context, workspaceID uuid.UUID) (ledger.Walle
 
 const lockWallet = walletOf + ` FOR NO KEY UPDATE`
 
-func (s *Store) lock(ctx context.Context, tx pgx.Tx, workspaceID uuid.UUID) (ledger.Wallet, error) {
+func (s *Store) lockWallet(ctx context.Context, tx pgx.Tx, workspaceID uuid.UUID) (ledger.Wallet, error) {
 	wallet, err := pg.One[ledger.Wallet](ctx, tx, lockWallet, pgx.NamedArgs{"workspace_id": workspaceID})
 	if errors.Is(err, pg.ErrNotFound) {
 		return wallet, ErrNoWallet

@@ -25,7 +25,7 @@ WHERE workspace_id = @workspace_id AND reference = @reference`
 // ledger.ErrInsufficient or ledger.ErrTooLarge if the resulting balance is not permitted.
 func (s *Store) Pay(ctx context.Context, t ledger.Transaction) (posted ledger.Transaction, replayed bool, err error) {
 	err = pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
-		wallet, err := s.lock(ctx, tx, t.WorkspaceID)
+		wallet, err := s.lockWallet(ctx, tx, t.WorkspaceID)
 		if err != nil {
 			return err
 		}

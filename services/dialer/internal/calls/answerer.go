@@ -71,12 +71,12 @@ func (a *Answerer) answerDue(ctx context.Context) error {
 	var group errgroup.Group
 	group.SetLimit(maxAnswers)
 	for _, arrival := range due {
-		group.Go(func() error { return a.answer(ctx, arrival) })
+		group.Go(func() error { return a.answerCall(ctx, arrival) })
 	}
 	return group.Wait()
 }
 
-func (a *Answerer) answer(ctx context.Context, arrival store.Arrival) error {
+func (a *Answerer) answerCall(ctx context.Context, arrival store.Arrival) error {
 	ctx, span := telemetry.Continue(
 		ctx,
 		"answer inbound call",
@@ -92,7 +92,7 @@ func (a *Answerer) answer(ctx context.Context, arrival store.Arrival) error {
 			slog.DebugContext(ctx, "caller lookup of an inbound call failed", "call_id", arrival.CallID, "error", err)
 		}
 	}
-	err := a.change(ctx, arrival.CallID, func(c *callstate.Call) {
+	err := a.changeCall(ctx, arrival.CallID, func(c *callstate.Call) {
 		if c.Version == 0 {
 			c.ContactID, c.TimeZone = caller.ContactID, caller.TimeZone
 		}
@@ -103,14 +103,14 @@ func (a *Answerer) answer(ctx context.Context, arrival store.Arrival) error {
 	}
 	err = a.carrier.Answer(ctx, arrival.CallID)
 	if errors.Is(err, carrier.ErrUnknownCall) {
-		return a.change(ctx, arrival.CallID, func(c *callstate.Call) {
+		return a.changeCall(ctx, arrival.CallID, func(c *callstate.Call) {
 			c.End(callstate.End{At: time.Now(), Cause: callstate.RecoveryOnTimerExpire})
 		})
 	}
 	return err
 }
 
-func (a *Answerer) change(ctx context.Context, callID uuid.UUID, decide func(*callstate.Call)) error {
+func (a *Answerer) changeCall(ctx context.Context, callID uuid.UUID, decide func(*callstate.Call)) error {
 	err := a.store.Change(ctx, []uuid.UUID{callID}, func(calls map[uuid.UUID]*callstate.Call) {
 		if c := calls[callID]; c != nil {
 			decide(c)

@@ -36,8 +36,8 @@ type Applier struct {
 	relay *outbox.Relay
 	// The function find returns the status of a call at the carrier. It is nil if the carrier's
 	// event stream is complete.
-	find   func(context.Context, uuid.UUID) (carrier.CallStatus, error)
-	listen Listeners
+	findCall  func(context.Context, uuid.UUID) (carrier.CallStatus, error)
+	listeners Listeners
 }
 
 // NewApplier returns an applier without listeners. Some carriers can lose the event that a call was
@@ -48,12 +48,12 @@ func NewApplier(
 ) *Applier {
 	none := func() {}
 	return &Applier{
-		store: st, relay: relay, find: find, listen: Listeners{Ended: none, Arrived: none, OptedOut: none, HangUp: none},
+		store: st, relay: relay, findCall: find, listeners: Listeners{Ended: none, Arrived: none, OptedOut: none, HangUp: none},
 	}
 }
 
 // Listen sets the listeners. It must be called before the first event.
-func (a *Applier) Listen(to Listeners) { a.listen = to }
+func (a *Applier) Listen(to Listeners) { a.listeners = to }
 
 // Apply applies events in order, in one transaction with the guard (the statement that checks that
 // this process owns the calls). The changes of the calls and their outbox rows commit together.
@@ -64,11 +64,11 @@ func (a *Applier) Listen(to Listeners) { a.listen = to }
 // call has no row and its workspace is unknown. If a call has no row, and the reconciliation of the
 // database server can still insert this row, Apply returns store.ErrServerChanged.
 func (a *Applier) Apply(ctx context.Context, guard store.Guard, events []carrier.Event) error {
-	f := &folding{events: events, known: map[uuid.UUID]carrier.CallStatus{}, complete: a.find == nil}
+	f := &folding{events: events, carrierStatus: map[uuid.UUID]carrier.CallStatus{}, skipQueries: a.findCall == nil}
 	failpoint.Inject("dialer: before events")
 	for {
 		err := a.store.ApplyEvents(ctx, store.Events{
-			Guard: guard, Arrived: f.arrived(), Calls: f.calls(), Fold: f.fold,
+			Guard: guard, Arrived: f.arrived(), Calls: f.calls(), Fold: f.foldEvents,
 		})
 		if err == nil {
 			break
@@ -77,12 +77,12 @@ func (a *Applier) Apply(ctx context.Context, guard store.Guard, events []carrier
 			return err
 		}
 		for _, id := range f.unanswered {
-			known, err := a.find(ctx, id)
+			known, err := a.findCall(ctx, id)
 			if err != nil {
 				slog.WarnContext(ctx, "carrier query failed for a call whose answer event is missing",
 					"call_id", id, "error", err)
 			}
-			f.known[id] = known
+			f.carrierStatus[id] = known
 		}
 	}
 	failpoint.Inject("dialer: after events")
@@ -93,16 +93,16 @@ func (a *Applier) Apply(ctx context.Context, guard store.Guard, events []carrier
 func (a *Applier) notify(f *folding) {
 	a.relay.Wake()
 	if f.ends > 0 {
-		a.listen.Ended()
+		a.listeners.Ended()
 	}
 	if f.arrivals > 0 {
-		a.listen.Arrived()
+		a.listeners.Arrived()
 	}
 	if f.optOuts > 0 {
-		a.listen.OptedOut()
+		a.listeners.OptedOut()
 	}
 	if f.breaks > 0 || len(f.orphans) > 0 {
-		a.listen.HangUp()
+		a.listeners.HangUp()
 	}
 }
 
@@ -113,9 +113,9 @@ type folding struct {
 	orphans                         map[uuid.UUID]bool
 	// The carrier must be queried about the calls in unanswered. The results are stored in known.
 	// If complete is true, the carrier is never queried.
-	unanswered []uuid.UUID
-	known      map[uuid.UUID]carrier.CallStatus
-	complete   bool
+	unanswered    []uuid.UUID
+	carrierStatus map[uuid.UUID]carrier.CallStatus
+	skipQueries   bool
 }
 
 var errUnanswered = errors.New("a call ended as if answered, without an answer")
@@ -142,7 +142,7 @@ func (f *folding) calls() (ids []uuid.UUID) {
 	return slices.Compact(ids)
 }
 
-func (f *folding) fold(calls map[uuid.UUID]*callstate.Call, reconciled bool) (folded store.Folded, err error) {
+func (f *folding) foldEvents(calls map[uuid.UUID]*callstate.Call, reconciled bool) (folded store.Folded, err error) {
 	f.ends, f.optOuts, f.breaks, f.orphans, f.unanswered = 0, 0, 0, map[uuid.UUID]bool{}, nil
 	for _, e := range f.events {
 		c := calls[e.CallID]
@@ -151,7 +151,7 @@ func (f *folding) fold(calls map[uuid.UUID]*callstate.Call, reconciled bool) (fo
 		case e.Kind == carrier.OptedOut && e.WorkspaceID == uuid.Nil:
 			return store.Folded{}, store.ErrLost
 		case e.Kind == carrier.OptedOut:
-			if o := optOut(e); o != nil {
+			if o := newOptOut(e); o != nil {
 				folded.OptOuts = append(folded.OptOuts, o)
 			}
 		// the events must wait, because the reconciliation can still insert the row of an outbound
@@ -166,7 +166,7 @@ func (f *folding) fold(calls map[uuid.UUID]*callstate.Call, reconciled bool) (fo
 			f.orphans[e.CallID] = true
 		}
 		if c != nil {
-			f.apply(c, e)
+			f.applyEvent(c, e)
 		}
 	}
 	f.optOuts = len(folded.OptOuts)
@@ -182,7 +182,7 @@ func (f *folding) fold(calls map[uuid.UUID]*callstate.Call, reconciled bool) (fo
 	return folded, nil
 }
 
-func (f *folding) apply(c *callstate.Call, e carrier.Event) {
+func (f *folding) applyEvent(c *callstate.Call, e carrier.Event) {
 	if e.Kind != carrier.Utterance && e.Kind != carrier.OptedOut && !e.Inbound && c.Live() {
 		// the process that dialed can have died before it stored that the carrier accepted the call
 		c.Initiate(dialedAt(e))
@@ -195,11 +195,11 @@ func (f *folding) apply(c *callstate.Call, e carrier.Event) {
 	case carrier.OptedOut:
 		c.RecordOptOut(e.Text, e.At)
 	case carrier.Utterance:
-		f.say(c, e)
+		f.recordSpeech(c, e)
 	case carrier.Ended:
-		f.lostAnswer(c, e)
+		f.restoreAnswer(c, e)
 		ended := c.End(callstate.End{
-			At: e.At, Cause: e.Cause, ByUs: e.ByUs, Zone: zone(c), Judged: judged(e), Disclosure: e.Disclosure,
+			At: e.At, Cause: e.Cause, ByUs: e.ByUs, Zone: personZone(c), Judged: newJudgement(e), Disclosure: e.Disclosure,
 		})
 		if ended {
 			f.ends++
@@ -208,15 +208,15 @@ func (f *folding) apply(c *callstate.Call, e carrier.Event) {
 }
 
 // The event's outbound call has no row. optOut returns nil if the number is not valid.
-func optOut(e carrier.Event) *callstate.OptOut {
+func newOptOut(e carrier.Event) *callstate.OptOut {
 	c := callstate.Call{CallID: e.CallID, WorkspaceID: e.WorkspaceID, Direction: callstate.Outbound, To: e.To}
 	c.RecordOptOut(e.Text, e.At)
 	return c.OptOut()
 }
 
 // If the event has no Role, the person spoke, and the scripted agent replies.
-func (f *folding) say(c *callstate.Call, e carrier.Event) {
-	text := storable(e.Text)
+func (f *folding) recordSpeech(c *callstate.Call, e carrier.Event) {
+	text := removeInvalid(e.Text)
 	if e.Role != "" {
 		c.Note(agent.Turn{Role: e.Role, Text: text, At: e.At, EndedAt: e.SpokenUntil})
 		return
@@ -231,17 +231,17 @@ func (f *folding) say(c *callstate.Call, e carrier.Event) {
 }
 
 // Postgres cannot store NUL bytes and invalid UTF-8.
-func storable(text string) string {
+func removeInvalid(text string) string {
 	return strings.ToValidUTF8(strings.ReplaceAll(text, "\x00", ""), "\uFFFD")
 }
 
 // The call must have been answered, although no event says so. lostAnswer uses the carrier's status
 // of the call, or adds the call to unanswered.
-func (f *folding) lostAnswer(c *callstate.Call, e carrier.Event) {
-	if f.complete || !c.Live() || c.AnsweredAt != nil || !e.Cause.Conversed() {
+func (f *folding) restoreAnswer(c *callstate.Call, e carrier.Event) {
+	if f.skipQueries || !c.Live() || c.AnsweredAt != nil || !e.Cause.Conversed() {
 		return
 	}
-	known, asked := f.known[c.CallID]
+	known, asked := f.carrierStatus[c.CallID]
 	if !asked {
 		f.unanswered = append(f.unanswered, c.CallID)
 		return
@@ -250,7 +250,7 @@ func (f *folding) lostAnswer(c *callstate.Call, e carrier.Event) {
 	known.Replay(c, time.UTC)
 }
 
-func judged(e carrier.Event) *agent.Judgement {
+func newJudgement(e carrier.Event) *agent.Judgement {
 	if e.Reached == "" {
 		return nil
 	}
@@ -264,4 +264,4 @@ func dialedAt(e carrier.Event) time.Time {
 	return e.At
 }
 
-func zone(c *callstate.Call) *time.Location { return callstate.Zone(c.TimeZone, c.Person()) }
+func personZone(c *callstate.Call) *time.Location { return callstate.Zone(c.TimeZone, c.Person()) }

@@ -27,7 +27,7 @@ type EventReader struct {
 	calls *Applier
 	// place is the position after the last committed batch of events. If place is nil, the position
 	// must be read from the database. Only Run uses place.
-	place *store.FeedPosition
+	position *store.FeedPosition
 }
 
 // NewEventReader returns a reader of the given event stream. The reader passes the events to the
@@ -39,7 +39,7 @@ func NewEventReader(st *store.Store, feed carrier.EventStream, to *Applier) *Eve
 // Run reads and applies events until ctx ends.
 func (r *EventReader) Run(ctx context.Context) error {
 	for ctx.Err() == nil {
-		isReader, err := r.read(ctx)
+		isReader, err := r.readBatch(ctx)
 		if err != nil && ctx.Err() == nil && !errors.Is(err, store.ErrLost) {
 			slog.WarnContext(ctx, "carrier events not read or not applied", "error", err)
 		}
@@ -56,10 +56,10 @@ func (r *EventReader) Run(ctx context.Context) error {
 
 // The commit of a batch extends the lease of the reader. The commit fails if another replica has
 // become the reader.
-func (r *EventReader) read(ctx context.Context) (isReader bool, err error) {
+func (r *EventReader) readBatch(ctx context.Context) (isReader bool, err error) {
 	var place store.FeedPosition
-	if r.place != nil {
-		place, r.place = *r.place, nil
+	if r.position != nil {
+		place, r.position = *r.position, nil
 	} else if place, isReader, err = r.store.ReadFeed(ctx, r.feed.Name()); err != nil || !isReader {
 		return isReader, err
 	}
@@ -82,6 +82,6 @@ func (r *EventReader) read(ctx context.Context) (isReader bool, err error) {
 	if err := r.calls.Apply(ctx, r.store.MoveFeed(r.feed.Name(), place, next), batch.Events); err != nil {
 		return true, err
 	}
-	r.place = &next
+	r.position = &next
 	return true, nil
 }

@@ -111,7 +111,7 @@ func (r *readerFixture) add(id uuid.UUID, kind carrier.Kind, seconds int) {
 
 func (r *readerFixture) mustRead(reader *EventReader) {
 	r.t.Helper()
-	isReader, err := reader.read(r.t.Context())
+	isReader, err := reader.readBatch(r.t.Context())
 	if err != nil {
 		r.t.Fatalf("read: %v", err)
 	}
@@ -228,7 +228,7 @@ func TestEventReader_AppliesNothingAfterItsLeaseEnded(t *testing.T) {
 	former, next := r.reader(), r.reader()
 	r.add(r.callID, carrier.Ringing, 1)
 	r.mustRead(former)
-	if isReader, err := next.read(t.Context()); err != nil {
+	if isReader, err := next.readBatch(t.Context()); err != nil {
 		t.Errorf("read while another process is the reader: %v", err)
 	} else if isReader {
 		t.Error("read while another process is the reader: reader = true, want false")
@@ -237,7 +237,7 @@ func TestEventReader_AppliesNothingAfterItsLeaseEnded(t *testing.T) {
 	r.add(r.callID, carrier.Answered, 2)
 	r.mustRead(next)
 	r.add(r.callID, carrier.Ended, 3)
-	if _, err := former.read(t.Context()); !errors.Is(err, store.ErrLost) {
+	if _, err := former.readBatch(t.Context()); !errors.Is(err, store.ErrLost) {
 		t.Errorf("read by the former reader = %v, want ErrLost", err)
 	}
 	r.wantPublished("dialing", "ringing", "answered")

@@ -13,14 +13,14 @@ import (
 // Heartbeat stores the heartbeats of this process, so that other processes can see that it is
 // alive. If the heartbeats stop, the other processes hang up the calls of this process.
 type Heartbeat struct {
-	store   *store.Store
-	lease   time.Duration
-	start   time.Time
-	last    atomic.Int64 // time between the start and the last stored heartbeat; 0 if there is none
-	monitor *replicas.Monitor
+	store      *store.Store
+	lease      time.Duration
+	start      time.Time
+	lastStored atomic.Int64 // time between the start and the last stored heartbeat; 0 if there is none
+	monitor    *replicas.Monitor
 	// gaps is the number of heartbeats that were late. Before such a heartbeat, other processes may
 	// have considered this process dead.
-	gaps atomic.Int64
+	lateHeartbeats atomic.Int64
 }
 
 // NewHeartbeat returns a heartbeat of this process. Other processes consider this process dead if
@@ -45,12 +45,12 @@ func (h *Heartbeat) Send(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if last := h.last.Load(); !h.inTime(last) {
+	if last := h.lastStored.Load(); !h.inTime(last) {
 		// gaps is increased before last is set, so a goroutine that sees the new heartbeat also
 		// sees the new gap
-		h.gaps.Add(1)
+		h.lateHeartbeats.Add(1)
 	}
-	h.last.Store(int64(before))
+	h.lastStored.Store(int64(before))
 	return nil
 }
 
@@ -59,10 +59,10 @@ func (h *Heartbeat) Send(ctx context.Context) error {
 // number other than 0, no heartbeat was late between them. Generation returns 0 if the last
 // heartbeat is older than four fifths of the lease.
 func (h *Heartbeat) Generation() int64 {
-	if !h.inTime(h.last.Load()) {
+	if !h.inTime(h.lastStored.Load()) {
 		return 0
 	}
-	return h.gaps.Load()
+	return h.lateHeartbeats.Load()
 }
 
 func (h *Heartbeat) inTime(last int64) bool {
@@ -83,7 +83,7 @@ func (h *Heartbeat) Run(ctx context.Context) error {
 		case <-ticker.C:
 		}
 	}
-	h.last.Store(0) // from now on other processes can take over the calls, so attempts must query the database
+	h.lastStored.Store(0) // from now on other processes can take over the calls, so attempts must query the database
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), h.lease)
 	defer cancel()
 	return h.store.HandOver(last)

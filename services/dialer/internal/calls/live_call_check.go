@@ -32,7 +32,7 @@ type LiveCallCheck struct {
 	carrier  carrier.EventStream
 	relay    *outbox.Relay
 	interval time.Duration
-	ended    func()
+	onEnd    func()
 }
 
 // NewLiveCallCheck returns a check that runs once in every interval. If interval is 0, Run returns
@@ -44,7 +44,7 @@ func NewLiveCallCheck(
 	interval time.Duration,
 	ended func(),
 ) *LiveCallCheck {
-	return &LiveCallCheck{store: st, carrier: trunk, relay: relay, interval: interval, ended: ended}
+	return &LiveCallCheck{store: st, carrier: trunk, relay: relay, interval: interval, onEnd: ended}
 }
 
 // Run checks the live calls until ctx ends.
@@ -60,13 +60,13 @@ func (l *LiveCallCheck) Run(ctx context.Context) error {
 			return nil
 		case <-ticker.C:
 		}
-		if err := l.check(ctx); err != nil && ctx.Err() == nil {
+		if err := l.checkCalls(ctx); err != nil && ctx.Err() == nil {
 			slog.WarnContext(ctx, "check of live calls failed", "error", err)
 		}
 	}
 }
 
-func (l *LiveCallCheck) check(ctx context.Context) error {
+func (l *LiveCallCheck) checkCalls(ctx context.Context) error {
 	_, isReader, err := l.store.ReadFeed(ctx, l.carrier.Name())
 	if err != nil || !isReader {
 		return err
@@ -87,7 +87,7 @@ func (l *LiveCallCheck) check(ctx context.Context) error {
 	if err := l.removeUnread(ctx, endedAtCarrier); err != nil || len(endedAtCarrier) == 0 {
 		return err
 	}
-	return l.settle(ctx, endedAtCarrier)
+	return l.endCalls(ctx, endedAtCarrier)
 }
 
 // The queries are spread over half of the interval.
@@ -139,7 +139,7 @@ func (l *LiveCallCheck) removeUnread(ctx context.Context, endedAtCarrier map[uui
 	return nil
 }
 
-func (l *LiveCallCheck) settle(ctx context.Context, endedAtCarrier map[uuid.UUID]carrier.CallStatus) error {
+func (l *LiveCallCheck) endCalls(ctx context.Context, endedAtCarrier map[uuid.UUID]carrier.CallStatus) error {
 	var ended []uuid.UUID
 	err := l.store.Change(ctx, slices.Collect(maps.Keys(endedAtCarrier)), func(calls map[uuid.UUID]*callstate.Call) {
 		ended = nil
@@ -162,7 +162,7 @@ func (l *LiveCallCheck) settle(ctx context.Context, endedAtCarrier map[uuid.UUID
 			ended[0],
 		)
 		l.relay.Wake()
-		l.ended()
+		l.onEnd()
 	}
 	return nil
 }

@@ -43,7 +43,7 @@ func TestLiveCallCheck_EndsACallWithoutAnEndEvent(t *testing.T) {
 	r.feed.known[r.callID] = r.endedAt(5)
 	endedAtCarrier := looker.endedAtCarrier(t.Context(), live)
 	for range 2 { // the second run changes nothing
-		if err := looker.settle(t.Context(), endedAtCarrier); err != nil {
+		if err := looker.endCalls(t.Context(), endedAtCarrier); err != nil {
 			t.Fatalf("settle: %v", err)
 		}
 	}

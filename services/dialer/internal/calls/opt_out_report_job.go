@@ -48,13 +48,13 @@ func (r *OptOutReporter) Run(ctx context.Context) error {
 		case <-ticker.C:
 		case <-r.wake:
 		}
-		if err := r.report(ctx); err != nil && ctx.Err() == nil {
+		if err := r.reportDue(ctx); err != nil && ctx.Err() == nil {
 			slog.WarnContext(ctx, "opt-out not reported to contacts-compliance", "error", err)
 		}
 	}
 }
 
-func (r *OptOutReporter) report(ctx context.Context) error {
+func (r *OptOutReporter) reportDue(ctx context.Context) error {
 	due, err := r.store.DueReports(ctx)
 	if err != nil {
 		return err

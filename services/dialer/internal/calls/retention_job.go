@@ -28,8 +28,8 @@ const (
 // RetentionJob deletes a transcript a day after the end of its call, and a row after RowPeriod (ADR
 // 12). Every replica runs the job for all rows.
 type RetentionJob struct {
-	store  *store.Store
-	passed time.Time // time of the last pass over the rows
+	store    *store.Store
+	lastPass time.Time // time of the last pass over the rows
 }
 
 // NewRetentionJob returns a job of the store.
@@ -62,7 +62,7 @@ func (j *RetentionJob) Delete(ctx context.Context, now time.Time) error {
 			break
 		}
 	}
-	if now.Sub(j.passed) < passInterval {
+	if now.Sub(j.lastPass) < passInterval {
 		return nil
 	}
 	deleted, err := j.store.DeleteEnded(ctx, now.Add(-RowPeriod), batch)
@@ -72,6 +72,6 @@ func (j *RetentionJob) Delete(ctx context.Context, now time.Time) error {
 	if deleted > 0 {
 		slog.InfoContext(ctx, "old calls, requests and transcripts deleted", "rows", deleted)
 	}
-	j.passed = now
+	j.lastPass = now
 	return nil
 }

@@ -168,7 +168,7 @@ func (c *Call) Ring(at time.Time) bool {
 	if c.Status != Initiated {
 		return false
 	}
-	at = c.notBefore(at)
+	at = c.clampTime(at)
 	c.Status, c.RingingAt = Ringing, &at
 	c.publish(ringing, at)
 	return true
@@ -180,7 +180,7 @@ func (c *Call) Answer(at time.Time) bool {
 		return false
 	}
 	c.Arrive()
-	at = c.notBefore(at)
+	at = c.clampTime(at)
 	c.Status, c.AnsweredAt = InProgress, &at
 	c.publish(answered, at)
 	return true
@@ -244,9 +244,9 @@ func (c *Call) End(e End) bool {
 		return false
 	}
 	c.Arrive()
-	at := c.notBefore(e.At)
+	at := c.clampTime(e.At)
 	c.EndedAt, c.Disclosure = &at, e.Disclosure
-	c.settle(e)
+	c.settleEnd(e)
 	if c.Status != Completed && (c.AnsweredAt == nil || e.Judged == nil) {
 		c.publish(ended, at)
 		c.dropTranscript()
@@ -254,7 +254,7 @@ func (c *Call) End(e End) bool {
 	}
 	if c.Status != Completed {
 		c.Disposition = e.Judged.Reached
-		c.settleOutcome(e.Judged.Outcome, at)
+		c.setOutcome(e.Judged.Outcome, at)
 		c.publish(ended, at)
 		c.dropTranscript()
 		c.publishAnalysis(*e.Judged, at)
@@ -262,14 +262,14 @@ func (c *Call) End(e End) bool {
 	}
 	if e.Judged != nil {
 		c.Disposition, c.Analysing = e.Judged.Reached, true
-		c.settleOutcome(e.Judged.Outcome, at)
+		c.setOutcome(e.Judged.Outcome, at)
 		c.publish(ended, at)
 		c.dropTranscript()
 		return true
 	}
 	judged := agent.Resume(c.Turns).Judge(at, e.Zone)
 	c.Disposition = judged.Reached
-	c.settleOutcome(judged.Outcome, at)
+	c.setOutcome(judged.Outcome, at)
 	c.publish(ended, at)
 	if c.Erased {
 		judged.Summary = nil
@@ -290,7 +290,7 @@ func (c *Call) Analyse(summary *agent.Summary, at time.Time) bool {
 	if summary != nil && !c.Erased {
 		judged.Outcome, judged.Summary = summary.Outcome, summary
 	}
-	c.publishAnalysis(judged, c.notBefore(at))
+	c.publishAnalysis(judged, c.clampTime(at))
 	return true
 }
 
@@ -302,7 +302,7 @@ func (c *Call) Record(key string, at time.Time) bool {
 		return false
 	}
 	c.RecordingKey = key
-	c.publish(recorded, c.notBefore(at))
+	c.publish(recorded, c.clampTime(at))
 	return true
 }
 
@@ -324,7 +324,7 @@ func (c *Call) dropTranscript() {
 	}
 }
 
-func (c *Call) settle(e End) {
+func (c *Call) settleEnd(e End) {
 	cause, unknown := e.Cause, false
 	switch c.Ending {
 	// The dialer has stored no reason, although the event says that the dialer hung up. The process
@@ -371,7 +371,7 @@ func (c *Call) settle(e End) {
 
 // The clocks of two processes can differ. If an earlier step of the call has a later time than at,
 // notBefore returns that later time.
-func (c *Call) notBefore(at time.Time) time.Time {
+func (c *Call) clampTime(at time.Time) time.Time {
 	for _, earlier := range []*time.Time{c.DialedAt, c.RingingAt, c.AnsweredAt} {
 		if earlier != nil && at.Before(*earlier) {
 			at = *earlier

@@ -32,7 +32,7 @@ func (c *Call) publish(name string, at time.Time) {
 	case answered:
 		f.Event.Event = &eventv1.DialEvent_Answered{Answered: &eventv1.Answered{}}
 	case ended:
-		f.Event.Event = &eventv1.DialEvent_Ended{Ended: &eventv1.Ended{Outcome: c.settledOutcome()}}
+		f.Event.Event = &eventv1.DialEvent_Ended{Ended: &eventv1.Ended{Outcome: c.endedOutcome()}}
 	case recorded:
 		f.Event.Event = &eventv1.DialEvent_Recorded{Recorded: &eventv1.Recorded{}}
 	}
@@ -46,7 +46,7 @@ func (c *Call) publishErased(erasure uuid.UUID, at time.Time) {
 }
 
 func (c *Call) publishAnalysis(judged agent.Judgement, at time.Time) {
-	c.settleOutcome(judged.Outcome, at)
+	c.setOutcome(judged.Outcome, at)
 	analysis := &eventv1.Analysed{Outcome: judged.Outcome}
 	if judged.Summary != nil {
 		analysis.SummaryJson, _ = json.Marshal(judged.Summary) // strings and numbers can always be encoded
@@ -76,7 +76,7 @@ func (c *Call) newFact(name string, at time.Time) Fact {
 func (c *Call) EndedAgain() Fact {
 	c.Version-- // newFact adds one, so the version stays the same
 	f := c.newFact("ended_again", *c.EndedAt)
-	f.Event.Event = &eventv1.DialEvent_Ended{Ended: &eventv1.Ended{Outcome: c.settledOutcome()}}
+	f.Event.Event = &eventv1.DialEvent_Ended{Ended: &eventv1.Ended{Outcome: c.endedOutcome()}}
 	return f
 }
 
@@ -84,8 +84,8 @@ func (c *Call) event() *eventv1.Call {
 	out := &eventv1.Call{
 		CallId: c.CallID.String(), Direction: string(c.Direction), From: c.From, ToE164: c.To, AgentId: c.AgentID.String(),
 		Status: string(c.Status), HangupCause: string(c.HangupCause), Disposition: c.Disposition,
-		QueuedAt: stamp(c.QueuedAt), DialedAt: stamp(c.DialedAt), RingingAt: stamp(c.RingingAt),
-		AnsweredAt: stamp(c.AnsweredAt), EndedAt: stamp(c.EndedAt),
+		QueuedAt: newTimestamp(c.QueuedAt), DialedAt: newTimestamp(c.DialedAt), RingingAt: newTimestamp(c.RingingAt),
+		AnsweredAt: newTimestamp(c.AnsweredAt), EndedAt: newTimestamp(c.EndedAt),
 		ErrorCode: c.ErrorCode, ErrorDetail: c.ErrorDetail, Version: c.Version,
 	}
 	if !c.Erased {
@@ -93,7 +93,7 @@ func (c *Call) event() *eventv1.Call {
 	}
 	if d := c.Disclosure; d != nil {
 		out.Disclosure = &eventv1.Disclosure{
-			Text: d.Text, StartedAt: stamp(d.StartedAt), FinishedAt: stamp(d.FinishedAt), CutAt: stamp(d.CutAt),
+			Text: d.Text, StartedAt: newTimestamp(d.StartedAt), FinishedAt: newTimestamp(d.FinishedAt), CutAt: newTimestamp(d.CutAt),
 		}
 	}
 	if c.ContactID != nil {
@@ -103,9 +103,9 @@ func (c *Call) event() *eventv1.Call {
 	if c.AnsweredAt != nil {
 		ringEnd = c.AnsweredAt
 	}
-	out.RingSeconds = seconds(c.RingingAt, ringEnd)
-	out.TalkSeconds = seconds(c.AnsweredAt, c.EndedAt)
-	out.TotalSeconds = seconds(c.DialedAt, c.EndedAt)
+	out.RingSeconds = secondsBetween(c.RingingAt, ringEnd)
+	out.TalkSeconds = secondsBetween(c.AnsweredAt, c.EndedAt)
+	out.TotalSeconds = secondsBetween(c.DialedAt, c.EndedAt)
 	if c.Direction == Outbound && c.Status == Completed && out.TalkSeconds != nil {
 		out.BillableSeconds = *out.TalkSeconds
 	}
@@ -113,7 +113,7 @@ func (c *Call) event() *eventv1.Call {
 }
 
 // The number of seconds is rounded up.
-func seconds(from, to *time.Time) *int32 {
+func secondsBetween(from, to *time.Time) *int32 {
 	if from == nil || to == nil {
 		return nil
 	}
@@ -121,7 +121,7 @@ func seconds(from, to *time.Time) *int32 {
 	return &rounded
 }
 
-func stamp(at *time.Time) *timestamppb.Timestamp {
+func newTimestamp(at *time.Time) *timestamppb.Timestamp {
 	if at == nil {
 		return nil
 	}

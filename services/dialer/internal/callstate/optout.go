@@ -59,7 +59,7 @@ func (c *Call) OptOut() *OptOut { return c.optOut }
 
 // Only settleOutcome sets the outcome of the conversation. So every outcome opted_out records an
 // opt-out. The outcome can come from the end of the call or from the summary.
-func (c *Call) settleOutcome(outcome string, at time.Time) {
+func (c *Call) setOutcome(outcome string, at time.Time) {
 	c.Outcome = outcome
 	if outcome == agent.OutcomeOptedOut {
 		c.RecordOptOut(c.lastWords(at))
@@ -67,7 +67,7 @@ func (c *Call) settleOutcome(outcome string, at time.Time) {
 }
 
 // The outcome of the event `ended` is empty if only the later summary can determine it.
-func (c *Call) settledOutcome() string {
+func (c *Call) endedOutcome() string {
 	if c.Status == Completed && c.Outcome == agent.OutcomeUnknown {
 		return ""
 	}

@@ -52,7 +52,7 @@ func (c *Consumer) onCallRequests(
 				if !added[j] {
 					outcome.Results[i+j] = inbox.Skip(errKnown)
 				}
-				onCommit.due = onCommit.due || time.Until(order.DueAt) <= soon
+				onCommit.wakeDialer = onCommit.wakeDialer || time.Until(order.DueAt) <= soon
 			}
 			i += len(orders) - 1
 			continue
@@ -62,7 +62,7 @@ func (c *Consumer) onCallRequests(
 			return outcome, err
 		}
 	}
-	outcome.OnCommit = func() { c.committed(onCommit) }
+	outcome.OnCommit = func() { c.runCommitActions(onCommit) }
 	return outcome, nil
 }
 
@@ -71,16 +71,16 @@ var errKnown = errors.New("the call request is known")
 type commitActions struct {
 	// If due is true, a request is due soon and the dialer must be woken. If events is true, the
 	// outbox has new events and the relay must be woken.
-	due, events bool
+	wakeDialer, wakeRelay bool
 	// overdue contains, for each overdue order of the batch, where the dialer found the request.
 	overdue []dialqueue.Found
 }
 
-func (c *Consumer) committed(actions commitActions) {
-	if actions.due {
+func (c *Consumer) runCommitActions(actions commitActions) {
+	if actions.wakeDialer {
 		c.wakes.Dialing()
 	}
-	if actions.events {
+	if actions.wakeRelay {
 		c.wakes.Relay()
 	}
 	for _, found := range actions.overdue {
@@ -107,17 +107,17 @@ func (c *Consumer) applyOther(ctx context.Context, tx pgx.Tx, event callRequest,
 	case *eventv1.CallRequestEvent_Requested:
 		return c.applyOverdue(ctx, tx, event, onCommit)
 	case *eventv1.CallRequestEvent_Canceled:
-		onCommit.events = true
+		onCommit.wakeRelay = true
 		_, err := c.store.Withdraw(ctx, tx, event.id, event.workspaceID)
 		return err
 	case *eventv1.CallRequestEvent_Abandoned:
 		return kafka.Skipf("call request %s was never accepted", event.id)
 	case *eventv1.CallRequestEvent_Erased:
-		of, err := erasure(e.Erased.GetErasureId(), event.event.GetWorkspaceId())
+		of, err := newErasure(e.Erased.GetErasureId(), event.event.GetWorkspaceId())
 		if err != nil {
 			return err
 		}
-		onCommit.events = true
+		onCommit.wakeRelay = true
 		return c.store.EraseRequest(ctx, tx, event.id, of)
 	}
 	return kafka.Parkf("call request event %T is newer than this build", event.event.GetEvent())
@@ -132,7 +132,7 @@ func (c *Consumer) applyOverdue(ctx context.Context, tx pgx.Tx, event callReques
 		return err
 	}
 	onCommit.overdue = append(onCommit.overdue, found)
-	onCommit.due, onCommit.events = onCommit.due || found == dialqueue.Lost, onCommit.events || found == dialqueue.Over
+	onCommit.wakeDialer, onCommit.wakeRelay = onCommit.wakeDialer || found == dialqueue.Lost, onCommit.wakeRelay || found == dialqueue.Over
 	if found != dialqueue.Waiting {
 		slog.WarnContext(
 			ctx,
@@ -162,7 +162,7 @@ func readCallRequest(ctx context.Context, rec kafka.Record) (r callRequest, err 
 		return r, kafka.Parkf("workspace_id: %v", err)
 	}
 	if requested := r.event.GetRequested(); requested != nil {
-		order, err := ordered(requested)
+		order, err := newRequest(requested)
 		if err != nil {
 			return r, err
 		}
@@ -172,7 +172,7 @@ func readCallRequest(ctx context.Context, rec kafka.Record) (r callRequest, err 
 	return r, nil
 }
 
-func ordered(e *eventv1.Requested) (r dialqueue.Request, err error) {
+func newRequest(e *eventv1.Requested) (r dialqueue.Request, err error) {
 	number, ok := phone.Parse(e.GetToE164())
 	if !ok {
 		return r, kafka.Parkf("to_e164 is no number")

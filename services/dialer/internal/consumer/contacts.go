@@ -23,7 +23,7 @@ func (c *Consumer) onContact(ctx context.Context, tx pgx.Tx, rec kafka.Record) e
 	if erased == nil {
 		return kafka.Parkf("contact event %T is newer than this build", event.GetEvent())
 	}
-	of, err := erasure(erased.GetErasureId(), event.GetWorkspaceId())
+	of, err := newErasure(erased.GetErasureId(), event.GetWorkspaceId())
 	if err != nil {
 		return err
 	}
@@ -34,7 +34,7 @@ func (c *Consumer) onContact(ctx context.Context, tx pgx.Tx, rec kafka.Record) e
 	return c.store.OrderErasure(ctx, tx, string(number), of)
 }
 
-func erasure(id, workspaceID string) (e store.Erasure, err error) {
+func newErasure(id, workspaceID string) (e store.Erasure, err error) {
 	if e.ID, err = uuid.Parse(id); err != nil {
 		return e, kafka.Parkf("erasure_id: %v", err)
 	}

@@ -39,7 +39,7 @@ type Publisher struct {
 	fault error
 	// failed is the intent that Kafka did not acknowledge. To test the circuit, the publisher
 	// publishes the withdrawal of this intent again.
-	failed *store.Intent
+	failedIntent *store.Intent
 	// unacknowledged is the number of records for which the Kafka client has reported neither
 	// success nor failure yet.
 	unacknowledged int
@@ -107,7 +107,7 @@ func (p *Publisher) Intend(ctx context.Context, i store.Intent) error {
 	}
 	p.Withdraw(i)
 	p.failures.Inc()
-	p.open(ctx, i, err)
+	p.openCircuit(ctx, i, err)
 	return fmt.Errorf("publish intent of call %s: %w", i.CallID, err)
 }
 
@@ -144,22 +144,22 @@ func (p *Publisher) produce(record *kgo.Record, answered func(error)) {
 	})
 }
 
-func (p *Publisher) open(ctx context.Context, i store.Intent, fault error) {
+func (p *Publisher) openCircuit(ctx context.Context, i store.Intent, fault error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.fault == nil {
 		slog.ErrorContext(ctx, "dialing stopped, dial intent not published", "error", fault)
 	}
-	p.fault, p.failed = p.client.Explain(fault), &i
+	p.fault, p.failedIntent = p.client.Explain(fault), &i
 }
 
-func (p *Publisher) close() {
+func (p *Publisher) closeCircuit() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.fault != nil {
 		slog.Info("dial intents can be published again")
 	}
-	p.fault, p.failed = nil, nil
+	p.fault, p.failedIntent = nil, nil
 }
 
 // Run creates the topic if it is missing and tests the circuit until ctx ends.
@@ -170,7 +170,7 @@ func (p *Publisher) Run(ctx context.Context) error {
 		if !found {
 			found = p.findTopic(ctx)
 		} else {
-			p.probe(ctx)
+			p.probeBrokers(ctx)
 		}
 		select {
 		case <-ctx.Done():
@@ -189,22 +189,22 @@ func (p *Publisher) findTopic(ctx context.Context) bool {
 		}
 		return false
 	}
-	p.close()
+	p.closeCircuit()
 	return true
 }
 
 // The method probe closes an open circuit when Kafka acknowledges a record or responds to a ping.
 // It opens a closed circuit if the brokers do not respond while the dialer dials nothing.
-func (p *Publisher) probe(ctx context.Context) {
+func (p *Publisher) probeBrokers(ctx context.Context) {
 	p.mu.Lock()
-	fault, failed, unacknowledged, idle := p.fault, p.failed, p.unacknowledged, time.Since(p.lastAck)
+	fault, failed, unacknowledged, idle := p.fault, p.failedIntent, p.unacknowledged, time.Since(p.lastAck)
 	p.mu.Unlock()
 	switch {
 	// a test record would wait behind the records that the client is still trying to deliver
 	case fault != nil && unacknowledged > 0:
 		return
 	case fault != nil && failed != nil:
-		p.repeat(ctx, *failed)
+		p.repeatWithdrawal(ctx, *failed)
 		return
 	case fault == nil && idle < idleInterval:
 		return
@@ -216,7 +216,7 @@ func (p *Publisher) probe(ctx context.Context) {
 		return
 	}
 	if err == nil {
-		p.close()
+		p.closeCircuit()
 		return
 	}
 	p.mu.Lock()
@@ -228,7 +228,7 @@ func (p *Publisher) probe(ctx context.Context) {
 }
 
 // A repeated withdrawal has no effect on a reconciliation.
-func (p *Publisher) repeat(ctx context.Context, failed store.Intent) {
+func (p *Publisher) repeatWithdrawal(ctx context.Context, failed store.Intent) {
 	record, err := encodeWithdrawn(failed)
 	if err != nil {
 		return
@@ -240,7 +240,7 @@ func (p *Publisher) repeat(ctx context.Context, failed store.Intent) {
 	select {
 	case err := <-acknowledged:
 		if err == nil {
-			p.close()
+			p.closeCircuit()
 		}
 	case <-timeout.C:
 	case <-ctx.Done():

@@ -60,7 +60,7 @@ func TestIntend_FailsIfKafkaDoesNotAcknowledge(t *testing.T) {
 		return nil, nil, false
 	})
 	testkit.Until(t, "the circuit closes", func() bool {
-		p.probe(t.Context())
+		p.probeBrokers(t.Context())
 		return p.Ready() == nil
 	})
 	if err := p.Intend(t.Context(), i); err != nil {

@@ -58,17 +58,17 @@ type Reconciler struct {
 	settled   *prometheus.CounterVec
 	stopped   *prometheus.GaugeVec
 	// pending is the reason why nothing is dialed. It is nil if the server is reconciled.
-	pending  atomic.Pointer[string]
-	advanced time.Time
+	stopReason atomic.Pointer[string]
+	advancedAt time.Time
 	// next is the end of the topic that will be stored as the next positions. If next is nil, the
 	// end must be read first.
-	next *positions
+	nextPositions *positions
 	// used is the server that was last passed to UseServer. It is empty before the first check.
-	used string
+	usedServer string
 	// The function changed is called when the server has changed and is reconciled.
-	changed func()
+	onChange func()
 	// The function wait gives the other dialers time to reconnect and to withdraw their intents.
-	wait func(context.Context) error
+	waitForDialers func(context.Context) error
 }
 
 // NewReconciler returns a reconciler for the database of the store. lease is the instance lease of
@@ -77,8 +77,8 @@ func NewReconciler(
 	cfg kafka.Config, publisher *Publisher, st *store.Store, lease time.Duration, metrics prometheus.Registerer,
 ) *Reconciler {
 	r := &Reconciler{
-		cfg: cfg, client: publisher.client, store: st, publisher: publisher, changed: func() {},
-		wait: func(ctx context.Context) error { return pause(ctx, max(settleWait, lease)) },
+		cfg: cfg, client: publisher.client, store: st, publisher: publisher, onChange: func() {},
+		waitForDialers: func(ctx context.Context) error { return pause(ctx, max(settleWait, lease)) },
 		settled: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "ringfence_dialer_reconciled_requests_total",
 			Help: "Requests whose fence the database had lost, by result: restored (the call is live again), failed.",
@@ -93,8 +93,8 @@ func NewReconciler(
 		r.settled.WithLabelValues(result)
 	}
 	reason := reasonReconciliation
-	r.pending.Store(&reason)
-	r.report()
+	r.stopReason.Store(&reason)
+	r.updateMetrics()
 	st.UseServer(uncheckedServer)
 	return r
 }
@@ -102,7 +102,7 @@ func NewReconciler(
 // Ready returns nil if requests may be dialed: the server is reconciled, and the circuit breaker of
 // the publisher is closed.
 func (r *Reconciler) Ready() error {
-	if reason := r.pending.Load(); reason != nil {
+	if reason := r.stopReason.Load(); reason != nil {
 		return fmt.Errorf("the database is not reconciled with %s: waiting for %s", kafka.DialIntents.Name, *reason)
 	}
 	return r.publisher.Ready()
@@ -110,7 +110,7 @@ func (r *Reconciler) Ready() error {
 
 // OnChange sets a function that is called each time the server has changed and the new server is
 // reconciled. It must be called before Run.
-func (r *Reconciler) OnChange(f func()) { r.changed = f }
+func (r *Reconciler) OnChange(f func()) { r.onChange = f }
 
 // MayDial reports whether requests may be claimed.
 func (r *Reconciler) MayDial() bool { return r.Ready() == nil }
@@ -118,12 +118,12 @@ func (r *Reconciler) MayDial() bool { return r.Ready() == nil }
 // Reconciled reports whether the server is reconciled, so that INVITEs of fenced calls may be sent.
 // These INVITEs are permitted even if the circuit breaker of the publisher is open, because the
 // intents of fenced calls are already published.
-func (r *Reconciler) Reconciled() bool { return r.pending.Load() == nil }
+func (r *Reconciler) Reconciled() bool { return r.stopReason.Load() == nil }
 
-func (r *Reconciler) report() {
+func (r *Reconciler) updateMetrics() {
 	for _, reason := range []string{reasonReconciliation, reasonConfirmation} {
 		value := 0.0
-		if pending := r.pending.Load(); pending != nil && *pending == reason {
+		if pending := r.stopReason.Load(); pending != nil && *pending == reason {
 			value = 1
 		}
 		r.stopped.WithLabelValues(reason).Set(value)
@@ -140,13 +140,13 @@ func (r *Reconciler) Run(ctx context.Context) error {
 	ticker := time.NewTicker(checkInterval)
 	defer ticker.Stop()
 	for {
-		if err := r.check(ctx); err != nil && ctx.Err() == nil {
+		if err := r.checkServer(ctx); err != nil && ctx.Err() == nil {
 			slog.WarnContext(ctx, "database server check or reconciliation failed", "error", err)
 		}
-		r.report()
+		r.updateMetrics()
 		select {
 		case <-ctx.Done():
-			r.leave(ctx)
+			r.advanceAtStop(ctx)
 			return nil
 		case <-ticker.C:
 		}
@@ -156,16 +156,16 @@ func (r *Reconciler) Run(ctx context.Context) error {
 // The method leave moves the stored positions forward when this process stops. After the last
 // dialer has stopped, the positions are at the end of the topic. So the next start reads few
 // intents.
-func (r *Reconciler) leave(ctx context.Context) {
+func (r *Reconciler) advanceAtStop(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), checkTimeout)
 	defer cancel()
 	if state, err := r.store.ServerState(ctx); err == nil && state.Server == state.Reconciled {
-		r.next = nil
-		_ = r.advance(ctx, state) // after an error, the next process only reads more intents
+		r.nextPositions = nil
+		_ = r.advancePositions(ctx, state) // after an error, the next process only reads more intents
 	}
 }
 
-func (r *Reconciler) check(ctx context.Context) error {
+func (r *Reconciler) checkServer(ctx context.Context) error {
 	looking, cancel := context.WithTimeout(ctx, checkTimeout)
 	state, err := r.store.ServerState(looking)
 	cancel()
@@ -173,36 +173,36 @@ func (r *Reconciler) check(ctx context.Context) error {
 		return err // dials may continue, because the statements of a dial fail if the database fails
 	}
 	if state.Server != state.Reconciled {
-		r.stop(ctx, state)
-		if err := r.reconcile(ctx, state); err != nil {
+		r.stopDialing(ctx, state)
+		if err := r.reconcileServer(ctx, state); err != nil {
 			reason := reasonReconciliation
 			if errors.Is(err, ErrConfirmationNeeded) {
 				reason = reasonConfirmation
 			}
-			r.pending.Store(&reason)
+			r.stopReason.Store(&reason)
 			return err
 		}
-		r.advanced, r.next = time.Now(), nil
+		r.advancedAt, r.nextPositions = time.Now(), nil
 	}
 	r.store.UseServer(state.Server)
-	r.pending.Store(nil)
-	if r.used != "" && r.used != state.Server {
-		r.changed()
+	r.stopReason.Store(nil)
+	if r.usedServer != "" && r.usedServer != state.Server {
+		r.onChange()
 	}
-	r.used = state.Server
-	if r.next == nil && time.Since(r.advanced) < advanceInterval {
+	r.usedServer = state.Server
+	if r.nextPositions == nil && time.Since(r.advancedAt) < advanceInterval {
 		return nil
 	}
-	return r.advance(ctx, state)
+	return r.advancePositions(ctx, state)
 }
 
-func (r *Reconciler) stop(ctx context.Context, state store.ServerState) {
-	if r.pending.Load() == nil {
+func (r *Reconciler) stopDialing(ctx context.Context, state store.ServerState) {
+	if r.stopReason.Load() == nil {
 		slog.WarnContext(ctx, "dialing stopped, database server has changed", "server", state.Server,
 			"before", state.Reconciled)
 		reason := reasonReconciliation
-		r.pending.Store(&reason)
-		r.report()
+		r.stopReason.Store(&reason)
+		r.updateMetrics()
 	}
 }
 
@@ -216,10 +216,10 @@ type positions struct {
 // read no intent below that end. So advance must wait until no request can get a fence for such an
 // intent any more. Meanwhile advance keeps the same end. A newer end would also depend on newer
 // claims and calls, and under load there are always new claims.
-func (r *Reconciler) advance(ctx context.Context, state store.ServerState) error {
+func (r *Reconciler) advancePositions(ctx context.Context, state store.ServerState) error {
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
-	if r.next == nil || r.next.state.Server != state.Server || r.next.state.TopicID != state.TopicID {
+	if r.nextPositions == nil || r.nextPositions.state.Server != state.Server || r.nextPositions.state.TopicID != state.TopicID {
 		bounds, err := kafka.ReadBounds(ctx, r.client, kafka.DialIntents)
 		if err != nil {
 			return err
@@ -233,41 +233,41 @@ func (r *Reconciler) advance(ctx context.Context, state store.ServerState) error
 			return err
 		}
 		state.Now = after.Now
-		r.next = &positions{state: state, bounds: bounds}
+		r.nextPositions = &positions{state: state, bounds: bounds}
 	}
-	moved, err := r.store.AdvanceIntents(ctx, state.Server, r.next.bounds.ID, r.next.state.Now, r.next.bounds.End)
+	moved, err := r.store.AdvanceIntents(ctx, state.Server, r.nextPositions.bounds.ID, r.nextPositions.state.Now, r.nextPositions.bounds.End)
 	if err == nil && moved {
-		r.advanced, r.next = time.Now(), nil
+		r.advancedAt, r.nextPositions = time.Now(), nil
 	}
 	return err
 }
 
 // The caller must have read the parameter state before. The method reconcile reads the end of the
 // topic afterwards. So this end is after every intent whose fence committed on an earlier server.
-func (r *Reconciler) reconcile(ctx context.Context, state store.ServerState) error {
+func (r *Reconciler) reconcileServer(ctx context.Context, state store.ServerState) error {
 	bounds, err := kafka.ReadBounds(ctx, r.client, kafka.DialIntents)
 	if err != nil {
 		return err
 	}
-	from, err := r.start(ctx, state, bounds)
+	from, err := r.startOffsets(ctx, state, bounds)
 	if err != nil {
 		return err
 	}
 	found := newIntentLog()
 	// a topic is stored without a reconciled server only if an operator has run `dialer
 	// accept-intents`
-	found.accepted = state.Reconciled == "" && state.TopicID != uuid.Nil
-	if err := r.read(ctx, from, bounds.End, found); err != nil {
+	found.skipUndecodable = state.Reconciled == "" && state.TopicID != uuid.Nil
+	if err := r.readIntents(ctx, from, bounds.End, found); err != nil {
 		return err
 	}
-	open, err := r.open(ctx, found)
+	open, err := r.openIntents(ctx, found)
 	if err != nil {
 		return err
 	}
 	if len(open) > 0 {
 		slog.WarnContext(ctx, "dial intents found, their fences are missing in the database",
 			"requests", len(open), "server", state.Server)
-		if err := r.settle(ctx, state.Server, found, bounds.End); err != nil {
+		if err := r.settleOpenIntents(ctx, state.Server, found, bounds.End); err != nil {
 			return err
 		}
 	}
@@ -280,7 +280,7 @@ func (r *Reconciler) reconcile(ctx context.Context, state store.ServerState) err
 
 // The method start returns ErrConfirmationNeeded if the topic has lost records after the returned
 // offsets.
-func (r *Reconciler) start(ctx context.Context, state store.ServerState, bounds kafka.Bounds) (kafka.Offsets, error) {
+func (r *Reconciler) startOffsets(ctx context.Context, state store.ServerState, bounds kafka.Bounds) (kafka.Offsets, error) {
 	if state.TopicID != uuid.Nil && state.TopicID != bounds.ID {
 		return nil, fmt.Errorf("topic %s has the id %s, and the database was reconciled with %s: %w",
 			kafka.DialIntents.Name, bounds.ID, state.TopicID, ErrConfirmationNeeded)
@@ -310,7 +310,7 @@ type intentLog struct {
 	withdrawn map[uuid.UUID]bool
 	// accepted is true if an operator has run `dialer accept-intents`. Records that cannot be
 	// decoded are then skipped.
-	accepted bool
+	skipUndecodable bool
 	// If onlyWithdrawals is true, the method add ignores intents.
 	onlyWithdrawals bool
 }
@@ -319,7 +319,7 @@ func newIntentLog() *intentLog {
 	return &intentLog{intents: map[uuid.UUID][]store.Intent{}, withdrawn: map[uuid.UUID]bool{}}
 }
 
-func (l *intentLog) add(i store.Intent, isWithdrawal bool) {
+func (l *intentLog) addRecord(i store.Intent, isWithdrawal bool) {
 	if isWithdrawal {
 		l.withdrawn[i.CallID] = true
 		return
@@ -334,7 +334,7 @@ func (l *intentLog) add(i store.Intent, isWithdrawal bool) {
 // of the same process is not valid. A process publishes the next intent of a request only after its
 // previous dial has ended. Intents of other processes are still valid. A process that has lost its
 // claim can publish its intent after the intent of the call that rang.
-func (l *intentLog) valid(request uuid.UUID) (valid []store.Intent) {
+func (l *intentLog) validIntents(request uuid.UUID) (valid []store.Intent) {
 	seen := map[uuid.UUID]bool{}
 	for _, i := range slices.Backward(l.intents[request]) {
 		if !l.withdrawn[i.CallID] && !seen[i.InstanceID] {
@@ -346,11 +346,11 @@ func (l *intentLog) valid(request uuid.UUID) (valid []store.Intent) {
 }
 
 // The method open returns, for each request, the valid intents that have no fence, newest first.
-func (r *Reconciler) open(ctx context.Context, found *intentLog) (open [][]store.Intent, err error) {
+func (r *Reconciler) openIntents(ctx context.Context, found *intentLog) (open [][]store.Intent, err error) {
 	for requests := range slices.Chunk(slices.Collect(maps.Keys(found.intents)), batchSize) {
 		var ids []uuid.UUID
 		for _, request := range requests {
-			for _, i := range found.valid(request) {
+			for _, i := range found.validIntents(request) {
 				ids = append(ids, i.CallID)
 			}
 		}
@@ -359,7 +359,7 @@ func (r *Reconciler) open(ctx context.Context, found *intentLog) (open [][]store
 			return nil, err
 		}
 		for _, request := range requests {
-			intents := slices.DeleteFunc(found.valid(request), func(i store.Intent) bool {
+			intents := slices.DeleteFunc(found.validIntents(request), func(i store.Intent) bool {
 				return !slices.Contains(unfenced, i.CallID)
 			})
 			if len(intents) > 0 {
@@ -382,8 +382,8 @@ func pause(ctx context.Context, d time.Duration) error {
 // The method settle waits for the other dialers and reads the withdrawals that they published
 // meanwhile. It then settles the intents that are still open. It ignores intents after the offsets
 // in the parameter end, because their fences can commit only on the present server.
-func (r *Reconciler) settle(ctx context.Context, server string, found *intentLog, end kafka.Offsets) error {
-	if err := r.wait(ctx); err != nil {
+func (r *Reconciler) settleOpenIntents(ctx context.Context, server string, found *intentLog, end kafka.Offsets) error {
+	if err := r.waitForDialers(ctx); err != nil {
 		return err
 	}
 	later, err := kafka.ReadBounds(ctx, r.client, kafka.DialIntents)
@@ -391,10 +391,10 @@ func (r *Reconciler) settle(ctx context.Context, server string, found *intentLog
 		return err
 	}
 	found.onlyWithdrawals = true
-	if err := r.read(ctx, end, later.End, found); err != nil {
+	if err := r.readIntents(ctx, end, later.End, found); err != nil {
 		return err
 	}
-	open, err := r.open(ctx, found)
+	open, err := r.openIntents(ctx, found)
 	if err != nil {
 		return err
 	}
@@ -413,13 +413,13 @@ func (r *Reconciler) settle(ctx context.Context, server string, found *intentLog
 // The method read returns ErrConfirmationNeeded if it cannot decode a record between the two
 // offsets. Such a record can be the intent of a call that rang, and its request must not be dialed
 // again.
-func (r *Reconciler) read(ctx context.Context, from, to kafka.Offsets, log *intentLog) error {
+func (r *Reconciler) readIntents(ctx context.Context, from, to kafka.Offsets, log *intentLog) error {
 	return kafka.Scan(ctx, r.cfg, "dialer-reconciler", kafka.DialIntents, from, to, func(rec kafka.Record) error {
 		i, withdrawn, err := decode(rec)
 		switch {
 		case err == nil:
-			log.add(i, withdrawn)
-		case log.accepted:
+			log.addRecord(i, withdrawn)
+		case log.skipUndecodable:
 			slog.WarnContext(ctx, "undecodable dial intent skipped", "partition", rec.Partition, "offset", rec.Offset,
 				"key", rec.Key, "error", err)
 		default:

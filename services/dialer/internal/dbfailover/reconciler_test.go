@@ -63,7 +63,7 @@ func newFixture(t *testing.T) *fixture {
 // The function meanwhile replaces the wait for the other dialers. It can be nil.
 func (w *fixture) reconciler(meanwhile func()) *Reconciler {
 	r := NewReconciler(w.cfg, w.publisher, w.store, time.Minute, prometheus.NewRegistry())
-	r.wait = func(context.Context) error {
+	r.waitForDialers = func(context.Context) error {
 		if meanwhile != nil {
 			meanwhile()
 		}
@@ -76,7 +76,7 @@ func (w *fixture) reconciler(meanwhile func()) *Reconciler {
 func (w *fixture) reconcile() {
 	w.Helper()
 	r := w.reconciler(nil)
-	if err := r.check(w.Context()); err != nil {
+	if err := r.checkServer(w.Context()); err != nil {
 		w.Fatalf("check = %v", err)
 	}
 	if !r.MayDial() {
@@ -415,7 +415,7 @@ func TestReconcile_SettlesIntentsWithoutAFence(t *testing.T) {
 				}
 			})
 			for range 2 { // the second check changes nothing
-				if err := r.check(t.Context()); err != nil {
+				if err := r.checkServer(t.Context()); err != nil {
 					t.Fatalf("check = %v", err)
 				}
 			}
@@ -571,10 +571,10 @@ func TestReconciled_IsTrueWhileThePublisherFails(t *testing.T) {
 	if r.Reconciled() {
 		t.Error("Reconciled before the first check = true, want false")
 	}
-	if err := r.check(t.Context()); err != nil {
+	if err := r.checkServer(t.Context()); err != nil {
 		t.Fatalf("check = %v", err)
 	}
-	w.publisher.open(t.Context(), w.intent(), errNotAcknowledged)
+	w.publisher.openCircuit(t.Context(), w.intent(), errNotAcknowledged)
 	if !r.Reconciled() {
 		t.Error("Reconciled while the circuit is open = false, want true")
 	}
@@ -589,7 +589,7 @@ func TestReconciled_StaysTrueWhileTheServerCannotBeRead(t *testing.T) {
 	t.Parallel()
 	w := newFixture(t)
 	r := w.reconciler(nil)
-	if err := r.check(t.Context()); err != nil {
+	if err := r.checkServer(t.Context()); err != nil {
 		t.Fatalf("check = %v", err)
 	}
 	owner := pgtest.Owner(t, w.pool, "dialer")
@@ -600,7 +600,7 @@ func TestReconciled_StaysTrueWhileTheServerCannotBeRead(t *testing.T) {
 		}
 	}
 	rename("reconciled_servers", "renamed")
-	if err := r.check(t.Context()); err == nil {
+	if err := r.checkServer(t.Context()); err == nil {
 		t.Error("check while the statement fails = nil, want an error")
 	}
 	if !r.Reconciled() {
@@ -619,7 +619,7 @@ func TestReconciled_StaysTrueWhileTheServerCannotBeRead(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	checked := make(chan error, 1)
-	go func() { checked <- r.check(ctx) }()
+	go func() { checked <- r.checkServer(ctx) }()
 	testkit.Until(t, "the check waits for the database", func() bool {
 		var waits bool
 		const query = `SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted AND relation = 'reconciled_servers'::regclass)`
@@ -676,7 +676,7 @@ func TestOnChange_IsCalledOnceForEachServer(t *testing.T) {
 		if step.server != "" {
 			w.moveTo(step.server)
 		}
-		if err := r.check(t.Context()); err != nil {
+		if err := r.checkServer(t.Context()); err != nil {
 			t.Fatalf("check = %v", err)
 		}
 		if calls != step.want {
@@ -731,7 +731,7 @@ func TestReconcile_MissingIntentsNeedConfirmation(t *testing.T) {
 			}
 			r := w.reconciler(nil)
 			testkit.NoError(t, func() error { // repeated until the client uses the new topic
-				if err := r.check(t.Context()); !errors.Is(err, ErrConfirmationNeeded) {
+				if err := r.checkServer(t.Context()); !errors.Is(err, ErrConfirmationNeeded) {
 					return fmt.Errorf("check = %w, want ErrConfirmationNeeded", err)
 				}
 				return nil
@@ -742,7 +742,7 @@ func TestReconcile_MissingIntentsNeedConfirmation(t *testing.T) {
 			if _, err := Accept(t.Context(), w.cfg, w.store); err != nil {
 				t.Fatalf("Accept = %v", err)
 			}
-			if err := r.check(t.Context()); err != nil {
+			if err := r.checkServer(t.Context()); err != nil {
 				t.Errorf("check after Accept = %v", err)
 			}
 			if !r.MayDial() {
@@ -783,7 +783,7 @@ func TestReconcile_UndecodableIntentNeedsConfirmation(t *testing.T) {
 			w.moveTo("b")
 			r := w.reconciler(nil)
 			for range 2 {
-				if err := r.check(t.Context()); !errors.Is(err, ErrConfirmationNeeded) {
+				if err := r.checkServer(t.Context()); !errors.Is(err, ErrConfirmationNeeded) {
 					t.Fatalf("check = %v, want ErrConfirmationNeeded", err)
 				}
 				if r.MayDial() {
@@ -793,7 +793,7 @@ func TestReconcile_UndecodableIntentNeedsConfirmation(t *testing.T) {
 			if _, err := Accept(t.Context(), w.cfg, w.store); err != nil {
 				t.Fatalf("Accept = %v", err)
 			}
-			if err := r.check(t.Context()); err != nil {
+			if err := r.checkServer(t.Context()); err != nil {
 				t.Fatalf("check after Accept = %v", err)
 			}
 			if !r.MayDial() {
@@ -813,7 +813,7 @@ func TestAdvance_NextReconciliationReadsNoIntentAgain(t *testing.T) {
 	w.reconcile()
 	w.publish(w.intent(), w.intent())
 	r := w.reconciler(nil)
-	if err := r.check(t.Context()); err != nil {
+	if err := r.checkServer(t.Context()); err != nil {
 		t.Fatalf("check = %v", err)
 	}
 	bounds, err := kafka.ReadBounds(t.Context(), w.publisher.client, kafka.DialIntents)
@@ -889,7 +889,7 @@ func TestAdvance_KeepsThePositionForAClaimMadeMeanwhile(t *testing.T) {
 			i.InstanceID)
 		return nil, nil, false
 	})
-	if err := w.reconciler(nil).check(t.Context()); err != nil {
+	if err := w.reconciler(nil).checkServer(t.Context()); err != nil {
 		t.Fatalf("check = %v", err)
 	}
 	if err != nil {
@@ -961,8 +961,8 @@ func TestAdvance_WaitsOnlyForClaimsMadeBeforeTheEndWasRead(t *testing.T) {
 	}
 	advance := func() {
 		t.Helper()
-		r.advanced = time.Time{} // the previous advance was long ago
-		if err := r.check(t.Context()); err != nil {
+		r.advancedAt = time.Time{} // the previous advance was long ago
+		if err := r.checkServer(t.Context()); err != nil {
 			t.Fatalf("check = %v", err)
 		}
 	}

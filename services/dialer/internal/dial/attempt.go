@@ -54,7 +54,7 @@ const (
 // The method attempt dials one claimed request. When the process begins to stop, the context
 // stopping ends. From then on, attempt dials only if the fence is already committed. The function
 // free releases the worker. It can be called early, while the attempt only waits for a trunk.
-func (d *Dialer) attempt(stopping context.Context, r dialqueue.Request, inputs dialInputs, free func()) {
+func (d *Dialer) runAttempt(stopping context.Context, r dialqueue.Request, inputs dialInputs, free func()) {
 	waited := time.Duration(0)
 	if r.QueuedAt != nil {
 		waited = time.Since(*r.QueuedAt)
@@ -68,10 +68,10 @@ func (d *Dialer) attempt(stopping context.Context, r dialqueue.Request, inputs d
 	)
 	defer span.End()
 	failpoint.Inject("dialer: after claim")
-	result, err := d.try(ctx, stopping, r, inputs, free)
+	result, err := d.dialRequest(ctx, stopping, r, inputs, free)
 	d.dials.WithLabelValues(result).Inc()
 	if notDialed(result) {
-		d.unused.add(r)
+		d.unusedTokens.add(r)
 	}
 	switch {
 	case err != nil:
@@ -96,7 +96,7 @@ func notDialed(result string) bool {
 
 // The result is a value of the metric's label result. If an error leaves the request queued,
 // another attempt begins when the claim expires.
-func (d *Dialer) try(
+func (d *Dialer) dialRequest(
 	ctx, stopping context.Context, r dialqueue.Request, inputs dialInputs, free func(),
 ) (result string, err error) {
 	if inputs.err != nil {
@@ -111,12 +111,12 @@ func (d *Dialer) try(
 		return "put_back", d.store.PutBack(ctx, r, retryDelay*time.Duration(1+r.Looks), looked)
 	}
 	if refused != nil {
-		return "blocked", unlessLost(d.store.Block(ctx, r, *refused))
+		return "blocked", ignoreLost(d.store.Block(ctx, r, *refused))
 	}
 	if stopping.Err() != nil {
 		return "put_back", d.store.PutBack(ctx, r, 0, 0)
 	}
-	done, wait := d.reach(inputs.Agent)
+	done, wait := d.reserveAgentCall(inputs.Agent)
 	defer done()
 	if wait > 0 { // the circuit of the agent is open: the phone would ring, but no agent could talk
 		return "put_back", d.store.PutBack(ctx, r, min(wait, maxAgentDelay), 0)
@@ -130,9 +130,9 @@ func (d *Dialer) try(
 	failpoint.Inject("dialer: after gate")
 	switch {
 	case answer.Refused != nil:
-		return "blocked", unlessLost(d.store.Block(ctx, r, *answer.Refused))
+		return "blocked", ignoreLost(d.store.Block(ctx, r, *answer.Refused))
 	case !answer.Until.IsZero():
-		return "rescheduled", unlessLost(d.store.Reschedule(ctx, r, answer.Until))
+		return "rescheduled", ignoreLost(d.store.Reschedule(ctx, r, answer.Until))
 	}
 	r.TimeZone = answer.TimeZone
 	callID, err := uuid.NewV7()
@@ -140,9 +140,9 @@ func (d *Dialer) try(
 		return "fault", err
 	}
 	wanted := inputs.Agent.From(inputs.Number)
-	from, chosen, err := d.from(ctx, wanted, nil)
+	from, chosen, err := d.chooseNumber(ctx, wanted, nil)
 	if errors.Is(err, carrier.ErrNoNumber) {
-		return "blocked", unlessLost(d.store.Block(ctx, r, dialqueue.NoNumber()))
+		return "blocked", ignoreLost(d.store.Block(ctx, r, dialqueue.NoNumber()))
 	}
 	if err != nil {
 		return "put_back", errors.Join(err, d.store.PutBack(ctx, r, numberRetryDelay, 0))
@@ -161,16 +161,16 @@ func (d *Dialer) try(
 		},
 	}
 	defer d.activeCalls.add(callID)()
-	if err := d.intend(ctx, r, order); err != nil {
+	if err := d.publishIntent(ctx, r, order); err != nil {
 		return "not_intended", errors.Join(err, d.store.PutBack(ctx, r, retryDelay, 0))
 	}
 	failpoint.Inject("dialer: after intent")
-	if err := d.fence(ctx, r, order); err != nil {
+	if err := d.commitFence(ctx, r, order); err != nil {
 		if errors.Is(err, store.ErrLost) {
-			d.withdraw(r, order)
+			d.withdrawIntent(r, order)
 			return "lost", d.store.PutBack(ctx, r, busyNumberDelay, 0)
 		}
-		if !d.fencedDespite(ctx, r, order) {
+		if !d.isFenceCommitted(ctx, r, order) {
 			return "fault", err
 		}
 	}
@@ -179,14 +179,14 @@ func (d *Dialer) try(
 	ownAgent := agent.OwnedByWorkspace(inputs.Agent.Kind, inputs.Agent.BaseURL, inputs.Agent.MediaURL)
 	return d.originateFenced(
 		ctx,
-		fenced{order: order, wanted: wanted, ownAgent: ownAgent, answer: answer, generation: generation},
+		fencedCall{order: order, agentNumber: wanted, ownAgent: ownAgent, answer: answer, generation: generation},
 		r,
 	)
 }
 
 // The method from returns the number that the called phone shows, and the trunk that must be tried
 // first. The trunks that have already refused the call are passed in the slice `without`.
-func (d *Dialer) from(ctx context.Context, wanted string, without []string) (number, over string, err error) {
+func (d *Dialer) chooseNumber(ctx context.Context, wanted string, without []string) (number, over string, err error) {
 	if d.limits.From == nil {
 		return cmp.Or(wanted, dialqueue.DefaultFrom), "", nil
 	}
@@ -196,7 +196,7 @@ func (d *Dialer) from(ctx context.Context, wanted string, without []string) (num
 // The method reach reserves a call at the address of an agent. If wait is positive, the circuit of
 // the address is open, and no call is reserved. The caller must call done at the end of the
 // attempt.
-func (d *Dialer) reach(a *dialqueue.Agent) (done func(), wait time.Duration) {
+func (d *Dialer) reserveAgentCall(a *dialqueue.Agent) (done func(), wait time.Duration) {
 	address, ok := agent.AddressOf(a.WorkspaceID, a.Kind, a.BaseURL, a.MediaURL)
 	if !ok {
 		return func() {}, 0
@@ -204,10 +204,10 @@ func (d *Dialer) reach(a *dialqueue.Agent) (done func(), wait time.Duration) {
 	return d.limits.Agents.Allow(address)
 }
 
-type fenced struct {
+type fencedCall struct {
 	order carrier.Originate
 	// wanted is the number of the agent. A trunk can show a different number.
-	wanted string
+	agentNumber string
 	// ownAgent is true if the agent runs on a model of the workspace. It is false if the agent runs
 	// on the operator's model.
 	ownAgent bool
@@ -220,11 +220,11 @@ type fenced struct {
 	dialedAt time.Time
 	// refused is the refusal by the previous trunk, or nil for the first trunk. refusedAt is the
 	// time of the first SIP request to the previous trunk.
-	refused   *carrier.Refused
-	refusedAt time.Time
+	previousRefusal *carrier.Refused
+	refusedAt       time.Time
 }
 
-func (f fenced) dialed() time.Time {
+func (f fencedCall) dialTime() time.Time {
 	if f.dialedAt.IsZero() {
 		return time.Now().UTC().Truncate(time.Microsecond)
 	}
@@ -232,15 +232,15 @@ func (f fenced) dialed() time.Time {
 }
 
 // An attempt is measured only once, at its first trunk.
-func (d *Dialer) observeLate(ctx context.Context, f fenced, r dialqueue.Request) {
-	if f.refused == nil && !f.dialedAt.IsZero() {
-		telemetry.Observe(ctx, d.lateness(r.HeldBack), f.dialedAt.Sub(r.DueAt).Seconds())
+func (d *Dialer) observeLateness(ctx context.Context, f fencedCall, r dialqueue.Request) {
+	if f.previousRefusal == nil && !f.dialedAt.IsZero() {
+		telemetry.Observe(ctx, d.latenessObserver(r.HeldBack), f.dialedAt.Sub(r.DueAt).Seconds())
 	}
 }
 
 // Only the process that committed the fence may call originateFenced, and at most once for each
 // fence.
-func (d *Dialer) originateFenced(ctx context.Context, f fenced, r dialqueue.Request) (result string, err error) {
+func (d *Dialer) originateFenced(ctx context.Context, f fencedCall, r dialqueue.Request) (result string, err error) {
 	for !f.answer.IsValid() || !d.sameGeneration(f.generation) {
 		// a heartbeat was late, so other processes can have ended this call
 		if !d.sameGeneration(f.generation) {
@@ -257,13 +257,13 @@ func (d *Dialer) originateFenced(ctx context.Context, f fenced, r dialqueue.Requ
 		}
 		var stop *dialqueue.Refusal
 		var state dialqueue.State
-		if f.answer, stop, state = d.askAgain(ctx, r); stop != nil {
-			return d.stop(ctx, f, r, state, *stop)
+		if f.answer, stop, state = d.repeatChecks(ctx, r); stop != nil {
+			return d.endAttempt(ctx, f, r, state, *stop)
 		}
 	}
 	failpoint.Inject("dialer: before originate")
-	permit := &permit{dialer: d, request: r, generation: f.generation, answer: f.answer}
-	f.order.Permit = permit.allow
+	permit := &invitePermit{dialer: d, request: r, generation: f.generation, answer: f.answer}
+	f.order.Permit = permit.mayInvite
 	var originateErr error
 	f.dialedAt, originateErr = d.originate(ctx, f.order)
 	failpoint.Inject("dialer: after originate")
@@ -271,43 +271,43 @@ func (d *Dialer) originateFenced(ctx context.Context, f fenced, r dialqueue.Requ
 	answer, stop, state := permit.result()
 	f.answer = answer
 	if errors.As(originateErr, &refused) {
-		d.observeLate(ctx, f, r)
-		return d.refused(ctx, f, r, refused, originateErr)
+		d.observeLateness(ctx, f, r)
+		return d.handleRefusal(ctx, f, r, refused, originateErr)
 	}
 	if errors.Is(originateErr, carrier.ErrNotPermitted) {
 		switch {
 		case stop != nil:
-			return d.stop(ctx, f, r, state, *stop)
-		case f.refused != nil:
+			return d.endAttempt(ctx, f, r, state, *stop)
+		case f.previousRefusal != nil:
 			return d.endRefused(ctx, f, r)
 		}
-		return d.release(ctx, f, r, originateErr)
+		return d.releaseRequest(ctx, f, r, originateErr)
 	}
-	d.observeLate(ctx, f, r)
+	d.observeLateness(ctx, f, r)
 	d.carrier.recordResult(ctx, originateErr)
-	result, err = d.settle(ctx, f, originateErr)
+	result, err = d.storeResult(ctx, f, originateErr)
 	failpoint.Inject("dialer: after originate commit")
 	return result, err
 }
 
 // The method stop ends an attempt that the gates refuse after its fence is committed. If a trunk
 // has already refused the call, the result of the attempt is that refusal.
-func (d *Dialer) stop(
-	ctx context.Context, f fenced, r dialqueue.Request, state dialqueue.State, refusal dialqueue.Refusal,
+func (d *Dialer) endAttempt(
+	ctx context.Context, f fencedCall, r dialqueue.Request, state dialqueue.State, refusal dialqueue.Refusal,
 ) (result string, err error) {
-	if f.refused != nil {
+	if f.previousRefusal != nil {
 		return d.endRefused(ctx, f, r)
 	}
 	void := func() error { return d.store.Void(ctx, r, f.order.CallID, state, refusal) }
-	return string(state), unlessLost(d.retryWrite(ctx, void))
+	return string(state), ignoreLost(d.retryWrite(ctx, void))
 }
 
 // The method release queues the request again in two cases. Either the operator must repair the
 // cause of a refusal, or this process may not dial any more. The call of the attempt becomes void,
 // because no phone rang and no event contained the call.
-func (d *Dialer) release(
+func (d *Dialer) releaseRequest(
 	ctx context.Context,
-	f fenced,
+	f fencedCall,
 	r dialqueue.Request,
 	originateErr error,
 ) (result string, err error) {
@@ -318,20 +318,20 @@ func (d *Dialer) release(
 	}
 	err = d.retryWrite(ctx, func() error { return d.store.Release(ctx, r, f.order.CallID, cause, releaseDelay) })
 	if err == nil { // if another process has ended the call, the intent must stay valid (ADR 4)
-		d.withdraw(r, f.order)
+		d.withdrawIntent(r, f.order)
 	}
-	return "released", errors.Join(originateErr, unlessLost(err))
+	return "released", errors.Join(originateErr, ignoreLost(err))
 }
 
-func (d *Dialer) settle(ctx context.Context, f fenced, originateErr error) (result string, err error) {
-	callID, dialedAt := f.order.CallID, f.dialed()
+func (d *Dialer) storeResult(ctx context.Context, f fencedCall, originateErr error) (result string, err error) {
+	callID, dialedAt := f.order.CallID, f.dialTime()
 	initiate := func(c *callstate.Call) { c.Initiate(dialedAt) }
 	var refused *carrier.Refused
 	switch {
 	case originateErr == nil:
-		return "dialed", d.change(ctx, callID, initiate)
+		return "dialed", d.changeCall(ctx, callID, initiate)
 	case errors.As(originateErr, &refused):
-		return "refused", errors.Join(originateErr, d.change(ctx, callID, func(c *callstate.Call) {
+		return "refused", errors.Join(originateErr, d.changeCall(ctx, callID, func(c *callstate.Call) {
 			c.Initiate(dialedAt)
 			c.End(callstate.End{At: time.Now(), Cause: refused.Cause, AccountSuspected: refused.AccountSuspected})
 		}))
@@ -339,19 +339,19 @@ func (d *Dialer) settle(ctx context.Context, f fenced, originateErr error) (resu
 	// The method Originate returned no result, so the phone may be ringing. The call is never
 	// dialed again.
 	if _, err := d.carrier.Find(ctx, callID); err == nil {
-		return "dialed", d.change(ctx, callID, initiate)
+		return "dialed", d.changeCall(ctx, callID, initiate)
 	}
-	return "unknown", errors.Join(originateErr, d.change(ctx, callID, (*callstate.Call).Doubt))
+	return "unknown", errors.Join(originateErr, d.changeCall(ctx, callID, (*callstate.Call).Doubt))
 }
 
-func (d *Dialer) change(ctx context.Context, callID uuid.UUID, decide func(*callstate.Call)) error {
-	return d.retryWrite(ctx, func() error { return d.changes.do(callChange{callID, decide}) })
+func (d *Dialer) changeCall(ctx context.Context, callID uuid.UUID, decide func(*callstate.Call)) error {
+	return d.retryWrite(ctx, func() error { return d.changes.write(callChange{callID, decide}) })
 }
 
-// askAgain repeats the dial-time check and the check of the request until both have a result. If
+// repeatChecks repeats the dial-time check and the check of the request until both have a result. If
 // stop is not nil, the request may not be dialed. Either a check refused the request, or there was
 // no result in time. The result state is then the state in which the request ends.
-func (d *Dialer) askAgain(
+func (d *Dialer) repeatChecks(
 	ctx context.Context,
 	r dialqueue.Request,
 ) (answer peers.Answer, stop *dialqueue.Refusal, state dialqueue.State) {
@@ -417,18 +417,18 @@ func (d *Dialer) confirmFence(ctx context.Context, callID uuid.UUID) (generation
 	return generation, owned, err
 }
 
-// fencedDespite reports whether a fence is committed although the database did not acknowledge the
+// isFenceCommitted reports whether a fence is committed although the database did not acknowledge the
 // commit. For this purpose, the function puts the request back. The statement waits for a commit
 // that is still running. If the commit did not happen, the statement ends the claim, and the intent
 // is withdrawn.
-func (d *Dialer) fencedDespite(ctx context.Context, r dialqueue.Request, o carrier.Originate) bool {
+func (d *Dialer) isFenceCommitted(ctx context.Context, r dialqueue.Request, o carrier.Originate) bool {
 	err := d.retryWrite(ctx, func() error { return d.store.PutBack(ctx, r, retryDelay, 0) })
 	if err != nil {
 		return false
 	}
 	_, owned, err := d.confirmFence(ctx, o.CallID)
 	if err == nil && !owned {
-		d.withdraw(r, o)
+		d.withdrawIntent(r, o)
 	}
 	return err == nil && owned
 }
@@ -447,7 +447,7 @@ func (d *Dialer) retryWrite(ctx context.Context, write func() error) error {
 
 // store.ErrLost means that the request was canceled or another process has claimed it. In both
 // cases nothing is left to do.
-func unlessLost(err error) error {
+func ignoreLost(err error) error {
 	if errors.Is(err, store.ErrLost) {
 		return nil
 	}

@@ -76,25 +76,25 @@ type Limits struct {
 
 // Dialer claims due requests and dials them. Its methods are safe for concurrent use.
 type Dialer struct {
-	store       *store.Store
-	contacts    *peers.Contacts
-	carrier     *circuitCarrier
-	relay       *outbox.Relay
-	heartbeat   *calls.Heartbeat
-	limits      Limits
-	intents     Intents
-	fences      groups[store.Fence]
-	changes     groups[callChange]
-	activeCalls activeCalls
-	wake        chan struct{}
-	attempts    sync.WaitGroup
-	busy        busy
-	stoppedAt   atomic.Pointer[time.Time] // nil before the process begins to stop
-	unused      unused
-	queue       queue
-	full        time.Duration // the last pause in which requests waited for capacity
-	dials       *prometheus.CounterVec
-	lag         *prometheus.HistogramVec
+	store         *store.Store
+	contacts      *peers.Contacts
+	carrier       *circuitCarrier
+	relay         *outbox.Relay
+	heartbeat     *calls.Heartbeat
+	limits        Limits
+	intents       Intents
+	fences        writeGroups[store.Fence]
+	changes       writeGroups[callChange]
+	activeCalls   activeCalls
+	wake          chan struct{}
+	attempts      sync.WaitGroup
+	busyWorkers   busyWorkers
+	stoppedAt     atomic.Pointer[time.Time] // nil before the process begins to stop
+	unusedTokens  unusedTokens
+	queue         queue
+	capacityPause time.Duration // the last pause in which requests waited for capacity
+	dials         *prometheus.CounterVec
+	lag           *prometheus.HistogramVec
 }
 
 // New returns a dialer for one carrier and registers its metrics. The caller starts it with Run.
@@ -121,7 +121,7 @@ func New(
 			Buckets: []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300, 900},
 		}, []string{"held"}),
 	}
-	d.fences.run, d.changes.run = st.Fences, d.changeCalls
+	d.fences.writeItems, d.changes.writeItems = st.Fences, d.changeCalls
 	metrics.MustRegister(d.dials, d.lag)
 	for _, result := range []string{
 		"dialed", "refused", "unknown", "blocked", "rescheduled", "released", "put_back", "gate_silent", "not_intended",
@@ -130,13 +130,13 @@ func New(
 		d.dials.WithLabelValues(result)
 	}
 	for _, held := range []bool{false, true} {
-		d.lateness(held)
+		d.latenessObserver(held)
 	}
 	return d
 }
 
 // If held is true, a limit of the workspace delayed the request. Such delays have their own label.
-func (d *Dialer) lateness(held bool) prometheus.Observer {
+func (d *Dialer) latenessObserver(held bool) prometheus.Observer {
 	if held {
 		return d.lag.WithLabelValues("limits")
 	}
@@ -163,7 +163,7 @@ func (d *Dialer) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-d.wake:
-			d.queue.wanted = true
+			d.queue.searchWanted = true
 		case <-timer.C:
 		}
 		start := time.Now()
@@ -189,14 +189,14 @@ func (d *Dialer) mayDial() bool { return d.limits.MayDial == nil || d.limits.May
 func (d *Dialer) reconciled() bool { return d.limits.Reconciled == nil || d.limits.Reconciled() }
 
 func (d *Dialer) claimAndDial(ctx context.Context) (wait time.Duration) {
-	workers := d.busy.workers(d.limits.Attempts)
+	workers := d.busyWorkers.workers(d.limits.Attempts)
 	if workers.Free <= 0 || !d.mayDial() {
 		return maxScanInterval // when an attempt ends, it wakes the dialer
 	}
 	window, wait, err := d.nextWindow(ctx)
 	switch {
 	case err != nil:
-		return d.fault(ctx, err)
+		return d.logFault(ctx, err)
 	case len(window) == 0:
 		return wait
 	}
@@ -206,7 +206,7 @@ func (d *Dialer) claimAndDial(ctx context.Context) (wait time.Duration) {
 	ofTrunk := dialqueue.Limit{}
 	if calls > 0 {
 		if ofTrunk, err = d.limits.OfTrunk(ctx); err != nil {
-			return d.fault(ctx, err)
+			return d.logFault(ctx, err)
 		}
 		closed = maxScanInterval
 	}
@@ -215,12 +215,12 @@ func (d *Dialer) claimAndDial(ctx context.Context) (wait time.Duration) {
 		workers.Free, workers.All = calls, 0
 	}
 	claimed, err := d.store.Claim(ctx, store.Capacity{
-		Workers: workers, Trunk: d.carrier.Name(), OfTrunk: ofTrunk, Total: d.limits.Overall, Unused: d.unused.take(window),
+		Workers: workers, Trunk: d.carrier.Name(), OfTrunk: ofTrunk, Total: d.limits.Overall, Unused: d.unusedTokens.take(window),
 	}, window)
 	if err != nil {
-		return d.fault(ctx, err)
+		return d.logFault(ctx, err)
 	}
-	d.queue.claimed(window, claimed)
+	d.queue.recordClaim(window, claimed)
 	d.startAttempts(ctx, claimed.Requests)
 	if wait = d.pauseAfter(claimed); wait > 0 && ofTrunk.Live == 0 {
 		return min(closed, maxScanInterval)
@@ -234,7 +234,7 @@ func (d *Dialer) startAttempts(ctx context.Context, requests []dialqueue.Request
 		return
 	}
 	for _, r := range requests {
-		d.busy.add(r.WorkspaceID, 1)
+		d.busyWorkers.add(r.WorkspaceID, 1)
 	}
 	d.attempts.Go(func() {
 		read := time.Now()
@@ -246,11 +246,11 @@ func (d *Dialer) startAttempts(ctx context.Context, requests []dialqueue.Request
 			}
 			d.attempts.Go(func() {
 				free := sync.OnceFunc(func() {
-					d.busy.add(r.WorkspaceID, -1)
+					d.busyWorkers.add(r.WorkspaceID, -1)
 					d.Wake()
 				})
 				defer free()
-				d.attempt(ctx, r, at, free)
+				d.runAttempt(ctx, r, at, free)
 			})
 		}
 	})
@@ -266,14 +266,14 @@ type dialInputs struct {
 func (d *Dialer) nextWindow(ctx context.Context) (window []uuid.UUID, wait time.Duration, err error) {
 	now := time.Now()
 	window, next, ok := d.queue.candidates.Next(now)
-	wait = d.queue.pause(now)
+	wait = d.queue.timeToSearch(now)
 	if wait <= 0 {
-		if err := d.queue.find(ctx, d.store); err != nil {
+		if err := d.queue.search(ctx, d.store); err != nil {
 			return nil, 0, err
 		}
 		now = time.Now()
 		window, next, ok = d.queue.candidates.Next(now)
-		wait = d.queue.pause(now)
+		wait = d.queue.timeToSearch(now)
 	}
 	if ok {
 		wait = min(wait, next)
@@ -285,43 +285,43 @@ func (d *Dialer) nextWindow(ctx context.Context) (window []uuid.UUID, wait time.
 func (d *Dialer) pauseAfter(claimed store.Claimed) time.Duration {
 	switch {
 	case len(claimed.Requests) > 0 || !claimed.Left || !d.queue.allFull():
-		d.full = 0
+		d.capacityPause = 0
 		return 0
 	case claimed.Wait > 0:
-		d.full = 0
+		d.capacityPause = 0
 		return min(claimed.Wait, maxScanInterval)
 	}
-	d.full = min(max(minFullPause, 2*d.full), maxFullPause)
-	return d.full
+	d.capacityPause = min(max(minFullPause, 2*d.capacityPause), maxFullPause)
+	return d.capacityPause
 }
 
-func (d *Dialer) fault(ctx context.Context, err error) time.Duration {
+func (d *Dialer) logFault(ctx context.Context, err error) time.Duration {
 	if ctx.Err() == nil {
 		slog.WarnContext(ctx, "claim of due call requests failed", "error", err)
 	}
 	return faultPause
 }
 
-type busy struct {
-	mu  sync.Mutex
-	all int
-	of  map[uuid.UUID]int
+type busyWorkers struct {
+	mu          sync.Mutex
+	total       int
+	byWorkspace map[uuid.UUID]int
 }
 
-func (b *busy) add(workspace uuid.UUID, n int) {
+func (b *busyWorkers) add(workspace uuid.UUID, n int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.of == nil {
-		b.of = map[uuid.UUID]int{}
+	if b.byWorkspace == nil {
+		b.byWorkspace = map[uuid.UUID]int{}
 	}
-	b.all += n
-	if b.of[workspace] += n; b.of[workspace] == 0 {
-		delete(b.of, workspace)
+	b.total += n
+	if b.byWorkspace[workspace] += n; b.byWorkspace[workspace] == 0 {
+		delete(b.byWorkspace, workspace)
 	}
 }
 
-func (b *busy) workers(all int) dialqueue.Workers {
+func (b *busyWorkers) workers(all int) dialqueue.Workers {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return dialqueue.Workers{All: all, Free: all - b.all, Busy: maps.Clone(b.of)}
+	return dialqueue.Workers{All: all, Free: all - b.total, Busy: maps.Clone(b.byWorkspace)}
 }

@@ -13,15 +13,15 @@ import (
 
 // No message may be sent to the carrier before the fence (the row that permits one dial) is
 // committed.
-func (d *Dialer) fence(ctx context.Context, r dialqueue.Request, o carrier.Originate) error {
-	return d.fences.do(store.Fence{
+func (d *Dialer) commitFence(ctx context.Context, r dialqueue.Request, o carrier.Originate) error {
+	return d.fences.write(store.Fence{
 		Request: r, CallID: o.CallID, From: o.From, Trunk: d.carrier.Name(), Trace: trace.SpanContextFromContext(ctx),
 	})
 }
 
-// fenceAgain commits a fence for a call over the next trunk. The previous trunk must have refused
+// commitNextFence commits a fence for a call over the next trunk. The previous trunk must have refused
 // before the phone rang.
-func (d *Dialer) fenceAgain(ctx context.Context, r dialqueue.Request, refused, next carrier.Originate) error {
+func (d *Dialer) commitNextFence(ctx context.Context, r dialqueue.Request, refused, next carrier.Originate) error {
 	return d.store.FenceAgain(ctx, r, refused.CallID, next.CallID, next.From, d.carrier.Name())
 }
 

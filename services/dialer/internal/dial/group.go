@@ -17,12 +17,12 @@ const (
 	maxMembers      = 64
 )
 
-// groups combines the database writes of concurrent attempts. A member is one write, and a group is
+// writeGroups combines the database writes of concurrent attempts. A member is one write, and a group is
 // one transaction of several members. While a group runs, new members wait and form the next group.
 // If no group runs, a member does not wait.
-type groups[T any] struct {
+type writeGroups[T any] struct {
 	// The function run writes the items of a group. The results are in the order of the items.
-	run func(context.Context, []T) []error
+	writeItems func(context.Context, []T) []error
 
 	mu      sync.Mutex
 	waiting []member[T]
@@ -36,30 +36,30 @@ type member[T any] struct {
 
 // The method do returns after the transaction of the item's group. The method do takes no context,
 // because attempts are never canceled.
-func (g *groups[T]) do(item T) error {
+func (g *writeGroups[T]) write(item T) error {
 	m := member[T]{item: item, done: make(chan error, 1)}
 	g.mu.Lock()
 	if g.waiting = append(g.waiting, m); len(g.waiting) > membersPerGroup*g.running {
 		g.running++
-		go g.work()
+		go g.runGroups()
 	}
 	g.mu.Unlock()
 	return <-m.done
 }
 
-func (g *groups[T]) work() {
-	for group := g.take(); len(group) > 0; group = g.take() {
+func (g *writeGroups[T]) runGroups() {
+	for group := g.nextGroup(); len(group) > 0; group = g.nextGroup() {
 		items := make([]T, len(group))
 		for i, m := range group {
 			items[i] = m.item
 		}
-		for i, err := range g.run(context.Background(), items) {
+		for i, err := range g.writeItems(context.Background(), items) {
 			group[i].done <- err
 		}
 	}
 }
 
-func (g *groups[T]) take() []member[T] {
+func (g *writeGroups[T]) nextGroup() []member[T] {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	n := min(len(g.waiting), maxMembers)

@@ -17,7 +17,7 @@ func TestGroups_CombineWritesThatWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var runs [][]int
 		goOn := make(chan struct{})
-		g := groups[int]{run: func(_ context.Context, items []int) []error {
+		g := writeGroups[int]{writeItems: func(_ context.Context, items []int) []error {
 			slices.Sort(items)
 			runs = append(runs, items)
 			<-goOn
@@ -30,7 +30,7 @@ func TestGroups_CombineWritesThatWait(t *testing.T) {
 		var all sync.WaitGroup
 		add := func(item int) {
 			all.Go(func() {
-				if got, want := g.do(item).Error(), strconv.Itoa(item); got != want {
+				if got, want := g.write(item).Error(), strconv.Itoa(item); got != want {
 					t.Errorf("result of member %d = %s, want %s", item, got, want)
 				}
 			})
@@ -53,14 +53,14 @@ func TestGroups_RunASecondGroupForManyWaitingWrites(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		goOn, running := make(chan struct{}), make(chan struct{}, 10)
-		g := groups[int]{run: func(_ context.Context, items []int) []error {
+		g := writeGroups[int]{writeItems: func(_ context.Context, items []int) []error {
 			running <- struct{}{}
 			<-goOn
 			return make([]error, len(items))
 		}}
 		var all sync.WaitGroup
 		for item := range 2 + membersPerGroup {
-			all.Go(func() { _ = g.do(item) })
+			all.Go(func() { _ = g.write(item) })
 			synctest.Wait()
 		}
 		if got := len(running); got != 2 {

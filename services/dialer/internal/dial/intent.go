@@ -23,8 +23,8 @@ type Intents interface {
 	Withdraw(i store.Intent)
 }
 
-func (d *Dialer) intend(ctx context.Context, r dialqueue.Request, o carrier.Originate) error {
-	return d.intents.Intend(ctx, d.intent(r, o))
+func (d *Dialer) publishIntent(ctx context.Context, r dialqueue.Request, o carrier.Originate) error {
+	return d.intents.Intend(ctx, d.newIntent(r, o))
 }
 
 // The method withdraw publishes that the intent of a call is not valid any more. No phone rang for
@@ -34,11 +34,11 @@ func (d *Dialer) intend(ctx context.Context, r dialqueue.Request, o carrier.Orig
 // If the request has ended, its intent must stay valid. Otherwise the request could be dialed again
 // after a failover that loses its end. With the intent, the reconciliation ends the request with
 // dial_state_unknown.
-func (d *Dialer) withdraw(r dialqueue.Request, o carrier.Originate) {
-	d.intents.Withdraw(d.intent(r, o))
+func (d *Dialer) withdrawIntent(r dialqueue.Request, o carrier.Originate) {
+	d.intents.Withdraw(d.newIntent(r, o))
 }
 
-func (d *Dialer) intent(r dialqueue.Request, o carrier.Originate) store.Intent {
+func (d *Dialer) newIntent(r dialqueue.Request, o carrier.Originate) store.Intent {
 	return store.Intent{
 		CallRequestID: r.CallRequestID, WorkspaceID: r.WorkspaceID, CallID: o.CallID, InstanceID: d.store.Instance(),
 		From: o.From, To: string(r.To), Trunk: d.carrier.Name(), AgentID: r.AgentID, ContactID: r.ContactID,

@@ -18,9 +18,9 @@ import (
 // The method refused tries another trunk if one can carry the call. If there is no such trunk and
 // the operator must repair the cause, the method refused queues the request again. In all other
 // cases it ends the call.
-func (d *Dialer) refused(
+func (d *Dialer) handleRefusal(
 	ctx context.Context,
-	f fenced,
+	f fencedCall,
 	r dialqueue.Request,
 	refused *carrier.Refused,
 	originateErr error,
@@ -30,13 +30,13 @@ func (d *Dialer) refused(
 	}
 	d.carrier.recordResult(ctx, originateErr)
 	// no message was sent to this trunk, so the refusal of the previous trunk is the result
-	if refused.NotSent && f.refused != nil {
+	if refused.NotSent && f.previousRefusal != nil {
 		return d.endRefused(ctx, f, r)
 	}
 	if refused.OperatorFault && !d.givesUpAgent(ctx, f, r, refused) {
-		return d.release(ctx, f, r, originateErr)
+		return d.releaseRequest(ctx, f, r, originateErr)
 	}
-	result, err = d.settle(ctx, f, originateErr)
+	result, err = d.storeResult(ctx, f, originateErr)
 	failpoint.Inject("dialer: after originate commit")
 	return result, err
 }
@@ -44,7 +44,7 @@ func (d *Dialer) refused(
 // givesUpAgent reports whether the attempt was the last permitted attempt to reach a model of the
 // workspace. The request then ends, because only the workspace can repair its model. Attempts that
 // were released because of a trunk are not counted.
-func (d *Dialer) givesUpAgent(ctx context.Context, f fenced, r dialqueue.Request, refused *carrier.Refused) bool {
+func (d *Dialer) givesUpAgent(ctx context.Context, f fencedCall, r dialqueue.Request, refused *carrier.Refused) bool {
 	if !f.ownAgent || refused.Cause != callstate.AgentError {
 		return false
 	}
@@ -57,16 +57,16 @@ func (d *Dialer) givesUpAgent(ctx context.Context, f fenced, r dialqueue.Request
 // attempt. If no other trunk can be tried, the refusal is the result of the attempt.
 func (d *Dialer) tryNextTrunk(
 	ctx context.Context,
-	f fenced,
+	f fencedCall,
 	r dialqueue.Request,
 	refused *carrier.Refused,
 ) (result string, err error) {
 	failpoint.Inject("dialer over sip: after refusal")
 	slog.InfoContext(ctx, "call refused by the trunk, trying another trunk", "call_request_id", r.CallRequestID,
 		"call_id", f.order.CallID, "trunk_id", refused.RefusedBy, "cause", string(refused.Cause), "error", refused.Err)
-	f.refused, f.refusedAt = refused, f.dialed()
+	f.previousRefusal, f.refusedAt = refused, f.dialTime()
 	if !f.answer.IsValid() { // the gates must permit the call before another fence is committed
-		answer, stop, _ := d.askAgain(ctx, r)
+		answer, stop, _ := d.repeatChecks(ctx, r)
 		if stop != nil {
 			return d.endRefused(ctx, f, r)
 		}
@@ -77,27 +77,27 @@ func (d *Dialer) tryNextTrunk(
 		return d.endRefused(ctx, f, r)
 	}
 	next.order.ExcludeTrunks = append(slices.Clone(f.order.ExcludeTrunks), refused.RefusedBy)
-	if next.order.From, next.order.TrunkID, err = d.from(ctx, f.wanted, next.order.ExcludeTrunks); err != nil {
+	if next.order.From, next.order.TrunkID, err = d.chooseNumber(ctx, f.agentNumber, next.order.ExcludeTrunks); err != nil {
 		return d.endRefused(ctx, f, r)
 	}
-	next.order.TrunkNumber = next.order.From != f.wanted
+	next.order.TrunkNumber = next.order.From != f.agentNumber
 	next.generation = d.heartbeat.Generation()
 	defer d.activeCalls.add(next.order.CallID)()
-	if err := d.intend(ctx, r, next.order); err != nil {
+	if err := d.publishIntent(ctx, r, next.order); err != nil {
 		result, end := d.endRefused(ctx, f, r)
 		return result, errors.Join(err, end)
 	}
-	if err := d.fenceAgain(ctx, r, f.order, next.order); err != nil {
+	if err := d.commitNextFence(ctx, r, f.order, next.order); err != nil {
 		// It is unknown whether the fence was committed. The SQL statement of endRefused waits for
 		// a commit that is still running. If that commit succeeds, the statement changes nothing.
 		result, end := d.endRefused(ctx, f, r)
 		if errors.Is(err, store.ErrLost) {
-			d.withdraw(r, next.order)
+			d.withdrawIntent(r, next.order)
 			return result, end
 		}
 		generation, owned, lookErr := d.confirmFence(ctx, next.order.CallID)
 		if lookErr == nil && !owned {
-			d.withdraw(r, next.order)
+			d.withdrawIntent(r, next.order)
 		}
 		if lookErr != nil || !owned {
 			return result, errors.Join(err, end, lookErr)
@@ -106,18 +106,18 @@ func (d *Dialer) tryNextTrunk(
 	}
 	// The refused call is void now, so its intent is withdrawn. If the intent stayed valid, a
 	// failover could end a request that is queued again after the next trunk refused.
-	d.withdraw(r, f.order)
+	d.withdrawIntent(r, f.order)
 	failpoint.Inject("dialer over sip: after second fence")
 	return d.originateFenced(ctx, next, r)
 }
 
 // endRefused ends the attempt with the last refusal of a trunk. If the operator must repair the
 // cause, endRefused queues the request again.
-func (d *Dialer) endRefused(ctx context.Context, f fenced, r dialqueue.Request) (result string, err error) {
-	if f.refused.OperatorFault {
-		return d.release(ctx, f, r, f.refused)
+func (d *Dialer) endRefused(ctx context.Context, f fencedCall, r dialqueue.Request) (result string, err error) {
+	if f.previousRefusal.OperatorFault {
+		return d.releaseRequest(ctx, f, r, f.previousRefusal)
 	}
-	d.carrier.recordResult(ctx, f.refused)
+	d.carrier.recordResult(ctx, f.previousRefusal)
 	f.dialedAt = f.refusedAt
-	return d.settle(ctx, f, f.refused)
+	return d.storeResult(ctx, f, f.previousRefusal)
 }

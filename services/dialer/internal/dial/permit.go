@@ -14,10 +14,10 @@ import (
 // end within 10 s.
 const permitTimeout = 4 * time.Second
 
-// permit decides before each INVITE of a fenced call whether the INVITE may be sent. It is safe for
+// invitePermit decides before each INVITE of a fenced call whether the INVITE may be sent. It is safe for
 // concurrent use, because another goroutine sends the second INVITE after the trunk has requested
 // authentication. A fenced call is one whose fence (the row that permits one dial) is committed.
-type permit struct {
+type invitePermit struct {
 	dialer  *Dialer
 	request dialqueue.Request
 	// generation is the generation of the heartbeat (see calls.Heartbeat). If the generation has
@@ -28,24 +28,24 @@ type permit struct {
 	answer peers.Answer
 	// stop is the refusal by the gates (the dial-time check). It is nil if the gates have not
 	// refused. The field state is the state in which a refused request ends.
-	stop  *dialqueue.Refusal
-	state dialqueue.State
+	refusal      *dialqueue.Refusal
+	refusedState dialqueue.State
 }
 
 // The method allow reports whether an INVITE may be sent now. The database must be reconciled, this
 // process must own the fence, and the gates must have permitted the call within the last 2 s. If
 // the last result of the gates is older, allow checks them again and waits for at most
 // permitTimeout.
-func (p *permit) allow(ctx context.Context) bool {
+func (p *invitePermit) mayInvite(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, permitTimeout)
 	defer cancel()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.stop != nil || !p.fenced() {
+	if p.refusal != nil || !p.ownsFence() {
 		return false
 	}
 	if !p.answer.IsValid() {
-		answer, stop, state := p.dialer.askAgain(ctx, p.request)
+		answer, stop, state := p.dialer.repeatChecks(ctx, p.request)
 		if stop != nil && ctx.Err() != nil { // the gates did not respond in time
 			return false
 		}
@@ -58,19 +58,21 @@ func (p *permit) allow(ctx context.Context) bool {
 				"code",
 				stop.Code,
 			)
-			p.stop, p.state = stop, state
+			p.refusal, p.refusedState = stop, state
 			return false
 		}
 		p.answer = answer
 	}
-	return p.answer.IsValid() && p.fenced()
+	return p.answer.IsValid() && p.ownsFence()
 }
 
-func (p *permit) fenced() bool { return p.dialer.sameGeneration(p.generation) && p.dialer.reconciled() }
+func (p *invitePermit) ownsFence() bool {
+	return p.dialer.sameGeneration(p.generation) && p.dialer.reconciled()
+}
 
 // stop is not nil if the gates refused the call.
-func (p *permit) result() (answer peers.Answer, stop *dialqueue.Refusal, state dialqueue.State) {
+func (p *invitePermit) result() (answer peers.Answer, stop *dialqueue.Refusal, state dialqueue.State) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.answer, p.stop, p.state
+	return p.answer, p.refusal, p.refusedState
 }

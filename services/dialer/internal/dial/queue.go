@@ -17,27 +17,27 @@ type queue struct {
 	candidates dialqueue.Candidates
 	// wanted is true if a request can have become due after the last search. searchedAt is the
 	// start of the last search. searchTime is the duration of the last search.
-	wanted     bool
-	searchedAt time.Time
-	searchTime time.Duration
+	searchWanted bool
+	searchedAt   time.Time
+	searchTime   time.Duration
 	// full is the number of workspaces that claims have searched since the last claim that took a
 	// request.
-	full   int
-	tidied time.Time // time of the last run of ReturnStrays
+	searchedWorkspaces int
+	tidiedAt           time.Time // time of the last run of ReturnStrays
 }
 
 // The result is zero or negative if the search is due.
-func (q *queue) pause(now time.Time) time.Duration {
+func (q *queue) timeToSearch(now time.Time) time.Duration {
 	pause := maxScanInterval
-	if q.wanted {
+	if q.searchWanted {
 		pause = min(maxScanInterval, max(minScanInterval, 2*q.searchTime))
 	}
 	return q.searchedAt.Add(pause).Sub(now)
 }
 
-func (q *queue) find(ctx context.Context, st *store.Store) error {
+func (q *queue) search(ctx context.Context, st *store.Store) error {
 	now := time.Now()
-	if now.Sub(q.tidied) >= tidyInterval {
+	if now.Sub(q.tidiedAt) >= tidyInterval {
 		moved, err := st.ReturnStrays(ctx)
 		if err != nil {
 			return err
@@ -46,9 +46,9 @@ func (q *queue) find(ctx context.Context, st *store.Store) error {
 			slog.WarnContext(ctx, "requests moved to the front of the dial queue, no claim could find them",
 				"requests", moved)
 		}
-		q.tidied, now = now, time.Now()
+		q.tidiedAt, now = now, time.Now()
 	}
-	q.wanted, q.searchedAt = false, now
+	q.searchWanted, q.searchedAt = false, now
 	found, err := st.Due(ctx)
 	if err != nil {
 		return err
@@ -59,50 +59,50 @@ func (q *queue) find(ctx context.Context, st *store.Store) error {
 }
 
 // The claim searched the workspaces in the parameter window.
-func (q *queue) claimed(window []uuid.UUID, c store.Claimed) {
-	q.candidates.Claimed(window, c.Last, c.Drained, time.Now())
-	if q.full += len(window); len(c.Requests) > 0 {
-		q.full = 0
+func (q *queue) recordClaim(window []uuid.UUID, c store.Claimed) {
+	q.candidates.RecordClaim(window, c.Last, c.Drained, time.Now())
+	if q.searchedWorkspaces += len(window); len(c.Requests) > 0 {
+		q.searchedWorkspaces = 0
 	}
 }
 
 // allFull reports whether claims have searched every workspace without taking a request. No claim
 // can then succeed before capacity becomes free, so the dialer pauses.
 func (q *queue) allFull() bool {
-	if q.full < q.candidates.Len() {
+	if q.searchedWorkspaces < q.candidates.Len() {
 		return false
 	}
-	q.full = 0
+	q.searchedWorkspaces = 0
 	return true
 }
 
-// unused counts, by workspace, the rate tokens of claimed requests that were not dialed. The next
+// unusedTokens counts, by workspace, the rate tokens of claimed requests that were not dialed. The next
 // claim returns these tokens to the buckets.
-type unused struct {
-	mu sync.Mutex
-	of map[uuid.UUID]int
+type unusedTokens struct {
+	mu          sync.Mutex
+	byWorkspace map[uuid.UUID]int
 }
 
-func (u *unused) add(r dialqueue.Request) {
+func (u *unusedTokens) add(r dialqueue.Request) {
 	if !r.TookToken {
 		return
 	}
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if u.of == nil {
-		u.of = map[uuid.UUID]int{}
+	if u.byWorkspace == nil {
+		u.byWorkspace = map[uuid.UUID]int{}
 	}
-	u.of[r.WorkspaceID]++
+	u.byWorkspace[r.WorkspaceID]++
 }
 
-func (u *unused) take(workspaces []uuid.UUID) map[uuid.UUID]int {
+func (u *unusedTokens) take(workspaces []uuid.UUID) map[uuid.UUID]int {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	taken := map[uuid.UUID]int{}
 	for _, id := range workspaces {
-		if n := u.of[id]; n > 0 {
+		if n := u.byWorkspace[id]; n > 0 {
 			taken[id] = n
-			delete(u.of, id)
+			delete(u.byWorkspace, id)
 		}
 	}
 	return taken

@@ -12,7 +12,7 @@ import (
 func TestUnused_ReturnsEachTokenOnce(t *testing.T) {
 	t.Parallel()
 	a, b := uuid.New(), uuid.New()
-	var u unused
+	var u unusedTokens
 	u.add(dialqueue.Request{WorkspaceID: a, TookToken: true})
 	u.add(dialqueue.Request{WorkspaceID: a, TookToken: true})
 	u.add(dialqueue.Request{WorkspaceID: a}) // a request that took no token

@@ -29,13 +29,13 @@ func (d *Dialer) Review(ctx context.Context) error {
 			return nil
 		case <-ticker.C:
 		}
-		if err := d.review(ctx); err != nil && ctx.Err() == nil {
+		if err := d.reviewFencedCalls(ctx); err != nil && ctx.Err() == nil {
 			slog.WarnContext(ctx, "fenced calls that no attempt handles could not be reviewed", "error", err)
 		}
 	}
 }
 
-func (d *Dialer) review(ctx context.Context) error {
+func (d *Dialer) reviewFencedCalls(ctx context.Context) error {
 	fenced, err := d.store.OwnFences(ctx)
 	if err != nil {
 		return err
@@ -44,7 +44,7 @@ func (d *Dialer) review(ctx context.Context) error {
 		if d.activeCalls.has(id) {
 			continue
 		}
-		if err := d.resolve(ctx, id); err != nil {
+		if err := d.resolveCall(ctx, id); err != nil {
 			return err
 		}
 	}
@@ -53,7 +53,7 @@ func (d *Dialer) review(ctx context.Context) error {
 
 // The method resolve continues or ends a fenced call, depending on whether the carrier finds it. An
 // attempt can have ended the call in the meantime, so Change locks the call and reads it again.
-func (d *Dialer) resolve(ctx context.Context, callID uuid.UUID) error {
+func (d *Dialer) resolveCall(ctx context.Context, callID uuid.UUID) error {
 	known, err := d.carrier.Find(ctx, callID)
 	unknown := errors.Is(err, carrier.ErrUnknownCall)
 	if err != nil && !unknown {

@@ -70,7 +70,7 @@ func Allocate(shared []Shared, workers Workers, workspaces []WorkspaceDemand) Al
 	for more := true; more; {
 		more = false
 		for i, w := range workspaces {
-			if a.give(w, a.result.Shares[i]) {
+			if a.allocateOne(w, a.result.Shares[i]) {
 				a.result.Shares[i]++
 				a.result.Last, more = max(a.result.Last, i), true
 			}
@@ -78,11 +78,11 @@ func Allocate(shared []Shared, workers Workers, workspaces []WorkspaceDemand) Al
 	}
 	for i, w := range workspaces {
 		n := a.result.Shares[i]
-		if n >= w.Waiting || !a.worker(w, n) {
+		if n >= w.Waiting || !a.hasWorker(w, n) {
 			continue
 		}
-		a.result.NoCapacity[i], a.result.OwnLimit[i] = true, w.usedUp(n)
-		if wait := a.wait(w, n); wait > 0 && (a.result.Wait == 0 || wait < a.result.Wait) {
+		a.result.NoCapacity[i], a.result.OwnLimit[i] = true, w.ownLimitReached(n)
+		if wait := a.tokenWait(w, n); wait > 0 && (a.result.Wait == 0 || wait < a.result.Wait) {
 			a.result.Wait = wait
 		}
 	}
@@ -91,56 +91,56 @@ func Allocate(shared []Shared, workers Workers, workspaces []WorkspaceDemand) Al
 
 // The field out is the number of requests that were allocated from the shared limits so far.
 type allocator struct {
-	shared  []Shared
-	workers Workers
-	out     int
-	result  Allocation
+	shared    []Shared
+	workers   Workers
+	allocated int
+	result    Allocation
 }
 
 // The method give allocates one more request to a workspace that already has n allocated requests.
 // It returns false if a limit does not permit this.
-func (a *allocator) give(w WorkspaceDemand, n int) bool {
-	if n >= w.Waiting || !a.worker(w, n) || !w.Barred && (!a.channel(w, n) || !a.token(w, n)) {
+func (a *allocator) allocateOne(w WorkspaceDemand, n int) bool {
+	if n >= w.Waiting || !a.hasWorker(w, n) || !w.Barred && (!a.hasChannel(w, n) || !a.hasToken(w, n)) {
 		return false
 	}
 	a.workers.Free--
 	if !w.Barred {
-		a.out++
+		a.allocated++
 	}
 	return true
 }
 
-func (a *allocator) worker(w WorkspaceDemand, n int) bool {
+func (a *allocator) hasWorker(w WorkspaceDemand, n int) bool {
 	return mayTake(a.workers.All, a.workers.Free, a.workers.Busy[w.ID]+n)
 }
 
-func (a *allocator) channel(w WorkspaceDemand, n int) bool {
+func (a *allocator) hasChannel(w WorkspaceDemand, n int) bool {
 	for _, s := range a.shared {
-		if !mayTake(s.Live, s.Live-s.InUse-a.out, w.InUse+n) {
+		if !mayTake(s.Live, s.Live-s.InUse-a.allocated, w.InUse+n) {
 			return false
 		}
 	}
 	return w.InUse+n < w.MaxLive
 }
 
-func (a *allocator) token(w WorkspaceDemand, n int) bool {
+func (a *allocator) hasToken(w WorkspaceDemand, n int) bool {
 	for _, s := range a.shared {
-		if !s.Bucket.has(a.out, w.needsReserve(n, s.PerSecond)) {
+		if !s.Bucket.hasTokens(a.allocated, w.needsReserve(n, s.PerSecond)) {
 			return false
 		}
 	}
-	return w.Bucket.has(n, false)
+	return w.Bucket.hasTokens(n, false)
 }
 
 // The result is the time until a token lets the workspace start another request. It is 0 if no
 // channel is free for the workspace.
-func (a *allocator) wait(w WorkspaceDemand, n int) (wait time.Duration) {
-	if w.Barred || !a.channel(w, n) {
+func (a *allocator) tokenWait(w WorkspaceDemand, n int) (wait time.Duration) {
+	if w.Barred || !a.hasChannel(w, n) {
 		return 0
 	}
-	wait = w.Bucket.wait(n, false)
+	wait = w.Bucket.waitTime(n, false)
 	for _, s := range a.shared {
-		wait = max(wait, s.Bucket.wait(a.out, w.needsReserve(n, s.PerSecond)))
+		wait = max(wait, s.Bucket.waitTime(a.allocated, w.needsReserve(n, s.PerSecond)))
 	}
 	return wait
 }
@@ -151,9 +151,9 @@ func (w WorkspaceDemand) needsReserve(n, perSecond int) bool {
 	return n > 0 || w.SinceClaim != nil && w.SinceClaim.Seconds()*float64(perSecond) < 100
 }
 
-// usedUp reports whether the workspace's own limits permit no request after n more requests.
-func (w WorkspaceDemand) usedUp(n int) bool {
-	return !w.Barred && (w.InUse+n >= w.MaxLive || !w.Bucket.has(n, false))
+// ownLimitReached reports whether the workspace's own limits permit no request after n more requests.
+func (w WorkspaceDemand) ownLimitReached(n int) bool {
+	return !w.Barred && (w.InUse+n >= w.MaxLive || !w.Bucket.hasTokens(n, false))
 }
 
 // mayTake reports whether a workspace may take one more unit of a limit. The parameter all is the
@@ -175,7 +175,7 @@ type Bucket struct {
 // duration since. If tokens is nil, the bucket was never used and is full.
 func NewBucket(rate float64, tokens *float64, since time.Duration) Bucket {
 	b := Bucket{Rate: rate}
-	b.Tokens = b.burst()
+	b.Tokens = b.capacity()
 	if tokens != nil {
 		b.Tokens = min(b.Tokens, *tokens+max(0, since.Seconds())*rate)
 	}
@@ -184,10 +184,10 @@ func NewBucket(rate float64, tokens *float64, since time.Duration) Bucket {
 
 // Take returns how many tokens remain if n tokens are taken. If n is negative, tokens are returned
 // to the bucket.
-func (b Bucket) Take(n int) float64 { return min(b.burst(), b.Tokens-float64(n)) }
+func (b Bucket) Take(n int) float64 { return min(b.capacity(), b.Tokens-float64(n)) }
 
 // The capacity of a bucket is the number of tokens of a tenth of a second, but at least one.
-func (b Bucket) burst() float64 {
+func (b Bucket) capacity() float64 {
 	if b.Rate <= 0 {
 		return 0
 	}
@@ -195,25 +195,25 @@ func (b Bucket) burst() float64 {
 }
 
 // A tenth of the capacity beyond one token is reserved for small workspaces.
-func (b Bucket) reserve() float64 { return (b.burst() - 1) / 10 }
+func (b Bucket) reservedTokens() float64 { return (b.capacity() - 1) / 10 }
 
 // The method missing returns the number of tokens that one more call needs after n calls. It is
 // zero or negative if no token is missing.
-func (b Bucket) missing(n int, leaveReserve bool) float64 {
+func (b Bucket) missingTokens(n int, leaveReserve bool) float64 {
 	needed := float64(n) + 1
 	if leaveReserve {
-		needed += b.reserve()
+		needed += b.reservedTokens()
 	}
 	return needed - b.Tokens
 }
 
-func (b Bucket) has(n int, leaveReserve bool) bool {
-	return b.Rate > 0 && b.missing(n, leaveReserve) <= 1e-6
+func (b Bucket) hasTokens(n int, leaveReserve bool) bool {
+	return b.Rate > 0 && b.missingTokens(n, leaveReserve) <= 1e-6
 }
 
-func (b Bucket) wait(n int, leaveReserve bool) time.Duration {
+func (b Bucket) waitTime(n int, leaveReserve bool) time.Duration {
 	if b.Rate <= 0 {
 		return 0
 	}
-	return time.Duration(math.Ceil(max(0, b.missing(n, leaveReserve)-1e-6) / b.Rate * float64(time.Second)))
+	return time.Duration(math.Ceil(max(0, b.missingTokens(n, leaveReserve)-1e-6) / b.Rate * float64(time.Second)))
 }

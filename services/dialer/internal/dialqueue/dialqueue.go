@@ -26,7 +26,7 @@ type Due struct {
 // ceil(W/WorkspacesPerClaim) claims. Candidates is not safe for concurrent use.
 type Candidates struct {
 	order []uuid.UUID
-	at    map[uuid.UUID]time.Time // time at which the first request of each workspace is due
+	dueAt map[uuid.UUID]time.Time // time at which the first request of each workspace is due
 }
 
 // Replace sets the workspaces to those that a search found at the time now. Known workspaces keep
@@ -36,8 +36,8 @@ func (c *Candidates) Replace(found []Due, now time.Time) {
 	for _, due := range found {
 		at[due.WorkspaceID] = now.Add(due.Wait)
 	}
-	known := c.at
-	c.at = at
+	known := c.dueAt
+	c.dueAt = at
 	c.order = slices.DeleteFunc(c.order, func(id uuid.UUID) bool { _, found := at[id]; return !found })
 	for _, due := range found {
 		if _, had := known[due.WorkspaceID]; !had {
@@ -50,7 +50,7 @@ func (c *Candidates) Replace(found []Due, now time.Time) {
 // wait is the time until the next request is due. ok is false if there is no workspace.
 func (c *Candidates) Next(now time.Time) (window []uuid.UUID, wait time.Duration, ok bool) {
 	for _, id := range c.order {
-		untilDue := c.at[id].Sub(now)
+		untilDue := c.dueAt[id].Sub(now)
 		switch {
 		case untilDue <= 0 && len(window) < WorkspacesPerClaim:
 			window = append(window, id)
@@ -67,20 +67,20 @@ func (c *Candidates) Next(now time.Time) (window []uuid.UUID, wait time.Duration
 // Len returns the number of workspaces.
 func (c *Candidates) Len() int { return len(c.order) }
 
-// Claimed applies the result of a claim that searched the workspaces in window at the time now. The
+// RecordClaim applies the result of a claim that searched the workspaces in window at the time now. The
 // workspaces of window up to the index last were served and move to the end of the order. If last
 // is -1, no request was allocated, and the whole window moves to the end. The keys of drained are
 // the workspaces without more due requests. The values are the time until the next request is due,
 // or 0 if this time is not known.
-func (c *Candidates) Claimed(window []uuid.UUID, last int, drained map[uuid.UUID]time.Duration, now time.Time) {
+func (c *Candidates) RecordClaim(window []uuid.UUID, last int, drained map[uuid.UUID]time.Duration, now time.Time) {
 	if last < 0 {
 		last = len(window) - 1
 	}
 	removed := make(map[uuid.UUID]bool, len(drained))
 	for id, wait := range drained {
-		if c.at[id] = now.Add(wait); wait == 0 {
+		if c.dueAt[id] = now.Add(wait); wait == 0 {
 			removed[id] = true
-			delete(c.at, id)
+			delete(c.dueAt, id)
 		}
 	}
 	served := make(map[uuid.UUID]bool, last+1)

@@ -42,7 +42,7 @@ func TestCandidates_EveryWorkspaceIsServed(t *testing.T) {
 					due = append(due, workspace(10, 0, 500))
 				}
 				a := dialqueue.Allocate([]dialqueue.Shared{ample()}, dialqueue.Workers{All: 1000, Free: tt.free}, due)
-				c.Claimed(window, a.Last, nil, now)
+				c.RecordClaim(window, a.Last, nil, now)
 				c.Replace(found, now)
 			}
 			if len(seen) != tt.workspaces {
@@ -65,11 +65,11 @@ func TestCandidates_ServedWorkspacesMoveToTheEnd(t *testing.T) {
 	if diff := cmp.Diff([]uuid.UUID{a, b}, window(now)); diff != "" {
 		t.Errorf("window (-want +got):\n%s", diff)
 	}
-	c.Claimed([]uuid.UUID{a, b}, 0, nil, now)
+	c.RecordClaim([]uuid.UUID{a, b}, 0, nil, now)
 	if diff := cmp.Diff([]uuid.UUID{b, d, a}, window(now.Add(time.Second))); diff != "" {
 		t.Errorf("window after a was served (-want +got):\n%s", diff)
 	}
-	c.Claimed([]uuid.UUID{b, a}, 1, map[uuid.UUID]time.Duration{a: 400 * time.Millisecond, b: 0}, now)
+	c.RecordClaim([]uuid.UUID{b, a}, 1, map[uuid.UUID]time.Duration{a: 400 * time.Millisecond, b: 0}, now)
 	if got := window(now); got != nil {
 		t.Errorf("window after a and b are drained = %v, want none", got)
 	}

@@ -76,8 +76,8 @@ const (
 // Founds returns all values of Found.
 func Founds() []Found { return []Found{Waiting, Lost, Over} }
 
-// Telling is the longest time that the event of a request's end needs to reach the service `calls`.
-const Telling = time.Minute
+// MaxEndDelay is the longest time that the event of a request's end needs to reach the service `calls`.
+const MaxEndDelay = time.Minute
 
 // Refusal is the reason why a request ends without a call. Code and Detail become the error of the
 // call request.

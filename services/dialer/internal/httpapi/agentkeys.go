@@ -44,7 +44,7 @@ func (a *API) putAgentKey(w http.ResponseWriter, r *http.Request) error {
 		return fault
 	}
 	var at time.Time
-	err = onceKnown(r.Context(), store.ErrAgentOfKey, func() error {
+	err = retryUnknown(r.Context(), store.ErrAgentOfKey, func() error {
 		at, err = a.keys.Put(r.Context(), workspaceID, id, key)
 		return err
 	})

@@ -35,7 +35,7 @@ func viewAttempt(a store.Attempt) attemptView {
 	view := attemptView{
 		ID: a.AttemptID, CallID: a.CallID, CallRequestID: a.CallRequestID, Direction: a.Direction, Attempt: a.Fence,
 		TrunkID: a.TrunkID, Trunk: a.Trunk, SIPCallID: a.SIPCallID, SIPStatus: a.SIPStatus,
-		SIPReason: unlessEmpty(a.SIPReason), HangupCause: unlessEmpty(a.Cause), Error: unlessEmpty(a.Error),
+		SIPReason: nilIfEmpty(a.SIPReason), HangupCause: nilIfEmpty(a.Cause), Error: nilIfEmpty(a.Error),
 		StartedAt: openapi.TimestampOf(a.StartedAt), EndedAt: openapi.TimestampOrNull(a.EndedAt),
 	}
 	if a.EndedAt != nil {

@@ -69,7 +69,7 @@ func (a *API) addNumber(w http.ResponseWriter, r *http.Request) error {
 		PhoneE164:   string(number),
 		AgentID:     agentID,
 	}
-	err = onceKnown(r.Context(), store.ErrNoAgent, func() error { return a.store.AddNumber(r.Context(), added) })
+	err = retryUnknown(r.Context(), store.ErrNoAgent, func() error { return a.store.AddNumber(r.Context(), added) })
 	switch {
 	case errors.Is(err, store.ErrTaken):
 		return apierr.Conflict("number_exists", "The number %s is in use already; delete it there first.", number)
@@ -84,7 +84,7 @@ func (a *API) addNumber(w http.ResponseWriter, r *http.Request) error {
 // If an agent was created a moment ago, its record can arrive late. So onceKnown repeats the
 // function do for at most agentTimeout while the function returns the error in the parameter
 // unknown.
-func onceKnown(ctx context.Context, unknown error, do func() error) error {
+func retryUnknown(ctx context.Context, unknown error, do func() error) error {
 	for start := time.Now(); ; {
 		err := do()
 		if !errors.Is(err, unknown) || time.Since(start) > agentTimeout {

@@ -61,12 +61,12 @@ func (a *API) readRecording(w http.ResponseWriter, r *http.Request) error {
 // is not an error and has no body.
 type contentWriter struct {
 	http.ResponseWriter
-	refused int // status code of the error, or 0 if there is none
+	errorStatus int // status code of the error, or 0 if there is none
 }
 
 func (w *contentWriter) WriteHeader(status int) {
 	if status >= http.StatusBadRequest {
-		w.refused = status
+		w.errorStatus = status
 		w.Header().Del("Content-Disposition")
 		return
 	}
@@ -74,7 +74,7 @@ func (w *contentWriter) WriteHeader(status int) {
 }
 
 func (w *contentWriter) Write(p []byte) (int, error) {
-	if w.refused != 0 {
+	if w.errorStatus != 0 {
 		return len(p), nil
 	}
 	return w.ResponseWriter.Write(p)
@@ -84,15 +84,15 @@ func (w *contentWriter) Write(p []byte) (int, error) {
 func (w *contentWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 func (w *contentWriter) refusal() error {
-	switch w.refused {
+	switch w.errorStatus {
 	case 0:
 		return nil
 	case http.StatusRequestedRangeNotSatisfiable:
-		return apierr.New(w.refused, "range_not_satisfiable",
+		return apierr.New(w.errorStatus, "range_not_satisfiable",
 			"Range names no part of this recording; Content-Range says how long it is.")
 	case http.StatusPreconditionFailed:
-		return apierr.New(w.refused, "precondition_failed",
+		return apierr.New(w.errorStatus, "precondition_failed",
 			"The recording does not meet the condition of If-Match or If-Unmodified-Since.")
 	}
-	return fmt.Errorf("serve recording: status %d", w.refused)
+	return fmt.Errorf("serve recording: status %d", w.errorStatus)
 }

@@ -32,8 +32,8 @@ func (a *API) listStrangers(w http.ResponseWriter, r *http.Request) error {
 	}{Data: []strangerView{}}
 	for _, s := range replicas.RejectedCalls(reports) {
 		answer.Data = append(answer.Data, strangerView{
-			At: openapi.TimestampOf(s.At), Source: s.Source, Transport: s.Transport, From: unlessEmpty(s.From),
-			To: unlessEmpty(s.To), UserAgent: unlessEmpty(s.UserAgent), Reason: s.Reason, Hint: s.Hint,
+			At: openapi.TimestampOf(s.At), Source: s.Source, Transport: s.Transport, From: nilIfEmpty(s.From),
+			To: nilIfEmpty(s.To), UserAgent: nilIfEmpty(s.UserAgent), Reason: s.Reason, Hint: s.Hint,
 		})
 	}
 	return httpserver.WriteJSON(w, http.StatusOK, answer)

@@ -12,13 +12,13 @@ import (
 )
 
 type trunkState struct {
-	condition
+	trunkCondition
 	ChannelsInUse int           `json:"channels_in_use"`
 	Replicas      []replicaView `json:"replicas"`
 }
 
-// condition is the state of a trunk in one process, or combined from all processes.
-type condition struct {
+// trunkCondition is the state of a trunk in one process, or combined from all processes.
+type trunkCondition struct {
 	State            replicas.State     `json:"state"`
 	CircuitOpenUntil *openapi.Timestamp `json:"circuit_open_until"`
 	Registered       *bool              `json:"registered"`
@@ -46,14 +46,14 @@ type recentView struct {
 type replicaView struct {
 	Replica    string            `json:"replica"`
 	ReportedAt openapi.Timestamp `json:"reported_at"`
-	condition
+	trunkCondition
 }
 
-func viewCondition(t replicas.Trunk) condition {
-	seen := condition{
+func viewCondition(t replicas.Trunk) trunkCondition {
+	seen := trunkCondition{
 		State: t.State, CircuitOpenUntil: openapi.TimestampOrNull(t.OpenUntil), Registered: t.Registered,
-		RegisteredUntil: openapi.TimestampOrNull(t.RegisteredUntil), RegisterError: unlessEmpty(t.RegisterError),
-		OptionsError: unlessEmpty(
+		RegisteredUntil: openapi.TimestampOrNull(t.RegisteredUntil), RegisterError: nilIfEmpty(t.RegisterError),
+		OptionsError: nilIfEmpty(
 			t.OptionsError,
 		), Recent: recentView{Calls: t.Recent.Calls, Failures: t.Recent.Failures},
 	}
@@ -70,14 +70,14 @@ func viewCondition(t replicas.Trunk) condition {
 	return seen
 }
 
-type states struct {
+type trunkStates struct {
 	reports []replicas.StoredReport
 	live    map[uuid.UUID]int
 }
 
 // The method states returns no error, because a client must not receive a 500 after its change was
 // stored. If the reports cannot be read, the state of each trunk is unknown.
-func (a *API) states(ctx context.Context) states {
+func (a *API) readStates(ctx context.Context) trunkStates {
 	reports, err := a.replicas.List(ctx)
 	if err != nil {
 		slog.ErrorContext(ctx, "reports of the dialer replicas not read", "error", err)
@@ -86,12 +86,12 @@ func (a *API) states(ctx context.Context) states {
 	if err != nil {
 		slog.ErrorContext(ctx, "live calls of the trunks not counted", "error", err)
 	}
-	return states{reports: reports, live: live}
+	return trunkStates{reports: reports, live: live}
 }
 
 // After a change of the trunk's settings, the state is unknown until the reports contain the new
 // version of the settings.
-func (s states) view(t trunks.Trunk) trunkView {
+func (s trunkStates) viewTrunk(t trunks.Trunk) trunkView {
 	seen := replicas.OfTrunk(s.reports, t.TrunkID, t.Version)
 	merged := replicas.Merge(seen)
 	if t.Status == trunks.Disabled {
@@ -99,11 +99,11 @@ func (s states) view(t trunks.Trunk) trunkView {
 	}
 	shown := viewTrunk(t)
 	shown.trunkState = trunkState{
-		condition: viewCondition(merged), ChannelsInUse: s.live[t.TrunkID], Replicas: make([]replicaView, 0, len(seen)),
+		trunkCondition: viewCondition(merged), ChannelsInUse: s.live[t.TrunkID], Replicas: make([]replicaView, 0, len(seen)),
 	}
 	for _, one := range seen {
 		shown.Replicas = append(shown.Replicas, replicaView{
-			Replica: one.Replica, ReportedAt: openapi.TimestampOf(one.ReportedAt), condition: viewCondition(one.Trunk),
+			Replica: one.Replica, ReportedAt: openapi.TimestampOf(one.ReportedAt), trunkCondition: viewCondition(one.Trunk),
 		})
 	}
 	return shown

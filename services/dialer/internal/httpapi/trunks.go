@@ -49,18 +49,18 @@ type trunkView struct {
 
 func viewTrunk(t trunks.Trunk) trunkView {
 	return trunkView{
-		ID: t.TrunkID, Name: t.Name, Status: t.Status, Host: t.Host, Port: t.SIPPort(), Transport: t.Transport, OutboundProxy: unlessEmpty(t.OutboundProxy),
-		CACertificates: unlessEmpty(
+		ID: t.TrunkID, Name: t.Name, Status: t.Status, Host: t.Host, Port: t.SIPPort(), Transport: t.Transport, OutboundProxy: nilIfEmpty(t.OutboundProxy),
+		CACertificates: nilIfEmpty(
 			t.CACertificates,
-		), Username: unlessEmpty(t.Username), HasPassword: t.Sealed != nil || t.Password != "", Register: t.Register,
-		CallerIDs: t.CallerIDs, CallerIDHeader: t.CallerIDHeader, NumberFormat: t.NumberFormat, NumberPrefix: unlessEmpty(t.NumberPrefix), Codecs: t.Codecs, SRTP: t.SRTP,
+		), Username: nilIfEmpty(t.Username), HasPassword: t.Sealed != nil || t.Password != "", Register: t.Register,
+		CallerIDs: t.CallerIDs, CallerIDHeader: t.CallerIDHeader, NumberFormat: t.NumberFormat, NumberPrefix: nilIfEmpty(t.NumberPrefix), Codecs: t.Codecs, SRTP: t.SRTP,
 		SessionSeconds: t.SessionSeconds, Channels: t.Channels, CallsPerSecond: t.CallsPerSecond, Priority: t.Priority, InboundSources: t.InboundSources,
 		MediaTimeout: t.MediaTimeoutSeconds, Trace: t.Trace,
 		CreatedAt: openapi.TimestampOf(page.TimeOf(t.TrunkID)),
 	}
 }
 
-func unlessEmpty(text string) *string {
+func nilIfEmpty(text string) *string {
 	if text == "" {
 		return nil
 	}
@@ -105,11 +105,11 @@ func (a *API) listTrunks(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return httpserver.WriteJSON(w, http.StatusOK, page.Of(query, found, a.states(r.Context()).view))
+	return httpserver.WriteJSON(w, http.StatusOK, page.Of(query, found, a.readStates(r.Context()).viewTrunk))
 }
 
 func (a *API) writeTrunk(w http.ResponseWriter, r *http.Request, status int, t trunks.Trunk) error {
-	return httpserver.WriteJSON(w, status, a.states(r.Context()).view(t))
+	return httpserver.WriteJSON(w, status, a.readStates(r.Context()).viewTrunk(t))
 }
 
 // readTrunk handles GET /admin/v1/trunks/{trunk_id}.
@@ -193,7 +193,7 @@ func (a *API) checkTrunk(w http.ResponseWriter, r *http.Request) error {
 	for _, s := range a.check(r.Context(), found) {
 		answer.OK = answer.OK && s.Result != trunks.CheckFailed
 		answer.Steps = append(answer.Steps, checkView{
-			Step: s.Name, Result: s.Result, Seen: s.Seen, Remedy: unlessEmpty(s.Remedy),
+			Step: s.Name, Result: s.Result, Seen: s.Seen, Remedy: nilIfEmpty(s.Remedy),
 		})
 	}
 	return httpserver.WriteJSON(w, http.StatusOK, answer)

@@ -30,25 +30,25 @@ func (j *Job) Run(ctx context.Context) error {
 	ticker := time.NewTicker(reportInterval)
 	defer ticker.Stop()
 	for {
-		if err := j.store(ctx); err != nil && ctx.Err() == nil {
+		if err := j.storeReport(ctx); err != nil && ctx.Err() == nil {
 			slog.WarnContext(ctx, "report of this replica not stored", "error", err)
 		}
 		select {
 		case <-ctx.Done():
-			j.end(ctx)
+			j.removeReport(ctx)
 			return nil
 		case <-ticker.C:
 		}
 	}
 }
 
-func (j *Job) store(ctx context.Context) error {
+func (j *Job) storeReport(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
 	return j.put(ctx, j.report())
 }
 
-func (j *Job) end(ctx context.Context) {
+func (j *Job) removeReport(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), writeTimeout)
 	defer cancel()
 	if err := j.remove(ctx); err != nil {

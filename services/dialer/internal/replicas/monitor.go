@@ -14,11 +14,11 @@ type Monitor struct {
 
 	mu      sync.Mutex
 	started time.Time // start of the last stored heartbeat
-	slow    bool      // whether the last heartbeat failed or took more than a third of the lease
+	isSlow  bool      // whether the last heartbeat failed or took more than a third of the lease
 	// Since the time resumed, heartbeats are in time. It is the start of the first heartbeat, of
 	// the last late heartbeat, or of the first heartbeat after a failed heartbeat. It is zero after
 	// a failed heartbeat.
-	resumed time.Time
+	resumedAt time.Time
 }
 
 // NewMonitor returns a monitor. A process is dead if it has stored no heartbeat for the duration
@@ -32,16 +32,16 @@ func (m *Monitor) Observe(start time.Time, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	late := !m.started.IsZero() && start.Sub(m.started) > m.lease*2/3
-	m.slow = err != nil || time.Since(start) > m.lease/3
+	m.isSlow = err != nil || time.Since(start) > m.lease/3
 	if err != nil || late {
-		m.resumed = time.Time{}
+		m.resumedAt = time.Time{}
 	}
 	if err != nil {
 		return
 	}
 	m.started = start
-	if m.resumed.IsZero() {
-		m.resumed = start
+	if m.resumedAt.IsZero() {
+		m.resumedAt = start
 	}
 }
 
@@ -52,8 +52,8 @@ func (m *Monitor) Observe(start time.Time, err error) {
 func (m *Monitor) Healthy() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.slow || m.started.IsZero() || time.Since(m.started) > m.lease*2/3 {
+	if m.isSlow || m.started.IsZero() || time.Since(m.started) > m.lease*2/3 {
 		return false
 	}
-	return !m.resumed.IsZero() && time.Since(m.resumed) >= m.lease
+	return !m.resumedAt.IsZero() && time.Since(m.resumedAt) >= m.lease
 }

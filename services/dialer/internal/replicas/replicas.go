@@ -185,8 +185,8 @@ func Merge(seen []ReportedTrunk) Trunk {
 		case merged.State != t.State:
 			merged.State = Mixed
 		}
-		merged.OpenUntil = earlier(merged.OpenUntil, t.OpenUntil)
-		merged.RegisteredUntil = earlier(merged.RegisteredUntil, t.RegisteredUntil)
+		merged.OpenUntil = earlierTime(merged.OpenUntil, t.OpenUntil)
+		merged.RegisteredUntil = earlierTime(merged.RegisteredUntil, t.RegisteredUntil)
 		if t.Registered != nil && (merged.Registered == nil || *merged.Registered) {
 			merged.Registered = t.Registered
 		}
@@ -206,7 +206,7 @@ func Merge(seen []ReportedTrunk) Trunk {
 }
 
 // The function earlier ignores a nil time.
-func earlier(a, b *time.Time) *time.Time {
+func earlierTime(a, b *time.Time) *time.Time {
 	if a == nil || b != nil && b.Before(*a) {
 		return b
 	}

@@ -67,18 +67,18 @@ func (s *AgentKeys) Put(ctx context.Context, workspaceID, agentID uuid.UUID, key
 	return at, nil
 }
 
-const get = `SELECT sealed, updated_at FROM agent_keys WHERE workspace_id = @workspace_id AND agent_id = @agent_id`
+const keyOfAgent = `SELECT sealed, updated_at FROM agent_keys WHERE workspace_id = @workspace_id AND agent_id = @agent_id`
 
 // Since returns the time at which the key of an agent was stored. It returns pg.ErrNotFound if the
 // agent has no key.
 func (s *AgentKeys) Since(ctx context.Context, workspaceID, agentID uuid.UUID) (time.Time, error) {
-	_, at, err := s.get(ctx, workspaceID, agentID)
+	_, at, err := s.queryKey(ctx, workspaceID, agentID)
 	return at, err
 }
 
 // Key returns the key of an agent. It returns pg.ErrNotFound if the agent has no key.
 func (s *AgentKeys) Key(ctx context.Context, workspaceID, agentID uuid.UUID) (string, error) {
-	sealed, _, err := s.get(ctx, workspaceID, agentID)
+	sealed, _, err := s.queryKey(ctx, workspaceID, agentID)
 	if err != nil {
 		return "", err
 	}
@@ -89,13 +89,13 @@ func (s *AgentKeys) Key(ctx context.Context, workspaceID, agentID uuid.UUID) (st
 	return string(plain), nil
 }
 
-func (s *AgentKeys) get(ctx context.Context, workspaceID, agentID uuid.UUID) (sealed []byte, at time.Time, err error) {
+func (s *AgentKeys) queryKey(ctx context.Context, workspaceID, agentID uuid.UUID) (sealed []byte, at time.Time, err error) {
 	type row struct {
 		Sealed    []byte    `db:"sealed"`
 		UpdatedAt time.Time `db:"updated_at"`
 	}
 	args := pgx.NamedArgs{"workspace_id": workspaceID, "agent_id": agentID}
-	found, err := pg.One[row](ctx, s.pool, get, args)
+	found, err := pg.One[row](ctx, s.pool, keyOfAgent, args)
 	if err != nil {
 		return nil, at, fmt.Errorf("read key of agent %s: %w", agentID, err)
 	}
@@ -117,7 +117,7 @@ func (s *AgentKeys) Remove(ctx context.Context, workspaceID, agentID uuid.UUID) 
 }
 
 const (
-	all            = `SELECT workspace_id, agent_id, sealed FROM agent_keys`
+	allAgentKeys   = `SELECT workspace_id, agent_id, sealed FROM agent_keys`
 	resealAgentKey = `UPDATE agent_keys SET sealed = @again WHERE workspace_id = @workspace_id AND agent_id = @agent_id AND sealed = @was`
 )
 
@@ -130,7 +130,7 @@ func (s *AgentKeys) Reseal(ctx context.Context) (moved int, err error) {
 		AgentID     uuid.UUID `db:"agent_id"`
 		Sealed      []byte    `db:"sealed"`
 	}
-	secrets, err := pg.Many[secret](ctx, s.pool, all, nil)
+	secrets, err := pg.Many[secret](ctx, s.pool, allAgentKeys, nil)
 	if err != nil {
 		return 0, fmt.Errorf("read sealed keys: %w", err)
 	}

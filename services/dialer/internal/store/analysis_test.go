@@ -14,14 +14,14 @@ import (
 
 // The statement talked inserts ended calls of one workspace. The analyses of the first $2 calls are
 // due, and the analyses of the other calls are finished.
-const talked = `
+const insertTalkedCalls = `
 INSERT INTO calls (call_id, call_request_id, workspace_id, agent_id, direction, from_number, to_e164, status, max_call_seconds, deadline_at, answered_at, ended_at, disposition, analyse_at)
 SELECT id, id, $1, $1, 'outbound', '+15005550006', '+14155550101', 'completed', 60, now(), now(), now(), 'human', CASE WHEN n <= $2 THEN now() - n * interval '1 ms' END
 FROM (SELECT n, gen_random_uuid() AS id FROM generate_series(1, $2::integer + $3::integer) n) made`
 
 func talk(t *testing.T, pool *pgxpool.Pool, workspace uuid.UUID, due, done int) {
 	t.Helper()
-	if _, err := pool.Exec(t.Context(), talked, workspace, due, done); err != nil {
+	if _, err := pool.Exec(t.Context(), insertTalkedCalls, workspace, due, done); err != nil {
 		t.Fatal(err)
 	}
 }

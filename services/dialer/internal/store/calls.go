@@ -152,7 +152,7 @@ func queueTraced(ctx context.Context, batch *pgx.Batch, name, traceparent string
 		defer span.End()
 		ctx = spanCtx
 	}
-	return outbox.Queue(ctx, batch, outgoing(facts...)...)
+	return outbox.Queue(ctx, batch, outboxEvents(facts...)...)
 }
 
 func sendBatch(ctx context.Context, tx pgx.Tx, batch *pgx.Batch) error {

@@ -84,7 +84,7 @@ func TestClaim_CapacityIsFreedByEveryEndOfAClaimOrCall(t *testing.T) {
 			pool := newPool(t)
 			st := newStore(pool)
 			enqueue(t, pool, st, aRequest(uuid.Must(uuid.NewV7()), 1))
-			taken := claim(t, st, 1)
+			taken := claimRequests(t, st, 1)
 			if len(taken) != 1 {
 				t.Fatalf("length of taken = %d, want 1", len(taken))
 			}
@@ -109,18 +109,18 @@ func TestClaim_ExpiredClaimOfADeadProcessFreesCapacity(t *testing.T) {
 	enqueue(t, pool, st, aRequest(workspace, 1), aRequest(workspace, 2))
 	dead := store.New(pool, uuid.Must(uuid.NewV7()), store.Timing{ClaimLease: 100 * time.Millisecond,
 		QueueLimit: time.Hour})
-	if got := claim(t, dead, 1); len(got) != 1 {
+	if got := claimRequests(t, dead, 1); len(got) != 1 {
 		t.Fatalf("claimed requests = %d", len(got))
 	}
-	testkit.Until(t, "another process claims", func() bool { return len(claim(t, st, 1)) == 1 })
+	testkit.Until(t, "another process claims", func() bool { return len(claimRequests(t, st, 1)) == 1 })
 	if n := inUse(t, pool); n != 1 {
 		t.Errorf("requests in use = %d, want 1", n)
 	}
 }
 
-// expired runs Expire and returns the error code of the old request. The code is empty if the
+// expireOldRequest runs Expire and returns the error code of the old request. The code is empty if the
 // request did not end.
-func expired(t *testing.T, limit store.Timing, crowded, trunkDown bool) (code string) {
+func expireOldRequest(t *testing.T, limit store.Timing, crowded, trunkDown bool) (code string) {
 	t.Helper()
 	pool := newPool(t)
 	limit.ClaimLease = time.Minute
@@ -133,7 +133,7 @@ func expired(t *testing.T, limit store.Timing, crowded, trunkDown bool) (code st
 	old.DueAt = time.Now().Add(-25 * time.Hour)
 	young.DueAt = time.Now().Add(-time.Minute)
 	enqueue(t, pool, st, old, young)
-	if crowded && len(claim(t, st, 5)) != 0 {
+	if crowded && len(claimRequests(t, st, 5)) != 0 {
 		t.Fatal("Claim took a request beyond the limit of live calls")
 	}
 	if trunkDown {
@@ -144,11 +144,11 @@ func expired(t *testing.T, limit store.Timing, crowded, trunkDown bool) (code st
 			t.Fatal(err)
 		}
 	}
-	if n := count(t, pool, "SELECT count(*) FROM dial_queue WHERE state = 'failed'"); n > 1 {
+	if n := countRows(t, pool, "SELECT count(*) FROM dial_queue WHERE state = 'failed'"); n > 1 {
 		t.Errorf("requests ended = %d", n)
 	}
 	facts := func(code string) int {
-		return count(t, pool, "SELECT count(*) FROM outbox WHERE key = $1 AND position($2::bytea in payload) > 0",
+		return countRows(t, pool, "SELECT count(*) FROM outbox WHERE key = $1 AND position($2::bytea in payload) > 0",
 			[]byte(old.CallRequestID.String()), []byte(code))
 	}
 	for _, code := range []string{dialqueue.CodeQueueExpired, dialqueue.CodeCapacityTimeout} {
@@ -186,7 +186,7 @@ func TestExpire_FailsRequestsPastTheirLimits(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			limit := store.Timing{QueueLimit: tt.queue, CapacityLimit: tt.capacity}
-			if got := expired(t, limit, tt.crowded, tt.trunkDown); got != tt.want {
+			if got := expireOldRequest(t, limit, tt.crowded, tt.trunkDown); got != tt.want {
 				t.Errorf("error code = %q, want %q", got, tt.want)
 			}
 		})

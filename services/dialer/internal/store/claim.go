@@ -55,7 +55,7 @@ type Claimed struct {
 	Wait time.Duration
 }
 
-const due = `
+const dueWorkspaces = `
 SELECT w.workspace_id, extract(epoch FROM q.look_at - now())::float8 AS seconds
 FROM workspaces w
 LEFT JOIN LATERAL (SELECT b.scan_from FROM rate_buckets b WHERE b.scope = w.workspace_id::text
@@ -73,7 +73,7 @@ func (s *Store) Due(ctx context.Context) ([]dialqueue.Due, error) {
 	// byIndex is valid until the transaction ends, so both statements use one transaction
 	var batch pgx.Batch
 	batch.Queue(byIndex)
-	batch.Queue(due, pg.Args{"ahead": dueAhead}).Query(func(rows pgx.Rows) error {
+	batch.Queue(dueWorkspaces, pg.Args{"ahead": dueAhead}).Query(func(rows pgx.Rows) error {
 		var id uuid.UUID
 		var wait float64
 		_, err := pgx.ForEachRow(rows, []any{&id, &wait}, func() error {
@@ -201,7 +201,7 @@ func (w workspaceRow) heldBack(r dialqueue.Request) bool {
 // total is the scope of the bucket that limits all calls together. The scope of a carrier's bucket
 // is trunkPrefix followed by the carrier's name.
 const (
-	total       = "total"
+	totalScope  = "total"
 	trunkPrefix = "trunk "
 )
 
@@ -218,7 +218,7 @@ const (
 // next claim.
 // The function coalesce keeps the planner from using a partial index where the id identifies the
 // row.
-const claim = `
+const claimRequests = `
 WITH oldest AS MATERIALIZED (
 	SELECT q.call_request_id, q.to_e164, q.look_at, q.due_at, q.due_at < now() - @queue_limit::interval AS expired,
 		CASE WHEN q.due_at <= now() OR @barred::boolean THEN false
@@ -300,7 +300,7 @@ func (s *Store) Claim(ctx context.Context, c Capacity, workspaces []uuid.UUID) (
 		}
 		allocation := dialqueue.Allocate(now.shared, c.Workers, now.workspaces)
 		taken := make([]int, len(now.rows))
-		if err := s.take(ctx, tx, now.rows, allocation.Shares, taken, &claimed.Requests); err != nil {
+		if err := s.takeRequests(ctx, tx, now.rows, allocation.Shares, taken, &claimed.Requests); err != nil {
 			return err
 		}
 		claimed.Last, claimed.Drained = allocation.Last, map[uuid.UUID]time.Duration{}
@@ -311,7 +311,7 @@ func (s *Store) Claim(ctx context.Context, c Capacity, workspaces []uuid.UUID) (
 			claimed.Left = claimed.Left || allocation.Shares[i] < w.Waiting
 		}
 		claimed.Wait = allocation.Wait
-		now.store(tx, c, allocation, taken)
+		now.queueUsage(tx, c, allocation, taken)
 		if len(claimed.Requests) > 0 {
 			failpoint.Inject("dialer: in claim, before commit")
 		}
@@ -335,7 +335,7 @@ type usage struct {
 // One round trip takes the lock that excludes other claims, and reads the waiting requests and the
 // used capacity.
 func (s *Store) readUsage(ctx context.Context, tx *pg.Pipeline, c Capacity, workspaces []uuid.UUID) (usage, error) {
-	u := usage{scopes: []string{total, trunkPrefix + c.Trunk}, versions: make([]int64, 2)}
+	u := usage{scopes: []string{totalScope, trunkPrefix + c.Trunk}, versions: make([]int64, 2)}
 	inUse, all, inbound, buckets := map[uuid.UUID]int{}, 0, 0, map[string]bucketRow{}
 	var batch pgx.Batch
 	batch.Queue(byIndex)
@@ -348,7 +348,7 @@ func (s *Store) readUsage(ctx context.Context, tx *pg.Pipeline, c Capacity, work
 		}
 		return err
 	})
-	batch.Queue(countInUse, pg.Args{"total": total, "delay": longestClaimDelay}).Query(func(rows pgx.Rows) error {
+	batch.Queue(countInUse, pg.Args{"total": totalScope, "delay": longestClaimDelay}).Query(func(rows pgx.Rows) error {
 		var id uuid.UUID
 		var n int
 		var first time.Time
@@ -414,7 +414,7 @@ func idAt(at time.Time) (id uuid.UUID) {
 	return id
 }
 
-func (s *Store) take(
+func (s *Store) takeRequests(
 	ctx context.Context, tx *pg.Pipeline, rows []workspaceRow, shares, taken []int, requests *[]dialqueue.Request,
 ) error {
 	var batch pgx.Batch
@@ -422,7 +422,7 @@ func (s *Store) take(
 		if share == 0 {
 			continue
 		}
-		batch.Queue(claim, pg.Args{
+		batch.Queue(claimRequests, pg.Args{
 			"instance": s.instance, "lease": s.timing.ClaimLease, "queue_limit": s.timing.QueueLimit,
 			"workspace_id": rows[i].WorkspaceID, "most": share, "spare": extraRequests, "barred": rows[i].Barred,
 			"scan_from": rows[i].ScanFrom,
@@ -442,7 +442,7 @@ func (s *Store) take(
 	return tx.RunBatch(ctx, &batch)
 }
 
-func (u usage) store(tx *pg.Pipeline, c Capacity, allocation dialqueue.Allocation, taken []int) {
+func (u usage) queueUsage(tx *pg.Pipeline, c Capacity, allocation dialqueue.Allocation, taken []int) {
 	all := 0
 	var batch pgx.Batch
 	for i, w := range u.workspaces {

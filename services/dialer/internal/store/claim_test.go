@@ -25,7 +25,7 @@ SELECT gen_random_uuid(), $1, 'queued', '+1415' || lpad((n % 9999999)::text, 7, 
 	now() + $4::interval + n * interval '1 millisecond', now() + $4::interval + n * interval '1 millisecond'
 FROM generate_series($2::integer, $3::integer) n`
 
-func many(t *testing.T, pool *pgxpool.Pool, workspace uuid.UUID, first, last int, at time.Duration) {
+func insertRequests(t *testing.T, pool *pgxpool.Pool, workspace uuid.UUID, first, last int, at time.Duration) {
 	t.Helper()
 	_, err := pool.Exec(t.Context(), knownWorkspace, workspace, dialqueue.DefaultMaxLiveCalls, dialqueue.DefaultCallsPerSecond)
 	if err != nil {
@@ -55,7 +55,7 @@ func TestClaim_ManyRequestsOfOneWorkspaceDoNotDelayAnother(t *testing.T) {
 	big, small := uuid.Must(uuid.NewV7()), uuid.Must(uuid.NewV7())
 	limited(t, pool, st, big, 100_000, 100_000)
 	limited(t, pool, st, small, 100_000, 100_000)
-	many(t, pool, big, 1, 100_000, -time.Hour)
+	insertRequests(t, pool, big, 1, 100_000, -time.Hour)
 	replica := &claimer{Store: st}
 	for round, workers := range []int{64, 1, 64, 1, 1, 5} {
 		enqueue(t, pool, st, aRequest(small, 1000+round))
@@ -125,13 +125,13 @@ func TestClaim_PagesReadDoNotGrowWithScheduledRequests(t *testing.T) {
 		return claim, look
 	}
 	ahead := uuid.Must(uuid.NewV7())
-	many(t, pool, ahead, 10_001, 11_000, 24*time.Hour)
+	insertRequests(t, pool, ahead, 10_001, 11_000, 24*time.Hour)
 	few, _ := pages()
-	many(t, pool, ahead, 11_001, 60_000, 24*time.Hour)
+	insertRequests(t, pool, ahead, 11_001, 60_000, 24*time.Hour)
 	for n := range 300 {
-		many(t, pool, uuid.Must(uuid.NewV7()), n, n, 24*time.Hour)
+		insertRequests(t, pool, uuid.Must(uuid.NewV7()), n, n, 24*time.Hour)
 	}
-	many(t, pool, uuid.Must(uuid.NewV7()), 60_001, 68_000, -time.Hour)
+	insertRequests(t, pool, uuid.Must(uuid.NewV7()), 60_001, 68_000, -time.Hour)
 	lot, look := pages()
 	t.Logf("pages of a claim = %d beside 1,000 scheduled requests, %d beside 50,000; pages of a look = %d", few, lot, look)
 	if float64(lot) > 1.3*float64(few) {
@@ -148,13 +148,13 @@ func TestClaim_ManyRequestsDueAtTheSameTimeDoNotDelayAnother(t *testing.T) {
 	st := newStore(pool)
 	big, small := uuid.Must(uuid.NewV7()), uuid.Must(uuid.NewV7())
 	limited(t, pool, st, big, 100_000, 100_000)
-	many(t, pool, big, 1, 20_000, time.Hour)
-	many(t, pool, small, 20_001, 20_001, time.Hour) // the request to this number is due last
+	insertRequests(t, pool, big, 1, 20_000, time.Hour)
+	insertRequests(t, pool, small, 20_001, 20_001, time.Hour) // the request to this number is due last
 	if _, err := pool.Exec(t.Context(), "UPDATE dial_queue SET look_at = look_at - interval '2 hours', due_at = due_at - interval '2 hours'"); err != nil {
 		t.Fatal(err)
 	}
 	for range 3 {
-		for _, r := range claim(t, st, 10) {
+		for _, r := range claimRequests(t, st, 10) {
 			if r.WorkspaceID == small {
 				return
 			}
@@ -296,7 +296,7 @@ func TestClaim_SecondRequestToANumberWaitsForTheFirstCall(t *testing.T) {
 			limited(t, pool, st, workspace, 500, 100_000)
 			requests := []dialqueue.Request{aRequest(workspace, 1), aRequest(workspace, 1), aRequest(workspace, 1), aRequest(workspace, 2)}
 			enqueue(t, pool, st, requests...)
-			taken := claim(t, st, 10)
+			taken := claimRequests(t, st, 10)
 			if len(taken) != 2 {
 				t.Fatalf("length of taken = %d, want 2", len(taken))
 			}
@@ -309,16 +309,16 @@ func TestClaim_SecondRequestToANumberWaitsForTheFirstCall(t *testing.T) {
 				t.Fatal(err)
 			}
 			testkit.Until(t, "the others of the number are held", func() bool {
-				if got := claim(t, st, 10); len(got) != 0 {
+				if got := claimRequests(t, st, 10); len(got) != 0 {
 					t.Fatalf("claimed requests = %v while the number is in a call, want none", got)
 				}
-				return count(t, pool, "SELECT count(*) FROM dial_queue WHERE held") == 2
+				return countRows(t, pool, "SELECT count(*) FROM dial_queue WHERE held") == 2
 			})
 			if found := dueWorkspaces(t, st); len(found) != 0 {
 				t.Errorf("workspaces with due requests = %v, want none", found)
 			}
 			over(t, st, live, id)
-			if got := claim(t, st, 10); len(got) != 1 {
+			if got := claimRequests(t, st, 10); len(got) != 1 {
 				t.Errorf("claim: length of got = %d, want 1", len(got))
 			} else if got[0].To != requests[0].To {
 				t.Errorf("claim: got[0].To = %v, want %v", got[0].To, requests[0].To)
@@ -371,7 +371,7 @@ func TestClaim_ProcessPausedInAClaimDoesNotBlockOthers(t *testing.T) {
 		failed <- err
 	}()
 	<-stall.stopped
-	if got := claim(t, st, 5); len(got) != 1 {
+	if got := claimRequests(t, st, 5); len(got) != 1 {
 		t.Errorf("claimed requests while another process is paused = %d, want 1", len(got))
 	}
 	resume()
@@ -402,7 +402,7 @@ func TestClaim_ReplicasTogetherKeepTheRateLimit(t *testing.T) {
 			pool := newPool(t)
 			workspace := uuid.Must(uuid.NewV7())
 			limited(t, pool, newStore(pool), workspace, 100_000, tt.workspace)
-			many(t, pool, workspace, 1, 500, -time.Hour)
+			insertRequests(t, pool, workspace, 1, 500, -time.Hour)
 			r := store.Capacity{Workers: dialqueue.Workers{Free: 64}, Trunk: "sim", OfTrunk: tt.trunk, Total: tt.overall}
 			var taken atomic.Int64
 			var all sync.WaitGroup

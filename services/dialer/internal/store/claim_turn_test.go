@@ -12,7 +12,7 @@ func TestClaim_EveryWorkspaceIsServed(t *testing.T) {
 	const workspaces, workers = 150, 10
 	pool := newPool(t)
 	for n := range workspaces {
-		many(t, pool, uuid.Must(uuid.NewV7()), 10*n, 10*n+4, -time.Hour)
+		insertRequests(t, pool, uuid.Must(uuid.NewV7()), 10*n, 10*n+4, -time.Hour)
 	}
 	replica := &claimer{Store: newStore(pool)}
 	got := map[uuid.UUID]int{}

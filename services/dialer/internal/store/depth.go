@@ -12,7 +12,7 @@ import (
 // Each count of queued requests reads a partial index and stops at 10,000. Requests in use are
 // counted in the same way as in a claim, so that few dead rows are read. The other counts can also
 // read rows that vacuum has not removed yet (docs/adr/0011-count-live-calls-in-the-claim.md).
-const count = `
+const countDepth = `
 SELECT (SELECT count(*) FROM (SELECT FROM dial_queue WHERE state = 'queued' AND due_at <= now() LIMIT 10000) AS bounded) AS due,
        (SELECT count(*) FROM (SELECT FROM dial_queue WHERE state = 'queued' AND due_at > now() LIMIT 10000) AS bounded) AS ahead,
        coalesce((SELECT extract(epoch FROM now() - due_at) FROM dial_queue
@@ -39,7 +39,7 @@ type Depth struct {
 
 // ReadDepth returns the counts over all workspaces.
 func ReadDepth(ctx context.Context, pool *pgxpool.Pool) (Depth, error) {
-	found, err := pg.One[Depth](ctx, pool, count, nil)
+	found, err := pg.One[Depth](ctx, pool, countDepth, nil)
 	if err != nil {
 		return Depth{}, fmt.Errorf("count queued requests and live calls: %w", err)
 	}

@@ -56,13 +56,13 @@ func TestOrderErasure_ManyCallsAreErasedInSteps(t *testing.T) {
 	e := store.Erasure{ID: uuid.Must(uuid.NewV7()), WorkspaceID: workspace}
 	addInboundCalls(t, pool, workspace, number, calls)
 	within(t, pool, func(tx pgx.Tx) error { return first.OrderErasure(t.Context(), tx, number, e) })
-	if got := count(t, pool, "SELECT count(*) FROM calls WHERE erased"); got != 0 {
+	if got := countRows(t, pool, "SELECT count(*) FROM calls WHERE erased"); got != 0 {
 		t.Errorf("calls erased by the order itself = %d, want 0", got)
 	}
 	if _, err := first.EraseNextCalls(t.Context(), limit); err != nil {
 		t.Fatalf("EraseNextCalls: %v", err)
 	}
-	if got := count(t, pool, "SELECT count(*) FROM calls WHERE erased"); got != limit {
+	if got := countRows(t, pool, "SELECT count(*) FROM calls WHERE erased"); got != limit {
 		t.Errorf("calls erased by one step = %d, want %d", got, limit)
 	}
 	// The same erasure is ordered again while it is in progress.
@@ -71,10 +71,10 @@ func TestOrderErasure_ManyCallsAreErasedInSteps(t *testing.T) {
 		t.Errorf("further steps = %d, want %d", got, want)
 	}
 
-	if got := count(t, pool, "SELECT count(*) FROM calls WHERE NOT erased OR turns::text <> '[]'"); got != 0 {
+	if got := countRows(t, pool, "SELECT count(*) FROM calls WHERE NOT erased OR turns::text <> '[]'"); got != 0 {
 		t.Errorf("calls that still have their words = %d, want 0", got)
 	}
-	if got := count(t, pool, "SELECT count(*) FROM erasures WHERE phone_e164 IS NOT NULL"); got != 0 {
+	if got := countRows(t, pool, "SELECT count(*) FROM erasures WHERE phone_e164 IS NOT NULL"); got != 0 {
 		t.Errorf("erasures that keep the number = %d, want 0", got)
 	}
 	rows, err := pool.Query(t.Context(), "SELECT payload FROM outbox WHERE topic = 'erasure-reports.v1' ORDER BY id")
@@ -106,7 +106,7 @@ func TestOrderErasure_ManyCallsAreErasedInSteps(t *testing.T) {
 			t.Fatalf("call %s was reported %d times, want 1", id, times)
 		}
 	}
-	if got := count(t, pool, "SELECT count(*) FROM outbox WHERE topic = 'dial-events.v1'"); got != calls {
+	if got := countRows(t, pool, "SELECT count(*) FROM outbox WHERE topic = 'dial-events.v1'"); got != calls {
 		t.Errorf("erased events = %d, want %d", got, calls)
 	}
 }
@@ -126,7 +126,7 @@ func TestOrderErasure_ReadsNoCalls(t *testing.T) {
 	if pages > 30 {
 		t.Errorf("pages read by the order = %d, want at most 30; plans:\n%s", pages, plans)
 	}
-	if got := count(t, pool, "SELECT count(*) FROM calls WHERE erased"); got != 0 {
+	if got := countRows(t, pool, "SELECT count(*) FROM calls WHERE erased"); got != 0 {
 		t.Errorf("calls erased by the order = %d, want 0", got)
 	}
 }
@@ -192,7 +192,7 @@ func TestOrderErasure_RunningJobDoesNotDelayOtherRecords(t *testing.T) {
 		t.Errorf("longest record beside the erasure = %s, want at most 1 s", longest)
 	}
 	t.Logf("%d records beside the erasure of %d calls; the longest took %s", records, calls, longest)
-	if got := count(t, pool, "SELECT count(*) FROM calls WHERE NOT erased"); got != 0 {
+	if got := countRows(t, pool, "SELECT count(*) FROM calls WHERE NOT erased"); got != 0 {
 		t.Errorf("calls that are not erased = %d, want 0", got)
 	}
 }

@@ -28,7 +28,7 @@ func about(workspace uuid.UUID, number int) dialqueue.Request {
 
 // The function published returns the dial events and erasure reports in the outbox. If an event
 // contains the person's data, "with the secret" follows its name.
-func published(t *testing.T, pool *pgxpool.Pool, of string) (names []string) {
+func publishedEvents(t *testing.T, pool *pgxpool.Pool, of string) (names []string) {
 	t.Helper()
 	rows, err := pool.Query(t.Context(), "SELECT topic, payload FROM outbox WHERE position($1 in encode(payload, 'escape')) > 0 ORDER BY id", of)
 	if err != nil {
@@ -64,7 +64,7 @@ func erase(t *testing.T, pool *pgxpool.Pool, st *store.Store, id uuid.UUID, e st
 
 func kept(t *testing.T, pool *pgxpool.Pool) int {
 	t.Helper()
-	return count(t, pool, `SELECT (SELECT count(*) FROM dial_queue WHERE variables::text LIKE '%`+secret+`%')
+	return countRows(t, pool, `SELECT (SELECT count(*) FROM dial_queue WHERE variables::text LIKE '%`+secret+`%')
 		+ (SELECT count(*) FROM calls WHERE variables::text LIKE '%`+secret+`%' OR turns::text LIKE '%`+secret+`%' OR time_zone = '`+secret+`')
 		+ (SELECT count(*) FROM opt_outs WHERE evidence LIKE '%`+secret+`%')`)
 }
@@ -77,7 +77,7 @@ func TestEraseRequest_QueuedRequestsEndAsBlocked(t *testing.T) {
 	ahead, claimed, other := about(workspace, 1), about(workspace, 2), about(workspace, 3)
 	ahead.DueAt = time.Now().Add(time.Hour)
 	enqueue(t, pool, st, claimed)
-	taken := claim(t, st, 1)
+	taken := claimRequests(t, st, 1)
 	if got := len(taken); got != 1 {
 		t.Fatalf("claimed requests = %d, want 1", got)
 	}
@@ -87,11 +87,11 @@ func TestEraseRequest_QueuedRequestsEndAsBlocked(t *testing.T) {
 		erase(t, pool, st, ahead.CallRequestID, e)
 		erase(t, pool, st, claimed.CallRequestID, e)
 	}
-	if n := count(t, pool, "SELECT count(*) FROM dial_queue WHERE state = 'blocked' AND variables IS NULL"); n != 2 {
+	if n := countRows(t, pool, "SELECT count(*) FROM dial_queue WHERE state = 'blocked' AND variables IS NULL"); n != 2 {
 		t.Errorf("blocked requests without variables = %d, want 2", n)
 	}
 	for _, r := range []dialqueue.Request{ahead, claimed} {
-		if got := strings.Join(published(t, pool, r.CallRequestID.String()),
+		if got := strings.Join(publishedEvents(t, pool, r.CallRequestID.String()),
 			", "); got != "blocked, erasure-reports.v1, erasure-reports.v1" {
 			t.Errorf("events of a queued request = %q, want one blocked and two reports", got)
 		}
@@ -112,7 +112,7 @@ func TestEraseRequest_QueuedRequestsEndAsBlocked(t *testing.T) {
 	if n := kept(t, pool); n != 1 {
 		t.Errorf("rows with personal data = %d, want only the row of the other person", n)
 	}
-	if got := claim(t, st, 5); len(got) != 1 {
+	if got := claimRequests(t, st, 5); len(got) != 1 {
 		t.Errorf("claim: length of got = %d, want 1", len(got))
 	} else if got[0].CallRequestID != other.CallRequestID {
 		t.Errorf("claim: got[0].CallRequestID = %v, want %v", got[0].CallRequestID, other.CallRequestID)
@@ -147,21 +147,21 @@ func TestEraseRequest_LiveCallEndsWithoutPersonalData(t *testing.T) {
 		c.Hear("Still "+secret+". Goodbye.", now.Add(3*time.Second))
 		c.End(callstate.End{At: now.Add(4 * time.Second), Cause: callstate.NormalClearing, Zone: time.UTC})
 	})
-	if got := strings.Join(published(t, pool, mine.String()), ", "); got != "dialing, answered, ended, analysed" {
+	if got := strings.Join(publishedEvents(t, pool, mine.String()), ", "); got != "dialing, answered, ended, analysed" {
 		t.Errorf("events of the erased person's call = %q", got)
 	}
-	if got := strings.Join(published(t, pool, theirs.String()),
+	if got := strings.Join(publishedEvents(t, pool, theirs.String()),
 		", "); got != "dialing, answered, ended, analysed with the secret" {
 		t.Errorf("events of the other person's call = %q", got)
 	}
-	if n := count(t, pool, "SELECT count(*) FROM calls WHERE call_id = $1 AND (variables IS NOT NULL OR turns::text <> '[]')", mine); n != 0 {
+	if n := countRows(t, pool, "SELECT count(*) FROM calls WHERE call_id = $1 AND (variables IS NOT NULL OR turns::text <> '[]')", mine); n != 0 {
 		t.Error("variables or transcript of the erased call were kept")
 	}
 	erase(t, pool, st, other.CallRequestID, e) // this request has a call that ended before the erasure
 	if n := kept(t, pool); n != 0 {
 		t.Errorf("rows with personal data = %d", n)
 	}
-	if n := count(t, pool, "SELECT count(*) FROM calls WHERE status = 'completed'"); n != 2 {
+	if n := countRows(t, pool, "SELECT count(*) FROM calls WHERE status = 'completed'"); n != 2 {
 		t.Errorf("completed calls = %d, want 2", n)
 	}
 }
@@ -224,7 +224,7 @@ func TestOrderErasure_PublishesErasedAfterEarlierEvents(t *testing.T) {
 		live: "ringing, answered, erased, erasure-reports.v1, erased, erasure-reports.v1, ended, analysed", since: "ringing, answered, ended, analysed with the secret", silent: "ringing, answered, ended, analysed",
 		foreign: "ringing, answered, ended, analysed with the secret",
 	} {
-		if got := strings.Join(published(t, pool, id.String()), ", "); got != want {
+		if got := strings.Join(publishedEvents(t, pool, id.String()), ", "); got != want {
 			t.Errorf("events = %q, want %q", got, want)
 		}
 	}
@@ -232,7 +232,7 @@ func TestOrderErasure_PublishesErasedAfterEarlierEvents(t *testing.T) {
 		t.Errorf("rows with personal data = %d, want those of the other workspace and of the later call", n)
 	}
 	// the events of two calls, and one report for each of the two orders of the erasure
-	if n := len(published(t, pool, e.ID.String())); n != 6 {
+	if n := len(publishedEvents(t, pool, e.ID.String())); n != 6 {
 		t.Errorf("outbox rows of the erasure = %d, want 6", n)
 	}
 }
@@ -263,7 +263,7 @@ func TestEraseRequest_RunningAnalysisPublishesNoSummary(t *testing.T) {
 	change(func(c *callstate.Call) {
 		c.Analyse(&agent.Summary{Outcome: "interested", CustomerName: &name}, now.Add(2*time.Second))
 	})
-	if got := strings.Join(published(t, pool, id.String()), ", "); got != "dialing, answered, ended, analysed" {
+	if got := strings.Join(publishedEvents(t, pool, id.String()), ", "); got != "dialing, answered, ended, analysed" {
 		t.Errorf("events = %q", got)
 	}
 	if n := kept(t, pool); n != 0 {

@@ -56,7 +56,7 @@ func (s *Store) ReadFeed(ctx context.Context, trunk string) (place FeedPosition,
 	return FeedPosition{}, false, nil
 }
 
-const moveOn = `
+const moveFeed = `
 UPDATE carrier_cursors SET feed = @feed, cursor = @cursor, reader_until = now() + @lease::interval
 WHERE trunk = @trunk AND reader = @instance AND feed = @was_feed AND cursor = @was_cursor
 	AND ` + onServer
@@ -73,7 +73,7 @@ WHERE n.phone_e164 = @to AND NOT coalesce(a.deleted, false)
 	AND NOT EXISTS (SELECT 1 FROM workspaces w WHERE w.workspace_id = n.workspace_id AND w.status = 'suspended')
 ON CONFLICT (call_id) DO NOTHING`
 
-const serves = `
+const isServed = `
 SELECT EXISTS (
 	SELECT 1 FROM numbers n LEFT JOIN agents a ON a.agent_id = n.agent_id
 	WHERE n.phone_e164 = @to AND NOT coalesce(a.deleted, false)
@@ -82,7 +82,7 @@ SELECT EXISTS (
 // Serves reports whether the dialer answers inbound calls to a number: the number is assigned to an
 // agent, and its workspace is not suspended.
 func (s *Store) Serves(ctx context.Context, to string) (served bool, err error) {
-	if err = s.pool.QueryRow(ctx, serves, pg.Args{"to": to}).Scan(&served); err != nil {
+	if err = s.pool.QueryRow(ctx, isServed, pg.Args{"to": to}).Scan(&served); err != nil {
 		return false, fmt.Errorf("look up an inbound number: %w", err)
 	}
 	return served, nil
@@ -121,7 +121,7 @@ func RowGuard(sql string, args pg.Args) Guard {
 // the reader, or if the stored position differs from the parameter from. Otherwise the guard stores
 // the end of the batch as the new position and extends the lease.
 func (s *Store) MoveFeed(trunk string, from, to FeedPosition) Guard {
-	return RowGuard(moveOn, pg.Args{
+	return RowGuard(moveFeed, pg.Args{
 		"trunk": trunk, "instance": s.instance, "feed": to.Feed, "cursor": to.Cursor,
 		"was_feed": from.Feed, "was_cursor": from.Cursor, "lease": s.timing.InstanceLease, "server": s.server(),
 	})

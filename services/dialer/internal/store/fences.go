@@ -52,8 +52,8 @@ const boundFenceLocks = `SET LOCAL lock_timeout = '500ms'`
 // back.
 const lockNotAvailable = "55P03"
 
-// oneLive is the unique index that permits only one live call to a number of a workspace.
-const oneLive = "calls_one_live"
+// oneLiveCallIndex is the unique index that permits only one live call to a number of a workspace.
+const oneLiveCallIndex = "calls_one_live"
 
 // Fence is the row that permits a process to dial a claimed request once.
 type Fence struct {
@@ -80,10 +80,10 @@ func (s *Store) Fences(ctx context.Context, fences []Fence) (results []error) {
 	results = make([]error, len(fences))
 	err := pg.InPipeline(ctx, s.pool, func(tx *pg.Pipeline) error {
 		clear(results)
-		return s.fence(ctx, tx, fences, results)
+		return s.fenceGroup(ctx, tx, fences, results)
 	})
 	var fault *pgconn.PgError
-	busy := errors.As(err, &fault) && (fault.ConstraintName == oneLive || fault.Code == lockNotAvailable)
+	busy := errors.As(err, &fault) && (fault.ConstraintName == oneLiveCallIndex || fault.Code == lockNotAvailable)
 	var alone errgroup.Group
 	alone.SetLimit(fencesAlone)
 	for i, f := range fences {
@@ -116,7 +116,7 @@ func (s *Store) Fence(ctx context.Context, r dialqueue.Request, callID uuid.UUID
 
 // The method fence changes the requests in the order of their ids, so that two transactions cannot
 // deadlock. The fences and calls of the changed requests are inserted together with the commit.
-func (s *Store) fence(ctx context.Context, tx *pg.Pipeline, fences []Fence, results []error) error {
+func (s *Store) fenceGroup(ctx context.Context, tx *pg.Pipeline, fences []Fence, results []error) error {
 	order := make([]int, len(fences))
 	for i := range order {
 		order[i] = i
@@ -149,7 +149,7 @@ func (s *Store) fence(ctx context.Context, tx *pg.Pipeline, fences []Fence, resu
 			inserts.Queue(insertFence, args)
 			inserts.Queue(insertFenced, args)
 			dialing := dialqueue.NewDialing(f.Request.CallRequestID, f.Request.WorkspaceID, attempt, at)
-			return outbox.Queue(traced, &inserts, outgoing(dialing)...)
+			return outbox.Queue(traced, &inserts, outboxEvents(dialing)...)
 		})
 	}
 	if err := tx.RunBatch(ctx, &guards); err != nil {
@@ -268,7 +268,7 @@ func (s *Store) Void(ctx context.Context, r dialqueue.Request, callID uuid.UUID,
 		if state == dialqueue.Failed {
 			event = dialqueue.NewFailed(r.CallRequestID, r.WorkspaceID, why, at)
 		}
-		return outbox.Put(ctx, tx, outgoing(event)...)
+		return outbox.Put(ctx, tx, outboxEvents(event)...)
 	})
 }
 
@@ -306,6 +306,6 @@ func (s *Store) Release(
 		if err := tx.QueryRow(ctx, releaseRequest, args).Scan(&at, &dueAt, &attempt); err != nil {
 			return fmt.Errorf("queue request %s again: %w", r.CallRequestID, err)
 		}
-		return outbox.Put(ctx, tx, outgoing(dialqueue.NewReleased(r.CallRequestID, r.WorkspaceID, attempt, dueAt, at))...)
+		return outbox.Put(ctx, tx, outboxEvents(dialqueue.NewReleased(r.CallRequestID, r.WorkspaceID, attempt, dueAt, at))...)
 	})
 }

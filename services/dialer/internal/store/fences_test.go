@@ -49,12 +49,12 @@ UPDATE dial_queue SET look_at = look_at + interval '1 second' WHERE call_request
 				if !errors.Is(results[i], want) {
 					t.Errorf("result of fence %d = %v, want %v", i, results[i], want)
 				}
-				if got := count(t, pool, committed, fences[i].CallID) == 1; got != (want == nil) {
+				if got := countRows(t, pool, countCommitted, fences[i].CallID) == 1; got != (want == nil) {
 					t.Errorf("fence %d committed = %t, want %t", i, got, want == nil)
 				}
 			}
 			const dialing = `SELECT count(*) FROM outbox WHERE topic = 'dial-events.v1'`
-			if got := count(t, pool, dialing); got != 2 {
+			if got := countRows(t, pool, dialing); got != 2 {
 				t.Errorf("events = %d, want 2", got)
 			}
 		})
@@ -62,12 +62,12 @@ UPDATE dial_queue SET look_at = look_at + interval '1 second' WHERE call_request
 }
 
 // A committed fence counts only if its call and the request's state dialing were committed too.
-const committed = `SELECT count(*) FROM fences f JOIN calls USING (call_id)
+const countCommitted = `SELECT count(*) FROM fences f JOIN calls USING (call_id)
 JOIN dial_queue q ON q.call_request_id = f.call_request_id AND q.state = 'dialing' WHERE call_id = $1`
 
 func claimedFences(t *testing.T, st *store.Store, n int) (fences []store.Fence) {
 	t.Helper()
-	for _, r := range claim(t, st, n) {
+	for _, r := range claimRequests(t, st, n) {
 		fences = append(fences, store.Fence{
 			Request: r, CallID: uuid.Must(uuid.NewV7()), From: dialqueue.DefaultFrom, Trunk: "sim",
 		})
@@ -161,7 +161,7 @@ func TestFences_LockedRowRejectsOnlyItsOwnRequest(t *testing.T) {
 		if !errors.Is(results[i], want) {
 			t.Errorf("result of fence %d = %v, want %v", i, results[i], want)
 		}
-		if got := count(t, pool, committed, fences[i].CallID) == 1; got != (want == nil) {
+		if got := countRows(t, pool, countCommitted, fences[i].CallID) == 1; got != (want == nil) {
 			t.Errorf("fence %d committed = %t, want %t", i, got, want == nil)
 		}
 	}

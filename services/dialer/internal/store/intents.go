@@ -289,7 +289,7 @@ func (s *Store) settleIntent(ctx context.Context, tx pgx.Tx, i Intent, alive boo
 			return nil
 		}
 	}
-	restored, err := restore(ctx, tx, args)
+	restored, err := restoreLostCall(ctx, tx, args)
 	switch {
 	case err != nil:
 		return err
@@ -313,12 +313,12 @@ func (s *Store) settleIntent(ctx context.Context, tx pgx.Tx, i Intent, alive boo
 		Ending: callstate.EndingLost, Version: restoredVersion,
 	}
 	lost.End(callstate.EndingLost.Unheard(at))
-	return outbox.Put(ctx, tx, outgoing(lost.Facts()...)...)
+	return outbox.Put(ctx, tx, outboxEvents(lost.Facts()...)...)
 }
 
 // The function restore returns false if another call to the number is live. Only one live call to a
 // number is permitted.
-func restore(ctx context.Context, tx pgx.Tx, args pg.Args) (bool, error) {
+func restoreLostCall(ctx context.Context, tx pgx.Tx, args pg.Args) (bool, error) {
 	if _, err := tx.Exec(ctx, restoreRequest, args); err != nil {
 		return false, fmt.Errorf("restore request: %w", err)
 	}

@@ -12,7 +12,7 @@ import (
 	"ringfence.dev/libs/pg"
 )
 
-const channels = `
+const countChannels = `
 SELECT trunk_id, count(*) AS calls FROM sip_legs WHERE ended_at IS NULL AND ` + isCounted + ` GROUP BY trunk_id`
 
 // Channels counts the live calls of each trunk, over all processes.
@@ -22,7 +22,7 @@ func (j *Legs) Channels(ctx context.Context) (map[uuid.UUID]int, error) {
 
 // Channels counts the live calls of each trunk, over all processes.
 func Channels(ctx context.Context, pool *pgxpool.Pool) (map[uuid.UUID]int, error) {
-	rows, err := pool.Query(ctx, channels)
+	rows, err := pool.Query(ctx, countChannels)
 	if err != nil {
 		return nil, fmt.Errorf("count channels: %w", err)
 	}
@@ -49,13 +49,13 @@ SELECT ` + legColumns + ` FROM s LEFT JOIN calls c ON c.call_id = s.call_id`
 // RequestHangup stores for the owner of the leg that it must end the call, and returns the leg. It
 // returns pg.ErrNotFound if the call has no leg.
 func (j *Legs) RequestHangup(ctx context.Context, callID uuid.UUID) (Leg, error) {
-	return j.one(ctx, requestHangup, callID)
+	return j.queryLeg(ctx, requestHangup, callID)
 }
 
 // RequestAnswer stores for the owner of the leg that it must answer the call, and returns the leg.
 // It returns pg.ErrNotFound if the call has no leg.
 func (j *Legs) RequestAnswer(ctx context.Context, callID uuid.UUID) (Leg, error) {
-	return j.one(ctx, requestAnswer, callID)
+	return j.queryLeg(ctx, requestAnswer, callID)
 }
 
 const legHeartbeat = `
@@ -70,14 +70,14 @@ WHERE s.owner = @owner AND s.ended_at IS NULL
 // process requested to end or to answer.
 func (j *Legs) Heartbeat(ctx context.Context) ([]Leg, error) {
 	start := time.Now()
-	asked, err := many(ctx, j.heartbeats, legHeartbeat, pg.Args{"owner": j.owner})
+	asked, err := queryLegs(ctx, j.heartbeats, legHeartbeat, pg.Args{"owner": j.owner})
 	j.monitor.Observe(start, err)
 	return asked, err
 }
 
 // A process takes over legs only if it has sent a heartbeat within half a lease. After an outage of
 // the database, the heartbeats of all processes are old, although the processes are alive.
-const adopt = `
+const adoptLegs = `
 WITH s AS (
 UPDATE sip_legs SET owner = @owner WHERE call_id = ANY (ARRAY(
 	SELECT c.call_id FROM sip_legs c
@@ -95,7 +95,7 @@ func (j *Legs) Adopt(ctx context.Context) ([]Leg, error) {
 	if !j.monitor.Healthy() {
 		return nil, nil
 	}
-	return many(ctx, j.pool, adopt, pg.Args{"owner": j.owner, "lease": j.lease})
+	return queryLegs(ctx, j.pool, adoptLegs, pg.Args{"owner": j.owner, "lease": j.lease})
 }
 
 const liveOwners = `SELECT count(*) FROM sip_leg_owners WHERE seen_at > now() - @lease::interval`
@@ -108,18 +108,18 @@ func (j *Legs) LiveOwners(ctx context.Context) (n int, err error) {
 	return n, nil
 }
 
-const lost = `SELECT call_id FROM sip_legs WHERE call_id = ANY (@calls) AND (owner <> @owner OR ended_at IS NOT NULL)`
+const lostLegs = `SELECT call_id FROM sip_legs WHERE call_id = ANY (@calls) AND (owner <> @owner OR ended_at IS NOT NULL)`
 
 // LostLegs returns the given calls whose leg belongs to another owner or has ended.
 func (j *Legs) LostLegs(ctx context.Context, calls []uuid.UUID) ([]uuid.UUID, error) {
-	found, err := pg.Values[uuid.UUID](ctx, j.pool, lost, pg.Args{"calls": calls, "owner": j.owner})
+	found, err := pg.Values[uuid.UUID](ctx, j.pool, lostLegs, pg.Args{"calls": calls, "owner": j.owner})
 	if err != nil {
 		return nil, fmt.Errorf("find lost legs: %w", err)
 	}
 	return found, nil
 }
 
-func many(ctx context.Context, pool *pgxpool.Pool, sql string, args pg.Args) ([]Leg, error) {
+func queryLegs(ctx context.Context, pool *pgxpool.Pool, sql string, args pg.Args) ([]Leg, error) {
 	found, err := pg.Many[Leg](ctx, pool, sql, args)
 	if err != nil {
 		return nil, fmt.Errorf("read legs: %w", err)

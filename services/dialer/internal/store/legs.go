@@ -75,10 +75,10 @@ SELECT @attempt_id::uuid, call_id, @trunk_id, @trunk, @sip_call_id FROM begun
 ON CONFLICT (attempt_id) DO UPDATE SET ended_at = NULL`
 
 	// The row lock prevents another process from taking the leg over before the events commit.
-	owned = `
+	lockOwnedLeg = `
 SELECT call_id FROM sip_legs WHERE call_id = @call_id AND owner = @owner AND ended_at IS NULL FOR UPDATE`
 
-	answered = `
+	answerOwnedLeg = `
 UPDATE sip_legs SET answered_at = @at WHERE call_id = @call_id AND owner = @owner AND ended_at IS NULL`
 
 	endLeg = `
@@ -102,7 +102,7 @@ func (j *Legs) StoreOutbound(ctx context.Context, c Leg) error {
 		return fmt.Errorf("store leg of call %s: %w", c.CallID, err)
 	}
 	if did.RowsAffected() == 0 {
-		return j.notStored(ctx, c)
+		return j.conflictError(ctx, c)
 	}
 	return nil
 }
@@ -115,20 +115,20 @@ func (j *Legs) beginArgs(c Leg) pg.Args {
 	return pg.Args{
 		"call_id": c.CallID, "trunk_id": c.TrunkID, "inbound": c.Inbound, "from_number": c.From, "to_number": c.To,
 		"owner": j.owner, "teardown": c.Teardown, "attempt_id": c.Attempt.ID, "trunk": c.Attempt.Trunk,
-		"sip_call_id": storable(c.Attempt.SIPCallID), "channels": c.Channels,
+		"sip_call_id": removeInvalid(c.Attempt.SIPCallID), "channels": c.Channels,
 	}
 }
 
 // Guard returns the guard for events of a leg. The guard returns ErrLost unless this process owns
 // the leg and the leg has not ended.
 func (j *Legs) Guard(callID uuid.UUID) Guard {
-	return RowGuard(owned, pg.Args{"call_id": callID, "owner": j.owner})
+	return RowGuard(lockOwnedLeg, pg.Args{"call_id": callID, "owner": j.owner})
 }
 
 // AnswerGuard returns the guard for events that answer the call of a leg. The guard also stores at
 // as the time of the answer.
 func (j *Legs) AnswerGuard(callID uuid.UUID, at time.Time) Guard {
-	return RowGuard(answered, pg.Args{"call_id": callID, "owner": j.owner, "at": at})
+	return RowGuard(answerOwnedLeg, pg.Args{"call_id": callID, "owner": j.owner, "at": at})
 }
 
 // End describes the end of a leg.
@@ -151,7 +151,7 @@ func (j *Legs) EndGuard(callID uuid.UUID, e End) Guard {
 	return RowGuard(endLeg, pg.Args{
 		"call_id": callID, "owner": j.owner, "at": e.At, "cause": string(e.Cause), "by_us": e.ByUs,
 		"answered_at": e.AnsweredAt, "callback_at": e.CallbackAt, "status": e.Answer.Status,
-		"reason": shortened(e.Answer.Reason), "error": shortened(e.Answer.Error),
+		"reason": shortenText(e.Answer.Reason), "error": shortenText(e.Answer.Error),
 	})
 }
 
@@ -169,7 +169,7 @@ func (j *Legs) StoreTeardown(ctx context.Context, callID uuid.UUID, teardown []b
 }
 
 // A text column cannot store the removed characters.
-func storable(text string) string {
+func removeInvalid(text string) string {
 	return strings.ToValidUTF8(strings.ReplaceAll(text, "\x00", ""), "\uFFFD")
 }
 
@@ -177,15 +177,15 @@ const legColumns = `s.call_id, s.trunk_id, s.inbound, s.from_number, s.to_number
 	s.by_us, s.hangup_at, s.pickup_at, coalesce(c.dialed_at, s.dialed_at) AS dialed_at,
 	c.ringing_at, coalesce(c.answered_at, s.answered_at) AS answered_at`
 
-const find = `
+const findLeg = `
 SELECT ` + legColumns + ` FROM sip_legs s LEFT JOIN calls c ON c.call_id = s.call_id WHERE s.call_id = @call_id`
 
 // Find returns the leg of a call. It returns pg.ErrNotFound if the call has no leg.
 func (j *Legs) Find(ctx context.Context, callID uuid.UUID) (Leg, error) {
-	return j.one(ctx, find, callID)
+	return j.queryLeg(ctx, findLeg, callID)
 }
 
-func (j *Legs) one(ctx context.Context, sql string, callID uuid.UUID) (Leg, error) {
+func (j *Legs) queryLeg(ctx context.Context, sql string, callID uuid.UUID) (Leg, error) {
 	found, err := pg.One[Leg](ctx, j.pool, sql, pgx.NamedArgs{"call_id": callID})
 	if err != nil {
 		return Leg{}, fmt.Errorf("read leg of call %s: %w", callID, err)

@@ -162,7 +162,7 @@ func TestHeartbeat_ReturnsRequestedLegsOnlyToTheOwner(t *testing.T) {
 }
 
 // An owner adopts legs only after its heartbeats were in time for one lease.
-func adopts(t *testing.T, j *store.Legs) (calls []store.Leg) {
+func adoptedLegs(t *testing.T, j *store.Legs) (calls []store.Leg) {
 	t.Helper()
 	testkit.Until(t, "calls are adopted", func() bool {
 		if _, err := j.Heartbeat(t.Context()); err != nil {
@@ -196,7 +196,7 @@ func TestAdopt_TakesOnlyLegsOfDeadOwners(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = dial(t, live)
-	if got := adopts(t, live); len(got) != 1 || got[0].CallID != ofSilent {
+	if got := adoptedLegs(t, live); len(got) != 1 || got[0].CallID != ofSilent {
 		t.Fatalf("adopted calls = %v, want only %s of the owner without a heartbeat", got, ofSilent)
 	}
 	if _, err := pool.Exec(t.Context(), "UPDATE sip_leg_owners SET seen_at = now() - interval '1 hour'"); err != nil {
@@ -205,7 +205,7 @@ func TestAdopt_TakesOnlyLegsOfDeadOwners(t *testing.T) {
 	if got := len(adopted(t, live)); got != 0 {
 		t.Errorf("calls adopted by an owner whose heartbeat is as old = %d, want 0", got)
 	}
-	if got := adopts(t, live); len(got) != 1 || got[0].CallID != ofOther {
+	if got := adoptedLegs(t, live); len(got) != 1 || got[0].CallID != ofOther {
 		t.Fatalf("adopted calls = %v, want only %s of the dead owner", got, ofOther)
 	}
 	wants(t, pool, "the end by the dead owner",

@@ -37,7 +37,7 @@ func TestApplyWorkspace_NextClaimUsesTheNewLimits(t *testing.T) {
 				if err := writer.ApplyWorkspace(t.Context(), w); err != nil {
 					t.Fatalf("ApplyWorkspace %d: %v", i, err)
 				}
-				if got := len(claim(t, claimer, due)); got != want {
+				if got := len(claimRequests(t, claimer, due)); got != want {
 					t.Fatalf("requests claimed after write %d = %d, want %d", i, got, want)
 				}
 				for _, reset := range []string{

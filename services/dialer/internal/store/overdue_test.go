@@ -49,7 +49,7 @@ func TestEnqueueOverdue_ReturnsTheStateOfTheRequest(t *testing.T) {
 			}
 			return err
 		})
-		if count(t, pool, `SELECT count(*) FROM dial_queue WHERE call_request_id = $1 AND state = $2`, r.CallRequestID, tt.is) != 1 {
+		if countRows(t, pool, `SELECT count(*) FROM dial_queue WHERE call_request_id = $1 AND state = $2`, r.CallRequestID, tt.is) != 1 {
 			t.Errorf("%s: the state of the request is not %s", tt.name, tt.is)
 		}
 	}
@@ -83,19 +83,19 @@ func TestEnqueueOverdue_PublishesTheEndAgain(t *testing.T) {
 		})
 	}
 	const published = `SELECT count(*) FROM outbox WHERE key = $1 AND topic = 'dial-events.v1'`
-	if got := count(t, pool, published, withdrawn.CallRequestID.String()); got != 2 {
+	if got := countRows(t, pool, published, withdrawn.CallRequestID.String()); got != 2 {
 		t.Errorf("events of the withdrawn request = %d, want 2", got)
 	}
 	const ids = `SELECT count(DISTINCT event_id) FROM outbox WHERE key = $1`
-	if got := count(t, pool, ids, withdrawn.CallRequestID.String()); got != 1 {
+	if got := countRows(t, pool, ids, withdrawn.CallRequestID.String()); got != 1 {
 		t.Errorf("event ids of the withdrawn request = %d, want 1", got)
 	}
 	const day = `SELECT count(*) FROM outbox o JOIN dial_queue q ON q.call_request_id::text = convert_from(o.key, 'UTF8')
 		WHERE q.call_request_id = $1 AND abs(extract(epoch FROM (o.headers->>'ce_time')::timestamptz - q.ended_at)) < 0.001`
-	if got := count(t, pool, day, blocked.CallRequestID); got != 1 {
+	if got := countRows(t, pool, day, blocked.CallRequestID); got != 1 {
 		t.Errorf("events of the blocked request with the time of its end = %d, want 1", got)
 	}
-	if got := count(t, pool, `SELECT count(*) FROM dial_queue WHERE call_request_id = $1`,
+	if got := countRows(t, pool, `SELECT count(*) FROM dial_queue WHERE call_request_id = $1`,
 		unknown.CallRequestID); got != 0 {
 		t.Errorf("EnqueueOverdue with endOnly enqueued the request")
 	}

@@ -47,7 +47,7 @@ func TestClaim_MarksRequestsHeldBackByOwnLimits(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			if taken := claim(t, newStore(pool), 1); len(taken) != 1 {
+			if taken := claimRequests(t, newStore(pool), 1); len(taken) != 1 {
 				t.Errorf("claim: length of taken = %d, want 1", len(taken))
 			} else if taken[0].HeldBack != tt.want {
 				t.Errorf("claim: taken[0].HeldBack = %v, want %v", taken[0].HeldBack, tt.want)
@@ -100,9 +100,9 @@ func TestClaim_StoresWhenAWorkspaceReachedItsLimits(t *testing.T) {
 				t.Fatal(err)
 			}
 			switch {
-			case tt.noted == "" && count(t, pool, `SELECT count(*) FROM rate_buckets WHERE own_limit_seen IS NOT NULL`) != 0:
+			case tt.noted == "" && countRows(t, pool, `SELECT count(*) FROM rate_buckets WHERE own_limit_seen IS NOT NULL`) != 0:
 				t.Error("own limits were stored, although a shared limit was reached")
-			case tt.noted != "" && count(t, pool, `SELECT count(*)`+is+tt.noted, workspace) != 1:
+			case tt.noted != "" && countRows(t, pool, `SELECT count(*)`+is+tt.noted, workspace) != 1:
 				t.Errorf("the bucket does not satisfy %s", tt.noted)
 			}
 		})
@@ -157,7 +157,7 @@ func TestReturnStrays_MovesRequestsBeforeTheScanPositionToTheFront(t *testing.T)
 	pool, workspace := newPool(t), uuid.Must(uuid.NewV7())
 	st := newStore(pool)
 	enqueue(t, pool, st, aRequest(workspace, 1))
-	claim(t, st, 1)
+	claimRequests(t, st, 1)
 	for _, sql := range []string{
 		`UPDATE rate_buckets SET version = version + 1, scan_from = now() - interval '1 minute',
 			next_scan_from = now() - interval '30 seconds'`,
@@ -167,7 +167,7 @@ func TestReturnStrays_MovesRequestsBeforeTheScanPositionToTheFront(t *testing.T)
 			t.Fatalf("%s: %v", sql, err)
 		}
 	}
-	if got := claim(t, st, 1); len(got) != 0 {
+	if got := claimRequests(t, st, 1); len(got) != 0 {
 		t.Fatalf("claimed requests before the scan = %d, want 0", len(got))
 	}
 	for _, want := range []int64{1, 0} {
@@ -175,7 +175,7 @@ func TestReturnStrays_MovesRequestsBeforeTheScanPositionToTheFront(t *testing.T)
 			t.Errorf("ReturnStrays = %d, %v, want %d", moved, err, want)
 		}
 	}
-	if got := claim(t, st, 1); len(got) != 1 {
+	if got := claimRequests(t, st, 1); len(got) != 1 {
 		t.Errorf("claimed requests after they were returned = %d, want 1", len(got))
 	}
 }

@@ -86,7 +86,7 @@ func (s *Store) EnqueueOverdue(
 			return dialqueue.Lost, nil
 		}
 	}
-	args := pg.Args{"call_request_id": r.CallRequestID, "before": at.Add(-dialqueue.Telling)}
+	args := pg.Args{"call_request_id": r.CallRequestID, "before": at.Add(-dialqueue.MaxEndDelay)}
 	ended, err := pg.One[endedRow](ctx, tx, selectEnd, args)
 	if errors.Is(err, pg.ErrNotFound) || err == nil && !ended.Late {
 		return dialqueue.Waiting, nil
@@ -119,7 +119,7 @@ func (s *Store) endAgain(ctx context.Context, tx pgx.Tx, id uuid.UUID, ended end
 		}
 		again = locked[0].EndedAgain()
 	}
-	event := outgoing(again)[0]
+	event := outboxEvents(again)[0]
 	event.Time = ended.EndedAt
 	return event, nil
 }
@@ -158,7 +158,7 @@ func (s *Store) Withdraw(ctx context.Context, tx pgx.Tx, id, workspaceID uuid.UU
 	args := pg.Args{"call_request_id": id, "workspace_id": workspaceID}
 	at, err := pg.Value[time.Time](ctx, tx, withdraw, args)
 	if err == nil {
-		return true, outbox.Put(ctx, tx, outgoing(dialqueue.NewWithdrawn(id, workspaceID, at))...)
+		return true, outbox.Put(ctx, tx, outboxEvents(dialqueue.NewWithdrawn(id, workspaceID, at))...)
 	}
 	if !errors.Is(err, pg.ErrNotFound) {
 		return false, fmt.Errorf("withdraw request %s: %w", id, err)
@@ -207,7 +207,7 @@ func (s *Store) PutBack(ctx context.Context, r dialqueue.Request, wait time.Dura
 // The time in `until` is computed with the clock of contacts-compliance. If that clock is slow, the
 // time can be in the past on this server. Without the minimum of one second, the request would be
 // claimed and checked again and again without a pause.
-const reschedule = `
+const rescheduleRequest = `
 WITH next AS (SELECT greatest(@until::timestamptz, now() + interval '1 second') AS at)
 UPDATE dial_queue SET due_at = next.at, look_at = next.at, claimed_by = NULL FROM next
 WHERE ` + ofClaim + ` RETURNING now(), next.at`
@@ -217,19 +217,19 @@ WHERE ` + ofClaim + ` RETURNING now(), next.at`
 func (s *Store) Reschedule(ctx context.Context, r dialqueue.Request, until time.Time) error {
 	args := s.claimArgs(r)
 	args["until"] = until
-	return s.endClaim(ctx, reschedule, args, func(at time.Time) callstate.Fact {
+	return s.endClaim(ctx, rescheduleRequest, args, func(at time.Time) callstate.Fact {
 		return dialqueue.NewRescheduled(r.CallRequestID, r.WorkspaceID, until, at)
 	}, &until)
 }
 
-const block = `
+const blockRequest = `
 UPDATE dial_queue SET state = 'blocked', claimed_by = NULL, ended_at = now(), variables = NULL
 WHERE ` + ofClaim + ` RETURNING now()`
 
 // Block ends a claimed request that may not be dialed. It returns ErrLost if the request was
 // withdrawn or the claim is lost.
 func (s *Store) Block(ctx context.Context, r dialqueue.Request, why dialqueue.Refusal) error {
-	return s.endClaim(ctx, block, s.claimArgs(r), func(at time.Time) callstate.Fact {
+	return s.endClaim(ctx, blockRequest, s.claimArgs(r), func(at time.Time) callstate.Fact {
 		return dialqueue.NewBlocked(r.CallRequestID, r.WorkspaceID, why, at)
 	})
 }
@@ -248,13 +248,13 @@ func (s *Store) endClaim(ctx context.Context, update string, args pg.Args, of fu
 		if err != nil {
 			return fmt.Errorf("change request %s: %w", args["call_request_id"], err)
 		}
-		return outbox.Put(ctx, tx, outgoing(of(at))...)
+		return outbox.Put(ctx, tx, outboxEvents(of(at))...)
 	})
 }
 
 // The column no_capacity states why a request ended. It is true if, while the request waited, a
 // claim left due requests of its workspace because no capacity was free.
-const expire = `
+const expireOld = `
 WITH old AS MATERIALIZED (
 	SELECT e.call_request_id, NOT e.held AND e.claimed_by IS NULL AND e.look_at <= now() AS waited
 	FROM dial_queue e
@@ -299,15 +299,15 @@ type expiredRow struct {
 // ended.
 func (s *Store) Expire(ctx context.Context) (ended int, err error) {
 	if s.timing.CapacityLimit < s.timing.QueueLimit {
-		if ended, err = s.expire(ctx, expireWaiting, pg.Args{"capacity_limit": s.timing.CapacityLimit}); err != nil {
+		if ended, err = s.expireRequests(ctx, expireWaiting, pg.Args{"capacity_limit": s.timing.CapacityLimit}); err != nil {
 			return ended, err
 		}
 	}
-	old, err := s.expire(ctx, expire, pg.Args{"queue_limit": s.timing.QueueLimit})
+	old, err := s.expireRequests(ctx, expireOld, pg.Args{"queue_limit": s.timing.QueueLimit})
 	return ended + old, err
 }
 
-func (s *Store) expire(ctx context.Context, which string, args pg.Args) (ended int, err error) {
+func (s *Store) expireRequests(ctx context.Context, which string, args pg.Args) (ended int, err error) {
 	err = s.inTx(ctx, func(tx pgx.Tx) error {
 		expired, err := pg.Many[expiredRow](ctx, tx, which, args)
 		if err != nil {
@@ -392,7 +392,7 @@ UPDATE calls SET counted_at = now() WHERE call_id = ANY (ARRAY(
 // last ten minutes. So MoveLongCalls must run at least every four minutes.
 func (s *Store) MoveLongCalls(ctx context.Context) (moved int64, err error) {
 	for _, statement := range []string{moveLegs, moveInbound, moveLongCalls} {
-		tag, err := s.pool.Exec(ctx, statement, pg.Args{"total": total})
+		tag, err := s.pool.Exec(ctx, statement, pg.Args{"total": totalScope})
 		if err != nil {
 			return moved, fmt.Errorf("move long calls: %w", err)
 		}

@@ -70,11 +70,11 @@ func (s *Recordings) Heartbeat(ctx context.Context) error {
 	return nil
 }
 
-const open = `SELECT call_id FROM recordings WHERE spool = @spool AND state = 'recording' ORDER BY call_id`
+const unfinishedRecordings = `SELECT call_id FROM recordings WHERE spool = @spool AND state = 'recording' ORDER BY call_id`
 
 // Unfinished returns the calls whose files in the spool are not closed.
 func (s *Recordings) Unfinished(ctx context.Context) ([]uuid.UUID, error) {
-	return s.ids(ctx, open, pg.Args{"spool": s.spool})
+	return s.queryCallIDs(ctx, unfinishedRecordings, pg.Args{"spool": s.spool})
 }
 
 const knownRecordings = `SELECT call_id FROM recordings WHERE spool = @spool AND call_id = ANY (@calls::uuid[])`
@@ -82,10 +82,10 @@ const knownRecordings = `SELECT call_id FROM recordings WHERE spool = @spool AND
 // Known returns the given calls that have a recording in this spool. The files of the other calls
 // can be deleted.
 func (s *Recordings) Known(ctx context.Context, calls []uuid.UUID) ([]uuid.UUID, error) {
-	return s.ids(ctx, knownRecordings, pg.Args{"spool": s.spool, "calls": calls})
+	return s.queryCallIDs(ctx, knownRecordings, pg.Args{"spool": s.spool, "calls": calls})
 }
 
-func (s *Recordings) ids(ctx context.Context, sql string, args pg.Args) ([]uuid.UUID, error) {
+func (s *Recordings) queryCallIDs(ctx context.Context, sql string, args pg.Args) ([]uuid.UUID, error) {
 	ids, err := pg.Values[uuid.UUID](ctx, s.pool, sql, args)
 	if err != nil {
 		return nil, fmt.Errorf("list recordings of the spool: %w", err)
@@ -93,7 +93,7 @@ func (s *Recordings) ids(ctx context.Context, sql string, args pg.Args) ([]uuid.
 	return ids, nil
 }
 
-const close = `
+const closeRecording = `
 UPDATE recordings SET ended_at = now(), try_at = now(), tries = 0,
 	state = CASE WHEN @drop::boolean OR erasures <> '{}' THEN 'leaving' ELSE 'recorded' END
 WHERE call_id = @call_id AND state = 'recording'`
@@ -102,19 +102,19 @@ WHERE call_id = @call_id AND state = 'recording'`
 // true, or if the person was erased meanwhile, Close marks the recording for deletion. Close can be
 // repeated.
 func (s *Recordings) Close(ctx context.Context, callID uuid.UUID, dropped bool) error {
-	if _, err := s.pool.Exec(ctx, close, pg.Args{"call_id": callID, "drop": dropped}); err != nil {
+	if _, err := s.pool.Exec(ctx, closeRecording, pg.Args{"call_id": callID, "drop": dropped}); err != nil {
 		return fmt.Errorf("close the recording of call %s: %w", callID, err)
 	}
 	return nil
 }
 
-const lose = `UPDATE recordings SET state = 'lost', ended_at = coalesce(ended_at, now()) WHERE call_id = @call_id AND state IN ('recording', 'recorded') AND erasures = '{}'`
+const markLost = `UPDATE recordings SET state = 'lost', ended_at = coalesce(ended_at, now()) WHERE call_id = @call_id AND state IN ('recording', 'recorded') AND erasures = '{}'`
 
 // MarkLost stores that the file of a recording does not exist. It returns true if the recording now
 // has the state lost. If an erasure waits for the recording, MarkLost marks the recording for
 // deletion and returns false.
 func (s *Recordings) MarkLost(ctx context.Context, callID uuid.UUID) (lost bool, err error) {
-	did, err := s.pool.Exec(ctx, lose, pg.Args{"call_id": callID})
+	did, err := s.pool.Exec(ctx, markLost, pg.Args{"call_id": callID})
 	if err != nil {
 		return false, fmt.Errorf("mark recording of call %s as lost: %w", callID, err)
 	}
@@ -138,7 +138,7 @@ RETURNING call_id`
 // MarkUnreachableLost marks recordings as lost if their spool has had no heartbeat for the duration
 // after. It returns the calls of these recordings.
 func (s *Recordings) MarkUnreachableLost(ctx context.Context, after time.Duration) ([]uuid.UUID, error) {
-	return s.ids(ctx, loseUnreachable, pg.Args{"spool": s.spool, "after": after})
+	return s.queryCallIDs(ctx, loseUnreachable, pg.Args{"spool": s.spool, "after": after})
 }
 
 // Due is a recording that must be uploaded or deleted.
@@ -150,12 +150,12 @@ type Due struct {
 	Erasures  []uuid.UUID `db:"erasures"`
 }
 
-const again = ` tries = r.tries + 1, try_at = now() + least(interval '5 minutes', interval '1 second' * power(2, least(r.tries, 9)))`
+const retryLater = ` tries = r.tries + 1, try_at = now() + least(interval '5 minutes', interval '1 second' * power(2, least(r.tries, 9)))`
 
 // in_storage is set to true before the upload. If the process dies during the upload, another
 // process knows that the object can exist and deletes it.
 const dueUploads = `
-UPDATE recordings r SET in_storage = true,` + again + `
+UPDATE recordings r SET in_storage = true,` + retryLater + `
 WHERE r.call_id = ANY (ARRAY(
 	SELECT d.call_id FROM recordings d JOIN calls c ON c.call_id = d.call_id
 	WHERE d.state = 'recorded' AND d.spool = @spool AND d.try_at <= now() AND c.ended_at IS NOT NULL
@@ -165,11 +165,11 @@ RETURNING r.call_id, r.workspace_id, r.key, r.in_storage, r.erasures`
 // DueUploads claims up to limit files of the spool that must be uploaded. Each file is due again
 // after a growing pause, until MarkStored is called.
 func (s *Recordings) DueUploads(ctx context.Context, limit int) ([]Due, error) {
-	return s.due(ctx, dueUploads, pg.Args{"spool": s.spool, "limit": limit})
+	return s.claimDue(ctx, dueUploads, pg.Args{"spool": s.spool, "limit": limit})
 }
 
-const dueLeavings = `
-UPDATE recordings r SET` + again + `
+const dueDeletions = `
+UPDATE recordings r SET` + retryLater + `
 WHERE r.call_id = ANY (ARRAY(
 	SELECT call_id FROM recordings WHERE state = 'leaving' AND try_at <= now() AND (in_storage OR spool = @spool)
 	ORDER BY try_at LIMIT @limit FOR UPDATE SKIP LOCKED))
@@ -178,10 +178,10 @@ RETURNING r.call_id, r.workspace_id, r.key, r.in_storage, r.erasures`
 // DueDeletions claims up to limit recordings that must be deleted. Each recording is due again
 // after a growing pause, until Delete is called.
 func (s *Recordings) DueDeletions(ctx context.Context, limit int) ([]Due, error) {
-	return s.due(ctx, dueLeavings, pg.Args{"spool": s.spool, "limit": limit})
+	return s.claimDue(ctx, dueDeletions, pg.Args{"spool": s.spool, "limit": limit})
 }
 
-func (s *Recordings) due(ctx context.Context, sql string, args pg.Args) ([]Due, error) {
+func (s *Recordings) claimDue(ctx context.Context, sql string, args pg.Args) ([]Due, error) {
 	due, err := pg.Many[Due](ctx, s.pool, sql, args)
 	if err != nil {
 		return nil, fmt.Errorf("claim recordings: %w", err)
@@ -189,19 +189,19 @@ func (s *Recordings) due(ctx context.Context, sql string, args pg.Args) ([]Due, 
 	return due, nil
 }
 
-const stored = `UPDATE recordings SET state = 'stored', tries = 0 WHERE call_id = @call_id AND state = 'recorded'`
+const markStored = `UPDATE recordings SET state = 'stored', tries = 0 WHERE call_id = @call_id AND state = 'recorded'`
 
 // MarkStored stores that the object is in storage. It returns false if the recording was marked for
 // deletion meanwhile, so that the object must be deleted.
 func (s *Recordings) MarkStored(ctx context.Context, callID uuid.UUID) (bool, error) {
-	did, err := s.pool.Exec(ctx, stored, pg.Args{"call_id": callID})
+	did, err := s.pool.Exec(ctx, markStored, pg.Args{"call_id": callID})
 	if err != nil {
 		return false, fmt.Errorf("mark recording of call %s as stored: %w", callID, err)
 	}
 	return did.RowsAffected() == 1, nil
 }
 
-const gone = `DELETE FROM recordings WHERE call_id = @call_id AND state = 'leaving' RETURNING workspace_id, erasures`
+const deleteRecording = `DELETE FROM recordings WHERE call_id = @call_id AND state = 'leaving' RETURNING workspace_id, erasures`
 
 // Delete deletes the row of a recording whose file and object are deleted. It reports the deletion
 // to the erasures that waited for the recording.
@@ -209,7 +209,7 @@ func (s *Recordings) Delete(ctx context.Context, callID uuid.UUID) error {
 	return pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
 		var workspaceID uuid.UUID
 		var erasures []uuid.UUID
-		err := tx.QueryRow(ctx, gone, pg.Args{"call_id": callID}).Scan(&workspaceID, &erasures)
+		err := tx.QueryRow(ctx, deleteRecording, pg.Args{"call_id": callID}).Scan(&workspaceID, &erasures)
 		if errors.Is(err, pgx.ErrNoRows) {
 			return nil
 		}

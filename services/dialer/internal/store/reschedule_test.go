@@ -32,7 +32,7 @@ func TestReschedule_IsAtLeastOneSecondAhead(t *testing.T) {
 			pool := newPool(t)
 			st, r := newStore(pool), aRequest(uuid.Must(uuid.NewV7()), 1)
 			enqueue(t, pool, st, r)
-			claimed := claim(t, st, 1)
+			claimed := claimRequests(t, st, 1)
 			if got := len(claimed); got != 1 {
 				t.Fatalf("claimed requests = %d, want 1", got)
 			}

@@ -58,7 +58,7 @@ func TestClaim_RequestsOfAResumedWorkspaceStayScheduled(t *testing.T) {
 	r := scheduled(t, pool, st, workspace)
 	applyAll(t, st, version(workspace, 1, "suspended"), version(workspace, 2, "active"))
 	for range 2 {
-		if got := len(claim(t, st, 8)); got != 0 {
+		if got := len(claimRequests(t, st, 8)); got != 0 {
 			t.Fatalf("requests claimed an hour before they are due = %d, want 0", got)
 		}
 	}
@@ -73,7 +73,7 @@ func TestFence_RejectsARequestThatIsNotDue(t *testing.T) {
 	st := newStore(pool)
 	r := scheduled(t, pool, st, workspace)
 	applyAll(t, st, version(workspace, 1, "suspended"))
-	claimed := claim(t, st, 8)
+	claimed := claimRequests(t, st, 8)
 	if len(claimed) != 1 {
 		t.Fatalf("requests of a suspended workspace that are claimed = %d, want 1", len(claimed))
 	}
@@ -109,7 +109,7 @@ func TestClaim_TakesRequestsOfADeletedAgent(t *testing.T) {
 	if err := st.ApplyAgent(t.Context(), agent); err != nil {
 		t.Fatalf("ApplyAgent: %v", err)
 	}
-	if got := len(claim(t, st, 8)); got != 1 {
+	if got := len(claimRequests(t, st, 8)); got != 1 {
 		t.Errorf("claimed requests of a deleted agent = %d, want 1", got)
 	}
 }

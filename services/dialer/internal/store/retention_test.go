@@ -116,13 +116,13 @@ func TestDeleteEnded_RequestThatArrivesAgainIsNotDialed(t *testing.T) {
 	r := aRequest(uuid.Must(uuid.NewV7()), 1)
 	r.DueAt = time.Now().Add(-60 * 24 * time.Hour)
 	enqueue(t, pool, st, r)
-	if got := claim(t, st, 5); len(got) != 0 {
+	if got := claimRequests(t, st, 5); len(got) != 0 {
 		t.Errorf("claimed requests = %d, want 0", len(got))
 	}
 	if _, err := st.Expire(t.Context()); err != nil {
 		t.Fatalf("Expire: %v", err)
 	}
-	if got := count(t, pool, "SELECT count(*) FROM dial_queue WHERE state = 'failed'"); got != 1 {
+	if got := countRows(t, pool, "SELECT count(*) FROM dial_queue WHERE state = 'failed'"); got != 1 {
 		t.Errorf("failed requests = %d, want 1", got)
 	}
 }

@@ -83,7 +83,7 @@ func TestAdopt_TakesNoLegsInTheFirstLeaseAfterTheStart(t *testing.T) {
 	if got := len(adopted(t, j)); got != 0 {
 		t.Fatalf("calls adopted after the first own heartbeat = %d, want 0", got)
 	}
-	if got := len(adopts(t, j)); got != 1 {
+	if got := len(adoptedLegs(t, j)); got != 1 {
 		t.Errorf("calls adopted after heartbeats in time for a lease = %d, want 1", got)
 	}
 }

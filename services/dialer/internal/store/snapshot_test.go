@@ -79,7 +79,7 @@ func pagesBesideDeadRows(t *testing.T, at deadTimes) (few, lot map[string]int) {
 	dialed := func(n int) {
 		exec("UPDATE dial_queue SET look_at = now() - interval '10 minutes' WHERE state = 'dialing'")
 		exec("UPDATE rate_buckets SET version = version + 1, scan_from = now() - interval '11 minutes'")
-		many(t, pool, workspace, next+1, next+n, at.due)
+		insertRequests(t, pool, workspace, next+1, next+n, at.due)
 		next += n
 		exec(`UPDATE dial_queue SET claimed_by = gen_random_uuid(), look_at = now() + $1::interval
 			WHERE state = 'queued'`, at.claimedUntil)

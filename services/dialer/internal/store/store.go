@@ -67,7 +67,7 @@ func (s *Store) inTx(ctx context.Context, f func(pgx.Tx) error) error {
 	return pg.InTx(ctx, s.pool, f)
 }
 
-func outgoing(facts ...callstate.Fact) []outbox.Event {
+func outboxEvents(facts ...callstate.Fact) []outbox.Event {
 	events := make([]outbox.Event, 0, len(facts))
 	for _, f := range facts {
 		events = append(events, outbox.Event{

@@ -77,7 +77,7 @@ func TestEnqueue_StoresAnyValidJSON(t *testing.T) {
 		r := aRequest(workspace, n)
 		r.Variables = []byte(variables)
 		enqueue(t, pool, st, r)
-		taken := claim(t, st, 1)
+		taken := claimRequests(t, st, 1)
 		if len(taken) != 1 {
 			t.Fatalf("length of taken = %d, want 1", len(taken))
 		}
@@ -90,7 +90,7 @@ func TestEnqueue_StoresAnyValidJSON(t *testing.T) {
 	}
 }
 
-func count(t *testing.T, pool *pgxpool.Pool, query string, args ...any) (n int) {
+func countRows(t *testing.T, pool *pgxpool.Pool, query string, args ...any) (n int) {
 	t.Helper()
 	if err := pool.QueryRow(t.Context(), query, args...).Scan(&n); err != nil {
 		t.Fatal(err)
@@ -103,7 +103,7 @@ func wide(workers int) store.Capacity {
 	return store.Capacity{Workers: dialqueue.Workers{Free: workers}, Trunk: "sim", OfTrunk: ample, Total: ample}
 }
 
-func claim(t *testing.T, st *store.Store, workers int) []dialqueue.Request {
+func claimRequests(t *testing.T, st *store.Store, workers int) []dialqueue.Request {
 	t.Helper()
 	return claimAs(t, st, wide(workers)).Requests
 }
@@ -132,7 +132,7 @@ func (c *claimer) claim(ctx context.Context, capacity store.Capacity) (store.Cla
 	window, _, _ := c.candidates.Next(now)
 	claimed, err := c.Claim(ctx, capacity, window)
 	if err == nil {
-		c.candidates.Claimed(window, claimed.Last, claimed.Drained, now)
+		c.candidates.RecordClaim(window, claimed.Last, claimed.Drained, now)
 	}
 	return claimed, err
 }
@@ -152,7 +152,7 @@ func claimWithoutTrunk(t *testing.T, st *store.Store, want int) {
 
 func inUse(t *testing.T, pool *pgxpool.Pool) int {
 	t.Helper()
-	return count(t, pool, `SELECT count(*) FROM dial_queue
+	return countRows(t, pool, `SELECT count(*) FROM dial_queue
 		WHERE state = 'dialing' OR state = 'queued' AND claimed_by IS NOT NULL AND look_at > now()`)
 }
 
@@ -163,7 +163,7 @@ VALUES ($1, 0, 'active', true, $2, $3, '{}') ON CONFLICT DO NOTHING`
 func fenced(t *testing.T, pool *pgxpool.Pool, st *store.Store, r dialqueue.Request) uuid.UUID {
 	t.Helper()
 	enqueue(t, pool, st, r)
-	claimed := claim(t, st, 1)
+	claimed := claimRequests(t, st, 1)
 	if got := len(claimed); got != 1 {
 		t.Fatalf("claimed requests = %d, want 1", got)
 	}
@@ -183,7 +183,7 @@ func TestWithdraw_ExactlyOneOfWithdrawalAndFenceSucceeds(t *testing.T) {
 		workspace := uuid.Must(uuid.NewV7())
 		r := aRequest(workspace, i)
 		enqueue(t, pool, st, r)
-		claimed := claim(t, st, 1)
+		claimed := claimRequests(t, st, 1)
 		if got := len(claimed); got != 1 {
 			t.Fatalf("round %d: claimed requests = %d, want 1", i, got)
 		}
@@ -207,8 +207,8 @@ func TestWithdraw_ExactlyOneOfWithdrawalAndFenceSucceeds(t *testing.T) {
 		if (fenceErr == nil) == withdrawn {
 			t.Fatalf("round %d: fence %v, withdrawn %v: exactly one must win", i, fenceErr, withdrawn)
 		}
-		fences := count(t, pool, "SELECT count(*) FROM fences WHERE call_request_id = $1", r.CallRequestID)
-		facts := count(t, pool, "SELECT count(*) FROM outbox WHERE key = $1", []byte(r.CallRequestID.String()))
+		fences := countRows(t, pool, "SELECT count(*) FROM fences WHERE call_request_id = $1", r.CallRequestID)
+		facts := countRows(t, pool, "SELECT count(*) FROM outbox WHERE key = $1", []byte(r.CallRequestID.String()))
 		if (fences == 0) != withdrawn {
 			t.Fatalf("no fence = %v, want %v; run = %d", fences == 0, withdrawn, i)
 		}
@@ -284,7 +284,7 @@ func TestClaim_KeepsLimitsAndSharesCapacity(t *testing.T) {
 	}
 	enqueue(t, pool, st, aRequest(small, 1))
 	by := map[uuid.UUID]int{}
-	for _, r := range claim(t, st, 10) {
+	for _, r := range claimRequests(t, st, 10) {
 		by[r.WorkspaceID]++
 	}
 	if by[big] != 3 {
@@ -292,11 +292,11 @@ func TestClaim_KeepsLimitsAndSharesCapacity(t *testing.T) {
 	} else if by[small] != 1 {
 		t.Errorf("by[small] = %v, want 1", by[small])
 	}
-	if again := claim(t, st, 10); len(again) != 0 {
+	if again := claimRequests(t, st, 10); len(again) != 0 {
 		t.Errorf("requests claimed beyond the limit of live calls = %d, want 0", len(again))
 	}
 	limited(big, 500, 5) // five calls per second: one immediately, and the next after 200 ms
-	if got := len(claim(t, st, 10)); got > 1 {
+	if got := len(claimRequests(t, st, 10)); got > 1 {
 		t.Errorf("requests claimed immediately at five per second = %d", got)
 	}
 }
@@ -308,7 +308,7 @@ func TestClaim_DoesNotTakeScheduledRequests(t *testing.T) {
 	r := aRequest(uuid.Must(uuid.NewV7()), 1)
 	r.DueAt = time.Now().Add(time.Hour)
 	enqueue(t, pool, st, r)
-	if got := claim(t, st, 10); len(got) != 0 {
+	if got := claimRequests(t, st, 10); len(got) != 0 {
 		t.Errorf("requests claimed before their due time = %v, want none", got)
 	}
 	if found := dueWorkspaces(t, st); len(found) != 0 {
@@ -332,7 +332,7 @@ func TestFence_RejectsASecondLiveCallToANumber(t *testing.T) {
 	workspace := uuid.Must(uuid.NewV7())
 	first, second := aRequest(workspace, 1), aRequest(workspace, 2)
 	enqueue(t, pool, st, first, second)
-	claimed := claim(t, st, 2)
+	claimed := claimRequests(t, st, 2)
 	if len(claimed) != 2 {
 		t.Fatalf("claimed requests = %d", len(claimed))
 	}
@@ -353,7 +353,7 @@ func TestFence_RejectsASecondLiveCallToANumber(t *testing.T) {
 	if err := fence(claimed[1]); !errors.Is(err, store.ErrLost) {
 		t.Errorf("fence of a number in a call = %v, want ErrLost", err)
 	}
-	if n := count(t, pool, "SELECT count(*) FROM fences"); n != 1 {
+	if n := countRows(t, pool, "SELECT count(*) FROM fences"); n != 1 {
 		t.Errorf("fences = %d, want 1", n)
 	}
 }

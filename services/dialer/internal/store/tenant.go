@@ -84,7 +84,7 @@ ON CONFLICT (agent_id) DO UPDATE SET version = EXCLUDED.version, name = EXCLUDED
 	max_call_seconds = EXCLUDED.max_call_seconds, settings = EXCLUDED.settings, deleted = EXCLUDED.deleted
 WHERE agents.version < EXCLUDED.version`
 
-const dropKey = `
+const deleteKeyOfAgent = `
 DELETE FROM agent_keys k USING agents a
 WHERE k.workspace_id = @workspace_id AND k.agent_id = @agent_id AND a.agent_id = k.agent_id AND a.workspace_id = k.workspace_id AND a.deleted`
 
@@ -112,7 +112,7 @@ func (s *Store) SaveAgent(ctx context.Context, tx pgx.Tx, a dialqueue.Agent) err
 	if _, err := tx.Exec(ctx, makeAgentDue, pg.Args{"agent_id": a.AgentID}); err != nil {
 		return fmt.Errorf("make requests of agent %s due: %w", a.AgentID, err)
 	}
-	if _, err := tx.Exec(ctx, dropKey, pg.Args{"workspace_id": a.WorkspaceID, "agent_id": a.AgentID}); err != nil {
+	if _, err := tx.Exec(ctx, deleteKeyOfAgent, pg.Args{"workspace_id": a.WorkspaceID, "agent_id": a.AgentID}); err != nil {
 		return fmt.Errorf("delete key of agent %s: %w", a.AgentID, err)
 	}
 	return nil

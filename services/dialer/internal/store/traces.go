@@ -36,7 +36,7 @@ func NewTraces(pool *pgxpool.Pool, lease time.Duration) *Traces {
 	return &Traces{pool: pool, lease: lease, wait: answerTimeout}
 }
 
-const request = `
+const insertTraceRequest = `
 INSERT INTO sip_trace_requests (request_id, trunk_id, sip_call_id) VALUES (@request, @trunk, @call_id)`
 
 const deleteOld = `DELETE FROM sip_trace_requests WHERE requested_at < now() - interval '1 minute'`
@@ -50,20 +50,20 @@ func (s *Traces) DeleteOld(ctx context.Context) error {
 	return nil
 }
 
-const pending = `
+const pendingRequests = `
 SELECT request_id, trunk_id, sip_call_id FROM sip_trace_requests r
 WHERE NOT EXISTS (SELECT 1 FROM sip_trace_answers a WHERE a.request_id = r.request_id AND a.owner = @owner)`
 
 // Pending returns the requests to which the given process has not responded.
 func (s *Traces) Pending(ctx context.Context, owner uuid.UUID) ([]siptrace.Request, error) {
-	found, err := pg.Many[siptrace.Request](ctx, s.pool, pending, pg.Args{"owner": owner})
+	found, err := pg.Many[siptrace.Request](ctx, s.pool, pendingRequests, pg.Args{"owner": owner})
 	if err != nil {
 		return nil, fmt.Errorf("read SIP trace requests: %w", err)
 	}
 	return found, nil
 }
 
-const answer = `
+const insertAnswer = `
 INSERT INTO sip_trace_answers (request_id, owner, messages)
 SELECT request_id, @owner, @messages::json FROM sip_trace_requests WHERE request_id = @request FOR SHARE
 ON CONFLICT (request_id, owner) DO NOTHING`
@@ -75,14 +75,14 @@ func (s *Traces) Answer(ctx context.Context, request, owner uuid.UUID, messages 
 	if err != nil {
 		return fmt.Errorf("encode SIP trace: %w", err)
 	}
-	_, err = s.pool.Exec(ctx, answer, pg.Args{"request": request, "owner": owner, "messages": string(encoded)})
+	_, err = s.pool.Exec(ctx, insertAnswer, pg.Args{"request": request, "owner": owner, "messages": string(encoded)})
 	if err != nil {
 		return fmt.Errorf("answer SIP trace request %s: %w", request, err)
 	}
 	return nil
 }
 
-const answers = `
+const readTraceAnswers = `
 SELECT a.messages FROM sip_leg_owners o
 LEFT JOIN sip_trace_answers a ON a.owner = o.owner AND a.request_id = @request
 WHERE o.seen_at > now() - @lease::interval`
@@ -98,7 +98,7 @@ func (s *Traces) Messages(
 	if err != nil {
 		return nil, 0, fmt.Errorf("request SIP trace: %w", err)
 	}
-	if _, err := s.pool.Exec(ctx, request, pg.Args{"request": id, "trunk": trunkID, "call_id": callID}); err != nil {
+	if _, err := s.pool.Exec(ctx, insertTraceRequest, pg.Args{"request": id, "trunk": trunkID, "call_id": callID}); err != nil {
 		return nil, 0, fmt.Errorf("request SIP trace: %w", err)
 	}
 	defer func() {
@@ -108,7 +108,7 @@ func (s *Traces) Messages(
 		_, _ = s.pool.Exec(ended, endTrace, pg.Args{"request": id})
 	}()
 	for begun := time.Now(); ; {
-		if all, missing, err = s.answered(ctx, id); err != nil || missing == 0 || time.Since(begun) > s.wait {
+		if all, missing, err = s.readAnswers(ctx, id); err != nil || missing == 0 || time.Since(begun) > s.wait {
 			break
 		}
 		select {
@@ -121,8 +121,8 @@ func (s *Traces) Messages(
 	return all, missing, err
 }
 
-func (s *Traces) answered(ctx context.Context, id uuid.UUID) (all []siptrace.Message, missing int, err error) {
-	found, err := pg.Values[[]byte](ctx, s.pool, answers, pg.Args{"request": id, "lease": s.lease})
+func (s *Traces) readAnswers(ctx context.Context, id uuid.UUID) (all []siptrace.Message, missing int, err error) {
+	found, err := pg.Values[[]byte](ctx, s.pool, readTraceAnswers, pg.Args{"request": id, "lease": s.lease})
 	if err != nil {
 		return nil, 0, fmt.Errorf("read SIP trace: %w", err)
 	}

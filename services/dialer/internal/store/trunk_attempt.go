@@ -66,8 +66,8 @@ type Refusal struct {
 func (j *Legs) DeleteRefused(ctx context.Context, c Leg, r Refusal) error {
 	_, err := j.pool.Exec(ctx, deleteRefused, pg.Args{
 		"call_id": c.CallID, "owner": j.owner, "attempt_id": c.Attempt.ID, "trunk_id": c.TrunkID, "trunk": c.Attempt.Trunk,
-		"sip_call_id": storable(c.Attempt.SIPCallID), "at": r.At, "status": r.Answer.Status,
-		"reason": shortened(r.Answer.Reason), "cause": string(r.Cause), "by_us": r.ByUs, "error": shortened(r.Answer.Error),
+		"sip_call_id": removeInvalid(c.Attempt.SIPCallID), "at": r.At, "status": r.Answer.Status,
+		"reason": shortenText(r.Answer.Reason), "cause": string(r.Cause), "by_us": r.ByUs, "error": shortenText(r.Answer.Error),
 	})
 	if err != nil {
 		return fmt.Errorf("delete refused leg of call %s: %w", c.CallID, err)
@@ -78,7 +78,7 @@ func (j *Legs) DeleteRefused(ctx context.Context, c Leg, r Refusal) error {
 // maxReasonLength is how many characters of a text that a trunk sent are stored.
 const maxReasonLength = 500
 
-func shortened(text string) string {
-	short := []rune(storable(text))
+func shortenText(text string) string {
+	short := []rune(removeInvalid(text))
 	return string(short[:min(len(short), maxReasonLength)])
 }

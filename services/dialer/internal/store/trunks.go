@@ -36,7 +36,7 @@ type Trunks struct {
 // NewTrunks returns a store that encrypts the passwords with the parameter box.
 func NewTrunks(pool *pgxpool.Pool, box *seal.Box) *Trunks { return &Trunks{pool: pool, box: box} }
 
-type row struct {
+type trunkRow struct {
 	TrunkID        uuid.UUID `db:"trunk_id"`
 	Version        int64     `db:"version"`
 	Name           string    `db:"name"`
@@ -64,7 +64,7 @@ type row struct {
 	Trace          bool      `db:"trace"`
 }
 
-const insert = `
+const insertTrunk = `
 INSERT INTO trunks (trunk_id, version, name, status, host, port, transport, outbound_proxy, ca_certificates, username, password_sealed, register, caller_ids,
 	caller_id_header, number_format, number_prefix, codecs, srtp, session_seconds, channels,
 	calls_per_second, priority, inbound_sources, media_timeout_seconds, trace)
@@ -74,13 +74,13 @@ VALUES (@trunk_id, @version, @name, @status, @host, @port, @transport, @outbound
 
 // Add stores a new trunk. It returns ErrNameTaken if the trunk's name is in use.
 func (s *Trunks) Add(ctx context.Context, t trunks.Trunk) error {
-	args, err := s.args(t)
+	args, err := s.trunkArgs(t)
 	if err != nil {
 		return err
 	}
 	defer s.dropCache()
-	if _, err := s.pool.Exec(ctx, insert, args); err != nil {
-		return fmt.Errorf("add trunk: %w", named(err))
+	if _, err := s.pool.Exec(ctx, insertTrunk, args); err != nil {
+		return fmt.Errorf("add trunk: %w", nameTakenError(err))
 	}
 	return nil
 }
@@ -89,16 +89,16 @@ const trunkColumns = `trunk_id, version, name, status, host, port, transport, ou
 	caller_id_header, number_format, number_prefix, codecs, srtp, session_seconds, channels,
 	calls_per_second, priority, inbound_sources, media_timeout_seconds, trace`
 
-const byID = `SELECT ` + trunkColumns + ` FROM trunks WHERE trunk_id = @trunk_id`
+const trunkByID = `SELECT ` + trunkColumns + ` FROM trunks WHERE trunk_id = @trunk_id`
 
 // Find returns a trunk. It returns pg.ErrNotFound if there is no such trunk.
 func (s *Trunks) Find(ctx context.Context, id uuid.UUID) (trunks.Trunk, error) {
-	return s.one(ctx, s.pool, byID, id)
+	return s.queryTrunk(ctx, s.pool, trunkByID, id)
 }
 
-const lock = byID + ` FOR UPDATE`
+const lock = trunkByID + ` FOR UPDATE`
 
-const update = `
+const updateTrunk = `
 UPDATE trunks SET version = @version, name = @name, status = @status, host = @host, port = @port, transport = @transport, outbound_proxy = @outbound_proxy,
 	ca_certificates = @ca_certificates, username = @username, password_sealed = @password_sealed, register = @register, caller_ids = @caller_ids,
 	caller_id_header = @caller_id_header, number_format = @number_format, number_prefix = @number_prefix, codecs = @codecs, srtp = @srtp,
@@ -112,18 +112,18 @@ WHERE trunk_id = @trunk_id`
 func (s *Trunks) Change(ctx context.Context, id uuid.UUID, decide func(*trunks.Trunk) error) (changed trunks.Trunk, err error) {
 	defer s.dropCache()
 	err = pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
-		if changed, err = s.one(ctx, tx, lock, id); err != nil {
+		if changed, err = s.queryTrunk(ctx, tx, lock, id); err != nil {
 			return err
 		}
 		if err := decide(&changed); err != nil {
 			return err
 		}
-		args, err := s.args(changed)
+		args, err := s.trunkArgs(changed)
 		if err != nil {
 			return err
 		}
-		if _, err := tx.Exec(ctx, update, args); err != nil {
-			return fmt.Errorf("change trunk %s: %w", id, named(err))
+		if _, err := tx.Exec(ctx, updateTrunk, args); err != nil {
+			return fmt.Errorf("change trunk %s: %w", id, nameTakenError(err))
 		}
 		return nil
 	})
@@ -153,10 +153,10 @@ func (s *Trunks) List(ctx context.Context, asked page.Request) ([]trunks.Trunk, 
 	if asked.After != uuid.Nil {
 		args["after"] = &asked.After
 	}
-	return s.many(ctx, listTrunks, args)
+	return s.queryTrunks(ctx, listTrunks, args)
 }
 
-const active = `SELECT ` + trunkColumns + ` FROM trunks WHERE status = 'active' ORDER BY priority, trunk_id`
+const activeTrunks = `SELECT ` + trunkColumns + ` FROM trunks WHERE status = 'active' ORDER BY priority, trunk_id`
 
 func (s *Trunks) dropCache() {
 	s.mu.Lock()
@@ -172,7 +172,7 @@ func (s *Trunks) Active(ctx context.Context) ([]trunks.Trunk, error) {
 	if time.Since(s.read) < time.Second {
 		return slices.Clone(s.active), nil
 	}
-	found, err := s.many(ctx, active, pg.Args{})
+	found, err := s.queryTrunks(ctx, activeTrunks, pg.Args{})
 	if err != nil {
 		return nil, err
 	}
@@ -181,8 +181,8 @@ func (s *Trunks) Active(ctx context.Context) ([]trunks.Trunk, error) {
 }
 
 const (
-	sealed      = `SELECT trunk_id, password_sealed FROM trunks WHERE password_sealed IS NOT NULL`
-	resealTrunk = `UPDATE trunks SET password_sealed = @again WHERE trunk_id = @trunk_id AND password_sealed = @was`
+	sealedPasswords = `SELECT trunk_id, password_sealed FROM trunks WHERE password_sealed IS NOT NULL`
+	resealTrunk     = `UPDATE trunks SET password_sealed = @again WHERE trunk_id = @trunk_id AND password_sealed = @was`
 )
 
 // Reseal encrypts every password again with the first sealing key of the configuration, and returns
@@ -193,7 +193,7 @@ func (s *Trunks) Reseal(ctx context.Context) (moved int, err error) {
 		TrunkID        uuid.UUID `db:"trunk_id"`
 		PasswordSealed []byte    `db:"password_sealed"`
 	}
-	secrets, err := pg.Many[secret](ctx, s.pool, sealed, nil)
+	secrets, err := pg.Many[secret](ctx, s.pool, sealedPasswords, nil)
 	if err != nil {
 		return 0, fmt.Errorf("read sealed passwords: %w", err)
 	}
@@ -211,27 +211,27 @@ func (s *Trunks) Reseal(ctx context.Context) (moved int, err error) {
 	return moved, errors.Join(faults...)
 }
 
-func (s *Trunks) one(ctx context.Context, from pg.Querier, sql string, id uuid.UUID) (trunks.Trunk, error) {
-	found, err := pg.One[row](ctx, from, sql, pgx.NamedArgs{"trunk_id": id})
+func (s *Trunks) queryTrunk(ctx context.Context, from pg.Querier, sql string, id uuid.UUID) (trunks.Trunk, error) {
+	found, err := pg.One[trunkRow](ctx, from, sql, pgx.NamedArgs{"trunk_id": id})
 	if err != nil {
 		return trunks.Trunk{}, fmt.Errorf("read trunk %s: %w", id, err)
 	}
-	return s.opened(found), nil
+	return s.decryptTrunk(found), nil
 }
 
-func (s *Trunks) many(ctx context.Context, sql string, args pg.Args) ([]trunks.Trunk, error) {
-	found, err := pg.Many[row](ctx, s.pool, sql, args)
+func (s *Trunks) queryTrunks(ctx context.Context, sql string, args pg.Args) ([]trunks.Trunk, error) {
+	found, err := pg.Many[trunkRow](ctx, s.pool, sql, args)
 	if err != nil {
 		return nil, fmt.Errorf("list trunks: %w", err)
 	}
 	trunks := make([]trunks.Trunk, 0, len(found))
 	for _, one := range found {
-		trunks = append(trunks, s.opened(one))
+		trunks = append(trunks, s.decryptTrunk(one))
 	}
 	return trunks, nil
 }
 
-func named(err error) error {
+func nameTakenError(err error) error {
 	var refused *pgconn.PgError
 	if errors.As(err, &refused) && refused.Code == "23505" && refused.ConstraintName == "trunks_name" {
 		return ErrNameTaken
@@ -239,7 +239,7 @@ func named(err error) error {
 	return err
 }
 
-func (s *Trunks) args(t trunks.Trunk) (pg.Args, error) {
+func (s *Trunks) trunkArgs(t trunks.Trunk) (pg.Args, error) {
 	password := t.Sealed
 	if t.Password != "" {
 		var err error
@@ -259,7 +259,7 @@ func (s *Trunks) args(t trunks.Trunk) (pg.Args, error) {
 
 // If the password cannot be decrypted, the trunk has no password. Such a trunk can still be read,
 // and an operator can set another password.
-func (s *Trunks) opened(r row) trunks.Trunk {
+func (s *Trunks) decryptTrunk(r trunkRow) trunks.Trunk {
 	var password []byte
 	if r.PasswordSealed != nil {
 		var err error
