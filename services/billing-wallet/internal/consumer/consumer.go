@@ -28,7 +28,9 @@ type Consumer struct {
 
 // New returns a consumer. The consumer calls the function settle after each commit that stored ends
 // of requests. The function settle must not block.
-func New(st *store.Store, settle func()) *Consumer { return &Consumer{store: st, wakeSettler: settle} }
+func New(st *store.Store, wakeSettler func()) *Consumer {
+	return &Consumer{store: st, wakeSettler: wakeSettler}
+}
 
 // Handlers maps each topic to its handler.
 func (c *Consumer) Handlers() inbox.Handlers {

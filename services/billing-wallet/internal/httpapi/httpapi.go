@@ -24,7 +24,9 @@ type API struct {
 func New(st *store.Store, batcher *store.HoldBatcher) *API { return &API{store: st, holds: batcher} }
 
 // The gateway has already checked that the workspace exists.
-func pathWorkspaceID(r *http.Request) (uuid.UUID, error) { return httpserver.PathID(r, "id", "workspace") }
+func pathWorkspaceID(r *http.Request) (uuid.UUID, error) {
+	return httpserver.PathID(r, "id", "workspace")
+}
 
 // clientError returns 404 if the workspace has no wallet. Other errors are returned unchanged.
 func clientError(err error) error {

@@ -77,7 +77,7 @@ func (w Walk) Run(ctx context.Context, only uuid.UUID) error {
 }
 
 // Each time ticks receives a value, compare calls the function progress.
-func (w Walk) compare(ctx context.Context, id uuid.UUID, progress func(),
+func (w Walk) compare(ctx context.Context, id uuid.UUID, reportProgress func(),
 	ticks <-chan time.Time) (found []ledger.Difference, err error) {
 	done := make(chan struct{})
 	go func() {
@@ -89,7 +89,7 @@ func (w Walk) compare(ctx context.Context, id uuid.UUID, progress func(),
 		case <-done:
 			return found, err
 		case <-ticks:
-			progress()
+			reportProgress()
 		}
 	}
 }

@@ -39,10 +39,10 @@ type Confirmer struct {
 
 // NewConfirmer returns a confirmer. It reports holds that are older than the duration after, and
 // repeats the report of each hold at this interval.
-func NewConfirmer(st *store.Store, relay *outbox.Relay, after time.Duration, metrics prometheus.Registerer) *Confirmer {
+func NewConfirmer(st *store.Store, relay *outbox.Relay, unconfirmedAfter time.Duration, metrics prometheus.Registerer) *Confirmer {
 	factory := promauto.With(metrics)
 	return &Confirmer{
-		store: st, relay: relay, after: after,
+		store: st, relay: relay, after: unconfirmedAfter,
 		requested: factory.NewCounter(prometheus.CounterOpts{
 			Name: "ringfence_billing_confirmation_requests_total",
 			Help: "Unconfirmed events that were published for holds whose request was not received.",

@@ -205,25 +205,25 @@ RETURNING holds.request_id, holds.workspace_id`
 // did not arrive. Only holds that are older than the given duration get an event. A hold gets at
 // most one event in each period of the given duration.
 func (s *Store) EnqueueUnconfirmed(
-	ctx context.Context, after time.Duration, limit int, event func(Request) outbox.Event,
+	ctx context.Context, minAge time.Duration, limit int, event func(Request) outbox.Event,
 ) (marked []Request, err error) {
-	return s.enqueueMarked(ctx, markUnconfirmed, after, limit, event)
+	return s.enqueueMarked(ctx, markUnconfirmed, minAge, limit, event)
 }
 
 // EnqueueLongOpen writes an event to the outbox for up to limit confirmed holds. Only holds that
 // are open for longer than the given duration get an event. A hold gets at most one event in each
 // period of the given duration.
 func (s *Store) EnqueueLongOpen(
-	ctx context.Context, after time.Duration, limit int, event func(Request) outbox.Event,
+	ctx context.Context, minAge time.Duration, limit int, event func(Request) outbox.Event,
 ) (marked []Request, err error) {
-	return s.enqueueMarked(ctx, markLongOpen, after, limit, event)
+	return s.enqueueMarked(ctx, markLongOpen, minAge, limit, event)
 }
 
 func (s *Store) enqueueMarked(
-	ctx context.Context, statement string, after time.Duration, limit int, event func(Request) outbox.Event,
+	ctx context.Context, statement string, minAge time.Duration, limit int, event func(Request) outbox.Event,
 ) (marked []Request, err error) {
 	err = pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
-		marked, err = pg.Many[Request](ctx, tx, statement, pgx.NamedArgs{"after": after.Seconds(), "limit": limit})
+		marked, err = pg.Many[Request](ctx, tx, statement, pgx.NamedArgs{"after": minAge.Seconds(), "limit": limit})
 		if err != nil || len(marked) == 0 {
 			return err
 		}

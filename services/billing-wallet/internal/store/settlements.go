@@ -55,9 +55,9 @@ func (s *Store) EnqueueIfHeld(ctx context.Context, tx pgx.Tx, outcomes ...holds.
 }
 
 // The batch callback sets *into to true if the statement changed a row, and to false if not.
-func setChanged(into *bool) func(pgconn.CommandTag) error {
+func setChanged(result *bool) func(pgconn.CommandTag) error {
 	return func(tag pgconn.CommandTag) error {
-		*into = tag.RowsAffected() > 0
+		*result = tag.RowsAffected() > 0
 		return nil
 	}
 }
@@ -157,7 +157,7 @@ const deletePending = `DELETE FROM pending_settlements WHERE id = ANY(@ids)`
 // Settle settles up to limit outcomes of a workspace in one commit. Each hold is settled once.
 // Later outcomes of the hold are returned as late. The function publish adds the events to the
 // batch that writes the rows. If the result is empty, no outcome is pending.
-func (s *Store) Settle(ctx context.Context, workspaceID uuid.UUID, limit int, publish func(*pgx.Batch,
+func (s *Store) Settle(ctx context.Context, workspaceID uuid.UUID, limit int, queueEvents func(*pgx.Batch,
 	[]Settlement) error) (done []Settlement, err error) {
 	floor := s.floor.lowest()
 	err = pg.InPipeline(ctx, s.pool, func(tx *pg.Pipeline) error {
@@ -180,7 +180,7 @@ func (s *Store) Settle(ctx context.Context, workspaceID uuid.UUID, limit int, pu
 		if done, err = settleOutcomes(batch, wallet, known, outcomes); err != nil {
 			return err
 		}
-		if err := publish(batch, done); err != nil {
+		if err := queueEvents(batch, done); err != nil {
 			return err
 		}
 		tx.QueueBatch(batch)

@@ -110,10 +110,10 @@ func (a *Answerer) answerCall(ctx context.Context, arrival store.Arrival) error 
 	return err
 }
 
-func (a *Answerer) changeCall(ctx context.Context, callID uuid.UUID, decide func(*callstate.Call)) error {
+func (a *Answerer) changeCall(ctx context.Context, callID uuid.UUID, changeState func(*callstate.Call)) error {
 	err := a.store.Change(ctx, []uuid.UUID{callID}, func(calls map[uuid.UUID]*callstate.Call) {
 		if c := calls[callID]; c != nil {
-			decide(c)
+			changeState(c)
 		}
 	})
 	a.relay.Wake()

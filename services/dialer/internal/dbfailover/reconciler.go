@@ -382,7 +382,7 @@ func pause(ctx context.Context, d time.Duration) error {
 // The method settle waits for the other dialers and reads the withdrawals that they published
 // meanwhile. It then settles the intents that are still open. It ignores intents after the offsets
 // in the parameter end, because their fences can commit only on the present server.
-func (r *Reconciler) settleOpenIntents(ctx context.Context, server string, found *intentLog, end kafka.Offsets) error {
+func (r *Reconciler) settleOpenIntents(ctx context.Context, server string, found *intentLog, topicEnd kafka.Offsets) error {
 	if err := r.waitForDialers(ctx); err != nil {
 		return err
 	}
@@ -391,7 +391,7 @@ func (r *Reconciler) settleOpenIntents(ctx context.Context, server string, found
 		return err
 	}
 	found.onlyWithdrawals = true
-	if err := r.readIntents(ctx, end, later.End, found); err != nil {
+	if err := r.readIntents(ctx, topicEnd, later.End, found); err != nil {
 		return err
 	}
 	open, err := r.openIntents(ctx, found)

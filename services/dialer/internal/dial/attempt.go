@@ -54,13 +54,13 @@ const (
 // The method attempt dials one claimed request. When the process begins to stop, the context
 // stopping ends. From then on, attempt dials only if the fence is already committed. The function
 // free releases the worker. It can be called early, while the attempt only waits for a trunk.
-func (d *Dialer) runAttempt(stopping context.Context, r dialqueue.Request, inputs dialInputs, free func()) {
+func (d *Dialer) runAttempt(stopCtx context.Context, r dialqueue.Request, inputs dialInputs, freeWorker func()) {
 	waited := time.Duration(0)
 	if r.QueuedAt != nil {
 		waited = time.Since(*r.QueuedAt)
 	}
 	ctx, span := telemetry.Continue(
-		context.WithoutCancel(stopping),
+		context.WithoutCancel(stopCtx),
 		"dial",
 		r.Traceparent,
 		waited,
@@ -68,7 +68,7 @@ func (d *Dialer) runAttempt(stopping context.Context, r dialqueue.Request, input
 	)
 	defer span.End()
 	failpoint.Inject("dialer: after claim")
-	result, err := d.dialRequest(ctx, stopping, r, inputs, free)
+	result, err := d.dialRequest(ctx, stopCtx, r, inputs, freeWorker)
 	d.dials.WithLabelValues(result).Inc()
 	if notDialed(result) {
 		d.unusedTokens.add(r)
@@ -97,7 +97,7 @@ func notDialed(result string) bool {
 // The result is a value of the metric's label result. If an error leaves the request queued,
 // another attempt begins when the claim expires.
 func (d *Dialer) dialRequest(
-	ctx, stopping context.Context, r dialqueue.Request, inputs dialInputs, free func(),
+	ctx, stopCtx context.Context, r dialqueue.Request, inputs dialInputs, freeWorker func(),
 ) (result string, err error) {
 	if inputs.err != nil {
 		return "fault", inputs.err
@@ -113,7 +113,7 @@ func (d *Dialer) dialRequest(
 	if refused != nil {
 		return "blocked", ignoreLost(d.store.Block(ctx, r, *refused))
 	}
-	if stopping.Err() != nil {
+	if stopCtx.Err() != nil {
 		return "put_back", d.store.PutBack(ctx, r, 0, 0)
 	}
 	done, wait := d.reserveAgentCall(inputs.Agent)
@@ -156,8 +156,8 @@ func (d *Dialer) dialRequest(
 		CallID: callID, WorkspaceID: r.WorkspaceID, From: from, TrunkNumber: from != wanted, To: string(r.To),
 		TrunkID: chosen,
 		Waiting: func() <-chan struct{} {
-			free()
-			return stopping.Done()
+			freeWorker()
+			return stopCtx.Done()
 		},
 	}
 	defer d.activeCalls.add(callID)()
@@ -186,11 +186,11 @@ func (d *Dialer) dialRequest(
 
 // The method from returns the number that the called phone shows, and the trunk that must be tried
 // first. The trunks that have already refused the call are passed in the slice `without`.
-func (d *Dialer) chooseNumber(ctx context.Context, wanted string, without []string) (number, over string, err error) {
+func (d *Dialer) chooseNumber(ctx context.Context, agentNumber string, excludedTrunks []string) (number, trunk string, err error) {
 	if d.limits.From == nil {
-		return cmp.Or(wanted, dialqueue.DefaultFrom), "", nil
+		return cmp.Or(agentNumber, dialqueue.DefaultFrom), "", nil
 	}
-	return d.limits.From(ctx, wanted, without)
+	return d.limits.From(ctx, agentNumber, excludedTrunks)
 }
 
 // The method reach reserves a call at the address of an agent. If wait is positive, the circuit of
@@ -255,10 +255,10 @@ func (d *Dialer) originateFenced(ctx context.Context, f fencedCall, r dialqueue.
 		if f.answer.IsValid() {
 			continue
 		}
-		var stop *dialqueue.Refusal
+		var refusal *dialqueue.Refusal
 		var state dialqueue.State
-		if f.answer, stop, state = d.repeatChecks(ctx, r); stop != nil {
-			return d.endAttempt(ctx, f, r, state, *stop)
+		if f.answer, refusal, state = d.repeatChecks(ctx, r); refusal != nil {
+			return d.endAttempt(ctx, f, r, state, *refusal)
 		}
 	}
 	failpoint.Inject("dialer: before originate")
@@ -268,7 +268,7 @@ func (d *Dialer) originateFenced(ctx context.Context, f fencedCall, r dialqueue.
 	f.dialedAt, originateErr = d.originate(ctx, f.order)
 	failpoint.Inject("dialer: after originate")
 	var refused *carrier.Refused
-	answer, stop, state := permit.result()
+	answer, refusal, state := permit.result()
 	f.answer = answer
 	if errors.As(originateErr, &refused) {
 		d.observeLateness(ctx, f, r)
@@ -276,8 +276,8 @@ func (d *Dialer) originateFenced(ctx context.Context, f fencedCall, r dialqueue.
 	}
 	if errors.Is(originateErr, carrier.ErrNotPermitted) {
 		switch {
-		case stop != nil:
-			return d.endAttempt(ctx, f, r, state, *stop)
+		case refusal != nil:
+			return d.endAttempt(ctx, f, r, state, *refusal)
 		case f.previousRefusal != nil:
 			return d.endRefused(ctx, f, r)
 		}
@@ -344,8 +344,8 @@ func (d *Dialer) storeResult(ctx context.Context, f fencedCall, originateErr err
 	return "unknown", errors.Join(originateErr, d.changeCall(ctx, callID, (*callstate.Call).Doubt))
 }
 
-func (d *Dialer) changeCall(ctx context.Context, callID uuid.UUID, decide func(*callstate.Call)) error {
-	return d.retryWrite(ctx, func() error { return d.changes.write(callChange{callID, decide}) })
+func (d *Dialer) changeCall(ctx context.Context, callID uuid.UUID, changeState func(*callstate.Call)) error {
+	return d.retryWrite(ctx, func() error { return d.changes.write(callChange{callID, changeState}) })
 }
 
 // repeatChecks repeats the dial-time check and the check of the request until both have a result. If
@@ -354,7 +354,7 @@ func (d *Dialer) changeCall(ctx context.Context, callID uuid.UUID, decide func(*
 func (d *Dialer) repeatChecks(
 	ctx context.Context,
 	r dialqueue.Request,
-) (answer peers.Answer, stop *dialqueue.Refusal, state dialqueue.State) {
+) (answer peers.Answer, refusal *dialqueue.Refusal, state dialqueue.State) {
 	for start := time.Now(); d.withinTimeout(start, gateTimeout) && ctx.Err() == nil; {
 		answer, err := d.contacts.Check(ctx, r)
 		switch {

@@ -63,7 +63,7 @@ type Limits struct {
 	// `without` contains the trunks that have already refused the call. The error
 	// carrier.ErrNoNumber blocks the request. If From is nil, the dialer shows the wanted number or
 	// dialqueue.DefaultFrom, over any trunk.
-	From func(ctx context.Context, wanted string, without []string) (number, over string, err error)
+	From func(ctx context.Context, agentNumber string, excludedTrunks []string) (number, trunk string, err error)
 	// Agents contains the circuit breakers of the addresses of AI agents. If Agents is nil, there
 	// are none.
 	Agents *agent.Circuits

@@ -131,7 +131,7 @@ type fixture struct {
 	// If ownCircuits is true, the dialer has no circuit breaker for the carrier. The SIP carrier is
 	// used in this way.
 	ownCircuits bool
-	from        func(ctx context.Context, wanted string, without []string) (number, over string, err error)
+	from        func(ctx context.Context, wanted string, without []string) (number, trunk string, err error)
 	trunkDown   bool
 	// 0 means 5
 	attempts int
@@ -187,10 +187,10 @@ func newFixture(t *testing.T) *fixture {
 
 // The method dial returns after every function in answers was called and the last attempt has
 // ended.
-func (d *fixture) dial(over *fakeCarrier) {
+func (d *fixture) dial(trunk *fakeCarrier) {
 	d.t.Helper()
-	d.run(over, func() error {
-		if got, want := len(over.originates()), len(over.answers); got < want {
+	d.run(trunk, func() error {
+		if got, want := len(trunk.originates()), len(trunk.answers); got < want {
 			return fmt.Errorf("originates = %d, want %d", got, want)
 		}
 		return nil
@@ -198,15 +198,15 @@ func (d *fixture) dial(over *fakeCarrier) {
 }
 
 // The method run returns after the function until has returned nil and the last attempt has ended.
-func (d *fixture) run(over *fakeCarrier, until func() error) {
+func (d *fixture) run(trunk *fakeCarrier, check func() error) {
 	d.t.Helper()
-	d.start(over, until, func(dialer *dial.Dialer, _ *store.Store) func(context.Context) error { return dialer.Run })
+	d.start(trunk, check, func(dialer *dial.Dialer, _ *store.Store) func(context.Context) error { return dialer.Run })
 }
 
 // The process owns one fenced call without an attempt.
-func (d *fixture) review(over *fakeCarrier, until func() error) {
+func (d *fixture) review(trunk *fakeCarrier, check func() error) {
 	d.t.Helper()
-	d.start(over, until, func(dialer *dial.Dialer, st *store.Store) func(context.Context) error {
+	d.start(trunk, check, func(dialer *dial.Dialer, st *store.Store) func(context.Context) error {
 		callID := uuid.Must(uuid.NewV7())
 		d.exec(`UPDATE dial_queue SET state = 'dialing'`)
 		d.exec(
@@ -227,7 +227,7 @@ func (d *fixture) review(over *fakeCarrier, until func() error) {
 }
 
 func (d *fixture) start(
-	over *fakeCarrier, until func() error, work func(*dial.Dialer, *store.Store) func(context.Context) error,
+	trunk *fakeCarrier, check func() error, work func(*dial.Dialer, *store.Store) func(context.Context) error,
 ) {
 	t := d.t
 	t.Helper()
@@ -258,7 +258,7 @@ func (d *fixture) start(
 	if d.ownCircuits {
 		failures = 0
 	}
-	dialer := dial.New(st, contacts, over, nil, heartbeat, d.intents, dial.Limits{
+	dialer := dial.New(st, contacts, trunk, nil, heartbeat, d.intents, dial.Limits{
 		Attempts: cmp.Or(d.attempts, 5), Overall: limit,
 		OfTrunk:  func(context.Context) (dialqueue.Limit, error) { return ofTrunk, nil },
 		Failures: failures, CircuitRest: time.Second, From: d.from, MayDial: d.mayDial, Reconciled: d.reconciled,
@@ -268,7 +268,7 @@ func (d *fixture) start(
 	done := make(chan error, 1)
 	run := work(dialer, st)
 	go func() { done <- run(ctx) }()
-	testkit.NoError(t, until)
+	testkit.NoError(t, check)
 	stop() // Run returns after the attempts in progress have ended
 	if err := <-done; err != nil {
 		t.Fatal(err)

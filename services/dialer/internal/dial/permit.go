@@ -45,20 +45,20 @@ func (p *invitePermit) mayInvite(ctx context.Context) bool {
 		return false
 	}
 	if !p.answer.IsValid() {
-		answer, stop, state := p.dialer.repeatChecks(ctx, p.request)
-		if stop != nil && ctx.Err() != nil { // the gates did not respond in time
+		answer, refusal, state := p.dialer.repeatChecks(ctx, p.request)
+		if refusal != nil && ctx.Err() != nil { // the gates did not respond in time
 			return false
 		}
-		if stop != nil {
+		if refusal != nil {
 			slog.InfoContext(
 				ctx,
 				"INVITE not sent: the call request must not be dialed now",
 				"call_request_id",
 				p.request.CallRequestID,
 				"code",
-				stop.Code,
+				refusal.Code,
 			)
-			p.refusal, p.refusedState = stop, state
+			p.refusal, p.refusedState = refusal, state
 			return false
 		}
 		p.answer = answer
@@ -71,7 +71,7 @@ func (p *invitePermit) ownsFence() bool {
 }
 
 // stop is not nil if the gates refused the call.
-func (p *invitePermit) result() (answer peers.Answer, stop *dialqueue.Refusal, state dialqueue.State) {
+func (p *invitePermit) result() (answer peers.Answer, refusal *dialqueue.Refusal, state dialqueue.State) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.answer, p.refusal, p.refusedState

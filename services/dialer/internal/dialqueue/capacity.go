@@ -160,8 +160,8 @@ func (w WorkspaceDemand) ownLimitReached(n int) bool {
 // limit. The parameter left is the number of free units. The parameter own is the number of units
 // that the workspace uses. The last tenth of the limit, rounded up, is reserved for workspaces that
 // use less than a hundredth of the limit. A workspace that uses no unit may take any free unit.
-func mayTake(all, left, own int) bool {
-	return left > 0 && (left > (all+9)/10 || own < max(1, all/100))
+func mayTake(limit, free, used int) bool {
+	return free > 0 && (free > (limit+9)/10 || used < max(1, limit/100))
 }
 
 // Bucket is a token bucket for a rate limit. Each new call takes one token.
@@ -173,11 +173,11 @@ type Bucket struct {
 
 // NewBucket returns a bucket that contained the given number of tokens and was then filled for the
 // duration since. If tokens is nil, the bucket was never used and is full.
-func NewBucket(rate float64, tokens *float64, since time.Duration) Bucket {
+func NewBucket(rate float64, tokens *float64, elapsed time.Duration) Bucket {
 	b := Bucket{Rate: rate}
 	b.Tokens = b.capacity()
 	if tokens != nil {
-		b.Tokens = min(b.Tokens, *tokens+max(0, since.Seconds())*rate)
+		b.Tokens = min(b.Tokens, *tokens+max(0, elapsed.Seconds())*rate)
 	}
 	return b
 }

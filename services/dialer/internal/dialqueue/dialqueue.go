@@ -72,19 +72,19 @@ func (c *Candidates) Len() int { return len(c.order) }
 // is -1, no request was allocated, and the whole window moves to the end. The keys of drained are
 // the workspaces without more due requests. The values are the time until the next request is due,
 // or 0 if this time is not known.
-func (c *Candidates) RecordClaim(window []uuid.UUID, last int, drained map[uuid.UUID]time.Duration, now time.Time) {
-	if last < 0 {
-		last = len(window) - 1
+func (c *Candidates) RecordClaim(window []uuid.UUID, lastServed int, drainedWorkspaces map[uuid.UUID]time.Duration, now time.Time) {
+	if lastServed < 0 {
+		lastServed = len(window) - 1
 	}
-	removed := make(map[uuid.UUID]bool, len(drained))
-	for id, wait := range drained {
+	removed := make(map[uuid.UUID]bool, len(drainedWorkspaces))
+	for id, wait := range drainedWorkspaces {
 		if c.dueAt[id] = now.Add(wait); wait == 0 {
 			removed[id] = true
 			delete(c.dueAt, id)
 		}
 	}
-	served := make(map[uuid.UUID]bool, last+1)
-	for _, id := range window[:last+1] {
+	served := make(map[uuid.UUID]bool, lastServed+1)
+	for _, id := range window[:lastServed+1] {
 		served[id] = true
 	}
 	order := make([]uuid.UUID, 0, len(c.order))
@@ -93,7 +93,7 @@ func (c *Candidates) RecordClaim(window []uuid.UUID, last int, drained map[uuid.
 			order = append(order, id)
 		}
 	}
-	for _, id := range window[:last+1] {
+	for _, id := range window[:lastServed+1] {
 		if !removed[id] {
 			order = append(order, id)
 		}

@@ -196,10 +196,10 @@ func NewWithdrawn(id, workspaceID uuid.UUID, at time.Time) callstate.Fact {
 
 // NewRescheduled returns the event of a request that waits until the time until, when its next
 // calling window begins.
-func NewRescheduled(id, workspaceID uuid.UUID, until, at time.Time) callstate.Fact {
-	f := callstate.New(id, id, workspaceID, "rescheduled", until.UnixMicro(), at)
+func NewRescheduled(id, workspaceID uuid.UUID, windowStart, at time.Time) callstate.Fact {
+	f := callstate.New(id, id, workspaceID, "rescheduled", windowStart.UnixMicro(), at)
 	f.Event.Event = &eventv1.DialEvent_Rescheduled{
-		Rescheduled: &eventv1.Rescheduled{ScheduledFor: timestamppb.New(until)},
+		Rescheduled: &eventv1.Rescheduled{ScheduledFor: timestamppb.New(windowStart)},
 	}
 	return f
 }

@@ -84,10 +84,10 @@ func (a *API) addNumber(w http.ResponseWriter, r *http.Request) error {
 // If an agent was created a moment ago, its record can arrive late. So onceKnown repeats the
 // function do for at most agentTimeout while the function returns the error in the parameter
 // unknown.
-func retryUnknown(ctx context.Context, unknown error, do func() error) error {
+func retryUnknown(ctx context.Context, unknownErr error, attempt func() error) error {
 	for start := time.Now(); ; {
-		err := do()
-		if !errors.Is(err, unknown) || time.Since(start) > agentTimeout {
+		err := attempt()
+		if !errors.Is(err, unknownErr) || time.Since(start) > agentTimeout {
 			return err
 		}
 		select {

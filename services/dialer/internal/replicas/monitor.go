@@ -28,20 +28,20 @@ func NewMonitor(lease time.Duration) *Monitor { return &Monitor{lease: lease} }
 
 // Observe records the result of a heartbeat that began at the time start and has just ended. A
 // heartbeat is late if it began more than two thirds of the lease after the previous one.
-func (m *Monitor) Observe(start time.Time, err error) {
+func (m *Monitor) Observe(startedAt time.Time, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	late := !m.started.IsZero() && start.Sub(m.started) > m.lease*2/3
-	m.isSlow = err != nil || time.Since(start) > m.lease/3
+	late := !m.started.IsZero() && startedAt.Sub(m.started) > m.lease*2/3
+	m.isSlow = err != nil || time.Since(startedAt) > m.lease/3
 	if err != nil || late {
 		m.resumedAt = time.Time{}
 	}
 	if err != nil {
 		return
 	}
-	m.started = start
+	m.started = startedAt
 	if m.resumedAt.IsZero() {
-		m.resumedAt = start
+		m.resumedAt = startedAt
 	}
 }
 

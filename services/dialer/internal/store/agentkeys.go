@@ -25,8 +25,8 @@ type AgentKeys struct {
 }
 
 // NewAgentKeys returns a store that encrypts the keys with the parameter box.
-func NewAgentKeys(pool *pgxpool.Pool, box *seal.Box) *AgentKeys {
-	return &AgentKeys{pool: pool, box: box}
+func NewAgentKeys(pool *pgxpool.Pool, sealBox *seal.Box) *AgentKeys {
+	return &AgentKeys{pool: pool, box: sealBox}
 }
 
 const agentKnown = `SELECT EXISTS (SELECT 1 FROM agents WHERE workspace_id = @workspace_id AND agent_id = @agent_id AND NOT deleted)`

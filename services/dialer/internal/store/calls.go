@@ -50,7 +50,7 @@ WITH over AS (
 
 // Change locks the rows of the calls with these ids and calls the parameter decide with the calls
 // that exist. It stores the changes and the events of these calls in one transaction.
-func (s *Store) Change(ctx context.Context, ids []uuid.UUID, decide func(map[uuid.UUID]*callstate.Call)) error {
+func (s *Store) Change(ctx context.Context, ids []uuid.UUID, changeCalls func(map[uuid.UUID]*callstate.Call)) error {
 	return pg.InPipeline(ctx, s.pool, func(tx *pg.Pipeline) error {
 		var locked []*callstate.Call
 		var batch pgx.Batch
@@ -58,7 +58,7 @@ func (s *Store) Change(ctx context.Context, ids []uuid.UUID, decide func(map[uui
 		if err := tx.RunBatch(ctx, &batch); err != nil {
 			return fmt.Errorf("lock calls: %w", err)
 		}
-		return s.changeLocked(ctx, tx, locked, decide)
+		return s.changeLocked(ctx, tx, locked, changeCalls)
 	})
 }
 
@@ -93,13 +93,13 @@ func queueOptOut(batch *pgx.Batch, o *callstate.OptOut) {
 }
 
 // The commit sends the changed rows, the opt-outs and the events in one round trip.
-func (s *Store) changeLocked(ctx context.Context, tx *pg.Pipeline, locked []*callstate.Call, decide func(map[uuid.UUID]*callstate.Call)) error {
+func (s *Store) changeLocked(ctx context.Context, tx *pg.Pipeline, locked []*callstate.Call, changeCalls func(map[uuid.UUID]*callstate.Call)) error {
 	byID := make(map[uuid.UUID]*callstate.Call, len(locked))
 	before := make(map[uuid.UUID]callstate.Call, len(locked))
 	for _, c := range locked {
 		byID[c.CallID], before[c.CallID] = c, *c
 	}
-	decide(byID)
+	changeCalls(byID)
 	var batch pgx.Batch
 	var ended []uuid.UUID
 	for _, c := range locked {

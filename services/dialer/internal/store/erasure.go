@@ -256,8 +256,8 @@ UPDATE calls SET turns = '[]' WHERE call_id = ANY (ARRAY(
 
 // ForgetSpoken deletes up to limit transcripts of calls that ended before the given time. It
 // returns how many transcripts it deleted.
-func (s *Store) ForgetSpoken(ctx context.Context, at time.Time, limit int) (int64, error) {
-	did, err := s.pool.Exec(ctx, forgetSpoken, pg.Args{"at": at, "limit": limit})
+func (s *Store) ForgetSpoken(ctx context.Context, endedBefore time.Time, limit int) (int64, error) {
+	did, err := s.pool.Exec(ctx, forgetSpoken, pg.Args{"at": endedBefore, "limit": limit})
 	if err != nil {
 		return 0, fmt.Errorf("delete transcripts: %w", err)
 	}

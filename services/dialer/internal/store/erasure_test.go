@@ -28,9 +28,9 @@ func about(workspace uuid.UUID, number int) dialqueue.Request {
 
 // The function published returns the dial events and erasure reports in the outbox. If an event
 // contains the person's data, "with the secret" follows its name.
-func publishedEvents(t *testing.T, pool *pgxpool.Pool, of string) (names []string) {
+func publishedEvents(t *testing.T, pool *pgxpool.Pool, key string) (names []string) {
 	t.Helper()
-	rows, err := pool.Query(t.Context(), "SELECT topic, payload FROM outbox WHERE position($1 in encode(payload, 'escape')) > 0 ORDER BY id", of)
+	rows, err := pool.Query(t.Context(), "SELECT topic, payload FROM outbox WHERE position($1 in encode(payload, 'escape')) > 0 ORDER BY id", key)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -120,10 +120,10 @@ func RowGuard(sql string, args pg.Args) Guard {
 // MoveFeed returns the guard of a batch of events. The guard returns ErrLost if another process is
 // the reader, or if the stored position differs from the parameter from. Otherwise the guard stores
 // the end of the batch as the new position and extends the lease.
-func (s *Store) MoveFeed(trunk string, from, to FeedPosition) Guard {
+func (s *Store) MoveFeed(trunk string, oldPosition, newPosition FeedPosition) Guard {
 	return RowGuard(moveFeed, pg.Args{
-		"trunk": trunk, "instance": s.instance, "feed": to.Feed, "cursor": to.Cursor,
-		"was_feed": from.Feed, "was_cursor": from.Cursor, "lease": s.timing.InstanceLease, "server": s.server(),
+		"trunk": trunk, "instance": s.instance, "feed": newPosition.Feed, "cursor": newPosition.Cursor,
+		"was_feed": oldPosition.Feed, "was_cursor": oldPosition.Cursor, "lease": s.timing.InstanceLease, "server": s.server(),
 	})
 }
 

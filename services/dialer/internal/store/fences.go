@@ -288,10 +288,10 @@ SELECT now(), o.due_at, (SELECT count(*) FROM fences f WHERE f.call_request_id =
 // method Releases counts it. The next dial needs a new fence (ADR 2). If recovery or another
 // process has taken over the call, Release returns ErrLost and changes nothing.
 func (s *Store) Release(
-	ctx context.Context, r dialqueue.Request, callID uuid.UUID, cause callstate.Cause, wait time.Duration,
+	ctx context.Context, r dialqueue.Request, callID uuid.UUID, cause callstate.Cause, minDelay time.Duration,
 ) error {
 	args := pg.Args{
-		"call_id": callID, "call_request_id": r.CallRequestID, "instance": s.instance, "cause": string(cause), "wait": wait,
+		"call_id": callID, "call_request_id": r.CallRequestID, "instance": s.instance, "cause": string(cause), "wait": minDelay,
 	}
 	return s.inTx(ctx, func(tx pgx.Tx) error {
 		done, err := tx.Exec(ctx, voidCall, args)

@@ -393,7 +393,7 @@ SELECT EXISTS (SELECT FROM dial_queue q WHERE q.state = 'queued' AND q.claimed_b
 // intent of that fence can have an offset below the new positions. A reconciliation after a
 // failover must read this intent.
 func (s *Store) AdvanceIntents(
-	ctx context.Context, server string, topicID uuid.UUID, since time.Time, ends map[int32]int64,
+	ctx context.Context, server string, topicID uuid.UUID, endReadAt time.Time, ends map[int32]int64,
 ) (moved bool, err error) {
 	err = s.inTx(ctx, func(tx pgx.Tx) error {
 		moved = false
@@ -401,7 +401,7 @@ func (s *Store) AdvanceIntents(
 			return err
 		}
 		var open bool
-		args := pg.Args{"since": since, "lease": s.timing.ClaimLease}
+		args := pg.Args{"since": endReadAt, "lease": s.timing.ClaimLease}
 		if err := tx.QueryRow(ctx, mayFence, args).Scan(&open); err != nil || open {
 			return err
 		}

@@ -153,9 +153,9 @@ DELETE FROM sip_attempts WHERE attempt_id = ANY (ARRAY(
 // Prune deletes legs that ended longer ago than the parameter older, attempts that started more
 // than 30 days ago, and owners without heartbeats. It deletes at most 1000 legs and 1000 attempts.
 // It returns how many rows it deleted.
-func (j *Legs) Prune(ctx context.Context, older time.Duration) (deleted int64, err error) {
+func (j *Legs) Prune(ctx context.Context, minAge time.Duration) (deleted int64, err error) {
 	for _, sql := range []string{pruneCalls, pruneOwners, pruneAttempts} {
-		done, err := j.pool.Exec(ctx, sql, pg.Args{"older": older, "attempts": keepAttempts})
+		done, err := j.pool.Exec(ctx, sql, pg.Args{"older": minAge, "attempts": keepAttempts})
 		if err != nil {
 			return deleted, fmt.Errorf("delete old legs and attempts: %w", err)
 		}

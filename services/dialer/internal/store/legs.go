@@ -31,8 +31,8 @@ type Legs struct {
 // it has sent no heartbeat for the duration lease. Only heartbeats may use the connections of the
 // pool beats. Otherwise a heartbeat could wait for a connection, and a healthy process would look
 // dead.
-func NewLegs(pool, beats *pgxpool.Pool, owner uuid.UUID, lease time.Duration) *Legs {
-	return &Legs{pool: pool, heartbeats: beats, owner: owner, lease: lease, monitor: replicas.NewMonitor(lease)}
+func NewLegs(pool, heartbeatPool *pgxpool.Pool, owner uuid.UUID, lease time.Duration) *Legs {
+	return &Legs{pool: pool, heartbeats: heartbeatPool, owner: owner, lease: lease, monitor: replicas.NewMonitor(lease)}
 }
 
 // Leg is the SIP leg of a call.
@@ -127,8 +127,8 @@ func (j *Legs) Guard(callID uuid.UUID) Guard {
 
 // AnswerGuard returns the guard for events that answer the call of a leg. The guard also stores at
 // as the time of the answer.
-func (j *Legs) AnswerGuard(callID uuid.UUID, at time.Time) Guard {
-	return RowGuard(answerOwnedLeg, pg.Args{"call_id": callID, "owner": j.owner, "at": at})
+func (j *Legs) AnswerGuard(callID uuid.UUID, answeredAt time.Time) Guard {
+	return RowGuard(answerOwnedLeg, pg.Args{"call_id": callID, "owner": j.owner, "at": answeredAt})
 }
 
 // End describes the end of a leg.

@@ -75,7 +75,7 @@ type endedRow struct {
 // ended more than dialqueue.Telling before that time, EnqueueOverdue publishes the terminal event
 // again.
 func (s *Store) EnqueueOverdue(
-	ctx context.Context, tx pgx.Tx, r dialqueue.Request, at time.Time, endOnly bool,
+	ctx context.Context, tx pgx.Tx, r dialqueue.Request, reportedAt time.Time, endOnly bool,
 ) (found dialqueue.Found, err error) {
 	if !endOnly {
 		added, err := s.Enqueue(ctx, tx, r)
@@ -86,7 +86,7 @@ func (s *Store) EnqueueOverdue(
 			return dialqueue.Lost, nil
 		}
 	}
-	args := pg.Args{"call_request_id": r.CallRequestID, "before": at.Add(-dialqueue.MaxEndDelay)}
+	args := pg.Args{"call_request_id": r.CallRequestID, "before": reportedAt.Add(-dialqueue.MaxEndDelay)}
 	ended, err := pg.One[endedRow](ctx, tx, selectEnd, args)
 	if errors.Is(err, pg.ErrNotFound) || err == nil && !ended.Late {
 		return dialqueue.Waiting, nil
@@ -195,9 +195,9 @@ WHERE ` + ofClaim
 // wait is zero, the request keeps its place in the queue. A request that is not due can be claimed
 // at its due time. looked is added to the number of dial-time checks that found no agent. If this
 // process has lost the claim, PutBack does nothing.
-func (s *Store) PutBack(ctx context.Context, r dialqueue.Request, wait time.Duration, looked int) error {
+func (s *Store) PutBack(ctx context.Context, r dialqueue.Request, delay time.Duration, agentLooks int) error {
 	args := s.claimArgs(r)
-	args["wait"], args["looked"] = wait, looked
+	args["wait"], args["looked"] = delay, agentLooks
 	if _, err := s.pool.Exec(ctx, putBack, args); err != nil {
 		return fmt.Errorf("put back request %s: %w", r.CallRequestID, err)
 	}
@@ -214,12 +214,12 @@ WHERE ` + ofClaim + ` RETURNING now(), next.at`
 
 // Reschedule moves a claimed request to its next calling window, at least one second ahead. It
 // returns ErrLost if the request was withdrawn or the claim is lost.
-func (s *Store) Reschedule(ctx context.Context, r dialqueue.Request, until time.Time) error {
+func (s *Store) Reschedule(ctx context.Context, r dialqueue.Request, windowStart time.Time) error {
 	args := s.claimArgs(r)
-	args["until"] = until
+	args["until"] = windowStart
 	return s.endClaim(ctx, rescheduleRequest, args, func(at time.Time) callstate.Fact {
-		return dialqueue.NewRescheduled(r.CallRequestID, r.WorkspaceID, until, at)
-	}, &until)
+		return dialqueue.NewRescheduled(r.CallRequestID, r.WorkspaceID, windowStart, at)
+	}, &windowStart)
 }
 
 const blockRequest = `
@@ -237,18 +237,18 @@ func (s *Store) Block(ctx context.Context, r dialqueue.Request, why dialqueue.Re
 // endClaim runs a guarded UPDATE that ends the claim of a request. It then publishes the event that
 // the function `of` returns. The UPDATE returns the current time for `of`, and the columns that are
 // stored in the variables `also`.
-func (s *Store) endClaim(ctx context.Context, update string, args pg.Args, of func(at time.Time) callstate.Fact,
-	also ...any) error {
+func (s *Store) endClaim(ctx context.Context, update string, args pg.Args, newFact func(at time.Time) callstate.Fact,
+	columns ...any) error {
 	return s.inTx(ctx, func(tx pgx.Tx) error {
 		var at time.Time
-		err := tx.QueryRow(ctx, update, args).Scan(append([]any{&at}, also...)...)
+		err := tx.QueryRow(ctx, update, args).Scan(append([]any{&at}, columns...)...)
 		if errors.Is(err, pgx.ErrNoRows) {
 			return ErrLost
 		}
 		if err != nil {
 			return fmt.Errorf("change request %s: %w", args["call_request_id"], err)
 		}
-		return outbox.Put(ctx, tx, outboxEvents(of(at))...)
+		return outbox.Put(ctx, tx, outboxEvents(newFact(at))...)
 	})
 }
 
@@ -307,9 +307,9 @@ func (s *Store) Expire(ctx context.Context) (ended int, err error) {
 	return ended + old, err
 }
 
-func (s *Store) expireRequests(ctx context.Context, which string, args pg.Args) (ended int, err error) {
+func (s *Store) expireRequests(ctx context.Context, statement string, args pg.Args) (ended int, err error) {
 	err = s.inTx(ctx, func(tx pgx.Tx) error {
-		expired, err := pg.Many[expiredRow](ctx, tx, which, args)
+		expired, err := pg.Many[expiredRow](ctx, tx, statement, args)
 		if err != nil {
 			return fmt.Errorf("expire requests: %w", err)
 		}

@@ -137,8 +137,8 @@ RETURNING call_id`
 
 // MarkUnreachableLost marks recordings as lost if their spool has had no heartbeat for the duration
 // after. It returns the calls of these recordings.
-func (s *Recordings) MarkUnreachableLost(ctx context.Context, after time.Duration) ([]uuid.UUID, error) {
-	return s.queryCallIDs(ctx, loseUnreachable, pg.Args{"spool": s.spool, "after": after})
+func (s *Recordings) MarkUnreachableLost(ctx context.Context, maxSilence time.Duration) ([]uuid.UUID, error) {
+	return s.queryCallIDs(ctx, loseUnreachable, pg.Args{"spool": s.spool, "after": maxSilence})
 }
 
 // Due is a recording that must be uploaded or deleted.
@@ -240,8 +240,8 @@ WHERE call_id = ANY (ARRAY(
 // Expire marks up to limit recordings for deletion whose retention period has ended. The period is
 // the setting of the workspace, or the parameter keep if the workspace has no setting. Expire
 // returns how many recordings it marked.
-func (s *Recordings) Expire(ctx context.Context, now time.Time, keep time.Duration, limit int) (int64, error) {
-	did, err := s.pool.Exec(ctx, expireRecordings, pg.Args{"now": now, "keep": keep, "limit": limit})
+func (s *Recordings) Expire(ctx context.Context, now time.Time, defaultPeriod time.Duration, limit int) (int64, error) {
+	did, err := s.pool.Exec(ctx, expireRecordings, pg.Args{"now": now, "keep": defaultPeriod, "limit": limit})
 	if err != nil {
 		return 0, fmt.Errorf("expire recordings: %w", err)
 	}

@@ -64,13 +64,13 @@ SELECT (SELECT id FROM page ORDER BY id DESC LIMIT 1), (SELECT count(*) FROM del
 //
 // A call that has a recording is kept, because the erasure of its request must find the recording.
 // The database rejects the deletion of a fence that is younger than 60 days.
-func (s *Store) DeleteEnded(ctx context.Context, ended time.Time, batch int) (deleted int64, err error) {
+func (s *Store) DeleteEnded(ctx context.Context, endedBefore time.Time, batchSize int) (deleted int64, err error) {
 	for _, statement := range []string{deleteCalls, deleteRequests, deleteFences, deleteOptOuts} {
 		for after := new(uuid.UUID); after != nil; {
 			var n int64
-			args := pg.Args{"after": *after, "before": idAt(ended), "ended": ended, "most": batch}
+			args := pg.Args{"after": *after, "before": idAt(endedBefore), "ended": endedBefore, "most": batchSize}
 			if err := s.pool.QueryRow(ctx, statement, args).Scan(&after, &n); err != nil {
-				return deleted, fmt.Errorf("delete rows that ended before %s: %w", ended.Format(time.DateOnly), err)
+				return deleted, fmt.Errorf("delete rows that ended before %s: %w", endedBefore.Format(time.DateOnly), err)
 			}
 			deleted += n
 		}

@@ -255,9 +255,9 @@ type AnalysisLimits struct {
 // their ids. It begins with the first id that is greater than `after`. A claimed call is due again
 // after 90 s unless its analysis is stored before. next is the value of `after` for the next claim,
 // and uuid.Nil after the last workspace.
-func (s *Store) DueAnalyses(ctx context.Context, after uuid.UUID, limits AnalysisLimits) (due []Analysis,
+func (s *Store) DueAnalyses(ctx context.Context, previousWorkspace uuid.UUID, limits AnalysisLimits) (due []Analysis,
 	next uuid.UUID, err error) {
-	workspaces, left, next, err := s.workspacesWithAnalyses(ctx, after, limits)
+	workspaces, left, next, err := s.workspacesWithAnalyses(ctx, previousWorkspace, limits)
 	if err != nil || len(workspaces) == 0 {
 		return nil, next, err
 	}
@@ -272,9 +272,9 @@ func (s *Store) DueAnalyses(ctx context.Context, after uuid.UUID, limits Analysi
 }
 
 // The map left contains, by workspace, how many analyses the workspace may start.
-func (s *Store) workspacesWithAnalyses(ctx context.Context, after uuid.UUID,
+func (s *Store) workspacesWithAnalyses(ctx context.Context, previousWorkspace uuid.UUID,
 	limits AnalysisLimits) (workspaces []uuid.UUID, left []int, next uuid.UUID, err error) {
-	rows, err := s.pool.Query(ctx, dueAnalyses, pg.Args{"after": after, "steps": dialqueue.WorkspacesPerClaim})
+	rows, err := s.pool.Query(ctx, dueAnalyses, pg.Args{"after": previousWorkspace, "steps": dialqueue.WorkspacesPerClaim})
 	if err != nil {
 		return nil, nil, uuid.Nil, fmt.Errorf("find due analyses: %w", err)
 	}

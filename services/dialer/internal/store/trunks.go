@@ -34,7 +34,9 @@ type Trunks struct {
 }
 
 // NewTrunks returns a store that encrypts the passwords with the parameter box.
-func NewTrunks(pool *pgxpool.Pool, box *seal.Box) *Trunks { return &Trunks{pool: pool, box: box} }
+func NewTrunks(pool *pgxpool.Pool, sealBox *seal.Box) *Trunks {
+	return &Trunks{pool: pool, box: sealBox}
+}
 
 type trunkRow struct {
 	TrunkID        uuid.UUID `db:"trunk_id"`
@@ -109,13 +111,13 @@ WHERE trunk_id = @trunk_id`
 // Change calls the parameter decide with a trunk and stores the trunk that decide has changed.
 // Concurrent changes run one after another. Change returns pg.ErrNotFound, ErrNameTaken, or the
 // error of decide.
-func (s *Trunks) Change(ctx context.Context, id uuid.UUID, decide func(*trunks.Trunk) error) (changed trunks.Trunk, err error) {
+func (s *Trunks) Change(ctx context.Context, id uuid.UUID, changeTrunk func(*trunks.Trunk) error) (changed trunks.Trunk, err error) {
 	defer s.dropCache()
 	err = pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
 		if changed, err = s.queryTrunk(ctx, tx, lock, id); err != nil {
 			return err
 		}
-		if err := decide(&changed); err != nil {
+		if err := changeTrunk(&changed); err != nil {
 			return err
 		}
 		args, err := s.trunkArgs(changed)
