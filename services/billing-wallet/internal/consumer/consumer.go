@@ -26,8 +26,8 @@ type Consumer struct {
 	wakeSettler func()
 }
 
-// New returns a consumer. The consumer calls the function settle after each commit that stored ends
-// of requests. The function settle must not block.
+// New returns a consumer. It calls wakeSettler after each commit that stored ends of requests.
+// wakeSettler must not block.
 func New(st *store.Store, wakeSettler func()) *Consumer {
 	return &Consumer{store: st, wakeSettler: wakeSettler}
 }
@@ -41,7 +41,7 @@ func (c *Consumer) Handlers() inbox.Handlers {
 	}
 }
 
-// The outcome has an empty Reason and the trace context of ctx.
+// newOutcome returns an outcome with an empty Reason and the trace context of ctx.
 func newOutcome(ctx context.Context, request, workspace string) (requestEnd holds.Outcome, err error) {
 	if requestEnd.RequestID, err = uuid.Parse(request); err != nil {
 		return requestEnd, kafka.Parkf("call_request_id %q is no UUID", request)

@@ -84,8 +84,7 @@ type WalletView struct {
 }
 
 // Decide decides one order. If it makes a hold, it subtracts the amount of the hold from Spendable.
-// If the request id already has an open hold, Decide returns that hold, even if the order differs
-// from the hold.
+// If the request already has an open hold, Decide returns that hold, even if the order differs.
 func (d *WalletView) Decide(o Order) Decision {
 	if known, ok := d.Known[o.RequestID]; ok {
 		switch {

@@ -39,8 +39,7 @@ type Outcome struct {
 type Late string
 
 // The kinds of late outcomes, as values of the metric's label kind. Repeat means that the outcome
-// has the same call and price as the capture. In this case another event of the call settled the
-// hold before this event arrived.
+// has the same call and price as the capture: another event of the call settled the hold first.
 const (
 	NotLate             Late = ""
 	Repeat              Late = "repeat"
@@ -63,8 +62,8 @@ func (h Hold) Charge(seconds int32) money.Micro {
 }
 
 // Settle returns the settled hold. The hold is captured if the seconds have a price above 0, and
-// released if not. If the hold is already settled, Settle returns the hold unchanged, and late is
-// the kind of the late outcome.
+// released if not. If the hold is already settled, Settle returns it unchanged, and late is not
+// NotLate.
 func (h Hold) Settle(v Outcome) (settled Hold, late Late) {
 	charge := h.Charge(v.BillableSeconds)
 	switch {

@@ -26,7 +26,7 @@ type transactionBody struct {
 	Reference *string `json:"reference"`
 }
 
-// The field amount is a decimal string, as in the request body.
+// Amount is a decimal string, as in the request body.
 type transactionView struct {
 	ID            uuid.UUID         `json:"id"`
 	Type          ledger.Kind       `json:"type"`
@@ -72,8 +72,8 @@ func (b transactionBody) payment() (kind ledger.Kind, amount money.Micro, refere
 
 // postTransaction handles POST /admin/v1/workspaces/{id}/wallet/transactions. It responds 201 with
 // the new transaction. If the reference was used before, it posts nothing and responds 200 with the
-// transaction that used the reference first. The header Idempotency-Replayed is then true, and the
-// gateway stores the outcome `unchanged` in the audit log.
+// first transaction of the reference. The gateway then stores the outcome `unchanged` in the audit
+// log.
 func (a *API) postTransaction(w http.ResponseWriter, r *http.Request) error {
 	workspaceID, err := pathWorkspaceID(r)
 	if err != nil {
@@ -115,8 +115,8 @@ func (a *API) postTransaction(w http.ResponseWriter, r *http.Request) error {
 	return httpserver.WriteJSON(w, status, viewTransaction(posted))
 }
 
-// listTransactions handles GET /admin/v1/workspaces/{id}/wallet/transactions. The query parameter type
-// selects the transactions of one type.
+// listTransactions handles GET /admin/v1/workspaces/{id}/wallet/transactions?type=. The parameter
+// `type` selects the transactions of one type.
 func (a *API) listTransactions(w http.ResponseWriter, r *http.Request) error {
 	workspaceID, err := pathWorkspaceID(r)
 	if err != nil {

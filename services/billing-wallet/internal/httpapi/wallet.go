@@ -81,8 +81,8 @@ type differenceView struct {
 	Found   string                `json:"found"`
 }
 
-// reconcileWallet handles GET /admin/v1/workspaces/{id}/wallet/reconcile. It returns the stored balances,
-// the sums of the ledger's entries and of the holds, and the differences.
+// reconcileWallet handles GET /admin/v1/workspaces/{id}/wallet/reconcile. It returns the stored
+// balances, the sums of the ledger's entries and of the holds, and the differences.
 func (a *API) reconcileWallet(w http.ResponseWriter, r *http.Request) error {
 	workspaceID, err := pathWorkspaceID(r)
 	if err != nil {

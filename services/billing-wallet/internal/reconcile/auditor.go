@@ -67,9 +67,8 @@ func (a *Auditor) Run(ctx context.Context) error {
 	}
 }
 
-// Pass compares every wallet whose interval has passed, and then sets the metrics. Pass also sets
-// the metrics after an error. The age of the oldest comparison must rise while a wallet cannot be
-// compared. A workspace whose comparison fails is compared again in a later pass and does not delay
+// Pass compares every wallet whose interval has passed, and then sets the metrics, also after an
+// error. A workspace whose comparison fails is compared again in a later pass and does not delay
 // other workspaces.
 func (a *Auditor) Pass(ctx context.Context) (fault error) {
 	for {

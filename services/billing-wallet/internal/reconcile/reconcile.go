@@ -34,9 +34,9 @@ type Walk struct {
 	Interval time.Duration
 }
 
-// Run compares the workspace with the given id, or all workspaces if the id is the nil UUID. Run
-// returns an error if it finds differences, or if it could not compare a workspace. It returns
-// store.ErrNoWallet if the workspace is unknown.
+// Run compares the workspace with the given id, or all workspaces if the id is uuid.Nil. It returns
+// an error if it finds differences or could not compare a workspace, and store.ErrNoWallet if the
+// workspace is unknown.
 func (w Walk) Run(ctx context.Context, only uuid.UUID) error {
 	result := report{Differences: []ledger.Difference{}}
 	ticks := time.NewTicker(cmp.Or(w.Interval, progressInterval))
@@ -76,7 +76,7 @@ func (w Walk) Run(ctx context.Context, only uuid.UUID) error {
 	return nil
 }
 
-// Each time ticks receives a value, compare calls the function progress.
+// compare calls reportProgress each time ticks receives a value.
 func (w Walk) compare(ctx context.Context, id uuid.UUID, reportProgress func(),
 	ticks <-chan time.Time) (found []ledger.Difference, err error) {
 	done := make(chan struct{})

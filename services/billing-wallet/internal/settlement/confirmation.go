@@ -24,11 +24,10 @@ const (
 	longOpenFactor = 180
 )
 
-// Confirmer publishes the event `unconfirmed` for two kinds of open holds. A hold of the first kind
-// has a request whose event `requested` did not arrive. A hold of the second kind is still open
-// hours after this event, because the event of a request's end can be lost. Confirmer repeats the
-// event until the service `calls` responds. Confirmer never releases a hold: only an event about
-// the request releases it.
+// Confirmer publishes the event `unconfirmed` for two kinds of open holds: holds without the event
+// `requested` of their request, and holds that are still open hours after this event. It repeats
+// the event until the service `calls` responds. Confirmer never releases a hold: only an event
+// about the request releases it.
 type Confirmer struct {
 	store                     *store.Store
 	relay                     *outbox.Relay
@@ -37,7 +36,7 @@ type Confirmer struct {
 	open, unconfirmed, oldest prometheus.Gauge
 }
 
-// NewConfirmer returns a confirmer. It reports holds that are older than the duration after, and
+// NewConfirmer returns a confirmer. It reports holds that are older than unconfirmedAfter, and
 // repeats the report of each hold at this interval.
 func NewConfirmer(st *store.Store, relay *outbox.Relay, unconfirmedAfter time.Duration, metrics prometheus.Registerer) *Confirmer {
 	factory := promauto.With(metrics)

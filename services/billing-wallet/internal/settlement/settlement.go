@@ -43,7 +43,7 @@ type Settler struct {
 	waited  prometheus.Gauge
 }
 
-// NewSettler returns a settler. The settler wakes the parameter relay after each commit.
+// NewSettler returns a settler. The settler wakes relay after each commit.
 func NewSettler(st *store.Store, relay *outbox.Relay, metrics prometheus.Registerer) *Settler {
 	s := &Settler{
 		store: st, relay: relay, wake: make(chan struct{}, 1),
@@ -144,7 +144,8 @@ func (s *Settler) settleWorkspace(ctx context.Context, workspaceID uuid.UUID) (o
 	}
 }
 
-// The event continues the trace of the settled outcome. A late outcome has no event.
+// queueEvent adds the event of a settlement to the batch. The event continues the trace of the
+// outcome. A late outcome has no event.
 func queueEvent(ctx context.Context, batch *pgx.Batch, done store.Settlement) (trace.Span, error) {
 	waited := time.Duration(done.Outcome.WaitedSeconds * float64(time.Second))
 	ctx, span := telemetry.Continue(ctx, "settle hold", done.Outcome.Traceparent, waited,

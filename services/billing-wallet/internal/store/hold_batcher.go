@@ -20,16 +20,15 @@ const (
 	commitTimeout = 10 * time.Second
 )
 
-// HoldBatcher combines concurrent orders of one workspace into one commit. All these orders need
-// the lock on the same wallet. Without the batcher, each order would occupy a connection and wait
-// for the commits of the others. Each process runs at most one commit per workspace at a time.
+// HoldBatcher combines concurrent orders of one workspace into one commit, because all these orders
+// need the lock on the same wallet. Each process runs at most one commit per workspace at a time.
 type HoldBatcher struct {
 	store   *Store
 	results *prometheus.CounterVec
 
 	mu sync.Mutex
-	// open has a key for each workspace that a goroutine serves. The value contains the orders that
-	// are not in a commit yet.
+	// openOrders has a key for each workspace that a goroutine serves. The value contains the
+	// orders that are not in a commit yet.
 	openOrders map[uuid.UUID][]pendingOrder
 }
 
@@ -60,8 +59,8 @@ func NewHoldBatcher(st *Store, metrics prometheus.Registerer) *HoldBatcher {
 }
 
 // Hold decides one order. If the order is refused, Decision.Err is the reason. If err is not nil,
-// the outcome is unknown, and the caller can safely repeat the order with the same id. The end of
-// ctx does not stop the commit.
+// the outcome is unknown, and the caller can safely repeat the order. The end of ctx does not stop
+// the commit.
 func (d *HoldBatcher) Hold(ctx context.Context, order holds.Order) (holds.Decision, error) {
 	w := pendingOrder{order: order, result: make(chan holdResult, 1)}
 	d.mu.Lock()

@@ -17,24 +17,21 @@ import (
 const holdColumns = `request_id, workspace_id, amount_micro, currency, per_minute_micro, increment_seconds, max_call_seconds,
        state, captured_micro, call_id`
 
-// The query does one index lookup for each prefix, and reads the price from the index. The
-// condition prefix = ANY(…) can get a generic plan that was made for workspaces with few rates.
-// Such a plan would read all rates of the workspace.
+// The query does one index lookup for each prefix. The condition prefix = ANY(…) can get a generic
+// plan for workspaces with few rates, which reads all rates of the workspace.
 const ratesForNumbers = `
 SELECT r.prefix, r.per_minute_micro, r.increment_seconds FROM unnest(@prefixes::text[]) AS wanted (prefix)
 CROSS JOIN LATERAL (SELECT prefix, per_minute_micro, increment_seconds FROM rates
                     WHERE workspace_id = @workspace_id AND prefix = wanted.prefix LIMIT 1) AS r`
 
 // The query does one primary key lookup for each id. The condition request_id = ANY(…) can get a
-// plan that was made while the table was small. Such a plan would read the whole table while the
-// wallet is locked.
+// plan for a small table, which reads the whole table while the wallet is locked.
 const holdsByRequest = `
 SELECT ` + holdColumns + ` FROM unnest(@request_ids::uuid[]) AS wanted (id)
 CROSS JOIN LATERAL (SELECT ` + holdColumns + ` FROM holds WHERE request_id = wanted.id LIMIT 1) AS h`
 
 // Hold decides the orders of one workspace one after another, in one commit. The wallet is locked
-// for one round trip and the commit, regardless of the number of orders. Hold returns ErrNoWallet
-// if the workspace has no wallet.
+// for one round trip and the commit. Hold returns ErrNoWallet if the workspace has no wallet.
 func (s *Store) Hold(ctx context.Context, workspaceID uuid.UUID, orders []holds.Order) (decisions []holds.Decision, err error) {
 	err = pg.InPipeline(ctx, s.pool, func(tx *pg.Pipeline) error {
 		wallet, view, err := s.openWallet(ctx, tx, workspaceID, orders)
@@ -148,8 +145,7 @@ func insertHolds(tx *pg.Pipeline, wallet ledger.Wallet, made []holds.Hold) error
 }
 
 // The condition lists the final states because of the planner. The condition state = 'held' can get
-// a plan that was made while the table was small. Such a plan would read the partial index
-// holds_unconfirmed with all its dead rows.
+// a plan for a small table, which reads the partial index holds_unconfirmed with all its dead rows.
 const confirmHold = `
 UPDATE holds SET confirmed_at = now()
 WHERE request_id = (SELECT request_id FROM holds WHERE request_id = @request_id AND workspace_id = @workspace_id FOR UPDATE SKIP LOCKED)
@@ -159,9 +155,8 @@ WHERE request_id = (SELECT request_id FROM holds WHERE request_id = @request_id 
 type Request struct{ WorkspaceID, RequestID uuid.UUID }
 
 // Confirm stores that the requests of the holds exist. confirmed[i] is true if the hold of
-// requests[i] was changed. A row that another transaction has locked is skipped, so that a batch of
-// records does not wait for locks. The confirmer reports a skipped hold later, and the service
-// `calls` then publishes the event again.
+// requests[i] was changed. Confirm skips locked rows, so that it never waits. The confirmer reports
+// a skipped hold later, and the service `calls` then publishes the event again.
 func (s *Store) Confirm(ctx context.Context, tx pgx.Tx, requests ...Request) (confirmed []bool, err error) {
 	var batch pgx.Batch
 	confirmed = make([]bool, len(requests))
@@ -187,9 +182,9 @@ WITH due AS (
 UPDATE holds SET confirm_requested_at = now() FROM due WHERE holds.request_id = due.request_id
 RETURNING holds.request_id, holds.workspace_id`
 
-// The hold of a request is open until the request ends, which can take several days. So this
-// statement repeatedly finds holds that are correct. The holds whose last report is the oldest are
-// first, so that the LIMIT never leaves out the same holds permanently.
+// The hold of a request can be open for several days, so this statement repeatedly finds holds that
+// are correct. The holds with the oldest report are first, so that the LIMIT never leaves out the
+// same holds permanently.
 const markLongOpen = `
 WITH due AS (
     SELECT request_id FROM holds
@@ -201,18 +196,17 @@ WITH due AS (
 UPDATE holds SET confirm_requested_at = now() FROM due WHERE holds.request_id = due.request_id
 RETURNING holds.request_id, holds.workspace_id`
 
-// EnqueueUnconfirmed writes an event to the outbox for up to limit holds whose event `requested`
-// did not arrive. Only holds that are older than the given duration get an event. A hold gets at
-// most one event in each period of the given duration.
+// EnqueueUnconfirmed writes an event to the outbox for up to limit holds that are older than minAge
+// and whose event `requested` did not arrive. A hold gets at most one event in each period of this
+// duration.
 func (s *Store) EnqueueUnconfirmed(
 	ctx context.Context, minAge time.Duration, limit int, event func(Request) outbox.Event,
 ) (marked []Request, err error) {
 	return s.enqueueMarked(ctx, markUnconfirmed, minAge, limit, event)
 }
 
-// EnqueueLongOpen writes an event to the outbox for up to limit confirmed holds. Only holds that
-// are open for longer than the given duration get an event. A hold gets at most one event in each
-// period of the given duration.
+// EnqueueLongOpen writes an event to the outbox for up to limit confirmed holds that are open for
+// longer than minAge. A hold gets at most one event in each period of this duration.
 func (s *Store) EnqueueLongOpen(
 	ctx context.Context, minAge time.Duration, limit int, event func(Request) outbox.Event,
 ) (marked []Request, err error) {

@@ -125,7 +125,8 @@ SELECT EXISTS (SELECT FROM wallets WHERE workspace_id = @workspace_id),
 // A ledger can have many millions of rows.
 const allowTime = `SET LOCAL statement_timeout = '30min'`
 
-// snapshotOptions returns the options of a transaction in which all statements read the same snapshot.
+// snapshotOptions returns the options of a transaction in which all statements read the same
+// snapshot.
 func snapshotOptions() pgx.TxOptions {
 	return pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}
 }

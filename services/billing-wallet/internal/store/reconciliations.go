@@ -24,9 +24,9 @@ WHERE coalesce(reconciliations.claimed_at, reconciliations.checked_at,
 	'-infinity') < now() - make_interval(secs => @interval)
 RETURNING workspace_id`
 
-// ClaimReconciliations claims up to limit wallets that were not claimed within interval. It starts
-// with the wallets whose last claim is the oldest. Until interval has passed, no other replica can
-// claim these wallets, even if their comparison fails.
+// ClaimReconciliations claims up to limit wallets that were not claimed within interval, oldest
+// claim first. Until interval has passed, no other replica can claim these wallets, even if their
+// comparison fails.
 func (s *Store) ClaimReconciliations(ctx context.Context, interval time.Duration, limit int) ([]uuid.UUID, error) {
 	claimed, err := pg.Values[uuid.UUID](ctx, s.pool, claimReconciliations, pgx.NamedArgs{"interval": interval.Seconds(),
 		"limit": limit})

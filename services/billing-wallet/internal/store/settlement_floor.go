@@ -15,15 +15,12 @@ const (
 )
 
 // settlementFloor stores the floor: the lowest id from which pending settlements are read. Vacuum
-// cannot remove deleted rows from the index while another transaction has an old snapshot. Without
-// the floor, a read would visit all these rows.
-//
-// A row with a lower id can be committed after a row with a higher id. So the floor rises only
-// after all transactions that could commit a lower id have ended
+// cannot remove deleted rows while another transaction has an old snapshot. Without the floor, a
+// read would visit all these rows.
+// | The floor rises only after all transactions that could commit a lower id have ended
 // (docs/adr/0008-read-the-outbox-from-a-floor.md).
-//
-// The floor is only in memory. A failover can lead to a server that assigns lower ids. A sweep
-// finds the rows that were inserted on that server.
+// | The floor is only in memory. After a failover to a server that assigns lower ids, a sweep finds
+// the rows that were inserted there.
 type settlementFloor struct {
 	mu sync.Mutex
 	id int64
@@ -34,8 +31,8 @@ type settlementFloor struct {
 	swept         time.Time
 }
 
-// The method from returns the id at which a read must start at the given time. If sweep is true,
-// the read starts at the first row.
+// readStart returns the id at which a read must start at the given time. If sweep is true, the read
+// starts at the first row.
 func (f *settlementFloor) readStart(now time.Time) (id int64, sweep bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -45,11 +42,10 @@ func (f *settlementFloor) readStart(now time.Time) (id int64, sweep bool) {
 	return f.id, false
 }
 
-// The method read processes the ids that a query found. The lowest of these ids is first, and the
-// highest is last. Both are 0 if the query found no id. All transactions with ids below xmin had
-// ended before the query. The result candidate is the next floor, or 0 if the floor does not rise.
-// If candidate is not 0, the caller takes a transaction id and passes both values to the method
-// wait.
+// recordRead processes the lowest and the highest id that a query found, or 0 and 0. All
+// transactions with ids below xmin had ended before the query.
+// candidate is the next floor, or 0 if the floor does not rise. If it is not 0, the caller takes a
+// transaction id and calls planIncrease.
 func (f *settlementFloor) recordRead(first, last, xmin int64) (candidate int64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -74,8 +70,8 @@ func (f *settlementFloor) recordRead(first, last, xmin int64) (candidate int64) 
 	return candidate
 }
 
-// The method wait plans the next floor: candidate becomes the floor when all transactions with ids
-// up to takenBy have ended. takenBy is the id of a transaction that began after the read.
+// planIncrease plans the next floor: candidate becomes the floor when all transactions with ids up
+// to takenBy have ended. takenBy is the id of a transaction that began after the read.
 func (f *settlementFloor) planIncrease(candidate, takenBy int64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

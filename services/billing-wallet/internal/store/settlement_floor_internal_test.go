@@ -6,7 +6,7 @@ func TestSettlementFloor_RisesOnlyAfterEarlierTransactionsEnded(t *testing.T) {
 	t.Parallel()
 	type read struct {
 		first, last, xmin int64
-		takenBy           int64 // the argument of the method wait if the method read returns a candidate
+		takenBy           int64 // the argument of planIncrease if recordRead returns a candidate
 	}
 	tests := []struct {
 		name  string

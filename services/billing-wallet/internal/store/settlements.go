@@ -19,8 +19,8 @@ const insertPending = `
 INSERT INTO pending_settlements (workspace_id, request_id, reason, billable_seconds, call_id, traceparent)
 VALUES (@workspace_id, @request_id, @reason, @billable_seconds, @call_id, @traceparent)`
 
-// EnqueueOutcome stores outcomes, which the method Settle reads later. It uses the transaction that
-// applies the events of the outcomes. EnqueueOutcome locks no wallet.
+// EnqueueOutcome stores outcomes for Settle, in the transaction that applies the events of the
+// outcomes. It locks no wallet.
 func (s *Store) EnqueueOutcome(ctx context.Context, tx pgx.Tx, outcomes ...holds.Outcome) error {
 	var batch pgx.Batch
 	for _, v := range outcomes {
@@ -54,7 +54,8 @@ func (s *Store) EnqueueIfHeld(ctx context.Context, tx pgx.Tx, outcomes ...holds.
 	return stored, nil
 }
 
-// The batch callback sets *into to true if the statement changed a row, and to false if not.
+// setChanged returns a batch callback that sets *result to true if the statement changed a row, and
+// to false if not.
 func setChanged(result *bool) func(pgconn.CommandTag) error {
 	return func(tag pgconn.CommandTag) error {
 		*result = tag.RowsAffected() > 0
@@ -154,9 +155,9 @@ FOR UPDATE SKIP LOCKED`
 
 const deletePending = `DELETE FROM pending_settlements WHERE id = ANY(@ids)`
 
-// Settle settles up to limit outcomes of a workspace in one commit. Each hold is settled once.
-// Later outcomes of the hold are returned as late. The function publish adds the events to the
-// batch that writes the rows. If the result is empty, no outcome is pending.
+// Settle settles up to limit outcomes of a workspace in one commit. Each hold is settled once, and
+// its later outcomes are returned as late. queueEvents adds the events to the batch that writes the
+// rows. If the result is empty, no outcome is pending.
 func (s *Store) Settle(ctx context.Context, workspaceID uuid.UUID, limit int, queueEvents func(*pgx.Batch,
 	[]Settlement) error) (done []Settlement, err error) {
 	floor := s.floor.lowest()
@@ -228,7 +229,7 @@ UPDATE holds SET state = s.state, captured_micro = s.captured, call_id = s.call_
 FROM unnest(@request_ids::uuid[], @states::text[], @captured::bigint[], @call_ids::uuid[]) AS s (request_id, state, captured, call_id)
 WHERE holds.request_id = s.request_id AND holds.state = 'held'`
 
-// The function decide settles the holds in the order of the outcomes.
+// settleOutcomes settles the holds in the order of the outcomes.
 func settleOutcomes(batch *pgx.Batch, wallet ledger.Wallet, known map[uuid.UUID]holds.Hold,
 	outcomes []holds.Outcome) ([]Settlement, error) {
 	var (

@@ -20,9 +20,9 @@ const transactionByReference = `
 SELECT ` + transactionColumns + ` FROM transactions
 WHERE workspace_id = @workspace_id AND reference = @reference`
 
-// Pay posts a top-up or an adjustment. If the workspace has used the reference before, Pay posts
-// nothing and returns the earlier transaction, and replayed is true. Pay returns
-// ledger.ErrInsufficient or ledger.ErrTooLarge if the resulting balance is not permitted.
+// Pay posts a top-up or an adjustment. If the workspace has used the reference before, Pay returns
+// the earlier transaction, and replayed is true. Pay returns ledger.ErrInsufficient or
+// ledger.ErrTooLarge if the resulting balance is not permitted.
 func (s *Store) Pay(ctx context.Context, t ledger.Transaction) (posted ledger.Transaction, replayed bool, err error) {
 	err = pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
 		wallet, err := s.lockWallet(ctx, tx, t.WorkspaceID)

@@ -21,8 +21,8 @@ import (
 const maxAnswers = 16
 
 // Answerer answers inbound calls. For each call it looks up the caller in contacts-compliance,
-// publishes the event `ringing` with the result, and answers the call at the carrier. If the lookup
-// fails or takes too long, the event describes an unknown caller.
+// publishes the event `ringing`, and answers the call at the carrier. If the lookup fails, the
+// event describes an unknown caller.
 type Answerer struct {
 	store    *store.Store
 	contacts *peers.Contacts

@@ -34,15 +34,14 @@ type Listeners struct {
 type Applier struct {
 	store *store.Store
 	relay *outbox.Relay
-	// The function find returns the status of a call at the carrier. It is nil if the carrier's
-	// event stream is complete.
+	// findCall returns the status of a call at the carrier. It is nil if the carrier's event stream
+	// is complete.
 	findCall  func(context.Context, uuid.UUID) (carrier.CallStatus, error)
 	listeners Listeners
 }
 
-// NewApplier returns an applier without listeners. Some carriers can lose the event that a call was
-// answered. For such a carrier, the applier calls the parameter find when a call ends. For other
-// carriers, find is nil.
+// NewApplier returns an applier without listeners. If the carrier can lose the event that a call
+// was answered, find must return the status of a call at the carrier. Otherwise find is nil.
 func NewApplier(
 	st *store.Store, relay *outbox.Relay, find func(context.Context, uuid.UUID) (carrier.CallStatus, error),
 ) *Applier {
@@ -56,13 +55,10 @@ func NewApplier(
 func (a *Applier) Listen(to Listeners) { a.listeners = to }
 
 // Apply applies events in order, in one transaction with the guard (the statement that checks that
-// this process owns the calls). The changes of the calls and their outbox rows commit together.
-// Late or repeated events change nothing.
-//
-// In the following cases Apply applies none of the events. If the guard fails, another process owns
-// the calls, and Apply returns store.ErrLost. It also returns store.ErrLost for an opt-out if its
-// call has no row and its workspace is unknown. If a call has no row, and the reconciliation of the
-// database server can still insert this row, Apply returns store.ErrServerChanged.
+// this process owns the calls). Late or repeated events change nothing.
+// | If Apply returns an error, it has applied none of the events. store.ErrLost means that another
+// process owns the calls, or that an opt-out belongs to an unknown call and workspace.
+// store.ErrServerChanged means that the reconciliation can still insert the row of a missing call.
 func (a *Applier) Apply(ctx context.Context, guard store.Guard, events []carrier.Event) error {
 	f := &folding{events: events, carrierStatus: map[uuid.UUID]carrier.CallStatus{}, skipQueries: a.findCall == nil}
 	failpoint.Inject("dialer: before events")
@@ -106,13 +102,14 @@ func (a *Applier) notify(f *folding) {
 	}
 }
 
-// If the transaction is retried, the method fold starts again from the beginning.
+// folding contains the state of one transaction. foldEvents resets this state, because the
+// transaction can be retried.
 type folding struct {
 	events                          []carrier.Event
 	ends, arrivals, optOuts, breaks int
 	orphans                         map[uuid.UUID]bool
-	// The carrier must be queried about the calls in unanswered. The results are stored in known.
-	// If complete is true, the carrier is never queried.
+	// The carrier must be queried about the calls in unanswered. The results are stored in
+	// carrierStatus. If skipQueries is true, the carrier is never queried.
 	unanswered    []uuid.UUID
 	carrierStatus map[uuid.UUID]carrier.CallStatus
 	skipQueries   bool
@@ -207,14 +204,16 @@ func (f *folding) applyEvent(c *callstate.Call, e carrier.Event) {
 	}
 }
 
-// The event's outbound call has no row. optOut returns nil if the number is not valid.
+// newOptOut returns the opt-out of an outbound call that has no row. It returns nil if the number
+// is not valid.
 func newOptOut(e carrier.Event) *callstate.OptOut {
 	c := callstate.Call{CallID: e.CallID, WorkspaceID: e.WorkspaceID, Direction: callstate.Outbound, To: e.To}
 	c.RecordOptOut(e.Text, e.At)
 	return c.OptOut()
 }
 
-// If the event has no Role, the person spoke, and the scripted agent replies.
+// recordSpeech handles the words of a person or of an agent. If the event has no Role, the person
+// spoke, and the scripted agent replies.
 func (f *folding) recordSpeech(c *callstate.Call, e carrier.Event) {
 	text := removeInvalid(e.Text)
 	if e.Role != "" {
@@ -230,13 +229,13 @@ func (f *folding) recordSpeech(c *callstate.Call, e carrier.Event) {
 	}
 }
 
-// Postgres cannot store NUL bytes and invalid UTF-8.
+// removeInvalid removes NUL bytes and invalid UTF-8, which Postgres cannot store.
 func removeInvalid(text string) string {
 	return strings.ToValidUTF8(strings.ReplaceAll(text, "\x00", ""), "\uFFFD")
 }
 
-// The call must have been answered, although no event says so. lostAnswer uses the carrier's status
-// of the call, or adds the call to unanswered.
+// restoreAnswer handles the end of a call that must have been answered, although no event reported
+// the answer. It uses the carrier's status of the call, or adds the call to unanswered.
 func (f *folding) restoreAnswer(c *callstate.Call, e carrier.Event) {
 	if f.skipQueries || !c.Live() || c.AnsweredAt != nil || !e.Cause.Conversed() {
 		return

@@ -16,7 +16,7 @@ const (
 	maxCallsPerStep = 200
 )
 
-// ErasureJob erases the inbound calls of erased persons, in steps. The job runs in every replica.
+// ErasureJob erases the inbound calls of erased persons, in steps. It runs in every replica, and
 // FOR UPDATE SKIP LOCKED ensures that only one replica does a step. A step commits together with
 // its progress, so an erasure continues after a restart.
 type ErasureJob struct{ store *store.Store }

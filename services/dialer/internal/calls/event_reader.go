@@ -25,8 +25,8 @@ type EventReader struct {
 	store *store.Store
 	feed  carrier.EventStream
 	calls *Applier
-	// place is the position after the last committed batch of events. If place is nil, the position
-	// must be read from the database. Only Run uses place.
+	// position is the position after the last committed batch of events. If it is nil, the position
+	// must be read from the database. Only Run uses it.
 	position *store.FeedPosition
 }
 

@@ -18,15 +18,14 @@ type Heartbeat struct {
 	start      time.Time
 	lastStored atomic.Int64 // time between the start and the last stored heartbeat; 0 if there is none
 	monitor    *replicas.Monitor
-	// gaps is the number of heartbeats that were late. Before such a heartbeat, other processes may
-	// have considered this process dead.
+	// lateHeartbeats is the number of heartbeats that were late. Before such a heartbeat, other
+	// processes may have considered this process dead.
 	lateHeartbeats atomic.Int64
 }
 
 // NewHeartbeat returns a heartbeat of this process. Other processes consider this process dead if
-// no heartbeat was stored for the duration lease. The store must use database connections that no
-// other code uses (store.On). If a heartbeat had to wait for a connection, a healthy process would
-// look dead.
+// no heartbeat was stored for the duration lease. No other code may use the connections of the
+// store (store.On), because a heartbeat that waits for a connection is late.
 func NewHeartbeat(st *store.Store, lease time.Duration) *Heartbeat {
 	return &Heartbeat{store: st, lease: lease, start: time.Now(), monitor: replicas.NewMonitor(lease)}
 }
@@ -46,18 +45,17 @@ func (h *Heartbeat) Send(ctx context.Context) error {
 		return err
 	}
 	if last := h.lastStored.Load(); !h.inTime(last) {
-		// gaps is increased before last is set, so a goroutine that sees the new heartbeat also
-		// sees the new gap
+		// lateHeartbeats is increased before lastStored is set, so a goroutine that sees the new
+		// heartbeat also sees the new number of late heartbeats
 		h.lateHeartbeats.Add(1)
 	}
 	h.lastStored.Store(int64(before))
 	return nil
 }
 
-// Generation returns the number of the current period in which no heartbeat was late. During such a
-// period, no other process can have considered this process dead. If two calls return the same
-// number other than 0, no heartbeat was late between them. Generation returns 0 if the last
-// heartbeat is older than four fifths of the lease.
+// Generation returns the number of the current period in which no heartbeat was late. If two calls
+// return the same number other than 0, no process can have considered this process dead in between.
+// Generation returns 0 if the last heartbeat is older than four fifths of the lease.
 func (h *Heartbeat) Generation() int64 {
 	if !h.inTime(h.lastStored.Load()) {
 		return 0

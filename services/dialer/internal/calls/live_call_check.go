@@ -24,9 +24,9 @@ const (
 	feedDelay = 5 * time.Second
 )
 
-// LiveCallCheck periodically queries the carrier about every live call. If the carrier reports that
-// a call has ended and the event stream lacks this end, the check ends the call. Only the replica
-// that reads the stream runs the check.
+// LiveCallCheck periodically queries the carrier about every live call. If a call has ended and the
+// event stream lacks this end, the check ends the call. Only the replica that reads the stream runs
+// the check.
 type LiveCallCheck struct {
 	store    *store.Store
 	carrier  carrier.EventStream
@@ -36,7 +36,7 @@ type LiveCallCheck struct {
 }
 
 // NewLiveCallCheck returns a check that runs once in every interval. If interval is 0, Run returns
-// immediately. The function ended is called after the check has ended calls.
+// immediately. ended is called after the check has ended calls.
 func NewLiveCallCheck(
 	st *store.Store,
 	trunk carrier.EventStream,

@@ -23,9 +23,8 @@ const (
 )
 
 // Recoverer ends calls and requests that nothing else would end: calls of dead processes, calls
-// that ring or last too long, calls without an end event, and requests that waited too long in the
-// queue. It ends a call in the database only after it has tried to hang the call up at the carrier.
-// It never dials.
+// that last too long, and requests that waited too long. Before it ends a call in the database, it
+// tries to hang the call up at the carrier. It never dials.
 type Recoverer struct {
 	store     *store.Store
 	heartbeat *Heartbeat
@@ -37,7 +36,7 @@ type Recoverer struct {
 }
 
 // NewRecoverer returns a recoverer for the calls of one carrier. It takes over calls of other
-// processes only while the parameter heartbeat is healthy.
+// processes only while heartbeat is healthy.
 func NewRecoverer(st *store.Store, heartbeat *Heartbeat, trunk carrier.Carrier, relay *outbox.Relay,
 	metrics prometheus.Registerer) *Recoverer {
 	r := &Recoverer{
@@ -88,8 +87,8 @@ func (r *Recoverer) logError(ctx context.Context, what string, err error) {
 }
 
 // takeOver does nothing while this process's own heartbeats are slow, and for one lease after a
-// heartbeat failed or was late. In these cases the heartbeats of other processes are probably late
-// too, and takeOver would hang up calls of healthy processes.
+// late heartbeat. The heartbeats of other processes are then probably late too, and takeOver would
+// hang up calls of healthy processes.
 func (r *Recoverer) takeOver(ctx context.Context) error {
 	if !r.heartbeat.Healthy() {
 		return nil
@@ -132,9 +131,8 @@ func (r *Recoverer) hangUpDue(ctx context.Context) error {
 	return group.Wait()
 }
 
-// Usually the carrier sends an end event after a hangup, and this event ends the call in the
-// database. hangUp itself ends the call in the database in two cases. In the first case, the
-// carrier does not find the call. In the second case, the ending of the call is final
+// hangUp hangs up a call at the carrier, which then usually sends an end event. hangUp itself ends
+// the call in the database if the carrier does not find the call, or if the ending is final
 // (callstate.Ending.Final).
 func (r *Recoverer) hangUp(ctx context.Context, h store.Hangup) error {
 	if h.Orphan {

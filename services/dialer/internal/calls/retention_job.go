@@ -8,15 +8,15 @@ import (
 	"ringfence.dev/services/dialer/internal/store"
 )
 
-// RowPeriod is how long a row is kept after the end of its call or request. It equals the shortest
-// retention that a workspace can set for calls. It is longer than Kafka keeps a record of a
-// request: 7 days in the topic and 30 more days in a dead-letter topic.
+// RowPeriod is how long a row is kept after the end of its call or request. It is the shortest
+// retention that a workspace can set for calls. Kafka keeps a record of a request for a shorter
+// time: 7 days, and 30 more days in a dead-letter topic.
 const RowPeriod = 60 * 24 * time.Hour
 
 const (
-	// transcriptPeriod is how long a transcript is kept after the end of its call. By the end of
-	// this period, the service `calls` has stored the transcript. The period is shorter than the
-	// shortest retention that a workspace can set for transcripts.
+	// transcriptPeriod is how long a transcript is kept after the end of its call. By then, the
+	// service `calls` has stored the transcript. The period is shorter than the shortest retention
+	// that a workspace can set.
 	transcriptPeriod = 24 * time.Hour
 	interval         = 10 * time.Minute
 	// passInterval is the pause between two passes over all old rows. A pass is expensive, because

@@ -17,9 +17,9 @@ import (
 // internal states fenced and void.
 type Status string
 
-// Fenced means that the fence (the row that permits one dial) is committed. It is not stored yet
-// whether a message was sent to the carrier. Void means that no message was sent, or that a trunk
-// refused the call before the phone rang. The API shows neither state.
+// Fenced means that the fence (the row that permits one dial) is committed. A message may have been
+// sent to the carrier. Void means that no message was sent, or that a trunk refused the call before
+// the phone rang. The API shows neither state.
 const (
 	Fenced     Status = "fenced"
 	Void       Status = "void"
@@ -46,8 +46,8 @@ type Ending string
 
 // EndingRecovery means that the process that owned the call is dead. EndingUnknown means that the
 // carrier did not report whether it accepted the call. EndingWatchdog means that no end event
-// arrived in time. EndingLost means that no end event arrived in time after EndingRecovery or
-// EndingUnknown.
+// arrived in time. EndingLost means the same for a call that had EndingRecovery or EndingUnknown
+// before.
 const (
 	EndingNone     Ending = ""
 	EndingRecovery Ending = "recovery"
@@ -195,8 +195,8 @@ func (c *Call) Doubt() {
 }
 
 // Hear passes an utterance of the person to the scripted agent. It reports whether the utterance is
-// an opt-out, even if the call has already ended. If the scripted agent fails, Hear sets Ending, so
-// that the call is hung up.
+// an opt-out, also for an ended call. If the scripted agent fails, Hear sets Ending, so that the
+// call is hung up.
 func (c *Call) Hear(text string, at time.Time) (optOut bool) {
 	session := agent.Resume(c.Turns)
 	optOut, err := session.Hear(text, at)
@@ -236,9 +236,8 @@ type End struct {
 	Disclosure *agent.DisclosureRecord
 }
 
-// End ends the call. It returns false if the call had already ended. The events of a completed call
-// contain the agent's judgement. If the trunk or the agent failed after the answer, the call keeps
-// its outcome and its transcript, but it gets no summary.
+// End ends the call. It returns false if the call had already ended. If the trunk or the agent
+// failed after the answer, the call keeps its outcome and its transcript, but it gets no summary.
 func (c *Call) End(e End) bool {
 	if !c.Live() {
 		return false
@@ -279,8 +278,8 @@ func (c *Call) End(e End) bool {
 	return true
 }
 
-// Analyse publishes the analysis of a conversation once. The parameter summary is nil if no summary
-// could be made. Analyse returns false if no analysis is due.
+// Analyse publishes the analysis of a conversation once. summary is nil if no summary could be
+// made. Analyse returns false if no analysis is due.
 func (c *Call) Analyse(summary *agent.Summary, at time.Time) bool {
 	if !c.Analysing {
 		return false
@@ -295,8 +294,8 @@ func (c *Call) Analyse(summary *agent.Summary, at time.Time) bool {
 }
 
 // Record sets the object key of the recording of an ended call and publishes it. An empty key means
-// that the recording was deleted. Record has no effect if the key is already set, or if the person
-// was erased and the key is not empty.
+// that the recording was deleted. Record has no effect if the call already has this key, or if the
+// person was erased and the key is not empty.
 func (c *Call) Record(key string, at time.Time) bool {
 	if c.Live() || c.RecordingKey == key || c.Erased && key != "" {
 		return false
@@ -369,8 +368,8 @@ func (c *Call) settleEnd(e End) {
 	}
 }
 
-// The clocks of two processes can differ. If an earlier step of the call has a later time than at,
-// notBefore returns that later time.
+// clampTime returns at, or the time of a later step of the call. The clocks of two processes can
+// differ.
 func (c *Call) clampTime(at time.Time) time.Time {
 	for _, earlier := range []*time.Time{c.DialedAt, c.RingingAt, c.AnsweredAt} {
 		if earlier != nil && at.Before(*earlier) {

@@ -112,7 +112,7 @@ func (c *Call) event() *eventv1.Call {
 	return out
 }
 
-// The number of seconds is rounded up.
+// secondsBetween rounds up.
 func secondsBetween(from, to *time.Time) *int32 {
 	if from == nil || to == nil {
 		return nil

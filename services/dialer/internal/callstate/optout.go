@@ -41,9 +41,9 @@ func (c *Call) Person() phone.Number {
 	return phone.Number(c.To)
 }
 
-// RecordOptOut records that the person asked not to be called again. The transaction that stores
-// the call also stores the opt-out. Only the first opt-out of a call counts. A caller who
-// suppressed the number cannot be opted out.
+// RecordOptOut records that the person asked not to be called again. The opt-out is stored with the
+// call. Only the first opt-out of a call counts. A caller who suppressed the number cannot be opted
+// out.
 func (c *Call) RecordOptOut(evidence string, at time.Time) {
 	number, known := phone.Parse(string(c.Person()))
 	if !known || c.optOut != nil {
@@ -57,8 +57,8 @@ func (c *Call) RecordOptOut(evidence string, at time.Time) {
 // OptOut returns the opt-out that was recorded after the row was read, or nil.
 func (c *Call) OptOut() *OptOut { return c.optOut }
 
-// Only settleOutcome sets the outcome of the conversation. So every outcome opted_out records an
-// opt-out. The outcome can come from the end of the call or from the summary.
+// setOutcome is the only method that sets the outcome of the conversation. So every outcome
+// opted_out records an opt-out, whether it comes from the end of the call or from the summary.
 func (c *Call) setOutcome(outcome string, at time.Time) {
 	c.Outcome = outcome
 	if outcome == agent.OutcomeOptedOut {
@@ -66,7 +66,8 @@ func (c *Call) setOutcome(outcome string, at time.Time) {
 	}
 }
 
-// The outcome of the event `ended` is empty if only the later summary can determine it.
+// endedOutcome returns the outcome for the event `ended`. It is empty if only the later summary can
+// determine the outcome.
 func (c *Call) endedOutcome() string {
 	if c.Status == Completed && c.Outcome == agent.OutcomeUnknown {
 		return ""

@@ -37,7 +37,7 @@ type Publisher struct {
 	mu sync.Mutex
 	// fault is the error that opened the circuit. It is nil while the circuit is closed.
 	fault error
-	// failed is the intent that Kafka did not acknowledge. To test the circuit, the publisher
+	// failedIntent is the intent that Kafka did not acknowledge. To test the circuit, the publisher
 	// publishes the withdrawal of this intent again.
 	failedIntent *store.Intent
 	// unacknowledged is the number of records for which the Kafka client has reported neither
@@ -112,8 +112,8 @@ func (p *Publisher) Intend(ctx context.Context, i store.Intent) error {
 }
 
 // Withdraw publishes that no phone rang for the call and that no phone will ring. It does not wait
-// for Kafka. If the withdrawal is lost, a later reconciliation can end the request with
-// dial_state_unknown, although the request could still be dialed.
+// for Kafka. If the withdrawal is lost, a later reconciliation can end a request that could still
+// be dialed.
 func (p *Publisher) Withdraw(i store.Intent) {
 	record, err := encodeWithdrawn(i)
 	if err != nil {
@@ -193,8 +193,8 @@ func (p *Publisher) findTopic(ctx context.Context) bool {
 	return true
 }
 
-// The method probe closes an open circuit when Kafka acknowledges a record or responds to a ping.
-// It opens a closed circuit if the brokers do not respond while the dialer dials nothing.
+// probeBrokers closes an open circuit when Kafka acknowledges a record or responds to a ping. It
+// opens a closed circuit if the brokers do not respond while the dialer dials nothing.
 func (p *Publisher) probeBrokers(ctx context.Context) {
 	p.mu.Lock()
 	fault, failed, unacknowledged, idle := p.fault, p.failedIntent, p.unacknowledged, time.Since(p.lastAck)
@@ -227,7 +227,7 @@ func (p *Publisher) probeBrokers(ctx context.Context) {
 	}
 }
 
-// A repeated withdrawal has no effect on a reconciliation.
+// repeatWithdrawal sends a test record. A repeated withdrawal has no effect on a reconciliation.
 func (p *Publisher) repeatWithdrawal(ctx context.Context, failed store.Intent) {
 	record, err := encodeWithdrawn(failed)
 	if err != nil {

@@ -25,8 +25,7 @@ const (
 	advanceInterval = 10 * time.Second
 	// settleWait is how long the reconciler waits, so that the other dialers can reconnect and
 	// withdraw their intents. The reconciler waits at least for the instance lease. After the
-	// lease, each other process has either sent a heartbeat to the new server or may not dial any
-	// more.
+	// lease, a process without a heartbeat on the new server may not dial any more.
 	settleWait = 5 * time.Second
 	// batchSize is the number of requests whose intents are settled in one transaction.
 	batchSize = 500
@@ -57,17 +56,18 @@ type Reconciler struct {
 	publisher *Publisher
 	settled   *prometheus.CounterVec
 	stopped   *prometheus.GaugeVec
-	// pending is the reason why nothing is dialed. It is nil if the server is reconciled.
+	// stopReason is the reason why nothing is dialed. It is nil if the server is reconciled.
 	stopReason atomic.Pointer[string]
 	advancedAt time.Time
-	// next is the end of the topic that will be stored as the next positions. If next is nil, the
-	// end must be read first.
+	// nextPositions is the end of the topic that will be stored as the next positions. If
+	// nextPositions is nil, that end must be read first.
 	nextPositions *positions
-	// used is the server that was last passed to UseServer. It is empty before the first check.
+	// usedServer is the server that was last passed to UseServer. It is empty before the first
+	// check.
 	usedServer string
-	// The function changed is called when the server has changed and is reconciled.
+	// onChange is called when the server has changed and is reconciled.
 	onChange func()
-	// The function wait gives the other dialers time to reconnect and to withdraw their intents.
+	// waitForDialers gives the other dialers time to reconnect and to withdraw their intents.
 	waitForDialers func(context.Context) error
 }
 
@@ -116,8 +116,8 @@ func (r *Reconciler) OnChange(f func()) { r.onChange = f }
 func (r *Reconciler) MayDial() bool { return r.Ready() == nil }
 
 // Reconciled reports whether the server is reconciled, so that INVITEs of fenced calls may be sent.
-// These INVITEs are permitted even if the circuit breaker of the publisher is open, because the
-// intents of fenced calls are already published.
+// The circuit breaker of the publisher has no effect, because the intents of fenced calls are
+// already published.
 func (r *Reconciler) Reconciled() bool { return r.stopReason.Load() == nil }
 
 func (r *Reconciler) updateMetrics() {
@@ -153,9 +153,8 @@ func (r *Reconciler) Run(ctx context.Context) error {
 	}
 }
 
-// The method leave moves the stored positions forward when this process stops. After the last
-// dialer has stopped, the positions are at the end of the topic. So the next start reads few
-// intents.
+// advanceAtStop moves the stored positions forward when this process stops, so that the next start
+// reads few intents.
 func (r *Reconciler) advanceAtStop(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), checkTimeout)
 	defer cancel()
@@ -212,10 +211,11 @@ type positions struct {
 	bounds kafka.Bounds
 }
 
-// The method advance stores an end of the topic as the new positions. Later reconciliations then
-// read no intent below that end. So advance must wait until no request can get a fence for such an
-// intent any more. Meanwhile advance keeps the same end. A newer end would also depend on newer
-// claims and calls, and under load there are always new claims.
+// advancePositions stores an end of the topic as the new positions. Later reconciliations read no
+// intent below that end. So advancePositions waits until no request can get a fence for such an
+// intent.
+// Meanwhile it keeps the same end: a newer end would also depend on newer claims, and under load
+// there are always newer claims.
 func (r *Reconciler) advancePositions(ctx context.Context, state store.ServerState) error {
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
@@ -242,8 +242,8 @@ func (r *Reconciler) advancePositions(ctx context.Context, state store.ServerSta
 	return err
 }
 
-// The caller must have read the parameter state before. The method reconcile reads the end of the
-// topic afterwards. So this end is after every intent whose fence committed on an earlier server.
+// reconcileServer reads the end of the topic after the caller has read state. So this end is after
+// every intent whose fence committed on an earlier server.
 func (r *Reconciler) reconcileServer(ctx context.Context, state store.ServerState) error {
 	bounds, err := kafka.ReadBounds(ctx, r.client, kafka.DialIntents)
 	if err != nil {
@@ -278,8 +278,8 @@ func (r *Reconciler) reconcileServer(ctx context.Context, state store.ServerStat
 	return nil
 }
 
-// The method start returns ErrConfirmationNeeded if the topic has lost records after the returned
-// offsets.
+// startOffsets returns the offsets from which intents must be read. It returns
+// ErrConfirmationNeeded if the topic has lost records after these offsets.
 func (r *Reconciler) startOffsets(ctx context.Context, state store.ServerState, bounds kafka.Bounds) (kafka.Offsets, error) {
 	if state.TopicID != uuid.Nil && state.TopicID != bounds.ID {
 		return nil, fmt.Errorf("topic %s has the id %s, and the database was reconciled with %s: %w",
@@ -308,10 +308,10 @@ func (r *Reconciler) startOffsets(ctx context.Context, state store.ServerState, 
 type intentLog struct {
 	intents   map[uuid.UUID][]store.Intent
 	withdrawn map[uuid.UUID]bool
-	// accepted is true if an operator has run `dialer accept-intents`. Records that cannot be
-	// decoded are then skipped.
+	// skipUndecodable is true if an operator has run `dialer accept-intents`. Records that cannot
+	// be decoded are then skipped.
 	skipUndecodable bool
-	// If onlyWithdrawals is true, the method add ignores intents.
+	// If onlyWithdrawals is true, addRecord ignores intents.
 	onlyWithdrawals bool
 }
 
@@ -329,11 +329,11 @@ func (l *intentLog) addRecord(i store.Intent, isWithdrawal bool) {
 	}
 }
 
-// The method valid returns the intents of a request whose calls may have rung, newest first. It
-// returns at most one intent of each process: the newest one that is not withdrawn. An older intent
-// of the same process is not valid. A process publishes the next intent of a request only after its
-// previous dial has ended. Intents of other processes are still valid. A process that has lost its
-// claim can publish its intent after the intent of the call that rang.
+// validIntents returns the intents of a request whose calls may have rung, newest first. It returns
+// only the newest intent of each process that is not withdrawn.
+// An older intent of the same process is not valid, because a process publishes the next intent
+// only after its previous dial has ended. An older intent of another process is valid, because a
+// process can publish an intent after it has lost its claim.
 func (l *intentLog) validIntents(request uuid.UUID) (valid []store.Intent) {
 	seen := map[uuid.UUID]bool{}
 	for _, i := range slices.Backward(l.intents[request]) {
@@ -345,7 +345,7 @@ func (l *intentLog) validIntents(request uuid.UUID) (valid []store.Intent) {
 	return valid
 }
 
-// The method open returns, for each request, the valid intents that have no fence, newest first.
+// openIntents returns, for each request, the valid intents that have no fence, newest first.
 func (r *Reconciler) openIntents(ctx context.Context, found *intentLog) (open [][]store.Intent, err error) {
 	for requests := range slices.Chunk(slices.Collect(maps.Keys(found.intents)), batchSize) {
 		var ids []uuid.UUID
@@ -379,9 +379,9 @@ func pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// The method settle waits for the other dialers and reads the withdrawals that they published
-// meanwhile. It then settles the intents that are still open. It ignores intents after the offsets
-// in the parameter end, because their fences can commit only on the present server.
+// settleOpenIntents waits for the other dialers, reads the withdrawals that they published
+// meanwhile, and settles the intents that are still open. It ignores intents after topicEnd,
+// because their fences can commit only on the present server.
 func (r *Reconciler) settleOpenIntents(ctx context.Context, server string, found *intentLog, topicEnd kafka.Offsets) error {
 	if err := r.waitForDialers(ctx); err != nil {
 		return err
@@ -410,9 +410,8 @@ func (r *Reconciler) settleOpenIntents(ctx context.Context, server string, found
 	return nil
 }
 
-// The method read returns ErrConfirmationNeeded if it cannot decode a record between the two
-// offsets. Such a record can be the intent of a call that rang, and its request must not be dialed
-// again.
+// readIntents returns ErrConfirmationNeeded if it cannot decode a record. Such a record can be the
+// intent of a call that rang, and its request must not be dialed again.
 func (r *Reconciler) readIntents(ctx context.Context, from, to kafka.Offsets, log *intentLog) error {
 	return kafka.Scan(ctx, r.cfg, "dialer-reconciler", kafka.DialIntents, from, to, func(rec kafka.Record) error {
 		i, withdrawn, err := decode(rec)

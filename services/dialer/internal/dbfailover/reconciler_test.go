@@ -60,7 +60,7 @@ func newFixture(t *testing.T) *fixture {
 	return w
 }
 
-// The function meanwhile replaces the wait for the other dialers. It can be nil.
+// meanwhile replaces the wait for the other dialers. It can be nil.
 func (w *fixture) reconciler(meanwhile func()) *Reconciler {
 	r := NewReconciler(w.cfg, w.publisher, w.store, time.Minute, prometheus.NewRegistry())
 	r.waitForDialers = func(context.Context) error {
@@ -160,9 +160,9 @@ func (w *fixture) inAnotherCall(i store.Intent) {
 		uuid.Must(uuid.NewV7()), w.workspace, i.To)
 }
 
-// dialedOver publishes two intents of one request for two trunks. The first intent has a fence (the
-// row that permits the dial). The first trunk refuses the call, and the first intent is withdrawn.
-// The second intent has no fence.
+// dialedOver publishes two intents of one request for two trunks. The first trunk has refused its
+// call, so the first intent is withdrawn. The second intent has no fence (the row that permits the
+// dial).
 func (w *fixture) dialedOver(i store.Intent, instance uuid.UUID) {
 	w.Helper()
 	w.enqueue(i)

@@ -57,7 +57,7 @@ func TestRun_RetriesAndThenBlocksAnUnknownAgent(t *testing.T) {
 			over := &fakeCarrier{}
 			began := time.Now()
 			var got row
-			d.run(over, func() error {
+			d.runUntil(over, func() error {
 				var lookAt time.Time
 				err := d.pool.QueryRow(t.Context(), "SELECT state, looks, look_at FROM dial_queue").
 					Scan(&got.State, &got.Looks, &lookAt)

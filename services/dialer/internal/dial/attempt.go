@@ -20,18 +20,17 @@ import (
 )
 
 const (
-	// retryDelay is the time until the next attempt in two cases. Either the agent or the workspace
-	// is not known yet, or the carrier's circuit breaker is open. If the agent is unknown, the
-	// delay grows with each attempt. The function retryWrite also pauses for retryDelay between two
-	// tries.
+	// retryDelay is the time until the next attempt if the agent or the workspace is not known yet,
+	// or if the carrier's circuit breaker is open. If the agent is unknown, the delay grows with
+	// each attempt. retryWrite also waits for retryDelay between two tries.
 	retryDelay = 500 * time.Millisecond
 	// gateRetryDelay is the time until the next attempt if contacts-compliance did not respond to
 	// the dial-time check.
 	gateRetryDelay = time.Second
 	// numberRetryDelay is the time until the next attempt if no caller number could be chosen.
 	numberRetryDelay = time.Second
-	// releaseDelay is how long a request waits after its first release. To release a request is to
-	// queue it again after a fault of the operator's trunk or account prevented the dial.
+	// releaseDelay is how long a request waits after its first release. A release queues the
+	// request again after a fault of the operator's trunk or account prevented the dial.
 	releaseDelay = time.Second
 	// maxOwnAgentAttempts limits the attempts of a request that fail because a model of the
 	// request's workspace cannot be reached.
@@ -51,9 +50,9 @@ const (
 	stopTimeout = 15 * time.Second
 )
 
-// The method attempt dials one claimed request. When the process begins to stop, the context
-// stopping ends. From then on, attempt dials only if the fence is already committed. The function
-// free releases the worker. It can be called early, while the attempt only waits for a trunk.
+// runAttempt dials one claimed request. stopCtx ends when the process begins to stop. From then on,
+// runAttempt dials only if the fence is already committed. freeWorker is called as soon as the
+// attempt only waits for a trunk.
 func (d *Dialer) runAttempt(stopCtx context.Context, r dialqueue.Request, inputs dialInputs, freeWorker func()) {
 	waited := time.Duration(0)
 	if r.QueuedAt != nil {
@@ -94,7 +93,7 @@ func notDialed(result string) bool {
 	return false
 }
 
-// The result is a value of the metric's label result. If an error leaves the request queued,
+// dialRequest returns a value of the metric's label result. If an error leaves the request queued,
 // another attempt begins when the claim expires.
 func (d *Dialer) dialRequest(
 	ctx, stopCtx context.Context, r dialqueue.Request, inputs dialInputs, freeWorker func(),
@@ -184,8 +183,8 @@ func (d *Dialer) dialRequest(
 	)
 }
 
-// The method from returns the number that the called phone shows, and the trunk that must be tried
-// first. The trunks that have already refused the call are passed in the slice `without`.
+// chooseNumber returns the number that the called phone shows, and the trunk that must be tried
+// first. The trunks in excludedTrunks have already refused the call.
 func (d *Dialer) chooseNumber(ctx context.Context, agentNumber string, excludedTrunks []string) (number, trunk string, err error) {
 	if d.limits.From == nil {
 		return cmp.Or(agentNumber, dialqueue.DefaultFrom), "", nil
@@ -193,9 +192,8 @@ func (d *Dialer) chooseNumber(ctx context.Context, agentNumber string, excludedT
 	return d.limits.From(ctx, agentNumber, excludedTrunks)
 }
 
-// The method reach reserves a call at the address of an agent. If wait is positive, the circuit of
-// the address is open, and no call is reserved. The caller must call done at the end of the
-// attempt.
+// reserveAgentCall reserves a call at the address of an agent. The caller must call done at the end
+// of the attempt. If wait is positive, the circuit of the address is open, and no call is reserved.
 func (d *Dialer) reserveAgentCall(a *dialqueue.Agent) (done func(), wait time.Duration) {
 	address, ok := agent.AddressOf(a.WorkspaceID, a.Kind, a.BaseURL, a.MediaURL)
 	if !ok {
@@ -206,7 +204,7 @@ func (d *Dialer) reserveAgentCall(a *dialqueue.Agent) (done func(), wait time.Du
 
 type fencedCall struct {
 	order carrier.Originate
-	// wanted is the number of the agent. A trunk can show a different number.
+	// agentNumber is the number of the agent. A trunk can show a different number.
 	agentNumber string
 	// ownAgent is true if the agent runs on a model of the workspace. It is false if the agent runs
 	// on the operator's model.
@@ -218,8 +216,8 @@ type fencedCall struct {
 	// dialedAt is the time of the first SIP request that can make the phone ring. It is zero if no
 	// such request was sent.
 	dialedAt time.Time
-	// refused is the refusal by the previous trunk, or nil for the first trunk. refusedAt is the
-	// time of the first SIP request to the previous trunk.
+	// previousRefusal is the refusal by the previous trunk, or nil for the first trunk. refusedAt
+	// is the time of the first SIP request to the previous trunk.
 	previousRefusal *carrier.Refused
 	refusedAt       time.Time
 }
@@ -231,7 +229,7 @@ func (f fencedCall) dialTime() time.Time {
 	return f.dialedAt
 }
 
-// An attempt is measured only once, at its first trunk.
+// observeLateness measures an attempt only once, at its first trunk.
 func (d *Dialer) observeLateness(ctx context.Context, f fencedCall, r dialqueue.Request) {
 	if f.previousRefusal == nil && !f.dialedAt.IsZero() {
 		telemetry.Observe(ctx, d.latenessObserver(r.HeldBack), f.dialedAt.Sub(r.DueAt).Seconds())
@@ -290,8 +288,8 @@ func (d *Dialer) originateFenced(ctx context.Context, f fencedCall, r dialqueue.
 	return result, err
 }
 
-// The method stop ends an attempt that the gates refuse after its fence is committed. If a trunk
-// has already refused the call, the result of the attempt is that refusal.
+// endAttempt ends an attempt that the gates refuse after its fence is committed. If a trunk has
+// already refused the call, the result of the attempt is that refusal.
 func (d *Dialer) endAttempt(
 	ctx context.Context, f fencedCall, r dialqueue.Request, state dialqueue.State, refusal dialqueue.Refusal,
 ) (result string, err error) {
@@ -302,9 +300,9 @@ func (d *Dialer) endAttempt(
 	return string(state), ignoreLost(d.retryWrite(ctx, void))
 }
 
-// The method release queues the request again in two cases. Either the operator must repair the
-// cause of a refusal, or this process may not dial any more. The call of the attempt becomes void,
-// because no phone rang and no event contained the call.
+// releaseRequest queues the request again, because the operator must repair the cause of a refusal,
+// or because this process may not dial any more. The call of the attempt becomes void: no phone
+// rang, and no event contained the call.
 func (d *Dialer) releaseRequest(
 	ctx context.Context,
 	f fencedCall,
@@ -336,8 +334,7 @@ func (d *Dialer) storeResult(ctx context.Context, f fencedCall, originateErr err
 			c.End(callstate.End{At: time.Now(), Cause: refused.Cause, AccountSuspected: refused.AccountSuspected})
 		}))
 	}
-	// The method Originate returned no result, so the phone may be ringing. The call is never
-	// dialed again.
+	// Originate returned no result, so the phone may be ringing. The call is never dialed again.
 	if _, err := d.carrier.Find(ctx, callID); err == nil {
 		return "dialed", d.changeCall(ctx, callID, initiate)
 	}
@@ -348,9 +345,9 @@ func (d *Dialer) changeCall(ctx context.Context, callID uuid.UUID, changeState f
 	return d.retryWrite(ctx, func() error { return d.changes.write(callChange{callID, changeState}) })
 }
 
-// repeatChecks repeats the dial-time check and the check of the request until both have a result. If
-// stop is not nil, the request may not be dialed. Either a check refused the request, or there was
-// no result in time. The result state is then the state in which the request ends.
+// repeatChecks repeats the dial-time check and the check of the request until both have a result.
+// If refusal is not nil, the request must not be dialed and ends in the returned state. The reason
+// is a refused check or a timeout.
 func (d *Dialer) repeatChecks(
 	ctx context.Context,
 	r dialqueue.Request,
@@ -392,8 +389,8 @@ func sleep(ctx context.Context, wait time.Duration) {
 	}
 }
 
-// A fenced call may wait for the duration timeout. If the process is stopping, the limit is
-// stopTimeout.
+// withinTimeout reports whether a fenced call may continue to wait. The limit is timeout, or
+// stopTimeout after the process has begun to stop.
 func (d *Dialer) withinTimeout(start time.Time, timeout time.Duration) bool {
 	stoppedAt := d.stoppedAt.Load()
 	return time.Since(start) < timeout && (stoppedAt == nil || time.Since(*stoppedAt) < stopTimeout)
@@ -403,8 +400,8 @@ func (d *Dialer) sameGeneration(generation int64) bool {
 	return generation > 0 && d.heartbeat.Generation() == generation
 }
 
-// confirmFence sends a heartbeat and reads whether this process still owns the fence. The returned
-// generation was read before that query. So it is safe to dial while the generation stays the same.
+// confirmFence sends a heartbeat and reads whether this process still owns the fence. It reads the
+// generation before the owner. So it is safe to dial while the generation stays the same.
 func (d *Dialer) confirmFence(ctx context.Context, callID uuid.UUID) (generation int64, owned bool, err error) {
 	err = d.retryWrite(ctx, func() error {
 		if err := d.heartbeat.Send(ctx); err != nil {
@@ -417,11 +414,11 @@ func (d *Dialer) confirmFence(ctx context.Context, callID uuid.UUID) (generation
 	return generation, owned, err
 }
 
-// isFenceCommitted reports whether a fence is committed although the database did not acknowledge the
-// commit. For this purpose, the function puts the request back. The statement waits for a commit
-// that is still running. If the commit did not happen, the statement ends the claim, and the intent
-// is withdrawn.
+// isFenceCommitted reports whether a fence is committed although the database did not acknowledge
+// the commit. If the fence is not committed, isFenceCommitted ends the claim and withdraws the
+// intent.
 func (d *Dialer) isFenceCommitted(ctx context.Context, r dialqueue.Request, o carrier.Originate) bool {
+	// PutBack waits for a commit that is still running
 	err := d.retryWrite(ctx, func() error { return d.store.PutBack(ctx, r, retryDelay, 0) })
 	if err != nil {
 		return false
@@ -445,8 +442,8 @@ func (d *Dialer) retryWrite(ctx context.Context, write func() error) error {
 	}
 }
 
-// store.ErrLost means that the request was canceled or another process has claimed it. In both
-// cases nothing is left to do.
+// ignoreLost returns nil for store.ErrLost. The request was then canceled, or another process has
+// claimed it, so nothing is left to do.
 func ignoreLost(err error) error {
 	if errors.Is(err, store.ErrLost) {
 		return nil

@@ -60,8 +60,8 @@ func (t *circuitCarrier) updateMetrics() {
 }
 
 // permittedCalls returns how many calls the circuit permits now, at most maxCalls. If calls is 0,
-// the circuit stays open for the duration wait. After that duration, permittedCalls calls the
-// carrier's method Ready before it permits one call as a test.
+// the circuit stays open for the duration wait. Before the first test call, permittedCalls checks
+// that the carrier is ready.
 func (t *circuitCarrier) permittedCalls(ctx context.Context, maxCalls int) (calls int, wait time.Duration) {
 	if t.breaker == nil {
 		return maxCalls, 0

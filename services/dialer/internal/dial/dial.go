@@ -32,14 +32,14 @@ const (
 	// took longer than half of minScanInterval, the interval is twice the duration of that search.
 	minScanInterval = 20 * time.Millisecond
 	// minFullPause is the first pause if due requests wait for capacity. Each further pause is
-	// twice as long, up to maxFullPause. When a call ends, the dialer is woken and the pause ends.
+	// twice as long, up to maxFullPause. The end of a call also ends the pause.
 	minFullPause, maxFullPause = 50 * time.Millisecond, 400 * time.Millisecond
 	// tidyInterval is the time between two runs of ReturnStrays, which moves queued requests that
 	// no claim would read. MoveLongCalls runs at the same interval.
 	tidyInterval = time.Minute
 	// minClaimPause is the shortest pause between two claims. During the pause more requests become
-	// due, and the next claim takes all of them. After a slow claim the pause is twice the duration
-	// of the claim, but at most maxClaimPause. This limits the load of claims on the database.
+	// due, and the next claim takes them together. After a slow claim the pause is longer, up to
+	// maxClaimPause, to limit the load on the database.
 	minClaimPause, maxClaimPause = 2 * time.Millisecond, 50 * time.Millisecond
 	// faultPause is the pause after an error of the database or the carrier.
 	faultPause = time.Second
@@ -58,11 +58,11 @@ type Limits struct {
 	// own circuit breakers.
 	Failures    int
 	CircuitRest time.Duration
-	// From returns the trunk over which a call is tried next, and the number that the called phone
-	// shows. wanted is the number of the agent, or empty if the agent has no number. The slice
-	// `without` contains the trunks that have already refused the call. The error
-	// carrier.ErrNoNumber blocks the request. If From is nil, the dialer shows the wanted number or
-	// dialqueue.DefaultFrom, over any trunk.
+	// From returns the number that the called phone shows, and the trunk over which the call is
+	// tried next. agentNumber can be empty. The trunks in excludedTrunks have already refused the
+	// call.
+	// The error carrier.ErrNoNumber blocks the request. If From is nil, the dialer shows
+	// agentNumber or dialqueue.DefaultFrom, over any trunk.
 	From func(ctx context.Context, agentNumber string, excludedTrunks []string) (number, trunk string, err error)
 	// Agents contains the circuit breakers of the addresses of AI agents. If Agents is nil, there
 	// are none.
@@ -135,7 +135,8 @@ func New(
 	return d
 }
 
-// If held is true, a limit of the workspace delayed the request. Such delays have their own label.
+// latenessObserver returns the observer for the label of a request. Requests that a limit of their
+// workspace delayed have their own label.
 func (d *Dialer) latenessObserver(held bool) prometheus.Observer {
 	if held {
 		return d.lag.WithLabelValues("limits")

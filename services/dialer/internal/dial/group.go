@@ -17,11 +17,11 @@ const (
 	maxMembers      = 64
 )
 
-// writeGroups combines the database writes of concurrent attempts. A member is one write, and a group is
-// one transaction of several members. While a group runs, new members wait and form the next group.
-// If no group runs, a member does not wait.
+// writeGroups combines the database writes of concurrent attempts. Each group of writes is one
+// transaction. While a group runs, new writes wait and form the next group. If no group runs, a
+// write does not wait.
 type writeGroups[T any] struct {
-	// The function run writes the items of a group. The results are in the order of the items.
+	// writeItems writes the items of a group. The results are in the order of the items.
 	writeItems func(context.Context, []T) []error
 
 	mu      sync.Mutex
@@ -34,8 +34,8 @@ type member[T any] struct {
 	done chan error
 }
 
-// The method do returns after the transaction of the item's group. The method do takes no context,
-// because attempts are never canceled.
+// write returns after the transaction of the item's group. It takes no context, because attempts
+// are never canceled.
 func (g *writeGroups[T]) write(item T) error {
 	m := member[T]{item: item, done: make(chan error, 1)}
 	g.mu.Lock()

@@ -12,9 +12,9 @@ import (
 	"ringfence.dev/services/dialer/internal/store"
 )
 
-// Intents publishes intents to Kafka. An intent is published before the fence of a call (the row
-// that permits one dial) is committed. It prevents a second dial of the request if the database
-// loses that fence (package dbfailover).
+// Intents publishes intents to Kafka. An intent is published before the fence (the row that permits
+// one dial) is committed. If the database loses the fence, the intent prevents a second dial
+// (package dbfailover).
 type Intents interface {
 	// Intend publishes an intent and returns nil after Kafka has acknowledged it. If it returns an
 	// error, the caller must not commit the fence.
@@ -27,13 +27,9 @@ func (d *Dialer) publishIntent(ctx context.Context, r dialqueue.Request, o carri
 	return d.intents.Intend(ctx, d.newIntent(r, o))
 }
 
-// The method withdraw publishes that the intent of a call is not valid any more. No phone rang for
-// the call, and no phone will ring. The method is called in three cases: the fence was not
-// committed, the request is queued again, or a fence for another trunk was committed.
-//
-// If the request has ended, its intent must stay valid. Otherwise the request could be dialed again
-// after a failover that loses its end. With the intent, the reconciliation ends the request with
-// dial_state_unknown.
+// withdrawIntent publishes that no phone rang for the call and that no phone will ring.
+// | The intent of an ended request must not be withdrawn. If a failover loses the end, the
+// reconciliation needs the intent to end the request again, with dial_state_unknown.
 func (d *Dialer) withdrawIntent(r dialqueue.Request, o carrier.Originate) {
 	d.intents.Withdraw(d.newIntent(r, o))
 }

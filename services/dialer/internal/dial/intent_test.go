@@ -66,7 +66,7 @@ func TestIntend_PublishesBeforeEachFence(t *testing.T) {
 		return nil
 	}
 	over := &fakeCarrier{answers: []func(carrier.Originate) error{refuse("normal_temporary_failure", "one"), accept}}
-	d.dial(over)
+	d.dialAll(over)
 	if want := []int{0, 1}; !slices.Equal(before, want) {
 		t.Errorf("fences when an intent is published = %v, want %v", before, want)
 	}
@@ -88,7 +88,7 @@ func TestIntend_WithoutAcknowledgementNoFenceIsCommitted(t *testing.T) {
 		fences = d.fences()
 		return nil
 	}
-	d.dial(&fakeCarrier{answers: []func(carrier.Originate) error{accept}})
+	d.dialAll(&fakeCarrier{answers: []func(carrier.Originate) error{accept}})
 	if fences != 0 {
 		t.Errorf("fences after an intent without acknowledgement = %d, want 0", fences)
 	}
@@ -110,7 +110,7 @@ func TestRun_ClaimsNothingWhileMayDialIsFalse(t *testing.T) {
 		claimed.Store(max(claimed.Load(), n))
 		return asked.Add(1) > 2
 	}
-	d.dial(&fakeCarrier{answers: []func(carrier.Originate) error{accept}})
+	d.dialAll(&fakeCarrier{answers: []func(carrier.Originate) error{accept}})
 	if got := claimed.Load(); got != 0 {
 		t.Errorf("claimed requests while MayDial is false = %d, want 0", got)
 	}
@@ -156,7 +156,7 @@ func TestWithdraw_WithdrawsOnlyIntentsOfRequestsThatAreQueuedAgain(t *testing.T)
 					return nil
 				}
 			}
-			d.run(&fakeCarrier{answers: tt.answers}, func() error {
+			d.runUntil(&fakeCarrier{answers: tt.answers}, func() error {
 				if got := d.intents.published(); len(got) < len(tt.want) {
 					return errors.New("the attempt has not ended")
 				}
@@ -176,7 +176,7 @@ func TestWithdraw_KeepsTheIntentOfACallThatAnotherProcessEnds(t *testing.T) {
 		d.exec(`UPDATE calls SET ending = $1`, string(callstate.EndingRecovery))
 		return operatorFault("")(o)
 	}
-	d.dial(&fakeCarrier{answers: []func(carrier.Originate) error{takenOver}})
+	d.dialAll(&fakeCarrier{answers: []func(carrier.Originate) error{takenOver}})
 	if got, want := d.intents.published(), []string{"intended"}; !slices.Equal(got, want) {
 		t.Errorf("published = %q, want %q", got, want)
 	}
@@ -217,7 +217,7 @@ func TestWithdraw_WithdrawsOnlyTheIntentWithoutAValidFence(t *testing.T) {
 				tt.meanwhile(d, o.CallID)
 				return refuse("normal_temporary_failure", "one")(o)
 			}
-			d.run(&fakeCarrier{answers: []func(carrier.Originate) error{first, accept}}, func() error {
+			d.runUntil(&fakeCarrier{answers: []func(carrier.Originate) error{first, accept}}, func() error {
 				if got := len(d.intents.published()); got < 2 {
 					return errors.New("the second trunk is not tried")
 				}
@@ -249,7 +249,7 @@ func TestReview_ContinuesOrEndsAFencedCallWithoutAnAttempt(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			d := newFixture(t)
-			d.review(&fakeCarrier{knowsCalls: tt.known}, func() error {
+			d.reviewUntil(&fakeCarrier{knowsCalls: tt.known}, func() error {
 				if got := d.calls(); !slices.Equal(got, []string{tt.want}) {
 					return errors.New("the call is not resolved")
 				}

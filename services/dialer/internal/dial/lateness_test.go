@@ -25,7 +25,7 @@ func TestLateness_LabelsDelaysCausedByWorkspaceLimits(t *testing.T) {
 			if tt.limits != "" {
 				d.exec(tt.limits, d.request.WorkspaceID)
 			}
-			d.dial(&fakeCarrier{answers: []func(carrier.Originate) error{accept}})
+			d.dialAll(&fakeCarrier{answers: []func(carrier.Originate) error{accept}})
 			if got := d.lateness(); !maps.Equal(got, tt.want) {
 				t.Errorf("dialed requests by label held = %v, want %v", got, tt.want)
 			}

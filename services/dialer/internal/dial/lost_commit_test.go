@@ -67,7 +67,7 @@ func TestTryNextTrunk_DialsAfterALostCommitResponse(t *testing.T) {
 			}
 			t.Cleanup(pool.Close)
 			d.pool = pool
-			d.dial(&fakeCarrier{answers: []func(carrier.Originate) error{tt.first, accept}})
+			d.dialAll(&fakeCarrier{answers: []func(carrier.Originate) error{tt.first, accept}})
 			if !cut.Load() {
 				t.Error("cut = false, want the commit to be cut")
 			}

@@ -15,9 +15,8 @@ import (
 	"ringfence.dev/services/dialer/internal/store"
 )
 
-// The method refused tries another trunk if one can carry the call. If there is no such trunk and
-// the operator must repair the cause, the method refused queues the request again. In all other
-// cases it ends the call.
+// handleRefusal tries another trunk if one can carry the call. Otherwise it queues the request
+// again if the operator must repair the cause, and ends the call if not.
 func (d *Dialer) handleRefusal(
 	ctx context.Context,
 	f fencedCall,
@@ -42,8 +41,7 @@ func (d *Dialer) handleRefusal(
 }
 
 // givesUpAgent reports whether the attempt was the last permitted attempt to reach a model of the
-// workspace. The request then ends, because only the workspace can repair its model. Attempts that
-// were released because of a trunk are not counted.
+// workspace. The request then ends, because only the workspace can repair its model.
 func (d *Dialer) givesUpAgent(ctx context.Context, f fencedCall, r dialqueue.Request, refused *carrier.Refused) bool {
 	if !f.ownAgent || refused.Cause != callstate.AgentError {
 		return false
@@ -53,8 +51,8 @@ func (d *Dialer) givesUpAgent(ctx context.Context, f fencedCall, r dialqueue.Req
 }
 
 // tryNextTrunk dials over the next trunk, with another call id and another fence (the row that
-// permits one dial). No event contains the refused call, so customers see only the last call of the
-// attempt. If no other trunk can be tried, the refusal is the result of the attempt.
+// permits one dial). No event contains the refused call, so customers see only the last call. If no
+// trunk is left, the refusal is the result of the attempt.
 func (d *Dialer) tryNextTrunk(
 	ctx context.Context,
 	f fencedCall,

@@ -185,11 +185,10 @@ func newFixture(t *testing.T) *fixture {
 	return d
 }
 
-// The method dial returns after every function in answers was called and the last attempt has
-// ended.
-func (d *fixture) dial(trunk *fakeCarrier) {
+// dialAll returns after every function in answers was called and the last attempt has ended.
+func (d *fixture) dialAll(trunk *fakeCarrier) {
 	d.t.Helper()
-	d.run(trunk, func() error {
+	d.runUntil(trunk, func() error {
 		if got, want := len(trunk.originates()), len(trunk.answers); got < want {
 			return fmt.Errorf("originates = %d, want %d", got, want)
 		}
@@ -197,14 +196,14 @@ func (d *fixture) dial(trunk *fakeCarrier) {
 	})
 }
 
-// The method run returns after the function until has returned nil and the last attempt has ended.
-func (d *fixture) run(trunk *fakeCarrier, check func() error) {
+// runUntil returns after check has returned nil and the last attempt has ended.
+func (d *fixture) runUntil(trunk *fakeCarrier, check func() error) {
 	d.t.Helper()
 	d.start(trunk, check, func(dialer *dial.Dialer, _ *store.Store) func(context.Context) error { return dialer.Run })
 }
 
 // The process owns one fenced call without an attempt.
-func (d *fixture) review(trunk *fakeCarrier, check func() error) {
+func (d *fixture) reviewUntil(trunk *fakeCarrier, check func() error) {
 	d.t.Helper()
 	d.start(trunk, check, func(dialer *dial.Dialer, st *store.Store) func(context.Context) error {
 		callID := uuid.Must(uuid.NewV7())
@@ -333,7 +332,7 @@ func TestTryNextTrunk_StoresTheINVITETimeOfTheTrunkWithTheResult(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			d, over := newFixture(t), &fakeCarrier{answers: tt.answers}
-			d.dial(over)
+			d.dialAll(over)
 			var got time.Time
 			const query = `SELECT dialed_at FROM calls WHERE status <> 'void'`
 			if err := d.pool.QueryRow(t.Context(), query).Scan(&got); err != nil {
@@ -400,7 +399,7 @@ func TestTryNextTrunk_FencesEachTrunkSeparately(t *testing.T) {
 			t.Parallel()
 			d := newFixture(t)
 			over := &fakeCarrier{answers: tt.answers(d)}
-			d.dial(over)
+			d.dialAll(over)
 			if got := d.calls(); !slices.Equal(got, tt.calls) {
 				t.Errorf("calls = %q, want %q", got, tt.calls)
 			}

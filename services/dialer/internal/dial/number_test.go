@@ -21,7 +21,7 @@ func TestRun_PutsTheRequestBackWithoutACallerNumber(t *testing.T) {
 		return "", "", errors.New("no trunk with a number has a free channel")
 	}
 	over := &fakeCarrier{}
-	d.run(over, func() error {
+	d.runUntil(over, func() error {
 		if chosen.Load() == 0 {
 			return errors.New("no number was asked for")
 		}
@@ -77,7 +77,7 @@ func TestRun_MarksCallerNumbersOfTheTrunk(t *testing.T) {
 			if len(tt.chosen) > 1 {
 				over.answers = []func(carrier.Originate) error{refuse(callstate.NormalTemporaryFailure, "one"), accept}
 			}
-			d.dial(over)
+			d.dialAll(over)
 			var got []bool
 			for _, o := range over.originates() {
 				got = append(got, o.TrunkNumber)

@@ -14,9 +14,9 @@ import (
 // end within 10 s.
 const permitTimeout = 4 * time.Second
 
-// invitePermit decides before each INVITE of a fenced call whether the INVITE may be sent. It is safe for
-// concurrent use, because another goroutine sends the second INVITE after the trunk has requested
-// authentication. A fenced call is one whose fence (the row that permits one dial) is committed.
+// invitePermit decides before each INVITE of a fenced call whether the INVITE may be sent. It is
+// safe for concurrent use, because another goroutine sends the second INVITE after the trunk has
+// requested authentication.
 type invitePermit struct {
 	dialer  *Dialer
 	request dialqueue.Request
@@ -26,16 +26,15 @@ type invitePermit struct {
 
 	mu     sync.Mutex
 	answer peers.Answer
-	// stop is the refusal by the gates (the dial-time check). It is nil if the gates have not
-	// refused. The field state is the state in which a refused request ends.
+	// refusal is the refusal by the gates (the dial-time check), or nil. refusedState is the state
+	// in which the refused request ends.
 	refusal      *dialqueue.Refusal
 	refusedState dialqueue.State
 }
 
-// The method allow reports whether an INVITE may be sent now. The database must be reconciled, this
-// process must own the fence, and the gates must have permitted the call within the last 2 s. If
-// the last result of the gates is older, allow checks them again and waits for at most
-// permitTimeout.
+// mayInvite reports whether an INVITE may be sent now. The database must be reconciled, this
+// process must own the fence, and the last result of the gates must be valid. If that result is
+// older than 2 s, mayInvite calls the gates again.
 func (p *invitePermit) mayInvite(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, permitTimeout)
 	defer cancel()
@@ -70,7 +69,7 @@ func (p *invitePermit) ownsFence() bool {
 	return p.dialer.sameGeneration(p.generation) && p.dialer.reconciled()
 }
 
-// stop is not nil if the gates refused the call.
+// refusal is not nil if the gates refused the call.
 func (p *invitePermit) result() (answer peers.Answer, refusal *dialqueue.Refusal, state dialqueue.State) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

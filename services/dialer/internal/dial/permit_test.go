@@ -56,7 +56,7 @@ func TestPermit_ChecksTheGatesAgainBeforeALateINVITE(t *testing.T) {
 				}
 				return nil
 			}
-			d.dial(&fakeCarrier{answers: []func(carrier.Originate) error{slow}})
+			d.dialAll(&fakeCarrier{answers: []func(carrier.Originate) error{slow}})
 			if asked != 1 {
 				t.Errorf("gate checks during the originate = %d, want 1", asked)
 			}
@@ -85,7 +85,7 @@ func TestPermit_SendsNoINVITEBeforeTheDatabaseIsReconciled(t *testing.T) {
 		}
 		return fmt.Errorf("originate: %w", carrier.ErrNotPermitted)
 	}
-	d.dial(&fakeCarrier{answers: []func(carrier.Originate) error{prepares, accept}})
+	d.dialAll(&fakeCarrier{answers: []func(carrier.Originate) error{prepares, accept}})
 	if got, want := d.calls(), []string{"void", "initiated"}; !slices.Equal(got, want) {
 		t.Errorf("calls = %q, want %q", got, want)
 	}
@@ -111,7 +111,7 @@ func TestPermit_RefusalAfterTheFirstINVITEEndsTheCall(t *testing.T) {
 					Err:       carrier.ErrNotPermitted,
 				}
 			}}}
-			d.dial(over)
+			d.dialAll(over)
 			if got, want := d.calls(), []string{"failed normal_temporary_failure"}; !slices.Equal(got, want) {
 				t.Errorf("calls = %q, want %q", got, want)
 			}

@@ -15,18 +15,18 @@ import (
 // Only Dialer.Run uses the queue.
 type queue struct {
 	candidates dialqueue.Candidates
-	// wanted is true if a request can have become due after the last search. searchedAt is the
-	// start of the last search. searchTime is the duration of the last search.
+	// searchWanted is true if a request can have become due after the last search. searchedAt is
+	// the start of the last search. searchTime is the duration of the last search.
 	searchWanted bool
 	searchedAt   time.Time
 	searchTime   time.Duration
-	// full is the number of workspaces that claims have searched since the last claim that took a
-	// request.
+	// searchedWorkspaces is the number of workspaces that claims have searched since the last claim
+	// that took a request.
 	searchedWorkspaces int
 	tidiedAt           time.Time // time of the last run of ReturnStrays
 }
 
-// The result is zero or negative if the search is due.
+// timeToSearch is zero or negative if the search is due.
 func (q *queue) timeToSearch(now time.Time) time.Duration {
 	pause := maxScanInterval
 	if q.searchWanted {
@@ -58,7 +58,7 @@ func (q *queue) search(ctx context.Context, st *store.Store) error {
 	return nil
 }
 
-// The claim searched the workspaces in the parameter window.
+// recordClaim stores the result of a claim that searched the workspaces in window.
 func (q *queue) recordClaim(window []uuid.UUID, c store.Claimed) {
 	q.candidates.RecordClaim(window, c.Last, c.Drained, time.Now())
 	if q.searchedWorkspaces += len(window); len(c.Requests) > 0 {
@@ -76,8 +76,8 @@ func (q *queue) allFull() bool {
 	return true
 }
 
-// unusedTokens counts, by workspace, the rate tokens of claimed requests that were not dialed. The next
-// claim returns these tokens to the buckets.
+// unusedTokens counts, by workspace, the rate tokens of claimed requests that were not dialed. The
+// next claim returns these tokens to the buckets.
 type unusedTokens struct {
 	mu          sync.Mutex
 	byWorkspace map[uuid.UUID]int

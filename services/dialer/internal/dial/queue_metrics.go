@@ -26,7 +26,7 @@ type QueueMetrics struct {
 	channels           prometheus.Gauge
 }
 
-// NewQueueMetrics registers the metrics. The function limit returns the capacity of the trunks.
+// NewQueueMetrics registers the metrics. limit returns the capacity of the trunks.
 func NewQueueMetrics(
 	pool *pgxpool.Pool, limit func(context.Context) (dialqueue.Limit, error), metrics prometheus.Registerer,
 ) *QueueMetrics {

@@ -76,7 +76,7 @@ func TestRefused_OperatorFaultQueuesTheRequestAgain(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			d := newFixture(t)
-			d.dial(&fakeCarrier{answers: tt.answers(d)})
+			d.dialAll(&fakeCarrier{answers: tt.answers(d)})
 			if got := d.calls(); !slices.Equal(got, tt.calls) {
 				t.Errorf("calls = %q, want %q", got, tt.calls)
 			}
@@ -138,7 +138,7 @@ func TestRefused_EndsAfterFiveAttemptsToReachAWorkspacesModel(t *testing.T) {
 			d.exec("UPDATE agents SET settings = $1", tt.settings)
 			over := &fakeCarrier{answers: tt.answers}
 			d.ownCircuits = true
-			d.run(over, func() error {
+			d.runUntil(over, func() error {
 				d.exec("UPDATE dial_queue SET look_at = now() WHERE state = 'queued' AND claimed_by IS NULL")
 				if got, want := len(over.originates()), len(over.answers); got < want {
 					return fmt.Errorf("originates = %d, want %d", got, want)

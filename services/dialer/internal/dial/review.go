@@ -17,9 +17,9 @@ import (
 // dial is stored.
 const reviewInterval = 2 * time.Second
 
-// Review searches for fenced calls of this process for which no attempt is running. The
-// reconciliation after a failover inserts such calls. If the carrier finds the call, the call
-// continues. Otherwise Review ends it. Review runs until ctx ends.
+// Review searches for fenced calls of this process for which no attempt is running, until ctx ends.
+// The reconciliation after a failover inserts such calls. If the carrier finds the call, it
+// continues; otherwise Review ends it.
 func (d *Dialer) Review(ctx context.Context) error {
 	ticker := time.NewTicker(reviewInterval)
 	defer ticker.Stop()
@@ -51,7 +51,7 @@ func (d *Dialer) reviewFencedCalls(ctx context.Context) error {
 	return nil
 }
 
-// The method resolve continues or ends a fenced call, depending on whether the carrier finds it. An
+// resolveCall continues or ends a fenced call, depending on whether the carrier finds it. An
 // attempt can have ended the call in the meantime, so Change locks the call and reads it again.
 func (d *Dialer) resolveCall(ctx context.Context, callID uuid.UUID) error {
 	known, err := d.carrier.Find(ctx, callID)

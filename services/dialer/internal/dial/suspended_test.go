@@ -35,7 +35,7 @@ func TestRun_BlocksRequestsOfASuspendedWorkspaceWithoutATrunk(t *testing.T) {
 					return operatorNotSent(o)
 				}}
 			}
-			d.run(over, func() error {
+			d.runUntil(over, func() error {
 				state, _, _ := d.state()
 				if got, want := dialqueue.State(state), dialqueue.Blocked; got != want {
 					return fmt.Errorf("state = %q, want %q", got, want)

@@ -24,7 +24,7 @@ func TestRun_WaitingOriginateReleasesItsWorker(t *testing.T) {
 		t.Fatal(err)
 	}
 	second := make(chan struct{})
-	d.dial(&fakeCarrier{answers: []func(carrier.Originate) error{
+	d.dialAll(&fakeCarrier{answers: []func(carrier.Originate) error{
 		func(o carrier.Originate) error {
 			select {
 			case <-o.Waiting():
@@ -53,7 +53,7 @@ func TestRun_WaitingOriginateReleasesItsWorker(t *testing.T) {
 func TestRun_StopEndsTheWaitForASlowTrunk(t *testing.T) {
 	t.Parallel()
 	d := newFixture(t)
-	d.dial(&fakeCarrier{answers: []func(carrier.Originate) error{func(o carrier.Originate) error {
+	d.dialAll(&fakeCarrier{answers: []func(carrier.Originate) error{func(o carrier.Originate) error {
 		<-o.Waiting()
 		return nil
 	}}})

@@ -47,10 +47,9 @@ type WorkspaceDemand struct {
 
 // Allocation is the result of Allocate: how many requests each workspace may start.
 type Allocation struct {
-	// Shares, NoCapacity and OwnLimit have one element per workspace. Shares is the number of
-	// requests that the workspace may start. NoCapacity is true if due requests remain although a
-	// worker is free. OwnLimit is true if the reason is the workspace's own limit and not a shared
-	// limit.
+	// Shares is the number of requests that each workspace may start. NoCapacity is true for a
+	// workspace if due requests remain although a worker is free. OwnLimit is true if the
+	// workspace's own limit is the reason.
 	Shares               []int
 	NoCapacity, OwnLimit []bool
 	// Last is the highest index of a workspace that may start a request, or -1.
@@ -89,7 +88,7 @@ func Allocate(shared []Shared, workers Workers, workspaces []WorkspaceDemand) Al
 	return a.result
 }
 
-// The field out is the number of requests that were allocated from the shared limits so far.
+// allocated is the number of requests that were allocated from the shared limits so far.
 type allocator struct {
 	shared    []Shared
 	workers   Workers
@@ -97,8 +96,8 @@ type allocator struct {
 	result    Allocation
 }
 
-// The method give allocates one more request to a workspace that already has n allocated requests.
-// It returns false if a limit does not permit this.
+// allocateOne allocates one more request to a workspace that already has n allocated requests. It
+// returns false if a limit does not permit this.
 func (a *allocator) allocateOne(w WorkspaceDemand, n int) bool {
 	if n >= w.Waiting || !a.hasWorker(w, n) || !w.Barred && (!a.hasChannel(w, n) || !a.hasToken(w, n)) {
 		return false
@@ -132,8 +131,8 @@ func (a *allocator) hasToken(w WorkspaceDemand, n int) bool {
 	return w.Bucket.hasTokens(n, false)
 }
 
-// The result is the time until a token lets the workspace start another request. It is 0 if no
-// channel is free for the workspace.
+// tokenWait returns the time until a token lets the workspace start another request. It returns 0
+// if no channel is free for the workspace.
 func (a *allocator) tokenWait(w WorkspaceDemand, n int) (wait time.Duration) {
 	if w.Barred || !a.hasChannel(w, n) {
 		return 0
@@ -145,21 +144,21 @@ func (a *allocator) tokenWait(w WorkspaceDemand, n int) (wait time.Duration) {
 	return wait
 }
 
-// A shared bucket has a reserve for workspaces with few calls. A workspace may not use this reserve
-// if it has recently dialed more than a hundredth of the shared rate.
+// needsReserve reports whether a shared bucket must keep its reserve when this workspace takes a
+// token. The reserve is for workspaces that dial less than a hundredth of the shared rate.
 func (w WorkspaceDemand) needsReserve(n, perSecond int) bool {
 	return n > 0 || w.SinceClaim != nil && w.SinceClaim.Seconds()*float64(perSecond) < 100
 }
 
-// ownLimitReached reports whether the workspace's own limits permit no request after n more requests.
+// ownLimitReached reports whether the workspace's own limits permit no request after n more
+// requests.
 func (w WorkspaceDemand) ownLimitReached(n int) bool {
 	return !w.Barred && (w.InUse+n >= w.MaxLive || !w.Bucket.hasTokens(n, false))
 }
 
-// mayTake reports whether a workspace may take one more unit of a limit. The parameter all is the
-// limit. The parameter left is the number of free units. The parameter own is the number of units
-// that the workspace uses. The last tenth of the limit, rounded up, is reserved for workspaces that
-// use less than a hundredth of the limit. A workspace that uses no unit may take any free unit.
+// mayTake reports whether a workspace that uses `used` units of a limit may take one more of the
+// free units. The last tenth of the limit, rounded up, is reserved for workspaces that use no unit,
+// or less than a hundredth of the limit.
 func mayTake(limit, free, used int) bool {
 	return free > 0 && (free > (limit+9)/10 || used < max(1, limit/100))
 }
@@ -172,7 +171,7 @@ type Bucket struct {
 }
 
 // NewBucket returns a bucket that contained the given number of tokens and was then filled for the
-// duration since. If tokens is nil, the bucket was never used and is full.
+// elapsed time. If tokens is nil, the bucket was never used and is full.
 func NewBucket(rate float64, tokens *float64, elapsed time.Duration) Bucket {
 	b := Bucket{Rate: rate}
 	b.Tokens = b.capacity()
@@ -186,7 +185,7 @@ func NewBucket(rate float64, tokens *float64, elapsed time.Duration) Bucket {
 // to the bucket.
 func (b Bucket) Take(n int) float64 { return min(b.capacity(), b.Tokens-float64(n)) }
 
-// The capacity of a bucket is the number of tokens of a tenth of a second, but at least one.
+// capacity returns the number of tokens of a tenth of a second, but at least one.
 func (b Bucket) capacity() float64 {
 	if b.Rate <= 0 {
 		return 0
@@ -194,11 +193,12 @@ func (b Bucket) capacity() float64 {
 	return max(1, b.Rate/10)
 }
 
-// A tenth of the capacity beyond one token is reserved for small workspaces.
+// reservedTokens is a tenth of the capacity beyond one token. These tokens are for small
+// workspaces.
 func (b Bucket) reservedTokens() float64 { return (b.capacity() - 1) / 10 }
 
-// The method missing returns the number of tokens that one more call needs after n calls. It is
-// zero or negative if no token is missing.
+// missingTokens returns the number of tokens that one more call needs after n calls. It is zero or
+// negative if no token is missing.
 func (b Bucket) missingTokens(n int, leaveReserve bool) float64 {
 	needed := float64(n) + 1
 	if leaveReserve {

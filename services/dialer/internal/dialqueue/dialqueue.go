@@ -21,9 +21,8 @@ type Due struct {
 }
 
 // Candidates contains the workspaces that can have due requests, in the order in which claims serve
-// them. Every process has its own order. If each claim finds at least WorkspacesPerClaim free
-// workers, channels and tokens, then a process searches all W workspaces within
-// ceil(W/WorkspacesPerClaim) claims. Candidates is not safe for concurrent use.
+// them. Every process has its own order. While capacity is free, a process searches all W
+// workspaces within ceil(W/WorkspacesPerClaim) claims. Candidates is not safe for concurrent use.
 type Candidates struct {
 	order []uuid.UUID
 	dueAt map[uuid.UUID]time.Time // time at which the first request of each workspace is due
@@ -67,11 +66,11 @@ func (c *Candidates) Next(now time.Time) (window []uuid.UUID, wait time.Duration
 // Len returns the number of workspaces.
 func (c *Candidates) Len() int { return len(c.order) }
 
-// RecordClaim applies the result of a claim that searched the workspaces in window at the time now. The
-// workspaces of window up to the index last were served and move to the end of the order. If last
-// is -1, no request was allocated, and the whole window moves to the end. The keys of drained are
-// the workspaces without more due requests. The values are the time until the next request is due,
-// or 0 if this time is not known.
+// RecordClaim applies the result of a claim that searched the workspaces in window. The workspaces
+// up to the index lastServed move to the end of the order. If lastServed is -1, the whole window
+// moves.
+// drainedWorkspaces contains the workspaces without more due requests. Each value is the time until
+// the next request is due, or 0 if that time is not known.
 func (c *Candidates) RecordClaim(window []uuid.UUID, lastServed int, drainedWorkspaces map[uuid.UUID]time.Duration, now time.Time) {
 	if lastServed < 0 {
 		lastServed = len(window) - 1

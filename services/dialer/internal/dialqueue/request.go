@@ -64,9 +64,9 @@ func EndUnknown() Refusal {
 // the request is overdue.
 type Found string
 
-// Waiting means that the request is in the queue, is in progress, or ended less than a minute ago
-// (Telling). Lost means that the request had never arrived. Over means that the request had ended,
-// but the service `calls` did not receive the end.
+// Waiting means that the request is in the queue, is in progress, or ended less than MaxEndDelay
+// ago. Lost means that the request had never arrived. Over means that the request had ended, but
+// the service `calls` did not receive the end.
 const (
 	Waiting Found = "waiting"
 	Lost    Found = "lost"
@@ -76,7 +76,8 @@ const (
 // Founds returns all values of Found.
 func Founds() []Found { return []Found{Waiting, Lost, Over} }
 
-// MaxEndDelay is the longest time that the event of a request's end needs to reach the service `calls`.
+// MaxEndDelay is the longest time that the event of a request's end needs to reach the service
+// `calls`.
 const MaxEndDelay = time.Minute
 
 // Refusal is the reason why a request ends without a call. Code and Detail become the error of the
@@ -101,13 +102,13 @@ const (
 )
 
 // maxLooks is how often a request is put back because its agent is not known yet. The sum of the
-// delays is about a minute. After a replica has died, its partitions of agents.v1 are not read for
-// up to that time, while another replica still reads call-requests.v1.
+// delays is about a minute. After a replica has died, the records of agents.v1 can be late by this
+// time.
 const maxLooks = 15
 
 // Check checks a request before the dial. If the request may be dialed, refused is nil and known is
-// true. If the record of the workspace or the agent has not arrived yet, known is false. The caller
-// must then put the request back.
+// true. If the workspace or the agent has not arrived yet, known is false, and the caller must put
+// the request back.
 func (r Request) Check(workspace *Workspace, agent *Agent, pendingOptOut bool) (refused *Refusal, known bool) {
 	if workspace == nil {
 		return nil, false
@@ -194,8 +195,8 @@ func NewWithdrawn(id, workspaceID uuid.UUID, at time.Time) callstate.Fact {
 	return f
 }
 
-// NewRescheduled returns the event of a request that waits until the time until, when its next
-// calling window begins.
+// NewRescheduled returns the event of a request that waits for its next calling window. The window
+// begins at windowStart.
 func NewRescheduled(id, workspaceID uuid.UUID, windowStart, at time.Time) callstate.Fact {
 	f := callstate.New(id, id, workspaceID, "rescheduled", windowStart.UnixMicro(), at)
 	f.Event.Event = &eventv1.DialEvent_Rescheduled{

@@ -118,9 +118,9 @@ func AgentOf(event *eventv1.AgentEvent) (Agent, error) {
 	}, nil
 }
 
-// From returns the number from which the agent calls. It is the agent's from_number, or the
-// argument number if from_number is not set. The argument is the number whose inbound calls the
-// agent answers. The result is empty if the agent has neither number.
+// From returns the number from which the agent calls: its from_number, or else inboundNumber, the
+// number whose inbound calls the agent answers. The result is empty if the agent has neither
+// number.
 func (a Agent) From(inboundNumber string) string { return cmp.Or(a.FromE164, inboundNumber) }
 
 // Number is a phone number of a workspace. An agent answers the inbound calls to this number.

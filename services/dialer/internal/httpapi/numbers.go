@@ -55,7 +55,7 @@ func (a *API) addNumber(w http.ResponseWriter, r *http.Request) error {
 		return apierr.Unprocessable("invalid_phone", "phone_e164 is not a number in E.164 form, like +14155550123.")
 	}
 	agentID, err := uuid.Parse(*body.AgentID)
-	// the function uuid.Parse also accepts notations of other lengths
+	// uuid.Parse also accepts notations of other lengths
 	if err != nil || len(*body.AgentID) != 36 {
 		return apierr.Validation("agent_id", "is not a UUID.")
 	}
@@ -81,9 +81,8 @@ func (a *API) addNumber(w http.ResponseWriter, r *http.Request) error {
 	return httpserver.WriteJSON(w, http.StatusCreated, viewNumber(added))
 }
 
-// If an agent was created a moment ago, its record can arrive late. So onceKnown repeats the
-// function do for at most agentTimeout while the function returns the error in the parameter
-// unknown.
+// retryUnknown repeats attempt for at most agentTimeout while attempt returns unknownErr. The
+// record of an agent that was created a moment ago can arrive late.
 func retryUnknown(ctx context.Context, unknownErr error, attempt func() error) error {
 	for start := time.Now(); ; {
 		err := attempt()

@@ -75,8 +75,8 @@ type trunkStates struct {
 	live    map[uuid.UUID]int
 }
 
-// The method states returns no error, because a client must not receive a 500 after its change was
-// stored. If the reports cannot be read, the state of each trunk is unknown.
+// readStates returns no error, because a client must not receive a 500 after its change was stored.
+// If the reports cannot be read, the state of each trunk is unknown.
 func (a *API) readStates(ctx context.Context) trunkStates {
 	reports, err := a.replicas.List(ctx)
 	if err != nil {

@@ -7,27 +7,25 @@ import (
 
 // Monitor observes the heartbeats of this process and decides whether the process may declare other
 // processes dead. If its own heartbeats are slow, the database is probably slow for every process,
-// and the other processes are probably alive. After an outage of the database, every process looks
-// dead until its next heartbeat. A Monitor is safe for concurrent use.
+// and the other processes are probably alive. A Monitor is safe for concurrent use.
 type Monitor struct {
 	lease time.Duration
 
 	mu      sync.Mutex
 	started time.Time // start of the last stored heartbeat
 	isSlow  bool      // whether the last heartbeat failed or took more than a third of the lease
-	// Since the time resumed, heartbeats are in time. It is the start of the first heartbeat, of
-	// the last late heartbeat, or of the first heartbeat after a failed heartbeat. It is zero after
-	// a failed heartbeat.
+	// resumedAt is the time since which heartbeats are in time: the start of the first heartbeat,
+	// or of the first one after a late or failed heartbeat. It is zero after a failed heartbeat.
 	resumedAt time.Time
 }
 
 // NewMonitor returns a monitor. A process is dead if it has stored no heartbeat for the duration
-// lease. The process can have started directly after an outage of the database. So the monitor is
-// not healthy until the heartbeats have been in time for a whole lease.
+// lease. The monitor is not healthy until the heartbeats have been in time for a whole lease,
+// because the process can have started directly after an outage of the database.
 func NewMonitor(lease time.Duration) *Monitor { return &Monitor{lease: lease} }
 
-// Observe records the result of a heartbeat that began at the time start and has just ended. A
-// heartbeat is late if it began more than two thirds of the lease after the previous one.
+// Observe records the result of a heartbeat that began at startedAt and has just ended. A heartbeat
+// is late if it began more than two thirds of the lease after the previous one.
 func (m *Monitor) Observe(startedAt time.Time, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -45,10 +43,9 @@ func (m *Monitor) Observe(startedAt time.Time, err error) {
 	}
 }
 
-// Healthy reports whether this process may take over the calls of other processes. Three conditions
-// must be true. The last heartbeat took at most a third of the lease. The last heartbeat began
-// within the last two thirds of the lease, so the next heartbeat is not late yet. For a whole
-// lease, no heartbeat failed or was late. In this time every live process has sent a heartbeat.
+// Healthy reports whether this process may take over the calls of other processes. The last
+// heartbeat must have been fast and recent, and no heartbeat may have failed or been late for a
+// whole lease. In that time every live process has sent a heartbeat.
 func (m *Monitor) Healthy() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -136,8 +136,8 @@ type Answer struct {
 }
 
 // Recent contains the number of calls that were offered to a trunk in the last five minutes.
-// Failures is the number of these calls that failed because of the trunk. Either the trunk did not
-// respond, or it refused for a reason that does not concern the callee.
+// Failures is the number of these calls that failed because of the trunk: it did not respond, or
+// its refusal does not concern the callee.
 type Recent struct {
 	Calls    int `json:"calls"`
 	Failures int `json:"failures"`
@@ -171,9 +171,9 @@ func OfTrunk(reports []StoredReport, trunkID uuid.UUID, version int64) []Reporte
 	return found
 }
 
-// Merge combines the reports of several processes about one trunk. The trunk counts as registered
-// if every process that registers at the trunk is registered. RegisteredUntil is the earliest end
-// of these registrations. The numbers of calls are added.
+// Merge combines the reports of several processes about one trunk. The trunk is registered if every
+// process that registers at it is registered. RegisteredUntil is the earliest end of these
+// registrations. The numbers of calls are added.
 func Merge(seen []ReportedTrunk) Trunk {
 	merged := Trunk{State: Unknown}
 	for i, one := range seen {
@@ -205,7 +205,7 @@ func Merge(seen []ReportedTrunk) Trunk {
 	return merged
 }
 
-// The function earlier ignores a nil time.
+// earlierTime ignores a nil time.
 func earlierTime(a, b *time.Time) *time.Time {
 	if a == nil || b != nil && b.Before(*a) {
 		return b
