@@ -24,7 +24,7 @@ type AgentKeys struct {
 	box  *seal.Box
 }
 
-// NewAgentKeys returns a store that encrypts the keys with the parameter box.
+// NewAgentKeys returns a store that encrypts the keys with sealBox.
 func NewAgentKeys(pool *pgxpool.Pool, sealBox *seal.Box) *AgentKeys {
 	return &AgentKeys{pool: pool, box: sealBox}
 }

@@ -12,7 +12,7 @@ import (
 	"ringfence.dev/services/dialer/internal/store"
 )
 
-// The statement talked inserts ended calls of one workspace. The analyses of the first $2 calls are
+// insertTalkedCalls inserts ended calls of one workspace. The analyses of the first $2 calls are
 // due, and the analyses of the other calls are finished.
 const insertTalkedCalls = `
 INSERT INTO calls (call_id, call_request_id, workspace_id, agent_id, direction, from_number, to_e164, status, max_call_seconds, deadline_at, answered_at, ended_at, disposition, analyse_at)

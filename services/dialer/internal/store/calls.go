@@ -48,8 +48,8 @@ WITH over AS (
 	RETURNING call_request_id, workspace_id, to_e164
 )` + releaseHeld
 
-// Change locks the rows of the calls with these ids and calls the parameter decide with the calls
-// that exist. It stores the changes and the events of these calls in one transaction.
+// Change locks the rows of the calls with these ids and passes the calls that exist to changeCalls.
+// It stores the changes and the events of these calls in one transaction.
 func (s *Store) Change(ctx context.Context, ids []uuid.UUID, changeCalls func(map[uuid.UUID]*callstate.Call)) error {
 	return pg.InPipeline(ctx, s.pool, func(tx *pg.Pipeline) error {
 		var locked []*callstate.Call
@@ -92,7 +92,8 @@ func queueOptOut(batch *pgx.Batch, o *callstate.OptOut) {
 	})
 }
 
-// The commit sends the changed rows, the opt-outs and the events in one round trip.
+// changeLocked sends the changed rows, the opt-outs and the events in one round trip with the
+// commit.
 func (s *Store) changeLocked(ctx context.Context, tx *pg.Pipeline, locked []*callstate.Call, changeCalls func(map[uuid.UUID]*callstate.Call)) error {
 	byID := make(map[uuid.UUID]*callstate.Call, len(locked))
 	before := make(map[uuid.UUID]callstate.Call, len(locked))
@@ -139,8 +140,8 @@ func (s *Store) callArgs(c *callstate.Call) pg.Args {
 	}
 }
 
-// The events continue the trace in the parameter traceparent, which is stored with their call or
-// call request.
+// queueTraced adds events that continue the trace in traceparent, which is stored with their call
+// or call request.
 func queueTraced(ctx context.Context, batch *pgx.Batch, name, traceparent string, facts ...callstate.Fact) error {
 	if len(facts) == 0 {
 		return nil
@@ -178,9 +179,9 @@ WHERE call_id = ANY (ARRAY(
 	SELECT call_id FROM calls WHERE ended_at IS NULL AND deadline_at <= now() AND ending NOT IN ('watchdog', 'lost')
 	ORDER BY deadline_at LIMIT 500 FOR UPDATE SKIP LOCKED))`
 
-// Sweep marks three kinds of calls, so that they are hung up: calls that rang too long, calls that
-// reached their longest duration, and calls whose end was not reported in time. It returns how many
-// calls it marked.
+// Sweep marks calls that must be hung up: calls that rang too long, calls that reached their
+// longest duration, and calls whose end was not reported in time. It returns how many calls it
+// marked.
 func (s *Store) Sweep(ctx context.Context) (int64, error) {
 	longest, err := s.pool.Exec(ctx, sweepLongest)
 	if err != nil {

@@ -118,8 +118,8 @@ func TestClaim_ExpiredClaimOfADeadProcessFreesCapacity(t *testing.T) {
 	}
 }
 
-// expireOldRequest runs Expire and returns the error code of the old request. The code is empty if the
-// request did not end.
+// expireOldRequest runs Expire and returns the error code of the old request. The code is empty if
+// the request did not end.
 func expireOldRequest(t *testing.T, limit store.Timing, crowded, trunkDown bool) (code string) {
 	t.Helper()
 	pool := newPool(t)

@@ -22,16 +22,16 @@ const (
 	// A fence (the row that permits one dial) can commit up to longestClaimDelay after the end of
 	// its claim. Until then, the limits count the request as in use.
 	longestClaimDelay = 2 * time.Second
-	// The method Due finds a request up to dueAhead before it is due.
+	// Due finds a request up to dueAhead before it is due.
 	dueAhead = 2 * time.Second
 )
 
 // Capacity is the capacity that one claim may use.
 type Capacity struct {
 	Workers dialqueue.Workers
-	// Trunk is the name of the carrier. While no trunk can take a call, OfTrunk is zero. A claim
-	// with a zero OfTrunk takes only requests that must be blocked. Such a claim does not record a
-	// lack of capacity for the other due requests.
+	// Trunk is the name of the carrier. OfTrunk is zero while no trunk can take a call. A claim
+	// then takes only requests that must be blocked, and records no lack of capacity for the
+	// others.
 	Trunk   string
 	OfTrunk dialqueue.Limit
 	Total   dialqueue.Limit
@@ -128,8 +128,8 @@ WHERE (q.state = 'dialing' OR q.state = 'queued' AND q.claimed_by IS NOT NULL)
 GROUP BY q.workspace_id`
 
 // isCounted selects the rows that the limits count. MoveLongCalls regularly sets counted_at of live
-// legs and live inbound calls to the current time. So isCounted is true for these rows, and a count
-// can skip the index entries of older rows.
+// legs and live inbound calls to the current time. So a count can skip the index entries of older
+// rows.
 const isCounted = `counted_at > now() - interval '10 minutes'`
 
 // Inbound calls are counted, because they use channels of the trunks. The ORDER BY makes the
@@ -198,26 +198,22 @@ func (w workspaceRow) heldBack(r dialqueue.Request) bool {
 	return w.OwnLimitSince != nil && w.OwnLimitSince.Sub(r.DueAt) <= lateAfter
 }
 
-// total is the scope of the bucket that limits all calls together. The scope of a carrier's bucket
-// is trunkPrefix followed by the carrier's name.
+// totalScope is the scope of the bucket that limits all calls together. The scope of a carrier's
+// bucket is trunkPrefix followed by the carrier's name.
 const (
 	totalScope  = "total"
 	trunkPrefix = "trunk "
 )
 
-// The statement claims due requests. It does not claim a request in three cases. If a call to its
-// number is live, the request is held until that call ends. If another request to its number is
-// claimed, the request waits 250 ms. If the request has reached the age limit, it waits until
-// Expire ends it.
-//
-// A request before its due time is claimed only if it must be blocked: its workspace may not dial,
-// or its agent is deleted. If the workspace may dial again, the request waits until its due time.
-//
-// The statement locks the row of the live call. The lock delays the end of that call, so the end
-// finds the held request. If another transaction is changing the call, the request is left for the
-// next claim.
-// The function coalesce keeps the planner from using a partial index where the id identifies the
-// row.
+// claimRequests claims due requests, except in three cases. If a call to the number is live, the
+// request is held until that call ends. If another request to the number is claimed, the request
+// waits 250 ms. If the request has reached the age limit, it waits until Expire ends it.
+// | A request before its due time is claimed only if it must be blocked: its workspace may not
+// dial, or its agent is deleted. If the workspace may dial again, the request waits until its due
+// time.
+// | The statement locks the row of the live call, so that the end of that call finds the held
+// request. If another transaction is changing the call, the request is left for the next claim.
+// | The coalesce keeps the planner from using a partial index where the id identifies the row.
 const claimRequests = `
 WITH oldest AS MATERIALIZED (
 	SELECT q.call_request_id, q.to_e164, q.look_at, q.due_at, q.due_at < now() - @queue_limit::interval AS expired,
@@ -286,10 +282,9 @@ UPDATE rate_buckets SET version = version + 1, tokens = @tokens, refilled_at = n
 WHERE scope = @scope AND version = @version`
 )
 
-// Claim takes due requests of the workspaces for this process, within all limits. It serves at most
-// dialqueue.WorkspacesPerClaim workspaces, in the order of the parameter workspaces. The requests
-// belong to this process for the claim lease. After that time, any process can claim a request that
-// is still queued.
+// Claim takes due requests for this process, within all limits. It serves at most
+// dialqueue.WorkspacesPerClaim workspaces, in the given order. After the claim lease, any process
+// can claim a request that is still queued.
 func (s *Store) Claim(ctx context.Context, c Capacity, workspaces []uuid.UUID) (claimed Claimed, err error) {
 	workspaces = workspaces[:min(len(workspaces), dialqueue.WorkspacesPerClaim)]
 	err = pg.InPipeline(ctx, s.pool, func(tx *pg.Pipeline) error {
@@ -332,8 +327,8 @@ type usage struct {
 	first      *time.Time // the end of the oldest claim whose request is in use
 }
 
-// One round trip takes the lock that excludes other claims, and reads the waiting requests and the
-// used capacity.
+// readUsage takes the lock that excludes other claims, and reads the waiting requests and the used
+// capacity, in one round trip.
 func (s *Store) readUsage(ctx context.Context, tx *pg.Pipeline, c Capacity, workspaces []uuid.UUID) (usage, error) {
 	u := usage{scopes: []string{totalScope, trunkPrefix + c.Trunk}, versions: make([]int64, 2)}
 	inUse, all, inbound, buckets := map[uuid.UUID]int{}, 0, 0, map[string]bucketRow{}

@@ -30,11 +30,10 @@ type costSide struct {
 }
 
 // BenchmarkClaim claims one due request at a time from each of four queues. The queue `few` has a
-// thousand scheduled requests. The queue `spread` has a million requests of a hundred workspaces.
-// In the queues `other` and `own`, a single workspace has a million requests. In `own`, the
-// benchmark claims requests of this workspace; in `other`, it claims those of another workspace.
-// The benchmark reports p50, p99 and the pages that a claim reads. `make bench ARGS='-only claims'`
-// runs it on a Postgres with durable commits.
+// thousand scheduled requests, and the queue `spread` has a million requests of a hundred
+// workspaces. In the queues `other` and `own`, one workspace has a million requests; the benchmark
+// claims requests of another workspace in `other`, and of this workspace in `own`. `make bench
+// ARGS='-only claims'` runs it on a Postgres with durable commits.
 func BenchmarkClaim(b *testing.B) {
 	few, hundred := newCostSide(b, "few", 1_000, 100)
 	spread, _ := newCostSide(b, "spread", 1_000_000, 100)
@@ -148,7 +147,7 @@ func (s *costSide) pages(b *testing.B) (most int) {
 		store.Timing{ClaimLease: time.Minute, QueueLimit: 24 * time.Hour, CapacityLimit: 24 * time.Hour},
 	)
 	for _, mode := range []string{pgtest.GenericPlan, pgtest.CustomPlan} {
-		for range 20 { // the method Pages runs a claim again, and each claim needs a due request
+		for range 20 { // Pages runs a claim again, and each claim needs a due request
 			s.enqueue(b)
 		}
 		seen.Forget()

@@ -109,7 +109,7 @@ func TestClaim_PagesReadDoNotGrowWithScheduledRequests(t *testing.T) {
 			t.Fatal(err)
 		}
 		claim = pagesOf(t, seen, func() {
-			for range 20 { // the method Pages runs a claim again, and each claim needs a due request
+			for range 20 { // Pages runs a claim again, and each claim needs a due request
 				next++
 				enqueue(t, pool, plain, aRequest(workspace, next))
 			}

@@ -10,8 +10,8 @@ import (
 )
 
 // Each count of queued requests reads a partial index and stops at 10,000. Requests in use are
-// counted in the same way as in a claim, so that few dead rows are read. The other counts can also
-// read rows that vacuum has not removed yet (docs/adr/0011-count-live-calls-in-the-claim.md).
+// counted as in a claim, so that few dead rows are read. The other counts can read dead rows
+// (docs/adr/0011-count-live-calls-in-the-claim.md).
 const countDepth = `
 SELECT (SELECT count(*) FROM (SELECT FROM dial_queue WHERE state = 'queued' AND due_at <= now() LIMIT 10000) AS bounded) AS due,
        (SELECT count(*) FROM (SELECT FROM dial_queue WHERE state = 'queued' AND due_at > now() LIMIT 10000) AS bounded) AS ahead,

@@ -144,7 +144,7 @@ type erasureJob struct {
 
 // EraseNextCalls does one step of one erasure: it erases at most limit calls and reports them. It
 // returns false if no step is due. Replicas can call EraseNextCalls concurrently. A failed step is
-// repeated after a minute; meanwhile the steps of other erasures are done.
+// repeated after a minute.
 func (s *Store) EraseNextCalls(ctx context.Context, limit int) (worked bool, err error) {
 	job, err := pg.One[erasureJob](ctx, s.pool, claimErasure, nil)
 	if errors.Is(err, pg.ErrNotFound) {
@@ -175,9 +175,8 @@ UPDATE erasures SET after_call = @last, step_at = CASE WHEN @more::boolean THEN 
 WHERE erasure_id = @erasure_id AND after_call = @after_call AND step_at IS NOT NULL
 RETURNING now()`
 
-// eraseCalls erases the transcripts of the job's next calls. For each call it publishes the event
-// `erased`, which follows all earlier events of the call. A live call keeps the data that its agent
-// needs until the end of the call.
+// eraseCalls erases the transcripts of the job's next calls, and publishes the event `erased` for
+// each call. A live call keeps the data that its agent needs until the end of the call.
 func (s *Store) eraseCalls(ctx context.Context, tx pgx.Tx, job erasureJob, limit int) error {
 	args := pg.Args{
 		"erasure_id": job.ID, "workspace_id": job.WorkspaceID, "phone_e164": job.Number, "again": job.Again,
@@ -254,8 +253,8 @@ UPDATE calls SET turns = '[]' WHERE call_id = ANY (ARRAY(
 	SELECT call_id FROM calls WHERE ended_at IS NOT NULL AND json_array_length(turns) > 0 AND ended_at < @at
 	ORDER BY ended_at LIMIT @limit FOR UPDATE SKIP LOCKED))`
 
-// ForgetSpoken deletes up to limit transcripts of calls that ended before the given time. It
-// returns how many transcripts it deleted.
+// ForgetSpoken deletes up to limit transcripts of calls that ended before endedBefore. It returns
+// how many transcripts it deleted.
 func (s *Store) ForgetSpoken(ctx context.Context, endedBefore time.Time, limit int) (int64, error) {
 	did, err := s.pool.Exec(ctx, forgetSpoken, pg.Args{"at": endedBefore, "limit": limit})
 	if err != nil {

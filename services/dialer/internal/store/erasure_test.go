@@ -26,8 +26,8 @@ func about(workspace uuid.UUID, number int) dialqueue.Request {
 	return r
 }
 
-// The function published returns the dial events and erasure reports in the outbox. If an event
-// contains the person's data, "with the secret" follows its name.
+// publishedEvents returns the dial events and erasure reports in the outbox. If an event contains
+// the person's data, "with the secret" follows its name.
 func publishedEvents(t *testing.T, pool *pgxpool.Pool, key string) (names []string) {
 	t.Helper()
 	rows, err := pool.Query(t.Context(), "SELECT topic, payload FROM outbox WHERE position($1 in encode(payload, 'escape')) > 0 ORDER BY id", key)

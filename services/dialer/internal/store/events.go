@@ -117,9 +117,9 @@ func RowGuard(sql string, args pg.Args) Guard {
 	}
 }
 
-// MoveFeed returns the guard of a batch of events. The guard returns ErrLost if another process is
-// the reader, or if the stored position differs from the parameter from. Otherwise the guard stores
-// the end of the batch as the new position and extends the lease.
+// MoveFeed returns the guard of a batch of events. The guard stores newPosition and extends the
+// lease. It returns ErrLost if another process is the reader, or if the stored position is not
+// oldPosition.
 func (s *Store) MoveFeed(trunk string, oldPosition, newPosition FeedPosition) Guard {
 	return RowGuard(moveFeed, pg.Args{
 		"trunk": trunk, "instance": s.instance, "feed": newPosition.Feed, "cursor": newPosition.Cursor,
@@ -133,9 +133,8 @@ type Events struct {
 	Guard   Guard
 	Arrived []Arrived
 	// Calls are the ids of all calls that have events. Fold applies the events to the calls that
-	// have a row. If reconciled is false, the server was not reconciled with dial-intents.v1, and
-	// rows can be missing that the reconciliation will insert. If Fold returns an error, the
-	// transaction stores nothing.
+	// have a row. If reconciled is false, the reconciliation can still insert missing rows. If Fold
+	// returns an error, the transaction stores nothing.
 	Calls []uuid.UUID
 	Fold  func(calls map[uuid.UUID]*callstate.Call, reconciled bool) (Folded, error)
 }

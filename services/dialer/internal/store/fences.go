@@ -22,7 +22,7 @@ import (
 )
 
 // A claim is identified by the time at which it ends. All requests of a claim have the same
-// look_at. The function coalesce keeps the planner from using an index on look_at.
+// look_at. The coalesce keeps the planner from using an index on look_at.
 const fenceRequest = `
 UPDATE dial_queue q SET state = 'dialing', claimed_by = NULL, traceparent = @traceparent
 WHERE q.call_request_id = @call_request_id AND q.state = 'queued' AND q.claimed_by = @instance
@@ -67,15 +67,13 @@ type Fence struct {
 
 // Fences commits a group of fences in one transaction. For each fence whose conditions are met, it
 // changes the request's row to dialing, and inserts the fence and the call.
-//
-// If a fence may not be committed, its result is ErrLost. This happens in the following cases:
+// | The result ErrLost means that a fence may not be committed:
 //   - The request was withdrawn or is not due.
 //   - The claim has expired, or a later claim exists.
 //   - The number is in another call of this workspace, or has just opted out.
 //   - Another transaction keeps the row locked.
 //   - The database server is not the one that was set with UseServer.
-//
-// After any other error it is unknown whether the fence was committed.
+// | After any other error it is unknown whether the fence was committed.
 func (s *Store) Fences(ctx context.Context, fences []Fence) (results []error) {
 	results = make([]error, len(fences))
 	err := pg.InPipeline(ctx, s.pool, func(tx *pg.Pipeline) error {
@@ -114,7 +112,7 @@ func (s *Store) Fence(ctx context.Context, r dialqueue.Request, callID uuid.UUID
 	return s.Fences(ctx, []Fence{fence})[0]
 }
 
-// The method fence changes the requests in the order of their ids, so that two transactions cannot
+// fenceGroup changes the requests in the order of their ids, so that two transactions cannot
 // deadlock. The fences and calls of the changed requests are inserted together with the commit.
 func (s *Store) fenceGroup(ctx context.Context, tx *pg.Pipeline, fences []Fence, results []error) error {
 	order := make([]int, len(fences))
@@ -184,9 +182,9 @@ WITH over AS (
 ), called_up AS (` + releaseHeld + `)
 SELECT now() FROM over`
 
-// releaseHeld makes up to 100 held requests due after the call to their number has ended. The
-// relation over contains the ended calls. The first of the requests is dialed, and the others are
-// held again during its call.
+// releaseHeld makes up to 100 requests due that were held for a call to their number. The relation
+// over contains the ended calls. The first request is dialed, and the others are held again during
+// its call.
 const releaseHeld = `
 	UPDATE dial_queue d SET held = false,
 		look_at = greatest(least(due_at, now()), ` + frontOf + `d.workspace_id` + newest + `)
@@ -209,10 +207,10 @@ SELECT @call_id, q.call_request_id, q.workspace_id, 'outbound', @from, q.to_e164
 	'fenced', q.queued_at, q.max_call_seconds, now() + make_interval(secs => q.max_call_seconds) + @grace::interval, @instance, @traceparent, c.erased, c.time_zone
 FROM dial_queue q JOIN calls c ON c.call_id = @refused WHERE q.call_request_id = @call_request_id`
 
-// FenceAgain permits another dial of a request after a trunk refused it, over another trunk. The
-// call of the refused attempt becomes void, and a new call gets its own fence. FenceAgain returns
-// ErrLost in these cases: this process does not own the refused call any more, the request has
-// ended, the person has just opted out, or the database server is not the one that was set with
+// FenceAgain permits another dial of a request, over another trunk, after a trunk refused it. The
+// refused call becomes void, and a new call gets its own fence.
+// FenceAgain returns ErrLost if this process does not own the refused call any more, if the request
+// has ended, if the person has just opted out, or if the server is not the one that was set with
 // UseServer.
 func (s *Store) FenceAgain(ctx context.Context, r dialqueue.Request, refused, callID uuid.UUID, from, trunk string) error {
 	args := pg.Args{
@@ -245,9 +243,9 @@ func (s *Store) FenceAgain(ctx context.Context, r dialqueue.Request, refused, ca
 	return err
 }
 
-// Void ends a request whose fence is committed. The caller must not have sent anything to the
-// carrier for this fence, and must not send anything later. state is blocked if a gate refused the
-// call, otherwise failed. Void returns ErrLost if this process does not own the fence any more.
+// Void ends a request whose fence is committed. The caller must never send a message to the carrier
+// for this fence. state is blocked if a gate refused the call, otherwise failed. Void returns
+// ErrLost if this process does not own the fence any more.
 func (s *Store) Void(ctx context.Context, r dialqueue.Request, callID uuid.UUID, state dialqueue.State, why dialqueue.Refusal) error {
 	args := pg.Args{
 		"call_id": callID, "call_request_id": r.CallRequestID, "instance": s.instance, "state": string(state), "cause": "",
@@ -283,10 +281,10 @@ WITH over AS (
 SELECT now(), o.due_at, (SELECT count(*) FROM fences f WHERE f.call_request_id = o.call_request_id) FROM over o`
 
 // Release makes the call of an attempt void, because no phone rang, and queues the request again.
-// The request can be claimed after the parameter wait. The wait doubles with each fence of the
-// request, up to 8 times wait. The cause, which can be empty, is stored in the void call, and the
-// method Releases counts it. The next dial needs a new fence (ADR 2). If recovery or another
-// process has taken over the call, Release returns ErrLost and changes nothing.
+// The request waits for minDelay. This delay doubles with each fence of the request, up to 8 times
+// minDelay.
+// The cause, which can be empty, is stored in the void call, and Releases counts it. Release
+// returns ErrLost, and changes nothing, if another process has taken over the call.
 func (s *Store) Release(
 	ctx context.Context, r dialqueue.Request, callID uuid.UUID, cause callstate.Cause, minDelay time.Duration,
 ) error {

@@ -171,9 +171,9 @@ SELECT @call_id, q.call_request_id, q.workspace_id, 'outbound', @from, q.to_e164
 FROM dial_queue q WHERE q.call_request_id = @call_request_id
 ON CONFLICT DO NOTHING`
 
-// voidRefused makes a fenced call void after a trunk refused it. The process of that call had
-// already published the intent for the next trunk, but the database lost the fence for that trunk.
-// The call for the next trunk replaces the void call.
+// voidRefused makes a fenced call void after a trunk refused it. The database has lost the fence
+// for the next trunk, whose intent was already published. The call for the next trunk replaces the
+// void call.
 const voidRefused = `
 UPDATE calls c SET status = 'void', ended_at = now(), variables = NULL
 WHERE c.call_request_id = @call_request_id AND c.call_id <> @call_id AND c.status = 'fenced' AND c.ended_at IS NULL
@@ -199,23 +199,19 @@ type Settled struct {
 }
 
 // SettleIntents settles the intents whose fences are missing in this database, in one transaction.
-// For each intent it inserts the fence and the call again.
-//
-// If the process that published the intent is alive, the call can be live. The inserted call then
-// belongs to that process. Otherwise the call is marked as lost. The recovery job then hangs it up
-// and publishes its end, with the carrier's result if there is one. If another call to the number
-// is live, no call is inserted, and the request ends with dial_state_unknown.
-//
-// A request can have intents of several processes. Intents of living processes are settled first,
-// so that the call of a dead process does not take the place of a live call. Within these two
-// groups, the order of the parameter intents is kept. All intents of a request must be passed to
-// the same call of SettleIntents.
-//
-// A request can have the state dialing because the same process had fenced a call over another
-// trunk. The call of the intent then replaces that call. Any other request that is not queued stays
+// For each intent it inserts the fence and the call again. All intents of a request must be passed
+// to the same call of SettleIntents.
+// | If the process that published the intent is alive, the call can be live, and the inserted call
+// belongs to that process. Otherwise the call is marked as lost, and the recovery job hangs it up
+// and publishes its end. If another call to the number is live, no call is inserted, and the
+// request ends with dial_state_unknown.
+// | Intents of living processes are settled first, so that the call of a dead process does not take
+// the place of a live call. Otherwise the order of intents is kept.
+// | If the request has the state dialing because the same process had fenced a call over another
+// trunk, the call of the intent replaces that call. Any other request that is not queued stays
 // unchanged.
-//
-// SettleIntents returns ErrServerChanged, and changes nothing, if the server has another identity.
+// | SettleIntents returns ErrServerChanged, and changes nothing, if the server has another
+// identity.
 func (s *Store) SettleIntents(ctx context.Context, server string, intents []Intent) (settled Settled, err error) {
 	err = s.inTx(ctx, func(tx pgx.Tx) error {
 		settled = Settled{}
@@ -316,7 +312,7 @@ func (s *Store) settleIntent(ctx context.Context, tx pgx.Tx, i Intent, alive boo
 	return outbox.Put(ctx, tx, outboxEvents(lost.Facts()...)...)
 }
 
-// The function restore returns false if another call to the number is live. Only one live call to a
+// restoreLostCall returns false if another call to the number is live. Only one live call to a
 // number is permitted.
 func restoreLostCall(ctx context.Context, tx pgx.Tx, args pg.Args) (bool, error) {
 	if _, err := tx.Exec(ctx, restoreRequest, args); err != nil {
@@ -377,21 +373,20 @@ func putPositions(ctx context.Context, tx pgx.Tx, offsets map[int32]int64) error
 	return err
 }
 
-// The query reports whether a fence can still be committed whose intent was published before
-// @since. There are two cases. A claim that was made before @since can still lead to a fence. A
-// trunk can still refuse a call that was fenced before @since. The dialer then fences the call for
-// another trunk.
+// mayFence reports whether a fence can still be committed whose intent was published before @since.
+// Either a claim was made before @since, or a call was fenced before @since. A trunk can still
+// refuse that call, and the dialer then fences another one.
 const mayFence = `
 SELECT EXISTS (SELECT FROM dial_queue q WHERE q.state = 'queued' AND q.claimed_by IS NOT NULL
 		AND q.look_at > now() - interval '1 minute' AND q.look_at <= @since::timestamptz + @lease::interval)
 	OR EXISTS (SELECT FROM calls c JOIN fences f USING (call_id)
 		WHERE c.ended_at IS NULL AND c.status = 'fenced' AND c.ending = '' AND f.fenced_at <= @since::timestamptz)`
 
-// AdvanceIntents stores end offsets of the topic as the new positions. The caller read the offsets
-// before the time since, which is a time of the database. AdvanceIntents changes nothing and
-// returns false if a request that was claimed or dialed before that time can still get a fence. The
-// intent of that fence can have an offset below the new positions. A reconciliation after a
-// failover must read this intent.
+// AdvanceIntents stores end offsets of the topic as the new positions. endReadAt is the time of the
+// database after the caller read these offsets.
+// AdvanceIntents changes nothing and returns false if a request that was claimed or dialed before
+// endReadAt can still get a fence. The intent of that fence can be below the new positions, and a
+// later reconciliation must read it.
 func (s *Store) AdvanceIntents(
 	ctx context.Context, server string, topicID uuid.UUID, endReadAt time.Time, ends map[int32]int64,
 ) (moved bool, err error) {
@@ -431,9 +426,9 @@ func replaceTopic(ctx context.Context, tx pgx.Tx, server string, topicID uuid.UU
 	return putPositions(ctx, tx, offsets)
 }
 
-// AcceptTopic makes the next reconciliation read the topic from the given offsets and ignore the
-// stored topic and positions. Intents that the topic no longer contains are not settled. Their
-// requests can be dialed twice, so only an operator may call AcceptTopic.
+// AcceptTopic makes the next reconciliation read the topic from the given offsets. Intents that the
+// topic no longer contains are not settled. Their requests can be dialed twice, so only an operator
+// may call AcceptTopic.
 func (s *Store) AcceptTopic(ctx context.Context, topicID uuid.UUID, starts map[int32]int64) error {
 	err := s.inTx(ctx, func(tx pgx.Tx) error {
 		return replaceTopic(ctx, tx, "", topicID, starts)

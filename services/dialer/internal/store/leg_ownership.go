@@ -89,8 +89,8 @@ RETURNING *
 )` + changedLegs
 
 // Adopt makes this owner the owner of up to 100 live legs of dead owners, and returns these legs.
-// It adopts nothing while this owner's heartbeats are slow. It also adopts nothing for one lease
-// after a heartbeat failed or was late.
+// It adopts nothing while this owner's heartbeats are slow, and for one lease after a late
+// heartbeat.
 func (j *Legs) Adopt(ctx context.Context) ([]Leg, error) {
 	if !j.monitor.Healthy() {
 		return nil, nil
@@ -150,9 +150,9 @@ DELETE FROM sip_attempts WHERE attempt_id = ANY (ARRAY(
 	keepAttempts = 30 * 24 * time.Hour
 )
 
-// Prune deletes legs that ended longer ago than the parameter older, attempts that started more
-// than 30 days ago, and owners without heartbeats. It deletes at most 1000 legs and 1000 attempts.
-// It returns how many rows it deleted.
+// Prune deletes legs that ended longer ago than minAge, attempts that started more than 30 days
+// ago, and owners without heartbeats. It deletes at most 1000 legs and 1000 attempts, and returns
+// the number of deleted rows.
 func (j *Legs) Prune(ctx context.Context, minAge time.Duration) (deleted int64, err error) {
 	for _, sql := range []string{pruneCalls, pruneOwners, pruneAttempts} {
 		done, err := j.pool.Exec(ctx, sql, pg.Args{"older": minAge, "attempts": keepAttempts})

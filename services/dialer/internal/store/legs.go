@@ -16,9 +16,9 @@ import (
 	"ringfence.dev/services/dialer/internal/replicas"
 )
 
-// Legs stores the SIP legs of calls for one owner. For each leg it stores which process owns it,
-// its teardown state, and whether it has ended. The status of the call is in the row of the call.
-// The guards of Legs are the first statements of the transactions that change that row.
+// Legs stores the SIP legs of calls for one owner: which process owns a leg, its teardown state,
+// and whether it has ended. The status of the call is in the row of the call. The guards of Legs
+// are the first statements of the transactions that change that row.
 type Legs struct {
 	pool       *pgxpool.Pool
 	owner      uuid.UUID
@@ -28,9 +28,8 @@ type Legs struct {
 }
 
 // NewLegs returns a store for an owner. Each start of a process is a new owner. An owner is dead if
-// it has sent no heartbeat for the duration lease. Only heartbeats may use the connections of the
-// pool beats. Otherwise a heartbeat could wait for a connection, and a healthy process would look
-// dead.
+// it has sent no heartbeat for the duration lease. Only heartbeats may use heartbeatPool, because a
+// heartbeat that waits for a connection is late.
 func NewLegs(pool, heartbeatPool *pgxpool.Pool, owner uuid.UUID, lease time.Duration) *Legs {
 	return &Legs{pool: pool, heartbeats: heartbeatPool, owner: owner, lease: lease, monitor: replicas.NewMonitor(lease)}
 }
@@ -125,8 +124,8 @@ func (j *Legs) Guard(callID uuid.UUID) Guard {
 	return RowGuard(lockOwnedLeg, pg.Args{"call_id": callID, "owner": j.owner})
 }
 
-// AnswerGuard returns the guard for events that answer the call of a leg. The guard also stores at
-// as the time of the answer.
+// AnswerGuard returns the guard for events that answer the call of a leg. The guard also stores
+// answeredAt as the time of the answer.
 func (j *Legs) AnswerGuard(callID uuid.UUID, answeredAt time.Time) Guard {
 	return RowGuard(answerOwnedLeg, pg.Args{"call_id": callID, "owner": j.owner, "at": answeredAt})
 }
@@ -168,7 +167,7 @@ func (j *Legs) StoreTeardown(ctx context.Context, callID uuid.UUID, teardown []b
 	return nil
 }
 
-// A text column cannot store the removed characters.
+// removeInvalid removes NUL bytes and invalid UTF-8, which a text column cannot store.
 func removeInvalid(text string) string {
 	return strings.ToValidUTF8(strings.ReplaceAll(text, "\x00", ""), "\uFFFD")
 }

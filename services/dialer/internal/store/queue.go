@@ -25,10 +25,9 @@ VALUES (@call_request_id, @workspace_id, 'queued', @to_e164, @agent_id, @contact
 	greatest(@due_at::timestamptz, ` + frontOf + `@workspace_id::uuid` + newest + `), @traceparent)
 ON CONFLICT (call_request_id) DO NOTHING`
 
-// Enqueue adds requests to the dial queue. For each request it returns whether the request was
-// added. A request is not added if the queue has a row with its id. The row can also belong to a
-// request that has ended, or that was withdrawn before it arrived. Rows are deleted 60 days after
-// their end (ADR 12).
+// Enqueue adds requests to the dial queue, and returns for each request whether it was added. A
+// request is not added if the queue has a row with its id, also if that row was withdrawn or has
+// ended. Rows are deleted 60 days after their end (ADR 12).
 func (s *Store) Enqueue(ctx context.Context, tx pgx.Tx, requests ...dialqueue.Request) (added []bool, err error) {
 	var batch pgx.Batch
 	added = make([]bool, len(requests))
@@ -69,11 +68,11 @@ type endedRow struct {
 	CallID      *uuid.UUID      `db:"call_id"` // nil if the request ended without a call
 }
 
-// EnqueueOverdue handles a request that the service `calls` published again. The parameter at is
-// the time of this second event. The service `calls` had not received the end of the request. If
-// the request is not in the queue and endOnly is false, EnqueueOverdue enqueues it. If the request
-// ended more than dialqueue.Telling before that time, EnqueueOverdue publishes the terminal event
-// again.
+// EnqueueOverdue handles a request that the service `calls` published again at reportedAt, because
+// it had received no end of the request.
+// If the request is not in the queue and endOnly is false, EnqueueOverdue enqueues it. If the
+// request ended more than dialqueue.MaxEndDelay before reportedAt, EnqueueOverdue publishes the
+// terminal event again.
 func (s *Store) EnqueueOverdue(
 	ctx context.Context, tx pgx.Tx, r dialqueue.Request, reportedAt time.Time, endOnly bool,
 ) (found dialqueue.Found, err error) {
@@ -151,8 +150,8 @@ func (s *Store) WithdrawNow(ctx context.Context, id, workspaceID uuid.UUID) (wit
 	return withdrawn, err
 }
 
-// Withdraw takes a request out of the queue and publishes the event `withdrawn`. If the request has
-// not arrived yet, it will not be queued when it arrives. Withdraw returns false if the request was
+// Withdraw takes a request out of the queue and publishes the event `withdrawn`. A request that has
+// not arrived yet will not be queued when it arrives. Withdraw returns false if the request was
 // dialed or has ended in another way. A repeated call returns the same result.
 func (s *Store) Withdraw(ctx context.Context, tx pgx.Tx, id, workspaceID uuid.UUID) (withdrawn bool, err error) {
 	args := pg.Args{"call_request_id": id, "workspace_id": workspaceID}
@@ -191,10 +190,10 @@ UPDATE dial_queue q SET claimed_by = NULL, looks = looks + @looked::integer,
 		ELSE now() + @wait::interval END
 WHERE ` + ofClaim
 
-// PutBack returns a claimed request to the queue. The request can be claimed again after wait. If
-// wait is zero, the request keeps its place in the queue. A request that is not due can be claimed
-// at its due time. looked is added to the number of dial-time checks that found no agent. If this
-// process has lost the claim, PutBack does nothing.
+// PutBack returns a claimed request to the queue. The request can be claimed again after delay, but
+// not before its due time. If delay is zero, the request keeps its place in the queue. agentLooks
+// is added to the number of checks that found no agent. If this process has lost the claim, PutBack
+// does nothing.
 func (s *Store) PutBack(ctx context.Context, r dialqueue.Request, delay time.Duration, agentLooks int) error {
 	args := s.claimArgs(r)
 	args["wait"], args["looked"] = delay, agentLooks
@@ -204,9 +203,9 @@ func (s *Store) PutBack(ctx context.Context, r dialqueue.Request, delay time.Dur
 	return nil
 }
 
-// The time in `until` is computed with the clock of contacts-compliance. If that clock is slow, the
-// time can be in the past on this server. Without the minimum of one second, the request would be
-// claimed and checked again and again without a pause.
+// windowStart is computed with the clock of contacts-compliance, so it can be in the past on this
+// server. Without the minimum of one second, the request would be claimed and checked again and
+// again without a pause.
 const rescheduleRequest = `
 WITH next AS (SELECT greatest(@until::timestamptz, now() + interval '1 second') AS at)
 UPDATE dial_queue SET due_at = next.at, look_at = next.at, claimed_by = NULL FROM next
@@ -234,9 +233,8 @@ func (s *Store) Block(ctx context.Context, r dialqueue.Request, why dialqueue.Re
 	})
 }
 
-// endClaim runs a guarded UPDATE that ends the claim of a request. It then publishes the event that
-// the function `of` returns. The UPDATE returns the current time for `of`, and the columns that are
-// stored in the variables `also`.
+// endClaim runs a guarded UPDATE that ends the claim of a request, and publishes the event that
+// newFact returns. The UPDATE returns the current time for newFact, and values for columns.
 func (s *Store) endClaim(ctx context.Context, update string, args pg.Args, newFact func(at time.Time) callstate.Fact,
 	columns ...any) error {
 	return s.inTx(ctx, func(tx pgx.Tx) error {
@@ -252,8 +250,8 @@ func (s *Store) endClaim(ctx context.Context, update string, args pg.Args, newFa
 	})
 }
 
-// The column no_capacity states why a request ended. It is true if, while the request waited, a
-// claim left due requests of its workspace because no capacity was free.
+// no_capacity is true if a claim left due requests of the workspace because no capacity was free,
+// while the expired request waited.
 const expireOld = `
 WITH old AS MATERIALIZED (
 	SELECT e.call_request_id, NOT e.held AND e.claimed_by IS NULL AND e.look_at <= now() AS waited
@@ -326,10 +324,11 @@ func (s *Store) expireRequests(ctx context.Context, statement string, args pg.Ar
 	return ended, err
 }
 
-// The SQL expression frontOf + id of a workspace + newest returns the front of the workspace's
-// queue: a time that is not later than the look_at of any of its due requests. It is NULL if no
-// request of the workspace was claimed yet. Claims read the queue only from rate_buckets.scan_from
-// onwards. So a request that becomes due again or arrives late must not get an earlier look_at.
+// frontOf + id of a workspace + newest is an SQL expression for the front of the workspace's queue.
+// No due request of the workspace has an earlier look_at. Claims read the queue only from
+// rate_buckets.scan_from onwards, so a request that becomes due again or arrives late must not get
+// an earlier look_at.
+// The front is NULL if no request of the workspace was claimed yet.
 const (
 	frontOf = `(SELECT b.next_scan_from FROM rate_buckets b WHERE b.scope = `
 	newest  = `::text ORDER BY b.version DESC LIMIT 1)`
@@ -349,8 +348,8 @@ WHERE q.call_request_id = ANY (ARRAY(
 	LIMIT 1000))`
 
 // ReturnStrays moves queued requests that no claim reads to the front of their workspace's queue.
-// It returns how many requests it moved, at most 1,000. It also reads all dead rows that vacuum has
-// not removed yet, so it must not run often.
+// It returns how many requests it moved, at most 1,000. It reads all dead rows of the queue, so it
+// must not run often.
 func (s *Store) ReturnStrays(ctx context.Context) (int64, error) {
 	moved, err := s.pool.Exec(ctx, returnStrays)
 	if err != nil {
@@ -385,11 +384,9 @@ UPDATE calls SET counted_at = now() WHERE call_id = ANY (ARRAY(
 
 // MoveLongCalls moves long calls forward in the indexes that the limits count. It returns how many
 // rows it moved, at most 10,000 of each table.
-//
-// The count of requests in use starts at the oldest live call. It reads every request that was
-// claimed since then, including ended requests that vacuum could not remove. Without MoveLongCalls,
-// one long call would make every count slow. The count of legs and inbound calls reads only the
-// last ten minutes. So MoveLongCalls must run at least every four minutes.
+// | The count of requests in use starts at the oldest live call, so one long call would make every
+// count slow. The count of legs and inbound calls reads only the last ten minutes, so MoveLongCalls
+// must run at least every four minutes.
 func (s *Store) MoveLongCalls(ctx context.Context) (moved int64, err error) {
 	for _, statement := range []string{moveLegs, moveInbound, moveLongCalls} {
 		tag, err := s.pool.Exec(ctx, statement, pg.Args{"total": totalScope})

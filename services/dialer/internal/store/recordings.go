@@ -21,10 +21,9 @@ import (
 // was recorded before.
 var ErrRefused = errors.New("the call is not to be recorded")
 
-// Recordings stores the states of recordings, for a process that writes files into one spool
-// directory (the spool). A recording changes from the state recording to recorded and then to
-// stored. A recording that is being deleted has the state leaving. A recording whose file cannot be
-// reached has the state lost.
+// Recordings stores the states of recordings, for a process that writes files into one directory
+// (the spool). A recording changes from recording to recorded and then to stored. The state leaving
+// means that it is being deleted. The state lost means that its file cannot be reached.
 type Recordings struct {
 	pool  *pgxpool.Pool
 	spool uuid.UUID
@@ -35,9 +34,9 @@ func NewRecordings(pool *pgxpool.Pool, spool uuid.UUID) *Recordings {
 	return &Recordings{pool: pool, spool: spool}
 }
 
-// The statement locks the row of the call until the commit, so an erasure of the person cannot run
-// concurrently. If the erasure commits before the statement, the statement refuses the recording.
-// If the erasure commits later, it deletes the recording.
+// beginRecording locks the row of the call until the commit, so an erasure of the person cannot run
+// concurrently. An earlier erasure makes the statement refuse the recording. A later erasure
+// deletes the recording.
 const beginRecording = `
 INSERT INTO recordings (call_id, workspace_id, key, spool)
 SELECT c.call_id, c.workspace_id, @key, @spool FROM calls c
@@ -136,7 +135,7 @@ WHERE r.call_id = ANY (ARRAY(
 RETURNING call_id`
 
 // MarkUnreachableLost marks recordings as lost if their spool has had no heartbeat for the duration
-// after. It returns the calls of these recordings.
+// maxSilence. It returns the calls of these recordings.
 func (s *Recordings) MarkUnreachableLost(ctx context.Context, maxSilence time.Duration) ([]uuid.UUID, error) {
 	return s.queryCallIDs(ctx, loseUnreachable, pg.Args{"spool": s.spool, "after": maxSilence})
 }
@@ -238,8 +237,8 @@ WHERE call_id = ANY (ARRAY(
 	ORDER BY r.ended_at LIMIT @limit FOR UPDATE OF r SKIP LOCKED))`
 
 // Expire marks up to limit recordings for deletion whose retention period has ended. The period is
-// the setting of the workspace, or the parameter keep if the workspace has no setting. Expire
-// returns how many recordings it marked.
+// the setting of the workspace, or defaultPeriod if the workspace has none. Expire returns how many
+// recordings it marked.
 func (s *Recordings) Expire(ctx context.Context, now time.Time, defaultPeriod time.Duration, limit int) (int64, error) {
 	did, err := s.pool.Exec(ctx, expireRecordings, pg.Args{"now": now, "keep": defaultPeriod, "limit": limit})
 	if err != nil {

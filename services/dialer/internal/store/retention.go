@@ -10,9 +10,9 @@ import (
 	"ringfence.dev/libs/pg"
 )
 
-// An id contains its creation time, which is before the end of the call or request. So the
-// statements read only ids that were created before the given time. They read them in order, one
-// page at a time. Each statement returns the last id that it read.
+// An id contains its creation time, which is before the end of the call or request. So each
+// statement reads only ids that were created before the given time, in order, one page at a time.
+// It returns the last id that it read.
 const (
 	deleteCalls = `
 WITH page AS MATERIALIZED (
@@ -58,12 +58,11 @@ WITH page AS MATERIALIZED (
 SELECT (SELECT id FROM page ORDER BY id DESC LIMIT 1), (SELECT count(*) FROM deleted)`
 )
 
-// DeleteEnded deletes calls and requests that ended before the given time, the fences of deleted
-// requests, and opt-outs that were acknowledged before that time. It returns how many rows it
-// deleted. Each statement reads up to batch rows in its own transaction.
-//
-// A call that has a recording is kept, because the erasure of its request must find the recording.
-// The database rejects the deletion of a fence that is younger than 60 days.
+// DeleteEnded deletes calls and requests that ended before endedBefore, the fences of deleted
+// requests, and acknowledged opt-outs. It returns how many rows it deleted. Each statement reads up
+// to batchSize rows in its own transaction.
+// | A call that has a recording is kept, because the erasure of its request must find the
+// recording. The database rejects the deletion of a fence that is younger than 60 days.
 func (s *Store) DeleteEnded(ctx context.Context, endedBefore time.Time, batchSize int) (deleted int64, err error) {
 	for _, statement := range []string{deleteCalls, deleteRequests, deleteFences, deleteOptOuts} {
 		for after := new(uuid.UUID); after != nil; {

@@ -84,8 +84,8 @@ ON CONFLICT (instance_id) DO UPDATE SET
 	steady_since = CASE WHEN instances.seen_at < now() - @lease::interval / 2 THEN now() ELSE instances.steady_since END`
 
 // Heartbeat stores the heartbeat of this process. If the previous heartbeat is older than half a
-// lease, the process takes over no calls for the next lease. After an outage of the database, the
-// heartbeats of all processes are old, although the processes are alive.
+// lease, the process takes over no calls for the next lease, because the heartbeats of live
+// processes are probably late too.
 func (s *Store) Heartbeat(ctx context.Context) error {
 	args := pg.Args{"instance": s.instance, "lease": s.timing.InstanceLease}
 	if _, err := s.pool.Exec(ctx, instanceHeartbeat, args); err != nil {
@@ -109,8 +109,8 @@ DELETE FROM instances i
 WHERE i.seen_at < now() - interval '1 hour' AND NOT EXISTS (SELECT 1 FROM calls c WHERE c.owner = i.instance_id AND c.ended_at IS NULL)`
 
 // TakeOver makes this process the owner of live calls of dead processes, and marks these calls to
-// be hung up. It returns how many calls it took over. It takes over no calls until this process has
-// sent heartbeats for a whole lease.
+// be hung up. It returns the number of calls. It takes over no calls until this process has sent
+// heartbeats for a whole lease.
 func (s *Store) TakeOver(ctx context.Context) (int64, error) {
 	taken, err := s.pool.Exec(ctx, takeOver, pg.Args{"instance": s.instance, "lease": s.timing.InstanceLease})
 	if err != nil {
@@ -132,8 +132,8 @@ WITH released AS (
 DELETE FROM instances WHERE instance_id = @instance`
 
 // HandOver removes the row of this process from the table instances, because the process stops. The
-// calls of the process then have no owner, and the reader of the carrier's events continues them.
-// Fenced calls keep this process as their owner, and recovery ends them.
+// reader of the carrier's events then continues the calls of the process. Fenced calls keep their
+// owner, and recovery ends them.
 func (s *Store) HandOver(ctx context.Context) error {
 	if _, err := s.pool.Exec(ctx, handOver, pg.Args{"instance": s.instance}); err != nil {
 		return fmt.Errorf("release the calls of this instance: %w", err)

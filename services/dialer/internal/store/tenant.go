@@ -252,9 +252,9 @@ type AnalysisLimits struct {
 }
 
 // DueAnalyses claims calls whose analysis is due. It searches up to 64 workspaces in the order of
-// their ids. It begins with the first id that is greater than `after`. A claimed call is due again
-// after 90 s unless its analysis is stored before. next is the value of `after` for the next claim,
-// and uuid.Nil after the last workspace.
+// their ids, after previousWorkspace. A claimed call is due again after 90 s unless its analysis is
+// stored before.
+// next is the value of previousWorkspace for the next claim, and uuid.Nil after the last workspace.
 func (s *Store) DueAnalyses(ctx context.Context, previousWorkspace uuid.UUID, limits AnalysisLimits) (due []Analysis,
 	next uuid.UUID, err error) {
 	workspaces, left, next, err := s.workspacesWithAnalyses(ctx, previousWorkspace, limits)
@@ -271,7 +271,7 @@ func (s *Store) DueAnalyses(ctx context.Context, previousWorkspace uuid.UUID, li
 	return due, next, nil
 }
 
-// The map left contains, by workspace, how many analyses the workspace may start.
+// left contains, by workspace, how many analyses the workspace may start.
 func (s *Store) workspacesWithAnalyses(ctx context.Context, previousWorkspace uuid.UUID,
 	limits AnalysisLimits) (workspaces []uuid.UUID, left []int, next uuid.UUID, err error) {
 	rows, err := s.pool.Query(ctx, dueAnalyses, pg.Args{"after": previousWorkspace, "steps": dialqueue.WorkspacesPerClaim})
@@ -304,9 +304,8 @@ WHERE workspace_id = ANY (@workspaces::uuid[]) AND phone_e164 = ANY (@phones::te
 	AND (acknowledged_at IS NULL OR acknowledged_at > now() - interval '5 seconds')`
 
 // DialInputs contains what the dialer must know about a request at dial time. Workspace and Agent
-// are nil if they are unknown. Number is "" if no number is assigned to the agent. OptedOut reports
-// that the person opted out during a call, and that contacts-compliance perhaps has not stored this
-// opt-out yet.
+// are nil if they are unknown. Number is "" if no number is assigned to the agent. OptedOut is true
+// if the person opted out during a call and contacts-compliance has not acknowledged it.
 type DialInputs struct {
 	Workspace *dialqueue.Workspace
 	Agent     *dialqueue.Agent

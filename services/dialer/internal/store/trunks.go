@@ -33,7 +33,7 @@ type Trunks struct {
 	read   time.Time
 }
 
-// NewTrunks returns a store that encrypts the passwords with the parameter box.
+// NewTrunks returns a store that encrypts the passwords with sealBox.
 func NewTrunks(pool *pgxpool.Pool, sealBox *seal.Box) *Trunks {
 	return &Trunks{pool: pool, box: sealBox}
 }
@@ -108,9 +108,8 @@ UPDATE trunks SET version = @version, name = @name, status = @status, host = @ho
 	inbound_sources = @inbound_sources, media_timeout_seconds = @media_timeout_seconds, trace = @trace
 WHERE trunk_id = @trunk_id`
 
-// Change calls the parameter decide with a trunk and stores the trunk that decide has changed.
-// Concurrent changes run one after another. Change returns pg.ErrNotFound, ErrNameTaken, or the
-// error of decide.
+// Change passes a trunk to changeTrunk and stores the result. Concurrent changes run one after
+// another. Change returns pg.ErrNotFound, ErrNameTaken, or the error of changeTrunk.
 func (s *Trunks) Change(ctx context.Context, id uuid.UUID, changeTrunk func(*trunks.Trunk) error) (changed trunks.Trunk, err error) {
 	defer s.dropCache()
 	err = pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
@@ -259,8 +258,8 @@ func (s *Trunks) trunkArgs(t trunks.Trunk) (pg.Args, error) {
 	}, nil
 }
 
-// If the password cannot be decrypted, the trunk has no password. Such a trunk can still be read,
-// and an operator can set another password.
+// decryptTrunk returns a trunk without a password if the password cannot be decrypted. Such a trunk
+// can still be read, and an operator can set another password.
 func (s *Trunks) decryptTrunk(r trunkRow) trunks.Trunk {
 	var password []byte
 	if r.PasswordSealed != nil {
