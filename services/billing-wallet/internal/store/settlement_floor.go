@@ -17,9 +17,11 @@ const (
 // settlementFloor stores the floor: the lowest id from which pending settlements are read. Vacuum
 // cannot remove deleted rows while another transaction has an old snapshot. Without the floor, a
 // read would visit all these rows.
-// | The floor rises only after all transactions that could commit a lower id have ended
+//
+// The floor rises only after all transactions that could commit a lower id have ended
 // (docs/adr/0008-read-the-outbox-from-a-floor.md).
-// | The floor is only in memory. After a failover to a server that assigns lower ids, a sweep finds
+//
+// The floor is only in memory. After a failover to a server that assigns lower ids, a sweep finds
 // the rows that were inserted there.
 type settlementFloor struct {
 	mu sync.Mutex

@@ -56,7 +56,8 @@ func (a *Applier) Listen(to Listeners) { a.listeners = to }
 
 // Apply applies events in order, in one transaction with the guard (the statement that checks that
 // this process owns the calls). Late or repeated events change nothing.
-// | If Apply returns an error, it has applied none of the events. store.ErrLost means that another
+//
+// If Apply returns an error, it has applied none of the events. store.ErrLost means that another
 // process owns the calls, or that an opt-out belongs to an unknown call and workspace.
 // store.ErrServerChanged means that the reconciliation can still insert the row of a missing call.
 func (a *Applier) Apply(ctx context.Context, guard store.Guard, events []carrier.Event) error {

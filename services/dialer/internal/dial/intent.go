@@ -28,7 +28,8 @@ func (d *Dialer) publishIntent(ctx context.Context, r dialqueue.Request, o carri
 }
 
 // withdrawIntent publishes that no phone rang for the call and that no phone will ring.
-// | The intent of an ended request must not be withdrawn. If a failover loses the end, the
+//
+// The intent of an ended request must not be withdrawn. If a failover loses the end, the
 // reconciliation needs the intent to end the request again, with dial_state_unknown.
 func (d *Dialer) withdrawIntent(r dialqueue.Request, o carrier.Originate) {
 	d.intents.Withdraw(d.newIntent(r, o))

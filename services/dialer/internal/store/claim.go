@@ -208,12 +208,15 @@ const (
 // claimRequests claims due requests, except in three cases. If a call to the number is live, the
 // request is held until that call ends. If another request to the number is claimed, the request
 // waits 250 ms. If the request has reached the age limit, it waits until Expire ends it.
-// | A request before its due time is claimed only if it must be blocked: its workspace may not
+//
+// A request before its due time is claimed only if it must be blocked: its workspace may not
 // dial, or its agent is deleted. If the workspace may dial again, the request waits until its due
 // time.
-// | The statement locks the row of the live call, so that the end of that call finds the held
+//
+// The statement locks the row of the live call, so that the end of that call finds the held
 // request. If another transaction is changing the call, the request is left for the next claim.
-// | The coalesce keeps the planner from using a partial index where the id identifies the row.
+//
+// The coalesce keeps the planner from using a partial index where the id identifies the row.
 const claimRequests = `
 WITH oldest AS MATERIALIZED (
 	SELECT q.call_request_id, q.to_e164, q.look_at, q.due_at, q.due_at < now() - @queue_limit::interval AS expired,

@@ -67,13 +67,15 @@ type Fence struct {
 
 // Fences commits a group of fences in one transaction. For each fence whose conditions are met, it
 // changes the request's row to dialing, and inserts the fence and the call.
-// | The result ErrLost means that a fence may not be committed:
+//
+// The result ErrLost means that a fence may not be committed:
 //   - The request was withdrawn or is not due.
 //   - The claim has expired, or a later claim exists.
 //   - The number is in another call of this workspace, or has just opted out.
 //   - Another transaction keeps the row locked.
 //   - The database server is not the one that was set with UseServer.
-// | After any other error it is unknown whether the fence was committed.
+//
+// After any other error it is unknown whether the fence was committed.
 func (s *Store) Fences(ctx context.Context, fences []Fence) (results []error) {
 	results = make([]error, len(fences))
 	err := pg.InPipeline(ctx, s.pool, func(tx *pg.Pipeline) error {

@@ -201,16 +201,20 @@ type Settled struct {
 // SettleIntents settles the intents whose fences are missing in this database, in one transaction.
 // For each intent it inserts the fence and the call again. All intents of a request must be passed
 // to the same call of SettleIntents.
-// | If the process that published the intent is alive, the call can be live, and the inserted call
+//
+// If the process that published the intent is alive, the call can be live, and the inserted call
 // belongs to that process. Otherwise the call is marked as lost, and the recovery job hangs it up
 // and publishes its end. If another call to the number is live, no call is inserted, and the
 // request ends with dial_state_unknown.
-// | Intents of living processes are settled first, so that the call of a dead process does not take
+//
+// Intents of living processes are settled first, so that the call of a dead process does not take
 // the place of a live call. Otherwise the order of intents is kept.
-// | If the request has the state dialing because the same process had fenced a call over another
+//
+// If the request has the state dialing because the same process had fenced a call over another
 // trunk, the call of the intent replaces that call. Any other request that is not queued stays
 // unchanged.
-// | SettleIntents returns ErrServerChanged, and changes nothing, if the server has another
+//
+// SettleIntents returns ErrServerChanged, and changes nothing, if the server has another
 // identity.
 func (s *Store) SettleIntents(ctx context.Context, server string, intents []Intent) (settled Settled, err error) {
 	err = s.inTx(ctx, func(tx pgx.Tx) error {

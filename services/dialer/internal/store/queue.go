@@ -384,7 +384,8 @@ UPDATE calls SET counted_at = now() WHERE call_id = ANY (ARRAY(
 
 // MoveLongCalls moves long calls forward in the indexes that the limits count. It returns how many
 // rows it moved, at most 10,000 of each table.
-// | The count of requests in use starts at the oldest live call, so one long call would make every
+//
+// The count of requests in use starts at the oldest live call, so one long call would make every
 // count slow. The count of legs and inbound calls reads only the last ten minutes, so MoveLongCalls
 // must run at least every four minutes.
 func (s *Store) MoveLongCalls(ctx context.Context) (moved int64, err error) {

@@ -61,7 +61,8 @@ SELECT (SELECT id FROM page ORDER BY id DESC LIMIT 1), (SELECT count(*) FROM del
 // DeleteEnded deletes calls and requests that ended before endedBefore, the fences of deleted
 // requests, and acknowledged opt-outs. It returns how many rows it deleted. Each statement reads up
 // to batchSize rows in its own transaction.
-// | A call that has a recording is kept, because the erasure of its request must find the
+//
+// A call that has a recording is kept, because the erasure of its request must find the
 // recording. The database rejects the deletion of a fence that is younger than 60 days.
 func (s *Store) DeleteEnded(ctx context.Context, endedBefore time.Time, batchSize int) (deleted int64, err error) {
 	for _, statement := range []string{deleteCalls, deleteRequests, deleteFences, deleteOptOuts} {

@@ -271,7 +271,8 @@ func (s *Store) DueAnalyses(ctx context.Context, previousWorkspace uuid.UUID, li
 	return due, next, nil
 }
 
-// left contains, by workspace, how many analyses the workspace may start.
+// workspacesWithAnalyses returns workspaces with due analyses. left contains, for each workspace,
+// how many analyses it may start.
 func (s *Store) workspacesWithAnalyses(ctx context.Context, previousWorkspace uuid.UUID,
 	limits AnalysisLimits) (workspaces []uuid.UUID, left []int, next uuid.UUID, err error) {
 	rows, err := s.pool.Query(ctx, dueAnalyses, pg.Args{"after": previousWorkspace, "steps": dialqueue.WorkspacesPerClaim})
@@ -305,7 +306,8 @@ WHERE workspace_id = ANY (@workspaces::uuid[]) AND phone_e164 = ANY (@phones::te
 
 // DialInputs contains what the dialer must know about a request at dial time. Workspace and Agent
 // are nil if they are unknown. Number is "" if no number is assigned to the agent. OptedOut is true
-// if the person opted out during a call and contacts-compliance has not acknowledged it.
+// if the person opted out during a call and contacts-compliance may not have stored the opt-out
+// yet.
 type DialInputs struct {
 	Workspace *dialqueue.Workspace
 	Agent     *dialqueue.Agent
