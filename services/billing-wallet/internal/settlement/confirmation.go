@@ -38,7 +38,9 @@ type Confirmer struct {
 
 // NewConfirmer returns a confirmer. It reports holds that are older than unconfirmedAfter, and
 // repeats the report of each hold at this interval.
-func NewConfirmer(st *store.Store, relay *outbox.Relay, unconfirmedAfter time.Duration, metrics prometheus.Registerer) *Confirmer {
+func NewConfirmer(
+	st *store.Store, relay *outbox.Relay, unconfirmedAfter time.Duration, metrics prometheus.Registerer,
+) *Confirmer {
 	factory := promauto.With(metrics)
 	return &Confirmer{
 		store: st, relay: relay, after: unconfirmedAfter,

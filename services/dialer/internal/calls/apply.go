@@ -47,7 +47,8 @@ func NewApplier(
 ) *Applier {
 	none := func() {}
 	return &Applier{
-		store: st, relay: relay, findCall: find, listeners: Listeners{Ended: none, Arrived: none, OptedOut: none, HangUp: none},
+		store: st, relay: relay, findCall: find,
+		listeners: Listeners{Ended: none, Arrived: none, OptedOut: none, HangUp: none},
 	}
 }
 

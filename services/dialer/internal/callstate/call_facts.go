@@ -93,7 +93,8 @@ func (c *Call) event() *eventv1.Call {
 	}
 	if d := c.Disclosure; d != nil {
 		out.Disclosure = &eventv1.Disclosure{
-			Text: d.Text, StartedAt: newTimestamp(d.StartedAt), FinishedAt: newTimestamp(d.FinishedAt), CutAt: newTimestamp(d.CutAt),
+			Text: d.Text, StartedAt: newTimestamp(d.StartedAt),
+			FinishedAt: newTimestamp(d.FinishedAt), CutAt: newTimestamp(d.CutAt),
 		}
 	}
 	if c.ContactID != nil {

@@ -132,7 +132,8 @@ func (c *Consumer) applyOverdue(ctx context.Context, tx pgx.Tx, event callReques
 		return err
 	}
 	onCommit.overdue = append(onCommit.overdue, found)
-	onCommit.wakeDialer, onCommit.wakeRelay = onCommit.wakeDialer || found == dialqueue.Lost, onCommit.wakeRelay || found == dialqueue.Over
+	onCommit.wakeDialer = onCommit.wakeDialer || found == dialqueue.Lost
+	onCommit.wakeRelay = onCommit.wakeRelay || found == dialqueue.Over
 	if found != dialqueue.Waiting {
 		slog.WarnContext(
 			ctx,

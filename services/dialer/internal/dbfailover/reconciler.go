@@ -219,7 +219,8 @@ type positions struct {
 func (r *Reconciler) advancePositions(ctx context.Context, state store.ServerState) error {
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
-	if r.nextPositions == nil || r.nextPositions.state.Server != state.Server || r.nextPositions.state.TopicID != state.TopicID {
+	next := r.nextPositions
+	if next == nil || next.state.Server != state.Server || next.state.TopicID != state.TopicID {
 		bounds, err := kafka.ReadBounds(ctx, r.client, kafka.DialIntents)
 		if err != nil {
 			return err
@@ -233,9 +234,10 @@ func (r *Reconciler) advancePositions(ctx context.Context, state store.ServerSta
 			return err
 		}
 		state.Now = after.Now
-		r.nextPositions = &positions{state: state, bounds: bounds}
+		next = &positions{state: state, bounds: bounds}
+		r.nextPositions = next
 	}
-	moved, err := r.store.AdvanceIntents(ctx, state.Server, r.nextPositions.bounds.ID, r.nextPositions.state.Now, r.nextPositions.bounds.End)
+	moved, err := r.store.AdvanceIntents(ctx, state.Server, next.bounds.ID, next.state.Now, next.bounds.End)
 	if err == nil && moved {
 		r.advancedAt, r.nextPositions = time.Now(), nil
 	}
@@ -280,7 +282,9 @@ func (r *Reconciler) reconcileServer(ctx context.Context, state store.ServerStat
 
 // startOffsets returns the offsets from which intents must be read. It returns
 // ErrConfirmationNeeded if the topic has lost records after these offsets.
-func (r *Reconciler) startOffsets(ctx context.Context, state store.ServerState, bounds kafka.Bounds) (kafka.Offsets, error) {
+func (r *Reconciler) startOffsets(
+	ctx context.Context, state store.ServerState, bounds kafka.Bounds,
+) (kafka.Offsets, error) {
 	if state.TopicID != uuid.Nil && state.TopicID != bounds.ID {
 		return nil, fmt.Errorf("topic %s has the id %s, and the database was reconciled with %s: %w",
 			kafka.DialIntents.Name, bounds.ID, state.TopicID, ErrConfirmationNeeded)
@@ -382,7 +386,9 @@ func pause(ctx context.Context, d time.Duration) error {
 // settleOpenIntents waits for the other dialers, reads the withdrawals that they published
 // meanwhile, and settles the intents that are still open. It ignores intents after topicEnd,
 // because their fences can commit only on the present server.
-func (r *Reconciler) settleOpenIntents(ctx context.Context, server string, found *intentLog, topicEnd kafka.Offsets) error {
+func (r *Reconciler) settleOpenIntents(
+	ctx context.Context, server string, found *intentLog, topicEnd kafka.Offsets,
+) error {
 	if err := r.waitForDialers(ctx); err != nil {
 		return err
 	}

@@ -185,7 +185,9 @@ func (d *Dialer) dialRequest(
 
 // chooseNumber returns the number that the called phone shows, and the trunk that must be tried
 // first. The trunks in excludedTrunks have already refused the call.
-func (d *Dialer) chooseNumber(ctx context.Context, agentNumber string, excludedTrunks []string) (number, trunk string, err error) {
+func (d *Dialer) chooseNumber(
+	ctx context.Context, agentNumber string, excludedTrunks []string,
+) (number, trunk string, err error) {
 	if d.limits.From == nil {
 		return cmp.Or(agentNumber, dialqueue.DefaultFrom), "", nil
 	}

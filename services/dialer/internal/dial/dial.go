@@ -216,7 +216,8 @@ func (d *Dialer) claimAndDial(ctx context.Context) (wait time.Duration) {
 		workers.Free, workers.All = calls, 0
 	}
 	claimed, err := d.store.Claim(ctx, store.Capacity{
-		Workers: workers, Trunk: d.carrier.Name(), OfTrunk: ofTrunk, Total: d.limits.Overall, Unused: d.unusedTokens.take(window),
+		Workers: workers, Trunk: d.carrier.Name(), OfTrunk: ofTrunk, Total: d.limits.Overall,
+		Unused: d.unusedTokens.take(window),
 	}, window)
 	if err != nil {
 		return d.logFault(ctx, err)

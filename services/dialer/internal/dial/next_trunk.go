@@ -75,7 +75,8 @@ func (d *Dialer) tryNextTrunk(
 		return d.endRefused(ctx, f, r)
 	}
 	next.order.ExcludeTrunks = append(slices.Clone(f.order.ExcludeTrunks), refused.RefusedBy)
-	if next.order.From, next.order.TrunkID, err = d.chooseNumber(ctx, f.agentNumber, next.order.ExcludeTrunks); err != nil {
+	next.order.From, next.order.TrunkID, err = d.chooseNumber(ctx, f.agentNumber, next.order.ExcludeTrunks)
+	if err != nil {
 		return d.endRefused(ctx, f, r)
 	}
 	next.order.TrunkNumber = next.order.From != f.agentNumber

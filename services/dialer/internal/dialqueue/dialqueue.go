@@ -71,7 +71,9 @@ func (c *Candidates) Len() int { return len(c.order) }
 // moves.
 // drainedWorkspaces contains the workspaces without more due requests. Each value is the time until
 // the next request is due, or 0 if that time is not known.
-func (c *Candidates) RecordClaim(window []uuid.UUID, lastServed int, drainedWorkspaces map[uuid.UUID]time.Duration, now time.Time) {
+func (c *Candidates) RecordClaim(
+	window []uuid.UUID, lastServed int, drainedWorkspaces map[uuid.UUID]time.Duration, now time.Time,
+) {
 	if lastServed < 0 {
 		lastServed = len(window) - 1
 	}

@@ -67,7 +67,8 @@ func (s *AgentKeys) Put(ctx context.Context, workspaceID, agentID uuid.UUID, key
 	return at, nil
 }
 
-const keyOfAgent = `SELECT sealed, updated_at FROM agent_keys WHERE workspace_id = @workspace_id AND agent_id = @agent_id`
+const keyOfAgent = `
+SELECT sealed, updated_at FROM agent_keys WHERE workspace_id = @workspace_id AND agent_id = @agent_id`
 
 // Since returns the time at which the key of an agent was stored. It returns pg.ErrNotFound if the
 // agent has no key.
@@ -89,7 +90,9 @@ func (s *AgentKeys) Key(ctx context.Context, workspaceID, agentID uuid.UUID) (st
 	return string(plain), nil
 }
 
-func (s *AgentKeys) queryKey(ctx context.Context, workspaceID, agentID uuid.UUID) (sealed []byte, at time.Time, err error) {
+func (s *AgentKeys) queryKey(
+	ctx context.Context, workspaceID, agentID uuid.UUID,
+) (sealed []byte, at time.Time, err error) {
 	type row struct {
 		Sealed    []byte    `db:"sealed"`
 		UpdatedAt time.Time `db:"updated_at"`

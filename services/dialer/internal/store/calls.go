@@ -94,7 +94,10 @@ func queueOptOut(batch *pgx.Batch, o *callstate.OptOut) {
 
 // changeLocked sends the changed rows, the opt-outs and the events in one round trip with the
 // commit.
-func (s *Store) changeLocked(ctx context.Context, tx *pg.Pipeline, locked []*callstate.Call, changeCalls func(map[uuid.UUID]*callstate.Call)) error {
+func (s *Store) changeLocked(
+	ctx context.Context, tx *pg.Pipeline, locked []*callstate.Call,
+	changeCalls func(map[uuid.UUID]*callstate.Call),
+) error {
 	byID := make(map[uuid.UUID]*callstate.Call, len(locked))
 	before := make(map[uuid.UUID]callstate.Call, len(locked))
 	for _, c := range locked {

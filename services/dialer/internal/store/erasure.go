@@ -52,7 +52,8 @@ func (s *Store) EraseRequest(ctx context.Context, tx pgx.Tx, id uuid.UUID, e Era
 	}
 	var batch pgx.Batch
 	if err == nil {
-		if err := outbox.Queue(ctx, &batch, outboxEvents(dialqueue.NewBlocked(id, e.WorkspaceID, dialqueue.Erased(), at))...); err != nil {
+		blocked := dialqueue.NewBlocked(id, e.WorkspaceID, dialqueue.Erased(), at)
+		if err := outbox.Queue(ctx, &batch, outboxEvents(blocked)...); err != nil {
 			return err
 		}
 	}

@@ -291,7 +291,8 @@ func (s *Store) Release(
 	ctx context.Context, r dialqueue.Request, callID uuid.UUID, cause callstate.Cause, minDelay time.Duration,
 ) error {
 	args := pg.Args{
-		"call_id": callID, "call_request_id": r.CallRequestID, "instance": s.instance, "cause": string(cause), "wait": minDelay,
+		"call_id": callID, "call_request_id": r.CallRequestID, "instance": s.instance,
+		"cause": string(cause), "wait": minDelay,
 	}
 	return s.inTx(ctx, func(tx pgx.Tx) error {
 		done, err := tx.Exec(ctx, voidCall, args)

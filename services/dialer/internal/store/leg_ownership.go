@@ -108,7 +108,8 @@ func (j *Legs) LiveOwners(ctx context.Context) (n int, err error) {
 	return n, nil
 }
 
-const lostLegs = `SELECT call_id FROM sip_legs WHERE call_id = ANY (@calls) AND (owner <> @owner OR ended_at IS NOT NULL)`
+const lostLegs = `
+SELECT call_id FROM sip_legs WHERE call_id = ANY (@calls) AND (owner <> @owner OR ended_at IS NOT NULL)`
 
 // LostLegs returns the given calls whose leg belongs to another owner or has ended.
 func (j *Legs) LostLegs(ctx context.Context, calls []uuid.UUID) ([]uuid.UUID, error) {

@@ -69,7 +69,8 @@ func (s *Recordings) Heartbeat(ctx context.Context) error {
 	return nil
 }
 
-const unfinishedRecordings = `SELECT call_id FROM recordings WHERE spool = @spool AND state = 'recording' ORDER BY call_id`
+const unfinishedRecordings = `
+SELECT call_id FROM recordings WHERE spool = @spool AND state = 'recording' ORDER BY call_id`
 
 // Unfinished returns the calls whose files in the spool are not closed.
 func (s *Recordings) Unfinished(ctx context.Context) ([]uuid.UUID, error) {
@@ -107,7 +108,9 @@ func (s *Recordings) Close(ctx context.Context, callID uuid.UUID, dropped bool) 
 	return nil
 }
 
-const markLost = `UPDATE recordings SET state = 'lost', ended_at = coalesce(ended_at, now()) WHERE call_id = @call_id AND state IN ('recording', 'recorded') AND erasures = '{}'`
+const markLost = `
+UPDATE recordings SET state = 'lost', ended_at = coalesce(ended_at, now())
+WHERE call_id = @call_id AND state IN ('recording', 'recorded') AND erasures = '{}'`
 
 // MarkLost stores that the file of a recording does not exist. It returns true if the recording now
 // has the state lost. If an erasure waits for the recording, MarkLost marks the recording for
@@ -200,7 +203,8 @@ func (s *Recordings) MarkStored(ctx context.Context, callID uuid.UUID) (bool, er
 	return did.RowsAffected() == 1, nil
 }
 
-const deleteRecording = `DELETE FROM recordings WHERE call_id = @call_id AND state = 'leaving' RETURNING workspace_id, erasures`
+const deleteRecording = `
+DELETE FROM recordings WHERE call_id = @call_id AND state = 'leaving' RETURNING workspace_id, erasures`
 
 // Delete deletes the row of a recording whose file and object are deleted. It reports the deletion
 // to the erasures that waited for the recording.

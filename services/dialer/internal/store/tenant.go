@@ -112,7 +112,8 @@ func (s *Store) SaveAgent(ctx context.Context, tx pgx.Tx, a dialqueue.Agent) err
 	if _, err := tx.Exec(ctx, makeAgentDue, pg.Args{"agent_id": a.AgentID}); err != nil {
 		return fmt.Errorf("make requests of agent %s due: %w", a.AgentID, err)
 	}
-	if _, err := tx.Exec(ctx, deleteKeyOfAgent, pg.Args{"workspace_id": a.WorkspaceID, "agent_id": a.AgentID}); err != nil {
+	if _, err := tx.Exec(ctx, deleteKeyOfAgent,
+		pg.Args{"workspace_id": a.WorkspaceID, "agent_id": a.AgentID}); err != nil {
 		return fmt.Errorf("delete key of agent %s: %w", a.AgentID, err)
 	}
 	return nil

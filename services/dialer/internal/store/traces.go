@@ -98,7 +98,8 @@ func (s *Traces) Messages(
 	if err != nil {
 		return nil, 0, fmt.Errorf("request SIP trace: %w", err)
 	}
-	if _, err := s.pool.Exec(ctx, insertTraceRequest, pg.Args{"request": id, "trunk": trunkID, "call_id": callID}); err != nil {
+	args := pg.Args{"request": id, "trunk": trunkID, "call_id": callID}
+	if _, err := s.pool.Exec(ctx, insertTraceRequest, args); err != nil {
 		return nil, 0, fmt.Errorf("request SIP trace: %w", err)
 	}
 	defer func() {

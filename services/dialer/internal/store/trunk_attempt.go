@@ -67,7 +67,8 @@ func (j *Legs) DeleteRefused(ctx context.Context, c Leg, r Refusal) error {
 	_, err := j.pool.Exec(ctx, deleteRefused, pg.Args{
 		"call_id": c.CallID, "owner": j.owner, "attempt_id": c.Attempt.ID, "trunk_id": c.TrunkID, "trunk": c.Attempt.Trunk,
 		"sip_call_id": removeInvalid(c.Attempt.SIPCallID), "at": r.At, "status": r.Answer.Status,
-		"reason": shortenText(r.Answer.Reason), "cause": string(r.Cause), "by_us": r.ByUs, "error": shortenText(r.Answer.Error),
+		"reason": shortenText(r.Answer.Reason), "cause": string(r.Cause), "by_us": r.ByUs,
+		"error": shortenText(r.Answer.Error),
 	})
 	if err != nil {
 		return fmt.Errorf("delete refused leg of call %s: %w", c.CallID, err)

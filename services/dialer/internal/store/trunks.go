@@ -110,7 +110,9 @@ WHERE trunk_id = @trunk_id`
 
 // Change passes a trunk to changeTrunk and stores the result. Concurrent changes run one after
 // another. Change returns pg.ErrNotFound, ErrNameTaken, or the error of changeTrunk.
-func (s *Trunks) Change(ctx context.Context, id uuid.UUID, changeTrunk func(*trunks.Trunk) error) (changed trunks.Trunk, err error) {
+func (s *Trunks) Change(
+	ctx context.Context, id uuid.UUID, changeTrunk func(*trunks.Trunk) error,
+) (changed trunks.Trunk, err error) {
 	defer s.dropCache()
 	err = pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
 		if changed, err = s.queryTrunk(ctx, tx, lock, id); err != nil {
