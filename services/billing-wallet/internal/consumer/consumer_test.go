@@ -85,7 +85,7 @@ func (s *service) send(topic kafka.Topic, key string, id uuid.UUID, kind string,
 	}
 }
 
-func (s *service) until(what string, holds func() (bool, error)) {
+func (s *service) waitUntil(what string, holds func() (bool, error)) {
 	s.Helper()
 	poll := time.NewTicker(5 * time.Millisecond)
 	defer poll.Stop()
@@ -106,16 +106,16 @@ func (s *service) until(what string, holds func() (bool, error)) {
 	}
 }
 
-func (s *service) count(what, query string, want int, args ...any) {
+func (s *service) checkCount(what, query string, want int, args ...any) {
 	s.Helper()
-	s.until(what, func() (bool, error) {
+	s.waitUntil(what, func() (bool, error) {
 		var n int
 		err := s.pool.QueryRow(s.Context(), query, args...).Scan(&n)
 		return n == want, err
 	})
 }
 
-func (s *service) held(workspace uuid.UUID) uuid.UUID {
+func (s *service) placeHold(workspace uuid.UUID) uuid.UUID {
 	s.Helper()
 	order := wallettest.Order(workspace)
 	decisions, err := s.store.Hold(s.Context(), workspace, []holds.Order{order})
@@ -164,7 +164,7 @@ func TestEvents_RepeatedEventsInAnyOrderSettleTheHoldOnce(t *testing.T) {
 	var events []sent
 	charged := money.Micro(0)
 	for i := range requests {
-		request := s.held(workspace)
+		request := s.placeHold(workspace)
 		requested := order(request, workspace)
 		requested.Event = &eventv1.CallRequestEvent_Requested{Requested: &eventv1.Requested{}}
 		end := []*eventv1.DialEvent{
@@ -189,11 +189,11 @@ func TestEvents_RepeatedEventsInAnyOrderSettleTheHoldOnce(t *testing.T) {
 	for _, f := range events {
 		s.publish(f.topic, f.key, f.id, f.message)
 	}
-	s.count("every record is in the inbox", `SELECT count(*) FROM inbox_events`, requests*6)
-	s.count("no settlement is pending", `SELECT count(*) FROM pending_settlements`, 0)
+	s.checkCount("every record is in the inbox", `SELECT count(*) FROM inbox_events`, requests*6)
+	s.checkCount("no settlement is pending", `SELECT count(*) FROM pending_settlements`, 0)
 	wallettest.Balances(t, s.store, workspace, 10*money.Credit-charged, 0)
 
-	published := s.published(requests)
+	published := s.publishedEvents(requests)
 	for request, kinds := range published {
 		if len(kinds) != 1 {
 			t.Errorf("events of request %s = %v, want one", request, kinds)
@@ -201,11 +201,11 @@ func TestEvents_RepeatedEventsInAnyOrderSettleTheHoldOnce(t *testing.T) {
 	}
 }
 
-// published reads wallet-events.v1 until the topic has events of the wanted number of requests and
+// publishedEvents reads wallet-events.v1 until the topic has events of the wanted number of requests and
 // the outbox is empty. The result contains the events by request.
-func (s *service) published(want int) map[string][]string {
+func (s *service) publishedEvents(want int) map[string][]string {
 	s.Helper()
-	s.count("everything is published", `SELECT count(*) FROM outbox`, 0)
+	s.checkCount("everything is published", `SELECT count(*) FROM outbox`, 0)
 	reader, err := kafka.NewClient(kafka.Config{Brokers: s.bus.Client.OptValue(kgo.SeedBrokers).([]string)}, "reader", nil,
 		kgo.ConsumeTopics(kafka.WalletEvents.Name))
 	if err != nil {
@@ -241,12 +241,12 @@ func TestEvents_EndOfARequestReleasesTheHold(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	workspace := wallettest.Workspace(t, s.store, money.Credit)
-	canceled, abandoned := order(s.held(workspace), workspace), order(s.held(workspace), workspace)
+	canceled, abandoned := order(s.placeHold(workspace), workspace), order(s.placeHold(workspace), workspace)
 	canceled.Event = &eventv1.CallRequestEvent_Canceled{Canceled: &eventv1.Canceled{}}
 	abandoned.Event = &eventv1.CallRequestEvent_Abandoned{Abandoned: &eventv1.Abandoned{}}
 	s.publish(kafka.CallRequests, canceled.CallRequestId, wallettest.ID(), canceled)
 	s.publish(kafka.CallRequests, abandoned.CallRequestId, wallettest.ID(), abandoned)
-	s.count("both are released", `SELECT count(*) FROM holds WHERE state = 'released'`, 2)
+	s.checkCount("both are released", `SELECT count(*) FROM holds WHERE state = 'released'`, 2)
 	wallettest.Balances(t, s.store, workspace, money.Credit, 0)
 }
 
@@ -274,20 +274,21 @@ func TestEvents_SecondEndOfARequestOnlyIncrementsTheMetric(t *testing.T) {
 		{end(60), abandon, kafka.DialEvents, kafka.CallRequests, "captured", "release_after_capture"},
 		{abandon, end(0), kafka.CallRequests, kafka.DialEvents, "released", "second_release"},
 	} {
-		request := s.held(workspace)
+		request := s.placeHold(workspace)
 		s.publish(row.firstIn, request.String(), wallettest.ID(), row.first(request))
-		s.count("the first end settles as "+row.state, `SELECT count(*) FROM holds WHERE request_id = $1 AND state = $2`, 1, request, row.state)
+		s.checkCount("the first end settles as "+row.state,
+			`SELECT count(*) FROM holds WHERE request_id = $1 AND state = $2`, 1, request, row.state)
 		s.publish(row.secondIn, request.String(), wallettest.ID(), row.second(request))
-		s.until("the second is counted as "+row.late, func() (bool, error) { return s.late(row.late) == 1, nil })
+		s.waitUntil("the second is counted as "+row.late, func() (bool, error) { return s.lateOutcomes(row.late) == 1, nil })
 		published++
-		if events := s.published(published)[request.String()]; len(events) != 1 {
+		if events := s.publishedEvents(published)[request.String()]; len(events) != 1 {
 			t.Errorf("%s: events = %v, want one", row.late, events)
 		}
 	}
 	wallettest.Balances(t, s.store, workspace, 10*money.Credit-2*50_000, 0)
 }
 
-func (s *service) late(kind string) float64 {
+func (s *service) lateOutcomes(kind string) float64 {
 	s.Helper()
 	families, err := s.metrics.Gather()
 	if err != nil {
@@ -308,7 +309,7 @@ func TestEvents_InboundAndInvalidEventsDoNotStopOthers(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	workspace := wallettest.Workspace(t, s.store, money.Credit)
-	request := s.held(workspace)
+	request := s.placeHold(workspace)
 	inbound := dial(uuid.New(), workspace, &eventv1.Ended{}, 60)
 	inbound.CallRequestId = ""
 	s.publish(kafka.DialEvents, inbound.Call.CallId, wallettest.ID(), inbound)
@@ -318,9 +319,9 @@ func TestEvents_InboundAndInvalidEventsDoNotStopOthers(t *testing.T) {
 	s.send(kafka.DialEvents, uuid.NewString(), wallettest.ID(), "ringfence.event.v1.DialEvent", []byte{0xff})
 	newer := order(request, workspace) // this build does not know the event type
 	s.publish(kafka.CallRequests, uuid.NewString(), wallettest.ID(), newer)
-	s.count("three records are parked", `SELECT count(*) FROM dead_letters`, 3)
+	s.checkCount("three records are parked", `SELECT count(*) FROM dead_letters`, 3)
 	s.publish(kafka.DialEvents, request.String(), wallettest.ID(), dial(request, workspace, &eventv1.Ended{}, 60))
-	s.count("valid events are still applied",
+	s.checkCount("valid events are still applied",
 		`SELECT count(*) FROM holds WHERE state = 'captured' AND captured_micro = 50000`, 1)
 	wallettest.Balances(t, s.store, workspace, money.Credit-50_000, 0)
 }

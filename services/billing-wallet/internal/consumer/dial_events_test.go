@@ -18,7 +18,7 @@ func TestDialEvents_AnyEventOfAnEndedCallSettlesTheHoldOnce(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	workspace := wallettest.Workspace(t, s.store, money.Credit)
-	request := s.held(workspace)
+	request := s.placeHold(workspace)
 	ended := func(event func(*eventv1.DialEvent)) *eventv1.DialEvent {
 		message := dial(request, workspace, nil, 60)
 		message.Call.EndedAt = timestamppb.Now()
@@ -33,15 +33,16 @@ func TestDialEvents_AnyEventOfAnEndedCallSettlesTheHoldOnce(t *testing.T) {
 	s.publish(kafka.DialEvents, request.String(), wallettest.ID(), talking)
 	s.publish(kafka.DialEvents, request.String(), wallettest.ID(), recorded)
 	const captured = `SELECT count(*) FROM holds WHERE request_id = $1 AND state = 'captured' AND captured_micro = 50000`
-	s.count("recorded captures the hold", captured, 1, request)
+	s.checkCount("recorded captures the hold", captured, 1, request)
 
 	s.publish(kafka.DialEvents, request.String(), wallettest.ID(), analysed)
 	s.publish(kafka.DialEvents, request.String(), wallettest.ID(), end)
-	s.until("the late ended is counted as a repeat", func() (bool, error) { return s.late("repeat") == 1, nil })
-	if got := s.late("second_capture"); got != 0 {
+	s.waitUntil("the late ended is counted as a repeat", func() (bool, error) { return s.lateOutcomes("repeat") == 1,
+		nil })
+	if got := s.lateOutcomes("second_capture"); got != 0 {
 		t.Errorf("second captures = %v, want 0", got)
 	}
-	if got := s.published(1)[request.String()]; len(got) != 1 {
+	if got := s.publishedEvents(1)[request.String()]; len(got) != 1 {
 		t.Errorf("wallet events = %v, want one", got)
 	}
 	wallettest.Balances(t, s.store, workspace, money.Credit-50_000, 0)
@@ -51,10 +52,10 @@ func TestDialEvents_EventOfALiveCallSettlesNoHold(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	workspace := wallettest.Workspace(t, s.store, money.Credit)
-	request := s.held(workspace)
+	request := s.placeHold(workspace)
 	s.publish(kafka.DialEvents, request.String(), wallettest.ID(), dial(request, workspace, &eventv1.Answered{}, 0))
 	s.publish(kafka.DialEvents, uuid.NewString(), wallettest.ID(), dial(uuid.New(), workspace, &eventv1.Answered{}, 0))
-	s.count("both records are applied", `SELECT count(*) FROM inbox_events`, 2)
-	s.count("no settlement is pending", `SELECT count(*) FROM pending_settlements`, 0)
+	s.checkCount("both records are applied", `SELECT count(*) FROM inbox_events`, 2)
+	s.checkCount("no settlement is pending", `SELECT count(*) FROM pending_settlements`, 0)
 	wallettest.Balances(t, s.store, workspace, money.Credit/2, money.Credit/2)
 }

@@ -89,7 +89,7 @@ func (s *stack) request(method, path string, workspace uuid.UUID, operator, body
 	return answer.StatusCode, strings.TrimSpace(string(text))
 }
 
-func (s *stack) wants(what string, gotStatus int, got string, status int, fragments ...string) {
+func (s *stack) checkResponse(what string, gotStatus int, got string, status int, fragments ...string) {
 	s.Helper()
 	if gotStatus != status {
 		s.Errorf("%s: %d %s, want %d", what, gotStatus, got, status)
@@ -123,15 +123,17 @@ func TestWallet_HasExactlyTheDocumentedKeys(t *testing.T) {
 	} else if len(wallet) != 3 {
 		t.Fatalf("wallet: length of wallet = %d, want 3; body = %s", len(wallet), body)
 	}
-	s.wants("a hold does not lower the balance", 200, body, 200, `"balance":12.500001,`, `Z"`)
+	s.checkResponse("a hold does not lower the balance", 200, body, 200, `"balance":12.500001,`, `Z"`)
 	status, body = s.request("GET", "/admin/v1/workspaces/"+workspace.String()+"/wallet", workspace, "ops", "")
-	s.wants("the operator's wallet", status, body, 200, `"balance":12.500001`, `"held":0.5`, `"spendable":12.000001`)
+	s.checkResponse("the operator's wallet", status, body, 200, `"balance":12.500001`, `"held":0.5`,
+		`"spendable":12.000001`)
 	status, body = s.request("GET", "/admin/v1/workspaces/"+workspace.String()+"/wallet/reconcile", workspace, "ops", "")
-	s.wants("reconcile", status, body, 200, `"ok":true`, `"open_holds":0.5`, `"differences":[],"difference_count":0`)
+	s.checkResponse("reconcile", status, body, 200, `"ok":true`, `"open_holds":0.5`,
+		`"differences":[],"difference_count":0`)
 	status, body = s.request("GET", "/v1/wallet", wallettest.ID(), "", "")
-	s.wants("no wallet", status, body, 404, `"not_found"`)
+	s.checkResponse("no wallet", status, body, 404, `"not_found"`)
 	status, body = s.request("POST", "/v1/wallet", workspace, "", "{}")
-	s.wants("wrong method", status, body, 405, `"method_not_allowed"`)
+	s.checkResponse("wrong method", status, body, 405, `"method_not_allowed"`)
 }
 
 func TestPostTransaction_ReferenceIsPostedOnce(t *testing.T) {
@@ -140,7 +142,8 @@ func TestPostTransaction_ReferenceIsPostedOnce(t *testing.T) {
 	workspace := wallettest.Workspace(t, s.store, 0)
 	path := "/admin/v1/workspaces/" + workspace.String() + "/wallet/transactions"
 	status, first := s.request("POST", path, workspace, "ada", `{"type":"top_up","amount":"10","reference":"r-1","x":1}`)
-	s.wants("first", status, first, 201, `"type":"top_up"`, `"amount":"10"`, `"reference":"r-1"`, `"operator":"ada"`)
+	s.checkResponse("first", status, first, 201, `"type":"top_up"`, `"amount":"10"`, `"reference":"r-1"`,
+		`"operator":"ada"`)
 	status, again := s.request("POST", path, workspace, "bob", `{"type":"adjustment","amount":"-99","reference":"r-1"}`)
 	if status != 200 {
 		t.Errorf("seen reference: status = %v, want 200", status)
@@ -149,12 +152,12 @@ func TestPostTransaction_ReferenceIsPostedOnce(t *testing.T) {
 	}
 	status, body := s.request("POST", path, workspace, "ada",
 		`{"type":"adjustment","amount":"-10.000001","reference":"r-2"}`)
-	s.wants("below zero", status, body, 409, `"insufficient_credits"`)
+	s.checkResponse("below zero", status, body, 409, `"insufficient_credits"`)
 	status, body = s.request("POST", path, workspace, "ada", `{"type":"adjustment","amount":"-10","reference":"r-2"}`)
-	s.wants("to zero", status, body, 201, `"amount":"-10"`)
+	s.checkResponse("to zero", status, body, 201, `"amount":"-10"`)
 
 	status, body = s.request("GET", path+"?limit=1", workspace, "ada", "")
-	s.wants("page", status, body, 200, `"has_more":true`, `"reference":"r-2"`)
+	s.checkResponse("page", status, body, 200, `"has_more":true`, `"reference":"r-2"`)
 	var member struct{ ID uuid.UUID }
 	if err := json.Unmarshal([]byte(first), &member); err != nil {
 		t.Fatal(err)
@@ -165,11 +168,11 @@ func TestPostTransaction_ReferenceIsPostedOnce(t *testing.T) {
 		t.Errorf("member: body = %v, want %v", body, first)
 	}
 	status, body = s.request("GET", path+"/"+wallettest.ID().String(), workspace, "ada", "")
-	s.wants("unknown member", status, body, 404, `"not_found"`)
+	s.checkResponse("unknown member", status, body, 404, `"not_found"`)
 	status, body = s.request("GET", path+"?type=gift", workspace, "ada", "")
-	s.wants("unknown type", status, body, 422, "type")
+	s.checkResponse("unknown type", status, body, 422, "type")
 	status, body = s.request("GET", path+"?starting_after="+wallettest.ID().String(), workspace, "ada", "")
-	s.wants("unknown cursor", status, body, 422, "starting_after")
+	s.checkResponse("unknown cursor", status, body, 422, "starting_after")
 }
 
 func TestPostTransaction_ErrorsNameTheField(t *testing.T) {
@@ -198,7 +201,7 @@ func TestPostTransaction_ErrorsNameTheField(t *testing.T) {
 	} {
 		status, answer := s.request("POST", "/admin/v1/workspaces/"+workspace.String()+"/wallet/transactions", workspace,
 			"ops", body)
-		s.wants(body, status, answer, 422, `"validation_error"`, field)
+		s.checkResponse(body, status, answer, 422, `"validation_error"`, field)
 	}
 	wallettest.Balances(t, s.store, workspace, money.Credit, 0)
 }
@@ -221,7 +224,7 @@ func TestRates_ResponseIsAValidRequestBody(t *testing.T) {
 		`[{"prefix":"+44","per_minute":"1"},{"prefix":"+44","per_minute":"2"}]`, `{}`, `null`, ``,
 	} {
 		status, body := s.request("PUT", path, workspace, "ops", bad)
-		s.wants("PUT "+bad, status, body, 422, `"validation_error"`)
+		s.checkResponse("PUT "+bad, status, body, 422, `"validation_error"`)
 	}
 	if status, body := s.request("GET", path, workspace, "ops", ""); status != 200 {
 		t.Errorf("GET rates after refusals: status = %v, want 200", status)
@@ -242,7 +245,7 @@ func TestRoutes_OnlyTheGatewayIsAccepted(t *testing.T) {
 	admin := "/admin/v1/workspaces/" + workspace.String()
 	for _, path := range []string{admin + "/wallet", admin + "/rates", admin + "/wallet/transactions"} {
 		status, body := s.request("GET", path, workspace, "", "")
-		s.wants("a customer at "+path, status, body, 401, `"invalid_api_key"`)
+		s.checkResponse("a customer at "+path, status, body, 401, `"invalid_api_key"`)
 	}
 	answer, err := http.Get(s.url + "/v1/wallet") //nolint:noctx // no header identifies the caller
 	if err != nil {

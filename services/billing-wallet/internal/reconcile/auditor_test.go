@@ -38,7 +38,7 @@ func TestAuditor_EveryReplicaShowsAllDifferences(t *testing.T) {
 	for range 25 { // more workspaces than one batch of claims
 		wallettest.Workspace(t, st, money.Credit)
 	}
-	broken := keep(t, pool, st)
+	broken := createBooks(t, pool, st)
 	metrics := []*prometheus.Registry{prometheus.NewRegistry(), prometheus.NewRegistry()}
 	var replicas []*reconcile.Auditor
 	for _, registry := range metrics {

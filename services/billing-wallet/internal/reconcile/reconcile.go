@@ -45,17 +45,17 @@ func (w Walk) Run(ctx context.Context, only uuid.UUID) error {
 		var err error
 		if only == uuid.Nil {
 			if id, err = w.Store.WorkspaceAfter(ctx, id); err != nil {
-				return w.interrupted(ctx, result, err)
+				return w.printInterrupted(ctx, result, err)
 			}
 			if id == uuid.Nil {
 				break
 			}
 		}
-		found, err := w.compare(ctx, id, func() {
+		found, err := w.compareWorkspace(ctx, id, func() {
 			fmt.Fprintf(w.Progress, "so far: %s; comparing workspace %s\n", result, id)
 		}, ticks.C)
 		if err != nil {
-			return w.interrupted(ctx, result, err)
+			return w.printInterrupted(ctx, result, err)
 		}
 		result.add(found)
 		if !service.Scripted(ctx) {
@@ -76,8 +76,8 @@ func (w Walk) Run(ctx context.Context, only uuid.UUID) error {
 	return nil
 }
 
-// compare calls reportProgress each time ticks receives a value.
-func (w Walk) compare(ctx context.Context, id uuid.UUID, reportProgress func(),
+// compareWorkspace calls reportProgress each time ticks receives a value.
+func (w Walk) compareWorkspace(ctx context.Context, id uuid.UUID, reportProgress func(),
 	ticks <-chan time.Time) (found []ledger.Difference, err error) {
 	done := make(chan struct{})
 	go func() {
@@ -122,10 +122,10 @@ func (w Walk) print(ctx context.Context, prefix string, result report) error {
 	return err
 }
 
-// interrupted prints the incomplete result. The returned error does not wrap the error of ctx,
+// printInterrupted prints the incomplete result. The returned error does not wrap the error of ctx,
 // because libs/service treats that error as success. The command would then succeed as if there
 // were no differences.
-func (w Walk) interrupted(ctx context.Context, result report, err error) error {
+func (w Walk) printInterrupted(ctx context.Context, result report, err error) error {
 	result.BrokenOff = true
 	_ = w.print(ctx, "broken off: ", result)
 	if ctx.Err() != nil {

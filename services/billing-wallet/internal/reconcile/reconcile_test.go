@@ -29,7 +29,7 @@ import (
 
 type books struct{ workspace, open, captured, released uuid.UUID }
 
-func keep(t *testing.T, pool *pgxpool.Pool, st *store.Store) books {
+func createBooks(t *testing.T, pool *pgxpool.Pool, st *store.Store) books {
 	t.Helper()
 	b := books{workspace: wallettest.Workspace(t, st, 10*money.Credit)}
 	for _, id := range []*uuid.UUID{&b.open, &b.captured, &b.released} {
@@ -59,7 +59,7 @@ func keep(t *testing.T, pool *pgxpool.Pool, st *store.Store) books {
 	return b
 }
 
-func unguard(t *testing.T, super *pgxpool.Pool) {
+func dropConstraints(t *testing.T, super *pgxpool.Pool) {
 	t.Helper()
 	for _, statement := range []string{
 		`ALTER TABLE transactions DROP CONSTRAINT transactions_sum_to_zero, DROP CONSTRAINT transactions_shape, DROP CONSTRAINT transactions_cause`,
@@ -166,10 +166,10 @@ func TestRun_ReportsEveryInconsistency(t *testing.T) {
 	t.Parallel()
 	pool := wallettest.Pool(t)
 	st, super := store.New(pool), pgtest.Super(t, pool, wallettest.Schema)
-	unguard(t, super)
+	dropConstraints(t, super)
 	var all, published []string
 	for _, forgery := range forgeries {
-		b := keep(t, pool, st)
+		b := createBooks(t, pool, st)
 		args := pgx.NamedArgs{"workspace": b.workspace, "open": b.open, "captured": b.captured, "released": b.released, "other": wallettest.ID()}
 		for _, statement := range strings.Split(forgery.sql, ";") {
 			if did, err := super.Exec(t.Context(), statement, args); err != nil {
@@ -188,8 +188,8 @@ func TestRun_ReportsEveryInconsistency(t *testing.T) {
 		if want := fmt.Sprintf("1 workspaces compared, %d differences", len(forgery.want)); lines[len(lines)-1] != want {
 			t.Errorf("%s: the last line is %q, want %q", forgery.name, lines[len(lines)-1], want)
 		}
-		compare(t, forgery.name, b, args, lines[:len(lines)-1], forgery.want)
-		scripted(t, st, b.workspace, lines[:len(lines)-1])
+		checkDifferences(t, forgery.name, b, args, lines[:len(lines)-1], forgery.want)
+		checkScripted(t, st, b.workspace, lines[:len(lines)-1])
 		published = append(published, forgery.want...)
 	}
 	for _, kind := range ledger.DifferenceKinds() {
@@ -219,7 +219,7 @@ func TestRun_ReportsEveryInconsistency(t *testing.T) {
 
 // The output must contain the differences in want, in any order. An element of want is the
 // beginning of a line without the workspace. The text <id> in want matches any id.
-func compare(t *testing.T, name string, b books, args pgx.NamedArgs, lines, want []string) {
+func checkDifferences(t *testing.T, name string, b books, args pgx.NamedArgs, lines, want []string) {
 	t.Helper()
 	if len(lines) != len(want) {
 		t.Errorf("%s: output\n%s\nwant\n%s", name, strings.Join(lines, "\n"), strings.Join(want, "\n"))
@@ -257,9 +257,9 @@ func TestRun_PrintsProgress(t *testing.T) {
 	pool := wallettest.Pool(t)
 	st, super := store.New(pool), pgtest.Super(t, pool, wallettest.Schema)
 	for range 2 {
-		keep(t, pool, st)
+		createBooks(t, pool, st)
 	}
-	b := keep(t, pool, st)
+	b := createBooks(t, pool, st)
 	wallettest.Workspace(t, st, 0)
 	locking, err := super.Begin(t.Context())
 	if err != nil {
@@ -299,7 +299,7 @@ func TestRun_UnknownWorkspaceAndInterruptionAreErrors(t *testing.T) {
 	t.Parallel()
 	pool := wallettest.Pool(t)
 	st := store.New(pool)
-	b := keep(t, pool, st)
+	b := createBooks(t, pool, st)
 	var out bytes.Buffer
 	walk := reconcile.Walk{Store: st, Out: &out, Progress: &out}
 	if err := walk.Run(t.Context(), wallettest.ID()); !errors.Is(err, store.ErrNoWallet) {
@@ -316,7 +316,7 @@ func TestRun_UnknownWorkspaceAndInterruptionAreErrors(t *testing.T) {
 	}
 }
 
-func scripted(t *testing.T, st *store.Store, workspace uuid.UUID, lines []string) {
+func checkScripted(t *testing.T, st *store.Store, workspace uuid.UUID, lines []string) {
 	t.Helper()
 	var out bytes.Buffer
 	_ = reconcile.Walk{Store: st, Out: &out, Progress: io.Discard}.Run(service.ForScript(t.Context()), workspace)

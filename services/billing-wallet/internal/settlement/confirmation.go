@@ -31,7 +31,7 @@ const (
 type Confirmer struct {
 	store                     *store.Store
 	relay                     *outbox.Relay
-	after                     time.Duration
+	unconfirmedAfter          time.Duration
 	requested                 prometheus.Counter
 	open, unconfirmed, oldest prometheus.Gauge
 }
@@ -43,7 +43,7 @@ func NewConfirmer(
 ) *Confirmer {
 	factory := promauto.With(metrics)
 	return &Confirmer{
-		store: st, relay: relay, after: unconfirmedAfter,
+		store: st, relay: relay, unconfirmedAfter: unconfirmedAfter,
 		requested: factory.NewCounter(prometheus.CounterOpts{
 			Name: "ringfence_billing_confirmation_requests_total",
 			Help: "Unconfirmed events that were published for holds whose request was not received.",
@@ -65,7 +65,7 @@ func NewConfirmer(
 
 // Run runs the confirmer until ctx ends. It always returns nil.
 func (a *Confirmer) Run(ctx context.Context) error {
-	ticks := time.NewTicker(max(min(a.after/4, maxInterval), time.Millisecond))
+	ticks := time.NewTicker(max(min(a.unconfirmedAfter/4, maxInterval), time.Millisecond))
 	defer ticks.Stop()
 	for {
 		select {
@@ -97,7 +97,7 @@ func (a *Confirmer) updateMetrics(ctx context.Context) error {
 // long-open holds. The result reported is the number of unconfirmed holds.
 func (a *Confirmer) Pass(ctx context.Context) (reported int, err error) {
 	for {
-		due, err := a.store.EnqueueUnconfirmed(ctx, a.after, confirmBatch, unconfirmedEvent)
+		due, err := a.store.EnqueueUnconfirmed(ctx, a.unconfirmedAfter, confirmBatch, unconfirmedEvent)
 		if err != nil {
 			return reported, err
 		}
@@ -115,7 +115,7 @@ func (a *Confirmer) Pass(ctx context.Context) (reported int, err error) {
 			break
 		}
 	}
-	open, err := a.store.EnqueueLongOpen(ctx, longOpenFactor*a.after, confirmBatch, unconfirmedEvent)
+	open, err := a.store.EnqueueLongOpen(ctx, longOpenFactor*a.unconfirmedAfter, confirmBatch, unconfirmedEvent)
 	if len(open) > 0 {
 		a.relay.Wake()
 	}

@@ -32,17 +32,17 @@ func relayOf(t *testing.T, pool *pgxpool.Pool) *outbox.Relay {
 	return outbox.NewRelay(pool, bus, prometheus.NewRegistry(), outbox.Config{})
 }
 
-func held(t *testing.T, st *store.Store, owner *pgxpool.Pool, workspace uuid.UUID, age time.Duration) uuid.UUID {
+func insertHold(t *testing.T, st *store.Store, owner *pgxpool.Pool, workspace uuid.UUID, age time.Duration) uuid.UUID {
 	t.Helper()
 	order := wallettest.Order(workspace)
 	if _, err := st.Hold(t.Context(), workspace, []holds.Order{order}); err != nil {
 		t.Fatal(err)
 	}
-	older(t, owner, order.RequestID, age)
+	makeOlder(t, owner, order.RequestID, age)
 	return order.RequestID
 }
 
-func older(t *testing.T, owner *pgxpool.Pool, requestID uuid.UUID, by time.Duration) {
+func makeOlder(t *testing.T, owner *pgxpool.Pool, requestID uuid.UUID, by time.Duration) {
 	t.Helper()
 	_, err := owner.Exec(t.Context(), `
 		UPDATE holds SET created_at = created_at - make_interval(secs => $2), confirm_requested_at = confirm_requested_at - make_interval(secs => $2)
@@ -52,7 +52,7 @@ func older(t *testing.T, owner *pgxpool.Pool, requestID uuid.UUID, by time.Durat
 	}
 }
 
-func exactly(t *testing.T, owner *pgxpool.Pool, requestID uuid.UUID, age time.Duration) {
+func setAge(t *testing.T, owner *pgxpool.Pool, requestID uuid.UUID, age time.Duration) {
 	t.Helper()
 	if _, err := owner.Exec(t.Context(), `
 		UPDATE holds SET created_at = now() - make_interval(secs => $2), confirm_requested_at = NULL WHERE request_id = $1`, requestID, age.Seconds()); err != nil {
@@ -76,15 +76,15 @@ func TestConfirmer_RepeatsTheEventUntilTheHoldIsConfirmed(t *testing.T) {
 	st := store.New(pool)
 	workspace := wallettest.Workspace(t, st, 10*money.Credit)
 	asker := settlement.NewConfirmer(st, relayOf(t, pool), twoMinutes, nil)
-	old := held(t, st, owner, workspace, 121*time.Second)
-	young := held(t, st, owner, workspace, 0)
-	seen := held(t, st, owner, workspace, time.Hour)
+	old := insertHold(t, st, owner, workspace, 121*time.Second)
+	young := insertHold(t, st, owner, workspace, 0)
+	seen := insertHold(t, st, owner, workspace, time.Hour)
 	confirm(t, pool, st, workspace, seen)
 
 	late := 0
 	reported := func(step string, want int) {
 		t.Helper()
-		exactly(t, owner, young, 118*time.Second) // the hold is not due when a pass starts
+		setAge(t, owner, young, 118*time.Second) // the hold is not due when a pass starts
 		n, err := asker.Pass(t.Context())
 		// If the pass took long, the hold became due during the pass, and a report of the hold is
 		// correct.
@@ -100,14 +100,14 @@ func TestConfirmer_RepeatsTheEventUntilTheHoldIsConfirmed(t *testing.T) {
 	}
 	reported("old enough", 1)
 	reported("reported a moment ago", 0)
-	older(t, owner, old, 121*time.Second)
+	makeOlder(t, owner, old, 121*time.Second)
 	reported("two minutes later", 1)
-	older(t, owner, old, 24*365*time.Hour)
+	makeOlder(t, owner, old, 24*365*time.Hour)
 	reported("a year later", 1)
 	wallettest.Balances(t, st, workspace, 10*money.Credit-3*money.Credit/2, 3*money.Credit/2)
 
 	confirm(t, pool, st, workspace, old)
-	older(t, owner, old, time.Hour)
+	makeOlder(t, owner, old, time.Hour)
 	reported("answered with requested", 0)
 
 	var events int
@@ -140,7 +140,7 @@ func TestConfirmer_ReportsLongOpenHolds(t *testing.T) {
 	st := store.New(pool)
 	workspace := wallettest.Workspace(t, st, 10*money.Credit)
 	asker := settlement.NewConfirmer(st, relayOf(t, pool), twoMinutes, nil)
-	old, young := held(t, st, owner, workspace, 7*time.Hour), held(t, st, owner, workspace, 5*time.Hour)
+	old, young := insertHold(t, st, owner, workspace, 7*time.Hour), insertHold(t, st, owner, workspace, 5*time.Hour)
 	confirm(t, pool, st, workspace, old)
 	confirm(t, pool, st, workspace, young)
 
@@ -160,7 +160,7 @@ func TestConfirmer_ReportsLongOpenHolds(t *testing.T) {
 	}
 	wantReported("open for 7 hours", 1)
 	wantReported("reported a moment ago", 1)
-	older(t, owner, old, 7*time.Hour)
+	makeOlder(t, owner, old, 7*time.Hour)
 	wantReported("reported 7 hours ago", 2)
 	var events int
 	if err := pool.QueryRow(t.Context(), `SELECT count(*) FROM outbox`).Scan(&events); err != nil {
@@ -177,7 +177,7 @@ func TestConfirmer_SkipsSettledHolds(t *testing.T) {
 	owner := pgtest.Owner(t, pool, wallettest.Schema)
 	st := store.New(pool)
 	workspace := wallettest.Workspace(t, st, money.Credit)
-	id := held(t, st, owner, workspace, time.Hour)
+	id := insertHold(t, st, owner, workspace, time.Hour)
 	err := pg.InTx(t.Context(), pool, func(tx pgx.Tx) error {
 		return st.EnqueueOutcome(t.Context(), tx, holds.Outcome{WorkspaceID: workspace, RequestID: id, Reason: holds.Abandoned})
 	})

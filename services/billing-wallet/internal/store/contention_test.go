@@ -80,7 +80,7 @@ func TestLedger_ConcurrentWorkNeverDeadlocks(t *testing.T) {
 			t.Errorf("books.Kept.Held = %v, want 0", books.Kept.Held)
 		}
 	}
-	c.noDeadlocks()
+	c.checkDeadlocks()
 }
 
 func (c *contention) turn() error {
@@ -89,9 +89,9 @@ func (c *contention) turn() error {
 	case 0, 1:
 		return c.hold(id)
 	case 2, 3:
-		return c.records()
+		return c.applyRecords()
 	case 4:
-		_, err := c.st.Settle(c.Context(), id, 1+rand.IntN(10), hush)
+		_, err := c.st.Settle(c.Context(), id, 1+rand.IntN(10), noEvents)
 		return err
 	case 5:
 		amount := money.Micro(rand.Int64N(3_000_000) - 1_000_000)
@@ -145,7 +145,7 @@ func (c *contention) hold(id uuid.UUID) error {
 
 // The consumer confirms and ends holds of several workspaces in one transaction and in any order.
 // Two batches can contain the same request.
-func (c *contention) records() error {
+func (c *contention) applyRecords() error {
 	c.mu.Lock()
 	published := make([]holds.Order, 0, 10)
 	for range min(len(c.open), cap(published)) {
@@ -171,7 +171,7 @@ func (c *contention) records() error {
 }
 
 // Every connection must have reported its statistics before the server's count is complete.
-func (c *contention) noDeadlocks() {
+func (c *contention) checkDeadlocks() {
 	c.Helper()
 	super := pgtest.Super(c.T, c.pool, wallettest.Schema)
 	c.pool.Close()

@@ -29,11 +29,11 @@ type history struct {
 	rates    []holds.Rate
 	paid     map[string]money.Micro
 	orders   []holds.Order
-	holds    map[uuid.UUID]*modelled
+	holds    map[uuid.UUID]*modelHold
 	pending  []holds.Outcome // oldest first
 }
 
-type modelled struct {
+type modelHold struct {
 	amount, perMinute int64
 	increment         int32
 	ended             bool
@@ -48,7 +48,7 @@ func TestLedger_MatchesTheModelAfterRandomOperations(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		h := &history{T: r, st: st, pool: pool, workspace: wallettest.Workspace(t, st, 3*money.Credit),
 			balances: ledger.Accounts{Wallet: 3 * money.Credit, Funding: -3 * money.Credit},
-			paid:     map[string]money.Micro{"opening": 3 * money.Credit}, holds: map[uuid.UUID]*modelled{}}
+			paid:     map[string]money.Micro{"opening": 3 * money.Credit}, holds: map[uuid.UUID]*modelHold{}}
 		steps := []func(){h.pay, h.price, h.order, h.order, h.endRequests, h.endRequests,
 			func() { h.settle(rapid.IntRange(1, 4).Draw(r, "most")) }}
 		for range rapid.IntRange(1, 25).Draw(r, "steps") {
@@ -151,8 +151,8 @@ func (h *history) order() {
 	}
 }
 
-func (h *history) model(order holds.Order) modelled {
-	m, longest := modelled{perMinute: 50_000, increment: 1}, ""
+func (h *history) model(order holds.Order) modelHold {
+	m, longest := modelHold{perMinute: 50_000, increment: 1}, ""
 	for _, r := range h.rates {
 		if len(r.Prefix) <= len(order.To) && order.To[:len(r.Prefix)] == r.Prefix && len(r.Prefix) > len(longest) {
 			m.perMinute, m.increment, longest = int64(r.PerMinute), r.IncrementSeconds, r.Prefix
@@ -162,7 +162,7 @@ func (h *history) model(order holds.Order) modelled {
 	return m
 }
 
-func (m modelled) price(seconds int32) int64 {
+func (m modelHold) price(seconds int32) int64 {
 	billed := int64(seconds)
 	for billed%int64(m.increment) != 0 {
 		billed++
@@ -189,7 +189,7 @@ func (h *history) endRequests() {
 }
 
 func (h *history) settle(most int) {
-	done, err := h.st.Settle(h.Context(), h.workspace, most, hush)
+	done, err := h.st.Settle(h.Context(), h.workspace, most, noEvents)
 	if err != nil {
 		h.Fatalf("Settle: %v", err)
 	}

@@ -22,7 +22,7 @@ import (
 
 const half = money.Credit / 2
 
-func hush(*pgx.Batch, []store.Settlement) error { return nil }
+func noEvents(*pgx.Batch, []store.Settlement) error { return nil }
 
 type tester interface {
 	Helper()
@@ -103,7 +103,7 @@ func TestHold_IDOfAnEndedRequestIsRefused(t *testing.T) {
 	}
 	in := func(f func(pgx.Tx) error) error { return pg.InTx(t.Context(), pool, f) }
 	enqueue(t, st, in, holds.Outcome{WorkspaceID: workspace, RequestID: order.RequestID, Reason: holds.Abandoned})
-	if _, err := st.Settle(t.Context(), workspace, 10, hush); err != nil {
+	if _, err := st.Settle(t.Context(), workspace, 10, noEvents); err != nil {
 		t.Fatal(err)
 	}
 	decisions, err := st.Hold(t.Context(), workspace, []holds.Order{order})
@@ -138,7 +138,7 @@ func TestHold_UsesTheLongestPrefixAndKeepsItsPrice(t *testing.T) {
 	in := func(f func(pgx.Tx) error) error { return pg.InTx(t.Context(), pool, f) }
 	enqueue(t, st, in, holds.Outcome{WorkspaceID: workspace, RequestID: order.RequestID, Reason: holds.Ended,
 		BillableSeconds: 61})
-	done, err := st.Settle(t.Context(), workspace, 10, hush)
+	done, err := st.Settle(t.Context(), workspace, 10, noEvents)
 	if err != nil {
 		t.Fatalf("Settle: error = %v", err)
 	}
@@ -204,7 +204,7 @@ func TestSettle_OutcomesInAnyOrderSettleTheHoldOnce(t *testing.T) {
 
 func settle(t testing.TB, st *store.Store, workspace uuid.UUID) []store.Settlement {
 	t.Helper()
-	done, err := st.Settle(t.Context(), workspace, 100, hush)
+	done, err := st.Settle(t.Context(), workspace, 100, noEvents)
 	if err != nil {
 		t.Fatal(err)
 	}

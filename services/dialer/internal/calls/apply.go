@@ -62,7 +62,7 @@ func (a *Applier) Listen(to Listeners) { a.listeners = to }
 // process owns the calls, or that an opt-out belongs to an unknown call and workspace.
 // store.ErrServerChanged means that the reconciliation can still insert the row of a missing call.
 func (a *Applier) Apply(ctx context.Context, guard store.Guard, events []carrier.Event) error {
-	f := &folding{events: events, carrierStatus: map[uuid.UUID]carrier.CallStatus{}, skipQueries: a.findCall == nil}
+	f := &eventBatch{events: events, carrierStatus: map[uuid.UUID]carrier.CallStatus{}, skipQueries: a.findCall == nil}
 	failpoint.Inject("dialer: before events")
 	for {
 		err := a.store.ApplyEvents(ctx, store.Events{
@@ -88,7 +88,7 @@ func (a *Applier) Apply(ctx context.Context, guard store.Guard, events []carrier
 	return nil
 }
 
-func (a *Applier) notify(f *folding) {
+func (a *Applier) notify(f *eventBatch) {
 	a.relay.Wake()
 	if f.ends > 0 {
 		a.listeners.Ended()
@@ -99,17 +99,17 @@ func (a *Applier) notify(f *folding) {
 	if f.optOuts > 0 {
 		a.listeners.OptedOut()
 	}
-	if f.breaks > 0 || len(f.orphans) > 0 {
+	if f.agentFailures > 0 || len(f.orphans) > 0 {
 		a.listeners.HangUp()
 	}
 }
 
-// folding contains the state of one transaction. foldEvents resets this state, because the
+// eventBatch contains the state of one transaction. foldEvents resets this state, because the
 // transaction can be retried.
-type folding struct {
-	events                          []carrier.Event
-	ends, arrivals, optOuts, breaks int
-	orphans                         map[uuid.UUID]bool
+type eventBatch struct {
+	events                                 []carrier.Event
+	ends, arrivals, optOuts, agentFailures int
+	orphans                                map[uuid.UUID]bool
 	// The carrier must be queried about the calls in unanswered. The results are stored in
 	// carrierStatus. If skipQueries is true, the carrier is never queried.
 	unanswered    []uuid.UUID
@@ -119,7 +119,7 @@ type folding struct {
 
 var errUnanswered = errors.New("a call ended as if answered, without an answer")
 
-func (f *folding) arrived() (calls []store.Arrived) {
+func (f *eventBatch) arrived() (calls []store.Arrived) {
 	for _, e := range f.events {
 		if e.Inbound && e.Kind == carrier.Ringing {
 			from := e.From
@@ -133,7 +133,7 @@ func (f *folding) arrived() (calls []store.Arrived) {
 	return calls
 }
 
-func (f *folding) calls() (ids []uuid.UUID) {
+func (f *eventBatch) calls() (ids []uuid.UUID) {
 	for _, e := range f.events {
 		ids = append(ids, e.CallID)
 	}
@@ -141,8 +141,8 @@ func (f *folding) calls() (ids []uuid.UUID) {
 	return slices.Compact(ids)
 }
 
-func (f *folding) foldEvents(calls map[uuid.UUID]*callstate.Call, reconciled bool) (folded store.Folded, err error) {
-	f.ends, f.optOuts, f.breaks, f.orphans, f.unanswered = 0, 0, 0, map[uuid.UUID]bool{}, nil
+func (f *eventBatch) foldEvents(calls map[uuid.UUID]*callstate.Call, reconciled bool) (folded store.Folded, err error) {
+	f.ends, f.optOuts, f.agentFailures, f.orphans, f.unanswered = 0, 0, 0, map[uuid.UUID]bool{}, nil
 	for _, e := range f.events {
 		c := calls[e.CallID]
 		switch {
@@ -181,7 +181,7 @@ func (f *folding) foldEvents(calls map[uuid.UUID]*callstate.Call, reconciled boo
 	return folded, nil
 }
 
-func (f *folding) applyEvent(c *callstate.Call, e carrier.Event) {
+func (f *eventBatch) applyEvent(c *callstate.Call, e carrier.Event) {
 	if e.Kind != carrier.Utterance && e.Kind != carrier.OptedOut && !e.Inbound && c.Live() {
 		// the process that dialed can have died before it stored that the carrier accepted the call
 		c.Initiate(dialedAt(e))
@@ -216,7 +216,7 @@ func newOptOut(e carrier.Event) *callstate.OptOut {
 
 // recordSpeech handles the words of a person or of an agent. If the event has no Role, the person
 // spoke, and the scripted agent replies.
-func (f *folding) recordSpeech(c *callstate.Call, e carrier.Event) {
+func (f *eventBatch) recordSpeech(c *callstate.Call, e carrier.Event) {
 	text := removeInvalid(e.Text)
 	if e.Role != "" {
 		c.Note(agent.Turn{Role: e.Role, Text: text, At: e.At, EndedAt: e.SpokenUntil})
@@ -227,7 +227,7 @@ func (f *folding) recordSpeech(c *callstate.Call, e carrier.Event) {
 		c.RecordOptOut(text, e.At)
 	}
 	if c.Ending != before {
-		f.breaks++
+		f.agentFailures++
 	}
 }
 
@@ -238,7 +238,7 @@ func removeInvalid(text string) string {
 
 // restoreAnswer handles the end of a call that must have been answered, although no event reported
 // the answer. It uses the carrier's status of the call, or adds the call to unanswered.
-func (f *folding) restoreAnswer(c *callstate.Call, e carrier.Event) {
+func (f *eventBatch) restoreAnswer(c *callstate.Call, e carrier.Event) {
 	if f.skipQueries || !c.Live() || c.AnsweredAt != nil || !e.Cause.Conversed() {
 		return
 	}

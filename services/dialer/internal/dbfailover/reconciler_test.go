@@ -111,7 +111,7 @@ func (w *fixture) intent() store.Intent {
 }
 
 // Another process has published an intent of the same request.
-func another(i store.Intent) store.Intent {
+func otherIntent(i store.Intent) store.Intent {
 	i.CallID, i.InstanceID = uuid.Must(uuid.NewV7()), uuid.Must(uuid.NewV7())
 	return i
 }
@@ -160,20 +160,20 @@ func (w *fixture) inAnotherCall(i store.Intent) {
 		uuid.Must(uuid.NewV7()), w.workspace, i.To)
 }
 
-// dialedOver publishes two intents of one request for two trunks. The first trunk has refused its
+// publishForTwoTrunks publishes two intents of one request for two trunks. The first trunk has refused its
 // call, so the first intent is withdrawn. The second intent has no fence (the row that permits the
 // dial).
-func (w *fixture) dialedOver(i store.Intent, instance uuid.UUID) {
+func (w *fixture) publishForTwoTrunks(i store.Intent, instance uuid.UUID) {
 	w.Helper()
 	w.enqueue(i)
 	refused := i
 	refused.CallID, refused.InstanceID = uuid.Must(uuid.NewV7()), instance
 	w.publish(refused, i)
 	w.withdraw(refused)
-	w.fenced(refused)
+	w.insertFence(refused)
 }
 
-func (w *fixture) fenced(i store.Intent) {
+func (w *fixture) insertFence(i store.Intent) {
 	w.Helper()
 	w.exec(`INSERT INTO fences (call_id, call_request_id, attempt, trunk, instance_id) VALUES ($1, $2, 1, 'sim', $3)`,
 		i.CallID, i.CallRequestID, i.InstanceID)
@@ -279,7 +279,7 @@ func TestReconcile_SettlesIntentsWithoutAFence(t *testing.T) {
 		{
 			name: "the process is dead, and a withdrawn intent of another process follows",
 			before: func(w *fixture, i store.Intent) {
-				stale := another(i)
+				stale := otherIntent(i)
 				w.enqueue(i)
 				w.publish(i, stale)
 				w.withdraw(stale)
@@ -289,7 +289,7 @@ func TestReconcile_SettlesIntentsWithoutAFence(t *testing.T) {
 		{
 			name: "the process is alive, and a withdrawn intent of another process follows",
 			before: func(w *fixture, i store.Intent) {
-				stale := another(i)
+				stale := otherIntent(i)
 				w.enqueue(i)
 				w.alive(i)
 				w.publish(i, stale)
@@ -312,7 +312,7 @@ func TestReconcile_SettlesIntentsWithoutAFence(t *testing.T) {
 			before: func(w *fixture, i store.Intent) {
 				w.enqueue(i)
 				w.alive(i)
-				w.publish(i, another(i))
+				w.publish(i, otherIntent(i))
 			},
 			want: outcome{State: "dialing", Call: "fenced", Owned: true, Fences: 1},
 		},
@@ -321,14 +321,14 @@ func TestReconcile_SettlesIntentsWithoutAFence(t *testing.T) {
 			before: func(w *fixture, i store.Intent) {
 				w.enqueue(i)
 				w.alive(i)
-				w.publish(another(i), i)
+				w.publish(otherIntent(i), i)
 			},
 			want: outcome{State: "dialing", Call: "fenced", Owned: true, Fences: 1},
 		},
 		{
 			name: "an intent of another process precedes, and both processes are alive",
 			before: func(w *fixture, i store.Intent) {
-				earlier := another(i)
+				earlier := otherIntent(i)
 				w.enqueue(i)
 				w.alive(earlier)
 				w.alive(i)
@@ -344,14 +344,14 @@ func TestReconcile_SettlesIntentsWithoutAFence(t *testing.T) {
 				w.enqueue(i)
 				w.alive(i)
 				w.publish(earlier, i)
-				w.fenced(i)
+				w.insertFence(i)
 			},
 			want: outcome{State: "dialing", Call: "fenced", Owned: true, Fences: 1},
 		},
 		{
 			name: "all intents of the request are withdrawn",
 			before: func(w *fixture, i store.Intent) {
-				next := another(i)
+				next := otherIntent(i)
 				w.enqueue(i)
 				w.publish(i, next)
 				w.withdraw(i)
@@ -371,17 +371,17 @@ func TestReconcile_SettlesIntentsWithoutAFence(t *testing.T) {
 		},
 		{
 			name:   "the database has only the fence for the previous trunk",
-			before: func(w *fixture, i store.Intent) { w.dialedOver(i, i.InstanceID); w.alive(i) },
+			before: func(w *fixture, i store.Intent) { w.publishForTwoTrunks(i, i.InstanceID); w.alive(i) },
 			want:   outcome{State: "dialing", Call: "fenced", Owned: true, Fences: 2},
 		},
 		{
 			name:   "the process is dead, and the database has only the fence for the previous trunk",
-			before: func(w *fixture, i store.Intent) { w.dialedOver(i, i.InstanceID) },
+			before: func(w *fixture, i store.Intent) { w.publishForTwoTrunks(i, i.InstanceID) },
 			want:   outcome{State: "dialing", Call: "fenced", Ending: "lost", Fences: 2},
 		},
 		{
 			name:   "the database has a fence of another process",
-			before: func(w *fixture, i store.Intent) { w.dialedOver(i, uuid.Must(uuid.NewV7())); w.alive(i) },
+			before: func(w *fixture, i store.Intent) { w.publishForTwoTrunks(i, uuid.Must(uuid.NewV7())); w.alive(i) },
 			want:   outcome{State: "dialing", Fences: 1},
 		},
 		{
@@ -401,7 +401,7 @@ func TestReconcile_SettlesIntentsWithoutAFence(t *testing.T) {
 			w.reconcile()
 			i := w.intent()
 			tt.before(w, i)
-			stale := another(i)
+			stale := otherIntent(i)
 			if tt.stale {
 				w.publish(stale)
 			}
@@ -926,7 +926,7 @@ func TestAdvance_KeepsThePositionWhileAnotherTrunkCanBeFenced(t *testing.T) {
 			w := newFixture(t)
 			w.reconcile()
 			i := w.intent()
-			w.dialedOver(i, i.InstanceID)
+			w.publishForTwoTrunks(i, i.InstanceID)
 			w.exec(`UPDATE calls SET ` + tt.call)
 			state, err := w.store.ServerState(t.Context())
 			if err != nil {

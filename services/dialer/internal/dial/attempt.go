@@ -146,7 +146,7 @@ func (d *Dialer) dialRequest(
 	if err != nil {
 		return "put_back", errors.Join(err, d.store.PutBack(ctx, r, numberRetryDelay, 0))
 	}
-	release, ok := d.carrier.allow()
+	release, ok := d.carrier.reserveCall()
 	if !ok { // this check precedes the commit of the fence, because a later refusal would end the request
 		return "put_back", d.store.PutBack(ctx, r, retryDelay, 0)
 	}

@@ -43,7 +43,7 @@ func (j *recordedIntents) Withdraw(i store.Intent) {
 	j.lines, j.withdrawn = append(j.lines, "withdrawn"), append(j.withdrawn, i.CallID)
 }
 
-func (j *recordedIntents) published() []string {
+func (j *recordedIntents) publishedIntents() []string {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return slices.Clone(j.lines)
@@ -157,12 +157,12 @@ func TestWithdraw_WithdrawsOnlyIntentsOfRequestsThatAreQueuedAgain(t *testing.T)
 				}
 			}
 			d.runUntil(&fakeCarrier{answers: tt.answers}, func() error {
-				if got := d.intents.published(); len(got) < len(tt.want) {
+				if got := d.intents.publishedIntents(); len(got) < len(tt.want) {
 					return errors.New("the attempt has not ended")
 				}
 				return nil
 			})
-			if got := d.intents.published(); !slices.Equal(got[:len(tt.want)], tt.want) {
+			if got := d.intents.publishedIntents(); !slices.Equal(got[:len(tt.want)], tt.want) {
 				t.Errorf("published = %q, want %q", got, tt.want)
 			}
 		})
@@ -177,7 +177,7 @@ func TestWithdraw_KeepsTheIntentOfACallThatAnotherProcessEnds(t *testing.T) {
 		return operatorFault("")(o)
 	}
 	d.dialAll(&fakeCarrier{answers: []func(carrier.Originate) error{takenOver}})
-	if got, want := d.intents.published(), []string{"intended"}; !slices.Equal(got, want) {
+	if got, want := d.intents.publishedIntents(), []string{"intended"}; !slices.Equal(got, want) {
 		t.Errorf("published = %q, want %q", got, want)
 	}
 }
@@ -218,7 +218,7 @@ func TestWithdraw_WithdrawsOnlyTheIntentWithoutAValidFence(t *testing.T) {
 				return refuse("normal_temporary_failure", "one")(o)
 			}
 			d.runUntil(&fakeCarrier{answers: []func(carrier.Originate) error{first, accept}}, func() error {
-				if got := len(d.intents.published()); got < 2 {
+				if got := len(d.intents.publishedIntents()); got < 2 {
 					return errors.New("the second trunk is not tried")
 				}
 				return nil

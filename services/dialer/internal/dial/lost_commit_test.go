@@ -15,14 +15,14 @@ import (
 	"ringfence.dev/services/dialer/internal/carrier"
 )
 
-// cutting is a database connection that closes before the response to the second commit arrives.
-type cutting struct {
+// cuttingConn is a database connection that closes before the response to the second commit arrives.
+type cuttingConn struct {
 	net.Conn
 	fencing, committing atomic.Bool
 	cut                 *atomic.Bool
 }
 
-func (c *cutting) Write(p []byte) (int, error) {
+func (c *cuttingConn) Write(p []byte) (int, error) {
 	if bytes.Contains(p, []byte("UPDATE dial_queue q SET traceparent")) {
 		c.fencing.Store(true)
 	}
@@ -32,7 +32,7 @@ func (c *cutting) Write(p []byte) (int, error) {
 	return c.Conn.Write(p)
 }
 
-func (c *cutting) Read(p []byte) (int, error) {
+func (c *cuttingConn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
 	if c.committing.Load() && n > 0 && c.cut.CompareAndSwap(false, true) {
 		_ = c.Conn.Close()
@@ -59,7 +59,7 @@ func TestTryNextTrunk_DialsAfterALostCommitResponse(t *testing.T) {
 			settings := d.pool.Config()
 			settings.ConnConfig.DialFunc = func(ctx context.Context, network, address string) (net.Conn, error) {
 				conn, err := (&net.Dialer{}).DialContext(ctx, network, address)
-				return &cutting{Conn: conn, cut: cut}, err
+				return &cuttingConn{Conn: conn, cut: cut}, err
 			}
 			pool, err := pgxpool.NewWithConfig(t.Context(), settings)
 			if err != nil {

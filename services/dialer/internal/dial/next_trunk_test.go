@@ -199,13 +199,13 @@ func (d *fixture) dialAll(trunk *fakeCarrier) {
 // runUntil returns after check has returned nil and the last attempt has ended.
 func (d *fixture) runUntil(trunk *fakeCarrier, check func() error) {
 	d.t.Helper()
-	d.start(trunk, check, func(dialer *dial.Dialer, _ *store.Store) func(context.Context) error { return dialer.Run })
+	d.runDialer(trunk, check, func(dialer *dial.Dialer, _ *store.Store) func(context.Context) error { return dialer.Run })
 }
 
 // The process owns one fenced call without an attempt.
 func (d *fixture) reviewUntil(trunk *fakeCarrier, check func() error) {
 	d.t.Helper()
-	d.start(trunk, check, func(dialer *dial.Dialer, st *store.Store) func(context.Context) error {
+	d.runDialer(trunk, check, func(dialer *dial.Dialer, st *store.Store) func(context.Context) error {
 		callID := uuid.Must(uuid.NewV7())
 		d.exec(`UPDATE dial_queue SET state = 'dialing'`)
 		d.exec(
@@ -225,7 +225,7 @@ func (d *fixture) reviewUntil(trunk *fakeCarrier, check func() error) {
 	})
 }
 
-func (d *fixture) start(
+func (d *fixture) runDialer(
 	trunk *fakeCarrier, check func() error, work func(*dial.Dialer, *store.Store) func(context.Context) error,
 ) {
 	t := d.t

@@ -89,7 +89,7 @@ func TestPermit_SendsNoINVITEBeforeTheDatabaseIsReconciled(t *testing.T) {
 	if got, want := d.calls(), []string{"void", "initiated"}; !slices.Equal(got, want) {
 		t.Errorf("calls = %q, want %q", got, want)
 	}
-	if got, want := d.intents.published(), []string{"intended", "withdrawn", "intended"}; !slices.Equal(got, want) {
+	if got, want := d.intents.publishedIntents(), []string{"intended", "withdrawn", "intended"}; !slices.Equal(got, want) {
 		t.Errorf("published = %q, want %q", got, want)
 	}
 }

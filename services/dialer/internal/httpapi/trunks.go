@@ -49,11 +49,13 @@ type trunkView struct {
 
 func viewTrunk(t trunks.Trunk) trunkView {
 	return trunkView{
-		ID: t.TrunkID, Name: t.Name, Status: t.Status, Host: t.Host, Port: t.SIPPort(), Transport: t.Transport, OutboundProxy: nilIfEmpty(t.OutboundProxy),
+		ID: t.TrunkID, Name: t.Name, Status: t.Status, Host: t.Host, Port: t.SIPPort(),
+		Transport: t.Transport, OutboundProxy: nilIfEmpty(t.OutboundProxy),
 		CACertificates: nilIfEmpty(
 			t.CACertificates,
 		), Username: nilIfEmpty(t.Username), HasPassword: t.Sealed != nil || t.Password != "", Register: t.Register,
-		CallerIDs: t.CallerIDs, CallerIDHeader: t.CallerIDHeader, NumberFormat: t.NumberFormat, NumberPrefix: nilIfEmpty(t.NumberPrefix), Codecs: t.Codecs, SRTP: t.SRTP,
+		CallerIDs: t.CallerIDs, CallerIDHeader: t.CallerIDHeader, NumberFormat: t.NumberFormat,
+		NumberPrefix: nilIfEmpty(t.NumberPrefix), Codecs: t.Codecs, SRTP: t.SRTP,
 		SessionSeconds: t.SessionSeconds, Channels: t.Channels, CallsPerSecond: t.CallsPerSecond, Priority: t.Priority, InboundSources: t.InboundSources,
 		MediaTimeout: t.MediaTimeoutSeconds, Trace: t.Trace,
 		CreatedAt: openapi.TimestampOf(page.TimeOf(t.TrunkID)),

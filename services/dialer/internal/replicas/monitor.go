@@ -11,9 +11,9 @@ import (
 type Monitor struct {
 	lease time.Duration
 
-	mu      sync.Mutex
-	started time.Time // start of the last stored heartbeat
-	isSlow  bool      // whether the last heartbeat failed or took more than a third of the lease
+	mu        sync.Mutex
+	lastStart time.Time // start of the last stored heartbeat
+	isSlow    bool      // whether the last heartbeat failed or took more than a third of the lease
 	// resumedAt is the time since which heartbeats are in time: the start of the first heartbeat,
 	// or of the first one after a late or failed heartbeat. It is zero after a failed heartbeat.
 	resumedAt time.Time
@@ -29,7 +29,7 @@ func NewMonitor(lease time.Duration) *Monitor { return &Monitor{lease: lease} }
 func (m *Monitor) Observe(startedAt time.Time, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	late := !m.started.IsZero() && startedAt.Sub(m.started) > m.lease*2/3
+	late := !m.lastStart.IsZero() && startedAt.Sub(m.lastStart) > m.lease*2/3
 	m.isSlow = err != nil || time.Since(startedAt) > m.lease/3
 	if err != nil || late {
 		m.resumedAt = time.Time{}
@@ -37,7 +37,7 @@ func (m *Monitor) Observe(startedAt time.Time, err error) {
 	if err != nil {
 		return
 	}
-	m.started = startedAt
+	m.lastStart = startedAt
 	if m.resumedAt.IsZero() {
 		m.resumedAt = startedAt
 	}
@@ -49,7 +49,7 @@ func (m *Monitor) Observe(startedAt time.Time, err error) {
 func (m *Monitor) Healthy() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.isSlow || m.started.IsZero() || time.Since(m.started) > m.lease*2/3 {
+	if m.isSlow || m.lastStart.IsZero() || time.Since(m.lastStart) > m.lease*2/3 {
 		return false
 	}
 	return !m.resumedAt.IsZero() && time.Since(m.resumedAt) >= m.lease

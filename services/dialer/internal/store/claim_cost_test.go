@@ -123,7 +123,7 @@ func (s *costSide) claimOne(b *testing.B) {
 	b.Helper()
 	s.enqueue(b)
 	began := time.Now()
-	claimed, err := s.st.Claim(b.Context(), wide(64), []uuid.UUID{s.workspace})
+	claimed, err := s.st.Claim(b.Context(), ampleCapacity(64), []uuid.UUID{s.workspace})
 	s.took = append(s.took, time.Since(began))
 	if err != nil {
 		b.Fatalf("%s: Claim: %v", s.name, err)
@@ -151,7 +151,7 @@ func (s *costSide) pages(b *testing.B) (most int) {
 			s.enqueue(b)
 		}
 		seen.Forget()
-		if claimed, err := watched.st.Claim(b.Context(), wide(1), []uuid.UUID{s.workspace}); err != nil {
+		if claimed, err := watched.st.Claim(b.Context(), ampleCapacity(1), []uuid.UUID{s.workspace}); err != nil {
 			b.Fatalf("%s: Claim: %v", s.name, err)
 		} else if len(claimed.Requests) != 1 {
 			b.Fatalf("%s: length of claimed.Requests = %d, want 1", s.name, len(claimed.Requests))

@@ -41,7 +41,7 @@ func insertRequests(t *testing.T, pool *pgxpool.Pool, workspace uuid.UUID, first
 
 func limited(t *testing.T, pool *pgxpool.Pool, st *store.Store, workspace uuid.UUID, live, rate int32) {
 	t.Helper()
-	within(t, pool, func(tx pgx.Tx) error {
+	runTx(t, pool, func(tx pgx.Tx) error {
 		return st.SaveWorkspace(t.Context(), tx, dialqueue.Workspace{
 			WorkspaceID: workspace, Version: time.Now().UnixNano(), Status: "active", APIEnabled: true, MaxLiveCalls: live, CallsPerSecond: rate,
 		})
@@ -64,7 +64,7 @@ func TestClaim_ManyRequestsOfOneWorkspaceDoNotDelayAnother(t *testing.T) {
 			if claims == 2 {
 				t.Fatalf("two claims with %d workers did not take the single request", workers)
 			}
-			claimed, err := replica.claim(t.Context(), wide(workers))
+			claimed, err := replica.claim(t.Context(), ampleCapacity(workers))
 			if err != nil {
 				t.Fatalf("Claim: %v", err)
 			}
@@ -113,7 +113,7 @@ func TestClaim_PagesReadDoNotGrowWithScheduledRequests(t *testing.T) {
 				next++
 				enqueue(t, pool, plain, aRequest(workspace, next))
 			}
-			claimed, err := st.Claim(t.Context(), wide(1), []uuid.UUID{workspace})
+			claimed, err := st.Claim(t.Context(), ampleCapacity(1), []uuid.UUID{workspace})
 			if err != nil {
 				t.Fatalf("Claim: %v", err)
 			}
@@ -327,22 +327,22 @@ func TestClaim_SecondRequestToANumberWaitsForTheFirstCall(t *testing.T) {
 	}
 }
 
-// stalling is a pool that delays the second batch of a transaction. The delay simulates a process
+// stallingPool is a pool that delays the second batch of a transaction. The delay simulates a process
 // that stops for some time during a claim.
-type stalling struct {
+type stallingPool struct {
 	batches atomic.Int64
 	stopped chan struct{}
 	goOn    chan struct{}
 }
 
-func (s *stalling) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
+func (s *stallingPool) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
 	return ctx
 }
-func (*stalling) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData)     {}
-func (*stalling) TraceBatchQuery(context.Context, *pgx.Conn, pgx.TraceBatchQueryData) {}
-func (*stalling) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData)     {}
+func (*stallingPool) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData)     {}
+func (*stallingPool) TraceBatchQuery(context.Context, *pgx.Conn, pgx.TraceBatchQueryData) {}
+func (*stallingPool) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData)     {}
 
-func (s *stalling) TraceBatchStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceBatchStartData) context.Context {
+func (s *stallingPool) TraceBatchStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceBatchStartData) context.Context {
 	if s.batches.Add(1) == 2 {
 		close(s.stopped)
 		<-s.goOn
@@ -353,7 +353,7 @@ func (s *stalling) TraceBatchStart(ctx context.Context, _ *pgx.Conn, _ pgx.Trace
 func TestClaim_ProcessPausedInAClaimDoesNotBlockOthers(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
-	settings, stall := pool.Config(), &stalling{stopped: make(chan struct{}), goOn: make(chan struct{})}
+	settings, stall := pool.Config(), &stallingPool{stopped: make(chan struct{}), goOn: make(chan struct{})}
 	settings.ConnConfig.Tracer = stall
 	paused, err := pgxpool.NewWithConfig(t.Context(), settings)
 	if err != nil {
@@ -367,7 +367,7 @@ func TestClaim_ProcessPausedInAClaimDoesNotBlockOthers(t *testing.T) {
 	enqueue(t, pool, st, aRequest(workspace, 1))
 	failed := make(chan error, 1)
 	go func() {
-		_, err := newStore(paused).Claim(t.Context(), wide(5), []uuid.UUID{workspace})
+		_, err := newStore(paused).Claim(t.Context(), ampleCapacity(5), []uuid.UUID{workspace})
 		failed <- err
 	}()
 	<-stall.stopped

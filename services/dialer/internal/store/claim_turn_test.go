@@ -18,7 +18,7 @@ func TestClaim_EveryWorkspaceIsServed(t *testing.T) {
 	got := map[uuid.UUID]int{}
 	for round := 1; round <= 2; round++ {
 		for claims := 0; claims < workspaces/workers; claims++ {
-			claimed, err := replica.claim(t.Context(), wide(workers))
+			claimed, err := replica.claim(t.Context(), ampleCapacity(workers))
 			if err != nil {
 				t.Fatalf("Claim: %v", err)
 			}

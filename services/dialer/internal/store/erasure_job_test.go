@@ -55,7 +55,7 @@ func TestOrderErasure_ManyCallsAreErasedInSteps(t *testing.T) {
 	first, second, workspace := newStore(pool), newStore(pool), uuid.Must(uuid.NewV7())
 	e := store.Erasure{ID: uuid.Must(uuid.NewV7()), WorkspaceID: workspace}
 	addInboundCalls(t, pool, workspace, number, calls)
-	within(t, pool, func(tx pgx.Tx) error { return first.OrderErasure(t.Context(), tx, number, e) })
+	runTx(t, pool, func(tx pgx.Tx) error { return first.OrderErasure(t.Context(), tx, number, e) })
 	if got := countRows(t, pool, "SELECT count(*) FROM calls WHERE erased"); got != 0 {
 		t.Errorf("calls erased by the order itself = %d, want 0", got)
 	}
@@ -66,7 +66,7 @@ func TestOrderErasure_ManyCallsAreErasedInSteps(t *testing.T) {
 		t.Errorf("calls erased by one step = %d, want %d", got, limit)
 	}
 	// The same erasure is ordered again while it is in progress.
-	within(t, pool, func(tx pgx.Tx) error { return second.OrderErasure(t.Context(), tx, number, e) })
+	runTx(t, pool, func(tx pgx.Tx) error { return second.OrderErasure(t.Context(), tx, number, e) })
 	if got, want := eraseCalls(t, second, limit), calls/limit; got != want {
 		t.Errorf("further steps = %d, want %d", got, want)
 	}
@@ -121,7 +121,7 @@ func TestOrderErasure_ReadsNoCalls(t *testing.T) {
 	watchedPool, watched := pgtest.Watch(t, pool)
 	st := newStore(watchedPool)
 	e := store.Erasure{ID: uuid.Must(uuid.NewV7()), WorkspaceID: workspace}
-	within(t, watchedPool, func(tx pgx.Tx) error { return st.OrderErasure(t.Context(), tx, number, e) })
+	runTx(t, watchedPool, func(tx pgx.Tx) error { return st.OrderErasure(t.Context(), tx, number, e) })
 	pages, plans := watched.Pages(t, pgtest.GenericPlan)
 	if pages > 30 {
 		t.Errorf("pages read by the order = %d, want at most 30; plans:\n%s", pages, plans)

@@ -20,7 +20,7 @@ import (
 
 const secret = "Xylophone"
 
-func about(workspace uuid.UUID, number int) dialqueue.Request {
+func secretRequest(workspace uuid.UUID, number int) dialqueue.Request {
 	r := aRequest(workspace, number)
 	r.Variables, r.TimeZone = []byte(`{"name":"`+secret+`"}`), secret
 	return r
@@ -30,7 +30,8 @@ func about(workspace uuid.UUID, number int) dialqueue.Request {
 // the person's data, "with the secret" follows its name.
 func publishedEvents(t *testing.T, pool *pgxpool.Pool, key string) (names []string) {
 	t.Helper()
-	rows, err := pool.Query(t.Context(), "SELECT topic, payload FROM outbox WHERE position($1 in encode(payload, 'escape')) > 0 ORDER BY id", key)
+	rows, err := pool.Query(t.Context(),
+		"SELECT topic, payload FROM outbox WHERE position($1 in encode(payload, 'escape')) > 0 ORDER BY id", key)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -59,10 +60,10 @@ func publishedEvents(t *testing.T, pool *pgxpool.Pool, key string) (names []stri
 
 func erase(t *testing.T, pool *pgxpool.Pool, st *store.Store, id uuid.UUID, e store.Erasure) {
 	t.Helper()
-	within(t, pool, func(tx pgx.Tx) error { return st.EraseRequest(t.Context(), tx, id, e) })
+	runTx(t, pool, func(tx pgx.Tx) error { return st.EraseRequest(t.Context(), tx, id, e) })
 }
 
-func kept(t *testing.T, pool *pgxpool.Pool) int {
+func countSecrets(t *testing.T, pool *pgxpool.Pool) int {
 	t.Helper()
 	return countRows(t, pool, `SELECT (SELECT count(*) FROM dial_queue WHERE variables::text LIKE '%`+secret+`%')
 		+ (SELECT count(*) FROM calls WHERE variables::text LIKE '%`+secret+`%' OR turns::text LIKE '%`+secret+`%' OR time_zone = '`+secret+`')
@@ -74,7 +75,7 @@ func TestEraseRequest_QueuedRequestsEndAsBlocked(t *testing.T) {
 	pool := newPool(t)
 	st, workspace := newStore(pool), uuid.Must(uuid.NewV7())
 	e := store.Erasure{ID: uuid.Must(uuid.NewV7()), WorkspaceID: workspace}
-	ahead, claimed, other := about(workspace, 1), about(workspace, 2), about(workspace, 3)
+	ahead, claimed, other := secretRequest(workspace, 1), secretRequest(workspace, 2), secretRequest(workspace, 3)
 	ahead.DueAt = time.Now().Add(time.Hour)
 	enqueue(t, pool, st, claimed)
 	taken := claimRequests(t, st, 1)
@@ -102,14 +103,14 @@ func TestEraseRequest_QueuedRequestsEndAsBlocked(t *testing.T) {
 	if err := st.Fence(t.Context(), claimed, uuid.Must(uuid.NewV7()), "+15005550006", "sim"); err == nil {
 		t.Error("Fence of a request of an erased person succeeded, want an error")
 	}
-	within(t, pool, func(tx pgx.Tx) error {
+	runTx(t, pool, func(tx pgx.Tx) error {
 		added, err := st.Enqueue(t.Context(), tx, ahead, claimed)
 		if slices.Contains(added, true) {
 			t.Errorf("erased requests that were added again = %v, want none", added)
 		}
 		return err
 	})
-	if n := kept(t, pool); n != 1 {
+	if n := countSecrets(t, pool); n != 1 {
 		t.Errorf("rows with personal data = %d, want only the row of the other person", n)
 	}
 	if got := claimRequests(t, st, 5); len(got) != 1 {
@@ -124,7 +125,7 @@ func TestEraseRequest_LiveCallEndsWithoutPersonalData(t *testing.T) {
 	pool := newPool(t)
 	st, workspace := newStore(pool), uuid.Must(uuid.NewV7())
 	e := store.Erasure{ID: uuid.Must(uuid.NewV7()), WorkspaceID: workspace}
-	r, other := about(workspace, 1), about(workspace, 2)
+	r, other := secretRequest(workspace, 1), secretRequest(workspace, 2)
 	mine, theirs := fenced(t, pool, st, r), fenced(t, pool, st, other)
 	now := time.Now()
 	both := func(f func(*callstate.Call)) {
@@ -154,11 +155,12 @@ func TestEraseRequest_LiveCallEndsWithoutPersonalData(t *testing.T) {
 		", "); got != "dialing, answered, ended, analysed with the secret" {
 		t.Errorf("events of the other person's call = %q", got)
 	}
-	if n := countRows(t, pool, "SELECT count(*) FROM calls WHERE call_id = $1 AND (variables IS NOT NULL OR turns::text <> '[]')", mine); n != 0 {
+	if n := countRows(t, pool,
+		"SELECT count(*) FROM calls WHERE call_id = $1 AND (variables IS NOT NULL OR turns::text <> '[]')", mine); n != 0 {
 		t.Error("variables or transcript of the erased call were kept")
 	}
 	erase(t, pool, st, other.CallRequestID, e) // this request has a call that ended before the erasure
-	if n := kept(t, pool); n != 0 {
+	if n := countSecrets(t, pool); n != 0 {
 		t.Errorf("rows with personal data = %d", n)
 	}
 	if n := countRows(t, pool, "SELECT count(*) FROM calls WHERE status = 'completed'"); n != 2 {
@@ -213,7 +215,7 @@ func TestOrderErasure_PublishesErasedAfterEarlierEvents(t *testing.T) {
 			arrive(since, workspace, caller)
 			talk(true, since)
 		}
-		within(t, pool, func(tx pgx.Tx) error { return st.OrderErasure(t.Context(), tx, caller, e) })
+		runTx(t, pool, func(tx pgx.Tx) error { return st.OrderErasure(t.Context(), tx, caller, e) })
 		eraseCalls(t, st, 100)
 	}
 	talk(true, live, silent)
@@ -228,7 +230,7 @@ func TestOrderErasure_PublishesErasedAfterEarlierEvents(t *testing.T) {
 			t.Errorf("events = %q, want %q", got, want)
 		}
 	}
-	if n := kept(t, pool); n != 2 {
+	if n := countSecrets(t, pool); n != 2 {
 		t.Errorf("rows with personal data = %d, want those of the other workspace and of the later call", n)
 	}
 	// the events of two calls, and one report for each of the two orders of the erasure
@@ -241,7 +243,7 @@ func TestEraseRequest_RunningAnalysisPublishesNoSummary(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	st, workspace := newStore(pool), uuid.Must(uuid.NewV7())
-	r := about(workspace, 1)
+	r := secretRequest(workspace, 1)
 	id, now := fenced(t, pool, st, r), time.Now()
 	change := func(f func(*callstate.Call)) {
 		t.Helper()
@@ -255,7 +257,7 @@ func TestEraseRequest_RunningAnalysisPublishesNoSummary(t *testing.T) {
 		c.Note(agent.Turn{Role: agent.RolePerson, Text: "This is " + secret + ".", At: now})
 		c.End(callstate.End{At: now.Add(time.Second), Cause: callstate.NormalClearing, Judged: &agent.Judgement{Outcome: "interested", Reached: "human"}})
 	})
-	if n := kept(t, pool); n != 1 {
+	if n := countSecrets(t, pool); n != 1 {
 		t.Fatalf("rows with the transcript before the summary = %d, want 1", n)
 	}
 	erase(t, pool, st, r.CallRequestID, store.Erasure{ID: uuid.Must(uuid.NewV7()), WorkspaceID: workspace})
@@ -266,7 +268,7 @@ func TestEraseRequest_RunningAnalysisPublishesNoSummary(t *testing.T) {
 	if got := strings.Join(publishedEvents(t, pool, id.String()), ", "); got != "dialing, answered, ended, analysed" {
 		t.Errorf("events = %q", got)
 	}
-	if n := kept(t, pool); n != 0 {
+	if n := countSecrets(t, pool); n != 0 {
 		t.Errorf("rows with personal data = %d", n)
 	}
 }

@@ -27,7 +27,7 @@ func newLegPool(t *testing.T) *pgxpool.Pool {
 	return pgtest.New(t, "dialer", outbox.Migrations, inbox.Migrations, pg.Migrations{Name: "dialer", FS: store.Migrations})
 }
 
-func instant() *time.Time {
+func newTime() *time.Time {
 	now := time.Now().UTC().Truncate(time.Microsecond)
 	return &now
 }
@@ -53,7 +53,7 @@ func apply(t *testing.T, pool *pgxpool.Pool, guard store.Guard) error {
 	})
 }
 
-func wants(t *testing.T, pool *pgxpool.Pool, name string, guard store.Guard, want error) {
+func checkGuard(t *testing.T, pool *pgxpool.Pool, name string, guard store.Guard, want error) {
 	t.Helper()
 	if err := apply(t, pool, guard); !errors.Is(err, want) {
 		t.Errorf("%s = %v, want %v", name, err, want)
@@ -64,24 +64,24 @@ func TestGuard_AcceptsOnlyTheOwnerOfALiveLeg(t *testing.T) {
 	t.Parallel()
 	pool := newLegPool(t)
 	j, other := store.NewLegs(pool, pool, uuid.New(), legLease), store.NewLegs(pool, pool, uuid.New(), legLease)
-	id, at := dial(t, j), *instant()
-	wants(t, pool, "events of the owner", j.Guard(id), nil)
-	wants(t, pool, "events of another process", other.Guard(id), store.ErrLost)
-	wants(t, pool, "the answer by the owner", j.AnswerGuard(id, at), nil)
-	wants(t, pool, "the answer by another process", other.AnswerGuard(id, at), store.ErrLost)
+	id, at := dial(t, j), *newTime()
+	checkGuard(t, pool, "events of the owner", j.Guard(id), nil)
+	checkGuard(t, pool, "events of another process", other.Guard(id), store.ErrLost)
+	checkGuard(t, pool, "the answer by the owner", j.AnswerGuard(id, at), nil)
+	checkGuard(t, pool, "the answer by another process", other.AnswerGuard(id, at), store.ErrLost)
 	if err := j.StoreTeardown(t.Context(), id, []byte("dialog")); err != nil {
 		t.Fatal(err)
 	}
 	byOther := store.End{At: at, Cause: callstate.NormalClearing}
-	wants(t, pool, "the end by another process", other.EndGuard(id, byOther), store.ErrLost)
+	checkGuard(t, pool, "the end by another process", other.EndGuard(id, byOther), store.ErrLost)
 	if known, err := j.Find(t.Context(), id); err != nil {
 		t.Errorf("Find: %v", err)
 	} else if string(known.Teardown) != "dialog" {
 		t.Errorf("teardown state = %q, want dialog", known.Teardown)
 	}
-	wants(t, pool, "the end", j.EndGuard(id, store.End{At: at, Cause: callstate.NormalClearing, ByUs: true}), nil)
-	wants(t, pool, "a second end", j.EndGuard(id, store.End{At: at, Cause: callstate.UserBusy}), store.ErrLost)
-	wants(t, pool, "events after the end", j.Guard(id), store.ErrLost)
+	checkGuard(t, pool, "the end", j.EndGuard(id, store.End{At: at, Cause: callstate.NormalClearing, ByUs: true}), nil)
+	checkGuard(t, pool, "a second end", j.EndGuard(id, store.End{At: at, Cause: callstate.UserBusy}), store.ErrLost)
+	checkGuard(t, pool, "events after the end", j.Guard(id), store.ErrLost)
 	known, err := j.Find(t.Context(), id)
 	if err != nil {
 		t.Fatalf("Find: %v", err)
@@ -109,13 +109,13 @@ func TestStoreOutbound_SecondLegOfACallIsRejected(t *testing.T) {
 		t.Errorf("Dial again = %v, want ErrBegun", err)
 	}
 	forgotten := store.Leg{CallID: id, Attempt: store.TrunkAttempt{ID: id}}
-	if err := other.DeleteRefused(t.Context(), forgotten, store.Refusal{At: *instant()}); err != nil {
+	if err := other.DeleteRefused(t.Context(), forgotten, store.Refusal{At: *newTime()}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := j.Find(t.Context(), id); err != nil {
 		t.Errorf("Find after Forget by another process = %v, want nil", err)
 	}
-	if err := j.DeleteRefused(t.Context(), forgotten, store.Refusal{At: *instant()}); err != nil {
+	if err := j.DeleteRefused(t.Context(), forgotten, store.Refusal{At: *newTime()}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := j.Find(t.Context(), id); !errors.Is(err, pg.ErrNotFound) {
@@ -152,7 +152,8 @@ func TestHeartbeat_ReturnsRequestedLegsOnlyToTheOwner(t *testing.T) {
 	} else if theirs != 0 {
 		t.Errorf("theirs = %v, want 0", theirs)
 	}
-	wants(t, pool, "the end", owner.EndGuard(id, store.End{At: *instant(), Cause: callstate.NormalClearing, ByUs: true}), nil)
+	checkGuard(t, pool, "the end", owner.EndGuard(id, store.End{At: *newTime(), Cause: callstate.NormalClearing,
+		ByUs: true}), nil)
 	if n := asked(owner); n != 0 {
 		t.Errorf("legs to hang up after the end = %d, want 0", n)
 	}
@@ -168,13 +169,13 @@ func adoptedLegs(t *testing.T, j *store.Legs) (calls []store.Leg) {
 		if _, err := j.Heartbeat(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		calls = adopted(t, j)
+		calls = adoptLegs(t, j)
 		return len(calls) > 0
 	})
 	return calls
 }
 
-func adopted(t *testing.T, j *store.Legs) []store.Leg {
+func adoptLegs(t *testing.T, j *store.Legs) []store.Leg {
 	t.Helper()
 	calls, err := j.Adopt(t.Context())
 	if err != nil {
@@ -202,16 +203,16 @@ func TestAdopt_TakesOnlyLegsOfDeadOwners(t *testing.T) {
 	if _, err := pool.Exec(t.Context(), "UPDATE sip_leg_owners SET seen_at = now() - interval '1 hour'"); err != nil {
 		t.Fatal(err)
 	}
-	if got := len(adopted(t, live)); got != 0 {
+	if got := len(adoptLegs(t, live)); got != 0 {
 		t.Errorf("calls adopted by an owner whose heartbeat is as old = %d, want 0", got)
 	}
 	if got := adoptedLegs(t, live); len(got) != 1 || got[0].CallID != ofOther {
 		t.Fatalf("adopted calls = %v, want only %s of the dead owner", got, ofOther)
 	}
-	wants(t, pool, "the end by the dead owner",
-		other.EndGuard(ofOther, store.End{At: *instant(), Cause: callstate.NormalClearing}), store.ErrLost)
-	end := store.End{At: *instant(), Cause: callstate.Unspecified, ByUs: true}
-	wants(t, pool, "the end", live.EndGuard(ofOther, end), nil)
+	checkGuard(t, pool, "the end by the dead owner",
+		other.EndGuard(ofOther, store.End{At: *newTime(), Cause: callstate.NormalClearing}), store.ErrLost)
+	end := store.End{At: *newTime(), Cause: callstate.Unspecified, ByUs: true}
+	checkGuard(t, pool, "the end", live.EndGuard(ofOther, end), nil)
 }
 
 func TestPrune_DeletesOnlyLegsThatEndedLongAgo(t *testing.T) {
@@ -219,8 +220,8 @@ func TestPrune_DeletesOnlyLegsThatEndedLongAgo(t *testing.T) {
 	pool := newLegPool(t)
 	j := store.NewLegs(pool, pool, uuid.New(), legLease)
 	old, recent, live := dial(t, j), dial(t, j), dial(t, j)
-	for id, at := range map[uuid.UUID]time.Time{old: instant().Add(-time.Hour), recent: *instant()} {
-		wants(t, pool, "the end", j.EndGuard(id, store.End{At: at, Cause: callstate.NormalClearing}), nil)
+	for id, at := range map[uuid.UUID]time.Time{old: newTime().Add(-time.Hour), recent: *newTime()} {
+		checkGuard(t, pool, "the end", j.EndGuard(id, store.End{At: at, Cause: callstate.NormalClearing}), nil)
 	}
 	if _, err := j.Prune(t.Context(), time.Minute); err != nil {
 		t.Fatal(err)

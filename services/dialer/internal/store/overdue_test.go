@@ -42,14 +42,15 @@ func TestEnqueueOverdue_ReturnsTheStateOfTheRequest(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		within(t, pool, func(tx pgx.Tx) error {
+		runTx(t, pool, func(tx pgx.Tx) error {
 			found, err := st.EnqueueOverdue(t.Context(), tx, r, reportedAt, false)
 			if err == nil && found != tt.want {
 				t.Errorf("%s: EnqueueOverdue = %s, want %s", tt.name, found, tt.want)
 			}
 			return err
 		})
-		if countRows(t, pool, `SELECT count(*) FROM dial_queue WHERE call_request_id = $1 AND state = $2`, r.CallRequestID, tt.is) != 1 {
+		if countRows(t, pool, `SELECT count(*) FROM dial_queue WHERE call_request_id = $1 AND state = $2`,
+			r.CallRequestID, tt.is) != 1 {
 			t.Errorf("%s: the state of the request is not %s", tt.name, tt.is)
 		}
 	}
@@ -77,7 +78,7 @@ func TestEnqueueOverdue_PublishesTheEndAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, r := range []dialqueue.Request{withdrawn, blocked, unknown} {
-		within(t, pool, func(tx pgx.Tx) error {
+		runTx(t, pool, func(tx pgx.Tx) error {
 			_, err := st.EnqueueOverdue(t.Context(), tx, r, now, true)
 			return err
 		})

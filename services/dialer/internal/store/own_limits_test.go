@@ -94,7 +94,7 @@ func TestClaim_StoresWhenAWorkspaceReachedItsLimits(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			over := wide(64)
+			over := ampleCapacity(64)
 			over.OfTrunk = dialqueue.Limit{Live: tt.trunk, PerSecond: 100_000}
 			if _, err := claimOnce(t.Context(), st, over); err != nil {
 				t.Fatal(err)

@@ -152,7 +152,8 @@ type Due struct {
 	Erasures  []uuid.UUID `db:"erasures"`
 }
 
-const retryLater = ` tries = r.tries + 1, try_at = now() + least(interval '5 minutes', interval '1 second' * power(2, least(r.tries, 9)))`
+const retryLater = ` tries = r.tries + 1,
+	try_at = now() + least(interval '5 minutes', interval '1 second' * power(2, least(r.tries, 9)))`
 
 // in_storage is set to true before the upload. If the process dies during the upload, another
 // process knows that the object can exist and deletes it.

@@ -95,7 +95,7 @@ func TestSaveWorkspace_OlderVersionLeavesRequestsScheduled(t *testing.T) {
 	st := newStore(pool)
 	applyAll(t, st, version(workspace, 1, "suspended"), version(workspace, 2, "active"))
 	r := scheduled(t, pool, st, workspace)
-	within(t, pool, func(tx pgx.Tx) error { return st.SaveWorkspace(t.Context(), tx, version(workspace, 1, "suspended")) })
+	runTx(t, pool, func(tx pgx.Tx) error { return st.SaveWorkspace(t.Context(), tx, version(workspace, 1, "suspended")) })
 	wantKept(t, pool, r)
 }
 

@@ -74,13 +74,13 @@ func TestAdopt_TakesNoLegsInTheFirstLeaseAfterTheStart(t *testing.T) {
 		t.Fatal(err)
 	}
 	j := store.NewLegs(pool, pool, owner, shortLease)
-	if got := len(adopted(t, j)); got != 0 {
+	if got := len(adoptLegs(t, j)); got != 0 {
 		t.Errorf("calls adopted before the own heartbeat = %d, want 0", got)
 	}
 	if _, err := j.Heartbeat(t.Context()); err != nil {
 		t.Fatalf("Heartbeat: %v", err)
 	}
-	if got := len(adopted(t, j)); got != 0 {
+	if got := len(adoptLegs(t, j)); got != 0 {
 		t.Fatalf("calls adopted after the first own heartbeat = %d, want 0", got)
 	}
 	if got := len(adoptedLegs(t, j)); got != 1 {

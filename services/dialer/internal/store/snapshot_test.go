@@ -106,7 +106,7 @@ func pagesBesideDeadRows(t *testing.T, at deadTimes) (few, lot map[string]int) {
 					next++
 					enqueue(t, pool, plain, aRequest(workspace, next))
 				}
-				claimed, err := st.Claim(t.Context(), wide(1), []uuid.UUID{workspace})
+				claimed, err := st.Claim(t.Context(), ampleCapacity(1), []uuid.UUID{workspace})
 				if err != nil {
 					t.Fatalf("Claim: %v", err)
 				}
@@ -208,7 +208,7 @@ func claimOf(t *testing.T, pool *pgxpool.Pool, st *store.Store, workspace uuid.U
 	t.Helper()
 	*next++
 	enqueue(t, pool, st, aRequest(workspace, *next))
-	claimed, err := st.Claim(t.Context(), wide(1), []uuid.UUID{workspace})
+	claimed, err := st.Claim(t.Context(), ampleCapacity(1), []uuid.UUID{workspace})
 	if err != nil {
 		t.Fatalf("Claim: %v", err)
 	}

@@ -37,7 +37,7 @@ func newInstance(pool *pgxpool.Pool, id uuid.UUID) *store.Store {
 	})
 }
 
-func within(t *testing.T, pool *pgxpool.Pool, f func(tx pgx.Tx) error) {
+func runTx(t *testing.T, pool *pgxpool.Pool, f func(tx pgx.Tx) error) {
 	t.Helper()
 	if err := pgx.BeginFunc(t.Context(), pool, f); err != nil {
 		t.Fatal(err)
@@ -54,7 +54,7 @@ func aRequest(workspace uuid.UUID, number int) dialqueue.Request {
 
 func enqueue(t *testing.T, pool *pgxpool.Pool, st *store.Store, requests ...dialqueue.Request) {
 	t.Helper()
-	within(t, pool, func(tx pgx.Tx) error {
+	runTx(t, pool, func(tx pgx.Tx) error {
 		for _, r := range requests {
 			_, err := tx.Exec(t.Context(), knownWorkspace, r.WorkspaceID, dialqueue.DefaultMaxLiveCalls,
 				dialqueue.DefaultCallsPerSecond)
@@ -98,14 +98,14 @@ func countRows(t *testing.T, pool *pgxpool.Pool, query string, args ...any) (n i
 	return n
 }
 
-func wide(workers int) store.Capacity {
+func ampleCapacity(workers int) store.Capacity {
 	ample := dialqueue.Limit{Live: 100_000, PerSecond: 100_000}
 	return store.Capacity{Workers: dialqueue.Workers{Free: workers}, Trunk: "sim", OfTrunk: ample, Total: ample}
 }
 
 func claimRequests(t *testing.T, st *store.Store, workers int) []dialqueue.Request {
 	t.Helper()
-	return claimAs(t, st, wide(workers)).Requests
+	return claimAs(t, st, ampleCapacity(workers)).Requests
 }
 
 func claimAs(t *testing.T, st *store.Store, c store.Capacity) store.Claimed {
@@ -143,7 +143,7 @@ func claimOnce(ctx context.Context, st *store.Store, c store.Capacity) (store.Cl
 
 func claimWithoutTrunk(t *testing.T, st *store.Store, want int) {
 	t.Helper()
-	over := wide(8)
+	over := ampleCapacity(8)
 	over.OfTrunk = dialqueue.Limit{}
 	if got := len(claimAs(t, st, over).Requests); got != want {
 		t.Errorf("requests claimed while no trunk can take a call = %d, want %d", got, want)
@@ -194,7 +194,7 @@ func TestWithdraw_ExactlyOneOfWithdrawalAndFenceSucceeds(t *testing.T) {
 			fenceErr = st.Fence(t.Context(), claimed[0], uuid.Must(uuid.NewV7()), dialqueue.DefaultFrom, "sim")
 		})
 		both.Go(func() {
-			within(t, pool, func(tx pgx.Tx) error {
+			runTx(t, pool, func(tx pgx.Tx) error {
 				var err error
 				withdrawn, err = st.Withdraw(t.Context(), tx, r.CallRequestID, workspace)
 				return err
@@ -225,7 +225,7 @@ func TestClaim_ReplicasNeverClaimTheSameRequest(t *testing.T) {
 	pool := newPool(t)
 	replicas := []*store.Store{newStore(pool), newStore(pool), newStore(pool)}
 	workspace := uuid.Must(uuid.NewV7())
-	within(t, pool, func(tx pgx.Tx) error {
+	runTx(t, pool, func(tx pgx.Tx) error {
 		return replicas[0].SaveWorkspace(t.Context(), tx, dialqueue.Workspace{
 			WorkspaceID: workspace, Version: 1, Status: "active", APIEnabled: true, MaxLiveCalls: 500, CallsPerSecond: 10_000,
 		})
@@ -239,7 +239,7 @@ func TestClaim_ReplicasNeverClaimTheSameRequest(t *testing.T) {
 	for _, st := range replicas {
 		all.Go(func() {
 			for {
-				claimed, err := claimOnce(t.Context(), st, wide(7))
+				claimed, err := claimOnce(t.Context(), st, ampleCapacity(7))
 				if err != nil {
 					t.Error(err)
 				}
@@ -271,7 +271,7 @@ func TestClaim_KeepsLimitsAndSharesCapacity(t *testing.T) {
 	st := newStore(pool)
 	big, small := uuid.Must(uuid.NewV7()), uuid.Must(uuid.NewV7())
 	limited := func(workspace uuid.UUID, live, rate int32) {
-		within(t, pool, func(tx pgx.Tx) error {
+		runTx(t, pool, func(tx pgx.Tx) error {
 			return st.SaveWorkspace(t.Context(), tx, dialqueue.Workspace{
 				WorkspaceID: workspace, Version: time.Now().UnixNano(), Status: "active", APIEnabled: true, MaxLiveCalls: live, CallsPerSecond: rate,
 			})

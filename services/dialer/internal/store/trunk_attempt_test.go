@@ -21,7 +21,7 @@ func TestDeleteRefused_KeepsTheRowOfTheAttempt(t *testing.T) {
 	}
 	offered.Attempt = store.TrunkAttempt{ID: uuid.Must(uuid.NewV7()), Trunk: "unresolved", SIPCallID: "one\x00"}
 	unsent := store.Refusal{
-		At: *instant(), Cause: callstate.NetworkOutOfOrder, ByUs: true, Answer: store.Answer{Error: "not sent: no such host"},
+		At: *newTime(), Cause: callstate.NetworkOutOfOrder, ByUs: true, Answer: store.Answer{Error: "not sent: no such host"},
 	}
 	if err := j.DeleteRefused(t.Context(), offered, unsent); err != nil {
 		t.Fatal(err)
@@ -32,7 +32,8 @@ func TestDeleteRefused_KeepsTheRowOfTheAttempt(t *testing.T) {
 		t.Fatal(err)
 	}
 	refused := store.Refusal{
-		At: *instant(), Cause: callstate.SwitchCongestion, Answer: store.Answer{Status: 503, Reason: strings.Repeat("é", 501)},
+		At: *newTime(), Cause: callstate.SwitchCongestion, Answer: store.Answer{Status: 503, Reason: strings.Repeat("é",
+			501)},
 	}
 	for range 2 { // the second run repeats a commit whose response was lost
 		if err := j.DeleteRefused(t.Context(), offered, refused); err != nil {
@@ -86,9 +87,9 @@ func TestEndGuard_StoresTheEndOfTheAttempt(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			id := dial(t, j)
 			if row.answered {
-				wants(t, pool, "the answer", j.AnswerGuard(id, time.Now()), nil)
+				checkGuard(t, pool, "the answer", j.AnswerGuard(id, time.Now()), nil)
 			}
-			wants(t, pool, "the end", j.EndGuard(id, store.End{
+			checkGuard(t, pool, "the end", j.EndGuard(id, store.End{
 				At: time.Now(), Cause: callstate.Unspecified, Answer: store.Answer{Status: row.status, Reason: "R"},
 			}), nil)
 			var status *int
