@@ -37,8 +37,10 @@ func TestDialEvents_AnyEventOfAnEndedCallSettlesTheHoldOnce(t *testing.T) {
 
 	s.publish(kafka.DialEvents, request.String(), wallettest.ID(), analysed)
 	s.publish(kafka.DialEvents, request.String(), wallettest.ID(), end)
-	s.waitUntil("the late ended is counted as a repeat", func() (bool, error) { return s.lateOutcomes("repeat") == 1,
-		nil })
+	s.waitUntil("the late ended is counted as a repeat", func() (bool, error) {
+		return s.lateOutcomes("repeat") == 1,
+			nil
+	})
 	if got := s.lateOutcomes("second_capture"); got != 0 {
 		t.Errorf("second captures = %v, want 0", got)
 	}
