@@ -51,8 +51,8 @@ const (
 )
 
 // runAttempt dials one claimed request. stopCtx ends when the process begins to stop. From then on,
-// runAttempt dials only if the fence is already committed. freeWorker is called as soon as the
-// attempt only waits for a trunk.
+// runAttempt dials only if the fence is already committed. freeWorker releases the worker early,
+// while the attempt only waits for a trunk.
 func (d *Dialer) runAttempt(stopCtx context.Context, r dialqueue.Request, inputs dialInputs, freeWorker func()) {
 	waited := time.Duration(0)
 	if r.QueuedAt != nil {

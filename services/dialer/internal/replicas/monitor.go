@@ -15,7 +15,8 @@ type Monitor struct {
 	lastStart time.Time // start of the last stored heartbeat
 	isSlow    bool      // whether the last heartbeat failed or took more than a third of the lease
 	// resumedAt is the time since which heartbeats are in time: the start of the first heartbeat,
-	// or of the first one after a late or failed heartbeat. It is zero after a failed heartbeat.
+	// of the last late heartbeat, or of the first heartbeat after a failed one. It is zero after a
+	// failed heartbeat.
 	resumedAt time.Time
 }
 

@@ -205,7 +205,7 @@ func Merge(seen []ReportedTrunk) Trunk {
 	return merged
 }
 
-// earlierTime ignores a nil time.
+// earlierTime returns the earlier of two times. It ignores a nil time.
 func earlierTime(a, b *time.Time) *time.Time {
 	if a == nil || b != nil && b.Before(*a) {
 		return b
