@@ -201,8 +201,8 @@ func TestEvents_RepeatedEventsInAnyOrderSettleTheHoldOnce(t *testing.T) {
 	}
 }
 
-// publishedEvents reads wallet-events.v1 until the topic has events of the wanted number of requests and
-// the outbox is empty. The result contains the events by request.
+// publishedEvents reads wallet-events.v1 until the topic has events of the wanted number of
+// requests and the outbox is empty. The result contains the events by request.
 func (s *service) publishedEvents(want int) map[string][]string {
 	s.Helper()
 	s.checkCount("everything is published", `SELECT count(*) FROM outbox`, 0)

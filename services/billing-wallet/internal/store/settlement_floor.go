@@ -24,13 +24,13 @@ const (
 // The floor is only in memory. After a failover to a server that assigns lower ids, a sweep finds
 // the rows that were inserted there.
 type settlementFloor struct {
-	mu sync.Mutex
-	id int64
-	// next is the next value of the floor. It becomes the floor when all transactions with ids up
-	// to takenBy have ended. If next is 0, no increase is planned.
-	next, takenBy int64
-	last          int64
-	swept         time.Time
+	mu           sync.Mutex
+	currentFloor int64
+	// nextFloor is the next value of the floor. It becomes the floor when all transactions with ids
+	// up to takenBy have ended. If nextFloor is 0, no increase is planned.
+	nextFloor, takenBy int64
+	lastRead           int64
+	swept              time.Time
 }
 
 // readStart returns the id at which a read must start at the given time. If sweep is true, the read
@@ -41,7 +41,7 @@ func (f *settlementFloor) readStart(now time.Time) (id int64, sweep bool) {
 	if now.Sub(f.swept) >= sweepInterval {
 		return 0, true
 	}
-	return f.id, false
+	return f.currentFloor, false
 }
 
 // recordRead processes the lowest and the highest id that a query found, or 0 and 0. All
@@ -51,22 +51,22 @@ func (f *settlementFloor) readStart(now time.Time) (id int64, sweep bool) {
 func (f *settlementFloor) recordRead(first, last, xmin int64) (candidate int64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.last = max(f.last, last)
-	if first > 0 && first < f.id {
+	f.lastRead = max(f.lastRead, last)
+	if first > 0 && first < f.currentFloor {
 		// the row was committed late, or a server that assigns lower ids inserted it
-		f.id, f.next, f.last = first, 0, last
+		f.currentFloor, f.nextFloor, f.lastRead = first, 0, last
 	}
-	if f.next > 0 && xmin > f.takenBy {
-		if first == 0 || first >= f.next {
-			f.id = max(f.id, f.next)
+	if f.nextFloor > 0 && xmin > f.takenBy {
+		if first == 0 || first >= f.nextFloor {
+			f.currentFloor = max(f.currentFloor, f.nextFloor)
 		}
-		f.next = 0
+		f.nextFloor = 0
 	}
 	candidate = first
 	if first == 0 {
-		candidate = f.last + 1
+		candidate = f.lastRead + 1
 	}
-	if f.next > 0 || candidate < f.id+floorStep {
+	if f.nextFloor > 0 || candidate < f.currentFloor+floorStep {
 		return 0
 	}
 	return candidate
@@ -77,13 +77,13 @@ func (f *settlementFloor) recordRead(first, last, xmin int64) (candidate int64) 
 func (f *settlementFloor) planIncrease(candidate, takenBy int64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.next, f.takenBy = candidate, takenBy
+	f.nextFloor, f.takenBy = candidate, takenBy
 }
 
 func (f *settlementFloor) lowest() int64 {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.id
+	return f.currentFloor
 }
 
 func (f *settlementFloor) sweptAt(now time.Time) {

@@ -61,7 +61,7 @@ func newFixture(t *testing.T) *fixture {
 }
 
 // meanwhile replaces the wait for the other dialers. It can be nil.
-func (w *fixture) reconciler(meanwhile func()) *Reconciler {
+func (w *fixture) newReconciler(meanwhile func()) *Reconciler {
 	r := NewReconciler(w.cfg, w.publisher, w.store, time.Minute, prometheus.NewRegistry())
 	r.waitForDialers = func(context.Context) error {
 		if meanwhile != nil {
@@ -75,7 +75,7 @@ func (w *fixture) reconciler(meanwhile func()) *Reconciler {
 // The reconciliation must permit dialing.
 func (w *fixture) reconcile() {
 	w.Helper()
-	r := w.reconciler(nil)
+	r := w.newReconciler(nil)
 	if err := r.checkServer(w.Context()); err != nil {
 		w.Fatalf("check = %v", err)
 	}
@@ -101,7 +101,7 @@ func (w *fixture) exec(sql string, args ...any) {
 }
 
 // The process that published the intent is dead.
-func (w *fixture) intent() store.Intent {
+func (w *fixture) newIntent() store.Intent {
 	id, now := uuid.Must(uuid.NewV7()), time.Now()
 	return store.Intent{
 		CallRequestID: id, WorkspaceID: w.workspace, CallID: uuid.Must(uuid.NewV7()), InstanceID: uuid.Must(uuid.NewV7()),
@@ -148,7 +148,7 @@ func (w *fixture) withdraw(i store.Intent) {
 	}
 }
 
-func (w *fixture) alive(i store.Intent) {
+func (w *fixture) insertInstance(i store.Intent) {
 	w.Helper()
 	w.exec(`INSERT INTO instances (instance_id) VALUES ($1)`, i.InstanceID)
 }
@@ -160,9 +160,9 @@ func (w *fixture) inAnotherCall(i store.Intent) {
 		uuid.Must(uuid.NewV7()), w.workspace, i.To)
 }
 
-// publishForTwoTrunks publishes two intents of one request for two trunks. The first trunk has refused its
-// call, so the first intent is withdrawn. The second intent has no fence (the row that permits the
-// dial).
+// publishForTwoTrunks publishes two intents of one request for two trunks. The first trunk has
+// refused its call, so the first intent is withdrawn. The second intent has no fence (the row that
+// permits the dial).
 func (w *fixture) publishForTwoTrunks(i store.Intent, instance uuid.UUID) {
 	w.Helper()
 	w.enqueue(i)
@@ -237,12 +237,12 @@ func TestReconcile_SettlesIntentsWithoutAFence(t *testing.T) {
 		},
 		{
 			name:   "the process that published the intent is alive",
-			before: func(w *fixture, i store.Intent) { w.enqueue(i); w.publish(i); w.alive(i) },
+			before: func(w *fixture, i store.Intent) { w.enqueue(i); w.publish(i); w.insertInstance(i) },
 			want:   outcome{State: "dialing", Call: "fenced", Owned: true, Fences: 1},
 		},
 		{
 			name:   "the process is alive, and the database lost the request too",
-			before: func(w *fixture, i store.Intent) { w.publish(i); w.alive(i) },
+			before: func(w *fixture, i store.Intent) { w.publish(i); w.insertInstance(i) },
 			want:   outcome{State: "dialing", Call: "fenced", Owned: true, Fences: 1},
 		},
 		{
@@ -251,7 +251,7 @@ func TestReconcile_SettlesIntentsWithoutAFence(t *testing.T) {
 				i.At = i.At.Add(-time.Hour)
 				w.enqueue(i)
 				w.publish(i)
-				w.alive(i)
+				w.insertInstance(i)
 			},
 			want: outcome{State: "dialing", Call: "fenced", Ending: "lost", Fences: 1},
 		},
@@ -260,7 +260,7 @@ func TestReconcile_SettlesIntentsWithoutAFence(t *testing.T) {
 			before: func(w *fixture, i store.Intent) {
 				w.enqueue(i)
 				w.publish(i)
-				w.alive(i)
+				w.insertInstance(i)
 				w.inAnotherCall(i)
 			},
 			want: outcome{State: "failed", Failed: 1},
@@ -291,7 +291,7 @@ func TestReconcile_SettlesIntentsWithoutAFence(t *testing.T) {
 			before: func(w *fixture, i store.Intent) {
 				stale := otherIntent(i)
 				w.enqueue(i)
-				w.alive(i)
+				w.insertInstance(i)
 				w.publish(i, stale)
 				w.withdraw(stale)
 			},
@@ -301,7 +301,7 @@ func TestReconcile_SettlesIntentsWithoutAFence(t *testing.T) {
 			name: "an intent of another process follows and is withdrawn while the reconciler waits",
 			before: func(w *fixture, i store.Intent) {
 				w.enqueue(i)
-				w.alive(i)
+				w.insertInstance(i)
 				w.publish(i)
 			},
 			stale: true,
@@ -311,7 +311,7 @@ func TestReconcile_SettlesIntentsWithoutAFence(t *testing.T) {
 			name: "the process is alive, and an intent of a dead process follows",
 			before: func(w *fixture, i store.Intent) {
 				w.enqueue(i)
-				w.alive(i)
+				w.insertInstance(i)
 				w.publish(i, otherIntent(i))
 			},
 			want: outcome{State: "dialing", Call: "fenced", Owned: true, Fences: 1},
@@ -320,7 +320,7 @@ func TestReconcile_SettlesIntentsWithoutAFence(t *testing.T) {
 			name: "the process is alive, and an intent of a dead process precedes",
 			before: func(w *fixture, i store.Intent) {
 				w.enqueue(i)
-				w.alive(i)
+				w.insertInstance(i)
 				w.publish(otherIntent(i), i)
 			},
 			want: outcome{State: "dialing", Call: "fenced", Owned: true, Fences: 1},
@@ -330,8 +330,8 @@ func TestReconcile_SettlesIntentsWithoutAFence(t *testing.T) {
 			before: func(w *fixture, i store.Intent) {
 				earlier := otherIntent(i)
 				w.enqueue(i)
-				w.alive(earlier)
-				w.alive(i)
+				w.insertInstance(earlier)
+				w.insertInstance(i)
 				w.publish(earlier, i)
 			},
 			want: outcome{State: "dialing", Call: "fenced", Owned: true, Fences: 1},
@@ -342,7 +342,7 @@ func TestReconcile_SettlesIntentsWithoutAFence(t *testing.T) {
 				earlier := i
 				earlier.CallID = uuid.Must(uuid.NewV7())
 				w.enqueue(i)
-				w.alive(i)
+				w.insertInstance(i)
 				w.publish(earlier, i)
 				w.insertFence(i)
 			},
@@ -371,7 +371,7 @@ func TestReconcile_SettlesIntentsWithoutAFence(t *testing.T) {
 		},
 		{
 			name:   "the database has only the fence for the previous trunk",
-			before: func(w *fixture, i store.Intent) { w.publishForTwoTrunks(i, i.InstanceID); w.alive(i) },
+			before: func(w *fixture, i store.Intent) { w.publishForTwoTrunks(i, i.InstanceID); w.insertInstance(i) },
 			want:   outcome{State: "dialing", Call: "fenced", Owned: true, Fences: 2},
 		},
 		{
@@ -380,9 +380,12 @@ func TestReconcile_SettlesIntentsWithoutAFence(t *testing.T) {
 			want:   outcome{State: "dialing", Call: "fenced", Ending: "lost", Fences: 2},
 		},
 		{
-			name:   "the database has a fence of another process",
-			before: func(w *fixture, i store.Intent) { w.publishForTwoTrunks(i, uuid.Must(uuid.NewV7())); w.alive(i) },
-			want:   outcome{State: "dialing", Fences: 1},
+			name: "the database has a fence of another process",
+			before: func(w *fixture, i store.Intent) {
+				w.publishForTwoTrunks(i, uuid.Must(uuid.NewV7()))
+				w.insertInstance(i)
+			},
+			want: outcome{State: "dialing", Fences: 1},
 		},
 		{
 			name: "the request ended before the failover",
@@ -399,14 +402,14 @@ func TestReconcile_SettlesIntentsWithoutAFence(t *testing.T) {
 			t.Parallel()
 			w := newFixture(t)
 			w.reconcile()
-			i := w.intent()
+			i := w.newIntent()
 			tt.before(w, i)
 			stale := otherIntent(i)
 			if tt.stale {
 				w.publish(stale)
 			}
 			w.moveTo("b")
-			r := w.reconciler(func() {
+			r := w.newReconciler(func() {
 				if tt.stale {
 					w.withdraw(stale)
 				}
@@ -431,7 +434,7 @@ func TestSettleIntents_SecondDialerChangesNothing(t *testing.T) {
 	t.Parallel()
 	w := newFixture(t)
 	w.reconcile()
-	i := w.intent()
+	i := w.newIntent()
 	w.enqueue(i)
 	state, err := w.store.ServerState(t.Context())
 	if err != nil {
@@ -458,7 +461,7 @@ func TestReconcile_DoesNotSettleIntentsOfTheSameServer(t *testing.T) {
 	t.Parallel()
 	w := newFixture(t)
 	w.reconcile()
-	i := w.intent()
+	i := w.newIntent()
 	w.enqueue(i)
 	w.publish(i)
 	w.reconcile()
@@ -472,7 +475,7 @@ func TestReconcile_PublishesTheEndOfALostCall(t *testing.T) {
 	t.Parallel()
 	w := newFixture(t)
 	w.reconcile()
-	i := w.intent()
+	i := w.newIntent()
 	w.enqueue(i)
 	w.publish(i)
 	w.moveTo("b")
@@ -506,7 +509,7 @@ func TestReconcile_PublishesTheEndOfACallThatIsNotRestored(t *testing.T) {
 	t.Parallel()
 	w := newFixture(t)
 	w.reconcile()
-	i := w.intent()
+	i := w.newIntent()
 	w.enqueue(i)
 	w.publish(i)
 	w.inAnotherCall(i)
@@ -543,11 +546,11 @@ func TestReconcile_RestoredRequestsCountTowardsTheLimits(t *testing.T) {
 			t.Parallel()
 			w := newFixture(t)
 			w.reconcile()
-			i := w.intent()
+			i := w.newIntent()
 			if enqueued {
 				w.enqueue(i)
 			}
-			w.alive(i)
+			w.insertInstance(i)
 			w.publish(i)
 			w.moveTo("b")
 			w.reconcile()
@@ -567,14 +570,14 @@ func TestReconcile_RestoredRequestsCountTowardsTheLimits(t *testing.T) {
 func TestReconciled_IsTrueWhileThePublisherFails(t *testing.T) {
 	t.Parallel()
 	w := newFixture(t)
-	r := w.reconciler(nil)
+	r := w.newReconciler(nil)
 	if r.Reconciled() {
 		t.Error("Reconciled before the first check = true, want false")
 	}
 	if err := r.checkServer(t.Context()); err != nil {
 		t.Fatalf("check = %v", err)
 	}
-	w.publisher.openCircuit(t.Context(), w.intent(), errNotAcknowledged)
+	w.publisher.openCircuit(t.Context(), w.newIntent(), errNotAcknowledged)
 	if !r.Reconciled() {
 		t.Error("Reconciled while the circuit is open = false, want true")
 	}
@@ -588,7 +591,7 @@ func TestReconciled_IsTrueWhileThePublisherFails(t *testing.T) {
 func TestReconciled_StaysTrueWhileTheServerCannotBeRead(t *testing.T) {
 	t.Parallel()
 	w := newFixture(t)
-	r := w.reconciler(nil)
+	r := w.newReconciler(nil)
 	if err := r.checkServer(t.Context()); err != nil {
 		t.Fatalf("check = %v", err)
 	}
@@ -644,7 +647,7 @@ func TestReconcile_RequestsAreClaimedOnlyAfterReconciliation(t *testing.T) {
 	t.Parallel()
 	w := newFixture(t)
 	w.reconcile()
-	i := w.intent()
+	i := w.newIntent()
 	w.enqueue(i)
 	w.moveTo("b")
 	limit := dialqueue.Limit{Live: 10, PerSecond: 10}
@@ -667,7 +670,7 @@ func TestReconcile_RequestsAreClaimedOnlyAfterReconciliation(t *testing.T) {
 func TestOnChange_IsCalledOnceForEachServer(t *testing.T) {
 	t.Parallel()
 	w := newFixture(t)
-	r, calls := w.reconciler(nil), 0
+	r, calls := w.newReconciler(nil), 0
 	r.OnChange(func() { calls++ })
 	for _, step := range []struct {
 		server string // empty if the server does not change in this step
@@ -724,12 +727,12 @@ func TestReconcile_MissingIntentsNeedConfirmation(t *testing.T) {
 			t.Parallel()
 			w := newFixture(t)
 			w.reconcile()
-			w.publish(w.intent())
+			w.publish(w.newIntent())
 			w.moveTo("b")
 			if err := tt.lose(w, kadm.NewClient(w.publisher.client.Client)); err != nil {
 				t.Fatal(err)
 			}
-			r := w.reconciler(nil)
+			r := w.newReconciler(nil)
 			testkit.NoError(t, func() error { // repeated until the client uses the new topic
 				if err := r.checkServer(t.Context()); !errors.Is(err, ErrConfirmationNeeded) {
 					return fmt.Errorf("check = %w, want ErrConfirmationNeeded", err)
@@ -769,9 +772,9 @@ func TestReconcile_UndecodableIntentNeedsConfirmation(t *testing.T) {
 			t.Parallel()
 			w := newFixture(t)
 			w.reconcile()
-			i := w.intent()
+			i := w.newIntent()
 			w.enqueue(i)
-			rec, err := encodeIntended(w.intent())
+			rec, err := encodeIntended(w.newIntent())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -781,7 +784,7 @@ func TestReconcile_UndecodableIntentNeedsConfirmation(t *testing.T) {
 			}
 			w.publish(i)
 			w.moveTo("b")
-			r := w.reconciler(nil)
+			r := w.newReconciler(nil)
 			for range 2 {
 				if err := r.checkServer(t.Context()); !errors.Is(err, ErrConfirmationNeeded) {
 					t.Fatalf("check = %v, want ErrConfirmationNeeded", err)
@@ -811,8 +814,8 @@ func TestAdvance_NextReconciliationReadsNoIntentAgain(t *testing.T) {
 	t.Parallel()
 	w := newFixture(t)
 	w.reconcile()
-	w.publish(w.intent(), w.intent())
-	r := w.reconciler(nil)
+	w.publish(w.newIntent(), w.newIntent())
+	r := w.newReconciler(nil)
 	if err := r.checkServer(t.Context()); err != nil {
 		t.Fatalf("check = %v", err)
 	}
@@ -834,7 +837,7 @@ func TestAdvance_KeepsThePositionWhileAClaimCanCommitAFence(t *testing.T) {
 	t.Parallel()
 	w := newFixture(t)
 	w.reconcile()
-	i := w.intent()
+	i := w.newIntent()
 	w.enqueue(i)
 	w.exec(`UPDATE dial_queue SET claimed_by = $1, look_at = now() + interval '1 minute'`, i.InstanceID)
 	state, err := w.store.ServerState(t.Context())
@@ -881,7 +884,7 @@ func TestAdvance_KeepsThePositionForAClaimMadeMeanwhile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	i := w.intent()
+	i := w.newIntent()
 	w.enqueue(i)
 	w.publish(i)
 	cluster.ControlKey(int16(kmsg.ListOffsets), func(kmsg.Request) (kmsg.Response, error, bool) {
@@ -889,7 +892,7 @@ func TestAdvance_KeepsThePositionForAClaimMadeMeanwhile(t *testing.T) {
 			i.InstanceID)
 		return nil, nil, false
 	})
-	if err := w.reconciler(nil).checkServer(t.Context()); err != nil {
+	if err := w.newReconciler(nil).checkServer(t.Context()); err != nil {
 		t.Fatalf("check = %v", err)
 	}
 	if err != nil {
@@ -925,7 +928,7 @@ func TestAdvance_KeepsThePositionWhileAnotherTrunkCanBeFenced(t *testing.T) {
 			t.Parallel()
 			w := newFixture(t)
 			w.reconcile()
-			i := w.intent()
+			i := w.newIntent()
 			w.publishForTwoTrunks(i, i.InstanceID)
 			w.exec(`UPDATE calls SET ` + tt.call)
 			state, err := w.store.ServerState(t.Context())
@@ -953,7 +956,7 @@ func TestAdvance_WaitsOnlyForClaimsMadeBeforeTheEndWasRead(t *testing.T) {
 	t.Parallel()
 	w := newFixture(t)
 	w.reconcile()
-	r, first, second := w.reconciler(nil), w.intent(), w.intent()
+	r, first, second := w.newReconciler(nil), w.newIntent(), w.newIntent()
 	claim := func(i store.Intent) {
 		t.Helper()
 		w.exec(`UPDATE dial_queue SET claimed_by = $1, look_at = now() + interval '1 minute'

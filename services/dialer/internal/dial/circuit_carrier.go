@@ -89,8 +89,8 @@ func (t *circuitCarrier) permittedCalls(ctx context.Context, maxCalls int) (call
 	return min(maxCalls, 1), 0
 }
 
-// reserveCall reserves one call. The caller passes the result of the call to recordResult, and calls done
-// at the end of the attempt.
+// reserveCall reserves one call. The caller passes the result of the call to recordResult, and
+// calls done at the end of the attempt.
 func (t *circuitCarrier) reserveCall() (done func(), ok bool) {
 	if t.breaker == nil {
 		return func() {}, true

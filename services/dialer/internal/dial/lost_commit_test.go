@@ -15,7 +15,8 @@ import (
 	"ringfence.dev/services/dialer/internal/carrier"
 )
 
-// cuttingConn is a database connection that closes before the response to the second commit arrives.
+// cuttingConn is a database connection that closes before the response to the second commit
+// arrives.
 type cuttingConn struct {
 	net.Conn
 	fencing, committing atomic.Bool

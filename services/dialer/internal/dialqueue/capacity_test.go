@@ -11,7 +11,7 @@ import (
 	"ringfence.dev/services/dialer/internal/dialqueue"
 )
 
-func ample() dialqueue.Shared { return shared(1_000_000, 1_000_000, 0) }
+func ampleShared() dialqueue.Shared { return shared(1_000_000, 1_000_000, 0) }
 
 func shared(live, perSecond, inUse int) dialqueue.Shared {
 	return dialqueue.Shared{
@@ -26,7 +26,7 @@ func workspace(waiting, inUse, maxLive int) dialqueue.WorkspaceDemand {
 	}
 }
 
-func paced(tokens float64) dialqueue.WorkspaceDemand {
+func pacedWorkspace(tokens float64) dialqueue.WorkspaceDemand {
 	w := workspace(50, 0, 500)
 	w.Bucket = dialqueue.NewBucket(5, &tokens, 0)
 	w.SinceClaim = new(time.Duration)
@@ -49,13 +49,13 @@ func TestAllocate_SharesCapacityWithinTheLimits(t *testing.T) {
 	}{
 		{
 			name:   "other workspaces receive the unused share",
-			shared: []dialqueue.Shared{ample()}, free: 10,
+			shared: []dialqueue.Shared{ampleShared()}, free: 10,
 			workspaces: []dialqueue.WorkspaceDemand{workspace(50, 0, 500), workspace(1, 0, 500), workspace(50, 0, 500)},
 			want:       []int{5, 1, 4}, wantLast: 2,
 		},
 		{
 			name:   "one worker serves the first workspace",
-			shared: []dialqueue.Shared{ample()}, free: 1,
+			shared: []dialqueue.Shared{ampleShared()}, free: 1,
 			workspaces: []dialqueue.WorkspaceDemand{
 				workspace(50, 0, 500),
 				workspace(1, 0, 500),
@@ -63,13 +63,13 @@ func TestAllocate_SharesCapacityWithinTheLimits(t *testing.T) {
 		},
 		{
 			name:   "a workspace reaches its own limit of live calls",
-			shared: []dialqueue.Shared{ample()}, free: 10,
+			shared: []dialqueue.Shared{ampleShared()}, free: 10,
 			workspaces: []dialqueue.WorkspaceDemand{workspace(50, 497, 500), workspace(50, 500, 500)},
 			want:       []int{3, 0}, wantLast: 0,
 		},
 		{
 			name:   "limit lowered below the live calls",
-			shared: []dialqueue.Shared{ample()}, free: 10,
+			shared: []dialqueue.Shared{ampleShared()}, free: 10,
 			workspaces: []dialqueue.WorkspaceDemand{workspace(50, 400, 100)}, want: []int{0}, wantLast: -1,
 		},
 		{
@@ -92,7 +92,7 @@ func TestAllocate_SharesCapacityWithinTheLimits(t *testing.T) {
 		},
 		{
 			name:   "last tenth of the second shared limit",
-			shared: []dialqueue.Shared{ample(), shared(100, 1_000_000, 90)}, free: 64,
+			shared: []dialqueue.Shared{ampleShared(), shared(100, 1_000_000, 90)}, free: 64,
 			workspaces: []dialqueue.WorkspaceDemand{
 				workspace(50, 45, 500),
 				workspace(2, 0, 500),
@@ -110,18 +110,18 @@ func TestAllocate_SharesCapacityWithinTheLimits(t *testing.T) {
 		},
 		{
 			name:   "a low rate allows one dial",
-			shared: []dialqueue.Shared{ample()}, free: 64,
-			workspaces: []dialqueue.WorkspaceDemand{paced(1)}, want: []int{1}, wantLast: 0,
+			shared: []dialqueue.Shared{ampleShared()}, free: 64,
+			workspaces: []dialqueue.WorkspaceDemand{pacedWorkspace(1)}, want: []int{1}, wantLast: 0,
 		},
 		{
 			name:   "no workspace starts a request without a token",
-			shared: []dialqueue.Shared{ample()}, free: 64,
-			workspaces: []dialqueue.WorkspaceDemand{paced(0.25)}, want: []int{0}, wantLast: -1,
+			shared: []dialqueue.Shared{ampleShared()}, free: 64,
+			workspaces: []dialqueue.WorkspaceDemand{pacedWorkspace(0.25)}, want: []int{0}, wantLast: -1,
 		},
 		{
 			name:   "the reserve of tokens is for a workspace that has not dialed lately",
 			shared: []dialqueue.Shared{almostEmpty}, free: 64,
-			workspaces: []dialqueue.WorkspaceDemand{paced(1), workspace(3, 0, 500)}, want: []int{0, 1}, wantLast: 1,
+			workspaces: []dialqueue.WorkspaceDemand{pacedWorkspace(1), workspace(3, 0, 500)}, want: []int{0, 1}, wantLast: 1,
 		},
 		{
 			name:   "requests of a barred workspace need no capacity",
@@ -146,7 +146,7 @@ func TestAllocate_ReservesTheLastTenthOfTheWorkers(t *testing.T) {
 	t.Parallel()
 	big, small := workspace(50, 0, 500), workspace(50, 0, 500)
 	workers := dialqueue.Workers{All: 64, Free: 7, Busy: map[uuid.UUID]int{big.ID: 57}}
-	got := dialqueue.Allocate([]dialqueue.Shared{ample()}, workers, []dialqueue.WorkspaceDemand{big, small})
+	got := dialqueue.Allocate([]dialqueue.Shared{ampleShared()}, workers, []dialqueue.WorkspaceDemand{big, small})
 	if diff := cmp.Diff([]int{0, 1}, got.Shares); diff != "" {
 		t.Errorf("shares (-want +got):\n%s", diff)
 	}
@@ -157,20 +157,20 @@ func TestAllocate_ReservesTheLastTenthOfTheWorkers(t *testing.T) {
 
 func TestAllocate_WaitIsSetOnlyIfATokenIsMissing(t *testing.T) {
 	t.Parallel()
-	full := paced(0.25)
+	full := pacedWorkspace(0.25)
 	full.InUse = 500
 	tests := []struct {
 		name      string
 		workspace dialqueue.WorkspaceDemand
 		want      time.Duration
 	}{
-		{name: "a token is missing", workspace: paced(0.25), want: 150 * time.Millisecond},
+		{name: "a token is missing", workspace: pacedWorkspace(0.25), want: 150 * time.Millisecond},
 		{name: "a channel is missing", workspace: full, want: 0},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			workspaces := []dialqueue.WorkspaceDemand{tt.workspace}
-			got := dialqueue.Allocate([]dialqueue.Shared{ample()}, dialqueue.Workers{Free: 5}, workspaces)
+			got := dialqueue.Allocate([]dialqueue.Shared{ampleShared()}, dialqueue.Workers{Free: 5}, workspaces)
 			if got.Wait.Round(time.Millisecond) != tt.want {
 				t.Errorf("wait = %v, want %v", got.Wait, tt.want)
 			}
@@ -192,13 +192,13 @@ func TestAllocate_ReportsTheWorkspacesOwnLimit(t *testing.T) {
 		want      bool
 	}{
 		{name: "the workspace reaches its own limit of live calls",
-			shared: ample(), workspace: workspace(50, 497, 500), want: true},
-		{name: "the workspace has too few tokens", shared: ample(), workspace: paced(1), want: true},
+			shared: ampleShared(), workspace: workspace(50, 497, 500), want: true},
+		{name: "the workspace has too few tokens", shared: ampleShared(), workspace: pacedWorkspace(1), want: true},
 		{name: "only channels of the trunk are missing",
 			shared: shared(100, 1_000_000, 100), workspace: workspace(50, 0, 500)},
-		{name: "only workers are missing", shared: ample(), workspace: workspace(50, 0, 500)},
-		{name: "no limit is reached", shared: ample(), workspace: workspace(3, 497, 500)},
-		{name: "a barred workspace reports no own limit", shared: ample(), workspace: barred},
+		{name: "only workers are missing", shared: ampleShared(), workspace: workspace(50, 0, 500)},
+		{name: "no limit is reached", shared: ampleShared(), workspace: workspace(3, 497, 500)},
+		{name: "a barred workspace reports no own limit", shared: ampleShared(), workspace: barred},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -41,7 +41,7 @@ func TestCandidates_EveryWorkspaceIsServed(t *testing.T) {
 					seen[id] = true
 					due = append(due, workspace(10, 0, 500))
 				}
-				a := dialqueue.Allocate([]dialqueue.Shared{ample()}, dialqueue.Workers{All: 1000, Free: tt.free}, due)
+				a := dialqueue.Allocate([]dialqueue.Shared{ampleShared()}, dialqueue.Workers{All: 1000, Free: tt.free}, due)
 				c.RecordClaim(window, a.Last, nil, now)
 				c.Replace(found, now)
 			}

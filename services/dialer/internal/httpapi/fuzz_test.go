@@ -74,7 +74,9 @@ func open(f testing.TB) fixture {
 	return fixture{handler, gateway, pool, workspace, agent, recordings}
 }
 
-func (o fixture) home() string { return "/admin/v1/workspaces/" + o.workspace.String() + "/numbers" }
+func (o fixture) numbersPath() string {
+	return "/admin/v1/workspaces/" + o.workspace.String() + "/numbers"
+}
 
 func (o fixture) sign(t testing.TB, request *http.Request) {
 	t.Helper()
@@ -102,7 +104,7 @@ func TestAddNumber_AcceptsOnlyTheCanonicalFormOfTheAgentID(t *testing.T) {
 		request, _ := testkit.Request(
 			t,
 			http.MethodPost,
-			o.home(),
+			o.numbersPath(),
 			[]byte(`{"phone_e164":"+14155550100","agent_id":"`+spelling+`"}`),
 		)
 		o.sign(t, request)
@@ -118,7 +120,7 @@ func TestAddNumber_AcceptsOnlyTheCanonicalFormOfTheAgentID(t *testing.T) {
 
 func FuzzAPI(f *testing.F) {
 	o := open(f)
-	home, own := o.home(), o.keyOf(o.agent)
+	home, own := o.numbersPath(), o.keyOf(o.agent)
 	testkit.Surface{
 		Handler: o.handler, Prepare: o.sign,
 		Routes: []string{

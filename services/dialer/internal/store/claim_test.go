@@ -327,8 +327,8 @@ func TestClaim_SecondRequestToANumberWaitsForTheFirstCall(t *testing.T) {
 	}
 }
 
-// stallingPool is a pool that delays the second batch of a transaction. The delay simulates a process
-// that stops for some time during a claim.
+// stallingPool is a pool that delays the second batch of a transaction. The delay simulates a
+// process that stops for some time during a claim.
 type stallingPool struct {
 	batches atomic.Int64
 	stopped chan struct{}
