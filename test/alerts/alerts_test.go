@@ -11,13 +11,13 @@ import (
 	"ringfence.dev/test/kit"
 )
 
-// whole reports whether RINGFENCE_OBSERVE is set, as in `make observe`. Without it, the test
+// isFullRun reports whether RINGFENCE_OBSERVE is set, as in `make observe`. Without it, the test
 // injects only the first fault.
-func whole() bool { return os.Getenv("RINGFENCE_OBSERVE") != "" }
+func isFullRun() bool { return os.Getenv("RINGFENCE_OBSERVE") != "" }
 
-// chosen reports whether the test injects the fault. RINGFENCE_OBSERVE is "whole" or a pattern of
+// isSelected reports whether the test injects the fault. RINGFENCE_OBSERVE is "whole" or a pattern of
 // fault names.
-func (f fault) chosen() bool {
+func (f fault) isSelected() bool {
 	switch pattern := os.Getenv("RINGFENCE_OBSERVE"); pattern {
 	case "":
 		return f.always
@@ -29,21 +29,21 @@ func (f fault) chosen() bool {
 }
 
 func TestObserving_PanelsHaveDataAndFaultsFireAlerts(t *testing.T) {
-	w := begin(t)
+	w := startWorld(t)
 	homes := []string{w.home}
-	if whole() { // the panels about audio need SIP calls, which only the second stack places
-		w.beside = w.second(t)
-		homes = append(homes, w.beside.home)
+	if isFullRun() { // the panels about audio need SIP calls, which only the second stack places
+		w.secondStack = w.second(t)
+		homes = append(homes, w.secondStack.home)
 	}
-	p := observe(t, homes...)
-	p.standing(t)
+	p := startPrometheus(t, homes...)
+	p.checkZeroCounters(t)
 	ctx, rest := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() { defer close(done); w.load(ctx, 50*time.Millisecond) }()
 	defer func() { rest(); <-done }()
 
 	all := queries(t)
-	asked := slices.DeleteFunc(slices.Clone(all), func(q query) bool { return !whole() && overSIP(q) })
+	asked := slices.DeleteFunc(slices.Clone(all), func(q query) bool { return !isFullRun() && overSIP(q) })
 	still := asked
 	defer func() {
 		for _, q := range still {
@@ -55,17 +55,17 @@ func TestObserving_PanelsHaveDataAndFaultsFireAlerts(t *testing.T) {
 		return len(still) == 0 || t.Context().Err() != nil
 	})
 	t.Logf("%d of the %d queries of all dashboards return data", len(asked), len(all))
-	w.followed(t, p)
-	p.listed(t)
+	w.checkExemplars(t, p)
+	p.compareInventory(t)
 	for _, f := range faults() {
-		if f.chosen() && os.Getenv(rewriting) == "" {
-			f.made(t, w, p)
+		if f.isSelected() && os.Getenv(rewriting) == "" {
+			f.checkAlerts(t, w, p)
 		}
 	}
 }
 
-// followed checks three histograms. An exemplar of each must contain the id of a recorded trace.
-func (w *world) followed(t *testing.T, p *prometheus) {
+// checkExemplars checks three histograms. An exemplar of each must contain the id of a recorded trace.
+func (w *world) checkExemplars(t *testing.T, p *prometheus) {
 	t.Helper()
 	for _, metric := range []string{"ringfence_http_request_duration_seconds_bucket", "ringfence_dialer_due_to_originate_seconds_bucket", "ringfence_webhooks_terminal_event_to_delivery_seconds_bucket"} {
 		await(t, "an exemplar of "+metric+" leads to a trace", func() bool {

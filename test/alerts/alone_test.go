@@ -37,7 +37,7 @@ func TestFaults_CoverEveryAlert(t *testing.T) {
 	known := map[string]bool{}
 	for _, groups := range loadRules(t) {
 		for _, a := range kit.Alerts(groups) {
-			rule := named(a.Alert, a.Severity())
+			rule := ruleName(a.Alert, a.Severity())
 			if known[rule] = true; tried[rule] != 1 {
 				t.Errorf("faults and the README list %s %d times, want once", rule, tried[rule])
 			}

@@ -19,15 +19,15 @@ import (
 	"ringfence.dev/test/kit"
 )
 
-// another is the service that a fault restarts in another version.
-const another = "gateway"
+// restartedService is the service that a fault restarts in another version.
+const restartedService = "gateway"
 
-// local is the program that starts a stack. It looks for the other programs in its own folder.
-const local = "ringfence-local"
+// localProgram is the program that starts a stack. It looks for the other programs in its own folder.
+const localProgram = "ringfence-local"
 
-// beside is a second stack. It calls a phone over a SIP trunk. Only injected faults place calls in
+// secondStack is a second stack. It calls a phone over a SIP trunk. Only injected faults place calls in
 // it, so its calls do not affect the first stack.
-type beside struct {
+type secondStack struct {
 	*world
 	phone *phone
 	// bin contains links to the programs that the stack starts. real contains the programs
@@ -38,7 +38,7 @@ type beside struct {
 	trunk     struct{ ID string }
 }
 
-func (b *beside) setTrunk(t *testing.T, status string) {
+func (b *secondStack) setTrunk(t *testing.T, status string) {
 	t.Helper()
 	path, body := "/admin/v1/trunks/"+b.trunk.ID, map[string]any{"status": status}
 	if err := b.tenant.Admin.Into(t.Context(), http.MethodPatch, path, body, http.StatusOK, nil); err != nil {
@@ -46,12 +46,12 @@ func (b *beside) setTrunk(t *testing.T, status string) {
 	}
 }
 
-func (w *world) second(t *testing.T) *beside {
+func (w *world) second(t *testing.T) *secondStack {
 	t.Helper()
-	b := &beside{world: &world{hooks: w.hooks}, phone: newPhone(t), bin: t.TempDir(), real: os.Getenv("RINGFENCE_BIN")}
+	b := &secondStack{world: &world{hooks: w.hooks}, phone: newPhone(t), bin: t.TempDir(), real: os.Getenv("RINGFENCE_BIN")}
 	b.filled(t)
 	b.pair = filepath.Join(t.TempDir(), "pair.pem")
-	keep(t, b.pair, certificate(t, long))
+	keep(t, b.pair, certificate(t, longValidity))
 	db, err := kit.StartPostgres(b.real)
 	if err != nil {
 		t.Fatal(err)
@@ -63,7 +63,7 @@ func (w *world) second(t *testing.T) *beside {
 	if b.tenant, err = b.NewWorkspace(t.Context(), t.Name(), "1000"); err != nil {
 		t.Fatal(err)
 	}
-	b.compared(t)
+	b.markReconciled(t)
 	for n := range 3 {
 		if err := b.tenant.API.Into(t.Context(), http.MethodPost, "/v1/opt-outs", map[string]any{"phone_e164": fmt.Sprintf("+1415555%04d", n)}, http.StatusOK, nil); err != nil {
 			t.Fatal(err)
@@ -77,38 +77,38 @@ func (w *world) second(t *testing.T) *beside {
 	return b
 }
 
-// compared marks every wallet as reconciled. Otherwise the alert on an overdue reconciliation would
+// markReconciled marks every wallet as reconciled. Otherwise the alert on an overdue reconciliation would
 // fire. This test shortens the alert's three hours to three minutes, but the stack reconciles only
 // once an hour.
-func (b *beside) compared(t *testing.T) {
+func (b *secondStack) markReconciled(t *testing.T) {
 	t.Helper()
 	b.exec(t, `INSERT INTO billing_wallet.reconciliations (workspace_id, checked_at, differences) SELECT workspace_id, now() + interval '1 day', 0 FROM billing_wallet.wallets
 		ON CONFLICT (workspace_id) DO UPDATE SET checked_at = excluded.checked_at`)
 }
 
-func (b *beside) filled(t *testing.T) {
+func (b *secondStack) filled(t *testing.T) {
 	t.Helper()
 	programs, err := os.ReadDir(b.real)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, program := range programs {
-		if !program.IsDir() && program.Name() != local {
-			b.links(t, program.Name(), b.real)
+		if !program.IsDir() && program.Name() != localProgram {
+			b.linkProgram(t, program.Name(), b.real)
 		}
 	}
-	copied, err := os.ReadFile(filepath.Join(b.real, local))
+	copied, err := os.ReadFile(filepath.Join(b.real, localProgram))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(b.bin, local), copied, 0o755); err != nil {
+	if err := os.WriteFile(filepath.Join(b.bin, localProgram), copied, 0o755); err != nil {
 		t.Fatal(err)
 	}
 }
 
 // The method links replaces a program of the stack by a link to the program in the folder from. The
 // stack uses the link at the next start of the program.
-func (b *beside) links(t *testing.T, program, from string) {
+func (b *secondStack) linkProgram(t *testing.T, program, from string) {
 	t.Helper()
 	path := filepath.Join(b.bin, program)
 	_ = os.Remove(path)
@@ -117,35 +117,35 @@ func (b *beside) links(t *testing.T, program, from string) {
 	}
 }
 
-// upgraded restarts the gateway in another version, and the dialer with a certificate that is valid
+// runUpgraded restarts the gateway in another version, and the dialer with a certificate that is valid
 // for one hour. In this test, the alert on certificates fires 72 minutes before the end. When the
 // function during returns, upgraded restores the version and the certificate.
-func (b *beside) upgraded(t *testing.T, during func()) {
+func (b *secondStack) runUpgraded(t *testing.T, during func()) {
 	t.Helper()
 	folder := t.TempDir()
-	build := exec.CommandContext(t.Context(), "go", "build", "-ldflags=-s -X ringfence.dev/libs/service.version=another", "-o", filepath.Join(folder, another), "ringfence.dev/services/"+another+"/cmd/"+another)
+	build := exec.CommandContext(t.Context(), "go", "build", "-ldflags=-s -X ringfence.dev/libs/service.version=another", "-o", filepath.Join(folder, restartedService), "ringfence.dev/services/"+restartedService+"/cmd/"+restartedService)
 	if output, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("build another %s: %v\n%s", another, err, output)
+		t.Fatalf("build another %s: %v\n%s", restartedService, err, output)
 	}
 	b.restarted(t, folder, time.Hour)
 	during()
-	b.restarted(t, b.real, long)
+	b.restarted(t, b.real, longValidity)
 }
 
-func (b *beside) restarted(t *testing.T, folder string, good time.Duration) {
+func (b *secondStack) restarted(t *testing.T, folder string, good time.Duration) {
 	t.Helper()
-	b.links(t, another, folder)
+	b.linkProgram(t, restartedService, folder)
 	keep(t, b.pair, certificate(t, good))
-	for _, process := range []string{another, "dialer"} {
+	for _, process := range []string{restartedService, "dialer"} {
 		if !b.KillOne(process, 0) {
 			t.Errorf("there is no process %s", process)
 		}
 	}
 }
 
-// long is the validity of a certificate for which no alert fires. In this test, the first alert
+// longValidity is the validity of a certificate for which no alert fires. In this test, the first alert
 // fires 8.4 hours before the end of a certificate.
-const long = 24 * time.Hour
+const longValidity = 24 * time.Hour
 
 func certificate(t *testing.T, good time.Duration) string {
 	t.Helper()
@@ -165,9 +165,9 @@ func certificate(t *testing.T, good time.Duration) string {
 	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})) + string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret}))
 }
 
-// restless returns a function that kills a service repeatedly, each time after Prometheus has
+// killRepeatedly returns a function that kills a service repeatedly, each time after Prometheus has
 // scraped the new process.
-func (b *beside) restless(t *testing.T, service string) func(context.Context) {
+func (b *secondStack) killRepeatedly(t *testing.T, service string) func(context.Context) {
 	t.Helper()
 	doors, err := b.PrivateAddresses(service)
 	if err != nil {
@@ -195,7 +195,7 @@ func (b *beside) restless(t *testing.T, service string) func(context.Context) {
 	}
 }
 
-func (b *beside) calls(pause time.Duration) func(context.Context) {
+func (b *secondStack) calls(pause time.Duration) func(context.Context) {
 	return func(ctx context.Context) {
 		for ctx.Err() == nil {
 			_, _ = b.tenant.Place(ctx, map[string]any{"to": fmt.Sprintf("+1415%07d", b.numbers.Add(1))})

@@ -31,7 +31,7 @@ func (w *world) publish(t *testing.T, topic, value string) {
 
 // The method ahead commits an offset beyond the end of a topic for a stopped service. The service's
 // database then seems to be older than the consumer group's offset, as after a restore of a backup.
-func (w *world) ahead(t *testing.T, service, topic string) {
+func (w *world) commitOffsetAhead(t *testing.T, service, topic string) {
 	t.Helper()
 	client, err := kgo.NewClient(kgo.SeedBrokers(fmt.Sprintf("127.0.0.1:%d", ports(t, w.home)["kafka"])))
 	if err != nil {
@@ -47,9 +47,9 @@ func (w *world) ahead(t *testing.T, service, topic string) {
 	})
 }
 
-// metric returns the value of a service's metric, or 0 if the service does not export it. The
+// metricValue returns the value of a service's metric, or 0 if the service does not export it. The
 // parameter metric is the name with its labels, which must be sorted.
-func (w *world) metric(t *testing.T, service, metric string) (value float64) {
+func (w *world) metricValue(t *testing.T, service, metric string) (value float64) {
 	t.Helper()
 	doors, err := w.PrivateAddresses(service)
 	if err != nil {
@@ -70,8 +70,8 @@ func (w *world) metric(t *testing.T, service, metric string) (value float64) {
 	return value
 }
 
-// sql connects to Postgres as superuser, not through the proxy.
-func (w *world) sql(t *testing.T) *pgx.Conn {
+// connectSuperuser connects to Postgres as superuser, not through the proxy.
+func (w *world) connectSuperuser(t *testing.T) *pgx.Conn {
 	t.Helper()
 	conn, err := pgx.Connect(t.Context(), w.url)
 	if err != nil {
@@ -82,7 +82,7 @@ func (w *world) sql(t *testing.T) *pgx.Conn {
 
 func (w *world) exec(t *testing.T, statement string, args ...any) int64 {
 	t.Helper()
-	conn := w.sql(t)
+	conn := w.connectSuperuser(t)
 	defer func() { _ = conn.Close(t.Context()) }()
 	done, err := conn.Exec(t.Context(), statement, args...)
 	if err != nil {
@@ -93,7 +93,7 @@ func (w *world) exec(t *testing.T, statement string, args ...any) int64 {
 
 func (w *world) locked(t *testing.T, table string, during time.Duration) {
 	t.Helper()
-	conn := w.sql(t)
+	conn := w.connectSuperuser(t)
 	defer func() { _ = conn.Close(t.Context()) }()
 	if _, err := conn.Exec(t.Context(), `BEGIN; LOCK TABLE `+table+` IN EXCLUSIVE MODE`); err != nil {
 		t.Fatal(err)
@@ -102,9 +102,9 @@ func (w *world) locked(t *testing.T, table string, during time.Duration) {
 	await(t, table+" was locked", func() bool { return time.Since(began) > during })
 }
 
-// files lowers a process's limit of open files to the number of files that it has open now. It
+// limitOpenFiles lowers a process's limit of open files to the number of files that it has open now. It
 // calls the function during and then restores the limit.
-func (w *world) files(t *testing.T, name string, during func()) {
+func (w *world) limitOpenFiles(t *testing.T, name string, during func()) {
 	t.Helper()
 	pids := w.Processes()[name]
 	if len(pids) == 0 {

@@ -32,12 +32,12 @@ func overSIP(q query) bool {
 }
 
 func stopped(process string) func(*testing.T, *world, func()) {
-	return func(t *testing.T, w *world, until func()) { w.stop(t, process, until) }
+	return func(t *testing.T, w *world, until func()) { w.pauseProcesses(t, process, until) }
 }
 
-// switched returns a function that injects a fault: it sets a flag of the world until the fault is
+// flagFault returns a function that injects a fault: it sets a flag of the world until the fault is
 // over.
-func switched(of func(*world) *atomic.Bool) func(*testing.T, *world, func()) {
+func flagFault(of func(*world) *atomic.Bool) func(*testing.T, *world, func()) {
 	return func(_ *testing.T, w *world, until func()) {
 		of(w).Store(true)
 		until()
@@ -45,19 +45,19 @@ func switched(of func(*world) *atomic.Bool) func(*testing.T, *world, func()) {
 	}
 }
 
-func faults() []fault { return slices.Concat(hanging(), deeper(), elsewhere()) }
+func faults() []fault { return slices.Concat(processFaults(), firstStackFaults(), secondStackFaults()) }
 
-// hanging returns the faults that stop a process, and the faults that need only one invalid row or
+// processFaults returns the faults that stop a process, and the faults that need only one invalid row or
 // record.
-func hanging() []fault {
+func processFaults() []fault {
 	return []fault{
 		{"contacts-compliance hangs", true, []string{"ServiceDown", "ComplianceCheckUnavailable", "DialQueueStuck", "OptOutsUnreported"}, func(t *testing.T, w *world, until func()) {
 			// These requests become due while the service is stopped. Without them the queue could
 			// be empty.
 			for n := range 8 {
-				w.later(t, time.Duration(n+1)*2*time.Second)
+				w.placeLater(t, time.Duration(n+1)*2*time.Second)
 			}
-			w.stop(t, "contacts-compliance", func() {
+			w.pauseProcesses(t, "contacts-compliance", func() {
 				w.exec(t, `INSERT INTO dialer.opt_outs (call_id, workspace_id, phone_e164, evidence, heard_at) VALUES (gen_random_uuid(), $1, '+14155559999', 'never again', now())`, w.tenant.ID)
 				until()
 			})
@@ -87,23 +87,23 @@ func hanging() []fault {
 		}, func(t *testing.T, w *world, until func()) {
 			// Stop the dialer until more than a seventh of the calls in one minute are late. The
 			// alert covers an hour, which this test shortens to a minute.
-			w.stop(t, "dialer", func() {
+			w.pauseProcesses(t, "dialer", func() {
 				began := time.Now()
 				await(t, "calls have waited for 20 s", func() bool { return time.Since(began) > 20*time.Second })
 			})
 			until()
 		}},
 		{"an endpoint refuses every request", false, []string{"WebhookAttemptsFailing (ticket)"},
-			switched(func(w *world) *atomic.Bool { return &w.breaks })},
-		{"every call fails", false, []string{"CallsDropped"}, switched(func(w *world) *atomic.Bool { return &w.failing })},
+			flagFault(func(w *world) *atomic.Bool { return &w.refusesAll })},
+		{"every call fails", false, []string{"CallsDropped"}, flagFault(func(w *world) *atomic.Bool { return &w.failing })},
 		{"calls are charged late", false, []string{
 			"CallsCompletedIncomplete (ticket)",
 		}, func(t *testing.T, w *world, until func()) {
 			began := time.Now()
 			for range 60 { // calls are placed before the stop, because without billing-wallet a POST fails
-				w.later(t, 15*time.Second-time.Since(began))
+				w.placeLater(t, 15*time.Second-time.Since(began))
 			}
-			w.stop(t, "billing-wallet", func() {
+			w.pauseProcesses(t, "billing-wallet", func() {
 				await(t, "calls have ended without a charge", func() bool { return time.Since(began) > 25*time.Second })
 			})
 			until()
@@ -126,7 +126,7 @@ func hanging() []fault {
 		{"a call request is not dialed within a day", false, []string{
 			"CallsExpired",
 		}, func(t *testing.T, w *world, until func()) {
-			late := w.later(t, 24*time.Hour)
+			late := w.placeLater(t, 24*time.Hour)
 			await(t, "the dialer has the call", func() bool {
 				return w.exec(t, `UPDATE dialer.dial_queue SET due_at = now() - interval '25 hours', look_at = now() WHERE call_request_id = $1 AND state = 'queued'`, late.ID) == 1
 			})
@@ -135,7 +135,7 @@ func hanging() []fault {
 		{"a process reaches its limit of open files", false, []string{
 			"OpenFilesNearLimit (ticket)",
 		}, func(t *testing.T, w *world, until func()) {
-			w.files(t, "billing-wallet", until)
+			w.limitOpenFiles(t, "billing-wallet", until)
 		}},
 		{"a record cannot be decoded", false, []string{
 			"DeadLetterRecordsWaiting",
@@ -154,22 +154,22 @@ func hanging() []fault {
 	}
 }
 
-// spared lists the alerts that must not fire while an endpoint is slow. These alerts must not count
+// endpointAlerts lists the alerts that must not fire while an endpoint is slow. These alerts must not count
 // a delivery that is late only because of its endpoint. The fault of the slow endpoint is the only
 // fault without alerts.
-var spared = []string{"EventsDeliveredLate", "EventsDeliveredLate (ticket)"}
+var endpointAlerts = []string{"EventsDeliveredLate", "EventsDeliveredLate (ticket)"}
 
 // The method made waits until no alert of the fault is active, and injects the fault. When every
 // alert has fired, it repairs the fault and waits until the alerts have resolved.
-func (f fault) made(t *testing.T, w *world, p *prometheus) {
+func (f fault) checkAlerts(t *testing.T, w *world, p *prometheus) {
 	t.Helper()
 	watched, asked := f.alerts, time.Now()
 	if len(watched) == 0 {
-		watched = spared
+		watched = endpointAlerts
 	}
 	p.silent(t, f.name+": its alerts are inactive before the fault", active, watched)
 	began, missing := time.Now(), f.alerts
-	seen, rest := p.watch(t)
+	seen, rest := p.recordFiring(t)
 	defer rest()
 	f.makes(t, w, func() {
 		err := kit.Until(t.Context(), kit.HangTimeout, f.name+": its alerts fire", func() (bool, error) {
@@ -183,8 +183,8 @@ func (f fault) made(t *testing.T, w *world, p *prometheus) {
 	fired := time.Since(began)
 	p.silent(t, f.name+": its alerts resolve", firing, f.alerts)
 	t.Logf("%s: alerts that fired: %v", f.name, seen())
-	if len(f.alerts) == 0 && slices.ContainsFunc(spared, func(name string) bool { return slices.Contains(seen(), name) }) {
-		t.Errorf("%s: alerts fired, want none of %v", f.name, spared)
+	if len(f.alerts) == 0 && slices.ContainsFunc(endpointAlerts, func(name string) bool { return slices.Contains(seen(), name) }) {
+		t.Errorf("%s: alerts fired, want none of %v", f.name, endpointAlerts)
 	}
 	t.Logf("%s: injected after %s; %s fired within %s and resolved %s later", f.name,
 		began.Sub(asked).Round(100*time.Millisecond),
@@ -204,8 +204,8 @@ func (p *prometheus) silent(t *testing.T, what, state string, names []string) {
 	}
 }
 
-// watch records the firing alerts twice a second until rest is called. seen returns their names.
-func (p *prometheus) watch(t *testing.T) (seen func() []string, rest func()) {
+// recordFiring records the firing alerts twice a second until rest is called. seen returns their names.
+func (p *prometheus) recordFiring(t *testing.T) (seen func() []string, rest func()) {
 	t.Helper()
 	var mu sync.Mutex
 	fired := map[string]time.Duration{}

@@ -34,9 +34,9 @@ These are the metrics of all services, as ` + "`make observe`" + ` scraped them 
 // The method listed compares the metrics of the stack with docs/reference/metrics.md. It runs only
 // in `make observe`, where every service runs with every feature. With RINGFENCE_METRICS=write it
 // writes the page.
-func (p *prometheus) listed(t *testing.T) {
+func (p *prometheus) compareInventory(t *testing.T) {
 	t.Helper()
-	if !whole() {
+	if !isFullRun() {
 		return
 	}
 	var answer struct {
@@ -47,7 +47,7 @@ func (p *prometheus) listed(t *testing.T) {
 	}
 	var lines []string
 	for name, metadata := range answer.Data {
-		if theirs(name) || len(metadata) == 0 {
+		if isLibraryMetric(name) || len(metadata) == 0 {
 			continue
 		}
 		if metadata[0].Type == "counter" && !strings.HasSuffix(name, "_total") {
@@ -84,14 +84,14 @@ var grows = regexp.MustCompile(`(?:rate|increase)\(([a-z_]+(?:\{[^}]*\})?)\[`)
 // with the value 0 before its first event. Otherwise Prometheus would not count the first event as
 // an increase. The counter of ended calls is excluded, because the values of its labels are unknown
 // in advance.
-func (p *prometheus) standing(t *testing.T) {
+func (p *prometheus) checkZeroCounters(t *testing.T) {
 	t.Helper()
 	var missing []query
 	for _, groups := range loadRules(t) {
 		for _, a := range kit.Alerts(groups) {
 			for _, counter := range grows.FindAllStringSubmatch(a.Expr, -1) {
 				q := query{"alert", a.Alert, counter[1]}
-				if !strings.HasPrefix(q.expr, "ringfence_calls_ended_total") && (whole() || !overSIP(q)) {
+				if !strings.HasPrefix(q.expr, "ringfence_calls_ended_total") && (isFullRun() || !overSIP(q)) {
 					missing = append(missing, q)
 				}
 			}
@@ -107,7 +107,7 @@ func (p *prometheus) standing(t *testing.T) {
 }
 
 // The function theirs reports whether a metric comes from a library, not from Ringfence.
-func theirs(name string) bool {
+func isLibraryMetric(name string) bool {
 	for _, prefix := range []string{"go_", "process_", "promhttp_", "kafka_buffered_", "kafka_connect", "kafka_disconnect", "kafka_fetch_", "kafka_produce_", "kafka_read_", "kafka_write_", "kafka_request_"} {
 		if strings.HasPrefix(name, prefix) {
 			return true

@@ -36,7 +36,7 @@ func newPhone(t *testing.T) *phone {
 			if err != nil {
 				return
 			}
-			for _, answer := range p.answers(string(buffer[:n])) {
+			for _, answer := range p.responses(string(buffer[:n])) {
 				_, _ = signals.WriteToUDP([]byte(answer), from)
 			}
 		}
@@ -44,8 +44,8 @@ func newPhone(t *testing.T) *phone {
 	return p
 }
 
-// answers returns the responses to a message (RFC 3261 section 8.2).
-func (p *phone) answers(message string) (all []string) {
+// responses returns the responses to a message (RFC 3261 section 8.2).
+func (p *phone) responses(message string) (all []string) {
 	method, _, _ := strings.Cut(message, " ")
 	switch {
 	case p.deaf.Load(), strings.HasPrefix(method, "SIP/"):

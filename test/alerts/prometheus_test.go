@@ -20,9 +20,9 @@ import (
 
 type prometheus struct{ client *kit.Client }
 
-// observe starts a Prometheus that scrapes the private ports of the stacks. If Prometheus is not
+// startPrometheus starts a Prometheus that scrapes the private ports of the stacks. If Prometheus is not
 // installed, observe skips the test, or fails the test in CI.
-func observe(t *testing.T, homes ...string) *prometheus {
+func startPrometheus(t *testing.T, homes ...string) *prometheus {
 	t.Helper()
 	program, err := exec.LookPath("prometheus")
 	if err != nil && os.Getenv("CI") == "true" {
@@ -120,9 +120,9 @@ func (p *prometheus) ask(ctx context.Context, query string) ([]sample, error) {
 	return answer.Data.Result, err
 }
 
-// named returns the name under which the tests list a rule: the alert's name, followed by
+// ruleName returns the name under which the tests list a rule: the alert's name, followed by
 // "(ticket)" if the severity is ticket.
-func named(name, severity string) string {
+func ruleName(name, severity string) string {
 	if severity == "ticket" {
 		name += " (ticket)"
 	}
@@ -146,7 +146,7 @@ func (p *prometheus) rules(ctx context.Context, state string) map[string]time.Du
 	for _, s := range samples {
 		text, _ := s.Value[1].(string)
 		since, _ := time.ParseDuration(text + "s")
-		name := named(s.Metric["alertname"], s.Metric["severity"])
+		name := ruleName(s.Metric["alertname"], s.Metric["severity"])
 		rules[name] = max(rules[name], since.Round(time.Second))
 	}
 	return rules

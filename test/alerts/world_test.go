@@ -22,24 +22,24 @@ import (
 // world is a stack under load, with receivers for its webhooks and traces.
 type world struct {
 	*kit.Stack
-	home    string
-	traces  *kit.Traces
-	hooks   *kit.Receiver
-	tenant  *kit.Workspace
-	proxy   *kit.Proxy  // forwards the stack's connections to Postgres
-	url     string      // the superuser's URL of Postgres, without the proxy
-	breaks  atomic.Bool // true: the unreliable endpoint refuses every request
-	lazy    atomic.Bool // true: the unreliable endpoint responds after 1.5 s
-	failing atomic.Bool // true: the calls of the load fail
-	quiet   atomic.Bool // true: the load places no calls
-	other   string      // the subscription id of the unreliable endpoint
-	beside  *beside     // the second stack, only in `make observe`
-	numbers atomic.Int64
+	home         string
+	traces       *kit.Traces
+	hooks        *kit.Receiver
+	tenant       *kit.Workspace
+	proxy        *kit.Proxy   // forwards the stack's connections to Postgres
+	url          string       // the superuser's URL of Postgres, without the proxy
+	refusesAll   atomic.Bool  // true: the unreliable endpoint refuses every request
+	respondsLate atomic.Bool  // true: the unreliable endpoint responds after 1.5 s
+	failing      atomic.Bool  // true: the calls of the load fail
+	quiet        atomic.Bool  // true: the load places no calls
+	unreliableID string       // the subscription id of the unreliable endpoint
+	secondStack  *secondStack // the second stack, only in `make observe`
+	numbers      atomic.Int64
 }
 
-// begin creates a customer with three endpoints: a reliable one, an unreliable one, and one that
+// startWorld creates a customer with three endpoints: a reliable one, an unreliable one, and one that
 // does not exist.
-func begin(t *testing.T) *world {
+func startWorld(t *testing.T) *world {
 	t.Helper()
 	bin := os.Getenv("RINGFENCE_BIN")
 	switch {
@@ -77,7 +77,7 @@ func begin(t *testing.T) *world {
 	if _, err = w.tenant.Subscribe(t.Context(), w.hooks); err != nil {
 		t.Fatal(err)
 	}
-	w.other = w.subscribe(t, w.moody(t))
+	w.unreliableID = w.subscribe(t, w.startUnreliable(t))
 	return w
 }
 
@@ -117,20 +117,20 @@ func raise(t *testing.T, bin string, env ...string) (home string, s *kit.Stack) 
 	return home, s
 }
 
-// moody starts the unreliable endpoint. It refuses the first attempt of every third delivery, and
+// startUnreliable starts the unreliable endpoint. It refuses the first attempt of every third delivery, and
 // all attempts while breaks is true.
-func (w *world) moody(t *testing.T) string {
+func (w *world) startUnreliable(t *testing.T) string {
 	t.Helper()
 	var mu sync.Mutex
 	seen := map[string]bool{}
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(answer http.ResponseWriter, r *http.Request) {
-		if w.lazy.Load() {
+		if w.respondsLate.Load() {
 			every(r.Context(), 1500*time.Millisecond)
 		}
 		mu.Lock()
 		defer mu.Unlock()
 		id := r.Header.Get("X-Service-Delivery-Id")
-		if fresh := !seen[id]; fresh && len(seen)%3 == 0 || w.breaks.Load() {
+		if fresh := !seen[id]; fresh && len(seen)%3 == 0 || w.refusesAll.Load() {
 			answer.WriteHeader(http.StatusServiceUnavailable)
 		}
 		seen[id] = true
@@ -197,7 +197,7 @@ func (w *world) read(ctx context.Context, n int64) {
 
 // The method later places a call that becomes due after the time wait. It repeats the request after
 // an error, because the effect of an earlier fault can continue for a while.
-func (w *world) later(t *testing.T, wait time.Duration) (placed kit.Request) {
+func (w *world) placeLater(t *testing.T, wait time.Duration) (placed kit.Request) {
 	t.Helper()
 	order := map[string]any{"to": fmt.Sprintf("+1415%05d00", w.numbers.Add(1)%100000), "scheduled_for": time.Now().Add(wait).UTC()}
 	var refused error
@@ -211,8 +211,8 @@ func (w *world) later(t *testing.T, wait time.Duration) (placed kit.Request) {
 	return placed
 }
 
-// stop stops every process with the given name (SIGSTOP) while the function during runs.
-func (w *world) stop(t *testing.T, name string, during func()) {
+// pauseProcesses stops every process with the given name (SIGSTOP) while the function during runs.
+func (w *world) pauseProcesses(t *testing.T, name string, during func()) {
 	t.Helper()
 	pids := w.Processes()[name]
 	if len(pids) == 0 {

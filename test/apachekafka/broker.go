@@ -28,7 +28,7 @@ type broker struct {
 	scram      []string
 	// If alone is true, prepare formats the broker's folder itself. Otherwise prepare copies the
 	// formatted folder of node 1, which is faster.
-	alone bool
+	formatsItself bool
 }
 
 // The session timeout is short, because a killed node can join again only after the timeout.
@@ -63,8 +63,8 @@ log.cleaner.dedupe.buffer.size=8388608
 file.delete.delay.ms=1000
 `
 
-// become replaces this process with the broker.
-func (b *broker) become(ctx context.Context) error {
+// execBroker replaces this process with the broker.
+func (b *broker) execBroker(ctx context.Context) error {
 	java, args, err := b.prepare(ctx)
 	if err != nil {
 		return err
@@ -86,7 +86,7 @@ func (b *broker) prepare(ctx context.Context) (java string, args []string, err e
 	}
 	data := filepath.Join(b.dir, "data")
 	if _, err := os.Stat(filepath.Join(data, "meta.properties")); errors.Is(err, os.ErrNotExist) {
-		if err := b.empty(ctx, data); err != nil {
+		if err := b.createData(ctx, data); err != nil {
 			return "", nil, err
 		}
 	}
@@ -112,15 +112,15 @@ func (b *broker) write(data string) (path string, err error) {
 	return path, os.WriteFile(path, []byte(text), 0o600)
 }
 
-// empty renames a temporary folder at the end, so that no process uses an incomplete folder.
-func (b *broker) empty(ctx context.Context, data string) error {
+// createData renames a temporary folder at the end, so that no process uses an incomplete folder.
+func (b *broker) createData(ctx context.Context, data string) error {
 	fresh, err := os.MkdirTemp(b.dir, "formatting-")
 	if err != nil {
 		return fmt.Errorf("format the broker's directory: %w", err)
 	}
 	defer os.RemoveAll(fresh)
 	made := filepath.Join(fresh, "data")
-	if b.alone || len(b.scram) > 0 {
+	if b.formatsItself || len(b.scram) > 0 {
 		err = b.format(ctx, made)
 	} else {
 		err = os.CopyFS(made, os.DirFS(b.path("formatted")))

@@ -24,8 +24,8 @@ import (
 	"ringfence.dev/libs/kafka"
 )
 
-// fetched skips the test unless `make test-kafka` runs it.
-func fetched(t *testing.T) files {
+// requireDownloads skips the test unless `make test-kafka` runs it.
+func requireDownloads(t *testing.T) files {
 	t.Helper()
 	if os.Getenv("KAFKA_BROKERS") == "" {
 		t.Skip("SKIPPED: make test-kafka runs this")
@@ -95,10 +95,10 @@ func (a *authority) sign(t *testing.T, name string, isCA bool) (*x509.Certificat
 
 const longPassword = "right and long enough"
 
-// secured starts a broker whose second listener requires TLS, a client certificate and a password.
-func secured(t *testing.T) (kafka.Config, *authority) {
+// startSecured starts a broker whose second listener requires TLS, a client certificate and a password.
+func startSecured(t *testing.T) (kafka.Config, *authority) {
 	t.Helper()
-	kept, trusted := fetched(t), newAuthority(t)
+	kept, trusted := requireDownloads(t), newAuthority(t)
 	trusted.sign(t, "broker", false)
 	trusted.sign(t, "service", false)
 	inner, outer := port(t), port(t)
@@ -154,7 +154,7 @@ func port(t *testing.T) int {
 
 func TestApacheKafka_WrongCredentialsErrorNamesTheSetting(t *testing.T) {
 	t.Parallel()
-	cfg, trusted := secured(t)
+	cfg, trusted := startSecured(t)
 	tests := []struct {
 		name   string
 		change func(t *testing.T, cfg *kafka.Config)

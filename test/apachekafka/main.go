@@ -69,7 +69,7 @@ func (c *commands) do(ctx context.Context, command string) error {
 	}
 	if command == "run" {
 		b := broker{files: kept, jvm: c.JVM, dir: c.Run.Dir, port: c.Run.Port, advertise: c.Run.Advertise, properties: c.Run.Property, scram: c.Run.Scram}
-		return b.become(ctx)
+		return b.execBroker(ctx)
 	}
 	t, err := start(ctx, kept, c.JVM, c.Up.Port)
 	if err != nil {
@@ -78,7 +78,7 @@ func (c *commands) do(ctx context.Context, command string) error {
 	defer t.stop()
 	if command == "up" {
 		fmt.Printf("Apache Kafka %s is ready. KAFKA_BROKERS=%s\n", version, t.address)
-		return t.await(ctx)
+		return t.awaitEnd(ctx)
 	}
-	return t.with(ctx, c.With.Command)
+	return t.runCommand(ctx, c.With.Command)
 }

@@ -85,8 +85,8 @@ func (t *throwaway) ready(ctx context.Context) error {
 	}
 }
 
-// await waits until ctx ends. If the broker ends first, await returns an error.
-func (t *throwaway) await(ctx context.Context) error {
+// awaitEnd waits until ctx ends. If the broker ends first, await returns an error.
+func (t *throwaway) awaitEnd(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
 		return nil
@@ -95,8 +95,8 @@ func (t *throwaway) await(ctx context.Context) error {
 	}
 }
 
-// with runs a command while the broker runs. The first signal is forwarded to the command.
-func (t *throwaway) with(ctx context.Context, command []string) error {
+// runCommand runs a command while the broker runs. The first signal is forwarded to the command.
+func (t *throwaway) runCommand(ctx context.Context, command []string) error {
 	if len(command) > 0 && command[0] == "--" {
 		command = command[1:]
 	}

@@ -110,8 +110,8 @@ func TestAsteriskPage_CommandsRun(t *testing.T) {
 	outbound.Status = "in_progress"
 	r.run(t, realCall(t, asterisk))
 	r.awaitCall(t, outbound)
-	r.stop(t)
-	r.hurry(t)
+	r.stopDuringCall(t)
+	r.stopTwice(t)
 }
 
 func realCall(t *testing.T, asterisk string) string {
@@ -132,9 +132,9 @@ func realCall(t *testing.T, asterisk string) string {
 	return strings.ReplaceAll(commands, host, asterisk)
 }
 
-// stop stops the stack during a call, as Ctrl-C does. The call at Asterisk must end within
+// stopDuringCall stops the stack during a call, as Ctrl-C does. The call at Asterisk must end within
 // DRAIN_LIMIT plus 15 s. A supervisor must wait this long before it kills the dialer.
-func (r *recipe) stop(t *testing.T) {
+func (r *recipe) stopDuringCall(t *testing.T) {
 	t.Helper()
 	if got, want := r.channels(t), "1 active channel\n"; !strings.HasPrefix(got, want) {
 		t.Errorf("channels of Asterisk before the stop = %q, want %q", got, want)
@@ -158,9 +158,9 @@ func (r *recipe) stop(t *testing.T) {
 	}
 }
 
-// hurry sends SIGINT twice to a stack with a long DRAIN_LIMIT. The call must end before DRAIN_LIMIT
+// stopTwice sends SIGINT twice to a stack with a long DRAIN_LIMIT. The call must end before DRAIN_LIMIT
 // has passed.
-func (r *recipe) hurry(t *testing.T) {
+func (r *recipe) stopTwice(t *testing.T) {
 	t.Helper()
 	const limit = time.Hour
 	if err := r.world.Start(append(slices.Clone(r.world.Env), "DRAIN_LIMIT="+limit.String())...); err != nil {

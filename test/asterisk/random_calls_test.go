@@ -30,13 +30,13 @@ import (
 const (
 	// maxOrphaned limits how long a phone can stay connected after its dialer was killed.
 	maxOrphaned = 6 * time.Second
-	// untilStored is the longest time between a BYE and the commit of the call's end. The dialer
+	// maxStoreDelay is the longest time between a BYE and the commit of the call's end. The dialer
 	// first waits for the transcript of the last words.
-	untilStored = 5 * time.Second
-	maxLive     = 20
+	maxStoreDelay = 5 * time.Second
+	maxLive       = 20
 
-	// letter is the duration of the audio that the model's voice produces for one letter.
-	letter = 60 * time.Millisecond
+	// letterDuration is the duration of the audio that the model's voice produces for one letter.
+	letterDuration = 60 * time.Millisecond
 
 	account      = "ringfence"
 	aiDisclosure = "Hello, I am an AI assistant."
@@ -48,9 +48,9 @@ const (
 // spokenWords are the texts that a phone can play. The audio of each text is different noise.
 var spokenWords = []string{"first question", "second question", "third question"}
 
-// answers maps the texts and keys of the phone to the model's answers. Each answer begins with a
+// modelAnswers maps the texts and keys of the phone to the model's answers. Each answer begins with a
 // different word. This word identifies the answer in an interrupted turn.
-var answers = map[string]string{
+var modelAnswers = map[string]string{
 	"first question":                 "Yes, that is what we all do here.",
 	"second question":                "No, we do not do that, at least not now.",
 	"third question":                 "Perhaps, but I have not got an idea yet.",
@@ -69,20 +69,20 @@ type phone struct {
 	finished kit.Request
 }
 
-// record is a line of Asterisk's call detail records. The field dialer is a SIP address.
-type record struct {
+// detailRecord is a line of Asterisk's call detail records. The field dialer is a SIP address.
+type detailRecord struct {
 	start, answer, end time.Time
 	dialer             string
 }
 
-// kill is one SIGKILL of a dialer. The field replaced is the time at which the next process opened
+// dialerKill is one SIGKILL of a dialer. The field replaced is the time at which the next process opened
 // the same SIP port.
-type kill struct {
+type dialerKill struct {
 	at, replaced time.Time
 	ports        map[string]bool
 }
 
-func (k kill) of(r record) bool {
+func (k dialerKill) of(r detailRecord) bool {
 	_, port, err := net.SplitHostPort(r.dialer)
 	return err == nil && k.ports[port] && r.start.Before(k.replaced)
 }
@@ -95,7 +95,7 @@ type trial struct {
 	world    *sharedstack.World
 	house    *kit.Workspace
 	phones   []*phone
-	kills    []kill
+	kills    []dialerKill
 	// longest is the longest time that a phone stayed connected after its dialer was killed.
 	longest time.Duration
 	// gap is the longest missing part inside a turn of a recording.
@@ -177,11 +177,11 @@ func (s *trial) startModel(t *testing.T) {
 	t.Helper()
 	var script []map[string]any
 	for _, heard := range spokenWords { // the nth utterance of a call is the nth line of the script
-		script = append(script, map[string]any{"heard": heard, "text": answers[heard]})
+		script = append(script, map[string]any{"heard": heard, "text": modelAnswers[heard]})
 	}
-	for _, heard := range slices.Sorted(maps.Keys(answers)) {
+	for _, heard := range slices.Sorted(maps.Keys(modelAnswers)) {
 		if !slices.Contains(spokenWords, heard) {
-			script = append(script, map[string]any{"heard": heard, "text": answers[heard]})
+			script = append(script, map[string]any{"heard": heard, "text": modelAnswers[heard]})
 		}
 	}
 	var err error
@@ -397,11 +397,11 @@ func (s *trial) callAll(t *testing.T, random *rand.Rand, kills int) {
 		s.place(t, p)
 		live[p] = true
 		if slices.Contains(killAt, i) {
-			s.kill(t)
+			s.killDialer(t)
 		}
-		s.await(t, live, maxLive)
+		s.awaitLive(t, live, maxLive)
 	}
-	s.await(t, live, 0)
+	s.awaitLive(t, live, 0)
 }
 
 func (s *trial) place(t *testing.T, p *phone) {
@@ -413,8 +413,8 @@ func (s *trial) place(t *testing.T, p *phone) {
 	p.request = req.ID
 }
 
-// await waits until at most the given number of calls are live.
-func (s *trial) await(t *testing.T, live map[*phone]bool, most int) {
+// awaitLive waits until at most the given number of calls are live.
+func (s *trial) awaitLive(t *testing.T, live map[*phone]bool, most int) {
 	t.Helper()
 	err := kit.Until(t.Context(), kit.HangTimeout, fmt.Sprintf("at most %d calls", most), func() (bool, error) {
 		if len(live) <= most {
@@ -437,13 +437,13 @@ func (s *trial) await(t *testing.T, live map[*phone]bool, most int) {
 	}
 }
 
-// kill kills the dialer that has the most connected phones.
-func (s *trial) kill(t *testing.T) {
+// killDialer kills the dialer that has the most connected phones.
+func (s *trial) killDialer(t *testing.T) {
 	t.Helper()
-	var done kill
+	var done dialerKill
 	var socket string
 	err := kit.Until(t.Context(), kit.HangTimeout, "a phone is connected", func() (bool, error) {
-		connected, err := s.connected(t)
+		connected, err := s.countConnected(t)
 		if err != nil {
 			return false, err
 		}
@@ -486,8 +486,8 @@ func (s *trial) kill(t *testing.T) {
 
 var calledBy = regexp.MustCompile(`CALLED (\S+) BY [0-9.]+:([0-9]+)`)
 
-// connected counts the connected phones by the SIP port of their dialer.
-func (s *trial) connected(t *testing.T) (map[string]int, error) {
+// countConnected counts the connected phones by the SIP port of their dialer.
+func (s *trial) countConnected(t *testing.T) (map[string]int, error) {
 	t.Helper()
 	show := exec.CommandContext(t.Context(), "sh", "-c", s.asterisk.Shell()+" -rx 'core show channels concise'")
 	channels, err := show.Output()
@@ -568,7 +568,7 @@ func (s *trial) sipSocket(t *testing.T, ports map[string]bool) string {
 	return ""
 }
 
-func (s *trial) records(t *testing.T) map[string][]record {
+func (s *trial) records(t *testing.T) map[string][]detailRecord {
 	t.Helper()
 	err := kit.Until(t.Context(), kit.HangTimeout, "Asterisk has no channels", func() (bool, error) {
 		show := exec.CommandContext(t.Context(), "sh", "-c", s.asterisk.Shell()+" -rx 'core show channels count'")
@@ -587,16 +587,16 @@ func (s *trial) records(t *testing.T) map[string][]record {
 	if err != nil {
 		t.Fatal(err)
 	}
-	found := map[string][]record{}
+	found := map[string][]detailRecord{}
 	for _, row := range rows {
-		found[row[0]] = append(found[row[0]], record{instant(row[1]), instant(row[2]), instant(row[3]), row[4]})
+		found[row[0]] = append(found[row[0]], detailRecord{parseTime(row[1]), parseTime(row[2]), parseTime(row[3]), row[4]})
 	}
 	return found
 }
 
-// instant parses seconds since 1970. An empty text means that the event did not happen. The result
+// parseTime parses seconds since 1970. An empty text means that the event did not happen. The result
 // is then the zero time.
-func instant(text string) time.Time {
+func parseTime(text string) time.Time {
 	seconds, err := strconv.ParseFloat(text, 64)
 	if err != nil || seconds == 0 {
 		return time.Time{}
@@ -604,7 +604,7 @@ func instant(text string) time.Time {
 	return time.UnixMicro(int64(seconds * 1e6))
 }
 
-func (s *trial) checkDialers(t *testing.T, records map[string][]record) {
+func (s *trial) checkDialers(t *testing.T, records map[string][]detailRecord) {
 	t.Helper()
 	calls, connected := map[string]int{}, make([]int, len(s.kills))
 	for _, of := range records {
@@ -631,7 +631,7 @@ func (s *trial) checkDialers(t *testing.T, records map[string][]record) {
 
 // checkEnd checks that the phone was called at most once, and that the call ended soon after its
 // dialer was killed. The result is true if the dialer died before it had stored the call's end.
-func (s *trial) checkEnd(t *testing.T, p *phone, records []record) (killed bool) {
+func (s *trial) checkEnd(t *testing.T, p *phone, records []detailRecord) (killed bool) {
 	t.Helper()
 	if len(records) > 1 {
 		t.Errorf("%s: records of Asterisk = %d, want at most 1", p.number, len(records))
@@ -642,7 +642,7 @@ func (s *trial) checkEnd(t *testing.T, p *phone, records []record) (killed bool)
 			if !k.of(r) {
 				continue
 			}
-			killed = killed || recovered && k.at.Before(r.end.Add(untilStored))
+			killed = killed || recovered && k.at.Before(r.end.Add(maxStoreDelay))
 			if r.end.Before(k.at) {
 				continue
 			}

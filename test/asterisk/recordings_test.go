@@ -63,7 +63,7 @@ func (s *trial) checkTranscript(t *testing.T, p *phone, killed bool) bool {
 func (s *trial) checkAgent(t *testing.T, p *phone, turns []turn, recording []byte) {
 	t.Helper()
 	kept, last := map[string]string{}, -1
-	texts := append(slices.Collect(maps.Values(answers)), aiDisclosure, p.greeting, goodbye)
+	texts := append(slices.Collect(maps.Values(modelAnswers)), aiDisclosure, p.greeting, goodbye)
 	for _, utterance := range turns {
 		if utterance.Role != "agent" {
 			continue
@@ -78,7 +78,7 @@ func (s *trial) checkAgent(t *testing.T, p *phone, turns []turn, recording []byt
 			t.Errorf("%s: the transcript contains %q twice", p.number, texts[i])
 		}
 		kept[texts[i]] = part
-		found := s.find(t, texts[i], recording)
+		found := s.findAudio(t, texts[i], recording)
 		if found.first >= 0 && found.first <= last {
 			t.Errorf("%s: first sample of %q in the recording = %d, want one after %d, as in the transcript",
 				p.number, part, found.first, last)
@@ -86,7 +86,7 @@ func (s *trial) checkAgent(t *testing.T, p *phone, turns []turn, recording []byt
 		last = max(last, found.first)
 	}
 	for _, text := range texts {
-		found, want := s.find(t, text, recording), time.Duration(len(kept[text]))*letter
+		found, want := s.findAudio(t, text, recording), time.Duration(len(kept[text]))*letterDuration
 		if got := found.end; (got - want).Abs() > tolerance(text, kept[text]) {
 			t.Errorf("%s: recording of %q = %v, want %v, because the transcript contains %q",
 				p.number, text, got, want, kept[text])
@@ -111,7 +111,7 @@ func tolerance(text, kept string) time.Duration {
 	}
 	next := strings.TrimSpace(strings.TrimPrefix(text, kept))
 	word, _, _ := strings.Cut(next, " ")
-	return packets + time.Duration(len(word)+1)*letter
+	return packets + time.Duration(len(word)+1)*letterDuration
 }
 
 func (s *trial) checkPerson(t *testing.T, p *phone, turns []turn, recording []byte) {
@@ -123,7 +123,7 @@ func (s *trial) checkPerson(t *testing.T, p *phone, turns []turn, recording []by
 		}
 	}
 	for _, text := range p.texts {
-		if s.find(t, text, recording).end > time.Duration(len(text))*letter/2 {
+		if s.findAudio(t, text, recording).end > time.Duration(len(text))*letterDuration/2 {
 			want = append(want, text)
 		}
 	}
@@ -137,8 +137,8 @@ func (s *trial) checkPerson(t *testing.T, p *phone, turns []turn, recording []by
 // detected.
 const maxGap = 100 * time.Millisecond
 
-// found is the part of a text's audio that a recording contains.
-type found struct {
+// foundAudio is the part of a text's audio that a recording contains.
+type foundAudio struct {
 	// end is the position in the text's audio up to which the recording contains the audio.
 	end time.Duration
 	// first is the index of the recording's sample at which the audio begins, or -1.
@@ -149,7 +149,7 @@ type found struct {
 }
 
 // The audio of each text is different noise, so find can search the recording for each frame.
-func (s *trial) find(t *testing.T, text string, recording []byte) found {
+func (s *trial) findAudio(t *testing.T, text string, recording []byte) foundAudio {
 	t.Helper()
 	const frame = 160
 	audio := s.voice(t, text)
@@ -158,7 +158,7 @@ func (s *trial) find(t *testing.T, text string, recording []byte) found {
 		frames[signs(audio[at:at+64])] = at
 	}
 	var key uint64
-	has, of := map[int]bool{}, found{first: -1, ordered: true}
+	has, of := map[int]bool{}, foundAudio{first: -1, ordered: true}
 	last := -1
 	for i, sample := range recording {
 		key = key<<1 | uint64(sample>>7)
@@ -167,7 +167,7 @@ func (s *trial) find(t *testing.T, text string, recording []byte) found {
 		if !known || start < 0 || start+frame > len(recording) {
 			continue
 		}
-		if !alike(audio[at:at+frame], recording[start:start+frame]) {
+		if !signsCorrelate(audio[at:at+frame], recording[start:start+frame]) {
 			continue
 		}
 		delete(frames, key)
@@ -201,8 +201,8 @@ func signs(audio []byte) (key uint64) {
 	return key
 }
 
-// alike reports whether the correlation of the signs of the samples is at least 0.9.
-func alike(a, b []byte) bool {
+// signsCorrelate reports whether the correlation of the signs of the samples is at least 0.9.
+func signsCorrelate(a, b []byte) bool {
 	same := 0
 	for i := range a {
 		if a[i]>>7 == b[i]>>7 {

@@ -41,9 +41,9 @@ const (
 	initiated
 )
 
-// ofOneDial returns the durable commits of one dial. The first commit claims the call request. The
+// dialCommits returns the durable commits of one dial. The first commit claims the call request. The
 // second commit stores the fence. The third commit stores that the carrier has accepted the call.
-func ofOneDial() []probe.Commit {
+func dialCommits() []probe.Commit {
 	return []probe.Commit{
 		{Awaited: true, Writes: []probe.Write{
 			{Table: "dialer.dial_queue", Args: []probe.Value{probe.Request, probe.Lane},
@@ -96,7 +96,7 @@ func (h *CallStack) newBare(ctx context.Context) (b *bareDials, err error) {
 	if err := h.place(ctx, w[0], h.number(), time.Time{}); err != nil {
 		return nil, err
 	}
-	if err := h.ended(ctx, w, callsStuck); err != nil {
+	if err := h.awaitEnded(ctx, w, callsStuck); err != nil {
 		return nil, err
 	}
 	b = &bareDials{
@@ -108,7 +108,7 @@ func (h *CallStack) newBare(ctx context.Context) (b *bareDials, err error) {
 			b.close()
 		}
 	}()
-	if err := b.copies.Make(ctx, ofOneDial()); err != nil {
+	if err := b.copies.Make(ctx, dialCommits()); err != nil {
 		return b, err
 	}
 	if _, err := h.db.Exec(ctx, fmt.Sprintf(fillDialQueue, b.copies.Of("dialer.dial_queue")), bareRows); err != nil {
@@ -122,7 +122,7 @@ func (h *CallStack) newBare(ctx context.Context) (b *bareDials, err error) {
 		return b, err
 	}
 	for n := range bareConns {
-		l, err := b.copies.NewLoop(ctx, h.DB, n, ofOneDial())
+		l, err := b.copies.NewLoop(ctx, h.DB, n, dialCommits())
 		if err != nil {
 			return b, err
 		}
@@ -218,9 +218,9 @@ func (b *bareDials) flatOut(ctx context.Context, long time.Duration) (perSecond 
 	return float64(made.Load()) / time.Since(began).Seconds(), errors.Join(faults...)
 }
 
-// evenly makes dials at a constant rate. For each dial it returns the time from the due time to the
+// runEvenly makes dials at a constant rate. For each dial it returns the time from the due time to the
 // dial's line in the carrier's log. A dial waits for a free connection.
-func (b *bareDials) evenly(ctx context.Context, rate int, long time.Duration) (took []time.Duration, err error) {
+func (b *bareDials) runEvenly(ctx context.Context, rate int, long time.Duration) (took []time.Duration, err error) {
 	if _, err := b.log.since(ctx); err != nil {
 		return nil, err
 	}

@@ -61,7 +61,7 @@ type CallStack struct {
 
 // OpenCalls connects to the stack.
 func OpenCalls(ctx context.Context, setup CallSetup) (*CallStack, error) {
-	h := &CallStack{CallSetup: setup, log: carrierLog{url: setup.Stack.Demo.SimURL}, patience: late}
+	h := &CallStack{CallSetup: setup, log: carrierLog{url: setup.Stack.Demo.SimURL}, patience: webhookTimeout}
 	data, err := os.ReadFile(filepath.Join(setup.Home, "state.json"))
 	if err != nil {
 		return nil, err
@@ -136,8 +136,8 @@ func ids(workspaces []*kit.Workspace) (ids []string) {
 	return ids
 }
 
-// every calls do for each item, with the given number of goroutines. The first error ends the loop.
-func every[T any](ctx context.Context, clients int, items []T, do func(context.Context, int, T) error) error {
+// forEach calls do for each item, with the given number of goroutines. The first error ends the loop.
+func forEach[T any](ctx context.Context, clients int, items []T, do func(context.Context, int, T) error) error {
 	var (
 		wg     sync.WaitGroup
 		at     atomic.Int64
@@ -168,7 +168,7 @@ const openRequests = `SELECT count(*) FROM calls.call_requests WHERE workspace_i
 
 // The method ended waits until the workspaces have no open call request. If no call request ends
 // during the time patience, it returns nil. The caller then reports the missing calls.
-func (h *CallStack) ended(ctx context.Context, workspaces []*kit.Workspace, patience time.Duration) error {
+func (h *CallStack) awaitEnded(ctx context.Context, workspaces []*kit.Workspace, patience time.Duration) error {
 	left, moved := -1, time.Now()
 	for {
 		var open int

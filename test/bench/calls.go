@@ -9,21 +9,21 @@ import (
 // withCallStack returns a measurement of calls. The first measurement creates the shared state.
 func withCallStack(measure func(context.Context, *CallStack) error) func(context.Context, *bench) error {
 	return func(ctx context.Context, b *bench) (err error) {
-		if b.dialing == nil {
+		if b.callStack == nil {
 			setup := CallSetup{
 				Stack: b.stack, Bin: b.bin, Home: b.home, DB: b.db, Hooks: b.hooks, Landing: b.landing, Meter: b.meter, Each: b.each, Held: b.held, Profile: b.profile,
 			}
-			if b.dialing, err = OpenCalls(ctx, setup); err != nil {
+			if b.callStack, err = OpenCalls(ctx, setup); err != nil {
 				return err
 			}
 		}
-		return measure(ctx, b.dialing)
+		return measure(ctx, b.callStack)
 	}
 }
 
 // The function claims runs the benchmark of the claim statement in a separate Postgres, because the
 // benchmark creates roles.
-func claims(ctx context.Context, b *bench) error {
+func runClaimBench(ctx context.Context, b *bench) error {
 	server, err := kit.StartPostgres(b.bin, "--durable")
 	if err != nil {
 		return err

@@ -14,25 +14,25 @@ const (
 	// statisticsDelay is longer than the delay after which an idle backend of Postgres reports its
 	// statistics. That delay is at most 10 s.
 	statisticsDelay = 11 * time.Second
-	// counted is the number of POST requests of the measurement. The pause between them is so long
+	// measuredPosts is the number of POST requests of the measurement. The pause between them is so long
 	// that no two requests share a commit.
-	counted = 40
-	apart   = 100 * time.Millisecond
-	// slack is a tolerance in commits per POST, because the background work can differ between the
+	measuredPosts = 40
+	apart         = 100 * time.Millisecond
+	// commitTolerance is a tolerance in commits per POST, because the background work can differ between the
 	// two periods that are compared.
-	slack = 0.5
+	commitTolerance = 0.5
 )
 
 type transactions struct {
 	// all is xact_commit. It includes transactions that only read.
-	all int64
+	allCommits int64
 	// writing is the number of transaction ids that Postgres has assigned. It equals the number of
 	// transactions that wrote a row.
-	writing int64
+	writeCommits int64
 	// counting is the number of writes to the table of the rate limit. The table is unlogged, so
 	// these writes do not wait for the disk.
-	counting int64
-	at       time.Time
+	limitWrites int64
+	at          time.Time
 }
 
 const readTransactions = `
@@ -40,13 +40,13 @@ SELECT (SELECT xact_commit FROM pg_stat_database WHERE datname = current_databas
        pg_snapshot_xmax(pg_current_snapshot())::text::bigint,
        (SELECT n_tup_ins + n_tup_upd FROM pg_stat_user_tables WHERE schemaname = 'gateway' AND relname = 'rate_limits')`
 
-// count reads the counters after every backend has reported its statistics. The stack must be idle.
-func count(ctx context.Context, db *pgx.Conn) (t transactions, err error) {
+// countTransactions reads the counters after every backend has reported its statistics. The stack must be idle.
+func countTransactions(ctx context.Context, db *pgx.Conn) (t transactions, err error) {
 	if err = rest(ctx, statisticsDelay); err != nil {
 		return t, err
 	}
 	t.at = time.Now()
-	err = db.QueryRow(ctx, readTransactions).Scan(&t.all, &t.writing, &t.counting)
+	err = db.QueryRow(ctx, readTransactions).Scan(&t.allCommits, &t.writeCommits, &t.limitWrites)
 	return t, err
 }
 
@@ -57,12 +57,12 @@ func perPOST(idle, before, after transactions, posts int) (all, writing, countin
 	of := func(idle, before, after int64) float64 {
 		return (float64(after-before) - float64(before-idle)*share) / float64(posts)
 	}
-	return of(idle.all, before.all, after.all), of(idle.writing, before.writing, after.writing), of(idle.counting, before.counting, after.counting)
+	return of(idle.allCommits, before.allCommits, after.allCommits), of(idle.writeCommits, before.writeCommits, after.writeCommits), of(idle.limitWrites, before.limitWrites, after.limitWrites)
 }
 
 // The function commits counts the transactions of one POST on an idle stack. It returns an error if
 // there are more durable commits than expectedCommits.
-func commits(ctx context.Context, b *bench) error {
+func measureCommits(ctx context.Context, b *bench) error {
 	w, err := b.stack.NewWorkspace(ctx, "bench commits", "1000000")
 	if err != nil {
 		return err
@@ -78,20 +78,20 @@ func commits(ctx context.Context, b *bench) error {
 	var read [3]transactions
 	for i := range read {
 		if i == 2 {
-			if err := placeApart(ctx, w, counted); err != nil {
+			if err := placeApart(ctx, w, measuredPosts); err != nil {
 				return err
 			}
 		}
-		if read[i], err = count(ctx, db); err != nil {
+		if read[i], err = countTransactions(ctx, db); err != nil {
 			return err
 		}
 	}
-	all, writing, counting := perPOST(read[0], read[1], read[2], counted)
+	all, writing, counting := perPOST(read[0], read[1], read[2], measuredPosts)
 	made := writing - counting
-	fmt.Printf("  transactions of a POST   %8.1f      (pg_stat_database.xact_commit of %d POSTs %s apart, less the background's)\n", all, counted, apart)
+	fmt.Printf("  transactions of a POST   %8.1f      (pg_stat_database.xact_commit of %d POSTs %s apart, less the background's)\n", all, measuredPosts, apart)
 	fmt.Printf("    that wait for no disk  %8.1f      (reads, and %.1f of the rate limit's unlogged table)\n", all-made, counting)
 	fmt.Printf("    durable commits        %8.1f      (expected: %d, of which the POST awaits %d before it answers)\n", made, expectedCommits, awaitedCommits)
-	if made > expectedCommits+slack {
+	if made > expectedCommits+commitTolerance {
 		return fmt.Errorf(
 			"REGRESSION: a POST makes %.1f durable commits and made %d before: "+
 				"remove the new commit, or change ofOnePost in limit.go and explain why",

@@ -20,7 +20,7 @@ const (
 	conversationBench, model = "ringfence-talks", "fakemodel"
 	// goalDelay limits, in ms, the p50 of the delay that the dialer adds to the audio between a
 	// person and the agent. The goal applies to the measurement with `few` calls.
-	goalDelay, few = 12, 20
+	goalDelay, goalCalls = 12, 20
 )
 
 // Conversations prints the cost of 20, 100 and 200 calls with an agent. The phones, the dialer's
@@ -32,7 +32,7 @@ func Conversations(ctx context.Context, bin string, each time.Duration) error {
 		}
 	}
 	fmt.Printf("  RTP and a WebSocket in the clear, a frame each 20 ms both ways on both; %% of one core, ours alone\n")
-	for _, count := range []int{few, 100, 200} {
+	for _, count := range []int{goalCalls, 100, 200} {
 		if err := converse(ctx, bin, count, each); err != nil {
 			return err
 		}
@@ -46,7 +46,7 @@ func converse(ctx context.Context, bin string, count int, each time.Duration) er
 		return err
 	}
 	defer end()
-	phones, err := call(PhonesCommand, count)
+	phones, err := startPeers(PhonesCommand, count)
 	if err != nil {
 		return err
 	}
@@ -54,7 +54,7 @@ func converse(ctx context.Context, bin string, count int, each time.Duration) er
 	defer os.Remove(answers)
 	cmd := exec.CommandContext(ctx, filepath.Join(bin, conversationBench), "-test.run=^$", "-test.bench=^BenchmarkTalks$", "-test.benchtime=1x", "-test.timeout=15m")
 	cmd.Env = append(os.Environ(), "RINGFENCE_TALK_PHONES="+phones.addresses, "RINGFENCE_TALK_MODEL="+url, "RINGFENCE_TALK_FOR="+each.String(),
-		"RINGFENCE_TALK_SETTLING="+settling.String(), "RINGFENCE_TALK_ANSWERS="+answers)
+		"RINGFENCE_TALK_SETTLING="+settlingTime.String(), "RINGFENCE_TALK_ANSWERS="+answers)
 	before, begun := probe.Spent(phones.pid), time.Now()
 	out, err := cmd.CombinedOutput()
 	theirs := 100 * (probe.Spent(phones.pid) - before).Seconds() / time.Since(begun).Seconds()
@@ -66,7 +66,7 @@ func converse(ctx context.Context, bin string, count int, each time.Duration) er
 	if err != nil {
 		return err
 	}
-	heard, waits, err := heardBy(reports, answers)
+	heard, waits, err := readPhoneReports(reports, answers)
 	if err != nil {
 		return err
 	}
@@ -74,7 +74,7 @@ func converse(ctx context.Context, bin string, count int, each time.Duration) er
 	if len(trips) == 0 || len(waits) == 0 {
 		return fmt.Errorf("%d of %d marks came back, %d of %d agents were heard", len(trips), heard.Marks, len(waits), count)
 	}
-	if count == few {
+	if count == goalCalls {
 		judged = "; p50 " + probe.AtMost(probe.MS(probe.Quantile(trips, 0.5)), goalDelay, " ms")
 	}
 	fmt.Printf("    %3d calls: CPU %5.1f %%, %4.1f %% per 100; phones %.1f %%\n", count, cost["cpu-%"], cost["cpu-%-per-100"], theirs)
@@ -112,9 +112,9 @@ func (t phoneReport) trips() []time.Duration {
 	return took
 }
 
-// heardBy reads the reports of the phones. The result waits contains one time for each phone: from
+// readPhoneReports reads the reports of the phones. The result waits contains one time for each phone: from
 // the phone's answer to the first audio of the agent.
-func heardBy(reports []byte, answers string) (heard phoneReport, waits []time.Duration, err error) {
+func readPhoneReports(reports []byte, answers string) (heard phoneReport, waits []time.Duration, err error) {
 	if err := json.Unmarshal(reports, &heard); err != nil {
 		return heard, nil, fmt.Errorf("read what the phones said: %w", err)
 	}

@@ -55,7 +55,7 @@ func (h *WebhookStack) backlogOf(ctx context.Context, subscriptions int) error {
 	if err != nil {
 		return err
 	}
-	got, err := h.drain(ctx, endpoints)
+	got, err := h.deliverBacklog(ctx, endpoints)
 	if err != nil {
 		return err
 	}
@@ -69,28 +69,28 @@ func (h *WebhookStack) backlogOf(ctx context.Context, subscriptions int) error {
 		}
 	}
 	loop := probe.Mean(before, after)
-	share, loops := 100*got.perSecond()/loop.PerSecond, got.used.each(got.arrived)/(float64(loop.CPU)/float64(time.Millisecond))
+	share, loops := 100*got.perSecond()/loop.PerSecond, got.used.perDelivery(got.arrived)/(float64(loop.CPU)/float64(time.Millisecond))
 	judge := func(text string) string { return "   " + text }
 	if subscriptions > 1 {
 		judge = func(string) string { return "   (no goal)" }
 	} else {
 		h.backlog = got.perSecond()
 	}
-	fmt.Printf("  %d records of %d bytes and less waited, %d subscription(s)\n", got.made, len(h.body()), subscriptions)
+	fmt.Printf("  %d records of %d bytes and less waited, %d subscription(s)\n", got.made, len(h.completedBody()), subscriptions)
 	fmt.Printf("    baseline loop        %8.0f /s   before %.0f, after %.0f; the sender's CPU %.4f ms a POST, the "+
 		"receiver's %.4f\n",
 		loop.PerSecond, before.PerSecond, after.PerSecond, float64(loop.CPU)/1e6, float64(loop.Caught)/1e6)
 	fmt.Printf("    deliveries           %8.0f /s   first receipt to last; %d arrived, %d missing, %d twice\n", got.perSecond(), got.arrived, got.missing, got.twice)
 	fmt.Printf("    share of the loop    %8.1f %%%s\n", share, judge(probe.AtLeast(share, goalDeliveryShare, " %")+", stretch "+probe.AtLeast(share, stretchShare, " %")))
-	fmt.Printf("    CPU a delivery       %8.3f ms   %s\n", got.used.each(got.arrived), got.used.lines(got.arrived))
-	fmt.Printf("    of the loop's CPU    %8.1f x%s\n", loops, judge(got.used.judged(probe.AtMost(loops, goalLoops, "x"))))
+	fmt.Printf("    CPU a delivery       %8.3f ms   %s\n", got.used.perDelivery(got.arrived), got.used.lines(got.arrived))
+	fmt.Printf("    of the loop's CPU    %8.1f x%s\n", loops, judge(got.used.verdictOrReason(probe.AtMost(loops, goalLoops, "x"))))
 	return nil
 }
 
 // sender returns a sender that sends the same requests as the dispatcher to one lane. A lane is a
 // path of the receiver with its own counters.
 func (h *WebhookStack) sender(lane string) (*probe.Sender, error) {
-	return probe.NewPosting(h.CAFile, h.receiver.URLs[0]+"/"+Take+"/"+lane, h.body())
+	return probe.NewPosting(h.CAFile, h.receiver.URLs[0]+"/"+Take+"/"+lane, h.completedBody())
 }
 
 func (h *WebhookStack) bareLoop(ctx context.Context, long time.Duration) (probe.Looped, error) {
@@ -101,14 +101,14 @@ func (h *WebhookStack) bareLoop(ctx context.Context, long time.Duration) (probe.
 	return s.Loop(ctx, long, h.receiver.PID)
 }
 
-// drain publishes the backlog while the dispatcher is stopped. Then it starts a new dispatcher and
+// deliverBacklog publishes the backlog while the dispatcher is stopped. Then it starts a new dispatcher and
 // waits for the last delivery.
-func (h *WebhookStack) drain(ctx context.Context, endpoints []*endpoint) (got backlogResult, err error) {
+func (h *WebhookStack) deliverBacklog(ctx context.Context, endpoints []*endpoint) (got backlogResult, err error) {
 	records := make([]*kgo.Record, h.Records)
 	for i := range records {
 		records[i] = endpoints[i%len(endpoints)].source.next()
 	}
-	again, err := h.halt()
+	again, err := h.stopDispatcher()
 	if err != nil {
 		return got, err
 	}
@@ -129,7 +129,7 @@ func (h *WebhookStack) drain(ctx context.Context, endpoints []*endpoint) (got ba
 	if err := h.awaitArrivals(ctx, lane, len(records), webhooksStuck); err != nil {
 		return got, err
 	}
-	_ = h.settled(ctx, webhooksStuck) // deliveries that are open after this time count as missing
+	_ = h.awaitSettled(ctx, webhooksStuck) // deliveries that are open after this time count as missing
 	if got.used, err = m.stop(ctx); err != nil {
 		return got, err
 	}
@@ -142,8 +142,8 @@ func (h *WebhookStack) drain(ctx context.Context, endpoints []*endpoint) (got ba
 	return got, nil
 }
 
-// profileFor is the duration of the CPU profile in seconds, from the first delivery on.
-const profileFor = 5
+// profileSeconds is the duration of the CPU profile in seconds, from the first delivery on.
+const profileSeconds = 5
 
 // profile writes the CPU profile of the dispatcher under load. The dispatcher can finish the
 // backlog before the profile ends.
@@ -152,7 +152,7 @@ func (h *WebhookStack) profile(ctx context.Context, lane string) {
 		return
 	}
 	err := func() error {
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, fmt.Sprintf("%s/debug/pprof/profile?seconds=%d", h.private, profileFor), nil)
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, fmt.Sprintf("%s/debug/pprof/profile?seconds=%d", h.private, profileSeconds), nil)
 		if err != nil {
 			return err
 		}
@@ -175,5 +175,5 @@ func (h *WebhookStack) profile(ctx context.Context, lane string) {
 		fmt.Printf("    no profile: %v\n", err)
 		return
 	}
-	fmt.Printf("    profile of %d s in %s; it costs the dispatcher a little\n", profileFor, h.Profile)
+	fmt.Printf("    profile of %d s in %s; it costs the dispatcher a little\n", profileSeconds, h.Profile)
 }

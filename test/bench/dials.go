@@ -38,11 +38,11 @@ func Dials(ctx context.Context, h *CallStack) error {
 	}
 	fmt.Printf("  baseline dials, as fast as %d connections make them: %.0f /s\n", bareConns, most)
 	for _, rate := range []int{10, 100, 500} {
-		if err := h.dials(ctx, loop, rate, false); err != nil {
+		if err := h.measureDials(ctx, loop, rate, false); err != nil {
 			return err
 		}
 	}
-	return h.dials(ctx, loop, 500, true)
+	return h.measureDials(ctx, loop, 500, true)
 }
 
 type dialResult struct {
@@ -56,12 +56,12 @@ type dialResult struct {
 // The method dials measures and prints one rate. If alone is true, it stops the services that
 // consume the dialer's events. These services then use no CPU time beside the dialer, as on
 // separate machines.
-func (h *CallStack) dials(ctx context.Context, loop *bareDials, rate int, alone bool) error {
-	got, err := h.becomeDue(ctx, rate, alone)
+func (h *CallStack) measureDials(ctx context.Context, loop *bareDials, rate int, alone bool) error {
+	got, err := h.postDueCalls(ctx, rate, alone)
 	if err != nil {
 		return err
 	}
-	beside, err := loop.evenly(ctx, rate, h.Each/2)
+	beside, err := loop.runEvenly(ctx, rate, h.Each/2)
 	if err != nil {
 		return err
 	}
@@ -84,15 +84,15 @@ func (h *CallStack) dials(ctx context.Context, loop *bareDials, rate int, alone 
 	return nil
 }
 
-// becomeDue posts the call requests of one measurement. It starts early enough that all call
+// postDueCalls posts the call requests of one measurement. It starts early enough that all call
 // requests are queued before the first one is due.
-func (h *CallStack) becomeDue(ctx context.Context, rate int, alone bool) (got dialResult, err error) {
+func (h *CallStack) postDueCalls(ctx context.Context, rate int, alone bool) (got dialResult, err error) {
 	// four workspaces, so that none reaches its limit of 500 calls per second
 	workspaces, err := h.workspaces(ctx, "dials", 4)
 	if err != nil {
 		return got, err
 	}
-	lead, err := h.leadOf(ctx, workspaces, int(h.Each.Seconds()*float64(rate)))
+	lead, err := h.estimateLead(ctx, workspaces, int(h.Each.Seconds()*float64(rate)))
 	if err != nil {
 		return got, err
 	}
@@ -103,7 +103,7 @@ func (h *CallStack) becomeDue(ctx context.Context, rate int, alone bool) (got di
 		numbers[n] = h.number()
 		due[numbers[n]] = start.Add(time.Duration(n) * apart)
 	}
-	err = every(ctx, posters, numbers, func(ctx context.Context, n int, to string) error {
+	err = forEach(ctx, posters, numbers, func(ctx context.Context, n int, to string) error {
 		return h.place(ctx, workspaces[n%len(workspaces)], to, due[to])
 	})
 	if err != nil {
@@ -134,7 +134,7 @@ func (h *CallStack) becomeDue(ctx context.Context, rate int, alone bool) (got di
 	if err := errors.Join(err, goOn()); err != nil {
 		return got, err
 	}
-	if err := h.ended(ctx, workspaces, callsStuck); err != nil {
+	if err := h.awaitEnded(ctx, workspaces, callsStuck); err != nil {
 		return got, err
 	}
 	used, err := h.Meter.Used(ctx)
@@ -142,15 +142,15 @@ func (h *CallStack) becomeDue(ctx context.Context, rate int, alone bool) (got di
 		return got, err
 	}
 	now, err := h.scrape(ctx, dialer)
-	got.used, got.results = used.Less(before), results(tally, now)
+	got.used, got.results = used.Less(before), attemptResults(tally, now)
 	return got, err
 }
 
-// leadOf estimates the longest time that n POST requests take. It measures a few requests that are
+// estimateLead estimates the longest time that n POST requests take. It measures a few requests that are
 // scheduled a day ahead.
-func (h *CallStack) leadOf(ctx context.Context, workspaces []*kit.Workspace, n int) (time.Duration, error) {
+func (h *CallStack) estimateLead(ctx context.Context, workspaces []*kit.Workspace, n int) (time.Duration, error) {
 	began, tomorrow := time.Now(), time.Now().Add(24*time.Hour)
-	err := every(ctx, posters, make([]struct{}, sampleRequests), func(ctx context.Context, i int, _ struct{}) error {
+	err := forEach(ctx, posters, make([]struct{}, sampleRequests), func(ctx context.Context, i int, _ struct{}) error {
 		return h.place(ctx, workspaces[i%len(workspaces)], h.number(), tomorrow)
 	})
 	return 5*time.Second + 2*time.Since(began)*time.Duration(n)/sampleRequests, err
@@ -194,7 +194,7 @@ func (h *CallStack) watchDials(ctx context.Context, numbers []string, due map[st
 
 // The function results compares two readings of the dialer's metrics. It returns each result of an
 // attempt with the number of attempts in between.
-func results(before, after map[string]float64) string {
+func attemptResults(before, after map[string]float64) string {
 	const name = `ringfence_dialer_attempts_total{result="`
 	var parts []string
 	for _, result := range []string{"dialed", "put_back", "lost", "fault", "gate_silent", "refused", "unknown", "blocked", "rescheduled", "failed"} {

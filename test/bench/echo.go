@@ -58,9 +58,9 @@ type peers struct {
 	out       *bufio.Reader
 }
 
-// call starts this program again as the process with the far ends of calls. The parameter kind
+// startPeers starts this program again as the process with the far ends of calls. The parameter kind
 // selects the type of far end.
-func call(kind string, count int) (*peers, error) {
+func startPeers(kind string, count int) (*peers, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, fmt.Errorf("find this program: %w", err)

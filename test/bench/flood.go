@@ -28,18 +28,18 @@ const (
 	floodedAddress = "203.0.113.40"
 )
 
-// refusals are the statuses of a request with an invalid key. A client address may send ten such
+// refusalStatuses are the statuses of a request with an invalid key. A client address may send ten such
 // requests per second, which get 401. All others get 429.
-var refusals = []int{http.StatusTooManyRequests, http.StatusUnauthorized}
+var refusalStatuses = []int{http.StatusTooManyRequests, http.StatusUnauthorized}
 
-// flood measures GET /v1/wallet with a valid key in three situations. In the first there is no
+// measureFlood measures GET /v1/wallet with a valid key in three situations. In the first there is no
 // other load. In the second, a flood of requests that need no key (GET /readyz) is running. In the
 // third, an equal flood of requests with invalid keys arrives from the same address. This address
 // has exceeded its limit for invalid keys.
 //
 // The third situation is compared to the second. Both floods cost CPU time, but only the third
 // makes the gateway check keys.
-func flood(ctx context.Context, b *bench) error {
+func measureFlood(ctx context.Context, b *bench) error {
 	w, err := b.stack.NewWorkspace(ctx, "bench flood", "10")
 	if err != nil {
 		return err
@@ -58,7 +58,7 @@ func flood(ctx context.Context, b *bench) error {
 	}{
 		{name: "alone"},
 		{name: "beside /readyz", path: "/readyz", key: func() string { return "" }, want: []int{http.StatusOK}},
-		{name: "beside invented keys", path: "/v1/calls", key: invented, want: refusals},
+		{name: "beside invented keys", path: "/v1/calls", key: invented, want: refusalStatuses},
 	}
 	p99 := map[string]time.Duration{}
 	for _, round := range rounds {
@@ -80,13 +80,13 @@ func flood(ctx context.Context, b *bench) error {
 	times := float64(p99["beside invented keys"]) / float64(p99["beside /readyz"])
 	fmt.Printf("  p99 beside invented keys, of p99 beside /readyz   %.2f x   %s\n",
 		times, probe.AtMost(times, goalFlood, "x"))
-	return b.firstUse(ctx, w, invented)
+	return b.measureFirstUse(ctx, w, invented)
 }
 
-// firstUse compares the first request with each of 20 new keys to later requests with the same key.
+// measureFirstUse compares the first request with each of 20 new keys to later requests with the same key.
 // The flood of invalid keys is running.
-func (b *bench) firstUse(ctx context.Context, w *kit.Workspace, invented func() string) error {
-	stop := b.startFlood(ctx, "/v1/calls", invented, refusals...)
+func (b *bench) measureFirstUse(ctx context.Context, w *kit.Workspace, invented func() string) error {
+	stop := b.startFlood(ctx, "/v1/calls", invented, refusalStatuses...)
 	first, later, fault := b.useNewKeys(ctx, w)
 	if _, err := stop(); err != nil {
 		return err

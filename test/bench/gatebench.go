@@ -67,20 +67,20 @@ func Measure(ctx context.Context, setup GateSetup) error {
 	}
 	fmt.Printf("  %d contacts written in %s\n", h.Contacts, time.Since(began).Round(time.Second))
 	for _, clients := range []int{1, 8, 32} {
-		if err := h.level(ctx, clients); err != nil {
+		if err := h.measureLevel(ctx, clients); err != nil {
 			return err
 		}
 	}
-	if err := h.packed(ctx, 8); err != nil {
+	if err := h.measureCountryRules(ctx, 8); err != nil {
 		return err
 	}
-	return h.list(ctx)
+	return h.importList(ctx)
 }
 
-// packed measures the checks of a workspace with the country rules of the US. The rules check
+// measureCountryRules measures the checks of a workspace with the country rules of the US. The rules check
 // consent, time zones, hours and holidays of states, and in Florida the number of earlier calls.
 // Allowed and denied checks both count.
-func (h *gateBench) packed(ctx context.Context, clients int) error {
+func (h *gateBench) measureCountryRules(ctx context.Context, clients int) error {
 	policy := map[string]any{"calling_policy": map[string]any{"packs": []string{"us"}}}
 	if err := h.Admin.Into(ctx, http.MethodPatch, "/admin/v1/workspaces/"+h.ID, policy, http.StatusOK, nil); err != nil {
 		return err
@@ -92,14 +92,14 @@ func (h *gateBench) packed(ctx context.Context, clients int) error {
 
 func (h *gateBench) askPreChecked(ctx context.Context) error {
 	_, err := h.preCheck.PreCheck(ctx, connect.NewRequest(&compliancev1.PreCheckRequest{
-		CallRequestId: uuid.Must(uuid.NewV7()).String(), WorkspaceId: h.ID, ToE164: h.consenting(), ScheduleIfOutsideHours: true,
+		CallRequestId: uuid.Must(uuid.NewV7()).String(), WorkspaceId: h.ID, ToE164: h.randomConsenting(), ScheduleIfOutsideHours: true,
 	}))
 	return err
 }
 
 func (h *gateBench) askGated(ctx context.Context) error {
 	_, err := h.gate.Check(ctx, connect.NewRequest(&compliancev1.CheckRequest{
-		CallRequestId: uuid.Must(uuid.NewV7()).String(), WorkspaceId: h.ID, ToE164: h.consenting(), ScheduleIfOutsideHours: true,
+		CallRequestId: uuid.Must(uuid.NewV7()).String(), WorkspaceId: h.ID, ToE164: h.randomConsenting(), ScheduleIfOutsideHours: true,
 	}))
 	return err
 }
@@ -131,9 +131,9 @@ func (h *gateBench) questioners() error {
 	return errors.Join(err, err2)
 }
 
-// number returns the phone number of the n-th contact. The contacts' states are California,
+// contactNumber returns the phone number of the n-th contact. The contacts' states are California,
 // Florida, New York, Texas and Illinois in turn.
-func number(n int) string {
+func contactNumber(n int) string {
 	return fmt.Sprintf("+1%s%07d", [...]string{"415", "305", "212", "214", "312"}[n%5], n/5)
 }
 
@@ -155,14 +155,16 @@ func (h *gateBench) fill(ctx context.Context) error {
 	return err
 }
 
-// someone returns the number of a random contact that has not opted out.
-func (h *gateBench) someone() string { return number(rand.IntN(h.Contacts/50)*50 + 1 + rand.IntN(49)) }
+// randomContact returns the number of a random contact that has not opted out.
+func (h *gateBench) randomContact() string {
+	return contactNumber(rand.IntN(h.Contacts/50)*50 + 1 + rand.IntN(49))
+}
 
-// consenting returns the number of a random contact with consent and without an opt-out.
-func (h *gateBench) consenting() string {
+// randomConsenting returns the number of a random contact with consent and without an opt-out.
+func (h *gateBench) randomConsenting() string {
 	for {
 		if n := 3 * rand.IntN(h.Contacts/3); n%50 != 0 {
-			return number(n)
+			return contactNumber(n)
 		}
 	}
 }
@@ -172,9 +174,9 @@ type kind struct {
 	ask  func(context.Context) error
 }
 
-// level measures with the given number of clients. Each client sends the three kinds of requests
+// measureLevel measures with the given number of clients. Each client sends the three kinds of requests
 // alternately, so that all kinds are measured under the same background load.
-func (h *gateBench) level(ctx context.Context, clients int) error {
+func (h *gateBench) measureLevel(ctx context.Context, clients int) error {
 	fmt.Printf("  %d client(s), %d contacts\n", clients, h.Contacts)
 	halves, err := h.measure(ctx, clients, []kind{{"pre-check", h.askPreCheck}, {"gate", h.askGate}, {"POST /v1/calls", h.post}})
 	if err != nil {
@@ -232,7 +234,7 @@ func (h *gateBench) measure(ctx context.Context, clients int, kinds []kind) (hal
 
 func (h *gateBench) askPreCheck(ctx context.Context) error {
 	response, err := h.preCheck.PreCheck(ctx, connect.NewRequest(&compliancev1.PreCheckRequest{
-		CallRequestId: uuid.Must(uuid.NewV7()).String(), WorkspaceId: h.ID, ToE164: h.someone(),
+		CallRequestId: uuid.Must(uuid.NewV7()).String(), WorkspaceId: h.ID, ToE164: h.randomContact(),
 	}))
 	if err == nil && response.Msg.GetAllowed() == nil {
 		err = fmt.Errorf("refused: %v", response.Msg.GetRefused())
@@ -242,7 +244,7 @@ func (h *gateBench) askPreCheck(ctx context.Context) error {
 
 func (h *gateBench) askGate(ctx context.Context) error {
 	response, err := h.gate.Check(ctx, connect.NewRequest(&compliancev1.CheckRequest{
-		CallRequestId: uuid.Must(uuid.NewV7()).String(), WorkspaceId: h.ID, ToE164: h.someone(),
+		CallRequestId: uuid.Must(uuid.NewV7()).String(), WorkspaceId: h.ID, ToE164: h.randomContact(),
 	}))
 	if err == nil && response.Msg.GetOpen() == nil {
 		err = fmt.Errorf("not open: %v", response.Msg)
@@ -252,7 +254,7 @@ func (h *gateBench) askGate(ctx context.Context) error {
 
 func (h *gateBench) post(ctx context.Context) error {
 	status, answer, err := h.API.Do(ctx, http.MethodPost, "/v1/calls", map[string]any{
-		"agent_id": h.AgentID, "to": h.someone(), "scheduled_for": time.Now().Add(24 * time.Hour).UTC().Format(time.RFC3339),
+		"agent_id": h.AgentID, "to": h.randomContact(), "scheduled_for": time.Now().Add(24 * time.Hour).UTC().Format(time.RFC3339),
 	})
 	if err == nil && status != http.StatusAccepted {
 		err = fmt.Errorf("%d %s", status, answer)

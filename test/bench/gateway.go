@@ -22,10 +22,10 @@ import (
 // client.
 const goalThrough = 2.0
 
-// gateway prints the time that the rate limit adds, and the time that the whole gateway adds. Each
+// measureGateway prints the time that the rate limit adds, and the time that the whole gateway adds. Each
 // time is the difference between two kinds of requests. The kinds alternate, so that both are
 // measured under the same background load.
-func gateway(ctx context.Context, b *bench) error {
+func measureGateway(ctx context.Context, b *bench) error {
 	w, err := b.stack.NewWorkspace(ctx, "bench gateway", "1000")
 	if err != nil {
 		return err
@@ -35,11 +35,11 @@ func gateway(ctx context.Context, b *bench) error {
 		return err
 	}
 	path := "/v1/call-requests/" + placed.ID
-	direct, err := b.directly(w, path, http.StatusOK)
+	direct, err := b.newDirectGet(w, path, http.StatusOK)
 	if err != nil {
 		return err
 	}
-	through, itself, err := inTurn(ctx, b.each, b.withKey(w, path, http.StatusOK), direct)
+	through, itself, err := alternate(ctx, b.each, b.withKey(w, path, http.StatusOK), direct)
 	if err != nil {
 		return err
 	}
@@ -72,7 +72,7 @@ func (b *bench) limitCheck(ctx context.Context, w *kit.Workspace) error {
 	}
 	// One request of this key would pass each minute, so the measurement takes half a minute at
 	// most.
-	counted, refused, err := inTurn(ctx, min(b.each, 30*time.Second),
+	counted, refused, err := alternate(ctx, min(b.each, 30*time.Second),
 		b.withKey(w, "/v1/nothing", http.StatusNotFound), b.withKey(other, "/v1/nothing", http.StatusTooManyRequests))
 	if err != nil {
 		return err
@@ -103,10 +103,10 @@ func (b *bench) withKey(w *kit.Workspace, path string, want int) *repeatedGet {
 	return newAsker(b.stack.Demo.BaseURL+path, want, "Authorization", func() (string, error) { return "Bearer " + w.WriteKey, nil })
 }
 
-// directly sends requests to the service `calls`, with a service token that is signed with the
+// newDirectGet sends requests to the service `calls`, with a service token that is signed with the
 // gateway's key. A token is valid for a minute and used for half a minute, so that the time to sign
 // it is negligible.
-func (b *bench) directly(w *kit.Workspace, path string, want int) (*repeatedGet, error) {
+func (b *bench) newDirectGet(w *kit.Workspace, path string, want int) (*repeatedGet, error) {
 	var state struct {
 		Ports       map[string]int    `json:"ports"`
 		SigningKeys map[string]string `json:"signing_keys"`
@@ -165,8 +165,8 @@ func (a *repeatedGet) ask(ctx context.Context) (time.Duration, error) {
 	return 0, fmt.Errorf("GET %s: %s, want %d", a.address, response.Status, a.want)
 }
 
-// inTurn sends both requests alternately for the given time. The first responses do not count.
-func inTurn(ctx context.Context, long time.Duration, a, b *repeatedGet) (ofA, ofB []time.Duration, err error) {
+// alternate sends both requests alternately for the given time. The first responses do not count.
+func alternate(ctx context.Context, long time.Duration, a, b *repeatedGet) (ofA, ofB []time.Duration, err error) {
 	const first = 50
 	for began, n := time.Now(), 0; time.Since(began) < long || n <= 2*first; n++ {
 		tookA, err := a.ask(ctx)

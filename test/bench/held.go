@@ -18,9 +18,9 @@ import (
 
 const (
 	heldFor = time.Minute
-	// callers is the number of clients that post calls. hangers is the number of clients that make
+	// postClients is the number of clients that post calls. hangers is the number of clients that make
 	// the called persons hang up.
-	callers, hangers = 16, 16
+	postClients, hangUpClients = 16, 16
 	// rampPatience limits the time without progress of any call. After this time, the missing calls
 	// count as lost.
 	rampPatience = time.Minute
@@ -91,7 +91,7 @@ func (h *CallStack) ramp(ctx context.Context, workspaces []*kit.Workspace) ([]st
 		numbers[n] = h.number()
 		h.Landing.expect(numbers[n])
 	}
-	err := every(ctx, callers, numbers, func(ctx context.Context, n int, to string) error {
+	err := forEach(ctx, postClients, numbers, func(ctx context.Context, n int, to string) error {
 		return h.place(ctx, workspaces[n%len(workspaces)], to, time.Time{})
 	})
 	if err != nil {
@@ -114,8 +114,8 @@ func (h *CallStack) ramp(ctx context.Context, workspaces []*kit.Workspace) ([]st
 	return numbers, nil
 }
 
-// inUse counts the rows that count toward the dialer's limits of concurrent calls.
-const inUse = `
+// inUseQuery counts the rows that count toward the dialer's limits of concurrent calls.
+const inUseQuery = `
 SELECT count(*) FROM dialer.dial_queue
 WHERE state = 'dialing' OR state = 'queued' AND claimed_by IS NOT NULL AND look_at > now()`
 
@@ -140,7 +140,7 @@ func (h *CallStack) holdThem(ctx context.Context, workspaces []*kit.Workspace) (
 		return nil, err
 	}
 	var taken, answered int
-	if err := h.db.QueryRow(ctx, inUse).Scan(&taken); err != nil {
+	if err := h.db.QueryRow(ctx, inUseQuery).Scan(&taken); err != nil {
 		return nil, err
 	}
 	if err := h.db.QueryRow(ctx, inProgress, ids(workspaces)).Scan(&answered); err != nil {
@@ -205,12 +205,12 @@ func (h *CallStack) endCalls(ctx context.Context, numbers []string, workspaces [
 		return err
 	}
 	began, early := time.Now(), countDials(entries, numbers)
-	err = every(ctx, hangers, slices.Collect(maps.Values(early.calls)), func(ctx context.Context, _ int, id string) error { return h.hangUp(ctx, id) })
+	err = forEach(ctx, hangUpClients, slices.Collect(maps.Values(early.calls)), func(ctx context.Context, _ int, id string) error { return h.hangUp(ctx, id) })
 	if err != nil {
 		return err
 	}
 	let := time.Since(began)
-	if err := h.ended(ctx, workspaces, rampPatience); err != nil {
+	if err := h.awaitEnded(ctx, workspaces, rampPatience); err != nil {
 		return err
 	}
 	over := time.Since(began)
@@ -220,7 +220,7 @@ func (h *CallStack) endCalls(ctx context.Context, numbers []string, workspaces [
 	if err := h.db.QueryRow(ctx, `SELECT count(*) FROM calls.calls WHERE workspace_id = ANY ($1::uuid[]) AND status = 'completed'`, ids(workspaces)).Scan(&completed); err != nil {
 		return err
 	}
-	if err := h.db.QueryRow(ctx, inUse).Scan(&left); err != nil {
+	if err := h.db.QueryRow(ctx, inUseQuery).Scan(&left); err != nil {
 		return err
 	}
 	more, err := h.log.since(ctx)
@@ -238,7 +238,7 @@ func (h *CallStack) endCalls(ctx context.Context, numbers []string, workspaces [
 	fmt.Printf("  all persons hung up within %.1f s; every call had ended after %.1f s (%.0f /s), the last terminal webhook was there after %.1f s\n",
 		let.Seconds(), over.Seconds(), float64(completed)/over.Seconds(), landed.Seconds())
 	fmt.Printf("    of %d: %d completed, %d ended before they were let go, %d not dialled, %d dialled twice, %d without a terminal event, %d with two\n",
-		len(numbers), completed, early.ended, all.missing, all.twice, hooks.missing, hooks.double)
+		len(numbers), completed, early.ended, all.missing, all.twice, hooks.missing, hooks.duplicates)
 	fmt.Printf("    requests in use %d; differences in the books %d %s\n", left, len(wrong),
 		strings.Join(wrong[:min(3, len(wrong))], "; "))
 	return nil
@@ -264,7 +264,7 @@ func (h *CallStack) hangUp(ctx context.Context, callID string) error {
 	return nil
 }
 
-func (h *CallStack) awaitWebhooks(ctx context.Context, numbers []string) landed {
+func (h *CallStack) awaitWebhooks(ctx context.Context, numbers []string) landingResult {
 	left, moved := -1, time.Now()
 	for time.Since(moved) < callsStuck {
 		now := h.Landing.left(numbers)
@@ -278,5 +278,5 @@ func (h *CallStack) awaitWebhooks(ctx context.Context, numbers []string) landed 
 			break
 		}
 	}
-	return h.Landing.forget(numbers)
+	return h.Landing.takeResult(numbers)
 }

@@ -64,17 +64,17 @@ func (l *Landing) expect(number string) <-chan time.Time {
 	return landed
 }
 
-type landed struct {
+type landingResult struct {
 	// missing counts the calls without a terminal event. double counts the calls with more than one
 	// terminal event. A repeated delivery of the same event is not counted.
-	missing, double int
-	lost            []string
+	missing, duplicates int
+	lost                []string
 	// badly is the number of deliveries with an invalid signature.
-	badly int
+	badSignatures int
 }
 
-// forget returns the result for the given numbers and stops recording them.
-func (l *Landing) forget(numbers []string) (found landed) {
+// takeResult returns the result for the given numbers and stops recording them.
+func (l *Landing) takeResult(numbers []string) (found landingResult) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, to := range numbers {
@@ -83,12 +83,12 @@ func (l *Landing) forget(numbers []string) (found landed) {
 			found.missing++
 			found.lost = append(found.lost, to)
 		case n > 1:
-			found.double++
+			found.duplicates++
 		}
 		delete(l.waiting, to)
 		delete(l.events, to)
 	}
-	found.badly, l.badly = l.badly, 0
+	found.badSignatures, l.badly = l.badly, 0
 	return found
 }
 

@@ -13,15 +13,15 @@ import (
 	"ringfence.dev/test/kit"
 )
 
-// part is the maximum size, in bytes, of the body of one import request.
-const part = 250 << 10
+// maxPartBytes is the maximum size, in bytes, of the body of one import request.
+const maxPartBytes = 250 << 10
 
-// list imports a list of numbers, half of which belong to contacts. It compares the time to a COPY
+// importList imports a list of numbers, half of which belong to contacts. It compares the time to a COPY
 // of the same numbers into a table with a primary key.
-func (h *gateBench) list(ctx context.Context) error {
+func (h *gateBench) importList(ctx context.Context) error {
 	var file bytes.Buffer
 	file.WriteString("name,phone_e164\n")
-	listed := func(n int) string { return number(h.Contacts - h.Listed/2 + n) }
+	listed := func(n int) string { return contactNumber(h.Contacts - h.Listed/2 + n) }
 	for n := range h.Listed {
 		fmt.Fprintf(&file, "Person %d,%s\n", n, listed(n))
 	}
@@ -40,7 +40,7 @@ func (h *gateBench) list(ctx context.Context) error {
 	}
 	began, size := time.Now(), file.Len()
 	for n := 1; file.Len() > 0; n++ {
-		if err := h.put(ctx, fmt.Sprintf("%s/%s/parts/%d", base, job.ID, n), file.Next(part)); err != nil {
+		if err := h.put(ctx, fmt.Sprintf("%s/%s/parts/%d", base, job.ID, n), file.Next(maxPartBytes)); err != nil {
 			return err
 		}
 	}

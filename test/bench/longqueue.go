@@ -97,7 +97,7 @@ func (h *WebhookStack) deleteQueue(ctx context.Context, e *endpoint) error {
 	if err := e.drop(ctx); err != nil {
 		return err
 	}
-	if err := h.settled(ctx, deletionTime); err != nil {
+	if err := h.awaitSettled(ctx, deletionTime); err != nil {
 		return err
 	}
 	return kit.Until(ctx, hangingClosed, "no request to an endpoint that hangs is open", func() (bool, error) {
@@ -125,7 +125,7 @@ func (h *WebhookStack) besideChanges(
 		}
 		ended <- nil
 	}()
-	err = h.pour(ctx, 3*h.Each, neighbourRate, observed.source, toggled.source)
+	err = h.publishEvenly(ctx, 3*h.Each, neighbourRate, observed.source, toggled.source)
 	cancel()
 	if failed := <-ended; err == nil {
 		err = failed

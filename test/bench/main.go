@@ -47,10 +47,10 @@ type bench struct {
 	landing *Landing
 	// house is the shared state of the measurements of deliveries. It is nil before the first of
 	// them.
-	house *WebhookStack
+	webhookStack *WebhookStack
 	// dialing is the shared state of the measurements of calls. It is nil before the first of them.
-	dialing *CallStack
-	meter   *probe.Meter
+	callStack *CallStack
+	meter     *probe.Meter
 }
 
 // measurement is one measurement of the bench. The measurements run in the order of the list. The
@@ -59,26 +59,26 @@ type measurement struct {
 	name, says string
 	run        func(context.Context, *bench) error
 	// asked is true if the measurement runs only when -only names it.
-	asked bool
+	onlyIfNamed bool
 	// bus is true if the measurement uses Kafka. Such a measurement runs on each broker.
-	bus bool
+	usesKafka bool
 }
 
 func measurements() []measurement {
 	return []measurement{
 		{name: "commits", says: "transactions of one POST; fails if a POST makes more durable commits than expected",
-			run: commits},
+			run: measureCommits},
 		{name: "posts", says: "POST /v1/calls for the next day, as a share of the baseline loop that makes only its " +
-			"durable commits", run: posts},
-		{name: "gateway", says: "time that the rate-limit check and the gateway add to a request", run: gateway},
+			"durable commits", run: measurePosts},
+		{name: "gateway", says: "time that the rate-limit check and the gateway add to a request", run: measureGateway},
 		{name: "flood", says: "GET with a valid key during a flood of invalid keys, compared to a flood of GET /readyz",
-			run: flood},
-		{name: "claims", says: "cost of a claim with a million scheduled call requests, compared to a thousand", run: claims},
+			run: measureFlood},
+		{name: "claims", says: "cost of a claim with a million scheduled call requests, compared to a thousand", run: runClaimBench},
 		{name: "dials",
 			says: "time from due to the dial in the carrier's log at 10, 100 and 500 calls a second, compared to the " +
 				"baseline loop", run: withCallStack(Dials)},
 		{name: "pipeline", says: "simulated calls a second from POST to the terminal webhook, and their CPU time by program",
-			run: withCallStack(Pipeline), bus: true},
+			run: withCallStack(Pipeline), usesKafka: true},
 		{name: "held", says: "ten thousand concurrent simulated calls for a minute, and their memory",
 			run: withCallStack(Held)},
 		{name: "media", says: "RTP and SRTP of 100, 300 and 500 calls in both directions: CPU time, delay of sent " +
@@ -86,25 +86,25 @@ func measurements() []measurement {
 		{name: "bridge",
 			says: "20, 100 and 200 calls with a model: CPU time, delay that the bridge adds to audio, time from the answer " +
 				"to the agent's first sound", run: bridge},
-		{name: "webhooks", says: "time from POST to the arrival of the webhook", run: webhooks, bus: true},
+		{name: "webhooks", says: "time from POST to the arrival of the webhook", run: measureWebhooks, usesKafka: true},
 		{name: "deliveries", says: "deliveries of a backlog in call-events.v1, as a share of the baseline loop, which " +
-			"sends to the same receiver", run: withWebhookStack(Deliveries), bus: true},
+			"sends to the same receiver", run: withWebhookStack(Deliveries), usesKafka: true},
 		{name: "steady", says: "fifty deliveries a second: CPU time and latency of one, compared to a direct POST",
-			run: withWebhookStack(Steady), bus: true},
+			run: withWebhookStack(Steady), usesKafka: true},
 		{name: "neighbours", says: "a healthy endpoint alone, and beside endpoints that hang", run: withWebhookStack(Neighbours)},
 		{name: "pauses", says: "the last delivery after a pause, the first after a resume", run: withWebhookStack(Pauses)},
 		{name: "longqueue",
 			says: "an endpoint beside a subscription with a million due deliveries that is paused and resumed",
 			run:  withWebhookStack(LongQueue)},
-		{name: "takeover", says: "duration of calls while a replica is killed or stopped", run: takeover},
+		{name: "takeover", says: "duration of calls while a replica is killed or stopped", run: measureTakeover},
 		{name: "idle", says: "statements of webhook-dispatcher at Postgres while no event arrives", run: idle},
 		{name: "soak", says: "half of the backlog's rate for a long time, and the duration of claims at the end",
-			run: withWebhookStack(Soak), asked: true},
+			run: withWebhookStack(Soak), onlyIfNamed: true},
 		{name: "costs", says: "cost of a call by component: CPU time, Postgres and Kafka", run: costs},
 		{name: "judging",
 			says: "pre-check and dial-time check with five million contacts, as a share of POST, and the import of a list " +
 				"compared to a plain COPY", run: complianceChecks},
-		{name: "reads", says: "GET by id and every list with a million calls, compared to a thousand", run: reads},
+		{name: "reads", says: "GET by id and every list with a million calls, compared to a thousand", run: measureReads},
 	}
 }
 
@@ -160,12 +160,12 @@ func main() {
 	}
 }
 
-// chosen returns the measurements that -only names. Without -only it returns all that run by
+// selectMeasurements returns the measurements that -only names. Without -only it returns all that run by
 // default.
-func chosen(only string) ([]measurement, error) {
+func selectMeasurements(only string) ([]measurement, error) {
 	all := measurements()
 	if only == "" {
-		return slices.DeleteFunc(all, func(m measurement) bool { return m.asked }), nil
+		return slices.DeleteFunc(all, func(m measurement) bool { return m.onlyIfNamed }), nil
 	}
 	var picked []measurement
 	for name := range strings.SplitSeq(only, ",") {
@@ -203,7 +203,7 @@ func brokers(set settings) ([]string, error) {
 }
 
 func run(ctx context.Context, set settings) error {
-	list, err := chosen(set.only)
+	list, err := selectMeasurements(set.only)
 	if err != nil {
 		return err
 	}
@@ -214,7 +214,7 @@ func run(ctx context.Context, set settings) error {
 	fmt.Printf("ringfence bench: %s a measurement, one machine for everything\n", set.each)
 	for i, broker := range on {
 		if i > 0 {
-			list = slices.DeleteFunc(list, func(m measurement) bool { return !m.bus })
+			list = slices.DeleteFunc(list, func(m measurement) bool { return !m.usesKafka })
 		}
 		if len(list) == 0 {
 			continue
@@ -266,11 +266,11 @@ func measure(ctx context.Context, b *bench, list []measurement) (err error) {
 }
 
 func (b *bench) stop() {
-	if b.house != nil {
-		b.house.Close()
+	if b.webhookStack != nil {
+		b.webhookStack.Close()
 	}
-	if b.dialing != nil {
-		b.dialing.Close()
+	if b.callStack != nil {
+		b.callStack.Close()
 	}
 	_ = b.stack.Stop()
 }

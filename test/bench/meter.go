@@ -15,8 +15,8 @@ import (
 	"ringfence.dev/test/bench/internal/probe"
 )
 
-// backends is the name of the group of Postgres processes that serve the dispatcher's two roles.
-const backends = "backends"
+// backendsGroup is the name of the group of Postgres processes that serve the dispatcher's two roles.
+const backendsGroup = "backends"
 
 // meter sums the CPU time of the dispatcher and of the dispatcher's Postgres backends. It reads the
 // backends four times a second. The CPU time of a backend after the last read is missing.
@@ -138,7 +138,7 @@ func (m *meter) stop(ctx context.Context) (used, error) {
 	}
 	for one, spent := range m.last {
 		spent -= m.begun[one]
-		if m.kinds[one] != backends {
+		if m.kinds[one] != backendsGroup {
 			u.beside[m.kinds[one]] += spent
 			continue
 		}
@@ -152,18 +152,18 @@ func (m *meter) stop(ctx context.Context) (used, error) {
 	return u, nil
 }
 
-// judged returns the verdict. If the CPU time could not be measured (without /proc, or on another
+// verdictOrReason returns the verdict. If the CPU time could not be measured (without /proc, or on another
 // machine), it returns the reason.
-func (u used) judged(verdict string) string {
+func (u used) verdictOrReason(verdict string) string {
 	if u.dispatcher <= 0 || u.backends <= 0 {
 		return "not measured: it takes Linux and a Postgres of this machine"
 	}
 	return verdict
 }
 
-// each returns the CPU time of the dispatcher and of its backends for each delivery, in
+// perDelivery returns the CPU time of the dispatcher and of its backends for each delivery, in
 // milliseconds.
-func (u used) each(deliveries int) float64 {
+func (u used) perDelivery(deliveries int) float64 {
 	return probe.MS(u.dispatcher+u.backends) / float64(max(deliveries, 1))
 }
 

@@ -36,7 +36,7 @@ func Neighbours(ctx context.Context, h *WebhookStack) error {
 	beside := map[int]time.Duration{}
 	// the first and the last round measure the endpoint alone, and both count
 	for _, hanging := range []int{0, 1, 10, 0} {
-		got, tried, err := h.beside(ctx, healthy, hanging)
+		got, tried, err := h.measureNeighbours(ctx, healthy, hanging)
 		if err != nil {
 			return err
 		}
@@ -62,7 +62,7 @@ func Neighbours(ctx context.Context, h *WebhookStack) error {
 
 // The method beside runs one round. The result tried is the number of requests that the dispatcher
 // sent to the endpoints that hang.
-func (h *WebhookStack) beside(ctx context.Context, healthy *endpoint, hanging int) (got countedRecords, tried int, err error) {
+func (h *WebhookStack) measureNeighbours(ctx context.Context, healthy *endpoint, hanging int) (got countedRecords, tried int, err error) {
 	lane := h.lane()
 	others := make([]*endpoint, hanging)
 	sources := []*source{healthy.source}
@@ -75,7 +75,7 @@ func (h *WebhookStack) beside(ctx context.Context, healthy *endpoint, hanging in
 	for _, from := range sources {
 		from.sent = newPublished()
 	}
-	if err := h.pour(ctx, 3*h.Each, neighbourRate, sources...); err != nil {
+	if err := h.publishEvenly(ctx, 3*h.Each, neighbourRate, sources...); err != nil {
 		return got, 0, err
 	}
 	if got, err = h.arrived(ctx, healthy); err != nil {

@@ -38,7 +38,7 @@ func Pauses(ctx context.Context, h *WebhookStack) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	poured := make(chan error, 1)
-	go func() { poured <- h.pour(ctx, pauseRounds*2*pausedFor, steadyRate, e.source) }()
+	go func() { poured <- h.publishEvenly(ctx, pauseRounds*2*pausedFor, steadyRate, e.source) }()
 	var paused, resumed []time.Time
 	for range pauseRounds {
 		if err := webhookPause(ctx, pausedFor/2); err != nil {

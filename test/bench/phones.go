@@ -27,13 +27,13 @@ const (
 	// A phone sends silence. Every 25th frame, which is twice a second, is a mark with its send
 	// time. The model sends the mark back, and the phone measures the round-trip time.
 	markEach = 25
-	// settling is the time after a phone's first packet in which its marks do not count, because
+	// settlingTime is the time after a phone's first packet in which its marks do not count, because
 	// the agent still speaks the greeting.
-	settling = 5 * time.Second
-	// ending is the time before the end of a call in which marks do not count, because they can
+	settlingTime = 5 * time.Second
+	// endingTime is the time before the end of a call in which marks do not count, because they can
 	// come back too late.
-	ending  = 4 * time.Second
-	silence = 0xFF
+	endingTime = 4 * time.Second
+	silence    = 0xFF
 )
 
 // mark is the beginning of a mark's frame. The send time follows, in ns of the phones' clock.
@@ -81,12 +81,12 @@ func Phones(args []string) error {
 		p.mu.Lock()
 		sum.First = append(sum.First, p.first)
 		for _, one := range p.trips {
-			if one.sent < p.heardAt-ending {
+			if one.sent < p.heardAt-endingTime {
 				sum.Trips = append(sum.Trips, one.took.Microseconds())
 			}
 		}
 		for _, sent := range p.marks {
-			if sent < p.heardAt-ending {
+			if sent < p.heardAt-endingTime {
 				sum.Marks++
 			}
 		}
@@ -162,7 +162,7 @@ func (p *phone) speak(to netip.AddrPort) {
 		}
 		if n%markEach == 0 {
 			sent := p.now()
-			if sent-begun < settling {
+			if sent-begun < settlingTime {
 				sent = -1
 			} else {
 				p.mu.Lock()

@@ -15,8 +15,8 @@ import (
 	"ringfence.dev/test/kit"
 )
 
-// late is the time after which a missing webhook of a call counts as lost.
-const late = time.Minute
+// webhookTimeout is the time after which a missing webhook of a call counts as lost.
+const webhookTimeout = time.Minute
 
 // Pipeline measures several levels. A level is a constant number of calls in progress, each from its
 // POST to its terminal webhook. The next call replaces a finished call, so the measured rate is
@@ -95,24 +95,24 @@ func (h *CallStack) keep(ctx context.Context, underWay int) (perSecond float64, 
 	if err := h.turn(ctx, &k, workspaces, underWay); err != nil {
 		return 0, err
 	}
-	if err := h.ended(ctx, workspaces, callsStuck); err != nil {
+	if err := h.awaitEnded(ctx, workspaces, callsStuck); err != nil {
 		return 0, err
 	}
 	entries, err := h.log.since(ctx)
 	if err != nil {
 		return 0, err
 	}
-	dials, hooks := countDials(entries, k.numbers), h.Landing.forget(k.numbers)
+	dials, hooks := countDials(entries, k.numbers), h.Landing.takeResult(k.numbers)
 	perSecond = float64(k.counted) / k.meant.Seconds()
 	fmt.Printf("  %4d under way      %8.0f /s   POST → terminal webhook %s\n", underWay, perSecond, probe.Spread(k.took))
 	fmt.Printf("    of %d calls: %d not dialled, %d dialled twice, %d without a terminal event, %d with two, %d badly signed; %d POSTs answered 503 and made again\n",
-		len(k.numbers), dials.missing, dials.twice, hooks.missing, hooks.double, hooks.badly, h.refused.Swap(0))
+		len(k.numbers), dials.missing, dials.twice, hooks.missing, hooks.duplicates, hooks.badSignatures, h.refused.Swap(0))
 	if err := h.printOutcomes(ctx, workspaces, slices.Concat(dials.lost, hooks.lost)); err != nil {
 		return 0, err
 	}
 	if n := len(k.unanswered); n > 0 {
 		all := countDials(entries, k.unanswered)
-		h.Landing.forget(k.unanswered)
+		h.Landing.takeResult(k.unanswered)
 		fmt.Printf(
 			"    not included: %d POST requests with 503 for a minute or no response, "+
 				"of which %d were dialed anyway, %d twice\n",
@@ -134,7 +134,7 @@ func (h *CallStack) keep(ctx context.Context, underWay int) (perSecond float64, 
 
 // The query outcomes selects the states of a phone number's call requests and calls. It reads the
 // schemas of the service `calls` and of the dialer.
-const outcomes = `
+const outcomesQuery = `
 SELECT r.status || coalesce(' ' || r.error_code, '') || coalesce(', in the dial queue ' || q.state || CASE WHEN q.claimed_by IS NULL THEN '' ELSE ' and claimed' END, ', not in the dial queue')
 	|| coalesce(', call ' || c.status, ', no call') || ' (' || count(*) || ', accepted ' || round(extract(epoch FROM now() - min(r.queued_at))) || ' s ago, changed '
 	|| round(extract(epoch FROM now() - max(coalesce(r.completed_at, r.queued_at)))) || ' s ago)'
@@ -148,7 +148,7 @@ func (h *CallStack) printOutcomes(ctx context.Context, workspaces []*kit.Workspa
 	if len(numbers) == 0 {
 		return nil
 	}
-	rows, err := h.db.Query(ctx, outcomes, ids(workspaces), numbers)
+	rows, err := h.db.Query(ctx, outcomesQuery, ids(workspaces), numbers)
 	if err != nil {
 		return err
 	}
@@ -186,7 +186,7 @@ func (h *CallStack) turn(ctx context.Context, k *levelResult, workspaces []*kit.
 // countFor waits, for at most a minute, until the given number of first calls have ended. Then it
 // counts the calls that end during one measurement.
 func (h *CallStack) countFor(ctx context.Context, k *levelResult, first int) error {
-	if kit.Until(ctx, late, "as many calls have ended as are under way", func() (bool, error) { return k.landed() >= first, nil }) != nil {
+	if kit.Until(ctx, webhookTimeout, "as many calls have ended as are under way", func() (bool, error) { return k.landed() >= first, nil }) != nil {
 		fmt.Printf("    counted after a minute, in which %d of %d under way had ended\n", k.landed(), first)
 	}
 	before, err := h.Meter.Used(ctx)
@@ -223,7 +223,7 @@ func (h *CallStack) oneCall(ctx context.Context, k *levelResult, w *kit.Workspac
 	select {
 	case at := <-landed:
 		k.land(at.Sub(posted))
-	case <-time.After(late):
+	case <-time.After(webhookTimeout):
 	case <-ctx.Done():
 		return ctx.Err()
 	}

@@ -29,7 +29,7 @@ var serial atomic.Int64
 // The function posts prints POST /v1/calls per second for several numbers of clients. Before and
 // after each measurement it runs the baseline loop with the same number of goroutines. The calls
 // are scheduled for the next day, so that the dialer does not dial them.
-func posts(ctx context.Context, b *bench) error {
+func measurePosts(ctx context.Context, b *bench) error {
 	w, err := b.stack.NewWorkspace(ctx, "bench posts", "10000000")
 	if err != nil {
 		return err
@@ -44,7 +44,7 @@ func posts(ctx context.Context, b *bench) error {
 	if _, err := closedLoop(ctx, goalClients, time.Second, post); err != nil {
 		return err
 	}
-	if err := b.drained(ctx, db); err != nil {
+	if err := b.awaitDrained(ctx, db); err != nil {
 		return err
 	}
 	fmt.Printf(
@@ -80,7 +80,7 @@ func (b *bench) level(ctx context.Context, db *pgx.Conn, clients int, post func(
 		return err
 	}
 	ended := time.Now()
-	if err := b.drained(ctx, db); err != nil {
+	if err := b.awaitDrained(ctx, db); err != nil {
 		return err
 	}
 	drained := time.Since(ended)
@@ -112,16 +112,16 @@ func (b *bench) level(ctx context.Context, db *pgx.Conn, clients int, post func(
 	return nil
 }
 
-// limits contains the rates of two baseline loops. The first loop makes all commits of a POST. The
+// baselineRates contains the rates of two baseline loops. The first loop makes all commits of a POST. The
 // second loop makes only the commits before the response. The fields used and times are the CPU
 // time and the number of operations of the first loop.
-type limits struct {
+type baselineRates struct {
 	all, awaited float64
 	used         probe.Time
 	times        int
 }
 
-func (b *bench) bareLoops(ctx context.Context, db *pgx.Conn, clients int) (found limits, err error) {
+func (b *bench) bareLoops(ctx context.Context, db *pgx.Conn, clients int) (found baselineRates, err error) {
 	copies := probe.Copies{DB: db, Schema: "bench"}
 	for _, awaitedOnly := range []bool{false, true} {
 		if err := makeCopies(ctx, copies, clients); err != nil {
@@ -170,8 +170,8 @@ SELECT (SELECT count(*) FROM calls.outbox)
      + (SELECT count(*) FROM calls.call_requests) - (SELECT count(*) FROM dialer.dial_queue)
      + (SELECT count(*) FROM billing_wallet.holds WHERE state = 'held' AND confirmed_at IS NULL)`
 
-// drained waits until every call request has reached the dialer and billing-wallet.
-func (b *bench) drained(ctx context.Context, db *pgx.Conn) error {
+// awaitDrained waits until every call request has reached the dialer and billing-wallet.
+func (b *bench) awaitDrained(ctx context.Context, db *pgx.Conn) error {
 	return kit.Until(ctx, 5*time.Minute, "what was posted reaches the dialer and the wallet", func() (bool, error) {
 		var left int64
 		err := db.QueryRow(ctx, pipelineLeft).Scan(&left)

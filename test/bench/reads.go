@@ -39,8 +39,8 @@ type history struct {
 	every     time.Duration
 }
 
-// nth returns the id of the n-th object of a kind. The parameter kind is a name such as "call".
-func (h *history) nth(kind string, n int) uuid.UUID {
+// objectID returns the id of the n-th object of a kind. The parameter kind is a name such as "call".
+func (h *history) objectID(kind string, n int) uuid.UUID {
 	id := uuid.NewSHA1(h.workspace, fmt.Appendf(nil, "%s %d", kind, n))
 	ms := binary.BigEndian.AppendUint64(nil, uint64(h.at(n).UnixMilli()))
 	copy(id[:6], ms[2:])
@@ -52,15 +52,15 @@ func (h *history) at(n int) time.Time { return h.began.Add(time.Duration(n) * h.
 
 func (h *history) contacts() int { return h.calls / 5 }
 
-func (h *history) contact(n int) uuid.UUID { return h.nth("contact", (n*7919)%h.contacts()) }
+func (h *history) contact(n int) uuid.UUID { return h.objectID("contact", (n*7919)%h.contacts()) }
 
-// agent returns the id of an agent. Agents 0 to 4 have nearly all calls, agent 5 has the oldest ten
+// agentID returns the id of an agent. Agents 0 to 4 have nearly all calls, agent 5 has the oldest ten
 // calls, and agent 6 has no calls.
-func (h *history) agent(n int) uuid.UUID {
+func (h *history) agentID(n int) uuid.UUID {
 	if n < 10 {
-		return h.nth("agent", 5)
+		return h.objectID("agent", 5)
 	}
-	return h.nth("agent", n%5)
+	return h.objectID("agent", n%5)
 }
 
 // outcome returns the direction and the status of the n-th call. Three calls in the first tenth of
@@ -97,8 +97,8 @@ func (h *history) reference(n int) *string {
 	return &ref
 }
 
-// question is a read request that is sent to both histories. Its path can differ in each request.
-type question struct {
+// readRequest is a read request that is sent to both histories. Its path can differ in each request.
+type readRequest struct {
 	name string
 	path func(h *history) string
 }
@@ -113,13 +113,13 @@ func filtered(path, parameter string, of func(*history) string) func(*history) s
 	return func(h *history) string { return path + sign + parameter + "=" + url.QueryEscape(of(h)) }
 }
 
-func (h *history) someCall() string { return h.nth("call", rand.IntN(h.calls)).String() }
+func (h *history) someCall() string { return h.objectID("call", rand.IntN(h.calls)).String() }
 
-func questions() []question {
+func questions() []readRequest {
 	const calls, requests, contacts = "/v1/calls", "/v1/call-requests", "/v1/contacts"
-	return []question{
+	return []readRequest{
 		{"call by id", func(h *history) string { return calls + "/" + h.someCall() }},
-		{"request by id", func(h *history) string { return requests + "/" + h.nth("request", rand.IntN(h.calls)).String() }},
+		{"request by id", func(h *history) string { return requests + "/" + h.objectID("request", rand.IntN(h.calls)).String() }},
 		{"calls", fixed(calls)},
 		{"calls, a page of 100", fixed(calls + "?limit=100")},
 		{"calls, a page deep down", filtered(calls, "starting_after", (*history).someCall)},
@@ -128,9 +128,9 @@ func questions() []question {
 		{"calls, status=ringing (none)", fixed(calls + "?status=ringing")},
 		{"calls, direction=inbound", fixed(calls + "?direction=inbound")},
 		{"calls, inbound and no_answer (none)", fixed(calls + "?direction=inbound&status=no_answer")},
-		{"calls, agent of a fifth", filtered(calls, "agent_id", func(h *history) string { return h.nth("agent", 2).String() })},
-		{"calls, agent of ten", filtered(calls, "agent_id", func(h *history) string { return h.nth("agent", 5).String() })},
-		{"calls, agent of a fifth, busy", filtered(calls+"?status=busy", "agent_id", func(h *history) string { return h.nth("agent", 2).String() })},
+		{"calls, agent of a fifth", filtered(calls, "agent_id", func(h *history) string { return h.objectID("agent", 2).String() })},
+		{"calls, agent of ten", filtered(calls, "agent_id", func(h *history) string { return h.objectID("agent", 5).String() })},
+		{"calls, agent of a fifth, busy", filtered(calls+"?status=busy", "agent_id", func(h *history) string { return h.objectID("agent", 2).String() })},
 		{"calls, contact", filtered(calls, "contact_id", func(h *history) string { return h.contact(rand.IntN(h.calls)).String() })},
 		{"calls, reference used once", filtered(calls, "external_ref", func(h *history) string { return fmt.Sprintf("order-%d", rand.IntN(h.calls/4)*4+2) })},
 		{"calls, campaign", filtered(calls, "external_ref", func(*history) string { return "campaign-3" })},
@@ -139,7 +139,7 @@ func questions() []question {
 			return calls + "?created_after=" + h.at(n-50).Format(time.RFC3339) + "&created_before=" + h.at(n).Format(time.RFC3339)
 		}},
 		{"requests", fixed(requests)},
-		{"requests, a page deep down", filtered(requests, "starting_after", func(h *history) string { return h.nth("request", rand.IntN(h.calls)).String() })},
+		{"requests, a page deep down", filtered(requests, "starting_after", func(h *history) string { return h.objectID("request", rand.IntN(h.calls)).String() })},
 		{"requests, status=failed", fixed(requests + "?status=failed")},
 		{"requests, status=blocked (none)", fixed(requests + "?status=blocked")},
 		{"requests, reference used once", filtered(requests, "external_ref", func(h *history) string { return fmt.Sprintf("order-%d", rand.IntN(h.calls/4)*4+2) })},
@@ -154,7 +154,7 @@ func questions() []question {
 // The function reads sends the same read requests to a workspace with a million calls and to a
 // workspace with a thousand calls, alternately. First one client sends them, and then eight
 // clients.
-func reads(ctx context.Context, b *bench) error {
+func measureReads(ctx context.Context, b *bench) error {
 	many, few, err := b.histories(ctx)
 	if err != nil {
 		return err
@@ -183,7 +183,7 @@ func reads(ctx context.Context, b *bench) error {
 // compare lets every client send both requests alternately, so that both are measured under the
 // same background load. It takes a quarter of a measurement's time, or longer until there are
 // enough responses.
-func (b *bench) compare(ctx context.Context, clients int, q question, few, many *history) (ofFew, ofMany []time.Duration, err error) {
+func (b *bench) compare(ctx context.Context, clients int, q readRequest, few, many *history) (ofFew, ofMany []time.Duration, err error) {
 	type lane struct{ few, many []time.Duration }
 	lanes := make([]lane, clients)
 	ask := func(ctx context.Context, client int) error {
@@ -237,7 +237,7 @@ func (b *bench) histories(ctx context.Context) (many, few *history, err error) {
 	}
 	many, few = made[0], made[1]
 	for _, t := range tables() {
-		if err := fill(ctx, db, t, mixed(many, few, t)); err != nil {
+		if err := fillTable(ctx, db, t, mixed(many, few, t)); err != nil {
 			return nil, nil, fmt.Errorf("fill %s: %w", t.name, err)
 		}
 	}
@@ -250,9 +250,9 @@ func (b *bench) histories(ctx context.Context) (many, few *history, err error) {
 const indexesOf = `
 SELECT indexrelid::regclass::text, pg_get_indexdef(indexrelid) FROM pg_index WHERE indrelid = $1::regclass AND NOT indisunique`
 
-// fill inserts the rows of one table in one transaction. Afterwards it builds the table's indexes
+// fillTable inserts the rows of one table in one transaction. Afterwards it builds the table's indexes
 // and runs VACUUM and ANALYZE.
-func fill(ctx context.Context, db *pgx.Conn, t table, rows pgx.CopyFromSource) error {
+func fillTable(ctx context.Context, db *pgx.Conn, t table, rows pgx.CopyFromSource) error {
 	name := pgx.Identifier{t.schema, t.name}
 	err := pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {
 		found, err := tx.Query(ctx, indexesOf, name.Sanitize())
@@ -314,7 +314,7 @@ func tables() []table {
 				outcome, summary, talked = &interested, &what, 30+n%200
 			}
 			return []any{
-				h.nth("call", n), h.workspace, h.nth("request", n), direction, "+15005550006", phoneNumber(int64(n % h.contacts())), h.agent(n), h.contact(n),
+				h.objectID("call", n), h.workspace, h.objectID("request", n), direction, "+15005550006", phoneNumber(int64(n % h.contacts())), h.agentID(n), h.contact(n),
 				h.reference(n), status, outcome, summary, h.at(n), h.at(n).Add(time.Minute), talked, talked, 5, true, true, true,
 				"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
 			}
@@ -330,7 +330,7 @@ func tables() []table {
 				status, code = "failed", &why
 			}
 			return []any{
-				h.nth("request", n), h.workspace, status, h.nth("call", n), phoneNumber(int64(n % h.contacts())), h.agent(n), h.contact(n), `{"first_name":"Ann"}`,
+				h.objectID("request", n), h.workspace, status, h.objectID("call", n), phoneNumber(int64(n % h.contacts())), h.agentID(n), h.contact(n), `{"first_name":"Ann"}`,
 				h.reference(n), h.at(n), false, 600, h.at(n), code, h.at(n).Add(time.Minute), true, "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
 			}
 		}},
@@ -348,7 +348,7 @@ func tables() []table {
 			if n < 3 {
 				dnd = "dnd"
 			}
-			return []any{h.nth("contact", n), h.workspace, phoneNumber(int64(n)), name, folded, dnd, h.at(n)}
+			return []any{h.objectID("contact", n), h.workspace, phoneNumber(int64(n)), name, folded, dnd, h.at(n)}
 		}},
 	}
 }

@@ -31,8 +31,8 @@ type template struct {
 
 func (t template) event() *eventv1.PublicEvent { return t.fact.GetPublic() }
 
-// completes is a phone number that the simulated carrier answers and completes.
-const completes = "+14155550101"
+// completingNumber is a phone number that the simulated carrier answers and completes.
+const completingNumber = "+14155550101"
 
 var errFewEvents = errors.New("the call whose events are the templates has fewer than three events")
 
@@ -41,7 +41,7 @@ func (h *WebhookStack) learn(ctx context.Context) ([]template, error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, err := w.Place(ctx, map[string]any{"to": completes}); err != nil {
+	if _, err := w.Place(ctx, map[string]any{"to": completingNumber}); err != nil {
 		return nil, err
 	}
 	reader, err := kgo.NewClient(kgo.SeedBrokers(h.broker), kgo.ConsumeTopics(kafka.CallEvents.Name), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
@@ -78,9 +78,11 @@ func (h *WebhookStack) learn(ctx context.Context) ([]template, error) {
 	}
 }
 
-// body returns the body of the event call.completed. The baseline loop, which sends webhooks
+// completedBody returns the body of the event call.completed. The baseline loop, which sends webhooks
 // without the dispatcher, sends this body.
-func (h *WebhookStack) body() []byte { return h.templates[len(h.templates)-1].event().GetBody() }
+func (h *WebhookStack) completedBody() []byte {
+	return h.templates[len(h.templates)-1].event().GetBody()
+}
 
 // answersAfter is the number of calls that ring before the first call is answered. completesAfter
 // is the number of calls that ring before the first call ends. So between two events of one call
@@ -105,7 +107,7 @@ func (s *source) next() *kgo.Record {
 		s.calls = append(s.calls, uuid.Must(uuid.NewV7()))
 		for kind, after := range []int{0, answersAfter, completesAfter} {
 			if at := len(s.calls) - 1 - after; at >= 0 {
-				s.waiting = append(s.waiting, s.record(s.calls[at], s.templates[kind]))
+				s.waiting = append(s.waiting, s.newRecord(s.calls[at], s.templates[kind]))
 			}
 		}
 	}
@@ -114,9 +116,9 @@ func (s *source) next() *kgo.Record {
 	return rec
 }
 
-// record returns the template's record with another call and workspace, in the form in which
+// newRecord returns the template's record with another call and workspace, in the form in which
 // libs/outbox publishes records.
-func (s *source) record(call uuid.UUID, t template) *kgo.Record {
+func (s *source) newRecord(call uuid.UUID, t template) *kgo.Record {
 	old, now := t.event(), time.Now()
 	id := uuid.NewSHA1(call, []byte(old.GetType())) // the service `calls` derives the event id in the same way
 	body := old.GetBody()
@@ -207,10 +209,10 @@ func (p *published) wait() error {
 	return nil
 }
 
-// pour publishes perSecond records per second of each source, evenly and alternately. It does not
+// publishEvenly publishes perSecond records per second of each source, evenly and alternately. It does not
 // wait for acknowledgements. If the machine is too slow, single records are late, but the rate
 // stays the same.
-func (h *WebhookStack) pour(ctx context.Context, long time.Duration, perSecond float64, sources ...*source) error {
+func (h *WebhookStack) publishEvenly(ctx context.Context, long time.Duration, perSecond float64, sources ...*source) error {
 	every := time.Duration(float64(time.Second) / (perSecond * float64(len(sources))))
 	began := time.Now()
 	for n := 0; ; n++ {
@@ -271,7 +273,7 @@ func (c countedRecords) perSecond() float64 {
 
 func (h *WebhookStack) deliver(ctx context.Context, long time.Duration, perSecond float64, e *endpoint) (countedRecords, error) {
 	e.source.sent = newPublished()
-	if err := h.pour(ctx, long, perSecond, e.source); err != nil {
+	if err := h.publishEvenly(ctx, long, perSecond, e.source); err != nil {
 		return countedRecords{}, err
 	}
 	return h.arrived(ctx, e)

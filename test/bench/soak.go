@@ -21,8 +21,8 @@ const (
 	// other records at a steady rate.
 	refusedShare, burstShare = 0.02, 0.08
 	leastBurst               = 40
-	// retried is longer than the first delay of RETRY_DELAYS with its jitter.
-	retried = 75 * time.Second
+	// retryDelay is longer than the first delay of RETRY_DELAYS with its jitter.
+	retryDelay = 75 * time.Second
 )
 
 // Soak publishes for a long time at half of the rate at which a backlog is delivered. It compares
@@ -46,7 +46,7 @@ func Soak(ctx context.Context, h *WebhookStack) error {
 		e.source.sent, all[n] = newPublished(), e
 	}
 	// The first measured minute must contain retries, like the last minute.
-	warm := min(retried, h.Soak/2)
+	warm := min(retryDelay, h.Soak/2)
 	fmt.Printf("  %.0f records a second for %s, after %s that do not count\n", rate, h.Soak, warm)
 	first, last, err := h.soak(ctx, warm, rate, all)
 	if err != nil {
@@ -66,10 +66,12 @@ func (h *WebhookStack) soak(ctx context.Context, warm time.Duration, rate float6
 			}
 		})
 	}
-	part(func() error { return h.pour(soaking, warm+h.Soak, rate*(1-refusedShare-burstShare), all[0].source) })
-	part(func() error { return h.pour(soaking, warm+h.Soak, max(1, rate*refusedShare), all[1].source) })
 	part(func() error {
-		return h.bursts(soaking, warm+h.Soak, max(leastBurst, int(rate*burstShare)), all[2].source)
+		return h.publishEvenly(soaking, warm+h.Soak, rate*(1-refusedShare-burstShare), all[0].source)
+	})
+	part(func() error { return h.publishEvenly(soaking, warm+h.Soak, max(1, rate*refusedShare), all[1].source) })
+	part(func() error {
+		return h.publishBursts(soaking, warm+h.Soak, max(leastBurst, int(rate*burstShare)), all[2].source)
 	})
 	part(func() (err error) {
 		minute := min(time.Minute, h.Soak/2)
@@ -90,7 +92,7 @@ func (h *WebhookStack) soak(ctx context.Context, warm time.Duration, rate float6
 }
 
 // The method bursts publishes the given number of records at once, every second.
-func (h *WebhookStack) bursts(ctx context.Context, long time.Duration, size int, from *source) error {
+func (h *WebhookStack) publishBursts(ctx context.Context, long time.Duration, size int, from *source) error {
 	began := time.Now()
 	for n := 0; time.Duration(n)*time.Second < long; n++ {
 		if err := webhookPause(ctx, time.Duration(n)*time.Second-time.Since(began)); err != nil {
@@ -112,7 +114,7 @@ func (h *WebhookStack) printSoak(ctx context.Context, all [3]*endpoint, first, l
 		}
 		attempt, patience := 1, webhooksStuck
 		if n == 1 {
-			attempt, patience = 2, retried
+			attempt, patience = 2, retryDelay
 		}
 		if err := h.awaitArrivals(ctx, e.lane, attempt*len(e.source.sent.acked), patience); err != nil {
 			return err

@@ -52,7 +52,7 @@ func Steady(ctx context.Context, h *WebhookStack) error {
 	if err != nil {
 		return err
 	}
-	if err := h.settled(ctx, webhooksStuck); err != nil {
+	if err := h.awaitSettled(ctx, webhooksStuck); err != nil {
 		return err
 	}
 	cpu, err := m.stop(ctx)
@@ -71,23 +71,23 @@ func Steady(ctx context.Context, h *WebhookStack) error {
 	}
 	answered, reached := append(before.answered, after.answered...), append(before.reached, after.reached...)
 	times := float64(probe.Quantile(got.took, 0.5)) / float64(probe.Quantile(answered, 0.5))
-	each, bare := cpu.each(got.arrived), probe.MS(loop.CPU)
+	each, bare := cpu.perDelivery(got.arrived), probe.MS(loop.CPU)
 	fmt.Printf("  direct POST over TLS         %s until the answer, %s until its first byte is read; %d at %.0f /s\n", probe.Spread(answered), probe.Spread(reached), len(answered), steadyRate)
 	fmt.Printf("  acknowledged → first byte    %s; %d arrived, %d missing, %d twice\n", probe.Spread(got.took), got.arrived, got.missing, got.twice)
 	fmt.Printf("    of a POST's p50            %.1f x   %s\n", times, probe.AtMost(times, goalPosts, "x"))
 	fmt.Printf("  CPU a delivery               %.2f ms   %s\n", each, cpu.lines(got.arrived))
 	fmt.Printf("    of the loop's %.3f ms     %.0f x   %s\n",
-		bare, each/bare, cpu.judged(probe.AtMost(each/bare, goalEach, "x")))
-	return h.fromCalls(ctx)
+		bare, each/bare, cpu.verdictOrReason(probe.AtMost(each/bare, goalEach, "x")))
+	return h.measureRealCalls(ctx)
 }
 
 var errNothing = errors.New("nothing arrived")
 
-// direct contains two times of each POST request without the product: until the response, and until
+// directTimes contains two times of each POST request without the product: until the response, and until
 // the receiver read the first byte.
-type direct struct{ answered, reached []time.Duration }
+type directTimes struct{ answered, reached []time.Duration }
 
-func (h *WebhookStack) directly(ctx context.Context, long time.Duration) (d direct, err error) {
+func (h *WebhookStack) directly(ctx context.Context, long time.Duration) (d directTimes, err error) {
 	lane := h.lane()
 	s, err := h.sender(lane)
 	if err != nil {
@@ -125,10 +125,10 @@ func (h *WebhookStack) directly(ctx context.Context, long time.Duration) (d dire
 	return d, err
 }
 
-// fromCalls places real calls. It measures the time from the insert of an event into the outbox of
+// measureRealCalls places real calls. It measures the time from the insert of an event into the outbox of
 // the service `calls` to the delivery. The insert is one of the last statements before COMMIT, so
 // the figure is slightly too large.
-func (h *WebhookStack) fromCalls(ctx context.Context) error {
+func (h *WebhookStack) measureRealCalls(ctx context.Context) error {
 	e, err := h.subscribe(ctx, Take, h.lane(), 0)
 	if err != nil {
 		return err
@@ -158,7 +158,7 @@ func (h *WebhookStack) fromCalls(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	put, err := h.putAt(ctx, e.workspace.ID, began, len(arrivals))
+	put, err := h.insertTimes(ctx, e.workspace.ID, began, len(arrivals))
 	if err != nil {
 		return err
 	}
@@ -190,8 +190,8 @@ func (h *WebhookStack) ended(ctx context.Context, e *endpoint) error {
 	return h.awaitArrivals(ctx, e.lane, 1<<30, 3*time.Second) // waits until no more webhooks arrive
 }
 
-// putAt returns for each event of a workspace when the service `calls` inserted it into its outbox.
-func (h *WebhookStack) putAt(ctx context.Context, workspaceID string, since time.Time, number int) (map[uuid.UUID]time.Time, error) {
+// insertTimes returns for each event of a workspace when the service `calls` inserted it into its outbox.
+func (h *WebhookStack) insertTimes(ctx context.Context, workspaceID string, since time.Time, number int) (map[uuid.UUID]time.Time, error) {
 	reader, err := kgo.NewClient(kgo.SeedBrokers(h.broker), kgo.ConsumeTopics(kafka.CallEvents.Name),
 		kgo.ConsumeResetOffset(kgo.NewOffset().AfterMilli(since.Add(-time.Second).UnixMilli())))
 	if err != nil {

@@ -19,14 +19,14 @@ const (
 	takeoverLease = 5 * time.Second
 	// goalTakeover limits the time of the slowest call during the loss of a replica, in leases.
 	goalTakeover = 4.0
-	// disturbed is the time for which calls are placed after a replica was lost.
-	disturbed = 5 * time.Second
+	// disturbedTime is the time for which calls are placed after a replica was lost.
+	disturbedTime = 5 * time.Second
 )
 
-// takeover measures the time from POST to the last webhook while one of two replicas is lost. A
+// measureTakeover measures the time from POST to the last webhook while one of two replicas is lost. A
 // lost replica is killed and restarted, or stopped with SIGSTOP. Another replica takes over the
 // work when the leases of the lost replica end. So the figure is a multiple of the lease.
-func takeover(ctx context.Context, b *bench) error {
+func measureTakeover(ctx context.Context, b *bench) error {
 	server, err := kit.StartPostgres(b.bin, "--durable")
 	if err != nil {
 		return err
@@ -48,12 +48,12 @@ func takeover(ctx context.Context, b *bench) error {
 		return err
 	}
 	t := &takeovers{stack: stack, workspace: w, hooks: b.hooks}
-	if err := t.round(ctx, "undisturbed", func() error { return nil }); err != nil {
+	if err := t.runRound(ctx, "undisturbed", func() error { return nil }); err != nil {
 		return err
 	}
 	for _, name := range []string{"dialer", "calls", "billing-wallet", "webhook-dispatcher"} {
 		for _, signal := range []syscall.Signal{syscall.SIGKILL, syscall.SIGSTOP} {
-			if err := t.lose(ctx, name, signal); err != nil {
+			if err := t.loseReplica(ctx, name, signal); err != nil {
 				return err
 			}
 		}
@@ -72,15 +72,15 @@ type takeovers struct {
 	worst     time.Duration
 }
 
-// lose sends a signal to one replica of a service and measures the calls that are placed before and
+// loseReplica sends a signal to one replica of a service and measures the calls that are placed before and
 // after. At the end it continues a process that was stopped.
-func (t *takeovers) lose(ctx context.Context, name string, signal syscall.Signal) error {
+func (t *takeovers) loseReplica(ctx context.Context, name string, signal syscall.Signal) error {
 	pids := t.stack.Processes()[name]
 	if len(pids) != 2 {
 		return fmt.Errorf("%d processes of %s run, want 2", len(pids), name)
 	}
 	what := fmt.Sprintf("%s, %s", name, signal)
-	err := t.round(ctx, what, func() error { return syscall.Kill(pids[0], signal) })
+	err := t.runRound(ctx, what, func() error { return syscall.Kill(pids[0], signal) })
 	if signal == syscall.SIGSTOP {
 		_ = syscall.Kill(pids[0], syscall.SIGCONT)
 	}
@@ -92,9 +92,9 @@ func (t *takeovers) lose(ctx context.Context, name string, signal syscall.Signal
 	})
 }
 
-// round places calls for two seconds, calls the function disturb, and places further calls. Then it
+// runRound places calls for two seconds, calls the function disturb, and places further calls. Then it
 // waits until the last webhook of every call has arrived.
-func (t *takeovers) round(ctx context.Context, what string, disturb func() error) error {
+func (t *takeovers) runRound(ctx context.Context, what string, disturb func() error) error {
 	sent := map[string]time.Time{}
 	var mu sync.Mutex
 	var posts sync.WaitGroup
@@ -102,7 +102,7 @@ func (t *takeovers) round(ctx context.Context, what string, disturb func() error
 	tick := time.NewTicker(time.Second / callsPerSecond)
 	defer tick.Stop()
 	const before = 2 * callsPerSecond
-	for n := range before + int(disturbed.Seconds()*callsPerSecond) {
+	for n := range before + int(disturbedTime.Seconds()*callsPerSecond) {
 		<-tick.C
 		if n == before {
 			if err := disturb(); err != nil {

@@ -38,7 +38,7 @@ func Streams(ctx context.Context, bin string, each time.Duration) error {
 }
 
 func talk(ctx context.Context, program string, count int, secure bool, each time.Duration) error {
-	far, err := call(EchoCommand, count)
+	far, err := startPeers(EchoCommand, count)
 	if err != nil {
 		return err
 	}

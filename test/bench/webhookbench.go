@@ -26,9 +26,9 @@ import (
 
 const dispatcher = "webhook-dispatcher"
 
-// addresses is the number of hosts of the receiver: one for the healthy endpoint and ten for the
+// receiverHosts is the number of hosts of the receiver: one for the healthy endpoint and ten for the
 // endpoints that hang.
-const addresses = 11
+const receiverHosts = 11
 
 // WebhookSetup are the parameters of the measurements.
 type WebhookSetup struct {
@@ -75,7 +75,7 @@ func OpenWebhooks(ctx context.Context, setup WebhookSetup) (h *WebhookStack, err
 		return nil, err
 	}
 	h.private, h.broker = "http://127.0.0.1:"+strconv.Itoa(ports[dispatcher+" private 1"]), fmt.Sprintf("127.0.0.1:%d", ports["kafka"])
-	if h.receiver, err = Start(setup.CAFile, setup.KeyFile, addresses); err != nil {
+	if h.receiver, err = Start(setup.CAFile, setup.KeyFile, receiverHosts); err != nil {
 		return nil, err
 	}
 	if h.bus, err = kafka.NewClient(kafka.Config{Brokers: []string{h.broker}}, "bench", nil); err != nil {
@@ -164,7 +164,7 @@ func (h *WebhookStack) pid() (int, error) {
 // The method halt stops the dispatcher (SIGSTOP) and returns a function that kills it, after which
 // the stack starts a new one. The new process finds all records that arrived in the meantime, as
 // after a crash.
-func (h *WebhookStack) halt() (again func() error, err error) {
+func (h *WebhookStack) stopDispatcher() (again func() error, err error) {
 	pid, err := h.pid()
 	if err != nil {
 		return nil, err
@@ -177,9 +177,9 @@ func (h *WebhookStack) halt() (again func() error, err error) {
 
 const openWork = `SELECT count(*) FROM webhook_dispatcher.delivery_queue`
 
-// settled waits until the dispatcher has stored the results of all deliveries and its queue is
+// awaitSettled waits until the dispatcher has stored the results of all deliveries and its queue is
 // empty.
-func (h *WebhookStack) settled(ctx context.Context, within time.Duration) error {
+func (h *WebhookStack) awaitSettled(ctx context.Context, within time.Duration) error {
 	return kit.Until(ctx, within, "the dispatcher's queue is empty", func() (bool, error) {
 		var open int
 		err := h.db.QueryRow(ctx, openWork).Scan(&open)

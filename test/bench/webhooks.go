@@ -17,7 +17,7 @@ const callsPerSecond = 10
 
 // The function webhooks prints the time from a POST to its first and its last webhook. The
 // carrier's time scale is zero, and the rate is so low that the machine is nearly idle.
-func webhooks(ctx context.Context, b *bench) error {
+func measureWebhooks(ctx context.Context, b *bench) error {
 	hooks := b.hooks
 	w, err := b.stack.NewWorkspace(ctx, "bench webhooks", "100000")
 	if err != nil {
@@ -91,12 +91,12 @@ func postSteadily(ctx context.Context, long time.Duration, w *kit.Workspace) (ma
 // withWebhookStack returns a measurement of deliveries. The first measurement creates the shared state.
 func withWebhookStack(measure func(context.Context, *WebhookStack) error) func(context.Context, *bench) error {
 	return func(ctx context.Context, b *bench) (err error) {
-		if b.house == nil {
-			if b.house, err = OpenWebhooks(ctx, b.setup(b.stack, b.home, b.db)); err != nil {
+		if b.webhookStack == nil {
+			if b.webhookStack, err = OpenWebhooks(ctx, b.setup(b.stack, b.home, b.db)); err != nil {
 				return err
 			}
 		}
-		return measure(ctx, b.house)
+		return measure(ctx, b.webhookStack)
 	}
 }
 
@@ -108,7 +108,7 @@ func (b *bench) setup(stack *kit.Stack, home, db string) WebhookSetup {
 }
 
 func idle(ctx context.Context, b *bench) error {
-	return proxied(ctx, b, "idle", func(stack *kit.Stack, home, db string, proxy *probe.Proxy) error {
+	return measureProxied(ctx, b, "idle", func(stack *kit.Stack, home, db string, proxy *probe.Proxy) error {
 		house, err := OpenWebhooks(ctx, b.setup(stack, home, db))
 		if err != nil {
 			return err
@@ -119,7 +119,7 @@ func idle(ctx context.Context, b *bench) error {
 }
 
 func costs(ctx context.Context, b *bench) error {
-	return proxied(ctx, b, "costs", func(stack *kit.Stack, _, db string, proxy *probe.Proxy) error {
+	return measureProxied(ctx, b, "costs", func(stack *kit.Stack, _, db string, proxy *probe.Proxy) error {
 		meter, err := probe.NewCPU(ctx, stack, db)
 		if err != nil {
 			return err
@@ -129,9 +129,9 @@ func costs(ctx context.Context, b *bench) error {
 	})
 }
 
-// proxied starts a separate stack with a separate Postgres. The stack connects to Postgres through
+// measureProxied starts a separate stack with a separate Postgres. The stack connects to Postgres through
 // a counting proxy. The parameter db of measure is the URL without the proxy.
-func proxied(ctx context.Context, b *bench, name string, measure func(stack *kit.Stack, home, db string, proxy *probe.Proxy) error) error {
+func measureProxied(ctx context.Context, b *bench, name string, measure func(stack *kit.Stack, home, db string, proxy *probe.Proxy) error) error {
 	server, err := kit.StartPostgres(b.bin, "--durable")
 	if err != nil {
 		return err

@@ -19,12 +19,12 @@ import (
 // With -large the test takes five minutes, otherwise 15 seconds.
 func TestChaos_GuaranteesHold(t *testing.T) {
 	set := settings{
-		bin: sharedstack.Binaries(t), seed: number("RINGFENCE_SEED", uint64(time.Now().UnixNano())), rate: 10, replicas: 1, scale: 0.2, patient: 3 * time.Minute,
-		length: 15 * time.Second, field: whole(1),
+		bin: sharedstack.Binaries(t), seed: number("RINGFENCE_SEED", uint64(time.Now().UnixNano())), rate: 10, replicas: 1, scale: 0.2, settleTimeout: 3 * time.Minute,
+		length: 15 * time.Second, field: fullField(1),
 	}
 	set.field.Gap, set.field.Blackouts = time.Second, 0
 	if sharedstack.Large() {
-		set.length, set.replicas, set.scale, set.field = 5*time.Minute, 2, 1, whole(2)
+		set.length, set.replicas, set.scale, set.field = 5*time.Minute, 2, 1, fullField(2)
 	}
 	t.Logf("RINGFENCE_SEED=%d", set.seed)
 	report, err := run(t.Context(), set, func(line string) { fmt.Fprintln(t.Output(), line) })
@@ -51,7 +51,7 @@ func TestChaos_GuaranteesHoldOverSIP(t *testing.T) {
 		}
 		t.Skip("sipp is missing: install Debian's sip-tester to run this")
 	}
-	set := settings{bin: sharedstack.Binaries(t), seed: number("RINGFENCE_SEED", uint64(time.Now().UnixNano())), rate: 10, scale: 1, patient: 3 * time.Minute, field: whole(1)}
+	set := settings{bin: sharedstack.Binaries(t), seed: number("RINGFENCE_SEED", uint64(time.Now().UnixNano())), rate: 10, scale: 1, settleTimeout: 3 * time.Minute, field: fullField(1)}
 	if set.length = 2 * time.Minute; !sharedstack.Large() {
 		t.Skip("needs -large, as in make test-nightly")
 	}
@@ -82,7 +82,7 @@ func publish(t *testing.T, report *Report) {
 func TestChaos_FindsASecondDial(t *testing.T) {
 	var dialed kit.LogLine
 	set := settings{
-		bin: sharedstack.Binaries(t), seed: number("RINGFENCE_SEED", 1), rate: 10, replicas: 1, scale: 0.1, patient: time.Minute,
+		bin: sharedstack.Binaries(t), seed: number("RINGFENCE_SEED", 1), rate: 10, replicas: 1, scale: 0.1, settleTimeout: time.Minute,
 		length: 3 * time.Second, expendable: true,
 		field: Field{Processes: []string{"dialer"}, Kinds: []Kind{Kill}, Gap: time.Second, AtOnce: 1},
 		afterFaults: func(ctx context.Context, w *world) (err error) {
@@ -114,7 +114,7 @@ func dialAgain(ctx context.Context, w *world) (kit.LogLine, error) {
 
 func TestPlan_SameSeedGivesSamePlan(t *testing.T) {
 	t.Parallel()
-	field := whole(2)
+	field := fullField(2)
 	if a, b := Plan(7, 5*time.Minute, field), Plan(7, 5*time.Minute, field); !slices.Equal(a, b) {
 		t.Errorf("the same seed gave two plans: a = %v, want %v", a, b)
 	} else if fingerprint(a) != fingerprint(b) {
@@ -129,7 +129,7 @@ func TestPlan_CoversEveryTargetWithoutOverlap(t *testing.T) {
 	t.Parallel()
 	const length = 5 * time.Minute
 	for seed := range uint64(50) {
-		plan := Plan(seed, length, whole(2))
+		plan := Plan(seed, length, fullField(2))
 		hurt, last, blackouts := map[string]bool{}, time.Duration(0), 0
 		for i, f := range plan {
 			if f.At < last {
@@ -143,7 +143,7 @@ func TestPlan_CoversEveryTargetWithoutOverlap(t *testing.T) {
 			}
 			for _, g := range plan[:i] {
 				shared := slices.Contains([]string{f.Target, everything}, g.Target) || f.Target == everything
-				if g.over() > f.At && shared {
+				if g.nextFaultTime() > f.At && shared {
 					t.Errorf("seed %d: %s at %s while %s since %s", seed, f, f.At, g, g.At)
 				}
 			}

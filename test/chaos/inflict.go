@@ -24,15 +24,15 @@ func (in faultCounts) add(f Fault) {
 	in[f.Target][f.Kind]++
 }
 
-// inflict injects the faults of the plan until ctx ends. When it returns, all faults are repaired.
+// injectPlan injects the faults of the plan until ctx ends. When it returns, all faults are repaired.
 // A blackout lasts until the stack has started again, which delays the later faults.
-func (w *world) inflict(ctx context.Context, plan []Fault, report func(Fault)) (done faultCounts, err error) {
+func (w *world) injectPlan(ctx context.Context, plan []Fault, report func(Fault)) (done faultCounts, err error) {
 	done = faultCounts{}
 	var mu sync.Mutex
 	var open sync.WaitGroup
 	began := time.Now()
 	for _, f := range plan {
-		if !rest(ctx, time.Until(began.Add(f.At))) {
+		if !sleep(ctx, time.Until(began.Add(f.At))) {
 			break
 		}
 		if f.Kind == Blackout {
@@ -47,7 +47,7 @@ func (w *world) inflict(ctx context.Context, plan []Fault, report func(Fault)) (
 			continue
 		}
 		open.Go(func() {
-			hurt, fault := w.hurt(ctx, f, report)
+			hurt, fault := w.injectFault(ctx, f, report)
 			mu.Lock()
 			defer mu.Unlock()
 			if err = errors.Join(err, fault); hurt {
@@ -59,8 +59,8 @@ func (w *world) inflict(ctx context.Context, plan []Fault, report func(Fault)) (
 	return done, err
 }
 
-// rest returns false if ctx ended before the time had passed.
-func rest(ctx context.Context, d time.Duration) bool {
+// sleep returns false if ctx ended before the time had passed.
+func sleep(ctx context.Context, d time.Duration) bool {
 	select {
 	case <-ctx.Done():
 		return false
@@ -69,15 +69,15 @@ func rest(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// hurt injects one fault and repairs it. If the target was not running, the result is false.
-func (w *world) hurt(ctx context.Context, f Fault, report func(Fault)) (hurt bool, err error) {
+// injectFault injects one fault and repairs it. If the target was not running, the result is false.
+func (w *world) injectFault(ctx context.Context, f Fault, report func(Fault)) (hurt bool, err error) {
 	if proxy := w.links[f.Target]; proxy != nil {
 		report(f)
-		err := wound(proxy, f)
-		rest(ctx, f.For)
+		err := disturbLink(proxy, f)
+		sleep(ctx, f.For)
 		return true, errors.Join(err, proxy.Restore())
 	}
-	pid := w.find(ctx, f)
+	pid := w.awaitProcess(ctx, f)
 	if pid == 0 {
 		return false, nil
 	}
@@ -86,7 +86,7 @@ func (w *world) hurt(ctx context.Context, f Fault, report func(Fault)) (hurt boo
 		return syscall.Kill(pid, syscall.SIGKILL) == nil, nil
 	}
 	family := stop(pid)
-	rest(ctx, f.For)
+	sleep(ctx, f.For)
 	if f.Kind == Choke {
 		_ = syscall.Kill(pid, syscall.SIGKILL)
 	}
@@ -96,7 +96,7 @@ func (w *world) hurt(ctx context.Context, f Fault, report func(Fault)) (hurt boo
 	return true, nil
 }
 
-func wound(proxy *kit.Proxy, f Fault) error {
+func disturbLink(proxy *kit.Proxy, f Fault) error {
 	switch f.Kind {
 	case Deaf:
 		return proxy.DropRequests()
@@ -111,10 +111,10 @@ func wound(proxy *kit.Proxy, f Fault) error {
 	return nil
 }
 
-// find returns 0 if the process did not start in time.
-func (w *world) find(ctx context.Context, f Fault) (pid int) {
+// awaitProcess returns 0 if the process did not start in time.
+func (w *world) awaitProcess(ctx context.Context, f Fault) (pid int) {
 	_ = kit.Until(ctx, 10*time.Second, f.Target+" is running", func() (bool, error) {
-		pids := w.running().Processes()[f.Target]
+		pids := w.currentStack().Processes()[f.Target]
 		if len(pids) > 0 {
 			pid = pids[f.Replica%len(pids)]
 		}
@@ -156,7 +156,7 @@ func (w *world) blackout(ctx context.Context) error {
 	w.stack.Kill()
 	up, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var following sync.WaitGroup
-	following.Go(func() { w.follow(up) })
+	following.Go(func() { w.retargetProxies(up) })
 	again, err := w.stack.Restart(up)
 	stop()
 	following.Wait()
@@ -167,11 +167,11 @@ func (w *world) blackout(ctx context.Context) error {
 	return nil
 }
 
-// follow directs the proxies to the ports of a stack that is starting. The stack uses another port
+// retargetProxies directs the proxies to the ports of a stack that is starting. The stack uses another port
 // if a killed process still occupies the old port.
-func (w *world) follow(ctx context.Context) {
-	for rest(ctx, 50*time.Millisecond) {
-		now, err := w.known()
+func (w *world) retargetProxies(ctx context.Context) {
+	for sleep(ctx, 50*time.Millisecond) {
+		now, err := w.chosenPorts()
 		if err != nil {
 			continue // the stack is still writing the state file
 		}
@@ -186,7 +186,7 @@ func (w *world) follow(ctx context.Context) {
 }
 
 func (w *world) resume() {
-	for _, pids := range w.running().Processes() {
+	for _, pids := range w.currentStack().Processes() {
 		for _, pid := range pids {
 			for _, one := range append(children(pid), pid) {
 				_ = syscall.Kill(one, syscall.SIGCONT)
@@ -202,5 +202,5 @@ func (w *world) heal(ctx context.Context) error {
 		}
 	}
 	w.resume()
-	return w.running().AwaitReady(ctx, 2*time.Minute)
+	return w.currentStack().AwaitReady(ctx, 2*time.Minute)
 }

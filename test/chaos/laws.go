@@ -47,8 +47,8 @@ var terminal = map[string]string{
 	"completed": "call.completed", "no_answer": "call.no_answer", "busy": "call.busy", "failed": "call.failed", "canceled": "call.failed",
 }
 
-// truth contains everything that the API returns about one workspace after the run.
-type truth struct {
+// observedState contains everything that the API returns about one workspace after the run.
+type observedState struct {
 	*tenant
 	requests   []request
 	calls      map[string]call
@@ -65,11 +65,11 @@ type judge struct {
 }
 
 func (j *judge) judge(ctx context.Context) error {
-	log, err := j.telephones(ctx)
+	log, err := j.awaitDisconnected(ctx)
 	if err != nil {
 		return err
 	}
-	j.hear(ctx)
+	j.awaitTerminalEvents(ctx)
 	owned := map[string]bool{}
 	for _, t := range j.w.tenants {
 		known, err := j.read(ctx, t)
@@ -82,22 +82,22 @@ func (j *judge) judge(ctx context.Context) error {
 			}
 		}
 		j.count(known)
-		j.answers(known, dialled(log))
-		j.gates(known)
-		j.webhooks(known)
-		j.talks(known, log)
-		if err := errors.Join(j.money(ctx, known), j.strangers(ctx, known)); err != nil {
+		j.checkResponses(known, dialled(log))
+		j.checkGates(known)
+		j.checkWebhooks(known)
+		j.checkTalkTimes(known, log)
+		if err := errors.Join(j.checkBalance(ctx, known), j.checkIsolation(ctx, known)); err != nil {
 			return err
 		}
 	}
-	j.dials(log, owned)
+	j.checkDials(log, owned)
 	for _, lie := range j.l.lies {
 		j.r.broken(lawAnswers, lie)
 	}
-	return j.logs()
+	return j.checkLogs()
 }
 
-func (j *judge) count(known truth) {
+func (j *judge) count(known observedState) {
 	for _, req := range known.requests {
 		j.r.Requests[req.Status]++
 		if req.ErrorCode != nil {
@@ -115,7 +115,7 @@ func (j *judge) count(known truth) {
 }
 
 // The method strangers checks that no workspace can read the data of another workspace.
-func (j *judge) strangers(ctx context.Context, known truth) error {
+func (j *judge) checkIsolation(ctx context.Context, known observedState) error {
 	for _, other := range j.w.tenants {
 		if other == known.tenant {
 			continue
@@ -146,10 +146,10 @@ func dialled(log []kit.LogLine) map[string]int {
 
 // The method dials checks each originate request that the carrier received. Each originate must
 // belong to a call request. No call request may have two originates.
-func (j *judge) dials(log []kit.LogLine, owned map[string]bool) {
+func (j *judge) checkDials(log []kit.LogLine, owned map[string]bool) {
 	seen, refused := map[string]bool{}, map[string]bool{}
 	for _, line := range log {
-		refused[line.CallID] = refused[line.CallID] || line.Kind == refusal
+		refused[line.CallID] = refused[line.CallID] || line.Kind == refusedLine
 	}
 	for _, line := range log {
 		if line.Kind != "originate" {
@@ -169,7 +169,7 @@ func (j *judge) dials(log []kit.LogLine, owned map[string]bool) {
 
 // The method answers checks that each accepted call request exists, that no canceled call request
 // was dialed, and that each call belongs to a call request.
-func (j *judge) answers(known truth, dials map[string]int) {
+func (j *judge) checkResponses(known observedState, dials map[string]int) {
 	requests, calls, asked := map[string]request{}, map[string]bool{}, map[string]int{}
 	for _, req := range known.requests {
 		requests[req.ID] = req
@@ -214,7 +214,7 @@ func (j *judge) answers(known truth, dials map[string]int) {
 }
 
 // The method gates checks that no number was dialed before its scheduled time or during an opt-out.
-func (j *judge) gates(known truth) {
+func (j *judge) checkGates(known observedState) {
 	due := map[string]time.Time{}
 	for _, req := range known.requests {
 		if req.CallID != nil {
@@ -229,7 +229,7 @@ func (j *judge) gates(known truth) {
 		if at.Before(due[id]) {
 			j.r.broken(lawGates, fmt.Sprintf("call %s was dialled %s before its time", id, due[id].Sub(*at)))
 		}
-		for _, s := range j.l.shut[known.ID+" "+c.To] {
+		for _, s := range j.l.forbiddenSpans[known.ID+" "+c.To] {
 			if at.After(s.from) && (s.until.IsZero() || at.Before(s.until)) {
 				j.r.broken(lawGates, fmt.Sprintf("call %s to %s was dialled %s after an opt-out was binding", id, c.To, at.Sub(s.from)))
 			}
@@ -239,12 +239,12 @@ func (j *judge) gates(known truth) {
 
 // The method webhooks checks the events of each call. Each event must be delivered, or recorded as
 // skipped or failed. Each call must have one terminal event.
-func (j *judge) webhooks(known truth) {
+func (j *judge) checkWebhooks(known observedState) {
 	type event struct {
 		call     string
 		sequence int
 	}
-	ends, last := terminals(known.arrived, known.deliveries), map[string]int{}
+	ends, last := terminalEvents(known.arrived, known.deliveries), map[string]int{}
 	there, times := map[event]bool{}, map[string]int{}
 	for _, d := range known.arrived {
 		if _, mine := known.calls[d.CallID]; !mine {
@@ -262,7 +262,7 @@ func (j *judge) webhooks(known truth) {
 	j.r.Delivered += len(times)
 	for _, d := range known.deliveries {
 		j.r.Recorded[d.Status]++
-		if d.Status == "skipped" && !known.resting {
+		if d.Status == "skipped" && !known.pausesWebhooks {
 			j.r.broken(lawEvents, fmt.Sprintf("delivery %s of workspace %s was skipped, and its subscription was never paused", d.ID, known.name))
 		}
 		if d.CallID != nil {
@@ -292,7 +292,7 @@ func (j *judge) webhooks(known truth) {
 
 // The function terminals maps each call to the ids of its terminal events. Skipped and failed
 // events count too.
-func terminals(arrived []kit.Delivery, recorded []delivery) map[string]map[string]string {
+func terminalEvents(arrived []kit.Delivery, recorded []delivery) map[string]map[string]string {
 	of := map[string]map[string]string{}
 	note := func(call, event, kind string) {
 		if kind == "call.ringing" || kind == "call.answered" {
@@ -315,7 +315,7 @@ func terminals(arrived []kit.Delivery, recorded []delivery) map[string]map[strin
 }
 
 // The method logs checks that no record was dead-lettered and that no process panicked.
-func (j *judge) logs() error {
+func (j *judge) checkLogs() error {
 	log, err := os.ReadFile(filepath.Join(j.w.home, "stack.log"))
 	if err != nil {
 		return err

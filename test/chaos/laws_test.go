@@ -13,7 +13,7 @@ import (
 // scene is the data of a run with one call that was requested, dialed, ended, charged and reported.
 type scene struct {
 	j     *judge
-	known truth
+	known observedState
 	log   []kit.LogLine
 	order *order
 }
@@ -26,8 +26,8 @@ func aScene() *scene {
 	o := newOrder(t, "order-1", c.To)
 	o.id = "r1"
 	return &scene{
-		j: &judge{w: &world{}, l: &load{orders: []*order{o}, shut: map[string][]span{}}, r: newReport()},
-		known: truth{
+		j: &judge{w: &world{}, l: &load{orders: []*order{o}, forbiddenSpans: map[string][]span{}}, r: newReport()},
+		known: observedState{
 			tenant: t, requests: []request{{ID: "r1", Status: "completed", CallID: &callID, To: c.To, ExternalRef: &o.name, ScheduledFor: at.Add(-time.Second)}},
 			calls: map[string]call{callID: c},
 			arrived: []kit.Delivery{
@@ -51,12 +51,12 @@ func (s *scene) judged() *Report {
 		}
 	}
 	s.j.count(s.known)
-	s.j.answers(s.known, dialled(s.log))
-	s.j.gates(s.known)
-	s.j.webhooks(s.known)
-	s.j.charges(s.known)
-	s.j.talks(s.known, s.log)
-	s.j.dials(s.log, owned)
+	s.j.checkResponses(s.known, dialled(s.log))
+	s.j.checkGates(s.known)
+	s.j.checkWebhooks(s.known)
+	s.j.checkCharges(s.known)
+	s.j.checkTalkTimes(s.known, s.log)
+	s.j.checkDials(s.log, owned)
 	return s.j.r
 }
 
@@ -83,7 +83,7 @@ func TestHeard_RefusedAttemptIsNoSecondDial(t *testing.T) {
 	} {
 		s := aScene()
 		tt.call.CallID, tt.call.To, tt.call.Begun = "c2", "+14155550101", at
-		s.log = append(s.log, heard(&tt.call, tt.followed)...)
+		s.log = append(s.log, convertSippCall(&tt.call, tt.followed)...)
 		if got := len(s.judged().Breaches[lawOnce]); got != tt.breaches {
 			t.Errorf("%s: %d breaches, want %d", tt.name, got, tt.breaches)
 		}
@@ -98,7 +98,7 @@ func TestJudge_ReportsEachViolatedGuarantee(t *testing.T) {
 	tests := []struct {
 		name  string
 		fault func(*scene)
-		law   law
+		law   guarantee
 		names string
 	}{
 		{"the carrier received two originates of one call", func(s *scene) { s.log = append(s.log, s.log[0]) }, lawOnce,
@@ -114,7 +114,7 @@ func TestJudge_ReportsEachViolatedGuarantee(t *testing.T) {
 			}, lawOnce, "c3"},
 		{"dialled before its time", func(s *scene) { s.known.requests[0].ScheduledFor = s.known.requests[0].ScheduledFor.Add(time.Minute) }, lawGates, "c1"},
 		{"dialled after an opt-out", func(s *scene) {
-			s.j.l.shut["w1 +14155550101"] = []span{{from: s.known.calls["c1"].Timings.DialedAt.Add(-time.Second)}}
+			s.j.l.forbiddenSpans["w1 +14155550101"] = []span{{from: s.known.calls["c1"].Timings.DialedAt.Add(-time.Second)}}
 		}, lawGates, "c1"},
 		{"an answered call is not charged", func(s *scene) { s.change(func(c *call) { c.Charged = 0 }) }, lawMoney, "c1"},
 		{"a failed call is charged", func(s *scene) {
@@ -129,14 +129,14 @@ func TestJudge_ReportsEachViolatedGuarantee(t *testing.T) {
 		{"wrong terminal event", func(s *scene) { s.known.arrived[2].Type = "call.busy" }, lawEnds, "c1"},
 		{"no terminal event", func(s *scene) { s.known.arrived = s.known.arrived[:2] }, lawEvents, "c1"},
 		{"no terminal event, although the ringing event is recorded", func(s *scene) {
-			s.known.tenant.resting, s.known.arrived = true, s.known.arrived[1:2]
-			s.record("call.ringing", 1)
+			s.known.tenant.pausesWebhooks, s.known.arrived = true, s.known.arrived[1:2]
+			s.addSkipped("call.ringing", 1)
 		}, lawEvents, "c1"},
 		{"a call has two terminal events, one of them skipped",
-			func(s *scene) { s.known.tenant.resting = true; s.record("call.failed", 3) }, lawEnds, "c1"},
+			func(s *scene) { s.known.tenant.pausesWebhooks = true; s.addSkipped("call.failed", 3) }, lawEnds, "c1"},
 		{"an event was skipped without a pause", func(s *scene) {
 			s.known.arrived = s.known.arrived[1:]
-			s.record("call.ringing", 1)
+			s.addSkipped("call.ringing", 1)
 		}, lawEvents, "never paused"},
 		{"an event before the terminal event is missing", func(s *scene) { s.known.arrived = s.known.arrived[1:] }, lawEvents,
 			"event 1 of call c1"},
@@ -159,7 +159,7 @@ func TestJudge_ReportsEachViolatedGuarantee(t *testing.T) {
 			test.fault(s)
 			r := s.judged()
 			if !strings.Contains(strings.Join(r.Breaches[test.law], "\n"), test.names) || r.Holds() {
-				says, _ := test.law.promise()
+				says, _ := test.law.describe()
 				t.Errorf("not found under %q:\n%s", says, r)
 			}
 		})
@@ -171,7 +171,7 @@ func (s *scene) tell(callID, kind string) {
 }
 
 // The method record adds an event that was skipped because the subscription was paused.
-func (s *scene) record(kind string, sequence int) {
+func (s *scene) addSkipped(kind string, sequence int) {
 	callID := "c1"
 	s.known.deliveries = append(s.known.deliveries, delivery{ID: "d1", EventID: "e " + kind, Type: kind, CallID: &callID, Sequence: sequence, Status: "skipped"})
 }

@@ -54,17 +54,17 @@ type load struct {
 	mu     sync.Mutex
 	orders []*order
 	// shut maps each number to the periods in which no call may be dialed because of an opt-out.
-	shut    map[string][]span
-	answers map[string]map[int]int // operation → status → number of responses; status 0 means no response
-	lies    []string
-	serial  int
-	missed  int
+	forbiddenSpans map[string][]span
+	answers        map[string]map[int]int // operation → status → number of responses; status 0 means no response
+	lies           []string
+	serial         int
+	missed         int
 }
 
 func newLoad(w *world) *load {
 	return &load{
 		w: w, rng: rand.New(rand.NewPCG(w.seed, 6)), hands: make(chan struct{}, maxOpen),
-		shut: map[string][]span{}, answers: map[string]map[int]int{},
+		forbiddenSpans: map[string][]span{}, answers: map[string]map[int]int{},
 	}
 }
 
@@ -74,9 +74,9 @@ func (l *load) run(ctx context.Context) {
 	defer tick.Stop()
 	defer l.wg.Wait()
 	for _, t := range l.w.tenants {
-		l.wg.Go(func() { l.fund(ctx, t) })
-		if t.resting {
-			l.wg.Go(func() { l.nap(ctx, t) })
+		l.wg.Go(func() { l.topUpRepeatedly(ctx, t) })
+		if t.pausesWebhooks {
+			l.wg.Go(func() { l.pauseRepeatedly(ctx, t) })
 		}
 	}
 	for {
@@ -85,7 +85,7 @@ func (l *load) run(ctx context.Context) {
 			return
 		case <-tick.C:
 		}
-		deed := l.draw()
+		deed := l.drawOperation()
 		select {
 		case l.hands <- struct{}{}:
 		default:
@@ -99,11 +99,11 @@ func (l *load) run(ctx context.Context) {
 	}
 }
 
-// draw chooses the next operation. Only draw makes random choices, and only one goroutine calls it.
-func (l *load) draw() func(context.Context) {
+// drawOperation chooses the next operation. Only draw makes random choices, and only one goroutine calls it.
+func (l *load) drawOperation() func(context.Context) {
 	chance, later := l.rng.Float64(), time.Duration(l.rng.IntN(12_000))*time.Millisecond
 	pause := time.Duration(l.rng.IntN(120)) * time.Millisecond
-	o := l.next()
+	o := l.newOrderToNext()
 	switch {
 	case chance < 0.42:
 		return func(ctx context.Context) { l.place(ctx, o) }
@@ -114,7 +114,7 @@ func (l *load) draw() func(context.Context) {
 		o.due = time.Now().Add(2*time.Second + later)
 		return func(ctx context.Context) { l.place(ctx, o) }
 	case chance < 0.76:
-		if earlier := l.earlier(); earlier != nil {
+		if earlier := l.earlierOrder(); earlier != nil {
 			return func(ctx context.Context) { l.place(ctx, earlier) }
 		}
 		return func(ctx context.Context) { l.place(ctx, o) }
@@ -130,9 +130,9 @@ func (l *load) draw() func(context.Context) {
 	return func(ctx context.Context) { l.read(ctx, o.tenant) }
 }
 
-// next returns an order to a new number. The last two digits select the behavior of the far end.
+// newOrderToNext returns an order to a new number. The last two digits select the behavior of the far end.
 // Each special number has a probability of 1/20.
-func (l *load) next() *order {
+func (l *load) newOrderToNext() *order {
 	l.serial++
 	digits := l.rng.IntN(90)
 	if l.rng.IntN(2) == 0 {
@@ -148,9 +148,9 @@ func (l *load) next() *order {
 	return newOrder(whose, fmt.Sprintf("order-%d", l.serial), fmt.Sprintf("+1415%05d%02d", l.serial, digits))
 }
 
-// earlier returns one of the latest orders with a key. The response to this order can still be
+// earlierOrder returns one of the latest orders with a key. The response to this order can still be
 // missing.
-func (l *load) earlier() *order {
+func (l *load) earlierOrder() *order {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	latest := l.orders[max(0, len(l.orders)-40):]
@@ -163,8 +163,8 @@ func (l *load) earlier() *order {
 	return nil
 }
 
-// ask counts the status of the response. Status 0 means no response.
-func (l *load) ask(ctx context.Context, deed string, client *kit.Client, method, path string, body any) (status int, answer []byte) {
+// sendOnce counts the status of the response. Status 0 means no response.
+func (l *load) sendOnce(ctx context.Context, deed string, client *kit.Client, method, path string, body any) (status int, answer []byte) {
 	status, answer, err := client.Do(ctx, method, path, body)
 	if err != nil {
 		status = 0
@@ -178,10 +178,10 @@ func (l *load) ask(ctx context.Context, deed string, client *kit.Client, method,
 	return status, answer
 }
 
-// insist repeats a request until it succeeds or is refused.
-func (l *load) insist(ctx context.Context, deed string, client *kit.Client, method, path string, body any) (status int, answer []byte) {
-	for begun := time.Now(); time.Since(begun) < patience; rest(ctx, again) {
-		if status, answer = l.ask(ctx, deed, client, method, path, body); status != 0 && status != 503 {
+// sendUntilDone repeats a request until it succeeds or is refused.
+func (l *load) sendUntilDone(ctx context.Context, deed string, client *kit.Client, method, path string, body any) (status int, answer []byte) {
+	for begun := time.Now(); time.Since(begun) < patience; sleep(ctx, again) {
+		if status, answer = l.sendOnce(ctx, deed, client, method, path, body); status != 0 && status != 503 {
 			return status, answer
 		}
 	}
@@ -209,10 +209,10 @@ func (l *load) place(ctx context.Context, o *order) (status int) {
 	}
 	var answer []byte
 	if o.key == "" {
-		status, answer = l.ask(ctx, "POST without a key", o.tenant.API, "POST", "/v1/calls", body)
+		status, answer = l.sendOnce(ctx, "POST without a key", o.tenant.API, "POST", "/v1/calls", body)
 	} else {
 		body["idempotency_key"] = o.key
-		status, answer = l.insist(ctx, "POST with a key", o.tenant.API, "POST", "/v1/calls", body)
+		status, answer = l.sendUntilDone(ctx, "POST with a key", o.tenant.API, "POST", "/v1/calls", body)
 	}
 	var req kit.Request
 	_ = json.Unmarshal(answer, &req)
@@ -228,7 +228,7 @@ func (l *load) place(ctx context.Context, o *order) (status int) {
 		}
 		o.id = req.ID
 	// the call request was refused, or it is unknown whether it exists
-	case status == 402 && o.tenant.poor, status == 503, status == 0:
+	case status == 402 && o.tenant.hasLittleCredit, status == 503, status == 0:
 	case status == 422 && l.isShut(o):
 	default:
 		l.lie("POST /v1/calls to %s of workspace %s: %d %s", o.to, o.tenant.name, status, answer)
@@ -253,9 +253,9 @@ func (l *load) placeAndCancel(ctx context.Context, o *order, after time.Duration
 	if !o.due.IsZero() {
 		after += time.Until(o.due)
 	}
-	rest(ctx, after)
+	sleep(ctx, after)
 	for range 3 {
-		status, answer := l.ask(ctx, "cancel", o.tenant.API, "POST", "/v1/call-requests/"+id+"/cancel", nil)
+		status, answer := l.sendOnce(ctx, "cancel", o.tenant.API, "POST", "/v1/call-requests/"+id+"/cancel", nil)
 		o.mu.Lock()
 		o.cancelStatus = status
 		o.doubt = o.doubt || status == 0 || status == 503
@@ -264,7 +264,7 @@ func (l *load) placeAndCancel(ctx context.Context, o *order, after time.Duration
 		case 200, 409:
 			return
 		case 0, 503:
-			rest(ctx, again)
+			sleep(ctx, again)
 		default:
 			l.lie("cancel of %s: %d %s", id, status, answer)
 			return
@@ -277,28 +277,28 @@ func (o *order) number() string { return o.tenant.ID + " " + o.to }
 func (l *load) isShut(o *order) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return len(l.shut[o.number()]) > 0
+	return len(l.forbiddenSpans[o.number()]) > 0
 }
 
 func (l *load) optOutAndBack(ctx context.Context, o *order, later time.Duration) {
 	o.due = time.Now().Add(optOutDelay + 500*time.Millisecond + later)
 	l.place(ctx, o)
-	if status, answer := l.insist(ctx, "opt-out", o.tenant.API, "POST", "/v1/opt-outs", map[string]any{"phone_e164": o.to}); status != 200 {
+	if status, answer := l.sendUntilDone(ctx, "opt-out", o.tenant.API, "POST", "/v1/opt-outs", map[string]any{"phone_e164": o.to}); status != 200 {
 		l.lie("opt-out of %s: %d %s", o.to, status, answer)
 		return
 	}
 	l.mu.Lock()
-	l.shut[o.number()] = append(l.shut[o.number()], span{from: time.Now().Add(optOutDelay)})
+	l.forbiddenSpans[o.number()] = append(l.forbiddenSpans[o.number()], span{from: time.Now().Add(optOutDelay)})
 	l.mu.Unlock()
 	refused := newOrder(o.tenant, o.name+"-refused", o.to)
 	if status := l.place(ctx, refused); status == 202 {
 		l.lie("request %s for %s was accepted after its opt-out was answered", refused.accepted(), o.to)
 	}
-	rest(ctx, time.Until(o.due)+time.Second)
+	sleep(ctx, time.Until(o.due)+time.Second)
 	l.mu.Lock()
-	l.shut[o.number()][0].until = time.Now()
+	l.forbiddenSpans[o.number()][0].until = time.Now()
 	l.mu.Unlock()
-	if status, answer := l.insist(ctx, "re-grant", o.tenant.API, "DELETE", "/v1/opt-outs/"+o.to, nil); status != 200 {
+	if status, answer := l.sendUntilDone(ctx, "re-grant", o.tenant.API, "DELETE", "/v1/opt-outs/"+o.to, nil); status != 200 {
 		l.lie("end of the opt-out of %s: %d %s", o.to, status, answer)
 		return
 	}
@@ -309,24 +309,24 @@ func (l *load) optOutAndBack(ctx context.Context, o *order, later time.Duration)
 
 func (l *load) read(ctx context.Context, t *tenant) {
 	for _, path := range []string{"/v1/calls?limit=20", "/v1/wallet", "/v1/webhook-subscriptions"} {
-		if status, answer := l.ask(ctx, "GET", t.API, "GET", path, nil); status != 200 && status != 503 && status != 0 {
+		if status, answer := l.sendOnce(ctx, "GET", t.API, "GET", path, nil); status != 200 && status != 503 && status != 0 {
 			l.lie("GET %s: %d %s", path, status, answer)
 		}
 	}
 }
 
-// fund tops up the wallet from time to time. Each top-up is sent twice with the same reference.
-func (l *load) fund(ctx context.Context, t *tenant) {
+// topUpRepeatedly tops up the wallet from time to time. Each top-up is sent twice with the same reference.
+func (l *load) topUpRepeatedly(ctx context.Context, t *tenant) {
 	amount := 10 * money.Credit
-	if t.poor {
+	if t.hasLittleCredit {
 		amount = money.Credit / 100
 	}
-	for n := 0; rest(ctx, 8*time.Second); n++ {
+	for n := 0; sleep(ctx, 8*time.Second); n++ {
 		body := map[string]any{"type": "top_up", "amount": amount.String(), "reference": fmt.Sprintf("payment-%d", n)}
 		whole := context.WithoutCancel(ctx)
 		for range 2 {
 			path := "/admin/v1/workspaces/" + t.ID + "/wallet/transactions"
-			if status, answer := l.insist(whole, "top-up", t.Admin, "POST", path, body); status != 201 && status != 200 {
+			if status, answer := l.sendUntilDone(whole, "top-up", t.Admin, "POST", path, body); status != 201 && status != 200 {
 				l.lie("top-up of workspace %s: %d %s", t.name, status, answer)
 			}
 		}
@@ -334,16 +334,16 @@ func (l *load) fund(ctx context.Context, t *tenant) {
 	}
 }
 
-// nap pauses the tenant's subscription from time to time.
-func (l *load) nap(ctx context.Context, t *tenant) {
+// pauseRepeatedly pauses the tenant's subscription from time to time.
+func (l *load) pauseRepeatedly(ctx context.Context, t *tenant) {
 	path := "/v1/webhook-subscriptions/" + t.subscription
-	for rest(ctx, 6*time.Second) {
+	for sleep(ctx, 6*time.Second) {
 		for _, status := range []string{"paused", "active"} {
-			if code, answer := l.insist(context.WithoutCancel(ctx), "pause, resume", t.API, "PATCH", path, map[string]any{"status": status}); code != 200 {
+			if code, answer := l.sendUntilDone(context.WithoutCancel(ctx), "pause, resume", t.API, "PATCH", path, map[string]any{"status": status}); code != 200 {
 				l.lie("PATCH of a subscription to %s: %d %s", status, code, answer)
 			}
 			if status == "paused" {
-				rest(ctx, 2500*time.Millisecond)
+				sleep(ctx, 2500*time.Millisecond)
 			}
 		}
 	}

@@ -35,8 +35,8 @@ type settings struct {
 	field    Field
 	broker   string
 	// patient limits the wait until no work is in progress.
-	patient time.Duration
-	env     []string
+	settleTimeout time.Duration
+	env           []string
 	// sip is true if calls use SIP trunks to sipp. Otherwise they use the simulated carrier.
 	sip bool
 	// If expendable is true, the run deletes the stack's folder even after a failure. If keep is
@@ -46,8 +46,8 @@ type settings struct {
 	afterFaults func(context.Context, *world) error
 }
 
-// whole returns the Field of a full run: every kind of fault can affect every target.
-func whole(replicas int) Field {
+// fullField returns the Field of a full run: every kind of fault can affect every target.
+func fullField(replicas int) Field {
 	return Field{
 		Processes: killable(), Replicated: services(), Replicas: replicas, Links: links(),
 		Gap: 1600 * time.Millisecond, AtOnce: 3, Blackouts: 2 * time.Minute,
@@ -64,7 +64,7 @@ func (set *settings) overSIP() {
 func killable() []string { return append(services(), carrier, broker, postgres) }
 
 func main() {
-	set := settings{scale: 1, patient: 3 * time.Minute, seed: number("RINGFENCE_SEED", rand.Uint64N(1_000_000_000))}
+	set := settings{scale: 1, settleTimeout: 3 * time.Minute, seed: number("RINGFENCE_SEED", rand.Uint64N(1_000_000_000))}
 	flag.StringVar(&set.bin, "bin", os.Getenv("RINGFENCE_BIN"), "folder of the built programs (RINGFENCE_BIN)")
 	flag.IntVar(&set.rate, "rate", 10, "operations of the clients per second")
 	minutes := flag.Float64("minutes", fraction("CHAOS_MINUTES", 5), "how long there are faults (CHAOS_MINUTES)")
@@ -89,7 +89,7 @@ func main() {
 	)
 	only := flag.Bool("plan", false, "print the faults of the seed (RINGFENCE_SEED) and inject none")
 	flag.Parse()
-	set.length, set.field = time.Duration(*minutes*float64(time.Minute)), whole(set.replicas)
+	set.length, set.field = time.Duration(*minutes*float64(time.Minute)), fullField(set.replicas)
 	if *over == "sip" {
 		set.overSIP()
 	}
@@ -174,14 +174,14 @@ func run(ctx context.Context, set settings, say func(string)) (report *Report, e
 		if keep {
 			say("chaos: kept " + w.home + ", see stack.log there")
 		}
-		err = errors.Join(err, w.raze(keep))
+		err = errors.Join(err, w.shutDown(keep))
 	}()
 	if err != nil {
 		return nil, err
 	}
 	l := newLoad(w)
 	began := time.Now()
-	if r.Faults, err = w.storm(ctx, plan, l, say); err != nil {
+	if r.Faults, err = w.runFaults(ctx, plan, l, say); err != nil {
 		return nil, err
 	}
 	r.Storm = time.Since(began)
@@ -193,7 +193,7 @@ func run(ctx context.Context, set settings, say func(string)) (report *Report, e
 	say("chaos: the faults are over; waiting until everything has settled")
 	settling := time.Now()
 	j := &judge{w: w, l: l, r: r}
-	j.settle(whole, set.patient)
+	j.awaitSettled(whole, set.settleTimeout)
 	r.Settled, r.Answers, r.Missed = time.Since(settling), l.answers, l.missed
 	if err := j.judge(whole); err != nil {
 		return nil, err
@@ -203,25 +203,25 @@ func run(ctx context.Context, set settings, say func(string)) (report *Report, e
 }
 
 // When storm returns, all faults are repaired and all requests have a response.
-func (w *world) storm(ctx context.Context, plan []Fault, l *load, say func(string)) (done faultCounts, err error) {
+func (w *world) runFaults(ctx context.Context, plan []Fault, l *load, say func(string)) (done faultCounts, err error) {
 	working, end := context.WithCancel(context.WithoutCancel(ctx))
 	var all sync.WaitGroup
 	all.Go(func() { l.run(working) })
 	began := time.Now()
-	rest(ctx, calmPeriod)
-	done, err = w.inflict(ctx, plan, func(f Fault) {
-		asked, accepted := l.standing()
+	sleep(ctx, calmPeriod)
+	done, err = w.injectPlan(ctx, plan, func(f Fault) {
+		asked, accepted := l.countResponses()
 		say(fmt.Sprintf("%s  %-60s asked %5d  accepted %5d", clock(time.Since(began)), f, asked, accepted))
 	})
 	err = errors.Join(err, w.heal(context.WithoutCancel(ctx)))
-	rest(ctx, calmPeriod)
+	sleep(ctx, calmPeriod)
 	end()
 	all.Wait()
 	return done, err
 }
 
-// standing returns the number of responses so far, and the number of accepted orders.
-func (l *load) standing() (asked, accepted int) {
+// countResponses returns the number of responses so far, and the number of accepted orders.
+func (l *load) countResponses() (asked, accepted int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, of := range l.answers {

@@ -92,7 +92,7 @@ func Plan(seed uint64, length time.Duration, field Field) (plan []Fault) {
 	blackout := field.Blackouts / 2
 	for at := field.Gap; ; at += time.Duration((0.3 + 1.4*rng.Float64()) * float64(field.Gap)) {
 		if field.Blackouts > 0 && at >= blackout {
-			at = quiet(plan, at)
+			at = quietTime(plan, at)
 			deck = append([]Fault{{Kind: Blackout, Target: everything}}, deck...)
 			blackout += field.Blackouts
 		}
@@ -105,7 +105,7 @@ func Plan(seed uint64, length time.Duration, field Field) (plan []Fault) {
 		if len(deck) == 0 {
 			deck = field.deck(rng)
 		}
-		under := slices.DeleteFunc(slices.Clone(plan), func(f Fault) bool { return f.over() <= at })
+		under := slices.DeleteFunc(slices.Clone(plan), func(f Fault) bool { return f.nextFaultTime() <= at })
 		next := slices.IndexFunc(deck, func(f Fault) bool {
 			return !slices.ContainsFunc(under, func(g Fault) bool { return g.Target == f.Target || g.Target == everything })
 		})
@@ -118,18 +118,18 @@ func Plan(seed uint64, length time.Duration, field Field) (plan []Fault) {
 	}
 }
 
-// quiet returns the time when every fault of the plan is over. The result is never earlier than the
+// quietTime returns the time when every fault of the plan is over. The result is never earlier than the
 // parameter at.
-func quiet(plan []Fault, at time.Duration) time.Duration {
+func quietTime(plan []Fault, at time.Duration) time.Duration {
 	for _, f := range plan {
-		at = max(at, f.over())
+		at = max(at, f.nextFaultTime())
 	}
 	return at
 }
 
 // The method over returns the earliest time at which the target of the fault can have another
 // fault.
-func (f Fault) over() time.Duration {
+func (f Fault) nextFaultTime() time.Duration {
 	if f.Kind == Kill || f.Kind == Choke || f.Kind == Blackout {
 		return f.At + f.For + recoveryTime
 	}

@@ -10,11 +10,11 @@ import (
 	"ringfence.dev/libs/money"
 )
 
-// law is a guarantee that the run checks.
-type law int
+// guarantee is a guarantee that the run checks.
+type guarantee int
 
 const (
-	lawOnce law = iota
+	lawOnce guarantee = iota
 	lawGates
 	lawMoney
 	lawEnds
@@ -25,9 +25,9 @@ const (
 	laws
 )
 
-// promise returns the name of the guarantee. The result breach is the word for a violation in the
+// describe returns the name of the guarantee. The result breach is the word for a violation in the
 // report.
-func (l law) promise() (says, breach string) {
+func (l guarantee) describe() (says, breach string) {
 	return [laws]string{
 		"at-most-once dialing", "compliance at dial time", "exact money",
 		"every request ends, once", "no lost event", "tenant isolation", "durability",
@@ -60,7 +60,7 @@ func newReport() *Report {
 	return &Report{Requests: map[string]int{}, Calls: map[string]int{}, Codes: map[string]int{}, Recorded: map[string]int{}, Faults: faultCounts{}}
 }
 
-func (r *Report) broken(l law, how ...string) { r.Breaches[l] = append(r.Breaches[l], how...) }
+func (r *Report) broken(l guarantee, how ...string) { r.Breaches[l] = append(r.Breaches[l], how...) }
 
 // difference reports a wrong amount of money.
 func (r *Report) difference(by money.Micro, how string) {
@@ -91,21 +91,21 @@ func (r *Report) String() string {
 	fmt.Fprintf(&b, "       %s of load under %d faults (%d planned for %s), settled %s later\n\n",
 		r.Storm.Round(time.Second), total, r.Planned, r.Length, r.Settled.Round(100*time.Millisecond))
 	row := func(what, figures string) { fmt.Fprintf(&b, "  %-10s %s\n", what, figures) }
-	row("requests", fmt.Sprintf("%d: %s", sum(r.Requests), counted(r.Requests)))
+	row("requests", fmt.Sprintf("%d: %s", sum(r.Requests), formatCounts(r.Requests)))
 	row("", fmt.Sprintf("%d of them were answered with their id", r.Accepted))
 	if r.Missed > 0 {
 		row("", fmt.Sprintf("%d operations were left out, because %d were open", r.Missed, maxOpen))
 	}
 	if len(r.Codes) > 0 {
-		row("", "codes: "+counted(r.Codes))
+		row("", "codes: "+formatCounts(r.Codes))
 	}
 	row("dials", fmt.Sprint(r.Dials))
-	row("calls", fmt.Sprintf("%d: %s", sum(r.Calls), counted(r.Calls)))
+	row("calls", fmt.Sprintf("%d: %s", sum(r.Calls), formatCounts(r.Calls)))
 	row("webhooks", fmt.Sprintf("%d events delivered, %d of them more than once, %d skipped while paused, %d given up", r.Delivered, r.Twice, r.Recorded["skipped"], r.Recorded["failed"]))
 	row("money", fmt.Sprintf("%s paid in, %s charged", r.Paid, r.Charged))
 	b.WriteString("\n" + r.answers() + "\n" + r.faults() + "\n")
 	for l := range laws {
-		says, breach := l.promise()
+		says, breach := l.describe()
 		figure, mark := fmt.Sprint(len(r.Breaches[l])), "✓"
 		if l == lawMoney && len(r.Breaches[l]) == 0 || r.Different > 0 && l == lawMoney {
 			figure = r.Different.String()
@@ -120,7 +120,7 @@ func (r *Report) String() string {
 		if len(how) == 0 {
 			continue
 		}
-		says, _ := l.promise()
+		says, _ := l.describe()
 		fmt.Fprintf(&b, "\n  BROKEN: %s\n", strings.TrimSpace(says))
 		for _, one := range how[:min(maxNamed, len(how))] {
 			fmt.Fprintf(&b, "    %s\n", one)
@@ -207,7 +207,7 @@ func sum(of map[string]int) (all int) {
 }
 
 // The largest counts come first.
-func counted(of map[string]int) string {
+func formatCounts(of map[string]int) string {
 	names := slices.Collect(maps.Keys(of))
 	slices.SortFunc(names, func(a, b string) int {
 		if of[a] != of[b] {

@@ -15,18 +15,18 @@ import (
 
 // The method settle waits until no work is in progress. After the time within, it reports the
 // remaining work as stuck.
-func (j *judge) settle(ctx context.Context, within time.Duration) {
+func (j *judge) awaitSettled(ctx context.Context, within time.Duration) {
 	var open []string
 	err := kit.Until(ctx, within, "no work is in progress", func() (bool, error) {
 		open = nil
 		for _, t := range j.w.tenants {
-			found, err := j.open(ctx, t)
+			found, err := j.listOpenWork(ctx, t)
 			if err != nil {
 				open = append(open, fmt.Sprintf("workspace %s cannot be looked at: %v", t.name, err))
 			}
 			open = append(open, found...)
 		}
-		rest(ctx, 250*time.Millisecond)
+		sleep(ctx, 250*time.Millisecond)
 		return len(open) == 0, nil
 	})
 	if err != nil {
@@ -35,7 +35,7 @@ func (j *judge) settle(ctx context.Context, within time.Duration) {
 }
 
 // The method open lists the requests, calls and deliveries of a workspace that are in progress.
-func (j *judge) open(ctx context.Context, t *tenant) (found []string, err error) {
+func (j *judge) listOpenWork(ctx context.Context, t *tenant) (found []string, err error) {
 	var errs []error
 	list := func(client *kit.Client, path, what string, statuses ...string) {
 		for _, status := range statuses {
@@ -60,9 +60,9 @@ func (j *judge) open(ctx context.Context, t *tenant) (found []string, err error)
 	return found, errors.Join(errs...)
 }
 
-// hear waits for terminal events that have no delivery yet. If an event does not arrive, a later
+// awaitTerminalEvents waits for terminal events that have no delivery yet. If an event does not arrive, a later
 // check reports it.
-func (j *judge) hear(ctx context.Context) {
+func (j *judge) awaitTerminalEvents(ctx context.Context) {
 	_ = kit.Until(ctx, 30*time.Second, "every terminal event has arrived", func() (bool, error) {
 		for _, t := range j.w.tenants {
 			ids, err := callIDs(ctx, t)
@@ -73,9 +73,9 @@ func (j *judge) hear(ctx context.Context) {
 			if err != nil {
 				return false, err
 			}
-			ends := terminals(j.w.hooks.Deliveries(t.ID), left)
+			ends := terminalEvents(j.w.hooks.Deliveries(t.ID), left)
 			if slices.ContainsFunc(ids, func(id string) bool { return len(ends[id]) == 0 }) {
-				rest(ctx, time.Second)
+				sleep(ctx, time.Second)
 				return false, nil
 			}
 		}
@@ -105,12 +105,12 @@ func recorded(ctx context.Context, t *tenant) (all []delivery, err error) {
 	return all, nil
 }
 
-// telephones returns the carrier's log after all phones have disconnected. It reports a phone that
+// awaitDisconnected returns the carrier's log after all phones have disconnected. It reports a phone that
 // stays connected because the stack did not hang up.
-func (j *judge) telephones(ctx context.Context) (log []kit.LogLine, err error) {
+func (j *judge) awaitDisconnected(ctx context.Context) (log []kit.LogLine, err error) {
 	var open map[string]int
 	late := kit.Until(ctx, 20*time.Second, "every phone has disconnected", func() (bool, error) {
-		if log, err = j.dialog(ctx); err != nil {
+		if log, err = j.readCarrierLog(ctx); err != nil {
 			return false, err
 		}
 		open = map[string]int{}
@@ -134,11 +134,11 @@ func (j *judge) telephones(ctx context.Context) (log []kit.LogLine, err error) {
 	return log, err
 }
 
-// dialog returns the carrier's log. Over SIP, it creates the same log from the messages of the far
+// readCarrierLog returns the carrier's log. Over SIP, it creates the same log from the messages of the far
 // ends.
-func (j *judge) dialog(ctx context.Context) (log []kit.LogLine, err error) {
+func (j *judge) readCarrierLog(ctx context.Context) (log []kit.LogLine, err error) {
 	if !j.w.sip {
-		return j.w.running().CarrierLog(ctx)
+		return j.w.currentStack().CarrierLog(ctx)
 	}
 	for i, one := range j.w.farms {
 		calls, err := one.Calls()
@@ -146,7 +146,7 @@ func (j *judge) dialog(ctx context.Context) (log []kit.LogLine, err error) {
 			return nil, err
 		}
 		for _, c := range calls {
-			log = append(log, heard(c, i+1 < len(j.w.farms))...)
+			log = append(log, convertSippCall(c, i+1 < len(j.w.farms))...)
 		}
 	}
 	return log, nil
@@ -155,7 +155,7 @@ func (j *judge) dialog(ctx context.Context) (log []kit.LogLine, err error) {
 // The function heard converts a call in sipp's log into lines in the format of the simulated
 // carrier's log. The parameter followed is true if a later trunk exists, which can accept a call
 // that this trunk refused.
-func heard(c *kit.SippCall, followed bool) (log []kit.LogLine) {
+func convertSippCall(c *kit.SippCall, followed bool) (log []kit.LogLine) {
 	line := func(kind string, at time.Time) {
 		if !at.IsZero() {
 			log = append(log, kit.LogLine{Kind: kind, CallID: c.CallID, To: c.To, At: at})
@@ -174,17 +174,17 @@ func heard(c *kit.SippCall, followed bool) (log []kit.LogLine) {
 		line("hangup", over)
 	}
 	if followed && c.Refused == 503 && c.Rang.IsZero() {
-		line(refusal, c.Over)
+		line(refusedLine, c.Over)
 	}
 	return log
 }
 
-// refusal is the kind of a log line for a call that a trunk refused. Another trunk can have
+// refusedLine is the kind of a log line for a call that a trunk refused. Another trunk can have
 // accepted the same call.
-const refusal = "refuse"
+const refusedLine = "refuse"
 
-func (j *judge) read(ctx context.Context, t *tenant) (known truth, err error) {
-	known = truth{tenant: t, calls: map[string]call{}, arrived: j.w.hooks.Deliveries(t.ID)}
+func (j *judge) read(ctx context.Context, t *tenant) (known observedState, err error) {
+	known = observedState{tenant: t, calls: map[string]call{}, arrived: j.w.hooks.Deliveries(t.ID)}
 	if known.requests, err = kit.All(ctx, t.API, "/v1/call-requests", nil, func(r request) string { return r.ID }); err != nil {
 		return known, err
 	}
@@ -219,7 +219,7 @@ func (j *judge) read(ctx context.Context, t *tenant) (known truth, err error) {
 
 // The method talks compares the talk time of each completed call with the carrier's log, because
 // the talk time is charged.
-func (j *judge) talks(known truth, log []kit.LogLine) {
+func (j *judge) checkTalkTimes(known observedState, log []kit.LogLine) {
 	answered, over := map[string]time.Time{}, map[string]time.Time{}
 	for _, line := range log {
 		switch line.Kind {
@@ -235,16 +235,16 @@ func (j *judge) talks(known truth, log []kit.LogLine) {
 		}
 		talked := over[id].Sub(answered[id])
 		if reported := c.Timings.TalkSeconds; reported == nil || answered[id].IsZero() ||
-			!j.about(int64(*reported), int64((talked+time.Second-1)/time.Second)) {
+			!j.isSameTalkTime(int64(*reported), int64((talked+time.Second-1)/time.Second)) {
 			j.r.broken(lawMoney, fmt.Sprintf("call %s talked for %s by the carrier's log, and is charged for another time", id, talked))
 		}
 	}
 }
 
-// about reports whether two talk times are equal within the tolerance. The simulated carrier
+// isSameTalkTime reports whether two talk times are equal within the tolerance. The simulated carrier
 // measures its own calls, so the tolerance is zero. In SIP calls each side has its own clock, and a
 // stopped dialer receives a BYE late.
-func (j *judge) about(reported, talked int64) bool {
+func (j *judge) isSameTalkTime(reported, talked int64) bool {
 	if !j.w.sip {
 		return reported == talked
 	}
@@ -253,7 +253,7 @@ func (j *judge) about(reported, talked int64) bool {
 
 // The method charges compares the charge of each call with the call's talk time. It returns the sum
 // of the charges.
-func (j *judge) charges(known truth) (all money.Micro) {
+func (j *judge) checkCharges(known observedState) (all money.Micro) {
 	for id, c := range known.calls {
 		want := money.Micro(0)
 		if c.Status == "completed" && c.Timings.TalkSeconds != nil {
@@ -269,8 +269,8 @@ func (j *judge) charges(known truth) (all money.Micro) {
 
 // The method money checks that the balance is the sum of the top-ups minus the charges, and that
 // the reconciliation finds no difference.
-func (j *judge) money(ctx context.Context, known truth) error {
-	paid, charged := known.credit, j.charges(known)
+func (j *judge) checkBalance(ctx context.Context, known observedState) error {
+	paid, charged := known.credit, j.checkCharges(known)
 	var wallet struct{ Balance money.Micro }
 	if err := known.API.Into(ctx, "GET", "/v1/wallet", nil, 200, &wallet); err != nil {
 		return err

@@ -69,7 +69,7 @@ type tenant struct {
 	name, subscription string
 	// poor is true if requests can be refused because credit is missing. resting is true if the
 	// subscription is paused from time to time.
-	poor, resting bool
+	hasLittleCredit, pausesWebhooks bool
 
 	mu     sync.Mutex
 	credit money.Micro
@@ -94,16 +94,16 @@ func startWorld(ctx context.Context, set settings) (w *world, err error) {
 	if w.hooks, err = kit.NewReceiver(w.home); err != nil {
 		return w, err
 	}
-	if err := w.wire(); err != nil {
+	if err := w.choosePorts(); err != nil {
 		return w, err
 	}
-	if err := w.plant(ctx); err != nil {
+	if err := w.startFarEnds(ctx); err != nil {
 		return w, err
 	}
 	if w.stack, err = kit.Start(ctx, kit.Options{Bin: set.bin, Home: w.home, Env: w.environment(), Ready: 3 * time.Minute, OwnProcessGroup: true}); err != nil {
 		return w, err
 	}
-	for _, t := range []*tenant{{name: "steady"}, {name: "resting", resting: true}, {name: "poor", poor: true}} {
+	for _, t := range []*tenant{{name: "steady"}, {name: "resting", pausesWebhooks: true}, {name: "poor", hasLittleCredit: true}} {
 		if err := w.settleIn(ctx, t); err != nil {
 			return w, fmt.Errorf("make workspace %s: %w", t.name, err)
 		}
@@ -112,8 +112,8 @@ func startWorld(ctx context.Context, set settings) (w *world, err error) {
 	return w, w.trunks(ctx)
 }
 
-// plant starts the far ends of two trunks. The far end of the first trunk refuses some calls.
-func (w *world) plant(ctx context.Context) error {
+// startFarEnds starts the far ends of two trunks. The far end of the first trunk refuses some calls.
+func (w *world) startFarEnds(ctx context.Context) error {
 	if !w.sip {
 		return nil
 	}
@@ -146,9 +146,9 @@ func (w *world) trunks(ctx context.Context) error {
 	return nil
 }
 
-// wire chooses every port before the stack starts, so that a proxy can be in front of the port. It
+// choosePorts chooses every port before the stack starts, so that a proxy can be in front of the port. It
 // writes the ports into the state file of the stack.
-func (w *world) wire() error {
+func (w *world) choosePorts() error {
 	names := append([]string{postgres, kafka, carrier}, services()...)
 	for _, name := range append(names, "base", "admin") {
 		port, err := testkit.Port()
@@ -183,8 +183,8 @@ func (w *world) wire() error {
 	return os.WriteFile(filepath.Join(w.home, "state.json"), known, 0o600)
 }
 
-// known returns the ports that the stack has chosen, by name.
-func (w *world) known() (ports map[string]int, err error) {
+// chosenPorts returns the ports that the stack has chosen, by name.
+func (w *world) chosenPorts() (ports map[string]int, err error) {
 	data, err := os.ReadFile(filepath.Join(w.home, "state.json"))
 	if err != nil {
 		return nil, err
@@ -214,7 +214,7 @@ func (w *world) environment() []string {
 
 func (w *world) settleIn(ctx context.Context, t *tenant) (err error) {
 	credit := plenty
-	if t.poor {
+	if t.hasLittleCredit {
 		credit = little
 	}
 	if t.Workspace, err = w.stack.NewWorkspace(ctx, t.name, credit); err != nil {
@@ -238,15 +238,15 @@ func (w *world) settleIn(ctx context.Context, t *tenant) (err error) {
 	return err
 }
 
-// running returns the current stack. A blackout replaces the stack.
-func (w *world) running() *kit.Stack {
+// currentStack returns the current stack. A blackout replaces the stack.
+func (w *world) currentStack() *kit.Stack {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.stack
 }
 
-// raze stops everything. If keep is true, it does not delete the folder.
-func (w *world) raze(keep bool) error {
+// shutDown stops everything. If keep is true, it does not delete the folder.
+func (w *world) shutDown(keep bool) error {
 	var errs []error
 	if w.stack != nil {
 		w.resume()

@@ -217,7 +217,7 @@ func (run *racing) cancel(clients [2]*kit.Client, r *raced, rng *rand.Rand) erro
 		var errs [2]error
 		var both sync.WaitGroup
 		for i, client := range clients {
-			both.Go(func() { statuses[i], silent[i], errs[i] = run.ask(run.t.Context(), client, r.id) })
+			both.Go(func() { statuses[i], silent[i], errs[i] = run.repeatCancel(run.t.Context(), client, r.id) })
 		}
 		both.Wait()
 		r.answers, r.unanswered = statuses[:], silent[0] || silent[1]
@@ -225,19 +225,19 @@ func (run *racing) cancel(clients [2]*kit.Client, r *raced, rng *rand.Rand) erro
 	case impatient:
 		ctx, cancel := context.WithTimeout(run.t.Context(), time.Duration(rng.Int64N(int64(15*time.Millisecond))))
 		defer cancel()
-		status, silent, err := run.ask(ctx, clients[0], r.id)
+		status, silent, err := run.repeatCancel(ctx, clients[0], r.id)
 		if err == nil {
 			r.answers = append(r.answers, status)
 		}
 		r.unanswered = silent || err != nil
 	}
-	status, silent, err := run.ask(run.t.Context(), clients[1], r.id)
+	status, silent, err := run.repeatCancel(run.t.Context(), clients[1], r.id)
 	r.answers, r.unanswered = append(r.answers, status), r.unanswered || silent
 	return err
 }
 
-// ask repeats a cancel after a 503 until ctx ends. The result silent is true if there was a 503.
-func (run *racing) ask(ctx context.Context, client *kit.Client, id string) (status int, silent bool, err error) {
+// repeatCancel repeats a cancel after a 503 until ctx ends. The result silent is true if there was a 503.
+func (run *racing) repeatCancel(ctx context.Context, client *kit.Client, id string) (status int, silent bool, err error) {
 	err = kit.Until(ctx, kit.HangTimeout, "the cancel is answered", func() (bool, error) {
 		var answer []byte
 		if status, answer, err = client.Do(ctx, "POST", "/v1/call-requests/"+id+"/cancel", nil); err != nil {

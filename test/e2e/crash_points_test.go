@@ -28,11 +28,11 @@ func TestFailpoints_WorkCompletesAfterEachKill(t *testing.T) {
 func crashAt(t *testing.T, w *world, point string, i int) {
 	t.Helper()
 	// wait until every service is ready, because the previous subtest killed a process
-	for _, name := range rolled() {
+	for _, name := range servicesInOrder() {
 		until(t, name+" is ready", func() bool { return ready(t, w.Stack, name) })
 	}
 	tenant := tenant(t, w.Stack, w.Hooks, "1000")
-	inbound(t, tenant, number(4_900_000+i))
+	addInboundNumber(t, tenant, number(4_900_000+i))
 	step := scenario{t: t, s: w.Stack, w: tenant, arm: w.arm, first: 4_000_000 + 100*i}
 	step.run(point)
 	if _, err := os.Stat(w.arm); err == nil {
@@ -69,9 +69,9 @@ func pointsIn(dir string) (points []string, err error) {
 	return points, err
 }
 
-// inbound gives the workspace a number for inbound calls. It repeats the request, because a dialer
+// addInboundNumber gives the workspace a number for inbound calls. It repeats the request, because a dialer
 // that was killed can still lack the agent.
-func inbound(t *testing.T, w *kit.Workspace, to string) {
+func addInboundNumber(t *testing.T, w *kit.Workspace, to string) {
 	t.Helper()
 	until(t, "the dialer has received the agent", func() bool {
 		body := map[string]any{"phone_e164": to, "agent_id": w.AgentID}

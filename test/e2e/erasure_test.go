@@ -153,9 +153,9 @@ func contains(text string, any []string) string {
 	return any[at]
 }
 
-// left returns the rows that still contain data of the person. The person's own texts count in any
+// remainingRows returns the rows that still contain data of the person. The person's own texts count in any
 // row. Spoken texts count in rows with the person's number or with a call id.
-func (p *erased) left(rows []row) (left []string) {
+func (p *erased) remainingRows(rows []row) (left []string) {
 	for _, r := range rows {
 		if found := contains(r.text, p.secrets); found != "" {
 			left = append(left, fmt.Sprintf("%s says %q", r.table, found))
@@ -180,7 +180,7 @@ func TestErasure_DeletesAllPersonalData(t *testing.T) {
 	s := start(t, binaries(t), "POSTGRES_URL="+db.URL, "SSL_CERT_FILE="+hooks.CAFile, "SIMULATOR_TIME_SCALE=3")
 	w := tenant(t, s, hooks, "1000")
 	line := number(7_100_050)
-	inbound(t, w, line)
+	addInboundNumber(t, w, line)
 	p, other := know(t, w, number(7_100_097), "Zebulon"), know(t, w, number(7_100_197), "Ottoline")
 
 	if status, _, err := kit.NewClient(s.Demo.SimURL, "").Do(t.Context(), "POST", "/inbound",
@@ -198,10 +198,10 @@ func TestErasure_DeletesAllPersonalData(t *testing.T) {
 	p.calledUs(t)
 	tomorrow := p.place(t, map[string]any{"scheduled_for": time.Now().Add(24 * time.Hour)})
 	before := everyRow(t, db)
-	if n := len(p.left(before)); n < 8 {
-		t.Fatalf("only %d rows speak of the person before: %v", n, p.left(before))
+	if n := len(p.remainingRows(before)); n < 8 {
+		t.Fatalf("only %d rows speak of the person before: %v", n, p.remainingRows(before))
 	}
-	theirsBefore := other.left(before)
+	theirsBefore := other.remainingRows(before)
 	live := p.place(t, nil)
 	p.reach(t, live, "in_progress")
 	if err := w.API.Into(t.Context(), "POST", "/v1/opt-outs", map[string]any{"phone_e164": p.to}, http.StatusOK, nil); err != nil {
@@ -233,10 +233,10 @@ func TestErasure_DeletesAllPersonalData(t *testing.T) {
 			return strings.HasSuffix(r.table, ".outbox") || strings.HasSuffix(r.table, "delivery_queue")
 		})
 	})
-	for _, leftover := range p.left(rows) {
+	for _, leftover := range p.remainingRows(rows) {
 		t.Error(leftover)
 	}
-	if now := other.left(rows); len(now) < len(theirsBefore) {
+	if now := other.remainingRows(rows); len(now) < len(theirsBefore) {
 		t.Errorf("left: length of now = %d, want at least %d", len(now), len(theirsBefore))
 	} else if len(now) == 0 {
 		t.Error("left: length of now = 0, want more")
@@ -353,11 +353,11 @@ func TestErasure_CompletesDuringKills(t *testing.T) {
 		}
 	}
 	for _, p := range crowd[1:] {
-		for _, leftover := range p.left(rows) {
+		for _, leftover := range p.remainingRows(rows) {
 			t.Errorf("%s: %s", p.to, leftover)
 		}
 	}
-	if len(stays.left(rows)) == 0 {
+	if len(stays.remainingRows(rows)) == 0 {
 		t.Error("the data of a person who was not erased is missing")
 	}
 	if slices.ContainsFunc(rows, func(r row) bool { return strings.HasSuffix(r.table, ".dead_letters") }) {

@@ -21,7 +21,7 @@ type operator struct {
 
 // The method does runs a command that must succeed. The character '|' separates the texts that the
 // output must contain.
-func (o operator) does(want string, args ...string) string {
+func (o operator) runCommand(want string, args ...string) string {
 	o.t.Helper()
 	return o.types("", want, args...)
 }
@@ -43,7 +43,7 @@ func (o operator) types(stdin, want string, args ...string) string {
 func (o operator) makes(args ...string) string {
 	o.t.Helper()
 	var made struct{ ID string }
-	if err := json.Unmarshal([]byte(o.does("", append(args, "-o", "json")...)), &made); err != nil {
+	if err := json.Unmarshal([]byte(o.runCommand("", append(args, "-o", "json")...)), &made); err != nil {
 		o.t.Fatalf("json.Unmarshal: %v", err)
 	} else if made.ID == "" {
 		o.t.Fatalf(`made.ID is empty, want a value; strings.Join(args, " ") = %s`, strings.Join(args, " "))
@@ -66,30 +66,30 @@ func TestOperator_CommandsSucceedOnARunningStack(t *testing.T) {
 	s, hooks := world.Stack, world.Hooks
 	o := operator{t: t, s: s}
 	o.workspace = o.makes("workspaces", "add", "Acme", "--plan", "scale", "--set", `calling_policy={"window":{"start":"00:00","end":"24:00"},"timezone":"recipient"}`)
-	o.does(o.workspace+"|Acme|scale|active", "workspaces", "list", "--all")
-	o.does("calls_per_second       7|\"webhooks\":false", "workspaces", "change", "--set", "calls_per_second=7", "--set", "features.webhooks=false")
-	o.does("suspended", "workspaces", "suspend", "--yes")
-	o.does("active", "workspaces", "resume")
+	o.runCommand(o.workspace+"|Acme|scale|active", "workspaces", "list", "--all")
+	o.runCommand("calls_per_second       7|\"webhooks\":false", "workspaces", "change", "--set", "calls_per_second=7", "--set", "features.webhooks=false")
+	o.runCommand("suspended", "workspaces", "suspend", "--yes")
+	o.runCommand("active", "workspaces", "resume")
 	o.refused("plan", "workspaces", "change", "--set", "plan=gold")
 	o.refused("--yes", "workspaces", "suspend")
 	o.refused("404", "workspaces", "show", "-w", "01a1fe16-7bf6-7d8f-b534-2e98b17693a4")
 
 	key := o.makes("keys", "add", "crm", "--access", "write")
-	o.does(key+"|crm|write", "keys", "list")
-	o.does("", "keys", "revoke", key, "--yes")
+	o.runCommand(key+"|crm|write", "keys", "list")
+	o.runCommand("", "keys", "revoke", key, "--yes")
 	o.setUpCalls()
 	o.moveMoney()
 	o.keepRecords()
-	o.does("POST|/admin/v1/workspaces|unchanged", "audit", "list", "--all")
-	o.does("0 differences", "services", "reconcile")
-	o.does(" 0 broken", "services", "verify")
-	o.does("nothing is parked", "services", "parked", "calls")
-	o.does("[]", "services", "parked", "calls", "-o", "json")
-	o.does(`"differences": []`, "services", "reconcile", "-o", "json")
-	o.does(`"broken": []`, "services", "verify", "-o", "json")
+	o.runCommand("POST|/admin/v1/workspaces|unchanged", "audit", "list", "--all")
+	o.runCommand("0 differences", "services", "reconcile")
+	o.runCommand(" 0 broken", "services", "verify")
+	o.runCommand("nothing is parked", "services", "parked", "calls")
+	o.runCommand("[]", "services", "parked", "calls", "-o", "json")
+	o.runCommand(`"differences": []`, "services", "reconcile", "-o", "json")
+	o.runCommand(`"broken": []`, "services", "verify", "-o", "json")
 	o.refused("must be one of", "services", "parked", "phone")
-	o.does(`"applied": 0`, "services", "replay", "calls", "dial-events.v1", "-o", "json")
-	o.does(`"unopened": []`, "services", "reseal", "-o", "json")
+	o.runCommand(`"applied": 0`, "services", "replay", "calls", "dial-events.v1", "-o", "json")
+	o.runCommand(`"unopened": []`, "services", "reseal", "-o", "json")
 	o.refused("does not read topic", "services", "replay", "calls", "nothing.v1")
 
 	w := tenant(t, s, hooks, "10")
@@ -100,14 +100,14 @@ func TestOperator_CommandsSucceedOnARunningStack(t *testing.T) {
 func (o operator) setUpCalls() {
 	o.t.Helper()
 	agent := o.makes("agents", "add", "Ada", "--set", "max_call_seconds=60")
-	o.does("max_call_seconds|90", "agents", "change", agent, "--set", "max_call_seconds=90")
-	o.does(agent+"|Ada", "agents", "list")
+	o.runCommand("max_call_seconds|90", "agents", "change", agent, "--set", "max_call_seconds=90")
+	o.runCommand(agent+"|Ada", "agents", "list")
 	o.types("sk-of-the-model-itself\n", "has_key|true", "agents", "key", agent)
-	o.does("deleted", "agents", "unkey", agent, "--yes")
+	o.runCommand("deleted", "agents", "unkey", agent, "--yes")
 	number := o.makes("numbers", "add", "+14155550142", agent)
-	o.does("+14155550142|"+agent, "numbers", "list")
-	o.does("deleted", "numbers", "remove", number, "--yes")
-	o.does("deleted", "agents", "remove", agent, "--yes")
+	o.runCommand("+14155550142|"+agent, "numbers", "list")
+	o.runCommand("deleted", "numbers", "remove", number, "--yes")
+	o.runCommand("deleted", "agents", "remove", agent, "--yes")
 	o.refused("404", "agents", "show", agent)
 
 	output := o.types(
@@ -120,15 +120,15 @@ func (o operator) setUpCalls() {
 	} else if strings.Contains(output, "s3cret") {
 		o.t.Errorf(`output = %q, want it without "s3cret"`, output)
 	}
-	o.does("channels|5|disabled", "trunks", "change", made.ID, "--set", "channels=5", "--set", "status=disabled")
-	o.does("sip.example.net", "trunks", "list")
-	o.does("deleted", "trunks", "remove", made.ID, "--yes")
+	o.runCommand("channels|5|disabled", "trunks", "change", made.ID, "--set", "channels=5", "--set", "status=disabled")
+	o.runCommand("sip.example.net", "trunks", "list")
+	o.runCommand("deleted", "trunks", "remove", made.ID, "--yes")
 }
 
 func (o operator) moveMoney() {
 	o.t.Helper()
 	for range 2 { // the second top-up with the same reference adds no credit
-		o.does("top_up|25|inv-1", "wallet", "top-up", "25.00", "inv-1")
+		o.runCommand("top_up|25|inv-1", "wallet", "top-up", "25.00", "inv-1")
 	}
 	output, err := o.s.RunCLI(o.t.Context(), "", "-w", o.workspace, "wallet", "top-up", "26.00", "inv-1")
 	if err == nil {
@@ -136,28 +136,28 @@ func (o operator) moveMoney() {
 	}
 	sharedstack.Contains(o.t, "output", output, "25")
 	sharedstack.Contains(o.t, "err.Error()", err.Error(), "no credit was changed")
-	o.does("adjustment|-2.5", "wallet", "adjust", "--", "-2.50", "inv-2")
-	o.does("spendable|22.5", "wallet", "show")
-	o.does("inv-1|inv-2", "wallet", "transactions")
+	o.runCommand("adjustment|-2.5", "wallet", "adjust", "--", "-2.50", "inv-2")
+	o.runCommand("spendable|22.5", "wallet", "show")
+	o.runCommand("inv-1|inv-2", "wallet", "transactions")
 	o.refused("insufficient_credits", "wallet", "adjust", "--", "-100", "inv-3")
 	o.types(`[{"prefix":"+44","per_minute":"0.12","increment_seconds":6}]`, "+44|0.12|6", "wallet", "set-rates", "-", "--yes")
-	o.does("+44", "wallet", "rates")
-	o.does("ok|true", "wallet", "reconcile")
+	o.runCommand("+44", "wallet", "rates")
+	o.runCommand("ok|true", "wallet", "reconcile")
 }
 
 func (o operator) keepRecords() {
 	o.t.Helper()
-	o.does("consented", "contacts", "grant", "+14155550143", "--source", "web form", "--evidence", `{"ip":"192.0.2.1"}`)
-	o.does("withdrawn", "contacts", "withdraw", "+14155550143", "--source", "letter")
-	o.does("consent_granted|consent_withdrawn|web form|letter", "contacts", "records", "--phone", "+14155550143")
-	o.does("may_be_called|false|consent_withdrawn", "contacts", "preview", "+14155550143")
-	o.does("", "contacts", "decisions")
+	o.runCommand("consented", "contacts", "grant", "+14155550143", "--source", "web form", "--evidence", `{"ip":"192.0.2.1"}`)
+	o.runCommand("withdrawn", "contacts", "withdraw", "+14155550143", "--source", "letter")
+	o.runCommand("consent_granted|consent_withdrawn|web form|letter", "contacts", "records", "--phone", "+14155550143")
+	o.runCommand("may_be_called|false|consent_withdrawn", "contacts", "preview", "+14155550143")
+	o.runCommand("", "contacts", "decisions")
 	o.refused("--yes", "contacts", "erase", "+14155550143")
-	o.does("erased", "contacts", "erase", "+14155550143", "--yes")
-	o.does("operator:", "contacts", "erasures")
+	o.runCommand("erased", "contacts", "erase", "+14155550143", "--yes")
+	o.runCommand("operator:", "contacts", "erasures")
 
-	o.does("applied|2", "opt-outs", "add", "+14155550144", "+14155550145", "--reason", "letters")
-	o.does("dnd_status      dnd", "contacts", "consent", "+14155550144")
+	o.runCommand("applied|2", "opt-outs", "add", "+14155550144", "+14155550145", "--reason", "letters")
+	o.runCommand("dnd_status      dnd", "contacts", "consent", "+14155550144")
 	list := filepath.Join(o.t.TempDir(), "list.csv")
 	var lines strings.Builder
 	for n := range 20_000 { // the list is so long that the command sends several parts
@@ -175,8 +175,8 @@ func (o operator) keepRecords() {
 	sharedstack.Contains(o.t, "err.Error()", err.Error(), "1 rows have no valid number")
 	sharedstack.Contains(o.t, "output", output, "20000")
 	sharedstack.Contains(o.t, "output", output, "nobody")
-	o.does("20000", "opt-outs", "imports")
-	o.does("", "opt-outs", "imports", "--limit", "1")
+	o.runCommand("20000", "opt-outs", "imports")
+	o.runCommand("", "opt-outs", "imports", "--limit", "1")
 }
 
 func (o operator) replayWebhooks(w *kit.Workspace, hooks *kit.Receiver) {
@@ -186,7 +186,7 @@ func (o operator) replayWebhooks(w *kit.Workspace, hooks *kit.Receiver) {
 		o.t.Fatal(err)
 	}
 	hook := []struct{ ID string }{}
-	if err := json.Unmarshal([]byte(o.does("", "webhooks", "list", "-o", "json")), &hook); err != nil {
+	if err := json.Unmarshal([]byte(o.runCommand("", "webhooks", "list", "-o", "json")), &hook); err != nil {
 		o.t.Fatalf("webhooks list: json.Unmarshal: %v", err)
 	} else if len(hook) != 1 {
 		o.t.Fatalf("webhooks list: length of hook = %d, want 1", len(hook))
@@ -196,27 +196,27 @@ func (o operator) replayWebhooks(w *kit.Workspace, hooks *kit.Receiver) {
 		CallID string `json:"call_id"`
 	}{}
 	until(o.t, "three deliveries are listed as delivered", func() bool {
-		output := o.does("", "webhooks", "deliveries", hook[0].ID, "--status", "delivered", "-o", "json")
+		output := o.runCommand("", "webhooks", "deliveries", hook[0].ID, "--status", "delivered", "-o", "json")
 		return json.Unmarshal([]byte(output), &delivered) == nil && len(delivered) == 3
 	})
-	o.does("call.completed", "webhooks", "deliveries", hook[0].ID)
-	o.does("history", "webhooks", "delivery", hook[0].ID, delivered[0].ID)
-	o.does("replayed|3", "webhooks", "replay", hook[0].ID, "--call", delivered[0].CallID)
-	o.does("replayed|0", "webhooks", "replay", hook[0].ID, "--failed", "2026-01-01T00:00:00Z")
+	o.runCommand("call.completed", "webhooks", "deliveries", hook[0].ID)
+	o.runCommand("history", "webhooks", "delivery", hook[0].ID, delivered[0].ID)
+	o.runCommand("replayed|3", "webhooks", "replay", hook[0].ID, "--call", delivered[0].CallID)
+	o.runCommand("replayed|0", "webhooks", "replay", hook[0].ID, "--failed", "2026-01-01T00:00:00Z")
 	o.refused("no delivery was selected", "webhooks", "replay", hook[0].ID)
-	o.does("The number was called. The call ended completed, normal_clearing.|precheck|dial|call.completed|interested",
+	o.runCommand("The number was called. The call ended completed, normal_clearing.|precheck|dial|call.completed|interested",
 		"calls", "why", placed.ID)
-	o.does(placed.ID+"|+14155550100|completed", "calls", "requests", "--status", "completed")
-	o.does(delivered[0].CallID+"|outbound", "calls", "list", "--direction", "outbound")
+	o.runCommand(placed.ID+"|+14155550100|completed", "calls", "requests", "--status", "completed")
+	o.runCommand(delivered[0].CallID+"|outbound", "calls", "list", "--direction", "outbound")
 	o.refused("is the id of a call", "calls", "why", delivered[0].CallID)
 	o.whyNot(w)
 	until(o.t, "the call's three events came twice", func() bool { return len(hooks.Deliveries(w.ID)) >= 6 })
 
-	o.does("status|paused", "webhooks", "pause", hook[0].ID)
+	o.runCommand("status|paused", "webhooks", "pause", hook[0].ID)
 	o.refused("ringfence -w "+w.ID+" webhooks resume "+hook[0].ID,
 		"webhooks", "replay", hook[0].ID, "--failed", "2026-01-01T00:00:00Z")
-	o.does("status|active", "webhooks", "resume", hook[0].ID)
-	o.does("deleted|true", "webhooks", "delete", hook[0].ID, "--yes")
+	o.runCommand("status|active", "webhooks", "resume", hook[0].ID)
+	o.runCommand("deleted|true", "webhooks", "delete", hook[0].ID, "--yes")
 	o.refused("404", "webhooks", "show", hook[0].ID)
 }
 
@@ -228,18 +228,18 @@ func (o operator) whyNot(w *kit.Workspace) {
 	if err != nil {
 		o.t.Fatal(err)
 	}
-	o.does("The number is not called yet: the call is scheduled for", "calls", "why", placed.ID)
-	o.does("applied|1", "opt-outs", "add", "+14155550146")
-	o.comes(placed.ID)
+	o.runCommand("The number is not called yet: the call is scheduled for", "calls", "why", placed.ID)
+	o.runCommand("applied|1", "opt-outs", "add", "+14155550146")
+	o.makeDue(placed.ID)
 	until(o.t, "the request is blocked", func() bool {
 		now, err := w.Request(o.t.Context(), placed.ID)
 		return err == nil && now.Status == "blocked"
 	})
-	o.does("The number was not called: blocked, recipient_dnd.|precheck|dial|recipient_dnd", "calls", "why", placed.ID)
+	o.runCommand("The number was not called: blocked, recipient_dnd.|precheck|dial|recipient_dnd", "calls", "why", placed.ID)
 }
 
 // The method comes makes a call request in the dialer's queue due immediately.
-func (o operator) comes(id string) {
+func (o operator) makeDue(id string) {
 	o.t.Helper()
 	conn := superuser(o.t, o.s)
 	const due = "UPDATE dialer.dial_queue SET due_at = now(), look_at = now() WHERE call_request_id = $1 AND state = 'queued'"

@@ -45,7 +45,7 @@ func TestOptOut_NoDialAfterItIsRecorded(t *testing.T) {
 	rng, bin := sharedstack.Seeded(t, 1), binaries(t)
 	s := start(t, bin, "RINGFENCE_REPLICAS=2", "SIMULATOR_TIME_SCALE=0", "LOG_LEVEL=warn")
 	trials := sharedstack.Trials(optOutRaces/100, optOutRaces)
-	run := &refusing{t: t, s: s, progress: newProgress("refusals racing dials", trials), aim: turning{at: 30 * time.Millisecond}}
+	run := &refusing{t: t, s: s, progress: newProgress("refusals racing dials", trials), aim: delayEstimate{at: 30 * time.Millisecond}}
 	for range optOutHouses {
 		run.houses = append(run.houses, tenant(t, s, nil, "100000"))
 	}
@@ -90,7 +90,7 @@ func TestOptOut_TrialDetectsAMissingDialTimeCheck(t *testing.T) {
 	s := start(t, bin, "RINGFENCE_DETOURS=dialer>contacts-compliance="+strings.TrimPrefix(gate.URL, "http://"))
 	const trials = 200
 	run := &refusing{t: t, s: s, progress: newProgress("refusals without the dial-time check", trials),
-		aim: turning{at: 30 * time.Millisecond}}
+		aim: delayEstimate{at: 30 * time.Millisecond}}
 	run.houses = append(run.houses, tenant(t, s, nil, "1000"))
 	run.race(sharedstack.Seeded(t, 1), trials, 32)
 	faults, dialled, behind := judgeRefusals(t, s, run)
@@ -107,20 +107,20 @@ func TestOptOut_TrialDetectsAMissingDialTimeCheck(t *testing.T) {
 	}
 }
 
-// turning estimates the delay between the response to the POST and the dial. The opt-outs and
+// delayEstimate estimates the delay between the response to the POST and the dial. The opt-outs and
 // withdrawals are sent after this delay.
-type turning struct {
+type delayEstimate struct {
 	mu sync.Mutex
 	at time.Duration
 }
 
-func (a *turning) shot(rng *rand.Rand) time.Duration {
+func (a *delayEstimate) shot(rng *rand.Rand) time.Duration {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return time.Duration(float64(a.at) * (0.3 + 1.4*rng.Float64()))
 }
 
-func (a *turning) learn(late bool) {
+func (a *delayEstimate) learn(late bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if late {
@@ -135,7 +135,7 @@ type refusing struct {
 	s        *kit.Stack
 	houses   []*kit.Workspace
 	progress *progress
-	aim      turning
+	aim      delayEstimate
 	took     time.Duration
 	mu       sync.Mutex
 	done     []refusal
@@ -164,7 +164,7 @@ func (run *refusing) race(rng *rand.Rand, trials, lanes int) {
 
 // On average, one in `asked` call requests is read immediately after its opt-out or withdrawal. Its
 // status shows whether the dial was earlier or later.
-const asked = 4
+const readOneIn = 4
 
 func (run *refusing) trial(n, lane int, own *rand.Rand) error {
 	house := lane % len(run.houses)
@@ -173,7 +173,7 @@ func (run *refusing) trial(n, lane int, own *rand.Rand) error {
 	if err := refuse(run.t, w, &r, run.aim.shot(own)); err != nil {
 		return err
 	}
-	if own.IntN(asked) == 0 {
+	if own.IntN(readOneIn) == 0 {
 		after, err := w.Request(run.t.Context(), r.id)
 		if err != nil {
 			return err
@@ -242,7 +242,7 @@ func judgeRefusals(t *testing.T, s *kit.Stack, run *refusing) (faults []string, 
 	of := make([]map[string]*judged, len(run.houses))
 	var all sync.WaitGroup
 	for house, w := range run.houses {
-		all.Go(func() { of[house] = known(t, w) })
+		all.Go(func() { of[house] = awaitRequests(t, w) })
 	}
 	all.Wait()
 	log, err := s.CarrierLog(t.Context())
@@ -306,7 +306,7 @@ func (r refusal) judge(j *judged) string {
 
 // The function known waits until every call request of a workspace has ended, and returns the call
 // requests with their decisions.
-func known(t *testing.T, w *kit.Workspace) map[string]*judged {
+func awaitRequests(t *testing.T, w *kit.Workspace) map[string]*judged {
 	t.Helper()
 	type request struct {
 		ID        string     `json:"id"`

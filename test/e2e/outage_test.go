@@ -12,9 +12,9 @@ import (
 	"ringfence.dev/test/kit"
 )
 
-// outage is the duration for which Postgres is disconnected. It is longer than every lease of the
+// outageDuration is the duration for which Postgres is disconnected. It is longer than every lease of the
 // stack in this test.
-const outage = 5 * time.Second
+const outageDuration = 5 * time.Second
 
 // TestDatabaseOutage_NoAcceptedRequestIsLost cuts the connections to Postgres under load until
 // every lease has expired. Clients must get status 503. No accepted request may be lost. The
@@ -43,7 +43,7 @@ func TestDatabaseOutage_NoAcceptedRequestIsLost(t *testing.T) {
 	go func() { defer close(done); posting.run(ctx, t, 10) }()
 	until(t, "30 requests are accepted", func() bool { return posting.count(202) >= 30 })
 	proxy.Disconnect()
-	pause(t, outage)
+	pause(t, outageDuration)
 	until(t, "10 requests are refused", func() bool { return posting.count(503) >= 10 })
 	status, _, err := kit.NewClient(s.Demo.BaseURL, "").Do(t.Context(), http.MethodGet, "/readyz", nil)
 	if err != nil {

@@ -74,7 +74,7 @@ func fetch(t *testing.T, link, ranges string) (status int, body []byte) {
 const headerBytes = 58
 
 // The function sides checks the format of a recording and returns the samples of both channels.
-func sides(t *testing.T, file []byte) (person, agent []byte) {
+func readChannels(t *testing.T, file []byte) (person, agent []byte) {
 	t.Helper()
 	if len(file) < headerBytes {
 		t.Errorf("length of file = %v, want at least %v", len(file), headerBytes)
@@ -106,7 +106,7 @@ func (k kept) mustSound(t *testing.T, least, most time.Duration) {
 	if status != 200 {
 		t.Fatalf("GET %s = %d %s", k.RecordingURL, status, file)
 	}
-	person, agent := sides(t, file)
+	person, agent := readChannels(t, file)
 	// The far end sends back the audio that it receives, so both channels contain the tone. The
 	// person's channel contains the tone a moment later.
 	for side, samples := range map[string][]byte{"person": person, "agent": agent} {

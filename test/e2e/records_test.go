@@ -64,7 +64,7 @@ func TestRecords_RepeatedAndInvalidRecordsChangeNothing(t *testing.T) {
 	if after := snapshot(t, s, w); !bytes.Equal(before, after) {
 		t.Errorf("the world changed:\n before %s\n after  %s", before, after)
 	}
-	for reader, count := range parked(t, kadm.NewClient(client)) {
+	for reader, count := range countDeadLetters(t, kadm.NewClient(client)) {
 		if count != unreadable {
 			t.Errorf("%s holds %d records, want the %d unreadable ones", reader, count, unreadable)
 		}
@@ -150,7 +150,7 @@ func snapshot(t *testing.T, s *kit.Stack, w *kit.Workspace) []byte {
 }
 
 // The function parked counts the records in every dead-letter topic.
-func parked(t *testing.T, admin *kadm.Client) map[string]int64 {
+func countDeadLetters(t *testing.T, admin *kadm.Client) map[string]int64 {
 	t.Helper()
 	counts := map[string]int64{}
 	for _, topic := range kafka.Catalogue() {

@@ -25,7 +25,7 @@ const (
 	requested, read = "ringfence_http_request_duration_seconds_count", "ringfence_inbox_records_total"
 	// sharedEach is the number of calls of each client. The number held counts the calls that are
 	// in progress at the kill of a replica.
-	concurrentClients, sharedEach, held = 16, 12, 24
+	concurrentClients, callsPerClient, heldCalls = 16, 12, 24
 )
 
 func workMetrics() map[string][]string {
@@ -58,10 +58,10 @@ func TestReplicas_ShareWorkAndTakeOverFromAKilledReplica(t *testing.T) {
 		return all.Wait
 	}
 	for name := range workMetrics() {
-		until(t, "both replicas of "+name+" have partitions", func() bool { return joined(t, s, name) })
+		until(t, "both replicas of "+name+" have partitions", func() bool { return hasPartitions(t, s, name) })
 	}
 	before := work(t, s)
-	burst(concurrentClients, sharedEach)()
+	burst(concurrentClients, callsPerClient)()
 	ends := func(what string) {
 		t.Helper()
 		until(t, what+": every terminal event has arrived",
@@ -71,19 +71,19 @@ func TestReplicas_ShareWorkAndTakeOverFromAKilledReplica(t *testing.T) {
 	after := work(t, s)
 	for name, metrics := range workMetrics() {
 		for _, metric := range metrics {
-			fair(t, name, metric, before[name+metric], after[name+metric])
+			checkShares(t, name, metric, before[name+metric], after[name+metric])
 		}
 	}
 
-	victims := rolled()
+	victims := servicesInOrder()
 	killed := 2
 	if !sharedstack.Large() {
 		victims, killed = []string{"webhook-dispatcher"}, 1
 	}
 	for _, name := range victims {
 		for _, pid := range s.Processes()[name][:killed] {
-			wait := burst(held, 1)
-			until(t, "some of the calls are under way", func() bool { return terminalEvents(hooks, w) > next-firstShared-held })
+			wait := burst(heldCalls, 1)
+			until(t, "some of the calls are under way", func() bool { return terminalEvents(hooks, w) > next-firstShared-heldCalls })
 			// the link leads to no program, so the replica cannot start again
 			put(t, place, filepath.Join(place, "nowhere"), name)
 			if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
@@ -109,7 +109,7 @@ func work(t *testing.T, s *kit.Stack) map[string][]float64 {
 		}
 		for _, metric := range metrics {
 			for _, address := range addresses {
-				_, count, err := counted(address, metric)
+				_, count, err := sumMetric(address, metric)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -122,7 +122,7 @@ func work(t *testing.T, s *kit.Stack) map[string][]float64 {
 
 // The function fair checks that each replica did a part of the work between two readings of a
 // counter.
-func fair(t *testing.T, name, metric string, before, after []float64) {
+func checkShares(t *testing.T, name, metric string, before, after []float64) {
 	t.Helper()
 	sum, did := 0.0, make([]float64, len(after))
 	for i := range after {
@@ -150,14 +150,14 @@ func fair(t *testing.T, name, metric string, before, after []float64) {
 
 // The function joined reports whether each replica of a service has partitions. A service that
 // consumes no topics always counts as joined.
-func joined(t *testing.T, s *kit.Stack, name string) bool {
+func hasPartitions(t *testing.T, s *kit.Stack, name string) bool {
 	t.Helper()
 	addresses, err := s.PrivateAddresses(name)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, address := range addresses {
-		has, _, err := counted(address, "ringfence_kafka_consumer_oldest_record_seconds")
+		has, _, err := sumMetric(address, "ringfence_kafka_consumer_oldest_record_seconds")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -168,9 +168,9 @@ func joined(t *testing.T, s *kit.Stack, name string) bool {
 	return true
 }
 
-// counted returns the number of series of a metric that a replica exports, and the sum of their
+// sumMetric returns the number of series of a metric that a replica exports, and the sum of their
 // values.
-func counted(address, metric string) (series int, sum float64, err error) {
+func sumMetric(address, metric string) (series int, sum float64, err error) {
 	answer, err := http.Get("http://" + address + "/metrics")
 	if err != nil {
 		return 0, 0, err

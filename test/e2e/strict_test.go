@@ -14,9 +14,9 @@ import (
 	"ringfence.dev/test/kit"
 )
 
-// strict is a client that never repeats a request. Every unexpected response counts as a failed
+// strictClient is a client that never repeats a request. Every unexpected response counts as a failed
 // request.
-type strict struct {
+type strictClient struct {
 	w     *kit.Workspace
 	first int
 
@@ -30,7 +30,7 @@ type strict struct {
 
 // run sends POST requests until ctx ends. It also sends the same number of reads: earlier requests,
 // lists, the wallet and the operator API. Then it waits for the open requests.
-func (c *strict) run(ctx context.Context, perSecond int) {
+func (c *strictClient) run(ctx context.Context, perSecond int) {
 	c.accepted, c.took = map[string]string{}, map[string][]time.Duration{}
 	tick := time.NewTicker(time.Second / time.Duration(perSecond))
 	defer tick.Stop()
@@ -47,9 +47,9 @@ func (c *strict) run(ctx context.Context, perSecond int) {
 	}
 }
 
-func (c *strict) place(ctx context.Context, to string) {
+func (c *strictClient) place(ctx context.Context, to string) {
 	body := map[string]any{"agent_id": c.w.AgentID, "to": to, "idempotency_key": "key-" + to}
-	answer := c.ask(ctx, c.w.API, "POST", "/v1/calls", body, 202)
+	answer := c.sendOnce(ctx, c.w.API, "POST", "/v1/calls", body, 202)
 	var req kit.Request
 	if answer == nil || json.Unmarshal(answer, &req) != nil {
 		return
@@ -60,7 +60,7 @@ func (c *strict) place(ctx context.Context, to string) {
 	c.ids = append(c.ids, req.ID)
 }
 
-func (c *strict) look(ctx context.Context, n int) {
+func (c *strictClient) look(ctx context.Context, n int) {
 	c.mu.Lock()
 	id := ""
 	if len(c.ids) > 0 {
@@ -69,20 +69,20 @@ func (c *strict) look(ctx context.Context, n int) {
 	c.mu.Unlock()
 	switch {
 	case n%5 == 0:
-		c.ask(ctx, c.w.API, "GET", "/v1/calls?limit=5", nil, 200)
+		c.sendOnce(ctx, c.w.API, "GET", "/v1/calls?limit=5", nil, 200)
 	case n%5 == 1:
-		c.ask(ctx, c.w.API, "GET", "/v1/wallet", nil, 200)
+		c.sendOnce(ctx, c.w.API, "GET", "/v1/wallet", nil, 200)
 	case n%5 == 2:
-		c.ask(ctx, c.w.Admin, "GET", "/admin/v1/workspaces/"+c.w.ID, nil, 200)
+		c.sendOnce(ctx, c.w.Admin, "GET", "/admin/v1/workspaces/"+c.w.ID, nil, 200)
 	case n%5 == 3:
-		c.ask(ctx, c.w.API, "GET", "/v1/webhook-subscriptions", nil, 200)
+		c.sendOnce(ctx, c.w.API, "GET", "/v1/webhook-subscriptions", nil, 200)
 	case id != "":
-		c.ask(ctx, c.w.API, "GET", "/v1/call-requests/"+id, nil, 200)
+		c.sendOnce(ctx, c.w.API, "GET", "/v1/call-requests/"+id, nil, 200)
 	}
 }
 
-// ask returns nil if the request failed.
-func (c *strict) ask(ctx context.Context, api *kit.Client, method, path string, body any, want int) []byte {
+// sendOnce returns nil if the request failed.
+func (c *strictClient) sendOnce(ctx context.Context, api *kit.Client, method, path string, body any, want int) []byte {
 	began := time.Now()
 	status, answer, err := api.Do(ctx, method, path, body)
 	took := time.Since(began)
@@ -100,7 +100,7 @@ func (c *strict) ask(ctx context.Context, api *kit.Client, method, path string, 
 	return answer
 }
 
-func (c *strict) count() (all int) {
+func (c *strictClient) count() (all int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, took := range c.took {
@@ -109,7 +109,7 @@ func (c *strict) count() (all int) {
 	return all
 }
 
-func (c *strict) check(t *testing.T) {
+func (c *strictClient) check(t *testing.T) {
 	t.Helper()
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -19,9 +19,9 @@ import (
 	"ringfence.dev/test/kit/sharedstack"
 )
 
-// rolled returns the services in the order of an upgrade. A service comes after the services that
+// servicesInOrder returns the services in the order of an upgrade. A service comes after the services that
 // it calls.
-func rolled() []string {
+func servicesInOrder() []string {
 	return []string{"contacts-compliance", "billing-wallet", "dialer", "calls", "webhook-dispatcher", "gateway"}
 }
 
@@ -45,29 +45,29 @@ func TestUpgrade_NoRequestFails(t *testing.T) {
 	now := binaries(t)
 	old := cmp.Or(os.Getenv("RINGFENCE_OLD_BIN"), copies(t, now))
 	place := linked(t, now)
-	for _, name := range rolled() {
+	for _, name := range servicesInOrder() {
 		put(t, place, old, name)
 	}
 	hooks := receiver(t)
 	s := start(t, place, "RINGFENCE_REPLICAS=2", "SSL_CERT_FILE="+hooks.CAFile, drainDelay, "WEBHOOK_LEASE=5s", "WEBHOOK_TIMEOUT=4s")
 	w := tenant(t, s, hooks, "1000")
-	customer := &strict{w: w, first: firstRolled}
+	customer := &strictClient{w: w, first: firstRolled}
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() { defer close(done); customer.run(ctx, strictPerSec) }()
 
 	began := time.Now()
 	if whole {
-		for _, name := range rolled() {
-			roll(t, s, place, old, now, name)
+		for _, name := range servicesInOrder() {
+			replaceReplicas(t, s, place, old, now, name)
 		}
-		for _, name := range rolled() {
-			roll(t, s, place, now, old, name)
+		for _, name := range servicesInOrder() {
+			replaceReplicas(t, s, place, now, old, name)
 		}
 	} else {
 		var all sync.WaitGroup
-		for _, name := range rolled() {
-			all.Go(func() { roll(t, s, place, old, now, name) })
+		for _, name := range servicesInOrder() {
+			all.Go(func() { replaceReplicas(t, s, place, old, now, name) })
 		}
 		all.Wait()
 	}
@@ -78,9 +78,9 @@ func TestUpgrade_NoRequestFails(t *testing.T) {
 	judge(t, s, w, hooks, customer.accepted)
 }
 
-// roll links a service to the binary in another folder. Then it replaces the service's replicas one
+// replaceReplicas links a service to the binary in another folder. Then it replaces the service's replicas one
 // after the other.
-func roll(t *testing.T, s *kit.Stack, place, from, to, name string) {
+func replaceReplicas(t *testing.T, s *kit.Stack, place, from, to, name string) {
 	put(t, place, to, name)
 	pids := s.Processes()[name]
 	for i, pid := range pids {
@@ -99,7 +99,7 @@ func roll(t *testing.T, s *kit.Stack, place, from, to, name string) {
 		}
 		runs := map[string]int{}
 		for _, now := range s.Processes()[name] {
-			runs[folder(now, name, from, to)]++
+			runs[binaryFolder(now, name, from, to)]++
 		}
 		t.Logf("%s: replica %d of %d replaced in %s", name, i+1, len(pids), time.Since(began).Round(100*time.Millisecond))
 		want := map[string]int{from: len(pids) - i - 1, to: i + 1}
@@ -133,9 +133,9 @@ func ready(t *testing.T, s *kit.Stack, name string) bool {
 	return true
 }
 
-// folder returns the folder of the binary that a process runs. The result is "" if the binary is in
+// binaryFolder returns the folder of the binary that a process runs. The result is "" if the binary is in
 // none of the folders.
-func folder(pid int, name string, folders ...string) string {
+func binaryFolder(pid int, name string, folders ...string) string {
 	running, err := os.Stat(fmt.Sprintf("/proc/%d/exe", pid))
 	if err != nil {
 		return ""
@@ -150,7 +150,7 @@ func folder(pid int, name string, folders ...string) string {
 
 func linked(t *testing.T, bin string) string {
 	t.Helper()
-	place := outside(t)
+	place := readableFolder(t)
 	if err := linkAll(place, bin); err != nil {
 		t.Fatal(err)
 	}
@@ -166,15 +166,15 @@ func linkAll(place, bin string) error {
 		if file.IsDir() {
 			continue
 		}
-		if err := link(place, bin, file.Name()); err != nil {
+		if err := linkProgram(place, bin, file.Name()); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// link replaces the program with the given name by a link to the program in another folder.
-func link(place, from, name string) error {
+// linkProgram replaces the program with the given name by a link to the program in another folder.
+func linkProgram(place, from, name string) error {
 	target, err := filepath.Abs(filepath.Join(from, name))
 	if err != nil {
 		return err
@@ -188,7 +188,7 @@ func link(place, from, name string) error {
 
 func put(t *testing.T, place, from, name string) {
 	t.Helper()
-	if err := link(place, from, name); err != nil {
+	if err := linkProgram(place, from, name); err != nil {
 		t.Error(err)
 	}
 }
@@ -198,8 +198,8 @@ func copies(t *testing.T, bin string) string {
 	if os.Getenv("RINGFENCE_OLD_BIN") != "" {
 		return ""
 	}
-	dir := outside(t)
-	for _, name := range rolled() {
+	dir := readableFolder(t)
+	for _, name := range servicesInOrder() {
 		if err := duplicate(filepath.Join(bin, name), filepath.Join(dir, name)); err != nil {
 			t.Fatal(err)
 		}
@@ -223,7 +223,7 @@ func duplicate(from, to string) error {
 
 // The function outside returns a folder that an unprivileged process can read, unlike those of
 // t.TempDir.
-func outside(t *testing.T) string {
+func readableFolder(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "ringfence-roll-")
 	if err != nil {

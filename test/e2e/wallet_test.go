@@ -31,15 +31,15 @@ func TestWallet_AcceptsOnlyCallsThatTheCreditCovers(t *testing.T) {
 	s, hooks := world.Stack, world.Hooks
 	covered := sharedstack.Trials(100, 10_000)
 	w := tenant(t, s, nil, credits(covered))
-	crowd := &crowd{w: w, later: true, accepted: map[string]string{}}
-	crowd.ask(t, keys("first", 3*covered))
+	crowd := &crowd{w: w, isScheduled: true, accepted: map[string]string{}}
+	crowd.placeCalls(t, keys("first", 3*covered))
 	if len(crowd.accepted) != covered {
 		t.Fatalf("length of crowd.accepted = %d, want %d", len(crowd.accepted), covered)
 	}
 	if len(crowd.refused) != 2*covered {
 		t.Fatalf("length of crowd.refused = %d, want %d", len(crowd.refused), 2*covered)
 	}
-	books(t, w, 0, covered)
+	awaitBooks(t, w, 0, covered)
 	if requests, err := w.Requests(t.Context()); err != nil {
 		t.Errorf("Requests: %v", err)
 	} else if len(requests) != covered {
@@ -48,24 +48,24 @@ func TestWallet_AcceptsOnlyCallsThatTheCreditCovers(t *testing.T) {
 
 	refused := crowd.refused
 	half := covered / 2
-	crowd.cancel(t, half)
-	books(t, w, half, covered-half)
+	crowd.cancelCalls(t, half)
+	awaitBooks(t, w, half, covered-half)
 	before := len(crowd.accepted)
 	crowd.refused = nil
-	crowd.ask(t, refused) // the keys are used again, because a refused request does not use up its key
+	crowd.placeCalls(t, refused) // the keys are used again, because a refused request does not use up its key
 	if took := len(crowd.accepted) - before; took != half {
 		t.Errorf("took = %v, want %v", took, half)
 	} else if len(crowd.refused) != len(refused)-half {
 		t.Errorf("length of crowd.refused = %d, want %d", len(crowd.refused), len(refused)-half)
 	}
-	books(t, w, 0, covered)
-	crowd.cancel(t, len(crowd.accepted))
-	books(t, w, covered, 0)
+	awaitBooks(t, w, 0, covered)
+	crowd.cancelCalls(t, len(crowd.accepted))
+	awaitBooks(t, w, covered, 0)
 
 	spending := tenant(t, s, hooks, credits(sharedstack.Trials(20, 2_000)))
-	spend(t, s, spending, hooks)
+	placeDueCalls(t, s, spending, hooks)
 	reconcile(t, s, "workspaces compared, 0 differences")
-	forge(t, s, w)
+	corruptLedger(t, s, w)
 	reconcile(t, s, "workspace "+w.ID+": wrong_balance: wallet", "workspace "+w.ID+": wrong_balance: funding", "workspaces compared, 2 differences")
 	if found, err := w.Differences(t.Context()); err != nil {
 		t.Errorf("differences: %v", err)
@@ -89,9 +89,9 @@ func reconcile(t *testing.T, s *kit.Stack, want ...string) {
 	}
 }
 
-// forge makes the ledger wrong. As the superuser, it adds credit to the workspace without a top-up.
+// corruptLedger makes the ledger wrong. As the superuser, it adds credit to the workspace without a top-up.
 // At the end of the test it removes the credit.
-func forge(t *testing.T, s *kit.Stack, w *kit.Workspace) {
+func corruptLedger(t *testing.T, s *kit.Stack, w *kit.Workspace) {
 	t.Helper()
 	conn := superuser(t, s)
 	add := func(ctx context.Context, micro int) {
@@ -107,13 +107,13 @@ func forge(t *testing.T, s *kit.Stack, w *kit.Workspace) {
 	t.Cleanup(func() { add(context.Background(), -1) })
 }
 
-// spend places three times as many calls as the credit covers, due immediately. Each charge reduces
+// placeDueCalls places three times as many calls as the credit covers, due immediately. Each charge reduces
 // the balance. The rest of each hold is returned.
-func spend(t *testing.T, s *kit.Stack, w *kit.Workspace, hooks *kit.Receiver) {
+func placeDueCalls(t *testing.T, s *kit.Stack, w *kit.Workspace, hooks *kit.Receiver) {
 	t.Helper()
 	covered := sharedstack.Trials(20, 2_000)
 	crowd := &crowd{w: w, accepted: map[string]string{}}
-	crowd.ask(t, keys("spend", 3*covered))
+	crowd.placeCalls(t, keys("spend", 3*covered))
 	if len(crowd.accepted) < covered {
 		t.Errorf("length of crowd.accepted = %d, want at least %d", len(crowd.accepted), covered)
 	} else if len(crowd.accepted)+len(crowd.refused) != 3*covered {
@@ -141,7 +141,7 @@ func keys(name string, n int) []string {
 type crowd struct {
 	w *kit.Workspace
 	// later is true if the calls are scheduled after an hour, so that their holds remain.
-	later bool
+	isScheduled bool
 
 	mu       sync.Mutex
 	numbers  int
@@ -149,15 +149,15 @@ type crowd struct {
 	refused  []string
 }
 
-// ask requires 202 or 402 insufficient_credits for each call. A retry can also have status 200.
-func (c *crowd) ask(t *testing.T, keys []string) {
+// placeCalls requires 202 or 402 insufficient_credits for each call. A retry can also have status 200.
+func (c *crowd) placeCalls(t *testing.T, keys []string) {
 	t.Helper()
 	c.each(keys, func(key string) {
 		body := map[string]any{"agent_id": c.w.AgentID, "to": c.number(), "idempotency_key": key}
-		if c.later {
+		if c.isScheduled {
 			body["scheduled_for"] = time.Now().Add(time.Hour).UTC().Format(time.RFC3339)
 		}
-		status, answer, unheard := c.answer(t, "/v1/calls", body)
+		status, answer, unheard := c.postUntilAnswered(t, "/v1/calls", body)
 		var response struct {
 			ID    string                `json:"id"`
 			To    string                `json:"to"`
@@ -185,11 +185,11 @@ func (c *crowd) number() string {
 }
 
 // A retry of a cancel can have status 409.
-func (c *crowd) cancel(t *testing.T, n int) {
+func (c *crowd) cancelCalls(t *testing.T, n int) {
 	t.Helper()
 	ids := slices.Collect(maps.Keys(c.accepted))[:n]
 	c.each(ids, func(id string) {
-		status, answer, unheard := c.answer(t, "/v1/call-requests/"+id+"/cancel", nil)
+		status, answer, unheard := c.postUntilAnswered(t, "/v1/call-requests/"+id+"/cancel", nil)
 		if status == 409 && unheard {
 			if now, err := c.w.Request(t.Context(), id); err == nil && now.Status == "canceled" {
 				return
@@ -204,10 +204,10 @@ func (c *crowd) cancel(t *testing.T, n int) {
 	}
 }
 
-// answer repeats a POST request while the status is 503, as the API requires. A repeated POST
+// postUntilAnswered repeats a POST request while the status is 503, as the API requires. A repeated POST
 // /v1/calls has the same idempotency key. The result unheard is true if an earlier attempt had
 // status 503 or no response.
-func (c *crowd) answer(t *testing.T, path string, body any) (status int, answer []byte, unheard bool) {
+func (c *crowd) postUntilAnswered(t *testing.T, path string, body any) (status int, answer []byte, unheard bool) {
 	t.Helper()
 	err := kit.Until(t.Context(), kit.HangTimeout, "POST "+path+" is answered", func() (bool, error) {
 		var err error
@@ -242,7 +242,7 @@ func (c *crowd) each(work []string, do func(string)) {
 // The parameters spendable and held are numbers of holds. The function books waits until the
 // available and the held credit have these values. At every read the ledger must have no
 // difference.
-func books(t *testing.T, w *kit.Workspace, spendable, held int) {
+func awaitBooks(t *testing.T, w *kit.Workspace, spendable, held int) {
 	t.Helper()
 	var seen struct{ Spendable, Held, Balance money.Micro }
 	want := seen

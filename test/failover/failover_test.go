@@ -25,19 +25,19 @@ import (
 )
 
 const (
-	// burst is the number of requests that are due at the time of the kill.
-	burst = 300
-	// dialed is a number of calls. From about the beginning of the burst, the standby receives no
+	// burstSize is the number of requests that are due at the time of the kill.
+	burstSize = 300
+	// dialedBeforeStall is a number of calls. From about the beginning of the burst, the standby receives no
 	// WAL (Postgres' log of changes). After this many calls, Kafka stops receiving records too. The
 	// standby then lacks the fences of these calls (the rows that permit one dial). Kafka has their
 	// intents (the records that announce a dial).
-	dialed = 60
-	// stall is the time before the kill in which no record reaches Kafka. A dialer must not dial
+	dialedBeforeStall = 60
+	// stallTime is the time before the kill in which no record reaches Kafka. A dialer must not dial
 	// before Kafka has acknowledged its intent. Without the stall, the test could not detect a
 	// dialer that violates this rule.
-	stall = 300 * time.Millisecond
-	// slow is the mean delay of Kafka's responses in milliseconds.
-	slow = 120
+	stallTime = 300 * time.Millisecond
+	// kafkaDelay is the mean delay of Kafka's responses in milliseconds.
+	kafkaDelay = 120
 )
 
 // TestFailover_NoPersonIsCalledTwice kills the primary Postgres and one of two dialers at the same
@@ -48,9 +48,9 @@ func TestFailover_NoPersonIsCalledTwice(t *testing.T) {
 	for n := range sharedstack.Trials(2, 20) {
 		t.Run(fmt.Sprint(n+1), func(t *testing.T) {
 			x, standby, killed := failOver(t, bin, n, func(*server) {})
-			r := x.settle()
+			r := x.awaitSettled()
 			r.took = time.Since(killed)
-			r.continued, r.broken = x.conversations(standby, killed)
+			r.continued, r.broken = x.countConversations(standby, killed)
 			t.Log(r)
 			if got := len(r.twice); got != 0 {
 				t.Errorf("people called twice = %d (%v), want 0", got, r.twice)
@@ -79,7 +79,7 @@ func TestFailover_WithoutReconciliationCallsTwice(t *testing.T) {
 SET search_path = dialer;
 UPDATE reconciled_servers SET server = server_identity()`)
 			})
-			r := x.settle()
+			r := x.awaitSettled()
 			r.took = time.Since(killed)
 			t.Log(r)
 			if len(r.twice) > 0 {
@@ -274,8 +274,8 @@ func (x *trial) until(what string, cond func() (bool, error)) {
 	}
 }
 
-// settle waits until every call request has ended, no call is live and no credit is held.
-func (x *trial) settle() (r result) {
+// awaitSettled waits until every call request has ended, no call is live and no credit is held.
+func (x *trial) awaitSettled() (r result) {
 	x.t.Helper()
 	var requests []kit.Request
 	open := ""
@@ -291,7 +291,7 @@ func (x *trial) settle() (r result) {
 				open += " " + req.ID + "=" + req.Status
 			}
 		}
-		live, err := x.live()
+		live, err := x.liveCalls()
 		if err != nil {
 			open = err.Error()
 			return false, nil //nolint:nilerr // a service can still be reconnecting
@@ -331,7 +331,7 @@ func (x *trial) settle() (r result) {
 }
 
 // The method live lists the calls that have not ended according to the API.
-func (x *trial) live() (list string, err error) {
+func (x *trial) liveCalls() (list string, err error) {
 	for _, status := range []string{"initiated", "ringing", "in_progress"} {
 		query := url.Values{"status": {status}}
 		calls, err := kit.All(x.t.Context(), x.w.API, "/v1/calls", query, func(c kit.Call) string { return c.CallID })
@@ -368,24 +368,24 @@ func failOver(
 	standby = copyFrom(t, wal.Addr, "-R")
 	standby.start()
 	x = newTrial(t, bin, primary)
-	if err := x.kafka.DelayResponses(slow); err != nil {
+	if err := x.kafka.DelayResponses(kafkaDelay); err != nil {
 		t.Fatal(err)
 	}
 	stop := x.load()
 	due := time.Now().Add(15 * time.Second)
-	x.postMany(burst, due)
-	publisher := x.publisher()
+	x.postMany(burstSize, due)
+	publisher := x.relayProcess()
 	before := len(x.originates())
 	time.Sleep(time.Until(due.Add(-time.Duration(n%4) * 100 * time.Millisecond)))
 	if err := wal.DropResponses(); err != nil {
 		t.Fatal(err)
 	}
-	x.until("the burst has begun", func() (bool, error) { return len(x.originates()) >= before+dialed, nil })
+	x.until("the burst has begun", func() (bool, error) { return len(x.originates()) >= before+dialedBeforeStall, nil })
 	if err := x.kafka.DropRequests(); err != nil {
 		t.Fatal(err)
 	}
-	time.Sleep(stall)
-	x.owners = owners(primary)
+	time.Sleep(stallTime)
+	x.owners = fenceOwners(primary)
 	primary.kill()
 	if err := syscall.Kill(publisher, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
@@ -405,10 +405,10 @@ func failOver(
 	return x, standby, killed
 }
 
-// publisher returns the process of the dialer whose relay publishes the events of all dialers. The
+// relayProcess returns the process of the dialer whose relay publishes the events of all dialers. The
 // test must kill this dialer. Otherwise its relay would publish, when Kafka is available again,
 // events that it read from the lost database.
-func (x *trial) publisher() (pid int) {
+func (x *trial) relayProcess() (pid int) {
 	x.t.Helper()
 	x.until("a dialer publishes events", func() (bool, error) {
 		for _, pid = range x.stack.Processes()["dialer"] {
@@ -447,7 +447,7 @@ func (x *trial) dialedSince(at time.Time) (n int) {
 // The method conversations counts the calls that were answered before the kill and had not ended
 // then. Calls of the killed dialer are ignored. A call that is missing in the new database is
 // broken.
-func (x *trial) conversations(db *server, killed time.Time) (continued, broken int) {
+func (x *trial) countConversations(db *server, killed time.Time) (continued, broken int) {
 	log, err := x.stack.CarrierLog(x.t.Context())
 	if err != nil {
 		x.t.Fatal(err)
@@ -481,7 +481,7 @@ SELECT instance_id::text FROM dialer.instances WHERE seen_at > now() - interval 
 }
 
 // The function owners maps each call to the dialer instance that committed the call's fence.
-func owners(db *server) map[string]string {
+func fenceOwners(db *server) map[string]string {
 	return pairs(db, `SELECT call_id::text, instance_id::text FROM dialer.fences`)
 }
 
@@ -495,8 +495,8 @@ func pairs(db *server, sql string) map[string]string {
 	return values
 }
 
-// known returns the status of each call request that the API returns, with its error code.
-func (x *trial) known() map[string]string {
+// requestStates returns the status of each call request that the API returns, with its error code.
+func (x *trial) requestStates() map[string]string {
 	x.t.Helper()
 	requests, err := x.w.Requests(x.t.Context())
 	if err != nil {
@@ -529,7 +529,7 @@ func TestRestore_NoPersonIsCalledTwice(t *testing.T) {
 	backup := copyFrom(t, db.address())
 	var before map[string]string
 	x.until("the requests of the backup complete", func() (bool, error) {
-		before = x.known()
+		before = x.requestStates()
 		maps.DeleteFunc(before, func(_, state string) bool { return state != "completed" })
 		return len(before) == calls/2, nil
 	})
@@ -549,8 +549,8 @@ func TestRestore_NoPersonIsCalledTwice(t *testing.T) {
 	}
 	x.stack = again
 	x.postMany(20, time.Time{})
-	r := x.settle()
-	after := x.known()
+	r := x.awaitSettled()
+	after := x.requestStates()
 	maps.DeleteFunc(after, func(id, state string) bool { return before[id] == "" || state == before[id] })
 	t.Logf("%v; of %d requests that had completed before, %d have another end", r, len(before), len(after))
 	if diff := cmp.Diff(map[string]string{}, after); diff != "" {

@@ -41,8 +41,8 @@ func program(t *testing.T, name string) string {
 	return path
 }
 
-// account returns the credential of an unprivileged user, because Postgres refuses to run as root.
-func account(t *testing.T) *syscall.Credential {
+// postgresUser returns the credential of an unprivileged user, because Postgres refuses to run as root.
+func postgresUser(t *testing.T) *syscall.Credential {
 	t.Helper()
 	if os.Getuid() != 0 {
 		return nil
@@ -64,7 +64,7 @@ func command(t *testing.T, name string, args ...string) *exec.Cmd {
 	t.Helper()
 	cmd := exec.Command(program(t, name), args...)
 	cmd.Dir = os.TempDir()
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Credential: account(t)}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Credential: postgresUser(t)}
 	return cmd
 }
 
@@ -86,7 +86,7 @@ func newServer(t *testing.T) *server {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(data) })
-	if who := account(t); who != nil {
+	if who := postgresUser(t); who != nil {
 		if err := os.Chown(data, int(who.Uid), int(who.Gid)); err != nil {
 			t.Fatal(err)
 		}

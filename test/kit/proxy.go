@@ -55,7 +55,7 @@ func (p *Proxy) TruncateResponses(bytes int) error {
 
 func (p *Proxy) poison(toxic, stream, attributes string) error {
 	text := fmt.Sprintf(`{"name": %q, "type": %q, "stream": %q, "attributes": %s}`, toxic+" "+stream, toxic, stream, attributes)
-	return bounded(func() error {
+	return limitDuration(func() error {
 		_, err := p.proxy.Toxics.AddToxicJson(strings.NewReader(text))
 		return err
 	})
@@ -63,7 +63,7 @@ func (p *Proxy) poison(toxic, stream, attributes string) error {
 
 // Restore removes all faults and listens at the same port again.
 func (p *Proxy) Restore() error {
-	return bounded(func() error {
+	return limitDuration(func() error {
 		p.proxy.Toxics.ResetToxics(context.Background())
 		if err := p.proxy.Start(); !errors.Is(err, toxiproxy.ErrProxyAlreadyStarted) {
 			return err
@@ -78,9 +78,9 @@ func (p *Proxy) Retarget(target string) error {
 	return p.proxy.Update(&toxiproxy.Proxy{Listen: p.Addr, Upstream: target, Enabled: true})
 }
 
-// bounded limits the duration of a call of toxiproxy. Such a call waits until each connection has
+// limitDuration limits the duration of a call of toxiproxy. Such a call waits until each connection has
 // ended, which never happens if the goroutine that reads the connection has died.
-func bounded(deed func() error) error {
+func limitDuration(deed func() error) error {
 	done := make(chan error, 1)
 	go func() { done <- deed() }()
 	select {

@@ -111,7 +111,7 @@ func (r *Receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		DeliveryID: req.Header.Get("X-Service-Delivery-Id"), Header: req.Header, Body: body, At: now, Signature: req.Header.Get("X-Service-Signature"),
 	}
 	r.mu.Lock()
-	d.Signed = signed(r.secrets[d.Path], d.Signature, body, now)
+	d.Signed = isSigned(r.secrets[d.Path], d.Signature, body, now)
 	r.got = append(r.got, d)
 	tell := r.OnDelivery
 	r.mu.Unlock()
@@ -133,8 +133,8 @@ func (r *Receiver) Deliveries(workspaceID string) []Delivery {
 	return mine
 }
 
-// signed verifies a signature in the same way as a customer (docs/reference/api/webhooks.md).
-func signed(secret, header string, body []byte, now time.Time) bool {
+// isSigned verifies a signature in the same way as a customer (docs/reference/api/webhooks.md).
+func isSigned(secret, header string, body []byte, now time.Time) bool {
 	stamp, mac, ok := strings.Cut(header, ",v1=")
 	stamp, prefixed := strings.CutPrefix(stamp, "t=")
 	seconds, err := json.Number(stamp).Int64()

@@ -31,8 +31,8 @@ const End = 1000
 // Over returns the end of a scenario.
 func Over() string { return fmt.Sprintf(`<label id="%d"/><pause milliseconds="1"/>`, End) }
 
-// message returns a message that sipp sends within the transaction of the INVITE.
-func message(status, cseq, more, attributes string) string {
+// inviteMessage returns a message that sipp sends within the transaction of the INVITE.
+func inviteMessage(status, cseq, more, attributes string) string {
 	return fmt.Sprintf(`<send %s><![CDATA[SIP/2.0 %s
 [last_Via:]
 [last_From:]
@@ -64,23 +64,23 @@ a=rtpmap:0 PCMU/8000`
 // Respond returns a step that sends a response to the INVITE, for example "180 Ringing". The
 // parameter headers contains additional headers.
 func Respond(status string, headers ...string) string {
-	return message(status, sameCSeq, strings.Join(append(headers, empty), "\n"), "")
+	return inviteMessage(status, sameCSeq, strings.Join(append(headers, empty), "\n"), "")
 }
 
 // Reject returns a step that sends a final response. sipp repeats the response until the ACK.
 func Reject(status string, headers ...string) string {
-	return message(status, sameCSeq, strings.Join(append(headers, empty), "\n"), `retrans="500"`) + `<recv request="ACK" crlf="true"></recv>`
+	return inviteMessage(status, sameCSeq, strings.Join(append(headers, empty), "\n"), `retrans="500"`) + `<recv request="ACK" crlf="true"></recv>`
 }
 
 // ExpectCancel returns steps that wait for a CANCEL and respond to the CANCEL and to the INVITE.
 func ExpectCancel() string {
-	return `<recv request="CANCEL"></recv>` + message("200 OK", sameCSeq, empty, "") + message("487 Request Terminated", inviteCSeq, empty, `retrans="500"`) + `<recv request="ACK" crlf="true"></recv>`
+	return `<recv request="CANCEL"></recv>` + inviteMessage("200 OK", sameCSeq, empty, "") + inviteMessage("487 Request Terminated", inviteCSeq, empty, `retrans="500"`) + `<recv request="ACK" crlf="true"></recv>`
 }
 
 // AnswerDespiteCancel returns steps that wait for a CANCEL, respond to the CANCEL, and answer the
 // call anyway.
 func AnswerDespiteCancel() string {
-	return `<recv request="CANCEL"></recv>` + message("200 OK", sameCSeq, empty, "") + `<pause milliseconds="300"/>` + message("200 OK", inviteCSeq, audio, `retrans="500"`) +
+	return `<recv request="CANCEL"></recv>` + inviteMessage("200 OK", sameCSeq, empty, "") + `<pause milliseconds="300"/>` + inviteMessage("200 OK", inviteCSeq, audio, `retrans="500"`) +
 		`<recv request="ACK" crlf="true"></recv>` + ExpectBye()
 }
 
@@ -88,12 +88,12 @@ func AnswerDespiteCancel() string {
 // parameter `then` follow. For label see When.
 func RingThen(label, milliseconds int, then string) string {
 	return Respond("180 Ringing") + fmt.Sprintf(`<recv request="CANCEL" timeout="%d" ontimeout="%d"></recv>`, milliseconds, label) +
-		message("200 OK", sameCSeq, empty, "") + message("487 Request Terminated", inviteCSeq, empty, `retrans="500"`) + fmt.Sprintf(`<recv request="ACK" crlf="true" next="%d"></recv><label id="%d"/>`, End, label) + then
+		inviteMessage("200 OK", sameCSeq, empty, "") + inviteMessage("487 Request Terminated", inviteCSeq, empty, `retrans="500"`) + fmt.Sprintf(`<recv request="ACK" crlf="true" next="%d"></recv><label id="%d"/>`, End, label) + then
 }
 
 // Answer returns steps that answer the call.
 func Answer() string {
-	return message("200 OK", inviteCSeq, audio, `retrans="500"`) + `<recv request="ACK" crlf="true"><action><ereg regexp=".*" search_in="hdr" header="From:" assign_to="peer"/><log message="[$peer]"/></action></recv>`
+	return inviteMessage("200 OK", inviteCSeq, audio, `retrans="500"`) + `<recv request="ACK" crlf="true"><action><ereg regexp=".*" search_in="hdr" header="From:" assign_to="peer"/><log message="[$peer]"/></action></recv>`
 }
 
 // ExpectBye returns steps that wait until the other side hangs up.

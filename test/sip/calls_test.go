@@ -25,9 +25,9 @@ type outgoing struct {
 	events []string
 }
 
-// tone returns the settings of an agent that plays a tone and hangs up after `ends` milliseconds.
+// toneSettings returns the settings of an agent that plays a tone and hangs up after `ends` milliseconds.
 // If ends is 0, the agent does not hang up.
-func tone(millis, ends int) map[string]any {
+func toneSettings(millis, ends int) map[string]any {
 	return map[string]any{"script": map[string]any{"tone_hz": 440, "tone_millis": millis, "end_after_millis": ends}}
 }
 
@@ -38,45 +38,45 @@ func outgoings() []outgoing {
 	return []outgoing{
 		{
 			// the tone is long enough to be measured on a busy machine
-			name: "the agent hangs up", agent: tone(3000, 3600),
+			name: "the agent hangs up", agent: toneSettings(3000, 3600),
 			status: "completed", cause: "normal_clearing", events: talked,
-			far:  func(e *ear) script { return invited().answered(both(e)).hungUp() },
+			far:  func(e *ear) script { return storeAddresses().answer(both(e)).hungUp() },
 			talk: func(t *testing.T, _ *world, e *ear) { e.hears(t, "the tone", func() bool { return e.loud > 20 }) },
 		},
 		{
-			name: "the person hangs up", agent: tone(60_000, 0), status: "completed", cause: "normal_clearing", events: talked,
-			far: func(e *ear) script { return invited().answered(both(e)).pause(1200 * time.Millisecond).hangsUp() },
+			name: "the person hangs up", agent: toneSettings(60_000, 0), status: "completed", cause: "normal_clearing", events: talked,
+			far: func(e *ear) script { return storeAddresses().answer(both(e)).pause(1200 * time.Millisecond).hangsUp() },
 		},
 		{
-			name: "the call is not answered", agent: tone(600, 0), status: "no_answer", cause: "no_answer",
+			name: "the call is not answered", agent: toneSettings(600, 0), status: "no_answer", cause: "no_answer",
 			events: []string{"call.ringing", "call.no_answer"},
-			far:    func(*ear) script { return invited().say(180, "").canceled() },
+			far:    func(*ear) script { return storeAddresses().say(180, "").canceled() },
 		},
 		{
-			name: "the phone does not ring", agent: tone(600,
+			name: "the phone does not ring", agent: toneSettings(600,
 				0), status: "no_answer", cause: "no_answer", events: []string{"call.no_answer"},
-			far: func(*ear) script { return invited().respond(100, "", "").canceled() },
+			far: func(*ear) script { return storeAddresses().respond(100, "", "").canceled() },
 		},
 		{
-			name: "the 200 response and the CANCEL cross", agent: tone(600,
+			name: "the 200 response and the CANCEL cross", agent: toneSettings(600,
 				0), status: "no_answer", cause: "no_answer", events: []string{"call.ringing", "call.no_answer"},
 			far: func(e *ear) script {
-				return append(invited().say(180, ""), `<recv request="CANCEL"/>`).ok("").late(both(e)).hear("ACK").hungUp()
+				return append(storeAddresses().say(180, ""), `<recv request="CANCEL"/>`).ok("").late(both(e)).hear("ACK").hungUp()
 			},
 		},
 		{
-			name: "the person puts the call on hold and resumes it", agent: tone(60_000,
+			name: "the person puts the call on hold and resumes it", agent: toneSettings(60_000,
 				0), status: "completed", cause: "normal_clearing", events: talked,
 			far: func(e *ear) script {
-				return invited().answered(both(e)).
+				return storeAddresses().answer(both(e)).
 					pause(time.Second).
-					ask("INVITE", e.description("sendonly"), 2).
+					request("INVITE", e.description("sendonly"), 2).
 					response(200).
-					ask("ACK", "", 2).
+					request("ACK", "", 2).
 					pause(2500*time.Millisecond).
-					ask("INVITE", both(e), 3).
+					request("INVITE", both(e), 3).
 					response(200).
-					ask("ACK", "", 3).
+					request("ACK", "", 3).
 					pause(8 * time.Second).
 					hangsUp()
 			},
@@ -85,23 +85,25 @@ func outgoings() []outgoing {
 			},
 		},
 		{
-			name: "the dialer refreshes the session", agent: tone(60_000, 0), status: "completed", cause: "normal_clearing",
+			name: "the dialer refreshes the session", agent: toneSettings(60_000, 0), status: "completed", cause: "normal_clearing",
 			events: talked,
 			far: func(e *ear) script {
 				expires := "Session-Expires: 4;refresher=uac"
-				return invited().answered(both(e), expires, "Require: timer").hear("INVITE").ok(both(e), expires).hear("ACK").pause(300 * time.Millisecond).hangsUp()
+				return storeAddresses().answer(both(e), expires, "Require: timer").hear("INVITE").ok(both(e), expires).hear("ACK").pause(300 * time.Millisecond).hangsUp()
 			},
 		},
 		{
-			name: "the far end does not refresh the session", agent: tone(60_000, 0), status: "failed",
+			name: "the far end does not refresh the session", agent: toneSettings(60_000, 0), status: "failed",
 			cause:  "recovery_on_timer_expire",
 			events: []string{"call.ringing", "call.answered", "call.failed"},
-			far:    func(e *ear) script { return invited().answered(both(e), "Session-Expires: 3;refresher=uas").hungUp() },
+			far: func(e *ear) script {
+				return storeAddresses().answer(both(e), "Session-Expires: 3;refresher=uas").hungUp()
+			},
 		},
 		{
 			name: "DTMF in both directions", status: "completed", cause: "normal_clearing", events: talked,
 			agent: map[string]any{"kind": "openai_realtime", "greeting": "Press a key.", "disclosure": map[string]any{"off_reason": "a test"}},
-			far:   func(e *ear) script { return invited().answered(both(e)).hungUp() },
+			far:   func(e *ear) script { return storeAddresses().answer(both(e)).hungUp() },
 			talk: func(t *testing.T, w *world, e *ear) {
 				e.hears(t, "the agent", func() bool { return e.loud > 30 })
 				e.presses("5")
@@ -122,7 +124,7 @@ func outgoings() []outgoing {
 // behavior of the far end. The customer must receive each event of the call once.
 func TestCalls_ThroughAProxyDeliverEachEventOnce(t *testing.T) {
 	t.Parallel()
-	w := stack(t)
+	w := sharedWorld(t)
 	house := w.house(t, nil)
 	for _, row := range outgoings() {
 		t.Run(row.name, func(t *testing.T) {
@@ -137,7 +139,7 @@ func TestCalls_ThroughAProxyDeliverEachEventOnce(t *testing.T) {
 			if row.talk != nil {
 				row.talk(t, w, e)
 			}
-			call := w.over(t, house, req, row.events[len(row.events)-1])
+			call := w.awaitCall(t, house, req, row.events[len(row.events)-1])
 			sharedstack.Equal(t, "call.Status", call.Status, row.status)
 			sharedstack.Equal(t, "stage.Value(call.HangupCause)", sharedstack.Value(call.HangupCause), row.cause)
 			sharedstack.Equal(t, "call.CreditsCharged != ''", call.CreditsCharged != "", row.status == "completed")
@@ -149,7 +151,7 @@ func TestCalls_ThroughAProxyDeliverEachEventOnce(t *testing.T) {
 
 func (w *world) wantTypes(t *testing.T, house *kit.Workspace, callID string, want []string) (got []kit.Delivery) {
 	t.Helper()
-	got = w.events(t, house, callID, want[len(want)-1])
+	got = w.awaitEvents(t, house, callID, want[len(want)-1])
 	var types []string
 	for _, d := range got {
 		types = append(types, d.Type)
@@ -178,9 +180,9 @@ Content-Length: [len]
 ]]></send>`)
 }
 
-// calling returns the script of a caller that calls the stack's number through the proxy and waits
+// callerScript returns the script of a caller that calls the stack's number through the proxy and waits
 // for a BYE.
-func calling(e *ear) script {
+func callerScript(e *ear) script {
 	request := func(method, uri, to, seq string) string {
 		return method + " " + uri + " SIP/2.0\nVia: SIP/2.0/[transport] [local_ip]:[local_port];branch=[branch]\nFrom: <sip:+14155550001@[local_ip]:[local_port]>;tag=[pid]caller\n" +
 			"To: <sip:" + account + "@[remote_ip]:[remote_port]>" + to + "\nCall-ID: [call_id]\nCSeq: " + seq + "\nContact: <sip:+14155550001@[local_ip]:[local_port]>\nMax-Forwards: 70\n"
@@ -195,7 +197,7 @@ func calling(e *ear) script {
 // call.
 func TestCalls_InboundOverRegistrationIsDeliveredAndRecorded(t *testing.T) {
 	t.Parallel()
-	w := stack(t)
+	w := sharedWorld(t)
 	house := w.house(t, map[string]any{"features": map[string]any{"recordings": true}})
 	speaks := map[string]any{"script": map[string]any{"tone_hz": 440, "tone_millis": 1500, "end_after_millis": 2500, "speaks": true}}
 	number := map[string]any{"phone_e164": "+" + account, "agent_id": agent(t, house, speaks)}
@@ -205,7 +207,7 @@ func TestCalls_InboundOverRegistrationIsDeliveredAndRecorded(t *testing.T) {
 	var e *ear
 	until(t, "the registered address answers a call", func() bool {
 		e = listen(t)
-		return caller(t, w.proxy, calling(e)).Wait() == nil
+		return caller(t, w.proxy, callerScript(e)).Wait() == nil
 	})
 	if _, loud := e.heard(); loud < 20 {
 		t.Errorf("loud frames that the caller received = %d, want at least 20", loud)

@@ -26,8 +26,8 @@ const (
 	greeting                 = "This is Ida from the energy cooperative, and I would like to tell you at some length about our new tariffs, which begin in January, and how you could save a good deal by them."
 	explained                = "This is Ida."
 	parting                  = "That is noted. Goodbye."
-	// letter is the duration of the audio that the model's voice produces for one letter.
-	letter = 60 * time.Millisecond
+	// letterDuration is the duration of the audio that the model's voice produces for one letter.
+	letterDuration = 60 * time.Millisecond
 )
 
 // phone is a baresip that answers each call, plays a file and records the audio that it receives.
@@ -42,7 +42,7 @@ func newPhone(t *testing.T, says, config, account string) phone {
 }
 
 // The side is "dec" for the audio that the phone received, and "enc" for the audio that it sent.
-func (p phone) kept(t *testing.T, side string) []int16 {
+func (p phone) recordedSamples(t *testing.T, side string) []int16 {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(p.Dir, "dump-*-"+side+".wav"))
 	if err != nil {
@@ -84,8 +84,8 @@ func sox(t *testing.T, args ...string) []byte {
 	return []byte(p.Output())
 }
 
-// spoken returns the path of a WAV file. The parameter seconds contains the start of each sentence.
-func spoken(t *testing.T, seconds []int, sentences ...string) (path string) {
+// writeSpeech returns the path of a WAV file. The parameter seconds contains the start of each sentence.
+func writeSpeech(t *testing.T, seconds []int, sentences ...string) (path string) {
 	t.Helper()
 	dir := t.TempDir()
 	path = filepath.Join(dir, "speech.wav")
@@ -103,9 +103,9 @@ func spoken(t *testing.T, seconds []int, sentences ...string) (path string) {
 	return path
 }
 
-// runs returns the start and end of each part with sound, in samples. A pause of less than 400 ms
+// soundParts returns the start and end of each part with sound, in samples. A pause of less than 400 ms
 // does not end a part.
-func runs(samples []int16) (found [][2]int) {
+func soundParts(samples []int16) (found [][2]int) {
 	const frame, pause = 80, 3200
 	for at := 0; at+frame <= len(samples); at += frame {
 		sum := 0
@@ -131,13 +131,13 @@ func length(samples int) time.Duration { return time.Duration(samples) * time.Se
 // interrupts the agent and opts out.
 func TestConversation_CompletesFromPOSTToWebhook(t *testing.T) {
 	t.Parallel()
-	w := stack(t)
+	w := sharedWorld(t)
 	house := w.house(t, map[string]any{"features": map[string]any{"transcripts": true, "recordings": true}})
 	ida := agent(t, house, map[string]any{
 		"kind": "openai_realtime", "language": "en-GB", "instructions": "Be brief.", "greeting": greeting,
 		"disclosure": map[string]any{"text": disclosure}, "recording": map[string]any{"notice": notice},
 	})
-	bo := newPhone(t, spoken(t, []int{interrupts, refuses}, interruption, refusal), "", "<sip:NUMBER@127.0.0.1:PORT>;regint=0;answermode=auto")
+	bo := newPhone(t, writeSpeech(t, []int{interrupts, refuses}, interruption, refusal), "", "<sip:NUMBER@127.0.0.1:PORT>;regint=0;answermode=auto")
 	to := number(bo.Port)
 	truncated := len(w.modelEvents(t, "conversation.item.truncate"))
 	placed := time.Now().Add(-time.Second)
@@ -145,7 +145,7 @@ func TestConversation_CompletesFromPOSTToWebhook(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	call := w.over(t, house, req, "call.completed")
+	call := w.awaitCall(t, house, req, "call.completed")
 	sharedstack.Equal(t, "call.Status", call.Status, "completed")
 	sharedstack.Equal(t, "stage.Value(call.HangupCause)", sharedstack.Value(call.HangupCause), "normal_clearing")
 	sharedstack.Equal(t, "stage.Value(call.Outcome)", sharedstack.Value(call.Outcome), "opted_out")
@@ -168,13 +168,13 @@ func TestConversation_CompletesFromPOSTToWebhook(t *testing.T) {
 	if len(cuts) != 1 {
 		t.Fatalf("interruptions that the model received = %d (%v), want 1", len(cuts), cuts)
 	}
-	wantHeard(t, bo.kept(t, "dec"), time.Duration(cuts[0]["audio_end_ms"].(float64)*float64(time.Millisecond)))
+	wantHeard(t, bo.recordedSamples(t, "dec"), time.Duration(cuts[0]["audio_end_ms"].(float64)*float64(time.Millisecond)))
 	wantRecorded(t, house, call.CallID, bo)
 }
 
 // The method over waits until the last event of a request's call is delivered, and returns the
 // call.
-func (w *world) over(t *testing.T, house *kit.Workspace, req kit.Request, last string) kit.Call {
+func (w *world) awaitCall(t *testing.T, house *kit.Workspace, req kit.Request, last string) kit.Call {
 	t.Helper()
 	var id string
 	until(t, "the request has a call", func() bool {
@@ -184,7 +184,7 @@ func (w *world) over(t *testing.T, house *kit.Workspace, req kit.Request, last s
 		}
 		return id != ""
 	})
-	w.events(t, house, id, last)
+	w.awaitEvents(t, house, id, last)
 	call, err := house.Call(t.Context(), id)
 	if err != nil {
 		t.Fatalf("call: %v", err)
@@ -198,7 +198,7 @@ func (w *world) over(t *testing.T, house *kit.Workspace, req kit.Request, last s
 // The last event must contain the result of the call and its summary.
 func (w *world) wantEvents(t *testing.T, house *kit.Workspace, callID string) {
 	t.Helper()
-	got := w.events(t, house, callID, "call.completed")
+	got := w.awaitEvents(t, house, callID, "call.completed")
 	var names []string
 	for _, d := range got {
 		names = append(names, d.Type)
@@ -266,19 +266,19 @@ func (w *world) wantTranscript(t *testing.T, house *kit.Workspace, callID string
 // part has no pause.
 func wantHeard(t *testing.T, samples []int16, playedAudio time.Duration) {
 	t.Helper()
-	found := runs(samples)
+	found := soundParts(samples)
 	if len(found) < 2 {
 		t.Fatalf("parts with sound that the phone received = %v, want at least 2", found)
 	}
 	first := length(found[0][1] - found[0][0])
-	opening := time.Duration(len(disclosure+" "+notice)) * letter
+	opening := time.Duration(len(disclosure+" "+notice)) * letterDuration
 	t.Logf("parts with sound = %d, first part = %s, played part of the greeting by the model = %s",
 		len(found), first, playedAudio)
 	if off := (first - opening - playedAudio).Abs(); off > time.Second {
 		t.Errorf("first part with sound = %s, want disclosure and notice (%s) and the played part of the greeting (%s)",
 			first, opening, playedAudio)
 	}
-	if whole := time.Duration(len(greeting)) * letter; playedAudio < 500*time.Millisecond {
+	if whole := time.Duration(len(greeting)) * letterDuration; playedAudio < 500*time.Millisecond {
 		t.Errorf("length of the note = %v, want at least %v", playedAudio, 500*time.Millisecond)
 	} else if playedAudio > whole-time.Second {
 		t.Errorf("length of the note = %v, want at most %v", playedAudio, whole-time.Second)

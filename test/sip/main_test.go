@@ -39,8 +39,8 @@ var shared = &sharedstack.Shared[*world]{Begin: begin}
 
 func TestMain(m *testing.M) { os.Exit(shared.Main(m, 16)) }
 
-// stack skips the test if a required program is not installed.
-func stack(t *testing.T) *world {
+// sharedWorld skips the test if a required program is not installed.
+func sharedWorld(t *testing.T) *world {
 	t.Helper()
 	peertest.Installed(t, "sipp", "baresip", "kamailio", "espeak-ng", "sox")
 	return shared.World(t)
@@ -60,7 +60,7 @@ func begin() (*world, error) {
 		return nil, err
 	}
 	w := &world{World: base}
-	model, err := w.answering()
+	model, err := w.startModel()
 	if err != nil {
 		return w, err
 	}
@@ -108,7 +108,7 @@ func (w *world) throughProxy() error {
 
 // The script of the model contains, in order, the words that the model hears in each call, and the
 // answers to these words.
-func (w *world) answering() (url string, err error) {
+func (w *world) startModel() (url string, err error) {
 	url, err = w.Model([]map[string]any{
 		{"heard": interruption, "text": explained},
 		{"heard": refusal, "tool": "opt_out", "args": `{"quote":"` + refusal + `"}`},
@@ -162,7 +162,7 @@ func agent(t *testing.T, house *kit.Workspace, settings map[string]any) (id stri
 
 // The method events waits until the last event of a call is delivered, and returns the call's
 // events.
-func (w *world) events(t *testing.T, house *kit.Workspace, callID, last string) (got []kit.Delivery) {
+func (w *world) awaitEvents(t *testing.T, house *kit.Workspace, callID, last string) (got []kit.Delivery) {
 	t.Helper()
 	until(t, "the event "+last, func() bool {
 		got = nil

@@ -36,14 +36,14 @@ func (p played) spokenDuration() (sum time.Duration) {
 		if turn.Role == "agent" {
 			// the mark after an interrupted turn is not a spoken text
 			text := strings.TrimSuffix(turn.Text, " –")
-			sum += time.Duration(len(text)) * letter
+			sum += time.Duration(len(text)) * letterDuration
 		}
 	}
 	return sum
 }
 
-// playout waits for the transcript, which can arrive after the end of the call.
-func playout(t *testing.T, house *kit.Workspace, callID string) (p played) {
+// awaitTranscript waits for the transcript, which can arrive after the end of the call.
+func awaitTranscript(t *testing.T, house *kit.Workspace, callID string) (p played) {
 	t.Helper()
 	until(t, "the call has a transcript", func() bool {
 		p = played{}
@@ -69,7 +69,7 @@ func talker(t *testing.T, house *kit.Workspace, more map[string]any) string {
 // contain words that the phone did not receive.
 func TestPlayout_TranscriptEndsWhenThePhoneHangsUp(t *testing.T) {
 	t.Parallel()
-	w := stack(t)
+	w := sharedWorld(t)
 	tests := []struct {
 		name     string
 		after    time.Duration
@@ -88,7 +88,7 @@ func TestPlayout_TranscriptEndsWhenThePhoneHangsUp(t *testing.T) {
 			sharedstack.Equal(t, "call.Status", call.Status, "completed")
 			_, loud := e.heard()
 			heard := time.Duration(loud) * frameTime
-			p := playout(t, house, call.CallID)
+			p := awaitTranscript(t, house, call.CallID)
 			if got, want := p.spokenDuration(), heard+200*time.Millisecond; got > want {
 				t.Errorf("audio of the transcript = %v, want at most %v, which the phone received", got, want)
 			}
@@ -121,12 +121,12 @@ func (w *world) toEar(
 	t *testing.T, house *kit.Workspace, agentID string, e *ear, after time.Duration, last string,
 ) kit.Call {
 	t.Helper()
-	port := sippPort(t, invited().answered(e.description("sendrecv")).pause(after).hangsUp())
+	port := sippPort(t, storeAddresses().answer(e.description("sendrecv")).pause(after).hangsUp())
 	req, err := house.Place(t.Context(), map[string]any{"to": number(port), "agent_id": agentID})
 	if err != nil {
 		t.Fatalf("place a call: %v", err)
 	}
-	return w.over(t, house, req, last)
+	return w.awaitCall(t, house, req, last)
 }
 
 // TestPlayout_SilentPhoneEndsTheCallUnlessItSendsRTCP calls phones that stop sending audio, as
@@ -134,7 +134,7 @@ func (w *world) toEar(
 // continue. Otherwise the call must fail after the media timeout and keep its transcript.
 func TestPlayout_SilentPhoneEndsTheCallUnlessItSendsRTCP(t *testing.T) {
 	t.Parallel()
-	w := stack(t)
+	w := sharedWorld(t)
 	tests := []struct {
 		name          string
 		reports       bool
@@ -145,12 +145,12 @@ func TestPlayout_SilentPhoneEndsTheCallUnlessItSendsRTCP(t *testing.T) {
 		{
 			name: "that sends only RTCP", reports: true, status: "completed", cause: "normal_clearing", last: "call.completed",
 			script: func(e *ear) script {
-				return invited().answered(e.description("sendrecv")).pause(20 * time.Second).hangsUp()
+				return storeAddresses().answer(e.description("sendrecv")).pause(20 * time.Second).hangsUp()
 			},
 		},
 		{
 			name: "that sends nothing", status: "failed", cause: "media_timeout", last: "call.failed",
-			script: func(e *ear) script { return invited().answered(e.description("sendrecv")).hungUp() },
+			script: func(e *ear) script { return storeAddresses().answer(e.description("sendrecv")).hungUp() },
 		},
 	}
 	for _, test := range tests {
@@ -165,10 +165,10 @@ func TestPlayout_SilentPhoneEndsTheCallUnlessItSendsRTCP(t *testing.T) {
 			if err != nil {
 				t.Fatalf("place a call: %v", err)
 			}
-			call := w.over(t, house, req, test.last)
+			call := w.awaitCall(t, house, req, test.last)
 			sharedstack.Equal(t, "call.Status", call.Status, test.status)
 			sharedstack.Equal(t, "hangup_cause", sharedstack.Value(call.HangupCause), test.cause)
-			if p := playout(t, house, call.CallID); p.spokenDuration() == 0 {
+			if p := awaitTranscript(t, house, call.CallID); p.spokenDuration() == 0 {
 				t.Errorf("audio of the transcript = %v, want more", p.spokenDuration())
 			}
 		})
@@ -182,34 +182,34 @@ func TestPlayout_SilentPhoneEndsTheCallUnlessItSendsRTCP(t *testing.T) {
 // The test is not parallel, because TestConversation_CompletesFromPOSTToWebhook counts the
 // interruptions of the shared model.
 func TestVoicemail_ContainsOnlyDisclosureAndMessage(t *testing.T) {
-	w := stack(t)
+	w := sharedWorld(t)
 	house := w.house(t, map[string]any{"features": map[string]any{"transcripts": true}})
 	const ai = "I am an AI."
 	ida := talker(t, house, map[string]any{
 		"disclosure": map[string]any{"text": ai}, "on_voicemail": "leave_message", "voicemail_message": message,
 	})
-	machine := newPhone(t, beeping(t), "", "<sip:NUMBER@127.0.0.1:PORT>;regint=0;answermode=auto")
+	machine := newPhone(t, writeVoicemail(t), "", "<sip:NUMBER@127.0.0.1:PORT>;regint=0;answermode=auto")
 	req, err := house.Place(t.Context(), map[string]any{"to": number(machine.Port), "agent_id": ida})
 	if err != nil {
 		t.Fatalf("place a call: %v", err)
 	}
-	call := w.over(t, house, req, "call.completed")
+	call := w.awaitCall(t, house, req, "call.completed")
 	sharedstack.Equal(t, "disposition", sharedstack.Value(call.Disposition), "voicemail")
-	found := runs(machine.kept(t, "dec"))
+	found := soundParts(machine.recordedSamples(t, "dec"))
 	if len(found) == 0 {
 		t.Fatal("the mailbox is empty")
 	}
 	last := found[len(found)-1]
-	want := time.Duration(len(ai+" "+message)) * letter
+	want := time.Duration(len(ai+" "+message)) * letterDuration
 	if got := length(last[1] - last[0]); (got - want).Abs() > 300*time.Millisecond {
 		t.Errorf("last audio in the mailbox = %v, want disclosure and message, %v; all audio: %v", got, want, found)
 	}
 }
 
-// beeping returns a WAV file with a spoken greeting, and a beep of 1 kHz after 6 s.
-func beeping(t *testing.T) string {
+// writeVoicemail returns a WAV file with a spoken greeting, and a beep of 1 kHz after 6 s.
+func writeVoicemail(t *testing.T) string {
 	t.Helper()
-	greets := spoken(t, []int{1}, "Nobody is at home, please leave a message after the tone")
+	greets := writeSpeech(t, []int{1}, "Nobody is at home, please leave a message after the tone")
 	out := t.TempDir() + "/machine.wav"
 	beep := t.TempDir() + "/beep.wav"
 	sox(t, "-n", "-r", "8000", "-c", "1", "-b", "16", beep, "synth", "0.6", "sine", "1000", "gain", "-6", "pad", "6", "0")

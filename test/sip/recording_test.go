@@ -19,9 +19,9 @@ import (
 func wantRecorded(t *testing.T, house *kit.Workspace, callID string, p phone) {
 	t.Helper()
 	person, agent := recorded(t, house, callID)
-	sent, heard := loudness(p.kept(t, "enc")), loudness(p.kept(t, "dec"))
-	late, alike := aligned(person, sent)
-	also, too := aligned(agent, heard)
+	sent, heard := loudness(p.recordedSamples(t, "enc")), loudness(p.recordedSamples(t, "dec"))
+	late, alike := bestAlignment(person, sent)
+	also, too := bestAlignment(agent, heard)
 	t.Logf("the recording, %s long, begins %s after the person's first frame and %s after the agent's; they are alike to %.2f and %.2f", step*time.Duration(len(person)), late, also, alike, too)
 	if alike < 0.6 {
 		t.Errorf("alike = %v, want at least 0.6", alike)
@@ -31,7 +31,7 @@ func wantRecorded(t *testing.T, house *kit.Workspace, callID string, p phone) {
 	if off := (late - also).Abs(); off > time.Second {
 		t.Errorf("the person's side is %s off the agent's", off)
 	}
-	if opening := time.Duration(len(disclosure+" "+notice)) * letter; also < opening-time.Second {
+	if opening := time.Duration(len(disclosure+" "+notice)) * letterDuration; also < opening-time.Second {
 		t.Errorf("also = %v, want at least %v", also, opening-time.Second)
 	} else if also > opening+2*time.Second {
 		t.Errorf("also = %v, want at most %v", also, opening+2*time.Second)
@@ -101,9 +101,9 @@ func loudness(samples []int16) (loud []float64) {
 	return loud
 }
 
-// aligned returns the position in the parameter whole at which the loudness of the parameter part
+// bestAlignment returns the position in the parameter whole at which the loudness of the parameter part
 // correlates best. The second result is this correlation, where 1 means equal.
-func aligned(part, whole []float64) (late time.Duration, alike float64) {
+func bestAlignment(part, whole []float64) (late time.Duration, alike float64) {
 	for lag := range whole {
 		var a, b, ab, aa, bb, n float64
 		for i := 0; i < len(part) && lag+i < len(whole); i++ {

@@ -17,14 +17,14 @@ const tag = ";tag=[pid]far[call_number]"
 
 // The function over returns a script that receives an INVITE. The proxy must have received the
 // INVITE over the given transport.
-func over(transport string) script {
-	s := invited()
+func receiveOver(transport string) script {
+	s := storeAddresses()
 	s[0] = strings.Replace(s[0], "</action>", `<ereg regexp="^ *`+transport+`$" search_in="hdr" header="X-Came-Over:" check_it="true" assign_to="4"/></action>`, 1)
 	return append(s, `<Reference variables="4"/>`)
 }
 
-// invited stores the addresses of the INVITE for later requests in the dialog.
-func invited() script {
+// storeAddresses stores the addresses of the INVITE for later requests in the dialog.
+func storeAddresses() script {
 	return script{`<recv request="INVITE" rrs="true"><action>
 	<ereg regexp="sip:[^&gt;]*" search_in="hdr" header="Contact:" assign_to="1"/>
 	<ereg regexp="[^ ].*" search_in="hdr" header="From:" assign_to="2"/>
@@ -54,9 +54,9 @@ func (s script) ok(body string, headers ...string) script {
 	return s.respond(200, "", body, headers...)
 }
 
-// ask adds a step that sends a request within the dialog. The following step must receive the
+// request adds a step that sends a request within the dialog. The following step must receive the
 // response.
-func (s script) ask(method, body string, seq int, headers ...string) script {
+func (s script) request(method, body string, seq int, headers ...string) script {
 	return s.send(fmt.Sprintf("%s [$1] SIP/2.0\nVia: SIP/2.0/[transport] [local_ip]:[local_port];branch=[branch]\nFrom: [$3]%s\nTo: [$2]\nCall-ID: [call_id]\nCSeq: %d %s\n[routes]\nMax-Forwards: 70\n"+
 		"Contact: <sip:far@[local_ip]:[local_port];transport=[transport]>\n", method, tag, seq, method), body, headers...)
 }
@@ -74,11 +74,11 @@ func (s script) pause(d time.Duration) script {
 }
 
 // The pause between 180 and 200 is necessary, because the proxy could otherwise change their order.
-func (s script) answered(body string, headers ...string) script {
+func (s script) answer(body string, headers ...string) script {
 	return s.say(180, "").pause(300*time.Millisecond).say(200, body, headers...).hear("ACK")
 }
 func (s script) hungUp() script  { return s.hear("BYE").ok("") }
-func (s script) hangsUp() script { return s.ask("BYE", "", 77).response(200) }
+func (s script) hangsUp() script { return s.request("BYE", "", 77).response(200) }
 
 func (s script) canceled() script {
 	s = append(s, `<recv request="CANCEL"/>`).ok("")

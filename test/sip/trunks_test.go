@@ -13,8 +13,8 @@ import (
 	"ringfence.dev/test/kit"
 )
 
-// set changes settings of the trunk for calls that begin later.
-func (w *world) set(t *testing.T, settings map[string]any) {
+// changeTrunk changes settings of the trunk for calls that begin later.
+func (w *world) changeTrunk(t *testing.T, settings map[string]any) {
 	t.Helper()
 	if err := kit.NewClient(w.Demo.AdminURL, w.Demo.AdminToken).Into(t.Context(), "PATCH", "/admin/v1/trunks/"+w.trunk, settings, 200, nil); err != nil {
 		t.Fatal(err)
@@ -25,26 +25,26 @@ func (w *world) set(t *testing.T, settings map[string]any) {
 // phone. The test is not parallel, because it changes the trunk that the parallel tests share.
 // TestTrunk_WrongPasswordKeepsRequestsQueued of the dialer tests a wrong password with sipp.
 func TestTrunks_CallsCompleteOverTCPAndTLS(t *testing.T) {
-	w := stack(t)
+	w := sharedWorld(t)
 	house := w.house(t, map[string]any{"features": map[string]any{"transcripts": true}})
 	standard := map[string]any{
 		"port": w.proxy, "transport": "udp", "srtp": "off", "username": account, "password": secret, "register": true, "ca_certificates": nil, "codecs": nil,
 	}
-	defer w.set(t, standard)
+	defer w.changeTrunk(t, standard)
 	tcp := func(t *testing.T, settings map[string]any, far func(*ear) script, status, cause, last string) *ear {
 		t.Helper()
-		w.set(t, settings)
+		w.changeTrunk(t, settings)
 		e, port := listen(t), peertest.Port(t)
 		if far != nil {
 			far := sipp(t, port, far(e))
 			until(t, "the far end listens", func() bool { return testkit.Open("udp", port) })
 			defer far.Ends(t)
 		}
-		req, err := house.Place(t.Context(), map[string]any{"to": number(port), "agent_id": agent(t, house, tone(600, 2000))})
+		req, err := house.Place(t.Context(), map[string]any{"to": number(port), "agent_id": agent(t, house, toneSettings(600, 2000))})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if call := w.over(t, house, req, last); call.Status != status {
+		if call := w.awaitCall(t, house, req, last); call.Status != status {
 			t.Errorf("call: call.Status = %v, want %v", call.Status, status)
 		} else if *call.HangupCause != cause {
 			t.Errorf("call: *call.HangupCause = %v, want %v", *call.HangupCause, cause)
@@ -53,7 +53,7 @@ func TestTrunks_CallsCompleteOverTCPAndTLS(t *testing.T) {
 	}
 	t.Run("TCP, A-law first", func(t *testing.T) {
 		e := tcp(t, map[string]any{"transport": "tcp", "codecs": []string{"pcma", "pcmu"}}, func(e *ear) script {
-			return over("tcp").answered(strings.NewReplacer("AVP 0", "AVP 8", "0 PCMU", "8 PCMA").Replace(e.description("sendrecv"))).hungUp()
+			return receiveOver("tcp").answer(strings.NewReplacer("AVP 0", "AVP 8", "0 PCMU", "8 PCMA").Replace(e.description("sendrecv"))).hungUp()
 		}, "completed", "normal_clearing", "call.completed")
 		if frames, _ := e.heard(); frames < 20 {
 			t.Errorf("heard: frames = %v, want at least 20", frames)
@@ -70,9 +70,9 @@ func TestTrunks_CallsCompleteOverTCPAndTLS(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		bo := newPhone(t, spoken(t, []int{2}, interruption), fmt.Sprintf("sip_certificate %s\nmodule srtp.so\n", filepath.Join(dir, "cert.pem")),
+		bo := newPhone(t, writeSpeech(t, []int{2}, interruption), fmt.Sprintf("sip_certificate %s\nmodule srtp.so\n", filepath.Join(dir, "cert.pem")),
 			"<sip:NUMBER@127.0.0.1:PORT;transport=tls>;regint=0;answermode=auto;mediaenc=srtp-mand")
-		w.set(t, map[string]any{"transport": "tls", "port": bo.Port + 1, "srtp": "required", "ca_certificates": string(cert), "username": nil, "password": nil, "register": false})
+		w.changeTrunk(t, map[string]any{"transport": "tls", "port": bo.Port + 1, "srtp": "required", "ca_certificates": string(cert), "username": nil, "password": nil, "register": false})
 		ida := agent(t, house, map[string]any{"kind": "openai_realtime", "greeting": "Good day.", "disclosure": map[string]any{"off_reason": "a test"}})
 		transcriptions := func() (list []map[string]any, err error) {
 			path := "/sent?type=conversation.item.input_audio_transcription.completed"
@@ -95,13 +95,13 @@ func TestTrunks_CallsCompleteOverTCPAndTLS(t *testing.T) {
 			return err == nil && len(heard) > len(before)
 		})
 		bo.Do(t, "hangup")
-		call := w.over(t, house, req, "call.completed")
+		call := w.awaitCall(t, house, req, "call.completed")
 		if call.Status != "completed" {
 			t.Errorf(`call: call.Status = %q, want "completed"`, call.Status)
 		} else if *call.HangupCause != "normal_clearing" {
 			t.Errorf(`call: *call.HangupCause = %q, want "normal_clearing"`, *call.HangupCause)
 		}
-		if found := runs(bo.kept(t, "dec")); len(found) == 0 {
+		if found := soundParts(bo.recordedSamples(t, "dec")); len(found) == 0 {
 			t.Error("runs: length of found = 0, want more")
 		} else if got := length(found[0][1] - found[0][0]); got < 400*time.Millisecond {
 			t.Errorf("runs: length(found[0][1]-found[0][0]) = %v, want at least %v", got, 400*time.Millisecond)

@@ -250,19 +250,19 @@ func TestWallet_ShowsTopUpsAndCharges(t *testing.T) {
 	if at, now := instant(t, topped), time.Now(); at.After(now) {
 		t.Errorf("last_transaction_at after a top-up = %s, want at or before %s", at, now)
 	}
-	queued := w.write.want(t, 202, "POST", "/v1/calls", w.order(number(1), "scheduled_for", later()))
+	queued := w.write.want(t, 202, "POST", "/v1/calls", w.order(number(1), "scheduled_for", inOneHour()))
 	if balance, _, last := read(); balance != "1.25" {
 		t.Errorf(`with a hold: balance = %q, want "1.25"`, balance)
 	} else if last != topped {
 		t.Errorf("with a hold: last = %v, want %v", last, topped)
 	}
-	w.write.want(t, 202, "POST", "/v1/calls", w.order(number(1), "scheduled_for", later()))
+	w.write.want(t, 202, "POST", "/v1/calls", w.order(number(1), "scheduled_for", inOneHour()))
 	// 0.25 credits are available.
 	w.write.refused(t, 402, "insufficient_credits", "POST", "/v1/calls", w.order(number(1)))
 	w.write.want(t, 200, "POST", "/v1/call-requests/"+queued.text("id")+"/cancel", nil)
 	var placed answer
 	until(t, "the hold is released", func() bool {
-		placed = w.write.do(t, "POST", "/v1/calls", w.order(number(1)))
+		placed = w.write.send(t, "POST", "/v1/calls", w.order(number(1)))
 		return placed.status == 202
 	})
 	w.ended(t, placed.text("id"))

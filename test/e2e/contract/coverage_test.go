@@ -35,9 +35,9 @@ func cannotBeProvoked(what string) bool {
 	return false
 }
 
-// judge requires that every delivery was valid. If all tests ran, every documented response and
+// checkCoverage requires that every delivery was valid. If all tests ran, every documented response and
 // webhook must have occurred.
-func (w *world) judge(all bool) (code int) {
+func (w *world) checkCoverage(all bool) (code int) {
 	w.faults.mu.Lock()
 	defer w.faults.mu.Unlock()
 	for _, err := range w.faults.all {

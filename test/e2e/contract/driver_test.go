@@ -30,9 +30,9 @@ type client struct {
 	http      *http.Client
 }
 
-// unused is the time for which an idle connection is kept. It is less than the gateway's 2 min, so
+// idleTimeout is the time for which an idle connection is kept. It is less than the gateway's 2 min, so
 // that a request never uses a connection that the gateway is closing.
-const unused = time.Minute
+const idleTimeout = time.Minute
 
 // transport returns a transport with its own connections. The parameter from is the local address,
 // or "" for the default address.
@@ -41,7 +41,7 @@ func transport(from string) *http.Transport {
 	if from != "" {
 		dialer.LocalAddr = &net.TCPAddr{IP: net.ParseIP(from)}
 	}
-	return &http.Transport{DialContext: dialer.DialContext, MaxIdleConnsPerHost: 512, IdleConnTimeout: unused, DisableCompression: true}
+	return &http.Transport{DialContext: dialer.DialContext, MaxIdleConnsPerHost: 512, IdleConnTimeout: idleTimeout, DisableCompression: true}
 }
 
 func customer(t *testing.T, key string) *client {
@@ -49,9 +49,9 @@ func customer(t *testing.T, key string) *client {
 	return &client{base: stack(t).Demo.BaseURL, key: key, http: &http.Client{Transport: wire(t, transport("")), Timeout: 30 * time.Second}}
 }
 
-// crowd returns n clients with the same key. Each client has its own connection, so that both
+// newClients returns n clients with the same key. Each client has its own connection, so that both
 // replicas receive requests.
-func crowd(t *testing.T, key string, n int) []*client {
+func newClients(t *testing.T, key string, n int) []*client {
 	t.Helper()
 	all := make([]*client, n)
 	for i := range all {
@@ -73,9 +73,9 @@ type answer struct {
 	body   string
 }
 
-// do sends one request. The parameter body is nil, a string that is sent unchanged, or a value to
+// send sends one request. The parameter body is nil, a string that is sent unchanged, or a value to
 // encode as JSON. The parameter header contains names and values alternately.
-func (c *client) do(t *testing.T, method, path string, body any, header ...string) answer {
+func (c *client) send(t *testing.T, method, path string, body any, header ...string) answer {
 	t.Helper()
 	var payload io.Reader
 	switch b := body.(type) {
@@ -104,8 +104,8 @@ func (c *client) do(t *testing.T, method, path string, body any, header ...strin
 	for i := 0; i < len(header); i += 2 {
 		request.Header.Add(header[i], header[i+1])
 	}
-	if request.Header.Get(forwarded) == "" {
-		request.Header.Set(forwarded, addressOf(t))
+	if request.Header.Get(forwardedHeader) == "" {
+		request.Header.Set(forwardedHeader, addressOf(t))
 	}
 	response, err := c.http.Do(request)
 	if err != nil {
@@ -132,7 +132,7 @@ func addressOf(t *testing.T) string {
 
 func (c *client) want(t *testing.T, status int, method, path string, body any, header ...string) answer {
 	t.Helper()
-	got := c.do(t, method, path, body, header...)
+	got := c.send(t, method, path, body, header...)
 	if got.status != status {
 		t.Fatalf("%s %s = %d %s, want %d", method, path, got.status, got.body, status)
 	}
@@ -141,7 +141,7 @@ func (c *client) want(t *testing.T, status int, method, path string, body any, h
 
 func (c *client) refused(t *testing.T, status int, code, method, path string, body any, header ...string) answer {
 	t.Helper()
-	got := c.do(t, method, path, body, header...)
+	got := c.send(t, method, path, body, header...)
 	if got.status != status {
 		t.Errorf("%s %s: got.status = %v, want %v; got.body = %s", method, path, got.status, status, got.body)
 	} else if got.code() != code {
@@ -192,7 +192,7 @@ func (a answer) ids() []string {
 }
 
 // The function at runs ask for every client at the same time, and returns the results.
-func at[T any](clients []*client, ask func(i int, c *client) T) []T {
+func runParallel[T any](clients []*client, ask func(i int, c *client) T) []T {
 	answers, gate := make([]T, len(clients)), make(chan struct{})
 	var all sync.WaitGroup
 	for i, c := range clients {
@@ -206,8 +206,8 @@ func at[T any](clients []*client, ask func(i int, c *client) T) []T {
 	return answers
 }
 
-// tally counts responses by status and error code, for example "202" or "402 insufficient_credits".
-func tally(answers []answer) map[string]int {
+// countAnswers counts responses by status and error code, for example "202" or "402 insufficient_credits".
+func countAnswers(answers []answer) map[string]int {
 	counts := map[string]int{}
 	for _, a := range answers {
 		counts[strings.TrimSpace(fmt.Sprint(a.status, " ", a.code()))]++

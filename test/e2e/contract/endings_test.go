@@ -17,9 +17,9 @@ func everyEvent() []string {
 	return []string{"call.ringing", "call.answered", "call.completed", "call.failed", "call.no_answer", "call.busy"}
 }
 
-// listens subscribes the workspace to every call event. The returned function returns the
+// subscribeAll subscribes the workspace to every call event. The returned function returns the
 // deliveries so far.
-func (w *tenant) listens(t *testing.T) func() []kit.Delivery {
+func (w *tenant) subscribeAll(t *testing.T) func() []kit.Delivery {
 	t.Helper()
 	hooks := stack(t).Hooks
 	made := w.write.want(t, 201, "POST", subscriptions, set{"name": "all", "url": hooks.URL + "/" + w.id, "events": everyEvent()})
@@ -27,9 +27,9 @@ func (w *tenant) listens(t *testing.T) func() []kit.Delivery {
 	return func() []kit.Delivery { return hooks.Deliveries(w.id) }
 }
 
-// finish is one group of simulated phone numbers with the documented result of their calls
+// callEnding is one group of simulated phone numbers with the documented result of their calls
 // (docs/test-numbers.md).
-type finish struct {
+type callEnding struct {
 	name                             string
 	digits                           int
 	request, errorCode               string
@@ -40,9 +40,9 @@ type finish struct {
 	zone string
 }
 
-func endings() []finish {
+func endings() []callEnding {
 	talked := []string{"call.ringing", "call.answered", "call.completed"}
-	return []finish{
+	return []callEnding{
 		{"a person talks", 0, "completed", "", "completed", "normal_clearing", "interested", "human", true, true, true, true, talked, ""},
 		{"the line is busy", 90, "completed", "", "busy", "user_busy", "", "busy", false, false, false, false, []string{"call.busy"}, ""},
 		{"the call is not answered", 91, "completed", "", "no_answer", "no_answer", "", "no_answer", false, false, true,
@@ -70,7 +70,7 @@ func endings() []finish {
 func TestCalls_EndAsDocumentedForEachNumber(t *testing.T) {
 	w := workspace(t)
 	w.topUp(t, "100")
-	hears := w.listens(t)
+	hears := w.subscribeAll(t)
 	for _, row := range endings() {
 		t.Run(row.name, func(t *testing.T) {
 			to, ref := number(row.digits), "order of "+row.name
@@ -106,7 +106,7 @@ func TestCalls_EndAsDocumentedForEachNumber(t *testing.T) {
 	}
 }
 
-func (e finish) mustBeTheRequest(t *testing.T, got, placed answer) {
+func (e callEnding) mustBeTheRequest(t *testing.T, got, placed answer) {
 	t.Helper()
 	sharedstack.Equal(t, "status", got.text("status"), e.request)
 	sharedstack.Equal(t, "error_code", got.text("error_code"), e.errorCode)
@@ -130,7 +130,7 @@ func (e finish) mustBeTheRequest(t *testing.T, got, placed answer) {
 	}
 }
 
-func (e finish) mustBeTheCall(t *testing.T, got answer, w *tenant, to, ref string) {
+func (e callEnding) mustBeTheCall(t *testing.T, got answer, w *tenant, to, ref string) {
 	t.Helper()
 	call := got.members()
 	for name, want := range map[string]string{
@@ -177,7 +177,7 @@ func (e finish) mustBeTheCall(t *testing.T, got answer, w *tenant, to, ref strin
 
 // Each expected event must arrive once, in order and signed. No other event may arrive. The last
 // event must contain the call as GET returns it.
-func (e finish) mustBeTheEvents(t *testing.T, events []kit.Delivery, call answer) {
+func (e callEnding) mustBeTheEvents(t *testing.T, events []kit.Delivery, call answer) {
 	t.Helper()
 	var types []string
 	ids := map[string]bool{}
@@ -201,7 +201,7 @@ func (e finish) mustBeTheEvents(t *testing.T, events []kit.Delivery, call answer
 	}
 }
 
-func (e finish) mustBeTheLightForm(t *testing.T, w *tenant, call answer) {
+func (e callEnding) mustBeTheLightForm(t *testing.T, w *tenant, call answer) {
 	t.Helper()
 	page := w.read.want(t, 200, "GET", "/v1/calls?limit=100", nil).members()["data"].([]any)
 	for _, item := range page {

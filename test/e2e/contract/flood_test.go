@@ -13,13 +13,13 @@ import (
 	"time"
 )
 
-// forwarded is the header with the client address. The gateway accepts it from this machine, which
+// forwardedHeader is the header with the client address. The gateway accepts it from this machine, which
 // is a trusted proxy of the stack.
-const forwarded = "X-Forwarded-For"
+const forwardedHeader = "X-Forwarded-For"
 
 // The function strangers returns functions that create a client without a valid key. The parameter
 // n makes each client different.
-func strangers(t *testing.T) map[string]func(n int64) *client {
+func keylessClients(t *testing.T) map[string]func(n int64) *client {
 	t.Helper()
 	shared := customer(t, "")
 	as := func(key string) *client { return &client{base: shared.base, key: key, http: shared.http} }
@@ -37,17 +37,17 @@ func strangers(t *testing.T) map[string]func(n int64) *client {
 // both replicas. Then it checks that other clients are not affected.
 func TestFlood_AddressMaySend600AMinute(t *testing.T) {
 	w := workspace(t)
-	ways := strangers(t)
+	ways := keylessClients(t)
 	for i, name := range []string{"no key", "a malformed key", "an invented key"} {
 		address := fmt.Sprintf("203.0.113.%d", 10+i)
 		const asked, limit = 800, 600
 		begun := time.Now()
 		var n atomic.Int64
-		lanes := at(make([]*client, 32), func(int, *client) []answer {
+		lanes := runParallel(make([]*client, 32), func(int, *client) []answer {
 			var got []answer
 			for range asked / 32 {
 				c := ways[name](n.Add(1))
-				got = append(got, c.do(t, "GET", "/v1/calls", nil, forwarded, address))
+				got = append(got, c.send(t, "GET", "/v1/calls", nil, forwardedHeader, address))
 			}
 			return got
 		})
@@ -69,14 +69,14 @@ func TestFlood_AddressMaySend600AMinute(t *testing.T) {
 		}
 		anonymous := ways["no key"](0)
 		for _, open := range []string{"/readyz", "/openapi.json", "/docs"} {
-			if got := anonymous.do(t, "GET", open, nil, forwarded, address); got.status == 429 {
+			if got := anonymous.send(t, "GET", open, nil, forwardedHeader, address); got.status == 429 {
 				t.Errorf("%s from a refused address: got.status = 429, want another value", open)
 			} else if got.status == 401 {
 				t.Errorf("%s from a refused address: got.status = 401, want another value", open)
 			}
 		}
-		w.read.want(t, 200, "GET", "/v1/wallet", nil, forwarded, address)
-		anonymous.refused(t, 401, "invalid_api_key", "GET", "/v1/wallet", nil, forwarded, fmt.Sprintf("203.0.113.%d", 20+i))
+		w.read.want(t, 200, "GET", "/v1/wallet", nil, forwardedHeader, address)
+		anonymous.refused(t, 401, "invalid_api_key", "GET", "/v1/wallet", nil, forwardedHeader, fmt.Sprintf("203.0.113.%d", 20+i))
 	}
 }
 
@@ -85,10 +85,10 @@ func TestFlood_AddressMaySend600AMinute(t *testing.T) {
 func TestFlood_OpenPathsAreNotCounted(t *testing.T) {
 	const address = "203.0.113.30"
 	var asked atomic.Int64
-	at(crowd(t, "", 16), func(_ int, c *client) bool {
+	runParallel(newClients(t, "", 16), func(_ int, c *client) bool {
 		for n := asked.Add(1); n < 660; n = asked.Add(1) {
 			path := []string{"/readyz", "/openapi.json", "/docs"}[n%3]
-			if got := c.do(t, "GET", path, nil, forwarded, address); got.status == 429 {
+			if got := c.send(t, "GET", path, nil, forwardedHeader, address); got.status == 429 {
 				t.Errorf("GET %s: got.status = 429, want another value", path)
 				return false
 			} else if got.status == 401 {
@@ -98,7 +98,7 @@ func TestFlood_OpenPathsAreNotCounted(t *testing.T) {
 		}
 		return true
 	})
-	got := customer(t, "").do(t, "GET", "/v1/calls", nil, forwarded, address)
+	got := customer(t, "").send(t, "GET", "/v1/calls", nil, forwardedHeader, address)
 	if rateLimits := limitsOf(t, "the first request that counts", got); got.status != 401 {
 		t.Errorf("after the open paths: got.status = %v, want 401", got.status)
 	} else if rateLimits.remaining != 599 {
@@ -114,17 +114,17 @@ func TestFlood_ValidKeysOfTheSameAddressPass(t *testing.T) {
 	w := workspace(t)
 	// The client w.read keeps this connection, so its later requests reach the same replica. That
 	// replica has then cached the key.
-	w.read.want(t, 200, "GET", "/v1/wallet", nil, forwarded, address)
+	w.read.want(t, 200, "GET", "/v1/wallet", nil, forwardedHeader, address)
 	ctx, stop := context.WithCancel(t.Context())
 	var flood sync.WaitGroup
 	defer flood.Wait()
 	defer stop()
 	var sent atomic.Int64
-	invented := strangers(t)["an invented key"]
+	invented := keylessClients(t)["an invented key"]
 	for range 16 {
 		flood.Go(func() {
 			for ctx.Err() == nil {
-				got := invented(1_000_000+sent.Add(1)).do(t, "GET", "/v1/calls", nil, forwarded, address)
+				got := invented(1_000_000+sent.Add(1)).send(t, "GET", "/v1/calls", nil, forwardedHeader, address)
 				if got.status != 401 && got.status != 429 {
 					t.Errorf("a stranger = %d %s", got.status, got.body)
 					return
@@ -134,9 +134,9 @@ func TestFlood_ValidKeysOfTheSameAddressPass(t *testing.T) {
 	}
 	until(t, "the flood is refused", func() bool { return sent.Load() > 700 })
 	fresh, _ := w.key(t, "read")
-	fresh.want(t, 200, "GET", "/v1/wallet", nil, forwarded, address)
+	fresh.want(t, 200, "GET", "/v1/wallet", nil, forwardedHeader, address)
 	for range 60 {
-		w.read.want(t, 200, "GET", "/v1/wallet", nil, forwarded, address)
+		w.read.want(t, 200, "GET", "/v1/wallet", nil, forwardedHeader, address)
 	}
 }
 
@@ -147,7 +147,7 @@ func TestFlood_CountsTheClientAddress(t *testing.T) {
 		t.Helper()
 		var lines []string
 		for _, value := range headers {
-			lines = append(lines, forwarded, value)
+			lines = append(lines, forwardedHeader, value)
 		}
 		return limitsOf(t, "a stranger", c.refused(t, 401, "invalid_api_key", "GET", "/v1/calls", nil, lines...)).remaining
 	}
@@ -156,7 +156,7 @@ func TestFlood_CountsTheClientAddress(t *testing.T) {
 	// 100 ms, one of the 90 requests stops counting. After 9 s, no request would count.
 	after := func(c *client, from string, look func() int) int {
 		t.Helper()
-		at(make([]*client, 90), func(int, *client) int { return left(c, from) })
+		runParallel(make([]*client, 90), func(int, *client) int { return left(c, from) })
 		return look()
 	}
 	for i, row := range []struct {
@@ -204,7 +204,7 @@ func TestFlood_CountsTheClientAddress(t *testing.T) {
 	}
 	for _, name := range []string{"Forwarded", "X-Real-Ip", "X-Client-Ip", "True-Client-Ip", "Cf-Connecting-Ip"} {
 		look := func() int {
-			return limitsOf(t, name, elsewhere.do(t, "GET", "/v1/calls", nil, name, "203.0.113.62")).remaining
+			return limitsOf(t, name, elsewhere.send(t, "GET", "/v1/calls", nil, name, "203.0.113.62")).remaining
 		}
 		if after(elsewhere, "203.0.113.60", look) >= untouched {
 			t.Errorf("%s chose whom the request was counted for", name)

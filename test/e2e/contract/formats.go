@@ -28,9 +28,9 @@ type format func(string) error
 // Validate implements openapi3.StringFormatValidator.
 func (f format) Validate(value string) error { return f(value) }
 
-// stamps returns validators for the formats of values in responses. An id must be in lower case. A
+// responseFormats returns validators for the formats of values in responses. An id must be in lower case. A
 // time must be in UTC with milliseconds.
-func stamps() map[string]openapi3.StringFormatValidator {
+func responseFormats() map[string]openapi3.StringFormatValidator {
 	return map[string]openapi3.StringFormatValidator{
 		"uuid": format(func(s string) error { return matches(canonicalUUID, s) }),
 		"uri":  format(absolute),
@@ -51,9 +51,9 @@ func stamps() map[string]openapi3.StringFormatValidator {
 	}
 }
 
-// wishes returns validators for the formats of values in requests. Requests may use more formats
+// requestFormats returns validators for the formats of values in requests. Requests may use more formats
 // than responses.
-func wishes() map[string]openapi3.StringFormatValidator {
+func requestFormats() map[string]openapi3.StringFormatValidator {
 	return map[string]openapi3.StringFormatValidator{
 		"uuid":      format(uuid.Validate),
 		"uri":       format(absolute),

@@ -108,7 +108,7 @@ func TestHours_WindowAppliesInTheTimeZoneOfTheNumber(t *testing.T) {
 	w.write.want(t, 202, "POST", "/v1/calls", w.order(tokyo, "scheduled_for", at("Asia/Tokyo", 12)))
 	w.write.refused(t, 422, "outside_calling_hours", "POST", "/v1/calls", w.order(berlin, "scheduled_for", at("Asia/Tokyo", 12)))
 	for hour, status := range map[int]int{8: 422, 9: 202, 19: 202, 20: 422} {
-		if got := w.write.do(t, "POST", "/v1/calls", w.order(berlin, "scheduled_for", at("Europe/Berlin", hour))); got.status != status {
+		if got := w.write.send(t, "POST", "/v1/calls", w.order(berlin, "scheduled_for", at("Europe/Berlin", hour))); got.status != status {
 			t.Errorf("at %d:00 = %d %s, want %d", hour, got.status, got.body, status)
 		}
 	}
@@ -207,24 +207,24 @@ func TestDialTimeCheck_FailureBlocksTheRequest(t *testing.T) {
 	rows := changes(t)
 	for _, row := range rows {
 		row.w = workspace(t)
-		row.w.topUp(t, oneCall)
-		row.hears = row.w.listens(t)
+		row.w.topUp(t, holdOfOneCall)
+		row.hears = row.w.subscribeAll(t)
 		to := number(1)
-		row.id = row.w.later(t, to)
+		row.id = row.w.placeInOneHour(t, to)
 		row.change(row.w, to)
 	}
 	for _, row := range rows {
 		t.Run(row.name, func(t *testing.T) {
 			w := row.w
-			comes(t, row.id)
+			makeDue(t, row.id)
 			// the workspace cannot read its request while it has no API access
 			if row.code == "api_not_enabled" {
-				leaves(t, row.id)
+				awaitDequeued(t, row.id)
 				w.operator.want(t, 200, "PATCH", w.admin, set{"features": set{"api": true}})
 			}
 			var got answer
 			until(t, "the request ends", func() bool {
-				got = w.read.do(t, "GET", "/v1/call-requests/"+row.id, nil)
+				got = w.read.send(t, "GET", "/v1/call-requests/"+row.id, nil)
 				return got.status == 200 && got.text("status") != "queued"
 			})
 			sharedstack.Equal(t, "status", got.text("status"), "blocked")
@@ -252,11 +252,11 @@ func TestDialTimeCheck_FailureBlocksTheRequest(t *testing.T) {
 
 func TestDialTimeCheck_ClosedWindowMovesTheRequestToTheNextOpening(t *testing.T) {
 	w := workspace(t)
-	w.topUp(t, oneCall)
-	queued := w.write.want(t, 202, "POST", "/v1/calls", w.order(number(1), "scheduled_for", later(), "schedule_if_outside_hours", true))
+	w.topUp(t, holdOfOneCall)
+	queued := w.write.want(t, 202, "POST", "/v1/calls", w.order(number(1), "scheduled_for", inOneHour(), "schedule_if_outside_hours", true))
 	closed := closedWindow(time.Now())
 	w.operator.want(t, 200, "PATCH", w.admin, set{"calling_policy": set{"window": closed.window, "timezone": "UTC"}})
-	comes(t, queued.text("id"))
+	makeDue(t, queued.text("id"))
 	until(t, "the request is moved", func() bool {
 		got := w.read.want(t, 200, "GET", "/v1/call-requests/"+queued.text("id"), nil)
 		return got.text("status") == "queued" && instant(t, got.text("scheduled_for")).Equal(closed.next)

@@ -13,17 +13,17 @@ import (
 	"ringfence.dev/test/kit/sharedstack"
 )
 
-// oneCall is the credit that is held for one call of the maximum duration: 600 s at 0.05 a minute.
-const oneCall = "0.50"
+// holdOfOneCall is the credit that is held for one call of the maximum duration: 600 s at 0.05 a minute.
+const holdOfOneCall = "0.50"
 
 func TestIdempotency_FiftyRequestsWithOneKeyCreateOneCall(t *testing.T) {
 	w := workspace(t)
-	w.topUp(t, oneCall)
+	w.topUp(t, holdOfOneCall)
 	to := number(1)
-	answers := at(crowd(t, w.write.key, 50), func(_ int, c *client) answer {
-		return c.do(t, "POST", "/v1/calls", w.order(to, "idempotency_key", "order-1042"))
+	answers := runParallel(newClients(t, w.write.key, 50), func(_ int, c *client) answer {
+		return c.send(t, "POST", "/v1/calls", w.order(to, "idempotency_key", "order-1042"))
 	})
-	sharedstack.Equal(t, "answers", tally(answers), map[string]int{"202": 1, "200": 49})
+	sharedstack.Equal(t, "answers", countAnswers(answers), map[string]int{"202": 1, "200": 49})
 	id := answers[0].text("id")
 	for _, a := range answers {
 		if a.text("id") != id {
@@ -35,11 +35,11 @@ func TestIdempotency_FiftyRequestsWithOneKeyCreateOneCall(t *testing.T) {
 
 func TestIdempotency_FiftyKeysAndCreditForOneCallCreateOneCall(t *testing.T) {
 	w := workspace(t)
-	w.topUp(t, oneCall)
-	answers := at(crowd(t, w.write.key, 50), func(i int, c *client) answer {
-		return c.do(t, "POST", "/v1/calls", w.order(number(1), "idempotency_key", fmt.Sprint("order-", i)))
+	w.topUp(t, holdOfOneCall)
+	answers := runParallel(newClients(t, w.write.key, 50), func(i int, c *client) answer {
+		return c.send(t, "POST", "/v1/calls", w.order(number(1), "idempotency_key", fmt.Sprint("order-", i)))
 	})
-	sharedstack.Equal(t, "answers", tally(answers), map[string]int{"202": 1, "402 insufficient_credits": 49})
+	sharedstack.Equal(t, "answers", countAnswers(answers), map[string]int{"202": 1, "402 insufficient_credits": 49})
 	taken := slices.IndexFunc(answers, func(a answer) bool { return a.status == 202 || a.status == 200 })
 	if taken < 0 {
 		t.Fatal("no request was accepted")
@@ -47,7 +47,7 @@ func TestIdempotency_FiftyKeysAndCreditForOneCallCreateOneCall(t *testing.T) {
 	w.mustHaveCalledOnce(t, answers[taken].text("to"), answers[taken].text("id"))
 
 	// A refused request does not use up its idempotency key. An accepted request does.
-	w.topUp(t, oneCall)
+	w.topUp(t, holdOfOneCall)
 	again := w.write.want(t, 200, "POST", "/v1/calls", w.order(number(1), "idempotency_key", fmt.Sprint("order-", taken)))
 	if again.text("id") != answers[taken].text("id") {
 		t.Errorf(`the accepted key again: again.text("id") = %q, want %q; again.body = %s`,
@@ -92,9 +92,9 @@ func (w *tenant) mustHaveCalledOnce(t *testing.T, to, id string) {
 		balance = w.read.want(t, 200, "GET", "/v1/wallet", nil).text("balance")
 		return charged != ""
 	})
-	if sum := new(big.Rat).Add(decimal(t, charged), decimal(t, balance)); sum.Cmp(decimal(t, oneCall)) != 0 {
+	if sum := new(big.Rat).Add(decimal(t, charged), decimal(t, balance)); sum.Cmp(decimal(t, holdOfOneCall)) != 0 {
 		t.Errorf("Add: sum.Cmp(decimal(t, oneCall)) = %v, want 0; balance = %s; sum.FloatString(6) = %s",
-			sum.Cmp(decimal(t, oneCall)), balance, sum.FloatString(6))
+			sum.Cmp(decimal(t, holdOfOneCall)), balance, sum.FloatString(6))
 	} else if charged == "0" {
 		t.Errorf(`Add: charged = "0", want another value; balance = %s; sum.FloatString(6) = %s`,
 			balance, sum.FloatString(6))
@@ -148,7 +148,7 @@ func TestIdempotency_BodyKeyPrecedesHeaderKey(t *testing.T) {
 		if row.header != "" {
 			header = []string{"Idempotency-Key", row.header}
 		}
-		if got := w.write.do(t, "POST", "/v1/calls", row.body, header...); got.status != 200 {
+		if got := w.write.send(t, "POST", "/v1/calls", row.body, header...); got.status != 200 {
 			t.Errorf("%s: got.status = %v, want 200", row.name, got.status)
 		} else if got.body != row.want.body {
 			t.Errorf("%s: got.body = %v, want %v", row.name, got.body, row.want.body)
@@ -176,8 +176,8 @@ func TestIdempotency_BodyKeyPrecedesHeaderKey(t *testing.T) {
 
 func TestIdempotency_KeyBelongsToTheWorkspace(t *testing.T) {
 	one, two := workspace(t), workspace(t)
-	one.topUp(t, oneCall)
-	two.topUp(t, oneCall)
+	one.topUp(t, holdOfOneCall)
+	two.topUp(t, holdOfOneCall)
 	another, _ := one.key(t, "write")
 	first := one.write.want(t, 202, "POST", "/v1/calls", one.order(number(1), "idempotency_key", "k"))
 	if got := another.want(t, 200, "POST", "/v1/calls", one.order(number(1), "idempotency_key", "k")); got.text("id") != first.text("id") {
@@ -193,7 +193,7 @@ func TestIdempotency_RefusalDoesNotUseUpTheKey(t *testing.T) {
 	to := number(1)
 	order := w.order(to, "idempotency_key", "k")
 	w.write.refused(t, 402, "insufficient_credits", "POST", "/v1/calls", order)
-	w.topUp(t, oneCall)
+	w.topUp(t, holdOfOneCall)
 	w.write.want(t, 200, "POST", "/v1/opt-outs", set{"phone_e164": to})
 	w.write.refused(t, 422, "recipient_dnd", "POST", "/v1/calls", order)
 	w.write.want(t, 200, "DELETE", "/v1/opt-outs/"+to, nil)

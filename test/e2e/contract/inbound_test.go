@@ -28,7 +28,7 @@ func mustBeBornWithItsID(t *testing.T, id, createdAt string) {
 
 func TestInbound_IsStoredDeliveredAndNotCharged(t *testing.T) {
 	w := workspace(t)
-	hears := w.listens(t)
+	hears := w.subscribeAll(t)
 	line, known, stranger := number(1), number(1), number(1)
 	w.operator.want(t, 201, "POST", w.admin+"/numbers", set{"phone_e164": line, "agent_id": w.agent})
 	contact := w.write.want(t, 201, "POST", "/v1/contacts", set{"phone_e164": known, "name": "Ada"})
@@ -41,7 +41,7 @@ func TestInbound_IsStoredDeliveredAndNotCharged(t *testing.T) {
 		{"from a withheld number", "", "anonymous", ""},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			if got := carrier.do(t, "POST", "/inbound", set{"from": row.from, "to": line}); got.status/100 != 2 {
+			if got := carrier.send(t, "POST", "/inbound", set{"from": row.from, "to": line}); got.status/100 != 2 {
 				t.Fatalf("POST /inbound = %d %s", got.status, got.body)
 			}
 			var id string

@@ -64,9 +64,9 @@ type probe struct {
 
 func (p probe) title() string { return p.operation + ", " + p.name }
 
-// ask replaces the parts of the response that differ each time, so that two responses can be
+// sendProbe replaces the parts of the response that differ each time, so that two responses can be
 // compared.
-func (p probe) ask(t *testing.T, c *client, base, agent, value string) answer {
+func (p probe) sendProbe(t *testing.T, c *client, base, agent, value string) answer {
 	t.Helper()
 	method, _, _ := strings.Cut(p.operation, " ")
 	fill := strings.NewReplacer("{agent}", agent, "{x}", value).Replace
@@ -78,7 +78,7 @@ func (p probe) ask(t *testing.T, c *client, base, agent, value string) answer {
 	if p.key != "" {
 		header = []string{"Idempotency-Key", fill(p.key)}
 	}
-	got := c.do(t, method, base+strings.NewReplacer("{x}", url.QueryEscape(value)).Replace(p.path), body, header...)
+	got := c.send(t, method, base+strings.NewReplacer("{x}", url.QueryEscape(value)).Replace(p.path), body, header...)
 	got.body = strings.ReplaceAll(got.body, value, "{x}")
 	for blank, what := range map[string]*regexp.Regexp{
 		"{id}":     regexp.MustCompile(`[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}`),
@@ -91,11 +91,11 @@ func (p probe) ask(t *testing.T, c *client, base, agent, value string) answer {
 	return got
 }
 
-// try sends the probe with both ids and requires equal responses.
-func (p probe) try(t *testing.T, c *client, base, agent string) answer {
+// compareIDs sends the probe with both ids and requires equal responses.
+func (p probe) compareIDs(t *testing.T, c *client, base, agent string) answer {
 	t.Helper()
-	nobodys := p.ask(t, c, base, agent, p.nobodys)
-	theirs := p.ask(t, c, base, agent, p.theirs)
+	nobodys := p.sendProbe(t, c, base, agent, p.nobodys)
+	theirs := p.sendProbe(t, c, base, agent, p.theirs)
 	sharedstack.Equal(t, p.title()+": theirs.status", theirs.status, nobodys.status)
 	sharedstack.Equal(t, p.title()+": theirs.body", theirs.body, nobodys.body)
 	sharedstack.Equal(t, p.title()+": names(theirs.header)", names(theirs.header), names(nobodys.header))
@@ -186,10 +186,10 @@ func TestIsolation_ObjectsOfAnotherWorkspaceAreNotFound(t *testing.T) {
 	before := s.everything(t)
 	responses := map[string]answer{}
 	for _, p := range probes(s) {
-		responses[p.title()] = p.try(t, w.write, "", w.agent)
+		responses[p.title()] = p.compareIDs(t, w.write, "", w.agent)
 	}
 	for _, p := range operatorProbes(s) {
-		responses[p.title()] = p.try(t, w.operator, w.admin, w.agent)
+		responses[p.title()] = p.compareIDs(t, w.operator, w.admin, w.agent)
 	}
 	after := s.everything(t)
 	for what, was := range before {
@@ -205,13 +205,13 @@ func TestIsolation_ObjectsOfAnotherWorkspaceAreNotFound(t *testing.T) {
 	operate := func(reads bool) {
 		for _, p := range operatorProbes(s) {
 			if strings.HasPrefix(p.operation, "GET ") == reads {
-				mustTell(p, p.ask(t, s.operator, s.admin, s.agent, p.theirs))
+				mustTell(p, p.sendProbe(t, s.operator, s.admin, s.agent, p.theirs))
 			}
 		}
 	}
 	operate(true) // the reads come first, because the customer's probes delete objects
 	for _, p := range probes(s) {
-		mustTell(p, p.ask(t, s.write, "", s.agent, p.theirs))
+		mustTell(p, p.sendProbe(t, s.write, "", s.agent, p.theirs))
 	}
 	// the changes come last, because one of them revokes the API key that the customer's probes use
 	operate(false)

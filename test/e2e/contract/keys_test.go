@@ -52,10 +52,10 @@ func TestKeys_AreStoredAsKeyedHashes(t *testing.T) {
 	}
 	mac := hmac.New(sha256.New, []byte(state.Pepper))
 	mac.Write([]byte(key))
-	all := needles(key, secret)
+	all := keyForms(key, secret)
 	const kept = "the key's HMAC"
 	all[kept] = hex.EncodeToString(mac.Sum(nil))
-	found := inDatabase(t, slices.Collect(maps.Values(all)))
+	found := tablesContaining(t, slices.Collect(maps.Values(all)))
 	for what, needle := range all {
 		if what != kept && len(found[needle]) != 0 {
 			t.Errorf("%s is in %v", what, found[needle])
@@ -77,8 +77,8 @@ func TestKeys_AreStoredAsKeyedHashes(t *testing.T) {
 	}
 }
 
-// needles returns the forms in which a key must not be stored: as plain text or as an unkeyed hash.
-func needles(key, secret string) map[string]string {
+// keyForms returns the forms in which a key must not be stored: as plain text or as an unkeyed hash.
+func keyForms(key, secret string) map[string]string {
 	all := map[string]string{}
 	for name, text := range map[string]string{"the key": key, "its secret part": secret} {
 		sum1, sum256, sum512, sum5 := sha1.Sum([]byte(text)), sha256.Sum256([]byte(text)), sha512.Sum512([]byte(text)), md5.Sum([]byte(text))
@@ -91,8 +91,8 @@ func needles(key, secret string) map[string]string {
 	return all
 }
 
-// inDatabase maps each text to the tables that contain it. Bytes are compared as hex.
-func inDatabase(t *testing.T, texts []string) map[string][]string {
+// tablesContaining maps each text to the tables that contain it. Bytes are compared as hex.
+func tablesContaining(t *testing.T, texts []string) map[string][]string {
 	t.Helper()
 	conn := database(t)
 	column := func(sql string, args ...any) []string {
@@ -146,8 +146,8 @@ func TestKeys_RevocationAppliesOnAllReplicasIn5s(t *testing.T) {
 	for _, e := range endings {
 		w := workspace(t)
 		w.operator = through
-		e.clients = crowd(t, w.write.key, 12)
-		if got := tally(at(e.clients, e.ask(t))); got["200"] != len(e.clients) {
+		e.clients = newClients(t, w.write.key, 12)
+		if got := countAnswers(runParallel(e.clients, e.ask(t))); got["200"] != len(e.clients) {
 			t.Fatalf("%s: before = %v", e.name, got)
 		}
 		e.change(w)
@@ -161,7 +161,7 @@ func TestKeys_RevocationAppliesOnAllReplicasIn5s(t *testing.T) {
 }
 
 func (e *ending) ask(t *testing.T) func(int, *client) answer {
-	return func(_ int, c *client) answer { return c.do(t, "GET", "/v1/call-requests", nil) }
+	return func(_ int, c *client) answer { return c.send(t, "GET", "/v1/call-requests", nil) }
 }
 
 func (e *ending) watch(t *testing.T) {
@@ -170,7 +170,7 @@ func (e *ending) watch(t *testing.T) {
 	var holds time.Time
 	for asked := e.changed; asked.Before(e.changed.Add(5300 * time.Millisecond)); asked = <-tick.C {
 		open := 0
-		for _, a := range at(e.clients, e.ask(t)) {
+		for _, a := range runParallel(e.clients, e.ask(t)) {
 			switch {
 			case a.status == http.StatusOK:
 				open++
@@ -203,13 +203,13 @@ func TestKeys_ChangedOrMisplacedKeyGets401(t *testing.T) {
 		{"Authorization", "Bearer " + w.operator.key}, {"Authorization", "Bearer"}, {"Authorization", "Bearer " + strings.Repeat("x", 10_000)},
 	} {
 		got := anonymous.refused(t, 401, "invalid_api_key", "GET", "/v1/wallet", nil,
-			append(header, forwarded, "203.0.113.90")...)
+			append(header, forwardedHeader, "203.0.113.90")...)
 		if strings.Contains(got.body, key) {
 			t.Errorf("%.60q: the answer repeats the key", header)
 		}
 	}
 	anonymous.refused(t, 401, "invalid_api_key", "GET", "/v1/wallet?api_key="+key+"&access_token="+key, nil,
-		forwarded, "203.0.113.90")
+		forwardedHeader, "203.0.113.90")
 	anonymous.want(t, 200, "GET", "/v1/wallet", nil, "Authorization", "bearer  "+key)
 	w.operator.want(t, 200, "GET", w.admin+"/api-keys", nil)
 	(&client{base: w.operator.base, key: key, http: w.operator.http}).refused(t, 401, "invalid_api_key", "GET", w.admin+"/api-keys", nil)

@@ -65,7 +65,7 @@ func TestListing_DefaultsTo25ItemsNewestFirst(t *testing.T) {
 	w.topUp(t, "100")
 	var requests, contacts []string
 	for range 27 {
-		made := w.write.want(t, 202, "POST", "/v1/calls", w.order(number(1), "scheduled_for", later()))
+		made := w.write.want(t, 202, "POST", "/v1/calls", w.order(number(1), "scheduled_for", inOneHour()))
 		requests = append(requests, made.text("id"))
 	}
 	contacts = w.read.want(t, 200, "GET", "/v1/contacts?limit=100", nil).ids()
@@ -102,7 +102,7 @@ func TestListing_FiltersSelectCallsAndRequests(t *testing.T) {
 	ref := "order 100%_+ü" // the reference contains characters with a meaning in a query or a pattern
 	talked := w.ended(t, w.write.want(t, 202, "POST", "/v1/calls", w.order(number(1), "external_ref", ref)).text("id"))
 	busy := w.ended(t, w.write.want(t, 202, "POST", "/v1/calls", w.order(number(90), "agent_id", second, "external_ref", "order 100xx")).text("id"))
-	waiting := w.write.want(t, 202, "POST", "/v1/calls", w.order(number(1), "scheduled_for", later(), "external_ref", ref))
+	waiting := w.write.want(t, 202, "POST", "/v1/calls", w.order(number(1), "scheduled_for", inOneHour(), "external_ref", ref))
 	a, b := talked.text("call_id"), busy.text("call_id")
 	born := map[string]time.Time{}
 	var contact string

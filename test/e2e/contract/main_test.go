@@ -19,7 +19,7 @@ type world struct {
 	faults   *faults
 }
 
-var shared = &sharedstack.Shared[*world]{Begin: begin, Judge: (*world).judge}
+var shared = &sharedstack.Shared[*world]{Begin: begin, Judge: (*world).checkCoverage}
 
 // Only the tests of settings call t.Parallel, because they wait for requests to become due. Four of
 // them run at the same time, after the other tests.

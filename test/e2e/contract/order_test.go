@@ -14,19 +14,19 @@ import (
 )
 
 // The test replaces {id} in the path by the id of an object.
-type ask struct {
+type operationRequest struct {
 	operation, method, path string
 	body                    any
 }
 
-func (a ask) writes() bool   { return a.method != http.MethodGet }
-func (a ask) webhooks() bool { return strings.HasPrefix(a.path, subscriptions) }
-func (a ask) name() string   { return a.method + " " + a.path }
+func (a operationRequest) writes() bool   { return a.method != http.MethodGet }
+func (a operationRequest) webhooks() bool { return strings.HasPrefix(a.path, subscriptions) }
+func (a operationRequest) name() string   { return a.method + " " + a.path }
 
-// asks returns a request for every operation that needs a key.
-func asks() []ask {
+// operationRequests returns a request for every operation that needs a key.
+func operationRequests() []operationRequest {
 	const calls, requests, contacts, optOuts = "/v1/calls", "/v1/call-requests", "/v1/contacts", "/v1/opt-outs"
-	return []ask{
+	return []operationRequest{
 		{"listCalls", "GET", calls, nil},
 		{"createCall", "POST", calls, set{"agent_id": uuid.NewString(), "to": "+14155550101"}},
 		{"readCall", "GET", calls + "/{id}", nil},
@@ -52,15 +52,15 @@ func asks() []ask {
 	}
 }
 
-func (a ask) do(t *testing.T, c *client, id string, header ...string) answer {
+func (a operationRequest) do(t *testing.T, c *client, id string, header ...string) answer {
 	t.Helper()
-	return c.do(t, a.method, strings.Replace(a.path, "{id}", id, 1), a.body, header...)
+	return c.send(t, a.method, strings.Replace(a.path, "{id}", id, 1), a.body, header...)
 }
 
 func TestCheckOrder_TestedRequestsCoverEveryOperation(t *testing.T) {
 	// These operations need no key. service_test.go tests them.
 	asked := []string{"readInterfaceDescription", "readReadiness", "readReference"}
-	for _, a := range asks() {
+	for _, a := range operationRequests() {
 		asked = append(asked, a.operation)
 	}
 	slices.Sort(asked)
@@ -80,9 +80,9 @@ func TestOrder_ChecksOfEveryRoute(t *testing.T) {
 	// address.
 	from := []string{"X-Forwarded-For", "198.51.100.7"}
 	malformed := strings.Repeat("x", 40)
-	all := append(asks(),
-		ask{"", "GET", "/v1/nothing", nil}, ask{"", "POST", "/v1/nothing", "{"}, ask{"", "PUT", "/v1/calls", nil}, ask{"", "GET", "/", nil},
-		ask{"", "DELETE", subscriptions, nil}, ask{"", "GET", subscriptions + "/{id}/nothing", nil})
+	all := append(operationRequests(),
+		operationRequest{"", "GET", "/v1/nothing", nil}, operationRequest{"", "POST", "/v1/nothing", "{"}, operationRequest{"", "PUT", "/v1/calls", nil}, operationRequest{"", "GET", "/", nil},
+		operationRequest{"", "DELETE", subscriptions, nil}, operationRequest{"", "GET", subscriptions + "/{id}/nothing", nil})
 	for _, a := range all {
 		t.Run(a.name(), func(t *testing.T) {
 			check := func(what string, got answer, status int, code string) {
@@ -109,7 +109,7 @@ func TestOrder_ChecksOfEveryRoute(t *testing.T) {
 			}
 			if a.writes() {
 				check("a read key and an unknown id", a.do(t, w.read, unknown), 403, "missing_scope")
-				check("a read key and an invalid body", w.read.do(t, a.method, strings.Replace(a.path, "{id}", unknown, 1), "{"),
+				check("a read key and an invalid body", w.read.send(t, a.method, strings.Replace(a.path, "{id}", unknown, 1), "{"),
 					403, "missing_scope")
 			}
 			if a.operation == "" {
@@ -126,7 +126,7 @@ func TestOrder_ChecksOfEveryRoute(t *testing.T) {
 				}
 			}
 			if a.writes() {
-				large := w.write.do(t, a.method, strings.Replace(a.path, "{id}", unknown, 1), strings.Repeat(" ", 256<<10+1))
+				large := w.write.send(t, a.method, strings.Replace(a.path, "{id}", unknown, 1), strings.Repeat(" ", 256<<10+1))
 				check("a body over 256 KiB", large, 413, "request_too_large")
 			}
 		})
@@ -142,7 +142,7 @@ func TestCheckOrder_RateLimitFollowsTheKey(t *testing.T) {
 	w.write.want(t, 200, "GET", "/v1/wallet", nil)
 	// a refused request counts toward the limit
 	starter.read.refused(t, 403, "api_not_enabled", "GET", "/v1/wallet", nil)
-	for _, a := range append(asks(), ask{"", "GET", "/v1/nothing", nil}, ask{"", "PUT", "/v1/calls", nil}) {
+	for _, a := range append(operationRequests(), operationRequest{"", "GET", "/v1/nothing", nil}, operationRequest{"", "PUT", "/v1/calls", nil}) {
 		for _, c := range []*client{w.write, w.read, starter.read} {
 			got := a.do(t, c, uuid.NewString())
 			sharedstack.Equal(t, "got.status", got.status, 429)
@@ -157,7 +157,7 @@ func TestCheckOrder_RateLimitFollowsTheKey(t *testing.T) {
 func TestCheckOrder_OtherMethodsOfAPathGet405(t *testing.T) {
 	w := workspace(t)
 	known := map[string][]string{}
-	for _, a := range asks() {
+	for _, a := range operationRequests() {
 		known[a.path] = append(known[a.path], a.method)
 	}
 	for path, methods := range known {
@@ -183,20 +183,20 @@ func TestCheckOrder_OtherMethodsOfAPathGet405(t *testing.T) {
 	}
 }
 
-// place is one error of POST /v1/calls. If the called number causes the error, the field to is this
+// placeError is one error of POST /v1/calls. If the called number causes the error, the field to is this
 // number.
-type place struct {
+type placeError struct {
 	name, code string
 	status     int
 	to         string
 	spoil      func(order set)
 	// shut is true if a closed calling window causes the error.
-	shut bool
+	closedWindow bool
 }
 
-// goesWith reports whether one request can have both errors. A request has only one number and one
+// isCompatible reports whether one request can have both errors. A request has only one number and one
 // contact_id.
-func (p place) goesWith(other place) bool {
+func (p placeError) isCompatible(other placeError) bool {
 	contacts := strings.Contains(p.name, "a contact ") && strings.Contains(other.name, "a contact ")
 	if p.name == other.name {
 		return true
@@ -218,7 +218,7 @@ func TestOrder_ChecksOfPlacingACall(t *testing.T) {
 		}
 		other[w] = w.write.want(t, 201, "POST", "/v1/contacts", set{"phone_e164": number(1)}).text("id")
 	}
-	faults := []place{
+	faults := []placeError{
 		{name: "an invalid idempotency key", code: "validation_error", spoil: func(o set) { o["idempotency_key"] = "" }},
 		{name: "an agent_id that is no UUID", code: "validation_error", spoil: func(o set) { o["agent_id"] = "Ada" }},
 		{name: "a field of the wrong type", code: "validation_error",
@@ -230,7 +230,7 @@ func TestOrder_ChecksOfPlacingACall(t *testing.T) {
 		{name: "a contact with another number", code: "contact_phone_mismatch", spoil: func(o set) { o["contact_id"] = "other" }},
 		{name: "an opted-out number with withdrawn consent", code: "recipient_dnd", to: optedOut},
 		{name: "consent withdrawn", code: "consent_withdrawn", to: withdrawn},
-		{name: "a closed window", code: "outside_calling_hours", shut: true},
+		{name: "a closed window", code: "outside_calling_hours", closedWindow: true},
 		{name: "no credit", code: "insufficient_credits", status: 402},
 	}
 	for i := range faults {
@@ -239,16 +239,16 @@ func TestOrder_ChecksOfPlacingACall(t *testing.T) {
 	t.Run("pairs", func(t *testing.T) { // t.Run returns when all parallel subtests have ended
 		for i, first := range faults {
 			for _, second := range faults[i:] {
-				if !first.goesWith(second) {
+				if !first.isCompatible(second) {
 					continue
 				}
 				t.Run(first.name+", then "+second.name, func(t *testing.T) {
 					w := open
-					if first.shut || second.shut {
+					if first.closedWindow || second.closedWindow {
 						w = shut
 					}
 					order := w.order(cmp.Or(first.to, second.to, clean))
-					for _, fault := range []place{second, first} {
+					for _, fault := range []placeError{second, first} {
 						if fault.spoil != nil {
 							fault.spoil(order)
 						}
@@ -275,7 +275,7 @@ func TestOrder_ChecksOfPlacingACall(t *testing.T) {
 // has checked the JSON and the API key, and before all other checks.
 func TestCheckOrder_ReplayPrecedesOtherChecks(t *testing.T) {
 	w := workspace(t)
-	w.topUp(t, oneCall)
+	w.topUp(t, holdOfOneCall)
 	to, ahead := number(1), time.Now().Add(time.Hour).UTC().Format(time.RFC3339)
 	first := w.write.want(t, 202, "POST", "/v1/calls", w.order(to, "idempotency_key", "k", "scheduled_for", ahead))
 	w.write.refused(t, 422, "validation_error", "POST", "/v1/calls", "{", "Idempotency-Key", "k")

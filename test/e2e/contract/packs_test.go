@@ -9,9 +9,9 @@ import (
 	"ringfence.dev/test/kit/sharedstack"
 )
 
-// heldToPacks returns a workspace with the country rules of the US. An operator has approved the
+// workspaceWithPacks returns a workspace with the country rules of the US. An operator has approved the
 // calling hours of the workspace, so that the test can run at night.
-func heldToPacks(t *testing.T) *tenant {
+func workspaceWithPacks(t *testing.T) *tenant {
 	t.Helper()
 	w := workspace(t, set{"calling_policy": set{
 		"packs": []string{"us"}, "window": set{"start": "00:00", "end": "24:00"}, "override": set{"reason": "the test runs at any hour"},
@@ -38,7 +38,7 @@ func TestCountryRules_WiderHoursNeedAReason(t *testing.T) {
 }
 
 func TestCountryRules_ConsentAndCapsApplyAtPOSTAndAtDial(t *testing.T) {
-	w := heldToPacks(t)
+	w := workspaceWithPacks(t)
 	const florida, crowd = "+13055551200", "+13055551300"
 	if got := w.write.refused(t, 422, "consent_withdrawn", "POST", "/v1/calls", w.order(florida)); !strings.Contains(got.body, "pack us") {
 		t.Errorf("%s does not say which rule", got.body)
@@ -73,9 +73,9 @@ func TestCountryRules_ConsentAndCapsApplyAtPOSTAndAtDial(t *testing.T) {
 	// three are permitted.
 	ids := make([]string, 6)
 	for i := range ids {
-		ids[i] = w.later(t, crowd)
+		ids[i] = w.placeInOneHour(t, crowd)
 	}
-	comes(t, ids...)
+	makeDue(t, ids...)
 	ends := map[string]int{}
 	for _, id := range ids {
 		got := w.ended(t, id)

@@ -13,7 +13,7 @@ import (
 )
 
 // The function later returns a value of scheduled_for that is after the end of the tests.
-func later() string { return time.Now().Add(time.Hour).UTC().Format(time.RFC3339) }
+func inOneHour() string { return time.Now().Add(time.Hour).UTC().Format(time.RFC3339) }
 
 func deep(levels int) json.RawMessage {
 	return json.RawMessage(strings.Repeat(`{"a":`, levels-1) + `{}` + strings.Repeat(`}`, levels-1))
@@ -108,7 +108,7 @@ func TestPlacing_ValidatesEachField(t *testing.T) {
 	}
 	for _, row := range rows {
 		t.Run(row.name, func(t *testing.T) {
-			order := w.order(number(1), append([]any{"scheduled_for", later()}, row.members...)...)
+			order := w.order(number(1), append([]any{"scheduled_for", inOneHour()}, row.members...)...)
 			if row.code == "" {
 				got := w.write.want(t, 202, "POST", "/v1/calls", order)
 				sharedstack.Equal(t, "status", got.text("status"), "queued")
@@ -128,9 +128,9 @@ func TestPlacing_ValidatesEachField(t *testing.T) {
 func TestPlacing_RefusesDestinationsThatAreNotAllowed(t *testing.T) {
 	w := workspace(t, set{"destinations": []string{"+1415", "+49"}})
 	w.topUp(t, "1000")
-	w.write.want(t, 202, "POST", "/v1/calls", w.order(number(1), "scheduled_for", later()))
+	w.write.want(t, 202, "POST", "/v1/calls", w.order(number(1), "scheduled_for", inOneHour()))
 	until(t, "the pre-check refuses the destination", func() bool {
-		return w.write.do(t, "POST", "/v1/calls", w.order("+442079460000")).status == 422
+		return w.write.send(t, "POST", "/v1/calls", w.order("+442079460000")).status == 422
 	})
 	for _, to := range []string{"+442079460001", "+12125550101"} {
 		if got := w.write.refused(t, 422, "validation_error", "POST", "/v1/calls", w.order(to)); !strings.Contains(got.body, `"to `) {
@@ -178,11 +178,11 @@ func TestPlacing_CreatesTheContactOnce(t *testing.T) {
 // are never merged on a replay.
 func TestPlacing_MergesVariablesIfEveryCheckPassed(t *testing.T) {
 	w := workspace(t)
-	w.topUp(t, oneCall)
+	w.topUp(t, holdOfOneCall)
 	to := number(1)
 	post := func(status int, variables any, members ...any) {
 		t.Helper()
-		w.write.want(t, status, "POST", "/v1/calls", w.order(to, append([]any{"variables", variables, "scheduled_for", later()}, members...)...))
+		w.write.want(t, status, "POST", "/v1/calls", w.order(to, append([]any{"variables", variables, "scheduled_for", inOneHour()}, members...)...))
 	}
 	holds := func(want string) {
 		t.Helper()

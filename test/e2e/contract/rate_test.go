@@ -21,9 +21,9 @@ import (
 	"ringfence.dev/test/kit/sharedstack"
 )
 
-// pause waits for a time that a response or the documentation names, for example the time in the
+// waitFor waits for a time that a response or the documentation names, for example the time in the
 // header Retry-After.
-func pause(t *testing.T, d time.Duration) {
+func waitFor(t *testing.T, d time.Duration) {
 	t.Helper()
 	select {
 	case <-t.Context().Done():
@@ -80,9 +80,9 @@ func limitsOf(t *testing.T, what string, a answer) limits {
 func TestRate_LimitIsExactAcrossTwoReplicas(t *testing.T) {
 	const limit, asked = 120, 300
 	w := workspace(t, set{"plan": "growth", "rate_limit_per_minute": nil})
-	clients := crowd(t, w.read.key, asked)
+	clients := newClients(t, w.read.key, asked)
 	begun := time.Now()
-	answers := at(clients, func(_ int, c *client) answer { return c.do(t, "GET", "/v1/wallet", nil) })
+	answers := runParallel(clients, func(_ int, c *client) answer { return c.send(t, "GET", "/v1/wallet", nil) })
 	refilled := int(time.Since(begun) / (time.Minute / limit))
 	passed, wait := 0, 0
 	for _, a := range answers {
@@ -107,8 +107,8 @@ func TestRate_LimitIsExactAcrossTwoReplicas(t *testing.T) {
 	} else if passed > limit+refilled {
 		t.Errorf("passed = %v, want at most %v; asked = %d", passed, limit+refilled, asked)
 	}
-	pause(t, time.Duration(wait)*time.Second)
-	if got := clients[0].do(t, "GET", "/v1/wallet", nil); got.status != http.StatusOK {
+	waitFor(t, time.Duration(wait)*time.Second)
+	if got := clients[0].send(t, "GET", "/v1/wallet", nil); got.status != http.StatusOK {
 		t.Errorf("after the Retry-After = %d %s, want 200", got.status, got.body)
 	}
 	for replica, n := range refusedBy(t) {
@@ -149,11 +149,11 @@ func TestRate_BurstOfTheWholeLimitPasses(t *testing.T) {
 	w := workspace(t, set{"rate_limit_per_minute": limit})
 	for range 10 {
 		fresh, _ := w.key(t, "read")
-		answers := at(crowd(t, fresh.key, limit), func(_ int, c *client) answer { return c.do(t, "GET", "/v1/wallet", nil) })
+		answers := runParallel(newClients(t, fresh.key, limit), func(_ int, c *client) answer { return c.send(t, "GET", "/v1/wallet", nil) })
 		for _, a := range answers {
 			limitsOf(t, "one of 20", a)
 		}
-		sharedstack.Equal(t, "answers", tally(answers), map[string]int{"200": limit})
+		sharedstack.Equal(t, "answers", countAnswers(answers), map[string]int{"200": limit})
 	}
 }
 
@@ -180,18 +180,18 @@ func TestRate_EachKeyHasTheLimitOfPlanOrOverride(t *testing.T) {
 	}
 	tight.operator.want(t, 200, "PATCH", tight.admin, set{"rate_limit_per_minute": 100})
 	third, _ := tight.key(t, "read")
-	ask := func(_ int, c *client) answer { return c.do(t, "GET", "/v1/wallet", nil) }
-	for _, a := range at(crowd(t, third.key, 8), ask) {
+	ask := func(_ int, c *client) answer { return c.send(t, "GET", "/v1/wallet", nil) }
+	for _, a := range runParallel(newClients(t, third.key, 8), ask) {
 		sharedstack.Equal(t, "X-RateLimit-Limit after the PATCH", a.header.Get("X-RateLimit-Limit"), "100")
 	}
 	until(t, "a key above the old limit is admitted at the new limit's pace", func() bool {
-		return tight.read.do(t, "GET", "/v1/wallet", nil).status == 200
+		return tight.read.send(t, "GET", "/v1/wallet", nil).status == 200
 	})
 }
 
 func TestRate_HeadersOnEveryResponse(t *testing.T) {
 	w := workspace(t, set{"rate_limit_per_minute": 100})
-	w.topUp(t, oneCall)
+	w.topUp(t, holdOfOneCall)
 	starter := workspace(t, set{"plan": "starter"})
 	anonymous := customer(t, "")
 	ahead := time.Now().Add(time.Hour).UTC().Format(time.RFC3339)
@@ -229,7 +229,7 @@ func TestRate_HeadersOnEveryResponse(t *testing.T) {
 			w.write.want(t, 200, "POST", row.path, nil)
 			used += 2
 		}
-		got := row.c.do(t, row.method, row.path, row.body)
+		got := row.c.send(t, row.method, row.path, row.body)
 		if got.status != row.status {
 			t.Errorf("%s %s = %d %s, want %d", row.method, row.path, got.status, got.body, row.status)
 		}
@@ -261,7 +261,7 @@ func TestRate_HeadersOnEveryResponse(t *testing.T) {
 		"GET /v1/wallet HTTP/1.0\r\n\r\n":                                                 401,
 	} {
 		line, _, _ := strings.Cut(request, "\r\n")
-		got := raw(t, request)
+		got := sendRaw(t, request)
 		if got.status != status {
 			t.Errorf("%s: got.status = %v, want %v; got.body = %s", line, got.status, status, got.body)
 		} else if got.code() == "" {
@@ -271,8 +271,8 @@ func TestRate_HeadersOnEveryResponse(t *testing.T) {
 	}
 }
 
-// raw sends bytes that need not be a valid request.
-func raw(t *testing.T, request string) answer {
+// sendRaw sends bytes that need not be a valid request.
+func sendRaw(t *testing.T, request string) answer {
 	t.Helper()
 	to, err := url.Parse(stack(t).Demo.BaseURL)
 	if err != nil {

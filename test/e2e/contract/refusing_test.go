@@ -12,15 +12,15 @@ import (
 )
 
 // The method later places a call that is due after an hour.
-func (w *tenant) later(t *testing.T, to string) (id string) {
+func (w *tenant) placeInOneHour(t *testing.T, to string) (id string) {
 	t.Helper()
-	return w.write.want(t, 202, "POST", "/v1/calls", w.order(to, "scheduled_for", later())).text("id")
+	return w.write.want(t, 202, "POST", "/v1/calls", w.order(to, "scheduled_for", inOneHour())).text("id")
 }
 
-// due makes queued call requests due. The dialer's copies of the workspace and of the agent must be
+// makeDueQuery makes queued call requests due. The dialer's copies of the workspace and of the agent must be
 // up to date. The last opt-out of the number must have been acknowledged 6 s before. The queue then
 // reflects the opt-outs.
-const due = `
+const makeDueQuery = `
 WITH due AS (
 	UPDATE dialer.dial_queue q SET due_at = now(), look_at = now()
 	WHERE q.call_request_id = ANY ($1) AND q.state = 'queued'
@@ -33,7 +33,7 @@ WITH due AS (
 SELECT (SELECT count(*) FROM due) + count(*) FROM dialer.dial_queue WHERE call_request_id = ANY ($1) AND state NOT IN ('queued', 'dialing')`
 
 // The function comes makes several call requests in the dialer's queue due at the same time.
-func comes(t *testing.T, ids ...string) {
+func makeDue(t *testing.T, ids ...string) {
 	t.Helper()
 	db := database(t)
 	until(t, "the call requests are in the queue", func() bool {
@@ -43,7 +43,7 @@ func comes(t *testing.T, ids ...string) {
 		}
 		defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
 		var n int
-		if err := tx.QueryRow(t.Context(), due, ids).Scan(&n); err != nil {
+		if err := tx.QueryRow(t.Context(), makeDueQuery, ids).Scan(&n); err != nil {
 			t.Fatal(err)
 		}
 		if n == len(ids) {
@@ -55,7 +55,7 @@ func comes(t *testing.T, ids ...string) {
 
 // The function leaves waits until a call request has left the dialer's queue. It reads the
 // database, because a workspace without API access cannot read its call requests.
-func leaves(t *testing.T, id string) {
+func awaitDequeued(t *testing.T, id string) {
 	t.Helper()
 	db := database(t)
 	until(t, "the request leaves the queue", func() (gone bool) {
@@ -78,9 +78,9 @@ func database(t *testing.T) *pgx.Conn {
 
 // The method stopped makes the call request due and checks that it ends as blocked with the error
 // code.
-func (w *tenant) stopped(t *testing.T, id, code string) {
+func (w *tenant) wantBlocked(t *testing.T, id, code string) {
 	t.Helper()
-	comes(t, id)
+	makeDue(t, id)
 	got := w.ended(t, id)
 	sharedstack.Equal(t, "status", got.text("status"), "blocked")
 	sharedstack.Equal(t, "error_code", got.text("error_code"), code)
@@ -95,7 +95,7 @@ func (w *tenant) stopped(t *testing.T, id, code string) {
 func TestOptOut_InACallBlocksQueuedRequests(t *testing.T) {
 	w, to := workspace(t), number(96)
 	w.topUp(t, "100")
-	waits := w.later(t, to)
+	waits := w.placeInOneHour(t, to)
 	heard := w.ended(t, w.write.want(t, 202, "POST", "/v1/calls", w.order(to)).text("id")).text("call_id")
 	var records answer
 	// The dialer publishes the opt-out and the end of the call independently. The record of the
@@ -111,7 +111,7 @@ func TestOptOut_InACallBlocksQueuedRequests(t *testing.T) {
 		sharedstack.Equal(t, "len(records.ids())", len(records.ids()), 1)
 		sharedstack.Contains(t, "strings.ReplaceAll(records.body, ': ', ':')", strings.ReplaceAll(records.body, ": ", ":"), words)
 	}
-	w.stopped(t, waits, "recipient_dnd")
+	w.wantBlocked(t, waits, "recipient_dnd")
 }
 
 // If an imported list contains a number, queued call requests to the number are not dialed. A
@@ -119,7 +119,7 @@ func TestOptOut_InACallBlocksQueuedRequests(t *testing.T) {
 func TestOptOut_ImportedBlocksQueuedRequests(t *testing.T) {
 	w, to := workspace(t), number(1)
 	w.topUp(t, "100")
-	waits := w.later(t, to)
+	waits := w.placeInOneHour(t, to)
 	file := "sep=;\r\nName, first;Phone\r\nAnn;" + to + "\r\n=1+1;nobody\r\n"
 	for _, want := range []string{"record_id", "same_as"} {
 		list := w.operator.want(t, 201, "POST", w.admin+"/opt-out-imports", set{"reason": "a register"}).text("id")
@@ -141,5 +141,5 @@ func TestOptOut_ImportedBlocksQueuedRequests(t *testing.T) {
 	if records := w.operator.want(t, 200, "GET", w.admin+"/consent-records?phone="+url.QueryEscape(to), nil); len(records.ids()) != 1 {
 		t.Errorf("records = %s, want only the record of the import", records.body)
 	}
-	w.stopped(t, waits, "recipient_dnd")
+	w.wantBlocked(t, waits, "recipient_dnd")
 }

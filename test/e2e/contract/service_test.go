@@ -74,7 +74,7 @@ func TestService_VersionHeaderOnEveryResponse(t *testing.T) {
 		"GET /v1/calls HTTP/1.1\r\nHost: x\r\nX-Forwarded-For: 198.51.100.8\r\n\r\n":                                "invalid_api_key",
 		"GET /v1/calls HTTP/1.1\r\nHost: x\r\nService-Version: 2020-01-01\r\nX-Forwarded-For: 198.51.100.8\r\n\r\n": "invalid_api_key",
 	} {
-		got := raw(t, request)
+		got := sendRaw(t, request)
 		if err := stack(t).document.Answer("GET", &url.URL{Path: "/v1/calls"}, got.status, got.header, []byte(got.body)); err != nil {
 			t.Error(err)
 		}
@@ -101,20 +101,20 @@ func TestGeneratedClient_PlacesACallAndReceivesItsWebhook(t *testing.T) {
 		t.Fatal(err)
 	}
 	path := "/" + w.id
-	subscribed := of(api.CreateWebhookSubscriptionWithResponse(ctx, openapi.CreateWebhookSubscription{
+	subscribed := requireStatus(api.CreateWebhookSubscriptionWithResponse(ctx, openapi.CreateWebhookSubscription{
 		Name: "client", URL: hooks.URL + path, Events: []openapi.EventType{"call.completed"},
 	}))(t, 201).JSON201
 	hooks.SetSecret(path, subscribed.SigningSecret)
 
 	to := number(1)
-	contact := of(api.CreateContactWithResponse(ctx, openapi.CreateContact{PhoneE164: to, Name: pointer("Ada")}))(t, 201).JSON201
+	contact := requireStatus(api.CreateContactWithResponse(ctx, openapi.CreateContact{PhoneE164: to, Name: pointer("Ada")}))(t, 201).JSON201
 	sharedstack.Equal(t, "contact.PhoneE164", contact.PhoneE164, to)
 	sharedstack.Equal(t, "stage.Value(contact.Name)", sharedstack.Value(contact.Name), "Ada")
 	sharedstack.Equal(t, "contact.DndStatus", contact.DndStatus, "unknown")
-	changed := of(api.UpdateContactWithResponse(ctx, contact.ID, openapi.UpdateContact{
+	changed := requireStatus(api.UpdateContactWithResponse(ctx, contact.ID, openapi.UpdateContact{
 		Metadata: &map[string]json.RawMessage{"tier": json.RawMessage(`"gold"`)},
 	}))(t, 200).JSON200
-	read := of(api.ReadContactWithResponse(ctx, contact.ID))(t, 200).JSON200
+	read := requireStatus(api.ReadContactWithResponse(ctx, contact.ID))(t, 200).JSON200
 	if string(read.Metadata["tier"]) != `"gold"` {
 		t.Errorf(`contact: read.Metadata["tier"] = %q, want %q`, string(read.Metadata["tier"]), `"gold"`)
 	} else if !read.UpdatedAt.Equal(changed.UpdatedAt.Time) {
@@ -125,12 +125,12 @@ func TestGeneratedClient_PlacesACallAndReceivesItsWebhook(t *testing.T) {
 		AgentID: agent, To: to, ContactID: &contact.ID, ExternalRef: pointer("order-1042"), IdempotencyKey: pointer("k"),
 		Variables: json.RawMessage(`{"first_name":"Ada"}`), ScheduleIfOutsideHours: pointer(true),
 	}
-	request := of(api.CreateCallWithResponse(ctx, nil, order))(t, 202).JSON202
-	if again := of(api.CreateCallWithResponse(ctx, &openapi.CreateCallParams{IdempotencyKey: pointer("other")}, order))(t, 200).JSON200; again.ID != request.ID {
+	request := requireStatus(api.CreateCallWithResponse(ctx, nil, order))(t, 202).JSON202
+	if again := requireStatus(api.CreateCallWithResponse(ctx, &openapi.CreateCallParams{IdempotencyKey: pointer("other")}, order))(t, 200).JSON200; again.ID != request.ID {
 		t.Errorf("replay = %s, want %s", again.ID, request.ID)
 	}
 	w.ended(t, request.ID.String())
-	done := of(api.ReadCallRequestWithResponse(ctx, request.ID))(t, 200).JSON200
+	done := requireStatus(api.ReadCallRequestWithResponse(ctx, request.ID))(t, 200).JSON200
 	sharedstack.Equal(t, "done.Status", done.Status, "completed")
 	if done.CallID == nil {
 		t.Errorf("done.CallID = %v, want a value", done.CallID)
@@ -149,7 +149,7 @@ func TestGeneratedClient_PlacesACallAndReceivesItsWebhook(t *testing.T) {
 	}
 	var call *openapi.Call
 	until(t, "the call is charged", func() bool {
-		call = of(api.ReadCallWithResponse(ctx, *done.CallID))(t, 200).JSON200
+		call = requireStatus(api.ReadCallWithResponse(ctx, *done.CallID))(t, 200).JSON200
 		return call.CreditsCharged != nil && call.Summary != nil
 	})
 	sharedstack.Equal(t, "call.Status", call.Status, "completed")
@@ -158,7 +158,7 @@ func TestGeneratedClient_PlacesACallAndReceivesItsWebhook(t *testing.T) {
 	if sharedstack.Value(call.Timings.TalkSeconds) < 1 {
 		t.Errorf("call.Timings.TalkSeconds = %v, want at least %v", sharedstack.Value(call.Timings.TalkSeconds), 1)
 	}
-	calls := of(api.ListCallsWithResponse(ctx, &openapi.ListCallsParams{
+	calls := requireStatus(api.ListCallsWithResponse(ctx, &openapi.ListCallsParams{
 		AgentID: &agent, ContactID: &contact.ID, ExternalRef: pointer("order-1042"), Limit: pointer(1), Status: pointer(openapi.CallStatus("completed")),
 	}))(t, 200).JSON200
 	if len(calls.Data) != 1 {
@@ -167,19 +167,19 @@ func TestGeneratedClient_PlacesACallAndReceivesItsWebhook(t *testing.T) {
 	sharedstack.Equal(t, "calls.Data[0].ID", calls.Data[0].ID, call.CallID)
 	sharedstack.Equal(t, "calls.HasMore", calls.HasMore, false)
 	sharedstack.Equal(t, "talk_seconds in the list", calls.Data[0].TalkSeconds, call.Timings.TalkSeconds)
-	if got := of(api.ListCallRequestsWithResponse(ctx, &openapi.ListCallRequestsParams{ExternalRef: pointer("order-1042")}))(t, 200).JSON200; len(got.Data) != 1 {
+	if got := requireStatus(api.ListCallRequestsWithResponse(ctx, &openapi.ListCallRequestsParams{ExternalRef: pointer("order-1042")}))(t, 200).JSON200; len(got.Data) != 1 {
 		t.Errorf("call requests = %+v", got)
 	}
-	if got := of(api.ListContactsWithResponse(ctx, &openapi.ListContactsParams{Phone: &to}))(t,
+	if got := requireStatus(api.ListContactsWithResponse(ctx, &openapi.ListContactsParams{Phone: &to}))(t,
 		200).JSON200; len(got.Data) != 1 {
 		t.Errorf("contacts: length of got.Data = %d, want 1", len(got.Data))
 	} else if string(got.Data[0].Variables["first_name"]) != `"Ada"` {
 		t.Errorf(`contacts: got.Data[0].Variables["first_name"] = %q, want %q`,
 			string(got.Data[0].Variables["first_name"]), `"Ada"`)
 	}
-	of(api.ReadTranscriptWithResponse(ctx, call.CallID))(t, 404)
-	of(api.ReadRecordingWithResponse(ctx, call.CallID))(t, 404)
-	got := of(api.ReadWalletWithResponse(ctx))(t, 200).JSON200
+	requireStatus(api.ReadTranscriptWithResponse(ctx, call.CallID))(t, 404)
+	requireStatus(api.ReadRecordingWithResponse(ctx, call.CallID))(t, 404)
+	got := requireStatus(api.ReadWalletWithResponse(ctx))(t, 200).JSON200
 	sharedstack.Equal(t, "got.Currency", got.Currency, "USD")
 	if got.LastTransactionAt == nil {
 		t.Errorf("got.LastTransactionAt = %v, want a value", got.LastTransactionAt)
@@ -187,9 +187,9 @@ func TestGeneratedClient_PlacesACallAndReceivesItsWebhook(t *testing.T) {
 	if decimal(t, got.Balance.String()).Cmp(decimal(t, "10")) >= 0 {
 		t.Errorf("balance = %v, want less than 10", got.Balance)
 	}
-	later := of(api.CreateCallWithResponse(ctx, nil, openapi.CreateCall{AgentID: agent, To: number(1),
+	later := requireStatus(api.CreateCallWithResponse(ctx, nil, openapi.CreateCall{AgentID: agent, To: number(1),
 		ScheduledFor: pointer(openapi.TimestampOf(call.Timings.EndedAt.AddDate(0, 0, 1)))}))(t, 202).JSON202
-	if got := of(api.CancelCallRequestWithResponse(ctx, later.ID))(t, 200).JSON200; got.Status != "canceled" {
+	if got := requireStatus(api.CancelCallRequestWithResponse(ctx, later.ID))(t, 200).JSON200; got.Status != "canceled" {
 		t.Errorf("canceled = %+v", got)
 	}
 	w.clientOptsOut(t, api, to)
@@ -199,15 +199,15 @@ func TestGeneratedClient_PlacesACallAndReceivesItsWebhook(t *testing.T) {
 func (w *tenant) clientOptsOut(t *testing.T, api *openapi.ClientWithResponses, to string) {
 	t.Helper()
 	ctx := t.Context()
-	if got := of(api.CreateOptOutWithResponse(ctx, openapi.CreateOptOut{PhoneE164: to, Reason: pointer("asked")}))(t, 200).JSON200; got.DndStatus != "dnd" {
+	if got := requireStatus(api.CreateOptOutWithResponse(ctx, openapi.CreateOptOut{PhoneE164: to, Reason: pointer("asked")}))(t, 200).JSON200; got.DndStatus != "dnd" {
 		t.Errorf("opt-out = %+v", got)
 	}
-	if got := of(api.ReadOptOutWithResponse(ctx, to))(t, 200).JSON200; got.DndStatus != "dnd" {
+	if got := requireStatus(api.ReadOptOutWithResponse(ctx, to))(t, 200).JSON200; got.DndStatus != "dnd" {
 		t.Errorf(`opt-out: got.DndStatus = %q, want "dnd"`, got.DndStatus)
 	} else if got.PhoneE164 != to {
 		t.Errorf("opt-out: got.PhoneE164 = %v, want %v", got.PhoneE164, to)
 	}
-	if got := of(api.DeleteOptOutWithResponse(ctx, to))(t, 200).JSON200; got.DndStatus != "clean" {
+	if got := requireStatus(api.DeleteOptOutWithResponse(ctx, to))(t, 200).JSON200; got.DndStatus != "clean" {
 		t.Errorf("opt-out = %+v", got)
 	}
 }
@@ -218,29 +218,29 @@ func (w *tenant) clientMindsTheHook(t *testing.T, api *openapi.ClientWithRespons
 	until(t, "the event of the call arrives", func() bool {
 		return slices.ContainsFunc(stack(t).Hooks.Deliveries(w.id), func(d kit.Delivery) bool { return d.Type == "call.completed" && d.Signed })
 	})
-	rotated := of(api.RotateWebhookSecretWithResponse(ctx, id))(t, 200).JSON200
+	rotated := requireStatus(api.RotateWebhookSecretWithResponse(ctx, id))(t, 200).JSON200
 	stack(t).Hooks.SetSecret("/"+w.id, rotated.SigningSecret)
-	if got := of(api.TestWebhookSubscriptionWithResponse(ctx, id))(t, 202).JSON202; !got.Queued {
+	if got := requireStatus(api.TestWebhookSubscriptionWithResponse(ctx, id))(t, 202).JSON202; !got.Queued {
 		t.Errorf("test = %+v", got)
 	}
-	paused := of(api.UpdateWebhookSubscriptionWithResponse(ctx, id, openapi.UpdateWebhookSubscription{Status: pointer("paused")}))(t, 200).JSON200
+	paused := requireStatus(api.UpdateWebhookSubscriptionWithResponse(ctx, id, openapi.UpdateWebhookSubscription{Status: pointer("paused")}))(t, 200).JSON200
 	if paused.Status != "paused" {
 		t.Errorf("paused = %+v", paused)
 	}
-	got := of(api.ListWebhookSubscriptionsWithResponse(ctx, nil))(t, 200).JSON200
+	got := requireStatus(api.ListWebhookSubscriptionsWithResponse(ctx, nil))(t, 200).JSON200
 	if len(got.Data) != 1 {
 		t.Fatalf("length of got.Data = %v, want %v", len(got.Data), 1)
 	}
 	sharedstack.Equal(t, "got.Data[0].ID", got.Data[0].ID, id)
 	sharedstack.Equal(t, "got.Data[0].Status", got.Data[0].Status, "paused")
-	if got := of(api.DeleteWebhookSubscriptionWithResponse(ctx, id))(t, 200).JSON200; !got.Deleted {
+	if got := requireStatus(api.DeleteWebhookSubscriptionWithResponse(ctx, id))(t, 200).JSON200; !got.Deleted {
 		t.Error("deleted: got.Deleted = false, want true")
 	} else if got.ID != id {
 		t.Errorf("deleted: got.ID = %v, want %v", got.ID, id)
 	}
-	of(api.ReadReadinessWithResponse(ctx))(t, 200)
-	of(api.ReadInterfaceDescriptionWithResponse(ctx))(t, 200)
-	of(api.ReadReferenceWithResponse(ctx))(t, 200)
+	requireStatus(api.ReadReadinessWithResponse(ctx))(t, 200)
+	requireStatus(api.ReadInterfaceDescriptionWithResponse(ctx))(t, 200)
+	requireStatus(api.ReadReferenceWithResponse(ctx))(t, 200)
 }
 
 func typed(t *testing.T, c *client) *openapi.ClientWithResponses {
@@ -257,7 +257,7 @@ func typed(t *testing.T, c *client) *openapi.ClientWithResponses {
 
 // The function of returns a function that requires the status of a response of the generated
 // client.
-func of[T interface{ StatusCode() int }](response T, err error) func(t *testing.T, status int) T {
+func requireStatus[T interface{ StatusCode() int }](response T, err error) func(t *testing.T, status int) T {
 	return func(t *testing.T, status int) T {
 		t.Helper()
 		if err != nil {

@@ -137,8 +137,8 @@ type values struct {
 	code   [2]string
 }
 
-// patch returns a function that writes the settings a and b of the workspace alternately.
-func patch(a, b map[string]any) func(*settingTenant, int) {
+// patchAlternately returns a function that writes the settings a and b of the workspace alternately.
+func patchAlternately(a, b map[string]any) func(*settingTenant, int) {
 	return func(w *settingTenant, i int) { w.write("PATCH", "", []map[string]any{a, b}[i%2], http.StatusOK) }
 }
 
@@ -148,8 +148,8 @@ func get(path string) func(*settingTenant) response {
 
 func postTomorrow(w *settingTenant) response { return w.post(w.AgentID) }
 
-// closed returns a window that is closed for at least the next day.
-func closed() map[string]any {
+// alwaysClosed returns a window that is closed for at least the next day.
+func alwaysClosed() map[string]any {
 	day := strings.ToLower(time.Now().UTC().AddDate(0, 0, 3).Weekday().String()[:3])
 	return map[string]any{"window": map[string]any{"start": "00:00", "end": "24:00", "days": []string{day}},
 		"timezone": "UTC"}
@@ -162,7 +162,7 @@ func open() map[string]any {
 func settingTable() []values {
 	refused, accepted := http.StatusUnprocessableEntity, http.StatusAccepted
 	features := func(name string) func(*settingTenant, int) {
-		return patch(map[string]any{"features": map[string]any{name: false}},
+		return patchAlternately(map[string]any{"features": map[string]any{name: false}},
 			map[string]any{"features": map[string]any{name: true}})
 	}
 	rates := func(w *settingTenant, i int) {
@@ -187,15 +187,15 @@ func settingTable() []values {
 		w.write("PATCH", "/agents/"+w.AgentID, map[string]any{"max_call_seconds": []int{3600, 1}[i%2]}, http.StatusOK)
 	}
 	return []values{
-		{name: "destinations", write: patch(map[string]any{"destinations": []string{"+44"}},
+		{name: "destinations", write: patchAlternately(map[string]any{"destinations": []string{"+44"}},
 			map[string]any{"destinations": []string{"+1"}}),
 			check: postTomorrow, status: [2]int{refused, accepted}, code: [2]string{"validation_error"}},
-		{name: "calling_policy", write: patch(map[string]any{"calling_policy": closed()},
+		{name: "calling_policy", write: patchAlternately(map[string]any{"calling_policy": alwaysClosed()},
 			map[string]any{"calling_policy": open()}),
 			check: postTomorrow, status: [2]int{refused, accepted}, code: [2]string{"outside_calling_hours"}},
-		{name: "status", write: patch(map[string]any{"status": "suspended"}, map[string]any{"status": "active"}),
+		{name: "status", write: patchAlternately(map[string]any{"status": "suspended"}, map[string]any{"status": "active"}),
 			check: get("/v1/calls"), status: [2]int{403, 200}, code: [2]string{"api_not_enabled"}},
-		{name: "plan", write: patch(map[string]any{"plan": "starter"}, map[string]any{"plan": "scale"}),
+		{name: "plan", write: patchAlternately(map[string]any{"plan": "starter"}, map[string]any{"plan": "scale"}),
 			check: get("/v1/calls"), status: [2]int{403, 200}, code: [2]string{"api_not_enabled"}},
 		{name: "features.api", write: features("api"), check: get("/v1/calls"), status: [2]int{403, 200},
 			code: [2]string{"api_not_enabled"}},
@@ -307,8 +307,8 @@ func TestSettings_CreationsApplyToTheNextRequest(t *testing.T) {
 	})
 }
 
-// stop is a setting that must prevent the dial of a queued request.
-type stop struct {
+// stoppingSetting is a setting that must prevent the dial of a queued request.
+type stoppingSetting struct {
 	name string
 	// each is true if the setting is written once for each request. Otherwise it is written once
 	// for all requests.
@@ -324,10 +324,10 @@ func TestSettings_ApplyToTheNextDial(t *testing.T) {
 	patch := func(body map[string]any) func(*settingTenant, int, string) {
 		return func(w *settingTenant, _ int, _ string) { w.write("PATCH", "", body, http.StatusOK) }
 	}
-	for _, setting := range []stop{
+	for _, setting := range []stoppingSetting{
 		{name: "destinations", write: patch(map[string]any{"destinations": []string{"+44"}}),
 			code: "destination_not_allowed"},
-		{name: "calling_policy", write: patch(map[string]any{"calling_policy": closed()}), code: "outside_calling_hours"},
+		{name: "calling_policy", write: patch(map[string]any{"calling_policy": alwaysClosed()}), code: "outside_calling_hours"},
 		{name: "status", write: patch(map[string]any{"status": "suspended"}), code: "api_not_enabled"},
 		{name: "plan", write: patch(map[string]any{"plan": "starter"}), code: "api_not_enabled"},
 		{name: "features.api", write: patch(map[string]any{"features": map[string]any{"api": false}}),
@@ -423,7 +423,7 @@ func inParallel(n int, do func(i int)) {
 }
 
 // No dial may be later than dialBound after the response to its setting.
-func checkStopped(t *testing.T, w *settingTenant, setting stop, answered []time.Time) {
+func checkStopped(t *testing.T, w *settingTenant, setting stoppingSetting, answered []time.Time) {
 	t.Helper()
 	blocked := map[string]int{}
 	for _, request := range w.awaitRequests(settingWrites) {

@@ -17,7 +17,7 @@ func TestCustomer_ReadsTranscriptAndRecording(t *testing.T) {
 	w.topUp(t, "10")
 	request := w.write.want(t, 202, "POST", "/v1/calls", w.order(number(1))).text("id")
 	path := "/v1/calls/" + w.ended(t, request).text("call_id")
-	until(t, "there is a transcript", func() bool { return w.read.do(t, "GET", path+"/transcript", nil).status == 200 })
+	until(t, "there is a transcript", func() bool { return w.read.send(t, "GET", path+"/transcript", nil).status == 200 })
 	spoken := w.read.want(t, 200, "GET", path+"/transcript", nil)
 	whole := w.read.want(t, 200, "GET", path, nil)
 	if turns, _ := spoken.members()["turns"].([]any); len(turns) < 2 {
@@ -44,7 +44,7 @@ func TestCustomer_ReadsTranscriptAndRecording(t *testing.T) {
 		t.Fatalf("Exec: done.RowsAffected() = %v, want 1", got)
 	}
 	until(t, "the service calls has applied the features of the workspace", func() bool {
-		return w.read.do(t, "GET", path+"/recording", nil).status == 200
+		return w.read.send(t, "GET", path+"/recording", nil).status == 200
 	})
 	got := w.read.want(t, 200, "GET", path+"/recording", nil)
 	sharedstack.Equal(t, "expires_in", got.text("expires_in"), "3600")
@@ -63,7 +63,7 @@ func TestCustomer_ReadsTranscriptAndRecording(t *testing.T) {
 
 	w.operator.want(t, 200, "PATCH", w.admin, set{"features": set{"transcripts": false, "recordings": false}})
 	until(t, "transcript and recording are hidden", func() bool {
-		return w.read.do(t, "GET", path+"/transcript", nil).status == 404 && w.read.do(t, "GET", path+"/recording", nil).status == 404
+		return w.read.send(t, "GET", path+"/transcript", nil).status == 404 && w.read.send(t, "GET", path+"/recording", nil).status == 404
 	})
 }
 

@@ -28,12 +28,12 @@ func (w *tenant) active(t *testing.T) int {
 
 func TestSubscriptions_ConcurrentChangesLeaveAtMostFiveActive(t *testing.T) {
 	w := workspace(t)
-	clients := crowd(t, w.write.key, 20)
+	clients := newClients(t, w.write.key, 20)
 	create := func(_ int, c *client) answer {
-		return c.do(t, "POST", subscriptions, subscription("https://127.0.0.1:1/x"))
+		return c.send(t, "POST", subscriptions, subscription("https://127.0.0.1:1/x"))
 	}
-	made := at(clients, create)
-	if got := tally(made); !maps.Equal(got, map[string]int{"201": 5, "409 subscription_limit_reached": 15}) {
+	made := runParallel(clients, create)
+	if got := countAnswers(made); !maps.Equal(got, map[string]int{"201": 5, "409 subscription_limit_reached": 15}) {
 		t.Errorf("20 at once = %v, want 5 × 201 and 15 × 409", got)
 	}
 	var paused []string
@@ -46,13 +46,13 @@ func TestSubscriptions_ConcurrentChangesLeaveAtMostFiveActive(t *testing.T) {
 		}
 		// Half of the clients create subscriptions. The others resume paused subscriptions, two
 		// clients for each one.
-		answers := at(clients, func(i int, c *client) answer {
+		answers := runParallel(clients, func(i int, c *client) answer {
 			if i%2 == 0 {
 				return create(i, c)
 			}
-			return c.do(t, "PATCH", subscriptions+"/"+paused[i/2%len(paused)], set{"status": "active"})
+			return c.send(t, "PATCH", subscriptions+"/"+paused[i/2%len(paused)], set{"status": "active"})
 		})
-		got := tally(answers)
+		got := countAnswers(answers)
 		if n := w.active(t); n != 5 {
 			t.Errorf("round %d: %d are active after %v, want 5", round, n, got)
 		}
@@ -64,7 +64,7 @@ func TestSubscriptions_ConcurrentChangesLeaveAtMostFiveActive(t *testing.T) {
 	// and a paused one cannot be resumed. After a deletion, exactly one subscription can be
 	// created.
 	for _, id := range w.read.want(t, 200, "GET", subscriptions+"?limit=100", nil).ids() {
-		got := w.write.do(t, "PATCH", subscriptions+"/"+id, set{"status": "active", "events": []string{"call.busy", "webhook.test"}})
+		got := w.write.send(t, "PATCH", subscriptions+"/"+id, set{"status": "active", "events": []string{"call.busy", "webhook.test"}})
 		if got.status != 200 && got.code() != "subscription_limit_reached" {
 			t.Errorf("PATCH = %d %s", got.status, got.body)
 		}
@@ -136,7 +136,7 @@ func TestSubscriptions_RotationSignsWithTheNewSecret(t *testing.T) {
 	var asked []testDelivery
 	done := make(chan struct{})
 	var asking sync.WaitGroup
-	for _, c := range crowd(t, w.write.key, 4) {
+	for _, c := range newClients(t, w.write.key, 4) {
 		asking.Go(func() {
 			for {
 				select {
@@ -147,7 +147,7 @@ func TestSubscriptions_RotationSignsWithTheNewSecret(t *testing.T) {
 				mu.Lock()
 				newest := len(secrets) - 1
 				mu.Unlock()
-				got := c.do(t, "POST", path+"/test", nil)
+				got := c.send(t, "POST", path+"/test", nil)
 				if got.status != 202 {
 					t.Errorf("test = %d %s", got.status, got.body)
 					return

@@ -59,12 +59,12 @@ func Load(description []byte) (*Document, error) {
 
 func tightenContent(content openapi3.Content) {
 	for _, media := range content {
-		tighten(media.Schema, map[*openapi3.Schema]bool{})
+		forbidUnlisted(media.Schema, map[*openapi3.Schema]bool{})
 	}
 }
 
-// tighten forbids unlisted members in every object without additionalProperties.
-func tighten(ref *openapi3.SchemaRef, done map[*openapi3.Schema]bool) {
+// forbidUnlisted forbids unlisted members in every object without additionalProperties.
+func forbidUnlisted(ref *openapi3.SchemaRef, done map[*openapi3.Schema]bool) {
 	if ref == nil || ref.Value == nil || done[ref.Value] {
 		return
 	}
@@ -75,12 +75,12 @@ func tighten(ref *openapi3.SchemaRef, done map[*openapi3.Schema]bool) {
 		s.AdditionalProperties.Has = &closed
 	}
 	for _, property := range s.Properties {
-		tighten(property, done)
+		forbidUnlisted(property, done)
 	}
-	tighten(s.Items, done)
+	forbidUnlisted(s.Items, done)
 	for _, some := range []openapi3.SchemaRefs{s.AllOf, s.AnyOf, s.OneOf} {
 		for _, one := range some {
-			tighten(one, done)
+			forbidUnlisted(one, done)
 		}
 	}
 }
@@ -94,14 +94,14 @@ type operation struct {
 	values map[string]string
 }
 
-// find counts HEAD as GET.
-func (d *Document) find(method string, address *url.URL) operation {
+// findOperation counts HEAD as GET.
+func (d *Document) findOperation(method string, address *url.URL) operation {
 	if method == http.MethodHead {
 		method = http.MethodGet
 	}
 	for path, item := range d.spec.Paths.Map() {
 		if values, ok := match(path, address.EscapedPath()); ok {
-			return operation{item.GetOperation(known(method)), path, item, values}
+			return operation{item.GetOperation(knownMethod(method)), path, item, values}
 		}
 	}
 	return operation{}
@@ -109,7 +109,7 @@ func (d *Document) find(method string, address *url.URL) operation {
 
 // The library panics for unknown methods. For such a method, the function known returns a method
 // that no path has.
-func known(method string) string {
+func knownMethod(method string) string {
 	if slices.Contains([]string{"GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT"}, method) {
 		return method
 	}
@@ -151,7 +151,7 @@ var statusOf = map[string]int{
 // all faults. If no operation is documented for the request, the response must be one of the
 // general errors.
 func (d *Document) Answer(method string, address *url.URL, status int, header http.Header, body []byte) error {
-	op := d.find(method, address)
+	op := d.findOperation(method, address)
 	response, name := d.response(op, status)
 	if response == nil {
 		return fmt.Errorf("%s %s: status %d is not documented (body %.200s)", method, address.Path, status, body)
@@ -186,7 +186,7 @@ func (d *Document) response(op operation, status int) (*openapi3.Response, strin
 		}
 		merged := *d.spec.Components.Responses[shared[0]].Value
 		if len(shared) > 1 {
-			merged = either(merged, *d.spec.Components.Responses[shared[1]].Value)
+			merged = mergeResponses(merged, *d.spec.Components.Responses[shared[1]].Value)
 		}
 		return &merged, fmt.Sprint("no route ", text)
 	}
@@ -200,7 +200,7 @@ func (d *Document) response(op operation, status int) (*openapi3.Response, strin
 }
 
 // The function either returns a response that permits the error codes of a and those of b.
-func either(a, b openapi3.Response) openapi3.Response {
+func mergeResponses(a, b openapi3.Response) openapi3.Response {
 	media := *a.Content["application/json"]
 	media.Examples = openapi3.Examples{}
 	for _, r := range []openapi3.Response{a, b} {
@@ -229,7 +229,7 @@ func checkHeader(name string, documented *openapi3.Header, header http.Header) e
 		}
 		value = json.Number(values[0])
 	}
-	if err := documented.Schema.Value.VisitJSON(value, openapi3.WithStringFormatValidators(stamps())); err != nil {
+	if err := documented.Schema.Value.VisitJSON(value, openapi3.WithStringFormatValidators(responseFormats())); err != nil {
 		return fmt.Errorf("header %s: %w", name, err)
 	}
 	return nil
@@ -249,7 +249,7 @@ func checkBody(response *openapi3.Response, status int, header http.Header, body
 	if err != nil {
 		return "", err
 	}
-	if err := media.Schema.Value.VisitJSON(value, openapi3.VisitAsResponse(), openapi3.MultiErrors(), openapi3.WithStringFormatValidators(stamps())); err != nil {
+	if err := media.Schema.Value.VisitJSON(value, openapi3.VisitAsResponse(), openapi3.MultiErrors(), openapi3.WithStringFormatValidators(responseFormats())); err != nil {
 		return "", err
 	}
 	if status < http.StatusBadRequest {

@@ -59,7 +59,7 @@ func (w *wireChecks) RoundTrip(request *http.Request) (*http.Response, error) {
 // Request validates a request whose response has the given status. It skips replayed POST /v1/calls
 // requests, and bodies that cannot be read again. A + in the query is not decoded to a space.
 func (d *Document) Request(request *http.Request, status int) error {
-	op := d.find(request.Method, request.URL)
+	op := d.findOperation(request.Method, request.URL)
 	if op.Operation == nil {
 		return fmt.Errorf("%s %s was accepted and is not documented", request.Method, request.URL.Path)
 	}
@@ -83,7 +83,7 @@ func (d *Document) Request(request *http.Request, status int) error {
 		Options: &openapi3filter.Options{
 			AuthenticationFunc: openapi3filter.NoopAuthenticationFunc, SkipSettingDefaults: true, MultiError: true,
 			ExcludeRequestBody:      !read && request.Body != nil && request.Body != http.NoBody,
-			SchemaValidationOptions: []openapi3.SchemaValidationOption{openapi3.WithStringFormatValidators(wishes())},
+			SchemaValidationOptions: []openapi3.SchemaValidationOption{openapi3.WithStringFormatValidators(requestFormats())},
 		},
 	})
 	if err != nil {

@@ -210,7 +210,7 @@ func (c *customer) replay(t testing.TB, status string, since time.Time) int {
 }
 
 // The method open counts the rows of the subscription's queue.
-func (c *customer) open(t testing.TB, where string) (n int) {
+func (c *customer) countQueued(t testing.TB, where string) (n int) {
 	t.Helper()
 	query := "SELECT count(*) FROM webhook_dispatcher.delivery_queue WHERE subscription_id = $1 AND " + where
 	if err := c.w.db.QueryRow(context.WithoutCancel(t.Context()), query, c.id).Scan(&n); err != nil {

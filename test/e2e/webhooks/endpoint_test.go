@@ -82,9 +82,9 @@ func (b *book) end(entry int, cut bool) {
 	b.got[entry].ended, b.got[entry].cut = time.Now(), cut
 }
 
-// hungUp records that a sender has closed a connection. A busy receiver can notice this only after
+// recordClose records that a sender has closed a connection. A busy receiver can notice this only after
 // its response. A sender that is still running keeps its connections open.
-func (b *book) hungUp(line net.Conn) {
+func (b *book) recordClose(line net.Conn) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for i := len(b.got) - 1; i >= 0; i-- {
@@ -108,7 +108,7 @@ func (b *book) count() int {
 }
 
 // The method of returns the requests of one event in the order of their arrival.
-func (b *book) of(event string) (mine []request) {
+func (b *book) requestsFor(event string) (mine []request) {
 	for _, r := range b.all() {
 		if r.event == event {
 			mine = append(mine, r)
@@ -139,7 +139,7 @@ func (w *world) receive(t *testing.T) *endpoint {
 	}
 	server.Config.ConnState = func(line net.Conn, state http.ConnState) {
 		if state == http.StateClosed {
-			e.hungUp(line)
+			e.recordClose(line)
 		}
 	}
 	server.StartTLS()
@@ -208,21 +208,21 @@ func (l link) wait(long time.Duration) bool {
 	}
 }
 
-// hostile is a receiver that stores each request and then calls the function behave. Every
+// hostileReceiver is a receiver that stores each request and then calls the function behave. Every
 // connection has one request.
-type hostile struct {
+type hostileReceiver struct {
 	book
 	URL string
 }
 
 // The parameter kind selects the certificate of the receiver.
-func (w *world) listen(t *testing.T, kind string, behave func(link)) *hostile {
+func (w *world) listen(t *testing.T, kind string, behave func(link)) *hostileReceiver {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := &hostile{URL: "https://" + listener.Addr().String() + "/"}
+	h := &hostileReceiver{URL: "https://" + listener.Addr().String() + "/"}
 	config := &tls.Config{Certificates: []tls.Certificate{w.certificate(t, kind)}}
 	over, end := context.WithCancel(context.Background())
 	var open sync.WaitGroup

@@ -73,22 +73,22 @@ func TestFailing_SubscriptionIsWarnedDisabledAndResumed(t *testing.T) {
 	// While the subscription is failed, the dispatcher sends nothing. Queued deliveries wait, and
 	// deliveries of new events are skipped.
 	until(t, "the requests in flight have ended", func() bool {
-		return c.open(t, "true") == 1 && len(c.deliveries(t, "held")) == 1
+		return c.countQueued(t, "true") == 1 && len(c.deliveries(t, "held")) == 1
 	})
 	sent := len(hooks.all())
 	w.publish(t, events[3])
 	c.awaitDelivery(t, events[3].id, "skipped")
 	hooks.answering(http.StatusOK, 0)
-	quiet(t, delays()[3]+time.Second) // longer than the longest delay of a retry
+	expectNoRequest(t, retryDelays()[3]+time.Second) // longer than the longest delay of a retry
 	if n := len(hooks.all()); n != sent {
 		t.Errorf("%d requests were sent while the subscription was failed", n-sent)
 	}
-	c.back(t, hooks, events, first)
+	c.resumeAndReplay(t, hooks, events, first)
 }
 
 // After the method back has resumed the subscription, the waiting deliveries continue. Then the
 // method replays the deliveries that were skipped or failed.
-func (c *customer) back(t *testing.T, hooks *endpoint, events []event, first delivery) {
+func (c *customer) resumeAndReplay(t *testing.T, hooks *endpoint, events []event, first delivery) {
 	t.Helper()
 	c.set(t, "active")
 	s := c.shown(t)
@@ -103,7 +103,7 @@ func (c *customer) back(t *testing.T, hooks *endpoint, events []event, first del
 	if d := c.awaitDelivery(t, events[2].id, "delivered"); d.Attempts < 3 {
 		t.Errorf("the waiting delivery arrived as attempt %d, want 3 or more", d.Attempts)
 	}
-	judgeRequests(t, hooks.of(events[2].id), c.secret, scheduled())
+	judgeRequests(t, hooks.requestsFor(events[2].id), c.secret, scheduledDelays())
 	s = c.shown(t)
 	if s.LastSuccessAt == nil {
 		t.Errorf("s.LastSuccessAt = %v, want a value", s.LastSuccessAt)
@@ -121,7 +121,7 @@ func (c *customer) back(t *testing.T, hooks *endpoint, events []event, first del
 	for _, ev := range []event{events[0], events[1], events[3]} {
 		c.awaitDelivery(t, ev.id, "delivered")
 	}
-	again := hooks.of(events[0].id)
+	again := hooks.requestsFor(events[0].id)
 	last := again[len(again)-1]
 	if len(again) != 6 {
 		t.Fatalf("length of again = %v, want %v", len(again), 6)
@@ -130,7 +130,7 @@ func (c *customer) back(t *testing.T, hooks *endpoint, events []event, first del
 	sharedstack.Equal(t, "last.delivery", last.delivery, first.ID)
 	sharedstack.Equal(t, "last.body", string(last.body), string(again[0].body))
 	sharedstack.Equal(t, "last.signedWith(c.secret)", last.signedWith(c.secret), true)
-	if n := len(hooks.of(events[3].id)); n != 1 {
+	if n := len(hooks.requestsFor(events[3].id)); n != 1 {
 		t.Errorf("what was skipped arrived %d times", n)
 	}
 }
@@ -195,11 +195,11 @@ func TestFailing_SuccessResetsTheFailureCounter(t *testing.T) {
 			t.Errorf("or(one.Code) = %v, want %v", got, want)
 		}
 	}
-	judgeRequests(t, hooks.of(events[0].id), c.secret, scheduled())
+	judgeRequests(t, hooks.requestsFor(events[0].id), c.secret, scheduledDelays())
 }
 
-// quiet waits for a time in which no request may arrive.
-func quiet(t *testing.T, long time.Duration) {
+// expectNoRequest waits for a time in which no request may arrive.
+func expectNoRequest(t *testing.T, long time.Duration) {
 	t.Helper()
 	select {
 	case <-t.Context().Done():

@@ -24,7 +24,7 @@ type wanted struct {
 	failure  string // the failure of every attempt; "" means success
 	requests int
 	// least contains the minimum delays between requests. Nil means the delays of the schedule.
-	least []time.Duration
+	minDelays []time.Duration
 }
 
 func delivered(code int) wanted {
@@ -35,24 +35,24 @@ func exhausted(code int, failure string) wanted {
 	return wanted{status: "failed", attempts: 5, code: code, failure: failure, requests: 5}
 }
 
-// unheard returns the expected result of attempts that fail before the receiver gets an HTTP
+// wantNoRequest returns the expected result of attempts that fail before the receiver gets an HTTP
 // request.
-func unheard(failure string) wanted {
+func wantNoRequest(failure string) wanted {
 	w := exhausted(0, failure)
 	w.requests = 0
 	return w
 }
 
 // The method later replaces the minimum delays, for a receiver that sends Retry-After.
-func (w wanted) later(least ...time.Duration) wanted {
-	w.least = least
+func (w wanted) withLeast(least ...time.Duration) wanted {
+	w.minDelays = least
 	return w
 }
 
-// scheduled returns the minimum delays of the retry schedule: 10 % less than the configured delays.
-func scheduled() (least []time.Duration) {
-	for _, d := range delays() {
-		least = append(least, max(delays()[0], d*9/10))
+// scheduledDelays returns the minimum delays of the retry schedule: 10 % less than the configured delays.
+func scheduledDelays() (least []time.Duration) {
+	for _, d := range retryDelays() {
+		least = append(least, max(retryDelays()[0], d*9/10))
 	}
 	return least
 }
@@ -80,9 +80,9 @@ func retryAfter(code int, value string) func(link) {
 	return status(code, "Retry-After: "+value+"\r\n")
 }
 
-// endless sends a head, and then the same bytes again and again until the sender closes the
+// sendEndlessly sends a head, and then the same bytes again and again until the sender closes the
 // connection.
-func endless(head string, piece []byte) func(link) {
+func sendEndlessly(head string, piece []byte) func(link) {
 	return func(l link) {
 		l.say("%s", head)
 		for {
@@ -129,12 +129,12 @@ func large(t *testing.T) []row {
 	zipped := fmt.Sprintf("%sContent-Encoding: gzip\r\nContent-Length: %d\r\n\r\n%s", ok, bomb.Len(), bomb)
 	huge := fmt.Sprintf("%sContent-Length: %d\r\n\r\n%s", ok, 1<<20, strings.Repeat("x", 1<<20))
 	return []row{
-		{name: "sends an endless body", behave: endless(ok+"\r\n", zeros), want: delivered(200), events: 40},
+		{name: "sends an endless body", behave: sendEndlessly(ok+"\r\n", zeros), want: delivered(200), events: 40},
 		{name: "sends an endless body with status 500",
-			behave: endless("HTTP/1.1 500 Oops\r\nConnection: close\r\n\r\n", zeros), want: exhausted(500, "http_status")},
+			behave: sendEndlessly("HTTP/1.1 500 Oops\r\nConnection: close\r\n\r\n", zeros), want: exhausted(500, "http_status")},
 		{name: "sends a body of 1 MiB", behave: says(huge), want: delivered(200), events: 40},
 		{name: "sends a gzip bomb", behave: says(zipped), want: delivered(200), events: 40},
-		{name: "sends an endless header", behave: endless("HTTP/1.1 200 OK\r\nX-Endless: ", bytes.Repeat([]byte("x"), 1<<10)),
+		{name: "sends an endless header", behave: sendEndlessly("HTTP/1.1 200 OK\r\nX-Endless: ", bytes.Repeat([]byte("x"), 1<<10)),
 			want: exhausted(0, "invalid_answer")},
 	}
 }
@@ -152,15 +152,15 @@ func broken() []row {
 			l.wait(time.Hour)
 		}, want: exhausted(101, "http_status")},
 		{name: "does not use HTTP", behave: says("220 mail.example.com ESMTP\r\n"), want: exhausted(0, "invalid_answer")},
-		{name: "has a certificate of another host", certificate: "another host's", want: unheard("tls_failed")},
-		{name: "has a self-signed certificate", certificate: "self-signed", want: unheard("tls_failed")},
-		{name: "has an expired certificate", certificate: "expired", want: unheard("tls_failed")},
+		{name: "has a certificate of another host", certificate: "another host's", want: wantNoRequest("tls_failed")},
+		{name: "has a self-signed certificate", certificate: "self-signed", want: wantNoRequest("tls_failed")},
+		{name: "has an expired certificate", certificate: "expired", want: wantNoRequest("tls_failed")},
 	}
 }
 
-// codes returns receivers with valid HTTP responses. The parameter elsewhere is the target of
+// validResponses returns receivers with valid HTTP responses. The parameter elsewhere is the target of
 // redirects.
-func codes(elsewhere string) (rows []row) {
+func validResponses(elsewhere string) (rows []row) {
 	for _, code := range []int{200, 204, 299} {
 		rows = append(rows, row{name: fmt.Sprintf("answers %d", code), behave: status(code), want: delivered(code)})
 	}
@@ -170,16 +170,16 @@ func codes(elsewhere string) (rows []row) {
 	for _, code := range []int{301, 302, 303, 307, 308} {
 		rows = append(rows, row{name: fmt.Sprintf("redirects with %d", code), behave: status(code, "Location: "+elsewhere+"\r\n"), want: exhausted(code, "http_status")})
 	}
-	second, most := time.Second, delays()[3]
+	second, most := time.Second, retryDelays()[3]
 	for _, code := range []int{429, 503} {
 		failed := exhausted(code, "http_status")
 		rows = append(rows,
 			row{name: fmt.Sprintf("answers %d and asks for nothing", code), behave: status(code), want: failed},
-			row{name: fmt.Sprintf("answers %d and asks for a second", code), behave: retryAfter(code, "1"), want: failed.later(second, second, second, most*9/10)},
-			row{name: fmt.Sprintf("answers %d and asks for an hour", code), behave: retryAfter(code, "3600"), want: failed.later(most, most, most, most)},
+			row{name: fmt.Sprintf("answers %d and asks for a second", code), behave: retryAfter(code, "1"), want: failed.withLeast(second, second, second, most*9/10)},
+			row{name: fmt.Sprintf("answers %d and asks for an hour", code), behave: retryAfter(code, "3600"), want: failed.withLeast(most, most, most, most)},
 			row{name: fmt.Sprintf("answers %d and names a time", code), behave: func(l link) {
 				retryAfter(code, time.Now().Add(2*time.Second).UTC().Format(http.TimeFormat))(l)
-			}, want: failed.later(second, second, second, most*9/10)},
+			}, want: failed.withLeast(second, second, second, most*9/10)},
 			row{name: fmt.Sprintf("answers %d and names a time that is over", code), behave: retryAfter(code, "Thu, 04 Jun 2026 12:00:00 GMT"), want: failed},
 			row{name: fmt.Sprintf("answers %d and asks for less than nothing", code), behave: retryAfter(code, "-5"), want: failed},
 			row{name: fmt.Sprintf("answers %d and asks for soon", code), behave: retryAfter(code, "soon"), want: failed},
@@ -192,7 +192,7 @@ func codes(elsewhere string) (rows []row) {
 
 type attacked struct {
 	row
-	*hostile
+	*hostileReceiver
 	*customer
 	events []event
 }
@@ -200,11 +200,11 @@ type attacked struct {
 func TestHostile_ReceiversDoNotAffectOthers(t *testing.T) {
 	w := stack(t)
 	elsewhere := w.receive(t)
-	rows := slices.Concat(slow(), large(t), broken(), codes(elsewhere.URL))
+	rows := slices.Concat(slow(), large(t), broken(), validResponses(elsewhere.URL))
 	all := make([]attacked, len(rows))
 	for i, r := range rows {
 		receiver := w.listen(t, r.certificate, r.behave)
-		all[i] = attacked{row: r, hostile: receiver, customer: w.customer(t, receiver.URL)}
+		all[i] = attacked{row: r, hostileReceiver: receiver, customer: w.customer(t, receiver.URL)}
 		all[i].events = terminalEvents(t, all[i].ID, max(1, r.events))
 	}
 	away := w.customer(t, unusedAddress(t))
@@ -227,7 +227,7 @@ func TestHostile_ReceiversDoNotAffectOthers(t *testing.T) {
 		t.Run(a.name, func(t *testing.T) { a.judge(t) })
 	}
 	t.Run("does not listen", func(t *testing.T) {
-		a := attacked{row: row{want: unheard("connection_failed")}, hostile: &hostile{}, customer: away, events: silent}
+		a := attacked{row: row{want: wantNoRequest("connection_failed")}, hostileReceiver: &hostileReceiver{}, customer: away, events: silent}
 		a.judge(t)
 	})
 	stop()
@@ -270,13 +270,13 @@ func (a attacked) judge(t *testing.T) {
 		} else if value := or(got.LastError); value != a.want.failure {
 			t.Errorf("or(got.LastError) = %v, want %v", value, a.want.failure)
 		}
-		arrived := a.of(ev.id)
+		arrived := a.requestsFor(ev.id)
 		if len(arrived) != a.want.requests {
 			t.Fatalf("%d requests arrived, want %d", len(arrived), a.want.requests)
 		}
-		least := a.want.least
+		least := a.want.minDelays
 		if least == nil {
-			least = scheduled()
+			least = scheduledDelays()
 		}
 		judgeRequests(t, arrived, a.secret, least)
 	}
@@ -330,7 +330,7 @@ func judgeHealthy(t *testing.T, healthy *endpoint, publishedAt map[string]time.T
 			t.Errorf("event %s arrived, but was not published", r.event)
 		}
 		sharedstack.Equal(t, "attempt", r.attempt, 1)
-		sharedstack.Equal(t, "requests of event "+r.event, len(healthy.of(r.event)), 1)
+		sharedstack.Equal(t, "requests of event "+r.event, len(healthy.requestsFor(r.event)), 1)
 	}
 }
 

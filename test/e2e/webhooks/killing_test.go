@@ -12,13 +12,13 @@ import (
 
 const (
 	kills = 4
-	// unsettled is the maximum time between the response to an attempt and the commit of the
+	// maxStoreDelay is the maximum time between the response to an attempt and the commit of the
 	// attempt's result. The dispatcher stores results in batches.
-	unsettled = 500 * time.Millisecond
+	maxStoreDelay = 500 * time.Millisecond
 )
 
 // The field settled contains the events that the history showed as delivered before the kill.
-type kill struct {
+type dispatcherKill struct {
 	begun, ended time.Time
 	next         time.Time // the start time of the next process; zero if no process followed
 	settled      map[string]bool
@@ -26,7 +26,7 @@ type kill struct {
 
 // interrupted reports whether the dispatcher was killed before the result of the request was
 // stored. The receiver can read a request even after its sender died.
-func (k kill) interrupted(r request) bool {
+func (k dispatcherKill) interrupted(r request) bool {
 	left := r.left.After(k.begun) && (k.next.IsZero() || r.left.Before(k.next))
 	if k.settled[r.event] {
 		return false
@@ -46,13 +46,13 @@ func TestKilling_DispatcherLosesNoEvent(t *testing.T) {
 	c := w.customer(t, hooks.URL)
 	stop, streamed := make(chan struct{}), make(chan []event)
 	go func() { streamed <- w.stream(t, c, stop) }()
-	var killed []kill
+	var killed []dispatcherKill
 	var last time.Time
 	for range kills {
-		quiet(t, time.Duration(500+chance.IntN(1000))*time.Millisecond)
+		expectNoRequest(t, time.Duration(500+chance.IntN(1000))*time.Millisecond)
 		var settled map[string]bool
 		until(t, "an attempt is in progress, and the results of answered attempts are stored", func() bool {
-			answered := hooks.answered(last, time.Now().Add(-unsettled))
+			answered := hooks.answeredBetween(last, time.Now().Add(-maxStoreDelay))
 			settled = c.settled(t)
 			return len(w.Processes()["webhook-dispatcher"]) == replicas &&
 				!slices.ContainsFunc(answered, func(r request) bool { return !settled[r.event] }) &&
@@ -66,16 +66,16 @@ func TestKilling_DispatcherLosesNoEvent(t *testing.T) {
 			t.Fatal("no dispatcher to kill")
 		}
 		last = time.Now()
-		killed = append(killed, kill{begun: begun, ended: last, settled: settled})
+		killed = append(killed, dispatcherKill{begun: begun, ended: last, settled: settled})
 	}
 	close(stop)
 	events := <-streamed
 	until(t, "every event has arrived", func() bool { return distinct(hooks.all()) >= len(events) })
 	until(t, "the result of every delivery is stored", func() bool {
-		return c.open(t, "true") == 0 && len(c.deliveries(t, "delivered")) == len(events)
+		return c.countQueued(t, "true") == 0 && len(c.deliveries(t, "delivered")) == len(events)
 	})
 	for _, ev := range events {
-		came := hooks.of(ev.id)
+		came := hooks.requestsFor(ev.id)
 		if judgeRepeats(t, came, c.secret, killed); len(came) == 1 {
 			continue
 		}
@@ -93,7 +93,7 @@ func TestKilling_DispatcherLosesNoEvent(t *testing.T) {
 		switch {
 		case r.cut:
 			cut++
-		case slices.ContainsFunc(killed, func(k kill) bool { return k.interrupted(r) }):
+		case slices.ContainsFunc(killed, func(k dispatcherKill) bool { return k.interrupted(r) }):
 			answered++
 		}
 	}
@@ -132,9 +132,9 @@ func (c *customer) settled(t *testing.T) map[string]bool {
 	return known
 }
 
-// answered returns the requests that began after the time after and had a response before the time
+// answeredBetween returns the requests that began after the time after and had a response before the time
 // before.
-func (b *book) answered(after, before time.Time) []request {
+func (b *book) answeredBetween(after, before time.Time) []request {
 	return slices.DeleteFunc(b.all(), func(r request) bool {
 		whole := !r.cut && !r.ended.IsZero()
 		within := r.at.After(after) && r.ended.Before(before)
@@ -153,7 +153,7 @@ func distinct(all []request) int {
 // judgeRepeats checks that each repeated request is the same delivery with the same body. The first
 // request must have been in progress when a dispatcher was killed, because a repetition is
 // permitted only then.
-func judgeRepeats(t *testing.T, came []request, secret string, killed []kill) {
+func judgeRepeats(t *testing.T, came []request, secret string, killed []dispatcherKill) {
 	t.Helper()
 	for i, r := range came {
 		sharedstack.Equal(t, "r.signedWith(secret)", r.signedWith(secret), true)
@@ -163,7 +163,7 @@ func judgeRepeats(t *testing.T, came []request, secret string, killed []kill) {
 			continue
 		}
 		before := came[i-1]
-		if !slices.ContainsFunc(killed, func(k kill) bool { return k.interrupted(before) && r.at.After(k.begun) }) {
+		if !slices.ContainsFunc(killed, func(k dispatcherKill) bool { return k.interrupted(before) && r.at.After(k.begun) }) {
 			t.Errorf("event %s came again %s after attempt %d, which no kill had interrupted", r.event, r.at.Sub(before.at), before.attempt)
 		}
 		if r.attempt <= before.attempt {
@@ -199,7 +199,7 @@ func TestReplicas_SendEachEventOnce(t *testing.T) {
 	before := done()
 	var events []event
 	until(t, "both replicas have delivered events, and no event is missing", func() bool {
-		if distinct(hooks.all()) < len(events) || c.open(t, "true") > 0 {
+		if distinct(hooks.all()) < len(events) || c.countQueued(t, "true") > 0 {
 			return false
 		}
 		idle := false

@@ -29,15 +29,15 @@ const (
 	replicas      = 2
 )
 
-// delays returns the delays before the second and later attempts. Retry-After can extend each
+// retryDelays returns the delays before the second and later attempts. Retry-After can extend each
 // delay, but at most to the last delay.
-func delays() []time.Duration {
+func retryDelays() []time.Duration {
 	return []time.Duration{200 * time.Millisecond, 300 * time.Millisecond, 400 * time.Millisecond, 2 * time.Second}
 }
 
 func settings() []string {
 	text := ""
-	for _, d := range delays() {
+	for _, d := range retryDelays() {
 		text += "," + d.String()
 	}
 	return []string{

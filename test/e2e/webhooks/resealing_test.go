@@ -41,8 +41,8 @@ func TestResealing_RotatesTheKeyDuringDeliveries(t *testing.T) {
 		for i, c := range customers {
 			events := terminalEvents(t, c.ID, 1)
 			w.publish(t, events...)
-			until(t, "a delivery arrives", func() bool { return len(hooks[i].of(events[0].id)) > 0 })
-			if r := hooks[i].of(events[0].id)[0]; !r.signedWith(c.secret) {
+			until(t, "a delivery arrives", func() bool { return len(hooks[i].requestsFor(events[0].id)) > 0 })
+			if r := hooks[i].requestsFor(events[0].id)[0]; !r.signedWith(c.secret) {
 				t.Errorf("the delivery at customer %d is not signed by its secret", i+1)
 			}
 		}
@@ -97,7 +97,7 @@ func TestResealing_RotatesTheKeyDuringDeliveries(t *testing.T) {
 	for i, c := range customers {
 		until(t, "every delivery of that time arrives", func() bool { return hooks[i].count() >= len(published[i])+2 })
 		for _, ev := range published[i] {
-			judgeRequests(t, hooks[i].of(ev.id), c.secret, make([]time.Duration, 4))
+			judgeRequests(t, hooks[i].requestsFor(ev.id), c.secret, make([]time.Duration, 4))
 		}
 	}
 	again(after)

@@ -19,14 +19,14 @@ import (
 )
 
 const (
-	// underWay is the number of concurrent clients. Each client first places `warm` calls, which do
+	// clients is the number of concurrent clients. Each client first places `warm` calls, which do
 	// not count, and then `each` calls, which count.
-	underWay, each, warm = 32, 25, 3
-	// quiet is the duration of the measurement of the idle stack. The idle stack's polling is
+	clients, callsPerClient, warmUpCalls = 32, 25, 3
+	// idlePeriod is the duration of the measurement of the idle stack. The idle stack's polling is
 	// subtracted from the cost of the calls.
-	quiet = 15 * time.Second
-	late  = 2 * time.Minute
-	first = 8_500_000
+	idlePeriod = 15 * time.Second
+	late       = 2 * time.Minute
+	first      = 8_500_000
 )
 
 // Setup describes a stack that connects to its Postgres through the proxy.
@@ -78,7 +78,7 @@ func Measure(ctx context.Context, s Setup) error {
 	if _, err := w.Subscribe(ctx, s.Hooks); err != nil {
 		return err
 	}
-	if err := s.calls(ctx, w, 0, warm); err != nil {
+	if err := s.calls(ctx, w, 0, warmUpCalls); err != nil {
 		return err
 	}
 	idle, err := s.bill(ctx)
@@ -88,31 +88,31 @@ func Measure(ctx context.Context, s Setup) error {
 	select {
 	case <-ctx.Done():
 		return ctx.Err()
-	case <-time.After(quiet):
+	case <-time.After(idlePeriod):
 	}
 	before, err := s.bill(ctx)
 	if err != nil {
 		return err
 	}
-	if err := s.calls(ctx, w, warm, each); err != nil {
+	if err := s.calls(ctx, w, warmUpCalls, callsPerClient); err != nil {
 		return err
 	}
 	after, err := s.bill(ctx)
 	if err != nil {
 		return err
 	}
-	delivered := len(s.Hooks.Deliveries(w.ID)) * each / (warm + each)
-	tell(idle, before, after, underWay*each, delivered)
+	delivered := len(s.Hooks.Deliveries(w.ID)) * callsPerClient / (warmUpCalls + callsPerClient)
+	printUsage(idle, before, after, clients*callsPerClient, delivered)
 	return nil
 }
 
 func (s Setup) calls(ctx context.Context, w *kit.Workspace, done, more int) error {
 	var all sync.WaitGroup
-	faults := make([]error, underWay)
-	for n := range underWay {
+	faults := make([]error, clients)
+	for n := range clients {
 		all.Go(func() {
 			for i := done; i < done+more && faults[n] == nil; i++ {
-				to := fmt.Sprintf("+1415%05d01", first/100+n*(warm+each)+i)
+				to := fmt.Sprintf("+1415%05d01", first/100+n*(warmUpCalls+callsPerClient)+i)
 				_, faults[n] = w.Place(ctx, map[string]any{"to": to})
 			}
 		})
@@ -130,7 +130,7 @@ func (s Setup) calls(ctx context.Context, w *kit.Workspace, done, more int) erro
 				ended[d.CallID] = true
 			}
 		}
-		return len(ended) >= underWay*(done+more), nil
+		return len(ended) >= clients*(done+more), nil
 	})
 }
 
@@ -189,13 +189,13 @@ func bytesOf(ctx context.Context, address string, into map[string]float64) error
 	return lines.Err()
 }
 
-// tell prints the usage between the last two bills, minus the usage of an idle stack in the same
+// printUsage prints the usage between the last two bills, minus the usage of an idle stack in the same
 // time.
-func tell(idle, before, after bill, calls, deliveries int) {
+func printUsage(idle, before, after bill, calls, deliveries int) {
 	took := after.at.Sub(before.at)
 	asIdle := took.Seconds() / before.at.Sub(idle.at).Seconds()
 	per := func(spent, anyhow float64) float64 { return (spent - anyhow*asIdle) / float64(calls) }
-	fmt.Printf("  %d calls in %s, %d under way, %d webhooks; the stack's own polling is taken off all but CPU\n", calls, took.Round(100*time.Millisecond), underWay, deliveries)
+	fmt.Printf("  %d calls in %s, %d under way, %d webhooks; the stack's own polling is taken off all but CPU\n", calls, took.Round(100*time.Millisecond), clients, deliveries)
 	fmt.Printf("  %-20s %10s %10s %12s %12s %20s %20s\n", "a call, at Postgres", "statements", "trips", "bytes to", "bytes from", "to Kafka", "from Kafka")
 	for _, name := range services() {
 		sent, back := after.passed[name].Less(before.passed[name]), before.passed[name].Less(idle.passed[name])

@@ -65,7 +65,7 @@ func (m *Meter) Close() { _ = m.db.Close(context.Background()) }
 // Used returns the CPU time of each program since its start. It is empty on systems without /proc.
 func (m *Meter) Used(ctx context.Context) (Time, error) {
 	used := Time{}
-	if !There() {
+	if !HasProc() {
 		return used, nil
 	}
 	var self syscall.Rusage

@@ -62,9 +62,9 @@ func (g Histogram) Less(before Histogram) Histogram {
 	return since
 }
 
-// around returns the bucket that contains the quantile q. The result inside is the quantile's
+// bucketOf returns the bucket that contains the quantile q. The result inside is the quantile's
 // position among the values of that bucket, from 0 to 1.
-func (g Histogram) around(q float64) (low, high, inside float64) {
+func (g Histogram) bucketOf(q float64) (low, high, inside float64) {
 	below := 0.0
 	for _, bound := range slices.Sorted(maps.Keys(g.buckets)) {
 		if n := g.buckets[bound]; n >= q*g.Count && n > below {
@@ -78,7 +78,7 @@ func (g Histogram) around(q float64) (low, high, inside float64) {
 // Quantile returns a quantile in seconds. It interpolates linearly inside a bucket. A value above
 // the last bound counts as that bound.
 func (g Histogram) Quantile(q float64) float64 {
-	low, high, inside := g.around(q)
+	low, high, inside := g.bucketOf(q)
 	if math.IsInf(high, 1) {
 		return low
 	}
@@ -89,7 +89,7 @@ func (g Histogram) Quantile(q float64) float64 {
 func (g Histogram) Mean() float64 { return g.sum / max(g.Count, 1) }
 
 func (g Histogram) String() string {
-	low, high, _ := g.around(0.99)
+	low, high, _ := g.bucketOf(0.99)
 	return fmt.Sprintf("%7.0f, those that found nothing too; p99 %.2f ms (between the bounds %g and %g ms), mean %.2f ms",
 		g.Count, 1000*g.Quantile(0.99), 1000*low, 1000*high, 1000*g.Mean())
 }

@@ -14,8 +14,8 @@ import (
 // tick is the unit of the CPU times in /proc/<pid>/stat on Linux.
 const tick = 10 * time.Millisecond
 
-// There reports whether this system has /proc.
-func There() bool {
+// HasProc reports whether this system has /proc.
+func HasProc() bool {
 	_, err := os.Stat("/proc/self/stat")
 	return err == nil
 }

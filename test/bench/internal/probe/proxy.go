@@ -200,14 +200,14 @@ func (s *session) run() error {
 		if err != nil {
 			return err
 		}
-		s.proxy.pass(s.who(), Traffic{Trips: trips(kind), Sent: int64(5 + len(body))})
+		s.proxy.pass(s.who(), Traffic{Trips: roundTrips(kind), Sent: int64(5 + len(body))})
 		s.read(kind, body)
 	}
 }
 
-// trips returns 1 if the client waits for the response to the message, otherwise 0. The client
+// roundTrips returns 1 if the client waits for the response to the message, otherwise 0. The client
 // waits after a simple query and at the end of a pipeline.
-func trips(kind byte) int64 {
+func roundTrips(kind byte) int64 {
 	if kind == 'Q' || kind == 'S' {
 		return 1
 	}
