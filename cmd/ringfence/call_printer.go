@@ -57,18 +57,18 @@ func (s *callPrinter) step(what, format string, args ...any) {
 
 func (s *callPrinter) raw(format string, args ...any) { fmt.Fprintf(s.out, format, args...) }
 
-// limit prints the subscriptions that use up the workspace's limit, each with the command that
+// printLimit prints the subscriptions that use up the workspace's limit, each with the command that
 // deletes it. It is called when the limit is reached.
-func (s *callPrinter) limit(full *limitError) {
+func (s *callPrinter) printLimit(full *limitError) {
 	s.raw("  %s\n\n", operator.Printable(full.Error()))
-	for _, sub := range full.taken {
+	for _, sub := range full.subscriptions {
 		s.raw("    bin/ringfence webhooks delete %s    # %s\n", operator.Printable(sub.ID), operator.Printable(sub.Name+", "+sub.URL))
 	}
 	s.raw("\n  `pause` in the place of `delete` keeps a subscription, which then receives no events.\n")
 }
 
-// summary prints the result of the call. It leaves out unknown fields.
-func (s *callPrinter) summary(c call) {
+// printSummary prints the result of the call. It leaves out unknown fields.
+func (s *callPrinter) printSummary(c call) {
 	s.raw("\n  %s\n\n", operator.Printable(fmt.Sprintf("Call %s to %s: %s", c.CallID, c.To, c.Status)))
 	s.field("outcome", text(c.Outcome))
 	s.field("reached", text(c.Disposition))

@@ -40,9 +40,9 @@ func (r *refusal) Error() string {
 	return fmt.Sprintf("%s returned %d %s: %s", r.what, r.status, r.Code, r.Message)
 }
 
-// ask sends one request and decodes the response. A GET request uses the read key, any other
+// send sends one request and decodes the response. A GET request uses the read key, any other
 // request the write key.
-func (c *client) ask(ctx context.Context, method, path string, body, into any) error {
+func (c *client) send(ctx context.Context, method, path string, body, into any) error {
 	payload := []byte(nil)
 	if body != nil {
 		var err error
@@ -97,7 +97,7 @@ type subscription struct {
 type limitError struct {
 	refused *refusal
 	// taken lists the subscriptions that use up the limit.
-	taken []subscription
+	subscriptions []subscription
 }
 
 func (e *limitError) Error() string { return e.refused.Message }
@@ -114,7 +114,7 @@ func (c *client) subscribe(ctx context.Context, name, endpoint string, events []
 		ID            string `json:"id"`
 		SigningSecret string `json:"signing_secret"`
 	}
-	err = c.ask(ctx, http.MethodPost, subscriptions,
+	err = c.send(ctx, http.MethodPost, subscriptions,
 		map[string]any{"name": ownName + name, "url": endpoint, "events": events}, &made)
 	var refused *refusal
 	if errors.As(err, &refused) && refused.Code == "subscription_limit_reached" {
@@ -122,7 +122,7 @@ func (c *client) subscribe(ctx context.Context, name, endpoint string, events []
 		if len(taken) == 0 {
 			taken = all
 		}
-		return "", "", &limitError{refused: refused, taken: taken}
+		return "", "", &limitError{refused: refused, subscriptions: taken}
 	}
 	return made.ID, made.SigningSecret, err
 }
@@ -132,7 +132,7 @@ func (c *client) unsubscribe(ctx context.Context, id string) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
 	var gone struct{ Deleted bool }
-	return c.ask(ctx, http.MethodDelete, subscriptions+"/"+id, nil, &gone)
+	return c.send(ctx, http.MethodDelete, subscriptions+"/"+id, nil, &gone)
 }
 
 // deleteLeftovers deletes the subscriptions that earlier runs of this command left behind, and
@@ -141,7 +141,7 @@ func (c *client) unsubscribe(ctx context.Context, id string) error {
 // a leftover.
 func (c *client) deleteLeftovers(ctx context.Context, endpoint string) (others []subscription, err error) {
 	var list struct{ Data []subscription }
-	if err := c.ask(ctx, http.MethodGet, subscriptions+"?limit=100", nil, &list); err != nil {
+	if err := c.send(ctx, http.MethodGet, subscriptions+"?limit=100", nil, &list); err != nil {
 		return nil, err
 	}
 	for _, sub := range list.Data {

@@ -15,9 +15,9 @@ import (
 	"github.com/alecthomas/kong"
 )
 
-// hostile is a text with control characters: escape sequences in 7 and 8 bits, and bidirectional
+// hostileText is a text with control characters: escape sequences in 7 and 8 bits, and bidirectional
 // controls.
-const hostile = "a\x1b[2Jb\u009b31mc\u202ed\u2066e\rf"
+const hostileText = "a\x1b[2Jb\u009b31mc\u202ed\u2066e\rf"
 
 // adminServer implements /admin/v1 and records the requests. It responds to every request with the
 // same JSON, which contains the text hostile. This JSON is valid as a page and as a single object.
@@ -29,12 +29,12 @@ type adminServer struct {
 func (o *adminServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	o.asked = append(o.asked, r.Method+" "+r.URL.String())
 	body, _ := json.Marshal(map[string]any{
-		"id": "7", "name": hostile, hostile: hostile, "deep": map[string]any{"x": hostile}, "ok": true, "replayed": 1, "done_at": "2026-06-04T09:00:00Z", "status": hostile,
-		"call_id": "8", "scheduled_for": "2026-06-04T09:00:00Z", "error_code": hostile, "error_detail": hostile, "hangup_cause": hostile,
-		"data": []any{map[string]any{"id": "7", "name": hostile, "url": hostile, "prefix": hostile, "path": hostile, "reason": hostile, "last_error": hostile, "x": []string{hostile}}}, "has_more": false,
+		"id": "7", "name": hostileText, hostileText: hostileText, "deep": map[string]any{"x": hostileText}, "ok": true, "replayed": 1, "done_at": "2026-06-04T09:00:00Z", "status": hostileText,
+		"call_id": "8", "scheduled_for": "2026-06-04T09:00:00Z", "error_code": hostileText, "error_detail": hostileText, "hangup_cause": hostileText,
+		"data": []any{map[string]any{"id": "7", "name": hostileText, "url": hostileText, "prefix": hostileText, "path": hostileText, "reason": hostileText, "last_error": hostileText, "x": []string{hostileText}}}, "has_more": false,
 	})
 	if o.status != http.StatusOK {
-		body, _ = json.Marshal(map[string]any{"error": map[string]string{"code": "number_exists", "message": hostile}})
+		body, _ = json.Marshal(map[string]any{"error": map[string]string{"code": "number_exists", "message": hostileText}})
 	}
 	w.WriteHeader(o.status)
 	// Write U+202E unescaped, because Go's encoder escapes only some of the control characters.

@@ -66,7 +66,7 @@ func (c demoCommand) Run(ctx context.Context, out io.Writer) (err error) {
 	var full *limitError
 	switch {
 	case errors.As(err, &full):
-		d.tell.limit(full)
+		d.tell.printLimit(full)
 		d.tell.raw("  The call is shown without its webhooks.\n\n")
 	case err != nil:
 		return err
@@ -77,16 +77,16 @@ func (c demoCommand) Run(ctx context.Context, out io.Writer) (err error) {
 			}
 		}()
 		d.subscribed = true
-		receiver.arm(secret)
+		receiver.setSecret(secret)
 		d.tell.step("subscribed", "%s receives every call event", receiver.url)
 	}
 	if err := d.place(ctx, c.To, found.AgentID); err != nil {
 		return err
 	}
-	if err := d.watch(ctx, receiver.arrivals); err != nil {
+	if err := d.awaitEnd(ctx, receiver.arrivals); err != nil {
 		return err
 	}
-	d.tell.summary(*d.final)
+	d.tell.printSummary(*d.final)
 	return nil
 }
 
@@ -103,16 +103,16 @@ func (d *demo) place(ctx context.Context, to, agent string) error {
 		to = fmt.Sprintf("+141555501%02d", ending)
 	}
 	body := map[string]any{"agent_id": agent, "to": to, "external_ref": d.ref, "idempotency_key": d.ref}
-	if err := d.client.ask(ctx, http.MethodPost, "/v1/calls", body, &d.request); err != nil {
+	if err := d.client.send(ctx, http.MethodPost, "/v1/calls", body, &d.request); err != nil {
 		return err
 	}
 	d.tell.step("request", "%-12s %s", d.request.Status, to)
 	return nil
 }
 
-// watch prints each change until the call request has ended and the final state of the call is
+// awaitEnd prints each change until the call request has ended and the final state of the call is
 // known.
-func (d *demo) watch(ctx context.Context, arrivals <-chan arrival) error {
+func (d *demo) awaitEnd(ctx context.Context, arrivals <-chan arrival) error {
 	poll := time.NewTicker(pollInterval)
 	defer poll.Stop()
 	for d.final == nil || !d.request.ended() {
@@ -151,7 +151,7 @@ func (d *demo) receive(got arrival) error {
 
 func (d *demo) look(ctx context.Context) error {
 	before := d.request.Status
-	if err := tolerant(d.client.ask(ctx, http.MethodGet, "/v1/call-requests/"+d.request.ID, nil, &d.request)); err != nil {
+	if err := ignoreBusy(d.client.send(ctx, http.MethodGet, "/v1/call-requests/"+d.request.ID, nil, &d.request)); err != nil {
 		return err
 	}
 	if d.request.Status != before {
@@ -165,7 +165,7 @@ func (d *demo) look(ctx context.Context) error {
 		return nil
 	}
 	var now call
-	if err := tolerant(d.client.ask(ctx, http.MethodGet, "/v1/calls/"+*d.request.CallID, nil, &now)); err != nil {
+	if err := ignoreBusy(d.client.send(ctx, http.MethodGet, "/v1/calls/"+*d.request.CallID, nil, &now)); err != nil {
 		return err
 	}
 	if now.Status != "" && now.Status != d.status {
@@ -178,9 +178,9 @@ func (d *demo) look(ctx context.Context) error {
 	return nil
 }
 
-// tolerant returns nil for a response with status 429 or 503, because the demo polls again. It
+// ignoreBusy returns nil for a response with status 429 or 503, because the demo polls again. It
 // returns every other error.
-func tolerant(err error) error {
+func ignoreBusy(err error) error {
 	var refused *refusal
 	if errors.As(err, &refused) && (refused.status == http.StatusTooManyRequests || refused.status == http.StatusServiceUnavailable) {
 		return nil

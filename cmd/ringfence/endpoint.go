@@ -54,7 +54,7 @@ type endpoint struct {
 // openEndpoint listens on this machine. Port 0 means any free port. Requests wait until the method
 // arm has set the secret.
 func openEndpoint(home string, port int) (*endpoint, error) {
-	cert, err := issue(home)
+	cert, err := issueCertificate(home)
 	if err != nil {
 		return nil, err
 	}
@@ -74,8 +74,8 @@ func openEndpoint(home string, port int) (*endpoint, error) {
 	return e, nil
 }
 
-// arm sets the secret with which signatures are verified. It must be called once.
-func (e *endpoint) arm(secret string) {
+// setSecret sets the secret with which signatures are verified. It must be called once.
+func (e *endpoint) setSecret(secret string) {
 	e.secret = secret
 	close(e.armed)
 }
@@ -116,9 +116,9 @@ func (e *endpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// issue creates a certificate for this machine, signed by the stack's authority, which the webhook
+// issueCertificate creates a certificate for this machine, signed by the stack's authority, which the webhook
 // dispatcher trusts.
-func issue(home string) (tls.Certificate, error) {
+func issueCertificate(home string) (tls.Certificate, error) {
 	authority, err := tls.LoadX509KeyPair(filepath.Join(home, "ca.pem"), filepath.Join(home, "ca-key.pem"))
 	if err != nil {
 		return tls.Certificate{}, fmt.Errorf("the stack's certificate authority cannot be read (%w): stop the stack and start it again with `make run`", err)

@@ -21,11 +21,11 @@ type fault struct {
 	RequestID string `json:"request_id,omitempty"`
 }
 
-// unknown is the code that is used for an error without a code of /admin/v1.
-const unknown = "failed"
+// unknownCode is the code that is used for an error without a code of /admin/v1.
+const unknownCode = "failed"
 
 func faultOf(err error) fault {
-	f := fault{Code: unknown, Message: err.Error()}
+	f := fault{Code: unknownCode, Message: err.Error()}
 	var refused *operator.Refusal
 	if errors.As(err, &refused) {
 		f.Code, f.Status, f.RequestID = cmp.Or(refused.Code, f.Code), refused.Status, refused.RequestID
@@ -37,7 +37,7 @@ func faultOf(err error) fault {
 // of the service has more details.
 func (f fault) String() string {
 	switch {
-	case f.Status == 0, f.Code == unknown:
+	case f.Status == 0, f.Code == unknownCode:
 		return "ringfence: " + f.Message
 	case f.Status >= http.StatusInternalServerError && f.RequestID != "":
 		return fmt.Sprintf("ringfence: %s (%d %s, request %s)", f.Message, f.Status, f.Code, f.RequestID)

@@ -37,7 +37,7 @@ func (c listenCommand) Run(ctx context.Context, out io.Writer) (err error) {
 	id, secret, err := client.subscribe(ctx, "listen", receiver.url, c.Events)
 	var full *limitError
 	if errors.As(err, &full) {
-		tell.limit(full)
+		tell.printLimit(full)
 		return fmt.Errorf("%w `ringfence listen` needs its own subscription", err)
 	}
 	if err != nil {
@@ -48,10 +48,10 @@ func (c listenCommand) Run(ctx context.Context, out io.Writer) (err error) {
 			err = gone
 		}
 	}()
-	receiver.arm(secret)
+	receiver.setSecret(secret)
 	tell.title("Listening at %s for the webhooks of subscription %s. Ctrl-C ends it.", receiver.url, id)
 	var queued struct{ Queued bool }
-	if err := client.ask(ctx, http.MethodPost, subscriptions+"/"+id+"/test", nil, &queued); err != nil {
+	if err := client.send(ctx, http.MethodPost, subscriptions+"/"+id+"/test", nil, &queued); err != nil {
 		return err
 	}
 	for {

@@ -29,7 +29,7 @@ func TestPages_CommandsParse(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		for _, line := range spoken(string(text)) {
+		for _, line := range commandLines(string(text)) {
 			found++
 			if err := understood(line); err != nil {
 				t.Errorf("%s: ringfence %s: %v", path, strings.Join(line, " "), err)
@@ -44,7 +44,7 @@ func TestPages_CommandsParse(t *testing.T) {
 		t.Errorf("command lines in the pages = %d, want at least 40", found)
 	}
 	for _, wrong := range []string{"```sh\nringfence trunks list --every\n```", "`ringfence trunk list`", "`ringfence trunk`", "```\nbin/ringfence keys add x --access all   # no such access\n```"} {
-		lines := spoken(wrong)
+		lines := commandLines(wrong)
 		if len(lines) != 1 {
 			t.Fatalf("command lines in %q = %d, want 1", wrong, len(lines))
 		}
@@ -61,10 +61,10 @@ var (
 	word   = regexp.MustCompile(`(?:'[^']*'|"[^"]*"|[^\s'"])+`)
 )
 
-// spoken returns the arguments of each ringfence command line on a page, in shell blocks and in
+// commandLines returns the arguments of each ringfence command line on a page, in shell blocks and in
 // sentences. A line that ends with a backslash continues on the next line. A command line that
 // contains "…" is left out, because it is incomplete.
-func spoken(page string) (lines [][]string) {
+func commandLines(page string) (lines [][]string) {
 	var found [][]string
 	block, inside := "", false
 	for l := range strings.Lines(strings.ReplaceAll(page, "\\\n", " ")) {

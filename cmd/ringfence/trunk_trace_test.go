@@ -8,9 +8,9 @@ import (
 	"testing"
 )
 
-// traceDesk starts an /admin/v1 that returns text as the trace of one trunk. queries receives the
+// serveTrace starts an /admin/v1 that returns text as the trace of one trunk. queries receives the
 // query of each request.
-func traceDesk(t *testing.T, text string) (queries *[]string) {
+func serveTrace(t *testing.T, text string) (queries *[]string) {
 	t.Helper()
 	queries = &[]string{}
 	routes := http.NewServeMux()
@@ -39,7 +39,7 @@ func TestTrunksTrace_PrintsMessagesWithoutControlCharacters(t *testing.T) {
 			want: "SIP/2.0 200 \ufffd[2JOK\nTo: a\n\n"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			queries := traceDesk(t, row.recorded)
+			queries := serveTrace(t, row.recorded)
 			code, out, faults := runCommand(t, "trunks", "trace", "main", "--call", "a b@c")
 			wantCode(t, row.name, code, 0)
 			wantText(t, "stdout", out, row.want)
@@ -50,7 +50,7 @@ func TestTrunksTrace_PrintsMessagesWithoutControlCharacters(t *testing.T) {
 }
 
 func TestTrunksTrace_WritesAPacketCapture(t *testing.T) {
-	queries := traceDesk(t, "")
+	queries := serveTrace(t, "")
 	file := filepath.Join(t.TempDir(), "trunk.pcap")
 	code, out, _ := runCommand(t, "trunks", "trace", "7", "--pcap", file)
 	wantCode(t, "trunks trace", code, 0)

@@ -104,9 +104,9 @@ func (x *Network) Rules() []Rule {
 	return slices.Clone(x.rules)
 }
 
-// strike returns the rule that applies to a call with this number, and counts the call for the
+// applyRule returns the rule that applies to a call with this number, and counts the call for the
 // rule. If no rule applies, it returns the zero Rule.
-func (x *Network) strike(number string) Rule {
+func (x *Network) applyRule(number string) Rule {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	for i := range x.rules {
@@ -122,8 +122,8 @@ func (x *Network) strike(number string) Rule {
 
 func (r Rule) delay() time.Duration { return time.Duration(r.DelayMS) * time.Millisecond }
 
-// die ends the process without flushing anything, as a crash does.
-func die() {
+// exitWithoutFlush ends the process without flushing anything, as a crash does.
+func exitWithoutFlush() {
 	if self, err := os.FindProcess(os.Getpid()); err == nil {
 		_ = self.Kill()
 	}
@@ -143,7 +143,7 @@ func (l *line) cut(steps []step) []step {
 }
 
 // The method hides reports whether the fault of the call omits or delays events of this kind.
-func (l *line) hides(kind string) bool {
+func (l *line) hidesEvent(kind string) bool {
 	switch l.fault {
 	case FaultLose:
 		return true
@@ -157,7 +157,7 @@ func (l *line) hides(kind string) bool {
 
 // The method echoes returns the repeated or delayed events that the network sends after the event
 // e.
-func (l *line) echoes(e Entry) (again []Entry) {
+func (l *line) repeatedEvents(e Entry) (again []Entry) {
 	switch {
 	case l.fault == FaultRepeat, l.fault == FaultAnswerTwice && e.Kind == KindAnswer:
 		again = []Entry{e}

@@ -29,15 +29,15 @@ func (x *Network) deleteFaults(w http.ResponseWriter, _ *http.Request) {
 
 // The method before applies the faults that happen before the dial. If done is true, the request
 // needs no further handling.
-func (r Rule) before(w http.ResponseWriter, req *http.Request) (done bool) {
+func (r Rule) applyBeforeDial(w http.ResponseWriter, req *http.Request) (done bool) {
 	switch r.Fault {
 	case FaultRefuse:
 		refuse(w, http.StatusServiceUnavailable, "refused by a fault rule")
 		return true
 	case FaultCrashUndialed:
-		die()
+		exitWithoutFlush()
 	case FaultHangUndialed:
-		hang(req)
+		awaitDisconnect(req)
 		return true
 	case FaultLate:
 		time.Sleep(r.delay()) // the handler waits even if the client disconnects
@@ -47,19 +47,19 @@ func (r Rule) before(w http.ResponseWriter, req *http.Request) (done bool) {
 
 // The method after applies the faults that happen after the dial. These faults replace the
 // response. If done is true, the request needs no further handling.
-func (r Rule) after(req *http.Request) (done bool) {
+func (r Rule) applyAfterDial(req *http.Request) (done bool) {
 	switch r.Fault {
 	case FaultCrash:
-		die()
+		exitWithoutFlush()
 	case FaultHang:
-		hang(req)
+		awaitDisconnect(req)
 		return true
 	}
 	return false
 }
 
-// hang waits until the client disconnects. It sends no response.
-func hang(req *http.Request) {
+// awaitDisconnect waits until the client disconnects. It sends no response.
+func awaitDisconnect(req *http.Request) {
 	_, _ = io.Copy(io.Discard, req.Body) // the server detects a disconnect only after it has read the body
 	<-req.Context().Done()
 }

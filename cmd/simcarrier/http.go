@@ -59,15 +59,15 @@ func (x *Network) postOriginate(w http.ResponseWriter, r *http.Request) {
 		refuse(w, http.StatusBadRequest, "call_id and to are needed")
 		return
 	}
-	rule := x.strike(body.To)
-	if rule.before(w, r) {
+	rule := x.applyRule(body.To)
+	if rule.applyBeforeDial(w, r) {
 		return
 	}
 	if err := x.dial(body.CallID.String(), body.From, body.To, body.DialedAt, rule.Fault); err != nil {
 		fault(w, err)
 		return
 	}
-	if rule.after(r) {
+	if rule.applyAfterDial(r) {
 		return
 	}
 	answer(w, http.StatusAccepted, map[string]string{"call_id": body.CallID.String()})

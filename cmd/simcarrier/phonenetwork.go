@@ -116,26 +116,26 @@ func (x *Network) dial(callID, from, to string, dialedAt *time.Time, fault strin
 	defer x.mu.Unlock()
 	l := &line{call: Call{CallID: callID, From: from, To: to, DialedAt: dialedAt}, fault: fault}
 	l.steps = l.cut(outboundScript(to, callID))
-	if err := x.write(l, Entry{Kind: KindOriginate}); err != nil {
+	if err := x.appendEntry(l, Entry{Kind: KindOriginate}); err != nil {
 		return err
 	}
 	x.lines[callID] = append(x.lines[callID], l)
-	l.timer = time.AfterFunc(0, func() { x.proceed(l) })
+	l.timer = time.AfterFunc(0, func() { x.performSteps(l) })
 	return nil
 }
 
 // Inbound calls one of the dialer's numbers. If from is empty, the caller withholds the number.
 func (x *Network) Inbound(callID, from, to string) error {
-	fault := x.strike(from).Fault
+	fault := x.applyRule(from).Fault
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	l := &line{call: Call{CallID: callID, From: from, To: to, Inbound: true}, fault: fault}
-	if err := x.write(l, Entry{Kind: KindRinging}); err != nil {
+	if err := x.appendEntry(l, Entry{Kind: KindRinging}); err != nil {
 		return err
 	}
 	x.lines[callID] = append(x.lines[callID], l)
-	l.steps = []step{{after: waitForDialer, patient: true, kind: KindHangup, cause: "originator_cancel", by: "person"}}
-	l.timer = time.AfterFunc(0, func() { x.proceed(l) })
+	l.steps = []step{{after: waitForDialer, ignoresScale: true, kind: KindHangup, cause: "originator_cancel", by: "person"}}
+	l.timer = time.AfterFunc(0, func() { x.performSteps(l) })
 	return nil
 }
 
@@ -150,11 +150,11 @@ func (x *Network) Answer(callID string) (call Call, known bool, err error) {
 	}
 	if l.call.Inbound && l.call.State == "ringing" {
 		l.timer.Stop()
-		if err := x.write(l, Entry{Kind: KindAnswer}); err != nil {
+		if err := x.appendEntry(l, Entry{Kind: KindAnswer}); err != nil {
 			return Call{}, true, err
 		}
 		l.steps, l.waited = inboundScript(l.call.From, callID), false
-		l.timer = time.AfterFunc(0, func() { x.proceed(l) })
+		l.timer = time.AfterFunc(0, func() { x.performSteps(l) })
 	}
 	return l.call, true, nil
 }
@@ -208,34 +208,34 @@ func (x *Network) newest(callID string) *line {
 	return lines[len(lines)-1]
 }
 
-// proceed performs the steps that are due and sets the timer for the next one.
-func (x *Network) proceed(l *line) {
+// performSteps performs the steps that are due and sets the timer for the next one.
+func (x *Network) performSteps(l *line) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	for len(l.steps) > 0 && l.call.EndedAt == nil {
 		next := l.steps[0]
 		wait := time.Duration(float64(next.after) * x.scale)
-		if next.patient {
+		if next.ignoresScale {
 			wait = next.after
 		}
 		if wait > 0 && !l.waited {
 			l.waited = true
-			l.timer = time.AfterFunc(wait, func() { x.proceed(l) })
+			l.timer = time.AfterFunc(wait, func() { x.performSteps(l) })
 			return
 		}
-		entry := Entry{Kind: next.kind, Text: next.text, Cause: next.cause, By: x.party(l, next.by)}
-		if err := x.write(l, entry); err != nil {
+		entry := Entry{Kind: next.kind, Text: next.text, Cause: next.cause, By: x.partyName(l, next.by)}
+		if err := x.appendEntry(l, entry); err != nil {
 			// The disk is probably full, so try again later.
-			l.timer = time.AfterFunc(time.Second, func() { x.proceed(l) })
+			l.timer = time.AfterFunc(time.Second, func() { x.performSteps(l) })
 			return
 		}
 		l.steps, l.waited = l.steps[1:], false
 	}
 }
 
-// party returns the name that the journal uses for the party by. The person at the far end is the
+// partyName returns the name that the journal uses for the party by. The person at the far end is the
 // caller or the callee, depending on the direction of the call.
-func (x *Network) party(l *line, by string) string {
+func (x *Network) partyName(l *line, by string) string {
 	switch {
 	case by == "person" && l.call.Inbound:
 		return "caller"
@@ -250,21 +250,21 @@ func (x *Network) end(l *line, cause, by string) error {
 		l.timer.Stop()
 	}
 	l.steps = nil
-	return x.write(l, Entry{Kind: KindHangup, Cause: cause, By: by})
+	return x.appendEntry(l, Entry{Kind: KindHangup, Cause: cause, By: by})
 }
 
-// write appends an entry to the journal and applies it to the state of the line.
-func (x *Network) write(l *line, e Entry) error {
+// appendEntry appends an entry to the journal and applies it to the state of the line.
+func (x *Network) appendEntry(l *line, e Entry) error {
 	e.CallID, e.From, e.To = l.call.CallID, l.call.From, l.call.To
 	e.Inbound, e.DialedAt = l.call.Inbound, l.call.DialedAt
-	e.Unreported = l.hides(e.Kind)
+	e.Unreported = l.hidesEvent(e.Kind)
 	e, err := x.journal.Append(e)
 	if err != nil {
 		return err
 	}
 	l.note(e)
 	logEvent(e)
-	for _, echo := range l.echoes(e) {
+	for _, echo := range l.repeatedEvents(e) {
 		if _, err := x.journal.Append(echo); err != nil {
 			// The event is in the journal, but its repeated or delayed copies could not be written.
 			slog.Error("repeated or delayed call event lost", "call_id", e.CallID, "error", err)

@@ -10,11 +10,11 @@ import (
 type step struct {
 	after time.Duration
 	// patient is true if the time scale does not apply to the time before this step.
-	patient bool
-	kind    string
-	text    string
-	cause   string
-	by      string
+	ignoresScale bool
+	kind         string
+	text         string
+	cause        string
+	by           string
 }
 
 // waitForDialer is how long the simulated person waits for the dialer to hang up or to answer.
@@ -88,7 +88,7 @@ func talkScript(digits string, seed uint32) []step {
 		return []step{
 			say(400*time.Millisecond, "Hello, this is "+who.name+"."),
 			say(900*time.Millisecond, FailingText),
-			{after: waitForDialer, patient: true, kind: KindHangup, cause: "normal_clearing", by: "person"},
+			{after: waitForDialer, ignoresScale: true, kind: KindHangup, cause: "normal_clearing", by: "person"},
 		}
 	}
 	talk := 2*time.Second + time.Duration(seed%4000)*time.Millisecond

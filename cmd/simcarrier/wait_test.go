@@ -15,29 +15,29 @@ import (
 	"ringfence.dev/cmd/simcarrier"
 )
 
-// local is a simulated network whose handler is called directly, so that it uses the clock of
+// localNetwork is a simulated network whose handler is called directly, so that it uses the clock of
 // synctest.
-type local struct {
+type localNetwork struct {
 	*testing.T
 	*main.Network
 }
 
-func newLocal(t *testing.T) local {
+func newLocal(t *testing.T) localNetwork {
 	t.Helper()
 	x, err := main.New(t.TempDir(), 0)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = x.Journal().Close() })
-	return local{t, x}
+	return localNetwork{t, x}
 }
 
-func (l local) request(method, target, body string) (status, events int) {
+func (l localNetwork) request(method, target, body string) (status, events int) {
 	l.Helper()
 	return l.requestUntil(l.Context(), method, target, body)
 }
 
-func (l local) requestUntil(ctx context.Context, method, target, body string) (status, events int) {
+func (l localNetwork) requestUntil(ctx context.Context, method, target, body string) (status, events int) {
 	l.Helper()
 	response := httptest.NewRecorder()
 	l.Handler().ServeHTTP(response, httptest.NewRequestWithContext(ctx, method, target, strings.NewReader(body)))

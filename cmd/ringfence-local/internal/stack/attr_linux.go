@@ -5,7 +5,7 @@ import (
 	"syscall"
 )
 
-func attributes(spec Spec) *syscall.SysProcAttr {
+func processAttributes(spec Spec) *syscall.SysProcAttr {
 	death := spec.DeathSignal
 	if death == 0 {
 		death = syscall.SIGKILL

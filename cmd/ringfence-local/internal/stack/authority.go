@@ -24,9 +24,9 @@ const (
 	KeyFile  = "ca-key.pem"
 )
 
-// years is the validity of the certificate in years. A certificate that expires within a month is
+// validYears is the validity of the certificate in years. A certificate that expires within a month is
 // replaced.
-const years = 10
+const validYears = 10
 
 // EnsureAuthority creates the authority unless a valid one exists, and returns the path of the
 // certificate.
@@ -46,7 +46,7 @@ func EnsureAuthority(dir string) (string, error) {
 	now := time.Now()
 	template := &x509.Certificate{
 		SerialNumber: serial, Subject: pkix.Name{CommonName: "Ringfence local stack"},
-		NotBefore: now.Add(-time.Hour), NotAfter: now.AddDate(years, 0, 0),
+		NotBefore: now.Add(-time.Hour), NotAfter: now.AddDate(validYears, 0, 0),
 		IsCA: true, BasicConstraintsValid: true, MaxPathLenZero: true,
 		KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
 	}

@@ -40,7 +40,7 @@ type Source struct {
 // manager, or downloads one. An error is one line that contains the remedy.
 func (s Source) Find(ctx context.Context) (Binaries, error) {
 	if dir := os.Getenv("PG_BINDIR"); dir != "" {
-		if major, ok := s.try(ctx, dir); !ok || major < minMajor {
+		if major, ok := s.tryVersion(ctx, dir); !ok || major < minMajor {
 			return Binaries{}, fmt.Errorf("PG_BINDIR is %s, which contains no usable Postgres %d or newer: set it to the "+
 				"directory of initdb and postgres, or unset it", dir, minMajor)
 		}
@@ -74,7 +74,7 @@ func remedy() string {
 
 func (s Source) onMachine(ctx context.Context) (Binaries, bool) {
 	for _, dir := range s.places(ctx) {
-		major, ok := s.try(ctx, dir)
+		major, ok := s.tryVersion(ctx, dir)
 		if ok && major >= minMajor && (s.Major == 0 || s.Major == major) {
 			return Binaries{Dir: dir, Major: major}, true
 		}
@@ -126,9 +126,9 @@ func highestFirst(pattern string) []string {
 
 var printedVersion = regexp.MustCompile(`\(PostgreSQL\) (\d+)`)
 
-// try runs `postgres --version` as the account that will run the server. Success shows that the
+// tryVersion runs `postgres --version` as the account that will run the server. Success shows that the
 // account can use the binary and its libraries.
-func (s Source) try(ctx context.Context, dir string) (major int, ok bool) {
+func (s Source) tryVersion(ctx context.Context, dir string) (major int, ok bool) {
 	if _, err := os.Stat(filepath.Join(dir, "initdb")); err != nil {
 		return 0, false
 	}

@@ -53,7 +53,7 @@ func Run(ctx context.Context, cfg Config) error {
 			if err != nil {
 				return nil, err
 			}
-			return guard(ln, cfg.Advertise), nil
+			return guardListener(ln, cfg.Advertise), nil
 		}),
 		kfake.DataDir(filepath.Join(cfg.Dir, "data")),
 		kfake.SyncWrites(),
@@ -63,13 +63,13 @@ func Run(ctx context.Context, cfg Config) error {
 		return fmt.Errorf("start broker: %w", err)
 	}
 	defer cluster.Close()
-	tick(ctx, cluster, cfg)
+	maintainLogs(ctx, cluster, cfg)
 	return nil
 }
 
-// tick runs retention and compaction. kfake starts its own ticker only for new topics, and not for
+// maintainLogs runs retention and compaction. kfake starts its own ticker only for new topics, and not for
 // topics that it loads from disk.
-func tick(ctx context.Context, cluster *kfake.Cluster, cfg Config) {
+func maintainLogs(ctx context.Context, cluster *kfake.Cluster, cfg Config) {
 	retain := time.NewTicker(orElse(cfg.RetainEvery, 30*time.Second))
 	defer retain.Stop()
 	compact := time.NewTicker(orElse(cfg.CompactEvery, 10*time.Minute))

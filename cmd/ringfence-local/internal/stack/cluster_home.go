@@ -10,12 +10,12 @@ import (
 	"strings"
 )
 
-// signature is the name of a file in the cluster's data directory. It identifies the home: its
+// signatureFile is the name of a file in the cluster's data directory. It identifies the home: its
 // content is a hash of the password with which the cluster was created.
-const signature = "ringfence.home"
+const signatureFile = "ringfence.home"
 
 func (s *Server) sign(data string) error {
-	path := filepath.Join(data, signature)
+	path := filepath.Join(data, signatureFile)
 	if err := os.WriteFile(path, []byte(s.hash()), 0o600); err != nil {
 		return fmt.Errorf("sign database: %w", err)
 	}
@@ -31,16 +31,16 @@ func (s *Server) hash() string {
 // is an error. A foreign cluster outside the home belongs to a deleted home of the same name.
 // CheckHome renames such a cluster and returns its new path. Init then creates a new cluster.
 func (s *Server) CheckHome(ctx context.Context, home string) (aside string, err error) {
-	signed, err := os.ReadFile(filepath.Join(s.Data, signature))
+	signed, err := os.ReadFile(filepath.Join(s.Data, signatureFile))
 	if err != nil || string(signed) == s.hash() {
 		// There is no cluster, or the cluster has no signature. In the second case the first
 		// connection shows whether the password is right.
 		return "", nil //nolint:nilerr
 	}
 	if strings.HasPrefix(s.Data, home+string(filepath.Separator)) {
-		return "", s.locked()
+		return "", s.passwordError()
 	}
-	if err := s.clear(ctx); err != nil {
+	if err := s.removeLeftovers(ctx); err != nil {
 		return "", err
 	}
 	aside = s.Data + ".removed"
@@ -53,8 +53,8 @@ func (s *Server) CheckHome(ctx context.Context, home string) (aside string, err 
 	return aside, nil
 }
 
-// locked returns the error for a database whose password is lost.
-func (s *Server) locked() error {
+// passwordError returns the error for a database whose password is lost.
+func (s *Server) passwordError() error {
 	return fmt.Errorf("the database in %s was created with the passwords of another state.json: restore that file, or "+
 		"remove %s to start with an empty database", s.Data, s.Data)
 }

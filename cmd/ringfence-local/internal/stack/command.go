@@ -44,7 +44,7 @@ func Command(ctx context.Context, opts Options, name string, args ...string) err
 // findRunning finds the Postgres and the Kafka broker of the running stack.
 func (s *stack) findRunning(ctx context.Context) error {
 	server := Server{Port: s.state.Ports["postgres"], Password: s.state.PostgresPassword}
-	s.postgresURL, s.brokers = server.URL(database), loopback(s.state.Ports["kafka"])
+	s.postgresURL, s.brokers = server.URL(databaseName), loopback(s.state.Ports["kafka"])
 	if given := os.Getenv("POSTGRES_URL"); given != "" {
 		s.postgresURL = given
 	}

@@ -20,8 +20,8 @@ import (
 	"ringfence.dev/libs/pg"
 )
 
-// database is the name of the database in the stack's own Postgres.
-const database = "ringfence"
+// databaseName is the name of the database in the stack's own Postgres.
+const databaseName = "ringfence"
 
 // startPostgres starts Postgres, unless POSTGRES_URL names a server.
 func (s *stack) startPostgres(ctx context.Context) error {
@@ -48,15 +48,15 @@ func (s *stack) startPostgres(ctx context.Context) error {
 	if err := server.Init(ctx, s.Starter); err != nil {
 		return err
 	}
-	if err := s.keep(ctx, server.Spec()); err != nil {
+	if err := s.startRank(ctx, server.Spec()); err != nil {
 		return err
 	}
 	ready, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
-	if err := server.Await(ready, database); err != nil {
+	if err := server.Await(ready, databaseName); err != nil {
 		return fmt.Errorf("%w; its output is above", err)
 	}
-	s.postgresURL = server.URL(database)
+	s.postgresURL = server.URL(databaseName)
 	return nil
 }
 
@@ -99,7 +99,7 @@ func (s *stack) startBroker(ctx context.Context) error {
 	}
 	s.brokers = loopback(s.state.Ports["kafka"])
 	at := func(dir string) []string {
-		return []string{"--dir", s.Home.Path(dir), "--port", strconv.Itoa(s.state.Ports["kafka"]), "--advertise", detour(allClients, "kafka", s.brokers)}
+		return []string{"--dir", s.Home.Path(dir), "--port", strconv.Itoa(s.state.Ports["kafka"]), "--advertise", clientAddress(allClients, "kafka", s.brokers)}
 	}
 	spec := Spec{Name: "broker", Path: s.Self, Dir: s.Home.Dir, Env: s.environment(nil), Args: append([]string{"broker"}, at("broker")...)}
 	switch chosen := os.Getenv("RINGFENCE_BROKER"); chosen {
@@ -113,11 +113,11 @@ func (s *stack) startBroker(ctx context.Context) error {
 	default:
 		return fmt.Errorf("RINGFENCE_BROKER is %q: set it to embedded or apache", chosen)
 	}
-	return s.keep(ctx, spec)
+	return s.startRank(ctx, spec)
 }
 
-// provision creates, in parallel, the topics and the schemas with their roles.
-func (s *stack) provision(ctx context.Context) error {
+// createSchemas creates, in parallel, the topics and the schemas with their roles.
+func (s *stack) createSchemas(ctx context.Context) error {
 	var schemas, topics error
 	var both sync.WaitGroup
 	both.Go(func() {
@@ -222,7 +222,7 @@ func (s *stack) schemaURLs(name string) (map[string]string, error) {
 		u.User = url.UserPassword(role, password)
 		return u.String()
 	}
-	direct := detour(name, "postgres", base.Host)
+	direct := clientAddress(name, "postgres", base.Host)
 	app, owner := pg.AppRole(schema(name)), pg.OwnerRole(schema(name))
 	urls := map[string]string{"POSTGRES_URL": as(app, appPassword, direct), "POSTGRES_MIGRATE_URL": as(owner, ownerPassword, direct)}
 	if pooler := os.Getenv("RINGFENCE_POOLER"); pooler != "" {

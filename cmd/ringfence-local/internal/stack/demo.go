@@ -66,7 +66,7 @@ func (s *stack) demoWorkspace(ctx context.Context) (Demo, error) {
 		make func() (string, error)
 	}{
 		{&demo.WorkspaceID, func() (string, error) {
-			return op.ensure(ctx, "/admin/v1/workspaces", "name", demoName, map[string]any{
+			return op.ensureItem(ctx, "/admin/v1/workspaces", "name", demoName, map[string]any{
 				"plan": "growth", "currency": "USD",
 				"calling_policy": map[string]any{"window": map[string]any{"start": "00:00", "end": "24:00"}, "timezone": "recipient"},
 			})
@@ -75,7 +75,7 @@ func (s *stack) demoWorkspace(ctx context.Context) (Demo, error) {
 			if err := op.topUp(ctx, path()); err != nil {
 				return "", err
 			}
-			return op.ensure(ctx, path()+"/agents", "name", demoAgent, nil)
+			return op.ensureItem(ctx, path()+"/agents", "name", demoAgent, nil)
 		}},
 		{&demo.WriteKey, func() (string, error) {
 			// demo.json has no field for the number of the demo agent, so the number is added
@@ -84,7 +84,7 @@ func (s *stack) demoWorkspace(ctx context.Context) (Demo, error) {
 			if os.Getenv("CARRIER") == "sip" {
 				return op.key(ctx, path(), "write")
 			}
-			if _, err := op.ensure(ctx, path()+"/numbers", "phone_e164", demoNumber, map[string]any{"agent_id": demo.AgentID}); err != nil {
+			if _, err := op.ensureItem(ctx, path()+"/numbers", "phone_e164", demoNumber, map[string]any{"agent_id": demo.AgentID}); err != nil {
 				return "", err
 			}
 			return op.key(ctx, path(), "write")
@@ -126,18 +126,18 @@ func removeInventedNumber(ctx context.Context, databaseURL string) error {
 	return nil
 }
 
-// ensure returns the id of the item whose field has the given value in a collection. It creates the
+// ensureItem returns the id of the item whose field has the given value in a collection. It creates the
 // item if none exists.
 //
 // A POST that returned 503 can have stored the item (docs/reference/api/operator-api.md). So ensure
 // searches for the item again before it repeats the POST.
-func (op operator) ensure(
+func (op operator) ensureItem(
 	ctx context.Context, collection, field, value string, rest map[string]any,
 ) (id string, err error) {
 	body := map[string]any{field: value}
 	maps.Copy(body, rest)
 	for try := 1; ; try++ {
-		if id, err = op.find(ctx, collection, field, value); err != nil || id != "" {
+		if id, err = op.findID(ctx, collection, field, value); err != nil || id != "" {
 			return id, err
 		}
 		status, answer, err := op.send(ctx, http.MethodPost, collection, body, 1)
@@ -161,15 +161,15 @@ func (op operator) ensure(
 	}
 }
 
-// find returns the id of the item whose field has the given value, or "" if there is none.
-func (op operator) find(ctx context.Context, collection, field, value string) (id string, err error) {
+// findID returns the id of the item whose field has the given value, or "" if there is none.
+func (op operator) findID(ctx context.Context, collection, field, value string) (id string, err error) {
 	after := ""
 	for {
 		var page struct {
 			Data    []map[string]any `json:"data"`
 			HasMore bool             `json:"has_more"`
 		}
-		if err := op.into(ctx, http.MethodGet, collection+"?limit=100"+after, nil, &page, http.StatusOK); err != nil {
+		if err := op.sendInto(ctx, http.MethodGet, collection+"?limit=100"+after, nil, &page, http.StatusOK); err != nil {
 			return "", err
 		}
 		for _, item := range page.Data {
@@ -185,7 +185,7 @@ func (op operator) find(ctx context.Context, collection, field, value string) (i
 }
 
 func (op operator) topUp(ctx context.Context, workspace string) error {
-	return op.into(ctx, http.MethodPost, workspace+"/wallet/transactions",
+	return op.sendInto(ctx, http.MethodPost, workspace+"/wallet/transactions",
 		map[string]any{"type": "top_up", "amount": demoCredit, "reference": demoReference}, nil, http.StatusCreated, http.StatusOK)
 }
 
@@ -193,13 +193,13 @@ func (op operator) key(ctx context.Context, workspace, access string) (string, e
 	var made struct {
 		Key string `json:"key"`
 	}
-	err := op.into(ctx, http.MethodPost, workspace+"/api-keys", map[string]any{"name": "demo " + access, "access": access}, &made, http.StatusCreated)
+	err := op.sendInto(ctx, http.MethodPost, workspace+"/api-keys", map[string]any{"name": "demo " + access, "access": access}, &made, http.StatusCreated)
 	return made.Key, err
 }
 
-// into sends a request and decodes the response into the parameter into. It returns an error if the
+// sendInto sends a request and decodes the response into the parameter into. It returns an error if the
 // response has none of the statuses in want.
-func (op operator) into(ctx context.Context, method, path string, body, into any, want ...int) error {
+func (op operator) sendInto(ctx context.Context, method, path string, body, into any, want ...int) error {
 	status, answer, err := op.do(ctx, method, path, body)
 	if err != nil {
 		return err
@@ -301,7 +301,7 @@ type demoJSON struct {
 func (s *stack) demoFile() string { return s.Home.Path("demo.json") }
 func (s *stack) baseURL() string  { return "http://" + loopback(basePort()) }
 func (s *stack) adminURL() string { return "http://" + loopback(adminPort()) }
-func (s *stack) simURL() string   { return "http://" + loopback(s.state.Ports[carrier]) }
+func (s *stack) simURL() string   { return "http://" + loopback(s.state.Ports[carrierName]) }
 
 // writeDemo writes demo.json. Other programs read the file to detect that the stack is ready.
 func (s *stack) writeDemo(demo Demo) error {
@@ -365,7 +365,7 @@ func (s *stack) sipAddresses(ctx context.Context) string {
 	op := s.operator()
 	defer op.client.CloseIdleConnections()
 	var dialer struct{ Replicas []sipProcess }
-	if err := op.into(ctx, http.MethodGet, "/admin/v1/dialer", nil, &dialer, http.StatusOK); err != nil {
+	if err := op.sendInto(ctx, http.MethodGet, "/admin/v1/dialer", nil, &dialer, http.StatusOK); err != nil {
 		return "The SIP addresses are in the log of the dialer: " + err.Error()
 	}
 	var lines []string

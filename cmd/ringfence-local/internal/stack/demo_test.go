@@ -62,7 +62,7 @@ func TestEnsure_DoesNotRepeatAStoredPOST(t *testing.T) {
 	}))
 	t.Cleanup(server.Close)
 	op := operator{base: server.URL, client: server.Client()}
-	id, err := op.ensure(t.Context(), "/agents", "name", "Ada", nil)
+	id, err := op.ensureItem(t.Context(), "/agents", "name", "Ada", nil)
 	if err != nil {
 		t.Fatalf("ensure: %v", err)
 	}

@@ -18,13 +18,15 @@ const (
 
 var errNotKafka = errors.New("not a Kafka request: connection dropped")
 
-// guard closes a connection before kfake receives a frame that it cannot handle. An unknown request
+// guardListener closes a connection before kfake receives a frame that it cannot handle. An unknown request
 // type (Kafka's API key) causes a nil dereference in kfake. A frame that states a huge size makes
 // kfake allocate that size. The parameter advertised is the address that kfake sends to its
 // clients. If it is empty, kfake sends the listener's address.
-func guard(ln net.Listener, advertised string) net.Listener { return guarded{ln, advertised} }
+func guardListener(ln net.Listener, advertised string) net.Listener {
+	return guardedListener{ln, advertised}
+}
 
-type guarded struct {
+type guardedListener struct {
 	net.Listener
 	advertised string
 }
@@ -35,14 +37,14 @@ func (address) Network() string  { return "tcp" }
 func (a address) String() string { return string(a) }
 
 // Addr returns the address that kfake sends to its clients.
-func (g guarded) Addr() net.Addr {
+func (g guardedListener) Addr() net.Addr {
 	if g.advertised == "" {
 		return g.Listener.Addr()
 	}
 	return address(g.advertised)
 }
 
-func (g guarded) Accept() (net.Conn, error) {
+func (g guardedListener) Accept() (net.Conn, error) {
 	conn, err := g.Listener.Accept()
 	if err != nil {
 		return nil, err

@@ -6,7 +6,7 @@ import (
 )
 
 func TestLentParent_DurableDataIsOnDisk(t *testing.T) {
-	if got, want := lentParent(true), os.TempDir(); got != want {
+	if got, want := dataParent(true), os.TempDir(); got != want {
 		t.Errorf("lentParent(durable) = %s, want %s", got, want)
 	}
 }
@@ -15,7 +15,7 @@ func TestLentParent_TestDataIsInMemoryIfThereIsRoom(t *testing.T) {
 	if FreeSpace(sharedMemory) < minSharedMemory {
 		t.Skipf("%s has less than %d bytes of free space", sharedMemory, minSharedMemory)
 	}
-	if got := lentParent(false); got != sharedMemory {
+	if got := dataParent(false); got != sharedMemory {
 		t.Errorf("lentParent(not durable) = %s, want %s", got, sharedMemory)
 	}
 }

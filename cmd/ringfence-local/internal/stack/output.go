@@ -54,19 +54,19 @@ func (c *Console) Writer(name string, mute *regexp.Regexp) io.Writer {
 		prefix = fmt.Sprintf("\x1b[%dm%s\x1b[0m", colours[c.seen%len(colours)], prefix)
 		c.seen++
 	}
-	return &prefixed{console: c, prefix: prefix, mute: mute}
+	return &prefixWriter{console: c, prefix: prefix, mute: mute}
 }
 
 // A prefixed writer keeps an unfinished line until the rest of the line arrives. The stdout and
 // stderr of a process share one prefixed writer.
-type prefixed struct {
+type prefixWriter struct {
 	console *Console
 	prefix  string
 	mute    *regexp.Regexp
 	partial []byte
 }
 
-func (p *prefixed) Write(data []byte) (int, error) {
+func (p *prefixWriter) Write(data []byte) (int, error) {
 	p.console.mu.Lock()
 	defer p.console.mu.Unlock()
 	p.partial = append(p.partial, data...)

@@ -21,13 +21,13 @@ import (
 
 // The supported systems assign ephemeral ports from 32768 up. A lower port is not assigned to
 // another program while a child restarts.
-const lowest, highest = 20000, 32767
+const lowestPort, highestPort = 20000, 32767
 
 // Reserve reserves a port until a child process of this stack listens there. It returns false if
 // another stack has reserved the port. It does not reserve ports outside the range, because the
 // user chose them.
 func Reserve(port int) bool {
-	return port < lowest || port > highest || testkit.Claim(port)
+	return port < lowestPort || port > highestPort || testkit.Claim(port)
 }
 
 // Free returns a free port that is not in taken, and reserves the port.
@@ -37,7 +37,7 @@ func Free(taken ...int) (int, error) {
 		used[p] = true
 	}
 	for range 200 {
-		p := lowest + rand.IntN(highest-lowest+1)
+		p := lowestPort + rand.IntN(highestPort-lowestPort+1)
 		if !used[p] && Reserve(p) && IsFree(p) {
 			return p, nil
 		}
@@ -85,7 +85,7 @@ func AwaitFree(ctx context.Context, port int) bool {
 // Holder describes the process that listens on the port, for example "nginx (pid 42)".
 func Holder(port int) string {
 	for _, table := range []string{"/proc/net/tcp", "/proc/net/tcp6"} {
-		if inode := listener(table, port); inode != "" {
+		if inode := listenerInode(table, port); inode != "" {
 			if who := holding("socket:[" + inode + "]"); who != "" {
 				return who
 			}
@@ -111,9 +111,9 @@ func Holder(port int) string {
 	return "another program"
 }
 
-// listener returns the inode of the socket that listens on the port. It reads a table of the kernel
+// listenerInode returns the inode of the socket that listens on the port. It reads a table of the kernel
 // such as /proc/net/tcp.
-func listener(table string, port int) string {
+func listenerInode(table string, port int) string {
 	content, err := os.ReadFile(table)
 	if err != nil {
 		return ""

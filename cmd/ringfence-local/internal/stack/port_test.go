@@ -14,11 +14,11 @@ func TestFree_ReturnsPortBelowEphemeralRangeThatIsNotTaken(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if first < lowest {
-		t.Errorf("first port = %d, want at least %d", first, lowest)
+	if first < lowestPort {
+		t.Errorf("first port = %d, want at least %d", first, lowestPort)
 	}
-	if first > highest {
-		t.Errorf("first port = %d, want at most %d", first, highest)
+	if first > highestPort {
+		t.Errorf("first port = %d, want at most %d", first, highestPort)
 	}
 	second, err := Free(first)
 	if err != nil {

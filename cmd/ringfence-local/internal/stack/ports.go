@@ -26,10 +26,10 @@ func given(variable string, usual int) int {
 	return usual
 }
 
-// detour returns the address at which the program asker connects to the program peer. Without a
+// clientAddress returns the address at which the program asker connects to the program peer. Without a
 // detour this is the peer's own address, the parameter straight. Tests set RINGFENCE_DETOURS to put
 // a proxy in between: "dialer>postgres=127.0.0.1:7001,everybody>kafka=…".
-func detour(asker, peer, straight string) string {
+func clientAddress(asker, peer, straight string) string {
 	for line := range strings.SplitSeq(os.Getenv("RINGFENCE_DETOURS"), ",") {
 		if address, ok := strings.CutPrefix(line, asker+">"+peer+"="); ok {
 			return address
@@ -50,8 +50,8 @@ func httpPort(listener string, replica int) string {
 
 func privatePort(name string, replica int) string { return fmt.Sprintf("%s private %d", name, replica) }
 
-// claim reserves a port that an earlier run used, so that other stacks do not choose it.
-func (s *stack) claim(p int) bool {
+// reservePort reserves a port that an earlier run used, so that other stacks do not choose it.
+func (s *stack) reservePort(p int) bool {
 	if slices.Contains(s.claimed, p) {
 		return true
 	}
@@ -82,7 +82,7 @@ func (s *stack) settlePorts(ctx context.Context) error {
 	}
 	settle := func(name string) error {
 		p := s.state.Ports[name]
-		if p != 0 && s.claim(p) && IsFree(p) {
+		if p != 0 && s.reservePort(p) && IsFree(p) {
 			return nil
 		}
 		p, err := Free(used...)
@@ -93,9 +93,9 @@ func (s *stack) settlePorts(ctx context.Context) error {
 		used, s.claimed = append(used, p), append(s.claimed, p)
 		return nil
 	}
-	if sim := given("RINGFENCE_SIM_PORT", s.state.Ports[carrier]); sim != 0 {
-		s.state.Ports[carrier] = sim
-	} else if err := settle(carrier); err != nil {
+	if sim := given("RINGFENCE_SIM_PORT", s.state.Ports[carrierName]); sim != 0 {
+		s.state.Ports[carrierName] = sim
+	} else if err := settle(carrierName); err != nil {
 		return err
 	}
 	for _, door := range []struct {
@@ -104,7 +104,7 @@ func (s *stack) settlePorts(ctx context.Context) error {
 	}{
 		{basePort(), "the public API", "RINGFENCE_PORT"},
 		{adminPort(), "the operator API", "RINGFENCE_ADMIN_PORT"},
-		{s.state.Ports[carrier], "the simulated carrier", "RINGFENCE_SIM_PORT"},
+		{s.state.Ports[carrierName], "the simulated carrier", "RINGFENCE_SIM_PORT"},
 	} {
 		if !AwaitFree(ctx, door.port) {
 			return fmt.Errorf("port %d, for %s, is used by %s: stop it, or set %s to another port", door.port, door.what,

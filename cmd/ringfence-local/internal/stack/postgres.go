@@ -116,7 +116,7 @@ func (s *Server) Spec() Spec {
 	return Spec{
 		Name: "postgres", Path: s.Binaries.path("postgres"), Args: args, Env: environment(), Dir: s.Data,
 		Credential: s.Account.Credential, StopSignal: syscall.SIGINT, DeathSignal: syscall.SIGINT,
-		Mute: transientErrors, Before: func(ctx context.Context) error { return s.clear(ctx) },
+		Mute: transientErrors, Before: func(ctx context.Context) error { return s.removeLeftovers(ctx) },
 	}
 }
 
@@ -145,7 +145,7 @@ func (s *Server) Await(ctx context.Context, database string) error {
 		}
 		// The code 28P01 is invalid_password. Waiting does not help.
 		if refused := new(pgconn.PgError); errors.As(last, &refused) && refused.Code == "28P01" {
-			return s.locked()
+			return s.passwordError()
 		}
 		select {
 		case <-ctx.Done():
@@ -172,9 +172,9 @@ func (s *Server) ensure(ctx context.Context, database string) error {
 	return err
 }
 
-// clear removes what a killed run left behind: a running postmaster, or the backends of a dead one,
+// removeLeftovers removes what a killed run left behind: a running postmaster, or the backends of a dead one,
 // and the pid file. The process id in that file can belong to another program now.
-func (s *Server) clear(ctx context.Context) error {
+func (s *Server) removeLeftovers(ctx context.Context) error {
 	pidFile := filepath.Join(s.Data, "postmaster.pid")
 	content, err := os.ReadFile(pidFile)
 	if errors.Is(err, os.ErrNotExist) {
@@ -185,7 +185,7 @@ func (s *Server) clear(ctx context.Context) error {
 	}
 	first, _, _ := strings.Cut(string(content), "\n")
 	pid, _ := strconv.Atoi(strings.TrimSpace(first))
-	for _, id := range inside(s.Data, pid) {
+	for _, id := range postgresProcesses(s.Data, pid) {
 		// SIGINT shuts down a postmaster in fast mode. In a backend it only cancels the current
 		// statement, so End kills a backend after half a second.
 		patience := 10 * time.Second
@@ -208,7 +208,7 @@ func (s *Server) clear(ctx context.Context) error {
 // The function inside returns the Postgres processes that use the data directory, the postmaster
 // first. Some systems do not show the working directory of a process. On such a system, inside
 // returns the process whose id is in the pid file, if that process is a postgres.
-func inside(data string, postmaster int) []Identity {
+func postgresProcesses(data string, postmaster int) []Identity {
 	var found []Identity
 	add := func(pid int) {
 		if id, ok := Identify("postgres", pid); ok && Named(pid, "postgres", "postmaster") {

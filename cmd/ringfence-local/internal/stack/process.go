@@ -90,7 +90,7 @@ func (s *Starter) run(spec Spec, out io.Writer) (*running, error) {
 	cmd.Env, cmd.Dir = spec.Env, spec.Dir
 	cmd.Stdout, cmd.Stderr = out, out
 	cmd.WaitDelay = 2 * time.Second // a grandchild can keep the pipe open
-	cmd.SysProcAttr = attributes(spec)
+	cmd.SysProcAttr = processAttributes(spec)
 	if err := s.Start(cmd); err != nil {
 		return nil, fmt.Errorf("start %s: %w", spec.Name, err)
 	}

@@ -55,9 +55,9 @@ func shell(name, script string) Spec {
 	return Spec{Name: name, Path: "/bin/sh", Args: []string{"-c", script}, Env: os.Environ()}
 }
 
-// quick returns a context that has already ended. With this context, Stop kills a process that does
+// endedContext returns a context that has already ended. With this context, Stop kills a process that does
 // not stop immediately.
-func quick() context.Context {
+func endedContext() context.Context {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	return ctx
@@ -69,7 +69,7 @@ func TestKeep_RestartsAChildThatEndsAndPrintsTheRestart(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer child.Stop(quick())
+	defer child.Stop(endedContext())
 	first := child.PID()
 	up := func(times int) func() bool {
 		return func() bool { return strings.Count(out.String(), "calls                | up\n") == times }
@@ -105,7 +105,7 @@ func TestStop_KillsAChildThatIgnoresTheSignal(t *testing.T) {
 	if !strings.Contains(out.String(), "polite               | drained") {
 		t.Errorf("the child received no stop signal: %q", out)
 	}
-	deaf.Stop(quick())
+	deaf.Stop(endedContext())
 	if strings.Contains(out.String(), "starting it again") {
 		t.Errorf("a stopped child came back: %q", out)
 	}

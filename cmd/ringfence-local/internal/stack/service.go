@@ -14,29 +14,29 @@ import (
 	"strings"
 )
 
-// carrier is the name of the simulated carrier and of its binary.
-const carrier = "simcarrier"
+// carrierName is the name of the simulated carrier and of its binary.
+const carrierName = "simcarrier"
 
 type service struct {
 	name string
 	// askers lists the services that can call the internal API of this service. The gateway can
 	// call every service.
-	askers []string
+	callers []string
 	// asks maps the name of an environment variable to the service whose address the variable
 	// contains.
-	asks map[string]string
+	addressVars map[string]string
 }
 
 // services returns the services in the order in which they start. The gateway starts last and stops
 // first.
 func services() []service {
 	return []service{
-		{name: "contacts-compliance", askers: []string{"calls", "dialer"}},
-		{name: "billing-wallet", askers: []string{"calls"}},
-		{name: "dialer", askers: []string{"calls"}, asks: map[string]string{"CONTACTS_URL": "contacts-compliance", "SIM_URL": carrier}},
-		{name: "calls", asks: map[string]string{"CONTACTS_URL": "contacts-compliance", "WALLET_URL": "billing-wallet", "DIALER_URL": "dialer"}},
+		{name: "contacts-compliance", callers: []string{"calls", "dialer"}},
+		{name: "billing-wallet", callers: []string{"calls"}},
+		{name: "dialer", callers: []string{"calls"}, addressVars: map[string]string{"CONTACTS_URL": "contacts-compliance", "SIM_URL": carrierName}},
+		{name: "calls", addressVars: map[string]string{"CONTACTS_URL": "contacts-compliance", "WALLET_URL": "billing-wallet", "DIALER_URL": "dialer"}},
 		{name: dispatcher},
-		{name: gateway, asks: map[string]string{
+		{name: gateway, addressVars: map[string]string{
 			"CALLS_URL": "calls", "CONTACTS_URL": "contacts-compliance", "DIALER_URL": "dialer",
 			"WALLET_URL": "billing-wallet", "WEBHOOKS_URL": dispatcher,
 		}},
@@ -65,11 +65,11 @@ func schema(name string) string { return strings.ReplaceAll(name, "-", "_") }
 // its last calls end.
 func (s *stack) startServices(ctx context.Context) error {
 	s.Console.Say("starting the simulated carrier and %d services", len(services())*s.replicas)
-	err := s.keep(ctx, Spec{
-		Name: carrier, Path: filepath.Join(s.Bin, carrier), Dir: s.Home.Dir,
+	err := s.startRank(ctx, Spec{
+		Name: carrierName, Path: filepath.Join(s.Bin, carrierName), Dir: s.Home.Dir,
 		Env: s.environment(map[string]string{
-			"SIMCARRIER_ADDR": loopback(s.state.Ports[carrier]),
-			"SIMCARRIER_DIR":  s.Home.Path(carrier),
+			"SIMCARRIER_ADDR": loopback(s.state.Ports[carrierName]),
+			"SIMCARRIER_DIR":  s.Home.Path(carrierName),
 		}),
 	})
 	if err != nil {
@@ -86,7 +86,7 @@ func (s *stack) startServices(ctx context.Context) error {
 			case gateway:
 				front = append(front, spec)
 			case dialer:
-				spec.Drain = s.drain()
+				spec.Drain = s.drainTime()
 				dialers = append(dialers, spec)
 			default:
 				behind = append(behind, spec)
@@ -100,7 +100,7 @@ func (s *stack) startServices(ctx context.Context) error {
 		return err
 	}
 	for _, rank := range [][]Spec{behind, dialers, front} {
-		if err := s.keep(ctx, rank...); err != nil {
+		if err := s.startRank(ctx, rank...); err != nil {
 			return err
 		}
 	}
@@ -113,7 +113,7 @@ func (s *stack) spec(svc service, replica int) (Spec, error) {
 		return Spec{}, err
 	}
 	var trusted []string
-	for _, asker := range append([]string{gateway}, svc.askers...) {
+	for _, asker := range append([]string{gateway}, svc.callers...) {
 		_, public, err := s.state.SigningKey(asker)
 		if err != nil {
 			return Spec{}, err
@@ -127,18 +127,18 @@ func (s *stack) spec(svc service, replica int) (Spec, error) {
 	set := map[string]string{
 		"HTTP_ADDR":         s.replicaAddr(svc.name, replica),
 		"PRIVATE_ADDR":      loopback(s.state.Ports[privatePort(svc.name, replica)]),
-		"KAFKA_BROKERS":     detour(allClients, "kafka", s.brokers),
+		"KAFKA_BROKERS":     clientAddress(allClients, "kafka", s.brokers),
 		"KAFKA_INSTANCE_ID": fmt.Sprintf("%s-%d", svc.name, replica),
 		"SIGNING_KEY":       seed,
 		"TRUSTED_KEYS":      strings.Join(trusted, ","),
 	}
 	maps.Copy(set, urls)
-	for variable, peer := range svc.asks {
-		set[variable] = "http://" + detour(svc.name, peer, loopback(s.state.Ports[peer]))
+	for variable, peer := range svc.addressVars {
+		set[variable] = "http://" + clientAddress(svc.name, peer, loopback(s.state.Ports[peer]))
 	}
 	switch svc.name {
 	case gateway:
-		set["ADMIN_ADDR"] = s.replicaAddr(admin, replica)
+		set["ADMIN_ADDR"] = s.replicaAddr(adminListener, replica)
 		set["API_KEY_PEPPER"] = s.state.Pepper
 		set["OPERATOR_TOKENS"] = "local=" + s.state.AdminToken
 		set["READY_URLS"] = s.readyURLs()
@@ -167,7 +167,7 @@ func (s *stack) spec(svc service, replica int) (Spec, error) {
 	if replica > 1 {
 		name = fmt.Sprintf("%s-%d", svc.name, replica)
 	}
-	return Spec{Name: name, Path: filepath.Join(s.Bin, svc.name), Dir: s.Home.Dir, Env: s.environment(set), Mute: routine(svc.name)}, nil
+	return Spec{Name: name, Path: filepath.Join(s.Bin, svc.name), Dir: s.Home.Dir, Env: s.environment(set), Mute: routineLines(svc.name)}, nil
 }
 
 // portAfter returns the address with a port that is higher by n, because each replica needs a
@@ -181,12 +181,12 @@ func portAfter(address string, n int) string {
 	return net.JoinHostPort(host, strconv.Itoa(port+n))
 }
 
-// admin is the name of the gateway's listener for operators.
-const admin = "admin"
+// adminListener is the name of the gateway's listener for operators.
+const adminListener = "admin"
 
 // listeners returns the names of all HTTP listeners and, for each, the service that opens it.
 func listeners() map[string]string {
-	all := map[string]string{admin: gateway}
+	all := map[string]string{adminListener: gateway}
 	for _, name := range serviceNames() {
 		all[name] = name
 	}
@@ -198,7 +198,7 @@ func (s *stack) listenerPort(name string) int {
 	switch name {
 	case gateway:
 		return basePort()
-	case admin:
+	case adminListener:
 		return adminPort()
 	}
 	return s.state.Ports[name]
@@ -238,10 +238,10 @@ func (s *stack) startBalancers(ctx context.Context) error {
 	return nil
 }
 
-// routine matches the log lines that the console hides unless LOG_LEVEL is set: successful reads at
+// routineLines matches the log lines that the console hides unless LOG_LEVEL is set: successful reads at
 // the gateway, and every successful request at the services behind the gateway. The gateway has
 // already logged those requests.
-func routine(name string) *regexp.Regexp {
+func routineLines(name string) *regexp.Regexp {
 	if os.Getenv("LOG_LEVEL") != "" {
 		return nil
 	}

@@ -56,7 +56,7 @@ type stack struct {
 // stops everything and returns the error.
 func Up(ctx, hurry, kill context.Context, opts Options) error {
 	s := &stack{Options: opts, replicas: 1, procs: NewSupervisor(opts.Starter, opts.Console, opts.Home.Path(childrenFile))}
-	defer s.down(hurry, kill)
+	defer s.stopRanks(hurry, kill)
 	err := s.up(ctx)
 	if ctx.Err() != nil {
 		return nil
@@ -83,7 +83,7 @@ func (s *stack) up(ctx context.Context) error {
 	if err := s.startBroker(ctx); err != nil {
 		return err
 	}
-	if err := s.provision(ctx); err != nil {
+	if err := s.createSchemas(ctx); err != nil {
 		return err
 	}
 	if os.Getenv("CARRIER") == "sip" {
@@ -157,7 +157,7 @@ func (s *stack) prepare(ctx context.Context) error {
 }
 
 func (s *stack) binariesThere() error {
-	for _, name := range append(serviceNames(), carrier) {
+	for _, name := range append(serviceNames(), carrierName) {
 		if _, err := os.Stat(filepath.Join(s.Bin, name)); err != nil {
 			return fmt.Errorf("%s is not in %s: run `make build`", name, s.Bin)
 		}
@@ -166,7 +166,7 @@ func (s *stack) binariesThere() error {
 }
 
 // The method keep starts the children as one rank. Each child is restarted if it ends.
-func (s *stack) keep(ctx context.Context, specs ...Spec) error {
+func (s *stack) startRank(ctx context.Context, specs ...Spec) error {
 	rank := make([]*Child, 0, len(specs))
 	defer func() { s.ranks = append(s.ranks, rank) }()
 	for _, spec := range specs {
@@ -180,11 +180,11 @@ func (s *stack) keep(ctx context.Context, specs ...Spec) error {
 }
 
 // The method down stops the ranks in reverse order: services, carrier, broker, Postgres.
-func (s *stack) down(hurry, kill context.Context) {
+func (s *stack) stopRanks(hurry, kill context.Context) {
 	if len(s.ranks) == 0 {
 		return
 	}
-	s.Console.Say("stopping; calls over trunks can continue for %s; press Ctrl-C again to hang up and kill", s.drain())
+	s.Console.Say("stopping; calls over trunks can continue for %s; press Ctrl-C again to hang up and kill", s.drainTime())
 	defer func() { s.Console.Say("stopped; %s contains the data for the next start", s.Home.Dir) }()
 	defer func() {
 		for _, stop := range s.stopBalancers {
@@ -218,9 +218,9 @@ func stopChild(hurry, kill context.Context, child *Child) {
 	child.Stop(patience)
 }
 
-// drain returns how long calls can continue after the dialer was stopped. An invalid DRAIN_LIMIT is
+// drainTime returns how long calls can continue after the dialer was stopped. An invalid DRAIN_LIMIT is
 // ignored here, because the dialer refuses it at its start.
-func (s *stack) drain() time.Duration {
+func (s *stack) drainTime() time.Duration {
 	if limit, err := time.ParseDuration(os.Getenv("DRAIN_LIMIT")); err == nil {
 		return limit
 	}

@@ -83,7 +83,7 @@ func TestSettlePorts_PublicPortInUseIsAnErrorWithRemedy(t *testing.T) {
 	}{
 		{"RINGFENCE_PORT", func(*stack) int { return basePort() }},
 		{"RINGFENCE_ADMIN_PORT", func(*stack) int { return adminPort() }},
-		{"RINGFENCE_SIM_PORT", func(s *stack) int { return s.state.Ports[carrier] }},
+		{"RINGFENCE_SIM_PORT", func(s *stack) int { return s.state.Ports[carrierName] }},
 	} {
 		t.Run(door.variable, func(t *testing.T) {
 			s := fresh(t)
@@ -92,7 +92,7 @@ func TestSettlePorts_PublicPortInUseIsAnErrorWithRemedy(t *testing.T) {
 			}
 			port := door.port(s)
 			occupy(t, port)
-			message := refused(t, s)
+			message := settleError(t, s)
 			for _, want := range []string{strconv.Itoa(port), "stop it", "set " + door.variable} {
 				if !strings.Contains(message, want) {
 					t.Errorf("message = %q, want it to contain %q", message, want)
@@ -107,7 +107,7 @@ func TestSettlePorts_PublicPortInUseIsAnErrorWithRemedy(t *testing.T) {
 
 // The function refused calls settlePorts, which must fail. It runs with the clock of synctest, so
 // settlePorts does not really wait for a port to become free.
-func refused(t *testing.T, s *stack) (message string) {
+func settleError(t *testing.T, s *stack) (message string) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		err := s.settlePorts(t.Context())
@@ -169,7 +169,7 @@ func TestSpec_ServiceGetsOnlyItsRolesAndTheKeysOfItsClients(t *testing.T) {
 				name, _, _ := strings.Cut(entry, "=")
 				trusted = append(trusted, name)
 			}
-			if want := append([]string{gateway}, svc.askers...); !slices.Equal(trusted, want) {
+			if want := append([]string{gateway}, svc.callers...); !slices.Equal(trusted, want) {
 				t.Errorf("%s trusts %v, want %v", spec.Name, trusted, want)
 			}
 			wanted := map[string]string{"SSL_CERT_FILE": "/inherited", "LOG_FORMAT": "text"}
@@ -319,11 +319,11 @@ func TestRoutine_HidesSuccessfulReadsAndInternalRequests(t *testing.T) {
 	} {
 		t.Run(line.name, func(t *testing.T) {
 			t.Setenv("LOG_LEVEL", "")
-			if shown := !routine(line.service).MatchString(line.text); shown != line.shown {
+			if shown := !routineLines(line.service).MatchString(line.text); shown != line.shown {
 				t.Errorf("shown = %v: %s", shown, line.text)
 			}
 			t.Setenv("LOG_LEVEL", "info")
-			if routine(line.service) != nil {
+			if routineLines(line.service) != nil {
 				t.Error("a person who set LOG_LEVEL does not get every line")
 			}
 		})

@@ -49,8 +49,8 @@ type Demo struct {
 	ReadKey     string `json:"read_key,omitempty"`
 }
 
-// layout is the value of State.Layout that this version reads and writes.
-const layout = 2
+// currentLayout is the value of State.Layout that this version reads and writes.
+const currentLayout = 2
 
 // Load reads the state from the folder, or returns a new state. If the file is damaged, Load reads
 // the copy that the previous save left.
@@ -62,13 +62,13 @@ func Load(dir string) (*State, error) {
 		if s, older = read(path + ".old"); older == nil {
 			err = nil
 		} else if errors.Is(err, fs.ErrNotExist) && errors.Is(older, fs.ErrNotExist) {
-			s, err = &State{Layout: layout}, nil
+			s, err = &State{Layout: currentLayout}, nil
 		}
 	}
 	if err != nil {
 		return nil, err
 	}
-	if s.Layout < layout {
+	if s.Layout < currentLayout {
 		return nil, fmt.Errorf("%[1]s has data of a version before the first release, which this version cannot read. "+
 			"To keep it, set RINGFENCE_HOME to another folder. To start without it, run rm -r %[1]s", dir)
 	}

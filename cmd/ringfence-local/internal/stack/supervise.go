@@ -16,7 +16,7 @@ import (
 const (
 	firstPause   = 200 * time.Millisecond
 	longestPause = 5 * time.Second
-	settled      = 10 * time.Second
+	settledTime  = 10 * time.Second
 )
 
 // Supervisor restarts children that end, and writes the list of the running ones to a file.
@@ -87,12 +87,12 @@ func (c *Child) keep(ctx context.Context, r *running, start func() (*running, er
 	for {
 		began := time.Now()
 		if r != nil {
-			stopped := c.await(ctx, r)
+			stopped := c.awaitExit(ctx, r)
 			c.owner.died(c, r.cmd.Process.Pid)
 			if stopped {
 				return
 			}
-			if time.Since(began) > settled {
+			if time.Since(began) > settledTime {
 				pause = firstPause
 			}
 			c.owner.console.Say("%s ended unexpectedly (%s); starting it again", c.spec.Name, reason(r.err))
@@ -110,8 +110,8 @@ func (c *Child) keep(ctx context.Context, r *running, start func() (*running, er
 	}
 }
 
-// await waits until the process ends. It returns true if the process ended because of Stop.
-func (c *Child) await(ctx context.Context, r *running) bool {
+// awaitExit waits until the process ends. It returns true if the process ended because of Stop.
+func (c *Child) awaitExit(ctx context.Context, r *running) bool {
 	select {
 	case <-r.done:
 		return ctx.Err() != nil

@@ -28,10 +28,10 @@ func WithPostgres(ctx, hurry context.Context, command []string, durable bool) er
 		return fmt.Errorf("with-postgres takes a command: ringfence-local with-postgres -- go test ./...")
 	}
 	if os.Getenv(testURL) != "" && !durable {
-		return follow(ctx, hurry, command, os.Getenv(testURL))
+		return runCommand(ctx, hurry, command, os.Getenv(testURL))
 	}
-	sweep()
-	dir, err := os.MkdirTemp(lentParent(durable), fmt.Sprintf("%s%d-", lentPrefix, os.Getpid()))
+	deleteLeftovers()
+	dir, err := os.MkdirTemp(dataParent(durable), fmt.Sprintf("%s%d-", lentPrefix, os.Getpid()))
 	if err != nil {
 		return fmt.Errorf("make a directory: %w", err)
 	}
@@ -73,16 +73,16 @@ func WithPostgres(ctx, hurry context.Context, command []string, durable bool) er
 	}()
 	ready, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
-	if err := server.Await(ready, database); err != nil {
+	if err := server.Await(ready, databaseName); err != nil {
 		return err
 	}
-	return follow(ctx, hurry, command, server.URL(database))
+	return runCommand(ctx, hurry, command, server.URL(databaseName))
 }
 
-// follow runs the command with the input and output of this process. The command belongs to the
+// runCommand runs the command with the input and output of this process. The command belongs to the
 // same process group, so a Ctrl-C at the terminal reaches both. follow forwards the signals that
 // reach only this process.
-func follow(ctx, hurry context.Context, command []string, url string) error {
+func runCommand(ctx, hurry context.Context, command []string, url string) error {
 	cmd := exec.Command(command[0], command[1:]...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	cmd.Env = append(os.Environ(), testURL+"="+url)
@@ -116,19 +116,19 @@ const (
 	minSharedMemory = 4 << 30
 )
 
-// lentParent returns the directory in which the data directory is created. It prefers a directory
+// dataParent returns the directory in which the data directory is created. It prefers a directory
 // in memory: tests clone a database of 8 MB each, and a clone takes several times as long on a
 // disk.
-func lentParent(durable bool) string {
+func dataParent(durable bool) string {
 	if !durable && FreeSpace(sharedMemory) >= minSharedMemory {
 		return sharedMemory
 	}
 	return os.TempDir()
 }
 
-// sweep deletes the data directories of killed runs. The name of each directory contains the
+// deleteLeftovers deletes the data directories of killed runs. The name of each directory contains the
 // process id of its run.
-func sweep() {
+func deleteLeftovers() {
 	var left []string
 	for _, parent := range []string{os.TempDir(), sharedMemory} {
 		found, _ := filepath.Glob(filepath.Join(parent, lentPrefix+"*"))

@@ -40,7 +40,7 @@ type agentsAdd struct {
 }
 
 // Validate refuses an empty name.
-func (c agentsAdd) Validate() error { return named(c.Name) }
+func (c agentsAdd) Validate() error { return requireName(c.Name) }
 
 func (c agentsAdd) Run(ctx context.Context, o *WorkspaceClient) error {
 	body, err := c.Body(ctx, map[string]any{"name": c.Name})

@@ -73,8 +73,8 @@ type requestState struct {
 	ErrorDetail  *string   `json:"error_detail"`
 }
 
-// answer returns a sentence that explains the state of the request.
-func (a requestState) answer(now time.Time) string {
+// explain returns a sentence that explains the state of the request.
+func (a requestState) explain(now time.Time) string {
 	switch {
 	case a.ErrorCode != nil && a.CallID == nil:
 		return fmt.Sprintf("The number was not called: %s, %s. %s", a.Status, *a.ErrorCode, text(a.ErrorDetail))
@@ -93,8 +93,8 @@ func (a requestState) answer(now time.Time) string {
 	return "The number was called."
 }
 
-// became returns a sentence that states how the call ended, or "" if the call has not ended.
-func became(call json.RawMessage) string {
+// describeEnd returns a sentence that states how the call ended, or "" if the call has not ended.
+func describeEnd(call json.RawMessage) string {
 	var now struct {
 		Status string
 		Cause  *string `json:"hangup_cause"`
@@ -133,7 +133,7 @@ func (c callsWhy) Run(ctx context.Context, o *WorkspaceClient) error {
 	if err := json.Unmarshal(all.Request, &now); err != nil {
 		return fmt.Errorf("read the call request: %w", err)
 	}
-	all.Answer = now.answer(time.Now())
+	all.Answer = now.explain(time.Now())
 	if now.Status == "queued" && now.ErrorCode == nil && !now.ScheduledFor.After(time.Now()) {
 		var dialer statusAnswers
 		if _, _, err := dialer.readDialer(ctx, o.Client); err != nil {
@@ -152,7 +152,7 @@ func (c callsWhy) Run(ctx context.Context, o *WorkspaceClient) error {
 		if all.Call, err = o.Ask(ctx, http.MethodGet, o.at("calls", *now.CallID), nil); err != nil {
 			return err
 		}
-		all.Answer += became(all.Call)
+		all.Answer += describeEnd(all.Call)
 		if all.Deliveries, err = o.deliveries(ctx, *now.CallID); err != nil {
 			return err
 		}

@@ -44,7 +44,7 @@ type Client struct {
 // New returns a client that prints responses to out, as JSON if asJSON is set, and everything else
 // to asides.
 func New(door ClientConfig, out, asides io.Writer, asJSON bool) *Client {
-	d := &Client{door: door, out: out, asides: asides, json: asJSON, columns: columns(out), http: &http.Client{
+	d := &Client{door: door, out: out, asides: asides, json: asJSON, columns: terminalWidth(out), http: &http.Client{
 		Timeout: time.Minute,
 		// The token must not be sent to another address.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
@@ -208,7 +208,7 @@ const maxPage = 100
 // a script cannot mistake the output for the whole list.
 func (d *Client) List(ctx context.Context, path string, filter url.Values, want Listed, columns ...string) error {
 	l, more := d.list(columns), false
-	for page, err := range d.pages(ctx, path, filter, want) {
+	for page, err := range d.yieldPages(ctx, path, filter, want) {
 		if err != nil {
 			return err
 		}
@@ -220,13 +220,13 @@ func (d *Client) List(ctx context.Context, path string, filter url.Values, want 
 	if more {
 		defer d.Remark("The list has more than %d items: --all lists all of them.", l.printed)
 	}
-	return l.end()
+	return l.closeArray()
 }
 
 // Members returns all objects of a collection.
 func (d *Client) Members(ctx context.Context, path string, filter url.Values) ([]json.RawMessage, error) {
 	members := []json.RawMessage{}
-	for page, err := range d.pages(ctx, path, filter, Listed{All: true}) {
+	for page, err := range d.yieldPages(ctx, path, filter, Listed{All: true}) {
 		if err != nil {
 			return nil, err
 		}
@@ -242,7 +242,7 @@ type page struct {
 
 // The method pages yields the pages of a collection, newest first. It requests each page when the
 // caller needs it. An error is the last item.
-func (d *Client) pages(ctx context.Context, path string, filter url.Values, want Listed) iter.Seq2[page, error] {
+func (d *Client) yieldPages(ctx context.Context, path string, filter url.Values, want Listed) iter.Seq2[page, error] {
 	query := url.Values{}
 	for name, values := range filter {
 		if values[0] != "" {
@@ -260,7 +260,7 @@ func (d *Client) pages(ctx context.Context, path string, filter url.Values, want
 				size = min(size, want.Limit-n)
 			}
 			query.Set("limit", strconv.Itoa(size))
-			got, err := d.page(ctx, path, query)
+			got, err := d.nextPage(ctx, path, query)
 			if !yield(got, err) || err != nil {
 				return
 			}
@@ -269,8 +269,8 @@ func (d *Client) pages(ctx context.Context, path string, filter url.Values, want
 	}
 }
 
-// page returns one page and changes the query so that it requests the next page.
-func (d *Client) page(ctx context.Context, path string, query url.Values) (got page, err error) {
+// nextPage returns one page and changes the query so that it requests the next page.
+func (d *Client) nextPage(ctx context.Context, path string, query url.Values) (got page, err error) {
 	answer, err := d.Ask(ctx, http.MethodGet, path+"?"+query.Encode(), nil)
 	if err != nil {
 		return page{}, err

@@ -42,22 +42,22 @@ func (c contactsConsent) Run(ctx context.Context, o *WorkspaceClient) error {
 	return o.Show(ctx, http.MethodGet, o.at("contacts", c.Number, "consent"), nil)
 }
 
-// consent is a consent record that the command adds. A consent record cannot be deleted.
-type consent struct {
+// consentCommand is a consent record that the command adds. A consent record cannot be deleted.
+type consentCommand struct {
 	person
 	Source   string `required:"" help:"Where consent was given or withdrawn: \"web form\"."`
 	Evidence string `help:"Evidence of the consent or withdrawal: text, or a JSON object."`
 }
 
 // Validate refuses an invalid JSON object, because a stored record cannot be corrected.
-func (c consent) Validate() error {
+func (c consentCommand) Validate() error {
 	if begun := strings.TrimSpace(c.Evidence); strings.HasPrefix(begun, "{") && !json.Valid([]byte(begun)) {
 		return errors.New("--evidence begins like a JSON object but is not valid JSON")
 	}
 	return nil
 }
 
-func (c consent) put(ctx context.Context, o *WorkspaceClient, status string) error {
+func (c consentCommand) put(ctx context.Context, o *WorkspaceClient, status string) error {
 	body := map[string]any{"status": status, "source": c.Source}
 	var object map[string]any
 	switch {
@@ -70,13 +70,13 @@ func (c consent) put(ctx context.Context, o *WorkspaceClient, status string) err
 	return o.Show(ctx, http.MethodPut, o.at("contacts", c.Number, "consent"), body)
 }
 
-type contactsGrant struct{ consent }
+type contactsGrant struct{ consentCommand }
 
 func (c contactsGrant) Run(ctx context.Context, o *WorkspaceClient) error {
 	return c.put(ctx, o, "consented")
 }
 
-type contactsWithdraw struct{ consent }
+type contactsWithdraw struct{ consentCommand }
 
 func (c contactsWithdraw) Run(ctx context.Context, o *WorkspaceClient) error {
 	return c.put(ctx, o, "withdrawn")

@@ -12,22 +12,22 @@ import (
 // the other.
 func (d *Client) Table(members []json.RawMessage, columns []string) error {
 	l := d.list(columns)
-	return errors.Join(l.add(members), l.end())
+	return errors.Join(l.add(members), l.closeArray())
 }
 
-// list is a table that is printed page by page. Its columns never become narrower.
-type list struct {
+// tableList is a table that is printed page by page. Its columns never become narrower.
+type tableList struct {
 	*Client
 	headings, paths []string
 	widths          []int
 	printed         int
 	// folded is set when a page was too wide for the terminal. After that, objects are printed one
 	// after the other.
-	folded bool
+	isFolded bool
 }
 
-func (d *Client) list(columns []string) *list {
-	l := &list{Client: d, headings: make([]string, len(columns)), paths: make([]string, len(columns)), widths: make([]int, len(columns))}
+func (d *Client) list(columns []string) *tableList {
+	l := &tableList{Client: d, headings: make([]string, len(columns)), paths: make([]string, len(columns)), widths: make([]int, len(columns))}
 	for i, column := range columns {
 		heading, path, named := strings.Cut(column, "=")
 		if !named {
@@ -38,13 +38,13 @@ func (d *Client) list(columns []string) *list {
 	return l
 }
 
-func (l *list) add(members []json.RawMessage) (err error) {
+func (l *tableList) add(members []json.RawMessage) (err error) {
 	if len(members) == 0 {
 		return nil
 	}
 	var text string
 	if l.json {
-		text, err = l.elements(members)
+		text, err = l.formatElements(members)
 	} else {
 		text = l.rows(members)
 	}
@@ -55,7 +55,7 @@ func (l *list) add(members []json.RawMessage) (err error) {
 	return err
 }
 
-func (l *list) end() error {
+func (l *tableList) closeArray() error {
 	switch {
 	case l.json && l.printed == 0:
 		return l.write("[]\n")
@@ -68,7 +68,7 @@ func (l *list) end() error {
 }
 
 // The method elements formats a page as elements of a JSON array. The method end closes the array.
-func (l *list) elements(members []json.RawMessage) (string, error) {
+func (l *tableList) formatElements(members []json.RawMessage) (string, error) {
 	var text bytes.Buffer
 	for i, member := range members {
 		before := ",\n  "
@@ -83,33 +83,33 @@ func (l *list) elements(members []json.RawMessage) (string, error) {
 	return Escaped(text.Bytes()), nil
 }
 
-func (l *list) rows(members []json.RawMessage) string {
+func (l *tableList) rows(members []json.RawMessage) string {
 	rows := [][]string{l.headings}
 	for _, member := range members {
 		row := make([]string, len(l.paths))
 		for i, path := range l.paths {
-			row[i] = brief(find(member, path))
+			row[i] = brief(valueAt(member, path))
 		}
 		rows = append(rows, row)
 	}
-	l.folded = l.folded || widen(l.widths, rows) > l.columns && l.columns > 0
+	l.isFolded = l.isFolded || widenColumns(l.widths, rows) > l.columns && l.columns > 0
 	switch {
-	case l.folded && l.printed > 0:
-		return "\n" + blocks(rows)
-	case l.folded:
-		return blocks(rows)
+	case l.isFolded && l.printed > 0:
+		return "\n" + formatBlocks(rows)
+	case l.isFolded:
+		return formatBlocks(rows)
 	case l.printed > 0:
 		rows = rows[1:]
 	}
-	return aligned(l.widths, rows)
+	return formatAligned(l.widths, rows)
 }
 
-// widen increases each column to the width of its widest cell, and returns the width of the widest
+// widenColumns increases each column to the width of its widest cell, and returns the width of the widest
 // line. The last column has no padding.
-func widen(widths []int, rows [][]string) (widest int) {
+func widenColumns(widths []int, rows [][]string) (widest int) {
 	for _, row := range rows {
 		for i, cell := range row {
-			widths[i] = max(widths[i], cells(cell))
+			widths[i] = max(widths[i], displayWidth(cell))
 		}
 	}
 	for _, width := range widths {
@@ -120,14 +120,14 @@ func widen(widths []int, rows [][]string) (widest int) {
 
 const gap = 2
 
-// aligned formats rows with columns of the given widths.
-func aligned(widths []int, rows [][]string) string {
+// formatAligned formats rows with columns of the given widths.
+func formatAligned(widths []int, rows [][]string) string {
 	var page strings.Builder
 	for _, row := range rows {
 		for i, cell := range row {
 			page.WriteString(cell)
 			if i < len(row)-1 {
-				page.WriteString(strings.Repeat(" ", widths[i]-cells(cell)+gap))
+				page.WriteString(strings.Repeat(" ", widths[i]-displayWidth(cell)+gap))
 			}
 		}
 		page.WriteByte('\n')
@@ -135,23 +135,23 @@ func aligned(widths []int, rows [][]string) string {
 	return page.String()
 }
 
-// pairs formats rows of two columns, a key and its value.
-func pairs(rows [][]string) string {
+// formatPairs formats rows of two columns, a key and its value.
+func formatPairs(rows [][]string) string {
 	widths := make([]int, 2)
-	widen(widths, rows)
-	return aligned(widths, rows)
+	widenColumns(widths, rows)
+	return formatAligned(widths, rows)
 }
 
 // The function blocks formats each row as several lines, one line per column. The first row
 // contains the headings.
-func blocks(rows [][]string) string {
+func formatBlocks(rows [][]string) string {
 	members := make([]string, 0, len(rows))
 	for _, row := range rows[1:] {
 		lines := make([][]string, len(row))
 		for i, cell := range row {
 			lines[i] = []string{rows[0][i], cell}
 		}
-		members = append(members, pairs(lines))
+		members = append(members, formatPairs(lines))
 	}
 	return strings.Join(members, "\n")
 }
@@ -175,19 +175,19 @@ func (d *Client) Member(member json.RawMessage) error {
 		if err := decoder.Decode(&value); err != nil {
 			return fmt.Errorf("read the response: %w", err)
 		}
-		lines = append(lines, []string{Printable(fmt.Sprint(key)), d.fitting(plain(value), value)})
+		lines = append(lines, []string{Printable(fmt.Sprint(key)), d.fitOrIndent(formatPlain(value), value)})
 	}
 	if len(lines) == 0 {
 		return nil
 	}
-	return d.write(pairs(lines))
+	return d.write(formatPairs(lines))
 }
 
-// fitting returns the parameter text. If the terminal is too narrow for the text, it returns the
+// fitOrIndent returns the parameter text. If the terminal is too narrow for the text, it returns the
 // value as indented JSON.
-func (d *Client) fitting(text string, value json.RawMessage) string {
+func (d *Client) fitOrIndent(text string, value json.RawMessage) string {
 	const deepest = 20
-	if d.columns == 0 || value[0] != '{' && value[0] != '[' || cells(text)+deepest <= d.columns {
+	if d.columns == 0 || value[0] != '{' && value[0] != '[' || displayWidth(text)+deepest <= d.columns {
 		return text
 	}
 	var page bytes.Buffer
@@ -212,13 +212,13 @@ func (d *Client) write(text string) error {
 	return nil
 }
 
-// find follows a path of keys in a JSON value and returns nil if there is no value. If the value is
+// valueAt follows a path of keys in a JSON value and returns nil if there is no value. If the value is
 // a list, find returns the values of all members of the list.
-func find(value json.RawMessage, path string) json.RawMessage {
+func valueAt(value json.RawMessage, path string) json.RawMessage {
 	var list []json.RawMessage
 	for key := range strings.SplitSeq(path, ".") {
 		if json.Unmarshal(value, &list) == nil && list != nil {
-			return each(list, key)
+			return valuesOf(list, key)
 		}
 		var object map[string]json.RawMessage
 		if json.Unmarshal(value, &object) != nil {
@@ -229,11 +229,11 @@ func find(value json.RawMessage, path string) json.RawMessage {
 	return value
 }
 
-// each returns the values of one key from all members of a list, formatted for people.
-func each(list []json.RawMessage, key string) json.RawMessage {
+// valuesOf returns the values of one key from all members of a list, formatted for people.
+func valuesOf(list []json.RawMessage, key string) json.RawMessage {
 	found := make([]string, len(list))
 	for i, member := range list {
-		found[i] = plain(find(member, key))
+		found[i] = formatPlain(valueAt(member, key))
 	}
 	text, err := json.Marshal(strings.Join(found, " "))
 	if err != nil {
@@ -242,9 +242,9 @@ func each(list []json.RawMessage, key string) json.RawMessage {
 	return text
 }
 
-// plain formats a value for people: a string as one line without quotes, null as "-", any other
+// formatPlain formats a value for people: a string as one line without quotes, null as "-", any other
 // value as JSON.
-func plain(value json.RawMessage) string {
+func formatPlain(value json.RawMessage) string {
 	if len(value) == 0 || string(value) == "null" {
 		return "-"
 	}
@@ -263,7 +263,7 @@ func plain(value json.RawMessage) string {
 const maxCell = 60
 
 func brief(value json.RawMessage) string {
-	text := []rune(plain(value))
+	text := []rune(formatPlain(value))
 	if len(text) > maxCell {
 		return string(text[:maxCell-1]) + "…"
 	}

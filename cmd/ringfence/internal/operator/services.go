@@ -62,7 +62,7 @@ func (r *ServiceCommand) start(ctx context.Context, out io.Writer, service strin
 	}
 	cmd := exec.CommandContext(ctx, words[0], append(words[1:], args...)...)
 	asked, why := service+" "+strings.Join(args, " "), ""
-	asides := &lines{say: func(line string) error {
+	asides := &lineWriter{say: func(line string) error {
 		// Remove the prefixes that the service's binary and ringfence-local add to errors.
 		for _, begun := range []string{asked + ": ", "ringfence-local: "} {
 			if reason, is := strings.CutPrefix(line, begun); is {
@@ -74,7 +74,7 @@ func (r *ServiceCommand) start(ctx context.Context, out io.Writer, service strin
 	}}
 	cmd.Stdout, cmd.Stderr = out, asides
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
-	switch err := errors.Join(cmd.Run(), asides.end()); {
+	switch err := errors.Join(cmd.Run(), asides.flushLine()); {
 	case err != nil && why != "":
 		return fmt.Errorf("%s: %s", asked, why)
 	case err != nil:
@@ -86,11 +86,11 @@ func (r *ServiceCommand) start(ctx context.Context, out io.Writer, service strin
 }
 
 func (r *ServiceCommand) print(ctx context.Context, service string, args []string) error {
-	out := &lines{say: func(line string) error {
+	out := &lineWriter{say: func(line string) error {
 		_, err := fmt.Fprintln(r.Out, Printable(line))
 		return err
 	}}
-	return errors.Join(r.start(ctx, out, service, args), out.end())
+	return errors.Join(r.start(ctx, out, service, args), out.flushLine())
 }
 
 func (r *ServiceCommand) aside(line string) error {
@@ -103,12 +103,12 @@ func (r *ServiceCommand) aside(line string) error {
 }
 
 // The type lines receives the output of the binary and passes it on line by line.
-type lines struct {
+type lineWriter struct {
 	begun []byte
 	say   func(line string) error
 }
 
-func (l *lines) Write(text []byte) (int, error) {
+func (l *lineWriter) Write(text []byte) (int, error) {
 	l.begun = append(l.begun, text...)
 	for {
 		line, rest, whole := bytes.Cut(l.begun, []byte("\n"))
@@ -122,8 +122,8 @@ func (l *lines) Write(text []byte) (int, error) {
 	}
 }
 
-// end passes on an unfinished last line.
-func (l *lines) end() error {
+// flushLine passes on an unfinished last line.
+func (l *lineWriter) flushLine() error {
 	if len(l.begun) == 0 {
 		return nil
 	}

@@ -42,10 +42,10 @@ func (s Settings) Body(ctx context.Context, named map[string]any) (map[string]an
 			return nil, fmt.Errorf("--set %s=… would show a secret to every process of this machine: write it into a file or a pipe, --file FILE or --file -", name)
 		}
 		var value any = text
-		if known, err := decoded([]byte(text)); err == nil {
+		if known, err := decodeJSON([]byte(text)); err == nil {
 			value = known
 		}
-		if err := put(body, path, value); err != nil {
+		if err := setField(body, path, value); err != nil {
 			return nil, fmt.Errorf("--set %s: %w", name, err)
 		}
 	}
@@ -65,8 +65,8 @@ func isSecret(field string) bool {
 	return slices.Contains([]string{"password", "key", "api_key", "secret", "token"}, strings.ToLower(field))
 }
 
-// decoded decodes JSON and keeps numbers as text.
-func decoded(content []byte) (value any, err error) {
+// decodeJSON decodes JSON and keeps numbers as text.
+func decodeJSON(content []byte) (value any, err error) {
 	decoder := json.NewDecoder(bytes.NewReader(content))
 	decoder.UseNumber()
 	if err := decoder.Decode(&value); err != nil {
@@ -79,7 +79,7 @@ func decoded(content []byte) (value any, err error) {
 }
 
 func object(content []byte) (map[string]any, error) {
-	value, err := decoded(content)
+	value, err := decodeJSON(content)
 	if err != nil {
 		return nil, err
 	}
@@ -90,8 +90,8 @@ func object(content []byte) (map[string]any, error) {
 	return fields, nil
 }
 
-// put sets one field of the object by its path.
-func put(object map[string]any, path []string, value any) error {
+// setField sets one field of the object by its path.
+func setField(object map[string]any, path []string, value any) error {
 	for _, key := range path[:len(path)-1] {
 		inner := map[string]any{}
 		if there, ok := object[key]; ok {

@@ -57,7 +57,7 @@ func (status) Run(ctx context.Context, d *Client) error {
 	if err != nil { // the other services are printed even if the dialer does not respond
 		found.fault = err.Error()
 	}
-	lines, down := found.screen()
+	lines, down := found.format()
 	if d.JSON() {
 		err = printJSON(d, map[string]any{"services": services, "trunks": trunks, "dialer": dialer, "down": down})
 	} else {
@@ -116,8 +116,8 @@ func ask(ctx context.Context, d *Client, path string, into any) (json.RawMessage
 	return answer, nil
 }
 
-// screen returns the lines to print, and the names of the components that are down.
-func (s statusAnswers) screen() (lines, down []string) {
+// format returns the lines to print, and the names of the components that are down.
+func (s statusAnswers) format() (lines, down []string) {
 	line := func(what, state, format string, args ...any) {
 		lines = append(lines, fmt.Sprintf("%-8s  %-12s  %s", what, state, fmt.Sprintf(format, args...)))
 	}

@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// columns returns the width of the terminal, or 0 without a terminal.
-func columns(out io.Writer) int {
+// terminalWidth returns the width of the terminal, or 0 without a terminal.
+func terminalWidth(out io.Writer) int {
 	file, ok := out.(*os.File)
 	if !ok {
 		return 0
@@ -33,9 +33,9 @@ func Attended() bool {
 
 // Stdin returns a reader of standard input. The reader ends when ctx ends, so Ctrl-C ends a command
 // that waits for input.
-func Stdin(ctx context.Context) io.Reader { return until(ctx, os.Stdin) }
+func Stdin(ctx context.Context) io.Reader { return readerUntil(ctx, os.Stdin) }
 
-func until(ctx context.Context, from io.Reader) io.Reader {
+func readerUntil(ctx context.Context, from io.Reader) io.Reader {
 	reader, writer := io.Pipe()
 	go func() {
 		_, err := io.Copy(writer, from)
@@ -62,7 +62,7 @@ func (s Confirmation) Confirm(ctx context.Context, d *Client, format string, arg
 	}
 	_, _ = fmt.Fprintf(d.asides, "%s. Type yes to confirm: ", Printable(what))
 	// The error is ignored: the end of the input is not a confirmation.
-	reply, _ := bufio.NewReader(until(ctx, d.answers)).ReadString('\n')
+	reply, _ := bufio.NewReader(readerUntil(ctx, d.answers)).ReadString('\n')
 	switch {
 	case ctx.Err() != nil:
 		return context.Cause(ctx)

@@ -84,7 +84,7 @@ func TestStdin_EndsWhenTheContextEnds(t *testing.T) {
 	silent, _ := io.Pipe()
 	ctx, stop := context.WithCancel(t.Context())
 	stop()
-	if _, err := io.ReadAll(until(ctx, silent)); !errors.Is(err, context.Canceled) {
+	if _, err := io.ReadAll(readerUntil(ctx, silent)); !errors.Is(err, context.Canceled) {
 		t.Errorf("read = %v, want the stop", err)
 	}
 	d, _ := open(t, false, nil)
@@ -92,7 +92,7 @@ func TestStdin_EndsWhenTheContextEnds(t *testing.T) {
 	if err := (Confirmation{}).Confirm(ctx, d, "This deletes it"); !errors.Is(err, context.Canceled) {
 		t.Errorf("asked = %v, want the stop", err)
 	}
-	got, err := io.ReadAll(until(t.Context(), strings.NewReader("whole")))
+	got, err := io.ReadAll(readerUntil(t.Context(), strings.NewReader("whole")))
 	if err != nil {
 		t.Fatal(err)
 	}

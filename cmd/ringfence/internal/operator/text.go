@@ -14,7 +14,7 @@ func Printable(text string) string {
 		switch {
 		case r == '\n' || r == '\r' || r == '\t':
 			return ' '
-		case steers(r):
+		case isControl(r):
 			return utf8.RuneError
 		}
 		return r
@@ -25,7 +25,7 @@ func Printable(text string) string {
 func Escaped(value []byte) string {
 	var text strings.Builder
 	for _, r := range string(value) { // an invalid UTF-8 byte becomes U+FFFD
-		if r == '\n' || !steers(r) {
+		if r == '\n' || !isControl(r) {
 			text.WriteRune(r)
 			continue
 		}
@@ -40,17 +40,17 @@ func Escaped(value []byte) string {
 	return text.String()
 }
 
-// steers reports whether a character controls the terminal or the text around the character. The
+// isControl reports whether a character controls the terminal or the text around the character. The
 // zero-width joiner and the zero-width non-joiner are permitted: scripts and emoji need them, and
 // they are harmless.
-func steers(r rune) bool {
+func isControl(r rune) bool {
 	const joinWithout, join = '\u200c', '\u200d'
 	return r != joinWithout && r != join && unicode.In(r, unicode.Cc, unicode.Cf, unicode.Zl, unicode.Zp)
 }
 
-// cells returns the width of a text in terminal cells: two for most East Asian characters and
+// displayWidth returns the width of a text in terminal cells: two for most East Asian characters and
 // emoji, zero for combining marks.
-func cells(text string) (n int) {
+func displayWidth(text string) (n int) {
 	for _, r := range text {
 		switch {
 		case r == '\u200d' || r == '\u200c' || unicode.In(r, unicode.Mn, unicode.Me):

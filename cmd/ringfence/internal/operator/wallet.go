@@ -25,15 +25,15 @@ func (walletShow) Run(ctx context.Context, o *WorkspaceClient) error {
 	return o.Show(ctx, http.MethodGet, o.at("wallet"), nil)
 }
 
-// entry is a top-up or an adjustment.
-type entry struct {
+// walletEntry is a top-up or an adjustment.
+type walletEntry struct {
 	Amount    string `arg:"" help:"Amount in the wallet's currency, a decimal number: 25.00."`
 	Reference string `arg:"" help:"Unique reference, for example an invoice number. A repeated reference has no effect."`
 }
 
-// post creates the entry. It fails if the reference belongs to a different entry, and then prints
+// create creates the entry. It fails if the reference belongs to a different entry, and then prints
 // that entry.
-func (e entry) post(ctx context.Context, o *WorkspaceClient, kind string) error {
+func (e walletEntry) create(ctx context.Context, o *WorkspaceClient, kind string) error {
 	answer, err := o.Ask(ctx, http.MethodPost, o.at("wallet", "transactions"), map[string]any{"type": kind, "amount": e.Amount, "reference": e.Reference})
 	if err != nil {
 		return err
@@ -57,16 +57,16 @@ func (e entry) post(ctx context.Context, o *WorkspaceClient, kind string) error 
 	return nil
 }
 
-type walletTopUp struct{ entry }
+type walletTopUp struct{ walletEntry }
 
 func (c walletTopUp) Run(ctx context.Context, o *WorkspaceClient) error {
-	return c.post(ctx, o, "top_up")
+	return c.create(ctx, o, "top_up")
 }
 
-type walletAdjust struct{ entry }
+type walletAdjust struct{ walletEntry }
 
 func (c walletAdjust) Run(ctx context.Context, o *WorkspaceClient) error {
-	return c.post(ctx, o, "adjustment")
+	return c.create(ctx, o, "adjustment")
 }
 
 type walletTransactions struct{ Listed }
@@ -101,7 +101,7 @@ func (walletRates) Run(ctx context.Context, o *WorkspaceClient) error {
 	if err != nil {
 		return err
 	}
-	return rates(o.Client, answer)
+	return printRates(o.Client, answer)
 }
 
 type walletSetRates struct {
@@ -124,14 +124,14 @@ func (c walletSetRates) Run(ctx context.Context, o *WorkspaceClient) error {
 	if err != nil {
 		return err
 	}
-	return rates(o.Client, answer)
+	return printRates(o.Client, answer)
 }
 
 // standardRate is the default rate of billing-wallet, which /admin/v1 does not list.
 const standardRate = "0.05 a minute, billed by the second"
 
 // The function rates prints a page of rates and the default rate.
-func rates(d *Client, answer json.RawMessage) error {
+func printRates(d *Client, answer json.RawMessage) error {
 	var page struct{ Data []json.RawMessage }
 	if err := json.Unmarshal(answer, &page); err != nil {
 		return fmt.Errorf("read the rates: %w", err)

@@ -36,9 +36,9 @@ type workspacesAdd struct {
 }
 
 // Validate refuses an empty name, for example from an unset variable.
-func (c workspacesAdd) Validate() error { return named(c.Name) }
+func (c workspacesAdd) Validate() error { return requireName(c.Name) }
 
-func named(name string) error {
+func requireName(name string) error {
 	if name == "" {
 		return errors.New("the name is empty")
 	}
