@@ -15,8 +15,8 @@ import (
 	"github.com/alecthomas/kong"
 )
 
-// hostileText is a text with control characters: escape sequences in 7 and 8 bits, and bidirectional
-// controls.
+// hostileText is a text with control characters: escape sequences in 7 and 8 bits, and
+// bidirectional controls.
 const hostileText = "a\x1b[2Jb\u009b31mc\u202ed\u2066e\rf"
 
 // adminServer implements /admin/v1 and records the requests. It responds to every request with the

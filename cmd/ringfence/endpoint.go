@@ -116,8 +116,8 @@ func (e *endpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// issueCertificate creates a certificate for this machine, signed by the stack's authority, which the webhook
-// dispatcher trusts.
+// issueCertificate creates a certificate for this machine, signed by the stack's authority, which
+// the webhook dispatcher trusts.
 func issueCertificate(home string) (tls.Certificate, error) {
 	authority, err := tls.LoadX509KeyPair(filepath.Join(home, "ca.pem"), filepath.Join(home, "ca-key.pem"))
 	if err != nil {

@@ -142,7 +142,7 @@ func (l *line) cut(steps []step) []step {
 	return steps
 }
 
-// The method hides reports whether the fault of the call omits or delays events of this kind.
+// hidesEvent reports whether the fault of the call omits or delays events of this kind.
 func (l *line) hidesEvent(kind string) bool {
 	switch l.fault {
 	case FaultLose:
@@ -155,8 +155,7 @@ func (l *line) hidesEvent(kind string) bool {
 	return false
 }
 
-// The method echoes returns the repeated or delayed events that the network sends after the event
-// e.
+// repeatedEvents returns the repeated or delayed events that the network sends after the event e.
 func (l *line) repeatedEvents(e Entry) (again []Entry) {
 	switch {
 	case l.fault == FaultRepeat, l.fault == FaultAnswerTwice && e.Kind == KindAnswer:

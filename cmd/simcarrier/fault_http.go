@@ -27,7 +27,7 @@ func (x *Network) deleteFaults(w http.ResponseWriter, _ *http.Request) {
 	w.WriteHeader(http.StatusNoContent)
 }
 
-// The method before applies the faults that happen before the dial. If done is true, the request
+// applyBeforeDial applies the faults that happen before the dial. If done is true, the request
 // needs no further handling.
 func (r Rule) applyBeforeDial(w http.ResponseWriter, req *http.Request) (done bool) {
 	switch r.Fault {
@@ -45,8 +45,8 @@ func (r Rule) applyBeforeDial(w http.ResponseWriter, req *http.Request) (done bo
 	return false
 }
 
-// The method after applies the faults that happen after the dial. These faults replace the
-// response. If done is true, the request needs no further handling.
+// applyAfterDial applies the faults that happen after the dial. These faults replace the response.
+// If done is true, the request needs no further handling.
 func (r Rule) applyAfterDial(req *http.Request) (done bool) {
 	switch r.Fault {
 	case FaultCrash:

@@ -14,7 +14,7 @@ import (
 	"ringfence.dev/test/kit"
 )
 
-// The method events fails if an event contains the fields that mark a fault.
+// events fails if an event contains the fields that mark a fault.
 func (n network) events(id string) (kinds []string, events []map[string]any) {
 	n.t.Helper()
 	n.ended(id)

@@ -167,10 +167,10 @@ func (j *Journal) Feed() string { return j.feed }
 
 // Grown returns a channel that is closed as soon as the journal has an entry with a number above
 // the parameter after.
-func (j *Journal) Grown(after int64) <-chan struct{} {
+func (j *Journal) Grown(number int64) <-chan struct{} {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if j.last > after {
+	if j.last > number {
 		done := make(chan struct{})
 		close(done)
 		return done
@@ -180,10 +180,10 @@ func (j *Journal) Grown(after int64) <-chan struct{} {
 
 // Read passes the entries with a number above the parameter after to the function give, in order,
 // until give returns false.
-func (j *Journal) Read(after int64, give func(Entry) bool) error {
-	after = max(after, 0)
+func (j *Journal) Read(number int64, yield func(Entry) bool) error {
+	number = max(number, 0)
 	j.mu.Lock()
-	block := int(after / indexEvery)
+	block := int(number / indexEvery)
 	if block >= len(j.offsets) {
 		j.mu.Unlock()
 		return nil
@@ -204,7 +204,7 @@ func (j *Journal) Read(after int64, give func(Entry) bool) error {
 		if err := json.Unmarshal(line, &e); err != nil {
 			return fmt.Errorf("decode journal entry: %w", err)
 		}
-		if e.Seq > after && !give(e) {
+		if e.Seq > number && !yield(e) {
 			return nil
 		}
 	}

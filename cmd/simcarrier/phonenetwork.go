@@ -162,14 +162,14 @@ func (x *Network) Answer(callID string) (call Call, known bool, err error) {
 // Hangup ends every line of a call. It returns the previous state of the call and the call. The
 // parameter by names the party that hangs up: the dialer, or the person in a test. An empty cause
 // means normal_clearing, or originator_cancel if the call was not answered.
-func (x *Network) Hangup(callID, cause, by string) (was string, call Call, known bool, err error) {
+func (x *Network) Hangup(callID, cause, byParty string) (previousState string, call Call, known bool, err error) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	newest := x.newest(callID)
 	if newest == nil {
 		return "", Call{}, false, nil
 	}
-	was = newest.call.State
+	previousState = newest.call.State
 	for _, l := range x.lines[callID] {
 		if l.call.EndedAt != nil {
 			continue
@@ -180,11 +180,11 @@ func (x *Network) Hangup(callID, cause, by string) (was string, call Call, known
 		} else if ended == "" {
 			ended = "normal_clearing"
 		}
-		if err := x.end(l, ended, by); err != nil {
-			return was, Call{}, true, err
+		if err := x.end(l, ended, byParty); err != nil {
+			return previousState, Call{}, true, err
 		}
 	}
-	return was, newest.call, true, nil
+	return previousState, newest.call, true, nil
 }
 
 // Find returns a call.
@@ -233,8 +233,8 @@ func (x *Network) performSteps(l *line) {
 	}
 }
 
-// partyName returns the name that the journal uses for the party by. The person at the far end is the
-// caller or the callee, depending on the direction of the call.
+// partyName returns the name that the journal uses for the party by. The person at the far end is
+// the caller or the callee, depending on the direction of the call.
 func (x *Network) partyName(l *line, by string) string {
 	switch {
 	case by == "person" && l.call.Inbound:

@@ -15,8 +15,8 @@ import (
 	"ringfence.dev/cmd/simcarrier"
 )
 
-// localNetwork is a simulated network whose handler is called directly, so that it uses the clock of
-// synctest.
+// localNetwork is a simulated network whose handler is called directly, so that it uses the clock
+// of synctest.
 type localNetwork struct {
 	*testing.T
 	*main.Network

@@ -15,8 +15,8 @@ import (
 // injects only the first fault.
 func isFullRun() bool { return os.Getenv("RINGFENCE_OBSERVE") != "" }
 
-// isSelected reports whether the test injects the fault. RINGFENCE_OBSERVE is "whole" or a pattern of
-// fault names.
+// isSelected reports whether the test injects the fault. RINGFENCE_OBSERVE is "whole" or a pattern
+// of fault names.
 func (f fault) isSelected() bool {
 	switch pattern := os.Getenv("RINGFENCE_OBSERVE"); pattern {
 	case "":
@@ -64,7 +64,8 @@ func TestObserving_PanelsHaveDataAndFaultsFireAlerts(t *testing.T) {
 	}
 }
 
-// checkExemplars checks three histograms. An exemplar of each must contain the id of a recorded trace.
+// checkExemplars checks three histograms. An exemplar of each must contain the id of a recorded
+// trace.
 func (w *world) checkExemplars(t *testing.T, p *prometheus) {
 	t.Helper()
 	for _, metric := range []string{"ringfence_http_request_duration_seconds_bucket", "ringfence_dialer_due_to_originate_seconds_bucket", "ringfence_webhooks_terminal_event_to_delivery_seconds_bucket"} {

@@ -22,11 +22,12 @@ import (
 // restartedService is the service that a fault restarts in another version.
 const restartedService = "gateway"
 
-// localProgram is the program that starts a stack. It looks for the other programs in its own folder.
+// localProgram is the program that starts a stack. It looks for the other programs in its own
+// folder.
 const localProgram = "ringfence-local"
 
-// secondStack is a second stack. It calls a phone over a SIP trunk. Only injected faults place calls in
-// it, so its calls do not affect the first stack.
+// secondStack is a second stack. It calls a phone over a SIP trunk. Only injected faults place
+// calls in it, so its calls do not affect the first stack.
 type secondStack struct {
 	*world
 	phone *phone
@@ -77,9 +78,9 @@ func (w *world) second(t *testing.T) *secondStack {
 	return b
 }
 
-// markReconciled marks every wallet as reconciled. Otherwise the alert on an overdue reconciliation would
-// fire. This test shortens the alert's three hours to three minutes, but the stack reconciles only
-// once an hour.
+// markReconciled marks every wallet as reconciled. Otherwise the alert on an overdue reconciliation
+// would fire. This test shortens the alert's three hours to three minutes, but the stack reconciles
+// only once an hour.
 func (b *secondStack) markReconciled(t *testing.T) {
 	t.Helper()
 	b.exec(t, `INSERT INTO billing_wallet.reconciliations (workspace_id, checked_at, differences) SELECT workspace_id, now() + interval '1 day', 0 FROM billing_wallet.wallets
@@ -106,21 +107,21 @@ func (b *secondStack) filled(t *testing.T) {
 	}
 }
 
-// The method links replaces a program of the stack by a link to the program in the folder from. The
+// linkProgram replaces a program of the stack by a link to the program in the folder from. The
 // stack uses the link at the next start of the program.
-func (b *secondStack) linkProgram(t *testing.T, program, from string) {
+func (b *secondStack) linkProgram(t *testing.T, program, binFolder string) {
 	t.Helper()
 	path := filepath.Join(b.bin, program)
 	_ = os.Remove(path)
-	if err := os.Symlink(filepath.Join(from, program), path); err != nil {
+	if err := os.Symlink(filepath.Join(binFolder, program), path); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// runUpgraded restarts the gateway in another version, and the dialer with a certificate that is valid
-// for one hour. In this test, the alert on certificates fires 72 minutes before the end. When the
-// function during returns, upgraded restores the version and the certificate.
-func (b *secondStack) runUpgraded(t *testing.T, during func()) {
+// runUpgraded restarts the gateway in another version, and the dialer with a certificate that is
+// valid for one hour. In this test, the alert on certificates fires 72 minutes before the end. When
+// the function during returns, upgraded restores the version and the certificate.
+func (b *secondStack) runUpgraded(t *testing.T, action func()) {
 	t.Helper()
 	folder := t.TempDir()
 	build := exec.CommandContext(t.Context(), "go", "build", "-ldflags=-s -X ringfence.dev/libs/service.version=another", "-o", filepath.Join(folder, restartedService), "ringfence.dev/services/"+restartedService+"/cmd/"+restartedService)
@@ -128,7 +129,7 @@ func (b *secondStack) runUpgraded(t *testing.T, during func()) {
 		t.Fatalf("build another %s: %v\n%s", restartedService, err, output)
 	}
 	b.restarted(t, folder, time.Hour)
-	during()
+	action()
 	b.restarted(t, b.real, longValidity)
 }
 
@@ -143,8 +144,8 @@ func (b *secondStack) restarted(t *testing.T, folder string, good time.Duration)
 	}
 }
 
-// longValidity is the validity of a certificate for which no alert fires. In this test, the first alert
-// fires 8.4 hours before the end of a certificate.
+// longValidity is the validity of a certificate for which no alert fires. In this test, the first
+// alert fires 8.4 hours before the end of a certificate.
 const longValidity = 24 * time.Hour
 
 func certificate(t *testing.T, good time.Duration) string {

@@ -29,8 +29,9 @@ func (w *world) publish(t *testing.T, topic, value string) {
 	}
 }
 
-// The method ahead commits an offset beyond the end of a topic for a stopped service. The service's
-// database then seems to be older than the consumer group's offset, as after a restore of a backup.
+// commitOffsetAhead commits an offset beyond the end of a topic for a stopped service. The
+// service's database then seems to be older than the consumer group's offset, as after a restore of
+// a backup.
 func (w *world) commitOffsetAhead(t *testing.T, service, topic string) {
 	t.Helper()
 	client, err := kgo.NewClient(kgo.SeedBrokers(fmt.Sprintf("127.0.0.1:%d", ports(t, w.home)["kafka"])))
@@ -49,7 +50,7 @@ func (w *world) commitOffsetAhead(t *testing.T, service, topic string) {
 
 // metricValue returns the value of a service's metric, or 0 if the service does not export it. The
 // parameter metric is the name with its labels, which must be sorted.
-func (w *world) metricValue(t *testing.T, service, metric string) (value float64) {
+func (w *world) metricValue(t *testing.T, service, selector string) (value float64) {
 	t.Helper()
 	doors, err := w.PrivateAddresses(service)
 	if err != nil {
@@ -63,7 +64,7 @@ func (w *world) metricValue(t *testing.T, service, metric string) (value float64
 		return 0
 	}
 	for line := range strings.Lines(string(text)) {
-		if number, ok := strings.CutPrefix(line, metric+" "); ok {
+		if number, ok := strings.CutPrefix(line, selector+" "); ok {
 			value, _ = strconv.ParseFloat(strings.TrimSpace(number), 64)
 		}
 	}
@@ -102,9 +103,9 @@ func (w *world) locked(t *testing.T, table string, during time.Duration) {
 	await(t, table+" was locked", func() bool { return time.Since(began) > during })
 }
 
-// limitOpenFiles lowers a process's limit of open files to the number of files that it has open now. It
-// calls the function during and then restores the limit.
-func (w *world) limitOpenFiles(t *testing.T, name string, during func()) {
+// limitOpenFiles lowers a process's limit of open files to the number of files that it has open
+// now. It calls the function during and then restores the limit.
+func (w *world) limitOpenFiles(t *testing.T, name string, action func()) {
 	t.Helper()
 	pids := w.Processes()[name]
 	if len(pids) == 0 {
@@ -128,5 +129,5 @@ func (w *world) limitOpenFiles(t *testing.T, name string, during func()) {
 	}
 	_ = limit(fmt.Sprintf("=%d:", len(open)+2))
 	defer func() { _ = limit(fmt.Sprintf("=%d:", was)) }()
-	during()
+	action()
 }

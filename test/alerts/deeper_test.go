@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// The function deeper returns the faults of the first stack that need more than a stopped process.
+// firstStackFaults returns the faults of the first stack that need more than a stopped process.
 func firstStackFaults() []fault {
 	return []fault{
 		{"the table of call requests is locked repeatedly", false, []string{
@@ -100,8 +100,8 @@ func firstStackFaults() []fault {
 	}
 }
 
-// The function elsewhere returns the faults of the second stack. One of them also stops the dialer
-// of the first stack.
+// secondStackFaults returns the faults of the second stack. One of them also stops the dialer of
+// the first stack.
 func secondStackFaults() []fault {
 	return []fault{
 		{"an upgrade is incomplete and a certificate expires soon", false, []string{
@@ -198,7 +198,7 @@ func secondStackFaults() []fault {
 
 // takeRelayLease takes the lease of a service's outbox relay while the function during runs. The
 // service then publishes no events.
-func (w *world) takeRelayLease(t *testing.T, schema string, during func()) {
+func (w *world) takeRelayLease(t *testing.T, schema string, action func()) {
 	t.Helper()
 	conn := w.connectSuperuser(t)
 	defer func() { _ = conn.Close(t.Context()) }()
@@ -212,7 +212,7 @@ func (w *world) takeRelayLease(t *testing.T, schema string, during func()) {
 	}
 	set("infinity")
 	defer set("-infinity")
-	during()
+	action()
 }
 
 func (b *secondStack) talker(t *testing.T) string {

@@ -37,18 +37,18 @@ func stopped(process string) func(*testing.T, *world, func()) {
 
 // flagFault returns a function that injects a fault: it sets a flag of the world until the fault is
 // over.
-func flagFault(of func(*world) *atomic.Bool) func(*testing.T, *world, func()) {
+func flagFault(flag func(*world) *atomic.Bool) func(*testing.T, *world, func()) {
 	return func(_ *testing.T, w *world, until func()) {
-		of(w).Store(true)
+		flag(w).Store(true)
 		until()
-		of(w).Store(false)
+		flag(w).Store(false)
 	}
 }
 
 func faults() []fault { return slices.Concat(processFaults(), firstStackFaults(), secondStackFaults()) }
 
-// processFaults returns the faults that stop a process, and the faults that need only one invalid row or
-// record.
+// processFaults returns the faults that stop a process, and the faults that need only one invalid
+// row or record.
 func processFaults() []fault {
 	return []fault{
 		{"contacts-compliance hangs", true, []string{"ServiceDown", "ComplianceCheckUnavailable", "DialQueueStuck", "OptOutsUnreported"}, func(t *testing.T, w *world, until func()) {
@@ -154,13 +154,13 @@ func processFaults() []fault {
 	}
 }
 
-// endpointAlerts lists the alerts that must not fire while an endpoint is slow. These alerts must not count
-// a delivery that is late only because of its endpoint. The fault of the slow endpoint is the only
-// fault without alerts.
+// endpointAlerts lists the alerts that must not fire while an endpoint is slow. These alerts must
+// not count a delivery that is late only because of its endpoint. The fault of the slow endpoint is
+// the only fault without alerts.
 var endpointAlerts = []string{"EventsDeliveredLate", "EventsDeliveredLate (ticket)"}
 
-// The method made waits until no alert of the fault is active, and injects the fault. When every
-// alert has fired, it repairs the fault and waits until the alerts have resolved.
+// checkAlerts waits until no alert of the fault is active, and injects the fault. When every alert
+// has fired, it repairs the fault and waits until the alerts have resolved.
 func (f fault) checkAlerts(t *testing.T, w *world, p *prometheus) {
 	t.Helper()
 	watched, asked := f.alerts, time.Now()
@@ -169,21 +169,21 @@ func (f fault) checkAlerts(t *testing.T, w *world, p *prometheus) {
 	}
 	p.silent(t, f.name+": its alerts are inactive before the fault", active, watched)
 	began, missing := time.Now(), f.alerts
-	seen, rest := p.recordFiring(t)
-	defer rest()
+	firedNames, stopRecording := p.recordFiring(t)
+	defer stopRecording()
 	f.makes(t, w, func() {
 		err := kit.Until(t.Context(), kit.HangTimeout, f.name+": its alerts fire", func() (bool, error) {
-			missing = slices.DeleteFunc(slices.Clone(f.alerts), func(name string) bool { return slices.Contains(seen(), name) })
+			missing = slices.DeleteFunc(slices.Clone(f.alerts), func(name string) bool { return slices.Contains(firedNames(), name) })
 			return len(missing) == 0, nil
 		})
 		if err != nil {
-			t.Errorf("%v: missing alerts %v, firing alerts %v", err, missing, seen())
+			t.Errorf("%v: missing alerts %v, firing alerts %v", err, missing, firedNames())
 		}
 	})
 	fired := time.Since(began)
 	p.silent(t, f.name+": its alerts resolve", firing, f.alerts)
-	t.Logf("%s: alerts that fired: %v", f.name, seen())
-	if len(f.alerts) == 0 && slices.ContainsFunc(endpointAlerts, func(name string) bool { return slices.Contains(seen(), name) }) {
+	t.Logf("%s: alerts that fired: %v", f.name, firedNames())
+	if len(f.alerts) == 0 && slices.ContainsFunc(endpointAlerts, func(name string) bool { return slices.Contains(firedNames(), name) }) {
 		t.Errorf("%s: alerts fired, want none of %v", f.name, endpointAlerts)
 	}
 	t.Logf("%s: injected after %s; %s fired within %s and resolved %s later", f.name,
@@ -204,8 +204,9 @@ func (p *prometheus) silent(t *testing.T, what, state string, names []string) {
 	}
 }
 
-// recordFiring records the firing alerts twice a second until rest is called. seen returns their names.
-func (p *prometheus) recordFiring(t *testing.T) (seen func() []string, rest func()) {
+// recordFiring records the firing alerts twice a second until rest is called. seen returns their
+// names.
+func (p *prometheus) recordFiring(t *testing.T) (firedNames func() []string, stopRecording func()) {
 	t.Helper()
 	var mu sync.Mutex
 	fired := map[string]time.Duration{}
@@ -226,10 +227,10 @@ func (p *prometheus) recordFiring(t *testing.T) (seen func() []string, rest func
 			}
 		}
 	}()
-	seen = func() []string {
+	firedNames = func() []string {
 		mu.Lock()
 		defer mu.Unlock()
 		return slices.Sorted(maps.Keys(fired))
 	}
-	return seen, func() { stop(); <-ended }
+	return firedNames, func() { stop(); <-ended }
 }

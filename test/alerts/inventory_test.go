@@ -31,7 +31,7 @@ These are the metrics of all services, as ` + "`make observe`" + ` scraped them 
 |---|---|---|
 `
 
-// The method listed compares the metrics of the stack with docs/reference/metrics.md. It runs only
+// compareInventory compares the metrics of the stack with docs/reference/metrics.md. It runs only
 // in `make observe`, where every service runs with every feature. With RINGFENCE_METRICS=write it
 // writes the page.
 func (p *prometheus) compareInventory(t *testing.T) {
@@ -80,10 +80,10 @@ func (p *prometheus) compareInventory(t *testing.T) {
 
 var grows = regexp.MustCompile(`(?:rate|increase)\(([a-z_]+(?:\{[^}]*\})?)\[`)
 
-// The method standing checks the counters whose increase fires an alert. Each counter must exist
-// with the value 0 before its first event. Otherwise Prometheus would not count the first event as
-// an increase. The counter of ended calls is excluded, because the values of its labels are unknown
-// in advance.
+// checkZeroCounters checks the counters whose increase fires an alert. Each counter must exist with
+// the value 0 before its first event. Otherwise Prometheus would not count the first event as an
+// increase. The counter of ended calls is excluded, because the values of its labels are unknown in
+// advance.
 func (p *prometheus) checkZeroCounters(t *testing.T) {
 	t.Helper()
 	var missing []query
@@ -106,7 +106,7 @@ func (p *prometheus) checkZeroCounters(t *testing.T) {
 	}
 }
 
-// The function theirs reports whether a metric comes from a library, not from Ringfence.
+// isLibraryMetric reports whether a metric comes from a library, not from Ringfence.
 func isLibraryMetric(name string) bool {
 	for _, prefix := range []string{"go_", "process_", "promhttp_", "kafka_buffered_", "kafka_connect", "kafka_disconnect", "kafka_fetch_", "kafka_produce_", "kafka_read_", "kafka_write_", "kafka_request_"} {
 		if strings.HasPrefix(name, prefix) {

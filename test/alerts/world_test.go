@@ -37,8 +37,8 @@ type world struct {
 	numbers      atomic.Int64
 }
 
-// startWorld creates a customer with three endpoints: a reliable one, an unreliable one, and one that
-// does not exist.
+// startWorld creates a customer with three endpoints: a reliable one, an unreliable one, and one
+// that does not exist.
 func startWorld(t *testing.T) *world {
 	t.Helper()
 	bin := os.Getenv("RINGFENCE_BIN")
@@ -117,8 +117,8 @@ func raise(t *testing.T, bin string, env ...string) (home string, s *kit.Stack) 
 	return home, s
 }
 
-// startUnreliable starts the unreliable endpoint. It refuses the first attempt of every third delivery, and
-// all attempts while breaks is true.
+// startUnreliable starts the unreliable endpoint. It refuses the first attempt of every third
+// delivery, and all attempts while breaks is true.
 func (w *world) startUnreliable(t *testing.T) string {
 	t.Helper()
 	var mu sync.Mutex
@@ -195,11 +195,11 @@ func (w *world) read(ctx context.Context, n int64) {
 	}
 }
 
-// The method later places a call that becomes due after the time wait. It repeats the request after
-// an error, because the effect of an earlier fault can continue for a while.
-func (w *world) placeLater(t *testing.T, wait time.Duration) (placed kit.Request) {
+// placeLater places a call that becomes due after the time wait. It repeats the request after an
+// error, because the effect of an earlier fault can continue for a while.
+func (w *world) placeLater(t *testing.T, delay time.Duration) (placed kit.Request) {
 	t.Helper()
-	order := map[string]any{"to": fmt.Sprintf("+1415%05d00", w.numbers.Add(1)%100000), "scheduled_for": time.Now().Add(wait).UTC()}
+	order := map[string]any{"to": fmt.Sprintf("+1415%05d00", w.numbers.Add(1)%100000), "scheduled_for": time.Now().Add(delay).UTC()}
 	var refused error
 	err := kit.Until(t.Context(), kit.HangTimeout, "a call is accepted", func() (bool, error) {
 		placed, refused = w.tenant.Place(t.Context(), order)
@@ -212,7 +212,7 @@ func (w *world) placeLater(t *testing.T, wait time.Duration) (placed kit.Request
 }
 
 // pauseProcesses stops every process with the given name (SIGSTOP) while the function during runs.
-func (w *world) pauseProcesses(t *testing.T, name string, during func()) {
+func (w *world) pauseProcesses(t *testing.T, name string, action func()) {
 	t.Helper()
 	pids := w.Processes()[name]
 	if len(pids) == 0 {
@@ -227,5 +227,5 @@ func (w *world) pauseProcesses(t *testing.T, name string, during func()) {
 	}
 	signal(syscall.SIGSTOP)
 	defer signal(syscall.SIGCONT)
-	during()
+	action()
 }

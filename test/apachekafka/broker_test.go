@@ -95,7 +95,8 @@ func (a *authority) sign(t *testing.T, name string, isCA bool) (*x509.Certificat
 
 const longPassword = "right and long enough"
 
-// startSecured starts a broker whose second listener requires TLS, a client certificate and a password.
+// startSecured starts a broker whose second listener requires TLS, a client certificate and a
+// password.
 func startSecured(t *testing.T) (kafka.Config, *authority) {
 	t.Helper()
 	kept, trusted := requireDownloads(t), newAuthority(t)

@@ -108,7 +108,8 @@ func TestCluster_SurvivesTheLossOfOneBroker(t *testing.T) {
 	}
 }
 
-// underReplicated returns the number of under-replicated partitions, or -1 before the first measurement.
+// underReplicated returns the number of under-replicated partitions, or -1 before the first
+// measurement.
 func underReplicated(t *testing.T, registry *prometheus.Registry) float64 {
 	t.Helper()
 	families, err := registry.Gather()

@@ -132,8 +132,8 @@ func realCall(t *testing.T, asterisk string) string {
 	return strings.ReplaceAll(commands, host, asterisk)
 }
 
-// stopDuringCall stops the stack during a call, as Ctrl-C does. The call at Asterisk must end within
-// DRAIN_LIMIT plus 15 s. A supervisor must wait this long before it kills the dialer.
+// stopDuringCall stops the stack during a call, as Ctrl-C does. The call at Asterisk must end
+// within DRAIN_LIMIT plus 15 s. A supervisor must wait this long before it kills the dialer.
 func (r *recipe) stopDuringCall(t *testing.T) {
 	t.Helper()
 	if got, want := r.channels(t), "1 active channel\n"; !strings.HasPrefix(got, want) {
@@ -158,8 +158,8 @@ func (r *recipe) stopDuringCall(t *testing.T) {
 	}
 }
 
-// stopTwice sends SIGINT twice to a stack with a long DRAIN_LIMIT. The call must end before DRAIN_LIMIT
-// has passed.
+// stopTwice sends SIGINT twice to a stack with a long DRAIN_LIMIT. The call must end before
+// DRAIN_LIMIT has passed.
 func (r *recipe) stopTwice(t *testing.T) {
 	t.Helper()
 	const limit = time.Hour

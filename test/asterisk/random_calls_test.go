@@ -48,8 +48,8 @@ const (
 // spokenWords are the texts that a phone can play. The audio of each text is different noise.
 var spokenWords = []string{"first question", "second question", "third question"}
 
-// modelAnswers maps the texts and keys of the phone to the model's answers. Each answer begins with a
-// different word. This word identifies the answer in an interrupted turn.
+// modelAnswers maps the texts and keys of the phone to the model's answers. Each answer begins with
+// a different word. This word identifies the answer in an interrupted turn.
 var modelAnswers = map[string]string{
 	"first question":                 "Yes, that is what we all do here.",
 	"second question":                "No, we do not do that, at least not now.",
@@ -75,8 +75,8 @@ type detailRecord struct {
 	dialer             string
 }
 
-// dialerKill is one SIGKILL of a dialer. The field replaced is the time at which the next process opened
-// the same SIP port.
+// dialerKill is one SIGKILL of a dialer. The field replaced is the time at which the next process
+// opened the same SIP port.
 type dialerKill struct {
 	at, replaced time.Time
 	ports        map[string]bool
@@ -594,8 +594,8 @@ func (s *trial) records(t *testing.T) map[string][]detailRecord {
 	return found
 }
 
-// parseTime parses seconds since 1970. An empty text means that the event did not happen. The result
-// is then the zero time.
+// parseTime parses seconds since 1970. An empty text means that the event did not happen. The
+// result is then the zero time.
 func parseTime(text string) time.Time {
 	seconds, err := strconv.ParseFloat(text, 64)
 	if err != nil || seconds == 0 {

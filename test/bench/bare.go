@@ -41,8 +41,9 @@ const (
 	initiated
 )
 
-// dialCommits returns the durable commits of one dial. The first commit claims the call request. The
-// second commit stores the fence. The third commit stores that the carrier has accepted the call.
+// dialCommits returns the durable commits of one dial. The first commit claims the call request.
+// The second commit stores the fence. The third commit stores that the carrier has accepted the
+// call.
 func dialCommits() []probe.Commit {
 	return []probe.Commit{
 		{Awaited: true, Writes: []probe.Write{
@@ -218,8 +219,8 @@ func (b *bareDials) flatOut(ctx context.Context, long time.Duration) (perSecond 
 	return float64(made.Load()) / time.Since(began).Seconds(), errors.Join(faults...)
 }
 
-// runEvenly makes dials at a constant rate. For each dial it returns the time from the due time to the
-// dial's line in the carrier's log. A dial waits for a free connection.
+// runEvenly makes dials at a constant rate. For each dial it returns the time from the due time to
+// the dial's line in the carrier's log. A dial waits for a free connection.
 func (b *bareDials) runEvenly(ctx context.Context, rate int, long time.Duration) (took []time.Duration, err error) {
 	if _, err := b.log.since(ctx); err != nil {
 		return nil, err

@@ -136,7 +136,8 @@ func ids(workspaces []*kit.Workspace) (ids []string) {
 	return ids
 }
 
-// forEach calls do for each item, with the given number of goroutines. The first error ends the loop.
+// forEach calls do for each item, with the given number of goroutines. The first error ends the
+// loop.
 func forEach[T any](ctx context.Context, clients int, items []T, do func(context.Context, int, T) error) error {
 	var (
 		wg     sync.WaitGroup
@@ -166,8 +167,8 @@ func forEach[T any](ctx context.Context, clients int, items []T, do func(context
 
 const openRequests = `SELECT count(*) FROM calls.call_requests WHERE workspace_id = ANY ($1::uuid[]) AND status IN ('queued', 'dialing')`
 
-// The method ended waits until the workspaces have no open call request. If no call request ends
-// during the time patience, it returns nil. The caller then reports the missing calls.
+// awaitEnded waits until the workspaces have no open call request. If no call request ends during
+// the time patience, it returns nil. The caller then reports the missing calls.
 func (h *CallStack) awaitEnded(ctx context.Context, workspaces []*kit.Workspace, patience time.Duration) error {
 	left, moved := -1, time.Now()
 	for {

@@ -21,7 +21,7 @@ func withCallStack(measure func(context.Context, *CallStack) error) func(context
 	}
 }
 
-// The function claims runs the benchmark of the claim statement in a separate Postgres, because the
+// runClaimBench runs the benchmark of the claim statement in a separate Postgres, because the
 // benchmark creates roles.
 func runClaimBench(ctx context.Context, b *bench) error {
 	server, err := kit.StartPostgres(b.bin, "--durable")

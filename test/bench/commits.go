@@ -14,12 +14,12 @@ const (
 	// statisticsDelay is longer than the delay after which an idle backend of Postgres reports its
 	// statistics. That delay is at most 10 s.
 	statisticsDelay = 11 * time.Second
-	// measuredPosts is the number of POST requests of the measurement. The pause between them is so long
-	// that no two requests share a commit.
+	// measuredPosts is the number of POST requests of the measurement. The pause between them is so
+	// long that no two requests share a commit.
 	measuredPosts = 40
 	apart         = 100 * time.Millisecond
-	// commitTolerance is a tolerance in commits per POST, because the background work can differ between the
-	// two periods that are compared.
+	// commitTolerance is a tolerance in commits per POST, because the background work can differ
+	// between the two periods that are compared.
 	commitTolerance = 0.5
 )
 
@@ -40,7 +40,8 @@ SELECT (SELECT xact_commit FROM pg_stat_database WHERE datname = current_databas
        pg_snapshot_xmax(pg_current_snapshot())::text::bigint,
        (SELECT n_tup_ins + n_tup_upd FROM pg_stat_user_tables WHERE schemaname = 'gateway' AND relname = 'rate_limits')`
 
-// countTransactions reads the counters after every backend has reported its statistics. The stack must be idle.
+// countTransactions reads the counters after every backend has reported its statistics. The stack
+// must be idle.
 func countTransactions(ctx context.Context, db *pgx.Conn) (t transactions, err error) {
 	if err = rest(ctx, statisticsDelay); err != nil {
 		return t, err
@@ -60,8 +61,8 @@ func perPOST(idle, before, after transactions, posts int) (all, writing, countin
 	return of(idle.allCommits, before.allCommits, after.allCommits), of(idle.writeCommits, before.writeCommits, after.writeCommits), of(idle.limitWrites, before.limitWrites, after.limitWrites)
 }
 
-// The function commits counts the transactions of one POST on an idle stack. It returns an error if
-// there are more durable commits than expectedCommits.
+// measureCommits counts the transactions of one POST on an idle stack. It returns an error if there
+// are more durable commits than expectedCommits.
 func measureCommits(ctx context.Context, b *bench) error {
 	w, err := b.stack.NewWorkspace(ctx, "bench commits", "1000000")
 	if err != nil {

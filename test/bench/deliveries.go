@@ -101,8 +101,8 @@ func (h *WebhookStack) bareLoop(ctx context.Context, long time.Duration) (probe.
 	return s.Loop(ctx, long, h.receiver.PID)
 }
 
-// deliverBacklog publishes the backlog while the dispatcher is stopped. Then it starts a new dispatcher and
-// waits for the last delivery.
+// deliverBacklog publishes the backlog while the dispatcher is stopped. Then it starts a new
+// dispatcher and waits for the last delivery.
 func (h *WebhookStack) deliverBacklog(ctx context.Context, endpoints []*endpoint) (got backlogResult, err error) {
 	records := make([]*kgo.Record, h.Records)
 	for i := range records {

@@ -53,9 +53,9 @@ type dialResult struct {
 	results string
 }
 
-// The method dials measures and prints one rate. If alone is true, it stops the services that
-// consume the dialer's events. These services then use no CPU time beside the dialer, as on
-// separate machines.
+// measureDials measures and prints one rate. If alone is true, it stops the services that consume
+// the dialer's events. These services then use no CPU time beside the dialer, as on separate
+// machines.
 func (h *CallStack) measureDials(ctx context.Context, loop *bareDials, rate int, alone bool) error {
 	got, err := h.postDueCalls(ctx, rate, alone)
 	if err != nil {
@@ -146,8 +146,8 @@ func (h *CallStack) postDueCalls(ctx context.Context, rate int, alone bool) (got
 	return got, err
 }
 
-// estimateLead estimates the longest time that n POST requests take. It measures a few requests that are
-// scheduled a day ahead.
+// estimateLead estimates the longest time that n POST requests take. It measures a few requests
+// that are scheduled a day ahead.
 func (h *CallStack) estimateLead(ctx context.Context, workspaces []*kit.Workspace, n int) (time.Duration, error) {
 	began, tomorrow := time.Now(), time.Now().Add(24*time.Hour)
 	err := forEach(ctx, posters, make([]struct{}, sampleRequests), func(ctx context.Context, i int, _ struct{}) error {
@@ -192,7 +192,7 @@ func (h *CallStack) watchDials(ctx context.Context, numbers []string, due map[st
 	return got, nil
 }
 
-// The function results compares two readings of the dialer's metrics. It returns each result of an
+// attemptResults compares two readings of the dialer's metrics. It returns each result of an
 // attempt with the number of attempts in between.
 func attemptResults(before, after map[string]float64) string {
 	const name = `ringfence_dialer_attempts_total{result="`

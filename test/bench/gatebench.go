@@ -77,9 +77,9 @@ func Measure(ctx context.Context, setup GateSetup) error {
 	return h.importList(ctx)
 }
 
-// measureCountryRules measures the checks of a workspace with the country rules of the US. The rules check
-// consent, time zones, hours and holidays of states, and in Florida the number of earlier calls.
-// Allowed and denied checks both count.
+// measureCountryRules measures the checks of a workspace with the country rules of the US. The
+// rules check consent, time zones, hours and holidays of states, and in Florida the number of
+// earlier calls. Allowed and denied checks both count.
 func (h *gateBench) measureCountryRules(ctx context.Context, clients int) error {
 	policy := map[string]any{"calling_policy": map[string]any{"packs": []string{"us"}}}
 	if err := h.Admin.Into(ctx, http.MethodPatch, "/admin/v1/workspaces/"+h.ID, policy, http.StatusOK, nil); err != nil {
@@ -174,8 +174,8 @@ type kind struct {
 	ask  func(context.Context) error
 }
 
-// measureLevel measures with the given number of clients. Each client sends the three kinds of requests
-// alternately, so that all kinds are measured under the same background load.
+// measureLevel measures with the given number of clients. Each client sends the three kinds of
+// requests alternately, so that all kinds are measured under the same background load.
 func (h *gateBench) measureLevel(ctx context.Context, clients int) error {
 	fmt.Printf("  %d client(s), %d contacts\n", clients, h.Contacts)
 	halves, err := h.measure(ctx, clients, []kind{{"pre-check", h.askPreCheck}, {"gate", h.askGate}, {"POST /v1/calls", h.post}})

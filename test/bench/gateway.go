@@ -22,9 +22,9 @@ import (
 // client.
 const goalThrough = 2.0
 
-// measureGateway prints the time that the rate limit adds, and the time that the whole gateway adds. Each
-// time is the difference between two kinds of requests. The kinds alternate, so that both are
-// measured under the same background load.
+// measureGateway prints the time that the rate limit adds, and the time that the whole gateway
+// adds. Each time is the difference between two kinds of requests. The kinds alternate, so that
+// both are measured under the same background load.
 func measureGateway(ctx context.Context, b *bench) error {
 	w, err := b.stack.NewWorkspace(ctx, "bench gateway", "1000")
 	if err != nil {

@@ -18,8 +18,8 @@ import (
 
 const (
 	heldFor = time.Minute
-	// postClients is the number of clients that post calls. hangers is the number of clients that make
-	// the called persons hang up.
+	// postClients is the number of clients that post calls. hangers is the number of clients that
+	// make the called persons hang up.
 	postClients, hangUpClients = 16, 16
 	// rampPatience limits the time without progress of any call. After this time, the missing calls
 	// count as lost.

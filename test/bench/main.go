@@ -160,8 +160,8 @@ func main() {
 	}
 }
 
-// selectMeasurements returns the measurements that -only names. Without -only it returns all that run by
-// default.
+// selectMeasurements returns the measurements that -only names. Without -only it returns all that
+// run by default.
 func selectMeasurements(only string) ([]measurement, error) {
 	all := measurements()
 	if only == "" {

@@ -15,7 +15,8 @@ import (
 	"ringfence.dev/test/bench/internal/probe"
 )
 
-// backendsGroup is the name of the group of Postgres processes that serve the dispatcher's two roles.
+// backendsGroup is the name of the group of Postgres processes that serve the dispatcher's two
+// roles.
 const backendsGroup = "backends"
 
 // meter sums the CPU time of the dispatcher and of the dispatcher's Postgres backends. It reads the
@@ -58,13 +59,13 @@ WHERE usename LIKE 'webhook\_dispatcher\_%' OR backend_type IN ('walwriter', 'ch
 
 // watch starts a meter. If anew is true, the caller is about to restart the dispatcher. The CPU
 // time of the new process then counts from its start.
-func (h *WebhookStack) watch(ctx context.Context, anew bool) (*meter, error) {
-	m := &meter{house: h, anew: anew, begun: map[process]time.Duration{}, last: map[process]time.Duration{}, kinds: map[process]string{}, done: make(chan struct{})}
+func (h *WebhookStack) watch(ctx context.Context, willRestart bool) (*meter, error) {
+	m := &meter{house: h, anew: willRestart, begun: map[process]time.Duration{}, last: map[process]time.Duration{}, kinds: map[process]string{}, done: make(chan struct{})}
 	var err error
 	if m.db, err = pgx.Connect(ctx, h.DB); err != nil {
 		return nil, err
 	}
-	if !anew {
+	if !willRestart {
 		if m.pid, err = h.pid(); err != nil {
 			return nil, err
 		}
@@ -152,8 +153,8 @@ func (m *meter) stop(ctx context.Context) (used, error) {
 	return u, nil
 }
 
-// verdictOrReason returns the verdict. If the CPU time could not be measured (without /proc, or on another
-// machine), it returns the reason.
+// verdictOrReason returns the verdict. If the CPU time could not be measured (without /proc, or on
+// another machine), it returns the reason.
 func (u used) verdictOrReason(verdict string) string {
 	if u.dispatcher <= 0 || u.backends <= 0 {
 		return "not measured: it takes Linux and a Postgres of this machine"

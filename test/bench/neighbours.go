@@ -60,9 +60,9 @@ func Neighbours(ctx context.Context, h *WebhookStack) error {
 	return healthy.drop(ctx)
 }
 
-// The method beside runs one round. The result tried is the number of requests that the dispatcher
+// measureNeighbours runs one round. The result tried is the number of requests that the dispatcher
 // sent to the endpoints that hang.
-func (h *WebhookStack) measureNeighbours(ctx context.Context, healthy *endpoint, hanging int) (got countedRecords, tried int, err error) {
+func (h *WebhookStack) measureNeighbours(ctx context.Context, healthy *endpoint, hanging int) (got countedRecords, hangingRequests int, err error) {
 	lane := h.lane()
 	others := make([]*endpoint, hanging)
 	sources := []*source{healthy.source}
@@ -88,8 +88,8 @@ func (h *WebhookStack) measureNeighbours(ctx context.Context, healthy *endpoint,
 	}
 	err = kit.Until(ctx, hangingClosed, "no request to an endpoint that hangs is open", func() (bool, error) {
 		count, err := h.receiver.Count(ctx, lane)
-		tried = count.Arrived
+		hangingRequests = count.Arrived
 		return count.Open == 0, err
 	})
-	return got, tried, err
+	return got, hangingRequests, err
 }

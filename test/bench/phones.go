@@ -27,8 +27,8 @@ const (
 	// A phone sends silence. Every 25th frame, which is twice a second, is a mark with its send
 	// time. The model sends the mark back, and the phone measures the round-trip time.
 	markEach = 25
-	// settlingTime is the time after a phone's first packet in which its marks do not count, because
-	// the agent still speaks the greeting.
+	// settlingTime is the time after a phone's first packet in which its marks do not count,
+	// because the agent still speaks the greeting.
 	settlingTime = 5 * time.Second
 	// endingTime is the time before the end of a call in which marks do not count, because they can
 	// come back too late.

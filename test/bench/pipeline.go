@@ -18,8 +18,8 @@ import (
 // webhookTimeout is the time after which a missing webhook of a call counts as lost.
 const webhookTimeout = time.Minute
 
-// Pipeline measures several levels. A level is a constant number of calls in progress, each from its
-// POST to its terminal webhook. The next call replaces a finished call, so the measured rate is
+// Pipeline measures several levels. A level is a constant number of calls in progress, each from
+// its POST to its terminal webhook. The next call replaces a finished call, so the measured rate is
 // sustained. The first calls of a level (as many as are in progress) do not count.
 func Pipeline(ctx context.Context, h *CallStack) error {
 	best, at := 0.0, 0

@@ -39,7 +39,8 @@ type history struct {
 	every     time.Duration
 }
 
-// objectID returns the id of the n-th object of a kind. The parameter kind is a name such as "call".
+// objectID returns the id of the n-th object of a kind. The parameter kind is a name such as
+// "call".
 func (h *history) objectID(kind string, n int) uuid.UUID {
 	id := uuid.NewSHA1(h.workspace, fmt.Appendf(nil, "%s %d", kind, n))
 	ms := binary.BigEndian.AppendUint64(nil, uint64(h.at(n).UnixMilli()))
@@ -54,8 +55,8 @@ func (h *history) contacts() int { return h.calls / 5 }
 
 func (h *history) contact(n int) uuid.UUID { return h.objectID("contact", (n*7919)%h.contacts()) }
 
-// agentID returns the id of an agent. Agents 0 to 4 have nearly all calls, agent 5 has the oldest ten
-// calls, and agent 6 has no calls.
+// agentID returns the id of an agent. Agents 0 to 4 have nearly all calls, agent 5 has the oldest
+// ten calls, and agent 6 has no calls.
 func (h *history) agentID(n int) uuid.UUID {
 	if n < 10 {
 		return h.objectID("agent", 5)
@@ -97,7 +98,8 @@ func (h *history) reference(n int) *string {
 	return &ref
 }
 
-// readRequest is a read request that is sent to both histories. Its path can differ in each request.
+// readRequest is a read request that is sent to both histories. Its path can differ in each
+// request.
 type readRequest struct {
 	name string
 	path func(h *history) string
@@ -151,9 +153,8 @@ func questions() []readRequest {
 	}
 }
 
-// The function reads sends the same read requests to a workspace with a million calls and to a
-// workspace with a thousand calls, alternately. First one client sends them, and then eight
-// clients.
+// measureReads sends the same read requests to a workspace with a million calls and to a workspace
+// with a thousand calls, alternately. First one client sends them, and then eight clients.
 func measureReads(ctx context.Context, b *bench) error {
 	many, few, err := b.histories(ctx)
 	if err != nil {
@@ -250,8 +251,8 @@ func (b *bench) histories(ctx context.Context) (many, few *history, err error) {
 const indexesOf = `
 SELECT indexrelid::regclass::text, pg_get_indexdef(indexrelid) FROM pg_index WHERE indrelid = $1::regclass AND NOT indisunique`
 
-// fillTable inserts the rows of one table in one transaction. Afterwards it builds the table's indexes
-// and runs VACUUM and ANALYZE.
+// fillTable inserts the rows of one table in one transaction. Afterwards it builds the table's
+// indexes and runs VACUUM and ANALYZE.
 func fillTable(ctx context.Context, db *pgx.Conn, t table, rows pgx.CopyFromSource) error {
 	name := pgx.Identifier{t.schema, t.name}
 	err := pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {

@@ -78,8 +78,8 @@ func (h *WebhookStack) learn(ctx context.Context) ([]template, error) {
 	}
 }
 
-// completedBody returns the body of the event call.completed. The baseline loop, which sends webhooks
-// without the dispatcher, sends this body.
+// completedBody returns the body of the event call.completed. The baseline loop, which sends
+// webhooks without the dispatcher, sends this body.
 func (h *WebhookStack) completedBody() []byte {
 	return h.templates[len(h.templates)-1].event().GetBody()
 }
@@ -209,9 +209,9 @@ func (p *published) wait() error {
 	return nil
 }
 
-// publishEvenly publishes perSecond records per second of each source, evenly and alternately. It does not
-// wait for acknowledgements. If the machine is too slow, single records are late, but the rate
-// stays the same.
+// publishEvenly publishes perSecond records per second of each source, evenly and alternately. It
+// does not wait for acknowledgements. If the machine is too slow, single records are late, but the
+// rate stays the same.
 func (h *WebhookStack) publishEvenly(ctx context.Context, long time.Duration, perSecond float64, sources ...*source) error {
 	every := time.Duration(float64(time.Second) / (perSecond * float64(len(sources))))
 	began := time.Now()

@@ -91,7 +91,7 @@ func (h *WebhookStack) soak(ctx context.Context, warm time.Duration, rate float6
 	return first, last, context.Cause(soaking)
 }
 
-// The method bursts publishes the given number of records at once, every second.
+// publishBursts publishes the given number of records at once, every second.
 func (h *WebhookStack) publishBursts(ctx context.Context, long time.Duration, size int, from *source) error {
 	began := time.Now()
 	for n := 0; time.Duration(n)*time.Second < long; n++ {

@@ -83,8 +83,8 @@ func Steady(ctx context.Context, h *WebhookStack) error {
 
 var errNothing = errors.New("nothing arrived")
 
-// directTimes contains two times of each POST request without the product: until the response, and until
-// the receiver read the first byte.
+// directTimes contains two times of each POST request without the product: until the response, and
+// until the receiver read the first byte.
 type directTimes struct{ answered, reached []time.Duration }
 
 func (h *WebhookStack) directly(ctx context.Context, long time.Duration) (d directTimes, err error) {
@@ -125,9 +125,9 @@ func (h *WebhookStack) directly(ctx context.Context, long time.Duration) (d dire
 	return d, err
 }
 
-// measureRealCalls places real calls. It measures the time from the insert of an event into the outbox of
-// the service `calls` to the delivery. The insert is one of the last statements before COMMIT, so
-// the figure is slightly too large.
+// measureRealCalls places real calls. It measures the time from the insert of an event into the
+// outbox of the service `calls` to the delivery. The insert is one of the last statements before
+// COMMIT, so the figure is slightly too large.
 func (h *WebhookStack) measureRealCalls(ctx context.Context) error {
 	e, err := h.subscribe(ctx, Take, h.lane(), 0)
 	if err != nil {
@@ -190,7 +190,8 @@ func (h *WebhookStack) ended(ctx context.Context, e *endpoint) error {
 	return h.awaitArrivals(ctx, e.lane, 1<<30, 3*time.Second) // waits until no more webhooks arrive
 }
 
-// insertTimes returns for each event of a workspace when the service `calls` inserted it into its outbox.
+// insertTimes returns for each event of a workspace when the service `calls` inserted it into its
+// outbox.
 func (h *WebhookStack) insertTimes(ctx context.Context, workspaceID string, since time.Time, number int) (map[uuid.UUID]time.Time, error) {
 	reader, err := kgo.NewClient(kgo.SeedBrokers(h.broker), kgo.ConsumeTopics(kafka.CallEvents.Name),
 		kgo.ConsumeResetOffset(kgo.NewOffset().AfterMilli(since.Add(-time.Second).UnixMilli())))

@@ -23,9 +23,9 @@ const (
 	disturbedTime = 5 * time.Second
 )
 
-// measureTakeover measures the time from POST to the last webhook while one of two replicas is lost. A
-// lost replica is killed and restarted, or stopped with SIGSTOP. Another replica takes over the
-// work when the leases of the lost replica end. So the figure is a multiple of the lease.
+// measureTakeover measures the time from POST to the last webhook while one of two replicas is
+// lost. A lost replica is killed and restarted, or stopped with SIGSTOP. Another replica takes over
+// the work when the leases of the lost replica end. So the figure is a multiple of the lease.
 func measureTakeover(ctx context.Context, b *bench) error {
 	server, err := kit.StartPostgres(b.bin, "--durable")
 	if err != nil {
@@ -72,8 +72,8 @@ type takeovers struct {
 	worst     time.Duration
 }
 
-// loseReplica sends a signal to one replica of a service and measures the calls that are placed before and
-// after. At the end it continues a process that was stopped.
+// loseReplica sends a signal to one replica of a service and measures the calls that are placed
+// before and after. At the end it continues a process that was stopped.
 func (t *takeovers) loseReplica(ctx context.Context, name string, signal syscall.Signal) error {
 	pids := t.stack.Processes()[name]
 	if len(pids) != 2 {
@@ -92,8 +92,8 @@ func (t *takeovers) loseReplica(ctx context.Context, name string, signal syscall
 	})
 }
 
-// runRound places calls for two seconds, calls the function disturb, and places further calls. Then it
-// waits until the last webhook of every call has arrived.
+// runRound places calls for two seconds, calls the function disturb, and places further calls. Then
+// it waits until the last webhook of every call has arrived.
 func (t *takeovers) runRound(ctx context.Context, what string, disturb func() error) error {
 	sent := map[string]time.Time{}
 	var mu sync.Mutex

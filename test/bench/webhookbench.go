@@ -26,8 +26,8 @@ import (
 
 const dispatcher = "webhook-dispatcher"
 
-// receiverHosts is the number of hosts of the receiver: one for the healthy endpoint and ten for the
-// endpoints that hang.
+// receiverHosts is the number of hosts of the receiver: one for the healthy endpoint and ten for
+// the endpoints that hang.
 const receiverHosts = 11
 
 // WebhookSetup are the parameters of the measurements.
@@ -161,10 +161,10 @@ func (h *WebhookStack) pid() (int, error) {
 	return pids[0], nil
 }
 
-// The method halt stops the dispatcher (SIGSTOP) and returns a function that kills it, after which
+// stopDispatcher stops the dispatcher (SIGSTOP) and returns a function that kills it, after which
 // the stack starts a new one. The new process finds all records that arrived in the meantime, as
 // after a crash.
-func (h *WebhookStack) stopDispatcher() (again func() error, err error) {
+func (h *WebhookStack) stopDispatcher() (restart func() error, err error) {
 	pid, err := h.pid()
 	if err != nil {
 		return nil, err

@@ -15,8 +15,8 @@ import (
 
 const callsPerSecond = 10
 
-// The function webhooks prints the time from a POST to its first and its last webhook. The
-// carrier's time scale is zero, and the rate is so low that the machine is nearly idle.
+// measureWebhooks prints the time from a POST to its first and its last webhook. The carrier's time
+// scale is zero, and the rate is so low that the machine is nearly idle.
 func measureWebhooks(ctx context.Context, b *bench) error {
 	hooks := b.hooks
 	w, err := b.stack.NewWorkspace(ctx, "bench webhooks", "100000")
@@ -88,7 +88,8 @@ func postSteadily(ctx context.Context, long time.Duration, w *kit.Workspace) (ma
 	return sent, fault
 }
 
-// withWebhookStack returns a measurement of deliveries. The first measurement creates the shared state.
+// withWebhookStack returns a measurement of deliveries. The first measurement creates the shared
+// state.
 func withWebhookStack(measure func(context.Context, *WebhookStack) error) func(context.Context, *bench) error {
 	return func(ctx context.Context, b *bench) (err error) {
 		if b.webhookStack == nil {
@@ -129,8 +130,8 @@ func costs(ctx context.Context, b *bench) error {
 	})
 }
 
-// measureProxied starts a separate stack with a separate Postgres. The stack connects to Postgres through
-// a counting proxy. The parameter db of measure is the URL without the proxy.
+// measureProxied starts a separate stack with a separate Postgres. The stack connects to Postgres
+// through a counting proxy. The parameter db of measure is the URL without the proxy.
 func measureProxied(ctx context.Context, b *bench, name string, measure func(stack *kit.Stack, home, db string, proxy *probe.Proxy) error) error {
 	server, err := kit.StartPostgres(b.bin, "--durable")
 	if err != nil {

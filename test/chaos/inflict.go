@@ -24,8 +24,8 @@ func (in faultCounts) add(f Fault) {
 	in[f.Target][f.Kind]++
 }
 
-// injectPlan injects the faults of the plan until ctx ends. When it returns, all faults are repaired.
-// A blackout lasts until the stack has started again, which delays the later faults.
+// injectPlan injects the faults of the plan until ctx ends. When it returns, all faults are
+// repaired. A blackout lasts until the stack has started again, which delays the later faults.
 func (w *world) injectPlan(ctx context.Context, plan []Fault, report func(Fault)) (done faultCounts, err error) {
 	done = faultCounts{}
 	var mu sync.Mutex
@@ -167,8 +167,8 @@ func (w *world) blackout(ctx context.Context) error {
 	return nil
 }
 
-// retargetProxies directs the proxies to the ports of a stack that is starting. The stack uses another port
-// if a killed process still occupies the old port.
+// retargetProxies directs the proxies to the ports of a stack that is starting. The stack uses
+// another port if a killed process still occupies the old port.
 func (w *world) retargetProxies(ctx context.Context) {
 	for sleep(ctx, 50*time.Millisecond) {
 		now, err := w.chosenPorts()

@@ -114,7 +114,7 @@ func (j *judge) count(known observedState) {
 	}
 }
 
-// The method strangers checks that no workspace can read the data of another workspace.
+// checkIsolation checks that no workspace can read the data of another workspace.
 func (j *judge) checkIsolation(ctx context.Context, known observedState) error {
 	for _, other := range j.w.tenants {
 		if other == known.tenant {
@@ -144,8 +144,8 @@ func dialled(log []kit.LogLine) map[string]int {
 	return dials
 }
 
-// The method dials checks each originate request that the carrier received. Each originate must
-// belong to a call request. No call request may have two originates.
+// checkDials checks each originate request that the carrier received. Each originate must belong to
+// a call request. No call request may have two originates.
 func (j *judge) checkDials(log []kit.LogLine, owned map[string]bool) {
 	seen, refused := map[string]bool{}, map[string]bool{}
 	for _, line := range log {
@@ -167,8 +167,8 @@ func (j *judge) checkDials(log []kit.LogLine, owned map[string]bool) {
 	}
 }
 
-// The method answers checks that each accepted call request exists, that no canceled call request
-// was dialed, and that each call belongs to a call request.
+// checkResponses checks that each accepted call request exists, that no canceled call request was
+// dialed, and that each call belongs to a call request.
 func (j *judge) checkResponses(known observedState, dials map[string]int) {
 	requests, calls, asked := map[string]request{}, map[string]bool{}, map[string]int{}
 	for _, req := range known.requests {
@@ -213,7 +213,7 @@ func (j *judge) checkResponses(known observedState, dials map[string]int) {
 	}
 }
 
-// The method gates checks that no number was dialed before its scheduled time or during an opt-out.
+// checkGates checks that no number was dialed before its scheduled time or during an opt-out.
 func (j *judge) checkGates(known observedState) {
 	due := map[string]time.Time{}
 	for _, req := range known.requests {
@@ -237,7 +237,7 @@ func (j *judge) checkGates(known observedState) {
 	}
 }
 
-// The method webhooks checks the events of each call. Each event must be delivered, or recorded as
+// checkWebhooks checks the events of each call. Each event must be delivered, or recorded as
 // skipped or failed. Each call must have one terminal event.
 func (j *judge) checkWebhooks(known observedState) {
 	type event struct {
@@ -290,8 +290,8 @@ func (j *judge) checkWebhooks(known observedState) {
 	}
 }
 
-// The function terminals maps each call to the ids of its terminal events. Skipped and failed
-// events count too.
+// terminalEvents maps each call to the ids of its terminal events. Skipped and failed events count
+// too.
 func terminalEvents(arrived []kit.Delivery, recorded []delivery) map[string]map[string]string {
 	of := map[string]map[string]string{}
 	note := func(call, event, kind string) {
@@ -314,7 +314,7 @@ func terminalEvents(arrived []kit.Delivery, recorded []delivery) map[string]map[
 	return of
 }
 
-// The method logs checks that no record was dead-lettered and that no process panicked.
+// checkLogs checks that no record was dead-lettered and that no process panicked.
 func (j *judge) checkLogs() error {
 	log, err := os.ReadFile(filepath.Join(j.w.home, "stack.log"))
 	if err != nil {

@@ -170,7 +170,7 @@ func (s *scene) tell(callID, kind string) {
 	s.known.arrived = append(s.known.arrived, kit.Delivery{CallID: callID, Type: kind, EventID: "e " + callID, Sequence: 1, Signed: true})
 }
 
-// The method record adds an event that was skipped because the subscription was paused.
+// addSkipped adds an event that was skipped because the subscription was paused.
 func (s *scene) addSkipped(kind string, sequence int) {
 	callID := "c1"
 	s.known.deliveries = append(s.known.deliveries, delivery{ID: "d1", EventID: "e " + kind, Type: kind, CallID: &callID, Sequence: sequence, Status: "skipped"})

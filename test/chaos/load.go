@@ -85,7 +85,7 @@ func (l *load) run(ctx context.Context) {
 			return
 		case <-tick.C:
 		}
-		deed := l.drawOperation()
+		operation := l.drawOperation()
 		select {
 		case l.hands <- struct{}{}:
 		default:
@@ -94,12 +94,13 @@ func (l *load) run(ctx context.Context) {
 		}
 		l.wg.Go(func() {
 			defer func() { <-l.hands }()
-			deed(context.WithoutCancel(ctx))
+			operation(context.WithoutCancel(ctx))
 		})
 	}
 }
 
-// drawOperation chooses the next operation. Only draw makes random choices, and only one goroutine calls it.
+// drawOperation chooses the next operation. Only draw makes random choices, and only one goroutine
+// calls it.
 func (l *load) drawOperation() func(context.Context) {
 	chance, later := l.rng.Float64(), time.Duration(l.rng.IntN(12_000))*time.Millisecond
 	pause := time.Duration(l.rng.IntN(120)) * time.Millisecond
@@ -130,8 +131,8 @@ func (l *load) drawOperation() func(context.Context) {
 	return func(ctx context.Context) { l.read(ctx, o.tenant) }
 }
 
-// newOrderToNext returns an order to a new number. The last two digits select the behavior of the far end.
-// Each special number has a probability of 1/20.
+// newOrderToNext returns an order to a new number. The last two digits select the behavior of the
+// far end. Each special number has a probability of 1/20.
 func (l *load) newOrderToNext() *order {
 	l.serial++
 	digits := l.rng.IntN(90)
@@ -164,24 +165,24 @@ func (l *load) earlierOrder() *order {
 }
 
 // sendOnce counts the status of the response. Status 0 means no response.
-func (l *load) sendOnce(ctx context.Context, deed string, client *kit.Client, method, path string, body any) (status int, answer []byte) {
+func (l *load) sendOnce(ctx context.Context, operation string, client *kit.Client, method, path string, body any) (status int, answer []byte) {
 	status, answer, err := client.Do(ctx, method, path, body)
 	if err != nil {
 		status = 0
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.answers[deed] == nil {
-		l.answers[deed] = map[int]int{}
+	if l.answers[operation] == nil {
+		l.answers[operation] = map[int]int{}
 	}
-	l.answers[deed][status]++
+	l.answers[operation][status]++
 	return status, answer
 }
 
 // sendUntilDone repeats a request until it succeeds or is refused.
-func (l *load) sendUntilDone(ctx context.Context, deed string, client *kit.Client, method, path string, body any) (status int, answer []byte) {
+func (l *load) sendUntilDone(ctx context.Context, operation string, client *kit.Client, method, path string, body any) (status int, answer []byte) {
 	for begun := time.Now(); time.Since(begun) < patience; sleep(ctx, again) {
-		if status, answer = l.sendOnce(ctx, deed, client, method, path, body); status != 0 && status != 503 {
+		if status, answer = l.sendOnce(ctx, operation, client, method, path, body); status != 0 && status != 503 {
 			return status, answer
 		}
 	}
@@ -315,7 +316,8 @@ func (l *load) read(ctx context.Context, t *tenant) {
 	}
 }
 
-// topUpRepeatedly tops up the wallet from time to time. Each top-up is sent twice with the same reference.
+// topUpRepeatedly tops up the wallet from time to time. Each top-up is sent twice with the same
+// reference.
 func (l *load) topUpRepeatedly(ctx context.Context, t *tenant) {
 	amount := 10 * money.Credit
 	if t.hasLittleCredit {

@@ -118,17 +118,16 @@ func Plan(seed uint64, length time.Duration, field Field) (plan []Fault) {
 	}
 }
 
-// quietTime returns the time when every fault of the plan is over. The result is never earlier than the
-// parameter at.
-func quietTime(plan []Fault, at time.Duration) time.Duration {
+// quietTime returns the time when every fault of the plan is over. The result is never earlier than
+// the parameter at.
+func quietTime(plan []Fault, earliest time.Duration) time.Duration {
 	for _, f := range plan {
-		at = max(at, f.nextFaultTime())
+		earliest = max(earliest, f.nextFaultTime())
 	}
-	return at
+	return earliest
 }
 
-// The method over returns the earliest time at which the target of the fault can have another
-// fault.
+// nextFaultTime returns the earliest time at which the target of the fault can have another fault.
 func (f Fault) nextFaultTime() time.Duration {
 	if f.Kind == Kill || f.Kind == Choke || f.Kind == Blackout {
 		return f.At + f.For + recoveryTime

@@ -155,10 +155,10 @@ func (r *Report) answers() string {
 		}
 	}
 	b.WriteString("\n")
-	for _, deed := range slices.Sorted(maps.Keys(r.Answers)) {
-		fmt.Fprintf(&b, "  %-20s", deed)
+	for _, operation := range slices.Sorted(maps.Keys(r.Answers)) {
+		fmt.Fprintf(&b, "  %-20s", operation)
 		for _, status := range columns {
-			b.WriteString(cell(r.Answers[deed][status]))
+			b.WriteString(cell(r.Answers[operation][status]))
 		}
 		b.WriteString("\n")
 	}

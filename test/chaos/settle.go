@@ -13,11 +13,11 @@ import (
 	"ringfence.dev/test/kit"
 )
 
-// The method settle waits until no work is in progress. After the time within, it reports the
-// remaining work as stuck.
-func (j *judge) awaitSettled(ctx context.Context, within time.Duration) {
+// awaitSettled waits until no work is in progress. After the time within, it reports the remaining
+// work as stuck.
+func (j *judge) awaitSettled(ctx context.Context, timeout time.Duration) {
 	var open []string
-	err := kit.Until(ctx, within, "no work is in progress", func() (bool, error) {
+	err := kit.Until(ctx, timeout, "no work is in progress", func() (bool, error) {
 		open = nil
 		for _, t := range j.w.tenants {
 			found, err := j.listOpenWork(ctx, t)
@@ -34,7 +34,7 @@ func (j *judge) awaitSettled(ctx context.Context, within time.Duration) {
 	}
 }
 
-// The method open lists the requests, calls and deliveries of a workspace that are in progress.
+// listOpenWork lists the requests, calls and deliveries of a workspace that are in progress.
 func (j *judge) listOpenWork(ctx context.Context, t *tenant) (found []string, err error) {
 	var errs []error
 	list := func(client *kit.Client, path, what string, statuses ...string) {
@@ -60,8 +60,8 @@ func (j *judge) listOpenWork(ctx context.Context, t *tenant) (found []string, er
 	return found, errors.Join(errs...)
 }
 
-// awaitTerminalEvents waits for terminal events that have no delivery yet. If an event does not arrive, a later
-// check reports it.
+// awaitTerminalEvents waits for terminal events that have no delivery yet. If an event does not
+// arrive, a later check reports it.
 func (j *judge) awaitTerminalEvents(ctx context.Context) {
 	_ = kit.Until(ctx, 30*time.Second, "every terminal event has arrived", func() (bool, error) {
 		for _, t := range j.w.tenants {
@@ -105,8 +105,8 @@ func recorded(ctx context.Context, t *tenant) (all []delivery, err error) {
 	return all, nil
 }
 
-// awaitDisconnected returns the carrier's log after all phones have disconnected. It reports a phone that
-// stays connected because the stack did not hang up.
+// awaitDisconnected returns the carrier's log after all phones have disconnected. It reports a
+// phone that stays connected because the stack did not hang up.
 func (j *judge) awaitDisconnected(ctx context.Context) (log []kit.LogLine, err error) {
 	var open map[string]int
 	late := kit.Until(ctx, 20*time.Second, "every phone has disconnected", func() (bool, error) {
@@ -134,8 +134,8 @@ func (j *judge) awaitDisconnected(ctx context.Context) (log []kit.LogLine, err e
 	return log, err
 }
 
-// readCarrierLog returns the carrier's log. Over SIP, it creates the same log from the messages of the far
-// ends.
+// readCarrierLog returns the carrier's log. Over SIP, it creates the same log from the messages of
+// the far ends.
 func (j *judge) readCarrierLog(ctx context.Context) (log []kit.LogLine, err error) {
 	if !j.w.sip {
 		return j.w.currentStack().CarrierLog(ctx)
@@ -152,10 +152,10 @@ func (j *judge) readCarrierLog(ctx context.Context) (log []kit.LogLine, err erro
 	return log, nil
 }
 
-// The function heard converts a call in sipp's log into lines in the format of the simulated
-// carrier's log. The parameter followed is true if a later trunk exists, which can accept a call
-// that this trunk refused.
-func convertSippCall(c *kit.SippCall, followed bool) (log []kit.LogLine) {
+// convertSippCall converts a call in sipp's log into lines in the format of the simulated carrier's
+// log. The parameter followed is true if a later trunk exists, which can accept a call that this
+// trunk refused.
+func convertSippCall(c *kit.SippCall, hasNextTrunk bool) (log []kit.LogLine) {
 	line := func(kind string, at time.Time) {
 		if !at.IsZero() {
 			log = append(log, kit.LogLine{Kind: kind, CallID: c.CallID, To: c.To, At: at})
@@ -173,7 +173,7 @@ func convertSippCall(c *kit.SippCall, followed bool) (log []kit.LogLine) {
 	for range c.Dials {
 		line("hangup", over)
 	}
-	if followed && c.Refused == 503 && c.Rang.IsZero() {
+	if hasNextTrunk && c.Refused == 503 && c.Rang.IsZero() {
 		line(refusedLine, c.Over)
 	}
 	return log
@@ -217,8 +217,8 @@ func (j *judge) read(ctx context.Context, t *tenant) (known observedState, err e
 	return known, errors.Join(faults...)
 }
 
-// The method talks compares the talk time of each completed call with the carrier's log, because
-// the talk time is charged.
+// checkTalkTimes compares the talk time of each completed call with the carrier's log, because the
+// talk time is charged.
 func (j *judge) checkTalkTimes(known observedState, log []kit.LogLine) {
 	answered, over := map[string]time.Time{}, map[string]time.Time{}
 	for _, line := range log {
@@ -241,9 +241,9 @@ func (j *judge) checkTalkTimes(known observedState, log []kit.LogLine) {
 	}
 }
 
-// isSameTalkTime reports whether two talk times are equal within the tolerance. The simulated carrier
-// measures its own calls, so the tolerance is zero. In SIP calls each side has its own clock, and a
-// stopped dialer receives a BYE late.
+// isSameTalkTime reports whether two talk times are equal within the tolerance. The simulated
+// carrier measures its own calls, so the tolerance is zero. In SIP calls each side has its own
+// clock, and a stopped dialer receives a BYE late.
 func (j *judge) isSameTalkTime(reported, talked int64) bool {
 	if !j.w.sip {
 		return reported == talked
@@ -251,8 +251,8 @@ func (j *judge) isSameTalkTime(reported, talked int64) bool {
 	return reported >= talked-1 && reported <= talked+1+int64(mostPause/time.Second)
 }
 
-// The method charges compares the charge of each call with the call's talk time. It returns the sum
-// of the charges.
+// checkCharges compares the charge of each call with the call's talk time. It returns the sum of
+// the charges.
 func (j *judge) checkCharges(known observedState) (all money.Micro) {
 	for id, c := range known.calls {
 		want := money.Micro(0)
@@ -267,8 +267,8 @@ func (j *judge) checkCharges(known observedState) (all money.Micro) {
 	return all
 }
 
-// The method money checks that the balance is the sum of the top-ups minus the charges, and that
-// the reconciliation finds no difference.
+// checkBalance checks that the balance is the sum of the top-ups minus the charges, and that the
+// reconciliation finds no difference.
 func (j *judge) checkBalance(ctx context.Context, known observedState) error {
 	paid, charged := known.credit, j.checkCharges(known)
 	var wallet struct{ Balance money.Micro }

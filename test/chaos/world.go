@@ -112,7 +112,8 @@ func startWorld(ctx context.Context, set settings) (w *world, err error) {
 	return w, w.trunks(ctx)
 }
 
-// startFarEnds starts the far ends of two trunks. The far end of the first trunk refuses some calls.
+// startFarEnds starts the far ends of two trunks. The far end of the first trunk refuses some
+// calls.
 func (w *world) startFarEnds(ctx context.Context) error {
 	if !w.sip {
 		return nil
@@ -146,8 +147,8 @@ func (w *world) trunks(ctx context.Context) error {
 	return nil
 }
 
-// choosePorts chooses every port before the stack starts, so that a proxy can be in front of the port. It
-// writes the ports into the state file of the stack.
+// choosePorts chooses every port before the stack starts, so that a proxy can be in front of the
+// port. It writes the ports into the state file of the stack.
 func (w *world) choosePorts() error {
 	names := append([]string{postgres, kafka, carrier}, services()...)
 	for _, name := range append(names, "base", "admin") {

@@ -236,8 +236,9 @@ func (run *racing) cancel(clients [2]*kit.Client, r *raced, rng *rand.Rand) erro
 	return err
 }
 
-// repeatCancel repeats a cancel after a 503 until ctx ends. The result silent is true if there was a 503.
-func (run *racing) repeatCancel(ctx context.Context, client *kit.Client, id string) (status int, silent bool, err error) {
+// repeatCancel repeats a cancel after a 503 until ctx ends. The result silent is true if there was
+// a 503.
+func (run *racing) repeatCancel(ctx context.Context, client *kit.Client, id string) (status int, had503 bool, err error) {
 	err = kit.Until(ctx, kit.HangTimeout, "the cancel is answered", func() (bool, error) {
 		var answer []byte
 		if status, answer, err = client.Do(ctx, "POST", "/v1/call-requests/"+id+"/cancel", nil); err != nil {
@@ -247,12 +248,12 @@ func (run *racing) repeatCancel(ctx context.Context, client *kit.Client, id stri
 		case http.StatusOK, http.StatusConflict:
 			return true, nil
 		case http.StatusServiceUnavailable: // the dialer did not respond in time, so the effect is unknown
-			silent = true
+			had503 = true
 			return false, nil
 		}
 		return false, fmt.Errorf("cancel of %s: %d %s, want 200 or 409", id, status, answer)
 	})
-	return status, silent, err
+	return status, had503, err
 }
 
 // judgeCancels compares every response with the final status of the call request and with the

@@ -69,8 +69,8 @@ func pointsIn(dir string) (points []string, err error) {
 	return points, err
 }
 
-// addInboundNumber gives the workspace a number for inbound calls. It repeats the request, because a dialer
-// that was killed can still lack the agent.
+// addInboundNumber gives the workspace a number for inbound calls. It repeats the request, because
+// a dialer that was killed can still lack the agent.
 func addInboundNumber(t *testing.T, w *kit.Workspace, to string) {
 	t.Helper()
 	until(t, "the dialer has received the agent", func() bool {

@@ -153,8 +153,8 @@ func contains(text string, any []string) string {
 	return any[at]
 }
 
-// remainingRows returns the rows that still contain data of the person. The person's own texts count in any
-// row. Spoken texts count in rows with the person's number or with a call id.
+// remainingRows returns the rows that still contain data of the person. The person's own texts
+// count in any row. Spoken texts count in rows with the person's number or with a call id.
 func (p *erased) remainingRows(rows []row) (left []string) {
 	for _, r := range rows {
 		if found := contains(r.text, p.secrets); found != "" {

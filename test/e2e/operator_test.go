@@ -19,7 +19,7 @@ type operator struct {
 	workspace string
 }
 
-// The method does runs a command that must succeed. The character '|' separates the texts that the
+// runCommand runs a command that must succeed. The character '|' separates the texts that the
 // output must contain.
 func (o operator) runCommand(want string, args ...string) string {
 	o.t.Helper()
@@ -238,7 +238,7 @@ func (o operator) whyNot(w *kit.Workspace) {
 	o.runCommand("The number was not called: blocked, recipient_dnd.|precheck|dial|recipient_dnd", "calls", "why", placed.ID)
 }
 
-// The method comes makes a call request in the dialer's queue due immediately.
+// makeDue makes a call request in the dialer's queue due immediately.
 func (o operator) makeDue(id string) {
 	o.t.Helper()
 	conn := superuser(o.t, o.s)

@@ -54,13 +54,13 @@ func TestOptOut_NoDialAfterItIsRecorded(t *testing.T) {
 		return
 	}
 	began := time.Now()
-	faults, dialled, behind := judgeRefusals(t, s, run)
+	faults, dialled, dialedAfter := judgeRefusals(t, s, run)
 	for _, fault := range faults {
 		t.Error(fault)
 	}
 	t.Logf("%d people refused at the time of their dial: %d were dialed (%d of them after the record, because the "+
 		"check ran before it), %d were not, %d faults",
-		len(run.done), dialled, behind, len(run.done)-dialled, len(faults))
+		len(run.done), dialled, dialedAfter, len(run.done)-dialled, len(faults))
 	t.Logf("raced for %s in %d workspaces, judged for %s", run.took.Round(time.Second), len(run.houses), time.Since(began).Round(time.Second))
 	if output, err := s.Command(t.Context(), "service", "contacts-compliance", "verify"); err != nil {
 		t.Errorf("the consent ledger behind two replicas: Command: %v", err)
@@ -93,17 +93,17 @@ func TestOptOut_TrialDetectsAMissingDialTimeCheck(t *testing.T) {
 		aim: delayEstimate{at: 30 * time.Millisecond}}
 	run.houses = append(run.houses, tenant(t, s, nil, "1000"))
 	run.race(sharedstack.Seeded(t, 1), trials, 32)
-	faults, dialled, behind := judgeRefusals(t, s, run)
-	t.Logf("without the check: %d of %d dialed, %d of them after the record, %d faults", dialled, trials, behind,
+	faults, dialled, dialedAfter := judgeRefusals(t, s, run)
+	t.Logf("without the check: %d of %d dialed, %d of them after the record, %d faults", dialled, trials, dialedAfter,
 		len(faults))
 	if dialled < trials {
 		t.Errorf("dialled = %v, want at least %v", dialled, trials)
 	}
-	if behind < trials/10 {
-		t.Errorf("behind = %v, want at least %v", behind, trials/10)
+	if dialedAfter < trials/10 {
+		t.Errorf("behind = %v, want at least %v", dialedAfter, trials/10)
 	}
-	if len(faults) < behind {
-		t.Errorf("length of faults = %v, want at least %v", len(faults), behind)
+	if len(faults) < dialedAfter {
+		t.Errorf("length of faults = %v, want at least %v", len(faults), dialedAfter)
 	}
 }
 
@@ -237,7 +237,7 @@ type judged struct {
 // and the carrier's log. The result behind is the number of persons who were dialed after the
 // response to their opt-out or withdrawal. This is permitted if the dial-time check ran before the
 // record was committed.
-func judgeRefusals(t *testing.T, s *kit.Stack, run *refusing) (faults []string, dialled, behind int) {
+func judgeRefusals(t *testing.T, s *kit.Stack, run *refusing) (faults []string, dialled, dialedAfter int) {
 	t.Helper()
 	of := make([]map[string]*judged, len(run.houses))
 	var all sync.WaitGroup
@@ -268,13 +268,13 @@ func judgeRefusals(t *testing.T, s *kit.Stack, run *refusing) (faults []string, 
 			dialled++
 		}
 		if j.dialedAt != nil && j.dialedAt.After(r.answered) {
-			behind++
+			dialedAfter++
 		}
 		if fault := r.judge(j); fault != "" {
 			faults = append(faults, fmt.Sprintf("%s (%s, withdrawn %t, refused %s): %s: %+v", r.to, r.id, r.withdrawn, r.answered.UTC().Format(time.RFC3339Nano), fault, *j))
 		}
 	}
-	return faults, dialled, behind
+	return faults, dialled, dialedAfter
 }
 
 func (r refusal) judge(j *judged) string {
@@ -304,7 +304,7 @@ func (r refusal) judge(j *judged) string {
 	return ""
 }
 
-// The function known waits until every call request of a workspace has ended, and returns the call
+// awaitRequests waits until every call request of a workspace has ended, and returns the call
 // requests with their decisions.
 func awaitRequests(t *testing.T, w *kit.Workspace) map[string]*judged {
 	t.Helper()

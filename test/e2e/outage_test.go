@@ -12,8 +12,8 @@ import (
 	"ringfence.dev/test/kit"
 )
 
-// outageDuration is the duration for which Postgres is disconnected. It is longer than every lease of the
-// stack in this test.
+// outageDuration is the duration for which Postgres is disconnected. It is longer than every lease
+// of the stack in this test.
 const outageDuration = 5 * time.Second
 
 // TestDatabaseOutage_NoAcceptedRequestIsLost cuts the connections to Postgres under load until

@@ -73,7 +73,7 @@ func fetch(t *testing.T, link, ranges string) (status int, body []byte) {
 
 const headerBytes = 58
 
-// The function sides checks the format of a recording and returns the samples of both channels.
+// readChannels checks the format of a recording and returns the samples of both channels.
 func readChannels(t *testing.T, file []byte) (person, agent []byte) {
 	t.Helper()
 	if len(file) < headerBytes {

@@ -149,7 +149,7 @@ func snapshot(t *testing.T, s *kit.Stack, w *kit.Workspace) []byte {
 	return data
 }
 
-// The function parked counts the records in every dead-letter topic.
+// countDeadLetters counts the records in every dead-letter topic.
 func countDeadLetters(t *testing.T, admin *kadm.Client) map[string]int64 {
 	t.Helper()
 	counts := map[string]int64{}

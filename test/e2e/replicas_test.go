@@ -120,8 +120,7 @@ func work(t *testing.T, s *kit.Stack) map[string][]float64 {
 	return all
 }
 
-// The function fair checks that each replica did a part of the work between two readings of a
-// counter.
+// checkShares checks that each replica did a part of the work between two readings of a counter.
 func checkShares(t *testing.T, name, metric string, before, after []float64) {
 	t.Helper()
 	sum, did := 0.0, make([]float64, len(after))
@@ -148,8 +147,8 @@ func checkShares(t *testing.T, name, metric string, before, after []float64) {
 	}
 }
 
-// The function joined reports whether each replica of a service has partitions. A service that
-// consumes no topics always counts as joined.
+// hasPartitions reports whether each replica of a service has partitions. A service that consumes
+// no topics always counts as joined.
 func hasPartitions(t *testing.T, s *kit.Stack, name string) bool {
 	t.Helper()
 	addresses, err := s.PrivateAddresses(name)

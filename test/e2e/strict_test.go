@@ -14,8 +14,8 @@ import (
 	"ringfence.dev/test/kit"
 )
 
-// strictClient is a client that never repeats a request. Every unexpected response counts as a failed
-// request.
+// strictClient is a client that never repeats a request. Every unexpected response counts as a
+// failed request.
 type strictClient struct {
 	w     *kit.Workspace
 	first int

@@ -19,8 +19,8 @@ import (
 	"ringfence.dev/test/kit/sharedstack"
 )
 
-// servicesInOrder returns the services in the order of an upgrade. A service comes after the services that
-// it calls.
+// servicesInOrder returns the services in the order of an upgrade. A service comes after the
+// services that it calls.
 func servicesInOrder() []string {
 	return []string{"contacts-compliance", "billing-wallet", "dialer", "calls", "webhook-dispatcher", "gateway"}
 }
@@ -78,8 +78,8 @@ func TestUpgrade_NoRequestFails(t *testing.T) {
 	judge(t, s, w, hooks, customer.accepted)
 }
 
-// replaceReplicas links a service to the binary in another folder. Then it replaces the service's replicas one
-// after the other.
+// replaceReplicas links a service to the binary in another folder. Then it replaces the service's
+// replicas one after the other.
 func replaceReplicas(t *testing.T, s *kit.Stack, place, from, to, name string) {
 	put(t, place, to, name)
 	pids := s.Processes()[name]
@@ -133,8 +133,8 @@ func ready(t *testing.T, s *kit.Stack, name string) bool {
 	return true
 }
 
-// binaryFolder returns the folder of the binary that a process runs. The result is "" if the binary is in
-// none of the folders.
+// binaryFolder returns the folder of the binary that a process runs. The result is "" if the binary
+// is in none of the folders.
 func binaryFolder(pid int, name string, folders ...string) string {
 	running, err := os.Stat(fmt.Sprintf("/proc/%d/exe", pid))
 	if err != nil {
@@ -221,8 +221,7 @@ func duplicate(from, to string) error {
 	return cmp.Or(err, out.Close())
 }
 
-// The function outside returns a folder that an unprivileged process can read, unlike those of
-// t.TempDir.
+// readableFolder returns a folder that an unprivileged process can read, unlike those of t.TempDir.
 func readableFolder(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "ringfence-roll-")

@@ -89,8 +89,8 @@ func reconcile(t *testing.T, s *kit.Stack, want ...string) {
 	}
 }
 
-// corruptLedger makes the ledger wrong. As the superuser, it adds credit to the workspace without a top-up.
-// At the end of the test it removes the credit.
+// corruptLedger makes the ledger wrong. As the superuser, it adds credit to the workspace without a
+// top-up. At the end of the test it removes the credit.
 func corruptLedger(t *testing.T, s *kit.Stack, w *kit.Workspace) {
 	t.Helper()
 	conn := superuser(t, s)
@@ -107,8 +107,8 @@ func corruptLedger(t *testing.T, s *kit.Stack, w *kit.Workspace) {
 	t.Cleanup(func() { add(context.Background(), -1) })
 }
 
-// placeDueCalls places three times as many calls as the credit covers, due immediately. Each charge reduces
-// the balance. The rest of each hold is returned.
+// placeDueCalls places three times as many calls as the credit covers, due immediately. Each charge
+// reduces the balance. The rest of each hold is returned.
 func placeDueCalls(t *testing.T, s *kit.Stack, w *kit.Workspace, hooks *kit.Receiver) {
 	t.Helper()
 	covered := sharedstack.Trials(20, 2_000)
@@ -149,7 +149,8 @@ type crowd struct {
 	refused  []string
 }
 
-// placeCalls requires 202 or 402 insufficient_credits for each call. A retry can also have status 200.
+// placeCalls requires 202 or 402 insufficient_credits for each call. A retry can also have status
+// 200.
 func (c *crowd) placeCalls(t *testing.T, keys []string) {
 	t.Helper()
 	c.each(keys, func(key string) {
@@ -157,7 +158,7 @@ func (c *crowd) placeCalls(t *testing.T, keys []string) {
 		if c.isScheduled {
 			body["scheduled_for"] = time.Now().Add(time.Hour).UTC().Format(time.RFC3339)
 		}
-		status, answer, unheard := c.postUntilAnswered(t, "/v1/calls", body)
+		status, answer, isRetry := c.postUntilAnswered(t, "/v1/calls", body)
 		var response struct {
 			ID    string                `json:"id"`
 			To    string                `json:"to"`
@@ -167,7 +168,7 @@ func (c *crowd) placeCalls(t *testing.T, keys []string) {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		switch {
-		case (status == 202 || status == 200 && unheard) && response.ID != "":
+		case (status == 202 || status == 200 && isRetry) && response.ID != "":
 			c.accepted[response.ID] = response.To
 		case status == 402 && response.Error.Code == "insufficient_credits":
 			c.refused = append(c.refused, key)
@@ -189,8 +190,8 @@ func (c *crowd) cancelCalls(t *testing.T, n int) {
 	t.Helper()
 	ids := slices.Collect(maps.Keys(c.accepted))[:n]
 	c.each(ids, func(id string) {
-		status, answer, unheard := c.postUntilAnswered(t, "/v1/call-requests/"+id+"/cancel", nil)
-		if status == 409 && unheard {
+		status, answer, isRetry := c.postUntilAnswered(t, "/v1/call-requests/"+id+"/cancel", nil)
+		if status == 409 && isRetry {
 			if now, err := c.w.Request(t.Context(), id); err == nil && now.Status == "canceled" {
 				return
 			}
@@ -204,22 +205,22 @@ func (c *crowd) cancelCalls(t *testing.T, n int) {
 	}
 }
 
-// postUntilAnswered repeats a POST request while the status is 503, as the API requires. A repeated POST
-// /v1/calls has the same idempotency key. The result unheard is true if an earlier attempt had
+// postUntilAnswered repeats a POST request while the status is 503, as the API requires. A repeated
+// POST /v1/calls has the same idempotency key. The result unheard is true if an earlier attempt had
 // status 503 or no response.
-func (c *crowd) postUntilAnswered(t *testing.T, path string, body any) (status int, answer []byte, unheard bool) {
+func (c *crowd) postUntilAnswered(t *testing.T, path string, body any) (status int, answer []byte, isRetry bool) {
 	t.Helper()
 	err := kit.Until(t.Context(), kit.HangTimeout, "POST "+path+" is answered", func() (bool, error) {
 		var err error
 		status, answer, err = c.w.API.Do(t.Context(), "POST", path, body)
 		answered := err == nil && status != 503
-		unheard = unheard || !answered
+		isRetry = isRetry || !answered
 		return answered, nil
 	})
 	if err != nil {
 		t.Error(err)
 	}
-	return status, answer, unheard
+	return status, answer, isRetry
 }
 
 func (c *crowd) each(work []string, do func(string)) {
@@ -242,11 +243,11 @@ func (c *crowd) each(work []string, do func(string)) {
 // The parameters spendable and held are numbers of holds. The function books waits until the
 // available and the held credit have these values. At every read the ledger must have no
 // difference.
-func awaitBooks(t *testing.T, w *kit.Workspace, spendable, held int) {
+func awaitBooks(t *testing.T, w *kit.Workspace, availableHolds, heldHolds int) {
 	t.Helper()
 	var seen struct{ Spendable, Held, Balance money.Micro }
 	want := seen
-	want.Spendable, want.Held = money.Micro(spendable*walletHold), money.Micro(held*walletHold)
+	want.Spendable, want.Held = money.Micro(availableHolds*walletHold), money.Micro(heldHolds*walletHold)
 	want.Balance = want.Spendable + want.Held
 	err := kit.Until(t.Context(), kit.HangTimeout, "the credit is as expected and the ledger has no difference",
 		func() (bool, error) {

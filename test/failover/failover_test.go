@@ -27,13 +27,13 @@ import (
 const (
 	// burstSize is the number of requests that are due at the time of the kill.
 	burstSize = 300
-	// dialedBeforeStall is a number of calls. From about the beginning of the burst, the standby receives no
-	// WAL (Postgres' log of changes). After this many calls, Kafka stops receiving records too. The
-	// standby then lacks the fences of these calls (the rows that permit one dial). Kafka has their
-	// intents (the records that announce a dial).
+	// dialedBeforeStall is a number of calls. From about the beginning of the burst, the standby
+	// receives no WAL (Postgres' log of changes). After this many calls, Kafka stops receiving
+	// records too. The standby then lacks the fences of these calls (the rows that permit one
+	// dial). Kafka has their intents (the records that announce a dial).
 	dialedBeforeStall = 60
-	// stallTime is the time before the kill in which no record reaches Kafka. A dialer must not dial
-	// before Kafka has acknowledged its intent. Without the stall, the test could not detect a
+	// stallTime is the time before the kill in which no record reaches Kafka. A dialer must not
+	// dial before Kafka has acknowledged its intent. Without the stall, the test could not detect a
 	// dialer that violates this rule.
 	stallTime = 300 * time.Millisecond
 	// kafkaDelay is the mean delay of Kafka's responses in milliseconds.
@@ -66,8 +66,8 @@ func TestFailover_NoPersonIsCalledTwice(t *testing.T) {
 }
 
 // TestFailover_WithoutReconciliationCallsTwice shows that the failover trial can detect double
-// calls. The trial marks the promoted standby as reconciled. The dialers then do not read the intents
-// of the calls whose fences are lost, and dial these requests again.
+// calls. The trial marks the promoted standby as reconciled. The dialers then do not read the
+// intents of the calls whose fences are lost, and dial these requests again.
 func TestFailover_WithoutReconciliationCallsTwice(t *testing.T) {
 	bin := sharedstack.Binaries(t)
 	trials := sharedstack.Trials(1, 20)
@@ -330,7 +330,7 @@ func (x *trial) awaitSettled() (r result) {
 	return r
 }
 
-// The method live lists the calls that have not ended according to the API.
+// liveCalls lists the calls that have not ended according to the API.
 func (x *trial) liveCalls() (list string, err error) {
 	for _, status := range []string{"initiated", "ringing", "in_progress"} {
 		query := url.Values{"status": {status}}
@@ -405,8 +405,8 @@ func failOver(
 	return x, standby, killed
 }
 
-// relayProcess returns the process of the dialer whose relay publishes the events of all dialers. The
-// test must kill this dialer. Otherwise its relay would publish, when Kafka is available again,
+// relayProcess returns the process of the dialer whose relay publishes the events of all dialers.
+// The test must kill this dialer. Otherwise its relay would publish, when Kafka is available again,
 // events that it read from the lost database.
 func (x *trial) relayProcess() (pid int) {
 	x.t.Helper()
@@ -444,9 +444,8 @@ func (x *trial) dialedSince(at time.Time) (n int) {
 	return n
 }
 
-// The method conversations counts the calls that were answered before the kill and had not ended
-// then. Calls of the killed dialer are ignored. A call that is missing in the new database is
-// broken.
+// countConversations counts the calls that were answered before the kill and had not ended then.
+// Calls of the killed dialer are ignored. A call that is missing in the new database is broken.
 func (x *trial) countConversations(db *server, killed time.Time) (continued, broken int) {
 	log, err := x.stack.CarrierLog(x.t.Context())
 	if err != nil {
@@ -480,7 +479,7 @@ SELECT instance_id::text FROM dialer.instances WHERE seen_at > now() - interval 
 	return continued, broken
 }
 
-// The function owners maps each call to the dialer instance that committed the call's fence.
+// fenceOwners maps each call to the dialer instance that committed the call's fence.
 func fenceOwners(db *server) map[string]string {
 	return pairs(db, `SELECT call_id::text, instance_id::text FROM dialer.fences`)
 }

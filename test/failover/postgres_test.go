@@ -41,7 +41,8 @@ func program(t *testing.T, name string) string {
 	return path
 }
 
-// postgresUser returns the credential of an unprivileged user, because Postgres refuses to run as root.
+// postgresUser returns the credential of an unprivileged user, because Postgres refuses to run as
+// root.
 func postgresUser(t *testing.T) *syscall.Credential {
 	t.Helper()
 	if os.Getuid() != 0 {

@@ -116,7 +116,7 @@ type Page[T any] struct {
 
 // All reads all pages of a list. The function id returns the id of an item. The id of the last item
 // is the cursor of the next page.
-func All[T any](ctx context.Context, c *Client, path string, query url.Values, id func(T) string) ([]T, error) {
+func All[T any](ctx context.Context, c *Client, path string, query url.Values, itemID func(T) string) ([]T, error) {
 	var all []T
 	q := url.Values{"limit": {"100"}}
 	for k, v := range query {
@@ -131,7 +131,7 @@ func All[T any](ctx context.Context, c *Client, path string, query url.Values, i
 		if !p.HasMore {
 			return all, nil
 		}
-		q.Set("starting_after", id(p.Data[len(p.Data)-1]))
+		q.Set("starting_after", itemID(p.Data[len(p.Data)-1]))
 	}
 }
 
@@ -169,13 +169,13 @@ var ErrNoShell = errors.New("the first call needs curl and jq")
 // FirstCall runs the commands of the section "Place the first call" in the file page
 // (docs/deploy/compose.md). The arguments replace the addresses in the commands. FirstCall returns
 // the output when the call request is completed.
-func FirstCall(ctx context.Context, page, base, admin, token string) (output string, err error) {
+func FirstCall(ctx context.Context, pagePath, base, admin, token string) (output string, err error) {
 	for _, program := range []string{"curl", "jq"} {
 		if _, err := exec.LookPath(program); err != nil {
 			return "", ErrNoShell
 		}
 	}
-	text, err := os.ReadFile(page)
+	text, err := os.ReadFile(pagePath)
 	if err != nil {
 		return "", fmt.Errorf("read the page of the first call: %w", err)
 	}
@@ -184,11 +184,11 @@ func FirstCall(ctx context.Context, page, base, admin, token string) (output str
 	block, _, closed := strings.Cut(block, "```\n")
 	const asks = "ask $key $url/v1/call-requests\n"
 	if !opened || !closed || !strings.HasSuffix(block, asks) {
-		return "", fmt.Errorf("%s has no first call that ends with %s", page, asks)
+		return "", fmt.Errorf("%s has no first call that ends with %s", pagePath, asks)
 	}
 	for _, place := range []struct{ from, to string }{{"http://localhost:8081", admin}, {"http://localhost:8080", base}, {"example-operator-token", token}} {
 		if !strings.Contains(block, place.from) {
-			return "", fmt.Errorf("the first call in %s does not name %s", page, place.from)
+			return "", fmt.Errorf("the first call in %s does not name %s", pagePath, place.from)
 		}
 		block = strings.ReplaceAll(block, place.from, place.to)
 	}

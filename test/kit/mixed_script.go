@@ -5,7 +5,7 @@ package kit
 // trunk error, 94 sends nothing, 95 answers despite a cancel, 96 declines, 97 answers and hangs up,
 // 98 answers after 3 s, 99 executes the steps in the parameter elsewhere. The even numbers from 50
 // to 88 wait until the other side hangs up. All other numbers hang up after 2 s.
-func MixedScript(elsewhere string) string {
+func MixedScript(steps99 string) string {
 	var patient []int
 	for n := 50; n < 90; n += 2 {
 		patient = append(patient, n)
@@ -20,7 +20,7 @@ func MixedScript(elsewhere string) string {
 		When(960, "number", []int{96}, Respond("180 Ringing")+`<pause milliseconds="200"/>`+Reject("603 Decline")),
 		When(970, "number", []int{97}, RingThen(972, 200, Answer()+HangUp(974, 50))),
 		When(980, "number", []int{98}, RingThen(982, 3000, Answer()+ExpectBye())),
-		When(990, "number", []int{99}, elsewhere),
+		When(990, "number", []int{99}, steps99),
 		When(100, "number", patient, RingThen(102, 300, Answer()+ExpectBye())),
 		RingThen(104, 300, Answer()+HangUp(106, 2000)), Over())
 }

@@ -78,11 +78,11 @@ func (p *Proxy) Retarget(target string) error {
 	return p.proxy.Update(&toxiproxy.Proxy{Listen: p.Addr, Upstream: target, Enabled: true})
 }
 
-// limitDuration limits the duration of a call of toxiproxy. Such a call waits until each connection has
-// ended, which never happens if the goroutine that reads the connection has died.
-func limitDuration(deed func() error) error {
+// limitDuration limits the duration of a call of toxiproxy. Such a call waits until each connection
+// has ended, which never happens if the goroutine that reads the connection has died.
+func limitDuration(call func() error) error {
 	done := make(chan error, 1)
-	go func() { done <- deed() }()
+	go func() { done <- call() }()
 	select {
 	case err := <-done:
 		return err

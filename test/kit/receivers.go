@@ -36,33 +36,33 @@ func ReceiverLanguages() []string { return []string{"go", "typescript", "python"
 // PrepareReceiver builds the example of a language into the directory out. The parameter folder is
 // the path of examples/receivers. PrepareReceiver returns an error if the TypeScript example has a
 // type error.
-func PrepareReceiver(ctx context.Context, language, folder, out string) (ExampleReceiver, error) {
-	folder, err := filepath.Abs(folder)
+func PrepareReceiver(ctx context.Context, language, examplesDir, outDir string) (ExampleReceiver, error) {
+	examplesDir, err := filepath.Abs(examplesDir)
 	if err != nil {
 		return ExampleReceiver{}, err
 	}
-	e := ExampleReceiver{Dir: filepath.Join(folder, language)}
+	e := ExampleReceiver{Dir: filepath.Join(examplesDir, language)}
 	switch language {
 	case "go":
-		program := filepath.Join(out, "receiver")
+		program := filepath.Join(outDir, "receiver")
 		e.Receive = []string{program}
 		return e, runQuiet(e.Command(ctx, []string{"go", "build", "-o", program, "."}))
 	case "typescript":
-		tsc, err := typescriptCompiler(folder)
+		tsc, err := typescriptCompiler(examplesDir)
 		if err != nil {
 			return e, err
 		}
-		if err := runQuiet(e.Command(ctx, append(tsc, "--outDir", out))); err != nil {
+		if err := runQuiet(e.Command(ctx, append(tsc, "--outDir", outDir))); err != nil {
 			return e, err
 		}
-		e.Env = []string{"VECTORS=" + filepath.Join(folder, "vectors.json")}
+		e.Env = []string{"VECTORS=" + filepath.Join(examplesDir, "vectors.json")}
 		e.Receive, e.Check = []string{"node", "receiver.js"}, []string{"node", "--test", "verify.test.js"}
 		describes, err := os.ReadFile(filepath.Join(e.Dir, "package.json")) // package.json declares ES modules
 		if err != nil {
 			return e, err
 		}
-		e.Dir = out
-		return e, os.WriteFile(filepath.Join(out, "package.json"), describes, 0o644)
+		e.Dir = outDir
+		return e, os.WriteFile(filepath.Join(outDir, "package.json"), describes, 0o644)
 	default:
 		e.Env = []string{"PYTHONDONTWRITEBYTECODE=1"}
 		e.Receive, e.Check = []string{"python3", "receiver.py"}, []string{"python3", "-m", "unittest", "verify_test"}

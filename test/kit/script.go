@@ -15,13 +15,13 @@ func Script(pattern string, named []string, branches ...string) string {
 
 // When returns a branch of the scenario. sipp executes it for the dialed numbers whose variable has
 // one of the values. No other branch can use the labels label and label+1.
-func When(label int, variable string, values []int, what string) string {
+func When(label int, variable string, values []int, steps string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, `<nop><action><todouble assign_to="n%d" variable="%s"/></action></nop>`, label, variable)
 	for i, value := range values {
 		fmt.Fprintf(&b, `<nop><action><test assign_to="is%d_%d" variable="n%d" compare="equal" value="%d"/></action></nop><nop next="%d" test="is%d_%d"/>`, label, i, label, value, label, label, i)
 	}
-	fmt.Fprintf(&b, `<nop next="%d"/><label id="%d"/>%s<nop next="%d"/><label id="%d"/>`, label+1, label, what, End, label+1)
+	fmt.Fprintf(&b, `<nop next="%d"/><label id="%d"/>%s<nop next="%d"/><label id="%d"/>`, label+1, label, steps, End, label+1)
 	return b.String()
 }
 
@@ -86,9 +86,9 @@ func AnswerDespiteCancel() string {
 
 // RingThen returns steps that ring. If no CANCEL arrives within the time, the steps in the
 // parameter `then` follow. For label see When.
-func RingThen(label, milliseconds int, then string) string {
+func RingThen(label, milliseconds int, nextSteps string) string {
 	return Respond("180 Ringing") + fmt.Sprintf(`<recv request="CANCEL" timeout="%d" ontimeout="%d"></recv>`, milliseconds, label) +
-		inviteMessage("200 OK", sameCSeq, empty, "") + inviteMessage("487 Request Terminated", inviteCSeq, empty, `retrans="500"`) + fmt.Sprintf(`<recv request="ACK" crlf="true" next="%d"></recv><label id="%d"/>`, End, label) + then
+		inviteMessage("200 OK", sameCSeq, empty, "") + inviteMessage("487 Request Terminated", inviteCSeq, empty, `retrans="500"`) + fmt.Sprintf(`<recv request="ACK" crlf="true" next="%d"></recv><label id="%d"/>`, End, label) + nextSteps
 }
 
 // Answer returns steps that answer the call.

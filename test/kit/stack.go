@@ -135,8 +135,8 @@ func (s *Stack) isReady(ctx context.Context) bool {
 }
 
 // AwaitReady waits until the stack can place calls.
-func (s *Stack) AwaitReady(ctx context.Context, within time.Duration) error {
-	return Until(ctx, within, "readyz is 200", func() (bool, error) { return s.isReady(ctx), nil })
+func (s *Stack) AwaitReady(ctx context.Context, timeout time.Duration) error {
+	return Until(ctx, timeout, "readyz is 200", func() (bool, error) { return s.isReady(ctx), nil })
 }
 
 // Stop stops the stack with SIGINT, as Ctrl-C does, and waits until its process has ended.
@@ -256,12 +256,12 @@ func (s *Stack) PrivateAddresses(name string) (addresses []string, err error) {
 
 // KillOne sends SIGKILL to one process with the given name. The parameter pick selects one of
 // several processes. KillOne returns false if there was no such process.
-func (s *Stack) KillOne(name string, pick int) bool {
+func (s *Stack) KillOne(name string, index int) bool {
 	pids := s.Processes()[name]
 	if len(pids) == 0 {
 		return false
 	}
-	return syscall.Kill(pids[pick%len(pids)], syscall.SIGKILL) == nil
+	return syscall.Kill(pids[index%len(pids)], syscall.SIGKILL) == nil
 }
 
 // Tail returns the last lines of the stack's log, without the lines of successful requests.
@@ -282,8 +282,8 @@ const HangTimeout = 5 * time.Minute
 // Until calls cond every 50 ms until cond returns true or an error. After the timeout Until calls
 // cond once more. The error contains the parameter what, which names the condition. Tests use
 // HangTimeout as the timeout.
-func Until(ctx context.Context, within time.Duration, what string, cond func() (bool, error)) error {
-	ctx, cancel := context.WithTimeout(ctx, within)
+func Until(ctx context.Context, timeout time.Duration, condition string, cond func() (bool, error)) error {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
@@ -297,7 +297,7 @@ func Until(ctx context.Context, within time.Duration, what string, cond func() (
 			if ok, err := cond(); ok || err != nil {
 				return err
 			}
-			return fmt.Errorf("not within %s: %s", within, what)
+			return fmt.Errorf("not within %s: %s", timeout, condition)
 		case <-tick.C:
 		}
 	}

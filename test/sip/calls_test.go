@@ -25,8 +25,8 @@ type outgoing struct {
 	events []string
 }
 
-// toneSettings returns the settings of an agent that plays a tone and hangs up after `ends` milliseconds.
-// If ends is 0, the agent does not hang up.
+// toneSettings returns the settings of an agent that plays a tone and hangs up after `ends`
+// milliseconds. If ends is 0, the agent does not hang up.
 func toneSettings(millis, ends int) map[string]any {
 	return map[string]any{"script": map[string]any{"tone_hz": 440, "tone_millis": millis, "end_after_millis": ends}}
 }
@@ -180,8 +180,8 @@ Content-Length: [len]
 ]]></send>`)
 }
 
-// callerScript returns the script of a caller that calls the stack's number through the proxy and waits
-// for a BYE.
+// callerScript returns the script of a caller that calls the stack's number through the proxy and
+// waits for a BYE.
 func callerScript(e *ear) script {
 	request := func(method, uri, to, seq string) string {
 		return method + " " + uri + " SIP/2.0\nVia: SIP/2.0/[transport] [local_ip]:[local_port];branch=[branch]\nFrom: <sip:+14155550001@[local_ip]:[local_port]>;tag=[pid]caller\n" +

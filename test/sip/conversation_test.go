@@ -84,8 +84,9 @@ func sox(t *testing.T, args ...string) []byte {
 	return []byte(p.Output())
 }
 
-// writeSpeech returns the path of a WAV file. The parameter seconds contains the start of each sentence.
-func writeSpeech(t *testing.T, seconds []int, sentences ...string) (path string) {
+// writeSpeech returns the path of a WAV file. The parameter seconds contains the start of each
+// sentence.
+func writeSpeech(t *testing.T, startSeconds []int, sentences ...string) (path string) {
 	t.Helper()
 	dir := t.TempDir()
 	path = filepath.Join(dir, "speech.wav")
@@ -93,7 +94,7 @@ func writeSpeech(t *testing.T, seconds []int, sentences ...string) (path string)
 	for i, sentence := range sentences {
 		raw, ready := filepath.Join(dir, fmt.Sprint(i)+".wav"), filepath.Join(dir, fmt.Sprint(i)+"-8k.wav")
 		peertest.Start(t, dir, "espeak-ng", "-v", "en", "-s", "170", "-a", "150", "-w", raw, sentence).Ends(t)
-		sox(t, raw, "-r", "8000", "-c", "1", "-b", "16", ready, "pad", fmt.Sprint(seconds[i]), "4")
+		sox(t, raw, "-r", "8000", "-c", "1", "-b", "16", ready, "pad", fmt.Sprint(startSeconds[i]), "4")
 		args = append(args, ready)
 	}
 	if len(args) > 1 {
@@ -103,8 +104,8 @@ func writeSpeech(t *testing.T, seconds []int, sentences ...string) (path string)
 	return path
 }
 
-// soundParts returns the start and end of each part with sound, in samples. A pause of less than 400 ms
-// does not end a part.
+// soundParts returns the start and end of each part with sound, in samples. A pause of less than
+// 400 ms does not end a part.
 func soundParts(samples []int16) (found [][2]int) {
 	const frame, pause = 80, 3200
 	for at := 0; at+frame <= len(samples); at += frame {
@@ -172,8 +173,7 @@ func TestConversation_CompletesFromPOSTToWebhook(t *testing.T) {
 	wantRecorded(t, house, call.CallID, bo)
 }
 
-// The method over waits until the last event of a request's call is delivered, and returns the
-// call.
+// awaitCall waits until the last event of a request's call is delivered, and returns the call.
 func (w *world) awaitCall(t *testing.T, house *kit.Workspace, req kit.Request, last string) kit.Call {
 	t.Helper()
 	var id string

@@ -160,8 +160,7 @@ func agent(t *testing.T, house *kit.Workspace, settings map[string]any) (id stri
 	return made.ID
 }
 
-// The method events waits until the last event of a call is delivered, and returns the call's
-// events.
+// awaitEvents waits until the last event of a call is delivered, and returns the call's events.
 func (w *world) awaitEvents(t *testing.T, house *kit.Workspace, callID, last string) (got []kit.Delivery) {
 	t.Helper()
 	until(t, "the event "+last, func() bool {

@@ -101,9 +101,9 @@ func loudness(samples []int16) (loud []float64) {
 	return loud
 }
 
-// bestAlignment returns the position in the parameter whole at which the loudness of the parameter part
-// correlates best. The second result is this correlation, where 1 means equal.
-func bestAlignment(part, whole []float64) (late time.Duration, alike float64) {
+// bestAlignment returns the position in the parameter whole at which the loudness of the parameter
+// part correlates best. The second result is this correlation, where 1 means equal.
+func bestAlignment(part, whole []float64) (offset time.Duration, correlation float64) {
 	for lag := range whole {
 		var a, b, ab, aa, bb, n float64
 		for i := 0; i < len(part) && lag+i < len(whole); i++ {
@@ -113,9 +113,9 @@ func bestAlignment(part, whole []float64) (late time.Duration, alike float64) {
 		if n < float64(len(part))*0.8 {
 			break
 		}
-		if r := (n*ab - a*b) / math.Sqrt((n*aa-a*a)*(n*bb-b*b)); r > alike {
-			late, alike = time.Duration(lag)*step, r
+		if r := (n*ab - a*b) / math.Sqrt((n*aa-a*a)*(n*bb-b*b)); r > correlation {
+			offset, correlation = time.Duration(lag)*step, r
 		}
 	}
-	return late, alike
+	return offset, correlation
 }

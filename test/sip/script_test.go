@@ -15,8 +15,8 @@ type script []string
 
 const tag = ";tag=[pid]far[call_number]"
 
-// The function over returns a script that receives an INVITE. The proxy must have received the
-// INVITE over the given transport.
+// receiveOver returns a script that receives an INVITE. The proxy must have received the INVITE
+// over the given transport.
 func receiveOver(transport string) script {
 	s := storeAddresses()
 	s[0] = strings.Replace(s[0], "</action>", `<ereg regexp="^ *`+transport+`$" search_in="hdr" header="X-Came-Over:" check_it="true" assign_to="4"/></action>`, 1)

@@ -35,8 +35,8 @@ func cannotBeProvoked(what string) bool {
 	return false
 }
 
-// checkCoverage requires that every delivery was valid. If all tests ran, every documented response and
-// webhook must have occurred.
+// checkCoverage requires that every delivery was valid. If all tests ran, every documented response
+// and webhook must have occurred.
 func (w *world) checkCoverage(all bool) (code int) {
 	w.faults.mu.Lock()
 	defer w.faults.mu.Unlock()

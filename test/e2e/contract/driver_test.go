@@ -30,8 +30,8 @@ type client struct {
 	http      *http.Client
 }
 
-// idleTimeout is the time for which an idle connection is kept. It is less than the gateway's 2 min, so
-// that a request never uses a connection that the gateway is closing.
+// idleTimeout is the time for which an idle connection is kept. It is less than the gateway's 2
+// min, so that a request never uses a connection that the gateway is closing.
 const idleTimeout = time.Minute
 
 // transport returns a transport with its own connections. The parameter from is the local address,
@@ -191,14 +191,14 @@ func (a answer) ids() []string {
 	return ids
 }
 
-// The function at runs ask for every client at the same time, and returns the results.
-func runParallel[T any](clients []*client, ask func(i int, c *client) T) []T {
+// runParallel runs ask for every client at the same time, and returns the results.
+func runParallel[T any](clients []*client, do func(i int, c *client) T) []T {
 	answers, gate := make([]T, len(clients)), make(chan struct{})
 	var all sync.WaitGroup
 	for i, c := range clients {
 		all.Go(func() {
 			<-gate
-			answers[i] = ask(i, c)
+			answers[i] = do(i, c)
 		})
 	}
 	close(gate)
@@ -206,7 +206,8 @@ func runParallel[T any](clients []*client, ask func(i int, c *client) T) []T {
 	return answers
 }
 
-// countAnswers counts responses by status and error code, for example "202" or "402 insufficient_credits".
+// countAnswers counts responses by status and error code, for example "202" or "402
+// insufficient_credits".
 func countAnswers(answers []answer) map[string]int {
 	counts := map[string]int{}
 	for _, a := range answers {
@@ -229,13 +230,13 @@ type tenant struct {
 
 // workspace creates a workspace that can place calls at any hour and has no credit. Its rate limit
 // is high unless the parameter with contains another limit.
-func workspace(t *testing.T, with ...set) *tenant {
+func workspace(t *testing.T, overrides ...set) *tenant {
 	t.Helper()
 	body := set{
 		"name": t.Name(), "plan": "scale", "currency": "USD", "rate_limit_per_minute": 1_000_000,
 		"calling_policy": set{"window": set{"start": "00:00", "end": "24:00"}, "timezone": "recipient"},
 	}
-	for _, settings := range with {
+	for _, settings := range overrides {
 		for name, value := range settings {
 			if body[name] = value; value == nil {
 				delete(body, name)

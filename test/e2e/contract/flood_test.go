@@ -13,12 +13,12 @@ import (
 	"time"
 )
 
-// forwardedHeader is the header with the client address. The gateway accepts it from this machine, which
-// is a trusted proxy of the stack.
+// forwardedHeader is the header with the client address. The gateway accepts it from this machine,
+// which is a trusted proxy of the stack.
 const forwardedHeader = "X-Forwarded-For"
 
-// The function strangers returns functions that create a client without a valid key. The parameter
-// n makes each client different.
+// keylessClients returns functions that create a client without a valid key. The parameter n makes
+// each client different.
 func keylessClients(t *testing.T) map[string]func(n int64) *client {
 	t.Helper()
 	shared := customer(t, "")

@@ -28,8 +28,8 @@ type format func(string) error
 // Validate implements openapi3.StringFormatValidator.
 func (f format) Validate(value string) error { return f(value) }
 
-// responseFormats returns validators for the formats of values in responses. An id must be in lower case. A
-// time must be in UTC with milliseconds.
+// responseFormats returns validators for the formats of values in responses. An id must be in lower
+// case. A time must be in UTC with milliseconds.
 func responseFormats() map[string]openapi3.StringFormatValidator {
 	return map[string]openapi3.StringFormatValidator{
 		"uuid": format(func(s string) error { return matches(canonicalUUID, s) }),
@@ -51,8 +51,8 @@ func responseFormats() map[string]openapi3.StringFormatValidator {
 	}
 }
 
-// requestFormats returns validators for the formats of values in requests. Requests may use more formats
-// than responses.
+// requestFormats returns validators for the formats of values in requests. Requests may use more
+// formats than responses.
 func requestFormats() map[string]openapi3.StringFormatValidator {
 	return map[string]openapi3.StringFormatValidator{
 		"uuid":      format(uuid.Validate),

@@ -13,7 +13,8 @@ import (
 	"ringfence.dev/test/kit/sharedstack"
 )
 
-// holdOfOneCall is the credit that is held for one call of the maximum duration: 600 s at 0.05 a minute.
+// holdOfOneCall is the credit that is held for one call of the maximum duration: 600 s at 0.05 a
+// minute.
 const holdOfOneCall = "0.50"
 
 func TestIdempotency_FiftyRequestsWithOneKeyCreateOneCall(t *testing.T) {

@@ -77,7 +77,8 @@ func TestKeys_AreStoredAsKeyedHashes(t *testing.T) {
 	}
 }
 
-// keyForms returns the forms in which a key must not be stored: as plain text or as an unkeyed hash.
+// keyForms returns the forms in which a key must not be stored: as plain text or as an unkeyed
+// hash.
 func keyForms(key, secret string) map[string]string {
 	all := map[string]string{}
 	for name, text := range map[string]string{"the key": key, "its secret part": secret} {

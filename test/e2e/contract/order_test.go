@@ -69,8 +69,8 @@ func TestCheckOrder_TestedRequestsCoverEveryOperation(t *testing.T) {
 	}
 }
 
-// TestOrder_ChecksOfEveryRoute sends requests with several errors. The response must contain the error
-// of the check that is first in the documented order.
+// TestOrder_ChecksOfEveryRoute sends requests with several errors. The response must contain the
+// error of the check that is first in the documented order.
 func TestOrder_ChecksOfEveryRoute(t *testing.T) {
 	starter := workspace(t, set{"plan": "starter"})
 	deaf := workspace(t, set{"features": set{"webhooks": false}})
@@ -183,8 +183,8 @@ func TestCheckOrder_OtherMethodsOfAPathGet405(t *testing.T) {
 	}
 }
 
-// placeError is one error of POST /v1/calls. If the called number causes the error, the field to is this
-// number.
+// placeError is one error of POST /v1/calls. If the called number causes the error, the field to is
+// this number.
 type placeError struct {
 	name, code string
 	status     int
@@ -194,8 +194,8 @@ type placeError struct {
 	closedWindow bool
 }
 
-// isCompatible reports whether one request can have both errors. A request has only one number and one
-// contact_id.
+// isCompatible reports whether one request can have both errors. A request has only one number and
+// one contact_id.
 func (p placeError) isCompatible(other placeError) bool {
 	contacts := strings.Contains(p.name, "a contact ") && strings.Contains(other.name, "a contact ")
 	if p.name == other.name {
@@ -204,8 +204,8 @@ func (p placeError) isCompatible(other placeError) bool {
 	return !contacts && (p.to == "" || other.to == "")
 }
 
-// TestOrder_ChecksOfPlacingACall sends every possible pair of errors. The response must have the error
-// of the earlier check.
+// TestOrder_ChecksOfPlacingACall sends every possible pair of errors. The response must have the
+// error of the earlier check.
 func TestOrder_ChecksOfPlacingACall(t *testing.T) {
 	closed := closedWindow(time.Now())
 	open, shut := workspace(t), workspace(t, set{"calling_policy": set{"window": closed.window, "timezone": "UTC"}})

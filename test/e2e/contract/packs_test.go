@@ -9,8 +9,8 @@ import (
 	"ringfence.dev/test/kit/sharedstack"
 )
 
-// workspaceWithPacks returns a workspace with the country rules of the US. An operator has approved the
-// calling hours of the workspace, so that the test can run at night.
+// workspaceWithPacks returns a workspace with the country rules of the US. An operator has approved
+// the calling hours of the workspace, so that the test can run at night.
 func workspaceWithPacks(t *testing.T) *tenant {
 	t.Helper()
 	w := workspace(t, set{"calling_policy": set{

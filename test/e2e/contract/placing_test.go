@@ -12,7 +12,7 @@ import (
 	"ringfence.dev/test/kit/sharedstack"
 )
 
-// The function later returns a value of scheduled_for that is after the end of the tests.
+// inOneHour returns a value of scheduled_for that is after the end of the tests.
 func inOneHour() string { return time.Now().Add(time.Hour).UTC().Format(time.RFC3339) }
 
 func deep(levels int) json.RawMessage {

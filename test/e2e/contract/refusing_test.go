@@ -11,15 +11,15 @@ import (
 	"ringfence.dev/test/kit/sharedstack"
 )
 
-// The method later places a call that is due after an hour.
+// placeInOneHour places a call that is due after an hour.
 func (w *tenant) placeInOneHour(t *testing.T, to string) (id string) {
 	t.Helper()
 	return w.write.want(t, 202, "POST", "/v1/calls", w.order(to, "scheduled_for", inOneHour())).text("id")
 }
 
-// makeDueQuery makes queued call requests due. The dialer's copies of the workspace and of the agent must be
-// up to date. The last opt-out of the number must have been acknowledged 6 s before. The queue then
-// reflects the opt-outs.
+// makeDueQuery makes queued call requests due. The dialer's copies of the workspace and of the
+// agent must be up to date. The last opt-out of the number must have been acknowledged 6 s before.
+// The queue then reflects the opt-outs.
 const makeDueQuery = `
 WITH due AS (
 	UPDATE dialer.dial_queue q SET due_at = now(), look_at = now()
@@ -32,7 +32,7 @@ WITH due AS (
 )
 SELECT (SELECT count(*) FROM due) + count(*) FROM dialer.dial_queue WHERE call_request_id = ANY ($1) AND state NOT IN ('queued', 'dialing')`
 
-// The function comes makes several call requests in the dialer's queue due at the same time.
+// makeDue makes several call requests in the dialer's queue due at the same time.
 func makeDue(t *testing.T, ids ...string) {
 	t.Helper()
 	db := database(t)
@@ -53,8 +53,8 @@ func makeDue(t *testing.T, ids ...string) {
 	})
 }
 
-// The function leaves waits until a call request has left the dialer's queue. It reads the
-// database, because a workspace without API access cannot read its call requests.
+// awaitDequeued waits until a call request has left the dialer's queue. It reads the database,
+// because a workspace without API access cannot read its call requests.
 func awaitDequeued(t *testing.T, id string) {
 	t.Helper()
 	db := database(t)
@@ -76,8 +76,7 @@ func database(t *testing.T) *pgx.Conn {
 	return db
 }
 
-// The method stopped makes the call request due and checks that it ends as blocked with the error
-// code.
+// wantBlocked makes the call request due and checks that it ends as blocked with the error code.
 func (w *tenant) wantBlocked(t *testing.T, id, code string) {
 	t.Helper()
 	makeDue(t, id)

@@ -255,8 +255,7 @@ func typed(t *testing.T, c *client) *openapi.ClientWithResponses {
 	return api
 }
 
-// The function of returns a function that requires the status of a response of the generated
-// client.
+// requireStatus returns a function that requires the status of a response of the generated client.
 func requireStatus[T interface{ StatusCode() int }](response T, err error) func(t *testing.T, status int) T {
 	return func(t *testing.T, status int) T {
 		t.Helper()

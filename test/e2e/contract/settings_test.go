@@ -137,7 +137,8 @@ type values struct {
 	code   [2]string
 }
 
-// patchAlternately returns a function that writes the settings a and b of the workspace alternately.
+// patchAlternately returns a function that writes the settings a and b of the workspace
+// alternately.
 func patchAlternately(a, b map[string]any) func(*settingTenant, int) {
 	return func(w *settingTenant, i int) { w.write("PATCH", "", []map[string]any{a, b}[i%2], http.StatusOK) }
 }
@@ -365,7 +366,7 @@ func TestSettings_ApplyToTheNextDial(t *testing.T) {
 	}
 }
 
-// The function due returns the delay of call request i after its POST.
+// place returns the delay of call request i after its POST.
 func (w *settingTenant) place(n int, due func(i int) time.Duration, agentID func(i int) string) {
 	w.t.Helper()
 	faults := make([]error, n)

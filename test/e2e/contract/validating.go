@@ -199,7 +199,7 @@ func (d *Document) response(op operation, status int) (*openapi3.Response, strin
 	return nil, ""
 }
 
-// The function either returns a response that permits the error codes of a and those of b.
+// mergeResponses returns a response that permits the error codes of a and those of b.
 func mergeResponses(a, b openapi3.Response) openapi3.Response {
 	media := *a.Content["application/json"]
 	media.Examples = openapi3.Examples{}

@@ -209,7 +209,7 @@ func (c *customer) replay(t testing.TB, status string, since time.Time) int {
 	return answer.Replayed
 }
 
-// The method open counts the rows of the subscription's queue.
+// countQueued counts the rows of the subscription's queue.
 func (c *customer) countQueued(t testing.TB, where string) (n int) {
 	t.Helper()
 	query := "SELECT count(*) FROM webhook_dispatcher.delivery_queue WHERE subscription_id = $1 AND " + where

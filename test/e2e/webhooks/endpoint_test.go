@@ -82,8 +82,8 @@ func (b *book) end(entry int, cut bool) {
 	b.got[entry].ended, b.got[entry].cut = time.Now(), cut
 }
 
-// recordClose records that a sender has closed a connection. A busy receiver can notice this only after
-// its response. A sender that is still running keeps its connections open.
+// recordClose records that a sender has closed a connection. A busy receiver can notice this only
+// after its response. A sender that is still running keeps its connections open.
 func (b *book) recordClose(line net.Conn) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -107,7 +107,7 @@ func (b *book) count() int {
 	return len(b.got)
 }
 
-// The method of returns the requests of one event in the order of their arrival.
+// requestsFor returns the requests of one event in the order of their arrival.
 func (b *book) requestsFor(event string) (mine []request) {
 	for _, r := range b.all() {
 		if r.event == event {
@@ -216,7 +216,7 @@ type hostileReceiver struct {
 }
 
 // The parameter kind selects the certificate of the receiver.
-func (w *world) listen(t *testing.T, kind string, behave func(link)) *hostileReceiver {
+func (w *world) listen(t *testing.T, kind string, respond func(link)) *hostileReceiver {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -238,7 +238,7 @@ func (w *world) listen(t *testing.T, kind string, behave func(link)) *hostileRec
 		if err != nil {
 			return
 		}
-		behave(link{secured, conn, over.Done()})
+		respond(link{secured, conn, over.Done()})
 		_ = secured.CloseWrite()
 		h.end(entry, false)
 	}

@@ -43,13 +43,14 @@ func wantNoRequest(failure string) wanted {
 	return w
 }
 
-// The method later replaces the minimum delays, for a receiver that sends Retry-After.
+// withLeast replaces the minimum delays, for a receiver that sends Retry-After.
 func (w wanted) withLeast(least ...time.Duration) wanted {
 	w.minDelays = least
 	return w
 }
 
-// scheduledDelays returns the minimum delays of the retry schedule: 10 % less than the configured delays.
+// scheduledDelays returns the minimum delays of the retry schedule: 10 % less than the configured
+// delays.
 func scheduledDelays() (least []time.Duration) {
 	for _, d := range retryDelays() {
 		least = append(least, max(retryDelays()[0], d*9/10))
@@ -158,8 +159,8 @@ func broken() []row {
 	}
 }
 
-// validResponses returns receivers with valid HTTP responses. The parameter elsewhere is the target of
-// redirects.
+// validResponses returns receivers with valid HTTP responses. The parameter elsewhere is the target
+// of redirects.
 func validResponses(elsewhere string) (rows []row) {
 	for _, code := range []int{200, 204, 299} {
 		rows = append(rows, row{name: fmt.Sprintf("answers %d", code), behave: status(code), want: delivered(code)})
@@ -303,8 +304,8 @@ func judgeRequests(t *testing.T, arrived []request, secret string, least []time.
 	}
 }
 
-// publishSteadily publishes an event every 50 ms until ctx ends. The map publishedAt contains the time
-// of Kafka's acknowledgment for each event id.
+// publishSteadily publishes an event every 50 ms until ctx ends. The map publishedAt contains the
+// time of Kafka's acknowledgment for each event id.
 func (w *world) publishSteadily(ctx context.Context, t *testing.T, c *customer, publishedAt map[string]time.Time) {
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()

@@ -132,8 +132,8 @@ func (c *customer) settled(t *testing.T) map[string]bool {
 	return known
 }
 
-// answeredBetween returns the requests that began after the time after and had a response before the time
-// before.
+// answeredBetween returns the requests that began after the time after and had a response before
+// the time before.
 func (b *book) answeredBetween(after, before time.Time) []request {
 	return slices.DeleteFunc(b.all(), func(r request) bool {
 		whole := !r.cut && !r.ended.IsZero()

@@ -4,8 +4,8 @@ package stack
 
 import "syscall"
 
-// The function attributes sets no death signal. Only Linux sends a signal to a child when its
-// parent dies. On other systems the next start ends the orphaned processes.
+// processAttributes sets no death signal. Only Linux sends a signal to a child when its parent
+// dies. On other systems the next start ends the orphaned processes.
 func processAttributes(spec Spec) *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Credential: spec.Credential}
 }

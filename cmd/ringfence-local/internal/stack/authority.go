@@ -24,8 +24,8 @@ const (
 	KeyFile  = "ca-key.pem"
 )
 
-// validYears is the validity of the certificate in years. A certificate that expires within a month is
-// replaced.
+// validYears is the validity of the certificate in years. A certificate that expires within a month
+// is replaced.
 const validYears = 10
 
 // EnsureAuthority creates the authority unless a valid one exists, and returns the path of the

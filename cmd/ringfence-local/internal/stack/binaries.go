@@ -126,8 +126,8 @@ func highestFirst(pattern string) []string {
 
 var printedVersion = regexp.MustCompile(`\(PostgreSQL\) (\d+)`)
 
-// tryVersion runs `postgres --version` as the account that will run the server. Success shows that the
-// account can use the binary and its libraries.
+// tryVersion runs `postgres --version` as the account that will run the server. Success shows that
+// the account can use the binary and its libraries.
 func (s Source) tryVersion(ctx context.Context, dir string) (major int, ok bool) {
 	if _, err := os.Stat(filepath.Join(dir, "initdb")); err != nil {
 		return 0, false

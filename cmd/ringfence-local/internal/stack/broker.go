@@ -67,8 +67,8 @@ func Run(ctx context.Context, cfg Config) error {
 	return nil
 }
 
-// maintainLogs runs retention and compaction. kfake starts its own ticker only for new topics, and not for
-// topics that it loads from disk.
+// maintainLogs runs retention and compaction. kfake starts its own ticker only for new topics, and
+// not for topics that it loads from disk.
 func maintainLogs(ctx context.Context, cluster *kfake.Cluster, cfg Config) {
 	retain := time.NewTicker(orElse(cfg.RetainEvery, 30*time.Second))
 	defer retain.Stop()

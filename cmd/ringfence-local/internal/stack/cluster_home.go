@@ -30,7 +30,7 @@ func (s *Server) hash() string {
 // CheckHome checks that this home created the existing cluster. A foreign cluster inside the home
 // is an error. A foreign cluster outside the home belongs to a deleted home of the same name.
 // CheckHome renames such a cluster and returns its new path. Init then creates a new cluster.
-func (s *Server) CheckHome(ctx context.Context, home string) (aside string, err error) {
+func (s *Server) CheckHome(ctx context.Context, home string) (renamedTo string, err error) {
 	signed, err := os.ReadFile(filepath.Join(s.Data, signatureFile))
 	if err != nil || string(signed) == s.hash() {
 		// There is no cluster, or the cluster has no signature. In the second case the first
@@ -43,14 +43,14 @@ func (s *Server) CheckHome(ctx context.Context, home string) (aside string, err 
 	if err := s.removeLeftovers(ctx); err != nil {
 		return "", err
 	}
-	aside = s.Data + ".removed"
-	if err := os.RemoveAll(aside); err != nil {
+	renamedTo = s.Data + ".removed"
+	if err := os.RemoveAll(renamedTo); err != nil {
 		return "", fmt.Errorf("remove the database that was moved earlier: %w", err)
 	}
-	if err := os.Rename(s.Data, aside); err != nil {
+	if err := os.Rename(s.Data, renamedTo); err != nil {
 		return "", fmt.Errorf("move database: %w", err)
 	}
-	return aside, nil
+	return renamedTo, nil
 }
 
 // passwordError returns the error for a database whose password is lost.

@@ -197,9 +197,9 @@ func (op operator) key(ctx context.Context, workspace, access string) (string, e
 	return made.Key, err
 }
 
-// sendInto sends a request and decodes the response into the parameter into. It returns an error if the
-// response has none of the statuses in want.
-func (op operator) sendInto(ctx context.Context, method, path string, body, into any, want ...int) error {
+// sendInto sends a request and decodes the response into the parameter into. It returns an error if
+// the response has none of the statuses in want.
+func (op operator) sendInto(ctx context.Context, method, path string, body, result any, want ...int) error {
 	status, answer, err := op.do(ctx, method, path, body)
 	if err != nil {
 		return err
@@ -207,10 +207,10 @@ func (op operator) sendInto(ctx context.Context, method, path string, body, into
 	if !slices.Contains(want, status) {
 		return fmt.Errorf("%s %s: %d %s", method, path, status, bytes.TrimSpace(answer))
 	}
-	if into == nil {
+	if result == nil {
 		return nil
 	}
-	if err := json.Unmarshal(answer, into); err != nil {
+	if err := json.Unmarshal(answer, result); err != nil {
 		return fmt.Errorf("%s %s: %w", method, path, err)
 	}
 	return nil

@@ -61,8 +61,8 @@ func startedAt(pid int) string {
 // Orphans returns the processes of a killed run that are still running. The parameter record is the
 // path of the file that lists the processes of that run. If the file is damaged or missing, Orphans
 // returns none.
-func Orphans(record string) []Identity {
-	data, err := os.ReadFile(record)
+func Orphans(recordPath string) []Identity {
+	data, err := os.ReadFile(recordPath)
 	if err != nil {
 		return nil
 	}
@@ -80,15 +80,15 @@ func Orphans(record string) []Identity {
 
 // End sends a signal (the parameter ask) to a process. If the process has not ended after the
 // duration patience, End kills the process and its process group.
-func End(id Identity, ask syscall.Signal, patience time.Duration) error {
-	if err := syscall.Kill(id.PID, ask); err != nil && !errors.Is(err, syscall.ESRCH) {
+func End(id Identity, signal syscall.Signal, killAfter time.Duration) error {
+	if err := syscall.Kill(id.PID, signal); err != nil && !errors.Is(err, syscall.ESRCH) {
 		return fmt.Errorf("stop orphaned %s (pid %d): %w", id.Name, id.PID, err)
 	}
-	for deadline := time.Now().Add(patience); id.Alive(); time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(killAfter); id.Alive(); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			killGroup(id.PID)
 			_ = syscall.Kill(id.PID, syscall.SIGKILL)
-			deadline = time.Now().Add(patience)
+			deadline = time.Now().Add(killAfter)
 		}
 	}
 	return nil

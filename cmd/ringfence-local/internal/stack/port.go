@@ -111,8 +111,8 @@ func Holder(port int) string {
 	return "another program"
 }
 
-// listenerInode returns the inode of the socket that listens on the port. It reads a table of the kernel
-// such as /proc/net/tcp.
+// listenerInode returns the inode of the socket that listens on the port. It reads a table of the
+// kernel such as /proc/net/tcp.
 func listenerInode(table string, port int) string {
 	content, err := os.ReadFile(table)
 	if err != nil {

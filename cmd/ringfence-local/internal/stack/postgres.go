@@ -172,8 +172,8 @@ func (s *Server) ensure(ctx context.Context, database string) error {
 	return err
 }
 
-// removeLeftovers removes what a killed run left behind: a running postmaster, or the backends of a dead one,
-// and the pid file. The process id in that file can belong to another program now.
+// removeLeftovers removes what a killed run left behind: a running postmaster, or the backends of a
+// dead one, and the pid file. The process id in that file can belong to another program now.
 func (s *Server) removeLeftovers(ctx context.Context) error {
 	pidFile := filepath.Join(s.Data, "postmaster.pid")
 	content, err := os.ReadFile(pidFile)
@@ -205,7 +205,7 @@ func (s *Server) removeLeftovers(ctx context.Context) error {
 	return nil
 }
 
-// The function inside returns the Postgres processes that use the data directory, the postmaster
+// postgresProcesses returns the Postgres processes that use the data directory, the postmaster
 // first. Some systems do not show the working directory of a process. On such a system, inside
 // returns the process whose id is in the pid file, if that process is a postgres.
 func postgresProcesses(data string, postmaster int) []Identity {

@@ -54,7 +54,7 @@ func NewStarter() *Starter {
 // serve runs the jobs on its own thread, which ends when this goroutine ends. The main thread never
 // ends, so on the main thread serve starts a new goroutine for the jobs. When serve has its thread,
 // it calls the parameter settled.
-func (s *Starter) serve(settled func()) {
+func (s *Starter) serve(onReady func()) {
 	runtime.LockOSThread()
 	if onMainThread() {
 		taken := make(chan struct{})
@@ -63,7 +63,7 @@ func (s *Starter) serve(settled func()) {
 		runtime.UnlockOSThread()
 		return
 	}
-	settled()
+	onReady()
 	for job := range s.jobs {
 		job()
 	}

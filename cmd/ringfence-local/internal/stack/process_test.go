@@ -55,8 +55,8 @@ func shell(name, script string) Spec {
 	return Spec{Name: name, Path: "/bin/sh", Args: []string{"-c", script}, Env: os.Environ()}
 }
 
-// endedContext returns a context that has already ended. With this context, Stop kills a process that does
-// not stop immediately.
+// endedContext returns a context that has already ended. With this context, Stop kills a process
+// that does not stop immediately.
 func endedContext() context.Context {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
@@ -196,8 +196,8 @@ func TestConsole_NeverMixesLines(t *testing.T) {
 	}
 }
 
-// The test stops the child with SIGSTOP until both signals are pending. The kernel delivers two equal
-// pending signals as one.
+// The test stops the child with SIGSTOP until both signals are pending. The kernel delivers two
+// equal pending signals as one.
 func TestHurry_SignalIsNotMergedWithTheStopSignal(t *testing.T) {
 	t.Parallel()
 	if runtime.GOOS != "linux" {

@@ -165,7 +165,7 @@ func (s *stack) binariesThere() error {
 	return nil
 }
 
-// The method keep starts the children as one rank. Each child is restarted if it ends.
+// startRank starts the children as one rank. Each child is restarted if it ends.
 func (s *stack) startRank(ctx context.Context, specs ...Spec) error {
 	rank := make([]*Child, 0, len(specs))
 	defer func() { s.ranks = append(s.ranks, rank) }()
@@ -179,7 +179,7 @@ func (s *stack) startRank(ctx context.Context, specs ...Spec) error {
 	return nil
 }
 
-// The method down stops the ranks in reverse order: services, carrier, broker, Postgres.
+// stopRanks stops the ranks in reverse order: services, carrier, broker, Postgres.
 func (s *stack) stopRanks(hurry, kill context.Context) {
 	if len(s.ranks) == 0 {
 		return
@@ -218,8 +218,8 @@ func stopChild(hurry, kill context.Context, child *Child) {
 	child.Stop(patience)
 }
 
-// drainTime returns how long calls can continue after the dialer was stopped. An invalid DRAIN_LIMIT is
-// ignored here, because the dialer refuses it at its start.
+// drainTime returns how long calls can continue after the dialer was stopped. An invalid
+// DRAIN_LIMIT is ignored here, because the dialer refuses it at its start.
 func (s *stack) drainTime() time.Duration {
 	if limit, err := time.ParseDuration(os.Getenv("DRAIN_LIMIT")); err == nil {
 		return limit

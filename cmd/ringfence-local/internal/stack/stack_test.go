@@ -105,7 +105,7 @@ func TestSettlePorts_PublicPortInUseIsAnErrorWithRemedy(t *testing.T) {
 	}
 }
 
-// The function refused calls settlePorts, which must fail. It runs with the clock of synctest, so
+// settleError calls settlePorts, which must fail. It runs with the clock of synctest, so
 // settlePorts does not really wait for a port to become free.
 func settleError(t *testing.T, s *stack) (message string) {
 	t.Helper()

@@ -34,8 +34,8 @@ type Supervisor struct {
 
 // NewSupervisor returns a supervisor. The parameter record is the path of the file for the list of
 // the running children.
-func NewSupervisor(starter *Starter, console *Console, record string) *Supervisor {
-	return &Supervisor{Longest: longestPause, starter: starter, console: console, record: record}
+func NewSupervisor(starter *Starter, console *Console, recordPath string) *Supervisor {
+	return &Supervisor{Longest: longestPause, starter: starter, console: console, record: recordPath}
 }
 
 // Child is one process that runs until it is stopped.

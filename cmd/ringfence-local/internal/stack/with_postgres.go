@@ -126,8 +126,8 @@ func dataParent(durable bool) string {
 	return os.TempDir()
 }
 
-// deleteLeftovers deletes the data directories of killed runs. The name of each directory contains the
-// process id of its run.
+// deleteLeftovers deletes the data directories of killed runs. The name of each directory contains
+// the process id of its run.
 func deleteLeftovers() {
 	var left []string
 	for _, parent := range []string{os.TempDir(), sharedMemory} {

@@ -43,8 +43,8 @@ type Client struct {
 
 // New returns a client that prints responses to out, as JSON if asJSON is set, and everything else
 // to asides.
-func New(door ClientConfig, out, asides io.Writer, asJSON bool) *Client {
-	d := &Client{door: door, out: out, asides: asides, json: asJSON, columns: terminalWidth(out), http: &http.Client{
+func New(cfg ClientConfig, out, asides io.Writer, asJSON bool) *Client {
+	d := &Client{door: cfg, out: out, asides: asides, json: asJSON, columns: terminalWidth(out), http: &http.Client{
 		Timeout: time.Minute,
 		// The token must not be sent to another address.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
@@ -240,8 +240,8 @@ type page struct {
 	HasMore bool              `json:"has_more"`
 }
 
-// The method pages yields the pages of a collection, newest first. It requests each page when the
-// caller needs it. An error is the last item.
+// yieldPages yields the pages of a collection, newest first. It requests each page when the caller
+// needs it. An error is the last item.
 func (d *Client) yieldPages(ctx context.Context, path string, filter url.Values, want Listed) iter.Seq2[page, error] {
 	query := url.Values{}
 	for name, values := range filter {

@@ -67,7 +67,7 @@ func (l *tableList) closeArray() error {
 	return nil
 }
 
-// The method elements formats a page as elements of a JSON array. The method end closes the array.
+// formatElements formats a page as elements of a JSON array. The method end closes the array.
 func (l *tableList) formatElements(members []json.RawMessage) (string, error) {
 	var text bytes.Buffer
 	for i, member := range members {
@@ -104,8 +104,8 @@ func (l *tableList) rows(members []json.RawMessage) string {
 	return formatAligned(l.widths, rows)
 }
 
-// widenColumns increases each column to the width of its widest cell, and returns the width of the widest
-// line. The last column has no padding.
+// widenColumns increases each column to the width of its widest cell, and returns the width of the
+// widest line. The last column has no padding.
 func widenColumns(widths []int, rows [][]string) (widest int) {
 	for _, row := range rows {
 		for i, cell := range row {
@@ -142,8 +142,8 @@ func formatPairs(rows [][]string) string {
 	return formatAligned(widths, rows)
 }
 
-// The function blocks formats each row as several lines, one line per column. The first row
-// contains the headings.
+// formatBlocks formats each row as several lines, one line per column. The first row contains the
+// headings.
 func formatBlocks(rows [][]string) string {
 	members := make([]string, 0, len(rows))
 	for _, row := range rows[1:] {
@@ -183,8 +183,8 @@ func (d *Client) Member(member json.RawMessage) error {
 	return d.write(formatPairs(lines))
 }
 
-// fitOrIndent returns the parameter text. If the terminal is too narrow for the text, it returns the
-// value as indented JSON.
+// fitOrIndent returns the parameter text. If the terminal is too narrow for the text, it returns
+// the value as indented JSON.
 func (d *Client) fitOrIndent(text string, value json.RawMessage) string {
 	const deepest = 20
 	if d.columns == 0 || value[0] != '{' && value[0] != '[' || displayWidth(text)+deepest <= d.columns {
@@ -212,8 +212,8 @@ func (d *Client) write(text string) error {
 	return nil
 }
 
-// valueAt follows a path of keys in a JSON value and returns nil if there is no value. If the value is
-// a list, find returns the values of all members of the list.
+// valueAt follows a path of keys in a JSON value and returns nil if there is no value. If the value
+// is a list, find returns the values of all members of the list.
 func valueAt(value json.RawMessage, path string) json.RawMessage {
 	var list []json.RawMessage
 	for key := range strings.SplitSeq(path, ".") {
@@ -242,8 +242,8 @@ func valuesOf(list []json.RawMessage, key string) json.RawMessage {
 	return text
 }
 
-// formatPlain formats a value for people: a string as one line without quotes, null as "-", any other
-// value as JSON.
+// formatPlain formats a value for people: a string as one line without quotes, null as "-", any
+// other value as JSON.
 func formatPlain(value json.RawMessage) string {
 	if len(value) == 0 || string(value) == "null" {
 		return "-"

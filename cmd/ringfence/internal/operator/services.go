@@ -102,7 +102,7 @@ func (r *ServiceCommand) aside(line string) error {
 	return nil
 }
 
-// The type lines receives the output of the binary and passes it on line by line.
+// lineWriter receives the output of the binary and passes it on line by line.
 type lineWriter struct {
 	begun []byte
 	say   func(line string) error

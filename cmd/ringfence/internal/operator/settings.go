@@ -21,7 +21,7 @@ type Settings struct {
 
 // Body merges three sources into one object: the file, the flags --set, and the parameter named. A
 // later source replaces values of an earlier one.
-func (s Settings) Body(ctx context.Context, named map[string]any) (map[string]any, error) {
+func (s Settings) Body(ctx context.Context, flagValues map[string]any) (map[string]any, error) {
 	body := map[string]any{}
 	if s.File != "" {
 		content, err := Contents(ctx, s.File)
@@ -49,7 +49,7 @@ func (s Settings) Body(ctx context.Context, named map[string]any) (map[string]an
 			return nil, fmt.Errorf("--set %s: %w", name, err)
 		}
 	}
-	for name, value := range named {
+	for name, value := range flagValues {
 		if text, isText := value.(string); !isText || text != "" {
 			body[name] = value
 		}

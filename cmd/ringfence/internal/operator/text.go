@@ -48,8 +48,8 @@ func isControl(r rune) bool {
 	return r != joinWithout && r != join && unicode.In(r, unicode.Cc, unicode.Cf, unicode.Zl, unicode.Zp)
 }
 
-// displayWidth returns the width of a text in terminal cells: two for most East Asian characters and
-// emoji, zero for combining marks.
+// displayWidth returns the width of a text in terminal cells: two for most East Asian characters
+// and emoji, zero for combining marks.
 func displayWidth(text string) (n int) {
 	for _, r := range text {
 		switch {

@@ -130,7 +130,7 @@ func (c walletSetRates) Run(ctx context.Context, o *WorkspaceClient) error {
 // standardRate is the default rate of billing-wallet, which /admin/v1 does not list.
 const standardRate = "0.05 a minute, billed by the second"
 
-// The function rates prints a page of rates and the default rate.
+// printRates prints a page of rates and the default rate.
 func printRates(d *Client, answer json.RawMessage) error {
 	var page struct{ Data []json.RawMessage }
 	if err := json.Unmarshal(answer, &page); err != nil {

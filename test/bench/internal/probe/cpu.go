@@ -115,10 +115,10 @@ func (m *Meter) look(ctx context.Context) error {
 
 // Less subtracts the earlier reading `before`, so the result is the CPU time that was used since
 // then.
-func (t Time) Less(before Time) Time {
+func (t Time) Less(earlier Time) Time {
 	used := Time{}
 	for name, spent := range t {
-		used[name] = spent - before[name]
+		used[name] = spent - earlier[name]
 	}
 	return used
 }

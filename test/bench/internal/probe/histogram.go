@@ -54,17 +54,17 @@ func Parse(text io.Reader, name string) (Histogram, error) {
 
 // Less subtracts the earlier reading `before`, so the result contains only the values that were
 // added since then.
-func (g Histogram) Less(before Histogram) Histogram {
-	since := Histogram{buckets: map[float64]float64{}, sum: g.sum - before.sum, Count: g.Count - before.Count}
+func (g Histogram) Less(earlier Histogram) Histogram {
+	since := Histogram{buckets: map[float64]float64{}, sum: g.sum - earlier.sum, Count: g.Count - earlier.Count}
 	for bound, n := range g.buckets {
-		since.buckets[bound] = n - before.buckets[bound]
+		since.buckets[bound] = n - earlier.buckets[bound]
 	}
 	return since
 }
 
 // bucketOf returns the bucket that contains the quantile q. The result inside is the quantile's
 // position among the values of that bucket, from 0 to 1.
-func (g Histogram) bucketOf(q float64) (low, high, inside float64) {
+func (g Histogram) bucketOf(q float64) (low, high, position float64) {
 	below := 0.0
 	for _, bound := range slices.Sorted(maps.Keys(g.buckets)) {
 		if n := g.buckets[bound]; n >= q*g.Count && n > below {
@@ -78,11 +78,11 @@ func (g Histogram) bucketOf(q float64) (low, high, inside float64) {
 // Quantile returns a quantile in seconds. It interpolates linearly inside a bucket. A value above
 // the last bound counts as that bound.
 func (g Histogram) Quantile(q float64) float64 {
-	low, high, inside := g.bucketOf(q)
+	low, high, position := g.bucketOf(q)
 	if math.IsInf(high, 1) {
 		return low
 	}
-	return low + inside*(high-low)
+	return low + position*(high-low)
 }
 
 // Mean returns the mean in seconds.

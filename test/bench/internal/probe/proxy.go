@@ -30,10 +30,10 @@ func (c Counts) Sum() (n int) {
 
 // Less subtracts the earlier reading `before`, so the result contains only the executions since
 // then.
-func (c Counts) Less(before Counts) Counts {
+func (c Counts) Less(earlier Counts) Counts {
 	since := Counts{}
 	for statement, times := range c {
-		if n := times - before[statement]; n != 0 {
+		if n := times - earlier[statement]; n != 0 {
 			since[statement] = n
 		}
 	}
@@ -50,8 +50,8 @@ type Traffic struct {
 }
 
 // Less subtracts the earlier reading `before`, so the result contains only the traffic since then.
-func (t Traffic) Less(before Traffic) Traffic {
-	return Traffic{t.Trips - before.Trips, t.Sent - before.Sent, t.Received - before.Received}
+func (t Traffic) Less(earlier Traffic) Traffic {
+	return Traffic{t.Trips - earlier.Trips, t.Sent - earlier.Sent, t.Received - earlier.Received}
 }
 
 // Proxy is a listening proxy.
