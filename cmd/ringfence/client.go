@@ -96,7 +96,7 @@ type subscription struct {
 // limitError reports that the workspace has reached its limit of subscriptions.
 type limitError struct {
 	refused *refusal
-	// taken lists the subscriptions that use up the limit.
+	// subscriptions are the subscriptions that use up the limit.
 	subscriptions []subscription
 }
 
@@ -135,10 +135,9 @@ func (c *client) unsubscribe(ctx context.Context, id string) error {
 	return c.send(ctx, http.MethodDelete, subscriptions+"/"+id, nil, &gone)
 }
 
-// deleteLeftovers deletes the subscriptions that earlier runs of this command left behind, and
-// returns all others. A subscription is a leftover if no program listens at its endpoint. The
-// parameter endpoint is the URL of this run, so an existing subscription with the same URL is also
-// a leftover.
+// deleteLeftovers deletes the subscriptions that killed runs of this command left behind, and
+// returns all others. A subscription is a leftover if no program listens at its endpoint, or if it
+// has the endpoint of this run.
 func (c *client) deleteLeftovers(ctx context.Context, endpoint string) (others []subscription, err error) {
 	var list struct{ Data []subscription }
 	if err := c.send(ctx, http.MethodGet, subscriptions+"?limit=100", nil, &list); err != nil {

@@ -13,8 +13,8 @@ func TestCompletion_PrintsCandidates(t *testing.T) {
 	t.Setenv("RINGFENCE_HOME", t.TempDir())
 	for _, test := range []struct {
 		line string
-		// The field want is the complete expected output. The field some contains candidates that
-		// the output must include.
+		// want is the complete expected output. some contains candidates that the output must
+		// include.
 		want, some []string
 	}{
 		{"ringfence wor", []string{"workspaces"}, nil},

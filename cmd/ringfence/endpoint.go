@@ -51,8 +51,8 @@ type endpoint struct {
 	armed    chan struct{}
 }
 
-// openEndpoint listens on this machine. Port 0 means any free port. Requests wait until the method
-// arm has set the secret.
+// openEndpoint listens on this machine. Port 0 means any free port. Requests wait until setSecret
+// was called.
 func openEndpoint(home string, port int) (*endpoint, error) {
 	cert, err := issueCertificate(home)
 	if err != nil {

@@ -131,7 +131,7 @@ func (c *completionCommand) Run(command *kong.Context) error {
 const tokenVariable = "RINGFENCE_ADMIN_TOKEN"
 
 // client returns a client for the address that the flags name. If they name none, the client is for
-// the local stack, and the result standard is the id of that stack's demo workspace.
+// the local stack, and standard is the id of that stack's demo workspace.
 func (c *commands) client(out, faults io.Writer) (opened *operator.Client, standard string, err error) {
 	door := operator.ClientConfig{URL: c.AdminURL, Token: os.Getenv(tokenVariable)}
 	if door.URL == "" {

@@ -61,9 +61,8 @@ var (
 	word   = regexp.MustCompile(`(?:'[^']*'|"[^"]*"|[^\s'"])+`)
 )
 
-// commandLines returns the arguments of each ringfence command line on a page, in shell blocks and
-// in sentences. A line that ends with a backslash continues on the next line. A command line that
-// contains "…" is left out, because it is incomplete.
+// commandLines returns the arguments of each ringfence command line on a page. A line that ends
+// with a backslash continues on the next line. A command line with "…" is incomplete and left out.
 func commandLines(page string) (lines [][]string) {
 	var found [][]string
 	block, inside := "", false

@@ -52,8 +52,8 @@ type Entry struct {
 const indexEvery = 64
 
 // Journal is the append-only log, with one line of JSON per entry. Its first line contains the name
-// of the event feed (GET /events). Every entry is written to the file immediately, so a killed
-// process loses no entry. The file is not synced to the disk.
+// of the event feed. Every entry is written immediately, so a killed process loses none, but the
+// file is not synced to the disk.
 type Journal struct {
 	mu      sync.Mutex
 	file    *os.File
@@ -165,8 +165,7 @@ func (j *Journal) Append(e Entry) (Entry, error) {
 // name.
 func (j *Journal) Feed() string { return j.feed }
 
-// Grown returns a channel that is closed as soon as the journal has an entry with a number above
-// the parameter after.
+// Grown returns a channel that is closed as soon as the journal has an entry with a higher number.
 func (j *Journal) Grown(number int64) <-chan struct{} {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -178,8 +177,7 @@ func (j *Journal) Grown(number int64) <-chan struct{} {
 	return j.grown
 }
 
-// Read passes the entries with a number above the parameter after to the function give, in order,
-// until give returns false.
+// Read passes the entries with a higher number to yield, in order, until yield returns false.
 func (j *Journal) Read(number int64, yield func(Entry) bool) error {
 	number = max(number, 0)
 	j.mu.Lock()

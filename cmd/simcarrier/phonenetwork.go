@@ -159,9 +159,9 @@ func (x *Network) Answer(callID string) (call Call, known bool, err error) {
 	return l.call, true, nil
 }
 
-// Hangup ends every line of a call. It returns the previous state of the call and the call. The
-// parameter by names the party that hangs up: the dialer, or the person in a test. An empty cause
-// means normal_clearing, or originator_cancel if the call was not answered.
+// Hangup ends every line of a call. It returns the previous state of the call and the call. byParty
+// is the dialer, or the person in a test. An empty cause means normal_clearing, or
+// originator_cancel before the answer.
 func (x *Network) Hangup(callID, cause, byParty string) (previousState string, call Call, known bool, err error) {
 	x.mu.Lock()
 	defer x.mu.Unlock()

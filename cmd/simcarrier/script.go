@@ -9,7 +9,7 @@ import (
 // step is one action of the simulated person, at a time after the previous step.
 type step struct {
 	after time.Duration
-	// patient is true if the time scale does not apply to the time before this step.
+	// ignoresScale is true if the time scale does not apply to the time before this step.
 	ignoresScale bool
 	kind         string
 	text         string

@@ -107,8 +107,8 @@ func (b *secondStack) filled(t *testing.T) {
 	}
 }
 
-// linkProgram replaces a program of the stack by a link to the program in the folder from. The
-// stack uses the link at the next start of the program.
+// linkProgram replaces a program of the stack by a link to the program in binFolder. The stack uses
+// the link at the next start of the program.
 func (b *secondStack) linkProgram(t *testing.T, program, binFolder string) {
 	t.Helper()
 	path := filepath.Join(b.bin, program)
@@ -118,9 +118,9 @@ func (b *secondStack) linkProgram(t *testing.T, program, binFolder string) {
 	}
 }
 
-// runUpgraded restarts the gateway in another version, and the dialer with a certificate that is
-// valid for one hour. In this test, the alert on certificates fires 72 minutes before the end. When
-// the function during returns, upgraded restores the version and the certificate.
+// runUpgraded restarts the gateway in another version, and the dialer with a certificate that
+// expires in one hour, so that the alert on certificates fires. When action returns, it restores
+// both.
 func (b *secondStack) runUpgraded(t *testing.T, action func()) {
 	t.Helper()
 	folder := t.TempDir()

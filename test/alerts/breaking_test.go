@@ -48,8 +48,8 @@ func (w *world) commitOffsetAhead(t *testing.T, service, topic string) {
 	})
 }
 
-// metricValue returns the value of a service's metric, or 0 if the service does not export it. The
-// parameter metric is the name with its labels, which must be sorted.
+// metricValue returns the value of a service's metric, or 0 if the service does not export it.
+// selector is the metric's name with its labels, which must be sorted.
 func (w *world) metricValue(t *testing.T, service, selector string) (value float64) {
 	t.Helper()
 	doors, err := w.PrivateAddresses(service)
@@ -104,7 +104,7 @@ func (w *world) locked(t *testing.T, table string, during time.Duration) {
 }
 
 // limitOpenFiles lowers a process's limit of open files to the number of files that it has open
-// now. It calls the function during and then restores the limit.
+// now. It calls action and then restores the limit.
 func (w *world) limitOpenFiles(t *testing.T, name string, action func()) {
 	t.Helper()
 	pids := w.Processes()[name]

@@ -196,8 +196,8 @@ func secondStackFaults() []fault {
 	}
 }
 
-// takeRelayLease takes the lease of a service's outbox relay while the function during runs. The
-// service then publishes no events.
+// takeRelayLease takes the lease of a service's outbox relay while action runs. The service then
+// publishes no events.
 func (w *world) takeRelayLease(t *testing.T, schema string, action func()) {
 	t.Helper()
 	conn := w.connectSuperuser(t)

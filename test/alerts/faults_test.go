@@ -14,7 +14,7 @@ import (
 )
 
 // fault is a fault with the alerts that must fire during the fault and resolve afterwards. The
-// fault lasts until the call of the parameter `until` returns.
+// fault lasts until `until` returns.
 type fault struct {
 	name   string
 	always bool
@@ -154,9 +154,8 @@ func processFaults() []fault {
 	}
 }
 
-// endpointAlerts lists the alerts that must not fire while an endpoint is slow. These alerts must
-// not count a delivery that is late only because of its endpoint. The fault of the slow endpoint is
-// the only fault without alerts.
+// endpointAlerts lists the alerts that must not fire while an endpoint is slow. They must not count
+// deliveries that are late only because of their endpoint.
 var endpointAlerts = []string{"EventsDeliveredLate", "EventsDeliveredLate (ticket)"}
 
 // checkAlerts waits until no alert of the fault is active, and injects the fault. When every alert
@@ -204,8 +203,8 @@ func (p *prometheus) silent(t *testing.T, what, state string, names []string) {
 	}
 }
 
-// recordFiring records the firing alerts twice a second until rest is called. seen returns their
-// names.
+// recordFiring records the firing alerts twice a second until stopRecording is called. firedNames
+// returns their names.
 func (p *prometheus) recordFiring(t *testing.T) (firedNames func() []string, stopRecording func()) {
 	t.Helper()
 	var mu sync.Mutex

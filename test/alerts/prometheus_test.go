@@ -21,7 +21,7 @@ import (
 type prometheus struct{ client *kit.Client }
 
 // startPrometheus starts a Prometheus that scrapes the private ports of the stacks. If Prometheus
-// is not installed, observe skips the test, or fails the test in CI.
+// is not installed, it skips the test, or fails the test in CI.
 func startPrometheus(t *testing.T, homes ...string) *prometheus {
 	t.Helper()
 	program, err := exec.LookPath("prometheus")

@@ -195,8 +195,8 @@ func (w *world) read(ctx context.Context, n int64) {
 	}
 }
 
-// placeLater places a call that becomes due after the time wait. It repeats the request after an
-// error, because the effect of an earlier fault can continue for a while.
+// placeLater places a call that becomes due after the delay. It repeats the request after an error,
+// because the effect of an earlier fault can continue for a while.
 func (w *world) placeLater(t *testing.T, delay time.Duration) (placed kit.Request) {
 	t.Helper()
 	order := map[string]any{"to": fmt.Sprintf("+1415%05d00", w.numbers.Add(1)%100000), "scheduled_for": time.Now().Add(delay).UTC()}
@@ -211,7 +211,7 @@ func (w *world) placeLater(t *testing.T, delay time.Duration) (placed kit.Reques
 	return placed
 }
 
-// pauseProcesses stops every process with the given name (SIGSTOP) while the function during runs.
+// pauseProcesses stops every process with the given name (SIGSTOP) while action runs.
 func (w *world) pauseProcesses(t *testing.T, name string, action func()) {
 	t.Helper()
 	pids := w.Processes()[name]

@@ -85,7 +85,7 @@ func (t *throwaway) ready(ctx context.Context) error {
 	}
 }
 
-// awaitEnd waits until ctx ends. If the broker ends first, await returns an error.
+// awaitEnd waits until ctx ends. If the broker ends first, awaitEnd returns an error.
 func (t *throwaway) awaitEnd(ctx context.Context) error {
 	select {
 	case <-ctx.Done():

@@ -69,14 +69,14 @@ type phone struct {
 	finished kit.Request
 }
 
-// detailRecord is a line of Asterisk's call detail records. The field dialer is a SIP address.
+// detailRecord is a line of Asterisk's call detail records. Its dialer is a SIP address.
 type detailRecord struct {
 	start, answer, end time.Time
 	dialer             string
 }
 
-// dialerKill is one SIGKILL of a dialer. The field replaced is the time at which the next process
-// opened the same SIP port.
+// dialerKill is one SIGKILL of a dialer. replaced is the time at which the next process opened the
+// same SIP port.
 type dialerKill struct {
 	at, replaced time.Time
 	ports        map[string]bool
@@ -103,11 +103,9 @@ type trial struct {
 	voices map[string][]byte
 }
 
-// TestRandomCalls_RecordingsEqualTranscripts runs two dialers that call phones of a real Asterisk.
-// The phones behave at random. Each kill -9 ends a dialer to which a phone is connected. Soon after
-// the kill, the phone must be disconnected. Each transcript must contain the same turns as
-// Asterisk's recording. The recording must contain every turn of the agent from its first frame to
-// its last, and no other audio.
+// TestRandomCalls_RecordingsEqualTranscripts runs two dialers that call phones of a real Asterisk,
+// and kills dialers. After a kill, the phone must soon be disconnected. Each recording must contain
+// exactly the turns of its transcript, and every turn of the agent completely.
 func TestRandomCalls_RecordingsEqualTranscripts(t *testing.T) {
 	peertest.AsteriskInstalled(t)
 	random := sharedstack.Seeded(t, 1)

@@ -24,12 +24,12 @@ const (
 )
 
 type transactions struct {
-	// all is xact_commit. It includes transactions that only read.
+	// allCommits is xact_commit. It includes transactions that only read.
 	allCommits int64
-	// writing is the number of transaction ids that Postgres has assigned. It equals the number of
-	// transactions that wrote a row.
+	// writeCommits is the number of transaction ids that Postgres has assigned. It equals the
+	// number of transactions that wrote a row.
 	writeCommits int64
-	// counting is the number of writes to the table of the rate limit. The table is unlogged, so
+	// limitWrites is the number of writes to the table of the rate limit. The table is unlogged, so
 	// these writes do not wait for the disk.
 	limitWrites int64
 	at          time.Time

@@ -19,7 +19,7 @@ const (
 	// Realtime API. `make bench` builds both as programs.
 	conversationBench, model = "ringfence-talks", "fakemodel"
 	// goalDelay limits, in ms, the p50 of the delay that the dialer adds to the audio between a
-	// person and the agent. The goal applies to the measurement with `few` calls.
+	// person and the agent. The goal applies to the measurement with goalCalls calls.
 	goalDelay, goalCalls = 12, 20
 )
 
@@ -112,8 +112,8 @@ func (t phoneReport) trips() []time.Duration {
 	return took
 }
 
-// readPhoneReports reads the reports of the phones. The result waits contains one time for each
-// phone: from the phone's answer to the first audio of the agent.
+// readPhoneReports reads the reports of the phones. waits contains one time for each phone: from
+// the phone's answer to the first audio of the agent.
 func readPhoneReports(reports []byte, answers string) (heard phoneReport, waits []time.Duration, err error) {
 	if err := json.Unmarshal(reports, &heard); err != nil {
 		return heard, nil, fmt.Errorf("read what the phones said: %w", err)

@@ -58,8 +58,8 @@ type peers struct {
 	out       *bufio.Reader
 }
 
-// startPeers starts this program again as the process with the far ends of calls. The parameter
-// kind selects the type of far end.
+// startPeers starts this program again as the process with the far ends of calls. kind selects the
+// type of far end.
 func startPeers(kind string, count int) (*peers, error) {
 	self, err := os.Executable()
 	if err != nil {

@@ -32,13 +32,9 @@ const (
 // such requests per second, which get 401. All others get 429.
 var refusalStatuses = []int{http.StatusTooManyRequests, http.StatusUnauthorized}
 
-// measureFlood measures GET /v1/wallet with a valid key in three situations. In the first there is no
-// other load. In the second, a flood of requests that need no key (GET /readyz) is running. In the
-// third, an equal flood of requests with invalid keys arrives from the same address. This address
-// has exceeded its limit for invalid keys.
-//
-// The third situation is compared to the second. Both floods cost CPU time, but only the third
-// makes the gateway check keys.
+// measureFlood measures GET /v1/wallet with a valid key: without other load, during a flood of
+// requests that need no key, and during an equal flood of invalid keys from the same address. The
+// last two are compared: only the third makes the gateway check keys.
 func measureFlood(ctx context.Context, b *bench) error {
 	w, err := b.stack.NewWorkspace(ctx, "bench flood", "10")
 	if err != nil {
@@ -142,8 +138,8 @@ func (b *bench) fromFlooded(path, key string, want int) *repeatedGet {
 	return a
 }
 
-// startFlood sends requests at floodRate until the function stop is called. Each response must have
-// one of the wanted statuses. The function stop returns the number of requests and the first error.
+// startFlood sends requests at floodRate until stop is called. Each response must have one of the
+// wanted statuses. stop returns the number of requests and the first error.
 func (b *bench) startFlood(
 	ctx context.Context, path string, key func() string, want ...int,
 ) (stop func() (int64, error)) {

@@ -23,8 +23,7 @@ import (
 const goalThrough = 2.0
 
 // measureGateway prints the time that the rate limit adds, and the time that the whole gateway
-// adds. Each time is the difference between two kinds of requests. The kinds alternate, so that
-// both are measured under the same background load.
+// adds. Each is the difference between two kinds of requests that are sent alternately.
 func measureGateway(ctx context.Context, b *bench) error {
 	w, err := b.stack.NewWorkspace(ctx, "bench gateway", "1000")
 	if err != nil {
@@ -51,9 +50,9 @@ func measureGateway(ctx context.Context, b *bench) error {
 	return b.limitCheck(ctx, w)
 }
 
-// limitCheck measures the time of the rate limit by comparing two responses of the gateway. A
-// request that gets 404 is counted in the database. A request that gets 429 is not counted, because
-// the gateway already stores that the key is over its limit.
+// limitCheck measures the time of the rate limit. A request that gets 404 is counted in the
+// database. A request that gets 429 is not, because the gateway already stores that the key is over
+// its limit.
 func (b *bench) limitCheck(ctx context.Context, w *kit.Workspace) error {
 	other, err := b.stack.NewWorkspace(ctx, "bench limit", "0.01")
 	if err != nil {
@@ -103,9 +102,9 @@ func (b *bench) withKey(w *kit.Workspace, path string, want int) *repeatedGet {
 	return newAsker(b.stack.Demo.BaseURL+path, want, "Authorization", func() (string, error) { return "Bearer " + w.WriteKey, nil })
 }
 
-// newDirectGet sends requests to the service `calls`, with a service token that is signed with the
-// gateway's key. A token is valid for a minute and used for half a minute, so that the time to sign
-// it is negligible.
+// newDirectGet returns a request to the service `calls` with a service token that is signed with
+// the gateway's key. Each token is used for half a minute, so that the time to sign it is
+// negligible.
 func (b *bench) newDirectGet(w *kit.Workspace, path string, want int) (*repeatedGet, error) {
 	var state struct {
 		Ports       map[string]int    `json:"ports"`

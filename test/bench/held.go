@@ -18,8 +18,8 @@ import (
 
 const (
 	heldFor = time.Minute
-	// postClients is the number of clients that post calls. hangers is the number of clients that
-	// make the called persons hang up.
+	// postClients is the number of clients that post calls. hangUpClients is the number of clients
+	// that make the called persons hang up.
 	postClients, hangUpClients = 16, 16
 	// rampPatience limits the time without progress of any call. After this time, the missing calls
 	// count as lost.
@@ -153,9 +153,9 @@ func (h *CallStack) holdThem(ctx context.Context, workspaces []*kit.Workspace) (
 	return weights, nil
 }
 
-// printWeights prints the memory of the programs before the first call, with all calls, and after
-// the last call. The memory of a call is calculated from the heap that the end of the calls frees.
-// Resident memory is no measure, because the operating system does not reclaim used pages.
+// printWeights prints the memory of the programs before, during and after the calls. The memory of
+// a call is calculated from the heap that is freed when the calls end, because the operating system
+// does not reclaim used pages.
 func printWeights(before, during, after map[string]memory, calls float64) {
 	kB := func(less, more float64) float64 { return (more - less) / 1024 / calls }
 	for _, name := range slices.Sorted(maps.Keys(during)) {

@@ -65,11 +65,11 @@ func (l *Landing) expect(number string) <-chan time.Time {
 }
 
 type landingResult struct {
-	// missing counts the calls without a terminal event. double counts the calls with more than one
-	// terminal event. A repeated delivery of the same event is not counted.
+	// missing counts the calls without a terminal event. duplicates counts the calls with more than
+	// one terminal event. A repeated delivery of the same event is not counted.
 	missing, duplicates int
 	lost                []string
-	// badly is the number of deliveries with an invalid signature.
+	// badSignatures is the number of deliveries with an invalid signature.
 	badSignatures int
 }
 

@@ -12,9 +12,8 @@ import (
 	"ringfence.dev/test/bench/internal/probe"
 )
 
-// The numbers of commits that one POST makes on an idle stack. The function ofOnePost lists the
-// commits. awaitedCommits are the commits before the response. expectedCommits are all commits. If
-// there are more commits, that is a regression.
+// The numbers of commits that one POST makes on an idle stack (see ofOnePost): before the response,
+// and in total. More commits are a regression.
 const (
 	awaitedCommits  = 3
 	expectedCommits = 6

@@ -45,10 +45,11 @@ type bench struct {
 	stack   *kit.Stack
 	hooks   *kit.Receiver
 	landing *Landing
-	// house is the shared state of the measurements of deliveries. It is nil before the first of
-	// them.
+	// webhookStack is the shared state of the measurements of deliveries. It is nil before the
+	// first of them.
 	webhookStack *WebhookStack
-	// dialing is the shared state of the measurements of calls. It is nil before the first of them.
+	// callStack is the shared state of the measurements of calls. It is nil before the first of
+	// them.
 	callStack *CallStack
 	meter     *probe.Meter
 }
@@ -58,9 +59,9 @@ type bench struct {
 type measurement struct {
 	name, says string
 	run        func(context.Context, *bench) error
-	// asked is true if the measurement runs only when -only names it.
+	// onlyIfNamed is true if the measurement runs only when -only names it.
 	onlyIfNamed bool
-	// bus is true if the measurement uses Kafka. Such a measurement runs on each broker.
+	// usesKafka is true if the measurement uses Kafka. Such a measurement runs on each broker.
 	usesKafka bool
 }
 

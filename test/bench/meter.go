@@ -57,8 +57,8 @@ SELECT pid, backend_start, CASE WHEN usename LIKE 'webhook\_dispatcher\_%' THEN 
 FROM pg_stat_activity
 WHERE usename LIKE 'webhook\_dispatcher\_%' OR backend_type IN ('walwriter', 'checkpointer', 'background writer', 'autovacuum launcher', 'autovacuum worker')`
 
-// watch starts a meter. If anew is true, the caller is about to restart the dispatcher. The CPU
-// time of the new process then counts from its start.
+// watch starts a meter. If willRestart is true, the caller is about to restart the dispatcher. The
+// CPU time of the new process then counts from its start.
 func (h *WebhookStack) watch(ctx context.Context, willRestart bool) (*meter, error) {
 	m := &meter{house: h, anew: willRestart, begun: map[process]time.Duration{}, last: map[process]time.Duration{}, kinds: map[process]string{}, done: make(chan struct{})}
 	var err error

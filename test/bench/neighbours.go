@@ -21,8 +21,8 @@ const (
 )
 
 // Neighbours measures a healthy endpoint alone, beside one endpoint that hangs, and beside ten.
-// Each endpoint has its own workspace and address. Each round creates new endpoints that hang, so
-// that the dispatcher has not stored their health yet.
+// Each round creates new endpoints that hang, so that the dispatcher has not stored their health
+// yet.
 func Neighbours(ctx context.Context, h *WebhookStack) error {
 	healthy, err := h.subscribe(ctx, Take, h.lane(), 0)
 	if err != nil {
@@ -60,7 +60,7 @@ func Neighbours(ctx context.Context, h *WebhookStack) error {
 	return healthy.drop(ctx)
 }
 
-// measureNeighbours runs one round. The result tried is the number of requests that the dispatcher
+// measureNeighbours runs one round. hangingRequests is the number of requests that the dispatcher
 // sent to the endpoints that hang.
 func (h *WebhookStack) measureNeighbours(ctx context.Context, healthy *endpoint, hanging int) (got countedRecords, hangingRequests int, err error) {
 	lane := h.lane()

@@ -22,9 +22,8 @@ const (
 	goalResumed = 50.0
 )
 
-// Pauses measures how soon a change of a subscription's status takes effect under a steady load. It
-// measures the last request after a pause and the first request after a resume. Both times begin
-// with the response to the change of status.
+// Pauses measures the time from a change of a subscription's status to its effect under a steady
+// load: to the last request after a pause, and to the first request after a resume.
 func Pauses(ctx context.Context, h *WebhookStack) error {
 	e, err := h.subscribe(ctx, Take, h.lane(), 0)
 	if err != nil {

@@ -18,9 +18,9 @@ import (
 // webhookTimeout is the time after which a missing webhook of a call counts as lost.
 const webhookTimeout = time.Minute
 
-// Pipeline measures several levels. A level is a constant number of calls in progress, each from
-// its POST to its terminal webhook. The next call replaces a finished call, so the measured rate is
-// sustained. The first calls of a level (as many as are in progress) do not count.
+// Pipeline measures several levels. A level is a constant number of calls in progress: the next
+// call replaces a finished call, so the measured rate is sustained. The first calls of a level do
+// not count.
 func Pipeline(ctx context.Context, h *CallStack) error {
 	best, at := 0.0, 0
 	for underWay := 16; underWay <= 1024; underWay *= 4 {
@@ -42,7 +42,7 @@ type levelResult struct {
 	// returned errBusy.
 	numbers, unanswered []string
 	// all is the number of calls whose webhook arrived. counted and took include only the calls
-	// whose webhook arrived while the field counting was true.
+	// whose webhook arrived while counting was true.
 	all, counted int
 	counting     bool
 	took         []time.Duration

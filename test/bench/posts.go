@@ -26,9 +26,9 @@ const (
 // serial numbers all calls of the bench, so that no number is called twice.
 var serial atomic.Int64
 
-// measurePosts prints POST /v1/calls per second for several numbers of clients. Before and after
-// each measurement it runs the baseline loop with the same number of goroutines. The calls are
-// scheduled for the next day, so that the dialer does not dial them.
+// measurePosts prints POST /v1/calls per second for several numbers of clients, and runs the
+// baseline loop before and after each measurement. The calls are scheduled for the next day, so
+// that they are not dialed.
 func measurePosts(ctx context.Context, b *bench) error {
 	w, err := b.stack.NewWorkspace(ctx, "bench posts", "10000000")
 	if err != nil {
@@ -112,9 +112,9 @@ func (b *bench) level(ctx context.Context, db *pgx.Conn, clients int, post func(
 	return nil
 }
 
-// baselineRates contains the rates of two baseline loops. The first loop makes all commits of a
-// POST. The second loop makes only the commits before the response. The fields used and times are
-// the CPU time and the number of operations of the first loop.
+// baselineRates contains the rates of two baseline loops: with all commits of a POST, and with only
+// the commits before the response. used and times are the CPU time and the operations of the first
+// loop.
 type baselineRates struct {
 	all, awaited float64
 	used         probe.Time

@@ -53,7 +53,8 @@ type load struct {
 
 	mu     sync.Mutex
 	orders []*order
-	// shut maps each number to the periods in which no call may be dialed because of an opt-out.
+	// forbiddenSpans maps each number to the periods in which no call may be dialed because of an
+	// opt-out.
 	forbiddenSpans map[string][]span
 	answers        map[string]map[int]int // operation → status → number of responses; status 0 means no response
 	lies           []string

@@ -34,7 +34,7 @@ type settings struct {
 	scale    float64
 	field    Field
 	broker   string
-	// patient limits the wait until no work is in progress.
+	// settleTimeout limits the wait until no work is in progress.
 	settleTimeout time.Duration
 	env           []string
 	// sip is true if calls use SIP trunks to sipp. Otherwise they use the simulated carrier.

@@ -118,8 +118,7 @@ func Plan(seed uint64, length time.Duration, field Field) (plan []Fault) {
 	}
 }
 
-// quietTime returns the time when every fault of the plan is over. The result is never earlier than
-// the parameter at.
+// quietTime returns the time when every fault of the plan is over, but not before earliest.
 func quietTime(plan []Fault, earliest time.Duration) time.Duration {
 	for _, f := range plan {
 		earliest = max(earliest, f.nextFaultTime())

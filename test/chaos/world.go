@@ -67,8 +67,8 @@ type world struct {
 type tenant struct {
 	*kit.Workspace
 	name, subscription string
-	// poor is true if requests can be refused because credit is missing. resting is true if the
-	// subscription is paused from time to time.
+	// hasLittleCredit is true if requests can be refused because credit is missing. pausesWebhooks
+	// is true if the subscription is paused from time to time.
 	hasLittleCredit, pausesWebhooks bool
 
 	mu     sync.Mutex
@@ -81,8 +81,8 @@ func (t *tenant) paidIn(amount money.Micro) {
 	t.credit += amount
 }
 
-// startWorld starts the stack and its peers. raze stops what startWorld has started, also after an
-// error.
+// startWorld starts the stack and its peers. shutDown stops what startWorld has started, also after
+// an error.
 func startWorld(ctx context.Context, set settings) (w *world, err error) {
 	w = &world{settings: set, ports: map[string]int{}, links: map[string]*kit.Proxy{}}
 	if w.home, err = os.MkdirTemp("", "ringfence-chaos-"); err != nil {

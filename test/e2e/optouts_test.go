@@ -162,8 +162,8 @@ func (run *refusing) race(rng *rand.Rand, trials, lanes int) {
 	run.took = time.Since(began)
 }
 
-// On average, one in `asked` call requests is read immediately after its opt-out or withdrawal. Its
-// status shows whether the dial was earlier or later.
+// On average, one in readOneIn call requests is read immediately after its opt-out or withdrawal.
+// Its status shows whether the dial was earlier or later.
 const readOneIn = 4
 
 func (run *refusing) trial(n, lane int, own *rand.Rand) error {

@@ -23,8 +23,8 @@ const (
 	// least one request. If there were fewer than ofSo operations, no share is checked.
 	fairShare, ofSo = 0.1, 60
 	requested, read = "ringfence_http_request_duration_seconds_count", "ringfence_inbox_records_total"
-	// sharedEach is the number of calls of each client. The number held counts the calls that are
-	// in progress at the kill of a replica.
+	// callsPerClient is the number of calls of each client. heldCalls is the number of calls that
+	// are in progress at the kill of a replica.
 	concurrentClients, callsPerClient, heldCalls = 16, 12, 24
 )
 

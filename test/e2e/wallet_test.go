@@ -140,7 +140,7 @@ func keys(name string, n int) []string {
 
 type crowd struct {
 	w *kit.Workspace
-	// later is true if the calls are scheduled after an hour, so that their holds remain.
+	// isScheduled is true if the calls are scheduled after an hour, so that their holds remain.
 	isScheduled bool
 
 	mu       sync.Mutex
@@ -240,9 +240,8 @@ func (c *crowd) each(work []string, do func(string)) {
 	clients.Wait()
 }
 
-// The parameters spendable and held are numbers of holds. The function books waits until the
-// available and the held credit have these values. At every read the ledger must have no
-// difference.
+// awaitBooks waits until the available and the held credit have the values of the given numbers of
+// holds. At every read the ledger must have no difference.
 func awaitBooks(t *testing.T, w *kit.Workspace, availableHolds, heldHolds int) {
 	t.Helper()
 	var seen struct{ Spendable, Held, Balance money.Micro }

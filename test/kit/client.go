@@ -114,8 +114,8 @@ type Page[T any] struct {
 	HasMore bool `json:"has_more"`
 }
 
-// All reads all pages of a list. The function id returns the id of an item. The id of the last item
-// is the cursor of the next page.
+// All reads all pages of a list. itemID returns the id of an item. The id of the last item is the
+// cursor of the next page.
 func All[T any](ctx context.Context, c *Client, path string, query url.Values, itemID func(T) string) ([]T, error) {
 	var all []T
 	q := url.Values{"limit": {"100"}}
@@ -166,9 +166,8 @@ func (s *Stack) CarrierLog(ctx context.Context) ([]LogLine, error) {
 // ErrNoShell is returned if curl or jq is not installed.
 var ErrNoShell = errors.New("the first call needs curl and jq")
 
-// FirstCall runs the commands of the section "Place the first call" in the file page
-// (docs/deploy/compose.md). The arguments replace the addresses in the commands. FirstCall returns
-// the output when the call request is completed.
+// FirstCall runs the commands of the section "Place the first call" of docs/deploy/compose.md, with
+// other addresses. It returns the output when the call request is completed.
 func FirstCall(ctx context.Context, pagePath, base, admin, token string) (output string, err error) {
 	for _, program := range []string{"curl", "jq"} {
 		if _, err := exec.LookPath(program); err != nil {

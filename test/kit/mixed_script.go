@@ -3,8 +3,8 @@ package kit
 // MixedScript returns a script for sipp. The behavior of the far end depends on the last two digits
 // of the dialed number: 90 is busy, 91 rings until it is canceled, 92 does not exist, 93 returns a
 // trunk error, 94 sends nothing, 95 answers despite a cancel, 96 declines, 97 answers and hangs up,
-// 98 answers after 3 s, 99 executes the steps in the parameter elsewhere. The even numbers from 50
-// to 88 wait until the other side hangs up. All other numbers hang up after 2 s.
+// 98 answers after 3 s, 99 executes steps99. The even numbers from 50 to 88 wait until the other
+// side hangs up. All other numbers hang up after 2 s.
 func MixedScript(steps99 string) string {
 	var patient []int
 	for n := 50; n < 90; n += 2 {

@@ -33,9 +33,8 @@ func (e ExampleReceiver) Command(ctx context.Context, line []string, env ...stri
 // ReceiverLanguages returns the folders of examples/receivers.
 func ReceiverLanguages() []string { return []string{"go", "typescript", "python"} }
 
-// PrepareReceiver builds the example of a language into the directory out. The parameter folder is
-// the path of examples/receivers. PrepareReceiver returns an error if the TypeScript example has a
-// type error.
+// PrepareReceiver builds the example of a language in examplesDir (examples/receivers) into outDir.
+// It returns an error if the TypeScript example has a type error.
 func PrepareReceiver(ctx context.Context, language, examplesDir, outDir string) (ExampleReceiver, error) {
 	examplesDir, err := filepath.Abs(examplesDir)
 	if err != nil {

@@ -84,8 +84,8 @@ func AnswerDespiteCancel() string {
 		`<recv request="ACK" crlf="true"></recv>` + ExpectBye()
 }
 
-// RingThen returns steps that ring. If no CANCEL arrives within the time, the steps in the
-// parameter `then` follow. For label see When.
+// RingThen returns steps that ring. If no CANCEL arrives within the time, nextSteps follow. For
+// label see When.
 func RingThen(label, milliseconds int, nextSteps string) string {
 	return Respond("180 Ringing") + fmt.Sprintf(`<recv request="CANCEL" timeout="%d" ontimeout="%d"></recv>`, milliseconds, label) +
 		inviteMessage("200 OK", sameCSeq, empty, "") + inviteMessage("487 Request Terminated", inviteCSeq, empty, `retrans="500"`) + fmt.Sprintf(`<recv request="ACK" crlf="true" next="%d"></recv><label id="%d"/>`, End, label) + nextSteps

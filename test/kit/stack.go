@@ -254,8 +254,8 @@ func (s *Stack) PrivateAddresses(name string) (addresses []string, err error) {
 	}
 }
 
-// KillOne sends SIGKILL to one process with the given name. The parameter pick selects one of
-// several processes. KillOne returns false if there was no such process.
+// KillOne sends SIGKILL to one process with the given name. index selects one of several processes.
+// KillOne returns false if there was no such process.
 func (s *Stack) KillOne(name string, index int) bool {
 	pids := s.Processes()[name]
 	if len(pids) == 0 {
@@ -279,9 +279,8 @@ func (s *Stack) Tail(lines int) string {
 // HangTimeout limits a wait that would otherwise hang. It is not an expected duration.
 const HangTimeout = 5 * time.Minute
 
-// Until calls cond every 50 ms until cond returns true or an error. After the timeout Until calls
-// cond once more. The error contains the parameter what, which names the condition. Tests use
-// HangTimeout as the timeout.
+// Until calls cond every 50 ms until cond returns true or an error. After the timeout it calls cond
+// once more. The error contains the name of the condition. Tests use HangTimeout as the timeout.
 func Until(ctx context.Context, timeout time.Duration, condition string, cond func() (bool, error)) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()

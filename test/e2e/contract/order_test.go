@@ -190,7 +190,7 @@ type placeError struct {
 	status     int
 	to         string
 	spoil      func(order set)
-	// shut is true if a closed calling window causes the error.
+	// closedWindow is true if a closed calling window causes the error.
 	closedWindow bool
 }
 

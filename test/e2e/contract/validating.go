@@ -107,8 +107,8 @@ func (d *Document) findOperation(method string, address *url.URL) operation {
 	return operation{}
 }
 
-// The library panics for unknown methods. For such a method, the function known returns a method
-// that no path has.
+// knownMethod returns a method that no path has if the method is unknown, because the library
+// panics for unknown methods.
 func knownMethod(method string) string {
 	if slices.Contains([]string{"GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT"}, method) {
 		return method

@@ -86,8 +86,8 @@ func TestFailing_SubscriptionIsWarnedDisabledAndResumed(t *testing.T) {
 	c.resumeAndReplay(t, hooks, events, first)
 }
 
-// After the method back has resumed the subscription, the waiting deliveries continue. Then the
-// method replays the deliveries that were skipped or failed.
+// resumeAndReplay resumes the subscription, so that the waiting deliveries continue. Then it
+// replays the deliveries that were skipped or failed.
 func (c *customer) resumeAndReplay(t *testing.T, hooks *endpoint, events []event, first delivery) {
 	t.Helper()
 	c.set(t, "active")

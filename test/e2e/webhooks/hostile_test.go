@@ -23,7 +23,7 @@ type wanted struct {
 	code     int    // the status of every attempt; 0 means no response
 	failure  string // the failure of every attempt; "" means success
 	requests int
-	// least contains the minimum delays between requests. Nil means the delays of the schedule.
+	// minDelays contains the minimum delays between requests. Nil means the delays of the schedule.
 	minDelays []time.Duration
 }
 
@@ -159,8 +159,7 @@ func broken() []row {
 	}
 }
 
-// validResponses returns receivers with valid HTTP responses. The parameter elsewhere is the target
-// of redirects.
+// validResponses returns receivers with valid HTTP responses. elsewhere is the target of redirects.
 func validResponses(elsewhere string) (rows []row) {
 	for _, code := range []int{200, 204, 299} {
 		rows = append(rows, row{name: fmt.Sprintf("answers %d", code), behave: status(code), want: delivered(code)})

@@ -17,8 +17,8 @@ type Shared[W interface {
 	// Begin starts the World. If Begin fails, it returns the parts that it has started, and Main
 	// stops these parts.
 	Begin func() (W, error)
-	// Judge is called after the last test if all tests passed. Its result is the exit code. The
-	// parameter whole is true if no test was skipped by a flag. The field can be nil.
+	// Judge is called after the last test if all tests passed. Its result is the exit code. whole
+	// is true if no test was skipped by a flag. Judge can be nil.
 	Judge func(w W, whole bool) (code int)
 
 	once  sync.Once

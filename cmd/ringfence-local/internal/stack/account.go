@@ -60,10 +60,9 @@ func (a Account) chown(path string) error {
 	return nil
 }
 
-// Place returns the folder for the account's database and for the downloads. The folder is in the
-// home (.ringfence) if the account can reach the home. Otherwise the folder is in /var/tmp, and its
-// name is derived from the home's path. The folder belongs to the user of this process. Other users
-// can open files in the folder by name, but cannot list the folder.
+// Place returns the folder for the account's database and for the downloads: in the home
+// (.ringfence) if the account can reach it, otherwise in /var/tmp. Other users can open files in
+// the folder by name, but cannot list the folder.
 func (a Account) Place(home string) (string, error) {
 	if a.canReach(home) {
 		return home, nil

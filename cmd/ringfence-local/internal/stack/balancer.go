@@ -132,9 +132,8 @@ func copyHalf(to, from net.Conn) {
 }
 
 // dial connects to the next ready replica. If that replica refuses the connection, dial tries the
-// other ready replicas, and then the replicas that are not ready. If the client has a loopback
-// address, dial connects from the same address, because the gateway limits requests by client
-// address.
+// other ready replicas, and then the replicas that are not ready. It keeps a loopback client's
+// address, because the gateway limits requests by client address.
 func (b *Balancer) dial(ctx context.Context, client net.Addr) net.Conn {
 	dialer := net.Dialer{Timeout: dialTimeout}
 	if peer, ok := client.(*net.TCPAddr); ok && peer.IP.IsLoopback() {

@@ -28,8 +28,8 @@ func (s *Server) hash() string {
 }
 
 // CheckHome checks that this home created the existing cluster. A foreign cluster inside the home
-// is an error. A foreign cluster outside the home belongs to a deleted home of the same name.
-// CheckHome renames such a cluster and returns its new path. Init then creates a new cluster.
+// is an error. A foreign cluster outside the home belongs to a deleted home of the same name, so it
+// is renamed.
 func (s *Server) CheckHome(ctx context.Context, home string) (renamedTo string, err error) {
 	signed, err := os.ReadFile(filepath.Join(s.Data, signatureFile))
 	if err != nil || string(signed) == s.hash() {

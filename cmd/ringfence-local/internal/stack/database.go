@@ -60,9 +60,9 @@ func (s *stack) startPostgres(ctx context.Context) error {
 	return nil
 }
 
-// newPostgres returns a server with account, folder and binaries. The caller sets the port and the
-// password. Downloads are kept in the home. data is the parent directory of the cluster. If data is
-// empty, the cluster is created beside the downloads.
+// newPostgres returns a server without port and password, which the caller sets. data is the parent
+// directory of the cluster. If data is empty, the cluster is created beside the downloads in the
+// home.
 func newPostgres(ctx context.Context, home, data string, note func(string, ...any)) (*Server, error) {
 	account, err := ChooseAccount()
 	if err != nil {
@@ -206,10 +206,9 @@ func answers(ctx context.Context, addresses []string) bool {
 var errPostgresURL = errors.New("POSTGRES_URL is not a URL of the form postgres://user:password@host:port/database: " +
 	"set it to one, or unset it")
 
-// schemaURLs returns the environment variables with which a service connects to its schema: one URL
-// for the owner of the schema and one for the application role. RINGFENCE_POOLER can contain the
-// address of a connection pooler in transaction mode. Then POSTGRES_URL uses the pooler, and
-// POSTGRES_DIRECT_URL connects without the pooler.
+// schemaURLs returns the environment variables with which a service connects to its schema as owner
+// and as application role. If RINGFENCE_POOLER is the address of a connection pooler, POSTGRES_URL
+// uses the pooler, and POSTGRES_DIRECT_URL does not.
 func (s *stack) schemaURLs(name string) (map[string]string, error) {
 	base, err := url.Parse(s.postgresURL)
 	if err != nil || base.Host == "" {

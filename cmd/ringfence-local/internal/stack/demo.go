@@ -18,8 +18,7 @@ import (
 )
 
 // The names and references of the objects in the demo workspace. If a start was killed, the next
-// start finds the existing objects by these values and creates no duplicates. It creates an API key
-// again only if the key's secret was not saved.
+// start finds the existing objects by these values and creates no duplicates.
 const (
 	demoName      = "Demo"
 	demoAgent     = "Ada"
@@ -108,7 +107,7 @@ func (s *stack) demoWorkspace(ctx context.Context) (Demo, error) {
 
 // removeInventedNumber deletes the caller number that an earlier run with the simulator gave to the
 // demo agent. It must run before a dialer with SIP trunks starts, because a real call must not show
-// that number. databaseURL is the URL of the dialer's database.
+// that number.
 func removeInventedNumber(ctx context.Context, databaseURL string) error {
 	conn, err := pgx.Connect(ctx, databaseURL)
 	if err != nil {
@@ -126,11 +125,9 @@ func removeInventedNumber(ctx context.Context, databaseURL string) error {
 	return nil
 }
 
-// ensureItem returns the id of the item whose field has the given value in a collection. It creates the
-// item if none exists.
-//
-// A POST that returned 503 can have stored the item (docs/reference/api/operator-api.md). So ensure
-// searches for the item again before it repeats the POST.
+// ensureItem returns the id of the item whose field has the given value, and creates the item if
+// none exists. A POST that returned 503 can have stored the item, so ensureItem searches again
+// before it repeats the POST.
 func (op operator) ensureItem(
 	ctx context.Context, collection, field, value string, rest map[string]any,
 ) (id string, err error) {
@@ -197,8 +194,8 @@ func (op operator) key(ctx context.Context, workspace, access string) (string, e
 	return made.Key, err
 }
 
-// sendInto sends a request and decodes the response into the parameter into. It returns an error if
-// the response has none of the statuses in want.
+// sendInto sends a request and decodes the response into result. It returns an error if the
+// response has none of the statuses in want.
 func (op operator) sendInto(ctx context.Context, method, path string, body, result any, want ...int) error {
 	status, answer, err := op.do(ctx, method, path, body)
 	if err != nil {
@@ -217,8 +214,7 @@ func (op operator) sendInto(ctx context.Context, method, path string, body, resu
 }
 
 // unknownAgent is the part of an error response that contains the code invalid_agent. The dialer
-// returns this error until it has received the event of a new agent. A successful POST of an agent
-// waits for the dialer, but a POST that returned 503 can have stored the agent without this wait.
+// returns this error until it has received the event of a new agent.
 const unknownAgent = `"code":"invalid_agent"`
 
 // maxTries limits the attempts of one request. A request is repeated while the gateway does not

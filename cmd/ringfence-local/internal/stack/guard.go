@@ -18,9 +18,8 @@ const (
 
 var errNotKafka = errors.New("not a Kafka request: connection dropped")
 
-// guardListener closes a connection before kfake receives a frame that it cannot handle. An unknown
-// request type (Kafka's API key) causes a nil dereference in kfake. A frame that states a huge size
-// makes kfake allocate that size. The parameter advertised is the address that kfake sends to its
+// guardListener closes a connection before kfake receives an unknown request type, which causes a
+// nil dereference, or a frame of huge size. advertised is the address that kfake sends to its
 // clients. If it is empty, kfake sends the listener's address.
 func guardListener(ln net.Listener, advertised string) net.Listener {
 	return guardedListener{ln, advertised}

@@ -58,9 +58,8 @@ func startedAt(pid int) string {
 	return strings.TrimSpace(string(out))
 }
 
-// Orphans returns the processes of a killed run that are still running. The parameter record is the
-// path of the file that lists the processes of that run. If the file is damaged or missing, Orphans
-// returns none.
+// Orphans returns the processes of a killed run that are still running. The file recordPath lists
+// the processes of that run. If the file is damaged or missing, Orphans returns none.
 func Orphans(recordPath string) []Identity {
 	data, err := os.ReadFile(recordPath)
 	if err != nil {
@@ -78,8 +77,8 @@ func Orphans(recordPath string) []Identity {
 	return alive
 }
 
-// End sends a signal (the parameter ask) to a process. If the process has not ended after the
-// duration patience, End kills the process and its process group.
+// End sends a signal to a process. If the process has not ended after the duration killAfter, End
+// kills the process and its process group.
 func End(id Identity, signal syscall.Signal, killAfter time.Duration) error {
 	if err := syscall.Kill(id.PID, signal); err != nil && !errors.Is(err, syscall.ESRCH) {
 		return fmt.Errorf("stop orphaned %s (pid %d): %w", id.Name, id.PID, err)

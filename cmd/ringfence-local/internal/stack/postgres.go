@@ -1,5 +1,5 @@
 // The stack's own Postgres: its binaries, its account, its data directory, and its start after a
-// killed run. The method provision creates the schemas.
+// killed run. createSchemas creates the schemas.
 
 package stack
 
@@ -206,8 +206,8 @@ func (s *Server) removeLeftovers(ctx context.Context) error {
 }
 
 // postgresProcesses returns the Postgres processes that use the data directory, the postmaster
-// first. Some systems do not show the working directory of a process. On such a system, inside
-// returns the process whose id is in the pid file, if that process is a postgres.
+// first. If the system does not show the working directory of a process, it returns only the
+// process in the pid file, if that is a postgres.
 func postgresProcesses(data string, postmaster int) []Identity {
 	var found []Identity
 	add := func(pid int) {

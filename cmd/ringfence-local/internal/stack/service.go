@@ -19,11 +19,11 @@ const carrierName = "simcarrier"
 
 type service struct {
 	name string
-	// askers lists the services that can call the internal API of this service. The gateway can
+	// callers lists the services that can call the internal API of this service. The gateway can
 	// call every service.
 	callers []string
-	// asks maps the name of an environment variable to the service whose address the variable
-	// contains.
+	// addressVars maps the name of an environment variable to the service whose address the
+	// variable contains.
 	addressVars map[string]string
 }
 
@@ -213,8 +213,8 @@ func (s *stack) replicaAddr(name string, replica int) string {
 	return loopback(s.state.Ports[httpPort(name, replica)])
 }
 
-// startBalancers opens the ports of all listeners if there are several replicas. The method down
-// stops the balancers.
+// startBalancers opens the ports of all listeners if there are several replicas. stopRanks stops
+// the balancers.
 func (s *stack) startBalancers(ctx context.Context) error {
 	if s.replicas == 1 {
 		return nil

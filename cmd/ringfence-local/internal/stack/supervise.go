@@ -32,8 +32,8 @@ type Supervisor struct {
 	live []Identity
 }
 
-// NewSupervisor returns a supervisor. The parameter record is the path of the file for the list of
-// the running children.
+// NewSupervisor returns a supervisor. recordPath is the path of the file for the list of the
+// running children.
 func NewSupervisor(starter *Starter, console *Console, recordPath string) *Supervisor {
 	return &Supervisor{Longest: longestPause, starter: starter, console: console, record: recordPath}
 }

@@ -15,11 +15,9 @@ import (
 // testURL is the name of the environment variable from which tests read the URL of the server.
 const testURL = "RINGFENCE_TEST_POSTGRES"
 
-// WithPostgres runs a command with a temporary Postgres server and returns the command's error. If
-// the environment already names a server, the command uses that server, unless durable is true.
-//
-// The data directory is in memory if the system has enough room for it. If durable is true, it is
-// always on disk.
+// WithPostgres runs a command with a temporary Postgres server, or with the server that the
+// environment names. If durable is true, the server is always temporary and its data is on disk.
+// Otherwise the data is in memory if there is enough room.
 func WithPostgres(ctx, hurry context.Context, command []string, durable bool) error {
 	if len(command) > 0 && command[0] == "--" {
 		command = command[1:]
@@ -79,8 +77,8 @@ func WithPostgres(ctx, hurry context.Context, command []string, durable bool) er
 	return runCommand(ctx, hurry, command, server.URL(databaseName))
 }
 
-// runCommand runs the command with the input and output of this process. The command belongs to the
-// same process group, so a Ctrl-C at the terminal reaches both. follow forwards the signals that
+// runCommand runs the command with the input and output of this process. Both are in the same
+// process group, so a Ctrl-C at the terminal reaches both. runCommand forwards the signals that
 // reach only this process.
 func runCommand(ctx, hurry context.Context, command []string, url string) error {
 	cmd := exec.Command(command[0], command[1:]...)

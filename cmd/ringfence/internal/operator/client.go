@@ -35,8 +35,8 @@ type Client struct {
 	// asides receives progress and remarks, which are not part of the response.
 	asides io.Writer
 	json   bool
-	// columns is the width of the terminal, or 0 without a terminal. The field answers is the input
-	// from which confirmations are read, or nil without a terminal.
+	// columns is the width of the terminal, or 0 without a terminal. answers is the input from
+	// which confirmations are read, or nil without a terminal.
 	columns int
 	answers io.Reader
 }
@@ -204,8 +204,8 @@ type Listed struct {
 const maxPage = 100
 
 // List prints the objects of a collection, newest first, page by page. columns are paths such as
-// "id" or "heading=path.of.keys". If the request for a page fails, the JSON array is not closed, so
-// a script cannot mistake the output for the whole list.
+// "id" or "heading=path.of.keys". If a page fails, the JSON array is not closed, so a script
+// detects the missing objects.
 func (d *Client) List(ctx context.Context, path string, filter url.Values, want Listed, columns ...string) error {
 	l, more := d.list(columns), false
 	for page, err := range d.yieldPages(ctx, path, filter, want) {

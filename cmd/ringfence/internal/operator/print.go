@@ -21,8 +21,8 @@ type tableList struct {
 	headings, paths []string
 	widths          []int
 	printed         int
-	// folded is set when a page was too wide for the terminal. After that, objects are printed one
-	// after the other.
+	// isFolded is set when a page was too wide for the terminal. After that, objects are printed
+	// one after the other.
 	isFolded bool
 }
 
@@ -67,7 +67,7 @@ func (l *tableList) closeArray() error {
 	return nil
 }
 
-// formatElements formats a page as elements of a JSON array. The method end closes the array.
+// formatElements formats a page as elements of a JSON array. closeArray closes the array.
 func (l *tableList) formatElements(members []json.RawMessage) (string, error) {
 	var text bytes.Buffer
 	for i, member := range members {
@@ -183,8 +183,8 @@ func (d *Client) Member(member json.RawMessage) error {
 	return d.write(formatPairs(lines))
 }
 
-// fitOrIndent returns the parameter text. If the terminal is too narrow for the text, it returns
-// the value as indented JSON.
+// fitOrIndent returns the text. If the terminal is too narrow for the text, it returns the value as
+// indented JSON.
 func (d *Client) fitOrIndent(text string, value json.RawMessage) string {
 	const deepest = 20
 	if d.columns == 0 || value[0] != '{' && value[0] != '[' || displayWidth(text)+deepest <= d.columns {
@@ -213,7 +213,7 @@ func (d *Client) write(text string) error {
 }
 
 // valueAt follows a path of keys in a JSON value and returns nil if there is no value. If the value
-// is a list, find returns the values of all members of the list.
+// is a list, it returns the values of all members of the list.
 func valueAt(value json.RawMessage, path string) json.RawMessage {
 	var list []json.RawMessage
 	for key := range strings.SplitSeq(path, ".") {

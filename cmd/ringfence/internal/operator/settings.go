@@ -19,8 +19,8 @@ type Settings struct {
 	Set  []string `sep:"none" help:"A field: features.webhooks=true. null clears it. Repeatable." placeholder:"KEY=VALUE"`
 }
 
-// Body merges three sources into one object: the file, the flags --set, and the parameter named. A
-// later source replaces values of an earlier one.
+// Body merges three sources into one object: the file, the flags --set, and flagValues. A later
+// source replaces values of an earlier one.
 func (s Settings) Body(ctx context.Context, flagValues map[string]any) (map[string]any, error) {
 	body := map[string]any{}
 	if s.File != "" {

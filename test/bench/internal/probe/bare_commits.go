@@ -31,10 +31,9 @@ type Commit struct {
 	Writes  []Write
 }
 
-// Write is one prepared statement: an insert, or the statement in the field SQL. An insert copies
-// the newest row that the stack has inserted into the table, with other values in the columns of
-// Fresh. The copied row is inserted into the table's copy (Copies.Of). In SQL, {} is replaced by
-// the name of the table's copy, and {other.table} by the name of the copy of other.table.
+// Write is one prepared statement: SQL, or an insert that copies the newest row of the product's
+// table with other values in the columns of Fresh. In SQL, {} is replaced by the name of the
+// table's copy, and {other.table} by the name of the copy of other.table.
 type Write struct {
 	Table string
 	Fresh map[string]Value
@@ -43,9 +42,8 @@ type Write struct {
 	// Sample is true if the insert copies the row of Copies.Sample. Otherwise it copies a row of
 	// the stack.
 	Sample bool
-	// Create is the statement that creates the table, with {} for the table's name. If Create is
-	// empty, the table is a copy of the product's table. A table with Create stays the same when
-	// the product changes. SQL must be set.
+	// Create is the statement that creates the table, with {} for the table's name. If it is empty,
+	// the table is a copy of the product's table. If it is set, SQL must be set too.
 	Create string
 }
 
@@ -131,8 +129,8 @@ func (c Copies) Drop(ctx context.Context) error {
 	return err
 }
 
-// statement is a prepared statement with the binary values of a sample row. The field fresh lists
-// the values that are replaced before each execution.
+// statement is a prepared statement with the binary values of a sample row. fresh lists the values
+// that are replaced before each execution.
 type statement struct {
 	name, sql string
 	oids      []uint32
@@ -189,8 +187,7 @@ type Loop struct {
 	formats []int16
 }
 
-// NewLoop opens a connection and prepares the commits. The parameter lane is the number of the
-// goroutine.
+// NewLoop opens a connection and prepares the commits. lane is the number of the goroutine.
 func (c Copies) NewLoop(ctx context.Context, url string, lane int, commits []Commit) (*Loop, error) {
 	db, err := pgx.Connect(ctx, url)
 	if err != nil {

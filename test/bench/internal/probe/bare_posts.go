@@ -101,7 +101,7 @@ type Looped struct {
 }
 
 // Loop sends POST requests from eight goroutines. Each goroutine sends the next request when the
-// response arrives. The parameter receiver is the id of the receiving process.
+// response arrives. receiver is the id of the receiving process.
 func (s *Sender) Loop(ctx context.Context, long time.Duration, receiver string) (Looped, error) {
 	defer s.Close()
 	var (

@@ -19,8 +19,8 @@ import (
 )
 
 const (
-	// clients is the number of concurrent clients. Each client first places `warm` calls, which do
-	// not count, and then `each` calls, which count.
+	// clients is the number of concurrent clients. Each client first places warmUpCalls calls,
+	// which do not count, and then callsPerClient calls, which count.
 	clients, callsPerClient, warmUpCalls = 32, 25, 3
 	// idlePeriod is the duration of the measurement of the idle stack. The idle stack's polling is
 	// subtracted from the cost of the calls.

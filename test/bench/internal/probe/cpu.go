@@ -43,8 +43,7 @@ type backend struct {
 	spent   time.Duration
 }
 
-// NewCPU returns a meter for the stack. The parameter db is the superuser's URL of the stack's
-// Postgres.
+// NewCPU returns a meter for the stack. db is the superuser's URL of the stack's Postgres.
 func NewCPU(ctx context.Context, stack *kit.Stack, db string) (*Meter, error) {
 	conn, err := pgx.Connect(ctx, db)
 	if err != nil {
@@ -113,8 +112,7 @@ func (m *Meter) look(ctx context.Context) error {
 	return nil
 }
 
-// Less subtracts the earlier reading `before`, so the result is the CPU time that was used since
-// then.
+// Less subtracts an earlier reading, so the result is the CPU time that was used since then.
 func (t Time) Less(earlier Time) Time {
 	used := Time{}
 	for name, spent := range t {
@@ -131,9 +129,8 @@ func (t Time) Sum() (sum time.Duration) {
 	return sum
 }
 
-// Line formats the milliseconds per operation of each program, the largest first. The parameter
-// turn is the name of one operation, for example "POST". The result is empty if nothing was
-// measured.
+// Line formats the milliseconds per operation of each program, the largest first. turn is the name
+// of one operation, for example "POST". The result is empty if nothing was measured.
 func (t Time) Line(turn string, turns int) string {
 	if len(t) == 0 || turns == 0 {
 		return ""

@@ -52,8 +52,8 @@ func Parse(text io.Reader, name string) (Histogram, error) {
 	return found, lines.Err()
 }
 
-// Less subtracts the earlier reading `before`, so the result contains only the values that were
-// added since then.
+// Less subtracts an earlier reading, so the result contains only the values that were added since
+// then.
 func (g Histogram) Less(earlier Histogram) Histogram {
 	since := Histogram{buckets: map[float64]float64{}, sum: g.sum - earlier.sum, Count: g.Count - earlier.Count}
 	for bound, n := range g.buckets {
@@ -62,8 +62,8 @@ func (g Histogram) Less(earlier Histogram) Histogram {
 	return since
 }
 
-// bucketOf returns the bucket that contains the quantile q. The result inside is the quantile's
-// position among the values of that bucket, from 0 to 1.
+// bucketOf returns the bucket that contains the quantile q. position is the quantile's position
+// among the values of that bucket, from 0 to 1.
 func (g Histogram) bucketOf(q float64) (low, high, position float64) {
 	below := 0.0
 	for _, bound := range slices.Sorted(maps.Keys(g.buckets)) {

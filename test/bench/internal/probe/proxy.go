@@ -28,8 +28,7 @@ func (c Counts) Sum() (n int) {
 	return n
 }
 
-// Less subtracts the earlier reading `before`, so the result contains only the executions since
-// then.
+// Less subtracts an earlier reading, so the result contains only the executions since then.
 func (c Counts) Less(earlier Counts) Counts {
 	since := Counts{}
 	for statement, times := range c {
@@ -49,7 +48,7 @@ type Traffic struct {
 	Sent, Received int64
 }
 
-// Less subtracts the earlier reading `before`, so the result contains only the traffic since then.
+// Less subtracts an earlier reading, so the result contains only the traffic since then.
 func (t Traffic) Less(earlier Traffic) Traffic {
 	return Traffic{t.Trips - earlier.Trips, t.Sent - earlier.Sent, t.Received - earlier.Received}
 }
