@@ -39,8 +39,7 @@ type history struct {
 	every     time.Duration
 }
 
-// objectID returns the id of the n-th object of a kind. The parameter kind is a name such as
-// "call".
+// objectID returns the id of the n-th object of a kind such as "call".
 func (h *history) objectID(kind string, n int) uuid.UUID {
 	id := uuid.NewSHA1(h.workspace, fmt.Appendf(nil, "%s %d", kind, n))
 	ms := binary.BigEndian.AppendUint64(nil, uint64(h.at(n).UnixMilli()))
@@ -289,8 +288,8 @@ func fillTable(ctx context.Context, db *pgx.Conn, t table, rows pgx.CopyFromSour
 	return err
 }
 
-// table is one of the tables that the lists read. The field row returns the table's row for the
-// n-th call of a history.
+// table is one of the tables that the lists read. row returns the table's row for the n-th call of
+// a history.
 type table struct {
 	schema, name string
 	columns      []string

@@ -92,8 +92,8 @@ func (t *takeovers) loseReplica(ctx context.Context, name string, signal syscall
 	})
 }
 
-// runRound places calls for two seconds, calls the function disturb, and places further calls. Then
-// it waits until the last webhook of every call has arrived.
+// runRound places calls for two seconds, calls disturb, and places further calls. Then it waits
+// until the last webhook of every call has arrived.
 func (t *takeovers) runRound(ctx context.Context, what string, disturb func() error) error {
 	sent := map[string]time.Time{}
 	var mu sync.Mutex

@@ -74,8 +74,7 @@ type Field struct {
 }
 
 // The shortest pause of a process is longer than the 2 s for which a compliance check is valid.
-// Most pauses are longer than a dialer's lease of 5 s. The pauses thus test both limits. The faults
-// occur in storms. A calm period follows each storm.
+// Most pauses are longer than a dialer's lease of 5 s. The pauses thus test both limits.
 const (
 	leastPause, mostPause = 2200 * time.Millisecond, 9 * time.Second
 	storm, calm           = 20 * time.Second, 5 * time.Second

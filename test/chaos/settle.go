@@ -153,8 +153,7 @@ func (j *judge) readCarrierLog(ctx context.Context) (log []kit.LogLine, err erro
 }
 
 // convertSippCall converts a call in sipp's log into lines in the format of the simulated carrier's
-// log. The parameter followed is true if a later trunk exists, which can accept a call that this
-// trunk refused.
+// log. hasNextTrunk is true if another trunk can accept a call that this trunk refused.
 func convertSippCall(c *kit.SippCall, hasNextTrunk bool) (log []kit.LogLine) {
 	line := func(kind string, at time.Time) {
 		if !at.IsZero() {
@@ -241,9 +240,9 @@ func (j *judge) checkTalkTimes(known observedState, log []kit.LogLine) {
 	}
 }
 
-// isSameTalkTime reports whether two talk times are equal within the tolerance. The simulated
-// carrier measures its own calls, so the tolerance is zero. In SIP calls each side has its own
-// clock, and a stopped dialer receives a BYE late.
+// isSameTalkTime reports whether two talk times are equal within the tolerance. In SIP calls each
+// side has its own clock, and a stopped dialer receives a BYE late. In simulated calls the
+// tolerance is zero.
 func (j *judge) isSameTalkTime(reported, talked int64) bool {
 	if !j.w.sip {
 		return reported == talked

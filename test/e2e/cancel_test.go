@@ -55,8 +55,8 @@ func (r raced) count(status int) (n int) {
 }
 
 // TestCancel_ResponseMatchesWhetherTheCallIsDialed cancels requests at the time of their dial, with
-// two replicas of each service. A cancel with status 200 must prevent the dial. After a cancel with
-// status 409, the request must be dialed. The stack has shorter leases than the shared stack.
+// two replicas of each service. A request must be dialed if its cancel had status 409, and must not
+// be dialed if it had status 200.
 func TestCancel_ResponseMatchesWhetherTheCallIsDialed(t *testing.T) {
 	rng, hooks := sharedstack.Seeded(t, 1), receiver(t)
 	s := start(t, binaries(t), "RINGFENCE_REPLICAS=2", "SSL_CERT_FILE="+hooks.CAFile, "IDEMPOTENCY_LEASE=3s", "UNCONFIRMED_AFTER=5s")
@@ -236,8 +236,7 @@ func (run *racing) cancel(clients [2]*kit.Client, r *raced, rng *rand.Rand) erro
 	return err
 }
 
-// repeatCancel repeats a cancel after a 503 until ctx ends. The result silent is true if there was
-// a 503.
+// repeatCancel repeats a cancel after a 503 until ctx ends. had503 is true if there was a 503.
 func (run *racing) repeatCancel(ctx context.Context, client *kit.Client, id string) (status int, had503 bool, err error) {
 	err = kit.Until(ctx, kit.HangTimeout, "the cancel is answered", func() (bool, error) {
 		var answer []byte

@@ -167,13 +167,9 @@ func (p *erased) remainingRows(rows []row) (left []string) {
 	return left
 }
 
-// TestErasure_DeletesAllPersonalData erases a person's data during a call. The person also has
-// earlier calls in both directions and a queued call request. Then the test reads every row of
-// every table. Only the existence of the calls, the opt-out and the consent records may be left.
+// TestErasure_DeletesAllPersonalData erases a person's data during a call, and then reads every row
+// of every table. Only the existence of the calls, the opt-out and the consent records may be left.
 // The data of another person must be unchanged.
-//
-// In this stack, people whose numbers end in 97 talk for 7.5 s, so that a call is in progress
-// during the erasure. The stack has its own database, so that every row can be read.
 func TestErasure_DeletesAllPersonalData(t *testing.T) {
 	hooks := receiver(t)
 	db := database(t)

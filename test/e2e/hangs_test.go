@@ -11,8 +11,7 @@ import (
 const firstHung = 6_000_000
 
 // For each service in turn, the test stops one of two replicas (SIGSTOP). Meanwhile calls must end
-// and their webhooks must arrive. The stopped process must cause no fault when it continues.
-// Without -large, the test stops only dialers.
+// and their webhooks must arrive. Without -large, the test stops only dialers.
 func TestHangs_CallsCompleteWhileAReplicaIsStopped(t *testing.T) {
 	world := stack(t)
 	s, hooks := world.Stack, world.Hooks

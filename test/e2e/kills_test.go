@@ -57,8 +57,8 @@ func underLoad(t *testing.T, s *kit.Stack, w *kit.Workspace, hooks *kit.Receiver
 	}
 }
 
-// killAll kills each process, in random order, as many times as the parameter each requires. It
-// kills all processes at the same time as many times as ofAll requires.
+// killAll kills each process `each` times, in random order, and all processes at the same time
+// ofAll times.
 func killAll(t *testing.T, rng *rand.Rand, s *kit.Stack, each, ofAll int) {
 	t.Helper()
 	var victims []string

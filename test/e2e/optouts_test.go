@@ -40,7 +40,7 @@ type refusal struct {
 
 // TestOptOut_NoDialAfterItIsRecorded races opt-outs and withdrawals of consent against dials, with
 // two replicas of each service. If the dial-time check ran after the commit of the record, the
-// person must not be dialed. The stack has no simulated delays and writes fewer log lines.
+// person must not be dialed.
 func TestOptOut_NoDialAfterItIsRecorded(t *testing.T) {
 	rng, bin := sharedstack.Seeded(t, 1), binaries(t)
 	s := start(t, bin, "RINGFENCE_REPLICAS=2", "SIMULATOR_TIME_SCALE=0", "LOG_LEVEL=warn")
@@ -233,10 +233,9 @@ type judged struct {
 	originates int
 }
 
-// judgeRefusals compares each opt-out or withdrawal with the stored decisions, the call requests
-// and the carrier's log. The result behind is the number of persons who were dialed after the
-// response to their opt-out or withdrawal. This is permitted if the dial-time check ran before the
-// record was committed.
+// judgeRefusals compares each refusal with the stored decisions, the call requests and the
+// carrier's log. dialedAfter counts dials after the response to the refusal. They are permitted if
+// the dial-time check ran before the commit of the record.
 func judgeRefusals(t *testing.T, s *kit.Stack, run *refusing) (faults []string, dialled, dialedAfter int) {
 	t.Helper()
 	of := make([]map[string]*judged, len(run.houses))

@@ -19,8 +19,8 @@ import (
 const (
 	firstShared = 8_000_000
 	// fairShare is the minimum share of each replica in work that is divided by partitions or
-	// claims. HTTP requests are divided by connections. There, each replica must have answered at
-	// least one request. If there were fewer than ofSo operations, no share is checked.
+	// claims. Of HTTP requests, each replica must have answered at least one. If there were fewer
+	// than ofSo operations, no share is checked.
 	fairShare, ofSo = 0.1, 60
 	requested, read = "ringfence_http_request_duration_seconds_count", "ringfence_inbox_records_total"
 	// callsPerClient is the number of calls of each client. heldCalls is the number of calls that
@@ -36,8 +36,8 @@ func workMetrics() map[string][]string {
 }
 
 // TestReplicas_ShareWorkAndTakeOverFromAKilledReplica checks that two replicas of every service
-// share the work. Then it kills one replica during calls and prevents its restart. All calls must
-// end. Each event must be delivered once. Without -large, the test kills only one dispatcher.
+// share the work. Then it kills one replica during calls. All calls must end. Without -large, the
+// test kills only one dispatcher.
 func TestReplicas_ShareWorkAndTakeOverFromAKilledReplica(t *testing.T) {
 	world := stack(t)
 	s, hooks, place := world.Stack, world.Hooks, world.Bin

@@ -10,9 +10,8 @@ import (
 )
 
 // TestSIP_CallsOfAKilledDialerEndAndRefusedCallsUseTheNextTrunk kills the dialer while one phone is
-// connected and another phone rings. The next dialer process must hang up the first call and cancel
-// the second. It must dial no number again. If a trunk refuses a call, the dialer must try the next
-// trunk.
+// connected and another rings. The next process must hang up the first call, cancel the second, and
+// dial no number again. A call that a trunk refuses must use the next trunk.
 func TestSIP_CallsOfAKilledDialerEndAndRefusedCallsUseTheNextTrunk(t *testing.T) {
 	first := sippFarm(t, kit.Script(`([0-9][0-9])`, []string{"number"},
 		kit.When(10, "number", []int{1}, kit.Respond("180 Ringing")+kit.Answer()+kit.ExpectBye()),

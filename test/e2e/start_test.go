@@ -19,8 +19,8 @@ func binaries(t *testing.T) string {
 }
 
 // start starts a stack in which simulated time is 50 times faster. A killed process starts again
-// within half a second. The lease of its outbox relay expires after 1 s. The audio ports are above
-// the ephemeral ports (32768 to 60999 on Linux) and above the ports of libs/testkit.
+// within half a second. The audio ports are above the ephemeral ports and above the ports of
+// libs/testkit.
 func start(t *testing.T, bin string, env ...string) *kit.Stack {
 	t.Helper()
 	home, err := os.MkdirTemp("", "ringfence-e2e-")

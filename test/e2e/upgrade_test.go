@@ -34,12 +34,9 @@ const (
 	firstRolled  = 7_000_000
 )
 
-// TestUpgrade_NoRequestFails replaces the binary of every service, one replica after the other.
-// Meanwhile a client sends requests and repeats none. No request may fail. No event may be lost or
-// sent twice.
-// RINGFENCE_OLD_BIN names older binaries (make upgrade). Without this variable, the old binaries
-// are copies of the new binaries. With older binaries or -large, one service after the other is
-// replaced, to the new binary and back. Otherwise all services are replaced at the same time.
+// TestUpgrade_NoRequestFails replaces the binary of every service, one replica after the other. No
+// request may fail, and no event may be lost or sent twice. RINGFENCE_OLD_BIN names older binaries
+// (make upgrade). Without this variable, the old binaries are copies of the new ones.
 func TestUpgrade_NoRequestFails(t *testing.T) {
 	whole := os.Getenv("RINGFENCE_OLD_BIN") != "" || sharedstack.Large()
 	now := binaries(t)

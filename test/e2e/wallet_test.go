@@ -206,8 +206,8 @@ func (c *crowd) cancelCalls(t *testing.T, n int) {
 }
 
 // postUntilAnswered repeats a POST request while the status is 503, as the API requires. A repeated
-// POST /v1/calls has the same idempotency key. The result unheard is true if an earlier attempt had
-// status 503 or no response.
+// POST /v1/calls has the same idempotency key. isRetry is true if an earlier attempt had status 503
+// or no response.
 func (c *crowd) postUntilAnswered(t *testing.T, path string, body any) (status int, answer []byte, isRetry bool) {
 	t.Helper()
 	err := kit.Until(t.Context(), kit.HangTimeout, "POST "+path+" is answered", func() (bool, error) {

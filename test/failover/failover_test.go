@@ -27,10 +27,9 @@ import (
 const (
 	// burstSize is the number of requests that are due at the time of the kill.
 	burstSize = 300
-	// dialedBeforeStall is a number of calls. From about the beginning of the burst, the standby
-	// receives no WAL (Postgres' log of changes). After this many calls, Kafka stops receiving
-	// records too. The standby then lacks the fences of these calls (the rows that permit one
-	// dial). Kafka has their intents (the records that announce a dial).
+	// dialedBeforeStall is the number of dials after which Kafka receives no more records. The
+	// standby stopped receiving WAL before. It lacks the fences of these calls (the rows that
+	// permit one dial), but Kafka has their intents (the records that announce a dial).
 	dialedBeforeStall = 60
 	// stallTime is the time before the kill in which no record reaches Kafka. A dialer must not
 	// dial before Kafka has acknowledged its intent. Without the stall, the test could not detect a
@@ -40,9 +39,9 @@ const (
 	kafkaDelay = 120
 )
 
-// TestFailover_NoPersonIsCalledTwice kills the primary Postgres and one of two dialers at the same
-// time. The kill is during a burst of dials whose WAL the standby has not received. Shortly before
-// the kill, Kafka receives no records. Afterwards the services connect to the promoted standby.
+// TestFailover_NoPersonIsCalledTwice kills the primary Postgres and one of two dialers during a
+// burst of dials whose WAL the standby has not received. Afterwards the services connect to the
+// promoted standby.
 func TestFailover_NoPersonIsCalledTwice(t *testing.T) {
 	bin := sharedstack.Binaries(t)
 	for n := range sharedstack.Trials(2, 20) {
@@ -355,10 +354,9 @@ func (x *trial) twice() (numbers []string) {
 	return numbers
 }
 
-// failOver kills the primary during a burst of dials. It also kills the dialer that publishes the
-// events. It returns when calls are dialed on the promoted standby.
-// The parameter n varies the time between the last WAL that the standby received and the kill. The
-// function promoted runs after the promotion, before a service connects to the standby.
+// failOver kills the primary and the dialer that publishes the events during a burst of dials. n
+// varies the time from the last received WAL to the kill. promoted runs after the promotion, before
+// a service connects to the standby.
 func failOver(
 	t *testing.T, bin string, n int, promoted func(standby *server),
 ) (x *trial, standby *server, killed time.Time) {
@@ -405,9 +403,8 @@ func failOver(
 	return x, standby, killed
 }
 
-// relayProcess returns the process of the dialer whose relay publishes the events of all dialers.
-// The test must kill this dialer. Otherwise its relay would publish, when Kafka is available again,
-// events that it read from the lost database.
+// relayProcess returns the dialer process whose relay publishes the events of all dialers. The test
+// must kill it. Otherwise the relay would later publish events that it read from the lost database.
 func (x *trial) relayProcess() (pid int) {
 	x.t.Helper()
 	x.until("a dialer publishes events", func() (bool, error) {

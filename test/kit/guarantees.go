@@ -41,11 +41,10 @@ func (v *Verdict) String() string {
 		v.Requests, v.ByStatus, v.Dials, v.Calls, v.Deliveries, len(v.Faults))
 }
 
-// Judge waits until every call request of the workspace has ended and every event has arrived. Then
-// it checks that no call request was dialed twice, that no event is lost, and that the charges
-// agree.
-// The parameter accepted maps the id of each accepted call request to the called number. Each
-// number must be different. The parameter credit is the sum of the top-ups.
+// Judge waits until every call request has ended and every event has arrived. It checks that no
+// request was dialed twice, no event is lost, and the charges agree.
+// accepted maps the id of each accepted call request to its number, which must be unique. credit is
+// the sum of the top-ups.
 func (s *Stack) Judge(ctx context.Context, w *Workspace, r *Receiver, accepted map[string]string, credit float64, within time.Duration) (*Verdict, error) {
 	v := &Verdict{ByStatus: map[string]int{}}
 	requests, err := s.settle(ctx, w, accepted, within)

@@ -93,9 +93,8 @@ type SippCall struct {
 	CallID, To string
 	// Dials is the number of INVITEs that began the call, without retransmissions.
 	Dials int
-	// Begun is the time of the INVITE, Rang the time of the first 18x response, and Answered the
-	// time of the 200 response. Over is the time of the first message that ends the call: an error
-	// response, a CANCEL or a BYE of either side.
+	// Begun is the time of the INVITE, Rang of the first 18x response, and Answered of the 200
+	// response. Over is the time of the first error response, CANCEL or BYE.
 	Begun, Rang, Answered, Over time.Time
 	// Refused is the status of the error response that sipp sent, or 0.
 	Refused int

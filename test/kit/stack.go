@@ -92,9 +92,9 @@ func Start(ctx context.Context, opts Options) (*Stack, error) {
 	return s, nil
 }
 
-// Broker returns the broker that a stack starts: embedded or apache. If the tests run on Apache
-// Kafka (KAFKA_BROKERS, see libs/testkit/kafkatest), each stack starts its own Apache Kafka. Stacks
-// cannot share a broker, because tests kill the broker and each stack needs its own topics.
+// Broker returns the broker that a stack starts: apache if the tests run on Apache Kafka
+// (KAFKA_BROKERS), otherwise embedded. Stacks cannot share a broker, because tests kill it and each
+// stack needs its own topics.
 func Broker() string {
 	if os.Getenv("KAFKA_BROKERS") != "" {
 		return "apache"

@@ -129,9 +129,9 @@ func (w *world) toEar(
 	return w.awaitCall(t, house, req, last)
 }
 
-// TestPlayout_SilentPhoneEndsTheCallUnlessItSendsRTCP calls phones that stop sending audio, as
-// phones with silence suppression or a mute button do. If the phone sends RTCP, the call must
-// continue. Otherwise the call must fail after the media timeout and keep its transcript.
+// TestPlayout_SilentPhoneEndsTheCallUnlessItSendsRTCP calls phones that stop sending audio. If the
+// phone sends RTCP, the call must continue. Otherwise the call must fail after the media timeout
+// and keep its transcript.
 func TestPlayout_SilentPhoneEndsTheCallUnlessItSendsRTCP(t *testing.T) {
 	t.Parallel()
 	w := sharedWorld(t)
@@ -176,9 +176,6 @@ func TestPlayout_SilentPhoneEndsTheCallUnlessItSendsRTCP(t *testing.T) {
 }
 
 // TestVoicemail_ContainsOnlyDisclosureAndMessage calls a phone that plays a greeting and a beep.
-// The model responds to the greeting, because its turn detection reports speech. The voicemail must
-// contain only the disclosure and the message.
-//
 // The test is not parallel, because TestConversation_CompletesFromPOSTToWebhook counts the
 // interruptions of the shared model.
 func TestVoicemail_ContainsOnlyDisclosureAndMessage(t *testing.T) {

@@ -23,7 +23,6 @@ func (w *world) changeTrunk(t *testing.T, settings map[string]any) {
 
 // TestTrunks_CallsCompleteOverTCPAndTLS calls over TCP with A-law, and over TLS with SRTP to a real
 // phone. The test is not parallel, because it changes the trunk that the parallel tests share.
-// TestTrunk_WrongPasswordKeepsRequestsQueued of the dialer tests a wrong password with sipp.
 func TestTrunks_CallsCompleteOverTCPAndTLS(t *testing.T) {
 	w := sharedWorld(t)
 	house := w.house(t, map[string]any{"features": map[string]any{"transcripts": true}})

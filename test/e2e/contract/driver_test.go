@@ -34,8 +34,8 @@ type client struct {
 // min, so that a request never uses a connection that the gateway is closing.
 const idleTimeout = time.Minute
 
-// transport returns a transport with its own connections. The parameter from is the local address,
-// or "" for the default address.
+// transport returns a transport with its own connections. It connects from the local address from,
+// or from the default address if that is "".
 func transport(from string) *http.Transport {
 	dialer := &net.Dialer{Timeout: 30 * time.Second}
 	if from != "" {
@@ -73,8 +73,8 @@ type answer struct {
 	body   string
 }
 
-// send sends one request. The parameter body is nil, a string that is sent unchanged, or a value to
-// encode as JSON. The parameter header contains names and values alternately.
+// send sends one request. body is nil, a string that is sent unchanged, or a value to encode as
+// JSON. header contains names and values alternately.
 func (c *client) send(t *testing.T, method, path string, body any, header ...string) answer {
 	t.Helper()
 	var payload io.Reader
@@ -216,8 +216,8 @@ func countAnswers(answers []answer) map[string]int {
 	return counts
 }
 
-// A set is a JSON object. As an argument of the function workspace, a set replaces default
-// settings. The value nil removes a setting.
+// A set is a JSON object. If it is passed to workspace, it replaces default settings. The value nil
+// removes a setting.
 type set map[string]any
 
 type tenant struct {
@@ -229,7 +229,7 @@ type tenant struct {
 }
 
 // workspace creates a workspace that can place calls at any hour and has no credit. Its rate limit
-// is high unless the parameter with contains another limit.
+// is high unless overrides contains another limit.
 func workspace(t *testing.T, overrides ...set) *tenant {
 	t.Helper()
 	body := set{
@@ -263,7 +263,7 @@ func (w *tenant) topUp(t *testing.T, amount string) {
 	w.operator.want(t, 201, "POST", w.admin+"/wallet/transactions", set{"type": "top_up", "amount": amount, "reference": uuid.NewString()})
 }
 
-// The parameter members contains names and values alternately.
+// order returns the body of POST /v1/calls. members contains names and values alternately.
 func (w *tenant) order(to string, members ...any) set {
 	body := set{"agent_id": w.agent, "to": to}
 	for i := 0; i < len(members); i += 2 {

@@ -17,7 +17,7 @@ import (
 // which is a trusted proxy of the stack.
 const forwardedHeader = "X-Forwarded-For"
 
-// keylessClients returns functions that create a client without a valid key. The parameter n makes
+// keylessClients returns functions that create a client without a valid key. The number n makes
 // each client different.
 func keylessClients(t *testing.T) map[string]func(n int64) *client {
 	t.Helper()
@@ -152,9 +152,9 @@ func TestFlood_CountsTheClientAddress(t *testing.T) {
 		return limitsOf(t, "a stranger", c.refused(t, 401, "invalid_api_key", "GET", "/v1/calls", nil, lines...)).remaining
 	}
 	const untouched = 599
-	// The function after sends 90 requests from the address and then calls look immediately. Every
-	// 100 ms, one of the 90 requests stops counting. After 9 s, no request would count.
-	after := func(c *client, from string, look func() int) int {
+	// sendAndLook sends 90 requests from the address and then calls look immediately. Every 100 ms,
+	// one of the 90 requests stops counting. After 9 s, no request would count.
+	sendAndLook := func(c *client, from string, look func() int) int {
 		t.Helper()
 		runParallel(make([]*client, 90), func(int, *client) int { return left(c, from) })
 		return look()
@@ -177,12 +177,12 @@ func TestFlood_CountsTheClientAddress(t *testing.T) {
 		for n, header := range row.headers {
 			row.headers[n] = strings.ReplaceAll(header, "203.0.113.50", own)
 		}
-		got := after(anonymous, own, func() int { return left(anonymous, row.headers...) })
+		got := sendAndLook(anonymous, own, func() int { return left(anonymous, row.headers...) })
 		if (got < untouched) != row.counted {
 			t.Errorf("%s: %d are left to it after requests of %s", row.name, got, own)
 		}
 	}
-	got := after(anonymous, "2001:db8:0:1::1", func() int { return left(anonymous, "2001:db8:0:1:ffff::2") })
+	got := sendAndLook(anonymous, "2001:db8:0:1::1", func() int { return left(anonymous, "2001:db8:0:1:ffff::2") })
 	if got >= untouched {
 		t.Errorf("another address of the same IPv6 network has %d left, want the network counted as one", got)
 	}
@@ -199,14 +199,14 @@ func TestFlood_CountsTheClientAddress(t *testing.T) {
 	} else {
 		response.Body.Close()
 	}
-	if got := after(elsewhere, "203.0.113.60", func() int { return left(elsewhere, "203.0.113.61") }); got >= untouched {
+	if got := sendAndLook(elsewhere, "203.0.113.60", func() int { return left(elsewhere, "203.0.113.61") }); got >= untouched {
 		t.Errorf("a peer that is no proxy has %d left: it chose its address by X-Forwarded-For", got)
 	}
 	for _, name := range []string{"Forwarded", "X-Real-Ip", "X-Client-Ip", "True-Client-Ip", "Cf-Connecting-Ip"} {
 		look := func() int {
 			return limitsOf(t, name, elsewhere.send(t, "GET", "/v1/calls", nil, name, "203.0.113.62")).remaining
 		}
-		if after(elsewhere, "203.0.113.60", look) >= untouched {
+		if sendAndLook(elsewhere, "203.0.113.60", look) >= untouched {
 			t.Errorf("%s chose whom the request was counted for", name)
 		}
 	}

@@ -176,10 +176,9 @@ func (s *stranger) everything(t *testing.T) map[string]string {
 	return seen
 }
 
-// TestIsolation_ObjectsOfAnotherWorkspaceAreNotFound sends every probe as a customer, and as an
-// operator under the customer's workspace. The other workspace must be unchanged.
-// Then the other workspace sends the probes. The two responses must differ, because a probe that
-// always gets "not found" would prove nothing.
+// TestIsolation_ObjectsOfAnotherWorkspaceAreNotFound sends every probe as a customer and as an
+// operator. The other workspace must be unchanged. The same probe by the other workspace must get
+// another response, because a probe that always gets "not found" proves nothing.
 func TestIsolation_ObjectsOfAnotherWorkspaceAreNotFound(t *testing.T) {
 	s, w := strangerWithEverything(t), workspace(t)
 	w.topUp(t, "100")

@@ -183,8 +183,8 @@ func TestCheckOrder_OtherMethodsOfAPathGet405(t *testing.T) {
 	}
 }
 
-// placeError is one error of POST /v1/calls. If the called number causes the error, the field to is
-// this number.
+// placeError is one error of POST /v1/calls. If the called number causes the error, `to` is this
+// number.
 type placeError struct {
 	name, code string
 	status     int

@@ -17,9 +17,9 @@ func (w *tenant) placeInOneHour(t *testing.T, to string) (id string) {
 	return w.write.want(t, 202, "POST", "/v1/calls", w.order(to, "scheduled_for", inOneHour())).text("id")
 }
 
-// makeDueQuery makes queued call requests due. The dialer's copies of the workspace and of the
-// agent must be up to date. The last opt-out of the number must have been acknowledged 6 s before.
-// The queue then reflects the opt-outs.
+// makeDueQuery makes queued call requests due if the dialer has current copies of the workspace and
+// of the agent. It leaves out numbers with an opt-out that the queue may not reflect yet: one that
+// was not acknowledged at least 6 s before.
 const makeDueQuery = `
 WITH due AS (
 	UPDATE dialer.dial_queue q SET due_at = now(), look_at = now()

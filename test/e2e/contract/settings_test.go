@@ -366,7 +366,7 @@ func TestSettings_ApplyToTheNextDial(t *testing.T) {
 	}
 }
 
-// place returns the delay of call request i after its POST.
+// place posts n call requests. due(i) is the delay of request i after its POST.
 func (w *settingTenant) place(n int, due func(i int) time.Duration, agentID func(i int) string) {
 	w.t.Helper()
 	faults := make([]error, n)
@@ -487,8 +487,7 @@ func TestSettings_MaxLiveCallsAppliesToTheNextDial(t *testing.T) {
 }
 
 // From 2 s after the response, the workspace dials at the new rate. The test permits twice the
-// limit, because the time from the claim to the dial varies. At the old rate all dials take less
-// than a second.
+// limit, because the time from the claim to the dial varies.
 func TestSettings_CallsPerSecondAppliesToTheNextDial(t *testing.T) {
 	t.Parallel()
 	const perSecond = 4

@@ -12,9 +12,9 @@ import (
 	"github.com/getkin/kin-openapi/routers"
 )
 
-// Lenient is a request header that the transport removes before it sends the request. A request
-// with this header need not be valid by the OpenAPI description, because the services accept more
-// requests than they document. The header's value names the undocumented part.
+// Lenient is a request header that the transport removes. A request with this header need not be
+// valid by the OpenAPI description, because the services accept more than they document. The
+// header's value names the undocumented part.
 const Lenient = "Validating-Lenient"
 
 // Wire returns a transport that validates each response. It also validates each request with a 2xx

@@ -208,14 +208,14 @@ func (l link) wait(long time.Duration) bool {
 	}
 }
 
-// hostileReceiver is a receiver that stores each request and then calls the function behave. Every
+// hostileReceiver stores each request and then calls the function that listen was given. Every
 // connection has one request.
 type hostileReceiver struct {
 	book
 	URL string
 }
 
-// The parameter kind selects the certificate of the receiver.
+// listen starts a hostile receiver. kind selects its certificate.
 func (w *world) listen(t *testing.T, kind string, respond func(link)) *hostileReceiver {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")

@@ -17,7 +17,7 @@ const (
 	maxStoreDelay = 500 * time.Millisecond
 )
 
-// The field settled contains the events that the history showed as delivered before the kill.
+// settled contains the events that the history showed as delivered before the kill.
 type dispatcherKill struct {
 	begun, ended time.Time
 	next         time.Time // the start time of the next process; zero if no process followed

@@ -7,8 +7,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// Equal reports an error if got and want differ. The parameter name describes the compared value,
-// for example "status".
+// Equal reports an error if got and want differ. name describes the compared value, for example
+// "status".
 func Equal[T any](t testing.TB, name string, got, want T) {
 	t.Helper()
 	if !cmp.Equal(got, want) {
@@ -16,8 +16,8 @@ func Equal[T any](t testing.TB, name string, got, want T) {
 	}
 }
 
-// Contains reports an error if text does not contain want. The parameter name describes the text,
-// for example "body".
+// Contains reports an error if text does not contain want. name describes the text, for example
+// "body".
 func Contains(t testing.TB, name, text, want string) {
 	t.Helper()
 	if !strings.Contains(text, want) {
