@@ -29,9 +29,13 @@ type adminServer struct {
 func (o *adminServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	o.asked = append(o.asked, r.Method+" "+r.URL.String())
 	body, _ := json.Marshal(map[string]any{
-		"id": "7", "name": hostileText, hostileText: hostileText, "deep": map[string]any{"x": hostileText}, "ok": true, "replayed": 1, "done_at": "2026-06-04T09:00:00Z", "status": hostileText,
-		"call_id": "8", "scheduled_for": "2026-06-04T09:00:00Z", "error_code": hostileText, "error_detail": hostileText, "hangup_cause": hostileText,
-		"data": []any{map[string]any{"id": "7", "name": hostileText, "url": hostileText, "prefix": hostileText, "path": hostileText, "reason": hostileText, "last_error": hostileText, "x": []string{hostileText}}}, "has_more": false,
+		"id": "7", "name": hostileText, hostileText: hostileText, "deep": map[string]any{"x": hostileText},
+		"ok": true, "replayed": 1, "done_at": "2026-06-04T09:00:00Z", "status": hostileText,
+		"call_id": "8", "scheduled_for": "2026-06-04T09:00:00Z", "error_code": hostileText,
+		"error_detail": hostileText, "hangup_cause": hostileText,
+		"data": []any{map[string]any{"id": "7", "name": hostileText, "url": hostileText, "prefix": hostileText,
+			"path": hostileText, "reason": hostileText, "last_error": hostileText, "x": []string{hostileText}}},
+		"has_more": false,
 	})
 	if o.status != http.StatusOK {
 		body, _ = json.Marshal(map[string]any{"error": map[string]string{"code": "number_exists", "message": hostileText}})

@@ -151,7 +151,8 @@ func (d *demo) receive(got arrival) error {
 
 func (d *demo) look(ctx context.Context) error {
 	before := d.request.Status
-	if err := ignoreBusy(d.client.send(ctx, http.MethodGet, "/v1/call-requests/"+d.request.ID, nil, &d.request)); err != nil {
+	if err := ignoreBusy(d.client.send(ctx, http.MethodGet, "/v1/call-requests/"+d.request.ID, nil,
+		&d.request)); err != nil {
 		return err
 	}
 	if d.request.Status != before {

@@ -134,7 +134,8 @@ func (x *Network) Inbound(callID, from, to string) error {
 		return err
 	}
 	x.lines[callID] = append(x.lines[callID], l)
-	l.steps = []step{{after: waitForDialer, ignoresScale: true, kind: KindHangup, cause: "originator_cancel", by: "person"}}
+	l.steps = []step{{after: waitForDialer, ignoresScale: true, kind: KindHangup, cause: "originator_cancel",
+		by: "person"}}
 	l.timer = time.AfterFunc(0, func() { x.performSteps(l) })
 	return nil
 }

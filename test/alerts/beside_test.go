@@ -49,7 +49,8 @@ func (b *secondStack) setTrunk(t *testing.T, status string) {
 
 func (w *world) second(t *testing.T) *secondStack {
 	t.Helper()
-	b := &secondStack{world: &world{hooks: w.hooks}, phone: newPhone(t), bin: t.TempDir(), real: os.Getenv("RINGFENCE_BIN")}
+	b := &secondStack{world: &world{hooks: w.hooks}, phone: newPhone(t), bin: t.TempDir(),
+		real: os.Getenv("RINGFENCE_BIN")}
 	b.filled(t)
 	b.pair = filepath.Join(t.TempDir(), "pair.pem")
 	keep(t, b.pair, certificate(t, longValidity))
@@ -124,7 +125,9 @@ func (b *secondStack) linkProgram(t *testing.T, program, binFolder string) {
 func (b *secondStack) runUpgraded(t *testing.T, action func()) {
 	t.Helper()
 	folder := t.TempDir()
-	build := exec.CommandContext(t.Context(), "go", "build", "-ldflags=-s -X ringfence.dev/libs/service.version=another", "-o", filepath.Join(folder, restartedService), "ringfence.dev/services/"+restartedService+"/cmd/"+restartedService)
+	build := exec.CommandContext(t.Context(), "go", "build",
+		"-ldflags=-s -X ringfence.dev/libs/service.version=another", "-o", filepath.Join(folder, restartedService),
+		"ringfence.dev/services/"+restartedService+"/cmd/"+restartedService)
 	if output, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("build another %s: %v\n%s", restartedService, err, output)
 	}

@@ -72,7 +72,8 @@ func firstStackFaults() []fault {
 		{"an endpoint responds slowly", false, nil, func(t *testing.T, w *world, _ func()) {
 			const held = `ringfence_webhooks_terminal_event_to_delivery_seconds_%s{held="endpoint",%stry="first"}`
 			late := func() float64 {
-				return w.metricValue(t, "webhook-dispatcher", fmt.Sprintf(held, "count", "")) - w.metricValue(t, "webhook-dispatcher", fmt.Sprintf(held, "bucket", `le="30",`))
+				return w.metricValue(t, "webhook-dispatcher", fmt.Sprintf(held, "count", "")) - w.metricValue(t,
+					"webhook-dispatcher", fmt.Sprintf(held, "bucket", `le="30",`))
 			}
 			// The service attributes these late deliveries to the endpoint.
 			before := late()
@@ -93,7 +94,8 @@ func firstStackFaults() []fault {
 				}
 			})
 			w.refusesAll.Store(false)
-			if err := w.tenant.API.Into(t.Context(), http.MethodPatch, "/v1/webhook-subscriptions/"+w.unreliableID, map[string]any{"status": "active"}, http.StatusOK, nil); err != nil {
+			if err := w.tenant.API.Into(t.Context(), http.MethodPatch, "/v1/webhook-subscriptions/"+w.unreliableID,
+				map[string]any{"status": "active"}, http.StatusOK, nil); err != nil {
 				t.Error(err)
 			}
 		}},
@@ -123,7 +125,8 @@ func secondStackFaults() []fault {
 			meanwhile(t, until, func(ctx context.Context) {
 				for talking := false; ctx.Err() == nil; every(ctx, 500*time.Millisecond) {
 					if !talking || w.secondStack.phone.talks.Load() == before {
-						_, err := w.secondStack.tenant.Place(ctx, map[string]any{"to": fmt.Sprintf("+1415%07d", w.secondStack.numbers.Add(1)), "agent_id": w.secondStack.talker(t)})
+						_, err := w.secondStack.tenant.Place(ctx, map[string]any{"to": fmt.Sprintf("+1415%07d",
+							w.secondStack.numbers.Add(1)), "agent_id": w.secondStack.talker(t)})
 						talking = err == nil
 					}
 					for _, pid := range w.secondStack.Processes()["dialer"] {
@@ -164,7 +167,8 @@ func secondStackFaults() []fault {
 		}},
 		{"the database is older than the offsets of the consumer group", false, []string{"DatabaseRestored (ticket)"},
 			func(t *testing.T, w *world, until func()) {
-				w.secondStack.pauseProcesses(t, "webhook-dispatcher", func() { w.secondStack.commitOffsetAhead(t, "webhook-dispatcher", "call-events.v1") })
+				w.secondStack.pauseProcesses(t, "webhook-dispatcher",
+					func() { w.secondStack.commitOffsetAhead(t, "webhook-dispatcher", "call-events.v1") })
 				until()
 			}},
 		{"no dialer exports metrics", false, []string{

@@ -172,7 +172,8 @@ func (f fault) checkAlerts(t *testing.T, w *world, p *prometheus) {
 	defer stopRecording()
 	f.makes(t, w, func() {
 		err := kit.Until(t.Context(), kit.HangTimeout, f.name+": its alerts fire", func() (bool, error) {
-			missing = slices.DeleteFunc(slices.Clone(f.alerts), func(name string) bool { return slices.Contains(firedNames(), name) })
+			missing = slices.DeleteFunc(slices.Clone(f.alerts),
+				func(name string) bool { return slices.Contains(firedNames(), name) })
 			return len(missing) == 0, nil
 		})
 		if err != nil {
@@ -182,7 +183,8 @@ func (f fault) checkAlerts(t *testing.T, w *world, p *prometheus) {
 	fired := time.Since(began)
 	p.silent(t, f.name+": its alerts resolve", firing, f.alerts)
 	t.Logf("%s: alerts that fired: %v", f.name, firedNames())
-	if len(f.alerts) == 0 && slices.ContainsFunc(endpointAlerts, func(name string) bool { return slices.Contains(firedNames(), name) }) {
+	if len(f.alerts) == 0 && slices.ContainsFunc(endpointAlerts,
+		func(name string) bool { return slices.Contains(firedNames(), name) }) {
 		t.Errorf("%s: alerts fired, want none of %v", f.name, endpointAlerts)
 	}
 	t.Logf("%s: injected after %s; %s fired within %s and resolved %s later", f.name,

@@ -199,7 +199,8 @@ func (w *world) read(ctx context.Context, n int64) {
 // because the effect of an earlier fault can continue for a while.
 func (w *world) placeLater(t *testing.T, delay time.Duration) (placed kit.Request) {
 	t.Helper()
-	order := map[string]any{"to": fmt.Sprintf("+1415%05d00", w.numbers.Add(1)%100000), "scheduled_for": time.Now().Add(delay).UTC()}
+	order := map[string]any{"to": fmt.Sprintf("+1415%05d00", w.numbers.Add(1)%100000),
+		"scheduled_for": time.Now().Add(delay).UTC()}
 	var refused error
 	err := kit.Until(t.Context(), kit.HangTimeout, "a call is accepted", func() (bool, error) {
 		placed, refused = w.tenant.Place(t.Context(), order)

@@ -58,7 +58,9 @@ func perPOST(idle, before, after transactions, posts int) (all, writing, countin
 	of := func(idle, before, after int64) float64 {
 		return (float64(after-before) - float64(before-idle)*share) / float64(posts)
 	}
-	return of(idle.allCommits, before.allCommits, after.allCommits), of(idle.writeCommits, before.writeCommits, after.writeCommits), of(idle.limitWrites, before.limitWrites, after.limitWrites)
+	return of(idle.allCommits, before.allCommits, after.allCommits),
+		of(idle.writeCommits, before.writeCommits, after.writeCommits),
+		of(idle.limitWrites, before.limitWrites, after.limitWrites)
 }
 
 // measureCommits counts the transactions of one POST on an idle stack. It returns an error if there

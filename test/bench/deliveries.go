@@ -69,21 +69,24 @@ func (h *WebhookStack) backlogOf(ctx context.Context, subscriptions int) error {
 		}
 	}
 	loop := probe.Mean(before, after)
-	share, loops := 100*got.perSecond()/loop.PerSecond, got.used.perDelivery(got.arrived)/(float64(loop.CPU)/float64(time.Millisecond))
+	share, loops := 100*got.perSecond()/loop.PerSecond,
+		got.used.perDelivery(got.arrived)/(float64(loop.CPU)/float64(time.Millisecond))
 	judge := func(text string) string { return "   " + text }
 	if subscriptions > 1 {
 		judge = func(string) string { return "   (no goal)" }
 	} else {
 		h.backlog = got.perSecond()
 	}
-	fmt.Printf("  %d records of %d bytes and less waited, %d subscription(s)\n", got.made, len(h.completedBody()), subscriptions)
+	fmt.Printf("  %d records of %d bytes and less waited, %d subscription(s)\n", got.made, len(h.completedBody()),
+		subscriptions)
 	fmt.Printf("    baseline loop        %8.0f /s   before %.0f, after %.0f; the sender's CPU %.4f ms a POST, the "+
 		"receiver's %.4f\n",
 		loop.PerSecond, before.PerSecond, after.PerSecond, float64(loop.CPU)/1e6, float64(loop.Caught)/1e6)
 	fmt.Printf("    deliveries           %8.0f /s   first receipt to last; %d arrived, %d missing, %d twice\n", got.perSecond(), got.arrived, got.missing, got.twice)
 	fmt.Printf("    share of the loop    %8.1f %%%s\n", share, judge(probe.AtLeast(share, goalDeliveryShare, " %")+", stretch "+probe.AtLeast(share, stretchShare, " %")))
 	fmt.Printf("    CPU a delivery       %8.3f ms   %s\n", got.used.perDelivery(got.arrived), got.used.lines(got.arrived))
-	fmt.Printf("    of the loop's CPU    %8.1f x%s\n", loops, judge(got.used.verdictOrReason(probe.AtMost(loops, goalLoops, "x"))))
+	fmt.Printf("    of the loop's CPU    %8.1f x%s\n", loops,
+		judge(got.used.verdictOrReason(probe.AtMost(loops, goalLoops, "x"))))
 	return nil
 }
 
@@ -152,7 +155,8 @@ func (h *WebhookStack) profile(ctx context.Context, lane string) {
 		return
 	}
 	err := func() error {
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, fmt.Sprintf("%s/debug/pprof/profile?seconds=%d", h.private, profileSeconds), nil)
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet,
+			fmt.Sprintf("%s/debug/pprof/profile?seconds=%d", h.private, profileSeconds), nil)
 		if err != nil {
 			return err
 		}

@@ -92,14 +92,16 @@ func (h *gateBench) measureCountryRules(ctx context.Context, clients int) error 
 
 func (h *gateBench) askPreChecked(ctx context.Context) error {
 	_, err := h.preCheck.PreCheck(ctx, connect.NewRequest(&compliancev1.PreCheckRequest{
-		CallRequestId: uuid.Must(uuid.NewV7()).String(), WorkspaceId: h.ID, ToE164: h.randomConsenting(), ScheduleIfOutsideHours: true,
+		CallRequestId: uuid.Must(uuid.NewV7()).String(), WorkspaceId: h.ID, ToE164: h.randomConsenting(),
+		ScheduleIfOutsideHours: true,
 	}))
 	return err
 }
 
 func (h *gateBench) askGated(ctx context.Context) error {
 	_, err := h.gate.Check(ctx, connect.NewRequest(&compliancev1.CheckRequest{
-		CallRequestId: uuid.Must(uuid.NewV7()).String(), WorkspaceId: h.ID, ToE164: h.randomConsenting(), ScheduleIfOutsideHours: true,
+		CallRequestId: uuid.Must(uuid.NewV7()).String(), WorkspaceId: h.ID, ToE164: h.randomConsenting(),
+		ScheduleIfOutsideHours: true,
 	}))
 	return err
 }
@@ -254,7 +256,8 @@ func (h *gateBench) askGate(ctx context.Context) error {
 
 func (h *gateBench) post(ctx context.Context) error {
 	status, answer, err := h.API.Do(ctx, http.MethodPost, "/v1/calls", map[string]any{
-		"agent_id": h.AgentID, "to": h.randomContact(), "scheduled_for": time.Now().Add(24 * time.Hour).UTC().Format(time.RFC3339),
+		"agent_id": h.AgentID, "to": h.randomContact(),
+		"scheduled_for": time.Now().Add(24 * time.Hour).UTC().Format(time.RFC3339),
 	})
 	if err == nil && status != http.StatusAccepted {
 		err = fmt.Errorf("%d %s", status, answer)

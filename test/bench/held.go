@@ -205,7 +205,8 @@ func (h *CallStack) endCalls(ctx context.Context, numbers []string, workspaces [
 		return err
 	}
 	began, early := time.Now(), countDials(entries, numbers)
-	err = forEach(ctx, hangUpClients, slices.Collect(maps.Values(early.calls)), func(ctx context.Context, _ int, id string) error { return h.hangUp(ctx, id) })
+	err = forEach(ctx, hangUpClients, slices.Collect(maps.Values(early.calls)),
+		func(ctx context.Context, _ int, id string) error { return h.hangUp(ctx, id) })
 	if err != nil {
 		return err
 	}

@@ -58,7 +58,8 @@ func Idle(ctx context.Context, h *WebhookStack, proxy *probe.Proxy) error {
 	for _, statement := range slices.SortedFunc(maps.Keys(asked), func(a, b string) int { return cmp.Or(cmp.Compare(asked[b], asked[a]), cmp.Compare(a, b)) }) {
 		fmt.Printf("    %6.2f /s  %s\n", float64(asked[statement])/took.Seconds(), firstWords(statement))
 	}
-	fmt.Printf("  share of a core      %6.2f %%    %s; process %.2f %%, its backends %.2f %%\n", share, cpu.verdictOrReason(probe.AtMost(share, goalIdle, " %")), core(cpu.dispatcher), core(cpu.backends))
+	fmt.Printf("  share of a core      %6.2f %%    %s; process %.2f %%, its backends %.2f %%\n", share,
+		cpu.verdictOrReason(probe.AtMost(share, goalIdle, " %")), core(cpu.dispatcher), core(cpu.backends))
 	return nil
 }
 

@@ -74,7 +74,8 @@ func measurements() []measurement {
 		{name: "gateway", says: "time that the rate-limit check and the gateway add to a request", run: measureGateway},
 		{name: "flood", says: "GET with a valid key during a flood of invalid keys, compared to a flood of GET /readyz",
 			run: measureFlood},
-		{name: "claims", says: "cost of a claim with a million scheduled call requests, compared to a thousand", run: runClaimBench},
+		{name: "claims", says: "cost of a claim with a million scheduled call requests, compared to a thousand",
+			run: runClaimBench},
 		{name: "dials",
 			says: "time from due to the dial in the carrier's log at 10, 100 and 500 calls a second, compared to the " +
 				"baseline loop", run: withCallStack(Dials)},

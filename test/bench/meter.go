@@ -60,7 +60,8 @@ WHERE usename LIKE 'webhook\_dispatcher\_%' OR backend_type IN ('walwriter', 'ch
 // watch starts a meter. If willRestart is true, the caller is about to restart the dispatcher. The
 // CPU time of the new process then counts from its start.
 func (h *WebhookStack) watch(ctx context.Context, willRestart bool) (*meter, error) {
-	m := &meter{house: h, anew: willRestart, begun: map[process]time.Duration{}, last: map[process]time.Duration{}, kinds: map[process]string{}, done: make(chan struct{})}
+	m := &meter{house: h, anew: willRestart, begun: map[process]time.Duration{}, last: map[process]time.Duration{},
+		kinds: map[process]string{}, done: make(chan struct{})}
 	var err error
 	if m.db, err = pgx.Connect(ctx, h.DB); err != nil {
 		return nil, err

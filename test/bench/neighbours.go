@@ -62,7 +62,8 @@ func Neighbours(ctx context.Context, h *WebhookStack) error {
 
 // measureNeighbours runs one round. hangingRequests is the number of requests that the dispatcher
 // sent to the endpoints that hang.
-func (h *WebhookStack) measureNeighbours(ctx context.Context, healthy *endpoint, hanging int) (got countedRecords, hangingRequests int, err error) {
+func (h *WebhookStack) measureNeighbours(ctx context.Context, healthy *endpoint, hanging int) (got countedRecords,
+	hangingRequests int, err error) {
 	lane := h.lane()
 	others := make([]*endpoint, hanging)
 	sources := []*source{healthy.source}

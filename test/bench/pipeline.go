@@ -186,7 +186,8 @@ func (h *CallStack) turn(ctx context.Context, k *levelResult, workspaces []*kit.
 // countFor waits, for at most a minute, until the given number of first calls have ended. Then it
 // counts the calls that end during one measurement.
 func (h *CallStack) countFor(ctx context.Context, k *levelResult, first int) error {
-	if kit.Until(ctx, webhookTimeout, "as many calls have ended as are under way", func() (bool, error) { return k.landed() >= first, nil }) != nil {
+	if kit.Until(ctx, webhookTimeout, "as many calls have ended as are under way",
+		func() (bool, error) { return k.landed() >= first, nil }) != nil {
 		fmt.Printf("    counted after a minute, in which %d of %d under way had ended\n", k.landed(), first)
 	}
 	before, err := h.Meter.Used(ctx)

@@ -120,7 +120,10 @@ func questions() []readRequest {
 	const calls, requests, contacts = "/v1/calls", "/v1/call-requests", "/v1/contacts"
 	return []readRequest{
 		{"call by id", func(h *history) string { return calls + "/" + h.someCall() }},
-		{"request by id", func(h *history) string { return requests + "/" + h.objectID("request", rand.IntN(h.calls)).String() }},
+		{"request by id", func(h *history) string {
+			return requests + "/" + h.objectID("request",
+				rand.IntN(h.calls)).String()
+		}},
 		{"calls", fixed(calls)},
 		{"calls, a page of 100", fixed(calls + "?limit=100")},
 		{"calls, a page deep down", filtered(calls, "starting_after", (*history).someCall)},
@@ -129,9 +132,12 @@ func questions() []readRequest {
 		{"calls, status=ringing (none)", fixed(calls + "?status=ringing")},
 		{"calls, direction=inbound", fixed(calls + "?direction=inbound")},
 		{"calls, inbound and no_answer (none)", fixed(calls + "?direction=inbound&status=no_answer")},
-		{"calls, agent of a fifth", filtered(calls, "agent_id", func(h *history) string { return h.objectID("agent", 2).String() })},
-		{"calls, agent of ten", filtered(calls, "agent_id", func(h *history) string { return h.objectID("agent", 5).String() })},
-		{"calls, agent of a fifth, busy", filtered(calls+"?status=busy", "agent_id", func(h *history) string { return h.objectID("agent", 2).String() })},
+		{"calls, agent of a fifth", filtered(calls, "agent_id",
+			func(h *history) string { return h.objectID("agent", 2).String() })},
+		{"calls, agent of ten", filtered(calls, "agent_id",
+			func(h *history) string { return h.objectID("agent", 5).String() })},
+		{"calls, agent of a fifth, busy", filtered(calls+"?status=busy", "agent_id",
+			func(h *history) string { return h.objectID("agent", 2).String() })},
 		{"calls, contact", filtered(calls, "contact_id", func(h *history) string { return h.contact(rand.IntN(h.calls)).String() })},
 		{"calls, reference used once", filtered(calls, "external_ref", func(h *history) string { return fmt.Sprintf("order-%d", rand.IntN(h.calls/4)*4+2) })},
 		{"calls, campaign", filtered(calls, "external_ref", func(*history) string { return "campaign-3" })},
@@ -140,7 +146,8 @@ func questions() []readRequest {
 			return calls + "?created_after=" + h.at(n-50).Format(time.RFC3339) + "&created_before=" + h.at(n).Format(time.RFC3339)
 		}},
 		{"requests", fixed(requests)},
-		{"requests, a page deep down", filtered(requests, "starting_after", func(h *history) string { return h.objectID("request", rand.IntN(h.calls)).String() })},
+		{"requests, a page deep down", filtered(requests, "starting_after",
+			func(h *history) string { return h.objectID("request", rand.IntN(h.calls)).String() })},
 		{"requests, status=failed", fixed(requests + "?status=failed")},
 		{"requests, status=blocked (none)", fixed(requests + "?status=blocked")},
 		{"requests, reference used once", filtered(requests, "external_ref", func(h *history) string { return fmt.Sprintf("order-%d", rand.IntN(h.calls/4)*4+2) })},
@@ -183,7 +190,8 @@ func measureReads(ctx context.Context, b *bench) error {
 // compare lets every client send both requests alternately, so that both are measured under the
 // same background load. It takes a quarter of a measurement's time, or longer until there are
 // enough responses.
-func (b *bench) compare(ctx context.Context, clients int, q readRequest, few, many *history) (ofFew, ofMany []time.Duration, err error) {
+func (b *bench) compare(ctx context.Context, clients int, q readRequest, few, many *history) (ofFew,
+	ofMany []time.Duration, err error) {
 	type lane struct{ few, many []time.Duration }
 	lanes := make([]lane, clients)
 	ask := func(ctx context.Context, client int) error {
@@ -314,7 +322,8 @@ func tables() []table {
 				outcome, summary, talked = &interested, &what, 30+n%200
 			}
 			return []any{
-				h.objectID("call", n), h.workspace, h.objectID("request", n), direction, "+15005550006", phoneNumber(int64(n % h.contacts())), h.agentID(n), h.contact(n),
+				h.objectID("call", n), h.workspace, h.objectID("request", n), direction, "+15005550006",
+				phoneNumber(int64(n % h.contacts())), h.agentID(n), h.contact(n),
 				h.reference(n), status, outcome, summary, h.at(n), h.at(n).Add(time.Minute), talked, talked, 5, true, true, true,
 				"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
 			}
@@ -330,7 +339,8 @@ func tables() []table {
 				status, code = "failed", &why
 			}
 			return []any{
-				h.objectID("request", n), h.workspace, status, h.objectID("call", n), phoneNumber(int64(n % h.contacts())), h.agentID(n), h.contact(n), `{"first_name":"Ann"}`,
+				h.objectID("request", n), h.workspace, status, h.objectID("call", n),
+				phoneNumber(int64(n % h.contacts())), h.agentID(n), h.contact(n), `{"first_name":"Ann"}`,
 				h.reference(n), h.at(n), false, 600, h.at(n), code, h.at(n).Add(time.Minute), true, "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
 			}
 		}},

@@ -212,7 +212,8 @@ func (p *published) wait() error {
 // publishEvenly publishes perSecond records per second of each source, evenly and alternately. It
 // does not wait for acknowledgements. If the machine is too slow, single records are late, but the
 // rate stays the same.
-func (h *WebhookStack) publishEvenly(ctx context.Context, long time.Duration, perSecond float64, sources ...*source) error {
+func (h *WebhookStack) publishEvenly(ctx context.Context, long time.Duration, perSecond float64,
+	sources ...*source) error {
 	every := time.Duration(float64(time.Second) / (perSecond * float64(len(sources))))
 	began := time.Now()
 	for n := 0; ; n++ {

@@ -192,7 +192,8 @@ func (h *WebhookStack) ended(ctx context.Context, e *endpoint) error {
 
 // insertTimes returns for each event of a workspace when the service `calls` inserted it into its
 // outbox.
-func (h *WebhookStack) insertTimes(ctx context.Context, workspaceID string, since time.Time, number int) (map[uuid.UUID]time.Time, error) {
+func (h *WebhookStack) insertTimes(ctx context.Context, workspaceID string, since time.Time,
+	number int) (map[uuid.UUID]time.Time, error) {
 	reader, err := kgo.NewClient(kgo.SeedBrokers(h.broker), kgo.ConsumeTopics(kafka.CallEvents.Name),
 		kgo.ConsumeResetOffset(kgo.NewOffset().AfterMilli(since.Add(-time.Second).UnixMilli())))
 	if err != nil {

@@ -19,7 +19,8 @@ import (
 // With -large the test takes five minutes, otherwise 15 seconds.
 func TestChaos_GuaranteesHold(t *testing.T) {
 	set := settings{
-		bin: sharedstack.Binaries(t), seed: number("RINGFENCE_SEED", uint64(time.Now().UnixNano())), rate: 10, replicas: 1, scale: 0.2, settleTimeout: 3 * time.Minute,
+		bin: sharedstack.Binaries(t), seed: number("RINGFENCE_SEED", uint64(time.Now().UnixNano())), rate: 10,
+		replicas: 1, scale: 0.2, settleTimeout: 3 * time.Minute,
 		length: 15 * time.Second, field: fullField(1),
 	}
 	set.field.Gap, set.field.Blackouts = time.Second, 0
@@ -51,7 +52,8 @@ func TestChaos_GuaranteesHoldOverSIP(t *testing.T) {
 		}
 		t.Skip("sipp is missing: install Debian's sip-tester to run this")
 	}
-	set := settings{bin: sharedstack.Binaries(t), seed: number("RINGFENCE_SEED", uint64(time.Now().UnixNano())), rate: 10, scale: 1, settleTimeout: 3 * time.Minute, field: fullField(1)}
+	set := settings{bin: sharedstack.Binaries(t), seed: number("RINGFENCE_SEED", uint64(time.Now().UnixNano())),
+		rate: 10, scale: 1, settleTimeout: 3 * time.Minute, field: fullField(1)}
 	if set.length = 2 * time.Minute; !sharedstack.Large() {
 		t.Skip("needs -large, as in make test-nightly")
 	}
@@ -82,8 +84,9 @@ func publish(t *testing.T, report *Report) {
 func TestChaos_FindsASecondDial(t *testing.T) {
 	var dialed kit.LogLine
 	set := settings{
-		bin: sharedstack.Binaries(t), seed: number("RINGFENCE_SEED", 1), rate: 10, replicas: 1, scale: 0.1, settleTimeout: time.Minute,
-		length: 3 * time.Second, expendable: true,
+		bin: sharedstack.Binaries(t), seed: number("RINGFENCE_SEED", 1), rate: 10, replicas: 1, scale: 0.1,
+		settleTimeout: time.Minute,
+		length:        3 * time.Second, expendable: true,
 		field: Field{Processes: []string{"dialer"}, Kinds: []Kind{Kill}, Gap: time.Second, AtOnce: 1},
 		afterFaults: func(ctx context.Context, w *world) (err error) {
 			dialed, err = dialAgain(ctx, w)

@@ -166,7 +166,8 @@ func (l *load) earlierOrder() *order {
 }
 
 // sendOnce counts the status of the response. Status 0 means no response.
-func (l *load) sendOnce(ctx context.Context, operation string, client *kit.Client, method, path string, body any) (status int, answer []byte) {
+func (l *load) sendOnce(ctx context.Context, operation string, client *kit.Client, method, path string,
+	body any) (status int, answer []byte) {
 	status, answer, err := client.Do(ctx, method, path, body)
 	if err != nil {
 		status = 0
@@ -181,7 +182,8 @@ func (l *load) sendOnce(ctx context.Context, operation string, client *kit.Clien
 }
 
 // sendUntilDone repeats a request until it succeeds or is refused.
-func (l *load) sendUntilDone(ctx context.Context, operation string, client *kit.Client, method, path string, body any) (status int, answer []byte) {
+func (l *load) sendUntilDone(ctx context.Context, operation string, client *kit.Client, method, path string,
+	body any) (status int, answer []byte) {
 	for begun := time.Now(); time.Since(begun) < patience; sleep(ctx, again) {
 		if status, answer = l.sendOnce(ctx, operation, client, method, path, body); status != 0 && status != 503 {
 			return status, answer
@@ -285,7 +287,8 @@ func (l *load) isShut(o *order) bool {
 func (l *load) optOutAndBack(ctx context.Context, o *order, later time.Duration) {
 	o.due = time.Now().Add(optOutDelay + 500*time.Millisecond + later)
 	l.place(ctx, o)
-	if status, answer := l.sendUntilDone(ctx, "opt-out", o.tenant.API, "POST", "/v1/opt-outs", map[string]any{"phone_e164": o.to}); status != 200 {
+	if status, answer := l.sendUntilDone(ctx, "opt-out", o.tenant.API, "POST", "/v1/opt-outs",
+		map[string]any{"phone_e164": o.to}); status != 200 {
 		l.lie("opt-out of %s: %d %s", o.to, status, answer)
 		return
 	}
@@ -300,7 +303,8 @@ func (l *load) optOutAndBack(ctx context.Context, o *order, later time.Duration)
 	l.mu.Lock()
 	l.forbiddenSpans[o.number()][0].until = time.Now()
 	l.mu.Unlock()
-	if status, answer := l.sendUntilDone(ctx, "re-grant", o.tenant.API, "DELETE", "/v1/opt-outs/"+o.to, nil); status != 200 {
+	if status, answer := l.sendUntilDone(ctx, "re-grant", o.tenant.API, "DELETE", "/v1/opt-outs/"+o.to,
+		nil); status != 200 {
 		l.lie("end of the opt-out of %s: %d %s", o.to, status, answer)
 		return
 	}
@@ -342,7 +346,8 @@ func (l *load) pauseRepeatedly(ctx context.Context, t *tenant) {
 	path := "/v1/webhook-subscriptions/" + t.subscription
 	for sleep(ctx, 6*time.Second) {
 		for _, status := range []string{"paused", "active"} {
-			if code, answer := l.sendUntilDone(context.WithoutCancel(ctx), "pause, resume", t.API, "PATCH", path, map[string]any{"status": status}); code != 200 {
+			if code, answer := l.sendUntilDone(context.WithoutCancel(ctx), "pause, resume", t.API, "PATCH", path,
+				map[string]any{"status": status}); code != 200 {
 				l.lie("PATCH of a subscription to %s: %d %s", status, code, answer)
 			}
 			if status == "paused" {

@@ -103,7 +103,8 @@ func startWorld(ctx context.Context, set settings) (w *world, err error) {
 	if w.stack, err = kit.Start(ctx, kit.Options{Bin: set.bin, Home: w.home, Env: w.environment(), Ready: 3 * time.Minute, OwnProcessGroup: true}); err != nil {
 		return w, err
 	}
-	for _, t := range []*tenant{{name: "steady"}, {name: "resting", pausesWebhooks: true}, {name: "poor", hasLittleCredit: true}} {
+	for _, t := range []*tenant{{name: "steady"}, {name: "resting", pausesWebhooks: true},
+		{name: "poor", hasLittleCredit: true}} {
 		if err := w.settleIn(ctx, t); err != nil {
 			return w, fmt.Errorf("make workspace %s: %w", t.name, err)
 		}

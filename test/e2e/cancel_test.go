@@ -237,7 +237,8 @@ func (run *racing) cancel(clients [2]*kit.Client, r *raced, rng *rand.Rand) erro
 }
 
 // repeatCancel repeats a cancel after a 503 until ctx ends. had503 is true if there was a 503.
-func (run *racing) repeatCancel(ctx context.Context, client *kit.Client, id string) (status int, had503 bool, err error) {
+func (run *racing) repeatCancel(ctx context.Context, client *kit.Client, id string) (status int, had503 bool,
+	err error) {
 	err = kit.Until(ctx, kit.HangTimeout, "the cancel is answered", func() (bool, error) {
 		var answer []byte
 		if status, answer, err = client.Do(ctx, "POST", "/v1/call-requests/"+id+"/cancel", nil); err != nil {

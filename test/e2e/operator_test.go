@@ -67,7 +67,8 @@ func TestOperator_CommandsSucceedOnARunningStack(t *testing.T) {
 	o := operator{t: t, s: s}
 	o.workspace = o.makes("workspaces", "add", "Acme", "--plan", "scale", "--set", `calling_policy={"window":{"start":"00:00","end":"24:00"},"timezone":"recipient"}`)
 	o.runCommand(o.workspace+"|Acme|scale|active", "workspaces", "list", "--all")
-	o.runCommand("calls_per_second       7|\"webhooks\":false", "workspaces", "change", "--set", "calls_per_second=7", "--set", "features.webhooks=false")
+	o.runCommand("calls_per_second       7|\"webhooks\":false", "workspaces", "change", "--set", "calls_per_second=7",
+		"--set", "features.webhooks=false")
 	o.runCommand("suspended", "workspaces", "suspend", "--yes")
 	o.runCommand("active", "workspaces", "resume")
 	o.refused("plan", "workspaces", "change", "--set", "plan=gold")
@@ -147,7 +148,8 @@ func (o operator) moveMoney() {
 
 func (o operator) keepRecords() {
 	o.t.Helper()
-	o.runCommand("consented", "contacts", "grant", "+14155550143", "--source", "web form", "--evidence", `{"ip":"192.0.2.1"}`)
+	o.runCommand("consented", "contacts", "grant", "+14155550143", "--source", "web form", "--evidence",
+		`{"ip":"192.0.2.1"}`)
 	o.runCommand("withdrawn", "contacts", "withdraw", "+14155550143", "--source", "letter")
 	o.runCommand("consent_granted|consent_withdrawn|web form|letter", "contacts", "records", "--phone", "+14155550143")
 	o.runCommand("may_be_called|false|consent_withdrawn", "contacts", "preview", "+14155550143")
@@ -235,7 +237,8 @@ func (o operator) whyNot(w *kit.Workspace) {
 		now, err := w.Request(o.t.Context(), placed.ID)
 		return err == nil && now.Status == "blocked"
 	})
-	o.runCommand("The number was not called: blocked, recipient_dnd.|precheck|dial|recipient_dnd", "calls", "why", placed.ID)
+	o.runCommand("The number was not called: blocked, recipient_dnd.|precheck|dial|recipient_dnd", "calls", "why",
+		placed.ID)
 }
 
 // makeDue makes a call request in the dialer's queue due immediately.

@@ -45,7 +45,8 @@ func TestOptOut_NoDialAfterItIsRecorded(t *testing.T) {
 	rng, bin := sharedstack.Seeded(t, 1), binaries(t)
 	s := start(t, bin, "RINGFENCE_REPLICAS=2", "SIMULATOR_TIME_SCALE=0", "LOG_LEVEL=warn")
 	trials := sharedstack.Trials(optOutRaces/100, optOutRaces)
-	run := &refusing{t: t, s: s, progress: newProgress("refusals racing dials", trials), aim: delayEstimate{at: 30 * time.Millisecond}}
+	run := &refusing{t: t, s: s, progress: newProgress("refusals racing dials", trials),
+		aim: delayEstimate{at: 30 * time.Millisecond}}
 	for range optOutHouses {
 		run.houses = append(run.houses, tenant(t, s, nil, "100000"))
 	}

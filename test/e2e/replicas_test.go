@@ -83,7 +83,8 @@ func TestReplicas_ShareWorkAndTakeOverFromAKilledReplica(t *testing.T) {
 	for _, name := range victims {
 		for _, pid := range s.Processes()[name][:killed] {
 			wait := burst(heldCalls, 1)
-			until(t, "some of the calls are under way", func() bool { return terminalEvents(hooks, w) > next-firstShared-heldCalls })
+			until(t, "some of the calls are under way",
+				func() bool { return terminalEvents(hooks, w) > next-firstShared-heldCalls })
 			// the link leads to no program, so the replica cannot start again
 			put(t, place, filepath.Join(place, "nowhere"), name)
 			if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {

@@ -21,7 +21,8 @@ func When(label int, variable string, values []int, steps string) string {
 	for i, value := range values {
 		fmt.Fprintf(&b, `<nop><action><test assign_to="is%d_%d" variable="n%d" compare="equal" value="%d"/></action></nop><nop next="%d" test="is%d_%d"/>`, label, i, label, value, label, label, i)
 	}
-	fmt.Fprintf(&b, `<nop next="%d"/><label id="%d"/>%s<nop next="%d"/><label id="%d"/>`, label+1, label, steps, End, label+1)
+	fmt.Fprintf(&b, `<nop next="%d"/><label id="%d"/>%s<nop next="%d"/><label id="%d"/>`, label+1, label, steps, End,
+		label+1)
 	return b.String()
 }
 
@@ -69,18 +70,22 @@ func Respond(status string, headers ...string) string {
 
 // Reject returns a step that sends a final response. sipp repeats the response until the ACK.
 func Reject(status string, headers ...string) string {
-	return inviteMessage(status, sameCSeq, strings.Join(append(headers, empty), "\n"), `retrans="500"`) + `<recv request="ACK" crlf="true"></recv>`
+	return inviteMessage(status, sameCSeq, strings.Join(append(headers, empty), "\n"), `retrans="500"`) +
+		`<recv request="ACK" crlf="true"></recv>`
 }
 
 // ExpectCancel returns steps that wait for a CANCEL and respond to the CANCEL and to the INVITE.
 func ExpectCancel() string {
-	return `<recv request="CANCEL"></recv>` + inviteMessage("200 OK", sameCSeq, empty, "") + inviteMessage("487 Request Terminated", inviteCSeq, empty, `retrans="500"`) + `<recv request="ACK" crlf="true"></recv>`
+	return `<recv request="CANCEL"></recv>` + inviteMessage("200 OK", sameCSeq, empty, "") +
+		inviteMessage("487 Request Terminated", inviteCSeq, empty, `retrans="500"`) +
+		`<recv request="ACK" crlf="true"></recv>`
 }
 
 // AnswerDespiteCancel returns steps that wait for a CANCEL, respond to the CANCEL, and answer the
 // call anyway.
 func AnswerDespiteCancel() string {
-	return `<recv request="CANCEL"></recv>` + inviteMessage("200 OK", sameCSeq, empty, "") + `<pause milliseconds="300"/>` + inviteMessage("200 OK", inviteCSeq, audio, `retrans="500"`) +
+	return `<recv request="CANCEL"></recv>` + inviteMessage("200 OK", sameCSeq, empty, "") +
+		`<pause milliseconds="300"/>` + inviteMessage("200 OK", inviteCSeq, audio, `retrans="500"`) +
 		`<recv request="ACK" crlf="true"></recv>` + ExpectBye()
 }
 
@@ -88,12 +93,15 @@ func AnswerDespiteCancel() string {
 // label see When.
 func RingThen(label, milliseconds int, nextSteps string) string {
 	return Respond("180 Ringing") + fmt.Sprintf(`<recv request="CANCEL" timeout="%d" ontimeout="%d"></recv>`, milliseconds, label) +
-		inviteMessage("200 OK", sameCSeq, empty, "") + inviteMessage("487 Request Terminated", inviteCSeq, empty, `retrans="500"`) + fmt.Sprintf(`<recv request="ACK" crlf="true" next="%d"></recv><label id="%d"/>`, End, label) + nextSteps
+		inviteMessage("200 OK", sameCSeq, empty, "") + inviteMessage("487 Request Terminated", inviteCSeq, empty,
+		`retrans="500"`) + fmt.Sprintf(`<recv request="ACK" crlf="true" next="%d"></recv><label id="%d"/>`, End,
+		label) + nextSteps
 }
 
 // Answer returns steps that answer the call.
 func Answer() string {
-	return inviteMessage("200 OK", inviteCSeq, audio, `retrans="500"`) + `<recv request="ACK" crlf="true"><action><ereg regexp=".*" search_in="hdr" header="From:" assign_to="peer"/><log message="[$peer]"/></action></recv>`
+	return inviteMessage("200 OK", inviteCSeq, audio, `retrans="500"`) +
+		`<recv request="ACK" crlf="true"><action><ereg regexp=".*" search_in="hdr" header="From:" assign_to="peer"/><log message="[$peer]"/></action></recv>`
 }
 
 // ExpectBye returns steps that wait until the other side hangs up.

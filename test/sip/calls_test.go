@@ -44,7 +44,8 @@ func outgoings() []outgoing {
 			talk: func(t *testing.T, _ *world, e *ear) { e.hears(t, "the tone", func() bool { return e.loud > 20 }) },
 		},
 		{
-			name: "the person hangs up", agent: toneSettings(60_000, 0), status: "completed", cause: "normal_clearing", events: talked,
+			name: "the person hangs up", agent: toneSettings(60_000, 0), status: "completed",
+			cause: "normal_clearing", events: talked,
 			far: func(e *ear) script { return storeAddresses().answer(both(e)).pause(1200 * time.Millisecond).hangsUp() },
 		},
 		{
@@ -85,11 +86,13 @@ func outgoings() []outgoing {
 			},
 		},
 		{
-			name: "the dialer refreshes the session", agent: toneSettings(60_000, 0), status: "completed", cause: "normal_clearing",
+			name: "the dialer refreshes the session", agent: toneSettings(60_000, 0), status: "completed",
+			cause:  "normal_clearing",
 			events: talked,
 			far: func(e *ear) script {
 				expires := "Session-Expires: 4;refresher=uac"
-				return storeAddresses().answer(both(e), expires, "Require: timer").hear("INVITE").ok(both(e), expires).hear("ACK").pause(300 * time.Millisecond).hangsUp()
+				return storeAddresses().answer(both(e), expires, "Require: timer").hear("INVITE").ok(both(e),
+					expires).hear("ACK").pause(300 * time.Millisecond).hangsUp()
 			},
 		},
 		{

@@ -137,7 +137,8 @@ func TestConversation_CompletesFromPOSTToWebhook(t *testing.T) {
 		"kind": "openai_realtime", "language": "en-GB", "instructions": "Be brief.", "greeting": greeting,
 		"disclosure": map[string]any{"text": disclosure}, "recording": map[string]any{"notice": notice},
 	})
-	bo := newPhone(t, writeSpeech(t, []int{interrupts, refuses}, interruption, refusal), "", "<sip:NUMBER@127.0.0.1:PORT>;regint=0;answermode=auto")
+	bo := newPhone(t, writeSpeech(t, []int{interrupts, refuses}, interruption, refusal), "",
+		"<sip:NUMBER@127.0.0.1:PORT>;regint=0;answermode=auto")
 	to := number(bo.Port)
 	truncated := len(w.modelEvents(t, "conversation.item.truncate"))
 	placed := time.Now().Add(-time.Second)

@@ -39,7 +39,8 @@ func TestTrunks_CallsCompleteOverTCPAndTLS(t *testing.T) {
 			until(t, "the far end listens", func() bool { return testkit.Open("udp", port) })
 			defer far.Ends(t)
 		}
-		req, err := house.Place(t.Context(), map[string]any{"to": number(port), "agent_id": agent(t, house, toneSettings(600, 2000))})
+		req, err := house.Place(t.Context(), map[string]any{"to": number(port),
+			"agent_id": agent(t, house, toneSettings(600, 2000))})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -52,7 +53,8 @@ func TestTrunks_CallsCompleteOverTCPAndTLS(t *testing.T) {
 	}
 	t.Run("TCP, A-law first", func(t *testing.T) {
 		e := tcp(t, map[string]any{"transport": "tcp", "codecs": []string{"pcma", "pcmu"}}, func(e *ear) script {
-			return receiveOver("tcp").answer(strings.NewReplacer("AVP 0", "AVP 8", "0 PCMU", "8 PCMA").Replace(e.description("sendrecv"))).hungUp()
+			return receiveOver("tcp").answer(strings.NewReplacer("AVP 0", "AVP 8", "0 PCMU",
+				"8 PCMA").Replace(e.description("sendrecv"))).hungUp()
 		}, "completed", "normal_clearing", "call.completed")
 		if frames, _ := e.heard(); frames < 20 {
 			t.Errorf("heard: frames = %v, want at least 20", frames)
@@ -69,9 +71,11 @@ func TestTrunks_CallsCompleteOverTCPAndTLS(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		bo := newPhone(t, writeSpeech(t, []int{2}, interruption), fmt.Sprintf("sip_certificate %s\nmodule srtp.so\n", filepath.Join(dir, "cert.pem")),
+		bo := newPhone(t, writeSpeech(t, []int{2}, interruption),
+			fmt.Sprintf("sip_certificate %s\nmodule srtp.so\n", filepath.Join(dir, "cert.pem")),
 			"<sip:NUMBER@127.0.0.1:PORT;transport=tls>;regint=0;answermode=auto;mediaenc=srtp-mand")
-		w.changeTrunk(t, map[string]any{"transport": "tls", "port": bo.Port + 1, "srtp": "required", "ca_certificates": string(cert), "username": nil, "password": nil, "register": false})
+		w.changeTrunk(t, map[string]any{"transport": "tls", "port": bo.Port + 1, "srtp": "required",
+			"ca_certificates": string(cert), "username": nil, "password": nil, "register": false})
 		ida := agent(t, house, map[string]any{"kind": "openai_realtime", "greeting": "Good day.", "disclosure": map[string]any{"off_reason": "a test"}})
 		transcriptions := func() (list []map[string]any, err error) {
 			path := "/sent?type=conversation.item.input_audio_transcription.completed"

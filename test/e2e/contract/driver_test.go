@@ -41,7 +41,8 @@ func transport(from string) *http.Transport {
 	if from != "" {
 		dialer.LocalAddr = &net.TCPAddr{IP: net.ParseIP(from)}
 	}
-	return &http.Transport{DialContext: dialer.DialContext, MaxIdleConnsPerHost: 512, IdleConnTimeout: idleTimeout, DisableCompression: true}
+	return &http.Transport{DialContext: dialer.DialContext, MaxIdleConnsPerHost: 512, IdleConnTimeout: idleTimeout,
+		DisableCompression: true}
 }
 
 func customer(t *testing.T, key string) *client {

@@ -76,7 +76,8 @@ func TestFlood_AddressMaySend600AMinute(t *testing.T) {
 			}
 		}
 		w.read.want(t, 200, "GET", "/v1/wallet", nil, forwardedHeader, address)
-		anonymous.refused(t, 401, "invalid_api_key", "GET", "/v1/wallet", nil, forwardedHeader, fmt.Sprintf("203.0.113.%d", 20+i))
+		anonymous.refused(t, 401, "invalid_api_key", "GET", "/v1/wallet", nil, forwardedHeader,
+			fmt.Sprintf("203.0.113.%d", 20+i))
 	}
 }
 
@@ -199,7 +200,8 @@ func TestFlood_CountsTheClientAddress(t *testing.T) {
 	} else {
 		response.Body.Close()
 	}
-	if got := sendAndLook(elsewhere, "203.0.113.60", func() int { return left(elsewhere, "203.0.113.61") }); got >= untouched {
+	if got := sendAndLook(elsewhere, "203.0.113.60",
+		func() int { return left(elsewhere, "203.0.113.61") }); got >= untouched {
 		t.Errorf("a peer that is no proxy has %d left: it chose its address by X-Forwarded-For", got)
 	}
 	for _, name := range []string{"Forwarded", "X-Real-Ip", "X-Client-Ip", "True-Client-Ip", "Cf-Connecting-Ip"} {

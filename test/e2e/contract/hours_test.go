@@ -108,7 +108,8 @@ func TestHours_WindowAppliesInTheTimeZoneOfTheNumber(t *testing.T) {
 	w.write.want(t, 202, "POST", "/v1/calls", w.order(tokyo, "scheduled_for", at("Asia/Tokyo", 12)))
 	w.write.refused(t, 422, "outside_calling_hours", "POST", "/v1/calls", w.order(berlin, "scheduled_for", at("Asia/Tokyo", 12)))
 	for hour, status := range map[int]int{8: 422, 9: 202, 19: 202, 20: 422} {
-		if got := w.write.send(t, "POST", "/v1/calls", w.order(berlin, "scheduled_for", at("Europe/Berlin", hour))); got.status != status {
+		if got := w.write.send(t, "POST", "/v1/calls",
+			w.order(berlin, "scheduled_for", at("Europe/Berlin", hour))); got.status != status {
 			t.Errorf("at %d:00 = %d %s, want %d", hour, got.status, got.body, status)
 		}
 	}
@@ -253,7 +254,8 @@ func TestDialTimeCheck_FailureBlocksTheRequest(t *testing.T) {
 func TestDialTimeCheck_ClosedWindowMovesTheRequestToTheNextOpening(t *testing.T) {
 	w := workspace(t)
 	w.topUp(t, holdOfOneCall)
-	queued := w.write.want(t, 202, "POST", "/v1/calls", w.order(number(1), "scheduled_for", inOneHour(), "schedule_if_outside_hours", true))
+	queued := w.write.want(t, 202, "POST", "/v1/calls",
+		w.order(number(1), "scheduled_for", inOneHour(), "schedule_if_outside_hours", true))
 	closed := closedWindow(time.Now())
 	w.operator.want(t, 200, "PATCH", w.admin, set{"calling_policy": set{"window": closed.window, "timezone": "UTC"}})
 	makeDue(t, queued.text("id"))

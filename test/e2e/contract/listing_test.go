@@ -102,7 +102,8 @@ func TestListing_FiltersSelectCallsAndRequests(t *testing.T) {
 	ref := "order 100%_+ü" // the reference contains characters with a meaning in a query or a pattern
 	talked := w.ended(t, w.write.want(t, 202, "POST", "/v1/calls", w.order(number(1), "external_ref", ref)).text("id"))
 	busy := w.ended(t, w.write.want(t, 202, "POST", "/v1/calls", w.order(number(90), "agent_id", second, "external_ref", "order 100xx")).text("id"))
-	waiting := w.write.want(t, 202, "POST", "/v1/calls", w.order(number(1), "scheduled_for", inOneHour(), "external_ref", ref))
+	waiting := w.write.want(t, 202, "POST", "/v1/calls",
+		w.order(number(1), "scheduled_for", inOneHour(), "external_ref", ref))
 	a, b := talked.text("call_id"), busy.text("call_id")
 	born := map[string]time.Time{}
 	var contact string

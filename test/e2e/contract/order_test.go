@@ -81,7 +81,8 @@ func TestOrder_ChecksOfEveryRoute(t *testing.T) {
 	from := []string{"X-Forwarded-For", "198.51.100.7"}
 	malformed := strings.Repeat("x", 40)
 	all := append(operationRequests(),
-		operationRequest{"", "GET", "/v1/nothing", nil}, operationRequest{"", "POST", "/v1/nothing", "{"}, operationRequest{"", "PUT", "/v1/calls", nil}, operationRequest{"", "GET", "/", nil},
+		operationRequest{"", "GET", "/v1/nothing", nil}, operationRequest{"", "POST", "/v1/nothing", "{"},
+		operationRequest{"", "PUT", "/v1/calls", nil}, operationRequest{"", "GET", "/", nil},
 		operationRequest{"", "DELETE", subscriptions, nil}, operationRequest{"", "GET", subscriptions + "/{id}/nothing", nil})
 	for _, a := range all {
 		t.Run(a.name(), func(t *testing.T) {
@@ -142,7 +143,8 @@ func TestCheckOrder_RateLimitFollowsTheKey(t *testing.T) {
 	w.write.want(t, 200, "GET", "/v1/wallet", nil)
 	// a refused request counts toward the limit
 	starter.read.refused(t, 403, "api_not_enabled", "GET", "/v1/wallet", nil)
-	for _, a := range append(operationRequests(), operationRequest{"", "GET", "/v1/nothing", nil}, operationRequest{"", "PUT", "/v1/calls", nil}) {
+	for _, a := range append(operationRequests(), operationRequest{"", "GET", "/v1/nothing", nil},
+		operationRequest{"", "PUT", "/v1/calls", nil}) {
 		for _, c := range []*client{w.write, w.read, starter.read} {
 			got := a.do(t, c, uuid.NewString())
 			sharedstack.Equal(t, "got.status", got.status, 429)

@@ -182,7 +182,8 @@ func TestPlacing_MergesVariablesIfEveryCheckPassed(t *testing.T) {
 	to := number(1)
 	post := func(status int, variables any, members ...any) {
 		t.Helper()
-		w.write.want(t, status, "POST", "/v1/calls", w.order(to, append([]any{"variables", variables, "scheduled_for", inOneHour()}, members...)...))
+		w.write.want(t, status, "POST", "/v1/calls", w.order(to,
+			append([]any{"variables", variables, "scheduled_for", inOneHour()}, members...)...))
 	}
 	holds := func(want string) {
 		t.Helper()

@@ -149,7 +149,8 @@ func TestRate_BurstOfTheWholeLimitPasses(t *testing.T) {
 	w := workspace(t, set{"rate_limit_per_minute": limit})
 	for range 10 {
 		fresh, _ := w.key(t, "read")
-		answers := runParallel(newClients(t, fresh.key, limit), func(_ int, c *client) answer { return c.send(t, "GET", "/v1/wallet", nil) })
+		answers := runParallel(newClients(t, fresh.key, limit),
+			func(_ int, c *client) answer { return c.send(t, "GET", "/v1/wallet", nil) })
 		for _, a := range answers {
 			limitsOf(t, "one of 20", a)
 		}

@@ -107,7 +107,8 @@ func TestGeneratedClient_PlacesACallAndReceivesItsWebhook(t *testing.T) {
 	hooks.SetSecret(path, subscribed.SigningSecret)
 
 	to := number(1)
-	contact := requireStatus(api.CreateContactWithResponse(ctx, openapi.CreateContact{PhoneE164: to, Name: pointer("Ada")}))(t, 201).JSON201
+	contact := requireStatus(api.CreateContactWithResponse(ctx,
+		openapi.CreateContact{PhoneE164: to, Name: pointer("Ada")}))(t, 201).JSON201
 	sharedstack.Equal(t, "contact.PhoneE164", contact.PhoneE164, to)
 	sharedstack.Equal(t, "stage.Value(contact.Name)", sharedstack.Value(contact.Name), "Ada")
 	sharedstack.Equal(t, "contact.DndStatus", contact.DndStatus, "unknown")
@@ -126,7 +127,8 @@ func TestGeneratedClient_PlacesACallAndReceivesItsWebhook(t *testing.T) {
 		Variables: json.RawMessage(`{"first_name":"Ada"}`), ScheduleIfOutsideHours: pointer(true),
 	}
 	request := requireStatus(api.CreateCallWithResponse(ctx, nil, order))(t, 202).JSON202
-	if again := requireStatus(api.CreateCallWithResponse(ctx, &openapi.CreateCallParams{IdempotencyKey: pointer("other")}, order))(t, 200).JSON200; again.ID != request.ID {
+	if again := requireStatus(api.CreateCallWithResponse(ctx,
+		&openapi.CreateCallParams{IdempotencyKey: pointer("other")}, order))(t, 200).JSON200; again.ID != request.ID {
 		t.Errorf("replay = %s, want %s", again.ID, request.ID)
 	}
 	w.ended(t, request.ID.String())
@@ -167,7 +169,8 @@ func TestGeneratedClient_PlacesACallAndReceivesItsWebhook(t *testing.T) {
 	sharedstack.Equal(t, "calls.Data[0].ID", calls.Data[0].ID, call.CallID)
 	sharedstack.Equal(t, "calls.HasMore", calls.HasMore, false)
 	sharedstack.Equal(t, "talk_seconds in the list", calls.Data[0].TalkSeconds, call.Timings.TalkSeconds)
-	if got := requireStatus(api.ListCallRequestsWithResponse(ctx, &openapi.ListCallRequestsParams{ExternalRef: pointer("order-1042")}))(t, 200).JSON200; len(got.Data) != 1 {
+	if got := requireStatus(api.ListCallRequestsWithResponse(ctx,
+		&openapi.ListCallRequestsParams{ExternalRef: pointer("order-1042")}))(t, 200).JSON200; len(got.Data) != 1 {
 		t.Errorf("call requests = %+v", got)
 	}
 	if got := requireStatus(api.ListContactsWithResponse(ctx, &openapi.ListContactsParams{Phone: &to}))(t,
@@ -199,7 +202,8 @@ func TestGeneratedClient_PlacesACallAndReceivesItsWebhook(t *testing.T) {
 func (w *tenant) clientOptsOut(t *testing.T, api *openapi.ClientWithResponses, to string) {
 	t.Helper()
 	ctx := t.Context()
-	if got := requireStatus(api.CreateOptOutWithResponse(ctx, openapi.CreateOptOut{PhoneE164: to, Reason: pointer("asked")}))(t, 200).JSON200; got.DndStatus != "dnd" {
+	if got := requireStatus(api.CreateOptOutWithResponse(ctx,
+		openapi.CreateOptOut{PhoneE164: to, Reason: pointer("asked")}))(t, 200).JSON200; got.DndStatus != "dnd" {
 		t.Errorf("opt-out = %+v", got)
 	}
 	if got := requireStatus(api.ReadOptOutWithResponse(ctx, to))(t, 200).JSON200; got.DndStatus != "dnd" {
@@ -223,7 +227,8 @@ func (w *tenant) clientMindsTheHook(t *testing.T, api *openapi.ClientWithRespons
 	if got := requireStatus(api.TestWebhookSubscriptionWithResponse(ctx, id))(t, 202).JSON202; !got.Queued {
 		t.Errorf("test = %+v", got)
 	}
-	paused := requireStatus(api.UpdateWebhookSubscriptionWithResponse(ctx, id, openapi.UpdateWebhookSubscription{Status: pointer("paused")}))(t, 200).JSON200
+	paused := requireStatus(api.UpdateWebhookSubscriptionWithResponse(ctx, id,
+		openapi.UpdateWebhookSubscription{Status: pointer("paused")}))(t, 200).JSON200
 	if paused.Status != "paused" {
 		t.Errorf("paused = %+v", paused)
 	}

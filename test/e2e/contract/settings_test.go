@@ -328,7 +328,8 @@ func TestSettings_ApplyToTheNextDial(t *testing.T) {
 	for _, setting := range []stoppingSetting{
 		{name: "destinations", write: patch(map[string]any{"destinations": []string{"+44"}}),
 			code: "destination_not_allowed"},
-		{name: "calling_policy", write: patch(map[string]any{"calling_policy": alwaysClosed()}), code: "outside_calling_hours"},
+		{name: "calling_policy", write: patch(map[string]any{"calling_policy": alwaysClosed()}),
+			code: "outside_calling_hours"},
 		{name: "status", write: patch(map[string]any{"status": "suspended"}), code: "api_not_enabled"},
 		{name: "plan", write: patch(map[string]any{"plan": "starter"}), code: "api_not_enabled"},
 		{name: "features.api", write: patch(map[string]any{"features": map[string]any{"api": false}}),

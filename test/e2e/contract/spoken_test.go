@@ -63,7 +63,8 @@ func TestCustomer_ReadsTranscriptAndRecording(t *testing.T) {
 
 	w.operator.want(t, 200, "PATCH", w.admin, set{"features": set{"transcripts": false, "recordings": false}})
 	until(t, "transcript and recording are hidden", func() bool {
-		return w.read.send(t, "GET", path+"/transcript", nil).status == 404 && w.read.send(t, "GET", path+"/recording", nil).status == 404
+		return w.read.send(t, "GET", path+"/transcript", nil).status == 404 &&
+			w.read.send(t, "GET", path+"/recording", nil).status == 404
 	})
 }
 

@@ -64,7 +64,8 @@ func TestSubscriptions_ConcurrentChangesLeaveAtMostFiveActive(t *testing.T) {
 	// and a paused one cannot be resumed. After a deletion, exactly one subscription can be
 	// created.
 	for _, id := range w.read.want(t, 200, "GET", subscriptions+"?limit=100", nil).ids() {
-		got := w.write.send(t, "PATCH", subscriptions+"/"+id, set{"status": "active", "events": []string{"call.busy", "webhook.test"}})
+		got := w.write.send(t, "PATCH", subscriptions+"/"+id,
+			set{"status": "active", "events": []string{"call.busy", "webhook.test"}})
 		if got.status != 200 && got.code() != "subscription_limit_reached" {
 			t.Errorf("PATCH = %d %s", got.status, got.body)
 		}

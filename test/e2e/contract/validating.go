@@ -229,7 +229,8 @@ func checkHeader(name string, documented *openapi3.Header, header http.Header) e
 		}
 		value = json.Number(values[0])
 	}
-	if err := documented.Schema.Value.VisitJSON(value, openapi3.WithStringFormatValidators(responseFormats())); err != nil {
+	if err := documented.Schema.Value.VisitJSON(value,
+		openapi3.WithStringFormatValidators(responseFormats())); err != nil {
 		return fmt.Errorf("header %s: %w", name, err)
 	}
 	return nil
@@ -249,7 +250,8 @@ func checkBody(response *openapi3.Response, status int, header http.Header, body
 	if err != nil {
 		return "", err
 	}
-	if err := media.Schema.Value.VisitJSON(value, openapi3.VisitAsResponse(), openapi3.MultiErrors(), openapi3.WithStringFormatValidators(responseFormats())); err != nil {
+	if err := media.Schema.Value.VisitJSON(value, openapi3.VisitAsResponse(), openapi3.MultiErrors(),
+		openapi3.WithStringFormatValidators(responseFormats())); err != nil {
 		return "", err
 	}
 	if status < http.StatusBadRequest {

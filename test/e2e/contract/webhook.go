@@ -43,7 +43,8 @@ func (d *Document) Delivery(header http.Header, body []byte) error {
 		wrong = append(wrong, errors.New("header User-Agent is missing"))
 	}
 	schema := item.Post.RequestBody.Value.Content["application/json"].Schema.Value
-	if err := schema.VisitJSON(value, openapi3.MultiErrors(), openapi3.WithStringFormatValidators(responseFormats())); err != nil {
+	if err := schema.VisitJSON(value, openapi3.MultiErrors(),
+		openapi3.WithStringFormatValidators(responseFormats())); err != nil {
 		wrong = append(wrong, err)
 	} else if data, ok := envelope["data"].(map[string]any); ok {
 		wrong = append(wrong, statusFits(name, data["status"]))

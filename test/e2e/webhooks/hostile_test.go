@@ -135,7 +135,8 @@ func large(t *testing.T) []row {
 			behave: sendEndlessly("HTTP/1.1 500 Oops\r\nConnection: close\r\n\r\n", zeros), want: exhausted(500, "http_status")},
 		{name: "sends a body of 1 MiB", behave: says(huge), want: delivered(200), events: 40},
 		{name: "sends a gzip bomb", behave: says(zipped), want: delivered(200), events: 40},
-		{name: "sends an endless header", behave: sendEndlessly("HTTP/1.1 200 OK\r\nX-Endless: ", bytes.Repeat([]byte("x"), 1<<10)),
+		{name: "sends an endless header", behave: sendEndlessly("HTTP/1.1 200 OK\r\nX-Endless: ",
+			bytes.Repeat([]byte("x"), 1<<10)),
 			want: exhausted(0, "invalid_answer")},
 	}
 }
@@ -175,8 +176,10 @@ func validResponses(elsewhere string) (rows []row) {
 		failed := exhausted(code, "http_status")
 		rows = append(rows,
 			row{name: fmt.Sprintf("answers %d and asks for nothing", code), behave: status(code), want: failed},
-			row{name: fmt.Sprintf("answers %d and asks for a second", code), behave: retryAfter(code, "1"), want: failed.withLeast(second, second, second, most*9/10)},
-			row{name: fmt.Sprintf("answers %d and asks for an hour", code), behave: retryAfter(code, "3600"), want: failed.withLeast(most, most, most, most)},
+			row{name: fmt.Sprintf("answers %d and asks for a second", code), behave: retryAfter(code, "1"),
+				want: failed.withLeast(second, second, second, most*9/10)},
+			row{name: fmt.Sprintf("answers %d and asks for an hour", code), behave: retryAfter(code, "3600"),
+				want: failed.withLeast(most, most, most, most)},
 			row{name: fmt.Sprintf("answers %d and names a time", code), behave: func(l link) {
 				retryAfter(code, time.Now().Add(2*time.Second).UTC().Format(http.TimeFormat))(l)
 			}, want: failed.withLeast(second, second, second, most*9/10)},
@@ -227,7 +230,8 @@ func TestHostile_ReceiversDoNotAffectOthers(t *testing.T) {
 		t.Run(a.name, func(t *testing.T) { a.judge(t) })
 	}
 	t.Run("does not listen", func(t *testing.T) {
-		a := attacked{row: row{want: wantNoRequest("connection_failed")}, hostileReceiver: &hostileReceiver{}, customer: away, events: silent}
+		a := attacked{row: row{want: wantNoRequest("connection_failed")}, hostileReceiver: &hostileReceiver{},
+			customer: away, events: silent}
 		a.judge(t)
 	})
 	stop()

@@ -99,7 +99,8 @@ func (s *stack) startBroker(ctx context.Context) error {
 	}
 	s.brokers = loopback(s.state.Ports["kafka"])
 	at := func(dir string) []string {
-		return []string{"--dir", s.Home.Path(dir), "--port", strconv.Itoa(s.state.Ports["kafka"]), "--advertise", clientAddress(allClients, "kafka", s.brokers)}
+		return []string{"--dir", s.Home.Path(dir), "--port", strconv.Itoa(s.state.Ports["kafka"]), "--advertise",
+			clientAddress(allClients, "kafka", s.brokers)}
 	}
 	spec := Spec{Name: "broker", Path: s.Self, Dir: s.Home.Dir, Env: s.environment(nil), Args: append([]string{"broker"}, at("broker")...)}
 	switch chosen := os.Getenv("RINGFENCE_BROKER"); chosen {

@@ -83,7 +83,8 @@ func (s *stack) demoWorkspace(ctx context.Context) (Demo, error) {
 			if os.Getenv("CARRIER") == "sip" {
 				return op.key(ctx, path(), "write")
 			}
-			if _, err := op.ensureItem(ctx, path()+"/numbers", "phone_e164", demoNumber, map[string]any{"agent_id": demo.AgentID}); err != nil {
+			if _, err := op.ensureItem(ctx, path()+"/numbers", "phone_e164", demoNumber,
+				map[string]any{"agent_id": demo.AgentID}); err != nil {
 				return "", err
 			}
 			return op.key(ctx, path(), "write")
@@ -190,7 +191,8 @@ func (op operator) key(ctx context.Context, workspace, access string) (string, e
 	var made struct {
 		Key string `json:"key"`
 	}
-	err := op.sendInto(ctx, http.MethodPost, workspace+"/api-keys", map[string]any{"name": "demo " + access, "access": access}, &made, http.StatusCreated)
+	err := op.sendInto(ctx, http.MethodPost, workspace+"/api-keys",
+		map[string]any{"name": "demo " + access, "access": access}, &made, http.StatusCreated)
 	return made.Key, err
 }
 

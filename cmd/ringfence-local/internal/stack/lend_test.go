@@ -7,7 +7,7 @@ import (
 
 func TestLentParent_DurableDataIsOnDisk(t *testing.T) {
 	if got, want := dataParent(true), os.TempDir(); got != want {
-		t.Errorf("lentParent(durable) = %s, want %s", got, want)
+		t.Errorf("dataParent(durable) = %s, want %s", got, want)
 	}
 }
 
@@ -16,6 +16,6 @@ func TestLentParent_TestDataIsInMemoryIfThereIsRoom(t *testing.T) {
 		t.Skipf("%s has less than %d bytes of free space", sharedMemory, minSharedMemory)
 	}
 	if got := dataParent(false); got != sharedMemory {
-		t.Errorf("lentParent(not durable) = %s, want %s", got, sharedMemory)
+		t.Errorf("dataParent(not durable) = %s, want %s", got, sharedMemory)
 	}
 }

@@ -33,8 +33,10 @@ func services() []service {
 	return []service{
 		{name: "contacts-compliance", callers: []string{"calls", "dialer"}},
 		{name: "billing-wallet", callers: []string{"calls"}},
-		{name: "dialer", callers: []string{"calls"}, addressVars: map[string]string{"CONTACTS_URL": "contacts-compliance", "SIM_URL": carrierName}},
-		{name: "calls", addressVars: map[string]string{"CONTACTS_URL": "contacts-compliance", "WALLET_URL": "billing-wallet", "DIALER_URL": "dialer"}},
+		{name: "dialer", callers: []string{"calls"},
+			addressVars: map[string]string{"CONTACTS_URL": "contacts-compliance", "SIM_URL": carrierName}},
+		{name: "calls", addressVars: map[string]string{"CONTACTS_URL": "contacts-compliance",
+			"WALLET_URL": "billing-wallet", "DIALER_URL": "dialer"}},
 		{name: dispatcher},
 		{name: gateway, addressVars: map[string]string{
 			"CALLS_URL": "calls", "CONTACTS_URL": "contacts-compliance", "DIALER_URL": "dialer",
@@ -167,7 +169,8 @@ func (s *stack) spec(svc service, replica int) (Spec, error) {
 	if replica > 1 {
 		name = fmt.Sprintf("%s-%d", svc.name, replica)
 	}
-	return Spec{Name: name, Path: filepath.Join(s.Bin, svc.name), Dir: s.Home.Dir, Env: s.environment(set), Mute: routineLines(svc.name)}, nil
+	return Spec{Name: name, Path: filepath.Join(s.Bin, svc.name), Dir: s.Home.Dir, Env: s.environment(set),
+		Mute: routineLines(svc.name)}, nil
 }
 
 // portAfter returns the address with a port that is higher by n, because each replica needs a

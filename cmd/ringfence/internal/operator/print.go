@@ -27,7 +27,8 @@ type tableList struct {
 }
 
 func (d *Client) list(columns []string) *tableList {
-	l := &tableList{Client: d, headings: make([]string, len(columns)), paths: make([]string, len(columns)), widths: make([]int, len(columns))}
+	l := &tableList{Client: d, headings: make([]string, len(columns)), paths: make([]string, len(columns)),
+		widths: make([]int, len(columns))}
 	for i, column := range columns {
 		heading, path, named := strings.Cut(column, "=")
 		if !named {

@@ -195,7 +195,8 @@ func printUsage(idle, before, after bill, calls, deliveries int) {
 	took := after.at.Sub(before.at)
 	asIdle := took.Seconds() / before.at.Sub(idle.at).Seconds()
 	per := func(spent, anyhow float64) float64 { return (spent - anyhow*asIdle) / float64(calls) }
-	fmt.Printf("  %d calls in %s, %d under way, %d webhooks; the stack's own polling is taken off all but CPU\n", calls, took.Round(100*time.Millisecond), clients, deliveries)
+	fmt.Printf("  %d calls in %s, %d under way, %d webhooks; the stack's own polling is taken off all but CPU\n",
+		calls, took.Round(100*time.Millisecond), clients, deliveries)
 	fmt.Printf("  %-20s %10s %10s %12s %12s %20s %20s\n", "a call, at Postgres", "statements", "trips", "bytes to", "bytes from", "to Kafka", "from Kafka")
 	for _, name := range services() {
 		sent, back := after.passed[name].Less(before.passed[name]), before.passed[name].Less(idle.passed[name])
