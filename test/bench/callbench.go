@@ -1,6 +1,5 @@
 // Measurements of calls through the whole stack. README.md describes each figure. The time of a
-// call begins when its call request is due. It ends with the dial in the carrier's log, or with the
-// terminal webhook. The bench also checks that each call is dialed exactly once.
+// call is from its due time to the dial in the carrier's log, or to the terminal webhook.
 
 package main
 

@@ -91,7 +91,8 @@ func measureCommits(ctx context.Context, b *bench) error {
 	}
 	all, writing, counting := perPOST(read[0], read[1], read[2], measuredPosts)
 	made := writing - counting
-	fmt.Printf("  transactions of a POST   %8.1f      (pg_stat_database.xact_commit of %d POSTs %s apart, less the background's)\n", all, measuredPosts, apart)
+	fmt.Printf("  transactions of a POST   %8.1f      "+
+		"(pg_stat_database.xact_commit of %d POSTs %s apart, less the background's)\n", all, measuredPosts, apart)
 	fmt.Printf("    that wait for no disk  %8.1f      (reads, and %.1f of the rate limit's unlogged table)\n", all-made, counting)
 	fmt.Printf("    durable commits        %8.1f      (expected: %d, of which the POST awaits %d before it answers)\n", made, expectedCommits, awaitedCommits)
 	if made > expectedCommits+commitTolerance {

@@ -1,6 +1,5 @@
-// Measurements of the compliance checks. They measure the pre-check and the dial-time check with
-// millions of contacts, and the share of the checks in POST /v1/calls. They also compare the import
-// of a DND list with a COPY of the same numbers. README.md describes each figure.
+// Measurements of the compliance checks: with millions of contacts, as a share of POST /v1/calls,
+// and the import of a DND list compared with a COPY. README.md describes each figure.
 
 package main
 

@@ -1,6 +1,6 @@
-// The receiver of webhooks: those of the dispatcher, and those of the baseline loop, which sends
-// the same webhooks without the product. It is a separate process, so that its CPU time can be
-// measured. It responds without delay and records the arrival times.
+// The receiver of webhooks from the dispatcher and from the baseline loop. It is a separate
+// process, so that its CPU time can be measured. It responds without delay and records the arrival
+// times.
 
 package main
 
@@ -163,9 +163,9 @@ type receiverAddresses struct {
 	URLs    []string
 }
 
-// Run is the main function of the receiver process. The parameter args contains the files of the
-// authority and of its key, and the number of loopback addresses. The process prints its addresses
-// in one line and ends when its standard input ends.
+// Run is the main function of the receiver process. args contains the files of the authority and of
+// its key, and the number of loopback addresses. The process prints its addresses and ends with its
+// standard input.
 func Run(args []string) error {
 	cert, hosts, err := certificate(args)
 	if err != nil {

@@ -15,10 +15,9 @@ const (
 	// goalWebhookClaim limits the p99 of claims in the last minute. It is a multiple of the p99 in
 	// the first minute.
 	goalWebhookClaim = 1.5
-	// The shares of two endpoints in the rate of records. The first endpoint refuses every first
-	// attempt, so that there are retries. The second endpoint gets the records of each second in
-	// one burst, which exceeds its limit of concurrent requests. A third, healthy endpoint gets all
-	// other records at a steady rate.
+	// The shares of two endpoints in the rate of records. The first refuses every first attempt.
+	// The second gets the records of each second in one burst, which exceeds its limit of
+	// concurrent requests.
 	refusedShare, burstShare = 0.02, 0.08
 	leastBurst               = 40
 	// retryDelay is longer than the first delay of RETRY_DELAYS with its jitter.

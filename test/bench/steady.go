@@ -125,9 +125,8 @@ func (h *WebhookStack) directly(ctx context.Context, long time.Duration) (d dire
 	return d, err
 }
 
-// measureRealCalls places real calls. It measures the time from the insert of an event into the
-// outbox of the service `calls` to the delivery. The insert is one of the last statements before
-// COMMIT, so the figure is slightly too large.
+// measureRealCalls measures the time from the insert of an event into the outbox of the service
+// `calls` to the delivery. The insert precedes the COMMIT, so the figure is slightly too large.
 func (h *WebhookStack) measureRealCalls(ctx context.Context) error {
 	e, err := h.subscribe(ctx, Take, h.lane(), 0)
 	if err != nil {

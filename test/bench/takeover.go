@@ -24,8 +24,8 @@ const (
 )
 
 // measureTakeover measures the time from POST to the last webhook while one of two replicas is
-// lost. A lost replica is killed and restarted, or stopped with SIGSTOP. Another replica takes over
-// the work when the leases of the lost replica end. So the figure is a multiple of the lease.
+// killed or stopped. Another replica takes over when the leases end. So the figure is a multiple of
+// the lease.
 func measureTakeover(ctx context.Context, b *bench) error {
 	server, err := kit.StartPostgres(b.bin, "--durable")
 	if err != nil {

@@ -28,8 +28,8 @@ const (
 	// burstSize is the number of requests that are due at the time of the kill.
 	burstSize = 300
 	// dialedBeforeStall is the number of dials after which Kafka receives no more records. The
-	// standby stopped receiving WAL before. It lacks the fences of these calls (the rows that
-	// permit one dial), but Kafka has their intents (the records that announce a dial).
+	// standby stopped before, so it lacks the fences of these calls (the rows that permit one
+	// dial).
 	dialedBeforeStall = 60
 	// stallTime is the time before the kill in which no record reaches Kafka. A dialer must not
 	// dial before Kafka has acknowledged its intent. Without the stall, the test could not detect a

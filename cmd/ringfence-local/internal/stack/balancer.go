@@ -131,9 +131,9 @@ func copyHalf(to, from net.Conn) {
 	_ = from.Close()
 }
 
-// dial connects to the next ready replica. If that replica refuses the connection, dial tries the
-// other ready replicas, and then the replicas that are not ready. It keeps a loopback client's
-// address, because the gateway limits requests by client address.
+// dial connects to the next ready replica. If it refuses, dial tries the other ready replicas, and
+// then those that are not ready. It keeps a loopback client's address, because the gateway limits
+// requests by client address.
 func (b *Balancer) dial(ctx context.Context, client net.Addr) net.Conn {
 	dialer := net.Dialer{Timeout: dialTimeout}
 	if peer, ok := client.(*net.TCPAddr); ok && peer.IP.IsLoopback() {

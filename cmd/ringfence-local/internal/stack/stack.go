@@ -50,9 +50,9 @@ type stack struct {
 	caFile      string
 }
 
-// Up starts everything, prints how to place the first call, and stops all processes in order when
-// ctx ends or the start fails. When hurry ends, the dialer hangs up its calls and Up kills the
-// other processes. When kill ends, Up kills the dialer.
+// Up starts everything, prints how to place the first call, and stops all processes when ctx ends.
+// When hurry ends, the dialer hangs up its calls and Up kills the other processes. When kill ends,
+// Up kills the dialer.
 func Up(ctx, hurry, kill context.Context, opts Options) error {
 	s := &stack{Options: opts, replicas: 1, procs: NewSupervisor(opts.Starter, opts.Console, opts.Home.Path(childrenFile))}
 	defer s.stopRanks(hurry, kill)

@@ -17,7 +17,6 @@ const testURL = "RINGFENCE_TEST_POSTGRES"
 
 // WithPostgres runs a command with a temporary Postgres server, or with the server that the
 // environment names. If durable is true, the server is always temporary and its data is on disk.
-// Otherwise the data is in memory if there is enough room.
 func WithPostgres(ctx, hurry context.Context, command []string, durable bool) error {
 	if len(command) > 0 && command[0] == "--" {
 		command = command[1:]

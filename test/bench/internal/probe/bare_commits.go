@@ -1,7 +1,5 @@
-// A baseline loop makes the commits of one operation, for example one POST, without the product. It
-// writes the same rows into copies of the product's tables. It uses no HTTP, no Kafka, no reads,
-// and no lock that two goroutines share. The product cannot be faster than this loop, so the loop
-// is the limit.
+// A baseline loop makes the commits of one operation, for example one POST, without the product: it
+// uses no HTTP, no Kafka, no reads and no shared lock. The product cannot be faster than this loop.
 
 package probe
 
@@ -32,8 +30,8 @@ type Commit struct {
 }
 
 // Write is one prepared statement: SQL, or an insert that copies the newest row of the product's
-// table with other values in the columns of Fresh. In SQL, {} is replaced by the name of the
-// table's copy, and {other.table} by the name of the copy of other.table.
+// table, with other values in the columns of Fresh. In SQL, {} means the table's copy, and
+// {other.table} the copy of other.table.
 type Write struct {
 	Table string
 	Fresh map[string]Value
