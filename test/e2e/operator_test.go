@@ -206,7 +206,8 @@ func (o operator) replayWebhooks(w *kit.Workspace, hooks *kit.Receiver) {
 	o.runCommand("replayed|3", "webhooks", "replay", hook[0].ID, "--call", delivered[0].CallID)
 	o.runCommand("replayed|0", "webhooks", "replay", hook[0].ID, "--failed", "2026-01-01T00:00:00Z")
 	o.refused("no delivery was selected", "webhooks", "replay", hook[0].ID)
-	o.runCommand("The number was called. The call ended completed, normal_clearing.|precheck|dial|call.completed|interested",
+	o.runCommand("The number was called. The call ended completed, normal_clearing.|"+
+		"precheck|dial|call.completed|interested",
 		"calls", "why", placed.ID)
 	o.runCommand(placed.ID+"|+14155550100|completed", "calls", "requests", "--status", "completed")
 	o.runCommand(delivered[0].CallID+"|outbound", "calls", "list", "--direction", "outbound")

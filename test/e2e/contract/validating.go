@@ -107,8 +107,8 @@ func (d *Document) findOperation(method string, address *url.URL) operation {
 	return operation{}
 }
 
-// knownMethod returns a method that no path has if the method is unknown, because the library
-// panics for unknown methods.
+// knownMethod returns the method. For an unknown method, for which the library panics, it returns
+// TRACE, which no path has.
 func knownMethod(method string) string {
 	if slices.Contains([]string{"GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT"}, method) {
 		return method
