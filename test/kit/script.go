@@ -101,7 +101,8 @@ func RingThen(label, milliseconds int, nextSteps string) string {
 // Answer returns steps that answer the call.
 func Answer() string {
 	return inviteMessage("200 OK", inviteCSeq, audio, `retrans="500"`) +
-		`<recv request="ACK" crlf="true"><action><ereg regexp=".*" search_in="hdr" header="From:" assign_to="peer"/><log message="[$peer]"/></action></recv>`
+		`<recv request="ACK" crlf="true"><action><ereg regexp=".*" search_in="hdr" header="From:" assign_to="peer"/>` +
+		`<log message="[$peer]"/></action></recv>`
 }
 
 // ExpectBye returns steps that wait until the other side hangs up.
