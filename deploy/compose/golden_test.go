@@ -86,7 +86,8 @@ func TestCharts_ContainEveryAlertRuleUnchanged(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
-			out := manifests(t, "ringfence", append(requiredArgs(t, "ringfence"), "--set", row.set, "--show-only", "templates/rules.yaml")...)
+			args := append(requiredArgs(t, "ringfence"), "--set", row.set, "--show-only", "templates/rules.yaml")
+			out := manifests(t, "ringfence", args...)
 			runTool(t, out, "RINGFENCE_MANIFESTS")
 			if n := bytes.Count(out, []byte("kind: PrometheusRule")); n != len(files) {
 				t.Errorf("%d objects for %d files", n, len(files))

@@ -144,7 +144,11 @@ tests:
       - {expr: '%[3]s', eval_time: 0m, exp_samples: [{labels: '{}', value: 8}]}
 `
 	file := filepath.Join(t.TempDir(), "adapter.yml")
-	text := fmt.Sprintf(trial, lagMetric, adapterQuery(t, lagMetric, `group="calls",topic="dial-events.v1",namespace="ringfence"`), adapterQuery(t, "ringfence_webhooks_oldest_due_seconds", `namespace="ringfence"`))
+	text := fmt.Sprintf(
+		trial, lagMetric,
+		adapterQuery(t, lagMetric, `group="calls",topic="dial-events.v1",namespace="ringfence"`),
+		adapterQuery(t, "ringfence_webhooks_oldest_due_seconds", `namespace="ringfence"`),
+	)
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -152,7 +152,8 @@ func refuses(t *testing.T) {
 			}
 		}
 	}
-	if status, _, _ := call(calls.RequireCaller, sign(gateway, "calls", good, now.Add(-tokenLife-leeway/2))); status != http.StatusOK {
+	inLeeway := sign(gateway, "calls", good, now.Add(-tokenLife-leeway/2))
+	if status, _, _ := call(calls.RequireCaller, inLeeway); status != http.StatusOK {
 		t.Errorf("expired within the leeway = %d, want 200", status)
 	}
 }

@@ -9,7 +9,7 @@ import (
 )
 
 // receivePacket overwrites the bytes of packet.
-func (s *Stream) receivePacket(packet []byte, from netip.AddrPort, now time.Duration) {
+func (s *Stream) receivePacket(packet []byte, from netip.AddrPort, now time.Duration) { //nolint:cyclop // packet kinds
 	in := &s.in
 	in.mu.Lock()
 	defer in.mu.Unlock()

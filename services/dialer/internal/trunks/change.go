@@ -178,7 +178,7 @@ func setList(into *[]string, fallback []string) setter {
 var tokenPattern = regexp.MustCompile(`^[A-Za-z0-9_.!~*'()&=+$,;?/%@-]*$`)
 
 // validate checks the settings and their combinations.
-func (t *Trunk) validate() error {
+func (t *Trunk) validate() error { //nolint:cyclop // one check per setting
 	host, port := splitAddress(t.OutboundProxy, t.Transport)
 	switch {
 	case strings.TrimSpace(t.Name) == "" || strings.ContainsFunc(t.Name, isControl):

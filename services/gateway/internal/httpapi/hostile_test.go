@@ -340,7 +340,8 @@ func TestPublic_HostileBodiesAreRefusedOrHarmless(t *testing.T) {
 	})
 	before := len(r.requestsTo(proxy.Calls))
 	packed := gzipBomb(t)
-	answers, _ := sendRaw(t, addr, "POST /v1/calls HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer "+key+"\r\nContent-Encoding: gzip\r\n"+
+	answers, _ := sendRaw(t, addr, "POST /v1/calls HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer "+key+
+		"\r\nContent-Encoding: gzip\r\n"+
 		fmt.Sprintf("Content-Length: %d\r\n\r\n", len(packed))+packed, 1)
 	received := r.requestsTo(proxy.Calls)
 	if len(answers) != 1 {
