@@ -12,14 +12,14 @@ import (
 	"ringfence.dev/proto/compliancev1"
 )
 
-func (r *fixture) preCheck(service string) compliancev1.PreCheckServiceClient {
+func (r *fixture) preCheck(caller string) compliancev1.PreCheckServiceClient {
 	return compliancev1.NewPreCheckServiceClient(http.DefaultClient, r.url,
-		connect.WithInterceptors(r.peers[service].ClientInterceptor(service)))
+		connect.WithInterceptors(r.peers[caller].ClientInterceptor(service)))
 }
 
-func (r *fixture) dialCheck(service string) compliancev1.DialCheckServiceClient {
+func (r *fixture) dialCheck(caller string) compliancev1.DialCheckServiceClient {
 	return compliancev1.NewDialCheckServiceClient(http.DefaultClient, r.url,
-		connect.WithInterceptors(r.peers[service].ClientInterceptor(service)))
+		connect.WithInterceptors(r.peers[caller].ClientInterceptor(service)))
 }
 
 func (r *fixture) allowAllHours(t *testing.T) {

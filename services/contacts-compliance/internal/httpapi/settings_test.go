@@ -31,9 +31,9 @@ func (r *fixture) workspaceEvent(version int64, policy *eventv1.CallingPolicy) *
 }
 
 // apply sends the event as the given service.
-func (r *fixture) apply(ctx context.Context, service string, event *eventv1.WorkspaceEvent) error {
+func (r *fixture) apply(ctx context.Context, caller string, event *eventv1.WorkspaceEvent) error {
 	client := settingsv1.NewSettingServiceClient(http.DefaultClient, r.url,
-		connect.WithInterceptors(r.peers[service].ClientInterceptor(service)))
+		connect.WithInterceptors(r.peers[caller].ClientInterceptor(service)))
 	_, err := client.ApplySetting(ctx, connect.NewRequest(&settingsv1.ApplySettingRequest{
 		Setting: &settingsv1.ApplySettingRequest_Workspace{Workspace: event},
 	}))
