@@ -105,9 +105,9 @@ func TestCharts_RefuseWrongValues(t *testing.T) {
 // stop (20 s), and the default of DRAIN_LIMIT.
 func TestCharts_DrainTimesMatchTheCode(t *testing.T) {
 	t.Parallel()
-	drain := regexp.MustCompile(`(?m)^const drain = (\d+) \* time\.Second$`).FindStringSubmatch(goText(t, "libs/service"))
+	drain := regexp.MustCompile(`(?m)^const stopTimeout = (\d+) \* time\.Second$`).FindStringSubmatch(goText(t, "libs/service"))
 	if drain == nil {
-		t.Fatal("libs/service has no constant drain")
+		t.Fatal("libs/service has no constant stopTimeout")
 	}
 	text := strings.Join(lines(t, "helm/ringfence-lib/templates/_refuse.tpl"), "\n")
 	wantContains(t, "_refuse.tpl", text, `"`+drain[1]+`s" }}`)
