@@ -105,7 +105,8 @@ func TestCharts_RefuseWrongValues(t *testing.T) {
 // stop (20 s), and the default of DRAIN_LIMIT.
 func TestCharts_DrainTimesMatchTheCode(t *testing.T) {
 	t.Parallel()
-	drain := regexp.MustCompile(`(?m)^const stopTimeout = (\d+) \* time\.Second$`).FindStringSubmatch(goText(t, "libs/service"))
+	stopTimeout := regexp.MustCompile(`(?m)^const stopTimeout = (\d+) \* time\.Second$`)
+	drain := stopTimeout.FindStringSubmatch(goText(t, "libs/service"))
 	if drain == nil {
 		t.Fatal("libs/service has no constant stopTimeout")
 	}
