@@ -9,7 +9,7 @@ import (
 
 func TestCharts_RefuseWrongValues(t *testing.T) {
 	t.Parallel()
-	for _, row := range []struct{ name, set, says string }{
+	for _, row := range []struct{ name, set, want string }{
 		{"a variable that the service does not read", "calls.env.KAFKA_BROKRS=x", "KAFKA_BROKRS"},
 		{"a secret among the plain variables", "calls.env.SIGNING_KEY=x", "SIGNING_KEY"},
 		{"a number of replicas that is not a number", "calls.replicas=two", "replicas"},
@@ -95,7 +95,7 @@ func TestCharts_RefuseWrongValues(t *testing.T) {
 			if err == nil {
 				t.Errorf("--set %s rendered, want a refusal", row.set)
 			}
-			wantContains(t, "refusal", stderr, row.says)
+			wantContains(t, "refusal", stderr, row.want)
 		})
 	}
 }

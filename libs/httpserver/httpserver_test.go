@@ -48,7 +48,7 @@ func decode(body string, v any) error {
 func TestDecodeJSON_InvalidBodyGets422NamingTheField(t *testing.T) {
 	for _, row := range []struct {
 		name, body string
-		says       []string
+		wants      []string
 	}{
 		{"no body", "", []string{"body", "missing"}},
 		{"only spaces", " \n", []string{"body"}},
@@ -100,10 +100,10 @@ func TestDecodeJSON_InvalidBodyGets422NamingTheField(t *testing.T) {
 		if refused.Code != "validation_error" {
 			t.Errorf("%s: refused.Code = %q, want \"validation_error\"", row.name, refused.Code)
 		}
-		if !strings.HasPrefix(refused.Message, row.says[0]+" ") {
-			t.Errorf("%s: message %q, want it to name %s", row.name, refused.Message, row.says[0])
+		if !strings.HasPrefix(refused.Message, row.wants[0]+" ") {
+			t.Errorf("%s: message %q, want it to name %s", row.name, refused.Message, row.wants[0])
 		}
-		for _, want := range row.says {
+		for _, want := range row.wants {
 			if !strings.Contains(refused.Message, want) {
 				t.Errorf("%s: message %q lacks %q", row.name, refused.Message, want)
 			}

@@ -290,7 +290,8 @@ func (e *ensuring) compareTopic(
 ) (wrong, doubtful []string) {
 	if n := len(have.Partitions); n != int(topic.Partitions) {
 		wrong = append(wrong,
-			fmt.Sprintf("topic %s has %d partitions and the catalogue says %d: the count decides which keys share an order, "+
+			fmt.Sprintf("topic %s has %d partitions and the catalogue requires %d: "+
+				"the count decides which keys share an order, "+
 				"so restore it or use a new topic", topic.Name, n, topic.Partitions))
 	}
 	replicas := fewestReplicas(have.Partitions)
@@ -342,8 +343,10 @@ func policyFaults(topic Topic, set map[string]string) []string {
 	if compacts := strings.Contains(policy, "compact"); policy == "" || compacts == topic.Compacted && (!compacts || policy == "compact") {
 		return nil
 	}
-	return []string{fmt.Sprintf("topic %s has cleanup.policy %s and the catalogue says %s: records would be lost; to change it, run "+
-		"kafka-configs.sh --alter --entity-type topics --entity-name %s --add-config cleanup.policy=%s", topic.Name, policy, topic.policy(), topic.Name, topic.policy())}
+	return []string{fmt.Sprintf("topic %s has cleanup.policy %s and the catalogue requires %s: "+
+		"records would be lost; to change it, run "+
+		"kafka-configs.sh --alter --entity-type topics --entity-name %s --add-config cleanup.policy=%s",
+		topic.Name, policy, topic.policy(), topic.Name, topic.policy())}
 }
 
 func retentionDoubts(topic Topic, set map[string]string) []string {
@@ -351,7 +354,8 @@ func retentionDoubts(topic Topic, set map[string]string) []string {
 	if err != nil || topic.Compacted || kept < 0 || kept == topic.Retention.Milliseconds() {
 		return nil
 	}
-	return []string{fmt.Sprintf("retention.ms is %d and the catalogue says %d: a consumer that is stopped for longer loses records, and a longer retention can keep data that should be erased",
+	return []string{fmt.Sprintf("retention.ms is %d and the catalogue requires %d: "+
+		"a consumer that is stopped for longer loses records, and a longer retention can keep data that should be erased",
 		kept, topic.Retention.Milliseconds())}
 }
 

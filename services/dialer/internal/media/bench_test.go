@@ -103,7 +103,7 @@ func BenchmarkStreams(b *testing.B) {
 	if err := <-ended; err != nil {
 		b.Fatal(err)
 	}
-	time.Sleep(300 * time.Millisecond)
+	time.Sleep(300 * time.Millisecond) // the packets in flight are still counted
 	var sum Stats
 	for _, s := range all {
 		sum.addStats(s.Close())

@@ -42,7 +42,7 @@ type LiveOptions struct {
 }
 
 // LiveServer is a fake of the Live API. The functions of LiveOptions decide which words the server
-// hears and says.
+// transcribes and which words it sends as speech.
 type LiveServer struct {
 	// URL begins with ws://.
 	URL  string

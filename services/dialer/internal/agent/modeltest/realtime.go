@@ -48,7 +48,7 @@ type RealtimeOptions struct {
 
 // RealtimeServer is a fake of the OpenAI Realtime API. It implements the states of the protocol and
 // refuses what the real server refuses. The functions of RealtimeOptions decide which words the
-// server hears and says.
+// server transcribes and which words it sends as speech.
 type RealtimeServer struct {
 	// URL begins with ws://.
 	URL  string
