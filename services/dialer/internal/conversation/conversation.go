@@ -145,7 +145,8 @@ func New(session agent.Session, settings Settings, leg Leg, detector Detector, o
 	for i := range c.silentFrame {
 		c.silentFrame[i] = silence
 	}
-	c.state.transcript, c.state.droppedItems = newTranscript(), map[string]bool{}
+	c.state.transcript = newTranscript()
+	c.state.droppedItems, c.state.untranscribedItems = map[string]bool{}, map[string]bool{}
 	return c
 }
 
@@ -248,7 +249,7 @@ func (c *Conversation) Run(ctx context.Context) Result {
 			spoke := c.closing == nil && c.loudness.Load() >= minLoudFrames &&
 				time.Since(time.Unix(0, c.heardAt.Load())) <= recentSpeech
 			c.awaitLastSentence(work, events, spoke)
-			c.untranscribedItem = ""
+			clear(c.untranscribedItems)
 			c.end("")
 		case e, open := <-events:
 			if !open {
@@ -274,14 +275,14 @@ func (c *Conversation) Run(ctx context.Context) Result {
 	return c.result()
 }
 
-// awaitLastSentence waits for the transcript of the person's last sentence, for at most
-// lastSentenceTimeout, because the sentence can be an opt-out. If awaitResponse is true, it also
-// waits for the agent's response, which can contain a tool call.
+// awaitLastSentence waits for the transcripts of all sentences of the person, for at most
+// lastSentenceTimeout, because a sentence can be an opt-out. If awaitResponse is true, it also
+// waits for the agent's response to the last sentence, which can contain a tool call.
 func (c *Conversation) awaitLastSentence(ctx context.Context, events <-chan agent.Event, awaitResponse bool) {
 	tick, limit := time.NewTicker(agent.Duration(agent.FrameBytes)), time.NewTimer(lastSentenceTimeout)
 	defer tick.Stop()
 	defer limit.Stop()
-	for events != nil && (awaitResponse || c.untranscribedItem != "") {
+	for events != nil && (awaitResponse || len(c.untranscribedItems) > 0) {
 		select {
 		case <-limit.C:
 			return

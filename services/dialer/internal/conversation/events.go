@@ -23,7 +23,7 @@ const (
 	// A beep counts as the beep of an answering machine only if it arrives within beepPeriod and
 	// before the person has had beepTurns turns. Later, a beep can have other causes.
 	beepPeriod, beepTurns = 45 * time.Second, 3
-	// lastSentenceTimeout limits the wait for the transcript of the person's last sentence after
+	// lastSentenceTimeout limits the wait for the transcripts of the person's last sentences after
 	// the call has ended. Without a sign of such a sentence, the conversation waits only if the
 	// person hung up and was loud within recentSpeech before.
 	lastSentenceTimeout, recentSpeech = 2 * time.Second, 3 * time.Second
@@ -48,11 +48,11 @@ type state struct {
 	// quoteLimit is the time at which the opt-out is reported even if the person's last words have
 	// not arrived. It is zero if no opt-out waits.
 	quoteLimit time.Time
-	// untranscribedItem is the person's last utterance until its transcript arrives. It is empty if
-	// no transcript is awaited.
-	untranscribedItem string
-	transferred       bool
-	callback          *time.Time
+	// untranscribedItems contains the person's utterances whose transcripts have not arrived. The
+	// transcripts can arrive in another order.
+	untranscribedItems map[string]bool
+	transferred        bool
+	callback           *time.Time
 
 	notice
 	// lastDisclosureItem is the id of the last item of the disclosure. It is empty until the agent
@@ -100,7 +100,7 @@ func (c *Conversation) handle(ctx context.Context, e agent.Event) {
 		c.update()
 	case agent.SpeechStarted:
 		c.transcript.beginItem(e.Item, now)
-		c.untranscribedItem = e.Item
+		c.awaitTranscript(e.Item)
 		c.heardAt.Store(now.UnixNano())
 		c.discardAudio()
 	case agent.Clear:
@@ -132,6 +132,14 @@ func (c *Conversation) handle(ctx context.Context, e agent.Event) {
 		c.endAfterAudio(callstate.NormalClearing)
 		c.closing.audioSent, c.closing.awaitsSentence = true, false
 		c.update()
+	}
+}
+
+// awaitTranscript ignores an utterance without an item, because such an utterance cannot be
+// recognised when its transcript arrives.
+func (c *Conversation) awaitTranscript(item string) {
+	if item != "" && len(c.untranscribedItems) < maxItems {
+		c.untranscribedItems[item] = true
 	}
 }
 

@@ -105,8 +105,8 @@ func TestEndCall_OutcomeOptedOutIsAnOptOut(t *testing.T) {
 	}
 }
 
-// The model ends the call before it has transcribed the person's last sentence.
-func TestEndCall_WaitsForTheTranscriptOfTheLastSentence(t *testing.T) {
+// The model ends the call before it has transcribed the person's last sentences.
+func TestEndCall_WaitsForTheTranscripts(t *testing.T) {
 	t.Parallel()
 	const words = "Please never call me again."
 	started := agent.Event{Kind: agent.SpeechStarted, Item: "p"}
@@ -116,10 +116,11 @@ func TestEndCall_WaitsForTheTranscriptOfTheLastSentence(t *testing.T) {
 		return agent.Event{Kind: agent.Utterance, Role: agent.RolePerson, Item: item, Text: text}
 	}
 	tests := []struct {
-		name   string
-		events []agent.Event // events after the agent has ended the call
-		want   []string
-		end    time.Duration // time from the start to the end of the conversation
+		name    string
+		started []string      // items of earlier sentences that are not transcribed
+		events  []agent.Event // events after the agent has ended the call
+		want    []string
+		end     time.Duration // time from the start to the end of the conversation
 	}{
 		{name: "transcript arrives", events: []agent.Event{transcript("p", words)}, want: []string{words}, end: time.Second},
 		{name: "sentence without words", events: []agent.Event{transcript("p", "")}, end: time.Second},
@@ -133,14 +134,34 @@ func TestEndCall_WaitsForTheTranscriptOfTheLastSentence(t *testing.T) {
 			end:  time.Second,
 		},
 		{name: "no transcript arrives", end: lastSentenceTimeout},
+		{
+			name:    "transcript of the sentence before the last one arrives last",
+			started: []string{"before"},
+			events:  []agent.Event{transcript("p", "Goodbye."), transcript("before", words)},
+			want:    []string{words},
+			end:     time.Second,
+		},
+		{
+			name:    "transcript of the sentence before the last one is missing",
+			started: []string{"before"},
+			events:  []agent.Event{transcript("p", words)},
+			want:    []string{words},
+			end:     lastSentenceTimeout,
+		},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			converse(t, agent.Settings{}, func(k *conversationTest) {
+				for _, item := range test.started {
+					k.send(agent.Event{Kind: agent.SpeechStarted, Item: item})
+				}
 				k.send(started, endCall, closed)
 				k.pass(time.Second)
-				k.send(test.events...)
+				for _, e := range test.events {
+					k.send(e)
+					k.pass(10 * time.Millisecond)
+				}
 				k.wantEnd(callstate.NormalClearing, test.end, test.end+50*time.Millisecond)
 				if !slices.Equal(k.opted, test.want) {
 					t.Errorf("stored opt-outs = %q, want %q", k.opted, test.want)

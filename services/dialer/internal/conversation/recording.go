@@ -63,9 +63,7 @@ func (c *Conversation) addUtterance(e agent.Event, now time.Time) {
 	if e.Role != agent.RolePerson {
 		return
 	}
-	if e.Item == c.untranscribedItem {
-		c.untranscribedItem = ""
-	}
+	delete(c.untranscribedItems, e.Item)
 	if agent.ObjectsToRecording(e.Text) {
 		c.stopRecording()
 	}
