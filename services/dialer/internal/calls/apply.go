@@ -30,7 +30,8 @@ type Listeners struct {
 	Ended, Arrived, OptedOut, HangUp func()
 }
 
-// Applier applies the events of calls for every carrier. No other code applies them.
+// Applier applies the events of every carrier to calls. No other code applies events. Dial attempts
+// and jobs change calls by the carrier's result or status of a call instead (ADR 13).
 type Applier struct {
 	store *store.Store
 	relay *outbox.Relay
@@ -206,10 +207,15 @@ func (f *eventBatch) applyEvent(c *callstate.Call, e carrier.Event) {
 	}
 }
 
-// newOptOut returns the opt-out of an outbound call that has no row. It returns nil if the number
+// newOptOut returns the opt-out of a call that has no row. It returns nil if the number of the person
 // is not valid.
 func newOptOut(e carrier.Event) *callstate.OptOut {
-	c := callstate.Call{CallID: e.CallID, WorkspaceID: e.WorkspaceID, Direction: callstate.Outbound, To: e.To}
+	c := callstate.Call{
+		CallID: e.CallID, WorkspaceID: e.WorkspaceID, Direction: callstate.Outbound, From: e.From, To: e.To,
+	}
+	if e.Inbound {
+		c.Direction = callstate.Inbound
+	}
 	c.RecordOptOut(e.Text, e.At)
 	return c.OptOut()
 }

@@ -168,8 +168,8 @@ type Event struct {
 	From, To string
 	// Inbound reports that the event belongs to an inbound call.
 	Inbound bool
-	// WorkspaceID is set only in an OptedOut event of an outbound call. With it, the opt-out can be
-	// stored even if the row of the call is missing.
+	// WorkspaceID is set only in an OptedOut event of a SIP call. With it, the opt-out can be stored
+	// even if the row of the call is missing.
 	WorkspaceID uuid.UUID
 	// Role is the speaker of Text. If Role is empty, the person spoke and the scripted agent has to
 	// answer. In an OptedOut event, Text is the sentence with which the person opted out.

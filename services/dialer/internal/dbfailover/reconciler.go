@@ -65,7 +65,9 @@ type Reconciler struct {
 	// usedServer is the server that was last passed to UseServer. It is empty before the first
 	// check.
 	usedServer string
-	// onChange is called when the server has changed and is reconciled.
+	// announcedServer is the last server for which onChange was called before the reconciliation.
+	announcedServer string
+	// onChange is called before and after the reconciliation of another server.
 	onChange func()
 	// waitForDialers gives the other dialers time to reconnect and to withdraw their intents.
 	waitForDialers func(context.Context) error
@@ -108,8 +110,10 @@ func (r *Reconciler) Ready() error {
 	return r.publisher.Ready()
 }
 
-// OnChange sets a function that is called each time the server has changed and the new server is
-// reconciled. It must be called before Run.
+// OnChange sets a function that stores again what another server can lack. The function is called
+// after a new server was reconciled and before requests are dialed. It is also called before this
+// process reconciles, so that the reconciliation knows which calls are live. OnChange must be
+// called before Run.
 func (r *Reconciler) OnChange(f func()) { r.onChange = f }
 
 // MayDial reports whether requests may be claimed.
@@ -173,6 +177,10 @@ func (r *Reconciler) checkServer(ctx context.Context) error {
 	}
 	if state.Server != state.Reconciled {
 		r.stopDialing(ctx, state)
+		if r.usedServer != "" && r.usedServer != state.Server && r.announcedServer != state.Server {
+			r.announcedServer = state.Server
+			r.onChange()
+		}
 		if err := r.reconcileServer(ctx, state); err != nil {
 			reason := reasonReconciliation
 			if errors.Is(err, ErrConfirmationNeeded) {
@@ -184,11 +192,11 @@ func (r *Reconciler) checkServer(ctx context.Context) error {
 		r.advancedAt, r.nextPositions = time.Now(), nil
 	}
 	r.store.UseServer(state.Server)
-	r.stopReason.Store(nil)
 	if r.usedServer != "" && r.usedServer != state.Server {
 		r.onChange()
 	}
 	r.usedServer = state.Server
+	r.stopReason.Store(nil)
 	if r.nextPositions == nil && time.Since(r.advancedAt) < advanceInterval {
 		return nil
 	}
@@ -269,7 +277,12 @@ func (r *Reconciler) reconcileServer(ctx context.Context, state store.ServerStat
 	if len(open) > 0 {
 		slog.WarnContext(ctx, "dial intents found, their fences are missing in the database",
 			"requests", len(open), "server", state.Server)
-		if err := r.settleOpenIntents(ctx, state.Server, found, bounds.End); err != nil {
+		err := r.settleOpenIntents(ctx, state.Server, found, bounds.End)
+		if errors.Is(err, store.ErrReconciled) {
+			slog.InfoContext(ctx, "database reconciled by another process", "server", state.Server)
+			return nil
+		}
+		if err != nil {
 			return err
 		}
 	}
@@ -335,9 +348,10 @@ func (l *intentLog) addRecord(i store.Intent, isWithdrawal bool) {
 
 // validIntents returns the intents of a request whose calls may have rung, newest first. It returns
 // only the newest intent of each process that is not withdrawn.
-// An older intent of the same process is not valid, because a process publishes the next intent
-// only after its previous dial has ended. An older intent of another process is valid, because a
-// process can publish an intent after it has lost its claim.
+// An older intent of the same process is not valid: a process publishes the next intent after its
+// previous dial has ended, or it withdraws the next intent because its claim has expired. An older
+// intent of another process is valid, because a process can publish an intent after it has lost its
+// claim.
 func (l *intentLog) validIntents(request uuid.UUID) (valid []store.Intent) {
 	seen := map[uuid.UUID]bool{}
 	for _, i := range slices.Backward(l.intents[request]) {

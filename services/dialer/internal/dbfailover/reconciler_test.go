@@ -337,6 +337,21 @@ func TestReconcile_SettlesIntentsWithoutAFence(t *testing.T) {
 			want: outcome{State: "dialing", Call: "fenced", Owned: true, Fences: 1},
 		},
 		{
+			name: "an intent of another process follows, both processes are alive, and the SIP leg is live",
+			before: func(w *fixture, i store.Intent) {
+				stale := otherIntent(i)
+				w.enqueue(i)
+				w.insertInstance(i)
+				w.insertInstance(stale)
+				w.publish(i, stale)
+			},
+			meanwhile: func(w *fixture, i store.Intent) {
+				w.exec(`INSERT INTO sip_legs (call_id, trunk_id, inbound, from_number, to_number, owner)
+					VALUES ($1, $1, false, '', '', $1)`, i.CallID)
+			},
+			want: outcome{State: "dialing", Call: "fenced", Owned: true, Fences: 1},
+		},
+		{
 			name: "the database has the fence of a later intent of the same process",
 			before: func(w *fixture, i store.Intent) {
 				earlier := i
@@ -434,6 +449,7 @@ func TestSettleIntents_SecondDialerChangesNothing(t *testing.T) {
 	t.Parallel()
 	w := newFixture(t)
 	w.reconcile()
+	w.moveTo("b")
 	i := w.newIntent()
 	w.enqueue(i)
 	state, err := w.store.ServerState(t.Context())
@@ -452,6 +468,28 @@ func TestSettleIntents_SecondDialerChangesNothing(t *testing.T) {
 		if diff := cmp.Diff(want, w.outcome(i)); diff != "" {
 			t.Errorf("request differs (-want +got):\n%s", diff)
 		}
+	}
+}
+
+// Another dialer reconciles the server while this dialer waits. Since then, a request can have been
+// queued again or dialed.
+func TestReconcile_SettlesNothingIfAnotherDialerHasReconciled(t *testing.T) {
+	t.Parallel()
+	w := newFixture(t)
+	w.reconcile()
+	i := w.newIntent()
+	w.enqueue(i)
+	w.publish(i)
+	w.moveTo("b")
+	r := w.newReconciler(func() { w.exec(`UPDATE reconciled_servers SET server = 'b'`) })
+	if err := r.checkServer(t.Context()); err != nil {
+		t.Fatalf("check = %v", err)
+	}
+	if !r.MayDial() {
+		t.Errorf("MayDial = false: %v", r.Ready())
+	}
+	if diff := cmp.Diff(outcome{State: "queued"}, w.outcome(i)); diff != "" {
+		t.Errorf("request differs (-want +got):\n%s", diff)
 	}
 }
 
@@ -667,15 +705,21 @@ func TestReconcile_RequestsAreClaimedOnlyAfterReconciliation(t *testing.T) {
 	}
 }
 
-func TestOnChange_IsCalledOnceForEachServer(t *testing.T) {
+// The calls before the reconciliation store the legs of live calls, which the reconciliation reads.
+func TestOnChange_IsCalledBeforeAndAfterAReconciliation(t *testing.T) {
 	t.Parallel()
 	w := newFixture(t)
 	r, calls := w.newReconciler(nil), 0
-	r.OnChange(func() { calls++ })
+	r.OnChange(func() {
+		calls++
+		if r.MayDial() {
+			t.Errorf("MayDial in call %d = true, want false", calls)
+		}
+	})
 	for _, step := range []struct {
 		server string // empty if the server does not change in this step
 		want   int
-	}{{want: 0}, {server: "b", want: 1}, {want: 1}, {server: "c", want: 2}} {
+	}{{want: 0}, {server: "b", want: 2}, {want: 2}, {server: "c", want: 4}} {
 		if step.server != "" {
 			w.moveTo(step.server)
 		}

@@ -102,13 +102,16 @@ func TestRun_ClaimsNothingWhileMayDialIsFalse(t *testing.T) {
 	d := newFixture(t)
 	var asked, claimed atomic.Int64
 	d.mayDial = func() bool {
+		if asked.Add(1) > 3 {
+			return true // the request can already be claimed
+		}
 		var n int64
 		const query = `SELECT count(*) FROM dial_queue WHERE claimed_by IS NOT NULL`
 		if err := d.pool.QueryRow(context.Background(), query).Scan(&n); err != nil {
 			t.Error(err)
 		}
 		claimed.Store(max(claimed.Load(), n))
-		return asked.Add(1) > 2
+		return asked.Load() > 2
 	}
 	d.dialAll(&fakeCarrier{answers: []func(carrier.Originate) error{accept}})
 	if got := claimed.Load(); got != 0 {

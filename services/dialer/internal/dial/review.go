@@ -52,7 +52,8 @@ func (d *Dialer) reviewFencedCalls(ctx context.Context) error {
 }
 
 // resolveCall continues or ends a fenced call, depending on whether the carrier finds it. An
-// attempt can have ended the call in the meantime, so Change locks the call and reads it again.
+// attempt can have ended the call in the meantime, so ChangeOnServer locks the call and reads it
+// again.
 func (d *Dialer) resolveCall(ctx context.Context, callID uuid.UUID) error {
 	known, err := d.carrier.Find(ctx, callID)
 	unknown := errors.Is(err, carrier.ErrUnknownCall)
@@ -67,7 +68,7 @@ func (d *Dialer) resolveCall(ctx context.Context, callID uuid.UUID) error {
 		"known_to_carrier",
 		!unknown,
 	)
-	err = d.store.Change(ctx, []uuid.UUID{callID}, func(calls map[uuid.UUID]*callstate.Call) {
+	err = d.store.ChangeOnServer(ctx, []uuid.UUID{callID}, func(calls map[uuid.UUID]*callstate.Call) {
 		c := calls[callID]
 		switch {
 		case c == nil || c.Status != callstate.Fenced:

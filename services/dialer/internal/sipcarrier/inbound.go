@@ -74,9 +74,8 @@ func (c *Carrier) Arrive(a *sip.Arrival, trunk trunks.Trunk) {
 		rang := []carrier.Event{*l.event(carrier.Ringing, l.ringingAt)}
 		err := c.calls.Apply(ctx, c.legStore.ArrivalGuard(arrived), rang)
 		if err == nil {
-			l.appliedEvents = rang
 			l.mu.Lock()
-			l.isStored, l.state = true, arrived.Teardown
+			l.appliedEvents, l.isStored, l.state = rang, true, arrived.Teardown
 			l.mu.Unlock()
 			err = d.Ring()
 		}
@@ -126,16 +125,16 @@ func (l *leg) inboundObserver() sip.Observer {
 	}
 }
 
-// answerCall answers an inbound call. Only the first call of answerCall has an effect. If the
-// agent's session cannot be opened, answerCall hangs up.
-func (l *leg) answerCall() {
+// answerCall answers an inbound call of a workspace. Only the first call of answerCall has an
+// effect. If the agent's session cannot be opened, answerCall hangs up.
+func (l *leg) answerCall(workspaceID uuid.UUID) {
 	l.mu.Lock()
 	d := l.dialog
 	if l.answerDone != nil || d == nil {
 		l.mu.Unlock()
 		return
 	}
-	l.answerDone = make(chan struct{})
+	l.answerDone, l.workspaceID = make(chan struct{}), workspaceID
 	l.mu.Unlock()
 	go func() {
 		defer close(l.answerDone)

@@ -66,6 +66,9 @@ type leg struct {
 	// appliedEvents are the stored events that change the state of the call. Each new event is
 	// applied together with them, because a failover of the database can lose earlier events.
 	appliedEvents []carrier.Event
+	// workspaceID is the workspace of the call. For an inbound call it is known from the request to
+	// answer the call.
+	workspaceID uuid.UUID
 	// isLost reports that another process owns the leg, or that the leg has ended in the database.
 	// After that, this process stores only opt-outs.
 	isLost bool
@@ -243,8 +246,11 @@ func (l *leg) storeQueue() {
 		if len(next) == 0 {
 			return
 		}
-		l.storeUntilDone(next)
+		l.carrier.storeUntilDone("call events not stored, retrying", l.callID, func(ctx context.Context) error {
+			return l.storeEntries(ctx, next)
+		})
 		if next[len(next)-1].last {
+			l.carrier.keepEnded(l, next)
 			l.carrier.removeLeg(l)
 		}
 		l.carrier.signalChange()
@@ -271,24 +277,6 @@ func (l *leg) takeEntries() []entry {
 	return next
 }
 
-// storeUntilDone repeats a step until it is stored, or until Run has returned.
-func (l *leg) storeUntilDone(next []entry) {
-	for pause := pollInterval; ; pause = min(2*pause, time.Second) {
-		ctx, cancel := context.WithTimeout(context.Background(), journalTimeout)
-		err := l.storeEntries(ctx, next)
-		cancel()
-		if err == nil {
-			return
-		}
-		l.carrier.warn("call events not stored, retrying", l.callID, err)
-		select {
-		case <-l.carrier.stopped:
-			return
-		case <-time.After(pause):
-		}
-	}
-}
-
 // storeEntries stores one step. If another process owns the leg, storeEntries hangs up the call,
 // because that process declared this process dead and ends the call in the database.
 func (l *leg) storeEntries(ctx context.Context, next []entry) error {
@@ -296,12 +284,11 @@ func (l *leg) storeEntries(ctx context.Context, next []entry) error {
 		return write(ctx)
 	}
 	l.mu.Lock()
-	lost := l.isLost
+	lost, events := l.isLost, slices.Clone(l.appliedEvents)
 	l.mu.Unlock()
 	if lost {
 		return nil
 	}
-	events := slices.Clone(l.appliedEvents)
 	for _, one := range next {
 		events = append(events, *one.event)
 	}
@@ -325,6 +312,8 @@ func (l *leg) storeEntries(ctx context.Context, next []entry) error {
 		return l.handleLost(ctx)
 	}
 	if err == nil {
+		l.mu.Lock()
+		defer l.mu.Unlock()
 		l.appliedEvents = slices.DeleteFunc(events, func(e carrier.Event) bool {
 			return e.Kind == carrier.Utterance || e.Kind == carrier.Ended
 		})
@@ -355,12 +344,12 @@ func (l *leg) handleLost(ctx context.Context) error {
 	return errRestored
 }
 
-// dialTime returns the time at which the first INVITE of an outbound leg was sent. live reports
-// that the leg has been stored and is still live.
-func (l *leg) dialTime() (at time.Time, live bool) {
+// dialTime returns the time at which the first INVITE of an outbound leg was sent. ok is false if
+// the leg has not been stored, or if another process owns it.
+func (l *leg) dialTime() (at time.Time, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.dialedAt, l.isStored && !l.closed && !l.isLost && !l.dialedAt.IsZero()
+	return l.dialedAt, l.isStored && !l.isLost && !l.dialedAt.IsZero()
 }
 
 // refresh applies the events of a live leg again, if the leg has been stored. If Originate still
@@ -473,38 +462,13 @@ func (l *leg) openAgent() {
 
 // handleOptOut stores an opt-out. It returns when the opt-out is stored, or when Run has returned.
 func (l *leg) handleOptOut(quote string, at time.Time) {
-	stored := make(chan struct{})
 	event := l.event(carrier.OptedOut, at)
-	event.Text, event.WorkspaceID = quote, l.request.WorkspaceID
-	l.enqueue(entry{write: func(ctx context.Context) error {
-		err := l.storeOptOut(ctx, *event)
-		if err == nil {
-			close(stored)
-		}
-		return err
-	}})
-	select {
-	case <-stored:
-	case <-l.carrier.stopped:
-	}
-}
-
-// storeOptOut stores an opt-out without a guard, because an opt-out counts even if this process
-// lost the leg. For an inbound call, the earlier events are applied too: they insert the row of the
-// call again if a failover lost it.
-//
-// If the row cannot be inserted, for example because the workspace is suspended, storeOptOut hangs
-// up and returns an error.
-func (l *leg) storeOptOut(ctx context.Context, optOut carrier.Event) error {
-	var events []carrier.Event
-	if l.record.Inbound {
-		events = slices.Clone(l.appliedEvents)
-	}
-	err := l.carrier.calls.Apply(ctx, nil, append(events, optOut))
-	if errors.Is(err, store.ErrLost) {
-		l.hangUp(callstate.NormalTemporaryFailure)
-	}
-	return err
+	event.Text = quote
+	l.mu.Lock()
+	event.WorkspaceID = l.workspaceID
+	l.mu.Unlock()
+	l.carrier.optOuts.add(*event)
+	l.carrier.storeOptOut(*event)
 }
 
 // handleEnd handles the end of the leg. If the trunk has refused the call (see closeLeg), Originate

@@ -160,7 +160,7 @@ func (c *Carrier) sendInvite(
 	}
 	l := &leg{
 		carrier: c, callID: o.CallID, talk: talk, trunk: trunk, result: result, health: c.monitored.healthOf(trunk.TrunkID),
-		record: record, request: o, slowTrunk: make(chan struct{}),
+		record: record, request: o, workspaceID: o.WorkspaceID, slowTrunk: make(chan struct{}),
 	}
 	if hasAlternative {
 		l.retryableTrunk = trunk.TrunkID.String()

@@ -30,8 +30,8 @@ const (
 	pruneInterval    = time.Minute
 	// teardownTimeout limits the time for hanging up a leg of a dead process.
 	teardownTimeout = 6 * time.Second
-	// endTimeout limits how long a stopping process waits until the ends of its last calls are
-	// stored.
+	// endTimeout limits how long a stopping process waits until the ends and the opt-outs of its
+	// last calls are stored.
 	endTimeout = 8 * time.Second
 )
 
@@ -144,7 +144,8 @@ func (c *Carrier) drain(ctx context.Context) <-chan struct{} {
 		for _, l := range live {
 			l.hangUp(l.stopCause())
 		}
-		for begun := time.Now(); c.Live() > 0 && time.Since(begun) < endTimeout; {
+		storing := func() bool { return c.Live() > 0 || c.storingOptOuts.Load() > 0 }
+		for begun := time.Now(); storing() && time.Since(begun) < endTimeout; {
 			select {
 			case <-ctx.Done():
 				return
@@ -171,7 +172,7 @@ func (c *Carrier) heartbeat(ctx context.Context) error {
 		case l != nil && one.HangupAt != nil:
 			l.hangUp(callstate.NormalClearing)
 		case l != nil:
-			l.answerCall()
+			l.answerCall(one.WorkspaceID)
 		}
 	}
 	return nil

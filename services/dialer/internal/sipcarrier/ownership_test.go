@@ -13,6 +13,7 @@ import (
 	"time"
 
 	sipmsg "github.com/emiago/sipgo/sip"
+	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
 
 	"ringfence.dev/libs/testkit"
@@ -311,6 +312,98 @@ func TestRefresh_RestoresAnInboundCallAfterAFailover(t *testing.T) {
 		t.Fatalf("Hangup: %v", err)
 	}
 	x.awaitStatus(id, "completed")
+}
+
+// The standby that becomes the database server lacks the end of the call.
+func TestRefresh_StoresTheEndOfACallAgain(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		name string
+		lose []string
+	}{
+		{name: "the end is missing", lose: []string{
+			"UPDATE sip_legs SET ended_at = NULL, cause = ''",
+			`UPDATE calls SET status = 'in_progress', ended_at = NULL, hangup_cause = '', disposition = '', outcome = '',
+				turns = '[]', analyse_at = NULL, version = 3`,
+		}},
+		{name: "the leg and all events are missing", lose: []string{
+			"DELETE FROM sip_legs",
+			`UPDATE calls SET status = 'fenced', dialed_at = NULL, ringing_at = NULL, answered_at = NULL, ended_at = NULL,
+				hangup_cause = '', disposition = '', outcome = '', turns = '[]', analyse_at = NULL, version = 0`,
+		}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			x := newFixture(t)
+			x.far.On("38", func(c *siptest.Call) {
+				c.Respond(180, "")
+				c.Answer(audio)
+				c.Request(sipmsg.BYE, "")
+			})
+			p := x.begin(loopback)
+			id := dial(t, p, "38", carrier.Ended)
+			testkit.Until(t, "the end is stored", func() bool { return p.Live() == 0 })
+			type row struct {
+				Status, Cause, Outcome string
+				Turns, LiveLegs        int
+				EndedAt                time.Time
+			}
+			read := func() (r row) {
+				const query = `SELECT status, hangup_cause, outcome, json_array_length(turns::json), ended_at,
+					(SELECT count(*) FROM sip_legs WHERE ended_at IS NULL) FROM calls WHERE call_id = $1`
+				err := x.first.QueryRow(t.Context(), query, id).Scan(
+					&r.Status, &r.Cause, &r.Outcome, &r.Turns, &r.EndedAt, &r.LiveLegs)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return r
+			}
+			want := read()
+			for _, sql := range tt.lose {
+				exec(t, x, sql)
+			}
+			if _, err := p.Find(t.Context(), id); err != nil {
+				t.Errorf("Find = %v, want nil", err)
+			}
+			p.Refresh()
+			x.awaitStatus(id, "completed")
+			if diff := cmp.Diff(want, read()); diff != "" {
+				t.Errorf("call (-want +got):\n%s", diff)
+			}
+			p.Refresh()
+			if diff := cmp.Diff(want, read()); diff != "" {
+				t.Errorf("call after the second Refresh (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// The standby that becomes the database server lacks the opt-out.
+func TestRefresh_StoresOptOutsAgain(t *testing.T) {
+	t.Parallel()
+	x := newFixture(t)
+	answers := make(chan sipcarrier.TalkCallbacks, 1)
+	x.talks = callbackTalks{answers}
+	x.far.On("37", func(c *siptest.Call) {
+		c.Respond(180, "")
+		c.Answer(audio)
+	})
+	p := x.begin(loopback)
+	id := dial(t, p, "37", carrier.Answered)
+	optOut(t, x, <-answers, id)
+	exec(t, x, "DELETE FROM opt_outs")
+	for range 2 { // repeating an opt-out has no effect
+		p.Refresh()
+		testkit.NoError(t, func() error {
+			var stored int
+			err := x.first.QueryRow(t.Context(), "SELECT count(*) FROM opt_outs WHERE call_id = $1", id).Scan(&stored)
+			if err == nil && stored != 1 {
+				err = fmt.Errorf("stored opt-outs = %d, want 1", stored)
+			}
+			return err
+		})
+	}
 }
 
 func ring(t *testing.T, p *process) (*sip.Dialog, uuid.UUID) {

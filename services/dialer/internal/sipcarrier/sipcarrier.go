@@ -15,6 +15,7 @@ import (
 	"net"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -159,6 +160,10 @@ type Carrier struct {
 	endingOrphans map[uuid.UUID]bool // orphans that are being ended
 	changed       chan struct{}      // closed and replaced when this process has stored a step
 	stopped       chan struct{}      // closed when Run has ended
+
+	storingOptOuts atomic.Int64 // opt-outs that are not stored yet
+	optOuts        recent[carrier.Event]
+	endedLegs      recent[endedLeg]
 }
 
 // Calls applies the events of legs to their calls (package calls). The guard is a condition that is
@@ -246,27 +251,18 @@ func (c *Carrier) signalChange() {
 	c.changed = make(chan struct{})
 }
 
-// Find returns the status of a call. After a failover, the row of a live leg of this process can be
+// Find returns the status of a call. After a failover, the row of a leg of this process can be
 // missing in the database. Find then returns only the time of dialing.
 func (c *Carrier) Find(ctx context.Context, callID uuid.UUID) (carrier.CallStatus, error) {
 	ctx, cancel := context.WithTimeout(ctx, journalTimeout)
 	defer cancel()
 	found, err := c.legStore.Find(ctx, callID)
-	if l := c.leg(callID); errors.Is(err, pg.ErrNotFound) && l != nil {
-		if at, live := l.dialTime(); live {
+	if errors.Is(err, pg.ErrNotFound) {
+		if at, ok := c.dialTime(callID); ok {
 			return carrier.CallStatus{DialedAt: &at}, nil
 		}
 	}
 	return callStatus(found), unknownCallError(err)
-}
-
-// Refresh applies the events of this process's live legs again, because a failover of the database
-// can lose events. Without Refresh, an outbound call would end as not answered, and an inbound call
-// would have no row.
-func (c *Carrier) Refresh() {
-	for _, l := range c.allLegs() {
-		l.refresh()
-	}
 }
 
 func callStatus(c store.Leg) carrier.CallStatus {
@@ -326,6 +322,20 @@ func (c *Carrier) leg(callID uuid.UUID) *leg {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.legs[callID]
+}
+
+// dialTime returns the time at which the first INVITE of a call was sent. ok is false if this process
+// has no outbound leg of the call that Refresh would store again.
+func (c *Carrier) dialTime(callID uuid.UUID) (at time.Time, ok bool) {
+	if l := c.leg(callID); l != nil {
+		return l.dialTime()
+	}
+	for _, one := range c.endedLegs.all() {
+		if one.leg.callID == callID {
+			return one.leg.dialTime()
+		}
+	}
+	return time.Time{}, false
 }
 
 func (c *Carrier) addLeg(l *leg) {

@@ -93,7 +93,50 @@ func TestUnreconciled_OptOutIsStoredWithoutARow(t *testing.T) {
 	x.awaitStatus(id, "completed")
 }
 
-func TestUnreconciled_OptOutInsertsTheRowOfAnInboundCallAgain(t *testing.T) {
+// After a failover, the events in the queue of the leg wait for the reconciliation.
+func TestUnreconciled_OptOutDoesNotWaitForEarlierEvents(t *testing.T) {
+	t.Parallel()
+	x := newFixture(t)
+	begun := make(chan sipcarrier.TalkCallbacks, 1)
+	x.talks = callbackTalks{begun}
+	x.far.On("36", func(c *siptest.Call) {
+		c.Respond(180, "")
+		c.Answer(audio)
+	})
+	p := x.begin(loopback)
+	id := uuid.Must(uuid.NewV7())
+	o := carrier.Originate{CallID: id, WorkspaceID: id, From: "+14155550100", To: "+14155550236"}
+	if _, err := p.Originate(t.Context(), o); err != nil {
+		t.Fatal(err)
+	}
+	x.awaitStatus(id, "in_progress")
+	p.store.UseServer(lostServer)
+	exec(t, x, "DELETE FROM sip_legs")
+	exec(t, x, "DELETE FROM calls")
+	p.Refresh()
+	testkit.Until(t, "the earlier events wait for the reconciliation", func() bool { return x.waits.Load() > 0 })
+	optOut(t, x, <-begun, id)
+}
+
+// The reconciliation prefers a call with a live leg, so the leg does not wait for it.
+func TestUnreconciled_RefreshStoresTheLeg(t *testing.T) {
+	t.Parallel()
+	x := newFixture(t)
+	x.far.On("39", func(c *siptest.Call) {
+		c.Respond(180, "")
+		c.Answer(audio)
+	})
+	p := x.begin(loopback)
+	id := dial(t, p, "39", carrier.Answered)
+	p.store.UseServer(lostServer)
+	exec(t, x, "DELETE FROM sip_legs")
+	exec(t, x, "DELETE FROM calls")
+	p.Refresh()
+	testkit.Until(t, "the leg is stored", func() bool { return x.legs(id) == 1 })
+}
+
+// The opt-out is stored without a row. The end of the call inserts the row again.
+func TestUnreconciled_OptOutOfAnInboundCallIsStoredWithoutARow(t *testing.T) {
 	t.Parallel()
 	for name, server := range map[string]string{"not reconciled": lostServer, "reconciled": ""} {
 		t.Run(name, func(t *testing.T) {
@@ -111,7 +154,6 @@ func TestUnreconciled_OptOutInsertsTheRowOfAnInboundCallAgain(t *testing.T) {
 			exec(t, x, "DELETE FROM sip_legs")
 			exec(t, x, "DELETE FROM calls")
 			optOut(t, x, <-begun, id)
-			x.awaitStatus(id, "in_progress")
 			if err := dialog.Hangup(t.Context(), callstate.NormalClearing); err != nil {
 				t.Fatalf("Hangup: %v", err)
 			}
@@ -120,8 +162,8 @@ func TestUnreconciled_OptOutInsertsTheRowOfAnInboundCallAgain(t *testing.T) {
 	}
 }
 
-// The call is hung up. The opt-out is stored as soon as the row can be inserted.
-func TestUnreconciled_OptOutWithoutARowIsNotAcknowledged(t *testing.T) {
+// The number of the call was removed, so the row of the call cannot be inserted again.
+func TestUnreconciled_OptOutIsStoredIfTheRowCannotBeInserted(t *testing.T) {
 	t.Parallel()
 	x := newFixture(t)
 	begun := make(chan sipcarrier.TalkCallbacks, 1)
@@ -132,31 +174,27 @@ func TestUnreconciled_OptOutWithoutARowIsNotAcknowledged(t *testing.T) {
 		t.Fatalf("Answer: %v", err)
 	}
 	x.awaitStatus(id, "in_progress")
+	var workspace string
+	const read = "SELECT workspace_id::text FROM calls WHERE call_id = $1"
+	if err := x.first.QueryRow(t.Context(), read, id).Scan(&workspace); err != nil {
+		t.Fatal(err)
+	}
 	exec(t, x, "DELETE FROM sip_legs")
 	exec(t, x, "DELETE FROM calls")
-	exec(t, x, "UPDATE numbers SET phone_e164 = '+14155559001'")
-	stored, callbacks := make(chan struct{}), <-begun
-	go func() {
-		defer close(stored)
-		callbacks.OptedOut("Never call me again.", time.Now())
-	}()
-	select {
-	case <-dialog.Done():
-	case <-time.After(testkit.Timeout):
-		t.Fatal("the call was not hung up")
+	exec(t, x, "DELETE FROM numbers")
+	optOut(t, x, <-begun, id)
+	var got [2]string
+	const stored = "SELECT workspace_id::text, phone_e164 FROM opt_outs WHERE call_id = $1"
+	if err := x.first.QueryRow(t.Context(), stored, id).Scan(&got[0], &got[1]); err != nil {
+		t.Fatal(err)
 	}
-	select {
-	case <-stored:
-		t.Error("the opt-out was acknowledged before it was stored")
-	default:
+	if want := [2]string{workspace, "+14155550100"}; got != want {
+		t.Errorf("workspace and number of the opt-out = %v, want %v", got, want)
 	}
-	exec(t, x, "UPDATE numbers SET phone_e164 = '+14155559000'")
-	select {
-	case <-stored:
-	case <-time.After(testkit.Timeout):
-		t.Fatal("the opt-out was not stored")
+	if err := dialog.Hangup(t.Context(), callstate.NormalClearing); err != nil {
+		t.Fatalf("Hangup: %v", err)
 	}
-	x.awaitStatus(id, "failed")
+	testkit.Until(t, "the end of the leg is stored", func() bool { return p.Live() == 0 })
 }
 
 func TestUnreconciled_InboundCallRings(t *testing.T) {

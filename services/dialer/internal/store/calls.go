@@ -51,9 +51,27 @@ WITH over AS (
 // Change locks the rows of the calls with these ids and passes the calls that exist to changeCalls.
 // It stores the changes and the events of these calls in one transaction.
 func (s *Store) Change(ctx context.Context, ids []uuid.UUID, changeCalls func(map[uuid.UUID]*callstate.Call)) error {
+	return s.changeIf(ctx, func(*pgx.Batch) {}, ids, changeCalls)
+}
+
+// ChangeOnServer does the same as Change. On a server that is not the one that was set with
+// UseServer, it returns ErrServerChanged and changes nothing.
+func (s *Store) ChangeOnServer(
+	ctx context.Context, ids []uuid.UUID, changeCalls func(map[uuid.UUID]*callstate.Call),
+) error {
+	guard := func(batch *pgx.Batch) {
+		batch.Queue(checkServer, pg.Args{"server": s.server()}).QueryRow(sameServer)
+	}
+	return s.changeIf(ctx, guard, ids, changeCalls)
+}
+
+func (s *Store) changeIf(
+	ctx context.Context, guard Guard, ids []uuid.UUID, changeCalls func(map[uuid.UUID]*callstate.Call),
+) error {
 	return pg.InPipeline(ctx, s.pool, func(tx *pg.Pipeline) error {
 		var locked []*callstate.Call
 		var batch pgx.Batch
+		guard(&batch)
 		queueLock(&batch, ids, &locked)
 		if err := tx.RunBatch(ctx, &batch); err != nil {
 			return fmt.Errorf("lock calls: %w", err)
@@ -169,10 +187,20 @@ func sendBatch(ctx context.Context, tx pgx.Tx, batch *pgx.Batch) error {
 	return nil
 }
 
+// refreshPeriod is the time after a reconciliation in which each process stores the events of its
+// calls again. Each process checks the server once a second.
+const refreshPeriod = 10 * time.Second
+
+// refreshed is an SQL condition: no server was set with UseServer, or the set server runs the
+// statement and was reconciled at least refreshPeriod ago. It needs the arguments @server and
+// @refresh_period.
+const refreshed = `(@server::text = '' OR EXISTS (SELECT FROM reconciled_servers
+	WHERE server = @server::text AND server = server_identity() AND reconciled_at <= now() - @refresh_period::interval))`
+
 const sweepLongest = `
 UPDATE calls SET hangup_at = now(), ending = CASE WHEN answered_at IS NULL THEN 'ring_timeout' ELSE 'max_duration' END
 WHERE call_id = ANY (ARRAY(
-	SELECT call_id FROM calls WHERE ended_at IS NULL AND ending = '' AND end_by <= now()
+	SELECT call_id FROM calls WHERE ended_at IS NULL AND ending = '' AND end_by <= now() AND ` + refreshed + `
 	ORDER BY end_by LIMIT 500 FOR UPDATE SKIP LOCKED))`
 
 const sweepDeadline = `
@@ -180,17 +208,22 @@ UPDATE calls SET hangup_at = now(),
 	ending = CASE WHEN ending IN ('recovery', 'dial_unknown') OR status = 'fenced' THEN 'lost' ELSE 'watchdog' END
 WHERE call_id = ANY (ARRAY(
 	SELECT call_id FROM calls WHERE ended_at IS NULL AND deadline_at <= now() AND ending NOT IN ('watchdog', 'lost')
+		AND ` + refreshed + `
 	ORDER BY deadline_at LIMIT 500 FOR UPDATE SKIP LOCKED))`
 
 // Sweep marks calls that must be hung up: calls that rang too long, calls that reached their
 // longest duration, and calls whose end was not reported in time. It returns how many calls it
 // marked.
+//
+// After a failover, the answer or the end of a call can be missing in the database. So Sweep marks
+// no calls until the server was reconciled and the processes had time to store these events again.
 func (s *Store) Sweep(ctx context.Context) (int64, error) {
-	longest, err := s.pool.Exec(ctx, sweepLongest)
+	args := pg.Args{"server": s.server(), "refresh_period": refreshPeriod}
+	longest, err := s.pool.Exec(ctx, sweepLongest, args)
 	if err != nil {
 		return 0, fmt.Errorf("mark calls that rang or lasted too long: %w", err)
 	}
-	overdue, err := s.pool.Exec(ctx, sweepDeadline)
+	overdue, err := s.pool.Exec(ctx, sweepDeadline, args)
 	if err != nil {
 		return 0, fmt.Errorf("mark calls without an end event: %w", err)
 	}

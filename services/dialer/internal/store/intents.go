@@ -1,9 +1,11 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -21,11 +23,14 @@ import (
 // (the rows that permit dials).
 var ErrServerChanged = errors.New("the database server is not the one that was reconciled with dial-intents.v1")
 
+// ErrReconciled is returned if another process has already reconciled the database server.
+var ErrReconciled = errors.New("another process has already reconciled the database server")
+
 type serverGuard struct{ server atomic.Pointer[string] }
 
-// UseServer permits claims, fences and reads of the carrier's events only on the server with this
-// identity. Before the first call of UseServer, any server is permitted. ApplyEvents runs on any
-// server.
+// UseServer permits claims, fences, reviews of fences, timeouts of calls and requests, and reads of
+// the carrier's events only on the server with this identity. Before the first call of UseServer,
+// any server is permitted. ApplyEvents runs on any server.
 func (s *Store) UseServer(identity string) { s.guard.server.Store(&identity) }
 
 func (s *Store) server() string {
@@ -135,10 +140,12 @@ func (s *Store) Unfenced(ctx context.Context, ids []uuid.UUID) ([]uuid.UUID, err
 const lockRequest = `SELECT state FROM dial_queue WHERE call_request_id = @call_request_id FOR UPDATE`
 
 // The call of an intent may be live under two conditions. Its process has sent a heartbeat within
-// the lease. The call is not older than its longest duration.
+// the lease. The call is not older than its longest duration. The second column reports that the
+// process of a SIP call has stored the live leg of the call again.
 const mayLive = `
 SELECT EXISTS (SELECT FROM instances i WHERE i.instance_id = @instance_id AND i.seen_at > now() - @lease::interval)
-	AND @at::timestamptz + make_interval(secs => @max_call_seconds::integer) + @grace::interval > now()`
+		AND @at::timestamptz + make_interval(secs => @max_call_seconds::integer) + @grace::interval > now(),
+	EXISTS (SELECT FROM sip_legs l WHERE l.call_id = @call_id AND l.ended_at IS NULL)`
 
 // The request's row is missing if the database lost it together with the fence. look_at gets the
 // value that a claim would set, so that the limits count the request.
@@ -207,35 +214,38 @@ type Settled struct {
 // and publishes its end. If another call to the number is live, no call is inserted, and the
 // request ends with dial_state_unknown.
 //
-// Intents of living processes are settled first, so that the call of a dead process does not take
-// the place of a live call. Otherwise the order of intents is kept.
+// A request can have intents of several processes, but only one call. Intents of living processes
+// with a live SIP leg are settled first, then intents of other living processes, and then intents
+// of dead processes. So a call that was not dialed does not take the place of a live call. Within
+// these three groups, the order of intents is kept.
 //
 // If the request has the state dialing because the same process had fenced a call over another
 // trunk, the call of the intent replaces that call. Any other request that is not queued stays
 // unchanged.
 //
-// SettleIntents returns ErrServerChanged, and changes nothing, if the server has another
-// identity.
+// SettleIntents changes nothing in two cases. It returns ErrServerChanged if the server has another
+// identity. It returns ErrReconciled if the server is already reconciled, because the requests can
+// have been queued again or dialed since then.
 func (s *Store) SettleIntents(ctx context.Context, server string, intents []Intent) (settled Settled, err error) {
 	err = s.inTx(ctx, func(tx pgx.Tx) error {
 		settled = Settled{}
 		if err := lockReconciliation(ctx, tx, server); err != nil {
 			return err
 		}
-		alive := make([]bool, len(intents))
-		for n, intent := range intents {
-			if err := tx.QueryRow(ctx, mayLive, s.intentArgs(intent)).Scan(&alive[n]); err != nil {
-				return fmt.Errorf("find the process of call %s: %w", intent.CallID, err)
-			}
+		var reconciled bool
+		if err := tx.QueryRow(ctx, isReconciled, pg.Args{"server": server}).Scan(&reconciled); err != nil {
+			return fmt.Errorf("read the reconciled server: %w", err)
 		}
-		for _, living := range []bool{true, false} {
-			for n, intent := range intents {
-				if alive[n] != living {
-					continue
-				}
-				if err := s.settleIntent(ctx, tx, intent, living, &settled); err != nil {
-					return fmt.Errorf("request %s: %w", intent.CallRequestID, err)
-				}
+		if reconciled {
+			return ErrReconciled
+		}
+		ordered, err := s.orderIntents(ctx, tx, intents)
+		if err != nil {
+			return err
+		}
+		for _, one := range ordered {
+			if err := s.settleIntent(ctx, tx, one.Intent, one.alive, &settled); err != nil {
+				return fmt.Errorf("request %s: %w", one.CallRequestID, err)
 			}
 		}
 		return nil
@@ -245,6 +255,38 @@ func (s *Store) SettleIntents(ctx context.Context, server string, intents []Inte
 	}
 	return settled, nil
 }
+
+// openIntent is an intent whose fence is missing. If alive is true, its process is alive and the
+// call can be live. If hasLeg is true, the call has a live SIP leg.
+type openIntent struct {
+	Intent
+	alive, hasLeg bool
+}
+
+// orderIntents returns the intents in the order in which they are settled.
+func (s *Store) orderIntents(ctx context.Context, tx pgx.Tx, intents []Intent) ([]openIntent, error) {
+	ordered := make([]openIntent, len(intents))
+	for n, intent := range intents {
+		one := openIntent{Intent: intent}
+		if err := tx.QueryRow(ctx, mayLive, s.intentArgs(intent)).Scan(&one.alive, &one.hasLeg); err != nil {
+			return nil, fmt.Errorf("find the process of call %s: %w", intent.CallID, err)
+		}
+		ordered[n] = one
+	}
+	group := func(i openIntent) int {
+		switch {
+		case i.alive && i.hasLeg:
+			return 0
+		case i.alive:
+			return 1
+		}
+		return 2
+	}
+	slices.SortStableFunc(ordered, func(a, b openIntent) int { return cmp.Compare(group(a), group(b)) })
+	return ordered, nil
+}
+
+const isReconciled = `SELECT EXISTS (SELECT FROM reconciled_servers WHERE server = @server)`
 
 const reconciliationLock = `
 SELECT server_identity() = @server, pg_advisory_xact_lock(hashtextextended(current_schema() || ' reconciliation', 0))`
@@ -335,8 +377,9 @@ func restoreLostCall(ctx context.Context, tx pgx.Tx, args pg.Args) (bool, error)
 	return true, nil
 }
 
+// The first server of a database lacks no events, so Sweep need not wait after its reconciliation.
 const setReconciled = `
-INSERT INTO reconciled_servers (server, topic_id) VALUES (@server, @topic_id)
+INSERT INTO reconciled_servers (server, topic_id, reconciled_at) VALUES (@server, @topic_id, '-infinity')
 ON CONFLICT (one) DO UPDATE SET server = excluded.server, topic_id = excluded.topic_id, reconciled_at = now()`
 
 const deletePositions = `DELETE FROM intent_positions`
@@ -444,11 +487,14 @@ func (s *Store) AcceptTopic(ctx context.Context, topicID uuid.UUID, starts map[i
 }
 
 const ownFences = `
-SELECT call_id FROM calls WHERE owner = @instance AND ended_at IS NULL AND status = 'fenced' AND ending = ''`
+SELECT call_id FROM calls
+WHERE owner = @instance AND ended_at IS NULL AND status = 'fenced' AND ending = '' AND ` + onServer
 
-// OwnFences returns the calls of this process that are fenced and have not ended.
+// OwnFences returns the calls of this process that are fenced and have not ended. It returns no
+// calls on a server that is not the one that was set with UseServer, because that server can lack a
+// later call of the same request.
 func (s *Store) OwnFences(ctx context.Context) ([]uuid.UUID, error) {
-	ids, err := pg.Values[uuid.UUID](ctx, s.pool, ownFences, pg.Args{"instance": s.instance})
+	ids, err := pg.Values[uuid.UUID](ctx, s.pool, ownFences, pg.Args{"instance": s.instance, "server": s.server()})
 	if err != nil {
 		return nil, fmt.Errorf("list fenced calls: %w", err)
 	}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"ringfence.dev/services/dialer/internal/callstate"
 	"ringfence.dev/services/dialer/internal/dialqueue"
 	"ringfence.dev/services/dialer/internal/store"
 )
@@ -89,5 +90,152 @@ func TestReadFeed_RejectedOnAnotherServer(t *testing.T) {
 	}
 	if mine {
 		t.Error("ReadFeed on another server = true, want false")
+	}
+}
+
+// The other server can lack a later call of the same request.
+func TestOwnFences_NothingOnAnotherServer(t *testing.T) {
+	t.Parallel()
+	pool := newPool(t)
+	st, workspace := newStore(pool), uuid.Must(uuid.NewV7())
+	id := fenced(t, pool, st, aRequest(workspace, 1))
+	changes := 0
+	change := func() error {
+		return st.ChangeOnServer(t.Context(), []uuid.UUID{id}, func(map[uuid.UUID]*callstate.Call) { changes++ })
+	}
+	own := func() int {
+		t.Helper()
+		ids, err := st.OwnFences(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(ids)
+	}
+	if got := own(); got != 1 {
+		t.Errorf("own fences = %d, want 1", got)
+	}
+	st.UseServer("a server that is gone")
+	if got := own(); got != 0 {
+		t.Errorf("own fences on another server = %d, want 0", got)
+	}
+	if err := change(); !errors.Is(err, store.ErrServerChanged) {
+		t.Errorf("ChangeOnServer on another server = %v, want ErrServerChanged", err)
+	}
+	if changes != 0 {
+		t.Errorf("changes on another server = %d, want 0", changes)
+	}
+	state, err := st.ServerState(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	st.UseServer(state.Server)
+	if err := change(); err != nil {
+		t.Errorf("ChangeOnServer on the server that was reconciled = %v, want nil", err)
+	}
+	if changes != 1 {
+		t.Errorf("changes = %d, want 1", changes)
+	}
+}
+
+// After a failover, the answer of a call can be missing until its process has stored it again.
+func TestSweep_OnlyOnAServerThatWasReconciledBefore(t *testing.T) {
+	t.Parallel()
+	pool := newPool(t)
+	st := newStore(pool)
+	state, err := st.ServerState(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	fenced(t, pool, st, aRequest(uuid.Must(uuid.NewV7()), 1))
+	steps := []struct {
+		name         string
+		used         string
+		reconciledAt string // an SQL expression; empty if nothing is stored about the server
+		want         int64
+	}{
+		{name: "another server", used: "a server that is gone", reconciledAt: "now() - interval '1 hour'", want: 0},
+		{name: "not reconciled", used: state.Server, want: 0},
+		{name: "just reconciled", used: state.Server, reconciledAt: "now()", want: 0},
+		{name: "reconciled before", used: state.Server, reconciledAt: "now() - interval '11 seconds'", want: 1},
+	}
+	for _, column := range []string{"end_by", "deadline_at"} {
+		for _, step := range steps {
+			for _, sql := range []string{
+				"UPDATE calls SET ending = '', end_by = NULL, deadline_at = now() + interval '1 hour'",
+				"UPDATE calls SET " + column + " = now() - interval '1 second'",
+				"DELETE FROM reconciled_servers",
+			} {
+				if _, err := pool.Exec(t.Context(), sql); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if step.reconciledAt != "" {
+				_, err := pool.Exec(t.Context(), `INSERT INTO reconciled_servers (server, topic_id, reconciled_at)
+					VALUES ($1, gen_random_uuid(), `+step.reconciledAt+`)`, state.Server)
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+			st.UseServer(step.used)
+			marked, err := st.Sweep(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if marked != step.want {
+				t.Errorf("%s, %s: marked calls = %d, want %d", column, step.name, marked, step.want)
+			}
+		}
+	}
+}
+
+// The other server can lack the fence of a request.
+func TestExpire_NothingOnAnotherServer(t *testing.T) {
+	t.Parallel()
+	pool := newPool(t)
+	st, r := newStore(pool), aRequest(uuid.Must(uuid.NewV7()), 1)
+	enqueue(t, pool, st, r)
+	if _, err := pool.Exec(t.Context(), "UPDATE dial_queue SET due_at = now() - interval '25 hours'"); err != nil {
+		t.Fatal(err)
+	}
+	for _, step := range []struct {
+		server string
+		want   int
+	}{{server: "a server that is gone", want: 0}, {server: "", want: 1}} {
+		st.UseServer(step.server)
+		ended, err := st.Expire(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if ended != step.want {
+			t.Errorf("requests that ended with the server %q = %d, want %d", step.server, ended, step.want)
+		}
+	}
+}
+
+// The first server of a database lacks no events.
+func TestSweep_DoesNotWaitOnTheFirstServer(t *testing.T) {
+	t.Parallel()
+	pool := newPool(t)
+	st := newStore(pool)
+	state, err := st.ServerState(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	fenced(t, pool, st, aRequest(uuid.Must(uuid.NewV7()), 1))
+	st.UseServer(state.Server)
+	for n, want := range []int64{1, 0} {
+		if err := st.SetReconciled(t.Context(), state.Server, uuid.New(), nil); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := pool.Exec(t.Context(), "UPDATE calls SET ending = '', end_by = now()"); err != nil {
+			t.Fatal(err)
+		}
+		marked, err := st.Sweep(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if marked != want {
+			t.Errorf("marked calls after reconciliation %d = %d, want %d", n+1, marked, want)
+		}
 	}
 }

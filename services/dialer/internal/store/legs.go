@@ -53,6 +53,8 @@ type Leg struct {
 	DialedAt   *time.Time `db:"dialed_at"`
 	RingingAt  *time.Time `db:"ringing_at"`
 	AnsweredAt *time.Time `db:"answered_at"`
+	// WorkspaceID is the workspace of the call. It is uuid.Nil if the call has no row.
+	WorkspaceID uuid.UUID `db:"workspace_id"`
 	// Attempt is stored together with the leg. Queries for legs do not return it.
 	Attempt TrunkAttempt `db:"-"`
 	// Channels is the number of channels of the trunk. If all of them are in use, the leg is not
@@ -174,7 +176,8 @@ func removeInvalid(text string) string {
 
 const legColumns = `s.call_id, s.trunk_id, s.inbound, s.from_number, s.to_number, s.owner, s.teardown, s.ended_at, s.cause,
 	s.by_us, s.hangup_at, s.pickup_at, coalesce(c.dialed_at, s.dialed_at) AS dialed_at,
-	c.ringing_at, coalesce(c.answered_at, s.answered_at) AS answered_at`
+	c.ringing_at, coalesce(c.answered_at, s.answered_at) AS answered_at,
+	coalesce(c.workspace_id, '00000000-0000-0000-0000-000000000000') AS workspace_id`
 
 const findLeg = `
 SELECT ` + legColumns + ` FROM sip_legs s LEFT JOIN calls c ON c.call_id = s.call_id WHERE s.call_id = @call_id`

@@ -257,6 +257,7 @@ WITH old AS MATERIALIZED (
 	SELECT e.call_request_id, NOT e.held AND e.claimed_by IS NULL AND e.look_at <= now() AS waited
 	FROM dial_queue e
 	WHERE e.state = 'queued' AND e.due_at < now() - @queue_limit::interval AND (e.claimed_by IS NULL OR e.look_at <= now())
+		AND ` + onServer + `
 	ORDER BY e.due_at LIMIT 200 FOR UPDATE SKIP LOCKED
 ), expired AS (
 	UPDATE dial_queue q SET state = 'failed', claimed_by = NULL, ended_at = now(), variables = NULL FROM old
@@ -281,7 +282,8 @@ WHERE q.call_request_id = ANY (ARRAY(
 		WHERE r.workspace_id = w.workspace_id AND r.state = 'queued' AND r.claimed_by IS NULL
 			AND r.look_at >= coalesce(b.scan_from, '-infinity') AND r.look_at <= b.no_capacity_at
 		ORDER BY r.look_at LIMIT 200 FOR UPDATE SKIP LOCKED) e
-	WHERE b.no_capacity_at > now() - interval '1 minute' AND e.due_at < now() - @capacity_limit::interval LIMIT 200))
+	WHERE b.no_capacity_at > now() - interval '1 minute' AND e.due_at < now() - @capacity_limit::interval
+		AND ` + onServer + ` LIMIT 200))
 RETURNING q.call_request_id, q.workspace_id, q.traceparent, now() AS at, true AS no_capacity`
 
 type expiredRow struct {
@@ -294,7 +296,8 @@ type expiredRow struct {
 
 // Expire ends requests that were never dialed: up to 200 that have waited for capacity for longer
 // than CapacityLimit, and up to 200 that are older than QueueLimit. It returns how many requests it
-// ended.
+// ended. On a server that is not the one that was set with UseServer, it ends no requests, because
+// that server can lack the fence of a request.
 func (s *Store) Expire(ctx context.Context) (ended int, err error) {
 	if s.timing.CapacityLimit < s.timing.QueueLimit {
 		if ended, err = s.expireRequests(ctx, expireWaiting, pg.Args{"capacity_limit": s.timing.CapacityLimit}); err != nil {
@@ -306,6 +309,7 @@ func (s *Store) Expire(ctx context.Context) (ended int, err error) {
 }
 
 func (s *Store) expireRequests(ctx context.Context, statement string, args pg.Args) (ended int, err error) {
+	args["server"] = s.server()
 	err = s.inTx(ctx, func(tx pgx.Tx) error {
 		expired, err := pg.Many[expiredRow](ctx, tx, statement, args)
 		if err != nil {
