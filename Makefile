@@ -222,8 +222,9 @@ proto: $(TOOLS)/buf $(TOOLS)/protoc-gen-go $(TOOLS)/protoc-gen-connect-go $(TOOL
 docs: go ## build the documentation as a static site into bin/docs
 	@go run ./docs/build -o $(BIN)/docs
 
-# Writes docs/reference/configuration.md from the variables of the services.
+# Writes docs/reference/configuration.md from the variables of the services, and errors.md from the error catalogue.
 configuration: build
+	@go run ./tools/reference errors > docs/reference/errors.md.new && mv docs/reference/errors.md.new docs/reference/errors.md
 	@go run ./tools/reference configuration $(BIN) > docs/reference/configuration.md.new && mv docs/reference/configuration.md.new docs/reference/configuration.md
 
 # Draws docs/images/*.svg from the .d2 sources.

@@ -19,7 +19,9 @@ import (
 // can be longer.
 const wordsInPage, wordsInAll = 1500, 45_000
 
-var generated = []string{"../docs/reference/configuration.md", "../docs/reference/metrics.md"}
+var generated = []string{
+	"../docs/reference/configuration.md", "../docs/reference/errors.md", "../docs/reference/metrics.md",
+}
 
 func TestRender_LinksLeadToPagesAndAnchors(t *testing.T) {
 	t.Parallel()

@@ -1,6 +1,7 @@
 // Command reference generates documents from the source.
 //
 //	reference configuration BIN            docs/reference/configuration.md: the variables that BIN/<service> --help lists
+//	reference errors                       docs/reference/errors.md: the codes of apierr.Catalogue
 //	reference openapi openapi.yaml         the API description as JSON, which the gateway serves
 //	reference openapi-types openapi.yaml   the same for oapi-codegen: fields keep their order, all errors have one type,
 //	                                       responses have no headers
@@ -25,8 +26,11 @@ func main() {
 }
 
 func run(out io.Writer, args []string) error {
+	if len(args) == 1 && args[0] == "errors" {
+		return writeErrors(out)
+	}
 	if len(args) != 2 {
-		return errors.New("want configuration BIN, openapi FILE or openapi-types FILE")
+		return errors.New("want configuration BIN, errors, openapi FILE or openapi-types FILE")
 	}
 	switch what, path := args[0], args[1]; what {
 	case "configuration":
@@ -36,6 +40,6 @@ func run(out io.Writer, args []string) error {
 	case "openapi-types":
 		return writeOpenAPI(out, path, forGenerator)
 	default:
-		return fmt.Errorf("%s: want configuration, openapi or openapi-types", what)
+		return fmt.Errorf("%s: want configuration, errors, openapi or openapi-types", what)
 	}
 }

@@ -1,0 +1,62 @@
+package main
+
+import (
+	"bytes"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"ringfence.dev/libs/apierr"
+)
+
+func TestWriteErrors_EqualsTheCommittedPage(t *testing.T) {
+	t.Parallel()
+	var page bytes.Buffer
+	if err := writeErrors(&page); err != nil {
+		t.Fatal(err)
+	}
+	if page.String() != readPage(t, "../../docs/reference/errors.md") {
+		t.Error("docs/reference/errors.md differs from apierr.Catalogue: run make configuration and commit it")
+	}
+}
+
+// A new error code must be in the catalogue, because clients decide by the code.
+func TestCatalogue_ContainsEveryCodeInTheSource(t *testing.T) {
+	t.Parallel()
+	documented := map[string]bool{}
+	for _, section := range apierr.Catalogue() {
+		for _, entry := range section.Entries {
+			for _, code := range entry.Codes {
+				documented[code] = true
+			}
+		}
+	}
+	newError := regexp.MustCompile(`apierr\.(?:Unprocessable|Conflict|New)\((?:[\w.]+,)?\s*"([a-z_]+)"`)
+	found := map[string]string{}
+	for _, root := range []string{"../../libs", "../../services"} {
+		err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
+			if err != nil || entry.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
+				return err
+			}
+			source, err := os.ReadFile(path)
+			for _, match := range newError.FindAllStringSubmatch(string(source), -1) {
+				found[match[1]] = path
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(found) < 20 {
+		t.Fatalf("error codes in the source = %d, want at least 20", len(found))
+	}
+	for code, path := range found {
+		if !documented[code] {
+			t.Errorf("%s returns the error code %s, which apierr.Catalogue does not contain", path, code)
+		}
+	}
+}
