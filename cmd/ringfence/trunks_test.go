@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"testing"
@@ -13,6 +14,12 @@ func trunkDesk(t *testing.T, check string) {
 	routes.HandleFunc("GET /admin/v1/trunks", func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = w.Write([]byte(`{"data":[{"id":"7","name":"Main"}],"has_more":false}`))
 	})
+	echo := func(w http.ResponseWriter, r *http.Request) {
+		_, _ = fmt.Fprintf(w, `{"id":"7","name":%q}`, r.Method)
+	}
+	routes.HandleFunc("GET /admin/v1/trunks/7", echo)
+	routes.HandleFunc("PATCH /admin/v1/trunks/7", echo)
+	routes.HandleFunc("DELETE /admin/v1/trunks/7", echo)
 	routes.HandleFunc("POST /admin/v1/trunks/7/check", func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = w.Write([]byte(check))
 	})
@@ -82,4 +89,25 @@ func TestTrunksList_PrintsStateAndDashes(t *testing.T) {
 		"ID NAME STATE HOST TRANSPORT REGISTERED ANSWER ANSWERED AT IN USE CHANNELS CALLS FAILURES ERROR RATE",
 		"7 Main up sip.example.net udp true 200 2026-01-01T09:00:01Z 2 30 8 2 0.25",
 		"8 Spare down 192.0.2.1 tls - - - 0 10 0 0 0")
+}
+
+func TestTrunks_CommandsTakeANameOrAnID(t *testing.T) {
+	trunkDesk(t, goodCheck)
+	for _, row := range []struct {
+		command, method string
+		flags           []string
+	}{
+		{command: "show", method: http.MethodGet},
+		{command: "change", method: http.MethodPatch, flags: []string{"--set", "channels=100"}},
+		{command: "remove", method: http.MethodDelete, flags: []string{"--yes"}},
+	} {
+		for _, trunk := range []string{"main", "7"} {
+			code, out, _ := runCommand(t, append([]string{"trunks", row.command, trunk}, row.flags...)...)
+			wantCode(t, row.command+" "+trunk, code, 0)
+			wantContains(t, row.command+" "+trunk, out, row.method)
+		}
+		code, _, faults := runCommand(t, append([]string{"trunks", row.command, "other"}, row.flags...)...)
+		wantCode(t, row.command+" other", code, 1)
+		wantContains(t, row.command+" other", faults, `no trunk has the name "other"`)
+	}
 }

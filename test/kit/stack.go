@@ -129,6 +129,9 @@ func (s *Stack) readDemo(path string, started time.Time) bool {
 	return err == nil && json.Unmarshal(data, &s.Demo) == nil && s.Demo.BaseURL != ""
 }
 
+// Home returns the folder of the stack.
+func (s *Stack) Home() string { return s.opts.Home }
+
 func (s *Stack) isReady(ctx context.Context) bool {
 	status, _, err := NewClient(s.Demo.BaseURL, "").Do(ctx, "GET", "/readyz", nil)
 	return err == nil && status == 200

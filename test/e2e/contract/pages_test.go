@@ -1,13 +1,22 @@
 package contract
 
 import (
+	"context"
+	"net/http"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"ringfence.dev/test/kit"
+	"ringfence.dev/test/pages"
 )
+
+const root = "../../.."
 
 // TestPages_CommandsRun runs the commands in the pages for customers and operators against the demo
 // workspace. Each page must leave a calling policy that permits calls, because the next page places
@@ -18,27 +27,32 @@ func TestPages_CommandsRun(t *testing.T) {
 			t.Skipf("the pages need %s", program)
 		}
 	}
-	dir := checkout(t)
+	blocks, err := pages.Of(root, pages.Demo)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir, left := checkout(t), map[string][]pages.Block{}
+	for _, b := range blocks {
+		left[b.Page] = append(left[b.Page], b)
+	}
 	for _, page := range []struct{ name, wantOutput string }{
-		{name: "quick-start", wantOutput: `"status": "completed"`},
-		{name: "place-a-call", wantOutput: "canceled"},
-		{name: "webhooks", wantOutput: "received webhook.test"},
-		{name: "errors-and-retries", wantOutput: "Idempotency-Replayed: true"},
-		{name: "test-numbers", wantOutput: "callback_requested"},
-		{name: "compliance", wantOutput: "opt_out_removed"},
-		{name: "billing", wantOutput: "0 differences"},
-		{name: "ai-agents", wantOutput: "openai_realtime"},
-		{name: "media-stream-agents", wantOutput: "has_key"},
-		{name: "recordings", wantOutput: "recording_not_available"},
-		{name: "operate", wantOutput: "0 differences"},
-		{name: "kafka", wantOutput: "dial-events.v1"},
+		{name: "README.md", wantOutput: `"external_ref":"order-1042"`},
+		{name: "docs/quick-start.md", wantOutput: `"status": "completed"`},
+		{name: "docs/place-a-call.md", wantOutput: "canceled"},
+		{name: "docs/webhooks.md", wantOutput: "received webhook.test"},
+		{name: "docs/errors-and-retries.md", wantOutput: "Idempotency-Replayed: true"},
+		{name: "docs/test-numbers.md", wantOutput: "callback_requested"},
+		{name: "docs/compliance.md", wantOutput: "opt_out_removed"},
+		{name: "docs/billing.md", wantOutput: "0 differences"},
+		{name: "docs/ai-agents.md", wantOutput: "openai_realtime"},
+		{name: "docs/media-stream-agents.md", wantOutput: "has_key"},
+		{name: "docs/recordings.md", wantOutput: "recording_not_available"},
+		{name: "docs/operate.md", wantOutput: "0 differences"},
+		{name: "docs/kafka.md", wantOutput: "dial-events.v1"},
+		{name: "cmd/simcarrier/README.md", wantOutput: `"hang"`},
 	} {
 		t.Run(page.name, func(t *testing.T) {
-			text, err := os.ReadFile("../../../docs/" + page.name + ".md")
-			if err != nil {
-				t.Fatal(err)
-			}
-			shell := exec.CommandContext(t.Context(), "sh", "-euc", commandsOf(string(text)))
+			shell := exec.CommandContext(t.Context(), "sh", "-euc", pages.Script(left[page.name]))
 			shell.Dir, shell.Env = dir, append(os.Environ(), stack(t).Env...)
 			output, err := shell.CombinedOutput()
 			if err != nil {
@@ -48,6 +62,41 @@ func TestPages_CommandsRun(t *testing.T) {
 				t.Errorf("output does not contain %q:\n%s", page.wantOutput, output)
 			}
 		})
+		delete(left, page.name)
+	}
+	// the page of the simulated carrier adds a fault, which would apply to the calls of other tests
+	if err := kit.NewClient(stack(t).Demo.SimURL, "").Into(t.Context(), "DELETE", "/faults", nil, http.StatusNoContent, nil); err != nil {
+		t.Error(err)
+	}
+	for page := range left {
+		t.Errorf("the commands of %s did not run: add the page to the table", page)
+	}
+}
+
+// TestPages_QueriesRun executes the SQL of the runbooks.
+func TestPages_QueriesRun(t *testing.T) {
+	blocks, err := pages.Of(root, pages.Queries)
+	if err != nil {
+		t.Fatal(err)
+	}
+	db, err := pgx.Connect(t.Context(), stack(t).database)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = db.Close(context.WithoutCancel(t.Context())) })
+	for _, b := range blocks {
+		t.Run(path.Base(b.Page), func(t *testing.T) {
+			tx, err := db.Begin(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := tx.Exec(t.Context(), b.Text); err != nil {
+				t.Errorf("%s: %v", b, err)
+			}
+			if err := tx.Rollback(t.Context()); err != nil {
+				t.Error(err)
+			}
+		})
 	}
 }
 
@@ -55,7 +104,7 @@ func TestPages_CommandsRun(t *testing.T) {
 func checkout(t *testing.T) string {
 	t.Helper()
 	w, dir := stack(t), t.TempDir()
-	for name, path := range map[string]string{".ringfence": w.Home, "bin": w.Bin, "examples": "../../../examples"} {
+	for name, path := range map[string]string{".ringfence": w.Home, "bin": w.Bin, "examples": filepath.Join(root, "examples")} {
 		target, err := filepath.Abs(path)
 		if err != nil {
 			t.Fatal(err)
@@ -65,19 +114,4 @@ func checkout(t *testing.T) string {
 		}
 	}
 	return dir
-}
-
-var (
-	shellBlock = regexp.MustCompile("(?s)```sh\n(.*?)```")
-	makeLine   = regexp.MustCompile(`(?m)^(\S+=\S+ )*make .*$`)
-)
-
-// commandsOf returns the shell blocks of a page as one script. It omits make, which would start the
-// stack.
-func commandsOf(page string) string {
-	var script strings.Builder
-	for _, block := range shellBlock.FindAllStringSubmatch(page, -1) {
-		script.WriteString(makeLine.ReplaceAllString(block[1], ""))
-	}
-	return script.String()
 }

@@ -164,13 +164,17 @@ func (c trunksList) Run(ctx context.Context, d *Client) error {
 }
 
 type trunk struct {
-	Trunk string `arg:"" help:"Id of the trunk."`
+	Trunk string `arg:"" help:"Name or id of the trunk."`
 }
 
 type trunksShow struct{ trunk }
 
 func (c trunksShow) Run(ctx context.Context, d *Client) error {
-	return d.Show(ctx, http.MethodGet, At("trunks", c.Trunk), nil)
+	id, err := trunkID(ctx, d, c.Trunk)
+	if err != nil {
+		return err
+	}
+	return d.Show(ctx, http.MethodGet, At("trunks", id), nil)
 }
 
 type trunksAdd struct{ Settings }
@@ -193,7 +197,11 @@ func (c trunksChange) Run(ctx context.Context, d *Client) error {
 	if err != nil {
 		return err
 	}
-	return d.Write(ctx, http.MethodPatch, At("trunks", c.Trunk), body)
+	id, err := trunkID(ctx, d, c.Trunk)
+	if err != nil {
+		return err
+	}
+	return d.Write(ctx, http.MethodPatch, At("trunks", id), body)
 }
 
 type trunksRemove struct {
@@ -202,8 +210,12 @@ type trunksRemove struct {
 }
 
 func (c trunksRemove) Run(ctx context.Context, d *Client) error {
+	id, err := trunkID(ctx, d, c.Trunk)
+	if err != nil {
+		return err
+	}
 	if err := c.Confirm(ctx, d, "This deletes trunk %s and its password permanently", c.Trunk); err != nil {
 		return err
 	}
-	return d.Show(ctx, http.MethodDelete, At("trunks", c.Trunk), nil)
+	return d.Show(ctx, http.MethodDelete, At("trunks", id), nil)
 }

@@ -1,0 +1,132 @@
+package e2e
+
+import (
+	"encoding/json"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"ringfence.dev/test/kit"
+	"ringfence.dev/test/pages"
+)
+
+const root = "../.."
+
+// TestSIP_PagesRun runs the commands of docs/runbooks and docs/sip-trunks on a stack with a SIP
+// trunk to sipp.
+func TestSIP_PagesRun(t *testing.T) {
+	if _, err := exec.LookPath("curl"); err != nil && os.Getenv("CI") != "true" {
+		t.Skip("the pages need curl")
+	}
+	blocks, err := pages.Of(root, pages.Operator)
+	if err != nil {
+		t.Fatal(err)
+	}
+	far := sippFarm(t, kit.Script(`([0-9][0-9])`, []string{"number"},
+		kit.When(1, "number", []int{0}, kit.Respond("180 Ringing")+kit.Answer()+kit.HangUp(100, 500)), kit.Over()))
+	s, w, hooks := overSIP(t, []*kit.Sipp{far})
+	r := operatorOf(t, s, w, hooks)
+	for _, b := range blocks {
+		t.Run(b.String(), func(t *testing.T) {
+			r.writeTrunk(t, b, far.Port)
+			r.run(t, b.Text)
+		})
+	}
+}
+
+// operator is a shell with the variables of docs/runbooks/README.md.
+type operator struct {
+	dir string
+	env []string
+	// placeholders contains the values of the words in capitals that a reader replaces.
+	placeholders map[string]string
+}
+
+// operatorOf places one call and returns an operator whose variables and placeholders name the
+// workspace, the subscription, the trunk and the request of this call.
+func operatorOf(t *testing.T, s *kit.Stack, w *kit.Workspace, hooks *kit.Receiver) *operator {
+	t.Helper()
+	r := &operator{dir: t.TempDir()}
+	if err := os.Symlink(s.Home(), filepath.Join(r.dir, ".ringfence")); err != nil {
+		t.Fatal(err)
+	}
+	private, err := s.PrivateAddresses("dialer")
+	if err != nil {
+		t.Fatal(err)
+	}
+	req, err := w.Place(t.Context(), map[string]any{"to": number(100)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	until(t, "the call's events", func() bool { return slices.Contains(types(hooks, "/"+w.ID), "call.completed") })
+	var subscriptions kit.Page[struct{ ID string }]
+	if err := w.API.Into(t.Context(), "GET", "/v1/webhook-subscriptions", nil, 200, &subscriptions); err != nil {
+		t.Fatal(err)
+	}
+	r.env = append(os.Environ(), "PATH="+binaries(t)+":"+os.Getenv("PATH"), "RINGFENCE_WORKSPACE="+w.ID,
+		"W="+w.ID, "S="+subscriptions.Data[0].ID, "KEY="+w.WriteKey, "BASE="+s.Demo.BaseURL,
+		"PRIVATE=http://"+private[0], "AGENT="+w.AgentID)
+	r.placeholders = map[string]string{"TRUNK": "'farm 0'", "AGENT": w.AgentID, "REQUEST": req.ID, "ID": req.ID}
+	var attempts []struct {
+		CallID string `json:"sip_call_id"`
+	}
+	if err := json.Unmarshal(r.run(t, "ringfence -o json calls attempts ID"), &attempts); err != nil {
+		t.Fatal(err)
+	}
+	r.placeholders["CALL-ID"] = attempts[0].CallID
+	return r
+}
+
+// run runs the script. A response of 400 or more to curl is an error.
+func (r *operator) run(t *testing.T, script string) (stdout []byte) {
+	t.Helper()
+	// the longest word first, because CALL-ID contains ID
+	for _, word := range slices.Backward(slices.SortedFunc(maps.Keys(r.placeholders), func(a, b string) int { return len(a) - len(b) })) {
+		script = regexp.MustCompile(`(^|[\s=])`+word+`\b`).ReplaceAllString(script, "${1}"+r.placeholders[word])
+	}
+	shell := exec.CommandContext(t.Context(), "sh", "-euc", "curl() { command curl --fail-with-body \"$@\"; }\n"+script)
+	var stderr strings.Builder
+	shell.Dir, shell.Env, shell.Stderr = r.dir, r.env, &stderr
+	stdout, err := shell.Output()
+	if err != nil {
+		t.Fatalf("%v: %s\n%s%s", err, script, stdout, stderr.String())
+	}
+	return stdout
+}
+
+var jsonBlock = regexp.MustCompile("(?s)```json\n(.*?)```")
+
+// writeTrunk writes trunk.json with the last JSON block of the page before the commands, and with
+// the address of sipp.
+func (r *operator) writeTrunk(t *testing.T, b pages.Block, port int) {
+	t.Helper()
+	if !strings.Contains(b.Text, "trunk.json") {
+		return
+	}
+	text, err := os.ReadFile(filepath.Join(root, b.Page))
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, _, _ := strings.Cut(string(text), b.Text)
+	found := jsonBlock.FindAllStringSubmatch(before, -1)
+	if len(found) == 0 {
+		t.Fatal("the page does not show trunk.json")
+	}
+	var trunk map[string]any
+	if err := json.Unmarshal([]byte(found[len(found)-1][1]), &trunk); err != nil {
+		t.Fatal(err)
+	}
+	trunk["host"], trunk["port"] = "127.0.0.1", port
+	content, err := json.Marshal(trunk)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(r.dir, "trunk.json"), content, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
