@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"encoding/json"
-	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -30,7 +29,7 @@ func TestSIP_PagesRun(t *testing.T) {
 	far := sippFarm(t, kit.Script(`([0-9][0-9])`, []string{"number"},
 		kit.When(1, "number", []int{0}, kit.Respond("180 Ringing")+kit.Answer()+kit.HangUp(100, 500)), kit.Over()))
 	s, w, hooks := overSIP(t, []*kit.Sipp{far})
-	r := operatorOf(t, s, w, hooks)
+	r := readerOf(t, s, w, hooks)
 	for _, b := range blocks {
 		t.Run(b.String(), func(t *testing.T) {
 			r.writeTrunk(t, b, far.Port)
@@ -39,22 +38,19 @@ func TestSIP_PagesRun(t *testing.T) {
 	}
 }
 
-// operator is a shell with the variables of docs/runbooks/README.md.
-type operator struct {
+// pageReader is a shell with the variables of docs/runbooks/README.md.
+type pageReader struct {
 	dir string
 	env []string
 	// placeholders contains the values of the words in capitals that a reader replaces.
 	placeholders map[string]string
 }
 
-// operatorOf places one call and returns an operator whose variables and placeholders name the
+// readerOf places one call and returns a pageReader whose variables and placeholders name the
 // workspace, the subscription, the trunk and the request of this call.
-func operatorOf(t *testing.T, s *kit.Stack, w *kit.Workspace, hooks *kit.Receiver) *operator {
+func readerOf(t *testing.T, s *kit.Stack, w *kit.Workspace, hooks *kit.Receiver) *pageReader {
 	t.Helper()
-	r := &operator{dir: t.TempDir()}
-	if err := os.Symlink(s.Home(), filepath.Join(r.dir, ".ringfence")); err != nil {
-		t.Fatal(err)
-	}
+	r := &pageReader{dir: t.TempDir()}
 	private, err := s.PrivateAddresses("dialer")
 	if err != nil {
 		t.Fatal(err)
@@ -68,7 +64,7 @@ func operatorOf(t *testing.T, s *kit.Stack, w *kit.Workspace, hooks *kit.Receive
 	if err := w.API.Into(t.Context(), "GET", "/v1/webhook-subscriptions", nil, 200, &subscriptions); err != nil {
 		t.Fatal(err)
 	}
-	r.env = append(os.Environ(), "PATH="+binaries(t)+":"+os.Getenv("PATH"), "RINGFENCE_WORKSPACE="+w.ID,
+	r.env = append(s.Environ(), "PATH="+binaries(t)+":"+os.Getenv("PATH"), "RINGFENCE_WORKSPACE="+w.ID,
 		"W="+w.ID, "S="+subscriptions.Data[0].ID, "KEY="+w.WriteKey, "BASE="+s.Demo.BaseURL,
 		"PRIVATE=http://"+private[0], "AGENT="+w.AgentID)
 	r.placeholders = map[string]string{"TRUNK": "'farm 0'", "AGENT": w.AgentID, "REQUEST": req.ID, "ID": req.ID}
@@ -83,11 +79,10 @@ func operatorOf(t *testing.T, s *kit.Stack, w *kit.Workspace, hooks *kit.Receive
 }
 
 // run runs the script. A response of 400 or more to curl is an error.
-func (r *operator) run(t *testing.T, script string) (stdout []byte) {
+func (r *pageReader) run(t *testing.T, script string) (stdout []byte) {
 	t.Helper()
-	// the longest word first, because CALL-ID contains ID
-	for _, word := range slices.Backward(slices.SortedFunc(maps.Keys(r.placeholders), func(a, b string) int { return len(a) - len(b) })) {
-		script = regexp.MustCompile(`(^|[\s=])`+word+`\b`).ReplaceAllString(script, "${1}"+r.placeholders[word])
+	for word, value := range r.placeholders {
+		script = regexp.MustCompile(`(\s)`+word+`\b`).ReplaceAllString(script, "${1}"+value)
 	}
 	shell := exec.CommandContext(t.Context(), "sh", "-euc", "curl() { command curl --fail-with-body \"$@\"; }\n"+script)
 	var stderr strings.Builder
@@ -103,7 +98,7 @@ var jsonBlock = regexp.MustCompile("(?s)```json\n(.*?)```")
 
 // writeTrunk writes trunk.json with the last JSON block of the page before the commands, and with
 // the address of sipp.
-func (r *operator) writeTrunk(t *testing.T, b pages.Block, port int) {
+func (r *pageReader) writeTrunk(t *testing.T, b pages.Block, port int) {
 	t.Helper()
 	if !strings.Contains(b.Text, "trunk.json") {
 		return

@@ -77,7 +77,7 @@ func Start(ctx context.Context, opts Options) (*Stack, error) {
 	}
 	s := &Stack{opts: opts, log: log, run: &run{done: make(chan struct{})}}
 	s.cmd = exec.Command(filepath.Join(opts.Bin, "ringfence-local"), "up")
-	s.cmd.Env = append(append(inheritedBroker(os.Environ()), "RINGFENCE_HOME="+opts.Home), opts.Env...)
+	s.cmd.Env = s.Environ()
 	s.cmd.Stdout, s.cmd.Stderr = log, log
 	s.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: opts.OwnProcessGroup}
 	started := time.Now()
@@ -129,8 +129,10 @@ func (s *Stack) readDemo(path string, started time.Time) bool {
 	return err == nil && json.Unmarshal(data, &s.Demo) == nil && s.Demo.BaseURL != ""
 }
 
-// Home returns the folder of the stack.
-func (s *Stack) Home() string { return s.opts.Home }
+// Environ returns the environment in which ringfence and ringfence-local find the stack.
+func (s *Stack) Environ() []string {
+	return append(append(inheritedBroker(os.Environ()), "RINGFENCE_HOME="+s.opts.Home), s.opts.Env...)
+}
 
 func (s *Stack) isReady(ctx context.Context) bool {
 	status, _, err := NewClient(s.Demo.BaseURL, "").Do(ctx, "GET", "/readyz", nil)
@@ -173,7 +175,7 @@ func (s *Stack) Restart(ctx context.Context) (*Stack, error) { return Start(ctx,
 // Command runs a command of ringfence-local beside the running stack and returns its output.
 func (s *Stack) Command(ctx context.Context, args ...string) (output string, err error) {
 	cmd := exec.CommandContext(ctx, filepath.Join(s.opts.Bin, "ringfence-local"), args...)
-	cmd.Env = append(append(inheritedBroker(os.Environ()), "RINGFENCE_HOME="+s.opts.Home), s.opts.Env...)
+	cmd.Env = s.Environ()
 	out, err := cmd.CombinedOutput()
 	return string(out), err
 }
@@ -182,7 +184,7 @@ func (s *Stack) Command(ctx context.Context, args ...string) (output string, err
 // error contains the standard error output.
 func (s *Stack) RunCLI(ctx context.Context, stdin string, args ...string) (stdout string, err error) {
 	cmd := exec.CommandContext(ctx, filepath.Join(s.opts.Bin, "ringfence"), args...)
-	cmd.Env, cmd.Stdin = append(append(inheritedBroker(os.Environ()), "RINGFENCE_HOME="+s.opts.Home), s.opts.Env...), strings.NewReader(stdin)
+	cmd.Env, cmd.Stdin = s.Environ(), strings.NewReader(stdin)
 	var asides strings.Builder
 	cmd.Stderr = &asides
 	out, err := cmd.Output()

@@ -33,7 +33,8 @@ var (
 	skipped = regexp.MustCompile(`^(bin|node_modules|testdata|\.[a-z].*)$`)
 	fence   = regexp.MustCompile("^ *```([a-z]*)$")
 	// unmarked matches a command in a block without a language.
-	unmarked = regexp.MustCompile(`(?m)^ *(\$ |\S+=\S* )*(make|go|git|curl|docker|helm|kubectl|psql|(bin/)?ringfence(-local)?) `)
+	unmarked = regexp.MustCompile(
+		`(?m)^ *(\$ |\S+=\S* )*(make|go|git|curl|docker|helm|kubectl|psql|(bin/)?ringfence(-local)?) `)
 )
 
 // Read returns the blocks of all pages under root, ordered by page and line. It returns an error if
@@ -105,8 +106,8 @@ func Of(root, test string) ([]Block, error) {
 }
 
 var (
-	placesACall   = regexp.MustCompile(`(?m)^make demo\b`)
-	startsTheTest = regexp.MustCompile(`(?m)^((\S+=\S+ )*make|git clone) .*$`)
+	placesACall      = regexp.MustCompile(`(?m)^make demo\b`)
+	preparesTheStack = regexp.MustCompile(`(?m)^((\S+=\S+ )*make|git clone) .*$`)
 )
 
 // Script returns the blocks as one shell script. It replaces `make demo` by the command of that
@@ -116,7 +117,7 @@ func Script(blocks []Block) string {
 	var script strings.Builder
 	for _, b := range blocks {
 		text := placesACall.ReplaceAllString(b.Text, "bin/ringfence demo")
-		script.WriteString(startsTheTest.ReplaceAllString(text, ""))
+		script.WriteString(preparesTheStack.ReplaceAllString(text, ""))
 	}
 	return script.String()
 }

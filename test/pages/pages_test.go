@@ -70,7 +70,9 @@ func TestRead_FindsUnmarkedCommands(t *testing.T) {
 
 func TestScript_RunsTheDemoOnTheStackOfTheTest(t *testing.T) {
 	t.Parallel()
-	got := Script([]Block{{Text: "git clone x && cd x\nmake run  # start\nA=1 make run\nmake demo # call\ncurl make run\n"}})
+	got := Script([]Block{
+		{Text: "git clone x && cd x\nmake run  # start\nA=1 make run\n"}, {Text: "make demo # call\ncurl make run\n"},
+	})
 	if want := "\n\n\nbin/ringfence demo # call\ncurl make run\n"; got != want {
 		t.Errorf("script = %q, want %q", got, want)
 	}

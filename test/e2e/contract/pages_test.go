@@ -65,7 +65,8 @@ func TestPages_CommandsRun(t *testing.T) {
 		delete(left, page.name)
 	}
 	// the page of the simulated carrier adds a fault, which would apply to the calls of other tests
-	if err := kit.NewClient(stack(t).Demo.SimURL, "").Into(t.Context(), "DELETE", "/faults", nil, http.StatusNoContent, nil); err != nil {
+	carrier := kit.NewClient(stack(t).Demo.SimURL, "")
+	if err := carrier.Into(t.Context(), "DELETE", "/faults", nil, http.StatusNoContent, nil); err != nil {
 		t.Error(err)
 	}
 	for page := range left {
@@ -104,7 +105,8 @@ func TestPages_QueriesRun(t *testing.T) {
 func checkout(t *testing.T) string {
 	t.Helper()
 	w, dir := stack(t), t.TempDir()
-	for name, path := range map[string]string{".ringfence": w.Home, "bin": w.Bin, "examples": filepath.Join(root, "examples")} {
+	links := map[string]string{".ringfence": w.Home, "bin": w.Bin, "examples": filepath.Join(root, "examples")}
+	for name, path := range links {
 		target, err := filepath.Abs(path)
 		if err != nil {
 			t.Fatal(err)

@@ -1,0 +1,299 @@
+package compose_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"ringfence.dev/test/kit"
+	"ringfence.dev/test/pages"
+)
+
+// inlineCommand matches a command in the text of a page.
+var inlineCommand = regexp.MustCompile("`((?:kubectl|docker compose|helm (?:rollback|uninstall)) [^`]+)`")
+
+// TestPages_CommandsMatchTheCharts runs the commands of docs/deploy, and the commands of the
+// runbooks for containers. A fake program takes the place of docker, kubectl, curl and
+// bin/ringfence, and writes down its arguments. `helm upgrade` becomes `helm template`. The other
+// programs are real: secrets.sh creates the Secrets, and psql creates the roles if it is installed.
+func TestPages_CommandsMatchTheCharts(t *testing.T) {
+	t.Parallel()
+	bin := os.Getenv("RINGFENCE_BIN")
+	if bin == "" || testing.Short() {
+		t.Skip("RINGFENCE_BIN is not set, or -short: run `make charts`, which builds the programs and sets it")
+	}
+	for _, program := range []string{"openssl", "jq"} {
+		if _, err := exec.LookPath(program); err != nil && os.Getenv("CI") != "true" {
+			t.Skipf("SKIPPED: docs/deploy/helm.md needs %s", program)
+		}
+	}
+	c := newClone(t, bin)
+	blocks, err := pages.Of(root, pages.Deploy)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, b := range blocks {
+		c.run(b.String(), b.Text)
+	}
+	for place, command := range inlineCommands(t) {
+		c.run(place, command)
+	}
+	if len(c.recorded) < 25 {
+		t.Errorf("recorded commands = %d, want at least 25: %q", len(c.recorded), c.recorded)
+	}
+	c.checkKubectl(render(t, "ringfence", "--values", filepath.Join(root, "helm/environments/production.yaml")))
+	c.checkDocker()
+}
+
+// inlineCommands returns the commands in the text of all pages by their place. A word in capitals
+// or in braces is a placeholder, and commands with one are left out.
+func inlineCommands(t *testing.T) map[string]string {
+	t.Helper()
+	found, placeholder := map[string]string{}, regexp.MustCompile(`[{}…<>]|\b[A-Z]+\b`)
+	for _, folder := range []string{"docs", "helm", "deploy"} {
+		err := filepath.WalkDir(filepath.Join(root, folder), func(name string, _ fs.DirEntry, err error) error {
+			if err != nil || filepath.Ext(name) != ".md" {
+				return err
+			}
+			text, err := os.ReadFile(name)
+			for _, command := range inlineCommand.FindAllStringSubmatch(string(text), -1) {
+				if !placeholder.MatchString(command[1]) {
+					found[name+": "+command[1]] = command[1]
+				}
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return found
+}
+
+// clone is a folder with the files of the repository that the pages use. The commands write to the
+// folder made beside it.
+type clone struct {
+	t   *testing.T
+	dir string
+	env []string
+	// recorded contains the command lines that the fake programs received.
+	recorded []command
+}
+
+type command struct {
+	place string
+	words []string
+}
+
+const (
+	// The fake program prints its arguments as a JSON array into the file. kubectl also prints a log
+	// line, because the runbooks filter the logs.
+	fake = `#!/bin/sh
+jq -nc '$ARGS.positional' --args -- %[1]s "$@" >> %[2]s
+echo '{"level":"WARN"}'
+`
+	// fakeHelm renders the charts instead of installing them.
+	fakeHelm = `#!/bin/sh
+case "$1 $2" in
+"upgrade --install") shift 2 ;;
+"upgrade "*) shift ;;
+"rollback "* | "uninstall "*) exec %[1]s "$1" --help ;;
+esac
+exec %[1]s template "$@"
+`
+)
+
+func newClone(t *testing.T, bin string) *clone {
+	t.Helper()
+	helm := os.Getenv("RINGFENCE_HELM")
+	if helm == "" {
+		t.Skip("RINGFENCE_HELM names no helm: `make charts` builds one and runs this")
+	}
+	server, err := kit.StartPostgres(bin)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = server.Stop() })
+	conn := connected(t, in(t, server.URL, "postgres", "", ""))
+	super := conn.Config()
+	// the page creates this database
+	if _, err := conn.Exec(t.Context(), "DROP DATABASE IF EXISTS ringfence WITH (FORCE)"); err != nil {
+		t.Fatal(err)
+	}
+	above := t.TempDir()
+	c := &clone{t: t, dir: filepath.Join(above, "clone")}
+	programs := filepath.Join(above, "programs")
+	for _, dir := range []string{filepath.Join(c.dir, "bin"), programs} {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, name := range []string{"helm", "deploy"} {
+		target, err := filepath.Abs(filepath.Join(root, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Symlink(target, filepath.Join(c.dir, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	faked := []string{"docker", "kubectl", "curl"}
+	for _, program := range []string{"createdb", "psql"} {
+		if _, err := exec.LookPath(program); err != nil {
+			t.Logf("SKIPPED: the database is not created: %v", err)
+			faked = append(faked, program)
+		}
+	}
+	for _, program := range faked {
+		c.write(filepath.Join(programs, program), fmt.Sprintf(fake, program, c.log()))
+	}
+	c.write(filepath.Join(c.dir, "bin/ringfence"), fmt.Sprintf(fake, "ringfence", c.log()))
+	c.write(filepath.Join(programs, "helm"), fmt.Sprintf(fakeHelm, helm))
+	c.write(filepath.Join(c.dir, "production.yaml"), strings.Join(lines(t, "helm/environments/production.yaml"), "\n"))
+	_, authorityText := authority(t)
+	c.write(filepath.Join(c.dir, "postgres-ca.pem"), string(authorityText))
+	c.env = append(os.Environ(), "PATH="+programs+":"+os.Getenv("PATH"), "PGHOST="+super.Host,
+		fmt.Sprintf("PGPORT=%d", super.Port), "PGUSER="+super.User, "PGPASSWORD="+super.Password)
+	return c
+}
+
+func (c *clone) log() string { return filepath.Join(filepath.Dir(c.dir), "commands.json") }
+
+func (c *clone) write(path, text string) {
+	c.t.Helper()
+	if err := os.WriteFile(path, []byte(text), 0o755); err != nil { //nolint:gosec // some of the files are programs
+		c.t.Fatal(err)
+	}
+}
+
+// run runs a script in the clone and reads the commands that the fake programs received.
+func (c *clone) run(place, script string) {
+	c.t.Helper()
+	script = strings.ReplaceAll(script, "<operator token>", "token")
+	if err := os.RemoveAll(c.log()); err != nil {
+		c.t.Fatal(err)
+	}
+	shell := exec.CommandContext(c.t.Context(), "sh", "-euc", script+"\nwait")
+	shell.Dir, shell.Env = c.dir, c.env
+	if output, err := shell.CombinedOutput(); err != nil {
+		c.t.Errorf("%s: %v\n%s", place, err, output)
+	}
+	text, err := os.ReadFile(c.log())
+	if err != nil && !os.IsNotExist(err) {
+		c.t.Fatal(err)
+	}
+	for line := range strings.Lines(string(text)) {
+		one := command{place: place}
+		if err := json.Unmarshal([]byte(line), &one.words); err != nil {
+			c.t.Fatal(err)
+		}
+		c.recorded = append(c.recorded, one)
+	}
+}
+
+// kinds contains the kinds of the objects that kubectl names in lower case.
+var kinds = map[string]string{
+	"deployment": "Deployment", "statefulset": "StatefulSet", "svc": "Service", "job": "Job",
+}
+
+// checkKubectl checks that the objects, ports, files and metrics in the commands exist.
+func (c *clone) checkKubectl(objects map[string]object) {
+	named := regexp.MustCompile(`^(deployment|statefulset|svc|job)/([a-z-]+)$`)
+	for _, one := range c.recorded {
+		if one.words[0] != "kubectl" {
+			continue
+		}
+		var target object
+		for i, w := range one.words {
+			if found := named.FindStringSubmatch(w); found != nil {
+				key := kinds[found[1]] + "/" + found[2]
+				if _, ok := objects[key]; !ok {
+					c.t.Errorf("%s: the charts do not create %s", one.place, key)
+				}
+				target = objects[key]
+			}
+			if w == "-f" {
+				if _, err := os.Stat(filepath.Join(c.dir, one.words[i+1])); err != nil {
+					c.t.Errorf("%s: %v", one.place, err)
+				}
+			}
+		}
+		last := one.words[len(one.words)-1]
+		switch {
+		case slices.Contains(one.words, "port-forward"):
+			if !slices.Contains(openPorts(target), last) {
+				c.t.Errorf("%s: port %s is not open", one.place, last)
+			}
+		case slices.Contains(one.words, "--raw"):
+			adapter := strings.Join(lines(c.t, "helm/environments/prometheus-adapter.yaml"), "\n")
+			wantContains(c.t, "prometheus-adapter.yaml", adapter, last[strings.LastIndex(last, "/")+1:])
+		}
+	}
+}
+
+// openPorts returns the ports of a Service, or of the first container of a workload.
+func openPorts(o object) (ports []string) {
+	for _, p := range o.Spec.Ports {
+		ports = append(ports, fmt.Sprint(p.Port))
+	}
+	for _, container := range o.Spec.Template.Spec.Containers {
+		for _, p := range container.Ports {
+			ports = append(ports, fmt.Sprint(p.ContainerPort))
+		}
+	}
+	return ports
+}
+
+// composeFlags contains the subcommands of `docker compose` that the pages use, and their flags.
+var composeFlags = map[string][]string{
+	"up": {"--wait"}, "logs": {"-f", "--since"}, "exec": {"-T"}, "down": {"--volumes"}, "stop": nil,
+}
+
+// checkDocker checks the services, flags, files and build arguments in the commands.
+func (c *clone) checkDocker() {
+	services := composed(c.t).Services
+	for _, one := range c.recorded {
+		switch {
+		case one.words[0] != "docker":
+		case one.words[1] == "build":
+			c.checkBuild(one)
+		case one.words[1] == "compose":
+			flags, known := composeFlags[one.words[2]]
+			if !known {
+				c.t.Errorf("%s: docker compose has no subcommand %q", one.place, one.words[2])
+			}
+			values := []string{"15m", "/service", "healthy"}
+			for _, w := range one.words[3:] {
+				_, isService := services[w]
+				if !isService && !slices.Contains(flags, w) && !slices.Contains(values, w) {
+					c.t.Errorf("%s: docker-compose.yml has no service %q", one.place, w)
+				}
+			}
+		default:
+			c.t.Errorf("%s: %q is not known", one.place, one.words)
+		}
+	}
+}
+
+func (c *clone) checkBuild(one command) {
+	var dockerfile string
+	for i, w := range one.words {
+		switch w {
+		case "-f":
+			dockerfile = strings.Join(lines(c.t, one.words[i+1]), "\n")
+		case "--build-arg":
+			name, value, _ := strings.Cut(one.words[i+1], "=")
+			wantContains(c.t, "the Dockerfile", dockerfile, "ARG "+name)
+			if name == "SERVICE" && value != "simcarrier" && !slices.Contains(services, value) {
+				c.t.Errorf("%s: %q is not a service", one.place, value)
+			}
+		}
+	}
+}
