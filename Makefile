@@ -313,7 +313,7 @@ pgbouncer:
 	@$(call installed,pgbouncer,pgbouncer)
 
 peers:
-	@$(call installed,sipp baresip kamailio espeak-ng sox pgbouncer prometheus promtool amtool curl jq openssl,sip-tester baresip-core kamailio espeak-ng sox pgbouncer prometheus prometheus-alertmanager curl jq openssl)
+	@$(call installed,sipp baresip kamailio espeak-ng sox pgbouncer prometheus promtool amtool curl jq openssl psql,sip-tester baresip-core kamailio espeak-ng sox pgbouncer prometheus prometheus-alertmanager curl jq openssl postgresql-client)
 
 asterisk:
 	@tools/asterisk/install.sh $(BIN)/asterisk

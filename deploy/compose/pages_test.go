@@ -22,14 +22,14 @@ var inlineCommand = regexp.MustCompile("`((?:kubectl|docker compose|helm (?:roll
 // TestPages_CommandsMatchTheCharts runs the commands of docs/deploy, and the commands of the
 // runbooks for containers. A fake program takes the place of docker, kubectl, curl and
 // bin/ringfence, and writes down its arguments. `helm upgrade` becomes `helm template`. The other
-// programs are real: secrets.sh creates the Secrets, and psql creates the roles if it is installed.
+// programs are real: secrets.sh creates the Secrets, and psql creates the roles.
 func TestPages_CommandsMatchTheCharts(t *testing.T) {
 	t.Parallel()
 	bin := os.Getenv("RINGFENCE_BIN")
 	if bin == "" || testing.Short() {
 		t.Skip("RINGFENCE_BIN is not set, or -short: run `make charts`, which builds the programs and sets it")
 	}
-	for _, program := range []string{"openssl", "jq"} {
+	for _, program := range []string{"openssl", "jq", "psql"} {
 		if _, err := exec.LookPath(program); err != nil && os.Getenv("CI") != "true" {
 			t.Skipf("SKIPPED: docs/deploy/helm.md needs %s", program)
 		}
@@ -144,14 +144,7 @@ func newClone(t *testing.T, bin string) *clone {
 			t.Fatal(err)
 		}
 	}
-	faked := []string{"docker", "kubectl", "curl"}
-	for _, program := range []string{"createdb", "psql"} {
-		if _, err := exec.LookPath(program); err != nil {
-			t.Logf("SKIPPED: the database is not created: %v", err)
-			faked = append(faked, program)
-		}
-	}
-	for _, program := range faked {
+	for _, program := range []string{"docker", "kubectl", "curl"} {
 		c.write(filepath.Join(programs, program), fmt.Sprintf(fake, program, c.log()))
 	}
 	c.write(filepath.Join(c.dir, "bin/ringfence"), fmt.Sprintf(fake, "ringfence", c.log()))
