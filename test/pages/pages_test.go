@@ -104,8 +104,8 @@ func TestParsed_TargetsPackagesAndTestsExist(t *testing.T) {
 			for i, w := range words {
 				words[i] = strings.ReplaceAll(w, "'", "")
 			}
-			for len(words) > 0 && (assignment.MatchString(words[0]) || strings.HasSuffix(words[0], ">")) {
-				words = words[1:] // also the end of a placeholder with spaces
+			for len(words) > 0 && assignment.MatchString(words[0]) {
+				words = words[1:]
 			}
 			words = withoutPlaceholder(words)
 			if len(words) > 3 && slices.Equal(words[:3], withADB) {
