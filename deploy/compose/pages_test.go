@@ -13,7 +13,6 @@ import (
 	"testing"
 
 	"ringfence.dev/test/kit"
-	"ringfence.dev/test/pages"
 )
 
 // inlineCommand matches a command in the text of a page.
@@ -35,7 +34,7 @@ func TestPages_CommandsMatchTheCharts(t *testing.T) {
 		}
 	}
 	c := newClone(t, bin)
-	blocks, err := pages.Of(root, pages.Deploy)
+	blocks, err := kit.PageBlocks(root, kit.DeployTest)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,7 +10,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"ringfence.dev/test/pages"
+	"ringfence.dev/test/kit"
 )
 
 // TestRunbooks_QueriesParse parses every PromQL query of the pages. TestMetrics_AreRegistered
@@ -18,7 +18,7 @@ import (
 func TestRunbooks_QueriesParse(t *testing.T) {
 	t.Parallel()
 	promtool := debianProgram(t, "promtool")
-	found, err := pages.Of("../..", pages.PromQL)
+	found, err := kit.PageBlocks("../..", kit.PromQLTest)
 	if err != nil {
 		t.Fatal(err)
 	}

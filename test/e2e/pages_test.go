@@ -11,7 +11,6 @@ import (
 	"testing"
 
 	"ringfence.dev/test/kit"
-	"ringfence.dev/test/pages"
 )
 
 const root = "../.."
@@ -22,7 +21,7 @@ func TestSIP_PagesRun(t *testing.T) {
 	if _, err := exec.LookPath("curl"); err != nil && os.Getenv("CI") != "true" {
 		t.Skip("the pages need curl")
 	}
-	blocks, err := pages.Of(root, pages.Operator)
+	blocks, err := kit.PageBlocks(root, kit.OperatorTest)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -34,8 +33,40 @@ func TestSIP_PagesRun(t *testing.T) {
 		t.Run(b.String(), func(t *testing.T) {
 			r.writeTrunk(t, b, far.Port)
 			r.run(t, b.Text)
+			if strings.Contains(b.Text, "accept-intents") {
+				restartDialer(t, s)
+			}
+			if strings.Contains(b.Text, "status=disabled") {
+				enableTrunk(t, s)
+			}
 		})
 	}
+}
+
+// restartDialer does the next step of the runbook DialingStopped.
+func restartDialer(t *testing.T, s *kit.Stack) {
+	t.Helper()
+	if !s.KillOne("dialer", 0) {
+		t.Fatal("no dialer runs")
+	}
+	until(t, "the dialer handles requests", func() bool {
+		_, err := s.RunCLI(t.Context(), "", "trunks", "check", "farm 0")
+		return err == nil
+	})
+}
+
+// enableTrunk ends the effect of a command that disabled the trunk, because a dialer does not record
+// the messages of a disabled trunk.
+func enableTrunk(t *testing.T, s *kit.Stack) {
+	t.Helper()
+	if _, err := s.RunCLI(t.Context(), "", "trunks", "change", "farm 0", "--set", "status=active"); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "the dialer uses the trunk", func() bool {
+		output, err := s.RunCLI(t.Context(), "", "-o", "json", "trunks", "show", "farm 0")
+		var trunk struct{ Replicas []json.RawMessage }
+		return err == nil && json.Unmarshal([]byte(output), &trunk) == nil && len(trunk.Replicas) > 0
+	})
 }
 
 // pageReader is a shell with the variables of docs/runbooks/README.md.
@@ -98,7 +129,7 @@ var jsonBlock = regexp.MustCompile("(?s)```json\n(.*?)```")
 
 // writeTrunk writes trunk.json with the last JSON block of the page before the commands, and with
 // the address of sipp.
-func (r *pageReader) writeTrunk(t *testing.T, b pages.Block, port int) {
+func (r *pageReader) writeTrunk(t *testing.T, b kit.PageBlock, port int) {
 	t.Helper()
 	if !strings.Contains(b.Text, "trunk.json") {
 		return

@@ -13,7 +13,6 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"ringfence.dev/test/kit"
-	"ringfence.dev/test/pages"
 )
 
 const root = "../../.."
@@ -27,11 +26,11 @@ func TestPages_CommandsRun(t *testing.T) {
 			t.Skipf("the pages need %s", program)
 		}
 	}
-	blocks, err := pages.Of(root, pages.Demo)
+	blocks, err := kit.PageBlocks(root, kit.DemoTest)
 	if err != nil {
 		t.Fatal(err)
 	}
-	dir, left := checkout(t), map[string][]pages.Block{}
+	dir, left := checkout(t), map[string][]kit.PageBlock{}
 	for _, b := range blocks {
 		left[b.Page] = append(left[b.Page], b)
 	}
@@ -52,7 +51,7 @@ func TestPages_CommandsRun(t *testing.T) {
 		{name: "cmd/simcarrier/README.md", wantOutput: `"hang"`},
 	} {
 		t.Run(page.name, func(t *testing.T) {
-			shell := exec.CommandContext(t.Context(), "sh", "-euc", pages.Script(left[page.name]))
+			shell := exec.CommandContext(t.Context(), "sh", "-euc", kit.PageScript(left[page.name]))
 			shell.Dir, shell.Env = dir, append(os.Environ(), stack(t).Env...)
 			output, err := shell.CombinedOutput()
 			if err != nil {
@@ -76,7 +75,7 @@ func TestPages_CommandsRun(t *testing.T) {
 
 // TestPages_QueriesRun executes the SQL of the runbooks.
 func TestPages_QueriesRun(t *testing.T) {
-	blocks, err := pages.Of(root, pages.Queries)
+	blocks, err := kit.PageBlocks(root, kit.QueriesTest)
 	if err != nil {
 		t.Fatal(err)
 	}

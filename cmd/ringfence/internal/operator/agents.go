@@ -210,11 +210,11 @@ type trunksRemove struct {
 }
 
 func (c trunksRemove) Run(ctx context.Context, d *Client) error {
-	id, err := trunkID(ctx, d, c.Trunk)
-	if err != nil {
+	if err := c.Confirm(ctx, d, "This deletes trunk %s and its password permanently", c.Trunk); err != nil {
 		return err
 	}
-	if err := c.Confirm(ctx, d, "This deletes trunk %s and its password permanently", c.Trunk); err != nil {
+	id, err := trunkID(ctx, d, c.Trunk)
+	if err != nil {
 		return err
 	}
 	return d.Show(ctx, http.MethodDelete, At("trunks", id), nil)

@@ -1,4 +1,4 @@
-package pages
+package kit
 
 import (
 	"os"
@@ -12,19 +12,19 @@ import (
 
 const root = "../.."
 
-func TestIndex_EveryBlockHasATest(t *testing.T) {
+func TestPageIndex_EveryBlockHasATest(t *testing.T) {
 	t.Parallel()
-	used, assigned := map[entry]bool{}, map[string]int{}
-	for _, b := range read(t) {
-		found, ok := find(b)
+	used, assigned := map[pageEntry]bool{}, map[string]int{}
+	for _, b := range readBlocks(t) {
+		found, ok := findEntry(b)
 		if !ok {
-			t.Errorf("%s: no test runs this %s block: add it to the index", b, b.Language)
+			t.Errorf("%s: no test runs this %s block: add it to pageIndex", b, b.Language)
 			continue
 		}
 		used[found] = true
 		assigned[found.Test]++
 	}
-	for _, e := range index {
+	for _, e := range pageIndex {
 		if !used[e] {
 			t.Errorf("the entry %+v matches no block", e)
 		}
@@ -34,9 +34,9 @@ func TestIndex_EveryBlockHasATest(t *testing.T) {
 	}
 }
 
-func TestIndex_TestsExist(t *testing.T) {
+func TestPageIndex_TestsExist(t *testing.T) {
 	t.Parallel()
-	for _, e := range index {
+	for _, e := range pageIndex {
 		folder, name, _ := strings.Cut(e.Test, " ")
 		if !testExists(t, folder, "^"+name+"$") {
 			t.Errorf("%s: %s has no test %s", e.Page, folder, name)
@@ -44,7 +44,7 @@ func TestIndex_TestsExist(t *testing.T) {
 	}
 }
 
-func TestRead_FindsUnmarkedCommands(t *testing.T) {
+func TestReadPages_FindsUnmarkedCommands(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
 		name, text string
@@ -61,16 +61,16 @@ func TestRead_FindsUnmarkedCommands(t *testing.T) {
 			if err := os.WriteFile(filepath.Join(dir, "page.md"), []byte(row.text), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := Read(dir); (err != nil) != row.wantError {
-				t.Errorf("Read: %v, want an error: %v", err, row.wantError)
+			if _, err := ReadPages(dir); (err != nil) != row.wantError {
+				t.Errorf("ReadPages: %v, want an error: %v", err, row.wantError)
 			}
 		})
 	}
 }
 
-func TestScript_RunsTheDemoOnTheStackOfTheTest(t *testing.T) {
+func TestPageScript_RunsTheDemoOnTheStackOfTheTest(t *testing.T) {
 	t.Parallel()
-	got := Script([]Block{
+	got := PageScript([]PageBlock{
 		{Text: "git clone x && cd x\nmake run  # start\nA=1 make run\n"}, {Text: "make demo # call\ncurl make run\n"},
 	})
 	if want := "\n\n\nbin/ringfence demo # call\ncurl make run\n"; got != want {
@@ -94,7 +94,7 @@ var (
 // them. It checks that their make targets, packages and tests exist.
 func TestParsed_TargetsPackagesAndTestsExist(t *testing.T) {
 	t.Parallel()
-	blocks, err := Of(root, Parsed)
+	blocks, err := PageBlocks(root, ParsedTest)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -133,7 +133,7 @@ func withoutPlaceholder(words []string) []string {
 }
 
 // goCommand checks the packages and the tests of `go test` and `go build`.
-func goCommand(t *testing.T, b Block, args []string) {
+func goCommand(t *testing.T, b PageBlock, args []string) {
 	t.Helper()
 	folder, tests := "", ""
 	for i := 1; i < len(args); i++ {
@@ -191,9 +191,9 @@ func dryRun(t *testing.T, args ...string) string {
 	return string(output)
 }
 
-func read(t *testing.T) []Block {
+func readBlocks(t *testing.T) []PageBlock {
 	t.Helper()
-	blocks, err := Read(root)
+	blocks, err := ReadPages(root)
 	if err != nil {
 		t.Fatal(err)
 	}

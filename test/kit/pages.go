@@ -1,6 +1,4 @@
-// Package pages finds the commands and queries in the Markdown pages of the repository and lists
-// the test of each.
-package pages
+package kit
 
 import (
 	"fmt"
@@ -12,8 +10,8 @@ import (
 	"strings"
 )
 
-// Block is a code block of a page that contains commands or queries.
-type Block struct {
+// PageBlock is a code block of a page that contains commands or queries.
+type PageBlock struct {
 	// Page is the path of the page from the root of the repository.
 	Page string
 	// Line is the number of the first line after the fence.
@@ -24,10 +22,10 @@ type Block struct {
 }
 
 // String returns the place of the block, for example README.md:37.
-func (b Block) String() string { return fmt.Sprintf("%s:%d", b.Page, b.Line) }
+func (b PageBlock) String() string { return fmt.Sprintf("%s:%d", b.Page, b.Line) }
 
 var (
-	// languages are the languages of the blocks that Read returns.
+	// languages are the languages of the blocks that ReadPages returns.
 	languages = []string{"sh", "sql", "promql"}
 	// skipped matches the folders without pages.
 	skipped = regexp.MustCompile(`^(bin|node_modules|testdata|\.[a-z].*)$`)
@@ -37,10 +35,10 @@ var (
 		`(?m)^ *(\$ |\S+=\S* )*(make|go|git|curl|docker|helm|kubectl|psql|(bin/)?ringfence(-local)?) `)
 )
 
-// Read returns the blocks of all pages under root, ordered by page and line. It returns an error if
+// ReadPages returns the blocks of all pages under root, ordered by page and line. It returns an error if
 // a block without a language contains a command, because no test would find this command.
-func Read(root string) ([]Block, error) {
-	var found []Block
+func ReadPages(root string) ([]PageBlock, error) {
+	var found []PageBlock
 	tree := os.DirFS(root)
 	err := fs.WalkDir(tree, ".", func(name string, entry fs.DirEntry, err error) error {
 		switch {
@@ -55,7 +53,7 @@ func Read(root string) ([]Block, error) {
 		if err != nil {
 			return err
 		}
-		for _, b := range split(name, string(text)) {
+		for _, b := range splitPage(name, string(text)) {
 			if b.Language == "" && unmarked.MatchString(b.Text) {
 				return fmt.Errorf("%s: the block contains a command, so it must begin with ```sh", b)
 			}
@@ -68,9 +66,9 @@ func Read(root string) ([]Block, error) {
 	return found, err
 }
 
-// split returns all blocks of a page.
-func split(page, text string) (blocks []Block) {
-	var open *Block
+// splitPage returns all blocks of a page.
+func splitPage(page, text string) (blocks []PageBlock) {
+	var open *PageBlock
 	number := 0
 	for line := range strings.Lines(text) {
 		number++
@@ -79,7 +77,7 @@ func split(page, text string) (blocks []Block) {
 		case found == nil && open != nil:
 			open.Text += line
 		case found != nil && open == nil:
-			open = &Block{Page: page, Line: number + 1, Language: found[1]}
+			open = &PageBlock{Page: page, Line: number + 1, Language: found[1]}
 		case found != nil:
 			blocks, open = append(blocks, *open), nil
 		}
@@ -87,15 +85,15 @@ func split(page, text string) (blocks []Block) {
 	return blocks
 }
 
-// Of returns the blocks that the index assigns to the test.
-func Of(root, test string) ([]Block, error) {
-	all, err := Read(root)
+// PageBlocks returns the blocks that the index assigns to the test.
+func PageBlocks(root, test string) ([]PageBlock, error) {
+	all, err := ReadPages(root)
 	if err != nil {
 		return nil, err
 	}
-	var found []Block
+	var found []PageBlock
 	for _, b := range all {
-		if entry, ok := find(b); ok && entry.Test == test {
+		if e, ok := findEntry(b); ok && e.Test == test {
 			found = append(found, b)
 		}
 	}
@@ -110,10 +108,10 @@ var (
 	preparesTheStack = regexp.MustCompile(`(?m)^((\S+=\S+ )*make|git clone) .*$`)
 )
 
-// Script returns the blocks as one shell script. It replaces `make demo` by the command of that
+// PageScript returns the blocks as one shell script. It replaces `make demo` by the command of that
 // target, and omits the other make targets and `git clone`: the test has built and started the
 // stack.
-func Script(blocks []Block) string {
+func PageScript(blocks []PageBlock) string {
 	var script strings.Builder
 	for _, b := range blocks {
 		text := placesACall.ReplaceAllString(b.Text, "bin/ringfence demo")

@@ -1,0 +1,93 @@
+package kit
+
+import (
+	"path"
+	"strings"
+)
+
+// Names of the tests in pageIndex: the folder of the package and the test.
+const (
+	// DemoTest runs commands against the demo workspace of a local stack.
+	DemoTest = "test/e2e/contract TestPages_CommandsRun"
+	// QueriesTest executes SQL in the database of a local stack.
+	QueriesTest = "test/e2e/contract TestPages_QueriesRun"
+	// OperatorTest runs commands against a local stack with a SIP trunk.
+	OperatorTest = "test/e2e TestSIP_PagesRun"
+	// FirstCallTest runs the first call on the services of the charts.
+	FirstCallTest = "deploy/compose TestCharts_ServicesStartAndPlaceACall"
+	// DeployTest runs commands with programs instead of docker, kubectl, curl and ringfence that write
+	// down their arguments, and compares the arguments with the charts and docker-compose.yml.
+	DeployTest = "deploy/compose TestPages_CommandsMatchTheCharts"
+	// PromQLTest parses queries.
+	PromQLTest = "deploy/prometheus TestRunbooks_QueriesParse"
+	// AsteriskTest runs commands on a local stack with Asterisk.
+	AsteriskTest = "test/asterisk TestAsteriskPage_CommandsRun"
+	// ParsedTest checks that make targets, packages and tests exist.
+	ParsedTest = "test/kit TestParsed_TargetsPackagesAndTestsExist"
+)
+
+// pageEntry assigns a test to blocks. The first entry that matches a block applies.
+type pageEntry struct {
+	// Page is a pattern as in path.Match.
+	Page string
+	// Contains is a text in the block. If empty, the entry matches each block of the page.
+	Contains string
+	// Language is the language of the block. If empty, it is sh.
+	Language string
+	Test     string
+}
+
+var pageIndex = []pageEntry{
+	{Page: "README.md", Contains: "SIP_ADVERTISED_ADDR=", Test: ParsedTest},
+	{Page: "README.md", Contains: "trunks add --file -", Test: AsteriskTest},
+	{Page: "README.md", Test: DemoTest},
+	{Page: "CONTRIBUTING.md", Test: ParsedTest},
+
+	{Page: "docs/quick-start.md", Test: DemoTest},
+	{Page: "docs/place-a-call.md", Test: DemoTest},
+	{Page: "docs/webhooks.md", Test: DemoTest},
+	{Page: "docs/errors-and-retries.md", Test: DemoTest},
+	{Page: "docs/test-numbers.md", Test: DemoTest},
+	{Page: "docs/compliance.md", Test: DemoTest},
+	{Page: "docs/billing.md", Test: DemoTest},
+	{Page: "docs/ai-agents.md", Test: DemoTest},
+	{Page: "docs/media-stream-agents.md", Test: DemoTest},
+	{Page: "docs/recordings.md", Test: DemoTest},
+	{Page: "docs/operate.md", Test: DemoTest},
+	{Page: "docs/kafka.md", Test: DemoTest},
+	{Page: "cmd/simcarrier/README.md", Test: DemoTest},
+
+	{Page: "docs/deploy/compose.md", Contains: "call-requests", Test: FirstCallTest},
+	{Page: "docs/deploy/*.md", Test: DeployTest},
+	{Page: "docs/runbooks/README.md", Test: DeployTest},
+
+	{Page: "docs/sip-trunks/asterisk.md", Contains: " make run", Test: ParsedTest},
+	{Page: "docs/sip-trunks/asterisk.md", Test: AsteriskTest},
+	{Page: "docs/sip-trunks/*.md", Test: OperatorTest},
+	{Page: "docs/runbooks/*.md", Test: OperatorTest},
+	{Page: "docs/runbooks/*.md", Language: "promql", Test: PromQLTest},
+	{Page: "docs/runbooks/*.md", Language: "sql", Test: QueriesTest},
+
+	{Page: "docs/test.md", Test: ParsedTest},
+	{Page: "libs/*/README.md", Test: ParsedTest},
+	{Page: "services/*/README.md", Test: ParsedTest},
+	{Page: "test/*/README.md", Test: ParsedTest},
+}
+
+func (e pageEntry) matches(b PageBlock) bool {
+	language := e.Language
+	if language == "" {
+		language = "sh"
+	}
+	matched, err := path.Match(e.Page, b.Page)
+	return err == nil && matched && b.Language == language && strings.Contains(b.Text, e.Contains)
+}
+
+func findEntry(b PageBlock) (pageEntry, bool) {
+	for _, e := range pageIndex {
+		if e.matches(b) {
+			return e, true
+		}
+	}
+	return pageEntry{}, false
+}
