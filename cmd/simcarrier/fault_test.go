@@ -82,13 +82,13 @@ func TestFault_ChangesTheEventFeedButNotTheLog(t *testing.T) {
 
 func TestFault_ChangesTheResponseToOriginate(t *testing.T) {
 	tests := []struct {
-		rule    string
-		answer  int // 0 means that the client disconnects before the response
-		dialled int
+		rule   string
+		answer int // 0 means that the client disconnects before the response
+		dialed int
 	}{
-		{rule: `{"fault":"refuse"}`, answer: 503, dialled: 0},
-		{rule: `{"fault":"hang"}`, answer: 0, dialled: 1},
-		{rule: `{"fault":"hang_undialed"}`, answer: 0, dialled: 0},
+		{rule: `{"fault":"refuse"}`, answer: 503, dialed: 0},
+		{rule: `{"fault":"hang"}`, answer: 0, dialed: 1},
+		{rule: `{"fault":"hang_undialed"}`, answer: 0, dialed: 0},
 	}
 	for _, tt := range tests {
 		t.Run(tt.rule, func(t *testing.T) {
@@ -114,11 +114,11 @@ func TestFault_ChangesTheResponseToOriginate(t *testing.T) {
 			if status != tt.answer {
 				t.Errorf("answer = %d, want %d", status, tt.answer)
 			}
-			if tt.dialled == 1 {
+			if tt.dialed == 1 {
 				n.awaitKnown(id)
 			}
-			if got := strings.Count(n.kinds(id), "originate"); got != tt.dialled {
-				t.Errorf("dialled %d times, want %d", got, tt.dialled)
+			if got := strings.Count(n.kinds(id), "originate"); got != tt.dialed {
+				t.Errorf("dialed %d times, want %d", got, tt.dialed)
 			}
 		})
 	}
@@ -126,7 +126,7 @@ func TestFault_ChangesTheResponseToOriginate(t *testing.T) {
 
 func (n network) awaitKnown(id string) {
 	n.t.Helper()
-	if err := kit.Until(n.t.Context(), kit.HangTimeout, "call "+id+" is dialled", func() (bool, error) {
+	if err := kit.Until(n.t.Context(), kit.HangTimeout, "call "+id+" is dialed", func() (bool, error) {
 		return n.do("GET", "/calls/"+id, nil, nil) == http.StatusOK, nil
 	}); err != nil {
 		n.t.Fatal(err)

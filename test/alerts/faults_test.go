@@ -83,7 +83,7 @@ func processFaults() []fault {
 			}
 		}},
 		{"the dialer hangs, then continues", false, []string{
-			"CallsDialledLate", "CallsDialledLate (ticket)",
+			"CallsDialedLate", "CallsDialedLate (ticket)",
 		}, func(t *testing.T, w *world, until func()) {
 			// Stop the dialer until more than a seventh of the calls in one minute are late. The
 			// alert covers an hour, which this test shortens to a minute.

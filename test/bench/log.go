@@ -82,7 +82,7 @@ func countDials(entries []entry, numbers []string) dialLog {
 		}
 	}
 	for _, to := range numbers {
-		if _, dialled := h.at[to]; !dialled {
+		if _, dialed := h.at[to]; !dialed {
 			h.lost = append(h.lost, to)
 		}
 	}

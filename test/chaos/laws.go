@@ -82,7 +82,7 @@ func (j *judge) judge(ctx context.Context) error {
 			}
 		}
 		j.count(known)
-		j.checkResponses(known, dialled(log))
+		j.checkResponses(known, dialed(log))
 		j.checkGates(known)
 		j.checkWebhooks(known)
 		j.checkTalkTimes(known, log)
@@ -134,7 +134,7 @@ func (j *judge) checkIsolation(ctx context.Context, known observedState) error {
 	return nil
 }
 
-func dialled(log []kit.LogLine) map[string]int {
+func dialed(log []kit.LogLine) map[string]int {
 	dials := map[string]int{}
 	for _, line := range log {
 		if line.Kind == "originate" {
@@ -188,7 +188,7 @@ func (j *judge) checkResponses(known observedState, dials map[string]int) {
 			j.r.broken(lawLost, fmt.Sprintf("call %s of request %s", *req.CallID, req.ID))
 		}
 		if (req.Status == "canceled" || req.Status == "blocked") && dials[*req.CallID] > 0 {
-			j.r.broken(lawAnswers, fmt.Sprintf("request %s is %s, and its call %s was dialled %d times", req.ID, req.Status, *req.CallID, dials[*req.CallID]))
+			j.r.broken(lawAnswers, fmt.Sprintf("request %s is %s, and its call %s was dialed %d times", req.ID, req.Status, *req.CallID, dials[*req.CallID]))
 		}
 	}
 	for id := range known.calls {
@@ -227,11 +227,11 @@ func (j *judge) checkGates(known observedState) {
 			continue
 		}
 		if at.Before(due[id]) {
-			j.r.broken(lawGates, fmt.Sprintf("call %s was dialled %s before its time", id, due[id].Sub(*at)))
+			j.r.broken(lawGates, fmt.Sprintf("call %s was dialed %s before its time", id, due[id].Sub(*at)))
 		}
 		for _, s := range j.l.forbiddenSpans[known.ID+" "+c.To] {
 			if at.After(s.from) && (s.until.IsZero() || at.Before(s.until)) {
-				j.r.broken(lawGates, fmt.Sprintf("call %s to %s was dialled %s after an opt-out was binding", id, c.To, at.Sub(s.from)))
+				j.r.broken(lawGates, fmt.Sprintf("call %s to %s was dialed %s after an opt-out was binding", id, c.To, at.Sub(s.from)))
 			}
 		}
 	}

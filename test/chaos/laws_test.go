@@ -51,7 +51,7 @@ func (s *scene) judged() *Report {
 		}
 	}
 	s.j.count(s.known)
-	s.j.checkResponses(s.known, dialled(s.log))
+	s.j.checkResponses(s.known, dialed(s.log))
 	s.j.checkGates(s.known)
 	s.j.checkWebhooks(s.known)
 	s.j.checkCharges(s.known)
@@ -79,7 +79,7 @@ func TestHeard_RefusedAttemptIsNoSecondDial(t *testing.T) {
 		{"refused by the last trunk", kit.SippCall{Dials: 1, Refused: 503, Over: at}, false, 1},
 		{"refused after it rang", kit.SippCall{Dials: 1, Refused: 503, Rang: at, Over: at}, true, 1},
 		{"refused because of the number", kit.SippCall{Dials: 1, Refused: 404, Over: at}, true, 1},
-		{"dialled twice", kit.SippCall{Dials: 2, Refused: 503, Over: at}, true, 1},
+		{"dialed twice", kit.SippCall{Dials: 2, Refused: 503, Over: at}, true, 1},
 	} {
 		s := aScene()
 		tt.call.CallID, tt.call.To, tt.call.Begun = "c2", "+14155550101", at
@@ -112,8 +112,8 @@ func TestJudge_ReportsEachViolatedGuarantee(t *testing.T) {
 				s.tell("c3",
 					"call.busy")
 			}, lawOnce, "c3"},
-		{"dialled before its time", func(s *scene) { s.known.requests[0].ScheduledFor = s.known.requests[0].ScheduledFor.Add(time.Minute) }, lawGates, "c1"},
-		{"dialled after an opt-out", func(s *scene) {
+		{"dialed before its time", func(s *scene) { s.known.requests[0].ScheduledFor = s.known.requests[0].ScheduledFor.Add(time.Minute) }, lawGates, "c1"},
+		{"dialed after an opt-out", func(s *scene) {
 			s.j.l.forbiddenSpans["w1 +14155550101"] = []span{{from: s.known.calls["c1"].Timings.DialedAt.Add(-time.Second)}}
 		}, lawGates, "c1"},
 		{"an answered call is not charged", func(s *scene) { s.change(func(c *call) { c.Charged = 0 }) }, lawMoney, "c1"},
@@ -150,7 +150,7 @@ func TestJudge_ReportsEachViolatedGuarantee(t *testing.T) {
 		{"a cancel returned 200 and did not cancel", func(s *scene) { s.order.cancelStatus = 200 }, lawAnswers, "r1"},
 		{"a cancel returned 409 and canceled",
 			func(s *scene) { s.order.cancelStatus, s.known.requests[0].Status = 409, "canceled" }, lawAnswers, "r1"},
-		{"a canceled request was dialled", func(s *scene) { s.known.requests[0].Status = "canceled" }, lawAnswers, "r1"},
+		{"a canceled request was dialed", func(s *scene) { s.known.requests[0].Status = "canceled" }, lawAnswers, "r1"},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {

@@ -278,7 +278,7 @@ func judgeCancels(t *testing.T, s *kit.Stack, w *kit.Workspace, all []raced) {
 	for _, req := range requests {
 		ended[req.ID] = req
 	}
-	var canceled, dialled [manners]int
+	var canceled, dialed [manners]int
 	for _, r := range all {
 		if fault := judgeCancel(r, ended[r.id].Status, dials[r.to]); fault != "" {
 			t.Errorf("%s, %s: cancels were answered %v; it ended %s after %d dials: %s", r.id, r.manner, r.answers, ended[r.id].Status, dials[r.to], fault)
@@ -286,22 +286,22 @@ func judgeCancels(t *testing.T, s *kit.Stack, w *kit.Workspace, all []raced) {
 		if ended[r.id].Status == "canceled" {
 			canceled[r.manner]++
 		} else {
-			dialled[r.manner]++
+			dialed[r.manner]++
 		}
 	}
-	t.Logf("%d cancels raced a dial on two replicas; canceled/dialled: %s", len(all), shares(canceled, dialled))
+	t.Logf("%d cancels raced a dial on two replicas; canceled/dialed: %s", len(all), shares(canceled, dialed))
 	for m := range manners {
-		if sum := canceled[m] + dialled[m]; min(canceled[m], dialled[m]) < max(1, sum/8) {
-			t.Errorf("min(canceled[m], dialled[m]) = %v, want at least %v", min(canceled[m], dialled[m]), max(1, sum/8))
+		if sum := canceled[m] + dialed[m]; min(canceled[m], dialed[m]) < max(1, sum/8) {
+			t.Errorf("min(canceled[m], dialed[m]) = %v, want at least %v", min(canceled[m], dialed[m]), max(1, sum/8))
 		} else if sum < len(all)/5 {
 			t.Errorf("sum = %v, want at least %v", sum, len(all)/5)
 		}
 	}
 }
 
-func shares(canceled, dialled [manners]int) (text string) {
+func shares(canceled, dialed [manners]int) (text string) {
 	for m := range manners {
-		text += fmt.Sprintf("%s %d/%d, ", m, canceled[m], dialled[m])
+		text += fmt.Sprintf("%s %d/%d, ", m, canceled[m], dialed[m])
 	}
 	return text[:max(0, len(text)-2)]
 }
@@ -314,13 +314,13 @@ func judgeCancel(r raced, ended string, dials int) (fault string) {
 	case yes > 1:
 		return "two cancels of one request succeeded"
 	case ended == "canceled" && dials != 0:
-		return "a canceled request was dialled"
+		return "a canceled request was dialed"
 	case yes == 0 && ended == "canceled" && !r.unanswered:
 		return "a cancel returned 409, but no other cancel succeeded"
 	case ended != "canceled" && ended != "completed" && ended != "failed":
 		return "it did not go on to an end of its own"
 	case ended != "canceled" && dials != 1:
-		return "it was to be dialled once"
+		return "it was to be dialed once"
 	}
 	return ""
 }

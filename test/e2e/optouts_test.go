@@ -55,23 +55,23 @@ func TestOptOut_NoDialAfterItIsRecorded(t *testing.T) {
 		return
 	}
 	began := time.Now()
-	faults, dialled, dialedAfter := judgeRefusals(t, s, run)
+	faults, dialed, dialedAfter := judgeRefusals(t, s, run)
 	for _, fault := range faults {
 		t.Error(fault)
 	}
 	t.Logf("%d people refused at the time of their dial: %d were dialed (%d of them after the record, because the "+
 		"check ran before it), %d were not, %d faults",
-		len(run.done), dialled, dialedAfter, len(run.done)-dialled, len(faults))
+		len(run.done), dialed, dialedAfter, len(run.done)-dialed, len(faults))
 	t.Logf("raced for %s in %d workspaces, judged for %s", run.took.Round(time.Second), len(run.houses), time.Since(began).Round(time.Second))
 	if output, err := s.Command(t.Context(), "service", "contacts-compliance", "verify"); err != nil {
 		t.Errorf("the consent ledger behind two replicas: Command: %v", err)
 	} else if !strings.Contains(output, " 0 broken") {
 		t.Errorf(`the consent ledger behind two replicas: output = %q, want it to contain " 0 broken"`, output)
 	}
-	if dialled < len(run.done)/10 {
-		t.Errorf("dialled = %v, want at least %v", dialled, len(run.done)/10)
-	} else if dialled > len(run.done)*9/10 {
-		t.Errorf("dialled = %v, want at most %v", dialled, len(run.done)*9/10)
+	if dialed < len(run.done)/10 {
+		t.Errorf("dialed = %v, want at least %v", dialed, len(run.done)/10)
+	} else if dialed > len(run.done)*9/10 {
+		t.Errorf("dialed = %v, want at most %v", dialed, len(run.done)*9/10)
 	}
 }
 
@@ -94,11 +94,11 @@ func TestOptOut_TrialDetectsAMissingDialTimeCheck(t *testing.T) {
 		aim: delayEstimate{at: 30 * time.Millisecond}}
 	run.houses = append(run.houses, tenant(t, s, nil, "1000"))
 	run.race(sharedstack.Seeded(t, 1), trials, 32)
-	faults, dialled, dialedAfter := judgeRefusals(t, s, run)
-	t.Logf("without the check: %d of %d dialed, %d of them after the record, %d faults", dialled, trials, dialedAfter,
+	faults, dialed, dialedAfter := judgeRefusals(t, s, run)
+	t.Logf("without the check: %d of %d dialed, %d of them after the record, %d faults", dialed, trials, dialedAfter,
 		len(faults))
-	if dialled < trials {
-		t.Errorf("dialled = %v, want at least %v", dialled, trials)
+	if dialed < trials {
+		t.Errorf("dialed = %v, want at least %v", dialed, trials)
 	}
 	if dialedAfter < trials/10 {
 		t.Errorf("behind = %v, want at least %v", dialedAfter, trials/10)
@@ -237,7 +237,7 @@ type judged struct {
 // judgeRefusals compares each refusal with the stored decisions, the call requests and the
 // carrier's log. dialedAfter counts dials after the response to the refusal. They are permitted if
 // the dial-time check ran before the commit of the record.
-func judgeRefusals(t *testing.T, s *kit.Stack, run *refusing) (faults []string, dialled, dialedAfter int) {
+func judgeRefusals(t *testing.T, s *kit.Stack, run *refusing) (faults []string, dialed, dialedAfter int) {
 	t.Helper()
 	of := make([]map[string]*judged, len(run.houses))
 	var all sync.WaitGroup
@@ -265,7 +265,7 @@ func judgeRefusals(t *testing.T, s *kit.Stack, run *refusing) (faults []string, 
 			continue
 		}
 		if j.originates = originates[r.to]; j.originates > 0 {
-			dialled++
+			dialed++
 		}
 		if j.dialedAt != nil && j.dialedAt.After(r.answered) {
 			dialedAfter++
@@ -274,7 +274,7 @@ func judgeRefusals(t *testing.T, s *kit.Stack, run *refusing) (faults []string, 
 			faults = append(faults, fmt.Sprintf("%s (%s, withdrawn %t, refused %s): %s: %+v", r.to, r.id, r.withdrawn, r.answered.UTC().Format(time.RFC3339Nano), fault, *j))
 		}
 	}
-	return faults, dialled, dialedAfter
+	return faults, dialed, dialedAfter
 }
 
 func (r refusal) judge(j *judged) string {
@@ -291,15 +291,15 @@ func (r refusal) judge(j *judged) string {
 	}
 	switch {
 	case j.originates > 1:
-		return "dialled twice"
+		return "dialed twice"
 	case j.originates == 1 && before == 0:
-		return "dialled, and no gate had said yes before"
+		return "dialed, and no gate had said yes before"
 	case j.originates == 1 && j.dialedAt != nil && j.dialedAt.After(r.answered.Add(answerIsGood)):
-		return "dialled two seconds and more after the refusal was answered"
+		return "dialed two seconds and more after the refusal was answered"
 	case j.originates == 0 && (j.status != "blocked" || j.code != want):
-		return "not dialled, and not blocked " + want
+		return "not dialed, and not blocked " + want
 	case j.originates == 1 && j.status != "completed" && j.status != "failed":
-		return "dialled, and it did not end"
+		return "dialed, and it did not end"
 	}
 	return ""
 }
@@ -321,7 +321,7 @@ func awaitRequests(t *testing.T, w *kit.Workspace) map[string]*judged {
 		Result   string    `json:"result"`
 		JudgedAt time.Time `json:"judged_at"`
 	}
-	err := kit.Until(t.Context(), kit.HangTimeout, "no request waits or is dialled", func() (bool, error) {
+	err := kit.Until(t.Context(), kit.HangTimeout, "no request waits or is dialed", func() (bool, error) {
 		left := 0
 		for _, status := range []string{"queued", "dialing"} {
 			var page kit.Page[kit.Request]

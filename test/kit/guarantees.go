@@ -148,7 +148,7 @@ func (s *Stack) judgeDials(ctx context.Context, v *Verdict, accepted map[string]
 		}
 	}
 	for _, req := range requests {
-		if undialled := req.Status == "canceled" || req.Status == "blocked"; undialled && byNumber[req.To] > 0 {
+		if undialed := req.Status == "canceled" || req.Status == "blocked"; undialed && byNumber[req.To] > 0 {
 			v.fault("at-most-once dialing: request %s is %s and %s was dialed", req.ID, req.Status, req.To)
 		}
 	}

@@ -26,7 +26,7 @@ type Message struct {
 
 var (
 	stamped = regexp.MustCompile(`(?m)^-{20,} (\d{4}-\d\d-\d\d[ \t]\d\d:\d\d:\d\d\.\d+)`)
-	dialled = regexp.MustCompile(`^INVITE sip:([^@;]*)@`)
+	dialed  = regexp.MustCompile(`^INVITE sip:([^@;]*)@`)
 	branch  = regexp.MustCompile(`(?mi)^Via:.*?branch=([^;,\s]+)`)
 	callID  = regexp.MustCompile(`(?mi)^Call-ID:\s*(\S+)`)
 	cseq    = regexp.MustCompile(`(?mi)^CSeq:\s*\d+\s+(\S+)`)
@@ -73,7 +73,7 @@ func read(text string) (m Message, ok bool) {
 		}
 		return ""
 	}
-	m = Message{CallID: first(callID), Method: first(cseq), To: first(dialled), Branch: first(branch), Within: toTag.MatchString(text)}
+	m = Message{CallID: first(callID), Method: first(cseq), To: first(dialed), Branch: first(branch), Within: toTag.MatchString(text)}
 	if status, is := strings.CutPrefix(text, "SIP/2.0 "); is {
 		code, _, _ := strings.Cut(status, " ")
 		if m.Status, ok = number(code); !ok {

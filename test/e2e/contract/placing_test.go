@@ -97,7 +97,7 @@ func TestPlacing_ValidatesEachField(t *testing.T) {
 	}
 	// a premium number and a satellite number
 	for _, to := range []string{"+19005550101", "+882161234567", "+881612345678"} {
-		rows = append(rows, row{"a number that is never dialled " + to, []any{"to", to}, "validation_error", "to"})
+		rows = append(rows, row{"a number that is never dialed " + to, []any{"to", to}, "validation_error", "to"})
 	}
 	for _, d := range documents() {
 		r := row{"variables: " + d.name, []any{"variables", d.value}, "", ""}

@@ -444,7 +444,7 @@ func checkStopped(t *testing.T, w *settingTenant, setting stoppingSetting, answe
 	for _, line := range w.carrierLog(settingWrites) {
 		i := numbers[line.To]
 		if line.Kind == "originate" && line.At.After(answered[i].Add(dialBound)) {
-			t.Errorf("request %d was dialled %s after the answer, want at most %s", i, line.At.Sub(answered[i]), dialBound)
+			t.Errorf("request %d was dialed %s after the answer, want at most %s", i, line.At.Sub(answered[i]), dialBound)
 		}
 	}
 }

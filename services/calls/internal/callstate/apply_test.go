@@ -322,6 +322,6 @@ func TestRequest_FinalStatusNeverChanges(t *testing.T) {
 	}
 	dialing := Request{Status: RequestDialing}
 	if dialing.Cancel(start) {
-		t.Error("a request that is being dialled was canceled")
+		t.Error("a request that is being dialed was canceled")
 	}
 }

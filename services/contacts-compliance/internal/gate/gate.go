@@ -74,7 +74,7 @@ type Rule string
 const (
 	RuleNone          Rule = ""
 	RuleReference     Rule = "reference"   // the contact_id of the request is wrong
-	RuleKind          Rule = "destination" // numbers of this kind are never dialled
+	RuleKind          Rule = "destination" // numbers of this kind are never dialed
 	RuleDND           Rule = "dnd"
 	RuleConsent       Rule = "consent"
 	RuleConsentNeeded Rule = "consent_needed" // a pack requires consent, and none is recorded
@@ -146,13 +146,13 @@ func Evaluate(f Facts) Outcome {
 	return f.evaluateHours()
 }
 
-// codeDestination is the error code of the dialer for numbers that are never dialled. A preview
+// codeDestination is the error code of the dialer for numbers that are never dialed. A preview
 // returns this code too.
 const codeDestination = "destination_not_allowed"
 
-// Forbidden returns the outcome for a number of a kind that is never dialled.
+// Forbidden returns the outcome for a number of a kind that is never dialed.
 func Forbidden(kind string) Outcome {
-	return denied(RuleKind, codeDestination, "Numbers of this kind ("+kind+") are never dialled. Use another number.")
+	return denied(RuleKind, codeDestination, "Numbers of this kind ("+kind+") are never dialed. Use another number.")
 }
 
 func denied(rule Rule, code, message string) Outcome {

@@ -202,7 +202,7 @@ func TestEvaluate_StoredFactsGiveTheSameOutcome(t *testing.T) {
 			place := number.Place()
 			f.Policy.Packs, f.Place = []string{"us", "fr"}, &place
 			f.Rules = library(t).For(f.Policy.Choices(), place)
-			for _, minutes := range rapid.SliceOfN(rapid.IntRange(0, 40_000), 0, 5).Draw(t, "dialled minutes before") {
+			for _, minutes := range rapid.SliceOfN(rapid.IntRange(0, 40_000), 0, 5).Draw(t, "dialed minutes before") {
 				f.Dials = append(f.Dials, f.At.Add(-time.Duration(minutes)*time.Minute))
 			}
 			if rapid.Bool().Draw(t, "overridden") {

@@ -65,7 +65,7 @@ func (r *rig) judge(what, to string, id uuid.UUID, want ended) {
 	}
 	await(r.t, what+": the carrier's log counts its dials", func() bool { return len(r.log("originate", to)) >= want.dials })
 	if n := len(r.log("originate", to)); n != want.dials {
-		r.t.Errorf("%s: dialled %d times, want %d", what, n, want.dials)
+		r.t.Errorf("%s: dialed %d times, want %d", what, n, want.dials)
 	}
 }
 

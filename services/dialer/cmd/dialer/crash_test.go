@@ -143,7 +143,7 @@ func wantOneDial(t *testing.T, r *rig, to string, facts []eventRecord) {
 		t.Errorf("%s has %d ends: %s", to, finals, names(facts))
 	}
 	if n := len(r.log("originate", to)); n > 1 {
-		t.Errorf("%s was dialled %d times: %s", to, n, names(facts))
+		t.Errorf("%s was dialed %d times: %s", to, n, names(facts))
 	}
 	if c := last(facts).GetCall(); c.GetStatus() == "failed" && (c.GetErrorCode() != "dial_state_unknown" || c.GetBillableSeconds() != 0) {
 		t.Errorf("%s ended as %v", to, c)
@@ -332,7 +332,7 @@ func TestPause_CallThatWasTakenOverIsNotDialed(t *testing.T) {
 		t.Errorf("facts = %s", names(facts))
 	}
 	if n := len(r.log("originate", "+14155550105")); n != 0 {
-		t.Errorf("dialled %d times after it had ended", n)
+		t.Errorf("dialed %d times after it had ended", n)
 	}
 }
 

@@ -248,7 +248,7 @@ func TestDial_AppliesTheResultOfTheGates(t *testing.T) {
 	}
 	for _, to := range []string{"+14155550011", "+19005550014", "+33140000014"} {
 		if n := len(r.log("originate", to)); n != 0 {
-			t.Errorf("%s was dialled %d times", to, n)
+			t.Errorf("%s was dialed %d times", to, n)
 		}
 	}
 }
@@ -312,7 +312,7 @@ func TestDial_ChecksTheGatesAgainIfTheirResultIsTooOld(t *testing.T) {
 		t.Errorf(`facts: last(facts).GetBlocked().GetErrorCode() = %q, want "recipient_dnd"`, got)
 	}
 	if n := len(r.log("originate", "+14155550031")); n != 0 {
-		t.Errorf("dialled %d times on an answer too old", n)
+		t.Errorf("dialed %d times on an answer too old", n)
 	}
 }
 
@@ -377,10 +377,10 @@ func TestWithdraw_RemovesAQueuedRequest(t *testing.T) {
 		err := r.pool.QueryRow(t.Context(), "SELECT count(*) FROM dial_queue").Scan(&n)
 		return err == nil && n == 1
 	})
-	early, dialled := uuid.Must(uuid.NewV7()), r.request("+14155550052")
-	r.ends(dialled)
+	early, dialed := uuid.Must(uuid.NewV7()), r.request("+14155550052")
+	r.ends(dialed)
 	for range 2 {
-		for id, want := range map[uuid.UUID]bool{queued: true, early: true, dialled: false} {
+		for id, want := range map[uuid.UUID]bool{queued: true, early: true, dialed: false} {
 			if got, err := r.withdraw(p, id); err != nil {
 				t.Errorf("withdraw: %v", err)
 			} else if got != want {
@@ -402,7 +402,7 @@ func TestWithdraw_RemovesAQueuedRequest(t *testing.T) {
 	}
 	r.ends(r.request("+14155550054"))
 	if n := len(r.log("originate", "+14155550053")); n != 0 {
-		t.Errorf("a withdrawn request was dialled")
+		t.Errorf("a withdrawn request was dialed")
 	}
 }
 

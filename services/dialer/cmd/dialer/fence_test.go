@@ -38,7 +38,7 @@ func TestFence_DialsOnceIfTheCommitResponseIsLost(t *testing.T) {
 		t.Errorf("facts = %s", names(facts))
 	}
 	if n := len(r.log("originate", "+14155550201")); n != 1 {
-		t.Errorf("dialled %d times, want once", n)
+		t.Errorf("dialed %d times, want once", n)
 	}
 	if !cut.done.Load() {
 		t.Errorf("the commit was not cut off")
@@ -67,7 +67,7 @@ func TestFence_SuspensionAfterTheFenceBlocksTheCall(t *testing.T) {
 		t.Errorf(`facts: last(facts).GetBlocked().GetErrorCode() = %q, want "api_not_enabled"`, got)
 	}
 	if n := len(r.log("originate", "+14155550202")); n != 0 {
-		t.Errorf("dialled %d times for a suspended workspace", n)
+		t.Errorf("dialed %d times for a suspended workspace", n)
 	}
 }
 
