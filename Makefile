@@ -67,7 +67,7 @@ openapi = mkdir -p $(1) && go run ./tools/reference openapi proto/openapi/openap
   $(TOOLS)/oapi-codegen -config proto/openapi/types.cfg.yaml -o $(1)/types.gen.go $(1)/generator.tmp && \
   $(TOOLS)/oapi-codegen -config proto/openapi/client.cfg.yaml -o $(1)/client.gen.go $(1)/generator.tmp && rm $(1)/generator.tmp
 
-.PHONY: help configuration run test test-race test-e2e test-nightly nightly-sip nightly-races nightly-chaos nightly-failover nightly-upgrade observe pooler \
+.PHONY: help configuration alerts run test test-race test-e2e test-nightly nightly-sip nightly-races nightly-chaos nightly-failover nightly-upgrade observe pooler \
   fuzz docs diagrams demo listen bench chaos upgrade lint charts goldens verify proto proto-current \
   breaking tidy-current fmt clean build sbom reproducible go cc npm examples sound pgbouncer peers asterisk java kafka kafka-fetch test-kafka
 
@@ -226,6 +226,10 @@ docs: go ## build the documentation as a static site into bin/docs
 configuration: build
 	@go run ./tools/reference errors > docs/reference/errors.md.new && mv docs/reference/errors.md.new docs/reference/errors.md
 	@go run ./tools/reference configuration $(BIN) > docs/reference/configuration.md.new && mv docs/reference/configuration.md.new docs/reference/configuration.md
+
+# Writes docs/reference/alerts.md from the alert rules.
+alerts: go
+	@go run ./tools/reference alerts deploy/prometheus/rules > docs/reference/alerts.md.new && mv docs/reference/alerts.md.new docs/reference/alerts.md
 
 # Draws docs/images/*.svg from the .d2 sources.
 diagrams: $(TOOLS)/d2

@@ -20,7 +20,7 @@ import (
 	"github.com/yuin/goldmark/text"
 )
 
-//go:embed *.md */*.md */*/*.md images/*.svg
+//go:embed *.md */*.md */*/*.md images/*.svg reference/*.csv
 var sources embed.FS
 
 //go:embed site
@@ -48,7 +48,8 @@ type part struct {
 }
 
 // Render returns the files of the site: one HTML file and the Markdown source for each page, the
-// images, the search index and llms.txt. Links to files outside docs become plain text.
+// images, the CSV files of the reference, the search index and llms.txt. Links to files outside docs
+// become plain text.
 func Render() (Files, error) {
 	pages, err := read()
 	if err != nil {
@@ -72,7 +73,7 @@ func Render() (Files, error) {
 		return nil, fmt.Errorf("write the search index: %w", err)
 	}
 	files["llms.txt"] = list(pages, "")
-	return files, errorOf(files.copy(sources, "images"), files.copy(assets, "site"))
+	return files, errorOf(files.copy(sources, "images"), files.copy(sources, "reference"), files.copy(assets, "site"))
 }
 
 func errorOf(errs ...error) error {

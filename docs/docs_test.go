@@ -20,7 +20,8 @@ import (
 const wordsInPage, wordsInAll = 1500, 45_000
 
 var generated = []string{
-	"../docs/reference/configuration.md", "../docs/reference/errors.md", "../docs/reference/metrics.md",
+	"../docs/reference/alerts.md", "../docs/reference/configuration.md", "../docs/reference/errors.md",
+	"../docs/reference/metrics.md",
 }
 
 func TestRender_LinksLeadToPagesAndAnchors(t *testing.T) {

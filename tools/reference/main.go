@@ -2,6 +2,7 @@
 //
 //	reference configuration BIN            docs/reference/configuration.md: the variables that BIN/<service> --help lists
 //	reference errors                       docs/reference/errors.md: the codes of apierr.Catalogue
+//	reference alerts FOLDER                docs/reference/alerts.md: the alerts of the rule files in FOLDER
 //	reference openapi openapi.yaml         the API description as JSON, which the gateway serves
 //	reference openapi-types openapi.yaml   the same for oapi-codegen: fields keep their order, all errors have one type,
 //	                                       responses have no headers
@@ -30,16 +31,18 @@ func run(out io.Writer, args []string) error {
 		return writeErrors(out)
 	}
 	if len(args) != 2 {
-		return errors.New("want configuration BIN, errors, openapi FILE or openapi-types FILE")
+		return errors.New("want configuration BIN, errors, alerts FOLDER, openapi FILE or openapi-types FILE")
 	}
 	switch what, path := args[0], args[1]; what {
 	case "configuration":
 		return writeConfiguration(out, path)
+	case "alerts":
+		return writeAlerts(out, path)
 	case "openapi":
 		return writeOpenAPI(out, path, func(*yaml.Node) {})
 	case "openapi-types":
 		return writeOpenAPI(out, path, forGenerator)
 	default:
-		return fmt.Errorf("%s: want configuration, errors, openapi or openapi-types", what)
+		return fmt.Errorf("%s: want configuration, errors, alerts, openapi or openapi-types", what)
 	}
 }
