@@ -1,6 +1,7 @@
 package prometheus_test
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -32,7 +33,7 @@ func TestRunbooks_OneForEachAlert(t *testing.T) {
 				t.Errorf("%s does not begin with %q", name, want)
 			}
 			for _, want := range []string{
-				"\n## Meaning\n", "\n## Impact\n", "\n## Diagnosis\n", "\n## Remedy\n", "\n**Escalate.** ",
+				"\n## Meaning\n", "\n## Impact\n", "\n## Diagnosis\n", "\n## Remedy\n", "\n**Escalate.** ", "\n```sh\n",
 			} {
 				if !strings.Contains(text, want) {
 					t.Errorf("%s has no %q", name, want)
@@ -75,27 +76,99 @@ func blocks(text, kind string) (lines []string) {
 	return lines
 }
 
-// This test checks the HTTP routes in the commands. A test in cmd/ringfence checks the ringfence
+// commandForms match the commands of the runbooks. A test in cmd/ringfence parses the ringfence
 // commands.
+var commandForms = []*regexp.Regexp{
+	regexp.MustCompile(`^(alias )?ringfence[ =]`),
+	regexp.MustCompile(`^logs\(\) \{ .* \}$`),
+	regexp.MustCompile(`^logs [a-z-]+ \| grep '[^']+'$`),
+	regexp.MustCompile(`^curl -s `),
+	regexp.MustCompile(`^kubectl (-n ringfence|drain|cordon|uncordon|get pods -A) `),
+	regexp.MustCompile(`^helm (rollback|upgrade) ringfence `),
+	regexp.MustCompile(`^docker compose (cp|exec|restart|up) `),
+	regexp.MustCompile(`^psql "\$DB" -c ".*"$|^pg_isready -d "\$DB"$`),
+	regexp.MustCompile(`^kafka-(topics|configs|consumer-groups)\.sh --bootstrap-server "\$KAFKA" --`),
+	regexp.MustCompile(`^ssh [A-Z]+ (sudo systemctl (re)?start [a-z]+|timedatectl|df -h)$`),
+	regexp.MustCompile(`^openssl x509 -in `),
+}
+
 func TestRunbooks_EveryCommandExists(t *testing.T) {
 	t.Parallel()
 	src := source(t)
-	asked := regexp.MustCompile(`^curl .*"\$(BASE|PRIVATE)(/[^"?]*)`)
 	for name, text := range pagesOf(t) {
 		if name[0] < 'A' || name[0] > 'Z' {
 			continue
 		}
 		for _, line := range blocks(text, "sh") {
-			switch {
-			case asked.MatchString(line):
-				if path := asked.FindStringSubmatch(line)[2]; !src.hasRoute(path) {
-					t.Errorf("%s requests %s, which is not a route", name, path)
-				}
-			case !strings.HasPrefix(line, "ringfence ") && !strings.HasPrefix(line, "kubectl -n ringfence "):
-				t.Errorf("%s: %q is not known", name, line)
+			if fault := commandFault(t, src, line); fault != "" {
+				t.Errorf("%s: %q: %s", name, line, fault)
 			}
 		}
 	}
+	for _, wrong := range []string{
+		"rm -r /", `curl -s "$PRIVATE/moon"`, "logs moon | grep 'outbox lease not released'",
+		"logs calls | grep 'the moon fell'", "kubectl -n ringfence rollout restart deployment/dialer",
+		`psql "$DB" -c "SELECT * FROM calls.moons"`,
+	} {
+		if commandFault(t, src, wrong) == "" {
+			t.Errorf("%q was accepted, want an error", wrong)
+		}
+	}
+}
+
+var (
+	requested = regexp.MustCompile(`^curl .*"\$(?:BASE|PRIVATE)(/[^"?]*)`)
+	workload  = regexp.MustCompile(`\b(deployment|statefulset)/([a-z-]+)`)
+	searched  = regexp.MustCompile(`^logs ([a-z-]+) \| grep '([^']+)'$`)
+	table     = regexp.MustCompile(`\b(gateway|calls|contacts_compliance|dialer|billing_wallet|webhook_dispatcher)\.([a-z_]+)\b`)
+)
+
+// commandFault returns what is wrong with a command of a runbook: its form, its HTTP route, the kind
+// of its workload, its log line or its table. It returns "" if the command is right.
+func commandFault(t *testing.T, src sourceText, line string) string {
+	t.Helper()
+	matches := func(form *regexp.Regexp) bool { return form.MatchString(line) }
+	if !slices.ContainsFunc(commandForms, matches) {
+		return "no known form of a command"
+	}
+	if found := requested.FindStringSubmatch(line); found != nil && !src.hasRoute(found[1]) {
+		return found[1] + " is not a route"
+	}
+	for _, found := range workload.FindAllStringSubmatch(line, -1) {
+		if kind := chartKind(found[2]); kind != found[1] {
+			return fmt.Sprintf("the kind of %s is %q", found[2], kind)
+		}
+	}
+	if found := searched.FindStringSubmatch(line); found != nil {
+		if chartKind(found[1]) == "" {
+			return found[1] + " is not a service"
+		}
+		if !strings.Contains(src.goText, `"`+found[2]) {
+			return "no service writes this log line"
+		}
+	}
+	if strings.HasPrefix(line, "psql ") {
+		for _, found := range table.FindAllStringSubmatch(line, -1) {
+			if !schemaCreates(t, found[1], found[2]) {
+				return found[0] + " is not a table"
+			}
+		}
+	}
+	return ""
+}
+
+// chartKind returns the kind of the workload in a service's chart in lower case, or "" if there is
+// no such chart.
+func chartKind(service string) string {
+	text, err := os.ReadFile("../../helm/" + service + "/values.yaml")
+	if err != nil {
+		return ""
+	}
+	found := regexp.MustCompile(`(?m)^kind: (\w+)$`).FindSubmatch(text)
+	if found == nil {
+		return ""
+	}
+	return strings.ToLower(string(found[1]))
 }
 
 // Each log line, setting, field, route, path and test must exist in the code, and each panel in the

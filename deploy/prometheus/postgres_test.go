@@ -41,8 +41,8 @@ func TestRunbooks_TablesOfPostgresPagesExist(t *testing.T) {
 	}
 }
 
-// schemaCreates reports whether a migration of the schema creates a table or a function with this
-// name.
+// schemaCreates reports whether a migration of the schema, or of a package in libs, creates a table
+// or a function with this name.
 func schemaCreates(t *testing.T, schema, name string) bool {
 	t.Helper()
 	files, err := filepath.Glob("../../services/" + strings.ReplaceAll(schema, "_", "-") + "/internal/store/migrations/*.sql")
@@ -52,7 +52,11 @@ func schemaCreates(t *testing.T, schema, name string) bool {
 	if len(files) == 0 {
 		t.Fatalf("%s has no migrations", schema)
 	}
-	for _, file := range files {
+	shared, err := filepath.Glob("../../libs/*/migrations/*.sql")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range append(files, shared...) {
 		text, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)

@@ -152,6 +152,7 @@ var (
 	fenced  = regexp.MustCompile("(?s)```.*?```")
 	quoted  = regexp.MustCompile("`([^`\n]+)`")
 	logged  = regexp.MustCompile(`^[a-z][a-z0-9' .,:;-]* [a-z0-9' .,:;-]*[a-z]$`)
+	command = regexp.MustCompile(`^(?:kubectl|ringfence|sudo) `)
 	run     = regexp.MustCompile(`(?m)\bmake [a-z-]+$|\bTest[A-Z]\w+`)
 	request = regexp.MustCompile(`\b(?:GET|POST|PUT|PATCH|DELETE) (/[\w/{}-]+)`)
 	path    = regexp.MustCompile(`^(?:deploy|helm|libs|proto|services)/[\w./-]+$`)
@@ -172,7 +173,7 @@ func (c sourceText) unknownNames(page string) (words []string) {
 			}
 		}
 		inGo := strings.Contains(c.goText, `"`+text)
-		if logged.MatchString(text) && !strings.HasPrefix(text, "ringfence ") && !run.MatchString(text) && !inGo {
+		if logged.MatchString(text) && !command.MatchString(text) && !run.MatchString(text) && !inGo {
 			words = append(words, text)
 		}
 		if field.MatchString(text) && !c.knowsName(text) && !inGo && !c.inMigrations(text) {
