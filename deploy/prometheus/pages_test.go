@@ -86,9 +86,9 @@ var commandForms = []*regexp.Regexp{
 	regexp.MustCompile(`^kubectl (-n ringfence|drain|cordon|uncordon|get pods -A) `),
 	regexp.MustCompile(`^helm (rollback|upgrade) ringfence `),
 	regexp.MustCompile(`^docker compose (cp|exec|restart|up) `),
-	regexp.MustCompile(`^psql "\$DB" -c ".*"$|^pg_isready -d "\$DB"$`),
+	regexp.MustCompile(`^psql "\$(DB|STANDBY)" -c ".*"$|^pg_isready -d "\$DB"$`),
 	regexp.MustCompile(`^kafka-(topics|configs|consumer-groups)\.sh --bootstrap-server "\$KAFKA" --`),
-	regexp.MustCompile(`^ssh [A-Z]+ (sudo systemctl (re)?start [a-z]+|timedatectl|df -h)$`),
+	regexp.MustCompile(`^ssh [A-Z]+ (sudo systemctl (restart|start|stop) [a-z]+|timedatectl|df -h)$`),
 	regexp.MustCompile(`^openssl x509 -in `),
 }
 

@@ -24,7 +24,7 @@ func TestRunbooks_TablesOfPostgresPagesExist(t *testing.T) {
 	t.Parallel()
 	tables := 0
 	for name, text := range pagesOf(t) {
-		for _, found := range regexp.MustCompile(`\b(gateway|calls|contacts_compliance|dialer|billing_wallet|webhook_dispatcher)\.([a-z_]+)\b`).FindAllStringSubmatch(text, -1) {
+		for _, found := range table.FindAllStringSubmatch(text, -1) {
 			if !strings.HasPrefix(name, "postgres-") || found[2] == "md" {
 				continue
 			}

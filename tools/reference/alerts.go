@@ -26,11 +26,11 @@ func ruleFiles() []struct{ file, title string } {
 // alertsPreface is the beginning of docs/reference/alerts.md.
 const alertsPreface = `# Alerts
 
-These are the alerts of [deploy/prometheus/rules](../../deploy/prometheus/rules). The name of an alert links to its runbook.
-The alert fires when its condition has been true for the time in the last column.
+These are the alerts of [deploy/prometheus/rules](../../deploy/prometheus/rules). The name of an alert links to its
+runbook. The alert fires when its condition has been true for the time in the last column.
 
-A ` + "`page`" + ` means: act now. A ` + "`ticket`" + ` can wait for the next working day. [Operate](../operate.md#metrics-and-alerts) describes
-the objectives and their burn rates. [Earlier names](renames.csv) of alerts and metrics are in a CSV file.
+Severity page: act now. Severity ticket: can wait for the next working day. [Operate](../operate.md#metrics-and-alerts)
+describes the objectives and their burn rates. [renames.csv](renames.csv) lists earlier names of alerts and metrics.
 `
 
 type alertRule struct {
