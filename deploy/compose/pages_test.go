@@ -41,6 +41,9 @@ func TestPages_CommandsMatchTheCharts(t *testing.T) {
 	for _, b := range blocks {
 		c.run(b.String(), b.Text)
 	}
+	for _, script := range containerCommands(t) {
+		c.run(script.place, script.text)
+	}
 	for place, command := range inlineCommands(t) {
 		c.run(place, command)
 	}
@@ -49,6 +52,27 @@ func TestPages_CommandsMatchTheCharts(t *testing.T) {
 	}
 	c.checkKubectl(render(t, "ringfence", "--values", filepath.Join(root, "helm/environments/production.yaml")))
 	c.checkDocker()
+}
+
+// script is the text of commands and the place of the text in a page.
+type script struct{ place, text string }
+
+// containerCommands returns the commands of the runbooks for kubectl, docker and helm. The test of
+// the operator's pages runs them with programs that do nothing.
+func containerCommands(t *testing.T) (found []script) {
+	t.Helper()
+	blocks, err := kit.PageBlocks(root, kit.OperatorTest)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, b := range blocks {
+		for line := range strings.Lines(b.Text) {
+			if program, _, _ := strings.Cut(line, " "); slices.Contains([]string{"kubectl", "docker", "helm"}, program) {
+				found = append(found, script{place: b.String(), text: line})
+			}
+		}
+	}
+	return found
 }
 
 // inlineCommands returns the commands in the text of all pages by their place. A word in capitals
@@ -143,16 +167,20 @@ func newClone(t *testing.T, bin string) *clone {
 			t.Fatal(err)
 		}
 	}
-	for _, program := range []string{"docker", "kubectl", "curl"} {
+	for _, program := range []string{"docker", "kubectl", "curl", "ssh", "kafka-topics.sh"} {
 		c.write(filepath.Join(programs, program), fmt.Sprintf(fake, program, c.log()))
 	}
 	c.write(filepath.Join(c.dir, "bin/ringfence"), fmt.Sprintf(fake, "ringfence", c.log()))
 	c.write(filepath.Join(programs, "helm"), fmt.Sprintf(fakeHelm, helm))
+	for _, name := range []string{"sip.crt", "sip.key"} {
+		c.write(filepath.Join(c.dir, name), name)
+	}
 	c.write(filepath.Join(c.dir, "production.yaml"), strings.Join(lines(t, "helm/environments/production.yaml"), "\n"))
 	_, authorityText := authority(t)
 	c.write(filepath.Join(c.dir, "postgres-ca.pem"), string(authorityText))
 	c.env = append(os.Environ(), "PATH="+programs+":"+os.Getenv("PATH"), "PGHOST="+super.Host,
-		fmt.Sprintf("PGPORT=%d", super.Port), "PGUSER="+super.User, "PGPASSWORD="+super.Password)
+		fmt.Sprintf("PGPORT=%d", super.Port), "PGUSER="+super.User, "PGPASSWORD="+super.Password,
+		"DB="+server.URL, "STANDBY="+server.URL, "KAFKA=localhost:9092")
 	return c
 }
 
@@ -165,6 +193,13 @@ func (c *clone) write(path, text string) {
 	}
 }
 
+// psqlFunction lets the promotion of a standby succeed on a server that is no standby.
+const psqlFunction = `
+psql() {
+	command psql "$@" 2> psql.err || grep "recovery is not in progress" psql.err || { cat psql.err >&2; return 1; }
+}
+`
+
 // run runs a script in the clone and reads the commands that the fake programs received.
 func (c *clone) run(place, script string) {
 	c.t.Helper()
@@ -172,7 +207,7 @@ func (c *clone) run(place, script string) {
 	if err := os.RemoveAll(c.log()); err != nil {
 		c.t.Fatal(err)
 	}
-	shell := exec.CommandContext(c.t.Context(), "sh", "-euc", script+"\nwait")
+	shell := exec.CommandContext(c.t.Context(), "sh", "-euc", psqlFunction+script+"\nwait")
 	shell.Dir, shell.Env = c.dir, c.env
 	if output, err := shell.CombinedOutput(); err != nil {
 		c.t.Errorf("%s: %v\n%s", place, err, output)
@@ -193,11 +228,12 @@ func (c *clone) run(place, script string) {
 // kinds contains the kinds of the objects that kubectl names in lower case.
 var kinds = map[string]string{
 	"deployment": "Deployment", "statefulset": "StatefulSet", "svc": "Service", "job": "Job",
+	"hpa": "HorizontalPodAutoscaler",
 }
 
 // checkKubectl checks that the objects, ports, files and metrics in the commands exist.
 func (c *clone) checkKubectl(objects map[string]object) {
-	named := regexp.MustCompile(`^(deployment|statefulset|svc|job)/([a-z-]+)$`)
+	named := regexp.MustCompile(`^(deployment|statefulset|svc|job|hpa)/([a-z-]+)$`)
 	for _, one := range c.recorded {
 		if one.words[0] != "kubectl" {
 			continue
@@ -245,31 +281,51 @@ func openPorts(o object) (ports []string) {
 
 // composeFlags contains the subcommands of `docker compose` that the pages use, and their flags.
 var composeFlags = map[string][]string{
-	"up": {"--wait"}, "logs": {"-f", "--since"}, "exec": {"-T"}, "down": {"--volumes"}, "stop": nil,
+	"up": {"--wait", "-d"}, "logs": {"-f", "--since"}, "exec": {"-T", "-w"}, "down": {"--volumes"}, "stop": nil,
+	"restart": nil, "cp": nil,
 }
+
+// flagsWithValue lists the flags of `docker compose` whose value is the next word.
+var flagsWithValue = []string{"--since", "-w"}
 
 // checkDocker checks the services, flags, files and build arguments in the commands.
 func (c *clone) checkDocker() {
-	services := composed(c.t).Services
 	for _, one := range c.recorded {
 		switch {
 		case one.words[0] != "docker":
 		case one.words[1] == "build":
 			c.checkBuild(one)
 		case one.words[1] == "compose":
-			flags, known := composeFlags[one.words[2]]
-			if !known {
-				c.t.Errorf("%s: docker compose has no subcommand %q", one.place, one.words[2])
-			}
-			values := []string{"15m", "/service", "healthy"}
-			for _, w := range one.words[3:] {
-				_, isService := services[w]
-				if !isService && !slices.Contains(flags, w) && !slices.Contains(values, w) {
-					c.t.Errorf("%s: docker-compose.yml has no service %q", one.place, w)
-				}
-			}
+			c.checkCompose(one)
 		default:
 			c.t.Errorf("%s: %q is not known", one.place, one.words)
+		}
+	}
+}
+
+func (c *clone) checkCompose(one command) {
+	services, subcommand := composed(c.t).Services, one.words[2]
+	flags, known := composeFlags[subcommand]
+	if !known {
+		c.t.Errorf("%s: docker compose has no subcommand %q", one.place, subcommand)
+	}
+	for i := 3; i < len(one.words); i++ {
+		w := one.words[i]
+		if strings.HasPrefix(w, "-") {
+			if !slices.Contains(flags, w) {
+				c.t.Errorf("%s: docker compose %s with flag %q is not known", one.place, subcommand, w)
+			}
+			if slices.Contains(flagsWithValue, w) {
+				i++
+			}
+			continue
+		}
+		service, _, _ := strings.Cut(w, ":") // cp adds the path of the file
+		if _, ok := services[service]; !ok {
+			c.t.Errorf("%s: docker-compose.yml has no service %q", one.place, service)
+		}
+		if subcommand == "exec" || subcommand == "cp" {
+			return // the other words are the command in the container, or the destination
 		}
 	}
 }

@@ -60,7 +60,7 @@ func TestCharts_ServicesStartAndPlaceACall(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, token, _ := strings.Cut(c.secret["gateway"]["OPERATOR_TOKENS"], "=")
-	output, err := kit.FirstCall(t.Context(), filepath.Join(root, "docs/deploy/compose.md"), base, admin, token)
+	output, err := kit.FirstCall(t.Context(), root, base, admin, token)
 	if err != nil && (!errors.Is(err, kit.ErrNoShell) || os.Getenv("CI") == "true") {
 		t.Errorf("%v:\n%s", err, output)
 	}

@@ -25,7 +25,8 @@ import (
 )
 
 const (
-	page = "../../docs/sip-trunks/asterisk.md"
+	root = "../.."
+	page = root + "/docs/sip-trunks/asterisk.md"
 	// The test replaces these addresses of the page by addresses of the loopback network.
 	ringfenceInPage, asteriskInPage = "192.0.2.10", "192.0.2.20"
 	hangup                          = "for channel in "
@@ -40,8 +41,10 @@ type call struct {
 }
 
 type recipe struct {
-	text     string
-	dir      string
+	text string
+	dir  string
+	// commands contains the commands that run has executed.
+	commands string
 	asterisk *peertest.Asterisk
 	world    *sharedstack.World
 }
@@ -110,13 +113,34 @@ func TestAsteriskPage_CommandsRun(t *testing.T) {
 	outbound.Status = "in_progress"
 	r.run(t, realCall(t, asterisk))
 	r.awaitCall(t, outbound)
+	r.checkBlocks(t, addresses, asterisk)
 	r.stopDuringCall(t)
 	r.stopTwice(t)
 }
 
+// checkBlocks checks that every block that the index of the pages assigns to this test was executed.
+func (r *recipe) checkBlocks(t *testing.T, addresses *strings.Replacer, asterisk string) {
+	t.Helper()
+	blocks, err := kit.PageBlocks(root, kit.AsteriskTest)
+	if err != nil {
+		t.Fatal(err)
+	}
+	executed := map[string]int{}
+	for _, b := range blocks {
+		text := strings.ReplaceAll(addresses.Replace(b.Text), realCallHost, asterisk)
+		executed[text]++
+		if strings.Count(r.commands, text) < executed[text] {
+			t.Errorf("%s: the commands were not executed", b)
+		}
+	}
+}
+
+// realCallHost is the host of the trunk in README.md.
+const realCallHost = "sip.example.net"
+
 func realCall(t *testing.T, asterisk string) string {
 	t.Helper()
-	const readme, host = "../../README.md", "sip.example.net"
+	const readme, host = root + "/README.md", realCallHost
 	text, err := os.ReadFile(readme)
 	if err != nil {
 		t.Fatal(err)
@@ -362,6 +386,7 @@ func (r *recipe) run(t *testing.T, commands string) {
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s\n%s", err, commands, out)
 	}
+	r.commands += commands
 }
 
 func (r *recipe) awaitCall(t *testing.T, want call) {

@@ -12,8 +12,7 @@ import (
 // addresses of this stack.
 func placesTheDocumentedCall(t *testing.T, s *kit.Stack) {
 	t.Helper()
-	output, err := kit.FirstCall(
-		t.Context(), "../../docs/deploy/compose.md", s.Demo.BaseURL, s.Demo.AdminURL, s.Demo.AdminToken)
+	output, err := kit.FirstCall(t.Context(), root, s.Demo.BaseURL, s.Demo.AdminURL, s.Demo.AdminToken)
 	if errors.Is(err, kit.ErrNoShell) && os.Getenv("CI") != "true" {
 		t.Logf("SKIPPED: %v", err)
 		return

@@ -2,6 +2,8 @@ package e2e
 
 import (
 	"encoding/json"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -9,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"ringfence.dev/test/kit"
 )
@@ -18,8 +21,10 @@ const root = "../.."
 // TestSIP_PagesRun runs the commands of docs/runbooks and docs/sip-trunks on a stack with a SIP
 // trunk to sipp.
 func TestSIP_PagesRun(t *testing.T) {
-	if _, err := exec.LookPath("curl"); err != nil && os.Getenv("CI") != "true" {
-		t.Skip("the pages need curl")
+	for _, program := range []string{"curl", "openssl", "psql", "pg_isready"} {
+		if _, err := exec.LookPath(program); err != nil && os.Getenv("CI") != "true" {
+			t.Skipf("the pages need %s", program)
+		}
 	}
 	blocks, err := kit.PageBlocks(root, kit.OperatorTest)
 	if err != nil {
@@ -36,8 +41,8 @@ func TestSIP_PagesRun(t *testing.T) {
 			if strings.Contains(b.Text, "accept-intents") {
 				restartDialer(t, s)
 			}
-			if strings.Contains(b.Text, "status=disabled") {
-				enableTrunk(t, s)
+			if strings.Contains(b.Text, "trunks change") {
+				restoreTrunk(t, s)
 			}
 		})
 	}
@@ -55,11 +60,12 @@ func restartDialer(t *testing.T, s *kit.Stack) {
 	})
 }
 
-// enableTrunk ends the effect of a command that disabled the trunk, because a dialer does not record
-// the messages of a disabled trunk.
-func enableTrunk(t *testing.T, s *kit.Stack) {
+// restoreTrunk ends the effect of commands that changed the host or disabled the trunk, because a
+// dialer does not record the messages of a disabled trunk.
+func restoreTrunk(t *testing.T, s *kit.Stack) {
 	t.Helper()
-	if _, err := s.RunCLI(t.Context(), "", "trunks", "change", "farm 0", "--set", "status=active"); err != nil {
+	if _, err := s.RunCLI(t.Context(), "", "trunks", "change", "farm 0", "--set", "status=active",
+		"--set", "host=127.0.0.1"); err != nil {
 		t.Fatal(err)
 	}
 	until(t, "the dialer uses the trunk", func() bool {
@@ -95,10 +101,26 @@ func readerOf(t *testing.T, s *kit.Stack, w *kit.Workspace, hooks *kit.Receiver)
 	if err := w.API.Into(t.Context(), "GET", "/v1/webhook-subscriptions", nil, 200, &subscriptions); err != nil {
 		t.Fatal(err)
 	}
-	r.env = append(s.Environ(), "PATH="+binaries(t)+":"+os.Getenv("PATH"), "RINGFENCE_WORKSPACE="+w.ID,
-		"W="+w.ID, "S="+subscriptions.Data[0].ID, "KEY="+w.WriteKey, "BASE="+s.Demo.BaseURL,
-		"PRIVATE=http://"+private[0], "AGENT="+w.AgentID)
-	r.placeholders = map[string]string{"TRUNK": "'farm 0'", "AGENT": w.AgentID, "REQUEST": req.ID, "ID": req.ID}
+	later, err := w.Place(t.Context(), map[string]any{"to": number(101), "scheduled_for": time.Now().Add(time.Hour)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	db, err := s.SuperuserURL()
+	if err != nil {
+		t.Fatal(err)
+	}
+	outside := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	t.Cleanup(outside.Close)
+	r.env = append(s.Environ(), "PATH="+r.fakePrograms(t)+":"+binaries(t)+":"+os.Getenv("PATH"),
+		"RINGFENCE_WORKSPACE="+w.ID, "W="+w.ID, "S="+subscriptions.Data[0].ID, "KEY="+w.WriteKey,
+		"BASE="+s.Demo.BaseURL, "PRIVATE=http://"+private[0], "AGENT="+w.AgentID, "REQUEST="+later.ID,
+		"DB="+db, "KAFKA=localhost:9092", "SUMMARY_URL="+outside.URL, "SUMMARY_KEY=key")
+	r.placeholders = map[string]string{
+		"TRUNK": "'farm 0'", "AGENT": w.AgentID, "REQUEST": req.ID, "ID": req.ID,
+		"https://api.openai.com": outside.URL,
+	}
+	r.write(t, "credentials.json", `{"username":"ringfence","password":"changed"}`)
+	r.run(t, `openssl req -x509 -newkey rsa:2048 -nodes -subj /CN=sip.example.net -keyout sip.key -out sip.crt`)
 	var attempts []struct {
 		CallID string `json:"sip_call_id"`
 	}
@@ -109,13 +131,51 @@ func readerOf(t *testing.T, s *kit.Stack, w *kit.Workspace, hooks *kit.Receiver)
 	return r
 }
 
-// run runs the script. A response of 400 or more to curl is an error.
+// fakePrograms returns a folder with programs that do nothing. A test of deploy/compose checks the
+// arguments of kubectl, docker and helm.
+func (r *pageReader) fakePrograms(t *testing.T) string {
+	t.Helper()
+	folder := filepath.Join(r.dir, "programs")
+	if err := os.Mkdir(folder, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for _, program := range []string{
+		"kubectl", "docker", "helm", "ssh", "kafka-topics.sh", "kafka-configs.sh", "kafka-consumer-groups.sh",
+	} {
+		r.write(t, filepath.Join("programs", program), "#!/bin/sh\n")
+	}
+	return folder
+}
+
+func (r *pageReader) write(t *testing.T, name, text string) {
+	t.Helper()
+	//nolint:gosec // some of the files are programs
+	if err := os.WriteFile(filepath.Join(r.dir, name), []byte(text), 0o700); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// shellFunctions change four commands of the pages. curl fails if the status is 400 or more. logs
+// prints the log of the stack. grep succeeds if the log does not contain the line. psql succeeds if
+// only the object of a placeholder does not exist.
+const shellFunctions = `
+curl() { command curl --fail-with-body "$@"; }
+logs() { cat "$RINGFENCE_HOME/stack.log"; }
+grep() { command grep "$@" || [ $? -eq 1 ]; }
+psql() {
+	command psql -v ON_ERROR_STOP=1 "$@" 2> psql.err || command grep -E '"(SLOT|GID)" does not exist' psql.err ||
+		{ cat psql.err >&2; return 1; }
+}
+`
+
+// run runs the script with the shellFunctions.
 func (r *pageReader) run(t *testing.T, script string) (stdout []byte) {
 	t.Helper()
 	for word, value := range r.placeholders {
 		script = regexp.MustCompile(`(\s)`+word+`\b`).ReplaceAllString(script, "${1}"+value)
 	}
-	shell := exec.CommandContext(t.Context(), "sh", "-euc", "curl() { command curl --fail-with-body \"$@\"; }\n"+script)
+	script = strings.ReplaceAll(script, "(PID)", "(0)")
+	shell := exec.CommandContext(t.Context(), "sh", "-euc", shellFunctions+script)
 	var stderr strings.Builder
 	shell.Dir, shell.Env, shell.Stderr = r.dir, r.env, &stderr
 	stdout, err := shell.Output()
@@ -152,7 +212,5 @@ func (r *pageReader) writeTrunk(t *testing.T, b kit.PageBlock, port int) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(r.dir, "trunk.json"), content, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	r.write(t, "trunk.json", string(content))
 }

@@ -9,7 +9,6 @@ import (
 	"io"
 	"net/http"
 	"net/url"
-	"os"
 	"os/exec"
 	"strings"
 	"time"
@@ -166,28 +165,30 @@ func (s *Stack) CarrierLog(ctx context.Context) ([]LogLine, error) {
 // ErrNoShell is returned if curl or jq is not installed.
 var ErrNoShell = errors.New("the first call needs curl and jq")
 
-// FirstCall runs the commands of the section "Place the first call" of docs/deploy/compose.md, with
-// other addresses. It returns the output when the call request is completed.
-func FirstCall(ctx context.Context, pagePath, base, admin, token string) (output string, err error) {
+// FirstCall runs the blocks that the index assigns to FirstCallTest, with other addresses. root is
+// the root of the repository. FirstCall returns the output when the call request is completed.
+func FirstCall(ctx context.Context, root, base, admin, token string) (output string, err error) {
 	for _, program := range []string{"curl", "jq"} {
 		if _, err := exec.LookPath(program); err != nil {
 			return "", ErrNoShell
 		}
 	}
-	text, err := os.ReadFile(pagePath)
+	blocks, err := PageBlocks(root, FirstCallTest)
 	if err != nil {
-		return "", fmt.Errorf("read the page of the first call: %w", err)
+		return "", err
 	}
-	_, section, _ := strings.Cut(string(text), "## Place the first call\n")
-	_, block, opened := strings.Cut(section, "```sh\ndocker compose up --wait\n")
-	block, _, closed := strings.Cut(block, "```\n")
+	var block string
+	for _, b := range blocks {
+		block += b.Text
+	}
 	const asks = "ask $key $url/v1/call-requests\n"
-	if !opened || !closed || !strings.HasSuffix(block, asks) {
-		return "", fmt.Errorf("%s has no first call that ends with %s", pagePath, asks)
+	block, starts := strings.CutPrefix(block, "docker compose up --wait\n")
+	if !starts || !strings.HasSuffix(block, asks) {
+		return "", fmt.Errorf("%s does not start the services, or does not end with %s", blocks[0], asks)
 	}
 	for _, place := range []struct{ from, to string }{{"http://localhost:8081", admin}, {"http://localhost:8080", base}, {"example-operator-token", token}} {
 		if !strings.Contains(block, place.from) {
-			return "", fmt.Errorf("the first call in %s does not name %s", pagePath, place.from)
+			return "", fmt.Errorf("%s does not name %s", blocks[0], place.from)
 		}
 		block = strings.ReplaceAll(block, place.from, place.to)
 	}

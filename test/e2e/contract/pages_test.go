@@ -1,16 +1,12 @@
 package contract
 
 import (
-	"context"
 	"net/http"
 	"os"
 	"os/exec"
-	"path"
 	"path/filepath"
 	"strings"
 	"testing"
-
-	"github.com/jackc/pgx/v5"
 
 	"ringfence.dev/test/kit"
 )
@@ -70,33 +66,6 @@ func TestPages_CommandsRun(t *testing.T) {
 	}
 	for page := range left {
 		t.Errorf("the commands of %s did not run: add the page to the table", page)
-	}
-}
-
-// TestPages_QueriesRun executes the SQL of the runbooks.
-func TestPages_QueriesRun(t *testing.T) {
-	blocks, err := kit.PageBlocks(root, kit.QueriesTest)
-	if err != nil {
-		t.Fatal(err)
-	}
-	db, err := pgx.Connect(t.Context(), stack(t).database)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = db.Close(context.WithoutCancel(t.Context())) })
-	for _, b := range blocks {
-		t.Run(path.Base(b.Page), func(t *testing.T) {
-			tx, err := db.Begin(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
-			if _, err := tx.Exec(t.Context(), b.Text); err != nil {
-				t.Errorf("%s: %v", b, err)
-			}
-			if err := tx.Rollback(t.Context()); err != nil {
-				t.Error(err)
-			}
-		})
 	}
 }
 

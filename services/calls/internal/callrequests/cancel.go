@@ -48,7 +48,7 @@ func (d *Canceler) Cancel(ctx context.Context, workspaceID, id uuid.UUID) (calls
 		return callstate.Request{}, err
 	}
 	if !answer.GetWithdrawn() {
-		return callstate.Request{}, notCancelable("being dialed")
+		return callstate.Request{}, notCancelable("being dialled")
 	}
 	failpoint.Inject("calls: after withdraw")
 	// the dialer has withdrawn the request, so a disconnect of the client must not stop the commit

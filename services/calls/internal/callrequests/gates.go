@@ -28,7 +28,7 @@ func (in *Intake) checkLocalData(ctx context.Context, workspaceID uuid.UUID,
 	case phone.Unassigned:
 		return 0, apierr.Validation("to", "has a country calling code that is not assigned. Use another number.")
 	default:
-		return 0, apierr.Validation("to", "is a %s number; such numbers are never dialed. Use another number.", kind)
+		return 0, apierr.Validation("to", "is a %s number; such numbers are never dialled. Use another number.", kind)
 	}
 	known, err := in.store.PlacementInputs(ctx, workspaceID, order.AgentID)
 	if err != nil {

@@ -152,7 +152,7 @@ const codeDestination = "destination_not_allowed"
 
 // Forbidden returns the outcome for a number of a kind that is never dialed.
 func Forbidden(kind string) Outcome {
-	return denied(RuleKind, codeDestination, "Numbers of this kind ("+kind+") are never dialed. Use another number.")
+	return denied(RuleKind, codeDestination, "Numbers of this kind ("+kind+") are never dialled. Use another number.")
 }
 
 func denied(rule Rule, code, message string) Outcome {

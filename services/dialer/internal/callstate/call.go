@@ -364,7 +364,7 @@ func (c *Call) settleEnd(e End) {
 	}
 	if unknown {
 		c.ErrorCode, c.ErrorDetail = CodeDialStateUnknown, "It is not known how far this call got, so it was ended, is "+
-			"not charged and will not be dialed again."
+			"not charged and will not be dialled again."
 	}
 }
 

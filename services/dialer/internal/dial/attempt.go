@@ -365,7 +365,7 @@ func (d *Dialer) repeatChecks(
 		case !answer.Until.IsZero():
 			return answer, &dialqueue.Refusal{
 				Code:   dialqueue.CodeOutsideHours,
-				Detail: "The calling window closed in the moment of dialing; ask for the call again within it.",
+				Detail: "The calling window closed in the moment of dialling; ask for the call again within it.",
 			}, dialqueue.Blocked
 		}
 		inputs, err := d.store.DialInputs(ctx, r)

@@ -128,7 +128,7 @@ func (r Request) Check(workspace *Workspace, agent *Agent, pendingOptOut bool) (
 	if kind := r.To.Forbidden(); kind != "" {
 		return &Refusal{
 			CodeDestination,
-			"Numbers of this kind (" + kind + ") are never dialed; use another number.",
+			"Numbers of this kind (" + kind + ") are never dialled; use another number.",
 		}, true
 	}
 	if len(workspace.Destinations) > 0 && !r.To.HasPrefix(workspace.Destinations) {
@@ -155,7 +155,7 @@ func Expired(noCapacity bool) Refusal {
 			"There was no free line for this call for as long as it may wait; raise the limits or spread the calls.",
 		}
 	}
-	return Refusal{CodeQueueExpired, "The call could not be dialed for as long as it may wait; ask for it again."}
+	return Refusal{CodeQueueExpired, "The call could not be dialled for as long as it may wait; ask for it again."}
 }
 
 // NoNumber is the refusal of a request if no trunk has a caller number for its agent.
