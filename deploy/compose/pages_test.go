@@ -247,6 +247,10 @@ func (c *clone) checkKubectl(objects map[string]object) {
 				}
 				target = objects[key]
 			}
+			if path, ok := strings.CutPrefix(w, "/proc/1/root"); ok {
+				headLog := objects["ConfigMap/contacts-compliance"].Data["CONSENT_HEAD_LOG"]
+				wantEqual(c.t, one.place+": file in the container", path, headLog)
+			}
 			if w == "-f" {
 				if _, err := os.Stat(filepath.Join(c.dir, one.words[i+1])); err != nil {
 					c.t.Errorf("%s: %v", one.place, err)

@@ -16,7 +16,7 @@ import (
 
 // undescribedCodes are error codes of routes that are not in the API description.
 var undescribedCodes = []string{
-	"number_exists", "trunk_exists", "trace_off", "no_sip", // codes of the operator API
+	"number_exists", "trunk_exists", "trunk_disabled", "trace_off", "no_sip", // codes of the operator API
 	"range_not_satisfiable", "precondition_failed", // codes of downloads through the link of a recording
 }
 

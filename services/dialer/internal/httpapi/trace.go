@@ -8,10 +8,12 @@ import (
 	"ringfence.dev/libs/apierr"
 	"ringfence.dev/libs/httpserver"
 	"ringfence.dev/services/dialer/internal/siptrace"
+	"ringfence.dev/services/dialer/internal/trunks"
 )
 
 // readTrace handles GET /admin/v1/trunks/{trunk_id}/trace?format=text|pcap&sip_call_id=. It returns
-// the SIP messages of the trunk that any dialer process has recorded.
+// the SIP messages of the trunk that any dialer process has recorded. Dialer processes have no
+// messages of a disabled trunk, so the response to such a request is 409.
 func (a *API) readTrace(w http.ResponseWriter, r *http.Request) error {
 	id, err := trunkID(r)
 	if err != nil {
@@ -31,6 +33,9 @@ func (a *API) readTrace(w http.ResponseWriter, r *http.Request) error {
 	}
 	if callID == nil {
 		callID = new(string)
+	}
+	if found.Status == trunks.Disabled {
+		return apierr.Conflict("trunk_disabled", "The trunk %q is disabled, so no messages are recorded. Set its status to active.", found.Name)
 	}
 	if !found.Trace {
 		return apierr.Conflict("trace_off", "The messages of this trunk are not recorded; set its trace to true first.")

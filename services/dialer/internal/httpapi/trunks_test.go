@@ -136,6 +136,35 @@ func TestTrunks_PasswordIsStoredSealed(t *testing.T) {
 	}
 }
 
+func TestTrunks_TraceOfADisabledTrunkIsRefused(t *testing.T) {
+	t.Parallel()
+	o := open(t)
+	status, created, responseBody := o.sendOperator(t, http.MethodPost, lines,
+		`{"name":"Main","host":"192.0.2.1","status":"disabled","trace":true}`)
+	if status != http.StatusCreated {
+		t.Fatalf("POST = %d %s", status, responseBody)
+	}
+	// this process records nothing, so it answers no trace request
+	if _, err := o.pool.Exec(t.Context(), "INSERT INTO sip_leg_owners (owner, seen_at) VALUES (gen_random_uuid(), now())"); err != nil {
+		t.Fatal(err)
+	}
+	for _, format := range []string{"text", "pcap"} {
+		status, body, _ := o.sendOperator(t, http.MethodGet, lines+"/"+created["id"].(string)+"/trace?format="+format, "")
+		want := map[string]any{
+			"code": "trunk_disabled", "message": `The trunk "Main" is disabled, so no messages are recorded. Set its status to active.`,
+		}
+		got, _ := body["error"].(map[string]any)
+		if status != http.StatusConflict {
+			t.Errorf("%s: status = %d, want %d", format, status, http.StatusConflict)
+		}
+		for field, value := range want {
+			if got[field] != value {
+				t.Errorf("%s: %s = %v, want %v", format, field, got[field], value)
+			}
+		}
+	}
+}
+
 func (o fixture) keyOf(agent uuid.UUID) string {
 	return "/admin/v1/workspaces/" + o.workspace.String() + "/agent-keys/" + agent.String()
 }
