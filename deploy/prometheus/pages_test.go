@@ -120,7 +120,8 @@ var (
 	requested = regexp.MustCompile(`^curl .*"\$(?:BASE|PRIVATE)(/[^"?]*)`)
 	workload  = regexp.MustCompile(`\b(deployment|statefulset)/([a-z-]+)`)
 	searched  = regexp.MustCompile(`^logs ([a-z-]+) \| grep '([^']+)'$`)
-	table     = regexp.MustCompile(`\b(gateway|calls|contacts_compliance|dialer|billing_wallet|webhook_dispatcher)\.([a-z_]+)\b`)
+	table     = regexp.MustCompile(
+		`\b(gateway|calls|contacts_compliance|dialer|billing_wallet|webhook_dispatcher)\.([a-z_]+)\b`)
 )
 
 // commandFault returns what is wrong with a command of a runbook: its form, its HTTP route, the kind

@@ -70,7 +70,8 @@ func (h *CallStack) measureDials(ctx context.Context, loop *bareDials, rate int,
 		who = "calls, billing-wallet and webhook-dispatcher stopped"
 	}
 	fmt.Printf("  %d /s, %s\n", rate, who)
-	fmt.Printf("    due → originate    %s; %d due, %.0f /s dialed, %d missing, %d twice (%s)\n", probe.Spread(got.took), got.asked, got.perSecond(), got.missing, got.twice, got.results)
+	fmt.Printf("    due → originate    %s; %d due, %.0f /s dialed, %d missing, %d twice (%s)\n",
+		probe.Spread(got.took), got.asked, got.perSecond(), got.missing, got.twice, got.results)
 	if len(got.took) > 0 && len(beside) > 0 {
 		of := func(q float64) float64 {
 			return float64(probe.Quantile(got.took, q)) / float64(probe.Quantile(beside, q))

@@ -238,7 +238,8 @@ func (h *CallStack) endCalls(ctx context.Context, numbers []string, workspaces [
 	}
 	fmt.Printf("  all persons hung up within %.1f s; every call had ended after %.1f s (%.0f /s), the last terminal webhook was there after %.1f s\n",
 		let.Seconds(), over.Seconds(), float64(completed)/over.Seconds(), landed.Seconds())
-	fmt.Printf("    of %d: %d completed, %d ended before they were let go, %d not dialed, %d dialed twice, %d without a terminal event, %d with two\n",
+	fmt.Printf("    of %d: %d completed, %d ended before they were let go, %d not dialed, %d dialed twice, "+
+		"%d without a terminal event, %d with two\n",
 		len(numbers), completed, early.ended, all.missing, all.twice, hooks.missing, hooks.duplicates)
 	fmt.Printf("    requests in use %d; differences in the books %d %s\n", left, len(wrong),
 		strings.Join(wrong[:min(3, len(wrong))], "; "))

@@ -105,7 +105,8 @@ func (h *CallStack) keep(ctx context.Context, underWay int) (perSecond float64, 
 	dials, hooks := countDials(entries, k.numbers), h.Landing.takeResult(k.numbers)
 	perSecond = float64(k.counted) / k.meant.Seconds()
 	fmt.Printf("  %4d under way      %8.0f /s   POST → terminal webhook %s\n", underWay, perSecond, probe.Spread(k.took))
-	fmt.Printf("    of %d calls: %d not dialed, %d dialed twice, %d without a terminal event, %d with two, %d badly signed; %d POSTs answered 503 and made again\n",
+	fmt.Printf("    of %d calls: %d not dialed, %d dialed twice, %d without a terminal event, %d with two, "+
+		"%d badly signed; %d POSTs answered 503 and made again\n",
 		len(k.numbers), dials.missing, dials.twice, hooks.missing, hooks.duplicates, hooks.badSignatures, h.refused.Swap(0))
 	if err := h.printOutcomes(ctx, workspaces, slices.Concat(dials.lost, hooks.lost)); err != nil {
 		return 0, err

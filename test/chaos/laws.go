@@ -188,7 +188,8 @@ func (j *judge) checkResponses(known observedState, dials map[string]int) {
 			j.r.broken(lawLost, fmt.Sprintf("call %s of request %s", *req.CallID, req.ID))
 		}
 		if (req.Status == "canceled" || req.Status == "blocked") && dials[*req.CallID] > 0 {
-			j.r.broken(lawAnswers, fmt.Sprintf("request %s is %s, and its call %s was dialed %d times", req.ID, req.Status, *req.CallID, dials[*req.CallID]))
+			j.r.broken(lawAnswers, fmt.Sprintf("request %s is %s, and its call %s was dialed %d times",
+				req.ID, req.Status, *req.CallID, dials[*req.CallID]))
 		}
 	}
 	for id := range known.calls {
@@ -231,7 +232,8 @@ func (j *judge) checkGates(known observedState) {
 		}
 		for _, s := range j.l.forbiddenSpans[known.ID+" "+c.To] {
 			if at.After(s.from) && (s.until.IsZero() || at.Before(s.until)) {
-				j.r.broken(lawGates, fmt.Sprintf("call %s to %s was dialed %s after an opt-out was binding", id, c.To, at.Sub(s.from)))
+				j.r.broken(lawGates, fmt.Sprintf("call %s to %s was dialed %s after an opt-out was binding",
+					id, c.To, at.Sub(s.from)))
 			}
 		}
 	}

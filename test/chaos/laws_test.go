@@ -112,7 +112,9 @@ func TestJudge_ReportsEachViolatedGuarantee(t *testing.T) {
 				s.tell("c3",
 					"call.busy")
 			}, lawOnce, "c3"},
-		{"dialed before its time", func(s *scene) { s.known.requests[0].ScheduledFor = s.known.requests[0].ScheduledFor.Add(time.Minute) }, lawGates, "c1"},
+		{"dialed before its time", func(s *scene) {
+			s.known.requests[0].ScheduledFor = s.known.requests[0].ScheduledFor.Add(time.Minute)
+		}, lawGates, "c1"},
 		{"dialed after an opt-out", func(s *scene) {
 			s.j.l.forbiddenSpans["w1 +14155550101"] = []span{{from: s.known.calls["c1"].Timings.DialedAt.Add(-time.Second)}}
 		}, lawGates, "c1"},

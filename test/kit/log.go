@@ -73,7 +73,9 @@ func read(text string) (m Message, ok bool) {
 		}
 		return ""
 	}
-	m = Message{CallID: first(callID), Method: first(cseq), To: first(dialed), Branch: first(branch), Within: toTag.MatchString(text)}
+	m = Message{
+		CallID: first(callID), Method: first(cseq), To: first(dialed), Branch: first(branch), Within: toTag.MatchString(text),
+	}
 	if status, is := strings.CutPrefix(text, "SIP/2.0 "); is {
 		code, _, _ := strings.Cut(status, " ")
 		if m.Status, ok = number(code); !ok {

@@ -35,7 +35,8 @@ func (a *API) readTrace(w http.ResponseWriter, r *http.Request) error {
 		callID = new(string)
 	}
 	if found.Status == trunks.Disabled {
-		return apierr.Conflict("trunk_disabled", "The trunk %q is disabled, so no messages are recorded. Set its status to active.", found.Name)
+		return apierr.Conflict("trunk_disabled",
+			"The trunk %q is disabled, so no messages are recorded. Set its status to active.", found.Name)
 	}
 	if !found.Trace {
 		return apierr.Conflict("trace_off", "The messages of this trunk are not recorded; set its trace to true first.")

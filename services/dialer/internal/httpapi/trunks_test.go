@@ -145,13 +145,15 @@ func TestTrunks_TraceOfADisabledTrunkIsRefused(t *testing.T) {
 		t.Fatalf("POST = %d %s", status, responseBody)
 	}
 	// this process records nothing, so it answers no trace request
-	if _, err := o.pool.Exec(t.Context(), "INSERT INTO sip_leg_owners (owner, seen_at) VALUES (gen_random_uuid(), now())"); err != nil {
+	const insertOwner = "INSERT INTO sip_leg_owners (owner, seen_at) VALUES (gen_random_uuid(), now())"
+	if _, err := o.pool.Exec(t.Context(), insertOwner); err != nil {
 		t.Fatal(err)
 	}
 	for _, format := range []string{"text", "pcap"} {
 		status, body, _ := o.sendOperator(t, http.MethodGet, lines+"/"+created["id"].(string)+"/trace?format="+format, "")
 		want := map[string]any{
-			"code": "trunk_disabled", "message": `The trunk "Main" is disabled, so no messages are recorded. Set its status to active.`,
+			"code":    "trunk_disabled",
+			"message": `The trunk "Main" is disabled, so no messages are recorded. Set its status to active.`,
 		}
 		got, _ := body["error"].(map[string]any)
 		if status != http.StatusConflict {
