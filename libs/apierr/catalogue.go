@@ -84,6 +84,7 @@ func Catalogue() []Section {
 			{409, []string{"insufficient_credits"}, "an adjustment would take the spendable credit below zero."},
 			{409, []string{"number_exists"}, "the number is in use."},
 			{409, []string{"trunk_exists"}, "another trunk has this name."},
+			{409, []string{"trunk_disabled"}, "the trunk is disabled, so no SIP messages are recorded. Set its `status` to `active`."},
 			{409, []string{"no_sip"}, "the dialer runs without SIP. Set `CARRIER=sip`."},
 			{409, []string{"trace_off"}, "the messages of the trunk are not recorded."},
 		}},
