@@ -15,6 +15,7 @@ import (
 	"github.com/google/uuid"
 
 	"ringfence.dev/libs/apierr"
+	"ringfence.dev/libs/phone"
 )
 
 // PathID returns a path parameter as a UUID. For a malformed id it returns 404 not_found with the
@@ -93,6 +94,21 @@ func QueryText(q url.Values, name string) (*string, error) {
 		return nil, apierr.Validation(name, "must be UTF-8 text without NUL characters.")
 	}
 	return &value, nil
+}
+
+// QueryPhone returns an optional phone number, "" if it is absent, and 422 if it is not an E.164
+// number. It also accepts a number whose "+" was not percent-encoded and was therefore decoded to a
+// space.
+func QueryPhone(q url.Values, name string) (phone.Number, error) {
+	value, given, err := singleParam(q, name)
+	if err != nil || !given {
+		return "", err
+	}
+	number, ok := phone.Parse(strings.ReplaceAll(value, " ", "+"))
+	if !ok {
+		return "", apierr.Validation(name, "must be an E.164 number such as +14155550123.")
+	}
+	return number, nil
 }
 
 // singleParam returns 422 if a query parameter occurs several times, because it is unclear which

@@ -266,8 +266,11 @@ func (e WebhookSubscriptionStatus) Valid() bool {
 
 // Call The full form of a call. `recording_url` and `transcript` are present only if they exist.
 type Call struct {
-	CallID    openapi_types.UUID `json:"call_id"`
-	Direction Direction          `json:"direction"`
+	CallID openapi_types.UUID `json:"call_id"`
+
+	// CallRequestID The call request of the call; null for an inbound call.
+	CallRequestID *openapi_types.UUID `json:"call_request_id"`
+	Direction     Direction           `json:"direction"`
 
 	// From A phone number; `anonymous` for an inbound call whose number is withheld.
 	From string `json:"from"`
@@ -780,6 +783,11 @@ type PhoneInPath = PhoneNumber
 // StartingAfter defines model for StartingAfter.
 type StartingAfter = openapi_types.UUID
 
+// To An E.164 number.
+//
+// Examples: +14155550101
+type To = PhoneNumber
+
 // WebhookSubscriptionID defines model for WebhookSubscriptionID.
 type WebhookSubscriptionID = openapi_types.UUID
 
@@ -845,6 +853,9 @@ type ListCallRequestsParams struct {
 	// Status Only call requests in this status.
 	Status *CallRequestStatus `form:"status,omitempty" json:"status,omitempty"`
 
+	// To Only items with this called number. A raw `+` is accepted.
+	To *To `form:"to,omitempty" json:"to,omitempty"`
+
 	// ExternalRef Only items with this external_ref.
 	ExternalRef *ExternalRef `form:"external_ref,omitempty" json:"external_ref,omitempty"`
 }
@@ -868,6 +879,15 @@ type ListCallsParams struct {
 
 	// ContactID Only calls with this contact.
 	ContactID *openapi_types.UUID `form:"contact_id,omitempty" json:"contact_id,omitempty"`
+
+	// To Only items with this called number. A raw `+` is accepted.
+	To *To `form:"to,omitempty" json:"to,omitempty"`
+
+	// Outcome Only calls with this outcome.
+	Outcome *string `form:"outcome,omitempty" json:"outcome,omitempty"`
+
+	// CallRequestID Only the call of this call request.
+	CallRequestID *openapi_types.UUID `form:"call_request_id,omitempty" json:"call_request_id,omitempty"`
 
 	// ExternalRef Only items with this external_ref.
 	ExternalRef *ExternalRef `form:"external_ref,omitempty" json:"external_ref,omitempty"`

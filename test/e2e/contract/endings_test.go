@@ -92,7 +92,7 @@ func TestCalls_EndAsDocumentedForEachNumber(t *testing.T) {
 				return len(events) >= len(row.events)
 			})
 			call := w.read.want(t, 200, "GET", "/v1/calls/"+id, nil)
-			row.mustBeTheCall(t, call, w, to, ref)
+			row.mustBeTheCall(t, call, w, request.text("id"), to, ref)
 			row.mustBeTheEvents(t, events, call)
 			row.mustBeTheLightForm(t, w, call)
 			if row.digits == 96 {
@@ -130,12 +130,13 @@ func (e callEnding) mustBeTheRequest(t *testing.T, got, placed answer) {
 	}
 }
 
-func (e callEnding) mustBeTheCall(t *testing.T, got answer, w *tenant, to, ref string) {
+func (e callEnding) mustBeTheCall(t *testing.T, got answer, w *tenant, request, to, ref string) {
 	t.Helper()
 	call := got.members()
 	for name, want := range map[string]string{
 		"status": e.status, "hangup_cause": e.cause, "outcome": e.outcome, "disposition": e.who, "direction": "outbound", "from": "+15005550006",
 		"to": to, "agent_id": w.agent, "external_ref": ref, "campaign_id": "",
+		"call_request_id": request,
 	} {
 		if got.text(name) != want {
 			t.Errorf("%s = %q, want %q", name, got.text(name), want)

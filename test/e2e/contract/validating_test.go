@@ -19,7 +19,7 @@ const (
 	request = `{"id":"` + anID + `","status":"queued","call_id":null,"to":"+14155550101","agent_id":"` + anID + `","external_ref":null,` +
 		`"scheduled_for":"2026-06-04T09:00:01.048Z","error_code":null,"error_detail":null,"dialed_at":null,"completed_at":null,` +
 		`"created_at":"2026-06-04T09:00:01.048Z","updated_at":"2026-06-04T09:00:01Z"}`
-	call = `{"call_id":"` + anID + `","direction":"outbound","from":"+15005550006","to":"+14155550101","agent_id":"` + anID + `","contact_id":null,` +
+	call = `{"call_id":"` + anID + `","call_request_id":"` + anID + `","direction":"outbound","from":"+15005550006","to":"+14155550101","agent_id":"` + anID + `","contact_id":null,` +
 		`"campaign_id":null,"status":"completed","hangup_cause":"normal_clearing","timings":{"queued_at":null,"dialed_at":null,"answered_at":null,` +
 		`"ended_at":null,"ring_seconds":3,"talk_seconds":null,"total_seconds":null},"credits_charged":0.035,"outcome":null,"disposition":"human",` +
 		`"summary":{"outcome":"x","confidence":0.9,"scheduled_for":"2026-06-05T10:00:00-07:00","more":1},"external_ref":null}`

@@ -11,14 +11,15 @@ import (
 // it.
 func (c *Call) Full() openapi.Call {
 	full := openapi.Call{
-		CallID:      c.ID,
-		Direction:   openapi.Direction(c.Direction),
-		From:        c.From,
-		To:          c.To,
-		AgentID:     c.AgentID,
-		ContactID:   c.ContactID,
-		Status:      openapi.CallStatus(c.Status),
-		HangupCause: c.HangupCause,
+		CallID:        c.ID,
+		CallRequestID: c.CallRequestID,
+		Direction:     openapi.Direction(c.Direction),
+		From:          c.From,
+		To:            c.To,
+		AgentID:       c.AgentID,
+		ContactID:     c.ContactID,
+		Status:        openapi.CallStatus(c.Status),
+		HangupCause:   c.HangupCause,
 		Timings: openapi.CallTimings{
 			QueuedAt:     openapi.TimestampOrNull(c.QueuedAt),
 			DialedAt:     openapi.TimestampOrNull(c.DialedAt),

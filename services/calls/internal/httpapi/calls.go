@@ -58,6 +58,15 @@ func callFilter(query url.Values) (f store.CallFilter, err error) {
 	if f.ContactID, err = httpserver.QueryUUID(query, "contact_id"); err != nil {
 		return f, err
 	}
+	if f.CallRequestID, err = httpserver.QueryUUID(query, "call_request_id"); err != nil {
+		return f, err
+	}
+	if f.To, err = httpserver.QueryPhone(query, "to"); err != nil {
+		return f, err
+	}
+	if f.Outcome, err = httpserver.QueryText(query, "outcome"); err != nil {
+		return f, err
+	}
 	if f.ExternalRef, err = httpserver.QueryText(query, "external_ref"); err != nil {
 		return f, err
 	}

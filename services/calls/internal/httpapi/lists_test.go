@@ -64,12 +64,16 @@ func TestLists_FiltersSelectMatchingItems(t *testing.T) {
 	r := newRig(t)
 	first := r.account(r.place("external_ref", "a b"))
 	first.publish(first.ended("busy", "user_busy"))
-	second := r.account(r.place("external_ref", "other"))
+	second := r.account(r.place("external_ref", "other", "to", "+14155550199"))
+	second.call.ToE164 = "+14155550199"
 	second.publish(second.ringing())
 	unnamed := r.account(r.place("external_ref", ""))
 	unnamed.publish(unnamed.answered())
 	inbound := r.account(uuid.Nil)
 	inbound.publish(inbound.ringing())
+	talked := r.account(r.place("to", "+14155550198"))
+	talked.call.ToE164 = "+14155550198"
+	talked.publish(talked.answered(), talked.ended("completed", "normal_clearing"), talked.analysed())
 	queued := r.place("external_ref", "a b")
 	created := r.want(http.StatusOK, "GET", "/v1/calls?status=busy", nil)["data"].([]any)[0].(map[string]any)["created_at"].(string)
 	at, err := time.Parse(time.RFC3339, created)
@@ -93,6 +97,16 @@ func TestLists_FiltersSelectMatchingItems(t *testing.T) {
 		{"/v1/calls?status=busy&created_after=" + stamp(at), nil},
 		{"/v1/calls?status=busy&created_after=" + stamp(at.Add(-time.Nanosecond)), []string{first.id()}},
 		{"/v1/calls?status=busy&created_after=" + strings.Replace(at.Add(-time.Hour).Format("2006-01-02T15:04:05-07:00"), "Z", "+00:00", 1), []string{first.id()}},
+		{"/v1/calls?to=%2B14155550199", []string{second.id()}},
+		{"/v1/calls?to=+14155550199", []string{second.id()}},
+		{"/v1/calls?to=%2B14155559999", nil},
+		{"/v1/calls?call_request_id=" + first.request.String(), []string{first.id()}},
+		{"/v1/calls?call_request_id=" + queued.String(), nil},
+		{"/v1/calls?call_request_id=" + first.request.String() + "&status=ringing", nil},
+		{"/v1/calls?outcome=interested", []string{talked.id()}},
+		{"/v1/calls?outcome=interested&direction=inbound", nil},
+		{"/v1/call-requests?to=%2B14155550199", []string{second.request.String()}},
+		{"/v1/call-requests?to=%2B14155550199&status=queued", nil},
 		{"/v1/call-requests?status=queued", []string{queued.String()}},
 		{"/v1/call-requests?external_ref=a%20b", []string{queued.String(), first.request.String()}},
 		{"/v1/call-requests?external_ref=", []string{unnamed.request.String()}},
@@ -116,7 +130,8 @@ func TestLists_ErrorNamesTheMalformedParameter(t *testing.T) {
 		"/v1/calls?limit=0": "limit", "/v1/calls?limit=101": "limit", "/v1/calls?limit=x": "limit",
 		"/v1/calls?starting_after=x": "starting_after", "/v1/calls?starting_after=" + newID(t).String(): "starting_after",
 		"/v1/calls?status=queued": "status", "/v1/calls?direction=up": "direction", "/v1/calls?agent_id=x": "agent_id",
-		"/v1/calls?contact_id=x": "contact_id", "/v1/calls?created_after=yesterday": "created_after",
+		"/v1/calls?contact_id=x": "contact_id", "/v1/calls?call_request_id=x": "call_request_id",
+		"/v1/calls?to=4155550100": "to", "/v1/calls?to=": "to", "/v1/calls?outcome=%00": "outcome", "/v1/call-requests?to=x": "to", "/v1/calls?created_after=yesterday": "created_after",
 		"/v1/calls?created_before=2026-06-04": "created_before", "/v1/calls?external_ref=%00": "external_ref",
 		"/v1/call-requests?status=ringing": "status", "/v1/call-requests?starting_after=" + newID(t).String(): "starting_after",
 		"/v1/call-requests?external_ref=%ff": "external_ref",

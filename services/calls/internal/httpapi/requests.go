@@ -58,6 +58,9 @@ func (a *API) listRequests(w http.ResponseWriter, r *http.Request) error {
 	if filter.Status, err = httpserver.QueryEnum(query, "status", callstate.RequestStatuses()...); err != nil {
 		return err
 	}
+	if filter.To, err = httpserver.QueryPhone(query, "to"); err != nil {
+		return err
+	}
 	if filter.ExternalRef, err = httpserver.QueryText(query, "external_ref"); err != nil {
 		return err
 	}

@@ -11,6 +11,7 @@ import (
 
 	"ringfence.dev/libs/page"
 	"ringfence.dev/libs/pg"
+	"ringfence.dev/libs/phone"
 	"ringfence.dev/services/calls/internal/callstate"
 )
 
@@ -57,13 +58,17 @@ func (s *Store) Recording(ctx context.Context, workspaceID, id uuid.UUID) (key s
 // creation time, which is part of the id: From is the first id that matches, Until is the first id
 // after the range.
 type CallFilter struct {
-	Status      string
-	Direction   string
-	AgentID     *uuid.UUID
-	ContactID   *uuid.UUID
-	ExternalRef *string
-	From        *uuid.UUID
-	Until       *uuid.UUID
+	Status    string
+	Direction string
+	AgentID   *uuid.UUID
+	ContactID *uuid.UUID
+	// CallRequestID matches at most one call.
+	CallRequestID *uuid.UUID
+	To            phone.Number
+	Outcome       *string
+	ExternalRef   *string
+	From          *uuid.UUID
+	Until         *uuid.UUID
 }
 
 // listedCallColumns lists the columns of the short form. All other fields of a listed callstate.Call are
@@ -87,6 +92,9 @@ const (
 	ofAgent       = ` AND agent_id = @agent_id`
 	ofContact     = ` AND contact_id = @contact_id`
 	ofExternalRef = ` AND external_ref = @external_ref`
+	ofRequest     = ` AND call_request_id = @call_request_id`
+	toNumber      = ` AND to_e164 = @to`
+	ofOutcome     = ` AND outcome = @outcome`
 	createdWithin = ` AND uuid_send(id) >= uuid_send(@from::uuid) AND uuid_send(id) < uuid_send(@below::uuid)`
 )
 
@@ -100,6 +108,7 @@ func (s *Store) Calls(ctx context.Context, workspaceID uuid.UUID, p page.Request
 	}
 	args["status"], args["direction"], args["external_ref"] = f.Status, f.Direction, f.ExternalRef
 	args["agent_id"], args["contact_id"], args["from"] = f.AgentID, f.ContactID, uuid.Nil
+	args["call_request_id"], args["to"], args["outcome"] = f.CallRequestID, f.To, f.Outcome
 	if f.From != nil {
 		args["from"] = *f.From
 	}
@@ -108,9 +117,7 @@ func (s *Store) Calls(ctx context.Context, workspaceID uuid.UUID, p page.Request
 	}
 	args["directions"], args["list_statuses"] = callstate.ListPartitions(f.Direction, callstate.Status(f.Status))
 	given := []any{args}
-	// either of two indexes can be the better one, so the database plans the statement for these
-	// values
-	if f.AgentID != nil && f.ExternalRef != nil {
+	if f.indexes() > 1 { // the values decide which index is best
 		given = []any{pgx.QueryExecModeCacheDescribe, args}
 	}
 	rows, err := queryListed[callstate.Call](ctx, s.pool, f.selectCalls(), given...)
@@ -120,9 +127,20 @@ func (s *Store) Calls(ctx context.Context, workspaceID uuid.UUID, p page.Request
 	return rows, nil
 }
 
-// selectCalls returns a statement that can use an index for the filter. With a contact, it reads
-// all calls of the contact, which are few. Otherwise it reads each pair of direction and list
-// status separately, so that a rare status is found quickly.
+// indexes returns the number of indexes that the planner can choose from.
+func (f CallFilter) indexes() (n int) {
+	for _, given := range []bool{f.AgentID != nil, f.ExternalRef != nil, f.To != "", f.Outcome != nil} {
+		if given {
+			n++
+		}
+	}
+	return n
+}
+
+// selectCalls returns the statement whose index fits the filter. A call request has at most one call,
+// and a contact has few calls, so the statement reads all calls of the request or of the contact.
+// For all other filters the statement reads each pair of direction and list status, so that a rare
+// status is found quickly among a million calls.
 func (f CallFilter) selectCalls() string {
 	where := ""
 	if f.AgentID != nil {
@@ -131,8 +149,19 @@ func (f CallFilter) selectCalls() string {
 	if f.ExternalRef != nil {
 		where += ofExternalRef
 	}
+	if f.To != "" {
+		where += toNumber
+	}
+	if f.Outcome != nil {
+		where += ofOutcome
+	}
+	if f.CallRequestID != nil {
+		where += ofRequest
+	}
 	if f.ContactID != nil {
 		where += ofContact
+	}
+	if f.ContactID != nil || f.CallRequestID != nil {
 		if f.Direction != "" {
 			where += inDirection
 		}

@@ -12,6 +12,7 @@ import (
 	"ringfence.dev/libs/outbox"
 	"ringfence.dev/libs/page"
 	"ringfence.dev/libs/pg"
+	"ringfence.dev/libs/phone"
 	"ringfence.dev/proto/eventv1"
 	"ringfence.dev/services/calls/internal/callstate"
 )
@@ -45,16 +46,12 @@ SELECT ` + listedRequestColumns + ` FROM unnest(@statuses::text[]) AS one (one_s
     SELECT ` + listedRequestColumns + ` FROM call_requests
     WHERE workspace_id = @workspace_id AND status = one_status AND uuid_send(id) < uuid_send(@below::uuid)`
 
-const (
-	listRequests      = requestsByStatus + newestFirst + `) AS r` + newestFirst
-	listRequestsOfRef = requestsByStatus + ofExternalRef + newestFirst + `) AS r` + newestFirst
-)
-
 const requestExists = `SELECT EXISTS (SELECT FROM call_requests WHERE workspace_id = @workspace_id AND id = @after)`
 
 // RequestFilter filters a list of call requests. Its zero value matches all requests.
 type RequestFilter struct {
 	Status      string
+	To          phone.Number
 	ExternalRef *string
 }
 
@@ -65,15 +62,21 @@ func (s *Store) Requests(ctx context.Context, workspaceID uuid.UUID, p page.Requ
 	if err := s.knownCursor(ctx, requestExists, p, args); err != nil {
 		return nil, err
 	}
-	args["statuses"], args["external_ref"] = callstate.RequestStatuses(), f.ExternalRef
+	args["statuses"], args["to"], args["external_ref"] = callstate.RequestStatuses(), f.To, f.ExternalRef
 	if f.Status != "" {
 		args["statuses"] = []string{f.Status}
 	}
-	sql := listRequests
-	if f.ExternalRef != nil {
-		sql = listRequestsOfRef
+	sql, given := requestsByStatus, []any{args}
+	if f.To != "" {
+		sql += toNumber
 	}
-	rows, err := queryListed[callstate.Request](ctx, s.pool, sql, args)
+	if f.ExternalRef != nil {
+		sql += ofExternalRef
+	}
+	if f.To != "" && f.ExternalRef != nil { // the values decide which index is best
+		given = []any{pgx.QueryExecModeCacheDescribe, args}
+	}
+	rows, err := queryListed[callstate.Request](ctx, s.pool, sql+newestFirst+`) AS r`+newestFirst, given...)
 	if err != nil {
 		return nil, fmt.Errorf("list call requests: %w", err)
 	}

@@ -3,7 +3,6 @@ package httpapi
 import (
 	"fmt"
 	"net/http"
-	"strings"
 
 	"github.com/google/uuid"
 
@@ -34,7 +33,7 @@ func (a *API) listContacts(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	filter := store.Filter{}
-	if filter.Number, err = queryNumber(r); err != nil {
+	if filter.Number, err = httpserver.QueryPhone(r.URL.Query(), "phone"); err != nil {
 		return err
 	}
 	name, err := httpserver.QueryText(query, "q")
@@ -60,19 +59,6 @@ func (a *API) listContacts(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	return httpserver.WriteJSON(w, http.StatusOK, page.Of(req, rows, viewContact))
-}
-
-// queryNumber parses the optional parameter phone. An unescaped plus arrives as a space.
-func queryNumber(r *http.Request) (phone.Number, error) {
-	query := r.URL.Query()
-	if !query.Has("phone") {
-		return "", nil
-	}
-	number, ok := phone.Parse(strings.ReplaceAll(query.Get("phone"), " ", "+"))
-	if !ok || len(query["phone"]) > 1 {
-		return "", apierr.Validation("phone", "must be an E.164 number such as +14155550123.")
-	}
-	return number, nil
 }
 
 // createContact handles POST /v1/contacts. It responds 201, or 409 with the id of the existing

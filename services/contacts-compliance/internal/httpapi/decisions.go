@@ -87,7 +87,7 @@ func (a *API) listDecisions(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	number, err := queryNumber(r)
+	number, err := httpserver.QueryPhone(r.URL.Query(), "phone")
 	if err != nil {
 		return err
 	}

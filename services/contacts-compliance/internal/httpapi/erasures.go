@@ -85,7 +85,7 @@ func (a *API) listErasures(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	number, err := queryNumber(r)
+	number, err := httpserver.QueryPhone(r.URL.Query(), "phone")
 	if err != nil {
 		return err
 	}

@@ -38,11 +38,18 @@ type Document struct {
 // Docs contains the documents for developers, by path: the OpenAPI document at /openapi.json, the
 // Swagger UI page at /docs, the documentation at /docs/guides, and /llms.txt. All files are
 // embedded, and the pages load nothing from other hosts.
-type Docs struct{ documents map[string]Document }
+type Docs struct {
+	documents map[string]Document
+	api       *description
+}
 
 // NewDocs reads the embedded files and renders the documentation.
 func NewDocs() (*Docs, error) {
-	s := &Docs{documents: map[string]Document{}}
+	api, err := newDescription(openapi.Description)
+	if err != nil {
+		return nil, err
+	}
+	s := &Docs{documents: map[string]Document{}, api: api}
 	if err := s.put("/openapi.json", "application/json", openapi.Description); err != nil {
 		return nil, err
 	}

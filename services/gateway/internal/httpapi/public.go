@@ -90,6 +90,11 @@ func (p *Public) answer(w http.ResponseWriter, r *http.Request) error {
 	if err := checkQuery(r.URL); err != nil {
 		return err
 	}
+	if isStrict(r.Header) {
+		if err := p.checkStrict(w, r, match.Template); err != nil {
+			return err
+		}
+	}
 	return p.peers.Forward(w, r, match.Owner, match.Path, serviceauth.Caller{
 		WorkspaceID: holder.WorkspaceID, RequestID: requestID, Access: holder.Access, Webhooks: holder.Workspace().Webhooks(),
 	})

@@ -126,7 +126,7 @@ func (p *Upstreams) forward(w http.ResponseWriter, r *http.Request, owner string
 	if path.Path != idempotentPath {
 		out.Header.Del("Idempotency-Key")
 	}
-	if err := bufferBody(w, out); err != nil {
+	if err := BufferBody(w, out); err != nil {
 		return err
 	}
 	p.proxy.ServeHTTP(w, out)
@@ -169,8 +169,9 @@ func removeClientHeaders(header http.Header) {
 	}
 }
 
-// bufferBody reads the whole body, up to MaxBody bytes.
-func bufferBody(w http.ResponseWriter, r *http.Request) error {
+// BufferBody reads the whole body, up to MaxBody bytes. Afterwards, r.Body and r.GetBody return the body
+// that was read.
+func BufferBody(w http.ResponseWriter, r *http.Request) error {
 	if r.ContentLength > httpserver.MaxBody {
 		return httpserver.TooLarge()
 	}

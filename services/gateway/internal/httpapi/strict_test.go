@@ -1,0 +1,91 @@
+package httpapi
+
+import (
+	"net/http"
+	"net/url"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"ringfence.dev/libs/apierr"
+	"ringfence.dev/proto/openapi"
+)
+
+func TestIsStrict(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		name   string
+		prefer []string
+		want   bool
+	}{
+		{name: "no header", prefer: nil, want: false},
+		{name: "strict", prefer: []string{"handling=strict"}, want: true},
+		{name: "lenient", prefer: []string{"handling=lenient"}, want: false},
+		{name: "another case and quotes", prefer: []string{`Handling = "STRICT"`}, want: true},
+		{name: "with a parameter", prefer: []string{"handling=strict; foo=bar"}, want: true},
+		{name: "second preference", prefer: []string{"return=minimal, handling=strict"}, want: true},
+		{name: "second line", prefer: []string{"wait=10", "handling=strict"}, want: true},
+		{name: "first of two", prefer: []string{"handling=lenient, handling=strict"}, want: false},
+		{name: "another preference", prefer: []string{"respond-async"}, want: false},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			if got := isStrict(http.Header{"Prefer": tt.prefer}); got != tt.want {
+				t.Errorf("isStrict(%q) = %v, want %v", tt.prefer, got, tt.want)
+			}
+		})
+	}
+}
+
+func TestDescription_CheckNamesUnknownFieldsAndParameters(t *testing.T) {
+	t.Parallel()
+	d, err := newDescription(openapi.Description)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const (
+		calls, subscriptions = "/v1/calls", "/v1/webhook-subscriptions"
+		field, parameter     = " is not a field of this operation.", " is not a query parameter of this operation."
+	)
+	tests := []struct {
+		name     string
+		method   string
+		template string
+		query    string
+		body     string
+		want     string // the message; empty: the request is accepted
+	}{
+		{name: "known fields", method: "POST", template: calls, body: `{"agent_id":"a","to":"b","variables":{"any":{"thing":1}}}`},
+		{name: "misspelled field", method: "POST", template: calls, body: `{"agentid":"a","to":"b"}`, want: "agentid" + field},
+		{name: "field in another case", method: "POST", template: calls, body: `{"To":"b"}`, want: "To" + field},
+		{
+			name: "two fields and a parameter", method: "POST", template: calls, query: "limit=1", body: `{"b":1,"a":1}`,
+			want: "limit" + parameter + " a" + field + " b" + field,
+		},
+		{name: "known parameters", method: "GET", template: calls, query: "limit=1&status=busy&to=x&starting_after=y"},
+		{name: "unknown parameter", method: "GET", template: calls, query: "phone=x", want: "phone" + parameter},
+		{name: "HEAD has the parameters of GET", method: "HEAD", template: calls, query: "status=busy"},
+		{name: "list of a field", method: "POST", template: subscriptions, body: `{"name":"n","url":"u","events":["call.completed"]}`},
+		{name: "operation without a body", method: "POST", template: subscriptions + "/{id}/test", body: `{"to":"x"}`, want: "to" + field},
+		{name: "empty body of an operation without a body", method: "POST", template: subscriptions + "/{id}/test", body: `{}`},
+		{name: "not JSON", method: "POST", template: calls, body: `{"agentid"`},
+		{name: "not an object", method: "POST", template: calls, body: `[1]`},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			query, err := url.ParseQuery(tt.query)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var want error
+			if tt.want != "" {
+				want = apierr.Unprocessable("validation_error", "%s", tt.want)
+			}
+			if diff := cmp.Diff(want, d.check(tt.method, tt.template, query, []byte(tt.body))); diff != "" {
+				t.Errorf("check (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
