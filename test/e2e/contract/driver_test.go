@@ -16,6 +16,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"ringfence.dev/libs/testkit"
 	"ringfence.dev/test/kit"
 )
 
@@ -118,6 +119,8 @@ func (c *client) send(t *testing.T, method, path string, body any, header ...str
 	if err != nil {
 		t.Errorf("%s %s: read the answer: %v", method, path, err)
 	}
+	// The format of scheduled_for in a summary is checked with the OpenAPI description.
+	testkit.CheckTimestamps(t, read, "summary", "local_time", "paths", "webhooks")
 	return answer{response.StatusCode, response.Header, string(read)}
 }
 

@@ -15,8 +15,8 @@ import (
 
 var (
 	canonicalUUID = regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-[1-8][0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$`)
-	utcStamp      = regexp.MustCompile(`^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,3})?Z$`)
-	offsetStamp   = regexp.MustCompile(`^[0-9-]{10}T[0-9:]{8}[+-][0-9]{2}:[0-9]{2}$`)
+	utcStamp      = regexp.MustCompile(`^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}\.[0-9]{3}Z$`)
+	offsetStamp   = regexp.MustCompile(`^[0-9-]{10}T[0-9:]{8}\.[0-9]{3}[+-][0-9]{2}:[0-9]{2}$`)
 )
 
 // offsetDateTime is the format of times with an offset from UTC. CallSummary.scheduled_for has this
@@ -29,7 +29,7 @@ type format func(string) error
 func (f format) Validate(value string) error { return f(value) }
 
 // responseFormats returns validators for the formats of values in responses. An id must be in lower
-// case. A time must be in UTC with milliseconds.
+// case. A time must be in UTC with exactly three decimals.
 func responseFormats() map[string]openapi3.StringFormatValidator {
 	return map[string]openapi3.StringFormatValidator{
 		"uuid": format(func(s string) error { return matches(canonicalUUID, s) }),

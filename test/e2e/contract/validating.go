@@ -1,7 +1,7 @@
 // Validation of requests, responses and webhook deliveries against the OpenAPI description. The
 // validation records which items occurred. It is stricter than the description: an object without
 // additionalProperties has only the listed members, an id is a UUID in lower case, and a time is in
-// UTC with at most milliseconds.
+// UTC with exactly three decimals.
 
 package contract
 

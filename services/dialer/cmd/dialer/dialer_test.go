@@ -158,8 +158,8 @@ func summaries(t *testing.T, r *rig, ids map[string]uuid.UUID) {
 		t.Errorf("error = %v, want none", err)
 	case at.In(zone).Hour() != 10:
 		t.Errorf("at.In(zone).Hour() = %v, want 10", at.In(zone).Hour())
-	case !strings.Contains(callback.ScheduledFor, "T10:00:00-0"):
-		t.Errorf("callback.ScheduledFor = %q, want it to contain %q", callback.ScheduledFor, "T10:00:00-0")
+	case !strings.Contains(callback.ScheduledFor, "T10:00:00.000-0"):
+		t.Errorf("callback.ScheduledFor = %q, want it to contain %q", callback.ScheduledFor, "T10:00:00.000-0")
 	}
 	var stopped map[string]any
 	if err := json.Unmarshal(last(r.ends(ids["96"])).GetAnalysed().GetSummaryJson(), &stopped); err != nil {

@@ -36,6 +36,10 @@ const (
 	ReachedError     = "error"
 )
 
+// TimeLayout is the layout of Summary.ScheduledFor: RFC 3339 with exactly three decimals and a UTC
+// offset.
+const TimeLayout = "2006-01-02T15:04:05.000-07:00"
+
 // Summary is the summary of a conversation in the API. JSON members without a value are left out,
 // never null.
 type Summary struct {
@@ -46,7 +50,7 @@ type Summary struct {
 	CustomerName  *string  `json:"customer_name,omitempty"`
 	KeyInterests  []string `json:"key_interests"`
 	KeyObjections []string `json:"key_objections"`
-	// ScheduledFor is the agreed time of the next contact: a date and time with a UTC offset.
+	// ScheduledFor is the agreed time of the next contact, in the format TimeLayout.
 	ScheduledFor *string `json:"scheduled_for,omitempty"`
 }
 

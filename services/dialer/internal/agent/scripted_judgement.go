@@ -66,5 +66,5 @@ func list(pattern *regexp.Regexp, text string) []string {
 
 func nextDayAtTen(after time.Time, zone *time.Location) string {
 	year, month, day := after.In(zone).Date()
-	return time.Date(year, month, day+1, 10, 0, 0, 0, zone).Format("2006-01-02T15:04:05-07:00")
+	return time.Date(year, month, day+1, 10, 0, 0, 0, zone).Format(TimeLayout)
 }

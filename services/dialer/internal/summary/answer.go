@@ -68,9 +68,8 @@ func parseAnswer(text string, c Call) (*agent.Summary, error) {
 // time zone. A time that a tool call has stored replaces the model's value. A value without an
 // offset is local to the person.
 func (c Call) scheduledTime(value any) (string, bool) {
-	const layout = "2006-01-02T15:04:05-07:00"
 	if c.CallbackAt != nil {
-		return c.CallbackAt.In(c.zone()).Format(layout), true
+		return c.CallbackAt.In(c.zone()).Format(agent.TimeLayout), true
 	}
 	text, _ := value.(string)
 	at, err := time.Parse(time.RFC3339, text)
@@ -82,7 +81,7 @@ func (c Call) scheduledTime(value any) (string, bool) {
 	if err != nil || !at.After(c.EndedAt) || at.Sub(c.EndedAt) > maxAhead {
 		return "", false
 	}
-	return at.In(c.zone()).Format(layout), true
+	return at.In(c.zone()).Format(agent.TimeLayout), true
 }
 
 func optionalText(text *string) *string {

@@ -196,7 +196,7 @@ func TestSummarise_ReadsACompleteSummary(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	business, name, at := "bakery", "Ada", "2026-11-23T09:00:00+01:00"
+	business, name, at := "bakery", "Ada", "2026-11-23T09:00:00.000+01:00"
 	want := &agent.Summary{
 		Outcome: "interested", Confidence: 0.9, NextAction: "Send the offer.", BusinessType: &business, CustomerName: &name,
 		KeyInterests: []string{"tea"}, KeyObjections: []string{}, ScheduledFor: &at,
@@ -353,10 +353,10 @@ func TestRead_AcceptsOnlyTheRightForm(t *testing.T) {
 			func(s *agent.Summary) bool { return s.Confidence == 0 },
 		},
 		"time in UTC": {
-			func(a map[string]any, _ *Call) { a["scheduled_for"] = "2026-11-23T08:00:00Z" }, at("2026-11-23T09:00:00+01:00"),
+			func(a map[string]any, _ *Call) { a["scheduled_for"] = "2026-11-23T08:00:00Z" }, at("2026-11-23T09:00:00.000+01:00"),
 		},
 		"time without an offset": {
-			func(a map[string]any, _ *Call) { a["scheduled_for"] = "2026-11-23T09:00" }, at("2026-11-23T09:00:00+01:00"),
+			func(a map[string]any, _ *Call) { a["scheduled_for"] = "2026-11-23T09:00" }, at("2026-11-23T09:00:00.000+01:00"),
 		},
 		"time in the past": {
 			func(a map[string]any, _ *Call) { a["scheduled_for"] = "2026-11-20T15:59:00+01:00" }, at(""),
@@ -366,7 +366,7 @@ func TestRead_AcceptsOnlyTheRightForm(t *testing.T) {
 		},
 		"time is a number": {func(a map[string]any, _ *Call) { a["scheduled_for"] = 1795000000 }, at("")},
 		"time from a tool call": {
-			func(_ map[string]any, c *Call) { c.CallbackAt = &later }, at("2026-11-24T08:00:00+01:00"),
+			func(_ map[string]any, c *Call) { c.CallbackAt = &later }, at("2026-11-24T08:00:00.000+01:00"),
 		},
 		"outcome from a tool call": {
 			func(_ map[string]any, c *Call) { c.Outcome = agent.OutcomeOptedOut },
