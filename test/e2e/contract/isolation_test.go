@@ -107,6 +107,8 @@ func names(header http.Header) []string { return slices.Sorted(maps.Keys(header)
 type stranger struct {
 	*tenant
 	contact, call, request, subscription string
+	// dialed is the request of the call, and outcome is the outcome of the call.
+	dialed, outcome string
 	// number is the number of a contact. The numbers optedOut and optedOutToo are opted out. An
 	// operator added a consent record for the number consented.
 	number, optedOut, optedOutToo, consented string
@@ -126,12 +128,14 @@ func strangerWithEverything(t *testing.T) *stranger {
 	s := &stranger{tenant: workspace(t), number: number(1), optedOut: number(1), optedOutToo: number(1), consented: number(1)}
 	s.topUp(t, "100")
 	s.contact = s.write.want(t, 201, "POST", "/v1/contacts", set{"phone_e164": s.number, "name": strangeName, "metadata": set{"a": 1}}).text("id")
-	done := s.write.want(t, 202, "POST", "/v1/calls", s.order(s.number, "external_ref", strangeRef)).text("id")
-	s.call = s.ended(t, done).text("call_id")
+	s.dialed = s.write.want(t, 202, "POST", "/v1/calls", s.order(s.number, "external_ref", strangeRef)).text("id")
+	s.call = s.ended(t, s.dialed).text("call_id")
 	s.request = s.write.want(t, 202, "POST", "/v1/calls", s.order(number(1), "external_ref", strangeRef, "idempotency_key", strangeKey, "scheduled_for", ahead())).text("id")
 	s.write.want(t, 202, "POST", "/v1/calls", s.order(number(1), "scheduled_for", ahead()), "Idempotency-Key", strangeHeaderKey)
-	until(t, "the call is charged", func() bool {
-		return s.read.want(t, 200, "GET", "/v1/calls/"+s.call, nil).text("credits_charged") != ""
+	until(t, "the call is charged and has an outcome", func() bool {
+		call := s.read.want(t, 200, "GET", "/v1/calls/"+s.call, nil)
+		s.outcome = call.text("outcome")
+		return call.text("credits_charged") != "" && s.outcome != ""
 	})
 	for _, to := range []string{s.optedOut, s.optedOutToo} {
 		s.write.want(t, 200, "POST", "/v1/opt-outs", set{"phone_e164": to})

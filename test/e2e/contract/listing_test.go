@@ -27,8 +27,9 @@ func TestListing_RefusesInvalidParameters(t *testing.T) {
 			"status": {"queued", "Completed", "", "%00"}, "direction": {"both", "INBOUND", ""}, "agent_id": {"x", ""}, "contact_id": {"x", "%00"},
 			"created_after":  {"yesterday", "2026-06-04", "2026-06-04T09:00:00", "", "2026-13-01T00:00:00Z", "1780000000", "%00"},
 			"created_before": {"x", "2026-02-30T00:00:00Z"}, "external_ref": {"%00", "%FF"},
+			"to": {"14155550101", "x", "", "%2B1", "%00"}, "outcome": {"%00", "%FF"}, "call_request_id": {"x", "", "%00"},
 		},
-		"/v1/call-requests": {"status": {"ringing", "", "QUEUED"}, "external_ref": {"%00", "%FF"}},
+		"/v1/call-requests": {"status": {"ringing", "", "QUEUED"}, "external_ref": {"%00", "%FF"}, "to": {"14155550101", "x", "", "%00"}},
 		"/v1/contacts": {
 			"phone": {"14155550101", "x", "", "%2B1", "%00"}, "dnd_status": {"yes", ""}, "consent_status": {"no", "Consented"}, "q": {"%00", "%FF"},
 		},
@@ -121,12 +122,26 @@ func TestListing_FiltersSelectCallsAndRequests(t *testing.T) {
 		}
 		return ended == 2
 	})
+	var outcome string
+	until(t, "the outcome arrives", func() bool {
+		outcome = w.read.want(t, 200, "GET", "/v1/calls/"+a, nil).text("outcome")
+		return outcome != ""
+	})
 	stamp := func(at time.Time) string { return url.QueryEscape(at.UTC().Format("2006-01-02T15:04:05.000Z07:00")) }
 	east := time.FixedZone("", 2*3600)
 	for query, want := range map[string][]string{
 		"": {b, a}, "?status=completed": {a}, "?status=busy": {b}, "?status=ringing": {}, "?direction=outbound": {b, a}, "?direction=inbound": {},
 		"?agent_id=" + second: {b}, "?agent_id=" + strings.ToUpper(w.agent): {a}, "?agent_id=" + uuid.NewString(): {}, "?contact_id=" + contact: {a},
 		"?external_ref=" + url.QueryEscape(ref): {a}, "?external_ref=order": {}, "?external_ref=": {}, "?external_ref=order%20100__": {},
+		"?to=" + url.QueryEscape(talked.text("to")):    {a},
+		"?to=" + busy.text("to"):                       {b}, // the + is not escaped
+		"?to=" + url.QueryEscape(number(1)):            {},
+		"?outcome=" + outcome:                          {a},
+		"?outcome=" + outcome + "&status=busy":         {},
+		"?outcome=never":                               {},
+		"?call_request_id=" + talked.text("id"):        {a},
+		"?call_request_id=" + waiting.text("id"):       {},
+		"?call_request_id=" + uuid.NewString():         {},
 		"?status=busy&agent_id=" + w.agent:             {},
 		"?status=completed&direction=outbound&limit=1": {a},
 		"?created_after=" + stamp(born[a]):             {b},
@@ -152,6 +167,9 @@ func TestListing_FiltersSelectCallsAndRequests(t *testing.T) {
 		"?external_ref=" + url.QueryEscape(ref): {waiting.text("id"), talked.text("id")}, "?external_ref=" + url.QueryEscape(ref) + "&status=queued": {waiting.text("id")},
 		"?starting_after=" + waiting.text("id") + "&status=completed&limit=1": {busy.text("id")},
 		"?starting_after=" + busy.text("id") + "&status=queued":               {},
+		"?to=" + url.QueryEscape(talked.text("to")):                           {talked.text("id")},
+		"?to=" + waiting.text("to") + "&status=completed":                     {},
+		"?to=" + url.QueryEscape(number(1)):                                   {},
 	} {
 		if got := w.read.want(t, 200, "GET", "/v1/call-requests"+query, nil).ids(); strings.Join(got, ",") != strings.Join(want, ",") {
 			t.Errorf("call-requests%s = %v, want %v", query, got, want)

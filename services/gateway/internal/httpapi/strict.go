@@ -103,18 +103,18 @@ func newDescription(document []byte) (*description, error) {
 		return nil, err
 	}
 	for _, o := range operations {
-		var found described
-		if shared := read.Paths[o.Path]["parameters"]; shared != nil {
-			if err := json.Unmarshal(shared, &found.Parameters); err != nil {
+		var shared []parameter
+		if text := read.Paths[o.Path]["parameters"]; text != nil {
+			if err := json.Unmarshal(text, &shared); err != nil {
 				return nil, fmt.Errorf("read parameters of %s: %w", o.Path, err)
 			}
 		}
-		ofPath := found.Parameters
+		var found described
 		if err := json.Unmarshal(read.Paths[o.Path][strings.ToLower(o.Method)], &found); err != nil {
 			return nil, fmt.Errorf("read operation %s: %w", o, err)
 		}
 		var known operation
-		for _, p := range slices.Concat(ofPath, found.Parameters) {
+		for _, p := range slices.Concat(shared, found.Parameters) {
 			if p.Ref != "" {
 				p = read.Components.Parameters[p.Ref[strings.LastIndex(p.Ref, "/")+1:]]
 			}

@@ -89,3 +89,24 @@ func TestDescription_CheckNamesUnknownFieldsAndParameters(t *testing.T) {
 		})
 	}
 }
+
+// The check reads properties, items and references of a schema. A body that is described in another
+// way, for example with allOf, would accept every field.
+func TestDescription_CheckRefusesUnknownNamesOfEveryOperation(t *testing.T) {
+	t.Parallel()
+	d, err := newDescription(openapi.Description)
+	if err != nil {
+		t.Fatal(err)
+	}
+	operations, err := openapi.Operations()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := apierr.Unprocessable("validation_error", "no_such is not a query parameter of this operation. no_such is not a field of this operation.")
+	for _, o := range operations {
+		got := d.check(o.Method, o.Path, url.Values{"no_such": {"1"}}, []byte(`{"no_such":1}`))
+		if diff := cmp.Diff(error(want), got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", o, diff)
+		}
+	}
+}
