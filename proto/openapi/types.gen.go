@@ -268,7 +268,7 @@ func (e WebhookSubscriptionStatus) Valid() bool {
 type Call struct {
 	CallID openapi_types.UUID `json:"call_id"`
 
-	// CallRequestID The call request of the call; null for an inbound call.
+	// CallRequestID The call request of the call; null for an inbound call. Only events of earlier versions do not have it.
 	CallRequestID *openapi_types.UUID `json:"call_request_id"`
 	Direction     Direction           `json:"direction"`
 

@@ -86,6 +86,7 @@ func TestAnswer_RefusesUndocumentedResponses(t *testing.T) {
 		{"an extra member of the error", "GET", path, 404, headers(), `{"error":{"code":"not_found","message":"Why.","at":1}}`, "at"},
 		{"an extra member beside the error", "GET", path, 404, headers(), `{"error":{"code":"not_found","message":"Why."},"at":1}`, "at"},
 		{"a missing member", "GET", path, 200, headers(), change(request, `"error_code":null,`, ""), "error_code"},
+		{"no call_request_id", "GET", calls, 200, headers(), change(call, `"call_request_id":"`+anID+`",`, ""), "call_request_id"},
 		{"a wrong type", "GET", path, 200, headers(), change(request, `"+14155550101"`, "14155550101"), "string"},
 		{"null for a required value", "GET", path, 200, headers(), change(request, `"+14155550101"`, "null"), "null"},
 		{"an unknown status of the request", "GET", path, 200, headers(), change(request, `"queued"`, `"waiting"`), "allowed"},
