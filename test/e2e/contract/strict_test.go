@@ -12,7 +12,8 @@ const preferStrict = "handling=strict"
 // handling=strict. docs/reference/api/README.md describes the header.
 func TestStrict_RequestWithUnknownNamesIsRefused(t *testing.T) {
 	w := workspace(t)
-	later := "2099-01-01T00:00:00Z"
+	w.topUp(t, "10")
+	later := inOneHour()
 	misspelled := w.order(number(1), "schedule_for", later, "scheduled_for", later)
 	for _, row := range []struct {
 		name, method, path string
