@@ -29,7 +29,11 @@ func TestListing_RefusesInvalidParameters(t *testing.T) {
 			"created_before": {"x", "2026-02-30T00:00:00Z"}, "external_ref": {"%00", "%FF"},
 			"to": {"14155550101", "x", "", "%2B1", "%00"}, "outcome": {"%00", "%FF"}, "call_request_id": {"x", "", "%00"},
 		},
-		"/v1/call-requests": {"status": {"ringing", "", "QUEUED"}, "external_ref": {"%00", "%FF"}, "to": {"14155550101", "x", "", "%00"}},
+		"/v1/call-requests": {
+			"status":       {"ringing", "", "QUEUED"},
+			"external_ref": {"%00", "%FF"},
+			"to":           {"14155550101", "x", "", "%00"},
+		},
 		"/v1/contacts": {
 			"phone": {"14155550101", "x", "", "%2B1", "%00"}, "dnd_status": {"yes", ""}, "consent_status": {"no", "Consented"}, "q": {"%00", "%FF"},
 		},

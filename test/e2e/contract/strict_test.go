@@ -21,11 +21,17 @@ func TestStrict_RequestWithUnknownNamesIsRefused(t *testing.T) {
 		status             int
 		names              []string // empty: the request is accepted
 	}{
-		{name: "known fields", method: "POST", path: "/v1/calls", body: w.order(number(1), "scheduled_for", later), status: 202},
+		{
+			name: "known fields", method: "POST", path: "/v1/calls", body: w.order(number(1), "scheduled_for", later),
+			status: 202,
+		},
 		{name: "misspelled field", method: "POST", path: "/v1/calls", body: misspelled, names: []string{"schedule_for"}},
 		{name: "known parameters", method: "GET", path: "/v1/calls?limit=1&status=busy", status: 200},
 		{name: "unknown parameters", method: "GET", path: "/v1/calls?phone=1&from=2", names: []string{"phone", "from"}},
-		{name: "unknown parameter of a POST", method: "POST", path: "/v1/opt-outs?x=1", body: set{"phone_e164": number(2)}, names: []string{"x"}},
+		{
+			name: "unknown parameter of a POST", method: "POST", path: "/v1/opt-outs?x=1",
+			body: set{"phone_e164": number(2)}, names: []string{"x"},
+		},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			if len(row.names) == 0 {

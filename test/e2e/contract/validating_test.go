@@ -19,11 +19,14 @@ const (
 	request = `{"id":"` + anID + `","status":"queued","call_id":null,"to":"+14155550101","agent_id":"` + anID + `","external_ref":null,` +
 		`"scheduled_for":"2026-06-04T09:00:01.048Z","error_code":null,"error_detail":null,"dialed_at":null,"completed_at":null,` +
 		`"created_at":"2026-06-04T09:00:01.048Z","updated_at":"2026-06-04T09:00:01.000Z"}`
-	call = `{"call_id":"` + anID + `","call_request_id":"` + anID + `","direction":"outbound","from":"+15005550006","to":"+14155550101","agent_id":"` + anID + `","contact_id":null,` +
+	call = `{"call_id":"` + anID + `","call_request_id":"` + anID + `","direction":"outbound",` +
+		`"from":"+15005550006","to":"+14155550101","agent_id":"` + anID + `","contact_id":null,` +
 		`"campaign_id":null,"status":"completed","hangup_cause":"normal_clearing","timings":{"queued_at":null,"dialed_at":null,"answered_at":null,` +
 		`"ended_at":null,"ring_seconds":3,"talk_seconds":null,"total_seconds":null},"credits_charged":0.035,"outcome":null,"disposition":"human",` +
-		`"summary":{"outcome":"x","confidence":0.9,"scheduled_for":"2026-06-05T10:00:00.000-07:00","more":1},"external_ref":null}`
-	event = `{"id":"` + anID + `","type":"call.completed","api_version":"2026-06-04","created_at":"2026-06-04T09:00:01.000Z","workspace_id":"` + anID +
+		`"summary":{"outcome":"x","confidence":0.9,"scheduled_for":"2026-06-05T10:00:00.000-07:00","more":1},` +
+		`"external_ref":null}`
+	event = `{"id":"` + anID + `","type":"call.completed","api_version":"2026-06-04",` +
+		`"created_at":"2026-06-04T09:00:01.000Z","workspace_id":"` + anID +
 		`","sequence":3,"data":` + call + `}`
 )
 
@@ -86,7 +89,10 @@ func TestAnswer_RefusesUndocumentedResponses(t *testing.T) {
 		{"an extra member of the error", "GET", path, 404, headers(), `{"error":{"code":"not_found","message":"Why.","at":1}}`, "at"},
 		{"an extra member beside the error", "GET", path, 404, headers(), `{"error":{"code":"not_found","message":"Why."},"at":1}`, "at"},
 		{"a missing member", "GET", path, 200, headers(), change(request, `"error_code":null,`, ""), "error_code"},
-		{"no call_request_id", "GET", calls, 200, headers(), change(call, `"call_request_id":"`+anID+`",`, ""), "call_request_id"},
+		{
+			"no call_request_id", "GET", calls, 200, headers(), change(call, `"call_request_id":"`+anID+`",`, ""),
+			"call_request_id",
+		},
 		{"a wrong type", "GET", path, 200, headers(), change(request, `"+14155550101"`, "14155550101"), "string"},
 		{"null for a required value", "GET", path, 200, headers(), change(request, `"+14155550101"`, "null"), "null"},
 		{"an unknown status of the request", "GET", path, 200, headers(), change(request, `"queued"`, `"waiting"`), "allowed"},
@@ -98,11 +104,17 @@ func TestAnswer_RefusesUndocumentedResponses(t *testing.T) {
 		{"microseconds", "GET", path, 200, headers(), change(request, ".048Z", ".048123Z"), "does not match"},
 		{"no decimals", "GET", path, 200, headers(), change(request, ".048Z", "Z"), "does not match"},
 		{"one decimal", "GET", path, 200, headers(), change(request, ".048Z", ".0Z"), "does not match"},
-		{"scheduled_for without decimals", "GET", calls, 200, headers(), change(call, "10:00:00.000", "10:00:00"), "does not match"},
+		{
+			"scheduled_for without decimals", "GET", calls, 200, headers(), change(call, "10:00:00.000", "10:00:00"),
+			"does not match",
+		},
 		{"a time with an offset", "GET", path, 200, headers(), change(request, ".048Z", ".048+00:00"), "does not match"},
 		{"no offset", "GET", path, 200, headers(), change(request, ".048Z", ".048"), "does not match"},
 		{"an impossible date", "GET", path, 200, headers(), change(request, "2026-06-04", "2026-02-30"), "out of range"},
-		{"scheduled_for in UTC", "GET", calls, 200, headers(), change(call, "10:00:00.000-07:00", "10:00:00.000Z"), "does not match"},
+		{
+			"scheduled_for in UTC", "GET", calls, 200, headers(), change(call, ".000-07:00", ".000Z"),
+			"does not match",
+		},
 		{"an undocumented status", "GET", path, 204, headers(), "", "status 204"},
 		{"an undocumented error", "GET", path, 409, headers(), refusal("not_cancelable"), "not_cancelable"},
 		{"an undocumented code", "GET", path, 404, headers(), refusal("transcript_not_available"), "transcript_not_available"},
@@ -123,7 +135,8 @@ func TestAnswer_RefusesUndocumentedResponses(t *testing.T) {
 		{"a secret without Cache-Control", "POST", "/v1/webhook-subscriptions/" + anID + "/rotate-secret", 200, headers(),
 			`{"signing_secret":"whsec_a","store_this":"x"}`, "Cache-Control"},
 		{"a secret that is not masked", "GET", "/v1/webhook-subscriptions", 200, headers(), `{"has_more":false,"data":[{"id":"` + anID + `","name":"x","url":"https://x.y","events":[],` +
-			`"status":"active","signing_secret":"whsec_abcdefgh","consecutive_failures":0,"last_success_at":null,"last_failure_at":null,"created_at":"2026-06-04T09:00:01.000Z"}]}`, "signing_secret"},
+			`"status":"active","signing_secret":"whsec_abcdefgh","consecutive_failures":0,"last_success_at":null,` +
+			`"last_failure_at":null,"created_at":"2026-06-04T09:00:01.000Z"}]}`, "signing_secret"},
 		{"success without a route", "GET", "/v1/nothing", 200, headers(), "{}", "missing"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -166,7 +179,8 @@ func TestDelivery_RefusesUndocumentedDeliveries(t *testing.T) {
 		{"a signature in capitals", sent("X-Service-Signature", "t=1,v1="+strings.Repeat("0A", 32)), event, "X-Service-Signature"},
 		{"attempt 0", sent("X-Service-Delivery-Attempt", "0"), event, "X-Service-Delivery-Attempt"},
 		{"another event's id", sent("X-Service-Event-Id", strings.Replace(anID, "0", "1", 1)), event, "event's id"},
-		{"a test event", sent(), `{"id":"` + anID + `","type":"webhook.test","api_version":"2026-06-04","created_at":"2026-06-04T09:00:01.000Z","workspace_id":"` + anID +
+		{"a test event", sent(), `{"id":"` + anID + `","type":"webhook.test","api_version":"2026-06-04",` +
+			`"created_at":"2026-06-04T09:00:01.000Z","workspace_id":"` + anID +
 			`","sequence":1,"data":{"subscription_id":"` + anID + `","message":"x","call_id":null}}`, ""},
 	} {
 		err := d.Delivery(row.header, []byte(row.body))

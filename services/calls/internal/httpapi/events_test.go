@@ -164,7 +164,11 @@ func TestEvents_EachEventUpdatesTheRequestAndTheCall(t *testing.T) {
 		t.Errorf("event data and GET differ (-get +event):\n%s", diff)
 	}
 	testkit.Members(t, "call", full, map[string]any{
-		"credits_charged": 0.005, "outcome": "interested", "external_ref": "order-1042", "campaign_id": nil, "call_request_id": a.request.String(),
+		"credits_charged": 0.005,
+		"outcome":         "interested",
+		"external_ref":    "order-1042",
+		"campaign_id":     nil,
+		"call_request_id": a.request.String(),
 	})
 	for _, key := range []string{"transcript", "recording_url", "id"} {
 		if _, present := full[key]; present {
@@ -208,7 +212,10 @@ func TestEvents_AnyOrderGivesTheSameRows(t *testing.T) {
 		if terminal != 1 {
 			t.Errorf("round %d: %d terminal events", round, terminal)
 		}
-		for _, volatile := range []string{"call_id", "call_request_id", "contact_id", "timings", "id", "created_at", "updated_at", "dialed_at", "completed_at", "scheduled_for"} {
+		for _, volatile := range []string{
+			"call_id", "call_request_id", "contact_id", "timings", "id", "created_at", "updated_at", "dialed_at",
+			"completed_at", "scheduled_for",
+		} {
 			delete(full, volatile)
 			delete(req, volatile)
 		}

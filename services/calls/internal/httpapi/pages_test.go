@@ -235,7 +235,11 @@ func TestViews_HaveExactlyTheDocumentedKeys(t *testing.T) {
 	const request = "id status call_id to agent_id external_ref scheduled_for error_code error_detail dialed_at completed_at created_at updated_at"
 	for _, tt := range []struct{ name, got, want string }{
 		{"light call", keys(first("/v1/calls")), "id direction from to status agent_id contact_id outcome talk_seconds created_at external_ref"},
-		{"full call", keys(full), "call_id call_request_id direction from to agent_id contact_id campaign_id status hangup_cause timings credits_charged outcome disposition summary external_ref"},
+		{
+			"full call", keys(full),
+			"call_id call_request_id direction from to agent_id contact_id campaign_id status hangup_cause timings " +
+				"credits_charged outcome disposition summary external_ref",
+		},
 		{"timings", keys(full["timings"]), "queued_at dialed_at answered_at ended_at ring_seconds talk_seconds total_seconds"},
 		{"listed request", keys(first("/v1/call-requests")), request},
 		{"request", keys(any(r.request(a.request))), request},

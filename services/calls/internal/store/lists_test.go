@@ -29,10 +29,12 @@ var (
 )
 
 const seedCalls = `
-INSERT INTO calls (id, workspace_id, direction, from_number, to_e164, agent_id, contact_id, external_ref, status, outcome, billable_seconds, version, closed)
+INSERT INTO calls (id, workspace_id, direction, from_number, to_e164, agent_id, contact_id, external_ref, status,
+    outcome, billable_seconds, version, closed)
 SELECT concat(lpad(to_hex(1750000000000 + n), 12, '0'), '70008', substr(md5(n::text), 1, 15))::uuid,
     CASE WHEN n % 10000 = 11 THEN @small::uuid ELSE @large::uuid END,
-    CASE WHEN n < 4 THEN 'inbound' ELSE 'outbound' END, '+15005550006', '+' || CASE WHEN n < 4 THEN '14155550199' ELSE '14155550100' END,
+    CASE WHEN n < 4 THEN 'inbound' ELSE 'outbound' END, '+15005550006',
+    CASE WHEN n < 4 THEN '+14155550199' ELSE '+14155550100' END,
     CASE WHEN n < 4 THEN @rare::uuid ELSE @common::uuid END, CASE WHEN n % 4 = 0 THEN @rare::uuid END,
     CASE WHEN n = 1 THEN 'once' WHEN n % 2 = 0 THEN 'campaign' END,
     CASE WHEN n < 4 THEN 'busy' WHEN n % 3 = 0 THEN 'no_answer' WHEN n % 15001 = 7 THEN 'ringing' ELSE 'completed' END,
@@ -43,7 +45,8 @@ const seedRequests = `
 INSERT INTO call_requests (id, workspace_id, status, to_e164, agent_id, contact_id, variables, external_ref, scheduled_for,
     schedule_if_outside_hours, max_call_seconds, queued_at, error_code, completed_at, traceparent)
 SELECT concat(lpad(to_hex(1750000000000 + n), 12, '0'), '70008', substr(md5(n::text), 1, 15))::uuid,
-    CASE WHEN n % 10000 = 11 THEN @small::uuid ELSE @large::uuid END, s.status, CASE WHEN n < 4 THEN '+14155550199' ELSE '+14155550100' END, @common, @common, '{}',
+    CASE WHEN n % 10000 = 11 THEN @small::uuid ELSE @large::uuid END, s.status,
+    CASE WHEN n < 4 THEN '+14155550199' ELSE '+14155550100' END, @common, @common, '{}',
     CASE WHEN n = 1 THEN 'once' WHEN n % 2 = 0 THEN 'campaign' END, now(), false, 60, now(),
     CASE WHEN s.status = 'blocked' THEN 'recipient_dnd' END, CASE WHEN s.status <> 'queued' THEN now() END, ''
 FROM generate_series(1, @many::int) AS n,
@@ -89,12 +92,23 @@ func TestLists_EveryFilterReadsFewPages(t *testing.T) {
 		"a contact without calls": {ContactID: &none}, "a contact with many calls": {ContactID: &rare},
 		"all filters": {Status: "busy",
 			Direction: "inbound", AgentID: &rare, ExternalRef: new("once")},
-		"a rare number": {To: "+14155550199"}, "the common number": {To: "+14155550100"}, "no number": {To: "+14155550111"},
-		"the common number, rarely": {To: "+14155550100", Status: "canceled"}, "a rare outcome": {Outcome: new("appointment_booked")},
-		"the common outcome": {Outcome: new("interested")}, "an outcome without calls": {Outcome: new("never")},
+		"a rare number":     {To: "+14155550199"},
+		"the common number": {To: "+14155550100"},
+		"no number":         {To: "+14155550111"},
+		"the common number, rarely": {
+			To:     "+14155550100",
+			Status: "canceled",
+		},
+		"a rare outcome":                      {Outcome: new("appointment_booked")},
+		"the common outcome":                  {Outcome: new("interested")},
+		"an outcome without calls":            {Outcome: new("never")},
 		"a rare outcome of the common number": {To: "+14155550100", Outcome: new("appointment_booked")},
-		"a request":                           {CallRequestID: &rare}, "a request of a status": {CallRequestID: &none, Status: "busy"},
-		"a time before all calls": {Until: &early}, "a status, before all calls": {Until: &early, Status: "completed"},
+		"a request": {
+			CallRequestID: &rare,
+		},
+		"a request of a status":      {CallRequestID: &none, Status: "busy"},
+		"a time before all calls":    {Until: &early},
+		"a status, before all calls": {Until: &early, Status: "completed"},
 	}
 	look := func(t *testing.T, list func() error) {
 		t.Helper()
@@ -127,7 +141,8 @@ func TestLists_EveryFilterReadsFewPages(t *testing.T) {
 		"a reference used once": {ExternalRef: new("once")}, "a rare number": {To: "+14155550199"},
 		"the common number, never": {To: "+14155550100", Status: "canceled"}, "no number": {To: "+14155550111"},
 		"a rare reference of the common number": {To: "+14155550100", ExternalRef: new("once")},
-		"a common reference":                    {ExternalRef: new("campaign")}, "a common reference, never": {ExternalRef: new("campaign"), Status: "canceled"},
+		"a common reference":                    {ExternalRef: new("campaign")},
+		"a common reference, never":             {ExternalRef: new("campaign"), Status: "canceled"},
 	} {
 		for of, workspace := range map[string]uuid.UUID{"large": large, "small": small, "empty": none} {
 			t.Run("requests/"+name+"/"+of, func(t *testing.T) {

@@ -56,8 +56,19 @@ func TestDescription_CheckNamesUnknownFieldsAndParameters(t *testing.T) {
 		body     string
 		want     string // the message; empty: the request is accepted
 	}{
-		{name: "known fields", method: "POST", template: calls, body: `{"agent_id":"a","to":"b","variables":{"any":{"thing":1}}}`},
-		{name: "misspelled field", method: "POST", template: calls, body: `{"agentid":"a","to":"b"}`, want: "agentid" + field},
+		{
+			name:     "known fields",
+			method:   "POST",
+			template: calls,
+			body:     `{"agent_id":"a","to":"b","variables":{"any":{"thing":1}}}`,
+		},
+		{
+			name:     "misspelled field",
+			method:   "POST",
+			template: calls,
+			body:     `{"agentid":"a","to":"b"}`,
+			want:     "agentid" + field,
+		},
 		{name: "field in another case", method: "POST", template: calls, body: `{"To":"b"}`, want: "To" + field},
 		{
 			name: "two fields and a parameter", method: "POST", template: calls, query: "limit=1", body: `{"b":1,"a":1}`,
@@ -66,9 +77,25 @@ func TestDescription_CheckNamesUnknownFieldsAndParameters(t *testing.T) {
 		{name: "known parameters", method: "GET", template: calls, query: "limit=1&status=busy&to=x&starting_after=y"},
 		{name: "unknown parameter", method: "GET", template: calls, query: "phone=x", want: "phone" + parameter},
 		{name: "HEAD has the parameters of GET", method: "HEAD", template: calls, query: "status=busy"},
-		{name: "list of a field", method: "POST", template: subscriptions, body: `{"name":"n","url":"u","events":["call.completed"]}`},
-		{name: "operation without a body", method: "POST", template: subscriptions + "/{id}/test", body: `{"to":"x"}`, want: "to" + field},
-		{name: "empty body of an operation without a body", method: "POST", template: subscriptions + "/{id}/test", body: `{}`},
+		{
+			name:     "list of a field",
+			method:   "POST",
+			template: subscriptions,
+			body:     `{"name":"n","url":"u","events":["call.completed"]}`,
+		},
+		{
+			name:     "operation without a body",
+			method:   "POST",
+			template: subscriptions + "/{id}/test",
+			body:     `{"to":"x"}`,
+			want:     "to" + field,
+		},
+		{
+			name:     "empty body of an operation without a body",
+			method:   "POST",
+			template: subscriptions + "/{id}/test",
+			body:     `{}`,
+		},
 		{name: "not JSON", method: "POST", template: calls, body: `{"agentid"`},
 		{name: "not an object", method: "POST", template: calls, body: `[1]`},
 	}
@@ -102,7 +129,10 @@ func TestDescription_CheckRefusesUnknownNamesOfEveryOperation(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := apierr.Unprocessable("validation_error", "no_such is not a query parameter of this operation. no_such is not a field of this operation.")
+	want := apierr.Unprocessable(
+		"validation_error",
+		"no_such is not a query parameter of this operation. no_such is not a field of this operation.",
+	)
 	for _, o := range operations {
 		got := d.check(o.Method, o.Path, url.Values{"no_such": {"1"}}, []byte(`{"no_such":1}`))
 		if diff := cmp.Diff(error(want), got); diff != "" {
