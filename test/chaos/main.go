@@ -80,12 +80,12 @@ func main() {
 		"broker",
 		kit.Broker(),
 		"embedded, or apache: Apache Kafka (RINGFENCE_BROKER; after make kafka-fetch). "+
-			"With KAFKA_BROKERS set, apache: one of its own, which is killed",
+			"With KAFKA_BROKERS set, apache starts its own broker and kills it",
 	)
 	over := flag.String(
 		"carrier",
 		"sim",
-		"what calls go over: sim, the simulated carrier, or sip, trunks to a farm of sipp, with one of each service",
+		"carrier of the calls: sim (simulated carrier), or sip (SIP trunks to sipp, one replica of each service)",
 	)
 	only := flag.Bool("plan", false, "print the faults of the seed (RINGFENCE_SEED) and inject none")
 	flag.Parse()

@@ -1,6 +1,6 @@
-// Command wordlist reports words that the style guide forbids. It checks the tracked files of the working directory and
-// the subjects of commits: comments, log messages, test messages and help texts in Go, documents, and whole lines of
-// the other text files.
+// Command wordlist reports words that the style guide forbids. It checks the tracked files of the
+// working directory and the subjects of commits: comments, log messages, test messages, errors,
+// printed texts and help texts in Go, documents, and whole lines of the other text files.
 //
 // It finds known words only. A reviewer still reads every sentence.
 package main
@@ -177,10 +177,15 @@ func markdownProse(content string) map[int][]string {
 	return prose
 }
 
-// messageMethods are the methods whose string arguments are log or test messages.
-var messageMethods = []string{
+// messageFunctions are the functions and methods whose string arguments are log messages, test
+// messages, errors, printed texts or descriptions of flags.
+var messageFunctions = []string{
 	"Debug", "Info", "Warn", "Error", "DebugContext", "InfoContext", "WarnContext", "ErrorContext",
 	"Errorf", "Fatal", "Fatalf", "Log", "Logf", "Skip", "Skipf",
+	"Print", "Printf", "Println", "Fprint", "Fprintf", "Fprintln", "Sprintf", "Appendf", "New",
+	"Say", "Remark", "Confirm",
+	"Bool", "BoolVar", "Duration", "DurationVar", "Float64", "Float64Var", "Func", "Int", "IntVar", "Int64", "Int64Var",
+	"String", "StringVar", "Uint64", "Uint64Var", "Var",
 }
 
 // goProse returns the comments, messages and help texts of a Go file by line number. It returns
@@ -217,17 +222,30 @@ func goProse(path string, content []byte) (map[int][]string, error) {
 			return true
 		}
 		method, ok := call.Fun.(*ast.SelectorExpr)
-		if !ok || !slices.Contains(messageMethods, method.Sel.Name) {
+		if !ok || !slices.Contains(messageFunctions, method.Sel.Name) {
 			return true
 		}
 		for _, argument := range call.Args {
-			if literal, ok := argument.(*ast.BasicLit); ok && literal.Kind == token.STRING {
+			for _, literal := range literals(argument) {
 				add(literal.Pos(), literal.Value)
 			}
 		}
 		return true
 	})
 	return prose, nil
+}
+
+// literals returns the string literals of an argument, which can be a concatenation.
+func literals(argument ast.Expr) []*ast.BasicLit {
+	switch x := argument.(type) {
+	case *ast.BasicLit:
+		if x.Kind == token.STRING {
+			return []*ast.BasicLit{x}
+		}
+	case *ast.BinaryExpr:
+		return append(literals(x.X), literals(x.Y)...)
+	}
+	return nil
 }
 
 func git(args ...string) (string, error) {

@@ -58,6 +58,9 @@ func TestGoProse_ReturnsCommentsMessagesAndHelpTexts(t *testing.T) {
 func f(log logger) {
 	name := "not prose"
 	log.Info("call ended", "key", name) // trailing
+	fmt.Printf("%d calls "+
+		"ended", 1)
+	flag.Bool("x", false, "a flag")
 	/* two
 	   lines */
 }
@@ -73,9 +76,12 @@ type config struct {
 	want := map[int][]string{
 		3:  {"// f does it."},
 		6:  {"// trailing", `"call ended"`, `"key"`},
-		7:  {"/* two\n"},
-		8:  {"	   lines */"},
-		12: {"seconds"},
+		7:  {`"%d calls "`},
+		8:  {`"ended"`},
+		9:  {`"x"`, `"a flag"`},
+		10: {"/* two\n"},
+		11: {"	   lines */"},
+		15: {"seconds"},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("goProse (-want +got):\n%s", diff)

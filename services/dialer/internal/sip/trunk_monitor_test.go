@@ -12,7 +12,7 @@ import (
 	"ringfence.dev/services/dialer/internal/sip"
 )
 
-var errSilent = errors.New("nobody answers")
+var errSilent = errors.New("the trunk does not answer")
 
 func TestTrunkMonitor_TwoUnansweredOPTIONSMeanDown(t *testing.T) {
 	t.Parallel()
