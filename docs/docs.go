@@ -48,8 +48,8 @@ type part struct {
 }
 
 // Render returns the files of the site: one HTML file and the Markdown source for each page, the
-// images, the CSV files of the reference, the search index and llms.txt. Links to files outside docs
-// become plain text.
+// images, the CSV files of the reference, the search index and llms.txt. Links to files outside
+// docs become plain text.
 func Render() (Files, error) {
 	pages, err := read()
 	if err != nil {

@@ -19,7 +19,8 @@ import (
 	"ringfence.dev/test/kit"
 )
 
-// forbiddenPrivileges contains the privileges that an application role must not have, by schema and table.
+// forbiddenPrivileges contains the privileges that an application role must not have, by schema and
+// table.
 var forbiddenPrivileges = map[string]map[string]string{
 	"gateway":             {"audit_entries": "UPDATE DELETE TRUNCATE"},
 	"calls":               {"abandoned_requests": "UPDATE DELETE TRUNCATE"},

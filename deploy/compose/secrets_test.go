@@ -103,7 +103,8 @@ func TestCharts_SecretsVerifyPostgres(t *testing.T) {
 	}
 }
 
-// wantVerifiedTLS checks that pgx verifies the server's certificate and name with that URL, without a fallback.
+// wantVerifiedTLS checks that pgx verifies the server's certificate and name with that URL, without
+// a fallback.
 func wantVerifiedTLS(t *testing.T, name, url string) {
 	t.Helper()
 	config, err := pgconn.ParseConfig(url)

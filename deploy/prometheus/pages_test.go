@@ -124,8 +124,8 @@ var (
 		`\b(gateway|calls|contacts_compliance|dialer|billing_wallet|webhook_dispatcher)\.([a-z_]+)\b`)
 )
 
-// commandFault returns what is wrong with a command of a runbook: its form, its HTTP route, the kind
-// of its workload, its log line or its table. It returns "" if the command is right.
+// commandFault returns what is wrong with a command of a runbook: its form, its HTTP route, the
+// kind of its workload, its log line or its table. It returns "" if the command is right.
 func commandFault(t *testing.T, src sourceText, line string) string {
 	t.Helper()
 	matches := func(form *regexp.Regexp) bool { return form.MatchString(line) }

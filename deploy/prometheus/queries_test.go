@@ -34,8 +34,8 @@ func TestRunbooks_QueriesParse(t *testing.T) {
 	}
 }
 
-// checkQuery checks a file with one recording rule, because promtool parses a query without a server
-// only in a rule.
+// checkQuery checks a file with one recording rule, because promtool parses a query without a
+// server only in a rule.
 func checkQuery(t *testing.T, promtool, query string) (output []byte, err error) {
 	t.Helper()
 	rule := map[string]string{"record": "query", "expr": query}

@@ -80,8 +80,8 @@ func (p *Pipeline) QueueBatch(batch *pgx.Batch) {
 	p.queued.QueuedQueries = append(p.queued.QueuedQueries, batch.QueuedQueries...)
 }
 
-// RunBatch sends the queued statements and the batch in one round trip. The functions that the batch
-// contains read the results.
+// RunBatch sends the queued statements and the batch in one round trip. The functions that the
+// batch contains read the results.
 func (p *Pipeline) RunBatch(ctx context.Context, batch *pgx.Batch) error {
 	p.QueueBatch(batch)
 	return p.flush(ctx)

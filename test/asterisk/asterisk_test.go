@@ -118,7 +118,8 @@ func TestAsteriskPage_CommandsRun(t *testing.T) {
 	r.stopTwice(t)
 }
 
-// checkBlocks checks that every block that the index of the pages assigns to this test was executed.
+// checkBlocks checks that every block that the index of the pages assigns to this test was
+// executed.
 func (r *recipe) checkBlocks(t *testing.T, addresses *strings.Replacer, asterisk string) {
 	t.Helper()
 	blocks, err := kit.PageBlocks(root, kit.AsteriskTest)

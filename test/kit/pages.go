@@ -35,8 +35,8 @@ var (
 		`(?m)^ *(\$ |\S+=\S* )*(make|go|git|curl|docker|helm|kubectl|psql|(bin/)?ringfence(-local)?) `)
 )
 
-// ReadPages returns the blocks of all pages under root, ordered by page and line. It returns an error if
-// a block without a language contains a command, because no test would find this command.
+// ReadPages returns the blocks of all pages under root, ordered by page and line. It returns an
+// error if a block without a language contains a command, because no test would find this command.
 func ReadPages(root string) ([]PageBlock, error) {
 	var found []PageBlock
 	tree := os.DirFS(root)

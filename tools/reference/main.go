@@ -1,13 +1,16 @@
-// Command reference generates documents from the source.
+// Command reference generates documents from the source. It writes to standard output.
 //
-//	reference configuration BIN            docs/reference/configuration.md: the variables that BIN/<service> --help lists
-//	reference errors                       docs/reference/errors.md: the codes of apierr.Catalogue
-//	reference alerts FOLDER                docs/reference/alerts.md: the alerts of the rule files in FOLDER
-//	reference openapi openapi.yaml         the API description as JSON, which the gateway serves
-//	reference openapi-types openapi.yaml   the same for oapi-codegen: fields keep their order, all errors have one type,
-//	                                       responses have no headers
-//
-// It writes to standard output.
+//	reference configuration BIN
+//		docs/reference/configuration.md: the variables that BIN/<service> --help lists
+//	reference errors
+//		docs/reference/errors.md: the codes of apierr.Catalogue
+//	reference alerts FOLDER
+//		docs/reference/alerts.md: the alerts of the rule files in FOLDER
+//	reference openapi openapi.yaml
+//		the API description as JSON, which the gateway serves
+//	reference openapi-types openapi.yaml
+//		the same for oapi-codegen: fields keep their order, all errors have one type, responses
+//		have no headers
 package main
 
 import (

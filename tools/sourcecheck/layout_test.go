@@ -11,7 +11,8 @@ import (
 	"testing"
 )
 
-// maxPackages limits the packages with hand-written source, so that a newcomer can read the list of folders.
+// maxPackages limits the packages with hand-written source, so that a newcomer can read the list of
+// folders.
 const maxPackages = 130
 
 func TestLayout_HasAtMost130Packages(t *testing.T) {

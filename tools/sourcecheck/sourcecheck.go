@@ -1,6 +1,6 @@
 // Package sourcecheck checks rules about the source tree. SQL is in internal/store, and every
 // environment variable has a help text. Every service has the same skeleton, and every error code
-// is documented. golangci-lint checks all other rules.
+// is documented. Comments have at most 100 columns. golangci-lint checks all other rules.
 package sourcecheck
 
 import (
@@ -14,12 +14,15 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"unicode/utf8"
 )
 
 type source struct {
 	path string // the path relative to the root of the repository, with slashes
 	file *ast.File
 	set  *token.FileSet
+	// code contains the lines on which a token other than a comment is.
+	code map[int]bool
 }
 
 func (s source) test() bool { return strings.HasSuffix(s.path, "_test.go") }
@@ -37,6 +40,7 @@ func Check(tree fs.FS) ([]string, error) {
 		report := func(pos token.Pos, message string) {
 			violations = append(violations, fmt.Sprintf("%s:%d: %s", s.path, s.line(pos), message))
 		}
+		checkComments(s, report)
 		if !s.test() {
 			checkStatements(s, report)
 			checkVariables(s, report)
@@ -72,11 +76,29 @@ func parseFiles(tree fs.FS) ([]source, error) {
 			return fmt.Errorf("parse %s: %w", name, err)
 		}
 		if !ast.IsGenerated(file) {
-			found = append(found, source{path: name, file: file, set: set})
+			found = append(found, source{path: name, file: file, set: set, code: codeLines(set, file)})
 		}
 		return nil
 	})
 	return found, err
+}
+
+// codeLines returns the lines on which a node of the syntax tree begins or ends.
+func codeLines(set *token.FileSet, file *ast.File) map[int]bool {
+	lines := map[int]bool{}
+	ast.Inspect(file, func(n ast.Node) bool {
+		switch n.(type) {
+		case nil:
+			return false
+		case *ast.Comment, *ast.CommentGroup:
+			return false
+		case *ast.File:
+			return true
+		}
+		lines[set.Position(n.Pos()).Line], lines[set.Position(n.End()).Line] = true, true
+		return true
+	})
+	return lines
 }
 
 func ignored(name, base string) bool {
@@ -101,6 +123,30 @@ func checkLayout(tree fs.FS) (violations []string) {
 		}
 	}
 	return violations
+}
+
+// maxCommentColumns is the width of a comment that has its own line. A tab counts as one column.
+const maxCommentColumns = 100
+
+// oneWord matches a comment that cannot be wrapped, such as a long address or a directive.
+var oneWord = regexp.MustCompile(`^//(go:|nolint|\s*\S+$)`)
+
+// checkComments reports comments that are too wide. golangci-lint checks the width of lines with
+// code.
+func checkComments(s source, report func(token.Pos, string)) {
+	for _, group := range s.file.Comments {
+		for _, comment := range group.List {
+			place := s.set.Position(comment.Pos())
+			for line := range strings.Lines(comment.Text) {
+				text := strings.TrimRight(line, " \n")
+				columns := place.Column - 1 + utf8.RuneCountInString(text)
+				if !s.code[place.Line] && columns > maxCommentColumns && !oneWord.MatchString(text) {
+					report(comment.Pos(), fmt.Sprintf("the comment has %d columns, want at most %d", columns, maxCommentColumns))
+				}
+				place.Line, place.Column = place.Line+1, 1
+			}
+		}
+	}
 }
 
 var statement = regexp.MustCompile(`^\s*(SELECT\s|INSERT\s+INTO\s|UPDATE\s+\S+\s+(AS\s+\S+\s+)?SET\s|DELETE\s+FROM\s|` +

@@ -76,8 +76,8 @@ type script struct {
 	Speaks         bool `json:"speaks"`
 }
 
-// parseKnownSettings decodes and validates the settings that the dialer uses. An error names the field and
-// its valid values.
+// parseKnownSettings decodes and validates the settings that the dialer uses. An error names the
+// field and its valid values.
 func parseKnownSettings(settings map[string]json.RawMessage) (knownSettings, error) {
 	var k knownSettings
 	for _, field := range []struct {

@@ -71,8 +71,8 @@ type CallFilter struct {
 	Until         *uuid.UUID
 }
 
-// listedCallColumns lists the columns of the short form. All other fields of a listed callstate.Call are
-// zero.
+// listedCallColumns lists the columns of the short form. All other fields of a listed
+// callstate.Call are zero.
 const listedCallColumns = `id, workspace_id, direction, from_number, to_e164, agent_id, contact_id, external_ref,
     status, outcome, talk_seconds`
 

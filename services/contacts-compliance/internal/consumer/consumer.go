@@ -1,5 +1,5 @@
-// Package consumer applies events of other services: reports about erasures, and the calling policies
-// of workspaces.
+// Package consumer applies events of other services: reports about erasures, and the calling
+// policies of workspaces.
 package consumer
 
 import (

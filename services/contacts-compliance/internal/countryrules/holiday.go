@@ -65,8 +65,8 @@ func (h Holiday) dateIn(year int) (window.Date, bool) {
 	}
 }
 
-// easterSunday returns Easter Sunday by the Gregorian computus (Meeus, Astronomical Algorithms, chapter
-// 8).
+// easterSunday returns Easter Sunday by the Gregorian computus (Meeus, Astronomical Algorithms,
+// chapter 8).
 func easterSunday(year int) window.Date {
 	a, b, c := year%19, year/100, year%100
 	d, e := b/4, b%4

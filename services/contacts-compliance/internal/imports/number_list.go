@@ -25,8 +25,8 @@ const (
 	maxShown = 40      // the number of shown characters of a bad value
 )
 
-// numberHeadings returns the known headings of the column with the numbers. If the first line has none of
-// them, the numbers are in the first column.
+// numberHeadings returns the known headings of the column with the numbers. If the first line has
+// none of them, the numbers are in the first column.
 func numberHeadings() []string {
 	return []string{"phone_e164", "phone", "phone_number", "number", "telephone", "msisdn"}
 }
