@@ -152,7 +152,7 @@ bench: build ## measure throughput and latency as ratios to this machine's limit
 	@$(MAKE) --no-print-directory kafka-fetch || true
 	@go test -c -o $(BIN)/ringfence-claims ./services/dialer/internal/store
 	@go test -c -o $(BIN)/ringfence-media ./services/dialer/internal/media
-	@go test -c -o $(BIN)/ringfence-talks ./services/dialer/internal/conversation
+	@go test -c -o $(BIN)/ringfence-conversations ./services/dialer/internal/conversation
 	@RINGFENCE_BIN=$(BIN) $(BIN)/ringfence-bench $(ARGS)
 
 chaos: build ## kill and cut processes at random under load, then check every guarantee (CHAOS_MINUTES)

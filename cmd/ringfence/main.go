@@ -133,18 +133,18 @@ const tokenVariable = "RINGFENCE_ADMIN_TOKEN"
 // client returns a client for the address that the flags name. If they name none, the client is for
 // the local stack, and standard is the id of that stack's demo workspace.
 func (c *commands) client(out, faults io.Writer) (opened *operator.Client, standard string, err error) {
-	door := operator.ClientConfig{URL: c.AdminURL, Token: os.Getenv(tokenVariable)}
-	if door.URL == "" {
+	config := operator.ClientConfig{URL: c.AdminURL, Token: os.Getenv(tokenVariable)}
+	if config.URL == "" {
 		local, err := readStack()
 		if err != nil {
 			return nil, "", fmt.Errorf("%w; for another deployment set RINGFENCE_ADMIN_URL and %s", err, tokenVariable)
 		}
-		door, standard = operator.ClientConfig{URL: local.AdminURL, Token: local.AdminToken}, local.WorkspaceID
+		config, standard = operator.ClientConfig{URL: local.AdminURL, Token: local.AdminToken}, local.WorkspaceID
 	}
-	if door.Token == "" {
+	if config.Token == "" {
 		return nil, "", fmt.Errorf("%s is not set: it is one of the gateway's OPERATOR_TOKENS", tokenVariable)
 	}
-	return operator.New(door, out, faults, c.Output == "json"), standard, nil
+	return operator.New(config, out, faults, c.Output == "json"), standard, nil
 }
 
 // serviceCommand returns the command that runs a service's binary. If the flags name no command, it

@@ -17,7 +17,7 @@ import (
 const (
 	// conversationBench is the dialer's benchmark of conversations, and model is the fake of the
 	// Realtime API. `make bench` builds both as programs.
-	conversationBench, model = "ringfence-talks", "fakemodel"
+	conversationBench, model = "ringfence-conversations", "fakemodel"
 	// goalDelay limits, in ms, the p50 of the delay that the dialer adds to the audio between a
 	// person and the agent. The goal applies to the measurement with goalCalls calls.
 	goalDelay, goalCalls = 12, 20
@@ -52,9 +52,9 @@ func converse(ctx context.Context, bin string, count int, each time.Duration) er
 	}
 	answers := filepath.Join(os.TempDir(), "ringfence-answers-"+phones.pid)
 	defer os.Remove(answers)
-	cmd := exec.CommandContext(ctx, filepath.Join(bin, conversationBench), "-test.run=^$", "-test.bench=^BenchmarkTalks$", "-test.benchtime=1x", "-test.timeout=15m")
-	cmd.Env = append(os.Environ(), "RINGFENCE_TALK_PHONES="+phones.addresses, "RINGFENCE_TALK_MODEL="+url, "RINGFENCE_TALK_FOR="+each.String(),
-		"RINGFENCE_TALK_SETTLING="+settlingTime.String(), "RINGFENCE_TALK_ANSWERS="+answers)
+	cmd := exec.CommandContext(ctx, filepath.Join(bin, conversationBench), "-test.run=^$", "-test.bench=^BenchmarkConversations$", "-test.benchtime=1x", "-test.timeout=15m")
+	cmd.Env = append(os.Environ(), "RINGFENCE_CONVERSATION_PHONES="+phones.addresses, "RINGFENCE_CONVERSATION_MODEL="+url, "RINGFENCE_CONVERSATION_FOR="+each.String(),
+		"RINGFENCE_CONVERSATION_SETTLING="+settlingTime.String(), "RINGFENCE_CONVERSATION_ANSWERS="+answers)
 	before, begun := probe.Spent(phones.pid), time.Now()
 	out, err := cmd.CombinedOutput()
 	theirs := 100 * (probe.Spent(phones.pid) - before).Seconds() / time.Since(begun).Seconds()

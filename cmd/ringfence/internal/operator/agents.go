@@ -144,12 +144,12 @@ func (c numbersRemove) Run(ctx context.Context, o *WorkspaceClient) error {
 }
 
 type trunks struct {
-	List      trunksList      `cmd:"" help:"List trunks with their state: up, down, unknown, circuit_open, mixed, disabled."`
-	Show      trunksShow      `cmd:"" help:"Show a trunk with its state at each replica. The password is not shown."`
-	Add       trunksAdd       `cmd:"" help:"Create a trunk: --file trunk.json. The file contains the password."`
-	Change    trunksChange    `cmd:"" help:"Change settings of a trunk: --set status=disabled."`
-	Remove    trunksRemove    `cmd:"" help:"Delete a trunk. Its calls in progress continue."`
-	Strangers trunksStrangers `cmd:"" help:"List the last 20 inbound calls from unknown addresses or to unknown numbers."`
+	List          trunksList          `cmd:"" help:"List trunks with their state: up, down, unknown, circuit_open, mixed, disabled."`
+	Show          trunksShow          `cmd:"" help:"Show a trunk with its state at each replica. The password is not shown."`
+	Add           trunksAdd           `cmd:"" help:"Create a trunk: --file trunk.json. The file contains the password."`
+	Change        trunksChange        `cmd:"" help:"Change settings of a trunk: --set status=disabled."`
+	Remove        trunksRemove        `cmd:"" help:"Delete a trunk. Its calls in progress continue."`
+	RejectedCalls trunksRejectedCalls `cmd:"" help:"List the last 20 inbound calls from unknown addresses or to unknown numbers."`
 
 	Check trunksCheck `cmd:"" help:"Test a trunk without a call: DNS, TLS, OPTIONS, digest. The exit status is 1 if a step failed."`
 	Trace trunksTrace `cmd:"" help:"Show the SIP messages of a trunk that were recorded since --set trace=true."`

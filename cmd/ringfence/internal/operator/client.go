@@ -29,9 +29,9 @@ type ClientConfig struct {
 
 // Client sends requests and prints responses.
 type Client struct {
-	door ClientConfig
-	http *http.Client
-	out  io.Writer
+	config ClientConfig
+	http   *http.Client
+	out    io.Writer
 	// asides receives progress and remarks, which are not part of the response.
 	asides io.Writer
 	json   bool
@@ -44,7 +44,7 @@ type Client struct {
 // New returns a client that prints responses to out, as JSON if asJSON is set, and everything else
 // to asides.
 func New(cfg ClientConfig, out, asides io.Writer, asJSON bool) *Client {
-	d := &Client{door: cfg, out: out, asides: asides, json: asJSON, columns: terminalWidth(out), http: &http.Client{
+	d := &Client{config: cfg, out: out, asides: asides, json: asJSON, columns: terminalWidth(out), http: &http.Client{
 		Timeout: time.Minute,
 		// The token must not be sent to another address.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
@@ -120,12 +120,12 @@ func (d *Client) exchange(
 		}
 		content = bytes.NewReader(encoded)
 	}
-	req, err := http.NewRequestWithContext(ctx, method, strings.TrimRight(d.door.URL, "/")+path, content)
+	req, err := http.NewRequestWithContext(ctx, method, strings.TrimRight(d.config.URL, "/")+path, content)
 	// The URL is not printed, because it can contain a password.
 	if err != nil || req.URL.Host == "" || req.URL.Scheme != "http" && req.URL.Scheme != "https" {
 		return nil, errors.New("RINGFENCE_ADMIN_URL is not an address such as http://127.0.0.1:8081")
 	}
-	req.Header.Set("Authorization", "Bearer "+d.door.Token)
+	req.Header.Set("Authorization", "Bearer "+d.config.Token)
 	req.Header.Set("Content-Type", "application/json")
 	resp, err := d.http.Do(req)
 	if err != nil {

@@ -84,9 +84,9 @@ func trunkID(ctx context.Context, d *Client, name string) (string, error) {
 	return "", fmt.Errorf("no trunk has the name %q; `ringfence trunks list` lists them", name)
 }
 
-type trunksStrangers struct{}
+type trunksRejectedCalls struct{}
 
-func (trunksStrangers) Run(ctx context.Context, d *Client) error {
-	return d.List(ctx, At("trunks", "strangers"), nil, Listed{All: true},
+func (trunksRejectedCalls) Run(ctx context.Context, d *Client) error {
+	return d.List(ctx, At("trunks", "rejected-calls"), nil, Listed{All: true},
 		"at", "source", "transport", "from", "to", "user_agent", "reason", "hint")
 }

@@ -46,11 +46,11 @@ func start(_ context.Context, cfg Config, rt *app.Runtime) ([]service.Part, erro
 		st, links, peers, relay.Wake,
 	)
 	return []service.Part{
-		{Name: "completing", Run: calls.NewCompletionJob(st, cfg.waits(), relay.Wake).Run},
-		{Name: "republishing", Run: callrequests.NewRepublishJob(st, cfg.RepublishAfter, relay.Wake, metrics).Run},
-		{Name: "keeping", Run: calls.NewRetentionJob(st, cfg.Keeping).Run},
+		{Name: "completion", Run: calls.NewCompletionJob(st, cfg.waits(), relay.Wake).Run},
+		{Name: "republication", Run: callrequests.NewRepublishJob(st, cfg.RepublishAfter, relay.Wake, metrics).Run},
+		{Name: "retention", Run: calls.NewRetentionJob(st, cfg.Keeping).Run},
 		{Name: "erasure", Run: calls.NewErasureJob(st, relay.Wake).Run},
-		{Name: "freeing", Run: callrequests.NewKeyExpiryJob(st, cfg.KeepKeys).Run},
+		{Name: "key expiry", Run: callrequests.NewKeyExpiryJob(st, cfg.KeepKeys).Run},
 		rt.Consumer(records),
 		rt.HTTP(api.Handler(rt.Telemetry, rt.Keys)),
 	}, nil

@@ -146,8 +146,8 @@ func openSIP(
 	}
 	cfg.SIP.Advertised = advertised.String()
 	var line *sipcarrier.Carrier
-	strangers := sipcarrier.NewRejectedCalls()
-	tel.Metrics.MustRegister(strangers)
+	rejected := sipcarrier.NewRejectedCalls()
+	tel.Metrics.MustRegister(rejected)
 	inbound, opened := sipcarrier.NewInboundFilter(known.trunks), make(chan struct{})
 	host, err := os.Hostname()
 	if err != nil {
@@ -157,7 +157,7 @@ func openSIP(
 	settings := sip.Config{
 		UDP: cfg.SIP.UDP, TCP: cfg.SIP.TCP, TLS: cfg.SIP.TLS, Advertised: advertised.String(), UserAgent: "ringfence",
 		Admit:    inbound.Admit,
-		Rejected: strangers.AddUnknown, Peer: inbound.Peer,
+		Rejected: rejected.AddUnknown, Peer: inbound.Peer,
 		Trace: trace,
 		TrunkAt: func(peer netip.AddrPort, transport string) (uuid.UUID, bool) {
 			t, ok := inbound.Trunk(peer, transport)
@@ -169,7 +169,7 @@ func openSIP(
 				line.Arrive(a, t)
 				return
 			}
-			strangers.AddArrived(a)
+			rejected.AddArrived(a)
 		},
 	}
 	if cfg.SIP.TLS != "" {
@@ -210,7 +210,7 @@ func openSIP(
 		conversation.NewSIPCalls(st, known.keys, streams, advertised, agents, recorder), sipcarrier.Config{
 			RingLimit: cfg.RingLimit, Ring: cfg.RingLimit + time.Minute, Keep: legPeriod, Drain: cfg.SIP.Drain,
 			CircuitFailures: cfg.CircuitFailures, CircuitRest: cfg.CircuitRest,
-			Serves: st.Serves, Rejected: strangers, Trace: trace,
+			Serves: st.Serves, Rejected: rejected, Trace: trace,
 			MayReach: func(ctx context.Context, callID uuid.UUID, to string) error {
 				whose, err := st.WorkspaceOfCall(ctx, callID)
 				if err == nil && !whose.MayReach(phone.Number(to)) {
@@ -226,7 +226,7 @@ func openSIP(
 		"advertised", listening.Advertised, "rtp", listening.RTP)
 	report := func() replicas.Report {
 		return replicas.Report{
-			Trunks: line.Trunks(), Rejected: strangers.Last(), SIP: &listening, AgentCircuits: circuits.Open(),
+			Trunks: line.Trunks(), Rejected: rejected.Last(), SIP: &listening, AgentCircuits: circuits.Open(),
 		}
 	}
 	return carrierParts{Carrier: line, report: report, drain: cfg.SIP.Drain, run: func(ctx context.Context) error {

@@ -130,7 +130,7 @@ func start(ctx context.Context, cfg Config, rt *app.Runtime) ([]service.Part, er
 		// When the carrier has stopped, all calls of the process have ended. The parts above stop
 		// later.
 		{Name: "carrier", Run: trunk.run},
-		{Name: "dialing", Run: dialer.Run},
+		{Name: "dialer", Run: dialer.Run},
 		rt.Consumer(handlers(st, rt, dialer.Wake)),
 		rt.HTTP(api),
 	}, nil

@@ -30,18 +30,19 @@ import (
 	"ringfence.dev/services/dialer/internal/trunks"
 )
 
-// BenchmarkTalks runs one conversation for each phone of RINGFENCE_TALK_PHONES, with the model at
-// RINGFENCE_TALK_MODEL (ws://…). `make bench ARGS='-only bridge'` runs it with -test.benchtime=1x.
-// | After all calls were started, it waits for RINGFENCE_TALK_SETTLING and then measures the CPU
-// time of this process for RINGFENCE_TALK_FOR. It writes the time of each answer, in ns since 1970,
-// to the file RINGFENCE_TALK_ANSWERS.
-func BenchmarkTalks(b *testing.B) {
-	phones := strings.FieldsFunc(os.Getenv("RINGFENCE_TALK_PHONES"), func(r rune) bool { return r == ',' })
-	window, err := time.ParseDuration(os.Getenv("RINGFENCE_TALK_FOR"))
+// BenchmarkConversations runs one conversation for each phone of RINGFENCE_CONVERSATION_PHONES,
+// with the model at RINGFENCE_CONVERSATION_MODEL (ws://…). `make bench ARGS='-only bridge'` runs it
+// with -test.benchtime=1x. After all calls were started, it waits for
+// RINGFENCE_CONVERSATION_SETTLING and then measures the CPU time of this process for
+// RINGFENCE_CONVERSATION_FOR. It writes the time of each answer, in ns since 1970, to the file
+// RINGFENCE_CONVERSATION_ANSWERS.
+func BenchmarkConversations(b *testing.B) {
+	phones := strings.FieldsFunc(os.Getenv("RINGFENCE_CONVERSATION_PHONES"), func(r rune) bool { return r == ',' })
+	window, err := time.ParseDuration(os.Getenv("RINGFENCE_CONVERSATION_FOR"))
 	if len(phones) == 0 || err != nil {
 		b.Skip("no phones to talk to: `make bench ARGS='-only bridge'` starts some")
 	}
-	settling, err := time.ParseDuration(os.Getenv("RINGFENCE_TALK_SETTLING"))
+	settling, err := time.ParseDuration(os.Getenv("RINGFENCE_CONVERSATION_SETTLING"))
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -54,11 +55,11 @@ func BenchmarkTalks(b *testing.B) {
 	ended := make(chan error)
 	go func() { ended <- streams.Run(ctx) }()
 	model := realtime.New(
-		realtime.Config{URL: os.Getenv("RINGFENCE_TALK_MODEL"), Key: "bench", Model: "echo"},
+		realtime.Config{URL: os.Getenv("RINGFENCE_CONVERSATION_MODEL"), Key: "bench", Model: "echo"},
 		ssrf.New(nil),
 		nil,
 	)
-	talks := conversation.NewSIPCalls(
+	calls := conversation.NewSIPCalls(
 		hourStore(`{"kind":"openai_realtime","greeting":"Hello.","disclosure":{"off_reason":"a bench"}}`),
 		noKeys{},
 		streams,
@@ -66,9 +67,9 @@ func BenchmarkTalks(b *testing.B) {
 		map[string]agent.Opener{agent.Realtime: model},
 		nil,
 	)
-	all, answers := make([]sipcarrier.Talk, len(phones)), make([]int64, len(phones))
+	all, answers := make([]sipcarrier.Conversation, len(phones)), make([]int64, len(phones))
 	for i, phone := range phones {
-		all[i] = startCall(b, talks)
+		all[i] = startCall(b, calls)
 		answers[i] = time.Now().UnixNano()
 		pickUp(b, all[i], phone)
 		time.Sleep(10 * time.Millisecond) // start a hundred calls per second
@@ -103,7 +104,7 @@ func BenchmarkTalks(b *testing.B) {
 	}
 	text, err := json.Marshal(answers)
 	if err == nil {
-		err = os.WriteFile(os.Getenv("RINGFENCE_TALK_ANSWERS"), text, 0o600)
+		err = os.WriteFile(os.Getenv("RINGFENCE_CONVERSATION_ANSWERS"), text, 0o600)
 	}
 	if err != nil {
 		b.Fatal(err)
@@ -128,34 +129,34 @@ func (o hourStore) ConversationInputs(context.Context, uuid.UUID) (store.Convers
 	return store.ConversationInputs{Settings: []byte(o), Person: "+14155550101", MaxCallSeconds: 3600}, nil
 }
 
-func startCall(b *testing.B, talks *conversation.SIPCalls) sipcarrier.Talk {
+func startCall(b *testing.B, calls *conversation.SIPCalls) sipcarrier.Conversation {
 	b.Helper()
-	talk, err := talks.Begin(b.Context(), uuid.New(), trunks.New(uuid.Nil))
+	call, err := calls.Begin(b.Context(), uuid.New(), trunks.New(uuid.Nil))
 	if err != nil {
 		b.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(b.Context(), patience)
+	ctx, cancel := context.WithTimeout(b.Context(), endTimeout)
 	defer cancel()
-	if err := talk.Ready(ctx); err != nil {
+	if err := call.Ready(ctx); err != nil {
 		b.Fatal(err)
 	}
-	return talk
+	return call
 }
 
-func pickUp(b *testing.B, talk sipcarrier.Talk, phone string) {
+func pickUp(b *testing.B, call sipcarrier.Conversation, phone string) {
 	b.Helper()
 	address := netip.MustParseAddrPort(phone)
 	answer, _, err := sdp.NewSession(
 		7,
 		sdp.Local{Address: address.Addr(), Port: address.Port()},
 	).Answer(
-		talk.Offer(),
+		call.Offer(),
 		sdp.Both,
 	)
 	if err == nil {
-		err = talk.Answer(
+		err = call.Answer(
 			answer,
-			sipcarrier.TalkCallbacks{HangUp: func(cause callstate.Cause) { panic(fmt.Sprintf("a call ended: %s", cause)) }},
+			sipcarrier.ConversationCallbacks{HangUp: func(cause callstate.Cause) { panic(fmt.Sprintf("a call ended: %s", cause)) }},
 		)
 	}
 	if err != nil {

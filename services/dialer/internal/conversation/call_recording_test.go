@@ -172,7 +172,7 @@ func recordCall(t *testing.T, s *fakeRecorder) (recorded, heard time.Duration) {
 		heard = s.hears() - time.Duration(s.started.Load())
 		return s.started.Load() > 0 && heard > 500*time.Millisecond
 	})
-	r.talk.End()
+	r.call.End()
 	return s.sound(t), heard
 }
 
@@ -187,7 +187,7 @@ func TestRecording_DoesNotStartWithoutANotice(t *testing.T) {
 			r := newRecordedCallTest(t, settings, s, nil)
 			r.pickUp()
 			r.waitOver()
-			r.talk.End()
+			r.call.End()
 			if got := s.sound(t); got >= 0 {
 				t.Errorf("recorded audio = %s, want none", got)
 			}
@@ -220,7 +220,7 @@ func TestRecording_IsDeletedAfterAnObjection(t *testing.T) {
 	if left := <-answered; left >= 0 {
 		t.Errorf("recorded audio after the tool result = %s, want none", left)
 	}
-	r.talk.End()
+	r.call.End()
 	if s.sound(t) >= 0 {
 		t.Error("the call was recorded after the objection")
 	}

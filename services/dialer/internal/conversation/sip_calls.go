@@ -64,9 +64,9 @@ func NewSIPCalls(
 }
 
 // Begin opens a media stream and creates its SDP offer. The conversation starts later, in Answer or
-// Begin of the returned Talk.
-func (t *SIPCalls) Begin(_ context.Context, callID uuid.UUID, trunk trunks.Trunk) (sipcarrier.Talk, error) {
-	opened := &talk{talking: t, callID: callID, opened: make(chan struct{}), talked: make(chan struct{})}
+// Begin of the returned Conversation.
+func (t *SIPCalls) Begin(_ context.Context, callID uuid.UUID, trunk trunks.Trunk) (sipcarrier.Conversation, error) {
+	opened := &sipCall{calls: t, callID: callID, opened: make(chan struct{}), conversationDone: make(chan struct{})}
 	opened.callCtx, opened.stop = context.WithCancel(context.Background())
 	timeout := media.NoTimeout
 	if trunk.MediaTimeoutSeconds > 0 {

@@ -23,7 +23,7 @@ import (
 	"ringfence.dev/services/dialer/internal/trunks"
 )
 
-const patience = testkit.Timeout
+const endTimeout = testkit.Timeout
 
 var loopback = netip.MustParseAddr("127.0.0.1")
 
@@ -79,7 +79,7 @@ func (p *person) heard() (loud, frames int) {
 type callTest struct {
 	t       *testing.T
 	streams *media.Streams
-	talk    sipcarrier.Talk
+	call    sipcarrier.Conversation
 	over    chan callstate.Cause
 	person  *person
 	far     *media.Stream
@@ -126,7 +126,7 @@ func newRecordedCallTest(
 	for _, one := range change {
 		one(&over)
 	}
-	r.talk, err = conversation.NewSIPCalls(
+	r.call, err = conversation.NewSIPCalls(
 		orders(settings),
 		noKeys{},
 		streams,
@@ -141,15 +141,15 @@ func newRecordedCallTest(
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { r.talk.End() })
+	t.Cleanup(func() { r.call.End() })
 	if r.far, err = streams.Open(media.Leg{Sink: r.person}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { r.far.Close() })
 	r.session = sdp.NewSession(7, sdp.Local{Address: loopback, Port: r.far.Port(), Secrecy: sdp.Secrecy(over.SRTP)})
 	var agreed sdp.Agreed
-	if r.answer, agreed, err = r.session.Answer(r.talk.Offer(), sdp.Both); err != nil {
-		t.Fatalf("the far end cannot answer %s: %v", r.talk.Offer(), err)
+	if r.answer, agreed, err = r.session.Answer(r.call.Offer(), sdp.Both); err != nil {
+		t.Fatalf("the far end cannot answer %s: %v", r.call.Offer(), err)
 	}
 	if err := r.far.Connect(agreed); err != nil {
 		t.Fatal(err)
@@ -159,8 +159,8 @@ func newRecordedCallTest(
 
 func (r *callTest) pickUp() {
 	r.t.Helper()
-	if err := r.talk.Answer(r.answer,
-		sipcarrier.TalkCallbacks{HangUp: func(cause callstate.Cause) { r.over <- cause }}); err != nil {
+	if err := r.call.Answer(r.answer,
+		sipcarrier.ConversationCallbacks{HangUp: func(cause callstate.Cause) { r.over <- cause }}); err != nil {
 		r.t.Fatalf("answer: %v", err)
 	}
 }
@@ -170,15 +170,15 @@ func (r *callTest) waitOver() callstate.Cause {
 	select {
 	case cause := <-r.over:
 		return cause
-	case <-time.After(patience):
-		r.t.Fatal("the talk did not end")
+	case <-time.After(endTimeout):
+		r.t.Fatal("the conversation did not end")
 		return ""
 	}
 }
 
 const aTone = `{"script":{"tone_hz":440,"tone_millis":300,"end_after_millis":600}}`
 
-func TestTalk_AgentSpeaksAndEndsTheCall(t *testing.T) {
+func TestSIPCall_AgentSpeaksAndEndsTheCall(t *testing.T) {
 	for name, change := range map[string]func(*trunks.Trunk){
 		"plain":  func(*trunks.Trunk) {},
 		"a-law":  func(over *trunks.Trunk) { over.Codecs = []string{trunks.PCMA} },
@@ -187,10 +187,10 @@ func TestTalk_AgentSpeaksAndEndsTheCall(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r := newRecordedCallTest(t, aTone, nil, nil, change)
-			if secret := strings.Contains(string(r.talk.Offer()), "RTP/SAVP"); secret != (name == "secret") {
-				t.Errorf("offer = %s", r.talk.Offer())
+			if secret := strings.Contains(string(r.call.Offer()), "RTP/SAVP"); secret != (name == "secret") {
+				t.Errorf("offer = %s", r.call.Offer())
 			}
-			if err := r.talk.Ready(t.Context()); err != nil {
+			if err := r.call.Ready(t.Context()); err != nil {
 				t.Error(err)
 			}
 			r.pickUp()
@@ -202,7 +202,7 @@ func TestTalk_AgentSpeaksAndEndsTheCall(t *testing.T) {
 				"the person receives the tone",
 				func() bool { loud, _ := r.person.heard(); return loud > 0 },
 			)
-			if got := r.talk.End(); got.Reached == "" {
+			if got := r.call.End(); got.Reached == "" {
 				t.Error("result: got.Reached is empty, want a value")
 			} else if got.Reached == agent.ReachedError {
 				t.Errorf("result: got.Reached = %v, want another value", got.Reached)
@@ -211,11 +211,11 @@ func TestTalk_AgentSpeaksAndEndsTheCall(t *testing.T) {
 	}
 }
 
-func TestTalk_PersonHangsUp(t *testing.T) {
+func TestSIPCall_PersonHangsUp(t *testing.T) {
 	r := newCallTest(t, `{"script":{"tone_hz":440,"tone_millis":60000}}`, nil)
 	r.pickUp()
 	testkit.Until(t, "the person hears the agent", func() bool { loud, _ := r.person.heard(); return loud > 0 })
-	if got := r.talk.End(); got.Reached == "" {
+	if got := r.call.End(); got.Reached == "" {
 		t.Errorf("result = %+v", got)
 	}
 	select {
@@ -223,12 +223,12 @@ func TestTalk_PersonHangsUp(t *testing.T) {
 		t.Errorf("hangup by the agent with %q after the person hung up", cause)
 	default:
 	}
-	if again := r.talk.End(); again.Reached == "" {
+	if again := r.call.End(); again.Reached == "" {
 		t.Errorf("result of the second End = %+v", again)
 	}
 }
 
-func TestTalk_ContinuesAfterAHold(t *testing.T) {
+func TestSIPCall_ContinuesAfterAHold(t *testing.T) {
 	r := newCallTest(t, `{"script":{"tone_hz":440,"tone_millis":60000}}`, nil)
 	r.pickUp()
 	offer := func(d sdp.Direction) {
@@ -237,7 +237,7 @@ func TestTalk_ContinuesAfterAHold(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		answer, err := r.talk.Offered(body)
+		answer, err := r.call.Offered(body)
 		if err != nil {
 			t.Fatalf("offered: %v", err)
 		}
@@ -263,12 +263,12 @@ func TestTalk_ContinuesAfterAHold(t *testing.T) {
 	heardBefore, _ = r.person.heard()
 	offer(sdp.Both)
 	testkit.Until(t, "the person hears the agent again", hears)
-	if body, err := r.talk.Offered(nil); err != nil {
+	if body, err := r.call.Offered(nil); err != nil {
 		t.Errorf("an offer of ours: Offered: %v", err)
 	} else if len(body) == 0 {
 		t.Error("an offer of ours: length of body = 0, want more")
 	}
-	if _, err := r.talk.Offered([]byte("v=0")); err == nil {
+	if _, err := r.call.Offered([]byte("v=0")); err == nil {
 		t.Error("Offered accepted an invalid offer")
 	}
 }
@@ -277,7 +277,7 @@ type opener func(ctx context.Context) (agent.Session, error)
 
 func (o opener) Open(ctx context.Context, _ agent.Spec) (agent.Session, error) { return o(ctx) }
 
-func TestTalk_HangsUpIfTheAgentIsNotReadyInTime(t *testing.T) {
+func TestSIPCall_HangsUpIfTheAgentIsNotReadyInTime(t *testing.T) {
 	for name, open := range map[string]opener{
 		"cannot be reached": func(context.Context) (agent.Session, error) { return nil, errors.New("no model") },
 		"comes too late":    func(ctx context.Context) (agent.Session, error) { <-ctx.Done(); return nil, ctx.Err() },
@@ -288,7 +288,7 @@ func TestTalk_HangsUpIfTheAgentIsNotReadyInTime(t *testing.T) {
 			if cause := r.waitOver(); cause != callstate.AgentError {
 				t.Errorf("hangup cause = %q", cause)
 			}
-			if got := r.talk.End(); got.Reached != agent.ReachedError {
+			if got := r.call.End(); got.Reached != agent.ReachedError {
 				t.Errorf("result = %+v", got)
 			}
 		})
@@ -302,7 +302,7 @@ func TestTalk_HangsUpIfTheAgentIsNotReadyInTime(t *testing.T) {
 	})
 }
 
-func TestTalk_ClosesTheSessionOfAnUnansweredCall(t *testing.T) {
+func TestSIPCall_ClosesTheSessionOfAnUnansweredCall(t *testing.T) {
 	begun, canceled := make(chan struct{}), make(chan struct{})
 	r := newCallTest(
 		t,
@@ -315,16 +315,16 @@ func TestTalk_ClosesTheSessionOfAnUnansweredCall(t *testing.T) {
 		})},
 	)
 	ready := make(chan error, 1)
-	go func() { ready <- r.talk.Ready(t.Context()) }()
+	go func() { ready <- r.call.Ready(t.Context()) }()
 	<-begun
-	if got := r.talk.End(); got.Reached != "" {
+	if got := r.call.End(); got.Reached != "" {
 		t.Errorf("result: got.Reached = %q, want it empty", got.Reached)
 	} else if len(got.Turns) != 0 {
 		t.Errorf("result: got.Turns = %v, want none", got.Turns)
 	}
 	select {
 	case <-canceled:
-	case <-time.After(patience):
+	case <-time.After(endTimeout):
 		t.Error("the session is still being opened")
 	}
 	if err := <-ready; !errors.Is(err, context.Canceled) {
@@ -339,7 +339,7 @@ func (a specOpener) Open(_ context.Context, spec agent.Spec) (agent.Session, err
 	return nil, errors.New("no model")
 }
 
-func TestTalk_UsesThePersonsTimeZone(t *testing.T) {
+func TestSIPCall_UsesThePersonsTimeZone(t *testing.T) {
 	opened := make(specOpener, 1)
 	r := newCallTest(t, `{}`, map[string]agent.Opener{agent.Scripted: opened})
 	r.pickUp()
@@ -349,10 +349,10 @@ func TestTalk_UsesThePersonsTimeZone(t *testing.T) {
 	r.waitOver()
 }
 
-func TestTalk_RefusesAnAnswerWithoutMedia(t *testing.T) {
+func TestSIPCall_RefusesAnAnswerWithoutMedia(t *testing.T) {
 	r := newCallTest(t, `{}`, nil)
 	for _, answer := range []string{"", "v=0\r\n", strings.Replace(string(r.answer), "RTP/AVP", "RTP/SAVP", 1), strings.Replace(string(r.answer), "m=audio "+port(r.answer), "m=audio 0", 1)} {
-		if err := r.talk.Answer([]byte(answer), sipcarrier.TalkCallbacks{}); err == nil {
+		if err := r.call.Answer([]byte(answer), sipcarrier.ConversationCallbacks{}); err == nil {
 			t.Errorf("Answer accepted %q", answer)
 		}
 	}

@@ -127,7 +127,7 @@ func FuzzAPI(f *testing.F) {
 			"POST " + home, "GET " + home, "GET " + home + "/{}", "DELETE " + home + "/{}",
 			"PUT " + own, "GET " + own, "DELETE " + own,
 			"POST " + lines, "GET " + lines, "GET " + lines + "/{}", "PATCH " + lines + "/{}", "DELETE " + lines + "/{}",
-			"POST " + lines + "/{}/check", "GET " + lines + "/strangers", "GET /admin/v1/dialer",
+			"POST " + lines + "/{}/check", "GET " + lines + "/rejected-calls", "GET /admin/v1/dialer",
 			"GET " + recordingstore.Path + "{}/2026/11/21/{}",
 		},
 		Bodies: map[string][]string{

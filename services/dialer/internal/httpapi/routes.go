@@ -83,7 +83,7 @@ func New(
 		r.Use(keys.RequireOperator)
 		r.Post("/", httpserver.Handle(api.addTrunk))
 		r.Get("/", httpserver.Handle(api.listTrunks))
-		r.Get("/strangers", httpserver.Handle(api.listStrangers))
+		r.Get("/rejected-calls", httpserver.Handle(api.listRejectedCalls))
 		r.Get("/{trunk_id}", httpserver.Handle(api.readTrunk))
 		r.Get("/{trunk_id}/trace", httpserver.Handle(api.readTrace))
 		r.Patch("/{trunk_id}", httpserver.Handle(api.changeTrunk))

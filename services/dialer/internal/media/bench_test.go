@@ -111,9 +111,9 @@ func BenchmarkStreams(b *testing.B) {
 	if len(trips) == 0 {
 		b.Fatal("length of trips = 0, want more")
 	}
-	if sum.Forged+sum.Strangers+sum.Malformed+sum.Unsent > 0 {
+	if sum.Forged+sum.UnknownSources+sum.Malformed+sum.Unsent > 0 {
 		b.Fatalf("sum.Forged+sum.Strangers+sum.Malformed+sum.Unsent = %v, want 0",
-			sum.Forged+sum.Strangers+sum.Malformed+sum.Unsent)
+			sum.Forged+sum.UnknownSources+sum.Malformed+sum.Unsent)
 	}
 	slices.Sort(trips)
 	ms := func(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }

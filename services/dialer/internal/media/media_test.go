@@ -294,7 +294,7 @@ func TestStream_IgnoresPacketsFromUnknownAddresses(t *testing.T) {
 			t.Fatalf("packet %d goes to %v", i, to)
 		}
 	}
-	if s := d.Stats(); s.Strangers != 300 {
+	if s := d.Stats(); s.UnknownSources != 300 {
 		t.Errorf("%+v", s)
 	}
 }

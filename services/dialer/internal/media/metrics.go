@@ -21,7 +21,7 @@ type Stats struct {
 	// The stream dropped these packets. Strangers came from an unknown address, Malformed were not
 	// valid RTP, Foreign had a payload type that was not negotiated, Forged were not authentic, and
 	// Replayed were repeated.
-	Strangers, Malformed, Foreign, Forged, Replayed uint64
+	UnknownSources, Malformed, Foreign, Forged, Replayed uint64
 	// Excess is the number of frames and digits that arrived faster than real time.
 	Excess uint64
 	// Timeouts is the number of periods without packets that were too long.
@@ -79,7 +79,7 @@ var (
 	counters = []counter{
 		{packets, func(s *Stats) *uint64 { return &s.Sent }, []string{"sent"}},
 		{packets, func(s *Stats) *uint64 { return &s.Received }, []string{"received"}},
-		{unheard, func(s *Stats) *uint64 { return &s.Strangers }, []string{"stranger"}},
+		{unheard, func(s *Stats) *uint64 { return &s.UnknownSources }, []string{"stranger"}},
 		{unheard, func(s *Stats) *uint64 { return &s.Malformed }, []string{"malformed"}},
 		{unheard, func(s *Stats) *uint64 { return &s.Foreign }, []string{"payload_type"}},
 		{unheard, func(s *Stats) *uint64 { return &s.Forged }, []string{"forged"}},

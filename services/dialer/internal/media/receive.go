@@ -17,7 +17,7 @@ func (s *Stream) receivePacket(packet []byte, from netip.AddrPort, now time.Dura
 		return
 	}
 	if !in.latch.Knows(from) {
-		in.stats.Strangers++
+		in.stats.UnknownSources++
 		return
 	}
 	offset, err := in.header.Unmarshal(packet)
@@ -47,7 +47,7 @@ func (s *Stream) receivePacket(packet []byte, from netip.AddrPort, now time.Dura
 		payload = payload[:len(payload)-int(payload[len(payload)-1])]
 	}
 	if !in.latch.Admit(from, in.header.SSRC, in.header.SequenceNumber) {
-		in.stats.Strangers++
+		in.stats.UnknownSources++
 		return
 	}
 	s.updateTarget()

@@ -219,9 +219,9 @@ func TestStreams_ExchangeAudioOverLoopback(t *testing.T) {
 			t.Errorf("before.Sent = %v, want at least 10", before.Sent)
 		case after.Received < 10:
 			t.Errorf("after.Received = %v, want at least 10", after.Received)
-		case before.Forged+before.Malformed+before.Strangers+before.Unsent != 0:
+		case before.Forged+before.Malformed+before.UnknownSources+before.Unsent != 0:
 			t.Errorf("before.Forged + before.Malformed + before.Strangers + before.Unsent = %v, want 0",
-				before.Forged+before.Malformed+before.Strangers+before.Unsent)
+				before.Forged+before.Malformed+before.UnknownSources+before.Unsent)
 		}
 		if again := ends[0].Close(); again.Sent != before.Sent {
 			t.Errorf("sent packets after Close = %d, want %d", again.Sent, before.Sent)
@@ -280,8 +280,8 @@ func TestStreams_ExchangeAudioOverIPv6(t *testing.T) {
 			defer hears.mu.Unlock()
 			return len(hears.heard) > 2 && a.Stats().Received > 0
 		})
-		if s := a.Close(); s.Unsent+s.Strangers > 0 {
-			t.Errorf("%s to %s: s.Unsent+Strangers = %v, want 0", bind, reached, s.Unsent+s.Strangers)
+		if s := a.Close(); s.Unsent+s.UnknownSources > 0 {
+			t.Errorf("%s to %s: s.Unsent+Strangers = %v, want 0", bind, reached, s.Unsent+s.UnknownSources)
 		} else if s.Received == 0 {
 			t.Errorf("%s to %s: Received = 0, want more", bind, reached)
 		}
@@ -329,8 +329,8 @@ func FuzzTake(f *testing.F) {
 				d.run(frameTime)
 			}
 			switch s := d.Stats(); {
-			case s.Strangers != 3:
-				t.Errorf("Strangers = %v, want 3", s.Strangers)
+			case s.UnknownSources != 3:
+				t.Errorf("Strangers = %v, want 3", s.UnknownSources)
 			case len(d.heard) > 3*40:
 				t.Errorf("length of received frames = %v, want at most %v", len(d.heard), 3*40)
 			case len(d.digits) > 3:

@@ -16,7 +16,7 @@ type Report struct {
 	Trunks []Trunk `json:"trunks"`
 	// Rejected contains the last inbound calls and connections that the process refused, newest
 	// first.
-	Rejected []RejectedCall `json:"strangers"`
+	Rejected []RejectedCall `json:"rejected_calls"`
 	// SIP contains the listening addresses of the process. It is nil if the carrier is simulated.
 	SIP *SIP `json:"sip"`
 	// AgentCircuits contains the addresses of AI agents that receive no calls from the process now.

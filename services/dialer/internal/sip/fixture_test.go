@@ -135,7 +135,7 @@ func (r *fixture) dial(suffix string, change ...func(*sip.Invite, *leg)) *leg {
 // waitForCallback waits until a function of the observer was called a number of times.
 func (l *leg) waitForCallback(callback string, times int) {
 	l.t.Helper()
-	patience := time.After(siptest.Timeout)
+	timeout := time.After(siptest.Timeout)
 	for {
 		l.mu.Lock()
 		got, change := count(l.notifications, callback), l.change
@@ -146,7 +146,7 @@ func (l *leg) waitForCallback(callback string, times int) {
 		}
 		select {
 		case <-change:
-		case <-patience:
+		case <-timeout:
 			l.t.Fatalf("calls of %s = %d, want %d: %s", callback, got, times, received)
 		}
 	}

@@ -183,9 +183,9 @@ func TestAdmit_UnknownSourcesGetNoResponse(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	heard := func(patience time.Duration) string {
+	heard := func(timeout time.Duration) string {
 		buf := make([]byte, 4096)
-		_ = conn.SetReadDeadline(time.Now().Add(patience))
+		_ = conn.SetReadDeadline(time.Now().Add(timeout))
 		n, _, err := conn.ReadFrom(buf)
 		if err != nil {
 			return ""

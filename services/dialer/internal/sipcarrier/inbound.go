@@ -41,13 +41,13 @@ func (c *Carrier) Arrive(a *sip.Arrival, trunk trunks.Trunk) {
 		refuseArrival(a, trunk, callstate.NormalTemporaryFailure, err)
 		return
 	}
-	talk, err := c.talks.Begin(context.Background(), id, trunk)
+	conversation, err := c.conversations.Begin(context.Background(), id, trunk)
 	if err != nil {
 		refuseArrival(a, trunk, callstate.SwitchCongestion, err)
 		return
 	}
 	l := &leg{
-		carrier: c, callID: id, talk: talk, trunk: trunk, accepted: true, offer: a.Offer, ringingAt: time.Now(),
+		carrier: c, callID: id, conversation: conversation, trunk: trunk, accepted: true, offer: a.Offer, ringingAt: time.Now(),
 		isWriting: true, // the arrival must be stored before all other steps
 	}
 	l.record = store.Leg{
@@ -57,7 +57,7 @@ func (c *Carrier) Arrive(a *sip.Arrival, trunk trunks.Trunk) {
 	c.addLeg(l)
 	d, err := a.Take(sipTrunk(trunk), l.inboundObserver())
 	if err != nil {
-		talk.End()
+		conversation.End()
 		c.removeLeg(l)
 		c.warn("inbound call refused", id, err)
 		return
@@ -119,8 +119,8 @@ func (c *Carrier) numberAssigned(ctx context.Context, l *leg, to string) bool {
 func (l *leg) inboundObserver() sip.Observer {
 	return sip.Observer{
 		StoreState: l.storeState,
-		Offered:    l.talk.Offered,
-		Agreed:     l.talk.Agreed,
+		Offered:    l.conversation.Offered,
+		Agreed:     l.conversation.Agreed,
 		Ended:      l.handleEnd,
 	}
 }
@@ -140,12 +140,12 @@ func (l *leg) answerCall(workspaceID uuid.UUID) {
 		defer close(l.answerDone)
 		ctx, cancel := context.WithTimeout(context.Background(), answerTimeout)
 		defer cancel()
-		if err := l.talk.Ready(ctx); err != nil {
+		if err := l.conversation.Ready(ctx); err != nil {
 			l.carrier.warn("inbound call refused: agent not available", l.callID, err)
 			l.hangUp(callstate.NormalTemporaryFailure)
 			return
 		}
-		answer, err := l.talk.Accept(l.offer)
+		answer, err := l.conversation.Accept(l.offer)
 		if err != nil {
 			l.carrier.warn("inbound call refused", l.callID, err)
 			l.hangUp(callstate.IncompatibleDest)
@@ -159,6 +159,6 @@ func (l *leg) answerCall(workspaceID uuid.UUID) {
 			return
 		}
 		l.enqueueEvent(carrier.Answered, at)
-		l.talk.Begin(TalkCallbacks{OptedOut: l.handleOptOut, HangUp: l.hangUp, Transfer: l.transfer})
+		l.conversation.Begin(ConversationCallbacks{OptedOut: l.handleOptOut, HangUp: l.hangUp, Transfer: l.transfer})
 	}()
 }

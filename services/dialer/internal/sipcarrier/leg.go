@@ -23,13 +23,13 @@ import (
 // the leg's events in the database, in order. SIP processing waits for it only until the teardown
 // state is stored.
 type leg struct {
-	carrier *Carrier
-	callID  uuid.UUID
-	talk    Talk
-	trunk   trunks.Trunk
-	health  *trunkHealth // the health of the trunk; nil for an inbound call
-	record  store.Leg
-	request carrier.Originate
+	carrier      *Carrier
+	callID       uuid.UUID
+	conversation Conversation
+	trunk        trunks.Trunk
+	health       *trunkHealth // the health of the trunk; nil for an inbound call
+	record       store.Leg
+	request      carrier.Originate
 	// dialedAt is the time at which the first INVITE was sent. dialedAt is set before the first
 	// event of the leg. dialedAt is zero for an inbound call.
 	dialedAt time.Time
@@ -423,10 +423,10 @@ func (l *leg) outboundObserver() sip.Observer {
 			l.mu.Unlock()
 			l.recordAccepted(at)
 			l.enqueueEvent(carrier.Answered, at)
-			return l.talk.Answer(answer, TalkCallbacks{OptedOut: l.handleOptOut, HangUp: l.hangUp, Transfer: l.transfer})
+			return l.conversation.Answer(answer, ConversationCallbacks{OptedOut: l.handleOptOut, HangUp: l.hangUp, Transfer: l.transfer})
 		},
-		Offered: l.talk.Offered,
-		Agreed:  l.talk.Agreed,
+		Offered: l.conversation.Offered,
+		Agreed:  l.conversation.Agreed,
 		Ended:   l.handleEnd,
 	}
 }
@@ -454,7 +454,7 @@ func (l *leg) storeState(state []byte) error {
 // openAgent opens the AI agent's session while the phone rings. If the session cannot be opened,
 // openAgent hangs up. Otherwise a person would answer a call without an agent.
 func (l *leg) openAgent() {
-	if err := l.talk.Ready(context.Background()); err != nil && !errors.Is(err, context.Canceled) {
+	if err := l.conversation.Ready(context.Background()); err != nil && !errors.Is(err, context.Canceled) {
 		l.carrier.warn("ringing call hung up: agent not available", l.callID, err)
 		l.hangUp(callstate.AgentError)
 	}
@@ -475,7 +475,7 @@ func (l *leg) handleOptOut(quote string, at time.Time) {
 // returns the refusal, and the call gets no event. Without a response there is no refusal, because
 // the phone can ring.
 func (l *leg) handleEnd(e sip.End) {
-	talked, j := l.talk.End(), l.carrier.legStore
+	result, j := l.conversation.End(), l.carrier.legStore
 	l.mu.Lock()
 	picked, late := l.answerDone, l.trunkIsSlow
 	l.mu.Unlock()
@@ -484,7 +484,7 @@ func (l *leg) handleEnd(e sip.End) {
 	if picked != nil {
 		<-picked
 	}
-	talked.limitTimes(e.At)
+	result.limitTimes(e.At)
 	l.logEnd(e)
 	if refused := l.closeLeg(e); refused != nil {
 		l.enqueue(entry{last: true, write: func(ctx context.Context) error {
@@ -499,25 +499,25 @@ func (l *leg) handleEnd(e sip.End) {
 	if e.Status != 0 || late { // the trunk has responded and has not refused, so it had accepted the call
 		l.finishOriginate(nil)
 	}
-	l.enqueueEnd(e, talked)
+	l.enqueueEnd(e, result)
 	l.finishOriginate(errNoResult)
 }
 
 // enqueueEnd queues the turns of the conversation and the end of the leg. All of them are stored in
 // one transaction.
-func (l *leg) enqueueEnd(e sip.End, talked Result) {
+func (l *leg) enqueueEnd(e sip.End, result Result) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for _, turn := range talked.Turns {
+	for _, turn := range result.Turns {
 		utterance := l.event(carrier.Utterance, turn.At)
 		utterance.Role, utterance.Text, utterance.SpokenUntil = turn.Role, turn.Text, turn.EndedAt
 		l.enqueueLocked(entry{event: utterance})
 	}
 	ended := l.event(carrier.Ended, e.At)
-	ended.Cause, ended.ByUs, ended.Disclosure = e.Cause, e.ByUs, talked.Disclosure
-	ended.Outcome, ended.Reached = talked.Outcome, talked.Reached
+	ended.Cause, ended.ByUs, ended.Disclosure = e.Cause, e.ByUs, result.Disclosure
+	ended.Outcome, ended.Reached = result.Outcome, result.Reached
 	l.enqueueLocked(entry{last: true, event: ended, end: &store.End{
-		At: ended.At, Cause: e.Cause, ByUs: e.ByUs, CallbackAt: talked.CallbackAt, Answer: answerTo(e),
+		At: ended.At, Cause: e.Cause, ByUs: e.ByUs, CallbackAt: result.CallbackAt, Answer: answerTo(e),
 	}})
 }
 

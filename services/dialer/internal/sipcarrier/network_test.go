@@ -39,30 +39,30 @@ const (
 	lease    = 2 * time.Second
 )
 
-// talks creates conversations in which the person says one sentence.
-type talks struct{}
+// fakeConversations creates conversations in which the person says one sentence.
+type fakeConversations struct{}
 
-func (talks) Begin(context.Context, uuid.UUID, trunks.Trunk) (sipcarrier.Talk, error) {
-	return talk{}, nil
+func (fakeConversations) Begin(context.Context, uuid.UUID, trunks.Trunk) (sipcarrier.Conversation, error) {
+	return fakeConversation{}, nil
 }
 
-type talk struct{}
+type fakeConversation struct{}
 
-func (talk) Offer() []byte                  { return []byte(audio) }
-func (talk) Offered([]byte) ([]byte, error) { return []byte(audio), nil }
-func (talk) Agreed([]byte)                  {}
-func (talk) Ready(context.Context) error    { return nil }
-func (talk) Accept([]byte) ([]byte, error)  { return []byte(audio), nil }
-func (talk) Begin(sipcarrier.TalkCallbacks) {}
+func (fakeConversation) Offer() []byte                          { return []byte(audio) }
+func (fakeConversation) Offered([]byte) ([]byte, error)         { return []byte(audio), nil }
+func (fakeConversation) Agreed([]byte)                          {}
+func (fakeConversation) Ready(context.Context) error            { return nil }
+func (fakeConversation) Accept([]byte) ([]byte, error)          { return []byte(audio), nil }
+func (fakeConversation) Begin(sipcarrier.ConversationCallbacks) {}
 
-func (talk) Answer(answer []byte, _ sipcarrier.TalkCallbacks) error {
+func (fakeConversation) Answer(answer []byte, _ sipcarrier.ConversationCallbacks) error {
 	if string(answer) != audio {
 		return errors.New("an answer of another shape")
 	}
 	return nil
 }
 
-func (talk) End() sipcarrier.Result {
+func (fakeConversation) End() sipcarrier.Result {
 	at := time.Now().UTC().Truncate(time.Microsecond)
 	return sipcarrier.Result{Outcome: agent.OutcomeInterested, Reached: agent.ReachedHuman, Turns: []agent.Turn{{Role: agent.RolePerson, Text: "hello", At: at}}}
 }
@@ -76,11 +76,11 @@ type fixture struct {
 	udp   string
 	mu    sync.Mutex
 	// A retransmitted INVITE has the same branch, so it does not count as a new call.
-	rang   map[string]map[string]bool
-	alive  *process
-	talks  sipcarrier.Talks
-	away   atomic.Bool // true while the processes cannot reach the database
-	serves func(ctx context.Context, to string) (bool, error)
+	rang          map[string]map[string]bool
+	alive         *process
+	conversations sipcarrier.Conversations
+	away          atomic.Bool // true while the processes cannot reach the database
+	serves        func(ctx context.Context, to string) (bool, error)
 	// applied contains the events of all processes.
 	applied recordedEvents
 	// waits counts the calls of Apply that returned store.ErrServerChanged.
@@ -297,7 +297,7 @@ func (x *fixture) startWithTrunks(udp string, others func(good trunks.Trunk) act
 		listed = trunkStore{activeTrunks: known}
 	}
 	to := recordingCalls{Applier: calls.NewApplier(p.store, nil, nil), x: x}
-	p.Carrier = sipcarrier.New(agent, store.NewLegs(pool, pool, uuid.New(), lease), to, listed, x.talks,
+	p.Carrier = sipcarrier.New(agent, store.NewLegs(pool, pool, uuid.New(), lease), to, listed, x.conversations,
 		sipcarrier.Config{RingLimit: x.ringLimit, Ring: time.Minute, Keep: time.Hour, Serves: x.serves})
 	ctx, cancel := context.WithCancel(context.WithoutCancel(x.t.Context()))
 	go func() { _ = p.Run(ctx) }()
@@ -333,7 +333,7 @@ func (x *fixture) start(forgetful bool) {
 func newFixture(t testing.TB) *fixture {
 	t.Helper()
 	x := &fixture{
-		t: t, talks: talks{}, channels: 1000, far: siptest.New(t, transport.Config{UDP: loopback}), rang: map[string]map[string]bool{},
+		t: t, conversations: fakeConversations{}, channels: 1000, far: siptest.New(t, transport.Config{UDP: loopback}), rang: map[string]map[string]bool{},
 		first: pgtest.New(t, "dialer", outbox.Migrations, inbox.Migrations, pg.Migrations{Name: "dialer", FS: store.Migrations}),
 	}
 	x.applied.more = make(chan struct{})

@@ -116,10 +116,10 @@ func (c *Carrier) countNotSent(to *trunkHealth, fault error) {
 
 // openSession opens the agent's session before the phone rings. Otherwise a person could answer a
 // call that has no agent.
-func openSession(ctx context.Context, talk Talk) error {
+func openSession(ctx context.Context, conversation Conversation) error {
 	ctx, cancel := context.WithTimeout(ctx, sessionOpenTimeout)
 	defer cancel()
-	if err := talk.Ready(ctx); err != nil {
+	if err := conversation.Ready(ctx); err != nil {
 		return &noAgentError{err}
 	}
 	return nil
@@ -145,12 +145,12 @@ type pendingOriginate struct {
 func (c *Carrier) sendInvite(
 	ctx context.Context, o carrier.Originate, trunk trunks.Trunk, hasAlternative bool,
 ) (pendingOriginate, error) {
-	talk, err := c.talks.Begin(ctx, o.CallID, trunk)
+	conversation, err := c.conversations.Begin(ctx, o.CallID, trunk)
 	if err != nil {
 		return pendingOriginate{}, err
 	}
-	if err := openSession(ctx, talk); err != nil {
-		talk.End()
+	if err := openSession(ctx, conversation); err != nil {
+		conversation.End()
 		return pendingOriginate{}, err
 	}
 	result := make(chan error, 1)
@@ -159,7 +159,8 @@ func (c *Carrier) sendInvite(
 		Attempt: newAttempt(trunk, o.CallID.String()),
 	}
 	l := &leg{
-		carrier: c, callID: o.CallID, talk: talk, trunk: trunk, result: result, health: c.monitored.healthOf(trunk.TrunkID),
+		carrier: c, callID: o.CallID, conversation: conversation, trunk: trunk, result: result,
+		health: c.monitored.healthOf(trunk.TrunkID),
 		record: record, request: o, workspaceID: o.WorkspaceID, slowTrunk: make(chan struct{}),
 	}
 	if hasAlternative {
@@ -167,7 +168,7 @@ func (c *Carrier) sendInvite(
 	}
 	c.addLeg(l)
 	order := sip.Invite{
-		CallID: record.Attempt.SIPCallID, From: trunk.Write(o.From), To: trunk.Write(o.To), Body: talk.Offer(),
+		CallID: record.Attempt.SIPCallID, From: trunk.Write(o.From), To: trunk.Write(o.To), Body: conversation.Offer(),
 		Ring: c.cfg.Ring, Permit: o.Permitted,
 	}
 	if limit := c.cfg.RingLimit; limit > 0 && limit < sip.FirstRing {
@@ -215,7 +216,7 @@ func (f pendingOriginate) result(ctx context.Context, o carrier.Originate) error
 
 // inviteNotSent ends a call whose INVITE was not sent, and deletes its leg.
 func (c *Carrier) inviteNotSent(ctx context.Context, l *leg, o carrier.Originate, reason error) error {
-	l.talk.End()
+	l.conversation.End()
 	if errors.Is(reason, store.ErrLegExists) { // another process has already sent the INVITE
 		c.removeLeg(l)
 		return fmt.Errorf("originate %s: %w", o.CallID, carrier.ErrAlreadyOriginated)

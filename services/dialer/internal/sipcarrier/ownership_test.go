@@ -127,30 +127,34 @@ func TestRun_StopHangsUpLiveCalls(t *testing.T) {
 	}
 }
 
-type callbackTalks struct{ callbacks chan sipcarrier.TalkCallbacks }
-
-func (t callbackTalks) Begin(context.Context, uuid.UUID, trunks.Trunk) (sipcarrier.Talk, error) {
-	return callbackTalk{callbacks: t.callbacks}, nil
+type callbackConversations struct {
+	callbacks chan sipcarrier.ConversationCallbacks
 }
 
-type callbackTalk struct {
-	talk
-	callbacks chan sipcarrier.TalkCallbacks
+func (t callbackConversations) Begin(context.Context, uuid.UUID, trunks.Trunk) (sipcarrier.Conversation, error) {
+	return callbackConversation{callbacks: t.callbacks}, nil
 }
 
-func (t callbackTalk) Answer(_ []byte, callbacks sipcarrier.TalkCallbacks) error {
+type callbackConversation struct {
+	fakeConversation
+	callbacks chan sipcarrier.ConversationCallbacks
+}
+
+func (t callbackConversation) Answer(_ []byte, callbacks sipcarrier.ConversationCallbacks) error {
 	t.callbacks <- callbacks
 	return nil
 }
 
-func (t callbackTalk) Begin(callbacks sipcarrier.TalkCallbacks) { t.callbacks <- callbacks }
+func (t callbackConversation) Begin(callbacks sipcarrier.ConversationCallbacks) {
+	t.callbacks <- callbacks
+}
 
 // The heartbeat of a process is late during a call, so another process takes over the call.
 func TestRun_LegOfAnotherOwnerStoresOnlyAnOptOut(t *testing.T) {
 	t.Parallel()
 	x := newFixture(t)
-	answers := make(chan sipcarrier.TalkCallbacks, 1)
-	x.talks = callbackTalks{answers}
+	answers := make(chan sipcarrier.ConversationCallbacks, 1)
+	x.conversations = callbackConversations{answers}
 	x.far.On("26", func(c *siptest.Call) {
 		c.Respond(180, "")
 		c.Answer(audio)
@@ -383,8 +387,8 @@ func TestRefresh_StoresTheEndOfACallAgain(t *testing.T) {
 func TestRefresh_StoresOptOutsAgain(t *testing.T) {
 	t.Parallel()
 	x := newFixture(t)
-	answers := make(chan sipcarrier.TalkCallbacks, 1)
-	x.talks = callbackTalks{answers}
+	answers := make(chan sipcarrier.ConversationCallbacks, 1)
+	x.conversations = callbackConversations{answers}
 	x.far.On("37", func(c *siptest.Call) {
 		c.Respond(180, "")
 		c.Answer(audio)
@@ -537,21 +541,21 @@ func TestRun_EndsCallsOfADeadProcessOverADisabledTrunk(t *testing.T) {
 	}
 }
 
-// unreadyTalks creates conversations whose agent's session cannot be opened.
-type unreadyTalks struct{}
+// unreadyConversations creates conversations whose agent's session cannot be opened.
+type unreadyConversations struct{}
 
-func (unreadyTalks) Begin(context.Context, uuid.UUID, trunks.Trunk) (sipcarrier.Talk, error) {
-	return unreadyTalk{}, nil
+func (unreadyConversations) Begin(context.Context, uuid.UUID, trunks.Trunk) (sipcarrier.Conversation, error) {
+	return unreadyConversation{}, nil
 }
 
-type unreadyTalk struct{ talk }
+type unreadyConversation struct{ fakeConversation }
 
-func (unreadyTalk) Ready(context.Context) error { return errors.New("the agent is not there") }
+func (unreadyConversation) Ready(context.Context) error { return errors.New("the agent is not there") }
 
 func TestOriginate_SendsNoINVITEWithoutAnAgent(t *testing.T) {
 	t.Parallel()
 	x := newFixture(t)
-	x.talks = unreadyTalks{}
+	x.conversations = unreadyConversations{}
 	x.far.On("23", func(c *siptest.Call) {
 		t.Error("the trunk received an INVITE")
 		c.Respond(486, "")
@@ -646,7 +650,7 @@ func TestOriginate_DatabaseFaultDoesNotCountAgainstTheTrunk(t *testing.T) {
 	t.Parallel()
 	x := newFixture(t)
 	known := &databaseOutage{x: x}
-	x.talks = known
+	x.conversations = known
 	p := x.begin(loopback)
 	order := func() carrier.Originate {
 		return carrier.Originate{
@@ -675,16 +679,16 @@ type databaseOutage struct {
 	ready atomic.Bool
 }
 
-func (o *databaseOutage) Begin(context.Context, uuid.UUID, trunks.Trunk) (sipcarrier.Talk, error) {
-	return outageTalk{o: o}, nil
+func (o *databaseOutage) Begin(context.Context, uuid.UUID, trunks.Trunk) (sipcarrier.Conversation, error) {
+	return outageConversation{o: o}, nil
 }
 
-type outageTalk struct {
-	talk
+type outageConversation struct {
+	fakeConversation
 	o *databaseOutage
 }
 
-func (t outageTalk) Ready(context.Context) error {
+func (t outageConversation) Ready(context.Context) error {
 	if t.o.ready.Load() {
 		t.o.x.away.Store(true)
 	}

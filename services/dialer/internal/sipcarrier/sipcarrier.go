@@ -1,5 +1,5 @@
 // Package sipcarrier places and accepts calls over SIP trunks. A call consists of a leg of package
-// sip and a Talk, which is the audio and conversation of the call.
+// sip and a Conversation, which is the audio and conversation of the call.
 //
 // The process that has a leg owns it, and applies its events to the call in the database. Other
 // processes request the end or the answer of a call through the database. If the owner is dead,
@@ -56,37 +56,37 @@ type TrunkStore interface {
 	Find(ctx context.Context, trunkID uuid.UUID) (trunks.Trunk, error)
 }
 
-// Talks creates the audio and conversation of calls.
-type Talks interface {
-	// Begin allocates media for a call. The caller must call Talk.End.
-	Begin(ctx context.Context, callID uuid.UUID, trunk trunks.Trunk) (Talk, error)
+// Conversations creates the audio and conversation of calls.
+type Conversations interface {
+	// Begin allocates media for a call. The caller must call Conversation.End.
+	Begin(ctx context.Context, callID uuid.UUID, trunk trunks.Trunk) (Conversation, error)
 }
 
-// Talk is the audio and conversation of one call. Its methods, except Ready, are not called
+// Conversation is the audio and conversation of one call. Its methods, except Ready, are not called
 // concurrently. End is the last method that is called.
-type Talk interface {
+type Conversation interface {
 	// Offer returns the SDP offer of this side.
 	Offer() []byte
 	// Answer receives the SDP answer and starts the conversation.
-	Answer(answer []byte, callbacks TalkCallbacks) error
-	// Ready opens the agent's session and returns when the session is open, or when the talk has
-	// ended. Ready may be called several times and concurrently.
+	Answer(answer []byte, callbacks ConversationCallbacks) error
+	// Ready opens the agent's session and returns when the session is open, or when the conversation
+	// has ended. Ready may be called several times and concurrently.
 	Ready(ctx context.Context) error
 	// Accept returns the SDP answer to the SDP offer of an inbound call. If offer is empty, Accept
 	// returns an SDP offer, and Agreed receives the caller's SDP answer. The conversation starts
-	// when Talk.Begin is called after that.
+	// when Conversation.Begin is called after that.
 	Accept(offer []byte) (answer []byte, err error)
-	Begin(callbacks TalkCallbacks)
+	Begin(callbacks ConversationCallbacks)
 	// Offered returns the SDP answer to an SDP offer within the call. If offer is nil, Offered
 	// returns an SDP offer, and Agreed receives the peer's SDP answer.
 	Offered(offer []byte) ([]byte, error)
 	Agreed(answer []byte)
-	// End ends the talk and returns its result. End may be called again.
+	// End ends the conversation and returns its result. End may be called again.
 	End() Result
 }
 
-// TalkCallbacks are the functions that a conversation calls.
-type TalkCallbacks struct {
+// ConversationCallbacks are the functions that a conversation calls.
+type ConversationCallbacks struct {
 	// OptedOut is called when the person asks not to be called again. OptedOut returns after the
 	// opt-out was stored.
 	OptedOut func(quote string, at time.Time)
@@ -98,7 +98,7 @@ type TalkCallbacks struct {
 	Transfer func(ctx context.Context, to string) error
 }
 
-// Result is the result of a talk. Reached is empty if there was no conversation.
+// Result is the result of a conversation. Reached is empty if there was no conversation.
 type Result struct {
 	Turns            []agent.Turn
 	Outcome, Reached string
@@ -148,7 +148,7 @@ type Carrier struct {
 	legStore          *store.Legs
 	calls             Calls
 	trunks            TrunkStore
-	talks             Talks
+	conversations     Conversations
 	originated        carrier.OriginatedCalls
 	selector          trunks.Selector
 	monitored         monitoredTrunks
@@ -174,7 +174,7 @@ type Calls interface {
 }
 
 // New returns a carrier. The caller must call Run once.
-func New(agent *sip.UserAgent, j *store.Legs, to Calls, book TrunkStore, talks Talks, cfg Config) *Carrier {
+func New(agent *sip.UserAgent, j *store.Legs, to Calls, book TrunkStore, conversations Conversations, cfg Config) *Carrier {
 	if cfg.CircuitFailures <= 0 {
 		cfg.CircuitFailures = defaultCircuitFailures
 	}
@@ -185,7 +185,7 @@ func New(agent *sip.UserAgent, j *store.Legs, to Calls, book TrunkStore, talks T
 		cfg.Names = net.DefaultResolver
 	}
 	return &Carrier{
-		cfg: cfg, agent: agent, legStore: j, calls: to, trunks: book, talks: talks,
+		cfg: cfg, agent: agent, legStore: j, calls: to, trunks: book, conversations: conversations,
 		invites: newInvitesCounter(), refusals: newRefusalsCounter(),
 		legs: map[uuid.UUID]*leg{}, endingOrphans: map[uuid.UUID]bool{},
 		changed: make(chan struct{}), stopped: make(chan struct{}),

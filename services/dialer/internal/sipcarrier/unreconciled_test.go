@@ -18,7 +18,7 @@ import (
 // the current server is not reconciled with Kafka, so rows of calls can be missing.
 const lostServer = "a server that is gone"
 
-func optOut(t *testing.T, x *fixture, callbacks sipcarrier.TalkCallbacks, id uuid.UUID) {
+func optOut(t *testing.T, x *fixture, callbacks sipcarrier.ConversationCallbacks, id uuid.UUID) {
 	t.Helper()
 	stored := make(chan struct{})
 	go func() {
@@ -44,8 +44,8 @@ func optOut(t *testing.T, x *fixture, callbacks sipcarrier.TalkCallbacks, id uui
 func TestUnreconciled_EventsOfACallWithARowAreStored(t *testing.T) {
 	t.Parallel()
 	x := newFixture(t)
-	begun, over := make(chan sipcarrier.TalkCallbacks, 1), make(chan struct{})
-	x.talks = callbackTalks{begun}
+	begun, over := make(chan sipcarrier.ConversationCallbacks, 1), make(chan struct{})
+	x.conversations = callbackConversations{begun}
 	x.far.On("34", func(c *siptest.Call) {
 		c.Respond(180, "")
 		c.Answer(audio)
@@ -65,8 +65,8 @@ func TestUnreconciled_EventsOfACallWithARowAreStored(t *testing.T) {
 func TestUnreconciled_OptOutIsStoredWithoutARow(t *testing.T) {
 	t.Parallel()
 	x := newFixture(t)
-	begun, over := make(chan sipcarrier.TalkCallbacks, 1), make(chan struct{})
-	x.talks = callbackTalks{begun}
+	begun, over := make(chan sipcarrier.ConversationCallbacks, 1), make(chan struct{})
+	x.conversations = callbackConversations{begun}
 	x.far.On("35", func(c *siptest.Call) {
 		c.Respond(180, "")
 		c.Answer(audio)
@@ -97,8 +97,8 @@ func TestUnreconciled_OptOutIsStoredWithoutARow(t *testing.T) {
 func TestUnreconciled_OptOutDoesNotWaitForEarlierEvents(t *testing.T) {
 	t.Parallel()
 	x := newFixture(t)
-	begun := make(chan sipcarrier.TalkCallbacks, 1)
-	x.talks = callbackTalks{begun}
+	begun := make(chan sipcarrier.ConversationCallbacks, 1)
+	x.conversations = callbackConversations{begun}
 	x.far.On("36", func(c *siptest.Call) {
 		c.Respond(180, "")
 		c.Answer(audio)
@@ -142,8 +142,8 @@ func TestUnreconciled_OptOutOfAnInboundCallIsStoredWithoutARow(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			x := newFixture(t)
-			begun := make(chan sipcarrier.TalkCallbacks, 1)
-			x.talks = callbackTalks{begun}
+			begun := make(chan sipcarrier.ConversationCallbacks, 1)
+			x.conversations = callbackConversations{begun}
 			p := x.begin(loopback)
 			dialog, id := ring(t, p)
 			if err := p.Answer(t.Context(), id); err != nil {
@@ -166,8 +166,8 @@ func TestUnreconciled_OptOutOfAnInboundCallIsStoredWithoutARow(t *testing.T) {
 func TestUnreconciled_OptOutIsStoredIfTheRowCannotBeInserted(t *testing.T) {
 	t.Parallel()
 	x := newFixture(t)
-	begun := make(chan sipcarrier.TalkCallbacks, 1)
-	x.talks = callbackTalks{begun}
+	begun := make(chan sipcarrier.ConversationCallbacks, 1)
+	x.conversations = callbackConversations{begun}
 	p := x.begin(loopback)
 	dialog, id := ring(t, p)
 	if err := p.Answer(t.Context(), id); err != nil {

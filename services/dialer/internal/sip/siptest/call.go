@@ -156,7 +156,7 @@ func (c *Call) Next(method sip.RequestMethod) Request {
 		c.deferred = slices.Delete(c.deferred, i, i+1)
 		return a
 	}
-	patience := time.After(Timeout)
+	timeout := time.After(Timeout)
 	for {
 		select {
 		case a := <-c.in:
@@ -167,7 +167,7 @@ func (c *Call) Next(method sip.RequestMethod) Request {
 				return a
 			}
 			c.deferred = append(c.deferred, a)
-		case <-patience:
+		case <-timeout:
 			c.x.t.Errorf("call %s: no %s came", c.Invite.CallID().Value(), method)
 			return Request{Request: sip.NewRequest(method, c.Contact)}
 		}

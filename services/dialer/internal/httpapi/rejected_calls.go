@@ -8,7 +8,7 @@ import (
 	"ringfence.dev/services/dialer/internal/replicas"
 )
 
-type strangerView struct {
+type rejectedCallView struct {
 	At        openapi.Timestamp `json:"at"`
 	Source    string            `json:"source"`
 	Transport string            `json:"transport"`
@@ -19,19 +19,19 @@ type strangerView struct {
 	Hint      string            `json:"hint"`
 }
 
-// listStrangers handles GET /admin/v1/trunks/strangers. It returns the last 20 inbound calls and
-// connections that any process refused, newest first.
-func (a *API) listStrangers(w http.ResponseWriter, r *http.Request) error {
+// listRejectedCalls handles GET /admin/v1/trunks/rejected-calls. It returns the last 20 inbound
+// calls and connections that any process refused, newest first.
+func (a *API) listRejectedCalls(w http.ResponseWriter, r *http.Request) error {
 	reports, err := a.replicas.List(r.Context())
 	if err != nil {
 		return err
 	}
 	answer := struct {
-		Data    []strangerView `json:"data"`
-		HasMore bool           `json:"has_more"`
-	}{Data: []strangerView{}}
+		Data    []rejectedCallView `json:"data"`
+		HasMore bool               `json:"has_more"`
+	}{Data: []rejectedCallView{}}
 	for _, s := range replicas.RejectedCalls(reports) {
-		answer.Data = append(answer.Data, strangerView{
+		answer.Data = append(answer.Data, rejectedCallView{
 			At: openapi.TimestampOf(s.At), Source: s.Source, Transport: s.Transport, From: nilIfEmpty(s.From),
 			To: nilIfEmpty(s.To), UserAgent: nilIfEmpty(s.UserAgent), Reason: s.Reason, Hint: s.Hint,
 		})

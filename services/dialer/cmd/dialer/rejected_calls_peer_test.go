@@ -15,9 +15,9 @@ func TestRejectedCalls_ListNamesTheSettingThatWouldAcceptTheCall(t *testing.T) {
 	r, address := newRig(t, "0"), freeAddr(t)
 	p := r.dialer("CARRIER=sip", "SIP_UDP_ADDR="+address)
 	list := func() []any {
-		status, response := r.asOperator("GET", "http://"+p.addr+"/admin/v1/trunks/strangers", "")
+		status, response := r.asOperator("GET", "http://"+p.addr+"/admin/v1/trunks/rejected-calls", "")
 		if status != 200 {
-			t.Fatalf("GET strangers = %d %v, want 200", status, response)
+			t.Fatalf("GET rejected calls = %d %v, want 200", status, response)
 		}
 		return response["data"].([]any)
 	}

@@ -28,9 +28,10 @@ const (
 	endTimeout = 5 * time.Second
 )
 
-// talk contains the media and the conversation of one call. It implements sipcarrier.Talk.
-type talk struct {
-	talking *SIPCalls
+// sipCall contains the media and the conversation of one call. It implements
+// sipcarrier.Conversation.
+type sipCall struct {
+	calls   *SIPCalls
 	callID  uuid.UUID
 	stream  *media.Stream
 	session *sdp.Session
@@ -43,58 +44,58 @@ type talk struct {
 	agent  openedAgent
 	fault  error
 
-	conversation atomic.Pointer[Conversation]
-	callbacks    atomic.Pointer[sipcarrier.TalkCallbacks]
-	begun        atomic.Bool
-	talked       chan struct{} // closed when the conversation has ended
-	result       sipcarrier.Result
+	conversation     atomic.Pointer[Conversation]
+	callbacks        atomic.Pointer[sipcarrier.ConversationCallbacks]
+	begun            atomic.Bool
+	conversationDone chan struct{} // closed when the conversation has ended
+	result           sipcarrier.Result
 }
 
-func (t *talk) Offer() []byte { return t.offer }
+func (t *sipCall) Offer() []byte { return t.offer }
 
-func (t *talk) FrameUnsent() {
+func (t *sipCall) FrameUnsent() {
 	if c := t.conversation.Load(); c != nil {
 		c.FrameUnsent()
 	}
 }
 
-func (t *talk) NextFrame(dst []byte) bool {
+func (t *sipCall) NextFrame(dst []byte) bool {
 	c := t.conversation.Load()
 	return c != nil && c.NextFrame(dst)
 }
 
 // HearFrame has no effect before the answer.
-func (t *talk) HearFrame(frame []byte) {
+func (t *sipCall) HearFrame(frame []byte) {
 	if c := t.conversation.Load(); c != nil {
 		c.HearFrame(frame)
 	}
 }
 
-func (t *talk) HearDigit(digit byte) {
+func (t *sipCall) HearDigit(digit byte) {
 	if c := t.conversation.Load(); c != nil {
 		c.HearDigit(digit)
 	}
 }
 
-func (t *talk) timedOut() {
+func (t *sipCall) timedOut() {
 	if callbacks := t.callbacks.Load(); callbacks != nil {
 		callbacks.HangUp(callstate.MediaTimeout)
 	}
 }
 
 // openSession opens the session in the background. Only the first call has an effect.
-func (t *talk) openSession() {
+func (t *sipCall) openSession() {
 	t.open.Do(func() {
 		go func() {
 			defer close(t.opened)
 			ctx, cancel := context.WithTimeout(t.callCtx, openTimeout)
 			defer cancel()
-			t.agent, t.fault = t.talking.open(ctx, t.callID)
+			t.agent, t.fault = t.calls.open(ctx, t.callID)
 		}()
 	})
 }
 
-func (t *talk) Answer(answer []byte, callbacks sipcarrier.TalkCallbacks) error {
+func (t *sipCall) Answer(answer []byte, callbacks sipcarrier.ConversationCallbacks) error {
 	agreed, err := t.session.ReadAnswer(answer, sdp.Both)
 	if err != nil {
 		return fmt.Errorf("read the SDP answer: %w", err)
@@ -106,7 +107,7 @@ func (t *talk) Answer(answer []byte, callbacks sipcarrier.TalkCallbacks) error {
 	return nil
 }
 
-func (t *talk) Begin(callbacks sipcarrier.TalkCallbacks) {
+func (t *sipCall) Begin(callbacks sipcarrier.ConversationCallbacks) {
 	t.callbacks.Store(&callbacks)
 	t.openSession() // a call can be answered without a ringing response before it
 	if t.begun.CompareAndSwap(false, true) {
@@ -114,7 +115,7 @@ func (t *talk) Begin(callbacks sipcarrier.TalkCallbacks) {
 	}
 }
 
-func (t *talk) Ready(ctx context.Context) error {
+func (t *sipCall) Ready(ctx context.Context) error {
 	t.openSession()
 	select {
 	case <-t.opened:
@@ -127,7 +128,7 @@ func (t *talk) Ready(ctx context.Context) error {
 }
 
 // Accept returns the dialer's own SDP offer if the offer is empty.
-func (t *talk) Accept(offer []byte) ([]byte, error) {
+func (t *sipCall) Accept(offer []byte) ([]byte, error) {
 	if len(offer) == 0 {
 		return t.offer, nil
 	}
@@ -135,8 +136,8 @@ func (t *talk) Accept(offer []byte) ([]byte, error) {
 }
 
 // runConversation hangs up if the agent's session is not open within agentTimeout.
-func (t *talk) runConversation(callbacks sipcarrier.TalkCallbacks) {
-	defer close(t.talked)
+func (t *sipCall) runConversation(callbacks sipcarrier.ConversationCallbacks) {
+	defer close(t.conversationDone)
 	limit := time.NewTimer(agentTimeout)
 	defer limit.Stop()
 	fault := errLate
@@ -192,7 +193,7 @@ var errLate = errors.New("the agent was not ready in time")
 
 // Offered returns the SDP answer to an offer of the far end within the call, such as a hold or a
 // session refresh. If the offer is nil, it returns the dialer's own SDP offer.
-func (t *talk) Offered(offer []byte) ([]byte, error) {
+func (t *sipCall) Offered(offer []byte) ([]byte, error) {
 	if offer == nil {
 		return t.session.Offer(sdp.Both)
 	}
@@ -207,7 +208,7 @@ func (t *talk) Offered(offer []byte) ([]byte, error) {
 }
 
 // Agreed applies the far end's SDP answer to an offer that Offered has returned.
-func (t *talk) Agreed(answer []byte) {
+func (t *sipCall) Agreed(answer []byte) {
 	agreed, err := t.session.ReadAnswer(answer, sdp.Both)
 	if err == nil {
 		err = t.stream.Connect(agreed)
@@ -217,11 +218,11 @@ func (t *talk) Agreed(answer []byte) {
 	}
 }
 
-func (t *talk) End() sipcarrier.Result {
+func (t *sipCall) End() sipcarrier.Result {
 	t.stop()
 	if t.begun.Load() {
 		select {
-		case <-t.talked:
+		case <-t.conversationDone:
 		case <-time.After(endTimeout):
 			slog.Warn("conversation did not end in time", "call_id", t.callID)
 			t.stream.Close()
@@ -235,7 +236,7 @@ func (t *talk) End() sipcarrier.Result {
 	return t.result
 }
 
-func (t *talk) closeSession() {
+func (t *sipCall) closeSession() {
 	<-t.opened
 	if t.agent.session != nil {
 		t.agent.session.Close()
