@@ -54,12 +54,12 @@ func TestPages_CommandsMatchTheCharts(t *testing.T) {
 	c.checkDocker()
 }
 
-// script is the text of commands and the place of the text in a page.
-type script struct{ place, text string }
+// pageScript is the text of commands and the place of the text in a page.
+type pageScript struct{ place, text string }
 
 // containerCommands returns the commands of the runbooks for kubectl, docker and helm. The test of
 // the operator's pages runs them with programs that do nothing.
-func containerCommands(t *testing.T) (found []script) {
+func containerCommands(t *testing.T) (found []pageScript) {
 	t.Helper()
 	blocks, err := kit.PageBlocks(root, kit.OperatorTest)
 	if err != nil {
@@ -68,7 +68,7 @@ func containerCommands(t *testing.T) (found []script) {
 	for _, b := range blocks {
 		for line := range strings.Lines(b.Text) {
 			if program, _, _ := strings.Cut(line, " "); slices.Contains([]string{"kubectl", "docker", "helm"}, program) {
-				found = append(found, script{place: b.String(), text: line})
+				found = append(found, pageScript{place: b.String(), text: line})
 			}
 		}
 	}
@@ -107,10 +107,10 @@ type clone struct {
 	dir string
 	env []string
 	// recorded contains the command lines that the fake programs received.
-	recorded []command
+	recorded []recordedCommand
 }
 
-type command struct {
+type recordedCommand struct {
 	place string
 	words []string
 }
@@ -217,7 +217,7 @@ func (c *clone) run(place, script string) {
 		c.t.Fatal(err)
 	}
 	for line := range strings.Lines(string(text)) {
-		one := command{place: place}
+		one := recordedCommand{place: place}
 		if err := json.Unmarshal([]byte(line), &one.words); err != nil {
 			c.t.Fatal(err)
 		}
@@ -307,8 +307,8 @@ func (c *clone) checkDocker() {
 	}
 }
 
-func (c *clone) checkCompose(one command) {
-	services, subcommand := composed(c.t).Services, one.words[2]
+func (c *clone) checkCompose(one recordedCommand) {
+	defined, subcommand := composed(c.t).Services, one.words[2]
 	flags, known := composeFlags[subcommand]
 	if !known {
 		c.t.Errorf("%s: docker compose has no subcommand %q", one.place, subcommand)
@@ -325,7 +325,7 @@ func (c *clone) checkCompose(one command) {
 			continue
 		}
 		service, _, _ := strings.Cut(w, ":") // cp adds the path of the file
-		if _, ok := services[service]; !ok {
+		if _, ok := defined[service]; !ok {
 			c.t.Errorf("%s: docker-compose.yml has no service %q", one.place, service)
 		}
 		if subcommand == "exec" || subcommand == "cp" {
@@ -334,7 +334,7 @@ func (c *clone) checkCompose(one command) {
 	}
 }
 
-func (c *clone) checkBuild(one command) {
+func (c *clone) checkBuild(one recordedCommand) {
 	var dockerfile string
 	for i, w := range one.words {
 		switch w {

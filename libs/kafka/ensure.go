@@ -224,8 +224,8 @@ func (e *ensuring) verify(ctx context.Context, topics []Topic, have kadm.TopicDe
 	for _, topic := range topics {
 		wrong, doubtful := e.compareTopic(topic, have[topic.Name], described)
 		faults = append(faults, wrong...)
-		for _, doubt := range doubtful {
-			slog.Warn("Kafka topic differs from the catalogue", "topic", topic.Name, "fault", doubt)
+		for _, difference := range doubtful {
+			slog.Warn("Kafka topic differs from the catalogue", "topic", topic.Name, "fault", difference)
 		}
 	}
 	if len(faults) > 0 {

@@ -56,7 +56,7 @@ func TestFloor_RisesOnlyWhenNoRowBelowCanAppear(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			now := time.Now()
-			f := floor{swept: now}
+			f := floor{lastSweep: now}
 			for _, r := range test.reads {
 				f.updateAfterRead(r.last, r.all, r.xmin, r.deletedBy)
 			}

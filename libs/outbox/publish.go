@@ -71,7 +71,7 @@ func (s *session) relayBatch(ctx context.Context) (found int, noneLeft bool, err
 	}
 	noneLeft = len(rows) < batchRows && weight(rows) < maxBytes
 	if sweep && noneLeft {
-		s.floor.swept = started
+		s.floor.lastSweep = started
 	}
 	if len(rows) == 0 {
 		s.floor.updateAfterRead(0, noneLeft, xmin, 0)

@@ -66,7 +66,7 @@ func TestObserving_PanelsHaveDataAndFaultsFireAlerts(t *testing.T) {
 
 // checkExemplars checks three histograms. An exemplar of each must contain the id of a recorded
 // trace.
-func (w *world) checkExemplars(t *testing.T, p *prometheus) {
+func (w *testStack) checkExemplars(t *testing.T, p *prometheus) {
 	t.Helper()
 	for _, metric := range []string{"ringfence_http_request_duration_seconds_bucket", "ringfence_dialer_due_to_originate_seconds_bucket", "ringfence_webhooks_terminal_event_to_delivery_seconds_bucket"} {
 		await(t, "an exemplar of "+metric+" leads to a trace", func() bool {

@@ -29,7 +29,7 @@ const localProgram = "ringfence-local"
 // secondStack is a second stack. It calls a phone over a SIP trunk. Only injected faults place
 // calls in it, so its calls do not affect the first stack.
 type secondStack struct {
-	*world
+	*testStack
 	phone *phone
 	// bin contains links to the programs that the stack starts. real contains the programs
 	// themselves.
@@ -47,9 +47,9 @@ func (b *secondStack) setTrunk(t *testing.T, status string) {
 	}
 }
 
-func (w *world) second(t *testing.T) *secondStack {
+func (w *testStack) second(t *testing.T) *secondStack {
 	t.Helper()
-	b := &secondStack{world: &world{hooks: w.hooks}, phone: newPhone(t), bin: t.TempDir(),
+	b := &secondStack{testStack: &testStack{hooks: w.hooks}, phone: newPhone(t), bin: t.TempDir(),
 		real: os.Getenv("RINGFENCE_BIN")}
 	b.filled(t)
 	b.pair = filepath.Join(t.TempDir(), "pair.pem")
@@ -173,16 +173,16 @@ func certificate(t *testing.T, good time.Duration) string {
 // scraped the new process.
 func (b *secondStack) killRepeatedly(t *testing.T, service string) func(context.Context) {
 	t.Helper()
-	doors, err := b.PrivateAddresses(service)
+	addresses, err := b.PrivateAddresses(service)
 	if err != nil {
 		t.Fatalf("%s has no private port: Privates: %v", service, err)
 	}
-	if len(doors) == 0 {
-		t.Fatalf("%s has no private port: length of doors = 0, want more", service)
+	if len(addresses) == 0 {
+		t.Fatalf("%s has no private port: length of addresses = 0, want more", service)
 	}
-	door := kit.NewClient("http://"+doors[0], "")
+	private := kit.NewClient("http://"+addresses[0], "")
 	up := func(ctx context.Context) bool {
-		status, _, err := door.Do(ctx, http.MethodGet, "/metrics", nil)
+		status, _, err := private.Do(ctx, http.MethodGet, "/metrics", nil)
 		return err == nil && status == http.StatusOK
 	}
 	return func(ctx context.Context) {

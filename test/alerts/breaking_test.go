@@ -17,7 +17,7 @@ import (
 	"ringfence.dev/test/kit"
 )
 
-func (w *world) publish(t *testing.T, topic, value string) {
+func (w *testStack) publish(t *testing.T, topic, value string) {
 	t.Helper()
 	client, err := kgo.NewClient(kgo.SeedBrokers(fmt.Sprintf("127.0.0.1:%d", ports(t, w.home)["kafka"])))
 	if err != nil {
@@ -32,7 +32,7 @@ func (w *world) publish(t *testing.T, topic, value string) {
 // commitOffsetAhead commits an offset beyond the end of a topic for a stopped service. The
 // service's database then seems to be older than the consumer group's offset, as after a restore of
 // a backup.
-func (w *world) commitOffsetAhead(t *testing.T, service, topic string) {
+func (w *testStack) commitOffsetAhead(t *testing.T, service, topic string) {
 	t.Helper()
 	client, err := kgo.NewClient(kgo.SeedBrokers(fmt.Sprintf("127.0.0.1:%d", ports(t, w.home)["kafka"])))
 	if err != nil {
@@ -50,16 +50,16 @@ func (w *world) commitOffsetAhead(t *testing.T, service, topic string) {
 
 // metricValue returns the value of a service's metric, or 0 if the service does not export it.
 // selector is the metric's name with its labels, which must be sorted.
-func (w *world) metricValue(t *testing.T, service, selector string) (value float64) {
+func (w *testStack) metricValue(t *testing.T, service, selector string) (value float64) {
 	t.Helper()
-	doors, err := w.PrivateAddresses(service)
+	addresses, err := w.PrivateAddresses(service)
 	if err != nil {
 		t.Fatalf("%s has no private port: Privates: %v", service, err)
 	}
-	if len(doors) == 0 {
-		t.Fatalf("%s has no private port: length of doors = 0, want more", service)
+	if len(addresses) == 0 {
+		t.Fatalf("%s has no private port: length of addresses = 0, want more", service)
 	}
-	_, text, err := kit.NewClient("http://"+doors[0], "").Do(t.Context(), http.MethodGet, "/metrics", nil)
+	_, text, err := kit.NewClient("http://"+addresses[0], "").Do(t.Context(), http.MethodGet, "/metrics", nil)
 	if err != nil {
 		return 0
 	}
@@ -72,7 +72,7 @@ func (w *world) metricValue(t *testing.T, service, selector string) (value float
 }
 
 // connectSuperuser connects to Postgres as superuser, not through the proxy.
-func (w *world) connectSuperuser(t *testing.T) *pgx.Conn {
+func (w *testStack) connectSuperuser(t *testing.T) *pgx.Conn {
 	t.Helper()
 	conn, err := pgx.Connect(t.Context(), w.url)
 	if err != nil {
@@ -81,7 +81,7 @@ func (w *world) connectSuperuser(t *testing.T) *pgx.Conn {
 	return conn
 }
 
-func (w *world) exec(t *testing.T, statement string, args ...any) int64 {
+func (w *testStack) exec(t *testing.T, statement string, args ...any) int64 {
 	t.Helper()
 	conn := w.connectSuperuser(t)
 	defer func() { _ = conn.Close(t.Context()) }()
@@ -92,7 +92,7 @@ func (w *world) exec(t *testing.T, statement string, args ...any) int64 {
 	return done.RowsAffected()
 }
 
-func (w *world) locked(t *testing.T, table string, during time.Duration) {
+func (w *testStack) locked(t *testing.T, table string, during time.Duration) {
 	t.Helper()
 	conn := w.connectSuperuser(t)
 	defer func() { _ = conn.Close(t.Context()) }()
@@ -105,7 +105,7 @@ func (w *world) locked(t *testing.T, table string, during time.Duration) {
 
 // limitOpenFiles lowers a process's limit of open files to the number of files that it has open
 // now. It calls action and then restores the limit.
-func (w *world) limitOpenFiles(t *testing.T, name string, action func()) {
+func (w *testStack) limitOpenFiles(t *testing.T, name string, action func()) {
 	t.Helper()
 	pids := w.Processes()[name]
 	if len(pids) == 0 {

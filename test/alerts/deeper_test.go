@@ -14,7 +14,7 @@ func firstStackFaults() []fault {
 	return []fault{
 		{"the table of call requests is locked repeatedly", false, []string{
 			"PostgresPoolExhausted",
-		}, func(t *testing.T, w *world, until func()) {
+		}, func(t *testing.T, w *testStack, until func()) {
 			conn := w.connectSuperuser(t)
 			defer func() { _ = conn.Close(t.Context()) }()
 			// Lock the table only for short times, because the service must respond to Prometheus
@@ -35,12 +35,12 @@ func firstStackFaults() []fault {
 		}},
 		{"another process has the lease of the relay", false, []string{
 			"OutboxWithoutLeader",
-		}, func(t *testing.T, w *world, until func()) {
+		}, func(t *testing.T, w *testStack, until func()) {
 			w.secondStack.pauseProcesses(t, "calls", func() { w.takeRelayLease(t, "calls", until) })
 		}},
 		{"every channel of the trunks is in use", false, []string{
 			"TrunkChannelsFull (ticket)",
-		}, func(t *testing.T, w *world, until func()) {
+		}, func(t *testing.T, w *testStack, until func()) {
 			const house = `'00000000-0000-7000-8000-000000000000'::uuid`
 			w.exec(t, `INSERT INTO dialer.dial_queue (call_request_id, workspace_id, state, to_e164, agent_id, due_at, look_at)
 				SELECT gen_random_uuid(), `+house+`, 'dialing', '+14155550000', gen_random_uuid(), now(), now()
@@ -50,7 +50,7 @@ func firstStackFaults() []fault {
 		}},
 		{"a due call request stays in the queue", false, []string{
 			"DialQueueStuck (ticket)",
-		}, func(t *testing.T, w *world, until func()) {
+		}, func(t *testing.T, w *testStack, until func()) {
 			late := w.placeLater(t, 24*time.Hour)
 			await(t, "the dialer has the call", func() bool {
 				return w.exec(t, `UPDATE dialer.dial_queue SET due_at = now() - interval '2 minutes' WHERE call_request_id = $1 AND state = 'queued'`, late.ID) == 1
@@ -62,14 +62,14 @@ func firstStackFaults() []fault {
 		}},
 		{"the dialer loses a call request", false, []string{
 			"CallsRepublished (ticket)",
-		}, func(t *testing.T, w *world, until func()) {
+		}, func(t *testing.T, w *testStack, until func()) {
 			lost := w.placeLater(t, 6*time.Second)
 			await(t, "the dialer has the call request, which the test deletes", func() bool {
 				return w.exec(t, `DELETE FROM dialer.dial_queue WHERE call_request_id = $1 AND state = 'queued'`, lost.ID) == 1
 			})
 			until()
 		}},
-		{"an endpoint responds slowly", false, nil, func(t *testing.T, w *world, _ func()) {
+		{"an endpoint responds slowly", false, nil, func(t *testing.T, w *testStack, _ func()) {
 			const held = `ringfence_webhooks_terminal_event_to_delivery_seconds_%s{held="endpoint",%stry="first"}`
 			late := func() float64 {
 				return w.metricValue(t, "webhook-dispatcher", fmt.Sprintf(held, "count", "")) - w.metricValue(t,
@@ -85,7 +85,7 @@ func firstStackFaults() []fault {
 		}},
 		{"an endpoint refuses until its subscription is disabled", false, []string{
 			"WebhookSubscriptionsFailed (ticket)",
-		}, func(t *testing.T, w *world, until func()) {
+		}, func(t *testing.T, w *testStack, until func()) {
 			w.refusesAll.Store(true)
 			const long = `UPDATE webhook_dispatcher.subscription_health SET failures = 1000, exhausted = 100, failing_since = now() - interval '1 hour' WHERE failures > 0 AND subscription_id = $1`
 			meanwhile(t, until, func(ctx context.Context) {
@@ -108,7 +108,7 @@ func secondStackFaults() []fault {
 	return []fault{
 		{"an upgrade is incomplete and a certificate expires soon", false, []string{
 			"ServiceVersionsMixed (ticket)", "CertificateExpiresSoon", "CertificateExpiresSoon (ticket)",
-		}, func(t *testing.T, w *world, until func()) {
+		}, func(t *testing.T, w *testStack, until func()) {
 			// Stop the load of the first stack. In this test, the alert covers one minute. Under
 			// load, a scrape could fail in this minute, and the alert would not fire.
 			w.quiet.Store(true)
@@ -117,10 +117,10 @@ func secondStackFaults() []fault {
 		}},
 		{"a process restarts repeatedly", false, []string{
 			"ServiceRestarting (ticket)",
-		}, func(t *testing.T, w *world, until func()) {
+		}, func(t *testing.T, w *testStack, until func()) {
 			meanwhile(t, until, w.secondStack.killRepeatedly(t, "gateway"))
 		}},
-		{"a dialer sends audio late", false, []string{"RTPSendDelayed (ticket)"}, func(t *testing.T, w *world, until func()) {
+		{"a dialer sends audio late", false, []string{"RTPSendDelayed (ticket)"}, func(t *testing.T, w *testStack, until func()) {
 			before := w.secondStack.phone.talks.Load()
 			meanwhile(t, until, func(ctx context.Context) {
 				for talking := false; ctx.Err() == nil; every(ctx, 500*time.Millisecond) {
@@ -139,26 +139,26 @@ func secondStackFaults() []fault {
 		}},
 		{"a trunk refuses calls", false, []string{
 			"CarrierRefusalsHigh", "SIPTrunkRefusalsHigh (ticket)",
-		}, func(t *testing.T, w *world, until func()) {
+		}, func(t *testing.T, w *testStack, until func()) {
 			w.quiet.Store(true)
 			w.secondStack.phone.full.Store(true)
 			meanwhile(t, until, w.secondStack.calls(200*time.Millisecond))
 			w.secondStack.phone.full.Store(false)
 			w.quiet.Store(false)
 		}},
-		{"a trunk does not respond", false, []string{"SIPTrunkDown"}, func(_ *testing.T, w *world, until func()) {
+		{"a trunk does not respond", false, []string{"SIPTrunkDown"}, func(_ *testing.T, w *testStack, until func()) {
 			w.secondStack.phone.deaf.Store(true)
 			until()
 			w.secondStack.phone.deaf.Store(false)
 		}},
-		{"no trunk is active", false, []string{"SIPTrunkMissing"}, func(t *testing.T, w *world, until func()) {
+		{"no trunk is active", false, []string{"SIPTrunkMissing"}, func(t *testing.T, w *testStack, until func()) {
 			w.secondStack.setTrunk(t, "disabled")
 			until()
 			w.secondStack.setTrunk(t, "active")
 		}},
 		{"the broker has fewer records than the service has read", false, []string{
 			"KafkaRecordsExpired",
-		}, func(t *testing.T, w *world, until func()) {
+		}, func(t *testing.T, w *testStack, until func()) {
 			w.secondStack.pauseProcesses(t, "webhook-dispatcher", func() {
 				w.secondStack.exec(t,
 					`UPDATE webhook_dispatcher.inbox_positions SET next_offset = 1000000 WHERE topic = 'call-events.v1'`)
@@ -166,19 +166,19 @@ func secondStackFaults() []fault {
 			until()
 		}},
 		{"the database is older than the offsets of the consumer group", false, []string{"DatabaseRestored (ticket)"},
-			func(t *testing.T, w *world, until func()) {
+			func(t *testing.T, w *testStack, until func()) {
 				w.secondStack.pauseProcesses(t, "webhook-dispatcher",
 					func() { w.secondStack.commitOffsetAhead(t, "webhook-dispatcher", "call-events.v1") })
 				until()
 			}},
 		{"no dialer exports metrics", false, []string{
 			"SLOMetricsMissing (ticket)",
-		}, func(t *testing.T, w *world, until func()) {
+		}, func(t *testing.T, w *testStack, until func()) {
 			w.pauseProcesses(t, "dialer", func() { w.secondStack.pauseProcesses(t, "dialer", until) })
 		}},
 		{"holds are not settled and wallets are not reconciled", false, []string{
 			"WalletHoldsStuck", "WalletLateSettlement (ticket)", "WalletReconciliationOverdue (ticket)",
-		}, func(t *testing.T, w *world, until func()) {
+		}, func(t *testing.T, w *testStack, until func()) {
 			b := w.secondStack
 			b.exec(t, `INSERT INTO billing_wallet.holds (request_id, workspace_id, amount_micro, currency, per_minute_micro, increment_seconds, max_call_seconds, state, created_at)
 				VALUES (gen_random_uuid(), $1, 0, 'USD', 0, 1, 60, 'held', now() - interval '1 minute')`, b.tenant.ID)
@@ -190,7 +190,7 @@ func secondStackFaults() []fault {
 		}},
 		{"consent records are changed and an erasure does not complete", false, []string{
 			"ConsentChainBroken", "ErasuresStuck (ticket)",
-		}, func(t *testing.T, w *world, until func()) {
+		}, func(t *testing.T, w *testStack, until func()) {
 			b := w.secondStack
 			b.exec(t, `UPDATE contacts_compliance.consent_heads SET seq = seq - 1, moved_at = now() WHERE seq > 1`)
 			b.exec(t, `INSERT INTO contacts_compliance.erasures (id, workspace_id, key_id, subject, actor, contact_id, erasures, requested_at, published_at)
@@ -202,7 +202,7 @@ func secondStackFaults() []fault {
 
 // takeRelayLease takes the lease of a service's outbox relay while action runs. The service then
 // publishes no events.
-func (w *world) takeRelayLease(t *testing.T, schema string, action func()) {
+func (w *testStack) takeRelayLease(t *testing.T, schema string, action func()) {
 	t.Helper()
 	conn := w.connectSuperuser(t)
 	defer func() { _ = conn.Close(t.Context()) }()

@@ -19,7 +19,7 @@ type fault struct {
 	name   string
 	always bool
 	alerts []string
-	makes  func(t *testing.T, w *world, until func())
+	makes  func(t *testing.T, w *testStack, until func())
 }
 
 func overSIP(q query) bool {
@@ -31,14 +31,14 @@ func overSIP(q query) bool {
 	return false
 }
 
-func stopped(process string) func(*testing.T, *world, func()) {
-	return func(t *testing.T, w *world, until func()) { w.pauseProcesses(t, process, until) }
+func stopped(process string) func(*testing.T, *testStack, func()) {
+	return func(t *testing.T, w *testStack, until func()) { w.pauseProcesses(t, process, until) }
 }
 
-// flagFault returns a function that injects a fault: it sets a flag of the world until the fault is
-// over.
-func flagFault(flag func(*world) *atomic.Bool) func(*testing.T, *world, func()) {
-	return func(_ *testing.T, w *world, until func()) {
+// flagFault returns a function that injects a fault: it sets a flag of the test stack until the
+// fault is over.
+func flagFault(flag func(*testStack) *atomic.Bool) func(*testing.T, *testStack, func()) {
+	return func(_ *testing.T, w *testStack, until func()) {
 		flag(w).Store(true)
 		until()
 		flag(w).Store(false)
@@ -51,7 +51,7 @@ func faults() []fault { return slices.Concat(processFaults(), firstStackFaults()
 // row or record.
 func processFaults() []fault {
 	return []fault{
-		{"contacts-compliance hangs", true, []string{"ServiceDown", "ComplianceCheckUnavailable", "DialQueueStuck", "OptOutsUnreported"}, func(t *testing.T, w *world, until func()) {
+		{"contacts-compliance hangs", true, []string{"ServiceDown", "ComplianceCheckUnavailable", "DialQueueStuck", "OptOutsUnreported"}, func(t *testing.T, w *testStack, until func()) {
 			// These requests become due while the service is stopped. Without them the queue could
 			// be empty.
 			for n := range 8 {
@@ -64,7 +64,7 @@ func processFaults() []fault {
 		}},
 		{"the carrier hangs", false, []string{"TrunkCircuitOpen", "DialStateUnknown (ticket)"}, stopped("simcarrier")},
 		{"the broker hangs", false, []string{"OutboxStuck", "DialingStopped"}, stopped("broker")},
-		{"the database is slow", false, []string{"APISlow", "APISlow (ticket)"}, func(t *testing.T, w *world, until func()) {
+		{"the database is slow", false, []string{"APISlow", "APISlow (ticket)"}, func(t *testing.T, w *testStack, until func()) {
 			if err := w.proxy.DelayResponses(300); err != nil {
 				t.Fatal(err)
 			}
@@ -75,7 +75,7 @@ func processFaults() []fault {
 		}},
 		{"the database is disconnected", false, []string{
 			"PostgresDown", "APIUnavailable", "APIUnavailable (ticket)", "ConsumerBehind", "ConsumerRetrying (ticket)",
-		}, func(t *testing.T, w *world, until func()) {
+		}, func(t *testing.T, w *testStack, until func()) {
 			w.proxy.Disconnect()
 			until()
 			if err := w.proxy.Restore(); err != nil {
@@ -84,7 +84,7 @@ func processFaults() []fault {
 		}},
 		{"the dialer hangs, then continues", false, []string{
 			"CallsDialedLate", "CallsDialedLate (ticket)",
-		}, func(t *testing.T, w *world, until func()) {
+		}, func(t *testing.T, w *testStack, until func()) {
 			// Stop the dialer until more than a seventh of the calls in one minute are late. The
 			// alert covers an hour, which this test shortens to a minute.
 			w.pauseProcesses(t, "dialer", func() {
@@ -94,11 +94,11 @@ func processFaults() []fault {
 			until()
 		}},
 		{"an endpoint refuses every request", false, []string{"WebhookAttemptsFailing (ticket)"},
-			flagFault(func(w *world) *atomic.Bool { return &w.refusesAll })},
-		{"every call fails", false, []string{"CallsDropped"}, flagFault(func(w *world) *atomic.Bool { return &w.failing })},
+			flagFault(func(w *testStack) *atomic.Bool { return &w.refusesAll })},
+		{"every call fails", false, []string{"CallsDropped"}, flagFault(func(w *testStack) *atomic.Bool { return &w.failing })},
 		{"calls are charged late", false, []string{
 			"CallsCompletedIncomplete (ticket)",
-		}, func(t *testing.T, w *world, until func()) {
+		}, func(t *testing.T, w *testStack, until func()) {
 			began := time.Now()
 			for range 60 { // calls are placed before the stop, because without billing-wallet a POST fails
 				w.placeLater(t, 15*time.Second-time.Since(began))
@@ -110,7 +110,7 @@ func processFaults() []fault {
 		}},
 		{"a webhook secret cannot be decrypted", false, []string{
 			"WebhookSecretsUnreadable",
-		}, func(t *testing.T, w *world, until func()) {
+		}, func(t *testing.T, w *testStack, until func()) {
 			const other = `UPDATE webhook_dispatcher.subscriptions SET secret_sealed = set_byte(secret_sealed, 20, 255 - get_byte(secret_sealed, 20)) WHERE name = 'moody' AND workspace_id = $1`
 			w.exec(t, other, w.tenant.ID)
 			until()
@@ -119,13 +119,13 @@ func processFaults() []fault {
 		{"the table of the delivery queue is locked", false, []string{
 			"WebhookQueueStuck", "WebhookQueueStuck (ticket)", "ConsumerStopped",
 			"EventsDeliveredLate", "EventsDeliveredLate (ticket)",
-		}, func(t *testing.T, w *world, until func()) {
+		}, func(t *testing.T, w *testStack, until func()) {
 			w.locked(t, "webhook_dispatcher.delivery_queue", 50*time.Second)
 			until()
 		}},
 		{"a call request is not dialed within a day", false, []string{
 			"CallsExpired",
-		}, func(t *testing.T, w *world, until func()) {
+		}, func(t *testing.T, w *testStack, until func()) {
 			late := w.placeLater(t, 24*time.Hour)
 			await(t, "the dialer has the call", func() bool {
 				return w.exec(t, `UPDATE dialer.dial_queue SET due_at = now() - interval '25 hours', look_at = now() WHERE call_request_id = $1 AND state = 'queued'`, late.ID) == 1
@@ -134,18 +134,18 @@ func processFaults() []fault {
 		}},
 		{"a process reaches its limit of open files", false, []string{
 			"OpenFilesNearLimit (ticket)",
-		}, func(t *testing.T, w *world, until func()) {
+		}, func(t *testing.T, w *testStack, until func()) {
 			w.limitOpenFiles(t, "billing-wallet", until)
 		}},
 		{"a record cannot be decoded", false, []string{
 			"DeadLetterRecordsWaiting",
-		}, func(t *testing.T, w *world, until func()) {
+		}, func(t *testing.T, w *testStack, until func()) {
 			w.publish(t, "dial-events.v1", "no event")
 			until()
 		}},
 		{"a balance differs from its ledger entries", false, []string{
 			"WalletReconciliationDifferences",
-		}, func(t *testing.T, w *world, until func()) {
+		}, func(t *testing.T, w *testStack, until func()) {
 			const move = `UPDATE billing_wallet.wallets SET wallet_micro = wallet_micro + $2, funding_micro = funding_micro - $2 WHERE workspace_id = $1`
 			w.exec(t, move, w.tenant.ID, 1)
 			until()
@@ -160,7 +160,7 @@ var endpointAlerts = []string{"EventsDeliveredLate", "EventsDeliveredLate (ticke
 
 // checkAlerts waits until no alert of the fault is active, and injects the fault. When every alert
 // has fired, it repairs the fault and waits until the alerts have resolved.
-func (f fault) checkAlerts(t *testing.T, w *world, p *prometheus) {
+func (f fault) checkAlerts(t *testing.T, w *testStack, p *prometheus) {
 	t.Helper()
 	watched, asked := f.alerts, time.Now()
 	if len(watched) == 0 {

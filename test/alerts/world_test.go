@@ -19,8 +19,8 @@ import (
 	"ringfence.dev/test/kit"
 )
 
-// world is a stack under load, with receivers for its webhooks and traces.
-type world struct {
+// testStack is a stack under load, with receivers for its webhooks and traces.
+type testStack struct {
 	*kit.Stack
 	home         string
 	traces       *kit.Traces
@@ -39,7 +39,7 @@ type world struct {
 
 // startWorld creates a customer with three endpoints: a reliable one, an unreliable one, and one
 // that does not exist.
-func startWorld(t *testing.T) *world {
+func startWorld(t *testing.T) *testStack {
 	t.Helper()
 	bin := os.Getenv("RINGFENCE_BIN")
 	switch {
@@ -48,7 +48,7 @@ func startWorld(t *testing.T) *world {
 	case bin == "":
 		t.Fatal("RINGFENCE_BIN is not set: run `make test-nightly`, which builds the programs and sets it")
 	}
-	w := &world{traces: kit.NewTraces()}
+	w := &testStack{traces: kit.NewTraces()}
 	t.Cleanup(w.traces.Close)
 	var err error
 	if w.hooks, err = kit.NewReceiver(t.TempDir()); err != nil {
@@ -95,12 +95,12 @@ func raise(t *testing.T, bin string, env ...string) (home string, s *kit.Stack) 
 	if err := os.Chmod(home, 0o755); err != nil { // an unprivileged Postgres must be able to read the folder
 		t.Fatal(err)
 	}
-	for _, door := range []string{"RINGFENCE_PORT", "RINGFENCE_ADMIN_PORT"} {
+	for _, variable := range []string{"RINGFENCE_PORT", "RINGFENCE_ADMIN_PORT"} {
 		port, err := testkit.Port()
 		if err != nil {
 			t.Fatal(err)
 		}
-		env = append(env, fmt.Sprintf("%s=%d", door, port))
+		env = append(env, fmt.Sprintf("%s=%d", variable, port))
 	}
 	s, err = kit.Start(t.Context(), kit.Options{Bin: bin, Home: home, Env: append([]string{"SIMULATOR_TIME_SCALE=0.02"}, env...)})
 	if err != nil {
@@ -119,7 +119,7 @@ func raise(t *testing.T, bin string, env ...string) (home string, s *kit.Stack) 
 
 // startUnreliable starts the unreliable endpoint. It refuses the first attempt of every third
 // delivery, and all attempts while breaks is true.
-func (w *world) startUnreliable(t *testing.T) string {
+func (w *testStack) startUnreliable(t *testing.T) string {
 	t.Helper()
 	var mu sync.Mutex
 	seen := map[string]bool{}
@@ -145,7 +145,7 @@ func (w *world) startUnreliable(t *testing.T) string {
 	return server.URL
 }
 
-func (w *world) subscribe(t *testing.T, url string) (id string) {
+func (w *testStack) subscribe(t *testing.T, url string) (id string) {
 	t.Helper()
 	var made struct{ ID string }
 	err := w.tenant.API.Into(t.Context(), http.MethodPost, "/v1/webhook-subscriptions", map[string]any{
@@ -159,7 +159,7 @@ func (w *world) subscribe(t *testing.T, url string) (id string) {
 
 // load places calls until ctx ends. Most calls complete and some are busy. While failing is true,
 // all calls fail.
-func (w *world) load(ctx context.Context, pause time.Duration) {
+func (w *testStack) load(ctx context.Context, pause time.Duration) {
 	var all sync.WaitGroup
 	defer all.Wait()
 	tick := time.NewTicker(pause)
@@ -187,7 +187,7 @@ func (w *world) load(ctx context.Context, pause time.Duration) {
 	}
 }
 
-func (w *world) read(ctx context.Context, n int64) {
+func (w *testStack) read(ctx context.Context, n int64) {
 	_, _, _ = w.tenant.API.Do(ctx, http.MethodGet, "/v1/webhook-subscriptions", nil)
 	later, err := w.tenant.Place(ctx, map[string]any{"to": fmt.Sprintf("+1415%05d80", n%100000), "scheduled_for": time.Now().Add(24 * time.Hour).UTC()})
 	if err == nil {
@@ -197,7 +197,7 @@ func (w *world) read(ctx context.Context, n int64) {
 
 // placeLater places a call that becomes due after the delay. It repeats the request after an error,
 // because the effect of an earlier fault can continue for a while.
-func (w *world) placeLater(t *testing.T, delay time.Duration) (placed kit.Request) {
+func (w *testStack) placeLater(t *testing.T, delay time.Duration) (placed kit.Request) {
 	t.Helper()
 	order := map[string]any{"to": fmt.Sprintf("+1415%05d00", w.numbers.Add(1)%100000),
 		"scheduled_for": time.Now().Add(delay).UTC()}
@@ -213,7 +213,7 @@ func (w *world) placeLater(t *testing.T, delay time.Duration) (placed kit.Reques
 }
 
 // pauseProcesses stops every process with the given name (SIGSTOP) while action runs.
-func (w *world) pauseProcesses(t *testing.T, name string, action func()) {
+func (w *testStack) pauseProcesses(t *testing.T, name string, action func()) {
 	t.Helper()
 	pids := w.Processes()[name]
 	if len(pids) == 0 {

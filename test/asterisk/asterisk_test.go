@@ -46,7 +46,7 @@ type recipe struct {
 	// commands contains the commands that run has executed.
 	commands string
 	asterisk *peertest.Asterisk
-	world    *sharedstack.World
+	stack    *sharedstack.TestStack
 }
 
 // TestAsteriskPage_CommandsRun runs every command of the page, except the command that starts
@@ -61,7 +61,7 @@ func TestAsteriskPage_CommandsRun(t *testing.T) {
 	}
 	addresses := strings.NewReplacer(ringfenceInPage, ringfence, asteriskInPage, asterisk)
 	r := &recipe{text: addresses.Replace(string(text)), dir: t.TempDir()}
-	r.world = start(t, r.section(t, "## 2."), ringfence)
+	r.stack = start(t, r.section(t, "## 2."), ringfence)
 	r.asterisk, err = peertest.StartAsterisk(r.dir, map[string]string{
 		"pjsip.conf":      onLoopback(r.file(t, "ini", "; pjsip.conf"), asterisk),
 		"extensions.conf": r.file(t, "ini", "; extensions.conf"),
@@ -165,7 +165,7 @@ func (r *recipe) stopDuringCall(t *testing.T) {
 		t.Errorf("channels of Asterisk before the stop = %q, want %q", got, want)
 	}
 	stopped := make(chan error, 1)
-	go func() { stopped <- r.world.Stop() }()
+	go func() { stopped <- r.stack.Stop() }()
 	err := kit.Until(t.Context(), drainLimit+15*time.Second, "Asterisk has no call", func() (bool, error) {
 		return strings.HasPrefix(r.channels(t), "0 active channels\n"), nil
 	})
@@ -188,10 +188,10 @@ func (r *recipe) stopDuringCall(t *testing.T) {
 func (r *recipe) stopTwice(t *testing.T) {
 	t.Helper()
 	const limit = time.Hour
-	if err := r.world.Start(append(slices.Clone(r.world.Env), "DRAIN_LIMIT="+limit.String())...); err != nil {
+	if err := r.stack.Start(append(slices.Clone(r.stack.Env), "DRAIN_LIMIT="+limit.String())...); err != nil {
 		t.Fatal(err)
 	}
-	client := kit.NewClient(r.world.Demo.BaseURL, r.world.Demo.WriteKey)
+	client := kit.NewClient(r.stack.Demo.BaseURL, r.stack.Demo.WriteKey)
 	var page kit.Page[struct {
 		AgentID string `json:"agent_id"`
 	}]
@@ -212,7 +212,7 @@ func (r *recipe) stopTwice(t *testing.T) {
 	}
 	stopped := make(chan error, 2)
 	for range 2 { // each call of Stop sends one SIGINT
-		go func() { stopped <- r.world.Stop() }()
+		go func() { stopped <- r.stack.Stop() }()
 		r.await(t, "the stack waits for the call", func() bool { return strings.Contains(r.log(t), awaited(limit)) })
 	}
 	r.await(t, "Asterisk has no call", func() bool { return strings.HasPrefix(r.channels(t), "0 active channels\n") })
@@ -229,7 +229,7 @@ func awaited(limit time.Duration) string {
 
 func (r *recipe) log(t *testing.T) string {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join(r.world.Home, "stack.log"))
+	text, err := os.ReadFile(filepath.Join(r.stack.Home, "stack.log"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -261,7 +261,7 @@ func (r *recipe) addTrunks(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	admin := kit.NewClient(r.world.Demo.AdminURL, r.world.Demo.AdminToken)
+	admin := kit.NewClient(r.stack.Demo.AdminURL, r.stack.Demo.AdminToken)
 	added := 0
 	for _, path := range pages {
 		text, err := os.ReadFile(path)
@@ -300,7 +300,7 @@ func onLoopback(pjsip, asterisk string) string {
 }
 
 // start starts the stack with the variables of the page's command, except the model's key.
-func start(t *testing.T, command, ringfence string) *sharedstack.World {
+func start(t *testing.T, command, ringfence string) *sharedstack.TestStack {
 	t.Helper()
 	variables, found := strings.CutSuffix(strings.TrimSpace(command), " REALTIME_KEY=<key of the model> make run")
 	if !found {
@@ -310,33 +310,33 @@ func start(t *testing.T, command, ringfence string) *sharedstack.World {
 	if diff := cmp.Diff(want, variables); diff != "" {
 		t.Fatalf("variables of section 2 (-want +got):\n%s", diff)
 	}
-	world, err := sharedstack.New()
+	system, err := sharedstack.New()
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := world.End(!t.Failed()); err != nil {
+		if err := system.End(!t.Failed()); err != nil {
 			t.Errorf("end the stack: %v", err)
 		}
 	})
-	model, err := world.Model(nil)
+	model, err := system.Model(nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	env := append(strings.Fields(variables), "REALTIME_KEY=test", "REALTIME_URL="+model)
 	// With a scale of 1, simulated calls take real time.
 	env = append(env, "SIMULATOR_TIME_SCALE=1", "DRAIN_LIMIT="+drainLimit.String())
-	if err := world.Start(env...); err != nil {
+	if err := system.Start(env...); err != nil {
 		t.Fatal(err)
 	}
 	// The demo workspace needs a higher rate limit, because awaitCall sends many requests.
-	admin := kit.NewClient(world.Demo.AdminURL, world.Demo.AdminToken)
+	admin := kit.NewClient(system.Demo.AdminURL, system.Demo.AdminToken)
 	limit := map[string]any{"rate_limit_per_minute": 6000}
-	path := "/admin/v1/workspaces/" + world.Demo.WorkspaceID
+	path := "/admin/v1/workspaces/" + system.Demo.WorkspaceID
 	if err := admin.Into(t.Context(), "PATCH", path, limit, http.StatusOK, nil); err != nil {
 		t.Fatal(err)
 	}
-	return world
+	return system
 }
 
 // file returns the page's code block that begins with the given line.
@@ -376,7 +376,7 @@ func (r *recipe) section(t *testing.T, heading string) string {
 // run runs commands of the page in a folder that looks like the folder of `make run`.
 func (r *recipe) run(t *testing.T, commands string) {
 	t.Helper()
-	for name, target := range map[string]string{"bin": r.world.Bin, ".ringfence": r.world.Home} {
+	for name, target := range map[string]string{"bin": r.stack.Bin, ".ringfence": r.stack.Home} {
 		if err := os.Symlink(target, filepath.Join(r.dir, name)); err != nil && !os.IsExist(err) {
 			t.Fatal(err)
 		}
@@ -392,7 +392,7 @@ func (r *recipe) run(t *testing.T, commands string) {
 
 func (r *recipe) awaitCall(t *testing.T, want call) {
 	t.Helper()
-	client := kit.NewClient(r.world.Demo.BaseURL, r.world.Demo.ReadKey)
+	client := kit.NewClient(r.stack.Demo.BaseURL, r.stack.Demo.ReadKey)
 	var page kit.Page[call]
 	err := kit.Until(context.WithoutCancel(t.Context()), kit.HangTimeout, "the call", func() (bool, error) {
 		err := client.Into(t.Context(), "GET", "/v1/calls?limit=1", nil, http.StatusOK, &page)

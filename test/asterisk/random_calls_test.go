@@ -92,7 +92,7 @@ type trial struct {
 	address  string
 	model    string
 	asterisk *peertest.Asterisk
-	world    *sharedstack.World
+	stack    *sharedstack.TestStack
 	house    *kit.Workspace
 	phones   []*phone
 	kills    []dialerKill
@@ -134,11 +134,11 @@ func startTrial(t *testing.T, random *rand.Rand, calls int) *trial {
 	ringfence, address := network+"10", network+"20"
 	s := &trial{dir: t.TempDir(), address: ringfence, voices: map[string][]byte{}}
 	var err error
-	if s.world, err = sharedstack.New(); err != nil {
+	if s.stack, err = sharedstack.New(); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := s.world.End(!t.Failed()); err != nil {
+		if err := s.stack.End(!t.Failed()); err != nil {
 			t.Errorf("end the stack: %v", err)
 		}
 	})
@@ -161,10 +161,10 @@ func startTrial(t *testing.T, random *rand.Rand, calls int) *trial {
 	env := strings.Fields(fmt.Sprintf("RINGFENCE_REPLICAS=2 CARRIER=sip SIP_UDP_ADDR=%[1]s:5060 "+
 		"SIP_ADVERTISED_ADDR=%[1]s RTP_ADDR=%[1]s REALTIME_KEY=test REALTIME_URL=%s SIMULATOR_TIME_SCALE=1 "+
 		"DRAIN_LIMIT=1s RING_LIMIT=8s DIAL_ATTEMPTS=2", ringfence, s.model))
-	if err := s.world.Start(env...); err != nil {
+	if err := s.stack.Start(env...); err != nil {
 		t.Fatal(err)
 	}
-	if s.house, err = s.world.NewWorkspace(t.Context(), t.Name(), "1000"); err != nil {
+	if s.house, err = s.stack.NewWorkspace(t.Context(), t.Name(), "1000"); err != nil {
 		t.Fatal(err)
 	}
 	s.setUp(t, address)
@@ -183,7 +183,7 @@ func (s *trial) startModel(t *testing.T) {
 		}
 	}
 	var err error
-	if s.model, err = s.world.Model(script); err != nil {
+	if s.model, err = s.stack.Model(script); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -446,7 +446,7 @@ func (s *trial) killDialer(t *testing.T) {
 			return false, err
 		}
 		chosen, most := 0, 0
-		for _, pid := range s.world.Processes()["dialer"] {
+		for _, pid := range s.stack.Processes()["dialer"] {
 			ports, err := udpPorts(pid, s.address)
 			if err != nil {
 				continue // the process ended before its socket was read

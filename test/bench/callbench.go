@@ -53,14 +53,14 @@ type CallStack struct {
 	ports map[string]int
 	log   carrierLog
 	next  atomic.Int64
-	// patience limits the time for which a POST is repeated.
-	patience time.Duration
-	refused  atomic.Int64
+	// repeatTimeout limits the time for which a POST is repeated.
+	repeatTimeout time.Duration
+	refused       atomic.Int64
 }
 
 // OpenCalls connects to the stack.
 func OpenCalls(ctx context.Context, setup CallSetup) (*CallStack, error) {
-	h := &CallStack{CallSetup: setup, log: carrierLog{url: setup.Stack.Demo.SimURL}, patience: webhookTimeout}
+	h := &CallStack{CallSetup: setup, log: carrierLog{url: setup.Stack.Demo.SimURL}, repeatTimeout: webhookTimeout}
 	data, err := os.ReadFile(filepath.Join(setup.Home, "state.json"))
 	if err != nil {
 		return nil, err
@@ -107,7 +107,7 @@ func (h *CallStack) place(ctx context.Context, w *kit.Workspace, to string, at t
 			return nil
 		case status != http.StatusServiceUnavailable:
 			return fmt.Errorf("POST /v1/calls: %d %s", status, answer)
-		case time.Since(began) > h.patience:
+		case time.Since(began) > h.repeatTimeout:
 			return fmt.Errorf("%w: %s", errBusy, answer)
 		}
 		h.refused.Add(1)
@@ -167,8 +167,8 @@ func forEach[T any](ctx context.Context, clients int, items []T, do func(context
 const openRequests = `SELECT count(*) FROM calls.call_requests WHERE workspace_id = ANY ($1::uuid[]) AND status IN ('queued', 'dialing')`
 
 // awaitEnded waits until the workspaces have no open call request. If no call request ends during
-// the time patience, it returns nil. The caller then reports the missing calls.
-func (h *CallStack) awaitEnded(ctx context.Context, workspaces []*kit.Workspace, patience time.Duration) error {
+// the timeout, it returns nil. The caller then reports the missing calls.
+func (h *CallStack) awaitEnded(ctx context.Context, workspaces []*kit.Workspace, timeout time.Duration) error {
 	left, moved := -1, time.Now()
 	for {
 		var open int
@@ -178,7 +178,7 @@ func (h *CallStack) awaitEnded(ctx context.Context, workspaces []*kit.Workspace,
 		if open != left {
 			left, moved = open, time.Now()
 		}
-		if open == 0 || time.Since(moved) > patience {
+		if open == 0 || time.Since(moved) > timeout {
 			return nil
 		}
 		if err := callPause(ctx, 50*time.Millisecond); err != nil {

@@ -25,7 +25,7 @@ func TestPipeline_UnansweredPOSTDoesNotEndTheRun(t *testing.T) {
 		w.WriteHeader(http.StatusAccepted)
 	}))
 	defer server.Close()
-	h = &CallStack{CallSetup: CallSetup{Landing: NewLanding()}, patience: 3 * time.Second}
+	h = &CallStack{CallSetup: CallSetup{Landing: NewLanding()}, repeatTimeout: 3 * time.Second}
 	var k levelResult
 	w := &kit.Workspace{API: kit.NewClient(server.URL, "")}
 	counts := func(unanswered, accepted, landed int) {

@@ -111,11 +111,11 @@ func (h *WebhookStack) printSoak(ctx context.Context, all [3]*endpoint, first, l
 		if err := e.source.sent.wait(); err != nil {
 			return err
 		}
-		attempt, patience := 1, webhooksStuck
+		attempt, timeout := 1, webhooksStuck
 		if n == 1 {
-			attempt, patience = 2, retryDelay
+			attempt, timeout = 2, retryDelay
 		}
-		if err := h.awaitArrivals(ctx, e.lane, attempt*len(e.source.sent.acked), patience); err != nil {
+		if err := h.awaitArrivals(ctx, e.lane, attempt*len(e.source.sent.acked), timeout); err != nil {
 			return err
 		}
 		arrivals, err := h.receiver.Arrivals(ctx, e.lane)

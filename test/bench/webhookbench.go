@@ -188,10 +188,10 @@ func (h *WebhookStack) awaitSettled(ctx context.Context, within time.Duration) e
 }
 
 // awaitArrivals waits until a lane has received the given number of requests. If no more requests
-// arrive during patience, it returns nil, and the caller reports the missing requests.
-func (h *WebhookStack) awaitArrivals(ctx context.Context, lane string, want int, patience time.Duration) error {
+// arrive within the timeout, it returns nil, and the caller reports the missing requests.
+func (h *WebhookStack) awaitArrivals(ctx context.Context, lane string, want int, timeout time.Duration) error {
 	seen, moved := 0, time.Now()
-	for seen < want && time.Since(moved) < patience {
+	for seen < want && time.Since(moved) < timeout {
 		count, err := h.receiver.Count(ctx, lane)
 		if err != nil {
 			return err

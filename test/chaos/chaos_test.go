@@ -64,7 +64,7 @@ func TestChaos_GuaranteesHoldOverSIP(t *testing.T) {
 		t.Fatal(err)
 	}
 	publish(t, report)
-	sharedstack.Equal(t, "every law holds", report.Holds(), true)
+	sharedstack.Equal(t, "every guarantee holds", report.Holds(), true)
 	if report.Dials == 0 {
 		t.Errorf("report.Dials = %v, want another value", report.Dials)
 	}
@@ -88,7 +88,7 @@ func TestChaos_FindsASecondDial(t *testing.T) {
 		settleTimeout: time.Minute,
 		length:        3 * time.Second, expendable: true,
 		field: Field{Processes: []string{"dialer"}, Kinds: []Kind{Kill}, Gap: time.Second, AtOnce: 1},
-		afterFaults: func(ctx context.Context, w *world) (err error) {
+		afterFaults: func(ctx context.Context, w *testStack) (err error) {
 			dialed, err = dialAgain(ctx, w)
 			return err
 		},
@@ -97,11 +97,11 @@ func TestChaos_FindsASecondDial(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	sharedstack.Contains(t, "breaches", strings.Join(report.Breaches[lawOnce], "\n"), dialed.CallID)
-	sharedstack.Equal(t, "every law holds", report.Holds(), false)
+	sharedstack.Contains(t, "breaches", strings.Join(report.Breaches[atMostOnceDialing], "\n"), dialed.CallID)
+	sharedstack.Equal(t, "every guarantee holds", report.Holds(), false)
 }
 
-func dialAgain(ctx context.Context, w *world) (kit.LogLine, error) {
+func dialAgain(ctx context.Context, w *testStack) (kit.LogLine, error) {
 	log, err := w.stack.CarrierLog(ctx)
 	if err != nil {
 		return kit.LogLine{}, err
@@ -176,7 +176,7 @@ func TestReport_ListsViolations(t *testing.T) {
 	sharedstack.Contains(t, "text", text, "Every guarantee held")
 	sharedstack.Contains(t, "text", text, "0 doubles")
 	sharedstack.Contains(t, "text", text, "0 difference")
-	r.broken(lawOnce, "+14155550100 rang again for call c1")
+	r.broken(atMostOnceDialing, "+14155550100 rang again for call c1")
 	r.difference(-5, "call c1 is completed and costs 0, not 0.000005")
 	text = r.String()
 	for _, want := range []string{"1 doubles", "0.000005 difference", "rang again for call c1", "RINGFENCE_SEED=42"} {

@@ -26,7 +26,7 @@ func (in faultCounts) add(f Fault) {
 
 // injectPlan injects the faults of the plan until ctx ends. When it returns, all faults are
 // repaired. A blackout lasts until the stack has started again, which delays the later faults.
-func (w *world) injectPlan(ctx context.Context, plan []Fault, report func(Fault)) (done faultCounts, err error) {
+func (w *testStack) injectPlan(ctx context.Context, plan []Fault, report func(Fault)) (done faultCounts, err error) {
 	done = faultCounts{}
 	var mu sync.Mutex
 	var open sync.WaitGroup
@@ -70,7 +70,7 @@ func sleep(ctx context.Context, d time.Duration) bool {
 }
 
 // injectFault injects one fault and repairs it. If the target was not running, the result is false.
-func (w *world) injectFault(ctx context.Context, f Fault, report func(Fault)) (hurt bool, err error) {
+func (w *testStack) injectFault(ctx context.Context, f Fault, report func(Fault)) (hurt bool, err error) {
 	if proxy := w.links[f.Target]; proxy != nil {
 		report(f)
 		err := disturbLink(proxy, f)
@@ -112,7 +112,7 @@ func disturbLink(proxy *kit.Proxy, f Fault) error {
 }
 
 // awaitProcess returns 0 if the process did not start in time.
-func (w *world) awaitProcess(ctx context.Context, f Fault) (pid int) {
+func (w *testStack) awaitProcess(ctx context.Context, f Fault) (pid int) {
 	_ = kit.Until(ctx, 10*time.Second, f.Target+" is running", func() (bool, error) {
 		pids := w.currentStack().Processes()[f.Target]
 		if len(pids) > 0 {
@@ -150,7 +150,7 @@ func children(pid int) (found []int) {
 	return found
 }
 
-func (w *world) blackout(ctx context.Context) error {
+func (w *testStack) blackout(ctx context.Context) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.stack.Kill()
@@ -169,7 +169,7 @@ func (w *world) blackout(ctx context.Context) error {
 
 // retargetProxies directs the proxies to the ports of a stack that is starting. The stack uses
 // another port if a killed process still occupies the old port.
-func (w *world) retargetProxies(ctx context.Context) {
+func (w *testStack) retargetProxies(ctx context.Context) {
 	for sleep(ctx, 50*time.Millisecond) {
 		now, err := w.chosenPorts()
 		if err != nil {
@@ -185,7 +185,7 @@ func (w *world) retargetProxies(ctx context.Context) {
 	}
 }
 
-func (w *world) resume() {
+func (w *testStack) resume() {
 	for _, pids := range w.currentStack().Processes() {
 		for _, pid := range pids {
 			for _, one := range append(children(pid), pid) {
@@ -195,7 +195,7 @@ func (w *world) resume() {
 	}
 }
 
-func (w *world) heal(ctx context.Context) error {
+func (w *testStack) heal(ctx context.Context) error {
 	for line, proxy := range w.links {
 		if err := proxy.Restore(); err != nil {
 			return fmt.Errorf("mend %s: %w", line, err)

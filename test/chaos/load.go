@@ -16,7 +16,7 @@ import (
 const (
 	again = 300 * time.Millisecond
 	// A client repeats a request for this time. If no response arrives, the run reports an error.
-	patience = 2 * time.Minute
+	answerTimeout = 2 * time.Minute
 	// optOutDelay is the time after the response to an opt-out in which a dial is still permitted
 	// (docs/reference/api/compliance.md).
 	optOutDelay = 2 * time.Second
@@ -30,11 +30,11 @@ type order struct {
 	name, key, to string
 	due           time.Time // the zero value means immediately
 
-	mu           sync.Mutex
-	id           string
-	made         int // the number of responses with status 202
-	cancelStatus int
-	doubt        bool // true if the cancel had no response
+	mu               sync.Mutex
+	id               string
+	made             int // the number of responses with status 202
+	cancelStatus     int
+	cancelUnanswered bool // true if the cancel had no response
 }
 
 func newOrder(t *tenant, name, to string) *order {
@@ -46,7 +46,7 @@ func newOrder(t *tenant, name, to string) *order {
 type span struct{ from, until time.Time }
 
 type load struct {
-	w     *world
+	w     *testStack
 	rng   *rand.Rand
 	hands chan struct{}
 	wg    sync.WaitGroup
@@ -57,12 +57,12 @@ type load struct {
 	// opt-out.
 	forbiddenSpans map[string][]span
 	answers        map[string]map[int]int // operation → status → number of responses; status 0 means no response
-	lies           []string
+	wrongResponses []string
 	serial         int
 	missed         int
 }
 
-func newLoad(w *world) *load {
+func newLoad(w *testStack) *load {
 	return &load{
 		w: w, rng: rand.New(rand.NewPCG(w.seed, 6)), hands: make(chan struct{}, maxOpen),
 		forbiddenSpans: map[string][]span{}, answers: map[string]map[int]int{},
@@ -184,19 +184,19 @@ func (l *load) sendOnce(ctx context.Context, operation string, client *kit.Clien
 // sendUntilDone repeats a request until it succeeds or is refused.
 func (l *load) sendUntilDone(ctx context.Context, operation string, client *kit.Client, method, path string,
 	body any) (status int, answer []byte) {
-	for begun := time.Now(); time.Since(begun) < patience; sleep(ctx, again) {
+	for begun := time.Now(); time.Since(begun) < answerTimeout; sleep(ctx, again) {
 		if status, answer = l.sendOnce(ctx, operation, client, method, path, body); status != 0 && status != 503 {
 			return status, answer
 		}
 	}
-	l.lie("%s %s was not answered within %s: %d %s", method, path, patience, status, answer)
+	l.reportWrongResponse("%s %s was not answered within %s: %d %s", method, path, answerTimeout, status, answer)
 	return 0, nil
 }
 
-func (l *load) lie(format string, args ...any) {
+func (l *load) reportWrongResponse(format string, args ...any) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.lies = append(l.lies, fmt.Sprintf(format, args...))
+	l.wrongResponses = append(l.wrongResponses, fmt.Sprintf(format, args...))
 }
 
 // place repeats an order with a key until a response arrives. A second call of place for the same
@@ -228,14 +228,14 @@ func (l *load) place(ctx context.Context, o *order) (status int) {
 			o.made++
 		}
 		if req.ID == "" || o.id != "" && o.id != req.ID || o.made > 1 {
-			l.lie("the key %s of workspace %s made %d requests, %s and %s", o.key, o.tenant.name, o.made, o.id, req.ID)
+			l.reportWrongResponse("the key %s of workspace %s made %d requests, %s and %s", o.key, o.tenant.name, o.made, o.id, req.ID)
 		}
 		o.id = req.ID
 	// the call request was refused, or it is unknown whether it exists
 	case status == 402 && o.tenant.hasLittleCredit, status == 503, status == 0:
 	case status == 422 && l.isShut(o):
 	default:
-		l.lie("POST /v1/calls to %s of workspace %s: %d %s", o.to, o.tenant.name, status, answer)
+		l.reportWrongResponse("POST /v1/calls to %s of workspace %s: %d %s", o.to, o.tenant.name, status, answer)
 	}
 	return status
 }
@@ -262,7 +262,7 @@ func (l *load) placeAndCancel(ctx context.Context, o *order, after time.Duration
 		status, answer := l.sendOnce(ctx, "cancel", o.tenant.API, "POST", "/v1/call-requests/"+id+"/cancel", nil)
 		o.mu.Lock()
 		o.cancelStatus = status
-		o.doubt = o.doubt || status == 0 || status == 503
+		o.cancelUnanswered = o.cancelUnanswered || status == 0 || status == 503
 		o.mu.Unlock()
 		switch status {
 		case 200, 409:
@@ -270,7 +270,7 @@ func (l *load) placeAndCancel(ctx context.Context, o *order, after time.Duration
 		case 0, 503:
 			sleep(ctx, again)
 		default:
-			l.lie("cancel of %s: %d %s", id, status, answer)
+			l.reportWrongResponse("cancel of %s: %d %s", id, status, answer)
 			return
 		}
 	}
@@ -289,7 +289,7 @@ func (l *load) optOutAndBack(ctx context.Context, o *order, later time.Duration)
 	l.place(ctx, o)
 	if status, answer := l.sendUntilDone(ctx, "opt-out", o.tenant.API, "POST", "/v1/opt-outs",
 		map[string]any{"phone_e164": o.to}); status != 200 {
-		l.lie("opt-out of %s: %d %s", o.to, status, answer)
+		l.reportWrongResponse("opt-out of %s: %d %s", o.to, status, answer)
 		return
 	}
 	l.mu.Lock()
@@ -297,7 +297,7 @@ func (l *load) optOutAndBack(ctx context.Context, o *order, later time.Duration)
 	l.mu.Unlock()
 	refused := newOrder(o.tenant, o.name+"-refused", o.to)
 	if status := l.place(ctx, refused); status == 202 {
-		l.lie("request %s for %s was accepted after its opt-out was answered", refused.accepted(), o.to)
+		l.reportWrongResponse("request %s for %s was accepted after its opt-out was answered", refused.accepted(), o.to)
 	}
 	sleep(ctx, time.Until(o.due)+time.Second)
 	l.mu.Lock()
@@ -305,18 +305,18 @@ func (l *load) optOutAndBack(ctx context.Context, o *order, later time.Duration)
 	l.mu.Unlock()
 	if status, answer := l.sendUntilDone(ctx, "re-grant", o.tenant.API, "DELETE", "/v1/opt-outs/"+o.to,
 		nil); status != 200 {
-		l.lie("end of the opt-out of %s: %d %s", o.to, status, answer)
+		l.reportWrongResponse("end of the opt-out of %s: %d %s", o.to, status, answer)
 		return
 	}
 	if status := l.place(ctx, newOrder(o.tenant, o.name+"-granted", o.to)); status == 422 {
-		l.lie("a call to %s was refused after its opt-out had been taken back", o.to)
+		l.reportWrongResponse("a call to %s was refused after its opt-out had been taken back", o.to)
 	}
 }
 
 func (l *load) read(ctx context.Context, t *tenant) {
 	for _, path := range []string{"/v1/calls?limit=20", "/v1/wallet", "/v1/webhook-subscriptions"} {
 		if status, answer := l.sendOnce(ctx, "GET", t.API, "GET", path, nil); status != 200 && status != 503 && status != 0 {
-			l.lie("GET %s: %d %s", path, status, answer)
+			l.reportWrongResponse("GET %s: %d %s", path, status, answer)
 		}
 	}
 }
@@ -334,7 +334,7 @@ func (l *load) topUpRepeatedly(ctx context.Context, t *tenant) {
 		for range 2 {
 			path := "/admin/v1/workspaces/" + t.ID + "/wallet/transactions"
 			if status, answer := l.sendUntilDone(whole, "top-up", t.Admin, "POST", path, body); status != 201 && status != 200 {
-				l.lie("top-up of workspace %s: %d %s", t.name, status, answer)
+				l.reportWrongResponse("top-up of workspace %s: %d %s", t.name, status, answer)
 			}
 		}
 		t.paidIn(amount)
@@ -348,7 +348,7 @@ func (l *load) pauseRepeatedly(ctx context.Context, t *tenant) {
 		for _, status := range []string{"paused", "active"} {
 			if code, answer := l.sendUntilDone(context.WithoutCancel(ctx), "pause, resume", t.API, "PATCH", path,
 				map[string]any{"status": status}); code != 200 {
-				l.lie("PATCH of a subscription to %s: %d %s", status, code, answer)
+				l.reportWrongResponse("PATCH of a subscription to %s: %d %s", status, code, answer)
 			}
 			if status == "paused" {
 				sleep(ctx, 2500*time.Millisecond)

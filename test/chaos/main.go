@@ -43,7 +43,7 @@ type settings struct {
 	// true, the run retains the folder even after a success.
 	expendable, keep bool
 	// afterFaults is called after the last fault, while work is still in progress.
-	afterFaults func(context.Context, *world) error
+	afterFaults func(context.Context, *testStack) error
 }
 
 // fullField returns the Field of a full run: every kind of fault can affect every target.
@@ -168,7 +168,7 @@ func run(ctx context.Context, set settings, say func(string)) (report *Report, e
 			set.rate,
 		),
 	)
-	w, err := startWorld(ctx, set)
+	w, err := startTestStack(ctx, set)
 	keep := true
 	defer func() {
 		if keep {
@@ -192,10 +192,10 @@ func run(ctx context.Context, set settings, say func(string)) (report *Report, e
 	}
 	say("chaos: the faults are over; waiting until everything has settled")
 	settling := time.Now()
-	j := &judge{w: w, l: l, r: r}
+	j := &checker{w: w, l: l, r: r}
 	j.awaitSettled(whole, set.settleTimeout)
 	r.Settled, r.Answers, r.Missed = time.Since(settling), l.answers, l.missed
-	if err := j.judge(whole); err != nil {
+	if err := j.check(whole); err != nil {
 		return nil, err
 	}
 	keep = set.keep || !r.Holds() && !set.expendable
@@ -203,7 +203,7 @@ func run(ctx context.Context, set settings, say func(string)) (report *Report, e
 }
 
 // When storm returns, all faults are repaired and all requests have a response.
-func (w *world) runFaults(ctx context.Context, plan []Fault, l *load, say func(string)) (done faultCounts, err error) {
+func (w *testStack) runFaults(ctx context.Context, plan []Fault, l *load, say func(string)) (done faultCounts, err error) {
 	working, end := context.WithCancel(context.WithoutCancel(ctx))
 	var all sync.WaitGroup
 	all.Go(func() { l.run(working) })

@@ -14,25 +14,25 @@ import (
 type guarantee int
 
 const (
-	lawOnce guarantee = iota
-	lawGates
-	lawMoney
-	lawEnds
-	lawEvents
-	lawOwn
-	lawLost
-	lawAnswers
-	laws
+	atMostOnceDialing guarantee = iota
+	dialTimeCompliance
+	exactMoney
+	everyRequestEnds
+	noLostEvent
+	tenantIsolation
+	durability
+	trueResponses
+	guaranteeCount
 )
 
 // describe returns the name of the guarantee. The result breach is the word for a violation in the
 // report.
 func (l guarantee) describe() (says, breach string) {
-	return [laws]string{
+	return [guaranteeCount]string{
 		"at-most-once dialing", "compliance at dial time", "exact money",
 		"every request ends, once", "no lost event", "tenant isolation", "durability",
 		"responses are true",
-	}[l], [laws]string{"doubles", "forbidden", "difference", "stuck", "missing", "strangers", "lost", "lies"}[l]
+	}[l], [guaranteeCount]string{"doubles", "forbidden", "difference", "stuck", "missing", "foreign", "lost", "wrong"}[l]
 }
 
 // Report is the result of a run.
@@ -53,7 +53,7 @@ type Report struct {
 	Delivered, Twice         int
 	Recorded                 map[string]int
 	Paid, Charged, Different money.Micro
-	Breaches                 [laws][]string
+	Breaches                 [guaranteeCount][]string
 }
 
 func newReport() *Report {
@@ -65,7 +65,7 @@ func (r *Report) broken(l guarantee, how ...string) { r.Breaches[l] = append(r.B
 // difference reports a wrong amount of money.
 func (r *Report) difference(by money.Micro, how string) {
 	r.Different += max(by, -by)
-	r.broken(lawMoney, how)
+	r.broken(exactMoney, how)
 }
 
 // Holds reports whether no guarantee was violated.
@@ -104,10 +104,10 @@ func (r *Report) String() string {
 	row("webhooks", fmt.Sprintf("%d events delivered, %d of them more than once, %d skipped while paused, %d given up", r.Delivered, r.Twice, r.Recorded["skipped"], r.Recorded["failed"]))
 	row("money", fmt.Sprintf("%s paid in, %s charged", r.Paid, r.Charged))
 	b.WriteString("\n" + r.answers() + "\n" + r.faults() + "\n")
-	for l := range laws {
+	for l := range guaranteeCount {
 		says, breach := l.describe()
 		figure, mark := fmt.Sprint(len(r.Breaches[l])), "✓"
-		if l == lawMoney && len(r.Breaches[l]) == 0 || r.Different > 0 && l == lawMoney {
+		if l == exactMoney && len(r.Breaches[l]) == 0 || r.Different > 0 && l == exactMoney {
 			figure = r.Different.String()
 		}
 		if len(r.Breaches[l]) > 0 {
@@ -115,7 +115,7 @@ func (r *Report) String() string {
 		}
 		fmt.Fprintf(&b, "  %s %-50s %8s %s\n", mark, says, figure, breach)
 	}
-	for l := range laws {
+	for l := range guaranteeCount {
 		how := r.Breaches[l]
 		if len(how) == 0 {
 			continue

@@ -15,7 +15,7 @@ import (
 
 // awaitSettled waits until no work is in progress. After the time within, it reports the remaining
 // work as stuck.
-func (j *judge) awaitSettled(ctx context.Context, timeout time.Duration) {
+func (j *checker) awaitSettled(ctx context.Context, timeout time.Duration) {
 	var open []string
 	err := kit.Until(ctx, timeout, "no work is in progress", func() (bool, error) {
 		open = nil
@@ -30,12 +30,12 @@ func (j *judge) awaitSettled(ctx context.Context, timeout time.Duration) {
 		return len(open) == 0, nil
 	})
 	if err != nil {
-		j.r.broken(lawEnds, open...)
+		j.r.broken(everyRequestEnds, open...)
 	}
 }
 
 // listOpenWork lists the requests, calls and deliveries of a workspace that are in progress.
-func (j *judge) listOpenWork(ctx context.Context, t *tenant) (found []string, err error) {
+func (j *checker) listOpenWork(ctx context.Context, t *tenant) (found []string, err error) {
 	var errs []error
 	list := func(client *kit.Client, path, what string, statuses ...string) {
 		for _, status := range statuses {
@@ -62,7 +62,7 @@ func (j *judge) listOpenWork(ctx context.Context, t *tenant) (found []string, er
 
 // awaitTerminalEvents waits for terminal events that have no delivery yet. If an event does not
 // arrive, a later check reports it.
-func (j *judge) awaitTerminalEvents(ctx context.Context) {
+func (j *checker) awaitTerminalEvents(ctx context.Context) {
 	_ = kit.Until(ctx, 30*time.Second, "every terminal event has arrived", func() (bool, error) {
 		for _, t := range j.w.tenants {
 			ids, err := callIDs(ctx, t)
@@ -107,7 +107,7 @@ func recorded(ctx context.Context, t *tenant) (all []delivery, err error) {
 
 // awaitDisconnected returns the carrier's log after all phones have disconnected. It reports a
 // phone that stays connected because the stack did not hang up.
-func (j *judge) awaitDisconnected(ctx context.Context) (log []kit.LogLine, err error) {
+func (j *checker) awaitDisconnected(ctx context.Context) (log []kit.LogLine, err error) {
 	var open map[string]int
 	late := kit.Until(ctx, 20*time.Second, "every phone has disconnected", func() (bool, error) {
 		if log, err = j.readCarrierLog(ctx); err != nil {
@@ -128,7 +128,7 @@ func (j *judge) awaitDisconnected(ctx context.Context) (log []kit.LogLine, err e
 	})
 	if err == nil && late != nil {
 		for id := range open {
-			j.r.broken(lawEnds, fmt.Sprintf("call %s was never hung up at the carrier", id))
+			j.r.broken(everyRequestEnds, fmt.Sprintf("call %s was never hung up at the carrier", id))
 		}
 	}
 	return log, err
@@ -136,7 +136,7 @@ func (j *judge) awaitDisconnected(ctx context.Context) (log []kit.LogLine, err e
 
 // readCarrierLog returns the carrier's log. Over SIP, it creates the same log from the messages of
 // the far ends.
-func (j *judge) readCarrierLog(ctx context.Context) (log []kit.LogLine, err error) {
+func (j *checker) readCarrierLog(ctx context.Context) (log []kit.LogLine, err error) {
 	if !j.w.sip {
 		return j.w.currentStack().CarrierLog(ctx)
 	}
@@ -182,7 +182,7 @@ func convertSippCall(c *kit.SippCall, hasNextTrunk bool) (log []kit.LogLine) {
 // accepted the same call.
 const refusedLine = "refuse"
 
-func (j *judge) read(ctx context.Context, t *tenant) (known observedState, err error) {
+func (j *checker) read(ctx context.Context, t *tenant) (known observedState, err error) {
 	known = observedState{tenant: t, calls: map[string]call{}, arrived: j.w.hooks.Deliveries(t.ID)}
 	if known.requests, err = kit.All(ctx, t.API, "/v1/call-requests", nil, func(r request) string { return r.ID }); err != nil {
 		return known, err
@@ -218,7 +218,7 @@ func (j *judge) read(ctx context.Context, t *tenant) (known observedState, err e
 
 // checkTalkTimes compares the talk time of each completed call with the carrier's log, because the
 // talk time is charged.
-func (j *judge) checkTalkTimes(known observedState, log []kit.LogLine) {
+func (j *checker) checkTalkTimes(known observedState, log []kit.LogLine) {
 	answered, over := map[string]time.Time{}, map[string]time.Time{}
 	for _, line := range log {
 		switch line.Kind {
@@ -235,7 +235,7 @@ func (j *judge) checkTalkTimes(known observedState, log []kit.LogLine) {
 		talked := over[id].Sub(answered[id])
 		if reported := c.Timings.TalkSeconds; reported == nil || answered[id].IsZero() ||
 			!j.isSameTalkTime(int64(*reported), int64((talked+time.Second-1)/time.Second)) {
-			j.r.broken(lawMoney, fmt.Sprintf("call %s talked for %s by the carrier's log, and is charged for another time", id, talked))
+			j.r.broken(exactMoney, fmt.Sprintf("call %s talked for %s by the carrier's log, and is charged for another time", id, talked))
 		}
 	}
 }
@@ -243,7 +243,7 @@ func (j *judge) checkTalkTimes(known observedState, log []kit.LogLine) {
 // isSameTalkTime reports whether two talk times are equal within the tolerance. In SIP calls each
 // side has its own clock, and a stopped dialer receives a BYE late. In simulated calls the
 // tolerance is zero.
-func (j *judge) isSameTalkTime(reported, talked int64) bool {
+func (j *checker) isSameTalkTime(reported, talked int64) bool {
 	if !j.w.sip {
 		return reported == talked
 	}
@@ -252,7 +252,7 @@ func (j *judge) isSameTalkTime(reported, talked int64) bool {
 
 // checkCharges compares the charge of each call with the call's talk time. It returns the sum of
 // the charges.
-func (j *judge) checkCharges(known observedState) (all money.Micro) {
+func (j *checker) checkCharges(known observedState) (all money.Micro) {
 	for id, c := range known.calls {
 		want := money.Micro(0)
 		if c.Status == "completed" && c.Timings.TalkSeconds != nil {
@@ -268,7 +268,7 @@ func (j *judge) checkCharges(known observedState) (all money.Micro) {
 
 // checkBalance checks that the balance is the sum of the top-ups minus the charges, and that the
 // reconciliation finds no difference.
-func (j *judge) checkBalance(ctx context.Context, known observedState) error {
+func (j *checker) checkBalance(ctx context.Context, known observedState) error {
 	paid, charged := known.credit, j.checkCharges(known)
 	var wallet struct{ Balance money.Micro }
 	if err := known.API.Into(ctx, "GET", "/v1/wallet", nil, 200, &wallet); err != nil {
@@ -280,7 +280,7 @@ func (j *judge) checkBalance(ctx context.Context, known observedState) error {
 	}
 	differences, err := known.Differences(ctx)
 	for _, difference := range differences {
-		j.r.broken(lawMoney, "the wallet of workspace "+known.name+" differs from the ledger or the charges: "+difference)
+		j.r.broken(exactMoney, "the wallet of workspace "+known.name+" differs from the ledger or the charges: "+difference)
 	}
 	return err
 }

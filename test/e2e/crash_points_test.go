@@ -25,7 +25,7 @@ func TestFailpoints_WorkCompletesAfterEachKill(t *testing.T) {
 	}
 }
 
-func crashAt(t *testing.T, w *world, point string, i int) {
+func crashAt(t *testing.T, w *testStack, point string, i int) {
 	t.Helper()
 	// wait until every service is ready, because the previous subtest killed a process
 	for _, name := range servicesInOrder() {

@@ -12,8 +12,8 @@ import (
 // charge, one delivery of each event per subscription, and one trace through all six services. The
 // test also runs the first call of docs/deploy/compose.md.
 func TestFirstCall_HasOneDialOneChargeAndOneTrace(t *testing.T) {
-	world := stack(t)
-	s, hooks := world.Stack, world.Hooks
+	system := stack(t)
+	s, hooks := system.Stack, system.Hooks
 	w := tenant(t, s, hooks, "100")
 	second := receiverPath(t, w, hooks)
 
@@ -53,7 +53,7 @@ func TestFirstCall_HasOneDialOneChargeAndOneTrace(t *testing.T) {
 			t.Errorf("events at %s = %v, want %v, each once, in order", path, got, want)
 		}
 	}
-	assertOneTrace(t, world.traces, req.ID)
+	assertOneTrace(t, system.traces, req.ID)
 	placesTheDocumentedCall(t, s)
 }
 

@@ -13,8 +13,8 @@ const firstHung = 6_000_000
 // For each service in turn, the test stops one of two replicas (SIGSTOP). Meanwhile calls must end
 // and their webhooks must arrive. Without -large, the test stops only dialers.
 func TestHangs_CallsCompleteWhileAReplicaIsStopped(t *testing.T) {
-	world := stack(t)
-	s, hooks := world.Stack, world.Hooks
+	system := stack(t)
+	s, hooks := system.Stack, system.Hooks
 	w := tenant(t, s, hooks, "1000")
 	posting := &load{w: w, accepted: map[string]string{}, answers: map[int]int{}}
 	victims := []string{"dialer", "billing-wallet", "calls", "webhook-dispatcher", "contacts-compliance", "gateway"}

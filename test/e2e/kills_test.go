@@ -25,10 +25,10 @@ const (
 // TestKills_NoCallIsLostDoubledOrUnpaid kills every process at random times under a steady load.
 // Sometimes it kills all processes at the same time.
 func TestKills_NoCallIsLostDoubledOrUnpaid(t *testing.T) {
-	rng, world := sharedstack.Seeded(t, 1), stack(t)
-	w := tenant(t, world.Stack, world.Hooks, killCredit)
-	underLoad(t, world.Stack, w, world.Hooks, func() {
-		killAll(t, rng, world.Stack, sharedstack.Trials(2, killsEach), sharedstack.Trials(1, killsOfAll))
+	rng, system := sharedstack.Seeded(t, 1), stack(t)
+	w := tenant(t, system.Stack, system.Hooks, killCredit)
+	underLoad(t, system.Stack, w, system.Hooks, func() {
+		killAll(t, rng, system.Stack, sharedstack.Trials(2, killsEach), sharedstack.Trials(1, killsOfAll))
 	})
 }
 

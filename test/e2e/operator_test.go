@@ -62,8 +62,8 @@ func (o operator) refused(want string, args ...string) {
 }
 
 func TestOperator_CommandsSucceedOnARunningStack(t *testing.T) {
-	world := stack(t)
-	s, hooks := world.Stack, world.Hooks
+	system := stack(t)
+	s, hooks := system.Stack, system.Hooks
 	o := operator{t: t, s: s}
 	o.workspace = o.makes("workspaces", "add", "Acme", "--plan", "scale", "--set", `calling_policy={"window":{"start":"00:00","end":"24:00"},"timezone":"recipient"}`)
 	o.runCommand(o.workspace+"|Acme|scale|active", "workspaces", "list", "--all")

@@ -82,8 +82,8 @@ const firstWithoutKafka = 9_000_000
 // dialers must return 503, although no call is dialed. A call request that is accepted during the
 // outage must be dialed later.
 func TestKafkaOutage_DialersAreNotReady(t *testing.T) {
-	world := stack(t)
-	s, hooks := world.Stack, world.Hooks
+	system := stack(t)
+	s, hooks := system.Stack, system.Hooks
 	w := tenant(t, s, hooks, "1000")
 	dialers, err := s.PrivateAddresses("dialer")
 	if err != nil {

@@ -62,7 +62,7 @@ func TestRecords_RepeatedAndInvalidRecordsChangeNothing(t *testing.T) {
 		t.Errorf("%d webhooks after the repeats, want the %d from before", got, delivered)
 	}
 	if after := snapshot(t, s, w); !bytes.Equal(before, after) {
-		t.Errorf("the world changed:\n before %s\n after  %s", before, after)
+		t.Errorf("the state changed:\n before %s\n after  %s", before, after)
 	}
 	for reader, count := range countDeadLetters(t, kadm.NewClient(client)) {
 		if count != unreadable {

@@ -39,8 +39,8 @@ func workMetrics() map[string][]string {
 // share the work. Then it kills one replica during calls. All calls must end. Without -large, the
 // test kills only one dispatcher.
 func TestReplicas_ShareWorkAndTakeOverFromAKilledReplica(t *testing.T) {
-	world := stack(t)
-	s, hooks, place := world.Stack, world.Hooks, world.Bin
+	system := stack(t)
+	s, hooks, place := system.Stack, system.Hooks, system.Bin
 	w := tenant(t, s, hooks, "1000")
 	posting := &load{w: w, accepted: map[string]string{}, answers: map[int]int{}}
 	next := firstShared
@@ -92,7 +92,7 @@ func TestReplicas_ShareWorkAndTakeOverFromAKilledReplica(t *testing.T) {
 			}
 			wait()
 			ends("one " + name)
-			put(t, place, world.armed, name)
+			put(t, place, system.armed, name)
 			until(t, name+" is back", func() bool { return len(s.Processes()[name]) == 2 && ready(t, s, name) })
 		}
 	}

@@ -12,11 +12,11 @@ import (
 	"ringfence.dev/test/kit/sharedstack"
 )
 
-// world is the stack that the tests of this package share: two replicas of each service, built with
-// failpoints. The leases last a few seconds, so that another process soon takes over the work of a
-// killed process.
-type world struct {
-	*sharedstack.World
+// testStack is the stack that the tests of this package share: two replicas of each service, built
+// with failpoints. The leases last a few seconds, so that another process soon takes over the work
+// of a killed process.
+type testStack struct {
+	*sharedstack.TestStack
 	// The folder armed contains the services that are built with failpoints. The stack starts its
 	// programs from Bin, which contains links to these services.
 	armed string
@@ -27,21 +27,21 @@ type world struct {
 	traces *kit.Traces
 }
 
-var shared = &sharedstack.Shared[*world]{Begin: begin}
+var shared = &sharedstack.Shared[*testStack]{Begin: begin}
 
 func TestMain(m *testing.M) { os.Exit(shared.Main(m, 1)) }
 
-func stack(t *testing.T) *world {
+func stack(t *testing.T) *testStack {
 	t.Helper()
-	return shared.World(t)
+	return shared.Get(t)
 }
 
-func begin() (*world, error) {
+func begin() (*testStack, error) {
 	base, err := sharedstack.New()
 	if err != nil {
 		return nil, err
 	}
-	w := &world{World: base, traces: kit.NewTraces()}
+	w := &testStack{TestStack: base, traces: kit.NewTraces()}
 	w.AtEnd(func() error { w.traces.Close(); return nil })
 	plain := w.Bin
 	w.armed, w.arm, w.Bin = filepath.Join(w.Home, "armed"), filepath.Join(w.Home, "crash"), filepath.Join(w.Home, "bin")

@@ -27,8 +27,8 @@ const (
 // the credit covers. The services must accept exactly the calls that the credit covers. The
 // reconciliation must find no difference after each step.
 func TestWallet_AcceptsOnlyCallsThatTheCreditCovers(t *testing.T) {
-	world := stack(t)
-	s, hooks := world.Stack, world.Hooks
+	system := stack(t)
+	s, hooks := system.Stack, system.Hooks
 	covered := sharedstack.Trials(100, 10_000)
 	w := tenant(t, s, nil, credits(covered))
 	crowd := &crowd{w: w, isScheduled: true, accepted: map[string]string{}}

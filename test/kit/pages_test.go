@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-const root = "../.."
+const repositoryRoot = "../.."
 
 func TestPageIndex_EveryBlockHasATest(t *testing.T) {
 	t.Parallel()
@@ -97,7 +97,7 @@ var (
 // them. It checks that their make targets, packages and tests exist.
 func TestParsed_TargetsPackagesAndTestsExist(t *testing.T) {
 	t.Parallel()
-	blocks, err := PageBlocks(root, ParsedTest)
+	blocks, err := PageBlocks(repositoryRoot, ParsedTest)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -152,7 +152,7 @@ func goCommand(t *testing.T, b PageBlock, args []string) {
 			folder = args[i]
 		}
 	}
-	if info, err := os.Stat(filepath.Join(root, strings.TrimSuffix(folder, "/..."))); err != nil || !info.IsDir() {
+	if info, err := os.Stat(filepath.Join(repositoryRoot, strings.TrimSuffix(folder, "/..."))); err != nil || !info.IsDir() {
 		t.Errorf("%s: go %s: the folder %q does not exist", b, args[0], folder)
 	}
 	if tests != "" && !testExists(t, folder, tests) {
@@ -165,7 +165,7 @@ var testName = regexp.MustCompile(`(?m)^func (Test\w+)\(`)
 // testExists reports whether the package in the folder has a test whose name matches the pattern.
 func testExists(t *testing.T, folder, pattern string) bool {
 	t.Helper()
-	files, err := filepath.Glob(filepath.Join(root, folder, "*_test.go"))
+	files, err := filepath.Glob(filepath.Join(repositoryRoot, folder, "*_test.go"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -187,7 +187,7 @@ func testExists(t *testing.T, folder, pattern string) bool {
 func dryRun(t *testing.T, args ...string) string {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "make", append([]string{"-n"}, args...)...)
-	cmd.Dir = root
+	cmd.Dir = repositoryRoot
 	output, err := cmd.CombinedOutput()
 	if err != nil {
 		t.Errorf("make -n %s: %v\n%s", strings.Join(args, " "), err, output)
@@ -197,7 +197,7 @@ func dryRun(t *testing.T, args ...string) string {
 
 func readBlocks(t *testing.T) []PageBlock {
 	t.Helper()
-	blocks, err := ReadPages(root)
+	blocks, err := ReadPages(repositoryRoot)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -19,7 +19,7 @@ type outgoing struct {
 	far   func(e *ear) script
 	agent map[string]any
 	// talk checks the call before it ends. If talk is nil, nothing is checked.
-	talk   func(t *testing.T, w *world, e *ear)
+	talk   func(t *testing.T, w *testStack, e *ear)
 	status string
 	cause  string
 	events []string
@@ -41,7 +41,7 @@ func outgoings() []outgoing {
 			name: "the agent hangs up", agent: toneSettings(3000, 3600),
 			status: "completed", cause: "normal_clearing", events: talked,
 			far:  func(e *ear) script { return storeAddresses().answer(both(e)).hungUp() },
-			talk: func(t *testing.T, _ *world, e *ear) { e.hears(t, "the tone", func() bool { return e.loud > 20 }) },
+			talk: func(t *testing.T, _ *testStack, e *ear) { e.hears(t, "the tone", func() bool { return e.loud > 20 }) },
 		},
 		{
 			name: "the person hangs up", agent: toneSettings(60_000, 0), status: "completed",
@@ -81,7 +81,7 @@ func outgoings() []outgoing {
 					pause(8 * time.Second).
 					hangsUp()
 			},
-			talk: func(t *testing.T, _ *world, e *ear) {
+			talk: func(t *testing.T, _ *testStack, e *ear) {
 				e.hears(t, "nothing for 1.5 s, and the agent again", func() bool { return e.longest > 1500*time.Millisecond && e.since > 20 })
 			},
 		},
@@ -107,7 +107,7 @@ func outgoings() []outgoing {
 			name: "DTMF in both directions", status: "completed", cause: "normal_clearing", events: talked,
 			agent: map[string]any{"kind": "openai_realtime", "greeting": "Press a key.", "disclosure": map[string]any{"off_reason": "a test"}},
 			far:   func(e *ear) script { return storeAddresses().answer(both(e)).hungUp() },
-			talk: func(t *testing.T, w *world, e *ear) {
+			talk: func(t *testing.T, w *testStack, e *ear) {
 				e.hears(t, "the agent", func() bool { return e.loud > 30 })
 				e.presses("5")
 				e.hears(t, "the agent's keys", func() bool { return e.digits == "42#" })
@@ -152,7 +152,7 @@ func TestCalls_ThroughAProxyDeliverEachEventOnce(t *testing.T) {
 	}
 }
 
-func (w *world) wantTypes(t *testing.T, house *kit.Workspace, callID string, want []string) (got []kit.Delivery) {
+func (w *testStack) wantTypes(t *testing.T, house *kit.Workspace, callID string, want []string) (got []kit.Delivery) {
 	t.Helper()
 	got = w.awaitEvents(t, house, callID, want[len(want)-1])
 	var types []string

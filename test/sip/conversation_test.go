@@ -174,7 +174,7 @@ func TestConversation_CompletesFromPOSTToWebhook(t *testing.T) {
 }
 
 // awaitCall waits until the last event of a request's call is delivered, and returns the call.
-func (w *world) awaitCall(t *testing.T, house *kit.Workspace, req kit.Request, last string) kit.Call {
+func (w *testStack) awaitCall(t *testing.T, house *kit.Workspace, req kit.Request, last string) kit.Call {
 	t.Helper()
 	var id string
 	until(t, "the request has a call", func() bool {
@@ -196,7 +196,7 @@ func (w *world) awaitCall(t *testing.T, house *kit.Workspace, req kit.Request, l
 }
 
 // The last event must contain the result of the call and its summary.
-func (w *world) wantEvents(t *testing.T, house *kit.Workspace, callID string) {
+func (w *testStack) wantEvents(t *testing.T, house *kit.Workspace, callID string) {
 	t.Helper()
 	got := w.awaitEvents(t, house, callID, "call.completed")
 	var names []string
@@ -227,7 +227,7 @@ func (w *world) wantEvents(t *testing.T, house *kit.Workspace, callID string) {
 	}
 }
 
-func (w *world) wantTranscript(t *testing.T, house *kit.Workspace, callID string, after time.Time) {
+func (w *testStack) wantTranscript(t *testing.T, house *kit.Workspace, callID string, after time.Time) {
 	t.Helper()
 	var transcript struct {
 		Turns []struct {

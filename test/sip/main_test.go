@@ -27,26 +27,26 @@ const (
 	account, secret = "14155559000", "a secret"
 )
 
-type world struct {
-	*sharedstack.World
+type testStack struct {
+	*sharedstack.TestStack
 	sip   int // the SIP port for UDP and TCP; the next port is for TLS
 	model string
 	proxy int
 	trunk string
 }
 
-var shared = &sharedstack.Shared[*world]{Begin: begin}
+var shared = &sharedstack.Shared[*testStack]{Begin: begin}
 
 func TestMain(m *testing.M) { os.Exit(shared.Main(m, 16)) }
 
 // sharedWorld skips the test if a required program is not installed.
-func sharedWorld(t *testing.T) *world {
+func sharedWorld(t *testing.T) *testStack {
 	t.Helper()
 	peertest.Installed(t, "sipp", "baresip", "kamailio", "espeak-ng", "sox")
-	return shared.World(t)
+	return shared.Get(t)
 }
 
-func (w *world) checkUnregistered() error {
+func (w *testStack) checkUnregistered() error {
 	log, err := os.ReadFile(filepath.Join(w.Home, "stack.log"))
 	if _, ending, found := bytes.Cut(log, []byte("\nstopping")); !found || bytes.Contains(ending, []byte("trunk registration not removed")) {
 		return errors.Join(err, errors.New("the stack did not remove its registration"))
@@ -54,12 +54,12 @@ func (w *world) checkUnregistered() error {
 	return err
 }
 
-func begin() (*world, error) {
+func begin() (*testStack, error) {
 	base, err := sharedstack.New()
 	if err != nil {
 		return nil, err
 	}
-	w := &world{World: base}
+	w := &testStack{TestStack: base}
 	model, err := w.startModel()
 	if err != nil {
 		return w, err
@@ -94,7 +94,7 @@ func begin() (*world, error) {
 
 // throughProxy creates a trunk that leads to the proxy. The proxy requests credentials and forwards
 // inbound calls.
-func (w *world) throughProxy() error {
+func (w *testStack) throughProxy() error {
 	var made struct {
 		ID string `json:"id"`
 	}
@@ -108,7 +108,7 @@ func (w *world) throughProxy() error {
 
 // The script of the model contains, in order, the words that the model hears in each call, and the
 // answers to these words.
-func (w *world) startModel() (url string, err error) {
+func (w *testStack) startModel() (url string, err error) {
 	url, err = w.Model([]map[string]any{
 		{"heard": interruption, "text": explained},
 		{"heard": refusal, "tool": "opt_out", "args": `{"quote":"` + refusal + `"}`},
@@ -125,7 +125,7 @@ func summarise(w http.ResponseWriter, _ *http.Request) {
 	_ = json.NewEncoder(w).Encode(map[string]any{"choices": []any{map[string]any{"finish_reason": "stop", "message": message}}})
 }
 
-func (w *world) modelEvents(t *testing.T, kind string) (events []map[string]any) {
+func (w *testStack) modelEvents(t *testing.T, kind string) (events []map[string]any) {
 	t.Helper()
 	if err := kit.NewClient(w.model, "").Into(t.Context(), "GET", "/received?type="+kind, nil, 200, &events); err != nil {
 		t.Fatal(err)
@@ -133,7 +133,7 @@ func (w *world) modelEvents(t *testing.T, kind string) (events []map[string]any)
 	return events
 }
 
-func (w *world) house(t *testing.T, more map[string]any) *kit.Workspace {
+func (w *testStack) house(t *testing.T, more map[string]any) *kit.Workspace {
 	t.Helper()
 	one, err := w.NewWorkspace(t.Context(), t.Name(), "100")
 	if err == nil && more != nil {
@@ -161,7 +161,7 @@ func agent(t *testing.T, house *kit.Workspace, settings map[string]any) (id stri
 }
 
 // awaitEvents waits until the last event of a call is delivered, and returns the call's events.
-func (w *world) awaitEvents(t *testing.T, house *kit.Workspace, callID, last string) (got []kit.Delivery) {
+func (w *testStack) awaitEvents(t *testing.T, house *kit.Workspace, callID, last string) (got []kit.Delivery) {
 	t.Helper()
 	until(t, "the event "+last, func() bool {
 		got = nil

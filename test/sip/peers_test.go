@@ -44,7 +44,7 @@ request_route {
 	if (!t_relay()) { sl_reply_error(); }
 }`
 
-func (w *world) proxying() (port int, err error) {
+func (w *testStack) proxying() (port int, err error) {
 	const waits = "modparam(\"tm\", \"fr_timer\", 20000)\nmodparam(\"tm\", \"fr_inv_timer\", 60000)\n"
 	proxy, port, err := peertest.Kamailio(w.Home, waits+fmt.Sprintf(routing, account, secret), "tcp")
 	if err != nil {

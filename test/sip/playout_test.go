@@ -117,7 +117,7 @@ func TestPlayout_TranscriptEndsWhenThePhoneHangsUp(t *testing.T) {
 	}
 }
 
-func (w *world) toEar(
+func (w *testStack) toEar(
 	t *testing.T, house *kit.Workspace, agentID string, e *ear, after time.Duration, last string,
 ) kit.Call {
 	t.Helper()

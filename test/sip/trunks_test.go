@@ -14,7 +14,7 @@ import (
 )
 
 // changeTrunk changes settings of the trunk for calls that begin later.
-func (w *world) changeTrunk(t *testing.T, settings map[string]any) {
+func (w *testStack) changeTrunk(t *testing.T, settings map[string]any) {
 	t.Helper()
 	if err := kit.NewClient(w.Demo.AdminURL, w.Demo.AdminToken).Into(t.Context(), "PATCH", "/admin/v1/trunks/"+w.trunk, settings, 200, nil); err != nil {
 		t.Fatal(err)

@@ -27,7 +27,7 @@ import (
 const (
 	serverVariable = "RINGFENCE_TEST_POSTGRES"
 	password       = "ringfence-test"
-	patience       = 2 * time.Minute
+	startTimeout   = 2 * time.Minute
 )
 
 // New clones a database with the migrated schema and connects to it as the application role. The
@@ -43,7 +43,7 @@ func New(t testing.TB, schema string, tracks ...pg.Migrations) *pgxpool.Pool {
 		}
 		t.Fatalf("%s is not set: run `make test`, which starts a Postgres, or name a superuser URL of a throw-away server there", serverVariable)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
 	defer cancel()
 	name := "test_" + schema + "_" + strings.ReplaceAll(uuid.NewString(), "-", "")[:16]
 	err := serverConn.withConn(ctx, super, func(admin *pgx.Conn) error {
@@ -170,7 +170,7 @@ func cloneTemplate(ctx context.Context, admin *pgx.Conn, name, template string) 
 }
 
 func drop(t testing.TB, super, name string) {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
 	defer cancel()
 	err := serverConn.withConn(ctx, super, func(admin *pgx.Conn) error {
 		_, err := admin.Exec(ctx, "DROP DATABASE IF EXISTS "+pgx.Identifier{name}.Sanitize()+" WITH (FORCE)")

@@ -105,7 +105,7 @@ max_client_conn = 1000
 	case <-up:
 	case <-drained:
 		t.Fatalf("PgBouncer ended before it was ready: %s", last)
-	case <-time.After(patience):
+	case <-time.After(startTimeout):
 		t.Fatal("PgBouncer is not ready")
 	}
 	return fmt.Sprintf("127.0.0.1:%d", port)

@@ -37,7 +37,7 @@ func cannotBeProvoked(what string) bool {
 
 // checkCoverage requires that every delivery was valid. If all tests ran, every documented response
 // and webhook must have occurred.
-func (w *world) checkCoverage(all bool) (code int) {
+func (w *testStack) checkCoverage(all bool) (code int) {
 	w.faults.mu.Lock()
 	defer w.faults.mu.Unlock()
 	for _, err := range w.faults.all {

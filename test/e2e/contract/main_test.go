@@ -9,33 +9,33 @@ import (
 	"ringfence.dev/test/kit/sharedstack"
 )
 
-// world is the stack that all tests of the package share. It has the default settings and two
+// testStack is the stack that all tests of the package share. It has the default settings and two
 // replicas of each service.
-type world struct {
-	*sharedstack.World
+type testStack struct {
+	*sharedstack.TestStack
 	// database is the superuser's URL of the stack's database.
 	database string
 	document *Document
 	faults   *faults
 }
 
-var shared = &sharedstack.Shared[*world]{Begin: begin, Judge: (*world).checkCoverage}
+var shared = &sharedstack.Shared[*testStack]{Begin: begin, Judge: (*testStack).checkCoverage}
 
 // Only the tests of settings call t.Parallel, because they wait for requests to become due. Four of
 // them run at the same time, after the other tests.
 func TestMain(m *testing.M) { os.Exit(shared.Main(m, 4)) }
 
-func stack(t *testing.T) *world {
+func stack(t *testing.T) *testStack {
 	t.Helper()
-	return shared.World(t)
+	return shared.Get(t)
 }
 
-func begin() (w *world, err error) {
+func begin() (w *testStack, err error) {
 	base, err := sharedstack.New()
 	if err != nil {
 		return nil, err
 	}
-	w = &world{World: base, faults: &faults{}}
+	w = &testStack{TestStack: base, faults: &faults{}}
 	if w.document, err = Load(openapi.Description); err != nil {
 		return w, err
 	}

@@ -63,7 +63,7 @@ func terminalEvents(t testing.TB, workspace string, n int) []event {
 }
 
 // publish returns when Kafka has acknowledged all events. Any goroutine can call publish.
-func (w *world) publish(t testing.TB, events ...event) {
+func (w *testStack) publish(t testing.TB, events ...event) {
 	t.Helper()
 	records := make([]*kgo.Record, len(events))
 	for i, ev := range events {
@@ -77,13 +77,13 @@ func (w *world) publish(t testing.TB, events ...event) {
 // customer is a workspace with one subscription.
 type customer struct {
 	*kit.Workspace
-	w *world
+	w *testStack
 	// own and admin are the paths of the subscription in the two APIs.
 	own, admin string
 	id, secret string
 }
 
-func (w *world) customer(t testing.TB, url string) *customer {
+func (w *testStack) customer(t testing.TB, url string) *customer {
 	t.Helper()
 	tenant, err := w.NewWorkspace(t.Context(), t.Name(), "1")
 	if err != nil {
@@ -230,7 +230,7 @@ func (c *customer) history(t testing.TB) (n int) {
 
 // metric returns the sum of a metric over its labels for one replica of webhook-dispatcher. The
 // first replica has the number 1.
-func (w *world) metric(ctx context.Context, replica int, name string) (sum float64, err error) {
+func (w *testStack) metric(ctx context.Context, replica int, name string) (sum float64, err error) {
 	address := fmt.Sprintf("http://127.0.0.1:%d/metrics", w.ports[fmt.Sprintf("webhook-dispatcher private %d", replica)])
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
 	if err != nil {
@@ -263,7 +263,7 @@ func (w *world) metric(ctx context.Context, replica int, name string) (sum float
 	return sum, lines.Err()
 }
 
-func (w *world) metrics(t testing.TB, name string) (sum float64) {
+func (w *testStack) metrics(t testing.TB, name string) (sum float64) {
 	t.Helper()
 	for replica := 1; replica <= replicas; replica++ {
 		one, err := w.metric(t.Context(), replica, name)

@@ -124,7 +124,7 @@ type endpoint struct {
 	wait   time.Duration
 }
 
-func (w *world) receive(t *testing.T) *endpoint {
+func (w *testStack) receive(t *testing.T) *endpoint {
 	t.Helper()
 	cert, err := tls.LoadX509KeyPair(w.Hooks.CAFile, w.Hooks.KeyFile)
 	if err != nil {
@@ -216,7 +216,7 @@ type hostileReceiver struct {
 }
 
 // listen starts a hostile receiver. kind selects its certificate.
-func (w *world) listen(t *testing.T, kind string, respond func(link)) *hostileReceiver {
+func (w *testStack) listen(t *testing.T, kind string, respond func(link)) *hostileReceiver {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -261,7 +261,7 @@ func (w *world) listen(t *testing.T, kind string, respond func(link)) *hostileRe
 
 // certificate returns a certificate for 127.0.0.1. A certificate without a fault is signed by the
 // authority that the stack trusts.
-func (w *world) certificate(t *testing.T, fault string) tls.Certificate {
+func (w *testStack) certificate(t *testing.T, fault string) tls.Certificate {
 	t.Helper()
 	authority, err := tls.LoadX509KeyPair(w.Hooks.CAFile, w.Hooks.KeyFile)
 	if err != nil {

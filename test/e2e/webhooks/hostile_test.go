@@ -309,7 +309,7 @@ func judgeRequests(t *testing.T, arrived []request, secret string, least []time.
 
 // publishSteadily publishes an event every 50 ms until ctx ends. The map publishedAt contains the
 // time of Kafka's acknowledgment for each event id.
-func (w *world) publishSteadily(ctx context.Context, t *testing.T, c *customer, publishedAt map[string]time.Time) {
+func (w *testStack) publishSteadily(ctx context.Context, t *testing.T, c *customer, publishedAt map[string]time.Time) {
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
 	for {
@@ -338,7 +338,7 @@ func judgeHealthy(t *testing.T, healthy *endpoint, publishedAt map[string]time.T
 	}
 }
 
-func (w *world) watchHeap(ctx context.Context) (most float64) {
+func (w *testStack) watchHeap(ctx context.Context) (most float64) {
 	tick := time.NewTicker(250 * time.Millisecond)
 	defer tick.Stop()
 	for {

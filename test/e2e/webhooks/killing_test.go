@@ -108,7 +108,7 @@ func TestKilling_DispatcherLosesNoEvent(t *testing.T) {
 	}
 }
 
-func (w *world) stream(t *testing.T, c *customer, stop <-chan struct{}) (events []event) {
+func (w *testStack) stream(t *testing.T, c *customer, stop <-chan struct{}) (events []event) {
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
 	for {

@@ -48,29 +48,29 @@ func settings() []string {
 	}
 }
 
-type world struct {
-	*sharedstack.World
+type testStack struct {
+	*sharedstack.TestStack
 	db    *pgxpool.Pool
 	bus   *kgo.Client
 	ports map[string]int
 	env   []string
 }
 
-var shared = &sharedstack.Shared[*world]{Begin: func() (*world, error) { return begin(fmt.Sprintf("RINGFENCE_REPLICAS=%d", replicas)) }}
+var shared = &sharedstack.Shared[*testStack]{Begin: func() (*testStack, error) { return begin(fmt.Sprintf("RINGFENCE_REPLICAS=%d", replicas)) }}
 
 func TestMain(m *testing.M) { os.Exit(shared.Main(m, 1)) }
 
-func stack(t *testing.T) *world {
+func stack(t *testing.T) *testStack {
 	t.Helper()
-	return shared.World(t)
+	return shared.Get(t)
 }
 
-func begin(env ...string) (*world, error) {
+func begin(env ...string) (*testStack, error) {
 	base, err := sharedstack.New()
 	if err != nil {
 		return nil, err
 	}
-	w := &world{World: base}
+	w := &testStack{TestStack: base}
 	db, err := w.Postgres()
 	if err != nil {
 		return w, err
@@ -84,7 +84,7 @@ func begin(env ...string) (*world, error) {
 }
 
 // After a Stop, start can start the stack again with more variables.
-func (w *world) start(more ...string) error {
+func (w *testStack) start(more ...string) error {
 	if err := w.Start(append(slices.Clone(w.env), more...)...); err != nil {
 		return err
 	}

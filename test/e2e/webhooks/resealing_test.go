@@ -115,7 +115,7 @@ func sealingKey(t *testing.T) string {
 
 // reseal runs `ringfence services reseal` on the stack, which encrypts the stored secrets with the
 // new key.
-func (w *world) reseal(t *testing.T, keys string) (output string, status int) {
+func (w *testStack) reseal(t *testing.T, keys string) (output string, status int) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), filepath.Join(w.Bin, "ringfence-local"), "service", "webhook-dispatcher", "reseal")
 	cmd.Env = append(append(os.Environ(), w.Env...), "RINGFENCE_HOME="+w.Home, "SEALING_KEYS="+keys)

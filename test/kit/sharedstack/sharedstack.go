@@ -77,8 +77,8 @@ func Seeded(t testing.TB, stream uint64) *rand.Rand {
 	return rand.New(rand.NewPCG(seed, stream))
 }
 
-// World is a stack with a webhook receiver and the other programs that a test needs.
-type World struct {
+// TestStack is a stack with a webhook receiver and the other programs that a test needs.
+type TestStack struct {
 	*kit.Stack
 	// Hooks receives webhooks. The stack trusts its certificate.
 	Hooks *kit.Receiver
@@ -88,13 +88,13 @@ type World struct {
 	// Env is the environment of the last start of the stack.
 	Env []string
 
-	doors []string
-	ends  []func() error
+	addresses []string
+	ends      []func() error
 }
 
 // New creates the folder and starts the receiver.
-func New() (w *World, err error) {
-	w = &World{Bin: os.Getenv(variable)}
+func New() (w *TestStack, err error) {
+	w = &TestStack{Bin: os.Getenv(variable)}
 	if w.Bin == "" {
 		return nil, errors.New(unbuilt)
 	}
@@ -112,10 +112,10 @@ func New() (w *World, err error) {
 }
 
 // AtEnd registers a function that End calls. The last registered function is called first.
-func (w *World) AtEnd(do func() error) { w.ends = append(w.ends, do) }
+func (w *TestStack) AtEnd(do func() error) { w.ends = append(w.ends, do) }
 
 // Postgres starts a Postgres server for the stack.
-func (w *World) Postgres() (*kit.Postgres, error) {
+func (w *TestStack) Postgres() (*kit.Postgres, error) {
 	db, err := kit.StartPostgres(w.Bin)
 	if err == nil {
 		w.AtEnd(db.Stop)
@@ -126,7 +126,7 @@ func (w *World) Postgres() (*kit.Postgres, error) {
 // Model starts fakemodel, a fake of the OpenAI Realtime API, and returns its URL. The script is a
 // list of objects with the fields of fakemodel's flag -script. If the script is nil, the model only
 // greets.
-func (w *World) Model(script []map[string]any) (url string, err error) {
+func (w *TestStack) Model(script []map[string]any) (url string, err error) {
 	data, err := json.Marshal(script)
 	if err != nil {
 		return "", err
@@ -151,14 +151,14 @@ func (w *World) Model(script []map[string]any) (url string, err error) {
 
 // Start starts the stack. Start can also start the stack again after Stop. Simulated time is 50
 // times faster unless env sets another scale.
-func (w *World) Start(env ...string) (err error) {
-	if w.doors == nil {
-		for _, door := range []string{"RINGFENCE_PORT", "RINGFENCE_ADMIN_PORT"} {
+func (w *TestStack) Start(env ...string) (err error) {
+	if w.addresses == nil {
+		for _, name := range []string{"RINGFENCE_PORT", "RINGFENCE_ADMIN_PORT"} {
 			port, err := testkit.Port()
 			if err != nil {
 				return err
 			}
-			w.doors = append(w.doors, fmt.Sprintf("%s=%d", door, port))
+			w.addresses = append(w.addresses, fmt.Sprintf("%s=%d", name, port))
 		}
 		w.AtEnd(func() error {
 			if w.Stack == nil {
@@ -167,14 +167,14 @@ func (w *World) Start(env ...string) (err error) {
 			return w.Stop()
 		})
 	}
-	w.Env = append(append([]string{"SIMULATOR_TIME_SCALE=0.02", "SSL_CERT_FILE=" + w.Hooks.CAFile}, w.doors...), env...)
+	w.Env = append(append([]string{"SIMULATOR_TIME_SCALE=0.02", "SSL_CERT_FILE=" + w.Hooks.CAFile}, w.addresses...), env...)
 	w.Stack, err = kit.Start(context.Background(), kit.Options{Bin: w.Bin, Home: w.Home, Env: w.Env})
 	return err
 }
 
 // End stops everything. If well is true, End deletes the folder. Otherwise End prints the path of
 // the folder and the end of the stack's log.
-func (w *World) End(well bool) (err error) {
+func (w *TestStack) End(well bool) (err error) {
 	for i := len(w.ends) - 1; i >= 0; i-- {
 		err = errors.Join(err, w.ends[i]())
 	}

@@ -142,17 +142,17 @@ func (s *stack) createSchemas(ctx context.Context) error {
 
 // ensureTopics waits until a broker responds and creates the missing topics.
 func (s *stack) ensureTopics(ctx context.Context) error {
-	patience, remedy := time.Minute, "start it, or unset KAFKA_BROKERS to use the embedded one"
+	timeout, remedy := time.Minute, "start it, or unset KAFKA_BROKERS to use the embedded one"
 	if os.Getenv("KAFKA_BROKERS") == "" {
-		patience, remedy = readyTimeout, "the machine is too busy to start it, or its output above has the reason"
+		timeout, remedy = readyTimeout, "the machine is too busy to start it, or its output above has the reason"
 	}
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	brokers := strings.Split(s.brokers, ",")
 	for !answers(ctx, brokers) {
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("no Kafka broker responds at %s after %s: %s", s.brokers, patience, remedy)
+			return fmt.Errorf("no Kafka broker responds at %s after %s: %s", s.brokers, timeout, remedy)
 		case <-time.After(20 * time.Millisecond):
 		}
 	}

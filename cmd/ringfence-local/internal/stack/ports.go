@@ -98,7 +98,7 @@ func (s *stack) settlePorts(ctx context.Context) error {
 	} else if err := settle(carrierName); err != nil {
 		return err
 	}
-	for _, door := range []struct {
+	for _, listener := range []struct {
 		port           int
 		what, variable string
 	}{
@@ -106,9 +106,9 @@ func (s *stack) settlePorts(ctx context.Context) error {
 		{adminPort(), "the operator API", "RINGFENCE_ADMIN_PORT"},
 		{s.state.Ports[carrierName], "the simulated carrier", "RINGFENCE_SIM_PORT"},
 	} {
-		if !AwaitFree(ctx, door.port) {
-			return fmt.Errorf("port %d, for %s, is used by %s: stop it, or set %s to another port", door.port, door.what,
-				Holder(door.port), door.variable)
+		if !AwaitFree(ctx, listener.port) {
+			return fmt.Errorf("port %d, for %s, is used by %s: stop it, or set %s to another port", listener.port, listener.what,
+				Holder(listener.port), listener.variable)
 		}
 	}
 	names := []string{"postgres", "kafka"}

@@ -188,11 +188,11 @@ func (s *Server) removeLeftovers(ctx context.Context) error {
 	for _, id := range postgresProcesses(s.Data, pid) {
 		// SIGINT shuts down a postmaster in fast mode. In a backend it only cancels the current
 		// statement, so End kills a backend after half a second.
-		patience := 10 * time.Second
+		timeout := 10 * time.Second
 		if id.PID != pid {
-			patience = 500 * time.Millisecond
+			timeout = 500 * time.Millisecond
 		}
-		if err := End(id, syscall.SIGINT, patience); err != nil {
+		if err := End(id, syscall.SIGINT, timeout); err != nil {
 			return err
 		}
 		if ctx.Err() != nil {

@@ -215,11 +215,11 @@ func TestHurry_SignalIsNotMergedWithTheStopSignal(t *testing.T) {
 		t.Fatalf("suspend the child: %v", err)
 	}
 	stopped := make(chan struct{})
-	patience, cancel := context.WithTimeout(context.Background(), kit.HangTimeout)
+	stopCtx, cancel := context.WithTimeout(context.Background(), kit.HangTimeout)
 	defer cancel()
 	go func() {
 		defer close(stopped)
-		c.Stop(patience)
+		c.Stop(stopCtx)
 	}()
 	until(t, "the first signal is pending", func() bool {
 		status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))

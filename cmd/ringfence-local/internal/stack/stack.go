@@ -212,9 +212,9 @@ func stopChild(hurry, kill context.Context, child *Child) {
 		defer context.AfterFunc(hurry, child.Hurry)()
 		hurry, limit = kill, limit+child.Drain()
 	}
-	patience, cancel := context.WithTimeout(hurry, limit)
+	stopCtx, cancel := context.WithTimeout(hurry, limit)
 	defer cancel()
-	child.Stop(patience)
+	child.Stop(stopCtx)
 }
 
 // drainTime returns how long calls can continue after the dialer was stopped. An invalid

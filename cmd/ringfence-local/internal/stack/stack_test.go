@@ -77,7 +77,7 @@ func TestSettlePorts_RestartKeepsPorts(t *testing.T) {
 }
 
 func TestSettlePorts_PublicPortInUseIsAnErrorWithRemedy(t *testing.T) {
-	for _, door := range []struct {
+	for _, listener := range []struct {
 		variable string
 		port     func(*stack) int
 	}{
@@ -85,15 +85,15 @@ func TestSettlePorts_PublicPortInUseIsAnErrorWithRemedy(t *testing.T) {
 		{"RINGFENCE_ADMIN_PORT", func(*stack) int { return adminPort() }},
 		{"RINGFENCE_SIM_PORT", func(s *stack) int { return s.state.Ports[carrierName] }},
 	} {
-		t.Run(door.variable, func(t *testing.T) {
+		t.Run(listener.variable, func(t *testing.T) {
 			s := fresh(t)
 			if err := s.settlePorts(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			port := door.port(s)
+			port := listener.port(s)
 			occupy(t, port)
 			message := settleError(t, s)
-			for _, want := range []string{strconv.Itoa(port), "stop it", "set " + door.variable} {
+			for _, want := range []string{strconv.Itoa(port), "stop it", "set " + listener.variable} {
 				if !strings.Contains(message, want) {
 					t.Errorf("message = %q, want it to contain %q", message, want)
 				}

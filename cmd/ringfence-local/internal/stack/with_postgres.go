@@ -64,9 +64,9 @@ func WithPostgres(ctx, hurry context.Context, command []string, durable bool) er
 		return err
 	}
 	defer func() {
-		patience, cancel := context.WithTimeout(hurry, 10*time.Second)
+		stopCtx, cancel := context.WithTimeout(hurry, 10*time.Second)
 		defer cancel()
-		child.Stop(patience)
+		child.Stop(stopCtx)
 	}()
 	ready, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()

@@ -30,7 +30,7 @@ type settlementFloor struct {
 	// up to takenBy have ended. If nextFloor is 0, no increase is planned.
 	nextFloor, takenBy int64
 	lastRead           int64
-	swept              time.Time
+	lastSweep          time.Time
 }
 
 // readStart returns the id at which a read must start at the given time. If sweep is true, the read
@@ -38,7 +38,7 @@ type settlementFloor struct {
 func (f *settlementFloor) readStart(now time.Time) (id int64, sweep bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if now.Sub(f.swept) >= sweepInterval {
+	if now.Sub(f.lastSweep) >= sweepInterval {
 		return 0, true
 	}
 	return f.currentFloor, false
@@ -89,5 +89,5 @@ func (f *settlementFloor) lowest() int64 {
 func (f *settlementFloor) sweptAt(now time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.swept = now
+	f.lastSweep = now
 }

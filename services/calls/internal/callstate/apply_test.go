@@ -88,25 +88,25 @@ func TestEvents_AnyOrderGivesTheSameCall(t *testing.T) {
 	waits := Waits{Charge: time.Hour, Analysis: time.Hour}
 	rapid.Check(t, func(t *rapid.T) {
 		end := rapid.SampledFrom([]Status{Completed, NoAnswer, Busy, Failed, Canceled}).Draw(t, "end")
-		type apply func(*world)
+		type apply func(*model)
 		var events []apply
 		for _, event := range eventsOfCall(end) {
-			events = append(events, func(w *world) { w.take(event) })
+			events = append(events, func(w *model) { w.take(event) })
 		}
 		last := eventsOfCall(end)[len(eventsOfCall(end))-1]
 		if end == Completed {
 			analysis := withVersion(last, last.Version+1)
 			events = append(events,
-				func(w *world) {
+				func(w *model) {
 					w.analyse(analysis, Analysis{Outcome: "interested", Summary: []byte(`{"outcome":"interested"}`)})
 				},
-				func(w *world) { w.settle(ptr(money.Micro(5000))) })
+				func(w *model) { w.settle(ptr(money.Micro(5000))) })
 		} else {
-			events = append(events, func(w *world) { w.settle(nil) })
+			events = append(events, func(w *model) { w.settle(nil) })
 		}
 		events = append(events, events...)
 
-		inOrder, shuffled := newWorld(waits), newWorld(waits)
+		inOrder, shuffled := newModel(waits), newModel(waits)
 		for _, f := range events {
 			f(inOrder)
 		}
@@ -120,7 +120,7 @@ func TestEvents_AnyOrderGivesTheSameCall(t *testing.T) {
 			t.Fatalf("terminal events: inOrder.terminal = %v, want 1", inOrder.terminal)
 		}
 		// the number of non-terminal events can differ, because a late event changes nothing
-		for _, w := range []*world{inOrder, shuffled} {
+		for _, w := range []*model{inOrder, shuffled} {
 			w.call.Sequence, w.call.EndLearnedAt = 0, nil
 		}
 		if diff := cmp.Diff(inOrder.call, shuffled.call); diff != "" {
@@ -132,18 +132,18 @@ func TestEvents_AnyOrderGivesTheSameCall(t *testing.T) {
 	})
 }
 
-type world struct {
+type model struct {
 	waits    Waits
 	request  Request
 	call     *Call
 	terminal int
 }
 
-func newWorld(waits Waits) *world {
-	return &world{waits: waits, request: Request{Status: RequestQueued}}
+func newModel(waits Waits) *model {
+	return &model{waits: waits, request: Request{Status: RequestQueued}}
 }
 
-func (w *world) take(event Call) {
+func (w *model) take(event Call) {
 	w.request.Follow(&event, Ending{Code: "provider_unavailable"}, start)
 	oldStatus := Status("")
 	if w.call == nil {
@@ -156,14 +156,14 @@ func (w *world) take(event Call) {
 	w.announce(oldStatus)
 }
 
-func (w *world) analyse(event Call, a Analysis) {
+func (w *model) analyse(event Call, a Analysis) {
 	w.take(event)
 	if changed, _ := w.call.Analyse(a); changed {
 		w.announce(w.call.Status)
 	}
 }
 
-func (w *world) settle(amount *money.Micro) {
+func (w *model) settle(amount *money.Micro) {
 	w.request.Settle(amount)
 	if w.call != nil {
 		w.call.Settle(amount)
@@ -171,7 +171,7 @@ func (w *world) settle(amount *money.Micro) {
 	}
 }
 
-func (w *world) announce(oldStatus Status) {
+func (w *model) announce(oldStatus Status) {
 	if w.call.Announce(oldStatus, start, w.waits) != "" && w.call.Closed {
 		w.terminal++
 	}

@@ -173,9 +173,9 @@ func TestAdmin_ChangeWithoutAResponseIsAuditedAsUnknown(t *testing.T) {
 	}
 	sweeper := retention.New(r.store)
 	if err := sweeper.Once(t.Context(), time.Hour); err != nil {
-		t.Fatalf("a young intent was swept: Sweep: %v", err)
+		t.Fatalf("a new intent was deleted: Sweep: %v", err)
 	} else if got := r.count("audit_intents"); got != 1 {
-		t.Fatalf(`a young intent was swept: r.count("audit_intents") = %v, want 1`, got)
+		t.Fatalf(`a new intent was deleted: r.count("audit_intents") = %v, want 1`, got)
 	}
 	for range 2 {
 		if err := sweeper.Once(t.Context(), 0); err != nil {

@@ -49,9 +49,9 @@ const (
 	little      = "0.3"
 )
 
-// world is a stack with a proxy in each of its connections. It has three workspaces: a steady
+// testStack is a stack with a proxy in each of its connections. It has three workspaces: a steady
 // workspace, one that pauses its webhooks, and one with little credit.
-type world struct {
+type testStack struct {
 	settings
 	home    string
 	ports   map[string]int
@@ -81,10 +81,10 @@ func (t *tenant) paidIn(amount money.Micro) {
 	t.credit += amount
 }
 
-// startWorld starts the stack and its peers. shutDown stops what startWorld has started, also after
-// an error.
-func startWorld(ctx context.Context, set settings) (w *world, err error) {
-	w = &world{settings: set, ports: map[string]int{}, links: map[string]*kit.Proxy{}}
+// startTestStack starts the stack and its peers. shutDown stops what startWorld has started, also
+// after an error.
+func startTestStack(ctx context.Context, set settings) (w *testStack, err error) {
+	w = &testStack{settings: set, ports: map[string]int{}, links: map[string]*kit.Proxy{}}
 	if w.home, err = os.MkdirTemp("", "ringfence-chaos-"); err != nil {
 		return w, err
 	}
@@ -115,7 +115,7 @@ func startWorld(ctx context.Context, set settings) (w *world, err error) {
 
 // startFarEnds starts the far ends of two trunks. The far end of the first trunk refuses some
 // calls.
-func (w *world) startFarEnds(ctx context.Context) error {
+func (w *testStack) startFarEnds(ctx context.Context) error {
 	if !w.sip {
 		return nil
 	}
@@ -135,7 +135,7 @@ func (w *world) startFarEnds(ctx context.Context) error {
 	return err
 }
 
-func (w *world) trunks(ctx context.Context) error {
+func (w *testStack) trunks(ctx context.Context) error {
 	for i, one := range w.farms {
 		body := map[string]any{
 			"name": fmt.Sprintf("farm %d", i), "host": "127.0.0.1", "port": one.Port, "priority": i + 1,
@@ -150,7 +150,7 @@ func (w *world) trunks(ctx context.Context) error {
 
 // choosePorts chooses every port before the stack starts, so that a proxy can be in front of the
 // port. It writes the ports into the state file of the stack.
-func (w *world) choosePorts() error {
+func (w *testStack) choosePorts() error {
 	names := append([]string{postgres, kafka, carrier}, services()...)
 	for _, name := range append(names, "base", "admin") {
 		port, err := testkit.Port()
@@ -186,7 +186,7 @@ func (w *world) choosePorts() error {
 }
 
 // chosenPorts returns the ports that the stack has chosen, by name.
-func (w *world) chosenPorts() (ports map[string]int, err error) {
+func (w *testStack) chosenPorts() (ports map[string]int, err error) {
 	data, err := os.ReadFile(filepath.Join(w.home, "state.json"))
 	if err != nil {
 		return nil, err
@@ -199,7 +199,7 @@ func (w *world) chosenPorts() (ports map[string]int, err error) {
 // environment returns variables that shorten timeouts and delays, so that they end within a run of
 // a few minutes. REPUBLISH_AFTER keeps its default, because a republished call request would hide
 // that the first one was lost.
-func (w *world) environment() []string {
+func (w *testStack) environment() []string {
 	var detours []string
 	for line, proxy := range w.links {
 		detours = append(detours, line+"="+proxy.Addr)
@@ -214,7 +214,7 @@ func (w *world) environment() []string {
 	}, w.env...)
 }
 
-func (w *world) settleIn(ctx context.Context, t *tenant) (err error) {
+func (w *testStack) settleIn(ctx context.Context, t *tenant) (err error) {
 	credit := plenty
 	if t.hasLittleCredit {
 		credit = little
@@ -241,14 +241,14 @@ func (w *world) settleIn(ctx context.Context, t *tenant) (err error) {
 }
 
 // currentStack returns the current stack. A blackout replaces the stack.
-func (w *world) currentStack() *kit.Stack {
+func (w *testStack) currentStack() *kit.Stack {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.stack
 }
 
 // shutDown stops everything. If keep is true, it does not delete the folder.
-func (w *world) shutDown(keep bool) error {
+func (w *testStack) shutDown(keep bool) error {
 	var errs []error
 	if w.stack != nil {
 		w.resume()

@@ -12,7 +12,7 @@ import (
 
 // scene is the data of a run with one call that was requested, dialed, ended, charged and reported.
 type scene struct {
-	j     *judge
+	j     *checker
 	known observedState
 	log   []kit.LogLine
 	order *order
@@ -26,7 +26,7 @@ func aScene() *scene {
 	o := newOrder(t, "order-1", c.To)
 	o.id = "r1"
 	return &scene{
-		j: &judge{w: &world{}, l: &load{orders: []*order{o}, forbiddenSpans: map[string][]span{}}, r: newReport()},
+		j: &checker{w: &testStack{}, l: &load{orders: []*order{o}, forbiddenSpans: map[string][]span{}}, r: newReport()},
 		known: observedState{
 			tenant: t, requests: []request{{ID: "r1", Status: "completed", CallID: &callID, To: c.To, ExternalRef: &o.name, ScheduledFor: at.Add(-time.Second)}},
 			calls: map[string]call{callID: c},
@@ -51,7 +51,7 @@ func (s *scene) judged() *Report {
 		}
 	}
 	s.j.count(s.known)
-	s.j.checkResponses(s.known, dialed(s.log))
+	s.j.checkResponses(s.known, dialCounts(s.log))
 	s.j.checkGates(s.known)
 	s.j.checkWebhooks(s.known)
 	s.j.checkCharges(s.known)
@@ -84,75 +84,75 @@ func TestHeard_RefusedAttemptIsNoSecondDial(t *testing.T) {
 		s := aScene()
 		tt.call.CallID, tt.call.To, tt.call.Begun = "c2", "+14155550101", at
 		s.log = append(s.log, convertSippCall(&tt.call, tt.followed)...)
-		if got := len(s.judged().Breaches[lawOnce]); got != tt.breaches {
+		if got := len(s.judged().Breaches[atMostOnceDialing]); got != tt.breaches {
 			t.Errorf("%s: %d breaches, want %d", tt.name, got, tt.breaches)
 		}
 	}
 }
 
-func TestJudge_ReportsEachViolatedGuarantee(t *testing.T) {
+func TestChecker_ReportsEachViolatedGuarantee(t *testing.T) {
 	t.Parallel()
 	if r := aScene().judged(); !r.Holds() {
 		t.Fatalf("a good run is found broken:\n%s", r)
 	}
 	tests := []struct {
-		name  string
-		fault func(*scene)
-		law   guarantee
-		names string
+		name     string
+		fault    func(*scene)
+		violated guarantee
+		names    string
 	}{
-		{"the carrier received two originates of one call", func(s *scene) { s.log = append(s.log, s.log[0]) }, lawOnce,
+		{"the carrier received two originates of one call", func(s *scene) { s.log = append(s.log, s.log[0]) }, atMostOnceDialing,
 			"c1"},
 		{"a call request had two calls", func(s *scene) {
 			s.log = append(s.log, kit.LogLine{Kind: "originate", CallID: "c2", To: "+14155550101"})
-		}, lawOnce, "c2"},
+		}, atMostOnceDialing, "c2"},
 		{"a call has no call request",
 			func(s *scene) {
 				s.known.calls["c3"] = call{CallID: "c3", Status: "busy"}
 				s.tell("c3",
 					"call.busy")
-			}, lawOnce, "c3"},
+			}, atMostOnceDialing, "c3"},
 		{"dialed before its time", func(s *scene) {
 			s.known.requests[0].ScheduledFor = s.known.requests[0].ScheduledFor.Add(time.Minute)
-		}, lawGates, "c1"},
+		}, dialTimeCompliance, "c1"},
 		{"dialed after an opt-out", func(s *scene) {
 			s.j.l.forbiddenSpans["w1 +14155550101"] = []span{{from: s.known.calls["c1"].Timings.DialedAt.Add(-time.Second)}}
-		}, lawGates, "c1"},
-		{"an answered call is not charged", func(s *scene) { s.change(func(c *call) { c.Charged = 0 }) }, lawMoney, "c1"},
+		}, dialTimeCompliance, "c1"},
+		{"an answered call is not charged", func(s *scene) { s.change(func(c *call) { c.Charged = 0 }) }, exactMoney, "c1"},
 		{"a failed call is charged", func(s *scene) {
 			s.change(func(c *call) { c.Status = "failed" })
 			s.known.arrived[2].Type = "call.failed"
-		}, lawMoney, "c1"},
+		}, exactMoney, "c1"},
 		{"a call is charged for less than its talk time", func(s *scene) { s.log[3].At = s.log[3].At.Add(time.Second) },
-			lawMoney, "c1"},
-		{"an unanswered call is charged", func(s *scene) { s.log = slices.Delete(s.log, 2, 3) }, lawMoney, "c1"},
-		{"a request never ends", func(s *scene) { s.known.requests[0].Status = "dialing" }, lawEnds, "steady"},
-		{"a call has two terminal events", func(s *scene) { s.known.arrived[0].Type = "call.failed" }, lawEnds, "c1"},
-		{"wrong terminal event", func(s *scene) { s.known.arrived[2].Type = "call.busy" }, lawEnds, "c1"},
-		{"no terminal event", func(s *scene) { s.known.arrived = s.known.arrived[:2] }, lawEvents, "c1"},
+			exactMoney, "c1"},
+		{"an unanswered call is charged", func(s *scene) { s.log = slices.Delete(s.log, 2, 3) }, exactMoney, "c1"},
+		{"a request never ends", func(s *scene) { s.known.requests[0].Status = "dialing" }, everyRequestEnds, "steady"},
+		{"a call has two terminal events", func(s *scene) { s.known.arrived[0].Type = "call.failed" }, everyRequestEnds, "c1"},
+		{"wrong terminal event", func(s *scene) { s.known.arrived[2].Type = "call.busy" }, everyRequestEnds, "c1"},
+		{"no terminal event", func(s *scene) { s.known.arrived = s.known.arrived[:2] }, noLostEvent, "c1"},
 		{"no terminal event, although the ringing event is recorded", func(s *scene) {
 			s.known.tenant.pausesWebhooks, s.known.arrived = true, s.known.arrived[1:2]
 			s.addSkipped("call.ringing", 1)
-		}, lawEvents, "c1"},
+		}, noLostEvent, "c1"},
 		{"a call has two terminal events, one of them skipped",
-			func(s *scene) { s.known.tenant.pausesWebhooks = true; s.addSkipped("call.failed", 3) }, lawEnds, "c1"},
+			func(s *scene) { s.known.tenant.pausesWebhooks = true; s.addSkipped("call.failed", 3) }, everyRequestEnds, "c1"},
 		{"an event was skipped without a pause", func(s *scene) {
 			s.known.arrived = s.known.arrived[1:]
 			s.addSkipped("call.ringing", 1)
-		}, lawEvents, "never paused"},
-		{"an event before the terminal event is missing", func(s *scene) { s.known.arrived = s.known.arrived[1:] }, lawEvents,
+		}, noLostEvent, "never paused"},
+		{"an event before the terminal event is missing", func(s *scene) { s.known.arrived = s.known.arrived[1:] }, noLostEvent,
 			"event 1 of call c1"},
-		{"an event is not signed", func(s *scene) { s.known.arrived[0].Signed = false }, lawEvents, "not signed"},
-		{"an event of another workspace's call", func(s *scene) { s.tell("c9", "call.busy") }, lawOwn, "c9"},
+		{"an event is not signed", func(s *scene) { s.known.arrived[0].Signed = false }, noLostEvent, "not signed"},
+		{"an event of another workspace's call", func(s *scene) { s.tell("c9", "call.busy") }, tenantIsolation, "c9"},
 		{"one idempotency key created two call requests", func(s *scene) {
 			s.known.requests = append(s.known.requests, request{ID: "r2", Status: "blocked", ExternalRef: &s.order.name})
-		}, lawAnswers, "r2"},
-		{"an accepted call request does not exist", func(s *scene) { s.order.id = "r9" }, lawLost, "r9"},
-		{"the call of a call request does not exist", func(s *scene) { s.known.calls = map[string]call{} }, lawLost, "c1"},
-		{"a cancel returned 200 and did not cancel", func(s *scene) { s.order.cancelStatus = 200 }, lawAnswers, "r1"},
+		}, trueResponses, "r2"},
+		{"an accepted call request does not exist", func(s *scene) { s.order.id = "r9" }, durability, "r9"},
+		{"the call of a call request does not exist", func(s *scene) { s.known.calls = map[string]call{} }, durability, "c1"},
+		{"a cancel returned 200 and did not cancel", func(s *scene) { s.order.cancelStatus = 200 }, trueResponses, "r1"},
 		{"a cancel returned 409 and canceled",
-			func(s *scene) { s.order.cancelStatus, s.known.requests[0].Status = 409, "canceled" }, lawAnswers, "r1"},
-		{"a canceled request was dialed", func(s *scene) { s.known.requests[0].Status = "canceled" }, lawAnswers, "r1"},
+			func(s *scene) { s.order.cancelStatus, s.known.requests[0].Status = 409, "canceled" }, trueResponses, "r1"},
+		{"a canceled request was dialed", func(s *scene) { s.known.requests[0].Status = "canceled" }, trueResponses, "r1"},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -160,8 +160,8 @@ func TestJudge_ReportsEachViolatedGuarantee(t *testing.T) {
 			s := aScene()
 			test.fault(s)
 			r := s.judged()
-			if !strings.Contains(strings.Join(r.Breaches[test.law], "\n"), test.names) || r.Holds() {
-				says, _ := test.law.describe()
+			if !strings.Contains(strings.Join(r.Breaches[test.violated], "\n"), test.names) || r.Holds() {
+				says, _ := test.violated.describe()
 				t.Errorf("not found under %q:\n%s", says, r)
 			}
 		})

@@ -56,15 +56,15 @@ type observedState struct {
 	arrived    []kit.Delivery
 }
 
-// judge checks the guarantees from outside the services. It reads only the APIs, the received
+// checker checks the guarantees from outside the services. It reads only the APIs, the received
 // webhooks, the carrier's log and the log of the stack.
-type judge struct {
-	w *world
+type checker struct {
+	w *testStack
 	l *load
 	r *Report
 }
 
-func (j *judge) judge(ctx context.Context) error {
+func (j *checker) check(ctx context.Context) error {
 	log, err := j.awaitDisconnected(ctx)
 	if err != nil {
 		return err
@@ -82,7 +82,7 @@ func (j *judge) judge(ctx context.Context) error {
 			}
 		}
 		j.count(known)
-		j.checkResponses(known, dialed(log))
+		j.checkResponses(known, dialCounts(log))
 		j.checkGates(known)
 		j.checkWebhooks(known)
 		j.checkTalkTimes(known, log)
@@ -91,13 +91,13 @@ func (j *judge) judge(ctx context.Context) error {
 		}
 	}
 	j.checkDials(log, owned)
-	for _, lie := range j.l.lies {
-		j.r.broken(lawAnswers, lie)
+	for _, lie := range j.l.wrongResponses {
+		j.r.broken(trueResponses, lie)
 	}
 	return j.checkLogs()
 }
 
-func (j *judge) count(known observedState) {
+func (j *checker) count(known observedState) {
 	for _, req := range known.requests {
 		j.r.Requests[req.Status]++
 		if req.ErrorCode != nil {
@@ -109,13 +109,13 @@ func (j *judge) count(known observedState) {
 	}
 	for _, status := range []string{"queued", "dialing"} {
 		if n := j.r.Requests[status]; n > 0 {
-			j.r.broken(lawEnds, fmt.Sprintf("%d requests of workspace %s are %s", n, known.name, status))
+			j.r.broken(everyRequestEnds, fmt.Sprintf("%d requests of workspace %s are %s", n, known.name, status))
 		}
 	}
 }
 
 // checkIsolation checks that no workspace can read the data of another workspace.
-func (j *judge) checkIsolation(ctx context.Context, known observedState) error {
+func (j *checker) checkIsolation(ctx context.Context, known observedState) error {
 	for _, other := range j.w.tenants {
 		if other == known.tenant {
 			continue
@@ -125,7 +125,7 @@ func (j *judge) checkIsolation(ctx context.Context, known observedState) error {
 			case err != nil:
 				return err
 			case status != 404:
-				j.r.broken(lawOwn,
+				j.r.broken(tenantIsolation,
 					fmt.Sprintf("request %s of workspace %s, requested by workspace %s: status %d", req.ID, known.name, other.name,
 						status))
 			}
@@ -134,7 +134,7 @@ func (j *judge) checkIsolation(ctx context.Context, known observedState) error {
 	return nil
 }
 
-func dialed(log []kit.LogLine) map[string]int {
+func dialCounts(log []kit.LogLine) map[string]int {
 	dials := map[string]int{}
 	for _, line := range log {
 		if line.Kind == "originate" {
@@ -146,7 +146,7 @@ func dialed(log []kit.LogLine) map[string]int {
 
 // checkDials checks each originate request that the carrier received. Each originate must belong to
 // a call request. No call request may have two originates.
-func (j *judge) checkDials(log []kit.LogLine, owned map[string]bool) {
+func (j *checker) checkDials(log []kit.LogLine, owned map[string]bool) {
 	seen, refused := map[string]bool{}, map[string]bool{}
 	for _, line := range log {
 		refused[line.CallID] = refused[line.CallID] || line.Kind == refusedLine
@@ -158,10 +158,10 @@ func (j *judge) checkDials(log []kit.LogLine, owned map[string]bool) {
 		j.r.Dials++
 		switch {
 		case seen[line.CallID]:
-			j.r.broken(lawOnce, fmt.Sprintf("%s rang again for call %s", line.To, line.CallID))
+			j.r.broken(atMostOnceDialing, fmt.Sprintf("%s rang again for call %s", line.To, line.CallID))
 		case refused[line.CallID]: // a trunk refused this attempt, so no phone rang
 		case !owned[line.CallID]:
-			j.r.broken(lawOnce, fmt.Sprintf("%s rang for call %s, which is no request's", line.To, line.CallID))
+			j.r.broken(atMostOnceDialing, fmt.Sprintf("%s rang for call %s, which is no request's", line.To, line.CallID))
 		}
 		seen[line.CallID] = true
 	}
@@ -169,13 +169,13 @@ func (j *judge) checkDials(log []kit.LogLine, owned map[string]bool) {
 
 // checkResponses checks that each accepted call request exists, that no canceled call request was
 // dialed, and that each call belongs to a call request.
-func (j *judge) checkResponses(known observedState, dials map[string]int) {
+func (j *checker) checkResponses(known observedState, dials map[string]int) {
 	requests, calls, asked := map[string]request{}, map[string]bool{}, map[string]int{}
 	for _, req := range known.requests {
 		requests[req.ID] = req
 		if req.ExternalRef != nil {
 			if asked[*req.ExternalRef]++; asked[*req.ExternalRef] == 2 {
-				j.r.broken(lawAnswers,
+				j.r.broken(trueResponses,
 					fmt.Sprintf("%s of workspace %s was ordered once and is two call requests, the second is %s", *req.ExternalRef,
 						known.name, req.ID))
 			}
@@ -185,16 +185,16 @@ func (j *judge) checkResponses(known observedState, dials map[string]int) {
 		}
 		calls[*req.CallID] = true
 		if _, there := known.calls[*req.CallID]; !there {
-			j.r.broken(lawLost, fmt.Sprintf("call %s of request %s", *req.CallID, req.ID))
+			j.r.broken(durability, fmt.Sprintf("call %s of request %s", *req.CallID, req.ID))
 		}
 		if (req.Status == "canceled" || req.Status == "blocked") && dials[*req.CallID] > 0 {
-			j.r.broken(lawAnswers, fmt.Sprintf("request %s is %s, and its call %s was dialed %d times",
+			j.r.broken(trueResponses, fmt.Sprintf("request %s is %s, and its call %s was dialed %d times",
 				req.ID, req.Status, *req.CallID, dials[*req.CallID]))
 		}
 	}
 	for id := range known.calls {
 		if !calls[id] {
-			j.r.broken(lawOnce, fmt.Sprintf("call %s is a second one of its request", id))
+			j.r.broken(atMostOnceDialing, fmt.Sprintf("call %s is a second one of its request", id))
 		}
 	}
 	for _, o := range j.l.orders {
@@ -205,17 +205,17 @@ func (j *judge) checkResponses(known observedState, dials map[string]int) {
 		req, there := requests[o.id]
 		switch {
 		case !there:
-			j.r.broken(lawLost, fmt.Sprintf("request %s to %s", o.id, o.to))
+			j.r.broken(durability, fmt.Sprintf("request %s to %s", o.id, o.to))
 		case o.cancelStatus == 200 && req.Status != "canceled":
-			j.r.broken(lawAnswers, fmt.Sprintf("the cancel of request %s was answered 200, and it is %s", o.id, req.Status))
-		case o.cancelStatus == 409 && !o.doubt && req.Status == "canceled":
-			j.r.broken(lawAnswers, fmt.Sprintf("the cancel of request %s was answered 409, and it is canceled", o.id))
+			j.r.broken(trueResponses, fmt.Sprintf("the cancel of request %s was answered 200, and it is %s", o.id, req.Status))
+		case o.cancelStatus == 409 && !o.cancelUnanswered && req.Status == "canceled":
+			j.r.broken(trueResponses, fmt.Sprintf("the cancel of request %s was answered 409, and it is canceled", o.id))
 		}
 	}
 }
 
 // checkGates checks that no number was dialed before its scheduled time or during an opt-out.
-func (j *judge) checkGates(known observedState) {
+func (j *checker) checkGates(known observedState) {
 	due := map[string]time.Time{}
 	for _, req := range known.requests {
 		if req.CallID != nil {
@@ -228,11 +228,11 @@ func (j *judge) checkGates(known observedState) {
 			continue
 		}
 		if at.Before(due[id]) {
-			j.r.broken(lawGates, fmt.Sprintf("call %s was dialed %s before its time", id, due[id].Sub(*at)))
+			j.r.broken(dialTimeCompliance, fmt.Sprintf("call %s was dialed %s before its time", id, due[id].Sub(*at)))
 		}
 		for _, s := range j.l.forbiddenSpans[known.ID+" "+c.To] {
 			if at.After(s.from) && (s.until.IsZero() || at.Before(s.until)) {
-				j.r.broken(lawGates, fmt.Sprintf("call %s to %s was dialed %s after an opt-out was binding",
+				j.r.broken(dialTimeCompliance, fmt.Sprintf("call %s to %s was dialed %s after an opt-out was binding",
 					id, c.To, at.Sub(s.from)))
 			}
 		}
@@ -241,7 +241,7 @@ func (j *judge) checkGates(known observedState) {
 
 // checkWebhooks checks the events of each call. Each event must be delivered, or recorded as
 // skipped or failed. Each call must have one terminal event.
-func (j *judge) checkWebhooks(known observedState) {
+func (j *checker) checkWebhooks(known observedState) {
 	type event struct {
 		call     string
 		sequence int
@@ -250,7 +250,7 @@ func (j *judge) checkWebhooks(known observedState) {
 	there, times := map[event]bool{}, map[string]int{}
 	for _, d := range known.arrived {
 		if _, mine := known.calls[d.CallID]; !mine {
-			j.r.broken(lawOwn, fmt.Sprintf("workspace %s received an event of call %s, which it does not have", known.name, d.CallID))
+			j.r.broken(tenantIsolation, fmt.Sprintf("workspace %s received an event of call %s, which it does not have", known.name, d.CallID))
 		}
 		there[event{d.CallID, d.Sequence}] = true
 		last[d.CallID] = max(last[d.CallID], d.Sequence)
@@ -258,14 +258,14 @@ func (j *judge) checkWebhooks(known observedState) {
 			j.r.Twice++
 		}
 		if !d.Signed {
-			j.r.broken(lawEvents, fmt.Sprintf("delivery %s is not signed", d.DeliveryID))
+			j.r.broken(noLostEvent, fmt.Sprintf("delivery %s is not signed", d.DeliveryID))
 		}
 	}
 	j.r.Delivered += len(times)
 	for _, d := range known.deliveries {
 		j.r.Recorded[d.Status]++
 		if d.Status == "skipped" && !known.pausesWebhooks {
-			j.r.broken(lawEvents, fmt.Sprintf("delivery %s of workspace %s was skipped, and its subscription was never paused", d.ID, known.name))
+			j.r.broken(noLostEvent, fmt.Sprintf("delivery %s of workspace %s was skipped, and its subscription was never paused", d.ID, known.name))
 		}
 		if d.CallID != nil {
 			there[event{*d.CallID, d.Sequence}] = true
@@ -274,19 +274,19 @@ func (j *judge) checkWebhooks(known observedState) {
 	}
 	for id, c := range known.calls {
 		if len(ends[id]) > 1 {
-			j.r.broken(lawEnds, fmt.Sprintf("call %s has %d terminal events", id, len(ends[id])))
+			j.r.broken(everyRequestEnds, fmt.Sprintf("call %s has %d terminal events", id, len(ends[id])))
 		}
 		for _, kind := range ends[id] {
 			if kind != terminal[c.Status] {
-				j.r.broken(lawEnds, fmt.Sprintf("call %s is %s, and its event is %s", id, c.Status, kind))
+				j.r.broken(everyRequestEnds, fmt.Sprintf("call %s is %s, and its event is %s", id, c.Status, kind))
 			}
 		}
 		if len(ends[id]) == 0 {
-			j.r.broken(lawEvents, fmt.Sprintf("the end of call %s (%s) of workspace %s", id, c.Status, known.name))
+			j.r.broken(noLostEvent, fmt.Sprintf("the end of call %s (%s) of workspace %s", id, c.Status, known.name))
 		}
 		for n := 1; n < last[id]; n++ {
 			if !there[event{id, n}] {
-				j.r.broken(lawEvents, fmt.Sprintf("event %d of call %s of workspace %s", n, id, known.name))
+				j.r.broken(noLostEvent, fmt.Sprintf("event %d of call %s of workspace %s", n, id, known.name))
 			}
 		}
 	}
@@ -317,7 +317,7 @@ func terminalEvents(arrived []kit.Delivery, recorded []delivery) map[string]map[
 }
 
 // checkLogs checks that no record was dead-lettered and that no process panicked.
-func (j *judge) checkLogs() error {
+func (j *checker) checkLogs() error {
 	log, err := os.ReadFile(filepath.Join(j.w.home, "stack.log"))
 	if err != nil {
 		return err
@@ -327,7 +327,7 @@ func (j *judge) checkLogs() error {
 		switch {
 		case strings.Contains(line, "record parked; later records"), strings.Contains(line, "handler panicked"),
 			strings.Contains(line, "panic:"), strings.Contains(line, "DATA RACE"):
-			j.r.broken(lawAnswers, line)
+			j.r.broken(trueResponses, line)
 		}
 	}
 	return nil
