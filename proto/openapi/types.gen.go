@@ -757,6 +757,12 @@ type CallRequestID = openapi_types.UUID
 // ContactID defines model for ContactID.
 type ContactID = openapi_types.UUID
 
+// CreatedAfter defines model for CreatedAfter.
+type CreatedAfter = Timestamp
+
+// CreatedBefore defines model for CreatedBefore.
+type CreatedBefore = Timestamp
+
 // DeliveryAttempt defines model for DeliveryAttempt.
 type DeliveryAttempt = int
 
@@ -858,6 +864,12 @@ type ListCallRequestsParams struct {
 
 	// ExternalRef Only items with this external_ref.
 	ExternalRef *ExternalRef `form:"external_ref,omitempty" json:"external_ref,omitempty"`
+
+	// CreatedAfter Only items created after this time (exclusive, in milliseconds). It needs an offset. A raw `+` is accepted.
+	CreatedAfter *CreatedAfter `form:"created_after,omitempty" json:"created_after,omitempty"`
+
+	// CreatedBefore Only items created before this time (exclusive, in milliseconds). It needs an offset. A raw `+` is accepted.
+	CreatedBefore *CreatedBefore `form:"created_before,omitempty" json:"created_before,omitempty"`
 }
 
 // ListCallsParams defines parameters for ListCalls.
@@ -892,11 +904,11 @@ type ListCallsParams struct {
 	// ExternalRef Only items with this external_ref.
 	ExternalRef *ExternalRef `form:"external_ref,omitempty" json:"external_ref,omitempty"`
 
-	// CreatedAfter Only calls created after this time (exclusive, in milliseconds). It needs an offset. A raw `+` is accepted.
-	CreatedAfter *Timestamp `form:"created_after,omitempty" json:"created_after,omitempty"`
+	// CreatedAfter Only items created after this time (exclusive, in milliseconds). It needs an offset. A raw `+` is accepted.
+	CreatedAfter *CreatedAfter `form:"created_after,omitempty" json:"created_after,omitempty"`
 
-	// CreatedBefore Only calls created before this time (exclusive, in milliseconds). It needs an offset. A raw `+` is accepted.
-	CreatedBefore *Timestamp `form:"created_before,omitempty" json:"created_before,omitempty"`
+	// CreatedBefore Only items created before this time (exclusive, in milliseconds). It needs an offset. A raw `+` is accepted.
+	CreatedBefore *CreatedBefore `form:"created_before,omitempty" json:"created_before,omitempty"`
 }
 
 // CreateCallParams defines parameters for CreateCall.

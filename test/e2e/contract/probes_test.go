@@ -100,6 +100,7 @@ func operatorProbes(s *stranger) []probe {
 		{"GET " + hooks + "/{id}/deliveries", "id", hooks + "/{x}/deliveries", "", "", s.subscription, unknownID()},
 		{"GET " + hooks + "/{id}/deliveries/{delivery_id}", "both ids", hooks + "/{x}/deliveries/" + s.delivery, "", "", s.subscription, unknownID()},
 
+		{"POST /call-requests/{call_request_id}/cancel", "id", "/call-requests/{x}/cancel", "", "", s.request, unknownID()},
 		{"PUT /opt-out-imports/{import_id}/parts/{part}", "id", "/opt-out-imports/{x}/parts/1", "+15005550001", "", s.list, unknownID()},
 		{"POST /opt-out-imports/{import_id}/start", "id", "/opt-out-imports/{x}/start", "", "", s.list, unknownID()},
 		{"DELETE /contacts/{phone_e164}", "number", "/contacts/{x}", "", "", s.optedOut, number(1)},

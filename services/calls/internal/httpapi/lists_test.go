@@ -80,6 +80,10 @@ func TestLists_FiltersSelectMatchingItems(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	placed, err := time.Parse(time.RFC3339, r.request(queued)["created_at"].(string))
+	if err != nil {
+		t.Fatal(err)
+	}
 	stamp := func(t time.Time) string { return url.QueryEscape(t.Format(time.RFC3339Nano)) }
 	tests := []struct {
 		path string
@@ -108,6 +112,10 @@ func TestLists_FiltersSelectMatchingItems(t *testing.T) {
 		{"/v1/call-requests?to=%2B14155550199", []string{second.request.String()}},
 		{"/v1/call-requests?to=%2B14155550199&status=queued", nil},
 		{"/v1/call-requests?status=queued", []string{queued.String()}},
+		{"/v1/call-requests?status=queued&created_before=" + stamp(placed), nil},
+		{"/v1/call-requests?status=queued&created_before=" + stamp(placed.Add(time.Nanosecond)), []string{queued.String()}},
+		{"/v1/call-requests?created_after=" + stamp(placed.Add(-time.Nanosecond)), []string{queued.String()}},
+		{"/v1/call-requests?created_after=" + stamp(placed), nil},
 		{"/v1/call-requests?external_ref=a%20b", []string{queued.String(), first.request.String()}},
 		{"/v1/call-requests?external_ref=", []string{unnamed.request.String()}},
 		{"/v1/call-requests?external_ref=a%20b&status=completed", []string{first.request.String()}},
@@ -133,6 +141,7 @@ func TestLists_ErrorNamesTheMalformedParameter(t *testing.T) {
 		"/v1/calls?contact_id=x": "contact_id", "/v1/calls?call_request_id=x": "call_request_id",
 		"/v1/calls?to=4155550100": "to", "/v1/calls?to=": "to", "/v1/calls?outcome=%00": "outcome",
 		"/v1/call-requests?to=x": "to", "/v1/calls?created_after=yesterday": "created_after",
+		"/v1/call-requests?created_after=x": "created_after", "/v1/call-requests?created_before=1": "created_before",
 		"/v1/calls?created_before=2026-06-04": "created_before", "/v1/calls?external_ref=%00": "external_ref",
 		"/v1/call-requests?status=ringing": "status", "/v1/call-requests?starting_after=" + newID(t).String(): "starting_after",
 		"/v1/call-requests?external_ref=%ff": "external_ref",

@@ -57,6 +57,7 @@ func (a *API) Handler(tel *telemetry.Telemetry, keys *serviceauth.Keys) http.Han
 		r.Get("/admin/v1/workspaces/{workspace}/calls/{id}", httpserver.Handle(a.adminCall))
 		r.Get("/admin/v1/workspaces/{workspace}/call-requests", httpserver.Handle(a.listRequests))
 		r.Get("/admin/v1/workspaces/{workspace}/call-requests/{id}", httpserver.Handle(a.readRequest))
+		r.Post("/admin/v1/workspaces/{workspace}/call-requests/{id}/cancel", httpserver.Handle(a.cancelRequest))
 		r.Post("/admin/v1/workspaces/{id}/agents", httpserver.Handle(a.addAgent))
 		r.Get("/admin/v1/workspaces/{id}/agents", httpserver.Handle(a.listAgents))
 		r.Get("/admin/v1/workspaces/{id}/agents/{agent_id}", httpserver.Handle(a.readAgent))

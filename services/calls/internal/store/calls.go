@@ -107,14 +107,9 @@ func (s *Store) Calls(ctx context.Context, workspaceID uuid.UUID, p page.Request
 		return nil, err
 	}
 	args["status"], args["direction"], args["external_ref"] = f.Status, f.Direction, f.ExternalRef
-	args["agent_id"], args["contact_id"], args["from"] = f.AgentID, f.ContactID, uuid.Nil
+	args["agent_id"], args["contact_id"] = f.AgentID, f.ContactID
 	args["call_request_id"], args["to"], args["outcome"] = f.CallRequestID, f.To, f.Outcome
-	if f.From != nil {
-		args["from"] = *f.From
-	}
-	if below := p.Below(); f.Until != nil && bytes.Compare(f.Until[:], below[:]) < 0 {
-		args["below"] = *f.Until
-	}
+	addCreated(args, p, f.From, f.Until)
 	args["directions"], args["list_statuses"] = callstate.ListPartitions(f.Direction, callstate.Status(f.Status))
 	given := []any{args}
 	if f.indexes() > 1 { // the values decide which index is best
@@ -125,6 +120,17 @@ func (s *Store) Calls(ctx context.Context, workspaceID uuid.UUID, p page.Request
 		return nil, fmt.Errorf("list calls: %w", err)
 	}
 	return rows, nil
+}
+
+// addCreated adds the arguments of createdWithin.
+func addCreated(args pgx.NamedArgs, p page.Request, from, until *uuid.UUID) {
+	args["from"] = uuid.Nil
+	if from != nil {
+		args["from"] = *from
+	}
+	if below := p.Below(); until != nil && bytes.Compare(until[:], below[:]) < 0 {
+		args["below"] = *until
+	}
 }
 
 // indexes returns the number of indexes that the planner can choose from.

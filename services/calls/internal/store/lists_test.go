@@ -141,6 +141,8 @@ func TestLists_EveryFilterReadsFewPages(t *testing.T) {
 		"a reference used once": {ExternalRef: new("once")}, "a rare number": {To: "+14155550199"},
 		"the common number, never": {To: "+14155550100", Status: "canceled"}, "no number": {To: "+14155550111"},
 		"a rare reference of the common number": {To: "+14155550100", ExternalRef: new("once")},
+		"a time before all requests":            {Until: &early},
+		"a status, before all requests":         {Until: &early, Status: "completed"},
 		"a common reference":                    {ExternalRef: new("campaign")},
 		"a common reference, never":             {ExternalRef: new("campaign"), Status: "canceled"},
 	} {

@@ -44,15 +44,18 @@ const listedRequestColumns = `id, workspace_id, status, call_id, to_e164, agent_
 const requestsByStatus = `
 SELECT ` + listedRequestColumns + ` FROM unnest(@statuses::text[]) AS one (one_status) CROSS JOIN LATERAL (
     SELECT ` + listedRequestColumns + ` FROM call_requests
-    WHERE workspace_id = @workspace_id AND status = one_status AND uuid_send(id) < uuid_send(@below::uuid)`
+    WHERE workspace_id = @workspace_id AND status = one_status` + createdWithin
 
 const requestExists = `SELECT EXISTS (SELECT FROM call_requests WHERE workspace_id = @workspace_id AND id = @after)`
 
-// RequestFilter filters a list of call requests. Its zero value matches all requests.
+// RequestFilter filters a list of call requests. Its zero value matches all requests. From and Until
+// are as in CallFilter.
 type RequestFilter struct {
 	Status      string
 	To          phone.Number
 	ExternalRef *string
+	From        *uuid.UUID
+	Until       *uuid.UUID
 }
 
 // Requests lists call requests, newest first. It returns one row more than the page has, so that
@@ -66,6 +69,7 @@ func (s *Store) Requests(ctx context.Context, workspaceID uuid.UUID, p page.Requ
 	if f.Status != "" {
 		args["statuses"] = []string{f.Status}
 	}
+	addCreated(args, p, f.From, f.Until)
 	sql, given := requestsByStatus, []any{args}
 	if f.To != "" {
 		sql += toNumber

@@ -51,6 +51,7 @@ func Admin() Table {
 		{Template: base + "calls", Owner: Calls},
 		{Template: base + "calls/*", Owner: Calls},
 		{Template: base + "call-requests", Owner: Calls},
+		{Template: base + "call-requests/{call_request_id}/cancel", Owner: Calls},
 		{Template: base + "call-requests/*", Owner: Calls},
 		{Template: base + "agents", Owner: Calls},
 		{Template: base + "agents/{agent_id}", Owner: Calls},
