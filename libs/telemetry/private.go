@@ -63,19 +63,19 @@ func (t *Telemetry) privateHandler() http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("/metrics", promhttp.HandlerFor(t.Metrics, promhttp.HandlerOpts{EnableOpenMetrics: true, Registry: t.Metrics}))
 	mux.HandleFunc("/livez", func(w http.ResponseWriter, _ *http.Request) {
-		answer(w, http.StatusOK, probe{Status: "ok", Failing: []string{}})
+		answer(w, http.StatusOK, newProbe("ok", nil))
 	})
 	mux.HandleFunc("/readyz", func(w http.ResponseWriter, r *http.Request) {
 		if service.IsLeaving(r.Context()) {
-			answer(w, http.StatusServiceUnavailable, probe{Status: "leaving", Failing: []string{}})
+			answer(w, http.StatusServiceUnavailable, newProbe("leaving", nil))
 			return
 		}
 		failing := t.failing(r.Context())
 		if len(failing) > 0 {
-			answer(w, http.StatusServiceUnavailable, probe{Status: "unready", Failing: failing})
+			answer(w, http.StatusServiceUnavailable, newProbe("unready", failing))
 			return
 		}
-		answer(w, http.StatusOK, probe{Status: "ok", Failing: failing})
+		answer(w, http.StatusOK, newProbe("ok", nil))
 	})
 	mux.HandleFunc("/debug/pprof/", pprof.Index)
 	mux.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)
@@ -120,6 +120,11 @@ func (t *Telemetry) failing(ctx context.Context) []string {
 type probe struct {
 	Status  string   `json:"status"`
 	Failing []string `json:"failing"`
+	Version string   `json:"version"`
+}
+
+func newProbe(status string, failing []string) probe {
+	return probe{Status: status, Failing: append([]string{}, failing...), Version: service.Version()}
 }
 
 func answer(w http.ResponseWriter, status int, body probe) {

@@ -207,9 +207,9 @@ func TestReadyz_NamesFailingChecks(t *testing.T) {
 	status, body := get("/readyz")
 	if status != http.StatusServiceUnavailable {
 		t.Errorf("readyz: status = %v, want %v", status, http.StatusServiceUnavailable)
-	} else if strings.TrimSpace(body) != `{"status":"unready","failing":["postgres"]}` {
+	} else if strings.TrimSpace(body) != `{"status":"unready","failing":["postgres"],"version":"devel"}` {
 		t.Errorf("readyz: strings.TrimSpace(body) = %q, want %q",
-			strings.TrimSpace(body), `{"status":"unready","failing":["postgres"]}`)
+			strings.TrimSpace(body), `{"status":"unready","failing":["postgres"],"version":"devel"}`)
 	}
 	if status, _ := get("/livez"); status != http.StatusOK {
 		t.Errorf("livez = %d, want 200", status)

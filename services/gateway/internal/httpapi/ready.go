@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -36,6 +37,7 @@ type Readiness struct {
 
 	mu       sync.Mutex
 	failing  []string
+	versions map[string][]string // the versions of the replicas of each service
 	probedAt time.Time
 }
 
@@ -66,7 +68,7 @@ func (r *Readiness) answer(w http.ResponseWriter, request *http.Request) error {
 		return httpserver.WrongMethod(w, request.Method, http.MethodGet, http.MethodHead)
 	}
 	w.Header().Set("Cache-Control", "no-store")
-	failing := r.unreadyServices(request.Context())
+	failing, _ := r.probeServices(request.Context())
 	if service.IsLeaving(request.Context()) {
 		failing = append(slices.Clone(failing), "gateway")
 	}
@@ -78,76 +80,89 @@ func (r *Readiness) answer(w http.ResponseWriter, request *http.Request) error {
 	return httpserver.WriteJSON(w, http.StatusOK, openapi.Readiness{Status: openapi.Ready})
 }
 
-// serviceView is the name of a service, and whether one of its replicas is ready.
+// serviceView is the name of a service, whether one of its replicas is ready, and the versions of
+// the replicas that respond.
 type serviceView struct {
-	Name  string `json:"name"`
-	Ready bool   `json:"ready"`
+	Name     string   `json:"name"`
+	Ready    bool     `json:"ready"`
+	Versions []string `json:"versions"`
 }
 
-// listServices handles GET /admin/v1/services. It returns the services of READY_URLS.
+// listServices handles GET /admin/v1/services. It returns the services of READY_URLS, and the
+// version of the replica of the gateway that responds.
 func (r *Readiness) listServices(w http.ResponseWriter, request *http.Request) error {
-	failing := r.unreadyServices(request.Context())
+	failing, versions := r.probeServices(request.Context())
 	answer := struct {
+		Version  string        `json:"version"`
 		Services []serviceView `json:"services"`
-	}{Services: []serviceView{}}
+	}{Version: service.Version(), Services: []serviceView{}}
 	for _, name := range slices.Sorted(maps.Keys(r.probes)) {
-		answer.Services = append(answer.Services, serviceView{Name: name, Ready: !slices.Contains(failing, name)})
+		answer.Services = append(answer.Services, serviceView{
+			Name: name, Ready: !slices.Contains(failing, name), Versions: append([]string{}, versions[name]...),
+		})
 	}
 	return httpserver.WriteJSON(w, http.StatusOK, answer)
 }
 
-// unreadyServices returns the names of the services that are not ready. Concurrent calls share one
-// result.
-func (r *Readiness) unreadyServices(ctx context.Context) []string {
+// probeServices returns the names of the services that are not ready, and the versions of each
+// service. Concurrent calls share one result.
+func (r *Readiness) probeServices(ctx context.Context) (failing []string, versions map[string][]string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if time.Since(r.probedAt) < readyCacheTime {
-		return r.failing
+		return r.failing, r.versions
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), probeTimeout)
 	defer cancel()
 	var found sync.Mutex
 	ready := map[string]bool{}
+	versions = map[string][]string{}
 	var all sync.WaitGroup
 	for name, probes := range r.probes {
 		for _, probe := range probes {
 			all.Go(func() {
-				if r.probe(ctx, probe) != nil {
-					return
-				}
+				version, err := r.probe(ctx, probe)
 				found.Lock()
 				defer found.Unlock()
-				ready[name] = true
+				if version != "" && !slices.Contains(versions[name], version) {
+					versions[name] = append(versions[name], version)
+				}
+				ready[name] = ready[name] || err == nil
 			})
 		}
 	}
 	all.Wait()
-	r.failing = nil
+	r.failing, r.versions = nil, versions
 	for name := range r.probes {
 		if !ready[name] {
 			r.failing = append(r.failing, name)
 		}
+		slices.Sort(versions[name])
 	}
 	slices.Sort(r.failing)
 	r.probedAt = time.Now()
-	return r.failing
+	return r.failing, r.versions
 }
 
 var errUnready = errors.New("not ready")
 
-func (r *Readiness) probe(ctx context.Context, address string) error {
+// probe returns the version of a replica, or "" if it is unknown, and an error if the replica is
+// not ready.
+func (r *Readiness) probe(ctx context.Context, address string) (version string, err error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, address, http.NoBody)
 	if err != nil {
-		return fmt.Errorf("make probe: %w", err)
+		return "", fmt.Errorf("make probe: %w", err)
 	}
 	answer, err := r.client.Do(request)
 	if err != nil {
-		return fmt.Errorf("probe: %w", err)
+		return "", fmt.Errorf("probe: %w", err)
 	}
 	defer func() { _ = answer.Body.Close() }()
-	_, _ = io.Copy(io.Discard, io.LimitReader(answer.Body, 64<<10))
+	body, _ := io.ReadAll(io.LimitReader(answer.Body, 64<<10)) // without a body, the version is unknown
+	var replica struct{ Version string }
+	_ = json.Unmarshal(body, &replica)
 	if answer.StatusCode != http.StatusOK {
-		return errUnready
+		return replica.Version, errUnready
 	}
-	return nil
+	return replica.Version, nil
 }
