@@ -294,7 +294,7 @@ func TestCommands_ConfirmDestructiveCommands(t *testing.T) {
 		}
 	}
 	want := []string{"agents remove", "agents unkey", "contacts erase", "keys revoke", "numbers remove", "trunks remove",
-		"wallet set-rates", "webhooks delete", "workspaces suspend"}
+		"wallet set-rates", "webhooks remove", "workspaces suspend"}
 	if slices.Sort(careful); !slices.Equal(careful, want) {
 		t.Errorf("careful are %q, want %q", careful, want)
 	}

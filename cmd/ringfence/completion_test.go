@@ -20,7 +20,7 @@ func TestCompletion_PrintsCandidates(t *testing.T) {
 		{"ringfence wor", []string{"workspaces"}, nil},
 		{"ringfence ", nil, []string{"demo", "calls", "opt-outs", "services"}},
 		{"ringfence calls w", []string{"why"}, nil},
-		{"ringfence -o ", []string{"json", "table"}, nil},
+		{"ringfence -o ", []string{"json", "table", "wide"}, nil},
 		{"ringfence keys list --al", []string{"--all"}, nil},
 		{"ringfence services parked dia", []string{"dialer"}, nil},
 		{"ringfence completion ", []string{"bash", "fish", "zsh"}, nil},

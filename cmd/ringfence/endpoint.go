@@ -36,6 +36,8 @@ type arrival struct {
 	deliveryID string
 	attempt    string
 	body       []byte
+	// forwarded is the result of forwarding the webhook, or "" if it was not forwarded.
+	forwarded string
 	// fault is the reason why the signature is invalid, or nil if it is valid.
 	fault error
 }
@@ -48,7 +50,9 @@ type endpoint struct {
 	server   *http.Server
 	listener net.Listener
 	secret   string
-	armed    chan struct{}
+	// forward is nil if webhooks are not forwarded. It must be set before setSecret.
+	forward *forwarder
+	armed   chan struct{}
 }
 
 // openEndpoint listens on this machine. Port 0 means any free port. Requests wait until setSecret
@@ -88,7 +92,9 @@ func (e *endpoint) close() {
 	}
 }
 
-// ServeHTTP responds with 200 to a valid signature and with 400 otherwise.
+// ServeHTTP responds with 200 to a valid signature and with 400 otherwise. If webhooks are
+// forwarded, the response to a valid signature has the status of the forwarded request, so that a
+// failure is retried as in production.
 func (e *endpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
 	if err != nil {
@@ -107,9 +113,14 @@ func (e *endpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if got.fault == nil {
 		got.fault = json.Unmarshal(body, &got)
 	}
-	if got.fault != nil {
-		w.WriteHeader(http.StatusBadRequest)
+	status := http.StatusOK
+	switch {
+	case got.fault != nil:
+		status = http.StatusBadRequest
+	case e.forward != nil:
+		status, got.forwarded = e.forward.send(r, body)
 	}
+	w.WriteHeader(status)
 	select {
 	case e.arrivals <- got:
 	case <-r.Context().Done():

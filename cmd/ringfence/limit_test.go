@@ -63,8 +63,8 @@ func TestDemo_AtTheSubscriptionLimitShowsTheCallWithoutWebhooks(t *testing.T) {
 	}
 	for _, want := range []string{
 		"Five are active. Pause or delete one first.",
-		"bin/ringfence webhooks delete old-0    # orders, https://example.com/hooks",
-		"bin/ringfence webhooks delete old-4",
+		"bin/ringfence webhooks remove old-0    # orders, https://example.com/hooks",
+		"bin/ringfence webhooks remove old-4",
 		"The call is shown without its webhooks.",
 		"queued", "dialing", "interested", "0.0033 credits",
 	} {
@@ -86,7 +86,7 @@ func TestListen_AtTheSubscriptionLimitNamesTheCommandThatDeletesOne(t *testing.T
 	if code != 1 {
 		t.Errorf("exit status = %d, want 1", code)
 	}
-	if want := "bin/ringfence webhooks delete old-0    # orders, https://example.com/hooks"; !strings.Contains(out, want) {
+	if want := "bin/ringfence webhooks remove old-0    # orders, https://example.com/hooks"; !strings.Contains(out, want) {
 		t.Errorf("output = %q, want it to contain %q", out, want)
 	}
 	if want := "Five are active. Pause or delete one first."; !strings.Contains(faults, want) {

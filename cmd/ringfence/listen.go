@@ -13,9 +13,10 @@ import (
 )
 
 type listenCommand struct {
-	Port   int      `help:"Port to listen on. Default: any free port."`
-	Events []string `help:"Event types to receive. Default: every call event."`
-	Quiet  bool     `help:"Print one line for each webhook, without its body." short:"q"`
+	Port    int      `help:"Port to listen on. Default: any free port."`
+	Events  []string `help:"Event types to receive. Default: every call event."`
+	Forward string   `placeholder:"URL" help:"Send each verified webhook to this HTTP address, with its headers and body unchanged. The status of the response decides whether the webhook is sent again."`
+	Quiet   bool     `help:"Print one line for each webhook, without its body." short:"q"`
 }
 
 // Run subscribes a local endpoint, requests a webhook.test event for it, and prints all webhooks
@@ -25,11 +26,18 @@ func (c listenCommand) Run(ctx context.Context, out io.Writer) (err error) {
 	if err != nil {
 		return err
 	}
+	var forward *forwarder
+	if c.Forward != "" {
+		if forward, err = newForwarder(c.Forward); err != nil {
+			return err
+		}
+	}
 	receiver, err := openEndpoint(found.home, c.Port)
 	if err != nil {
 		return err
 	}
 	defer receiver.close()
+	receiver.forward = forward
 	client, tell := newClient(found), newStory(out)
 	if len(c.Events) == 0 {
 		c.Events = callEvents()
@@ -49,6 +57,9 @@ func (c listenCommand) Run(ctx context.Context, out io.Writer) (err error) {
 		}
 	}()
 	receiver.setSecret(secret)
+	if forward != nil {
+		tell.raw("Verified webhooks are forwarded to %s. Their signing secret is %s\n", operator.Printable(c.Forward), operator.Printable(secret))
+	}
 	tell.title("Listening at %s for the webhooks of subscription %s. Ctrl-C ends it.", receiver.url, id)
 	var queued struct{ Queued bool }
 	if err := client.send(ctx, http.MethodPost, subscriptions+"/"+id+"/test", nil, &queued); err != nil {
@@ -68,6 +79,9 @@ func (c listenCommand) print(tell *callPrinter, got arrival) {
 	verdict := "signature verified"
 	if got.fault != nil {
 		verdict = "REFUSED: " + got.fault.Error()
+	}
+	if got.forwarded != "" {
+		verdict += ", " + got.forwarded
 	}
 	tell.step("webhook", "%-16s %s, attempt %s, delivery %s", got.Type, verdict, got.attempt, got.deliveryID)
 	if c.Quiet {

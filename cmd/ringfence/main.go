@@ -30,12 +30,12 @@ type commands struct {
 
 	Completion completionCommand `cmd:"" group:"local" help:"Print a script with which a shell completes these commands: source <(ringfence completion bash)."`
 
-	Output    string           `short:"o" default:"table" enum:"table,json" help:"Output format of operator commands."`
-	Workspace string           `env:"RINGFENCE_WORKSPACE" short:"w" placeholder:"ID" help:"Id of the workspace for operator commands. Default with the local stack: the demo workspace."`
-	AdminURL  string           `env:"RINGFENCE_ADMIN_URL" placeholder:"URL" help:"URL of the gateway's operator API. Default: the local stack. Its token is read only from the environment variable RINGFENCE_ADMIN_TOKEN."`
-	Version   kong.VersionFlag `help:"Print the version."`
+	Output    operator.Output  `group:"global" short:"o" default:"table" enum:"table,wide,json" help:"Output format of operator commands: table (short ids, local times), wide (whole ids, times in UTC) or json."`
+	Workspace string           `group:"global" env:"RINGFENCE_WORKSPACE" short:"w" placeholder:"ID" help:"Id of the workspace for operator commands. Default with the local stack: the demo workspace."`
+	AdminURL  string           `group:"global" env:"RINGFENCE_ADMIN_URL" placeholder:"URL" help:"URL of the gateway's operator API. Default: the local stack. Its token is read only from the environment variable RINGFENCE_ADMIN_TOKEN."`
+	Version   kong.VersionFlag `group:"global" help:"Print the version."`
 
-	Via string `env:"RINGFENCE_VIA" placeholder:"COMMAND" help:"Command that runs a service's binary, for the commands under services: \"kubectl exec svc/{service} -- /service\", \"docker compose exec -T {service} /service\". Default: the local stack."`
+	Via string `group:"global" env:"RINGFENCE_VIA" placeholder:"COMMAND" help:"Command that runs a service's binary, for the commands under services: \"kubectl exec svc/{service} -- /service\", \"docker compose exec -T {service} /service\". Default: the local stack."`
 }
 
 func main() {
@@ -101,7 +101,8 @@ func run(ctx context.Context, args []string, out, faults io.Writer) int {
 // parser returns a parser for every command. It calls exit after --help and --version.
 func (c *commands) parser(out, faults io.Writer, exit func(code int)) (*kong.Kong, error) {
 	return kong.New(c, kong.Name("ringfence"), kong.Description(about), kong.Vars{"version": "ringfence " + service.Version()},
-		kong.Groups{"operator": "For operators:", "local": "On this machine:"}, kong.ConfigureHelp(kong.HelpOptions{Compact: true, NoExpandSubcommands: true}),
+		kong.Groups{"operator": "For operators:", "local": "On this machine:", "global": "Flags of all commands:"},
+		kong.ConfigureHelp(kong.HelpOptions{Compact: true, NoExpandSubcommands: true, FlagsLast: true}),
 		kong.Writers(out, faults), kong.Exit(exit),
 		kong.BindTo(out, (*io.Writer)(nil)),
 		kong.BindToProvider(func() (*operator.Client, error) {
@@ -144,13 +145,13 @@ func (c *commands) client(out, faults io.Writer) (opened *operator.Client, stand
 	if config.Token == "" {
 		return nil, "", fmt.Errorf("%s is not set: it is one of the gateway's OPERATOR_TOKENS", tokenVariable)
 	}
-	return operator.New(config, out, faults, c.Output == "json"), standard, nil
+	return operator.New(config, out, faults, c.Output), standard, nil
 }
 
 // serviceCommand returns the command that runs a service's binary. If the flags name no command, it
 // uses ringfence-local from the folder of this program.
 func (c *commands) serviceCommand(out, faults io.Writer) (*operator.ServiceCommand, error) {
-	reach := &operator.ServiceCommand{Via: strings.Fields(c.Via), Out: out, Asides: faults, Workspace: c.Workspace, JSON: c.Output == "json"}
+	reach := &operator.ServiceCommand{Via: strings.Fields(c.Via), Out: out, Asides: faults, Workspace: c.Workspace, JSON: c.Output == operator.JSON}
 	if len(reach.Via) == 0 {
 		self, err := os.Executable()
 		if err != nil {

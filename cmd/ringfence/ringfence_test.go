@@ -48,6 +48,8 @@ type fakeStack struct {
 	blocked bool
 	refuse  string // the error code that POST /v1/calls returns
 	silent  bool   // true: no webhooks are sent
+	// statuses contains the status of the response to each webhook.
+	statuses []int
 }
 
 const fakeSecret = "whsec_fake"
@@ -238,6 +240,9 @@ func (f *fakeStack) send(body string) {
 	req.Header.Set("X-Service-Delivery-Attempt", "1")
 	if resp, err := f.sender.Do(req); err == nil {
 		_ = resp.Body.Close()
+		f.mu.Lock()
+		f.statuses = append(f.statuses, resp.StatusCode)
+		f.mu.Unlock()
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 )
 
@@ -12,6 +13,7 @@ func TestStatus_PrintsWhatIsDown(t *testing.T) {
 	const queue = `"queue":{"due":12,"scheduled":3,"oldest_due_seconds":90.4,"live_outbound":4,"live_inbound":1}`
 	tests := []struct {
 		name, services, trunks, dialer string
+		workspaces                     string // by default, there is none
 		code                           int
 		out, faults                    string
 	}{
@@ -53,6 +55,17 @@ func TestStatus_PrintsWhatIsDown(t *testing.T) {
 			faults: "down: no active trunk",
 		},
 		{
+			name: "customers need attention, and two versions run", dialer: `"agent_circuits":[],` + queue, trunks: "[]",
+			services: `[{"name":"calls","ready":true,"versions":["1.1.0","1.2.0"]}]`,
+			workspaces: `{"id":"1","name":"Acme","status":"active"},{"id":"2","name":"Best","status":"active"},` +
+				`{"id":"3","name":"Suspended","status":"suspended"}`,
+			out: "service   ready         calls, version 1.1.0 and 1.2.0\n" +
+				"queue     12 due        oldest 1m30s, 3 scheduled, 4 outbound and 1 inbound calls live\n" +
+				"wallet    empty         Acme has 0 EUR to spend, `ringfence -w 1 wallet top-up` adds credit\n" +
+				"webhook   failing       https://a.example of Acme, 7 failures in a row, last error: status 500\n" +
+				"webhook   failed        https://c.example of Acme, 40 failures in a row, last error: unknown\n",
+		},
+		{
 			name: "the dialer does not respond", services: `[{"name":"dialer","ready":false}]`, dialer: "no JSON",
 			trunks: "[]", code: 1, faults: "down: service dialer, dialer",
 			out: "service   not ready     dialer\n" +
@@ -65,7 +78,17 @@ func TestStatus_PrintsWhatIsDown(t *testing.T) {
 			routes := http.NewServeMux()
 			for path, body := range map[string]string{
 				"services": `{"services":` + tt.services + `}`, "dialer": `{` + tt.dialer + `}`,
-				"trunks": `{"data":` + tt.trunks + `,"has_more":false}`,
+				"trunks":              `{"data":` + tt.trunks + `,"has_more":false}`,
+				"workspaces":          `{"data":[` + tt.workspaces + `],"has_more":false}`,
+				"workspaces/1/wallet": `{"balance":0.5,"held":0.5,"spendable":0,"currency":"EUR"}`,
+				"workspaces/2/wallet": `{"balance":2,"held":0.5,"spendable":1.5,"currency":"USD"}`,
+				"workspaces/1/webhook-subscriptions": `{"data":[
+					{"id":"3","url":"https://a.example","status":"active","consecutive_failures":7,"last_error":"status 500"},
+					{"id":"4","url":"https://b.example","status":"paused","consecutive_failures":9,"last_error":"status 500"},
+					{"id":"5","url":"https://c.example","status":"failed","consecutive_failures":40,"last_error":null}
+					],"has_more":false}`,
+				"workspaces/2/webhook-subscriptions": `{"data":[
+					{"id":"6","url":"https://d.example","status":"active","consecutive_failures":0,"last_error":null}],"has_more":false}`,
 			} {
 				routes.HandleFunc("GET /admin/v1/"+path, func(w http.ResponseWriter, _ *http.Request) {
 					_, _ = w.Write([]byte(body))
@@ -79,6 +102,9 @@ func TestStatus_PrintsWhatIsDown(t *testing.T) {
 			wantCode(t, "status", code, tt.code)
 			wantText(t, "stdout", out, tt.out)
 			wantContains(t, "stderr", faults, tt.faults)
+			if _, out, _ = runCommand(t, "status", "--short"); strings.Contains(out, "Acme") {
+				t.Errorf("stdout of --short = %q, want it without workspaces", out)
+			}
 			code, out, _ = runCommand(t, "status", "-o", "json")
 			wantCode(t, "status -o json", code, tt.code)
 			if !json.Valid([]byte(out)) {

@@ -87,7 +87,7 @@ func TestTrunksList_PrintsStateAndDashes(t *testing.T) {
 	}
 	wantLines(t, "trunks", out,
 		"ID NAME STATE HOST TRANSPORT REGISTERED ANSWER ANSWERED AT IN USE CHANNELS CALLS FAILURES ERROR RATE",
-		"7 Main up sip.example.net udp true 200 2026-01-01T09:00:01Z 2 30 8 2 0.25",
+		"7 Main up sip.example.net udp true 200 2026-01-01 04:00:01 EST 2 30 8 2 0.25",
 		"8 Spare down 192.0.2.1 tls - - - 0 10 0 0 0")
 }
 

@@ -56,7 +56,7 @@ func TestCallsWhy_ExplainsARequestThatWaitsForATrunk(t *testing.T) {
 			_, shown, _ := strings.Cut(out, "\nATTEMPTS\n")
 			wantLines(t, "attempts", shown,
 				"STARTED AT ATTEMPT TRUNK SIP STATUS SIP REASON HANGUP CAUSE ERROR SIP CALL ID",
-				"2026-01-01T09:00:01Z 1 main 401 Unauthorized provider_auth_failed - a@here")
+				"2026-01-01 04:00:01 EST 1 main 401 Unauthorized provider_auth_failed - a@here")
 			if test.without != "" {
 				wantNotContains(t, "stdout", out, test.without)
 			}

@@ -128,6 +128,13 @@ type numbersAdd struct {
 }
 
 func (c numbersAdd) Run(ctx context.Context, o *WorkspaceClient) error {
+	if shortID.MatchString(c.Agent) {
+		id, err := o.findID(ctx, o.at("agents"), c.Agent)
+		if err != nil {
+			return err
+		}
+		c.Agent = id
+	}
 	return o.Show(ctx, http.MethodPost, o.at("numbers"), map[string]any{"phone_e164": c.Number, "agent_id": c.Agent})
 }
 

@@ -10,14 +10,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"iter"
 	"maps"
 	"net"
 	"net/http"
 	"net/url"
 	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 )
@@ -34,21 +32,35 @@ type Client struct {
 	out    io.Writer
 	// asides receives progress and remarks, which are not part of the response.
 	asides io.Writer
-	json   bool
+	output Output
+	// zone is the time zone of printed times.
+	zone *time.Location
 	// columns is the width of the terminal, or 0 without a terminal. answers is the input from
 	// which confirmations are read, or nil without a terminal.
 	columns int
 	answers io.Reader
 }
 
-// New returns a client that prints responses to out, as JSON if asJSON is set, and everything else
-// to asides.
-func New(cfg ClientConfig, out, asides io.Writer, asJSON bool) *Client {
-	d := &Client{config: cfg, out: out, asides: asides, json: asJSON, columns: terminalWidth(out), http: &http.Client{
+// Output is the format of printed responses.
+type Output string
+
+const (
+	// Table prints short ids in tables, and times in the local time zone.
+	Table Output = "table"
+	// Wide prints ids and times as they are in the response.
+	Wide Output = "wide"
+	// JSON prints the response unchanged, except for the indentation.
+	JSON Output = "json"
+)
+
+// New returns a client that prints responses to out and everything else to asides.
+func New(cfg ClientConfig, out, asides io.Writer, output Output) *Client {
+	d := &Client{config: cfg, out: out, asides: asides, output: output, zone: time.Local, columns: terminalWidth(out)}
+	d.http = &http.Client{
 		Timeout: time.Minute,
 		// The token must not be sent to another address.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}}
+	}
 	if Attended() {
 		d.answers = os.Stdin
 	}
@@ -106,6 +118,10 @@ func (d *Client) exchange(
 	ctx context.Context, method, path string, body any, valid func([]byte) bool,
 ) (json.RawMessage, error) {
 	if err := checkPath(path); err != nil {
+		return nil, err
+	}
+	path, err := d.expandIDs(ctx, path)
+	if err != nil {
 		return nil, err
 	}
 	var content io.Reader
@@ -194,113 +210,15 @@ func (d *Client) Write(ctx context.Context, method, path string, body map[string
 	return d.Member(answer)
 }
 
-// Listed contains the flags that all commands with a list share.
-type Listed struct {
-	Limit int  `default:"100" help:"Maximum number of listed items."`
-	All   bool `help:"List all items. --limit has no effect."`
-}
-
-// maxPage is the largest page of /admin/v1.
-const maxPage = 100
-
-// List prints the objects of a collection, newest first, page by page. columns are paths such as
-// "id" or "heading=path.of.keys". If a page fails, the JSON array is not closed, so a script
-// detects the missing objects.
-func (d *Client) List(ctx context.Context, path string, filter url.Values, want Listed, columns ...string) error {
-	l, more := d.list(columns), false
-	for page, err := range d.yieldPages(ctx, path, filter, want) {
-		if err != nil {
-			return err
-		}
-		if err := l.add(page.Data); err != nil {
-			return err
-		}
-		more = page.HasMore
-	}
-	if more {
-		defer d.Remark("The list has more than %d items: --all lists all of them.", l.printed)
-	}
-	return l.closeArray()
-}
-
-// Members returns all objects of a collection.
-func (d *Client) Members(ctx context.Context, path string, filter url.Values) ([]json.RawMessage, error) {
-	members := []json.RawMessage{}
-	for page, err := range d.yieldPages(ctx, path, filter, Listed{All: true}) {
-		if err != nil {
-			return nil, err
-		}
-		members = append(members, page.Data...)
-	}
-	return members, nil
-}
-
-type page struct {
-	Data    []json.RawMessage `json:"data"`
-	HasMore bool              `json:"has_more"`
-}
-
-// yieldPages yields the pages of a collection, newest first. It requests each page when the caller
-// needs it. An error is the last item.
-func (d *Client) yieldPages(ctx context.Context, path string, filter url.Values, want Listed) iter.Seq2[page, error] {
-	query := url.Values{}
-	for name, values := range filter {
-		if values[0] != "" {
-			query[name] = values
-		}
-	}
-	return func(yield func(page, error) bool) {
-		if want.Limit < 1 && !want.All {
-			yield(page{}, errors.New("--limit must be at least 1"))
-			return
-		}
-		for n, more := 0, true; more && (want.All || n < want.Limit); {
-			size := maxPage
-			if !want.All {
-				size = min(size, want.Limit-n)
-			}
-			query.Set("limit", strconv.Itoa(size))
-			got, err := d.nextPage(ctx, path, query)
-			if !yield(got, err) || err != nil {
-				return
-			}
-			n, more = n+len(got.Data), got.HasMore
-		}
-	}
-}
-
-// nextPage returns one page and changes the query so that it requests the next page.
-func (d *Client) nextPage(ctx context.Context, path string, query url.Values) (got page, err error) {
-	answer, err := d.Ask(ctx, http.MethodGet, path+"?"+query.Encode(), nil)
-	if err != nil {
-		return page{}, err
-	}
-	if err := json.Unmarshal(answer, &got); err != nil {
-		return page{}, fmt.Errorf("the response to %s is not a page: %w", path, err)
-	}
-	if got.HasMore = got.HasMore && len(got.Data) > 0; !got.HasMore {
-		return got, nil
-	}
-	var last struct{ ID string }
-	if err := json.Unmarshal(got.Data[len(got.Data)-1], &last); err != nil || last.ID == "" {
-		return page{}, fmt.Errorf("%s has items without an id: the next page cannot be requested", path)
-	}
-	if last.ID == query.Get("starting_after") {
-		return page{}, fmt.Errorf("%s returned the same page again: the list is incomplete", path)
-	}
-	query.Set("starting_after", last.ID)
-	return got, nil
-}
-
 // JSON reports whether responses are printed as JSON.
-func (d *Client) JSON() bool { return d.json }
+func (d *Client) JSON() bool { return d.output == JSON }
 
 // Say prints one line of a response that is text.
 func (d *Client) Say(text string) error { return d.write(Printable(text) + "\n") }
 
 // Remark prints a line that is not part of the response.
 func (d *Client) Remark(format string, args ...any) {
-	Aside(d.asides, d.json, "remark", fmt.Sprintf(format, args...))
+	Aside(d.asides, d.JSON(), "remark", fmt.Sprintf(format, args...))
 }
 
 // Aside prints one line that is not part of the response: text, or a JSON object with one key.

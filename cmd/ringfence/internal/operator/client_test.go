@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
 func open(t *testing.T, asJSON bool, answer http.HandlerFunc) (d *Client, printed *bytes.Buffer) {
@@ -18,7 +19,13 @@ func open(t *testing.T, asJSON bool, answer http.HandlerFunc) (d *Client, printe
 	server := httptest.NewServer(answer)
 	t.Cleanup(server.Close)
 	printed = &bytes.Buffer{}
-	return New(ClientConfig{URL: server.URL + "/", Token: "a-token"}, printed, printed, asJSON), printed
+	output := Table
+	if asJSON {
+		output = JSON
+	}
+	d = New(ClientConfig{URL: server.URL + "/", Token: "a-token"}, printed, printed, output)
+	d.zone = time.FixedZone("EST", -5*3600)
+	return d, printed
 }
 
 func TestList_PrintsAllPages(t *testing.T) {
@@ -153,10 +160,10 @@ func TestClient_ErrorsContainCauseAndRemedy(t *testing.T) {
 		}
 	}
 	for _, wrong := range []string{"localhost:8081", "127.0.0.1:8081", "::", "ftp://u:s3cret@127.0.0.1", "http://"} {
-		d := New(ClientConfig{URL: wrong, Token: "t"}, nil, nil, false)
+		d := New(ClientConfig{URL: wrong, Token: "t"}, nil, nil, Table)
 		wantError(t, d.Show(t.Context(), http.MethodGet, At("workspaces"), nil), "is not an address", "s3cret")
 	}
-	closed := New(ClientConfig{URL: "http://u:s3cret@127.0.0.1:1", Token: "t"}, nil, nil, false)
+	closed := New(ClientConfig{URL: "http://u:s3cret@127.0.0.1:1", Token: "t"}, nil, nil, Table)
 	err := closed.Show(t.Context(), http.MethodPost, At("workspaces"), nil)
 	wantError(t, err, "does not respond", "s3cret")
 	wantError(t, err, "does not respond", "may have")
@@ -191,7 +198,7 @@ func TestClient_PrintsNoControlCharacters(t *testing.T) {
 			t.Errorf("output = %q, want it without %q", text, control)
 		}
 	}
-	for _, want := range []string{"12345678901234567890", `{"x":[1,2]}`, "none   -"} {
+	for _, want := range []string{"12345678901234567890", "deep\n  x  1, 2\n", "none   -"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("output = %q, want it to contain %q", text, want)
 		}

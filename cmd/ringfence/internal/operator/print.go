@@ -44,7 +44,7 @@ func (l *tableList) add(members []json.RawMessage) (err error) {
 		return nil
 	}
 	var text string
-	if l.json {
+	if l.JSON() {
 		text, err = l.formatElements(members)
 	} else {
 		text = l.rows(members)
@@ -58,9 +58,9 @@ func (l *tableList) add(members []json.RawMessage) (err error) {
 
 func (l *tableList) closeArray() error {
 	switch {
-	case l.json && l.printed == 0:
+	case l.JSON() && l.printed == 0:
 		return l.write("[]\n")
-	case l.json:
+	case l.JSON():
 		return l.write("\n]\n")
 	case l.printed == 0:
 		l.Remark("The list is empty.")
@@ -86,10 +86,18 @@ func (l *tableList) formatElements(members []json.RawMessage) (string, error) {
 
 func (l *tableList) rows(members []json.RawMessage) string {
 	rows := [][]string{l.headings}
+	short := map[string]int{} // how many rows have the short id
+	for _, member := range members {
+		short[l.cell("id", valueAt(member, "id"))]++
+	}
 	for _, member := range members {
 		row := make([]string, len(l.paths))
 		for i, path := range l.paths {
-			row[i] = brief(valueAt(member, path))
+			value := valueAt(member, path)
+			row[i] = l.cell(path, value)
+			if path == "id" && short[row[i]] > 1 {
+				row[i] = formatPlain(value)
+			}
 		}
 		rows = append(rows, row)
 	}
@@ -157,45 +165,17 @@ func formatBlocks(rows [][]string) string {
 	return strings.Join(members, "\n")
 }
 
-// Member prints an object with one line per key, in the order of the response.
+// Member prints an object with one line per key, in the order of the response. Objects and lists of
+// objects are indented below their key.
 func (d *Client) Member(member json.RawMessage) error {
-	if d.json {
+	if d.JSON() || !isObject(member) {
 		return d.indented(member)
 	}
-	decoder := json.NewDecoder(bytes.NewReader(member))
-	if opening, err := decoder.Token(); err != nil || opening != json.Delim('{') {
-		return d.indented(member)
+	text, err := d.formatObject(member, "")
+	if err != nil {
+		return err
 	}
-	var lines [][]string
-	for decoder.More() {
-		key, err := decoder.Token()
-		if err != nil {
-			return fmt.Errorf("read the response: %w", err)
-		}
-		var value json.RawMessage
-		if err := decoder.Decode(&value); err != nil {
-			return fmt.Errorf("read the response: %w", err)
-		}
-		lines = append(lines, []string{Printable(fmt.Sprint(key)), d.fitOrIndent(formatPlain(value), value)})
-	}
-	if len(lines) == 0 {
-		return nil
-	}
-	return d.write(formatPairs(lines))
-}
-
-// fitOrIndent returns the text. If the terminal is too narrow for the text, it returns the value as
-// indented JSON.
-func (d *Client) fitOrIndent(text string, value json.RawMessage) string {
-	const deepest = 20
-	if d.columns == 0 || value[0] != '{' && value[0] != '[' || displayWidth(text)+deepest <= d.columns {
-		return text
-	}
-	var page bytes.Buffer
-	if json.Indent(&page, value, "  ", "  ") != nil {
-		return text
-	}
-	return "\n  " + Escaped(page.Bytes())
+	return d.write(text)
 }
 
 func (d *Client) indented(value json.RawMessage) error {
@@ -263,10 +243,19 @@ func formatPlain(value json.RawMessage) string {
 // maxCell is the largest number of characters in a cell. Show prints the whole value.
 const maxCell = 60
 
-func brief(value json.RawMessage) string {
-	text := []rune(formatPlain(value))
+// cell returns the text of a value in a table. In the output Table, ids are short and times local.
+func (d *Client) cell(path string, value json.RawMessage) string {
+	plain := formatPlain(value)
+	if local, ok := d.localTime(plain); ok {
+		return local
+	}
+	key := path[strings.LastIndexByte(path, '.')+1:]
+	if d.output == Table && (key == "id" || strings.HasSuffix(key, "_id")) && wholeID.MatchString(plain) {
+		return plain[:shortLength]
+	}
+	text := []rune(plain)
 	if len(text) > maxCell {
 		return string(text[:maxCell-1]) + "…"
 	}
-	return string(text)
+	return plain
 }

@@ -9,7 +9,9 @@ import (
 	"time"
 )
 
-type status struct{}
+type status struct {
+	Short bool `help:"Leave out the wallets and the webhook subscriptions of the workspaces."`
+}
 
 // statusTrunk contains the fields of a trunk that the command prints.
 type statusTrunk struct {
@@ -22,9 +24,11 @@ type statusTrunk struct {
 // statusAnswers contains the responses of /admin/v1 that the command prints.
 type statusAnswers struct {
 	services struct {
+		Version  string // of the gateway
 		Services []struct {
-			Name  string
-			Ready bool
+			Name     string
+			Ready    bool
+			Versions []string
 		}
 	}
 	trunks []statusTrunk
@@ -45,9 +49,13 @@ type statusAnswers struct {
 	}
 	// fault is the reason why the dialer did not respond, or "" if it responded.
 	fault string
+	// customers contains the workspaces that need attention. customerFault is the reason why they
+	// could not be read, or "".
+	customers     []customerStatus
+	customerFault string
 }
 
-func (status) Run(ctx context.Context, d *Client) error {
+func (c status) Run(ctx context.Context, d *Client, of Named) error {
 	var found statusAnswers
 	services, err := ask(ctx, d, "services", &found.services)
 	if err != nil {
@@ -57,9 +65,14 @@ func (status) Run(ctx context.Context, d *Client) error {
 	if err != nil { // the other services are printed even if the dialer does not respond
 		found.fault = err.Error()
 	}
+	if !c.Short {
+		if found.customers, err = d.checkCustomers(ctx, string(of)); err != nil {
+			found.customerFault = err.Error()
+		}
+	}
 	lines, down := found.format()
 	if d.JSON() {
-		err = printJSON(d, map[string]any{"services": services, "trunks": trunks, "dialer": dialer, "down": down})
+		err = printJSON(d, map[string]any{"services": services, "trunks": trunks, "dialer": dialer, "workspaces": found.customers, "down": down})
 	} else {
 		err = say(d, lines)
 	}
@@ -116,18 +129,40 @@ func ask(ctx context.Context, d *Client, path string, into any) (json.RawMessage
 	return answer, nil
 }
 
+func statusLine(what, state, format string, args ...any) string {
+	return fmt.Sprintf("%-8s  %-12s  %s", what, state, fmt.Sprintf(format, args...))
+}
+
+// formatCustomers returns the lines about the workspaces.
+func (s statusAnswers) formatCustomers() (lines []string) {
+	if s.customerFault != "" {
+		lines = append(lines, statusLine("wallets", "no answer", "%s", s.customerFault))
+	}
+	for _, one := range s.customers {
+		lines = append(lines, one.lines()...)
+	}
+	return lines
+}
+
 // format returns the lines to print, and the names of the components that are down.
 func (s statusAnswers) format() (lines, down []string) {
 	line := func(what, state, format string, args ...any) {
-		lines = append(lines, fmt.Sprintf("%-8s  %-12s  %s", what, state, fmt.Sprintf(format, args...)))
+		lines = append(lines, statusLine(what, state, format, args...))
 	}
 	down = []string{}
+	if s.services.Version != "" {
+		line("service", "ready", "gateway, version %s", s.services.Version)
+	}
 	for _, one := range s.services.Services {
 		state := "ready"
 		if !one.Ready {
 			state, down = "not ready", append(down, "service "+one.Name)
 		}
-		line("service", state, "%s", one.Name)
+		version := ""
+		if len(one.Versions) > 0 {
+			version = ", version " + strings.Join(one.Versions, " and ")
+		}
+		line("service", state, "%s%s", one.Name, version)
 	}
 	for _, t := range s.trunks {
 		switch t.State {
@@ -151,13 +186,13 @@ func (s statusAnswers) format() (lines, down []string) {
 	}
 	if s.fault != "" {
 		line("dialer", "no answer", "%s", s.fault)
-		return lines, append(down, "dialer")
+		return append(lines, s.formatCustomers()...), append(down, "dialer")
 	}
 	queue := s.dialer.Queue
 	oldest := time.Duration(queue.OldestDueSeconds * float64(time.Second)).Round(time.Second)
 	line("queue", fmt.Sprintf("%d due", queue.Due), "oldest %s, %d scheduled, %d outbound and %d inbound calls live",
 		oldest, queue.Scheduled, queue.LiveOutbound, queue.LiveInbound)
-	return lines, down
+	return append(lines, s.formatCustomers()...), down
 }
 
 func (s statusAnswers) activeTrunks() (active int) {

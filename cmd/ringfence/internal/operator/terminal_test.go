@@ -15,18 +15,17 @@ import (
 func TestTable_PrintsObjectsOneByOneInANarrowTerminal(t *testing.T) {
 	members := []json.RawMessage{
 		json.RawMessage(`{"id":"019728a4-3f00-7a10-8000-0000000000aa","name":"日本語","created_at":"2026-06-04T09:00:00Z","status":"active"}`),
-		json.RawMessage(`{"id":"019728a4-3f00-7a10-8000-0000000000bb","name":"e\u0301cole","created_at":"2026-06-04T09:00:01Z","status":null}`),
+		json.RawMessage(`{"id":"019728a4-42e8-7a10-8000-0000000000bb","name":"e\u0301cole","created_at":"2026-06-04T09:00:01Z","status":null}`),
 	}
 	columns := []string{"id", "name", "created_at", "status"}
+	const table = "ID             NAME    CREATED AT               STATUS\n" +
+		"019728a4-3f00  日本語  2026-06-04 04:00:00 EST  active\n" +
+		"019728a4-42e8  e\u0301cole   2026-06-04 04:00:01 EST  -\n"
 	for width, want := range map[int]string{
-		0: "ID                                    NAME    CREATED AT            STATUS\n" +
-			"019728a4-3f00-7a10-8000-0000000000aa  日本語  2026-06-04T09:00:00Z  active\n" +
-			"019728a4-3f00-7a10-8000-0000000000bb  e\u0301cole   2026-06-04T09:00:01Z  -\n",
-		74: "ID                                    NAME    CREATED AT            STATUS\n" +
-			"019728a4-3f00-7a10-8000-0000000000aa  日本語  2026-06-04T09:00:00Z  active\n" +
-			"019728a4-3f00-7a10-8000-0000000000bb  e\u0301cole   2026-06-04T09:00:01Z  -\n",
-		73: "ID          019728a4-3f00-7a10-8000-0000000000aa\nNAME        日本語\nCREATED AT  2026-06-04T09:00:00Z\nSTATUS      active\n\n" +
-			"ID          019728a4-3f00-7a10-8000-0000000000bb\nNAME        e\u0301cole\nCREATED AT  2026-06-04T09:00:01Z\nSTATUS      -\n",
+		0:  table,
+		54: table,
+		53: "ID          019728a4-3f00\nNAME        日本語\nCREATED AT  2026-06-04 04:00:00 EST\nSTATUS      active\n\n" +
+			"ID          019728a4-42e8\nNAME        e\u0301cole\nCREATED AT  2026-06-04 04:00:01 EST\nSTATUS      -\n",
 	} {
 		d, printed := open(t, false, nil)
 		d.columns = width
@@ -46,9 +45,6 @@ func TestTable_PrintsObjectsOneByOneInANarrowTerminal(t *testing.T) {
 		if len(line) > 81 {
 			t.Errorf("%d characters in %q", len(line), line)
 		}
-	}
-	if !strings.Contains(printed.String(), `short    {"a":1}`) {
-		t.Errorf("printed %s", printed)
 	}
 }
 

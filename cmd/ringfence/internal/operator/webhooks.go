@@ -15,7 +15,7 @@ type webhooks struct {
 	Show       webhooksShow       `cmd:"" help:"Show a subscription."`
 	Pause      webhooksPause      `cmd:"" help:"Pause a subscription. Queued deliveries are held and new events are skipped. Both can be sent later."`
 	Resume     webhooksResume     `cmd:"" help:"Set a paused or failed subscription to active. Its held deliveries are sent."`
-	Delete     webhooksDelete     `cmd:"" help:"Delete a subscription with its queued deliveries."`
+	Remove     webhooksRemove     `cmd:"" aliases:"delete" help:"Delete a subscription with its queued deliveries."`
 	Deliveries webhooksDeliveries `cmd:"" help:"List the deliveries of a subscription."`
 	Delivery   webhooksDelivery   `cmd:"" help:"Show a delivery with all its attempts."`
 	Replay     webhooksReplay     `cmd:"" help:"Send deliveries again: one, those of a call, or all that failed or were skipped since a time."`
@@ -54,12 +54,12 @@ func (s subscription) setStatus(ctx context.Context, o *WorkspaceClient, status 
 	return o.Show(ctx, http.MethodPatch, o.at("webhook-subscriptions", s.Subscription), map[string]any{"status": status})
 }
 
-type webhooksDelete struct {
+type webhooksRemove struct {
 	subscription
 	Confirmation
 }
 
-func (c webhooksDelete) Run(ctx context.Context, o *WorkspaceClient) error {
+func (c webhooksRemove) Run(ctx context.Context, o *WorkspaceClient) error {
 	if err := c.Confirm(ctx, o.Client, "This deletes webhook subscription %s and its queued deliveries",
 		c.Subscription); err != nil {
 		return err
@@ -94,13 +94,13 @@ type webhooksReplay struct {
 	subscription
 	Delivery string `xor:"what" help:"Id of one delivery to send again."`
 	Call     string `xor:"what" help:"Id of the call whose deliveries are sent again."`
-	Failed   string `xor:"what" placeholder:"SINCE" help:"All deliveries that failed since a time: 2026-06-04T09:00:00Z."`
-	Skipped  string `xor:"what" placeholder:"SINCE" help:"All deliveries that were skipped since a time."`
+	Failed   Time   `xor:"what" placeholder:"SINCE" help:"All deliveries that failed since a time: 2026-06-04T09:00:00Z, or 2h for two hours ago."`
+	Skipped  Time   `xor:"what" placeholder:"SINCE" help:"All deliveries that were skipped since a time."`
 }
 
 // Validate refuses a missing argument.
 func (c webhooksReplay) Validate() error {
-	if c.Delivery+c.Call+c.Failed+c.Skipped == "" {
+	if c.Delivery+c.Call == "" && c.Failed.IsZero() && c.Skipped.IsZero() {
 		return errors.New("no delivery was selected: use --delivery ID, --call ID, --failed SINCE or --skipped SINCE")
 	}
 	return nil
@@ -110,10 +110,10 @@ func (c webhooksReplay) body() map[string]any {
 	switch {
 	case c.Call != "":
 		return map[string]any{"call_id": c.Call}
-	case c.Failed != "":
-		return map[string]any{"status": "failed", "since": c.Failed}
-	case c.Skipped != "":
-		return map[string]any{"status": "skipped", "since": c.Skipped}
+	case !c.Failed.IsZero():
+		return map[string]any{"status": "failed", "since": c.Failed.UTC().Format(time.RFC3339Nano)}
+	case !c.Skipped.IsZero():
+		return map[string]any{"status": "skipped", "since": c.Skipped.UTC().Format(time.RFC3339Nano)}
 	}
 	return map[string]any{} // a request for one delivery needs no body fields
 }
@@ -121,6 +121,13 @@ func (c webhooksReplay) body() map[string]any {
 // Run replays one batch after the other. The loop ends, because deliveries that fail after the
 // start of the command are not replayed again.
 func (c webhooksReplay) Run(ctx context.Context, o *WorkspaceClient) error {
+	if shortID.MatchString(c.Call) {
+		id, err := o.findID(ctx, o.at("calls"), c.Call)
+		if err != nil {
+			return err
+		}
+		c.Call = id
+	}
 	body := c.body()
 	body["before"] = time.Now().UTC().Format(time.RFC3339Nano)
 	path := o.at("webhook-subscriptions", c.Subscription, "deliveries", "replay")

@@ -1,0 +1,225 @@
+package operator
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+)
+
+type callsWhy struct {
+	Of string `arg:"" name:"request-call-or-number" help:"Id of a call request or of a call, or a called number: +14155550100. Of a number, the newest call request is explained."`
+}
+
+// requestState contains the fields of a call request that `calls why` reads.
+type requestState struct {
+	ID, Status   string
+	CallID       *string   `json:"call_id"`
+	ScheduledFor time.Time `json:"scheduled_for"`
+	ErrorCode    *string   `json:"error_code"`
+	ErrorDetail  *string   `json:"error_detail"`
+}
+
+// explain returns a sentence that explains the state of the request. due is the printed form of
+// ScheduledFor.
+func (a requestState) explain(now time.Time, due string) string {
+	switch {
+	case a.ErrorCode != nil && a.CallID == nil:
+		return fmt.Sprintf("The number was not called: %s, %s. %s", a.Status, *a.ErrorCode, text(a.ErrorDetail))
+	case a.ErrorCode != nil:
+		return fmt.Sprintf("The number was called, and the call failed: %s. %s", *a.ErrorCode, text(a.ErrorDetail))
+	case a.Status == "canceled":
+		return "The number was not called: the customer canceled the call request."
+	case a.Status == "queued" && a.ScheduledFor.After(now):
+		return fmt.Sprintf("The number is not called yet: the call is scheduled for %s.", due)
+	case a.Status == "queued":
+		return fmt.Sprintf("The number is not called yet, although the call was due at %s: the call waits for a free "+
+			"channel of a trunk, for the limits of the workspace, or for the dialer.", due)
+	case a.Status == "dialing":
+		return "The number is being called."
+	}
+	return "The number was called."
+}
+
+// describeEnd returns a sentence that states how the call ended, or "" if the call has not ended.
+func describeEnd(call json.RawMessage) string {
+	var now struct {
+		Status string
+		Cause  *string `json:"hangup_cause"`
+	}
+	if json.Unmarshal(call, &now) != nil || now.Cause == nil {
+		return ""
+	}
+	return fmt.Sprintf(" The call ended %s, %s.", now.Status, *now.Cause)
+}
+
+func text(of *string) string {
+	if of == nil {
+		return ""
+	}
+	return *of
+}
+
+func (o *WorkspaceClient) deliveries(ctx context.Context, call string) (all []json.RawMessage, err error) {
+	subscriptions, err := o.Members(ctx, o.at("webhook-subscriptions"), nil)
+	if err != nil {
+		return nil, err
+	}
+	all = []json.RawMessage{}
+	for _, raw := range subscriptions {
+		var subscribed struct{ ID string }
+		if err := json.Unmarshal(raw, &subscribed); err != nil {
+			return nil, fmt.Errorf("read a subscription: %w", err)
+		}
+		to, err := o.Members(ctx, o.at("webhook-subscriptions", subscribed.ID, "deliveries"), url.Values{"call_id": {call}})
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, to...)
+	}
+	return all, nil
+}
+
+// requestFacts contains the data of all services about one call request and its call. An inbound
+// call has no call request.
+type requestFacts struct {
+	Answer     string            `json:"answer"`
+	Request    json.RawMessage   `json:"request"`
+	Decisions  []json.RawMessage `json:"decisions"`
+	Attempts   []json.RawMessage `json:"attempts"`
+	Call       json.RawMessage   `json:"call"`
+	Deliveries []json.RawMessage `json:"deliveries"`
+}
+
+// Run finds the call request and prints the data about it.
+func (c callsWhy) Run(ctx context.Context, o *WorkspaceClient) error {
+	if strings.HasPrefix(c.Of, "+") {
+		return o.explainNumber(ctx, c.Of)
+	}
+	request, err := o.Ask(ctx, http.MethodGet, o.at("call-requests", c.Of), nil)
+	if err == nil {
+		return o.explainRequest(ctx, request)
+	}
+	if !isNotFound(err) {
+		return err
+	}
+	call, callErr := o.Ask(ctx, http.MethodGet, o.at("calls", c.Of), nil)
+	if callErr != nil {
+		return err
+	}
+	return o.explainCall(ctx, call)
+}
+
+func isNotFound(err error) bool {
+	var refused *Refusal
+	return errors.Is(err, errNoID) || errors.As(err, &refused) && refused.Status == http.StatusNotFound
+}
+
+func (o *WorkspaceClient) explainNumber(ctx context.Context, number string) error {
+	newest, err := o.nextPage(ctx, o.at("call-requests"), url.Values{"to": {number}, "limit": {"1"}})
+	if err != nil {
+		return err
+	}
+	if len(newest.Data) == 0 {
+		return fmt.Errorf("no call request of this workspace has the number %s: `ringfence contacts decisions --phone %s` "+
+			"lists the checks that refused one", number, number)
+	}
+	if newest.HasMore {
+		o.Remark("This is the newest call request. `ringfence calls requests --to %s` lists all of them.", number)
+	}
+	return o.explainRequest(ctx, newest.Data[0])
+}
+
+// explainCall explains the call request of a call. An inbound call has none.
+func (o *WorkspaceClient) explainCall(ctx context.Context, call json.RawMessage) error {
+	var of struct {
+		ID      string  `json:"call_id"`
+		Request *string `json:"call_request_id"`
+	}
+	if err := json.Unmarshal(call, &of); err != nil {
+		return fmt.Errorf("read the call: %w", err)
+	}
+	if of.Request != nil {
+		request, err := o.Ask(ctx, http.MethodGet, o.at("call-requests", *of.Request), nil)
+		if err != nil {
+			return err
+		}
+		return o.explainRequest(ctx, request)
+	}
+	all := requestFacts{Answer: "The call is inbound: no call request and no compliance decision belongs to it.",
+		Decisions: []json.RawMessage{}, Call: call}
+	var err error
+	if all.Attempts, err = o.Members(ctx, o.at("attempts"), url.Values{"of": {of.ID}}); err != nil {
+		return err
+	}
+	if all.Deliveries, err = o.deliveries(ctx, of.ID); err != nil {
+		return err
+	}
+	all.Answer += describeEnd(call)
+	return o.print(all)
+}
+
+// explainRequest reads the data about the call request from every service that has some.
+func (o *WorkspaceClient) explainRequest(ctx context.Context, request json.RawMessage) error {
+	all := requestFacts{Request: request, Deliveries: []json.RawMessage{}}
+	var now requestState
+	if err := json.Unmarshal(request, &now); err != nil {
+		return fmt.Errorf("read the call request: %w", err)
+	}
+	due, _ := o.localTime(now.ScheduledFor.Format(time.RFC3339))
+	all.Answer = now.explain(time.Now(), due)
+	if now.Status == "queued" && now.ErrorCode == nil && !now.ScheduledFor.After(time.Now()) {
+		var dialer statusAnswers
+		if _, _, err := dialer.readDialer(ctx, o.Client); err != nil {
+			all.Answer += fmt.Sprintf(" The dialer does not respond: %v.", err)
+		} else if missing := dialer.noTrunk(); missing != "" {
+			all.Answer += " Now " + missing + "."
+		}
+	}
+	var err error
+	if all.Decisions, err = o.Members(ctx, o.at("decisions"), url.Values{"call_request_id": {now.ID}}); err != nil {
+		return err
+	}
+	if all.Attempts, err = o.Members(ctx, o.at("attempts"), url.Values{"of": {now.ID}}); err != nil {
+		return err
+	}
+	if now.CallID != nil {
+		if all.Call, err = o.Ask(ctx, http.MethodGet, o.at("calls", *now.CallID), nil); err != nil {
+			return err
+		}
+		all.Answer += describeEnd(all.Call)
+		if all.Deliveries, err = o.deliveries(ctx, *now.CallID); err != nil {
+			return err
+		}
+	}
+	if err := o.print(all); err != nil {
+		return err
+	}
+	o.Remark("Every span of the trace has the attribute call_request_id %s.", now.ID)
+	return nil
+}
+
+func (o *WorkspaceClient) print(all requestFacts) error {
+	whole, err := json.Marshal(all)
+	if err != nil {
+		return fmt.Errorf("encode the result: %w", err)
+	}
+	if o.JSON() {
+		return o.Member(whole)
+	}
+	faults := []error{o.Say(all.Answer)}
+	if all.Request != nil {
+		faults = append(faults, o.Say(""), o.Say("REQUEST"), o.Member(all.Request), o.Say(""), o.Say("DECISIONS"),
+			o.Table(all.Decisions, []string{"judged_at", "kind", "result", "rule", "message"}))
+	}
+	faults = append(faults, o.Say(""), o.Say("ATTEMPTS"), o.Table(all.Attempts, attemptColumns()))
+	if all.Call != nil {
+		faults = append(faults, o.Say(""), o.Say("CALL"), o.Member(all.Call), o.Say(""), o.Say("DELIVERIES"),
+			o.Table(all.Deliveries, []string{"event_type", "status", "attempts", "last_code", "last_error", "next_attempt_at", "id"}))
+	}
+	return errors.Join(faults...)
+}
