@@ -66,8 +66,9 @@ func TestOperator_CommandsSucceedOnARunningStack(t *testing.T) {
 	s, hooks := system.Stack, system.Hooks
 	o := operator{t: t, s: s}
 	o.workspace = o.makes("workspaces", "add", "Acme", "--plan", "scale", "--set", `calling_policy={"window":{"start":"00:00","end":"24:00"},"timezone":"recipient"}`)
-	o.runCommand(o.workspace+"|Acme|scale|active", "workspaces", "list", "--all")
-	o.runCommand("calls_per_second       7|\"webhooks\":false", "workspaces", "change", "--set", "calls_per_second=7",
+	o.runCommand(short(o.workspace)+"|Acme|scale|active", "workspaces", "list", "--all")
+	o.runCommand(o.workspace+"|Acme", "workspaces", "list", "--after", "1h", "-o", "wide")
+	o.runCommand("calls_per_second       7|webhooks     false", "workspaces", "change", "--set", "calls_per_second=7",
 		"--set", "features.webhooks=false")
 	o.runCommand("suspended", "workspaces", "suspend", "--yes")
 	o.runCommand("active", "workspaces", "resume")
@@ -76,8 +77,8 @@ func TestOperator_CommandsSucceedOnARunningStack(t *testing.T) {
 	o.refused("404", "workspaces", "show", "-w", "01a1fe16-7bf6-7d8f-b534-2e98b17693a4")
 
 	key := o.makes("keys", "add", "crm", "--access", "write")
-	o.runCommand(key+"|crm|write", "keys", "list")
-	o.runCommand("", "keys", "revoke", key, "--yes")
+	o.runCommand(short(key)+"|crm|write", "keys", "list")
+	o.runCommand("", "keys", "revoke", short(key), "--yes")
 	o.setUpCalls()
 	o.moveMoney()
 	o.keepRecords()
@@ -102,11 +103,11 @@ func (o operator) setUpCalls() {
 	o.t.Helper()
 	agent := o.makes("agents", "add", "Ada", "--set", "max_call_seconds=60")
 	o.runCommand("max_call_seconds|90", "agents", "change", agent, "--set", "max_call_seconds=90")
-	o.runCommand(agent+"|Ada", "agents", "list")
+	o.runCommand(short(agent)+"|Ada", "agents", "list")
 	o.types("sk-of-the-model-itself\n", "has_key|true", "agents", "key", agent)
 	o.runCommand("deleted", "agents", "unkey", agent, "--yes")
 	number := o.makes("numbers", "add", "+14155550142", agent)
-	o.runCommand("+14155550142|"+agent, "numbers", "list")
+	o.runCommand("+14155550142|"+short(agent), "numbers", "list")
 	o.runCommand("deleted", "numbers", "remove", number, "--yes")
 	o.runCommand("deleted", "agents", "remove", agent, "--yes")
 	o.refused("404", "agents", "show", agent)
@@ -209,9 +210,13 @@ func (o operator) replayWebhooks(w *kit.Workspace, hooks *kit.Receiver) {
 	o.runCommand("The number was called. The call ended completed, normal_clearing.|"+
 		"precheck|dial|call.completed|interested",
 		"calls", "why", placed.ID)
-	o.runCommand(placed.ID+"|+14155550100|completed", "calls", "requests", "--status", "completed")
-	o.runCommand(delivered[0].CallID+"|outbound", "calls", "list", "--direction", "outbound")
-	o.refused("is the id of a call", "calls", "why", delivered[0].CallID)
+	o.runCommand(short(placed.ID)+"|+14155550100|completed", "calls", "requests", "--status", "completed", "--to", "+14155550100",
+		"--after", "1h")
+	o.runCommand(short(delivered[0].CallID)+"|outbound", "calls", "list", "--direction", "outbound", "--request", short(placed.ID))
+	for _, of := range []string{short(placed.ID), delivered[0].CallID, short(delivered[0].CallID), "+14155550100"} {
+		o.runCommand("The number was called. The call ended completed, normal_clearing.", "calls", "why", of)
+	}
+	o.cancelRequest(w)
 	o.whyNot(w)
 	until(o.t, "the call's three events came twice", func() bool { return len(hooks.Deliveries(w.ID)) >= 6 })
 
@@ -219,9 +224,23 @@ func (o operator) replayWebhooks(w *kit.Workspace, hooks *kit.Receiver) {
 	o.refused("ringfence -w "+w.ID+" webhooks resume "+hook[0].ID,
 		"webhooks", "replay", hook[0].ID, "--failed", "2026-01-01T00:00:00Z")
 	o.runCommand("status|active", "webhooks", "resume", hook[0].ID)
-	o.runCommand("deleted|true", "webhooks", "delete", hook[0].ID, "--yes")
+	o.runCommand("deleted|true", "webhooks", "remove", hook[0].ID, "--yes")
 	o.refused("404", "webhooks", "show", hook[0].ID)
 }
+
+func (o operator) cancelRequest(w *kit.Workspace) {
+	o.t.Helper()
+	placed, err := w.Place(o.t.Context(), map[string]any{"agent_id": w.AgentID, "to": "+14155550147", "scheduled_for": time.Now().Add(time.Hour)})
+	if err != nil {
+		o.t.Fatal(err)
+	}
+	o.runCommand(placed.ID+"|canceled", "calls", "cancel", short(placed.ID))
+	o.refused("not_cancelable", "calls", "cancel", placed.ID)
+	o.runCommand("POST|call-requests/{call_request_id}", "audit", "list", "--limit", "5")
+}
+
+// short returns the short form of an id, which tables contain.
+func short(id string) string { return id[:13] }
 
 // whyNot checks the output of `calls why` for a call request that was accepted and then not dialed,
 // because the person opted out.
