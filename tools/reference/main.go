@@ -7,7 +7,7 @@
 //	reference alerts FOLDER
 //		docs/reference/alerts.md: the alerts of the rule files in FOLDER
 //	reference openapi openapi.yaml
-//		the API description as JSON, which the gateway serves
+//		the API description as JSON, with code samples, which the gateway serves
 //	reference openapi-types openapi.yaml
 //		the same for oapi-codegen: fields keep their order, all errors have one type, responses
 //		have no headers
@@ -18,8 +18,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-
-	"go.yaml.in/yaml/v3"
 )
 
 func main() {
@@ -42,7 +40,7 @@ func run(out io.Writer, args []string) error {
 	case "alerts":
 		return writeAlerts(out, path)
 	case "openapi":
-		return writeOpenAPI(out, path, func(*yaml.Node) {})
+		return writeOpenAPI(out, path, addSamples)
 	case "openapi-types":
 		return writeOpenAPI(out, path, forGenerator)
 	default:

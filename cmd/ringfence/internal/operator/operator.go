@@ -20,7 +20,7 @@ type Commands struct {
 	Calls      calls      `cmd:"" group:"operator" help:"Calls and call requests of the workspace, and the reason if a call was not placed."`
 	Webhooks   webhooks   `cmd:"" group:"operator" help:"Webhook subscriptions of the workspace, their deliveries, and replay."`
 	Audit      audit      `cmd:"" group:"operator" help:"Log of the changes that operators made."`
-	Status     status     `cmd:"" group:"operator" help:"State of services, trunks, models and queue. The exit status is 1 if one is down."`
+	Status     status     `cmd:"" group:"operator" help:"State of services, trunks, models and queue; workspaces with an empty wallet or a failing webhook endpoint. The exit status is 1 if a service, a trunk or a model is down."`
 	Services   services   `cmd:"" group:"operator" help:"Commands of the services' binaries: parked records, reconciliation of wallets, consent log, encrypted secrets."`
 }
 
