@@ -107,7 +107,7 @@ func (r *rig) setAgent(settings string) {
 	r.publish(kafka.Agents, r.agent, &eventv1.AgentEvent{
 		AgentId: r.agent.String(), WorkspaceId: r.workspace.String(), Version: version,
 		Event: &eventv1.AgentEvent_Agent{Agent: &eventv1.Agent{
-			Name: "Ida", FromE164: dialqueue.DefaultFrom, MaxCallSeconds: 60, SettingsJson: []byte(settings),
+			Name: "Ida", FromE164: dialqueue.DefaultFrom, MaxCallSeconds: 600, SettingsJson: []byte(settings),
 		}},
 	})
 	await(r.t, "the agent's settings are stored", func() bool {
@@ -242,6 +242,50 @@ func TestTrunk_AudioFollowsTheAddressOfAPhoneBehindNAT(t *testing.T) {
 	}
 }
 
+// The operating system refuses each audio packet, because a socket at 127.0.0.1 cannot send to an
+// address outside of this machine.
+func TestTrunk_UnsentAudioIsNotInTheTranscript(t *testing.T) {
+	t.Parallel()
+	const disclosure, greeting = "I am an AI.", "Good day."
+	r := newRig(t, "0")
+	model := modeltest.NewRealtime(modeltest.RealtimeOptions{
+		Reply: func(_, asked string, _ int) modeltest.RealtimeReply {
+			reply := modeltest.RealtimeReply{Text: modeltest.QuotedRealtime(asked, "Goodbye."), Length: 500 * time.Millisecond}
+			if reply.Text != disclosure {
+				reply.Tool = "end_call"
+			}
+			return reply
+		},
+	})
+	t.Cleanup(model.Close)
+	const unreachable = "IN IP4 198.51.100.1\ns=-\nc=IN IP4 198.51.100.1\nt=0 0\nm=audio 9000"
+	port, private := startTrunk(t, answersThen(unreachable, okStep("BYE", "200 OK"))), freeAddr(t)
+	p := r.dialer("CARRIER=sip", "SIP_UDP_ADDR="+freeAddr(t), "RTP_ADDR=127.0.0.1", "REALTIME_URL="+model.URL,
+		"REALTIME_KEY=x", "PRIVATE_ADDR="+private)
+	r.addTrunk(p, port, "")
+	r.setAgent(`{"kind":"openai_realtime","disclosure":{"text":"` + disclosure + `"},"greeting":"` + greeting + `"}`)
+	end := last(r.ends(r.request("+14155551504")))
+	if got, want := end.GetCall().GetStatus(), "completed"; got != want {
+		t.Errorf("status = %q, want %q", got, want)
+	}
+	transcript := string(end.GetAnalysed().GetTranscriptJson())
+	for _, unsent := range []string{disclosure, greeting} {
+		if strings.Contains(transcript, unsent) {
+			t.Errorf("transcript = %q, want it to lack %q, which was not sent", transcript, unsent)
+		}
+	}
+	played := end.GetCall().GetDisclosure()
+	if got := played.GetText(); got != disclosure {
+		t.Errorf("text of the disclosure = %q, want %q", got, disclosure)
+	}
+	if got := played.GetStartedAt(); got != nil {
+		t.Errorf("start of the disclosure = %v, want none", got.AsTime())
+	}
+	if got := played.GetFinishedAt(); got != nil {
+		t.Errorf("end of the disclosure = %v, want none", got.AsTime())
+	}
+}
+
 func listenRTP(t *testing.T, address string) *net.UDPConn {
 	t.Helper()
 	conn, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.ParseIP(address)})
@@ -310,13 +354,17 @@ func TestTrunk_TwoDialersKeepTheSharedLimits(t *testing.T) {
 	}
 }
 
-func (r *rig) callMany(calls, from int) {
+func (r *rig) requestMany(calls, from int) (ids []uuid.UUID) {
 	r.t.Helper()
-	var ids []uuid.UUID
 	for i := range calls {
 		ids = append(ids, r.request(fmt.Sprintf("+1415555%04d", from+i)))
 	}
-	for _, id := range ids {
+	return ids
+}
+
+func (r *rig) callMany(calls, from int) {
+	r.t.Helper()
+	for _, id := range r.requestMany(calls, from) {
 		if got, want := last(r.ends(id)).GetCall().GetStatus(), "completed"; got != want {
 			r.t.Errorf("status = %q, want %q", got, want)
 		}
