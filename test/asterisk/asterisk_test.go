@@ -72,6 +72,7 @@ func TestAsteriskPage_CommandsRun(t *testing.T) {
 	}
 	t.Cleanup(r.asterisk.Stop)
 	r.run(t, r.section(t, "## 1."))
+	r.placeWithoutTrunk(t)
 	if err := os.WriteFile(filepath.Join(r.dir, "trunk.json"), []byte(r.file(t, "json", "{")), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -138,6 +139,30 @@ func (r *recipe) checkBlocks(t *testing.T, addresses *strings.Replacer, asterisk
 
 // realCallHost is the host of the trunk in README.md.
 const realCallHost = "sip.example.net"
+
+// placeWithoutTrunk places a call before a trunk exists. The CLI must show why the call request
+// stays queued.
+func (r *recipe) placeWithoutTrunk(t *testing.T) {
+	t.Helper()
+	client := kit.NewClient(r.stack.Demo.BaseURL, r.stack.Demo.WriteKey)
+	order := map[string]any{"agent_id": r.stack.Demo.AgentID, "to": "+14155550199"}
+	var placed, canceled kit.Request
+	if err := client.Into(t.Context(), "POST", "/v1/calls", order, http.StatusAccepted, &placed); err != nil {
+		t.Fatal(err)
+	}
+	for command, want := range map[string]string{
+		"bin/ringfence calls why " + placed.ID: "Now no SIP trunk is active: add one with `ringfence trunks add`",
+		"bin/ringfence status || true":         "no SIP trunk is active: add one with `ringfence trunks add`",
+	} {
+		if got := r.run(t, command); !strings.Contains(got, want) {
+			t.Errorf("output of %q = %q, want it to contain %q", command, got, want)
+		}
+	}
+	path := "/v1/call-requests/" + placed.ID + "/cancel"
+	if err := client.Into(t.Context(), "POST", path, nil, http.StatusOK, &canceled); err != nil {
+		t.Fatalf("cancel the call request that is queued: %v", err)
+	}
+}
 
 func realCall(t *testing.T, asterisk string) string {
 	t.Helper()
@@ -374,7 +399,7 @@ func (r *recipe) section(t *testing.T, heading string) string {
 }
 
 // run runs commands of the page in a folder that looks like the folder of `make run`.
-func (r *recipe) run(t *testing.T, commands string) {
+func (r *recipe) run(t *testing.T, commands string) (output string) {
 	t.Helper()
 	for name, target := range map[string]string{"bin": r.stack.Bin, ".ringfence": r.stack.Home} {
 		if err := os.Symlink(target, filepath.Join(r.dir, name)); err != nil && !os.IsExist(err) {
@@ -384,10 +409,12 @@ func (r *recipe) run(t *testing.T, commands string) {
 	script := "asterisk() { " + r.asterisk.Shell() + ` "$@"; }` + "\n" + commands
 	cmd := exec.CommandContext(t.Context(), "bash", "-euo", "pipefail", "-c", script)
 	cmd.Dir = r.dir
-	if out, err := cmd.CombinedOutput(); err != nil {
+	out, err := cmd.CombinedOutput()
+	if err != nil {
 		t.Fatalf("%v\n%s\n%s", err, commands, out)
 	}
 	r.commands += commands
+	return string(out)
 }
 
 func (r *recipe) awaitCall(t *testing.T, want call) {

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -15,7 +16,7 @@ import (
 	"ringfence.dev/libs/testkit/peertest"
 )
 
-func (r *rig) fetch(url string) (status int, content string) {
+func (r *rig) operatorRequest(url string) *http.Request {
 	r.t.Helper()
 	req, err := http.NewRequestWithContext(r.t.Context(), http.MethodGet, url, nil)
 	if err != nil {
@@ -27,7 +28,12 @@ func (r *rig) fetch(url string) (status int, content string) {
 		r.t.Fatal(err)
 	}
 	req.Header.Set(serviceauth.CallerHeader, token)
-	resp, err := http.DefaultClient.Do(req)
+	return req
+}
+
+func (r *rig) fetch(url string) (status int, content string) {
+	r.t.Helper()
+	resp, err := http.DefaultClient.Do(r.operatorRequest(url))
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -155,5 +161,44 @@ func TestTrace_ContainsTheMessagesOfAllReplicas(t *testing.T) {
 		status, trace := r.fetch(path + "/trace?format=pcap")
 		return status == http.StatusOK && strings.Contains(trace, "Via: SIP/2.0/UDP "+addresses[0]) &&
 			strings.Contains(trace, "Via: SIP/2.0/UDP "+addresses[1])
+	})
+}
+
+// The dialer is killed while it waits for the messages of a paused replica. So it cannot delete the
+// trace request and its own answer.
+func TestTrace_RowsOfAKilledDialerAreDeleted(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, "0")
+	port := startTrunk(t, refusing("486 Busy Here"))
+	env := []string{"CARRIER=sip", "INSTANCE_LEASE=1m", "CLAIM_LEASE=2m"}
+	start := func() *process { return r.dialer(append(slices.Clone(env), "SIP_UDP_ADDR="+freeAddr(t))...) }
+	first, second := start(), start()
+	path := r.addTrunk(first, port, `,"trace":true`)
+	r.awaitTrunkOfReplicas(path, 2)
+	rows := func(table string) (n int) {
+		if err := r.pool.QueryRow(t.Context(), "SELECT count(*) FROM "+table).Scan(&n); err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	pause(t, second)
+	req := r.operatorRequest(path + "/trace")
+	go func() {
+		if resp, err := http.DefaultClient.Do(req); err == nil {
+			_ = resp.Body.Close()
+		}
+	}()
+	await(t, "the first dialer has stored its messages", func() bool { return rows("sip_trace_answers") == 1 })
+	first.kill()
+	if got := rows("sip_trace_requests"); got != 1 {
+		t.Errorf("trace requests after the kill = %d, want 1", got)
+	}
+	const age = "UPDATE sip_trace_requests SET requested_at = requested_at - interval '2 minutes'"
+	if _, err := r.pool.Exec(t.Context(), age); err != nil {
+		t.Fatal(err)
+	}
+	start()
+	await(t, "the next dialer deletes the request and the answer", func() bool {
+		return rows("sip_trace_requests") == 0 && rows("sip_trace_answers") == 0
 	})
 }
