@@ -33,6 +33,9 @@ type Caller struct {
 	Webhooks bool
 	// Operator is the name of the operator on /admin/v1 and internal routes. Otherwise it is empty.
 	Operator string
+	// Destinations are the only number prefixes that the workspace calls. An empty list means no
+	// restriction. The gateway sets the list only on the route that needs it. Otherwise it is nil.
+	Destinations *[]string
 }
 
 // CallerHeader is the header that contains the caller's token. Gateways remove it from requests of
@@ -42,7 +45,8 @@ const CallerHeader = "X-Ringfence-Caller"
 // SignCaller returns the token for a request that the gateway forwards to the service aud. The
 // token is valid for 60 s.
 func (k *Keys) SignCaller(aud string, c Caller) (string, error) {
-	signed := claims{Use: forCaller, RequestID: c.RequestID, Workspace: c.WorkspaceID, Access: c.Access, Operator: c.Operator}
+	signed := claims{Use: forCaller, RequestID: c.RequestID, Workspace: c.WorkspaceID, Access: c.Access, Operator: c.Operator,
+		Destinations: c.Destinations}
 	if c.Webhooks {
 		signed.Features = []string{webhooks}
 	}
@@ -83,7 +87,7 @@ func (k *Keys) require(next http.Handler, may func(Caller) bool) http.Handler {
 
 func (c claims) caller() Caller {
 	return Caller{WorkspaceID: c.Workspace, RequestID: c.RequestID, Access: c.Access,
-		Webhooks: slices.Contains(c.Features, webhooks), Operator: c.Operator}
+		Webhooks: slices.Contains(c.Features, webhooks), Operator: c.Operator, Destinations: c.Destinations}
 }
 
 // CallerFrom returns the caller of a request. It panics on a route without RequireCaller.

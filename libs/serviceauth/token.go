@@ -37,6 +37,8 @@ type claims struct {
 	Access    Access    `json:"access,omitempty"`
 	Features  []string  `json:"features,omitempty"`
 	Operator  string    `json:"operator,omitempty"`
+	// Destinations is a pointer, because an empty list differs from an absent one.
+	Destinations *[]string `json:"destinations,omitempty"`
 }
 
 // tokenHead is the first part of every token: {"alg":"EdDSA","typ":"JWT"}.

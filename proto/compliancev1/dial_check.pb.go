@@ -29,8 +29,11 @@ type CheckRequest struct {
 	ToE164                 string                 `protobuf:"bytes,3,opt,name=to_e164,json=toE164,proto3" json:"to_e164,omitempty"`
 	ContactId              string                 `protobuf:"bytes,4,opt,name=contact_id,json=contactId,proto3" json:"contact_id,omitempty"`
 	ScheduleIfOutsideHours bool                   `protobuf:"varint,5,opt,name=schedule_if_outside_hours,json=scheduleIfOutsideHours,proto3" json:"schedule_if_outside_hours,omitempty"`
-	unknownFields          protoimpl.UnknownFields
-	sizeCache              protoimpl.SizeCache
+	// The destinations that the caller checked. Absent if an earlier version of the caller sent the
+	// request.
+	Destinations  *Destinations `protobuf:"bytes,6,opt,name=destinations,proto3" json:"destinations,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *CheckRequest) Reset() {
@@ -96,6 +99,13 @@ func (x *CheckRequest) GetScheduleIfOutsideHours() bool {
 		return x.ScheduleIfOutsideHours
 	}
 	return false
+}
+
+func (x *CheckRequest) GetDestinations() *Destinations {
+	if x != nil {
+		return x.Destinations
+	}
+	return nil
 }
 
 type CheckResponse struct {
@@ -566,14 +576,15 @@ var File_ringfence_compliance_v1_dial_check_proto protoreflect.FileDescriptor
 
 const file_ringfence_compliance_v1_dial_check_proto_rawDesc = "" +
 	"\n" +
-	"(ringfence/compliance/v1/dial_check.proto\x12\x17ringfence.compliance.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xcc\x01\n" +
+	"(ringfence/compliance/v1/dial_check.proto\x12\x17ringfence.compliance.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a'ringfence/compliance/v1/pre_check.proto\"\x97\x02\n" +
 	"\fCheckRequest\x12&\n" +
 	"\x0fcall_request_id\x18\x01 \x01(\tR\rcallRequestId\x12!\n" +
 	"\fworkspace_id\x18\x02 \x01(\tR\vworkspaceId\x12\x17\n" +
 	"\ato_e164\x18\x03 \x01(\tR\x06toE164\x12\x1d\n" +
 	"\n" +
 	"contact_id\x18\x04 \x01(\tR\tcontactId\x129\n" +
-	"\x19schedule_if_outside_hours\x18\x05 \x01(\bR\x16scheduleIfOutsideHours\"\xc1\x01\n" +
+	"\x19schedule_if_outside_hours\x18\x05 \x01(\bR\x16scheduleIfOutsideHours\x12I\n" +
+	"\fdestinations\x18\x06 \x01(\v2%.ringfence.compliance.v1.DestinationsR\fdestinations\"\xc1\x01\n" +
 	"\rCheckResponse\x123\n" +
 	"\x04open\x18\x01 \x01(\v2\x1d.ringfence.compliance.v1.OpenH\x00R\x04open\x129\n" +
 	"\x06closed\x18\x02 \x01(\v2\x1f.ringfence.compliance.v1.ClosedH\x00R\x06closed\x126\n" +
@@ -630,25 +641,27 @@ var file_ringfence_compliance_v1_dial_check_proto_goTypes = []any{
 	(*RecordOptOutResponse)(nil),  // 6: ringfence.compliance.v1.RecordOptOutResponse
 	(*LookupCallerRequest)(nil),   // 7: ringfence.compliance.v1.LookupCallerRequest
 	(*LookupCallerResponse)(nil),  // 8: ringfence.compliance.v1.LookupCallerResponse
-	(*timestamppb.Timestamp)(nil), // 9: google.protobuf.Timestamp
+	(*Destinations)(nil),          // 9: ringfence.compliance.v1.Destinations
+	(*timestamppb.Timestamp)(nil), // 10: google.protobuf.Timestamp
 }
 var file_ringfence_compliance_v1_dial_check_proto_depIdxs = []int32{
-	2, // 0: ringfence.compliance.v1.CheckResponse.open:type_name -> ringfence.compliance.v1.Open
-	3, // 1: ringfence.compliance.v1.CheckResponse.closed:type_name -> ringfence.compliance.v1.Closed
-	4, // 2: ringfence.compliance.v1.CheckResponse.later:type_name -> ringfence.compliance.v1.Later
-	9, // 3: ringfence.compliance.v1.Later.scheduled_for:type_name -> google.protobuf.Timestamp
-	9, // 4: ringfence.compliance.v1.RecordOptOutRequest.heard_at:type_name -> google.protobuf.Timestamp
-	0, // 5: ringfence.compliance.v1.DialCheckService.Check:input_type -> ringfence.compliance.v1.CheckRequest
-	5, // 6: ringfence.compliance.v1.DialCheckService.RecordOptOut:input_type -> ringfence.compliance.v1.RecordOptOutRequest
-	7, // 7: ringfence.compliance.v1.DialCheckService.LookupCaller:input_type -> ringfence.compliance.v1.LookupCallerRequest
-	1, // 8: ringfence.compliance.v1.DialCheckService.Check:output_type -> ringfence.compliance.v1.CheckResponse
-	6, // 9: ringfence.compliance.v1.DialCheckService.RecordOptOut:output_type -> ringfence.compliance.v1.RecordOptOutResponse
-	8, // 10: ringfence.compliance.v1.DialCheckService.LookupCaller:output_type -> ringfence.compliance.v1.LookupCallerResponse
-	8, // [8:11] is the sub-list for method output_type
-	5, // [5:8] is the sub-list for method input_type
-	5, // [5:5] is the sub-list for extension type_name
-	5, // [5:5] is the sub-list for extension extendee
-	0, // [0:5] is the sub-list for field type_name
+	9,  // 0: ringfence.compliance.v1.CheckRequest.destinations:type_name -> ringfence.compliance.v1.Destinations
+	2,  // 1: ringfence.compliance.v1.CheckResponse.open:type_name -> ringfence.compliance.v1.Open
+	3,  // 2: ringfence.compliance.v1.CheckResponse.closed:type_name -> ringfence.compliance.v1.Closed
+	4,  // 3: ringfence.compliance.v1.CheckResponse.later:type_name -> ringfence.compliance.v1.Later
+	10, // 4: ringfence.compliance.v1.Later.scheduled_for:type_name -> google.protobuf.Timestamp
+	10, // 5: ringfence.compliance.v1.RecordOptOutRequest.heard_at:type_name -> google.protobuf.Timestamp
+	0,  // 6: ringfence.compliance.v1.DialCheckService.Check:input_type -> ringfence.compliance.v1.CheckRequest
+	5,  // 7: ringfence.compliance.v1.DialCheckService.RecordOptOut:input_type -> ringfence.compliance.v1.RecordOptOutRequest
+	7,  // 8: ringfence.compliance.v1.DialCheckService.LookupCaller:input_type -> ringfence.compliance.v1.LookupCallerRequest
+	1,  // 9: ringfence.compliance.v1.DialCheckService.Check:output_type -> ringfence.compliance.v1.CheckResponse
+	6,  // 10: ringfence.compliance.v1.DialCheckService.RecordOptOut:output_type -> ringfence.compliance.v1.RecordOptOutResponse
+	8,  // 11: ringfence.compliance.v1.DialCheckService.LookupCaller:output_type -> ringfence.compliance.v1.LookupCallerResponse
+	9,  // [9:12] is the sub-list for method output_type
+	6,  // [6:9] is the sub-list for method input_type
+	6,  // [6:6] is the sub-list for extension type_name
+	6,  // [6:6] is the sub-list for extension extendee
+	0,  // [0:6] is the sub-list for field type_name
 }
 
 func init() { file_ringfence_compliance_v1_dial_check_proto_init() }
@@ -656,6 +669,7 @@ func file_ringfence_compliance_v1_dial_check_proto_init() {
 	if File_ringfence_compliance_v1_dial_check_proto != nil {
 		return
 	}
+	file_ringfence_compliance_v1_pre_check_proto_init()
 	file_ringfence_compliance_v1_dial_check_proto_msgTypes[1].OneofWrappers = []any{
 		(*CheckResponse_Open)(nil),
 		(*CheckResponse_Closed)(nil),

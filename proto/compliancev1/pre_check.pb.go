@@ -35,8 +35,11 @@ type PreCheckRequest struct {
 	// The time at which the call is wanted. Absent means now.
 	ScheduledFor           *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=scheduled_for,json=scheduledFor,proto3" json:"scheduled_for,omitempty"`
 	ScheduleIfOutsideHours bool                   `protobuf:"varint,7,opt,name=schedule_if_outside_hours,json=scheduleIfOutsideHours,proto3" json:"schedule_if_outside_hours,omitempty"`
-	unknownFields          protoimpl.UnknownFields
-	sizeCache              protoimpl.SizeCache
+	// The destinations that the caller checked. Absent if an earlier version of the caller sent the
+	// request.
+	Destinations  *Destinations `protobuf:"bytes,8,opt,name=destinations,proto3" json:"destinations,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *PreCheckRequest) Reset() {
@@ -118,6 +121,59 @@ func (x *PreCheckRequest) GetScheduleIfOutsideHours() bool {
 	return false
 }
 
+func (x *PreCheckRequest) GetDestinations() *Destinations {
+	if x != nil {
+		return x.Destinations
+	}
+	return nil
+}
+
+// Destinations are the only number prefixes ("+1", "+4420") that the workspace may call.
+type Destinations struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// If empty, all numbers are allowed.
+	Prefixes      []string `protobuf:"bytes,1,rep,name=prefixes,proto3" json:"prefixes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Destinations) Reset() {
+	*x = Destinations{}
+	mi := &file_ringfence_compliance_v1_pre_check_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Destinations) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Destinations) ProtoMessage() {}
+
+func (x *Destinations) ProtoReflect() protoreflect.Message {
+	mi := &file_ringfence_compliance_v1_pre_check_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Destinations.ProtoReflect.Descriptor instead.
+func (*Destinations) Descriptor() ([]byte, []int) {
+	return file_ringfence_compliance_v1_pre_check_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *Destinations) GetPrefixes() []string {
+	if x != nil {
+		return x.Prefixes
+	}
+	return nil
+}
+
 type PreCheckResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Types that are valid to be assigned to Result:
@@ -131,7 +187,7 @@ type PreCheckResponse struct {
 
 func (x *PreCheckResponse) Reset() {
 	*x = PreCheckResponse{}
-	mi := &file_ringfence_compliance_v1_pre_check_proto_msgTypes[1]
+	mi := &file_ringfence_compliance_v1_pre_check_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -143,7 +199,7 @@ func (x *PreCheckResponse) String() string {
 func (*PreCheckResponse) ProtoMessage() {}
 
 func (x *PreCheckResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ringfence_compliance_v1_pre_check_proto_msgTypes[1]
+	mi := &file_ringfence_compliance_v1_pre_check_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -156,7 +212,7 @@ func (x *PreCheckResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PreCheckResponse.ProtoReflect.Descriptor instead.
 func (*PreCheckResponse) Descriptor() ([]byte, []int) {
-	return file_ringfence_compliance_v1_pre_check_proto_rawDescGZIP(), []int{1}
+	return file_ringfence_compliance_v1_pre_check_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *PreCheckResponse) GetResult() isPreCheckResponse_Result {
@@ -216,7 +272,7 @@ type Allowed struct {
 
 func (x *Allowed) Reset() {
 	*x = Allowed{}
-	mi := &file_ringfence_compliance_v1_pre_check_proto_msgTypes[2]
+	mi := &file_ringfence_compliance_v1_pre_check_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -228,7 +284,7 @@ func (x *Allowed) String() string {
 func (*Allowed) ProtoMessage() {}
 
 func (x *Allowed) ProtoReflect() protoreflect.Message {
-	mi := &file_ringfence_compliance_v1_pre_check_proto_msgTypes[2]
+	mi := &file_ringfence_compliance_v1_pre_check_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -241,7 +297,7 @@ func (x *Allowed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Allowed.ProtoReflect.Descriptor instead.
 func (*Allowed) Descriptor() ([]byte, []int) {
-	return file_ringfence_compliance_v1_pre_check_proto_rawDescGZIP(), []int{2}
+	return file_ringfence_compliance_v1_pre_check_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *Allowed) GetContactId() string {
@@ -284,7 +340,7 @@ type Refused struct {
 
 func (x *Refused) Reset() {
 	*x = Refused{}
-	mi := &file_ringfence_compliance_v1_pre_check_proto_msgTypes[3]
+	mi := &file_ringfence_compliance_v1_pre_check_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -296,7 +352,7 @@ func (x *Refused) String() string {
 func (*Refused) ProtoMessage() {}
 
 func (x *Refused) ProtoReflect() protoreflect.Message {
-	mi := &file_ringfence_compliance_v1_pre_check_proto_msgTypes[3]
+	mi := &file_ringfence_compliance_v1_pre_check_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -309,7 +365,7 @@ func (x *Refused) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Refused.ProtoReflect.Descriptor instead.
 func (*Refused) Descriptor() ([]byte, []int) {
-	return file_ringfence_compliance_v1_pre_check_proto_rawDescGZIP(), []int{3}
+	return file_ringfence_compliance_v1_pre_check_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Refused) GetCode() string {
@@ -330,7 +386,7 @@ var File_ringfence_compliance_v1_pre_check_proto protoreflect.FileDescriptor
 
 const file_ringfence_compliance_v1_pre_check_proto_rawDesc = "" +
 	"\n" +
-	"'ringfence/compliance/v1/pre_check.proto\x12\x17ringfence.compliance.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xb7\x02\n" +
+	"'ringfence/compliance/v1/pre_check.proto\x12\x17ringfence.compliance.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\x82\x03\n" +
 	"\x0fPreCheckRequest\x12&\n" +
 	"\x0fcall_request_id\x18\x01 \x01(\tR\rcallRequestId\x12!\n" +
 	"\fworkspace_id\x18\x02 \x01(\tR\vworkspaceId\x12\x17\n" +
@@ -339,7 +395,10 @@ const file_ringfence_compliance_v1_pre_check_proto_rawDesc = "" +
 	"contact_id\x18\x04 \x01(\tR\tcontactId\x12%\n" +
 	"\x0evariables_json\x18\x05 \x01(\fR\rvariablesJson\x12?\n" +
 	"\rscheduled_for\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\fscheduledFor\x129\n" +
-	"\x19schedule_if_outside_hours\x18\a \x01(\bR\x16scheduleIfOutsideHours\"\x98\x01\n" +
+	"\x19schedule_if_outside_hours\x18\a \x01(\bR\x16scheduleIfOutsideHours\x12I\n" +
+	"\fdestinations\x18\b \x01(\v2%.ringfence.compliance.v1.DestinationsR\fdestinations\"*\n" +
+	"\fDestinations\x12\x1a\n" +
+	"\bprefixes\x18\x01 \x03(\tR\bprefixes\"\x98\x01\n" +
 	"\x10PreCheckResponse\x12<\n" +
 	"\aallowed\x18\x01 \x01(\v2 .ringfence.compliance.v1.AllowedH\x00R\aallowed\x12<\n" +
 	"\arefused\x18\x02 \x01(\v2 .ringfence.compliance.v1.RefusedH\x00R\arefusedB\b\n" +
@@ -368,26 +427,28 @@ func file_ringfence_compliance_v1_pre_check_proto_rawDescGZIP() []byte {
 	return file_ringfence_compliance_v1_pre_check_proto_rawDescData
 }
 
-var file_ringfence_compliance_v1_pre_check_proto_msgTypes = make([]protoimpl.MessageInfo, 4)
+var file_ringfence_compliance_v1_pre_check_proto_msgTypes = make([]protoimpl.MessageInfo, 5)
 var file_ringfence_compliance_v1_pre_check_proto_goTypes = []any{
 	(*PreCheckRequest)(nil),       // 0: ringfence.compliance.v1.PreCheckRequest
-	(*PreCheckResponse)(nil),      // 1: ringfence.compliance.v1.PreCheckResponse
-	(*Allowed)(nil),               // 2: ringfence.compliance.v1.Allowed
-	(*Refused)(nil),               // 3: ringfence.compliance.v1.Refused
-	(*timestamppb.Timestamp)(nil), // 4: google.protobuf.Timestamp
+	(*Destinations)(nil),          // 1: ringfence.compliance.v1.Destinations
+	(*PreCheckResponse)(nil),      // 2: ringfence.compliance.v1.PreCheckResponse
+	(*Allowed)(nil),               // 3: ringfence.compliance.v1.Allowed
+	(*Refused)(nil),               // 4: ringfence.compliance.v1.Refused
+	(*timestamppb.Timestamp)(nil), // 5: google.protobuf.Timestamp
 }
 var file_ringfence_compliance_v1_pre_check_proto_depIdxs = []int32{
-	4, // 0: ringfence.compliance.v1.PreCheckRequest.scheduled_for:type_name -> google.protobuf.Timestamp
-	2, // 1: ringfence.compliance.v1.PreCheckResponse.allowed:type_name -> ringfence.compliance.v1.Allowed
-	3, // 2: ringfence.compliance.v1.PreCheckResponse.refused:type_name -> ringfence.compliance.v1.Refused
-	4, // 3: ringfence.compliance.v1.Allowed.scheduled_for:type_name -> google.protobuf.Timestamp
-	0, // 4: ringfence.compliance.v1.PreCheckService.PreCheck:input_type -> ringfence.compliance.v1.PreCheckRequest
-	1, // 5: ringfence.compliance.v1.PreCheckService.PreCheck:output_type -> ringfence.compliance.v1.PreCheckResponse
-	5, // [5:6] is the sub-list for method output_type
-	4, // [4:5] is the sub-list for method input_type
-	4, // [4:4] is the sub-list for extension type_name
-	4, // [4:4] is the sub-list for extension extendee
-	0, // [0:4] is the sub-list for field type_name
+	5, // 0: ringfence.compliance.v1.PreCheckRequest.scheduled_for:type_name -> google.protobuf.Timestamp
+	1, // 1: ringfence.compliance.v1.PreCheckRequest.destinations:type_name -> ringfence.compliance.v1.Destinations
+	3, // 2: ringfence.compliance.v1.PreCheckResponse.allowed:type_name -> ringfence.compliance.v1.Allowed
+	4, // 3: ringfence.compliance.v1.PreCheckResponse.refused:type_name -> ringfence.compliance.v1.Refused
+	5, // 4: ringfence.compliance.v1.Allowed.scheduled_for:type_name -> google.protobuf.Timestamp
+	0, // 5: ringfence.compliance.v1.PreCheckService.PreCheck:input_type -> ringfence.compliance.v1.PreCheckRequest
+	2, // 6: ringfence.compliance.v1.PreCheckService.PreCheck:output_type -> ringfence.compliance.v1.PreCheckResponse
+	6, // [6:7] is the sub-list for method output_type
+	5, // [5:6] is the sub-list for method input_type
+	5, // [5:5] is the sub-list for extension type_name
+	5, // [5:5] is the sub-list for extension extendee
+	0, // [0:5] is the sub-list for field type_name
 }
 
 func init() { file_ringfence_compliance_v1_pre_check_proto_init() }
@@ -395,7 +456,7 @@ func file_ringfence_compliance_v1_pre_check_proto_init() {
 	if File_ringfence_compliance_v1_pre_check_proto != nil {
 		return
 	}
-	file_ringfence_compliance_v1_pre_check_proto_msgTypes[1].OneofWrappers = []any{
+	file_ringfence_compliance_v1_pre_check_proto_msgTypes[2].OneofWrappers = []any{
 		(*PreCheckResponse_Allowed)(nil),
 		(*PreCheckResponse_Refused)(nil),
 	}
@@ -405,7 +466,7 @@ func file_ringfence_compliance_v1_pre_check_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_ringfence_compliance_v1_pre_check_proto_rawDesc), len(file_ringfence_compliance_v1_pre_check_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   4,
+			NumMessages:   5,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

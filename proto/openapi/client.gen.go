@@ -213,7 +213,7 @@ type ClientInterface interface {
 
 	// CreateContactWithBody Create a contact
 	//
-	// Creates the record of a number. Calls and opt-outs also create contacts.
+	// Creates the record of a number. Calls and opt-outs also create contacts. `consent` writes a consent record.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -222,7 +222,7 @@ type ClientInterface interface {
 
 	// CreateContact Create a contact
 	//
-	// Creates the record of a number. Calls and opt-outs also create contacts.
+	// Creates the record of a number. Calls and opt-outs also create contacts. `consent` writes a consent record.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -238,8 +238,8 @@ type ClientInterface interface {
 
 	// UpdateContactWithBody Change a contact
 	//
-	// `name: null` deletes the name. `metadata` is merged by key; a key with the value null is removed. Absent fields are
-	// not changed.
+	// Null deletes `name`, `email` or `external_id`. `metadata` is merged by key; a key with the value null is removed.
+	// `consent` writes a consent record, even if the status stays the same. Absent fields are not changed.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -248,13 +248,42 @@ type ClientInterface interface {
 
 	// UpdateContact Change a contact
 	//
-	// `name: null` deletes the name. `metadata` is merged by key; a key with the value null is removed. Absent fields are
-	// not changed.
+	// Null deletes `name`, `email` or `external_id`. `metadata` is merged by key; a key with the value null is removed.
+	// `consent` writes a consent record, even if the status stays the same. Absent fields are not changed.
 	//
 	// Takes a body of the `application/json` content type.
 	//
 	// Corresponds with PATCH /v1/contacts/{id} (the `UpdateContact` operationId).
 	UpdateContact(ctx context.Context, id ContactID, body UpdateContactJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ListDecisions List compliance decisions
+	//
+	// The decisions of the workspace, newest first. A decision is stored at `POST /v1/calls` (`precheck`) and before the dial
+	// (`dial`). It states for each gate what was checked, and why the gate passed or failed. A request that is refused before
+	// the gates has no decision: a wrong field, a number outside of the permitted destinations, or an unknown agent.
+	//
+	// Corresponds with GET /v1/decisions (the `ListDecisions` operationId).
+	ListDecisions(ctx context.Context, params *ListDecisionsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// PreviewDecisionWithBody Evaluate the gates without a call
+	//
+	// Evaluates the gates now, as `POST /v1/calls` would. It creates and changes nothing: no call request, no contact and no
+	// decision, and it does not count for a frequency cap. It does not check the agent and the credit. A read key is enough.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /v1/decisions/preview (the `PreviewDecision` operationId).
+	PreviewDecisionWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// PreviewDecision Evaluate the gates without a call
+	//
+	// Evaluates the gates now, as `POST /v1/calls` would. It creates and changes nothing: no call request, no contact and no
+	// decision, and it does not count for a frequency cap. It does not check the agent and the credit. A read key is enough.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /v1/decisions/preview (the `PreviewDecision` operationId).
+	PreviewDecision(ctx context.Context, body PreviewDecisionJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// CreateOptOutWithBody Opt a number out
 	//
@@ -623,7 +652,7 @@ func (c *Client) ListContacts(ctx context.Context, params *ListContactsParams, r
 
 // CreateContactWithBody Create a contact
 //
-// Creates the record of a number. Calls and opt-outs also create contacts.
+// Creates the record of a number. Calls and opt-outs also create contacts. `consent` writes a consent record.
 //
 // Takes any type of body and a specified content type.
 //
@@ -642,7 +671,7 @@ func (c *Client) CreateContactWithBody(ctx context.Context, contentType string, 
 
 // CreateContact Create a contact
 //
-// Creates the record of a number. Calls and opt-outs also create contacts.
+// Creates the record of a number. Calls and opt-outs also create contacts. `consent` writes a consent record.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -678,8 +707,8 @@ func (c *Client) ReadContact(ctx context.Context, id ContactID, reqEditors ...Re
 
 // UpdateContactWithBody Change a contact
 //
-// `name: null` deletes the name. `metadata` is merged by key; a key with the value null is removed. Absent fields are
-// not changed.
+// Null deletes `name`, `email` or `external_id`. `metadata` is merged by key; a key with the value null is removed.
+// `consent` writes a consent record, even if the status stays the same. Absent fields are not changed.
 //
 // Takes any type of body and a specified content type.
 //
@@ -698,14 +727,73 @@ func (c *Client) UpdateContactWithBody(ctx context.Context, id ContactID, conten
 
 // UpdateContact Change a contact
 //
-// `name: null` deletes the name. `metadata` is merged by key; a key with the value null is removed. Absent fields are
-// not changed.
+// Null deletes `name`, `email` or `external_id`. `metadata` is merged by key; a key with the value null is removed.
+// `consent` writes a consent record, even if the status stays the same. Absent fields are not changed.
 //
 // Takes a body of the `application/json` content type.
 //
 // Corresponds with PATCH /v1/contacts/{id} (the `UpdateContact` operationId).
 func (c *Client) UpdateContact(ctx context.Context, id ContactID, body UpdateContactJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewUpdateContactRequest(c.Server, id, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ListDecisions List compliance decisions
+//
+// The decisions of the workspace, newest first. A decision is stored at `POST /v1/calls` (`precheck`) and before the dial
+// (`dial`). It states for each gate what was checked, and why the gate passed or failed. A request that is refused before
+// the gates has no decision: a wrong field, a number outside of the permitted destinations, or an unknown agent.
+//
+// Corresponds with GET /v1/decisions (the `ListDecisions` operationId).
+func (c *Client) ListDecisions(ctx context.Context, params *ListDecisionsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListDecisionsRequest(c.Server, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// PreviewDecisionWithBody Evaluate the gates without a call
+//
+// Evaluates the gates now, as `POST /v1/calls` would. It creates and changes nothing: no call request, no contact and no
+// decision, and it does not count for a frequency cap. It does not check the agent and the credit. A read key is enough.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /v1/decisions/preview (the `PreviewDecision` operationId).
+func (c *Client) PreviewDecisionWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewPreviewDecisionRequestWithBody(c.Server, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// PreviewDecision Evaluate the gates without a call
+//
+// Evaluates the gates now, as `POST /v1/calls` would. It creates and changes nothing: no call request, no contact and no
+// decision, and it does not count for a frequency cap. It does not check the agent and the credit. A read key is enough.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /v1/decisions/preview (the `PreviewDecision` operationId).
+func (c *Client) PreviewDecision(ctx context.Context, body PreviewDecisionJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewPreviewDecisionRequest(c.Server, body)
 	if err != nil {
 		return nil, err
 	}
@@ -1677,6 +1765,30 @@ func NewListContactsRequest(server string, params *ListContactsParams) (*http.Re
 
 		}
 
+		if params.Email != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "email", *params.Email, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.ExternalID != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "external_id", *params.ExternalID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
 		if encoded := queryValues.Encode(); encoded != "" {
 			rawQueryFragments = append(rawQueryFragments, encoded)
 		}
@@ -1803,6 +1915,136 @@ func NewUpdateContactRequestWithBody(server string, id ContactID, contentType st
 	}
 
 	req, err := http.NewRequest(http.MethodPatch, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
+// NewListDecisionsRequest constructs an http.Request for the ListDecisions method
+func NewListDecisionsRequest(server string, params *ListDecisionsParams) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/decisions")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Limit != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "limit", *params.Limit, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.StartingAfter != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "starting_after", *params.StartingAfter, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: "uuid"}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Phone != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "phone", *params.Phone, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.CallRequestID != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "call_request_id", *params.CallRequestID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: "uuid"}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewPreviewDecisionRequest calls the generic PreviewDecision builder with application/json body
+func NewPreviewDecisionRequest(server string, body PreviewDecisionJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewPreviewDecisionRequestWithBody(server, "application/json", bodyReader)
+}
+
+// NewPreviewDecisionRequestWithBody constructs an http.Request for the PreviewDecision method, with any body, and a specified content type
+func NewPreviewDecisionRequestWithBody(server string, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/decisions/preview")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
 	if err != nil {
 		return nil, err
 	}
@@ -2391,7 +2633,7 @@ type ClientWithResponsesInterface interface {
 
 	// CreateContactWithBodyWithResponse Create a contact
 	//
-	// Creates the record of a number. Calls and opt-outs also create contacts.
+	// Creates the record of a number. Calls and opt-outs also create contacts. `consent` writes a consent record.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -2400,7 +2642,7 @@ type ClientWithResponsesInterface interface {
 
 	// CreateContactWithResponse Create a contact
 	//
-	// Creates the record of a number. Calls and opt-outs also create contacts.
+	// Creates the record of a number. Calls and opt-outs also create contacts. `consent` writes a consent record.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -2418,8 +2660,8 @@ type ClientWithResponsesInterface interface {
 
 	// UpdateContactWithBodyWithResponse Change a contact
 	//
-	// `name: null` deletes the name. `metadata` is merged by key; a key with the value null is removed. Absent fields are
-	// not changed.
+	// Null deletes `name`, `email` or `external_id`. `metadata` is merged by key; a key with the value null is removed.
+	// `consent` writes a consent record, even if the status stays the same. Absent fields are not changed.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -2428,13 +2670,44 @@ type ClientWithResponsesInterface interface {
 
 	// UpdateContactWithResponse Change a contact
 	//
-	// `name: null` deletes the name. `metadata` is merged by key; a key with the value null is removed. Absent fields are
-	// not changed.
+	// Null deletes `name`, `email` or `external_id`. `metadata` is merged by key; a key with the value null is removed.
+	// `consent` writes a consent record, even if the status stays the same. Absent fields are not changed.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with PATCH /v1/contacts/{id} (the `UpdateContact` operationId).
 	UpdateContactWithResponse(ctx context.Context, id ContactID, body UpdateContactJSONRequestBody, reqEditors ...RequestEditorFn) (*UpdateContactResponse, error)
+
+	// ListDecisionsWithResponse List compliance decisions
+	//
+	// The decisions of the workspace, newest first. A decision is stored at `POST /v1/calls` (`precheck`) and before the dial
+	// (`dial`). It states for each gate what was checked, and why the gate passed or failed. A request that is refused before
+	// the gates has no decision: a wrong field, a number outside of the permitted destinations, or an unknown agent.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /v1/decisions (the `ListDecisions` operationId).
+	ListDecisionsWithResponse(ctx context.Context, params *ListDecisionsParams, reqEditors ...RequestEditorFn) (*ListDecisionsResponse, error)
+
+	// PreviewDecisionWithBodyWithResponse Evaluate the gates without a call
+	//
+	// Evaluates the gates now, as `POST /v1/calls` would. It creates and changes nothing: no call request, no contact and no
+	// decision, and it does not count for a frequency cap. It does not check the agent and the credit. A read key is enough.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /v1/decisions/preview (the `PreviewDecision` operationId).
+	PreviewDecisionWithBodyWithResponse(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*PreviewDecisionResponse, error)
+
+	// PreviewDecisionWithResponse Evaluate the gates without a call
+	//
+	// Evaluates the gates now, as `POST /v1/calls` would. It creates and changes nothing: no call request, no contact and no
+	// decision, and it does not count for a frequency cap. It does not check the agent and the credit. A read key is enough.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /v1/decisions/preview (the `PreviewDecision` operationId).
+	PreviewDecisionWithResponse(ctx context.Context, body PreviewDecisionJSONRequestBody, reqEditors ...RequestEditorFn) (*PreviewDecisionResponse, error)
 
 	// CreateOptOutWithBodyWithResponse Opt a number out
 	//
@@ -3291,6 +3564,102 @@ func (r UpdateContactResponse) ContentType() string {
 	return ""
 }
 
+type ListDecisionsResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *DecisionPage
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Refusal
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r ListDecisionsResponse) GetJSON200() *DecisionPage {
+	return r.JSON200
+}
+
+// GetJSONDefault returns the response for an HTTP default `application/json` response
+func (r ListDecisionsResponse) GetJSONDefault() *Refusal {
+	return r.JSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ListDecisionsResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ListDecisionsResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ListDecisionsResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ListDecisionsResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type PreviewDecisionResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *DecisionPreview
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Refusal
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r PreviewDecisionResponse) GetJSON200() *DecisionPreview {
+	return r.JSON200
+}
+
+// GetJSONDefault returns the response for an HTTP default `application/json` response
+func (r PreviewDecisionResponse) GetJSONDefault() *Refusal {
+	return r.JSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r PreviewDecisionResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r PreviewDecisionResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r PreviewDecisionResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r PreviewDecisionResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
 type CreateOptOutResponse struct {
 	Body         []byte
 	HTTPResponse *http.Response
@@ -3994,7 +4363,7 @@ func (c *ClientWithResponses) ListContactsWithResponse(ctx context.Context, para
 
 // CreateContactWithBodyWithResponse Create a contact
 //
-// Creates the record of a number. Calls and opt-outs also create contacts.
+// Creates the record of a number. Calls and opt-outs also create contacts. `consent` writes a consent record.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -4009,7 +4378,7 @@ func (c *ClientWithResponses) CreateContactWithBodyWithResponse(ctx context.Cont
 
 // CreateContactWithResponse Create a contact
 //
-// Creates the record of a number. Calls and opt-outs also create contacts.
+// Creates the record of a number. Calls and opt-outs also create contacts. `consent` writes a consent record.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -4039,8 +4408,8 @@ func (c *ClientWithResponses) ReadContactWithResponse(ctx context.Context, id Co
 
 // UpdateContactWithBodyWithResponse Change a contact
 //
-// `name: null` deletes the name. `metadata` is merged by key; a key with the value null is removed. Absent fields are
-// not changed.
+// Null deletes `name`, `email` or `external_id`. `metadata` is merged by key; a key with the value null is removed.
+// `consent` writes a consent record, even if the status stays the same. Absent fields are not changed.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -4055,8 +4424,8 @@ func (c *ClientWithResponses) UpdateContactWithBodyWithResponse(ctx context.Cont
 
 // UpdateContactWithResponse Change a contact
 //
-// `name: null` deletes the name. `metadata` is merged by key; a key with the value null is removed. Absent fields are
-// not changed.
+// Null deletes `name`, `email` or `external_id`. `metadata` is merged by key; a key with the value null is removed.
+// `consent` writes a consent record, even if the status stays the same. Absent fields are not changed.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -4067,6 +4436,55 @@ func (c *ClientWithResponses) UpdateContactWithResponse(ctx context.Context, id 
 		return nil, err
 	}
 	return ParseUpdateContactResponse(rsp)
+}
+
+// ListDecisionsWithResponse List compliance decisions
+//
+// The decisions of the workspace, newest first. A decision is stored at `POST /v1/calls` (`precheck`) and before the dial
+// (`dial`). It states for each gate what was checked, and why the gate passed or failed. A request that is refused before
+// the gates has no decision: a wrong field, a number outside of the permitted destinations, or an unknown agent.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /v1/decisions (the `ListDecisions` operationId).
+func (c *ClientWithResponses) ListDecisionsWithResponse(ctx context.Context, params *ListDecisionsParams, reqEditors ...RequestEditorFn) (*ListDecisionsResponse, error) {
+	rsp, err := c.ListDecisions(ctx, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseListDecisionsResponse(rsp)
+}
+
+// PreviewDecisionWithBodyWithResponse Evaluate the gates without a call
+//
+// Evaluates the gates now, as `POST /v1/calls` would. It creates and changes nothing: no call request, no contact and no
+// decision, and it does not count for a frequency cap. It does not check the agent and the credit. A read key is enough.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /v1/decisions/preview (the `PreviewDecision` operationId).
+func (c *ClientWithResponses) PreviewDecisionWithBodyWithResponse(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*PreviewDecisionResponse, error) {
+	rsp, err := c.PreviewDecisionWithBody(ctx, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParsePreviewDecisionResponse(rsp)
+}
+
+// PreviewDecisionWithResponse Evaluate the gates without a call
+//
+// Evaluates the gates now, as `POST /v1/calls` would. It creates and changes nothing: no call request, no contact and no
+// decision, and it does not count for a frequency cap. It does not check the agent and the credit. A read key is enough.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /v1/decisions/preview (the `PreviewDecision` operationId).
+func (c *ClientWithResponses) PreviewDecisionWithResponse(ctx context.Context, body PreviewDecisionJSONRequestBody, reqEditors ...RequestEditorFn) (*PreviewDecisionResponse, error) {
+	rsp, err := c.PreviewDecision(ctx, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParsePreviewDecisionResponse(rsp)
 }
 
 // CreateOptOutWithBodyWithResponse Opt a number out
@@ -4759,6 +5177,72 @@ func ParseUpdateContactResponse(rsp *http.Response) (*UpdateContactResponse, err
 	switch {
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
 		var dest Contact
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Refusal
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseListDecisionsResponse parses an HTTP response from a ListDecisionsWithResponse call
+func ParseListDecisionsResponse(rsp *http.Response) (*ListDecisionsResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ListDecisionsResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest DecisionPage
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Refusal
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParsePreviewDecisionResponse parses an HTTP response from a PreviewDecisionWithResponse call
+func ParsePreviewDecisionResponse(rsp *http.Response) (*PreviewDecisionResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &PreviewDecisionResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest DecisionPreview
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
 			return nil, err
 		}

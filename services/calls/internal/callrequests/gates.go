@@ -16,39 +16,42 @@ import (
 	"ringfence.dev/proto/compliancev1"
 	"ringfence.dev/proto/openapi"
 	"ringfence.dev/services/calls/internal/callstate"
+	"ringfence.dev/services/calls/internal/store"
 )
 
 // checkLocalData checks the kind of number, the workspace's destinations and the agent, without a
-// request to another service. It returns the agent's max_call_seconds.
+// request to another service. It returns the destinations and the agent's max_call_seconds, which is
+// not nil.
 func (in *Intake) checkLocalData(ctx context.Context, workspaceID uuid.UUID,
-	order openapi.CreateCall) (maxSeconds int32, err error) {
+	order openapi.CreateCall) (known store.PlacementInputs, err error) {
 	number := phone.Number(order.To)
 	switch kind := number.Forbidden(); kind {
 	case "":
 	case phone.Unassigned:
-		return 0, apierr.Validation("to", "has a country calling code that is not assigned. Use another number.")
+		return known, apierr.Validation("to", "has a country calling code that is not assigned. Use another number.")
 	default:
-		return 0, apierr.Validation("to", "is a %s number; such numbers are never dialled. Use another number.", kind)
+		return known, apierr.Validation("to", "is a %s number; such numbers are never dialled. Use another number.", kind)
 	}
-	known, err := in.store.PlacementInputs(ctx, workspaceID, order.AgentID)
-	if err != nil {
-		return 0, err
+	if known, err = in.store.PlacementInputs(ctx, workspaceID, order.AgentID); err != nil {
+		return known, err
 	}
 	if len(known.Destinations) > 0 && !number.HasPrefix(known.Destinations) {
-		return 0, apierr.Validation("to", "is outside the destinations this workspace calls. Use a number with an allowed prefix.")
+		return known, apierr.Validation("to", "is outside the destinations this workspace calls. Use a number with an allowed prefix.")
 	}
 	if known.MaxCallSeconds == nil {
-		return 0, apierr.Unprocessable("invalid_agent", "agent_id names no agent of this workspace. Use the id of one that exists.")
+		return known, apierr.Unprocessable("invalid_agent", "agent_id names no agent of this workspace. Use the id of one that exists.")
 	}
-	return *known.MaxCallSeconds, nil
+	return known, nil
 }
 
 // preCheck runs the compliance pre-check. It sets the contact, the merged variables and the due
-// time in req.
-func (in *Intake) preCheck(ctx context.Context, order openapi.CreateCall, req *callstate.Request) error {
+// time in req. destinations are the prefixes that were checked before.
+func (in *Intake) preCheck(ctx context.Context, order openapi.CreateCall, destinations []string,
+	req *callstate.Request) error {
 	question := &compliancev1.PreCheckRequest{
 		CallRequestId: req.ID.String(), WorkspaceId: req.WorkspaceID.String(), ToE164: req.To,
 		VariablesJson: order.Variables, ScheduleIfOutsideHours: req.ScheduleIfOutsideHours,
+		Destinations: &compliancev1.Destinations{Prefixes: destinations},
 	}
 	if order.ContactID != nil {
 		question.ContactId = order.ContactID.String()

@@ -125,19 +125,19 @@ func (in *Intake) checkAndStore(ctx context.Context, workspaceID, id uuid.UUID, 
 	if err != nil {
 		return callstate.Request{}, false, err
 	}
-	maxSeconds, err := in.checkLocalData(ctx, workspaceID, order)
+	known, err := in.checkLocalData(ctx, workspaceID, order)
 	if err != nil {
 		return callstate.Request{}, false, err
 	}
 	req := callstate.Request{
 		ID: id, WorkspaceID: workspaceID, Status: callstate.RequestQueued, To: order.To, AgentID: order.AgentID, ExternalRef: order.ExternalRef,
 		ScheduledFor: now, ScheduleIfOutsideHours: order.ScheduleIfOutsideHours != nil && *order.ScheduleIfOutsideHours,
-		MaxCallSeconds: maxSeconds, QueuedAt: now, Traceparent: telemetry.Carrier(ctx),
+		MaxCallSeconds: *known.MaxCallSeconds, QueuedAt: now, Traceparent: telemetry.Carrier(ctx),
 	}
 	if order.ScheduledFor != nil {
 		req.ScheduledFor = order.ScheduledFor.Time
 	}
-	if err := in.preCheck(ctx, order, &req); err != nil {
+	if err := in.preCheck(ctx, order, known.Destinations, &req); err != nil {
 		return callstate.Request{}, false, err
 	}
 	// From here on a hold can exist. A disconnect of the client must not leave a hold without a

@@ -113,9 +113,22 @@ func (g *Checks) facts(q store.Target, inputs store.Inputs, f gate.Facts) gate.F
 
 func decide(q store.Target, inputs store.Inputs, f gate.Facts) store.Decision {
 	return store.Decision{
-		Target: q, Facts: f, Outcome: gate.Evaluate(f),
+		Target: q, Facts: f, Outcome: gate.Evaluate(f), Gates: gate.Report(f, subject(q, inputs)),
 		PolicyVersion: inputs.PolicyVersion, ContactID: inputs.ContactID, JudgedAt: inputs.Now,
 	}
+}
+
+// subject returns the facts for the reports of the gates. It reads the time zones even if the policy
+// does not need them, so that the report shows the person's local time.
+func subject(q store.Target, inputs store.Inputs) gate.Subject {
+	s := gate.Subject{Number: q.Number, Zones: window.Zones(q.Number.Zones()), Destinations: q.Destinations}
+	if inputs.TimeZone == nil {
+		return s
+	}
+	if zone, err := window.LoadZone(*inputs.TimeZone); err == nil {
+		s.Zones = gate.RecipientZones(gate.Facts{ContactZone: &zone}, s.Zones)
+	}
+	return s
 }
 
 // contactZone returns the time zone of the contact, or nil if the contact has none. If this build

@@ -9,8 +9,8 @@ import (
 	"ringfence.dev/services/contacts-compliance/internal/window"
 )
 
-// Preview is the result that the dial-time check of a number would return at one given time. A
-// preview stores no decision and places no call.
+// Preview is the result that a check of a number would return at one given time. A preview stores no
+// decision and places no call.
 type Preview struct {
 	// At is the time for which the gates were evaluated. It is never in the past.
 	At time.Time
@@ -21,25 +21,31 @@ type Preview struct {
 	// Facts are the inputs of the gates. Zones are all time zones in which the person may be.
 	Facts         gate.Facts
 	Zones         []window.Zone
+	Gates         []gate.GateReport
 	PolicyVersion int
 }
 
-// Preview evaluates the gates for a number at the given time, or now if that time is zero or in the
-// past. q has no call request.
-func (g *Checks) Preview(ctx context.Context, q store.Target, at time.Time) (Preview, error) {
+// Preview evaluates the gates of one stage for a number at the given time, or now if that time is
+// zero or in the past. q has no call request.
+func (g *Checks) Preview(ctx context.Context, q store.Target, stage gate.Stage, at time.Time) (Preview, error) {
 	inputs, err := g.store.ReadInputs(ctx, q)
 	if err != nil {
 		return Preview{}, err
 	}
-	f, err := addDials(g.facts(q, inputs, gate.Facts{Stage: gate.Dial, At: later(at, inputs.Now)}),
+	f, err := addDials(g.facts(q, inputs, gate.Facts{Stage: stage, At: later(at, inputs.Now)}),
 		func(since time.Time, calls int) ([]time.Time, error) { return g.store.Dials(ctx, q, since, calls) })
 	if err != nil {
 		return Preview{}, err
 	}
+	number := subject(q, inputs)
 	p := Preview{At: f.At, Facts: f, Zones: gate.RecipientZones(f, window.Zones(q.Number.Zones())),
-		PolicyVersion: inputs.PolicyVersion}
+		Gates: gate.Report(f, number), PolicyVersion: inputs.PolicyVersion}
 	if kind := q.Number.Forbidden(); kind != "" {
 		p.Outcome = gate.Forbidden(kind)
+		return p, nil
+	}
+	if number.OutsideDestinations() {
+		p.Outcome = gate.OutsideDestinations()
 		return p, nil
 	}
 	p.Outcome = gate.Evaluate(f)

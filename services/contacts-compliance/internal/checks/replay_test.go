@@ -178,7 +178,7 @@ func TestPreview_EqualsAPreCheckForTheSameTime(t *testing.T) {
 		}
 		at := time.Now().UTC().Truncate(time.Minute).Add(time.Hour +
 			time.Duration(rapid.IntRange(0, 300*24*60).Draw(rt, "minutes ahead"))*time.Minute)
-		p, err := h.checks.Preview(t.Context(), store.Target{WorkspaceID: h.workspace, Number: number}, at)
+		p, err := h.checks.Preview(t.Context(), store.Target{WorkspaceID: h.workspace, Number: number}, gate.Dial, at)
 		if err != nil {
 			rt.Fatal(err)
 		}

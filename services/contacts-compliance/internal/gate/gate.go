@@ -74,7 +74,7 @@ type Rule string
 const (
 	RuleNone          Rule = ""
 	RuleReference     Rule = "reference"   // the contact_id of the request is wrong
-	RuleKind          Rule = "destination" // numbers of this kind are never dialed
+	RuleKind          Rule = "destination" // the number is of a kind, or has a prefix, that is not called
 	RuleDND           Rule = "dnd"
 	RuleConsent       Rule = "consent"
 	RuleConsentNeeded Rule = "consent_needed" // a pack requires consent, and none is recorded
@@ -153,6 +153,13 @@ const codeDestination = "destination_not_allowed"
 // Forbidden returns the outcome for a number of a kind that is never dialed.
 func Forbidden(kind string) Outcome {
 	return denied(RuleKind, codeDestination, "Numbers of this kind ("+kind+") are never dialled. Use another number.")
+}
+
+// OutsideDestinations returns the outcome for a number that is outside of the workspace's
+// destinations.
+func OutsideDestinations() Outcome {
+	return denied(RuleKind, codeDestination,
+		"The number is outside the destinations this workspace calls. Use a number with an allowed prefix.")
 }
 
 func denied(rule Rule, code, message string) Outcome {

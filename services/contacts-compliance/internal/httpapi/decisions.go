@@ -3,13 +3,17 @@ package httpapi
 import (
 	"encoding/json"
 	"net/http"
+	"time"
 
 	"github.com/google/uuid"
 
+	"ringfence.dev/libs/apierr"
 	"ringfence.dev/libs/httpserver"
 	"ringfence.dev/libs/page"
 	"ringfence.dev/libs/phone"
+	"ringfence.dev/libs/serviceauth"
 	"ringfence.dev/proto/openapi"
+	"ringfence.dev/services/contacts-compliance/internal/checks"
 	"ringfence.dev/services/contacts-compliance/internal/gate"
 	"ringfence.dev/services/contacts-compliance/internal/store"
 )
@@ -27,6 +31,7 @@ type decisionView struct {
 	Message       *string            `json:"message"`
 	CallAt        *openapi.Timestamp `json:"call_at"`
 	PolicyVersion int                `json:"policy_version"`
+	Gates         json.RawMessage    `json:"gates"`
 	Inputs        json.RawMessage    `json:"inputs"`
 	JudgedAt      openapi.Timestamp  `json:"judged_at"`
 	CreatedAt     openapi.Timestamp  `json:"created_at"`
@@ -36,7 +41,7 @@ func viewDecision(d store.StoredDecision) decisionView {
 	return decisionView{
 		ID: d.ID, CallRequestID: d.CallRequestID, PhoneE164: d.Number, ContactID: d.ContactID, Kind: d.Kind, Result: d.Result,
 		Rule: orNil(string(d.Rule)), Code: orNil(d.Code), Message: orNil(d.Message), PolicyVersion: d.PolicyVersion,
-		Inputs: viewInputs(d.Inputs),
+		Gates: d.Gates, Inputs: viewInputs(d.Inputs),
 		CallAt: openapi.TimestampOrNull(d.CallAt), JudgedAt: openapi.TimestampOf(d.JudgedAt),
 		CreatedAt: openapi.TimestampOf(page.TimeOf(d.ID)),
 	}
@@ -83,22 +88,128 @@ func (a *API) listDecisions(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	request, err := httpserver.QueryUUID(r.URL.Query(), "call_request_id")
-	if err != nil {
-		return err
-	}
-	number, err := httpserver.QueryPhone(r.URL.Query(), "phone")
-	if err != nil {
-		return err
-	}
-	if request == nil {
-		request = &uuid.Nil
-	}
-	decisions, err := a.store.Decisions(r.Context(), caller.WorkspaceID, *request, number, req)
+	decisions, err := a.findDecisions(r, caller.WorkspaceID, req)
 	if err != nil {
 		return err
 	}
 	return httpserver.WriteJSON(w, http.StatusOK, page.Of(req, decisions, viewDecision))
+}
+
+// listOwnDecisions handles GET /v1/decisions?call_request_id=&phone=.
+func (a *API) listOwnDecisions(w http.ResponseWriter, r *http.Request) error {
+	req, err := page.Parse(r.URL.Query())
+	if err != nil {
+		return err
+	}
+	decisions, err := a.findDecisions(r, serviceauth.CallerFrom(r.Context()).WorkspaceID, req)
+	if err != nil {
+		return err
+	}
+	return httpserver.WriteJSON(w, http.StatusOK, page.Of(req, decisions, viewOwnDecision))
+}
+
+// findDecisions returns the page that matches the filters in the query.
+func (a *API) findDecisions(r *http.Request, workspaceID uuid.UUID, req page.Request) ([]store.StoredDecision, error) {
+	request, err := httpserver.QueryUUID(r.URL.Query(), "call_request_id")
+	if err != nil {
+		return nil, err
+	}
+	number, err := httpserver.QueryPhone(r.URL.Query(), "phone")
+	if err != nil {
+		return nil, err
+	}
+	if request == nil {
+		request = &uuid.Nil
+	}
+	return a.store.Decisions(r.Context(), workspaceID, *request, number, req)
+}
+
+// viewOwnDecision returns the form for customers, which has no inputs.
+func viewOwnDecision(d store.StoredDecision) openapi.Decision {
+	view := openapi.Decision{
+		ID: d.ID, CallRequestID: d.CallRequestID, PhoneE164: string(d.Number), ContactID: d.ContactID, Kind: string(d.Kind),
+		Result: string(d.Result), Rule: orNil(string(d.Rule)), Code: orNil(d.Code), Message: orNil(d.Message),
+		CallAt: openapi.TimestampOrNull(d.CallAt), PolicyVersion: d.PolicyVersion, Gates: []openapi.GateReport{},
+		JudgedAt: openapi.TimestampOf(d.JudgedAt), CreatedAt: openapi.TimestampOf(page.TimeOf(d.ID)),
+	}
+	var gates []openapi.GateReport
+	if json.Unmarshal(d.Gates, &gates) == nil && gates != nil { // a later version may store another form
+		view.Gates = gates
+	}
+	return view
+}
+
+// previewDecision handles POST /v1/decisions/preview. It evaluates the gates as POST /v1/calls would
+// and stores nothing.
+func (a *API) previewDecision(w http.ResponseWriter, r *http.Request) error {
+	body, err := decode(r)
+	if err != nil {
+		return err
+	}
+	req, err := body.previewDecision(time.Now())
+	if err != nil {
+		return err
+	}
+	caller, at := serviceauth.CallerFrom(r.Context()), time.Time{}
+	if req.ScheduledFor != nil {
+		at = req.ScheduledFor.Time
+	}
+	q := store.Target{WorkspaceID: caller.WorkspaceID, Number: phone.Number(req.To), Destinations: caller.Destinations}
+	p, err := a.checks.Preview(r.Context(), q, gate.PreCheck, at)
+	if err != nil {
+		return err
+	}
+	return httpserver.WriteJSON(w, http.StatusOK, viewOwnPreview(q.Number, p))
+}
+
+func viewOwnPreview(number phone.Number, p checks.Preview) openapi.DecisionPreview {
+	view := openapi.DecisionPreview{
+		PhoneE164: string(number), At: openapi.TimestampOf(p.At), Result: string(p.Outcome.Result),
+		Rule: orNil(string(p.Outcome.Rule)), Code: orNil(p.Outcome.Code), Message: orNil(p.Outcome.Message),
+		PolicyVersion: p.PolicyVersion, Gates: []openapi.GateReport{},
+	}
+	if p.Outcome.Result != gate.Open {
+		view.NextOpening = openapi.TimestampOrNull(p.Next)
+	}
+	for _, g := range p.Gates {
+		view.Gates = append(view.Gates, openapi.GateReport{
+			Gate: string(g.Gate), Result: string(g.Result), Checked: g.Checked, Reason: g.Reason,
+		})
+	}
+	return view
+}
+
+// maxBehind limits how far in the past scheduled_for can be.
+const maxBehind = 7 * 24 * time.Hour
+
+// previewDecision parses the body of a preview. Errors with the code validation_error are reported
+// together and take precedence over invalid_phone. The rules of scheduled_for are those of POST
+// /v1/calls.
+func (f bodyFields) previewDecision(now time.Time) (req openapi.PreviewDecision, err error) {
+	var number, when error
+	req.To, number = f.requiredText("to", maxText)
+	text, when := f.optionalText("scheduled_for", maxText)
+	if text != nil {
+		at, err := httpserver.ParseTime(*text)
+		switch {
+		case err != nil:
+			when = apierr.Validation("scheduled_for", "must be a date-time with an offset, such as 2026-06-04T09:00:00Z.")
+		case at.After(now.Add(maxAhead)):
+			when = apierr.Validation("scheduled_for", "must be at most 366 days ahead.")
+		case at.Before(now.Add(-maxBehind)):
+			when = apierr.Validation("scheduled_for",
+				"is more than 7 days in the past. Leave it out to call now, or send a time in the future.")
+		default:
+			req.ScheduledFor = openapi.TimestampOrNull(&at)
+		}
+	}
+	if err := apierr.Join(number, when); err != nil {
+		return req, err
+	}
+	if _, ok := phone.Parse(req.To); !ok {
+		return req, invalidPhone("to")
+	}
+	return req, nil
 }
 
 // readDecision handles GET /admin/v1/workspaces/{id}/decisions/{decision}.

@@ -1,5 +1,5 @@
-// Package httpapi contains the HTTP routes of contacts-compliance. Customers use contacts and
-// opt-outs. Operators use consent, decisions, imports and erasures. The services `calls`, dialer
+// Package httpapi contains the HTTP routes of contacts-compliance. Customers use contacts, opt-outs
+// and decisions. Operators use consent, decisions, imports and erasures. The services `calls`, dialer
 // and gateway use the internal API.
 package httpapi
 
@@ -71,6 +71,8 @@ func (a *API) customerRoutes(r chi.Router) {
 	r.Post("/v1/opt-outs", httpserver.Handle(a.optOut))
 	r.Get("/v1/opt-outs/{phone}", httpserver.Handle(a.readOptOut))
 	r.Delete("/v1/opt-outs/{phone}", httpserver.Handle(a.removeOptOut))
+	r.Get("/v1/decisions", httpserver.Handle(a.listOwnDecisions))
+	r.Post("/v1/decisions/preview", httpserver.Handle(a.previewDecision))
 }
 
 func (a *API) operatorRoutes(r chi.Router) {

@@ -37,6 +37,7 @@ func (a *API) PreCheck(ctx context.Context,
 		}
 		q.NamedContact = contactID
 	}
+	q.Destinations = destinations(r.Msg.GetDestinations())
 	req := checks.PreCheckRequest{Target: q, Variables: r.Msg.GetVariablesJson(),
 		DeferIfClosed: r.Msg.GetScheduleIfOutsideHours()}
 	if r.Msg.GetScheduledFor() != nil {
@@ -71,6 +72,7 @@ func (a *API) Check(ctx context.Context,
 	if err != nil {
 		return nil, err
 	}
+	q.Destinations = destinations(r.Msg.GetDestinations())
 	checked, err := a.checks.Check(ctx, q, r.Msg.GetScheduleIfOutsideHours())
 	if err != nil {
 		return nil, rpcError(ctx, err)
@@ -87,6 +89,14 @@ func (a *API) Check(ctx context.Context,
 			Message: checked.Message}}
 	}
 	return connect.NewResponse(response), nil
+}
+
+// destinations returns nil if the caller sent no destinations.
+func destinations(sent *compliancev1.Destinations) *[]string {
+	if sent == nil {
+		return nil
+	}
+	return &sent.Prefixes
 }
 
 // RecordOptOut stores an opt-out that a person asked for in a call.

@@ -38,6 +38,7 @@ type previewView struct {
 	CallingPolicy policy.Policy       `json:"calling_policy"`
 	Rules         []countryrules.Rule `json:"rules"`
 	RecentDials   []openapi.Timestamp `json:"recent_dials"`
+	Gates         []gate.GateReport   `json:"gates"`
 }
 
 // localLayout is RFC 3339 with three decimals and the offset of the zone.
@@ -71,7 +72,7 @@ func (a *API) previewContact(w http.ResponseWriter, r *http.Request) error {
 	if time.Until(at) > maxAhead {
 		return apierr.Validation("at", "may be at most 366 days ahead.")
 	}
-	p, err := a.checks.Preview(r.Context(), store.Target{WorkspaceID: caller.WorkspaceID, Number: number}, at)
+	p, err := a.checks.Preview(r.Context(), store.Target{WorkspaceID: caller.WorkspaceID, Number: number}, gate.Dial, at)
 	if err != nil {
 		return err
 	}
@@ -95,7 +96,7 @@ func viewPreview(number phone.Number, p checks.Preview) previewView {
 		Country: orNil(place.Country),
 		Regions: append([]string{}, place.Regions...), TimeZones: []localView{}, PolicyVersion: p.PolicyVersion,
 		CallingPolicy: p.Facts.Policy,
-		Rules:         append([]countryrules.Rule{}, p.Facts.Rules...), RecentDials: viewDials(p.Facts.Dials),
+		Rules:         append([]countryrules.Rule{}, p.Facts.Rules...), RecentDials: viewDials(p.Facts.Dials), Gates: p.Gates,
 	}
 	for _, z := range p.Zones {
 		view.TimeZones = append(view.TimeZones, localView{TimeZone: z, LocalTime: z.In(p.At).Format(localLayout)})

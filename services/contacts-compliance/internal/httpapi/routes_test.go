@@ -11,7 +11,7 @@ import (
 
 func TestRoutes_AreTheOperationsOfTheOpenAPIDocument(t *testing.T) {
 	t.Parallel()
-	operations, err := openapi.Operations("Contacts", "Opt-outs")
+	operations, err := openapi.Operations("Contacts", "Opt-outs", "Decisions")
 	if err != nil {
 		t.Fatal(err)
 	}

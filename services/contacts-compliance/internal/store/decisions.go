@@ -25,6 +25,9 @@ type Target struct {
 	Number        phone.Number
 	// NamedContact is the contact that the request names, or uuid.Nil.
 	NamedContact uuid.UUID
+	// Destinations are the only prefixes that the workspace calls. An empty list means no
+	// restriction. Destinations is nil if the caller did not send the list.
+	Destinations *[]string
 }
 
 func (q Target) args() pgx.NamedArgs {
@@ -104,6 +107,7 @@ type Decision struct {
 	Target        Target
 	Facts         gate.Facts
 	Outcome       gate.Outcome
+	Gates         []gate.GateReport
 	PolicyVersion int
 	ContactID     *uuid.UUID
 	JudgedAt      time.Time
@@ -118,7 +122,12 @@ func (d Decision) args() (pgx.NamedArgs, error) {
 	if err != nil {
 		return nil, fmt.Errorf("encode facts: %w", err)
 	}
+	gates, err := json.Marshal(d.Gates)
+	if err != nil {
+		return nil, fmt.Errorf("encode gates: %w", err)
+	}
 	args := d.Target.args()
+	args["gates"] = gates
 	args["decision_id"], args["inputs"], args["kind"], args["policy_version"] = id, inputs, d.Facts.Stage, d.PolicyVersion
 	args["result"], args["rule"], args["code"], args["message"] = d.Outcome.Result, d.Outcome.Rule, d.Outcome.Code,
 		d.Outcome.Message
@@ -127,12 +136,12 @@ func (d Decision) args() (pgx.NamedArgs, error) {
 }
 
 const decisionColumns = `id, workspace_id, call_request_id, phone_e164, contact_id, kind, inputs, policy_version,
-	result, rule, code, message, call_at, judged_at`
+	result, rule, code, message, call_at, judged_at, gates`
 
 const insertDecision = `
 INSERT INTO decisions (` + decisionColumns + `)
 VALUES (@decision_id, @workspace_id, @call_request_id, @phone_e164, @contact_id, @kind, @inputs, @policy_version,
-        @result, @rule, @code, @message, @call_at, @judged_at)`
+        @result, @rule, @code, @message, @call_at, @judged_at, @gates)`
 
 // SaveDecision stores a decision without a pre-check result.
 func (s *Store) SaveDecision(ctx context.Context, d Decision) error {
@@ -180,7 +189,7 @@ INSERT INTO decisions (` + decisionColumns + `)
 SELECT @decision_id::uuid, @workspace_id::uuid, @call_request_id::uuid, @phone_e164::text, placed.contact_id,
     @kind::text, @inputs::json,
        @policy_version::integer, @result::text, @rule::text, @code::text, @message::text, @call_at::timestamptz,
-           @judged_at::timestamptz
+           @judged_at::timestamptz, @gates::json
 FROM placed
 RETURNING contact_id`
 
@@ -241,10 +250,13 @@ type StoredDecision struct {
 	Message       string          `db:"message"`
 	CallAt        *time.Time      `db:"call_at"`
 	JudgedAt      time.Time       `db:"judged_at"`
+	// Gates are the gate.GateReports. The list is empty for a decision that an earlier version
+	// stored.
+	Gates json.RawMessage `db:"gates"`
 }
 
 const storedColumns = `id, call_request_id, phone_e164, contact_id, kind, inputs, policy_version, result, rule, code,
-	message, call_at, judged_at`
+	message, call_at, judged_at, coalesce(gates, '[]') AS gates`
 
 const listDecisions = `
 SELECT ` + storedColumns + `

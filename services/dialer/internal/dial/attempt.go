@@ -120,7 +120,7 @@ func (d *Dialer) dialRequest(
 	if wait > 0 { // the circuit of the agent is open: the phone would ring, but no agent could talk
 		return "put_back", d.store.PutBack(ctx, r, min(wait, maxAgentDelay), 0)
 	}
-	answer, err := d.contacts.Check(ctx, r)
+	answer, err := d.contacts.Check(ctx, r, inputs.Workspace)
 	// the result is valid from the time at which the workspace and the agent were read
 	answer = answer.Since(inputs.at)
 	if err != nil {
@@ -355,7 +355,7 @@ func (d *Dialer) repeatChecks(
 	r dialqueue.Request,
 ) (answer peers.Answer, refusal *dialqueue.Refusal, state dialqueue.State) {
 	for start := time.Now(); d.withinTimeout(start, gateTimeout) && ctx.Err() == nil; {
-		answer, err := d.contacts.Check(ctx, r)
+		answer, err := d.contacts.Check(ctx, r, nil)
 		switch {
 		case err != nil:
 			sleep(ctx, busyNumberDelay)

@@ -71,8 +71,9 @@ func (a Answer) Since(at time.Time) Answer {
 	return a
 }
 
-// Check runs the gates at dial time. After an error the call request must not be dialed.
-func (c *Contacts) Check(ctx context.Context, r dialqueue.Request) (Answer, error) {
+// Check runs the gates at dial time. After an error the call request must not be dialed. workspace is
+// the workspace whose destinations were checked before, or nil.
+func (c *Contacts) Check(ctx context.Context, r dialqueue.Request, workspace *dialqueue.Workspace) (Answer, error) {
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
 	request := &compliancev1.CheckRequest{
@@ -81,6 +82,9 @@ func (c *Contacts) Check(ctx context.Context, r dialqueue.Request) (Answer, erro
 	}
 	if r.ContactID != nil {
 		request.ContactId = r.ContactID.String()
+	}
+	if workspace != nil {
+		request.Destinations = &compliancev1.Destinations{Prefixes: workspace.Destinations}
 	}
 	answer := Answer{checkedAt: time.Now()}
 	response, err := c.client.Check(ctx, connect.NewRequest(request))

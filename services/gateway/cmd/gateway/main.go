@@ -45,7 +45,7 @@ func start(ctx context.Context, cfg Config, rt *app.Runtime) ([]service.Part, er
 	}
 	authenticator := auth.New(st, parsed.pepper, parsed.proxies)
 	public := &httpserver.Server{
-		Addr: cfg.HTTP.Addr, Handler: httpapi.NewPublic(authenticator, peers, parsed.ready, docs, rt.Telemetry),
+		Addr: cfg.HTTP.Addr, Handler: httpapi.NewPublic(authenticator, st, peers, parsed.ready, docs, rt.Telemetry),
 		Header: httpapi.Uncounted(),
 	}
 	admin := &httpserver.Server{

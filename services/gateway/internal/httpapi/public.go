@@ -19,6 +19,7 @@ import (
 	"ringfence.dev/services/gateway/internal/auth"
 	"ringfence.dev/services/gateway/internal/proxy"
 	"ringfence.dev/services/gateway/internal/ratelimit"
+	"ringfence.dev/services/gateway/internal/store"
 	"ringfence.dev/services/gateway/internal/workspaces"
 )
 
@@ -29,6 +30,7 @@ const refusedBodyTimeout = time.Second
 // Public is the handler of the public API.
 type Public struct {
 	auth  *auth.Authenticator
+	store *store.Store
 	peers *proxy.Upstreams
 	ready *Readiness
 	docs  *Docs
@@ -38,9 +40,9 @@ type Public struct {
 
 // NewPublic returns the handler of the public API. The handler uses proxy.Table and no router,
 // because the table reads the path exactly as the client sent it.
-func NewPublic(authenticator *auth.Authenticator, peers *proxy.Upstreams, ready *Readiness, shelf *Docs,
+func NewPublic(authenticator *auth.Authenticator, st *store.Store, peers *proxy.Upstreams, ready *Readiness, shelf *Docs,
 	tel *telemetry.Telemetry) http.Handler {
-	p := &Public{auth: authenticator, peers: peers, ready: ready, docs: shelf, table: proxy.Public(), open: proxy.Open()}
+	p := &Public{auth: authenticator, store: st, peers: peers, ready: ready, docs: shelf, table: proxy.Public(), open: proxy.Open()}
 	return tel.Edge(httpserver.Recover(httpserver.Handle(p.answer)))
 }
 
@@ -78,7 +80,7 @@ func (p *Public) answer(w http.ResponseWriter, r *http.Request) error {
 	if err := checkPlan(holder.Workspace(), r.URL); err != nil {
 		return err
 	}
-	if holder.Access != serviceauth.Write && r.Method != http.MethodGet && r.Method != http.MethodHead {
+	if holder.Access != serviceauth.Write && r.Method != http.MethodGet && r.Method != http.MethodHead && !match.ReadAccess {
 		return apierr.New(http.StatusForbidden, "missing_scope", "This key may only read. Use a key with write access.")
 	}
 	if !found {
@@ -95,9 +97,17 @@ func (p *Public) answer(w http.ResponseWriter, r *http.Request) error {
 			return err
 		}
 	}
-	return p.peers.Forward(w, r, match.Owner, match.Path, serviceauth.Caller{
+	caller := serviceauth.Caller{
 		WorkspaceID: holder.WorkspaceID, RequestID: requestID, Access: holder.Access, Webhooks: holder.Workspace().Webhooks(),
-	})
+	}
+	if match.Template == proxy.DecisionPreview {
+		workspace, err := p.store.Workspace(ctx, holder.WorkspaceID)
+		if err != nil {
+			return err
+		}
+		caller.Destinations = &workspace.Destinations
+	}
+	return p.peers.Forward(w, r, match.Owner, match.Path, caller)
 }
 
 // forwardRecording forwards a request for a recording to the dialer, which checks the signature of

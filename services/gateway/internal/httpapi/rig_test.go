@@ -114,7 +114,7 @@ func (r *rig) replica(readyURLs []string) (public, admin *httptest.Server) {
 		r.t.Fatal(err)
 	}
 	authenticator := auth.New(r.store, r.pepper, proxies)
-	public = httptest.NewServer(httpapi.NewPublic(authenticator, r.peers, ready, shelf, nil))
+	public = httptest.NewServer(httpapi.NewPublic(authenticator, r.store, r.peers, ready, shelf, nil))
 	admin = httptest.NewServer(httpapi.NewAdmin(authenticator, r.store, r.peers, r.pepper, ready, nil))
 	r.t.Cleanup(public.Close)
 	r.t.Cleanup(admin.Close)

@@ -25,6 +25,8 @@ type Route struct {
 	// Methods are the methods of the route, without HEAD. If Methods is empty, the owner checks the
 	// method.
 	Methods []string
+	// ReadAccess is true if read access permits every method, because no method changes anything.
+	ReadAccess bool
 }
 
 // Match is the result of a look-up: a route, and the path that matches it.

@@ -4,6 +4,9 @@ import "net/http"
 
 const webhookSubscriptions = "/v1/webhook-subscriptions"
 
+// DecisionPreview is the route whose owner needs the destinations of the workspace.
+const DecisionPreview = "/v1/decisions/preview"
+
 // Public returns the routes of the public API that need a key.
 func Public() Table {
 	const get, post, patch, del = http.MethodGet, http.MethodPost, http.MethodPatch, http.MethodDelete
@@ -19,6 +22,8 @@ func Public() Table {
 		{Template: "/v1/contacts/{id}", Owner: Contacts, Methods: []string{get, patch}},
 		{Template: "/v1/opt-outs", Owner: Contacts, Methods: []string{post}},
 		{Template: "/v1/opt-outs/{phone_e164}", Owner: Contacts, Methods: []string{get, del}},
+		{Template: "/v1/decisions", Owner: Contacts, Methods: []string{get}},
+		{Template: DecisionPreview, Owner: Contacts, Methods: []string{post}, ReadAccess: true},
 		{Template: "/v1/wallet", Owner: Wallet, Methods: []string{get}},
 		{Template: webhookSubscriptions, Owner: Webhooks, Methods: []string{get, post}},
 		{Template: webhookSubscriptions + "/{id}", Owner: Webhooks, Methods: []string{patch, del}},
