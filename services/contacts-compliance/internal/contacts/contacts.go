@@ -32,8 +32,12 @@ const (
 	Withdrawn      Consent = "withdrawn"
 )
 
-// MaxName is the length limit of a name in characters.
-const MaxName = 200
+// The length limits in characters.
+const (
+	MaxName       = 200
+	MaxEmail      = 254
+	MaxExternalID = 255
+)
 
 // Contact is the record of one number in one workspace.
 type Contact struct {

@@ -177,41 +177,8 @@ func TestEvaluate_UnknownZoneMessageNamesTheMetadataField(t *testing.T) {
 // The facts are encoded as JSON and decoded again. The outcome must be the same.
 func TestEvaluate_StoredFactsGiveTheSameOutcome(t *testing.T) {
 	t.Parallel()
-	names := []string{"America/New_York", "Europe/London", "Asia/Kolkata", "Australia/Sydney"}
 	rapid.Check(t, func(t *rapid.T) {
-		start := rapid.IntRange(0, 1438).Draw(t, "start")
-		f := gate.Facts{
-			Stage: rapid.SampledFrom([]gate.Stage{gate.PreCheck, gate.Dial}).Draw(t, "stage"),
-			At:    time.Unix(rapid.Int64Range(1780000000, 1800000000).Draw(t, "at"), 0).UTC(),
-			DND:   rapid.SampledFrom([]contacts.DND{contacts.DNDUnknown, contacts.Clean, contacts.OptedOut}).Draw(t, "dnd"),
-			Consent: rapid.SampledFrom([]contacts.Consent{contacts.ConsentUnknown, contacts.Consented, contacts.Withdrawn}).Draw(
-				t, "consent"),
-			Policy: policy.Policy{
-				Window: window.Window{
-					Start: window.Minute(start), End: window.Minute(rapid.IntRange(start+1, 1440).Draw(t, "end")),
-					Days: window.Days(rapid.IntRange(1, 127).Draw(t, "days")), //nolint:gosec // fits into 7 bits
-				},
-				Timezone: rapid.SampledFrom([]string{policy.Recipient, "Europe/Paris"}).Draw(t, "timezone"),
-			},
-			NumberZones: zones(t, rapid.SliceOfNDistinct(rapid.SampledFrom(names), 0, 2, rapid.ID[string]).Draw(t,
-				"zones")...),
-			DeferIfClosed: rapid.Bool().Draw(t, "waits"),
-		}
-		if number := phone.Number(rapid.SampledFrom([]string{"", "+13055551234", "+33123456789", "+12255551234",
-			"+18005551234"}).Draw(t, "number")); number != "" {
-			place := number.Place()
-			f.Policy.Packs, f.Place = []string{"us", "fr"}, &place
-			f.Rules = library(t).For(f.Policy.Choices(), place)
-			for _, minutes := range rapid.SliceOfN(rapid.IntRange(0, 40_000), 0, 5).Draw(t, "dialed minutes before") {
-				f.Dials = append(f.Dials, f.At.Add(-time.Duration(minutes)*time.Minute))
-			}
-			if rapid.Bool().Draw(t, "overridden") {
-				f.Policy.Override = &policy.Override{Reason: "x", Operator: "ann"}
-			}
-		}
-		if rapid.Bool().Draw(t, "own zone") {
-			f.ContactZone = &zones(t, rapid.SampledFrom(names).Draw(t, "contact zone"))[0]
-		}
+		f := drawFacts(t)
 		stored, err := json.Marshal(f)
 		if err != nil {
 			t.Fatal(err)
@@ -224,4 +191,42 @@ func TestEvaluate_StoredFactsGiveTheSameOutcome(t *testing.T) {
 			t.Fatalf("Evaluate = %+v, from stored facts = %+v", first, again)
 		}
 	})
+}
+
+func drawFacts(t *rapid.T) gate.Facts {
+	names := []string{"America/New_York", "Europe/London", "Asia/Kolkata", "Australia/Sydney"}
+	start := rapid.IntRange(0, 1438).Draw(t, "start")
+	f := gate.Facts{
+		Stage: rapid.SampledFrom([]gate.Stage{gate.PreCheck, gate.Dial}).Draw(t, "stage"),
+		At:    time.Unix(rapid.Int64Range(1780000000, 1800000000).Draw(t, "at"), 0).UTC(),
+		DND:   rapid.SampledFrom([]contacts.DND{contacts.DNDUnknown, contacts.Clean, contacts.OptedOut}).Draw(t, "dnd"),
+		Consent: rapid.SampledFrom([]contacts.Consent{contacts.ConsentUnknown, contacts.Consented, contacts.Withdrawn}).Draw(
+			t, "consent"),
+		Policy: policy.Policy{
+			Window: window.Window{
+				Start: window.Minute(start), End: window.Minute(rapid.IntRange(start+1, 1440).Draw(t, "end")),
+				Days: window.Days(rapid.IntRange(1, 127).Draw(t, "days")), //nolint:gosec // fits into 7 bits
+			},
+			Timezone: rapid.SampledFrom([]string{policy.Recipient, "Europe/Paris"}).Draw(t, "timezone"),
+		},
+		NumberZones: zones(t, rapid.SliceOfNDistinct(rapid.SampledFrom(names), 0, 2, rapid.ID[string]).Draw(t,
+			"zones")...),
+		DeferIfClosed: rapid.Bool().Draw(t, "waits"),
+	}
+	if number := phone.Number(rapid.SampledFrom([]string{"", "+13055551234", "+33123456789", "+12255551234",
+		"+18005551234"}).Draw(t, "number")); number != "" {
+		place := number.Place()
+		f.Policy.Packs, f.Place = []string{"us", "fr"}, &place
+		f.Rules = library(t).For(f.Policy.Choices(), place)
+		for _, minutes := range rapid.SliceOfN(rapid.IntRange(0, 40_000), 0, 5).Draw(t, "dialled minutes before") {
+			f.Dials = append(f.Dials, f.At.Add(-time.Duration(minutes)*time.Minute))
+		}
+		if rapid.Bool().Draw(t, "overridden") {
+			f.Policy.Override = &policy.Override{Reason: "x", Operator: "ann"}
+		}
+	}
+	if rapid.Bool().Draw(t, "own zone") {
+		f.ContactZone = &zones(t, rapid.SampledFrom(names).Draw(t, "contact zone"))[0]
+	}
+	return f
 }

@@ -76,7 +76,7 @@ func (a *API) setConsent(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	change, err := consentChange(body)
+	change, err := consentChange(body, "")
 	if err != nil {
 		return err
 	}
@@ -88,9 +88,10 @@ func (a *API) setConsent(w http.ResponseWriter, r *http.Request) error {
 	return httpserver.WriteJSON(w, http.StatusOK, viewStatus(c))
 }
 
-// consentChange parses the body of a PUT. The error names every invalid field.
-func consentChange(body bodyFields) (change contacts.Change, err error) {
-	text, status := body.requiredText("status", maxText)
+// consentChange parses a change of consent. The names of the fields begin with prefix. The error names
+// every invalid field.
+func consentChange(body bodyFields, prefix string) (change contacts.Change, err error) {
+	text, status := body.requiredText(prefix+"status", maxText)
 	switch {
 	case status != nil:
 	case contacts.Consent(text) == contacts.Consented:
@@ -98,37 +99,38 @@ func consentChange(body bodyFields) (change contacts.Change, err error) {
 	case contacts.Consent(text) == contacts.Withdrawn:
 		change.Kind = contacts.ConsentWithdrawn
 	default:
-		status = apierr.Validation("status", "must be consented or withdrawn.")
+		status = apierr.Validation(prefix+"status", "must be consented or withdrawn.")
 	}
 	var source, proof error
-	change.Source, source = body.requiredText("source", maxSource)
+	change.Source, source = body.requiredText(prefix+"source", maxSource)
 	if source == nil && strings.TrimSpace(change.Source) == "" {
-		source = apierr.Validation("source", "must say where the consent was given or withdrawn, such as \"web form\".")
+		source = apierr.Validation(prefix+"source", "must say where the consent was given or withdrawn, such as \"web form\".")
 	}
-	if body.hasValue("evidence") {
-		change.Evidence, proof = parseEvidence(body["evidence"])
+	if evidence := prefix + "evidence"; body.hasValue(evidence) {
+		change.Evidence, proof = parseEvidence(body[evidence], evidence)
 	}
 	return change, apierr.Join(status, source, proof)
 }
 
-// parseEvidence accepts text, or an object within the limits of metadata.
-func parseEvidence(raw json.RawMessage) (json.RawMessage, error) {
+// parseEvidence accepts text, or an object within the limits of metadata. name is the name of the
+// field in an error.
+func parseEvidence(raw json.RawMessage, name string) (json.RawMessage, error) {
 	trimmed := bytes.TrimSpace(raw)
 	if trimmed[0] == '"' {
 		var text string
 		if err := json.Unmarshal(trimmed, &text); err != nil || utf8.RuneCountInString(text) > maxEvidence {
-			return nil, apierr.Validation("evidence", "may be at most %d characters long.", maxEvidence)
+			return nil, apierr.Validation(name, "may be at most %d characters long.", maxEvidence)
 		}
 		return trimmed, nil
 	}
 	if trimmed[0] != '{' {
-		return nil, apierr.Validation("evidence", "must be text or an object.")
+		return nil, apierr.Validation(name, "must be text or an object.")
 	}
-	given, err := contacts.ParseDocument("evidence", raw)
+	given, err := contacts.ParseDocument(name, raw)
 	if err != nil {
 		return nil, err
 	}
-	kept, err := contacts.Document{}.Merge("evidence", given)
+	kept, err := contacts.Document{}.Merge(name, given)
 	return kept.Encode(), err
 }
 

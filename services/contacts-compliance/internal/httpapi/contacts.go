@@ -1,8 +1,10 @@
 package httpapi
 
 import (
+	"encoding/json"
 	"fmt"
 	"net/http"
+	"net/mail"
 
 	"github.com/google/uuid"
 
@@ -54,6 +56,12 @@ func (a *API) listContacts(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	filter.DND, filter.Consent = contacts.DND(dnd), contacts.Consent(consent)
+	if filter.Email, err = httpserver.QueryText(query, "email"); err != nil {
+		return err
+	}
+	if filter.ExternalID, err = httpserver.QueryText(query, "external_id"); err != nil {
+		return err
+	}
 	rows, err := a.store.List(r.Context(), serviceauth.CallerFrom(r.Context()).WorkspaceID, filter, req)
 	if err != nil {
 		return err
@@ -68,19 +76,27 @@ func (a *API) createContact(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	req, err := body.createContact()
+	req, consent, err := body.createContact()
 	if err != nil {
 		return err
 	}
 	c := contacts.Contact{WorkspaceID: serviceauth.CallerFrom(r.Context()).WorkspaceID,
-		Number: phone.Number(req.PhoneE164), Name: req.Name}
+		Number: phone.Number(req.PhoneE164), Name: req.Name, Email: req.Email, ExternalID: req.ExternalID}
 	if req.Metadata != nil {
 		c.Metadata = contacts.Document(*req.Metadata)
 	}
 	if c.ID, err = uuid.NewV7(); err != nil {
 		return fmt.Errorf("make contact id: %w", err)
 	}
-	stored, existed, err := a.store.Create(r.Context(), c)
+	var stored contacts.Contact
+	var existed bool
+	if consent == nil {
+		stored, existed, err = a.store.Create(r.Context(), c)
+	} else {
+		change := byCustomer(r, c.Number, consent.Kind)
+		change.Source, change.Evidence = consent.Source, consent.Evidence
+		stored, existed, err = a.store.CreateWithConsent(r.Context(), c, change)
+	}
 	if err != nil {
 		return err
 	}
@@ -106,8 +122,8 @@ func (a *API) readContact(w http.ResponseWriter, r *http.Request) error {
 	return httpserver.WriteJSON(w, http.StatusOK, viewContact(c))
 }
 
-// changeContact handles PATCH /v1/contacts/{id}. A name of null clears the name. Metadata is merged
-// at the top level.
+// changeContact handles PATCH /v1/contacts/{id}. Null clears name, email and external_id. Metadata is
+// merged at the top level. A consent writes a consent record.
 func (a *API) changeContact(w http.ResponseWriter, r *http.Request) error {
 	id, err := httpserver.PathID(r, "id", "contact")
 	if err != nil {
@@ -121,13 +137,24 @@ func (a *API) changeContact(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	req, err := body.updateContact()
+	req, consent, err := body.updateContact()
 	if err != nil {
 		return err
 	}
-	c, err := a.store.Update(r.Context(), workspaceID, id, func(c *contacts.Contact) (err error) {
+	if consent != nil {
+		change := byCustomer(r, "", consent.Kind) // Update sets the number
+		change.Source, change.Evidence = consent.Source, consent.Evidence
+		consent = &change
+	}
+	c, err := a.store.Update(r.Context(), workspaceID, id, consent, func(c *contacts.Contact) (err error) {
 		if !req.Name.IsZero() {
 			c.Name = req.Name.Pointer()
+		}
+		if !req.Email.IsZero() {
+			c.Email = req.Email.Pointer()
+		}
+		if !req.ExternalID.IsZero() {
+			c.ExternalID = req.ExternalID.Pointer()
 		}
 		if req.Metadata != nil {
 			c.Metadata, err = c.Metadata.Merge("metadata", *req.Metadata)
@@ -158,18 +185,57 @@ func (f bodyFields) metadataPatch() (*openapi.Document, error) {
 	return &document, nil
 }
 
-// createContact parses the body of a POST. The error names every invalid field.
-func (f bodyFields) createContact() (req openapi.CreateContact, err error) {
-	var number, name, metadata error
+// createContact parses the body of a POST. The error names every invalid field. change has only the
+// fields that the client sent. It is nil if the body has no consent.
+func (f bodyFields) createContact() (req openapi.CreateContact, change *contacts.Change, err error) {
+	var number, name, email, externalID, metadata, consent error
 	req.PhoneE164, number = f.requiredText("phone_e164", maxText)
 	if _, ok := phone.Parse(req.PhoneE164); number == nil && !ok {
 		number = apierr.Validation("phone_e164", "must be E.164: a plus and 7 to 15 digits, such as +14155550123.")
 	}
 	req.Name, name = f.optionalText("name", contacts.MaxName)
+	req.Email, email = f.email()
+	req.ExternalID, externalID = f.externalID()
 	if f.hasValue("metadata") {
 		req.Metadata, metadata = f.newMetadata()
 	}
-	return req, apierr.Join(number, name, metadata)
+	if f.hasValue("consent") {
+		change, consent = f.consent()
+	}
+	return req, change, apierr.Join(number, name, email, externalID, metadata, consent)
+}
+
+func (f bodyFields) email() (*string, error) {
+	text, err := f.optionalText("email", contacts.MaxEmail)
+	if err != nil || text == nil {
+		return nil, err
+	}
+	if parsed, err := mail.ParseAddress(*text); err != nil || parsed.Address != *text {
+		return nil, apierr.Validation("email", "must be an e-mail address such as ada@example.com.")
+	}
+	return text, nil
+}
+
+func (f bodyFields) externalID() (*string, error) {
+	text, err := f.optionalText("external_id", contacts.MaxExternalID)
+	if err == nil && text != nil && *text == "" {
+		return nil, apierr.Validation("external_id", "must have at least 1 character.")
+	}
+	return text, err
+}
+
+// consent parses the member consent. The error names the members as "consent.status".
+func (f bodyFields) consent() (*contacts.Change, error) {
+	var members map[string]json.RawMessage
+	if err := json.Unmarshal(f["consent"], &members); err != nil || members == nil {
+		return nil, apierr.Validation("consent", "must be an object with status and source.")
+	}
+	named := bodyFields{}
+	for name, raw := range members {
+		named["consent."+name] = raw
+	}
+	change, err := consentChange(named, "consent.")
+	return &change, err
 }
 
 // newMetadata parses the metadata of a new contact. It leaves out members that are null.
@@ -184,14 +250,29 @@ func (f bodyFields) newMetadata() (*openapi.Document, error) {
 }
 
 // updateContact parses the body of a PATCH. The error names every invalid field.
-func (f bodyFields) updateContact() (req openapi.UpdateContact, err error) {
+// change has only the fields that the client sent. It is nil if the body has no consent.
+func (f bodyFields) updateContact() (req openapi.UpdateContact, change *contacts.Change, err error) {
 	name, nameFault := f.optionalText("name", contacts.MaxName)
-	if name != nil {
-		req.Name = openapi.Value(*name)
-	} else if _, given := f["name"]; given {
-		req.Name = openapi.Null[string]()
-	}
+	email, emailFault := f.email()
+	externalID, externalIDFault := f.externalID()
+	req.Name, req.Email, req.ExternalID = f.nullable("name", name), f.nullable("email", email),
+		f.nullable("external_id", externalID)
 	metadata, metadataFault := f.metadataPatch()
 	req.Metadata = metadata
-	return req, apierr.Join(nameFault, metadataFault)
+	var consentFault error
+	if _, given := f["consent"]; given {
+		change, consentFault = f.consent()
+	}
+	return req, change, apierr.Join(nameFault, emailFault, externalIDFault, metadataFault, consentFault)
+}
+
+// nullable returns the value of a member, null, or an absent member.
+func (f bodyFields) nullable(name string, value *string) openapi.Nullable[string] {
+	if value != nil {
+		return openapi.Value(*value)
+	}
+	if _, given := f[name]; given {
+		return openapi.Null[string]()
+	}
+	return openapi.Nullable[string]{}
 }

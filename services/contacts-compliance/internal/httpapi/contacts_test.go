@@ -110,6 +110,26 @@ func TestContacts_ErrorNamesTheInvalidField(t *testing.T) {
 		{name: "a malformed number in the query", method: "GET", path: "/v1/contacts?phone=15005550001", field: "phone"},
 		{name: "an unknown cursor", method: "GET", path: "/v1/contacts?starting_after=" + uuid.NewString(),
 			field: "starting_after"},
+		{name: "an e-mail address without a domain", method: "POST", path: "/v1/contacts",
+			body: `{"phone_e164":"+15005550002","email":"ada"}`, field: "email"},
+		{name: "an e-mail address with a name", method: "PATCH", path: "/v1/contacts/" + id,
+			body: `{"email":"Ada <ada@example.com>"}`, field: "email"},
+		{name: "an e-mail address above the limit", method: "PATCH", path: "/v1/contacts/" + id,
+			body: `{"email":"` + strings.Repeat("x", 250) + `@a.de"}`, field: "email"},
+		{name: "an empty external_id", method: "PATCH", path: "/v1/contacts/" + id, body: `{"external_id":""}`,
+			field: "external_id"},
+		{name: "an external_id above the limit", method: "POST", path: "/v1/contacts",
+			body: `{"phone_e164":"+15005550002","external_id":"` + strings.Repeat("x", 256) + `"}`, field: "external_id"},
+		{name: "a consent that is no object", method: "POST", path: "/v1/contacts",
+			body: `{"phone_e164":"+15005550002","consent":"consented"}`, field: "consent "},
+		{name: "a null consent", method: "PATCH", path: "/v1/contacts/" + id, body: `{"consent":null}`, field: "consent "},
+		{name: "an unknown consent status", method: "PATCH", path: "/v1/contacts/" + id,
+			body: `{"consent":{"status":"unknown","source":"form"}}`, field: "consent.status"},
+		{name: "a consent without a source", method: "POST", path: "/v1/contacts",
+			body: `{"phone_e164":"+15005550002","consent":{"status":"consented"}}`, field: "consent.source"},
+		{name: "an evidence that is a number", method: "PATCH", path: "/v1/contacts/" + id,
+			body: `{"consent":{"status":"consented","source":"form","evidence":7}}`, field: "consent.evidence"},
+		{name: "NUL in the e-mail filter", method: "GET", path: "/v1/contacts?email=%00", field: "email"},
 		{name: "NUL in the query", method: "GET", path: "/v1/contacts?q=%00", field: "q"},
 	}
 	for _, tt := range tests {
@@ -227,5 +247,57 @@ func TestContacts_AreInvisibleToOtherWorkspaces(t *testing.T) {
 	if got := r.send(t, stranger, http.MethodPost, "/v1/contacts",
 		`{"phone_e164":"+15005550001"}`); got.status != http.StatusCreated {
 		t.Errorf("create of the number in another workspace = %d %s, want 201", got.status, got.raw)
+	}
+}
+
+// Each change of consent must have one consent record with the client's source and evidence, also if
+// the status stays the same. A refused request must not have one.
+func TestContacts_ConsentWritesARecord(t *testing.T) {
+	t.Parallel()
+	r := start(t)
+	got := r.customer(t, http.MethodPost, "/v1/contacts", `{"phone_e164":"+15005550001","email":"ada@example.com",
+		"external_id":"c-1","consent":{"status":"consented","source":"web form","evidence":{"ip":"192.0.2.7"}}}`)
+	r.checkResponse(t, got, http.StatusCreated, "")
+	testkit.Members(t, "created", got.body, map[string]any{
+		"email": "ada@example.com", "external_id": "c-1", "consent_status": "consented", "dnd_status": "unknown",
+	})
+	path := "/v1/contacts/" + fmt.Sprint(got.body["id"])
+	if read := r.customer(t, http.MethodGet, path, ""); read.raw != got.raw {
+		t.Errorf("read = %s, want %s", read.raw, got.raw)
+	}
+	r.checkResponse(t, r.customer(t, http.MethodPost, "/v1/contacts",
+		`{"phone_e164":"+15005550001","consent":{"status":"withdrawn","source":"letter"}}`), http.StatusConflict,
+		"contact_exists")
+	r.checkResponse(t, r.customer(t, http.MethodPatch, path,
+		`{"metadata":{"time_zone":"Mars/Olympus"},"consent":{"status":"withdrawn","source":"letter"}}`),
+		http.StatusUnprocessableEntity, "validation_error")
+	again := r.customer(t, http.MethodPatch, path, `{"consent":{"status":"consented","source":"phone"}}`)
+	testkit.Members(t, "consented again", again.body, map[string]any{
+		"email": "ada@example.com", "external_id": "c-1", "consent_status": "consented",
+	})
+	last := r.customer(t, http.MethodPatch, path,
+		`{"email":null,"external_id":null,"name":"Ada","consent":{"status":"withdrawn","source":"letter","evidence":"scan 7"}}`)
+	testkit.Members(t, "withdrawn", last.body, map[string]any{
+		"email": nil, "external_id": nil, "name": "Ada", "consent_status": "withdrawn",
+	})
+	if read := r.customer(t, http.MethodGet, path, ""); read.raw != last.raw {
+		t.Errorf("read = %s, want %s", read.raw, last.raw)
+	}
+	records := r.operator(t, http.MethodGet, "/admin/v1/workspaces/%s/consent-records?phone=+15005550001", "")
+	data, _ := records.body["data"].([]any)
+	var lines []string
+	for _, item := range data {
+		rec, _ := item.(map[string]any)
+		actor, _, _ := strings.Cut(fmt.Sprint(rec["actor"]), ":")
+		lines = append(lines, fmt.Sprintf("%v %v %v %v %v→%v", rec["kind"], rec["source"], actor, rec["evidence"],
+			rec["before"], rec["after"]))
+	}
+	want := []string{ // newest first
+		"consent_withdrawn letter request scan 7 consented→withdrawn",
+		"consent_granted phone request <nil> consented→consented",
+		"consent_granted web form request map[ip:192.0.2.7] unknown→consented",
+	}
+	if strings.Join(lines, "\n") != strings.Join(want, "\n") {
+		t.Errorf("records =\n%s\nwant\n%s", strings.Join(lines, "\n"), strings.Join(want, "\n"))
 	}
 }

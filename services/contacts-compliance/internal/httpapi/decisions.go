@@ -186,13 +186,13 @@ const maxBehind = 7 * 24 * time.Hour
 // together and take precedence over invalid_phone. The rules of scheduled_for are those of POST
 // /v1/calls.
 func (f bodyFields) previewDecision(now time.Time) (req openapi.PreviewDecision, err error) {
-	var number, when error
+	var number error
 	req.To, number = f.requiredText("to", maxText)
 	text, when := f.optionalText("scheduled_for", maxText)
 	if text != nil {
-		at, err := httpserver.ParseTime(*text)
+		at, unreadable := httpserver.ParseTime(*text)
 		switch {
-		case err != nil:
+		case unreadable != nil:
 			when = apierr.Validation("scheduled_for", "must be a date-time with an offset, such as 2026-06-04T09:00:00Z.")
 		case at.After(now.Add(maxAhead)):
 			when = apierr.Validation("scheduled_for", "must be at most 366 days ahead.")
@@ -203,7 +203,7 @@ func (f bodyFields) previewDecision(now time.Time) (req openapi.PreviewDecision,
 			req.ScheduledFor = openapi.TimestampOrNull(&at)
 		}
 	}
-	if err := apierr.Join(number, when); err != nil {
+	if err = apierr.Join(number, when); err != nil {
 		return req, err
 	}
 	if _, ok := phone.Parse(req.To); !ok {

@@ -34,7 +34,7 @@ func FuzzAPI(f *testing.F) {
 		Routes: []string{
 			"GET /v1/contacts", "POST /v1/contacts", "GET /v1/contacts/{}", "PATCH /v1/contacts/{}", "POST /v1/opt-outs",
 			"GET /v1/opt-outs/{}",
-			"DELETE /v1/opt-outs/{}", "GET " + home + "/contacts/{}/consent", "PUT " + home + "/contacts/{}/consent",
+			"DELETE /v1/opt-outs/{}", "GET /v1/decisions", "POST /v1/decisions/preview", "GET " + home + "/contacts/{}/consent", "PUT " + home + "/contacts/{}/consent",
 			"GET " + home + "/contacts/{}/preview", "GET " + home + "/consent-records",
 			"GET " + home + "/consent-records/{}",
 			"PUT " + home + "/contacts/+14155550100/consent", "GET " + home + "/contacts/+14155550100/preview",
@@ -45,8 +45,11 @@ func FuzzAPI(f *testing.F) {
 		},
 		IDs: []string{"+14155550100", id, list},
 		Bodies: map[string][]string{
-			"POST /v1/contacts": {contactBody},
-			"PATCH /v1/contacts/{}": {`{"name":"Eve","metadata":{"k":null,"time_zone":"Europe/Berlin"}}`,
+			"POST /v1/contacts": {contactBody, `{"phone_e164":"+14155550102","email":"a@b.example","external_id":"7",
+				"consent":{"status":"consented","source":"form","evidence":{"a":1}}}`},
+			"POST /v1/decisions/preview": {`{"to":"+14155550100","scheduled_for":"2026-12-04T09:00:00+02:00"}`},
+			"PATCH /v1/contacts/{}": {`{"email":null,"external_id":"8","consent":{"status":"withdrawn","source":"call"}}`,
+				`{"name":"Eve","metadata":{"k":null,"time_zone":"Europe/Berlin"}}`,
 				`{"metadata":{"time_zone":1}}`, `{"metadata":{"time_zone":"` + strings.Repeat("x", 3000) + `"}}`},
 			"POST /v1/opt-outs": {`{"phone_e164":"+14155550100","reason":"asked"}`},
 			"PUT " + home + "/contacts/+14155550100/consent": {`{"status":"consented","source":"form","evidence":{"a":1}}`,
@@ -54,7 +57,8 @@ func FuzzAPI(f *testing.F) {
 		},
 		Queries: map[string][]string{
 			"GET /v1/contacts": {"limit", "starting_after", "phone", "q", "dnd_status",
-				"consent_status", "unknown"},
+				"consent_status", "email", "external_id", "unknown"},
+			"GET /v1/decisions":                              {"limit", "starting_after", "phone", "call_request_id"},
 			"GET " + home + "/consent-records":               {"limit", "starting_after", "phone"},
 			"GET " + home + "/contacts/+14155550100/preview": {"at"},
 			"GET " + home + "/decisions":                     {"limit", "starting_after", "phone", "call_request_id"},

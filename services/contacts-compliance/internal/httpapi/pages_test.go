@@ -37,15 +37,16 @@ func (r *fixture) fetch(t *testing.T, workspace uuid.UUID, query url.Values) fun
 }
 
 const insertContact = `
-INSERT INTO contacts (id, workspace_id, phone_e164, name, name_folded, dnd_status, consent_status, updated_at)
-VALUES ($1, $2, $3, nullif($4, ''), nullif(lower($4), ''), $5, $6, now())`
+INSERT INTO contacts (id, workspace_id, phone_e164, name, name_folded, dnd_status, consent_status, email, external_id,
+	updated_at)
+VALUES ($1, $2, $3, nullif($4, ''), nullif(lower($4), ''), $5, $6, nullif($7, ''), nullif($8, ''), now())`
 
 // For every combination of filters, the pages must contain exactly the matching contacts. Other
 // contacts change during the test.
 func TestContacts_PagesMatchEveryFilterExactly(t *testing.T) {
 	t.Parallel()
 	r := start(t)
-	type person struct{ number, name, dnd, consent string }
+	type person struct{ number, name, dnd, consent, email, externalID string }
 	one := func(rt *rapid.T, label string, values ...string) string {
 		return rapid.SampledFrom(values).Draw(rt, label)
 	}
@@ -55,10 +56,11 @@ func TestContacts_PagesMatchEveryFilterExactly(t *testing.T) {
 			number: one(rt, "phone", "", "", "", "", "+15005550001"), name: one(rt, "q", "", "", "A", "n_", "%", "ann b"),
 			dnd:     one(rt, "dnd", "", "", "unknown", "clean", "dnd"),
 			consent: one(rt, "consent", "", "", "unknown", "consented", "withdrawn"),
+			email:   one(rt, "email", "", "", "a@b.example"), externalID: one(rt, "external_id", "", "", "7"),
 		}
 		query := url.Values{}
 		for parameter, value := range map[string]string{"phone": f.number, "q": f.name, "dnd_status": f.dnd,
-			"consent_status": f.consent} {
+			"consent_status": f.consent, "email": f.email, "external_id": f.externalID} {
 			if value != "" {
 				query.Set(parameter, value)
 			}
@@ -75,8 +77,9 @@ func TestContacts_PagesMatchEveryFilterExactly(t *testing.T) {
 				p := person{
 					number: fmt.Sprintf("+1500555%04d", len(items)), name: one(rt, "name", "", "Ann B", "ann", "an_%", "Bob"),
 					dnd: one(rt, "is", "unknown", "dnd"), consent: one(rt, "agrees", "unknown", "consented"),
+					email: one(rt, "writes from", "", "a@b.example", "A@b.example"), externalID: one(rt, "is numbered", "", "7", "77"),
 				}
-				exec(insertContact, id, workspace, p.number, p.name, p.dnd, p.consent)
+				exec(insertContact, id, workspace, p.number, p.name, p.dnd, p.consent, p.email, p.externalID)
 				items[id] = p
 				return id
 			},
@@ -90,6 +93,7 @@ func TestContacts_PagesMatchEveryFilterExactly(t *testing.T) {
 				p := items[id]
 				narrows := func(filter, value string) bool { return filter == "" || filter == value }
 				return narrows(f.number, p.number) && narrows(f.dnd, p.dnd) && narrows(f.consent, p.consent) &&
+					narrows(f.email, p.email) && narrows(f.externalID, p.externalID) &&
 					strings.Contains(strings.ToLower(p.name), strings.ToLower(f.name))
 			},
 		})

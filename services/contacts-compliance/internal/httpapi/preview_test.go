@@ -100,7 +100,7 @@ func TestPreview_ReturnsOutcomeNextTimeAndRule(t *testing.T) {
 		keys = append(keys, key)
 	}
 	slices.Sort(keys)
-	want := "at calling_policy code consent_status country dnd_status may_be_called message next_at " +
+	want := "at calling_policy code consent_status country dnd_status gates may_be_called message next_at " +
 		"phone_e164 policy_version recent_dials regions rule rules source time_zones"
 	if strings.Join(keys, " ") != want {
 		t.Errorf("fields %v, want %s", keys, want)

@@ -50,39 +50,47 @@ func (s *Store) Record(ctx context.Context, ch contacts.Change, ifUnknown Unknow
 // afterChange can add statements to the same transaction.
 func (s *Store) recordChange(ctx context.Context, ch contacts.Change, ifUnknown UnknownNumber,
 	afterChange func(*pgx.Batch, contacts.Contact) error) (changed contacts.Contact, err error) {
-	err = pg.InPipeline(ctx, s.pool, func(tx *pg.Pipeline) error {
-		locked, err := lockNumber(ctx, tx, ch, ifUnknown)
-		if err != nil {
-			return err
-		}
-		if changed = locked.contact; locked.alreadyRecorded {
-			return nil
-		}
-		c := s.chainAt(ch.WorkspaceID, locked.head)
-		var before, after string
-		changed, before, after = changed.Apply(ch.Kind)
-		changed.UpdatedAt = c.now
-		batch := &pgx.Batch{}
-		batch.Queue(updateStates, pg.Args{
-			"workspace_id": changed.WorkspaceID, "id": changed.ID, "dnd_status": changed.DND, "consent_status": changed.Consent,
-			"updated_at": c.now,
-		})
-		if err := c.appendRow(batch, recordRow(changed, ch, before, after)); err != nil {
-			return err
-		}
-		c.updateHead(batch)
-		if afterChange != nil {
-			if err := afterChange(batch, changed); err != nil {
-				return err
-			}
-		}
-		tx.QueueBatch(batch) // the batch is sent together with COMMIT, to save a round trip
-		return nil
+	err = pg.InPipeline(ctx, s.pool, func(tx *pg.Pipeline) (err error) {
+		changed, err = s.recordIn(ctx, tx, ch, ifUnknown, afterChange)
+		return err
 	})
 	if err != nil && !errors.Is(err, pg.ErrNotFound) {
 		return changed, fmt.Errorf("insert consent record: %w", err)
 	}
 	return changed, err
+}
+
+// recordIn does the work of recordChange in a transaction. The caller must not lock the head of a
+// chain before.
+func (s *Store) recordIn(ctx context.Context, tx *pg.Pipeline, ch contacts.Change, ifUnknown UnknownNumber,
+	afterChange func(*pgx.Batch, contacts.Contact) error) (changed contacts.Contact, err error) {
+	locked, err := lockNumber(ctx, tx, ch, ifUnknown)
+	if err != nil {
+		return changed, err
+	}
+	if changed = locked.contact; locked.alreadyRecorded {
+		return changed, nil
+	}
+	c := s.chainAt(ch.WorkspaceID, locked.head)
+	var before, after string
+	changed, before, after = changed.Apply(ch.Kind)
+	changed.UpdatedAt = c.now
+	batch := &pgx.Batch{}
+	batch.Queue(updateStates, pg.Args{
+		"workspace_id": changed.WorkspaceID, "id": changed.ID, "dnd_status": changed.DND, "consent_status": changed.Consent,
+		"updated_at": c.now,
+	})
+	if err := c.appendRow(batch, recordRow(changed, ch, before, after)); err != nil {
+		return changed, err
+	}
+	c.updateHead(batch)
+	if afterChange != nil {
+		if err := afterChange(batch, changed); err != nil {
+			return changed, err
+		}
+	}
+	tx.QueueBatch(batch) // the batch is sent together with COMMIT, to save a round trip
+	return changed, nil
 }
 
 // lockedNumber is the contact and the head of its chain, both locked.

@@ -23,8 +23,8 @@ const contactColumns = `id, workspace_id, phone_e164, name, email, external_id, 
 	consent_status, updated_at, erasures`
 
 const insertContact = `
-INSERT INTO contacts (id, workspace_id, phone_e164, name, name_folded, metadata, time_zone, updated_at)
-VALUES (@id, @workspace_id, @phone_e164, @name, @name_folded, @metadata, @time_zone, @updated_at)
+INSERT INTO contacts (id, workspace_id, phone_e164, name, name_folded, email, external_id, metadata, time_zone, updated_at)
+VALUES (@id, @workspace_id, @phone_e164, @name, @name_folded, @email, @external_id, @metadata, @time_zone, @updated_at)
 ON CONFLICT (workspace_id, phone_e164) DO NOTHING
 RETURNING ` + contactColumns
 
@@ -36,14 +36,33 @@ WHERE workspace_id = @workspace_id AND phone_e164 = @phone_e164`
 // Create inserts a contact. If the workspace has a contact with the number, it returns that contact
 // and existed is true.
 func (s *Store) Create(ctx context.Context, c contacts.Contact) (stored contacts.Contact, existed bool, err error) {
+	return createContact(ctx, s.pool, c)
+}
+
+// CreateWithConsent does what Create does, and records the change of the consent of a new contact in
+// the same transaction. It does not change an existing contact.
+func (s *Store) CreateWithConsent(ctx context.Context, c contacts.Contact,
+	consent contacts.Change) (stored contacts.Contact, existed bool, err error) {
+	err = pg.InPipeline(ctx, s.pool, func(tx *pg.Pipeline) error {
+		if stored, existed, err = createContact(ctx, tx, c); err != nil || existed {
+			return err
+		}
+		stored, err = s.recordIn(ctx, tx, consent, RefuseUnknown, nil)
+		return err
+	})
+	return stored, existed, err
+}
+
+func createContact(ctx context.Context, q querier, c contacts.Contact) (stored contacts.Contact, existed bool,
+	err error) {
 	args, err := contactArgs(c)
 	if err != nil {
 		return stored, false, err
 	}
 	args["updated_at"] = c.CreatedAt()
-	stored, err = pg.One[contacts.Contact](ctx, s.pool, insertContact, args)
+	stored, err = pg.One[contacts.Contact](ctx, q, insertContact, args)
 	if errors.Is(err, pg.ErrNotFound) {
-		stored, err = pg.One[contacts.Contact](ctx, s.pool, contactByNumber, args)
+		stored, err = pg.One[contacts.Contact](ctx, q, contactByNumber, args)
 		existed = true
 	}
 	if err != nil {
@@ -59,7 +78,7 @@ func contactArgs(c contacts.Contact) (pgx.NamedArgs, error) {
 	}
 	args := pgx.NamedArgs{
 		"id": c.ID, "workspace_id": c.WorkspaceID, "phone_e164": c.Number, "name": c.Name,
-		"name_folded": nil, "metadata": c.Metadata.Encode(), "time_zone": nil,
+		"email": c.Email, "external_id": c.ExternalID, "name_folded": nil, "metadata": c.Metadata.Encode(), "time_zone": nil,
 	}
 	if c.Name != nil {
 		args["name_folded"] = contacts.Fold(*c.Name)
@@ -95,15 +114,18 @@ func (s *Store) find(ctx context.Context, sql string, args pgx.NamedArgs) (conta
 
 const updateContact = `
 UPDATE contacts
-SET name = @name, name_folded = @name_folded, metadata = @metadata, time_zone = @time_zone, updated_at = now()
+SET name = @name, name_folded = @name_folded, email = @email, external_id = @external_id, metadata = @metadata,
+    time_zone = @time_zone, updated_at = now()
 WHERE workspace_id = @workspace_id AND id = @id
 RETURNING ` + contactColumns
 
-// Update locks a contact, calls edit, and stores the changed name and metadata. An error of edit is
-// returned unchanged and nothing is stored. It returns pg.ErrNotFound if there is no such contact.
-func (s *Store) Update(ctx context.Context, workspace, id uuid.UUID,
+// Update locks a contact, calls edit, and stores the changed name, email, external_id and metadata. If
+// consent is not nil, it records that change of the contact's consent in the same transaction. An
+// error of edit is returned unchanged and nothing is stored. It returns pg.ErrNotFound if there is no
+// such contact.
+func (s *Store) Update(ctx context.Context, workspace, id uuid.UUID, consent *contacts.Change,
 	edit func(*contacts.Contact) error) (changed contacts.Contact, err error) {
-	err = pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
+	err = pg.InPipeline(ctx, s.pool, func(tx *pg.Pipeline) error {
 		c, err := pg.One[contacts.Contact](ctx, tx, contactByID+` FOR UPDATE`,
 			pgx.NamedArgs{"workspace_id": workspace, "id": id})
 		if err != nil {
@@ -116,7 +138,12 @@ func (s *Store) Update(ctx context.Context, workspace, id uuid.UUID,
 		if err != nil {
 			return err
 		}
-		changed, err = pg.One[contacts.Contact](ctx, tx, updateContact, args)
+		if changed, err = pg.One[contacts.Contact](ctx, tx, updateContact, args); err != nil || consent == nil {
+			return err
+		}
+		change := *consent
+		change.Number = c.Number
+		changed, err = s.recordIn(ctx, tx, change, RefuseUnknown, nil)
 		return err
 	})
 	return changed, err
@@ -176,6 +203,8 @@ type Filter struct {
 	Name    string
 	DND     contacts.DND
 	Consent contacts.Consent
+	// Email and ExternalID match exactly.
+	Email, ExternalID *string
 }
 
 // newestFirst orders every list by the bytes of the id. The primary key does not have this order.
@@ -188,17 +217,20 @@ const (
 	nameContains = ` AND position(@name IN name_folded) > 0`
 )
 
-// listContacts reads the newest contacts of each pair of states and merges them. So a few opted-out
+// pairsBegin and pairsEnd read the newest contacts of each pair of states and merge them. So a few opted-out
 // contacts among a million are found without reading all of them.
-const listContacts = `
+//
+// A filter by email or external_id adds a condition between these two parts. Each filter has an index
+// with the columns of contacts_states.
+const (
+	pairsBegin = `
 SELECT ` + contactColumns + ` FROM unnest(@dnds::text[], @consents::text[]) AS pair (dnd, consent) CROSS JOIN LATERAL (
     SELECT ` + contactColumns + ` FROM contacts
-    WHERE workspace_id = @workspace_id AND dnd_status = dnd AND consent_status = consent` + below + newestFirst + `
+    WHERE workspace_id = @workspace_id AND dnd_status = dnd AND consent_status = consent`
+	pairsEnd = below + newestFirst + `
 ) AS c` + newestFirst
-
-const (
-	listNumber      = contactByNumber + inStates + below + newestFirst
-	listNumberNamed = contactByNumber + inStates + nameContains + below + newestFirst
+	sameEmail      = ` AND email = @email`
+	sameExternalID = ` AND external_id = @external_id`
 )
 
 // A search by name first reads the recentNamed newest contacts with a name. For a common name,
@@ -237,7 +269,7 @@ SELECT EXISTS (SELECT 1 FROM contacts WHERE workspace_id = @workspace_id AND id 
 func (s *Store) List(ctx context.Context, workspace uuid.UUID, f Filter, p page.Request) ([]contacts.Contact, error) {
 	args := pgx.NamedArgs{
 		"workspace_id": workspace, "after": p.After, "below": p.Below(), "rows": p.Rows(), "recent": recentNamed,
-		"phone_e164": f.Number, "name": contacts.Fold(f.Name),
+		"phone_e164": f.Number, "name": contacts.Fold(f.Name), "email": f.Email, "external_id": f.ExternalID,
 	}
 	args["dnds"], args["consents"] = contacts.StatePairs(f.DND, f.Consent)
 	if err := s.checkCursor(ctx, contactCursor, p, args); err != nil {
@@ -247,7 +279,7 @@ func (s *Store) List(ctx context.Context, workspace uuid.UUID, f Filter, p page.
 		return nil, nil
 	}
 	found, err := pg.Many[contacts.Contact](ctx, s.pool, f.selectContacts(), args)
-	if err == nil && f.Number == "" && f.Name != "" && len(found) < p.Rows() {
+	if err == nil && f.byNameOnly() && len(found) < p.Rows() {
 		found, err = s.searchNames(ctx, workspace, args)
 	}
 	if err != nil {
@@ -256,19 +288,31 @@ func (s *Store) List(ctx context.Context, workspace uuid.UUID, f Filter, p page.
 	return found, nil
 }
 
-// selectContacts returns the query for the filter. If the filter has a name but no number, the
-// query reads only the newest contacts. If these do not fill the page, the caller must call
-// searchNames.
+// byNameOnly reports whether an index of the names must be used.
+func (f Filter) byNameOnly() bool {
+	return f.Name != "" && f.Number == "" && f.Email == nil && f.ExternalID == nil
+}
+
+// selectContacts returns the query for the filter. If byNameOnly is true, the query reads only the
+// newest contacts. If these do not fill the page, the caller must call searchNames.
 func (f Filter) selectContacts() string {
+	var conditions string
+	if f.Name != "" {
+		conditions += nameContains
+	}
+	if f.Email != nil {
+		conditions += sameEmail
+	}
+	if f.ExternalID != nil {
+		conditions += sameExternalID
+	}
 	switch {
-	case f.Number != "" && f.Name != "":
-		return listNumberNamed
 	case f.Number != "":
-		return listNumber
-	case f.Name != "":
+		return contactByNumber + inStates + conditions + below + newestFirst
+	case f.byNameOnly():
 		return listRecentNamed
 	default:
-		return listContacts
+		return pairsBegin + conditions + pairsEnd
 	}
 }
 

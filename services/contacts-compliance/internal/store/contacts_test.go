@@ -17,10 +17,11 @@ import (
 )
 
 const seedContacts = `
-INSERT INTO contacts (id, workspace_id, phone_e164, name, name_folded, dnd_status, consent_status, updated_at)
+INSERT INTO contacts (id, workspace_id, phone_e164, name, name_folded, email, external_id, dnd_status, consent_status,
+	updated_at)
 SELECT concat(lpad(to_hex(1750000000000 + n), 12, '0'), '70008', substr(md5(n::text), 1, 15))::uuid,
     CASE WHEN n % 10000 = 11 THEN @small::uuid ELSE @large::uuid END, '+1415555' || lpad(n::text, 5, '0'), called,
-        called,
+        called, CASE WHEN n % 3 = 0 THEN 'shared@example.com' ELSE concat(n, '@example.com') END, concat('c-', n),
     CASE WHEN n < 4 THEN 'dnd' ELSE 'unknown' END, CASE WHEN n % 2 = 0 THEN 'consented' ELSE 'unknown' END, now()
 FROM generate_series(1, 30000) AS n,
     LATERAL (SELECT CASE WHEN n = 2 THEN 'zoë 100%' WHEN n % 3 = 0 THEN concat('ann ', n) ELSE concat('bob ', n)
@@ -60,6 +61,18 @@ func TestList_NoFilterReadsTheWholeWorkspace(t *testing.T) {
 			filter: store.Filter{Number: "+141555500002", DND: contacts.Clean}, pages: 50},
 		{name: "a number with a name that it does not have",
 			filter: store.Filter{Number: "+141555500002", Name: "bob"}, pages: 50},
+		{name: "a rare email", filter: store.Filter{Email: new("5@example.com")}, found: 1, pages: 150},
+		{name: "an email that no contact has", filter: store.Filter{Email: new("0@example.com")}, pages: 150},
+		{name: "an email of a third of the contacts", filter: store.Filter{Email: new("shared@example.com")}, found: 26,
+			pages: 150},
+		{name: "a common email in a rare state",
+			filter: store.Filter{Email: new("shared@example.com"), DND: contacts.OptedOut}, found: 1, pages: 150},
+		{name: "an external_id", filter: store.Filter{ExternalID: new("c-5")}, found: 1, pages: 150},
+		{name: "an external_id with an email that it does not have",
+			filter: store.Filter{ExternalID: new("c-5"), Email: new("shared@example.com")}, pages: 150},
+		{name: "an external_id with a name", filter: store.Filter{ExternalID: new("c-5"), Name: "bob"}, found: 1, pages: 150},
+		{name: "a number with an email",
+			filter: store.Filter{Number: "+141555500005", Email: new("5@example.com")}, found: 1, pages: 50},
 		{name: "a common name", filter: store.Filter{Name: "ANN"}, found: 26, pages: 300},
 		{name: "a rare name", filter: store.Filter{Name: "oë 1"}, found: 1, pages: 800},
 		{name: "a rare letter", filter: store.Filter{Name: "Ë"}, found: 1, pages: 800},

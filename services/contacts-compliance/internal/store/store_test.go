@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -77,6 +78,96 @@ func TestCreate_ConcurrentCallsCreateOneContact(t *testing.T) {
 		t.Errorf("created = %v, want 1", created)
 	} else if len(ids) != 1 {
 		t.Errorf("length of ids = %d, want 1", len(ids))
+	}
+}
+
+// Of several concurrent requests for one number, one creates the contact and its consent record. The
+// others change nothing.
+func TestCreateWithConsent_ConcurrentCallsStoreOneContactAndOneRecord(t *testing.T) {
+	t.Parallel()
+	st, pool := open(t)
+	workspace := uuid.Must(uuid.NewV7())
+	var all sync.WaitGroup
+	var created atomic.Int64
+	for range 16 {
+		all.Go(func() {
+			change := contacts.Change{WorkspaceID: workspace, Number: number, Kind: contacts.ConsentGranted, Source: "form",
+				Actor: "request:1"}
+			c, existed, err := st.CreateWithConsent(t.Context(), contacts.Contact{ID: uuid.Must(uuid.NewV7()),
+				WorkspaceID: workspace, Number: number}, change)
+			if err != nil {
+				t.Errorf("CreateWithConsent: %v", err)
+			} else if c.Consent != contacts.Consented {
+				t.Errorf("consent_status = %s, want consented", c.Consent)
+			}
+			if !existed {
+				created.Add(1)
+			}
+		})
+	}
+	all.Wait()
+	if got := created.Load(); got != 1 {
+		t.Errorf("created = %d, want 1", got)
+	}
+	records, err := st.Records(t.Context(), workspace, number, page.Request{Limit: 25})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(records) != 1 {
+		t.Errorf("consent records = %d, want 1", len(records))
+	}
+	result, err := store.NewArchive(pool, chains(t)).Verify(t.Context(), nil, time.Time{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(result.Breaks) != 0 {
+		t.Errorf("breaks of the chain = %v, want none", result.Breaks)
+	}
+}
+
+// If the consent record cannot be stored, the other fields of the same request are not stored either.
+// A trigger makes the insert of the record fail.
+func TestUpdate_AFailedConsentRecordChangesNothing(t *testing.T) {
+	t.Parallel()
+	st, pool := open(t)
+	workspace := uuid.Must(uuid.NewV7())
+	c, _, err := st.Create(t.Context(), contacts.Contact{ID: uuid.Must(uuid.NewV7()), WorkspaceID: workspace, Number: number})
+	if err != nil {
+		t.Fatal(err)
+	}
+	owner := pgtest.Owner(t, pool, "contacts_compliance")
+	for _, sql := range []string{
+		`CREATE FUNCTION fail() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'broken'; END $$`,
+		`CREATE TRIGGER broken BEFORE INSERT ON consent_records FOR EACH ROW EXECUTE FUNCTION fail()`,
+	} {
+		if _, err := owner.Exec(t.Context(), sql); err != nil {
+			t.Fatal(err)
+		}
+	}
+	change := contacts.Change{WorkspaceID: workspace, Kind: contacts.ConsentWithdrawn, Source: "form", Actor: "request:1"}
+	if _, err := st.Update(t.Context(), workspace, c.ID, &change, func(c *contacts.Contact) error {
+		c.Name = new("Ada")
+		return nil
+	}); err == nil {
+		t.Error("Update with a broken ledger = nil, want an error")
+	}
+	created := contacts.Contact{ID: uuid.Must(uuid.NewV7()), WorkspaceID: workspace, Number: "+15005550002"}
+	change.Number = created.Number
+	if _, _, err := st.CreateWithConsent(t.Context(), created, change); err == nil {
+		t.Error("CreateWithConsent with a broken ledger = nil, want an error")
+	}
+	left, err := st.List(t.Context(), workspace, store.Filter{}, page.Request{Limit: 25})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(left) != 1 {
+		t.Fatalf("contacts = %d, want 1", len(left))
+	}
+	if left[0].Name != nil {
+		t.Errorf("name = %q, want none", *left[0].Name)
+	}
+	if left[0].Consent != contacts.ConsentUnknown {
+		t.Errorf("consent_status = %s, want unknown", left[0].Consent)
 	}
 }
 
