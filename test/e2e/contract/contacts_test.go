@@ -29,6 +29,14 @@ func TestContacts_CreateValidatesEachField(t *testing.T) {
 		{"a name that is a number", set{"phone_e164": number(1), "name": 7}, "name"},
 		{"a NUL byte", set{"phone_e164": number(1), "name": "a\x00"}, "name"},
 		{"no phone number", set{"name": "Ada"}, "phone_e164"},
+		{"an e-mail address without a domain", set{"phone_e164": number(1), "email": "ada"}, "email"},
+		{"an empty external_id", set{"phone_e164": number(1), "external_id": ""}, "external_id"},
+		{"an external_id of 256 characters", set{"phone_e164": number(1), "external_id": strings.Repeat("x", 256)}, "external_id"},
+		{"null as email, external_id and consent", set{"phone_e164": number(1), "email": nil, "external_id": nil, "consent": nil}, ""},
+		{"a consent of the wrong type", set{"phone_e164": number(1), "consent": "consented"}, "consent"},
+		{"an unknown consent status", set{"phone_e164": number(1), "consent": set{"status": "unknown", "source": "form"}}, "consent.status"},
+		{"a consent without a source", set{"phone_e164": number(1), "consent": set{"status": "consented"}}, "consent.source"},
+		{"evidence that is a number", set{"phone_e164": number(1), "consent": set{"status": "consented", "source": "form", "evidence": 7}}, "consent.evidence"},
 		{"null as the phone number", set{"phone_e164": nil}, "phone_e164"},
 		{"a phone number of the wrong type", set{"phone_e164": 14155550101}, "phone_e164"},
 		{"an invalid phone number", set{"phone_e164": "14155550101"}, "phone_e164"},
@@ -124,12 +132,43 @@ func TestContacts_PatchMergesMetadata(t *testing.T) {
 	w.write.want(t, 200, "PATCH", path, set{"metadata": set{"one": 1, "b": nil}})
 }
 
+// Each consent that a client sends must be a consent record of the operator API, and a withdrawal must
+// refuse the next call. Erasure must delete email and external_id.
+func TestContacts_ConsentIsRecordedAndErasureDeletesTheFields(t *testing.T) {
+	w := workspace(t)
+	w.topUp(t, "100")
+	to := number(1)
+	made := w.write.want(t, 201, "POST", "/v1/contacts", set{"phone_e164": to, "email": "ada@example.com", "external_id": "c-1",
+		"consent": set{"status": "consented", "source": "web form", "evidence": set{"ip": "192.0.2.7"}}})
+	sharedstack.Equal(t, "email", made.text("email"), "ada@example.com")
+	sharedstack.Equal(t, "external_id", made.text("external_id"), "c-1")
+	sharedstack.Equal(t, "consent_status", made.text("consent_status"), "consented")
+	path := "/v1/contacts/" + made.text("id")
+	changed := w.write.want(t, 200, "PATCH", path, set{"email": nil, "consent": set{"status": "withdrawn", "source": "letter", "evidence": "scan 7"}})
+	sharedstack.Equal(t, "email after the change", changed.text("email"), "")
+	sharedstack.Equal(t, "consent_status after the change", changed.text("consent_status"), "withdrawn")
+	sharedstack.Equal(t, "dnd_status after the change", changed.text("dnd_status"), "unknown")
+	w.write.refused(t, 422, "consent_withdrawn", "POST", "/v1/calls", w.order(to))
+	records := w.operator.want(t, 200, "GET", w.admin+"/consent-records?phone="+url.QueryEscape(to), nil)
+	sharedstack.Equal(t, "consent records", len(records.ids()), 2)
+	for _, part := range []string{`"source":"web form"`, `"evidence":{"ip":"192.0.2.7"}`, `"kind":"consent_withdrawn"`, `"evidence":"scan 7"`} {
+		sharedstack.Contains(t, "consent records", records.body, part)
+	}
+	w.write.refused(t, 422, "validation_error", "PATCH", path, set{"consent": nil})
+	w.write.want(t, 200, "PATCH", path, set{"email": "ada@example.com"})
+	w.operator.want(t, 200, "DELETE", w.admin+"/contacts/"+url.PathEscape(to), nil)
+	erased := w.read.want(t, 200, "GET", path, nil)
+	sharedstack.Equal(t, "email after the erasure", erased.text("email"), "")
+	sharedstack.Equal(t, "external_id after the erasure", erased.text("external_id"), "")
+}
+
 func TestContacts_FiltersSelectContacts(t *testing.T) {
 	w := workspace(t)
 	ids := map[string]string{}
 	for _, name := range []string{"Ada Lovelace", "ada king", "100% Ada_Rows", "Bob", "Ünal"} {
 		ids[name] = w.write.want(t, 201, "POST", "/v1/contacts", set{"phone_e164": number(1), "name": name}).text("id")
 	}
+	w.write.want(t, 200, "PATCH", "/v1/contacts/"+ids["Bob"], set{"email": "bob@example.com", "external_id": "17"})
 	nameless, clean := number(1), number(1)
 	w.write.want(t, 200, "POST", "/v1/opt-outs", set{"phone_e164": nameless})
 	w.write.want(t, 200, "POST", "/v1/opt-outs", set{"phone_e164": clean})
@@ -155,14 +194,20 @@ func TestContacts_FiltersSelectContacts(t *testing.T) {
 		"?dnd_status=unknown":        "Ünal,Bob,100% Ada_Rows,ada king,Ada Lovelace",
 		"?consent_status=withdrawn":  "nameless",
 		"?consent_status=consented":  "clean",
-		"?consent_status=consented&dnd_status=dnd":   "",
-		"?consent_status=withdrawn&dnd_status=dnd":   "nameless",
-		"?q=ada&dnd_status=unknown&limit=100":        "100% Ada_Rows,ada king,Ada Lovelace",
-		"?q=ada&phone=" + url.QueryEscape(nameless):  "",
-		"?phone=" + nameless:                         "nameless",
-		"?phone=" + url.QueryEscape(nameless):        "nameless",
-		"?phone=" + url.QueryEscape(number(1)):       "",
-		"?dnd_status=dnd&unknown=parameter&email=no": "nameless",
+		"?consent_status=consented&dnd_status=dnd":  "",
+		"?consent_status=withdrawn&dnd_status=dnd":  "nameless",
+		"?q=ada&dnd_status=unknown&limit=100":       "100% Ada_Rows,ada king,Ada Lovelace",
+		"?q=ada&phone=" + url.QueryEscape(nameless): "",
+		"?phone=" + nameless:                        "nameless",
+		"?phone=" + url.QueryEscape(nameless):       "nameless",
+		"?phone=" + url.QueryEscape(number(1)):      "",
+		"?dnd_status=dnd&unknown=parameter":         "nameless",
+		"?email=bob@example.com":                    "Bob",
+		"?email=BOB@example.com":                    "",
+		"?external_id=17":                           "Bob",
+		"?external_id=17&email=bob@example.com&q=b": "Bob",
+		"?external_id=17&consent_status=withdrawn":  "",
+		"?external_id=1":                            "",
 	} {
 		var wanted []string
 		if want != "" {

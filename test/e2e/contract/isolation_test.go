@@ -117,17 +117,23 @@ type stranger struct {
 }
 
 const (
-	strangeName      = "Ottilie Fremdling"
-	strangeRef       = "a reference of theirs"
-	strangeKey       = "a-key-of-theirs"
-	strangeHeaderKey = "a-key-of-theirs-in-a-header"
+	strangeName  = "Ottilie Fremdling"
+	strangeEmail = "ottilie@example.com"
+	// strangeExternalID is the external_id of the contact.
+	strangeExternalID = "an id of theirs"
+	strangeRef        = "a reference of theirs"
+	strangeKey        = "a-key-of-theirs"
+	strangeHeaderKey  = "a-key-of-theirs-in-a-header"
 )
 
 func strangerWithEverything(t *testing.T) *stranger {
 	t.Helper()
 	s := &stranger{tenant: workspace(t), number: number(1), optedOut: number(1), optedOutToo: number(1), consented: number(1)}
 	s.topUp(t, "100")
-	s.contact = s.write.want(t, 201, "POST", "/v1/contacts", set{"phone_e164": s.number, "name": strangeName, "metadata": set{"a": 1}}).text("id")
+	s.contact = s.write.want(t, 201, "POST", "/v1/contacts", set{
+		"phone_e164": s.number, "name": strangeName, "email": strangeEmail, "external_id": strangeExternalID,
+		"metadata": set{"a": 1},
+	}).text("id")
 	s.dialed = s.write.want(t, 202, "POST", "/v1/calls", s.order(s.number, "external_ref", strangeRef)).text("id")
 	s.call = s.ended(t, s.dialed).text("call_id")
 	s.request = s.write.want(t, 202, "POST", "/v1/calls", s.order(number(1), "external_ref", strangeRef, "idempotency_key", strangeKey, "scheduled_for", ahead())).text("id")
@@ -165,7 +171,7 @@ func (s *stranger) everything(t *testing.T) map[string]string {
 	t.Helper()
 	seen := map[string]string{}
 	for _, path := range []string{
-		"/v1/calls?limit=100", "/v1/calls/" + s.call, "/v1/call-requests?limit=100", "/v1/contacts?limit=100", "/v1/wallet", subscriptions + "?limit=100",
+		"/v1/calls?limit=100", "/v1/calls/" + s.call, "/v1/call-requests?limit=100", "/v1/contacts?limit=100", "/v1/decisions?limit=100", "/v1/wallet", subscriptions + "?limit=100",
 		"/v1/opt-outs/" + s.number, "/v1/opt-outs/" + s.optedOut, "/v1/opt-outs/" + s.optedOutToo, "/v1/opt-outs/" + s.consented,
 	} {
 		seen[path] = s.read.want(t, 200, "GET", path, nil).body

@@ -19,7 +19,12 @@ type operationRequest struct {
 	body                    any
 }
 
-func (a operationRequest) writes() bool   { return a.method != http.MethodGet }
+func (a operationRequest) writes() bool { return a.method != http.MethodGet }
+
+// needsWriteAccess reports whether a key with read access is refused.
+func (a operationRequest) needsWriteAccess() bool {
+	return a.writes() && a.operation != "previewDecision"
+}
 func (a operationRequest) webhooks() bool { return strings.HasPrefix(a.path, subscriptions) }
 func (a operationRequest) name() string   { return a.method + " " + a.path }
 
@@ -42,6 +47,8 @@ func operationRequests() []operationRequest {
 		{"createOptOut", "POST", optOuts, set{"phone_e164": "+14155550101"}},
 		{"readOptOut", "GET", optOuts + "/+14155550101", nil},
 		{"deleteOptOut", "DELETE", optOuts + "/+14155550101", nil},
+		{"listDecisions", "GET", "/v1/decisions", nil},
+		{"previewDecision", "POST", "/v1/decisions/preview", set{"to": "+14155550101"}},
 		{"readWallet", "GET", "/v1/wallet", nil},
 		{"listWebhookSubscriptions", "GET", subscriptions, nil},
 		{"createWebhookSubscription", "POST", subscriptions, subscription("https://127.0.0.1:1/x")},
@@ -108,7 +115,7 @@ func TestOrder_ChecksOfEveryRoute(t *testing.T) {
 			if a.webhooks() {
 				check("a plan without webhooks, by a key that may only read", a.do(t, deaf.read, unknown), 403, "webhooks_not_enabled")
 			}
-			if a.writes() {
+			if a.needsWriteAccess() {
 				check("a read key and an unknown id", a.do(t, w.read, unknown), 403, "missing_scope")
 				check("a read key and an invalid body", w.read.send(t, a.method, strings.Replace(a.path, "{id}", unknown, 1), "{"),
 					403, "missing_scope")

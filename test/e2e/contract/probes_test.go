@@ -10,6 +10,7 @@ func probes(s *stranger) []probe {
 	}
 	queued := fmt.Sprintf(`"scheduled_for":%q`, ahead())
 	const calls, requests, contacts, optOut = "/v1/calls", "/v1/call-requests", "/v1/contacts", "/v1/opt-outs/{x}"
+	const decisions = "/v1/decisions"
 	all := []probe{
 		{"GET " + calls, "cursor", calls + "?starting_after={x}", "", "", s.call, unknownID()},
 		{"GET " + calls, "agent_id", calls + "?agent_id={x}", "", "", s.agent, unknownID()},
@@ -30,10 +31,17 @@ func probes(s *stranger) []probe {
 		{"GET " + contacts, "cursor", contacts + "?starting_after={x}", "", "", s.contact, unknownID()},
 		{"GET " + contacts, "phone", contacts + "?phone={x}", "", "", s.number, number(1)},
 		{"GET " + contacts, "q", contacts + "?q={x}", "", "", strangeName, "Nobody"},
+		{"GET " + contacts, "email", contacts + "?email={x}", "", "", strangeEmail, "nobody@example.com"},
+		{"GET " + contacts, "external_id", contacts + "?external_id={x}", "", "", strangeExternalID, "an id of nobody"},
 		{"GET " + contacts, "a workspace in the query", contacts + "?workspace_id={x}", "", "", s.id, unknownID()},
 		{"GET " + contacts + "/{id}", "id", contacts + "/{x}", "", "", s.contact, unknownID()},
 		{"GET /v1/opt-outs/{phone_e164}", "an opted-out number", optOut, "", "", s.optedOut, number(1)},
 		{"GET /v1/opt-outs/{phone_e164}", "a contact's number", optOut, "", "", s.number, number(1)},
+		{"GET " + decisions, "cursor", decisions + "?starting_after={x}", "", "", s.decision, unknownID()},
+		{"GET " + decisions, "phone", decisions + "?phone={x}", "", "", s.number, number(1)},
+		{"GET " + decisions, "call_request_id", decisions + "?call_request_id={x}", "", "", s.request, unknownID()},
+		{"GET " + decisions, "a workspace in the query", decisions + "?workspace_id={x}", "", "", s.id, unknownID()},
+		{"POST " + decisions + "/preview", "a number opted out elsewhere", decisions + "/preview", `{"to":"{x}","scheduled_for":"` + ahead() + `"}`, "", s.optedOutToo, number(1)},
 		{"GET /v1/wallet", "a workspace in the query", "/v1/wallet?workspace_id={x}", "", "", s.id, unknownID()},
 		{"GET " + subscriptions, "cursor", subscriptions + "?starting_after={x}", "", "", s.subscription, unknownID()},
 		{"GET " + subscriptions, "a workspace in the query", subscriptions + "?workspace_id={x}", "", "", s.id, unknownID()},

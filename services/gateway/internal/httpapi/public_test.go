@@ -1,6 +1,7 @@
 package httpapi_test
 
 import (
+	"encoding/json"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -119,6 +120,7 @@ func TestPublic_EveryRouteReachesItsService(t *testing.T) {
 		{"GET", "/v1/wallet", proxy.Wallet},
 		{"POST", "/v1/webhook-subscriptions/" + anID + "/rotate-secret", proxy.Webhooks},
 		{"HEAD", "/v1/call-requests", proxy.Calls},
+		{"GET", "/v1/decisions", proxy.Contacts},
 	} {
 		key, access := read, serviceauth.Read
 		if row.method != "GET" && row.method != "HEAD" {
@@ -158,6 +160,34 @@ func TestPublic_EveryRouteReachesItsService(t *testing.T) {
 		if got.header.Get("X-Request-Id") != last.caller.RequestID.String() {
 			t.Errorf("X-Request-Id = %q", got.header.Get("X-Request-Id"))
 		}
+	}
+}
+
+// A preview changes nothing, so read access is enough. Its owner has no copy of the workspace's
+// destinations, so the gateway sends them, also directly after a change.
+func TestPublic_PreviewNeedsReadAccessAndSendsTheDestinations(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	workspaceID := r.workspace("")
+	read, _ := r.key(workspaceID, "read")
+	for _, want := range []string{`[]`, `["+1","+44"]`} {
+		if got := r.operator("PATCH", "/admin/v1/workspaces/"+workspaceID, `{"destinations":`+want+`}`); got.status != http.StatusOK {
+			t.Fatalf("PATCH destinations = %d %s", got.status, got.body)
+		}
+		if got := r.customer("POST", proxy.DecisionPreview, read, `{"to":"+15550100"}`); got.status != http.StatusOK {
+			t.Fatalf("preview with read access = %d %s", got.status, got.body)
+		}
+		received := r.requestsTo(proxy.Contacts)
+		sent, err := json.Marshal(received[len(received)-1].caller.Destinations)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if string(sent) != want {
+			t.Errorf("destinations = %s, want %s", sent, want)
+		}
+	}
+	if got := r.customer("GET", proxy.DecisionPreview, read, ""); got.code() != "method_not_allowed" {
+		t.Errorf("GET = %d %s, want method_not_allowed", got.status, got.body)
 	}
 }
 
