@@ -63,3 +63,94 @@ func TestCallsWhy_ExplainsARequestThatWaitsForATrunk(t *testing.T) {
 		})
 	}
 }
+
+// adminRoutes serves fixed responses below /admin/v1 and configures the CLI to use them.
+func adminRoutes(t *testing.T, bodies map[string]string) {
+	t.Helper()
+	routes := http.NewServeMux()
+	for path, body := range bodies {
+		routes.HandleFunc("GET /admin/v1/"+path, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(body)) })
+	}
+	routes.HandleFunc("GET /", func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusNotFound)
+		_, _ = w.Write([]byte(`{"error":{"code":"not_found","message":"No such thing."}}`))
+	})
+	server := httptest.NewServer(routes)
+	t.Cleanup(server.Close)
+	t.Setenv("RINGFENCE_ADMIN_URL", server.URL)
+	t.Setenv("RINGFENCE_ADMIN_TOKEN", "a-token-of-the-test")
+	t.Setenv("RINGFENCE_WORKSPACE", "1")
+}
+
+const (
+	emptyPage    = `{"data":[],"has_more":false}`
+	decisionPage = `{"data":[{"id":"9","judged_at":"2026-01-01T09:00:00.000Z","kind":"dial","result":"open","rule":null,
+		"message":null,"gates":[{"gate":"opt_out","result":"passed","checked":"dnd_status unknown","reason":"no opt-out on record"},
+		{"gate":"calling_window","result":"passed","checked":"x","reason":"02:45 in Los Angeles, window 00:00–24:00"}]},
+		{"id":"8","judged_at":"2026-01-01T08:00:00.000Z","kind":"precheck","result":"open","rule":null,"message":null,"gates":[]}],
+		"has_more":false}`
+)
+
+func wantGates(t *testing.T, out string) {
+	t.Helper()
+	_, shown, _ := strings.Cut(out, "\nGATES\n")
+	shown, _, _ = strings.Cut(shown, "\n\n")
+	wantLines(t, "gates", shown, "JUDGED AT KIND GATE RESULT REASON",
+		"2026-01-01T09:00:00.000Z dial opt_out passed no opt-out on record",
+		"2026-01-01T09:00:00.000Z dial calling_window passed 02:45 in Los Angeles, window 00:00–24:00")
+}
+
+func TestCallsWhy_OfACallExplainsItsRequest(t *testing.T) {
+	adminRoutes(t, map[string]string{
+		"workspaces/1/calls/3":         `{"call_id":"3","call_request_id":"2","status":"completed","hangup_cause":"normal_clearing"}`,
+		"workspaces/1/call-requests/2": `{"id":"2","status":"completed","call_id":"3","scheduled_for":"2026-01-01T09:00:00Z"}`,
+		"workspaces/1/decisions":       decisionPage, "workspaces/1/attempts": emptyPage,
+		"workspaces/1/webhook-subscriptions": emptyPage,
+	})
+	code, out, faults := runCommand(t, "calls", "why", "3")
+	if code != 0 {
+		t.Fatalf("exit status = %d, want 0; stderr = %q", code, faults)
+	}
+	wantContains(t, "stdout", out, "The number was called. The call ended completed, normal_clearing.")
+	wantGates(t, out)
+}
+
+func TestCallsWhy_OfAnInboundCallStatesThatItHasNoDecision(t *testing.T) {
+	adminRoutes(t, map[string]string{
+		"workspaces/1/calls/3":  `{"call_id":"3","call_request_id":null,"status":"completed","hangup_cause":"normal_clearing"}`,
+		"workspaces/1/attempts": emptyPage, "workspaces/1/webhook-subscriptions": emptyPage,
+	})
+	code, out, faults := runCommand(t, "calls", "why", "3")
+	if code != 0 {
+		t.Fatalf("exit status = %d, want 0; stderr = %q", code, faults)
+	}
+	wantContains(t, "stdout", out, "The call is inbound: it has no call request and no compliance decision.")
+	wantNotContains(t, "stdout", out, "DECISIONS")
+}
+
+func TestCallsWhy_OfANumberShowsItsGatesAndDecisions(t *testing.T) {
+	adminRoutes(t, map[string]string{
+		"workspaces/1/contacts/{phone}/preview": `{"may_be_called":false,"message":"Outside the calling window.",
+			"next_at":"2026-01-01T17:00:00.000Z",
+			"gates":[{"gate":"opt_out","result":"passed","checked":"x","reason":"no opt-out on record"}]}`,
+		"workspaces/1/decisions": decisionPage,
+	})
+	code, out, faults := runCommand(t, "calls", "why", "+14155550100")
+	if code != 0 {
+		t.Fatalf("exit status = %d, want 0; stderr = %q", code, faults)
+	}
+	wantContains(t, "stdout", out, "The number cannot be called now, but at 2026-01-01T17:00:00Z. Outside the calling window.")
+	_, now, _ := strings.Cut(out, "\nGATES NOW\n")
+	now, _, _ = strings.Cut(now, "\n\n")
+	wantLines(t, "gates now", now, "GATE RESULT REASON", "opt_out passed no opt-out on record")
+	wantGates(t, out)
+}
+
+func TestCallsWhy_OfAnUnknownIDFails(t *testing.T) {
+	adminRoutes(t, nil)
+	code, _, faults := runCommand(t, "calls", "why", "3")
+	if code == 0 {
+		t.Error("exit status = 0, want an error")
+	}
+	wantContains(t, "stderr", faults, "No such thing.")
+}

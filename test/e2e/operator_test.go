@@ -213,10 +213,11 @@ func (o operator) replayWebhooks(w *kit.Workspace, hooks *kit.Receiver) {
 	o.runCommand(short(placed.ID)+"|+14155550100|completed", "calls", "requests", "--status", "completed", "--to", "+14155550100",
 		"--after", "1h")
 	o.runCommand(short(delivered[0].CallID)+"|outbound", "calls", "list", "--direction", "outbound", "--request", short(placed.ID))
-	for _, of := range []string{short(placed.ID), delivered[0].CallID, short(delivered[0].CallID), "+14155550100"} {
+	for _, of := range []string{short(placed.ID), delivered[0].CallID, short(delivered[0].CallID)} {
 		o.runCommand("The number was called. The call ended completed, normal_clearing.", "calls", "why", of)
 	}
 	o.cancelRequest(w)
+	o.runCommand("The number was called.|opt_out|no opt-out on record|calling_window", "calls", "why", delivered[0].CallID)
 	o.whyNot(w)
 	until(o.t, "the call's three events came twice", func() bool { return len(hooks.Deliveries(w.ID)) >= 6 })
 
@@ -257,8 +258,10 @@ func (o operator) whyNot(w *kit.Workspace) {
 		now, err := w.Request(o.t.Context(), placed.ID)
 		return err == nil && now.Status == "blocked"
 	})
-	o.runCommand("The number was not called: blocked, recipient_dnd.|precheck|dial|recipient_dnd", "calls", "why",
-		placed.ID)
+	o.runCommand("The number was not called: blocked, recipient_dnd.|precheck|dial|recipient_dnd|an opt-out is on record",
+		"calls", "why", placed.ID)
+	o.runCommand("The number cannot be called.|GATES NOW|an opt-out is on record|precheck|no opt-out on record", "calls", "why",
+		"+14155550146")
 }
 
 // makeDue makes a call request in the dialer's queue due immediately.

@@ -7,7 +7,7 @@ import (
 )
 
 type calls struct {
-	Why      callsWhy      `cmd:"" help:"Explain why a number was called or not: the call request, each compliance decision, each attempt with the trunk's response, the call, and its webhook deliveries."`
+	Why      callsWhy      `cmd:"" help:"Explain why a call was placed or not: the call request, each compliance decision with the reason of each gate, each attempt with the trunk's response, the call, and its webhook deliveries. For a number: its decisions, and whether it can be called now."`
 	Attempts callsAttempts `cmd:"" help:"List the attempts of a call or call request: trunk, Call-ID, SIP status and reason."`
 	List     callsList     `cmd:"" help:"List calls."`
 	Show     callsShow     `cmd:"" help:"Show a call without its transcript."`

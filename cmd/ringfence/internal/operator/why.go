@@ -12,7 +12,7 @@ import (
 )
 
 type callsWhy struct {
-	Of string `arg:"" name:"request-call-or-number" help:"Id of a call request or of a call, or a called number: +14155550100. Of a number, the newest call request is explained."`
+	Of string `arg:"" name:"request-call-or-number" help:"Id of a call request or of a call, or a number: +14155550100."`
 }
 
 // requestState contains the fields of a call request that `calls why` reads.
@@ -119,19 +119,96 @@ func isNotFound(err error) bool {
 	return errors.Is(err, errNoID) || errors.As(err, &refused) && refused.Status == http.StatusNotFound
 }
 
-func (o *WorkspaceClient) explainNumber(ctx context.Context, number string) error {
-	newest, err := o.nextPage(ctx, o.at("call-requests"), url.Values{"to": {number}, "limit": {"1"}})
-	if err != nil {
+// numberFacts contains the decisions about a number and the result of its gates now.
+type numberFacts struct {
+	Answer    string            `json:"answer"`
+	Preview   json.RawMessage   `json:"preview"`
+	Decisions []json.RawMessage `json:"decisions"`
+}
+
+// shownDecisions is how many of the newest decisions about a number are printed.
+const shownDecisions = 20
+
+func (o *WorkspaceClient) explainNumber(ctx context.Context, number string) (err error) {
+	all := numberFacts{Decisions: []json.RawMessage{}}
+	if all.Preview, err = o.Ask(ctx, http.MethodGet, o.at("contacts", number, "preview"), nil); err != nil {
 		return err
 	}
-	if len(newest.Data) == 0 {
-		return fmt.Errorf("no call request of this workspace has the number %s: `ringfence contacts decisions --phone %s` "+
-			"lists the checks that refused one", number, number)
+	var now struct {
+		MayBeCalled bool `json:"may_be_called"`
+		Message     *string
+		NextAt      *time.Time `json:"next_at"`
+		Gates       []json.RawMessage
 	}
-	if newest.HasMore {
-		o.Remark("This is the newest call request. `ringfence calls requests --to %s` lists all of them.", number)
+	if err := json.Unmarshal(all.Preview, &now); err != nil {
+		return fmt.Errorf("read the preview: %w", err)
 	}
-	return o.explainRequest(ctx, newest.Data[0])
+	switch {
+	case now.MayBeCalled:
+		all.Answer = "The number can be called now."
+	case now.NextAt != nil:
+		next, _ := o.localTime(now.NextAt.Format(time.RFC3339))
+		all.Answer = fmt.Sprintf("The number cannot be called now, but at %s. %s", next, text(now.Message))
+	default:
+		all.Answer = "The number cannot be called. " + text(now.Message)
+	}
+	more := false
+	filter := url.Values{"phone": {number}}
+	for page, err := range o.yieldPages(ctx, o.at("decisions"), filter, Listed{Limit: shownDecisions}) {
+		if err != nil {
+			return err
+		}
+		all.Decisions, more = append(all.Decisions, page.Data...), page.HasMore
+	}
+	if o.JSON() {
+		whole, err := json.Marshal(all)
+		if err != nil {
+			return fmt.Errorf("encode the result: %w", err)
+		}
+		return o.Member(whole)
+	}
+	faults := []error{
+		o.Say(all.Answer),
+		o.Say(""),
+		o.Say("GATES NOW"),
+		o.Table(now.Gates, []string{"gate", "result", "reason"}),
+		o.tellDecisions(all.Decisions),
+	}
+	if more {
+		o.Remark("These are the newest %d decisions: `ringfence contacts decisions --phone %s --all` lists all of them.",
+			shownDecisions, number)
+	}
+	return errors.Join(faults...)
+}
+
+// tellDecisions prints the decisions, and below them the gates of each decision.
+func (o *WorkspaceClient) tellDecisions(decisions []json.RawMessage) error {
+	faults := []error{o.Say(""), o.Say("DECISIONS"),
+		o.Table(decisions, []string{"judged_at", "kind", "result", "rule", "message"})}
+	gates := []json.RawMessage{}
+	for _, raw := range decisions {
+		var decision struct {
+			JudgedAt json.RawMessage              `json:"judged_at"`
+			Kind     json.RawMessage              `json:"kind"`
+			Gates    []map[string]json.RawMessage `json:"gates"`
+		}
+		if err := json.Unmarshal(raw, &decision); err != nil {
+			return fmt.Errorf("read a decision: %w", err)
+		}
+		for _, gate := range decision.Gates {
+			gate["judged_at"], gate["kind"] = decision.JudgedAt, decision.Kind
+			row, err := json.Marshal(gate)
+			if err != nil {
+				return fmt.Errorf("encode a gate: %w", err)
+			}
+			gates = append(gates, row)
+		}
+	}
+	if len(gates) > 0 {
+		faults = append(faults, o.Say(""), o.Say("GATES"),
+			o.Table(gates, []string{"judged_at", "kind", "gate", "result", "reason"}))
+	}
+	return errors.Join(faults...)
 }
 
 // explainCall explains the call request of a call. An inbound call has none.
@@ -150,7 +227,7 @@ func (o *WorkspaceClient) explainCall(ctx context.Context, call json.RawMessage)
 		}
 		return o.explainRequest(ctx, request)
 	}
-	all := requestFacts{Answer: "The call is inbound: no call request and no compliance decision belongs to it.",
+	all := requestFacts{Answer: "The call is inbound: it has no call request and no compliance decision.",
 		Decisions: []json.RawMessage{}, Call: call}
 	var err error
 	if all.Attempts, err = o.Members(ctx, o.at("attempts"), url.Values{"of": {of.ID}}); err != nil {
@@ -213,8 +290,7 @@ func (o *WorkspaceClient) print(all requestFacts) error {
 	}
 	faults := []error{o.Say(all.Answer)}
 	if all.Request != nil {
-		faults = append(faults, o.Say(""), o.Say("REQUEST"), o.Member(all.Request), o.Say(""), o.Say("DECISIONS"),
-			o.Table(all.Decisions, []string{"judged_at", "kind", "result", "rule", "message"}))
+		faults = append(faults, o.Say(""), o.Say("REQUEST"), o.Member(all.Request), o.tellDecisions(all.Decisions))
 	}
 	faults = append(faults, o.Say(""), o.Say("ATTEMPTS"), o.Table(all.Attempts, attemptColumns()))
 	if all.Call != nil {
