@@ -154,3 +154,16 @@ func TestCallsWhy_OfAnUnknownIDFails(t *testing.T) {
 	}
 	wantContains(t, "stderr", faults, "No such thing.")
 }
+
+func TestCallsTimeline_PrintsTheEntries(t *testing.T) {
+	adminRoutes(t, map[string]string{
+		"workspaces/1/call-requests/2/timeline": `{"call_request_id":"2","data":[{"at":"2026-01-01T09:00:00.000Z",
+			"type":"call_request.created","message":"The call request was created.","object_id":"2","details":{}}]}`,
+	})
+	code, out, faults := runCommand(t, "calls", "timeline", "2")
+	if code != 0 {
+		t.Fatalf("exit status = %d, want 0; stderr = %q", code, faults)
+	}
+	wantLines(t, "timeline", out, "AT TYPE MESSAGE OBJECT ID",
+		"2026-01-01T09:00:00.000Z call_request.created The call request was created. 2")
+}

@@ -134,6 +134,14 @@ type ClientInterface interface {
 	// Corresponds with POST /v1/call-requests/{id}/cancel (the `CancelCallRequest` operationId).
 	CancelCallRequest(ctx context.Context, id CallRequestID, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// ReadTimeline Read what happened to a call request
+	//
+	// Everything that is stored about the request, oldest first: the request, each compliance decision, each attempt to dial, the call,
+	// and each attempt to deliver a webhook. Data that was deleted after its retention is missing.
+	//
+	// Corresponds with GET /v1/call-requests/{id}/timeline (the `ReadTimeline` operationId).
+	ReadTimeline(ctx context.Context, id CallRequestID, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// ListCalls List calls
 	//
 	// The calls of the workspace, newest first, in the short form. Several filters must all match.
@@ -493,6 +501,24 @@ func (c *Client) ReadCallRequest(ctx context.Context, id CallRequestID, reqEdito
 // Corresponds with POST /v1/call-requests/{id}/cancel (the `CancelCallRequest` operationId).
 func (c *Client) CancelCallRequest(ctx context.Context, id CallRequestID, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewCancelCallRequestRequest(c.Server, id)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ReadTimeline Read what happened to a call request
+//
+// Everything that is stored about the request, oldest first: the request, each compliance decision, each attempt to dial, the call,
+// and each attempt to deliver a webhook. Data that was deleted after its retention is missing.
+//
+// Corresponds with GET /v1/call-requests/{id}/timeline (the `ReadTimeline` operationId).
+func (c *Client) ReadTimeline(ctx context.Context, id CallRequestID, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewReadTimelineRequest(c.Server, id)
 	if err != nil {
 		return nil, err
 	}
@@ -1315,6 +1341,40 @@ func NewCancelCallRequestRequest(server string, id CallRequestID) (*http.Request
 	}
 
 	req, err := http.NewRequest(http.MethodPost, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewReadTimelineRequest constructs an http.Request for the ReadTimeline method
+func NewReadTimelineRequest(server string, id CallRequestID) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "id", id, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: "uuid"})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/call-requests/%s/timeline", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
 	if err != nil {
 		return nil, err
 	}
@@ -2544,6 +2604,16 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with POST /v1/call-requests/{id}/cancel (the `CancelCallRequest` operationId).
 	CancelCallRequestWithResponse(ctx context.Context, id CallRequestID, reqEditors ...RequestEditorFn) (*CancelCallRequestResponse, error)
 
+	// ReadTimelineWithResponse Read what happened to a call request
+	//
+	// Everything that is stored about the request, oldest first: the request, each compliance decision, each attempt to dial, the call,
+	// and each attempt to deliver a webhook. Data that was deleted after its retention is missing.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /v1/call-requests/{id}/timeline (the `ReadTimeline` operationId).
+	ReadTimelineWithResponse(ctx context.Context, id CallRequestID, reqEditors ...RequestEditorFn) (*ReadTimelineResponse, error)
+
 	// ListCallsWithResponse List calls
 	//
 	// The calls of the workspace, newest first, in the short form. Several filters must all match.
@@ -3112,6 +3182,54 @@ func (r CancelCallRequestResponse) StatusCode() int {
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
 func (r CancelCallRequestResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type ReadTimelineResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Timeline
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Refusal
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r ReadTimelineResponse) GetJSON200() *Timeline {
+	return r.JSON200
+}
+
+// GetJSONDefault returns the response for an HTTP default `application/json` response
+func (r ReadTimelineResponse) GetJSONDefault() *Refusal {
+	return r.JSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ReadTimelineResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ReadTimelineResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ReadTimelineResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ReadTimelineResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -4232,6 +4350,22 @@ func (c *ClientWithResponses) CancelCallRequestWithResponse(ctx context.Context,
 	return ParseCancelCallRequestResponse(rsp)
 }
 
+// ReadTimelineWithResponse Read what happened to a call request
+//
+// Everything that is stored about the request, oldest first: the request, each compliance decision, each attempt to dial, the call,
+// and each attempt to deliver a webhook. Data that was deleted after its retention is missing.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /v1/call-requests/{id}/timeline (the `ReadTimeline` operationId).
+func (c *ClientWithResponses) ReadTimelineWithResponse(ctx context.Context, id CallRequestID, reqEditors ...RequestEditorFn) (*ReadTimelineResponse, error) {
+	rsp, err := c.ReadTimeline(ctx, id, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseReadTimelineResponse(rsp)
+}
+
 // ListCallsWithResponse List calls
 //
 // The calls of the workspace, newest first, in the short form. Several filters must all match.
@@ -4866,6 +5000,39 @@ func ParseCancelCallRequestResponse(rsp *http.Response) (*CancelCallRequestRespo
 	switch {
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
 		var dest CallRequest
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Refusal
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseReadTimelineResponse parses an HTTP response from a ReadTimelineWithResponse call
+func ParseReadTimelineResponse(rsp *http.Response) (*ReadTimelineResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ReadTimelineResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Timeline
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
 			return nil, err
 		}

@@ -770,6 +770,32 @@ type TestEventData struct {
 	CallID *openapi_types.UUID `json:"call_id"`
 }
 
+// Timeline defines model for Timeline.
+type Timeline struct {
+	CallRequestID openapi_types.UUID `json:"call_request_id"`
+
+	// Data Oldest first.
+	Data []TimelineEntry `json:"data"`
+}
+
+// TimelineEntry defines model for TimelineEntry.
+type TimelineEntry struct {
+	At Timestamp `json:"at"`
+
+	// Type call_request.created, decision, attempt.started, attempt.ended, call.dialed, call.answered, call.ended, call_request.completed,
+	// call_request.blocked, call_request.failed, call_request.canceled, delivery.created, or delivery.attempted. More may come.
+	Type string `json:"type"`
+
+	// Message One sentence.
+	Message string `json:"message"`
+
+	// ObjectID The id of the call request, decision, attempt, call or delivery.
+	ObjectID openapi_types.UUID `json:"object_id"`
+
+	// Details The facts of this type.
+	Details map[string]any `json:"details"`
+}
+
 // Transcript defines model for Transcript.
 type Transcript struct {
 	Turns []TranscriptTurn `json:"turns"`

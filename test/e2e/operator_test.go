@@ -217,6 +217,7 @@ func (o operator) replayWebhooks(w *kit.Workspace, hooks *kit.Receiver) {
 		o.runCommand("The number was called. The call ended completed, normal_clearing.", "calls", "why", of)
 	}
 	o.cancelRequest(w)
+	o.runCommand("call_request.created|decision|call.ended|delivery.attempted", "calls", "timeline", placed.ID)
 	o.runCommand("The number was called.|opt_out|no opt-out on record|calling_window", "calls", "why", delivered[0].CallID)
 	o.whyNot(w)
 	until(o.t, "the call's three events came twice", func() bool { return len(hooks.Deliveries(w.ID)) >= 6 })

@@ -114,3 +114,49 @@ func TestDecisions_PreviewEvaluatesTheGatesAndStoresNothing(t *testing.T) {
 	sharedstack.Equal(t, "code of an opted-out number", optedOut.text("code"), "recipient_dnd")
 	sharedstack.Equal(t, "next_opening of an opted-out number", optedOut.text("next_opening"), "")
 }
+
+// The timeline must contain every step of a request, from POST to the last attempt of each delivery.
+func TestTimeline_ListsEveryStepOfARequest(t *testing.T) {
+	w := workspace(t)
+	w.topUp(t, "100")
+	w.write.want(t, 201, "POST", subscriptions, subscription(stack(t).Hooks.URL+"/"+w.id))
+	placed := w.write.want(t, 202, "POST", "/v1/calls", w.order(number(1))).text("id")
+	w.ended(t, placed)
+	path := "/v1/call-requests/" + placed + "/timeline"
+	var types []string
+	until(t, "the timeline has the last delivery", func() bool {
+		data, _ := w.read.want(t, 200, "GET", path, nil).members()["data"].([]any)
+		types = nil
+		completed := false
+		for _, item := range data {
+			entry, _ := item.(map[string]any)
+			details, _ := entry["details"].(map[string]any)
+			types = append(types, fmt.Sprint(entry["type"]))
+			completed = completed || entry["type"] == "delivery.attempted" && details["event_type"] == "call.completed"
+		}
+		return completed
+	})
+	sharedstack.Equal(t, "first entry", types[0], "call_request.created")
+	sharedstack.Equal(t, "last entry", types[len(types)-1], "delivery.attempted")
+	position := -1
+	for _, want := range []string{"call_request.created", "decision", "call.dialed", "call.answered", "call.ended", "delivery.attempted"} {
+		next := slices.Index(types[position+1:], want)
+		if next < 0 {
+			t.Fatalf("timeline = %v, want %s after position %d", types, want, position)
+		}
+		position += next + 1
+	}
+	decisions := 0
+	for _, name := range types {
+		if name == "decision" {
+			decisions++
+		}
+	}
+	sharedstack.Equal(t, "decisions", decisions, 2)
+	if !slices.Contains(types, "call_request.completed") {
+		t.Errorf("timeline = %v, want the end of the request", types)
+	}
+	byOperator := w.operator.want(t, 200, "GET", w.admin+"/call-requests/"+placed+"/timeline", nil)
+	sharedstack.Contains(t, "timeline of the operator", byOperator.body, `"type":"call_request.created"`)
+	w.read.refused(t, 404, "not_found", "GET", "/v1/call-requests/"+unknownID()+"/timeline", nil)
+}

@@ -39,6 +39,7 @@ func operationRequests() []operationRequest {
 		{"readRecording", "GET", calls + "/{id}/recording", nil},
 		{"listCallRequests", "GET", requests, nil},
 		{"readCallRequest", "GET", requests + "/{id}", nil},
+		{"readTimeline", "GET", requests + "/{id}/timeline", nil},
 		{"cancelCallRequest", "POST", requests + "/{id}/cancel", nil},
 		{"listContacts", "GET", contacts, nil},
 		{"createContact", "POST", contacts, set{"phone_e164": "+14155550101"}},

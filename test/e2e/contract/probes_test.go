@@ -28,6 +28,7 @@ func probes(s *stranger) []probe {
 		{"GET " + requests, "to", requests + "?to={x}", "", "", s.number, number(1)},
 		{"GET " + requests, "a workspace in the query", requests + "?workspace_id={x}", "", "", s.id, unknownID()},
 		{"GET " + requests + "/{id}", "id", requests + "/{x}", "", "", s.request, unknownID()},
+		{"GET " + requests + "/{id}/timeline", "id", requests + "/{x}/timeline", "", "", s.request, unknownID()},
 		{"GET " + contacts, "cursor", contacts + "?starting_after={x}", "", "", s.contact, unknownID()},
 		{"GET " + contacts, "phone", contacts + "?phone={x}", "", "", s.number, number(1)},
 		{"GET " + contacts, "q", contacts + "?q={x}", "", "", strangeName, "Nobody"},

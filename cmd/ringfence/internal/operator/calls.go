@@ -2,12 +2,15 @@ package operator
 
 import (
 	"context"
+	"encoding/json"
+	"fmt"
 	"net/http"
 	"net/url"
 )
 
 type calls struct {
 	Why      callsWhy      `cmd:"" help:"Explain why a call was placed or not: the call request, each compliance decision with the reason of each gate, each attempt with the trunk's response, the call, and its webhook deliveries. For a number: its decisions, and whether it can be called now."`
+	Timeline callsTimeline `cmd:"" help:"List what happened to a call request, oldest first: decisions, attempts, the call, and each attempt to deliver a webhook."`
 	Attempts callsAttempts `cmd:"" help:"List the attempts of a call or call request: trunk, Call-ID, SIP status and reason."`
 	List     callsList     `cmd:"" help:"List calls."`
 	Show     callsShow     `cmd:"" help:"Show a call without its transcript."`
@@ -61,6 +64,20 @@ type callsRequest struct{ request }
 
 func (c callsRequest) Run(ctx context.Context, o *WorkspaceClient) error {
 	return o.Show(ctx, http.MethodGet, o.at("call-requests", c.Request), nil)
+}
+
+type callsTimeline struct{ request }
+
+func (c callsTimeline) Run(ctx context.Context, o *WorkspaceClient) error {
+	answer, err := o.Ask(ctx, http.MethodGet, o.at("call-requests", c.Request, "timeline"), nil)
+	if err != nil {
+		return err
+	}
+	var read struct{ Data []json.RawMessage }
+	if err := json.Unmarshal(answer, &read); err != nil {
+		return fmt.Errorf("read the timeline: %w", err)
+	}
+	return o.Table(read.Data, []string{"at", "type", "message", "object_id"})
 }
 
 type callsCancel struct{ request }

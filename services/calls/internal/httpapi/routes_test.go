@@ -1,6 +1,8 @@
 package httpapi_test
 
 import (
+	"slices"
+	"strings"
 	"testing"
 
 	"ringfence.dev/libs/serviceauth"
@@ -15,6 +17,10 @@ func TestRoutes_MatchTheOpenAPIDocument(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	// the gateway composes the timeline
+	operations = slices.DeleteFunc(operations, func(o openapi.Operation) bool {
+		return strings.HasSuffix(o.Path, "/timeline")
+	})
 	router := httpapi.New(nil, nil, nil, nil, nil, nil).Handler(nil, &serviceauth.Keys{})
 	testkit.Customers(t, router, operations)
 }

@@ -72,6 +72,8 @@ func New(
 		r.Use(keys.RequireOperator)
 		r.Get("/", httpserver.Handle(api.listAttempts))
 	})
+	// The gateway reads the attempts for the timeline of a call request.
+	router.With(keys.RequireCaller).Get("/internal/v1/attempts", httpserver.Handle(api.listAttempts))
 	router.Route("/admin/v1/workspaces/{id}/agent-keys/{agent_id}", func(r chi.Router) {
 		r.Use(keys.RequireOperator)
 		r.Put("/", httpserver.Handle(api.putAgentKey))

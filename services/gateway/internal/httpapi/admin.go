@@ -57,6 +57,7 @@ func NewAdmin(
 		admin.Post("/workspaces/{id}/api-keys", httpserver.Handle(a.createKey))
 		admin.Get("/workspaces/{id}/api-keys/{key_id}", httpserver.Handle(a.readKey))
 		admin.Delete("/workspaces/{id}/api-keys/{key_id}", httpserver.Handle(a.revokeKey))
+		admin.Get("/workspaces/{id}/call-requests/{request_id}/timeline", httpserver.Handle(a.readTimeline))
 		admin.Get("/services", httpserver.Handle(a.ready.listServices))
 		admin.Get("/audit", httpserver.Handle(a.listAudit))
 		admin.Get("/audit/{entry_id}", httpserver.Handle(a.readAudit))

@@ -100,6 +100,9 @@ func (p *Public) answer(w http.ResponseWriter, r *http.Request) error {
 	caller := serviceauth.Caller{
 		WorkspaceID: holder.WorkspaceID, RequestID: requestID, Access: holder.Access, Webhooks: holder.Workspace().Webhooks(),
 	}
+	if match.Owner == proxy.Gateway { // the only such route is the timeline
+		return writeTimeline(w, r, p.peers, caller, match.Values["id"])
+	}
 	if match.Template == proxy.DecisionPreview {
 		workspace, err := p.store.Workspace(ctx, holder.WorkspaceID)
 		if err != nil {

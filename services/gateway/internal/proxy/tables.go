@@ -18,6 +18,7 @@ func Public() Table {
 		{Template: "/v1/call-requests", Owner: Calls, Methods: []string{get}},
 		{Template: "/v1/call-requests/{id}", Owner: Calls, Methods: []string{get}},
 		{Template: "/v1/call-requests/{id}/cancel", Owner: Calls, Methods: []string{post}},
+		{Template: "/v1/call-requests/{id}/timeline", Owner: Gateway, Methods: []string{get}},
 		{Template: "/v1/contacts", Owner: Contacts, Methods: []string{get, post}},
 		{Template: "/v1/contacts/{id}", Owner: Contacts, Methods: []string{get, patch}},
 		{Template: "/v1/opt-outs", Owner: Contacts, Methods: []string{post}},

@@ -96,3 +96,44 @@ func TestDeliveries_FiltersSelectMatchingDeliveries(t *testing.T) {
 		}
 	}
 }
+
+// The list must contain the deliveries of all events of the call with each attempt, and no delivery of
+// another call or of another workspace.
+func TestCallDeliveries_ListEveryAttempt(t *testing.T) {
+	t.Parallel()
+	p := newReplayFixture(t)
+	call := uuid.New()
+	failed := p.event(call, 1)
+	p.sendAll(deliveries.OutcomeFailed)
+	p.requireReplayed("replay", p.replay(`{"status":"failed",`+longAgo+`}`), 1, false)
+	p.sendAll(deliveries.OutcomeDelivered)
+	queued := p.event(call, 2)
+	p.event(uuid.New(), 3)
+	path := "/internal/v1/calls/" + call.String() + "/deliveries"
+	got := p.customer(p.ws, http.MethodGet, path, "")
+	wantStatus(t, "deliveries of the call", got, 200, "")
+	data, _ := got.body["data"].([]any)
+	if len(data) != 2 {
+		t.Fatalf("deliveries = %v, want 2", got.body)
+	}
+	for i, want := range []struct {
+		id       uuid.UUID
+		status   string
+		attempts int
+	}{{id: failed, status: "delivered", attempts: 2}, {id: queued, status: "queued", attempts: 0}} {
+		d, _ := data[i].(map[string]any)
+		attempts, _ := d["attempts"].([]any)
+		wantEqual(t, "id", d["id"], any(want.id.String()))
+		wantEqual(t, "status", d["status"], any(want.status))
+		wantEqual(t, "attempts", len(attempts), want.attempts)
+	}
+	for what, other := range map[string]response{
+		"unknown call": p.customer(p.ws, http.MethodGet, "/internal/v1/calls/"+uuid.NewString()+"/deliveries", ""),
+		"workspace":    p.customer(uuid.New(), http.MethodGet, path, ""),
+	} {
+		wantStatus(t, what, other, 200, "")
+		if data, _ := other.body["data"].([]any); len(data) != 0 {
+			t.Errorf("deliveries of another %s = %v, want none", what, other.body)
+		}
+	}
+}

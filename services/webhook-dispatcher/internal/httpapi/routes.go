@@ -25,6 +25,7 @@ func (a *API) Routes(keys *serviceauth.Keys, tel *telemetry.Telemetry) http.Hand
 		r.Post("/v1/webhook-subscriptions/{id}/rotate-secret", httpserver.Handle(a.rotateSecret))
 		r.Post("/v1/webhook-subscriptions/{id}/test", httpserver.Handle(a.testSubscription))
 	})
+	router.With(keys.RequireCaller).Get("/internal/v1/calls/{call_id}/deliveries", httpserver.Handle(a.listCallDeliveries))
 	router.Route("/admin/v1/workspaces/{workspace_id}/webhook-subscriptions", func(r chi.Router) {
 		r.Use(keys.RequireOperator)
 		r.Get("/", httpserver.Handle(a.listFlagged))

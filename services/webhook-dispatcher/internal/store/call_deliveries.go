@@ -1,0 +1,78 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"ringfence.dev/libs/pg"
+)
+
+// CallDelivery is a delivery of an event of one call, with its attempts, oldest first.
+type CallDelivery struct {
+	ID             uuid.UUID     `db:"id"`
+	SubscriptionID uuid.UUID     `db:"subscription_id"`
+	EventID        uuid.UUID     `db:"event_id"`
+	EventType      string        `db:"event_type"`
+	Status         string        `db:"status"`
+	CreatedAt      time.Time     `db:"created_at"`
+	NextAttemptAt  *time.Time    `db:"next_attempt_at"`
+	Attempts       []CallAttempt `db:"-"`
+}
+
+// CallAttempt is one attempt of a CallDelivery. Code is the HTTP status, or nil if there was no
+// response.
+type CallAttempt struct {
+	DeliveryID uuid.UUID `db:"delivery_id"`
+	At         time.Time `db:"at"`
+	Ms         int       `db:"ms"`
+	Code       *int      `db:"code"`
+	Error      *string   `db:"error"`
+}
+
+const selectCallDeliveries = `
+SELECT d.id, d.subscription_id, d.event_id, d.event_type, d.status, d.created_at, q.due_at AS next_attempt_at
+FROM deliveries d
+LEFT JOIN delivery_queue q ON q.delivery_id = d.id AND q.created_at = d.created_at
+WHERE d.workspace_id = @workspace_id AND d.call_id = @call_id
+ORDER BY d.created_at, d.id
+LIMIT @rows`
+
+const selectCallAttempts = `
+SELECT delivery_id, at, ms, code, error FROM attempts
+WHERE delivery_id = ANY (@ids::uuid[])
+ORDER BY at, delivery_id, no
+LIMIT @rows`
+
+// The limits of one result. A call has a few deliveries with five attempts each, and more only after
+// many replays.
+const (
+	maxCallDeliveries = 1000
+	maxCallAttempts   = 5000
+)
+
+// DeliveriesOfCall returns the deliveries of all events of a call, oldest first.
+func (s *Store) DeliveriesOfCall(ctx context.Context, workspaceID, callID uuid.UUID) ([]CallDelivery, error) {
+	found, err := pg.Many[CallDelivery](ctx, s.pool, selectCallDeliveries,
+		pgx.NamedArgs{"workspace_id": workspaceID, "call_id": callID, "rows": maxCallDeliveries})
+	if err != nil {
+		return nil, fmt.Errorf("list deliveries of call %s: %w", callID, err)
+	}
+	ids, position := make([]uuid.UUID, len(found)), map[uuid.UUID]int{}
+	for i, d := range found {
+		ids[i], position[d.ID] = d.ID, i
+	}
+	attempts, err := pg.Many[CallAttempt](ctx, s.pool, selectCallAttempts,
+		pgx.NamedArgs{"ids": ids, "rows": maxCallAttempts})
+	if err != nil {
+		return nil, fmt.Errorf("list attempts of call %s: %w", callID, err)
+	}
+	for _, a := range attempts {
+		d := &found[position[a.DeliveryID]]
+		d.Attempts = append(d.Attempts, a)
+	}
+	return found, nil
+}
