@@ -69,7 +69,10 @@ func adminRoutes(t *testing.T, bodies map[string]string) {
 	t.Helper()
 	routes := http.NewServeMux()
 	for path, body := range bodies {
-		routes.HandleFunc("GET /admin/v1/"+path, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(body)) })
+		routes.HandleFunc(
+			"GET /admin/v1/"+path,
+			func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(body)) },
+		)
 	}
 	routes.HandleFunc("GET /", func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(http.StatusNotFound)
@@ -102,9 +105,10 @@ func wantGates(t *testing.T, out string) {
 
 func TestCallsWhy_OfACallExplainsItsRequest(t *testing.T) {
 	adminRoutes(t, map[string]string{
-		"workspaces/1/calls/3":         `{"call_id":"3","call_request_id":"2","status":"completed","hangup_cause":"normal_clearing"}`,
-		"workspaces/1/call-requests/2": `{"id":"2","status":"completed","call_id":"3","scheduled_for":"2026-01-01T09:00:00Z"}`,
-		"workspaces/1/decisions":       decisionPage, "workspaces/1/attempts": emptyPage,
+		"workspaces/1/calls/3":               `{"call_id":"3","call_request_id":"2","status":"completed","hangup_cause":"normal_clearing"}`,
+		"workspaces/1/call-requests/2":       `{"id":"2","status":"completed","call_id":"3","scheduled_for":"2026-01-01T09:00:00Z"}`,
+		"workspaces/1/decisions":             decisionPage,
+		"workspaces/1/attempts":              emptyPage,
 		"workspaces/1/webhook-subscriptions": emptyPage,
 	})
 	code, out, faults := runCommand(t, "calls", "why", "3")
@@ -117,8 +121,9 @@ func TestCallsWhy_OfACallExplainsItsRequest(t *testing.T) {
 
 func TestCallsWhy_OfAnInboundCallStatesThatItHasNoDecision(t *testing.T) {
 	adminRoutes(t, map[string]string{
-		"workspaces/1/calls/3":  `{"call_id":"3","call_request_id":null,"status":"completed","hangup_cause":"normal_clearing"}`,
-		"workspaces/1/attempts": emptyPage, "workspaces/1/webhook-subscriptions": emptyPage,
+		"workspaces/1/calls/3":               `{"call_id":"3","call_request_id":null,"status":"completed","hangup_cause":"normal_clearing"}`,
+		"workspaces/1/attempts":              emptyPage,
+		"workspaces/1/webhook-subscriptions": emptyPage,
 	})
 	code, out, faults := runCommand(t, "calls", "why", "3")
 	if code != 0 {
@@ -139,7 +144,12 @@ func TestCallsWhy_OfANumberShowsItsGatesAndDecisions(t *testing.T) {
 	if code != 0 {
 		t.Fatalf("exit status = %d, want 0; stderr = %q", code, faults)
 	}
-	wantContains(t, "stdout", out, "The number cannot be called now, but at 2026-01-01T17:00:00Z. Outside the calling window.")
+	wantContains(
+		t,
+		"stdout",
+		out,
+		"The number cannot be called now, but at 2026-01-01T17:00:00Z. Outside the calling window.",
+	)
 	_, now, _ := strings.Cut(out, "\nGATES NOW\n")
 	now, _, _ = strings.Cut(now, "\n\n")
 	wantLines(t, "gates now", now, "GATE RESULT REASON", "opt_out passed no opt-out on record")

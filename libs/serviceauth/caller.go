@@ -45,8 +45,14 @@ const CallerHeader = "X-Ringfence-Caller"
 // SignCaller returns the token for a request that the gateway forwards to the service aud. The
 // token is valid for 60 s.
 func (k *Keys) SignCaller(aud string, c Caller) (string, error) {
-	signed := claims{Use: forCaller, RequestID: c.RequestID, Workspace: c.WorkspaceID, Access: c.Access, Operator: c.Operator,
-		Destinations: c.Destinations}
+	signed := claims{
+		Use:          forCaller,
+		RequestID:    c.RequestID,
+		Workspace:    c.WorkspaceID,
+		Access:       c.Access,
+		Operator:     c.Operator,
+		Destinations: c.Destinations,
+	}
 	if c.Webhooks {
 		signed.Features = []string{webhooks}
 	}

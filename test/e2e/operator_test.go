@@ -261,8 +261,12 @@ func (o operator) whyNot(w *kit.Workspace) {
 	})
 	o.runCommand("The number was not called: blocked, recipient_dnd.|precheck|dial|recipient_dnd|an opt-out is on record",
 		"calls", "why", placed.ID)
-	o.runCommand("The number cannot be called.|GATES NOW|an opt-out is on record|precheck|no opt-out on record", "calls", "why",
-		"+14155550146")
+	o.runCommand(
+		"The number cannot be called.|GATES NOW|an opt-out is on record|precheck|no opt-out on record",
+		"calls",
+		"why",
+		"+14155550146",
+	)
 }
 
 // makeDue makes a call request in the dialer's queue due immediately.

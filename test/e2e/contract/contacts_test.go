@@ -31,12 +31,28 @@ func TestContacts_CreateValidatesEachField(t *testing.T) {
 		{"no phone number", set{"name": "Ada"}, "phone_e164"},
 		{"an e-mail address without a domain", set{"phone_e164": number(1), "email": "ada"}, "email"},
 		{"an empty external_id", set{"phone_e164": number(1), "external_id": ""}, "external_id"},
-		{"an external_id of 256 characters", set{"phone_e164": number(1), "external_id": strings.Repeat("x", 256)}, "external_id"},
-		{"null as email, external_id and consent", set{"phone_e164": number(1), "email": nil, "external_id": nil, "consent": nil}, ""},
+		{
+			"an external_id of 256 characters",
+			set{"phone_e164": number(1), "external_id": strings.Repeat("x", 256)},
+			"external_id",
+		},
+		{
+			"null as email, external_id and consent",
+			set{"phone_e164": number(1), "email": nil, "external_id": nil, "consent": nil},
+			"",
+		},
 		{"a consent of the wrong type", set{"phone_e164": number(1), "consent": "consented"}, "consent"},
-		{"an unknown consent status", set{"phone_e164": number(1), "consent": set{"status": "unknown", "source": "form"}}, "consent.status"},
+		{
+			"an unknown consent status",
+			set{"phone_e164": number(1), "consent": set{"status": "unknown", "source": "form"}},
+			"consent.status",
+		},
 		{"a consent without a source", set{"phone_e164": number(1), "consent": set{"status": "consented"}}, "consent.source"},
-		{"evidence that is a number", set{"phone_e164": number(1), "consent": set{"status": "consented", "source": "form", "evidence": 7}}, "consent.evidence"},
+		{
+			"evidence that is a number",
+			set{"phone_e164": number(1), "consent": set{"status": "consented", "source": "form", "evidence": 7}},
+			"consent.evidence",
+		},
 		{"null as the phone number", set{"phone_e164": nil}, "phone_e164"},
 		{"a phone number of the wrong type", set{"phone_e164": 14155550101}, "phone_e164"},
 		{"an invalid phone number", set{"phone_e164": "14155550101"}, "phone_e164"},
@@ -138,13 +154,25 @@ func TestContacts_ConsentIsRecordedAndErasureDeletesTheFields(t *testing.T) {
 	w := workspace(t)
 	w.topUp(t, "100")
 	to := number(1)
-	made := w.write.want(t, 201, "POST", "/v1/contacts", set{"phone_e164": to, "email": "ada@example.com", "external_id": "c-1",
-		"consent": set{"status": "consented", "source": "web form", "evidence": set{"ip": "192.0.2.7"}}})
+	made := w.write.want(
+		t,
+		201,
+		"POST",
+		"/v1/contacts",
+		set{"phone_e164": to, "email": "ada@example.com", "external_id": "c-1",
+			"consent": set{"status": "consented", "source": "web form", "evidence": set{"ip": "192.0.2.7"}}},
+	)
 	sharedstack.Equal(t, "email", made.text("email"), "ada@example.com")
 	sharedstack.Equal(t, "external_id", made.text("external_id"), "c-1")
 	sharedstack.Equal(t, "consent_status", made.text("consent_status"), "consented")
 	path := "/v1/contacts/" + made.text("id")
-	changed := w.write.want(t, 200, "PATCH", path, set{"email": nil, "consent": set{"status": "withdrawn", "source": "letter", "evidence": "scan 7"}})
+	changed := w.write.want(
+		t,
+		200,
+		"PATCH",
+		path,
+		set{"email": nil, "consent": set{"status": "withdrawn", "source": "letter", "evidence": "scan 7"}},
+	)
 	sharedstack.Equal(t, "email after the change", changed.text("email"), "")
 	sharedstack.Equal(t, "consent_status after the change", changed.text("consent_status"), "withdrawn")
 	sharedstack.Equal(t, "dnd_status after the change", changed.text("dnd_status"), "unknown")

@@ -36,10 +36,16 @@ func (in *Intake) checkLocalData(ctx context.Context, workspaceID uuid.UUID,
 		return known, err
 	}
 	if len(known.Destinations) > 0 && !number.HasPrefix(known.Destinations) {
-		return known, apierr.Validation("to", "is outside the destinations this workspace calls. Use a number with an allowed prefix.")
+		return known, apierr.Validation(
+			"to",
+			"is outside the destinations this workspace calls. Use a number with an allowed prefix.",
+		)
 	}
 	if known.MaxCallSeconds == nil {
-		return known, apierr.Unprocessable("invalid_agent", "agent_id names no agent of this workspace. Use the id of one that exists.")
+		return known, apierr.Unprocessable(
+			"invalid_agent",
+			"agent_id names no agent of this workspace. Use the id of one that exists.",
+		)
 	}
 	return known, nil
 }

@@ -31,6 +31,7 @@ const (
 // GateResult is the result of one gate. Only a call whose gates all passed may be placed.
 type GateResult string
 
+// The results of a gate.
 const (
 	Passed  GateResult = "passed"
 	Failed  GateResult = "failed"
@@ -281,7 +282,11 @@ func localDays(zones []window.Zone, at time.Time) string {
 	if len(zones) == 0 {
 		return at.UTC().Format("Mon 2006-01-02 15:04") + " in UTC"
 	}
-	return listLocal(zones, func(z window.Zone) string { return z.In(at).Format("Mon 2006-01-02 15:04") }, window.Zone.String)
+	return listLocal(
+		zones,
+		func(z window.Zone) string { return z.In(at).Format("Mon 2006-01-02 15:04") },
+		window.Zone.String,
+	)
 }
 
 // maxListed limits the parts of a list in a report.

@@ -77,16 +77,22 @@ func TestReport_ReasonOfEachGate(t *testing.T) {
 			want: "contact failed: the contact_id of the request names a contact with another number"},
 		{name: "premium number", number: "+19005551234",
 			want: "destination failed: numbers of this kind (premium rate) are never called"},
-		{name: "permitted prefix", allows: []string{"+44", "+1"},
-			want: "destination passed: numbers of this kind can be called, and the number has a prefix of the workspace's destinations"},
+		{
+			name:   "permitted prefix",
+			allows: []string{"+44", "+1"},
+			want:   "destination passed: numbers of this kind can be called, and the number has a prefix of the workspace's destinations",
+		},
 		{name: "other prefix", allows: []string{"+44"},
 			want: "destination failed: the number has no prefix of the workspace's destinations"},
 		{name: "no time zone", facts: func(f *gate.Facts) { f.NumberZones = nil },
 			want: "time_zone failed: no time zone of this number is known; set metadata.time_zone of its contact"},
 		{name: "window without a time zone", facts: func(f *gate.Facts) { f.NumberZones = nil },
 			want: "calling_window skipped: the time zone is not known, window 09:00–20:00"},
-		{name: "two time zones", facts: func(f *gate.Facts) { f.NumberZones = zones(t, "America/New_York", "America/Chicago") },
-			want: "time_zone passed: the person can be in 2 time zones"},
+		{
+			name:  "two time zones",
+			facts: func(f *gate.Facts) { f.NumberZones = zones(t, "America/New_York", "America/Chicago") },
+			want:  "time_zone passed: the person can be in 2 time zones",
+		},
 		{name: "local times", facts: func(f *gate.Facts) { f.NumberZones = zones(t, "America/New_York", "America/Chicago") },
 			want: "calling_window passed: 12:00 in New York, 11:00 in Chicago, window 09:00–20:00"},
 		{name: "closed in one of two time zones", facts: func(f *gate.Facts) {
@@ -142,7 +148,8 @@ func TestReport_PacksHaveTheirHoursAndCaps(t *testing.T) {
 	}
 	f.Policy.Override = &policy.Override{Reason: "own staff"}
 	got = strings.Join(lines(gate.Report(f, gate.Subject{Number: "+13055551234"})), "\n")
-	if want := "pack_hours passed: the calling window replaces the hours of the packs: own staff"; !strings.Contains(got, want) {
+	const want = "pack_hours passed: the calling window replaces the hours of the packs: own staff"
+	if !strings.Contains(got, want) {
 		t.Errorf("Report =\n%s\nwant it to contain %q", got, want)
 	}
 }

@@ -104,7 +104,10 @@ func consentChange(body bodyFields, prefix string) (change contacts.Change, err 
 	var source, proof error
 	change.Source, source = body.requiredText(prefix+"source", maxSource)
 	if source == nil && strings.TrimSpace(change.Source) == "" {
-		source = apierr.Validation(prefix+"source", "must say where the consent was given or withdrawn, such as \"web form\".")
+		source = apierr.Validation(
+			prefix+"source",
+			"must say where the consent was given or withdrawn, such as \"web form\".",
+		)
 	}
 	if evidence := prefix + "evidence"; body.hasValue(evidence) {
 		change.Evidence, proof = parseEvidence(body[evidence], evidence)

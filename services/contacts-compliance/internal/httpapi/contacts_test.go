@@ -275,8 +275,12 @@ func TestContacts_ConsentWritesARecord(t *testing.T) {
 	testkit.Members(t, "consented again", again.body, map[string]any{
 		"email": "ada@example.com", "external_id": "c-1", "consent_status": "consented",
 	})
-	last := r.customer(t, http.MethodPatch, path,
-		`{"email":null,"external_id":null,"name":"Ada","consent":{"status":"withdrawn","source":"letter","evidence":"scan 7"}}`)
+	last := r.customer(
+		t,
+		http.MethodPatch,
+		path,
+		`{"email":null,"external_id":null,"name":"Ada","consent":{"status":"withdrawn","source":"letter","evidence":"scan 7"}}`,
+	)
 	testkit.Members(t, "withdrawn", last.body, map[string]any{
 		"email": nil, "external_id": nil, "name": "Ada", "consent_status": "withdrawn",
 	})

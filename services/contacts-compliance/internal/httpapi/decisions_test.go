@@ -186,7 +186,8 @@ func TestOwnDecisions_StateTheReasonOfEachGate(t *testing.T) {
 			}
 		}
 		local := slices.IndexFunc(lines, func(line string) bool {
-			return strings.HasPrefix(line, "calling_window passed: ") && strings.HasSuffix(line, " in Los Angeles, window 00:00–24:00")
+			return strings.HasPrefix(line, "calling_window passed: ") &&
+				strings.HasSuffix(line, " in Los Angeles, window 00:00–24:00")
 		})
 		if local < 0 {
 			t.Errorf("decision %d: gates =\n%s\nwant the local time in Los Angeles", i, strings.Join(lines, "\n"))
@@ -276,7 +277,8 @@ func TestPreviewDecision_ReturnsTheNextOpeningIfTheWindowIsClosed(t *testing.T) 
 	testkit.Members(t, "at the next opening", again.body, map[string]any{
 		"result": "open", "rule": nil, "code": nil, "message": nil, "next_opening": nil,
 	})
-	if lines := gateLines(t, again.body); !slices.Contains(lines, "calling_window passed: 09:00 in Berlin, window 09:00–20:00") {
+	lines := gateLines(t, again.body)
+	if !slices.Contains(lines, "calling_window passed: 09:00 in Berlin, window 09:00–20:00") {
 		t.Errorf("gates = %v, want the local time of the opening", lines)
 	}
 	fields := map[string]bool{}

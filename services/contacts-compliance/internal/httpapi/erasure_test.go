@@ -32,8 +32,12 @@ func TestEraseContact_KeepsTheOptOutAndTheRecords(t *testing.T) {
 	r := start(t)
 	r.allowAllHours(t)
 	const path = "/admin/v1/workspaces/%s/contacts/+15005550001"
-	r.checkResponse(t, r.customer(t, http.MethodPost, "/v1/contacts",
-		`{"phone_e164":"+15005550001","name":"Ann Secret","email":"ann@secret.example","external_id":"Secret-7","metadata":{"k":"Secret","time_zone":"Europe/Berlin"}}`),
+	r.checkResponse(t, r.customer(
+		t,
+		http.MethodPost,
+		"/v1/contacts",
+		`{"phone_e164":"+15005550001","name":"Ann Secret","email":"ann@secret.example","external_id":"Secret-7","metadata":{"k":"Secret","time_zone":"Europe/Berlin"}}`,
+	),
 		http.StatusCreated, "")
 	request := uuid.Must(uuid.NewV7()).String()
 	if _, err := r.preCheck("calls").PreCheck(t.Context(), connect.NewRequest(&compliancev1.PreCheckRequest{

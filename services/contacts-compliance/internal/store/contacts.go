@@ -23,7 +23,8 @@ const contactColumns = `id, workspace_id, phone_e164, name, email, external_id, 
 	consent_status, updated_at, erasures`
 
 const insertContact = `
-INSERT INTO contacts (id, workspace_id, phone_e164, name, name_folded, email, external_id, metadata, time_zone, updated_at)
+INSERT INTO contacts (id, workspace_id, phone_e164, name, name_folded, email, external_id, metadata, time_zone,
+    updated_at)
 VALUES (@id, @workspace_id, @phone_e164, @name, @name_folded, @email, @external_id, @metadata, @time_zone, @updated_at)
 ON CONFLICT (workspace_id, phone_e164) DO NOTHING
 RETURNING ` + contactColumns

@@ -17,8 +17,10 @@ const seedDecisions = `
 INSERT INTO decisions (id, workspace_id, call_request_id, phone_e164, kind, inputs, policy_version, result, rule, code,
 	message, call_at, judged_at, gates)
 SELECT concat(lpad(to_hex(1750000000000 + n), 12, '0'), '70008', substr(md5(n::text), 1, 15))::uuid,
-    CASE WHEN n % 10000 = 11 THEN @small::uuid ELSE @large::uuid END, concat('00000000-0000-7000-8000-', lpad(n::text, 12, '0'))::uuid,
-    CASE WHEN n % 1000 = 7 THEN '+14155550007' ELSE '+14155550001' END, 'dial', '{}', 0, 'open', '', '', '', now(), now(), '[]'
+    CASE WHEN n % 10000 = 11 THEN @small::uuid ELSE @large::uuid END,
+    concat('00000000-0000-7000-8000-', lpad(n::text, 12, '0'))::uuid,
+    CASE WHEN n % 1000 = 7 THEN '+14155550007' ELSE '+14155550001' END, 'dial', '{}', 0, 'open', '', '', '', now(),
+    now(), '[]'
 FROM generate_series(1, 30000) AS n`
 
 // The rows of a page must be found without a read of all decisions of the workspace or of the number.

@@ -131,7 +131,10 @@ func TestUpdate_AFailedConsentRecordChangesNothing(t *testing.T) {
 	t.Parallel()
 	st, pool := open(t)
 	workspace := uuid.Must(uuid.NewV7())
-	c, _, err := st.Create(t.Context(), contacts.Contact{ID: uuid.Must(uuid.NewV7()), WorkspaceID: workspace, Number: number})
+	c, _, err := st.Create(
+		t.Context(),
+		contacts.Contact{ID: uuid.Must(uuid.NewV7()), WorkspaceID: workspace, Number: number},
+	)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -40,9 +40,23 @@ type Public struct {
 
 // NewPublic returns the handler of the public API. The handler uses proxy.Table and no router,
 // because the table reads the path exactly as the client sent it.
-func NewPublic(authenticator *auth.Authenticator, st *store.Store, peers *proxy.Upstreams, ready *Readiness, shelf *Docs,
-	tel *telemetry.Telemetry) http.Handler {
-	p := &Public{auth: authenticator, store: st, peers: peers, ready: ready, docs: shelf, table: proxy.Public(), open: proxy.Open()}
+func NewPublic(
+	authenticator *auth.Authenticator,
+	st *store.Store,
+	peers *proxy.Upstreams,
+	ready *Readiness,
+	shelf *Docs,
+	tel *telemetry.Telemetry,
+) http.Handler {
+	p := &Public{
+		auth:  authenticator,
+		store: st,
+		peers: peers,
+		ready: ready,
+		docs:  shelf,
+		table: proxy.Public(),
+		open:  proxy.Open(),
+	}
 	return tel.Edge(httpserver.Recover(httpserver.Handle(p.answer)))
 }
 
@@ -80,7 +94,8 @@ func (p *Public) answer(w http.ResponseWriter, r *http.Request) error {
 	if err := checkPlan(holder.Workspace(), r.URL); err != nil {
 		return err
 	}
-	if holder.Access != serviceauth.Write && r.Method != http.MethodGet && r.Method != http.MethodHead && !match.ReadAccess {
+	if holder.Access != serviceauth.Write && r.Method != http.MethodGet && r.Method != http.MethodHead &&
+		!match.ReadAccess {
 		return apierr.New(http.StatusForbidden, "missing_scope", "This key may only read. Use a key with write access.")
 	}
 	if !found {

@@ -171,8 +171,9 @@ func TestPublic_PreviewNeedsReadAccessAndSendsTheDestinations(t *testing.T) {
 	workspaceID := r.workspace("")
 	read, _ := r.key(workspaceID, "read")
 	for _, want := range []string{`[]`, `["+1","+44"]`} {
-		if got := r.operator("PATCH", "/admin/v1/workspaces/"+workspaceID, `{"destinations":`+want+`}`); got.status != http.StatusOK {
-			t.Fatalf("PATCH destinations = %d %s", got.status, got.body)
+		patched := r.operator("PATCH", "/admin/v1/workspaces/"+workspaceID, `{"destinations":`+want+`}`)
+		if patched.status != http.StatusOK {
+			t.Fatalf("PATCH destinations = %d %s", patched.status, patched.body)
 		}
 		if got := r.customer("POST", proxy.DecisionPreview, read, `{"to":"+15550100"}`); got.status != http.StatusOK {
 			t.Fatalf("preview with read access = %d %s", got.status, got.body)

@@ -180,10 +180,15 @@ func all[Item any](ctx context.Context, t *timeline, owner, path string, query u
 // entries returns the entries in the order of their times. Entries with the same time have the order
 // of the life of a request.
 func (t *timeline) entries() []openapi.TimelineEntry {
-	entries := []openapi.TimelineEntry{{
-		At: t.request.CreatedAt, Type: "call_request.created", ObjectID: t.request.ID, Message: "The call request was created.",
-		Details: map[string]any{"to": t.request.To, "agent_id": t.request.AgentID, "external_ref": t.request.ExternalRef},
-	}}
+	entries := []openapi.TimelineEntry{
+		{
+			At:       t.request.CreatedAt,
+			Type:     "call_request.created",
+			ObjectID: t.request.ID,
+			Message:  "The call request was created.",
+			Details:  map[string]any{"to": t.request.To, "agent_id": t.request.AgentID, "external_ref": t.request.ExternalRef},
+		},
+	}
 	for _, d := range slices.Backward(t.decisions) {
 		entries = append(entries, decisionEntry(d))
 	}
@@ -244,7 +249,10 @@ func (a dialAttempt) entries() []openapi.TimelineEntry {
 		return entries
 	}
 	return append(entries, openapi.TimelineEntry{
-		At: *a.EndedAt, Type: "attempt.ended", ObjectID: a.ID, Message: "The attempt to dial ended" + becauseOf(a.HangupCause) + ".",
+		At:       *a.EndedAt,
+		Type:     "attempt.ended",
+		ObjectID: a.ID,
+		Message:  "The attempt to dial ended" + becauseOf(a.HangupCause) + ".",
 		Details: map[string]any{"call_id": a.CallID, "sip_status": a.SIPStatus, "sip_reason": a.SIPReason,
 			"hangup_cause": a.HangupCause, "error": a.Error},
 	})
@@ -294,8 +302,11 @@ func (d callDelivery) entries() []openapi.TimelineEntry {
 		for name, value := range of {
 			details[name] = value
 		}
-		entries = append(entries, openapi.TimelineEntry{At: a.At, Type: "delivery.attempted", ObjectID: d.ID, Details: details,
-			Message: attemptMessage(d.EventType, a.StatusCode, a.Error)})
+		entries = append(
+			entries,
+			openapi.TimelineEntry{At: a.At, Type: "delivery.attempted", ObjectID: d.ID, Details: details,
+				Message: attemptMessage(d.EventType, a.StatusCode, a.Error)},
+		)
 	}
 	return entries
 }

@@ -108,7 +108,10 @@ func TestTimeline_ListsEverythingInOrder(t *testing.T) {
 	if diff := cmp.Diff(want[:9], shown(r.customer("GET", path, mute, ""))); diff != "" {
 		t.Errorf("timeline without the webhooks feature (-want +got):\n%s", diff)
 	}
-	if diff := cmp.Diff(want, shown(r.operator("GET", "/admin/v1/workspaces/"+workspaceID+"/call-requests/"+aRequestID+"/timeline", ""))); diff != "" {
+	if diff := cmp.Diff(
+		want,
+		shown(r.operator("GET", "/admin/v1/workspaces/"+workspaceID+"/call-requests/"+aRequestID+"/timeline", "")),
+	); diff != "" {
 		t.Errorf("timeline of an operator (-want +got):\n%s", diff)
 	}
 	for _, owner := range []string{proxy.Calls, proxy.Contacts, proxy.Dialer, proxy.Webhooks} {
@@ -136,7 +139,12 @@ func TestTimeline_OwnerThatFailsGives503(t *testing.T) {
 	}
 	r.answerTimeline("")
 	for _, id := range []string{anObjectID, "x", "{" + aRequestID + "}", strings.ReplaceAll(aRequestID, "-", "")} {
-		got := r.customer("GET", "/v1/call-requests/"+strings.NewReplacer("{", "%7B", "}", "%7D").Replace(id)+"/timeline", key, "")
+		got := r.customer(
+			"GET",
+			"/v1/call-requests/"+strings.NewReplacer("{", "%7B", "}", "%7D").Replace(id)+"/timeline",
+			key,
+			"",
+		)
 		if got.status != http.StatusNotFound {
 			t.Errorf("timeline of %s: status = %d, want 404; body = %s", id, got.status, got.body)
 		}
