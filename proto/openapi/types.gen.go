@@ -559,8 +559,10 @@ type CreateContact struct {
 	Email *string `json:"email,omitempty"`
 
 	// ExternalID Your id of the person.
-	ExternalID *string         `json:"external_id,omitempty"`
-	Consent    *ContactConsent `json:"consent,omitempty"`
+	ExternalID *string `json:"external_id,omitempty"`
+
+	// Consent The consent of the person. Writes a consent record.
+	Consent *ContactConsent `json:"consent,omitempty"`
 
 	// Metadata At most 100 keys, 5 levels and 64 KiB after merging. The key `time_zone` (an IANA name) is the contact's own time zone, added to those of the number.
 	Metadata *map[string]json.RawMessage `json:"metadata,omitempty"`
