@@ -130,10 +130,7 @@ func strangerWithEverything(t *testing.T) *stranger {
 	t.Helper()
 	s := &stranger{tenant: workspace(t), number: number(1), optedOut: number(1), optedOutToo: number(1), consented: number(1)}
 	s.topUp(t, "100")
-	s.contact = s.write.want(t, 201, "POST", "/v1/contacts", set{
-		"phone_e164": s.number, "name": strangeName, "email": strangeEmail, "external_id": strangeExternalID,
-		"metadata": set{"a": 1},
-	}).text("id")
+	s.contact = s.write.want(t, 201, "POST", "/v1/contacts", set{"phone_e164": s.number, "name": strangeName, "metadata": set{"a": 1}}).text("id")
 	s.dialed = s.write.want(t, 202, "POST", "/v1/calls", s.order(s.number, "external_ref", strangeRef)).text("id")
 	s.call = s.ended(t, s.dialed).text("call_id")
 	s.request = s.write.want(t, 202, "POST", "/v1/calls", s.order(number(1), "external_ref", strangeRef, "idempotency_key", strangeKey, "scheduled_for", ahead())).text("id")
@@ -149,6 +146,7 @@ func strangerWithEverything(t *testing.T) *stranger {
 	for _, to := range []string{s.number, s.consented} {
 		s.operator.want(t, 200, "PUT", s.admin+"/contacts/"+to+"/consent", set{"status": "consented", "source": "form"})
 	}
+	s.write.want(t, 200, "PATCH", "/v1/contacts/"+s.contact, set{"email": strangeEmail, "external_id": strangeExternalID})
 	s.record = s.operator.want(t, 200, "GET", s.admin+"/consent-records", nil).ids()[0]
 	s.decision = s.operator.want(t, 200, "GET", s.admin+"/decisions", nil).ids()[0]
 	s.erasure, _ = s.operator.want(t, 200, "DELETE", s.admin+"/contacts/"+number(1), nil).members()["erasure"].(map[string]any)["id"].(string)
