@@ -31,6 +31,8 @@ type Caller struct {
 	Access      Access
 	// Webhooks is true if the plan includes webhooks.
 	Webhooks bool
+	// KeyID is the id of the client's API key. It is the zero UUID on routes without a key.
+	KeyID uuid.UUID
 	// Operator is the name of the operator on /admin/v1 and internal routes. Otherwise it is empty.
 	Operator string
 	// Destinations are the only number prefixes that the workspace calls. An empty list means no
@@ -50,6 +52,7 @@ func (k *Keys) SignCaller(aud string, c Caller) (string, error) {
 		RequestID:    c.RequestID,
 		Workspace:    c.WorkspaceID,
 		Access:       c.Access,
+		Key:          c.KeyID,
 		Operator:     c.Operator,
 		Destinations: c.Destinations,
 	}
@@ -92,7 +95,7 @@ func (k *Keys) require(next http.Handler, may func(Caller) bool) http.Handler {
 }
 
 func (c claims) caller() Caller {
-	return Caller{WorkspaceID: c.Workspace, RequestID: c.RequestID, Access: c.Access,
+	return Caller{WorkspaceID: c.Workspace, RequestID: c.RequestID, Access: c.Access, KeyID: c.Key,
 		Webhooks: slices.Contains(c.Features, webhooks), Operator: c.Operator, Destinations: c.Destinations}
 }
 

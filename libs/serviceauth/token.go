@@ -36,6 +36,7 @@ type claims struct {
 	Workspace uuid.UUID `json:"workspace,omitzero"`
 	Access    Access    `json:"access,omitempty"`
 	Features  []string  `json:"features,omitempty"`
+	Key       uuid.UUID `json:"key,omitzero"`
 	Operator  string    `json:"operator,omitempty"`
 	// Destinations is a pointer, because an empty list differs from an absent one.
 	Destinations *[]string `json:"destinations,omitempty"`

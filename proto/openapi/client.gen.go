@@ -134,14 +134,6 @@ type ClientInterface interface {
 	// Corresponds with POST /v1/call-requests/{id}/cancel (the `CancelCallRequest` operationId).
 	CancelCallRequest(ctx context.Context, id CallRequestID, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// ReadTimeline Read what happened to a call request
-	//
-	// Everything that is stored about the request, oldest first: the request, each compliance decision, each attempt to dial, the call,
-	// and each attempt to deliver a webhook. Data that was deleted after its retention is missing.
-	//
-	// Corresponds with GET /v1/call-requests/{id}/timeline (the `ReadTimeline` operationId).
-	ReadTimeline(ctx context.Context, id CallRequestID, reqEditors ...RequestEditorFn) (*http.Response, error)
-
 	// ListCalls List calls
 	//
 	// The calls of the workspace, newest first, in the short form. Several filters must all match.
@@ -192,6 +184,15 @@ type ClientInterface interface {
 	// Corresponds with GET /v1/calls/{id} (the `ReadCall` operationId).
 	ReadCall(ctx context.Context, id CallID, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// HangUpCall Hang up a call
+	//
+	// Ends a call that has not ended. The response is sent before the call ends; the end has its usual event. An answered call
+	// ends as completed with normal_clearing and is charged. An unanswered call ends as canceled with originator_cancel. A
+	// repeated request changes nothing. The body is ignored.
+	//
+	// Corresponds with POST /v1/calls/{id}/hangup (the `HangUpCall` operationId).
+	HangUpCall(ctx context.Context, id CallID, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// ReadRecording Get a link to a call's recording
 	//
 	// A link to the recording of the call: WAV, mu-law, 8 kHz, the person on the left and the agent on the right channel.
@@ -221,7 +222,7 @@ type ClientInterface interface {
 
 	// CreateContactWithBody Create a contact
 	//
-	// Creates the record of a number. Calls and opt-outs also create contacts. `consent` writes a consent record.
+	// Creates the record of a number. Calls and opt-outs also create contacts.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -230,7 +231,7 @@ type ClientInterface interface {
 
 	// CreateContact Create a contact
 	//
-	// Creates the record of a number. Calls and opt-outs also create contacts. `consent` writes a consent record.
+	// Creates the record of a number. Calls and opt-outs also create contacts.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -246,8 +247,8 @@ type ClientInterface interface {
 
 	// UpdateContactWithBody Change a contact
 	//
-	// Null deletes `name`, `email` or `external_id`. `metadata` is merged by key; a key with the value null is removed.
-	// `consent` writes a consent record, even if the status stays the same. Absent fields are not changed.
+	// `name: null` deletes the name. `metadata` is merged by key; a key with the value null is removed. Absent fields are
+	// not changed.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -256,42 +257,40 @@ type ClientInterface interface {
 
 	// UpdateContact Change a contact
 	//
-	// Null deletes `name`, `email` or `external_id`. `metadata` is merged by key; a key with the value null is removed.
-	// `consent` writes a consent record, even if the status stays the same. Absent fields are not changed.
+	// `name: null` deletes the name. `metadata` is merged by key; a key with the value null is removed. Absent fields are
+	// not changed.
 	//
 	// Takes a body of the `application/json` content type.
 	//
 	// Corresponds with PATCH /v1/contacts/{id} (the `UpdateContact` operationId).
 	UpdateContact(ctx context.Context, id ContactID, body UpdateContactJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// ListDecisions List compliance decisions
+	// ReadDialing Read whether dialing is paused
 	//
-	// The decisions of the workspace, newest first. A decision is stored at `POST /v1/calls` (`precheck`) and before the dial
-	// (`dial`). It states for each gate what was checked, and why the gate passed or failed. A request that is refused before
-	// the gates has no decision: a wrong field, a number outside of the permitted destinations, or an unknown agent.
+	// The state of dialing of the workspace, and its last change.
 	//
-	// Corresponds with GET /v1/decisions (the `ListDecisions` operationId).
-	ListDecisions(ctx context.Context, params *ListDecisionsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+	// Corresponds with GET /v1/dialing (the `ReadDialing` operationId).
+	ReadDialing(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// PreviewDecisionWithBody Evaluate the gates without a call
+	// SetDialingWithBody Pause or resume dialing
 	//
-	// Evaluates the gates now, as `POST /v1/calls` would. It creates and changes nothing: no call request, no contact and no
-	// decision, and it does not count for a frequency cap. It does not check the agent and the credit. A read key is enough.
+	// Pauses or resumes the dialing of all call requests of the workspace. From 2 s after the response to a pause, no new dial
+	// starts. Paused requests stay queued, and calls in progress continue. After a pause, due requests are checked as usual.
 	//
 	// Takes any type of body and a specified content type.
 	//
-	// Corresponds with POST /v1/decisions/preview (the `PreviewDecision` operationId).
-	PreviewDecisionWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+	// Corresponds with PUT /v1/dialing (the `SetDialing` operationId).
+	SetDialingWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// PreviewDecision Evaluate the gates without a call
+	// SetDialing Pause or resume dialing
 	//
-	// Evaluates the gates now, as `POST /v1/calls` would. It creates and changes nothing: no call request, no contact and no
-	// decision, and it does not count for a frequency cap. It does not check the agent and the credit. A read key is enough.
+	// Pauses or resumes the dialing of all call requests of the workspace. From 2 s after the response to a pause, no new dial
+	// starts. Paused requests stay queued, and calls in progress continue. After a pause, due requests are checked as usual.
 	//
 	// Takes a body of the `application/json` content type.
 	//
-	// Corresponds with POST /v1/decisions/preview (the `PreviewDecision` operationId).
-	PreviewDecision(ctx context.Context, body PreviewDecisionJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+	// Corresponds with PUT /v1/dialing (the `SetDialing` operationId).
+	SetDialing(ctx context.Context, body SetDialingJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// CreateOptOutWithBody Opt a number out
 	//
@@ -511,24 +510,6 @@ func (c *Client) CancelCallRequest(ctx context.Context, id CallRequestID, reqEdi
 	return c.Client.Do(req)
 }
 
-// ReadTimeline Read what happened to a call request
-//
-// Everything that is stored about the request, oldest first: the request, each compliance decision, each attempt to dial, the call,
-// and each attempt to deliver a webhook. Data that was deleted after its retention is missing.
-//
-// Corresponds with GET /v1/call-requests/{id}/timeline (the `ReadTimeline` operationId).
-func (c *Client) ReadTimeline(ctx context.Context, id CallRequestID, reqEditors ...RequestEditorFn) (*http.Response, error) {
-	req, err := NewReadTimelineRequest(c.Server, id)
-	if err != nil {
-		return nil, err
-	}
-	req = req.WithContext(ctx)
-	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
-		return nil, err
-	}
-	return c.Client.Do(req)
-}
-
 // ListCalls List calls
 //
 // The calls of the workspace, newest first, in the short form. Several filters must all match.
@@ -619,6 +600,25 @@ func (c *Client) ReadCall(ctx context.Context, id CallID, reqEditors ...RequestE
 	return c.Client.Do(req)
 }
 
+// HangUpCall Hang up a call
+//
+// Ends a call that has not ended. The response is sent before the call ends; the end has its usual event. An answered call
+// ends as completed with normal_clearing and is charged. An unanswered call ends as canceled with originator_cancel. A
+// repeated request changes nothing. The body is ignored.
+//
+// Corresponds with POST /v1/calls/{id}/hangup (the `HangUpCall` operationId).
+func (c *Client) HangUpCall(ctx context.Context, id CallID, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewHangUpCallRequest(c.Server, id)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
 // ReadRecording Get a link to a call's recording
 //
 // A link to the recording of the call: WAV, mu-law, 8 kHz, the person on the left and the agent on the right channel.
@@ -678,7 +678,7 @@ func (c *Client) ListContacts(ctx context.Context, params *ListContactsParams, r
 
 // CreateContactWithBody Create a contact
 //
-// Creates the record of a number. Calls and opt-outs also create contacts. `consent` writes a consent record.
+// Creates the record of a number. Calls and opt-outs also create contacts.
 //
 // Takes any type of body and a specified content type.
 //
@@ -697,7 +697,7 @@ func (c *Client) CreateContactWithBody(ctx context.Context, contentType string, 
 
 // CreateContact Create a contact
 //
-// Creates the record of a number. Calls and opt-outs also create contacts. `consent` writes a consent record.
+// Creates the record of a number. Calls and opt-outs also create contacts.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -733,8 +733,8 @@ func (c *Client) ReadContact(ctx context.Context, id ContactID, reqEditors ...Re
 
 // UpdateContactWithBody Change a contact
 //
-// Null deletes `name`, `email` or `external_id`. `metadata` is merged by key; a key with the value null is removed.
-// `consent` writes a consent record, even if the status stays the same. Absent fields are not changed.
+// `name: null` deletes the name. `metadata` is merged by key; a key with the value null is removed. Absent fields are
+// not changed.
 //
 // Takes any type of body and a specified content type.
 //
@@ -753,8 +753,8 @@ func (c *Client) UpdateContactWithBody(ctx context.Context, id ContactID, conten
 
 // UpdateContact Change a contact
 //
-// Null deletes `name`, `email` or `external_id`. `metadata` is merged by key; a key with the value null is removed.
-// `consent` writes a consent record, even if the status stays the same. Absent fields are not changed.
+// `name: null` deletes the name. `metadata` is merged by key; a key with the value null is removed. Absent fields are
+// not changed.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -771,15 +771,13 @@ func (c *Client) UpdateContact(ctx context.Context, id ContactID, body UpdateCon
 	return c.Client.Do(req)
 }
 
-// ListDecisions List compliance decisions
+// ReadDialing Read whether dialing is paused
 //
-// The decisions of the workspace, newest first. A decision is stored at `POST /v1/calls` (`precheck`) and before the dial
-// (`dial`). It states for each gate what was checked, and why the gate passed or failed. A request that is refused before
-// the gates has no decision: a wrong field, a number outside of the permitted destinations, or an unknown agent.
+// The state of dialing of the workspace, and its last change.
 //
-// Corresponds with GET /v1/decisions (the `ListDecisions` operationId).
-func (c *Client) ListDecisions(ctx context.Context, params *ListDecisionsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
-	req, err := NewListDecisionsRequest(c.Server, params)
+// Corresponds with GET /v1/dialing (the `ReadDialing` operationId).
+func (c *Client) ReadDialing(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewReadDialingRequest(c.Server)
 	if err != nil {
 		return nil, err
 	}
@@ -790,16 +788,16 @@ func (c *Client) ListDecisions(ctx context.Context, params *ListDecisionsParams,
 	return c.Client.Do(req)
 }
 
-// PreviewDecisionWithBody Evaluate the gates without a call
+// SetDialingWithBody Pause or resume dialing
 //
-// Evaluates the gates now, as `POST /v1/calls` would. It creates and changes nothing: no call request, no contact and no
-// decision, and it does not count for a frequency cap. It does not check the agent and the credit. A read key is enough.
+// Pauses or resumes the dialing of all call requests of the workspace. From 2 s after the response to a pause, no new dial
+// starts. Paused requests stay queued, and calls in progress continue. After a pause, due requests are checked as usual.
 //
 // Takes any type of body and a specified content type.
 //
-// Corresponds with POST /v1/decisions/preview (the `PreviewDecision` operationId).
-func (c *Client) PreviewDecisionWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
-	req, err := NewPreviewDecisionRequestWithBody(c.Server, contentType, body)
+// Corresponds with PUT /v1/dialing (the `SetDialing` operationId).
+func (c *Client) SetDialingWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewSetDialingRequestWithBody(c.Server, contentType, body)
 	if err != nil {
 		return nil, err
 	}
@@ -810,16 +808,16 @@ func (c *Client) PreviewDecisionWithBody(ctx context.Context, contentType string
 	return c.Client.Do(req)
 }
 
-// PreviewDecision Evaluate the gates without a call
+// SetDialing Pause or resume dialing
 //
-// Evaluates the gates now, as `POST /v1/calls` would. It creates and changes nothing: no call request, no contact and no
-// decision, and it does not count for a frequency cap. It does not check the agent and the credit. A read key is enough.
+// Pauses or resumes the dialing of all call requests of the workspace. From 2 s after the response to a pause, no new dial
+// starts. Paused requests stay queued, and calls in progress continue. After a pause, due requests are checked as usual.
 //
 // Takes a body of the `application/json` content type.
 //
-// Corresponds with POST /v1/decisions/preview (the `PreviewDecision` operationId).
-func (c *Client) PreviewDecision(ctx context.Context, body PreviewDecisionJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
-	req, err := NewPreviewDecisionRequest(c.Server, body)
+// Corresponds with PUT /v1/dialing (the `SetDialing` operationId).
+func (c *Client) SetDialing(ctx context.Context, body SetDialingJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewSetDialingRequest(c.Server, body)
 	if err != nil {
 		return nil, err
 	}
@@ -1242,30 +1240,6 @@ func NewListCallRequestsRequest(server string, params *ListCallRequestsParams) (
 
 		}
 
-		if params.CreatedAfter != nil {
-
-			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "created_after", *params.CreatedAfter, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: "date-time"}); err != nil {
-				return nil, err
-			} else {
-				for _, qp := range strings.Split(queryFrag, "&") {
-					rawQueryFragments = append(rawQueryFragments, qp)
-				}
-			}
-
-		}
-
-		if params.CreatedBefore != nil {
-
-			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "created_before", *params.CreatedBefore, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: "date-time"}); err != nil {
-				return nil, err
-			} else {
-				for _, qp := range strings.Split(queryFrag, "&") {
-					rawQueryFragments = append(rawQueryFragments, qp)
-				}
-			}
-
-		}
-
 		if encoded := queryValues.Encode(); encoded != "" {
 			rawQueryFragments = append(rawQueryFragments, encoded)
 		}
@@ -1341,40 +1315,6 @@ func NewCancelCallRequestRequest(server string, id CallRequestID) (*http.Request
 	}
 
 	req, err := http.NewRequest(http.MethodPost, queryURL.String(), nil)
-	if err != nil {
-		return nil, err
-	}
-
-	return req, nil
-}
-
-// NewReadTimelineRequest constructs an http.Request for the ReadTimeline method
-func NewReadTimelineRequest(server string, id CallRequestID) (*http.Request, error) {
-	var err error
-
-	var pathParam0 string
-
-	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "id", id, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: "uuid"})
-	if err != nil {
-		return nil, err
-	}
-
-	serverURL, err := url.Parse(server)
-	if err != nil {
-		return nil, err
-	}
-
-	operationPath := fmt.Sprintf("/v1/call-requests/%s/timeline", pathParam0)
-	if operationPath[0] == '/' {
-		operationPath = "." + operationPath
-	}
-
-	queryURL, err := serverURL.Parse(operationPath)
-	if err != nil {
-		return nil, err
-	}
-
-	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
 	if err != nil {
 		return nil, err
 	}
@@ -1657,6 +1597,40 @@ func NewReadCallRequest(server string, id CallID) (*http.Request, error) {
 	return req, nil
 }
 
+// NewHangUpCallRequest constructs an http.Request for the HangUpCall method
+func NewHangUpCallRequest(server string, id CallID) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "id", id, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: "uuid"})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/calls/%s/hangup", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
 // NewReadRecordingRequest constructs an http.Request for the ReadRecording method
 func NewReadRecordingRequest(server string, id CallID) (*http.Request, error) {
 	var err error
@@ -1825,30 +1799,6 @@ func NewListContactsRequest(server string, params *ListContactsParams) (*http.Re
 
 		}
 
-		if params.Email != nil {
-
-			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "email", *params.Email, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
-				return nil, err
-			} else {
-				for _, qp := range strings.Split(queryFrag, "&") {
-					rawQueryFragments = append(rawQueryFragments, qp)
-				}
-			}
-
-		}
-
-		if params.ExternalID != nil {
-
-			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "external_id", *params.ExternalID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
-				return nil, err
-			} else {
-				for _, qp := range strings.Split(queryFrag, "&") {
-					rawQueryFragments = append(rawQueryFragments, qp)
-				}
-			}
-
-		}
-
 		if encoded := queryValues.Encode(); encoded != "" {
 			rawQueryFragments = append(rawQueryFragments, encoded)
 		}
@@ -1984,8 +1934,8 @@ func NewUpdateContactRequestWithBody(server string, id ContactID, contentType st
 	return req, nil
 }
 
-// NewListDecisionsRequest constructs an http.Request for the ListDecisions method
-func NewListDecisionsRequest(server string, params *ListDecisionsParams) (*http.Request, error) {
+// NewReadDialingRequest constructs an http.Request for the ReadDialing method
+func NewReadDialingRequest(server string) (*http.Request, error) {
 	var err error
 
 	serverURL, err := url.Parse(server)
@@ -1993,7 +1943,7 @@ func NewListDecisionsRequest(server string, params *ListDecisionsParams) (*http.
 		return nil, err
 	}
 
-	operationPath := fmt.Sprintf("/v1/decisions")
+	operationPath := fmt.Sprintf("/v1/dialing")
 	if operationPath[0] == '/' {
 		operationPath = "." + operationPath
 	}
@@ -2001,69 +1951,6 @@ func NewListDecisionsRequest(server string, params *ListDecisionsParams) (*http.
 	queryURL, err := serverURL.Parse(operationPath)
 	if err != nil {
 		return nil, err
-	}
-
-	if params != nil {
-		// queryValues collects non-styled parameters (passthrough, JSON)
-		// that are safe to round-trip through url.Values.Encode().
-		queryValues := queryURL.Query()
-		// rawQueryFragments collects pre-encoded query fragments from
-		// styled parameters, preserving literal commas as delimiters
-		// per the OpenAPI spec (e.g. "color=blue,black,brown").
-		var rawQueryFragments []string
-
-		if params.Limit != nil {
-
-			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "limit", *params.Limit, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
-				return nil, err
-			} else {
-				for _, qp := range strings.Split(queryFrag, "&") {
-					rawQueryFragments = append(rawQueryFragments, qp)
-				}
-			}
-
-		}
-
-		if params.StartingAfter != nil {
-
-			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "starting_after", *params.StartingAfter, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: "uuid"}); err != nil {
-				return nil, err
-			} else {
-				for _, qp := range strings.Split(queryFrag, "&") {
-					rawQueryFragments = append(rawQueryFragments, qp)
-				}
-			}
-
-		}
-
-		if params.Phone != nil {
-
-			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "phone", *params.Phone, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
-				return nil, err
-			} else {
-				for _, qp := range strings.Split(queryFrag, "&") {
-					rawQueryFragments = append(rawQueryFragments, qp)
-				}
-			}
-
-		}
-
-		if params.CallRequestID != nil {
-
-			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "call_request_id", *params.CallRequestID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: "uuid"}); err != nil {
-				return nil, err
-			} else {
-				for _, qp := range strings.Split(queryFrag, "&") {
-					rawQueryFragments = append(rawQueryFragments, qp)
-				}
-			}
-
-		}
-
-		if encoded := queryValues.Encode(); encoded != "" {
-			rawQueryFragments = append(rawQueryFragments, encoded)
-		}
-		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
 	}
 
 	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
@@ -2074,19 +1961,19 @@ func NewListDecisionsRequest(server string, params *ListDecisionsParams) (*http.
 	return req, nil
 }
 
-// NewPreviewDecisionRequest calls the generic PreviewDecision builder with application/json body
-func NewPreviewDecisionRequest(server string, body PreviewDecisionJSONRequestBody) (*http.Request, error) {
+// NewSetDialingRequest calls the generic SetDialing builder with application/json body
+func NewSetDialingRequest(server string, body SetDialingJSONRequestBody) (*http.Request, error) {
 	var bodyReader io.Reader
 	buf, err := json.Marshal(body)
 	if err != nil {
 		return nil, err
 	}
 	bodyReader = bytes.NewReader(buf)
-	return NewPreviewDecisionRequestWithBody(server, "application/json", bodyReader)
+	return NewSetDialingRequestWithBody(server, "application/json", bodyReader)
 }
 
-// NewPreviewDecisionRequestWithBody constructs an http.Request for the PreviewDecision method, with any body, and a specified content type
-func NewPreviewDecisionRequestWithBody(server string, contentType string, body io.Reader) (*http.Request, error) {
+// NewSetDialingRequestWithBody constructs an http.Request for the SetDialing method, with any body, and a specified content type
+func NewSetDialingRequestWithBody(server string, contentType string, body io.Reader) (*http.Request, error) {
 	var err error
 
 	serverURL, err := url.Parse(server)
@@ -2094,7 +1981,7 @@ func NewPreviewDecisionRequestWithBody(server string, contentType string, body i
 		return nil, err
 	}
 
-	operationPath := fmt.Sprintf("/v1/decisions/preview")
+	operationPath := fmt.Sprintf("/v1/dialing")
 	if operationPath[0] == '/' {
 		operationPath = "." + operationPath
 	}
@@ -2104,7 +1991,7 @@ func NewPreviewDecisionRequestWithBody(server string, contentType string, body i
 		return nil, err
 	}
 
-	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	req, err := http.NewRequest(http.MethodPut, queryURL.String(), body)
 	if err != nil {
 		return nil, err
 	}
@@ -2604,16 +2491,6 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with POST /v1/call-requests/{id}/cancel (the `CancelCallRequest` operationId).
 	CancelCallRequestWithResponse(ctx context.Context, id CallRequestID, reqEditors ...RequestEditorFn) (*CancelCallRequestResponse, error)
 
-	// ReadTimelineWithResponse Read what happened to a call request
-	//
-	// Everything that is stored about the request, oldest first: the request, each compliance decision, each attempt to dial, the call,
-	// and each attempt to deliver a webhook. Data that was deleted after its retention is missing.
-	//
-	// Returns a wrapper object for the known response body format(s).
-	//
-	// Corresponds with GET /v1/call-requests/{id}/timeline (the `ReadTimeline` operationId).
-	ReadTimelineWithResponse(ctx context.Context, id CallRequestID, reqEditors ...RequestEditorFn) (*ReadTimelineResponse, error)
-
 	// ListCallsWithResponse List calls
 	//
 	// The calls of the workspace, newest first, in the short form. Several filters must all match.
@@ -2668,6 +2545,17 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with GET /v1/calls/{id} (the `ReadCall` operationId).
 	ReadCallWithResponse(ctx context.Context, id CallID, reqEditors ...RequestEditorFn) (*ReadCallResponse, error)
 
+	// HangUpCallWithResponse Hang up a call
+	//
+	// Ends a call that has not ended. The response is sent before the call ends; the end has its usual event. An answered call
+	// ends as completed with normal_clearing and is charged. An unanswered call ends as canceled with originator_cancel. A
+	// repeated request changes nothing. The body is ignored.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /v1/calls/{id}/hangup (the `HangUpCall` operationId).
+	HangUpCallWithResponse(ctx context.Context, id CallID, reqEditors ...RequestEditorFn) (*HangUpCallResponse, error)
+
 	// ReadRecordingWithResponse Get a link to a call's recording
 	//
 	// A link to the recording of the call: WAV, mu-law, 8 kHz, the person on the left and the agent on the right channel.
@@ -2703,7 +2591,7 @@ type ClientWithResponsesInterface interface {
 
 	// CreateContactWithBodyWithResponse Create a contact
 	//
-	// Creates the record of a number. Calls and opt-outs also create contacts. `consent` writes a consent record.
+	// Creates the record of a number. Calls and opt-outs also create contacts.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -2712,7 +2600,7 @@ type ClientWithResponsesInterface interface {
 
 	// CreateContactWithResponse Create a contact
 	//
-	// Creates the record of a number. Calls and opt-outs also create contacts. `consent` writes a consent record.
+	// Creates the record of a number. Calls and opt-outs also create contacts.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -2730,8 +2618,8 @@ type ClientWithResponsesInterface interface {
 
 	// UpdateContactWithBodyWithResponse Change a contact
 	//
-	// Null deletes `name`, `email` or `external_id`. `metadata` is merged by key; a key with the value null is removed.
-	// `consent` writes a consent record, even if the status stays the same. Absent fields are not changed.
+	// `name: null` deletes the name. `metadata` is merged by key; a key with the value null is removed. Absent fields are
+	// not changed.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -2740,44 +2628,42 @@ type ClientWithResponsesInterface interface {
 
 	// UpdateContactWithResponse Change a contact
 	//
-	// Null deletes `name`, `email` or `external_id`. `metadata` is merged by key; a key with the value null is removed.
-	// `consent` writes a consent record, even if the status stays the same. Absent fields are not changed.
+	// `name: null` deletes the name. `metadata` is merged by key; a key with the value null is removed. Absent fields are
+	// not changed.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with PATCH /v1/contacts/{id} (the `UpdateContact` operationId).
 	UpdateContactWithResponse(ctx context.Context, id ContactID, body UpdateContactJSONRequestBody, reqEditors ...RequestEditorFn) (*UpdateContactResponse, error)
 
-	// ListDecisionsWithResponse List compliance decisions
+	// ReadDialingWithResponse Read whether dialing is paused
 	//
-	// The decisions of the workspace, newest first. A decision is stored at `POST /v1/calls` (`precheck`) and before the dial
-	// (`dial`). It states for each gate what was checked, and why the gate passed or failed. A request that is refused before
-	// the gates has no decision: a wrong field, a number outside of the permitted destinations, or an unknown agent.
+	// The state of dialing of the workspace, and its last change.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
-	// Corresponds with GET /v1/decisions (the `ListDecisions` operationId).
-	ListDecisionsWithResponse(ctx context.Context, params *ListDecisionsParams, reqEditors ...RequestEditorFn) (*ListDecisionsResponse, error)
+	// Corresponds with GET /v1/dialing (the `ReadDialing` operationId).
+	ReadDialingWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*ReadDialingResponse, error)
 
-	// PreviewDecisionWithBodyWithResponse Evaluate the gates without a call
+	// SetDialingWithBodyWithResponse Pause or resume dialing
 	//
-	// Evaluates the gates now, as `POST /v1/calls` would. It creates and changes nothing: no call request, no contact and no
-	// decision, and it does not count for a frequency cap. It does not check the agent and the credit. A read key is enough.
+	// Pauses or resumes the dialing of all call requests of the workspace. From 2 s after the response to a pause, no new dial
+	// starts. Paused requests stay queued, and calls in progress continue. After a pause, due requests are checked as usual.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
-	// Corresponds with POST /v1/decisions/preview (the `PreviewDecision` operationId).
-	PreviewDecisionWithBodyWithResponse(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*PreviewDecisionResponse, error)
+	// Corresponds with PUT /v1/dialing (the `SetDialing` operationId).
+	SetDialingWithBodyWithResponse(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*SetDialingResponse, error)
 
-	// PreviewDecisionWithResponse Evaluate the gates without a call
+	// SetDialingWithResponse Pause or resume dialing
 	//
-	// Evaluates the gates now, as `POST /v1/calls` would. It creates and changes nothing: no call request, no contact and no
-	// decision, and it does not count for a frequency cap. It does not check the agent and the credit. A read key is enough.
+	// Pauses or resumes the dialing of all call requests of the workspace. From 2 s after the response to a pause, no new dial
+	// starts. Paused requests stay queued, and calls in progress continue. After a pause, due requests are checked as usual.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
-	// Corresponds with POST /v1/decisions/preview (the `PreviewDecision` operationId).
-	PreviewDecisionWithResponse(ctx context.Context, body PreviewDecisionJSONRequestBody, reqEditors ...RequestEditorFn) (*PreviewDecisionResponse, error)
+	// Corresponds with PUT /v1/dialing (the `SetDialing` operationId).
+	SetDialingWithResponse(ctx context.Context, body SetDialingJSONRequestBody, reqEditors ...RequestEditorFn) (*SetDialingResponse, error)
 
 	// CreateOptOutWithBodyWithResponse Opt a number out
 	//
@@ -3188,54 +3074,6 @@ func (r CancelCallRequestResponse) ContentType() string {
 	return ""
 }
 
-type ReadTimelineResponse struct {
-	Body         []byte
-	HTTPResponse *http.Response
-	// JSON200 the response for an HTTP 200 `application/json` response
-	JSON200 *Timeline
-	// JSONDefault the response for an HTTP default `application/json` response
-	JSONDefault *Refusal
-}
-
-// GetJSON200 returns the response for an HTTP 200 `application/json` response
-func (r ReadTimelineResponse) GetJSON200() *Timeline {
-	return r.JSON200
-}
-
-// GetJSONDefault returns the response for an HTTP default `application/json` response
-func (r ReadTimelineResponse) GetJSONDefault() *Refusal {
-	return r.JSONDefault
-}
-
-// GetBody returns the raw response body bytes
-func (r ReadTimelineResponse) GetBody() []byte {
-	return r.Body
-}
-
-// Status returns HTTPResponse.Status
-func (r ReadTimelineResponse) Status() string {
-	if r.HTTPResponse != nil {
-		return r.HTTPResponse.Status
-	}
-	return http.StatusText(0)
-}
-
-// StatusCode returns HTTPResponse.StatusCode
-func (r ReadTimelineResponse) StatusCode() int {
-	if r.HTTPResponse != nil {
-		return r.HTTPResponse.StatusCode
-	}
-	return 0
-}
-
-// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
-func (r ReadTimelineResponse) ContentType() string {
-	if r.HTTPResponse != nil {
-		return r.HTTPResponse.Header.Get("Content-Type")
-	}
-	return ""
-}
-
 type ListCallsResponse struct {
 	Body         []byte
 	HTTPResponse *http.Response
@@ -3381,6 +3219,54 @@ func (r ReadCallResponse) StatusCode() int {
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
 func (r ReadCallResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type HangUpCallResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON202 the response for an HTTP 202 `application/json` response
+	JSON202 *Call
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Refusal
+}
+
+// GetJSON202 returns the response for an HTTP 202 `application/json` response
+func (r HangUpCallResponse) GetJSON202() *Call {
+	return r.JSON202
+}
+
+// GetJSONDefault returns the response for an HTTP default `application/json` response
+func (r HangUpCallResponse) GetJSONDefault() *Refusal {
+	return r.JSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r HangUpCallResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r HangUpCallResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r HangUpCallResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r HangUpCallResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -3682,32 +3568,32 @@ func (r UpdateContactResponse) ContentType() string {
 	return ""
 }
 
-type ListDecisionsResponse struct {
+type ReadDialingResponse struct {
 	Body         []byte
 	HTTPResponse *http.Response
 	// JSON200 the response for an HTTP 200 `application/json` response
-	JSON200 *DecisionPage
+	JSON200 *Dialing
 	// JSONDefault the response for an HTTP default `application/json` response
 	JSONDefault *Refusal
 }
 
 // GetJSON200 returns the response for an HTTP 200 `application/json` response
-func (r ListDecisionsResponse) GetJSON200() *DecisionPage {
+func (r ReadDialingResponse) GetJSON200() *Dialing {
 	return r.JSON200
 }
 
 // GetJSONDefault returns the response for an HTTP default `application/json` response
-func (r ListDecisionsResponse) GetJSONDefault() *Refusal {
+func (r ReadDialingResponse) GetJSONDefault() *Refusal {
 	return r.JSONDefault
 }
 
 // GetBody returns the raw response body bytes
-func (r ListDecisionsResponse) GetBody() []byte {
+func (r ReadDialingResponse) GetBody() []byte {
 	return r.Body
 }
 
 // Status returns HTTPResponse.Status
-func (r ListDecisionsResponse) Status() string {
+func (r ReadDialingResponse) Status() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Status
 	}
@@ -3715,7 +3601,7 @@ func (r ListDecisionsResponse) Status() string {
 }
 
 // StatusCode returns HTTPResponse.StatusCode
-func (r ListDecisionsResponse) StatusCode() int {
+func (r ReadDialingResponse) StatusCode() int {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.StatusCode
 	}
@@ -3723,39 +3609,39 @@ func (r ListDecisionsResponse) StatusCode() int {
 }
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
-func (r ListDecisionsResponse) ContentType() string {
+func (r ReadDialingResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
 	return ""
 }
 
-type PreviewDecisionResponse struct {
+type SetDialingResponse struct {
 	Body         []byte
 	HTTPResponse *http.Response
 	// JSON200 the response for an HTTP 200 `application/json` response
-	JSON200 *DecisionPreview
+	JSON200 *Dialing
 	// JSONDefault the response for an HTTP default `application/json` response
 	JSONDefault *Refusal
 }
 
 // GetJSON200 returns the response for an HTTP 200 `application/json` response
-func (r PreviewDecisionResponse) GetJSON200() *DecisionPreview {
+func (r SetDialingResponse) GetJSON200() *Dialing {
 	return r.JSON200
 }
 
 // GetJSONDefault returns the response for an HTTP default `application/json` response
-func (r PreviewDecisionResponse) GetJSONDefault() *Refusal {
+func (r SetDialingResponse) GetJSONDefault() *Refusal {
 	return r.JSONDefault
 }
 
 // GetBody returns the raw response body bytes
-func (r PreviewDecisionResponse) GetBody() []byte {
+func (r SetDialingResponse) GetBody() []byte {
 	return r.Body
 }
 
 // Status returns HTTPResponse.Status
-func (r PreviewDecisionResponse) Status() string {
+func (r SetDialingResponse) Status() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Status
 	}
@@ -3763,7 +3649,7 @@ func (r PreviewDecisionResponse) Status() string {
 }
 
 // StatusCode returns HTTPResponse.StatusCode
-func (r PreviewDecisionResponse) StatusCode() int {
+func (r SetDialingResponse) StatusCode() int {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.StatusCode
 	}
@@ -3771,7 +3657,7 @@ func (r PreviewDecisionResponse) StatusCode() int {
 }
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
-func (r PreviewDecisionResponse) ContentType() string {
+func (r SetDialingResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -4350,22 +4236,6 @@ func (c *ClientWithResponses) CancelCallRequestWithResponse(ctx context.Context,
 	return ParseCancelCallRequestResponse(rsp)
 }
 
-// ReadTimelineWithResponse Read what happened to a call request
-//
-// Everything that is stored about the request, oldest first: the request, each compliance decision, each attempt to dial, the call,
-// and each attempt to deliver a webhook. Data that was deleted after its retention is missing.
-//
-// Returns a wrapper object for the known response body format(s).
-//
-// Corresponds with GET /v1/call-requests/{id}/timeline (the `ReadTimeline` operationId).
-func (c *ClientWithResponses) ReadTimelineWithResponse(ctx context.Context, id CallRequestID, reqEditors ...RequestEditorFn) (*ReadTimelineResponse, error) {
-	rsp, err := c.ReadTimeline(ctx, id, reqEditors...)
-	if err != nil {
-		return nil, err
-	}
-	return ParseReadTimelineResponse(rsp)
-}
-
 // ListCallsWithResponse List calls
 //
 // The calls of the workspace, newest first, in the short form. Several filters must all match.
@@ -4444,6 +4314,23 @@ func (c *ClientWithResponses) ReadCallWithResponse(ctx context.Context, id CallI
 	return ParseReadCallResponse(rsp)
 }
 
+// HangUpCallWithResponse Hang up a call
+//
+// Ends a call that has not ended. The response is sent before the call ends; the end has its usual event. An answered call
+// ends as completed with normal_clearing and is charged. An unanswered call ends as canceled with originator_cancel. A
+// repeated request changes nothing. The body is ignored.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /v1/calls/{id}/hangup (the `HangUpCall` operationId).
+func (c *ClientWithResponses) HangUpCallWithResponse(ctx context.Context, id CallID, reqEditors ...RequestEditorFn) (*HangUpCallResponse, error) {
+	rsp, err := c.HangUpCall(ctx, id, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseHangUpCallResponse(rsp)
+}
+
 // ReadRecordingWithResponse Get a link to a call's recording
 //
 // A link to the recording of the call: WAV, mu-law, 8 kHz, the person on the left and the agent on the right channel.
@@ -4497,7 +4384,7 @@ func (c *ClientWithResponses) ListContactsWithResponse(ctx context.Context, para
 
 // CreateContactWithBodyWithResponse Create a contact
 //
-// Creates the record of a number. Calls and opt-outs also create contacts. `consent` writes a consent record.
+// Creates the record of a number. Calls and opt-outs also create contacts.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -4512,7 +4399,7 @@ func (c *ClientWithResponses) CreateContactWithBodyWithResponse(ctx context.Cont
 
 // CreateContactWithResponse Create a contact
 //
-// Creates the record of a number. Calls and opt-outs also create contacts. `consent` writes a consent record.
+// Creates the record of a number. Calls and opt-outs also create contacts.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -4542,8 +4429,8 @@ func (c *ClientWithResponses) ReadContactWithResponse(ctx context.Context, id Co
 
 // UpdateContactWithBodyWithResponse Change a contact
 //
-// Null deletes `name`, `email` or `external_id`. `metadata` is merged by key; a key with the value null is removed.
-// `consent` writes a consent record, even if the status stays the same. Absent fields are not changed.
+// `name: null` deletes the name. `metadata` is merged by key; a key with the value null is removed. Absent fields are
+// not changed.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -4558,8 +4445,8 @@ func (c *ClientWithResponses) UpdateContactWithBodyWithResponse(ctx context.Cont
 
 // UpdateContactWithResponse Change a contact
 //
-// Null deletes `name`, `email` or `external_id`. `metadata` is merged by key; a key with the value null is removed.
-// `consent` writes a consent record, even if the status stays the same. Absent fields are not changed.
+// `name: null` deletes the name. `metadata` is merged by key; a key with the value null is removed. Absent fields are
+// not changed.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -4572,53 +4459,51 @@ func (c *ClientWithResponses) UpdateContactWithResponse(ctx context.Context, id 
 	return ParseUpdateContactResponse(rsp)
 }
 
-// ListDecisionsWithResponse List compliance decisions
+// ReadDialingWithResponse Read whether dialing is paused
 //
-// The decisions of the workspace, newest first. A decision is stored at `POST /v1/calls` (`precheck`) and before the dial
-// (`dial`). It states for each gate what was checked, and why the gate passed or failed. A request that is refused before
-// the gates has no decision: a wrong field, a number outside of the permitted destinations, or an unknown agent.
+// The state of dialing of the workspace, and its last change.
 //
 // Returns a wrapper object for the known response body format(s).
 //
-// Corresponds with GET /v1/decisions (the `ListDecisions` operationId).
-func (c *ClientWithResponses) ListDecisionsWithResponse(ctx context.Context, params *ListDecisionsParams, reqEditors ...RequestEditorFn) (*ListDecisionsResponse, error) {
-	rsp, err := c.ListDecisions(ctx, params, reqEditors...)
+// Corresponds with GET /v1/dialing (the `ReadDialing` operationId).
+func (c *ClientWithResponses) ReadDialingWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*ReadDialingResponse, error) {
+	rsp, err := c.ReadDialing(ctx, reqEditors...)
 	if err != nil {
 		return nil, err
 	}
-	return ParseListDecisionsResponse(rsp)
+	return ParseReadDialingResponse(rsp)
 }
 
-// PreviewDecisionWithBodyWithResponse Evaluate the gates without a call
+// SetDialingWithBodyWithResponse Pause or resume dialing
 //
-// Evaluates the gates now, as `POST /v1/calls` would. It creates and changes nothing: no call request, no contact and no
-// decision, and it does not count for a frequency cap. It does not check the agent and the credit. A read key is enough.
+// Pauses or resumes the dialing of all call requests of the workspace. From 2 s after the response to a pause, no new dial
+// starts. Paused requests stay queued, and calls in progress continue. After a pause, due requests are checked as usual.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
-// Corresponds with POST /v1/decisions/preview (the `PreviewDecision` operationId).
-func (c *ClientWithResponses) PreviewDecisionWithBodyWithResponse(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*PreviewDecisionResponse, error) {
-	rsp, err := c.PreviewDecisionWithBody(ctx, contentType, body, reqEditors...)
+// Corresponds with PUT /v1/dialing (the `SetDialing` operationId).
+func (c *ClientWithResponses) SetDialingWithBodyWithResponse(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*SetDialingResponse, error) {
+	rsp, err := c.SetDialingWithBody(ctx, contentType, body, reqEditors...)
 	if err != nil {
 		return nil, err
 	}
-	return ParsePreviewDecisionResponse(rsp)
+	return ParseSetDialingResponse(rsp)
 }
 
-// PreviewDecisionWithResponse Evaluate the gates without a call
+// SetDialingWithResponse Pause or resume dialing
 //
-// Evaluates the gates now, as `POST /v1/calls` would. It creates and changes nothing: no call request, no contact and no
-// decision, and it does not count for a frequency cap. It does not check the agent and the credit. A read key is enough.
+// Pauses or resumes the dialing of all call requests of the workspace. From 2 s after the response to a pause, no new dial
+// starts. Paused requests stay queued, and calls in progress continue. After a pause, due requests are checked as usual.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
-// Corresponds with POST /v1/decisions/preview (the `PreviewDecision` operationId).
-func (c *ClientWithResponses) PreviewDecisionWithResponse(ctx context.Context, body PreviewDecisionJSONRequestBody, reqEditors ...RequestEditorFn) (*PreviewDecisionResponse, error) {
-	rsp, err := c.PreviewDecision(ctx, body, reqEditors...)
+// Corresponds with PUT /v1/dialing (the `SetDialing` operationId).
+func (c *ClientWithResponses) SetDialingWithResponse(ctx context.Context, body SetDialingJSONRequestBody, reqEditors ...RequestEditorFn) (*SetDialingResponse, error) {
+	rsp, err := c.SetDialing(ctx, body, reqEditors...)
 	if err != nil {
 		return nil, err
 	}
-	return ParsePreviewDecisionResponse(rsp)
+	return ParseSetDialingResponse(rsp)
 }
 
 // CreateOptOutWithBodyWithResponse Opt a number out
@@ -5017,39 +4902,6 @@ func ParseCancelCallRequestResponse(rsp *http.Response) (*CancelCallRequestRespo
 	return response, nil
 }
 
-// ParseReadTimelineResponse parses an HTTP response from a ReadTimelineWithResponse call
-func ParseReadTimelineResponse(rsp *http.Response) (*ReadTimelineResponse, error) {
-	bodyBytes, err := io.ReadAll(rsp.Body)
-	defer func() { _ = rsp.Body.Close() }()
-	if err != nil {
-		return nil, err
-	}
-
-	response := &ReadTimelineResponse{
-		Body:         bodyBytes,
-		HTTPResponse: rsp,
-	}
-
-	switch {
-	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
-		var dest Timeline
-		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
-			return nil, err
-		}
-		response.JSON200 = &dest
-
-	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
-		var dest Refusal
-		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
-			return nil, err
-		}
-		response.JSONDefault = &dest
-
-	}
-
-	return response, nil
-}
-
 // ParseListCallsResponse parses an HTTP response from a ListCallsWithResponse call
 func ParseListCallsResponse(rsp *http.Response) (*ListCallsResponse, error) {
 	bodyBytes, err := io.ReadAll(rsp.Body)
@@ -5143,6 +4995,39 @@ func ParseReadCallResponse(rsp *http.Response) (*ReadCallResponse, error) {
 			return nil, err
 		}
 		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Refusal
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseHangUpCallResponse parses an HTTP response from a HangUpCallWithResponse call
+func ParseHangUpCallResponse(rsp *http.Response) (*HangUpCallResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &HangUpCallResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 202:
+		var dest Call
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON202 = &dest
 
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
 		var dest Refusal
@@ -5361,22 +5246,22 @@ func ParseUpdateContactResponse(rsp *http.Response) (*UpdateContactResponse, err
 	return response, nil
 }
 
-// ParseListDecisionsResponse parses an HTTP response from a ListDecisionsWithResponse call
-func ParseListDecisionsResponse(rsp *http.Response) (*ListDecisionsResponse, error) {
+// ParseReadDialingResponse parses an HTTP response from a ReadDialingWithResponse call
+func ParseReadDialingResponse(rsp *http.Response) (*ReadDialingResponse, error) {
 	bodyBytes, err := io.ReadAll(rsp.Body)
 	defer func() { _ = rsp.Body.Close() }()
 	if err != nil {
 		return nil, err
 	}
 
-	response := &ListDecisionsResponse{
+	response := &ReadDialingResponse{
 		Body:         bodyBytes,
 		HTTPResponse: rsp,
 	}
 
 	switch {
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
-		var dest DecisionPage
+		var dest Dialing
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
 			return nil, err
 		}
@@ -5394,22 +5279,22 @@ func ParseListDecisionsResponse(rsp *http.Response) (*ListDecisionsResponse, err
 	return response, nil
 }
 
-// ParsePreviewDecisionResponse parses an HTTP response from a PreviewDecisionWithResponse call
-func ParsePreviewDecisionResponse(rsp *http.Response) (*PreviewDecisionResponse, error) {
+// ParseSetDialingResponse parses an HTTP response from a SetDialingWithResponse call
+func ParseSetDialingResponse(rsp *http.Response) (*SetDialingResponse, error) {
 	bodyBytes, err := io.ReadAll(rsp.Body)
 	defer func() { _ = rsp.Body.Close() }()
 	if err != nil {
 		return nil, err
 	}
 
-	response := &PreviewDecisionResponse{
+	response := &SetDialingResponse{
 		Body:         bodyBytes,
 		HTTPResponse: rsp,
 	}
 
 	switch {
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
-		var dest DecisionPreview
+		var dest Dialing
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
 			return nil, err
 		}

@@ -1,5 +1,5 @@
 // Package peers sends requests to other services: contacts-compliance (pre-check), billing-wallet
-// (hold) and the dialer (withdraw, agents). Each request is idempotent by call request id, so a
+// (hold) and the dialer (withdraw, hang-up, agents). Each request is idempotent by call request id, so a
 // failed request is repeated once. If a peer does not respond in time, the error is 503.
 package peers
 
@@ -41,6 +41,7 @@ type Clients struct {
 	contacts compliancev1.PreCheckServiceClient
 	wallet   billingv1.HoldServiceClient
 	dialer   dialerv1.WithdrawServiceClient
+	hangups  dialerv1.HangupServiceClient
 	agents   settingsv1.SettingServiceClient
 }
 
@@ -59,6 +60,7 @@ func New(cfg Config, keys *serviceauth.Keys) (*Clients, error) {
 		contacts: compliancev1.NewPreCheckServiceClient(client, cfg.ContactsURL, as("contacts-compliance")),
 		wallet:   billingv1.NewHoldServiceClient(client, cfg.WalletURL, as("billing-wallet")),
 		dialer:   dialerv1.NewWithdrawServiceClient(client, cfg.DialerURL, as("dialer")),
+		hangups:  dialerv1.NewHangupServiceClient(client, cfg.DialerURL, as("dialer")),
 		agents:   settingsv1.NewSettingServiceClient(client, cfg.DialerURL, as("dialer")),
 	}, nil
 }
@@ -78,6 +80,13 @@ func (p *Clients) Hold(ctx context.Context, request *billingv1.HoldRequest) (*bi
 // withdrew the request.
 func (p *Clients) Withdraw(ctx context.Context, request *dialerv1.WithdrawRequest) (*dialerv1.WithdrawResponse, error) {
 	return callPeer(ctx, p.Timeout, "The dialer", apierr.Unanswered, p.dialer.Withdraw, request)
+}
+
+// RequestHangup requests the hang-up of a call. The response states whether the call was live.
+func (p *Clients) RequestHangup(
+	ctx context.Context, request *dialerv1.RequestHangupRequest,
+) (*dialerv1.RequestHangupResponse, error) {
+	return callPeer(ctx, p.Timeout, "The dialer", apierr.Unanswered, p.hangups.RequestHangup, request)
 }
 
 // ApplyAgent sends a committed agent to the dialer and returns after the dialer has stored the

@@ -28,6 +28,7 @@ import (
 	"ringfence.dev/services/dialer/internal/dialqueue"
 	"ringfence.dev/services/dialer/internal/httpapi"
 	"ringfence.dev/services/dialer/internal/media"
+	"ringfence.dev/services/dialer/internal/pauses"
 	"ringfence.dev/services/dialer/internal/replicas"
 	"ringfence.dev/services/dialer/internal/simcarrier"
 	"ringfence.dev/services/dialer/internal/sip"
@@ -88,6 +89,7 @@ func openCarrier(
 	known secrets,
 	recordings recordingParts,
 	circuits *agent.Circuits,
+	monitor *pauses.Monitor,
 	tel *telemetry.Telemetry,
 ) (carrierParts, error) {
 	most := dialqueue.Limit{Live: cfg.TrunkChannels, PerSecond: cfg.TrunkCallsPerSecond}
@@ -109,7 +111,7 @@ func openCarrier(
 		)
 	case cfg.Carrier == "sip":
 		to := calls.NewApplier(st, relay, nil)
-		opened, line, err := openSIP(cfg, db, st, to, known, recordings, circuits, tel)
+		opened, line, err := openSIP(cfg, db, st, to, known, recordings, circuits, monitor, tel)
 		if err != nil {
 			return carrierParts{}, err
 		}
@@ -134,6 +136,7 @@ func openSIP(
 	known secrets,
 	recordings recordingParts,
 	circuits *agent.Circuits,
+	monitor *pauses.Monitor,
 	tel *telemetry.Telemetry,
 ) (carrierParts, *sipcarrier.Carrier, error) {
 	bind, err := netip.ParseAddr(cfg.SIP.RTP)
@@ -210,7 +213,7 @@ func openSIP(
 		conversation.NewSIPCalls(st, known.keys, streams, advertised, agents, recorder), sipcarrier.Config{
 			RingLimit: cfg.RingLimit, Ring: cfg.RingLimit + time.Minute, Keep: legPeriod, Drain: cfg.SIP.Drain,
 			CircuitFailures: cfg.CircuitFailures, CircuitRest: cfg.CircuitRest,
-			Serves: st.Serves, Rejected: rejected, Trace: trace,
+			Serves: st.Serves, Rejected: rejected, Trace: trace, Pauses: monitor,
 			MayReach: func(ctx context.Context, callID uuid.UUID, to string) error {
 				whose, err := st.WorkspaceOfCall(ctx, callID)
 				if err == nil && !whose.MayReach(phone.Number(to)) {

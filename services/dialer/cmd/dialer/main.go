@@ -21,6 +21,7 @@ import (
 	"ringfence.dev/services/dialer/internal/dbfailover"
 	"ringfence.dev/services/dialer/internal/dial"
 	"ringfence.dev/services/dialer/internal/httpapi"
+	"ringfence.dev/services/dialer/internal/pauses"
 	"ringfence.dev/services/dialer/internal/peers"
 	"ringfence.dev/services/dialer/internal/store"
 )
@@ -76,7 +77,8 @@ func start(ctx context.Context, cfg Config, rt *app.Runtime) ([]service.Part, er
 	}
 	circuits := agent.NewCircuits(cfg.CircuitFailures, cfg.CircuitRest)
 	tel.Metrics.MustRegister(circuits)
-	trunk, err := openCarrier(cfg, db, st, relay, known, recordings, circuits, tel)
+	monitor := pauses.NewMonitor(st.LatestPauses, tel.Metrics)
+	trunk, err := openCarrier(cfg, db, st, relay, known, recordings, circuits, monitor, tel)
 	if err != nil {
 		return nil, err
 	}
@@ -85,7 +87,7 @@ func start(ctx context.Context, cfg Config, rt *app.Runtime) ([]service.Part, er
 	reporter := calls.NewOptOutReporter(st, contacts)
 	answerer := calls.NewAnswerer(st, contacts, trunk, relay)
 	limits := cfg.limits(trunk.trunkLimit, reconciler.MayDial, circuits)
-	limits.From, limits.Reconciled = trunk.chooseNumber, reconciler.Reconciled
+	limits.From, limits.Reconciled, limits.Pauses = trunk.chooseNumber, reconciler.Reconciled, monitor
 	dialer := dial.New(st, contacts, trunk, relay, heartbeat, intents, limits, tel.Metrics)
 	analyser, err := openAnalyser(cfg, st, known, relay)
 	if err != nil {
@@ -101,7 +103,7 @@ func start(ctx context.Context, cfg Config, rt *app.Runtime) ([]service.Part, er
 		return nil, err
 	}
 	api, err := httpapi.New(st, known.trunks, reports, store.NewTraces(pool, cfg.InstanceLease), known.keys,
-		httpapi.Recordings{Files: recordings.files, Links: recordings.links}, trunk.healthCheck, relay, keys, tel)
+		httpapi.Recordings{Files: recordings.files, Links: recordings.links}, trunk.healthCheck, recoverer.Wake, relay, keys, tel)
 	if err != nil {
 		return nil, err
 	}
@@ -114,6 +116,7 @@ func start(ctx context.Context, cfg Config, rt *app.Runtime) ([]service.Part, er
 			Run:  func(ctx context.Context) error { defer intents.Close(); return intents.Run(ctx) },
 		},
 		{Name: "reconciler", Run: reconciler.Run},
+		{Name: "pauses", Run: monitor.Run},
 		{Name: "fence review", Run: dialer.Review},
 		{Name: "long calls", Run: dial.NewLongCallsJob(st).Run},
 		{Name: "recovery", Run: recoverer.Run},

@@ -20,11 +20,15 @@ const (
 	recoveryInterval = 500 * time.Millisecond
 	// maxHangups is the highest number of calls that are hung up at the same time.
 	maxHangups = 16
+	// maxHangupRounds limits how many full batches of calls are hung up before the other tasks run.
+	maxHangupRounds = 10
+	// expirePause is the pause after a search for expired requests, as a multiple of its duration.
+	expirePause = 20
 )
 
 // Recoverer ends calls and requests that nothing else would end: calls of dead processes, calls
-// that last too long, and requests that waited too long. Before it ends a call in the database, it
-// tries to hang the call up at the carrier. It never dials.
+// that last too long, calls whose hang-up was requested, and requests that waited too long. Before
+// it ends a call in the database, it tries to hang the call up at the carrier. It never dials.
 type Recoverer struct {
 	store     *store.Store
 	heartbeat *Heartbeat
@@ -33,6 +37,8 @@ type Recoverer struct {
 	wake      chan struct{}
 	expired   prometheus.Counter
 	orphans   prometheus.Counter
+	// expireAfter is the earliest time of the next search for expired requests. Only Run uses it.
+	expireAfter time.Time
 }
 
 // NewRecoverer returns a recoverer for the calls of one carrier. It takes over calls of other
@@ -74,6 +80,7 @@ func (r *Recoverer) Run(ctx context.Context) error {
 			r.logError(ctx, "take-over of calls of dead processes failed", r.takeOver(ctx))
 			r.logError(ctx, "search for calls that last too long failed", r.sweep(ctx))
 			r.logError(ctx, "expiry of queued requests failed", r.expire(ctx))
+			r.logError(ctx, "move of requests of paused agents failed", r.movePaused(ctx))
 		case <-r.wake:
 		}
 		r.logError(ctx, "search for calls to hang up failed", r.hangUpDue(ctx))
@@ -106,8 +113,15 @@ func (r *Recoverer) sweep(ctx context.Context) error {
 	return err
 }
 
+// expire pauses after a slow search. After a pause of dialing of more than a day, each search reads
+// all requests that are older than the limit, because their time has not passed.
 func (r *Recoverer) expire(ctx context.Context) error {
+	start := time.Now()
+	if start.Before(r.expireAfter) {
+		return nil
+	}
 	ended, err := r.store.Expire(ctx)
+	r.expireAfter = time.Now().Add(expirePause * time.Since(start))
 	r.expired.Add(float64(ended))
 	if ended > 0 {
 		r.relay.Wake()
@@ -115,11 +129,26 @@ func (r *Recoverer) expire(ctx context.Context) error {
 	return err
 }
 
+func (r *Recoverer) movePaused(ctx context.Context) error {
+	_, err := r.store.MovePaused(ctx)
+	return err
+}
+
 func (r *Recoverer) hangUpDue(ctx context.Context) error {
-	due, err := r.store.DueHangups(ctx)
-	if err != nil {
-		return err
+	for range maxHangupRounds {
+		due, err := r.store.DueHangups(ctx)
+		if err != nil {
+			return err
+		}
+		r.hangUpAll(ctx, due)
+		if len(due) < store.HangupBatch {
+			return nil
+		}
 	}
+	return nil
+}
+
+func (r *Recoverer) hangUpAll(ctx context.Context, due []store.Hangup) {
 	var group errgroup.Group
 	group.SetLimit(maxHangups)
 	for _, h := range due {
@@ -128,7 +157,7 @@ func (r *Recoverer) hangUpDue(ctx context.Context) error {
 			return nil
 		})
 	}
-	return group.Wait()
+	_ = group.Wait()
 }
 
 // hangUp hangs up a call at the carrier, which then usually sends an end event. hangUp itself ends
@@ -145,7 +174,8 @@ func (r *Recoverer) hangUp(ctx context.Context, h store.Hangup) error {
 	}
 	storeErr := r.store.Change(ctx, []uuid.UUID{h.CallID}, func(calls map[uuid.UUID]*callstate.Call) {
 		c := calls[h.CallID]
-		if c == nil {
+		// a fenced call that the carrier does not find can still be dialed by its owner
+		if c == nil || c.Status == callstate.Fenced && c.Ending == callstate.EndingRequested {
 			return
 		}
 		if err == nil && known.EndedAt != nil && !known.ByUs {

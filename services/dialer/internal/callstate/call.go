@@ -47,16 +47,17 @@ type Ending string
 // EndingRecovery means that the process that owned the call is dead. EndingUnknown means that the
 // carrier did not report whether it accepted the call. EndingWatchdog means that no end event
 // arrived in time. EndingLost means the same for a call that had EndingRecovery or EndingUnknown
-// before.
+// before. EndingRequested means that a client or an operator requested the hang-up.
 const (
-	EndingNone     Ending = ""
-	EndingRecovery Ending = "recovery"
-	EndingLongest  Ending = "max_duration"
-	EndingRing     Ending = "ring_timeout"
-	EndingAgent    Ending = "agent_error"
-	EndingWatchdog Ending = "watchdog"
-	EndingUnknown  Ending = "dial_unknown"
-	EndingLost     Ending = "lost"
+	EndingNone      Ending = ""
+	EndingRecovery  Ending = "recovery"
+	EndingLongest   Ending = "max_duration"
+	EndingRing      Ending = "ring_timeout"
+	EndingAgent     Ending = "agent_error"
+	EndingWatchdog  Ending = "watchdog"
+	EndingUnknown   Ending = "dial_unknown"
+	EndingLost      Ending = "lost"
+	EndingRequested Ending = "requested"
 )
 
 // Anonymous is stored as the caller's number if the caller has suppressed it.
@@ -189,7 +190,7 @@ func (c *Call) Answer(at time.Time) bool {
 // Doubt records that the carrier did not report whether it accepted the call. The caller must hang
 // up the call.
 func (c *Call) Doubt() {
-	if c.Live() && c.Ending == EndingNone {
+	if c.Live() && (c.Ending == EndingNone || c.Ending == EndingRequested) {
 		c.Ending = EndingUnknown
 	}
 }
@@ -351,6 +352,13 @@ func (c *Call) settleEnd(e End) {
 	case EndingWatchdog:
 		if e.ByUs {
 			cause = RecoveryOnTimerExpire
+		}
+	// If the other side hung up at the same time, the cause of the carrier is kept.
+	case EndingRequested:
+		if e.ByUs && c.AnsweredAt != nil {
+			cause = NormalClearing
+		} else if e.ByUs {
+			cause = OriginatorCancel
 		}
 	}
 	c.HangupCause, c.Status = cause, cause.status(c.AnsweredAt != nil)

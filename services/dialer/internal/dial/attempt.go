@@ -133,6 +133,9 @@ func (d *Dialer) dialRequest(
 	case !answer.Until.IsZero():
 		return "rescheduled", ignoreLost(d.store.Reschedule(ctx, r, answer.Until))
 	}
+	if !d.limits.Pauses.MayDial(ctx, r.WorkspaceID, r.AgentID) {
+		return "put_back", d.store.PutBack(ctx, r, retryDelay, 0)
+	}
 	r.TimeZone = answer.TimeZone
 	callID, err := uuid.NewV7()
 	if err != nil {
@@ -234,7 +237,7 @@ func (f fencedCall) dialTime() time.Time {
 // observeLateness measures an attempt only once, at its first trunk.
 func (d *Dialer) observeLateness(ctx context.Context, f fencedCall, r dialqueue.Request) {
 	if f.previousRefusal == nil && !f.dialedAt.IsZero() {
-		telemetry.Observe(ctx, d.latenessObserver(r.HeldBack), f.dialedAt.Sub(r.DueAt).Seconds())
+		telemetry.Observe(ctx, d.latenessObserver(r), f.dialedAt.Sub(r.DueAt).Seconds())
 	}
 }
 
@@ -271,6 +274,10 @@ func (d *Dialer) originateFenced(ctx context.Context, f fencedCall, r dialqueue.
 	answer, refusal, state := permit.result()
 	f.answer = answer
 	if errors.As(originateErr, &refused) {
+		// dialing was paused after the first INVITE, and no phone rang
+		if permit.isPaused() {
+			return d.releaseRequest(ctx, f, r, originateErr)
+		}
 		d.observeLateness(ctx, f, r)
 		return d.handleRefusal(ctx, f, r, refused, originateErr)
 	}
@@ -278,7 +285,7 @@ func (d *Dialer) originateFenced(ctx context.Context, f fencedCall, r dialqueue.
 		switch {
 		case refusal != nil:
 			return d.endAttempt(ctx, f, r, state, *refusal)
-		case f.previousRefusal != nil:
+		case f.previousRefusal != nil && !permit.isPaused():
 			return d.endRefused(ctx, f, r)
 		}
 		return d.releaseRequest(ctx, f, r, originateErr)

@@ -20,6 +20,7 @@ import (
 	"ringfence.dev/services/dialer/internal/calls"
 	"ringfence.dev/services/dialer/internal/carrier"
 	"ringfence.dev/services/dialer/internal/dialqueue"
+	"ringfence.dev/services/dialer/internal/pauses"
 	"ringfence.dev/services/dialer/internal/peers"
 	"ringfence.dev/services/dialer/internal/store"
 )
@@ -72,6 +73,8 @@ type Limits struct {
 	// Reconciled reports whether the database is reconciled with the published intents. Only then
 	// may the dialer send INVITE requests. If Reconciled is nil, they are always permitted.
 	Reconciled func() bool
+	// Pauses contains the pauses of dialing. If Pauses is nil, dialing is never paused.
+	Pauses *pauses.Monitor
 }
 
 // Dialer claims due requests and dials them. Its methods are safe for concurrent use.
@@ -116,8 +119,8 @@ func New(
 		}, []string{"result"}),
 		lag: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "ringfence_dialer_due_to_originate_seconds",
-			Help: "Time from a request's due time to its first message to the carrier. held is limits if a limit of the " +
-				"workspace delayed the request, else no.",
+			Help: "Time from a request's due time to its first message to the carrier. held is pause if a pause of dialing " +
+				"delayed the request, limits if a limit of the workspace delayed it, else no.",
 			Buckets: []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300, 900},
 		}, []string{"held"}),
 	}
@@ -129,19 +132,29 @@ func New(
 	} {
 		d.dials.WithLabelValues(result)
 	}
-	for _, held := range []bool{false, true} {
-		d.latenessObserver(held)
+	for _, held := range []string{notHeld, heldByPause, heldByLimits} {
+		d.lag.WithLabelValues(held)
 	}
 	return d
 }
 
-// latenessObserver returns the observer for the label of a request. Requests that a limit of their
-// workspace delayed have their own label.
-func (d *Dialer) latenessObserver(held bool) prometheus.Observer {
-	if held {
-		return d.lag.WithLabelValues("limits")
+// These are the values of the label held.
+const (
+	notHeld      = "no"
+	heldByPause  = "pause"
+	heldByLimits = "limits"
+)
+
+// latenessObserver returns the observer for the label of a request. Requests that were delayed by a
+// pause or by a limit of their workspace have their own labels.
+func (d *Dialer) latenessObserver(r dialqueue.Request) prometheus.Observer {
+	switch {
+	case d.limits.Pauses.Delayed(r.WorkspaceID, r.AgentID, r.DueAt):
+		return d.lag.WithLabelValues(heldByPause)
+	case r.HeldBack:
+		return d.lag.WithLabelValues(heldByLimits)
 	}
-	return d.lag.WithLabelValues("no")
+	return d.lag.WithLabelValues(notHeld)
 }
 
 // Wake starts a search of the queue soon. It is called when a request can have become due, or when

@@ -62,6 +62,10 @@ func (d *Dialer) tryNextTrunk(
 	failpoint.Inject("dialer over sip: after refusal")
 	slog.InfoContext(ctx, "call refused by the trunk, trying another trunk", "call_request_id", r.CallRequestID,
 		"call_id", f.order.CallID, "trunk_id", refused.RefusedBy, "cause", string(refused.Cause), "error", refused.Err)
+	// no phone rang, so the request can be dialed after the pause
+	if !d.limits.Pauses.MayDial(ctx, r.WorkspaceID, r.AgentID) {
+		return d.releaseRequest(ctx, f, r, refused)
+	}
 	f.previousRefusal, f.refusedAt = refused, f.dialTime()
 	if !f.answer.IsValid() { // the gates must permit the call before another fence is committed
 		answer, stop, _ := d.repeatChecks(ctx, r)

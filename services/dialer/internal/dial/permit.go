@@ -30,11 +30,13 @@ type invitePermit struct {
 	// in which the refused request ends.
 	refusal      *dialqueue.Refusal
 	refusedState dialqueue.State
+	// paused reports that an INVITE was not sent because dialing was paused.
+	paused bool
 }
 
 // mayInvite reports whether an INVITE may be sent now. The database must be reconciled, this
-// process must own the fence, and the last result of the gates must be valid. If that result is
-// older than 2 s, mayInvite calls the gates again.
+// process must own the fence, dialing must not be paused, and the last result of the gates must be
+// valid. If that result is older than 2 s, mayInvite calls the gates again.
 func (p *invitePermit) mayInvite(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, permitTimeout)
 	defer cancel()
@@ -62,6 +64,11 @@ func (p *invitePermit) mayInvite(ctx context.Context) bool {
 		}
 		p.answer = answer
 	}
+	// the pauses are read last, because the gates can respond slowly
+	if !p.dialer.limits.Pauses.MayDial(ctx, p.request.WorkspaceID, p.request.AgentID) {
+		p.paused = true
+		return false
+	}
 	return p.answer.IsValid() && p.ownsFence()
 }
 
@@ -74,4 +81,10 @@ func (p *invitePermit) result() (answer peers.Answer, refusal *dialqueue.Refusal
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.answer, p.refusal, p.refusedState
+}
+
+func (p *invitePermit) isPaused() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.paused
 }

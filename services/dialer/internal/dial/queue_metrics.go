@@ -38,12 +38,13 @@ func NewQueueMetrics(
 		}),
 		queue: factory.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "ringfence_dialer_queue_requests",
-			Help: "Requests in the dial queue, by state: due, or ahead (scheduled for later). Each state is counted up to " +
-				"10000.",
+			Help: "Requests in the dial queue, by state: due, paused (due, but dialing is paused), or ahead (scheduled for " +
+				"later). Each state is counted up to 10000.",
 		}, []string{"state"}),
 		oldest: factory.NewGauge(prometheus.GaugeOpts{
 			Name: "ringfence_dialer_queue_oldest_due_seconds",
-			Help: "Age of the oldest due request: the time since it became due. 0 if no request is due.",
+			Help: "Age of the oldest due request: the time since it became due. 0 if no request is due. Requests whose " +
+				"dialing is paused do not count.",
 		}),
 		calls: factory.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "ringfence_dialer_live_calls", Help: "Calls that have not ended, by direction.",
@@ -89,6 +90,7 @@ func (m *QueueMetrics) Measure(ctx context.Context) error {
 	}
 	m.channels.Set(float64(limit.Live))
 	m.queue.WithLabelValues("due").Set(float64(found.Due))
+	m.queue.WithLabelValues("paused").Set(float64(found.Paused))
 	m.queue.WithLabelValues("ahead").Set(float64(found.Ahead))
 	m.oldest.Set(found.OldestDueSeconds)
 	m.calls.WithLabelValues("outbound").Set(float64(found.Outbound))

@@ -7,6 +7,7 @@ import (
 
 	"ringfence.dev/libs/httpserver"
 	"ringfence.dev/proto/openapi"
+	"ringfence.dev/services/dialer/internal/pauses"
 	"ringfence.dev/services/dialer/internal/replicas"
 )
 
@@ -14,7 +15,18 @@ type dialerView struct {
 	Replicas      []processView      `json:"replicas"`
 	AgentCircuits []agentCircuitView `json:"agent_circuits"`
 	Queue         queueView          `json:"queue"`
+	Pauses        []pauseView        `json:"pauses"`
 }
+
+// pauseView is a scope whose dialing is paused now. ID is null if everything is paused.
+type pauseView struct {
+	Level pauses.Level `json:"level"`
+	ID    *uuid.UUID   `json:"id"`
+	openapi.Dialing
+}
+
+// maxPauses is the highest number of pauses in the response.
+const maxPauses = 100
 
 type processView struct {
 	Replica    string            `json:"replica"`
@@ -32,9 +44,10 @@ type agentCircuitView struct {
 	OpenUntil   *openapi.Timestamp `json:"open_until"`
 }
 
-// Due and Scheduled stop at 10000.
+// Due, Paused and Scheduled stop at 10000. Due does not include the paused requests.
 type queueView struct {
 	Due              int64   `json:"due"`
+	Paused           int64   `json:"paused"`
 	Scheduled        int64   `json:"scheduled"`
 	OldestDueSeconds float64 `json:"oldest_due_seconds"`
 	LiveOutbound     int64   `json:"live_outbound"`
@@ -51,10 +64,21 @@ func (a *API) readDialer(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	paused, err := a.store.PausedScopes(r.Context(), maxPauses)
+	if err != nil {
+		return err
+	}
 	answer := dialerView{Replicas: []processView{}, AgentCircuits: []agentCircuitView{}, Queue: queueView{
-		Due: waiting.Due, Scheduled: waiting.Ahead, OldestDueSeconds: waiting.OldestDueSeconds,
+		Due: waiting.Due, Paused: waiting.Paused, Scheduled: waiting.Ahead, OldestDueSeconds: waiting.OldestDueSeconds,
 		LiveOutbound: waiting.Outbound, LiveInbound: waiting.Inbound,
-	}}
+	}, Pauses: make([]pauseView, 0, len(paused))}
+	for _, state := range paused {
+		view := pauseView{Level: state.Level, Dialing: viewDialing(state)}
+		if state.Level != pauses.Everything {
+			view.ID = &state.Scope.ID
+		}
+		answer.Pauses = append(answer.Pauses, view)
+	}
 	for _, one := range reports {
 		answer.Replicas = append(answer.Replicas, processView{
 			Replica: one.Name, ReportedAt: openapi.TimestampOf(one.ReportedAt), SIP: one.Report.SIP,

@@ -32,14 +32,16 @@ type API struct {
 	traces     *store.Traces
 	relay      *outbox.Relay
 	check      Check
+	hangUp     func()
 }
 
 // Check tests a trunk in several steps, without a call. Check is nil if the carrier is simulated.
 type Check func(context.Context, trunks.Trunk) []trunks.CheckStep
 
-// New returns the handler of all routes. Operators use /admin/v1/workspaces/{id}, /admin/v1/dialer
-// and /admin/v1/trunks. Clients with a link read recordings. The service `calls` withdraws
-// requests. The service `calls` and the gateway store settings.
+// New returns the handler of all routes. Operators use /admin/v1/workspaces/{id}, /admin/v1/dialer,
+// /admin/v1/dialing and /admin/v1/trunks. Clients use /v1/dialing. Clients with a link read
+// recordings. The service `calls` withdraws requests and hangs up calls. The service `calls` and the
+// gateway store settings. hangUp is called after calls were marked to be hung up.
 func New(
 	st *store.Store,
 	trunkStore *store.Trunks,
@@ -48,6 +50,7 @@ func New(
 	agentKeys *store.AgentKeys,
 	recordings Recordings,
 	check Check,
+	hangUp func(),
 	relay *outbox.Relay,
 	keys *serviceauth.Keys,
 	tel *telemetry.Telemetry,
@@ -58,9 +61,10 @@ func New(
 	}
 	api := &API{
 		store: st, trunks: trunkStore, replicas: replicaReports, traces: traces, keys: agentKeys, recordings: recordings,
-		relay: relay, check: check,
+		relay: relay, check: check, hangUp: hangUp,
 	}
 	router := httpserver.NewRouter(tel)
+	api.routeDialing(router, keys)
 	router.Route("/admin/v1/workspaces/{id}/numbers", func(r chi.Router) {
 		r.Use(keys.RequireOperator)
 		r.Post("/", httpserver.Handle(api.addNumber))
@@ -102,8 +106,29 @@ func New(
 		keys.AllowServices("calls"),
 	)
 	router.Handle(path+"{procedure}", withdrawHandler)
+	path, hangupHandler := dialerv1.NewHangupServiceHandler(
+		api,
+		connect.WithInterceptors(traced),
+		keys.AllowServices("calls"),
+	)
+	router.Handle(path+"{procedure}", hangupHandler)
 	path, settingHandler := settingsv1.NewSettingServiceHandler(api, connect.WithInterceptors(traced),
 		keys.AllowServices(serviceauth.Gateway, "calls"))
 	router.Handle(path+"{procedure}", settingHandler)
 	return router, nil
+}
+
+func (a *API) routeDialing(router chi.Router, keys *serviceauth.Keys) {
+	for pattern, scope := range map[string]scopeOf{
+		"/admin/v1/dialing":                                   everythingScope,
+		"/admin/v1/workspaces/{id}/dialing":                   workspaceScope,
+		"/admin/v1/workspaces/{id}/agents/{agent_id}/dialing": a.agentScope,
+		"/admin/v1/trunks/{trunk_id}/dialing":                 a.trunkScope,
+	} {
+		router.With(keys.RequireOperator).Get(pattern, httpserver.Handle(a.readDialing(scope)))
+		router.With(keys.RequireOperator).Put(pattern, httpserver.Handle(a.putDialing(scope)))
+	}
+	router.With(keys.RequireCaller).Get("/v1/dialing", httpserver.Handle(a.readDialing(workspaceScope)))
+	router.With(keys.RequireCaller).Put("/v1/dialing", httpserver.Handle(a.putDialing(workspaceScope)))
+	router.With(keys.RequireOperator).Post("/admin/v1/workspaces/{id}/hangup", httpserver.Handle(a.hangUpWorkspace))
 }

@@ -20,7 +20,7 @@ var (
 )
 
 // listCandidates returns the trunks that a call may be offered to, in the order of preference. The
-// excluded trunks have already refused the call request.
+// excluded trunks have already refused the call request. Paused trunks are left out.
 func (c *Carrier) listCandidates(ctx context.Context, excluded []string) ([]trunks.Trunk, error) {
 	active, err := c.trunks.Active(ctx)
 	if err != nil {
@@ -34,7 +34,7 @@ func (c *Carrier) listCandidates(ctx context.Context, excluded []string) ([]trun
 		return nil, err
 	}
 	active = slices.DeleteFunc(slices.Clone(active), func(t trunks.Trunk) bool {
-		return slices.Contains(excluded, t.TrunkID.String())
+		return slices.Contains(excluded, t.TrunkID.String()) || !c.cfg.Pauses.MayUse(ctx, t.TrunkID)
 	})
 	ordered := trunks.Candidates(active, live, func(id uuid.UUID) bool { return c.monitored.healthOf(id).isUnavailable() })
 	if len(ordered) == 0 {

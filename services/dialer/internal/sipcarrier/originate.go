@@ -169,7 +169,10 @@ func (c *Carrier) sendInvite(
 	c.addLeg(l)
 	order := sip.Invite{
 		CallID: record.Attempt.SIPCallID, From: trunk.Write(o.From), To: trunk.Write(o.To), Body: conversation.Offer(),
-		Ring: c.cfg.Ring, Permit: o.Permitted,
+		Ring: c.cfg.Ring,
+		Permit: func(ctx context.Context) bool {
+			return o.Permitted(ctx) && c.cfg.Pauses.MayUse(ctx, trunk.TrunkID)
+		},
 	}
 	if limit := c.cfg.RingLimit; limit > 0 && limit < sip.FirstRing {
 		order.FirstRing, order.NotRinging = limit, callstate.NoAnswer

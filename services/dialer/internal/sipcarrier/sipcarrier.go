@@ -25,6 +25,7 @@ import (
 	"ringfence.dev/services/dialer/internal/agent"
 	"ringfence.dev/services/dialer/internal/callstate"
 	"ringfence.dev/services/dialer/internal/carrier"
+	"ringfence.dev/services/dialer/internal/pauses"
 	"ringfence.dev/services/dialer/internal/sip"
 	"ringfence.dev/services/dialer/internal/sip/transport"
 	"ringfence.dev/services/dialer/internal/siptrace"
@@ -139,6 +140,8 @@ type Config struct {
 	// Trace records the messages of trunks whose setting trace is true. If Trace is nil, no
 	// messages are recorded.
 	Trace *siptrace.Recorder
+	// Pauses contains the trunks over which dialing is paused. If Pauses is nil, there are none.
+	Pauses *pauses.Monitor
 }
 
 // Carrier is the carrier over all SIP trunks. Its methods are safe for concurrent use.

@@ -235,7 +235,7 @@ func (t *monitoredTrunks) healthOf(id uuid.UUID) *trunkHealth {
 }
 
 // Limit returns the channels and calls per second of all trunks that can take calls now. Both are
-// zero if no trunk can take calls.
+// zero if no trunk can take calls. A paused trunk has only the channels of its live calls.
 func (c *Carrier) Limit(ctx context.Context) (dialqueue.Limit, error) {
 	active, err := c.trunks.Active(ctx)
 	if err != nil {
@@ -247,6 +247,10 @@ func (c *Carrier) Limit(ctx context.Context) (dialqueue.Limit, error) {
 	}
 	var sum dialqueue.Limit
 	for _, t := range active {
+		if !c.cfg.Pauses.MayUse(ctx, t.TrunkID) {
+			sum.Live += live[t.TrunkID]
+			continue
+		}
 		channels, usable := c.monitored.healthOf(t.TrunkID).usableChannels(t, live[t.TrunkID], time.Now())
 		sum.Live += channels
 		if usable {

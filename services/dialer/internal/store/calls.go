@@ -30,7 +30,8 @@ UPDATE calls SET contact_id = @contact_id, time_zone = @time_zone, status = @sta
 	outcome = @outcome, recording_key = @recording_key, disclosure = @disclosure,
 	analyse_at = CASE WHEN @analysing::boolean THEN coalesce(analyse_at, now()) END,
 	variables = CASE WHEN @ended_at::timestamptz IS NULL THEN variables END,
-	hangup_at = CASE WHEN ending = '' AND @ending <> '' THEN now() ELSE hangup_at END,
+	hangup_at = CASE WHEN ending = '' AND @ending <> '' OR ending = 'requested' AND status = 'fenced' THEN now()
+		ELSE hangup_at END,
 	answer_at = CASE WHEN @answered_at::timestamptz IS NULL THEN answer_at END,
 	end_by = CASE
 		WHEN answered_at IS NULL AND @answered_at::timestamptz IS NOT NULL THEN now() + make_interval(secs => max_call_seconds)
@@ -253,6 +254,10 @@ type Hangup struct {
 	// exist.
 	Orphan bool `db:"orphan"`
 }
+
+// HangupBatch is the highest number of calls that DueHangups returns, and the highest number of
+// orphaned calls.
+const HangupBatch = 100
 
 // DueHangups claims the calls that must be hung up now. A claimed call is due again after 2 s,
 // unless the call has ended or ForgetOrphan was called for it.

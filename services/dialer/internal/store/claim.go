@@ -63,11 +63,13 @@ LEFT JOIN LATERAL (SELECT b.scan_from FROM rate_buckets b WHERE b.scope = w.work
 CROSS JOIN LATERAL (SELECT q.look_at FROM dial_queue q
 	WHERE q.workspace_id = w.workspace_id AND q.state = 'queued' AND q.look_at >= coalesce(b.scan_from, '-infinity')
 	ORDER BY q.look_at LIMIT 1) q
-WHERE q.look_at <= now() + @ahead::interval`
+WHERE q.look_at <= now() + @ahead::interval
+	AND (w.status <> 'active' OR NOT w.api_enabled OR NOT (` + allPaused + ` OR w.workspace_id IN ` + pausedWorkspaces + `))`
 
 // Due returns the workspaces whose first queued request is due now or within two seconds. It locks
 // no rows. Due omits workspaces whose record has not arrived from workspaces.v1, because their
-// requests cannot be dialed yet.
+// requests cannot be dialed yet. It omits paused workspaces, except those that may not dial: their
+// requests must be blocked.
 func (s *Store) Due(ctx context.Context) ([]dialqueue.Due, error) {
 	var found []dialqueue.Due
 	// byIndex is valid until the transaction ends, so both statements use one transaction
@@ -140,6 +142,7 @@ SELECT count(*) FROM (SELECT FROM calls WHERE ended_at IS NULL AND direction = '
 
 const readWorkspaces = `
 SELECT w.workspace_id, coalesce(c.status <> 'active' OR NOT c.api_enabled, false) AS barred,
+	` + allPaused + ` OR w.workspace_id IN ` + pausedWorkspaces + ` AS paused,
 	coalesce(c.calls_per_second, @calls_per_second) AS calls_per_second,
 	coalesce(c.max_live_calls, @max_live) AS max_live_calls,
 	coalesce(b.version, 0) AS version, b.tokens,
@@ -167,6 +170,7 @@ ORDER BY w.place`
 type workspaceRow struct {
 	WorkspaceID    uuid.UUID `db:"workspace_id"`
 	Barred         bool      `db:"barred"`
+	Paused         bool      `db:"paused"`
 	CallsPerSecond int32     `db:"calls_per_second"`
 	MaxLiveCalls   int32     `db:"max_live_calls"`
 	// Version is the version of the workspace's bucket, or 0 if the workspace has no bucket.
@@ -192,6 +196,14 @@ type workspaceRow struct {
 	Next float64 `db:"next"`
 }
 
+// ignorePaused makes the claim take no request of a paused workspace. A barred workspace is not
+// paused, because its requests must be blocked.
+func (w *workspaceRow) ignorePaused() {
+	if w.Paused && !w.Barred {
+		w.Waiting, w.First = 0, nil
+	}
+}
+
 // heldBack reports whether the workspace's own limits delayed the request. This is the case if the
 // workspace was at its limits when the request became late.
 func (w workspaceRow) heldBack(r dialqueue.Request) bool {
@@ -205,9 +217,10 @@ const (
 	trunkPrefix = "trunk "
 )
 
-// claimRequests claims due requests, except in three cases. If a call to the number is live, the
+// claimRequests claims due requests, except in four cases. If a call to the number is live, the
 // request is held until that call ends. If another request to the number is claimed, the request
-// waits 250 ms. If the request has reached the age limit, it waits until Expire ends it.
+// waits 250 ms. If the request has reached the age limit, it waits until Expire ends it. If its
+// agent is paused, it waits until MovePaused makes it due.
 //
 // A request before its due time is claimed only if it must be blocked: its workspace may not
 // dial, or its agent is deleted. If the workspace may dial again, the request waits until its due
@@ -219,7 +232,11 @@ const (
 // The coalesce keeps the planner from using a partial index where the id identifies the row.
 const claimRequests = `
 WITH oldest AS MATERIALIZED (
-	SELECT q.call_request_id, q.to_e164, q.look_at, q.due_at, q.due_at < now() - @queue_limit::interval AS expired,
+	SELECT q.call_request_id, q.to_e164, q.look_at, q.due_at, CASE WHEN q.due_at < now() - @queue_limit::interval
+			THEN q.due_at + paused_time(q.workspace_id, q.agent_id, q.due_at) < now() - @queue_limit::interval
+			ELSE false END AS expired,
+		CASE WHEN @barred::boolean THEN false WHEN q.agent_id IN ` + pausedAgents + `
+			THEN NOT coalesce((SELECT a.deleted FROM agents a WHERE a.agent_id = q.agent_id), false) ELSE false END AS paused,
 		CASE WHEN q.due_at <= now() OR @barred::boolean THEN false
 			ELSE NOT coalesce((SELECT a.deleted FROM agents a WHERE a.agent_id = q.agent_id), false) END AS early,
 		(SELECT c.call_id FROM calls c WHERE c.workspace_id = @workspace_id AND c.to_e164 = q.to_e164 AND c.ended_at IS NULL
@@ -231,19 +248,21 @@ WITH oldest AS MATERIALIZED (
 		AND q.look_at >= coalesce(@scan_from::timestamptz, '-infinity') AND q.look_at <= now()
 	ORDER BY q.look_at LIMIT @most::bigint + @spare
 ), judged AS MATERIALIZED (
-	SELECT o.call_request_id, o.look_at, o.due_at, o.expired, o.early, o.call_id, coalesce(o.behind, false)
+	SELECT o.call_request_id, o.look_at, o.due_at, o.expired, o.paused, o.early, o.call_id, coalesce(o.behind, false)
 		OR row_number() OVER (PARTITION BY o.to_e164 ORDER BY o.look_at, o.call_request_id) > 1 AS behind
 	FROM oldest o
 ), apart AS MATERIALIZED (
 	SELECT j.call_request_id, false AS held, now() + CASE WHEN j.expired THEN interval '1 minute' ELSE interval '250 milliseconds' END AS look_at
-	FROM judged j WHERE NOT j.early AND (j.expired OR j.call_id IS NULL AND j.behind)
+	FROM judged j WHERE NOT j.early AND (j.expired OR NOT j.paused AND j.call_id IS NULL AND j.behind)
 	UNION ALL
 	SELECT j.call_request_id, false, j.due_at FROM judged j WHERE j.early
+	UNION ALL
+	SELECT j.call_request_id, false, 'infinity' FROM judged j WHERE j.paused AND NOT j.expired AND NOT j.early
 	UNION ALL
 	SELECT j.call_request_id, true, greatest(live.deadline_at, now() + interval '1 second')
 	FROM judged j, LATERAL (SELECT c.deadline_at FROM calls c WHERE c.call_id = j.call_id AND coalesce(c.ended_at, 'infinity') = 'infinity'
 		FOR SHARE SKIP LOCKED) live
-	WHERE NOT j.expired AND NOT j.early
+	WHERE NOT j.expired AND NOT j.early AND NOT j.paused
 ), aside AS (
 	UPDATE dial_queue q SET claimed_by = NULL,
 		held = (SELECT a.held FROM apart a WHERE a.call_request_id = q.call_request_id),
@@ -254,7 +273,7 @@ WITH oldest AS MATERIALIZED (
 ), taken AS MATERIALIZED (
 	SELECT l.call_request_id FROM dial_queue l
 	WHERE l.call_request_id = ANY (ARRAY(SELECT j.call_request_id FROM judged j
-			WHERE NOT j.expired AND NOT j.early AND j.call_id IS NULL AND NOT j.behind
+			WHERE NOT j.expired AND NOT j.early AND NOT j.paused AND j.call_id IS NULL AND NOT j.behind
 			ORDER BY j.look_at LIMIT @most::bigint))
 		AND coalesce(l.state, '') = 'queued' AND coalesce(l.look_at, 'infinity') <= now() FOR UPDATE SKIP LOCKED
 )
@@ -368,6 +387,9 @@ func (s *Store) readUsage(ctx context.Context, tx *pg.Pipeline, c Capacity, work
 		"calls_per_second": dialqueue.DefaultCallsPerSecond, "max_live": dialqueue.DefaultMaxLiveCalls,
 	}).Query(func(rows pgx.Rows) (err error) {
 		u.rows, err = pgx.CollectRows(rows, pgx.RowToStructByName[workspaceRow])
+		for i := range u.rows {
+			u.rows[i].ignorePaused()
+		}
 		return err
 	})
 	if err := tx.RunBatch(ctx, &batch); err != nil {

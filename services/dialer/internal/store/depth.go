@@ -9,14 +9,48 @@ import (
 	"ringfence.dev/libs/pg"
 )
 
+// waiting + condition + waitingEnd is an SQL expression for the requests that wait in the queue of
+// the workspaces for which the condition is true. Requests that are claimed or held are not
+// included. The expression is used while dialing is paused for some workspaces, because a scan of
+// all due requests would read the requests of these workspaces.
+const (
+	waiting = `(SELECT q.due_at FROM workspaces w
+	LEFT JOIN LATERAL (SELECT b.scan_from FROM rate_buckets b WHERE b.scope = w.workspace_id::text
+		ORDER BY b.version DESC LIMIT 1) b ON true
+	CROSS JOIN LATERAL (SELECT q.due_at FROM dial_queue q
+		WHERE q.workspace_id = w.workspace_id AND q.state = 'queued' AND q.look_at >= coalesce(b.scan_from, '-infinity')
+			AND q.look_at <= now() AND q.due_at <= now()
+		ORDER BY q.look_at LIMIT `
+	waitingEnd = `) q WHERE `
+	isPaused   = `(` + allPaused + ` OR w.workspace_id IN ` + pausedWorkspaces + `)`
+	somePaused = `EXISTS (SELECT FROM dialing_pauses p
+		WHERE p.level = ANY ('{everything,workspace,agent}') AND p.ends_at > now())`
+)
+
 // Each count of queued requests reads a partial index and stops at 10,000. Requests in use are
 // counted as in a claim, so that few dead rows are read. The other counts can read dead rows
-// (docs/adr/0011-count-live-calls-in-the-claim.md).
+// (docs/adr/0011-count-live-calls-in-the-claim.md). Due requests whose dialing is paused are counted
+// separately, because more dialer processes would not dial them.
 const countDepth = `
-SELECT (SELECT count(*) FROM (SELECT FROM dial_queue WHERE state = 'queued' AND due_at <= now() LIMIT 10000) AS bounded) AS due,
+SELECT CASE WHEN ` + somePaused + `
+		THEN (SELECT count(*) FROM ` + waiting + `10000` + waitingEnd + `NOT ` + isPaused + ` LIMIT 10000) AS bounded)
+		ELSE (SELECT count(*) FROM (SELECT FROM dial_queue WHERE state = 'queued' AND due_at <= now() LIMIT 10000) AS bounded)
+		END AS due,
        (SELECT count(*) FROM (SELECT FROM dial_queue WHERE state = 'queued' AND due_at > now() LIMIT 10000) AS bounded) AS ahead,
-       coalesce((SELECT extract(epoch FROM now() - due_at) FROM dial_queue
-                 WHERE state = 'queued' AND due_at <= now() ORDER BY due_at LIMIT 1), 0)::double precision AS oldest_due_seconds,
+       CASE WHEN ` + somePaused + `
+		THEN (SELECT count(*) FROM (
+			(SELECT FROM ` + waiting + `10000` + waitingEnd + isPaused + ` LIMIT 10000) AS of_workspaces)
+			UNION ALL
+			(SELECT FROM dialing_states s CROSS JOIN LATERAL (SELECT FROM dial_queue q
+				WHERE q.agent_id = s.id AND q.state = 'queued' AND q.claimed_by IS NULL AND q.look_at = 'infinity' LIMIT 10000) q
+				WHERE s.level = 'agent' LIMIT 10000)
+			LIMIT 10000) AS bounded)
+		ELSE 0 END AS paused,
+       CASE WHEN ` + somePaused + `
+		THEN coalesce((SELECT extract(epoch FROM now() - min(due_at)) FROM ` + waiting + `1` + waitingEnd + `NOT ` + isPaused + `) AS first), 0)
+		ELSE coalesce((SELECT extract(epoch FROM now() - due_at) FROM dial_queue
+			WHERE state = 'queued' AND due_at <= now() ORDER BY due_at LIMIT 1), 0)
+		END::double precision AS oldest_due_seconds,
        (SELECT count(*) FROM calls WHERE ended_at IS NULL AND direction = 'outbound') AS outbound,
        (SELECT count(*) FROM calls WHERE ended_at IS NULL AND direction = 'inbound' AND ` + isCounted + `) AS inbound,
        (SELECT count(*) FROM dial_queue WHERE (state = 'dialing' OR state = 'queued' AND claimed_by IS NOT NULL)
@@ -25,10 +59,13 @@ SELECT (SELECT count(*) FROM (SELECT FROM dial_queue WHERE state = 'queued' AND 
 		AND (state = 'dialing' OR look_at > now())) AS in_use,
        (SELECT count(*) FROM opt_outs WHERE acknowledged_at IS NULL) AS unreported_opt_outs`
 
-// Depth contains the numbers of queued requests and live calls. Due and Ahead stop at 10,000.
+// Depth contains the numbers of queued requests and live calls. Due, Ahead and Paused stop at 10,000.
 type Depth struct {
-	Due              int64
-	Ahead            int64
+	Due   int64
+	Ahead int64
+	// Paused is the number of due requests whose dialing is paused. Due and OldestDueSeconds do not
+	// include them.
+	Paused           int64
 	OldestDueSeconds float64
 	Outbound         int64
 	Inbound          int64

@@ -172,7 +172,7 @@ WHERE call_request_id = @call_request_id AND status = 'void' AND hangup_cause = 
 
 const voidCall = `
 UPDATE calls SET status = 'void', ended_at = now(), variables = NULL, hangup_cause = @cause
-WHERE call_id = @call_id AND status = 'fenced' AND owner = @instance AND ending = ''`
+WHERE call_id = @call_id AND status = 'fenced' AND owner = @instance AND ending IN ('', 'requested')`
 
 // The call to the number will not take place. So the requests that are held for this number become
 // due. The request that was due first keeps its place in the queue.

@@ -427,7 +427,7 @@ const mayFence = `
 SELECT EXISTS (SELECT FROM dial_queue q WHERE q.state = 'queued' AND q.claimed_by IS NOT NULL
 		AND q.look_at > now() - interval '1 minute' AND q.look_at <= @since::timestamptz + @lease::interval)
 	OR EXISTS (SELECT FROM calls c JOIN fences f USING (call_id)
-		WHERE c.ended_at IS NULL AND c.status = 'fenced' AND c.ending = '' AND f.fenced_at <= @since::timestamptz)`
+		WHERE c.ended_at IS NULL AND c.status = 'fenced' AND c.ending IN ('', 'requested') AND f.fenced_at <= @since::timestamptz)`
 
 // AdvanceIntents stores end offsets of the topic as the new positions. endReadAt is the time of the
 // database after the caller read these offsets.
@@ -488,7 +488,7 @@ func (s *Store) AcceptTopic(ctx context.Context, topicID uuid.UUID, starts map[i
 
 const ownFences = `
 SELECT call_id FROM calls
-WHERE owner = @instance AND ended_at IS NULL AND status = 'fenced' AND ending = '' AND ` + onServer
+WHERE owner = @instance AND ended_at IS NULL AND status = 'fenced' AND ending IN ('', 'requested') AND ` + onServer
 
 // OwnFences returns the calls of this process that are fenced and have not ended. It returns no
 // calls on a server that is not the one that was set with UseServer, because that server can lack a

@@ -208,7 +208,7 @@ func (s *Store) PutBack(ctx context.Context, r dialqueue.Request, delay time.Dur
 // again without a pause.
 const rescheduleRequest = `
 WITH next AS (SELECT greatest(@until::timestamptz, now() + interval '1 second') AS at)
-UPDATE dial_queue SET due_at = next.at, look_at = next.at, claimed_by = NULL FROM next
+UPDATE dial_queue SET due_at = next.at, look_at = next.at, expire_at = NULL, claimed_by = NULL FROM next
 WHERE ` + ofClaim + ` RETURNING now(), next.at`
 
 // Reschedule moves a claimed request to its next calling window, at least one second ahead. It
@@ -252,16 +252,25 @@ func (s *Store) endClaim(ctx context.Context, update string, args pg.Args, newFa
 
 // no_capacity is true if a claim left due requests of the workspace because no capacity was free,
 // while the expired request waited.
+//
+// The time in which dialing was paused does not count. If a request has time left because of pauses,
+// it is checked again when that time has passed. While the request is paused, its time does not
+// pass, so it is checked again at least a sixtieth of the limit later, but at most a minute later.
 const expireOld = `
 WITH old AS MATERIALIZED (
-	SELECT e.call_request_id, NOT e.held AND e.claimed_by IS NULL AND e.look_at <= now() AS waited
+	SELECT e.call_request_id, NOT e.held AND e.claimed_by IS NULL AND e.look_at <= now() AS waited,
+		e.due_at + @queue_limit::interval + paused_time(e.workspace_id, e.agent_id, e.due_at) AS expire_at
 	FROM dial_queue e
 	WHERE e.state = 'queued' AND e.due_at < now() - @queue_limit::interval AND (e.claimed_by IS NULL OR e.look_at <= now())
-		AND ` + onServer + `
+		AND coalesce(e.expire_at, '-infinity') <= now() AND ` + onServer + `
 	ORDER BY e.due_at LIMIT 200 FOR UPDATE SKIP LOCKED
+), postponed AS (
+	UPDATE dial_queue q
+	SET expire_at = greatest(old.expire_at, now() + least(interval '1 minute', @queue_limit::interval / 60)) FROM old
+	WHERE q.call_request_id = old.call_request_id AND old.expire_at > now()
 ), expired AS (
 	UPDATE dial_queue q SET state = 'failed', claimed_by = NULL, ended_at = now(), variables = NULL FROM old
-	WHERE q.call_request_id = old.call_request_id
+	WHERE q.call_request_id = old.call_request_id AND old.expire_at <= now()
 	RETURNING q.call_request_id, q.workspace_id, q.traceparent, old.waited, q.look_at
 )
 SELECT e.call_request_id, e.workspace_id, e.traceparent, now() AS at,
@@ -270,7 +279,7 @@ SELECT e.call_request_id, e.workspace_id, e.traceparent, now() AS at,
 FROM expired e`
 
 // expireWaiting ends the oldest requests of each workspace for which a claim of the last minute
-// found no capacity.
+// found no capacity. The time in which dialing was paused does not count.
 const expireWaiting = `
 UPDATE dial_queue q SET state = 'failed', ended_at = now(), variables = NULL
 WHERE q.call_request_id = ANY (ARRAY(
@@ -278,12 +287,13 @@ WHERE q.call_request_id = ANY (ARRAY(
 	CROSS JOIN LATERAL (SELECT b.no_capacity_at, b.scan_from FROM rate_buckets b WHERE b.scope = w.workspace_id::text
 		ORDER BY b.version DESC LIMIT 1) b
 	CROSS JOIN LATERAL (
-		SELECT r.call_request_id, r.due_at FROM dial_queue r
+		SELECT r.call_request_id, r.due_at, r.agent_id FROM dial_queue r
 		WHERE r.workspace_id = w.workspace_id AND r.state = 'queued' AND r.claimed_by IS NULL
 			AND r.look_at >= coalesce(b.scan_from, '-infinity') AND r.look_at <= b.no_capacity_at
 		ORDER BY r.look_at LIMIT 200 FOR UPDATE SKIP LOCKED) e
-	WHERE b.no_capacity_at > now() - interval '1 minute' AND e.due_at < now() - @capacity_limit::interval
-		AND ` + onServer + ` LIMIT 200))
+	WHERE b.no_capacity_at > now() - interval '1 minute' AND CASE WHEN e.due_at < now() - @capacity_limit::interval
+		THEN e.due_at + paused_time(w.workspace_id, e.agent_id, e.due_at) < now() - @capacity_limit::interval
+		ELSE false END AND ` + onServer + ` LIMIT 200))
 RETURNING q.call_request_id, q.workspace_id, q.traceparent, now() AS at, true AS no_capacity`
 
 type expiredRow struct {

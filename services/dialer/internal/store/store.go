@@ -96,7 +96,7 @@ func (s *Store) Heartbeat(ctx context.Context) error {
 
 const takeOver = `
 UPDATE calls SET owner = @instance, hangup_at = now(), answer_at = NULL,
-	ending = CASE WHEN ending = '' THEN 'recovery' ELSE ending END
+	ending = CASE WHEN ending = '' OR ending = 'requested' AND status = 'fenced' THEN 'recovery' ELSE ending END
 WHERE call_id = ANY (ARRAY(
 	SELECT c.call_id FROM calls c
 	WHERE c.ended_at IS NULL AND c.owner IS NOT NULL
@@ -142,7 +142,8 @@ func (s *Store) HandOver(ctx context.Context) error {
 }
 
 const stillFenced = `
-SELECT EXISTS (SELECT 1 FROM calls WHERE call_id = @call_id AND owner = @instance AND status = 'fenced' AND ending = '')`
+SELECT EXISTS (SELECT 1 FROM calls WHERE call_id = @call_id AND owner = @instance AND status = 'fenced'
+	AND ending IN ('', 'requested'))`
 
 // StillFenced reports whether the call has the status fenced and this process still owns it. Only
 // then may this process dial the call.

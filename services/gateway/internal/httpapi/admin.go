@@ -65,6 +65,7 @@ func NewAdmin(
 			admin.Method(method, "/workspaces/{id}/{collection}", httpserver.Handle(a.proxied))
 			admin.Method(method, "/workspaces/{id}/{collection}/*", httpserver.Handle(a.proxied))
 			admin.Method(method, "/dialer", httpserver.Handle(a.proxiedForAll))
+			admin.Method(method, "/dialing", httpserver.Handle(a.proxiedForAll))
 			admin.Method(method, "/trunks", httpserver.Handle(a.proxiedForAll))
 			admin.Method(method, "/trunks/*", httpserver.Handle(a.proxiedForAll))
 		}

@@ -114,6 +114,7 @@ func (p *Public) answer(w http.ResponseWriter, r *http.Request) error {
 	}
 	caller := serviceauth.Caller{
 		WorkspaceID: holder.WorkspaceID, RequestID: requestID, Access: holder.Access, Webhooks: holder.Workspace().Webhooks(),
+		KeyID: holder.KeyID,
 	}
 	if match.Owner == proxy.Gateway { // the only such route is the timeline
 		return writeTimeline(w, r, p.peers, caller, match.Values["id"])

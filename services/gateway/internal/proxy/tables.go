@@ -9,16 +9,18 @@ const DecisionPreview = "/v1/decisions/preview"
 
 // Public returns the routes of the public API that need a key.
 func Public() Table {
-	const get, post, patch, del = http.MethodGet, http.MethodPost, http.MethodPatch, http.MethodDelete
+	const get, post, put, patch, del = http.MethodGet, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete
 	return Table{
 		{Template: "/v1/calls", Owner: Calls, Methods: []string{get, post}},
 		{Template: "/v1/calls/{id}", Owner: Calls, Methods: []string{get}},
 		{Template: "/v1/calls/{id}/transcript", Owner: Calls, Methods: []string{get}},
 		{Template: "/v1/calls/{id}/recording", Owner: Calls, Methods: []string{get}},
+		{Template: "/v1/calls/{id}/hangup", Owner: Calls, Methods: []string{post}},
 		{Template: "/v1/call-requests", Owner: Calls, Methods: []string{get}},
 		{Template: "/v1/call-requests/{id}", Owner: Calls, Methods: []string{get}},
 		{Template: "/v1/call-requests/{id}/cancel", Owner: Calls, Methods: []string{post}},
 		{Template: "/v1/call-requests/{id}/timeline", Owner: Gateway, Methods: []string{get}},
+		{Template: "/v1/dialing", Owner: Dialer, Methods: []string{get, put}},
 		{Template: "/v1/contacts", Owner: Contacts, Methods: []string{get, post}},
 		{Template: "/v1/contacts/{id}", Owner: Contacts, Methods: []string{get, patch}},
 		{Template: "/v1/opt-outs", Owner: Contacts, Methods: []string{post}},
@@ -55,13 +57,17 @@ func Admin() Table {
 	const base, trunks = "/admin/v1/workspaces/{id}/", "/admin/v1/trunks"
 	return Table{
 		{Template: base + "calls", Owner: Calls},
+		{Template: base + "calls/{call_id}/hangup", Owner: Calls},
 		{Template: base + "calls/*", Owner: Calls},
 		{Template: base + "call-requests", Owner: Calls},
 		{Template: base + "call-requests/{call_request_id}/cancel", Owner: Calls},
 		{Template: base + "call-requests/*", Owner: Calls},
 		{Template: base + "agents", Owner: Calls},
 		{Template: base + "agents/{agent_id}", Owner: Calls},
+		{Template: base + "agents/{agent_id}/dialing", Owner: Dialer},
 		{Template: base + "agents/*", Owner: Calls},
+		{Template: base + "dialing", Owner: Dialer},
+		{Template: base + "hangup", Owner: Dialer},
 		{Template: base + "attempts", Owner: Dialer},
 		{Template: base + "attempts/*", Owner: Dialer},
 		{Template: base + "agent-keys/{agent_id}", Owner: Dialer},
@@ -90,8 +96,10 @@ func Admin() Table {
 		{Template: base + "webhook-subscriptions/{subscription_id}", Owner: Webhooks},
 		{Template: base + "webhook-subscriptions/*", Owner: Webhooks},
 		{Template: "/admin/v1/dialer", Owner: Dialer},
+		{Template: "/admin/v1/dialing", Owner: Dialer},
 		{Template: trunks, Owner: Dialer},
 		{Template: trunks + "/{trunk_id}", Owner: Dialer},
+		{Template: trunks + "/{trunk_id}/dialing", Owner: Dialer},
 		{Template: trunks + "/*", Owner: Dialer},
 	}
 }

@@ -1,0 +1,179 @@
+package httpapi
+
+import (
+	"encoding/json"
+	"errors"
+	"net/http"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/google/uuid"
+
+	"ringfence.dev/libs/apierr"
+	"ringfence.dev/libs/httpserver"
+	"ringfence.dev/libs/pg"
+	"ringfence.dev/libs/serviceauth"
+	"ringfence.dev/proto/openapi"
+	"ringfence.dev/services/dialer/internal/pauses"
+)
+
+// maxReason is the longest reason of a change, in characters.
+const maxReason = 500
+
+// viewDialing returns the response about the state of dialing. After until has passed, the state is
+// active, and the other fields still describe the pause.
+func viewDialing(s pauses.State) openapi.Dialing {
+	view := openapi.Dialing{State: openapi.DialingStateActive}
+	if s.Paused {
+		view.State = openapi.DialingStatePaused
+	}
+	if s.SetAt == nil {
+		return view
+	}
+	view.Reason, view.Until = nilIfEmpty(s.Reason), openapi.TimestampOrNull(s.Until)
+	view.SetAt = openapi.TimestampOrNull(s.SetAt)
+	view.SetBy = &openapi.DialingActor{Type: openapi.DialingActorType(s.Actor.Type), ID: s.Actor.ID, Name: nilIfEmpty(s.Actor.Name)}
+	return view
+}
+
+type dialingBody struct {
+	State  *string         `json:"state"`
+	Reason *string         `json:"reason"`
+	Until  json.RawMessage `json:"until"`
+}
+
+// change checks the body of a change. A reason is required for a pause, and optional for a resume.
+func (b dialingBody) change(now time.Time) (change pauses.Change, err error) {
+	switch {
+	case b.State == nil:
+		return change, apierr.Validation("state", "is required: paused or active.")
+	case *b.State != string(openapi.DialingStatePaused) && *b.State != string(openapi.DialingStateActive):
+		return change, apierr.Validation("state", "must be paused or active.")
+	}
+	change.Paused = *b.State == string(openapi.DialingStatePaused)
+	if b.Reason != nil {
+		change.Reason = strings.TrimSpace(*b.Reason)
+	}
+	switch {
+	case change.Paused && change.Reason == "":
+		return change, apierr.Validation("reason", "is required: why dialing is paused.")
+	case utf8.RuneCountInString(change.Reason) > maxReason:
+		return change, apierr.Validation("reason", "must have at most %d characters.", maxReason)
+	}
+	change.Until, err = b.readUntil(change.Paused, now)
+	return change, err
+}
+
+func (b dialingBody) readUntil(paused bool, now time.Time) (*time.Time, error) {
+	if len(b.Until) == 0 || string(b.Until) == "null" {
+		return nil, nil
+	}
+	var text string
+	if err := json.Unmarshal(b.Until, &text); err != nil {
+		return nil, apierr.Validation("until", "must be a date-time with an offset, such as 2026-06-04T09:00:00Z.")
+	}
+	at, err := httpserver.ParseTime(text)
+	switch {
+	case err != nil:
+		return nil, apierr.Validation("until", "must be a date-time with an offset, such as 2026-06-04T09:00:00Z.")
+	case !paused:
+		return nil, apierr.Validation("until", "is only for a pause. Leave it out to resume dialing.")
+	case !at.After(now):
+		return nil, apierr.Validation("until", "must be in the future.")
+	case at.After(now.AddDate(1, 0, 1)):
+		return nil, apierr.Validation("until", "must be at most 366 days ahead.")
+	}
+	return &at, nil
+}
+
+func actorOf(c serviceauth.Caller) pauses.Actor {
+	if c.Operator != "" {
+		return pauses.Actor{Type: pauses.Operator, Name: c.Operator}
+	}
+	actor := pauses.Actor{Type: pauses.APIKey}
+	if c.KeyID != uuid.Nil {
+		actor.ID = &c.KeyID
+	}
+	return actor
+}
+
+// scopeOf returns the scope that a request names. Its error is 404 if there is no such scope.
+type scopeOf func(*http.Request) (pauses.Scope, error)
+
+// readDialing handles GET .../dialing.
+func (a *API) readDialing(scopeOf scopeOf) func(http.ResponseWriter, *http.Request) error {
+	return func(w http.ResponseWriter, r *http.Request) error {
+		scope, err := scopeOf(r)
+		if err != nil {
+			return err
+		}
+		state, err := a.store.Dialing(r.Context(), scope)
+		if err != nil {
+			return err
+		}
+		return httpserver.WriteJSON(w, http.StatusOK, viewDialing(state))
+	}
+}
+
+// putDialing handles PUT .../dialing. From 2 s after the response to a pause, no process sends an
+// INVITE for the scope.
+func (a *API) putDialing(scopeOf scopeOf) func(http.ResponseWriter, *http.Request) error {
+	return func(w http.ResponseWriter, r *http.Request) error {
+		scope, err := scopeOf(r)
+		if err != nil {
+			return err
+		}
+		var body dialingBody
+		if err := httpserver.DecodeJSON(r, &body); err != nil {
+			return err
+		}
+		change, err := body.change(time.Now())
+		if err != nil {
+			return err
+		}
+		change.Actor = actorOf(serviceauth.CallerFrom(r.Context()))
+		state, err := a.store.SetDialing(r.Context(), scope, change)
+		if err != nil {
+			return err
+		}
+		return httpserver.WriteJSON(w, http.StatusOK, viewDialing(state))
+	}
+}
+
+func everythingScope(*http.Request) (pauses.Scope, error) {
+	return pauses.Scope{Level: pauses.Everything}, nil
+}
+
+// The gateway has checked that the workspace exists.
+func workspaceScope(r *http.Request) (pauses.Scope, error) {
+	return pauses.Scope{Level: pauses.Workspace, ID: serviceauth.CallerFrom(r.Context()).WorkspaceID}, nil
+}
+
+func (a *API) agentScope(r *http.Request) (pauses.Scope, error) {
+	id, err := httpserver.PathID(r, "agent_id", "agent")
+	if err != nil {
+		return pauses.Scope{}, err
+	}
+	found, err := a.store.HasAgent(r.Context(), serviceauth.CallerFrom(r.Context()).WorkspaceID, id)
+	if err != nil {
+		return pauses.Scope{}, err
+	}
+	if !found {
+		return pauses.Scope{}, apierr.NotFound("agent")
+	}
+	return pauses.Scope{Level: pauses.Agent, ID: id}, nil
+}
+
+func (a *API) trunkScope(r *http.Request) (pauses.Scope, error) {
+	id, err := trunkID(r)
+	if err != nil {
+		return pauses.Scope{}, err
+	}
+	if _, err := a.trunks.Find(r.Context(), id); errors.Is(err, pg.ErrNotFound) {
+		return pauses.Scope{}, apierr.NotFound("trunk")
+	} else if err != nil {
+		return pauses.Scope{}, err
+	}
+	return pauses.Scope{Level: pauses.Trunk, ID: id}, nil
+}

@@ -1,0 +1,187 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"ringfence.dev/libs/pg"
+	"ringfence.dev/services/dialer/internal/pauses"
+)
+
+// These are SQL expressions: whether all dialing is paused now, and the ids of the workspaces and of
+// the agents whose dialing is paused now.
+const (
+	allPaused        = `EXISTS (SELECT FROM dialing_pauses p WHERE p.level = 'everything' AND p.ends_at > now())`
+	pausedWorkspaces = `(SELECT p.id FROM dialing_pauses p WHERE p.level = 'workspace' AND p.ends_at > now())`
+	pausedAgents     = `(SELECT p.id FROM dialing_pauses p WHERE p.level = 'agent' AND p.ends_at > now())`
+)
+
+// The upsert locks the row, so that concurrent changes of a scope run one after another. The later
+// statements use the time that is returned, because now() of this transaction can be before the
+// commit of the change that it waited for.
+const saveDialing = `
+INSERT INTO dialing_states (level, id, paused, reason, until, actor_type, actor_id, actor_name, set_at)
+VALUES (@level, @id, @paused, @reason, @until, @actor_type, @actor_id, @actor_name, clock_timestamp())
+ON CONFLICT (level, id) DO UPDATE SET paused = EXCLUDED.paused, reason = EXCLUDED.reason, until = EXCLUDED.until,
+	actor_type = EXCLUDED.actor_type, actor_id = EXCLUDED.actor_id, actor_name = EXCLUDED.actor_name,
+	set_at = clock_timestamp()
+RETURNING set_at`
+
+const (
+	changePause = `
+UPDATE dialing_pauses SET ends_at = greatest(began_at, @ends_at::timestamptz)
+WHERE level = @level AND id = @id AND ends_at > @at`
+	beginPause = `
+INSERT INTO dialing_pauses (level, id, began_at, ends_at) VALUES (@level, @id, @at, @ends_at)`
+	// Requests are kept for 60 days.
+	deletePauses = `
+DELETE FROM dialing_pauses WHERE level = @level AND id = @id AND ends_at < @at::timestamptz - interval '60 days'`
+)
+
+// SetDialing pauses or resumes dialing of a scope, and returns the new state. When it returns, no
+// later claim takes a request of a paused scope.
+func (s *Store) SetDialing(ctx context.Context, scope pauses.Scope, change pauses.Change) (pauses.State, error) {
+	state := pauses.State{
+		Scope: scope, Paused: change.Paused, Reason: change.Reason, Until: change.Until, Actor: change.Actor,
+	}
+	err := s.inTx(ctx, func(tx pgx.Tx) error {
+		at, err := pg.Value[time.Time](ctx, tx, saveDialing, pg.Args{
+			"level": string(scope.Level), "id": scope.ID, "paused": change.Paused, "reason": change.Reason,
+			"until": change.Until, "actor_type": string(change.Actor.Type), "actor_id": change.Actor.ID,
+			"actor_name": change.Actor.Name,
+		})
+		if err != nil {
+			return err
+		}
+		state.SetAt = &at
+		return savePause(ctx, tx, scope, change, at)
+	})
+	if err != nil {
+		return pauses.State{}, fmt.Errorf("set dialing of %s %s: %w", scope.Level, scope.ID, err)
+	}
+	return state, nil
+}
+
+func savePause(ctx context.Context, tx pgx.Tx, scope pauses.Scope, change pauses.Change, at time.Time) error {
+	args := pg.Args{"level": string(scope.Level), "id": scope.ID, "at": at, "ends_at": at}
+	if _, err := tx.Exec(ctx, deletePauses, args); err != nil {
+		return err
+	}
+	if change.Paused {
+		args["ends_at"] = "infinity"
+		if change.Until != nil {
+			args["ends_at"] = change.Until.UTC().Format(time.RFC3339Nano)
+		}
+	} else {
+		args["ends_at"] = at.UTC().Format(time.RFC3339Nano)
+	}
+	changed, err := tx.Exec(ctx, changePause, args)
+	if err != nil || !change.Paused || changed.RowsAffected() > 0 {
+		return err
+	}
+	_, err = tx.Exec(ctx, beginPause, args)
+	return err
+}
+
+const stateColumns = `level, id, paused AND coalesce(until, 'infinity') > now() AS paused, reason, until, actor_type,
+	actor_id, actor_name, set_at`
+
+const readDialing = `SELECT ` + stateColumns + ` FROM dialing_states WHERE level = @level AND id = @id`
+
+// Dialing returns the state of dialing of a scope.
+func (s *Store) Dialing(ctx context.Context, scope pauses.Scope) (pauses.State, error) {
+	found, err := pg.One[pauses.State](ctx, s.pool, readDialing, pg.Args{"level": string(scope.Level), "id": scope.ID})
+	if errors.Is(err, pg.ErrNotFound) {
+		return pauses.State{Scope: scope}, nil
+	}
+	if err != nil {
+		return pauses.State{}, fmt.Errorf("read dialing of %s %s: %w", scope.Level, scope.ID, err)
+	}
+	return found, nil
+}
+
+const listPaused = `
+SELECT ` + stateColumns + ` FROM dialing_states s
+WHERE s.paused AND EXISTS (SELECT FROM dialing_pauses p WHERE p.level = s.level AND p.id = s.id AND p.ends_at > now())
+ORDER BY s.set_at DESC LIMIT @most`
+
+// PausedScopes returns the scopes that are paused now, the last change first, but at most most.
+func (s *Store) PausedScopes(ctx context.Context, most int) ([]pauses.State, error) {
+	found, err := pg.Many[pauses.State](ctx, s.pool, listPaused, pg.Args{"most": most})
+	if err != nil {
+		return nil, fmt.Errorf("list pauses of dialing: %w", err)
+	}
+	return found, nil
+}
+
+// An end of infinity is returned as the current time, because time.Time has no such value.
+const latestPauses = `
+SELECT p.level, p.id, max(p.ends_at) > now() AS open, least(max(p.ends_at), now()) AS ends_at
+FROM dialing_pauses p
+WHERE p.level = ANY ('{everything,workspace,agent,trunk}') AND p.ends_at > now() - interval '1 day'
+GROUP BY p.level, p.id`
+
+// LatestPauses returns the latest pause of each scope whose pause has not ended, or has ended within
+// the last day.
+func (s *Store) LatestPauses(ctx context.Context) ([]pauses.Period, error) {
+	found, err := pg.Many[pauses.Period](ctx, s.pool, latestPauses, nil)
+	if err != nil {
+		return nil, fmt.Errorf("read pauses of dialing: %w", err)
+	}
+	return found, nil
+}
+
+const hasAgent = `
+SELECT EXISTS (SELECT FROM agents WHERE agent_id = @id AND workspace_id = @workspace_id AND NOT deleted)`
+
+// HasAgent reports whether the workspace has the agent, and the agent is not deleted.
+func (s *Store) HasAgent(ctx context.Context, workspaceID, agentID uuid.UUID) (bool, error) {
+	found, err := pg.Value[bool](ctx, s.pool, hasAgent, pg.Args{"id": agentID, "workspace_id": workspaceID})
+	if err != nil {
+		return false, fmt.Errorf("look up agent %s: %w", agentID, err)
+	}
+	return found, nil
+}
+
+// The requests of a paused agent have the look_at infinity. So claims do not read them, and the index
+// on agent_id and look_at contains these rows together. Requests that must be blocked are left to
+// the claims: their agent is deleted, or their workspace may not dial.
+const (
+	setAsidePaused = `
+UPDATE dial_queue q SET look_at = 'infinity'
+WHERE q.call_request_id = ANY (ARRAY(
+	SELECT r.call_request_id FROM dialing_pauses p
+	JOIN agents a ON a.agent_id = p.id AND NOT a.deleted
+	JOIN workspaces w ON w.workspace_id = a.workspace_id AND w.status = 'active' AND w.api_enabled
+	CROSS JOIN LATERAL (SELECT r.call_request_id FROM dial_queue r
+		WHERE r.agent_id = p.id AND r.state = 'queued' AND r.claimed_by IS NULL AND r.look_at <= now() AND r.due_at <= now()
+		ORDER BY r.look_at LIMIT 5000 FOR UPDATE SKIP LOCKED) r
+	WHERE p.level = 'agent' AND p.ends_at > now() LIMIT 5000))`
+	returnPaused = `
+UPDATE dial_queue q SET look_at = greatest(least(q.due_at, now()), ` + frontOf + `q.workspace_id` + newest + `)
+WHERE q.call_request_id = ANY (ARRAY(
+	SELECT r.call_request_id FROM dialing_states s
+	CROSS JOIN LATERAL (SELECT r.call_request_id FROM dial_queue r
+		WHERE r.agent_id = s.id AND r.state = 'queued' AND r.claimed_by IS NULL AND r.look_at = 'infinity'
+		LIMIT 5000 FOR UPDATE SKIP LOCKED) r
+	WHERE s.level = 'agent' AND s.id NOT IN ` + pausedAgents + ` LIMIT 5000))`
+)
+
+// MovePaused sets the due requests of paused agents aside, and makes the requests of resumed agents
+// due again. It returns how many requests it changed, at most 5,000 of each kind. Claims also set
+// requests aside, but they read only a few requests at a time.
+func (s *Store) MovePaused(ctx context.Context) (moved int64, err error) {
+	for _, statement := range []string{setAsidePaused, returnPaused} {
+		tag, err := s.pool.Exec(ctx, statement)
+		if err != nil {
+			return moved, fmt.Errorf("move requests of paused agents: %w", err)
+		}
+		moved += tag.RowsAffected()
+	}
+	return moved, nil
+}

@@ -1,0 +1,437 @@
+package store_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"ringfence.dev/libs/testkit"
+	"ringfence.dev/libs/testkit/pgtest"
+	"ringfence.dev/services/dialer/internal/dialqueue"
+	"ringfence.dev/services/dialer/internal/pauses"
+	"ringfence.dev/services/dialer/internal/store"
+)
+
+func setDialing(t *testing.T, st *store.Store, scope pauses.Scope, paused bool, until *time.Time) pauses.State {
+	t.Helper()
+	state, err := st.SetDialing(t.Context(), scope, pauses.Change{
+		Paused: paused, Reason: "Wrong script", Until: until, Actor: pauses.Actor{Type: pauses.Operator, Name: "ops"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return state
+}
+
+const knownAgent = `
+INSERT INTO agents (agent_id, workspace_id, version, name, from_e164, max_call_seconds, deleted)
+VALUES ($1, $2, 1, 'Ida', '', 600, false)`
+
+func exec(t *testing.T, pool *pgxpool.Pool, sql string, args ...any) {
+	t.Helper()
+	if _, err := pool.Exec(t.Context(), sql, args...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func claimedIDs(t *testing.T, st *store.Store) (ids []uuid.UUID) {
+	t.Helper()
+	for {
+		taken := claimRequests(t, st, 10)
+		if len(taken) == 0 {
+			return ids
+		}
+		for _, r := range taken {
+			ids = append(ids, r.CallRequestID)
+		}
+	}
+}
+
+func TestClaim_TakesNoRequestOfAPausedScope(t *testing.T) {
+	t.Parallel()
+	workspace, other := uuid.Must(uuid.NewV7()), uuid.Must(uuid.NewV7())
+	// The requests ofAgent and ofSecond belong to two agents of the workspace.
+	ofAgent, ofSecond, ofOther := aRequest(workspace, 1), aRequest(workspace, 2), aRequest(other, 3)
+	tests := []struct {
+		name   string
+		scope  pauses.Scope
+		before []dialqueue.Request // claimed during the pause
+		after  []dialqueue.Request // claimed after the pause
+	}{
+		{name: "everything", scope: pauses.Scope{Level: pauses.Everything},
+			after: []dialqueue.Request{ofAgent, ofSecond, ofOther}},
+		{name: "workspace", scope: pauses.Scope{Level: pauses.Workspace, ID: workspace},
+			before: []dialqueue.Request{ofOther}, after: []dialqueue.Request{ofAgent, ofSecond}},
+		{name: "agent", scope: pauses.Scope{Level: pauses.Agent, ID: ofAgent.AgentID},
+			before: []dialqueue.Request{ofSecond, ofOther}, after: []dialqueue.Request{ofAgent}},
+		{name: "trunk", scope: pauses.Scope{Level: pauses.Trunk, ID: workspace},
+			before: []dialqueue.Request{ofAgent, ofSecond, ofOther}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			pool := newPool(t)
+			st := newStore(pool)
+			enqueue(t, pool, st, ofAgent, ofSecond, ofOther)
+			setDialing(t, st, tt.scope, true, nil)
+			if got := claimedIDs(t, st); !sameIDs(got, tt.before) {
+				t.Errorf("claimed during the pause = %v, want %v", got, idsOf(tt.before))
+			}
+			setDialing(t, st, tt.scope, false, nil)
+			if _, err := st.MovePaused(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if got := claimedIDs(t, st); !sameIDs(got, tt.after) {
+				t.Errorf("claimed after the pause = %v, want %v", got, idsOf(tt.after))
+			}
+		})
+	}
+}
+
+func idsOf(requests []dialqueue.Request) (ids []uuid.UUID) {
+	for _, r := range requests {
+		ids = append(ids, r.CallRequestID)
+	}
+	return ids
+}
+
+func sameIDs(got []uuid.UUID, want []dialqueue.Request) bool {
+	order := func(a, b uuid.UUID) int { return strings.Compare(a.String(), b.String()) }
+	return slices.Equal(slices.SortedFunc(slices.Values(got), order), slices.SortedFunc(slices.Values(idsOf(want)), order))
+}
+
+func TestSetDialing_APauseEndsByItself(t *testing.T) {
+	t.Parallel()
+	for _, level := range []pauses.Level{pauses.Everything, pauses.Workspace, pauses.Agent} {
+		t.Run(string(level), func(t *testing.T) {
+			t.Parallel()
+			pool := newPool(t)
+			st, r := newStore(pool), aRequest(uuid.Must(uuid.NewV7()), 1)
+			enqueue(t, pool, st, r)
+			scope := pauses.Scope{Level: level}
+			switch level {
+			case pauses.Workspace:
+				scope.ID = r.WorkspaceID
+			case pauses.Agent:
+				scope.ID = r.AgentID
+			}
+			until := time.Now().Add(time.Second)
+			setDialing(t, st, scope, true, &until)
+			if got := claimedIDs(t, st); len(got) > 0 && time.Now().Before(until) {
+				t.Errorf("claimed during the pause = %v, want none", got)
+			}
+			testkit.Until(t, "the request is claimed after the pause", func() bool {
+				if _, err := st.MovePaused(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				return len(claimRequests(t, st, 1)) == 1
+			})
+			if now := time.Now(); now.Before(until) {
+				t.Errorf("the request was claimed %s before the end of the pause", until.Sub(now))
+			}
+			state, err := st.Dialing(t.Context(), scope)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if state.Paused {
+				t.Error("state.Paused after the end = true, want false")
+			}
+		})
+	}
+}
+
+func TestDialing_ReturnsTheLastChange(t *testing.T) {
+	t.Parallel()
+	st := newStore(newPool(t))
+	scope := pauses.Scope{Level: pauses.Workspace, ID: uuid.Must(uuid.NewV7())}
+	unset, err := st.Dialing(t.Context(), scope)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(pauses.State{Scope: scope}, unset); diff != "" {
+		t.Errorf("state before the first change (-want +got):\n%s", diff)
+	}
+	for _, paused := range []bool{true, true, false, true} {
+		want := setDialing(t, st, scope, paused, nil)
+		got, err := st.Dialing(t.Context(), scope)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("state after a change (-want +got):\n%s", diff)
+		}
+		if got.Paused != paused {
+			t.Errorf("got.Paused = %t, want %t", got.Paused, paused)
+		}
+	}
+	listed, err := st.PausedScopes(t.Context(), 10)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(listed) != 1 {
+		t.Errorf("paused scopes = %v, want one", listed)
+	}
+}
+
+// Concurrent changes of a scope must leave at most one open pause, and it must agree with the state.
+func TestSetDialing_ConcurrentChangesAgree(t *testing.T) {
+	t.Parallel()
+	pool := newPool(t)
+	st, scope := newStore(pool), pauses.Scope{Level: pauses.Everything}
+	done := make(chan error)
+	for n := range 20 {
+		go func() {
+			_, err := st.SetDialing(t.Context(), scope, pauses.Change{
+				Paused: n%2 == 0, Reason: "r", Actor: pauses.Actor{Type: pauses.Operator, Name: "ops"},
+			})
+			done <- err
+		}()
+	}
+	for range 20 {
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}
+	state, err := st.Dialing(t.Context(), scope)
+	if err != nil {
+		t.Fatal(err)
+	}
+	open, want := countRows(t, pool, `SELECT count(*) FROM dialing_pauses WHERE ends_at > now()`), 0
+	if state.Paused {
+		want = 1
+	}
+	if open != want {
+		t.Errorf("open pauses = %d with paused = %t, want %d", open, state.Paused, want)
+	}
+}
+
+// A suspended workspace must end its requests as blocked within seconds, also during a pause.
+func TestClaim_TakesRequestsOfASuspendedWorkspaceDuringAPause(t *testing.T) {
+	t.Parallel()
+	for _, level := range []pauses.Level{pauses.Everything, pauses.Workspace, pauses.Agent} {
+		t.Run(string(level), func(t *testing.T) {
+			t.Parallel()
+			pool := newPool(t)
+			st, r := newStore(pool), aRequest(uuid.Must(uuid.NewV7()), 1)
+			enqueue(t, pool, st, r)
+			exec(t, pool, knownAgent, r.AgentID, r.WorkspaceID)
+			scope := pauses.Scope{Level: level}
+			switch level {
+			case pauses.Workspace:
+				scope.ID = r.WorkspaceID
+			case pauses.Agent:
+				scope.ID = r.AgentID
+			}
+			setDialing(t, st, scope, true, nil)
+			exec(t, pool, "UPDATE workspaces SET status = 'suspended'")
+			if _, err := st.MovePaused(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if got := claimedIDs(t, st); !sameIDs(got, []dialqueue.Request{r}) {
+				t.Errorf("claimed = %v, want the request", got)
+			}
+		})
+	}
+}
+
+// The paused time of a request does not count towards its age limit (24 h in this test). Pauses of
+// two levels at the same time count once.
+func TestExpire_DoesNotCountPausedTime(t *testing.T) {
+	t.Parallel()
+	const pause = `
+INSERT INTO dialing_pauses (level, id, began_at, ends_at)
+VALUES ($1, $2, now() - $3::interval, CASE $4 WHEN '' THEN 'infinity'::timestamptz ELSE now() - $4::interval END)`
+	type period struct{ level, began, ended string }
+	tests := []struct {
+		name    string
+		dueAgo  string
+		pauses  []period
+		state   string
+		claimed int
+	}{
+		{name: "no pause", dueAgo: "25 hours", state: "failed"},
+		{name: "the pause is longer than the excess", dueAgo: "25 hours",
+			pauses: []period{{"workspace", "10 hours", "8 hours"}}, state: "queued", claimed: 1},
+		{name: "the pause is shorter than the excess", dueAgo: "27 hours",
+			pauses: []period{{"workspace", "10 hours", "8 hours"}}, state: "failed"},
+		{name: "two pauses at the same time", dueAgo: "27 hours",
+			pauses: []period{{"workspace", "10 hours", "8 hours"}, {"everything", "10 hours", "8 hours"}}, state: "failed"},
+		{name: "two pauses one after the other", dueAgo: "27 hours",
+			pauses: []period{{"workspace", "10 hours", "8 hours"}, {"agent", "5 hours", "3 hours"}}, state: "queued", claimed: 1},
+		{name: "the pause ended before the due time", dueAgo: "25 hours",
+			pauses: []period{{"workspace", "40 hours", "26 hours"}}, state: "failed"},
+		{name: "a pause that has not ended", dueAgo: "72 hours",
+			pauses: []period{{"everything", "60 hours", ""}}, state: "queued"},
+		{name: "a pause of another workspace", dueAgo: "25 hours",
+			pauses: []period{{"another", "10 hours", "1 hours"}}, state: "failed"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			pool := newPool(t)
+			st, r := newStore(pool), aRequest(uuid.Must(uuid.NewV7()), 1)
+			enqueue(t, pool, st, r)
+			exec(t, pool, "UPDATE dial_queue SET due_at = now() - $1::interval, look_at = now() - interval '1 second'", tt.dueAgo)
+			for _, p := range tt.pauses {
+				level, id := p.level, map[string]uuid.UUID{"workspace": r.WorkspaceID, "agent": r.AgentID, "everything": {}}[p.level]
+				if level == "another" {
+					level, id = "workspace", uuid.Must(uuid.NewV7())
+				}
+				exec(t, pool, pause, level, id, p.began, p.ended)
+			}
+			for range 2 {
+				if _, err := st.Expire(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			var state string
+			if err := pool.QueryRow(t.Context(), "SELECT state FROM dial_queue").Scan(&state); err != nil {
+				t.Fatal(err)
+			}
+			if state != tt.state {
+				t.Errorf("state = %q, want %q", state, tt.state)
+			}
+			if got := len(claimRequests(t, st, 1)); got != tt.claimed {
+				t.Errorf("claimed requests = %d, want %d", got, tt.claimed)
+			}
+		})
+	}
+}
+
+// After a long pause, the first claim finds no capacity. The requests must not end immediately with
+// capacity_timeout.
+func TestExpire_CapacityLimitDoesNotCountPausedTime(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		paused string
+		want   int
+	}{
+		"the pause lasted until now":     {paused: "10 seconds", want: 0},
+		"the pause ended two hours ago":  {paused: "2 hours", want: 1},
+		"the pause ended an hour before": {paused: "59 minutes", want: 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			pool := newPool(t)
+			st, r := store.New(pool, uuid.Must(uuid.NewV7()), store.Timing{
+				ClaimLease: time.Minute, QueueLimit: 24 * time.Hour, CapacityLimit: time.Hour,
+			}), aRequest(uuid.Must(uuid.NewV7()), 1)
+			enqueue(t, pool, st, r)
+			exec(t, pool, "UPDATE dial_queue SET due_at = now() - interval '5 hours', look_at = now() - interval '1 second'")
+			exec(t, pool, `INSERT INTO dialing_pauses (level, id, began_at, ends_at)
+				VALUES ('workspace', $1, now() - interval '6 hours', now() - $2::interval)`, r.WorkspaceID, tt.paused)
+			exec(t, pool, `INSERT INTO rate_buckets (scope, version, tokens, no_capacity_at) VALUES ($1, 1, 1, now())`,
+				r.WorkspaceID.String())
+			ended, err := st.Expire(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if ended != tt.want {
+				t.Errorf("ended requests = %d, want %d", ended, tt.want)
+			}
+		})
+	}
+}
+
+// Autoscaling adds dialer processes when due requests wait. A pause must not cause this.
+func TestReadDepth_CountsPausedRequestsSeparately(t *testing.T) {
+	t.Parallel()
+	workspace, other := uuid.Must(uuid.NewV7()), uuid.Must(uuid.NewV7())
+	ofAgent, ofSecond, ofOther := aRequest(workspace, 1), aRequest(workspace, 2), aRequest(other, 3)
+	for _, tt := range []struct {
+		name   string
+		scope  pauses.Scope
+		due    int64
+		paused int64
+	}{
+		{name: "everything", scope: pauses.Scope{Level: pauses.Everything}, paused: 3},
+		{name: "workspace", scope: pauses.Scope{Level: pauses.Workspace, ID: workspace}, due: 1, paused: 2},
+		{name: "agent", scope: pauses.Scope{Level: pauses.Agent, ID: ofAgent.AgentID}, due: 2, paused: 1},
+		{name: "trunk", scope: pauses.Scope{Level: pauses.Trunk, ID: workspace}, due: 3},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			pool := newPool(t)
+			st := newStore(pool)
+			enqueue(t, pool, st, ofAgent, ofSecond, ofOther)
+			exec(t, pool, knownAgent, ofAgent.AgentID, workspace)
+			setDialing(t, st, tt.scope, true, nil)
+			if _, err := st.MovePaused(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			depth, err := store.ReadDepth(t.Context(), pool)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if depth.Due != tt.due {
+				t.Errorf("depth.Due = %d, want %d", depth.Due, tt.due)
+			}
+			if depth.Paused != tt.paused {
+				t.Errorf("depth.Paused = %d, want %d", depth.Paused, tt.paused)
+			}
+			if got, want := depth.OldestDueSeconds > 0, tt.due > 0; got != want {
+				t.Errorf("depth.OldestDueSeconds = %g, want more than 0: %t", depth.OldestDueSeconds, want)
+			}
+		})
+	}
+}
+
+// A claim beside many paused requests must not read them.
+func TestClaim_PagesReadDoNotGrowWithPausedRequests(t *testing.T) {
+	t.Parallel()
+	pool := newPool(t)
+	watched, seen := pgtest.Watch(t, pool)
+	plain, st := newStore(pool), newStore(watched)
+	super := pgtest.Super(t, pool, "dialer")
+	workspace, paused, next := uuid.Must(uuid.NewV7()), uuid.Must(uuid.NewV7()), 0
+	limited(t, pool, plain, workspace, 100_000, 100_000)
+	agent := aRequest(workspace, 1)
+	setDialing(t, plain, pauses.Scope{Level: pauses.Workspace, ID: paused}, true, nil)
+	setDialing(t, plain, pauses.Scope{Level: pauses.Agent, ID: agent.AgentID}, true, nil)
+	exec(t, pool, knownAgent, agent.AgentID, workspace)
+	pages := func() (claim, look int) {
+		for {
+			moved, err := plain.MovePaused(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if moved == 0 {
+				break
+			}
+		}
+		if _, err := super.Exec(t.Context(), "VACUUM ANALYZE"); err != nil {
+			t.Fatal(err)
+		}
+		claim = pagesOf(t, seen, func() {
+			for range 20 {
+				next++
+				enqueue(t, pool, plain, aRequest(workspace, 5_000_000+next))
+			}
+			claimed, err := st.Claim(t.Context(), ampleCapacity(1), []uuid.UUID{workspace, paused})
+			if err != nil {
+				t.Fatalf("Claim: %v", err)
+			}
+			if got := len(claimed.Requests); got != 1 {
+				t.Fatalf("claimed requests = %d, want 1", got)
+			}
+		})
+		return claim, pagesOf(t, seen, func() { dueWorkspaces(t, st) })
+	}
+	few, fewLook := pages()
+	insertRequests(t, pool, paused, 1, 20_000, -time.Hour)
+	insertRequests(t, pool, workspace, 20_001, 40_000, -time.Hour)
+	exec(t, pool, "UPDATE dial_queue SET agent_id = $1 WHERE workspace_id = $2 AND claimed_by IS NULL", agent.AgentID, workspace)
+	many, manyLook := pages()
+	t.Logf("pages of a claim = %d without paused requests, %d beside 40,000; of a search = %d and %d", few, many, fewLook, manyLook)
+	if float64(many) > 1.5*float64(few)+10 {
+		t.Errorf("pages of a claim beside 40,000 paused requests = %d, want about %d", many, few)
+	}
+	if float64(manyLook) > 1.5*float64(fewLook)+10 {
+		t.Errorf("pages of a search beside 40,000 paused requests = %d, want about %d", manyLook, fewLook)
+	}
+}
