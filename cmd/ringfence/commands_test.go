@@ -89,6 +89,8 @@ func operators(t *testing.T) (lines [][]string) {
 				line = append(line, "--"+flag.Name+"=x")
 			case flag.Name == "yes", flag.Name == "set":
 				line = append(line, "--"+flag.Name+map[string]string{"yes": "", "set": "=name=x"}[flag.Name])
+			case line[0] == "dialing" && flag.Name == "everything":
+				line = append(line, "--everything")
 			case line[1] == "replay" && flag.Name == "call":
 				line = append(line, "--call=7")
 			}

@@ -109,12 +109,9 @@ func (c *commands) parser(out, faults io.Writer, exit func(code int)) (*kong.Kon
 			opened, _, err := c.client(out, faults)
 			return opened, err
 		}),
-		kong.BindToProvider(func() (*operator.WorkspaceClient, error) {
-			opened, standard, err := c.client(out, faults)
-			if err != nil {
-				return nil, err
-			}
-			return operator.NewWorkspaceClient(opened, cmp.Or(c.Workspace, standard))
+		kong.BindToProvider(func() (*operator.WorkspaceClient, error) { return c.workspaceClient(out, faults) }),
+		kong.BindToProvider(func() (operator.WorkspaceOpener, error) {
+			return func() (*operator.WorkspaceClient, error) { return c.workspaceClient(out, faults) }, nil
 		}),
 		kong.BindToProvider(func() (operator.Named, error) { return operator.Named(c.Workspace), nil }),
 		kong.BindToProvider(func() (*operator.ServiceCommand, error) { return c.serviceCommand(out, faults) }))
@@ -146,6 +143,14 @@ func (c *commands) client(out, faults io.Writer) (opened *operator.Client, stand
 		return nil, "", fmt.Errorf("%s is not set: it is one of the gateway's OPERATOR_TOKENS", tokenVariable)
 	}
 	return operator.New(config, out, faults, c.Output), standard, nil
+}
+
+func (c *commands) workspaceClient(out, faults io.Writer) (*operator.WorkspaceClient, error) {
+	opened, standard, err := c.client(out, faults)
+	if err != nil {
+		return nil, err
+	}
+	return operator.NewWorkspaceClient(opened, cmp.Or(c.Workspace, standard))
 }
 
 // serviceCommand returns the command that runs a service's binary. If the flags name no command, it

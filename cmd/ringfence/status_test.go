@@ -66,6 +66,19 @@ func TestStatus_PrintsWhatIsDown(t *testing.T) {
 				"webhook   failed        https://c.example of Acme, 40 failures in a row, last error: unknown\n",
 		},
 		{
+			name: "dialing is paused", services: `[{"name":"dialer","ready":true}]`, trunks: "[]",
+			dialer: `"agent_circuits":[],"pauses":[{"level":"everything","id":null,"state":"paused","reason":"Wrong script",
+				"until":"2026-06-04T10:00:00.000Z","set_by":{"type":"operator","id":null,"name":"ops"},
+				"set_at":"2026-06-04T09:00:00.000Z"},{"level":"workspace","id":"7","state":"paused","reason":"Too many complaints",
+				"until":null,"set_by":{"type":"api_key","id":"8","name":null},"set_at":"2026-06-04T09:00:00.000Z"}],
+				"queue":{"due":0,"paused":40,"scheduled":3,"oldest_due_seconds":0,"live_outbound":0,"live_inbound":0}`,
+			out: "service   ready         dialer\n" +
+				"dialing   paused        everything, by ops at 2026-06-04T09:00:00Z: Wrong script, until 2026-06-04T10:00:00Z\n" +
+				"dialing   paused        workspace 7, by API key 8 at 2026-06-04T09:00:00Z: Too many complaints\n" +
+				"queue     0 due         oldest 0s, 3 scheduled, 0 outbound and 0 inbound calls live\n" +
+				"queue     40 paused     due, but dialing is paused\n",
+		},
+		{
 			name: "the dialer does not respond", services: `[{"name":"dialer","ready":false}]`, dialer: "no JSON",
 			trunks: "[]", code: 1, faults: "down: service dialer, dialer",
 			out: "service   not ready     dialer\n" +

@@ -14,6 +14,7 @@ type calls struct {
 	Attempts callsAttempts `cmd:"" help:"List the attempts of a call or call request: trunk, Call-ID, SIP status and reason."`
 	List     callsList     `cmd:"" help:"List calls."`
 	Show     callsShow     `cmd:"" help:"Show a call without its transcript."`
+	Hangup   callsHangup   `cmd:"" help:"Hang up a call, or all calls of the workspace. An answered call is completed and charged; an unanswered one is canceled."`
 	Requests callsRequests `cmd:"" help:"List call requests."`
 	Request  callsRequest  `cmd:"" help:"Show a call request."`
 	Cancel   callsCancel   `cmd:"" help:"Cancel a queued call request. A request that is being dialed cannot be canceled."`

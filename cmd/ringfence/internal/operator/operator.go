@@ -18,6 +18,7 @@ type Commands struct {
 	Contacts   contacts   `cmd:"" group:"operator" help:"Contacts of the workspace: consent, previews, records, decisions, erasure."`
 	OptOuts    optOuts    `cmd:"" group:"operator" help:"Numbers that must not be called, added one by one or from a file."`
 	Calls      calls      `cmd:"" group:"operator" help:"Calls and call requests of the workspace, and the reason if a call was not placed."`
+	Dialing    dialing    `cmd:"" group:"operator" help:"Pause and resume dialing: of everything, a workspace, an agent or a trunk."`
 	Webhooks   webhooks   `cmd:"" group:"operator" help:"Webhook subscriptions of the workspace, their deliveries, and replay."`
 	Audit      audit      `cmd:"" group:"operator" help:"Log of the changes that operators made."`
 	Status     status     `cmd:"" group:"operator" help:"State of services, trunks, models and queue; workspaces with an empty wallet or a failing webhook endpoint. The exit status is 1 if a service, a trunk or a model is down."`
@@ -27,6 +28,10 @@ type Commands struct {
 // Named is the workspace id from the flag -w or from the environment. It is empty if neither
 // contains an id. The id of the default workspace is not used.
 type Named string
+
+// WorkspaceOpener returns the client of the workspace. It returns an error if no workspace was
+// given. Commands that need a workspace only sometimes use it.
+type WorkspaceOpener func() (*WorkspaceClient, error)
 
 // WorkspaceClient is a Client with a workspace.
 type WorkspaceClient struct {

@@ -42,10 +42,12 @@ type statusAnswers struct {
 		} `json:"agent_circuits"`
 		Queue struct {
 			Due, Scheduled   int
+			Paused           int
 			OldestDueSeconds float64 `json:"oldest_due_seconds"`
 			LiveOutbound     int     `json:"live_outbound"`
 			LiveInbound      int     `json:"live_inbound"`
 		}
+		Pauses []pausedScope
 	}
 	// fault is the reason why the dialer did not respond, or "" if it responded.
 	fault string
@@ -188,10 +190,16 @@ func (s statusAnswers) format() (lines, down []string) {
 		line("dialer", "no answer", "%s", s.fault)
 		return append(lines, s.formatCustomers()...), append(down, "dialer")
 	}
+	for _, pause := range s.dialer.Pauses {
+		line("dialing", "paused", "%s", pause.describe())
+	}
 	queue := s.dialer.Queue
 	oldest := time.Duration(queue.OldestDueSeconds * float64(time.Second)).Round(time.Second)
 	line("queue", fmt.Sprintf("%d due", queue.Due), "oldest %s, %d scheduled, %d outbound and %d inbound calls live",
 		oldest, queue.Scheduled, queue.LiveOutbound, queue.LiveInbound)
+	if queue.Paused > 0 {
+		line("queue", fmt.Sprintf("%d paused", queue.Paused), "due, but dialing is paused")
+	}
 	return append(lines, s.formatCustomers()...), down
 }
 

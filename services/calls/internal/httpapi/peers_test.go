@@ -19,6 +19,7 @@ type fakePeers struct {
 	preCheck  func(*compliancev1.PreCheckRequest) (*compliancev1.PreCheckResponse, error)
 	hold      func(*billingv1.HoldRequest) (*billingv1.HoldResponse, error)
 	withdraw  func(*dialerv1.WithdrawRequest) (*dialerv1.WithdrawResponse, error)
+	hangup    func(*dialerv1.RequestHangupRequest) (*dialerv1.RequestHangupResponse, error)
 	preChecks []*compliancev1.PreCheckRequest
 	holds     []*billingv1.HoldRequest
 	// If applyAgent is nil, the dialer accepts every agent.
@@ -66,6 +67,14 @@ func (p *fakePeers) Withdraw(_ context.Context,
 	q *connect.Request[dialerv1.WithdrawRequest]) (*connect.Response[dialerv1.WithdrawResponse], error) {
 	p.mu.Lock()
 	say := p.withdraw
+	p.mu.Unlock()
+	return respond(say(q.Msg))
+}
+
+func (p *fakePeers) RequestHangup(_ context.Context,
+	q *connect.Request[dialerv1.RequestHangupRequest]) (*connect.Response[dialerv1.RequestHangupResponse], error) {
+	p.mu.Lock()
+	say := p.hangup
 	p.mu.Unlock()
 	return respond(say(q.Msg))
 }

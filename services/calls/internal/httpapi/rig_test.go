@@ -109,6 +109,7 @@ func (r *rig) peer(name string, self *serviceauth.Keys) string {
 	mux.Handle(compliancev1.NewPreCheckServiceHandler(r.peers, guard))
 	mux.Handle(billingv1.NewHoldServiceHandler(r.peers, guard))
 	mux.Handle(dialerv1.NewWithdrawServiceHandler(r.peers, guard))
+	mux.Handle(dialerv1.NewHangupServiceHandler(r.peers, guard))
 	mux.Handle(settingsv1.NewSettingServiceHandler(r.peers, guard))
 	server := httptest.NewServer(mux)
 	r.t.Cleanup(server.Close)

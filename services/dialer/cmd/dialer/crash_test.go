@@ -87,6 +87,11 @@ func (c *crashingDialer) dieAt(t *testing.T, point string, i int) {
 				t.Fatal("withdraw was answered, want no answer")
 			}
 		}
+		if strings.Contains(point, "hangup") {
+			if _, err := r.hangUp(c.process, r.workspace, uuid.NewString()); err == nil {
+				t.Fatal("hang-up was answered, want no answer")
+			}
+		}
 		return c.process.ended()
 	})
 	c.process = c.dialer("CRASH_FILE=" + c.arm)

@@ -163,6 +163,8 @@ func TestEnd_CauseFollowsTheReasonOfTheHangup(t *testing.T) {
 			"agent_unavailable",
 			0,
 		},
+		{"a client requested the hang-up", callstate.EndingRequested, true, "completed", "normal_clearing", "", 4},
+		{"the person hung up before the client's request", callstate.EndingRequested, false, "completed", "normal_clearing", "", 4},
 		{
 			"the watchdog",
 			callstate.EndingWatchdog,
@@ -201,6 +203,39 @@ func TestEnd_CauseFollowsTheReasonOfTheHangup(t *testing.T) {
 				t.Errorf("got.GetTotalSeconds() = %v, want 5", got.GetTotalSeconds())
 			}
 		})
+	}
+}
+
+// The carrier reports the cause of the process that hung up. The owner of the call can have died
+// after the request.
+func TestEnd_ARequestedHangupHasItsOwnCauses(t *testing.T) {
+	for _, cause := range []callstate.Cause{
+		callstate.NormalClearing, callstate.OriginatorCancel, callstate.Unspecified, callstate.NormalTemporaryFailure,
+	} {
+		for _, answered := range []bool{true, false} {
+			c, status, want := outbound(), callstate.Canceled, callstate.OriginatorCancel
+			c.Initiate(at(0))
+			c.Ring(at(0.5))
+			if answered {
+				c.Answer(at(1))
+				status, want = callstate.Completed, callstate.NormalClearing
+			}
+			c.Ending = callstate.EndingRequested
+			c.End(callstate.End{At: at(4.2), Cause: cause, ByUs: true, Zone: time.UTC})
+			if c.Status != status {
+				t.Errorf("%s, answered %t: status = %q, want %q", cause, answered, c.Status, status)
+			}
+			if c.HangupCause != want {
+				t.Errorf("%s, answered %t: hangup cause = %q, want %q", cause, answered, c.HangupCause, want)
+			}
+		}
+	}
+	c := outbound()
+	c.Initiate(at(0))
+	c.Ending = callstate.EndingRequested
+	c.End(callstate.End{At: at(1), Cause: callstate.UserBusy, Zone: time.UTC})
+	if c.Status != callstate.Busy {
+		t.Errorf("status of a call that was busy before the hang-up = %q, want %q", c.Status, callstate.Busy)
 	}
 }
 

@@ -14,10 +14,10 @@ func TestLateness_LabelsDelaysCausedByWorkspaceLimits(t *testing.T) {
 		name, limits string
 		want         map[string]uint64
 	}{
-		{"no limit of the workspace", "", map[string]uint64{"no": 1, "limits": 0}},
+		{"no limit of the workspace", "", map[string]uint64{"no": 1, "limits": 0, "pause": 0}},
 		{"a limit of the workspace", `INSERT INTO rate_buckets (scope, version, tokens, own_limit_since, own_limit_seen)
 			VALUES ($1::uuid::text, 1, 1, now() - interval '1 hour', now() + interval '1 hour')`,
-			map[string]uint64{"no": 0, "limits": 1}},
+			map[string]uint64{"no": 0, "limits": 1, "pause": 0}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()

@@ -32,6 +32,7 @@ import (
 	"ringfence.dev/services/dialer/internal/carrier"
 	"ringfence.dev/services/dialer/internal/dial"
 	"ringfence.dev/services/dialer/internal/dialqueue"
+	"ringfence.dev/services/dialer/internal/pauses"
 	"ringfence.dev/services/dialer/internal/peers"
 	"ringfence.dev/services/dialer/internal/store"
 )
@@ -133,6 +134,7 @@ type fixture struct {
 	ownCircuits bool
 	from        func(ctx context.Context, wanted string, without []string) (number, trunk string, err error)
 	trunkDown   bool
+	pauses      *pauses.Monitor
 	// 0 means 5
 	attempts int
 }
@@ -261,6 +263,7 @@ func (d *fixture) runDialer(
 		Attempts: cmp.Or(d.attempts, 5), Overall: limit,
 		OfTrunk:  func(context.Context) (dialqueue.Limit, error) { return ofTrunk, nil },
 		Failures: failures, CircuitRest: time.Second, From: d.from, MayDial: d.mayDial, Reconciled: d.reconciled,
+		Pauses: d.pauses,
 	}, d.metrics)
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()

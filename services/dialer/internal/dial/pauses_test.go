@@ -1,0 +1,112 @@
+package dial_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/google/uuid"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"ringfence.dev/libs/testkit"
+	"ringfence.dev/services/dialer/internal/callstate"
+	"ringfence.dev/services/dialer/internal/carrier"
+	"ringfence.dev/services/dialer/internal/pauses"
+)
+
+func (d *fixture) setDialing(paused bool) {
+	d.t.Helper()
+	scope := pauses.Scope{Level: pauses.Workspace, ID: d.request.WorkspaceID}
+	change := pauses.Change{Paused: paused, Reason: "r", Actor: pauses.Actor{Type: pauses.Operator, Name: "ops"}}
+	if _, err := d.store().SetDialing(context.Background(), scope, change); err != nil {
+		d.t.Error(err)
+	}
+}
+
+// Dialing is paused during an attempt. No phone rang, so the request must be queued again and
+// dialed after the pause.
+func TestPause_QueuesAnAttemptInProgressAgain(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name string
+		// during is called for the first call of Originate, after dialing was paused.
+		during func(carrier.Originate) error
+	}{
+		{name: "before the first INVITE", during: func(o carrier.Originate) error {
+			return fmt.Errorf("originate: %w", carrier.ErrNotPermitted)
+		}},
+		{name: "before the INVITE with credentials", during: func(o carrier.Originate) error {
+			return &carrier.Refused{Cause: callstate.NormalTemporaryFailure, Err: carrier.ErrNotPermitted}
+		}},
+		{name: "before the INVITE to the next address, and another trunk is left", during: func(o carrier.Originate) error {
+			return &carrier.Refused{
+				Cause: callstate.NormalTemporaryFailure, RefusedBy: uuid.NewString(), Err: carrier.ErrNotPermitted,
+			}
+		}},
+		{name: "before the next trunk", during: func(o carrier.Originate) error {
+			return refuse(callstate.NormalTemporaryFailure, uuid.NewString())(o)
+		}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			d := newFixture(t)
+			d.pauses = pauses.NewMonitor(d.store().LatestPauses, prometheus.NewRegistry())
+			during := func(o carrier.Originate) error {
+				d.setDialing(true)
+				testkit.Until(t, "the INVITE is not permitted", func() bool { return !o.Permitted(context.Background()) })
+				go func() {
+					testkit.Until(t, "the request is queued", func() bool {
+						state, _, _ := d.state()
+						return state == "queued"
+					})
+					d.setDialing(false)
+				}()
+				return tt.during(o)
+			}
+			over := &fakeCarrier{answers: []func(carrier.Originate) error{during, accept}}
+			d.dialAll(over)
+			if got, want := d.calls(), []string{"void", "initiated"}; !slices.Equal(trimCauses(got), want) {
+				t.Errorf("calls = %q, want %q", got, want)
+			}
+			if state, _, _ := d.state(); state != "dialing" {
+				t.Errorf("state = %q, want dialing", state)
+			}
+		})
+	}
+}
+
+func trimCauses(calls []string) (statuses []string) {
+	for _, call := range calls {
+		var status string
+		_, _ = fmt.Sscan(call, &status)
+		statuses = append(statuses, status)
+	}
+	return statuses
+}
+
+// The second trunk has the call when dialing is paused. The first trunk refused it.
+func TestPause_QueuesTheRequestAgainAtTheSecondTrunk(t *testing.T) {
+	t.Parallel()
+	d := newFixture(t)
+	d.pauses = pauses.NewMonitor(d.store().LatestPauses, prometheus.NewRegistry())
+	second := func(o carrier.Originate) error {
+		d.setDialing(true)
+		testkit.Until(t, "the INVITE is not permitted", func() bool { return !o.Permitted(context.Background()) })
+		go func() {
+			testkit.Until(t, "the request is queued", func() bool {
+				state, _, _ := d.state()
+				return state == "queued"
+			})
+			d.setDialing(false)
+		}()
+		return fmt.Errorf("originate: %w", carrier.ErrNotPermitted)
+	}
+	over := &fakeCarrier{answers: []func(carrier.Originate) error{
+		refuse(callstate.NormalTemporaryFailure, uuid.NewString()), second, accept,
+	}}
+	d.dialAll(over)
+	if got, want := d.calls(), []string{"void", "void", "initiated"}; !slices.Equal(trimCauses(got), want) {
+		t.Errorf("calls = %q, want %q", got, want)
+	}
+}

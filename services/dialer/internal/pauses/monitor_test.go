@@ -1,0 +1,170 @@
+package pauses_test
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"ringfence.dev/services/dialer/internal/pauses"
+)
+
+type database struct {
+	periods []pauses.Period
+	down    bool
+	reads   atomic.Int64
+	latency time.Duration
+}
+
+func (d *database) read(ctx context.Context) ([]pauses.Period, error) {
+	d.reads.Add(1)
+	select {
+	case <-time.After(d.latency):
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	if d.down {
+		return nil, errors.New("the database does not respond")
+	}
+	return d.periods, nil
+}
+
+func (d *database) monitor() *pauses.Monitor {
+	return pauses.NewMonitor(d.read, prometheus.NewRegistry())
+}
+
+func TestMonitor_PermitsOnlyScopesThatAreNotPaused(t *testing.T) {
+	t.Parallel()
+	workspace, agent, trunk, other := uuid.New(), uuid.New(), uuid.New(), uuid.New()
+	for _, tt := range []struct {
+		name                           string
+		scope                          pauses.Scope
+		mayDial, otherAgent, elsewhere bool
+		mayUse                         bool
+	}{
+		{name: "nothing", scope: pauses.Scope{Level: pauses.Agent, ID: uuid.New()}, mayDial: true, otherAgent: true,
+			elsewhere: true, mayUse: true},
+		{name: "everything", scope: pauses.Scope{Level: pauses.Everything}, mayUse: true},
+		{name: "workspace", scope: pauses.Scope{Level: pauses.Workspace, ID: workspace}, elsewhere: true, mayUse: true},
+		{name: "agent", scope: pauses.Scope{Level: pauses.Agent, ID: agent}, otherAgent: true, elsewhere: true, mayUse: true},
+		{name: "trunk", scope: pauses.Scope{Level: pauses.Trunk, ID: trunk}, mayDial: true, otherAgent: true, elsewhere: true},
+		// The ids of different levels are not related.
+		{name: "a trunk with the id of the workspace", scope: pauses.Scope{Level: pauses.Trunk, ID: workspace},
+			mayDial: true, otherAgent: true, elsewhere: true, mayUse: true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			m := (&database{periods: []pauses.Period{{Scope: tt.scope, Open: true}}}).monitor()
+			if got := m.MayDial(t.Context(), workspace, agent); got != tt.mayDial {
+				t.Errorf("MayDial = %t, want %t", got, tt.mayDial)
+			}
+			if got := m.MayDial(t.Context(), workspace, other); got != tt.otherAgent {
+				t.Errorf("MayDial of another agent = %t, want %t", got, tt.otherAgent)
+			}
+			if got := m.MayDial(t.Context(), other, other); got != tt.elsewhere {
+				t.Errorf("MayDial of another workspace = %t, want %t", got, tt.elsewhere)
+			}
+			if got := m.MayUse(t.Context(), trunk); got != tt.mayUse {
+				t.Errorf("MayUse = %t, want %t", got, tt.mayUse)
+			}
+		})
+	}
+}
+
+// A pause that is stored while the monitor has an older state must be obeyed within a second. The
+// remaining time, up to the 2 s of the contract, is for sending the INVITE.
+func TestMonitor_ObeysAPauseWithinASecond(t *testing.T) {
+	t.Parallel()
+	for name, running := range map[string]bool{"Run reads the pauses": true, "Run does not run": false} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				d := &database{}
+				m := d.monitor()
+				ctx, stop := context.WithCancel(t.Context())
+				defer stop()
+				if running {
+					go func() { _ = m.Run(ctx) }()
+				}
+				if !m.MayDial(ctx, uuid.New(), uuid.New()) {
+					t.Fatal("MayDial before the pause = false, want true")
+				}
+				d.periods = []pauses.Period{{Scope: pauses.Scope{Level: pauses.Everything}, Open: true}}
+				time.Sleep(time.Second)
+				if m.MayDial(ctx, uuid.New(), uuid.New()) {
+					t.Error("MayDial 1 s after the pause = true, want false")
+				}
+			})
+		})
+	}
+}
+
+func TestMonitor_PermitsNothingWithoutTheDatabase(t *testing.T) {
+	t.Parallel()
+	for name, fail := range map[string]func(*database){
+		"the database returns an error":  func(d *database) { d.down = true },
+		"the database does not respond":  func(d *database) { d.latency = time.Hour },
+		"the database responds too late": func(d *database) { d.latency = 1500 * time.Millisecond },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				d := &database{}
+				m := d.monitor()
+				if !m.MayUse(t.Context(), uuid.New()) {
+					t.Fatal("MayUse with the database = false, want true")
+				}
+				fail(d)
+				time.Sleep(time.Second)
+				if m.MayUse(t.Context(), uuid.New()) {
+					t.Error("MayUse without the database = true, want false")
+				}
+				if m.MayDial(t.Context(), uuid.New(), uuid.New()) {
+					t.Error("MayDial without the database = true, want false")
+				}
+			})
+		})
+	}
+}
+
+func TestMonitor_ConcurrentPermitsShareOneRead(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := &database{latency: 100 * time.Millisecond}
+		m := d.monitor()
+		for range 100 {
+			go m.MayDial(t.Context(), uuid.New(), uuid.New())
+		}
+		synctest.Wait()
+		time.Sleep(time.Second)
+		if got := d.reads.Load(); got != 1 {
+			t.Errorf("reads = %d, want 1", got)
+		}
+	})
+}
+
+func TestMonitor_ReportsWhichRequestsAPauseDelayed(t *testing.T) {
+	t.Parallel()
+	workspace, agent, now := uuid.New(), uuid.New(), time.Now()
+	d := &database{periods: []pauses.Period{
+		{Scope: pauses.Scope{Level: pauses.Workspace, ID: workspace}, EndsAt: now.Add(-time.Minute)},
+	}}
+	m := d.monitor()
+	m.MayDial(t.Context(), workspace, agent) // reads the pauses
+	for name, tt := range map[string]struct {
+		workspace uuid.UUID
+		dueAt     time.Time
+		want      bool
+	}{
+		"due before the end of the pause": {workspace, now.Add(-2 * time.Minute), true},
+		"due after the pause":             {workspace, now, false},
+		"another workspace":               {uuid.New(), now.Add(-2 * time.Minute), false},
+	} {
+		if got := m.Delayed(tt.workspace, agent, tt.dueAt); got != tt.want {
+			t.Errorf("%s: Delayed = %t, want %t", name, got, tt.want)
+		}
+	}
+}
