@@ -34,7 +34,7 @@ type Monitor struct {
 	read   func(context.Context) ([]Period, error)
 	paused *prometheus.GaugeVec
 
-	reading sync.Mutex // held during a read, so that concurrent permits share one read
+	reading chan struct{} // has one slot, so that concurrent permits share one read
 	mu      sync.Mutex
 	periods map[Scope]Period
 	readAt  time.Time // start of the last successful read
@@ -42,7 +42,7 @@ type Monitor struct {
 
 // NewMonitor returns a monitor that reads pauses with the function read, and registers its metric.
 func NewMonitor(read func(context.Context) ([]Period, error), metrics prometheus.Registerer) *Monitor {
-	m := &Monitor{read: read, paused: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+	m := &Monitor{read: read, reading: make(chan struct{}, 1), paused: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "ringfence_dialer_dialing_paused",
 		Help: "Pauses of dialing that have not ended, by level: everything, workspace, agent, or trunk.",
 	}, []string{"level"})}
@@ -120,13 +120,17 @@ func (m *Monitor) refresh(ctx context.Context, age time.Duration) error {
 	if m.isFresh(age) {
 		return nil
 	}
-	m.reading.Lock()
-	defer m.reading.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
+	defer cancel()
+	select {
+	case m.reading <- struct{}{}:
+		defer func() { <-m.reading }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 	if m.isFresh(age) {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, readTimeout)
-	defer cancel()
 	start := time.Now()
 	found, err := m.read(ctx)
 	if err != nil {
