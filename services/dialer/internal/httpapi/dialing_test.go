@@ -117,7 +117,7 @@ func TestDialing_UnknownScopesAreNotFound(t *testing.T) {
 	}
 }
 
-// A client changes the state of its own workspace only.
+// A client changes only the state of the workspace of the key.
 func TestDialing_NamesTheAPIKeyOfAClient(t *testing.T) {
 	t.Parallel()
 	o, key := open(t), uuid.Must(uuid.NewV7())
