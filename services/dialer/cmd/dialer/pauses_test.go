@@ -12,7 +12,8 @@ import (
 
 func (r *rig) setDialing(p *process, path, state string) (respondedAt time.Time) {
 	r.t.Helper()
-	status, answer := r.asOperator("PUT", "http://"+p.addr+"/admin/v1"+path, `{"state":"`+state+`","reason":"Wrong script"}`)
+	body := `{"state":"` + state + `","reason":"Wrong script"}`
+	status, answer := r.asOperator("PUT", "http://"+p.addr+"/admin/v1"+path, body)
 	respondedAt = time.Now()
 	if status != http.StatusOK {
 		r.t.Fatalf("PUT %s = %d %v, want 200", path, status, answer)
@@ -56,9 +57,10 @@ func TestPause_StopsDialsWithinTwoSecondsAndLosesNone(t *testing.T) {
 	t.Parallel()
 	const requests = 1200
 	const dueRequests = `
-INSERT INTO dial_queue (call_request_id, workspace_id, state, to_e164, agent_id, max_call_seconds, queued_at, due_at, look_at)
-SELECT gen_random_uuid(), $1, 'queued', '+1415' || lpad(n::text, 5, '0') || '01', $2, 600, now(), now() + n * interval '5 milliseconds',
-	now() + n * interval '5 milliseconds'
+INSERT INTO dial_queue (call_request_id, workspace_id, state, to_e164, agent_id, max_call_seconds, queued_at, due_at,
+	look_at)
+SELECT gen_random_uuid(), $1, 'queued', '+1415' || lpad(n::text, 5, '0') || '01', $2, 600, now(),
+	now() + n * interval '5 milliseconds', now() + n * interval '5 milliseconds'
 FROM generate_series(1, $3::integer) n`
 	for _, level := range []string{"everything", "workspace", "agent"} {
 		t.Run(level, func(t *testing.T) {
@@ -79,42 +81,54 @@ FROM generate_series(1, $3::integer) n`
 			first.kill()
 			third := r.dialer()
 			time.Sleep(time.Until(pausedAt.Add(5 * time.Second)))
-			during := r.dials()
-			for _, dial := range during {
-				if late := dial.At.Sub(pausedAt); late > 2*time.Second {
-					t.Errorf("%s was dialed %s after the response to the pause", dial.To, late)
-				}
-			}
-			if len(during) >= requests {
-				t.Fatalf("dials before the pause = %d, so the pause shows nothing", len(during))
-			}
-			var queued int
-			const waiting = "SELECT count(*) FROM dial_queue WHERE state = 'queued'"
-			if err := r.pool.QueryRow(t.Context(), waiting).Scan(&queued); err != nil {
-				t.Fatal(err)
-			}
-			if want := requests + 1 - len(during); queued != want {
-				t.Errorf("queued requests = %d, want %d", queued, want)
-			}
+			r.within(t).wantPaused(pausedAt, requests+1)
 			r.setDialing(third, path, "active")
-			await(t, "every request ends", func() bool {
-				var left int
-				const open = "SELECT count(*) FROM dial_queue WHERE state IN ('queued', 'dialing')"
-				return r.pool.QueryRow(t.Context(), open).Scan(&left) == nil && left == 0
-			})
-			times := map[string]int{}
-			for _, dial := range r.dials() {
-				times[dial.To]++
-			}
-			if len(times) != requests+1 {
-				t.Errorf("dialed numbers = %d, want %d", len(times), requests+1)
-			}
-			for to, n := range times {
-				if n != 1 {
-					t.Errorf("dials of %s = %d, want 1", to, n)
-				}
-			}
+			r.within(t).wantEachDialedOnce(requests + 1)
 		})
+	}
+}
+
+// wantPaused checks that no request was dialed more than 2 s after pausedAt, and that the requests
+// that were not dialed are queued.
+func (r *rig) wantPaused(pausedAt time.Time, requests int) {
+	r.t.Helper()
+	dials := r.dials()
+	for _, dial := range dials {
+		if late := dial.At.Sub(pausedAt); late > 2*time.Second {
+			r.t.Errorf("%s was dialed %s after the response to the pause", dial.To, late)
+		}
+	}
+	if len(dials) >= requests {
+		r.t.Fatalf("dials before the pause = %d, so the pause shows nothing", len(dials))
+	}
+	var queued int
+	const waiting = "SELECT count(*) FROM dial_queue WHERE state = 'queued'"
+	if err := r.pool.QueryRow(r.t.Context(), waiting).Scan(&queued); err != nil {
+		r.t.Fatal(err)
+	}
+	if want := requests - len(dials); queued != want {
+		r.t.Errorf("queued requests = %d, want %d", queued, want)
+	}
+}
+
+func (r *rig) wantEachDialedOnce(requests int) {
+	r.t.Helper()
+	await(r.t, "every request ends", func() bool {
+		var left int
+		const open = "SELECT count(*) FROM dial_queue WHERE state IN ('queued', 'dialing')"
+		return r.pool.QueryRow(r.t.Context(), open).Scan(&left) == nil && left == 0
+	})
+	times := map[string]int{}
+	for _, dial := range r.dials() {
+		times[dial.To]++
+	}
+	if len(times) != requests {
+		r.t.Errorf("dialed numbers = %d, want %d", len(times), requests)
+	}
+	for to, n := range times {
+		if n != 1 {
+			r.t.Errorf("dials of %s = %d, want 1", to, n)
+		}
 	}
 }
 

@@ -164,7 +164,15 @@ func TestEnd_CauseFollowsTheReasonOfTheHangup(t *testing.T) {
 			0,
 		},
 		{"a client requested the hang-up", callstate.EndingRequested, true, "completed", "normal_clearing", "", 4},
-		{"the person hung up before the client's request", callstate.EndingRequested, false, "completed", "normal_clearing", "", 4},
+		{
+			"the person hung up before the client's request",
+			callstate.EndingRequested,
+			false,
+			"completed",
+			"normal_clearing",
+			"",
+			4,
+		},
 		{
 			"the watchdog",
 			callstate.EndingWatchdog,

@@ -42,7 +42,8 @@ func TestMeasure_CountsRequestsAndCalls(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := map[string]float64{
-		"queue_requests ahead": 1, "queue_requests due": 1, "queue_requests paused": 0, "live_calls inbound": 1, "live_calls outbound": 0,
+		"queue_requests ahead": 1, "queue_requests due": 1, "queue_requests paused": 0, "live_calls inbound": 1,
+		"live_calls outbound": 0,
 		"requests_in_use": 0, "trunk_channels": 30, "unreported_opt_outs": 0,
 	}
 	families, err := registry.Gather()

@@ -33,7 +33,9 @@ func viewDialing(s pauses.State) openapi.Dialing {
 	}
 	view.Reason, view.Until = nilIfEmpty(s.Reason), openapi.TimestampOrNull(s.Until)
 	view.SetAt = openapi.TimestampOrNull(s.SetAt)
-	view.SetBy = &openapi.DialingActor{Type: openapi.DialingActorType(s.Actor.Type), ID: s.Actor.ID, Name: nilIfEmpty(s.Actor.Name)}
+	view.SetBy = &openapi.DialingActor{
+		Type: openapi.DialingActorType(s.Actor.Type), ID: s.Actor.ID, Name: nilIfEmpty(s.Actor.Name),
+	}
 	return view
 }
 

@@ -110,7 +110,8 @@ func TestDialing_UnknownScopesAreNotFound(t *testing.T) {
 		lines + "/" + uuid.NewString() + "/dialing", lines + "/main/dialing",
 	} {
 		for _, method := range []string{http.MethodGet, http.MethodPut} {
-			if status, _, body := o.sendOperator(t, method, path, `{"state":"paused","reason":"r"}`); status != http.StatusNotFound {
+			status, _, body := o.sendOperator(t, method, path, `{"state":"paused","reason":"r"}`)
+			if status != http.StatusNotFound {
 				t.Errorf("%s %s = %d %s, want 404", method, path, status, body)
 			}
 		}

@@ -52,7 +52,8 @@ func TestMonitor_PermitsOnlyScopesThatAreNotPaused(t *testing.T) {
 		{name: "everything", scope: pauses.Scope{Level: pauses.Everything}, mayUse: true},
 		{name: "workspace", scope: pauses.Scope{Level: pauses.Workspace, ID: workspace}, elsewhere: true, mayUse: true},
 		{name: "agent", scope: pauses.Scope{Level: pauses.Agent, ID: agent}, otherAgent: true, elsewhere: true, mayUse: true},
-		{name: "trunk", scope: pauses.Scope{Level: pauses.Trunk, ID: trunk}, mayDial: true, otherAgent: true, elsewhere: true},
+		{name: "trunk", scope: pauses.Scope{Level: pauses.Trunk, ID: trunk}, mayDial: true, otherAgent: true,
+			elsewhere: true},
 		// The ids of different levels are not related.
 		{name: "a trunk with the id of the workspace", scope: pauses.Scope{Level: pauses.Trunk, ID: workspace},
 			mayDial: true, otherAgent: true, elsewhere: true, mayUse: true},

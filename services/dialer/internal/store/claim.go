@@ -64,7 +64,8 @@ CROSS JOIN LATERAL (SELECT q.look_at FROM dial_queue q
 	WHERE q.workspace_id = w.workspace_id AND q.state = 'queued' AND q.look_at >= coalesce(b.scan_from, '-infinity')
 	ORDER BY q.look_at LIMIT 1) q
 WHERE q.look_at <= now() + @ahead::interval
-	AND (w.status <> 'active' OR NOT w.api_enabled OR NOT (` + allPaused + ` OR w.workspace_id IN ` + pausedWorkspaces + `))`
+	AND (w.status <> 'active' OR NOT w.api_enabled
+		OR NOT (` + allPaused + ` OR w.workspace_id IN ` + pausedWorkspaces + `))`
 
 // Due returns the workspaces whose first queued request is due now or within two seconds. It locks
 // no rows. Due omits workspaces whose record has not arrived from workspaces.v1, because their

@@ -47,7 +47,8 @@ SELECT CASE WHEN ` + somePaused + `
 			LIMIT 10000) AS bounded)
 		ELSE 0 END AS paused,
        CASE WHEN ` + somePaused + `
-		THEN coalesce((SELECT extract(epoch FROM now() - min(due_at)) FROM ` + waiting + `1` + waitingEnd + `NOT ` + isPaused + `) AS first), 0)
+		THEN coalesce((SELECT extract(epoch FROM now() - min(due_at))
+			FROM ` + waiting + `1` + waitingEnd + `NOT ` + isPaused + `) AS first), 0)
 		ELSE coalesce((SELECT extract(epoch FROM now() - due_at) FROM dial_queue
 			WHERE state = 'queued' AND due_at <= now() ORDER BY due_at LIMIT 1), 0)
 		END::double precision AS oldest_due_seconds,

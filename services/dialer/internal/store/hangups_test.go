@@ -53,7 +53,9 @@ func TestRequestHangup_MarksOnlyALiveCallOfTheWorkspace(t *testing.T) {
 			before: func(t *testing.T, pool *pgxpool.Pool, _ *store.Store, _ uuid.UUID) {
 				exec(t, pool, "UPDATE calls SET ending = 'max_duration', hangup_at = now()")
 			}},
-		{name: "ended", before: func(t *testing.T, _ *pgxpool.Pool, st *store.Store, callID uuid.UUID) { end(t, st, callID) }},
+		{name: "ended", before: func(t *testing.T, _ *pgxpool.Pool, st *store.Store, callID uuid.UUID) {
+			end(t, st, callID)
+		}},
 		{name: "of another workspace", foreign: true},
 	}
 	for _, tt := range tests {
@@ -127,7 +129,7 @@ func TestRequestHangups_LeavesAFencedCallToItsAttempt(t *testing.T) {
 				if err := other.Heartbeat(t.Context()); err != nil {
 					return err
 				}
-				exec(t, pool, "UPDATE instances SET steady_since = now() - interval '1 hour' WHERE seen_at > now() - interval '1 minute'")
+				exec(t, pool, "UPDATE instances SET steady_since = now() - interval '1 hour'")
 				_, err := other.TakeOver(t.Context())
 				return err
 			}},
@@ -155,7 +157,8 @@ func TestRequestHangups_LeavesAFencedCallToItsAttempt(t *testing.T) {
 				t.Fatal(err)
 			}
 			var status callstate.Status
-			if err := pool.QueryRow(t.Context(), "SELECT status FROM calls WHERE call_id = $1", callID).Scan(&status); err != nil {
+			const read = "SELECT status FROM calls WHERE call_id = $1"
+			if err := pool.QueryRow(t.Context(), read, callID).Scan(&status); err != nil {
 				t.Fatal(err)
 			}
 			if status != tt.status {

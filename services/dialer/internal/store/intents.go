@@ -427,7 +427,8 @@ const mayFence = `
 SELECT EXISTS (SELECT FROM dial_queue q WHERE q.state = 'queued' AND q.claimed_by IS NOT NULL
 		AND q.look_at > now() - interval '1 minute' AND q.look_at <= @since::timestamptz + @lease::interval)
 	OR EXISTS (SELECT FROM calls c JOIN fences f USING (call_id)
-		WHERE c.ended_at IS NULL AND c.status = 'fenced' AND c.ending IN ('', 'requested') AND f.fenced_at <= @since::timestamptz)`
+		WHERE c.ended_at IS NULL AND c.status = 'fenced' AND c.ending IN ('', 'requested')
+			AND f.fenced_at <= @since::timestamptz)`
 
 // AdvanceIntents stores end offsets of the topic as the new positions. endReadAt is the time of the
 // database after the caller read these offsets.

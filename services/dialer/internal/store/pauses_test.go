@@ -262,7 +262,8 @@ VALUES ($1, $2, now() - $3::interval, CASE $4 WHEN '' THEN 'infinity'::timestamp
 		{name: "two pauses at the same time", dueAgo: "27 hours",
 			pauses: []period{{"workspace", "10 hours", "8 hours"}, {"everything", "10 hours", "8 hours"}}, state: "failed"},
 		{name: "two pauses one after the other", dueAgo: "27 hours",
-			pauses: []period{{"workspace", "10 hours", "8 hours"}, {"agent", "5 hours", "3 hours"}}, state: "queued", claimed: 1},
+			pauses: []period{{"workspace", "10 hours", "8 hours"}, {"agent", "5 hours", "3 hours"}}, state: "queued",
+			claimed: 1},
 		{name: "the pause ended before the due time", dueAgo: "25 hours",
 			pauses: []period{{"workspace", "40 hours", "26 hours"}}, state: "failed"},
 		{name: "a pause that has not ended", dueAgo: "72 hours",
@@ -276,9 +277,11 @@ VALUES ($1, $2, now() - $3::interval, CASE $4 WHEN '' THEN 'infinity'::timestamp
 			pool := newPool(t)
 			st, r := newStore(pool), aRequest(uuid.Must(uuid.NewV7()), 1)
 			enqueue(t, pool, st, r)
-			exec(t, pool, "UPDATE dial_queue SET due_at = now() - $1::interval, look_at = now() - interval '1 second'", tt.dueAgo)
+			exec(t, pool, "UPDATE dial_queue SET due_at = now() - $1::interval, look_at = now() - interval '1 second'",
+				tt.dueAgo)
 			for _, p := range tt.pauses {
-				level, id := p.level, map[string]uuid.UUID{"workspace": r.WorkspaceID, "agent": r.AgentID, "everything": {}}[p.level]
+				level, ids := p.level, map[string]uuid.UUID{"workspace": r.WorkspaceID, "agent": r.AgentID}
+				id := ids[level] // the zero UUID for everything
 				if level == "another" {
 					level, id = "workspace", uuid.Must(uuid.NewV7())
 				}
@@ -425,9 +428,11 @@ func TestClaim_PagesReadDoNotGrowWithPausedRequests(t *testing.T) {
 	few, fewLook := pages()
 	insertRequests(t, pool, paused, 1, 20_000, -time.Hour)
 	insertRequests(t, pool, workspace, 20_001, 40_000, -time.Hour)
-	exec(t, pool, "UPDATE dial_queue SET agent_id = $1 WHERE workspace_id = $2 AND claimed_by IS NULL", agent.AgentID, workspace)
+	const ofAgent = "UPDATE dial_queue SET agent_id = $1 WHERE workspace_id = $2 AND claimed_by IS NULL"
+	exec(t, pool, ofAgent, agent.AgentID, workspace)
 	many, manyLook := pages()
-	t.Logf("pages of a claim = %d without paused requests, %d beside 40,000; of a search = %d and %d", few, many, fewLook, manyLook)
+	t.Logf("pages of a claim = %d without paused requests, %d beside 40,000; of a search = %d and %d",
+		few, many, fewLook, manyLook)
 	if float64(many) > 1.5*float64(few)+10 {
 		t.Errorf("pages of a claim beside 40,000 paused requests = %d, want about %d", many, few)
 	}
