@@ -44,7 +44,7 @@ func TestMeasure_CountsRequestsAndCalls(t *testing.T) {
 	want := map[string]float64{
 		"queue_requests ahead": 1, "queue_requests due": 1, "queue_requests paused": 0, "live_calls inbound": 1,
 		"live_calls outbound": 0,
-		"requests_in_use": 0, "trunk_channels": 30, "unreported_opt_outs": 0,
+		"requests_in_use":     0, "trunk_channels": 30, "unreported_opt_outs": 0,
 	}
 	families, err := registry.Gather()
 	if err != nil {
