@@ -134,6 +134,14 @@ type ClientInterface interface {
 	// Corresponds with POST /v1/call-requests/{id}/cancel (the `CancelCallRequest` operationId).
 	CancelCallRequest(ctx context.Context, id CallRequestID, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// ReadTimeline Read what happened to a call request
+	//
+	// Everything that is stored about the request, oldest first: the request, each compliance decision, each attempt to dial, the call,
+	// and each attempt to deliver a webhook. Data that was deleted after its retention is missing.
+	//
+	// Corresponds with GET /v1/call-requests/{id}/timeline (the `ReadTimeline` operationId).
+	ReadTimeline(ctx context.Context, id CallRequestID, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// ListCalls List calls
 	//
 	// The calls of the workspace, newest first, in the short form. Several filters must all match.
@@ -222,7 +230,7 @@ type ClientInterface interface {
 
 	// CreateContactWithBody Create a contact
 	//
-	// Creates the record of a number. Calls and opt-outs also create contacts.
+	// Creates the record of a number. Calls and opt-outs also create contacts. `consent` writes a consent record.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -231,7 +239,7 @@ type ClientInterface interface {
 
 	// CreateContact Create a contact
 	//
-	// Creates the record of a number. Calls and opt-outs also create contacts.
+	// Creates the record of a number. Calls and opt-outs also create contacts. `consent` writes a consent record.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -247,8 +255,8 @@ type ClientInterface interface {
 
 	// UpdateContactWithBody Change a contact
 	//
-	// `name: null` deletes the name. `metadata` is merged by key; a key with the value null is removed. Absent fields are
-	// not changed.
+	// Null deletes `name`, `email` or `external_id`. `metadata` is merged by key; a key with the value null is removed.
+	// `consent` writes a consent record, even if the status stays the same. Absent fields are not changed.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -257,13 +265,42 @@ type ClientInterface interface {
 
 	// UpdateContact Change a contact
 	//
-	// `name: null` deletes the name. `metadata` is merged by key; a key with the value null is removed. Absent fields are
-	// not changed.
+	// Null deletes `name`, `email` or `external_id`. `metadata` is merged by key; a key with the value null is removed.
+	// `consent` writes a consent record, even if the status stays the same. Absent fields are not changed.
 	//
 	// Takes a body of the `application/json` content type.
 	//
 	// Corresponds with PATCH /v1/contacts/{id} (the `UpdateContact` operationId).
 	UpdateContact(ctx context.Context, id ContactID, body UpdateContactJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ListDecisions List compliance decisions
+	//
+	// The decisions of the workspace, newest first. A decision is stored at `POST /v1/calls` (`precheck`) and before the dial
+	// (`dial`). It states for each gate what was checked, and why the gate passed or failed. A request that is refused before
+	// the gates has no decision: a wrong field, a number outside of the permitted destinations, or an unknown agent.
+	//
+	// Corresponds with GET /v1/decisions (the `ListDecisions` operationId).
+	ListDecisions(ctx context.Context, params *ListDecisionsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// PreviewDecisionWithBody Evaluate the gates without a call
+	//
+	// Evaluates the gates now, as `POST /v1/calls` would. It creates and changes nothing: no call request, no contact and no
+	// decision, and it does not count for a frequency cap. It does not check the agent and the credit. A read key is enough.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /v1/decisions/preview (the `PreviewDecision` operationId).
+	PreviewDecisionWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// PreviewDecision Evaluate the gates without a call
+	//
+	// Evaluates the gates now, as `POST /v1/calls` would. It creates and changes nothing: no call request, no contact and no
+	// decision, and it does not count for a frequency cap. It does not check the agent and the credit. A read key is enough.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /v1/decisions/preview (the `PreviewDecision` operationId).
+	PreviewDecision(ctx context.Context, body PreviewDecisionJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ReadDialing Read whether dialing is paused
 	//
@@ -510,6 +547,24 @@ func (c *Client) CancelCallRequest(ctx context.Context, id CallRequestID, reqEdi
 	return c.Client.Do(req)
 }
 
+// ReadTimeline Read what happened to a call request
+//
+// Everything that is stored about the request, oldest first: the request, each compliance decision, each attempt to dial, the call,
+// and each attempt to deliver a webhook. Data that was deleted after its retention is missing.
+//
+// Corresponds with GET /v1/call-requests/{id}/timeline (the `ReadTimeline` operationId).
+func (c *Client) ReadTimeline(ctx context.Context, id CallRequestID, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewReadTimelineRequest(c.Server, id)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
 // ListCalls List calls
 //
 // The calls of the workspace, newest first, in the short form. Several filters must all match.
@@ -678,7 +733,7 @@ func (c *Client) ListContacts(ctx context.Context, params *ListContactsParams, r
 
 // CreateContactWithBody Create a contact
 //
-// Creates the record of a number. Calls and opt-outs also create contacts.
+// Creates the record of a number. Calls and opt-outs also create contacts. `consent` writes a consent record.
 //
 // Takes any type of body and a specified content type.
 //
@@ -697,7 +752,7 @@ func (c *Client) CreateContactWithBody(ctx context.Context, contentType string, 
 
 // CreateContact Create a contact
 //
-// Creates the record of a number. Calls and opt-outs also create contacts.
+// Creates the record of a number. Calls and opt-outs also create contacts. `consent` writes a consent record.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -733,8 +788,8 @@ func (c *Client) ReadContact(ctx context.Context, id ContactID, reqEditors ...Re
 
 // UpdateContactWithBody Change a contact
 //
-// `name: null` deletes the name. `metadata` is merged by key; a key with the value null is removed. Absent fields are
-// not changed.
+// Null deletes `name`, `email` or `external_id`. `metadata` is merged by key; a key with the value null is removed.
+// `consent` writes a consent record, even if the status stays the same. Absent fields are not changed.
 //
 // Takes any type of body and a specified content type.
 //
@@ -753,14 +808,73 @@ func (c *Client) UpdateContactWithBody(ctx context.Context, id ContactID, conten
 
 // UpdateContact Change a contact
 //
-// `name: null` deletes the name. `metadata` is merged by key; a key with the value null is removed. Absent fields are
-// not changed.
+// Null deletes `name`, `email` or `external_id`. `metadata` is merged by key; a key with the value null is removed.
+// `consent` writes a consent record, even if the status stays the same. Absent fields are not changed.
 //
 // Takes a body of the `application/json` content type.
 //
 // Corresponds with PATCH /v1/contacts/{id} (the `UpdateContact` operationId).
 func (c *Client) UpdateContact(ctx context.Context, id ContactID, body UpdateContactJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewUpdateContactRequest(c.Server, id, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ListDecisions List compliance decisions
+//
+// The decisions of the workspace, newest first. A decision is stored at `POST /v1/calls` (`precheck`) and before the dial
+// (`dial`). It states for each gate what was checked, and why the gate passed or failed. A request that is refused before
+// the gates has no decision: a wrong field, a number outside of the permitted destinations, or an unknown agent.
+//
+// Corresponds with GET /v1/decisions (the `ListDecisions` operationId).
+func (c *Client) ListDecisions(ctx context.Context, params *ListDecisionsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListDecisionsRequest(c.Server, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// PreviewDecisionWithBody Evaluate the gates without a call
+//
+// Evaluates the gates now, as `POST /v1/calls` would. It creates and changes nothing: no call request, no contact and no
+// decision, and it does not count for a frequency cap. It does not check the agent and the credit. A read key is enough.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /v1/decisions/preview (the `PreviewDecision` operationId).
+func (c *Client) PreviewDecisionWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewPreviewDecisionRequestWithBody(c.Server, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// PreviewDecision Evaluate the gates without a call
+//
+// Evaluates the gates now, as `POST /v1/calls` would. It creates and changes nothing: no call request, no contact and no
+// decision, and it does not count for a frequency cap. It does not check the agent and the credit. A read key is enough.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /v1/decisions/preview (the `PreviewDecision` operationId).
+func (c *Client) PreviewDecision(ctx context.Context, body PreviewDecisionJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewPreviewDecisionRequest(c.Server, body)
 	if err != nil {
 		return nil, err
 	}
@@ -1240,6 +1354,30 @@ func NewListCallRequestsRequest(server string, params *ListCallRequestsParams) (
 
 		}
 
+		if params.CreatedAfter != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "created_after", *params.CreatedAfter, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: "date-time"}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.CreatedBefore != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "created_before", *params.CreatedBefore, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: "date-time"}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
 		if encoded := queryValues.Encode(); encoded != "" {
 			rawQueryFragments = append(rawQueryFragments, encoded)
 		}
@@ -1315,6 +1453,40 @@ func NewCancelCallRequestRequest(server string, id CallRequestID) (*http.Request
 	}
 
 	req, err := http.NewRequest(http.MethodPost, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewReadTimelineRequest constructs an http.Request for the ReadTimeline method
+func NewReadTimelineRequest(server string, id CallRequestID) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "id", id, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: "uuid"})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/call-requests/%s/timeline", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
 	if err != nil {
 		return nil, err
 	}
@@ -1799,6 +1971,30 @@ func NewListContactsRequest(server string, params *ListContactsParams) (*http.Re
 
 		}
 
+		if params.Email != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "email", *params.Email, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.ExternalID != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "external_id", *params.ExternalID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
 		if encoded := queryValues.Encode(); encoded != "" {
 			rawQueryFragments = append(rawQueryFragments, encoded)
 		}
@@ -1925,6 +2121,136 @@ func NewUpdateContactRequestWithBody(server string, id ContactID, contentType st
 	}
 
 	req, err := http.NewRequest(http.MethodPatch, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
+// NewListDecisionsRequest constructs an http.Request for the ListDecisions method
+func NewListDecisionsRequest(server string, params *ListDecisionsParams) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/decisions")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Limit != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "limit", *params.Limit, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.StartingAfter != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "starting_after", *params.StartingAfter, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: "uuid"}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Phone != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "phone", *params.Phone, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.CallRequestID != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "call_request_id", *params.CallRequestID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: "uuid"}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewPreviewDecisionRequest calls the generic PreviewDecision builder with application/json body
+func NewPreviewDecisionRequest(server string, body PreviewDecisionJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewPreviewDecisionRequestWithBody(server, "application/json", bodyReader)
+}
+
+// NewPreviewDecisionRequestWithBody constructs an http.Request for the PreviewDecision method, with any body, and a specified content type
+func NewPreviewDecisionRequestWithBody(server string, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/decisions/preview")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
 	if err != nil {
 		return nil, err
 	}
@@ -2491,6 +2817,16 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with POST /v1/call-requests/{id}/cancel (the `CancelCallRequest` operationId).
 	CancelCallRequestWithResponse(ctx context.Context, id CallRequestID, reqEditors ...RequestEditorFn) (*CancelCallRequestResponse, error)
 
+	// ReadTimelineWithResponse Read what happened to a call request
+	//
+	// Everything that is stored about the request, oldest first: the request, each compliance decision, each attempt to dial, the call,
+	// and each attempt to deliver a webhook. Data that was deleted after its retention is missing.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /v1/call-requests/{id}/timeline (the `ReadTimeline` operationId).
+	ReadTimelineWithResponse(ctx context.Context, id CallRequestID, reqEditors ...RequestEditorFn) (*ReadTimelineResponse, error)
+
 	// ListCallsWithResponse List calls
 	//
 	// The calls of the workspace, newest first, in the short form. Several filters must all match.
@@ -2591,7 +2927,7 @@ type ClientWithResponsesInterface interface {
 
 	// CreateContactWithBodyWithResponse Create a contact
 	//
-	// Creates the record of a number. Calls and opt-outs also create contacts.
+	// Creates the record of a number. Calls and opt-outs also create contacts. `consent` writes a consent record.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -2600,7 +2936,7 @@ type ClientWithResponsesInterface interface {
 
 	// CreateContactWithResponse Create a contact
 	//
-	// Creates the record of a number. Calls and opt-outs also create contacts.
+	// Creates the record of a number. Calls and opt-outs also create contacts. `consent` writes a consent record.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -2618,8 +2954,8 @@ type ClientWithResponsesInterface interface {
 
 	// UpdateContactWithBodyWithResponse Change a contact
 	//
-	// `name: null` deletes the name. `metadata` is merged by key; a key with the value null is removed. Absent fields are
-	// not changed.
+	// Null deletes `name`, `email` or `external_id`. `metadata` is merged by key; a key with the value null is removed.
+	// `consent` writes a consent record, even if the status stays the same. Absent fields are not changed.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -2628,13 +2964,44 @@ type ClientWithResponsesInterface interface {
 
 	// UpdateContactWithResponse Change a contact
 	//
-	// `name: null` deletes the name. `metadata` is merged by key; a key with the value null is removed. Absent fields are
-	// not changed.
+	// Null deletes `name`, `email` or `external_id`. `metadata` is merged by key; a key with the value null is removed.
+	// `consent` writes a consent record, even if the status stays the same. Absent fields are not changed.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with PATCH /v1/contacts/{id} (the `UpdateContact` operationId).
 	UpdateContactWithResponse(ctx context.Context, id ContactID, body UpdateContactJSONRequestBody, reqEditors ...RequestEditorFn) (*UpdateContactResponse, error)
+
+	// ListDecisionsWithResponse List compliance decisions
+	//
+	// The decisions of the workspace, newest first. A decision is stored at `POST /v1/calls` (`precheck`) and before the dial
+	// (`dial`). It states for each gate what was checked, and why the gate passed or failed. A request that is refused before
+	// the gates has no decision: a wrong field, a number outside of the permitted destinations, or an unknown agent.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /v1/decisions (the `ListDecisions` operationId).
+	ListDecisionsWithResponse(ctx context.Context, params *ListDecisionsParams, reqEditors ...RequestEditorFn) (*ListDecisionsResponse, error)
+
+	// PreviewDecisionWithBodyWithResponse Evaluate the gates without a call
+	//
+	// Evaluates the gates now, as `POST /v1/calls` would. It creates and changes nothing: no call request, no contact and no
+	// decision, and it does not count for a frequency cap. It does not check the agent and the credit. A read key is enough.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /v1/decisions/preview (the `PreviewDecision` operationId).
+	PreviewDecisionWithBodyWithResponse(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*PreviewDecisionResponse, error)
+
+	// PreviewDecisionWithResponse Evaluate the gates without a call
+	//
+	// Evaluates the gates now, as `POST /v1/calls` would. It creates and changes nothing: no call request, no contact and no
+	// decision, and it does not count for a frequency cap. It does not check the agent and the credit. A read key is enough.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /v1/decisions/preview (the `PreviewDecision` operationId).
+	PreviewDecisionWithResponse(ctx context.Context, body PreviewDecisionJSONRequestBody, reqEditors ...RequestEditorFn) (*PreviewDecisionResponse, error)
 
 	// ReadDialingWithResponse Read whether dialing is paused
 	//
@@ -3068,6 +3435,54 @@ func (r CancelCallRequestResponse) StatusCode() int {
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
 func (r CancelCallRequestResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type ReadTimelineResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Timeline
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Refusal
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r ReadTimelineResponse) GetJSON200() *Timeline {
+	return r.JSON200
+}
+
+// GetJSONDefault returns the response for an HTTP default `application/json` response
+func (r ReadTimelineResponse) GetJSONDefault() *Refusal {
+	return r.JSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ReadTimelineResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ReadTimelineResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ReadTimelineResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ReadTimelineResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -3562,6 +3977,102 @@ func (r UpdateContactResponse) StatusCode() int {
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
 func (r UpdateContactResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type ListDecisionsResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *DecisionPage
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Refusal
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r ListDecisionsResponse) GetJSON200() *DecisionPage {
+	return r.JSON200
+}
+
+// GetJSONDefault returns the response for an HTTP default `application/json` response
+func (r ListDecisionsResponse) GetJSONDefault() *Refusal {
+	return r.JSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ListDecisionsResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ListDecisionsResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ListDecisionsResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ListDecisionsResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type PreviewDecisionResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *DecisionPreview
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Refusal
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r PreviewDecisionResponse) GetJSON200() *DecisionPreview {
+	return r.JSON200
+}
+
+// GetJSONDefault returns the response for an HTTP default `application/json` response
+func (r PreviewDecisionResponse) GetJSONDefault() *Refusal {
+	return r.JSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r PreviewDecisionResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r PreviewDecisionResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r PreviewDecisionResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r PreviewDecisionResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -4236,6 +4747,22 @@ func (c *ClientWithResponses) CancelCallRequestWithResponse(ctx context.Context,
 	return ParseCancelCallRequestResponse(rsp)
 }
 
+// ReadTimelineWithResponse Read what happened to a call request
+//
+// Everything that is stored about the request, oldest first: the request, each compliance decision, each attempt to dial, the call,
+// and each attempt to deliver a webhook. Data that was deleted after its retention is missing.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /v1/call-requests/{id}/timeline (the `ReadTimeline` operationId).
+func (c *ClientWithResponses) ReadTimelineWithResponse(ctx context.Context, id CallRequestID, reqEditors ...RequestEditorFn) (*ReadTimelineResponse, error) {
+	rsp, err := c.ReadTimeline(ctx, id, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseReadTimelineResponse(rsp)
+}
+
 // ListCallsWithResponse List calls
 //
 // The calls of the workspace, newest first, in the short form. Several filters must all match.
@@ -4384,7 +4911,7 @@ func (c *ClientWithResponses) ListContactsWithResponse(ctx context.Context, para
 
 // CreateContactWithBodyWithResponse Create a contact
 //
-// Creates the record of a number. Calls and opt-outs also create contacts.
+// Creates the record of a number. Calls and opt-outs also create contacts. `consent` writes a consent record.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -4399,7 +4926,7 @@ func (c *ClientWithResponses) CreateContactWithBodyWithResponse(ctx context.Cont
 
 // CreateContactWithResponse Create a contact
 //
-// Creates the record of a number. Calls and opt-outs also create contacts.
+// Creates the record of a number. Calls and opt-outs also create contacts. `consent` writes a consent record.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -4429,8 +4956,8 @@ func (c *ClientWithResponses) ReadContactWithResponse(ctx context.Context, id Co
 
 // UpdateContactWithBodyWithResponse Change a contact
 //
-// `name: null` deletes the name. `metadata` is merged by key; a key with the value null is removed. Absent fields are
-// not changed.
+// Null deletes `name`, `email` or `external_id`. `metadata` is merged by key; a key with the value null is removed.
+// `consent` writes a consent record, even if the status stays the same. Absent fields are not changed.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -4445,8 +4972,8 @@ func (c *ClientWithResponses) UpdateContactWithBodyWithResponse(ctx context.Cont
 
 // UpdateContactWithResponse Change a contact
 //
-// `name: null` deletes the name. `metadata` is merged by key; a key with the value null is removed. Absent fields are
-// not changed.
+// Null deletes `name`, `email` or `external_id`. `metadata` is merged by key; a key with the value null is removed.
+// `consent` writes a consent record, even if the status stays the same. Absent fields are not changed.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -4457,6 +4984,55 @@ func (c *ClientWithResponses) UpdateContactWithResponse(ctx context.Context, id 
 		return nil, err
 	}
 	return ParseUpdateContactResponse(rsp)
+}
+
+// ListDecisionsWithResponse List compliance decisions
+//
+// The decisions of the workspace, newest first. A decision is stored at `POST /v1/calls` (`precheck`) and before the dial
+// (`dial`). It states for each gate what was checked, and why the gate passed or failed. A request that is refused before
+// the gates has no decision: a wrong field, a number outside of the permitted destinations, or an unknown agent.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /v1/decisions (the `ListDecisions` operationId).
+func (c *ClientWithResponses) ListDecisionsWithResponse(ctx context.Context, params *ListDecisionsParams, reqEditors ...RequestEditorFn) (*ListDecisionsResponse, error) {
+	rsp, err := c.ListDecisions(ctx, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseListDecisionsResponse(rsp)
+}
+
+// PreviewDecisionWithBodyWithResponse Evaluate the gates without a call
+//
+// Evaluates the gates now, as `POST /v1/calls` would. It creates and changes nothing: no call request, no contact and no
+// decision, and it does not count for a frequency cap. It does not check the agent and the credit. A read key is enough.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /v1/decisions/preview (the `PreviewDecision` operationId).
+func (c *ClientWithResponses) PreviewDecisionWithBodyWithResponse(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*PreviewDecisionResponse, error) {
+	rsp, err := c.PreviewDecisionWithBody(ctx, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParsePreviewDecisionResponse(rsp)
+}
+
+// PreviewDecisionWithResponse Evaluate the gates without a call
+//
+// Evaluates the gates now, as `POST /v1/calls` would. It creates and changes nothing: no call request, no contact and no
+// decision, and it does not count for a frequency cap. It does not check the agent and the credit. A read key is enough.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /v1/decisions/preview (the `PreviewDecision` operationId).
+func (c *ClientWithResponses) PreviewDecisionWithResponse(ctx context.Context, body PreviewDecisionJSONRequestBody, reqEditors ...RequestEditorFn) (*PreviewDecisionResponse, error) {
+	rsp, err := c.PreviewDecision(ctx, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParsePreviewDecisionResponse(rsp)
 }
 
 // ReadDialingWithResponse Read whether dialing is paused
@@ -4902,6 +5478,39 @@ func ParseCancelCallRequestResponse(rsp *http.Response) (*CancelCallRequestRespo
 	return response, nil
 }
 
+// ParseReadTimelineResponse parses an HTTP response from a ReadTimelineWithResponse call
+func ParseReadTimelineResponse(rsp *http.Response) (*ReadTimelineResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ReadTimelineResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Timeline
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Refusal
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
 // ParseListCallsResponse parses an HTTP response from a ListCallsWithResponse call
 func ParseListCallsResponse(rsp *http.Response) (*ListCallsResponse, error) {
 	bodyBytes, err := io.ReadAll(rsp.Body)
@@ -5229,6 +5838,72 @@ func ParseUpdateContactResponse(rsp *http.Response) (*UpdateContactResponse, err
 	switch {
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
 		var dest Contact
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Refusal
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseListDecisionsResponse parses an HTTP response from a ListDecisionsWithResponse call
+func ParseListDecisionsResponse(rsp *http.Response) (*ListDecisionsResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ListDecisionsResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest DecisionPage
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Refusal
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParsePreviewDecisionResponse parses an HTTP response from a PreviewDecisionWithResponse call
+func ParsePreviewDecisionResponse(rsp *http.Response) (*PreviewDecisionResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &PreviewDecisionResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest DecisionPreview
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
 			return nil, err
 		}
