@@ -370,6 +370,21 @@ type ClientInterface interface {
 	// Corresponds with GET /v1/wallet (the `ReadWallet` operationId).
 	ReadWallet(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// ReadWebhookDelivery Read a delivery
+	//
+	// The delivery with the event that was sent, the request headers and the responses.
+	//
+	// Corresponds with GET /v1/webhook-deliveries/{id} (the `ReadWebhookDelivery` operationId).
+	ReadWebhookDelivery(ctx context.Context, id WebhookDeliveryID, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ResendWebhookDelivery Send a delivery again
+	//
+	// Queues one new series of attempts with the same ids and the same body. It replaces a series that waits for a retry. If an
+	// attempt is due or in progress, no second series begins. The body is ignored.
+	//
+	// Corresponds with POST /v1/webhook-deliveries/{id}/resend (the `ResendWebhookDelivery` operationId).
+	ResendWebhookDelivery(ctx context.Context, id WebhookDeliveryID, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// ListWebhookSubscriptions List webhook subscriptions
 	//
 	// The subscriptions of the workspace, newest first, with masked secrets.
@@ -406,6 +421,13 @@ type ClientInterface interface {
 	// Corresponds with DELETE /v1/webhook-subscriptions/{id} (the `DeleteWebhookSubscription` operationId).
 	DeleteWebhookSubscription(ctx context.Context, id WebhookSubscriptionID, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// ReadWebhookSubscription Read a webhook subscription
+	//
+	// The subscription with the reason why it is failed and the cause of its last failure.
+	//
+	// Corresponds with GET /v1/webhook-subscriptions/{id} (the `ReadWebhookSubscription` operationId).
+	ReadWebhookSubscription(ctx context.Context, id WebhookSubscriptionID, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// UpdateWebhookSubscriptionWithBody Change, pause or resume a webhook subscription
 	//
 	// Absent fields are not changed. Paused: no new deliveries are created, and queued ones wait. Active: waiting deliveries
@@ -427,6 +449,35 @@ type ClientInterface interface {
 	//
 	// Corresponds with PATCH /v1/webhook-subscriptions/{id} (the `UpdateWebhookSubscription` operationId).
 	UpdateWebhookSubscription(ctx context.Context, id WebhookSubscriptionID, body UpdateWebhookSubscriptionJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ListWebhookDeliveries List the deliveries of a subscription
+	//
+	// The deliveries of the last 30 days with their attempts, newest event first.
+	//
+	// Corresponds with GET /v1/webhook-subscriptions/{id}/deliveries (the `ListWebhookDeliveries` operationId).
+	ListWebhookDeliveries(ctx context.Context, id WebhookSubscriptionID, params *ListWebhookDeliveriesParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ReplayWebhookDeliveriesWithBody Send the deliveries of a period again
+	//
+	// Queues the ended deliveries of the events that were created in the period, with the same ids and bodies, as one new series
+	// of attempts each. Queued deliveries are left out: they are sent anyway. All deliveries are queued, or none. The events of
+	// a call are sent in the order of their sequence.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /v1/webhook-subscriptions/{id}/replay (the `ReplayWebhookDeliveries` operationId).
+	ReplayWebhookDeliveriesWithBody(ctx context.Context, id WebhookSubscriptionID, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ReplayWebhookDeliveries Send the deliveries of a period again
+	//
+	// Queues the ended deliveries of the events that were created in the period, with the same ids and bodies, as one new series
+	// of attempts each. Queued deliveries are left out: they are sent anyway. All deliveries are queued, or none. The events of
+	// a call are sent in the order of their sequence.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /v1/webhook-subscriptions/{id}/replay (the `ReplayWebhookDeliveries` operationId).
+	ReplayWebhookDeliveries(ctx context.Context, id WebhookSubscriptionID, body ReplayWebhookDeliveriesJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// RotateWebhookSecret Replace the signing secret
 	//
@@ -1033,6 +1084,41 @@ func (c *Client) ReadWallet(ctx context.Context, reqEditors ...RequestEditorFn) 
 	return c.Client.Do(req)
 }
 
+// ReadWebhookDelivery Read a delivery
+//
+// The delivery with the event that was sent, the request headers and the responses.
+//
+// Corresponds with GET /v1/webhook-deliveries/{id} (the `ReadWebhookDelivery` operationId).
+func (c *Client) ReadWebhookDelivery(ctx context.Context, id WebhookDeliveryID, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewReadWebhookDeliveryRequest(c.Server, id)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ResendWebhookDelivery Send a delivery again
+//
+// Queues one new series of attempts with the same ids and the same body. It replaces a series that waits for a retry. If an
+// attempt is due or in progress, no second series begins. The body is ignored.
+//
+// Corresponds with POST /v1/webhook-deliveries/{id}/resend (the `ResendWebhookDelivery` operationId).
+func (c *Client) ResendWebhookDelivery(ctx context.Context, id WebhookDeliveryID, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewResendWebhookDeliveryRequest(c.Server, id)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
 // ListWebhookSubscriptions List webhook subscriptions
 //
 // The subscriptions of the workspace, newest first, with masked secrets.
@@ -1109,6 +1195,23 @@ func (c *Client) DeleteWebhookSubscription(ctx context.Context, id WebhookSubscr
 	return c.Client.Do(req)
 }
 
+// ReadWebhookSubscription Read a webhook subscription
+//
+// The subscription with the reason why it is failed and the cause of its last failure.
+//
+// Corresponds with GET /v1/webhook-subscriptions/{id} (the `ReadWebhookSubscription` operationId).
+func (c *Client) ReadWebhookSubscription(ctx context.Context, id WebhookSubscriptionID, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewReadWebhookSubscriptionRequest(c.Server, id)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
 // UpdateWebhookSubscriptionWithBody Change, pause or resume a webhook subscription
 //
 // Absent fields are not changed. Paused: no new deliveries are created, and queued ones wait. Active: waiting deliveries
@@ -1141,6 +1244,65 @@ func (c *Client) UpdateWebhookSubscriptionWithBody(ctx context.Context, id Webho
 // Corresponds with PATCH /v1/webhook-subscriptions/{id} (the `UpdateWebhookSubscription` operationId).
 func (c *Client) UpdateWebhookSubscription(ctx context.Context, id WebhookSubscriptionID, body UpdateWebhookSubscriptionJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewUpdateWebhookSubscriptionRequest(c.Server, id, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ListWebhookDeliveries List the deliveries of a subscription
+//
+// The deliveries of the last 30 days with their attempts, newest event first.
+//
+// Corresponds with GET /v1/webhook-subscriptions/{id}/deliveries (the `ListWebhookDeliveries` operationId).
+func (c *Client) ListWebhookDeliveries(ctx context.Context, id WebhookSubscriptionID, params *ListWebhookDeliveriesParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListWebhookDeliveriesRequest(c.Server, id, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ReplayWebhookDeliveriesWithBody Send the deliveries of a period again
+//
+// Queues the ended deliveries of the events that were created in the period, with the same ids and bodies, as one new series
+// of attempts each. Queued deliveries are left out: they are sent anyway. All deliveries are queued, or none. The events of
+// a call are sent in the order of their sequence.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /v1/webhook-subscriptions/{id}/replay (the `ReplayWebhookDeliveries` operationId).
+func (c *Client) ReplayWebhookDeliveriesWithBody(ctx context.Context, id WebhookSubscriptionID, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewReplayWebhookDeliveriesRequestWithBody(c.Server, id, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ReplayWebhookDeliveries Send the deliveries of a period again
+//
+// Queues the ended deliveries of the events that were created in the period, with the same ids and bodies, as one new series
+// of attempts each. Queued deliveries are left out: they are sent anyway. All deliveries are queued, or none. The events of
+// a call are sent in the order of their sequence.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /v1/webhook-subscriptions/{id}/replay (the `ReplayWebhookDeliveries` operationId).
+func (c *Client) ReplayWebhookDeliveries(ctx context.Context, id WebhookSubscriptionID, body ReplayWebhookDeliveriesJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewReplayWebhookDeliveriesRequest(c.Server, id, body)
 	if err != nil {
 		return nil, err
 	}
@@ -2462,6 +2624,74 @@ func NewReadWalletRequest(server string) (*http.Request, error) {
 	return req, nil
 }
 
+// NewReadWebhookDeliveryRequest constructs an http.Request for the ReadWebhookDelivery method
+func NewReadWebhookDeliveryRequest(server string, id WebhookDeliveryID) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "id", id, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: "uuid"})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/webhook-deliveries/%s", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewResendWebhookDeliveryRequest constructs an http.Request for the ResendWebhookDelivery method
+func NewResendWebhookDeliveryRequest(server string, id WebhookDeliveryID) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "id", id, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: "uuid"})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/webhook-deliveries/%s/resend", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
 // NewListWebhookSubscriptionsRequest constructs an http.Request for the ListWebhookSubscriptions method
 func NewListWebhookSubscriptionsRequest(server string, params *ListWebhookSubscriptionsParams) (*http.Request, error) {
 	var err error
@@ -2602,6 +2832,40 @@ func NewDeleteWebhookSubscriptionRequest(server string, id WebhookSubscriptionID
 	return req, nil
 }
 
+// NewReadWebhookSubscriptionRequest constructs an http.Request for the ReadWebhookSubscription method
+func NewReadWebhookSubscriptionRequest(server string, id WebhookSubscriptionID) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "id", id, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: "uuid"})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/webhook-subscriptions/%s", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
 // NewUpdateWebhookSubscriptionRequest calls the generic UpdateWebhookSubscription builder with application/json body
 func NewUpdateWebhookSubscriptionRequest(server string, id WebhookSubscriptionID, body UpdateWebhookSubscriptionJSONRequestBody) (*http.Request, error) {
 	var bodyReader io.Reader
@@ -2640,6 +2904,162 @@ func NewUpdateWebhookSubscriptionRequestWithBody(server string, id WebhookSubscr
 	}
 
 	req, err := http.NewRequest(http.MethodPatch, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
+// NewListWebhookDeliveriesRequest constructs an http.Request for the ListWebhookDeliveries method
+func NewListWebhookDeliveriesRequest(server string, id WebhookSubscriptionID, params *ListWebhookDeliveriesParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "id", id, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: "uuid"})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/webhook-subscriptions/%s/deliveries", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Status != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "status", *params.Status, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.EventType != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "event_type", *params.EventType, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.CallID != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "call_id", *params.CallID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: "uuid"}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Limit != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "limit", *params.Limit, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.StartingAfter != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "starting_after", *params.StartingAfter, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: "uuid"}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewReplayWebhookDeliveriesRequest calls the generic ReplayWebhookDeliveries builder with application/json body
+func NewReplayWebhookDeliveriesRequest(server string, id WebhookSubscriptionID, body ReplayWebhookDeliveriesJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewReplayWebhookDeliveriesRequestWithBody(server, id, "application/json", bodyReader)
+}
+
+// NewReplayWebhookDeliveriesRequestWithBody constructs an http.Request for the ReplayWebhookDeliveries method, with any body, and a specified content type
+func NewReplayWebhookDeliveriesRequestWithBody(server string, id WebhookSubscriptionID, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "id", id, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: "uuid"})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/webhook-subscriptions/%s/replay", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
 	if err != nil {
 		return nil, err
 	}
@@ -3079,6 +3499,25 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with GET /v1/wallet (the `ReadWallet` operationId).
 	ReadWalletWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*ReadWalletResponse, error)
 
+	// ReadWebhookDeliveryWithResponse Read a delivery
+	//
+	// The delivery with the event that was sent, the request headers and the responses.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /v1/webhook-deliveries/{id} (the `ReadWebhookDelivery` operationId).
+	ReadWebhookDeliveryWithResponse(ctx context.Context, id WebhookDeliveryID, reqEditors ...RequestEditorFn) (*ReadWebhookDeliveryResponse, error)
+
+	// ResendWebhookDeliveryWithResponse Send a delivery again
+	//
+	// Queues one new series of attempts with the same ids and the same body. It replaces a series that waits for a retry. If an
+	// attempt is due or in progress, no second series begins. The body is ignored.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /v1/webhook-deliveries/{id}/resend (the `ResendWebhookDelivery` operationId).
+	ResendWebhookDeliveryWithResponse(ctx context.Context, id WebhookDeliveryID, reqEditors ...RequestEditorFn) (*ResendWebhookDeliveryResponse, error)
+
 	// ListWebhookSubscriptionsWithResponse List webhook subscriptions
 	//
 	// The subscriptions of the workspace, newest first, with masked secrets.
@@ -3119,6 +3558,15 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with DELETE /v1/webhook-subscriptions/{id} (the `DeleteWebhookSubscription` operationId).
 	DeleteWebhookSubscriptionWithResponse(ctx context.Context, id WebhookSubscriptionID, reqEditors ...RequestEditorFn) (*DeleteWebhookSubscriptionResponse, error)
 
+	// ReadWebhookSubscriptionWithResponse Read a webhook subscription
+	//
+	// The subscription with the reason why it is failed and the cause of its last failure.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /v1/webhook-subscriptions/{id} (the `ReadWebhookSubscription` operationId).
+	ReadWebhookSubscriptionWithResponse(ctx context.Context, id WebhookSubscriptionID, reqEditors ...RequestEditorFn) (*ReadWebhookSubscriptionResponse, error)
+
 	// UpdateWebhookSubscriptionWithBodyWithResponse Change, pause or resume a webhook subscription
 	//
 	// Absent fields are not changed. Paused: no new deliveries are created, and queued ones wait. Active: waiting deliveries
@@ -3140,6 +3588,37 @@ type ClientWithResponsesInterface interface {
 	//
 	// Corresponds with PATCH /v1/webhook-subscriptions/{id} (the `UpdateWebhookSubscription` operationId).
 	UpdateWebhookSubscriptionWithResponse(ctx context.Context, id WebhookSubscriptionID, body UpdateWebhookSubscriptionJSONRequestBody, reqEditors ...RequestEditorFn) (*UpdateWebhookSubscriptionResponse, error)
+
+	// ListWebhookDeliveriesWithResponse List the deliveries of a subscription
+	//
+	// The deliveries of the last 30 days with their attempts, newest event first.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /v1/webhook-subscriptions/{id}/deliveries (the `ListWebhookDeliveries` operationId).
+	ListWebhookDeliveriesWithResponse(ctx context.Context, id WebhookSubscriptionID, params *ListWebhookDeliveriesParams, reqEditors ...RequestEditorFn) (*ListWebhookDeliveriesResponse, error)
+
+	// ReplayWebhookDeliveriesWithBodyWithResponse Send the deliveries of a period again
+	//
+	// Queues the ended deliveries of the events that were created in the period, with the same ids and bodies, as one new series
+	// of attempts each. Queued deliveries are left out: they are sent anyway. All deliveries are queued, or none. The events of
+	// a call are sent in the order of their sequence.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /v1/webhook-subscriptions/{id}/replay (the `ReplayWebhookDeliveries` operationId).
+	ReplayWebhookDeliveriesWithBodyWithResponse(ctx context.Context, id WebhookSubscriptionID, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*ReplayWebhookDeliveriesResponse, error)
+
+	// ReplayWebhookDeliveriesWithResponse Send the deliveries of a period again
+	//
+	// Queues the ended deliveries of the events that were created in the period, with the same ids and bodies, as one new series
+	// of attempts each. Queued deliveries are left out: they are sent anyway. All deliveries are queued, or none. The events of
+	// a call are sent in the order of their sequence.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /v1/webhook-subscriptions/{id}/replay (the `ReplayWebhookDeliveries` operationId).
+	ReplayWebhookDeliveriesWithResponse(ctx context.Context, id WebhookSubscriptionID, body ReplayWebhookDeliveriesJSONRequestBody, reqEditors ...RequestEditorFn) (*ReplayWebhookDeliveriesResponse, error)
 
 	// RotateWebhookSecretWithResponse Replace the signing secret
 	//
@@ -4367,6 +4846,102 @@ func (r ReadWalletResponse) ContentType() string {
 	return ""
 }
 
+type ReadWebhookDeliveryResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *WebhookDeliveryDetail
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Refusal
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r ReadWebhookDeliveryResponse) GetJSON200() *WebhookDeliveryDetail {
+	return r.JSON200
+}
+
+// GetJSONDefault returns the response for an HTTP default `application/json` response
+func (r ReadWebhookDeliveryResponse) GetJSONDefault() *Refusal {
+	return r.JSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ReadWebhookDeliveryResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ReadWebhookDeliveryResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ReadWebhookDeliveryResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ReadWebhookDeliveryResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type ResendWebhookDeliveryResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON202 the response for an HTTP 202 `application/json` response
+	JSON202 *WebhookDelivery
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Refusal
+}
+
+// GetJSON202 returns the response for an HTTP 202 `application/json` response
+func (r ResendWebhookDeliveryResponse) GetJSON202() *WebhookDelivery {
+	return r.JSON202
+}
+
+// GetJSONDefault returns the response for an HTTP default `application/json` response
+func (r ResendWebhookDeliveryResponse) GetJSONDefault() *Refusal {
+	return r.JSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ResendWebhookDeliveryResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ResendWebhookDeliveryResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ResendWebhookDeliveryResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ResendWebhookDeliveryResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
 type ListWebhookSubscriptionsResponse struct {
 	Body         []byte
 	HTTPResponse *http.Response
@@ -4511,6 +5086,54 @@ func (r DeleteWebhookSubscriptionResponse) ContentType() string {
 	return ""
 }
 
+type ReadWebhookSubscriptionResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *WebhookSubscriptionDetail
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Refusal
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r ReadWebhookSubscriptionResponse) GetJSON200() *WebhookSubscriptionDetail {
+	return r.JSON200
+}
+
+// GetJSONDefault returns the response for an HTTP default `application/json` response
+func (r ReadWebhookSubscriptionResponse) GetJSONDefault() *Refusal {
+	return r.JSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ReadWebhookSubscriptionResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ReadWebhookSubscriptionResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ReadWebhookSubscriptionResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ReadWebhookSubscriptionResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
 type UpdateWebhookSubscriptionResponse struct {
 	Body         []byte
 	HTTPResponse *http.Response
@@ -4553,6 +5176,102 @@ func (r UpdateWebhookSubscriptionResponse) StatusCode() int {
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
 func (r UpdateWebhookSubscriptionResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type ListWebhookDeliveriesResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *WebhookDeliveryPage
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Refusal
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r ListWebhookDeliveriesResponse) GetJSON200() *WebhookDeliveryPage {
+	return r.JSON200
+}
+
+// GetJSONDefault returns the response for an HTTP default `application/json` response
+func (r ListWebhookDeliveriesResponse) GetJSONDefault() *Refusal {
+	return r.JSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ListWebhookDeliveriesResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ListWebhookDeliveriesResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ListWebhookDeliveriesResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ListWebhookDeliveriesResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type ReplayWebhookDeliveriesResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON202 the response for an HTTP 202 `application/json` response
+	JSON202 *WebhookReplayQueued
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Refusal
+}
+
+// GetJSON202 returns the response for an HTTP 202 `application/json` response
+func (r ReplayWebhookDeliveriesResponse) GetJSON202() *WebhookReplayQueued {
+	return r.JSON202
+}
+
+// GetJSONDefault returns the response for an HTTP default `application/json` response
+func (r ReplayWebhookDeliveriesResponse) GetJSONDefault() *Refusal {
+	return r.JSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ReplayWebhookDeliveriesResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ReplayWebhookDeliveriesResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ReplayWebhookDeliveriesResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ReplayWebhookDeliveriesResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -5159,6 +5878,37 @@ func (c *ClientWithResponses) ReadWalletWithResponse(ctx context.Context, reqEdi
 	return ParseReadWalletResponse(rsp)
 }
 
+// ReadWebhookDeliveryWithResponse Read a delivery
+//
+// The delivery with the event that was sent, the request headers and the responses.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /v1/webhook-deliveries/{id} (the `ReadWebhookDelivery` operationId).
+func (c *ClientWithResponses) ReadWebhookDeliveryWithResponse(ctx context.Context, id WebhookDeliveryID, reqEditors ...RequestEditorFn) (*ReadWebhookDeliveryResponse, error) {
+	rsp, err := c.ReadWebhookDelivery(ctx, id, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseReadWebhookDeliveryResponse(rsp)
+}
+
+// ResendWebhookDeliveryWithResponse Send a delivery again
+//
+// Queues one new series of attempts with the same ids and the same body. It replaces a series that waits for a retry. If an
+// attempt is due or in progress, no second series begins. The body is ignored.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /v1/webhook-deliveries/{id}/resend (the `ResendWebhookDelivery` operationId).
+func (c *ClientWithResponses) ResendWebhookDeliveryWithResponse(ctx context.Context, id WebhookDeliveryID, reqEditors ...RequestEditorFn) (*ResendWebhookDeliveryResponse, error) {
+	rsp, err := c.ResendWebhookDelivery(ctx, id, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseResendWebhookDeliveryResponse(rsp)
+}
+
 // ListWebhookSubscriptionsWithResponse List webhook subscriptions
 //
 // The subscriptions of the workspace, newest first, with masked secrets.
@@ -5223,6 +5973,21 @@ func (c *ClientWithResponses) DeleteWebhookSubscriptionWithResponse(ctx context.
 	return ParseDeleteWebhookSubscriptionResponse(rsp)
 }
 
+// ReadWebhookSubscriptionWithResponse Read a webhook subscription
+//
+// The subscription with the reason why it is failed and the cause of its last failure.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /v1/webhook-subscriptions/{id} (the `ReadWebhookSubscription` operationId).
+func (c *ClientWithResponses) ReadWebhookSubscriptionWithResponse(ctx context.Context, id WebhookSubscriptionID, reqEditors ...RequestEditorFn) (*ReadWebhookSubscriptionResponse, error) {
+	rsp, err := c.ReadWebhookSubscription(ctx, id, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseReadWebhookSubscriptionResponse(rsp)
+}
+
 // UpdateWebhookSubscriptionWithBodyWithResponse Change, pause or resume a webhook subscription
 //
 // Absent fields are not changed. Paused: no new deliveries are created, and queued ones wait. Active: waiting deliveries
@@ -5255,6 +6020,55 @@ func (c *ClientWithResponses) UpdateWebhookSubscriptionWithResponse(ctx context.
 		return nil, err
 	}
 	return ParseUpdateWebhookSubscriptionResponse(rsp)
+}
+
+// ListWebhookDeliveriesWithResponse List the deliveries of a subscription
+//
+// The deliveries of the last 30 days with their attempts, newest event first.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /v1/webhook-subscriptions/{id}/deliveries (the `ListWebhookDeliveries` operationId).
+func (c *ClientWithResponses) ListWebhookDeliveriesWithResponse(ctx context.Context, id WebhookSubscriptionID, params *ListWebhookDeliveriesParams, reqEditors ...RequestEditorFn) (*ListWebhookDeliveriesResponse, error) {
+	rsp, err := c.ListWebhookDeliveries(ctx, id, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseListWebhookDeliveriesResponse(rsp)
+}
+
+// ReplayWebhookDeliveriesWithBodyWithResponse Send the deliveries of a period again
+//
+// Queues the ended deliveries of the events that were created in the period, with the same ids and bodies, as one new series
+// of attempts each. Queued deliveries are left out: they are sent anyway. All deliveries are queued, or none. The events of
+// a call are sent in the order of their sequence.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /v1/webhook-subscriptions/{id}/replay (the `ReplayWebhookDeliveries` operationId).
+func (c *ClientWithResponses) ReplayWebhookDeliveriesWithBodyWithResponse(ctx context.Context, id WebhookSubscriptionID, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*ReplayWebhookDeliveriesResponse, error) {
+	rsp, err := c.ReplayWebhookDeliveriesWithBody(ctx, id, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseReplayWebhookDeliveriesResponse(rsp)
+}
+
+// ReplayWebhookDeliveriesWithResponse Send the deliveries of a period again
+//
+// Queues the ended deliveries of the events that were created in the period, with the same ids and bodies, as one new series
+// of attempts each. Queued deliveries are left out: they are sent anyway. All deliveries are queued, or none. The events of
+// a call are sent in the order of their sequence.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /v1/webhook-subscriptions/{id}/replay (the `ReplayWebhookDeliveries` operationId).
+func (c *ClientWithResponses) ReplayWebhookDeliveriesWithResponse(ctx context.Context, id WebhookSubscriptionID, body ReplayWebhookDeliveriesJSONRequestBody, reqEditors ...RequestEditorFn) (*ReplayWebhookDeliveriesResponse, error) {
+	rsp, err := c.ReplayWebhookDeliveries(ctx, id, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseReplayWebhookDeliveriesResponse(rsp)
 }
 
 // RotateWebhookSecretWithResponse Replace the signing secret
@@ -6119,6 +6933,72 @@ func ParseReadWalletResponse(rsp *http.Response) (*ReadWalletResponse, error) {
 	return response, nil
 }
 
+// ParseReadWebhookDeliveryResponse parses an HTTP response from a ReadWebhookDeliveryWithResponse call
+func ParseReadWebhookDeliveryResponse(rsp *http.Response) (*ReadWebhookDeliveryResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ReadWebhookDeliveryResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest WebhookDeliveryDetail
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Refusal
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseResendWebhookDeliveryResponse parses an HTTP response from a ResendWebhookDeliveryWithResponse call
+func ParseResendWebhookDeliveryResponse(rsp *http.Response) (*ResendWebhookDeliveryResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ResendWebhookDeliveryResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 202:
+		var dest WebhookDelivery
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON202 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Refusal
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
 // ParseListWebhookSubscriptionsResponse parses an HTTP response from a ListWebhookSubscriptionsWithResponse call
 func ParseListWebhookSubscriptionsResponse(rsp *http.Response) (*ListWebhookSubscriptionsResponse, error) {
 	bodyBytes, err := io.ReadAll(rsp.Body)
@@ -6218,6 +7098,39 @@ func ParseDeleteWebhookSubscriptionResponse(rsp *http.Response) (*DeleteWebhookS
 	return response, nil
 }
 
+// ParseReadWebhookSubscriptionResponse parses an HTTP response from a ReadWebhookSubscriptionWithResponse call
+func ParseReadWebhookSubscriptionResponse(rsp *http.Response) (*ReadWebhookSubscriptionResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ReadWebhookSubscriptionResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest WebhookSubscriptionDetail
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Refusal
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
 // ParseUpdateWebhookSubscriptionResponse parses an HTTP response from a UpdateWebhookSubscriptionWithResponse call
 func ParseUpdateWebhookSubscriptionResponse(rsp *http.Response) (*UpdateWebhookSubscriptionResponse, error) {
 	bodyBytes, err := io.ReadAll(rsp.Body)
@@ -6238,6 +7151,72 @@ func ParseUpdateWebhookSubscriptionResponse(rsp *http.Response) (*UpdateWebhookS
 			return nil, err
 		}
 		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Refusal
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseListWebhookDeliveriesResponse parses an HTTP response from a ListWebhookDeliveriesWithResponse call
+func ParseListWebhookDeliveriesResponse(rsp *http.Response) (*ListWebhookDeliveriesResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ListWebhookDeliveriesResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest WebhookDeliveryPage
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Refusal
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseReplayWebhookDeliveriesResponse parses an HTTP response from a ReplayWebhookDeliveriesWithResponse call
+func ParseReplayWebhookDeliveriesResponse(rsp *http.Response) (*ReplayWebhookDeliveriesResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ReplayWebhookDeliveriesResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 202:
+		var dest WebhookReplayQueued
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON202 = &dest
 
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
 		var dest Refusal

@@ -123,9 +123,13 @@ func encodePath(segments []string) *url.URL {
 	return path
 }
 
-// InWebhooks reports whether a path is under /v1/webhook-subscriptions. The path need not match a
-// route, because the plan is checked before the route.
+// InWebhooks reports whether a path is under /v1/webhook-subscriptions or /v1/webhook-deliveries. The
+// path need not match a route, because the plan is checked before the route.
 func InWebhooks(path *url.URL) bool {
-	rest, ok := strings.CutPrefix(path.Path, webhookSubscriptions)
-	return ok && (rest == "" || rest[0] == '/')
+	for _, base := range []string{webhookSubscriptions, webhookDeliveries} {
+		if rest, ok := strings.CutPrefix(path.Path, base); ok && (rest == "" || rest[0] == '/') {
+			return true
+		}
+	}
+	return false
 }

@@ -2,7 +2,10 @@ package proxy
 
 import "net/http"
 
-const webhookSubscriptions = "/v1/webhook-subscriptions"
+const (
+	webhookSubscriptions = "/v1/webhook-subscriptions"
+	webhookDeliveries    = "/v1/webhook-deliveries"
+)
 
 // DecisionPreview is the route whose owner needs the destinations of the workspace.
 const DecisionPreview = "/v1/decisions/preview"
@@ -29,9 +32,13 @@ func Public() Table {
 		{Template: DecisionPreview, Owner: Contacts, Methods: []string{post}, ReadAccess: true},
 		{Template: "/v1/wallet", Owner: Wallet, Methods: []string{get}},
 		{Template: webhookSubscriptions, Owner: Webhooks, Methods: []string{get, post}},
-		{Template: webhookSubscriptions + "/{id}", Owner: Webhooks, Methods: []string{patch, del}},
+		{Template: webhookSubscriptions + "/{id}", Owner: Webhooks, Methods: []string{get, patch, del}},
 		{Template: webhookSubscriptions + "/{id}/rotate-secret", Owner: Webhooks, Methods: []string{post}},
 		{Template: webhookSubscriptions + "/{id}/test", Owner: Webhooks, Methods: []string{post}},
+		{Template: webhookSubscriptions + "/{id}/deliveries", Owner: Webhooks, Methods: []string{get}},
+		{Template: webhookSubscriptions + "/{id}/replay", Owner: Webhooks, Methods: []string{post}},
+		{Template: webhookDeliveries + "/{id}", Owner: Webhooks, Methods: []string{get}},
+		{Template: webhookDeliveries + "/{id}/resend", Owner: Webhooks, Methods: []string{post}},
 	}
 }
 

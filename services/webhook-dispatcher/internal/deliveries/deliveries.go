@@ -5,14 +5,16 @@ package deliveries
 import (
 	"encoding/json"
 	"fmt"
+	"net/http"
 	"time"
 
 	"github.com/google/uuid"
 
+	"ringfence.dev/libs/page"
 	"ringfence.dev/proto/openapi"
 )
 
-// Status is the status of a delivery in the operator API.
+// Status is the status of a delivery in the API.
 type Status string
 
 const (
@@ -32,10 +34,27 @@ func Statuses() []string {
 	return []string{string(Queued), string(Delivered), string(Failed), string(Held), string(Skipped)}
 }
 
-// ID returns the id of the delivery of an event to a subscription. The id is a hash of both ids, so
-// an event that is read twice still has only one delivery.
-func ID(subscriptionID, eventID uuid.UUID) uuid.UUID {
-	return uuid.NewSHA1(subscriptionID, eventID[:])
+// ID returns the id of the delivery of an event to a subscription: a UUIDv7 that contains the time
+// of the event in microseconds and a hash of both ids. So an event that is read twice still has only
+// one delivery, and the order of the ids is the order of the events.
+func ID(subscriptionID, eventID uuid.UUID, createdAt time.Time) uuid.UUID {
+	id := uuid.NewSHA1(subscriptionID, eventID[:])
+	milliseconds, microseconds := createdAt.UnixMilli(), createdAt.UnixMicro()%1000
+	for i := range 6 {
+		id[5-i] = byte(milliseconds >> (8 * i))
+	}
+	id[6], id[7] = 0x70|byte(microseconds>>8), byte(microseconds)
+	return id
+}
+
+// CreatedAt returns the time of the event of a delivery. ok is false for an id of an earlier
+// version, which contains no time.
+func CreatedAt(id uuid.UUID) (at time.Time, ok bool) {
+	if id.Version() != 7 {
+		return time.Time{}, false
+	}
+	microseconds := time.Duration(id[6]&0x0f)<<8 | time.Duration(id[7])
+	return page.TimeOf(id).Add(microseconds * time.Microsecond), true
 }
 
 // Event is an event with the body that every attempt sends unchanged.
@@ -130,11 +149,50 @@ func Failures() []Failure {
 // not count as a failure of the endpoint.
 func (f Failure) Internal() bool { return f == NotSendable || f == Interrupted }
 
+// Cause returns the cause of a failed attempt in one sentence. code is the HTTP status, or 0.
+// detail is Response.Detail. Cause returns "" if the attempt succeeded.
+func (f Failure) Cause(code int, detail string) string {
+	var text string
+	switch f {
+	case "":
+		return ""
+	case BadStatus:
+		text = fmt.Sprintf("The endpoint responded with status %d", code)
+		if code >= http.StatusMultipleChoices && code < http.StatusBadRequest {
+			detail = "redirects are not followed"
+		}
+	case Timeout:
+		text = "The attempt took too long"
+	case NameNotResolved:
+		text = "The host name was not resolved"
+	case ConnectionFailed:
+		text = "The connection failed"
+	case TLSFailed:
+		text = "The TLS handshake failed"
+	case BlockedAddress:
+		text = "The address of the host is in a private network, which is not allowed"
+	case BadResponse:
+		text = "The response is not valid HTTP"
+	case NotSendable:
+		text = "No request was sent, because the body or the signing secret could not be read"
+	case Interrupted:
+		text = "The service stopped during the attempt, so its result is unknown"
+	default:
+		text = "The attempt failed"
+	}
+	if detail != "" {
+		text += ": " + detail
+	}
+	return text + "."
+}
+
 // Response is the result of one request.
 type Response struct {
 	// Code is the HTTP status. It is 0 if there was no response.
 	Code    int
 	Failure Failure
+	// Detail names the cause of the failure more exactly than Failure. It is empty if it is unknown.
+	Detail string
 	// Excerpt is the beginning of the response body.
 	Excerpt string
 	// RetryAfter is the delay in the Retry-After header of a 429 or 503. It is 0 if the response

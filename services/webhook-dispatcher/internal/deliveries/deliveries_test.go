@@ -1,6 +1,7 @@
 package deliveries_test
 
 import (
+	"bytes"
 	"encoding/json"
 	"math"
 	"net/http"
@@ -181,15 +182,31 @@ func TestNewTest_BodyEqualsTheDocumentedExample(t *testing.T) {
 	}
 }
 
-func TestID_DependsOnEventAndSubscriptionOnly(t *testing.T) {
+func TestID_ContainsTheTimeOfTheEvent(t *testing.T) {
 	t.Parallel()
 	sub, event := uuid.MustParse("019aa2e4-9c00-7000-8000-000000000003"), uuid.MustParse("019aa2e4-9c00-7000-8000-000000000001")
-	// The value was computed with another program: SHA-1 of both ids, as UUID version 5.
-	const want = "d64703ec-23aa-5d21-9b4e-a53f78f2c6db"
-	if got := deliveries.ID(sub, event).String(); got != want {
+	at := time.UnixMicro(1780574400123456).UTC()
+	// The value was computed with another program: SHA-1 of both ids, with the time as in a UUIDv7.
+	const want = "019e9281-2e7b-71c8-9b4e-a53f78f2c6db"
+	id := deliveries.ID(sub, event, at)
+	if got := id.String(); got != want {
 		t.Errorf("ID = %s, want %s", got, want)
 	}
-	if got := deliveries.ID(uuid.New(), event).String(); got == want {
+	if got := deliveries.ID(uuid.New(), event, at).String(); got == want {
 		t.Errorf("ID of another subscription = %s, want another id", got)
+	}
+	got, ok := deliveries.CreatedAt(id)
+	if !ok {
+		t.Error("CreatedAt: ok = false, want true")
+	}
+	if !got.Equal(at) {
+		t.Errorf("CreatedAt = %s, want %s", got, at)
+	}
+	if _, ok := deliveries.CreatedAt(uuid.NewSHA1(sub, event[:])); ok {
+		t.Error("CreatedAt of a UUIDv5: ok = true, want false")
+	}
+	later := deliveries.ID(sub, event, at.Add(time.Microsecond))
+	if bytes.Compare(later[:], id[:]) <= 0 {
+		t.Errorf("ID of an event one microsecond later = %s, want it above %s", later, id)
 	}
 }

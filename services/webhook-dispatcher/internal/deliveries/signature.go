@@ -1,9 +1,12 @@
 package deliveries
 
 import (
+	"fmt"
 	"net/http"
 	"strconv"
 	"time"
+
+	"github.com/google/uuid"
 
 	"ringfence.dev/libs/signature"
 )
@@ -19,12 +22,26 @@ func Sign(secret string, at time.Time, body []byte) string { return signature.Si
 // Idempotency-Key. With this header, net/http would repeat the POST itself, and the repetition
 // would not count as an attempt.
 func Header(w Work, at time.Time) http.Header {
-	return http.Header{
-		"Content-Type":               {"application/json"},
-		"User-Agent":                 {UserAgent},
-		"X-Service-Signature":        {Sign(w.Secret, at, w.Body)},
-		"X-Service-Event-Id":         {w.EventID.String()},
-		"X-Service-Delivery-Id":      {w.DeliveryID.String()},
-		"X-Service-Delivery-Attempt": {strconv.Itoa(w.Attempt)},
+	header := http.Header{}
+	for name, value := range headers(w.EventID, w.DeliveryID, w.Attempt, Sign(w.Secret, at, w.Body)) {
+		header[name] = []string{value}
+	}
+	return header
+}
+
+// MaskedHeaders returns the headers of an attempt with a masked signature. They are computed again
+// from the stored attempt. So a change of a header must not apply to attempts before the change.
+func MaskedHeaders(eventID, deliveryID uuid.UUID, attempt int, at time.Time) map[string]string {
+	return headers(eventID, deliveryID, attempt, fmt.Sprintf("t=%d,v1=…", at.Unix()))
+}
+
+func headers(eventID, deliveryID uuid.UUID, attempt int, signed string) map[string]string {
+	return map[string]string{
+		"Content-Type":               "application/json",
+		"User-Agent":                 UserAgent,
+		"X-Service-Signature":        signed,
+		"X-Service-Event-Id":         eventID.String(),
+		"X-Service-Delivery-Id":      deliveryID.String(),
+		"X-Service-Delivery-Attempt": strconv.Itoa(attempt),
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"net/netip"
 	"os"
 	"strings"
+	"syscall"
 	"time"
 	"unicode"
 	"unicode/utf8"
@@ -41,7 +42,7 @@ type ClientConfig struct {
 
 const (
 	maxRead    = 64 << 10
-	maxExcerpt = 1 << 10
+	maxExcerpt = 4 << 10
 	maxHeader  = 16 << 10
 	maxPerHost = 128
 )
@@ -131,14 +132,14 @@ func (c *Client) Send(ctx context.Context, w deliveries.Work) (response deliveri
 	req.Header = deliveries.Header(w, start)
 	resp, err := c.http.Do(req)
 	if err != nil {
-		response.Failure = classify(err)
+		response.Failure, response.Detail = classify(err), c.detail(err, response.Connected)
 		return response
 	}
 	defer func() { _ = resp.Body.Close() }()
 	// after the timeout, this response may only be an effect of the cancellation, so it does not
 	// count
 	if err := ctx.Err(); errors.Is(err, context.DeadlineExceeded) {
-		response.Failure = classify(err)
+		response.Failure, response.Detail = classify(err), c.detail(err, response.Connected)
 		return response
 	}
 	response.Code = resp.StatusCode
@@ -185,6 +186,54 @@ func classify(err error) deliveries.Failure {
 		return deliveries.ConnectionFailed
 	default:
 		return deliveries.BadResponse
+	}
+}
+
+// detail returns the cause of an error in words, or "" if it has none for the error. It never
+// returns the text of the error: that text can contain addresses of the private network, and text
+// that the endpoint chose.
+func (c *Client) detail(err error, connected bool) string {
+	var (
+		dns     *net.DNSError
+		host    x509.HostnameError
+		unknown x509.UnknownAuthorityError
+		invalid x509.CertificateInvalidError
+		record  tls.RecordHeaderError
+		alert   tls.AlertError
+		timeout net.Error
+	)
+	switch {
+	case ssrf.Refused(err):
+		return ""
+	case errors.Is(err, context.DeadlineExceeded) || errors.As(err, &timeout) && timeout.Timeout():
+		if connected {
+			return fmt.Sprintf("no response within %s", c.timeout)
+		}
+		return fmt.Sprintf("no connection within %s", c.timeout)
+	case errors.As(err, &dns) && dns.IsNotFound:
+		return "no such host"
+	case errors.As(err, &dns):
+		return "the name server returned no address"
+	case errors.As(err, &unknown):
+		return "certificate signed by unknown authority"
+	case errors.As(err, &host):
+		return "certificate is not valid for this host name"
+	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
+		return "certificate has expired or is not yet valid"
+	case errors.As(err, &invalid):
+		return "certificate is not valid"
+	case errors.Is(err, http.ErrSchemeMismatch), errors.As(err, &record):
+		return "the endpoint does not use TLS"
+	case errors.As(err, &alert): // one of the fixed texts of the TLS standard
+		return "the endpoint sent the alert " + strings.TrimPrefix(alert.Error(), "tls: ")
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return "connection refused"
+	case errors.Is(err, syscall.ECONNRESET), errors.Is(err, io.EOF):
+		return "the endpoint closed the connection without a response"
+	case errors.Is(err, syscall.EHOSTUNREACH), errors.Is(err, syscall.ENETUNREACH):
+		return "no route to the host"
+	default:
+		return ""
 	}
 }
 

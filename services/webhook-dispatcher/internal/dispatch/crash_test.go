@@ -60,7 +60,7 @@ func TestCrash_RepeatsOnlyTheRequestsInFlight(t *testing.T) {
 		}
 	}
 	for _, ev := range events {
-		if n := seen[deliveries.ID(id, ev.ID).String()]; n != 1 {
+		if n := seen[deliveries.ID(id, ev.ID, ev.CreatedAt).String()]; n != 1 {
 			t.Errorf("requests of the new process for event %s = %d, want 1", ev.ID, n)
 		}
 	}

@@ -78,7 +78,7 @@ func TestDispatch_SendsOneSignedDeliveryPerMatchingSubscription(t *testing.T) {
 		t.Errorf("body = %s, want the event's bytes", g.body)
 	}
 	for name, want := range map[string]string{
-		"X-Service-Event-Id": ev.ID.String(), "X-Service-Delivery-Id": deliveries.ID(allID, ev.ID).String(), "X-Service-Delivery-Attempt": "1",
+		"X-Service-Event-Id": ev.ID.String(), "X-Service-Delivery-Id": deliveries.ID(allID, ev.ID, ev.CreatedAt).String(), "X-Service-Delivery-Attempt": "1",
 	} {
 		if got := g.header.Get(name); got != want {
 			t.Errorf("%s = %q, want %q", name, got, want)
@@ -132,7 +132,7 @@ func TestDispatch_SendsTheSameBodyFiveTimesOnSchedule(t *testing.T) {
 			t.Errorf("delay before attempt %d = %s, want at least nine tenths of %s", i+1, delay, least[i-1])
 		}
 	}
-	attempts, err := r.store.Attempts(t.Context(), deliveries.ID(id, ev.ID))
+	attempts, err := r.store.Attempts(t.Context(), deliveries.ID(id, ev.ID, ev.CreatedAt))
 	if err != nil {
 		t.Fatalf("Attempts: %v", err)
 	}

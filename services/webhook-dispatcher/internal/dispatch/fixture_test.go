@@ -201,7 +201,12 @@ func (r *fixture) subscription(id uuid.UUID) subscriptions.Subscription {
 
 func (r *fixture) delivery(sub, event uuid.UUID) store.Delivery {
 	r.t.Helper()
-	d, err := r.store.Delivery(r.t.Context(), r.workspace, sub, deliveries.ID(sub, event))
+	var id uuid.UUID
+	const idOf = `SELECT id FROM deliveries WHERE subscription_id = $1 AND event_id = $2`
+	if err := r.pool.QueryRow(r.t.Context(), idOf, sub, event).Scan(&id); err != nil {
+		r.t.Fatalf("find delivery of event %s: %v", event, err)
+	}
+	d, err := r.store.Delivery(r.t.Context(), r.workspace, sub, id)
 	if err != nil {
 		r.t.Fatalf("Delivery: %v", err)
 	}

@@ -54,7 +54,7 @@ func TestReplay_SendsTheSameDeliveryWithFiveNewAttempts(t *testing.T) {
 		wantEqual(t, "event id", g.header.Get("X-Service-Event-Id"), ev.ID.String())
 		wantEqual(t, "body", string(g.body), string(ev.Body))
 	}
-	attempts, err := r.store.Attempts(t.Context(), deliveries.ID(id, ev.ID))
+	attempts, err := r.store.Attempts(t.Context(), deliveries.ID(id, ev.ID, ev.CreatedAt))
 	if err != nil {
 		t.Fatalf("Attempts: %v", err)
 	}

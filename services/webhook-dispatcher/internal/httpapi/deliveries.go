@@ -99,33 +99,38 @@ type attemptView struct {
 	DurationMs int               `json:"duration_ms"`
 	Code       *int              `json:"code"`
 	Error      *string           `json:"error"`
+	Cause      *string           `json:"cause"`
 	Excerpt    *string           `json:"excerpt"`
 }
 
 func viewAttempt(t store.Attempt) attemptView {
 	return attemptView{Replay: t.Replay, Attempt: t.No, At: openapi.TimestampOf(t.At), DurationMs: t.Ms, Code: t.Code,
-		Error: t.Error, Excerpt: t.Excerpt}
+		Error: t.Error, Cause: t.CauseText(), Excerpt: t.Excerpt}
 }
 
 func (a *API) listDeliveries(w http.ResponseWriter, r *http.Request) error {
-	id, err := httpserver.PathID(r, "id", subscriptionResource)
+	rows, pageReq, err := a.findDeliveries(r)
 	if err != nil {
 		return err
 	}
-	pageReq, err := page.Parse(r.URL.Query())
+	return httpserver.WriteJSON(w, http.StatusOK, page.Of(pageReq, rows, viewDelivery))
+}
+
+// findDeliveries returns the deliveries of the subscription in the path that match the query.
+func (a *API) findDeliveries(r *http.Request) (rows []store.Delivery, pageReq page.Request, err error) {
+	id, err := httpserver.PathID(r, "id", subscriptionResource)
 	if err != nil {
-		return err
+		return nil, pageReq, err
+	}
+	if pageReq, err = page.Parse(r.URL.Query()); err != nil {
+		return nil, pageReq, err
 	}
 	filter, err := filterOf(r.URL.Query())
 	if err != nil {
-		return err
+		return nil, pageReq, err
 	}
-	workspaceID := serviceauth.CallerFrom(r.Context()).WorkspaceID
-	rows, err := a.store.Deliveries(r.Context(), workspaceID, id, filter, pageReq)
-	if err != nil {
-		return notFound(err, subscriptionResource)
-	}
-	return httpserver.WriteJSON(w, http.StatusOK, page.Of(pageReq, rows, viewDelivery))
+	rows, err = a.store.Deliveries(r.Context(), serviceauth.CallerFrom(r.Context()).WorkspaceID, id, filter, pageReq)
+	return rows, pageReq, notFound(err, subscriptionResource)
 }
 
 func filterOf(q url.Values) (filter store.Filter, err error) {

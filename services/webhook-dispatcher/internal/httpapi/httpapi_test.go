@@ -313,8 +313,11 @@ func TestSubscription_TestDeliveryIsQueuedAndSecretIsRotated(t *testing.T) {
 	wantStatus(t, "test", got, 202, "")
 	wantList(t, "members of the response", keysOf(got.body), []string{"delivery_id", "event_id", "queued"})
 	wantEqual(t, "queued", got.body["queued"], any(true))
-	wantID := deliveries.ID(uuid.MustParse(id), uuid.MustParse(got.text("event_id"))).String()
-	wantEqual(t, "delivery_id", got.text("delivery_id"), wantID)
+	row, err := h.store.DeliveryOf(t.Context(), ws, uuid.MustParse(got.text("delivery_id")))
+	if err != nil {
+		t.Fatalf("DeliveryOf: %v", err)
+	}
+	wantEqual(t, "event_id", got.text("event_id"), row.EventID.String())
 	rotated := h.customer(ws, http.MethodPost, collection+"/"+id+"/rotate-secret", "")
 	wantStatus(t, "rotate-secret", rotated, 200, "")
 	wantList(t, "members of the response", keysOf(rotated.body), []string{"signing_secret", "store_this"})
@@ -423,7 +426,7 @@ func TestOperator_CanReadDeliveriesAndAttempts(t *testing.T) {
 	attempt, _ := history[0].(map[string]any)
 	delete(attempt, "at")
 	want := map[string]any{
-		"replay": 0.0, "attempt": 1.0, "code": 500.0, "excerpt": "oops", "duration_ms": 42.0, "error": "http_status",
+		"replay": 0.0, "attempt": 1.0, "code": 500.0, "excerpt": "oops", "duration_ms": 42.0, "error": "http_status", "cause": "The endpoint responded with status 500.",
 	}
 	if diff := cmp.Diff(want, attempt); diff != "" {
 		t.Errorf("attempt without its time (-want +got):\n%s", diff)

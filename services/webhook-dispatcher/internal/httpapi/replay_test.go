@@ -55,7 +55,7 @@ func (p *replayFixture) event(call uuid.UUID, sequence int32) uuid.UUID {
 	}); err != nil {
 		p.t.Fatal(err)
 	}
-	return deliveries.ID(uuid.MustParse(p.sub), ev.ID)
+	return deliveries.ID(uuid.MustParse(p.sub), ev.ID, ev.CreatedAt)
 }
 
 func claimUpTo(sub string, most int) store.Claim {

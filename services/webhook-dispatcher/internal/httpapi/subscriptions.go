@@ -211,7 +211,7 @@ func (a *API) testSubscription(w http.ResponseWriter, r *http.Request) error {
 	}
 	a.wakeDispatcher()
 	return httpserver.WriteJSON(w, http.StatusAccepted, openapi.WebhookTestQueued{
-		Queued: true, DeliveryID: deliveries.ID(id, eventID), EventID: eventID,
+		Queued: true, DeliveryID: deliveries.ID(id, eventID, ev.CreatedAt), EventID: eventID,
 	})
 }
 

@@ -105,18 +105,19 @@ func resultArgs(results []deliveries.Result) pg.Args {
 	n := len(results)
 	ids, nos, replays := make([]uuid.UUID, n), make([]int, n), make([]int, n)
 	at, ms, codes := make([]time.Time, n), make([]int64, n), make([]*int, n)
-	errs, excerpts, reasons := make([]*string, n), make([]*string, n), make([]*string, n)
+	errs, excerpts, reasons, causes := make([]*string, n), make([]*string, n), make([]*string, n), make([]*string, n)
 	outcomes, delays, ours := make([]string, n), make([]float64, n), make([]bool, n)
 	for i, r := range results {
 		ids[i], nos[i], replays[i] = r.DeliveryID, r.Attempt, r.Replay
 		at[i], ms[i], codes[i] = r.Response.At, r.Response.Duration.Milliseconds(), orNull(r.Response.Code)
 		errs[i], excerpts[i], reasons[i] = orNull(string(r.Response.Failure)), orNull(r.Response.Excerpt), describe(r.Response)
+		causes[i] = orNull(r.Response.Failure.Cause(r.Response.Code, r.Response.Detail))
 		outcomes[i], delays[i], ours[i] = string(r.Outcome), r.Delay.Seconds(), r.Response.Failure.Internal()
 	}
 	return pg.Args{
 		"ids": ids, "nos": nos, "replays": replays, "at": at, "ms": ms, "codes": codes, "errors": errs,
 		"excerpts": excerpts,
-		"reasons":  reasons, "outcomes": outcomes, "delays": delays, "ours": ours, "test": subscriptions.TestEvent,
+		"reasons":  reasons, "causes": causes, "outcomes": outcomes, "delays": delays, "ours": ours, "test": subscriptions.TestEvent,
 		"first": slices.MinFunc(at, time.Time.Compare), "last": slices.MaxFunc(at, time.Time.Compare),
 	}
 }
@@ -146,9 +147,9 @@ const (
 WITH open AS MATERIALIZED (
     SELECT r.*, q.created_at, q.subscription_id, q.event_type
     FROM unnest(@ids::uuid[], @nos::int[], @replays::int[], @at::timestamptz[], @ms::bigint[], @codes::int[],
-                @errors::text[], @excerpts::text[], @reasons::text[], @outcomes::text[], @delays::float8[],
-                @ours::boolean[])
-         WITH ORDINALITY AS r (id, no, replay, at, ms, code, error, excerpt, reason, outcome, delay, ours, position)
+                @errors::text[], @excerpts::text[], @reasons::text[], @causes::text[], @outcomes::text[],
+                @delays::float8[], @ours::boolean[])
+         WITH ORDINALITY AS r (id, no, replay, at, ms, code, error, excerpt, reason, cause, outcome, delay, ours, position)
     JOIN delivery_queue q ON q.delivery_id = r.id AND q.attempt = r.no AND q.replay = r.replay
     WHERE q.delivery_id = ANY (@ids::uuid[])`
 	settleEnd = `
@@ -168,8 +169,8 @@ WITH open AS MATERIALIZED (
     WHERE d.id = open.id AND d.created_at = open.created_at
     RETURNING d.id, d.erased_at
 ), inserted_attempts AS (
-    INSERT INTO attempts (delivery_id, replay, no, at, ms, code, error, excerpt)
-    SELECT open.id, open.replay, open.no, open.at, open.ms, open.code, open.error,
+    INSERT INTO attempts (delivery_id, replay, no, at, ms, code, error, cause, excerpt)
+    SELECT open.id, open.replay, open.no, open.at, open.ms, open.code, open.error, open.cause,
            CASE WHEN history.id IS NOT NULL AND history.erased_at IS NULL THEN open.excerpt END
     FROM open LEFT JOIN history ON history.id = open.id
     ON CONFLICT DO NOTHING
@@ -184,13 +185,14 @@ WITH open AS MATERIALIZED (
            count(*) FILTER (WHERE failed) AS in_row,
            count(*) FILTER (WHERE failed AND event_type <> @test) AS failures,
            count(*) FILTER (WHERE failed AND event_type <> @test AND outcome = 'failed') AS exhausted,
-           (array_agg(reason ORDER BY position DESC) FILTER (WHERE failed))[1] AS error
+           (array_agg(reason ORDER BY position DESC) FILTER (WHERE failed))[1] AS error,
+           (array_agg(cause ORDER BY position DESC) FILTER (WHERE failed))[1] AS cause
     FROM failed GROUP BY subscription_id
 ), health AS (
     INSERT INTO subscription_health AS h (subscription_id, consecutive_failures, failures, exhausted, failing_since,
-                                     last_success_at, last_failure_at, last_error)
+                                     last_success_at, last_failure_at, last_error, last_cause)
     SELECT r.id, r.in_row, r.failures, r.exhausted, CASE WHEN r.failures > 0 THEN now() END,
-           CASE WHEN r.succeeded THEN now() END, CASE WHEN r.in_row > 0 THEN now() END, r.error
+           CASE WHEN r.succeeded THEN now() END, CASE WHEN r.in_row > 0 THEN now() END, r.error, r.cause
     FROM tally r
     JOIN subscription_health was ON was.subscription_id = r.id
     WHERE r.in_row > 0
@@ -208,7 +210,9 @@ WITH open AS MATERIALIZED (
         last_success_at = coalesce(excluded.last_success_at, h.last_success_at),
         last_failure_at = coalesce(excluded.last_failure_at, h.last_failure_at),
         last_error = CASE WHEN excluded.last_success_at IS NULL
-                          THEN coalesce(excluded.last_error, h.last_error) ELSE excluded.last_error END
+                          THEN coalesce(excluded.last_error, h.last_error) ELSE excluded.last_error END,
+        last_cause = CASE WHEN excluded.last_success_at IS NULL
+                          THEN coalesce(excluded.last_cause, h.last_cause) ELSE excluded.last_cause END
     RETURNING h.subscription_id, h.failures, h.exhausted,
               coalesce(extract(epoch FROM now() - h.failing_since), 0)::float8 AS failing,
               h.warned_at IS NOT NULL AS warned

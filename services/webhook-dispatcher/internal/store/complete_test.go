@@ -49,7 +49,7 @@ func TestComplete_OnlyTheResultOfTheCurrentAttemptCounts(t *testing.T) {
 	} {
 		ev := event(ws, uuid.New(), 1, "call.completed")
 		r.ingest(nil, ev)
-		id := deliveries.ID(sub, ev.ID)
+		id := deliveries.ID(sub, ev.ID, ev.CreatedAt)
 		if _, err := r.pool.Exec(t.Context(), `UPDATE delivery_queue SET attempt = 2 WHERE delivery_id = $1`, id); err != nil {
 			t.Fatal(err)
 		}
@@ -80,7 +80,7 @@ func TestComplete_CountsARepeatedFailureOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	failed := func(ev deliveries.Event) deliveries.Result {
-		return deliveries.Result{DeliveryID: deliveries.ID(sub, ev.ID), Attempt: 1, Outcome: deliveries.OutcomeRetry, Delay: time.Minute,
+		return deliveries.Result{DeliveryID: deliveries.ID(sub, ev.ID, ev.CreatedAt), Attempt: 1, Outcome: deliveries.OutcomeRetry, Delay: time.Minute,
 			Response: deliveries.Response{Code: 500, Failure: deliveries.BadStatus, At: time.Now()}}
 	}
 	want := func(what string, done store.Completed, err error, settled, failures int) {
@@ -176,7 +176,7 @@ func TestDisable_EarlierSuccessKeepsTheSubscriptionActive(t *testing.T) {
 		judged <- judgement{disabled, err}
 	}()
 	r.awaitLocked()
-	done, err := r.store.Complete(t.Context(), []deliveries.Result{{DeliveryID: deliveries.ID(sub, ev.ID), Attempt: 1, Outcome: deliveries.OutcomeDelivered, Response: deliveries.Response{Code: 200, At: time.Now()}}})
+	done, err := r.store.Complete(t.Context(), []deliveries.Result{{DeliveryID: deliveries.ID(sub, ev.ID, ev.CreatedAt), Attempt: 1, Outcome: deliveries.OutcomeDelivered, Response: deliveries.Response{Code: 200, At: time.Now()}}})
 	if err != nil {
 		t.Fatalf("Complete: %v", err)
 	}

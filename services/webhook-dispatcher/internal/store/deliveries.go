@@ -12,17 +12,19 @@ import (
 	"ringfence.dev/libs/page"
 	"ringfence.dev/libs/pg"
 	"ringfence.dev/services/webhook-dispatcher/internal/deliveries"
+	"ringfence.dev/services/webhook-dispatcher/internal/subscriptions"
 )
 
-// Delivery is a delivery in the operator API.
+// Delivery is a delivery in the API.
 type Delivery struct {
-	ID        uuid.UUID
-	CreatedAt time.Time
-	EventID   uuid.UUID
-	EventType string
-	CallID    *uuid.UUID
-	Sequence  int32
-	Status    deliveries.Status
+	ID             uuid.UUID
+	CreatedAt      time.Time
+	SubscriptionID uuid.UUID
+	EventID        uuid.UUID
+	EventType      string
+	CallID         *uuid.UUID
+	Sequence       int32
+	Status         deliveries.Status
 	// Attempts is the number of attempts since the last replay. Replays is the number of replays.
 	Attempts      int
 	Replays       int
@@ -45,22 +47,44 @@ type Attempt struct {
 	Ms      int
 	Code    *int
 	Error   *string
+	Cause   *string
 	Excerpt *string
+}
+
+// CauseText returns the cause of a failed attempt in one sentence, or nil if it succeeded. An
+// earlier version stored no Cause.
+func (t Attempt) CauseText() *string {
+	if t.Error == nil || t.Cause != nil {
+		return t.Cause
+	}
+	code := 0
+	if t.Code != nil {
+		code = *t.Code
+	}
+	return orNull(deliveries.Failure(*t.Error).Cause(code, ""))
+}
+
+// Sent reports whether a request was sent.
+func (t Attempt) Sent() bool {
+	return t.Error == nil || !deliveries.Failure(*t.Error).Internal()
 }
 
 // A queued delivery is shown with the status held while its subscription or its workspace may not
 // receive deliveries.
-const selectDelivery = `
+const (
+	deliveryColumns = `
 SELECT d.id, d.created_at, d.event_id, d.event_type, d.call_id, d.sequence,
        CASE WHEN d.status = 'queued' AND sub.held THEN 'held' ELSE d.status END AS status,
-       d.attempts, d.replays, d.last_code, d.last_error, q.due_at AS next_attempt_at, d.done_at, d.erased_at
-FROM deliveries d
+       d.attempts, d.replays, d.last_code, d.last_error, q.due_at AS next_attempt_at, d.done_at, d.erased_at,
+       d.subscription_id`
+	withQueue = `
+LEFT JOIN delivery_queue q ON q.delivery_id = d.id AND q.created_at = d.created_at`
+	ofSubscription = `
 CROSS JOIN (
     SELECT s.status <> 'active' OR coalesce(w.deliveries_held, false) AS held
     FROM subscriptions s LEFT JOIN workspaces w ON w.id = s.workspace_id
-    WHERE s.id = @subscription_id AND s.deleted_at IS NULL) AS sub
-LEFT JOIN delivery_queue q ON q.delivery_id = d.id AND q.created_at = d.created_at
-WHERE d.workspace_id = @workspace_id AND d.subscription_id = @subscription_id`
+    WHERE s.id = @subscription_id AND s.workspace_id = @workspace_id AND s.deleted_at IS NULL) AS sub`
+)
 
 // Filter selects deliveries. A field with the zero value is ignored.
 type Filter struct {
@@ -69,39 +93,17 @@ type Filter struct {
 	CallID    *uuid.UUID
 }
 
-// queryConditions returns the conditions of the filter. The status is a literal, because the
-// partial indexes match only literals.
-func (f Filter) queryConditions() (conditions string) {
-	switch f.Status {
-	case "":
-	case deliveries.Queued:
-		conditions = ` AND d.status = 'queued' AND NOT sub.held`
-	case deliveries.Held:
-		conditions = ` AND d.status = 'queued' AND sub.held`
-	case deliveries.Delivered:
-		conditions = ` AND d.status = 'delivered'`
-	case deliveries.Failed:
-		conditions = ` AND d.status = 'failed'`
-	case deliveries.Skipped:
-		conditions = ` AND d.status = 'skipped'`
-	}
-	if f.EventType != "" {
-		conditions += ` AND d.event_type = @event_type`
-	}
-	if f.CallID != nil {
-		conditions += ` AND d.call_id = @call_id`
-	}
-	return conditions
-}
-
 // Deliveries returns the deliveries of a subscription from the newest to the oldest. It returns one
 // row more than the page size if there is a next page.
 func (s *Store) Deliveries(ctx context.Context, workspaceID, subscriptionID uuid.UUID, filter Filter, req page.Request) ([]Delivery, error) {
 	if _, err := s.Subscription(ctx, workspaceID, subscriptionID); err != nil {
 		return nil, err
 	}
-	sql, args := selectDelivery+filter.queryConditions(), pgx.NamedArgs{
-		"workspace_id": workspaceID, "subscription_id": subscriptionID, "event_type": filter.EventType, "call_id": filter.CallID, "rows": req.Rows(),
+	newest := NewestHistory()
+	args := pgx.NamedArgs{
+		"workspace_id": workspaceID, "subscription_id": subscriptionID, "call_id": filter.CallID, "rows": req.Rows(),
+		"statuses": filter.storedStatuses(), "event_types": filter.eventTypes(),
+		"after": newest.ID, "after_at": newest.CreatedAt,
 	}
 	if req.After != uuid.Nil {
 		after, err := s.Delivery(ctx, workspaceID, subscriptionID, req.After)
@@ -109,30 +111,168 @@ func (s *Store) Deliveries(ctx context.Context, workspaceID, subscriptionID uuid
 			return nil, unknownCursor(err)
 		}
 		args["after"], args["after_at"] = after.ID, after.CreatedAt
-		sql += deliveriesAfter
 	}
-	rows, err := pg.Many[Delivery](ctx, s.pool, sql+deliveriesOrder, args)
+	var rows []Delivery
+	err := pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, useIndexes); err != nil {
+			return err
+		}
+		var err error
+		rows, err = pg.Many[Delivery](ctx, tx, filter.statement(), args)
+		return err
+	})
 	if err != nil {
 		return nil, fmt.Errorf("list deliveries of subscription %s: %w", subscriptionID, err)
 	}
 	return rows, nil
 }
 
+// statement returns the statement whose index fits the filter. A call has few deliveries, so the
+// statement reads all of them. With another filter, it reads the newest deliveries of each pair of
+// status and event type, so that a rare status is found quickly among a million deliveries.
+func (f Filter) statement() string {
+	selected := newestOfPairs
+	switch {
+	case f.CallID != nil:
+		selected = newestOfCall
+	case f.Status == "" && f.EventType == "":
+		selected = newestOfSubscription
+	}
+	held := ""
+	switch f.Status {
+	case deliveries.Queued:
+		held = ` WHERE NOT sub.held`
+	case deliveries.Held:
+		held = ` WHERE sub.held`
+	case deliveries.Delivered, deliveries.Failed, deliveries.Skipped, "":
+	}
+	return deliveryColumns + ` FROM (` + selected + `) AS d` + ofSubscription + withQueue + held + newestFirst
+}
+
+func (f Filter) storedStatuses() []string {
+	switch f.Status {
+	case "":
+		return []string{string(deliveries.Queued), string(deliveries.Delivered), string(deliveries.Failed), string(deliveries.Skipped)}
+	case deliveries.Held:
+		return []string{string(deliveries.Queued)}
+	case deliveries.Queued, deliveries.Delivered, deliveries.Failed, deliveries.Skipped:
+	}
+	return []string{string(f.Status)}
+}
+
+func (f Filter) eventTypes() []string {
+	if f.EventType == "" {
+		return subscriptions.Events()
+	}
+	return []string{f.EventType}
+}
+
 const (
-	deliveriesAfter = ` AND (d.created_at, d.id) < (@after_at::timestamptz, @after::uuid)`
-	deliveriesOrder = ` ORDER BY d.created_at DESC, d.id DESC LIMIT @rows`
+	newestFirst = ` ORDER BY d.created_at DESC, d.id DESC LIMIT @rows`
+
+	newestOfSubscription = `
+SELECT d.* FROM deliveries d
+WHERE d.subscription_id = @subscription_id AND (d.created_at, d.id) < (@after_at::timestamptz, @after::uuid)` + newestFirst
+
+	newestOfCall = `
+SELECT d.* FROM deliveries d
+WHERE d.subscription_id = @subscription_id AND d.call_id = @call_id AND (d.created_at, d.id) < (@after_at::timestamptz, @after::uuid)
+  AND d.status = ANY (@statuses::text[]) AND d.event_type = ANY (@event_types::text[])` + newestFirst
+
+	newestOfPairs = `
+SELECT d.* FROM unnest(@statuses::text[]) AS s (status) CROSS JOIN unnest(@event_types::text[]) AS e (type) CROSS JOIN LATERAL (
+    SELECT d.* FROM deliveries d
+    WHERE d.subscription_id = @subscription_id AND d.status = s.status AND d.event_type = e.type
+      AND (d.created_at, d.id) < (@after_at::timestamptz, @after::uuid)` + newestFirst + `) AS d` + newestFirst
 )
 
 // Delivery returns one delivery of the subscription. It returns pg.ErrNotFound if there is no such
 // delivery.
 func (s *Store) Delivery(ctx context.Context, workspaceID, subscriptionID, id uuid.UUID) (Delivery, error) {
-	return pg.One[Delivery](ctx, s.pool, deliveryByID, pgx.NamedArgs{
-		"workspace_id": workspaceID, "subscription_id": subscriptionID, "id": id,
-	})
+	found, err := s.DeliveryOf(ctx, workspaceID, id)
+	if err == nil && found.SubscriptionID != subscriptionID {
+		return Delivery{}, pg.ErrNotFound
+	}
+	return found, err
 }
 
-const deliveryByID = selectDelivery + `
-  AND d.id = @id`
+// DeliveryOf returns one delivery of the workspace. It returns pg.ErrNotFound if there is no such
+// delivery, or if its subscription was deleted.
+func (s *Store) DeliveryOf(ctx context.Context, workspaceID, id uuid.UUID) (Delivery, error) {
+	return deliveryOf(ctx, s.pool, workspaceID, id)
+}
+
+func deliveryOf(ctx context.Context, db pg.Querier, workspaceID, id uuid.UUID) (Delivery, error) {
+	sql, at := deliveryByID, time.Time{}
+	if createdAt, ok := deliveries.CreatedAt(id); ok {
+		sql, at = deliveryByID+` AND d.created_at = @created_at`, createdAt
+	}
+	return pg.One[Delivery](ctx, db, sql, pgx.NamedArgs{"workspace_id": workspaceID, "id": id, "created_at": at})
+}
+
+const deliveryByID = deliveryColumns + ` FROM deliveries d
+CROSS JOIN LATERAL (
+    SELECT s.status <> 'active' OR coalesce(w.deliveries_held, false) AS held
+    FROM subscriptions s LEFT JOIN workspaces w ON w.id = s.workspace_id
+    WHERE s.id = d.subscription_id AND s.deleted_at IS NULL) AS sub` + withQueue + `
+WHERE d.workspace_id = @workspace_id AND d.id = @id`
+
+// Body returns the body of the delivery's event. It is empty if the body was erased or has expired.
+func (s *Store) Body(ctx context.Context, d Delivery) (body []byte, err error) {
+	err = s.pool.QueryRow(ctx, bodyOf, pgx.NamedArgs{"id": d.EventID, "created_at": d.CreatedAt}).Scan(&body)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read body of event %s: %w", d.EventID, err)
+	}
+	return body, nil
+}
+
+const bodyOf = `SELECT body FROM events WHERE id = @id AND created_at = @created_at`
+
+// maxAttempts is the maximum number of attempts of a delivery that NewestAttempts returns.
+const maxAttempts = 50
+
+// NewestAttempts returns the newest attempts of each delivery, oldest first. They have an Excerpt
+// only if excerpts is true.
+func (s *Store) NewestAttempts(ctx context.Context, excerpts bool, of ...Delivery) (map[uuid.UUID][]Attempt, error) {
+	if len(of) == 0 {
+		return nil, nil
+	}
+	ids, since := make([]uuid.UUID, len(of)), of[0].CreatedAt
+	for i, d := range of {
+		ids[i] = d.ID
+		if d.CreatedAt.Before(since) {
+			since = d.CreatedAt
+		}
+	}
+	// an attempt can be older than its event if the clocks of two machines differ
+	args := pgx.NamedArgs{"ids": ids, "since": since.Add(-time.Hour), "limit": maxAttempts, "excerpts": excerpts}
+	rows, err := pg.Many[attemptRow](ctx, s.pool, newestAttempts, args)
+	if err != nil {
+		return nil, fmt.Errorf("list attempts of %d deliveries: %w", len(of), err)
+	}
+	found := make(map[uuid.UUID][]Attempt, len(of))
+	for _, row := range rows {
+		found[row.DeliveryID] = append(found[row.DeliveryID], row.Attempt)
+	}
+	return found, nil
+}
+
+type attemptRow struct {
+	DeliveryID uuid.UUID
+	Attempt
+}
+
+const newestAttempts = `
+SELECT delivery_id, replay, no, at, ms, code, error, cause, excerpt
+FROM (
+    SELECT a.delivery_id, a.replay, a.no, a.at, a.ms, a.code, a.error, a.cause, CASE WHEN @excerpts THEN a.excerpt END AS excerpt,
+           row_number() OVER (PARTITION BY a.delivery_id ORDER BY a.at DESC) AS newest
+    FROM attempts a WHERE a.delivery_id = ANY (@ids::uuid[]) AND a.at >= @since) AS a
+WHERE newest <= @limit
+ORDER BY delivery_id, at, no`
 
 // Attempts returns the attempts of a delivery, oldest first.
 func (s *Store) Attempts(ctx context.Context, deliveryID uuid.UUID) ([]Attempt, error) {
@@ -144,7 +284,7 @@ func (s *Store) Attempts(ctx context.Context, deliveryID uuid.UUID) ([]Attempt, 
 }
 
 const attemptsOf = `
-SELECT replay, no, at, ms, code, error, excerpt FROM attempts WHERE delivery_id = @id ORDER BY replay, no, at`
+SELECT replay, no, at, ms, code, error, cause, excerpt FROM attempts WHERE delivery_id = @id ORDER BY replay, no, at`
 
 // useIndexes makes the following statements of the transaction use index scans. The planner does
 // not know that a row can be only in one partition. Without this setting, it would scan the

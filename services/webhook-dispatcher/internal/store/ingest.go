@@ -60,7 +60,7 @@ func (s *Store) Match(ctx context.Context, tx pgx.Tx, events ...deliveries.Event
 			}
 			done.Matched[i]++
 			if !seen[ev.ID] {
-				rows = append(rows, newDelivery{id: deliveries.ID(sub.ID, ev.ID), event: ev, sub: sub})
+				rows = append(rows, newDelivery{id: deliveries.ID(sub.ID, ev.ID, ev.CreatedAt), event: ev, sub: sub})
 			}
 		}
 		seen[ev.ID] = true
@@ -135,7 +135,7 @@ func (s *Store) EnqueueTest(ctx context.Context, subscriptionID uuid.UUID, ev de
 		if sub.Status != subscriptions.Active {
 			return subscriptions.NotActive(sub.Status)
 		}
-		batch := insertStatements([]newDelivery{{id: deliveries.ID(sub.ID, ev.ID), event: &ev, sub: &sub}})
+		batch := insertStatements([]newDelivery{{id: deliveries.ID(sub.ID, ev.ID, ev.CreatedAt), event: &ev, sub: &sub}})
 		return tx.SendBatch(ctx, batch).Close()
 	})
 }
@@ -201,8 +201,8 @@ FROM unnest(@events::uuid[], @created::timestamptz[], @workspaces::uuid[], @call
 ON CONFLICT DO NOTHING`
 
 // A delivery is queued only if its row in deliveries is new, so a record that Kafka repeats queues
-// nothing. If an event is published again with another time, its row is new, but the second ON
-// CONFLICT keeps a queued delivery only once.
+// nothing. If an event is published again with another time, its delivery has another id. It is not
+// stored while the first attempt for the event is queued.
 //
 // The due time is the time of the INSERT. If the commit follows later than the overlap of two
 // polls, a poll can miss the delivery.
@@ -215,6 +215,11 @@ WITH fresh AS (
     FROM unnest(@ids::uuid[], @created::timestamptz[], @workspaces::uuid[], @owners::uuid[], @events::uuid[], @types::text[],
                 @calls::uuid[], @sequences::int[], @skips::boolean[], @traceparents::text[], @erased::boolean[])
          AS m (id, created_at, workspace_id, owner, event_id, type, call_id, sequence, skip, traceparent, erased)
+    WHERE m.call_id IS NULL OR (
+        SELECT true FROM delivery_queue q
+        WHERE q.subscription_id = m.owner AND q.call_id = m.call_id AND NOT q.is_retry AND q.sequence = m.sequence
+          AND q.event_id = m.event_id AND q.created_at <> m.created_at
+        LIMIT 1) IS NULL
     ON CONFLICT DO NOTHING
     RETURNING id, created_at, workspace_id, subscription_id, event_id, event_type, call_id, sequence, status, traceparent
 )

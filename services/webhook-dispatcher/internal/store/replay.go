@@ -15,7 +15,7 @@ import (
 )
 
 // Replay selects ended deliveries of a subscription to send again: one delivery, the deliveries of
-// a call, or the deliveries with a status.
+// a call, or the deliveries with a status. Operators use it.
 type Replay struct {
 	// DeliveryID selects one delivery.
 	DeliveryID uuid.UUID
@@ -60,10 +60,7 @@ func (s *Store) Replay(ctx context.Context, workspaceID, subscriptionID uuid.UUI
 		if sub.Status != subscriptions.Active {
 			return subscriptions.NotReplayable(sub.Status)
 		}
-		if _, err := tx.Exec(ctx, useIndexes); err != nil {
-			return err
-		}
-		ended, err := pg.Many[endedRow](ctx, tx, selection.choice(), args)
+		ended, err := selectEnded(ctx, tx, selection.choice(), args)
 		if err != nil {
 			return fmt.Errorf("select deliveries of subscription %s: %w", subscriptionID, err)
 		}
@@ -79,6 +76,13 @@ func (s *Store) Replay(ctx context.Context, workspaceID, subscriptionID uuid.UUI
 		return Replayed{}, err
 	}
 	return done, nil
+}
+
+func selectEnded(ctx context.Context, tx pgx.Tx, sql string, args pgx.NamedArgs) ([]endedRow, error) {
+	if _, err := tx.Exec(ctx, useIndexes); err != nil {
+		return nil, err
+	}
+	return pg.Many[endedRow](ctx, tx, sql, args)
 }
 
 // lockShared locks a subscription FOR SHARE, as Ingest does.
@@ -163,4 +167,5 @@ INSERT INTO delivery_queue (delivery_id, created_at, workspace_id, subscription_
                            replay, traceparent, due_at)
 SELECT a.id, a.created_at, a.workspace_id, a.subscription_id, a.event_id, a.event_type, a.call_id, a.sequence, a.replays, a.traceparent,
        clock_timestamp()
-FROM again a`
+FROM again a
+ORDER BY a.created_at, a.id`

@@ -74,7 +74,7 @@ WHERE workspace_id = @workspace_id AND deleted_at IS NULL`
 
 const selectSubscription = `
 SELECT s.id, s.workspace_id, s.name, s.url, s.description, s.events, s.status, s.secret_last4, s.failed_at, s.failed_reason,
-       h.consecutive_failures, h.last_success_at, h.last_failure_at, h.warned_at, h.last_error
+       h.consecutive_failures, h.last_success_at, h.last_failure_at, h.warned_at, h.last_error, h.last_cause
 FROM subscriptions s
 JOIN subscription_health h ON h.subscription_id = s.id`
 
@@ -167,7 +167,8 @@ WHERE id = @id`
 
 const clearHealth = `
 UPDATE subscription_health
-SET consecutive_failures = 0, failures = 0, exhausted = 0, failing_since = NULL, warned_at = NULL, last_error = NULL
+SET consecutive_failures = 0, failures = 0, exhausted = 0, failing_since = NULL, warned_at = NULL, last_error = NULL,
+    last_cause = NULL
 WHERE subscription_id = @id`
 
 // Rotate replaces the secret. Attempts that are claimed afterwards are signed with the new secret.

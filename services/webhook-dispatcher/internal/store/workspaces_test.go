@@ -34,7 +34,12 @@ func (r *fixture) claimAll(sub uuid.UUID) []deliveries.Work {
 
 func (r *fixture) statusOf(workspace, sub, event uuid.UUID) deliveries.Status {
 	r.t.Helper()
-	row, err := r.store.Delivery(r.t.Context(), workspace, sub, deliveries.ID(sub, event))
+	var id uuid.UUID
+	const idOf = `SELECT id FROM deliveries WHERE subscription_id = $1 AND event_id = $2`
+	if err := r.pool.QueryRow(r.t.Context(), idOf, sub, event).Scan(&id); err != nil {
+		r.t.Fatalf("find delivery of event %s: %v", event, err)
+	}
+	row, err := r.store.Delivery(r.t.Context(), workspace, sub, id)
 	if err != nil {
 		r.t.Fatalf("read delivery of event %s: %v", event, err)
 	}

@@ -70,12 +70,23 @@ type Subscription struct {
 	LastFailureAt       *time.Time
 
 	// WarnedAt is the time at which half of each threshold of the failure rule was reached.
-	// FailedAt and FailedReason are set while the status is Failed. Only operators see these three
-	// fields and LastError.
+	// FailedAt and FailedReason are set while the status is Failed.
 	WarnedAt     *time.Time
 	FailedAt     *time.Time
 	FailedReason *string
-	LastError    *string
+	// LastError is a code for operators, and LastCause is the same failure in one sentence. Both are
+	// nil after a success. LastCause is also nil if an earlier version stored the failure.
+	LastError *string
+	LastCause *string
+}
+
+// LastFailure returns the cause of the last failure in one sentence, or nil after a success.
+func (s Subscription) LastFailure() *string {
+	if s.LastError == nil || s.LastCause != nil {
+		return s.LastCause
+	}
+	text := "The last attempt failed: " + *s.LastError + "."
+	return &text
 }
 
 // CreatedAt returns the time in the UUIDv7 of the subscription.

@@ -1,0 +1,155 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"ringfence.dev/libs/pg"
+	"ringfence.dev/services/webhook-dispatcher/internal/deliveries"
+	"ringfence.dev/services/webhook-dispatcher/internal/subscriptions"
+)
+
+// MaxReplay is the maximum number of deliveries of one ReplayPeriod.
+const MaxReplay = 10_000
+
+// ErrTooMany means that a period has more than MaxReplay deliveries.
+var ErrTooMany = errors.New("the period has too many deliveries")
+
+// ErrErased means that the body of an event was erased or has expired.
+var ErrErased = errors.New("the body of the event was erased or has expired")
+
+// Period selects the deliveries of events that were created at Since or later and before Until.
+type Period struct {
+	Since, Until time.Time
+	// OnlyFailed leaves out delivered and skipped deliveries.
+	OnlyFailed bool
+	// Traceparent continues the trace of the request.
+	Traceparent string
+}
+
+// ReplayPeriod queues the ended deliveries of a period again, all of them or none, and returns their
+// number. It leaves out queued deliveries, and those whose body was deleted or erased.
+//
+// It returns ErrTooMany, the 409 error subscription_not_active if the subscription is not active, or
+// pg.ErrNotFound if the subscription does not exist.
+func (s *Store) ReplayPeriod(ctx context.Context, workspaceID, subscriptionID uuid.UUID, period Period) (count int, err error) {
+	args := pgx.NamedArgs{
+		"workspace_id": workspaceID, "id": subscriptionID, "since": period.Since, "until": period.Until, "before": nil,
+		"only_failed": period.OnlyFailed, "limit": MaxReplay + 1,
+	}
+	err = pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
+		count = 0
+		if err := lockActiveShared(ctx, tx, workspaceID, subscriptionID); err != nil {
+			return err
+		}
+		ended, err := selectEnded(ctx, tx, choosePeriod, args)
+		if err != nil {
+			return fmt.Errorf("select deliveries of subscription %s: %w", subscriptionID, err)
+		}
+		if len(ended) > MaxReplay {
+			return ErrTooMany
+		}
+		if count = len(ended); count == 0 {
+			return nil
+		}
+		return requeue(ctx, tx, ended, period.Traceparent)
+	})
+	if err != nil {
+		return 0, err
+	}
+	return count, nil
+}
+
+const choosePeriod = chooseEnded + `
+  AND d.created_at >= @since AND d.created_at < @until
+  AND (d.status = 'failed' OR NOT @only_failed AND d.status IN ('delivered', 'skipped'))
+ORDER BY d.created_at, d.id LIMIT @limit FOR UPDATE OF d`
+
+func lockActiveShared(ctx context.Context, tx pgx.Tx, workspaceID, subscriptionID uuid.UUID) error {
+	sub, err := lockShared(ctx, tx, workspaceID, subscriptionID)
+	if err != nil {
+		return err
+	}
+	if sub.Status != subscriptions.Active {
+		return subscriptions.NotReplayable(sub.Status)
+	}
+	return nil
+}
+
+// Resend begins one new series of attempts and returns the queued delivery. The series replaces a
+// series that waits for a retry. If an attempt is due or in progress, Resend changes nothing: a
+// repeated request begins no second series, and the result of that attempt is stored.
+//
+// It returns ErrErased, the 409 error subscription_not_active if the subscription is not active, or
+// pg.ErrNotFound if the delivery does not exist.
+func (s *Store) Resend(ctx context.Context, workspaceID, id uuid.UUID, traceparent string) (queued Delivery, err error) {
+	err = pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
+		found, err := deliveryOf(ctx, tx, workspaceID, id)
+		if err != nil {
+			return err
+		}
+		if err := lockActiveShared(ctx, tx, workspaceID, found.SubscriptionID); err != nil {
+			return err
+		}
+		if err := resend(ctx, tx, found, traceparent); err != nil {
+			return err
+		}
+		queued, err = deliveryOf(ctx, tx, workspaceID, id)
+		return err
+	})
+	return queued, err
+}
+
+// The queue row is locked before the delivery, as in Complete, to prevent deadlocks.
+func resend(ctx context.Context, tx pgx.Tx, d Delivery, traceparent string) error {
+	args := pgx.NamedArgs{"id": d.ID, "created_at": d.CreatedAt, "event_id": d.EventID, "traceparent": traceparent}
+	if _, err := tx.Exec(ctx, lockQueued, args); err != nil {
+		return fmt.Errorf("lock queued delivery %s: %w", d.ID, err)
+	}
+	row, err := pg.One[resendRow](ctx, tx, lockDelivery, args)
+	if err != nil {
+		return err
+	}
+	switch {
+	case row.Erased:
+		return ErrErased
+	case row.Status != deliveries.Queued:
+		return requeue(ctx, tx, []endedRow{{d.ID, d.CreatedAt}}, traceparent)
+	}
+	if _, err := tx.Exec(ctx, restartWaiting, args); err != nil {
+		return fmt.Errorf("begin a new series of delivery %s: %w", d.ID, err)
+	}
+	return nil
+}
+
+type resendRow struct {
+	Status deliveries.Status
+	Erased bool
+}
+
+const lockQueued = `SELECT FROM delivery_queue WHERE delivery_id = @id FOR UPDATE`
+
+const lockDelivery = `
+SELECT d.status, d.erased_at IS NOT NULL
+       OR coalesce((SELECT e.body = '' FROM events e WHERE e.id = @event_id AND e.created_at = @created_at), true) AS erased
+FROM deliveries d WHERE d.id = @id AND d.created_at = @created_at
+FOR UPDATE OF d`
+
+// A delivery waits for a retry if the result of its last attempt is stored, so both tables have the
+// same number of attempts. During an attempt the queue has one more.
+const restartWaiting = `
+WITH again AS (
+    UPDATE delivery_queue q
+    SET attempt = 0, replay = q.replay + 1, is_retry = false, due_at = clock_timestamp(), queued_at = now(), traceparent = @traceparent
+    FROM deliveries d
+    WHERE q.delivery_id = @id AND q.is_retry AND q.due_at > now()
+      AND d.id = @id AND d.created_at = @created_at AND d.attempts = q.attempt
+    RETURNING q.replay
+)
+UPDATE deliveries d SET attempts = 0, replays = again.replay, queued_at = now(), traceparent = @traceparent
+FROM again WHERE d.id = @id AND d.created_at = @created_at`
