@@ -1,6 +1,8 @@
 package dispatch_test
 
 import (
+	"bytes"
+	"compress/gzip"
 	"context"
 	"encoding/pem"
 	"fmt"
@@ -14,6 +16,7 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/google/uuid"
 
@@ -157,15 +160,26 @@ func TestSend_ClassifiesFailures(t *testing.T) {
 		client *dispatch.Client
 		work   deliveries.Work
 		want   deliveries.Failure
+		cause  string
 	}{
-		{"a certificate of an unknown authority", untrusting, work(server.URL), deliveries.TLSFailed},
-		{"a certificate of another host", trusting, work(strings.Replace(server.URL, "127.0.0.1", "localhost", 1)), deliveries.TLSFailed},
-		{"a server without TLS", trusting, work(strings.Replace(plain.URL, "http:", "https:", 1)), deliveries.TLSFailed},
-		{"an address without a listener", trusting, work(closed.URL), deliveries.ConnectionFailed},
-		{"a connection that the server resets", trusting, work(reset.URL), deliveries.ConnectionFailed},
-		{"a response that is not HTTP", trusting, work(garbled.URL), deliveries.BadResponse},
-		{"a private address", trusting, work("https://10.255.255.1/"), deliveries.BlockedAddress},
-		{"no signing secret", trusting, noSecret, deliveries.NotSendable},
+		{"a certificate of an unknown authority", untrusting, work(server.URL), deliveries.TLSFailed,
+			"The TLS handshake failed: certificate signed by unknown authority."},
+		{"a certificate of another host", trusting, work(strings.Replace(server.URL, "127.0.0.1", "localhost", 1)), deliveries.TLSFailed,
+			"The TLS handshake failed: certificate is not valid for this host name."},
+		{"a server without TLS", trusting, work(strings.Replace(plain.URL, "http:", "https:", 1)), deliveries.TLSFailed,
+			"The TLS handshake failed: the endpoint does not use TLS."},
+		{"a host that does not exist", trusting, work("https://unknown.invalid/"), deliveries.NameNotResolved,
+			"The host name was not resolved: no such host."},
+		{"an address without a listener", trusting, work(closed.URL), deliveries.ConnectionFailed,
+			"The connection failed: connection refused."},
+		{"a connection that the server resets", trusting, work(reset.URL), deliveries.ConnectionFailed,
+			"The connection failed: the endpoint closed the connection without a response."},
+		{"a response that is not HTTP", trusting, work(garbled.URL), deliveries.BadResponse,
+			"The response is not valid HTTP."},
+		{"a private address", trusting, work("https://10.255.255.1/"), deliveries.BlockedAddress,
+			"The address of the host is in a private network, which is not allowed."},
+		{"no signing secret", trusting, noSecret, deliveries.NotSendable,
+			"No request was sent, because the body or the signing secret could not be read."},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -173,7 +187,47 @@ func TestSend_ClassifiesFailures(t *testing.T) {
 			response := tt.client.Send(t.Context(), tt.work)
 			requireEqual(t, "failure", response.Failure, tt.want)
 			requireEqual(t, "code", response.Code, 0)
+			requireEqual(t, "cause", response.Failure.Cause(response.Code, response.Detail), tt.cause)
 		})
+	}
+}
+
+// A response body is stored as text. It can be anything: Postgres refuses NUL bytes and invalid
+// UTF-8, a compressed body can be huge when it is decompressed, and control characters can change
+// the screen of a person who reads it.
+func TestSend_StoresTheFirst4KiBOfAnyBodyAsText(t *testing.T) {
+	t.Parallel()
+	c := client(t, longTimeout)
+	var bomb bytes.Buffer
+	packer := gzip.NewWriter(&bomb)
+	if _, err := packer.Write(make([]byte, 32<<20)); err != nil {
+		t.Fatal(err)
+	}
+	if err := packer.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for name, tt := range map[string]struct {
+		body, want string
+	}{
+		"text":                         {"a\n\tb", "a\n\tb"},
+		"NUL and control characters":   {"a\x00b\x1b[31mc\u202e", "a b [31mc"},
+		"invalid UTF-8":                {"a\xff\xfeb", "a  b"},
+		"4 KiB and more":               {strings.Repeat("x", 5000), strings.Repeat("x", 4096)},
+		"a character across the limit": {strings.Repeat("x", 4095) + "ü", strings.Repeat("x", 4095)},
+	} {
+		server := testReceiver(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, tt.body) })
+		requireEqual(t, name, c.Send(t.Context(), work(server.URL)).Excerpt, tt.want)
+	}
+	server := testReceiver(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Encoding", "gzip")
+		_, _ = w.Write(bomb.Bytes())
+	})
+	response := c.Send(t.Context(), work(server.URL))
+	if n := len(response.Excerpt); n > 4096 {
+		t.Errorf("excerpt of a compressed body = %d bytes, want at most 4096", n)
+	}
+	if !utf8.ValidString(response.Excerpt) {
+		t.Error("the excerpt of a compressed body is not UTF-8")
 	}
 }
 

@@ -1,6 +1,7 @@
 package dispatch_test
 
 import (
+	"encoding/json"
 	"strconv"
 	"testing"
 	"time"
@@ -68,6 +69,68 @@ func TestReplay_SendsTheSameDeliveryWithFiveNewAttempts(t *testing.T) {
 	if n := r.count(`SELECT count(*) FROM delivery_queue`); n != 0 {
 		t.Errorf("queue rows after a replayed event was read again = %d, want 0", n)
 	}
+}
+
+// A process is killed after it committed a replay and before it woke its dispatcher, and another one
+// while it sent the replayed deliveries. Then every delivery of the replay is sent, only the requests
+// in flight are sent again, and the events of each call arrive in their order, before new events.
+func TestReplayPeriod_IsNeitherLostNorDoubledByACrash(t *testing.T) {
+	t.Parallel()
+	r := newFixture(t)
+	recv := newReceiver(t, nil)
+	id, _ := r.subscribe(recv.URL)
+	calls := make([]uuid.UUID, 20)
+	var events []deliveries.Event
+	for i := range calls {
+		calls[i] = uuid.New()
+		events = append(events, r.event(calls[i], 2, "call.answered"), r.event(calls[i], 1, "call.ringing"))
+	}
+	r.ingest(events...)
+	first := r.dispatch(config())
+	first.Wake()
+	recv.await(t, len(events))
+	r.awaitEmptyQueue()
+	first.stopAndWait()
+
+	count, err := r.store.ReplayPeriod(t.Context(), r.workspace, id, store.Period{Until: time.Now().AddDate(1, 0, 0)})
+	if err != nil {
+		t.Fatalf("ReplayPeriod: %v", err)
+	}
+	wantEqual(t, "replayed deliveries", count, len(events))
+	inFlight := map[string]bool{} // claimed by the process that is killed
+	for _, w := range r.claim(claimFirst(id)) {
+		inFlight[w.DeliveryID.String()] = true
+	}
+	for _, call := range calls {
+		r.ingest(r.event(call, 3, "call.completed"))
+	}
+	second := r.dispatch(config())
+	_ = second // it finds the replay without a wake
+	all := recv.await(t, len(events)+len(events)+len(calls))[len(events):]
+	r.awaitEmptyQueue()
+	sent, last := map[string]int{}, map[string]int{}
+	for _, g := range all {
+		sent[g.deliveryID()]++
+		var data struct {
+			Call string `json:"call_id"`
+		}
+		if err := json.Unmarshal(g.Data, &data); err != nil {
+			t.Fatal(err)
+		}
+		if g.Sequence != last[data.Call]+1 {
+			t.Errorf("call %s: event %d arrived after event %d", data.Call, g.Sequence, last[data.Call])
+		}
+		last[data.Call] = g.Sequence
+		want := "1"
+		if inFlight[g.deliveryID()] {
+			want = "2"
+		}
+		wantEqual(t, "attempt", g.header.Get("X-Service-Delivery-Attempt"), want)
+	}
+	for delivery, n := range sent {
+		wantEqual(t, "requests of delivery "+delivery, n, 1)
+	}
+	wantEqual(t, "sent deliveries", len(sent), len(events)+len(calls))
 }
 
 func TestReplay_HoldsDeliveriesWhileTheWorkspaceIsSuspended(t *testing.T) {

@@ -86,6 +86,9 @@ func TestSend_EndsAtTheTimeout(t *testing.T) {
 				if response.Failure != tt.failure {
 					t.Errorf("Failure = %q, want %q", response.Failure, tt.failure)
 				}
+				if tt.failure == deliveries.Timeout && !strings.HasPrefix(response.Detail, "no ") {
+					t.Errorf("Detail = %q, want what was missing", response.Detail)
+				}
 				if response.Code != tt.code {
 					t.Errorf("Code = %d, want %d", response.Code, tt.code)
 				}

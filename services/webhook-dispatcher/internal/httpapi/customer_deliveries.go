@@ -170,8 +170,7 @@ type periodBody struct {
 	OnlyFailed *bool   `json:"only_failed"`
 }
 
-// period returns the period of the request. A period never ends after now, so that it contains no
-// event that is delivered for the first time.
+// period returns the period of the request. Without until, it ends now.
 func (b periodBody) period(now time.Time) (period store.Period, err error) {
 	if b.Since == nil {
 		return period, apierr.Validation("since", "is required: the time from which events were created.")

@@ -100,7 +100,7 @@ func (s *Store) Deliveries(ctx context.Context, workspaceID, subscriptionID uuid
 		return nil, err
 	}
 	newest := NewestHistory()
-	args := pgx.NamedArgs{
+	args := pg.Args{
 		"workspace_id": workspaceID, "subscription_id": subscriptionID, "call_id": filter.CallID, "rows": req.Rows(),
 		"statuses": filter.storedStatuses(), "event_types": filter.eventTypes(),
 		"after": newest.ID, "after_at": newest.CreatedAt,
@@ -112,15 +112,7 @@ func (s *Store) Deliveries(ctx context.Context, workspaceID, subscriptionID uuid
 		}
 		args["after"], args["after_at"] = after.ID, after.CreatedAt
 	}
-	var rows []Delivery
-	err := pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, useIndexes); err != nil {
-			return err
-		}
-		var err error
-		rows, err = pg.Many[Delivery](ctx, tx, filter.statement(), args)
-		return err
-	})
+	rows, err := manyGenericPlan[Delivery](ctx, s, filter.statement(), args)
 	if err != nil {
 		return nil, fmt.Errorf("list deliveries of subscription %s: %w", subscriptionID, err)
 	}
@@ -167,6 +159,9 @@ func (f Filter) eventTypes() []string {
 	return []string{f.EventType}
 }
 
+// newestOfPairs compares the subscription with an array of one id and sorts by it, so that only the
+// index deliveries_filtered has the order. Otherwise the planner uses deliveries_subscription for a
+// status that is common on some days, and reads all deliveries of the other days.
 const (
 	newestFirst = ` ORDER BY d.created_at DESC, d.id DESC LIMIT @rows`
 
@@ -182,8 +177,9 @@ WHERE d.subscription_id = @subscription_id AND d.call_id = @call_id AND (d.creat
 	newestOfPairs = `
 SELECT d.* FROM unnest(@statuses::text[]) AS s (status) CROSS JOIN unnest(@event_types::text[]) AS e (type) CROSS JOIN LATERAL (
     SELECT d.* FROM deliveries d
-    WHERE d.subscription_id = @subscription_id AND d.status = s.status AND d.event_type = e.type
-      AND (d.created_at, d.id) < (@after_at::timestamptz, @after::uuid)` + newestFirst + `) AS d` + newestFirst
+    WHERE d.subscription_id = ANY (ARRAY[@subscription_id::uuid]) AND d.status = s.status AND d.event_type = e.type
+      AND (d.created_at, d.id) < (@after_at::timestamptz, @after::uuid)
+    ORDER BY d.subscription_id DESC, d.created_at DESC, d.id DESC LIMIT @rows) AS d` + newestFirst
 )
 
 // Delivery returns one delivery of the subscription. It returns pg.ErrNotFound if there is no such
