@@ -180,6 +180,8 @@ func TestCommands_PrintErrorsAsTextAndJSON(t *testing.T) {
 		{"an incomplete command", 200, []string{"keys"}, 2, `"code":"not_understood"`},
 		{"no such flag", 200, []string{"keys", "list", "--colour"}, 2, `"code":"not_understood"`},
 		{"a replay without a selection", 200, []string{"webhooks", "replay", "7"}, 2, `"code":"not_understood"`},
+		{"a replay until a time without since", 200, []string{"webhooks", "replay", "7", "--call", "8", "--until", "2026-06-04T10:00:00Z"}, 2,
+			"--until and --only-failed need --since"},
 		{"no such service", 200, []string{"services", "parked", "phone"}, 2, `"code":"not_understood"`},
 		{"an empty id", 200, []string{"agents", "show", ""}, 1, `\"\" is not a valid id`},
 		{"an id that consists of dots", 200, []string{"keys", "revoke", "..", "--yes"}, 1, `\"..\" is not a valid id`},
@@ -451,6 +453,20 @@ func TestWebhooks_OperatorCommandsChangeTheSubscription(t *testing.T) {
 			name: "delete", args: []string{"delete", "S", "--yes"},
 			want: `DELETE /admin/v1/workspaces/W/webhook-subscriptions/S `,
 		},
+		{
+			name: "resend", args: []string{"resend", "S", "D"},
+			want: `POST /admin/v1/workspaces/W/webhook-subscriptions/S/deliveries/D/resend `,
+		},
+		{
+			name: "replay of a period", args: []string{"replay", "S", "--since", "2026-06-04T09:00:00Z"},
+			want: `POST /admin/v1/workspaces/W/webhook-subscriptions/S/replay {"only_failed":false,"since":"2026-06-04T09:00:00Z"}`,
+		},
+		{
+			name: "replay of the failed deliveries of a period",
+			args: []string{"replay", "S", "--since", "2026-06-04T09:00:00Z", "--until", "2026-06-04T10:00:00Z", "--only-failed"},
+			want: `POST /admin/v1/workspaces/W/webhook-subscriptions/S/replay ` +
+				`{"only_failed":true,"since":"2026-06-04T09:00:00Z","until":"2026-06-04T10:00:00Z"}`,
+		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			var got string
@@ -482,11 +498,15 @@ func TestReplay_OfAFailedSubscriptionNamesTheCommandThatResumesIt(t *testing.T) 
 	defer server.Close()
 	t.Setenv("RINGFENCE_ADMIN_URL", server.URL)
 	t.Setenv("RINGFENCE_ADMIN_TOKEN", "a-token-of-the-test")
-	code, _, faults := runCommand(t, "-w", "W", "webhooks", "replay", "S", "--failed", "2026-06-04T09:00:00Z")
-	if code != 1 {
-		t.Errorf("exit status = %d, want 1", code)
-	}
-	if want := "To do so: ringfence -w W webhooks resume S"; !strings.Contains(faults, want) {
-		t.Errorf("stderr = %q, want it to contain %q", faults, want)
+	for _, args := range [][]string{
+		{"replay", "S", "--failed", "2026-06-04T09:00:00Z"}, {"replay", "S", "--since", "2026-06-04T09:00:00Z"}, {"resend", "S", "D"},
+	} {
+		code, _, faults := runCommand(t, append([]string{"-w", "W", "webhooks"}, args...)...)
+		if code != 1 {
+			t.Errorf("exit status of %v = %d, want 1", args, code)
+		}
+		if want := "To do so: ringfence -w W webhooks resume S"; !strings.Contains(faults, want) {
+			t.Errorf("stderr of %v = %q, want it to contain %q", args, faults, want)
+		}
 	}
 }

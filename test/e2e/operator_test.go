@@ -222,6 +222,10 @@ func (o operator) replayWebhooks(w *kit.Workspace, hooks *kit.Receiver) {
 	o.whyNot(w)
 	until(o.t, "the call's three events came twice", func() bool { return len(hooks.Deliveries(w.ID)) >= 6 })
 
+	o.runCommand("deliveries|0", "webhooks", "replay", hook[0].ID, "--since", "2026-01-01T00:00:00Z", "--only-failed")
+	o.runCommand("status|queued", "webhooks", "resend", hook[0].ID, delivered[0].ID)
+	until(o.t, "the event was sent again", func() bool { return len(hooks.Deliveries(w.ID)) >= 7 })
+
 	o.runCommand("status|paused", "webhooks", "pause", hook[0].ID)
 	o.refused("ringfence -w "+w.ID+" webhooks resume "+hook[0].ID,
 		"webhooks", "replay", hook[0].ID, "--failed", "2026-01-01T00:00:00Z")

@@ -25,7 +25,7 @@ func (a operationRequest) writes() bool { return a.method != http.MethodGet }
 func (a operationRequest) needsWriteAccess() bool {
 	return a.writes() && a.operation != "previewDecision"
 }
-func (a operationRequest) webhooks() bool { return strings.HasPrefix(a.path, subscriptions) }
+func (a operationRequest) webhooks() bool { return strings.HasPrefix(a.path, "/v1/webhook-") }
 func (a operationRequest) name() string   { return a.method + " " + a.path }
 
 // operationRequests returns a request for every operation that needs a key.
@@ -57,6 +57,11 @@ func operationRequests() []operationRequest {
 		{"deleteWebhookSubscription", "DELETE", subscriptions + "/{id}", nil},
 		{"rotateWebhookSecret", "POST", subscriptions + "/{id}/rotate-secret", nil},
 		{"testWebhookSubscription", "POST", subscriptions + "/{id}/test", nil},
+		{"readWebhookSubscription", "GET", subscriptions + "/{id}", nil},
+		{"listWebhookDeliveries", "GET", subscriptions + "/{id}/deliveries", nil},
+		{"replayWebhookDeliveries", "POST", subscriptions + "/{id}/replay", set{"since": "2026-06-04T09:00:00Z"}},
+		{"readWebhookDelivery", "GET", deliveries + "/{id}", nil},
+		{"resendWebhookDelivery", "POST", deliveries + "/{id}/resend", nil},
 	}
 }
 

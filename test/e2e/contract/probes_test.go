@@ -55,6 +55,11 @@ func probes(s *stranger) []probe {
 		{"GET /v1/wallet", "a workspace in the query", "/v1/wallet?workspace_id={x}", "", "", s.id, unknownID()},
 		{"GET " + subscriptions, "cursor", subscriptions + "?starting_after={x}", "", "", s.subscription, unknownID()},
 		{"GET " + subscriptions, "a workspace in the query", subscriptions + "?workspace_id={x}", "", "", s.id, unknownID()},
+		{"GET " + subscriptions + "/{id}", "id", subscriptions + "/{x}", "", "", s.subscription, unknownID()},
+		{"GET " + subscriptions + "/{id}/deliveries", "id", subscriptions + "/{x}/deliveries", "", "", s.subscription, unknownID()},
+		{"GET " + subscriptions + "/{id}/deliveries", "cursor", subscriptions + "/" + s.subscription + "/deliveries?starting_after={x}", "", "",
+			s.delivery, unknownID()},
+		{"GET " + deliveries + "/{id}", "id", deliveries + "/{x}", "", "", s.delivery, unknownID()},
 
 		{"POST " + calls + "/{id}/hangup", "id", calls + "/{x}/hangup", "", "", s.call, unknownID()},
 		{"PUT " + dialing, "a workspace in the body", dialing, `{"state":"active","reason":"Mine","workspace_id":"{x}"}`, "", s.id, unknownID()},
@@ -87,6 +92,9 @@ func subscriptionProbes(s *stranger) []probe {
 		{"PATCH " + subscriptions + "/{id}", "id with a body that is wrong", one, `{"status":"failed"}`, "", s.subscription, unknownID()},
 		{"POST " + subscriptions + "/{id}/rotate-secret", "id", one + "/rotate-secret", "", "", s.subscription, unknownID()},
 		{"POST " + subscriptions + "/{id}/test", "id", one + "/test", "", "", s.subscription, unknownID()},
+		{"POST " + subscriptions + "/{id}/replay", "id", one + "/replay", `{"since":"2026-01-01T00:00:00Z"}`, "", s.subscription, unknownID()},
+		{"POST " + subscriptions + "/{id}/replay", "id with a body that is wrong", one + "/replay", `{}`, "", s.subscription, unknownID()},
+		{"POST " + deliveries + "/{id}/resend", "id", deliveries + "/{x}/resend", "", "", s.delivery, unknownID()},
 		{"DELETE " + subscriptions + "/{id}", "id", one, "", "", s.subscription, unknownID()},
 	}
 }
@@ -124,6 +132,9 @@ func operatorProbes(s *stranger) []probe {
 		{"POST /call-requests/{call_request_id}/cancel", "id", "/call-requests/{x}/cancel", "", "", s.request, unknownID()},
 		{"PUT /opt-out-imports/{import_id}/parts/{part}", "id", "/opt-out-imports/{x}/parts/1", "+15005550001", "", s.list, unknownID()},
 		{"POST /opt-out-imports/{import_id}/start", "id", "/opt-out-imports/{x}/start", "", "", s.list, unknownID()},
+		{"POST " + hooks + "/{id}/replay", "id", hooks + "/{x}/replay", `{"since":"2026-01-01T00:00:00Z"}`, "", s.subscription, unknownID()},
+		{"POST " + hooks + "/{id}/deliveries/{delivery_id}/resend", "both ids", hooks + "/" + s.subscription + "/deliveries/{x}/resend", "", "",
+			s.delivery, unknownID()},
 		{"DELETE /contacts/{phone_e164}", "number", "/contacts/{x}", "", "", s.optedOut, number(1)},
 		{"PUT /agents/{agent_id}/dialing", "id", "/agents/{x}/dialing", `{"state":"active"}`, "", s.agent, unknownID()},
 		{"POST /calls/{call_id}/hangup", "id", "/calls/{x}/hangup", "", "", s.call, unknownID()},

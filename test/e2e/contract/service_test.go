@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -227,6 +228,7 @@ func (w *tenant) clientMindsTheHook(t *testing.T, api *openapi.ClientWithRespons
 	if got := requireStatus(api.TestWebhookSubscriptionWithResponse(ctx, id))(t, 202).JSON202; !got.Queued {
 		t.Errorf("test = %+v", got)
 	}
+	w.clientReadsDeliveries(t, api, id)
 	paused := requireStatus(api.UpdateWebhookSubscriptionWithResponse(ctx, id,
 		openapi.UpdateWebhookSubscription{Status: pointer("paused")}))(t, 200).JSON200
 	if paused.Status != "paused" {
@@ -246,6 +248,34 @@ func (w *tenant) clientMindsTheHook(t *testing.T, api *openapi.ClientWithRespons
 	requireStatus(api.ReadReadinessWithResponse(ctx))(t, 200)
 	requireStatus(api.ReadInterfaceDescriptionWithResponse(ctx))(t, 200)
 	requireStatus(api.ReadReferenceWithResponse(ctx))(t, 200)
+}
+
+func (w *tenant) clientReadsDeliveries(t *testing.T, api *openapi.ClientWithResponses, id uuid.UUID) {
+	t.Helper()
+	ctx := t.Context()
+	delivered, completed := openapi.WebhookDeliveryStatusDelivered, openapi.EventTypeCallCompleted
+	filter := &openapi.ListWebhookDeliveriesParams{Status: &delivered, EventType: &completed}
+	until(t, "the result of the delivery is stored", func() bool {
+		return len(requireStatus(api.ListWebhookDeliveriesWithResponse(ctx, id, filter))(t, 200).JSON200.Data) == 1
+	})
+	listed := requireStatus(api.ListWebhookDeliveriesWithResponse(ctx, id, filter))(t, 200).JSON200.Data[0]
+	one := requireStatus(api.ReadWebhookDeliveryWithResponse(ctx, listed.ID))(t, 200).JSON200
+	var event openapi.CallEvent
+	if err := json.Unmarshal(one.Event, &event); err != nil {
+		t.Fatalf("event: %v", err)
+	}
+	sharedstack.Equal(t, "event.ID", event.ID, listed.EventID)
+	sharedstack.Equal(t, "length of one.Attempts", len(one.Attempts), 1)
+	if got := requireStatus(api.ReadWebhookSubscriptionWithResponse(ctx, id))(t, 200).JSON200; got.LastError != nil {
+		t.Errorf("LastError = %q, want null", *got.LastError)
+	}
+	if got := requireStatus(api.ResendWebhookDeliveryWithResponse(ctx, listed.ID))(t, 202).JSON202; got.ID != listed.ID {
+		t.Errorf("resent = %s, want %s", got.ID, listed.ID)
+	}
+	future := openapi.ReplayWebhookDeliveries{Since: openapi.TimestampOf(time.Now().Add(time.Hour))}
+	if got := requireStatus(api.ReplayWebhookDeliveriesWithResponse(ctx, id, future))(t, 202).JSON202; got.Deliveries != 0 {
+		t.Errorf("replayed deliveries = %d, want 0", got.Deliveries)
+	}
 }
 
 func typed(t *testing.T, c *client) *openapi.ClientWithResponses {

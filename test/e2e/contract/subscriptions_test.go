@@ -15,7 +15,10 @@ import (
 	"ringfence.dev/test/kit"
 )
 
-const subscriptions = "/v1/webhook-subscriptions"
+const (
+	subscriptions = "/v1/webhook-subscriptions"
+	deliveries    = "/v1/webhook-deliveries"
+)
 
 func subscription(address string) set {
 	return set{"name": "n", "url": address, "events": []string{"call.completed"}}

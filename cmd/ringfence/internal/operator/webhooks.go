@@ -18,14 +18,15 @@ type webhooks struct {
 	Remove     webhooksRemove     `cmd:"" aliases:"delete" help:"Delete a subscription with its queued deliveries."`
 	Deliveries webhooksDeliveries `cmd:"" help:"List the deliveries of a subscription."`
 	Delivery   webhooksDelivery   `cmd:"" help:"Show a delivery with all its attempts."`
-	Replay     webhooksReplay     `cmd:"" help:"Send deliveries again: one, those of a call, or all that failed or were skipped since a time."`
+	Resend     webhooksResend     `cmd:"" help:"Send a delivery again now. The new attempts replace those that wait for a retry."`
+	Replay     webhooksReplay     `cmd:"" help:"Send deliveries again: one, those of a call, those of a period, or all that failed or were skipped since a time."`
 }
 
 type webhooksList struct{ Listed }
 
 func (c webhooksList) Run(ctx context.Context, o *WorkspaceClient) error {
 	return o.List(ctx, o.at("webhook-subscriptions"), nil, c.Listed,
-		"id", "name", "status", "failures=consecutive_failures", "last_success_at", "last_failure_at", "last_error", "url")
+		"id", "name", "status", "failures=consecutive_failures", "last_success_at", "last_failure_at", "last_error=last_cause", "url")
 }
 
 type subscription struct {
@@ -90,18 +91,46 @@ func (c webhooksDelivery) Run(ctx context.Context, o *WorkspaceClient) error {
 	return o.Show(ctx, http.MethodGet, o.at("webhook-subscriptions", c.Subscription, "deliveries", c.Delivery), nil)
 }
 
+type webhooksResend struct {
+	subscription
+	Delivery string `arg:"" help:"Id of the delivery."`
+}
+
+func (c webhooksResend) Run(ctx context.Context, o *WorkspaceClient) error {
+	err := o.Show(ctx, http.MethodPost, o.at("webhook-subscriptions", c.Subscription, "deliveries", c.Delivery, "resend"), nil)
+	return suggestResume(err, o, c.Subscription)
+}
+
+// suggestResume adds the command that resumes the subscription to a refusal that requires it.
+func suggestResume(err error, o *WorkspaceClient, subscription string) error {
+	var refused *Refusal
+	if errors.As(err, &refused) && refused.Code == "subscription_not_active" {
+		refused.Message += fmt.Sprintf(" To do so: ringfence -w %s webhooks resume %s", o.workspace, subscription)
+	}
+	return err
+}
+
 type webhooksReplay struct {
 	subscription
 	Delivery string `xor:"what" help:"Id of one delivery to send again."`
 	Call     string `xor:"what" help:"Id of the call whose deliveries are sent again."`
 	Failed   Time   `xor:"what" placeholder:"SINCE" help:"All deliveries that failed since a time: 2026-06-04T09:00:00Z, or 2h for two hours ago."`
 	Skipped  Time   `xor:"what" placeholder:"SINCE" help:"All deliveries that were skipped since a time."`
+	Since    Time   `xor:"what" placeholder:"TIME" help:"All ended deliveries of events that were created since a time."`
+
+	Until      Time `placeholder:"TIME" help:"With --since: only events that were created before this time."`
+	OnlyFailed bool `help:"With --since: only deliveries that failed."`
 }
 
 // Validate refuses a missing argument.
 func (c webhooksReplay) Validate() error {
-	if c.Delivery+c.Call == "" && c.Failed.IsZero() && c.Skipped.IsZero() {
-		return errors.New("no delivery was selected: use --delivery ID, --call ID, --failed SINCE or --skipped SINCE")
+	if c.Delivery+c.Call == "" && c.Failed.IsZero() && c.Skipped.IsZero() && c.Since.IsZero() {
+		return errors.New(
+			"no delivery was selected: use --delivery ID, --call ID, --failed SINCE, --skipped SINCE or --since TIME",
+		)
+	}
+	if c.Since.IsZero() && (!c.Until.IsZero() || c.OnlyFailed) {
+		return errors.New("--until and --only-failed need --since")
 	}
 	return nil
 }
@@ -111,16 +140,34 @@ func (c webhooksReplay) body() map[string]any {
 	case c.Call != "":
 		return map[string]any{"call_id": c.Call}
 	case !c.Failed.IsZero():
-		return map[string]any{"status": "failed", "since": c.Failed.UTC().Format(time.RFC3339Nano)}
+		return map[string]any{"status": "failed", "since": utc(c.Failed)}
 	case !c.Skipped.IsZero():
-		return map[string]any{"status": "skipped", "since": c.Skipped.UTC().Format(time.RFC3339Nano)}
+		return map[string]any{"status": "skipped", "since": utc(c.Skipped)}
 	}
 	return map[string]any{} // a request for one delivery needs no body fields
+}
+
+func utc(at Time) string { return at.UTC().Format(time.RFC3339Nano) }
+
+// replayPeriod replays a period with one request.
+func (c webhooksReplay) replayPeriod(ctx context.Context, o *WorkspaceClient) error {
+	body := map[string]any{"since": utc(c.Since), "only_failed": c.OnlyFailed}
+	if !c.Until.IsZero() {
+		body["until"] = utc(c.Until)
+	}
+	answer, err := o.Ask(ctx, http.MethodPost, o.at("webhook-subscriptions", c.Subscription, "replay"), body)
+	if err != nil {
+		return suggestResume(err, o, c.Subscription)
+	}
+	return o.Member(answer)
 }
 
 // Run replays one batch after the other. The loop ends, because deliveries that fail after the
 // start of the command are not replayed again.
 func (c webhooksReplay) Run(ctx context.Context, o *WorkspaceClient) error {
+	if !c.Since.IsZero() {
+		return c.replayPeriod(ctx, o)
+	}
 	if shortID.MatchString(c.Call) {
 		id, err := o.findID(ctx, o.at("calls"), c.Call)
 		if err != nil {
@@ -137,12 +184,8 @@ func (c webhooksReplay) Run(ctx context.Context, o *WorkspaceClient) error {
 	total := 0
 	for more := true; more; {
 		answer, err := o.Ask(ctx, http.MethodPost, path, body)
-		var refused *Refusal
-		if errors.As(err, &refused) && refused.Code == "subscription_not_active" {
-			refused.Message += fmt.Sprintf(" To do so: ringfence -w %s webhooks resume %s", o.workspace, c.Subscription)
-		}
 		if err != nil {
-			return err
+			return suggestResume(err, o, c.Subscription)
 		}
 		var done struct {
 			Replayed int

@@ -21,6 +21,7 @@ type operatorView struct {
 	Description string             `json:"description"`
 	WarnedAt    *openapi.Timestamp `json:"warned_at"`
 	LastError   *string            `json:"last_error"`
+	LastCause   *string            `json:"last_cause"`
 	Flag        *flagView          `json:"flag"`
 }
 
@@ -33,7 +34,7 @@ type flagView struct {
 func viewForOperator(s subscriptions.Subscription) operatorView {
 	view := operatorView{
 		WebhookSubscription: viewSubscription(s), Description: s.Description, WarnedAt: openapi.TimestampOrNull(s.WarnedAt),
-		LastError: s.LastError,
+		LastError: s.LastError, LastCause: s.LastFailure(),
 	}
 	if s.FailedAt != nil && s.FailedReason != nil {
 		view.Flag = &flagView{FailedAt: openapi.TimestampOf(*s.FailedAt), Reason: *s.FailedReason}
