@@ -191,7 +191,7 @@ func TestResend_RespondsWithTheQueuedDelivery(t *testing.T) {
 func TestReplayPeriod_ChecksTheRequest(t *testing.T) {
 	t.Parallel()
 	p := newReplayFixture(t)
-	p.event(uuid.New(), 1)
+	id := p.event(uuid.New(), 1)
 	p.complete(deliveries.OutcomeDelivered, deliveries.Response{Code: 200})
 	path := collection + "/" + p.sub + "/replay"
 	for name, body := range map[string]string{
@@ -224,7 +224,12 @@ func TestReplayPeriod_ChecksTheRequest(t *testing.T) {
 	for _, id := range []string{uuid.NewString(), "seven"} {
 		wantStatus(t, "replay of another id", p.post(collection+"/"+id+"/replay", "{"), 404, "not_found")
 	}
-	if got := p.customer(uuid.New(), http.MethodPost, path, `{`+longAgo+`}`); got.status != 404 {
+	other := uuid.New()
+	if got := p.customer(other, http.MethodPost, path, `{`+longAgo+`}`); got.status != 404 {
 		t.Errorf("replay in another workspace = %d, want 404", got.status)
+	}
+	for _, action := range []string{"/replay", "/deliveries/" + id.String() + "/resend"} {
+		got := p.fixture.operator(other, http.MethodPost, operatorPath(other, p.sub)+action, `{`+longAgo+`}`)
+		wantStatus(t, action+" by an operator in another workspace", got, 404, "not_found")
 	}
 }
