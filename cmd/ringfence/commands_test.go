@@ -180,7 +180,8 @@ func TestCommands_PrintErrorsAsTextAndJSON(t *testing.T) {
 		{"an incomplete command", 200, []string{"keys"}, 2, `"code":"not_understood"`},
 		{"no such flag", 200, []string{"keys", "list", "--colour"}, 2, `"code":"not_understood"`},
 		{"a replay without a selection", 200, []string{"webhooks", "replay", "7"}, 2, `"code":"not_understood"`},
-		{"a replay until a time without since", 200, []string{"webhooks", "replay", "7", "--call", "8", "--until", "2026-06-04T10:00:00Z"}, 2,
+		{"a replay until a time without since", 200,
+			[]string{"webhooks", "replay", "7", "--call", "8", "--until", "2026-06-04T10:00:00Z"}, 2,
 			"--until and --only-failed need --since"},
 		{"no such service", 200, []string{"services", "parked", "phone"}, 2, `"code":"not_understood"`},
 		{"an empty id", 200, []string{"agents", "show", ""}, 1, `\"\" is not a valid id`},
@@ -459,11 +460,13 @@ func TestWebhooks_OperatorCommandsChangeTheSubscription(t *testing.T) {
 		},
 		{
 			name: "replay of a period", args: []string{"replay", "S", "--since", "2026-06-04T09:00:00Z"},
-			want: `POST /admin/v1/workspaces/W/webhook-subscriptions/S/replay {"only_failed":false,"since":"2026-06-04T09:00:00Z"}`,
+			want: `POST /admin/v1/workspaces/W/webhook-subscriptions/S/replay ` +
+				`{"only_failed":false,"since":"2026-06-04T09:00:00Z"}`,
 		},
 		{
 			name: "replay of the failed deliveries of a period",
-			args: []string{"replay", "S", "--since", "2026-06-04T09:00:00Z", "--until", "2026-06-04T10:00:00Z", "--only-failed"},
+			args: []string{"replay", "S", "--since", "2026-06-04T09:00:00Z", "--until", "2026-06-04T10:00:00Z",
+				"--only-failed"},
 			want: `POST /admin/v1/workspaces/W/webhook-subscriptions/S/replay ` +
 				`{"only_failed":true,"since":"2026-06-04T09:00:00Z","until":"2026-06-04T10:00:00Z"}`,
 		},
@@ -499,7 +502,8 @@ func TestReplay_OfAFailedSubscriptionNamesTheCommandThatResumesIt(t *testing.T) 
 	t.Setenv("RINGFENCE_ADMIN_URL", server.URL)
 	t.Setenv("RINGFENCE_ADMIN_TOKEN", "a-token-of-the-test")
 	for _, args := range [][]string{
-		{"replay", "S", "--failed", "2026-06-04T09:00:00Z"}, {"replay", "S", "--since", "2026-06-04T09:00:00Z"}, {"resend", "S", "D"},
+		{"replay", "S", "--failed", "2026-06-04T09:00:00Z"}, {"replay", "S", "--since", "2026-06-04T09:00:00Z"},
+		{"resend", "S", "D"},
 	} {
 		code, _, faults := runCommand(t, append([]string{"-w", "W", "webhooks"}, args...)...)
 		if code != 1 {

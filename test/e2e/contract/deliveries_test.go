@@ -60,7 +60,12 @@ func TestDeliveries_ShowEachAttemptWithItsCauseAndCanBeResent(t *testing.T) {
 	item := list.members()["data"].([]any)[0].(map[string]any)
 	sharedstack.Equal(t, "members of a listed delivery", fmt.Sprint(members(item)),
 		"[attempts call_id event_id event_type id next_attempt_at status]")
-	sharedstack.Equal(t, "members of a listed attempt", fmt.Sprint(members(item["attempts"].([]any)[0])), "[at duration_ms error status_code]")
+	sharedstack.Equal(
+		t,
+		"members of a listed attempt",
+		fmt.Sprint(members(item["attempts"].([]any)[0])),
+		"[at duration_ms error status_code]",
+	)
 
 	// The new series replaces the retry, which was due in a minute.
 	w.write.want(t, 200, "PATCH", path, set{"url": hooks.URL + "/" + w.id})
@@ -111,13 +116,23 @@ func TestDeliveries_ShowEachAttemptWithItsCauseAndCanBeResent(t *testing.T) {
 func TestDeliveries_ReplaySendsTheEventsOfACallInOrder(t *testing.T) {
 	w, hooks := workspace(t), stack(t).Hooks
 	w.topUp(t, "10")
-	made := w.write.want(t, 201, "POST", subscriptions, set{"name": "n", "url": hooks.URL + "/" + w.id, "events": everyEvent()})
+	made := w.write.want(
+		t,
+		201,
+		"POST",
+		subscriptions,
+		set{"name": "n", "url": hooks.URL + "/" + w.id, "events": everyEvent()},
+	)
 	hooks.SetSecret("/"+w.id, made.text("signing_secret"))
 	path := subscriptions + "/" + made.text("id")
 	to := number(1)
 	call := w.ended(t, w.write.want(t, 202, "POST", "/v1/calls", w.order(to)).text("id")).text("call_id")
 	list := func(query string) answer { return w.read.want(t, 200, "GET", path+"/deliveries?"+query, nil) }
-	until(t, "the events of the call are delivered", func() bool { return len(list("status=delivered&call_id="+call).ids()) == 3 })
+	until(
+		t,
+		"the events of the call are delivered",
+		func() bool { return len(list("status=delivered&call_id="+call).ids()) == 3 },
+	)
 	ids := list("").ids()
 	if sorted := slices.Sorted(slices.Values(ids)); !slices.Equal(ids, slices.Compact(reversed(sorted))) {
 		t.Errorf("deliveries = %v, want the newest first", ids)
@@ -126,8 +141,14 @@ func TestDeliveries_ReplaySendsTheEventsOfACallInOrder(t *testing.T) {
 	sharedstack.Equal(t, "busy", len(list("event_type=call.busy").ids()), 0)
 	sharedstack.Equal(t, "failed", len(list("status=failed").ids()), 0)
 	sharedstack.Equal(t, "of another call", len(list("call_id="+unknownID()).ids()), 0)
-	sharedstack.Equal(t, "of the second page", fmt.Sprint(list("limit=1&starting_after="+ids[0]).ids()), fmt.Sprint(ids[1:2]))
-	for _, query := range []string{"status=sent", "event_type=call.started", "call_id=7", "starting_after=" + unknownID(), "limit=0"} {
+	sharedstack.Equal(
+		t,
+		"of the second page",
+		fmt.Sprint(list("limit=1&starting_after="+ids[0]).ids()),
+		fmt.Sprint(ids[1:2]),
+	)
+	unknown := "starting_after=" + unknownID()
+	for _, query := range []string{"status=sent", "event_type=call.started", "call_id=7", unknown, "limit=0"} {
 		w.read.refused(t, 422, "validation_error", "GET", path+"/deliveries?"+query, nil)
 	}
 
@@ -147,7 +168,8 @@ func TestDeliveries_ReplaySendsTheEventsOfACallInOrder(t *testing.T) {
 		sharedstack.Equal(t, "signed", d.Signed, true)
 	}
 	for name, body := range map[string]string{
-		"no since": `{}`, "a date": `{"since":"2026-01-01"}`, "until is since": `{"since":"` + sinceLongAgo + `","until":"` + sinceLongAgo + `"}`,
+		"no since": `{}`, "a date": `{"since":"2026-01-01"}`,
+		"until is since":        `{"since":"` + sinceLongAgo + `","until":"` + sinceLongAgo + `"}`,
 		"only_failed is a text": `{"since":"` + sinceLongAgo + `","only_failed":"x"}`, "not JSON": `{`,
 	} {
 		t.Run(name, func(t *testing.T) { w.write.refused(t, 422, "validation_error", "POST", path+"/replay", body) })
@@ -160,7 +182,12 @@ func TestDeliveries_ReplaySendsTheEventsOfACallInOrder(t *testing.T) {
 		return got.members()["event"] == nil
 	})
 	w.write.refused(t, 409, "invalid_state", "POST", deliveries+"/"+ids[0]+"/resend", nil)
-	sharedstack.Equal(t, "replayed after the erasure", w.write.want(t, 202, "POST", path+"/replay", set{"since": sinceLongAgo}).text("deliveries"), "0")
+	sharedstack.Equal(
+		t,
+		"replayed after the erasure",
+		w.write.want(t, 202, "POST", path+"/replay", set{"since": sinceLongAgo}).text("deliveries"),
+		"0",
+	)
 }
 
 func reversed(sorted []string) []string {
@@ -172,7 +199,13 @@ func reversed(sorted []string) []string {
 func TestDeliveries_EventsOfAPauseCanBeReplayedByTheCustomer(t *testing.T) {
 	w, hooks := workspace(t), stack(t).Hooks
 	w.topUp(t, "10")
-	made := w.write.want(t, 201, "POST", subscriptions, set{"name": "n", "url": hooks.URL + "/" + w.id, "events": everyEvent()})
+	made := w.write.want(
+		t,
+		201,
+		"POST",
+		subscriptions,
+		set{"name": "n", "url": hooks.URL + "/" + w.id, "events": everyEvent()},
+	)
 	hooks.SetSecret("/"+w.id, made.text("signing_secret"))
 	path := subscriptions + "/" + made.text("id")
 	w.write.want(t, 200, "PATCH", path, set{"status": "paused"})
@@ -182,7 +215,12 @@ func TestDeliveries_EventsOfAPauseCanBeReplayedByTheCustomer(t *testing.T) {
 		return len(w.read.want(t, 200, "GET", path+"/deliveries?status=skipped", nil).ids()) == 3
 	})
 	w.write.want(t, 200, "PATCH", path, set{"status": "active"})
-	sharedstack.Equal(t, "replayed", w.write.want(t, 202, "POST", path+"/replay", set{"since": since}).text("deliveries"), "3")
+	sharedstack.Equal(
+		t,
+		"replayed",
+		w.write.want(t, 202, "POST", path+"/replay", set{"since": since}).text("deliveries"),
+		"3",
+	)
 	until(t, "the skipped events arrive", func() bool { return len(hooks.Deliveries(w.id)) == 3 })
 	got := hooks.Deliveries(w.id)
 	order := slices.IsSortedFunc(got, func(a, b kit.Delivery) int { return a.Sequence - b.Sequence })

@@ -273,7 +273,12 @@ func (w *tenant) clientReadsDeliveries(t *testing.T, api *openapi.ClientWithResp
 		t.Errorf("resent = %s, want %s", got.ID, listed.ID)
 	}
 	future := openapi.ReplayWebhookDeliveries{Since: openapi.TimestampOf(time.Now().Add(time.Hour))}
-	if got := requireStatus(api.ReplayWebhookDeliveriesWithResponse(ctx, id, future))(t, 202).JSON202; got.Deliveries != 0 {
+	if got := requireStatus(
+		api.ReplayWebhookDeliveriesWithResponse(ctx, id, future),
+	)(
+		t,
+		202,
+	).JSON202; got.Deliveries != 0 {
 		t.Errorf("replayed deliveries = %d, want 0", got.Deliveries)
 	}
 }

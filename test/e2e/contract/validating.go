@@ -143,11 +143,11 @@ var statusOf = map[string]int{
 	"bad_request": 400, "invalid_api_key": 401, "insufficient_credits": 402, "missing_scope": 403, "api_not_enabled": 403,
 	"webhooks_not_enabled": 403, "not_found": 404, "transcript_not_available": 404, "recording_not_available": 404,
 	"method_not_allowed": 405, "request_timeout": 408, "contact_exists": 409, "subscription_limit_reached": 409,
-	"subscription_not_active": 409, "not_cancelable": 409, "invalid_state": 409, "request_too_large": 413, "expectation_failed": 417,
+	"subscription_not_active": 409, "not_cancelable": 409, "request_too_large": 413, "expectation_failed": 417,
 	"validation_error": 422, "invalid_phone": 422, "invalid_agent": 422, "invalid_contact": 422, "contact_phone_mismatch": 422,
 	"recipient_dnd": 422, "consent_withdrawn": 422, "outside_calling_hours": 422, "invalid_url": 422, "no_events": 422,
 	"invalid_event_type": 422, "invalid_status": 422, "invalid_action": 422, "rate_limited": 429, "headers_too_large": 431,
-	"internal_error": 500, "unavailable": 503,
+	"internal_error": 500, "unavailable": 503, "invalid_state": 409,
 }
 
 // Answer validates a response: status, headers, content type, body and error code. The error lists

@@ -265,8 +265,8 @@ func (a attacked) judge(t *testing.T) {
 			sharedstack.Equal(t, "or(one.Code)", or(one.Code), a.want.code)
 			sharedstack.Equal(t, "or(one.Error)", or(one.Error), a.want.failure)
 			sharedstack.Equal(t, "one.Attempt", one.Attempt, i+1)
-			if len(or(one.Excerpt)) > 1<<10 {
-				t.Errorf("length of or(one.Excerpt) = %v, want at most %v", len(or(one.Excerpt)), 1<<10)
+			if len(or(one.Excerpt)) > 4<<10 {
+				t.Errorf("length of or(one.Excerpt) = %v, want at most %v", len(or(one.Excerpt)), 4<<10)
 			}
 		}
 		if value := or(got.LastCode); value != a.want.code {

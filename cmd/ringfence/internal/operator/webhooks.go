@@ -18,15 +18,15 @@ type webhooks struct {
 	Remove     webhooksRemove     `cmd:"" aliases:"delete" help:"Delete a subscription with its queued deliveries."`
 	Deliveries webhooksDeliveries `cmd:"" help:"List the deliveries of a subscription."`
 	Delivery   webhooksDelivery   `cmd:"" help:"Show a delivery with all its attempts."`
-	Resend     webhooksResend     `cmd:"" help:"Send a delivery again now. The new attempts replace those that wait for a retry."`
-	Replay     webhooksReplay     `cmd:"" help:"Send deliveries again: one, those of a call, those of a period, or all that failed or were skipped since a time."`
+	Resend     webhooksResend     `cmd:"" help:"Send a delivery again now. The new attempts replace a waiting retry."`
+	Replay     webhooksReplay     `cmd:"" help:"Send deliveries again: one, those of a call or a period, or all that failed or were skipped since a time."`
 }
 
 type webhooksList struct{ Listed }
 
 func (c webhooksList) Run(ctx context.Context, o *WorkspaceClient) error {
-	return o.List(ctx, o.at("webhook-subscriptions"), nil, c.Listed,
-		"id", "name", "status", "failures=consecutive_failures", "last_success_at", "last_failure_at", "last_error=last_cause", "url")
+	return o.List(ctx, o.at("webhook-subscriptions"), nil, c.Listed, "id", "name", "status", "failures=consecutive_failures",
+		"last_success_at", "last_failure_at", "last_error=last_cause", "url")
 }
 
 type subscription struct {
@@ -97,7 +97,8 @@ type webhooksResend struct {
 }
 
 func (c webhooksResend) Run(ctx context.Context, o *WorkspaceClient) error {
-	err := o.Show(ctx, http.MethodPost, o.at("webhook-subscriptions", c.Subscription, "deliveries", c.Delivery, "resend"), nil)
+	path := o.at("webhook-subscriptions", c.Subscription, "deliveries", c.Delivery, "resend")
+	err := o.Show(ctx, http.MethodPost, path, nil)
 	return suggestResume(err, o, c.Subscription)
 }
 

@@ -164,8 +164,13 @@ func TestSend_ClassifiesFailures(t *testing.T) {
 	}{
 		{"a certificate of an unknown authority", untrusting, work(server.URL), deliveries.TLSFailed,
 			"The TLS handshake failed: certificate signed by unknown authority."},
-		{"a certificate of another host", trusting, work(strings.Replace(server.URL, "127.0.0.1", "localhost", 1)), deliveries.TLSFailed,
-			"The TLS handshake failed: certificate is not valid for this host name."},
+		{
+			"a certificate of another host",
+			trusting,
+			work(strings.Replace(server.URL, "127.0.0.1", "localhost", 1)),
+			deliveries.TLSFailed,
+			"The TLS handshake failed: certificate is not valid for this host name.",
+		},
 		{"a server without TLS", trusting, work(strings.Replace(plain.URL, "http:", "https:", 1)), deliveries.TLSFailed,
 			"The TLS handshake failed: the endpoint does not use TLS."},
 		{"a host that does not exist", trusting, work("https://unknown.invalid/"), deliveries.NameNotResolved,

@@ -78,7 +78,8 @@ func TestDispatch_SendsOneSignedDeliveryPerMatchingSubscription(t *testing.T) {
 		t.Errorf("body = %s, want the event's bytes", g.body)
 	}
 	for name, want := range map[string]string{
-		"X-Service-Event-Id": ev.ID.String(), "X-Service-Delivery-Id": deliveries.ID(allID, ev.ID, ev.CreatedAt).String(), "X-Service-Delivery-Attempt": "1",
+		"X-Service-Event-Id": ev.ID.String(), "X-Service-Delivery-Attempt": "1",
+		"X-Service-Delivery-Id": deliveries.ID(allID, ev.ID, ev.CreatedAt).String(),
 	} {
 		if got := g.header.Get(name); got != want {
 			t.Errorf("%s = %q, want %q", name, got, want)

@@ -31,9 +31,18 @@ func (a *API) readSubscription(w http.ResponseWriter, r *http.Request) error {
 	}
 	short := viewSubscription(sub)
 	return httpserver.WriteJSON(w, http.StatusOK, openapi.WebhookSubscriptionDetail{
-		ID: short.ID, Name: short.Name, URL: short.URL, Events: short.Events, Status: short.Status, SigningSecret: short.SigningSecret,
-		ConsecutiveFailures: short.ConsecutiveFailures, LastSuccessAt: short.LastSuccessAt, LastFailureAt: short.LastFailureAt,
-		CreatedAt: short.CreatedAt, FailureReason: sub.FailedReason, LastError: sub.LastFailure(),
+		ID:                  short.ID,
+		Name:                short.Name,
+		URL:                 short.URL,
+		Events:              short.Events,
+		Status:              short.Status,
+		SigningSecret:       short.SigningSecret,
+		ConsecutiveFailures: short.ConsecutiveFailures,
+		LastSuccessAt:       short.LastSuccessAt,
+		LastFailureAt:       short.LastFailureAt,
+		CreatedAt:           short.CreatedAt,
+		FailureReason:       sub.FailedReason,
+		LastError:           sub.LastFailure(),
 	})
 }
 
@@ -105,7 +114,11 @@ func (a *API) readForCustomer(w http.ResponseWriter, r *http.Request) error {
 	for i, t := range attempts[id] {
 		shown := short.Attempts[i]
 		view.Attempts[i] = openapi.WebhookAttemptDetail{
-			At: shown.At, StatusCode: shown.StatusCode, Error: shown.Error, DurationMs: shown.DurationMs, ResponseBody: t.Excerpt,
+			At:           shown.At,
+			StatusCode:   shown.StatusCode,
+			Error:        shown.Error,
+			DurationMs:   shown.DurationMs,
+			ResponseBody: t.Excerpt,
 		}
 		if t.Sent() {
 			view.Attempts[i].RequestHeaders = new(deliveries.MaskedHeaders(row.EventID, id, t.No, t.At))
@@ -141,7 +154,12 @@ func (a *API) resendForOperator(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if _, err := a.store.Delivery(r.Context(), serviceauth.CallerFrom(r.Context()).WorkspaceID, id, deliveryID); err != nil {
+	if _, err := a.store.Delivery(
+		r.Context(),
+		serviceauth.CallerFrom(r.Context()).WorkspaceID,
+		id,
+		deliveryID,
+	); err != nil {
 		return notFound(err, deliveryResource)
 	}
 	queued, err := a.resendDelivery(r, deliveryID)
@@ -152,9 +170,17 @@ func (a *API) resendForOperator(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (a *API) resendDelivery(r *http.Request, id uuid.UUID) (store.Delivery, error) {
-	queued, err := a.store.Resend(r.Context(), serviceauth.CallerFrom(r.Context()).WorkspaceID, id, telemetry.Carrier(r.Context()))
+	queued, err := a.store.Resend(
+		r.Context(),
+		serviceauth.CallerFrom(r.Context()).WorkspaceID,
+		id,
+		telemetry.Carrier(r.Context()),
+	)
 	if errors.Is(err, store.ErrErased) {
-		return queued, apierr.Conflict("invalid_state", "The event of this delivery was erased or has expired, so it cannot be sent again.")
+		return queued, apierr.Conflict(
+			"invalid_state",
+			"The event of this delivery was erased or has expired, so it cannot be sent again.",
+		)
 	}
 	if err != nil {
 		return queued, notFound(err, deliveryResource)

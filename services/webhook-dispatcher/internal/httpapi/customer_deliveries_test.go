@@ -31,7 +31,14 @@ func (p *replayFixture) complete(outcome deliveries.Outcome, response deliveries
 	}
 	response.At = time.Unix(1780574460, 0)
 	for _, w := range claimed.Work {
-		result := deliveries.Result{DeliveryID: w.DeliveryID, Attempt: w.Attempt, Replay: w.Replay, Outcome: outcome, Delay: time.Hour, Response: response}
+		result := deliveries.Result{
+			DeliveryID: w.DeliveryID,
+			Attempt:    w.Attempt,
+			Replay:     w.Replay,
+			Outcome:    outcome,
+			Delay:      time.Hour,
+			Response:   response,
+		}
 		if _, err := p.store.Complete(p.t.Context(), []deliveries.Result{result}); err != nil {
 			p.t.Fatal(err)
 		}
@@ -52,9 +59,20 @@ func TestReadSubscription_ReturnsTheReasonAndTheLastError(t *testing.T) {
 		t.Errorf("subscription, compared with the list (-want +got):\n%s", diff)
 	}
 	p.event(uuid.New(), 1)
-	p.complete(deliveries.OutcomeFailed, deliveries.Response{Failure: deliveries.TLSFailed, Detail: "certificate signed by unknown authority"})
-	wantEqual(t, "last_error", p.get(path).text("last_error"), "The TLS handshake failed: certificate signed by unknown authority.")
-	if _, err := p.pool.Exec(t.Context(), `UPDATE subscriptions SET status = 'failed', failed_at = now(), failed_reason = 'It failed.'`); err != nil {
+	p.complete(
+		deliveries.OutcomeFailed,
+		deliveries.Response{Failure: deliveries.TLSFailed, Detail: "certificate signed by unknown authority"},
+	)
+	wantEqual(
+		t,
+		"last_error",
+		p.get(path).text("last_error"),
+		"The TLS handshake failed: certificate signed by unknown authority.",
+	)
+	if _, err := p.pool.Exec(
+		t.Context(),
+		`UPDATE subscriptions SET status = 'failed', failed_at = now(), failed_reason = 'It failed.'`,
+	); err != nil {
 		t.Fatal(err)
 	}
 	wantEqual(t, "failure_reason", p.get(path).text("failure_reason"), "It failed.")
@@ -63,7 +81,12 @@ func TestReadSubscription_ReturnsTheReasonAndTheLastError(t *testing.T) {
 	wantEqual(t, "last_error after the resumption", p.get(path).body["last_error"], nil)
 	p.event(uuid.New(), 1)
 	p.complete(deliveries.OutcomeFailed, deliveries.Response{Code: 302, Failure: deliveries.BadStatus})
-	wantEqual(t, "last_error", p.get(path).text("last_error"), "The endpoint responded with status 302: redirects are not followed.")
+	wantEqual(
+		t,
+		"last_error",
+		p.get(path).text("last_error"),
+		"The endpoint responded with status 302: redirects are not followed.",
+	)
 	p.event(uuid.New(), 1)
 	p.complete(deliveries.OutcomeDelivered, deliveries.Response{Code: 200})
 	wantEqual(t, "last_error after a success", p.get(path).body["last_error"], nil)
@@ -80,7 +103,10 @@ func TestReadDelivery_ReturnsEventHeadersAndResponses(t *testing.T) {
 	p := newReplayFixture(t)
 	call := uuid.New()
 	id := p.event(call, 1)
-	p.complete(deliveries.OutcomeRetry, deliveries.Response{Code: 500, Failure: deliveries.BadStatus, Excerpt: "oops", Duration: 42 * time.Millisecond})
+	p.complete(
+		deliveries.OutcomeRetry,
+		deliveries.Response{Code: 500, Failure: deliveries.BadStatus, Excerpt: "oops", Duration: 42 * time.Millisecond},
+	)
 	list := p.get(collection + "/" + p.sub + "/deliveries")
 	wantStatus(t, "list", list, 200, "")
 	item, _ := list.body["data"].([]any)[0].(map[string]any)
@@ -88,9 +114,15 @@ func TestReadDelivery_ReturnsEventHeadersAndResponses(t *testing.T) {
 	wantStatus(t, "delivery", one, 200, "")
 	wantEqual(t, "next_attempt_at is set", one.body["next_attempt_at"] != nil, true)
 	eventID := one.text("event_id")
-	attempt := map[string]any{"at": "2026-06-04T12:01:00.000Z", "status_code": 500.0, "error": "The endpoint responded with status 500.", "duration_ms": 42.0}
+	attempt := map[string]any{
+		"at":          "2026-06-04T12:01:00.000Z",
+		"status_code": 500.0,
+		"error":       "The endpoint responded with status 500.",
+		"duration_ms": 42.0,
+	}
 	want := map[string]any{
-		"id": id.String(), "event_id": eventID, "event_type": "call.completed", "call_id": call.String(), "status": "queued",
+		"id": id.String(), "event_id": eventID, "event_type": "call.completed",
+		"call_id": call.String(), "status": "queued",
 		"attempts": []any{attempt}, "next_attempt_at": one.body["next_attempt_at"],
 	}
 	if diff := cmp.Diff(want, item); diff != "" {
@@ -98,8 +130,9 @@ func TestReadDelivery_ReturnsEventHeadersAndResponses(t *testing.T) {
 	}
 	attempt["response_body"] = "oops"
 	attempt["request_headers"] = map[string]any{
-		"Content-Type": "application/json", "User-Agent": deliveries.UserAgent, "X-Service-Signature": "t=1780574460,v1=…",
-		"X-Service-Event-Id": eventID, "X-Service-Delivery-Id": id.String(), "X-Service-Delivery-Attempt": "1",
+		"Content-Type": "application/json", "User-Agent": deliveries.UserAgent,
+		"X-Service-Signature": "t=1780574460,v1=…",
+		"X-Service-Event-Id":  eventID, "X-Service-Delivery-Id": id.String(), "X-Service-Delivery-Attempt": "1",
 	}
 	want["event"] = map[string]any{}
 	if diff := cmp.Diff(want, one.body); diff != "" {
@@ -148,7 +181,8 @@ func TestListDeliveries_PagesAreInTheOrderOfTheIDs(t *testing.T) {
 		after = "&starting_after=" + got[len(got)-1]
 	}
 	wantList(t, "deliveries of all pages", got, want)
-	for _, query := range []string{"status=sent", "event_type=call", "call_id=7", "limit=0", "starting_after=" + uuid.NewString()} {
+	unknown := "starting_after=" + uuid.NewString()
+	for _, query := range []string{"status=sent", "event_type=call", "call_id=7", "limit=0", unknown} {
 		wantStatus(t, query, p.get(collection+"/"+p.sub+"/deliveries?"+query), 422, "validation_error")
 	}
 	wantStatus(t, "another subscription", p.get(collection+"/"+uuid.NewString()+"/deliveries"), 404, "not_found")
@@ -173,7 +207,13 @@ func TestResend_RespondsWithTheQueuedDelivery(t *testing.T) {
 	wantStatus(t, "resend by an operator", byOperator, 202, "")
 	wantEqual(t, "replays", byOperator.body["replays"], any(2.0))
 	elsewhere := strings.Replace(p.path(), p.sub, uuid.NewString(), 1)
-	wantStatus(t, "resend under another subscription", p.operator(http.MethodPost, elsewhere+"/"+id.String()+"/resend", ""), 404, "not_found")
+	wantStatus(
+		t,
+		"resend under another subscription",
+		p.operator(http.MethodPost, elsewhere+"/"+id.String()+"/resend", ""),
+		404,
+		"not_found",
+	)
 	p.setStatus("paused")
 	wantStatus(t, "resend while paused", p.post(deliveryPath+id.String()+"/resend", ""), 409, "subscription_not_active")
 	p.setStatus("active")
@@ -195,8 +235,9 @@ func TestReplayPeriod_ChecksTheRequest(t *testing.T) {
 	p.complete(deliveries.OutcomeDelivered, deliveries.Response{Code: 200})
 	path := collection + "/" + p.sub + "/replay"
 	for name, body := range map[string]string{
-		"no body": "", "not JSON": "{", "no since": `{}`, "since null": `{"since":null}`, "since without an offset": `{"since":"2026-06-04T09:00:00"}`,
-		"since is a number": `{"since":7}`, "until is not a time": `{` + longAgo + `,"until":"soon"}`,
+		"no body": "", "not JSON": "{", "no since": `{}`, "since null": `{"since":null}`,
+		"since without an offset": `{"since":"2026-06-04T09:00:00"}`,
+		"since is a number":       `{"since":7}`, "until is not a time": `{` + longAgo + `,"until":"soon"}`,
 		"until is since":        `{` + longAgo + `,"until":"2026-01-01T00:00:00Z"}`,
 		"only_failed is a text": `{` + longAgo + `,"only_failed":"yes"}`,
 		"until is before since": `{` + longAgo + `,"until":"2025-01-01T00:00:00Z"}`,
@@ -217,7 +258,11 @@ func TestReplayPeriod_ChecksTheRequest(t *testing.T) {
 	if diff := cmp.Diff(map[string]any{"deliveries": 1.0}, got.body); diff != "" {
 		t.Errorf("response (-want +got):\n%s", diff)
 	}
-	byOperator := p.operator(http.MethodPost, "/admin/v1/workspaces/"+p.ws.String()+"/webhook-subscriptions/"+p.sub+"/replay", `{`+longAgo+`}`)
+	byOperator := p.operator(
+		http.MethodPost,
+		"/admin/v1/workspaces/"+p.ws.String()+"/webhook-subscriptions/"+p.sub+"/replay",
+		`{`+longAgo+`}`,
+	)
 	wantStatus(t, "replay by an operator", byOperator, 202, "")
 	p.setStatus("paused")
 	wantStatus(t, "replay while paused", p.post(path, `{`+longAgo+`}`), 409, "subscription_not_active")

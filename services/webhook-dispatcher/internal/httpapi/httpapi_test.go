@@ -426,7 +426,13 @@ func TestOperator_CanReadDeliveriesAndAttempts(t *testing.T) {
 	attempt, _ := history[0].(map[string]any)
 	delete(attempt, "at")
 	want := map[string]any{
-		"replay": 0.0, "attempt": 1.0, "code": 500.0, "excerpt": "oops", "duration_ms": 42.0, "error": "http_status", "cause": "The endpoint responded with status 500.",
+		"replay":      0.0,
+		"attempt":     1.0,
+		"code":        500.0,
+		"excerpt":     "oops",
+		"duration_ms": 42.0,
+		"error":       "http_status",
+		"cause":       "The endpoint responded with status 500.",
 	}
 	if diff := cmp.Diff(want, attempt); diff != "" {
 		t.Errorf("attempt without its time (-want +got):\n%s", diff)

@@ -117,7 +117,8 @@ func resultArgs(results []deliveries.Result) pg.Args {
 	return pg.Args{
 		"ids": ids, "nos": nos, "replays": replays, "at": at, "ms": ms, "codes": codes, "errors": errs,
 		"excerpts": excerpts,
-		"reasons":  reasons, "causes": causes, "outcomes": outcomes, "delays": delays, "ours": ours, "test": subscriptions.TestEvent,
+		"reasons":  reasons, "causes": causes, "outcomes": outcomes,
+		"delays": delays, "ours": ours, "test": subscriptions.TestEvent,
 		"first": slices.MinFunc(at, time.Time.Compare), "last": slices.MaxFunc(at, time.Time.Compare),
 	}
 }
@@ -149,7 +150,8 @@ WITH open AS MATERIALIZED (
     FROM unnest(@ids::uuid[], @nos::int[], @replays::int[], @at::timestamptz[], @ms::bigint[], @codes::int[],
                 @errors::text[], @excerpts::text[], @reasons::text[], @causes::text[], @outcomes::text[],
                 @delays::float8[], @ours::boolean[])
-         WITH ORDINALITY AS r (id, no, replay, at, ms, code, error, excerpt, reason, cause, outcome, delay, ours, position)
+         WITH ORDINALITY AS r (id, no, replay, at, ms, code, error, excerpt, reason, cause, outcome, delay, ours,
+                               position)
     JOIN delivery_queue q ON q.delivery_id = r.id AND q.attempt = r.no AND q.replay = r.replay
     WHERE q.delivery_id = ANY (@ids::uuid[])`
 	settleEnd = `

@@ -80,8 +80,13 @@ func TestComplete_CountsARepeatedFailureOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	failed := func(ev deliveries.Event) deliveries.Result {
-		return deliveries.Result{DeliveryID: deliveries.ID(sub, ev.ID, ev.CreatedAt), Attempt: 1, Outcome: deliveries.OutcomeRetry, Delay: time.Minute,
-			Response: deliveries.Response{Code: 500, Failure: deliveries.BadStatus, At: time.Now()}}
+		return deliveries.Result{
+			DeliveryID: deliveries.ID(sub, ev.ID, ev.CreatedAt),
+			Attempt:    1,
+			Outcome:    deliveries.OutcomeRetry,
+			Delay:      time.Minute,
+			Response:   deliveries.Response{Code: 500, Failure: deliveries.BadStatus, At: time.Now()},
+		}
 	}
 	want := func(what string, done store.Completed, err error, settled, failures int) {
 		t.Helper()
@@ -176,7 +181,17 @@ func TestDisable_EarlierSuccessKeepsTheSubscriptionActive(t *testing.T) {
 		judged <- judgement{disabled, err}
 	}()
 	r.awaitLocked()
-	done, err := r.store.Complete(t.Context(), []deliveries.Result{{DeliveryID: deliveries.ID(sub, ev.ID, ev.CreatedAt), Attempt: 1, Outcome: deliveries.OutcomeDelivered, Response: deliveries.Response{Code: 200, At: time.Now()}}})
+	done, err := r.store.Complete(
+		t.Context(),
+		[]deliveries.Result{
+			{
+				DeliveryID: deliveries.ID(sub, ev.ID, ev.CreatedAt),
+				Attempt:    1,
+				Outcome:    deliveries.OutcomeDelivered,
+				Response:   deliveries.Response{Code: 200, At: time.Now()},
+			},
+		},
+	)
 	if err != nil {
 		t.Fatalf("Complete: %v", err)
 	}

@@ -144,7 +144,12 @@ func (f Filter) statement() string {
 func (f Filter) storedStatuses() []string {
 	switch f.Status {
 	case "":
-		return []string{string(deliveries.Queued), string(deliveries.Delivered), string(deliveries.Failed), string(deliveries.Skipped)}
+		return []string{
+			string(deliveries.Queued),
+			string(deliveries.Delivered),
+			string(deliveries.Failed),
+			string(deliveries.Skipped),
+		}
 	case deliveries.Held:
 		return []string{string(deliveries.Queued)}
 	case deliveries.Queued, deliveries.Delivered, deliveries.Failed, deliveries.Skipped:
@@ -163,22 +168,24 @@ func (f Filter) eventTypes() []string {
 // index deliveries_filtered has the order. Otherwise the planner uses deliveries_subscription for a
 // status that is common on some days, and reads all deliveries of the other days.
 const (
-	newestFirst = ` ORDER BY d.created_at DESC, d.id DESC LIMIT @rows`
+	beforeCursor = ` AND (d.created_at, d.id) < (@after_at::timestamptz, @after::uuid)`
+	newestFirst  = ` ORDER BY d.created_at DESC, d.id DESC LIMIT @rows`
 
 	newestOfSubscription = `
 SELECT d.* FROM deliveries d
-WHERE d.subscription_id = @subscription_id AND (d.created_at, d.id) < (@after_at::timestamptz, @after::uuid)` + newestFirst
+WHERE d.subscription_id = @subscription_id` + beforeCursor + newestFirst
 
 	newestOfCall = `
 SELECT d.* FROM deliveries d
-WHERE d.subscription_id = @subscription_id AND d.call_id = @call_id AND (d.created_at, d.id) < (@after_at::timestamptz, @after::uuid)
-  AND d.status = ANY (@statuses::text[]) AND d.event_type = ANY (@event_types::text[])` + newestFirst
+WHERE d.subscription_id = @subscription_id AND d.call_id = @call_id
+  AND d.status = ANY (@statuses::text[]) AND d.event_type = ANY (@event_types::text[])` + beforeCursor + newestFirst
 
 	newestOfPairs = `
-SELECT d.* FROM unnest(@statuses::text[]) AS s (status) CROSS JOIN unnest(@event_types::text[]) AS e (type) CROSS JOIN LATERAL (
+SELECT d.* FROM unnest(@statuses::text[]) AS s (status) CROSS JOIN unnest(@event_types::text[]) AS e (type)
+CROSS JOIN LATERAL (
     SELECT d.* FROM deliveries d
-    WHERE d.subscription_id = ANY (ARRAY[@subscription_id::uuid]) AND d.status = s.status AND d.event_type = e.type
-      AND (d.created_at, d.id) < (@after_at::timestamptz, @after::uuid)
+    WHERE d.subscription_id = ANY (ARRAY[@subscription_id::uuid])
+      AND d.status = s.status AND d.event_type = e.type` + beforeCursor + `
     ORDER BY d.subscription_id DESC, d.created_at DESC, d.id DESC LIMIT @rows) AS d` + newestFirst
 )
 
@@ -264,7 +271,8 @@ type attemptRow struct {
 const newestAttempts = `
 SELECT delivery_id, replay, no, at, ms, code, error, cause, excerpt
 FROM (
-    SELECT a.delivery_id, a.replay, a.no, a.at, a.ms, a.code, a.error, a.cause, CASE WHEN @excerpts THEN a.excerpt END AS excerpt,
+    SELECT a.delivery_id, a.replay, a.no, a.at, a.ms, a.code, a.error, a.cause,
+           CASE WHEN @excerpts THEN a.excerpt END AS excerpt,
            row_number() OVER (PARTITION BY a.delivery_id ORDER BY a.at DESC) AS newest
     FROM attempts a WHERE a.delivery_id = ANY (@ids::uuid[]) AND a.at >= @since) AS a
 WHERE newest <= @limit

@@ -22,10 +22,12 @@ const (
 )
 
 const seedDeliveries = `
-INSERT INTO deliveries (id, created_at, workspace_id, subscription_id, event_id, event_type, call_id, sequence, status, done_at)
+INSERT INTO deliveries (id, created_at, workspace_id, subscription_id, event_id, event_type, call_id, sequence, status,
+    done_at)
 SELECT gen_random_uuid(), now() - (@many::int - n) * interval '90 seconds', @workspace, @sub, gen_random_uuid(),
-    CASE WHEN n < 4 THEN 'call.busy' ELSE 'call.completed' END, CASE WHEN n < 4 THEN @call::uuid ELSE gen_random_uuid() END, 1,
-    CASE WHEN n = 1 THEN 'queued' WHEN n = 2 THEN 'failed' WHEN n = 3 THEN 'skipped' ELSE 'delivered' END, CASE WHEN n > 1 THEN now() END
+    CASE WHEN n < 4 THEN 'call.busy' ELSE 'call.completed' END,
+    CASE WHEN n < 4 THEN @call::uuid ELSE gen_random_uuid() END, 1, CASE WHEN n = 1 THEN 'queued' WHEN n = 2 THEN 'failed' WHEN n = 3 THEN 'skipped' ELSE 'delivered' END,
+    CASE WHEN n > 1 THEN now() END
 FROM generate_series(1, @many::int) n`
 
 func TestDeliveries_EveryFilterReadsFewPages(t *testing.T) {
@@ -37,7 +39,11 @@ func TestDeliveries_EveryFilterReadsFewPages(t *testing.T) {
 		t.Fatal(err)
 	}
 	owner := pgtest.Owner(t, r.pool, schema)
-	if _, err := owner.Exec(t.Context(), seedDeliveries, pgx.NamedArgs{"workspace": ws, "sub": sub, "call": call, "many": insertedDeliveries}); err != nil {
+	if _, err := owner.Exec(
+		t.Context(),
+		seedDeliveries,
+		pgx.NamedArgs{"workspace": ws, "sub": sub, "call": call, "many": insertedDeliveries},
+	); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := owner.Exec(t.Context(), "VACUUM (ANALYZE) deliveries"); err != nil {

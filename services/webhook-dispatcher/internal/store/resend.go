@@ -37,7 +37,11 @@ type Period struct {
 //
 // It returns ErrTooMany, the 409 error subscription_not_active if the subscription is not active, or
 // pg.ErrNotFound if the subscription does not exist.
-func (s *Store) ReplayPeriod(ctx context.Context, workspaceID, subscriptionID uuid.UUID, period Period) (count int, err error) {
+func (s *Store) ReplayPeriod(
+	ctx context.Context,
+	workspaceID, subscriptionID uuid.UUID,
+	period Period,
+) (count int, err error) {
 	args := pgx.NamedArgs{
 		"workspace_id": workspaceID, "id": subscriptionID, "since": period.Since, "until": period.Until, "before": nil,
 		"only_failed": period.OnlyFailed, "limit": MaxReplay + 1,
@@ -87,7 +91,11 @@ func lockActiveShared(ctx context.Context, tx pgx.Tx, workspaceID, subscriptionI
 //
 // It returns ErrErased, the 409 error subscription_not_active if the subscription is not active, or
 // pg.ErrNotFound if the delivery does not exist.
-func (s *Store) Resend(ctx context.Context, workspaceID, id uuid.UUID, traceparent string) (queued Delivery, err error) {
+func (s *Store) Resend(
+	ctx context.Context,
+	workspaceID, id uuid.UUID,
+	traceparent string,
+) (queued Delivery, err error) {
 	err = pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
 		found, err := deliveryOf(ctx, tx, workspaceID, id)
 		if err != nil {
@@ -136,7 +144,8 @@ const lockQueued = `SELECT FROM delivery_queue WHERE delivery_id = @id FOR UPDAT
 
 const lockDelivery = `
 SELECT d.status, d.erased_at IS NOT NULL
-       OR coalesce((SELECT e.body = '' FROM events e WHERE e.id = @event_id AND e.created_at = @created_at), true) AS erased
+       OR coalesce((SELECT e.body = '' FROM events e WHERE e.id = @event_id AND e.created_at = @created_at), true)
+       AS erased
 FROM deliveries d WHERE d.id = @id AND d.created_at = @created_at
 FOR UPDATE OF d`
 
@@ -145,7 +154,8 @@ FOR UPDATE OF d`
 const restartWaiting = `
 WITH again AS (
     UPDATE delivery_queue q
-    SET attempt = 0, replay = q.replay + 1, is_retry = false, due_at = clock_timestamp(), queued_at = now(), traceparent = @traceparent
+    SET attempt = 0, replay = q.replay + 1, is_retry = false, due_at = clock_timestamp(), queued_at = now(),
+        traceparent = @traceparent
     FROM deliveries d
     WHERE q.delivery_id = @id AND q.is_retry AND q.due_at > now()
       AND d.id = @id AND d.created_at = @created_at AND d.attempts = q.attempt

@@ -77,7 +77,9 @@ func TestResend_OfAnEndedDeliveryBeginsOneSeries(t *testing.T) {
 	t.Parallel()
 	r := newResendFixture(t)
 	id := r.queued(uuid.New(), 1, "call.completed")
-	for series, outcome := range []deliveries.Outcome{deliveries.OutcomeFailed, deliveries.OutcomeDelivered, deliveries.OutcomeDelivered} {
+	for series, outcome := range []deliveries.Outcome{
+		deliveries.OutcomeFailed, deliveries.OutcomeDelivered, deliveries.OutcomeDelivered,
+	} {
 		work := r.claimAll(r.sub)
 		if len(work) != 1 {
 			t.Fatalf("deliveries of series %d = %d, want 1", series, len(work))
@@ -106,7 +108,12 @@ func TestResend_ReplacesASeriesThatWaitsForARetry(t *testing.T) {
 	first := r.claimAll(r.sub)
 	r.settle(deliveries.OutcomeRetry, first...)
 	later := r.queued(call, 2, "call.completed")
-	wantEqual(t, "due deliveries before the resend", r.count(`SELECT count(*) FROM delivery_queue WHERE due_at <= now()`), 1)
+	wantEqual(
+		t,
+		"due deliveries before the resend",
+		r.count(`SELECT count(*) FROM delivery_queue WHERE due_at <= now()`),
+		1,
+	)
 
 	queued := r.resend(id)
 	wantEqual(t, "attempts", queued.Attempts, 0)
@@ -149,7 +156,9 @@ func TestResend_DuringAnAttemptBeginsNoSecondSeries(t *testing.T) {
 
 func TestResend_ConcurrentRequestsBeginOneSeries(t *testing.T) {
 	t.Parallel()
-	for name, outcome := range map[string]deliveries.Outcome{"ended": deliveries.OutcomeFailed, "waiting for a retry": deliveries.OutcomeRetry} {
+	for name, outcome := range map[string]deliveries.Outcome{
+		"ended": deliveries.OutcomeFailed, "waiting for a retry": deliveries.OutcomeRetry,
+	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r := newResendFixture(t)
@@ -159,7 +168,12 @@ func TestResend_ConcurrentRequestsBeginOneSeries(t *testing.T) {
 			for i := range 8 {
 				all.Go(func() {
 					if i%4 == 0 {
-						if _, err := r.store.ReplayPeriod(t.Context(), r.ws, r.sub, store.Period{Until: time.Now().AddDate(1, 0, 0)}); err != nil {
+						if _, err := r.store.ReplayPeriod(
+							t.Context(),
+							r.ws,
+							r.sub,
+							store.Period{Until: time.Now().AddDate(1, 0, 0)},
+						); err != nil {
 							t.Errorf("ReplayPeriod: %v", err)
 						}
 						return
@@ -195,8 +209,12 @@ func TestResend_RefusesWhatCannotBeSent(t *testing.T) {
 		}
 	}
 	for _, status := range []subscriptions.Status{subscriptions.Paused, subscriptions.Failed} {
-		if _, err := r.pool.Exec(t.Context(), `UPDATE subscriptions SET status = $1, failed_at = CASE $1 WHEN 'failed' THEN now() END,
-			failed_reason = CASE $1 WHEN 'failed' THEN 'x' END`, status); err != nil {
+		if _, err := r.pool.Exec(
+			t.Context(),
+			`UPDATE subscriptions SET status = $1, failed_at = CASE $1 WHEN 'failed' THEN now() END,
+			failed_reason = CASE $1 WHEN 'failed' THEN 'x' END`,
+			status,
+		); err != nil {
 			t.Fatal(err)
 		}
 		_, resent := r.store.Resend(t.Context(), r.ws, id, "")
@@ -212,7 +230,14 @@ func TestResend_RefusesWhatCannotBeSent(t *testing.T) {
 	if err := r.setStatus(r.ws, r.sub, subscriptions.Active); err != nil {
 		t.Fatal(err)
 	}
-	r.eraseCall(store.Erasure{ID: uuid.New(), WorkspaceID: r.ws, CallID: call, EventIDs: []uuid.UUID{uuid.NewSHA1(call, []byte("call.completed"))}})
+	r.eraseCall(
+		store.Erasure{
+			ID:          uuid.New(),
+			WorkspaceID: r.ws,
+			CallID:      call,
+			EventIDs:    []uuid.UUID{uuid.NewSHA1(call, []byte("call.completed"))},
+		},
+	)
 	if _, err := r.store.Resend(t.Context(), r.ws, id, ""); !errors.Is(err, store.ErrErased) {
 		t.Errorf("Resend after the erasure = %v, want ErrErased", err)
 	}
@@ -264,7 +289,8 @@ func TestReplayPeriod_SelectsEndedDeliveriesByTheTimeOfTheirEvent(t *testing.T) 
 		}
 		wantEqual(t, tt.name+": claimed deliveries", len(work), len(tt.want))
 		r.settle(deliveries.OutcomeDelivered, work...)
-		const restore = `UPDATE deliveries SET status = CASE id WHEN $1 THEN 'failed' WHEN $2 THEN 'skipped' ELSE status END`
+		const restore = `
+			UPDATE deliveries SET status = CASE id WHEN $1 THEN 'failed' WHEN $2 THEN 'skipped' ELSE status END`
 		if _, err := r.pool.Exec(t.Context(), restore, failed, skipped); err != nil {
 			t.Fatal(err)
 		}
@@ -283,18 +309,32 @@ func TestReplayPeriod_QueuesAllDeliveriesOrNone(t *testing.T) {
 		t.Helper()
 		if _, err := r.pool.Exec(t.Context(), `WITH e AS (
 				INSERT INTO events (id, created_at, workspace_id, type, sequence, body)
-				SELECT gen_random_uuid(), now() - interval '1 hour', $1, 'call.ringing', 1, '{}' FROM generate_series(1, $3::int) n RETURNING *)
-			INSERT INTO deliveries (id, created_at, workspace_id, subscription_id, event_id, event_type, sequence, status, done_at)
-			SELECT gen_random_uuid(), created_at, workspace_id, $2, id, type, 1, 'failed', created_at FROM e`, r.ws, r.sub, n); err != nil {
+				SELECT gen_random_uuid(), now() - interval '1 hour', $1, 'call.ringing', 1, '{}'
+				FROM generate_series(1, $3::int) n RETURNING *)
+			INSERT INTO deliveries (id, created_at, workspace_id, subscription_id, event_id, event_type, sequence, status,
+				done_at)
+			SELECT gen_random_uuid(), created_at, workspace_id, $2, id, type, 1, 'failed', created_at FROM e`,
+			r.ws, r.sub, n); err != nil {
 			t.Fatal(err)
 		}
 	}
 	insert(store.MaxReplay + 1)
-	if _, err := r.store.ReplayPeriod(t.Context(), r.ws, r.sub, store.Period{Until: time.Now()}); !errors.Is(err, store.ErrTooMany) {
+	if _, err := r.store.ReplayPeriod(
+		t.Context(),
+		r.ws,
+		r.sub,
+		store.Period{Until: time.Now()},
+	); !errors.Is(
+		err,
+		store.ErrTooMany,
+	) {
 		t.Errorf("ReplayPeriod of %d deliveries = %v, want ErrTooMany", store.MaxReplay+1, err)
 	}
 	wantEqual(t, "queue rows", r.count(`SELECT count(*) FROM delivery_queue`), 0)
-	if _, err := r.pool.Exec(t.Context(), `DELETE FROM deliveries WHERE id = (SELECT id FROM deliveries LIMIT 1)`); err != nil {
+	if _, err := r.pool.Exec(
+		t.Context(),
+		`DELETE FROM deliveries WHERE id = (SELECT id FROM deliveries LIMIT 1)`,
+	); err != nil {
 		t.Fatal(err)
 	}
 	begun := time.Now()
@@ -310,12 +350,19 @@ func TestDeliveryOf_ReadsRowsOfEarlierVersions(t *testing.T) {
 	id := r.queued(uuid.New(), 1, "call.completed")
 	r.settle(deliveries.OutcomeFailed, r.claimAll(r.sub)...)
 	old := uuid.NewSHA1(r.sub, id[:])
-	for _, sql := range []string{`UPDATE deliveries SET id = $1`, `UPDATE subscription_health SET last_cause = NULL WHERE $1::uuid IS NOT NULL`} {
+	for _, sql := range []string{
+		`UPDATE deliveries SET id = $1`,
+		`UPDATE subscription_health SET last_cause = NULL WHERE $1::uuid IS NOT NULL`,
+	} {
 		if _, err := r.pool.Exec(t.Context(), sql, old); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if _, err := r.pool.Exec(t.Context(), `INSERT INTO attempts (delivery_id, no, at, ms, error) VALUES ($1, 1, now(), 7, 'timeout')`, old); err != nil {
+	if _, err := r.pool.Exec(
+		t.Context(),
+		`INSERT INTO attempts (delivery_id, no, at, ms, error) VALUES ($1, 1, now(), 7, 'timeout')`,
+		old,
+	); err != nil {
 		t.Fatal(err)
 	}
 	row, err := r.store.DeliveryOf(t.Context(), r.ws, old)
