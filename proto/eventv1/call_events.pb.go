@@ -24,10 +24,14 @@ const (
 
 // CallEvent is the value of the records on call-events.v1 (key call_id).
 type CallEvent struct {
-	state       protoimpl.MessageState `protogen:"open.v1"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The call. An event of a call request has the id of the request here, because versions before
+	// call_request_id park a record without call_id.
 	CallId      string                 `protobuf:"bytes,1,opt,name=call_id,json=callId,proto3" json:"call_id,omitempty"`
 	WorkspaceId string                 `protobuf:"bytes,2,opt,name=workspace_id,json=workspaceId,proto3" json:"workspace_id,omitempty"`
 	OccurredAt  *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=occurred_at,json=occurredAt,proto3" json:"occurred_at,omitempty"`
+	// The call request, if the event belongs to a call request and not to a call.
+	CallRequestId string `protobuf:"bytes,4,opt,name=call_request_id,json=callRequestId,proto3" json:"call_request_id,omitempty"`
 	// Types that are valid to be assigned to Event:
 	//
 	//	*CallEvent_Public
@@ -88,6 +92,13 @@ func (x *CallEvent) GetOccurredAt() *timestamppb.Timestamp {
 	return nil
 }
 
+func (x *CallEvent) GetCallRequestId() string {
+	if x != nil {
+		return x.CallRequestId
+	}
+	return ""
+}
+
 func (x *CallEvent) GetEvent() isCallEvent_Event {
 	if x != nil {
 		return x.Event
@@ -132,11 +143,13 @@ func (*CallEvent_Erased) isCallEvent_Event() {}
 // PublicEvent is an event that webhooks and the event stream deliver.
 type PublicEvent struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The id of the event, derived from the call and the type.
+	// The id of the event, derived from the type and from the call or the call request.
 	EventId string `protobuf:"bytes,1,opt,name=event_id,json=eventId,proto3" json:"event_id,omitempty"`
-	// call.ringing, call.answered, call.completed, call.failed, call.no_answer, call.busy
+	// call.ringing, call.answered, call.completed, call.failed, call.no_answer, call.busy, and the
+	// opt-in events call.analyzed, call.recording_ready, call_request.blocked, call_request.failed,
+	// call_request.canceled
 	Type string `protobuf:"bytes,2,opt,name=type,proto3" json:"type,omitempty"`
-	// The number of the event within the call, counted from 1.
+	// The number of the event within the call or the call request, counted from 1.
 	Sequence int32 `protobuf:"varint,3,opt,name=sequence,proto3" json:"sequence,omitempty"`
 	// The complete envelope: the bytes that every delivery sends.
 	Body []byte `protobuf:"bytes,4,opt,name=body,proto3" json:"body,omitempty"`
@@ -217,7 +230,7 @@ func (x *PublicEvent) GetErased() bool {
 type BodiesErased struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	ErasureId string                 `protobuf:"bytes,1,opt,name=erasure_id,json=erasureId,proto3" json:"erasure_id,omitempty"`
-	// All events that the call has or can have.
+	// All events that the call or the call request has or can have.
 	EventIds      []string `protobuf:"bytes,2,rep,name=event_ids,json=eventIds,proto3" json:"event_ids,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -271,12 +284,13 @@ var File_ringfence_event_v1_call_events_proto protoreflect.FileDescriptor
 
 const file_ringfence_event_v1_call_events_proto_rawDesc = "" +
 	"\n" +
-	"$ringfence/event/v1/call_events.proto\x12\x12ringfence.event.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\x84\x02\n" +
+	"$ringfence/event/v1/call_events.proto\x12\x12ringfence.event.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xac\x02\n" +
 	"\tCallEvent\x12\x17\n" +
 	"\acall_id\x18\x01 \x01(\tR\x06callId\x12!\n" +
 	"\fworkspace_id\x18\x02 \x01(\tR\vworkspaceId\x12;\n" +
 	"\voccurred_at\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
-	"occurredAt\x129\n" +
+	"occurredAt\x12&\n" +
+	"\x0fcall_request_id\x18\x04 \x01(\tR\rcallRequestId\x129\n" +
 	"\x06public\x18\n" +
 	" \x01(\v2\x1f.ringfence.event.v1.PublicEventH\x00R\x06public\x12:\n" +
 	"\x06erased\x18\v \x01(\v2 .ringfence.event.v1.BodiesErasedH\x00R\x06erasedB\a\n" +

@@ -7362,6 +7362,11 @@ func (p *WebhookInitiator) applyWebhookEditors(ctx context.Context, req *http.Re
 
 // WebhookInitiatorInterface is the interface specification for the webhook initiator.
 type WebhookInitiatorInterface interface {
+	// CallAnalyzedWithBody fires the call.analyzed webhook with any body
+	CallAnalyzedWithBody(ctx context.Context, targetURL string, params *CallAnalyzedParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	CallAnalyzed(ctx context.Context, targetURL string, params *CallAnalyzedParams, body CallAnalyzedJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// CallAnsweredWithBody fires the call.answered webhook with any body
 	CallAnsweredWithBody(ctx context.Context, targetURL string, params *CallAnsweredParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
 
@@ -7387,15 +7392,69 @@ type WebhookInitiatorInterface interface {
 
 	CallNoAnswer(ctx context.Context, targetURL string, params *CallNoAnswerParams, body CallNoAnswerJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// CallRecordingReadyWithBody fires the call.recording_ready webhook with any body
+	CallRecordingReadyWithBody(ctx context.Context, targetURL string, params *CallRecordingReadyParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	CallRecordingReady(ctx context.Context, targetURL string, params *CallRecordingReadyParams, body CallRecordingReadyJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// CallRingingWithBody fires the call.ringing webhook with any body
 	CallRingingWithBody(ctx context.Context, targetURL string, params *CallRingingParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	CallRinging(ctx context.Context, targetURL string, params *CallRingingParams, body CallRingingJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// CallRequestBlockedWithBody fires the call_request.blocked webhook with any body
+	CallRequestBlockedWithBody(ctx context.Context, targetURL string, params *CallRequestBlockedParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	CallRequestBlocked(ctx context.Context, targetURL string, params *CallRequestBlockedParams, body CallRequestBlockedJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// CallRequestCanceledWithBody fires the call_request.canceled webhook with any body
+	CallRequestCanceledWithBody(ctx context.Context, targetURL string, params *CallRequestCanceledParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	CallRequestCanceled(ctx context.Context, targetURL string, params *CallRequestCanceledParams, body CallRequestCanceledJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// CallRequestFailedWithBody fires the call_request.failed webhook with any body
+	CallRequestFailedWithBody(ctx context.Context, targetURL string, params *CallRequestFailedParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	CallRequestFailed(ctx context.Context, targetURL string, params *CallRequestFailedParams, body CallRequestFailedJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// WebhookTestWithBody fires the webhook.test webhook with any body
 	WebhookTestWithBody(ctx context.Context, targetURL string, params *WebhookTestParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	WebhookTest(ctx context.Context, targetURL string, params *WebhookTestParams, body WebhookTestJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// WebhookSubscriptionFailedWithBody fires the webhook_subscription.failed webhook with any body
+	WebhookSubscriptionFailedWithBody(ctx context.Context, targetURL string, params *WebhookSubscriptionFailedParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	WebhookSubscriptionFailed(ctx context.Context, targetURL string, params *WebhookSubscriptionFailedParams, body WebhookSubscriptionFailedJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// WebhookSubscriptionFailingWithBody fires the webhook_subscription.failing webhook with any body
+	WebhookSubscriptionFailingWithBody(ctx context.Context, targetURL string, params *WebhookSubscriptionFailingParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	WebhookSubscriptionFailing(ctx context.Context, targetURL string, params *WebhookSubscriptionFailingParams, body WebhookSubscriptionFailingJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+}
+
+func (p *WebhookInitiator) CallAnalyzedWithBody(ctx context.Context, targetURL string, params *CallAnalyzedParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewCallAnalyzedWebhookRequestWithBody(targetURL, params, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := p.applyWebhookEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return p.Client.Do(req)
+}
+
+func (p *WebhookInitiator) CallAnalyzed(ctx context.Context, targetURL string, params *CallAnalyzedParams, body CallAnalyzedJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewCallAnalyzedWebhookRequest(targetURL, params, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := p.applyWebhookEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return p.Client.Do(req)
 }
 
 func (p *WebhookInitiator) CallAnsweredWithBody(ctx context.Context, targetURL string, params *CallAnsweredParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -7518,6 +7577,30 @@ func (p *WebhookInitiator) CallNoAnswer(ctx context.Context, targetURL string, p
 	return p.Client.Do(req)
 }
 
+func (p *WebhookInitiator) CallRecordingReadyWithBody(ctx context.Context, targetURL string, params *CallRecordingReadyParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewCallRecordingReadyWebhookRequestWithBody(targetURL, params, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := p.applyWebhookEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return p.Client.Do(req)
+}
+
+func (p *WebhookInitiator) CallRecordingReady(ctx context.Context, targetURL string, params *CallRecordingReadyParams, body CallRecordingReadyJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewCallRecordingReadyWebhookRequest(targetURL, params, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := p.applyWebhookEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return p.Client.Do(req)
+}
+
 func (p *WebhookInitiator) CallRingingWithBody(ctx context.Context, targetURL string, params *CallRingingParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewCallRingingWebhookRequestWithBody(targetURL, params, contentType, body)
 	if err != nil {
@@ -7532,6 +7615,78 @@ func (p *WebhookInitiator) CallRingingWithBody(ctx context.Context, targetURL st
 
 func (p *WebhookInitiator) CallRinging(ctx context.Context, targetURL string, params *CallRingingParams, body CallRingingJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewCallRingingWebhookRequest(targetURL, params, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := p.applyWebhookEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return p.Client.Do(req)
+}
+
+func (p *WebhookInitiator) CallRequestBlockedWithBody(ctx context.Context, targetURL string, params *CallRequestBlockedParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewCallRequestBlockedWebhookRequestWithBody(targetURL, params, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := p.applyWebhookEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return p.Client.Do(req)
+}
+
+func (p *WebhookInitiator) CallRequestBlocked(ctx context.Context, targetURL string, params *CallRequestBlockedParams, body CallRequestBlockedJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewCallRequestBlockedWebhookRequest(targetURL, params, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := p.applyWebhookEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return p.Client.Do(req)
+}
+
+func (p *WebhookInitiator) CallRequestCanceledWithBody(ctx context.Context, targetURL string, params *CallRequestCanceledParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewCallRequestCanceledWebhookRequestWithBody(targetURL, params, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := p.applyWebhookEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return p.Client.Do(req)
+}
+
+func (p *WebhookInitiator) CallRequestCanceled(ctx context.Context, targetURL string, params *CallRequestCanceledParams, body CallRequestCanceledJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewCallRequestCanceledWebhookRequest(targetURL, params, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := p.applyWebhookEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return p.Client.Do(req)
+}
+
+func (p *WebhookInitiator) CallRequestFailedWithBody(ctx context.Context, targetURL string, params *CallRequestFailedParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewCallRequestFailedWebhookRequestWithBody(targetURL, params, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := p.applyWebhookEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return p.Client.Do(req)
+}
+
+func (p *WebhookInitiator) CallRequestFailed(ctx context.Context, targetURL string, params *CallRequestFailedParams, body CallRequestFailedJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewCallRequestFailedWebhookRequest(targetURL, params, body)
 	if err != nil {
 		return nil, err
 	}
@@ -7564,6 +7719,124 @@ func (p *WebhookInitiator) WebhookTest(ctx context.Context, targetURL string, pa
 		return nil, err
 	}
 	return p.Client.Do(req)
+}
+
+func (p *WebhookInitiator) WebhookSubscriptionFailedWithBody(ctx context.Context, targetURL string, params *WebhookSubscriptionFailedParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewWebhookSubscriptionFailedWebhookRequestWithBody(targetURL, params, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := p.applyWebhookEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return p.Client.Do(req)
+}
+
+func (p *WebhookInitiator) WebhookSubscriptionFailed(ctx context.Context, targetURL string, params *WebhookSubscriptionFailedParams, body WebhookSubscriptionFailedJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewWebhookSubscriptionFailedWebhookRequest(targetURL, params, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := p.applyWebhookEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return p.Client.Do(req)
+}
+
+func (p *WebhookInitiator) WebhookSubscriptionFailingWithBody(ctx context.Context, targetURL string, params *WebhookSubscriptionFailingParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewWebhookSubscriptionFailingWebhookRequestWithBody(targetURL, params, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := p.applyWebhookEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return p.Client.Do(req)
+}
+
+func (p *WebhookInitiator) WebhookSubscriptionFailing(ctx context.Context, targetURL string, params *WebhookSubscriptionFailingParams, body WebhookSubscriptionFailingJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewWebhookSubscriptionFailingWebhookRequest(targetURL, params, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := p.applyWebhookEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return p.Client.Do(req)
+}
+
+// NewCallAnalyzedWebhookRequest builds a application/json POST request for the call.analyzed webhook
+func NewCallAnalyzedWebhookRequest(targetURL string, params *CallAnalyzedParams, body CallAnalyzedJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewCallAnalyzedWebhookRequestWithBody(targetURL, params, "application/json", bodyReader)
+}
+
+// NewCallAnalyzedWebhookRequestWithBody builds a POST request for the call.analyzed webhook with any body
+func NewCallAnalyzedWebhookRequestWithBody(targetURL string, params *CallAnalyzedParams, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+	_ = err
+
+	reqURL, err := url.Parse(targetURL)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, reqURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	if params != nil {
+
+		var headerParam0 string
+
+		headerParam0, err = runtime.StyleParamWithOptions("simple", false, "X-Service-Signature", params.XServiceSignature, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+		if err != nil {
+			return nil, err
+		}
+
+		req.Header.Set("X-Service-Signature", headerParam0)
+
+		var headerParam1 string
+
+		headerParam1, err = runtime.StyleParamWithOptions("simple", false, "X-Service-Event-Id", params.XServiceEventID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: "uuid"})
+		if err != nil {
+			return nil, err
+		}
+
+		req.Header.Set("X-Service-Event-Id", headerParam1)
+
+		var headerParam2 string
+
+		headerParam2, err = runtime.StyleParamWithOptions("simple", false, "X-Service-Delivery-Id", params.XServiceDeliveryID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: "uuid"})
+		if err != nil {
+			return nil, err
+		}
+
+		req.Header.Set("X-Service-Delivery-Id", headerParam2)
+
+		var headerParam3 string
+
+		headerParam3, err = runtime.StyleParamWithOptions("simple", false, "X-Service-Delivery-Attempt", params.XServiceDeliveryAttempt, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "integer", Format: ""})
+		if err != nil {
+			return nil, err
+		}
+
+		req.Header.Set("X-Service-Delivery-Attempt", headerParam3)
+
+	}
+	return req, nil
 }
 
 // NewCallAnsweredWebhookRequest builds a application/json POST request for the call.answered webhook
@@ -7916,6 +8189,76 @@ func NewCallNoAnswerWebhookRequestWithBody(targetURL string, params *CallNoAnswe
 	return req, nil
 }
 
+// NewCallRecordingReadyWebhookRequest builds a application/json POST request for the call.recording_ready webhook
+func NewCallRecordingReadyWebhookRequest(targetURL string, params *CallRecordingReadyParams, body CallRecordingReadyJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewCallRecordingReadyWebhookRequestWithBody(targetURL, params, "application/json", bodyReader)
+}
+
+// NewCallRecordingReadyWebhookRequestWithBody builds a POST request for the call.recording_ready webhook with any body
+func NewCallRecordingReadyWebhookRequestWithBody(targetURL string, params *CallRecordingReadyParams, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+	_ = err
+
+	reqURL, err := url.Parse(targetURL)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, reqURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	if params != nil {
+
+		var headerParam0 string
+
+		headerParam0, err = runtime.StyleParamWithOptions("simple", false, "X-Service-Signature", params.XServiceSignature, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+		if err != nil {
+			return nil, err
+		}
+
+		req.Header.Set("X-Service-Signature", headerParam0)
+
+		var headerParam1 string
+
+		headerParam1, err = runtime.StyleParamWithOptions("simple", false, "X-Service-Event-Id", params.XServiceEventID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: "uuid"})
+		if err != nil {
+			return nil, err
+		}
+
+		req.Header.Set("X-Service-Event-Id", headerParam1)
+
+		var headerParam2 string
+
+		headerParam2, err = runtime.StyleParamWithOptions("simple", false, "X-Service-Delivery-Id", params.XServiceDeliveryID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: "uuid"})
+		if err != nil {
+			return nil, err
+		}
+
+		req.Header.Set("X-Service-Delivery-Id", headerParam2)
+
+		var headerParam3 string
+
+		headerParam3, err = runtime.StyleParamWithOptions("simple", false, "X-Service-Delivery-Attempt", params.XServiceDeliveryAttempt, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "integer", Format: ""})
+		if err != nil {
+			return nil, err
+		}
+
+		req.Header.Set("X-Service-Delivery-Attempt", headerParam3)
+
+	}
+	return req, nil
+}
+
 // NewCallRingingWebhookRequest builds a application/json POST request for the call.ringing webhook
 func NewCallRingingWebhookRequest(targetURL string, params *CallRingingParams, body CallRingingJSONRequestBody) (*http.Request, error) {
 	var bodyReader io.Reader
@@ -7986,6 +8329,216 @@ func NewCallRingingWebhookRequestWithBody(targetURL string, params *CallRingingP
 	return req, nil
 }
 
+// NewCallRequestBlockedWebhookRequest builds a application/json POST request for the call_request.blocked webhook
+func NewCallRequestBlockedWebhookRequest(targetURL string, params *CallRequestBlockedParams, body CallRequestBlockedJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewCallRequestBlockedWebhookRequestWithBody(targetURL, params, "application/json", bodyReader)
+}
+
+// NewCallRequestBlockedWebhookRequestWithBody builds a POST request for the call_request.blocked webhook with any body
+func NewCallRequestBlockedWebhookRequestWithBody(targetURL string, params *CallRequestBlockedParams, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+	_ = err
+
+	reqURL, err := url.Parse(targetURL)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, reqURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	if params != nil {
+
+		var headerParam0 string
+
+		headerParam0, err = runtime.StyleParamWithOptions("simple", false, "X-Service-Signature", params.XServiceSignature, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+		if err != nil {
+			return nil, err
+		}
+
+		req.Header.Set("X-Service-Signature", headerParam0)
+
+		var headerParam1 string
+
+		headerParam1, err = runtime.StyleParamWithOptions("simple", false, "X-Service-Event-Id", params.XServiceEventID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: "uuid"})
+		if err != nil {
+			return nil, err
+		}
+
+		req.Header.Set("X-Service-Event-Id", headerParam1)
+
+		var headerParam2 string
+
+		headerParam2, err = runtime.StyleParamWithOptions("simple", false, "X-Service-Delivery-Id", params.XServiceDeliveryID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: "uuid"})
+		if err != nil {
+			return nil, err
+		}
+
+		req.Header.Set("X-Service-Delivery-Id", headerParam2)
+
+		var headerParam3 string
+
+		headerParam3, err = runtime.StyleParamWithOptions("simple", false, "X-Service-Delivery-Attempt", params.XServiceDeliveryAttempt, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "integer", Format: ""})
+		if err != nil {
+			return nil, err
+		}
+
+		req.Header.Set("X-Service-Delivery-Attempt", headerParam3)
+
+	}
+	return req, nil
+}
+
+// NewCallRequestCanceledWebhookRequest builds a application/json POST request for the call_request.canceled webhook
+func NewCallRequestCanceledWebhookRequest(targetURL string, params *CallRequestCanceledParams, body CallRequestCanceledJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewCallRequestCanceledWebhookRequestWithBody(targetURL, params, "application/json", bodyReader)
+}
+
+// NewCallRequestCanceledWebhookRequestWithBody builds a POST request for the call_request.canceled webhook with any body
+func NewCallRequestCanceledWebhookRequestWithBody(targetURL string, params *CallRequestCanceledParams, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+	_ = err
+
+	reqURL, err := url.Parse(targetURL)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, reqURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	if params != nil {
+
+		var headerParam0 string
+
+		headerParam0, err = runtime.StyleParamWithOptions("simple", false, "X-Service-Signature", params.XServiceSignature, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+		if err != nil {
+			return nil, err
+		}
+
+		req.Header.Set("X-Service-Signature", headerParam0)
+
+		var headerParam1 string
+
+		headerParam1, err = runtime.StyleParamWithOptions("simple", false, "X-Service-Event-Id", params.XServiceEventID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: "uuid"})
+		if err != nil {
+			return nil, err
+		}
+
+		req.Header.Set("X-Service-Event-Id", headerParam1)
+
+		var headerParam2 string
+
+		headerParam2, err = runtime.StyleParamWithOptions("simple", false, "X-Service-Delivery-Id", params.XServiceDeliveryID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: "uuid"})
+		if err != nil {
+			return nil, err
+		}
+
+		req.Header.Set("X-Service-Delivery-Id", headerParam2)
+
+		var headerParam3 string
+
+		headerParam3, err = runtime.StyleParamWithOptions("simple", false, "X-Service-Delivery-Attempt", params.XServiceDeliveryAttempt, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "integer", Format: ""})
+		if err != nil {
+			return nil, err
+		}
+
+		req.Header.Set("X-Service-Delivery-Attempt", headerParam3)
+
+	}
+	return req, nil
+}
+
+// NewCallRequestFailedWebhookRequest builds a application/json POST request for the call_request.failed webhook
+func NewCallRequestFailedWebhookRequest(targetURL string, params *CallRequestFailedParams, body CallRequestFailedJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewCallRequestFailedWebhookRequestWithBody(targetURL, params, "application/json", bodyReader)
+}
+
+// NewCallRequestFailedWebhookRequestWithBody builds a POST request for the call_request.failed webhook with any body
+func NewCallRequestFailedWebhookRequestWithBody(targetURL string, params *CallRequestFailedParams, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+	_ = err
+
+	reqURL, err := url.Parse(targetURL)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, reqURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	if params != nil {
+
+		var headerParam0 string
+
+		headerParam0, err = runtime.StyleParamWithOptions("simple", false, "X-Service-Signature", params.XServiceSignature, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+		if err != nil {
+			return nil, err
+		}
+
+		req.Header.Set("X-Service-Signature", headerParam0)
+
+		var headerParam1 string
+
+		headerParam1, err = runtime.StyleParamWithOptions("simple", false, "X-Service-Event-Id", params.XServiceEventID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: "uuid"})
+		if err != nil {
+			return nil, err
+		}
+
+		req.Header.Set("X-Service-Event-Id", headerParam1)
+
+		var headerParam2 string
+
+		headerParam2, err = runtime.StyleParamWithOptions("simple", false, "X-Service-Delivery-Id", params.XServiceDeliveryID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: "uuid"})
+		if err != nil {
+			return nil, err
+		}
+
+		req.Header.Set("X-Service-Delivery-Id", headerParam2)
+
+		var headerParam3 string
+
+		headerParam3, err = runtime.StyleParamWithOptions("simple", false, "X-Service-Delivery-Attempt", params.XServiceDeliveryAttempt, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "integer", Format: ""})
+		if err != nil {
+			return nil, err
+		}
+
+		req.Header.Set("X-Service-Delivery-Attempt", headerParam3)
+
+	}
+	return req, nil
+}
+
 // NewWebhookTestWebhookRequest builds a application/json POST request for the webhook.test webhook
 func NewWebhookTestWebhookRequest(targetURL string, params *WebhookTestParams, body WebhookTestJSONRequestBody) (*http.Request, error) {
 	var bodyReader io.Reader
@@ -7999,6 +8552,146 @@ func NewWebhookTestWebhookRequest(targetURL string, params *WebhookTestParams, b
 
 // NewWebhookTestWebhookRequestWithBody builds a POST request for the webhook.test webhook with any body
 func NewWebhookTestWebhookRequestWithBody(targetURL string, params *WebhookTestParams, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+	_ = err
+
+	reqURL, err := url.Parse(targetURL)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, reqURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	if params != nil {
+
+		var headerParam0 string
+
+		headerParam0, err = runtime.StyleParamWithOptions("simple", false, "X-Service-Signature", params.XServiceSignature, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+		if err != nil {
+			return nil, err
+		}
+
+		req.Header.Set("X-Service-Signature", headerParam0)
+
+		var headerParam1 string
+
+		headerParam1, err = runtime.StyleParamWithOptions("simple", false, "X-Service-Event-Id", params.XServiceEventID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: "uuid"})
+		if err != nil {
+			return nil, err
+		}
+
+		req.Header.Set("X-Service-Event-Id", headerParam1)
+
+		var headerParam2 string
+
+		headerParam2, err = runtime.StyleParamWithOptions("simple", false, "X-Service-Delivery-Id", params.XServiceDeliveryID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: "uuid"})
+		if err != nil {
+			return nil, err
+		}
+
+		req.Header.Set("X-Service-Delivery-Id", headerParam2)
+
+		var headerParam3 string
+
+		headerParam3, err = runtime.StyleParamWithOptions("simple", false, "X-Service-Delivery-Attempt", params.XServiceDeliveryAttempt, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "integer", Format: ""})
+		if err != nil {
+			return nil, err
+		}
+
+		req.Header.Set("X-Service-Delivery-Attempt", headerParam3)
+
+	}
+	return req, nil
+}
+
+// NewWebhookSubscriptionFailedWebhookRequest builds a application/json POST request for the webhook_subscription.failed webhook
+func NewWebhookSubscriptionFailedWebhookRequest(targetURL string, params *WebhookSubscriptionFailedParams, body WebhookSubscriptionFailedJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewWebhookSubscriptionFailedWebhookRequestWithBody(targetURL, params, "application/json", bodyReader)
+}
+
+// NewWebhookSubscriptionFailedWebhookRequestWithBody builds a POST request for the webhook_subscription.failed webhook with any body
+func NewWebhookSubscriptionFailedWebhookRequestWithBody(targetURL string, params *WebhookSubscriptionFailedParams, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+	_ = err
+
+	reqURL, err := url.Parse(targetURL)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, reqURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	if params != nil {
+
+		var headerParam0 string
+
+		headerParam0, err = runtime.StyleParamWithOptions("simple", false, "X-Service-Signature", params.XServiceSignature, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+		if err != nil {
+			return nil, err
+		}
+
+		req.Header.Set("X-Service-Signature", headerParam0)
+
+		var headerParam1 string
+
+		headerParam1, err = runtime.StyleParamWithOptions("simple", false, "X-Service-Event-Id", params.XServiceEventID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: "uuid"})
+		if err != nil {
+			return nil, err
+		}
+
+		req.Header.Set("X-Service-Event-Id", headerParam1)
+
+		var headerParam2 string
+
+		headerParam2, err = runtime.StyleParamWithOptions("simple", false, "X-Service-Delivery-Id", params.XServiceDeliveryID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: "uuid"})
+		if err != nil {
+			return nil, err
+		}
+
+		req.Header.Set("X-Service-Delivery-Id", headerParam2)
+
+		var headerParam3 string
+
+		headerParam3, err = runtime.StyleParamWithOptions("simple", false, "X-Service-Delivery-Attempt", params.XServiceDeliveryAttempt, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "integer", Format: ""})
+		if err != nil {
+			return nil, err
+		}
+
+		req.Header.Set("X-Service-Delivery-Attempt", headerParam3)
+
+	}
+	return req, nil
+}
+
+// NewWebhookSubscriptionFailingWebhookRequest builds a application/json POST request for the webhook_subscription.failing webhook
+func NewWebhookSubscriptionFailingWebhookRequest(targetURL string, params *WebhookSubscriptionFailingParams, body WebhookSubscriptionFailingJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewWebhookSubscriptionFailingWebhookRequestWithBody(targetURL, params, "application/json", bodyReader)
+}
+
+// NewWebhookSubscriptionFailingWebhookRequestWithBody builds a POST request for the webhook_subscription.failing webhook with any body
+func NewWebhookSubscriptionFailingWebhookRequestWithBody(targetURL string, params *WebhookSubscriptionFailingParams, contentType string, body io.Reader) (*http.Request, error) {
 	var err error
 	_ = err
 

@@ -42,14 +42,15 @@ func (c *Call) Analyse(a Analysis) (changed, late bool) {
 	if c.Analysed {
 		return false, false
 	}
-	c.Analysed = true
+	c.Analysed, late = true, c.Closed && c.Status == Completed
 	if outcome := nonEmptyText(a.Outcome); outcome != nil {
-		c.Outcome = outcome
+		c.Outcome, c.AnalysisDue = outcome, late
 	}
 	if c.ErasedAt == nil {
 		c.Summary, c.Transcript = a.Summary, a.Transcript
+		c.AnalysisDue = c.AnalysisDue || late && a.Summary != nil
 	}
-	return true, c.Closed && c.Status == Completed
+	return true, late
 }
 
 // Erase deletes the transcript, the summary and the key of the recording. It returns false if the
@@ -113,6 +114,26 @@ func (c *Call) Announce(oldStatus Status, now time.Time, waits Waits) openapi.Ev
 	case Failed, Canceled:
 		return c.emit(openapi.EventTypeCallFailed)
 	default: // the status initiated has no public event
+		return ""
+	}
+}
+
+// NextOptIn returns the next opt-in event of the call, or "" if there is none. The caller calls it
+// after Announce until it returns "".
+//
+// The opt-in events follow the terminal event. So the other events of a call have the sequences 1,
+// 2, 3, with or without opt-in events.
+func (c *Call) NextOptIn() openapi.EventType {
+	switch {
+	case c.Closed && c.AnalysisDue:
+		c.AnalysisDue = false
+		c.Sequence++
+		return openapi.EventTypeCallAnalyzed
+	case c.Closed && c.RecordingKey != nil && !c.RecordingAnnounced:
+		c.RecordingAnnounced = true
+		c.Sequence++
+		return openapi.EventTypeCallRecordingReady
+	default:
 		return ""
 	}
 }

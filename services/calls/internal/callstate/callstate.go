@@ -112,9 +112,13 @@ type Call struct {
 	Credits       *money.Micro `db:"credits_micro"`
 
 	// Sequence is the number of public events so far. Closed is true if the terminal event was
-	// published.
-	Sequence int32 `db:"sequence"`
-	Closed   bool  `db:"closed"`
+	// published. RecordingAnnounced is true if call.recording_ready was published.
+	Sequence           int32 `db:"sequence"`
+	Closed             bool  `db:"closed"`
+	RecordingAnnounced bool  `db:"recording_announced"`
+	// AnalysisDue is true if Analyse added an outcome or a summary after call.completed was
+	// published. NextOptIn then returns call.analyzed.
+	AnalysisDue bool `db:"-"`
 	// EndLearnedAt is the time at which this service received the end of a completed call.
 	// CompletesAt is the time at which call.completed is published at the latest. It is nil if the
 	// call does not wait for the charge or the analysis.

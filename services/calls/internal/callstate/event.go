@@ -12,9 +12,10 @@ import (
 	"ringfence.dev/proto/openapi"
 )
 
-// EventID returns the id of a call's event. The same call and type always give the same id.
-func EventID(callID uuid.UUID, event openapi.EventType) uuid.UUID {
-	return uuid.NewSHA1(callID, []byte(event))
+// EventID returns the id of an event of a call or a call request. The same object and type always
+// give the same id.
+func EventID(objectID uuid.UUID, event openapi.EventType) uuid.UUID {
+	return uuid.NewSHA1(objectID, []byte(event))
 }
 
 // Event returns the message for call-events.v1. The message contains the public event with the call
@@ -39,7 +40,14 @@ func (c *Call) Event(event openapi.EventType, at time.Time) (*eventv1.CallEvent,
 func eventTypes() []openapi.EventType {
 	return []openapi.EventType{
 		openapi.EventTypeCallRinging, openapi.EventTypeCallAnswered, openapi.EventTypeCallCompleted, openapi.EventTypeCallFailed,
-		openapi.EventTypeCallNoAnswer, openapi.EventTypeCallBusy,
+		openapi.EventTypeCallNoAnswer, openapi.EventTypeCallBusy, openapi.EventTypeCallAnalyzed,
+		openapi.EventTypeCallRecordingReady,
+	}
+}
+
+func requestEventTypes() []openapi.EventType {
+	return []openapi.EventType{
+		openapi.EventTypeCallRequestBlocked, openapi.EventTypeCallRequestFailed, openapi.EventTypeCallRequestCanceled,
 	}
 }
 
@@ -53,6 +61,60 @@ func (c *Call) ErasedEvent(erasure uuid.UUID, at time.Time) *eventv1.CallEvent {
 	return &eventv1.CallEvent{
 		CallId: c.ID.String(), WorkspaceId: c.WorkspaceID.String(), OccurredAt: timestamppb.New(at),
 		Event: &eventv1.CallEvent_Erased{Erased: erased},
+	}
+}
+
+// EndEvent returns the type of the opt-in event of a request that ended without a call. It returns
+// "" for any other request. A request has at most one event.
+func (r *Request) EndEvent() openapi.EventType {
+	switch {
+	case r.Status == RequestBlocked:
+		return openapi.EventTypeCallRequestBlocked
+	case r.Status == RequestFailed && r.CallID == nil:
+		return openapi.EventTypeCallRequestFailed
+	case r.Status == RequestCanceled:
+		return openapi.EventTypeCallRequestCanceled
+	default:
+		return ""
+	}
+}
+
+// PublicEvent returns the message for call-events.v1 with the event of the request, which ended
+// without a call. The message contains the request in its current state.
+func (r *Request) PublicEvent(at time.Time) (*eventv1.CallEvent, error) {
+	event := r.EndEvent()
+	id := EventID(r.ID, event)
+	body, err := json.Marshal(openapi.CallRequestEvent{
+		ID: id, Type: openapi.CallRequestEventType(event), APIVersion: openapi.CallRequestEventAPIVersionN20260604,
+		CreatedAt: openapi.TimestampOf(at), WorkspaceID: r.WorkspaceID, Sequence: 1, Data: r.View(),
+	})
+	if err != nil {
+		return nil, fmt.Errorf("encode %s of call request %s: %w", event, r.ID, err)
+	}
+	message := r.callEvent(at)
+	message.Event = &eventv1.CallEvent_Public{Public: &eventv1.PublicEvent{
+		EventId: id.String(), Type: string(event), Sequence: 1, Body: body, Erased: r.ErasedAt != nil,
+	}}
+	return message, nil
+}
+
+// BodiesErasedEvent returns the message that orders the erasure of the bodies of the request's
+// events. The message contains the ids of all events that the request can have.
+func (r *Request) BodiesErasedEvent(erasure uuid.UUID, at time.Time) *eventv1.CallEvent {
+	erased := &eventv1.BodiesErased{ErasureId: erasure.String()}
+	for _, event := range requestEventTypes() {
+		erased.EventIds = append(erased.EventIds, EventID(r.ID, event).String())
+	}
+	message := r.callEvent(at)
+	message.Event = &eventv1.CallEvent_Erased{Erased: erased}
+	return message
+}
+
+// callEvent returns a message for call-events.v1 without its event. CallId is the id of the
+// request, because older versions of webhook-dispatcher need an id there.
+func (r *Request) callEvent(at time.Time) *eventv1.CallEvent {
+	return &eventv1.CallEvent{
+		CallId: r.ID.String(), CallRequestId: r.ID.String(), WorkspaceId: r.WorkspaceID.String(), OccurredAt: timestamppb.New(at),
 	}
 }
 

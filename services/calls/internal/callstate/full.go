@@ -3,8 +3,19 @@ package callstate
 import (
 	"encoding/json"
 
+	"ringfence.dev/libs/page"
 	"ringfence.dev/proto/openapi"
 )
+
+// View returns the request as the API and its event show it.
+func (r *Request) View() openapi.CallRequest {
+	return openapi.CallRequest{
+		ID: r.ID, Status: openapi.CallRequestStatus(r.Status), CallID: r.CallID, To: r.To, AgentID: r.AgentID, ExternalRef: r.ExternalRef,
+		ScheduledFor: openapi.TimestampOf(r.ScheduledFor), ErrorCode: r.ErrorCode, ErrorDetail: r.ErrorDetail,
+		DialedAt: openapi.TimestampOrNull(r.DialedAt), CompletedAt: openapi.TimestampOrNull(r.CompletedAt),
+		CreatedAt: openapi.TimestampOf(page.TimeOf(r.ID)), UpdatedAt: openapi.TimestampOf(r.UpdatedAt),
+	}
+}
 
 // Full returns the call as GET /v1/calls/{id} and every event show it. The transcript is omitted if
 // it may not be shown. recording_url is never set, because it is a secret; the HTTP handler adds

@@ -51,12 +51,27 @@ func TestCall_EventsInAnyOrderKeepTheStateRules(t *testing.T) {
 				t.Fatalf("event %d, %s, has sequence %d", len(events), event, c.Sequence)
 			}
 		}
+		var optIn []string
+		announceOptIn := func() {
+			for event := c.NextOptIn(); event != ""; event = c.NextOptIn() {
+				if !c.Closed {
+					t.Fatalf("%s was sent before the terminal event", event)
+				}
+				optIn = append(optIn, string(event))
+				if got, want := int(c.Sequence), len(events)+len(optIn); got != want {
+					t.Fatalf("%s has sequence %d, want %d", event, got, want)
+				}
+			}
+		}
 		for range rapid.IntRange(1, 20).Draw(t, "steps") {
 			before := c.Status
 			switch rapid.SampledFrom([]string{"event", "event", "event", "analysis", "charge", "wait"}).Draw(t, "step") {
 			case "event":
 				event := Call{Status: rapid.SampledFrom(all).Draw(t, "status"), Version: rapid.Int64Range(1, 9).Draw(t,
 					"version"), BillableSeconds: 6}
+				if rapid.Bool().Draw(t, "recorded") {
+					event.RecordingKey = ptr("recordings/1")
+				}
 				if c.Apply(event); c.Status != before && !slices.Contains(nextStatuses(before), c.Status) {
 					t.Fatalf("%s became %s", before, c.Status)
 				}
@@ -71,10 +86,15 @@ func TestCall_EventsInAnyOrderKeepTheStateRules(t *testing.T) {
 				continue
 			}
 			announce(before)
+			announceOptIn()
 		}
 		if before := c.Status; before != "" {
 			now = now.Add(time.Hour)
 			announce(before)
+			announceOptIn()
+		}
+		if slices.Sort(optIn); len(slices.Compact(slices.Clone(optIn))) != len(optIn) {
+			t.Fatalf("an opt-in event was sent twice: %s", strings.Join(optIn, ", "))
 		}
 		terminal := slices.DeleteFunc(slices.Clone(events), func(e string) bool { return e == "call.ringing" || e == "call.answered" })
 		want := c.Status.Terminal()

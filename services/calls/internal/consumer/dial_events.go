@@ -160,7 +160,7 @@ func foldRequest(ctx context.Context, f *store.Fold, r report) error {
 		}
 		return nil // the request is unknown, but foldCall stores its call
 	}
-	at := r.event.GetOccurredAt().AsTime()
+	at, before := r.event.GetOccurredAt().AsTime(), req.Status
 	var changed bool
 	switch e := r.event.GetEvent().(type) {
 	case *eventv1.DialEvent_Withdrawn:
@@ -184,7 +184,10 @@ func foldRequest(ctx context.Context, f *store.Fold, r report) error {
 	if r.call != nil {
 		changed = follow(req, r, at) || changed
 	}
-	if changed {
+	switch {
+	case changed && req.Status.Final() && !before.Final():
+		return f.SaveEnded(ctx, req)
+	case changed:
 		f.SaveRequest(req)
 	}
 	return nil

@@ -120,7 +120,7 @@ func (r *rig) wantErasedEvents(erasure uuid.UUID, over, live, waiting, queued *a
 			if strings.Contains(string(public.GetBody()), secret) {
 				word += " with the secret"
 			}
-		} else if len(f.GetErased().GetEventIds()) != 6 {
+		} else if len(f.GetErased().GetEventIds()) != 8 {
 			r.t.Errorf("the erasure names %v", f.GetErased().GetEventIds())
 		}
 		published[f.GetCallId()] = append(published[f.GetCallId()], word)

@@ -18,14 +18,7 @@ import (
 	"ringfence.dev/services/calls/internal/store"
 )
 
-func requestView(r callstate.Request) openapi.CallRequest {
-	return openapi.CallRequest{
-		ID: r.ID, Status: openapi.CallRequestStatus(r.Status), CallID: r.CallID, To: r.To, AgentID: r.AgentID, ExternalRef: r.ExternalRef,
-		ScheduledFor: openapi.TimestampOf(r.ScheduledFor), ErrorCode: r.ErrorCode, ErrorDetail: r.ErrorDetail,
-		DialedAt: openapi.TimestampOrNull(r.DialedAt), CompletedAt: openapi.TimestampOrNull(r.CompletedAt),
-		CreatedAt: openapi.TimestampOf(page.TimeOf(r.ID)), UpdatedAt: openapi.TimestampOf(r.UpdatedAt),
-	}
-}
+func requestView(r callstate.Request) openapi.CallRequest { return r.View() }
 
 // createCall handles POST /v1/calls. It responds 202 with a new call request, or 200 with the
 // original one and the header Idempotency-Replayed if the idempotency key was used before.

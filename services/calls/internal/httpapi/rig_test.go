@@ -332,6 +332,16 @@ func (r *rig) events() (events []map[string]any) {
 	return events
 }
 
+// eventTypes returns the types of all public events, also those of several objects.
+func (r *rig) eventTypes() (types []string) {
+	r.t.Helper()
+	for _, e := range r.events() {
+		types = append(types, e["type"].(string))
+	}
+	return types
+}
+
+// types returns the types of the public events of a single call, in the order of their sequences.
 func (r *rig) types() (types []string) {
 	r.t.Helper()
 	for i, e := range r.events() {

@@ -18,15 +18,15 @@ import (
 const callColumns = `id, workspace_id, call_request_id, direction, from_number, to_e164, agent_id, contact_id, external_ref, status,
     hangup_cause, disposition, queued_at, dialed_at, ringing_at, answered_at, ended_at, ring_seconds, talk_seconds, total_seconds,
     billable_seconds, version, analysed, outcome, summary, charge_settled, credits_micro, sequence, closed, end_learned_at,
-    completes_at, traceparent, erased_at, recording_key, disclosure`
+    completes_at, traceparent, erased_at, recording_key, disclosure, recording_announced`
 
 // transcriptOf selects the transcript if the workspace shows transcripts.
 const transcriptOf = `CASE WHEN (SELECT w.transcripts FROM workspaces w WHERE w.id = workspace_id) THEN transcript END AS transcript`
 
 // foldedCallColumns lists the columns that events change. The transcript is selected only until the
-// terminal event is published.
+// terminal event and call.recording_ready are published.
 const foldedCallColumns = callColumns + `,
-    CASE WHEN NOT closed AND (SELECT w.transcripts FROM workspaces w WHERE w.id = workspace_id)
+    CASE WHEN NOT (closed AND recording_announced) AND (SELECT w.transcripts FROM workspaces w WHERE w.id = workspace_id)
         THEN transcript END AS transcript`
 
 const callByID = `SELECT ` + callColumns + `, ` + transcriptOf + ` FROM calls WHERE workspace_id = @workspace_id AND id = @id`
@@ -203,7 +203,8 @@ INSERT INTO calls AS c (` + callColumns + `, transcript)
 VALUES (@id, @workspace_id, @call_request_id, @direction, @from_number, @to_e164, @agent_id, @contact_id, @external_ref, @status,
     @hangup_cause, @disposition, @queued_at, @dialed_at, @ringing_at, @answered_at, @ended_at, @ring_seconds, @talk_seconds,
     @total_seconds, @billable_seconds, @version, @analysed, @outcome, @summary, @charge_settled, @credits_micro, @sequence,
-    @closed, @end_learned_at, @completes_at, @traceparent, @erased_at, @recording_key, @disclosure, @transcript)
+    @closed, @end_learned_at, @completes_at, @traceparent, @erased_at, @recording_key, @disclosure,
+    @recording_announced, @transcript)
 ON CONFLICT (id) DO UPDATE SET
     from_number = EXCLUDED.from_number, to_e164 = EXCLUDED.to_e164, agent_id = EXCLUDED.agent_id, contact_id = EXCLUDED.contact_id,
     status = EXCLUDED.status, hangup_cause = EXCLUDED.hangup_cause, disposition = EXCLUDED.disposition,
@@ -214,7 +215,7 @@ ON CONFLICT (id) DO UPDATE SET
     charge_settled = EXCLUDED.charge_settled, credits_micro = EXCLUDED.credits_micro, sequence = EXCLUDED.sequence,
     closed = CASE WHEN NOT c.closed OR EXCLUDED.closed THEN EXCLUDED.closed END, end_learned_at = EXCLUDED.end_learned_at, completes_at = EXCLUDED.completes_at,
     traceparent = EXCLUDED.traceparent, erased_at = EXCLUDED.erased_at, recording_key = EXCLUDED.recording_key,
-    disclosure = EXCLUDED.disclosure,
+    disclosure = EXCLUDED.disclosure, recording_announced = EXCLUDED.recording_announced,
     transcript = CASE WHEN EXCLUDED.erased_at IS NULL THEN COALESCE(EXCLUDED.transcript, c.transcript) END`
 
 const claimCompleting = `
@@ -241,12 +242,12 @@ func (s *Store) Complete(ctx context.Context, waits callstate.Waits, limit int,
 		for i := range due {
 			event := due[i].Announce(due[i].Status, now, waits)
 			traced, end := continueTrace(ctx, &due[i])
-			batch.Queue(saveCall, pg.Args(callArgs(&due[i])))
-			err = queueEvent(traced, &batch, &due[i], event, now)
+			err = queueEvents(traced, &batch, &due[i], event, now)
 			end()
 			if err != nil {
 				return err
 			}
+			batch.Queue(saveCall, pg.Args(callArgs(&due[i])))
 		}
 		done = len(due)
 		return tx.SendBatch(ctx, &batch).Close()
@@ -268,5 +269,6 @@ func callArgs(c *callstate.Call) pgx.NamedArgs {
 		"summary": c.Summary, "transcript": c.Transcript, "charge_settled": c.ChargeSettled, "credits_micro": c.Credits,
 		"sequence": c.Sequence, "closed": c.Closed, "end_learned_at": c.EndLearnedAt, "completes_at": c.CompletesAt,
 		"traceparent": c.Traceparent, "erased_at": c.ErasedAt, "recording_key": c.RecordingKey, "disclosure": c.Disclosure,
+		"recording_announced": c.RecordingAnnounced,
 	}
 }

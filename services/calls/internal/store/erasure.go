@@ -171,16 +171,18 @@ ORDER BY id LIMIT @limit`
 const lockErased = `SELECT id FROM calls WHERE id = ANY (@candidates::uuid[]) ORDER BY id FOR UPDATE`
 
 const eraseRequests = `
-UPDATE call_requests SET variables = '{}', erased_at = coalesce(erased_at, now()) WHERE id = ANY (@requests::uuid[])`
+UPDATE call_requests SET variables = '{}', erased_at = coalesce(erased_at, now()) WHERE id = ANY (@requests::uuid[])
+RETURNING id, call_id IS NULL AND status IN ('blocked', 'failed', 'canceled') AS published`
 
 const eraseCalls = `
 UPDATE calls SET summary = NULL, transcript = NULL, recording_key = NULL, erased_at = coalesce(erased_at, now())
 WHERE id = ANY (@calls::uuid[])
 RETURNING id, sequence > 0 AS published`
 
-type erasedCall struct {
+// erasedRow is an erased call or request.
+type erasedRow struct {
 	ID uuid.UUID `db:"id"`
-	// Published is true if events of the call were published.
+	// Published is true if public events of the call or request were published.
 	Published bool `db:"published"`
 }
 
@@ -206,14 +208,15 @@ func eraseStep(ctx context.Context, tx pgx.Tx, id uuid.UUID) error {
 		"erasures": job.Erasures, "again": job.Again, "last_call": job.LastCall,
 		"after_request": job.AfterRequest, "after_call": job.AfterCall, "limit": maxErasedPerStep,
 	}
-	requests, more, err := lockNextErased(ctx, tx, job, args)
+	more, err := lockNextErased(ctx, tx, job, args)
 	if err != nil {
 		return err
 	}
-	if _, err := tx.Exec(ctx, eraseRequests, pg.Args(args)); err != nil {
+	requests, err := pg.Many[erasedRow](ctx, tx, eraseRequests, args)
+	if err != nil {
 		return fmt.Errorf("erase requests: %w", err)
 	}
-	calls, err := pg.Many[erasedCall](ctx, tx, eraseCalls, args)
+	calls, err := pg.Many[erasedRow](ctx, tx, eraseCalls, args)
 	if err != nil {
 		return fmt.Errorf("erase calls: %w", err)
 	}
@@ -231,37 +234,36 @@ func eraseStep(ctx context.Context, tx pgx.Tx, id uuid.UUID) error {
 // stores their ids and the new progress in args. more is true if further steps are needed.
 func lockNextErased(
 	ctx context.Context, tx pgx.Tx, job erasureJob, args pgx.NamedArgs,
-) (requests []uuid.UUID, more bool, err error) {
+) (more bool, err error) {
 	found := []uuid.UUID{}
 	if job.AfterRequest != uuid.Max {
 		if found, err = queryIDs(ctx, tx, requestsOfPerson, args); err != nil {
-			return nil, false, fmt.Errorf("find requests: %w", err)
+			return false, fmt.Errorf("find requests: %w", err)
 		}
 	}
 	args["candidates"], args["after_request"] = found, uuid.Max
 	if len(found) == maxErasedPerStep {
 		args["after_request"], more = found[len(found)-1], true
 	}
-	if requests, err = queryIDs(ctx, tx, lockRequestsOfPerson, args); err != nil {
-		return nil, false, fmt.Errorf("lock requests: %w", err)
+	if args["requests"], err = queryIDs(ctx, tx, lockRequestsOfPerson, args); err != nil {
+		return false, fmt.Errorf("lock requests: %w", err)
 	}
-	args["requests"] = requests
 	outbound, err := queryIDs(ctx, tx, callsOfRequests, args)
 	if err != nil {
-		return nil, false, fmt.Errorf("find calls of requests: %w", err)
+		return false, fmt.Errorf("find calls of requests: %w", err)
 	}
 	inbound, err := queryIDs(ctx, tx, nextInboundCalls, args)
 	if err != nil {
-		return nil, false, fmt.Errorf("find inbound calls: %w", err)
+		return false, fmt.Errorf("find inbound calls: %w", err)
 	}
 	args["candidates"], args["after_call"] = slices.Concat(outbound, inbound), job.LastCall
 	if len(inbound) == maxErasedPerStep {
 		args["after_call"], more = inbound[len(inbound)-1], true
 	}
 	if args["calls"], err = queryIDs(ctx, tx, lockErased, args); err != nil {
-		return nil, false, fmt.Errorf("lock calls: %w", err)
+		return false, fmt.Errorf("lock calls: %w", err)
 	}
-	return requests, more, nil
+	return more, nil
 }
 
 // The slice is never nil.
@@ -273,23 +275,33 @@ func queryIDs(ctx context.Context, tx pgx.Tx, sql string, args pgx.NamedArgs) ([
 	return pgx.AppendRows([]uuid.UUID{}, rows, pgx.RowTo[uuid.UUID])
 }
 
-// publishErased publishes the event `erased` for each request, and for each call of which events
-// were published. It also publishes a report with the steps that other services must do.
+// publishErased publishes the event `erased` for each request, and orders the erasure of the event
+// bodies of each call and request of which public events were published. It also publishes a report
+// with the steps that other services must do.
 func publishErased(
-	ctx context.Context, tx pgx.Tx, job erasureJob, requests []uuid.UUID, calls []erasedCall, more bool,
+	ctx context.Context, tx pgx.Tx, job erasureJob, requests, calls []erasedRow, more bool,
 ) error {
 	var now time.Time
 	if err := tx.QueryRow(ctx, dbNow).Scan(&now); err != nil {
 		return fmt.Errorf("read the time: %w", err)
 	}
 	batch, step := &pgx.Batch{}, &eventv1.StepDone{More: more}
-	for _, id := range requests {
-		erased := (&callstate.Request{ID: id, WorkspaceID: job.WorkspaceID}).ErasedEvent(job.ID, now)
-		event := outbox.Event{Topic: kafka.CallRequests, Key: id.String(), WorkspaceID: job.WorkspaceID, Message: erased}
-		if err := outbox.Queue(ctx, batch, event); err != nil {
+	for _, row := range requests {
+		req := &callstate.Request{ID: row.ID, WorkspaceID: job.WorkspaceID}
+		if err := outbox.Queue(ctx, batch, requestEvent(req, req.ErasedEvent(job.ID, now))); err != nil {
 			return err
 		}
-		step.Next = append(step.Next, &eventv1.ErasureStep{Service: "dialer", Ref: id.String()})
+		step.Next = append(step.Next, &eventv1.ErasureStep{Service: "dialer", Ref: row.ID.String()})
+		if !row.Published {
+			continue // a later event of the request is marked as erased when it is published
+		}
+		bodies := outbox.Event{
+			Topic: kafka.CallEvents, Key: row.ID.String(), WorkspaceID: job.WorkspaceID, Message: req.BodiesErasedEvent(job.ID, now),
+		}
+		if err := outbox.Queue(ctx, batch, bodies); err != nil {
+			return err
+		}
+		step.Next = append(step.Next, &eventv1.ErasureStep{Service: "webhook-dispatcher", Ref: row.ID.String()})
 	}
 	for _, c := range calls {
 		if !c.Published {

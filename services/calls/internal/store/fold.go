@@ -137,17 +137,34 @@ func (f *Fold) Transcribed(workspaceID uuid.UUID) bool { return f.transcribed[wo
 
 // SaveRequest adds a changed request to the rows that Write writes.
 func (f *Fold) SaveRequest(req *callstate.Request) {
+	req.UpdatedAt = f.Now
 	if !slices.Contains(f.requestsToSave, req) {
 		f.requestsToSave = append(f.requestsToSave, req)
 	}
 }
 
-// SaveCanceled adds a request that the dialer's event `withdrawn` canceled. It also adds the event
-// of the request for call-requests.v1. It is used if the HTTP cancel failed after the dialer
-// withdrew the request.
-func (f *Fold) SaveCanceled(ctx context.Context, req *callstate.Request, at time.Time) error {
+// SaveEnded adds a request that has ended just now. If it ended without a call, SaveEnded also adds
+// its public event.
+func (f *Fold) SaveEnded(ctx context.Context, req *callstate.Request) error {
 	f.SaveRequest(req)
-	return outbox.Queue(ctx, &f.events, requestEvent(req, req.WithdrawnEvent(at)))
+	if req.EndEvent() == "" {
+		return nil
+	}
+	event, err := endEvent(req, f.Now)
+	if err != nil {
+		return err
+	}
+	return outbox.Queue(ctx, &f.events, event)
+}
+
+// SaveCanceled adds a request that the dialer's event `withdrawn` canceled. It also adds the event
+// of the request for call-requests.v1 and the public event. It is used if the HTTP cancel failed
+// after the dialer withdrew the request.
+func (f *Fold) SaveCanceled(ctx context.Context, req *callstate.Request, at time.Time) error {
+	if err := outbox.Queue(ctx, &f.events, requestEvent(req, req.WithdrawnEvent(at))); err != nil {
+		return err
+	}
+	return f.SaveEnded(ctx, req)
 }
 
 // SaveCharge adds a request whose charge is now known. The statement does not change updated_at,
@@ -159,16 +176,29 @@ func (f *Fold) SaveCharge(req *callstate.Request) {
 }
 
 // SaveCall adds a changed or new call. Unless event is "", it also adds the public event for
-// call-events.v1.
+// call-events.v1. It also adds the opt-in events that are due.
 func (f *Fold) SaveCall(ctx context.Context, c *callstate.Call, event openapi.EventType) error {
 	f.calls[c.ID] = c
 	if !slices.Contains(f.callsToSave, c) {
 		f.callsToSave = append(f.callsToSave, c)
 	}
-	return queueEvent(ctx, &f.events, c, event, f.Now)
+	return queueEvents(ctx, &f.events, c, event, f.Now)
 }
 
-// queueEvent adds the public event to the batch, unless event is "".
+// queueEvents adds the public event to the batch, unless event is "", and then the opt-in events
+// that are due. It changes the call, so it must run before the call is saved.
+func queueEvents(ctx context.Context, batch *pgx.Batch, c *callstate.Call, event openapi.EventType, at time.Time) error {
+	if err := queueEvent(ctx, batch, c, event, at); err != nil {
+		return err
+	}
+	for event = c.NextOptIn(); event != ""; event = c.NextOptIn() {
+		if err := queueEvent(ctx, batch, c, event, at); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 func queueEvent(ctx context.Context, batch *pgx.Batch, c *callstate.Call, event openapi.EventType, at time.Time) error {
 	if event == "" {
 		return nil

@@ -93,7 +93,7 @@ WHERE workspace_id = @workspace_id AND id = @id AND status = 'queued'
 RETURNING ` + requestColumns
 
 // Cancel cancels a request that the dialer has withdrawn, and writes the event for call-requests.v1
-// to the outbox. It returns pg.ErrNotFound if the request is not queued.
+// and the public event to the outbox. It returns pg.ErrNotFound if the request is not queued.
 func (s *Store) Cancel(ctx context.Context, workspaceID, id uuid.UUID, at time.Time) (callstate.Request, error) {
 	var req callstate.Request
 	err := pg.InTx(ctx, s.pool, func(tx pgx.Tx) (err error) {
@@ -101,7 +101,11 @@ func (s *Store) Cancel(ctx context.Context, workspaceID, id uuid.UUID, at time.T
 			"id": id}); err != nil {
 			return err
 		}
-		return outbox.Put(ctx, tx, requestEvent(&req, req.WithdrawnEvent(at)))
+		event, err := endEvent(&req, *req.CompletedAt)
+		if err != nil {
+			return err
+		}
+		return outbox.Put(ctx, tx, requestEvent(&req, req.WithdrawnEvent(at)), event)
 	})
 	if err != nil {
 		return callstate.Request{}, fmt.Errorf("cancel call request %s: %w", id, err)
@@ -130,7 +134,7 @@ const lockRequest = `SELECT ` + requestColumns + ` FROM call_requests WHERE id =
 const saveRequest = `
 UPDATE call_requests SET status = @status, call_id = @call_id, scheduled_for = @scheduled_for, error_code = @error_code,
     error_detail = @error_detail, dialed_at = @dialed_at, completed_at = @completed_at, dial_attempt = @dial_attempt,
-    updated_at = now()
+    updated_at = @updated_at
 WHERE id = @id`
 
 const saveCharge = `
@@ -191,6 +195,18 @@ func requestEvent(req *callstate.Request, event *eventv1.CallRequestEvent) outbo
 	return outbox.Event{Topic: kafka.CallRequests, Key: req.ID.String(), WorkspaceID: req.WorkspaceID, Message: event}
 }
 
+// endEvent returns the public event of a request that ended without a call.
+func endEvent(req *callstate.Request, at time.Time) (outbox.Event, error) {
+	message, err := req.PublicEvent(at)
+	if err != nil {
+		return outbox.Event{}, err
+	}
+	return outbox.Event{
+		ID: callstate.EventID(req.ID, req.EndEvent()), Topic: kafka.CallEvents, Key: req.ID.String(), WorkspaceID: req.WorkspaceID,
+		Message: message,
+	}, nil
+}
+
 func insertArgs(r callstate.Request) pgx.NamedArgs {
 	return pgx.NamedArgs{
 		"id": r.ID, "workspace_id": r.WorkspaceID, "status": r.Status, "to_e164": r.To, "agent_id": r.AgentID,
@@ -204,6 +220,6 @@ func saveArgs(r *callstate.Request) pgx.NamedArgs {
 	return pgx.NamedArgs{
 		"id": r.ID, "status": r.Status, "call_id": r.CallID, "scheduled_for": r.ScheduledFor, "error_code": r.ErrorCode,
 		"error_detail": r.ErrorDetail, "dialed_at": r.DialedAt, "completed_at": r.CompletedAt,
-		"dial_attempt": r.DialAttempt,
+		"dial_attempt": r.DialAttempt, "updated_at": r.UpdatedAt,
 	}
 }
