@@ -17,8 +17,8 @@ import (
 )
 
 // onCallEvents stores one delivery for each event and each subscription that lists the event's
-// type. It also erases the event bodies of calls whose called person was erased. An erasure can be
-// in the same batch as the events of its call.
+// type. It also erases the event bodies of calls and call requests whose called person was erased.
+// An erasure can be in the same batch as the events of its call.
 func (c *Consumer) onCallEvents(
 	ctx context.Context, tx pgx.Tx, batch []inbox.Record,
 ) (outcome inbox.Outcome, err error) {
@@ -80,7 +80,11 @@ func decodeRecord(ctx context.Context, rec inbox.Record) (ev deliveries.Event, e
 	if err := rec.Decode(&message); err != nil {
 		return ev, nil, err
 	}
-	rec.Span.SetAttributes(telemetry.CallID(message.GetCallId()))
+	if request := message.GetCallRequestId(); request != "" {
+		rec.Span.SetAttributes(telemetry.CallRequestID(request)) // call_id is the id of the request, too
+	} else {
+		rec.Span.SetAttributes(telemetry.CallID(message.GetCallId()))
+	}
 	callID, err := uuid.Parse(message.GetCallId())
 	if err != nil {
 		return ev, nil, kafka.Parkf("call_id %q: %w", message.GetCallId(), err)

@@ -12,6 +12,7 @@ import (
 
 	"ringfence.dev/libs/page"
 	"ringfence.dev/proto/openapi"
+	"ringfence.dev/services/webhook-dispatcher/internal/subscriptions"
 )
 
 // Status is the status of a delivery in the API.
@@ -61,7 +62,9 @@ func CreatedAt(id uuid.UUID) (at time.Time, ok bool) {
 type Event struct {
 	ID          uuid.UUID
 	WorkspaceID uuid.UUID
-	// CallID is nil for webhook.test.
+	// CallID is the call, or for events of a call request or a subscription the id of that object.
+	// Events with the same CallID are delivered in the order of their sequences. It is nil for
+	// webhook.test.
 	CallID    *uuid.UUID
 	Type      string
 	Sequence  int32
@@ -70,6 +73,9 @@ type Event struct {
 	// Erased is true if the data of the called person was erased before the event was published.
 	// The body of such an event is deleted when no queued delivery needs the body.
 	Erased bool
+	// Excluded is the only subscription that does not receive the event, although it lists the
+	// type. If it is uuid.Nil, no subscription is excluded.
+	Excluded uuid.UUID
 	// Traceparent continues the trace of the call event.
 	Traceparent string
 }
@@ -90,6 +96,26 @@ func NewTest(id, workspaceID, subscriptionID uuid.UUID, now time.Time) (Event, e
 		CreatedAt: shown.Time}, nil
 }
 
+// NewSubscriptionEvent returns the event webhook_subscription.failing or webhook_subscription.failed
+// of a subscription, for the other subscriptions of its workspace.
+func NewSubscriptionEvent(
+	event openapi.SubscriptionEventType, sub subscriptions.Subscription, sequence int32, now time.Time,
+) (Event, error) {
+	shown := openapi.TimestampOf(now)
+	id := uuid.NewSHA1(sub.ID, fmt.Appendf(nil, "%s %d", event, sequence))
+	body, err := json.Marshal(openapi.SubscriptionEvent{
+		ID: id, Type: event, APIVersion: openapi.SubscriptionEventAPIVersionN20260604, CreatedAt: shown,
+		WorkspaceID: sub.WorkspaceID, Sequence: sequence, Data: sub.View(),
+	})
+	if err != nil {
+		return Event{}, fmt.Errorf("encode %s of subscription %s: %w", event, sub.ID, err)
+	}
+	return Event{
+		ID: id, WorkspaceID: sub.WorkspaceID, CallID: &sub.ID, Type: string(event), Sequence: sequence, Body: body,
+		CreatedAt: shown.Time, Excluded: sub.ID,
+	}, nil
+}
+
 // Work is a claimed attempt. URL and Secret are the values of the subscription at the time of the
 // claim. If the secret or the body cannot be read, its field is empty and the attempt fails with
 // NotSendable.
@@ -100,7 +126,8 @@ type Work struct {
 	EventType      string
 	// CreatedAt is the time of the event.
 	CreatedAt time.Time
-	CallID    *uuid.UUID
+	// CallID is Event.CallID.
+	CallID *uuid.UUID
 	// Attempt is counted from 1 within each replay. Replay is 0 before the first replay.
 	Attempt int
 	Replay  int

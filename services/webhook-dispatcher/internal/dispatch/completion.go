@@ -109,8 +109,8 @@ func (h *healthChecks) next() (store.SubscriptionHealth, bool) {
 	return store.SubscriptionHealth{}, false
 }
 
-// applyRule logs a warning if half of the failure rule is met. It disables the subscription if the
-// whole rule is met.
+// applyRule warns if half of the failure rule is met: it logs and stores the event
+// webhook_subscription.failing. It disables the subscription if the whole rule is met.
 func (d *Dispatcher) applyRule(ctx context.Context, standing store.SubscriptionHealth) {
 	id := standing.SubscriptionID
 	if _, met := d.cfg.Rule.Met(standing.Health); met {
@@ -120,6 +120,7 @@ func (d *Dispatcher) applyRule(ctx context.Context, standing store.SubscriptionH
 			slog.ErrorContext(ctx, "failing webhook subscription not disabled", "subscription_id", id, "error", err)
 		case disabled:
 			d.metrics.disabled.Inc()
+			d.Wake() // for the deliveries of webhook_subscription.failed
 			slog.WarnContext(ctx, "webhook subscription disabled", "subscription_id", id, "reason", reason)
 		}
 		return
@@ -133,6 +134,7 @@ func (d *Dispatcher) applyRule(ctx context.Context, standing store.SubscriptionH
 		slog.ErrorContext(ctx, "warning of a failing webhook subscription not stored", "subscription_id", id, "error", err)
 	case first:
 		d.metrics.warned.Inc()
+		d.Wake() // for the deliveries of webhook_subscription.failing
 		slog.WarnContext(ctx, "webhook subscription is failing", "subscription_id", id, "failures", standing.Health.Failures,
 			"exhausted", standing.Health.Exhausted, "failing_for", standing.Health.FailingFor.String())
 	}

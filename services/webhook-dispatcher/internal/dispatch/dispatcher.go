@@ -6,6 +6,7 @@ import (
 	"context"
 	"log/slog"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"time"
 
@@ -135,7 +136,11 @@ func (d *Dispatcher) attempt(ctx context.Context, w deliveries.Work, slowed bool
 		attribute.String("webhook.event_id", w.EventID.String()), attribute.String("webhook.event_type", w.EventType),
 		attribute.Int("webhook.attempt", w.Attempt),
 	}
-	if w.CallID != nil {
+	switch {
+	case w.CallID == nil:
+	case strings.HasPrefix(w.EventType, "call_request."):
+		attrs = append(attrs, telemetry.CallRequestID(w.CallID.String()))
+	case strings.HasPrefix(w.EventType, "call."):
 		attrs = append(attrs, telemetry.CallID(w.CallID.String()))
 	}
 	ctx, span := telemetry.Continue(ctx, "webhook attempt", w.Traceparent, w.Age, attrs...)

@@ -18,16 +18,7 @@ import (
 	"ringfence.dev/services/webhook-dispatcher/internal/subscriptions"
 )
 
-// viewSubscription returns the customer's view of a subscription
-// (docs/reference/api/webhooks.md).
-func viewSubscription(s subscriptions.Subscription) openapi.WebhookSubscription {
-	return openapi.WebhookSubscription{
-		ID: s.ID, Name: s.Name, URL: s.URL, Events: s.Events, Status: openapi.WebhookSubscriptionStatus(s.Status),
-		SigningSecret: s.MaskedSecret(), ConsecutiveFailures: s.ConsecutiveFailures,
-		LastSuccessAt: openapi.TimestampOrNull(s.LastSuccessAt),
-		LastFailureAt: openapi.TimestampOrNull(s.LastFailureAt), CreatedAt: openapi.TimestampOf(s.CreatedAt()),
-	}
-}
+func viewSubscription(s subscriptions.Subscription) openapi.WebhookSubscription { return s.View() }
 
 const storeSecretNotice = "Store this secret now: it signs your webhooks and is shown only once."
 

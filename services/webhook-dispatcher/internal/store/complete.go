@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -11,6 +10,8 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"ringfence.dev/libs/pg"
+	"ringfence.dev/libs/telemetry"
+	"ringfence.dev/proto/openapi"
 	"ringfence.dev/services/webhook-dispatcher/internal/deliveries"
 	"ringfence.dev/services/webhook-dispatcher/internal/subscriptions"
 )
@@ -239,28 +240,102 @@ func (r healthRow) health() SubscriptionHealth {
 	}}
 }
 
-// MarkWarned records that the warning about a subscription was logged. first is false if an earlier
-// call recorded this, or if a delivery has succeeded meanwhile.
+// MarkWarned records the warning about an active subscription and stores the event
+// webhook_subscription.failing. first is false if an earlier call recorded the warning, if a
+// delivery has succeeded meanwhile, or if the subscription is not active.
 func (s *Store) MarkWarned(ctx context.Context, subscriptionID uuid.UUID) (first bool, err error) {
-	tag, err := s.pool.Exec(ctx, setWarned, pgx.NamedArgs{"id": subscriptionID})
+	err = pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
+		first = false
+		active, err := lockFailing(ctx, tx, subscriptionID)
+		if err != nil || !active {
+			return err
+		}
+		first, err = s.warn(ctx, tx, subscriptionID)
+		return err
+	})
 	if err != nil {
 		return false, fmt.Errorf("store warning of subscription %s: %w", subscriptionID, err)
 	}
-	return tag.RowsAffected() > 0, nil
+	return first, nil
 }
+
+func (s *Store) warn(ctx context.Context, tx pgx.Tx, subscriptionID uuid.UUID) (first bool, err error) {
+	tag, err := tx.Exec(ctx, setWarned, pgx.NamedArgs{"id": subscriptionID})
+	if err != nil || tag.RowsAffected() == 0 {
+		return false, err
+	}
+	return true, s.announce(ctx, tx, subscriptionID, openapi.SubscriptionEventTypeWebhookSubscriptionFailing)
+}
+
+// lockFailing locks the subscription and the subscriptions that receive its events, in the order of
+// their ids, as Ingest does. active is false if the subscription is not active or was deleted.
+func lockFailing(ctx context.Context, tx pgx.Tx, subscriptionID uuid.UUID) (active bool, err error) {
+	locked, err := pg.Many[idStatusRow](ctx, tx, lockWorkspaceOfFailing, pgx.NamedArgs{
+		"id": subscriptionID, "types": []openapi.EventType{
+			openapi.EventTypeWebhookSubscriptionFailing, openapi.EventTypeWebhookSubscriptionFailed,
+		},
+	})
+	if err != nil {
+		return false, fmt.Errorf("lock subscriptions: %w", err)
+	}
+	return slices.Contains(locked, idStatusRow{subscriptionID, subscriptions.Active}), nil
+}
+
+type idStatusRow struct {
+	ID     uuid.UUID
+	Status subscriptions.Status
+}
+
+const lockWorkspaceOfFailing = `
+SELECT s.id, s.status FROM subscriptions s
+WHERE s.workspace_id = (SELECT workspace_id FROM subscriptions WHERE id = @id) AND s.deleted_at IS NULL
+  AND (s.id = @id OR s.events && @types::text[])
+ORDER BY s.id
+FOR NO KEY UPDATE`
+
+// announce stores an event of a subscription, and its deliveries to the other subscriptions of the
+// workspace.
+func (s *Store) announce(
+	ctx context.Context, tx pgx.Tx, subscriptionID uuid.UUID, event openapi.SubscriptionEventType,
+) error {
+	counted, err := pg.One[countedEvent](ctx, tx, countEvent, pgx.NamedArgs{"id": subscriptionID})
+	if err != nil {
+		return fmt.Errorf("count event of subscription %s: %w", subscriptionID, err)
+	}
+	sub, err := pg.One[subscriptions.Subscription](ctx, tx, selectSubscription+` WHERE s.id = @id`, pgx.NamedArgs{"id": subscriptionID})
+	if err != nil {
+		return fmt.Errorf("read subscription %s: %w", subscriptionID, err)
+	}
+	ev, err := deliveries.NewSubscriptionEvent(event, sub, counted.EventCount, counted.At)
+	if err != nil {
+		return err
+	}
+	ev.Traceparent = telemetry.Carrier(ctx)
+	_, err = s.Ingest(ctx, tx, ev)
+	return err
+}
+
+type countedEvent struct {
+	EventCount int32
+	At         time.Time
+}
+
+const countEvent = `
+UPDATE subscription_health SET event_count = event_count + 1 WHERE subscription_id = @id
+RETURNING event_count, clock_timestamp() AS at`
 
 const setWarned = `UPDATE subscription_health SET warned_at = now() WHERE subscription_id = @id AND warned_at IS NULL AND failures > 0`
 
-// Disable sets an active subscription to failed if its health still meets the rule, and returns the
-// reason for operators. disabled is false if a success or a PATCH was committed first.
+// Disable sets an active subscription to failed if its health still meets the rule, stores the event
+// webhook_subscription.failed, and returns the reason for operators. If no warning was recorded, it
+// stores webhook_subscription.failing first. disabled is false if a success or a PATCH was committed
+// first.
 func (s *Store) Disable(ctx context.Context, subscriptionID uuid.UUID, rule subscriptions.FailureRule) (reason string, disabled bool, err error) {
 	key := pgx.NamedArgs{"id": subscriptionID}
 	err = pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
 		reason, disabled = "", false
-		if _, err := pg.One[idRow](ctx, tx, lockActive, key); err != nil {
-			if errors.Is(err, pg.ErrNotFound) {
-				return nil
-			}
+		active, err := lockFailing(ctx, tx, subscriptionID)
+		if err != nil || !active {
 			return err
 		}
 		row, err := pg.One[healthRow](ctx, tx, healthOf, key)
@@ -270,10 +345,13 @@ func (s *Store) Disable(ctx context.Context, subscriptionID uuid.UUID, rule subs
 		if reason, disabled = rule.Met(row.health().Health); !disabled {
 			return nil
 		}
+		if _, err := s.warn(ctx, tx, subscriptionID); err != nil {
+			return err
+		}
 		if _, err := tx.Exec(ctx, setFailed, pgx.NamedArgs{"id": subscriptionID, "reason": reason}); err != nil {
 			return err
 		}
-		return nil
+		return s.announce(ctx, tx, subscriptionID, openapi.SubscriptionEventTypeWebhookSubscriptionFailed)
 	})
 	if err != nil {
 		return "", false, fmt.Errorf("disable subscription %s: %w", subscriptionID, err)
@@ -281,12 +359,8 @@ func (s *Store) Disable(ctx context.Context, subscriptionID uuid.UUID, rule subs
 	return reason, disabled, nil
 }
 
-const lockActive = `
-SELECT id FROM subscriptions WHERE id = @id AND status = 'active' AND deleted_at IS NULL
-FOR NO KEY UPDATE`
-
-// healthOf runs after lockActive as a separate statement. So it reads rows that were committed
-// while lockActive waited.
+// healthOf runs after lockFailing as a separate statement. So it reads rows that were committed
+// while lockFailing waited.
 const healthOf = `
 SELECT subscription_id, failures, exhausted, coalesce(extract(epoch FROM now() - failing_since), 0)::float8 AS failing,
        warned_at IS NOT NULL AS warned

@@ -22,9 +22,10 @@ type Delivery struct {
 	SubscriptionID uuid.UUID
 	EventID        uuid.UUID
 	EventType      string
-	CallID         *uuid.UUID
-	Sequence       int32
-	Status         deliveries.Status
+	// CallID is nil if the event belongs to no call.
+	CallID   *uuid.UUID
+	Sequence int32
+	Status   deliveries.Status
 	// Attempts is the number of attempts since the last replay. Replays is the number of replays.
 	Attempts      int
 	Replays       int
@@ -73,7 +74,8 @@ func (t Attempt) Sent() bool {
 // receive deliveries.
 const (
 	deliveryColumns = `
-SELECT d.id, d.created_at, d.event_id, d.event_type, d.call_id, d.sequence,
+SELECT d.id, d.created_at, d.event_id, d.event_type,
+	CASE WHEN d.event_type LIKE 'call.%' THEN d.call_id END AS call_id, d.sequence,
        CASE WHEN d.status = 'queued' AND sub.held THEN 'held' ELSE d.status END AS status,
        d.attempts, d.replays, d.last_code, d.last_error, q.due_at AS next_attempt_at, d.done_at, d.erased_at,
        d.subscription_id`

@@ -55,7 +55,7 @@ func (s *Store) Match(ctx context.Context, tx pgx.Tx, events ...deliveries.Event
 	for i := range events {
 		ev := &events[i]
 		for _, sub := range subscriptions[ev.WorkspaceID] {
-			if !slices.Contains(sub.Events, ev.Type) {
+			if !slices.Contains(sub.Events, ev.Type) || sub.ID == ev.Excluded {
 				continue
 			}
 			done.Matched[i]++

@@ -44,7 +44,7 @@ func TestLocks_ConcurrentTransactionsDoNotDeadlock(t *testing.T) {
 	st := store.New(pool, box(t))
 	subs := make([]uuid.UUID, 4)
 	for i := range subs {
-		subs[i] = r.subscribe(ws, "call.ringing", "call.completed")
+		subs[i] = r.subscribe(ws, "call.ringing", "call.completed", failing, failed)
 	}
 	const batches = 100
 	ctx, stop := context.WithTimeout(t.Context(), 2*time.Minute)

@@ -49,7 +49,11 @@ const TestEvent = string(openapi.EventTypeWebhookTest)
 
 // eventTypes lists the types that a subscription can name. The list is part of error messages.
 // Every subscription receives webhook.test, even if it does not name this type.
-const eventTypes = "call.ringing, call.answered, call.completed, call.failed, call.no_answer, call.busy, " + TestEvent
+//
+// The types after webhook.test are opt-in events.
+const eventTypes = "call.ringing, call.answered, call.completed, call.failed, call.no_answer, call.busy, " + TestEvent +
+	", call.analyzed, call.recording_ready, call_request.blocked, call_request.failed, call_request.canceled, " +
+	"webhook_subscription.failing, webhook_subscription.failed"
 
 // Events returns every event type, including webhook.test.
 func Events() []string { return strings.Split(eventTypes, ", ") }
@@ -94,6 +98,16 @@ func (s Subscription) CreatedAt() time.Time { return page.TimeOf(s.ID) }
 
 // MaskedSecret returns the prefix and the last four characters of the secret.
 func (s Subscription) MaskedSecret() string { return secretPrefix + "…" + s.SecretLast4 }
+
+// View returns the customer's view of a subscription (docs/reference/api/webhooks.md).
+func (s Subscription) View() openapi.WebhookSubscription {
+	return openapi.WebhookSubscription{
+		ID: s.ID, Name: s.Name, URL: s.URL, Events: s.Events, Status: openapi.WebhookSubscriptionStatus(s.Status),
+		SigningSecret: s.MaskedSecret(), ConsecutiveFailures: s.ConsecutiveFailures,
+		LastSuccessAt: openapi.TimestampOrNull(s.LastSuccessAt),
+		LastFailureAt: openapi.TimestampOrNull(s.LastFailureAt), CreatedAt: openapi.TimestampOf(s.CreatedAt()),
+	}
+}
 
 const secretPrefix = "whsec_"
 
