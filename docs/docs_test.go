@@ -77,12 +77,18 @@ func references(t *testing.T, content string) (anchors map[string]bool, links []
 	return anchors, links
 }
 
+// jsonBlock matches the bodies in events.md, which are copies of the examples in the API description.
+var jsonBlock = regexp.MustCompile("(?s)```json\n.*?```")
+
 func TestMarkdown_PagesAreShort(t *testing.T) {
 	t.Parallel()
 	all := 0
 	for name, content := range markdown(t) {
 		if slices.Contains(generated, name) {
 			continue
+		}
+		if name == "../docs/reference/events.md" {
+			content = jsonBlock.ReplaceAllString(content, "")
 		}
 		words := len(strings.Fields(content))
 		all += words

@@ -158,7 +158,7 @@ type ClientInterface interface {
 	// rest of the body is then ignored. An error does not use up the key. A key can be used again 30 days after its request
 	// ended.
 	//
-	// A call request that ends **without a call** (blocked, canceled, or failed before a phone was dialed) sends no event.
+	// A call request that ends **without a call** (blocked, canceled, or failed before a phone was dialed) sends no event of a call, only an opt-in event.
 	// Read it at `GET /v1/call-requests/{id}`. Every call sends exactly one of call.completed, call.no_answer, call.busy and
 	// call.failed.
 	//
@@ -176,7 +176,7 @@ type ClientInterface interface {
 	// rest of the body is then ignored. An error does not use up the key. A key can be used again 30 days after its request
 	// ended.
 	//
-	// A call request that ends **without a call** (blocked, canceled, or failed before a phone was dialed) sends no event.
+	// A call request that ends **without a call** (blocked, canceled, or failed before a phone was dialed) sends no event of a call, only an opt-in event.
 	// Read it at `GET /v1/call-requests/{id}`. Every call sends exactly one of call.completed, call.no_answer, call.busy and
 	// call.failed.
 	//
@@ -642,7 +642,7 @@ func (c *Client) ListCalls(ctx context.Context, params *ListCallsParams, reqEdit
 // rest of the body is then ignored. An error does not use up the key. A key can be used again 30 days after its request
 // ended.
 //
-// A call request that ends **without a call** (blocked, canceled, or failed before a phone was dialed) sends no event.
+// A call request that ends **without a call** (blocked, canceled, or failed before a phone was dialed) sends no event of a call, only an opt-in event.
 // Read it at `GET /v1/call-requests/{id}`. Every call sends exactly one of call.completed, call.no_answer, call.busy and
 // call.failed.
 //
@@ -670,7 +670,7 @@ func (c *Client) CreateCallWithBody(ctx context.Context, params *CreateCallParam
 // rest of the body is then ignored. An error does not use up the key. A key can be used again 30 days after its request
 // ended.
 //
-// A call request that ends **without a call** (blocked, canceled, or failed before a phone was dialed) sends no event.
+// A call request that ends **without a call** (blocked, canceled, or failed before a phone was dialed) sends no event of a call, only an opt-in event.
 // Read it at `GET /v1/call-requests/{id}`. Every call sends exactly one of call.completed, call.no_answer, call.busy and
 // call.failed.
 //
@@ -3265,7 +3265,7 @@ type ClientWithResponsesInterface interface {
 	// rest of the body is then ignored. An error does not use up the key. A key can be used again 30 days after its request
 	// ended.
 	//
-	// A call request that ends **without a call** (blocked, canceled, or failed before a phone was dialed) sends no event.
+	// A call request that ends **without a call** (blocked, canceled, or failed before a phone was dialed) sends no event of a call, only an opt-in event.
 	// Read it at `GET /v1/call-requests/{id}`. Every call sends exactly one of call.completed, call.no_answer, call.busy and
 	// call.failed.
 	//
@@ -3283,7 +3283,7 @@ type ClientWithResponsesInterface interface {
 	// rest of the body is then ignored. An error does not use up the key. A key can be used again 30 days after its request
 	// ended.
 	//
-	// A call request that ends **without a call** (blocked, canceled, or failed before a phone was dialed) sends no event.
+	// A call request that ends **without a call** (blocked, canceled, or failed before a phone was dialed) sends no event of a call, only an opt-in event.
 	// Read it at `GET /v1/call-requests/{id}`. Every call sends exactly one of call.completed, call.no_answer, call.busy and
 	// call.failed.
 	//
@@ -5506,7 +5506,7 @@ func (c *ClientWithResponses) ListCallsWithResponse(ctx context.Context, params 
 // rest of the body is then ignored. An error does not use up the key. A key can be used again 30 days after its request
 // ended.
 //
-// A call request that ends **without a call** (blocked, canceled, or failed before a phone was dialed) sends no event.
+// A call request that ends **without a call** (blocked, canceled, or failed before a phone was dialed) sends no event of a call, only an opt-in event.
 // Read it at `GET /v1/call-requests/{id}`. Every call sends exactly one of call.completed, call.no_answer, call.busy and
 // call.failed.
 //
@@ -5530,7 +5530,7 @@ func (c *ClientWithResponses) CreateCallWithBodyWithResponse(ctx context.Context
 // rest of the body is then ignored. An error does not use up the key. A key can be used again 30 days after its request
 // ended.
 //
-// A call request that ends **without a call** (blocked, canceled, or failed before a phone was dialed) sends no event.
+// A call request that ends **without a call** (blocked, canceled, or failed before a phone was dialed) sends no event of a call, only an opt-in event.
 // Read it at `GET /v1/call-requests/{id}`. Every call sends exactly one of call.completed, call.no_answer, call.busy and
 // call.failed.
 //

@@ -32,6 +32,7 @@ func TestHooks_CreateValidatesEachField(t *testing.T) {
 	}{
 		{"only the required fields", good(), ""},
 		{"every event type, including webhook.test", good("events", append(everyEvent(), "webhook.test")), ""},
+		{"every opt-in event", good("events", optInEvents()), ""},
 		{"a name of 200, a url of 2048 and a description of 500 characters", good("name", strings.Repeat("ü", 200), "url", host+strings.Repeat("x", 2048-len(host)), "description", strings.Repeat("ü", 500)), ""},
 		{"a description that is null", good("description", nil), ""},
 		{"unknown fields are ignored", good("status", "failed", "signing_secret", "whsec_mine", "id", 7), ""},

@@ -9,10 +9,12 @@ import (
 	"github.com/getkin/kin-openapi/openapi3"
 )
 
-// statusOfEvent maps each event type to the statuses that the call can have in the event.
+// statusOfEvent maps each event type to the statuses that its object can have in the event.
 var statusOfEvent = map[string][]string{
 	"call.ringing": {"ringing"}, "call.answered": {"in_progress"}, "call.completed": {"completed"}, "call.no_answer": {"no_answer"},
-	"call.busy": {"busy"}, "call.failed": {"failed", "canceled"},
+	"call.busy": {"busy"}, "call.failed": {"failed", "canceled"}, "call.analyzed": {"completed"},
+	"call_request.blocked": {"blocked"}, "call_request.failed": {"failed"}, "call_request.canceled": {"canceled"},
+	"webhook_subscription.failing": {"active"}, "webhook_subscription.failed": {"failed"},
 }
 
 // Delivery validates the type, headers and body of a delivery. It does not verify the signature,
@@ -64,7 +66,7 @@ func statusFits(name string, status any) error {
 		}
 	}
 	if len(allowed) > 0 {
-		return fmt.Errorf("%s of a call that is %v", name, status)
+		return fmt.Errorf("%s of an object that is %v", name, status)
 	}
 	return nil
 }

@@ -1,0 +1,127 @@
+package contract
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/jackc/pgx/v5"
+
+	"ringfence.dev/test/kit"
+	"ringfence.dev/test/kit/sharedstack"
+)
+
+func optInEvents() []string {
+	return []string{
+		"call.analyzed", "call.recording_ready", "call_request.blocked", "call_request.failed", "call_request.canceled",
+		"webhook_subscription.failing", "webhook_subscription.failed",
+	}
+}
+
+// subscribeTo creates a subscription and returns its id and a function that returns its deliveries.
+func (w *tenant) subscribeTo(t *testing.T, name string, events ...string) (id string, received func() []kit.Delivery) {
+	t.Helper()
+	hooks, path := stack(t).Hooks, w.id+"/"+name
+	made := w.write.want(t, 201, "POST", subscriptions, set{"name": name, "url": hooks.URL + "/" + path, "events": events})
+	hooks.SetSecret("/"+path, made.text("signing_secret"))
+	return made.text("id"), func() []kit.Delivery { return hooks.Deliveries(path) }
+}
+
+func typesOf(all []kit.Delivery) (types []string) {
+	for _, d := range all {
+		types = append(types, d.Type)
+	}
+	return types
+}
+
+// dataOf returns the member data of the delivery of a type, as a value of JSON.
+func dataOf(t *testing.T, all []kit.Delivery, event string) map[string]any {
+	t.Helper()
+	for _, d := range all {
+		if d.Type != event {
+			continue
+		}
+		var envelope struct{ Data map[string]any }
+		if err := json.Unmarshal(d.Body, &envelope); err != nil {
+			t.Fatal(err)
+		}
+		return envelope.Data
+	}
+	t.Fatalf("no delivery of %s in %v", event, typesOf(all))
+	return nil
+}
+
+func TestOptIn_OnlySubscriptionsThatListTheTypeReceiveIt(t *testing.T) {
+	w := workspace(t)
+	w.topUp(t, "10")
+	_, listed := w.subscribeTo(t, "listed", optInEvents()...)
+	_, usual := w.subscribeTo(t, "usual", everyEvent()...)
+
+	later := time.Now().Add(time.Hour).UTC().Format(time.RFC3339)
+	canceled := w.write.want(t, 202, "POST", "/v1/calls", w.order(number(1), "scheduled_for", later)).text("id")
+	w.write.want(t, 200, "POST", "/v1/call-requests/"+canceled+"/cancel", nil)
+	until(t, "call_request.canceled arrives", func() bool { return len(listed()) == 1 })
+
+	to := number(1)
+	soon := time.Now().Add(3 * time.Second).UTC().Format(time.RFC3339)
+	blocked := w.write.want(t, 202, "POST", "/v1/calls", w.order(to, "scheduled_for", soon)).text("id")
+	w.write.want(t, 200, "POST", "/v1/opt-outs", set{"phone_e164": to})
+	until(t, "call_request.blocked arrives", func() bool { return len(listed()) == 2 })
+
+	busy := w.ended(t, w.write.want(t, 202, "POST", "/v1/calls", w.order(number(90))).text("id"))
+	until(t, "call.busy arrives", func() bool { return len(usual()) == 1 })
+	if got, want := typesOf(listed()), []string{"call_request.canceled", "call_request.blocked"}; !slices.Equal(got, want) {
+		t.Errorf("events of the subscription to opt-in events = %v, want %v", got, want)
+	}
+	if got, want := typesOf(usual()), []string{"call.busy"}; !slices.Equal(got, want) {
+		t.Errorf("events of the other subscription = %v, want %v", got, want)
+	}
+	for event, id := range map[string]string{"call_request.canceled": canceled, "call_request.blocked": blocked} {
+		want := w.read.want(t, 200, "GET", "/v1/call-requests/"+id, nil).members()
+		if diff := cmp.Diff(want, dataOf(t, listed(), event)); diff != "" {
+			t.Errorf("data of %s differs from GET (-get +event):\n%s", event, diff)
+		}
+	}
+	for _, d := range listed() {
+		sharedstack.Equal(t, "sequence of "+d.Type, d.Sequence, 1)
+	}
+	sharedstack.Equal(t, "status of the request with a call", busy.text("status"), "completed")
+}
+
+// The test sets the counters of a subscription, because the rule needs 15 minutes of failures.
+func TestOptIn_OtherSubscriptionsReceiveTheEventsOfAFailingOne(t *testing.T) {
+	w := workspace(t)
+	w.topUp(t, "10")
+	_, listed := w.subscribeTo(t, "listed", "webhook_subscription.failing", "webhook_subscription.failed")
+	broken := w.write.want(t, 201, "POST", subscriptions, set{
+		"name": "broken", "url": "https://127.0.0.1:1/x", "events": []string{"call.busy", "webhook_subscription.failed"},
+	}).text("id")
+	conn, err := pgx.Connect(t.Context(), stack(t).database)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close(t.Context()) }()
+	for i, row := range []struct {
+		failures, exhausted int
+		since, wantEvent    string
+	}{
+		{failures: 10, exhausted: 2, since: "10 minutes", wantEvent: "webhook_subscription.failing"},
+		{failures: 20, exhausted: 3, since: "20 minutes", wantEvent: "webhook_subscription.failed"},
+	} {
+		if _, err := conn.Exec(t.Context(), fmt.Sprintf(`UPDATE webhook_dispatcher.subscription_health
+			SET failures = %d, exhausted = %d, failing_since = now() - interval '%s' WHERE subscription_id = $1`,
+			row.failures, row.exhausted, row.since), broken); err != nil {
+			t.Fatal(err)
+		}
+		w.ended(t, w.write.want(t, 202, "POST", "/v1/calls", w.order(number(90))).text("id"))
+		until(t, row.wantEvent+" arrives", func() bool { return len(listed()) == i+1 })
+		got := listed()[i]
+		sharedstack.Equal(t, "type", got.Type, row.wantEvent)
+		sharedstack.Equal(t, "sequence", got.Sequence, i+1)
+		sharedstack.Equal[any](t, "id in data", dataOf(t, listed(), row.wantEvent)["id"], broken)
+	}
+	sharedstack.Equal[any](t, "status in data", dataOf(t, listed(), "webhook_subscription.failed")["status"], "failed")
+}
