@@ -8,8 +8,12 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strings"
+
+	"github.com/google/uuid"
 
 	"ringfence.dev/cmd/ringfence/internal/operator"
+	"ringfence.dev/proto/openapi"
 )
 
 type listenCommand struct {
@@ -17,6 +21,8 @@ type listenCommand struct {
 	Events  []string `help:"Event types to receive. Default: every call event."`
 	Forward string   `placeholder:"URL" help:"Send each verified webhook to this HTTP address, with its headers and body unchanged. The status of the response decides whether the webhook is sent again."`
 	Quiet   bool     `help:"Print one line for each webhook, without its body." short:"q"`
+	Stream bool     `help:"Read the event stream (GET /v1/events) instead of receiving webhooks. No subscription is created."`
+	After  string   `help:"With --stream: resume after the event with this id."`
 }
 
 // Run subscribes a local endpoint, requests a webhook.test event for it, and prints all webhooks
@@ -25,6 +31,12 @@ func (c listenCommand) Run(ctx context.Context, out io.Writer) (err error) {
 	found, err := findStack(ctx)
 	if err != nil {
 		return err
+	}
+	if c.Stream {
+		return c.follow(ctx, found, newStory(out))
+	}
+	if c.After != "" {
+		return errors.New("--after needs --stream")
 	}
 	var forward *forwarder
 	if c.Forward != "" {
@@ -75,6 +87,41 @@ func (c listenCommand) Run(ctx context.Context, out io.Writer) (err error) {
 	}
 }
 
+// follow prints the events of the stream until ctx ends. It connects again when the stream ends.
+func (c listenCommand) follow(ctx context.Context, found stack, tell *callPrinter) error {
+	if c.Port != 0 {
+		return errors.New("--port has no effect with --stream")
+	}
+	var params openapi.StreamEventsParams
+	if c.After != "" {
+		id, err := uuid.Parse(c.After)
+		if err != nil {
+			return fmt.Errorf("--after %q is not the id of an event", c.After)
+		}
+		params.LastEventID = &id
+	}
+	if len(c.Events) > 0 {
+		types := strings.Join(c.Events, ",")
+		params.Types = &types
+	}
+	// no time limit: the response has no end
+	streaming := &http.Client{Transport: &http.Transport{Proxy: nil, DisableKeepAlives: true}}
+	api, err := openapi.NewClient(found.BaseURL, openapi.WithHTTPClient(streaming),
+		openapi.WithRequestEditorFn(func(_ context.Context, r *http.Request) error {
+			r.Header.Set("Authorization", "Bearer "+found.ReadKey)
+			return nil
+		}))
+	if err != nil {
+		return fmt.Errorf("make client of %s: %w", found.BaseURL, err)
+	}
+	tell.title("Reading the event stream of the demo workspace. Ctrl-C ends it.")
+	return openapi.FollowEvents(ctx, api, params, func(event openapi.StreamedEvent) error {
+		tell.step("event", "%-24s %s", event.Type, event.ID)
+		c.printBody(tell, event.Data)
+		return nil
+	})
+}
+
 func (c listenCommand) print(tell *callPrinter, got arrival) {
 	verdict := "signature verified"
 	if got.fault != nil {
@@ -84,13 +131,17 @@ func (c listenCommand) print(tell *callPrinter, got arrival) {
 		verdict += ", " + got.forwarded
 	}
 	tell.step("webhook", "%-16s %s, attempt %s, delivery %s", got.Type, verdict, got.attempt, got.deliveryID)
+	c.printBody(tell, got.body)
+}
+
+func (c listenCommand) printBody(tell *callPrinter, body []byte) {
 	if c.Quiet {
 		return
 	}
 	var pretty bytes.Buffer
-	if json.Indent(&pretty, got.body, "    ", "  ") != nil {
+	if json.Indent(&pretty, body, "    ", "  ") != nil {
 		pretty.Reset()
-		fmt.Fprintf(&pretty, "%q", got.body)
+		fmt.Fprintf(&pretty, "%q", body)
 	}
 	tell.raw("    %s\n", operator.Escaped(pretty.Bytes()))
 }

@@ -67,6 +67,7 @@ func newFakeStack(t *testing.T) *fakeStack {
 	mux.HandleFunc("GET /v1/webhook-subscriptions", f.list)
 	mux.HandleFunc("DELETE /v1/webhook-subscriptions/{id}", f.unsubscribe)
 	mux.HandleFunc("POST /v1/webhook-subscriptions/{id}/test", f.test)
+	mux.HandleFunc("GET /v1/events", f.stream)
 	mux.HandleFunc("POST /v1/calls", f.place)
 	mux.HandleFunc("GET /v1/call-requests/{id}", f.request)
 	mux.HandleFunc("GET /v1/calls/{id}", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, f.call("completed")) })
@@ -345,6 +346,39 @@ func TestListen_PrintsUntilStoppedAndCleansUp(t *testing.T) {
 			}
 			f.wantCounts(1, 1)
 		})
+	}
+}
+
+// The fake stack ends each response after one event.
+func TestListen_StreamPrintsEventsAndResumes(t *testing.T) {
+	f := newFakeStack(t)
+	out := listenUntil(t, `"third"`, "--stream")
+	for _, want := range []string{"call.completed", `"first"`, `"second"`} {
+		if strings.Count(out, want) < 1 {
+			t.Errorf("listen --stream printed\n%s\nwant %q", out, want)
+		}
+	}
+	if got := strings.Count(out, `"second"`); got != 1 {
+		t.Errorf("second event printed %d times, want once", got)
+	}
+	f.wantCounts(0, 0)
+}
+
+func TestListen_StreamRefusesOtherFlags(t *testing.T) {
+	newFakeStack(t)
+	for _, args := range [][]string{{"--stream", "--port", "1"}, {"--after", "x"}, {"--stream", "--after", "x"}} {
+		code, _, faults := runCommand(t, append([]string{"listen"}, args...)...)
+		wantCode(t, strings.Join(args, " "), code, 1)
+		wantOneLine(t, "stderr", faults)
+	}
+}
+
+// stream is the fake of GET /v1/events. It has three events.
+func (f *fakeStack) stream(w http.ResponseWriter, r *http.Request) {
+	ids := []string{"7b9e6d5c-4f3a-5b2c-9d1e-0f1a2b3c4d5e", "c3d4e5f6-a7b8-5c9d-8e0f-1a2b3c4d5e6f", "d4e5f6a7-b8c9-5d0e-9f1a-2b3c4d5e6f7a"}
+	next := slices.Index(ids, r.Header.Get("Last-Event-ID")) + 1
+	if next < len(ids) {
+		fmt.Fprintf(w, ": open\n\nid: %s\nevent: call.completed\ndata: {\"n\":%q}\n\n", ids[next], []string{"first", "second", "third"}[next])
 	}
 }
 

@@ -78,12 +78,26 @@ func Recover(next http.Handler) http.Handler {
 	})
 }
 
+type clientKey struct{}
+
 func limitTime(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		ctx, cancel := context.WithTimeout(r.Context(), handlerTimeout)
+		ctx, cancel := context.WithTimeout(context.WithValue(r.Context(), clientKey{}, r.Context()), handlerTimeout)
 		defer cancel()
 		next.ServeHTTP(w, r.WithContext(ctx))
 	})
+}
+
+// Untimed returns a context with the values of ctx, but without the time limit of NewRouter. It ends
+// when the client disconnects or when stop is called. It is for responses that have no end.
+func Untimed(ctx context.Context) (untimed context.Context, stop context.CancelFunc) {
+	client, limited := ctx.Value(clientKey{}).(context.Context)
+	if !limited {
+		return context.WithCancel(ctx)
+	}
+	untimed, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	detach := context.AfterFunc(client, cancel)
+	return untimed, func() { detach(); cancel() }
 }
 
 // LimitBody responds 413 if Content-Length exceeds MaxBody. A body without Content-Length is read

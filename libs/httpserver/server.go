@@ -42,7 +42,11 @@ func (s *Server) Run(ctx context.Context) error {
 	}
 	server := s.settings()
 	server.Handler = closeWhenLeaving(s.Handler)
-	server.BaseContext = func(net.Listener) context.Context { return context.WithoutCancel(ctx) }
+	closing := make(chan struct{})
+	server.BaseContext = func(net.Listener) context.Context {
+		return context.WithValue(context.WithoutCancel(ctx), closingKey{}, closing)
+	}
+	server.RegisterOnShutdown(func() { close(closing) })
 	slog.InfoContext(ctx, "HTTP server listening", "addr", listener.Addr().String(), "setting", variable)
 	ended := make(chan error, 1)
 	go func() { ended <- serveWire(server, listener, s.Header) }()
@@ -61,6 +65,16 @@ func (s *Server) Run(ctx context.Context) error {
 		return fmt.Errorf("drain %s: %w", s.Addr, err)
 	}
 	return nil
+}
+
+type closingKey struct{}
+
+// Closing returns a channel that is closed when the server of the request has closed its listener
+// and waits for open requests. A response without an end must end then. If ctx does not belong to a
+// request of a Server, Closing returns nil: a channel that is never closed.
+func Closing(ctx context.Context) <-chan struct{} {
+	closing, _ := ctx.Value(closingKey{}).(chan struct{})
+	return closing
 }
 
 func closeWhenLeaving(next http.Handler) http.Handler {

@@ -24,6 +24,8 @@ type requestNotes struct {
 	mu    sync.Mutex
 	route string
 	attrs []slog.Attr
+	// stream is true if the response has no end, so that its duration is no latency.
+	stream bool
 }
 
 type noteKey struct{}
@@ -34,6 +36,16 @@ func Route(ctx context.Context, template string) {
 		n.mu.Lock()
 		defer n.mu.Unlock()
 		n.route = template
+	}
+}
+
+// Stream marks the response of the HTTP request as a stream. The duration of a stream is logged, but
+// not added to the latency metric.
+func Stream(ctx context.Context) {
+	if n, ok := ctx.Value(noteKey{}).(*requestNotes); ok {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		n.stream = true
 	}
 }
 
@@ -117,7 +129,9 @@ func (t *Telemetry) finishRequest(
 	}
 	log := slog.Default()
 	if t != nil && t.requests != nil {
-		Observe(ctx, t.requests.WithLabelValues(method, route, strconv.Itoa(status)), took.Seconds())
+		if !n.stream {
+			Observe(ctx, t.requests.WithLabelValues(method, route, strconv.Itoa(status)), took.Seconds())
+		}
 		log = t.Log
 	}
 	attrs := append([]slog.Attr{slog.String("method", method), slog.String("route", route), slog.Int("status", status),

@@ -1059,6 +1059,18 @@ type ListContactsParams struct {
 	ConsentStatus *ConsentStatus `form:"consent_status,omitempty" json:"consent_status,omitempty"`
 }
 
+// StreamEventsParams defines parameters for StreamEvents.
+type StreamEventsParams struct {
+	// LastEventIDQuery As Last-Event-ID, which takes precedence.
+	LastEventIDQuery *openapi_types.UUID `form:"last_event_id,omitempty" json:"last_event_id,omitempty"`
+
+	// Types Comma-separated event types. Others are not sent.
+	Types *string `form:"types,omitempty" json:"types,omitempty"`
+
+	// LastEventID Resume after this event. All stored events after it are sent first.
+	LastEventID *openapi_types.UUID `json:"Last-Event-ID,omitempty"`
+}
+
 // ListWebhookSubscriptionsParams defines parameters for ListWebhookSubscriptions.
 type ListWebhookSubscriptionsParams struct {
 	// Limit The maximum number of items in a page.

@@ -106,7 +106,7 @@ func names(header http.Header) []string { return slices.Sorted(maps.Keys(header)
 
 type stranger struct {
 	*tenant
-	contact, call, request, subscription string
+	contact, call, event, request, subscription string
 	// dialed is the request of the call, and outcome is the outcome of the call.
 	dialed, outcome string
 	// number is the number of a contact. The numbers optedOut and optedOutToo are opted out. An
@@ -133,6 +133,7 @@ func strangerWithEverything(t *testing.T) *stranger {
 	s.contact = s.write.want(t, 201, "POST", "/v1/contacts", set{"phone_e164": s.number, "name": strangeName, "metadata": set{"a": 1}}).text("id")
 	s.dialed = s.write.want(t, 202, "POST", "/v1/calls", s.order(s.number, "external_ref", strangeRef)).text("id")
 	s.call = s.ended(t, s.dialed).text("call_id")
+	s.event = uuid.NewSHA1(uuid.MustParse(s.call), []byte("call.completed")).String()
 	s.request = s.write.want(t, 202, "POST", "/v1/calls", s.order(number(1), "external_ref", strangeRef, "idempotency_key", strangeKey, "scheduled_for", ahead())).text("id")
 	s.write.want(t, 202, "POST", "/v1/calls", s.order(number(1), "scheduled_for", ahead()), "Idempotency-Key", strangeHeaderKey)
 	s.write.want(t, 200, "PUT", dialing, set{"state": "active", "reason": strangeName})

@@ -53,6 +53,7 @@ func probes(s *stranger) []probe {
 		},
 		{"GET " + dialing, "a workspace in the query", dialing + "?workspace_id={x}", "", "", s.id, unknownID()},
 		{"GET /v1/wallet", "a workspace in the query", "/v1/wallet?workspace_id={x}", "", "", s.id, unknownID()},
+		{"GET /v1/events", "id of the last event", "/v1/events?last_event_id={x}", "", "", s.event, unknownID()},
 		{"GET " + subscriptions, "cursor", subscriptions + "?starting_after={x}", "", "", s.subscription, unknownID()},
 		{"GET " + subscriptions, "a workspace in the query", subscriptions + "?workspace_id={x}", "", "", s.id, unknownID()},
 		{"GET " + subscriptions + "/{id}", "id", subscriptions + "/{x}", "", "", s.subscription, unknownID()},

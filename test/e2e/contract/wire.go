@@ -1,6 +1,7 @@
 package contract
 
 import (
+	"bufio"
 	"bytes"
 	"fmt"
 	"io"
@@ -27,6 +28,14 @@ type wireChecks struct {
 	next     http.RoundTripper
 }
 
+// readBody reads the body. An event stream has no end, so readBody reads only its first line.
+func readBody(response *http.Response) ([]byte, error) {
+	if response.Header.Get("Content-Type") == "text/event-stream" {
+		return bufio.NewReader(response.Body).ReadBytes('\n')
+	}
+	return io.ReadAll(response.Body)
+}
+
 // RoundTrip sends the request and validates it and the response.
 func (w *wireChecks) RoundTrip(request *http.Request) (*http.Response, error) {
 	lenient := request.Header.Get(Lenient) != ""
@@ -39,7 +48,7 @@ func (w *wireChecks) RoundTrip(request *http.Request) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	body, err := io.ReadAll(response.Body)
+	body, err := readBody(response)
 	response.Body.Close()
 	if err != nil {
 		return nil, fmt.Errorf("read the answer: %w", err)

@@ -88,6 +88,18 @@ func (d *Authenticator) Authenticate(r *http.Request) (store.Principal, ratelimi
 	return d.rejectKey(d.allow(ctx, address, ratelimit.Anonymous))
 }
 
+// Holder returns the present holder of the request's API key, without counting the request. It
+// returns pg.ErrNotFound if the key is revoked.
+func (d *Authenticator) Holder(ctx context.Context, r *http.Request) (store.Principal, error) {
+	secret, ok := apikeys.Bearer(r.Header)
+	if !ok {
+		return store.Principal{}, pg.ErrNotFound
+	}
+	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
+	defer cancel()
+	return d.store.PrincipalOf(ctx, d.pepper.Hash(secret))
+}
+
 // allowKey counts a request of an API key and returns the current holder of the key from the
 // database, so a change or revocation applies to the next request on every replica. It returns
 // pg.ErrNotFound if the key is revoked, and 429 above the limit.

@@ -4,6 +4,8 @@
 package httpapi
 
 import (
+	"context"
+	"errors"
 	"maps"
 	"net/http"
 	"net/url"
@@ -14,6 +16,7 @@ import (
 
 	"ringfence.dev/libs/apierr"
 	"ringfence.dev/libs/httpserver"
+	"ringfence.dev/libs/pg"
 	"ringfence.dev/libs/serviceauth"
 	"ringfence.dev/libs/telemetry"
 	"ringfence.dev/services/gateway/internal/auth"
@@ -126,7 +129,24 @@ func (p *Public) answer(w http.ResponseWriter, r *http.Request) error {
 		}
 		caller.Destinations = &workspace.Destinations
 	}
+	if match.Stream {
+		return p.peers.Stream(w, r, match.Owner, match.Path, caller, func(ctx context.Context) error { return p.recheck(ctx, r) })
+	}
 	return p.peers.Forward(w, r, match.Owner, match.Path, caller)
+}
+
+// recheck returns an error if the key of an open stream was revoked, or if the plan of its
+// workspace does not include the path any more. If the database is not available, the stream stays
+// open.
+func (p *Public) recheck(ctx context.Context, r *http.Request) error {
+	holder, err := p.auth.Holder(ctx, r)
+	switch {
+	case errors.Is(err, pg.ErrNotFound):
+		return err
+	case err != nil:
+		return nil
+	}
+	return checkPlan(holder.Workspace(), r.URL)
 }
 
 // forwardRecording forwards a request for a recording to the dialer, which checks the signature of

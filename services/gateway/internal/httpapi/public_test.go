@@ -57,6 +57,7 @@ func TestPublic_RunsChecksInTheDocumentedOrder(t *testing.T) {
 			"webhooks_not_enabled",
 		},
 		{"the API feature does not include webhooks", "GET", "/v1/webhook-subscriptions", only, 403, "webhooks_not_enabled"},
+		{"the event stream needs the webhooks feature", "GET", "/v1/events", mute, 403, "webhooks_not_enabled"},
 		{"the scope is checked before the route", "POST", "/v1/nothing", read, 403, "missing_scope"},
 		{"the scope is checked before the method", "DELETE", "/v1/wallet", read, 403, "missing_scope"},
 		{"an unknown route", "GET", "/v1/nothing", read, 404, "not_found"},

@@ -27,6 +27,8 @@ type Route struct {
 	Methods []string
 	// ReadAccess is true if read access permits every method, because no method changes anything.
 	ReadAccess bool
+	// Stream is true if the response has no end (Upstreams.Stream).
+	Stream bool
 }
 
 // Match is the result of a look-up: a route, and the path that matches it.
@@ -123,10 +125,10 @@ func encodePath(segments []string) *url.URL {
 	return path
 }
 
-// InWebhooks reports whether a path is under /v1/webhook-subscriptions or /v1/webhook-deliveries. The
-// path need not match a route, because the plan is checked before the route.
+// InWebhooks reports whether a path is under /v1/webhook-subscriptions, /v1/webhook-deliveries or
+// /v1/events. The path need not match a route, because the plan is checked before the route.
 func InWebhooks(path *url.URL) bool {
-	for _, base := range []string{webhookSubscriptions, webhookDeliveries} {
+	for _, base := range []string{webhookSubscriptions, webhookDeliveries, events} {
 		if rest, ok := strings.CutPrefix(path.Path, base); ok && (rest == "" || rest[0] == '/') {
 			return true
 		}

@@ -3,6 +3,7 @@ package proxy
 import "net/http"
 
 const (
+	events               = "/v1/events"
 	webhookSubscriptions = "/v1/webhook-subscriptions"
 	webhookDeliveries    = "/v1/webhook-deliveries"
 )
@@ -31,6 +32,7 @@ func Public() Table {
 		{Template: "/v1/decisions", Owner: Contacts, Methods: []string{get}},
 		{Template: DecisionPreview, Owner: Contacts, Methods: []string{post}, ReadAccess: true},
 		{Template: "/v1/wallet", Owner: Wallet, Methods: []string{get}},
+		{Template: events, Owner: Webhooks, Methods: []string{get}, Stream: true},
 		{Template: webhookSubscriptions, Owner: Webhooks, Methods: []string{get, post}},
 		{Template: webhookSubscriptions + "/{id}", Owner: Webhooks, Methods: []string{get, patch, del}},
 		{Template: webhookSubscriptions + "/{id}/rotate-secret", Owner: Webhooks, Methods: []string{post}},

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"os"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"ringfence.dev/libs/app"
@@ -14,6 +15,7 @@ import (
 	"ringfence.dev/libs/ssrf"
 	"ringfence.dev/services/webhook-dispatcher/internal/consumer"
 	"ringfence.dev/services/webhook-dispatcher/internal/dispatch"
+	"ringfence.dev/services/webhook-dispatcher/internal/eventstream"
 	"ringfence.dev/services/webhook-dispatcher/internal/httpapi"
 	"ringfence.dev/services/webhook-dispatcher/internal/keyrotation"
 	"ringfence.dev/services/webhook-dispatcher/internal/retention"
@@ -31,9 +33,9 @@ func spec() app.Spec[Config] {
 			if err != nil {
 				return nil, err
 			}
-			// The command `replay` runs no dispatcher. The running replicas find the queued
-			// deliveries when they poll.
-			wakes := consumer.Wakes{Queued: func([]store.Due) {}, Dispatcher: func() {},
+			// The command `replay` runs no dispatcher and no streams. The running replicas find
+			// the queued deliveries and the events when they poll.
+			wakes := consumer.Wakes{Queued: func([]store.Due) {}, Streams: func([]uuid.UUID) {}, Dispatcher: func() {},
 				Relay: func() {}}
 			return consumer.New(store.New(rt.Pool, box), wakes).Handlers(), nil
 		},
@@ -66,11 +68,13 @@ func start(_ context.Context, cfg Config, rt *app.Runtime) ([]service.Part, erro
 	st := store.New(rt.Pool, box)
 	dispatcher := dispatch.New(st, client, cfg.Dispatch, rt.Telemetry.Metrics)
 	retentionJob := retention.New(st, cfg.Retention)
-	wakes := consumer.Wakes{Queued: dispatcher.Add, Dispatcher: dispatcher.Wake, Relay: rt.Relay.Wake}
+	hub := eventstream.New(st, rt.Telemetry.Metrics)
+	wakes := consumer.Wakes{Queued: dispatcher.Add, Streams: hub.Wake, Dispatcher: dispatcher.Wake, Relay: rt.Relay.Wake}
 	return []service.Part{
 		{Name: "retention", Run: retentionJob.Run},
 		{Name: "dispatcher", Run: dispatcher.Run},
+		{Name: "event streams", Run: hub.Run},
 		rt.Consumer(consumer.New(st, wakes).Handlers()),
-		rt.HTTP(httpapi.New(st, reach.Reachable, dispatcher.Wake, retentionJob.Wake).Routes(rt.Keys, rt.Telemetry)),
+		rt.HTTP(httpapi.New(st, hub, reach.Reachable, dispatcher.Wake, retentionJob.Wake).Routes(rt.Keys, rt.Telemetry)),
 	}, nil
 }

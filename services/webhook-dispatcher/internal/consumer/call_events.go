@@ -3,7 +3,6 @@ package consumer
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -16,7 +15,7 @@ import (
 	"ringfence.dev/services/webhook-dispatcher/internal/store"
 )
 
-// onCallEvents stores one delivery for each event and each subscription that lists the event's
+// onCallEvents stores each event, and one delivery for each subscription that lists the event's
 // type. It also erases the event bodies of calls and call requests whose called person was erased.
 // An erasure can be in the same batch as the events of its call.
 func (c *Consumer) onCallEvents(
@@ -25,7 +24,6 @@ func (c *Consumer) onCallEvents(
 	outcome.Results = make([]inbox.Result, len(batch))
 	var events []deliveries.Event
 	var erasures []store.Erasure
-	recordOf := make([]int, 0, len(batch)) // the index of the record of each event in the batch
 	for i, rec := range batch {
 		event, erasure, err := decodeRecord(ctx, rec)
 		if outcome.Results[i], err = inbox.ResultOf(err); err != nil {
@@ -36,7 +34,7 @@ func (c *Consumer) onCallEvents(
 		case erasure != nil:
 			erasures = append(erasures, *erasure)
 		default:
-			events, recordOf = append(events, event), append(recordOf, i)
+			events = append(events, event)
 		}
 	}
 	var done store.Ingested
@@ -57,12 +55,12 @@ func (c *Consumer) onCallEvents(
 			return outcome, err
 		}
 	}
-	for i, matched := range done.Matched {
-		if matched == 0 {
-			outcome.Results[recordOf[i]] = inbox.Skip(fmt.Errorf("no subscription lists the event type %s", events[i].Type))
-		}
+	workspaces := make([]uuid.UUID, len(events))
+	for i, ev := range events {
+		workspaces[i] = ev.WorkspaceID
 	}
 	outcome.OnCommit = func() {
+		c.wakes.Streams(workspaces)
 		if len(done.Due) > 0 {
 			c.wakes.Queued(done.Due)
 		}

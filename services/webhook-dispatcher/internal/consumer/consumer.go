@@ -3,6 +3,8 @@
 package consumer
 
 import (
+	"github.com/google/uuid"
+
 	"ringfence.dev/libs/inbox"
 	"ringfence.dev/libs/kafka"
 	"ringfence.dev/services/webhook-dispatcher/internal/store"
@@ -12,6 +14,8 @@ import (
 type Wakes struct {
 	// Queued is called with the subscriptions that have new due deliveries.
 	Queued func([]store.Due)
+	// Streams is called with the workspaces that have new events.
+	Streams func([]uuid.UUID)
 	// Dispatcher is called after a workspace changed. Relay is called after events were written to
 	// the outbox.
 	Dispatcher, Relay func()

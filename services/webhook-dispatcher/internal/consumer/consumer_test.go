@@ -100,7 +100,7 @@ func (h *fixture) consume(added ...func([]store.Due)) {
 			add(due)
 		}
 	}
-	handlers := consumer.New(h.store, consumer.Wakes{Queued: queued, Dispatcher: wake, Relay: wake}).Handlers()
+	handlers := consumer.New(h.store, consumer.Wakes{Queued: queued, Streams: func([]uuid.UUID) {}, Dispatcher: wake, Relay: wake}).Handlers()
 	events := inbox.NewConsumer("webhook-dispatcher", h.kafka, h.pool, handlers, nil, prometheus.NewRegistry())
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
@@ -192,13 +192,29 @@ func TestCallEvents_RepeatedAndReorderedEventsAreDeliveredOnce(t *testing.T) {
 	h.await(`SELECT count(*) FROM deliveries WHERE subscription_id = $1 AND call_id = $2`, 2, sub, call)
 	h.await(`SELECT count(*) FROM deliveries`, 5)
 	h.await(`SELECT count(*) FROM delivery_queue`, 5)
-	h.await(`SELECT count(*) FROM events`, 3)
+	h.await(`SELECT count(*) FROM events`, 4) // no subscription lists call.answered
+	h.await(`SELECT count(*) FROM stream_events WHERE workspace_id = $1`, 4, ws)
 	h.await(`SELECT count(*) FROM deliveries WHERE traceparent LIKE '00-%'`, 5)
 	select {
 	case <-h.woken:
 	default:
 		t.Error("the wake function was not called after the commit")
 	}
+}
+
+// The record has the id of the request as call_id, too, and the order of the deliveries uses it.
+func TestCallEvents_EventOfARequestIsDelivered(t *testing.T) {
+	t.Parallel()
+	h, ws, request := newFixture(t), uuid.New(), uuid.New()
+	sub := h.subscribe(ws, "call_request.canceled")
+	h.subscribe(ws, "call.completed")
+	f, id := callEvent(request, ws, 1, "call_request.canceled")
+	f.CallRequestId = request.String()
+	h.publish(kafka.CallEvents, id, request.String(), f)
+	h.publish(kafka.CallEvents, uuid.New(), request.String(), f)
+	h.await(`SELECT count(*) FROM delivery_queue WHERE subscription_id = $1 AND call_id = $2`, 1, sub, request)
+	h.await(`SELECT count(*) FROM inbox_positions WHERE position >= 2`, 1)
+	h.await(`SELECT count(*) FROM deliveries`, 1)
 }
 
 func TestCallEvents_RepeatedRecordOfADeliveredEventQueuesNothing(t *testing.T) {

@@ -8,23 +8,25 @@ import (
 
 	"ringfence.dev/libs/apierr"
 	"ringfence.dev/libs/pg"
+	"ringfence.dev/services/webhook-dispatcher/internal/eventstream"
 	"ringfence.dev/services/webhook-dispatcher/internal/store"
 )
 
 // API handles the HTTP requests. It is safe for concurrent use.
 type API struct {
 	store     *store.Store
+	streams   *eventstream.Hub
 	reachable func(netip.Addr) bool
 	// wakeDispatcher and wakeRetention start a background job. They do not block.
 	wakeDispatcher func()
 	wakeRetention  func()
 }
 
-// New returns an API. isReachable reports whether a url may contain a given IP address.
+// New returns an API. The hub serves the event streams. isReachable reports whether a url may contain a given IP address.
 // wakeDispatcher is called when deliveries may have become due, and wakeRetention when a
 // subscription was deleted. Neither may block.
-func New(st *store.Store, isReachable func(netip.Addr) bool, wakeDispatcher, wakeRetention func()) *API {
-	return &API{store: st, reachable: isReachable, wakeDispatcher: wakeDispatcher, wakeRetention: wakeRetention}
+func New(st *store.Store, hub *eventstream.Hub, isReachable func(netip.Addr) bool, wakeDispatcher, wakeRetention func()) *API {
+	return &API{store: st, streams: hub, reachable: isReachable, wakeDispatcher: wakeDispatcher, wakeRetention: wakeRetention}
 }
 
 const (

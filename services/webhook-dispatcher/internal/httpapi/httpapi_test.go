@@ -21,6 +21,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"ringfence.dev/libs/inbox"
 	"ringfence.dev/libs/outbox"
@@ -31,6 +32,7 @@ import (
 	"ringfence.dev/libs/testkit"
 	"ringfence.dev/libs/testkit/pgtest"
 	"ringfence.dev/services/webhook-dispatcher/internal/deliveries"
+	"ringfence.dev/services/webhook-dispatcher/internal/eventstream"
 	"ringfence.dev/services/webhook-dispatcher/internal/httpapi"
 	"ringfence.dev/services/webhook-dispatcher/internal/store"
 )
@@ -72,7 +74,7 @@ func newFixture(t testing.TB) *fixture {
 	}
 	st := store.New(pool, box)
 	nothing := func() {}
-	api := httpapi.New(st, ssrf.New(nil).Reachable, nothing, nothing)
+	api := httpapi.New(st, eventstream.New(st, prometheus.NewRegistry()), ssrf.New(nil).Reachable, nothing, nothing)
 	return &fixture{t: t, pool: pool, store: st, gateway: gateway, handler: api.Routes(keys, nil)}
 }
 

@@ -18,6 +18,7 @@ func (a *API) Routes(keys *serviceauth.Keys, tel *telemetry.Telemetry) http.Hand
 	router := httpserver.NewRouter(tel)
 	router.Group(func(r chi.Router) {
 		r.Use(keys.RequireCaller)
+		r.Get("/v1/events", httpserver.Handle(a.streamEvents))
 		r.Get("/v1/webhook-subscriptions", httpserver.Handle(a.listSubscriptions))
 		r.Post("/v1/webhook-subscriptions", httpserver.Handle(a.createSubscription))
 		r.Get("/v1/webhook-subscriptions/{id}", httpserver.Handle(a.readSubscription))

@@ -15,7 +15,7 @@ import (
 
 // Config is the configuration of the job.
 type Config struct {
-	// Keep is the retention period of event bodies, deliveries and attempts. Whole days (UTC) are
+	// Keep is the retention period of event bodies, the event stream, deliveries and attempts. Whole days (UTC) are
 	// dropped, so a row can be kept up to a day longer.
 	Keep time.Duration `env:"WEBHOOK_KEEP" envDefault:"720h" help:"Retention period of event bodies, deliveries and attempts, at least 24h. They are deleted by whole UTC days, up to a day later."`
 }
@@ -153,6 +153,11 @@ func (j *Job) DeleteExpired(ctx context.Context, now time.Time) error {
 		before, total := now.AddDate(0, 0, -kept.KeepDays), 0
 		for deleted := batchSize; deleted == batchSize; total += deleted {
 			if deleted, err = j.store.DeleteExpired(ctx, kept.ID, before, batchSize); err != nil {
+				return err
+			}
+		}
+		for deleted := batchSize; deleted == batchSize; {
+			if deleted, err = j.store.DeleteExpiredStream(ctx, kept.ID, before, batchSize); err != nil {
 				return err
 			}
 		}

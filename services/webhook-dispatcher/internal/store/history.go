@@ -12,7 +12,7 @@ import (
 )
 
 // historyTables returns the tables that have a partition for each day (UTC).
-func historyTables() []string { return []string{"events", "deliveries", "attempts"} }
+func historyTables() []string { return []string{"events", "deliveries", "attempts", "stream_events"} }
 
 // Now returns the time of the database. All replicas use it, so that they delete the same rows even
 // if their clocks differ.
@@ -126,6 +126,40 @@ func (s *Store) DeleteExpired(ctx context.Context, workspaceID uuid.UUID, before
 	})
 	if err != nil {
 		return 0, fmt.Errorf("delete expired history of workspace %s: %w", workspaceID, err)
+	}
+	return deleted, nil
+}
+
+// An event that still has a delivery is deleted together with its last delivery.
+const deleteExpiredStream = `
+WITH oldest AS MATERIALIZED (
+    SELECT position, ingested_at FROM stream_events
+    WHERE workspace_id = @workspace_id AND ingested_at < @before
+    ORDER BY position LIMIT @limit
+), deleted AS (
+    DELETE FROM stream_events s USING oldest o
+    WHERE s.workspace_id = @workspace_id AND s.position = o.position AND s.ingested_at = o.ingested_at
+    RETURNING s.event_id, s.event_created_at
+), bodies AS (
+    DELETE FROM events e USING deleted d
+    WHERE e.id = d.event_id AND e.created_at = d.event_created_at
+      AND NOT EXISTS (SELECT FROM deliveries o WHERE o.call_id = e.call_id AND o.event_id = e.id)
+)
+SELECT count(*) FROM deleted`
+
+// DeleteExpiredStream deletes at most limit events from the stream of the workspace that were
+// stored before the given time. It also deletes their bodies if they have no delivery. It returns
+// the number of events.
+func (s *Store) DeleteExpiredStream(ctx context.Context, workspaceID uuid.UUID, before time.Time, limit int) (deleted int, err error) {
+	err = pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, useIndexes); err != nil {
+			return err
+		}
+		args := pgx.NamedArgs{"workspace_id": workspaceID, "before": before, "limit": limit}
+		return tx.QueryRow(ctx, deleteExpiredStream, args).Scan(&deleted)
+	})
+	if err != nil {
+		return 0, fmt.Errorf("delete expired stream of workspace %s: %w", workspaceID, err)
 	}
 	return deleted, nil
 }

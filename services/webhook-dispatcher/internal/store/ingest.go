@@ -23,16 +23,20 @@ type Ingested struct {
 	// Due contains the subscriptions that have due deliveries when tx commits. It includes
 	// deliveries that were stored before.
 	Due []Due
-	// Insert contains the INSERT statements for the events and their deliveries. It is nil if there
-	// are no deliveries. Only Match sets Insert.
+	// Insert contains the INSERT statements for the events and their deliveries. Only Match sets
+	// Insert.
 	Insert *pgx.Batch
 }
 
-// Ingest stores each event once, and one delivery for every subscription that lists the event's
-// type. The delivery is queued if the subscription is active and the workspace has the webhooks
-// feature; otherwise it is skipped. An event that is already stored changes nothing.
+// Ingest stores each event once, with the next position in the stream of its workspace, and one
+// delivery for every subscription that lists the event's type. The delivery is queued if the
+// subscription is active and the workspace has the webhooks feature; otherwise it is skipped. An
+// event that is already stored changes nothing.
+//
+// Until tx ends, no other transaction can store events of the same workspaces. So Ingest must be
+// near the end of tx.
 func (s *Store) Ingest(ctx context.Context, tx pgx.Tx, events ...deliveries.Event) (done Ingested, err error) {
-	if done, err = s.Match(ctx, tx, events...); err != nil || done.Insert == nil {
+	if done, err = s.Match(ctx, tx, events...); err != nil {
 		return done, err
 	}
 	if err := tx.SendBatch(ctx, done.Insert).Close(); err != nil {
@@ -72,7 +76,11 @@ func (s *Store) Match(ctx context.Context, tx pgx.Tx, events ...deliveries.Event
 			done.Due = append(done.Due, Due{SubscriptionID: r.sub.ID, URL: r.sub.URL, From: r.sub.MatchedAt})
 		}
 	}
-	done.Insert = insertStatements(rows)
+	done.Insert = &pgx.Batch{}
+	if len(rows) > 0 {
+		queueDeliveries(done.Insert, rows)
+	}
+	queueStreamed(done.Insert, events)
 	return done, nil
 }
 
@@ -124,7 +132,8 @@ WHERE s.workspace_id = ANY (@workspaces::uuid[]) AND s.deleted_at IS NULL AND s.
 ORDER BY s.id
 FOR SHARE OF s`
 
-// EnqueueTest queues a webhook.test event for a subscription. It returns the 409 error
+// EnqueueTest queues a webhook.test event for a subscription. The event has no position in the
+// stream, because it is for this subscription only. EnqueueTest returns the 409 error
 // subscription_not_active if the subscription is not active.
 func (s *Store) EnqueueTest(ctx context.Context, subscriptionID uuid.UUID, ev deliveries.Event) error {
 	return pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
@@ -135,8 +144,10 @@ func (s *Store) EnqueueTest(ctx context.Context, subscriptionID uuid.UUID, ev de
 		if sub.Status != subscriptions.Active {
 			return subscriptions.NotActive(sub.Status)
 		}
-		batch := insertStatements([]newDelivery{{id: deliveries.ID(sub.ID, ev.ID, ev.CreatedAt), event: &ev, sub: &sub}})
-		return tx.SendBatch(ctx, batch).Close()
+		var batch pgx.Batch
+		batch.Queue(insertEvents, eventArgs([]*deliveries.Event{&ev}))
+		queueDeliveries(&batch, []newDelivery{{id: deliveries.ID(sub.ID, ev.ID, ev.CreatedAt), event: &ev, sub: &sub}})
+		return tx.SendBatch(ctx, &batch).Close()
 	})
 }
 
@@ -148,44 +159,48 @@ type newDelivery struct {
 
 func (r newDelivery) skips() bool { return !r.sub.Webhooks || r.sub.Status != subscriptions.Active }
 
-func (r newDelivery) erased() bool { return r.event.Erased }
-
-// insertStatements returns the statements that store deliveries and their events, or nil if there
-// are no rows. Rows are ordered by event id, so that two transactions with the same events cannot
-// deadlock.
-func insertStatements(rows []newDelivery) *pgx.Batch {
-	if len(rows) == 0 {
-		return nil
-	}
+// queueDeliveries adds the statement that stores deliveries. Rows are ordered by event id, so that
+// two transactions with the same events cannot deadlock.
+func queueDeliveries(batch *pgx.Batch, rows []newDelivery) {
 	slices.SortFunc(rows, func(a, b newDelivery) int {
 		return cmp.Or(bytes.Compare(a.event.ID[:], b.event.ID[:]), bytes.Compare(a.sub.ID[:], b.sub.ID[:]))
 	})
-	events := slices.CompactFunc(slices.Clone(rows), func(a, b newDelivery) bool { return a.event.ID == b.event.ID })
-	batch := &pgx.Batch{}
-	args := eventArgs(events)
-	args["bodies"] = mapRows(events, func(r newDelivery) []byte { return r.event.Body })
-	args["erased"] = mapRows(events, newDelivery.erased)
-	batch.Queue(insertEvents, args)
-	args = eventArgs(rows)
+	args := eventArgs(mapRows(rows, func(r newDelivery) *deliveries.Event { return r.event }))
 	args["ids"], args["owners"] = mapRows(rows, func(r newDelivery) uuid.UUID { return r.id }), mapRows(rows, func(r newDelivery) uuid.UUID { return r.sub.ID })
 	args["skips"], args["traceparents"] = mapRows(rows, newDelivery.skips), mapRows(rows, func(r newDelivery) string { return r.event.Traceparent })
-	args["erased"] = mapRows(rows, newDelivery.erased)
 	batch.Queue(insertDeliveries, args)
-	return batch
 }
 
-func eventArgs(rows []newDelivery) pg.Args {
+// queueStreamed adds the statement that stores the events with their positions in the stream. It is
+// the last statement, because it locks the workspaces until the commit.
+func queueStreamed(batch *pgx.Batch, events []deliveries.Event) {
+	once := make([]*deliveries.Event, 0, len(events))
+	order := make(map[uuid.UUID]int, len(events))
+	for i := range events {
+		if _, known := order[events[i].ID]; !known { // two records can have the same event
+			order[events[i].ID], once = i, append(once, &events[i])
+		}
+	}
+	slices.SortFunc(once, func(a, b *deliveries.Event) int { return bytes.Compare(a.ID[:], b.ID[:]) })
+	args := eventArgs(once)
+	args["order"] = mapRows(once, func(ev *deliveries.Event) int { return order[ev.ID] })
+	batch.Queue(insertStreamed, args)
+}
+
+func eventArgs(events []*deliveries.Event) pg.Args {
 	return pg.Args{
-		"events":     mapRows(rows, func(r newDelivery) uuid.UUID { return r.event.ID }),
-		"created":    mapRows(rows, func(r newDelivery) time.Time { return r.event.CreatedAt }),
-		"workspaces": mapRows(rows, func(r newDelivery) uuid.UUID { return r.event.WorkspaceID }),
-		"calls":      mapRows(rows, func(r newDelivery) *uuid.UUID { return r.event.CallID }),
-		"types":      mapRows(rows, func(r newDelivery) string { return r.event.Type }),
-		"sequences":  mapRows(rows, func(r newDelivery) int32 { return r.event.Sequence }),
+		"events":     mapRows(events, func(ev *deliveries.Event) uuid.UUID { return ev.ID }),
+		"created":    mapRows(events, func(ev *deliveries.Event) time.Time { return ev.CreatedAt }),
+		"workspaces": mapRows(events, func(ev *deliveries.Event) uuid.UUID { return ev.WorkspaceID }),
+		"calls":      mapRows(events, func(ev *deliveries.Event) *uuid.UUID { return ev.CallID }),
+		"types":      mapRows(events, func(ev *deliveries.Event) string { return ev.Type }),
+		"sequences":  mapRows(events, func(ev *deliveries.Event) int32 { return ev.Sequence }),
+		"bodies":     mapRows(events, func(ev *deliveries.Event) []byte { return ev.Body }),
+		"erased":     mapRows(events, func(ev *deliveries.Event) bool { return ev.Erased }),
 	}
 }
 
-func mapRows[T any](rows []newDelivery, value func(newDelivery) T) []T {
+func mapRows[R, T any](rows []R, value func(R) T) []T {
 	values := make([]T, len(rows))
 	for i, r := range rows {
 		values[i] = value(r)
@@ -199,6 +214,27 @@ SELECT m.id, m.created_at, m.workspace_id, m.call_id, m.type, m.sequence, m.body
 FROM unnest(@events::uuid[], @created::timestamptz[], @workspaces::uuid[], @calls::uuid[], @types::text[], @sequences::int[], @bodies::bytea[], @erased::boolean[])
      AS m (id, created_at, workspace_id, call_id, type, sequence, body, erased)
 ON CONFLICT DO NOTHING`
+
+// The update of stream_heads locks the row of the workspace. A concurrent transaction waits there
+// until this one commits, and then continues after its positions. Rows are locked in the order of
+// the workspaces, to prevent deadlocks. An event that was published again with another time has a
+// new row, but keeps its position.
+const insertStreamed = `
+WITH fresh AS MATERIALIZED (` + insertEvents + `
+    RETURNING id, created_at, workspace_id, type
+), heads AS (
+    INSERT INTO stream_heads AS h (workspace_id, position)
+    SELECT fresh.workspace_id, count(*) FROM fresh GROUP BY fresh.workspace_id ORDER BY fresh.workspace_id
+    ON CONFLICT (workspace_id) DO UPDATE SET position = h.position + EXCLUDED.position
+    RETURNING h.workspace_id, h.position
+)
+INSERT INTO stream_events (workspace_id, position, ingested_at, event_id, event_created_at, type)
+SELECT f.workspace_id, heads.position - row_number() OVER (PARTITION BY f.workspace_id ORDER BY batch.place DESC) + 1,
+       clock_timestamp(), f.id, f.created_at, f.type
+FROM fresh f
+JOIN heads ON heads.workspace_id = f.workspace_id
+JOIN unnest(@events::uuid[], @order::int[]) AS batch (id, place) ON batch.id = f.id
+WHERE NOT EXISTS (SELECT FROM stream_events s WHERE s.event_id = f.id)`
 
 // A delivery is queued only if its row in deliveries is new, so a record that Kafka repeats queues
 // nothing. If an event is published again with another time, its delivery has another id. It is not

@@ -186,7 +186,8 @@ func TestIngest_HundredEventsTakeFourRoundTrips(t *testing.T) {
 	wantEqual(t, "open deliveries", r.count(`SELECT count(*) FROM delivery_queue`), 2*80)
 	const skipped = `SELECT count(*) FROM deliveries WHERE status = 'skipped' AND done_at IS NOT NULL`
 	wantEqual(t, "skipped", r.count(skipped), 2*40)
-	wantEqual(t, "stored bodies", r.count(`SELECT count(*) FROM events`), 2*60)
+	wantEqual(t, "stored bodies", r.count(`SELECT count(*) FROM events`), 2*80)
+	wantEqual(t, "events in streams", r.count(`SELECT count(*) FROM stream_events`), 2*80)
 	wantEqual(t, "deliveries that match their event", r.count(`
 		SELECT count(*) FROM deliveries d
 		JOIN events e ON e.id = d.event_id AND e.created_at = d.created_at AND e.call_id = d.call_id
@@ -212,6 +213,7 @@ func TestIngest_EventRepublishedWithAnotherTimeIsQueuedOnce(t *testing.T) {
 	ev.CreatedAt = ev.CreatedAt.Add(time.Minute)
 	r.ingest(nil, ev)
 	wantEqual(t, "open deliveries", r.count(`SELECT count(*) FROM delivery_queue`), 1)
+	wantEqual(t, "events in the stream", r.count(`SELECT count(*) FROM stream_events`), 1)
 }
 
 // A change of the subscription must wait until the batch that matched the subscription is

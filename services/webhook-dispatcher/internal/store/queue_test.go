@@ -135,8 +135,8 @@ func TestDropDays_ReadsOnlyTheQueuedDeliveriesOfTheDay(t *testing.T) {
 		dropped, err = m.DropDays(t.Context(), day.AddDate(0, 0, 1))
 		return err
 	})
-	if dropped != 3 {
-		t.Errorf("dropped partitions = %d, want 3", dropped)
+	if dropped != 4 {
+		t.Errorf("dropped partitions = %d, want 4", dropped)
 	}
 	if read > 100 {
 		t.Errorf("queue rows read by the drop of a day with one queued delivery = %d, want at most 100", read)

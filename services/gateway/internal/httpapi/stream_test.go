@@ -1,0 +1,163 @@
+package httpapi_test
+
+import (
+	"bufio"
+	"context"
+	"io"
+	"net/http"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"ringfence.dev/libs/testkit"
+	"ringfence.dev/services/gateway/internal/proxy"
+)
+
+// streamOf makes the fake owner send each text of the channel as one piece, until the channel is
+// closed. ended is closed when the gateway has closed the request or the owner has ended it.
+func (r *rig) streamOf(texts <-chan string) (ended chan struct{}) {
+	ended = make(chan struct{})
+	r.answers(func(w http.ResponseWriter, h receivedRequest) bool {
+		if h.owner != proxy.Webhooks {
+			return false
+		}
+		defer close(ended)
+		w.Header().Set("Content-Type", "text/event-stream")
+		w.Header().Set("Cache-Control", "no-store")
+		control := http.NewResponseController(w)
+		for {
+			select {
+			case text, more := <-texts:
+				if !more {
+					return true
+				}
+				if _, err := io.WriteString(w, text); err != nil {
+					return true
+				}
+			case <-time.After(10 * time.Millisecond): // a write finds out that the gateway is gone
+				if _, err := io.WriteString(w, ":\n\n"); err != nil {
+					return true
+				}
+			}
+			if control.Flush() != nil {
+				return true
+			}
+		}
+	})
+	return ended
+}
+
+func (r *rig) openStream(ctx context.Context, key string, header ...string) *http.Response {
+	r.t.Helper()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, r.public.URL+"/v1/events?types=call.completed", http.NoBody)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	request.Header.Set("Authorization", "Bearer "+key)
+	for i := 0; i < len(header); i += 2 {
+		request.Header.Set(header[i], header[i+1])
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.t.Cleanup(func() { _ = response.Body.Close() })
+	return response
+}
+
+// A proxy that buffers would deliver the first message only with the second one.
+func TestStream_EachMessageIsForwardedImmediately(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	key, _ := r.key(r.workspace(""), "read")
+	texts := make(chan string)
+	r.streamOf(texts)
+	last := uuid.NewString()
+	response := r.openStream(t.Context(), key, "Last-Event-ID", last, "X-Ringfence-Caller", "mine")
+	if got := response.Header.Get("Content-Type"); got != "text/event-stream" {
+		t.Errorf("Content-Type = %q, want text/event-stream", got)
+	}
+	if response.Header.Get("RateLimit") == "" {
+		t.Error("the response has no rate-limit headers")
+	}
+	lines := bufio.NewScanner(response.Body)
+	for _, text := range []string{"data: 1", "data: 2", "data: 3"} {
+		texts <- text + "\n\n"
+		for lines.Scan() && (lines.Text() == "" || lines.Text() == ":") {
+		}
+		if lines.Text() != text {
+			t.Fatalf("line = %q, want %q", lines.Text(), text)
+		}
+	}
+	close(texts) // the owner ends the stream, for example because its process stops
+	rest, err := io.ReadAll(response.Body)
+	if err != nil {
+		t.Errorf("end of the stream: %v, want none", err)
+	}
+	_ = rest
+	received := r.requestsTo(proxy.Webhooks)[0]
+	if got := received.header.Get("Last-Event-Id"); got != last {
+		t.Errorf("Last-Event-Id = %q, want %q", got, last)
+	}
+	if received.uri != "/v1/events?types=call.completed" {
+		t.Errorf("uri = %q", received.uri)
+	}
+}
+
+func TestStream_EndsWhenTheClientDisconnects(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	key, _ := r.key(r.workspace(""), "read")
+	ended := r.streamOf(make(chan string))
+	ctx, cancel := context.WithCancel(t.Context())
+	r.openStream(ctx, key)
+	cancel()
+	select {
+	case <-ended:
+	case <-time.After(testkit.Timeout):
+		t.Fatal("the request to the owner did not end")
+	}
+}
+
+// The gateway checks the key every 5 s.
+func TestStream_EndsWhenTheKeyIsRevoked(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	workspace := r.workspace("")
+	key, id := r.key(workspace, "read")
+	ended := r.streamOf(make(chan string))
+	response := r.openStream(t.Context(), key)
+	r.operator("DELETE", "/admin/v1/workspaces/"+workspace+"/api-keys/"+id, "")
+	if _, err := io.Copy(io.Discard, response.Body); err != nil {
+		t.Errorf("end of the stream: %v, want none", err)
+	}
+	<-ended
+}
+
+func TestStream_RefusalOfTheOwnerIsForwarded(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	key, _ := r.key(r.workspace(""), "read")
+	r.answers(func(w http.ResponseWriter, _ receivedRequest) bool {
+		w.Header().Set("Content-Type", "application/json")
+		w.Header().Set("Retry-After", "5")
+		w.WriteHeader(http.StatusTooManyRequests)
+		_, _ = io.WriteString(w, `{"error":{"code":"rate_limited","message":"Too many."}}`)
+		return true
+	})
+	got := r.customer("GET", "/v1/events", key, "")
+	if got.status != http.StatusTooManyRequests {
+		t.Errorf("status = %d, want 429", got.status)
+	}
+	if got.code() != "rate_limited" {
+		t.Errorf("code = %q, want rate_limited", got.code())
+	}
+	if after := got.header.Get("Retry-After"); after != "5" {
+		t.Errorf("Retry-After = %q, want 5", after)
+	}
+	if !slices.Equal(got.header.Values("Content-Type"), []string{"application/json"}) {
+		t.Errorf("Content-Type = %q", got.header.Values("Content-Type"))
+	}
+}

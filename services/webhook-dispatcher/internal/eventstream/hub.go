@@ -1,0 +1,213 @@
+// Package eventstream sends the events of a workspace to the clients of GET /v1/events, in the order
+// of their positions.
+package eventstream
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"ringfence.dev/libs/apierr"
+	"ringfence.dev/services/webhook-dispatcher/internal/store"
+)
+
+// MaxStreams is the maximum number of open streams of a workspace on all replicas
+// (docs/reference/api/events.md).
+const MaxStreams = 10
+
+const (
+	// minPoll and maxPoll limit the time between two polls for new events. The time is minPoll
+	// after a poll that found events, and then doubles. Events that this replica has stored wake
+	// their streams without a poll.
+	minPoll, maxPoll = 25 * time.Millisecond, 200 * time.Millisecond
+	// errorPoll is the time between two polls while the database is not available.
+	errorPoll = time.Second
+	// lease is how long a stream counts after its replica has crashed.
+	lease         = 15 * time.Second
+	renewInterval = 5 * time.Second
+	// maxReads limits the number of concurrent reads, so that the streams leave connections for
+	// the deliveries.
+	maxReads = 4
+)
+
+// Hub knows the open streams of this replica and wakes them when their workspace has new events. It
+// polls: LISTEN does not work behind PgBouncer in transaction mode. It is safe for concurrent use.
+type Hub struct {
+	store *store.Store
+	reads chan struct{}
+	open  prometheus.Gauge
+	sent  prometheus.Counter
+	// commentInterval and writeTimeout equal the constants, except in tests.
+	commentInterval, writeTimeout time.Duration
+
+	mu sync.Mutex
+	// streams contains the open streams of each workspace. seen is the newest position of which
+	// these streams were woken.
+	streams map[uuid.UUID][]*Stream
+	seen    map[uuid.UUID]int64
+	// opened makes Run continue when the first stream was opened.
+	opened chan struct{}
+}
+
+// New returns a hub. Run must be called.
+func New(st *store.Store, metrics prometheus.Registerer) *Hub {
+	h := &Hub{
+		store: st, reads: make(chan struct{}, maxReads), streams: map[uuid.UUID][]*Stream{}, seen: map[uuid.UUID]int64{},
+		opened: make(chan struct{}, 1), commentInterval: commentInterval, writeTimeout: writeTimeout,
+		open: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "ringfence_event_streams", Help: "Open event streams of this replica.",
+		}),
+		sent: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "ringfence_event_stream_events_total", Help: "Events that were written to event streams.",
+		}),
+	}
+	metrics.MustRegister(h.open, h.sent)
+	return h
+}
+
+// Open registers a stream of the workspace that starts after the cursor. It returns 429
+// rate_limited if the workspace has MaxStreams streams. The caller must call Stream.Close.
+func (h *Hub) Open(ctx context.Context, workspaceID uuid.UUID, after store.StreamCursor, types []string) (*Stream, error) {
+	id, err := uuid.NewV7()
+	if err != nil {
+		return nil, fmt.Errorf("generate stream id: %w", err)
+	}
+	opened, err := h.store.OpenStream(ctx, id, workspaceID, lease, MaxStreams)
+	if err != nil {
+		return nil, err
+	}
+	if !opened {
+		refused := apierr.New(http.StatusTooManyRequests, "rate_limited",
+			"This workspace already has %d open event streams. Close one first.", MaxStreams)
+		refused.RetryAfter = renewInterval
+		return nil, refused
+	}
+	s := &Stream{hub: h, id: id, workspaceID: workspaceID, cursor: after, types: types, wake: make(chan struct{}, 1)}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.streams[workspaceID] = append(h.streams[workspaceID], s)
+	h.open.Inc()
+	wake(h.opened)
+	return s, nil
+}
+
+func (h *Hub) remove(s *Stream) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	others := slices.DeleteFunc(h.streams[s.workspaceID], func(other *Stream) bool { return other == s })
+	h.streams[s.workspaceID] = others
+	if len(others) == 0 {
+		delete(h.streams, s.workspaceID)
+		delete(h.seen, s.workspaceID)
+	}
+	h.open.Dec()
+}
+
+// Wake makes the streams of the workspaces read new events. It is called after a commit and does
+// not block.
+func (h *Hub) Wake(workspaces []uuid.UUID) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, id := range workspaces {
+		for _, s := range h.streams[id] {
+			wake(s.wake)
+		}
+	}
+}
+
+func wake(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+// Run polls for events of other replicas and renews the leases of the streams, until ctx ends.
+func (h *Hub) Run(ctx context.Context) error {
+	wait, renewed := minPoll, time.Time{}
+	for {
+		workspaces := h.workspaces()
+		if len(workspaces) == 0 {
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-h.opened:
+			}
+			wait, renewed = minPoll, time.Now() // Open has inserted the lease
+			continue
+		}
+		found, err := h.poll(ctx, workspaces)
+		if err == nil && time.Since(renewed) >= renewInterval {
+			renewed = time.Now()
+			err = h.renew(ctx)
+		}
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case err != nil:
+			slog.WarnContext(ctx, "event streams not updated", "error", err)
+			wait = errorPoll
+		case found:
+			wait = minPoll
+		default:
+			wait = min(2*wait, maxPoll)
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(wait):
+		}
+	}
+}
+
+func (h *Hub) workspaces() []uuid.UUID {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	ids := make([]uuid.UUID, 0, len(h.streams))
+	for id := range h.streams {
+		ids = append(ids, id)
+	}
+	return ids
+}
+
+// poll wakes the streams of the workspaces that have a newer position than at the last poll.
+func (h *Hub) poll(ctx context.Context, workspaces []uuid.UUID) (found bool, err error) {
+	positions, err := h.store.StreamPositions(ctx, workspaces)
+	if err != nil {
+		return false, err
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for id, position := range positions {
+		if h.streams[id] == nil || position == h.seen[id] {
+			continue
+		}
+		h.seen[id], found = position, true
+		for _, s := range h.streams[id] {
+			wake(s.wake)
+		}
+	}
+	return found, nil
+}
+
+func (h *Hub) renew(ctx context.Context) error {
+	var ids, workspaces []uuid.UUID
+	h.mu.Lock()
+	for workspace, streams := range h.streams {
+		for _, s := range streams {
+			ids, workspaces = append(ids, s.id), append(workspaces, workspace)
+		}
+	}
+	h.mu.Unlock()
+	if len(ids) == 0 {
+		return nil
+	}
+	return h.store.RenewStreams(ctx, ids, workspaces, lease)
+}

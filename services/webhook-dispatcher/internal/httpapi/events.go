@@ -1,0 +1,100 @@
+package httpapi
+
+import (
+	"errors"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+
+	"ringfence.dev/libs/apierr"
+	"ringfence.dev/libs/httpserver"
+	"ringfence.dev/libs/pg"
+	"ringfence.dev/libs/serviceauth"
+	"ringfence.dev/libs/telemetry"
+	"ringfence.dev/services/webhook-dispatcher/internal/store"
+	"ringfence.dev/services/webhook-dispatcher/internal/subscriptions"
+)
+
+// streamEvents handles GET /v1/events. The response ends when the client disconnects or reads too
+// slowly, and when the process stops.
+func (a *API) streamEvents(w http.ResponseWriter, r *http.Request) error {
+	query := r.URL.Query()
+	types, err := streamTypes(query)
+	after, afterErr := lastEventID(r.Header, query)
+	if err := apierr.Join(err, afterErr); err != nil {
+		return err
+	}
+	workspaceID := serviceauth.CallerFrom(r.Context()).WorkspaceID
+	cursor, err := a.streamCursor(r, workspaceID, after)
+	if err != nil {
+		return err
+	}
+	stream, err := a.streams.Open(r.Context(), workspaceID, cursor, types)
+	if err != nil {
+		return err
+	}
+	defer stream.Close(r.Context())
+	ctx, stop := httpserver.Untimed(r.Context())
+	defer stop()
+	// Without this, net/http treats the end of its ReadTimeout as a disconnect of the client.
+	_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
+	telemetry.Stream(ctx)
+	w.Header().Set("Content-Type", "text/event-stream")
+	w.Header().Set("Cache-Control", "no-store")
+	w.Header().Set("X-Accel-Buffering", "no") // nginx must not buffer the response
+	w.WriteHeader(http.StatusOK)
+	if r.Method == http.MethodHead {
+		return nil
+	}
+	stream.Send(ctx, w, httpserver.Closing(ctx))
+	return nil
+}
+
+func (a *API) streamCursor(r *http.Request, workspaceID uuid.UUID, after *uuid.UUID) (store.StreamCursor, error) {
+	if after == nil {
+		return a.store.StreamHead(r.Context(), workspaceID)
+	}
+	cursor, err := a.store.StreamCursor(r.Context(), workspaceID, *after)
+	if errors.Is(err, pg.ErrNotFound) {
+		return cursor, apierr.Validation("last_event_id", "names no stored event: it is unknown or has expired. Connect without it.")
+	}
+	return cursor, err
+}
+
+// lastEventID returns the id in the header Last-Event-ID, or else in the parameter last_event_id.
+// An EventSource repeats its first URL when it reconnects, so the header has the newer id.
+func lastEventID(header http.Header, query url.Values) (*uuid.UUID, error) {
+	text := header.Get("Last-Event-ID")
+	if text == "" {
+		text = query.Get("last_event_id")
+	}
+	if text == "" {
+		return nil, nil //nolint:nilnil // an absent id is not an error
+	}
+	id, err := uuid.Parse(text)
+	if err != nil || len(text) != len(id.String()) {
+		return nil, apierr.Validation("last_event_id", "must be the id of an event.")
+	}
+	return &id, nil
+}
+
+// streamTypes returns the event types in the parameter types. It returns nil if the stream has all
+// types.
+func streamTypes(query url.Values) ([]string, error) {
+	if !query.Has("types") {
+		return nil, nil
+	}
+	streamed := slices.DeleteFunc(subscriptions.Events(), func(event string) bool { return event == subscriptions.TestEvent })
+	var types []string
+	for event := range strings.SplitSeq(query.Get("types"), ",") {
+		if event = strings.TrimSpace(event); !slices.Contains(streamed, event) {
+			return nil, apierr.Validation("types", "must be a comma-separated list of these types: %s.", strings.Join(streamed, ", "))
+		}
+		types = append(types, event)
+	}
+	return types, nil
+}

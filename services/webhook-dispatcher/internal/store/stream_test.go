@@ -1,0 +1,313 @@
+package store_test
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"ringfence.dev/libs/pg"
+	"ringfence.dev/services/webhook-dispatcher/internal/deliveries"
+	"ringfence.dev/services/webhook-dispatcher/internal/store"
+)
+
+// readStream returns the events of the workspace after the cursor.
+func (r *fixture) readStream(ws uuid.UUID, after store.StreamCursor, types ...string) []store.StreamEvent {
+	r.t.Helper()
+	var all []store.StreamEvent
+	for {
+		page, err := r.store.StreamEvents(r.t.Context(), ws, after, types, 3)
+		if err != nil {
+			r.t.Fatalf("StreamEvents: %v", err)
+		}
+		if len(page) == 0 {
+			return all
+		}
+		all, after = append(all, page...), page[len(page)-1].StreamCursor
+	}
+}
+
+func streamIDs(events []store.StreamEvent) (ids []uuid.UUID) {
+	for _, ev := range events {
+		ids = append(ids, ev.EventID)
+	}
+	return ids
+}
+
+func TestStream_HasTheOrderOfTheBatch(t *testing.T) {
+	t.Parallel()
+	r, ws, other := newFixture(t), uuid.New(), uuid.New()
+	r.subscribe(ws, "call.completed")
+	var events []deliveries.Event
+	var want []uuid.UUID
+	for i := range 20 {
+		owner := ws
+		if i%3 == 0 {
+			owner = other
+		}
+		ev := event(owner, uuid.New(), 1, "call.ringing")
+		if events = append(events, ev); owner == ws {
+			want = append(want, ev.ID)
+		}
+	}
+	start, err := r.store.StreamHead(t.Context(), ws)
+	if err != nil {
+		t.Fatalf("StreamHead: %v", err)
+	}
+	r.ingest(nil, append(events, events[:5]...)...)
+	r.ingest(nil, events...) // the same records again
+	if got := streamIDs(r.readStream(ws, start)); !slices.Equal(got, want) {
+		t.Errorf("stream = %v, want %v", got, want)
+	}
+	cursor, err := r.store.StreamCursor(t.Context(), ws, want[4])
+	if err != nil {
+		t.Fatalf("StreamCursor: %v", err)
+	}
+	if got := streamIDs(r.readStream(ws, cursor)); !slices.Equal(got, want[5:]) {
+		t.Errorf("stream after the fifth event = %v, want %v", got, want[5:])
+	}
+	if _, err := r.store.StreamCursor(t.Context(), other, want[4]); !errors.Is(err, pg.ErrNotFound) {
+		t.Errorf("StreamCursor of another workspace = %v, want ErrNotFound", err)
+	}
+	if body := string(r.readStream(ws, start)[0].Body); body == "" {
+		t.Error("the body of an event without a subscription is empty")
+	}
+	if body := r.readStream(ws, start, "call.busy")[0].Body; len(body) != 0 {
+		t.Errorf("body of another type = %q, want none", body)
+	}
+}
+
+// The first transaction has inserted its event and does not commit. The second transaction must not
+// make its event visible before.
+func TestStream_LateCommitIsNotSkipped(t *testing.T) {
+	t.Parallel()
+	for _, commits := range []bool{true, false} {
+		r, ws := newFixture(t), uuid.New()
+		first, second := event(ws, uuid.New(), 1, "call.ringing"), event(ws, uuid.New(), 1, "call.ringing")
+		tx, err := r.pool.Begin(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := r.store.Ingest(t.Context(), tx, first); err != nil {
+			t.Fatalf("Ingest: %v", err)
+		}
+		done := make(chan error, 1)
+		go func() {
+			done <- pg.InTx(context.WithoutCancel(t.Context()), r.pool, func(tx pgx.Tx) error {
+				_, err := r.store.Ingest(context.WithoutCancel(t.Context()), tx, second)
+				return err
+			})
+		}()
+		r.awaitLocked()
+		if got := r.readStream(ws, store.StreamCursor{}); len(got) != 0 {
+			t.Errorf("stream before the commit = %v, want none", streamIDs(got))
+		}
+		want := []uuid.UUID{second.ID}
+		if commits {
+			want = []uuid.UUID{first.ID, second.ID}
+			err = tx.Commit(t.Context())
+		} else {
+			err = tx.Rollback(t.Context())
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := <-done; err != nil {
+			t.Fatalf("second Ingest: %v", err)
+		}
+		if got := streamIDs(r.readStream(ws, store.StreamCursor{IngestedAt: time.Now()})); !slices.Equal(got, want) {
+			t.Errorf("stream, first commits %v = %v, want %v", commits, got, want)
+		}
+	}
+}
+
+// Eight writers store random batches of three workspaces, and some of them roll back. A reader of
+// each workspace follows the stream.
+func TestStream_ReaderSeesEveryEventOnce(t *testing.T) {
+	t.Parallel()
+	r := newFixture(t)
+	settings := r.pool.Config()
+	settings.MaxConns = 12
+	pool, err := pgxpool.NewWithConfig(t.Context(), settings)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	st := store.New(pool, box(t))
+	workspaces := []uuid.UUID{uuid.New(), uuid.New(), uuid.New()}
+	var mu sync.Mutex
+	stored := map[uuid.UUID]int{}
+	var writers, readers sync.WaitGroup
+	for range 8 {
+		writers.Go(func() {
+			for range 25 {
+				var batch []deliveries.Event
+				for range 1 + rand.IntN(4) {
+					batch = append(batch, event(workspaces[rand.IntN(3)], uuid.New(), 1, "call.ringing"))
+				}
+				roll := errors.New("rolled back")
+				err := pg.InTx(t.Context(), pool, func(tx pgx.Tx) error {
+					if _, err := st.Ingest(t.Context(), tx, batch...); err != nil {
+						return err
+					}
+					time.Sleep(time.Duration(rand.IntN(3)) * time.Millisecond)
+					if rand.IntN(5) == 0 {
+						return roll
+					}
+					return nil
+				})
+				if errors.Is(err, roll) {
+					continue
+				}
+				if err != nil {
+					t.Errorf("Ingest: %v", err)
+					return
+				}
+				mu.Lock()
+				for _, ev := range batch {
+					stored[ev.WorkspaceID]++
+				}
+				mu.Unlock()
+			}
+		})
+	}
+	var over atomic.Bool
+	seen := make([]int, len(workspaces))
+	for i, ws := range workspaces {
+		readers.Go(func() {
+			cursor, once := store.StreamCursor{IngestedAt: time.Now()}, map[uuid.UUID]bool{}
+			for {
+				last := over.Load()
+				page, err := st.StreamEvents(t.Context(), ws, cursor, nil, 5)
+				if err != nil {
+					t.Errorf("StreamEvents: %v", err)
+					return
+				}
+				for _, ev := range page {
+					if once[ev.EventID] {
+						t.Errorf("event %s was read twice", ev.EventID)
+					}
+					once[ev.EventID], cursor = true, ev.StreamCursor
+				}
+				if seen[i] = len(once); last && len(page) == 0 {
+					return
+				}
+			}
+		})
+	}
+	writers.Wait()
+	over.Store(true)
+	readers.Wait()
+	for i, ws := range workspaces {
+		wantEqual(t, "events that the reader saw", seen[i], stored[ws])
+	}
+	const deadlocks = `SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()`
+	wantEqual(t, "deadlocks", r.count(deadlocks), 0)
+}
+
+func TestStream_ErasedEventHasNoBody(t *testing.T) {
+	t.Parallel()
+	r, ws, call := newFixture(t), uuid.New(), uuid.New()
+	ev := event(ws, call, 1, "call.completed")
+	r.ingest(nil, ev)
+	if err := pg.InTx(t.Context(), r.pool, func(tx pgx.Tx) error {
+		return r.store.EraseCall(t.Context(), tx, store.Erasure{ID: uuid.New(), WorkspaceID: ws, CallID: call, EventIDs: []uuid.UUID{ev.ID}})
+	}); err != nil {
+		t.Fatalf("EraseCall: %v", err)
+	}
+	got := r.readStream(ws, store.StreamCursor{IngestedAt: time.Now()})
+	if len(got) != 1 {
+		t.Fatalf("events = %d, want 1", len(got))
+	}
+	if len(got[0].Body) != 0 {
+		t.Errorf("body = %q, want none", got[0].Body)
+	}
+}
+
+func TestStream_TestEventHasNoPosition(t *testing.T) {
+	t.Parallel()
+	r, ws := newFixture(t), uuid.New()
+	sub := r.subscribe(ws, "call.completed")
+	ev, err := deliveries.NewTest(uuid.New(), ws, sub, time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.store.EnqueueTest(t.Context(), sub, ev); err != nil {
+		t.Fatalf("EnqueueTest: %v", err)
+	}
+	wantEqual(t, "stored bodies", r.count(`SELECT count(*) FROM events`), 1)
+	wantEqual(t, "events in the stream", r.count(`SELECT count(*) FROM stream_events`), 0)
+}
+
+// Twenty clients of two replicas connect at the same time.
+func TestOpenStream_LimitIsExact(t *testing.T) {
+	t.Parallel()
+	r, ws, other := newFixture(t), uuid.New(), uuid.New()
+	replicas := []*store.Store{r.store, store.New(r.pool, box(t))}
+	ids := make([]uuid.UUID, 20)
+	var opened atomic.Int64
+	var all sync.WaitGroup
+	for i := range ids {
+		ids[i] = uuid.New()
+		all.Go(func() {
+			ok, err := replicas[i%2].OpenStream(context.WithoutCancel(t.Context()), ids[i], ws, time.Minute, 10)
+			if err != nil {
+				t.Errorf("OpenStream: %v", err)
+			}
+			if ok {
+				opened.Add(1)
+			}
+		})
+	}
+	all.Wait()
+	wantEqual(t, "opened streams", opened.Load(), 10)
+	open := func(workspace uuid.UUID) bool {
+		t.Helper()
+		ok, err := r.store.OpenStream(t.Context(), uuid.New(), workspace, time.Minute, 10)
+		if err != nil {
+			t.Fatalf("OpenStream: %v", err)
+		}
+		return ok
+	}
+	wantEqual(t, "another workspace has its own limit", open(other), true)
+	for _, id := range ids {
+		if err := r.store.CloseStream(t.Context(), id); err != nil {
+			t.Fatalf("CloseStream: %v", err)
+		}
+	}
+	wantEqual(t, "opened after the others were closed", open(ws), true)
+}
+
+// A replica that was killed does not renew its streams.
+func TestOpenStream_ExpiredLeaseDoesNotCount(t *testing.T) {
+	t.Parallel()
+	r, ws := newFixture(t), uuid.New()
+	killed, alive := uuid.New(), uuid.New()
+	for _, id := range []uuid.UUID{killed, alive} {
+		if _, err := r.store.OpenStream(t.Context(), id, ws, time.Minute, 2); err != nil {
+			t.Fatalf("OpenStream: %v", err)
+		}
+	}
+	if _, err := r.pool.Exec(t.Context(), `UPDATE open_streams SET expires_at = now() - interval '2 minutes'`); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.store.RenewStreams(t.Context(), []uuid.UUID{alive}, []uuid.UUID{ws}, time.Minute); err != nil {
+		t.Fatalf("RenewStreams: %v", err)
+	}
+	wantEqual(t, "rows", r.count(`SELECT count(*) FROM open_streams`), 1)
+	for _, want := range []bool{true, false} {
+		ok, err := r.store.OpenStream(t.Context(), uuid.New(), ws, time.Minute, 2)
+		if err != nil {
+			t.Fatalf("OpenStream: %v", err)
+		}
+		wantEqual(t, "opened", ok, want)
+	}
+}
