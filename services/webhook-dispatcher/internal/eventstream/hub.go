@@ -19,7 +19,7 @@ import (
 )
 
 // MaxStreams is the maximum number of open streams of a workspace on all replicas
-// (docs/reference/api/events.md).
+// (docs/reference/api/webhooks.md#event-stream).
 const MaxStreams = 10
 
 const (
@@ -62,10 +62,10 @@ func New(st *store.Store, metrics prometheus.Registerer) *Hub {
 		store: st, reads: make(chan struct{}, maxReads), streams: map[uuid.UUID][]*Stream{}, seen: map[uuid.UUID]int64{},
 		opened: make(chan struct{}, 1), commentInterval: commentInterval, writeTimeout: writeTimeout,
 		open: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "ringfence_event_streams", Help: "Open event streams of this replica.",
+			Name: "ringfence_webhooks_open_streams", Help: "Open event streams of this replica.",
 		}),
 		sent: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "ringfence_event_stream_events_total", Help: "Events that were written to event streams.",
+			Name: "ringfence_webhooks_streamed_events_total", Help: "Events that were written to event streams.",
 		}),
 	}
 	metrics.MustRegister(h.open, h.sent)

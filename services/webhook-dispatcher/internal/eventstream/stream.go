@@ -11,7 +11,6 @@ import (
 
 	"github.com/google/uuid"
 
-	"ringfence.dev/libs/failpoint"
 	"ringfence.dev/services/webhook-dispatcher/internal/store"
 )
 
@@ -121,7 +120,6 @@ func (s *Stream) sendPage(ctx context.Context, out *writer) (more bool, err erro
 		sent++
 	}
 	if sent > 0 {
-		failpoint.Inject("webhook-dispatcher: before stream write")
 		if err := out.write(messages.Bytes()); err != nil {
 			return false, err
 		}

@@ -15,6 +15,6 @@ func TestRoutes_MatchTheOpenAPIDocument(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	router := httpapi.New(nil, nil, nil, nil).Routes(&serviceauth.Keys{}, nil)
+	router := httpapi.New(nil, nil, nil, nil, nil).Routes(&serviceauth.Keys{}, nil)
 	testkit.Customers(t, router, operations)
 }

@@ -1,0 +1,43 @@
+package httpapi_test
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"testing"
+
+	"github.com/google/uuid"
+
+	"ringfence.dev/libs/serviceauth"
+)
+
+// A HEAD request must not open a stream that never ends.
+func TestEvents_HeadEndsImmediately(t *testing.T) {
+	t.Parallel()
+	h, ws := newFixture(t), uuid.New()
+	token, err := h.gateway.SignCaller("webhook-dispatcher", serviceauth.Caller{WorkspaceID: ws, RequestID: uuid.New(), Access: serviceauth.Read, Webhooks: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	req := httptest.NewRequestWithContext(t.Context(), http.MethodHead, "/v1/events", http.NoBody)
+	req.Header.Set(serviceauth.CallerHeader, token)
+	rec := httptest.NewRecorder()
+	h.handler.ServeHTTP(rec, req)
+	wantEqual(t, "status", rec.Code, http.StatusOK)
+	wantEqual(t, "Content-Type", rec.Header().Get("Content-Type"), "text/event-stream")
+	wantEqual(t, "length of the body", rec.Body.Len(), 0)
+	var open int
+	if err := h.pool.QueryRow(t.Context(), `SELECT count(*) FROM open_streams`).Scan(&open); err != nil {
+		t.Fatal(err)
+	}
+	wantEqual(t, "open streams", open, 0)
+}
+
+func TestEvents_InvalidParametersAreRefused(t *testing.T) {
+	t.Parallel()
+	h, ws := newFixture(t), uuid.New()
+	for _, query := range []string{"last_event_id=x", "last_event_id=" + uuid.NewString(), "types=", "types=call.started", "types=webhook.test"} {
+		got := h.customer(ws, http.MethodGet, "/v1/events?"+query, "")
+		wantEqual(t, "status of "+query, got.status, http.StatusUnprocessableEntity)
+		wantEqual(t, "code of "+query, got.code(), "validation_error")
+	}
+}
