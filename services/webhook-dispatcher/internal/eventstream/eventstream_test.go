@@ -303,6 +303,28 @@ func TestStream_EndsCleanlyWhenTheServerCloses(t *testing.T) {
 	}
 }
 
+// After a failover to an asynchronous standby, the newest positions can be missing.
+func TestHub_EndsStreamsIfTheDatabaseLostPositions(t *testing.T) {
+	t.Parallel()
+	f, ws := newFixture(t), uuid.New()
+	ids := f.listen(f.replica(), ws)
+	batch := []deliveries.Event{newEvent(ws, "{}"), newEvent(ws, "{}")}
+	f.ingest(batch...)
+	f.wantIDs(ids, batch)
+	time.Sleep(2 * maxPoll) // the hub has seen the position
+	if _, err := f.pool.Exec(t.Context(), `UPDATE stream_heads SET position = 1`); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case id, more := <-ids:
+		if more {
+			t.Errorf("event %s arrived, want the end of the stream", id)
+		}
+	case <-time.After(testkit.Timeout):
+		t.Fatal("the stream did not end")
+	}
+}
+
 func TestHub_LimitCountsTheStreamsOfAllReplicas(t *testing.T) {
 	t.Parallel()
 	f, ws := newFixture(t), uuid.New()

@@ -89,7 +89,7 @@ func (h *Hub) Open(ctx context.Context, workspaceID uuid.UUID, after store.Strea
 		refused.RetryAfter = renewInterval
 		return nil, refused
 	}
-	s := &Stream{hub: h, id: id, workspaceID: workspaceID, cursor: after, types: types, wake: make(chan struct{}, 1)}
+	s := &Stream{hub: h, id: id, workspaceID: workspaceID, cursor: after, types: types, wake: make(chan struct{}, 1), ended: make(chan struct{})}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.streams[workspaceID] = append(h.streams[workspaceID], s)
@@ -178,6 +178,10 @@ func (h *Hub) workspaces() []uuid.UUID {
 }
 
 // poll wakes the streams of the workspaces that have a newer position than at the last poll.
+//
+// A lower position means that the database lost commits, after a failover to an asynchronous
+// standby. New events can then have positions that a stream has already sent, so poll ends the
+// streams of the workspace.
 func (h *Hub) poll(ctx context.Context, workspaces []uuid.UUID) (found bool, err error) {
 	positions, err := h.store.StreamPositions(ctx, workspaces)
 	if err != nil {
@@ -189,8 +193,12 @@ func (h *Hub) poll(ctx context.Context, workspaces []uuid.UUID) (found bool, err
 		if h.streams[id] == nil || position == h.seen[id] {
 			continue
 		}
+		lost := position < h.seen[id]
 		h.seen[id], found = position, true
 		for _, s := range h.streams[id] {
+			if lost {
+				s.end()
+			}
 			wake(s.wake)
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/http"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/google/uuid"
@@ -34,7 +35,12 @@ type Stream struct {
 	// cursor is the position of the last event that was read.
 	cursor store.StreamCursor
 	wake   chan struct{}
+	// ended is closed when the hub ends the stream.
+	ended   chan struct{}
+	endOnce sync.Once
 }
+
+func (s *Stream) end() { s.endOnce.Do(func() { close(s.ended) }) }
 
 // Close removes the stream from the hub and from the count of the workspace.
 func (s *Stream) Close(ctx context.Context) {
@@ -63,6 +69,8 @@ func (s *Stream) Send(ctx context.Context, w http.ResponseWriter, closing <-chan
 			return
 		case <-closing:
 			return
+		case <-s.ended:
+			return
 		case <-comments.C:
 			if out.write([]byte(": keep-alive\n\n")) != nil {
 				return
@@ -81,6 +89,8 @@ func (s *Stream) Send(ctx context.Context, w http.ResponseWriter, closing <-chan
 			}
 			select {
 			case <-closing:
+				return
+			case <-s.ended:
 				return
 			default:
 			}

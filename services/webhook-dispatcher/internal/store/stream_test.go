@@ -15,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"ringfence.dev/libs/pg"
+	"ringfence.dev/libs/testkit/pgtest"
 	"ringfence.dev/services/webhook-dispatcher/internal/deliveries"
 	"ringfence.dev/services/webhook-dispatcher/internal/store"
 )
@@ -309,5 +310,61 @@ func TestOpenStream_ExpiredLeaseDoesNotCount(t *testing.T) {
 			t.Fatalf("OpenStream: %v", err)
 		}
 		wantEqual(t, "opened", ok, want)
+	}
+}
+
+// The stream has 300,000 events of 100 workspaces in four days. Each statement of a stream must read
+// few pages.
+func TestStream_ReadsFewPages(t *testing.T) {
+	t.Parallel()
+	r := newFixture(t)
+	today := time.Now().UTC().Truncate(24 * time.Hour)
+	if _, err := r.store.AddDays(t.Context(), today.AddDate(0, 0, -3), today.AddDate(0, 0, 3)); err != nil {
+		t.Fatal(err)
+	}
+	owner := pgtest.Owner(t, r.pool, schema)
+	for _, sql := range []string{
+		`INSERT INTO stream_events (workspace_id, position, ingested_at, event_id, event_created_at, type)
+		SELECT md5((n % 100)::text)::uuid, n, now() - (300000 - n) * interval '1 second', md5(n || ' event')::uuid,
+		    now() - (300000 - n) * interval '1 second', 'call.ringing'
+		FROM generate_series(1, 300000) AS n`,
+		`INSERT INTO stream_heads SELECT workspace_id, max(position) FROM stream_events GROUP BY workspace_id`,
+		`VACUUM (ANALYZE) stream_events, stream_heads, events`,
+	} {
+		if _, err := owner.Exec(t.Context(), sql); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var ws, id uuid.UUID
+	if err := r.pool.QueryRow(t.Context(), `SELECT workspace_id, event_id FROM stream_events WHERE position = 150000`).Scan(&ws, &id); err != nil {
+		t.Fatal(err)
+	}
+	watched, seen := pgtest.Watch(t, r.pool)
+	st := store.New(watched, box(t))
+	old, err := r.store.StreamCursor(t.Context(), ws, id)
+	if err != nil {
+		t.Fatalf("StreamCursor: %v", err)
+	}
+	for name, read := range map[string]func() error{
+		"the head":             func() error { _, err := st.StreamHead(t.Context(), ws); return err },
+		"the cursor":           func() error { _, err := st.StreamCursor(t.Context(), ws, id); return err },
+		"a page of old events": func() error { _, err := st.StreamEvents(t.Context(), ws, old, nil, 16); return err },
+		"no new event": func() error {
+			_, err := st.StreamEvents(t.Context(), ws, store.StreamCursor{Position: 300000, IngestedAt: time.Now()}, nil, 16)
+			return err
+		},
+		"the positions of ten workspaces": func() error {
+			_, err := st.StreamPositions(t.Context(), []uuid.UUID{ws, id, ws, ws, ws, ws, ws, ws, ws, ws})
+			return err
+		},
+	} {
+		seen.Forget()
+		if err := read(); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		pages, plans := seen.Pages(t, pgtest.GenericPlan)
+		if pages > 150 {
+			t.Errorf("%s: pages read = %d, want at most 150; plan %s", name, pages, plans)
+		}
 	}
 }
