@@ -375,10 +375,15 @@ func TestListen_StreamRefusesOtherFlags(t *testing.T) {
 
 // stream is the fake of GET /v1/events. It has three events.
 func (f *fakeStack) stream(w http.ResponseWriter, r *http.Request) {
-	ids := []string{"7b9e6d5c-4f3a-5b2c-9d1e-0f1a2b3c4d5e", "c3d4e5f6-a7b8-5c9d-8e0f-1a2b3c4d5e6f", "d4e5f6a7-b8c9-5d0e-9f1a-2b3c4d5e6f7a"}
+	ids := []string{
+		"7b9e6d5c-4f3a-5b2c-9d1e-0f1a2b3c4d5e",
+		"c3d4e5f6-a7b8-5c9d-8e0f-1a2b3c4d5e6f",
+		"d4e5f6a7-b8c9-5d0e-9f1a-2b3c4d5e6f7a",
+	}
 	next := slices.Index(ids, r.Header.Get("Last-Event-ID")) + 1
 	if next < len(ids) {
-		fmt.Fprintf(w, ": open\n\nid: %s\nevent: call.completed\ndata: {\"n\":%q}\n\n", ids[next], []string{"first", "second", "third"}[next])
+		text := []string{"first", "second", "third"}[next]
+		fmt.Fprintf(w, ": open\n\nid: %s\nevent: call.completed\ndata: {\"n\":%q}\n\n", ids[next], text)
 	}
 }
 

@@ -76,7 +76,12 @@ const (
 //
 // It returns the error of handle, and an error for a 4xx response except 429. The HTTP client must
 // have no timeout for the whole response.
-func FollowEvents(ctx context.Context, client ClientInterface, params StreamEventsParams, handle func(StreamedEvent) error) error {
+func FollowEvents(
+	ctx context.Context,
+	client ClientInterface,
+	params StreamEventsParams,
+	handle func(StreamedEvent) error,
+) error {
 	for wait := minReconnect; ; {
 		received, pause, err := followOnce(ctx, client, &params, handle)
 		switch {

@@ -56,10 +56,13 @@ func (l *streamLog) completed() int {
 func TestKills_EventStreamLosesAndRepeatsNothing(t *testing.T) {
 	rng, world := sharedstack.Seeded(t, 1), stack(t)
 	w := tenant(t, world.Stack, world.Hooks, killCredit)
-	api, err := openapi.NewClient(world.Demo.BaseURL, openapi.WithRequestEditorFn(func(_ context.Context, r *http.Request) error {
-		r.Header.Set("Authorization", "Bearer "+w.WriteKey)
-		return nil
-	}))
+	api, err := openapi.NewClient(
+		world.Demo.BaseURL,
+		openapi.WithRequestEditorFn(func(_ context.Context, r *http.Request) error {
+			r.Header.Set("Authorization", "Bearer "+w.WriteKey)
+			return nil
+		}),
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -73,7 +76,9 @@ func TestKills_EventStreamLosesAndRepeatsNothing(t *testing.T) {
 		t.Helper()
 		until(t, "a call is accepted", func() bool {
 			status, _, err := w.API.Do(t.Context(), "POST", "/v1/calls", map[string]any{
-				"agent_id": w.AgentID, "to": fmt.Sprintf("+1415555%02d%02d", posts/90%100, posts%90), "idempotency_key": fmt.Sprint("stream ", posts),
+				"agent_id":        w.AgentID,
+				"to":              fmt.Sprintf("+1415555%02d%02d", posts/90%100, posts%90),
+				"idempotency_key": fmt.Sprint("stream ", posts),
 			})
 			return err == nil && (status == http.StatusAccepted || status == http.StatusOK)
 		})

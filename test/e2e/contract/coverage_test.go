@@ -34,7 +34,10 @@ func cannotBeProvoked(what string) bool {
 			return true
 		}
 	}
-	return slices.Contains([]string{"webhook call.analyzed", "webhook call.recording_ready", "webhook call_request.failed"}, what)
+	return slices.Contains(
+		[]string{"webhook call.analyzed", "webhook call.recording_ready", "webhook call_request.failed"},
+		what,
+	)
 }
 
 // checkCoverage requires that every delivery was valid. If all tests ran, every documented response

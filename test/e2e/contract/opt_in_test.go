@@ -73,8 +73,9 @@ func TestOptIn_OnlySubscriptionsThatListTheTypeReceiveIt(t *testing.T) {
 
 	busy := w.ended(t, w.write.want(t, 202, "POST", "/v1/calls", w.order(number(90))).text("id"))
 	until(t, "call.busy arrives", func() bool { return len(usual()) == 1 })
-	if got, want := typesOf(listed()), []string{"call_request.canceled", "call_request.blocked"}; !slices.Equal(got, want) {
-		t.Errorf("events of the subscription to opt-in events = %v, want %v", got, want)
+	wantListed := []string{"call_request.canceled", "call_request.blocked"}
+	if got := typesOf(listed()); !slices.Equal(got, wantListed) {
+		t.Errorf("events of the subscription to opt-in events = %v, want %v", got, wantListed)
 	}
 	if got, want := typesOf(usual()), []string{"call.busy"}; !slices.Equal(got, want) {
 		t.Errorf("events of the other subscription = %v, want %v", got, want)

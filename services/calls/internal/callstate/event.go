@@ -114,7 +114,10 @@ func (r *Request) BodiesErasedEvent(erasure uuid.UUID, at time.Time) *eventv1.Ca
 // request, because older versions of webhook-dispatcher need an id there.
 func (r *Request) callEvent(at time.Time) *eventv1.CallEvent {
 	return &eventv1.CallEvent{
-		CallId: r.ID.String(), CallRequestId: r.ID.String(), WorkspaceId: r.WorkspaceID.String(), OccurredAt: timestamppb.New(at),
+		CallId:        r.ID.String(),
+		CallRequestId: r.ID.String(),
+		WorkspaceId:   r.WorkspaceID.String(),
+		OccurredAt:    timestamppb.New(at),
 	}
 }
 

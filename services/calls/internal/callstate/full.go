@@ -10,10 +10,19 @@ import (
 // View returns the request as the API and its event show it.
 func (r *Request) View() openapi.CallRequest {
 	return openapi.CallRequest{
-		ID: r.ID, Status: openapi.CallRequestStatus(r.Status), CallID: r.CallID, To: r.To, AgentID: r.AgentID, ExternalRef: r.ExternalRef,
-		ScheduledFor: openapi.TimestampOf(r.ScheduledFor), ErrorCode: r.ErrorCode, ErrorDetail: r.ErrorDetail,
-		DialedAt: openapi.TimestampOrNull(r.DialedAt), CompletedAt: openapi.TimestampOrNull(r.CompletedAt),
-		CreatedAt: openapi.TimestampOf(page.TimeOf(r.ID)), UpdatedAt: openapi.TimestampOf(r.UpdatedAt),
+		ID:           r.ID,
+		Status:       openapi.CallRequestStatus(r.Status),
+		CallID:       r.CallID,
+		To:           r.To,
+		AgentID:      r.AgentID,
+		ExternalRef:  r.ExternalRef,
+		ScheduledFor: openapi.TimestampOf(r.ScheduledFor),
+		ErrorCode:    r.ErrorCode,
+		ErrorDetail:  r.ErrorDetail,
+		DialedAt:     openapi.TimestampOrNull(r.DialedAt),
+		CompletedAt:  openapi.TimestampOrNull(r.CompletedAt),
+		CreatedAt:    openapi.TimestampOf(page.TimeOf(r.ID)),
+		UpdatedAt:    openapi.TimestampOf(r.UpdatedAt),
 	}
 }
 

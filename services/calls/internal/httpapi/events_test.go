@@ -348,8 +348,14 @@ func TestCompletedEvent_IsPublishedAtItsDeadlineWithoutChargeOrAnalysis(t *testi
 	}{
 		{"the charge is late", func(a *account) []proto.Message { return []proto.Message{a.analysed()} },
 			func(a *account) []proto.Message { return []proto.Message{a.captured(5000)} }, "charge", "credits_charged", nil},
-		{"the analysis is late", func(a *account) []proto.Message { return []proto.Message{a.captured(5000)} },
-			func(a *account) []proto.Message { return []proto.Message{a.analysed()} }, "analysis", "outcome", []string{"call.analyzed"}},
+		{
+			"the analysis is late",
+			func(a *account) []proto.Message { return []proto.Message{a.captured(5000)} },
+			func(a *account) []proto.Message { return []proto.Message{a.analysed()} },
+			"analysis",
+			"outcome",
+			[]string{"call.analyzed"},
+		},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -18,20 +18,26 @@ import (
 
 func (a *account) blocked() *eventv1.DialEvent {
 	return a.event(nil, func(ev *eventv1.DialEvent) {
-		ev.Event = &eventv1.DialEvent_Blocked{Blocked: &eventv1.Blocked{ErrorCode: "recipient_dnd", ErrorDetail: "The number is opted out."}}
+		ev.Event = &eventv1.DialEvent_Blocked{
+			Blocked: &eventv1.Blocked{ErrorCode: "recipient_dnd", ErrorDetail: "The number is opted out."},
+		}
 	})
 }
 
 func (a *account) expired() *eventv1.DialEvent {
 	return a.event(nil, func(ev *eventv1.DialEvent) {
-		ev.Event = &eventv1.DialEvent_Failed{Failed: &eventv1.Failed{ErrorCode: "queue_expired", ErrorDetail: "The time is over."}}
+		ev.Event = &eventv1.DialEvent_Failed{
+			Failed: &eventv1.Failed{ErrorCode: "queue_expired", ErrorDetail: "The time is over."},
+		}
 	})
 }
 
 // passDeadline makes call.completed due without the charge and the analysis.
 func (r *rig) passDeadline() {
 	r.t.Helper()
-	r.exec(`UPDATE calls SET end_learned_at = end_learned_at - interval '11 seconds', completes_at = completes_at - interval '11 seconds'`)
+	r.exec(
+		`UPDATE calls SET end_learned_at = end_learned_at - interval '11 seconds', completes_at = completes_at - interval '11 seconds'`,
+	)
 	r.complete()
 }
 
@@ -119,7 +125,10 @@ func (a *account) twice(event proto.Message) {
 func TestOptIn_CallEventHasTheTranscript(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	r.exec(`INSERT INTO workspaces (id, version, currency, destinations, transcripts) VALUES ($1, 1, 'USD', '{}', true)`, r.workspace)
+	r.exec(
+		`INSERT INTO workspaces (id, version, currency, destinations, transcripts) VALUES ($1, 1, 'USD', '{}', true)`,
+		r.workspace,
+	)
 	a := r.account(r.place())
 	a.publish(a.ended("completed", "normal_clearing"), a.analysed(), a.captured(5000), a.recorded("recordings/1"))
 	events := r.events()
@@ -226,7 +235,8 @@ func TestErasure_ErasesTheEventsOfRequestsWithoutACall(t *testing.T) {
 	for _, message := range outboxEvents[eventv1.CallEvent](r, kafka.CallEvents) {
 		if bodies := message.GetErased(); bodies != nil {
 			erased = append(erased, message.GetCallRequestId())
-			if want := callstate.EventID(before.request, openapi.EventTypeCallRequestBlocked).String(); !slices.Contains(bodies.GetEventIds(), want) {
+			want := callstate.EventID(before.request, openapi.EventTypeCallRequestBlocked).String()
+			if !slices.Contains(bodies.GetEventIds(), want) {
 				t.Errorf("event ids of the erasure = %v, want %s among them", bodies.GetEventIds(), want)
 			}
 			continue

@@ -296,7 +296,10 @@ func publishErased(
 			continue // a later event of the request is marked as erased when it is published
 		}
 		bodies := outbox.Event{
-			Topic: kafka.CallEvents, Key: row.ID.String(), WorkspaceID: job.WorkspaceID, Message: req.BodiesErasedEvent(job.ID, now),
+			Topic:       kafka.CallEvents,
+			Key:         row.ID.String(),
+			WorkspaceID: job.WorkspaceID,
+			Message:     req.BodiesErasedEvent(job.ID, now),
 		}
 		if err := outbox.Queue(ctx, batch, bodies); err != nil {
 			return err

@@ -187,7 +187,13 @@ func (f *Fold) SaveCall(ctx context.Context, c *callstate.Call, event openapi.Ev
 
 // queueEvents adds the public event to the batch, unless event is "", and then the opt-in events
 // that are due. It changes the call, so it must run before the call is saved.
-func queueEvents(ctx context.Context, batch *pgx.Batch, c *callstate.Call, event openapi.EventType, at time.Time) error {
+func queueEvents(
+	ctx context.Context,
+	batch *pgx.Batch,
+	c *callstate.Call,
+	event openapi.EventType,
+	at time.Time,
+) error {
 	if err := queueEvent(ctx, batch, c, event, at); err != nil {
 		return err
 	}

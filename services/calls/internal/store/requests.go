@@ -202,8 +202,8 @@ func endEvent(req *callstate.Request, at time.Time) (outbox.Event, error) {
 		return outbox.Event{}, err
 	}
 	return outbox.Event{
-		ID: callstate.EventID(req.ID, req.EndEvent()), Topic: kafka.CallEvents, Key: req.ID.String(), WorkspaceID: req.WorkspaceID,
-		Message: message,
+		ID: callstate.EventID(req.ID, req.EndEvent()), Topic: kafka.CallEvents, Key: req.ID.String(),
+		WorkspaceID: req.WorkspaceID, Message: message,
 	}, nil
 }
 

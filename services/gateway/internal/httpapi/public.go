@@ -130,7 +130,8 @@ func (p *Public) answer(w http.ResponseWriter, r *http.Request) error {
 		caller.Destinations = &workspace.Destinations
 	}
 	if match.Stream {
-		return p.peers.Stream(w, r, match.Owner, match.Path, caller, func(ctx context.Context) error { return p.recheck(ctx, r) })
+		recheck := func(ctx context.Context) error { return p.recheck(ctx, r) }
+		return p.peers.Stream(w, r, match.Owner, match.Path, caller, recheck)
 	}
 	return p.peers.Forward(w, r, match.Owner, match.Path, caller)
 }

@@ -51,7 +51,12 @@ func (r *rig) streamOf(texts <-chan string) (ended chan struct{}) {
 
 func (r *rig) openStream(ctx context.Context, key string, header ...string) *http.Response {
 	r.t.Helper()
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, r.public.URL+"/v1/events?types=call.completed", http.NoBody)
+	request, err := http.NewRequestWithContext(
+		ctx,
+		http.MethodGet,
+		r.public.URL+"/v1/events?types=call.completed",
+		http.NoBody,
+	)
 	if err != nil {
 		r.t.Fatal(err)
 	}

@@ -71,7 +71,13 @@ func (p *Upstreams) requestStream(
 	if err != nil {
 		return nil, err
 	}
-	address := &url.URL{Scheme: to.base.Scheme, Host: to.base.Host, Path: path.Path, RawPath: path.RawPath, RawQuery: r.URL.RawQuery}
+	address := &url.URL{
+		Scheme:   to.base.Scheme,
+		Host:     to.base.Host,
+		Path:     path.Path,
+		RawPath:  path.RawPath,
+		RawQuery: r.URL.RawQuery,
+	}
 	request, err := http.NewRequestWithContext(ctx, r.Method, address.String(), http.NoBody)
 	if err != nil {
 		return nil, fmt.Errorf("make request to %s: %w", owner, err)
@@ -87,7 +93,12 @@ func (p *Upstreams) requestStream(
 
 // endStream calls cancel when the server closes or when recheck returns an error. It returns when
 // ctx ends.
-func endStream(ctx context.Context, cancel context.CancelFunc, closing <-chan struct{}, recheck func(context.Context) error) {
+func endStream(
+	ctx context.Context,
+	cancel context.CancelFunc,
+	closing <-chan struct{},
+	recheck func(context.Context) error,
+) {
 	ticker := time.NewTicker(recheckInterval)
 	defer ticker.Stop()
 	for {

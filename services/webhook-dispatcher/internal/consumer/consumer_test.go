@@ -100,7 +100,8 @@ func (h *fixture) consume(added ...func([]store.Due)) {
 			add(due)
 		}
 	}
-	handlers := consumer.New(h.store, consumer.Wakes{Queued: queued, Streams: func([]uuid.UUID) {}, Dispatcher: wake, Relay: wake}).Handlers()
+	wakes := consumer.Wakes{Queued: queued, Streams: func([]uuid.UUID) {}, Dispatcher: wake, Relay: wake}
+	handlers := consumer.New(h.store, wakes).Handlers()
 	events := inbox.NewConsumer("webhook-dispatcher", h.kafka, h.pool, handlers, nil, prometheus.NewRegistry())
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})

@@ -132,7 +132,12 @@ func TestReplayCommand_QueuesTheDeliveriesOfAParkedRecord(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	none := consumer.Wakes{Queued: func([]store.Due) {}, Streams: func([]uuid.UUID) {}, Dispatcher: func() {}, Relay: func() {}}
+	none := consumer.Wakes{
+		Queued:     func([]store.Due) {},
+		Streams:    func([]uuid.UUID) {},
+		Dispatcher: func() {},
+		Relay:      func() {},
+	}
 	handlers := consumer.New(store.New(h.pool, box), none).Handlers()
 	applied, parked, err := inbox.NewConsumer("webhook-dispatcher", h.kafka, h.pool, handlers, nil, nil).Replay(t.Context(), kafka.CallEvents.Name)
 	if err != nil {

@@ -51,7 +51,13 @@ func newFixture(t *testing.T) *fixture {
 func newEvent(ws uuid.UUID, body string) deliveries.Event {
 	call := uuid.New()
 	return deliveries.Event{
-		ID: uuid.New(), WorkspaceID: ws, CallID: &call, Type: "call.ringing", Sequence: 1, Body: []byte(body), CreatedAt: time.Now(),
+		ID:          uuid.New(),
+		WorkspaceID: ws,
+		CallID:      &call,
+		Type:        "call.ringing",
+		Sequence:    1,
+		Body:        []byte(body),
+		CreatedAt:   time.Now(),
 	}
 }
 
@@ -75,7 +81,11 @@ type replica struct {
 
 func (f *fixture) replica(change ...func(*Hub)) *replica {
 	f.t.Helper()
-	r := &replica{hub: New(f.store, prometheus.NewRegistry()), closing: make(chan struct{}), sent: make(chan struct{}, 1000)}
+	r := &replica{
+		hub:     New(f.store, prometheus.NewRegistry()),
+		closing: make(chan struct{}),
+		sent:    make(chan struct{}, 1000),
+	}
 	for _, c := range change {
 		c(r.hub)
 	}
@@ -298,7 +308,8 @@ func TestStream_EndsCleanlyWhenTheServerCloses(t *testing.T) {
 	if err := lines.Err(); err != nil {
 		t.Errorf("end of the response: %v, want none", err)
 	}
-	if want := []string{": open", "", "id: " + ev.ID.String(), "event: call.ringing", "data: {}", ""}; !slices.Equal(got, want) {
+	want := []string{": open", "", "id: " + ev.ID.String(), "event: call.ringing", "data: {}", ""}
+	if !slices.Equal(got, want) {
 		t.Errorf("lines = %q, want %q", got, want)
 	}
 }

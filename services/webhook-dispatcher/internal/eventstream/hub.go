@@ -74,7 +74,12 @@ func New(st *store.Store, metrics prometheus.Registerer) *Hub {
 
 // Open registers a stream of the workspace that starts after the cursor. It returns 429
 // rate_limited if the workspace has MaxStreams streams. The caller must call Stream.Close.
-func (h *Hub) Open(ctx context.Context, workspaceID uuid.UUID, after store.StreamCursor, types []string) (*Stream, error) {
+func (h *Hub) Open(
+	ctx context.Context,
+	workspaceID uuid.UUID,
+	after store.StreamCursor,
+	types []string,
+) (*Stream, error) {
 	id, err := uuid.NewV7()
 	if err != nil {
 		return nil, fmt.Errorf("generate stream id: %w", err)
@@ -89,7 +94,15 @@ func (h *Hub) Open(ctx context.Context, workspaceID uuid.UUID, after store.Strea
 		refused.RetryAfter = renewInterval
 		return nil, refused
 	}
-	s := &Stream{hub: h, id: id, workspaceID: workspaceID, cursor: after, types: types, wake: make(chan struct{}, 1), ended: make(chan struct{})}
+	s := &Stream{
+		hub:         h,
+		id:          id,
+		workspaceID: workspaceID,
+		cursor:      after,
+		types:       types,
+		wake:        make(chan struct{}, 1),
+		ended:       make(chan struct{}),
+	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.streams[workspaceID] = append(h.streams[workspaceID], s)

@@ -60,7 +60,10 @@ func (a *API) streamCursor(r *http.Request, workspaceID uuid.UUID, after *uuid.U
 	}
 	cursor, err := a.store.StreamCursor(r.Context(), workspaceID, *after)
 	if errors.Is(err, pg.ErrNotFound) {
-		return cursor, apierr.Validation("last_event_id", "names no stored event: it is unknown or has expired. Connect without it.")
+		return cursor, apierr.Validation(
+			"last_event_id",
+			"names no stored event: it is unknown or has expired. Connect without it.",
+		)
 	}
 	return cursor, err
 }
@@ -88,11 +91,18 @@ func streamTypes(query url.Values) ([]string, error) {
 	if !query.Has("types") {
 		return nil, nil
 	}
-	streamed := slices.DeleteFunc(subscriptions.Events(), func(event string) bool { return event == subscriptions.TestEvent })
+	streamed := slices.DeleteFunc(
+		subscriptions.Events(),
+		func(event string) bool { return event == subscriptions.TestEvent },
+	)
 	var types []string
 	for event := range strings.SplitSeq(query.Get("types"), ",") {
 		if event = strings.TrimSpace(event); !slices.Contains(streamed, event) {
-			return nil, apierr.Validation("types", "must be a comma-separated list of these types: %s.", strings.Join(streamed, ", "))
+			return nil, apierr.Validation(
+				"types",
+				"must be a comma-separated list of these types: %s.",
+				strings.Join(streamed, ", "),
+			)
 		}
 		types = append(types, event)
 	}

@@ -14,7 +14,10 @@ import (
 func TestEvents_HeadEndsImmediately(t *testing.T) {
 	t.Parallel()
 	h, ws := newFixture(t), uuid.New()
-	token, err := h.gateway.SignCaller("webhook-dispatcher", serviceauth.Caller{WorkspaceID: ws, RequestID: uuid.New(), Access: serviceauth.Read, Webhooks: true})
+	token, err := h.gateway.SignCaller(
+		"webhook-dispatcher",
+		serviceauth.Caller{WorkspaceID: ws, RequestID: uuid.New(), Access: serviceauth.Read, Webhooks: true},
+	)
 	if err != nil {
 		t.Fatal(err)
 	}

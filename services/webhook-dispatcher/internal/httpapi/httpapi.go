@@ -22,11 +22,23 @@ type API struct {
 	wakeRetention  func()
 }
 
-// New returns an API. The hub serves the event streams. isReachable reports whether a url may contain a given IP address.
+// New returns an API. The hub serves the event streams. isReachable reports whether a url may
+// contain a given IP address.
 // wakeDispatcher is called when deliveries may have become due, and wakeRetention when a
 // subscription was deleted. Neither may block.
-func New(st *store.Store, hub *eventstream.Hub, isReachable func(netip.Addr) bool, wakeDispatcher, wakeRetention func()) *API {
-	return &API{store: st, streams: hub, reachable: isReachable, wakeDispatcher: wakeDispatcher, wakeRetention: wakeRetention}
+func New(
+	st *store.Store,
+	hub *eventstream.Hub,
+	isReachable func(netip.Addr) bool,
+	wakeDispatcher, wakeRetention func(),
+) *API {
+	return &API{
+		store:          st,
+		streams:        hub,
+		reachable:      isReachable,
+		wakeDispatcher: wakeDispatcher,
+		wakeRetention:  wakeRetention,
+	}
 }
 
 const (

@@ -302,7 +302,12 @@ func (s *Store) announce(
 	if err != nil {
 		return fmt.Errorf("count event of subscription %s: %w", subscriptionID, err)
 	}
-	sub, err := pg.One[subscriptions.Subscription](ctx, tx, selectSubscription+` WHERE s.id = @id`, pgx.NamedArgs{"id": subscriptionID})
+	sub, err := pg.One[subscriptions.Subscription](
+		ctx,
+		tx,
+		selectSubscription+` WHERE s.id = @id`,
+		pgx.NamedArgs{"id": subscriptionID},
+	)
 	if err != nil {
 		return fmt.Errorf("read subscription %s: %w", subscriptionID, err)
 	}

@@ -150,7 +150,12 @@ SELECT count(*) FROM deleted`
 // DeleteExpiredStream deletes at most limit events from the stream of the workspace that were
 // stored before the given time. It also deletes their bodies if they have no delivery. It returns
 // the number of events.
-func (s *Store) DeleteExpiredStream(ctx context.Context, workspaceID uuid.UUID, before time.Time, limit int) (deleted int, err error) {
+func (s *Store) DeleteExpiredStream(
+	ctx context.Context,
+	workspaceID uuid.UUID,
+	before time.Time,
+	limit int,
+) (deleted int, err error) {
 	err = pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, useIndexes); err != nil {
 			return err

@@ -39,12 +39,18 @@ func (s *Store) StreamHead(ctx context.Context, workspaceID uuid.UUID) (StreamCu
 }
 
 const streamHead = `
-SELECT coalesce((SELECT position FROM stream_heads WHERE workspace_id = @workspace_id), 0) AS position, now() AS ingested_at`
+SELECT coalesce((SELECT position FROM stream_heads WHERE workspace_id = @workspace_id), 0) AS position,
+    now() AS ingested_at`
 
 // StreamCursor returns the cursor after an event. It returns pg.ErrNotFound if the workspace has no
 // such event, or if the event has expired.
 func (s *Store) StreamCursor(ctx context.Context, workspaceID, eventID uuid.UUID) (StreamCursor, error) {
-	cursor, err := pg.One[StreamCursor](ctx, s.pool, streamCursor, pgx.NamedArgs{"workspace_id": workspaceID, "id": eventID})
+	cursor, err := pg.One[StreamCursor](
+		ctx,
+		s.pool,
+		streamCursor,
+		pgx.NamedArgs{"workspace_id": workspaceID, "id": eventID},
+	)
 	if err != nil {
 		return StreamCursor{}, fmt.Errorf("read stream position of event %s: %w", eventID, err)
 	}
@@ -153,7 +159,8 @@ ON CONFLICT (id) DO UPDATE SET expires_at = EXCLUDED.expires_at`
 
 const deleteExpiredStreams = `
 DELETE FROM open_streams WHERE id = ANY (ARRAY(
-    SELECT id FROM open_streams WHERE expires_at < now() - interval '1 minute' ORDER BY id LIMIT 1000 FOR UPDATE SKIP LOCKED))`
+    SELECT id FROM open_streams WHERE expires_at < now() - interval '1 minute'
+    ORDER BY id LIMIT 1000 FOR UPDATE SKIP LOCKED))`
 
 // CloseStream deletes a stream from the open streams.
 func (s *Store) CloseStream(ctx context.Context, id uuid.UUID) error {

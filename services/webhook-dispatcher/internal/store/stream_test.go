@@ -130,8 +130,67 @@ func TestStream_LateCommitIsNotSkipped(t *testing.T) {
 	}
 }
 
-// Eight writers store random batches of three workspaces, and some of them roll back. A reader of
-// each workspace follows the stream.
+// errRolledBack makes storeRandomly roll a transaction back.
+var errRolledBack = errors.New("rolled back")
+
+// storeRandomly stores batches of random workspaces, and rolls some of them back. It returns the
+// number of stored events of each workspace.
+func storeRandomly(t *testing.T, st *store.Store, pool *pgxpool.Pool, workspaces []uuid.UUID) map[uuid.UUID]int {
+	t.Helper()
+	stored := map[uuid.UUID]int{}
+	for range 25 {
+		var batch []deliveries.Event
+		for range 1 + rand.IntN(4) {
+			batch = append(batch, event(workspaces[rand.IntN(len(workspaces))], uuid.New(), 1, "call.ringing"))
+		}
+		err := pg.InTx(t.Context(), pool, func(tx pgx.Tx) error {
+			if _, err := st.Ingest(t.Context(), tx, batch...); err != nil {
+				return err
+			}
+			time.Sleep(time.Duration(rand.IntN(3)) * time.Millisecond)
+			if rand.IntN(5) == 0 {
+				return errRolledBack
+			}
+			return nil
+		})
+		switch {
+		case err == nil:
+			for _, ev := range batch {
+				stored[ev.WorkspaceID]++
+			}
+		case !errors.Is(err, errRolledBack):
+			t.Errorf("Ingest: %v", err)
+		}
+	}
+	return stored
+}
+
+// followStream reads the stream until it is empty after over was set, and returns the number of
+// events.
+func followStream(t *testing.T, st *store.Store, ws uuid.UUID, over *atomic.Bool) int {
+	t.Helper()
+	cursor, seen := store.StreamCursor{IngestedAt: time.Now()}, map[uuid.UUID]bool{}
+	for {
+		last := over.Load()
+		page, err := st.StreamEvents(t.Context(), ws, cursor, nil, 5)
+		if err != nil {
+			t.Errorf("StreamEvents: %v", err)
+			return len(seen)
+		}
+		for _, ev := range page {
+			if seen[ev.EventID] {
+				t.Errorf("event %s was read twice", ev.EventID)
+			}
+			seen[ev.EventID], cursor = true, ev.StreamCursor
+		}
+		if last && len(page) == 0 {
+			return len(seen)
+		}
+	}
+}
+
+// Eight writers store events of three workspaces, while a reader of each workspace follows the
+// stream.
 func TestStream_ReaderSeesEveryEventOnce(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)
@@ -144,71 +203,24 @@ func TestStream_ReaderSeesEveryEventOnce(t *testing.T) {
 	t.Cleanup(pool.Close)
 	st := store.New(pool, box(t))
 	workspaces := []uuid.UUID{uuid.New(), uuid.New(), uuid.New()}
-	var mu sync.Mutex
-	stored := map[uuid.UUID]int{}
-	var writers, readers sync.WaitGroup
-	for range 8 {
-		writers.Go(func() {
-			for range 25 {
-				var batch []deliveries.Event
-				for range 1 + rand.IntN(4) {
-					batch = append(batch, event(workspaces[rand.IntN(3)], uuid.New(), 1, "call.ringing"))
-				}
-				roll := errors.New("rolled back")
-				err := pg.InTx(t.Context(), pool, func(tx pgx.Tx) error {
-					if _, err := st.Ingest(t.Context(), tx, batch...); err != nil {
-						return err
-					}
-					time.Sleep(time.Duration(rand.IntN(3)) * time.Millisecond)
-					if rand.IntN(5) == 0 {
-						return roll
-					}
-					return nil
-				})
-				if errors.Is(err, roll) {
-					continue
-				}
-				if err != nil {
-					t.Errorf("Ingest: %v", err)
-					return
-				}
-				mu.Lock()
-				for _, ev := range batch {
-					stored[ev.WorkspaceID]++
-				}
-				mu.Unlock()
-			}
-		})
-	}
+	stored, seen := make([]map[uuid.UUID]int, 8), make([]int, len(workspaces))
 	var over atomic.Bool
-	seen := make([]int, len(workspaces))
+	var writers, readers sync.WaitGroup
+	for i := range stored {
+		writers.Go(func() { stored[i] = storeRandomly(t, st, pool, workspaces) })
+	}
 	for i, ws := range workspaces {
-		readers.Go(func() {
-			cursor, once := store.StreamCursor{IngestedAt: time.Now()}, map[uuid.UUID]bool{}
-			for {
-				last := over.Load()
-				page, err := st.StreamEvents(t.Context(), ws, cursor, nil, 5)
-				if err != nil {
-					t.Errorf("StreamEvents: %v", err)
-					return
-				}
-				for _, ev := range page {
-					if once[ev.EventID] {
-						t.Errorf("event %s was read twice", ev.EventID)
-					}
-					once[ev.EventID], cursor = true, ev.StreamCursor
-				}
-				if seen[i] = len(once); last && len(page) == 0 {
-					return
-				}
-			}
-		})
+		readers.Go(func() { seen[i] = followStream(t, st, ws, &over) })
 	}
 	writers.Wait()
 	over.Store(true)
 	readers.Wait()
 	for i, ws := range workspaces {
-		wantEqual(t, "events that the reader saw", seen[i], stored[ws])
+		total := 0
+		for _, counts := range stored {
+			total += counts[ws]
+		}
+		wantEqual(t, "events that the reader saw", seen[i], total)
 	}
 	const deadlocks = `SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()`
 	wantEqual(t, "deadlocks", r.count(deadlocks), 0)
@@ -220,7 +232,11 @@ func TestStream_ErasedEventHasNoBody(t *testing.T) {
 	ev := event(ws, call, 1, "call.completed")
 	r.ingest(nil, ev)
 	if err := pg.InTx(t.Context(), r.pool, func(tx pgx.Tx) error {
-		return r.store.EraseCall(t.Context(), tx, store.Erasure{ID: uuid.New(), WorkspaceID: ws, CallID: call, EventIDs: []uuid.UUID{ev.ID}})
+		return r.store.EraseCall(
+			t.Context(),
+			tx,
+			store.Erasure{ID: uuid.New(), WorkspaceID: ws, CallID: call, EventIDs: []uuid.UUID{ev.ID}},
+		)
 	}); err != nil {
 		t.Fatalf("EraseCall: %v", err)
 	}
@@ -297,7 +313,10 @@ func TestOpenStream_ExpiredLeaseDoesNotCount(t *testing.T) {
 			t.Fatalf("OpenStream: %v", err)
 		}
 	}
-	if _, err := r.pool.Exec(t.Context(), `UPDATE open_streams SET expires_at = now() - interval '2 minutes'`); err != nil {
+	if _, err := r.pool.Exec(
+		t.Context(),
+		`UPDATE open_streams SET expires_at = now() - interval '2 minutes'`,
+	); err != nil {
 		t.Fatal(err)
 	}
 	if err := r.store.RenewStreams(t.Context(), []uuid.UUID{alive}, []uuid.UUID{ws}, time.Minute); err != nil {
@@ -336,7 +355,8 @@ func TestStream_ReadsFewPages(t *testing.T) {
 		}
 	}
 	var ws, id uuid.UUID
-	if err := r.pool.QueryRow(t.Context(), `SELECT workspace_id, event_id FROM stream_events WHERE position = 150000`).Scan(&ws, &id); err != nil {
+	if err := r.pool.QueryRow(t.Context(), `SELECT workspace_id, event_id FROM stream_events WHERE position = 150000`).
+		Scan(&ws, &id); err != nil {
 		t.Fatal(err)
 	}
 	watched, seen := pgtest.Watch(t, r.pool)

@@ -27,8 +27,10 @@ var strictRule = subscriptions.FailureRule{Failures: 20, Duration: time.Minute, 
 // fail sets the health of a subscription so that strictRule is met.
 func (r *fixture) fail(id uuid.UUID) {
 	r.t.Helper()
-	if _, err := r.pool.Exec(r.t.Context(), `UPDATE subscription_health
-		SET consecutive_failures = 20, failures = 20, exhausted = 3, failing_since = now() - interval '1 hour' WHERE subscription_id = $1`, id); err != nil {
+	if _, err := r.pool.Exec(r.t.Context(), `
+		UPDATE subscription_health
+		SET consecutive_failures = 20, failures = 20, exhausted = 3, failing_since = now() - interval '1 hour'
+		WHERE subscription_id = $1`, id); err != nil {
 		r.t.Fatal(err)
 	}
 }
@@ -123,7 +125,8 @@ func TestDisable_StoresTheWarningFirst(t *testing.T) {
 		t.Fatalf("Disable: %v", err)
 	}
 	id := " of " + broken.String()
-	if got, want := r.received(both), []string{string(failing) + " 1" + id, string(failed) + " 2" + id}; !slices.Equal(got, want) {
+	want := []string{string(failing) + " 1" + id, string(failed) + " 2" + id}
+	if got := r.received(both); !slices.Equal(got, want) {
 		t.Errorf("events = %q, want %q", got, want)
 	}
 }
