@@ -26,7 +26,8 @@ const transcriptOf = `CASE WHEN (SELECT w.transcripts FROM workspaces w WHERE w.
 // foldedCallColumns lists the columns that events change. The transcript is selected only until the
 // terminal event and call.recording_ready are published.
 const foldedCallColumns = callColumns + `,
-    CASE WHEN NOT (closed AND recording_announced) AND (SELECT w.transcripts FROM workspaces w WHERE w.id = workspace_id)
+    CASE WHEN NOT (closed AND recording_announced)
+            AND (SELECT w.transcripts FROM workspaces w WHERE w.id = workspace_id)
         THEN transcript END AS transcript`
 
 const callByID = `SELECT ` + callColumns + `, ` + transcriptOf + ` FROM calls WHERE workspace_id = @workspace_id AND id = @id`

@@ -134,7 +134,10 @@ func TestRoute_WithGetAllowsHead(t *testing.T) {
 
 func TestInWebhooks_IsTrueBelowThePrefixOnly(t *testing.T) {
 	t.Parallel()
-	for path, want := range map[string]bool{"/v1/webhook-subscriptions": true, "/v1/webhook-subscriptions/x/y/z": true, "/v1/webhook-subscriptionsx": false, "/v1/events": true, "/v1/eventsx": false, "/v1/calls": false} {
+	for path, want := range map[string]bool{
+		"/v1/webhook-subscriptions": true, "/v1/webhook-subscriptions/x/y/z": true, "/v1/webhook-subscriptionsx": false,
+		"/v1/events": true, "/v1/eventsx": false, "/v1/calls": false,
+	} {
 		if got := InWebhooks(parse(t, path)); got != want {
 			t.Errorf("%s = %v, want %v", path, got, want)
 		}

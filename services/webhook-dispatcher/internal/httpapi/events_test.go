@@ -38,7 +38,9 @@ func TestEvents_HeadEndsImmediately(t *testing.T) {
 func TestEvents_InvalidParametersAreRefused(t *testing.T) {
 	t.Parallel()
 	h, ws := newFixture(t), uuid.New()
-	for _, query := range []string{"last_event_id=x", "last_event_id=" + uuid.NewString(), "types=", "types=call.started", "types=webhook.test"} {
+	for _, query := range []string{
+		"last_event_id=x", "last_event_id=" + uuid.NewString(), "types=", "types=call.started", "types=webhook.test",
+	} {
 		got := h.customer(ws, http.MethodGet, "/v1/events?"+query, "")
 		wantEqual(t, "status of "+query, got.status, http.StatusUnprocessableEntity)
 		wantEqual(t, "code of "+query, got.code(), "validation_error")
