@@ -135,6 +135,7 @@ func TestEvents_StreamRefusesInvalidParameters(t *testing.T) {
 	}
 	w.read.refused(t, 422, "validation_error", "GET", events+"?lastEventId=x", nil, "Prefer", "handling=strict")
 	w.write.refused(t, 405, "method_not_allowed", "POST", events, nil)
+	customer(t, "").refused(t, 401, "invalid_api_key", "GET", events, nil)
 	other.operator.want(t, 200, "PATCH", other.admin, set{"features": set{"webhooks": false}})
 	other.read.refused(t, 403, "webhooks_not_enabled", "GET", events, nil)
 	other.operator.want(t, 200, "PATCH", other.admin, set{"features": set{"api": false}})
