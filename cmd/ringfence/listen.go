@@ -21,7 +21,7 @@ type listenCommand struct {
 	Events  []string `help:"Event types to receive. Default: every call event."`
 	Forward string   `placeholder:"URL" help:"Send each verified webhook to this HTTP address, with its headers and body unchanged. The status of the response decides whether the webhook is sent again."`
 	Quiet   bool     `help:"Print one line for each webhook, without its body." short:"q"`
-	Stream  bool     `help:"Read the event stream (GET /v1/events) instead of receiving webhooks. No subscription is created."`
+	Stream  bool     `help:"Read the event stream (GET /v1/events) instead of webhooks, without a subscription."`
 	After   string   `help:"With --stream: resume after the event with this id."`
 }
 

@@ -134,6 +134,14 @@ type ClientInterface interface {
 	// Corresponds with POST /v1/call-requests/{id}/cancel (the `CancelCallRequest` operationId).
 	CancelCallRequest(ctx context.Context, id CallRequestID, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// ReadTimeline Read what happened to a call request
+	//
+	// Everything that is stored about the request, oldest first: the request, each compliance decision, each attempt to dial, the call,
+	// and each attempt to deliver a webhook. Data that was deleted after its retention is missing.
+	//
+	// Corresponds with GET /v1/call-requests/{id}/timeline (the `ReadTimeline` operationId).
+	ReadTimeline(ctx context.Context, id CallRequestID, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// ListCalls List calls
 	//
 	// The calls of the workspace, newest first, in the short form. Several filters must all match.
@@ -184,6 +192,15 @@ type ClientInterface interface {
 	// Corresponds with GET /v1/calls/{id} (the `ReadCall` operationId).
 	ReadCall(ctx context.Context, id CallID, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// HangUpCall Hang up a call
+	//
+	// Ends a call that has not ended. The response is sent before the call ends; the end has its usual event. An answered call
+	// ends as completed with normal_clearing and is charged. An unanswered call ends as canceled with originator_cancel. A
+	// repeated request changes nothing. The body is ignored.
+	//
+	// Corresponds with POST /v1/calls/{id}/hangup (the `HangUpCall` operationId).
+	HangUpCall(ctx context.Context, id CallID, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// ReadRecording Get a link to a call's recording
 	//
 	// A link to the recording of the call: WAV, mu-law, 8 kHz, the person on the left and the agent on the right channel.
@@ -213,7 +230,7 @@ type ClientInterface interface {
 
 	// CreateContactWithBody Create a contact
 	//
-	// Creates the record of a number. Calls and opt-outs also create contacts.
+	// Creates the record of a number. Calls and opt-outs also create contacts. `consent` writes a consent record.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -222,7 +239,7 @@ type ClientInterface interface {
 
 	// CreateContact Create a contact
 	//
-	// Creates the record of a number. Calls and opt-outs also create contacts.
+	// Creates the record of a number. Calls and opt-outs also create contacts. `consent` writes a consent record.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -238,8 +255,8 @@ type ClientInterface interface {
 
 	// UpdateContactWithBody Change a contact
 	//
-	// `name: null` deletes the name. `metadata` is merged by key; a key with the value null is removed. Absent fields are
-	// not changed.
+	// Null deletes `name`, `email` or `external_id`. `metadata` is merged by key; a key with the value null is removed.
+	// `consent` writes a consent record, even if the status stays the same. Absent fields are not changed.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -248,13 +265,69 @@ type ClientInterface interface {
 
 	// UpdateContact Change a contact
 	//
-	// `name: null` deletes the name. `metadata` is merged by key; a key with the value null is removed. Absent fields are
-	// not changed.
+	// Null deletes `name`, `email` or `external_id`. `metadata` is merged by key; a key with the value null is removed.
+	// `consent` writes a consent record, even if the status stays the same. Absent fields are not changed.
 	//
 	// Takes a body of the `application/json` content type.
 	//
 	// Corresponds with PATCH /v1/contacts/{id} (the `UpdateContact` operationId).
 	UpdateContact(ctx context.Context, id ContactID, body UpdateContactJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ListDecisions List compliance decisions
+	//
+	// The decisions of the workspace, newest first. A decision is stored at `POST /v1/calls` (`precheck`) and before the dial
+	// (`dial`). It states for each gate what was checked, and why the gate passed or failed. A request that is refused before
+	// the gates has no decision: a wrong field, a number outside of the permitted destinations, or an unknown agent.
+	//
+	// Corresponds with GET /v1/decisions (the `ListDecisions` operationId).
+	ListDecisions(ctx context.Context, params *ListDecisionsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// PreviewDecisionWithBody Evaluate the gates without a call
+	//
+	// Evaluates the gates now, as `POST /v1/calls` would. It creates and changes nothing: no call request, no contact and no
+	// decision, and it does not count for a frequency cap. It does not check the agent and the credit. A read key is enough.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /v1/decisions/preview (the `PreviewDecision` operationId).
+	PreviewDecisionWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// PreviewDecision Evaluate the gates without a call
+	//
+	// Evaluates the gates now, as `POST /v1/calls` would. It creates and changes nothing: no call request, no contact and no
+	// decision, and it does not count for a frequency cap. It does not check the agent and the credit. A read key is enough.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /v1/decisions/preview (the `PreviewDecision` operationId).
+	PreviewDecision(ctx context.Context, body PreviewDecisionJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ReadDialing Read whether dialing is paused
+	//
+	// The state of dialing of the workspace, and its last change.
+	//
+	// Corresponds with GET /v1/dialing (the `ReadDialing` operationId).
+	ReadDialing(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// SetDialingWithBody Pause or resume dialing
+	//
+	// Pauses or resumes the dialing of all call requests of the workspace. From 2 s after the response to a pause, no new dial
+	// starts. Paused requests stay queued, and calls in progress continue. After a pause, due requests are checked as usual.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with PUT /v1/dialing (the `SetDialing` operationId).
+	SetDialingWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// SetDialing Pause or resume dialing
+	//
+	// Pauses or resumes the dialing of all call requests of the workspace. From 2 s after the response to a pause, no new dial
+	// starts. Paused requests stay queued, and calls in progress continue. After a pause, due requests are checked as usual.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with PUT /v1/dialing (the `SetDialing` operationId).
+	SetDialing(ctx context.Context, body SetDialingJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// StreamEvents Stream the events of the workspace
 	//
@@ -307,6 +380,21 @@ type ClientInterface interface {
 	// Corresponds with GET /v1/wallet (the `ReadWallet` operationId).
 	ReadWallet(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// ReadWebhookDelivery Read a delivery
+	//
+	// The delivery with the event that was sent, the request headers and the responses.
+	//
+	// Corresponds with GET /v1/webhook-deliveries/{id} (the `ReadWebhookDelivery` operationId).
+	ReadWebhookDelivery(ctx context.Context, id WebhookDeliveryID, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ResendWebhookDelivery Send a delivery again
+	//
+	// Queues one new series of attempts with the same ids and the same body. It replaces a series that waits for a retry. If an
+	// attempt is due or in progress, no second series begins. The body is ignored.
+	//
+	// Corresponds with POST /v1/webhook-deliveries/{id}/resend (the `ResendWebhookDelivery` operationId).
+	ResendWebhookDelivery(ctx context.Context, id WebhookDeliveryID, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// ListWebhookSubscriptions List webhook subscriptions
 	//
 	// The subscriptions of the workspace, newest first, with masked secrets.
@@ -343,6 +431,13 @@ type ClientInterface interface {
 	// Corresponds with DELETE /v1/webhook-subscriptions/{id} (the `DeleteWebhookSubscription` operationId).
 	DeleteWebhookSubscription(ctx context.Context, id WebhookSubscriptionID, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// ReadWebhookSubscription Read a webhook subscription
+	//
+	// The subscription with the reason why it is failed and the cause of its last failure.
+	//
+	// Corresponds with GET /v1/webhook-subscriptions/{id} (the `ReadWebhookSubscription` operationId).
+	ReadWebhookSubscription(ctx context.Context, id WebhookSubscriptionID, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// UpdateWebhookSubscriptionWithBody Change, pause or resume a webhook subscription
 	//
 	// Absent fields are not changed. Paused: no new deliveries are created, and queued ones wait. Active: waiting deliveries
@@ -364,6 +459,35 @@ type ClientInterface interface {
 	//
 	// Corresponds with PATCH /v1/webhook-subscriptions/{id} (the `UpdateWebhookSubscription` operationId).
 	UpdateWebhookSubscription(ctx context.Context, id WebhookSubscriptionID, body UpdateWebhookSubscriptionJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ListWebhookDeliveries List the deliveries of a subscription
+	//
+	// The deliveries of the last 30 days with their attempts, newest event first.
+	//
+	// Corresponds with GET /v1/webhook-subscriptions/{id}/deliveries (the `ListWebhookDeliveries` operationId).
+	ListWebhookDeliveries(ctx context.Context, id WebhookSubscriptionID, params *ListWebhookDeliveriesParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ReplayWebhookDeliveriesWithBody Send the deliveries of a period again
+	//
+	// Queues the ended deliveries of the events that were created in the period, with the same ids and bodies, as one new series
+	// of attempts each. Queued deliveries are left out: they are sent anyway. All deliveries are queued, or none. The events of
+	// a call are sent in the order of their sequence.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /v1/webhook-subscriptions/{id}/replay (the `ReplayWebhookDeliveries` operationId).
+	ReplayWebhookDeliveriesWithBody(ctx context.Context, id WebhookSubscriptionID, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ReplayWebhookDeliveries Send the deliveries of a period again
+	//
+	// Queues the ended deliveries of the events that were created in the period, with the same ids and bodies, as one new series
+	// of attempts each. Queued deliveries are left out: they are sent anyway. All deliveries are queued, or none. The events of
+	// a call are sent in the order of their sequence.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /v1/webhook-subscriptions/{id}/replay (the `ReplayWebhookDeliveries` operationId).
+	ReplayWebhookDeliveries(ctx context.Context, id WebhookSubscriptionID, body ReplayWebhookDeliveriesJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// RotateWebhookSecret Replace the signing secret
 	//
@@ -484,6 +608,24 @@ func (c *Client) CancelCallRequest(ctx context.Context, id CallRequestID, reqEdi
 	return c.Client.Do(req)
 }
 
+// ReadTimeline Read what happened to a call request
+//
+// Everything that is stored about the request, oldest first: the request, each compliance decision, each attempt to dial, the call,
+// and each attempt to deliver a webhook. Data that was deleted after its retention is missing.
+//
+// Corresponds with GET /v1/call-requests/{id}/timeline (the `ReadTimeline` operationId).
+func (c *Client) ReadTimeline(ctx context.Context, id CallRequestID, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewReadTimelineRequest(c.Server, id)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
 // ListCalls List calls
 //
 // The calls of the workspace, newest first, in the short form. Several filters must all match.
@@ -574,6 +716,25 @@ func (c *Client) ReadCall(ctx context.Context, id CallID, reqEditors ...RequestE
 	return c.Client.Do(req)
 }
 
+// HangUpCall Hang up a call
+//
+// Ends a call that has not ended. The response is sent before the call ends; the end has its usual event. An answered call
+// ends as completed with normal_clearing and is charged. An unanswered call ends as canceled with originator_cancel. A
+// repeated request changes nothing. The body is ignored.
+//
+// Corresponds with POST /v1/calls/{id}/hangup (the `HangUpCall` operationId).
+func (c *Client) HangUpCall(ctx context.Context, id CallID, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewHangUpCallRequest(c.Server, id)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
 // ReadRecording Get a link to a call's recording
 //
 // A link to the recording of the call: WAV, mu-law, 8 kHz, the person on the left and the agent on the right channel.
@@ -633,7 +794,7 @@ func (c *Client) ListContacts(ctx context.Context, params *ListContactsParams, r
 
 // CreateContactWithBody Create a contact
 //
-// Creates the record of a number. Calls and opt-outs also create contacts.
+// Creates the record of a number. Calls and opt-outs also create contacts. `consent` writes a consent record.
 //
 // Takes any type of body and a specified content type.
 //
@@ -652,7 +813,7 @@ func (c *Client) CreateContactWithBody(ctx context.Context, contentType string, 
 
 // CreateContact Create a contact
 //
-// Creates the record of a number. Calls and opt-outs also create contacts.
+// Creates the record of a number. Calls and opt-outs also create contacts. `consent` writes a consent record.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -688,8 +849,8 @@ func (c *Client) ReadContact(ctx context.Context, id ContactID, reqEditors ...Re
 
 // UpdateContactWithBody Change a contact
 //
-// `name: null` deletes the name. `metadata` is merged by key; a key with the value null is removed. Absent fields are
-// not changed.
+// Null deletes `name`, `email` or `external_id`. `metadata` is merged by key; a key with the value null is removed.
+// `consent` writes a consent record, even if the status stays the same. Absent fields are not changed.
 //
 // Takes any type of body and a specified content type.
 //
@@ -708,14 +869,130 @@ func (c *Client) UpdateContactWithBody(ctx context.Context, id ContactID, conten
 
 // UpdateContact Change a contact
 //
-// `name: null` deletes the name. `metadata` is merged by key; a key with the value null is removed. Absent fields are
-// not changed.
+// Null deletes `name`, `email` or `external_id`. `metadata` is merged by key; a key with the value null is removed.
+// `consent` writes a consent record, even if the status stays the same. Absent fields are not changed.
 //
 // Takes a body of the `application/json` content type.
 //
 // Corresponds with PATCH /v1/contacts/{id} (the `UpdateContact` operationId).
 func (c *Client) UpdateContact(ctx context.Context, id ContactID, body UpdateContactJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewUpdateContactRequest(c.Server, id, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ListDecisions List compliance decisions
+//
+// The decisions of the workspace, newest first. A decision is stored at `POST /v1/calls` (`precheck`) and before the dial
+// (`dial`). It states for each gate what was checked, and why the gate passed or failed. A request that is refused before
+// the gates has no decision: a wrong field, a number outside of the permitted destinations, or an unknown agent.
+//
+// Corresponds with GET /v1/decisions (the `ListDecisions` operationId).
+func (c *Client) ListDecisions(ctx context.Context, params *ListDecisionsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListDecisionsRequest(c.Server, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// PreviewDecisionWithBody Evaluate the gates without a call
+//
+// Evaluates the gates now, as `POST /v1/calls` would. It creates and changes nothing: no call request, no contact and no
+// decision, and it does not count for a frequency cap. It does not check the agent and the credit. A read key is enough.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /v1/decisions/preview (the `PreviewDecision` operationId).
+func (c *Client) PreviewDecisionWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewPreviewDecisionRequestWithBody(c.Server, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// PreviewDecision Evaluate the gates without a call
+//
+// Evaluates the gates now, as `POST /v1/calls` would. It creates and changes nothing: no call request, no contact and no
+// decision, and it does not count for a frequency cap. It does not check the agent and the credit. A read key is enough.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /v1/decisions/preview (the `PreviewDecision` operationId).
+func (c *Client) PreviewDecision(ctx context.Context, body PreviewDecisionJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewPreviewDecisionRequest(c.Server, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ReadDialing Read whether dialing is paused
+//
+// The state of dialing of the workspace, and its last change.
+//
+// Corresponds with GET /v1/dialing (the `ReadDialing` operationId).
+func (c *Client) ReadDialing(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewReadDialingRequest(c.Server)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// SetDialingWithBody Pause or resume dialing
+//
+// Pauses or resumes the dialing of all call requests of the workspace. From 2 s after the response to a pause, no new dial
+// starts. Paused requests stay queued, and calls in progress continue. After a pause, due requests are checked as usual.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with PUT /v1/dialing (the `SetDialing` operationId).
+func (c *Client) SetDialingWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewSetDialingRequestWithBody(c.Server, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// SetDialing Pause or resume dialing
+//
+// Pauses or resumes the dialing of all call requests of the workspace. From 2 s after the response to a pause, no new dial
+// starts. Paused requests stay queued, and calls in progress continue. After a pause, due requests are checked as usual.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with PUT /v1/dialing (the `SetDialing` operationId).
+func (c *Client) SetDialing(ctx context.Context, body SetDialingJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewSetDialingRequest(c.Server, body)
 	if err != nil {
 		return nil, err
 	}
@@ -837,6 +1114,41 @@ func (c *Client) ReadWallet(ctx context.Context, reqEditors ...RequestEditorFn) 
 	return c.Client.Do(req)
 }
 
+// ReadWebhookDelivery Read a delivery
+//
+// The delivery with the event that was sent, the request headers and the responses.
+//
+// Corresponds with GET /v1/webhook-deliveries/{id} (the `ReadWebhookDelivery` operationId).
+func (c *Client) ReadWebhookDelivery(ctx context.Context, id WebhookDeliveryID, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewReadWebhookDeliveryRequest(c.Server, id)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ResendWebhookDelivery Send a delivery again
+//
+// Queues one new series of attempts with the same ids and the same body. It replaces a series that waits for a retry. If an
+// attempt is due or in progress, no second series begins. The body is ignored.
+//
+// Corresponds with POST /v1/webhook-deliveries/{id}/resend (the `ResendWebhookDelivery` operationId).
+func (c *Client) ResendWebhookDelivery(ctx context.Context, id WebhookDeliveryID, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewResendWebhookDeliveryRequest(c.Server, id)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
 // ListWebhookSubscriptions List webhook subscriptions
 //
 // The subscriptions of the workspace, newest first, with masked secrets.
@@ -913,6 +1225,23 @@ func (c *Client) DeleteWebhookSubscription(ctx context.Context, id WebhookSubscr
 	return c.Client.Do(req)
 }
 
+// ReadWebhookSubscription Read a webhook subscription
+//
+// The subscription with the reason why it is failed and the cause of its last failure.
+//
+// Corresponds with GET /v1/webhook-subscriptions/{id} (the `ReadWebhookSubscription` operationId).
+func (c *Client) ReadWebhookSubscription(ctx context.Context, id WebhookSubscriptionID, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewReadWebhookSubscriptionRequest(c.Server, id)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
 // UpdateWebhookSubscriptionWithBody Change, pause or resume a webhook subscription
 //
 // Absent fields are not changed. Paused: no new deliveries are created, and queued ones wait. Active: waiting deliveries
@@ -945,6 +1274,65 @@ func (c *Client) UpdateWebhookSubscriptionWithBody(ctx context.Context, id Webho
 // Corresponds with PATCH /v1/webhook-subscriptions/{id} (the `UpdateWebhookSubscription` operationId).
 func (c *Client) UpdateWebhookSubscription(ctx context.Context, id WebhookSubscriptionID, body UpdateWebhookSubscriptionJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewUpdateWebhookSubscriptionRequest(c.Server, id, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ListWebhookDeliveries List the deliveries of a subscription
+//
+// The deliveries of the last 30 days with their attempts, newest event first.
+//
+// Corresponds with GET /v1/webhook-subscriptions/{id}/deliveries (the `ListWebhookDeliveries` operationId).
+func (c *Client) ListWebhookDeliveries(ctx context.Context, id WebhookSubscriptionID, params *ListWebhookDeliveriesParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListWebhookDeliveriesRequest(c.Server, id, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ReplayWebhookDeliveriesWithBody Send the deliveries of a period again
+//
+// Queues the ended deliveries of the events that were created in the period, with the same ids and bodies, as one new series
+// of attempts each. Queued deliveries are left out: they are sent anyway. All deliveries are queued, or none. The events of
+// a call are sent in the order of their sequence.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /v1/webhook-subscriptions/{id}/replay (the `ReplayWebhookDeliveries` operationId).
+func (c *Client) ReplayWebhookDeliveriesWithBody(ctx context.Context, id WebhookSubscriptionID, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewReplayWebhookDeliveriesRequestWithBody(c.Server, id, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ReplayWebhookDeliveries Send the deliveries of a period again
+//
+// Queues the ended deliveries of the events that were created in the period, with the same ids and bodies, as one new series
+// of attempts each. Queued deliveries are left out: they are sent anyway. All deliveries are queued, or none. The events of
+// a call are sent in the order of their sequence.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /v1/webhook-subscriptions/{id}/replay (the `ReplayWebhookDeliveries` operationId).
+func (c *Client) ReplayWebhookDeliveries(ctx context.Context, id WebhookSubscriptionID, body ReplayWebhookDeliveriesJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewReplayWebhookDeliveriesRequest(c.Server, id, body)
 	if err != nil {
 		return nil, err
 	}
@@ -1158,6 +1546,30 @@ func NewListCallRequestsRequest(server string, params *ListCallRequestsParams) (
 
 		}
 
+		if params.CreatedAfter != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "created_after", *params.CreatedAfter, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: "date-time"}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.CreatedBefore != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "created_before", *params.CreatedBefore, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: "date-time"}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
 		if encoded := queryValues.Encode(); encoded != "" {
 			rawQueryFragments = append(rawQueryFragments, encoded)
 		}
@@ -1233,6 +1645,40 @@ func NewCancelCallRequestRequest(server string, id CallRequestID) (*http.Request
 	}
 
 	req, err := http.NewRequest(http.MethodPost, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewReadTimelineRequest constructs an http.Request for the ReadTimeline method
+func NewReadTimelineRequest(server string, id CallRequestID) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "id", id, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: "uuid"})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/call-requests/%s/timeline", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
 	if err != nil {
 		return nil, err
 	}
@@ -1515,6 +1961,40 @@ func NewReadCallRequest(server string, id CallID) (*http.Request, error) {
 	return req, nil
 }
 
+// NewHangUpCallRequest constructs an http.Request for the HangUpCall method
+func NewHangUpCallRequest(server string, id CallID) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "id", id, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: "uuid"})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/calls/%s/hangup", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
 // NewReadRecordingRequest constructs an http.Request for the ReadRecording method
 func NewReadRecordingRequest(server string, id CallID) (*http.Request, error) {
 	var err error
@@ -1683,6 +2163,30 @@ func NewListContactsRequest(server string, params *ListContactsParams) (*http.Re
 
 		}
 
+		if params.Email != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "email", *params.Email, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.ExternalID != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "external_id", *params.ExternalID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
 		if encoded := queryValues.Encode(); encoded != "" {
 			rawQueryFragments = append(rawQueryFragments, encoded)
 		}
@@ -1809,6 +2313,203 @@ func NewUpdateContactRequestWithBody(server string, id ContactID, contentType st
 	}
 
 	req, err := http.NewRequest(http.MethodPatch, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
+// NewListDecisionsRequest constructs an http.Request for the ListDecisions method
+func NewListDecisionsRequest(server string, params *ListDecisionsParams) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/decisions")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Limit != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "limit", *params.Limit, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.StartingAfter != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "starting_after", *params.StartingAfter, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: "uuid"}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Phone != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "phone", *params.Phone, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.CallRequestID != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "call_request_id", *params.CallRequestID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: "uuid"}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewPreviewDecisionRequest calls the generic PreviewDecision builder with application/json body
+func NewPreviewDecisionRequest(server string, body PreviewDecisionJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewPreviewDecisionRequestWithBody(server, "application/json", bodyReader)
+}
+
+// NewPreviewDecisionRequestWithBody constructs an http.Request for the PreviewDecision method, with any body, and a specified content type
+func NewPreviewDecisionRequestWithBody(server string, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/decisions/preview")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
+// NewReadDialingRequest constructs an http.Request for the ReadDialing method
+func NewReadDialingRequest(server string) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/dialing")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewSetDialingRequest calls the generic SetDialing builder with application/json body
+func NewSetDialingRequest(server string, body SetDialingJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewSetDialingRequestWithBody(server, "application/json", bodyReader)
+}
+
+// NewSetDialingRequestWithBody constructs an http.Request for the SetDialing method, with any body, and a specified content type
+func NewSetDialingRequestWithBody(server string, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/dialing")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPut, queryURL.String(), body)
 	if err != nil {
 		return nil, err
 	}
@@ -2034,6 +2735,74 @@ func NewReadWalletRequest(server string) (*http.Request, error) {
 	return req, nil
 }
 
+// NewReadWebhookDeliveryRequest constructs an http.Request for the ReadWebhookDelivery method
+func NewReadWebhookDeliveryRequest(server string, id WebhookDeliveryID) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "id", id, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: "uuid"})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/webhook-deliveries/%s", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewResendWebhookDeliveryRequest constructs an http.Request for the ResendWebhookDelivery method
+func NewResendWebhookDeliveryRequest(server string, id WebhookDeliveryID) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "id", id, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: "uuid"})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/webhook-deliveries/%s/resend", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
 // NewListWebhookSubscriptionsRequest constructs an http.Request for the ListWebhookSubscriptions method
 func NewListWebhookSubscriptionsRequest(server string, params *ListWebhookSubscriptionsParams) (*http.Request, error) {
 	var err error
@@ -2174,6 +2943,40 @@ func NewDeleteWebhookSubscriptionRequest(server string, id WebhookSubscriptionID
 	return req, nil
 }
 
+// NewReadWebhookSubscriptionRequest constructs an http.Request for the ReadWebhookSubscription method
+func NewReadWebhookSubscriptionRequest(server string, id WebhookSubscriptionID) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "id", id, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: "uuid"})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/webhook-subscriptions/%s", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
 // NewUpdateWebhookSubscriptionRequest calls the generic UpdateWebhookSubscription builder with application/json body
 func NewUpdateWebhookSubscriptionRequest(server string, id WebhookSubscriptionID, body UpdateWebhookSubscriptionJSONRequestBody) (*http.Request, error) {
 	var bodyReader io.Reader
@@ -2212,6 +3015,162 @@ func NewUpdateWebhookSubscriptionRequestWithBody(server string, id WebhookSubscr
 	}
 
 	req, err := http.NewRequest(http.MethodPatch, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
+// NewListWebhookDeliveriesRequest constructs an http.Request for the ListWebhookDeliveries method
+func NewListWebhookDeliveriesRequest(server string, id WebhookSubscriptionID, params *ListWebhookDeliveriesParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "id", id, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: "uuid"})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/webhook-subscriptions/%s/deliveries", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Status != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "status", *params.Status, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.EventType != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "event_type", *params.EventType, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.CallID != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "call_id", *params.CallID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: "uuid"}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Limit != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "limit", *params.Limit, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.StartingAfter != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "starting_after", *params.StartingAfter, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: "uuid"}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewReplayWebhookDeliveriesRequest calls the generic ReplayWebhookDeliveries builder with application/json body
+func NewReplayWebhookDeliveriesRequest(server string, id WebhookSubscriptionID, body ReplayWebhookDeliveriesJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewReplayWebhookDeliveriesRequestWithBody(server, id, "application/json", bodyReader)
+}
+
+// NewReplayWebhookDeliveriesRequestWithBody constructs an http.Request for the ReplayWebhookDeliveries method, with any body, and a specified content type
+func NewReplayWebhookDeliveriesRequestWithBody(server string, id WebhookSubscriptionID, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "id", id, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: "uuid"})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/webhook-subscriptions/%s/replay", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
 	if err != nil {
 		return nil, err
 	}
@@ -2389,6 +3348,16 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with POST /v1/call-requests/{id}/cancel (the `CancelCallRequest` operationId).
 	CancelCallRequestWithResponse(ctx context.Context, id CallRequestID, reqEditors ...RequestEditorFn) (*CancelCallRequestResponse, error)
 
+	// ReadTimelineWithResponse Read what happened to a call request
+	//
+	// Everything that is stored about the request, oldest first: the request, each compliance decision, each attempt to dial, the call,
+	// and each attempt to deliver a webhook. Data that was deleted after its retention is missing.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /v1/call-requests/{id}/timeline (the `ReadTimeline` operationId).
+	ReadTimelineWithResponse(ctx context.Context, id CallRequestID, reqEditors ...RequestEditorFn) (*ReadTimelineResponse, error)
+
 	// ListCallsWithResponse List calls
 	//
 	// The calls of the workspace, newest first, in the short form. Several filters must all match.
@@ -2443,6 +3412,17 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with GET /v1/calls/{id} (the `ReadCall` operationId).
 	ReadCallWithResponse(ctx context.Context, id CallID, reqEditors ...RequestEditorFn) (*ReadCallResponse, error)
 
+	// HangUpCallWithResponse Hang up a call
+	//
+	// Ends a call that has not ended. The response is sent before the call ends; the end has its usual event. An answered call
+	// ends as completed with normal_clearing and is charged. An unanswered call ends as canceled with originator_cancel. A
+	// repeated request changes nothing. The body is ignored.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /v1/calls/{id}/hangup (the `HangUpCall` operationId).
+	HangUpCallWithResponse(ctx context.Context, id CallID, reqEditors ...RequestEditorFn) (*HangUpCallResponse, error)
+
 	// ReadRecordingWithResponse Get a link to a call's recording
 	//
 	// A link to the recording of the call: WAV, mu-law, 8 kHz, the person on the left and the agent on the right channel.
@@ -2478,7 +3458,7 @@ type ClientWithResponsesInterface interface {
 
 	// CreateContactWithBodyWithResponse Create a contact
 	//
-	// Creates the record of a number. Calls and opt-outs also create contacts.
+	// Creates the record of a number. Calls and opt-outs also create contacts. `consent` writes a consent record.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -2487,7 +3467,7 @@ type ClientWithResponsesInterface interface {
 
 	// CreateContactWithResponse Create a contact
 	//
-	// Creates the record of a number. Calls and opt-outs also create contacts.
+	// Creates the record of a number. Calls and opt-outs also create contacts. `consent` writes a consent record.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -2505,8 +3485,8 @@ type ClientWithResponsesInterface interface {
 
 	// UpdateContactWithBodyWithResponse Change a contact
 	//
-	// `name: null` deletes the name. `metadata` is merged by key; a key with the value null is removed. Absent fields are
-	// not changed.
+	// Null deletes `name`, `email` or `external_id`. `metadata` is merged by key; a key with the value null is removed.
+	// `consent` writes a consent record, even if the status stays the same. Absent fields are not changed.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -2515,13 +3495,73 @@ type ClientWithResponsesInterface interface {
 
 	// UpdateContactWithResponse Change a contact
 	//
-	// `name: null` deletes the name. `metadata` is merged by key; a key with the value null is removed. Absent fields are
-	// not changed.
+	// Null deletes `name`, `email` or `external_id`. `metadata` is merged by key; a key with the value null is removed.
+	// `consent` writes a consent record, even if the status stays the same. Absent fields are not changed.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with PATCH /v1/contacts/{id} (the `UpdateContact` operationId).
 	UpdateContactWithResponse(ctx context.Context, id ContactID, body UpdateContactJSONRequestBody, reqEditors ...RequestEditorFn) (*UpdateContactResponse, error)
+
+	// ListDecisionsWithResponse List compliance decisions
+	//
+	// The decisions of the workspace, newest first. A decision is stored at `POST /v1/calls` (`precheck`) and before the dial
+	// (`dial`). It states for each gate what was checked, and why the gate passed or failed. A request that is refused before
+	// the gates has no decision: a wrong field, a number outside of the permitted destinations, or an unknown agent.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /v1/decisions (the `ListDecisions` operationId).
+	ListDecisionsWithResponse(ctx context.Context, params *ListDecisionsParams, reqEditors ...RequestEditorFn) (*ListDecisionsResponse, error)
+
+	// PreviewDecisionWithBodyWithResponse Evaluate the gates without a call
+	//
+	// Evaluates the gates now, as `POST /v1/calls` would. It creates and changes nothing: no call request, no contact and no
+	// decision, and it does not count for a frequency cap. It does not check the agent and the credit. A read key is enough.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /v1/decisions/preview (the `PreviewDecision` operationId).
+	PreviewDecisionWithBodyWithResponse(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*PreviewDecisionResponse, error)
+
+	// PreviewDecisionWithResponse Evaluate the gates without a call
+	//
+	// Evaluates the gates now, as `POST /v1/calls` would. It creates and changes nothing: no call request, no contact and no
+	// decision, and it does not count for a frequency cap. It does not check the agent and the credit. A read key is enough.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /v1/decisions/preview (the `PreviewDecision` operationId).
+	PreviewDecisionWithResponse(ctx context.Context, body PreviewDecisionJSONRequestBody, reqEditors ...RequestEditorFn) (*PreviewDecisionResponse, error)
+
+	// ReadDialingWithResponse Read whether dialing is paused
+	//
+	// The state of dialing of the workspace, and its last change.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /v1/dialing (the `ReadDialing` operationId).
+	ReadDialingWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*ReadDialingResponse, error)
+
+	// SetDialingWithBodyWithResponse Pause or resume dialing
+	//
+	// Pauses or resumes the dialing of all call requests of the workspace. From 2 s after the response to a pause, no new dial
+	// starts. Paused requests stay queued, and calls in progress continue. After a pause, due requests are checked as usual.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with PUT /v1/dialing (the `SetDialing` operationId).
+	SetDialingWithBodyWithResponse(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*SetDialingResponse, error)
+
+	// SetDialingWithResponse Pause or resume dialing
+	//
+	// Pauses or resumes the dialing of all call requests of the workspace. From 2 s after the response to a pause, no new dial
+	// starts. Paused requests stay queued, and calls in progress continue. After a pause, due requests are checked as usual.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with PUT /v1/dialing (the `SetDialing` operationId).
+	SetDialingWithResponse(ctx context.Context, body SetDialingJSONRequestBody, reqEditors ...RequestEditorFn) (*SetDialingResponse, error)
 
 	// StreamEventsWithResponse Stream the events of the workspace
 	//
@@ -2582,6 +3622,25 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with GET /v1/wallet (the `ReadWallet` operationId).
 	ReadWalletWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*ReadWalletResponse, error)
 
+	// ReadWebhookDeliveryWithResponse Read a delivery
+	//
+	// The delivery with the event that was sent, the request headers and the responses.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /v1/webhook-deliveries/{id} (the `ReadWebhookDelivery` operationId).
+	ReadWebhookDeliveryWithResponse(ctx context.Context, id WebhookDeliveryID, reqEditors ...RequestEditorFn) (*ReadWebhookDeliveryResponse, error)
+
+	// ResendWebhookDeliveryWithResponse Send a delivery again
+	//
+	// Queues one new series of attempts with the same ids and the same body. It replaces a series that waits for a retry. If an
+	// attempt is due or in progress, no second series begins. The body is ignored.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /v1/webhook-deliveries/{id}/resend (the `ResendWebhookDelivery` operationId).
+	ResendWebhookDeliveryWithResponse(ctx context.Context, id WebhookDeliveryID, reqEditors ...RequestEditorFn) (*ResendWebhookDeliveryResponse, error)
+
 	// ListWebhookSubscriptionsWithResponse List webhook subscriptions
 	//
 	// The subscriptions of the workspace, newest first, with masked secrets.
@@ -2622,6 +3681,15 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with DELETE /v1/webhook-subscriptions/{id} (the `DeleteWebhookSubscription` operationId).
 	DeleteWebhookSubscriptionWithResponse(ctx context.Context, id WebhookSubscriptionID, reqEditors ...RequestEditorFn) (*DeleteWebhookSubscriptionResponse, error)
 
+	// ReadWebhookSubscriptionWithResponse Read a webhook subscription
+	//
+	// The subscription with the reason why it is failed and the cause of its last failure.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /v1/webhook-subscriptions/{id} (the `ReadWebhookSubscription` operationId).
+	ReadWebhookSubscriptionWithResponse(ctx context.Context, id WebhookSubscriptionID, reqEditors ...RequestEditorFn) (*ReadWebhookSubscriptionResponse, error)
+
 	// UpdateWebhookSubscriptionWithBodyWithResponse Change, pause or resume a webhook subscription
 	//
 	// Absent fields are not changed. Paused: no new deliveries are created, and queued ones wait. Active: waiting deliveries
@@ -2643,6 +3711,37 @@ type ClientWithResponsesInterface interface {
 	//
 	// Corresponds with PATCH /v1/webhook-subscriptions/{id} (the `UpdateWebhookSubscription` operationId).
 	UpdateWebhookSubscriptionWithResponse(ctx context.Context, id WebhookSubscriptionID, body UpdateWebhookSubscriptionJSONRequestBody, reqEditors ...RequestEditorFn) (*UpdateWebhookSubscriptionResponse, error)
+
+	// ListWebhookDeliveriesWithResponse List the deliveries of a subscription
+	//
+	// The deliveries of the last 30 days with their attempts, newest event first.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /v1/webhook-subscriptions/{id}/deliveries (the `ListWebhookDeliveries` operationId).
+	ListWebhookDeliveriesWithResponse(ctx context.Context, id WebhookSubscriptionID, params *ListWebhookDeliveriesParams, reqEditors ...RequestEditorFn) (*ListWebhookDeliveriesResponse, error)
+
+	// ReplayWebhookDeliveriesWithBodyWithResponse Send the deliveries of a period again
+	//
+	// Queues the ended deliveries of the events that were created in the period, with the same ids and bodies, as one new series
+	// of attempts each. Queued deliveries are left out: they are sent anyway. All deliveries are queued, or none. The events of
+	// a call are sent in the order of their sequence.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /v1/webhook-subscriptions/{id}/replay (the `ReplayWebhookDeliveries` operationId).
+	ReplayWebhookDeliveriesWithBodyWithResponse(ctx context.Context, id WebhookSubscriptionID, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*ReplayWebhookDeliveriesResponse, error)
+
+	// ReplayWebhookDeliveriesWithResponse Send the deliveries of a period again
+	//
+	// Queues the ended deliveries of the events that were created in the period, with the same ids and bodies, as one new series
+	// of attempts each. Queued deliveries are left out: they are sent anyway. All deliveries are queued, or none. The events of
+	// a call are sent in the order of their sequence.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /v1/webhook-subscriptions/{id}/replay (the `ReplayWebhookDeliveries` operationId).
+	ReplayWebhookDeliveriesWithResponse(ctx context.Context, id WebhookSubscriptionID, body ReplayWebhookDeliveriesJSONRequestBody, reqEditors ...RequestEditorFn) (*ReplayWebhookDeliveriesResponse, error)
 
 	// RotateWebhookSecretWithResponse Replace the signing secret
 	//
@@ -2944,6 +4043,54 @@ func (r CancelCallRequestResponse) ContentType() string {
 	return ""
 }
 
+type ReadTimelineResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Timeline
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Refusal
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r ReadTimelineResponse) GetJSON200() *Timeline {
+	return r.JSON200
+}
+
+// GetJSONDefault returns the response for an HTTP default `application/json` response
+func (r ReadTimelineResponse) GetJSONDefault() *Refusal {
+	return r.JSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ReadTimelineResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ReadTimelineResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ReadTimelineResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ReadTimelineResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
 type ListCallsResponse struct {
 	Body         []byte
 	HTTPResponse *http.Response
@@ -3089,6 +4236,54 @@ func (r ReadCallResponse) StatusCode() int {
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
 func (r ReadCallResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type HangUpCallResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON202 the response for an HTTP 202 `application/json` response
+	JSON202 *Call
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Refusal
+}
+
+// GetJSON202 returns the response for an HTTP 202 `application/json` response
+func (r HangUpCallResponse) GetJSON202() *Call {
+	return r.JSON202
+}
+
+// GetJSONDefault returns the response for an HTTP default `application/json` response
+func (r HangUpCallResponse) GetJSONDefault() *Refusal {
+	return r.JSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r HangUpCallResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r HangUpCallResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r HangUpCallResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r HangUpCallResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -3390,6 +4585,198 @@ func (r UpdateContactResponse) ContentType() string {
 	return ""
 }
 
+type ListDecisionsResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *DecisionPage
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Refusal
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r ListDecisionsResponse) GetJSON200() *DecisionPage {
+	return r.JSON200
+}
+
+// GetJSONDefault returns the response for an HTTP default `application/json` response
+func (r ListDecisionsResponse) GetJSONDefault() *Refusal {
+	return r.JSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ListDecisionsResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ListDecisionsResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ListDecisionsResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ListDecisionsResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type PreviewDecisionResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *DecisionPreview
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Refusal
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r PreviewDecisionResponse) GetJSON200() *DecisionPreview {
+	return r.JSON200
+}
+
+// GetJSONDefault returns the response for an HTTP default `application/json` response
+func (r PreviewDecisionResponse) GetJSONDefault() *Refusal {
+	return r.JSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r PreviewDecisionResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r PreviewDecisionResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r PreviewDecisionResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r PreviewDecisionResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type ReadDialingResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Dialing
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Refusal
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r ReadDialingResponse) GetJSON200() *Dialing {
+	return r.JSON200
+}
+
+// GetJSONDefault returns the response for an HTTP default `application/json` response
+func (r ReadDialingResponse) GetJSONDefault() *Refusal {
+	return r.JSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ReadDialingResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ReadDialingResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ReadDialingResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ReadDialingResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type SetDialingResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Dialing
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Refusal
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r SetDialingResponse) GetJSON200() *Dialing {
+	return r.JSON200
+}
+
+// GetJSONDefault returns the response for an HTTP default `application/json` response
+func (r SetDialingResponse) GetJSONDefault() *Refusal {
+	return r.JSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r SetDialingResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r SetDialingResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r SetDialingResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r SetDialingResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
 type StreamEventsResponse struct {
 	Body         []byte
 	HTTPResponse *http.Response
@@ -3623,6 +5010,102 @@ func (r ReadWalletResponse) ContentType() string {
 	return ""
 }
 
+type ReadWebhookDeliveryResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *WebhookDeliveryDetail
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Refusal
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r ReadWebhookDeliveryResponse) GetJSON200() *WebhookDeliveryDetail {
+	return r.JSON200
+}
+
+// GetJSONDefault returns the response for an HTTP default `application/json` response
+func (r ReadWebhookDeliveryResponse) GetJSONDefault() *Refusal {
+	return r.JSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ReadWebhookDeliveryResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ReadWebhookDeliveryResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ReadWebhookDeliveryResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ReadWebhookDeliveryResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type ResendWebhookDeliveryResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON202 the response for an HTTP 202 `application/json` response
+	JSON202 *WebhookDelivery
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Refusal
+}
+
+// GetJSON202 returns the response for an HTTP 202 `application/json` response
+func (r ResendWebhookDeliveryResponse) GetJSON202() *WebhookDelivery {
+	return r.JSON202
+}
+
+// GetJSONDefault returns the response for an HTTP default `application/json` response
+func (r ResendWebhookDeliveryResponse) GetJSONDefault() *Refusal {
+	return r.JSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ResendWebhookDeliveryResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ResendWebhookDeliveryResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ResendWebhookDeliveryResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ResendWebhookDeliveryResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
 type ListWebhookSubscriptionsResponse struct {
 	Body         []byte
 	HTTPResponse *http.Response
@@ -3767,6 +5250,54 @@ func (r DeleteWebhookSubscriptionResponse) ContentType() string {
 	return ""
 }
 
+type ReadWebhookSubscriptionResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *WebhookSubscriptionDetail
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Refusal
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r ReadWebhookSubscriptionResponse) GetJSON200() *WebhookSubscriptionDetail {
+	return r.JSON200
+}
+
+// GetJSONDefault returns the response for an HTTP default `application/json` response
+func (r ReadWebhookSubscriptionResponse) GetJSONDefault() *Refusal {
+	return r.JSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ReadWebhookSubscriptionResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ReadWebhookSubscriptionResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ReadWebhookSubscriptionResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ReadWebhookSubscriptionResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
 type UpdateWebhookSubscriptionResponse struct {
 	Body         []byte
 	HTTPResponse *http.Response
@@ -3809,6 +5340,102 @@ func (r UpdateWebhookSubscriptionResponse) StatusCode() int {
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
 func (r UpdateWebhookSubscriptionResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type ListWebhookDeliveriesResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *WebhookDeliveryPage
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Refusal
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r ListWebhookDeliveriesResponse) GetJSON200() *WebhookDeliveryPage {
+	return r.JSON200
+}
+
+// GetJSONDefault returns the response for an HTTP default `application/json` response
+func (r ListWebhookDeliveriesResponse) GetJSONDefault() *Refusal {
+	return r.JSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ListWebhookDeliveriesResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ListWebhookDeliveriesResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ListWebhookDeliveriesResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ListWebhookDeliveriesResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type ReplayWebhookDeliveriesResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON202 the response for an HTTP 202 `application/json` response
+	JSON202 *WebhookReplayQueued
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Refusal
+}
+
+// GetJSON202 returns the response for an HTTP 202 `application/json` response
+func (r ReplayWebhookDeliveriesResponse) GetJSON202() *WebhookReplayQueued {
+	return r.JSON202
+}
+
+// GetJSONDefault returns the response for an HTTP default `application/json` response
+func (r ReplayWebhookDeliveriesResponse) GetJSONDefault() *Refusal {
+	return r.JSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ReplayWebhookDeliveriesResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ReplayWebhookDeliveriesResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ReplayWebhookDeliveriesResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ReplayWebhookDeliveriesResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -4003,6 +5630,22 @@ func (c *ClientWithResponses) CancelCallRequestWithResponse(ctx context.Context,
 	return ParseCancelCallRequestResponse(rsp)
 }
 
+// ReadTimelineWithResponse Read what happened to a call request
+//
+// Everything that is stored about the request, oldest first: the request, each compliance decision, each attempt to dial, the call,
+// and each attempt to deliver a webhook. Data that was deleted after its retention is missing.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /v1/call-requests/{id}/timeline (the `ReadTimeline` operationId).
+func (c *ClientWithResponses) ReadTimelineWithResponse(ctx context.Context, id CallRequestID, reqEditors ...RequestEditorFn) (*ReadTimelineResponse, error) {
+	rsp, err := c.ReadTimeline(ctx, id, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseReadTimelineResponse(rsp)
+}
+
 // ListCallsWithResponse List calls
 //
 // The calls of the workspace, newest first, in the short form. Several filters must all match.
@@ -4081,6 +5724,23 @@ func (c *ClientWithResponses) ReadCallWithResponse(ctx context.Context, id CallI
 	return ParseReadCallResponse(rsp)
 }
 
+// HangUpCallWithResponse Hang up a call
+//
+// Ends a call that has not ended. The response is sent before the call ends; the end has its usual event. An answered call
+// ends as completed with normal_clearing and is charged. An unanswered call ends as canceled with originator_cancel. A
+// repeated request changes nothing. The body is ignored.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /v1/calls/{id}/hangup (the `HangUpCall` operationId).
+func (c *ClientWithResponses) HangUpCallWithResponse(ctx context.Context, id CallID, reqEditors ...RequestEditorFn) (*HangUpCallResponse, error) {
+	rsp, err := c.HangUpCall(ctx, id, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseHangUpCallResponse(rsp)
+}
+
 // ReadRecordingWithResponse Get a link to a call's recording
 //
 // A link to the recording of the call: WAV, mu-law, 8 kHz, the person on the left and the agent on the right channel.
@@ -4134,7 +5794,7 @@ func (c *ClientWithResponses) ListContactsWithResponse(ctx context.Context, para
 
 // CreateContactWithBodyWithResponse Create a contact
 //
-// Creates the record of a number. Calls and opt-outs also create contacts.
+// Creates the record of a number. Calls and opt-outs also create contacts. `consent` writes a consent record.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -4149,7 +5809,7 @@ func (c *ClientWithResponses) CreateContactWithBodyWithResponse(ctx context.Cont
 
 // CreateContactWithResponse Create a contact
 //
-// Creates the record of a number. Calls and opt-outs also create contacts.
+// Creates the record of a number. Calls and opt-outs also create contacts. `consent` writes a consent record.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -4179,8 +5839,8 @@ func (c *ClientWithResponses) ReadContactWithResponse(ctx context.Context, id Co
 
 // UpdateContactWithBodyWithResponse Change a contact
 //
-// `name: null` deletes the name. `metadata` is merged by key; a key with the value null is removed. Absent fields are
-// not changed.
+// Null deletes `name`, `email` or `external_id`. `metadata` is merged by key; a key with the value null is removed.
+// `consent` writes a consent record, even if the status stays the same. Absent fields are not changed.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -4195,8 +5855,8 @@ func (c *ClientWithResponses) UpdateContactWithBodyWithResponse(ctx context.Cont
 
 // UpdateContactWithResponse Change a contact
 //
-// `name: null` deletes the name. `metadata` is merged by key; a key with the value null is removed. Absent fields are
-// not changed.
+// Null deletes `name`, `email` or `external_id`. `metadata` is merged by key; a key with the value null is removed.
+// `consent` writes a consent record, even if the status stays the same. Absent fields are not changed.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -4207,6 +5867,102 @@ func (c *ClientWithResponses) UpdateContactWithResponse(ctx context.Context, id 
 		return nil, err
 	}
 	return ParseUpdateContactResponse(rsp)
+}
+
+// ListDecisionsWithResponse List compliance decisions
+//
+// The decisions of the workspace, newest first. A decision is stored at `POST /v1/calls` (`precheck`) and before the dial
+// (`dial`). It states for each gate what was checked, and why the gate passed or failed. A request that is refused before
+// the gates has no decision: a wrong field, a number outside of the permitted destinations, or an unknown agent.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /v1/decisions (the `ListDecisions` operationId).
+func (c *ClientWithResponses) ListDecisionsWithResponse(ctx context.Context, params *ListDecisionsParams, reqEditors ...RequestEditorFn) (*ListDecisionsResponse, error) {
+	rsp, err := c.ListDecisions(ctx, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseListDecisionsResponse(rsp)
+}
+
+// PreviewDecisionWithBodyWithResponse Evaluate the gates without a call
+//
+// Evaluates the gates now, as `POST /v1/calls` would. It creates and changes nothing: no call request, no contact and no
+// decision, and it does not count for a frequency cap. It does not check the agent and the credit. A read key is enough.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /v1/decisions/preview (the `PreviewDecision` operationId).
+func (c *ClientWithResponses) PreviewDecisionWithBodyWithResponse(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*PreviewDecisionResponse, error) {
+	rsp, err := c.PreviewDecisionWithBody(ctx, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParsePreviewDecisionResponse(rsp)
+}
+
+// PreviewDecisionWithResponse Evaluate the gates without a call
+//
+// Evaluates the gates now, as `POST /v1/calls` would. It creates and changes nothing: no call request, no contact and no
+// decision, and it does not count for a frequency cap. It does not check the agent and the credit. A read key is enough.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /v1/decisions/preview (the `PreviewDecision` operationId).
+func (c *ClientWithResponses) PreviewDecisionWithResponse(ctx context.Context, body PreviewDecisionJSONRequestBody, reqEditors ...RequestEditorFn) (*PreviewDecisionResponse, error) {
+	rsp, err := c.PreviewDecision(ctx, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParsePreviewDecisionResponse(rsp)
+}
+
+// ReadDialingWithResponse Read whether dialing is paused
+//
+// The state of dialing of the workspace, and its last change.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /v1/dialing (the `ReadDialing` operationId).
+func (c *ClientWithResponses) ReadDialingWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*ReadDialingResponse, error) {
+	rsp, err := c.ReadDialing(ctx, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseReadDialingResponse(rsp)
+}
+
+// SetDialingWithBodyWithResponse Pause or resume dialing
+//
+// Pauses or resumes the dialing of all call requests of the workspace. From 2 s after the response to a pause, no new dial
+// starts. Paused requests stay queued, and calls in progress continue. After a pause, due requests are checked as usual.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with PUT /v1/dialing (the `SetDialing` operationId).
+func (c *ClientWithResponses) SetDialingWithBodyWithResponse(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*SetDialingResponse, error) {
+	rsp, err := c.SetDialingWithBody(ctx, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseSetDialingResponse(rsp)
+}
+
+// SetDialingWithResponse Pause or resume dialing
+//
+// Pauses or resumes the dialing of all call requests of the workspace. From 2 s after the response to a pause, no new dial
+// starts. Paused requests stay queued, and calls in progress continue. After a pause, due requests are checked as usual.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with PUT /v1/dialing (the `SetDialing` operationId).
+func (c *ClientWithResponses) SetDialingWithResponse(ctx context.Context, body SetDialingJSONRequestBody, reqEditors ...RequestEditorFn) (*SetDialingResponse, error) {
+	rsp, err := c.SetDialing(ctx, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseSetDialingResponse(rsp)
 }
 
 // StreamEventsWithResponse Stream the events of the workspace
@@ -4304,6 +6060,37 @@ func (c *ClientWithResponses) ReadWalletWithResponse(ctx context.Context, reqEdi
 	return ParseReadWalletResponse(rsp)
 }
 
+// ReadWebhookDeliveryWithResponse Read a delivery
+//
+// The delivery with the event that was sent, the request headers and the responses.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /v1/webhook-deliveries/{id} (the `ReadWebhookDelivery` operationId).
+func (c *ClientWithResponses) ReadWebhookDeliveryWithResponse(ctx context.Context, id WebhookDeliveryID, reqEditors ...RequestEditorFn) (*ReadWebhookDeliveryResponse, error) {
+	rsp, err := c.ReadWebhookDelivery(ctx, id, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseReadWebhookDeliveryResponse(rsp)
+}
+
+// ResendWebhookDeliveryWithResponse Send a delivery again
+//
+// Queues one new series of attempts with the same ids and the same body. It replaces a series that waits for a retry. If an
+// attempt is due or in progress, no second series begins. The body is ignored.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /v1/webhook-deliveries/{id}/resend (the `ResendWebhookDelivery` operationId).
+func (c *ClientWithResponses) ResendWebhookDeliveryWithResponse(ctx context.Context, id WebhookDeliveryID, reqEditors ...RequestEditorFn) (*ResendWebhookDeliveryResponse, error) {
+	rsp, err := c.ResendWebhookDelivery(ctx, id, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseResendWebhookDeliveryResponse(rsp)
+}
+
 // ListWebhookSubscriptionsWithResponse List webhook subscriptions
 //
 // The subscriptions of the workspace, newest first, with masked secrets.
@@ -4368,6 +6155,21 @@ func (c *ClientWithResponses) DeleteWebhookSubscriptionWithResponse(ctx context.
 	return ParseDeleteWebhookSubscriptionResponse(rsp)
 }
 
+// ReadWebhookSubscriptionWithResponse Read a webhook subscription
+//
+// The subscription with the reason why it is failed and the cause of its last failure.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /v1/webhook-subscriptions/{id} (the `ReadWebhookSubscription` operationId).
+func (c *ClientWithResponses) ReadWebhookSubscriptionWithResponse(ctx context.Context, id WebhookSubscriptionID, reqEditors ...RequestEditorFn) (*ReadWebhookSubscriptionResponse, error) {
+	rsp, err := c.ReadWebhookSubscription(ctx, id, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseReadWebhookSubscriptionResponse(rsp)
+}
+
 // UpdateWebhookSubscriptionWithBodyWithResponse Change, pause or resume a webhook subscription
 //
 // Absent fields are not changed. Paused: no new deliveries are created, and queued ones wait. Active: waiting deliveries
@@ -4400,6 +6202,55 @@ func (c *ClientWithResponses) UpdateWebhookSubscriptionWithResponse(ctx context.
 		return nil, err
 	}
 	return ParseUpdateWebhookSubscriptionResponse(rsp)
+}
+
+// ListWebhookDeliveriesWithResponse List the deliveries of a subscription
+//
+// The deliveries of the last 30 days with their attempts, newest event first.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /v1/webhook-subscriptions/{id}/deliveries (the `ListWebhookDeliveries` operationId).
+func (c *ClientWithResponses) ListWebhookDeliveriesWithResponse(ctx context.Context, id WebhookSubscriptionID, params *ListWebhookDeliveriesParams, reqEditors ...RequestEditorFn) (*ListWebhookDeliveriesResponse, error) {
+	rsp, err := c.ListWebhookDeliveries(ctx, id, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseListWebhookDeliveriesResponse(rsp)
+}
+
+// ReplayWebhookDeliveriesWithBodyWithResponse Send the deliveries of a period again
+//
+// Queues the ended deliveries of the events that were created in the period, with the same ids and bodies, as one new series
+// of attempts each. Queued deliveries are left out: they are sent anyway. All deliveries are queued, or none. The events of
+// a call are sent in the order of their sequence.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /v1/webhook-subscriptions/{id}/replay (the `ReplayWebhookDeliveries` operationId).
+func (c *ClientWithResponses) ReplayWebhookDeliveriesWithBodyWithResponse(ctx context.Context, id WebhookSubscriptionID, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*ReplayWebhookDeliveriesResponse, error) {
+	rsp, err := c.ReplayWebhookDeliveriesWithBody(ctx, id, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseReplayWebhookDeliveriesResponse(rsp)
+}
+
+// ReplayWebhookDeliveriesWithResponse Send the deliveries of a period again
+//
+// Queues the ended deliveries of the events that were created in the period, with the same ids and bodies, as one new series
+// of attempts each. Queued deliveries are left out: they are sent anyway. All deliveries are queued, or none. The events of
+// a call are sent in the order of their sequence.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /v1/webhook-subscriptions/{id}/replay (the `ReplayWebhookDeliveries` operationId).
+func (c *ClientWithResponses) ReplayWebhookDeliveriesWithResponse(ctx context.Context, id WebhookSubscriptionID, body ReplayWebhookDeliveriesJSONRequestBody, reqEditors ...RequestEditorFn) (*ReplayWebhookDeliveriesResponse, error) {
+	rsp, err := c.ReplayWebhookDeliveries(ctx, id, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseReplayWebhookDeliveriesResponse(rsp)
 }
 
 // RotateWebhookSecretWithResponse Replace the signing secret
@@ -4623,6 +6474,39 @@ func ParseCancelCallRequestResponse(rsp *http.Response) (*CancelCallRequestRespo
 	return response, nil
 }
 
+// ParseReadTimelineResponse parses an HTTP response from a ReadTimelineWithResponse call
+func ParseReadTimelineResponse(rsp *http.Response) (*ReadTimelineResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ReadTimelineResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Timeline
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Refusal
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
 // ParseListCallsResponse parses an HTTP response from a ListCallsWithResponse call
 func ParseListCallsResponse(rsp *http.Response) (*ListCallsResponse, error) {
 	bodyBytes, err := io.ReadAll(rsp.Body)
@@ -4716,6 +6600,39 @@ func ParseReadCallResponse(rsp *http.Response) (*ReadCallResponse, error) {
 			return nil, err
 		}
 		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Refusal
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseHangUpCallResponse parses an HTTP response from a HangUpCallWithResponse call
+func ParseHangUpCallResponse(rsp *http.Response) (*HangUpCallResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &HangUpCallResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 202:
+		var dest Call
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON202 = &dest
 
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
 		var dest Refusal
@@ -4934,6 +6851,138 @@ func ParseUpdateContactResponse(rsp *http.Response) (*UpdateContactResponse, err
 	return response, nil
 }
 
+// ParseListDecisionsResponse parses an HTTP response from a ListDecisionsWithResponse call
+func ParseListDecisionsResponse(rsp *http.Response) (*ListDecisionsResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ListDecisionsResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest DecisionPage
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Refusal
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParsePreviewDecisionResponse parses an HTTP response from a PreviewDecisionWithResponse call
+func ParsePreviewDecisionResponse(rsp *http.Response) (*PreviewDecisionResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &PreviewDecisionResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest DecisionPreview
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Refusal
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseReadDialingResponse parses an HTTP response from a ReadDialingWithResponse call
+func ParseReadDialingResponse(rsp *http.Response) (*ReadDialingResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ReadDialingResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Dialing
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Refusal
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseSetDialingResponse parses an HTTP response from a SetDialingWithResponse call
+func ParseSetDialingResponse(rsp *http.Response) (*SetDialingResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &SetDialingResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Dialing
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Refusal
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
 // ParseStreamEventsResponse parses an HTTP response from a StreamEventsWithResponse call
 func ParseStreamEventsResponse(rsp *http.Response) (*StreamEventsResponse, error) {
 	bodyBytes, err := io.ReadAll(rsp.Body)
@@ -5092,6 +7141,72 @@ func ParseReadWalletResponse(rsp *http.Response) (*ReadWalletResponse, error) {
 	return response, nil
 }
 
+// ParseReadWebhookDeliveryResponse parses an HTTP response from a ReadWebhookDeliveryWithResponse call
+func ParseReadWebhookDeliveryResponse(rsp *http.Response) (*ReadWebhookDeliveryResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ReadWebhookDeliveryResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest WebhookDeliveryDetail
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Refusal
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseResendWebhookDeliveryResponse parses an HTTP response from a ResendWebhookDeliveryWithResponse call
+func ParseResendWebhookDeliveryResponse(rsp *http.Response) (*ResendWebhookDeliveryResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ResendWebhookDeliveryResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 202:
+		var dest WebhookDelivery
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON202 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Refusal
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
 // ParseListWebhookSubscriptionsResponse parses an HTTP response from a ListWebhookSubscriptionsWithResponse call
 func ParseListWebhookSubscriptionsResponse(rsp *http.Response) (*ListWebhookSubscriptionsResponse, error) {
 	bodyBytes, err := io.ReadAll(rsp.Body)
@@ -5191,6 +7306,39 @@ func ParseDeleteWebhookSubscriptionResponse(rsp *http.Response) (*DeleteWebhookS
 	return response, nil
 }
 
+// ParseReadWebhookSubscriptionResponse parses an HTTP response from a ReadWebhookSubscriptionWithResponse call
+func ParseReadWebhookSubscriptionResponse(rsp *http.Response) (*ReadWebhookSubscriptionResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ReadWebhookSubscriptionResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest WebhookSubscriptionDetail
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Refusal
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
 // ParseUpdateWebhookSubscriptionResponse parses an HTTP response from a UpdateWebhookSubscriptionWithResponse call
 func ParseUpdateWebhookSubscriptionResponse(rsp *http.Response) (*UpdateWebhookSubscriptionResponse, error) {
 	bodyBytes, err := io.ReadAll(rsp.Body)
@@ -5211,6 +7359,72 @@ func ParseUpdateWebhookSubscriptionResponse(rsp *http.Response) (*UpdateWebhookS
 			return nil, err
 		}
 		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Refusal
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseListWebhookDeliveriesResponse parses an HTTP response from a ListWebhookDeliveriesWithResponse call
+func ParseListWebhookDeliveriesResponse(rsp *http.Response) (*ListWebhookDeliveriesResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ListWebhookDeliveriesResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest WebhookDeliveryPage
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Refusal
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseReplayWebhookDeliveriesResponse parses an HTTP response from a ReplayWebhookDeliveriesWithResponse call
+func ParseReplayWebhookDeliveriesResponse(rsp *http.Response) (*ReplayWebhookDeliveriesResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ReplayWebhookDeliveriesResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 202:
+		var dest WebhookReplayQueued
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON202 = &dest
 
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
 		var dest Refusal

@@ -147,6 +147,24 @@ func (e ConsentStatus) Valid() bool {
 	}
 }
 
+// Defines values for ContactConsentStatus.
+const (
+	ContactConsentStatusConsented ContactConsentStatus = "consented"
+	ContactConsentStatusWithdrawn ContactConsentStatus = "withdrawn"
+)
+
+// Valid indicates whether the value is a known member of the ContactConsentStatus enum.
+func (e ContactConsentStatus) Valid() bool {
+	switch e {
+	case ContactConsentStatusConsented:
+		return true
+	case ContactConsentStatusWithdrawn:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for ContactExistsDetailCode.
 const (
 	ContactExistsDetailCodeContactExists ContactExistsDetailCode = "contact_exists"
@@ -156,6 +174,42 @@ const (
 func (e ContactExistsDetailCode) Valid() bool {
 	switch e {
 	case ContactExistsDetailCodeContactExists:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for DialingActorType.
+const (
+	APIKey   DialingActorType = "api_key"
+	Operator DialingActorType = "operator"
+)
+
+// Valid indicates whether the value is a known member of the DialingActorType enum.
+func (e DialingActorType) Valid() bool {
+	switch e {
+	case APIKey:
+		return true
+	case Operator:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for DialingState.
+const (
+	DialingStateActive DialingState = "active"
+	DialingStatePaused DialingState = "paused"
+)
+
+// Valid indicates whether the value is a known member of the DialingState enum.
+func (e DialingState) Valid() bool {
+	switch e {
+	case DialingStateActive:
+		return true
+	case DialingStatePaused:
 		return true
 	default:
 		return false
@@ -333,6 +387,33 @@ func (e TestEventAPIVersion) Valid() bool {
 	}
 }
 
+// Defines values for WebhookDeliveryStatus.
+const (
+	WebhookDeliveryStatusDelivered WebhookDeliveryStatus = "delivered"
+	WebhookDeliveryStatusFailed    WebhookDeliveryStatus = "failed"
+	WebhookDeliveryStatusHeld      WebhookDeliveryStatus = "held"
+	WebhookDeliveryStatusQueued    WebhookDeliveryStatus = "queued"
+	WebhookDeliveryStatusSkipped   WebhookDeliveryStatus = "skipped"
+)
+
+// Valid indicates whether the value is a known member of the WebhookDeliveryStatus enum.
+func (e WebhookDeliveryStatus) Valid() bool {
+	switch e {
+	case WebhookDeliveryStatusDelivered:
+		return true
+	case WebhookDeliveryStatusFailed:
+		return true
+	case WebhookDeliveryStatusHeld:
+		return true
+	case WebhookDeliveryStatusQueued:
+		return true
+	case WebhookDeliveryStatusSkipped:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for WebhookSubscriptionStatus.
 const (
 	WebhookSubscriptionStatusActive WebhookSubscriptionStatus = "active"
@@ -358,7 +439,7 @@ func (e WebhookSubscriptionStatus) Valid() bool {
 type Call struct {
 	CallID openapi_types.UUID `json:"call_id"`
 
-	// CallRequestID The call request of the call; null for an inbound call.
+	// CallRequestID The call request of the call; null for an inbound call. Only events of earlier versions do not have it.
 	CallRequestID *openapi_types.UUID `json:"call_request_id"`
 	Direction     Direction           `json:"direction"`
 
@@ -573,6 +654,20 @@ type Contact struct {
 	UpdatedAt     Timestamp          `json:"updated_at"`
 }
 
+// ContactConsent A change of the person's consent. It is stored as a consent record, which cannot be changed or deleted.
+type ContactConsent struct {
+	Status ContactConsentStatus `json:"status"`
+
+	// Source Where the consent was given or withdrawn, such as "web form".
+	Source string `json:"source"`
+
+	// Evidence The evidence, as text of at most 2,000 characters or as an object within the limits of metadata.
+	Evidence json.RawMessage `json:"evidence,omitempty"`
+}
+
+// ContactConsentStatus defines model for ContactConsent.Status.
+type ContactConsentStatus string
+
 // ContactExists defines model for ContactExists.
 type ContactExists struct {
 	Error      ContactExistsDetail `json:"error"`
@@ -633,6 +728,15 @@ type CreateContact struct {
 	PhoneE164 string  `json:"phone_e164"`
 	Name      *string `json:"name,omitempty"`
 
+	// Email An e-mail address.
+	Email *string `json:"email,omitempty"`
+
+	// ExternalID Your id of the person.
+	ExternalID *string `json:"external_id,omitempty"`
+
+	// Consent The consent of the person. Writes a consent record.
+	Consent *ContactConsent `json:"consent,omitempty"`
+
 	// Metadata At most 100 keys, 5 levels and 64 KiB after merging. The key `time_zone` (an IANA name) is the contact's own time zone, added to those of the number.
 	Metadata *map[string]json.RawMessage `json:"metadata,omitempty"`
 }
@@ -653,6 +757,111 @@ type CreateWebhookSubscription struct {
 	Events      []EventType `json:"events"`
 	Description *string     `json:"description,omitempty"`
 }
+
+// Decision The stored result of the gates for one call request.
+type Decision struct {
+	ID openapi_types.UUID `json:"id"`
+
+	// CallRequestID The call request. A request that a gate refused at POST does not exist.
+	CallRequestID openapi_types.UUID  `json:"call_request_id"`
+	PhoneE164     PhoneNumber         `json:"phone_e164"`
+	ContactID     *openapi_types.UUID `json:"contact_id"`
+
+	// Kind When the gates ran: precheck (at POST) or dial (before the dial).
+	Kind string `json:"kind"`
+
+	// Result open (may be called), later (deferred to call_at) or closed (refused).
+	Result string `json:"result"`
+
+	// Rule The rule that decided; null if every gate passed.
+	Rule *string `json:"rule"`
+
+	// Code The error code if the result is closed.
+	Code *string `json:"code"`
+
+	// Message The error message if the result is closed.
+	Message *string `json:"message"`
+
+	// CallAt The earliest time of the call; null if the result is closed.
+	CallAt *Timestamp `json:"call_at"`
+
+	// PolicyVersion The version of the calling policy; 0 is the default policy.
+	PolicyVersion int `json:"policy_version"`
+
+	// Gates One item for each gate. Empty if an earlier version of the service stored the decision.
+	Gates []GateReport `json:"gates"`
+
+	// JudgedAt The time for which opt-out and consent were read.
+	JudgedAt  Timestamp `json:"judged_at"`
+	CreatedAt Timestamp `json:"created_at"`
+}
+
+// DecisionPage defines model for DecisionPage.
+type DecisionPage struct {
+	Data []Decision `json:"data"`
+
+	// HasMore More items exist after this page.
+	HasMore bool `json:"has_more"`
+}
+
+// DecisionPreview defines model for DecisionPreview.
+type DecisionPreview struct {
+	PhoneE164 PhoneNumber `json:"phone_e164"`
+
+	// At The time for which the window was checked.
+	At Timestamp `json:"at"`
+
+	// Result open (may be called) or closed.
+	Result string `json:"result"`
+
+	// Rule The rule that decided; null if every gate passed.
+	Rule *string `json:"rule"`
+
+	// Code The error code if the result is closed.
+	Code *string `json:"code"`
+
+	// Message The error message if the result is closed.
+	Message *string `json:"message"`
+
+	// NextOpening The next time at which the number may be called if the window is closed. Null if it is open, or if waiting does not help.
+	NextOpening *Timestamp `json:"next_opening"`
+
+	// PolicyVersion The version of the calling policy; 0 is the default policy.
+	PolicyVersion int `json:"policy_version"`
+
+	// Gates One item for each gate.
+	Gates []GateReport `json:"gates"`
+}
+
+// Dialing defines model for Dialing.
+type Dialing struct {
+	State  DialingState `json:"state"`
+	Reason *string      `json:"reason"`
+
+	// Until When the pause ends or ended by itself.
+	Until *Timestamp    `json:"until"`
+	SetBy *DialingActor `json:"set_by"`
+
+	// SetAt When the state was last set; null if it never was.
+	SetAt *Timestamp `json:"set_at"`
+}
+
+// DialingActor Who set the state last; null if it was never set.
+type DialingActor struct {
+	Type DialingActorType `json:"type"`
+
+	// ID The API key; null for an operator.
+	ID *openapi_types.UUID `json:"id"`
+
+	// Name The operator; null for an API key.
+	Name *string `json:"name"`
+}
+
+// DialingActorType defines model for DialingActorType.
+type DialingActorType string
+
+// DialingState defines model for DialingState.
+type DialingState string
 
 // Direction defines model for Direction.
 type Direction string
@@ -680,6 +889,22 @@ type ErrorDetail struct {
 // EventType Opt-in events are the last seven types. Only subscriptions that list them receive them.
 type EventType string
 
+// GateReport What one gate checked, and why it passed or failed.
+type GateReport struct {
+	// Gate destination, opt_out, consent, time_zone, calling_window, pack_hours (only with packs), frequency, or contact (only
+	// if the contact_id of the request is wrong).
+	Gate string `json:"gate"`
+
+	// Result passed, failed, or skipped (the gate needs the time zone, which is not known).
+	Result string `json:"result"`
+
+	// Checked What was checked, for example the local times.
+	Checked string `json:"checked"`
+
+	// Reason Why the gate passed or failed, for example "no opt-out on record".
+	Reason string `json:"reason"`
+}
+
 // IdempotencyKey 1 to 255 printable ASCII characters.
 type IdempotencyKey = string
 
@@ -698,6 +923,15 @@ type OptOut struct {
 // Examples: +14155550101
 type PhoneNumber = string
 
+// PreviewDecision defines model for PreviewDecision.
+type PreviewDecision struct {
+	// To The E.164 number to check.
+	To string `json:"to"`
+
+	// ScheduledFor The time of the call, with the rules of `POST /v1/calls`. Without it, now.
+	ScheduledFor *Timestamp `json:"scheduled_for,omitempty"`
+}
+
 // Readiness defines model for Readiness.
 type Readiness struct {
 	Status ReadinessStatus `json:"status"`
@@ -715,6 +949,29 @@ type Recording struct {
 	//
 	// Examples: 3600
 	ExpiresIn int32 `json:"expires_in"`
+}
+
+// ReplayWebhookDeliveries defines model for ReplayWebhookDeliveries.
+type ReplayWebhookDeliveries struct {
+	// Since Events that were created at this time or later.
+	Since Timestamp `json:"since"`
+
+	// Until Events that were created before this time. Default: now.
+	Until *Timestamp `json:"until,omitempty"`
+
+	// OnlyFailed Only deliveries whose status is failed. Default: also delivered and skipped ones.
+	OnlyFailed *bool `json:"only_failed,omitempty"`
+}
+
+// SetDialing defines model for SetDialing.
+type SetDialing struct {
+	State DialingState `json:"state"`
+
+	// Reason Required for a pause.
+	Reason *string `json:"reason,omitempty"`
+
+	// Until When the pause ends by itself: in the future, at most 366 days ahead.
+	Until *Timestamp `json:"until,omitempty"`
 }
 
 // SubscriptionEvent The body of every webhook_subscription.* delivery.
@@ -764,6 +1021,32 @@ type TestEventData struct {
 	CallID *openapi_types.UUID `json:"call_id"`
 }
 
+// Timeline defines model for Timeline.
+type Timeline struct {
+	CallRequestID openapi_types.UUID `json:"call_request_id"`
+
+	// Data Oldest first.
+	Data []TimelineEntry `json:"data"`
+}
+
+// TimelineEntry defines model for TimelineEntry.
+type TimelineEntry struct {
+	At Timestamp `json:"at"`
+
+	// Type call_request.created, decision, attempt.started, attempt.ended, call.dialed, call.answered, call.ended, call_request.completed,
+	// call_request.blocked, call_request.failed, call_request.canceled, delivery.created, or delivery.attempted. More may come.
+	Type string `json:"type"`
+
+	// Message One sentence.
+	Message string `json:"message"`
+
+	// ObjectID The id of the call request, decision, attempt, call or delivery.
+	ObjectID openapi_types.UUID `json:"object_id"`
+
+	// Details The facts of this type.
+	Details map[string]any `json:"details"`
+}
+
 // Transcript defines model for Transcript.
 type Transcript struct {
 	Turns []TranscriptTurn `json:"turns"`
@@ -794,6 +1077,13 @@ type UpdateContact struct {
 	// Name Null deletes the name.
 	Name Nullable[string] `json:"name,omitzero"`
 
+	// Email An e-mail address. Null deletes it.
+	Email Nullable[string] `json:"email,omitzero"`
+
+	// ExternalID Your id of the person. Null deletes it.
+	ExternalID Nullable[string] `json:"external_id,omitzero"`
+	Consent    *ContactConsent  `json:"consent,omitempty"`
+
 	// Metadata Merged by key; a key with the value null is removed. At most 100 keys, 5 levels and 64 KiB after merging. The key
 	// `time_zone` (an IANA name) is the contact's own time zone, in addition to those of the number. Null instead of an
 	// object is refused.
@@ -820,6 +1110,91 @@ type Wallet struct {
 	// Examples: USD
 	Currency          string     `json:"currency"`
 	LastTransactionAt *Timestamp `json:"last_transaction_at"`
+}
+
+// WebhookAttempt defines model for WebhookAttempt.
+type WebhookAttempt struct {
+	At Timestamp `json:"at"`
+
+	// StatusCode The HTTP status. Null if there was no response.
+	StatusCode *int32 `json:"status_code"`
+
+	// Error The cause of the failure, in one sentence. Null if the attempt succeeded.
+	Error      *string `json:"error"`
+	DurationMs int32   `json:"duration_ms"`
+}
+
+// WebhookAttemptDetail defines model for WebhookAttemptDetail.
+type WebhookAttemptDetail struct {
+	At Timestamp `json:"at"`
+
+	// StatusCode The HTTP status. Null if there was no response.
+	StatusCode *int32 `json:"status_code"`
+
+	// Error The cause of the failure, in one sentence. Null if the attempt succeeded.
+	Error      *string `json:"error"`
+	DurationMs int32   `json:"duration_ms"`
+
+	// RequestHeaders The headers of the request, with a masked signature. Null if no request was sent.
+	RequestHeaders *map[string]string `json:"request_headers"`
+
+	// ResponseBody The first 4 KiB of the response, as text without control characters. Null if it is empty or was erased.
+	ResponseBody *string `json:"response_body"`
+}
+
+// WebhookDelivery One event for one subscription.
+type WebhookDelivery struct {
+	ID        openapi_types.UUID `json:"id"`
+	EventID   openapi_types.UUID `json:"event_id"`
+	EventType EventType          `json:"event_type"`
+
+	// CallID Null for webhook.test.
+	CallID *openapi_types.UUID   `json:"call_id"`
+	Status WebhookDeliveryStatus `json:"status"`
+
+	// Attempts The newest 50 attempts, oldest first.
+	Attempts []WebhookAttempt `json:"attempts"`
+
+	// NextAttemptAt Null unless the status is queued.
+	NextAttemptAt *Timestamp `json:"next_attempt_at"`
+}
+
+// WebhookDeliveryDetail defines model for WebhookDeliveryDetail.
+type WebhookDeliveryDetail struct {
+	ID        openapi_types.UUID `json:"id"`
+	EventID   openapi_types.UUID `json:"event_id"`
+	EventType EventType          `json:"event_type"`
+
+	// CallID Null for webhook.test.
+	CallID *openapi_types.UUID   `json:"call_id"`
+	Status WebhookDeliveryStatus `json:"status"`
+
+	// Attempts The newest 50 attempts, oldest first.
+	Attempts []WebhookAttemptDetail `json:"attempts"`
+
+	// NextAttemptAt Null unless the status is queued.
+	NextAttemptAt *Timestamp `json:"next_attempt_at"`
+
+	// Event The event that is the body of every attempt. Null if it was erased.
+	Event json.RawMessage `json:"event"`
+}
+
+// WebhookDeliveryPage defines model for WebhookDeliveryPage.
+type WebhookDeliveryPage struct {
+	Data []WebhookDelivery `json:"data"`
+
+	// HasMore More items exist after this page.
+	HasMore bool `json:"has_more"`
+}
+
+// WebhookDeliveryStatus queued: an attempt is due, in progress or planned. held: queued, but the subscription is not active. skipped: not queued,
+// because the subscription was not active when the event arrived. delivered and failed have ended.
+type WebhookDeliveryStatus string
+
+// WebhookReplayQueued defines model for WebhookReplayQueued.
+type WebhookReplayQueued struct {
+	// Deliveries The number of deliveries that are queued again.
+	Deliveries int32 `json:"deliveries"`
 }
 
 // WebhookSecret defines model for WebhookSecret.
@@ -863,6 +1238,30 @@ type WebhookSubscriptionDeleted struct {
 	ID      openapi_types.UUID `json:"id"`
 }
 
+// WebhookSubscriptionDetail defines model for WebhookSubscriptionDetail.
+type WebhookSubscriptionDetail struct {
+	ID     openapi_types.UUID        `json:"id"`
+	Name   string                    `json:"name"`
+	URL    string                    `json:"url"`
+	Events []EventType               `json:"events"`
+	Status WebhookSubscriptionStatus `json:"status"`
+
+	// SigningSecret Masked: `whsec_`, an ellipsis and the last four characters.
+	SigningSecret string `json:"signing_secret"`
+
+	// ConsecutiveFailures Failed attempts in a row. A success or a resume sets 0.
+	ConsecutiveFailures int32      `json:"consecutive_failures"`
+	LastSuccessAt       *Timestamp `json:"last_success_at"`
+	LastFailureAt       *Timestamp `json:"last_failure_at"`
+	CreatedAt           Timestamp  `json:"created_at"`
+
+	// FailureReason Why the status is failed. Null with any other status.
+	FailureReason *string `json:"failure_reason"`
+
+	// LastError The cause of the last failed attempt. A success or a resume sets null.
+	LastError *string `json:"last_error"`
+}
+
 // WebhookSubscriptionPage defines model for WebhookSubscriptionPage.
 type WebhookSubscriptionPage struct {
 	Data []WebhookSubscription `json:"data"`
@@ -889,6 +1288,12 @@ type CallRequestID = openapi_types.UUID
 
 // ContactID defines model for ContactID.
 type ContactID = openapi_types.UUID
+
+// CreatedAfter defines model for CreatedAfter.
+type CreatedAfter = Timestamp
+
+// CreatedBefore defines model for CreatedBefore.
+type CreatedBefore = Timestamp
 
 // DeliveryAttempt defines model for DeliveryAttempt.
 type DeliveryAttempt = int
@@ -920,6 +1325,9 @@ type StartingAfter = openapi_types.UUID
 //
 // Examples: +14155550101
 type To = PhoneNumber
+
+// WebhookDeliveryID defines model for WebhookDeliveryID.
+type WebhookDeliveryID = openapi_types.UUID
 
 // WebhookSubscriptionID defines model for WebhookSubscriptionID.
 type WebhookSubscriptionID = openapi_types.UUID
@@ -991,6 +1399,12 @@ type ListCallRequestsParams struct {
 
 	// ExternalRef Only items with this external_ref.
 	ExternalRef *ExternalRef `form:"external_ref,omitempty" json:"external_ref,omitempty"`
+
+	// CreatedAfter Only items created after this time (exclusive, in milliseconds). It needs an offset. A raw `+` is accepted.
+	CreatedAfter *CreatedAfter `form:"created_after,omitempty" json:"created_after,omitempty"`
+
+	// CreatedBefore Only items created before this time (exclusive, in milliseconds). It needs an offset. A raw `+` is accepted.
+	CreatedBefore *CreatedBefore `form:"created_before,omitempty" json:"created_before,omitempty"`
 }
 
 // ListCallsParams defines parameters for ListCalls.
@@ -1025,11 +1439,11 @@ type ListCallsParams struct {
 	// ExternalRef Only items with this external_ref.
 	ExternalRef *ExternalRef `form:"external_ref,omitempty" json:"external_ref,omitempty"`
 
-	// CreatedAfter Only calls created after this time (exclusive, in milliseconds). It needs an offset. A raw `+` is accepted.
-	CreatedAfter *Timestamp `form:"created_after,omitempty" json:"created_after,omitempty"`
+	// CreatedAfter Only items created after this time (exclusive, in milliseconds). It needs an offset. A raw `+` is accepted.
+	CreatedAfter *CreatedAfter `form:"created_after,omitempty" json:"created_after,omitempty"`
 
-	// CreatedBefore Only calls created before this time (exclusive, in milliseconds). It needs an offset. A raw `+` is accepted.
-	CreatedBefore *Timestamp `form:"created_before,omitempty" json:"created_before,omitempty"`
+	// CreatedBefore Only items created before this time (exclusive, in milliseconds). It needs an offset. A raw `+` is accepted.
+	CreatedBefore *CreatedBefore `form:"created_before,omitempty" json:"created_before,omitempty"`
 }
 
 // CreateCallParams defines parameters for CreateCall.
@@ -1057,6 +1471,27 @@ type ListContactsParams struct {
 
 	// ConsentStatus Only contacts in this consent state.
 	ConsentStatus *ConsentStatus `form:"consent_status,omitempty" json:"consent_status,omitempty"`
+
+	// Email Only contacts with exactly this e-mail address.
+	Email *string `form:"email,omitempty" json:"email,omitempty"`
+
+	// ExternalID Only contacts with exactly this external_id.
+	ExternalID *string `form:"external_id,omitempty" json:"external_id,omitempty"`
+}
+
+// ListDecisionsParams defines parameters for ListDecisions.
+type ListDecisionsParams struct {
+	// Limit The maximum number of items in a page.
+	Limit *Limit `form:"limit,omitempty" json:"limit,omitempty"`
+
+	// StartingAfter The id of the last item of the previous page.
+	StartingAfter *StartingAfter `form:"starting_after,omitempty" json:"starting_after,omitempty"`
+
+	// Phone Only decisions about this number. A raw `+` is accepted.
+	Phone *PhoneNumber `form:"phone,omitempty" json:"phone,omitempty"`
+
+	// CallRequestID Only decisions about this call request.
+	CallRequestID *openapi_types.UUID `form:"call_request_id,omitempty" json:"call_request_id,omitempty"`
 }
 
 // StreamEventsParams defines parameters for StreamEvents.
@@ -1073,6 +1508,24 @@ type StreamEventsParams struct {
 
 // ListWebhookSubscriptionsParams defines parameters for ListWebhookSubscriptions.
 type ListWebhookSubscriptionsParams struct {
+	// Limit The maximum number of items in a page.
+	Limit *Limit `form:"limit,omitempty" json:"limit,omitempty"`
+
+	// StartingAfter The id of the last item of the previous page.
+	StartingAfter *StartingAfter `form:"starting_after,omitempty" json:"starting_after,omitempty"`
+}
+
+// ListWebhookDeliveriesParams defines parameters for ListWebhookDeliveries.
+type ListWebhookDeliveriesParams struct {
+	// Status Only deliveries with this status.
+	Status *WebhookDeliveryStatus `form:"status,omitempty" json:"status,omitempty"`
+
+	// EventType Only deliveries of events of this type.
+	EventType *EventType `form:"event_type,omitempty" json:"event_type,omitempty"`
+
+	// CallID Only deliveries of events of this call.
+	CallID *openapi_types.UUID `form:"call_id,omitempty" json:"call_id,omitempty"`
+
 	// Limit The maximum number of items in a page.
 	Limit *Limit `form:"limit,omitempty" json:"limit,omitempty"`
 
@@ -1327,6 +1780,12 @@ type CreateContactJSONRequestBody = CreateContact
 // UpdateContactJSONRequestBody defines body for UpdateContact for application/json ContentType.
 type UpdateContactJSONRequestBody = UpdateContact
 
+// PreviewDecisionJSONRequestBody defines body for PreviewDecision for application/json ContentType.
+type PreviewDecisionJSONRequestBody = PreviewDecision
+
+// SetDialingJSONRequestBody defines body for SetDialing for application/json ContentType.
+type SetDialingJSONRequestBody = SetDialing
+
 // CreateOptOutJSONRequestBody defines body for CreateOptOut for application/json ContentType.
 type CreateOptOutJSONRequestBody = CreateOptOut
 
@@ -1335,6 +1794,9 @@ type CreateWebhookSubscriptionJSONRequestBody = CreateWebhookSubscription
 
 // UpdateWebhookSubscriptionJSONRequestBody defines body for UpdateWebhookSubscription for application/json ContentType.
 type UpdateWebhookSubscriptionJSONRequestBody = UpdateWebhookSubscription
+
+// ReplayWebhookDeliveriesJSONRequestBody defines body for ReplayWebhookDeliveries for application/json ContentType.
+type ReplayWebhookDeliveriesJSONRequestBody = ReplayWebhookDeliveries
 
 // CallAnalyzedJSONRequestBody defines body for CallAnalyzed for application/json ContentType.
 type CallAnalyzedJSONRequestBody = CallEvent
