@@ -120,7 +120,9 @@ func secondStackFaults() []fault {
 		}, func(t *testing.T, w *testStack, until func()) {
 			meanwhile(t, until, w.secondStack.killRepeatedly(t, "gateway"))
 		}},
-		{"a dialer sends audio late", false, []string{"RTPSendDelayed (ticket)"}, func(t *testing.T, w *testStack, until func()) {
+		{"a dialer sends audio late", false, []string{"RTPSendDelayed (ticket)"}, func(
+			t *testing.T, w *testStack, until func(),
+		) {
 			before := w.secondStack.phone.talks.Load()
 			meanwhile(t, until, func(ctx context.Context) {
 				for talking := false; ctx.Err() == nil; every(ctx, 500*time.Millisecond) {

@@ -51,28 +51,43 @@ func faults() []fault { return slices.Concat(processFaults(), firstStackFaults()
 // row or record.
 func processFaults() []fault {
 	return []fault{
-		{"contacts-compliance hangs", true, []string{"ServiceDown", "ComplianceCheckUnavailable", "DialQueueStuck", "OptOutsUnreported"}, func(t *testing.T, w *testStack, until func()) {
-			// These requests become due while the service is stopped. Without them the queue could
-			// be empty.
-			for n := range 8 {
-				w.placeLater(t, time.Duration(n+1)*2*time.Second)
-			}
-			w.pauseProcesses(t, "contacts-compliance", func() {
-				w.exec(t, `INSERT INTO dialer.opt_outs (call_id, workspace_id, phone_e164, evidence, heard_at) VALUES (gen_random_uuid(), $1, '+14155559999', 'never again', now())`, w.tenant.ID)
-				until()
-			})
-		}},
+		{
+			"contacts-compliance hangs",
+			true,
+			[]string{"ServiceDown", "ComplianceCheckUnavailable", "DialQueueStuck", "OptOutsUnreported"},
+			func(t *testing.T, w *testStack, until func()) {
+				// These requests become due while the service is stopped. Without them the queue could
+				// be empty.
+				for n := range 8 {
+					w.placeLater(t, time.Duration(n+1)*2*time.Second)
+				}
+				w.pauseProcesses(t, "contacts-compliance", func() {
+					w.exec(
+						t,
+						`INSERT INTO dialer.opt_outs (call_id, workspace_id, phone_e164, evidence, heard_at)
+						VALUES (gen_random_uuid(), $1, '+14155559999', 'never again', now())`,
+						w.tenant.ID,
+					)
+					until()
+				})
+			},
+		},
 		{"the carrier hangs", false, []string{"TrunkCircuitOpen", "DialStateUnknown (ticket)"}, stopped("simcarrier")},
 		{"the broker hangs", false, []string{"OutboxStuck", "DialingStopped"}, stopped("broker")},
-		{"the database is slow", false, []string{"APISlow", "APISlow (ticket)"}, func(t *testing.T, w *testStack, until func()) {
-			if err := w.proxy.DelayResponses(300); err != nil {
-				t.Fatal(err)
-			}
-			until()
-			if err := w.proxy.Restore(); err != nil {
-				t.Fatal(err)
-			}
-		}},
+		{
+			"the database is slow",
+			false,
+			[]string{"APISlow", "APISlow (ticket)"},
+			func(t *testing.T, w *testStack, until func()) {
+				if err := w.proxy.DelayResponses(300); err != nil {
+					t.Fatal(err)
+				}
+				until()
+				if err := w.proxy.Restore(); err != nil {
+					t.Fatal(err)
+				}
+			},
+		},
 		{"the database is disconnected", false, []string{
 			"PostgresDown", "APIUnavailable", "APIUnavailable (ticket)", "ConsumerBehind", "ConsumerRetrying (ticket)",
 		}, func(t *testing.T, w *testStack, until func()) {
@@ -95,7 +110,12 @@ func processFaults() []fault {
 		}},
 		{"an endpoint refuses every request", false, []string{"WebhookAttemptsFailing (ticket)"},
 			flagFault(func(w *testStack) *atomic.Bool { return &w.refusesAll })},
-		{"every call fails", false, []string{"CallsDropped"}, flagFault(func(w *testStack) *atomic.Bool { return &w.failing })},
+		{
+			"every call fails",
+			false,
+			[]string{"CallsDropped"},
+			flagFault(func(w *testStack) *atomic.Bool { return &w.failing }),
+		},
 		{"calls are charged late", false, []string{
 			"CallsCompletedIncomplete (ticket)",
 		}, func(t *testing.T, w *testStack, until func()) {

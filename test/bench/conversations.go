@@ -52,9 +52,22 @@ func converse(ctx context.Context, bin string, count int, each time.Duration) er
 	}
 	answers := filepath.Join(os.TempDir(), "ringfence-answers-"+phones.pid)
 	defer os.Remove(answers)
-	cmd := exec.CommandContext(ctx, filepath.Join(bin, conversationBench), "-test.run=^$", "-test.bench=^BenchmarkConversations$", "-test.benchtime=1x", "-test.timeout=15m")
-	cmd.Env = append(os.Environ(), "RINGFENCE_CONVERSATION_PHONES="+phones.addresses, "RINGFENCE_CONVERSATION_MODEL="+url, "RINGFENCE_CONVERSATION_FOR="+each.String(),
-		"RINGFENCE_CONVERSATION_SETTLING="+settlingTime.String(), "RINGFENCE_CONVERSATION_ANSWERS="+answers)
+	cmd := exec.CommandContext(
+		ctx,
+		filepath.Join(bin, conversationBench),
+		"-test.run=^$",
+		"-test.bench=^BenchmarkConversations$",
+		"-test.benchtime=1x",
+		"-test.timeout=15m",
+	)
+	cmd.Env = append(
+		os.Environ(),
+		"RINGFENCE_CONVERSATION_PHONES="+phones.addresses,
+		"RINGFENCE_CONVERSATION_MODEL="+url,
+		"RINGFENCE_CONVERSATION_FOR="+each.String(),
+		"RINGFENCE_CONVERSATION_SETTLING="+settlingTime.String(),
+		"RINGFENCE_CONVERSATION_ANSWERS="+answers,
+	)
 	before, begun := probe.Spent(phones.pid), time.Now()
 	out, err := cmd.CombinedOutput()
 	theirs := 100 * (probe.Spent(phones.pid) - before).Seconds() / time.Since(begun).Seconds()

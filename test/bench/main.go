@@ -143,7 +143,12 @@ func main() {
 	}
 	var set settings
 	flag.StringVar(&set.bin, "bin", os.Getenv("RINGFENCE_BIN"), "folder of the built programs")
-	flag.StringVar(&set.postgres, "postgres", "", "URL of a superuser of Postgres; if empty, the bench starts its own Postgres, with fsync")
+	flag.StringVar(
+		&set.postgres,
+		"postgres",
+		"",
+		"URL of a superuser of Postgres; if empty, the bench starts its own Postgres, with fsync",
+	)
 	flag.StringVar(&set.only, "only", "", "measurements to run, by name: "+strings.Join(names, ","))
 	flag.StringVar(&set.clients, "clients", "1,8,32,128", "numbers of concurrent clients of posts")
 	flag.DurationVar(&set.each, "each", 10*time.Second, "how long each measurement runs")

@@ -26,7 +26,9 @@ func Streams(ctx context.Context, bin string, each time.Duration) error {
 	if _, err := os.Stat(program); err != nil {
 		return fmt.Errorf("%s is missing: `make bench` builds it (go test -c -o %s ./services/dialer/internal/media)", mediaBench, mediaBench)
 	}
-	fmt.Printf("  G.711 at 20 ms in both directions; another process returns every packet; %% of one core, without that process\n")
+	fmt.Printf(
+		"  G.711 at 20 ms in both directions; another process returns every packet; %% of one core, without that process\n",
+	)
 	for _, count := range []int{100, 300, 500} {
 		for _, secure := range []bool{false, true} {
 			if err := talk(ctx, program, count, secure, each); err != nil {

@@ -250,7 +250,10 @@ func (j *checker) checkWebhooks(known observedState) {
 	there, times := map[event]bool{}, map[string]int{}
 	for _, d := range known.arrived {
 		if _, mine := known.calls[d.CallID]; !mine {
-			j.r.broken(tenantIsolation, fmt.Sprintf("workspace %s received an event of call %s, which it does not have", known.name, d.CallID))
+			j.r.broken(
+				tenantIsolation,
+				fmt.Sprintf("workspace %s received an event of call %s, which it does not have", known.name, d.CallID),
+			)
 		}
 		there[event{d.CallID, d.Sequence}] = true
 		last[d.CallID] = max(last[d.CallID], d.Sequence)
@@ -265,7 +268,10 @@ func (j *checker) checkWebhooks(known observedState) {
 	for _, d := range known.deliveries {
 		j.r.Recorded[d.Status]++
 		if d.Status == "skipped" && !known.pausesWebhooks {
-			j.r.broken(noLostEvent, fmt.Sprintf("delivery %s of workspace %s was skipped, and its subscription was never paused", d.ID, known.name))
+			j.r.broken(
+				noLostEvent,
+				fmt.Sprintf("delivery %s of workspace %s was skipped, and its subscription was never paused", d.ID, known.name),
+			)
 		}
 		if d.CallID != nil {
 			there[event{*d.CallID, d.Sequence}] = true

@@ -28,16 +28,40 @@ func aScene() *scene {
 	return &scene{
 		j: &checker{w: &testStack{}, l: &load{orders: []*order{o}, forbiddenSpans: map[string][]span{}}, r: newReport()},
 		known: observedState{
-			tenant: t, requests: []request{{ID: "r1", Status: "completed", CallID: &callID, To: c.To, ExternalRef: &o.name, ScheduledFor: at.Add(-time.Second)}},
+			tenant: t,
+			requests: []request{
+				{
+					ID:           "r1",
+					Status:       "completed",
+					CallID:       &callID,
+					To:           c.To,
+					ExternalRef:  &o.name,
+					ScheduledFor: at.Add(-time.Second),
+				},
+			},
 			calls: map[string]call{callID: c},
 			arrived: []kit.Delivery{
-				{CallID: callID, Type: "call.ringing", EventID: "e1", Sequence: 1, Signed: true}, {CallID: callID, Type: "call.answered", EventID: "e2", Sequence: 2, Signed: true},
+				{
+					CallID:   callID,
+					Type:     "call.ringing",
+					EventID:  "e1",
+					Sequence: 1,
+					Signed:   true,
+				},
+				{CallID: callID, Type: "call.answered", EventID: "e2", Sequence: 2, Signed: true},
 				{CallID: callID, Type: "call.completed", EventID: "e3", Sequence: 3, Signed: true},
 			},
 		},
 		log: []kit.LogLine{
-			{Kind: "originate", CallID: callID, To: c.To}, {Kind: "ringing", CallID: callID, To: c.To},
-			{Kind: "answer", CallID: callID, To: c.To, At: at}, {Kind: "hangup", CallID: callID, To: c.To, At: at.Add(2500 * time.Millisecond)},
+			{Kind: "originate", CallID: callID, To: c.To},
+			{Kind: "ringing", CallID: callID, To: c.To},
+			{
+				Kind:   "answer",
+				CallID: callID,
+				To:     c.To,
+				At:     at,
+			},
+			{Kind: "hangup", CallID: callID, To: c.To, At: at.Add(2500 * time.Millisecond)},
 		},
 		order: o,
 	}
@@ -101,8 +125,12 @@ func TestChecker_ReportsEachViolatedGuarantee(t *testing.T) {
 		violated guarantee
 		names    string
 	}{
-		{"the carrier received two originates of one call", func(s *scene) { s.log = append(s.log, s.log[0]) }, atMostOnceDialing,
-			"c1"},
+		{
+			"the carrier received two originates of one call",
+			func(s *scene) { s.log = append(s.log, s.log[0]) },
+			atMostOnceDialing,
+			"c1",
+		},
 		{"a call request had two calls", func(s *scene) {
 			s.log = append(s.log, kit.LogLine{Kind: "originate", CallID: "c2", To: "+14155550101"})
 		}, atMostOnceDialing, "c2"},
@@ -127,7 +155,12 @@ func TestChecker_ReportsEachViolatedGuarantee(t *testing.T) {
 			exactMoney, "c1"},
 		{"an unanswered call is charged", func(s *scene) { s.log = slices.Delete(s.log, 2, 3) }, exactMoney, "c1"},
 		{"a request never ends", func(s *scene) { s.known.requests[0].Status = "dialing" }, everyRequestEnds, "steady"},
-		{"a call has two terminal events", func(s *scene) { s.known.arrived[0].Type = "call.failed" }, everyRequestEnds, "c1"},
+		{
+			"a call has two terminal events",
+			func(s *scene) { s.known.arrived[0].Type = "call.failed" },
+			everyRequestEnds,
+			"c1",
+		},
 		{"wrong terminal event", func(s *scene) { s.known.arrived[2].Type = "call.busy" }, everyRequestEnds, "c1"},
 		{"no terminal event", func(s *scene) { s.known.arrived = s.known.arrived[:2] }, noLostEvent, "c1"},
 		{"no terminal event, although the ringing event is recorded", func(s *scene) {
@@ -140,8 +173,12 @@ func TestChecker_ReportsEachViolatedGuarantee(t *testing.T) {
 			s.known.arrived = s.known.arrived[1:]
 			s.addSkipped("call.ringing", 1)
 		}, noLostEvent, "never paused"},
-		{"an event before the terminal event is missing", func(s *scene) { s.known.arrived = s.known.arrived[1:] }, noLostEvent,
-			"event 1 of call c1"},
+		{
+			"an event before the terminal event is missing",
+			func(s *scene) { s.known.arrived = s.known.arrived[1:] },
+			noLostEvent,
+			"event 1 of call c1",
+		},
 		{"an event is not signed", func(s *scene) { s.known.arrived[0].Signed = false }, noLostEvent, "not signed"},
 		{"an event of another workspace's call", func(s *scene) { s.tell("c9", "call.busy") }, tenantIsolation, "c9"},
 		{"one idempotency key created two call requests", func(s *scene) {
@@ -169,11 +206,17 @@ func TestChecker_ReportsEachViolatedGuarantee(t *testing.T) {
 }
 
 func (s *scene) tell(callID, kind string) {
-	s.known.arrived = append(s.known.arrived, kit.Delivery{CallID: callID, Type: kind, EventID: "e " + callID, Sequence: 1, Signed: true})
+	s.known.arrived = append(
+		s.known.arrived,
+		kit.Delivery{CallID: callID, Type: kind, EventID: "e " + callID, Sequence: 1, Signed: true},
+	)
 }
 
 // addSkipped adds an event that was skipped because the subscription was paused.
 func (s *scene) addSkipped(kind string, sequence int) {
 	callID := "c1"
-	s.known.deliveries = append(s.known.deliveries, delivery{ID: "d1", EventID: "e " + kind, Type: kind, CallID: &callID, Sequence: sequence, Status: "skipped"})
+	s.known.deliveries = append(
+		s.known.deliveries,
+		delivery{ID: "d1", EventID: "e " + kind, Type: kind, CallID: &callID, Sequence: sequence, Status: "skipped"},
+	)
 }

@@ -228,7 +228,14 @@ func (l *load) place(ctx context.Context, o *order) (status int) {
 			o.made++
 		}
 		if req.ID == "" || o.id != "" && o.id != req.ID || o.made > 1 {
-			l.reportWrongResponse("the key %s of workspace %s made %d requests, %s and %s", o.key, o.tenant.name, o.made, o.id, req.ID)
+			l.reportWrongResponse(
+				"the key %s of workspace %s made %d requests, %s and %s",
+				o.key,
+				o.tenant.name,
+				o.made,
+				o.id,
+				req.ID,
+			)
 		}
 		o.id = req.ID
 	// the call request was refused, or it is unknown whether it exists

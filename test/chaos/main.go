@@ -203,7 +203,12 @@ func run(ctx context.Context, set settings, say func(string)) (report *Report, e
 }
 
 // When storm returns, all faults are repaired and all requests have a response.
-func (w *testStack) runFaults(ctx context.Context, plan []Fault, l *load, say func(string)) (done faultCounts, err error) {
+func (w *testStack) runFaults(
+	ctx context.Context,
+	plan []Fault,
+	l *load,
+	say func(string),
+) (done faultCounts, err error) {
 	working, end := context.WithCancel(context.WithoutCancel(ctx))
 	var all sync.WaitGroup
 	all.Go(func() { l.run(working) })

@@ -235,7 +235,10 @@ func (j *checker) checkTalkTimes(known observedState, log []kit.LogLine) {
 		talked := over[id].Sub(answered[id])
 		if reported := c.Timings.TalkSeconds; reported == nil || answered[id].IsZero() ||
 			!j.isSameTalkTime(int64(*reported), int64((talked+time.Second-1)/time.Second)) {
-			j.r.broken(exactMoney, fmt.Sprintf("call %s talked for %s by the carrier's log, and is charged for another time", id, talked))
+			j.r.broken(
+				exactMoney,
+				fmt.Sprintf("call %s talked for %s by the carrier's log, and is charged for another time", id, talked),
+			)
 		}
 	}
 }

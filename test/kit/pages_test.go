@@ -152,7 +152,10 @@ func goCommand(t *testing.T, b PageBlock, args []string) {
 			folder = args[i]
 		}
 	}
-	if info, err := os.Stat(filepath.Join(repositoryRoot, strings.TrimSuffix(folder, "/..."))); err != nil || !info.IsDir() {
+	if info, err := os.Stat(
+		filepath.Join(repositoryRoot, strings.TrimSuffix(folder, "/...")),
+	); err != nil ||
+		!info.IsDir() {
 		t.Errorf("%s: go %s: the folder %q does not exist", b, args[0], folder)
 	}
 	if tests != "" && !testExists(t, folder, tests) {

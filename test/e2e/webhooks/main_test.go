@@ -56,7 +56,9 @@ type testStack struct {
 	env   []string
 }
 
-var shared = &sharedstack.Shared[*testStack]{Begin: func() (*testStack, error) { return begin(fmt.Sprintf("RINGFENCE_REPLICAS=%d", replicas)) }}
+var shared = &sharedstack.Shared[*testStack]{
+	Begin: func() (*testStack, error) { return begin(fmt.Sprintf("RINGFENCE_REPLICAS=%d", replicas)) },
+}
 
 func TestMain(m *testing.M) { os.Exit(shared.Main(m, 1)) }
 

@@ -50,7 +50,10 @@ func (s *Shared[W]) Main(m *testing.M, parallel int) (code int) {
 		return code
 	}
 	if code == 0 && s.Judge != nil {
-		code = s.Judge(s.current, flag.Lookup("test.run").Value.String() == "" && flag.Lookup("test.skip").Value.String() == "")
+		code = s.Judge(
+			s.current,
+			flag.Lookup("test.run").Value.String() == "" && flag.Lookup("test.skip").Value.String() == "",
+		)
 	}
 	if err := s.current.End(code == 0); err != nil {
 		fmt.Fprintln(os.Stderr, "end the stack:", err)

@@ -167,7 +167,9 @@ func (w *TestStack) Start(env ...string) (err error) {
 			return w.Stop()
 		})
 	}
-	w.Env = append(append([]string{"SIMULATOR_TIME_SCALE=0.02", "SSL_CERT_FILE=" + w.Hooks.CAFile}, w.addresses...), env...)
+	w.Env = append(
+		append([]string{"SIMULATOR_TIME_SCALE=0.02", "SSL_CERT_FILE=" + w.Hooks.CAFile}, w.addresses...),
+		env...)
 	w.Stack, err = kit.Start(context.Background(), kit.Options{Bin: w.Bin, Home: w.Home, Env: w.Env})
 	return err
 }

@@ -156,7 +156,9 @@ func pickUp(b *testing.B, call sipcarrier.Conversation, phone string) {
 	if err == nil {
 		err = call.Answer(
 			answer,
-			sipcarrier.ConversationCallbacks{HangUp: func(cause callstate.Cause) { panic(fmt.Sprintf("a call ended: %s", cause)) }},
+			sipcarrier.ConversationCallbacks{
+				HangUp: func(cause callstate.Cause) { panic(fmt.Sprintf("a call ended: %s", cause)) },
+			},
 		)
 	}
 	if err != nil {

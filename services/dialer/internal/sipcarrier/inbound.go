@@ -47,8 +47,14 @@ func (c *Carrier) Arrive(a *sip.Arrival, trunk trunks.Trunk) {
 		return
 	}
 	l := &leg{
-		carrier: c, callID: id, conversation: conversation, trunk: trunk, accepted: true, offer: a.Offer, ringingAt: time.Now(),
-		isWriting: true, // the arrival must be stored before all other steps
+		carrier:      c,
+		callID:       id,
+		conversation: conversation,
+		trunk:        trunk,
+		accepted:     true,
+		offer:        a.Offer,
+		ringingAt:    time.Now(),
+		isWriting:    true, // the arrival must be stored before all other steps
 	}
 	l.record = store.Leg{
 		CallID: id, TrunkID: trunk.TrunkID, Inbound: true, From: from, To: to, Channels: trunk.Channels,

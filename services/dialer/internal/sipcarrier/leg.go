@@ -423,7 +423,10 @@ func (l *leg) outboundObserver() sip.Observer {
 			l.mu.Unlock()
 			l.recordAccepted(at)
 			l.enqueueEvent(carrier.Answered, at)
-			return l.conversation.Answer(answer, ConversationCallbacks{OptedOut: l.handleOptOut, HangUp: l.hangUp, Transfer: l.transfer})
+			return l.conversation.Answer(
+				answer,
+				ConversationCallbacks{OptedOut: l.handleOptOut, HangUp: l.hangUp, Transfer: l.transfer},
+			)
 		},
 		Offered: l.conversation.Offered,
 		Agreed:  l.conversation.Agreed,

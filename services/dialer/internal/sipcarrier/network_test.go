@@ -333,8 +333,18 @@ func (x *fixture) start(forgetful bool) {
 func newFixture(t testing.TB) *fixture {
 	t.Helper()
 	x := &fixture{
-		t: t, conversations: fakeConversations{}, channels: 1000, far: siptest.New(t, transport.Config{UDP: loopback}), rang: map[string]map[string]bool{},
-		first: pgtest.New(t, "dialer", outbox.Migrations, inbox.Migrations, pg.Migrations{Name: "dialer", FS: store.Migrations}),
+		t:             t,
+		conversations: fakeConversations{},
+		channels:      1000,
+		far:           siptest.New(t, transport.Config{UDP: loopback}),
+		rang:          map[string]map[string]bool{},
+		first: pgtest.New(
+			t,
+			"dialer",
+			outbox.Migrations,
+			inbox.Migrations,
+			pg.Migrations{Name: "dialer", FS: store.Migrations},
+		),
 	}
 	x.applied.more = make(chan struct{})
 	const number = `INSERT INTO numbers (number_id, workspace_id, phone_e164, agent_id)

@@ -177,7 +177,14 @@ type Calls interface {
 }
 
 // New returns a carrier. The caller must call Run once.
-func New(agent *sip.UserAgent, j *store.Legs, to Calls, book TrunkStore, conversations Conversations, cfg Config) *Carrier {
+func New(
+	agent *sip.UserAgent,
+	j *store.Legs,
+	to Calls,
+	book TrunkStore,
+	conversations Conversations,
+	cfg Config,
+) *Carrier {
 	if cfg.CircuitFailures <= 0 {
 		cfg.CircuitFailures = defaultCircuitFailures
 	}
