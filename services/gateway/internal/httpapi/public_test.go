@@ -109,8 +109,8 @@ func TestPublic_EveryRouteReachesItsService(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	workspaceID := r.workspace("")
-	read, _ := r.key(workspaceID, "read")
-	write, _ := r.key(workspaceID, "write")
+	read, readID := r.key(workspaceID, "read")
+	write, writeID := r.key(workspaceID, "write")
 	for _, row := range []struct{ method, path, owner string }{
 		{"GET", "/v1/calls?limit=3", proxy.Calls},
 		{"POST", "/v1/calls", proxy.Calls},
@@ -122,10 +122,13 @@ func TestPublic_EveryRouteReachesItsService(t *testing.T) {
 		{"POST", "/v1/webhook-subscriptions/" + anID + "/rotate-secret", proxy.Webhooks},
 		{"HEAD", "/v1/call-requests", proxy.Calls},
 		{"GET", "/v1/decisions", proxy.Contacts},
+		{"POST", "/v1/calls/" + anID + "/hangup", proxy.Calls},
+		{"GET", "/v1/dialing", proxy.Dialer},
+		{"PUT", "/v1/dialing", proxy.Dialer},
 	} {
-		key, access := read, serviceauth.Read
+		key, keyID, access := read, readID, serviceauth.Read
 		if row.method != "GET" && row.method != "HEAD" {
-			key, access = write, serviceauth.Write
+			key, keyID, access = write, writeID, serviceauth.Write
 		}
 		before := len(r.requestsTo(row.owner))
 		got := r.customer(row.method, row.path, key, `{"a":1}`)
@@ -142,7 +145,10 @@ func TestPublic_EveryRouteReachesItsService(t *testing.T) {
 		}
 		mustHaveHeaders(t, row.path, got)
 		last := received[len(received)-1]
-		want := serviceauth.Caller{WorkspaceID: uuid.MustParse(workspaceID), RequestID: last.caller.RequestID, Access: access, Webhooks: true}
+		want := serviceauth.Caller{
+			WorkspaceID: uuid.MustParse(workspaceID), RequestID: last.caller.RequestID, Access: access, Webhooks: true,
+			KeyID: uuid.MustParse(keyID),
+		}
 		if last.caller != want {
 			t.Errorf("last.caller = %v, want %v", last.caller, want)
 		}
