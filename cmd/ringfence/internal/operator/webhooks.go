@@ -25,8 +25,8 @@ type webhooks struct {
 type webhooksList struct{ Listed }
 
 func (c webhooksList) Run(ctx context.Context, o *WorkspaceClient) error {
-	return o.List(ctx, o.at("webhook-subscriptions"), nil, c.Listed, "id", "name", "status", "failures=consecutive_failures",
-		"last_success_at", "last_failure_at", "last_error=last_cause", "url")
+	return o.List(ctx, o.at("webhook-subscriptions"), nil, c.Listed,
+		"id", "name", "status", "failures=consecutive_failures", "last_success_at", "last_failure_at", "last_error=last_cause", "url")
 }
 
 type subscription struct {

@@ -26,8 +26,9 @@ INSERT INTO deliveries (id, created_at, workspace_id, subscription_id, event_id,
     done_at)
 SELECT gen_random_uuid(), now() - (@many::int - n) * interval '90 seconds', @workspace, @sub, gen_random_uuid(),
     CASE WHEN n < 4 THEN 'call.busy' ELSE 'call.completed' END,
-    CASE WHEN n < 4 THEN @call::uuid ELSE gen_random_uuid() END, 1, CASE WHEN n = 1 THEN 'queued' WHEN n = 2 THEN 'failed' WHEN n = 3 THEN 'skipped' ELSE 'delivered' END,
-    CASE WHEN n > 1 THEN now() END
+    CASE WHEN n < 4 THEN @call::uuid ELSE gen_random_uuid() END, 1,
+    CASE WHEN n = 1 THEN 'queued' WHEN n = 2 THEN 'failed' WHEN n = 3 THEN 'skipped'
+        ELSE 'delivered' END, CASE WHEN n > 1 THEN now() END
 FROM generate_series(1, @many::int) n`
 
 func TestDeliveries_EveryFilterReadsFewPages(t *testing.T) {
