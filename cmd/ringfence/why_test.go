@@ -87,8 +87,9 @@ func adminRoutes(t *testing.T, bodies map[string]string) {
 
 const (
 	emptyPage    = `{"data":[],"has_more":false}`
-	decisionPage = `{"data":[{"id":"9","judged_at":"2026-01-01T09:00:00.000Z","kind":"dial","result":"open","rule":null,
-		"message":null,"gates":[{"gate":"opt_out","result":"passed","checked":"dnd_status unknown","reason":"no opt-out on record"},
+	decisionPage = `{"data":[{"id":"9","judged_at":"2026-01-01T09:00:00.000Z","kind":"dial","result":"open",
+		"rule":null,
+		"message":null,"gates":[{"gate":"opt_out","result":"passed","checked":"x","reason":"no opt-out on record"},
 		{"gate":"calling_window","result":"passed","checked":"x","reason":"02:45 in Los Angeles, window 00:00–24:00"}]},
 		{"id":"8","judged_at":"2026-01-01T08:00:00.000Z","kind":"precheck","result":"open","rule":null,"message":null,"gates":[]}],
 		"has_more":false}`
@@ -105,8 +106,10 @@ func wantGates(t *testing.T, out string) {
 
 func TestCallsWhy_OfACallExplainsItsRequest(t *testing.T) {
 	adminRoutes(t, map[string]string{
-		"workspaces/1/calls/3":               `{"call_id":"3","call_request_id":"2","status":"completed","hangup_cause":"normal_clearing"}`,
-		"workspaces/1/call-requests/2":       `{"id":"2","status":"completed","call_id":"3","scheduled_for":"2026-01-01T09:00:00Z"}`,
+		"workspaces/1/calls/3": `{"call_id":"3","call_request_id":"2","status":"completed",
+			"hangup_cause":"normal_clearing"}`,
+		"workspaces/1/call-requests/2": `{"id":"2","status":"completed","call_id":"3",
+			"scheduled_for":"2026-01-01T09:00:00Z"}`,
 		"workspaces/1/decisions":             decisionPage,
 		"workspaces/1/attempts":              emptyPage,
 		"workspaces/1/webhook-subscriptions": emptyPage,
@@ -121,7 +124,8 @@ func TestCallsWhy_OfACallExplainsItsRequest(t *testing.T) {
 
 func TestCallsWhy_OfAnInboundCallStatesThatItHasNoDecision(t *testing.T) {
 	adminRoutes(t, map[string]string{
-		"workspaces/1/calls/3":               `{"call_id":"3","call_request_id":null,"status":"completed","hangup_cause":"normal_clearing"}`,
+		"workspaces/1/calls/3": `{"call_id":"3","call_request_id":null,"status":"completed",
+			"hangup_cause":"normal_clearing"}`,
 		"workspaces/1/attempts":              emptyPage,
 		"workspaces/1/webhook-subscriptions": emptyPage,
 	})

@@ -179,7 +179,9 @@ func TestContacts_ConsentIsRecordedAndErasureDeletesTheFields(t *testing.T) {
 	w.write.refused(t, 422, "consent_withdrawn", "POST", "/v1/calls", w.order(to))
 	records := w.operator.want(t, 200, "GET", w.admin+"/consent-records?phone="+url.QueryEscape(to), nil)
 	sharedstack.Equal(t, "consent records", len(records.ids()), 2)
-	for _, part := range []string{`"source":"web form"`, `"evidence":{"ip":"192.0.2.7"}`, `"kind":"consent_withdrawn"`, `"evidence":"scan 7"`} {
+	for _, part := range []string{
+		`"source":"web form"`, `"evidence":{"ip":"192.0.2.7"}`, `"kind":"consent_withdrawn"`, `"evidence":"scan 7"`,
+	} {
 		sharedstack.Contains(t, "consent records", records.body, part)
 	}
 	w.write.refused(t, 422, "validation_error", "PATCH", path, set{"consent": nil})

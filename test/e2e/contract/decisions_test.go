@@ -57,8 +57,10 @@ func TestDecisions_StateWhyANumberWasCalled(t *testing.T) {
 		if !slices.Contains(lines, want.optOut) {
 			t.Errorf("gates of decision %d = %v, want %q", i, lines, want.optOut)
 		}
-		for _, begin := range []string{"destination passed: numbers of this kind can be called, and the workspace has no list",
-			"consent passed: ", "time_zone passed: ", "calling_window passed: ", "frequency passed: "} {
+		for _, begin := range []string{
+			"destination passed: numbers of this kind can be called, and the workspace has no list",
+			"consent passed: ", "time_zone passed: ", "calling_window passed: ", "frequency passed: ",
+		} {
 			if !slices.ContainsFunc(lines, func(line string) bool { return strings.HasPrefix(line, begin) }) {
 				t.Errorf("gates of decision %d = %v, want a line that begins with %q", i, lines, begin)
 			}
@@ -104,7 +106,8 @@ func TestDecisions_PreviewEvaluatesTheGatesAndStoresNothing(t *testing.T) {
 	w.operator.want(t, 200, "PATCH", w.admin, set{"destinations": []string{"+44"}})
 	outside := w.read.want(t, 200, "POST", path, set{"to": to})
 	sharedstack.Equal(t, "code outside of the destinations", outside.text("code"), "destination_not_allowed")
-	for body, code := range map[string]string{`{}`: "validation_error", `{"to":7}`: "validation_error", `{"to":"1"}`: "invalid_phone",
+	for body, code := range map[string]string{
+		`{}`: "validation_error", `{"to":7}`: "validation_error", `{"to":"1"}`: "invalid_phone",
 		`{"to":"` + to + `","scheduled_for":"tomorrow"}`: "validation_error", `{`: "validation_error"} {
 		w.read.refused(t, 422, code, "POST", path, body)
 	}
@@ -139,7 +142,9 @@ func TestTimeline_ListsEveryStepOfARequest(t *testing.T) {
 	sharedstack.Equal(t, "first entry", types[0], "call_request.created")
 	sharedstack.Equal(t, "last entry", types[len(types)-1], "delivery.attempted")
 	position := -1
-	for _, want := range []string{"call_request.created", "decision", "call.dialed", "call.answered", "call.ended", "delivery.attempted"} {
+	for _, want := range []string{
+		"call_request.created", "decision", "call.dialed", "call.answered", "call.ended", "delivery.attempted",
+	} {
 		next := slices.Index(types[position+1:], want)
 		if next < 0 {
 			t.Fatalf("timeline = %v, want %s after position %d", types, want, position)

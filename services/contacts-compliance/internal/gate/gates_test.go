@@ -80,7 +80,8 @@ func TestReport_ReasonOfEachGate(t *testing.T) {
 		{
 			name:   "permitted prefix",
 			allows: []string{"+44", "+1"},
-			want:   "destination passed: numbers of this kind can be called, and the number has a prefix of the workspace's destinations",
+			want: "destination passed: numbers of this kind can be called, and the number has a prefix of " +
+				"the workspace's destinations",
 		},
 		{name: "other prefix", allows: []string{"+44"},
 			want: "destination failed: the number has no prefix of the workspace's destinations"},

@@ -279,7 +279,8 @@ func TestContacts_ConsentWritesARecord(t *testing.T) {
 		t,
 		http.MethodPatch,
 		path,
-		`{"email":null,"external_id":null,"name":"Ada","consent":{"status":"withdrawn","source":"letter","evidence":"scan 7"}}`,
+		`{"email":null,"external_id":null,"name":"Ada",
+			"consent":{"status":"withdrawn","source":"letter","evidence":"scan 7"}}`,
 	)
 	testkit.Members(t, "withdrawn", last.body, map[string]any{
 		"email": nil, "external_id": nil, "name": "Ada", "consent_status": "withdrawn",

@@ -166,7 +166,8 @@ func TestOwnDecisions_StateTheReasonOfEachGate(t *testing.T) {
 		reasons      []string
 	}{
 		{kind: "dial", result: "closed", reasons: []string{"opt_out failed: an opt-out is on record",
-			"destination passed: numbers of this kind can be called, and the number has a prefix of the workspace's destinations"}},
+			"destination passed: numbers of this kind can be called, and the number has a prefix of the workspace's " +
+				"destinations"}},
 		{kind: "dial", result: "open", reasons: []string{"opt_out passed: no opt-out on record"}},
 		{kind: "precheck", result: "open", reasons: []string{"opt_out passed: no opt-out on record",
 			"destination passed: numbers of this kind can be called", "frequency passed: no frequency cap applies",

@@ -36,7 +36,8 @@ func TestEraseContact_KeepsTheOptOutAndTheRecords(t *testing.T) {
 		t,
 		http.MethodPost,
 		"/v1/contacts",
-		`{"phone_e164":"+15005550001","name":"Ann Secret","email":"ann@secret.example","external_id":"Secret-7","metadata":{"k":"Secret","time_zone":"Europe/Berlin"}}`,
+		`{"phone_e164":"+15005550001","name":"Ann Secret","email":"ann@secret.example","external_id":"Secret-7",
+			"metadata":{"k":"Secret","time_zone":"Europe/Berlin"}}`,
 	),
 		http.StatusCreated, "")
 	request := uuid.Must(uuid.NewV7()).String()

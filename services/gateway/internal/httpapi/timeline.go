@@ -271,7 +271,10 @@ func callEntries(call openapi.Call) (entries []openapi.TimelineEntry) {
 		name, message string
 		details       map[string]any
 	}{
-		{call.Timings.DialedAt, "call.dialed", "The call was sent to the carrier.", map[string]any{"from": call.From, "to": call.To}},
+		{
+			call.Timings.DialedAt, "call.dialed", "The call was sent to the carrier.",
+			map[string]any{"from": call.From, "to": call.To},
+		},
 		{call.Timings.AnsweredAt, "call.answered", "The call was answered.", map[string]any{}},
 		{
 			call.Timings.EndedAt, "call.ended", "The call ended as " + string(call.Status) + becauseOf(call.HangupCause) + ".",
