@@ -62,7 +62,8 @@ func (s *callPrinter) raw(format string, args ...any) { fmt.Fprintf(s.out, forma
 func (s *callPrinter) printLimit(full *limitError) {
 	s.raw("  %s\n\n", operator.Printable(full.Error()))
 	for _, sub := range full.subscriptions {
-		s.raw("    bin/ringfence webhooks remove %s    # %s\n", operator.Printable(sub.ID), operator.Printable(sub.Name+", "+sub.URL))
+		s.raw("    bin/ringfence webhooks remove %s    # %s\n",
+			operator.Printable(sub.ID), operator.Printable(sub.Name+", "+sub.URL))
 	}
 	s.raw("\n  `pause` in the place of `remove` keeps a subscription, which then receives no events.\n")
 }

@@ -49,5 +49,6 @@ func (f *forwarder) send(r *http.Request, body []byte) (status int, result strin
 	}
 	defer func() { _ = response.Body.Close() }()
 	_, _ = io.Copy(io.Discard, io.LimitReader(response.Body, maxBody))
-	return response.StatusCode, fmt.Sprintf("forwarded, answered %d in %d ms", response.StatusCode, time.Since(start).Milliseconds())
+	return response.StatusCode,
+		fmt.Sprintf("forwarded, answered %d in %d ms", response.StatusCode, time.Since(start).Milliseconds())
 }

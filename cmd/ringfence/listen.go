@@ -19,7 +19,7 @@ import (
 type listenCommand struct {
 	Port    int      `help:"Port to listen on. Default: any free port."`
 	Events  []string `help:"Event types to receive. Default: every call event."`
-	Forward string   `placeholder:"URL" help:"Send each verified webhook to this HTTP address, with its headers and body unchanged. The status of the response decides whether the webhook is sent again."`
+	Forward string   `placeholder:"URL" help:"Send verified webhooks, unchanged, to this HTTP address."`
 	Quiet   bool     `help:"Print one line for each webhook, without its body." short:"q"`
 	Stream  bool     `help:"Read the event stream (GET /v1/events) instead of webhooks, without a subscription."`
 	After   string   `help:"With --stream: resume after the event with this id."`
@@ -70,7 +70,8 @@ func (c listenCommand) Run(ctx context.Context, out io.Writer) (err error) {
 	}()
 	receiver.setSecret(secret)
 	if forward != nil {
-		tell.raw("Verified webhooks are forwarded to %s. Their signing secret is %s\n", operator.Printable(c.Forward), operator.Printable(secret))
+		tell.raw("Verified webhooks are forwarded to %s. Their signing secret is %s\n",
+			operator.Printable(c.Forward), operator.Printable(secret))
 	}
 	tell.title("Listening at %s for the webhooks of subscription %s. Ctrl-C ends it.", receiver.url, id)
 	var queued struct{ Queued bool }

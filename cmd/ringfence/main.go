@@ -30,12 +30,12 @@ type commands struct {
 
 	Completion completionCommand `cmd:"" group:"local" help:"Print a script with which a shell completes these commands: source <(ringfence completion bash)."`
 
-	Output    operator.Output  `group:"global" short:"o" default:"table" enum:"table,wide,json" help:"Output format of operator commands: table (short ids, local times), wide (whole ids, times in UTC) or json."`
-	Workspace string           `group:"global" env:"RINGFENCE_WORKSPACE" short:"w" placeholder:"ID" help:"Id of the workspace for operator commands. Default with the local stack: the demo workspace."`
-	AdminURL  string           `group:"global" env:"RINGFENCE_ADMIN_URL" placeholder:"URL" help:"URL of the gateway's operator API. Default: the local stack. Its token is read only from the environment variable RINGFENCE_ADMIN_TOKEN."`
+	Output    operator.Output  `short:"o" default:"table" enum:"table,wide,json" group:"global" help:"Output format."`
+	Workspace string           `env:"RINGFENCE_WORKSPACE" short:"w" placeholder:"ID" help:"Id of the workspace for operator commands. Default with the local stack: the demo workspace." group:"global"`
+	AdminURL  string           `env:"RINGFENCE_ADMIN_URL" placeholder:"URL" help:"URL of the gateway's operator API. Default: the local stack. Its token is read only from the environment variable RINGFENCE_ADMIN_TOKEN." group:"global"`
 	Version   kong.VersionFlag `group:"global" help:"Print the version."`
 
-	Via string `group:"global" env:"RINGFENCE_VIA" placeholder:"COMMAND" help:"Command that runs a service's binary, for the commands under services: \"kubectl exec svc/{service} -- /service\", \"docker compose exec -T {service} /service\". Default: the local stack."`
+	Via string `env:"RINGFENCE_VIA" placeholder:"COMMAND" help:"Command that runs a service's binary, for the commands under services: \"kubectl exec svc/{service} -- /service\", \"docker compose exec -T {service} /service\". Default: the local stack." group:"global"`
 }
 
 func main() {
@@ -48,7 +48,8 @@ func main() {
 
 const about = "Command line of Ringfence. The exit status is 0 after success, 1 after an error or a refusal, 2 if " +
 	"the command line is invalid, and 130 after Ctrl-C. " +
-	"Responses are printed to standard output, everything else to standard error. With -o json both are JSON. An error " +
+	"Responses are printed to standard output, everything else to standard error. Tables have short ids, which all " +
+	"commands accept, and local times; -o wide prints whole ids and UTC. With -o json all output is JSON. An error " +
 	"is then {\"error\":{\"code\",\"message\"}}, with \"status\" and \"request_id\" if the gateway returned it."
 
 const (
@@ -156,7 +157,9 @@ func (c *commands) workspaceClient(out, faults io.Writer) (*operator.WorkspaceCl
 // serviceCommand returns the command that runs a service's binary. If the flags name no command, it
 // uses ringfence-local from the folder of this program.
 func (c *commands) serviceCommand(out, faults io.Writer) (*operator.ServiceCommand, error) {
-	reach := &operator.ServiceCommand{Via: strings.Fields(c.Via), Out: out, Asides: faults, Workspace: c.Workspace, JSON: c.Output == operator.JSON}
+	reach := &operator.ServiceCommand{
+		Via: strings.Fields(c.Via), Out: out, Asides: faults, Workspace: c.Workspace, JSON: c.Output == operator.JSON,
+	}
 	if len(reach.Via) == 0 {
 		self, err := os.Executable()
 		if err != nil {

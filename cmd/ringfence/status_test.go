@@ -101,7 +101,8 @@ func TestStatus_PrintsWhatIsDown(t *testing.T) {
 					{"id":"5","url":"https://c.example","status":"failed","consecutive_failures":40,"last_error":null}
 					],"has_more":false}`,
 				"workspaces/2/webhook-subscriptions": `{"data":[
-					{"id":"6","url":"https://d.example","status":"active","consecutive_failures":0,"last_error":null}],"has_more":false}`,
+					{"id":"6","url":"https://d.example","status":"active","consecutive_failures":0,"last_error":null}
+					],"has_more":false}`,
 			} {
 				routes.HandleFunc("GET /admin/v1/"+path, func(w http.ResponseWriter, _ *http.Request) {
 					_, _ = w.Write([]byte(body))

@@ -12,8 +12,8 @@ func newWhyServer(t *testing.T) {
 	const empty = `{"data":[],"has_more":false}`
 	const request = `{"id":"01970000-0001-7000-8000-000000000001","status":"completed","to":"+14155550100",
 		"scheduled_for":"2026-01-01T09:00:00.000Z","call_id":"01970000-0002-7000-8000-000000000002"}`
-	const call = `{"call_id":"01970000-0002-7000-8000-000000000002","call_request_id":"01970000-0001-7000-8000-000000000001",
-		"status":"completed","hangup_cause":"normal_clearing"}`
+	const call = `{"call_id":"01970000-0002-7000-8000-000000000002",
+		"call_request_id":"01970000-0001-7000-8000-000000000001","status":"completed","hangup_cause":"normal_clearing"}`
 	routes := http.NewServeMux()
 	for path, body := range map[string]string{
 		"call-requests/01970000-0001-7000-8000-000000000001": request,
@@ -30,7 +30,8 @@ func newWhyServer(t *testing.T) {
 		_, _ = w.Write([]byte(`{"data":[` + request + `],"has_more":false}`))
 	})
 	routes.HandleFunc("GET /admin/v1/workspaces/1/calls", func(w http.ResponseWriter, _ *http.Request) {
-		_, _ = w.Write([]byte(`{"data":[{"id":"01970000-0003-7000-8000-000000000003"},{"id":"01970000-0002-7000-8000-000000000002"}],"has_more":false}`))
+		_, _ = w.Write([]byte(`{"data":[{"id":"01970000-0003-7000-8000-000000000003"},
+			{"id":"01970000-0002-7000-8000-000000000002"}],"has_more":false}`))
 	})
 	routes.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(http.StatusNotFound)

@@ -68,7 +68,7 @@ func TestOperator_CommandsSucceedOnARunningStack(t *testing.T) {
 	o.workspace = o.makes("workspaces", "add", "Acme", "--plan", "scale", "--set", `calling_policy={"window":{"start":"00:00","end":"24:00"},"timezone":"recipient"}`)
 	o.runCommand(short(o.workspace)+"|Acme|scale|active", "workspaces", "list", "--all")
 	o.runCommand(o.workspace+"|Acme", "workspaces", "list", "--after", "1h", "-o", "wide")
-	o.runCommand("calls_per_second       7|webhooks     false", "workspaces", "change", "--set", "calls_per_second=7",
+	o.runCommand("calls_per_second       7|webhooks  false", "workspaces", "change", "--set", "calls_per_second=7",
 		"--set", "features.webhooks=false")
 	o.runCommand("suspended", "workspaces", "suspend", "--yes")
 	o.runCommand("active", "workspaces", "resume")
@@ -210,9 +210,10 @@ func (o operator) replayWebhooks(w *kit.Workspace, hooks *kit.Receiver) {
 	o.runCommand("The number was called. The call ended completed, normal_clearing.|"+
 		"precheck|dial|call.completed|interested",
 		"calls", "why", placed.ID)
-	o.runCommand(short(placed.ID)+"|+14155550100|completed", "calls", "requests", "--status", "completed", "--to", "+14155550100",
-		"--after", "1h")
-	o.runCommand(short(delivered[0].CallID)+"|outbound", "calls", "list", "--direction", "outbound", "--request", short(placed.ID))
+	o.runCommand(short(placed.ID)+"|+14155550100|completed",
+		"calls", "requests", "--status", "completed", "--to", "+14155550100", "--after", "1h")
+	o.runCommand(short(delivered[0].CallID)+"|outbound",
+		"calls", "list", "--direction", "outbound", "--request", short(placed.ID))
 	for _, of := range []string{short(placed.ID), delivered[0].CallID, short(delivered[0].CallID)} {
 		o.runCommand("The number was called. The call ended completed, normal_clearing.", "calls", "why", of)
 	}
@@ -236,7 +237,9 @@ func (o operator) replayWebhooks(w *kit.Workspace, hooks *kit.Receiver) {
 
 func (o operator) cancelRequest(w *kit.Workspace) {
 	o.t.Helper()
-	placed, err := w.Place(o.t.Context(), map[string]any{"agent_id": w.AgentID, "to": "+14155550147", "scheduled_for": time.Now().Add(time.Hour)})
+	placed, err := w.Place(o.t.Context(), map[string]any{
+		"agent_id": w.AgentID, "to": "+14155550147", "scheduled_for": time.Now().Add(time.Hour),
+	})
 	if err != nil {
 		o.t.Fatal(err)
 	}

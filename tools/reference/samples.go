@@ -32,7 +32,10 @@ func addSamples(document *yaml.Node) {
 			if method == "parameters" {
 				continue
 			}
-			request := sampleRequest{method: strings.ToUpper(method), path: samplePath(document, path, member(item, "parameters"), member(operation, "parameters"))}
+			request := sampleRequest{
+				method: strings.ToUpper(method),
+				path:   samplePath(document, path, member(item, "parameters"), member(operation, "parameters")),
+			}
 			media := member(member(member(operation, "requestBody"), "content"), "application/json")
 			if example := member(media, "example"); example != nil {
 				body, err := encode(example)
@@ -70,7 +73,8 @@ func samplePath(document *yaml.Node, path string, lists ...*yaml.Node) string {
 func (r sampleRequest) samples() *yaml.Node {
 	list := &yaml.Node{Kind: yaml.SequenceNode}
 	for _, sample := range []struct{ language, label, source string }{
-		{"shell", "curl", r.curl()}, {"typescript", "TypeScript", r.typeScript()}, {"python", "Python", r.python()}, {"go", "Go", r.golang()},
+		{"shell", "curl", r.curl()}, {"typescript", "TypeScript", r.typeScript()}, {"python", "Python", r.python()},
+		{"go", "Go", r.golang()},
 	} {
 		one := &yaml.Node{Kind: yaml.MappingNode}
 		for _, pair := range [][2]string{{"lang", sample.language}, {"label", sample.label}, {"source", sample.source}} {
@@ -82,7 +86,8 @@ func (r sampleRequest) samples() *yaml.Node {
 }
 
 func (r sampleRequest) curl() string {
-	text := fmt.Sprintf("curl -X %s \"$RINGFENCE_URL%s\" \\\n  -H \"Authorization: Bearer $RINGFENCE_KEY\"", r.method, r.path)
+	text := fmt.Sprintf("curl -X %s \"$RINGFENCE_URL%s\" \\\n  -H \"Authorization: Bearer $RINGFENCE_KEY\"",
+		r.method, r.path)
 	if r.body != "" {
 		text += " \\\n  -H 'Content-Type: application/json' \\\n  -d '" + strings.ReplaceAll(r.body, "'", `'\''`) + "'"
 	}
@@ -119,15 +124,19 @@ func (r sampleRequest) golang() string {
 		reader, imports = "strings.NewReader(`"+r.body+"`)", "\t\"strings\"\n"
 	}
 	var text strings.Builder
-	fmt.Fprintf(&text, "package main\n\nimport (\n\t\"fmt\"\n\t\"io\"\n\t\"log\"\n\t\"net/http\"\n\t\"os\"\n%s)\n\nfunc main() {\n", imports)
-	fmt.Fprintf(&text, "\trequest, err := http.NewRequest(%q, os.Getenv(\"RINGFENCE_URL\")+%q, %s)\n", r.method, r.path, reader)
+	text.WriteString("package main\n\nimport (\n\t\"fmt\"\n\t\"io\"\n\t\"log\"\n\t\"net/http\"\n\t\"os\"\n" + imports +
+		")\n\nfunc main() {\n")
+	fmt.Fprintf(&text, "\trequest, err := http.NewRequest(%q, os.Getenv(\"RINGFENCE_URL\")+%q, %s)\n",
+		r.method, r.path, reader)
 	text.WriteString("\tif err != nil {\n\t\tlog.Fatal(err)\n\t}\n" +
 		"\trequest.Header.Set(\"Authorization\", \"Bearer \"+os.Getenv(\"RINGFENCE_KEY\"))\n")
 	if r.body != "" {
 		text.WriteString("\trequest.Header.Set(\"Content-Type\", \"application/json\")\n")
 	}
-	text.WriteString("\tresponse, err := http.DefaultClient.Do(request)\n\tif err != nil {\n\t\tlog.Fatal(err)\n\t}\n" +
-		"\tdefer response.Body.Close()\n\tbody, err := io.ReadAll(response.Body)\n\tif err != nil {\n\t\tlog.Fatal(err)\n\t}\n" +
+	text.WriteString("\tresponse, err := http.DefaultClient.Do(request)\n" +
+		"\tif err != nil {\n\t\tlog.Fatal(err)\n\t}\n" +
+		"\tdefer response.Body.Close()\n\tbody, err := io.ReadAll(response.Body)\n" +
+		"\tif err != nil {\n\t\tlog.Fatal(err)\n\t}\n" +
 		"\tfmt.Println(response.StatusCode, string(body))\n}\n")
 	return text.String()
 }

@@ -53,30 +53,16 @@ func TestSamples_OfOneOperationSendTheSameRequest(t *testing.T) {
 	run := 0
 	for path, item := range api.Paths {
 		for method, raw := range item {
-			var of codeSamples
-			if method == "parameters" || json.Unmarshal(raw, &of) != nil || !strings.HasPrefix(path, "/v1/") {
+			if method == "parameters" || !strings.HasPrefix(path, "/v1/") {
 				continue
 			}
-			if len(of.Samples) != 4 {
-				t.Errorf("%s %s has %d samples, want 4", method, path, len(of.Samples))
+			var of codeSamples
+			if err := json.Unmarshal(raw, &of); err != nil {
+				t.Fatal(err)
 			}
 			sent = nil
-			for _, sample := range of.Samples {
-				if sample.Lang == "go" && path != "/v1/calls" {
-					continue
-				}
-				if runSample(t, server.URL, sample.Lang, sample.Source) {
-					run++
-				}
-			}
-			for _, request := range sent {
-				if diff := cmp.Diff(sent[0], request); diff != "" {
-					t.Errorf("%s %s: the samples send different requests:\n%s", method, path, diff)
-				}
-			}
-			if len(sent) > 0 && (sent[0].Method != strings.ToUpper(method) || sent[0].Key != "Bearer a-key" || strings.Contains(sent[0].Path, "{")) {
-				t.Errorf("%s %s: the samples send %+v", method, path, sent[0])
-			}
+			run += of.runAll(t, server.URL, path == "/v1/calls")
+			checkSent(t, strings.ToUpper(method), path, sent)
 		}
 	}
 	if run < 40 {
@@ -84,12 +70,48 @@ func TestSamples_OfOneOperationSendTheSameRequest(t *testing.T) {
 	}
 }
 
+// runAll runs the samples, and returns how many were run.
+func (c codeSamples) runAll(t *testing.T, url string, withGo bool) (run int) {
+	t.Helper()
+	if len(c.Samples) != 4 {
+		t.Errorf("an operation has %d samples, want 4", len(c.Samples))
+	}
+	for _, sample := range c.Samples {
+		if (sample.Lang != "go" || withGo) && runSample(t, url, sample.Lang, sample.Source) {
+			run++
+		}
+	}
+	return run
+}
+
+func checkSent(t *testing.T, method, path string, sent []sentRequest) {
+	t.Helper()
+	for _, request := range sent {
+		if diff := cmp.Diff(sent[0], request); diff != "" {
+			t.Errorf("%s %s: the samples send different requests:\n%s", method, path, diff)
+		}
+		if request.Method != method {
+			t.Errorf("%s %s: method = %q", method, path, request.Method)
+		}
+		if request.Key != "Bearer a-key" {
+			t.Errorf("%s %s: Authorization = %q, want Bearer a-key", method, path, request.Key)
+		}
+		if strings.Contains(request.Path, "{") {
+			t.Errorf("%s %s: path = %q, want it without parameters", method, path, request.Path)
+		}
+	}
+}
+
 // runSample runs a sample and returns false if the machine has no program for the language.
 func runSample(t *testing.T, url, language, source string) bool {
 	t.Helper()
-	file := map[string]string{"shell": "sample.sh", "typescript": "sample.mjs", "python": "sample.py", "go": "sample.go"}[language]
-	command := map[string][]string{"shell": {"sh"}, "typescript": {"node"}, "python": {"python3"}, "go": {"go", "run"}}[language]
-	if command == nil {
+	command, known := map[string][]string{
+		"shell": {"sh"}, "typescript": {"node"}, "python": {"python3"}, "go": {"go", "run"},
+	}[language]
+	file := map[string]string{
+		"shell": "sample.sh", "typescript": "sample.mjs", "python": "sample.py", "go": "sample.go",
+	}[language]
+	if !known {
 		t.Errorf("unknown language %q", language)
 		return false
 	}
@@ -100,7 +122,8 @@ func runSample(t *testing.T, url, language, source string) bool {
 	if err := os.WriteFile(name, []byte(source), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	program := exec.CommandContext(t.Context(), command[0], append(command[1:], name)...) //nolint:gosec // a program of this test
+	//nolint:gosec // the programs are listed above
+	program := exec.CommandContext(t.Context(), command[0], append(command[1:], name)...)
 	program.Env = append(os.Environ(), "RINGFENCE_URL="+url, "RINGFENCE_KEY=a-key", "GOWORK=off", "GOFLAGS=")
 	output, err := program.CombinedOutput()
 	if err != nil {

@@ -120,7 +120,7 @@ func (c *client) send(t *testing.T, method, path string, body any, header ...str
 		t.Errorf("%s %s: read the answer: %v", method, path, err)
 	}
 	// The format of scheduled_for in a summary is checked with the OpenAPI description.
-	testkit.CheckTimestamps(t, read, "summary", "local_time", "paths", "webhooks")
+	testkit.CheckTimestamps(t, read, "summary", "local_time", "paths", "webhooks", "parameters")
 	return answer{response.StatusCode, response.Header, string(read)}
 }
 

@@ -32,8 +32,8 @@ type callsList struct {
 }
 
 func (c callsList) Run(ctx context.Context, o *WorkspaceClient) error {
-	filter := url.Values{"to": {c.To}, "status": {c.Status}, "outcome": {c.Outcome}, "direction": {c.Direction}, "agent_id": {c.Agent},
-		"call_request_id": {c.Request}, "external_ref": {c.Ref}}
+	filter := url.Values{"to": {c.To}, "status": {c.Status}, "outcome": {c.Outcome}, "direction": {c.Direction},
+		"agent_id": {c.Agent}, "call_request_id": {c.Request}, "external_ref": {c.Ref}}
 	return o.List(ctx, o.at("calls"), filter, c.Listed, "id", "created_at", "direction", "from", "to", "status", "outcome", "talked=talk_seconds", "external_ref")
 }
 
@@ -53,7 +53,8 @@ type callsRequests struct {
 }
 
 func (c callsRequests) Run(ctx context.Context, o *WorkspaceClient) error {
-	return o.List(ctx, o.at("call-requests"), url.Values{"to": {c.To}, "status": {c.Status}, "external_ref": {c.Ref}}, c.Listed,
+	filter := url.Values{"to": {c.To}, "status": {c.Status}, "external_ref": {c.Ref}}
+	return o.List(ctx, o.at("call-requests"), filter, c.Listed,
 		"id", "created_at", "to", "status", "error_code", "scheduled_for", "call_id", "external_ref")
 }
 

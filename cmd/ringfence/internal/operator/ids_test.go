@@ -55,20 +55,30 @@ func TestClient_ExpandsShortIDs(t *testing.T) {
 	served.ids = append(served.ids[:200], append([]string{twin}, served.ids[200:]...)...)
 	d, _ := open(t, false, served.ServeHTTP)
 	workspace := At("workspaces", "1")
+	numbers, calls, hooks := workspace+"/numbers/", workspace+"/calls/", workspace+"/webhook-subscriptions/"
 	for _, test := range []struct{ name, path, want, err string }{
-		{name: "a whole id", path: workspace + "/calls/" + twin, want: workspace + "/calls/" + twin},
+		{name: "a whole id", path: calls + twin, want: calls + twin},
 		{name: "no id", path: workspace + "/contacts/+14155550100", want: workspace + "/contacts/+14155550100"},
-		{name: "the newest", path: workspace + "/calls/" + served.ids[0][:13], want: workspace + "/calls/" + served.ids[0]},
-		{name: "on the second page", path: workspace + "/numbers/" + served.ids[150][:13], want: workspace + "/numbers/" + served.ids[150]},
-		{name: "a longer beginning", path: workspace + "/numbers/" + served.ids[150][:20], want: workspace + "/numbers/" + served.ids[150]},
+		{name: "the newest", path: calls + served.ids[0][:13], want: calls + served.ids[0]},
+		{name: "on the second page", path: numbers + served.ids[150][:13], want: numbers + served.ids[150]},
+		{name: "a longer beginning", path: numbers + served.ids[150][:20], want: numbers + served.ids[150]},
 		{
-			name: "two short ids", path: workspace + "/webhook-subscriptions/" + served.ids[1][:13] + "/deliveries/" + served.ids[2][:13],
-			want: workspace + "/webhook-subscriptions/" + served.ids[1] + "/deliveries/" + served.ids[2],
+			name: "two short ids", path: hooks + served.ids[1][:13] + "/deliveries/" + served.ids[2][:13],
+			want: hooks + served.ids[1] + "/deliveries/" + served.ids[2],
 		},
-		{name: "the key of an agent", path: workspace + "/agent-keys/" + served.ids[1][:13], want: workspace + "/agent-keys/" + served.ids[1]},
-		{name: "in the query", path: workspace + "/attempts?of=" + served.ids[1][:13], want: workspace + "/attempts?of=" + served.ids[1]},
-		{name: "two ids of one millisecond", path: workspace + "/numbers/" + twin[:13], err: "2 ids begin with " + twin[:13] + ": " + twin},
-		{name: "of no object", path: workspace + "/numbers/01970000-0000", err: "no id begins with 01970000-0000 in the list of numbers"},
+		{
+			name: "the key of an agent", path: workspace + "/agent-keys/" + served.ids[1][:13],
+			want: workspace + "/agent-keys/" + served.ids[1],
+		},
+		{
+			name: "in the query", path: workspace + "/attempts?of=" + served.ids[1][:13],
+			want: workspace + "/attempts?of=" + served.ids[1],
+		},
+		{
+			name: "two ids of one millisecond", path: numbers + twin[:13],
+			err: "2 ids begin with " + twin[:13] + ": " + twin,
+		},
+		{name: "of no object", path: numbers + "01970000-0000", err: "no id begins with 01970000-0000 in the list"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			got, err := d.expandIDs(t.Context(), test.path)
@@ -85,7 +95,7 @@ func TestClient_ExpandsShortIDs(t *testing.T) {
 		})
 	}
 	served.asked = nil
-	if _, err := d.expandIDs(t.Context(), workspace+"/numbers/"+served.ids[5][:13]); err != nil {
+	if _, err := d.expandIDs(t.Context(), numbers+served.ids[5][:13]); err != nil {
 		t.Fatal(err)
 	}
 	if len(served.asked) != 1 {

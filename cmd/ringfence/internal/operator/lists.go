@@ -18,8 +18,8 @@ import (
 type Listed struct {
 	Limit  int  `default:"100" help:"Maximum number of listed items."`
 	All    bool `help:"List all items. --limit has no effect."`
-	After  Time `placeholder:"TIME" help:"List only items created after this time: 2026-06-04T09:00:00Z, a local time \"2026-06-04 09:00\", or an age such as 2h or 3d."`
-	Before Time `placeholder:"TIME" help:"List only items created before this time."`
+	After  Time `placeholder:"TIME" help:"Only items after this time: 2026-06-04T09:00:00Z, local time, or an age: 2h."`
+	Before Time `placeholder:"TIME" help:"Only items created before this time."`
 }
 
 // maxPage is the largest page of /admin/v1.
@@ -50,7 +50,9 @@ func (d *Client) Members(ctx context.Context, collection string, filter url.Valu
 	return d.members(ctx, collection, filter, Listed{All: true})
 }
 
-func (d *Client) members(ctx context.Context, collection string, filter url.Values, want Listed) ([]json.RawMessage, error) {
+func (d *Client) members(
+	ctx context.Context, collection string, filter url.Values, want Listed,
+) ([]json.RawMessage, error) {
 	members := []json.RawMessage{}
 	for page, err := range d.yieldPages(ctx, collection, filter, want) {
 		if err != nil {
@@ -74,7 +76,9 @@ func hasTimeFilter(collection string) bool {
 
 // yieldPages yields the pages of a collection, newest first. It requests each page when the caller
 // needs it. An error is the last item.
-func (d *Client) yieldPages(ctx context.Context, collection string, filter url.Values, want Listed) iter.Seq2[page, error] {
+func (d *Client) yieldPages(
+	ctx context.Context, collection string, filter url.Values, want Listed,
+) iter.Seq2[page, error] {
 	query := url.Values{}
 	for name, values := range filter {
 		if values[0] != "" {

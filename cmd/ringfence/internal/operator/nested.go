@@ -90,10 +90,11 @@ func (d *Client) scalar(value json.RawMessage) string {
 // before. It returns "" for every other value.
 func (d *Client) formatNested(value json.RawMessage, before string) (string, error) {
 	var list []json.RawMessage
-	switch {
-	case isObject(value):
+	if isObject(value) {
 		return d.formatObject(value, before)
-	case json.Unmarshal(value, &list) != nil, !slices.ContainsFunc(list, isObject):
+	}
+	_ = json.Unmarshal(value, &list) // another value has no members
+	if !slices.ContainsFunc(list, isObject) {
 		return "", nil
 	}
 	if table, ok := d.formatRows(list, before); ok {

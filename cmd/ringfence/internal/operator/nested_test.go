@@ -39,7 +39,8 @@ tools
 	}
 	d, printed = open(t, false, nil)
 	d.columns = 20 // the table does not fit
-	if err := d.Member(json.RawMessage(`{"list":[{"attempt":1,"code":503},{"attempt":2,"error":"refused"}]}`)); err != nil {
+	const list = `{"list":[{"attempt":1,"code":503},{"attempt":2,"error":"refused"}]}`
+	if err := d.Member(json.RawMessage(list)); err != nil {
 		t.Fatal(err)
 	}
 	const narrow = "list\n  attempt  1\n  code     503\n\n  attempt  2\n  error    refused\n"

@@ -74,7 +74,9 @@ func (c status) Run(ctx context.Context, d *Client, of Named) error {
 	}
 	lines, down := found.format()
 	if d.JSON() {
-		err = printJSON(d, map[string]any{"services": services, "trunks": trunks, "dialer": dialer, "workspaces": found.customers, "down": down})
+		err = printJSON(d, map[string]any{
+			"services": services, "trunks": trunks, "dialer": dialer, "workspaces": found.customers, "down": down,
+		})
 	} else {
 		err = say(d, lines)
 	}

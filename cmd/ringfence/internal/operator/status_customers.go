@@ -39,8 +39,8 @@ func (c customerStatus) isEmpty() bool {
 // lines returns a line for the empty wallet and for each failing subscription.
 func (c customerStatus) lines() (lines []string) {
 	if c.isEmpty() {
-		lines = append(lines, statusLine("wallet", "empty", "%s has %s %s to spend, `ringfence -w %s wallet top-up` adds credit",
-			c.Name, c.Spendable, c.Currency, c.ID))
+		lines = append(lines, statusLine("wallet", "empty",
+			"%s has %s %s to spend, `ringfence -w %s wallet top-up` adds credit", c.Name, c.Spendable, c.Currency, c.ID))
 	}
 	for _, s := range c.Failing {
 		state := "failing"

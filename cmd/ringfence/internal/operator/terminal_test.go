@@ -15,7 +15,8 @@ import (
 func TestTable_PrintsObjectsOneByOneInANarrowTerminal(t *testing.T) {
 	members := []json.RawMessage{
 		json.RawMessage(`{"id":"019728a4-3f00-7a10-8000-0000000000aa","name":"日本語","created_at":"2026-06-04T09:00:00Z","status":"active"}`),
-		json.RawMessage(`{"id":"019728a4-42e8-7a10-8000-0000000000bb","name":"e\u0301cole","created_at":"2026-06-04T09:00:01Z","status":null}`),
+		json.RawMessage(`{"id":"019728a4-42e8-7a10-8000-0000000000bb","name":"e\u0301cole",` +
+			`"created_at":"2026-06-04T09:00:01Z","status":null}`),
 	}
 	columns := []string{"id", "name", "created_at", "status"}
 	const table = "ID             NAME    CREATED AT               STATUS\n" +

@@ -18,7 +18,8 @@ var age = regexp.MustCompile(`^([0-9]{1,4})([smhdw])$`)
 // UnmarshalText reads an RFC 3339 time, a local time, a local day, or an age such as 2h or 3d.
 func (t *Time) UnmarshalText(text []byte) error {
 	for _, layout := range []string{
-		time.RFC3339, timeLayout, "2006-01-02T15:04:05", "2006-01-02 15:04:05", "2006-01-02T15:04", "2006-01-02 15:04", "2006-01-02",
+		time.RFC3339, timeLayout, "2006-01-02T15:04:05", "2006-01-02 15:04:05", "2006-01-02T15:04", "2006-01-02 15:04",
+		"2006-01-02",
 	} {
 		if at, err := time.ParseInLocation(layout, string(text), time.Local); err == nil {
 			t.Time = at

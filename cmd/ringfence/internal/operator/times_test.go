@@ -25,7 +25,9 @@ func TestTime_ReadsTimesAndAges(t *testing.T) {
 			t.Errorf("%s = %v, want %v", text, got, want)
 		}
 	}
-	for text, want := range map[string]time.Duration{"90s": 90 * time.Second, "2h": 2 * time.Hour, "3d": 72 * time.Hour, "1w": 168 * time.Hour} {
+	for text, want := range map[string]time.Duration{
+		"90s": 90 * time.Second, "2h": 2 * time.Hour, "3d": 72 * time.Hour, "1w": 168 * time.Hour,
+	} {
 		var got Time
 		before := time.Now()
 		err := got.UnmarshalText([]byte(text))
@@ -96,5 +98,6 @@ func TestList_AfterAndBeforeSelectItems(t *testing.T) {
 	}
 	served.ids = []string{"7"}
 	d, _ := open(t, false, served.ServeHTTP)
-	wantError(t, d.List(t.Context(), At("things"), nil, Listed{Limit: 1, After: minutes(1)}, "id"), "contains no time", "\n")
+	err := d.List(t.Context(), At("things"), nil, Listed{Limit: 1, After: minutes(1)}, "id")
+	wantError(t, err, "contains no time", "\n")
 }

@@ -115,7 +115,7 @@ type webhooksReplay struct {
 	subscription
 	Delivery string `xor:"what" help:"Id of one delivery to send again."`
 	Call     string `xor:"what" help:"Id of the call whose deliveries are sent again."`
-	Failed   Time   `xor:"what" placeholder:"SINCE" help:"All deliveries that failed since a time: 2026-06-04T09:00:00Z, or 2h for two hours ago."`
+	Failed   Time   `xor:"what" placeholder:"SINCE" help:"All deliveries that failed since a time or an age: 2h."`
 	Skipped  Time   `xor:"what" placeholder:"SINCE" help:"All deliveries that were skipped since a time."`
 	Since    Time   `xor:"what" placeholder:"TIME" help:"All ended deliveries of events that were created since a time."`
 

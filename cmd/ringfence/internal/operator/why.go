@@ -280,6 +280,10 @@ func (o *WorkspaceClient) explainRequest(ctx context.Context, request json.RawMe
 	return nil
 }
 
+func deliveryColumns() []string {
+	return []string{"event_type", "status", "attempts", "last_code", "last_error", "next_attempt_at", "id"}
+}
+
 func (o *WorkspaceClient) print(all requestFacts) error {
 	whole, err := json.Marshal(all)
 	if err != nil {
@@ -295,7 +299,7 @@ func (o *WorkspaceClient) print(all requestFacts) error {
 	faults = append(faults, o.Say(""), o.Say("ATTEMPTS"), o.Table(all.Attempts, attemptColumns()))
 	if all.Call != nil {
 		faults = append(faults, o.Say(""), o.Say("CALL"), o.Member(all.Call), o.Say(""), o.Say("DELIVERIES"),
-			o.Table(all.Deliveries, []string{"event_type", "status", "attempts", "last_code", "last_error", "next_attempt_at", "id"}))
+			o.Table(all.Deliveries, deliveryColumns()))
 	}
 	return errors.Join(faults...)
 }
