@@ -30,7 +30,7 @@ type commands struct {
 
 	Completion completionCommand `cmd:"" group:"local" help:"Print a script with which a shell completes these commands: source <(ringfence completion bash)."`
 
-	Output    operator.Output  `short:"o" default:"table" enum:"table,wide,json" group:"global" help:"Output format."`
+	Output    operator.Output  `short:"o" default:"table" enum:"table,wide,json" group:"global" help:"Format: ${enum}."`
 	Workspace string           `env:"RINGFENCE_WORKSPACE" short:"w" placeholder:"ID" help:"Id of the workspace for operator commands. Default with the local stack: the demo workspace." group:"global"`
 	AdminURL  string           `env:"RINGFENCE_ADMIN_URL" placeholder:"URL" help:"URL of the gateway's operator API. Default: the local stack. Its token is read only from the environment variable RINGFENCE_ADMIN_TOKEN." group:"global"`
 	Version   kong.VersionFlag `group:"global" help:"Print the version."`

@@ -100,3 +100,51 @@ func TestExamples_AreCreatedWhenTheirIDsSay(t *testing.T) {
 		t.Errorf("%d examples were seen", seen)
 	}
 }
+
+// A generated client has a type with the name of each schema. The name must not hide a built-in type
+// of the client's language.
+func TestSchemas_AreNotNamedLikeBuiltInTypes(t *testing.T) {
+	t.Parallel()
+	var document struct {
+		Components struct{ Schemas map[string]any }
+	}
+	if err := json.Unmarshal(openapi.Description, &document); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{
+		"Array", "Blob", "Body", "Boolean", "Date", "Dict", "Document", "Element", "Error", "Event", "Exception", "File",
+		"Function", "Headers", "List", "Map", "Node", "Number", "Object", "Promise", "Range", "Record", "Request",
+		"Response", "Set", "String", "Symbol", "Text", "Type",
+	} {
+		if _, found := document.Components.Schemas[name]; found {
+			t.Errorf("the schema %s has the name of a built-in type", name)
+		}
+	}
+}
+
+func TestLinks_OfPostCallsNameOperations(t *testing.T) {
+	t.Parallel()
+	var document struct {
+		Paths struct {
+			Calls struct {
+				Post struct {
+					Responses map[string]struct {
+						Links map[string]struct{ OperationID string }
+					}
+				}
+			} `json:"/v1/calls"`
+		}
+	}
+	if err := json.Unmarshal(openapi.Description, &document); err != nil {
+		t.Fatal(err)
+	}
+	for _, status := range []string{"200", "202"} {
+		links := document.Paths.Calls.Post.Responses[status].Links
+		if got := links["ReadCallRequest"].OperationID; got != "readCallRequest" {
+			t.Errorf("%s: ReadCallRequest = %q, want readCallRequest", status, got)
+		}
+		if got := links["CancelCallRequest"].OperationID; got != "cancelCallRequest" {
+			t.Errorf("%s: CancelCallRequest = %q, want cancelCallRequest", status, got)
+		}
+	}
+}

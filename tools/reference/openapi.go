@@ -113,7 +113,7 @@ func keepMembers(node *yaml.Node, isKept func(key string, value *yaml.Node) bool
 }
 
 // forGenerator adds the order of fields, because oapi-codegen would otherwise sort them. It also
-// removes the error responses whose type is the type of the default response, Error. The client
+// removes the error responses whose type is the type of the default response, ErrorResponse. The client
 // then has one type for all errors.
 func forGenerator(node *yaml.Node) {
 	if node.Kind != yaml.MappingNode {
@@ -152,10 +152,10 @@ func order(properties *yaml.Node) {
 	}
 }
 
-// hasOwnSchema reports whether an error response has a schema other than Error.
+// hasOwnSchema reports whether an error response has a schema other than ErrorResponse.
 func hasOwnSchema(answer *yaml.Node) bool {
 	schema := member(member(member(member(answer, "content"), "application/json"), "schema"), "$ref")
-	return schema != nil && schema.Value != "#/components/schemas/Error"
+	return schema != nil && schema.Value != "#/components/schemas/ErrorResponse"
 }
 
 // encode returns indented JSON with the members in the order of the document.

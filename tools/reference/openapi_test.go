@@ -60,7 +60,7 @@ responses:
   "200": {headers: {X: 1}, content: here}
   "404": {$ref: "#/components/responses/NotFound"}
   "409": {content: {application/json: {schema: {$ref: "#/components/schemas/ContactExists"}}}}
-  "422": {content: {application/json: {schema: {$ref: "#/components/schemas/Error"}}}}
+  "422": {content: {application/json: {schema: {$ref: "#/components/schemas/ErrorResponse"}}}}
   default: {content: there}
 schema:
   properties:

@@ -134,7 +134,7 @@ func examples(t *testing.T) []string {
 	t.Helper()
 	var document struct {
 		Components struct {
-			Examples map[string]struct{ Value openapi.Error }
+			Examples map[string]struct{ Value openapi.ErrorResponse }
 		}
 	}
 	if err := json.Unmarshal(openapi.Description, &document); err != nil {

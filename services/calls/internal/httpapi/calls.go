@@ -21,8 +21,8 @@ import (
 	"ringfence.dev/services/calls/internal/store"
 )
 
-func lightView(c callstate.Call) openapi.CallSummaryItem {
-	return openapi.CallSummaryItem{
+func lightView(c callstate.Call) openapi.CallListItem {
+	return openapi.CallListItem{
 		ID: c.ID, Direction: openapi.Direction(c.Direction), From: c.From, To: c.To, Status: openapi.CallStatus(c.Status), AgentID: c.AgentID,
 		ContactID: c.ContactID, Outcome: c.Outcome, TalkSeconds: c.TalkSeconds,
 		CreatedAt: openapi.TimestampOf(page.TimeOf(c.ID)), ExternalRef: c.ExternalRef,

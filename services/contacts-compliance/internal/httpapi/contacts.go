@@ -169,7 +169,7 @@ func (a *API) changeContact(w http.ResponseWriter, r *http.Request) error {
 
 // metadataPatch parses the metadata to merge. It returns nil if the member metadata is absent, and
 // an error if it is null.
-func (f bodyFields) metadataPatch() (*openapi.Document, error) {
+func (f bodyFields) metadataPatch() (*openapi.JSONObject, error) {
 	raw, given := f["metadata"]
 	if !given {
 		return nil, nil //nolint:nilnil // the field is absent
@@ -181,7 +181,7 @@ func (f bodyFields) metadataPatch() (*openapi.Document, error) {
 	if _, err := patch.TimeZone(); err != nil && !isNull(patch[contacts.TimeZoneKey]) {
 		return nil, err
 	}
-	document := openapi.Document(patch)
+	document := openapi.JSONObject(patch)
 	return &document, nil
 }
 
@@ -239,13 +239,13 @@ func (f bodyFields) consent() (*contacts.Change, error) {
 }
 
 // newMetadata parses the metadata of a new contact. It leaves out members that are null.
-func (f bodyFields) newMetadata() (*openapi.Document, error) {
+func (f bodyFields) newMetadata() (*openapi.JSONObject, error) {
 	patch, err := f.metadataPatch()
 	if err != nil {
 		return nil, err
 	}
 	merged, err := contacts.Document{}.Merge("metadata", contacts.Document(*patch))
-	document := openapi.Document(merged)
+	document := openapi.JSONObject(merged)
 	return &document, err
 }
 
