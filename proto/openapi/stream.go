@@ -136,7 +136,7 @@ func streamRefusal(response *http.Response) error {
 	if response.StatusCode >= http.StatusInternalServerError || response.StatusCode == http.StatusTooManyRequests {
 		return nil
 	}
-	var body Error
+	var body ErrorResponse
 	text, _ := io.ReadAll(io.LimitReader(response.Body, 64<<10)) // without a body, the status is the only information
 	_ = json.Unmarshal(text, &body)
 	return fmt.Errorf("GET /v1/events returned %d %s: %s", response.StatusCode, body.Error.Code, body.Error.Message)

@@ -24,6 +24,42 @@ func (e CallEventAPIVersion) Valid() bool {
 	}
 }
 
+// Defines values for CallRequestEventType.
+const (
+	CallRequestEventTypeCallRequestBlocked  CallRequestEventType = "call_request.blocked"
+	CallRequestEventTypeCallRequestCanceled CallRequestEventType = "call_request.canceled"
+	CallRequestEventTypeCallRequestFailed   CallRequestEventType = "call_request.failed"
+)
+
+// Valid indicates whether the value is a known member of the CallRequestEventType enum.
+func (e CallRequestEventType) Valid() bool {
+	switch e {
+	case CallRequestEventTypeCallRequestBlocked:
+		return true
+	case CallRequestEventTypeCallRequestCanceled:
+		return true
+	case CallRequestEventTypeCallRequestFailed:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for CallRequestEventAPIVersion.
+const (
+	CallRequestEventAPIVersionN20260604 CallRequestEventAPIVersion = "2026-06-04"
+)
+
+// Valid indicates whether the value is a known member of the CallRequestEventAPIVersion enum.
+func (e CallRequestEventAPIVersion) Valid() bool {
+	switch e {
+	case CallRequestEventAPIVersionN20260604:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for CallRequestStatus.
 const (
 	CallRequestStatusBlocked   CallRequestStatus = "blocked"
@@ -111,6 +147,24 @@ func (e ConsentStatus) Valid() bool {
 	}
 }
 
+// Defines values for ContactConsentStatus.
+const (
+	ContactConsentStatusConsented ContactConsentStatus = "consented"
+	ContactConsentStatusWithdrawn ContactConsentStatus = "withdrawn"
+)
+
+// Valid indicates whether the value is a known member of the ContactConsentStatus enum.
+func (e ContactConsentStatus) Valid() bool {
+	switch e {
+	case ContactConsentStatusConsented:
+		return true
+	case ContactConsentStatusWithdrawn:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for ContactExistsDetailCode.
 const (
 	ContactExistsDetailCodeContactExists ContactExistsDetailCode = "contact_exists"
@@ -120,6 +174,42 @@ const (
 func (e ContactExistsDetailCode) Valid() bool {
 	switch e {
 	case ContactExistsDetailCodeContactExists:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for DialingActorType.
+const (
+	APIKey   DialingActorType = "api_key"
+	Operator DialingActorType = "operator"
+)
+
+// Valid indicates whether the value is a known member of the DialingActorType enum.
+func (e DialingActorType) Valid() bool {
+	switch e {
+	case APIKey:
+		return true
+	case Operator:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for DialingState.
+const (
+	DialingStateActive DialingState = "active"
+	DialingStatePaused DialingState = "paused"
+)
+
+// Valid indicates whether the value is a known member of the DialingState enum.
+func (e DialingState) Valid() bool {
+	switch e {
+	case DialingStateActive:
+		return true
+	case DialingStatePaused:
 		return true
 	default:
 		return false
@@ -167,18 +257,27 @@ func (e DndStatus) Valid() bool {
 
 // Defines values for EventType.
 const (
-	EventTypeCallAnswered  EventType = "call.answered"
-	EventTypeCallBusy      EventType = "call.busy"
-	EventTypeCallCompleted EventType = "call.completed"
-	EventTypeCallFailed    EventType = "call.failed"
-	EventTypeCallNoAnswer  EventType = "call.no_answer"
-	EventTypeCallRinging   EventType = "call.ringing"
-	EventTypeWebhookTest   EventType = "webhook.test"
+	EventTypeCallAnalyzed               EventType = "call.analyzed"
+	EventTypeCallAnswered               EventType = "call.answered"
+	EventTypeCallBusy                   EventType = "call.busy"
+	EventTypeCallCompleted              EventType = "call.completed"
+	EventTypeCallFailed                 EventType = "call.failed"
+	EventTypeCallNoAnswer               EventType = "call.no_answer"
+	EventTypeCallRecordingReady         EventType = "call.recording_ready"
+	EventTypeCallRequestBlocked         EventType = "call_request.blocked"
+	EventTypeCallRequestCanceled        EventType = "call_request.canceled"
+	EventTypeCallRequestFailed          EventType = "call_request.failed"
+	EventTypeCallRinging                EventType = "call.ringing"
+	EventTypeWebhookSubscriptionFailed  EventType = "webhook_subscription.failed"
+	EventTypeWebhookSubscriptionFailing EventType = "webhook_subscription.failing"
+	EventTypeWebhookTest                EventType = "webhook.test"
 )
 
 // Valid indicates whether the value is a known member of the EventType enum.
 func (e EventType) Valid() bool {
 	switch e {
+	case EventTypeCallAnalyzed:
+		return true
 	case EventTypeCallAnswered:
 		return true
 	case EventTypeCallBusy:
@@ -189,7 +288,19 @@ func (e EventType) Valid() bool {
 		return true
 	case EventTypeCallNoAnswer:
 		return true
+	case EventTypeCallRecordingReady:
+		return true
+	case EventTypeCallRequestBlocked:
+		return true
+	case EventTypeCallRequestCanceled:
+		return true
+	case EventTypeCallRequestFailed:
+		return true
 	case EventTypeCallRinging:
+		return true
+	case EventTypeWebhookSubscriptionFailed:
+		return true
+	case EventTypeWebhookSubscriptionFailing:
 		return true
 	case EventTypeWebhookTest:
 		return true
@@ -207,6 +318,39 @@ const (
 func (e ReadinessStatus) Valid() bool {
 	switch e {
 	case Ready:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for SubscriptionEventType.
+const (
+	SubscriptionEventTypeWebhookSubscriptionFailed  SubscriptionEventType = "webhook_subscription.failed"
+	SubscriptionEventTypeWebhookSubscriptionFailing SubscriptionEventType = "webhook_subscription.failing"
+)
+
+// Valid indicates whether the value is a known member of the SubscriptionEventType enum.
+func (e SubscriptionEventType) Valid() bool {
+	switch e {
+	case SubscriptionEventTypeWebhookSubscriptionFailed:
+		return true
+	case SubscriptionEventTypeWebhookSubscriptionFailing:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for SubscriptionEventAPIVersion.
+const (
+	SubscriptionEventAPIVersionN20260604 SubscriptionEventAPIVersion = "2026-06-04"
+)
+
+// Valid indicates whether the value is a known member of the SubscriptionEventAPIVersion enum.
+func (e SubscriptionEventAPIVersion) Valid() bool {
+	switch e {
+	case SubscriptionEventAPIVersionN20260604:
 		return true
 	default:
 		return false
@@ -237,6 +381,33 @@ const (
 func (e TestEventAPIVersion) Valid() bool {
 	switch e {
 	case TestEventAPIVersionN20260604:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for WebhookDeliveryStatus.
+const (
+	WebhookDeliveryStatusDelivered WebhookDeliveryStatus = "delivered"
+	WebhookDeliveryStatusFailed    WebhookDeliveryStatus = "failed"
+	WebhookDeliveryStatusHeld      WebhookDeliveryStatus = "held"
+	WebhookDeliveryStatusQueued    WebhookDeliveryStatus = "queued"
+	WebhookDeliveryStatusSkipped   WebhookDeliveryStatus = "skipped"
+)
+
+// Valid indicates whether the value is a known member of the WebhookDeliveryStatus enum.
+func (e WebhookDeliveryStatus) Valid() bool {
+	switch e {
+	case WebhookDeliveryStatusDelivered:
+		return true
+	case WebhookDeliveryStatusFailed:
+		return true
+	case WebhookDeliveryStatusHeld:
+		return true
+	case WebhookDeliveryStatusQueued:
+		return true
+	case WebhookDeliveryStatusSkipped:
 		return true
 	default:
 		return false
@@ -407,6 +578,26 @@ type CallRequest struct {
 	UpdatedAt   Timestamp  `json:"updated_at"`
 }
 
+// CallRequestEvent The body of every call_request.* delivery.
+type CallRequestEvent struct {
+	// ID The event's id, also in X-Service-Event-Id.
+	ID          openapi_types.UUID         `json:"id"`
+	Type        CallRequestEventType       `json:"type"`
+	APIVersion  CallRequestEventAPIVersion `json:"api_version"`
+	CreatedAt   Timestamp                  `json:"created_at"`
+	WorkspaceID openapi_types.UUID         `json:"workspace_id"`
+
+	// Sequence The number of the event in its call request, from 1.
+	Sequence int32       `json:"sequence"`
+	Data     CallRequest `json:"data"`
+}
+
+// CallRequestEventType defines model for CallRequestEvent.Type.
+type CallRequestEventType string
+
+// CallRequestEventAPIVersion defines model for CallRequestEvent.APIVersion.
+type CallRequestEventAPIVersion string
+
 // CallRequestPage defines model for CallRequestPage.
 type CallRequestPage struct {
 	Data []CallRequest `json:"data"`
@@ -462,6 +653,20 @@ type Contact struct {
 	CreatedAt     Timestamp          `json:"created_at"`
 	UpdatedAt     Timestamp          `json:"updated_at"`
 }
+
+// ContactConsent A change of the person's consent. It is stored as a consent record, which cannot be changed or deleted.
+type ContactConsent struct {
+	Status ContactConsentStatus `json:"status"`
+
+	// Source Where the consent was given or withdrawn, such as "web form".
+	Source string `json:"source"`
+
+	// Evidence The evidence, as text of at most 2,000 characters or as an object within the limits of metadata.
+	Evidence json.RawMessage `json:"evidence,omitempty"`
+}
+
+// ContactConsentStatus defines model for ContactConsent.Status.
+type ContactConsentStatus string
 
 // ContactExists defines model for ContactExists.
 type ContactExists struct {
@@ -523,6 +728,15 @@ type CreateContact struct {
 	PhoneE164 string  `json:"phone_e164"`
 	Name      *string `json:"name,omitempty"`
 
+	// Email An e-mail address.
+	Email *string `json:"email,omitempty"`
+
+	// ExternalID Your id of the person.
+	ExternalID *string `json:"external_id,omitempty"`
+
+	// Consent The consent of the person. Writes a consent record.
+	Consent *ContactConsent `json:"consent,omitempty"`
+
 	// Metadata At most 100 keys, 5 levels and 64 KiB after merging. The key `time_zone` (an IANA name) is the contact's own time zone, added to those of the number.
 	Metadata *map[string]json.RawMessage `json:"metadata,omitempty"`
 }
@@ -544,6 +758,111 @@ type CreateWebhookSubscription struct {
 	Description *string     `json:"description,omitempty"`
 }
 
+// Decision The stored result of the gates for one call request.
+type Decision struct {
+	ID openapi_types.UUID `json:"id"`
+
+	// CallRequestID The call request. A request that a gate refused at POST does not exist.
+	CallRequestID openapi_types.UUID  `json:"call_request_id"`
+	PhoneE164     PhoneNumber         `json:"phone_e164"`
+	ContactID     *openapi_types.UUID `json:"contact_id"`
+
+	// Kind When the gates ran: precheck (at POST) or dial (before the dial).
+	Kind string `json:"kind"`
+
+	// Result open (may be called), later (deferred to call_at) or closed (refused).
+	Result string `json:"result"`
+
+	// Rule The rule that decided; null if every gate passed.
+	Rule *string `json:"rule"`
+
+	// Code The error code if the result is closed.
+	Code *string `json:"code"`
+
+	// Message The error message if the result is closed.
+	Message *string `json:"message"`
+
+	// CallAt The earliest time of the call; null if the result is closed.
+	CallAt *Timestamp `json:"call_at"`
+
+	// PolicyVersion The version of the calling policy; 0 is the default policy.
+	PolicyVersion int `json:"policy_version"`
+
+	// Gates One item for each gate. Empty if an earlier version of the service stored the decision.
+	Gates []GateReport `json:"gates"`
+
+	// JudgedAt The time for which opt-out and consent were read.
+	JudgedAt  Timestamp `json:"judged_at"`
+	CreatedAt Timestamp `json:"created_at"`
+}
+
+// DecisionPage defines model for DecisionPage.
+type DecisionPage struct {
+	Data []Decision `json:"data"`
+
+	// HasMore More items exist after this page.
+	HasMore bool `json:"has_more"`
+}
+
+// DecisionPreview defines model for DecisionPreview.
+type DecisionPreview struct {
+	PhoneE164 PhoneNumber `json:"phone_e164"`
+
+	// At The time for which the window was checked.
+	At Timestamp `json:"at"`
+
+	// Result open (may be called) or closed.
+	Result string `json:"result"`
+
+	// Rule The rule that decided; null if every gate passed.
+	Rule *string `json:"rule"`
+
+	// Code The error code if the result is closed.
+	Code *string `json:"code"`
+
+	// Message The error message if the result is closed.
+	Message *string `json:"message"`
+
+	// NextOpening The next time at which the number may be called if the window is closed. Null if it is open, or if waiting does not help.
+	NextOpening *Timestamp `json:"next_opening"`
+
+	// PolicyVersion The version of the calling policy; 0 is the default policy.
+	PolicyVersion int `json:"policy_version"`
+
+	// Gates One item for each gate.
+	Gates []GateReport `json:"gates"`
+}
+
+// Dialing defines model for Dialing.
+type Dialing struct {
+	State  DialingState `json:"state"`
+	Reason *string      `json:"reason"`
+
+	// Until When the pause ends or ended by itself.
+	Until *Timestamp    `json:"until"`
+	SetBy *DialingActor `json:"set_by"`
+
+	// SetAt When the state was last set; null if it never was.
+	SetAt *Timestamp `json:"set_at"`
+}
+
+// DialingActor Who set the state last; null if it was never set.
+type DialingActor struct {
+	Type DialingActorType `json:"type"`
+
+	// ID The API key; null for an operator.
+	ID *openapi_types.UUID `json:"id"`
+
+	// Name The operator; null for an API key.
+	Name *string `json:"name"`
+}
+
+// DialingActorType defines model for DialingActorType.
+type DialingActorType string
+
+// DialingState defines model for DialingState.
+type DialingState string
+
 // Direction defines model for Direction.
 type Direction string
 
@@ -564,14 +883,33 @@ type ErrorResponse struct {
 	Error ErrorDetail `json:"error"`
 }
 
-// EventType defines model for EventType.
+// EventType Opt-in events are the last seven types. Only subscriptions that list them receive them.
 type EventType string
+
+// GateReport What one gate checked, and why it passed or failed.
+type GateReport struct {
+	// Gate destination, opt_out, consent, time_zone, calling_window, pack_hours (only with packs), frequency, or contact (only
+	// if the contact_id of the request is wrong).
+	Gate string `json:"gate"`
+
+	// Result passed, failed, or skipped (the gate needs the time zone, which is not known).
+	Result string `json:"result"`
+
+	// Checked What was checked, for example the local times.
+	Checked string `json:"checked"`
+
+	// Reason Why the gate passed or failed, for example "no opt-out on record".
+	Reason string `json:"reason"`
+}
 
 // IdempotencyKey 1 to 255 printable ASCII characters.
 type IdempotencyKey = string
 
 // JSONObject At most 100 keys, 5 levels and 64 KiB.
 type JSONObject = map[string]json.RawMessage
+
+// ListedEventType An event type. Later versions can add types.
+type ListedEventType = EventType
 
 // OptOut defines model for OptOut.
 type OptOut struct {
@@ -584,6 +922,15 @@ type OptOut struct {
 //
 // Examples: +14155550101
 type PhoneNumber = string
+
+// PreviewDecision defines model for PreviewDecision.
+type PreviewDecision struct {
+	// To The E.164 number to check.
+	To string `json:"to"`
+
+	// ScheduledFor The time of the call, with the rules of `POST /v1/calls`. Without it, now.
+	ScheduledFor *Timestamp `json:"scheduled_for,omitempty"`
+}
 
 // Readiness defines model for Readiness.
 type Readiness struct {
@@ -603,6 +950,49 @@ type Recording struct {
 	// Examples: 3600
 	ExpiresIn int32 `json:"expires_in"`
 }
+
+// ReplayWebhookDeliveries defines model for ReplayWebhookDeliveries.
+type ReplayWebhookDeliveries struct {
+	// Since Events that were created at this time or later.
+	Since Timestamp `json:"since"`
+
+	// Until Events that were created before this time. Default: now.
+	Until *Timestamp `json:"until,omitempty"`
+
+	// OnlyFailed Only deliveries whose status is failed. Default: also delivered and skipped ones.
+	OnlyFailed *bool `json:"only_failed,omitempty"`
+}
+
+// SetDialing defines model for SetDialing.
+type SetDialing struct {
+	State DialingState `json:"state"`
+
+	// Reason Required for a pause.
+	Reason *string `json:"reason,omitempty"`
+
+	// Until When the pause ends by itself: in the future, at most 366 days ahead.
+	Until *Timestamp `json:"until,omitempty"`
+}
+
+// SubscriptionEvent The body of every webhook_subscription.* delivery.
+type SubscriptionEvent struct {
+	// ID The event's id, also in X-Service-Event-Id.
+	ID          openapi_types.UUID          `json:"id"`
+	Type        SubscriptionEventType       `json:"type"`
+	APIVersion  SubscriptionEventAPIVersion `json:"api_version"`
+	CreatedAt   Timestamp                   `json:"created_at"`
+	WorkspaceID openapi_types.UUID          `json:"workspace_id"`
+
+	// Sequence The number of the event in its subscription, from 1.
+	Sequence int32               `json:"sequence"`
+	Data     WebhookSubscription `json:"data"`
+}
+
+// SubscriptionEventType defines model for SubscriptionEvent.Type.
+type SubscriptionEventType string
+
+// SubscriptionEventAPIVersion defines model for SubscriptionEvent.APIVersion.
+type SubscriptionEventAPIVersion string
 
 // TestEvent The body of a webhook.test delivery.
 type TestEvent struct {
@@ -629,6 +1019,32 @@ type TestEventData struct {
 
 	// CallID Always null.
 	CallID *openapi_types.UUID `json:"call_id"`
+}
+
+// Timeline defines model for Timeline.
+type Timeline struct {
+	CallRequestID openapi_types.UUID `json:"call_request_id"`
+
+	// Data Oldest first.
+	Data []TimelineEntry `json:"data"`
+}
+
+// TimelineEntry defines model for TimelineEntry.
+type TimelineEntry struct {
+	At Timestamp `json:"at"`
+
+	// Type call_request.created, decision, attempt.started, attempt.ended, call.dialed, call.answered, call.ended, call_request.completed,
+	// call_request.blocked, call_request.failed, call_request.canceled, delivery.created, or delivery.attempted. More may come.
+	Type string `json:"type"`
+
+	// Message One sentence.
+	Message string `json:"message"`
+
+	// ObjectID The id of the call request, decision, attempt, call or delivery.
+	ObjectID openapi_types.UUID `json:"object_id"`
+
+	// Details The facts of this type.
+	Details map[string]any `json:"details"`
 }
 
 // Transcript defines model for Transcript.
@@ -661,6 +1077,13 @@ type UpdateContact struct {
 	// Name Null deletes the name.
 	Name Nullable[string] `json:"name,omitzero"`
 
+	// Email An e-mail address. Null deletes it.
+	Email Nullable[string] `json:"email,omitzero"`
+
+	// ExternalID Your id of the person. Null deletes it.
+	ExternalID Nullable[string] `json:"external_id,omitzero"`
+	Consent    *ContactConsent  `json:"consent,omitempty"`
+
 	// Metadata Merged by key; a key with the value null is removed. At most 100 keys, 5 levels and 64 KiB after merging. The key
 	// `time_zone` (an IANA name) is the contact's own time zone, in addition to those of the number. Null instead of an
 	// object is refused.
@@ -689,6 +1112,91 @@ type Wallet struct {
 	LastTransactionAt *Timestamp `json:"last_transaction_at"`
 }
 
+// WebhookAttempt defines model for WebhookAttempt.
+type WebhookAttempt struct {
+	At Timestamp `json:"at"`
+
+	// StatusCode The HTTP status. Null if there was no response.
+	StatusCode *int32 `json:"status_code"`
+
+	// Error The cause of the failure, in one sentence. Null if the attempt succeeded.
+	Error      *string `json:"error"`
+	DurationMs int32   `json:"duration_ms"`
+}
+
+// WebhookAttemptDetail defines model for WebhookAttemptDetail.
+type WebhookAttemptDetail struct {
+	At Timestamp `json:"at"`
+
+	// StatusCode The HTTP status. Null if there was no response.
+	StatusCode *int32 `json:"status_code"`
+
+	// Error The cause of the failure, in one sentence. Null if the attempt succeeded.
+	Error      *string `json:"error"`
+	DurationMs int32   `json:"duration_ms"`
+
+	// RequestHeaders The headers of the request, with a masked signature. Null if no request was sent.
+	RequestHeaders *map[string]string `json:"request_headers"`
+
+	// ResponseBody The first 4 KiB of the response, as text without control characters. Null if it is empty or was erased.
+	ResponseBody *string `json:"response_body"`
+}
+
+// WebhookDelivery One event for one subscription.
+type WebhookDelivery struct {
+	ID        openapi_types.UUID `json:"id"`
+	EventID   openapi_types.UUID `json:"event_id"`
+	EventType EventType          `json:"event_type"`
+
+	// CallID Null for webhook.test.
+	CallID *openapi_types.UUID   `json:"call_id"`
+	Status WebhookDeliveryStatus `json:"status"`
+
+	// Attempts The newest 50 attempts, oldest first.
+	Attempts []WebhookAttempt `json:"attempts"`
+
+	// NextAttemptAt Null unless the status is queued.
+	NextAttemptAt *Timestamp `json:"next_attempt_at"`
+}
+
+// WebhookDeliveryDetail defines model for WebhookDeliveryDetail.
+type WebhookDeliveryDetail struct {
+	ID        openapi_types.UUID `json:"id"`
+	EventID   openapi_types.UUID `json:"event_id"`
+	EventType EventType          `json:"event_type"`
+
+	// CallID Null for webhook.test.
+	CallID *openapi_types.UUID   `json:"call_id"`
+	Status WebhookDeliveryStatus `json:"status"`
+
+	// Attempts The newest 50 attempts, oldest first.
+	Attempts []WebhookAttemptDetail `json:"attempts"`
+
+	// NextAttemptAt Null unless the status is queued.
+	NextAttemptAt *Timestamp `json:"next_attempt_at"`
+
+	// Event The event that is the body of every attempt. Null if it was erased.
+	Event json.RawMessage `json:"event"`
+}
+
+// WebhookDeliveryPage defines model for WebhookDeliveryPage.
+type WebhookDeliveryPage struct {
+	Data []WebhookDelivery `json:"data"`
+
+	// HasMore More items exist after this page.
+	HasMore bool `json:"has_more"`
+}
+
+// WebhookDeliveryStatus queued: an attempt is due, in progress or planned. held: queued, but the subscription is not active. skipped: not queued,
+// because the subscription was not active when the event arrived. delivered and failed have ended.
+type WebhookDeliveryStatus string
+
+// WebhookReplayQueued defines model for WebhookReplayQueued.
+type WebhookReplayQueued struct {
+	// Deliveries The number of deliveries that are queued again.
+	Deliveries int32 `json:"deliveries"`
+}
+
 // WebhookSecret defines model for WebhookSecret.
 type WebhookSecret struct {
 	SigningSecret string `json:"signing_secret"`
@@ -702,7 +1210,7 @@ type WebhookSubscription struct {
 	ID     openapi_types.UUID        `json:"id"`
 	Name   string                    `json:"name"`
 	URL    string                    `json:"url"`
-	Events []EventType               `json:"events"`
+	Events []ListedEventType         `json:"events"`
 	Status WebhookSubscriptionStatus `json:"status"`
 
 	// SigningSecret Masked: `whsec_`, an ellipsis and the last four characters.
@@ -728,6 +1236,30 @@ type WebhookSubscriptionCreated struct {
 type WebhookSubscriptionDeleted struct {
 	Deleted bool               `json:"deleted"`
 	ID      openapi_types.UUID `json:"id"`
+}
+
+// WebhookSubscriptionDetail defines model for WebhookSubscriptionDetail.
+type WebhookSubscriptionDetail struct {
+	ID     openapi_types.UUID        `json:"id"`
+	Name   string                    `json:"name"`
+	URL    string                    `json:"url"`
+	Events []EventType               `json:"events"`
+	Status WebhookSubscriptionStatus `json:"status"`
+
+	// SigningSecret Masked: `whsec_`, an ellipsis and the last four characters.
+	SigningSecret string `json:"signing_secret"`
+
+	// ConsecutiveFailures Failed attempts in a row. A success or a resume sets 0.
+	ConsecutiveFailures int32      `json:"consecutive_failures"`
+	LastSuccessAt       *Timestamp `json:"last_success_at"`
+	LastFailureAt       *Timestamp `json:"last_failure_at"`
+	CreatedAt           Timestamp  `json:"created_at"`
+
+	// FailureReason Why the status is failed. Null with any other status.
+	FailureReason *string `json:"failure_reason"`
+
+	// LastError The cause of the last failed attempt. A success or a resume sets null.
+	LastError *string `json:"last_error"`
 }
 
 // WebhookSubscriptionPage defines model for WebhookSubscriptionPage.
@@ -793,6 +1325,9 @@ type StartingAfter = openapi_types.UUID
 //
 // Examples: +14155550101
 type To = PhoneNumber
+
+// WebhookDeliveryID defines model for WebhookDeliveryID.
+type WebhookDeliveryID = openapi_types.UUID
 
 // WebhookSubscriptionID defines model for WebhookSubscriptionID.
 type WebhookSubscriptionID = openapi_types.UUID
@@ -936,6 +1471,39 @@ type ListContactsParams struct {
 
 	// ConsentStatus Only contacts in this consent state.
 	ConsentStatus *ConsentStatus `form:"consent_status,omitempty" json:"consent_status,omitempty"`
+
+	// Email Only contacts with exactly this e-mail address.
+	Email *string `form:"email,omitempty" json:"email,omitempty"`
+
+	// ExternalID Only contacts with exactly this external_id.
+	ExternalID *string `form:"external_id,omitempty" json:"external_id,omitempty"`
+}
+
+// ListDecisionsParams defines parameters for ListDecisions.
+type ListDecisionsParams struct {
+	// Limit The maximum number of items in a page.
+	Limit *Limit `form:"limit,omitempty" json:"limit,omitempty"`
+
+	// StartingAfter The id of the last item of the previous page.
+	StartingAfter *StartingAfter `form:"starting_after,omitempty" json:"starting_after,omitempty"`
+
+	// Phone Only decisions about this number. A raw `+` is accepted.
+	Phone *PhoneNumber `form:"phone,omitempty" json:"phone,omitempty"`
+
+	// CallRequestID Only decisions about this call request.
+	CallRequestID *openapi_types.UUID `form:"call_request_id,omitempty" json:"call_request_id,omitempty"`
+}
+
+// StreamEventsParams defines parameters for StreamEvents.
+type StreamEventsParams struct {
+	// LastEventIDQuery As Last-Event-ID, which takes precedence.
+	LastEventIDQuery *openapi_types.UUID `form:"last_event_id,omitempty" json:"last_event_id,omitempty"`
+
+	// Types Comma-separated event types. Others are not sent.
+	Types *string `form:"types,omitempty" json:"types,omitempty"`
+
+	// LastEventID Resume after this event. All stored events after it are sent first.
+	LastEventID *openapi_types.UUID `json:"Last-Event-ID,omitempty"`
 }
 
 // ListWebhookSubscriptionsParams defines parameters for ListWebhookSubscriptions.
@@ -945,6 +1513,41 @@ type ListWebhookSubscriptionsParams struct {
 
 	// StartingAfter The id of the last item of the previous page.
 	StartingAfter *StartingAfter `form:"starting_after,omitempty" json:"starting_after,omitempty"`
+}
+
+// ListWebhookDeliveriesParams defines parameters for ListWebhookDeliveries.
+type ListWebhookDeliveriesParams struct {
+	// Status Only deliveries with this status.
+	Status *WebhookDeliveryStatus `form:"status,omitempty" json:"status,omitempty"`
+
+	// EventType Only deliveries of events of this type.
+	EventType *EventType `form:"event_type,omitempty" json:"event_type,omitempty"`
+
+	// CallID Only deliveries of events of this call.
+	CallID *openapi_types.UUID `form:"call_id,omitempty" json:"call_id,omitempty"`
+
+	// Limit The maximum number of items in a page.
+	Limit *Limit `form:"limit,omitempty" json:"limit,omitempty"`
+
+	// StartingAfter The id of the last item of the previous page.
+	StartingAfter *StartingAfter `form:"starting_after,omitempty" json:"starting_after,omitempty"`
+}
+
+// CallAnalyzedParams defines parameters for CallAnalyzed.
+type CallAnalyzedParams struct {
+	// XServiceSignature `t=<unix_seconds>,v1=<hex>`. v1 is the lowercase hex HMAC-SHA256 of `<t>.<raw body>`. The key is the whole
+	// signing_secret, including `whsec_`. Compare in constant time, and reject a t that differs from the present time by
+	// more than 300 s.
+	XServiceSignature DeliverySignature `json:"X-Service-Signature"`
+
+	// XServiceEventID The id of the event, the same in every delivery.
+	XServiceEventID DeliveryEventID `json:"X-Service-Event-Id"`
+
+	// XServiceDeliveryID The id of the delivery, the same in every attempt. Deliveries are at least once; ignore a repeated id.
+	XServiceDeliveryID DeliveryDeliveryID `json:"X-Service-Delivery-Id"`
+
+	// XServiceDeliveryAttempt The number of the attempt, from 1.
+	XServiceDeliveryAttempt DeliveryAttempt `json:"X-Service-Delivery-Attempt"`
 }
 
 // CallAnsweredParams defines parameters for CallAnswered.
@@ -1032,8 +1635,76 @@ type CallNoAnswerParams struct {
 	XServiceDeliveryAttempt DeliveryAttempt `json:"X-Service-Delivery-Attempt"`
 }
 
+// CallRecordingReadyParams defines parameters for CallRecordingReady.
+type CallRecordingReadyParams struct {
+	// XServiceSignature `t=<unix_seconds>,v1=<hex>`. v1 is the lowercase hex HMAC-SHA256 of `<t>.<raw body>`. The key is the whole
+	// signing_secret, including `whsec_`. Compare in constant time, and reject a t that differs from the present time by
+	// more than 300 s.
+	XServiceSignature DeliverySignature `json:"X-Service-Signature"`
+
+	// XServiceEventID The id of the event, the same in every delivery.
+	XServiceEventID DeliveryEventID `json:"X-Service-Event-Id"`
+
+	// XServiceDeliveryID The id of the delivery, the same in every attempt. Deliveries are at least once; ignore a repeated id.
+	XServiceDeliveryID DeliveryDeliveryID `json:"X-Service-Delivery-Id"`
+
+	// XServiceDeliveryAttempt The number of the attempt, from 1.
+	XServiceDeliveryAttempt DeliveryAttempt `json:"X-Service-Delivery-Attempt"`
+}
+
 // CallRingingParams defines parameters for CallRinging.
 type CallRingingParams struct {
+	// XServiceSignature `t=<unix_seconds>,v1=<hex>`. v1 is the lowercase hex HMAC-SHA256 of `<t>.<raw body>`. The key is the whole
+	// signing_secret, including `whsec_`. Compare in constant time, and reject a t that differs from the present time by
+	// more than 300 s.
+	XServiceSignature DeliverySignature `json:"X-Service-Signature"`
+
+	// XServiceEventID The id of the event, the same in every delivery.
+	XServiceEventID DeliveryEventID `json:"X-Service-Event-Id"`
+
+	// XServiceDeliveryID The id of the delivery, the same in every attempt. Deliveries are at least once; ignore a repeated id.
+	XServiceDeliveryID DeliveryDeliveryID `json:"X-Service-Delivery-Id"`
+
+	// XServiceDeliveryAttempt The number of the attempt, from 1.
+	XServiceDeliveryAttempt DeliveryAttempt `json:"X-Service-Delivery-Attempt"`
+}
+
+// CallRequestBlockedParams defines parameters for CallRequestBlocked.
+type CallRequestBlockedParams struct {
+	// XServiceSignature `t=<unix_seconds>,v1=<hex>`. v1 is the lowercase hex HMAC-SHA256 of `<t>.<raw body>`. The key is the whole
+	// signing_secret, including `whsec_`. Compare in constant time, and reject a t that differs from the present time by
+	// more than 300 s.
+	XServiceSignature DeliverySignature `json:"X-Service-Signature"`
+
+	// XServiceEventID The id of the event, the same in every delivery.
+	XServiceEventID DeliveryEventID `json:"X-Service-Event-Id"`
+
+	// XServiceDeliveryID The id of the delivery, the same in every attempt. Deliveries are at least once; ignore a repeated id.
+	XServiceDeliveryID DeliveryDeliveryID `json:"X-Service-Delivery-Id"`
+
+	// XServiceDeliveryAttempt The number of the attempt, from 1.
+	XServiceDeliveryAttempt DeliveryAttempt `json:"X-Service-Delivery-Attempt"`
+}
+
+// CallRequestCanceledParams defines parameters for CallRequestCanceled.
+type CallRequestCanceledParams struct {
+	// XServiceSignature `t=<unix_seconds>,v1=<hex>`. v1 is the lowercase hex HMAC-SHA256 of `<t>.<raw body>`. The key is the whole
+	// signing_secret, including `whsec_`. Compare in constant time, and reject a t that differs from the present time by
+	// more than 300 s.
+	XServiceSignature DeliverySignature `json:"X-Service-Signature"`
+
+	// XServiceEventID The id of the event, the same in every delivery.
+	XServiceEventID DeliveryEventID `json:"X-Service-Event-Id"`
+
+	// XServiceDeliveryID The id of the delivery, the same in every attempt. Deliveries are at least once; ignore a repeated id.
+	XServiceDeliveryID DeliveryDeliveryID `json:"X-Service-Delivery-Id"`
+
+	// XServiceDeliveryAttempt The number of the attempt, from 1.
+	XServiceDeliveryAttempt DeliveryAttempt `json:"X-Service-Delivery-Attempt"`
+}
+
+// CallRequestFailedParams defines parameters for CallRequestFailed.
+type CallRequestFailedParams struct {
 	// XServiceSignature `t=<unix_seconds>,v1=<hex>`. v1 is the lowercase hex HMAC-SHA256 of `<t>.<raw body>`. The key is the whole
 	// signing_secret, including `whsec_`. Compare in constant time, and reject a t that differs from the present time by
 	// more than 300 s.
@@ -1066,6 +1737,40 @@ type WebhookTestParams struct {
 	XServiceDeliveryAttempt DeliveryAttempt `json:"X-Service-Delivery-Attempt"`
 }
 
+// WebhookSubscriptionFailedParams defines parameters for WebhookSubscriptionFailed.
+type WebhookSubscriptionFailedParams struct {
+	// XServiceSignature `t=<unix_seconds>,v1=<hex>`. v1 is the lowercase hex HMAC-SHA256 of `<t>.<raw body>`. The key is the whole
+	// signing_secret, including `whsec_`. Compare in constant time, and reject a t that differs from the present time by
+	// more than 300 s.
+	XServiceSignature DeliverySignature `json:"X-Service-Signature"`
+
+	// XServiceEventID The id of the event, the same in every delivery.
+	XServiceEventID DeliveryEventID `json:"X-Service-Event-Id"`
+
+	// XServiceDeliveryID The id of the delivery, the same in every attempt. Deliveries are at least once; ignore a repeated id.
+	XServiceDeliveryID DeliveryDeliveryID `json:"X-Service-Delivery-Id"`
+
+	// XServiceDeliveryAttempt The number of the attempt, from 1.
+	XServiceDeliveryAttempt DeliveryAttempt `json:"X-Service-Delivery-Attempt"`
+}
+
+// WebhookSubscriptionFailingParams defines parameters for WebhookSubscriptionFailing.
+type WebhookSubscriptionFailingParams struct {
+	// XServiceSignature `t=<unix_seconds>,v1=<hex>`. v1 is the lowercase hex HMAC-SHA256 of `<t>.<raw body>`. The key is the whole
+	// signing_secret, including `whsec_`. Compare in constant time, and reject a t that differs from the present time by
+	// more than 300 s.
+	XServiceSignature DeliverySignature `json:"X-Service-Signature"`
+
+	// XServiceEventID The id of the event, the same in every delivery.
+	XServiceEventID DeliveryEventID `json:"X-Service-Event-Id"`
+
+	// XServiceDeliveryID The id of the delivery, the same in every attempt. Deliveries are at least once; ignore a repeated id.
+	XServiceDeliveryID DeliveryDeliveryID `json:"X-Service-Delivery-Id"`
+
+	// XServiceDeliveryAttempt The number of the attempt, from 1.
+	XServiceDeliveryAttempt DeliveryAttempt `json:"X-Service-Delivery-Attempt"`
+}
+
 // CreateCallJSONRequestBody defines body for CreateCall for application/json ContentType.
 type CreateCallJSONRequestBody = CreateCall
 
@@ -1075,6 +1780,12 @@ type CreateContactJSONRequestBody = CreateContact
 // UpdateContactJSONRequestBody defines body for UpdateContact for application/json ContentType.
 type UpdateContactJSONRequestBody = UpdateContact
 
+// PreviewDecisionJSONRequestBody defines body for PreviewDecision for application/json ContentType.
+type PreviewDecisionJSONRequestBody = PreviewDecision
+
+// SetDialingJSONRequestBody defines body for SetDialing for application/json ContentType.
+type SetDialingJSONRequestBody = SetDialing
+
 // CreateOptOutJSONRequestBody defines body for CreateOptOut for application/json ContentType.
 type CreateOptOutJSONRequestBody = CreateOptOut
 
@@ -1083,6 +1794,12 @@ type CreateWebhookSubscriptionJSONRequestBody = CreateWebhookSubscription
 
 // UpdateWebhookSubscriptionJSONRequestBody defines body for UpdateWebhookSubscription for application/json ContentType.
 type UpdateWebhookSubscriptionJSONRequestBody = UpdateWebhookSubscription
+
+// ReplayWebhookDeliveriesJSONRequestBody defines body for ReplayWebhookDeliveries for application/json ContentType.
+type ReplayWebhookDeliveriesJSONRequestBody = ReplayWebhookDeliveries
+
+// CallAnalyzedJSONRequestBody defines body for CallAnalyzed for application/json ContentType.
+type CallAnalyzedJSONRequestBody = CallEvent
 
 // CallAnsweredJSONRequestBody defines body for CallAnswered for application/json ContentType.
 type CallAnsweredJSONRequestBody = CallEvent
@@ -1099,8 +1816,26 @@ type CallFailedJSONRequestBody = CallEvent
 // CallNoAnswerJSONRequestBody defines body for CallNoAnswer for application/json ContentType.
 type CallNoAnswerJSONRequestBody = CallEvent
 
+// CallRecordingReadyJSONRequestBody defines body for CallRecordingReady for application/json ContentType.
+type CallRecordingReadyJSONRequestBody = CallEvent
+
 // CallRingingJSONRequestBody defines body for CallRinging for application/json ContentType.
 type CallRingingJSONRequestBody = CallEvent
 
+// CallRequestBlockedJSONRequestBody defines body for CallRequestBlocked for application/json ContentType.
+type CallRequestBlockedJSONRequestBody = CallRequestEvent
+
+// CallRequestCanceledJSONRequestBody defines body for CallRequestCanceled for application/json ContentType.
+type CallRequestCanceledJSONRequestBody = CallRequestEvent
+
+// CallRequestFailedJSONRequestBody defines body for CallRequestFailed for application/json ContentType.
+type CallRequestFailedJSONRequestBody = CallRequestEvent
+
 // WebhookTestJSONRequestBody defines body for WebhookTest for application/json ContentType.
 type WebhookTestJSONRequestBody = TestEvent
+
+// WebhookSubscriptionFailedJSONRequestBody defines body for WebhookSubscriptionFailed for application/json ContentType.
+type WebhookSubscriptionFailedJSONRequestBody = SubscriptionEvent
+
+// WebhookSubscriptionFailingJSONRequestBody defines body for WebhookSubscriptionFailing for application/json ContentType.
+type WebhookSubscriptionFailingJSONRequestBody = SubscriptionEvent
