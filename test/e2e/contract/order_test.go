@@ -25,8 +25,10 @@ func (a operationRequest) writes() bool { return a.method != http.MethodGet }
 func (a operationRequest) needsWriteAccess() bool {
 	return a.writes() && a.operation != "previewDecision"
 }
-func (a operationRequest) webhooks() bool { return strings.HasPrefix(a.path, "/v1/webhook-") }
-func (a operationRequest) name() string   { return a.method + " " + a.path }
+func (a operationRequest) webhooks() bool {
+	return strings.HasPrefix(a.path, "/v1/webhook-") || a.path == events
+}
+func (a operationRequest) name() string { return a.method + " " + a.path }
 
 // operationRequests returns a request for every operation that needs a key.
 func operationRequests() []operationRequest {
@@ -51,6 +53,7 @@ func operationRequests() []operationRequest {
 		{"listDecisions", "GET", "/v1/decisions", nil},
 		{"previewDecision", "POST", "/v1/decisions/preview", set{"to": "+14155550101"}},
 		{"readWallet", "GET", "/v1/wallet", nil},
+		{"streamEvents", "GET", events, nil},
 		{"listWebhookSubscriptions", "GET", subscriptions, nil},
 		{"createWebhookSubscription", "POST", subscriptions, subscription("https://127.0.0.1:1/x")},
 		{"updateWebhookSubscription", "PATCH", subscriptions + "/{id}", set{"status": "paused"}},

@@ -3,6 +3,7 @@ package contract
 import (
 	"bufio"
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -31,7 +32,11 @@ type wireChecks struct {
 // readBody reads the body. An event stream has no end, so readBody reads only its first line.
 func readBody(response *http.Response) ([]byte, error) {
 	if response.Header.Get("Content-Type") == "text/event-stream" {
-		return bufio.NewReader(response.Body).ReadBytes('\n')
+		line, err := bufio.NewReader(response.Body).ReadBytes('\n')
+		if errors.Is(err, io.EOF) {
+			err = nil // the response to HEAD has no body
+		}
+		return line, err
 	}
 	return io.ReadAll(response.Body)
 }
