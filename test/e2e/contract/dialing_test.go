@@ -48,7 +48,8 @@ func TestDialing_APauseEndsByItself(t *testing.T) {
 	w := workspace(t)
 	w.topUp(t, "100")
 	until := time.Now().Add(3 * time.Second)
-	w.write.want(t, 200, "PUT", dialing, set{"state": "paused", "reason": "r", "until": until.UTC().Format(time.RFC3339Nano)})
+	pause := set{"state": "paused", "reason": "r", "until": until.UTC().Format(time.RFC3339Nano)}
+	w.write.want(t, 200, "PUT", dialing, pause)
 	placed := w.write.want(t, 202, "POST", "/v1/calls", w.order(number(1)))
 	request := w.ended(t, placed.text("id"))
 	sharedstack.Equal(t, "status", request.text("status"), "completed")
@@ -63,7 +64,9 @@ func TestDialing_APauseEndsByItself(t *testing.T) {
 func TestDialing_StateNamesWhoWhenAndWhy(t *testing.T) {
 	w := workspace(t)
 	unset := w.read.want(t, 200, "GET", dialing, nil)
-	for name, want := range map[string]string{"state": "active", "reason": "", "until": "", "set_by": "", "set_at": ""} {
+	for name, want := range map[string]string{
+		"state": "active", "reason": "", "until": "", "set_by": "", "set_at": "",
+	} {
 		sharedstack.Equal(t, name+" before the first change", unset.text(name), want)
 	}
 	byKey := w.write.want(t, 200, "PUT", dialing, set{"state": "paused", "reason": "Wrong script"})
@@ -92,7 +95,8 @@ func TestDialing_StateNamesWhoWhenAndWhy(t *testing.T) {
 func TestDialing_RefusesInvalidChanges(t *testing.T) {
 	w := workspace(t)
 	for name, body := range map[string]set{
-		"no state": {"reason": "r"}, "an unknown state": {"state": "stopped", "reason": "r"}, "no reason": {"state": "paused"},
+		"no state": {"reason": "r"}, "an unknown state": {"state": "stopped", "reason": "r"},
+		"no reason":         {"state": "paused"},
 		"until in the past": {"state": "paused", "reason": "r", "until": "2020-01-01T00:00:00Z"},
 	} {
 		t.Run(name, func(t *testing.T) { w.write.refused(t, 422, "validation_error", "PUT", dialing, body) })
@@ -105,7 +109,8 @@ func TestDialing_RefusesInvalidChanges(t *testing.T) {
 	w.operator.refused(t, 404, "not_found", "PUT", "/admin/v1/trunks/"+unknownID()+"/dialing", pause)
 	sharedstack.Equal(t, "state", w.read.want(t, 200, "GET", dialing, nil).text("state"), "active")
 	// The other tests of this stack need to dial, so the state of everything is only read.
-	sharedstack.Equal(t, "state of everything", w.operator.want(t, 200, "GET", "/admin/v1/dialing", nil).text("state"), "active")
+	everything := w.operator.want(t, 200, "GET", "/admin/v1/dialing", nil)
+	sharedstack.Equal(t, "state of everything", everything.text("state"), "active")
 }
 
 // liveCall places a call that lasts until it is hung up, and returns the id of the call.
@@ -145,9 +150,10 @@ func TestHangup_EndsACallWithTheDocumentedResult(t *testing.T) {
 	}{
 		{name: "answered", fault: "hold", during: "in_progress", status: "completed", cause: "normal_clearing",
 			event: "call.completed", charged: true},
-		{name: "ringing", fault: "endless", during: "ringing", status: "canceled", cause: "originator_cancel", event: "call.failed"},
-		{name: "answered, by an operator", fault: "hold", during: "in_progress", status: "completed", cause: "normal_clearing",
-			event: "call.completed", byOperator: true, charged: true},
+		{name: "ringing", fault: "endless", during: "ringing", status: "canceled", cause: "originator_cancel",
+			event: "call.failed"},
+		{name: "answered, by an operator", fault: "hold", during: "in_progress", status: "completed",
+			cause: "normal_clearing", event: "call.completed", byOperator: true, charged: true},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			id := w.liveCall(t, row.fault, row.during)
@@ -183,13 +189,16 @@ func TestHangup_OfAWorkspaceEndsAllItsCalls(t *testing.T) {
 	w, other := workspace(t), workspace(t)
 	w.topUp(t, "100")
 	other.topUp(t, "100")
-	calls := []string{w.liveCall(t, "hold", "in_progress"), w.liveCall(t, "endless", "ringing"), w.liveCall(t, "hold", "in_progress")}
+	calls := []string{
+		w.liveCall(t, "hold", "in_progress"), w.liveCall(t, "endless", "ringing"), w.liveCall(t, "hold", "in_progress"),
+	}
 	untouched := other.liveCall(t, "hold", "in_progress")
 	sharedstack.Equal(t, "calls", w.operator.want(t, 202, "POST", w.admin+"/hangup", nil).text("calls"), "3")
 	for i, want := range []string{"completed", "canceled", "completed"} {
 		sharedstack.Equal(t, "status", w.endOf(t, calls[i]).text("status"), want)
 	}
-	sharedstack.Equal(t, "calls after the end", w.operator.want(t, 202, "POST", w.admin+"/hangup", nil).text("calls"), "0")
+	again := w.operator.want(t, 202, "POST", w.admin+"/hangup", nil)
+	sharedstack.Equal(t, "calls after the end", again.text("calls"), "0")
 	call := other.read.want(t, 200, "GET", "/v1/calls/"+untouched, nil)
 	sharedstack.Equal(t, "status of another workspace's call", call.text("status"), "in_progress")
 	other.write.want(t, 202, "POST", "/v1/calls/"+untouched+"/hangup", nil)

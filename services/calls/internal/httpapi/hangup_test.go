@@ -30,12 +30,12 @@ func TestHangup_OnlyALiveCallIsHungUp(t *testing.T) {
 		wantAsked  bool
 	}{
 		{name: "ringing", before: rings, hangup: live(true), wantStatus: 202, wantAsked: true},
-		{name: "in progress", before: func(a *account) { rings(a); a.publish(a.answered()) }, hangup: live(true), wantStatus: 202,
-			wantAsked: true},
+		{name: "in progress", before: func(a *account) { rings(a); a.publish(a.answered()) }, hangup: live(true),
+			wantStatus: 202, wantAsked: true},
 		{name: "ended, but its event has not arrived", before: rings, hangup: live(false), wantStatus: 409,
 			wantCode: "invalid_state", wantAsked: true},
-		{name: "ended", before: func(a *account) { rings(a); a.publish(a.ended("busy", "user_busy")) }, hangup: live(true),
-			wantStatus: 409, wantCode: "invalid_state"},
+		{name: "ended", before: func(a *account) { rings(a); a.publish(a.ended("busy", "user_busy")) },
+			hangup: live(true), wantStatus: 409, wantCode: "invalid_state"},
 		{name: "the dialer does not respond", before: rings, hangup: silent, wantStatus: 503, wantCode: "unavailable",
 			wantAsked: true},
 	}
