@@ -77,7 +77,7 @@ func references(t *testing.T, content string) (anchors map[string]bool, links []
 	return anchors, links
 }
 
-// jsonBlock matches the bodies in events.md, which are copies of the examples in the API description.
+// jsonBlock matches the bodies in events.md, which are copies of the examples of the API.
 var jsonBlock = regexp.MustCompile("(?s)```json\n.*?```")
 
 func TestMarkdown_PagesAreShort(t *testing.T) {

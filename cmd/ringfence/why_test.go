@@ -100,8 +100,8 @@ func wantGates(t *testing.T, out string) {
 	_, shown, _ := strings.Cut(out, "\nGATES\n")
 	shown, _, _ = strings.Cut(shown, "\n\n")
 	wantLines(t, "gates", shown, "JUDGED AT KIND GATE RESULT REASON",
-		"2026-01-01T09:00:00.000Z dial opt_out passed no opt-out on record",
-		"2026-01-01T09:00:00.000Z dial calling_window passed 02:45 in Los Angeles, window 00:00–24:00")
+		"2026-01-01 04:00:00 EST dial opt_out passed no opt-out on record",
+		"2026-01-01 04:00:00 EST dial calling_window passed 02:45 in Los Angeles, window 00:00–24:00")
 }
 
 func TestCallsWhy_OfACallExplainsItsRequest(t *testing.T) {
@@ -152,7 +152,7 @@ func TestCallsWhy_OfANumberShowsItsGatesAndDecisions(t *testing.T) {
 		t,
 		"stdout",
 		out,
-		"The number cannot be called now, but at 2026-01-01T17:00:00Z. Outside the calling window.",
+		"The number cannot be called now, but at 2026-01-01 12:00:00 EST. Outside the calling window.",
 	)
 	_, now, _ := strings.Cut(out, "\nGATES NOW\n")
 	now, _, _ = strings.Cut(now, "\n\n")
@@ -179,5 +179,5 @@ func TestCallsTimeline_PrintsTheEntries(t *testing.T) {
 		t.Fatalf("exit status = %d, want 0; stderr = %q", code, faults)
 	}
 	wantLines(t, "timeline", out, "AT TYPE MESSAGE OBJECT ID",
-		"2026-01-01T09:00:00.000Z call_request.created The call request was created. 2")
+		"2026-01-01 04:00:00 EST call_request.created The call request was created. 2")
 }

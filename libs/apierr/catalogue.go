@@ -66,6 +66,7 @@ func Catalogue() []Section {
 			{416, []string{"range_not_satisfiable"},
 				"`Range` names no part of the recording. `Content-Range` has its length."},
 			{409, []string{"not_cancelable"}, "the request is no longer queued."},
+			{409, []string{"invalid_state"}, "the call has ended, so it cannot be hung up."},
 		}},
 		{Title: "Contacts and opt-outs", Entries: []Entry{
 			{409, []string{"contact_exists"}, "the number already has a contact. Use `existing_id`."},
@@ -76,7 +77,8 @@ func Catalogue() []Section {
 			{409, []string{"subscription_limit_reached"},
 				"5 subscriptions are active, or 100 exist. Pause or delete one."},
 			{409, []string{"subscription_not_active"},
-				"the subscription is paused or failed. Set `status` to `active`, then send the test."},
+				"the subscription is paused or failed. Set `status` to `active` first."},
+			{409, []string{"invalid_state"}, "the event of the delivery was erased."},
 			{422, []string{"invalid_url"}, "`url` is not https, is malformed, or leads to a private address."},
 			{422, []string{"no_events"}, "`events` is missing or empty."},
 			{422, []string{"invalid_event_type"}, "an event type is unknown. The message lists the types."},

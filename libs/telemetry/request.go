@@ -39,8 +39,8 @@ func Route(ctx context.Context, template string) {
 	}
 }
 
-// Stream marks the response of the HTTP request as a stream. The duration of a stream is logged, but
-// not added to the latency metric.
+// Stream marks the response of the HTTP request as a stream. The duration of a stream is logged,
+// but not added to the latency metric.
 func Stream(ctx context.Context) {
 	if n, ok := ctx.Value(noteKey{}).(*requestNotes); ok {
 		n.mu.Lock()

@@ -101,8 +101,8 @@ func TestExamples_AreCreatedWhenTheirIDsSay(t *testing.T) {
 	}
 }
 
-// A generated client has a type with the name of each schema. The name must not hide a built-in type
-// of the client's language.
+// A generated client has a type with the name of each schema. The name must not hide a built-in
+// type of the client's language.
 func TestSchemas_AreNotNamedLikeBuiltInTypes(t *testing.T) {
 	t.Parallel()
 	var document struct {

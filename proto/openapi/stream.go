@@ -30,8 +30,8 @@ type EventReader struct{ lines *bufio.Reader }
 // NewEventReader returns a reader of a response body.
 func NewEventReader(body io.Reader) *EventReader { return &EventReader{lines: bufio.NewReader(body)} }
 
-// Next returns the next message. It returns io.EOF at the end of the response. An incomplete message
-// at the end is dropped: the service sends it again after a reconnect.
+// Next returns the next message. It returns io.EOF at the end of the response. An incomplete
+// message at the end is dropped: the service sends it again after a reconnect.
 func (r *EventReader) Next() (event StreamedEvent, err error) {
 	var data [][]byte
 	for {

@@ -57,8 +57,8 @@ func (l *streamLog) typesOf(call string) []string {
 }
 
 // The test kills both replicas of gateway and webhook-dispatcher at random times, while a client
-// follows the stream and calls are placed. The client resumes with the id of the last event. It must
-// receive every event once and in order.
+// follows the stream and calls are placed. The client resumes with the id of the last event. It
+// must receive every event once and in order.
 func TestKills_EventStreamLosesAndRepeatsNothing(t *testing.T) {
 	rng, world := sharedstack.Seeded(t, 1), stack(t)
 	w := tenant(t, world.Stack, world.Hooks, killCredit)

@@ -113,8 +113,8 @@ func keepMembers(node *yaml.Node, isKept func(key string, value *yaml.Node) bool
 }
 
 // forGenerator adds the order of fields, because oapi-codegen would otherwise sort them. It also
-// removes the error responses whose type is the type of the default response, ErrorResponse. The client
-// then has one type for all errors.
+// removes the error responses whose type is the type of the default response, ErrorResponse. The
+// client then has one type for all errors.
 func forGenerator(node *yaml.Node) {
 	if node.Kind != yaml.MappingNode {
 		for _, item := range node.Content {

@@ -9,8 +9,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// sampleRequest is the request that the code samples of an operation send. body is indented JSON, or
-// empty.
+// sampleRequest is the request that the code samples of an operation send. body is indented JSON,
+// or empty.
 type sampleRequest struct {
 	method, path, body string
 }

@@ -29,8 +29,8 @@ type sentRequest struct {
 	Body              any
 }
 
-// TestSamples_OfOneOperationSendTheSameRequest runs the samples of every operation. All samples of an
-// operation must send the same request. It runs the Go samples of only two operations, because
+// TestSamples_OfOneOperationSendTheSameRequest runs the samples of every operation. All samples of
+// an operation must send the same request. It runs the Go samples of only two operations, because
 // each of them is compiled.
 func TestSamples_OfOneOperationSendTheSameRequest(t *testing.T) {
 	description, err := os.ReadFile("../../proto/openapi/openapi.json")

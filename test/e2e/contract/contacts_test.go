@@ -148,8 +148,8 @@ func TestContacts_PatchMergesMetadata(t *testing.T) {
 	w.write.want(t, 200, "PATCH", path, set{"metadata": set{"one": 1, "b": nil}})
 }
 
-// Each consent that a client sends must be a consent record of the operator API, and a withdrawal must
-// refuse the next call. Erasure must delete email and external_id.
+// Each consent that a client sends must be a consent record of the operator API, and a withdrawal
+// must refuse the next call. Erasure must delete email and external_id.
 func TestContacts_ConsentIsRecordedAndErasureDeletesTheFields(t *testing.T) {
 	w := workspace(t)
 	w.topUp(t, "100")

@@ -31,8 +31,8 @@ func (w *tenant) decisions(t *testing.T, number string) (found []map[string]any)
 	return found
 }
 
-// A call that was placed has a decision of the pre-check and one of the dial. Both state why each gate
-// passed. A refused call has a decision that states which gate failed.
+// A call that was placed has a decision of the pre-check and one of the dial. Both state why each
+// gate passed. A refused call has a decision that states which gate failed.
 func TestDecisions_StateWhyANumberWasCalled(t *testing.T) {
 	w := workspace(t)
 	w.topUp(t, "100")
@@ -118,7 +118,8 @@ func TestDecisions_PreviewEvaluatesTheGatesAndStoresNothing(t *testing.T) {
 	sharedstack.Equal(t, "next_opening of an opted-out number", optedOut.text("next_opening"), "")
 }
 
-// The timeline must contain every step of a request, from POST to the last attempt of each delivery.
+// The timeline must contain every step of a request, from POST to the last attempt of each
+// delivery.
 func TestTimeline_ListsEveryStepOfARequest(t *testing.T) {
 	w := workspace(t)
 	w.topUp(t, "100")

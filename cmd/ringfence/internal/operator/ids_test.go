@@ -15,8 +15,8 @@ func newID(at time.Time, n int) string {
 	return fmt.Sprintf("%s-%s-7000-8000-%012d", milliseconds[:8], milliseconds[8:], n)
 }
 
-// collection serves lists of items, newest first, in pages of the given size. It ignores the filters
-// created_after and created_before, except for calls.
+// collection serves lists of items, newest first, in pages of the given size. It ignores the
+// filters created_after and created_before, except for calls.
 type collection struct {
 	ids   []string
 	asked []string

@@ -46,8 +46,8 @@ func TestTime_ReadsTimesAndAges(t *testing.T) {
 	}
 }
 
-// The lists have no filter by time, except for calls and call requests. The client selects the items
-// by the time in their ids and stops at the first item that is too old.
+// The lists have no filter by time, except for calls and call requests. The client selects the
+// items by the time in their ids and stops at the first item that is too old.
 func TestList_AfterAndBeforeSelectItems(t *testing.T) {
 	at := time.Date(2026, 6, 4, 9, 0, 0, 0, time.UTC)
 	served := &collection{}

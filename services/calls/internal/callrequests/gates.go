@@ -20,8 +20,8 @@ import (
 )
 
 // checkLocalData checks the kind of number, the workspace's destinations and the agent, without a
-// request to another service. It returns the destinations and the agent's max_call_seconds, which is
-// not nil.
+// request to another service. It returns the destinations and the agent's max_call_seconds, which
+// is not nil.
 func (in *Intake) checkLocalData(ctx context.Context, workspaceID uuid.UUID,
 	order openapi.CreateCall) (known store.PlacementInputs, err error) {
 	number := phone.Number(order.To)

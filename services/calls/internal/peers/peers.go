@@ -1,6 +1,6 @@
 // Package peers sends requests to other services: contacts-compliance (pre-check), billing-wallet
-// (hold) and the dialer (withdraw, hang-up, agents). Each request is idempotent by call request id, so a
-// failed request is repeated once. If a peer does not respond in time, the error is 503.
+// (hold) and the dialer (withdraw, hang-up, agents). Each request is idempotent by call request id,
+// so a failed request is repeated once. If a peer does not respond in time, the error is 503.
 package peers
 
 import (

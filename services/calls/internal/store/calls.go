@@ -144,10 +144,10 @@ func (f CallFilter) indexes() (n int) {
 	return n
 }
 
-// selectCalls returns the statement whose index fits the filter. A call request has at most one call,
-// and a contact has few calls, so the statement reads all calls of the request or of the contact.
-// For all other filters the statement reads each pair of direction and list status, so that a rare
-// status is found quickly among a million calls.
+// selectCalls returns the statement whose index fits the filter. A call request has at most one
+// call, and a contact has few calls, so the statement reads all calls of the request or of the
+// contact. For all other filters the statement reads each pair of direction and list status, so
+// that a rare status is found quickly among a million calls.
 func (f CallFilter) selectCalls() string {
 	where := ""
 	if f.AgentID != nil {

@@ -48,8 +48,8 @@ SELECT ` + listedRequestColumns + ` FROM unnest(@statuses::text[]) AS one (one_s
 
 const requestExists = `SELECT EXISTS (SELECT FROM call_requests WHERE workspace_id = @workspace_id AND id = @after)`
 
-// RequestFilter filters a list of call requests. Its zero value matches all requests. From and Until
-// are as in CallFilter.
+// RequestFilter filters a list of call requests. Its zero value matches all requests. From and
+// Until are as in CallFilter.
 type RequestFilter struct {
 	Status      string
 	To          phone.Number

@@ -118,8 +118,8 @@ func decide(q store.Target, inputs store.Inputs, f gate.Facts) store.Decision {
 	}
 }
 
-// subject returns the facts for the reports of the gates. It reads the time zones even if the policy
-// does not need them, so that the report shows the person's local time.
+// subject returns the facts for the reports of the gates. It reads the time zones even if the
+// policy does not need them, so that the report shows the person's local time.
 func subject(q store.Target, inputs store.Inputs) gate.Subject {
 	s := gate.Subject{Number: q.Number, Zones: window.Zones(q.Number.Zones()), Destinations: q.Destinations}
 	if inputs.TimeZone == nil {

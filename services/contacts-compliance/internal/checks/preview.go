@@ -9,8 +9,8 @@ import (
 	"ringfence.dev/services/contacts-compliance/internal/window"
 )
 
-// Preview is the result that a check of a number would return at one given time. A preview stores no
-// decision and places no call.
+// Preview is the result that a check of a number would return at one given time. A preview stores
+// no decision and places no call.
 type Preview struct {
 	// At is the time for which the gates were evaluated. It is never in the past.
 	At time.Time

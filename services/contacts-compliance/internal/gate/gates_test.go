@@ -155,8 +155,8 @@ func TestReport_PacksHaveTheirHoursAndCaps(t *testing.T) {
 	}
 }
 
-// The gates of the report are evaluated one by one, and Evaluate stops at the first refusal. Both must
-// agree for every call.
+// The gates of the report are evaluated one by one, and Evaluate stops at the first refusal. Both
+// must agree for every call.
 func TestReport_AllGatesPassIfAndOnlyIfTheCallIsOpen(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {

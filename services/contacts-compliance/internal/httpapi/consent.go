@@ -88,8 +88,8 @@ func (a *API) setConsent(w http.ResponseWriter, r *http.Request) error {
 	return httpserver.WriteJSON(w, http.StatusOK, viewStatus(c))
 }
 
-// consentChange parses a change of consent. The names of the fields begin with prefix. The error names
-// every invalid field.
+// consentChange parses a change of consent. The names of the fields begin with prefix. The error
+// names every invalid field.
 func consentChange(body bodyFields, prefix string) (change contacts.Change, err error) {
 	text, status := body.requiredText(prefix+"status", maxText)
 	switch {

@@ -122,8 +122,8 @@ func (a *API) readContact(w http.ResponseWriter, r *http.Request) error {
 	return httpserver.WriteJSON(w, http.StatusOK, viewContact(c))
 }
 
-// changeContact handles PATCH /v1/contacts/{id}. Null clears name, email and external_id. Metadata is
-// merged at the top level. A consent writes a consent record.
+// changeContact handles PATCH /v1/contacts/{id}. Null clears name, email and external_id. Metadata
+// is merged at the top level. A consent writes a consent record.
 func (a *API) changeContact(w http.ResponseWriter, r *http.Request) error {
 	id, err := httpserver.PathID(r, "id", "contact")
 	if err != nil {

@@ -250,8 +250,8 @@ func TestContacts_AreInvisibleToOtherWorkspaces(t *testing.T) {
 	}
 }
 
-// Each change of consent must have one consent record with the client's source and evidence, also if
-// the status stays the same. A refused request must not have one.
+// Each change of consent must have one consent record with the client's source and evidence, also
+// if the status stays the same. A refused request must not have one.
 func TestContacts_ConsentWritesARecord(t *testing.T) {
 	t.Parallel()
 	r := start(t)

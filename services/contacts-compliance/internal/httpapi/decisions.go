@@ -139,8 +139,8 @@ func viewOwnDecision(d store.StoredDecision) openapi.Decision {
 	return view
 }
 
-// previewDecision handles POST /v1/decisions/preview. It evaluates the gates as POST /v1/calls would
-// and stores nothing.
+// previewDecision handles POST /v1/decisions/preview. It evaluates the gates as POST /v1/calls
+// would and stores nothing.
 func (a *API) previewDecision(w http.ResponseWriter, r *http.Request) error {
 	body, err := decode(r)
 	if err != nil {

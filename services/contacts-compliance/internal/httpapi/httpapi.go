@@ -1,6 +1,6 @@
 // Package httpapi contains the HTTP routes of contacts-compliance. Customers use contacts, opt-outs
-// and decisions. Operators use consent, decisions, imports and erasures. The services `calls`, dialer
-// and gateway use the internal API.
+// and decisions. Operators use consent, decisions, imports and erasures. The services `calls`,
+// dialer and gateway use the internal API.
 package httpapi
 
 import (

@@ -40,8 +40,8 @@ func (s *Store) Create(ctx context.Context, c contacts.Contact) (stored contacts
 	return createContact(ctx, s.pool, c)
 }
 
-// CreateWithConsent does what Create does, and records the change of the consent of a new contact in
-// the same transaction. It does not change an existing contact.
+// CreateWithConsent does what Create does, and records the change of the consent of a new contact
+// in the same transaction. It does not change an existing contact.
 func (s *Store) CreateWithConsent(ctx context.Context, c contacts.Contact,
 	consent contacts.Change) (stored contacts.Contact, existed bool, err error) {
 	err = pg.InPipeline(ctx, s.pool, func(tx *pg.Pipeline) error {
@@ -120,10 +120,10 @@ SET name = @name, name_folded = @name_folded, email = @email, external_id = @ext
 WHERE workspace_id = @workspace_id AND id = @id
 RETURNING ` + contactColumns
 
-// Update locks a contact, calls edit, and stores the changed name, email, external_id and metadata. If
-// consent is not nil, it records that change of the contact's consent in the same transaction. An
-// error of edit is returned unchanged and nothing is stored. It returns pg.ErrNotFound if there is no
-// such contact.
+// Update locks a contact, calls edit, and stores the changed name, email, external_id and metadata.
+// If consent is not nil, it records that change of the contact's consent in the same transaction.
+// An error of edit is returned unchanged and nothing is stored. It returns pg.ErrNotFound if there
+// is no such contact.
 func (s *Store) Update(ctx context.Context, workspace, id uuid.UUID, consent *contacts.Change,
 	edit func(*contacts.Contact) error) (changed contacts.Contact, err error) {
 	err = pg.InPipeline(ctx, s.pool, func(tx *pg.Pipeline) error {
@@ -218,11 +218,11 @@ const (
 	nameContains = ` AND position(@name IN name_folded) > 0`
 )
 
-// pairsBegin and pairsEnd read the newest contacts of each pair of states and merge them. So a few opted-out
-// contacts among a million are found without reading all of them.
+// pairsBegin and pairsEnd read the newest contacts of each pair of states and merge them. So a few
+// opted-out contacts among a million are found without reading all of them.
 //
-// A filter by email or external_id adds a condition between these two parts. Each filter has an index
-// with the columns of contacts_states.
+// A filter by email or external_id adds a condition between these two parts. Each filter has an
+// index with the columns of contacts_states.
 const (
 	pairsBegin = `
 SELECT ` + contactColumns + ` FROM unnest(@dnds::text[], @consents::text[]) AS pair (dnd, consent) CROSS JOIN LATERAL (

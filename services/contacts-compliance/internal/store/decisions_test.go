@@ -23,7 +23,8 @@ SELECT concat(lpad(to_hex(1750000000000 + n), 12, '0'), '70008', substr(md5(n::t
     now(), '[]'
 FROM generate_series(1, 30000) AS n`
 
-// The rows of a page must be found without a read of all decisions of the workspace or of the number.
+// The rows of a page must be found without a read of all decisions of the workspace or of the
+// number.
 func TestDecisions_NoFilterReadsTheWholeWorkspace(t *testing.T) {
 	t.Parallel()
 	_, pool := open(t)

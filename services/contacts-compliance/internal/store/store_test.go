@@ -81,8 +81,8 @@ func TestCreate_ConcurrentCallsCreateOneContact(t *testing.T) {
 	}
 }
 
-// Of several concurrent requests for one number, one creates the contact and its consent record. The
-// others change nothing.
+// Of several concurrent requests for one number, one creates the contact and its consent record.
+// The others change nothing.
 func TestCreateWithConsent_ConcurrentCallsStoreOneContactAndOneRecord(t *testing.T) {
 	t.Parallel()
 	st, pool := open(t)
@@ -125,8 +125,8 @@ func TestCreateWithConsent_ConcurrentCallsStoreOneContactAndOneRecord(t *testing
 	}
 }
 
-// If the consent record cannot be stored, the other fields of the same request are not stored either.
-// A trigger makes the insert of the record fail.
+// If the consent record cannot be stored, the other fields of the same request are not stored
+// either. A trigger makes the insert of the record fail.
 func TestUpdate_AFailedConsentRecordChangesNothing(t *testing.T) {
 	t.Parallel()
 	st, pool := open(t)

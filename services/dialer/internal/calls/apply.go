@@ -207,8 +207,8 @@ func (f *eventBatch) applyEvent(c *callstate.Call, e carrier.Event) {
 	}
 }
 
-// newOptOut returns the opt-out of a call that has no row. It returns nil if the number of the person
-// is not valid.
+// newOptOut returns the opt-out of a call that has no row. It returns nil if the number of the
+// person is not valid.
 func newOptOut(e carrier.Event) *callstate.OptOut {
 	c := callstate.Call{
 		CallID: e.CallID, WorkspaceID: e.WorkspaceID, Direction: callstate.Outbound, From: e.From, To: e.To,

@@ -40,8 +40,8 @@ type Check func(context.Context, trunks.Trunk) []trunks.CheckStep
 
 // New returns the handler of all routes. Operators use /admin/v1/workspaces/{id}, /admin/v1/dialer,
 // /admin/v1/dialing and /admin/v1/trunks. Clients use /v1/dialing. Clients with a link read
-// recordings. The service `calls` withdraws requests and hangs up calls. The service `calls` and the
-// gateway store settings. hangUp is called after calls were marked to be hung up.
+// recordings. The service `calls` withdraws requests and hangs up calls. The service `calls` and
+// the gateway store settings. hangUp is called after calls were marked to be hung up.
 func New(
 	st *store.Store,
 	trunkStore *store.Trunks,

@@ -71,8 +71,8 @@ func (a Answer) Since(at time.Time) Answer {
 	return a
 }
 
-// Check runs the gates at dial time. After an error the call request must not be dialed. workspace is
-// the workspace whose destinations were checked before, or nil.
+// Check runs the gates at dial time. After an error the call request must not be dialed. workspace
+// is the workspace whose destinations were checked before, or nil.
 func (c *Contacts) Check(ctx context.Context, r dialqueue.Request, workspace *dialqueue.Workspace) (Answer, error) {
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()

@@ -334,8 +334,8 @@ func (c *Carrier) leg(callID uuid.UUID) *leg {
 	return c.legs[callID]
 }
 
-// dialTime returns the time at which the first INVITE of a call was sent. ok is false if this process
-// has no outbound leg of the call that Refresh would store again.
+// dialTime returns the time at which the first INVITE of a call was sent. ok is false if this
+// process has no outbound leg of the call that Refresh would store again.
 func (c *Carrier) dialTime(callID uuid.UUID) (at time.Time, ok bool) {
 	if l := c.leg(callID); l != nil {
 		return l.dialTime()

@@ -29,8 +29,8 @@ const (
 
 // Each count of queued requests reads a partial index and stops at 10,000. Requests in use are
 // counted as in a claim, so that few dead rows are read. The other counts can read dead rows
-// (docs/adr/0011-count-live-calls-in-the-claim.md). Due requests whose dialing is paused are counted
-// separately, because more dialer processes would not dial them.
+// (docs/adr/0011-count-live-calls-in-the-claim.md). Due requests whose dialing is paused are
+// counted separately, because more dialer processes would not dial them.
 const countDepth = `
 SELECT CASE WHEN ` + somePaused + `
 		THEN (SELECT count(*) FROM ` + waiting + `10000` + waitingEnd + `NOT ` + isPaused + ` LIMIT 10000) AS bounded)
@@ -60,7 +60,8 @@ SELECT CASE WHEN ` + somePaused + `
 		AND (state = 'dialing' OR look_at > now())) AS in_use,
        (SELECT count(*) FROM opt_outs WHERE acknowledged_at IS NULL) AS unreported_opt_outs`
 
-// Depth contains the numbers of queued requests and live calls. Due, Ahead and Paused stop at 10,000.
+// Depth contains the numbers of queued requests and live calls. Due, Ahead and Paused stop at
+// 10,000.
 type Depth struct {
 	Due   int64
 	Ahead int64

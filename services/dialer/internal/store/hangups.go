@@ -36,8 +36,8 @@ WHERE call_id IN (SELECT call_id FROM locked) AND ended_at IS NULL`
 )
 
 // RequestHangup marks a live call of the workspace to be hung up. It returns false if the workspace
-// has no such live call. actor is the name of the operator, or "" for a client. RequestHangup can be
-// repeated. It returns ErrServerChanged on a server that is not reconciled, because the row of a
+// has no such live call. actor is the name of the operator, or "" for a client. RequestHangup can
+// be repeated. It returns ErrServerChanged on a server that is not reconciled, because the row of a
 // live call can be missing there.
 func (s *Store) RequestHangup(ctx context.Context, workspaceID, callID uuid.UUID, actor string) (live bool, err error) {
 	err = s.inTx(ctx, func(tx pgx.Tx) error {

@@ -13,8 +13,8 @@ import (
 	"ringfence.dev/services/dialer/internal/pauses"
 )
 
-// These are SQL expressions: whether all dialing is paused now, and the ids of the workspaces and of
-// the agents whose dialing is paused now.
+// These are SQL expressions: whether all dialing is paused now, and the ids of the workspaces and
+// of the agents whose dialing is paused now.
 const (
 	allPaused        = `EXISTS (SELECT FROM dialing_pauses p WHERE p.level = 'everything' AND p.ends_at > now())`
 	pausedWorkspaces = `(SELECT p.id FROM dialing_pauses p WHERE p.level = 'workspace' AND p.ends_at > now())`
@@ -126,8 +126,8 @@ FROM dialing_pauses p
 WHERE p.level = ANY ('{everything,workspace,agent,trunk}') AND p.ends_at > now() - interval '1 day'
 GROUP BY p.level, p.id`
 
-// LatestPauses returns the latest pause of each scope whose pause has not ended, or has ended within
-// the last day.
+// LatestPauses returns the latest pause of each scope whose pause has not ended, or has ended
+// within the last day.
 func (s *Store) LatestPauses(ctx context.Context) ([]pauses.Period, error) {
 	found, err := pg.Many[pauses.Period](ctx, s.pool, latestPauses, nil)
 	if err != nil {
@@ -148,9 +148,9 @@ func (s *Store) HasAgent(ctx context.Context, workspaceID, agentID uuid.UUID) (b
 	return found, nil
 }
 
-// The requests of a paused agent have the look_at infinity. So claims do not read them, and the index
-// on agent_id and look_at contains these rows together. Requests that must be blocked are left to
-// the claims: their agent is deleted, or their workspace may not dial.
+// The requests of a paused agent have the look_at infinity. So claims do not read them, and the
+// index on agent_id and look_at contains these rows together. Requests that must be blocked are
+// left to the claims: their agent is deleted, or their workspace may not dial.
 const (
 	setAsidePaused = `
 UPDATE dial_queue q SET look_at = 'infinity'

@@ -178,7 +178,8 @@ func TestDialing_ReturnsTheLastChange(t *testing.T) {
 	}
 }
 
-// Concurrent changes of a scope must leave at most one open pause, and it must agree with the state.
+// Concurrent changes of a scope must leave at most one open pause, and it must agree with the
+// state.
 func TestSetDialing_ConcurrentChangesAgree(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)

@@ -253,9 +253,10 @@ func (s *Store) endClaim(ctx context.Context, update string, args pg.Args, newFa
 // no_capacity is true if a claim left due requests of the workspace because no capacity was free,
 // while the expired request waited.
 //
-// The time in which dialing was paused does not count. If a request has time left because of pauses,
-// it is checked again when that time has passed. While the request is paused, its time does not
-// pass, so it is checked again at least a sixtieth of the limit later, but at most a minute later.
+// The time in which dialing was paused does not count. If a request has time left because of
+// pauses, it is checked again when that time has passed. While the request is paused, its time does
+// not pass, so it is checked again at least a sixtieth of the limit later, but at most a minute
+// later.
 const expireOld = `
 WITH old AS MATERIALIZED (
 	SELECT e.call_request_id, NOT e.held AND e.claimed_by IS NULL AND e.look_at <= now() AS waited,

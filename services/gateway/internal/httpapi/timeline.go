@@ -62,8 +62,8 @@ type callDelivery struct {
 	} `json:"attempts"`
 }
 
-// writeTimeline handles GET …/call-requests/{id}/timeline. It reads the request, and then the data of
-// the other owners concurrently. If one owner is unavailable, the response is 503.
+// writeTimeline handles GET …/call-requests/{id}/timeline. It reads the request, and then the data
+// of the other owners concurrently. If one owner is unavailable, the response is 503.
 func writeTimeline(w http.ResponseWriter, r *http.Request, peers *proxy.Upstreams, caller serviceauth.Caller,
 	id string) error {
 	requestID, err := uuid.Parse(id)
@@ -177,8 +177,8 @@ func all[Item any](ctx context.Context, t *timeline, owner, path string, query u
 	return items, nil
 }
 
-// entries returns the entries in the order of their times. Entries with the same time have the order
-// of the life of a request.
+// entries returns the entries in the order of their times. Entries with the same time have the
+// order of the life of a request.
 func (t *timeline) entries() []openapi.TimelineEntry {
 	entries := []openapi.TimelineEntry{
 		{

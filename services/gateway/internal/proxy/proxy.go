@@ -169,8 +169,8 @@ func removeClientHeaders(header http.Header) {
 	}
 }
 
-// BufferBody reads the whole body, up to MaxBody bytes. Afterwards, r.Body and r.GetBody return the body
-// that was read.
+// BufferBody reads the whole body, up to MaxBody bytes. Afterwards, r.Body and r.GetBody return the
+// body that was read.
 func BufferBody(w http.ResponseWriter, r *http.Request) error {
 	if r.ContentLength > httpserver.MaxBody {
 		return httpserver.TooLarge()

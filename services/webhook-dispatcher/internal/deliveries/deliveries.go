@@ -36,8 +36,8 @@ func Statuses() []string {
 }
 
 // ID returns the id of the delivery of an event to a subscription: a UUIDv7 that contains the time
-// of the event in microseconds and a hash of both ids. So an event that is read twice still has only
-// one delivery, and the order of the ids is the order of the events.
+// of the event in microseconds and a hash of both ids. So an event that is read twice still has
+// only one delivery, and the order of the ids is the order of the events.
 func ID(subscriptionID, eventID uuid.UUID, createdAt time.Time) uuid.UUID {
 	id := uuid.NewSHA1(subscriptionID, eventID[:])
 	milliseconds, microseconds := createdAt.UnixMilli(), createdAt.UnixMicro()%1000
@@ -96,8 +96,8 @@ func NewTest(id, workspaceID, subscriptionID uuid.UUID, now time.Time) (Event, e
 		CreatedAt: shown.Time}, nil
 }
 
-// NewSubscriptionEvent returns the event webhook_subscription.failing or webhook_subscription.failed
-// of a subscription, for the other subscriptions of its workspace.
+// NewSubscriptionEvent returns the event webhook_subscription.failing or
+// webhook_subscription.failed of a subscription, for the other subscriptions of its workspace.
 func NewSubscriptionEvent(
 	event openapi.SubscriptionEventType, sub subscriptions.Subscription, sequence int32, now time.Time,
 ) (Event, error) {

@@ -71,9 +71,10 @@ func TestReplay_SendsTheSameDeliveryWithFiveNewAttempts(t *testing.T) {
 	}
 }
 
-// A process is killed after it committed a replay and before it woke its dispatcher, and another one
-// while it sent the replayed deliveries. Then every delivery of the replay is sent, only the requests
-// in flight are sent again, and the events of each call arrive in their order, before new events.
+// A process is killed after it committed a replay and before it woke its dispatcher, and another
+// one while it sent the replayed deliveries. Then every delivery of the replay is sent, only the
+// requests in flight are sent again, and the events of each call arrive in their order, before new
+// events.
 func TestReplayPeriod_IsNeitherLostNorDoubledByACrash(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)

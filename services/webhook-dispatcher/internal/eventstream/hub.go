@@ -1,5 +1,5 @@
-// Package eventstream sends the events of a workspace to the clients of GET /v1/events, in the order
-// of their positions.
+// Package eventstream sends the events of a workspace to the clients of GET /v1/events, in the
+// order of their positions.
 package eventstream
 
 import (

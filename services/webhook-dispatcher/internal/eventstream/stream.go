@@ -139,7 +139,8 @@ func (s *Stream) sendPage(ctx context.Context, out *writer) (more bool, err erro
 	return len(page) == pageSize, nil
 }
 
-// writeMessage appends one message (https://html.spec.whatwg.org/multipage/server-sent-events.html).
+// writeMessage appends one message
+// (https://html.spec.whatwg.org/multipage/server-sent-events.html).
 func writeMessage(to *bytes.Buffer, event store.StreamEvent) {
 	fmt.Fprintf(to, "id: %s\nevent: %s\n", event.EventID, event.Type)
 	for line := range bytes.SplitSeq(event.Body, []byte("\n")) {

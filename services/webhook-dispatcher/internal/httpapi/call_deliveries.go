@@ -29,8 +29,8 @@ type callAttemptView struct {
 	DurationMs int               `json:"duration_ms"`
 }
 
-// listCallDeliveries handles GET /internal/v1/calls/{call_id}/deliveries. It returns the deliveries of
-// all events of a call with their attempts, for the gateway's timeline. The list is empty for an
+// listCallDeliveries handles GET /internal/v1/calls/{call_id}/deliveries. It returns the deliveries
+// of all events of a call with their attempts, for the gateway's timeline. The list is empty for an
 // unknown call.
 func (a *API) listCallDeliveries(w http.ResponseWriter, r *http.Request) error {
 	call, err := httpserver.PathID(r, "call_id", "call")

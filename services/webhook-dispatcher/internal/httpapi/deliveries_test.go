@@ -97,8 +97,8 @@ func TestDeliveries_FiltersSelectMatchingDeliveries(t *testing.T) {
 	}
 }
 
-// The list must contain the deliveries of all events of the call with each attempt, and no delivery of
-// another call or of another workspace.
+// The list must contain the deliveries of all events of the call with each attempt, and no delivery
+// of another call or of another workspace.
 func TestCallDeliveries_ListEveryAttempt(t *testing.T) {
 	t.Parallel()
 	p := newReplayFixture(t)

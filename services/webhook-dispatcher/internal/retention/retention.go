@@ -15,8 +15,8 @@ import (
 
 // Config is the configuration of the job.
 type Config struct {
-	// Keep is the retention period of event bodies, the event stream, deliveries and attempts. Whole days (UTC) are
-	// dropped, so a row can be kept up to a day longer.
+	// Keep is the retention period of event bodies, the event stream, deliveries and attempts. Whole
+	// days (UTC) are dropped, so a row can be kept up to a day longer.
 	Keep time.Duration `env:"WEBHOOK_KEEP" envDefault:"720h" help:"Retention period of event bodies, deliveries and attempts, at least 24h. They are deleted by whole UTC days, up to a day later."`
 }
 

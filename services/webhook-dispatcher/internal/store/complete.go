@@ -331,10 +331,10 @@ RETURNING event_count, clock_timestamp() AS at`
 
 const setWarned = `UPDATE subscription_health SET warned_at = now() WHERE subscription_id = @id AND warned_at IS NULL AND failures > 0`
 
-// Disable sets an active subscription to failed if its health still meets the rule, stores the event
-// webhook_subscription.failed, and returns the reason for operators. If no warning was recorded, it
-// stores webhook_subscription.failing first. disabled is false if a success or a PATCH was committed
-// first.
+// Disable sets an active subscription to failed if its health still meets the rule, stores the
+// event webhook_subscription.failed, and returns the reason for operators. If no warning was
+// recorded, it stores webhook_subscription.failing first. disabled is false if a success or a PATCH
+// was committed first.
 func (s *Store) Disable(ctx context.Context, subscriptionID uuid.UUID, rule subscriptions.FailureRule) (reason string, disabled bool, err error) {
 	key := pgx.NamedArgs{"id": subscriptionID}
 	err = pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {

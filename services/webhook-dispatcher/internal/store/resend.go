@@ -32,11 +32,11 @@ type Period struct {
 	Traceparent string
 }
 
-// ReplayPeriod queues the ended deliveries of a period again, all of them or none, and returns their
-// number. It leaves out queued deliveries, and those whose body was deleted or erased.
+// ReplayPeriod queues the ended deliveries of a period again, all of them or none, and returns
+// their number. It leaves out queued deliveries, and those whose body was deleted or erased.
 //
-// It returns ErrTooMany, the 409 error subscription_not_active if the subscription is not active, or
-// pg.ErrNotFound if the subscription does not exist.
+// It returns ErrTooMany, the 409 error subscription_not_active if the subscription is not active,
+// or pg.ErrNotFound if the subscription does not exist.
 func (s *Store) ReplayPeriod(
 	ctx context.Context,
 	workspaceID, subscriptionID uuid.UUID,

@@ -332,8 +332,8 @@ func TestOpenStream_ExpiredLeaseDoesNotCount(t *testing.T) {
 	}
 }
 
-// The stream has 300,000 events of 100 workspaces in four days. Each statement of a stream must read
-// few pages.
+// The stream has 300,000 events of 100 workspaces in four days. Each statement of a stream must
+// read few pages.
 func TestStream_ReadsFewPages(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)
