@@ -38,10 +38,36 @@ type commands struct {
 	} `cmd:"" help:"Start a temporary Postgres and run a command with its URL in RINGFENCE_TEST_POSTGRES."`
 }
 
+// description is the text of --help above the commands.
+const description = `Runs Ringfence on this machine. Environment variables:
+
+    RINGFENCE_HOME          folder of all state; one stack per folder (default .ringfence)
+
+    RINGFENCE_PORT          port of the public API (default 8080)
+
+    RINGFENCE_ADMIN_PORT    port of the operator API (default 8081)
+
+    RINGFENCE_SIM_PORT      port of the simulated carrier (default: chosen at the first start)
+
+    RINGFENCE_REPLICAS      replicas of each service (default 1)
+
+    RINGFENCE_RESTART_PAUSE longest pause before a dead process is started again (default 5s)
+
+    RINGFENCE_BROKER        embedded (default), or apache: run Apache Kafka, after make kafka-fetch
+
+    RINGFENCE_POOLER        host:port of a PgBouncer in front of POSTGRES_URL
+
+    POSTGRES_URL            superuser's URL of another Postgres
+
+    KAFKA_BROKERS           host:port list of another Kafka cluster
+
+    PG_BINDIR               folder of the Postgres programs
+
+    SIMULATOR_TIME_SCALE    factor of every simulated duration; 0 makes calls immediate (default 1)`
+
 func main() {
 	var line commands
-	parsed := kong.Parse(&line, kong.Name("ringfence-local"), kong.UsageOnError(),
-		kong.Description("Ringfence on this machine. RINGFENCE_HOME, RINGFENCE_PORT, RINGFENCE_ADMIN_PORT, RINGFENCE_SIM_PORT, RINGFENCE_REPLICAS, RINGFENCE_BROKER, POSTGRES_URL and KAFKA_BROKERS change what it does."))
+	parsed := kong.Parse(&line, kong.Name("ringfence-local"), kong.UsageOnError(), kong.Description(description))
 	ctx, hurry, kill := signals()
 	command, _, _ := strings.Cut(parsed.Command(), " ")
 	var err error

@@ -65,6 +65,9 @@ func TestRoutes_EveryOperationReachesItsService(t *testing.T) {
 				match.Template, operation.Path, operation.Method, path)
 			continue
 		}
+		if match.Owner == proxy.Gateway { // TestTimeline_ tests this route
+			continue
+		}
 		before := len(r.requestsTo(match.Owner))
 		got := r.customer(operation.Method, path, key, "")
 		received := r.requestsTo(match.Owner)
