@@ -145,7 +145,7 @@ func (p *Public) recheck(ctx context.Context, r *http.Request) error {
 	case errors.Is(err, pg.ErrNotFound):
 		return err
 	case err != nil:
-		return nil
+		return nil //nolint:nilerr // the next check reads the key again
 	}
 	return checkPlan(holder.Workspace(), r.URL)
 }

@@ -54,8 +54,8 @@ func CreatedAt(id uuid.UUID) (at time.Time, ok bool) {
 	if id.Version() != 7 {
 		return time.Time{}, false
 	}
-	microseconds := time.Duration(id[6]&0x0f)<<8 | time.Duration(id[7])
-	return page.TimeOf(id).Add(microseconds * time.Microsecond), true
+	microseconds := int64(id[6]&0x0f)<<8 | int64(id[7])
+	return page.TimeOf(id).Add(time.Duration(microseconds * int64(time.Microsecond))), true
 }
 
 // Event is an event with the body that every attempt sends unchanged.

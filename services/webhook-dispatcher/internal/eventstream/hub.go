@@ -163,7 +163,7 @@ func (h *Hub) Run(ctx context.Context) error {
 		}
 		switch {
 		case ctx.Err() != nil:
-			return nil
+			return nil //nolint:nilerr // the process stops
 		case err != nil:
 			slog.WarnContext(ctx, "event streams not updated", "error", err)
 			wait = errorPoll
