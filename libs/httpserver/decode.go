@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"maps"
 	"net/http"
 	"os"
 	"reflect"
@@ -44,11 +45,37 @@ func DecodeJSON(r *http.Request, v any) error {
 	if bytes.Equal(body, []byte("null")) {
 		return apierr.Validation("body", "must be %s, not null.", aJSON(target))
 	}
-	err = json.Unmarshal(body, v)
+	err = json.Unmarshal(removeOtherCase(body, target), v)
 	if err == nil {
 		return nil
 	}
 	return decodeFault(body, target, err)
+}
+
+// removeOtherCase removes the members whose name differs from the name of a field only in the case
+// of its letters. encoding/json would decode them, but they are unknown fields.
+func removeOtherCase(body []byte, target reflect.Type) []byte {
+	if target.Kind() != reflect.Struct {
+		return body
+	}
+	var members map[string]json.RawMessage
+	if json.Unmarshal(body, &members) != nil {
+		return body
+	}
+	found := len(members)
+	for _, field := range reflect.VisibleFields(target) {
+		name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
+		maps.DeleteFunc(members, func(member string, _ json.RawMessage) bool {
+			return name != "" && member != name && strings.EqualFold(member, name)
+		})
+	}
+	if len(members) == found {
+		return body
+	}
+	if rest, err := json.Marshal(members); err == nil {
+		return rest
+	}
+	return body
 }
 
 // ReadBody reads a body of limited size. A body over the limit is 413. A body that does not arrive

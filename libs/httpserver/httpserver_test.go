@@ -115,6 +115,7 @@ func TestDecodeJSON_AcceptsValidBodies(t *testing.T) {
 	for name, body := range map[string]string{
 		"unknown fields":           `{"to":"x","more":{"a":[1]}}`,
 		"two equal keys":           `{"to":"y","to":"x"}`,
+		"names in another case":    `{"to":"x","To":"y","TO":5}`,
 		"a surrogate pair":         `{"to":"x","variables":{"\ud83d\ude00\\":"\uD83D\uDE00"}}`,
 		"an escaped backslash":     `{"to":"x","variables":{"a":"\\u0000"}}`,
 		"other escapes":            `{"to":"x","events":["\"\u00e9\n"]}`,

@@ -117,10 +117,10 @@ func TestEvents_StreamSendsTheBytesOfTheWebhooks(t *testing.T) {
 func TestEvents_StreamRefusesInvalidParameters(t *testing.T) {
 	w, other := workspace(t), workspace(t)
 	w.read.want(t, 200, "GET", events, nil)
-	w.read.want(t, 200, "GET", events+"?types=call.completed,webhook_subscription.failed", nil)
+	w.read.want(t, 200, "GET", events+"?types=call.completed,webhook_subscription.failed,webhook.test", nil)
 	for _, query := range []string{
 		"last_event_id=" + uuid.NewString(), "last_event_id=x", "last_event_id=urn:uuid:" + uuid.NewString(),
-		"types=", "types=call.started", "types=call.completed,", "types=webhook.test",
+		"last_event_id=", "types=", "types=call.started", "types=call.completed,", "types=call.busy&types=call.failed",
 	} {
 		w.read.refused(t, 422, "validation_error", "GET", events+"?"+query, nil)
 	}

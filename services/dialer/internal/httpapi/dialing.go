@@ -68,7 +68,7 @@ func (b dialingBody) change(now time.Time) (change pauses.Change, err error) {
 }
 
 func (b dialingBody) readUntil(paused bool, now time.Time) (*time.Time, error) {
-	if len(b.Until) == 0 || string(b.Until) == "null" {
+	if !paused || len(b.Until) == 0 || string(b.Until) == "null" {
 		return nil, nil
 	}
 	var text string
@@ -79,8 +79,6 @@ func (b dialingBody) readUntil(paused bool, now time.Time) (*time.Time, error) {
 	switch {
 	case err != nil:
 		return nil, apierr.Validation("until", "must be a date-time with an offset, such as 2026-06-04T09:00:00Z.")
-	case !paused:
-		return nil, apierr.Validation("until", "is only for a pause. Leave it out to resume dialing.")
 	case !at.After(now):
 		return nil, apierr.Validation("until", "must be in the future.")
 	case at.After(now.AddDate(1, 0, 1)):

@@ -59,7 +59,7 @@ func TestDialing_EachScopeHasItsOwnState(t *testing.T) {
 		t.Errorf("pauses of GET /admin/v1/dialer = %d, want %d", got, len(paths))
 	}
 	for _, path := range paths {
-		if status, state, body := o.sendOperator(t, http.MethodPut, path, `{"state":"active"}`); status != 200 ||
+		if status, state, body := o.sendOperator(t, http.MethodPut, path, `{"state":"active","until":"2020-01-01T00:00:00Z"}`); status != 200 ||
 			state["state"] != "active" || state["until"] != nil {
 			t.Errorf("PUT %s = %d %s, want state active", path, status, body)
 		}
@@ -80,7 +80,7 @@ func TestDialing_RefusesInvalidChanges(t *testing.T) {
 		"until without offset":    {`{"state":"paused","reason":"r","until":"2099-01-01T00:00:00"}`, "until"},
 		"until too far ahead":     {`{"state":"paused","reason":"r","until":"2999-01-01T00:00:00Z"}`, "until"},
 		"until of another type":   {`{"state":"paused","reason":"r","until":5}`, "until"},
-		"until with active":       {`{"state":"active","reason":"r","until":"2099-01-01T00:00:00Z"}`, "until"},
+		"names in another case":   {`{"State":"paused","Reason":"r"}`, "state"},
 		"an empty body":           {``, "body"},
 	} {
 		status, answer, body := o.sendOperator(t, http.MethodPut, "/admin/v1/dialing", tt.body)

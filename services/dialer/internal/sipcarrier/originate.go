@@ -171,7 +171,8 @@ func (c *Carrier) sendInvite(
 		CallID: record.Attempt.SIPCallID, From: trunk.Write(o.From), To: trunk.Write(o.To), Body: conversation.Offer(),
 		Ring: c.cfg.Ring,
 		Permit: func(ctx context.Context) bool {
-			return o.Permitted(ctx) && c.cfg.Pauses.MayUse(ctx, trunk.TrunkID)
+			// MayUse can wait for the database. So Permitted checks the age of the gates' result last.
+			return c.cfg.Pauses.MayUse(ctx, trunk.TrunkID) && o.Permitted(ctx)
 		},
 	}
 	if limit := c.cfg.RingLimit; limit > 0 && limit < sip.FirstRing {

@@ -204,13 +204,17 @@ WHERE q.call_request_id = @call_request_id AND q.state = 'dialing' AND ` + onSer
 
 const insertFencedAgain = `
 INSERT INTO calls (call_id, call_request_id, workspace_id, direction, from_number, to_e164, agent_id, contact_id, variables,
-	status, queued_at, max_call_seconds, deadline_at, owner, traceparent, erased, time_zone)
+	status, queued_at, max_call_seconds, deadline_at, owner, traceparent, erased, time_zone,
+	ending, hangup_at, hangup_requested_at, hangup_requested_by)
 SELECT @call_id, q.call_request_id, q.workspace_id, 'outbound', @from, q.to_e164, q.agent_id, q.contact_id, q.variables,
-	'fenced', q.queued_at, q.max_call_seconds, now() + make_interval(secs => q.max_call_seconds) + @grace::interval, @instance, @traceparent, c.erased, c.time_zone
+	'fenced', q.queued_at, q.max_call_seconds, now() + make_interval(secs => q.max_call_seconds) + @grace::interval,
+	@instance, @traceparent, c.erased, c.time_zone, c.ending, c.hangup_at, c.hangup_requested_at, c.hangup_requested_by
 FROM dial_queue q JOIN calls c ON c.call_id = @refused WHERE q.call_request_id = @call_request_id`
 
 // FenceAgain permits another dial of a request, over another trunk, after a trunk refused it. The
-// refused call becomes void, and a new call gets its own fence.
+// refused call becomes void, and a new call gets its own fence. If a hang-up of the refused call was
+// requested, the new call is hung up.
+//
 // FenceAgain returns ErrLost if this process does not own the refused call any more, if the request
 // has ended, if the person has just opted out, or if the server is not the one that was set with
 // UseServer.

@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"ringfence.dev/services/dialer/internal/callstate"
+	"ringfence.dev/services/dialer/internal/dialqueue"
 	"ringfence.dev/services/dialer/internal/store"
 )
 
@@ -168,5 +169,23 @@ func TestRequestHangups_LeavesAFencedCallToItsAttempt(t *testing.T) {
 				t.Errorf("ending = %q, want %q", got, tt.ending)
 			}
 		})
+	}
+}
+
+// A trunk refuses a call after its hang-up was requested. The call over the next trunk must be hung
+// up.
+func TestFenceAgain_KeepsARequestedHangup(t *testing.T) {
+	t.Parallel()
+	pool := newPool(t)
+	st, r := newStore(pool), aRequest(uuid.Must(uuid.NewV7()), 1)
+	refused, next := fenced(t, pool, st, r), uuid.Must(uuid.NewV7())
+	if calls, err := st.RequestHangups(t.Context(), r.WorkspaceID, "ops"); err != nil || calls != 1 {
+		t.Fatalf("RequestHangups = %d, %v, want 1", calls, err)
+	}
+	if err := st.FenceAgain(t.Context(), r, refused, next, dialqueue.DefaultFrom, "sim"); err != nil {
+		t.Fatal(err)
+	}
+	if got := endingOf(t, pool, next); got != callstate.EndingRequested {
+		t.Errorf("ending of the call over the next trunk = %q, want %q", got, callstate.EndingRequested)
 	}
 }

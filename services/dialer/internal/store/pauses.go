@@ -33,9 +33,13 @@ ON CONFLICT (level, id) DO UPDATE SET paused = EXCLUDED.paused, reason = EXCLUDE
 RETURNING set_at`
 
 const (
+	// A pause that begins within a minute after the previous pause continues it. So a client that
+	// pauses and resumes all the time cannot create many rows, which every claim would read.
 	changePause = `
 UPDATE dialing_pauses SET ends_at = greatest(began_at, @ends_at::timestamptz)
-WHERE level = @level AND id = @id AND ends_at > @at`
+WHERE level = @level AND id = @id AND began_at = (
+	SELECT max(began_at) FROM dialing_pauses WHERE level = @level AND id = @id
+		AND ends_at > @at::timestamptz - CASE WHEN @paused THEN interval '1 minute' ELSE '0' END)`
 	beginPause = `
 INSERT INTO dialing_pauses (level, id, began_at, ends_at) VALUES (@level, @id, @at, @ends_at)`
 	// Requests are kept for 60 days.
@@ -68,7 +72,7 @@ func (s *Store) SetDialing(ctx context.Context, scope pauses.Scope, change pause
 }
 
 func savePause(ctx context.Context, tx pgx.Tx, scope pauses.Scope, change pauses.Change, at time.Time) error {
-	args := pg.Args{"level": string(scope.Level), "id": scope.ID, "at": at, "ends_at": at}
+	args := pg.Args{"level": string(scope.Level), "id": scope.ID, "at": at, "ends_at": at, "paused": change.Paused}
 	if _, err := tx.Exec(ctx, deletePauses, args); err != nil {
 		return err
 	}

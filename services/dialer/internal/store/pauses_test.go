@@ -212,6 +212,29 @@ func TestSetDialing_ConcurrentChangesAgree(t *testing.T) {
 }
 
 // A suspended workspace must end its requests as blocked within seconds, also during a pause.
+// Every claim reads the periods of the pauses, so a client that pauses and resumes all the time must
+// not create many of them.
+func TestSetDialing_QuickPausesShareOnePeriod(t *testing.T) {
+	t.Parallel()
+	pool := newPool(t)
+	st := newStore(pool)
+	scope := pauses.Scope{Level: pauses.Workspace, ID: uuid.Must(uuid.NewV7())}
+	for range 5 {
+		setDialing(t, st, scope, true, nil)
+		setDialing(t, st, scope, false, nil)
+	}
+	exec(t, pool, "UPDATE dialing_pauses SET began_at = began_at - interval '2 minutes', ends_at = ends_at - interval '2 minutes'")
+	setDialing(t, st, scope, true, nil)
+	var periods, open int
+	const read = "SELECT count(*), count(*) FILTER (WHERE ends_at = 'infinity') FROM dialing_pauses"
+	if err := pool.QueryRow(t.Context(), read).Scan(&periods, &open); err != nil {
+		t.Fatal(err)
+	}
+	if periods != 2 || open != 1 {
+		t.Errorf("periods = %d, open = %d, want 2 and 1", periods, open)
+	}
+}
+
 func TestClaim_TakesRequestsOfASuspendedWorkspaceDuringAPause(t *testing.T) {
 	t.Parallel()
 	for _, level := range []pauses.Level{pauses.Everything, pauses.Workspace, pauses.Agent} {

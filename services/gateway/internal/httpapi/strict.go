@@ -71,6 +71,7 @@ type schema struct {
 	Properties           map[string]schema `json:"properties"`
 	AdditionalProperties any               `json:"additionalProperties"`
 	Items                *schema           `json:"items"`
+	AnyOf                []schema          `json:"anyOf"` // an object, or null
 }
 
 // newDescription reads the API description. An operation may have parameters and a JSON body;
@@ -163,6 +164,11 @@ func (d *description) check(method, template string, query url.Values, body []by
 // "events[0].name". A schema without properties permits every member, unless it forbids additional
 // properties.
 func (d *description) unknown(s schema, value any, path string) (names []string) {
+	for _, alternative := range s.AnyOf {
+		if alternative.Ref != "" {
+			s = alternative
+		}
+	}
 	if s.Ref != "" {
 		s = d.schemas[s.Ref[strings.LastIndex(s.Ref, "/")+1:]]
 	}

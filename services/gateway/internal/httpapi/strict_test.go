@@ -69,6 +69,10 @@ func TestDescription_CheckNamesUnknownFieldsAndParameters(t *testing.T) {
 			body:     `{"agentid":"a","to":"b"}`,
 			want:     "agentid" + field,
 		},
+		{
+			name: "field of an object that can be null", method: "POST", template: "/v1/contacts",
+			body: `{"consent":{"status":"consented","source":"form","at":1}}`, want: "consent.at" + field,
+		},
 		{name: "field in another case", method: "POST", template: calls, body: `{"To":"b"}`, want: "To" + field},
 		{
 			name: "two fields and a parameter", method: "POST", template: calls, query: "limit=1", body: `{"b":1,"a":1}`,

@@ -44,14 +44,24 @@ func (s *Store) ReplayPeriod(
 ) (count int, err error) {
 	args := pgx.NamedArgs{
 		"workspace_id": workspaceID, "id": subscriptionID, "since": period.Since, "until": period.Until, "before": nil,
-		"only_failed": period.OnlyFailed, "limit": MaxReplay + 1,
+		"limit": MaxReplay + 1,
+	}
+	choose := choosePeriod
+	if period.OnlyFailed {
+		choose = chooseFailedPeriod
+	}
+	select {
+	case s.replays <- struct{}{}:
+		defer func() { <-s.replays }()
+	case <-ctx.Done():
+		return 0, ctx.Err()
 	}
 	err = pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
 		count = 0
 		if err := lockActiveShared(ctx, tx, workspaceID, subscriptionID); err != nil {
 			return err
 		}
-		ended, err := selectEnded(ctx, tx, choosePeriod, args)
+		ended, err := selectEnded(ctx, tx, choose, args)
 		if err != nil {
 			return fmt.Errorf("select deliveries of subscription %s: %w", subscriptionID, err)
 		}
@@ -69,10 +79,14 @@ func (s *Store) ReplayPeriod(
 	return count, nil
 }
 
-const choosePeriod = chooseEnded + `
+// Failed deliveries are few, so they have their own statement, which can use an index.
+const (
+	choosePeriod       = chooseEnded + ` AND d.status IN ('failed', 'delivered', 'skipped')` + inPeriod
+	chooseFailedPeriod = chooseEnded + ` AND d.status = 'failed'` + inPeriod
+	inPeriod           = `
   AND d.created_at >= @since AND d.created_at < @until
-  AND (d.status = 'failed' OR NOT @only_failed AND d.status IN ('delivered', 'skipped'))
 ORDER BY d.created_at, d.id LIMIT @limit FOR UPDATE OF d`
+)
 
 func lockActiveShared(ctx context.Context, tx pgx.Tx, workspaceID, subscriptionID uuid.UUID) error {
 	sub, err := lockShared(ctx, tx, workspaceID, subscriptionID)

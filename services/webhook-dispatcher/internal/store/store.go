@@ -16,10 +16,17 @@ import (
 type Store struct {
 	pool *pgxpool.Pool
 	box  *seal.Box
+	// replays limits concurrent calls of ReplayPeriod, so that replays leave connections for events
+	// and deliveries.
+	replays chan struct{}
 }
 
+const maxReplays = 2
+
 // New returns a store. The box encrypts and decrypts the secrets of subscriptions.
-func New(pool *pgxpool.Pool, box *seal.Box) *Store { return &Store{pool: pool, box: box} }
+func New(pool *pgxpool.Pool, box *seal.Box) *Store {
+	return &Store{pool, box, make(chan struct{}, maxReplays)}
+}
 
 // manyGenericPlan is pg.Many with the settings of genericPlan.
 func manyGenericPlan[T any](ctx context.Context, s *Store, sql string, args pg.Args) (found []T, err error) {
