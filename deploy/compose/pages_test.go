@@ -75,8 +75,8 @@ func containerCommands(t *testing.T) (found []pageScript) {
 	return found
 }
 
-// inlineCommands returns the commands in the text of all pages by their place. A word in capitals
-// or in braces is a placeholder, and commands with one are left out.
+// inlineCommands returns the commands in the text of all pages, by their place. It omits commands
+// with a placeholder, which is a word in capitals or in braces.
 func inlineCommands(t *testing.T) map[string]string {
 	t.Helper()
 	found, placeholder := map[string]string{}, regexp.MustCompile(`[{}…<>]|\b[A-Z]+\b`)

@@ -72,7 +72,8 @@ const (
 
 // FollowEvents reads GET /v1/events and calls handle for each event, until ctx ends or handle
 // returns an error. When a response ends, it connects again and resumes after the last event that
-// handle accepted. Until the first event, it resumes with the next event of the workspace.
+// handle accepted. If there is none, it starts with the next new event of the workspace, unless
+// params name an event.
 //
 // It returns the error of handle, and an error for a 4xx response except 429. The HTTP client must
 // have no timeout for the whole response.
@@ -102,7 +103,7 @@ func FollowEvents(
 }
 
 // followOnce reads one response. received is true if it had an event. pause is the Retry-After of
-// the response. It returns only errors after which a reconnect is useless.
+// the response. followOnce returns an error only if another connection cannot succeed.
 func followOnce(
 	ctx context.Context, client ClientInterface, params *StreamEventsParams, handle func(StreamedEvent) error,
 ) (received bool, pause time.Duration, err error) {

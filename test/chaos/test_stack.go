@@ -81,8 +81,8 @@ func (t *tenant) paidIn(amount money.Micro) {
 	t.credit += amount
 }
 
-// startTestStack starts the stack and its peers. shutDown stops what startWorld has started, also
-// after an error.
+// startTestStack starts the stack and its peers. shutDown stops what startTestStack has started,
+// also after an error.
 func startTestStack(ctx context.Context, set settings) (w *testStack, err error) {
 	w = &testStack{settings: set, ports: map[string]int{}, links: map[string]*kit.Proxy{}}
 	if w.home, err = os.MkdirTemp("", "ringfence-chaos-"); err != nil {

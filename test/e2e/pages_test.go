@@ -60,8 +60,8 @@ func restartDialer(t *testing.T, s *kit.Stack) {
 	})
 }
 
-// restoreTrunk ends the effect of commands that changed the host or disabled the trunk, because a
-// dialer does not record the messages of a disabled trunk.
+// restoreTrunk undoes commands that changed the host of the trunk or disabled it, because a dialer
+// does not record the messages of a disabled trunk.
 func restoreTrunk(t *testing.T, s *kit.Stack) {
 	t.Helper()
 	if _, err := s.RunCLI(t.Context(), "", "trunks", "change", "farm 0", "--set", "status=active",
@@ -155,9 +155,9 @@ func (r *pageReader) write(t *testing.T, name, text string) {
 	}
 }
 
-// shellFunctions change four commands of the pages. curl fails if the status is 400 or more. logs
-// prints the log of the stack. grep succeeds if the log does not contain the line. psql succeeds if
-// only the object of a placeholder does not exist.
+// shellFunctions replace four commands of the pages. curl fails if the status is 400 or more. logs
+// prints the log of the stack. grep also succeeds if no line matches. psql also succeeds if it
+// fails only because the object that a placeholder names does not exist.
 const shellFunctions = `
 curl() { command curl --fail-with-body "$@"; }
 logs() { cat "$RINGFENCE_HOME/stack.log"; }

@@ -14,8 +14,8 @@ const (
 	OperatorTest = "test/e2e TestSIP_PagesRun"
 	// FirstCallTest runs the first call on the services of the charts.
 	FirstCallTest = "deploy/compose TestCharts_ServicesStartAndPlaceACall"
-	// DeployTest runs commands with programs instead of docker, kubectl, curl and ringfence that write
-	// down their arguments, and compares the arguments with the charts and docker-compose.yml.
+	// DeployTest runs commands with fake docker, kubectl, curl and ringfence programs. It compares
+	// their arguments with the charts and docker-compose.yml.
 	DeployTest = "deploy/compose TestPages_CommandsMatchTheCharts"
 	// PromQLTest parses queries.
 	PromQLTest = "deploy/prometheus TestRunbooks_QueriesParse"
@@ -26,7 +26,7 @@ const (
 )
 
 // fixedTests lists the tests that run only the blocks that they know. Their entries must have a
-// Count, so that a new block of their pages has no test.
+// Count. So the check of the index fails if one of their pages gets a new block.
 var fixedTests = []string{AsteriskTest, FirstCallTest}
 
 // pageEntry assigns a test to blocks. The first entry that matches a block applies.

@@ -15,7 +15,7 @@ import (
 )
 
 // Ids are UUIDv7: the first 12 digits are the time of creation in milliseconds. Tables print these
-// digits as a short id. Commands accept every beginning of an id that has at least these digits.
+// digits as a short id. Commands accept every prefix of an id that contains at least these digits.
 var (
 	wholeID = regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$`)
 	shortID = regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}[0-9a-f-]{0,22}$`)
@@ -102,8 +102,8 @@ func (d *Client) expandQuery(ctx context.Context, workspace, query string) (stri
 	return values.Encode(), nil
 }
 
-// findID returns the id of the collection's object whose id begins with short. It returns an error
-// if there is no such object or more than one.
+// findID returns the only id in the collection that begins with short. It returns an error if no id
+// or several ids begin with short.
 func (d *Client) findID(ctx context.Context, collection, short string) (string, error) {
 	created, ok := timeOfShortID(short)
 	if !ok || wholeID.MatchString(short) {

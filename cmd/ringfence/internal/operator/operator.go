@@ -30,7 +30,7 @@ type Commands struct {
 type Named string
 
 // WorkspaceOpener returns the client of the workspace. It returns an error if no workspace was
-// given. Commands that need a workspace only sometimes use it.
+// given. It is for commands that need a workspace only with some of their flags.
 type WorkspaceOpener func() (*WorkspaceClient, error)
 
 // WorkspaceClient is a Client with a workspace.

@@ -102,7 +102,8 @@ func (c webhooksResend) Run(ctx context.Context, o *WorkspaceClient) error {
 	return suggestResume(err, o, c.Subscription)
 }
 
-// suggestResume adds the command that resumes the subscription to a refusal that requires it.
+// suggestResume appends the command that resumes the subscription to the message of err, if the
+// server refused the request because the subscription is not active.
 func suggestResume(err error, o *WorkspaceClient, subscription string) error {
 	var refused *Refusal
 	if errors.As(err, &refused) && refused.Code == "subscription_not_active" {

@@ -181,7 +181,7 @@ func (o *WorkspaceClient) explainNumber(ctx context.Context, number string) (err
 	return errors.Join(faults...)
 }
 
-// tellDecisions prints the decisions, and below them the gates of each decision.
+// tellDecisions prints a table of the decisions and, for each decision, a table of its gates.
 func (o *WorkspaceClient) tellDecisions(decisions []json.RawMessage) error {
 	faults := []error{o.Say(""), o.Say("DECISIONS"),
 		o.Table(decisions, []string{"judged_at", "kind", "result", "rule", "message"})}

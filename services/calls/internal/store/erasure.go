@@ -275,9 +275,9 @@ func queryIDs(ctx context.Context, tx pgx.Tx, sql string, args pgx.NamedArgs) ([
 	return pgx.AppendRows([]uuid.UUID{}, rows, pgx.RowTo[uuid.UUID])
 }
 
-// publishErased publishes the event `erased` for each request, and orders the erasure of the event
-// bodies of each call and request of which public events were published. It also publishes a report
-// with the steps that other services must do.
+// publishErased publishes the event `erased` for each request. For each call and request with
+// public events, it also publishes the order to erase the bodies of these events. It also publishes
+// a report with the steps that other services must do.
 func publishErased(
 	ctx context.Context, tx pgx.Tx, job erasureJob, requests, calls []erasedRow, more bool,
 ) error {

@@ -60,8 +60,8 @@ func (s *Store) recordChange(ctx context.Context, ch contacts.Change, ifUnknown 
 	return changed, err
 }
 
-// recordIn does the work of recordChange in a transaction. The caller must not lock the head of a
-// chain before.
+// recordIn does the work of recordChange in a transaction. The caller must not have locked the head
+// of a chain in this transaction.
 func (s *Store) recordIn(ctx context.Context, tx *pg.Pipeline, ch contacts.Change, ifUnknown UnknownNumber,
 	afterChange func(*pgx.Batch, contacts.Contact) error) (changed contacts.Contact, err error) {
 	locked, err := lockNumber(ctx, tx, ch, ifUnknown)

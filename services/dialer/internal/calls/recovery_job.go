@@ -22,13 +22,14 @@ const (
 	maxHangups = 16
 	// maxHangupRounds limits how many full batches of calls are hung up before the other tasks run.
 	maxHangupRounds = 10
-	// expirePause is the pause after a search for expired requests, as a multiple of its duration.
+	// expirePause is the wait after a search for expired requests, as a multiple of the duration of
+	// the search.
 	expirePause = 20
 )
 
-// Recoverer ends calls and requests that nothing else would end: calls of dead processes, calls
-// that last too long, calls whose hang-up was requested, and requests that waited too long. Before
-// it ends a call in the database, it tries to hang the call up at the carrier. It never dials.
+// Recoverer ends calls of dead processes, calls that last too long, calls whose hang-up was
+// requested, and requests that waited too long. Before it ends a call in the database, it tries to
+// hang the call up at the carrier. It never dials.
 type Recoverer struct {
 	store     *store.Store
 	heartbeat *Heartbeat
@@ -113,8 +114,9 @@ func (r *Recoverer) sweep(ctx context.Context) error {
 	return err
 }
 
-// expire pauses after a slow search. After a pause of dialing of more than a day, each search reads
-// all requests that are older than the limit, because their time has not passed.
+// expire searches for expired requests, and waits after a slow search. If dialing was paused for
+// more than a day, each search reads all requests that are older than the limit, because the paused
+// time does not count towards the limit.
 func (r *Recoverer) expire(ctx context.Context) error {
 	start := time.Now()
 	if start.Before(r.expireAfter) {

@@ -23,9 +23,9 @@ const (
 	// A beep counts as the beep of an answering machine only if it arrives within beepPeriod and
 	// before the person has had beepTurns turns. Later, a beep can have other causes.
 	beepPeriod, beepTurns = 45 * time.Second, 3
-	// lastSentenceTimeout limits the wait for the transcripts of the person's last sentences after
-	// the call has ended. Without a sign of such a sentence, the conversation waits only if the
-	// person hung up and was loud within recentSpeech before.
+	// lastSentenceTimeout limits the wait for the transcripts of the last sentences of the person
+	// after the call has ended. If no such sentence was detected, the conversation waits only if the
+	// person hung up, and was loud within recentSpeech before that.
 	lastSentenceTimeout, recentSpeech = 2 * time.Second, 3 * time.Second
 	// minLoudFrames is the number of loud frames that prove that a person spoke: 300 ms in total.
 	minLoudFrames = 15

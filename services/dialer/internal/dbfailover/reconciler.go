@@ -110,10 +110,10 @@ func (r *Reconciler) Ready() error {
 	return r.publisher.Ready()
 }
 
-// OnChange sets a function that stores again what another server can lack. The function is called
-// after a new server was reconciled and before requests are dialed. It is also called before this
-// process reconciles, so that the reconciliation knows which calls are live. OnChange must be
-// called before Run.
+// OnChange sets a function that stores data again that another database server can lack. The
+// function is called before this process reconciles the server, so that the reconciliation reads
+// which calls are live. It is called again after the reconciliation and before requests are dialed.
+// OnChange must be called before Run.
 func (r *Reconciler) OnChange(f func()) { r.onChange = f }
 
 // MayDial reports whether requests may be claimed.
@@ -348,10 +348,11 @@ func (l *intentLog) addRecord(i store.Intent, isWithdrawal bool) {
 
 // validIntents returns the intents of a request whose calls may have rung, newest first. It returns
 // only the newest intent of each process that is not withdrawn.
-// An older intent of the same process is not valid: a process publishes the next intent after its
-// previous dial has ended, or it withdraws the next intent because its claim has expired. An older
-// intent of another process is valid, because a process can publish an intent after it has lost its
-// claim.
+//
+// An older intent of the same process is not valid: the process publishes its next intent only
+// after its previous dial has ended. If its claim has expired, it withdraws the next intent. An
+// older intent of another process is valid, because a process can publish an intent after it has
+// lost its claim.
 func (l *intentLog) validIntents(request uuid.UUID) (valid []store.Intent) {
 	seen := map[uuid.UUID]bool{}
 	for _, i := range slices.Backward(l.intents[request]) {

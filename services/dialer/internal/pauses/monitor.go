@@ -13,8 +13,8 @@ import (
 const (
 	// readInterval is the time between two reads of the pauses.
 	readInterval = 300 * time.Millisecond
-	// maxAge is how old the pauses may be when an INVITE is permitted. An INVITE must not be sent
-	// more than 2 s after the response to a pause. The difference is for sending the INVITE.
+	// maxAge is the maximum age of the pauses at which an INVITE is permitted. No INVITE may be sent
+	// more than 2 s after the response to a pause. The remaining second is for sending the INVITE.
 	maxAge = time.Second
 	// readTimeout limits one read.
 	readTimeout = 2 * time.Second

@@ -131,8 +131,8 @@ func (l *leg) inboundObserver() sip.Observer {
 	}
 }
 
-// answerCall answers an inbound call of a workspace. Only the first call of answerCall has an
-// effect. If the agent's session cannot be opened, answerCall hangs up.
+// answerCall answers an inbound call of a workspace. It has an effect only once per leg. If the
+// agent's session cannot be opened, answerCall hangs up.
 func (l *leg) answerCall(workspaceID uuid.UUID) {
 	l.mu.Lock()
 	d := l.dialog

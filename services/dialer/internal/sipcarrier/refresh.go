@@ -56,9 +56,9 @@ type endedLeg struct {
 	last []entry
 }
 
-// keepEnded keeps what is needed to store the end of the leg again. The audio and the conversation
-// are not kept. A leg that another process has taken over is kept too, because the new database
-// server can lack the takeover.
+// keepEnded keeps the data from which Refresh stores the end of the leg again. It does not keep the
+// audio and the conversation. It also keeps a leg that another process has taken over, because the
+// new database server can lack the takeover.
 func (c *Carrier) keepEnded(l *leg, last []entry) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -72,10 +72,10 @@ func (c *Carrier) keepEnded(l *leg, last []entry) {
 	c.endedLegs.add(endedLeg{leg: kept, last: last})
 }
 
-// Refresh stores again what a failover of the database can have lost: the events of the live legs
-// of this process, the ends of its last legs, and its last opt-outs. Without Refresh, an outbound
-// call would end as not answered, a call that has ended would last until its longest duration, and
-// an inbound call would have no row and no end. Repeating Refresh has no effect.
+// Refresh stores data again that a failover of the database can have lost: the events of the live
+// legs of this process, the ends of its last legs, and its last opt-outs. Without Refresh, an
+// outbound call would end as not answered. A call that has ended would last until its longest
+// duration. An inbound call would have no row and no end. Repeating Refresh has no effect.
 func (c *Carrier) Refresh() {
 	for _, l := range c.allLegs() {
 		l.refresh()

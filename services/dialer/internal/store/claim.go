@@ -197,8 +197,8 @@ type workspaceRow struct {
 	Next float64 `db:"next"`
 }
 
-// ignorePaused makes the claim take no request of a paused workspace. A barred workspace is not
-// paused, because its requests must be blocked.
+// ignorePaused prevents the claim of requests of a paused workspace. It does not apply to a barred
+// workspace, because the requests of that workspace must be blocked.
 func (w *workspaceRow) ignorePaused() {
 	if w.Paused && !w.Barred {
 		w.Waiting, w.First = 0, nil

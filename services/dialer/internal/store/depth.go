@@ -27,8 +27,8 @@ const (
 		WHERE p.level = ANY ('{everything,workspace,agent}') AND p.ends_at > now())`
 )
 
-// Each count of queued requests reads a partial index and stops at 10,000. Requests in use are
-// counted as in a claim, so that few dead rows are read. The other counts can read dead rows
+// Each count of queued requests reads a partial index and stops at 10,000. The count in_use has the
+// condition of a claim, so that it reads few dead rows. The other counts can read dead rows
 // (docs/adr/0011-count-live-calls-in-the-claim.md). Due requests whose dialing is paused are
 // counted separately, because more dialer processes would not dial them.
 const countDepth = `

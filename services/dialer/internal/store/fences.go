@@ -212,8 +212,8 @@ SELECT @call_id, q.call_request_id, q.workspace_id, 'outbound', @from, q.to_e164
 FROM dial_queue q JOIN calls c ON c.call_id = @refused WHERE q.call_request_id = @call_request_id`
 
 // FenceAgain permits another dial of a request, over another trunk, after a trunk refused it. The
-// refused call becomes void, and a new call gets its own fence. If a hang-up of the refused call was
-// requested, the new call is hung up.
+// refused call becomes void, and a new call gets its own fence. If a hang-up of the refused call
+// was requested, the new call is hung up.
 //
 // FenceAgain returns ErrLost if this process does not own the refused call any more, if the request
 // has ended, if the person has just opted out, or if the server is not the one that was set with

@@ -114,7 +114,8 @@ SELECT ` + stateColumns + ` FROM dialing_states s
 WHERE s.paused AND EXISTS (SELECT FROM dialing_pauses p WHERE p.level = s.level AND p.id = s.id AND p.ends_at > now())
 ORDER BY s.set_at DESC LIMIT @most`
 
-// PausedScopes returns the scopes that are paused now, the last change first, but at most most.
+// PausedScopes returns the scopes that are paused now, the last change first. most is the maximum
+// number of returned scopes.
 func (s *Store) PausedScopes(ctx context.Context, most int) ([]pauses.State, error) {
 	found, err := pg.Many[pauses.State](ctx, s.pool, listPaused, pg.Args{"most": most})
 	if err != nil {
@@ -152,9 +153,9 @@ func (s *Store) HasAgent(ctx context.Context, workspaceID, agentID uuid.UUID) (b
 	return found, nil
 }
 
-// The requests of a paused agent have the look_at infinity. So claims do not read them, and the
-// index on agent_id and look_at contains these rows together. Requests that must be blocked are
-// left to the claims: their agent is deleted, or their workspace may not dial.
+// Claims do not read the requests of a paused agent, because their look_at is infinity. The index
+// on agent_id and look_at stores these rows next to each other. Requests of a deleted agent, or of
+// a workspace that may not dial, are left to the claims, because they must be blocked.
 const (
 	setAsidePaused = `
 UPDATE dial_queue q SET look_at = 'infinity'

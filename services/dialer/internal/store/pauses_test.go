@@ -211,9 +211,9 @@ func TestSetDialing_ConcurrentChangesAgree(t *testing.T) {
 	}
 }
 
-// A suspended workspace must end its requests as blocked within seconds, also during a pause.
-// Every claim reads the periods of the pauses, so a client that pauses and resumes all the time must
-// not create many of them.
+// A suspended workspace must end its requests as blocked within seconds, also during a pause. Every
+// claim reads the periods of the pauses, so a client that pauses and resumes all the time must not
+// create many of them.
 func TestSetDialing_QuickPausesShareOnePeriod(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)

@@ -254,9 +254,8 @@ func (s *Store) endClaim(ctx context.Context, update string, args pg.Args, newFa
 // while the expired request waited.
 //
 // The time in which dialing was paused does not count. If a request has time left because of
-// pauses, it is checked again when that time has passed. While the request is paused, its time does
-// not pass, so it is checked again at least a sixtieth of the limit later, but at most a minute
-// later.
+// pauses, it is checked again at the end of that time. This end moves on during a pause, so the
+// next check is not earlier than in one minute, or in a sixtieth of the limit if that is shorter.
 const expireOld = `
 WITH old AS MATERIALIZED (
 	SELECT e.call_request_id, NOT e.held AND e.claimed_by IS NULL AND e.look_at <= now() AS waited,

@@ -88,8 +88,8 @@ func (d *Authenticator) Authenticate(r *http.Request) (store.Principal, ratelimi
 	return d.rejectKey(d.allow(ctx, address, ratelimit.Anonymous))
 }
 
-// Holder returns the present holder of the request's API key, without counting the request. It
-// returns pg.ErrNotFound if the key is revoked.
+// Holder returns the current holder of the request's API key. It does not count the request against
+// the rate limit. It returns pg.ErrNotFound if the key is revoked.
 func (d *Authenticator) Holder(ctx context.Context, r *http.Request) (store.Principal, error) {
 	secret, ok := apikeys.Bearer(r.Header)
 	if !ok {

@@ -177,8 +177,8 @@ func all[Item any](ctx context.Context, t *timeline, owner, path string, query u
 	return items, nil
 }
 
-// entries returns the entries in the order of their times. Entries with the same time have the
-// order of the life of a request.
+// entries returns the entries in the order of their times. Entries with the same time are ordered
+// by kind: creation, decisions, attempts, call, end of the request, deliveries.
 func (t *timeline) entries() []openapi.TimelineEntry {
 	entries := []openapi.TimelineEntry{
 		{

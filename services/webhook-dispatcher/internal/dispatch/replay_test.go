@@ -71,10 +71,10 @@ func TestReplay_SendsTheSameDeliveryWithFiveNewAttempts(t *testing.T) {
 	}
 }
 
-// A process is killed after it committed a replay and before it woke its dispatcher, and another
-// one while it sent the replayed deliveries. Then every delivery of the replay is sent, only the
-// requests in flight are sent again, and the events of each call arrive in their order, before new
-// events.
+// One process is killed after it has committed a replay and before it wakes its dispatcher. Another
+// process is killed while it sends the replayed deliveries. Every delivery of the replay must be
+// sent, and only the requests in flight may be sent twice. The events of each call must arrive in
+// order, before new events.
 func TestReplayPeriod_IsNeitherLostNorDoubledByACrash(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)

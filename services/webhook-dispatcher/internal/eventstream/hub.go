@@ -37,8 +37,9 @@ const (
 	maxReads = 4
 )
 
-// Hub knows the open streams of this replica and wakes them when their workspace has new events. It
-// polls: LISTEN does not work behind PgBouncer in transaction mode. It is safe for concurrent use.
+// Hub contains the open streams of this replica and wakes them when their workspace has new events.
+// It polls the database, because LISTEN does not work behind PgBouncer in transaction mode. It is
+// safe for concurrent use.
 type Hub struct {
 	store *store.Store
 	reads chan struct{}
@@ -48,8 +49,8 @@ type Hub struct {
 	commentInterval, writeTimeout time.Duration
 
 	mu sync.Mutex
-	// streams contains the open streams of each workspace. seen is the newest position of which
-	// these streams were woken.
+	// streams contains the open streams of each workspace. seen is the position of the newest event
+	// for which the hub has woken these streams.
 	streams map[uuid.UUID][]*Stream
 	seen    map[uuid.UUID]int64
 	// opened makes Run continue when the first stream was opened.

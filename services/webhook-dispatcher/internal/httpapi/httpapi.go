@@ -22,10 +22,9 @@ type API struct {
 	wakeRetention  func()
 }
 
-// New returns an API. The hub serves the event streams. isReachable reports whether a url may
-// contain a given IP address.
-// wakeDispatcher is called when deliveries may have become due, and wakeRetention when a
-// subscription was deleted. Neither may block.
+// New returns an API. The hub serves the event streams. isReachable reports whether deliveries may
+// be sent to an IP address. wakeDispatcher is called when deliveries may have become due.
+// wakeRetention is called when a subscription was deleted. Neither function may block.
 func New(
 	st *store.Store,
 	hub *eventstream.Hub,

@@ -120,7 +120,7 @@ func TestResend_ReplacesASeriesThatWaitsForARetry(t *testing.T) {
 	if queued.NextAttemptAt.After(time.Now()) {
 		t.Errorf("NextAttemptAt = %s, want now", queued.NextAttemptAt)
 	}
-	// The new series holds the place of its event in the order of the call.
+	// The new series keeps the position of its event in the order of the call's events.
 	for _, want := range []uuid.UUID{id, later} {
 		work := r.claimAll(r.sub)
 		if len(work) != 1 {
