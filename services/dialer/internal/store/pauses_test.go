@@ -211,8 +211,7 @@ func TestSetDialing_ConcurrentChangesAgree(t *testing.T) {
 	}
 }
 
-// A suspended workspace must end its requests as blocked within seconds, also during a pause. Every
-// claim reads the periods of the pauses, so a client that pauses and resumes all the time must not
+// Every claim reads the periods of the pauses, so a client that often pauses and resumes must not
 // create many of them.
 func TestSetDialing_QuickPausesShareOnePeriod(t *testing.T) {
 	t.Parallel()
@@ -235,6 +234,7 @@ func TestSetDialing_QuickPausesShareOnePeriod(t *testing.T) {
 	}
 }
 
+// A suspended workspace must end its requests as blocked within seconds, also during a pause.
 func TestClaim_TakesRequestsOfASuspendedWorkspaceDuringAPause(t *testing.T) {
 	t.Parallel()
 	for _, level := range []pauses.Level{pauses.Everything, pauses.Workspace, pauses.Agent} {
