@@ -98,7 +98,7 @@ func (p *Public) answer(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if holder.Access != serviceauth.Write && r.Method != http.MethodGet && r.Method != http.MethodHead &&
-		!(match.ReadAccess && match.Allows(r.Method)) {
+		(!match.ReadAccess || !match.Allows(r.Method)) {
 		return apierr.New(http.StatusForbidden, "missing_scope", "This key may only read. Use a key with write access.")
 	}
 	if !found {
