@@ -91,7 +91,8 @@ const (
 		"rule":null,
 		"message":null,"gates":[{"gate":"opt_out","result":"passed","checked":"x","reason":"no opt-out on record"},
 		{"gate":"calling_window","result":"passed","checked":"x","reason":"02:45 in Los Angeles, window 00:00–24:00"}]},
-		{"id":"8","judged_at":"2026-01-01T08:00:00.000Z","kind":"precheck","result":"open","rule":null,"message":null,"gates":[]}],
+		{"id":"8","judged_at":"2026-01-01T08:00:00.000Z","kind":"precheck","result":"open","rule":null,"message":null,
+		"gates":[]}],
 		"has_more":false}`
 )
 

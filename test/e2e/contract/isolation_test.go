@@ -171,7 +171,8 @@ func (s *stranger) everything(t *testing.T) map[string]string {
 	t.Helper()
 	seen := map[string]string{}
 	for _, path := range []string{
-		"/v1/calls?limit=100", "/v1/calls/" + s.call, "/v1/call-requests?limit=100", "/v1/contacts?limit=100", "/v1/decisions?limit=100", "/v1/wallet", dialing, subscriptions + "?limit=100",
+		"/v1/calls?limit=100", "/v1/calls/" + s.call, "/v1/call-requests?limit=100", "/v1/contacts?limit=100",
+		"/v1/decisions?limit=100", "/v1/wallet", dialing, subscriptions + "?limit=100",
 		"/v1/opt-outs/" + s.number, "/v1/opt-outs/" + s.optedOut, "/v1/opt-outs/" + s.optedOutToo, "/v1/opt-outs/" + s.consented,
 	} {
 		seen[path] = s.read.want(t, 200, "GET", path, nil).body

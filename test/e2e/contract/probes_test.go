@@ -64,7 +64,10 @@ func probes(s *stranger) []probe {
 		{"GET " + deliveries + "/{id}", "id", deliveries + "/{x}", "", "", s.delivery, unknownID()},
 
 		{"POST " + calls + "/{id}/hangup", "id", calls + "/{x}/hangup", "", "", s.call, unknownID()},
-		{"PUT " + dialing, "a workspace in the body", dialing, `{"state":"active","reason":"Mine","workspace_id":"{x}"}`, "", s.id, unknownID()},
+		{
+			"PUT " + dialing, "a workspace in the body", dialing, `{"state":"active","reason":"Mine","workspace_id":"{x}"}`, "",
+			s.id, unknownID(),
+		},
 		{"POST " + requests + "/{id}/cancel", "id", requests + "/{x}/cancel", "", "", s.request, unknownID()},
 		{"PATCH " + contacts + "/{id}", "id", contacts + "/{x}", `{"name":"Mine","metadata":{"a":null,"mine":true}}`, "", s.contact, unknownID()},
 		{"DELETE /v1/opt-outs/{phone_e164}", "an opted-out number", optOut, "", "", s.optedOut, number(1)},

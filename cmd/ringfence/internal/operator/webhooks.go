@@ -26,7 +26,8 @@ type webhooksList struct{ Listed }
 
 func (c webhooksList) Run(ctx context.Context, o *WorkspaceClient) error {
 	return o.List(ctx, o.at("webhook-subscriptions"), nil, c.Listed,
-		"id", "name", "status", "failures=consecutive_failures", "last_success_at", "last_failure_at", "last_error=last_cause", "url")
+		"id", "name", "status", "failures=consecutive_failures", "last_success_at", "last_failure_at",
+		"last_error=last_cause", "url")
 }
 
 type subscription struct {

@@ -36,7 +36,8 @@ func (a *account) expired() *eventv1.DialEvent {
 func (r *rig) passDeadline() {
 	r.t.Helper()
 	r.exec(
-		`UPDATE calls SET end_learned_at = end_learned_at - interval '11 seconds', completes_at = completes_at - interval '11 seconds'`,
+		`UPDATE calls SET end_learned_at = end_learned_at - interval '11 seconds',
+			completes_at = completes_at - interval '11 seconds'`,
 	)
 	r.complete()
 }

@@ -208,7 +208,8 @@ func TestOwnDecisions_StateTheReasonOfEachGate(t *testing.T) {
 const insertOldDecision = `
 INSERT INTO decisions (id, workspace_id, call_request_id, phone_e164, kind, inputs, policy_version, result, rule, code,
 	message, call_at, judged_at)
-VALUES ($1, $2, $3, '+14155552671', 'dial', '{"stage":"dial","dnd_status":"clean"}', 0, 'open', '', '', '', now(), now())`
+VALUES ($1, $2, $3, '+14155552671', 'dial', '{"stage":"dial","dnd_status":"clean"}', 0, 'open', '', '', '', now(),
+	now())`
 
 func TestOwnDecisions_ADecisionOfAnEarlierVersionHasNoGates(t *testing.T) {
 	t.Parallel()

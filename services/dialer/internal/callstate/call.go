@@ -325,8 +325,9 @@ func (c *Call) dropTranscript() {
 	}
 }
 
-func (c *Call) settleEnd(e End) {
-	cause, unknown := e.Cause, false
+// causeOf returns the cause of the end. If unknown is true, it is not known how far the call got.
+func (c *Call) causeOf(e End) (cause Cause, unknown bool) {
+	cause = e.Cause
 	switch c.Ending {
 	// The dialer has stored no reason, although the event says that the dialer hung up. The process
 	// that owned the call was dead, and the carrier hung up before the recovery job took the call
@@ -362,6 +363,11 @@ func (c *Call) settleEnd(e End) {
 			cause = OriginatorCancel
 		}
 	}
+	return cause, unknown
+}
+
+func (c *Call) settleEnd(e End) {
+	cause, unknown := c.causeOf(e)
 	c.HangupCause, c.Status = cause, cause.status(c.AnsweredAt != nil)
 	c.Disposition = cause.disposition(c.Status)
 	if c.Status != Failed && c.Status != Canceled || c.Direction == Inbound {

@@ -222,7 +222,8 @@ func TestSetDialing_QuickPausesShareOnePeriod(t *testing.T) {
 		setDialing(t, st, scope, true, nil)
 		setDialing(t, st, scope, false, nil)
 	}
-	exec(t, pool, "UPDATE dialing_pauses SET began_at = began_at - interval '2 minutes', ends_at = ends_at - interval '2 minutes'")
+	exec(t, pool, `UPDATE dialing_pauses SET began_at = began_at - interval '2 minutes',
+		ends_at = ends_at - interval '2 minutes'`)
 	setDialing(t, st, scope, true, nil)
 	var periods, open int
 	const read = "SELECT count(*), count(*) FILTER (WHERE ends_at = 'infinity') FROM dialing_pauses"

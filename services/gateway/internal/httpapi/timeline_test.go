@@ -23,13 +23,15 @@ const (
 func timelineOwners() map[string]string {
 	return map[string]string{
 		"/v1/call-requests/" + aRequestID: `{"id":"` + aRequestID + `","status":"completed",
-			"call_id":"` + aCallID + `","to":"+15550100","agent_id":"` + anObjectID + `","created_at":"2026-06-04T09:00:00.000Z","completed_at":"2026-06-04T09:00:30.000Z"}`,
+			"call_id":"` + aCallID + `","to":"+15550100","agent_id":"` + anObjectID + `","created_at":"2026-06-04T09:00:00.000Z",
+			"completed_at":"2026-06-04T09:00:30.000Z"}`,
 		"/v1/calls/" + aCallID: `{"call_id":"` + aCallID + `","status":"completed",
 			"hangup_cause":"normal_clearing","credits_charged":0.01,
 			"timings":{"dialed_at":"2026-06-04T09:00:02.000Z","answered_at":"2026-06-04T09:00:05.000Z",
 			"ended_at":"2026-06-04T09:00:29.000Z"}}`,
 		"/internal/v1/attempts": `{"data":[{"id":"` + anObjectID + `","call_id":"` + aCallID + `",
-			"started_at":"2026-06-04T09:00:02.100Z","ended_at":"2026-06-04T09:00:29.000Z","sip_status":200,"hangup_cause":"normal_clearing"}],"has_more":false}`,
+			"started_at":"2026-06-04T09:00:02.100Z","ended_at":"2026-06-04T09:00:29.000Z","sip_status":200,
+			"hangup_cause":"normal_clearing"}],"has_more":false}`,
 		"/internal/v1/calls/" + aCallID + "/deliveries": `{"data":[{"id":"` + anObjectID + `",
 			"event_type":"call.completed","status":"delivered","created_at":"2026-06-04T09:00:31.000Z","attempts":[
 			{"at":"2026-06-04T09:00:31.100Z","status_code":500,"error":null,"duration_ms":3},
