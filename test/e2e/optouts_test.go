@@ -25,7 +25,7 @@ const (
 	// The trials are divided among several workspaces, so that they do not all wait for the lock of
 	// one consent log or wallet.
 	optOutHouses = 8
-	optOutLanes  = 24              // the number of concurrent trials in each workspace
+	optOutLanes  = 8               // the number of concurrent trials in each workspace
 	answerIsGood = 2 * time.Second // the time for which the result of a dial-time check is valid
 )
 
