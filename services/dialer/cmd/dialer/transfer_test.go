@@ -14,6 +14,7 @@ import (
 
 	"ringfence.dev/libs/kafka"
 	"ringfence.dev/proto/eventv1"
+	"ringfence.dev/services/dialer/internal/agent"
 	"ringfence.dev/services/dialer/internal/agent/modeltest"
 	"ringfence.dev/services/dialer/internal/dialqueue"
 	"ringfence.dev/services/dialer/internal/sip/siptest"
@@ -123,7 +124,7 @@ func TestSIP_TransfersACallAndReportsACallback(t *testing.T) {
 		t.Errorf("Unmarshal: %v", err)
 	case summary.Outcome != "callback_requested":
 		t.Errorf(`summary.Outcome = %v, want "callback_requested"`, summary.Outcome)
-	case summary.ScheduledFor != later.Format(time.RFC3339):
-		t.Errorf("summary.ScheduledFor = %v, want %v", summary.ScheduledFor, later.Format(time.RFC3339))
+	case summary.ScheduledFor != later.Format(agent.TimeLayout):
+		t.Errorf("summary.ScheduledFor = %v, want %v", summary.ScheduledFor, later.Format(agent.TimeLayout))
 	}
 }
