@@ -153,7 +153,7 @@ func TestCallsWhy_OfANumberShowsItsGatesAndDecisions(t *testing.T) {
 		t,
 		"stdout",
 		out,
-		"The number cannot be called now, but at 2026-01-01 12:00:00 EST. Outside the calling window.",
+		"The number cannot be called now. It can be called at 2026-01-01 12:00:00 EST. Outside the calling window.",
 	)
 	_, now, _ := strings.Cut(out, "\nGATES NOW\n")
 	now, _, _ = strings.Cut(now, "\n\n")

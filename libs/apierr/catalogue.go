@@ -86,7 +86,7 @@ func Catalogue() []Section {
 				"send the status `active` or `paused`. Only the service sets `failed`."},
 		}},
 		{Title: "Error codes of blocked call requests",
-			Note: "No phone rang. The code is in `error_code`, and `error_detail` is a sentence for people.",
+			Note: "No phone rang. `error_code` contains the code, and `error_detail` explains it in one sentence.",
 			Entries: []Entry{
 				{0, []string{"recipient_dnd"}, "the number was opted out after the POST."},
 				{0, []string{"consent_withdrawn"},

@@ -136,8 +136,8 @@ type ClientInterface interface {
 
 	// ReadTimeline Read what happened to a call request
 	//
-	// Everything that is stored about the request, oldest first: the request, each compliance decision, each attempt to dial, the call,
-	// and each attempt to deliver a webhook. Data that was deleted after its retention is missing.
+	// The stored steps of the request, oldest first: the request, each compliance decision, each attempt to dial, the call,
+	// and each attempt to deliver a webhook. Data whose retention period has ended is missing.
 	//
 	// Corresponds with GET /v1/call-requests/{id}/timeline (the `ReadTimeline` operationId).
 	ReadTimeline(ctx context.Context, id CallRequestID, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -194,9 +194,9 @@ type ClientInterface interface {
 
 	// HangUpCall Hang up a call
 	//
-	// Ends a call that has not ended. The response is sent before the call ends; the end has its usual event. An answered call
-	// ends as completed with normal_clearing and is charged. An unanswered call ends as canceled with originator_cancel. A
-	// repeated request changes nothing. The body is ignored.
+	// Ends a call that has not ended. The response is sent before the call ends. The usual event then reports the end. An
+	// answered call ends as completed with normal_clearing and is charged. An unanswered call ends as canceled with
+	// originator_cancel. A repeated request changes nothing. The body is ignored.
 	//
 	// Corresponds with POST /v1/calls/{id}/hangup (the `HangUpCall` operationId).
 	HangUpCall(ctx context.Context, id CallID, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -276,16 +276,17 @@ type ClientInterface interface {
 	// ListDecisions List compliance decisions
 	//
 	// The decisions of the workspace, newest first. A decision is stored at `POST /v1/calls` (`precheck`) and before the dial
-	// (`dial`). It states for each gate what was checked, and why the gate passed or failed. A request that is refused before
-	// the gates has no decision: a wrong field, a number outside of the permitted destinations, or an unknown agent.
+	// (`dial`). For each gate, it states what was checked, and why the gate passed or failed. A request has no decision if it
+	// was refused before the gates ran, because of an invalid field, a number outside of the permitted destinations, or an
+	// unknown agent.
 	//
 	// Corresponds with GET /v1/decisions (the `ListDecisions` operationId).
 	ListDecisions(ctx context.Context, params *ListDecisionsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// PreviewDecisionWithBody Evaluate the gates without a call
 	//
-	// Evaluates the gates now, as `POST /v1/calls` would. It creates and changes nothing: no call request, no contact and no
-	// decision, and it does not count for a frequency cap. It does not check the agent and the credit. A read key is enough.
+	// Evaluates the gates now, as `POST /v1/calls` would. It stores no call request, contact or decision, and it does not
+	// count towards a frequency cap. It does not check the agent or the credit. Read access is sufficient.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -294,8 +295,8 @@ type ClientInterface interface {
 
 	// PreviewDecision Evaluate the gates without a call
 	//
-	// Evaluates the gates now, as `POST /v1/calls` would. It creates and changes nothing: no call request, no contact and no
-	// decision, and it does not count for a frequency cap. It does not check the agent and the credit. A read key is enough.
+	// Evaluates the gates now, as `POST /v1/calls` would. It stores no call request, contact or decision, and it does not
+	// count towards a frequency cap. It does not check the agent or the credit. Read access is sufficient.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -311,8 +312,8 @@ type ClientInterface interface {
 
 	// SetDialingWithBody Pause or resume dialing
 	//
-	// Pauses or resumes the dialing of all call requests of the workspace. From 2 s after the response to a pause, no new dial
-	// starts. Paused requests stay queued, and calls in progress continue. After a pause, due requests are checked as usual.
+	// Pauses or resumes the dialing of all call requests of the workspace. No dial starts later than 2 s after the response to
+	// a pause. Paused requests stay queued, and calls in progress continue. After a pause, due requests are checked as usual.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -321,8 +322,8 @@ type ClientInterface interface {
 
 	// SetDialing Pause or resume dialing
 	//
-	// Pauses or resumes the dialing of all call requests of the workspace. From 2 s after the response to a pause, no new dial
-	// starts. Paused requests stay queued, and calls in progress continue. After a pause, due requests are checked as usual.
+	// Pauses or resumes the dialing of all call requests of the workspace. No dial starts later than 2 s after the response to
+	// a pause. Paused requests stay queued, and calls in progress continue. After a pause, due requests are checked as usual.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -331,10 +332,10 @@ type ClientInterface interface {
 
 	// StreamEvents Stream the events of the workspace
 	//
-	// Server-sent events: all events except webhook.test, opt-in events included, in one order for the workspace. Each
-	// message has the event's id, its type as `event`, and the envelope of the webhook as `data`. A comment is sent every
-	// 15 s. The stream ends when the client reads too slowly or when the service restarts: connect again with
-	// Last-Event-ID. Without it the stream starts with the next event.
+	// Sends all events of the workspace in one order, as server-sent events. Opt-in events are included, webhook.test is not.
+	// Each message has the event's id, its type as `event`, and the envelope of the webhook as `data`. A comment is sent every
+	// 15 s. The stream ends when the client reads too slowly and when the service restarts. To resume, connect again with
+	// Last-Event-ID. Without Last-Event-ID, the stream starts with the next event.
 	//
 	// Corresponds with GET /v1/events (the `StreamEvents` operationId).
 	StreamEvents(ctx context.Context, params *StreamEventsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -433,7 +434,7 @@ type ClientInterface interface {
 
 	// ReadWebhookSubscription Read a webhook subscription
 	//
-	// The subscription with the reason why it is failed and the cause of its last failure.
+	// The subscription with the reason for the status failed and the cause of its last failed attempt.
 	//
 	// Corresponds with GET /v1/webhook-subscriptions/{id} (the `ReadWebhookSubscription` operationId).
 	ReadWebhookSubscription(ctx context.Context, id WebhookSubscriptionID, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -469,9 +470,9 @@ type ClientInterface interface {
 
 	// ReplayWebhookDeliveriesWithBody Send the deliveries of a period again
 	//
-	// Queues the ended deliveries of the events that were created in the period, with the same ids and bodies, as one new series
-	// of attempts each. Queued deliveries are left out: they are sent anyway. All deliveries are queued, or none. The events of
-	// a call are sent in the order of their sequence.
+	// Queues the ended deliveries of the events that were created in the period. Each delivery gets one new series of attempts
+	// with the same ids and the same body. Deliveries that are already queued are omitted. Either all selected deliveries are
+	// queued, or none. The events of a call are sent in the order of their sequence.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -480,9 +481,9 @@ type ClientInterface interface {
 
 	// ReplayWebhookDeliveries Send the deliveries of a period again
 	//
-	// Queues the ended deliveries of the events that were created in the period, with the same ids and bodies, as one new series
-	// of attempts each. Queued deliveries are left out: they are sent anyway. All deliveries are queued, or none. The events of
-	// a call are sent in the order of their sequence.
+	// Queues the ended deliveries of the events that were created in the period. Each delivery gets one new series of attempts
+	// with the same ids and the same body. Deliveries that are already queued are omitted. Either all selected deliveries are
+	// queued, or none. The events of a call are sent in the order of their sequence.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -610,8 +611,8 @@ func (c *Client) CancelCallRequest(ctx context.Context, id CallRequestID, reqEdi
 
 // ReadTimeline Read what happened to a call request
 //
-// Everything that is stored about the request, oldest first: the request, each compliance decision, each attempt to dial, the call,
-// and each attempt to deliver a webhook. Data that was deleted after its retention is missing.
+// The stored steps of the request, oldest first: the request, each compliance decision, each attempt to dial, the call,
+// and each attempt to deliver a webhook. Data whose retention period has ended is missing.
 //
 // Corresponds with GET /v1/call-requests/{id}/timeline (the `ReadTimeline` operationId).
 func (c *Client) ReadTimeline(ctx context.Context, id CallRequestID, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -718,9 +719,9 @@ func (c *Client) ReadCall(ctx context.Context, id CallID, reqEditors ...RequestE
 
 // HangUpCall Hang up a call
 //
-// Ends a call that has not ended. The response is sent before the call ends; the end has its usual event. An answered call
-// ends as completed with normal_clearing and is charged. An unanswered call ends as canceled with originator_cancel. A
-// repeated request changes nothing. The body is ignored.
+// Ends a call that has not ended. The response is sent before the call ends. The usual event then reports the end. An
+// answered call ends as completed with normal_clearing and is charged. An unanswered call ends as canceled with
+// originator_cancel. A repeated request changes nothing. The body is ignored.
 //
 // Corresponds with POST /v1/calls/{id}/hangup (the `HangUpCall` operationId).
 func (c *Client) HangUpCall(ctx context.Context, id CallID, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -890,8 +891,9 @@ func (c *Client) UpdateContact(ctx context.Context, id ContactID, body UpdateCon
 // ListDecisions List compliance decisions
 //
 // The decisions of the workspace, newest first. A decision is stored at `POST /v1/calls` (`precheck`) and before the dial
-// (`dial`). It states for each gate what was checked, and why the gate passed or failed. A request that is refused before
-// the gates has no decision: a wrong field, a number outside of the permitted destinations, or an unknown agent.
+// (`dial`). For each gate, it states what was checked, and why the gate passed or failed. A request has no decision if it
+// was refused before the gates ran, because of an invalid field, a number outside of the permitted destinations, or an
+// unknown agent.
 //
 // Corresponds with GET /v1/decisions (the `ListDecisions` operationId).
 func (c *Client) ListDecisions(ctx context.Context, params *ListDecisionsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -908,8 +910,8 @@ func (c *Client) ListDecisions(ctx context.Context, params *ListDecisionsParams,
 
 // PreviewDecisionWithBody Evaluate the gates without a call
 //
-// Evaluates the gates now, as `POST /v1/calls` would. It creates and changes nothing: no call request, no contact and no
-// decision, and it does not count for a frequency cap. It does not check the agent and the credit. A read key is enough.
+// Evaluates the gates now, as `POST /v1/calls` would. It stores no call request, contact or decision, and it does not
+// count towards a frequency cap. It does not check the agent or the credit. Read access is sufficient.
 //
 // Takes any type of body and a specified content type.
 //
@@ -928,8 +930,8 @@ func (c *Client) PreviewDecisionWithBody(ctx context.Context, contentType string
 
 // PreviewDecision Evaluate the gates without a call
 //
-// Evaluates the gates now, as `POST /v1/calls` would. It creates and changes nothing: no call request, no contact and no
-// decision, and it does not count for a frequency cap. It does not check the agent and the credit. A read key is enough.
+// Evaluates the gates now, as `POST /v1/calls` would. It stores no call request, contact or decision, and it does not
+// count towards a frequency cap. It does not check the agent or the credit. Read access is sufficient.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -965,8 +967,8 @@ func (c *Client) ReadDialing(ctx context.Context, reqEditors ...RequestEditorFn)
 
 // SetDialingWithBody Pause or resume dialing
 //
-// Pauses or resumes the dialing of all call requests of the workspace. From 2 s after the response to a pause, no new dial
-// starts. Paused requests stay queued, and calls in progress continue. After a pause, due requests are checked as usual.
+// Pauses or resumes the dialing of all call requests of the workspace. No dial starts later than 2 s after the response to
+// a pause. Paused requests stay queued, and calls in progress continue. After a pause, due requests are checked as usual.
 //
 // Takes any type of body and a specified content type.
 //
@@ -985,8 +987,8 @@ func (c *Client) SetDialingWithBody(ctx context.Context, contentType string, bod
 
 // SetDialing Pause or resume dialing
 //
-// Pauses or resumes the dialing of all call requests of the workspace. From 2 s after the response to a pause, no new dial
-// starts. Paused requests stay queued, and calls in progress continue. After a pause, due requests are checked as usual.
+// Pauses or resumes the dialing of all call requests of the workspace. No dial starts later than 2 s after the response to
+// a pause. Paused requests stay queued, and calls in progress continue. After a pause, due requests are checked as usual.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -1005,10 +1007,10 @@ func (c *Client) SetDialing(ctx context.Context, body SetDialingJSONRequestBody,
 
 // StreamEvents Stream the events of the workspace
 //
-// Server-sent events: all events except webhook.test, opt-in events included, in one order for the workspace. Each
-// message has the event's id, its type as `event`, and the envelope of the webhook as `data`. A comment is sent every
-// 15 s. The stream ends when the client reads too slowly or when the service restarts: connect again with
-// Last-Event-ID. Without it the stream starts with the next event.
+// Sends all events of the workspace in one order, as server-sent events. Opt-in events are included, webhook.test is not.
+// Each message has the event's id, its type as `event`, and the envelope of the webhook as `data`. A comment is sent every
+// 15 s. The stream ends when the client reads too slowly and when the service restarts. To resume, connect again with
+// Last-Event-ID. Without Last-Event-ID, the stream starts with the next event.
 //
 // Corresponds with GET /v1/events (the `StreamEvents` operationId).
 func (c *Client) StreamEvents(ctx context.Context, params *StreamEventsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -1227,7 +1229,7 @@ func (c *Client) DeleteWebhookSubscription(ctx context.Context, id WebhookSubscr
 
 // ReadWebhookSubscription Read a webhook subscription
 //
-// The subscription with the reason why it is failed and the cause of its last failure.
+// The subscription with the reason for the status failed and the cause of its last failed attempt.
 //
 // Corresponds with GET /v1/webhook-subscriptions/{id} (the `ReadWebhookSubscription` operationId).
 func (c *Client) ReadWebhookSubscription(ctx context.Context, id WebhookSubscriptionID, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -1303,9 +1305,9 @@ func (c *Client) ListWebhookDeliveries(ctx context.Context, id WebhookSubscripti
 
 // ReplayWebhookDeliveriesWithBody Send the deliveries of a period again
 //
-// Queues the ended deliveries of the events that were created in the period, with the same ids and bodies, as one new series
-// of attempts each. Queued deliveries are left out: they are sent anyway. All deliveries are queued, or none. The events of
-// a call are sent in the order of their sequence.
+// Queues the ended deliveries of the events that were created in the period. Each delivery gets one new series of attempts
+// with the same ids and the same body. Deliveries that are already queued are omitted. Either all selected deliveries are
+// queued, or none. The events of a call are sent in the order of their sequence.
 //
 // Takes any type of body and a specified content type.
 //
@@ -1324,9 +1326,9 @@ func (c *Client) ReplayWebhookDeliveriesWithBody(ctx context.Context, id Webhook
 
 // ReplayWebhookDeliveries Send the deliveries of a period again
 //
-// Queues the ended deliveries of the events that were created in the period, with the same ids and bodies, as one new series
-// of attempts each. Queued deliveries are left out: they are sent anyway. All deliveries are queued, or none. The events of
-// a call are sent in the order of their sequence.
+// Queues the ended deliveries of the events that were created in the period. Each delivery gets one new series of attempts
+// with the same ids and the same body. Deliveries that are already queued are omitted. Either all selected deliveries are
+// queued, or none. The events of a call are sent in the order of their sequence.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -3350,8 +3352,8 @@ type ClientWithResponsesInterface interface {
 
 	// ReadTimelineWithResponse Read what happened to a call request
 	//
-	// Everything that is stored about the request, oldest first: the request, each compliance decision, each attempt to dial, the call,
-	// and each attempt to deliver a webhook. Data that was deleted after its retention is missing.
+	// The stored steps of the request, oldest first: the request, each compliance decision, each attempt to dial, the call,
+	// and each attempt to deliver a webhook. Data whose retention period has ended is missing.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -3414,9 +3416,9 @@ type ClientWithResponsesInterface interface {
 
 	// HangUpCallWithResponse Hang up a call
 	//
-	// Ends a call that has not ended. The response is sent before the call ends; the end has its usual event. An answered call
-	// ends as completed with normal_clearing and is charged. An unanswered call ends as canceled with originator_cancel. A
-	// repeated request changes nothing. The body is ignored.
+	// Ends a call that has not ended. The response is sent before the call ends. The usual event then reports the end. An
+	// answered call ends as completed with normal_clearing and is charged. An unanswered call ends as canceled with
+	// originator_cancel. A repeated request changes nothing. The body is ignored.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -3506,8 +3508,9 @@ type ClientWithResponsesInterface interface {
 	// ListDecisionsWithResponse List compliance decisions
 	//
 	// The decisions of the workspace, newest first. A decision is stored at `POST /v1/calls` (`precheck`) and before the dial
-	// (`dial`). It states for each gate what was checked, and why the gate passed or failed. A request that is refused before
-	// the gates has no decision: a wrong field, a number outside of the permitted destinations, or an unknown agent.
+	// (`dial`). For each gate, it states what was checked, and why the gate passed or failed. A request has no decision if it
+	// was refused before the gates ran, because of an invalid field, a number outside of the permitted destinations, or an
+	// unknown agent.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -3516,8 +3519,8 @@ type ClientWithResponsesInterface interface {
 
 	// PreviewDecisionWithBodyWithResponse Evaluate the gates without a call
 	//
-	// Evaluates the gates now, as `POST /v1/calls` would. It creates and changes nothing: no call request, no contact and no
-	// decision, and it does not count for a frequency cap. It does not check the agent and the credit. A read key is enough.
+	// Evaluates the gates now, as `POST /v1/calls` would. It stores no call request, contact or decision, and it does not
+	// count towards a frequency cap. It does not check the agent or the credit. Read access is sufficient.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -3526,8 +3529,8 @@ type ClientWithResponsesInterface interface {
 
 	// PreviewDecisionWithResponse Evaluate the gates without a call
 	//
-	// Evaluates the gates now, as `POST /v1/calls` would. It creates and changes nothing: no call request, no contact and no
-	// decision, and it does not count for a frequency cap. It does not check the agent and the credit. A read key is enough.
+	// Evaluates the gates now, as `POST /v1/calls` would. It stores no call request, contact or decision, and it does not
+	// count towards a frequency cap. It does not check the agent or the credit. Read access is sufficient.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -3545,8 +3548,8 @@ type ClientWithResponsesInterface interface {
 
 	// SetDialingWithBodyWithResponse Pause or resume dialing
 	//
-	// Pauses or resumes the dialing of all call requests of the workspace. From 2 s after the response to a pause, no new dial
-	// starts. Paused requests stay queued, and calls in progress continue. After a pause, due requests are checked as usual.
+	// Pauses or resumes the dialing of all call requests of the workspace. No dial starts later than 2 s after the response to
+	// a pause. Paused requests stay queued, and calls in progress continue. After a pause, due requests are checked as usual.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -3555,8 +3558,8 @@ type ClientWithResponsesInterface interface {
 
 	// SetDialingWithResponse Pause or resume dialing
 	//
-	// Pauses or resumes the dialing of all call requests of the workspace. From 2 s after the response to a pause, no new dial
-	// starts. Paused requests stay queued, and calls in progress continue. After a pause, due requests are checked as usual.
+	// Pauses or resumes the dialing of all call requests of the workspace. No dial starts later than 2 s after the response to
+	// a pause. Paused requests stay queued, and calls in progress continue. After a pause, due requests are checked as usual.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -3565,10 +3568,10 @@ type ClientWithResponsesInterface interface {
 
 	// StreamEventsWithResponse Stream the events of the workspace
 	//
-	// Server-sent events: all events except webhook.test, opt-in events included, in one order for the workspace. Each
-	// message has the event's id, its type as `event`, and the envelope of the webhook as `data`. A comment is sent every
-	// 15 s. The stream ends when the client reads too slowly or when the service restarts: connect again with
-	// Last-Event-ID. Without it the stream starts with the next event.
+	// Sends all events of the workspace in one order, as server-sent events. Opt-in events are included, webhook.test is not.
+	// Each message has the event's id, its type as `event`, and the envelope of the webhook as `data`. A comment is sent every
+	// 15 s. The stream ends when the client reads too slowly and when the service restarts. To resume, connect again with
+	// Last-Event-ID. Without Last-Event-ID, the stream starts with the next event.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -3683,7 +3686,7 @@ type ClientWithResponsesInterface interface {
 
 	// ReadWebhookSubscriptionWithResponse Read a webhook subscription
 	//
-	// The subscription with the reason why it is failed and the cause of its last failure.
+	// The subscription with the reason for the status failed and the cause of its last failed attempt.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -3723,9 +3726,9 @@ type ClientWithResponsesInterface interface {
 
 	// ReplayWebhookDeliveriesWithBodyWithResponse Send the deliveries of a period again
 	//
-	// Queues the ended deliveries of the events that were created in the period, with the same ids and bodies, as one new series
-	// of attempts each. Queued deliveries are left out: they are sent anyway. All deliveries are queued, or none. The events of
-	// a call are sent in the order of their sequence.
+	// Queues the ended deliveries of the events that were created in the period. Each delivery gets one new series of attempts
+	// with the same ids and the same body. Deliveries that are already queued are omitted. Either all selected deliveries are
+	// queued, or none. The events of a call are sent in the order of their sequence.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -3734,9 +3737,9 @@ type ClientWithResponsesInterface interface {
 
 	// ReplayWebhookDeliveriesWithResponse Send the deliveries of a period again
 	//
-	// Queues the ended deliveries of the events that were created in the period, with the same ids and bodies, as one new series
-	// of attempts each. Queued deliveries are left out: they are sent anyway. All deliveries are queued, or none. The events of
-	// a call are sent in the order of their sequence.
+	// Queues the ended deliveries of the events that were created in the period. Each delivery gets one new series of attempts
+	// with the same ids and the same body. Deliveries that are already queued are omitted. Either all selected deliveries are
+	// queued, or none. The events of a call are sent in the order of their sequence.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -5632,8 +5635,8 @@ func (c *ClientWithResponses) CancelCallRequestWithResponse(ctx context.Context,
 
 // ReadTimelineWithResponse Read what happened to a call request
 //
-// Everything that is stored about the request, oldest first: the request, each compliance decision, each attempt to dial, the call,
-// and each attempt to deliver a webhook. Data that was deleted after its retention is missing.
+// The stored steps of the request, oldest first: the request, each compliance decision, each attempt to dial, the call,
+// and each attempt to deliver a webhook. Data whose retention period has ended is missing.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -5726,9 +5729,9 @@ func (c *ClientWithResponses) ReadCallWithResponse(ctx context.Context, id CallI
 
 // HangUpCallWithResponse Hang up a call
 //
-// Ends a call that has not ended. The response is sent before the call ends; the end has its usual event. An answered call
-// ends as completed with normal_clearing and is charged. An unanswered call ends as canceled with originator_cancel. A
-// repeated request changes nothing. The body is ignored.
+// Ends a call that has not ended. The response is sent before the call ends. The usual event then reports the end. An
+// answered call ends as completed with normal_clearing and is charged. An unanswered call ends as canceled with
+// originator_cancel. A repeated request changes nothing. The body is ignored.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -5872,8 +5875,9 @@ func (c *ClientWithResponses) UpdateContactWithResponse(ctx context.Context, id 
 // ListDecisionsWithResponse List compliance decisions
 //
 // The decisions of the workspace, newest first. A decision is stored at `POST /v1/calls` (`precheck`) and before the dial
-// (`dial`). It states for each gate what was checked, and why the gate passed or failed. A request that is refused before
-// the gates has no decision: a wrong field, a number outside of the permitted destinations, or an unknown agent.
+// (`dial`). For each gate, it states what was checked, and why the gate passed or failed. A request has no decision if it
+// was refused before the gates ran, because of an invalid field, a number outside of the permitted destinations, or an
+// unknown agent.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -5888,8 +5892,8 @@ func (c *ClientWithResponses) ListDecisionsWithResponse(ctx context.Context, par
 
 // PreviewDecisionWithBodyWithResponse Evaluate the gates without a call
 //
-// Evaluates the gates now, as `POST /v1/calls` would. It creates and changes nothing: no call request, no contact and no
-// decision, and it does not count for a frequency cap. It does not check the agent and the credit. A read key is enough.
+// Evaluates the gates now, as `POST /v1/calls` would. It stores no call request, contact or decision, and it does not
+// count towards a frequency cap. It does not check the agent or the credit. Read access is sufficient.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -5904,8 +5908,8 @@ func (c *ClientWithResponses) PreviewDecisionWithBodyWithResponse(ctx context.Co
 
 // PreviewDecisionWithResponse Evaluate the gates without a call
 //
-// Evaluates the gates now, as `POST /v1/calls` would. It creates and changes nothing: no call request, no contact and no
-// decision, and it does not count for a frequency cap. It does not check the agent and the credit. A read key is enough.
+// Evaluates the gates now, as `POST /v1/calls` would. It stores no call request, contact or decision, and it does not
+// count towards a frequency cap. It does not check the agent or the credit. Read access is sufficient.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -5935,8 +5939,8 @@ func (c *ClientWithResponses) ReadDialingWithResponse(ctx context.Context, reqEd
 
 // SetDialingWithBodyWithResponse Pause or resume dialing
 //
-// Pauses or resumes the dialing of all call requests of the workspace. From 2 s after the response to a pause, no new dial
-// starts. Paused requests stay queued, and calls in progress continue. After a pause, due requests are checked as usual.
+// Pauses or resumes the dialing of all call requests of the workspace. No dial starts later than 2 s after the response to
+// a pause. Paused requests stay queued, and calls in progress continue. After a pause, due requests are checked as usual.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -5951,8 +5955,8 @@ func (c *ClientWithResponses) SetDialingWithBodyWithResponse(ctx context.Context
 
 // SetDialingWithResponse Pause or resume dialing
 //
-// Pauses or resumes the dialing of all call requests of the workspace. From 2 s after the response to a pause, no new dial
-// starts. Paused requests stay queued, and calls in progress continue. After a pause, due requests are checked as usual.
+// Pauses or resumes the dialing of all call requests of the workspace. No dial starts later than 2 s after the response to
+// a pause. Paused requests stay queued, and calls in progress continue. After a pause, due requests are checked as usual.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -5967,10 +5971,10 @@ func (c *ClientWithResponses) SetDialingWithResponse(ctx context.Context, body S
 
 // StreamEventsWithResponse Stream the events of the workspace
 //
-// Server-sent events: all events except webhook.test, opt-in events included, in one order for the workspace. Each
-// message has the event's id, its type as `event`, and the envelope of the webhook as `data`. A comment is sent every
-// 15 s. The stream ends when the client reads too slowly or when the service restarts: connect again with
-// Last-Event-ID. Without it the stream starts with the next event.
+// Sends all events of the workspace in one order, as server-sent events. Opt-in events are included, webhook.test is not.
+// Each message has the event's id, its type as `event`, and the envelope of the webhook as `data`. A comment is sent every
+// 15 s. The stream ends when the client reads too slowly and when the service restarts. To resume, connect again with
+// Last-Event-ID. Without Last-Event-ID, the stream starts with the next event.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -6157,7 +6161,7 @@ func (c *ClientWithResponses) DeleteWebhookSubscriptionWithResponse(ctx context.
 
 // ReadWebhookSubscriptionWithResponse Read a webhook subscription
 //
-// The subscription with the reason why it is failed and the cause of its last failure.
+// The subscription with the reason for the status failed and the cause of its last failed attempt.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -6221,9 +6225,9 @@ func (c *ClientWithResponses) ListWebhookDeliveriesWithResponse(ctx context.Cont
 
 // ReplayWebhookDeliveriesWithBodyWithResponse Send the deliveries of a period again
 //
-// Queues the ended deliveries of the events that were created in the period, with the same ids and bodies, as one new series
-// of attempts each. Queued deliveries are left out: they are sent anyway. All deliveries are queued, or none. The events of
-// a call are sent in the order of their sequence.
+// Queues the ended deliveries of the events that were created in the period. Each delivery gets one new series of attempts
+// with the same ids and the same body. Deliveries that are already queued are omitted. Either all selected deliveries are
+// queued, or none. The events of a call are sent in the order of their sequence.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -6238,9 +6242,9 @@ func (c *ClientWithResponses) ReplayWebhookDeliveriesWithBodyWithResponse(ctx co
 
 // ReplayWebhookDeliveriesWithResponse Send the deliveries of a period again
 //
-// Queues the ended deliveries of the events that were created in the period, with the same ids and bodies, as one new series
-// of attempts each. Queued deliveries are left out: they are sent anyway. All deliveries are queued, or none. The events of
-// a call are sent in the order of their sequence.
+// Queues the ended deliveries of the events that were created in the period. Each delivery gets one new series of attempts
+// with the same ids and the same body. Deliveries that are already queued are omitted. Either all selected deliveries are
+// queued, or none. The events of a call are sent in the order of their sequence.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //

@@ -439,7 +439,7 @@ func (e WebhookSubscriptionStatus) Valid() bool {
 type Call struct {
 	CallID openapi_types.UUID `json:"call_id"`
 
-	// CallRequestID The call request of the call; null for an inbound call. Only events of earlier versions do not have it.
+	// CallRequestID The call request of the call; null for an inbound call. Absent only in events of earlier versions.
 	CallRequestID *openapi_types.UUID `json:"call_request_id"`
 	Direction     Direction           `json:"direction"`
 
@@ -762,7 +762,7 @@ type CreateWebhookSubscription struct {
 type Decision struct {
 	ID openapi_types.UUID `json:"id"`
 
-	// CallRequestID The call request. A request that a gate refused at POST does not exist.
+	// CallRequestID The call request. If a gate refused the request at POST, no call request with this id exists.
 	CallRequestID openapi_types.UUID  `json:"call_request_id"`
 	PhoneE164     PhoneNumber         `json:"phone_e164"`
 	ContactID     *openapi_types.UUID `json:"contact_id"`
@@ -823,7 +823,7 @@ type DecisionPreview struct {
 	// Message The error message if the result is closed.
 	Message *string `json:"message"`
 
-	// NextOpening The next time at which the number may be called if the window is closed. Null if it is open, or if waiting does not help.
+	// NextOpening If the window is closed, the next time at which the number may be called. Null if the window is open, or if the call would still be refused later.
 	NextOpening *Timestamp `json:"next_opening"`
 
 	// PolicyVersion The version of the calling policy; 0 is the default policy.
@@ -883,7 +883,7 @@ type ErrorResponse struct {
 	Error ErrorDetail `json:"error"`
 }
 
-// EventType Opt-in events are the last seven types. Only subscriptions that list them receive them.
+// EventType The last seven types are opt-in events. A subscription receives an opt-in event only if it lists the type.
 type EventType string
 
 // GateReport What one gate checked, and why it passed or failed.
@@ -928,7 +928,7 @@ type PreviewDecision struct {
 	// To The E.164 number to check.
 	To string `json:"to"`
 
-	// ScheduledFor The time of the call, with the rules of `POST /v1/calls`. Without it, now.
+	// ScheduledFor The time of the call. The rules of `POST /v1/calls` apply. Default: now.
 	ScheduledFor *Timestamp `json:"scheduled_for,omitempty"`
 }
 
@@ -1043,7 +1043,7 @@ type TimelineEntry struct {
 	// ObjectID The id of the call request, decision, attempt, call or delivery.
 	ObjectID openapi_types.UUID `json:"object_id"`
 
-	// Details The facts of this type.
+	// Details More data about the entry. The fields depend on `type`.
 	Details map[string]any `json:"details"`
 }
 
@@ -1400,10 +1400,10 @@ type ListCallRequestsParams struct {
 	// ExternalRef Only items with this external_ref.
 	ExternalRef *ExternalRef `form:"external_ref,omitempty" json:"external_ref,omitempty"`
 
-	// CreatedAfter Only items created after this time (exclusive, in milliseconds). It needs an offset. A raw `+` is accepted.
+	// CreatedAfter Only items created after this time. The time is exclusive, has millisecond precision and needs an offset. A raw `+` is accepted.
 	CreatedAfter *CreatedAfter `form:"created_after,omitempty" json:"created_after,omitempty"`
 
-	// CreatedBefore Only items created before this time (exclusive, in milliseconds). It needs an offset. A raw `+` is accepted.
+	// CreatedBefore Only items created before this time. The time is exclusive, has millisecond precision and needs an offset. A raw `+` is accepted.
 	CreatedBefore *CreatedBefore `form:"created_before,omitempty" json:"created_before,omitempty"`
 }
 
@@ -1439,10 +1439,10 @@ type ListCallsParams struct {
 	// ExternalRef Only items with this external_ref.
 	ExternalRef *ExternalRef `form:"external_ref,omitempty" json:"external_ref,omitempty"`
 
-	// CreatedAfter Only items created after this time (exclusive, in milliseconds). It needs an offset. A raw `+` is accepted.
+	// CreatedAfter Only items created after this time. The time is exclusive, has millisecond precision and needs an offset. A raw `+` is accepted.
 	CreatedAfter *CreatedAfter `form:"created_after,omitempty" json:"created_after,omitempty"`
 
-	// CreatedBefore Only items created before this time (exclusive, in milliseconds). It needs an offset. A raw `+` is accepted.
+	// CreatedBefore Only items created before this time. The time is exclusive, has millisecond precision and needs an offset. A raw `+` is accepted.
 	CreatedBefore *CreatedBefore `form:"created_before,omitempty" json:"created_before,omitempty"`
 }
 
@@ -1496,7 +1496,7 @@ type ListDecisionsParams struct {
 
 // StreamEventsParams defines parameters for StreamEvents.
 type StreamEventsParams struct {
-	// LastEventIDQuery As Last-Event-ID, which takes precedence.
+	// LastEventIDQuery The same as the header Last-Event-ID. If both are sent, the header is used.
 	LastEventIDQuery *openapi_types.UUID `form:"last_event_id,omitempty" json:"last_event_id,omitempty"`
 
 	// Types Comma-separated event types. Others are not sent.

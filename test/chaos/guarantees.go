@@ -161,7 +161,7 @@ func (j *checker) checkDials(log []kit.LogLine, owned map[string]bool) {
 			j.r.broken(atMostOnceDialing, fmt.Sprintf("%s rang again for call %s", line.To, line.CallID))
 		case refused[line.CallID]: // a trunk refused this attempt, so no phone rang
 		case !owned[line.CallID]:
-			j.r.broken(atMostOnceDialing, fmt.Sprintf("%s rang for call %s, which is no request's", line.To, line.CallID))
+			j.r.broken(atMostOnceDialing, fmt.Sprintf("%s rang for call %s, which belongs to no request", line.To, line.CallID))
 		}
 		seen[line.CallID] = true
 	}
@@ -194,7 +194,7 @@ func (j *checker) checkResponses(known observedState, dials map[string]int) {
 	}
 	for id := range known.calls {
 		if !calls[id] {
-			j.r.broken(atMostOnceDialing, fmt.Sprintf("call %s is a second one of its request", id))
+			j.r.broken(atMostOnceDialing, fmt.Sprintf("call %s is the second call of its request", id))
 		}
 	}
 	for _, o := range j.l.orders {
@@ -207,9 +207,9 @@ func (j *checker) checkResponses(known observedState, dials map[string]int) {
 		case !there:
 			j.r.broken(durability, fmt.Sprintf("request %s to %s", o.id, o.to))
 		case o.cancelStatus == 200 && req.Status != "canceled":
-			j.r.broken(trueResponses, fmt.Sprintf("the cancel of request %s was answered 200, and it is %s", o.id, req.Status))
+			j.r.broken(trueResponses, fmt.Sprintf("cancel of request %s returned 200, but its status is %s", o.id, req.Status))
 		case o.cancelStatus == 409 && !o.cancelUnanswered && req.Status == "canceled":
-			j.r.broken(trueResponses, fmt.Sprintf("the cancel of request %s was answered 409, and it is canceled", o.id))
+			j.r.broken(trueResponses, fmt.Sprintf("cancel of request %s returned 409, but the request is canceled", o.id))
 		}
 	}
 }

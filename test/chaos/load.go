@@ -316,7 +316,7 @@ func (l *load) optOutAndBack(ctx context.Context, o *order, later time.Duration)
 		return
 	}
 	if status := l.place(ctx, newOrder(o.tenant, o.name+"-granted", o.to)); status == 422 {
-		l.reportWrongResponse("a call to %s was refused after its opt-out had been taken back", o.to)
+		l.reportWrongResponse("a call to %s was refused after its opt-out was removed", o.to)
 	}
 }
 

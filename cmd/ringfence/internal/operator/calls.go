@@ -9,7 +9,7 @@ import (
 )
 
 type calls struct {
-	Why      callsWhy      `cmd:"" help:"Explain why a call was placed or not: the call request, each compliance decision with the reason of each gate, each attempt with the trunk's response, the call, and its webhook deliveries. For a number: its decisions, and whether it can be called now."`
+	Why      callsWhy      `cmd:"" help:"Explain why a call was placed or not. Prints the call request, the call, each compliance decision with the reason of each gate, each attempt, and each webhook delivery. For a number, prints its decisions and whether it can be called now."`
 	Timeline callsTimeline `cmd:"" help:"List what happened to a call request, oldest first: decisions, attempts, the call, and each attempt to deliver a webhook."`
 	Attempts callsAttempts `cmd:"" help:"List the attempts of a call or call request: trunk, Call-ID, SIP status and reason."`
 	List     callsList     `cmd:"" help:"List calls."`

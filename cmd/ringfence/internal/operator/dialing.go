@@ -10,7 +10,7 @@ import (
 
 type dialing struct {
 	Show   dialingShow   `cmd:"" help:"Show whether dialing is paused: the state, who set it, when and why."`
-	Pause  dialingPause  `cmd:"" help:"Pause dialing. From 2 seconds later no dial starts. Requests stay queued, and calls in progress continue."`
+	Pause  dialingPause  `cmd:"" help:"Pause dialing. No dial starts later than 2 seconds after the response. Requests stay queued, and calls in progress continue."`
 	Resume dialingResume `cmd:"" help:"Resume dialing."`
 }
 

@@ -19,7 +19,7 @@ type webhooks struct {
 	Deliveries webhooksDeliveries `cmd:"" help:"List the deliveries of a subscription."`
 	Delivery   webhooksDelivery   `cmd:"" help:"Show a delivery with all its attempts."`
 	Resend     webhooksResend     `cmd:"" help:"Send a delivery again now. The new attempts replace a waiting retry."`
-	Replay     webhooksReplay     `cmd:"" help:"Send deliveries again: one, those of a call or a period, or all that failed or were skipped since a time."`
+	Replay     webhooksReplay     `cmd:"" help:"Send deliveries again: one delivery, all deliveries of a call or of a period, or all that failed or were skipped since a time."`
 }
 
 type webhooksList struct{ Listed }

@@ -148,7 +148,7 @@ func (o *WorkspaceClient) explainNumber(ctx context.Context, number string) (err
 		all.Answer = "The number can be called now."
 	case now.NextAt != nil:
 		next, _ := o.localTime(now.NextAt.Format(time.RFC3339))
-		all.Answer = fmt.Sprintf("The number cannot be called now, but at %s. %s", next, text(now.Message))
+		all.Answer = fmt.Sprintf("The number cannot be called now. It can be called at %s. %s", next, text(now.Message))
 	default:
 		all.Answer = "The number cannot be called. " + text(now.Message)
 	}

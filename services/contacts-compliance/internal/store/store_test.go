@@ -152,12 +152,12 @@ func TestUpdate_AFailedConsentRecordChangesNothing(t *testing.T) {
 		c.Name = new("Ada")
 		return nil
 	}); err == nil {
-		t.Error("Update with a broken ledger = nil, want an error")
+		t.Error("Update with a failing consent insert = nil, want an error")
 	}
 	created := contacts.Contact{ID: uuid.Must(uuid.NewV7()), WorkspaceID: workspace, Number: "+15005550002"}
 	change.Number = created.Number
 	if _, _, err := st.CreateWithConsent(t.Context(), created, change); err == nil {
-		t.Error("CreateWithConsent with a broken ledger = nil, want an error")
+		t.Error("CreateWithConsent with a failing consent insert = nil, want an error")
 	}
 	left, err := st.List(t.Context(), workspace, store.Filter{}, page.Request{Limit: 25})
 	if err != nil {

@@ -119,8 +119,8 @@ func New(
 		}, []string{"result"}),
 		lag: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "ringfence_dialer_due_to_originate_seconds",
-			Help: "Time from a request's due time to its first message to the carrier. held is pause if a pause of dialing " +
-				"delayed the request, limits if a limit of the workspace delayed it, else no.",
+			Help: "Time from the due time of a request to its first message to the carrier. The label held is pause if a " +
+				"pause of dialing delayed the request. It is limits if a limit of the workspace delayed it. Otherwise it is no.",
 			Buckets: []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300, 900},
 		}, []string{"held"}),
 	}

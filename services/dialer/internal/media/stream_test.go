@@ -281,7 +281,7 @@ func TestStreams_ExchangeAudioOverIPv6(t *testing.T) {
 			return len(hears.heard) > 2 && a.Stats().Received > 0
 		})
 		if s := a.Close(); s.Unsent+s.UnknownSources > 0 {
-			t.Errorf("%s to %s: s.Unsent+Strangers = %v, want 0", bind, reached, s.Unsent+s.UnknownSources)
+			t.Errorf("%s to %s: s.Unsent+s.UnknownSources = %v, want 0", bind, reached, s.Unsent+s.UnknownSources)
 		} else if s.Received == 0 {
 			t.Errorf("%s to %s: Received = 0, want more", bind, reached)
 		}
@@ -330,7 +330,7 @@ func FuzzTake(f *testing.F) {
 			}
 			switch s := d.Stats(); {
 			case s.UnknownSources != 3:
-				t.Errorf("Strangers = %v, want 3", s.UnknownSources)
+				t.Errorf("UnknownSources = %v, want 3", s.UnknownSources)
 			case len(d.heard) > 3*40:
 				t.Errorf("length of received frames = %v, want at most %v", len(d.heard), 3*40)
 			case len(d.digits) > 3:

@@ -7,8 +7,9 @@ CREATE TABLE stream_heads (
     position     bigint NOT NULL
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 500);
 
--- The order of the events of each workspace. The table belongs to the history: it has a partition
--- for each day (UTC) of the ingest, and is dropped with it. The body is in events.
+-- The order of the events of each workspace. The table belongs to the history. It has one partition
+-- for each UTC day of the ingest, which is dropped together with the partitions of the other tables
+-- for that day. The body is in events.
 CREATE TABLE stream_events (
     workspace_id     uuid NOT NULL,
     position         bigint NOT NULL,
