@@ -220,7 +220,7 @@ proto: $(TOOLS)/buf $(TOOLS)/protoc-gen-go $(TOOLS)/protoc-gen-connect-go $(TOOL
 	@$(call openapi,proto/openapi)
 
 docs: go ## build the documentation as a static site into bin/docs
-	@go run ./docs/build -o $(BIN)/docs
+	@go run ./tools/reference docs $(BIN)/docs
 
 # Writes docs/reference/configuration.md from the variables of the services, and errors.md from the error catalogue.
 configuration: build

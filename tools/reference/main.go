@@ -1,4 +1,5 @@
-// Command reference generates documents from the source. It writes to standard output.
+// Command reference generates documents from the source. It writes to standard output, except for
+// reference docs.
 //
 //	reference configuration BIN
 //		docs/reference/configuration.md: the variables that BIN/<service> --help lists
@@ -11,6 +12,8 @@
 //	reference openapi-types openapi.yaml
 //		the same for oapi-codegen: fields keep their order, all errors have one type, responses
 //		have no headers
+//	reference docs FOLDER
+//		the documentation as static files in FOLDER
 package main
 
 import (
@@ -32,9 +35,11 @@ func run(out io.Writer, args []string) error {
 		return writeErrors(out)
 	}
 	if len(args) != 2 {
-		return errors.New("want configuration BIN, errors, alerts FOLDER, openapi FILE or openapi-types FILE")
+		return errors.New("want configuration BIN, errors, alerts FOLDER, openapi FILE, openapi-types FILE or docs FOLDER")
 	}
 	switch what, path := args[0], args[1]; what {
+	case "docs":
+		return writeDocs(out, path)
 	case "configuration":
 		return writeConfiguration(out, path)
 	case "alerts":
@@ -44,6 +49,6 @@ func run(out io.Writer, args []string) error {
 	case "openapi-types":
 		return writeOpenAPI(out, path, forGenerator)
 	default:
-		return fmt.Errorf("%s: want configuration, errors, alerts, openapi or openapi-types", what)
+		return fmt.Errorf("%s: want configuration, errors, alerts, openapi, openapi-types or docs", what)
 	}
 }

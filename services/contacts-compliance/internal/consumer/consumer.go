@@ -1,5 +1,6 @@
 // Package consumer applies events of other services: reports about erasures, and the calling
-// policies of workspaces.
+// policies of workspaces. It also publishes an erasure again until every service has reported that
+// its data is erased. Store.Erase of package store erases the data of this service.
 package consumer
 
 import (

@@ -5,14 +5,13 @@ import (
 
 	"ringfence.dev/libs/phone"
 	"ringfence.dev/services/contacts-compliance/internal/gate"
-	"ringfence.dev/services/contacts-compliance/internal/policy"
 	"ringfence.dev/services/contacts-compliance/internal/window"
 )
 
 // The benchmark measures a decision without its two database queries.
 func BenchmarkEvaluate_WithoutPacks(b *testing.B) {
 	for b.Loop() {
-		f := gate.Facts{Stage: gate.Dial, DND: "clean", Consent: "consented", Policy: policy.Default(),
+		f := gate.Facts{Stage: gate.Dial, DND: "clean", Consent: "consented", Policy: gate.DefaultPolicy(),
 			NumberZones: window.Zones(phone.Number("+13055551234").Zones())}
 		gate.Evaluate(f)
 	}

@@ -1,6 +1,9 @@
 // Package gate decides whether and when a number may be called. It consists of pure functions
 // without a clock or I/O, used for both the pre-check and the dial-time check. Facts and outcome
 // are stored, so that a decision can be explained and evaluated again years later.
+//
+// The package also parses a workspace's calling policy: its calling window, the time zone of the
+// window, and its policy packs.
 package gate
 
 import (
@@ -10,7 +13,6 @@ import (
 	"ringfence.dev/libs/phone"
 	"ringfence.dev/services/contacts-compliance/internal/contacts"
 	"ringfence.dev/services/contacts-compliance/internal/countryrules"
-	"ringfence.dev/services/contacts-compliance/internal/policy"
 	"ringfence.dev/services/contacts-compliance/internal/window"
 )
 
@@ -31,7 +33,7 @@ type Facts struct {
 	At      time.Time        `json:"at"`
 	DND     contacts.DND     `json:"dnd_status"`
 	Consent contacts.Consent `json:"consent_status"`
-	Policy  policy.Policy    `json:"policy"`
+	Policy  Policy           `json:"policy"`
 	// NumberZones are the possible time zones of the number. They are empty if the policy does not
 	// need the recipient's zone.
 	NumberZones []window.Zone `json:"number_zones"`

@@ -12,7 +12,6 @@ import (
 	"ringfence.dev/libs/phone"
 	"ringfence.dev/services/contacts-compliance/internal/contacts"
 	"ringfence.dev/services/contacts-compliance/internal/gate"
-	"ringfence.dev/services/contacts-compliance/internal/policy"
 	"ringfence.dev/services/contacts-compliance/internal/window"
 )
 
@@ -34,7 +33,7 @@ func allowedFacts(t *testing.T) gate.Facts {
 	return gate.Facts{
 		Stage: gate.PreCheck, At: time.Date(2026, 6, 15, 16, 0, 0, 0, time.UTC), DND: contacts.DNDUnknown,
 		Consent: contacts.ConsentUnknown,
-		Policy:  policy.Default(), NumberZones: zones(t, "America/New_York"),
+		Policy:  gate.DefaultPolicy(), NumberZones: zones(t, "America/New_York"),
 	}
 }
 
@@ -44,8 +43,8 @@ func at(hour, minute, second int) time.Time {
 
 func TestEvaluate_AppliesEachGate(t *testing.T) {
 	t.Parallel()
-	allDay := policy.Policy{Window: window.Window{Start: 0, End: window.Midnight, Days: window.EveryDay},
-		Timezone: policy.Recipient}
+	allDay := gate.Policy{Window: window.Window{Start: 0, End: window.Midnight, Days: window.EveryDay},
+		Timezone: gate.RecipientTimezone}
 	tomorrow := time.Date(2026, 6, 16, 13, 0, 0, 0, time.UTC)
 	tests := []struct {
 		name   string
@@ -202,12 +201,12 @@ func drawFacts(t *rapid.T) gate.Facts {
 		DND:   rapid.SampledFrom([]contacts.DND{contacts.DNDUnknown, contacts.Clean, contacts.OptedOut}).Draw(t, "dnd"),
 		Consent: rapid.SampledFrom([]contacts.Consent{contacts.ConsentUnknown, contacts.Consented, contacts.Withdrawn}).Draw(
 			t, "consent"),
-		Policy: policy.Policy{
+		Policy: gate.Policy{
 			Window: window.Window{
 				Start: window.Minute(start), End: window.Minute(rapid.IntRange(start+1, 1440).Draw(t, "end")),
 				Days: window.Days(rapid.IntRange(1, 127).Draw(t, "days")), //nolint:gosec // fits into 7 bits
 			},
-			Timezone: rapid.SampledFrom([]string{policy.Recipient, "Europe/Paris"}).Draw(t, "timezone"),
+			Timezone: rapid.SampledFrom([]string{gate.RecipientTimezone, "Europe/Paris"}).Draw(t, "timezone"),
 		},
 		NumberZones: zones(t, rapid.SliceOfNDistinct(rapid.SampledFrom(names), 0, 2, rapid.ID[string]).Draw(t,
 			"zones")...),
@@ -222,7 +221,7 @@ func drawFacts(t *rapid.T) gate.Facts {
 			f.Dials = append(f.Dials, f.At.Add(-time.Duration(minutes)*time.Minute))
 		}
 		if rapid.Bool().Draw(t, "overridden") {
-			f.Policy.Override = &policy.Override{Reason: "x", Operator: "ann"}
+			f.Policy.Override = &gate.Override{Reason: "x", Operator: "ann"}
 		}
 	}
 	if rapid.Bool().Draw(t, "own zone") {

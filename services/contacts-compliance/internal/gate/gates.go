@@ -9,7 +9,6 @@ import (
 	"ringfence.dev/libs/phone"
 	"ringfence.dev/services/contacts-compliance/internal/contacts"
 	"ringfence.dev/services/contacts-compliance/internal/countryrules"
-	"ringfence.dev/services/contacts-compliance/internal/policy"
 	"ringfence.dev/services/contacts-compliance/internal/window"
 )
 
@@ -149,7 +148,7 @@ func (f Facts) timeZone(clocks []clock, s Subject) GateReport {
 		zones = f.recipientZones()
 	}
 	switch {
-	case f.Policy.Timezone != policy.Recipient && !f.Policy.PackHours():
+	case f.Policy.Timezone != RecipientTimezone && !f.Policy.PackHours():
 		report.Checked, report.Reason = f.Policy.Timezone, "the calling window uses the time zone of the workspace"
 		return report
 	case len(zones) == 0:
@@ -161,7 +160,7 @@ func (f Facts) timeZone(clocks []clock, s Subject) GateReport {
 		report.Reason = fmt.Sprintf("the person can be in %d time zones", len(zones))
 	}
 	report.Checked = zoneList(zones)
-	if f.Policy.Timezone != policy.Recipient {
+	if f.Policy.Timezone != RecipientTimezone {
 		report.Reason += ", and the calling window uses " + f.Policy.Timezone
 	}
 	return report
@@ -172,7 +171,7 @@ func (f Facts) callingWindow(clocks []clock, s Subject) GateReport {
 	report := GateReport{Gate: GateWindow, Result: Passed}
 	if f.Policy.Window.Always() {
 		zones := s.Zones
-		if f.Policy.Timezone != policy.Recipient {
+		if f.Policy.Timezone != RecipientTimezone {
 			zones = f.zones()
 		}
 		report.Checked = localDays(zones, f.At)

@@ -12,7 +12,6 @@ import (
 	"ringfence.dev/libs/phone"
 	"ringfence.dev/services/contacts-compliance/internal/contacts"
 	"ringfence.dev/services/contacts-compliance/internal/gate"
-	"ringfence.dev/services/contacts-compliance/internal/policy"
 	"ringfence.dev/services/contacts-compliance/internal/window"
 )
 
@@ -31,8 +30,8 @@ func TestReport_ReasonsOfAnAllowedCall(t *testing.T) {
 	los := zones(t, "America/Los_Angeles")
 	f := gate.Facts{
 		Stage: gate.Dial, At: time.Date(2026, 6, 4, 9, 45, 0, 0, time.UTC), DND: contacts.DNDUnknown,
-		Consent: contacts.ConsentUnknown, Policy: policy.Policy{Window: window.Window{Start: 0, End: window.Midnight,
-			Days: window.EveryDay}, Timezone: policy.Recipient},
+		Consent: contacts.ConsentUnknown, Policy: gate.Policy{Window: window.Window{Start: 0, End: window.Midnight,
+			Days: window.EveryDay}, Timezone: gate.RecipientTimezone},
 	}
 	want := []gate.GateReport{
 		{Gate: gate.GateDestination, Result: gate.Passed, Checked: string(california),
@@ -147,7 +146,7 @@ func TestReport_PacksHaveTheirHoursAndCaps(t *testing.T) {
 			t.Errorf("Report =\n%s\nwant it to contain %q", got, want)
 		}
 	}
-	f.Policy.Override = &policy.Override{Reason: "own staff"}
+	f.Policy.Override = &gate.Override{Reason: "own staff"}
 	got = strings.Join(lines(gate.Report(f, gate.Subject{Number: "+13055551234"})), "\n")
 	const want = "pack_hours passed: the calling window replaces the hours of the packs: own staff"
 	if !strings.Contains(got, want) {

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"ringfence.dev/services/contacts-compliance/internal/countryrules"
-	"ringfence.dev/services/contacts-compliance/internal/policy"
 	"ringfence.dev/services/contacts-compliance/internal/window"
 )
 
@@ -186,7 +185,7 @@ func mayBeInForce(r countryrules.Rule, at time.Time) bool {
 }
 
 func (f Facts) zones() []window.Zone {
-	if f.Policy.Timezone == policy.Recipient {
+	if f.Policy.Timezone == RecipientTimezone {
 		return f.recipientZones()
 	}
 	zone, err := window.LoadZone(f.Policy.Timezone)

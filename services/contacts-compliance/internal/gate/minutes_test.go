@@ -13,7 +13,6 @@ import (
 	"ringfence.dev/libs/phone"
 	"ringfence.dev/services/contacts-compliance/internal/countryrules"
 	"ringfence.dev/services/contacts-compliance/internal/gate"
-	"ringfence.dev/services/contacts-compliance/internal/policy"
 	"ringfence.dev/services/contacts-compliance/internal/window"
 )
 
@@ -73,7 +72,7 @@ func walkCases(t testing.TB) map[string]gate.Facts {
 		f.Policy.Window.Start, f.Policy.Window.End, f.Policy.Timezone = 16*60, 23*60, "Europe/Berlin"
 	})
 	add("a window at night with an override", withPacks(t, "+12125551234", "us"), func(f *gate.Facts) {
-		f.Policy.Window.Start, f.Policy.Window.End, f.Policy.Override = 60, 150, &policy.Override{Reason: "x"}
+		f.Policy.Window.Start, f.Policy.Window.End, f.Policy.Override = 60, 150, &gate.Override{Reason: "x"}
 	})
 	for _, name := range []string{"Antarctica/Troll", "Antarctica/Casey", "Europe/Dublin", "Asia/Gaza", "Pacific/Easter",
 		"America/Nuuk", "Pacific/Kiritimati"} {
@@ -107,7 +106,7 @@ func walkCases(t testing.TB) map[string]gate.Facts {
 			zones(t, "Asia/Kolkata", "America/New_York", "Europe/Berlin")
 		f.Policy.Window.End = 20*60 + 30
 	})
-	add("no packs", withPacks(t, "+14155552671"), func(f *gate.Facts) { f.Policy, f.Rules = policy.Default(), nil })
+	add("no packs", withPacks(t, "+14155552671"), func(f *gate.Facts) { f.Policy, f.Rules = gate.DefaultPolicy(), nil })
 	for name, f := range map[string]gate.Facts{"caps in Florida": withPacks(t, "+13055551234", "us"),
 		"caps in France": withPacks(t, "+33123456789", "fr"), "caps in Maine": withPacks(t, "+12075551234", "us")} {
 		add(name, f, func(f *gate.Facts) {

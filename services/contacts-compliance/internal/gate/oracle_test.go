@@ -9,7 +9,6 @@ import (
 
 	"ringfence.dev/services/contacts-compliance/internal/countryrules"
 	"ringfence.dev/services/contacts-compliance/internal/gate"
-	"ringfence.dev/services/contacts-compliance/internal/policy"
 	"ringfence.dev/services/contacts-compliance/internal/window"
 )
 
@@ -122,7 +121,7 @@ func newOracle(t testing.TB, clocks *almanac, f gate.Facts) *oracle {
 		o.clocks = append(o.clocks, clocks.clock(t, name))
 	}
 	o.own = o.clocks
-	if f.Policy.Timezone != policy.Recipient {
+	if f.Policy.Timezone != gate.RecipientTimezone {
 		o.own = []*wallClock{clocks.clock(t, f.Policy.Timezone)}
 	}
 	for _, r := range f.Rules {

@@ -9,7 +9,6 @@ import (
 	"ringfence.dev/services/contacts-compliance/internal/contacts"
 	"ringfence.dev/services/contacts-compliance/internal/countryrules"
 	"ringfence.dev/services/contacts-compliance/internal/gate"
-	"ringfence.dev/services/contacts-compliance/internal/policy"
 	"ringfence.dev/services/contacts-compliance/internal/window"
 )
 
@@ -26,8 +25,8 @@ func withPacks(t interface{ Fatal(...any) }, number phone.Number, packs ...strin
 	f := gate.Facts{
 		Stage: gate.PreCheck, At: time.Date(2026, 11, 23, 17, 0, 0, 0, time.UTC), DND: contacts.Clean,
 		Consent: contacts.Consented,
-		Policy: policy.Policy{Window: window.Window{Start: 0, End: window.Midnight, Days: window.EveryDay},
-			Timezone: policy.Recipient, Packs: packs},
+		Policy: gate.Policy{Window: window.Window{Start: 0, End: window.Midnight, Days: window.EveryDay},
+			Timezone: gate.RecipientTimezone, Packs: packs},
 	}
 	place := number.Place()
 	f.Place, f.Rules, f.NumberZones = &place, library(t).For(f.Policy.Choices(), place), window.Zones(number.Zones())
@@ -91,12 +90,12 @@ func TestEvaluate_AppliesTheRulesOfPacks(t *testing.T) {
 		}, result: gate.Deferred, rule: gate.RuleWindow, next: "2026-11-23 23:00"},
 		{name: "an override replaces the hours of the pack", number: newYork, packs: []string{"us"},
 			change: func(f *gate.Facts) {
-				f.Policy.Override, f.Policy.Window, f.At = &policy.Override{Reason: "staff"},
+				f.Policy.Override, f.Policy.Window, f.At = &gate.Override{Reason: "staff"},
 					window.Window{Start: 0, End: 23 * 60, Days: window.EveryDay}, utc("2026-11-24 03:00")
 			}, result: gate.Open},
 		{name: "an override does not replace the required consent",
 			number: newYork, packs: []string{"us"}, change: func(f *gate.Facts) {
-				f.Policy.Override, f.Consent = &policy.Override{Reason: "staff"}, contacts.ConsentUnknown
+				f.Policy.Override, f.Consent = &gate.Override{Reason: "staff"}, contacts.ConsentUnknown
 			}, result: gate.Denied, rule: gate.RuleConsentNeeded},
 		{name: "the midday break in France is closed", number: paris, packs: []string{"fr"},
 			change: func(f *gate.Facts) { f.At, f.DeferIfClosed = utc("2026-11-23 12:00"), true }, result: gate.Deferred,

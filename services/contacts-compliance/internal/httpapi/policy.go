@@ -12,7 +12,6 @@ import (
 	"ringfence.dev/services/contacts-compliance/internal/contacts"
 	"ringfence.dev/services/contacts-compliance/internal/countryrules"
 	"ringfence.dev/services/contacts-compliance/internal/gate"
-	"ringfence.dev/services/contacts-compliance/internal/policy"
 	"ringfence.dev/services/contacts-compliance/internal/store"
 	"ringfence.dev/services/contacts-compliance/internal/window"
 )
@@ -35,7 +34,7 @@ type previewView struct {
 	Regions       []string            `json:"regions"`
 	TimeZones     []localView         `json:"time_zones"`
 	PolicyVersion int                 `json:"policy_version"`
-	CallingPolicy policy.Policy       `json:"calling_policy"`
+	CallingPolicy gate.Policy         `json:"calling_policy"`
 	Rules         []countryrules.Rule `json:"rules"`
 	RecentDials   []openapi.Timestamp `json:"recent_dials"`
 	Gates         []gate.GateReport   `json:"gates"`

@@ -9,7 +9,7 @@ import (
 	"ringfence.dev/libs/apierr"
 	"ringfence.dev/libs/settings"
 	"ringfence.dev/proto/settingsv1"
-	"ringfence.dev/services/contacts-compliance/internal/policy"
+	"ringfence.dev/services/contacts-compliance/internal/gate"
 	"ringfence.dev/services/contacts-compliance/internal/store"
 )
 
@@ -35,7 +35,7 @@ func (a *API) CheckPolicy(
 	_ context.Context, req *connect.Request[settingsv1.CheckPolicyRequest],
 ) (*connect.Response[settingsv1.CheckPolicyResponse], error) {
 	var fault *apierr.Error
-	_, err := policy.Parse(req.Msg.GetPolicyJson(), a.checks.Packs())
+	_, err := gate.ParsePolicy(req.Msg.GetPolicyJson(), a.checks.Packs())
 	if errors.As(err, &fault) {
 		return connect.NewResponse(&settingsv1.CheckPolicyResponse{Fault: fault.Message}), nil
 	}

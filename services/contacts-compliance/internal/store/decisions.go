@@ -15,7 +15,6 @@ import (
 	"ringfence.dev/libs/phone"
 	"ringfence.dev/services/contacts-compliance/internal/contacts"
 	"ringfence.dev/services/contacts-compliance/internal/gate"
-	"ringfence.dev/services/contacts-compliance/internal/policy"
 )
 
 // Target is the number and the call request that a decision is about.
@@ -61,7 +60,7 @@ type Inputs struct {
 	AllowedFor       *time.Time        `db:"placed_for"`
 	AllowedErasures  int64             `db:"placed_erasures"`
 
-	Policy policy.Policy `db:"-"`
+	Policy gate.Policy `db:"-"`
 }
 
 // The query always returns one row. now() is the start of the transaction, and the snapshot

@@ -14,7 +14,7 @@ import (
 	"ringfence.dev/libs/pg"
 	"ringfence.dev/proto/eventv1"
 	"ringfence.dev/services/contacts-compliance/internal/countryrules"
-	"ringfence.dev/services/contacts-compliance/internal/policy"
+	"ringfence.dev/services/contacts-compliance/internal/gate"
 )
 
 type policyRow struct {
@@ -30,27 +30,27 @@ ORDER BY version DESC
 LIMIT 1`
 
 // Policy returns the policy in force and its version. Version 0 is the default policy.
-func (s *Store) Policy(ctx context.Context, workspace uuid.UUID) (policy.Policy, int, error) {
+func (s *Store) Policy(ctx context.Context, workspace uuid.UUID) (gate.Policy, int, error) {
 	return readPolicy(ctx, s.pool, workspace)
 }
 
-func readPolicy(ctx context.Context, q querier, workspace uuid.UUID) (policy.Policy, int, error) {
+func readPolicy(ctx context.Context, q querier, workspace uuid.UUID) (gate.Policy, int, error) {
 	row, err := pg.One[policyRow](ctx, q, currentPolicy, pgx.NamedArgs{"workspace_id": workspace})
 	if errors.Is(err, pg.ErrNotFound) {
-		return policy.Default(), 0, nil
+		return gate.DefaultPolicy(), 0, nil
 	}
 	if err != nil {
-		return policy.Policy{}, 0, fmt.Errorf("read policy: %w", err)
+		return gate.Policy{}, 0, fmt.Errorf("read policy: %w", err)
 	}
 	p, err := decodePolicy(row.Policy)
 	return p, row.Version, err
 }
 
-func decodePolicy(raw json.RawMessage) (policy.Policy, error) {
+func decodePolicy(raw json.RawMessage) (gate.Policy, error) {
 	if raw == nil {
-		return policy.Default(), nil
+		return gate.DefaultPolicy(), nil
 	}
-	var p policy.Policy
+	var p gate.Policy
 	if err := json.Unmarshal(raw, &p); err != nil {
 		return p, fmt.Errorf("decode policy: %w", err)
 	}
@@ -114,7 +114,7 @@ func (s *Store) SetPolicy(ctx context.Context, tx pgx.Tx, c PolicyChange, packs 
 	if advanced.RowsAffected() == 0 {
 		return nil
 	}
-	p, err := policy.Parse(c.JSON, packs)
+	p, err := gate.ParsePolicy(c.JSON, packs)
 	if err != nil {
 		return fmt.Errorf("policy of workspace %s: %w", c.WorkspaceID, err)
 	}
@@ -128,7 +128,7 @@ VALUES (@workspace_id, @version, @policy, @operator)`
 // recordPolicy inserts a policy as the next policy version, which puts it in force. If it equals
 // the policy in force, it inserts nothing. The caller must prevent concurrent changes of the
 // workspace's policy.
-func recordPolicy(ctx context.Context, tx pgx.Tx, workspace uuid.UUID, p policy.Policy, operator string) error {
+func recordPolicy(ctx context.Context, tx pgx.Tx, workspace uuid.UUID, p gate.Policy, operator string) error {
 	raw, err := json.Marshal(p)
 	if err != nil {
 		return fmt.Errorf("encode policy: %w", err)

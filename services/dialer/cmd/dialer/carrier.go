@@ -28,7 +28,6 @@ import (
 	"ringfence.dev/services/dialer/internal/dialqueue"
 	"ringfence.dev/services/dialer/internal/httpapi"
 	"ringfence.dev/services/dialer/internal/media"
-	"ringfence.dev/services/dialer/internal/pauses"
 	"ringfence.dev/services/dialer/internal/replicas"
 	"ringfence.dev/services/dialer/internal/simcarrier"
 	"ringfence.dev/services/dialer/internal/sip"
@@ -89,7 +88,7 @@ func openCarrier(
 	known secrets,
 	recordings recordingParts,
 	circuits *agent.Circuits,
-	monitor *pauses.Monitor,
+	monitor *dialqueue.PauseMonitor,
 	tel *telemetry.Telemetry,
 ) (carrierParts, error) {
 	most := dialqueue.Limit{Live: cfg.TrunkChannels, PerSecond: cfg.TrunkCallsPerSecond}
@@ -136,7 +135,7 @@ func openSIP(
 	known secrets,
 	recordings recordingParts,
 	circuits *agent.Circuits,
-	monitor *pauses.Monitor,
+	monitor *dialqueue.PauseMonitor,
 	tel *telemetry.Telemetry,
 ) (carrierParts, *sipcarrier.Carrier, error) {
 	bind, err := netip.ParseAddr(cfg.SIP.RTP)

@@ -20,8 +20,8 @@ import (
 	"ringfence.dev/services/dialer/internal/calls"
 	"ringfence.dev/services/dialer/internal/dbfailover"
 	"ringfence.dev/services/dialer/internal/dial"
+	"ringfence.dev/services/dialer/internal/dialqueue"
 	"ringfence.dev/services/dialer/internal/httpapi"
-	"ringfence.dev/services/dialer/internal/pauses"
 	"ringfence.dev/services/dialer/internal/peers"
 	"ringfence.dev/services/dialer/internal/store"
 )
@@ -77,7 +77,7 @@ func start(ctx context.Context, cfg Config, rt *app.Runtime) ([]service.Part, er
 	}
 	circuits := agent.NewCircuits(cfg.CircuitFailures, cfg.CircuitRest)
 	tel.Metrics.MustRegister(circuits)
-	monitor := pauses.NewMonitor(st.LatestPauses, tel.Metrics)
+	monitor := dialqueue.NewPauseMonitor(st.LatestPauses, tel.Metrics)
 	trunk, err := openCarrier(cfg, db, st, relay, known, recordings, circuits, monitor, tel)
 	if err != nil {
 		return nil, err

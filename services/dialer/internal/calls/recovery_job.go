@@ -22,9 +22,9 @@ const (
 	maxHangups = 16
 	// maxHangupRounds limits how many full batches of calls are hung up before the other tasks run.
 	maxHangupRounds = 10
-	// expirePause is the wait after a search for expired requests, as a multiple of the duration of
-	// the search.
-	expirePause = 20
+	// expireWaitFactor is the wait after a search for expired requests, as a multiple of the duration
+	// of the search.
+	expireWaitFactor = 20
 )
 
 // Recoverer ends calls of dead processes, calls that last too long, calls whose hang-up was
@@ -123,7 +123,7 @@ func (r *Recoverer) expire(ctx context.Context) error {
 		return nil
 	}
 	ended, err := r.store.Expire(ctx)
-	r.expireAfter = time.Now().Add(expirePause * time.Since(start))
+	r.expireAfter = time.Now().Add(expireWaitFactor * time.Since(start))
 	r.expired.Add(float64(ended))
 	if ended > 0 {
 		r.relay.Wake()

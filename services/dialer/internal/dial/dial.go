@@ -20,7 +20,6 @@ import (
 	"ringfence.dev/services/dialer/internal/calls"
 	"ringfence.dev/services/dialer/internal/carrier"
 	"ringfence.dev/services/dialer/internal/dialqueue"
-	"ringfence.dev/services/dialer/internal/pauses"
 	"ringfence.dev/services/dialer/internal/peers"
 	"ringfence.dev/services/dialer/internal/store"
 )
@@ -74,7 +73,7 @@ type Limits struct {
 	// may the dialer send INVITE requests. If Reconciled is nil, they are always permitted.
 	Reconciled func() bool
 	// Pauses contains the pauses of dialing. If Pauses is nil, dialing is never paused.
-	Pauses *pauses.Monitor
+	Pauses *dialqueue.PauseMonitor
 }
 
 // Dialer claims due requests and dials them. Its methods are safe for concurrent use.

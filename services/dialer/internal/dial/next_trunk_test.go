@@ -32,7 +32,6 @@ import (
 	"ringfence.dev/services/dialer/internal/carrier"
 	"ringfence.dev/services/dialer/internal/dial"
 	"ringfence.dev/services/dialer/internal/dialqueue"
-	"ringfence.dev/services/dialer/internal/pauses"
 	"ringfence.dev/services/dialer/internal/peers"
 	"ringfence.dev/services/dialer/internal/store"
 )
@@ -134,7 +133,7 @@ type fixture struct {
 	ownCircuits bool
 	from        func(ctx context.Context, wanted string, without []string) (number, trunk string, err error)
 	trunkDown   bool
-	pauses      *pauses.Monitor
+	pauses      *dialqueue.PauseMonitor
 	// 0 means 5
 	attempts int
 }

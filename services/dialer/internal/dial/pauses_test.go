@@ -12,13 +12,14 @@ import (
 	"ringfence.dev/libs/testkit"
 	"ringfence.dev/services/dialer/internal/callstate"
 	"ringfence.dev/services/dialer/internal/carrier"
-	"ringfence.dev/services/dialer/internal/pauses"
+	"ringfence.dev/services/dialer/internal/dialqueue"
 )
 
 func (d *fixture) setDialing(paused bool) {
 	d.t.Helper()
-	scope := pauses.Scope{Level: pauses.Workspace, ID: d.request.WorkspaceID}
-	change := pauses.Change{Paused: paused, Reason: "r", Actor: pauses.Actor{Type: pauses.Operator, Name: "ops"}}
+	scope := dialqueue.PauseScope{Level: dialqueue.PauseWorkspace, ID: d.request.WorkspaceID}
+	change := dialqueue.DialingChange{Paused: paused, Reason: "r",
+		Actor: dialqueue.Actor{Type: dialqueue.ActorOperator, Name: "ops"}}
 	if _, err := d.store().SetDialing(context.Background(), scope, change); err != nil {
 		d.t.Error(err)
 	}
@@ -51,7 +52,7 @@ func TestPause_QueuesAnAttemptInProgressAgain(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			d := newFixture(t)
-			d.pauses = pauses.NewMonitor(d.store().LatestPauses, prometheus.NewRegistry())
+			d.pauses = dialqueue.NewPauseMonitor(d.store().LatestPauses, prometheus.NewRegistry())
 			during := func(o carrier.Originate) error {
 				d.setDialing(true)
 				testkit.Until(t, "the INVITE is not permitted", func() bool { return !o.Permitted(context.Background()) })
@@ -89,7 +90,7 @@ func trimCauses(calls []string) (statuses []string) {
 func TestPause_QueuesTheRequestAgainAtTheSecondTrunk(t *testing.T) {
 	t.Parallel()
 	d := newFixture(t)
-	d.pauses = pauses.NewMonitor(d.store().LatestPauses, prometheus.NewRegistry())
+	d.pauses = dialqueue.NewPauseMonitor(d.store().LatestPauses, prometheus.NewRegistry())
 	second := func(o carrier.Originate) error {
 		d.setDialing(true)
 		testkit.Until(t, "the INVITE is not permitted", func() bool { return !o.Permitted(context.Background()) })

@@ -1,7 +1,10 @@
 // Package dialqueue contains the rules of the dial queue: which workspaces are served next, how
 // many calls each workspace may start under the limits, and which requests may not be dialed. The
-// package stores no data and reads no clock. Package store contains the SQL statements of the
-// queue. Package dial contains the loop that claims requests.
+// package stores no data, and only PauseMonitor reads a clock. Package store contains the SQL
+// statements of the queue. Package dial contains the loop that claims requests.
+//
+// Dialing can be paused for everything, a workspace, an agent or a trunk. While a scope is paused,
+// its requests stay queued and no INVITE is sent. Calls that are in progress continue.
 package dialqueue
 
 import (

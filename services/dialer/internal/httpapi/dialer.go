@@ -7,7 +7,7 @@ import (
 
 	"ringfence.dev/libs/httpserver"
 	"ringfence.dev/proto/openapi"
-	"ringfence.dev/services/dialer/internal/pauses"
+	"ringfence.dev/services/dialer/internal/dialqueue"
 	"ringfence.dev/services/dialer/internal/replicas"
 )
 
@@ -20,8 +20,8 @@ type dialerView struct {
 
 // pauseView is a scope whose dialing is paused now. ID is null if everything is paused.
 type pauseView struct {
-	Level pauses.Level `json:"level"`
-	ID    *uuid.UUID   `json:"id"`
+	Level dialqueue.PauseLevel `json:"level"`
+	ID    *uuid.UUID           `json:"id"`
 	openapi.Dialing
 }
 
@@ -74,8 +74,8 @@ func (a *API) readDialer(w http.ResponseWriter, r *http.Request) error {
 	}, Pauses: make([]pauseView, 0, len(paused))}
 	for _, state := range paused {
 		view := pauseView{Level: state.Level, Dialing: viewDialing(state)}
-		if state.Level != pauses.Everything {
-			view.ID = &state.Scope.ID
+		if state.Level != dialqueue.PauseEverything {
+			view.ID = &state.PauseScope.ID
 		}
 		answer.Pauses = append(answer.Pauses, view)
 	}

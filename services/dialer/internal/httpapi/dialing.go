@@ -15,7 +15,7 @@ import (
 	"ringfence.dev/libs/pg"
 	"ringfence.dev/libs/serviceauth"
 	"ringfence.dev/proto/openapi"
-	"ringfence.dev/services/dialer/internal/pauses"
+	"ringfence.dev/services/dialer/internal/dialqueue"
 )
 
 // maxReason is the longest reason of a change, in characters.
@@ -23,7 +23,7 @@ const maxReason = 500
 
 // viewDialing returns the response about the state of dialing. After until has passed, the state is
 // active, and the other fields still describe the pause.
-func viewDialing(s pauses.State) openapi.Dialing {
+func viewDialing(s dialqueue.DialingState) openapi.Dialing {
 	view := openapi.Dialing{State: openapi.DialingStateActive}
 	if s.Paused {
 		view.State = openapi.DialingStatePaused
@@ -46,7 +46,7 @@ type dialingBody struct {
 }
 
 // change checks the body of a change. A reason is required for a pause, and optional for a resume.
-func (b dialingBody) change(now time.Time) (change pauses.Change, err error) {
+func (b dialingBody) change(now time.Time) (change dialqueue.DialingChange, err error) {
 	switch {
 	case b.State == nil:
 		return change, apierr.Validation("state", "is required: paused or active.")
@@ -87,11 +87,11 @@ func (b dialingBody) readUntil(paused bool, now time.Time) (*time.Time, error) {
 	return &at, nil
 }
 
-func actorOf(c serviceauth.Caller) pauses.Actor {
+func actorOf(c serviceauth.Caller) dialqueue.Actor {
 	if c.Operator != "" {
-		return pauses.Actor{Type: pauses.Operator, Name: c.Operator}
+		return dialqueue.Actor{Type: dialqueue.ActorOperator, Name: c.Operator}
 	}
-	actor := pauses.Actor{Type: pauses.APIKey}
+	actor := dialqueue.Actor{Type: dialqueue.ActorAPIKey}
 	if c.KeyID != uuid.Nil {
 		actor.ID = &c.KeyID
 	}
@@ -99,7 +99,7 @@ func actorOf(c serviceauth.Caller) pauses.Actor {
 }
 
 // scopeOf returns the scope that a request names. Its error is 404 if there is no such scope.
-type scopeOf func(*http.Request) (pauses.Scope, error)
+type scopeOf func(*http.Request) (dialqueue.PauseScope, error)
 
 // readDialing handles GET .../dialing.
 func (a *API) readDialing(scopeOf scopeOf) func(http.ResponseWriter, *http.Request) error {
@@ -141,39 +141,39 @@ func (a *API) putDialing(scopeOf scopeOf) func(http.ResponseWriter, *http.Reques
 	}
 }
 
-func everythingScope(*http.Request) (pauses.Scope, error) {
-	return pauses.Scope{Level: pauses.Everything}, nil
+func everythingScope(*http.Request) (dialqueue.PauseScope, error) {
+	return dialqueue.PauseScope{Level: dialqueue.PauseEverything}, nil
 }
 
 // The gateway has checked that the workspace exists.
-func workspaceScope(r *http.Request) (pauses.Scope, error) {
-	return pauses.Scope{Level: pauses.Workspace, ID: serviceauth.CallerFrom(r.Context()).WorkspaceID}, nil
+func workspaceScope(r *http.Request) (dialqueue.PauseScope, error) {
+	return dialqueue.PauseScope{Level: dialqueue.PauseWorkspace, ID: serviceauth.CallerFrom(r.Context()).WorkspaceID}, nil
 }
 
-func (a *API) agentScope(r *http.Request) (pauses.Scope, error) {
+func (a *API) agentScope(r *http.Request) (dialqueue.PauseScope, error) {
 	id, err := httpserver.PathID(r, "agent_id", "agent")
 	if err != nil {
-		return pauses.Scope{}, err
+		return dialqueue.PauseScope{}, err
 	}
 	found, err := a.store.HasAgent(r.Context(), serviceauth.CallerFrom(r.Context()).WorkspaceID, id)
 	if err != nil {
-		return pauses.Scope{}, err
+		return dialqueue.PauseScope{}, err
 	}
 	if !found {
-		return pauses.Scope{}, apierr.NotFound("agent")
+		return dialqueue.PauseScope{}, apierr.NotFound("agent")
 	}
-	return pauses.Scope{Level: pauses.Agent, ID: id}, nil
+	return dialqueue.PauseScope{Level: dialqueue.PauseAgent, ID: id}, nil
 }
 
-func (a *API) trunkScope(r *http.Request) (pauses.Scope, error) {
+func (a *API) trunkScope(r *http.Request) (dialqueue.PauseScope, error) {
 	id, err := trunkID(r)
 	if err != nil {
-		return pauses.Scope{}, err
+		return dialqueue.PauseScope{}, err
 	}
 	if _, err := a.trunks.Find(r.Context(), id); errors.Is(err, pg.ErrNotFound) {
-		return pauses.Scope{}, apierr.NotFound("trunk")
+		return dialqueue.PauseScope{}, apierr.NotFound("trunk")
 	} else if err != nil {
-		return pauses.Scope{}, err
+		return dialqueue.PauseScope{}, err
 	}
-	return pauses.Scope{Level: pauses.Trunk, ID: id}, nil
+	return dialqueue.PauseScope{Level: dialqueue.PauseTrunk, ID: id}, nil
 }

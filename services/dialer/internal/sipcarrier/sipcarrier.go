@@ -25,7 +25,7 @@ import (
 	"ringfence.dev/services/dialer/internal/agent"
 	"ringfence.dev/services/dialer/internal/callstate"
 	"ringfence.dev/services/dialer/internal/carrier"
-	"ringfence.dev/services/dialer/internal/pauses"
+	"ringfence.dev/services/dialer/internal/dialqueue"
 	"ringfence.dev/services/dialer/internal/sip"
 	"ringfence.dev/services/dialer/internal/sip/transport"
 	"ringfence.dev/services/dialer/internal/siptrace"
@@ -141,7 +141,7 @@ type Config struct {
 	// messages are recorded.
 	Trace *siptrace.Recorder
 	// Pauses contains the trunks over which dialing is paused. If Pauses is nil, there are none.
-	Pauses *pauses.Monitor
+	Pauses *dialqueue.PauseMonitor
 }
 
 // Carrier is the carrier over all SIP trunks. Its methods are safe for concurrent use.

@@ -10,7 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"ringfence.dev/libs/pg"
-	"ringfence.dev/services/dialer/internal/pauses"
+	"ringfence.dev/services/dialer/internal/dialqueue"
 )
 
 // These are SQL expressions: whether all dialing is paused now, and the ids of the workspaces and
@@ -49,9 +49,11 @@ DELETE FROM dialing_pauses WHERE level = @level AND id = @id AND ends_at < @at::
 
 // SetDialing pauses or resumes dialing of a scope, and returns the new state. When it returns, no
 // later claim takes a request of a paused scope.
-func (s *Store) SetDialing(ctx context.Context, scope pauses.Scope, change pauses.Change) (pauses.State, error) {
-	state := pauses.State{
-		Scope: scope, Paused: change.Paused, Reason: change.Reason, Until: change.Until, Actor: change.Actor,
+func (s *Store) SetDialing(
+	ctx context.Context, scope dialqueue.PauseScope, change dialqueue.DialingChange,
+) (dialqueue.DialingState, error) {
+	state := dialqueue.DialingState{
+		PauseScope: scope, Paused: change.Paused, Reason: change.Reason, Until: change.Until, Actor: change.Actor,
 	}
 	err := s.inTx(ctx, func(tx pgx.Tx) error {
 		at, err := pg.Value[time.Time](ctx, tx, saveDialing, pg.Args{
@@ -66,12 +68,14 @@ func (s *Store) SetDialing(ctx context.Context, scope pauses.Scope, change pause
 		return savePause(ctx, tx, scope, change, at)
 	})
 	if err != nil {
-		return pauses.State{}, fmt.Errorf("set dialing of %s %s: %w", scope.Level, scope.ID, err)
+		return dialqueue.DialingState{}, fmt.Errorf("set dialing of %s %s: %w", scope.Level, scope.ID, err)
 	}
 	return state, nil
 }
 
-func savePause(ctx context.Context, tx pgx.Tx, scope pauses.Scope, change pauses.Change, at time.Time) error {
+func savePause(
+	ctx context.Context, tx pgx.Tx, scope dialqueue.PauseScope, change dialqueue.DialingChange, at time.Time,
+) error {
 	args := pg.Args{"level": string(scope.Level), "id": scope.ID, "at": at, "ends_at": at, "paused": change.Paused}
 	if _, err := tx.Exec(ctx, deletePauses, args); err != nil {
 		return err
@@ -98,13 +102,13 @@ const stateColumns = `level, id, paused AND coalesce(until, 'infinity') > now() 
 const readDialing = `SELECT ` + stateColumns + ` FROM dialing_states WHERE level = @level AND id = @id`
 
 // Dialing returns the state of dialing of a scope.
-func (s *Store) Dialing(ctx context.Context, scope pauses.Scope) (pauses.State, error) {
-	found, err := pg.One[pauses.State](ctx, s.pool, readDialing, pg.Args{"level": string(scope.Level), "id": scope.ID})
+func (s *Store) Dialing(ctx context.Context, scope dialqueue.PauseScope) (dialqueue.DialingState, error) {
+	found, err := pg.One[dialqueue.DialingState](ctx, s.pool, readDialing, pg.Args{"level": string(scope.Level), "id": scope.ID})
 	if errors.Is(err, pg.ErrNotFound) {
-		return pauses.State{Scope: scope}, nil
+		return dialqueue.DialingState{PauseScope: scope}, nil
 	}
 	if err != nil {
-		return pauses.State{}, fmt.Errorf("read dialing of %s %s: %w", scope.Level, scope.ID, err)
+		return dialqueue.DialingState{}, fmt.Errorf("read dialing of %s %s: %w", scope.Level, scope.ID, err)
 	}
 	return found, nil
 }
@@ -116,8 +120,8 @@ ORDER BY s.set_at DESC LIMIT @most`
 
 // PausedScopes returns the scopes that are paused now, the last change first. most is the maximum
 // number of returned scopes.
-func (s *Store) PausedScopes(ctx context.Context, most int) ([]pauses.State, error) {
-	found, err := pg.Many[pauses.State](ctx, s.pool, listPaused, pg.Args{"most": most})
+func (s *Store) PausedScopes(ctx context.Context, most int) ([]dialqueue.DialingState, error) {
+	found, err := pg.Many[dialqueue.DialingState](ctx, s.pool, listPaused, pg.Args{"most": most})
 	if err != nil {
 		return nil, fmt.Errorf("list pauses of dialing: %w", err)
 	}
@@ -133,8 +137,8 @@ GROUP BY p.level, p.id`
 
 // LatestPauses returns the latest pause of each scope whose pause has not ended, or has ended
 // within the last day.
-func (s *Store) LatestPauses(ctx context.Context) ([]pauses.Period, error) {
-	found, err := pg.Many[pauses.Period](ctx, s.pool, latestPauses, nil)
+func (s *Store) LatestPauses(ctx context.Context) ([]dialqueue.LatestPause, error) {
+	found, err := pg.Many[dialqueue.LatestPause](ctx, s.pool, latestPauses, nil)
 	if err != nil {
 		return nil, fmt.Errorf("read pauses of dialing: %w", err)
 	}

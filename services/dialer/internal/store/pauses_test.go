@@ -13,14 +13,16 @@ import (
 	"ringfence.dev/libs/testkit"
 	"ringfence.dev/libs/testkit/pgtest"
 	"ringfence.dev/services/dialer/internal/dialqueue"
-	"ringfence.dev/services/dialer/internal/pauses"
 	"ringfence.dev/services/dialer/internal/store"
 )
 
-func setDialing(t *testing.T, st *store.Store, scope pauses.Scope, paused bool, until *time.Time) pauses.State {
+func setDialing(
+	t *testing.T, st *store.Store, scope dialqueue.PauseScope, paused bool, until *time.Time,
+) dialqueue.DialingState {
 	t.Helper()
-	state, err := st.SetDialing(t.Context(), scope, pauses.Change{
-		Paused: paused, Reason: "Wrong script", Until: until, Actor: pauses.Actor{Type: pauses.Operator, Name: "ops"},
+	state, err := st.SetDialing(t.Context(), scope, dialqueue.DialingChange{
+		Paused: paused, Reason: "Wrong script", Until: until,
+		Actor: dialqueue.Actor{Type: dialqueue.ActorOperator, Name: "ops"},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -59,17 +61,17 @@ func TestClaim_TakesNoRequestOfAPausedScope(t *testing.T) {
 	ofAgent, ofSecond, ofOther := aRequest(workspace, 1), aRequest(workspace, 2), aRequest(other, 3)
 	tests := []struct {
 		name   string
-		scope  pauses.Scope
+		scope  dialqueue.PauseScope
 		before []dialqueue.Request // claimed during the pause
 		after  []dialqueue.Request // claimed after the pause
 	}{
-		{name: "everything", scope: pauses.Scope{Level: pauses.Everything},
+		{name: "everything", scope: dialqueue.PauseScope{Level: dialqueue.PauseEverything},
 			after: []dialqueue.Request{ofAgent, ofSecond, ofOther}},
-		{name: "workspace", scope: pauses.Scope{Level: pauses.Workspace, ID: workspace},
+		{name: "workspace", scope: dialqueue.PauseScope{Level: dialqueue.PauseWorkspace, ID: workspace},
 			before: []dialqueue.Request{ofOther}, after: []dialqueue.Request{ofAgent, ofSecond}},
-		{name: "agent", scope: pauses.Scope{Level: pauses.Agent, ID: ofAgent.AgentID},
+		{name: "agent", scope: dialqueue.PauseScope{Level: dialqueue.PauseAgent, ID: ofAgent.AgentID},
 			before: []dialqueue.Request{ofSecond, ofOther}, after: []dialqueue.Request{ofAgent}},
-		{name: "trunk", scope: pauses.Scope{Level: pauses.Trunk, ID: workspace},
+		{name: "trunk", scope: dialqueue.PauseScope{Level: dialqueue.PauseTrunk, ID: workspace},
 			before: []dialqueue.Request{ofAgent, ofSecond, ofOther}},
 	}
 	for _, tt := range tests {
@@ -107,17 +109,19 @@ func sameIDs(got []uuid.UUID, want []dialqueue.Request) bool {
 
 func TestSetDialing_APauseEndsByItself(t *testing.T) {
 	t.Parallel()
-	for _, level := range []pauses.Level{pauses.Everything, pauses.Workspace, pauses.Agent} {
+	for _, level := range []dialqueue.PauseLevel{
+		dialqueue.PauseEverything, dialqueue.PauseWorkspace, dialqueue.PauseAgent,
+	} {
 		t.Run(string(level), func(t *testing.T) {
 			t.Parallel()
 			pool := newPool(t)
 			st, r := newStore(pool), aRequest(uuid.Must(uuid.NewV7()), 1)
 			enqueue(t, pool, st, r)
-			scope := pauses.Scope{Level: level}
+			scope := dialqueue.PauseScope{Level: level}
 			switch level {
-			case pauses.Workspace:
+			case dialqueue.PauseWorkspace:
 				scope.ID = r.WorkspaceID
-			case pauses.Agent:
+			case dialqueue.PauseAgent:
 				scope.ID = r.AgentID
 			}
 			until := time.Now().Add(time.Second)
@@ -148,12 +152,12 @@ func TestSetDialing_APauseEndsByItself(t *testing.T) {
 func TestDialing_ReturnsTheLastChange(t *testing.T) {
 	t.Parallel()
 	st := newStore(newPool(t))
-	scope := pauses.Scope{Level: pauses.Workspace, ID: uuid.Must(uuid.NewV7())}
+	scope := dialqueue.PauseScope{Level: dialqueue.PauseWorkspace, ID: uuid.Must(uuid.NewV7())}
 	unset, err := st.Dialing(t.Context(), scope)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(pauses.State{Scope: scope}, unset); diff != "" {
+	if diff := cmp.Diff(dialqueue.DialingState{PauseScope: scope}, unset); diff != "" {
 		t.Errorf("state before the first change (-want +got):\n%s", diff)
 	}
 	for _, paused := range []bool{true, true, false, true} {
@@ -183,12 +187,12 @@ func TestDialing_ReturnsTheLastChange(t *testing.T) {
 func TestSetDialing_ConcurrentChangesAgree(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
-	st, scope := newStore(pool), pauses.Scope{Level: pauses.Everything}
+	st, scope := newStore(pool), dialqueue.PauseScope{Level: dialqueue.PauseEverything}
 	done := make(chan error)
 	for n := range 20 {
 		go func() {
-			_, err := st.SetDialing(t.Context(), scope, pauses.Change{
-				Paused: n%2 == 0, Reason: "r", Actor: pauses.Actor{Type: pauses.Operator, Name: "ops"},
+			_, err := st.SetDialing(t.Context(), scope, dialqueue.DialingChange{
+				Paused: n%2 == 0, Reason: "r", Actor: dialqueue.Actor{Type: dialqueue.ActorOperator, Name: "ops"},
 			})
 			done <- err
 		}()
@@ -217,7 +221,7 @@ func TestSetDialing_QuickPausesShareOnePeriod(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	st := newStore(pool)
-	scope := pauses.Scope{Level: pauses.Workspace, ID: uuid.Must(uuid.NewV7())}
+	scope := dialqueue.PauseScope{Level: dialqueue.PauseWorkspace, ID: uuid.Must(uuid.NewV7())}
 	for range 5 {
 		setDialing(t, st, scope, true, nil)
 		setDialing(t, st, scope, false, nil)
@@ -238,18 +242,20 @@ func TestSetDialing_QuickPausesShareOnePeriod(t *testing.T) {
 // A suspended workspace must end its requests as blocked within seconds, also during a pause.
 func TestClaim_TakesRequestsOfASuspendedWorkspaceDuringAPause(t *testing.T) {
 	t.Parallel()
-	for _, level := range []pauses.Level{pauses.Everything, pauses.Workspace, pauses.Agent} {
+	for _, level := range []dialqueue.PauseLevel{
+		dialqueue.PauseEverything, dialqueue.PauseWorkspace, dialqueue.PauseAgent,
+	} {
 		t.Run(string(level), func(t *testing.T) {
 			t.Parallel()
 			pool := newPool(t)
 			st, r := newStore(pool), aRequest(uuid.Must(uuid.NewV7()), 1)
 			enqueue(t, pool, st, r)
 			exec(t, pool, knownAgent, r.AgentID, r.WorkspaceID)
-			scope := pauses.Scope{Level: level}
+			scope := dialqueue.PauseScope{Level: level}
 			switch level {
-			case pauses.Workspace:
+			case dialqueue.PauseWorkspace:
 				scope.ID = r.WorkspaceID
-			case pauses.Agent:
+			case dialqueue.PauseAgent:
 				scope.ID = r.AgentID
 			}
 			setDialing(t, st, scope, true, nil)
@@ -373,14 +379,14 @@ func TestReadDepth_CountsPausedRequestsSeparately(t *testing.T) {
 	ofAgent, ofSecond, ofOther := aRequest(workspace, 1), aRequest(workspace, 2), aRequest(other, 3)
 	for _, tt := range []struct {
 		name   string
-		scope  pauses.Scope
+		scope  dialqueue.PauseScope
 		due    int64
 		paused int64
 	}{
-		{name: "everything", scope: pauses.Scope{Level: pauses.Everything}, paused: 3},
-		{name: "workspace", scope: pauses.Scope{Level: pauses.Workspace, ID: workspace}, due: 1, paused: 2},
-		{name: "agent", scope: pauses.Scope{Level: pauses.Agent, ID: ofAgent.AgentID}, due: 2, paused: 1},
-		{name: "trunk", scope: pauses.Scope{Level: pauses.Trunk, ID: workspace}, due: 3},
+		{name: "everything", scope: dialqueue.PauseScope{Level: dialqueue.PauseEverything}, paused: 3},
+		{name: "workspace", scope: dialqueue.PauseScope{Level: dialqueue.PauseWorkspace, ID: workspace}, due: 1, paused: 2},
+		{name: "agent", scope: dialqueue.PauseScope{Level: dialqueue.PauseAgent, ID: ofAgent.AgentID}, due: 2, paused: 1},
+		{name: "trunk", scope: dialqueue.PauseScope{Level: dialqueue.PauseTrunk, ID: workspace}, due: 3},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -419,8 +425,8 @@ func TestClaim_PagesReadDoNotGrowWithPausedRequests(t *testing.T) {
 	workspace, paused, next := uuid.Must(uuid.NewV7()), uuid.Must(uuid.NewV7()), 0
 	limited(t, pool, plain, workspace, 100_000, 100_000)
 	agent := aRequest(workspace, 1)
-	setDialing(t, plain, pauses.Scope{Level: pauses.Workspace, ID: paused}, true, nil)
-	setDialing(t, plain, pauses.Scope{Level: pauses.Agent, ID: agent.AgentID}, true, nil)
+	setDialing(t, plain, dialqueue.PauseScope{Level: dialqueue.PauseWorkspace, ID: paused}, true, nil)
+	setDialing(t, plain, dialqueue.PauseScope{Level: dialqueue.PauseAgent, ID: agent.AgentID}, true, nil)
 	exec(t, pool, knownAgent, agent.AgentID, workspace)
 	pages := func() (claim, look int) {
 		for {

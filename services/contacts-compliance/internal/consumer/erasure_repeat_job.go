@@ -1,6 +1,4 @@
-// Package erasure publishes an erasure again until every service has reported that it has erased
-// its data. The data of this service is erased by Store.Erase of package store.
-package erasure
+package consumer
 
 import (
 	"context"
@@ -18,16 +16,16 @@ const (
 	repeatAfter = 15 * time.Minute
 )
 
-// RepeatJob publishes open erasures again.
-type RepeatJob struct {
+// ErasureRepeatJob publishes open erasures again.
+type ErasureRepeatJob struct {
 	store       *store.Store
 	wake        func()
 	republished prometheus.Counter
 }
 
-// NewRepeatJob creates a job. It calls wake after a commit that wrote to the outbox.
-func NewRepeatJob(st *store.Store, wake func(), metrics prometheus.Registerer) *RepeatJob {
-	w := &RepeatJob{store: st, wake: wake, republished: prometheus.NewCounter(prometheus.CounterOpts{
+// NewErasureRepeatJob creates a job. It calls wake after a commit that wrote to the outbox.
+func NewErasureRepeatJob(st *store.Store, wake func(), metrics prometheus.Registerer) *ErasureRepeatJob {
+	w := &ErasureRepeatJob{store: st, wake: wake, republished: prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "ringfence_contacts_erasures_republished_total",
 		Help: "Erasures that were published again, because they were still open 15 minutes after the last time.",
 	})}
@@ -36,7 +34,7 @@ func NewRepeatJob(st *store.Store, wake func(), metrics prometheus.Registerer) *
 }
 
 // Run runs once a minute until ctx ends.
-func (w *RepeatJob) Run(ctx context.Context) error {
+func (w *ErasureRepeatJob) Run(ctx context.Context) error {
 	ticker := time.NewTicker(repeatInterval)
 	defer ticker.Stop()
 	for {
@@ -52,7 +50,7 @@ func (w *RepeatJob) Run(ctx context.Context) error {
 }
 
 // RunOnce publishes again the open erasures whose last publication is older than minAge.
-func (w *RepeatJob) RunOnce(ctx context.Context, minAge time.Duration) error {
+func (w *ErasureRepeatJob) RunOnce(ctx context.Context, minAge time.Duration) error {
 	published, err := w.store.RepublishErasures(ctx, minAge)
 	w.republished.Add(float64(published))
 	if published > 0 {

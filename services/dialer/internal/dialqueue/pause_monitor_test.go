@@ -1,4 +1,4 @@
-package pauses_test
+package dialqueue_test
 
 import (
 	"context"
@@ -11,17 +11,17 @@ import (
 	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus"
 
-	"ringfence.dev/services/dialer/internal/pauses"
+	"ringfence.dev/services/dialer/internal/dialqueue"
 )
 
-type database struct {
-	periods []pauses.Period
+type pauseTable struct {
+	periods []dialqueue.LatestPause
 	down    bool
 	reads   atomic.Int64
 	latency time.Duration
 }
 
-func (d *database) read(ctx context.Context) ([]pauses.Period, error) {
+func (d *pauseTable) read(ctx context.Context) ([]dialqueue.LatestPause, error) {
 	d.reads.Add(1)
 	select {
 	case <-time.After(d.latency):
@@ -34,33 +34,37 @@ func (d *database) read(ctx context.Context) ([]pauses.Period, error) {
 	return d.periods, nil
 }
 
-func (d *database) monitor() *pauses.Monitor {
-	return pauses.NewMonitor(d.read, prometheus.NewRegistry())
+func (d *pauseTable) monitor() *dialqueue.PauseMonitor {
+	return dialqueue.NewPauseMonitor(d.read, prometheus.NewRegistry())
 }
 
-func TestMonitor_PermitsOnlyScopesThatAreNotPaused(t *testing.T) {
+func scope(level dialqueue.PauseLevel, id uuid.UUID) dialqueue.PauseScope {
+	return dialqueue.PauseScope{Level: level, ID: id}
+}
+
+func TestPauseMonitor_PermitsOnlyScopesThatAreNotPaused(t *testing.T) {
 	t.Parallel()
 	workspace, agent, trunk, other := uuid.New(), uuid.New(), uuid.New(), uuid.New()
 	for _, tt := range []struct {
 		name                           string
-		scope                          pauses.Scope
+		scope                          dialqueue.PauseScope
 		mayDial, otherAgent, elsewhere bool
 		mayUse                         bool
 	}{
-		{name: "nothing", scope: pauses.Scope{Level: pauses.Agent, ID: uuid.New()}, mayDial: true, otherAgent: true,
+		{name: "nothing", scope: scope(dialqueue.PauseAgent, uuid.New()), mayDial: true, otherAgent: true,
 			elsewhere: true, mayUse: true},
-		{name: "everything", scope: pauses.Scope{Level: pauses.Everything}, mayUse: true},
-		{name: "workspace", scope: pauses.Scope{Level: pauses.Workspace, ID: workspace}, elsewhere: true, mayUse: true},
-		{name: "agent", scope: pauses.Scope{Level: pauses.Agent, ID: agent}, otherAgent: true, elsewhere: true, mayUse: true},
-		{name: "trunk", scope: pauses.Scope{Level: pauses.Trunk, ID: trunk}, mayDial: true, otherAgent: true,
+		{name: "everything", scope: scope(dialqueue.PauseEverything, uuid.Nil), mayUse: true},
+		{name: "workspace", scope: scope(dialqueue.PauseWorkspace, workspace), elsewhere: true, mayUse: true},
+		{name: "agent", scope: scope(dialqueue.PauseAgent, agent), otherAgent: true, elsewhere: true, mayUse: true},
+		{name: "trunk", scope: scope(dialqueue.PauseTrunk, trunk), mayDial: true, otherAgent: true,
 			elsewhere: true},
 		// The ids of different levels are not related.
-		{name: "a trunk with the id of the workspace", scope: pauses.Scope{Level: pauses.Trunk, ID: workspace},
+		{name: "a trunk with the id of the workspace", scope: scope(dialqueue.PauseTrunk, workspace),
 			mayDial: true, otherAgent: true, elsewhere: true, mayUse: true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			m := (&database{periods: []pauses.Period{{Scope: tt.scope, Open: true}}}).monitor()
+			m := (&pauseTable{periods: []dialqueue.LatestPause{{PauseScope: tt.scope, Open: true}}}).monitor()
 			if got := m.MayDial(t.Context(), workspace, agent); got != tt.mayDial {
 				t.Errorf("MayDial = %t, want %t", got, tt.mayDial)
 			}
@@ -79,12 +83,12 @@ func TestMonitor_PermitsOnlyScopesThatAreNotPaused(t *testing.T) {
 
 // A pause that is stored while the monitor has an older state must be obeyed within a second. The
 // remaining time, up to the 2 s of the contract, is for sending the INVITE.
-func TestMonitor_ObeysAPauseWithinASecond(t *testing.T) {
+func TestPauseMonitor_ObeysAPauseWithinASecond(t *testing.T) {
 	t.Parallel()
 	for name, running := range map[string]bool{"Run reads the pauses": true, "Run does not run": false} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				d := &database{}
+				d := &pauseTable{}
 				m := d.monitor()
 				ctx, stop := context.WithCancel(t.Context())
 				defer stop()
@@ -94,7 +98,7 @@ func TestMonitor_ObeysAPauseWithinASecond(t *testing.T) {
 				if !m.MayDial(ctx, uuid.New(), uuid.New()) {
 					t.Fatal("MayDial before the pause = false, want true")
 				}
-				d.periods = []pauses.Period{{Scope: pauses.Scope{Level: pauses.Everything}, Open: true}}
+				d.periods = []dialqueue.LatestPause{{PauseScope: scope(dialqueue.PauseEverything, uuid.Nil), Open: true}}
 				time.Sleep(time.Second)
 				if m.MayDial(ctx, uuid.New(), uuid.New()) {
 					t.Error("MayDial 1 s after the pause = true, want false")
@@ -104,16 +108,16 @@ func TestMonitor_ObeysAPauseWithinASecond(t *testing.T) {
 	}
 }
 
-func TestMonitor_PermitsNothingWithoutTheDatabase(t *testing.T) {
+func TestPauseMonitor_PermitsNothingWithoutTheDatabase(t *testing.T) {
 	t.Parallel()
-	for name, fail := range map[string]func(*database){
-		"the database returns an error":  func(d *database) { d.down = true },
-		"the database does not respond":  func(d *database) { d.latency = time.Hour },
-		"the database responds too late": func(d *database) { d.latency = 1500 * time.Millisecond },
+	for name, fail := range map[string]func(*pauseTable){
+		"the database returns an error":  func(d *pauseTable) { d.down = true },
+		"the database does not respond":  func(d *pauseTable) { d.latency = time.Hour },
+		"the database responds too late": func(d *pauseTable) { d.latency = 1500 * time.Millisecond },
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				d := &database{}
+				d := &pauseTable{}
 				m := d.monitor()
 				if !m.MayUse(t.Context(), uuid.New()) {
 					t.Fatal("MayUse with the database = false, want true")
@@ -131,10 +135,10 @@ func TestMonitor_PermitsNothingWithoutTheDatabase(t *testing.T) {
 	}
 }
 
-func TestMonitor_ConcurrentPermitsShareOneRead(t *testing.T) {
+func TestPauseMonitor_ConcurrentPermitsShareOneRead(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		d := &database{latency: 100 * time.Millisecond}
+		d := &pauseTable{latency: 100 * time.Millisecond}
 		m := d.monitor()
 		for range 100 {
 			go m.MayDial(t.Context(), uuid.New(), uuid.New())
@@ -147,11 +151,11 @@ func TestMonitor_ConcurrentPermitsShareOneRead(t *testing.T) {
 	})
 }
 
-func TestMonitor_ReportsWhichRequestsAPauseDelayed(t *testing.T) {
+func TestPauseMonitor_ReportsWhichRequestsAPauseDelayed(t *testing.T) {
 	t.Parallel()
 	workspace, agent, now := uuid.New(), uuid.New(), time.Now()
-	d := &database{periods: []pauses.Period{
-		{Scope: pauses.Scope{Level: pauses.Workspace, ID: workspace}, EndsAt: now.Add(-time.Minute)},
+	d := &pauseTable{periods: []dialqueue.LatestPause{
+		{PauseScope: scope(dialqueue.PauseWorkspace, workspace), EndsAt: now.Add(-time.Minute)},
 	}}
 	m := d.monitor()
 	m.MayDial(t.Context(), workspace, agent) // reads the pauses

@@ -1,4 +1,4 @@
-package policy_test
+package gate_test
 
 import (
 	"encoding/json"
@@ -9,12 +9,12 @@ import (
 
 	"ringfence.dev/libs/apierr"
 	"ringfence.dev/libs/testkit"
-	"ringfence.dev/services/contacts-compliance/internal/policy"
+	"ringfence.dev/services/contacts-compliance/internal/gate"
 	"ringfence.dev/services/contacts-compliance/internal/window"
 )
 
 // An accepted policy must have an open window and a stable JSON form. An error must name a field.
-func FuzzParse(f *testing.F) {
+func FuzzParsePolicy(f *testing.F) {
 	good := `{"window":{"start":"09:00","end":"20:00","days":["mon"]},"timezone":"recipient","packs":["us","in:service"],"override":{"reason":"x"}}`
 	bodies := append(testkit.Mutations(good), good)
 	for _, w := range testkit.Mutations(`{"start":"09:00","end":"24:00","days":["mon","sun"]}`) {
@@ -23,9 +23,9 @@ func FuzzParse(f *testing.F) {
 	for _, body := range bodies {
 		f.Add([]byte(body))
 	}
-	library := packs(f)
+	library := packLibrary(f)
 	f.Fuzz(func(t *testing.T, raw []byte) {
-		p, err := policy.Parse(raw, library)
+		p, err := gate.ParsePolicy(raw, library)
 		if err != nil {
 			var refused *apierr.Error
 			if !errors.As(err, &refused) {
@@ -48,14 +48,14 @@ func FuzzParse(f *testing.F) {
 		if p.Window.Days == 0 {
 			t.Errorf("window of %q = %+v, want an open time", raw, p.Window)
 		}
-		if _, err := window.LoadZone(p.Timezone); err != nil && p.Timezone != policy.Recipient {
+		if _, err := window.LoadZone(p.Timezone); err != nil && p.Timezone != gate.RecipientTimezone {
 			t.Errorf("timezone of %q = %q, want recipient or an IANA name", raw, p.Timezone)
 		}
 		encoded, err := json.Marshal(p)
 		if err != nil {
 			t.Fatal(err)
 		}
-		var again policy.Policy // the store encodes policies in this JSON form
+		var again gate.Policy // the store encodes policies in this JSON form
 		if err := json.Unmarshal(encoded, &again); err != nil {
 			t.Errorf("%q is stored as %s, which: json.Unmarshal: %v", raw, encoded, err)
 		} else if !reflect.DeepEqual(again, p) {

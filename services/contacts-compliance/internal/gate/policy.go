@@ -1,6 +1,4 @@
-// Package policy parses and validates a workspace's calling policy: its calling window, the time
-// zone of the window, and its policy packs.
-package policy
+package gate
 
 import (
 	"bytes"
@@ -17,8 +15,8 @@ import (
 	"ringfence.dev/services/contacts-compliance/internal/window"
 )
 
-// Recipient is the value of timezone for a window in the recipient's local time.
-const Recipient = "recipient"
+// RecipientTimezone is the value of timezone for a window in the recipient's local time.
+const RecipientTimezone = "recipient"
 
 // Policy is the calling policy of a workspace.
 type Policy struct {
@@ -36,8 +34,8 @@ type Policy struct {
 }
 
 const (
-	maxReason = 500 // characters
-	maxPacks  = 20
+	maxOverrideReason = 500 // characters
+	maxPacks          = 20
 )
 
 // Override states why a workspace calls outside the hours of its packs, and which operator
@@ -47,8 +45,8 @@ type Override struct {
 	Operator string `json:"operator,omitempty"`
 }
 
-// Default returns the policy of a workspace that has not set a policy.
-func Default() Policy { return Policy{Window: window.Default(), Timezone: Recipient} }
+// DefaultPolicy returns the policy of a workspace that has not set a policy.
+func DefaultPolicy() Policy { return Policy{Window: window.Default(), Timezone: RecipientTimezone} }
 
 // WithOperator returns the policy with the operator's name in its override.
 func (p Policy) WithOperator(operator string) Policy {
@@ -72,7 +70,7 @@ func (p Policy) PackHours() bool { return len(p.Packs) > 0 && p.Override == nil 
 
 // NeedsZones reports whether the recipient's time zones are needed.
 func (p Policy) NeedsZones() bool {
-	return p.PackHours() || p.Timezone == Recipient && !p.Window.Always()
+	return p.PackHours() || p.Timezone == RecipientTimezone && !p.Window.Always()
 }
 
 // policyBody is the JSON form of a policy. Optional fields are pointers, so that the error can name
@@ -88,10 +86,10 @@ type policyBody struct {
 	Override *Override `json:"override"`
 }
 
-// Parse parses a calling_policy. For null or an empty value it returns the default policy. If the
-// policy is invalid, it returns a validation_error that names the field.
-func Parse(raw json.RawMessage, packs countryrules.Library) (Policy, error) {
-	p := Default()
+// ParsePolicy parses a calling_policy. For null or an empty value it returns the default policy. If
+// the policy is invalid, it returns a validation_error that names the field.
+func ParsePolicy(raw json.RawMessage, packs countryrules.Library) (Policy, error) {
+	p := DefaultPolicy()
 	if raw = bytes.TrimSpace(raw); len(raw) == 0 || string(raw) == "null" {
 		return p, nil
 	}
@@ -106,15 +104,16 @@ func Parse(raw json.RawMessage, packs countryrules.Library) (Policy, error) {
 		}
 		return p, apierr.Validation("calling_policy", "cannot be read as JSON.")
 	}
-	if b.Override != nil && utf8.RuneCountInString(b.Override.Reason) > maxReason {
-		return p, apierr.Validation("calling_policy.override.reason", "may be at most %d characters long.", maxReason)
+	if b.Override != nil && utf8.RuneCountInString(b.Override.Reason) > maxOverrideReason {
+		return p, apierr.Validation("calling_policy.override.reason", "may be at most %d characters long.",
+			maxOverrideReason)
 	}
 	if b.Override != nil && b.Override.Operator != "" {
 		return p, apierr.Validation("calling_policy.override.operator", "must be left out: it is whoever asks.")
 	}
 	p.Override = b.Override
 	if b.Timezone != nil {
-		if _, err := window.LoadZone(*b.Timezone); err != nil && *b.Timezone != Recipient {
+		if _, err := window.LoadZone(*b.Timezone); err != nil && *b.Timezone != RecipientTimezone {
 			return p, apierr.Validation("calling_policy.timezone",
 				`must be "recipient" or an IANA time zone such as Europe/Berlin.`)
 		}
@@ -154,7 +153,7 @@ func (b policyBody) validatePacks(p Policy, packs countryrules.Library) (Policy,
 	case b.Window == nil:
 		p.Window = window.Window{Start: 0, End: window.Midnight, Days: window.EveryDay}
 		return p, nil
-	case b.Override != nil, p.Timezone != Recipient:
+	case b.Override != nil, p.Timezone != RecipientTimezone:
 		// hours in different time zones cannot be compared, so both the window and the packs apply
 		return p, nil
 	}
@@ -163,7 +162,7 @@ func (b policyBody) validatePacks(p Policy, packs countryrules.Library) (Policy,
 			if day, looser := dayOutside(p.Window, r); looser {
 				return p, apierr.Validation("calling_policy.window",
 					"reaches beyond the hours of pack %s on %s (%s). Narrow it, leave it out to call at the packs' hours, or say why in override.reason.",
-					c.Pack, time.Weekday(day), ranges(r.Week[day]))
+					c.Pack, time.Weekday(day), formatRanges(r.Week[day]))
 			}
 		}
 	}
@@ -186,7 +185,7 @@ func dayOutside(w window.Window, r countryrules.Rule) (day int, looser bool) {
 	return 0, false
 }
 
-func ranges(open []window.Range) string {
+func formatRanges(open []window.Range) string {
 	if len(open) == 0 {
 		return "closed"
 	}
@@ -201,10 +200,10 @@ func (b policyBody) window(w *window.Window) error {
 	if b.Window == nil {
 		return nil
 	}
-	if err := minute(b.Window.Start, "start", &w.Start); err != nil {
+	if err := parseMinute(b.Window.Start, "start", &w.Start); err != nil {
 		return err
 	}
-	if err := minute(b.Window.End, "end", &w.End); err != nil {
+	if err := parseMinute(b.Window.End, "end", &w.End); err != nil {
 		return err
 	}
 	if w.Start >= w.End {
@@ -221,7 +220,7 @@ func (b policyBody) window(w *window.Window) error {
 	return nil
 }
 
-func minute(text *string, name string, into *window.Minute) error {
+func parseMinute(text *string, name string, into *window.Minute) error {
 	field := "calling_policy.window." + name
 	if text == nil {
 		return apierr.Validation(field, "is required: a time as HH:MM.")

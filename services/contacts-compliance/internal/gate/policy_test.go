@@ -1,4 +1,4 @@
-package policy_test
+package gate_test
 
 import (
 	"encoding/json"
@@ -8,7 +8,7 @@ import (
 
 	"ringfence.dev/libs/apierr"
 	"ringfence.dev/services/contacts-compliance/internal/countryrules"
-	"ringfence.dev/services/contacts-compliance/internal/policy"
+	"ringfence.dev/services/contacts-compliance/internal/gate"
 )
 
 func TestParse_AcceptsValidPolicies(t *testing.T) {
@@ -32,7 +32,7 @@ func TestParse_AcceptsValidPolicies(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			p, err := policy.Parse(json.RawMessage(tt.given), packs(t))
+			p, err := gate.ParsePolicy(json.RawMessage(tt.given), packLibrary(t))
 			if err != nil {
 				t.Fatalf("Parse: %v", err)
 			}
@@ -46,7 +46,7 @@ func TestParse_AcceptsValidPolicies(t *testing.T) {
 	}
 }
 
-func packs(t testing.TB) countryrules.Library {
+func packLibrary(t testing.TB) countryrules.Library {
 	t.Helper()
 	l, err := countryrules.Embedded()
 	if err != nil {
@@ -76,7 +76,7 @@ func TestParse_AcceptsPacksWithAPermittedWindow(t *testing.T) {
 			given: `{"packs":["us"],"window":{"start":"00:00","end":"24:00"},"timezone":"Europe/Berlin"}`, always: true,
 			hours: true},
 	} {
-		p, err := policy.Parse(json.RawMessage(tt.given), packs(t))
+		p, err := gate.ParsePolicy(json.RawMessage(tt.given), packLibrary(t))
 		if err != nil {
 			t.Fatalf("%s: error = %v", tt.name, err)
 		}
@@ -133,7 +133,7 @@ func TestParse_ErrorNamesTheField(t *testing.T) {
 		`{"override":{"operator":"eve"}}`:                            "calling_policy.override.operator",
 		`{"override":{"reason":"` + strings.Repeat("é", 501) + `"}}`: "calling_policy.override.reason",
 	} {
-		_, err := policy.Parse(json.RawMessage(given), packs(t))
+		_, err := gate.ParsePolicy(json.RawMessage(given), packLibrary(t))
 		var refusal *apierr.Error
 		if !errors.As(err, &refusal) {
 			t.Fatalf("Parse(%s) = %v, want validation_error naming %s", given, err, field)
@@ -148,8 +148,8 @@ func TestParse_ErrorNamesTheField(t *testing.T) {
 			t.Errorf("Parse(%.40s): length of the message = %d bytes, want less", given, len(refusal.Message))
 		}
 	}
-	if _, err := policy.Parse(json.RawMessage(`{"override":{"reason":"`+strings.Repeat("é", 500)+`"}}`),
-		packs(t)); err != nil {
+	if _, err := gate.ParsePolicy(json.RawMessage(`{"override":{"reason":"`+strings.Repeat("é", 500)+`"}}`),
+		packLibrary(t)); err != nil {
 		t.Errorf("a reason of 500 characters = %v", err)
 	}
 }

@@ -1,26 +1,16 @@
-// Command build writes the documentation as static files into a folder.
 package main
 
 import (
-	"flag"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 
 	"ringfence.dev/docs"
 )
 
-func main() {
-	folder := flag.String("o", "bin/docs", "folder that receives the files")
-	flag.Parse()
-	if err := write(*folder); err != nil {
-		fmt.Fprintln(os.Stderr, "docs:", err)
-		os.Exit(1)
-	}
-	fmt.Println("wrote", filepath.Join(*folder, "index.html"))
-}
-
-func write(folder string) error {
+// writeDocs renders the documentation into the folder and prints the path of its first page.
+func writeDocs(out io.Writer, folder string) error {
 	files, err := docs.Render()
 	if err != nil {
 		return err
@@ -34,5 +24,6 @@ func write(folder string) error {
 			return err
 		}
 	}
-	return nil
+	_, err = fmt.Fprintln(out, "wrote", filepath.Join(folder, "index.html"))
+	return err
 }

@@ -1,0 +1,60 @@
+package dialqueue
+
+import (
+	"time"
+
+	"github.com/google/uuid"
+)
+
+// PauseLevel is the kind of a PauseScope.
+type PauseLevel string
+
+// These are the values of PauseLevel.
+const (
+	PauseEverything PauseLevel = "everything"
+	PauseWorkspace  PauseLevel = "workspace"
+	PauseAgent      PauseLevel = "agent"
+	PauseTrunk      PauseLevel = "trunk"
+)
+
+// PauseScope is what is paused. ID is the zero UUID if the level is PauseEverything.
+type PauseScope struct {
+	Level PauseLevel `db:"level"`
+	ID    uuid.UUID  `db:"id"`
+}
+
+// ActorType is the kind of the actor that changed the state of dialing.
+type ActorType string
+
+// These are the values of ActorType.
+const (
+	ActorOperator ActorType = "operator"
+	ActorAPIKey   ActorType = "api_key"
+)
+
+// Actor is who changed the state of dialing. An operator has a name, and an API key has an id.
+type Actor struct {
+	Type ActorType  `db:"actor_type"`
+	ID   *uuid.UUID `db:"actor_id"`
+	Name string     `db:"actor_name"`
+}
+
+// DialingChange is a change of the state of dialing. Until is the time at which a pause ends by
+// itself. It is nil if the pause has no end, and if Paused is false.
+type DialingChange struct {
+	Paused bool
+	Reason string
+	Until  *time.Time
+	Actor  Actor
+}
+
+// DialingState is the state of dialing of a scope, and its last change. SetAt is nil if it was
+// never changed. Paused is false if Until has passed.
+type DialingState struct {
+	PauseScope
+	Paused bool       `db:"paused"`
+	Reason string     `db:"reason"`
+	Until  *time.Time `db:"until"`
+	Actor
+	SetAt *time.Time `db:"set_at"`
+}
