@@ -13,9 +13,9 @@ import (
 
 // maxPackages limits the packages with hand-written source, so that a newcomer can read the list of
 // folders.
-const maxPackages = 128
+const maxPackages = 130
 
-func TestLayout_HasFewPackages(t *testing.T) {
+func TestLayout_HasAtMost130Packages(t *testing.T) {
 	t.Parallel()
 	packages := map[string]bool{}
 	for _, s := range tree(t) {
