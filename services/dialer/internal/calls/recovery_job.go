@@ -81,7 +81,7 @@ func (r *Recoverer) Run(ctx context.Context) error {
 			r.logError(ctx, "take-over of calls of dead processes failed", r.takeOver(ctx))
 			r.logError(ctx, "search for calls that last too long failed", r.sweep(ctx))
 			r.logError(ctx, "expiry of queued requests failed", r.expire(ctx))
-			r.logError(ctx, "move of requests of paused agents failed", r.movePaused(ctx))
+			r.logError(ctx, "pauses not applied to the dial queue", r.movePaused(ctx))
 		case <-r.wake:
 		}
 		r.logError(ctx, "search for calls to hang up failed", r.hangUpDue(ctx))
@@ -133,7 +133,7 @@ func (r *Recoverer) expire(ctx context.Context) error {
 
 func (r *Recoverer) movePaused(ctx context.Context) error {
 	_, err := r.store.MovePaused(ctx)
-	return err
+	return errors.Join(err, r.store.RecordTrunkPause(ctx))
 }
 
 func (r *Recoverer) hangUpDue(ctx context.Context) error {

@@ -46,6 +46,9 @@ type Publisher struct {
 	lastAck        time.Time
 }
 
+// errTopicUnknown is the fault before Run has found the topic.
+var errTopicUnknown = errors.New("the topic has not been found yet")
+
 // NewPublisher returns a publisher with its own Kafka client. The circuit is open until Run has
 // found the topic.
 func NewPublisher(cfg kafka.Config, metrics prometheus.Registerer) (*Publisher, error) {
@@ -54,7 +57,7 @@ func NewPublisher(cfg kafka.Config, metrics prometheus.Registerer) (*Publisher, 
 		return nil, err
 	}
 	p := &Publisher{
-		client: client, fault: errors.New("the topic has not been found yet"),
+		client: client, fault: errTopicUnknown,
 		failures: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "ringfence_dialer_intent_failures_total",
 			Help: "Dials that were not attempted because Kafka did not acknowledge their intent.",
@@ -156,7 +159,7 @@ func (p *Publisher) openCircuit(ctx context.Context, i store.Intent, fault error
 func (p *Publisher) closeCircuit() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.fault != nil {
+	if p.fault != nil && !errors.Is(p.fault, errTopicUnknown) {
 		slog.Info("dial intents can be published again")
 	}
 	p.fault, p.failedIntent = nil, nil

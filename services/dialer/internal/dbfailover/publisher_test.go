@@ -1,7 +1,10 @@
 package dbfailover
 
 import (
+	"bytes"
 	"errors"
+	"log/slog"
+	"strings"
 	"testing"
 	"time"
 
@@ -14,6 +17,30 @@ import (
 	"ringfence.dev/libs/testkit"
 	"ringfence.dev/services/dialer/internal/store"
 )
+
+// The message that publishing works again belongs to an earlier message that it stopped. The test
+// changes the default logger, so it is not parallel.
+func TestPublisher_FirstStartLogsNoRecovery(t *testing.T) {
+	var log bytes.Buffer
+	before := slog.Default()
+	slog.SetDefault(slog.New(slog.NewTextHandler(&log, nil)))
+	t.Cleanup(func() { slog.SetDefault(before) })
+	p, err := NewPublisher(kafka.Config{Brokers: []string{"127.0.0.1:1"}}, prometheus.NewRegistry())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.Close)
+	log.Reset()
+	p.closeCircuit()
+	if log.Len() > 0 {
+		t.Errorf("log at the first start = %q, want nothing", log.String())
+	}
+	p.openCircuit(t.Context(), store.Intent{}, errNotAcknowledged)
+	p.closeCircuit()
+	if !strings.Contains(log.String(), "dial intents can be published again") {
+		t.Errorf("log after a stop = %q, want that dial intents can be published again", log.String())
+	}
+}
 
 func TestIntend_FailsIfKafkaDoesNotAcknowledge(t *testing.T) {
 	t.Parallel()

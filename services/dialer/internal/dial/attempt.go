@@ -285,7 +285,7 @@ func (d *Dialer) originateFenced(ctx context.Context, f fencedCall, r dialqueue.
 		switch {
 		case refusal != nil:
 			return d.endAttempt(ctx, f, r, state, *refusal)
-		case f.previousRefusal != nil && !permit.isPaused():
+		case f.previousRefusal != nil && !permit.isPaused() && !errors.Is(originateErr, carrier.ErrTrunkPaused):
 			return d.endRefused(ctx, f, r)
 		}
 		return d.releaseRequest(ctx, f, r, originateErr)

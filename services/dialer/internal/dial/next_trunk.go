@@ -16,7 +16,7 @@ import (
 )
 
 // handleRefusal tries another trunk if one can carry the call. Otherwise it queues the request
-// again if the operator must repair the cause, and ends the call if not.
+// again if the operator must repair the cause or paused the trunk, and ends the call if not.
 func (d *Dialer) handleRefusal(
 	ctx context.Context,
 	f fencedCall,
@@ -26,6 +26,10 @@ func (d *Dialer) handleRefusal(
 ) (result string, err error) {
 	if refused.RefusedBy != "" {
 		return d.tryNextTrunk(ctx, f, r, refused)
+	}
+	// the trunk was paused after the first INVITE, and no phone rang
+	if errors.Is(refused, carrier.ErrTrunkPaused) {
+		return d.releaseRequest(ctx, f, r, originateErr)
 	}
 	d.carrier.recordResult(ctx, originateErr)
 	// no message was sent to this trunk, so the refusal of the previous trunk is the result
@@ -115,9 +119,9 @@ func (d *Dialer) tryNextTrunk(
 }
 
 // endRefused ends the attempt with the last refusal of a trunk. If the operator must repair the
-// cause, endRefused queues the request again.
+// cause, or if that trunk was paused during the attempt, endRefused queues the request again.
 func (d *Dialer) endRefused(ctx context.Context, f fencedCall, r dialqueue.Request) (result string, err error) {
-	if f.previousRefusal.OperatorFault {
+	if f.previousRefusal.OperatorFault || errors.Is(f.previousRefusal, carrier.ErrTrunkPaused) {
 		return d.releaseRequest(ctx, f, r, f.previousRefusal)
 	}
 	d.carrier.recordResult(ctx, f.previousRefusal)

@@ -77,6 +77,55 @@ func TestPause_QueuesAnAttemptInProgressAgain(t *testing.T) {
 	}
 }
 
+// A trunk is paused during an attempt, and no other trunk carries the call. No phone rang, so the
+// request must be queued again.
+func TestPause_OfATrunkQueuesAnAttemptInProgressAgain(t *testing.T) {
+	t.Parallel()
+	paused := func(carrier.Originate) error { return fmt.Errorf("originate: %w", carrier.ErrTrunkPaused) }
+	pausedLater := func(refusedBy string) func(carrier.Originate) error {
+		return func(carrier.Originate) error {
+			return &carrier.Refused{
+				Cause: callstate.NormalTemporaryFailure, RefusedBy: refusedBy, Err: carrier.ErrTrunkPaused,
+			}
+		}
+	}
+	busy := refuse(callstate.NormalTemporaryFailure, uuid.NewString())
+	noOther := func(carrier.Originate) error {
+		return &carrier.Refused{Cause: callstate.NetworkOutOfOrder, NotSent: true, OperatorFault: true}
+	}
+	for _, tt := range []struct {
+		name    string
+		answers []func(carrier.Originate) error
+		calls   []string
+	}{
+		{name: "before the first INVITE", answers: []func(carrier.Originate) error{paused, accept},
+			calls: []string{"void", "initiated"}},
+		{name: "before the INVITE with credentials", answers: []func(carrier.Originate) error{pausedLater(""), accept},
+			calls: []string{"void", "initiated"}},
+		{name: "before the first INVITE to the second trunk", answers: []func(carrier.Originate) error{busy, paused, accept},
+			calls: []string{"void", "void", "initiated"}},
+		{name: "before the INVITE with credentials to the second trunk",
+			answers: []func(carrier.Originate) error{busy, pausedLater(""), accept}, calls: []string{"void", "void", "initiated"}},
+		{name: "the next trunk carries the call",
+			answers: []func(carrier.Originate) error{pausedLater(uuid.NewString()), accept}, calls: []string{"void", "initiated"}},
+		{name: "the next trunk cannot take the call",
+			answers: []func(carrier.Originate) error{pausedLater(uuid.NewString()), noOther, accept},
+			calls:   []string{"void", "void", "initiated"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			d := newFixture(t)
+			d.dialAll(&fakeCarrier{answers: tt.answers})
+			if got := trimCauses(d.calls()); !slices.Equal(got, tt.calls) {
+				t.Errorf("calls = %q, want %q", got, tt.calls)
+			}
+			if state, _, _ := d.state(); state != "dialing" {
+				t.Errorf("state = %q, want dialing", state)
+			}
+		})
+	}
+}
+
 func trimCauses(calls []string) (statuses []string) {
 	for _, call := range calls {
 		var status string

@@ -16,6 +16,7 @@ import (
 	"ringfence.dev/libs/serviceauth"
 	"ringfence.dev/proto/openapi"
 	"ringfence.dev/services/dialer/internal/dialqueue"
+	"ringfence.dev/services/dialer/internal/store"
 )
 
 // maxReason is the longest reason of a change, in characters.
@@ -134,6 +135,9 @@ func (a *API) putDialing(scopeOf scopeOf) func(http.ResponseWriter, *http.Reques
 		}
 		change.Actor = actorOf(serviceauth.CallerFrom(r.Context()))
 		state, err := a.store.SetDialing(r.Context(), scope, change)
+		if errors.Is(err, store.ErrNoAgent) { // the agent was deleted after scopeOf found it
+			return apierr.NotFound("agent")
+		}
 		if err != nil {
 			return err
 		}

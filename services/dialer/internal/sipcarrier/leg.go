@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -72,6 +73,8 @@ type leg struct {
 	// isLost reports that another process owns the leg, or that the leg has ended in the database.
 	// After that, this process stores only opt-outs.
 	isLost bool
+	// isTrunkPaused reports that an INVITE was not sent because the trunk is paused.
+	isTrunkPaused atomic.Bool
 }
 
 // entry is one step of the leg's queue. The steps are stored in the database, in order.
@@ -585,7 +588,7 @@ func (l *leg) closeLeg(e sip.End) *carrier.Refused {
 // account.
 func (l *leg) notPermittedRefusal(e sip.End, elsewhere bool) *carrier.Refused {
 	response := &Response{Trunk: l.trunk.Name, Status: e.Status, Reason: e.Reason}
-	refused := &carrier.Refused{Cause: e.Cause, Err: fmt.Errorf("%w: %w", response, carrier.ErrNotPermitted)}
+	refused := &carrier.Refused{Cause: e.Cause, Err: fmt.Errorf("%w: %w", response, l.notPermittedError())}
 	if e.Status == http.StatusUnauthorized || e.Status == http.StatusProxyAuthRequired {
 		refused.Cause = callstate.NormalTemporaryFailure
 	}
@@ -593,6 +596,13 @@ func (l *leg) notPermittedRefusal(e sip.End, elsewhere bool) *carrier.Refused {
 		refused.RefusedBy = l.retryableTrunk
 	}
 	return refused
+}
+
+func (l *leg) notPermittedError() error {
+	if l.isTrunkPaused.Load() {
+		return carrier.ErrTrunkPaused
+	}
+	return carrier.ErrNotPermitted
 }
 
 var (

@@ -25,6 +25,7 @@ import (
 	"ringfence.dev/services/dialer/internal/calls"
 	"ringfence.dev/services/dialer/internal/carrier"
 	"ringfence.dev/services/dialer/internal/carrier/carriertest"
+	"ringfence.dev/services/dialer/internal/dialqueue"
 	"ringfence.dev/services/dialer/internal/sip"
 	"ringfence.dev/services/dialer/internal/sip/siptest"
 	"ringfence.dev/services/dialer/internal/sip/transport"
@@ -81,6 +82,7 @@ type fixture struct {
 	conversations sipcarrier.Conversations
 	away          atomic.Bool // true while the processes cannot reach the database
 	serves        func(ctx context.Context, to string) (bool, error)
+	pauses        *dialqueue.PauseMonitor
 	// applied contains the events of all processes.
 	applied recordedEvents
 	// waits counts the calls of Apply that returned store.ErrServerChanged.
@@ -298,7 +300,7 @@ func (x *fixture) startWithTrunks(udp string, others func(good trunks.Trunk) act
 	}
 	to := recordingCalls{Applier: calls.NewApplier(p.store, nil, nil), x: x}
 	p.Carrier = sipcarrier.New(agent, store.NewLegs(pool, pool, uuid.New(), lease), to, listed, x.conversations,
-		sipcarrier.Config{RingLimit: x.ringLimit, Ring: time.Minute, Keep: time.Hour, Serves: x.serves})
+		sipcarrier.Config{RingLimit: x.ringLimit, Ring: time.Minute, Keep: time.Hour, Serves: x.serves, Pauses: x.pauses})
 	ctx, cancel := context.WithCancel(context.WithoutCancel(x.t.Context()))
 	go func() { _ = p.Run(ctx) }()
 	p.end = cancel

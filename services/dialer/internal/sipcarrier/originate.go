@@ -172,7 +172,11 @@ func (c *Carrier) sendInvite(
 		Ring: c.cfg.Ring,
 		Permit: func(ctx context.Context) bool {
 			// MayUse can wait for the database. So Permitted checks the age of the gates' result last.
-			return c.cfg.Pauses.MayUse(ctx, trunk.TrunkID) && o.Permitted(ctx)
+			if !c.cfg.Pauses.MayUse(ctx, trunk.TrunkID) {
+				l.isTrunkPaused.Store(true)
+				return false
+			}
+			return o.Permitted(ctx)
 		},
 	}
 	if limit := c.cfg.RingLimit; limit > 0 && limit < sip.FirstRing {
@@ -228,7 +232,7 @@ func (c *Carrier) inviteNotSent(ctx context.Context, l *leg, o carrier.Originate
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), journalTimeout)
 	defer cancel()
 	if errors.Is(reason, transport.ErrNotPermitted) {
-		reason = fmt.Errorf("%w: %w", carrier.ErrNotPermitted, reason)
+		reason = fmt.Errorf("%w: %w", l.notPermittedError(), reason)
 	}
 	end := sip.End{At: time.Now(), Cause: callstate.NetworkOutOfOrder, ByUs: true, Err: reason}
 	l.logEnd(end)

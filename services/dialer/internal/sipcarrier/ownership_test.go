@@ -15,10 +15,12 @@ import (
 	sipmsg "github.com/emiago/sipgo/sip"
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"ringfence.dev/libs/testkit"
 	"ringfence.dev/services/dialer/internal/callstate"
 	"ringfence.dev/services/dialer/internal/carrier"
+	"ringfence.dev/services/dialer/internal/dialqueue"
 	"ringfence.dev/services/dialer/internal/replicas"
 	"ringfence.dev/services/dialer/internal/sip"
 	"ringfence.dev/services/dialer/internal/sip/siptest"
@@ -643,6 +645,44 @@ func TestOriginate_RefusedPermitAfterAChallengeKeepsTheCircuitClosed(t *testing.
 		if one.State != replicas.Up {
 			t.Errorf("state of the trunk = %s, want %s", one.State, replicas.Up)
 		}
+	}
+}
+
+// The trunk requests credentials, and is paused before the second INVITE.
+func TestOriginate_TrunkPausedAfterAChallenge(t *testing.T) {
+	t.Parallel()
+	x := newFixture(t)
+	trunkID := make(chan uuid.UUID, 1)
+	var paused atomic.Pointer[dialqueue.LatestPause]
+	x.pauses = dialqueue.NewPauseMonitor(func(context.Context) (all []dialqueue.LatestPause, err error) {
+		if one := paused.Load(); one != nil {
+			all = append(all, *one)
+		}
+		return all, nil
+	}, prometheus.NewRegistry())
+	go func() { _ = x.pauses.Run(t.Context()) }()
+	x.far.On("25", func(c *siptest.Call) {
+		id := <-trunkID
+		paused.Store(&dialqueue.LatestPause{
+			PauseScope: dialqueue.PauseScope{Level: dialqueue.PauseTrunk, ID: id}, Open: true,
+		})
+		testkit.Until(t, "the pause is read", func() bool { return !x.pauses.MayUse(t.Context(), id) })
+		c.Respond(401, "", `WWW-Authenticate: Digest realm="test", nonce="1"`)
+	})
+	p := x.startWithTrunks(loopback, func(good trunks.Trunk) activeTrunks {
+		good.Username, good.Password = "account", "secret"
+		trunkID <- good.TrunkID
+		return trunkList{good}
+	})
+	p.awaitAnswers(t, p.over)
+	o := carrier.Originate{CallID: uuid.Must(uuid.NewV7()), From: "+14155550100", To: "+14155550225"}
+	_, err := p.Originate(t.Context(), o)
+	var refused *carrier.Refused
+	if !errors.As(err, &refused) {
+		t.Errorf("Originate = %v, want a refusal", err)
+	}
+	if !errors.Is(err, carrier.ErrTrunkPaused) {
+		t.Errorf("Originate = %v, want ErrTrunkPaused", err)
 	}
 }
 

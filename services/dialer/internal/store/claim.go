@@ -230,12 +230,15 @@ const (
 // The statement locks the row of the live call, so that the end of that call finds the held
 // request. If another transaction is changing the call, the request is left for the next claim.
 //
+// The paused time of a request older than the limit is computed once for each agent and due time,
+// because an agent can have many pauses. It is not computed if expire_at is more than a minute
+// ahead, because Expire sets expire_at to at most a minute after the request reaches the limit.
+//
 // The coalesce keeps the planner from using a partial index where the id identifies the row.
 const claimRequests = `
 WITH oldest AS MATERIALIZED (
-	SELECT q.call_request_id, q.to_e164, q.look_at, q.due_at, CASE WHEN q.due_at < now() - @queue_limit::interval
-			THEN q.due_at + paused_time(q.workspace_id, q.agent_id, q.due_at) < now() - @queue_limit::interval
-			ELSE false END AS expired,
+	SELECT q.call_request_id, q.agent_id, q.to_e164, q.look_at, q.due_at, q.due_at < now() - @queue_limit::interval
+			AND coalesce(q.expire_at, '-infinity') <= now() + interval '1 minute' AS aged,
 		CASE WHEN @barred::boolean THEN false WHEN q.agent_id IN ` + pausedAgents + `
 			THEN NOT coalesce((SELECT a.deleted FROM agents a WHERE a.agent_id = q.agent_id), false) ELSE false END AS paused,
 		CASE WHEN q.due_at <= now() OR @barred::boolean THEN false
@@ -248,8 +251,13 @@ WITH oldest AS MATERIALIZED (
 	WHERE q.workspace_id = @workspace_id AND q.state = 'queued'
 		AND q.look_at >= coalesce(@scan_from::timestamptz, '-infinity') AND q.look_at <= now()
 	ORDER BY q.look_at LIMIT @most::bigint + @spare
+), ages AS MATERIALIZED (
+	SELECT a.agent_id, a.due_at,
+		a.due_at + paused_time(@workspace_id, a.agent_id, a.due_at) < now() - @queue_limit::interval AS expired
+	FROM (SELECT DISTINCT o.agent_id, o.due_at FROM oldest o WHERE o.aged) a
 ), judged AS MATERIALIZED (
-	SELECT o.call_request_id, o.look_at, o.due_at, o.expired, o.paused, o.early, o.call_id, coalesce(o.behind, false)
+	SELECT o.call_request_id, o.look_at, o.due_at, o.aged AND coalesce((SELECT a.expired FROM ages a
+			WHERE a.agent_id = o.agent_id AND a.due_at = o.due_at), false) AS expired, o.paused, o.early, o.call_id, coalesce(o.behind, false)
 		OR row_number() OVER (PARTITION BY o.to_e164 ORDER BY o.look_at, o.call_request_id) > 1 AS behind
 	FROM oldest o
 ), apart AS MATERIALIZED (

@@ -47,8 +47,12 @@ INSERT INTO dialing_pauses (level, id, began_at, ends_at) VALUES (@level, @id, @
 DELETE FROM dialing_pauses WHERE level = @level AND id = @id AND ends_at < @at::timestamptz - interval '60 days'`
 )
 
+// The lock makes the change run before or after the deletion of the agent. An agent whose record has
+// not arrived from agents.v1 has no row.
+const lockPausedAgent = `SELECT deleted FROM agents WHERE agent_id = @id FOR SHARE`
+
 // SetDialing pauses or resumes dialing of a scope, and returns the new state. When it returns, no
-// later claim takes a request of a paused scope.
+// later claim takes a request of a paused scope. It returns ErrNoAgent for a deleted agent.
 func (s *Store) SetDialing(
 	ctx context.Context, scope dialqueue.PauseScope, change dialqueue.DialingChange,
 ) (dialqueue.DialingState, error) {
@@ -56,6 +60,15 @@ func (s *Store) SetDialing(
 		PauseScope: scope, Paused: change.Paused, Reason: change.Reason, Until: change.Until, Actor: change.Actor,
 	}
 	err := s.inTx(ctx, func(tx pgx.Tx) error {
+		if scope.Level == dialqueue.PauseAgent {
+			deleted, err := pg.Value[bool](ctx, tx, lockPausedAgent, pg.Args{"id": scope.ID})
+			if deleted {
+				return ErrNoAgent
+			}
+			if err != nil && !errors.Is(err, pg.ErrNotFound) {
+				return err
+			}
+		}
 		at, err := pg.Value[time.Time](ctx, tx, saveDialing, pg.Args{
 			"level": string(scope.Level), "id": scope.ID, "paused": change.Paused, "reason": change.Reason,
 			"until": change.Until, "actor_type": string(change.Actor.Type), "actor_id": change.Actor.ID,
@@ -103,7 +116,8 @@ const readDialing = `SELECT ` + stateColumns + ` FROM dialing_states WHERE level
 
 // Dialing returns the state of dialing of a scope.
 func (s *Store) Dialing(ctx context.Context, scope dialqueue.PauseScope) (dialqueue.DialingState, error) {
-	found, err := pg.One[dialqueue.DialingState](ctx, s.pool, readDialing, pg.Args{"level": string(scope.Level), "id": scope.ID})
+	args := pg.Args{"level": string(scope.Level), "id": scope.ID}
+	found, err := pg.One[dialqueue.DialingState](ctx, s.pool, readDialing, args)
 	if errors.Is(err, pg.ErrNotFound) {
 		return dialqueue.DialingState{PauseScope: scope}, nil
 	}
@@ -128,12 +142,14 @@ func (s *Store) PausedScopes(ctx context.Context, most int) ([]dialqueue.Dialing
 	return found, nil
 }
 
-// An end of infinity is returned as the current time, because time.Time has no such value.
+// The statement reads the last period of each scope, because a scope can have a thousand periods in
+// a day. An end of infinity is returned as the current time, because time.Time has no such value.
 const latestPauses = `
-SELECT p.level, p.id, max(p.ends_at) > now() AS open, least(max(p.ends_at), now()) AS ends_at
-FROM dialing_pauses p
-WHERE p.level = ANY ('{everything,workspace,agent,trunk}') AND p.ends_at > now() - interval '1 day'
-GROUP BY p.level, p.id`
+SELECT s.level, s.id, p.ends_at > now() AS open, least(p.ends_at, now()) AS ends_at
+FROM dialing_states s
+CROSS JOIN LATERAL (SELECT p.ends_at FROM dialing_pauses p WHERE p.level = s.level AND p.id = s.id
+	ORDER BY p.began_at DESC LIMIT 1) p
+WHERE (s.paused OR s.set_at > now() - interval '1 day') AND p.ends_at > now() - interval '1 day'`
 
 // LatestPauses returns the latest pause of each scope whose pause has not ended, or has ended
 // within the last day.
@@ -157,6 +173,40 @@ func (s *Store) HasAgent(ctx context.Context, workspaceID, agentID uuid.UUID) (b
 	return found, nil
 }
 
+const (
+	// endPausesOfAgent ends the pauses of a deleted agent, because no client can resume it.
+	endPausesOfAgent = `
+WITH resumed AS (
+	UPDATE dialing_states SET paused = false, until = NULL WHERE level = 'agent' AND id = @id AND paused
+)
+UPDATE dialing_pauses SET ends_at = greatest(began_at, clock_timestamp())
+WHERE level = 'agent' AND id = @id AND ends_at > clock_timestamp()`
+	trunksPaused = `(EXISTS (SELECT FROM trunks t WHERE t.status = 'active') AND NOT EXISTS (
+	SELECT FROM trunks t WHERE t.status = 'active' AND NOT EXISTS (
+		SELECT FROM dialing_pauses p WHERE p.level = 'trunk' AND p.id = t.trunk_id AND p.ends_at > now())))`
+	noTrunk = `'00000000-0000-0000-0000-000000000000'::uuid`
+	// recordTrunkPause begins or ends the period in which every active trunk is paused. It continues
+	// a period that ended less than a minute ago. Two processes can begin a period at the same time,
+	// and overlapping periods count once.
+	recordTrunkPause = `
+WITH current AS MATERIALIZED (SELECT ` + trunksPaused + ` AS paused), last AS MATERIALIZED (
+	SELECT p.began_at, p.ends_at FROM dialing_pauses p WHERE p.level = 'trunk' AND p.id = ` + noTrunk + `
+		AND p.ends_at > now() - interval '1 minute' ORDER BY p.began_at DESC LIMIT 1
+), ended AS (
+	UPDATE dialing_pauses p SET ends_at = greatest(p.began_at, now()) FROM current c
+	WHERE NOT c.paused AND p.level = 'trunk' AND p.id = ` + noTrunk + ` AND p.ends_at > now()
+), continued AS (
+	UPDATE dialing_pauses p SET ends_at = 'infinity' FROM current c, last l
+	WHERE c.paused AND p.level = 'trunk' AND p.id = ` + noTrunk + ` AND p.began_at = l.began_at AND p.ends_at <= now()
+), deleted AS (
+	DELETE FROM dialing_pauses p WHERE p.level = 'trunk' AND p.id = ` + noTrunk + `
+		AND p.ends_at < now() - interval '60 days'
+)
+INSERT INTO dialing_pauses (level, id, began_at, ends_at)
+SELECT 'trunk', ` + noTrunk + `, now(), 'infinity' FROM current c WHERE c.paused AND NOT EXISTS (SELECT FROM last)
+ON CONFLICT DO NOTHING`
+)
+
 // Claims do not read the requests of a paused agent, because their look_at is infinity. The index
 // on agent_id and look_at stores these rows next to each other. Requests of a deleted agent, or of
 // a workspace that may not dial, are left to the claims, because they must be blocked.
@@ -175,15 +225,19 @@ WHERE q.call_request_id = ANY (ARRAY(
 UPDATE dial_queue q SET look_at = greatest(least(q.due_at, now()), ` + frontOf + `q.workspace_id` + newest + `)
 WHERE q.call_request_id = ANY (ARRAY(
 	SELECT r.call_request_id FROM dialing_states s
+	LEFT JOIN agents a ON a.agent_id = s.id
+	LEFT JOIN workspaces w ON w.workspace_id = a.workspace_id
 	CROSS JOIN LATERAL (SELECT r.call_request_id FROM dial_queue r
 		WHERE r.agent_id = s.id AND r.state = 'queued' AND r.claimed_by IS NULL AND r.look_at = 'infinity'
 		LIMIT 5000 FOR UPDATE SKIP LOCKED) r
-	WHERE s.level = 'agent' AND s.id NOT IN ` + pausedAgents + ` LIMIT 5000))`
+	WHERE s.level = 'agent' AND (s.id NOT IN ` + pausedAgents + ` OR a.deleted OR w.status <> 'active' OR NOT w.api_enabled)
+	LIMIT 5000))`
 )
 
-// MovePaused sets the due requests of paused agents aside, and makes the requests of resumed agents
-// due again. It returns how many requests it changed, at most 5,000 of each kind. Claims also set
-// requests aside, but they read only a few requests at a time.
+// MovePaused sets the due requests of paused agents aside. It makes requests due again if their
+// agent was resumed or deleted, or if their workspace may not dial. It returns how many requests it
+// changed, at most 5,000 of each kind. Claims also set requests aside, but they read only a few
+// requests at a time.
 func (s *Store) MovePaused(ctx context.Context) (moved int64, err error) {
 	for _, statement := range []string{setAsidePaused, returnPaused} {
 		tag, err := s.pool.Exec(ctx, statement)
@@ -193,4 +247,13 @@ func (s *Store) MovePaused(ctx context.Context) (moved int64, err error) {
 		moved += tag.RowsAffected()
 	}
 	return moved, nil
+}
+
+// RecordTrunkPause stores whether every active trunk is paused. Time in which every trunk is paused
+// does not count towards the age limit of requests.
+func (s *Store) RecordTrunkPause(ctx context.Context) error {
+	if _, err := s.pool.Exec(ctx, recordTrunkPause); err != nil {
+		return fmt.Errorf("record pause of all trunks: %w", err)
+	}
+	return nil
 }

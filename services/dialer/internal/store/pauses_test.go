@@ -1,6 +1,7 @@
 package store_test
 
 import (
+	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -469,5 +470,277 @@ func TestClaim_PagesReadDoNotGrowWithPausedRequests(t *testing.T) {
 	}
 	if float64(manyLook) > 1.5*float64(fewLook)+10 {
 		t.Errorf("pages of a search beside 40,000 paused requests = %d, want about %d", manyLook, fewLook)
+	}
+}
+
+const manyPauses = `
+INSERT INTO dialing_pauses (level, id, began_at, ends_at)
+SELECT $1, $2, now() - n * interval '1 minute', now() - n * interval '1 minute' + interval '10 seconds'
+FROM generate_series(1, $3::integer) n`
+
+// Every process reads the latest pauses several times per second.
+func TestLatestPauses_PagesReadDoNotGrowWithPeriods(t *testing.T) {
+	t.Parallel()
+	pool := newPool(t)
+	watched, seen := pgtest.Watch(t, pool)
+	plain, st := newStore(pool), newStore(watched)
+	open := dialqueue.PauseScope{Level: dialqueue.PauseAgent, ID: uuid.Must(uuid.NewV7())}
+	resumed := dialqueue.PauseScope{Level: dialqueue.PauseWorkspace, ID: uuid.Must(uuid.NewV7())}
+	setDialing(t, plain, open, true, nil)
+	setDialing(t, plain, resumed, true, nil)
+	ended := *setDialing(t, plain, resumed, false, nil).SetAt
+	super := pgtest.Super(t, pool, "dialer")
+	pages := func() int {
+		if _, err := super.Exec(t.Context(), "VACUUM ANALYZE"); err != nil {
+			t.Fatal(err)
+		}
+		return pagesOf(t, seen, func() {
+			found, err := st.LatestPauses(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			slices.SortFunc(found, func(a, b dialqueue.LatestPause) int {
+				return strings.Compare(string(a.Level), string(b.Level))
+			})
+			want := []dialqueue.LatestPause{
+				{PauseScope: open, Open: true}, {PauseScope: resumed, EndsAt: ended},
+			}
+			ignoreEnd := cmp.FilterPath(func(p cmp.Path) bool { return p.Index(1).String() == "[0]" && p.Last().String() == ".EndsAt" },
+				cmp.Ignore())
+			if diff := cmp.Diff(want, found, ignoreEnd); diff != "" {
+				t.Errorf("latest pauses (-want +got):\n%s", diff)
+			}
+		})
+	}
+	few := pages()
+	exec(t, pool, manyPauses, "agent", open.ID, 1400)
+	exec(t, pool, manyPauses, "workspace", resumed.ID, 1400)
+	many := pages()
+	t.Logf("pages = %d, beside 2,800 periods = %d", few, many)
+	if many > few+10 {
+		t.Errorf("pages beside 2,800 periods = %d, want about %d", many, few)
+	}
+}
+
+// After a long pause, many requests are older than the age limit. All claims run one after another,
+// so a claim must not read the pauses again for each of these requests.
+func TestClaim_ReadsThePausesOncePerDueTime(t *testing.T) {
+	t.Parallel()
+	pool := newPool(t)
+	watched, seen := pgtest.Watch(t, pool)
+	st, workspace, agent := newStore(watched), uuid.Must(uuid.NewV7()), uuid.Must(uuid.NewV7())
+	super := pgtest.Super(t, pool, "dialer")
+	limited(t, pool, st, workspace, 100_000, 100_000)
+	exec(t, pool, manyPauses, "workspace", workspace, 3000)
+	exec(t, pool, `INSERT INTO dialing_pauses (level, id, began_at, ends_at)
+		VALUES ('everything', '00000000-0000-0000-0000-000000000000', now() - interval '30 hours', now())`)
+	pages := func(age string) int {
+		insertRequests(t, pool, workspace, 1, 400, -time.Second)
+		exec(t, pool, "UPDATE dial_queue SET agent_id = $1, due_at = now() - $2::interval", agent, age)
+		if _, err := super.Exec(t.Context(), "VACUUM ANALYZE"); err != nil {
+			t.Fatal(err)
+		}
+		defer exec(t, pool, "DELETE FROM dial_queue")
+		return pagesOf(t, seen, func() {
+			claimed, err := st.Claim(t.Context(), ampleCapacity(40), []uuid.UUID{workspace})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := len(claimed.Requests); got != 40 {
+				t.Fatalf("claimed requests = %d, want 40", got)
+			}
+		})
+	}
+	recent, old := pages("1 hour"), pages("25 hours")
+	t.Logf("pages of a claim of recent requests = %d, of old requests = %d", recent, old)
+	if old > recent+300 { // the 1,500 periods of 25 hours have about 30 pages
+		t.Errorf("pages of a claim of old requests = %d, want about the %d pages of recent requests", old, recent)
+	}
+}
+
+// A paused agent is deleted, or its workspace is suspended. The requests that claims had set aside
+// must be blocked.
+func TestMovePaused_ReturnsRequestsThatMustBeBlocked(t *testing.T) {
+	t.Parallel()
+	for name, change := range map[string]string{
+		"the agent is deleted":       "UPDATE agents SET deleted = true",
+		"the workspace is suspended": "UPDATE workspaces SET status = 'suspended'",
+		"the workspace lost the API": "UPDATE workspaces SET api_enabled = false",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			pool := newPool(t)
+			st, r := newStore(pool), aRequest(uuid.Must(uuid.NewV7()), 1)
+			enqueue(t, pool, st, r)
+			exec(t, pool, knownAgent, r.AgentID, r.WorkspaceID)
+			setDialing(t, st, dialqueue.PauseScope{Level: dialqueue.PauseAgent, ID: r.AgentID}, true, nil)
+			for range 2 { // the second run must not return the request
+				if _, err := st.MovePaused(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if got := countRows(t, pool, "SELECT count(*) FROM dial_queue WHERE look_at = 'infinity'"); got != 1 {
+				t.Fatalf("requests set aside = %d, want 1", got)
+			}
+			// Only the row changes here, as for requests beyond the limit of one statement of
+			// SaveAgent and SaveWorkspace.
+			exec(t, pool, change)
+			if _, err := st.MovePaused(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if got := claimedIDs(t, st); !sameIDs(got, []dialqueue.Request{r}) {
+				t.Errorf("claimed = %v, want the request", got)
+			}
+		})
+	}
+}
+
+func TestSaveAgent_DeletionEndsThePause(t *testing.T) {
+	t.Parallel()
+	pool := newPool(t)
+	st, r := newStore(pool), aRequest(uuid.Must(uuid.NewV7()), 1)
+	enqueue(t, pool, st, r)
+	exec(t, pool, knownAgent, r.AgentID, r.WorkspaceID)
+	scope := dialqueue.PauseScope{Level: dialqueue.PauseAgent, ID: r.AgentID}
+	until := time.Now().Add(time.Hour)
+	setDialing(t, st, scope, true, &until)
+	if _, err := st.MovePaused(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	agent := dialqueue.Agent{AgentID: r.AgentID, WorkspaceID: r.WorkspaceID, Version: 2, Settings: []byte("{}"), Deleted: true}
+	for range 2 { // the event of the deletion can arrive twice
+		if err := st.ApplyAgent(t.Context(), agent); err != nil {
+			t.Fatal(err)
+		}
+	}
+	paused, err := st.PausedScopes(t.Context(), 10)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(paused) != 0 {
+		t.Errorf("paused scopes = %v, want none", paused)
+	}
+	if got := claimedIDs(t, st); !sameIDs(got, []dialqueue.Request{r}) {
+		t.Errorf("claimed = %v, want the request", got)
+	}
+	change := dialqueue.DialingChange{Paused: true, Reason: "r", Actor: dialqueue.Actor{Type: dialqueue.ActorOperator}}
+	if _, err := st.SetDialing(t.Context(), scope, change); !errors.Is(err, store.ErrNoAgent) {
+		t.Errorf("SetDialing of the deleted agent = %v, want ErrNoAgent", err)
+	}
+	if got := countRows(t, pool, "SELECT count(*) FROM dialing_pauses WHERE ends_at > now()"); got != 0 {
+		t.Errorf("open pauses = %d, want 0", got)
+	}
+}
+
+func addTrunk(t *testing.T, pool *pgxpool.Pool, name, status string) uuid.UUID {
+	t.Helper()
+	id := uuid.Must(uuid.NewV7())
+	exec(t, pool, `
+INSERT INTO trunks (trunk_id, version, name, status, host, port, transport, outbound_proxy, ca_certificates, username,
+	register, caller_ids, caller_id_header, number_format, number_prefix, codecs, srtp, session_seconds, channels,
+	calls_per_second, priority, inbound_sources)
+VALUES ($1, 1, $2, $3, 'sip.example', 5060, 'udp', '', '', '', false, '{}', 'from', 'e164', '', '{pcmu}', 'off', 0,
+	10, 10, 1, '{}')`, id, name, status)
+	return id
+}
+
+// No call can be dialed while every active trunk is paused, so this time does not count towards the
+// age limit.
+func TestExpire_DoesNotCountTimeInWhichEveryTrunkIsPaused(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name  string
+		other string // status of the second trunk, which is not paused
+		state string
+	}{
+		{name: "the only trunk is paused", state: "queued"},
+		{name: "the other trunk is disabled", other: "disabled", state: "queued"},
+		{name: "another trunk is active", other: "active", state: "failed"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			pool := newPool(t)
+			st, r := newStore(pool), aRequest(uuid.Must(uuid.NewV7()), 1)
+			enqueue(t, pool, st, r)
+			scope := dialqueue.PauseScope{Level: dialqueue.PauseTrunk, ID: addTrunk(t, pool, "first", "active")}
+			if tt.other != "" {
+				addTrunk(t, pool, "second", tt.other)
+			}
+			setDialing(t, st, scope, true, nil)
+			record(t, st)
+			// 30 hours pass. The request was due an hour before the pause.
+			exec(t, pool, "UPDATE dialing_pauses SET began_at = began_at - interval '30 hours'")
+			exec(t, pool, "UPDATE dial_queue SET due_at = due_at - interval '31 hours'")
+			record(t, st)
+			// Another trunk is added, or the first is resumed: the time before still does not count.
+			addTrunk(t, pool, "third", "active")
+			setDialing(t, st, scope, false, nil)
+			record(t, st)
+			if _, err := st.Expire(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			var state string
+			if err := pool.QueryRow(t.Context(), "SELECT state FROM dial_queue").Scan(&state); err != nil {
+				t.Fatal(err)
+			}
+			if state != tt.state {
+				t.Errorf("state = %q, want %q", state, tt.state)
+			}
+			if got := countRows(t, pool, "SELECT count(*) FROM dialing_pauses WHERE ends_at > now()"); got != 0 {
+				t.Errorf("open pauses = %d, want 0", got)
+			}
+		})
+	}
+}
+
+func record(t *testing.T, stores ...*store.Store) {
+	t.Helper()
+	done := make(chan error)
+	for _, st := range stores {
+		go func() { done <- st.RecordTrunkPause(t.Context()) }()
+	}
+	for range stores {
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// Each replica records the pause, also at the same time. A dialer can also die between a pause and
+// its record.
+func TestRecordTrunkPause_RepeatedRecordsAgree(t *testing.T) {
+	t.Parallel()
+	pool := newPool(t)
+	st := newStore(pool)
+	const recorded = `
+SELECT coalesce(extract(epoch FROM paused_time(gen_random_uuid(), gen_random_uuid(), now() - interval '1 hour')), 0)::integer`
+	scope := dialqueue.PauseScope{Level: dialqueue.PauseTrunk, ID: addTrunk(t, pool, "first", "active")}
+	record(t, st, st, st)
+	if got := countRows(t, pool, "SELECT count(*) FROM dialing_pauses"); got != 0 {
+		t.Errorf("periods before the pause = %d, want 0", got)
+	}
+	setDialing(t, st, scope, true, nil)
+	record(t, st, st, st, st)
+	exec(t, pool, "UPDATE dialing_pauses SET began_at = began_at - interval '600 seconds'")
+	record(t, st, st)
+	if got := countRows(t, pool, recorded); got != 600 {
+		t.Errorf("paused seconds = %d, want 600", got)
+	}
+	setDialing(t, st, scope, false, nil)
+	record(t, st, st)
+	setDialing(t, st, scope, true, nil)
+	record(t, st)
+	const open = `SELECT count(*) FROM dialing_pauses
+		WHERE ends_at > now() AND id = '00000000-0000-0000-0000-000000000000'`
+	if got := countRows(t, pool, open); got < 1 {
+		t.Errorf("open periods = %d, want at least 1", got)
+	}
+	exec(t, pool, "DELETE FROM trunks")
+	record(t, st)
+	if got := countRows(t, pool, open); got != 0 {
+		t.Errorf("open periods without a trunk = %d, want 0", got)
+	}
+	if got := countRows(t, pool, recorded); got < 600 || got > 660 {
+		t.Errorf("paused seconds = %d, want about 600", got)
 	}
 }

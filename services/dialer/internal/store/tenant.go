@@ -97,7 +97,7 @@ func (s *Store) ApplyAgent(ctx context.Context, a dialqueue.Agent) error {
 
 // SaveAgent stores an agent unless a.Version or a newer version is stored. If the agent is deleted,
 // its queued requests become due immediately, so that they end as blocked. The key of a deleted
-// agent is deleted.
+// agent is deleted, and its pause ends.
 func (s *Store) SaveAgent(ctx context.Context, tx pgx.Tx, a dialqueue.Agent) error {
 	_, err := tx.Exec(ctx, saveAgent, pg.Args{
 		"agent_id": a.AgentID, "workspace_id": a.WorkspaceID, "version": a.Version, "name": a.Name, "from_e164": a.FromE164,
@@ -108,6 +108,9 @@ func (s *Store) SaveAgent(ctx context.Context, tx pgx.Tx, a dialqueue.Agent) err
 	}
 	if !a.Deleted {
 		return nil
+	}
+	if _, err := tx.Exec(ctx, endPausesOfAgent, pg.Args{"id": a.AgentID}); err != nil {
+		return fmt.Errorf("end pauses of agent %s: %w", a.AgentID, err)
 	}
 	if _, err := tx.Exec(ctx, makeAgentDue, pg.Args{"agent_id": a.AgentID}); err != nil {
 		return fmt.Errorf("make requests of agent %s due: %w", a.AgentID, err)
