@@ -10,16 +10,18 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+
+	"ringfence.dev/proto/openapi"
 )
 
 // logEntry is one item of GET /log (cmd/simcarrier/README.md).
 type logEntry struct {
-	Seq    int64     `json:"seq"`
-	At     time.Time `json:"at"`
-	Kind   string    `json:"kind"`
-	CallID string    `json:"call_id"`
-	From   string    `json:"from"`
-	To     string    `json:"to"`
+	Seq    int64             `json:"seq"`
+	At     openapi.Timestamp `json:"at"`
+	Kind   string            `json:"kind"`
+	CallID string            `json:"call_id"`
+	From   string            `json:"from"`
+	To     string            `json:"to"`
 }
 
 const maxEvents = 1000
@@ -162,7 +164,7 @@ func (x *Network) getLog(w http.ResponseWriter, r *http.Request) {
 	data := []logEntry{}
 	err := x.journal.Read(after, func(e Entry) bool {
 		if e.Kind != KindUtterance && !e.Echo {
-			data = append(data, logEntry{e.Seq, e.At, e.Kind, e.CallID, e.From, e.To})
+			data = append(data, logEntry{e.Seq, openapi.TimestampOf(e.At), e.Kind, e.CallID, e.From, e.To})
 		}
 		return true
 	})

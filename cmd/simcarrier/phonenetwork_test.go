@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -243,6 +244,8 @@ func TestInbound_PhoneRingsUntilAnswered(t *testing.T) {
 	}
 }
 
+var threeDecimals = regexp.MustCompile(`^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$`)
+
 func TestLog_EntriesHaveTheDocumentedFields(t *testing.T) {
 	n, _ := start(t, t.TempDir(), 0)
 	n.ended(n.originate("+14155550101"))
@@ -255,6 +258,9 @@ func TestLog_EntriesHaveTheDocumentedFields(t *testing.T) {
 		got, want := slices.Sorted(maps.Keys(e)), []string{"at", "call_id", "from", "kind", "seq", "to"}
 		if !slices.Equal(got, want) {
 			t.Errorf("fields = %v, want %v", got, want)
+		}
+		if at, _ := e["at"].(string); !threeDecimals.MatchString(at) {
+			t.Errorf("at = %v, want UTC with three decimals", e["at"])
 		}
 		if e["from"] != "+15005550006" {
 			t.Errorf("from = %v, want +15005550006", e["from"])
