@@ -79,6 +79,22 @@ func TestDecisions_StateWhyANumberWasCalled(t *testing.T) {
 	}
 }
 
+// POST /v1/calls responds with validation_error, and the decision names the gate.
+func TestDecisions_ContainRefusedDestinations(t *testing.T) {
+	w := workspace(t)
+	const premium = "+19005550101"
+	w.write.refused(t, 422, "validation_error", "POST", "/v1/calls", w.order(premium))
+	found := w.decisions(t, premium)
+	if len(found) != 1 {
+		t.Fatalf("decisions = %v, want 1", found)
+	}
+	sharedstack.Equal(t, "result", found[0]["result"], any("closed"))
+	sharedstack.Equal(t, "code", found[0]["code"], any("destination_not_allowed"))
+	if lines := gates(found[0]); !strings.HasPrefix(lines[0], "destination failed: ") {
+		t.Errorf("gates = %v, want first that the destination failed", lines)
+	}
+}
+
 // A preview must have the result that POST /v1/calls has, and must leave nothing behind.
 func TestDecisions_PreviewEvaluatesTheGatesAndStoresNothing(t *testing.T) {
 	closed := closedWindow(time.Now())

@@ -19,27 +19,15 @@ import (
 	"ringfence.dev/services/calls/internal/store"
 )
 
-// checkLocalData checks the kind of number, the workspace's destinations and the agent, without a
-// request to another service. It returns the destinations and the agent's max_call_seconds, which
-// is not nil.
-func (in *Intake) checkLocalData(ctx context.Context, workspaceID uuid.UUID,
+// checkLocalData checks the kind of number, the workspace's destinations and the agent. It returns
+// the destinations and the agent's max_call_seconds, which is not nil.
+func (in *Intake) checkLocalData(ctx context.Context, workspaceID, id uuid.UUID,
 	order openapi.CreateCall) (known store.PlacementInputs, err error) {
-	number := phone.Number(order.To)
-	switch kind := number.Forbidden(); kind {
-	case "":
-	case phone.Unassigned:
-		return known, apierr.Validation("to", "has a country calling code that is not assigned. Use another number.")
-	default:
-		return known, apierr.Validation("to", "is a %s number; such numbers are never dialled. Use another number.", kind)
-	}
 	if known, err = in.store.PlacementInputs(ctx, workspaceID, order.AgentID); err != nil {
 		return known, err
 	}
-	if len(known.Destinations) > 0 && !number.HasPrefix(known.Destinations) {
-		return known, apierr.Validation(
-			"to",
-			"is outside the destinations this workspace calls. Use a number with an allowed prefix.",
-		)
+	if refusal := checkDestination(phone.Number(order.To), known.Destinations); refusal != nil {
+		return known, in.refuseDestination(ctx, workspaceID, id, order, known.Destinations, refusal)
 	}
 	if known.MaxCallSeconds == nil {
 		return known, apierr.Unprocessable(
@@ -48,6 +36,38 @@ func (in *Intake) checkLocalData(ctx context.Context, workspaceID uuid.UUID,
 		)
 	}
 	return known, nil
+}
+
+func checkDestination(number phone.Number, destinations []string) error {
+	switch kind := number.Forbidden(); kind {
+	case "":
+	case phone.Unassigned:
+		return apierr.Validation("to", "has a country calling code that is not assigned. Use another number.")
+	default:
+		return apierr.Validation("to", "is a %s number; such numbers are never dialled. Use another number.", kind)
+	}
+	if len(destinations) > 0 && !number.HasPrefix(destinations) {
+		return apierr.Validation("to", "is outside the destinations this workspace calls. Use a number with an allowed prefix.")
+	}
+	return nil
+}
+
+// refuseDestination returns the refusal after contacts-compliance has stored the decision. The
+// pre-check contains no contact and no variables, so that it cannot change a contact.
+func (in *Intake) refuseDestination(ctx context.Context, workspaceID, id uuid.UUID, order openapi.CreateCall,
+	destinations []string, refusal error) error {
+	question := &compliancev1.PreCheckRequest{
+		CallRequestId: id.String(), WorkspaceId: workspaceID.String(), ToE164: order.To,
+		ScheduleIfOutsideHours: order.ScheduleIfOutsideHours != nil && *order.ScheduleIfOutsideHours,
+		Destinations:           &compliancev1.Destinations{Prefixes: destinations},
+	}
+	if order.ScheduledFor != nil {
+		question.ScheduledFor = timestamppb.New(order.ScheduledFor.Time)
+	}
+	if _, err := in.peers.PreCheck(ctx, question); err != nil {
+		return err
+	}
+	return refusal
 }
 
 // preCheck runs the compliance pre-check. It sets the contact, the merged variables and the due

@@ -125,7 +125,7 @@ func (in *Intake) checkAndStore(ctx context.Context, workspaceID, id uuid.UUID, 
 	if err != nil {
 		return callstate.Request{}, false, err
 	}
-	known, err := in.checkLocalData(ctx, workspaceID, order)
+	known, err := in.checkLocalData(ctx, workspaceID, id, order)
 	if err != nil {
 		return callstate.Request{}, false, err
 	}

@@ -258,6 +258,45 @@ func TestCreate_FiftyConcurrentPOSTsCreateOneRequest(t *testing.T) {
 	}
 }
 
+// The decision about a refused destination is stored by contacts-compliance. The question must not
+// change the contact.
+func TestCreate_RefusedDestinationIsADecision(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.mustDeliver(kafka.Workspaces, r.workspace.String(), &eventv1.WorkspaceEvent{
+		WorkspaceId: r.workspace.String(), Version: 3,
+		Event: &eventv1.WorkspaceEvent_Workspace{Workspace: &eventv1.Workspace{Currency: "USD", Destinations: []string{"+1"}}},
+	})
+	for _, tt := range []struct{ name, to string }{
+		{name: "a premium number", to: "+19005550100"},
+		{name: "outside of the destinations", to: "+4915112345678"},
+	} {
+		r.peers.set(func(p *fakePeers) { p.preChecks = nil })
+		a := r.do("POST", "/v1/calls", r.order("to", tt.to, "variables", map[string]any{"a": 1}))
+		if a.code() != "validation_error" {
+			t.Errorf("%s: code = %q, want validation_error", tt.name, a.code())
+		}
+		asked := r.peers.preChecks
+		if len(asked) != 1 {
+			t.Fatalf("%s: pre-checks = %d, want 1", tt.name, len(asked))
+		}
+		if asked[0].GetToE164() != tt.to {
+			t.Errorf("%s: number of the pre-check = %q, want %q", tt.name, asked[0].GetToE164(), tt.to)
+		}
+		if got := asked[0].GetDestinations().GetPrefixes(); len(got) == 0 {
+			t.Errorf("%s: destinations of the pre-check = %v, want those of the workspace", tt.name, got)
+		}
+		if got := asked[0].GetVariablesJson(); len(got) != 0 {
+			t.Errorf("%s: variables of the pre-check = %s, want none", tt.name, got)
+		}
+	}
+	r.peers.set(func(p *fakePeers) { p.preCheck = down[compliancev1.PreCheckRequest, compliancev1.PreCheckResponse] })
+	a := r.do("POST", "/v1/calls", r.order("to", "+19005550100"))
+	if a.status != http.StatusServiceUnavailable {
+		t.Errorf("status while contacts-compliance is down = %d, want 503", a.status)
+	}
+}
+
 func TestCreate_WaitingPOSTClaimsTheKeyAfterARefusal(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

@@ -100,6 +100,9 @@ func (g *Checks) facts(q store.Target, inputs store.Inputs, f gate.Facts) gate.F
 	// stored inputs gives the same result
 	f.At = f.At.UTC().Truncate(time.Microsecond)
 	f.DND, f.Consent, f.Policy = inputs.DND, inputs.Consent, inputs.Policy
+	if q.Destinations != nil {
+		f.Destinations = *q.Destinations
+	}
 	if len(inputs.Policy.Packs) > 0 {
 		place := q.Number.Place()
 		f.Place, f.Rules = &place, g.packs.For(inputs.Policy.Choices(), place)
@@ -111,9 +114,16 @@ func (g *Checks) facts(q store.Target, inputs store.Inputs, f gate.Facts) gate.F
 	return f
 }
 
+// decide evaluates the gates. The destination is evaluated first, because POST /v1/calls reports a
+// forbidden destination before every other fault of the request.
 func decide(q store.Target, inputs store.Inputs, f gate.Facts) store.Decision {
+	number := subject(q, inputs)
+	outcome, refused := number.RefusedDestination()
+	if !refused {
+		outcome = gate.Evaluate(f)
+	}
 	return store.Decision{
-		Target: q, Facts: f, Outcome: gate.Evaluate(f), Gates: gate.Report(f, subject(q, inputs)),
+		Target: q, Facts: f, Outcome: outcome, Gates: gate.Report(f, number),
 		PolicyVersion: inputs.PolicyVersion, ContactID: inputs.ContactID, JudgedAt: inputs.Now,
 	}
 }

@@ -245,6 +245,38 @@ func TestPreCheck_RefusalStoresOnlyTheDecision(t *testing.T) {
 	}
 }
 
+func TestPreCheck_StoresTheDecisionOfARefusedDestination(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name         string
+		number       phone.Number
+		destinations []string
+	}{
+		{name: "a premium number", number: "+19005550101"},
+		{name: "outside of the destinations", number: "+493012345678", destinations: []string{"+1"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			h := open(t)
+			h.change(t, tt.number, contacts.OptOut) // the destination is reported first
+			req := h.request(tt.number, "")
+			req.NamedContact = uuid.Must(uuid.NewV7())
+			req.Destinations = &tt.destinations
+			if _, err := h.checks.PreCheck(t.Context(), req); code(err) != "destination_not_allowed" {
+				t.Errorf("PreCheck = %v, want destination_not_allowed", err)
+			}
+			if got, err := h.checks.Check(t.Context(), req.Target, false); err != nil || got.Result != gate.Denied {
+				t.Errorf("Check = %v, %v, want a denied result", got, err)
+			}
+			const stored = `SELECT count(*) FROM decisions WHERE call_request_id = $1 AND result = 'closed'
+				AND rule = 'destination' AND code = 'destination_not_allowed' AND gates::text LIKE '%"destination","result":"failed"%'`
+			if got := h.count(t, stored, req.CallRequestID); got != 2 {
+				t.Errorf("stored decisions = %d, want 2", got)
+			}
+		})
+	}
+}
+
 func TestPreCheck_RefusedRequestIsEvaluatedAgain(t *testing.T) {
 	t.Parallel()
 	h := open(t)

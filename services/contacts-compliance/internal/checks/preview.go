@@ -40,12 +40,8 @@ func (g *Checks) Preview(ctx context.Context, q store.Target, stage gate.Stage, 
 	number := subject(q, inputs)
 	p := Preview{At: f.At, Facts: f, Zones: gate.RecipientZones(f, window.Zones(q.Number.Zones())),
 		Gates: gate.Report(f, number), PolicyVersion: inputs.PolicyVersion}
-	if kind := q.Number.Forbidden(); kind != "" {
-		p.Outcome = gate.Forbidden(kind)
-		return p, nil
-	}
-	if number.OutsideDestinations() {
-		p.Outcome = gate.OutsideDestinations()
+	if outcome, refused := number.RefusedDestination(); refused {
+		p.Outcome = outcome
 		return p, nil
 	}
 	p.Outcome = gate.Evaluate(f)

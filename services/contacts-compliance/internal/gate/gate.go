@@ -50,6 +50,9 @@ type Facts struct {
 	// Dials are the recent times at which the dial-time check allowed other requests to dial this
 	// number. Dials goes back as far as the frequency caps need.
 	Dials []time.Time `json:"recent_dials,omitempty"`
+	// Destinations are the only prefixes that the workspace calls. They are empty if there is no
+	// restriction. RefusedDestination evaluates them, and Evaluate does not.
+	Destinations []string `json:"destinations,omitempty"`
 }
 
 type Named string
@@ -75,8 +78,8 @@ type Rule string
 // The rules, in the order of evaluation.
 const (
 	RuleNone          Rule = ""
-	RuleReference     Rule = "reference"   // the contact_id of the request is wrong
 	RuleKind          Rule = "destination" // the number is of a kind, or has a prefix, that is not called
+	RuleReference     Rule = "reference"   // the contact_id of the request is wrong
 	RuleDND           Rule = "dnd"
 	RuleConsent       Rule = "consent"
 	RuleConsentNeeded Rule = "consent_needed" // a pack requires consent, and none is recorded
@@ -148,21 +151,9 @@ func Evaluate(f Facts) Outcome {
 	return f.evaluateHours()
 }
 
-// codeDestination is the error code of the dialer for numbers that are never dialed. A preview
-// returns this code too.
+// codeDestination is the error code of a decision that refuses the destination. POST /v1/calls
+// responds with validation_error instead.
 const codeDestination = "destination_not_allowed"
-
-// Forbidden returns the outcome for a number of a kind that is never dialed.
-func Forbidden(kind string) Outcome {
-	return denied(RuleKind, codeDestination, "Numbers of this kind ("+kind+") are never dialled. Use another number.")
-}
-
-// OutsideDestinations returns the outcome for a number that is outside of the workspace's
-// destinations.
-func OutsideDestinations() Outcome {
-	return denied(RuleKind, codeDestination,
-		"The number is outside the destinations this workspace calls. Use a number with an allowed prefix.")
-}
 
 func denied(rule Rule, code, message string) Outcome {
 	return Outcome{Result: Denied, Rule: rule, Code: code, Message: message}

@@ -56,13 +56,26 @@ type Subject struct {
 	Destinations *[]string
 }
 
-// OutsideDestinations reports whether the workspace's destinations exclude the number.
-func (s Subject) OutsideDestinations() bool {
+// RefusedDestination returns the outcome for a number of a kind that is never dialed, or outside of
+// the workspace's destinations. refused is false for every other number.
+func (s Subject) RefusedDestination() (v Outcome, refused bool) {
+	if kind := s.Number.Forbidden(); kind != "" {
+		return denied(RuleKind, codeDestination,
+			"Numbers of this kind ("+kind+") are never dialled. Use another number."), true
+	}
+	if s.isOutsideDestinations() {
+		return denied(RuleKind, codeDestination,
+			"The number is outside the destinations this workspace calls. Use a number with an allowed prefix."), true
+	}
+	return Outcome{}, false
+}
+
+func (s Subject) isOutsideDestinations() bool {
 	return s.Destinations != nil && len(*s.Destinations) > 0 && !s.Number.HasPrefix(*s.Destinations)
 }
 
 // Report evaluates every gate on its own and returns one report per gate. All gates have passed if
-// Evaluate returns Open and the destination is permitted.
+// Evaluate returns Open and RefusedDestination returns false.
 func Report(f Facts, s Subject) []GateReport {
 	reports := make([]GateReport, 0, 7)
 	if f.Named != "" {
@@ -92,7 +105,7 @@ func (s Subject) destination() GateReport {
 	case s.Destinations == nil:
 	case len(*s.Destinations) == 0:
 		report.Reason += ", and the workspace has no list of destinations"
-	case s.OutsideDestinations():
+	case s.isOutsideDestinations():
 		report.Result, report.Reason = Failed, "the number has no prefix of the workspace's destinations"
 	default:
 		report.Reason += ", and the number has a prefix of the workspace's destinations"
