@@ -187,7 +187,7 @@ func FuzzWire(f *testing.F) {
 			header := http.Header{"X-Extra": {"1"}}
 			l := pipeListener{conns: make(chan net.Conn), ended: make(chan struct{})}
 			server := (&Server{Handler: router, Header: header}).settings()
-			go func() { _ = serveWire(server, l, header) }()
+			go func() { _ = serveWire(server, l, nil, header) }()
 			client := l.dial()
 			go func() {
 				_, _ = client.Write(append(request, "\r\n\r\nGET /v1/end HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"...))

@@ -26,6 +26,8 @@ type Server struct {
 	// Header is added to the error responses to invalid HTTP requests. For such requests no handler
 	// is called.
 	Header http.Header
+	// Certificate is the certificate for HTTPS and HTTP/2. If it is nil, the server serves HTTP.
+	Certificate *Certificate
 }
 
 // Run serves until ctx ends. It then closes the listener and waits up to 15 s for open requests.
@@ -47,9 +49,10 @@ func (s *Server) Run(ctx context.Context) error {
 		return context.WithValue(context.WithoutCancel(ctx), closingKey{}, closing)
 	}
 	server.RegisterOnShutdown(func() { close(closing) })
-	slog.InfoContext(ctx, "HTTP server listening", "addr", listener.Addr().String(), "setting", variable)
+	slog.InfoContext(ctx, "HTTP server listening",
+		"addr", listener.Addr().String(), "setting", variable, "tls", s.Certificate != nil)
 	ended := make(chan error, 1)
-	go func() { ended <- serveWire(server, listener, s.Header) }()
+	go func() { ended <- serveWire(server, listener, s.Certificate, s.Header) }()
 	select {
 	case err := <-ended:
 		return fmt.Errorf("serve %s: %w", s.Addr, err)

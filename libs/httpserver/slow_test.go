@@ -42,7 +42,7 @@ func serve(t *testing.T, handler http.Handler) pipeListener {
 	t.Helper()
 	l := pipeListener{conns: make(chan net.Conn), ended: make(chan struct{})}
 	server := (&Server{Handler: handler}).settings()
-	go func() { _ = serveWire(server, l, nil) }()
+	go func() { _ = serveWire(server, l, nil, nil) }()
 	t.Cleanup(func() { close(l.ended); _ = server.Close() })
 	return l
 }

@@ -12,27 +12,42 @@ import (
 	"sync/atomic"
 )
 
-// serveWire serves on the listener. If net/http cannot read the bytes as a request, it responds
-// with plain text and calls no handler. serveWire adds the error body and the given header to such
-// a response.
-func serveWire(server *http.Server, listener net.Listener, header http.Header) error {
+// serveWire serves on the listener, over TLS if certificate is not nil. If net/http cannot read the
+// bytes as a request, it responds with plain text and calls no handler. serveWire adds the error
+// body and the given header to such a response.
+func serveWire(server *http.Server, listener net.Listener, certificate *Certificate, header http.Header) error {
 	handler := server.Handler
 	server.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if conn, ok := r.Context().Value(wireKey{}).(*wireConn); ok {
+		if conn, ok := r.Context().Value(wireKey{}).(*wireConn); ok && conn != nil {
 			conn.handlerRunning.Store(true)
 		}
 		handler.ServeHTTP(w, r)
 	})
 	server.ConnContext = func(ctx context.Context, conn net.Conn) context.Context {
-		return context.WithValue(ctx, wireKey{}, conn)
+		return context.WithValue(ctx, wireKey{}, wireConnOf(conn))
 	}
 	server.ConnState = func(conn net.Conn, state http.ConnState) {
 		// the response is complete, so later bytes can be an error response of net/http
-		if conn, ok := conn.(*wireConn); ok && state == http.StateIdle {
+		if conn := wireConnOf(conn); conn != nil && state == http.StateIdle {
 			conn.handlerRunning.Store(false)
 		}
 	}
-	return server.Serve(wireListener{listener, header}) //nolint:wrapcheck // the caller compares this error
+	var accepted net.Listener = wireListener{listener, header}
+	if certificate != nil {
+		accepted = newTLSListener(listener, certificate, header)
+	}
+	return server.Serve(accepted) //nolint:wrapcheck // the caller compares this error
+}
+
+// wireConnOf returns the wireConn of a connection, or nil if the connection uses HTTP/2.
+func wireConnOf(conn net.Conn) *wireConn {
+	switch conn := conn.(type) {
+	case *wireConn:
+		return conn
+	case *wireTLSConn:
+		return &conn.wireConn
+	}
+	return nil
 }
 
 type wireKey struct{}
@@ -106,6 +121,11 @@ func bareAnswer(status int, extra http.Header) []byte {
 	case http.StatusExpectationFailed:
 		code, message = "expectation_failed", "Only Expect: 100-continue is known. Leave the header out."
 	}
+	return errorAnswer(status, code, message, extra)
+}
+
+// errorAnswer returns the bytes of an HTTP/1.1 response with the error body.
+func errorAnswer(status int, code, message string, extra http.Header) []byte {
 	body, err := json.Marshal(map[string]any{"error": map[string]string{"code": code, "message": message}})
 	if err != nil {
 		body = nil

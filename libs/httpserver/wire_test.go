@@ -22,7 +22,7 @@ func TestServer_UnreadableRequestsGetTheErrorBody(t *testing.T) {
 		t.Fatal(err)
 	}
 	server := &http.Server{Handler: router, MaxHeaderBytes: 4 << 10}
-	go func() { _ = serveWire(server, listener, http.Header{"X-Extra": {"1"}}) }()
+	go func() { _ = serveWire(server, listener, nil, http.Header{"X-Extra": {"1"}}) }()
 	t.Cleanup(func() { _ = server.Close() })
 	for _, row := range []struct {
 		name, request string
@@ -101,7 +101,7 @@ func TestServer_BodyThatLooksLikeAnErrorIsNotChanged(t *testing.T) {
 		t.Fatal(err)
 	}
 	server := &http.Server{Handler: router}
-	go func() { _ = serveWire(server, listener, nil) }()
+	go func() { _ = serveWire(server, listener, nil, nil) }()
 	t.Cleanup(func() { _ = server.Close() })
 	conn, err := net.Dial("tcp", listener.Addr().String())
 	if err != nil {

@@ -270,7 +270,9 @@ func (s *stack) environment(set map[string]string) []string {
 	env := slices.DeleteFunc(os.Environ(), func(pair string) bool {
 		name, _, _ := strings.Cut(pair, "=")
 		_, ours := set[name]
-		return ours || name == "POSTGRES_URL" || name == "POSTGRES_MIGRATE_URL" || name == "KAFKA_BROKERS"
+		// demo.json has URLs with http
+		tls := name == "TLS_CERT_FILE" || name == "TLS_KEY_FILE"
+		return ours || tls || name == "POSTGRES_URL" || name == "POSTGRES_MIGRATE_URL" || name == "KAFKA_BROKERS"
 	})
 	if os.Getenv("LOG_FORMAT") == "" {
 		env = append(env, "LOG_FORMAT=text")

@@ -16,6 +16,9 @@ type Config struct {
 	app.Config
 	AdminAddr string `env:"ADMIN_ADDR" envDefault:"127.0.0.1:8081" help:"address of the operator API (/admin/v1); it must not be reachable from the internet"`
 
+	TLSCertFile string `env:"TLS_CERT_FILE" help:"PEM file of the certificate for HTTPS on every address except PRIVATE_ADDR, with its intermediate certificates; loaded again when it changes; empty: HTTP"`
+	TLSKeyFile  string `env:"TLS_KEY_FILE" help:"PEM file of the private key of TLS_CERT_FILE"`
+
 	CallsURL    string `env:"CALLS_URL,required" help:"URL of calls, without a path"`
 	ContactsURL string `env:"CONTACTS_URL,required" help:"URL of contacts-compliance, without a path"`
 	DialerURL   string `env:"DIALER_URL,required" help:"URL of the dialer, without a path"`

@@ -81,3 +81,19 @@ func TestConfig_EachVariableIsDefinedOnce(t *testing.T) {
 		}
 	}
 }
+
+// A faulty certificate is reported together with the other faults, before any connection is opened.
+func TestCheck_ReportsAFaultyCertificateWithOtherFaults(t *testing.T) {
+	t.Parallel()
+	err := spec().Check(Config{
+		TLSCertFile: "missing.crt", TLSKeyFile: "missing.key", APIKeyPepper: "short",
+	})
+	if err == nil {
+		t.Fatal("Check returned no error")
+	}
+	for _, want := range []string{"TLS_CERT_FILE", "missing.crt", "API_KEY_PEPPER"} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("error = %q, want it to contain %s", err, want)
+		}
+	}
+}

@@ -10,6 +10,7 @@ import (
 	"ringfence.dev/libs/app"
 	"ringfence.dev/libs/httpserver"
 	"ringfence.dev/libs/service"
+	"ringfence.dev/libs/telemetry"
 	"ringfence.dev/services/gateway/internal/apikeys"
 	"ringfence.dev/services/gateway/internal/auth"
 	"ringfence.dev/services/gateway/internal/httpapi"
@@ -43,18 +44,24 @@ func start(ctx context.Context, cfg Config, rt *app.Runtime) ([]service.Part, er
 	} else {
 		slog.WarnContext(ctx, "OPERATOR_TOKENS is empty: only operators of earlier configurations can use /admin/v1")
 	}
+	if parsed.certificate != nil {
+		if err := telemetry.Certificate(rt.Telemetry.Metrics, "TLS_CERT_FILE", parsed.certificate.Current); err != nil {
+			return nil, err
+		}
+	}
 	authenticator := auth.New(st, parsed.pepper, parsed.proxies)
 	public := &httpserver.Server{
 		Addr: cfg.HTTP.Addr, Handler: httpapi.NewPublic(authenticator, st, peers, parsed.ready, docs, rt.Telemetry),
-		Header: httpapi.Uncounted(),
+		Header: httpapi.Uncounted(), Certificate: parsed.certificate,
 	}
 	admin := &httpserver.Server{
-		Addr: cfg.AdminAddr, Variable: "ADMIN_ADDR",
+		Addr: cfg.AdminAddr, Variable: "ADMIN_ADDR", Certificate: parsed.certificate,
 		Handler: httpapi.NewAdmin(authenticator, st, peers, parsed.pepper, parsed.ready, rt.Telemetry),
 	}
 	return []service.Part{
 		{Name: "peers", Run: func(ctx context.Context) error { <-ctx.Done(); peers.Close(); return nil }},
 		{Name: "retention", Run: retention.New(st).Run},
+		{Name: "certificate", Run: parsed.certificate.Run},
 		{Name: "admin", Run: admin.Run},
 		{Name: "public", Run: public.Run},
 	}, nil
@@ -66,14 +73,17 @@ type parsedConfig struct {
 	operators []store.Operator
 	proxies   auth.Proxies
 	ready     *httpapi.Readiness
+	// certificate is nil if the listeners serve HTTP.
+	certificate *httpserver.Certificate
 }
 
 // parse returns the parsed settings. If several settings are invalid, the error joins all errors.
 func (c Config) parse() (p parsedConfig, err error) {
-	var errs [4]error
+	var errs [5]error
 	p.pepper, errs[0] = apikeys.NewPepper(c.APIKeyPepper)
 	p.operators, errs[1] = c.operators(p.pepper)
 	p.proxies, errs[2] = auth.ParseProxies(c.TrustedProxies)
 	p.ready, errs[3] = httpapi.NewReadiness(c.ReadyURLs)
+	p.certificate, errs[4] = httpserver.TLSConfig{CertFile: c.TLSCertFile, KeyFile: c.TLSKeyFile}.Load()
 	return p, errors.Join(errs[:]...)
 }

@@ -2,11 +2,16 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
+	"encoding/pem"
 	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -37,25 +42,32 @@ func freeAddr(t *testing.T) string {
 	return fmt.Sprintf("127.0.0.1:%d", port)
 }
 
+// newConfig returns a configuration with a database, a broker and free ports. ownerURL is the URL of
+// every other service.
+func newConfig(t *testing.T, ownerURL string) Config {
+	t.Helper()
+	pool := pgtest.New(t, spec().Schema(), spec().Tracks()...)
+	return Config{
+		Config: app.Config{
+			HTTP:      httpserver.Config{Addr: freeAddr(t)},
+			Telemetry: telemetry.Config{PrivateAddr: freeAddr(t), LogFormat: "text"},
+			Postgres:  pg.Config{URL: pool.Config().ConnString()}, Kafka: kafkatest.New(t),
+			Trust: serviceauth.Config{SigningKey: "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA="},
+		},
+		AdminAddr: freeAddr(t),
+		CallsURL:  ownerURL, ContactsURL: ownerURL, DialerURL: ownerURL, WalletURL: ownerURL, WebhooksURL: ownerURL,
+		APIKeyPepper: "pepper-of-the-test-0001", OperatorTokens: []string{"ada=" + token},
+		ReadyURLs: []string{"calls=" + ownerURL},
+	}
+}
+
 func TestServe_PublishesACreatedWorkspace(t *testing.T) {
 	mux := http.NewServeMux()
 	mux.Handle(settingsv1.NewSettingServiceHandler(fakeOwners{}))
 	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "{}") })
 	owner := httptest.NewServer(mux)
 	defer owner.Close()
-	pool := pgtest.New(t, spec().Schema(), spec().Tracks()...)
-	bus := kafkatest.New(t)
-	cfg := Config{
-		Config: app.Config{
-			HTTP:      httpserver.Config{Addr: freeAddr(t)},
-			Telemetry: telemetry.Config{PrivateAddr: "127.0.0.1:0", LogFormat: "text"},
-			Postgres:  pg.Config{URL: pool.Config().ConnString()}, Kafka: bus,
-			Trust: serviceauth.Config{SigningKey: "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA="},
-		},
-		AdminAddr: freeAddr(t),
-		CallsURL:  owner.URL, ContactsURL: owner.URL, DialerURL: owner.URL, WalletURL: owner.URL, WebhooksURL: owner.URL,
-		APIKeyPepper: "pepper-of-the-test-0001", OperatorTokens: []string{"ada=" + token}, ReadyURLs: []string{"calls=" + owner.URL},
-	}
+	cfg := newConfig(t, owner.URL)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- spec().Serve(ctx, cfg) }()
@@ -71,12 +83,73 @@ func TestServe_PublishesACreatedWorkspace(t *testing.T) {
 	} else if got["error"] != nil {
 		t.Errorf(`POST /v1/calls: got["error"] = %v, want nil`, got["error"])
 	}
-	wantWorkspaceEvent(t, bus.Brokers, id)
+	wantWorkspaceEvent(t, cfg.Kafka.Brokers, id)
 
 	cancel()
 	if err := <-ended; err != nil {
 		t.Errorf("serve = %v, want a clean end", err)
 	}
+}
+
+func TestServe_PublicAndAdminListenersUseTheCertificate(t *testing.T) {
+	owner := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, "{}")
+	}))
+	defer owner.Close()
+	secure := httptest.NewUnstartedServer(http.NotFoundHandler())
+	secure.StartTLS() // for its certificate
+	defer secure.Close()
+	cfg := newConfig(t, owner.URL)
+	cfg.TLSCertFile, cfg.TLSKeyFile = writePair(t, secure.TLS.Certificates[0])
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- spec().Serve(ctx, cfg) }()
+
+	client := secure.Client()
+	for _, address := range []string{cfg.HTTP.Addr + "/readyz", cfg.AdminAddr + "/admin/v1/workspaces"} {
+		testkit.NoError(t, func() error {
+			answer, err := client.Get("https://" + address)
+			if err != nil {
+				return err
+			}
+			return answer.Body.Close()
+		})
+	}
+	metrics, err := http.Get("http://" + cfg.Telemetry.PrivateAddr + "/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer metrics.Body.Close()
+	text, err := io.ReadAll(metrics.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := `ringfence_certificate_expires_timestamp_seconds{certificate="TLS_CERT_FILE"}`
+	if !strings.Contains(string(text), want) {
+		t.Errorf("the metrics do not contain %s", want)
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		t.Errorf("serve = %v, want a clean end", err)
+	}
+}
+
+func writePair(t *testing.T, pair tls.Certificate) (certFile, keyFile string) {
+	t.Helper()
+	dir := t.TempDir()
+	key, err := x509.MarshalPKCS8PrivateKey(pair.PrivateKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	certFile, keyFile = filepath.Join(dir, "tls.crt"), filepath.Join(dir, "tls.key")
+	for file, block := range map[string]*pem.Block{
+		certFile: {Type: "CERTIFICATE", Bytes: pair.Certificate[0]}, keyFile: {Type: "PRIVATE KEY", Bytes: key},
+	} {
+		if err := os.WriteFile(file, pem.EncodeToMemory(block), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return certFile, keyFile
 }
 
 // fakeOwners is a fake SettingService that is used for every service.

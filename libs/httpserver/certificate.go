@@ -1,0 +1,141 @@
+package httpserver
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"sync/atomic"
+	"time"
+)
+
+// certificateInterval is the time between two checks whether the files of a certificate changed.
+const certificateInterval = time.Second
+
+// TLSConfig names the files of the certificate for HTTPS. The service reads their names from
+// TLS_CERT_FILE and TLS_KEY_FILE.
+type TLSConfig struct {
+	// CertFile contains the certificate of the server, then its intermediate certificates (PEM).
+	CertFile string
+	// KeyFile contains the private key (PEM).
+	KeyFile string
+}
+
+// Load reads the files. Without files it returns nil: the service serves HTTP. The error names the
+// variable, the file and the remedy.
+func (c TLSConfig) Load() (*Certificate, error) {
+	switch {
+	case c.CertFile == "" && c.KeyFile == "":
+		return nil, nil //nolint:nilnil // nil is the documented value for HTTP
+	case c.CertFile == "":
+		return nil, errors.New("TLS_KEY_FILE is set and TLS_CERT_FILE is not: set both, or neither for HTTP")
+	case c.KeyFile == "":
+		return nil, errors.New("TLS_CERT_FILE is set and TLS_KEY_FILE is not: set both, or neither for HTTP")
+	}
+	loaded := &Certificate{config: c}
+	files, err := c.read()
+	if err != nil {
+		return nil, err
+	}
+	pair, err := c.parse(files)
+	if err != nil {
+		return nil, err
+	}
+	loaded.seen = files
+	loaded.current.Store(pair)
+	return loaded, nil
+}
+
+// keyPair contains the bytes of the two files.
+type keyPair struct{ cert, key []byte }
+
+func (p keyPair) equal(other keyPair) bool {
+	return bytes.Equal(p.cert, other.cert) && bytes.Equal(p.key, other.key)
+}
+
+func (c TLSConfig) read() (files keyPair, err error) {
+	if files.cert, err = os.ReadFile(c.CertFile); err != nil {
+		return keyPair{}, fmt.Errorf("read TLS_CERT_FILE: %w: check the path and the rights of the file", err)
+	}
+	if files.key, err = os.ReadFile(c.KeyFile); err != nil {
+		return keyPair{}, fmt.Errorf("read TLS_KEY_FILE: %w: check the path and the rights of the file", err)
+	}
+	return files, nil
+}
+
+func (c TLSConfig) parse(files keyPair) (*tls.Certificate, error) {
+	pair, err := tls.X509KeyPair(files.cert, files.key)
+	if err != nil {
+		return nil, fmt.Errorf("TLS_CERT_FILE %s and TLS_KEY_FILE %s are not a certificate and its key: %w: "+
+			"write both in PEM form, the certificate of the server first", c.CertFile, c.KeyFile, err)
+	}
+	return &pair, nil
+}
+
+// Certificate is a certificate that is replaced when its files change. Connections that are open
+// then continue with the earlier one.
+type Certificate struct {
+	config  TLSConfig
+	current atomic.Pointer[tls.Certificate]
+	// seen and failure are the last content and the last read error, so that Run logs each change
+	// once. Only Load and Run use them.
+	seen    keyPair
+	failure string
+}
+
+// Current returns the certificate for new connections. The error is always nil.
+func (c *Certificate) Current() (*tls.Certificate, error) { return c.current.Load(), nil }
+
+// Run checks the files each second until ctx ends. If they are not a certificate and its key, the
+// current certificate stays in use and a warning is logged. A nil Certificate has no files.
+func (c *Certificate) Run(ctx context.Context) error {
+	if c == nil {
+		<-ctx.Done()
+		return nil
+	}
+	c.warnIfExpired(ctx)
+	ticker := time.NewTicker(certificateInterval)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+			c.reload(ctx)
+		}
+	}
+}
+
+func (c *Certificate) reload(ctx context.Context) {
+	files, err := c.config.read()
+	if err != nil {
+		if c.failure != err.Error() {
+			c.failure = err.Error()
+			slog.WarnContext(ctx, "TLS certificate not loaded; the current one stays in use", "error", err)
+		}
+		return
+	}
+	c.failure = ""
+	if files.equal(c.seen) {
+		return
+	}
+	c.seen = files
+	pair, err := c.config.parse(files)
+	if err != nil {
+		slog.WarnContext(ctx, "TLS certificate not loaded; the current one stays in use", "error", err)
+		return
+	}
+	c.current.Store(pair)
+	slog.InfoContext(ctx, "TLS certificate loaded", "file", c.config.CertFile, "expires_at", pair.Leaf.NotAfter)
+	c.warnIfExpired(ctx)
+}
+
+func (c *Certificate) warnIfExpired(ctx context.Context) {
+	if leaf := c.current.Load().Leaf; time.Now().After(leaf.NotAfter) {
+		slog.WarnContext(ctx, "TLS certificate has expired; write a new one to the files",
+			"file", c.config.CertFile, "expires_at", leaf.NotAfter)
+	}
+}
