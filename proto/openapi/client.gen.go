@@ -142,6 +142,14 @@ type ClientInterface interface {
 	// Corresponds with GET /v1/call-requests/{id}/timeline (the `ReadTimeline` operationId).
 	ReadTimeline(ctx context.Context, id CallRequestID, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// ReadCallStatistics Count calls
+	//
+	// Counts the ended calls of a period by status and outcome, in total and for each hour or day. A call belongs to the
+	// interval in which it was created. A call is counted after its terminal event was published.
+	//
+	// Corresponds with GET /v1/call-statistics (the `ReadCallStatistics` operationId).
+	ReadCallStatistics(ctx context.Context, params *ReadCallStatisticsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// ListCalls List calls
 	//
 	// The calls of the workspace, newest first, in the short form. Several filters must all match.
@@ -617,6 +625,24 @@ func (c *Client) CancelCallRequest(ctx context.Context, id CallRequestID, reqEdi
 // Corresponds with GET /v1/call-requests/{id}/timeline (the `ReadTimeline` operationId).
 func (c *Client) ReadTimeline(ctx context.Context, id CallRequestID, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewReadTimelineRequest(c.Server, id)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ReadCallStatistics Count calls
+//
+// Counts the ended calls of a period by status and outcome, in total and for each hour or day. A call belongs to the
+// interval in which it was created. A call is counted after its terminal event was published.
+//
+// Corresponds with GET /v1/call-statistics (the `ReadCallStatistics` operationId).
+func (c *Client) ReadCallStatistics(ctx context.Context, params *ReadCallStatisticsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewReadCallStatisticsRequest(c.Server, params)
 	if err != nil {
 		return nil, err
 	}
@@ -1678,6 +1704,120 @@ func NewReadTimelineRequest(server string, id CallRequestID) (*http.Request, err
 	queryURL, err := serverURL.Parse(operationPath)
 	if err != nil {
 		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewReadCallStatisticsRequest constructs an http.Request for the ReadCallStatistics method
+func NewReadCallStatisticsRequest(server string, params *ReadCallStatisticsParams) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/call-statistics")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.CreatedAfter != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "created_after", *params.CreatedAfter, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: "date-time"}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.CreatedBefore != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "created_before", *params.CreatedBefore, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: "date-time"}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Interval != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "interval", *params.Interval, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.TimeZone != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "time_zone", *params.TimeZone, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Direction != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "direction", *params.Direction, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.AgentID != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "agent_id", *params.AgentID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: "uuid"}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
 	}
 
 	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
@@ -3360,6 +3500,16 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with GET /v1/call-requests/{id}/timeline (the `ReadTimeline` operationId).
 	ReadTimelineWithResponse(ctx context.Context, id CallRequestID, reqEditors ...RequestEditorFn) (*ReadTimelineResponse, error)
 
+	// ReadCallStatisticsWithResponse Count calls
+	//
+	// Counts the ended calls of a period by status and outcome, in total and for each hour or day. A call belongs to the
+	// interval in which it was created. A call is counted after its terminal event was published.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /v1/call-statistics (the `ReadCallStatistics` operationId).
+	ReadCallStatisticsWithResponse(ctx context.Context, params *ReadCallStatisticsParams, reqEditors ...RequestEditorFn) (*ReadCallStatisticsResponse, error)
+
 	// ListCallsWithResponse List calls
 	//
 	// The calls of the workspace, newest first, in the short form. Several filters must all match.
@@ -4088,6 +4238,54 @@ func (r ReadTimelineResponse) StatusCode() int {
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
 func (r ReadTimelineResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type ReadCallStatisticsResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *CallStatistics
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Refusal
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r ReadCallStatisticsResponse) GetJSON200() *CallStatistics {
+	return r.JSON200
+}
+
+// GetJSONDefault returns the response for an HTTP default `application/json` response
+func (r ReadCallStatisticsResponse) GetJSONDefault() *Refusal {
+	return r.JSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ReadCallStatisticsResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ReadCallStatisticsResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ReadCallStatisticsResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ReadCallStatisticsResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -5649,6 +5847,22 @@ func (c *ClientWithResponses) ReadTimelineWithResponse(ctx context.Context, id C
 	return ParseReadTimelineResponse(rsp)
 }
 
+// ReadCallStatisticsWithResponse Count calls
+//
+// Counts the ended calls of a period by status and outcome, in total and for each hour or day. A call belongs to the
+// interval in which it was created. A call is counted after its terminal event was published.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /v1/call-statistics (the `ReadCallStatistics` operationId).
+func (c *ClientWithResponses) ReadCallStatisticsWithResponse(ctx context.Context, params *ReadCallStatisticsParams, reqEditors ...RequestEditorFn) (*ReadCallStatisticsResponse, error) {
+	rsp, err := c.ReadCallStatistics(ctx, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseReadCallStatisticsResponse(rsp)
+}
+
 // ListCallsWithResponse List calls
 //
 // The calls of the workspace, newest first, in the short form. Several filters must all match.
@@ -6494,6 +6708,39 @@ func ParseReadTimelineResponse(rsp *http.Response) (*ReadTimelineResponse, error
 	switch {
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
 		var dest Timeline
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Refusal
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseReadCallStatisticsResponse parses an HTTP response from a ReadCallStatisticsWithResponse call
+func ParseReadCallStatisticsResponse(rsp *http.Response) (*ReadCallStatisticsResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ReadCallStatisticsResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest CallStatistics
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
 			return nil, err
 		}

@@ -324,6 +324,24 @@ func (e ReadinessStatus) Valid() bool {
 	}
 }
 
+// Defines values for StatisticsInterval.
+const (
+	Day  StatisticsInterval = "day"
+	Hour StatisticsInterval = "hour"
+)
+
+// Valid indicates whether the value is a known member of the StatisticsInterval enum.
+func (e StatisticsInterval) Valid() bool {
+	switch e {
+	case Day:
+		return true
+	case Hour:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for SubscriptionEventType.
 const (
 	SubscriptionEventTypeWebhookSubscriptionFailed  SubscriptionEventType = "webhook_subscription.failed"
@@ -608,6 +626,63 @@ type CallRequestPage struct {
 
 // CallRequestStatus queued → dialing → completed or failed; queued → canceled, blocked or failed. The last four are final.
 type CallRequestStatus string
+
+// CallStatistics The numbers of ended calls in a period.
+type CallStatistics struct {
+	// CreatedAfter The exclusive start of the period.
+	CreatedAfter Timestamp `json:"created_after"`
+
+	// CreatedBefore The exclusive end of the period.
+	CreatedBefore Timestamp           `json:"created_before"`
+	Interval      StatisticsInterval  `json:"interval"`
+	TimeZone      string              `json:"time_zone"`
+	Total         CallStatisticsTotal `json:"total"`
+
+	// Data All intervals of the period, oldest first.
+	Data []CallStatisticsInterval `json:"data"`
+}
+
+// CallStatisticsInterval defines model for CallStatisticsInterval.
+type CallStatisticsInterval struct {
+	// Start The whole hour or day at which the interval begins.
+	Start Timestamp `json:"start"`
+	Calls int64     `json:"calls"`
+
+	// Answered Calls that a person or a machine answered.
+	Answered int64 `json:"answered"`
+
+	// TalkSeconds The sum of the talk times.
+	TalkSeconds int64 `json:"talk_seconds"`
+
+	// CreditsCharged The sum of the known charges with six decimals.
+	CreditsCharged json.Number `json:"credits_charged"`
+
+	// Statuses The number of calls for each status. Statuses without calls are omitted.
+	Statuses map[string]int64 `json:"statuses"`
+
+	// Outcomes The number of calls for each outcome. Calls without an outcome are not included.
+	Outcomes map[string]int64 `json:"outcomes"`
+}
+
+// CallStatisticsTotal defines model for CallStatisticsTotal.
+type CallStatisticsTotal struct {
+	Calls int64 `json:"calls"`
+
+	// Answered Calls that a person or a machine answered.
+	Answered int64 `json:"answered"`
+
+	// TalkSeconds The sum of the talk times.
+	TalkSeconds int64 `json:"talk_seconds"`
+
+	// CreditsCharged The sum of the known charges with six decimals.
+	CreditsCharged json.Number `json:"credits_charged"`
+
+	// Statuses The number of calls for each status. Statuses without calls are omitted.
+	Statuses map[string]int64 `json:"statuses"`
+
+	// Outcomes The number of calls for each outcome. Calls without an outcome are not included.
+	Outcomes map[string]int64 `json:"outcomes"`
+}
 
 // CallStatus initiated → ringing → in_progress → completed, no_answer, busy, failed or canceled. The last five are final. Ringing may be skipped;
 // inbound calls begin with it.
@@ -973,6 +1048,9 @@ type SetDialing struct {
 	// Until When the pause ends by itself: in the future, at most 366 days ahead.
 	Until *Timestamp `json:"until,omitempty"`
 }
+
+// StatisticsInterval defines model for StatisticsInterval.
+type StatisticsInterval string
 
 // SubscriptionEvent The body of every webhook_subscription.* delivery.
 type SubscriptionEvent struct {
@@ -1405,6 +1483,27 @@ type ListCallRequestsParams struct {
 
 	// CreatedBefore Only items created before this time. The time is exclusive, has millisecond precision and needs an offset. A raw `+` is accepted.
 	CreatedBefore *CreatedBefore `form:"created_before,omitempty" json:"created_before,omitempty"`
+}
+
+// ReadCallStatisticsParams defines parameters for ReadCallStatistics.
+type ReadCallStatisticsParams struct {
+	// CreatedAfter Only items created after this time. The time is exclusive, has millisecond precision and needs an offset. A raw `+` is accepted.
+	CreatedAfter *CreatedAfter `form:"created_after,omitempty" json:"created_after,omitempty"`
+
+	// CreatedBefore Only items created before this time. The time is exclusive, has millisecond precision and needs an offset. A raw `+` is accepted.
+	CreatedBefore *CreatedBefore `form:"created_before,omitempty" json:"created_before,omitempty"`
+
+	// Interval The length of an interval. At most 750 hours. The period has at most 366 days.
+	Interval *StatisticsInterval `form:"interval,omitempty" json:"interval,omitempty"`
+
+	// TimeZone The IANA time zone in which hours and days begin. Default: UTC.
+	TimeZone *string `form:"time_zone,omitempty" json:"time_zone,omitempty"`
+
+	// Direction Only inbound or only outbound calls.
+	Direction *Direction `form:"direction,omitempty" json:"direction,omitempty"`
+
+	// AgentID Only calls of this agent.
+	AgentID *openapi_types.UUID `form:"agent_id,omitempty" json:"agent_id,omitempty"`
 }
 
 // ListCallsParams defines parameters for ListCalls.

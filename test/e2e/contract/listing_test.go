@@ -1,6 +1,7 @@
 package contract
 
 import (
+	"encoding/json"
 	"fmt"
 	"net/url"
 	"slices"
@@ -9,6 +10,8 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+
+	"ringfence.dev/test/kit/sharedstack"
 )
 
 func lists() []string {
@@ -96,6 +99,42 @@ func TestListing_DefaultsTo25ItemsNewestFirst(t *testing.T) {
 				t.Errorf(`GET %s%s: got.text("has_more") = %q, want %q; len(got.ids()) = %d`,
 					path, row.query, got.text("has_more"), row.more, len(got.ids()))
 			}
+		}
+	}
+}
+
+func TestStatistics_CountEndedCalls(t *testing.T) {
+	w := workspace(t)
+	w.topUp(t, "100")
+	w.ended(t, w.write.want(t, 202, "POST", "/v1/calls", w.order(number(1))).text("id"))
+	w.ended(t, w.write.want(t, 202, "POST", "/v1/calls", w.order(number(90))).text("id"))
+	const path = "/v1/call-statistics"
+	var total map[string]any
+	until(t, "both calls are counted", func() bool {
+		total = w.read.want(t, 200, "GET", path, nil).members()["total"].(map[string]any)
+		return total["calls"] == json.Number("2") && total["credits_charged"] != json.Number("0.000000")
+	})
+	one := json.Number("1")
+	sharedstack.Equal(t, "answered", total["answered"], any(one))
+	sharedstack.Equal(t, "statuses", total["statuses"], any(map[string]any{"completed": one, "busy": one}))
+	hours := w.read.want(t, 200, "GET", path+"?time_zone=Asia/Kolkata", nil).members()["data"].([]any)
+	last := hours[len(hours)-1].(map[string]any)
+	if start := last["start"].(string); !strings.HasSuffix(start, ":30:00.000Z") {
+		t.Errorf("start = %s, want a whole hour of Asia/Kolkata", start)
+	}
+	for _, query := range []string{"?agent_id=" + uuid.NewString(), "?direction=inbound"} {
+		none := w.read.want(t, 200, "GET", path+query, nil).members()["total"].(map[string]any)
+		sharedstack.Equal(t, "calls"+query, none["calls"], any(json.Number("0")))
+	}
+	for parameter, query := range map[string]string{
+		"interval":      "?interval=minute",
+		"time_zone":     "?time_zone=Mars/Olympus",
+		"created_after": "?created_after=2020-01-01T00:00:00Z&interval=day",
+		"agent_id":      "?agent_id=1",
+	} {
+		refused := w.read.want(t, 422, "GET", path+query, nil)
+		if !strings.Contains(refused.body, parameter) {
+			t.Errorf("GET %s = %s, want it to name %s", query, refused.body, parameter)
 		}
 	}
 }

@@ -1,6 +1,9 @@
 package contract
 
-import "fmt"
+import (
+	"fmt"
+	"time"
+)
 
 // The order is reads, then changes, then creations. In this order each probe finds its objects,
 // also when the other workspace sends the probes.
@@ -10,7 +13,9 @@ func probes(s *stranger) []probe {
 	}
 	queued := fmt.Sprintf(`"scheduled_for":%q`, ahead())
 	const calls, requests, contacts, optOut = "/v1/calls", "/v1/call-requests", "/v1/contacts", "/v1/opt-outs/{x}"
-	const decisions = "/v1/decisions"
+	const decisions, statistics = "/v1/decisions", "/v1/call-statistics"
+	period := fmt.Sprintf("%s?created_after=%s&created_before=%s", statistics,
+		time.Now().Add(-time.Hour).UTC().Format(time.RFC3339), time.Now().Add(time.Hour).UTC().Format(time.RFC3339))
 	all := []probe{
 		{"GET " + calls, "cursor", calls + "?starting_after={x}", "", "", s.call, unknownID()},
 		{"GET " + calls, "agent_id", calls + "?agent_id={x}", "", "", s.agent, unknownID()},
@@ -23,6 +28,8 @@ func probes(s *stranger) []probe {
 		{"GET " + calls + "/{id}", "id", calls + "/{x}", "", "", s.call, unknownID()},
 		{"GET " + calls + "/{id}/transcript", "id", calls + "/{x}/transcript", "", "", s.call, unknownID()},
 		{"GET " + calls + "/{id}/recording", "id", calls + "/{x}/recording", "", "", s.call, unknownID()},
+		{"GET " + statistics, "agent_id", period + "&agent_id={x}", "", "", s.agent, unknownID()},
+		{"GET " + statistics, "a workspace in the query", period + "&workspace_id={x}", "", "", s.id, unknownID()},
 		{"GET " + requests, "cursor", requests + "?starting_after={x}", "", "", s.request, unknownID()},
 		{"GET " + requests, "external_ref", requests + "?external_ref={x}", "", "", strangeRef, "a reference of nobody"},
 		{"GET " + requests, "to", requests + "?to={x}", "", "", s.number, number(1)},

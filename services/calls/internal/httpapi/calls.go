@@ -88,14 +88,22 @@ func createdFilter(query url.Values) (from, until *uuid.UUID, err error) {
 		return nil, nil, err
 	}
 	if after != nil { // created_after is exclusive: start at the first id of the next millisecond
-		first := page.FirstID(after.Truncate(time.Millisecond).Add(time.Millisecond))
+		first := page.FirstID(nextMillisecond(*after))
 		from = &first
 	}
 	if before != nil { // created_before is exclusive: end before the first id of this millisecond
-		end := page.FirstID(before.Add(time.Millisecond - time.Nanosecond).Truncate(time.Millisecond))
+		end := page.FirstID(ceilMillisecond(*before))
 		until = &end
 	}
 	return from, until, nil
+}
+
+func nextMillisecond(t time.Time) time.Time {
+	return t.Truncate(time.Millisecond).Add(time.Millisecond)
+}
+
+func ceilMillisecond(t time.Time) time.Time {
+	return t.Add(time.Millisecond - time.Nanosecond).Truncate(time.Millisecond)
 }
 
 // readCall handles GET /v1/calls/{id}.

@@ -48,6 +48,7 @@ func (a *API) Handler(tel *telemetry.Telemetry, keys *serviceauth.Keys) http.Han
 		r.Get("/v1/calls/{id}/transcript", httpserver.Handle(a.readTranscript))
 		r.Get("/v1/calls/{id}/recording", httpserver.Handle(a.readRecording))
 		r.Post("/v1/calls/{id}/hangup", httpserver.Handle(a.hangUpCall))
+		r.Get("/v1/call-statistics", httpserver.Handle(a.readStatistics))
 		r.Get("/v1/call-requests", httpserver.Handle(a.listRequests))
 		r.Get("/v1/call-requests/{id}", httpserver.Handle(a.readRequest))
 		r.Post("/v1/call-requests/{id}/cancel", httpserver.Handle(a.cancelRequest))

@@ -20,6 +20,7 @@ func Public() Table {
 		{Template: "/v1/calls/{id}/transcript", Owner: Calls, Methods: []string{get}},
 		{Template: "/v1/calls/{id}/recording", Owner: Calls, Methods: []string{get}},
 		{Template: "/v1/calls/{id}/hangup", Owner: Calls, Methods: []string{post}},
+		{Template: "/v1/call-statistics", Owner: Calls, Methods: []string{get}},
 		{Template: "/v1/call-requests", Owner: Calls, Methods: []string{get}},
 		{Template: "/v1/call-requests/{id}", Owner: Calls, Methods: []string{get}},
 		{Template: "/v1/call-requests/{id}/cancel", Owner: Calls, Methods: []string{post}},
