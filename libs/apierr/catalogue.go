@@ -124,5 +124,20 @@ func Catalogue() []Section {
 			{409, []string{"no_sip"}, "the dialer runs without SIP. Set `CARRIER=sip`."},
 			{409, []string{"trace_off"}, "the messages of the trunk are not recorded."},
 		}},
+		{Title: "Console", Note: "Only the listener at `CONSOLE_ADDR` sends these codes.", Entries: []Entry{
+			{401, []string{"invalid_session"}, "the session is unknown, expired or revoked. Sign in again."},
+			{401, []string{"invalid_code"}, "the sign-in code is unknown, used or expired. Create a new one."},
+			{401, []string{"sign_in_expired"}, "the sign-in is unknown, finished or too old. Start again."},
+			{401, []string{"sign_in_refused"},
+				"the response of the OpenID provider or of the passkey is invalid. Start again."},
+			{403, []string{"forbidden"}, "the role does not permit the route. Ask an owner of the workspace."},
+			{403, []string{"no_access"}, "the person has no role. Ask for an invitation."},
+			{403, []string{"recent_sign_in_required"},
+				"the action needs a sign-in within the last 15 minutes. Sign in again."},
+			{409, []string{"already_member"}, "the person has a role there already. Sign in without the invitation."},
+			{409, []string{"last_owner"},
+				"the last owner or operator cannot be removed. Give another person the role first."},
+			{409, []string{"last_passkey"}, "the last passkey cannot be deleted. Register another one first."},
+		}},
 	}
 }

@@ -8,6 +8,7 @@ import (
 
 	"ringfence.dev/libs/app"
 	"ringfence.dev/services/gateway/internal/apikeys"
+	"ringfence.dev/services/gateway/internal/people"
 	"ringfence.dev/services/gateway/internal/proxy"
 	"ringfence.dev/services/gateway/internal/store"
 )
@@ -18,6 +19,7 @@ type Config struct {
 
 	TLSCertFile string `env:"TLS_CERT_FILE" help:"PEM file of the certificate for HTTPS on every address except PRIVATE_ADDR, with its intermediate certificates; loaded again when it changes; empty: HTTP"`
 	TLSKeyFile  string `env:"TLS_KEY_FILE" help:"PEM file of the private key of TLS_CERT_FILE"`
+	Console     ConsoleConfig
 
 	CallsURL    string `env:"CALLS_URL,required" help:"URL of calls, without a path"`
 	ContactsURL string `env:"CONTACTS_URL,required" help:"URL of contacts-compliance, without a path"`
@@ -50,6 +52,10 @@ func (c Config) operators(pepper apikeys.Pepper) ([]store.Operator, error) {
 		name, token, _ := strings.Cut(entry, "=")
 		if name == "" || len(token) < minToken {
 			errs = append(errs, fmt.Errorf("OPERATOR_TOKENS: entry %d must be name=token with a token of %d characters or more", i+1, minToken))
+			continue
+		}
+		if strings.HasPrefix(name, people.ActorPrefix) {
+			errs = append(errs, fmt.Errorf("OPERATOR_TOKENS: the name %s must not begin with %s", name, people.ActorPrefix))
 			continue
 		}
 		if slices.ContainsFunc(operators, func(o store.Operator) bool { return o.Name == name }) {

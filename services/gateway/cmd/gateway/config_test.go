@@ -97,3 +97,65 @@ func TestCheck_ReportsAFaultyCertificateWithOtherFaults(t *testing.T) {
 		}
 	}
 }
+
+// An operator with such a name could not be distinguished from a person in the audit log.
+func TestOperators_RefusesNamesOfPeople(t *testing.T) {
+	t.Parallel()
+	pepper, err := apikeys.NewPepper("pepper-of-the-test-0001")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = Config{OperatorTokens: []string{"person:0190c2a0=a-token-of-ada-0001"}}.operators(pepper)
+	if err == nil || !strings.Contains(err.Error(), "must not begin with person:") {
+		t.Errorf("operators = %v, want an error about the prefix person:", err)
+	}
+}
+
+func TestConsoleConfig_Parse(t *testing.T) {
+	t.Parallel()
+	const workspace = "0190c2a0-7b2c-7c3e-8f00-aabbccddeeff"
+	tests := []struct {
+		name  string
+		given ConsoleConfig
+		want  string // a part of the error; empty: no error
+	}{
+		{name: "no console", given: ConsoleConfig{}},
+		{name: "passkeys", given: ConsoleConfig{URL: "https://console.example.com"}},
+		{
+			name: "OpenID provider",
+			given: ConsoleConfig{URL: "https://console.example.com", Issuer: "https://id.example.com", ClientID: "r",
+				GroupRoles: []string{"ops=operator", "cn=a,ou=b=viewer@" + workspace}},
+		},
+		{name: "URL without a host", given: ConsoleConfig{URL: "console.example.com"}, want: "CONSOLE_URL"},
+		{name: "provider without a URL", given: ConsoleConfig{Issuer: "https://id.example.com", ClientID: "r"}, want: "CONSOLE_URL"},
+		{
+			name:  "provider without a client",
+			given: ConsoleConfig{URL: "https://console.example.com", Issuer: "https://id.example.com"}, want: "OIDC_CLIENT_ID",
+		},
+		{name: "group without a role", given: ConsoleConfig{GroupRoles: []string{"ops"}}, want: `"ops" must be`},
+		{name: "role without a workspace", given: ConsoleConfig{GroupRoles: []string{"ops=owner"}}, want: "ops=owner"},
+		{name: "operator of one workspace", given: ConsoleConfig{GroupRoles: []string{"ops=operator@" + workspace}}, want: "ops=operator"},
+		{name: "workspace without an id", given: ConsoleConfig{GroupRoles: []string{"ops=owner@acme"}}, want: "ops=owner@acme"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			parsed, err := tt.given.parse()
+			if tt.want == "" {
+				if err != nil {
+					t.Fatalf("parse: %v", err)
+				}
+				if got := parsed.oidc != nil; got != (tt.given.Issuer != "") {
+					t.Errorf("has a provider = %t, want %t", got, !got)
+				}
+				if got := parsed.passkeys != nil; got != (tt.given.URL != "") {
+					t.Errorf("has passkeys = %t, want %t", got, !got)
+				}
+				return
+			}
+			if err == nil || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("parse = %v, want an error with %q", err, tt.want)
+			}
+		})
+	}
+}

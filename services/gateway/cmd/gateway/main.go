@@ -15,7 +15,6 @@ import (
 	"ringfence.dev/services/gateway/internal/auth"
 	"ringfence.dev/services/gateway/internal/httpapi"
 	"ringfence.dev/services/gateway/internal/proxy"
-	"ringfence.dev/services/gateway/internal/retention"
 	"ringfence.dev/services/gateway/internal/store"
 )
 
@@ -24,7 +23,8 @@ func main() { app.Run(spec()) }
 func spec() app.Spec[Config] {
 	return app.Spec[Config]{
 		Name: "gateway", Migrations: store.Migrations, Start: start,
-		Check: func(cfg Config) error { _, err := cfg.parse(); return err },
+		Check:    func(cfg Config) error { _, err := cfg.parse(); return err },
+		Commands: consoleCommands(),
 	}
 }
 
@@ -58,13 +58,24 @@ func start(ctx context.Context, cfg Config, rt *app.Runtime) ([]service.Part, er
 		Addr: cfg.AdminAddr, Variable: "ADMIN_ADDR", Certificate: parsed.certificate,
 		Handler: httpapi.NewAdmin(authenticator, st, peers, parsed.pepper, parsed.ready, rt.Telemetry),
 	}
-	return []service.Part{
+	parts := []service.Part{
 		{Name: "peers", Run: func(ctx context.Context) error { <-ctx.Done(); peers.Close(); return nil }},
-		{Name: "retention", Run: retention.New(st).Run},
 		{Name: "certificate", Run: parsed.certificate.Run},
+		{Name: "retention", Run: auth.NewRetentionJob(st).Run},
 		{Name: "admin", Run: admin.Run},
 		{Name: "public", Run: public.Run},
-	}, nil
+	}
+	if cfg.Console.Addr == "" {
+		return parts, nil
+	}
+	console := &httpserver.Server{
+		Addr: cfg.Console.Addr, Variable: "CONSOLE_ADDR", Certificate: parsed.certificate,
+		Handler: httpapi.NewConsole(httpapi.ConsoleConfig{
+			Auth: authenticator, Store: st, Peers: peers, Pepper: parsed.pepper, Ready: parsed.ready, Docs: docs,
+			Codes: cfg.Console.Codes, OIDC: parsed.console.oidc, URL: parsed.console.url, Passkeys: parsed.console.passkeys,
+		}, rt.Telemetry),
+	}
+	return append(parts, service.Part{Name: "console", Run: console.Run}), nil
 }
 
 // parsedConfig contains the settings that the struct Config has only as text.
@@ -75,15 +86,17 @@ type parsedConfig struct {
 	ready     *httpapi.Readiness
 	// certificate is nil if the listeners serve HTTP.
 	certificate *httpserver.Certificate
+	console     consoleSignIn
 }
 
 // parse returns the parsed settings. If several settings are invalid, the error joins all errors.
 func (c Config) parse() (p parsedConfig, err error) {
-	var errs [5]error
+	var errs [6]error
 	p.pepper, errs[0] = apikeys.NewPepper(c.APIKeyPepper)
 	p.operators, errs[1] = c.operators(p.pepper)
 	p.proxies, errs[2] = auth.ParseProxies(c.TrustedProxies)
 	p.ready, errs[3] = httpapi.NewReadiness(c.ReadyURLs)
 	p.certificate, errs[4] = httpserver.TLSConfig{CertFile: c.TLSCertFile, KeyFile: c.TLSKeyFile}.Load()
+	p.console, errs[5] = c.Console.parse()
 	return p, errors.Join(errs[:]...)
 }

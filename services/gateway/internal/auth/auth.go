@@ -21,12 +21,13 @@ import (
 
 // Authenticator authenticates and counts requests. It is safe for concurrent use.
 type Authenticator struct {
-	store   *store.Store
-	keys    *keyIDs
-	limiter *limiter
-	misses  *unknownKeyAddresses
-	pepper  apikeys.Pepper
-	proxies Proxies
+	store    *store.Store
+	keys     *keyIDs
+	sessions *keyIDs
+	limiter  *limiter
+	misses   *unknownKeyAddresses
+	pepper   apikeys.Pepper
+	proxies  Proxies
 }
 
 // New returns an authenticator that reads keys and operators from the store and counts requests in
@@ -38,10 +39,11 @@ func New(st *store.Store, pepper apikeys.Pepper, proxies Proxies) *Authenticator
 			holder, err := st.PrincipalOf(ctx, hash)
 			return holder.KeyID, err
 		}),
-		limiter: newLimiter(st.CountRequest),
-		misses:  newUnknownKeyAddresses(),
-		pepper:  pepper,
-		proxies: proxies,
+		sessions: newKeyIDs(st.SessionID),
+		limiter:  newLimiter(st.CountRequest),
+		misses:   newUnknownKeyAddresses(),
+		pepper:   pepper,
+		proxies:  proxies,
 	}
 }
 

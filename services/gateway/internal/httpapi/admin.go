@@ -43,10 +43,23 @@ func NewAdmin(
 	authenticator *auth.Authenticator, st *store.Store, peers *proxy.Upstreams, pepper apikeys.Pepper, ready *Readiness,
 	tel *telemetry.Telemetry,
 ) http.Handler {
-	a := &Admin{auth: authenticator, store: st, peers: peers, pepper: pepper, ready: ready, table: proxy.Admin()}
+	a := newAdmin(authenticator, st, peers, pepper, ready)
 	router := httpserver.NewEdgeRouter(tel)
 	// this check must run before the router, so that an unknown path without a token gives 401
 	router.Use(a.requireOperator)
+	a.addRoutes(router)
+	return router
+}
+
+func newAdmin(
+	authenticator *auth.Authenticator, st *store.Store, peers *proxy.Upstreams, pepper apikeys.Pepper, ready *Readiness,
+) *Admin {
+	return &Admin{auth: authenticator, store: st, peers: peers, pepper: pepper, ready: ready, table: proxy.Admin()}
+}
+
+// addRoutes adds the routes of the operator API. The context of their requests must contain the
+// actor.
+func (a *Admin) addRoutes(router chi.Router) {
 	router.Route("/admin/v1", func(admin chi.Router) {
 		admin.Use(validQuery)
 		admin.Get("/workspaces", httpserver.Handle(a.listWorkspaces))
@@ -70,7 +83,6 @@ func NewAdmin(
 			admin.Method(method, "/trunks/*", httpserver.Handle(a.proxiedForAll))
 		}
 	})
-	return router
 }
 
 type actor struct {

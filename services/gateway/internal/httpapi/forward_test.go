@@ -10,8 +10,8 @@ import (
 	"github.com/google/uuid"
 
 	"ringfence.dev/services/gateway/internal/audit"
+	"ringfence.dev/services/gateway/internal/auth"
 	"ringfence.dev/services/gateway/internal/proxy"
-	"ringfence.dev/services/gateway/internal/retention"
 )
 
 func TestAdmin_ProxiedChangeIsAudited(t *testing.T) {
@@ -171,7 +171,7 @@ func TestAdmin_ChangeWithoutAResponseIsAuditedAsUnknown(t *testing.T) {
 	if err := r.store.Intend(t.Context(), intent); err != nil {
 		t.Fatal(err)
 	}
-	sweeper := retention.New(r.store)
+	sweeper := auth.NewRetentionJob(r.store)
 	if err := sweeper.Once(t.Context(), time.Hour); err != nil {
 		t.Fatalf("a new intent was deleted: Sweep: %v", err)
 	} else if got := r.count("audit_intents"); got != 1 {

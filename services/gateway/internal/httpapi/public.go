@@ -51,16 +51,16 @@ func NewPublic(
 	shelf *Docs,
 	tel *telemetry.Telemetry,
 ) http.Handler {
-	p := &Public{
-		auth:  authenticator,
-		store: st,
-		peers: peers,
-		ready: ready,
-		docs:  shelf,
-		table: proxy.Public(),
-		open:  proxy.Open(),
-	}
+	p := newPublic(authenticator, st, peers, ready, shelf)
 	return tel.Edge(httpserver.Recover(httpserver.Handle(p.answer)))
+}
+
+func newPublic(
+	authenticator *auth.Authenticator, st *store.Store, peers *proxy.Upstreams, ready *Readiness, shelf *Docs,
+) *Public {
+	return &Public{
+		auth: authenticator, store: st, peers: peers, ready: ready, docs: shelf, table: proxy.Public(), open: proxy.Open(),
+	}
 }
 
 func (p *Public) answer(w http.ResponseWriter, r *http.Request) error {
@@ -104,6 +104,19 @@ func (p *Public) answer(w http.ResponseWriter, r *http.Request) error {
 	if !found {
 		return httpserver.NoRoute()
 	}
+	caller := serviceauth.Caller{
+		WorkspaceID: holder.WorkspaceID, RequestID: requestID, Access: holder.Access, Webhooks: holder.Workspace().Webhooks(),
+		KeyID: holder.KeyID,
+	}
+	return p.serve(w, r, match, caller, func(ctx context.Context) error { return p.recheck(ctx, r) })
+}
+
+// serve checks the method, the query and the body of an authorized request, and forwards it to the
+// owner of its route. recheck returns an error if an open stream must end.
+func (p *Public) serve(
+	w http.ResponseWriter, r *http.Request, match proxy.Match, caller serviceauth.Caller,
+	recheck func(context.Context) error,
+) error {
 	if !match.Allows(r.Method) {
 		return httpserver.WrongMethod(w, r.Method, match.Allow()...)
 	}
@@ -115,22 +128,17 @@ func (p *Public) answer(w http.ResponseWriter, r *http.Request) error {
 			return err
 		}
 	}
-	caller := serviceauth.Caller{
-		WorkspaceID: holder.WorkspaceID, RequestID: requestID, Access: holder.Access, Webhooks: holder.Workspace().Webhooks(),
-		KeyID: holder.KeyID,
-	}
 	if match.Owner == proxy.Gateway { // the only such route is the timeline
 		return writeTimeline(w, r, p.peers, caller, match.Values["id"])
 	}
 	if match.Template == proxy.DecisionPreview {
-		workspace, err := p.store.Workspace(ctx, holder.WorkspaceID)
+		workspace, err := p.store.Workspace(r.Context(), caller.WorkspaceID)
 		if err != nil {
 			return err
 		}
 		caller.Destinations = &workspace.Destinations
 	}
 	if match.Stream {
-		recheck := func(ctx context.Context) error { return p.recheck(ctx, r) }
 		return p.peers.Stream(w, r, match.Owner, match.Path, caller, recheck)
 	}
 	return p.peers.Forward(w, r, match.Owner, match.Path, caller)

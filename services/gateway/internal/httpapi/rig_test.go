@@ -48,9 +48,11 @@ type rig struct {
 	store  *store.Store
 	public *httptest.Server
 	admin  *httptest.Server
-	owners map[string]*httptest.Server
-	peers  *proxy.Upstreams
-	pepper apikeys.Pepper
+	// console is nil until newConsole was called.
+	console *httptest.Server
+	owners  map[string]*httptest.Server
+	peers   *proxy.Upstreams
+	pepper  apikeys.Pepper
 
 	mu       sync.Mutex
 	received []receivedRequest

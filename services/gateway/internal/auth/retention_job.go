@@ -1,6 +1,4 @@
-// Package retention contains a background job. The job writes the missing audit entries of
-// interrupted changes, and deletes expired rate-limit counters.
-package retention
+package auth
 
 import (
 	"context"
@@ -11,25 +9,26 @@ import (
 )
 
 const (
-	interval = 15 * time.Second
+	retentionInterval = 15 * time.Second
 	// maxChangeTime is longer than the duration of any forwarded change. An intent that is older
 	// belongs to a change that was interrupted.
 	maxChangeTime = time.Minute
 )
 
-// Job is the background job. Replicas can run it concurrently.
-type Job struct{ store *store.Store }
+// RetentionJob is a background job. It writes the missing audit entries of interrupted changes. It
+// deletes expired rate-limit counters, sessions and sign-ins. Replicas can run it concurrently.
+type RetentionJob struct{ store *store.Store }
 
-// New returns a job.
-func New(st *store.Store) *Job { return &Job{st} }
+// NewRetentionJob returns a job.
+func NewRetentionJob(st *store.Store) *RetentionJob { return &RetentionJob{st} }
 
 // Run runs the job until ctx ends. After an error it logs the error and continues at the next
 // interval. It always returns nil.
-func (s *Job) Run(ctx context.Context) error {
-	tick := time.NewTicker(interval)
+func (j *RetentionJob) Run(ctx context.Context) error {
+	tick := time.NewTicker(retentionInterval)
 	defer tick.Stop()
 	for {
-		if err := s.Once(ctx, maxChangeTime); err != nil && ctx.Err() == nil {
+		if err := j.Once(ctx, maxChangeTime); err != nil && ctx.Err() == nil {
 			slog.WarnContext(ctx, "retention job failed", "error", err)
 		}
 		select {
@@ -42,14 +41,16 @@ func (s *Job) Run(ctx context.Context) error {
 
 // Once runs the job once. For each intent that is older than minAge, it writes an audit entry with
 // the outcome unknown.
-func (s *Job) Once(ctx context.Context, minAge time.Duration) error {
-	unknown, err := s.store.ConcludeOldIntents(ctx, minAge)
+func (j *RetentionJob) Once(ctx context.Context, minAge time.Duration) error {
+	unknown, err := j.store.ConcludeOldIntents(ctx, minAge)
 	if err != nil {
 		return err
 	}
 	if unknown > 0 {
 		slog.WarnContext(ctx, "audit entries with unknown outcome written", "count", unknown)
 	}
-	_, err = s.store.DeleteExpiredLimits(ctx)
-	return err
+	if _, err = j.store.DeleteExpiredLimits(ctx); err != nil {
+		return err
+	}
+	return j.store.DeleteExpiredSignIns(ctx)
 }

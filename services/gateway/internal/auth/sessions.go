@@ -1,0 +1,100 @@
+package auth
+
+import (
+	"context"
+	"errors"
+	"net/http"
+
+	"github.com/google/uuid"
+
+	"ringfence.dev/libs/pg"
+	"ringfence.dev/services/gateway/internal/apikeys"
+	"ringfence.dev/services/gateway/internal/people"
+	"ringfence.dev/services/gateway/internal/ratelimit"
+)
+
+// Session is the session of a request.
+type Session struct {
+	people.Session
+	// NewToken replaces the token that the client sent. It is empty if the token is not replaced.
+	NewToken string
+}
+
+// Session finds the session of the request's token and counts the request. It returns 401 if the
+// token is missing, unknown, expired or revoked, and 429 above the limit of the session. API keys
+// and operator tokens are 401. The status is also valid if an error is returned.
+//
+// The session is read from the database for each request, so a revocation applies to the next
+// request on every replica.
+func (d *Authenticator) Session(r *http.Request) (Session, ratelimit.Status, error) {
+	token, ok := apikeys.Bearer(r.Header)
+	if !ok || !people.IsSessionToken(token) {
+		return d.rejectToken(d.LimitAnonymous(r))
+	}
+	ctx, hash, address := r.Context(), people.HashSecret(token), addressKey+d.proxies.Client(r)
+	suspect := d.misses.has(address) && !d.sessions.isKnown(hash)
+	counted, refusal := ratelimit.Status{}, error(nil)
+	find := d.sessions.findID
+	if suspect {
+		if counted, refusal = d.allow(ctx, address, ratelimit.Anonymous); refusal != nil {
+			find = d.sessions.findIDLimited
+		}
+	}
+	id, err := find(ctx, hash)
+	if err != nil && refusal != nil {
+		return Session{}, counted, refusal
+	}
+	if err == nil {
+		session, status, err := d.useSession(ctx, id)
+		if !errors.Is(err, pg.ErrNotFound) {
+			return session, status, err
+		}
+		d.sessions.revoke(hash)
+	} else if !errors.Is(err, pg.ErrNotFound) {
+		return Session{}, ratelimit.Anonymous.Unknown(), err
+	}
+	d.misses.add(address)
+	if suspect {
+		return d.rejectToken(counted, refusal)
+	}
+	return d.rejectToken(d.allow(ctx, address, ratelimit.Anonymous))
+}
+
+// useSession counts a request of a session and records the use. It returns pg.ErrNotFound if the
+// session has ended.
+func (d *Authenticator) useSession(ctx context.Context, id uuid.UUID) (Session, ratelimit.Status, error) {
+	status, err := d.allow(ctx, "session "+id.String(), people.SessionLimit)
+	if err != nil {
+		return Session{}, status, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
+	defer cancel()
+	found, err := d.store.UseSession(ctx, id)
+	if err != nil || !found.Replace {
+		return Session{Session: found}, status, err
+	}
+	token := people.NewSessionToken()
+	replaced, err := d.store.ReplaceToken(ctx, id, people.HashSecret(token))
+	if errors.Is(err, pg.ErrNotFound) { // a concurrent request has replaced the token
+		return Session{Session: found}, status, nil
+	}
+	return Session{Session: replaced, NewToken: token}, status, err
+}
+
+// PreviousToken returns the hash of the session token in a sign-in request. It is nil if the
+// request has no session token.
+func PreviousToken(r *http.Request) *apikeys.Hash {
+	token, ok := apikeys.Bearer(r.Header)
+	if !ok || !people.IsSessionToken(token) {
+		return nil
+	}
+	hash := people.HashSecret(token)
+	return &hash
+}
+
+func (d *Authenticator) rejectToken(status ratelimit.Status, err error) (Session, ratelimit.Status, error) {
+	if err == nil {
+		err = people.InvalidSession()
+	}
+	return Session{}, status, err
+}

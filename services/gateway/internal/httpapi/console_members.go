@@ -1,0 +1,162 @@
+package httpapi
+
+import (
+	"errors"
+	"net/http"
+
+	"github.com/google/uuid"
+
+	"ringfence.dev/libs/apierr"
+	"ringfence.dev/libs/httpserver"
+	"ringfence.dev/libs/page"
+	"ringfence.dev/libs/pg"
+	"ringfence.dev/services/gateway/internal/people"
+	"ringfence.dev/services/gateway/internal/store"
+)
+
+type memberView struct {
+	personView
+	Role       people.Role `json:"role"`
+	FromGroups bool        `json:"from_groups"`
+}
+
+func viewMember(m people.Member) memberView {
+	return memberView{personView: viewPerson(m.Person), Role: m.Role, FromGroups: m.FromGroups}
+}
+
+func (c *Console) listMembers(w http.ResponseWriter, r *http.Request) error {
+	request, err := page.Parse(r.URL.Query())
+	if err != nil {
+		return err
+	}
+	found, err := c.store.Members(r.Context(), visitorOf(r).workspaceID, request)
+	if err != nil {
+		return err
+	}
+	return httpserver.WriteJSON(w, http.StatusOK, page.Of(request, found, viewMember))
+}
+
+func (c *Console) readMember(w http.ResponseWriter, r *http.Request) error {
+	id, err := personIDOf(r)
+	if err != nil {
+		return err
+	}
+	return c.writeMember(w, r, id)
+}
+
+func (c *Console) writeMember(w http.ResponseWriter, r *http.Request, personID uuid.UUID) error {
+	found, err := c.store.Member(r.Context(), visitorOf(r).workspaceID, personID)
+	if err != nil {
+		return memberError(err)
+	}
+	return httpserver.WriteJSON(w, http.StatusOK, viewMember(found))
+}
+
+// changeMember handles PATCH /console/v1/members/{person_id}. The tokens of the person's sessions
+// are replaced when the role changes.
+func (c *Console) changeMember(w http.ResponseWriter, r *http.Request) error {
+	id, err := personIDOf(r)
+	if err != nil {
+		return err
+	}
+	var body struct {
+		Role people.Role `json:"role"`
+	}
+	if err := httpserver.DecodeJSON(r, &body); err != nil {
+		return err
+	}
+	if !body.Role.IsWorkspaceRole() {
+		return apierr.Validation("role", "must be owner, developer, compliance or viewer.")
+	}
+	if err := c.store.SetRole(r.Context(), id, visitorOf(r).workspaceID, body.Role); err != nil {
+		return memberError(err)
+	}
+	return c.writeMember(w, r, id)
+}
+
+func (c *Console) removeMember(w http.ResponseWriter, r *http.Request) error {
+	id, err := personIDOf(r)
+	if err != nil {
+		return err
+	}
+	workspaceID := visitorOf(r).workspaceID
+	if err := c.store.RemoveMember(r.Context(), id, &workspaceID); err != nil {
+		return memberError(err)
+	}
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}
+
+func (c *Console) listPeople(w http.ResponseWriter, r *http.Request) error {
+	request, err := page.Parse(r.URL.Query())
+	if err != nil {
+		return err
+	}
+	found, err := c.store.People(r.Context(), request)
+	if err != nil {
+		return err
+	}
+	return httpserver.WriteJSON(w, http.StatusOK, page.Of(request, found, viewPerson))
+}
+
+func (c *Console) readPerson(w http.ResponseWriter, r *http.Request) error {
+	id, err := personIDOf(r)
+	if err != nil {
+		return err
+	}
+	person, err := c.store.Person(r.Context(), id)
+	if err != nil {
+		return memberError(err)
+	}
+	roles, err := c.memberships(r, id)
+	if err != nil {
+		return err
+	}
+	return httpserver.WriteJSON(w, http.StatusOK, struct {
+		personView
+		Memberships []membershipView `json:"memberships"`
+	}{viewPerson(person), roles})
+}
+
+func (c *Console) revokePersonSessions(w http.ResponseWriter, r *http.Request) error {
+	id, err := personIDOf(r)
+	if err != nil {
+		return err
+	}
+	if err := c.store.RevokeSessions(r.Context(), id); err != nil {
+		return err
+	}
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}
+
+func (c *Console) removeOperator(w http.ResponseWriter, r *http.Request) error {
+	id, err := personIDOf(r)
+	if err != nil {
+		return err
+	}
+	if err := c.store.RemoveMember(r.Context(), id, nil); err != nil {
+		return memberError(err)
+	}
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}
+
+func personIDOf(r *http.Request) (uuid.UUID, error) {
+	id, err := httpserver.PathID(r, "person_id", "person")
+	if err != nil {
+		return id, missing("person")
+	}
+	return id, nil
+}
+
+func memberError(err error) error {
+	switch {
+	case errors.Is(err, pg.ErrNotFound):
+		return missing("person")
+	case errors.Is(err, store.ErrLastOwner):
+		return apierr.Conflict("last_owner",
+			"The last owner of a workspace and the last operator cannot be removed. Give another person the role first.")
+	}
+	return err
+}

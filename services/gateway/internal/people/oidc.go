@@ -1,0 +1,227 @@
+package people
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/coreos/go-oidc/v3/oidc"
+	"github.com/google/uuid"
+	"golang.org/x/oauth2"
+)
+
+// providerTimeout limits the duration of one request to the OpenID provider.
+const providerTimeout = 10 * time.Second
+
+// OIDCConfig is the configuration of the OpenID provider.
+type OIDCConfig struct {
+	Issuer       string
+	ClientID     string
+	ClientSecret string
+	RedirectURL  string
+	Scopes       []string
+	// GroupsClaim is the claim of the ID token that lists the groups of a person.
+	GroupsClaim string
+	// Roles gives roles to groups. If it is empty, groups give no roles.
+	Roles []GroupRole
+}
+
+// GroupRole gives a role to the people in a group of the OpenID provider.
+type GroupRole struct {
+	Group string
+	Role  Role
+	// WorkspaceID is nil if Role is Operator.
+	WorkspaceID *uuid.UUID
+}
+
+// ParseGroupRole parses an entry of OIDC_GROUP_ROLES: group=operator or group=role@workspace.
+func ParseGroupRole(entry string) (GroupRole, error) {
+	fault := fmt.Errorf("OIDC_GROUP_ROLES: %q must be group=operator or group=role@<id of a workspace>", entry)
+	split := strings.LastIndex(entry, "=") // the name of a group can contain =
+	if split <= 0 {
+		return GroupRole{}, fault
+	}
+	given := GroupRole{Group: entry[:split]}
+	role, workspace, scoped := strings.Cut(entry[split+1:], "@")
+	given.Role = Role(role)
+	if !scoped {
+		if given.Role != Operator {
+			return GroupRole{}, fault
+		}
+		return given, nil
+	}
+	id, err := uuid.Parse(workspace)
+	if err != nil || !given.Role.IsWorkspaceRole() {
+		return GroupRole{}, fault
+	}
+	given.WorkspaceID = &id
+	return given, nil
+}
+
+// OIDC signs people in through an OpenID provider, with the authorization code flow and PKCE. It is
+// safe for concurrent use.
+type OIDC struct {
+	config OIDCConfig
+	client *http.Client
+
+	mu       sync.Mutex
+	provider *oidc.Provider // nil until the first sign-in
+}
+
+// NewOIDC returns an OIDC. It sends no request: the configuration of the provider is read at the
+// first sign-in.
+func NewOIDC(config OIDCConfig) *OIDC {
+	return &OIDC{config: config, client: &http.Client{Timeout: providerTimeout}}
+}
+
+// OIDCAttempt is the state of a started sign-in.
+type OIDCAttempt struct {
+	State    string `json:"state"`
+	Nonce    string `json:"nonce"`
+	Verifier string `json:"verifier"`
+	// Invitation is the hash of the invitation that the person accepts, or nil.
+	Invitation []byte `json:"invitation,omitempty"`
+}
+
+// Identity is a person as the OpenID provider describes the person.
+type Identity struct {
+	Issuer  string
+	Subject string
+	Name    string
+	Email   *string
+	// Roles are the roles that the groups of the person give, one for each workspace.
+	Roles []Membership
+	// HasGroupRoles is true if groups give roles. Then Roles replaces the earlier roles from groups.
+	HasGroupRoles bool
+}
+
+// ErrRefused means that the OpenID provider or the browser sent an invalid response.
+var ErrRefused = errors.New("sign-in refused")
+
+// Start begins a sign-in. It returns the address of the provider that the browser must open.
+func (o *OIDC) Start(ctx context.Context) (address string, attempt OIDCAttempt, err error) {
+	client, _, err := o.clients(ctx)
+	if err != nil {
+		return "", attempt, err
+	}
+	attempt = OIDCAttempt{State: NewAttemptSecret(), Nonce: NewAttemptSecret(),
+		Verifier: oauth2.GenerateVerifier()}
+	address = client.AuthCodeURL(attempt.State, oidc.Nonce(attempt.Nonce), oauth2.S256ChallengeOption(attempt.Verifier))
+	return address, attempt, nil
+}
+
+// Finish exchanges the code for an ID token and verifies the token. It returns ErrRefused if the
+// state, the code or the token is invalid.
+func (o *OIDC) Finish(ctx context.Context, attempt OIDCAttempt, state, code string) (Identity, error) {
+	if state == "" || state != attempt.State {
+		return Identity{}, fmt.Errorf("%w: the state belongs to another sign-in", ErrRefused)
+	}
+	client, provider, err := o.clients(ctx)
+	if err != nil {
+		return Identity{}, err
+	}
+	ctx = oidc.ClientContext(ctx, o.client)
+	token, err := client.Exchange(ctx, code, oauth2.VerifierOption(attempt.Verifier))
+	if _, refused := errors.AsType[*oauth2.RetrieveError](err); refused {
+		return Identity{}, fmt.Errorf("%w: %w", ErrRefused, err)
+	}
+	if err != nil {
+		return Identity{}, fmt.Errorf("exchange code: %w", err)
+	}
+	raw, _ := token.Extra("id_token").(string)
+	verified, err := provider.VerifierContext(ctx, &oidc.Config{ClientID: o.config.ClientID}).Verify(ctx, raw)
+	if err != nil {
+		return Identity{}, fmt.Errorf("%w: verify ID token: %w", ErrRefused, err)
+	}
+	if verified.Nonce != attempt.Nonce {
+		return Identity{}, fmt.Errorf("%w: the nonce of the ID token belongs to another sign-in", ErrRefused)
+	}
+	return o.identityOf(verified)
+}
+
+// clients returns the OAuth 2.0 client and the provider. It reads the provider's configuration at
+// the first call.
+func (o *OIDC) clients(ctx context.Context) (*oauth2.Config, *oidc.Provider, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.provider == nil {
+		found, err := oidc.NewProvider(oidc.ClientContext(ctx, o.client), o.config.Issuer)
+		if err != nil {
+			return nil, nil, fmt.Errorf("read configuration of %s: %w", o.config.Issuer, err)
+		}
+		o.provider = found
+	}
+	return &oauth2.Config{
+		ClientID: o.config.ClientID, ClientSecret: o.config.ClientSecret, RedirectURL: o.config.RedirectURL,
+		Endpoint: o.provider.Endpoint(), Scopes: o.config.Scopes,
+	}, o.provider, nil
+}
+
+func (o *OIDC) identityOf(token *oidc.IDToken) (Identity, error) {
+	var claims struct {
+		Name              string `json:"name"`
+		PreferredUsername string `json:"preferred_username"`
+		Email             string `json:"email"`
+	}
+	all := map[string]any{}
+	if err := errors.Join(token.Claims(&claims), token.Claims(&all)); err != nil {
+		return Identity{}, fmt.Errorf("%w: read claims: %w", ErrRefused, err)
+	}
+	found := Identity{Issuer: token.Issuer, Subject: token.Subject, HasGroupRoles: len(o.config.Roles) > 0}
+	for _, name := range []string{claims.Name, claims.PreferredUsername, claims.Email, token.Subject} {
+		if found.Name == "" {
+			found.Name = cutText(strings.TrimSpace(name), 200)
+		}
+	}
+	if email := cutText(claims.Email, 320); email != "" {
+		found.Email = &email
+	}
+	found.Roles = rolesOf(o.config.Roles, textsOf(all[o.config.GroupsClaim]))
+	return found, nil
+}
+
+// cutText returns the first n characters of a text, without NUL bytes, which Postgres cannot store.
+func cutText(text string, n int) string {
+	letters := []rune(strings.ToValidUTF8(strings.ReplaceAll(text, "\x00", ""), ""))
+	return string(letters[:min(n, len(letters))])
+}
+
+// textsOf returns the elements of a claim that is one text or a list of texts.
+func textsOf(claim any) (texts []string) {
+	switch claim := claim.(type) {
+	case string:
+		return []string{claim}
+	case []any:
+		for _, element := range claim {
+			if text, ok := element.(string); ok {
+				texts = append(texts, text)
+			}
+		}
+	}
+	return texts
+}
+
+// rolesOf returns the roles that groups give. In each workspace, the role that permits most wins.
+func rolesOf(table []GroupRole, groups []string) (roles []Membership) {
+	order := append([]Role{Operator}, WorkspaceRoles()...)
+	for _, role := range order {
+		for _, given := range table {
+			if given.Role != role || !slices.Contains(groups, given.Group) {
+				continue
+			}
+			known := slices.ContainsFunc(roles, func(m Membership) bool {
+				return m.WorkspaceID == given.WorkspaceID ||
+					(m.WorkspaceID != nil && given.WorkspaceID != nil && *m.WorkspaceID == *given.WorkspaceID)
+			})
+			if !known {
+				roles = append(roles, Membership{WorkspaceID: given.WorkspaceID, Role: role, FromGroups: true})
+			}
+		}
+	}
+	return roles
+}

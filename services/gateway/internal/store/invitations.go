@@ -1,0 +1,241 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"ringfence.dev/libs/page"
+	"ringfence.dev/libs/pg"
+	"ringfence.dev/services/gateway/internal/apikeys"
+	"ringfence.dev/services/gateway/internal/people"
+)
+
+// Errors of invitations and sign-ins.
+var (
+	// ErrNoInvitation means that an invitation is unknown, expired, accepted or for another person.
+	ErrNoInvitation = errors.New("no such invitation")
+	// ErrAlreadyMember means that the person already has a role where the invitation gives one.
+	ErrAlreadyMember = errors.New("already a member")
+	// ErrNoAccess means that a person has no role.
+	ErrNoAccess = errors.New("no role")
+	// ErrLastPasskey means that a person could not sign in without the passkey.
+	ErrLastPasskey = errors.New("the last passkey")
+)
+
+const (
+	invitationColumns = `id, workspace_id, role, person_id, invited_by, created_at, expires_at, accepted_at, accepted_by`
+	insertInvitation  = `INSERT INTO invitations (id, hash, workspace_id, role, person_id, invited_by, expires_at)
+VALUES (@id, @hash, @workspace, @role, @person, @invited_by, now() + @lifetime::interval)
+RETURNING ` + invitationColumns
+)
+
+// AddInvitation stores an invitation. hash is the hash of its token. ID, WorkspaceID, Role, PersonID
+// and InvitedBy of the invitation must be set.
+func (s *Store) AddInvitation(
+	ctx context.Context, i people.Invitation, hash apikeys.Hash, lifetime time.Duration,
+) (people.Invitation, error) {
+	made, err := pg.One[people.Invitation](ctx, s.pool, insertInvitation, pgx.NamedArgs{
+		"id": i.ID, "hash": hash[:], "workspace": i.WorkspaceID, "role": i.Role, "person": i.PersonID,
+		"invited_by": i.InvitedBy, "lifetime": lifetime,
+	})
+	if err != nil {
+		return made, fmt.Errorf("add invitation %s: %w", i.ID, err)
+	}
+	return made, nil
+}
+
+const openInvitation = `SELECT ` + invitationColumns + ` FROM invitations
+	WHERE hash = @hash AND accepted_at IS NULL AND expires_at > now()`
+
+// OpenInvitation returns the invitation with a token. It returns ErrNoInvitation if the invitation
+// cannot be accepted any more.
+func (s *Store) OpenInvitation(ctx context.Context, hash apikeys.Hash) (people.Invitation, error) {
+	found, err := pg.One[people.Invitation](ctx, s.pool, openInvitation, pgx.NamedArgs{"hash": hash[:]})
+	if errors.Is(err, pg.ErrNotFound) {
+		err = ErrNoInvitation
+	}
+	if err != nil {
+		return found, fmt.Errorf("read invitation: %w", err)
+	}
+	return found, nil
+}
+
+const (
+	invitationByID  = `SELECT ` + invitationColumns + ` FROM invitations WHERE workspace_id = @workspace AND id = @id`
+	listInvitations = `SELECT ` + invitationColumns + ` FROM invitations WHERE workspace_id = @workspace
+	AND (@after = '00000000-0000-0000-0000-000000000000'::uuid OR id < @after) ORDER BY id DESC LIMIT @rows`
+	deleteInvitation = `DELETE FROM invitations WHERE workspace_id = @workspace AND id = @id AND accepted_at IS NULL`
+)
+
+// Invitations lists the invitations of a workspace, newest first.
+func (s *Store) Invitations(
+	ctx context.Context, workspaceID uuid.UUID, request page.Request,
+) ([]people.Invitation, error) {
+	args := pgx.NamedArgs{"workspace": workspaceID, "after": request.After, "id": request.After, "rows": request.Rows()}
+	if request.After != uuid.Nil {
+		if _, err := pg.One[people.Invitation](ctx, s.pool, invitationByID, args); err != nil {
+			return nil, cursorError(err)
+		}
+	}
+	found, err := pg.Many[people.Invitation](ctx, s.pool, listInvitations, args)
+	if err != nil {
+		return nil, fmt.Errorf("list invitations of %s: %w", workspaceID, err)
+	}
+	return found, nil
+}
+
+// DeleteInvitation withdraws an invitation that is not accepted. It returns pg.ErrNotFound if there
+// is no such invitation.
+func (s *Store) DeleteInvitation(ctx context.Context, workspaceID, id uuid.UUID) error {
+	tag, err := s.pool.Exec(ctx, deleteInvitation, pgx.NamedArgs{"workspace": workspaceID, "id": id})
+	if err == nil && tag.RowsAffected() == 0 {
+		err = pg.ErrNotFound
+	}
+	if err != nil {
+		return fmt.Errorf("delete invitation %s: %w", id, err)
+	}
+	return nil
+}
+
+const (
+	takeInvitation = `UPDATE invitations SET accepted_at = now(), accepted_by = @person
+WHERE hash = @hash AND accepted_at IS NULL AND expires_at > now() AND (person_id IS NULL OR person_id = @person)
+RETURNING ` + invitationColumns
+	insertMembership = `INSERT INTO memberships (person_id, workspace_id, role) VALUES (@person, @workspace, @role)
+ON CONFLICT (person_id, workspace_id) DO NOTHING`
+)
+
+// acceptInvitation uses up an invitation and gives the person its role.
+func acceptInvitation(ctx context.Context, tx pgx.Tx, personID uuid.UUID, hash []byte) (people.Invitation, error) {
+	found, err := pg.One[people.Invitation](ctx, tx, takeInvitation, pgx.NamedArgs{"hash": hash, "person": personID})
+	if errors.Is(err, pg.ErrNotFound) {
+		return found, ErrNoInvitation
+	}
+	if err != nil {
+		return found, fmt.Errorf("accept invitation: %w", err)
+	}
+	if found.Role == nil {
+		return found, nil
+	}
+	tag, err := tx.Exec(ctx, insertMembership,
+		pgx.NamedArgs{"person": personID, "workspace": found.WorkspaceID, "role": *found.Role})
+	if err != nil {
+		return found, fmt.Errorf("insert membership of %s: %w", personID, err)
+	}
+	if tag.RowsAffected() == 0 {
+		return found, ErrAlreadyMember
+	}
+	return found, markForReplacement(ctx, tx, personID)
+}
+
+// AcceptInvitation gives an existing person the role of an invitation. It returns ErrNoInvitation or
+// ErrAlreadyMember.
+func (s *Store) AcceptInvitation(
+	ctx context.Context, personID uuid.UUID, hash apikeys.Hash,
+) (people.Invitation, error) {
+	var found people.Invitation
+	err := pg.InTx(ctx, s.pool, func(tx pgx.Tx) (err error) {
+		found, err = acceptInvitation(ctx, tx, personID, hash[:])
+		if err == nil && found.Role == nil {
+			err = ErrNoInvitation // such an invitation is for a new passkey only
+		}
+		return err
+	})
+	return found, err
+}
+
+const (
+	savePersonOfProvider = `INSERT INTO people (id, name, email, issuer, subject)
+VALUES (@id, @name, @email, @issuer, @subject)
+ON CONFLICT (issuer, subject) DO UPDATE SET name = @name, email = @email RETURNING id`
+	deleteOldGroupRoles = `DELETE FROM memberships WHERE person_id = @person AND from_groups
+	AND NOT coalesce(workspace_id, '00000000-0000-0000-0000-000000000000') = ANY(@workspaces::uuid[])`
+	// A role that a person was given without groups is not changed. An unknown workspace is ignored.
+	saveGroupRole = `INSERT INTO memberships AS known (person_id, workspace_id, role, from_groups)
+SELECT @person, @workspace, @role, true
+WHERE @workspace::uuid IS NULL OR EXISTS (SELECT FROM workspaces WHERE id = @workspace)
+ON CONFLICT (person_id, workspace_id) DO UPDATE SET role = @role WHERE known.from_groups AND known.role <> @role`
+	countRoles = `SELECT count(*) FROM memberships WHERE person_id = @person`
+)
+
+// ProviderSignIn is a sign-in through an OpenID provider.
+type ProviderSignIn struct {
+	Person people.Person // Issuer and Subject identify the person
+	// GroupRoles replaces the roles that groups gave earlier. It is ignored if HasGroupRoles is
+	// false.
+	GroupRoles    []people.Membership
+	HasGroupRoles bool
+	// Invitation is the hash of an invitation to accept, or nil.
+	Invitation []byte
+}
+
+// SignInWithProvider stores the person, applies the roles of the groups, accepts the invitation and
+// creates a session. It returns ErrNoAccess if the person then has no role, and stores nothing.
+func (s *Store) SignInWithProvider(ctx context.Context, p ProviderSignIn, signIn SignIn) (people.Session, error) {
+	var session people.Session
+	err := pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
+		personID, err := pg.Value[uuid.UUID](ctx, tx, savePersonOfProvider, pgx.NamedArgs{
+			"id": p.Person.ID, "name": p.Person.Name, "email": p.Person.Email, "issuer": p.Person.Issuer,
+			"subject": p.Person.Subject,
+		})
+		if err != nil {
+			return fmt.Errorf("save person: %w", err)
+		}
+		if p.HasGroupRoles {
+			if err := applyGroupRoles(ctx, tx, personID, p.GroupRoles); err != nil {
+				return err
+			}
+		}
+		if p.Invitation != nil {
+			if _, err := acceptInvitation(ctx, tx, personID, p.Invitation); err != nil {
+				return err
+			}
+		}
+		roles, err := pg.Value[int64](ctx, tx, countRoles, pgx.NamedArgs{"person": personID})
+		if err != nil {
+			return fmt.Errorf("count roles: %w", err)
+		}
+		if roles == 0 {
+			return ErrNoAccess
+		}
+		session, err = addSession(ctx, tx, personID, people.ByOIDC, signIn)
+		return err
+	})
+	if err != nil {
+		return session, fmt.Errorf("sign in with the OpenID provider: %w", err)
+	}
+	return session, nil
+}
+
+func applyGroupRoles(ctx context.Context, tx pgx.Tx, personID uuid.UUID, roles []people.Membership) error {
+	ids := []uuid.UUID{}
+	for _, m := range roles {
+		if m.WorkspaceID == nil {
+			ids = append(ids, uuid.Nil)
+		} else {
+			ids = append(ids, *m.WorkspaceID)
+		}
+	}
+	tag, err := tx.Exec(ctx, deleteOldGroupRoles, pgx.NamedArgs{"person": personID, "workspaces": ids})
+	if err != nil {
+		return fmt.Errorf("delete roles of groups: %w", err)
+	}
+	changes := tag.RowsAffected()
+	for _, m := range roles {
+		tag, err := tx.Exec(ctx, saveGroupRole,
+			pgx.NamedArgs{"person": personID, "workspace": m.WorkspaceID, "role": m.Role})
+		if err != nil {
+			return fmt.Errorf("save role of a group: %w", err)
+		}
+		changes += tag.RowsAffected()
+	}
+	if changes == 0 {
+		return nil
+	}
+	return markForReplacement(ctx, tx, personID)
+}

@@ -1,0 +1,328 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"ringfence.dev/libs/page"
+	"ringfence.dev/libs/pg"
+	"ringfence.dev/services/gateway/internal/apikeys"
+	"ringfence.dev/services/gateway/internal/people"
+)
+
+const personColumns = `id, name, email, issuer, subject, created_at`
+
+const personByID = `SELECT ` + personColumns + ` FROM people WHERE id = @id`
+
+// Person reads one person. It returns pg.ErrNotFound if the person does not exist.
+func (s *Store) Person(ctx context.Context, id uuid.UUID) (people.Person, error) {
+	found, err := pg.One[people.Person](ctx, s.pool, personByID, pgx.NamedArgs{"id": id})
+	if err != nil {
+		return found, fmt.Errorf("person %s: %w", id, err)
+	}
+	return found, nil
+}
+
+const listPeople = `SELECT ` + personColumns + ` FROM people
+	WHERE (@after = '00000000-0000-0000-0000-000000000000'::uuid OR id < @after)
+	ORDER BY id DESC LIMIT @rows`
+
+// People lists the people of all workspaces, newest first.
+func (s *Store) People(ctx context.Context, request page.Request) ([]people.Person, error) {
+	if request.After != uuid.Nil {
+		if _, err := s.Person(ctx, request.After); err != nil {
+			return nil, cursorError(err)
+		}
+	}
+	found, err := pg.Many[people.Person](ctx, s.pool, listPeople,
+		pgx.NamedArgs{"after": request.After, "rows": request.Rows()})
+	if err != nil {
+		return nil, fmt.Errorf("list people: %w", err)
+	}
+	return found, nil
+}
+
+const listMemberships = `SELECT m.workspace_id, w.name AS workspace_name, m.role, m.from_groups
+	FROM memberships m LEFT JOIN workspaces w ON w.id = m.workspace_id
+	WHERE m.person_id = @person ORDER BY m.workspace_id NULLS FIRST`
+
+// Memberships lists the roles of a person.
+func (s *Store) Memberships(ctx context.Context, personID uuid.UUID) ([]people.Membership, error) {
+	found, err := pg.Many[people.Membership](ctx, s.pool, listMemberships, pgx.NamedArgs{"person": personID})
+	if err != nil {
+		return nil, fmt.Errorf("list memberships of %s: %w", personID, err)
+	}
+	return found, nil
+}
+
+const memberColumns = `p.id, p.name, p.email, p.issuer, p.subject, p.created_at, m.role, m.from_groups
+	FROM memberships m JOIN people p ON p.id = m.person_id`
+
+const memberByID = `SELECT ` + memberColumns + ` WHERE m.workspace_id = @workspace AND m.person_id = @person`
+
+// Member reads one member of a workspace. It returns pg.ErrNotFound if the person is not a member.
+func (s *Store) Member(ctx context.Context, workspaceID, personID uuid.UUID) (people.Member, error) {
+	found, err := pg.One[people.Member](ctx, s.pool, memberByID,
+		pgx.NamedArgs{"workspace": workspaceID, "person": personID})
+	if err != nil {
+		return found, fmt.Errorf("member %s of workspace %s: %w", personID, workspaceID, err)
+	}
+	return found, nil
+}
+
+const listMembers = `SELECT ` + memberColumns + ` WHERE m.workspace_id = @workspace
+	AND (@after = '00000000-0000-0000-0000-000000000000'::uuid OR p.id < @after)
+	ORDER BY p.id DESC LIMIT @rows`
+
+// Members lists the members of a workspace, newest first.
+func (s *Store) Members(
+	ctx context.Context, workspaceID uuid.UUID, request page.Request,
+) ([]people.Member, error) {
+	if request.After != uuid.Nil {
+		if _, err := s.Member(ctx, workspaceID, request.After); err != nil {
+			return nil, cursorError(err)
+		}
+	}
+	found, err := pg.Many[people.Member](ctx, s.pool, listMembers,
+		pgx.NamedArgs{"workspace": workspaceID, "after": request.After, "rows": request.Rows()})
+	if err != nil {
+		return nil, fmt.Errorf("list members of workspace %s: %w", workspaceID, err)
+	}
+	return found, nil
+}
+
+const grantOf = `SELECT m.role, w.status FROM workspaces w
+	JOIN memberships m ON m.person_id = @person AND (m.workspace_id = w.id OR m.role = 'operator')
+	WHERE w.id = @workspace ORDER BY m.workspace_id NULLS FIRST LIMIT 1`
+
+// GrantOf returns what a person may do in a workspace. It returns pg.ErrNotFound if the workspace
+// does not exist, or if the person is neither a member nor an operator.
+func (s *Store) GrantOf(ctx context.Context, personID, workspaceID uuid.UUID) (people.Grant, error) {
+	found, err := pg.One[people.Grant](ctx, s.pool, grantOf,
+		pgx.NamedArgs{"person": personID, "workspace": workspaceID})
+	if err != nil {
+		return found, fmt.Errorf("role of %s in workspace %s: %w", personID, workspaceID, err)
+	}
+	return found, nil
+}
+
+const insertPerson = `INSERT INTO people (id, name, email, issuer, subject)
+VALUES (@id, @name, @email, @issuer, @subject)`
+
+func addPerson(ctx context.Context, tx pgx.Tx, p people.Person) error {
+	_, err := tx.Exec(ctx, insertPerson, pgx.NamedArgs{
+		"id": p.ID, "name": p.Name, "email": p.Email, "issuer": p.Issuer, "subject": p.Subject,
+	})
+	if err != nil {
+		return fmt.Errorf("insert person %s: %w", p.ID, err)
+	}
+	return nil
+}
+
+// The role does not come from groups any more after a person has set it.
+const saveMembership = `INSERT INTO memberships AS known (person_id, workspace_id, role)
+VALUES (@person, @workspace, @role)
+ON CONFLICT (person_id, workspace_id) DO UPDATE SET role = @role, from_groups = false
+WHERE known.role <> @role OR known.from_groups`
+
+const replaceTokens = `UPDATE sessions SET replace = true WHERE person_id = @person AND replaced_at IS NULL`
+
+// setRole gives a person a role. If the role changed, the tokens of the person's sessions are
+// replaced.
+func setRole(ctx context.Context, tx pgx.Tx, personID uuid.UUID, workspaceID *uuid.UUID, role people.Role) error {
+	tag, err := tx.Exec(ctx, saveMembership,
+		pgx.NamedArgs{"person": personID, "workspace": workspaceID, "role": role})
+	if err != nil {
+		return fmt.Errorf("set role of %s: %w", personID, err)
+	}
+	if tag.RowsAffected() == 0 {
+		return nil
+	}
+	return markForReplacement(ctx, tx, personID)
+}
+
+func markForReplacement(ctx context.Context, tx pgx.Tx, personID uuid.UUID) error {
+	if _, err := tx.Exec(ctx, replaceTokens, pgx.NamedArgs{"person": personID}); err != nil {
+		return fmt.Errorf("mark the sessions of %s: %w", personID, err)
+	}
+	return nil
+}
+
+// ErrLastOwner means that a change would leave a workspace without an owner, or the service without
+// an operator.
+var ErrLastOwner = errors.New("the last owner or operator")
+
+// The lock of the workspace serializes changes of its owners. Changes of operators lock the table.
+const (
+	lockMembers   = `SELECT 1 FROM workspaces WHERE id = @workspace FOR UPDATE`
+	lockOperators = `LOCK TABLE memberships IN SHARE ROW EXCLUSIVE MODE`
+	othersOfRole  = `SELECT count(*) FROM memberships
+	WHERE role = @role AND person_id <> @person AND workspace_id IS NOT DISTINCT FROM @workspace`
+	roleOf = `SELECT role FROM memberships
+	WHERE person_id = @person AND workspace_id IS NOT DISTINCT FROM @workspace`
+	deleteMembership = `DELETE FROM memberships
+	WHERE person_id = @person AND workspace_id IS NOT DISTINCT FROM @workspace`
+)
+
+// SetRole changes the role of a member. It returns pg.ErrNotFound if the person is not a member,
+// and ErrLastOwner if the workspace would have no owner.
+func (s *Store) SetRole(ctx context.Context, personID, workspaceID uuid.UUID, role people.Role) error {
+	return s.changeMember(ctx, personID, &workspaceID, func(tx pgx.Tx, old people.Role) (keeps bool, err error) {
+		return role == old, setRole(ctx, tx, personID, &workspaceID, role)
+	})
+}
+
+// RemoveMember removes a person from a workspace, or from the operators if workspaceID is nil. Its
+// errors are the same as those of SetRole.
+func (s *Store) RemoveMember(ctx context.Context, personID uuid.UUID, workspaceID *uuid.UUID) error {
+	return s.changeMember(ctx, personID, workspaceID, func(tx pgx.Tx, _ people.Role) (keeps bool, err error) {
+		_, err = tx.Exec(ctx, deleteMembership, pgx.NamedArgs{"person": personID, "workspace": workspaceID})
+		if err != nil {
+			return false, fmt.Errorf("delete membership of %s: %w", personID, err)
+		}
+		return false, markForReplacement(ctx, tx, personID)
+	})
+}
+
+// changeMember runs change while no other change of owners or operators can commit. change reports
+// whether the person keeps the old role.
+func (s *Store) changeMember(
+	ctx context.Context, personID uuid.UUID, workspaceID *uuid.UUID,
+	change func(tx pgx.Tx, old people.Role) (keeps bool, err error),
+) error {
+	err := pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
+		lock := lockMembers
+		if workspaceID == nil {
+			lock = lockOperators
+		}
+		args := pgx.NamedArgs{"person": personID, "workspace": workspaceID}
+		if _, err := tx.Exec(ctx, lock, args); err != nil {
+			return err
+		}
+		old, err := pg.Value[people.Role](ctx, tx, roleOf, args)
+		if err != nil {
+			return err
+		}
+		keeps, err := change(tx, old)
+		if err != nil || keeps || (old != people.Owner && old != people.Operator) {
+			return err
+		}
+		args["role"] = old
+		others, err := pg.Value[int64](ctx, tx, othersOfRole, args)
+		if err == nil && others == 0 {
+			err = ErrLastOwner
+		}
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("change role of %s: %w", personID, err)
+	}
+	return nil
+}
+
+const (
+	deleteCodesOf = `DELETE FROM sign_in_codes WHERE person_id = @person OR expires_at < now()`
+	insertCode    = `INSERT INTO sign_in_codes (hash, person_id, expires_at)
+VALUES (@hash, @person, now() + @lifetime::interval)`
+	// No OpenID provider has the issuer "local", because an issuer is a URL.
+	localPerson = `INSERT INTO people (id, name, issuer, subject) VALUES (@id, 'Local operator', 'local', 'operator')
+ON CONFLICT (issuer, subject) DO UPDATE SET name = people.name RETURNING id`
+)
+
+// AddLocalCode stores a sign-in code of the operator of the local stack, and creates this operator
+// if necessary. Earlier codes become invalid.
+func (s *Store) AddLocalCode(ctx context.Context, hash apikeys.Hash) error {
+	id, err := uuid.NewV7()
+	if err != nil {
+		return fmt.Errorf("make id: %w", err)
+	}
+	err = pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
+		personID, err := pg.Value[uuid.UUID](ctx, tx, localPerson, pgx.NamedArgs{"id": id})
+		if err != nil {
+			return err
+		}
+		if err := setRole(ctx, tx, personID, nil, people.Operator); err != nil {
+			return err
+		}
+		args := pgx.NamedArgs{"person": personID, "hash": hash[:], "lifetime": people.CodeLifetime}
+		if _, err := tx.Exec(ctx, deleteCodesOf, args); err != nil {
+			return err
+		}
+		_, err = tx.Exec(ctx, insertCode, args)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("add sign-in code: %w", err)
+	}
+	return nil
+}
+
+const redeemCode = `DELETE FROM sign_in_codes WHERE hash = @hash AND expires_at > now() RETURNING person_id`
+
+// SignInWithCode uses up a sign-in code and creates a session. It returns pg.ErrNotFound if the
+// code is unknown, used or expired.
+func (s *Store) SignInWithCode(ctx context.Context, code apikeys.Hash, signIn SignIn) (people.Session, error) {
+	var session people.Session
+	err := pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
+		personID, err := pg.Value[uuid.UUID](ctx, tx, redeemCode, pgx.NamedArgs{"hash": code[:]})
+		if err != nil {
+			return err
+		}
+		session, err = addSession(ctx, tx, personID, people.ByCode, signIn)
+		return err
+	})
+	if err != nil {
+		return session, fmt.Errorf("sign in with a code: %w", err)
+	}
+	return session, nil
+}
+
+const insertAttempt = `INSERT INTO sign_in_attempts (hash, kind, state, expires_at)
+VALUES (@hash, @kind, @state, now() + @lifetime::interval)`
+
+// AddAttempt stores the state of a started sign-in.
+func (s *Store) AddAttempt(ctx context.Context, hash apikeys.Hash, kind string, state []byte) error {
+	_, err := s.pool.Exec(ctx, insertAttempt, pgx.NamedArgs{
+		"hash": hash[:], "kind": kind, "state": state, "lifetime": people.AttemptLifetime,
+	})
+	if err != nil {
+		return fmt.Errorf("add sign-in attempt: %w", err)
+	}
+	return nil
+}
+
+const takeAttempt = `DELETE FROM sign_in_attempts WHERE hash = @hash AND kind = @kind AND expires_at > now()
+RETURNING state`
+
+// TakeAttempt deletes a started sign-in and returns its state. It returns pg.ErrNotFound if the
+// sign-in is unknown, finished or expired.
+func (s *Store) TakeAttempt(ctx context.Context, hash apikeys.Hash, kind string) ([]byte, error) {
+	state, err := pg.Value[[]byte](ctx, s.pool, takeAttempt, pgx.NamedArgs{"hash": hash[:], "kind": kind})
+	if err != nil {
+		return nil, fmt.Errorf("take sign-in attempt: %w", err)
+	}
+	return state, nil
+}
+
+const deleteExpiredSignIns = `WITH sessions_gone AS (
+	DELETE FROM sessions WHERE last_used_at <= now() - @idle::interval OR signed_in_at <= now() - @age::interval
+		OR replaced_at <= now() - @replaced::interval
+), codes AS (DELETE FROM sign_in_codes WHERE expires_at <= now())
+DELETE FROM sign_in_attempts WHERE expires_at <= now()`
+
+// DeleteExpiredSignIns deletes the expired sessions, codes and started sign-ins.
+func (s *Store) DeleteExpiredSignIns(ctx context.Context) error {
+	if _, err := s.pool.Exec(ctx, deleteExpiredSignIns, lifetimes()); err != nil {
+		return fmt.Errorf("delete expired sessions: %w", err)
+	}
+	return nil
+}
+
+func lifetimes() pgx.NamedArgs {
+	return pgx.NamedArgs{"idle": people.IdleTimeout, "age": people.MaxAge,
+		"replaced": people.ReplacedTokenLifetime}
+}

@@ -1,0 +1,169 @@
+package store
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"ringfence.dev/libs/pg"
+	"ringfence.dev/services/gateway/internal/apikeys"
+	"ringfence.dev/services/gateway/internal/people"
+)
+
+// SignIn describes the session that a sign-in creates.
+type SignIn struct {
+	Hash apikeys.Hash // of the new token
+	// Previous is the hash of the token that the client sent with the sign-in. If it belongs to a
+	// session of the same person, that session ends. If it is nil, the client sent no token.
+	Previous *apikeys.Hash
+}
+
+const sessionColumns = `id, person_id, method, signed_in_at, last_used_at, replace AND replaced_at IS NULL AS replace,
+	EXISTS (SELECT FROM memberships m WHERE m.person_id = sessions.person_id AND m.role = 'operator') AS operator`
+
+const liveSession = ` last_used_at > now() - @idle::interval AND signed_in_at > now() - @age::interval
+	AND (replaced_at IS NULL OR replaced_at > now() - @replaced::interval)`
+
+const (
+	deletePrevious = `DELETE FROM sessions WHERE hash = @previous AND person_id = @person`
+	insertSession  = `INSERT INTO sessions (id, hash, person_id, method) VALUES (@id, @hash, @person, @method)
+RETURNING ` + sessionColumns
+)
+
+// addSession creates a session. The earlier session of the browser ends in the same transaction.
+func addSession(
+	ctx context.Context, tx pgx.Tx, personID uuid.UUID, method people.Method, signIn SignIn,
+) (people.Session, error) {
+	id, err := uuid.NewV7()
+	if err != nil {
+		return people.Session{}, fmt.Errorf("make id: %w", err)
+	}
+	args := pgx.NamedArgs{"id": id, "hash": signIn.Hash[:], "person": personID, "method": method}
+	if signIn.Previous != nil {
+		args["previous"] = signIn.Previous[:]
+		if _, err := tx.Exec(ctx, deletePrevious, args); err != nil {
+			return people.Session{}, fmt.Errorf("delete previous session: %w", err)
+		}
+	}
+	made, err := pg.One[people.Session](ctx, tx, insertSession, args)
+	if err != nil {
+		return made, fmt.Errorf("insert session: %w", err)
+	}
+	return made, nil
+}
+
+const sessionID = `SELECT id FROM sessions WHERE hash = @hash`
+
+// SessionID returns the id of the session with the token. The session can be expired. SessionID
+// returns pg.ErrNotFound if no session has the token.
+func (s *Store) SessionID(ctx context.Context, hash apikeys.Hash) (uuid.UUID, error) {
+	id, err := pg.Value[uuid.UUID](ctx, s.pool, sessionID, pgx.NamedArgs{"hash": hash[:]})
+	if err != nil {
+		return id, fmt.Errorf("id of a session: %w", err)
+	}
+	return id, nil
+}
+
+const useSession = `UPDATE sessions SET last_used_at = now() WHERE id = @id AND` + liveSession + `
+RETURNING ` + sessionColumns
+
+// UseSession records a use of a session and returns the session. It returns pg.ErrNotFound if the
+// session is expired or revoked.
+func (s *Store) UseSession(ctx context.Context, id uuid.UUID) (people.Session, error) {
+	args := lifetimes()
+	args["id"] = id
+	found, err := pg.One[people.Session](ctx, s.pool, useSession, args)
+	if err != nil {
+		return found, fmt.Errorf("use session %s: %w", id, err)
+	}
+	return found, nil
+}
+
+const readSession = `SELECT ` + sessionColumns + ` FROM sessions WHERE id = @id AND` + liveSession
+
+// Session reads a session without recording a use. It returns pg.ErrNotFound if the session is
+// expired or revoked.
+func (s *Store) Session(ctx context.Context, id uuid.UUID) (people.Session, error) {
+	args := lifetimes()
+	args["id"] = id
+	found, err := pg.One[people.Session](ctx, s.pool, readSession, args)
+	if err != nil {
+		return found, fmt.Errorf("session %s: %w", id, err)
+	}
+	return found, nil
+}
+
+const (
+	endReplaced = `UPDATE sessions SET replaced_at = now() WHERE id = @id AND replaced_at IS NULL AND replace`
+	// The new session has the sign-in time of the old session.
+	copySession = `INSERT INTO sessions (id, hash, person_id, method, signed_in_at)
+SELECT @new, @hash, person_id, method, signed_in_at FROM sessions WHERE id = @id
+RETURNING ` + sessionColumns
+)
+
+// ReplaceToken gives a session a new token. It returns pg.ErrNotFound if the token need not be
+// replaced any more, because another request has replaced it.
+func (s *Store) ReplaceToken(ctx context.Context, id uuid.UUID, hash apikeys.Hash) (people.Session, error) {
+	next, err := uuid.NewV7()
+	if err != nil {
+		return people.Session{}, fmt.Errorf("make id: %w", err)
+	}
+	var made people.Session
+	err = pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
+		args := pgx.NamedArgs{"id": id, "new": next, "hash": hash[:]}
+		tag, err := tx.Exec(ctx, endReplaced, args)
+		if err != nil {
+			return err
+		}
+		if tag.RowsAffected() == 0 {
+			return pg.ErrNotFound
+		}
+		made, err = pg.One[people.Session](ctx, tx, copySession, args)
+		return err
+	})
+	if err != nil {
+		return made, fmt.Errorf("replace token of session %s: %w", id, err)
+	}
+	return made, nil
+}
+
+const listSessions = `SELECT ` + sessionColumns + ` FROM sessions
+	WHERE person_id = @person AND replaced_at IS NULL AND` + liveSession + ` ORDER BY id DESC LIMIT 100`
+
+// Sessions lists the newest 100 live sessions of a person, newest first.
+func (s *Store) Sessions(ctx context.Context, personID uuid.UUID) ([]people.Session, error) {
+	args := lifetimes()
+	args["person"] = personID
+	found, err := pg.Many[people.Session](ctx, s.pool, listSessions, args)
+	if err != nil {
+		return nil, fmt.Errorf("list sessions of %s: %w", personID, err)
+	}
+	return found, nil
+}
+
+const revokeSession = `DELETE FROM sessions WHERE id = @id AND person_id = @person`
+
+// RevokeSession ends one session of a person. It returns pg.ErrNotFound if the person has no such
+// session.
+func (s *Store) RevokeSession(ctx context.Context, personID, id uuid.UUID) error {
+	tag, err := s.pool.Exec(ctx, revokeSession, pgx.NamedArgs{"id": id, "person": personID})
+	if err != nil {
+		return fmt.Errorf("revoke session %s: %w", id, err)
+	}
+	if tag.RowsAffected() == 0 {
+		return fmt.Errorf("revoke session %s: %w", id, pg.ErrNotFound)
+	}
+	return nil
+}
+
+const revokeSessions = `DELETE FROM sessions WHERE person_id = @person`
+
+// RevokeSessions ends all sessions of a person.
+func (s *Store) RevokeSessions(ctx context.Context, personID uuid.UUID) error {
+	if _, err := s.pool.Exec(ctx, revokeSessions, pgx.NamedArgs{"person": personID}); err != nil {
+		return fmt.Errorf("revoke sessions of %s: %w", personID, err)
+	}
+	return nil
+}
