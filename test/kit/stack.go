@@ -25,6 +25,7 @@ type Demo struct {
 	AdminURL    string `json:"admin_url"`
 	AdminToken  string `json:"admin_token"`
 	SimURL      string `json:"sim_url"`
+	ConsoleURL  string `json:"console_url"`
 	WorkspaceID string `json:"workspace_id"`
 	AgentID     string `json:"agent_id"`
 	WriteKey    string `json:"write_key"`

@@ -290,6 +290,7 @@ type demoJSON struct {
 	AdminURL    string `json:"admin_url"`
 	AdminToken  string `json:"admin_token"`
 	SimURL      string `json:"sim_url"`
+	ConsoleURL  string `json:"console_url"`
 	WorkspaceID string `json:"workspace_id"`
 	AgentID     string `json:"agent_id"`
 	WriteKey    string `json:"write_key"`
@@ -305,6 +306,7 @@ func (s *stack) simURL() string   { return "http://" + loopback(s.state.Ports[ca
 func (s *stack) writeDemo(demo Demo) error {
 	data, err := json.MarshalIndent(demoJSON{
 		BaseURL: s.baseURL(), AdminURL: s.adminURL(), AdminToken: s.state.AdminToken, SimURL: s.simURL(),
+		ConsoleURL: s.consoleURL(),
 		WorkspaceID: demo.WorkspaceID, AgentID: demo.AgentID, WriteKey: demo.WriteKey, ReadKey: demo.ReadKey,
 	}, "", "  ")
 	if err != nil {

@@ -111,7 +111,7 @@ func (s *stack) settlePorts(ctx context.Context) error {
 				Holder(listener.port), listener.variable)
 		}
 	}
-	names := []string{"postgres", "kafka"}
+	names := []string{"postgres", "kafka", consoleListener}
 	for _, name := range serviceNames() {
 		names = append(names, name)
 		for replica := range s.replicas {

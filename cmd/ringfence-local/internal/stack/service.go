@@ -141,6 +141,8 @@ func (s *stack) spec(svc service, replica int) (Spec, error) {
 	switch svc.name {
 	case gateway:
 		set["ADMIN_ADDR"] = s.replicaAddr(adminListener, replica)
+		set["CONSOLE_ADDR"] = s.replicaAddr(consoleListener, replica)
+		set["CONSOLE_CODES"] = "true"
 		set["API_KEY_PEPPER"] = s.state.Pepper
 		set["OPERATOR_TOKENS"] = "local=" + s.state.AdminToken
 		set["READY_URLS"] = s.readyURLs()
@@ -189,7 +191,7 @@ const adminListener = "admin"
 
 // listeners returns the names of all HTTP listeners and, for each, the service that opens it.
 func listeners() map[string]string {
-	all := map[string]string{adminListener: gateway}
+	all := map[string]string{adminListener: gateway, consoleListener: gateway}
 	for _, name := range serviceNames() {
 		all[name] = name
 	}

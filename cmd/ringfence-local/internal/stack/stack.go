@@ -108,7 +108,7 @@ func (s *stack) up(ctx context.Context) error {
 		return err
 	}
 	s.printFirstCall(ctx, demo, time.Since(began))
-	return nil
+	return s.printSignIn(ctx)
 }
 
 // prepare ends orphaned processes, reads the state and checks every port.
