@@ -36,6 +36,10 @@ spec:
     - ports: [{port: admin, protocol: TCP}]
       from: {{- toYaml .operators | nindent 8 }}
     {{- end }}
+    {{- if and $.Values.consolePort .consoles }}
+    - ports: [{port: console, protocol: TCP}]
+      from: {{- toYaml .consoles | nindent 8 }}
+    {{- end }}
     {{- end }}
   egress:
     {{- include "ringfence-lib.toPostgres" . | trim | nindent 4 }}

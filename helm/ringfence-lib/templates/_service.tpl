@@ -53,6 +53,9 @@ PRIVATE_ADDR: ":9090"
 {{- if .Values.adminPort }}
 ADMIN_ADDR: ":{{ .Values.adminPort }}"
 {{- end }}
+{{- if .Values.consolePort }}
+CONSOLE_ADDR: ":{{ .Values.consolePort }}"
+{{- end }}
 {{- with and (not .Values.env.GOMEMLIMIT) .Values.resources.limits.memory }}
 GOMEMLIMIT: "{{ include "ringfence-lib.most" . }}MiB"
 {{- end }}
@@ -122,5 +125,17 @@ spec:
   selector: {{- include "ringfence-lib.selector" . | nindent 4 }}
   ports:
     - {name: admin, port: {{ .Values.adminPort }}, targetPort: admin}
+{{- end }}
+{{- if .Values.consolePort }}
+---
+apiVersion: v1
+kind: Service
+metadata:
+  name: {{ .Chart.Name }}-console
+  labels: {{- include "ringfence-lib.labels" . | nindent 4 }}
+spec:
+  selector: {{- include "ringfence-lib.selector" . | nindent 4 }}
+  ports:
+    - {name: console, port: {{ .Values.consolePort }}, targetPort: console}
 {{- end }}
 {{- end }}

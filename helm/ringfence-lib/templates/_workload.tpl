@@ -49,6 +49,9 @@ spec:
             {{- with .Values.adminPort }}
             - {name: admin, containerPort: {{ . }}}
             {{- end }}
+            {{- with .Values.consolePort }}
+            - {name: console, containerPort: {{ . }}}
+            {{- end }}
           # A replica that does not respond here hangs and cannot drain, so it is killed without the drain time.
           startupProbe: {httpGet: {path: /livez, port: private}, periodSeconds: 2, failureThreshold: {{ div (add .Values.startsWithin 1) 2 }}, terminationGracePeriodSeconds: 30}
           livenessProbe: {httpGet: {path: /livez, port: private}, periodSeconds: 10, failureThreshold: 6, terminationGracePeriodSeconds: 30}
