@@ -30,7 +30,7 @@ var (
 	addresses = map[string]string{
 		"CALLS_URL": "calls", "CONTACTS_URL": "contacts-compliance", "DIALER_URL": "dialer", "WALLET_URL": "billing-wallet", "WEBHOOKS_URL": "webhook-dispatcher",
 	}
-	outward = regexp.MustCompile(`^(POSTGRES(_[A-Z]+)?|RECORDINGS_[A-Z0-9_]+|REALTIME|LIVE|SUMMARY|SIM)_URL$`)
+	outward = regexp.MustCompile(`^(POSTGRES(_[A-Z]+)?|RECORDINGS_[A-Z0-9_]+|REALTIME|LIVE|SUMMARY|SIM|CONSOLE)_URL$`)
 )
 
 func TestServiceCalls_MatchTheAddressVariables(t *testing.T) {

@@ -27,7 +27,7 @@ func person(t *testing.T) *client {
 }
 
 func TestConsole_OperatorPlacesAndReadsACall(t *testing.T) {
-	w := workspace(t)
+	w := workspace(t, set{"features": set{"transcripts": true}})
 	w.topUp(t, "10")
 	c := person(t)
 	in := []string{"Ringfence-Workspace", w.id}
@@ -38,6 +38,7 @@ func TestConsole_OperatorPlacesAndReadsACall(t *testing.T) {
 	sharedstack.Equal(t, "call request for the person", got.body, ended.body)
 
 	transcript := "/v1/calls/" + ended.text("call_id") + "/transcript"
+	until(t, "there is a transcript", func() bool { return w.read.send(t, "GET", transcript, nil).status == 200 })
 	c.refused(t, 422, "validation_error", "GET", transcript, nil, in...)
 	c.want(t, 200, "GET", transcript, nil, append(in, "Ringfence-Reason", "complaint 7")...)
 	c.refused(t, 422, "validation_error", "GET", "/v1/wallet", nil)
