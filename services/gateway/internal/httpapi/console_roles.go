@@ -121,8 +121,8 @@ func personRules() []rule {
 	}
 }
 
-// customerRules returns the routes of the public API. A full call contains the transcript and a link
-// to the recording. The operator API has the call without them.
+// customerRules returns the routes of the public API. A full call contains the transcript and a
+// link to the recording. The operator API has the call without them.
 func customerRules() []rule {
 	return []rule{
 		{methods: on("GET"), template: "/v1/calls", roles: members()},

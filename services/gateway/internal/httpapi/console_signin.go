@@ -66,8 +66,8 @@ func (c *Console) saveAttempt(w http.ResponseWriter, r *http.Request, kind strin
 	return httpserver.WriteJSON(w, http.StatusCreated, view)
 }
 
-// takeAttempt ends a started sign-in and decodes its state. An attempt can be finished once, even if
-// the finish fails.
+// takeAttempt ends a started sign-in and decodes its state. An attempt can be finished once, even
+// if the finish fails.
 func (c *Console) takeAttempt(ctx context.Context, body attemptBody, kind string, state any) error {
 	text, err := c.store.TakeAttempt(ctx, people.HashSecret(body.Attempt), kind)
 	if errors.Is(err, pg.ErrNotFound) {

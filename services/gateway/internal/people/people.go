@@ -1,5 +1,5 @@
-// Package people defines the people who use the console, their roles and their sessions. It verifies
-// sign-ins: through an OpenID provider, and with passkeys.
+// Package people defines the people who use the console, their roles and their sessions. It
+// verifies sign-ins: through an OpenID provider, and with passkeys.
 package people
 
 import (

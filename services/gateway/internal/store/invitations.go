@@ -34,8 +34,8 @@ VALUES (@id, @hash, @workspace, @role, @person, @invited_by, now() + @lifetime::
 RETURNING ` + invitationColumns
 )
 
-// AddInvitation stores an invitation. hash is the hash of its token. ID, WorkspaceID, Role, PersonID
-// and InvitedBy of the invitation must be set.
+// AddInvitation stores an invitation. hash is the hash of its token. ID, WorkspaceID, Role,
+// PersonID and InvitedBy of the invitation must be set.
 func (s *Store) AddInvitation(
 	ctx context.Context, i people.Invitation, hash apikeys.Hash, lifetime time.Duration,
 ) (people.Invitation, error) {
@@ -133,8 +133,8 @@ func acceptInvitation(ctx context.Context, tx pgx.Tx, personID uuid.UUID, hash [
 	return found, markForReplacement(ctx, tx, personID)
 }
 
-// AcceptInvitation gives an existing person the role of an invitation. It returns ErrNoInvitation or
-// ErrAlreadyMember.
+// AcceptInvitation gives an existing person the role of an invitation. It returns ErrNoInvitation
+// or ErrAlreadyMember.
 func (s *Store) AcceptInvitation(
 	ctx context.Context, personID uuid.UUID, hash apikeys.Hash,
 ) (people.Invitation, error) {
