@@ -131,6 +131,7 @@ func customerRules() []rule {
 		{methods: on("GET"), template: "/v1/calls/{id}/transcript", roles: listeners(), reason: true},
 		{methods: on("GET"), template: "/v1/calls/{id}/recording", roles: listeners(), reason: true},
 		{methods: on("POST"), template: "/v1/calls/{id}/hangup", roles: listeners()},
+		{methods: on("GET"), template: "/v1/call-statistics", roles: members()},
 		{methods: on("GET"), template: "/v1/call-requests", roles: members()},
 		{methods: on("GET"), template: "/v1/call-requests/{id}", roles: members()},
 		{methods: on("POST"), template: "/v1/call-requests/{id}/cancel", roles: listeners()},
