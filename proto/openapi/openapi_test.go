@@ -2,6 +2,10 @@ package openapi_test
 
 import (
 	"encoding/json"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -118,6 +122,122 @@ func TestSchemas_AreNotNamedLikeBuiltInTypes(t *testing.T) {
 	} {
 		if _, found := document.Components.Schemas[name]; found {
 			t.Errorf("the schema %s has the name of a built-in type", name)
+		}
+	}
+}
+
+// The values of a string that can get more values are in x-extensible-enum for tools, and in the
+// description for people.
+func TestExtensibleEnums_AreInTheDescriptions(t *testing.T) {
+	t.Parallel()
+	type property struct {
+		Description string
+		Values      []string `json:"x-extensible-enum"`
+	}
+	var document struct {
+		Components struct {
+			Schemas map[string]struct{ Properties map[string]property }
+		}
+	}
+	if err := json.Unmarshal(openapi.Description, &document); err != nil {
+		t.Fatal(err)
+	}
+	word := regexp.MustCompile(`[a-z_]+`)
+	for _, row := range []struct{ schema, property string }{
+		{"Call", "hangup_cause"}, {"Call", "outcome"}, {"Call", "disposition"}, {"CallRequest", "error_code"},
+	} {
+		found := document.Components.Schemas[row.schema].Properties[row.property]
+		if len(found.Values) < 10 {
+			t.Errorf("%s.%s has %d values, want at least 10", row.schema, row.property, len(found.Values))
+		}
+		words := word.FindAllString(found.Description, -1)
+		for _, value := range found.Values {
+			if !slices.Contains(words, value) {
+				t.Errorf("%s.%s: the description does not contain %s", row.schema, row.property, value)
+			}
+		}
+		for _, text := range words {
+			named := text == "error_code" || text == "dial_state_unknown" // of the call request
+			if strings.Contains(text, "_") && !named && !slices.Contains(found.Values, text) {
+				t.Errorf("%s.%s: x-extensible-enum does not contain %s", row.schema, row.property, text)
+			}
+		}
+	}
+}
+
+// Each event type is in the union of events, and its schema is that of its webhook.
+func TestWebhookEvent_MapsEveryEventType(t *testing.T) {
+	t.Parallel()
+	type ref struct {
+		Ref string `json:"$ref"`
+	}
+	var document struct {
+		Webhooks map[string]struct {
+			Post struct {
+				RequestBody struct {
+					Content map[string]struct{ Schema ref }
+				}
+			}
+		}
+		Components struct {
+			Schemas struct {
+				EventType    struct{ Enum []string }
+				WebhookEvent struct {
+					OneOf         []ref
+					Discriminator struct {
+						PropertyName string
+						Mapping      map[string]string
+					}
+				}
+			}
+		}
+	}
+	if err := json.Unmarshal(openapi.Description, &document); err != nil {
+		t.Fatal(err)
+	}
+	union, types := document.Components.Schemas.WebhookEvent, document.Components.Schemas.EventType.Enum
+	if union.Discriminator.PropertyName != "type" {
+		t.Errorf("discriminator = %q, want type", union.Discriminator.PropertyName)
+	}
+	if len(types) < 14 {
+		t.Errorf("%d event types, want at least 14", len(types))
+	}
+	if got := len(union.Discriminator.Mapping); got != len(types) {
+		t.Errorf("the union maps %d types, want %d", got, len(types))
+	}
+	for _, name := range types {
+		want := document.Webhooks[name].Post.RequestBody.Content["application/json"].Schema
+		if got := union.Discriminator.Mapping[name]; got != want.Ref {
+			t.Errorf("%s is mapped to %q, want %q", name, got, want.Ref)
+		}
+		if !slices.Contains(union.OneOf, want) {
+			t.Errorf("%s: the union does not contain %q", name, want.Ref)
+		}
+	}
+}
+
+// The generated Go type returns the struct that fits the type of the event.
+func TestWebhookEvent_ReturnsTheStructOfTheType(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		body string
+		want any
+	}{
+		{body: `{"type":"call.busy","data":{}}`, want: openapi.CallEvent{}},
+		{body: `{"type":"call_request.failed","data":{}}`, want: openapi.CallRequestEvent{}},
+		{body: `{"type":"webhook_subscription.failed","data":{}}`, want: openapi.SubscriptionEvent{}},
+		{body: `{"type":"webhook.test","data":{}}`, want: openapi.TestEvent{}},
+	} {
+		var event openapi.WebhookEvent
+		if err := json.Unmarshal([]byte(row.body), &event); err != nil {
+			t.Fatal(err)
+		}
+		got, err := event.ValueByDiscriminator()
+		if err != nil {
+			t.Errorf("%s: %v", row.body, err)
+		}
+		if reflect.TypeOf(got) != reflect.TypeOf(row.want) {
+			t.Errorf("%s is a %T, want a %T", row.body, got, row.want)
 		}
 	}
 }

@@ -5,7 +5,9 @@ package openapi
 
 import (
 	"encoding/json"
+	"errors"
 
+	"github.com/oapi-codegen/runtime"
 	openapi_types "github.com/oapi-codegen/runtime/types"
 )
 
@@ -492,7 +494,7 @@ type Call struct {
 	Disposition *string      `json:"disposition"`
 	Summary     *CallSummary `json:"summary"`
 
-	// ExternalRef The variables of the call request.
+	// ExternalRef The reference of the call request.
 	ExternalRef *string `json:"external_ref"`
 
 	// RecordingURL A link as in GET /v1/calls/{id}/recording. Events do not contain it, because it expires after an hour and the recording exists only after the call.
@@ -914,14 +916,16 @@ type Dialing struct {
 	Reason *string      `json:"reason"`
 
 	// Until When the pause ends or ended by itself.
-	Until *Timestamp    `json:"until"`
+	Until *Timestamp `json:"until"`
+
+	// SetBy Who set the state last; null if it was never set.
 	SetBy *DialingActor `json:"set_by"`
 
 	// SetAt When the state was last set; null if it never was.
 	SetAt *Timestamp `json:"set_at"`
 }
 
-// DialingActor Who set the state last; null if it was never set.
+// DialingActor Who set the state last.
 type DialingActor struct {
 	Type DialingActorType `json:"type"`
 
@@ -976,6 +980,9 @@ type GateReport struct {
 	// Reason Why the gate passed or failed, for example "no opt-out on record".
 	Reason string `json:"reason"`
 }
+
+// HeaderValues HTTP headers by name.
+type HeaderValues = map[string]string
 
 // IdempotencyKey 1 to 255 printable ASCII characters.
 type IdempotencyKey = string
@@ -1214,7 +1221,7 @@ type WebhookAttemptDetail struct {
 	DurationMs int32   `json:"duration_ms"`
 
 	// RequestHeaders The headers of the request, with a masked signature. Null if no request was sent.
-	RequestHeaders *map[string]string `json:"request_headers"`
+	RequestHeaders *HeaderValues `json:"request_headers"`
 
 	// ResponseBody The first 4 KiB of the response, as text without control characters. Null if it is empty or was erased.
 	ResponseBody *string `json:"response_body"`
@@ -1268,6 +1275,11 @@ type WebhookDeliveryPage struct {
 // WebhookDeliveryStatus queued: an attempt is due, in progress or planned. held: queued, but the subscription is not active. skipped: not queued,
 // because the subscription was not active when the event arrived. delivered and failed have ended.
 type WebhookDeliveryStatus string
+
+// WebhookEvent The body of a delivery, and the data of a message of the event stream. `type` decides the form of `data`.
+type WebhookEvent struct {
+	union json.RawMessage
+}
 
 // WebhookReplayQueued defines model for WebhookReplayQueued.
 type WebhookReplayQueued struct {
@@ -1938,3 +1950,164 @@ type WebhookSubscriptionFailedJSONRequestBody = SubscriptionEvent
 
 // WebhookSubscriptionFailingJSONRequestBody defines body for WebhookSubscriptionFailing for application/json ContentType.
 type WebhookSubscriptionFailingJSONRequestBody = SubscriptionEvent
+
+// AsCallEvent returns the union data inside the WebhookEvent as a CallEvent
+func (t WebhookEvent) AsCallEvent() (CallEvent, error) {
+	var body CallEvent
+	err := json.Unmarshal(t.union, &body)
+	return body, err
+}
+
+// FromCallEvent overwrites any union data inside the WebhookEvent as the provided CallEvent
+func (t *WebhookEvent) FromCallEvent(v CallEvent) error {
+	b, err := json.Marshal(v)
+	t.union = b
+	return err
+}
+
+// MergeCallEvent performs a merge with any union data inside the WebhookEvent, using the provided CallEvent
+func (t *WebhookEvent) MergeCallEvent(v CallEvent) error {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+
+	merged, err := runtime.JSONMerge(t.union, b)
+	t.union = merged
+	return err
+}
+
+// AsCallRequestEvent returns the union data inside the WebhookEvent as a CallRequestEvent
+func (t WebhookEvent) AsCallRequestEvent() (CallRequestEvent, error) {
+	var body CallRequestEvent
+	err := json.Unmarshal(t.union, &body)
+	return body, err
+}
+
+// FromCallRequestEvent overwrites any union data inside the WebhookEvent as the provided CallRequestEvent
+func (t *WebhookEvent) FromCallRequestEvent(v CallRequestEvent) error {
+	b, err := json.Marshal(v)
+	t.union = b
+	return err
+}
+
+// MergeCallRequestEvent performs a merge with any union data inside the WebhookEvent, using the provided CallRequestEvent
+func (t *WebhookEvent) MergeCallRequestEvent(v CallRequestEvent) error {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+
+	merged, err := runtime.JSONMerge(t.union, b)
+	t.union = merged
+	return err
+}
+
+// AsSubscriptionEvent returns the union data inside the WebhookEvent as a SubscriptionEvent
+func (t WebhookEvent) AsSubscriptionEvent() (SubscriptionEvent, error) {
+	var body SubscriptionEvent
+	err := json.Unmarshal(t.union, &body)
+	return body, err
+}
+
+// FromSubscriptionEvent overwrites any union data inside the WebhookEvent as the provided SubscriptionEvent
+func (t *WebhookEvent) FromSubscriptionEvent(v SubscriptionEvent) error {
+	b, err := json.Marshal(v)
+	t.union = b
+	return err
+}
+
+// MergeSubscriptionEvent performs a merge with any union data inside the WebhookEvent, using the provided SubscriptionEvent
+func (t *WebhookEvent) MergeSubscriptionEvent(v SubscriptionEvent) error {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+
+	merged, err := runtime.JSONMerge(t.union, b)
+	t.union = merged
+	return err
+}
+
+// AsTestEvent returns the union data inside the WebhookEvent as a TestEvent
+func (t WebhookEvent) AsTestEvent() (TestEvent, error) {
+	var body TestEvent
+	err := json.Unmarshal(t.union, &body)
+	return body, err
+}
+
+// FromTestEvent overwrites any union data inside the WebhookEvent as the provided TestEvent
+func (t *WebhookEvent) FromTestEvent(v TestEvent) error {
+	b, err := json.Marshal(v)
+	t.union = b
+	return err
+}
+
+// MergeTestEvent performs a merge with any union data inside the WebhookEvent, using the provided TestEvent
+func (t *WebhookEvent) MergeTestEvent(v TestEvent) error {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+
+	merged, err := runtime.JSONMerge(t.union, b)
+	t.union = merged
+	return err
+}
+
+func (t WebhookEvent) Discriminator() (string, error) {
+	var discriminator struct {
+		Discriminator string `json:"type"`
+	}
+	err := json.Unmarshal(t.union, &discriminator)
+	return discriminator.Discriminator, err
+}
+
+func (t WebhookEvent) ValueByDiscriminator() (interface{}, error) {
+	discriminator, err := t.Discriminator()
+	if err != nil {
+		return nil, err
+	}
+	switch discriminator {
+	case "call.analyzed":
+		return t.AsCallEvent()
+	case "call.answered":
+		return t.AsCallEvent()
+	case "call.busy":
+		return t.AsCallEvent()
+	case "call.completed":
+		return t.AsCallEvent()
+	case "call.failed":
+		return t.AsCallEvent()
+	case "call.no_answer":
+		return t.AsCallEvent()
+	case "call.recording_ready":
+		return t.AsCallEvent()
+	case "call.ringing":
+		return t.AsCallEvent()
+	case "call_request.blocked":
+		return t.AsCallRequestEvent()
+	case "call_request.canceled":
+		return t.AsCallRequestEvent()
+	case "call_request.failed":
+		return t.AsCallRequestEvent()
+	case "webhook.test":
+		return t.AsTestEvent()
+	case "webhook_subscription.failed":
+		return t.AsSubscriptionEvent()
+	case "webhook_subscription.failing":
+		return t.AsSubscriptionEvent()
+	default:
+		return nil, errors.New("unknown discriminator value: " + discriminator)
+	}
+}
+
+func (t WebhookEvent) MarshalJSON() ([]byte, error) {
+	b, err := t.union.MarshalJSON()
+	return b, err
+}
+
+func (t *WebhookEvent) UnmarshalJSON(b []byte) error {
+	err := t.union.UnmarshalJSON(b)
+	return err
+}

@@ -33,7 +33,8 @@ func writeOpenAPI(out io.Writer, path string, changeDocument func(*yaml.Node)) e
 }
 
 // parseDocument parses a document and resolves anchors and merge keys. It returns an error for a
-// key without a value. In a one-line mapping, unquoted text with a comma produces such a key.
+// key that occurs twice and for a key without a value. In a one-line mapping, unquoted text with a
+// comma produces such a key.
 func parseDocument(source []byte) (*yaml.Node, error) {
 	var file yaml.Node
 	if err := yaml.Unmarshal(source, &file); err != nil {
@@ -60,8 +61,13 @@ func resolve(node *yaml.Node) (*yaml.Node, error) {
 		}
 		return plain, nil
 	}
+	keys := map[string]bool{}
 	for i := 0; i < len(node.Content); i += 2 {
 		key, value := node.Content[i], node.Content[i+1]
+		if keys[key.Value] {
+			return nil, fmt.Errorf("line %d: %q occurs twice", key.Line, key.Value)
+		}
+		keys[key.Value] = true
 		resolved, err := resolve(value)
 		if err != nil {
 			return nil, err

@@ -27,6 +27,7 @@ func TestRead_ResolvesAnchorsAndRefusesMissingValues(t *testing.T) {
 			`{"v":"2026-06-04","n":0.035,"html":"a < b & c"}`, "",
 		},
 		{"an explicit null is kept", "a: null\n", `{"a":null}`, ""},
+		{"a repeated key is refused", "a: 1\nb: 2\na: 3\n", "", `line 3: "a" occurs twice`},
 		{"an unquoted comma in a one-line mapping is refused", "a: { description: one, two }\n", "", `"two" has no value`},
 		{"an empty document is refused", "", "", "is empty"},
 	}
