@@ -2,6 +2,7 @@ package phone
 
 import (
 	"strconv"
+	"strings"
 
 	"github.com/nyaruka/phonenumbers"
 )
@@ -39,20 +40,26 @@ func (n Number) Forbidden() string {
 // with Russia.
 func reservedPrefixes() []string { return []string{"+379", "+997"} }
 
-// isAssigned reports whether the number begins with an assigned country calling code. No code is a
-// prefix of another code, so at most one of the three lengths matches.
+// isAssigned reports whether the number begins with an assigned country calling code.
 func (n Number) isAssigned() bool {
-	digits := string(n[1:])
-	for length := 1; length <= 3 && length <= len(digits); length++ {
+	return n.CallingCode() != "" || n.HasPrefix(reservedPrefixes())
+}
+
+// CallingCode returns the country calling code of the number, without the plus sign. It returns ""
+// if the number does not begin with a code that is in use. The first four characters of a number
+// are enough. No code is a prefix of another code, so at most one of the three lengths matches.
+func (n Number) CallingCode() string {
+	digits, ok := strings.CutPrefix(string(n), "+")
+	for length := 1; ok && length <= 3 && length <= len(digits); length++ {
 		code, err := strconv.Atoi(digits[:length])
 		if err != nil {
-			return false
+			return ""
 		}
 		if phonenumbers.GetRegionCodeForCountryCode(code) != phonenumbers.UNKNOWN_REGION {
-			return true
+			return digits[:length]
 		}
 	}
-	return n.HasPrefix(reservedPrefixes())
+	return ""
 }
 
 func (n Number) forbiddenKind() string {

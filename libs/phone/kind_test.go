@@ -11,6 +11,18 @@ import (
 	"ringfence.dev/libs/phone"
 )
 
+func TestCallingCode_NeedsFourCharacters(t *testing.T) {
+	t.Parallel()
+	for number, want := range map[phone.Number]string{
+		"+14155550100": "1", "+141": "1", "+442079460000": "44", "+442": "44", "+383491234567": "383", "+383": "383",
+		"+2101234567": "", "+99": "", "+": "", "": "", "anon": "", "+ab": "",
+	} {
+		if got := number.CallingCode(); got != want {
+			t.Errorf("CallingCode(%s) = %q, want %q", number, got, want)
+		}
+	}
+}
+
 func TestForbidden_RefusesUnassignedCountryCodesOnly(t *testing.T) {
 	t.Parallel()
 	tests := []struct {

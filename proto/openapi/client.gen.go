@@ -382,6 +382,15 @@ type ClientInterface interface {
 	// Corresponds with GET /v1/opt-outs/{phone_e164} (the `ReadOptOut` operationId).
 	ReadOptOut(ctx context.Context, phoneE164 PhoneInPath, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// ReadUsage Read the usage of a month
+	//
+	// A CSV file with the calls of a month (UTC). It has a line for each day on which a call was created, direction, agent
+	// and country calling code of the other party. talk_seconds and credits are the sums of the calls. A name that a
+	// spreadsheet would evaluate as a formula begins with an apostrophe.
+	//
+	// Corresponds with GET /v1/usage (the `ReadUsage` operationId).
+	ReadUsage(ctx context.Context, params *ReadUsageParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// ReadWallet Read the wallet
 	//
 	// The balance includes the amounts held for queued and live calls.
@@ -1115,6 +1124,25 @@ func (c *Client) DeleteOptOut(ctx context.Context, phoneE164 PhoneInPath, reqEdi
 // Corresponds with GET /v1/opt-outs/{phone_e164} (the `ReadOptOut` operationId).
 func (c *Client) ReadOptOut(ctx context.Context, phoneE164 PhoneInPath, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewReadOptOutRequest(c.Server, phoneE164)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ReadUsage Read the usage of a month
+//
+// A CSV file with the calls of a month (UTC). It has a line for each day on which a call was created, direction, agent
+// and country calling code of the other party. talk_seconds and credits are the sums of the calls. A name that a
+// spreadsheet would evaluate as a formula begins with an apostrophe.
+//
+// Corresponds with GET /v1/usage (the `ReadUsage` operationId).
+func (c *Client) ReadUsage(ctx context.Context, params *ReadUsageParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewReadUsageRequest(c.Server, params)
 	if err != nil {
 		return nil, err
 	}
@@ -2850,6 +2878,56 @@ func NewReadOptOutRequest(server string, phoneE164 PhoneInPath) (*http.Request, 
 	return req, nil
 }
 
+// NewReadUsageRequest constructs an http.Request for the ReadUsage method
+func NewReadUsageRequest(server string, params *ReadUsageParams) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/usage")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "month", params.Month, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
 // NewReadWalletRequest constructs an http.Request for the ReadWallet method
 func NewReadWalletRequest(server string) (*http.Request, error) {
 	var err error
@@ -3765,6 +3843,17 @@ type ClientWithResponsesInterface interface {
 	//
 	// Corresponds with GET /v1/opt-outs/{phone_e164} (the `ReadOptOut` operationId).
 	ReadOptOutWithResponse(ctx context.Context, phoneE164 PhoneInPath, reqEditors ...RequestEditorFn) (*ReadOptOutResponse, error)
+
+	// ReadUsageWithResponse Read the usage of a month
+	//
+	// A CSV file with the calls of a month (UTC). It has a line for each day on which a call was created, direction, agent
+	// and country calling code of the other party. talk_seconds and credits are the sums of the calls. A name that a
+	// spreadsheet would evaluate as a formula begins with an apostrophe.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /v1/usage (the `ReadUsage` operationId).
+	ReadUsageWithResponse(ctx context.Context, params *ReadUsageParams, reqEditors ...RequestEditorFn) (*ReadUsageResponse, error)
 
 	// ReadWalletWithResponse Read the wallet
 	//
@@ -5163,6 +5252,47 @@ func (r ReadOptOutResponse) ContentType() string {
 	return ""
 }
 
+type ReadUsageResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Refusal
+}
+
+// GetJSONDefault returns the response for an HTTP default `application/json` response
+func (r ReadUsageResponse) GetJSONDefault() *Refusal {
+	return r.JSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ReadUsageResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ReadUsageResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ReadUsageResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ReadUsageResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
 type ReadWalletResponse struct {
 	Body         []byte
 	HTTPResponse *http.Response
@@ -6263,6 +6393,23 @@ func (c *ClientWithResponses) ReadOptOutWithResponse(ctx context.Context, phoneE
 	return ParseReadOptOutResponse(rsp)
 }
 
+// ReadUsageWithResponse Read the usage of a month
+//
+// A CSV file with the calls of a month (UTC). It has a line for each day on which a call was created, direction, agent
+// and country calling code of the other party. talk_seconds and credits are the sums of the calls. A name that a
+// spreadsheet would evaluate as a formula begins with an apostrophe.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /v1/usage (the `ReadUsage` operationId).
+func (c *ClientWithResponses) ReadUsageWithResponse(ctx context.Context, params *ReadUsageParams, reqEditors ...RequestEditorFn) (*ReadUsageResponse, error) {
+	rsp, err := c.ReadUsage(ctx, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseReadUsageResponse(rsp)
+}
+
 // ReadWalletWithResponse Read the wallet
 //
 // The balance includes the amounts held for queued and live calls.
@@ -7347,6 +7494,32 @@ func ParseReadOptOutResponse(rsp *http.Response) (*ReadOptOutResponse, error) {
 		}
 		response.JSON200 = &dest
 
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Refusal
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseReadUsageResponse parses an HTTP response from a ReadUsageWithResponse call
+func ParseReadUsageResponse(rsp *http.Response) (*ReadUsageResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ReadUsageResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
 		var dest Refusal
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {

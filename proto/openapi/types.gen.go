@@ -1617,6 +1617,12 @@ type StreamEventsParams struct {
 	LastEventID *openapi_types.UUID `json:"Last-Event-ID,omitempty"`
 }
 
+// ReadUsageParams defines parameters for ReadUsage.
+type ReadUsageParams struct {
+	// Month The month, as year and month.
+	Month string `form:"month" json:"month"`
+}
+
 // ListWebhookSubscriptionsParams defines parameters for ListWebhookSubscriptions.
 type ListWebhookSubscriptionsParams struct {
 	// Limit The maximum number of items in a page.

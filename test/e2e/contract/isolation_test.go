@@ -172,13 +172,13 @@ func (s *stranger) everything(t *testing.T) map[string]string {
 	seen := map[string]string{}
 	for _, path := range []string{
 		"/v1/calls?limit=100", "/v1/calls/" + s.call, "/v1/call-requests?limit=100", "/v1/contacts?limit=100",
-		"/v1/decisions?limit=100", "/v1/wallet", dialing, subscriptions + "?limit=100",
+		"/v1/decisions?limit=100", "/v1/wallet", "/v1/usage?month=" + thisMonth(), dialing, subscriptions + "?limit=100",
 		"/v1/opt-outs/" + s.number, "/v1/opt-outs/" + s.optedOut, "/v1/opt-outs/" + s.optedOutToo, "/v1/opt-outs/" + s.consented,
 	} {
 		seen[path] = s.read.want(t, 200, "GET", path, nil).body
 	}
 	for _, path := range []string{
-		"", "/api-keys", "/agents", "/numbers", "/wallet", "/wallet/transactions", "/rates", "/consent-records?limit=100", "/decisions?limit=100", "/opt-out-imports",
+		"", "/api-keys", "/agents", "/numbers", "/usage?month=" + thisMonth(), "/wallet", "/wallet/transactions", "/rates", "/consent-records?limit=100", "/decisions?limit=100", "/opt-out-imports",
 		"/webhook-subscriptions/" + s.subscription, "/webhook-subscriptions/" + s.subscription + "/deliveries/" + s.delivery,
 	} {
 		seen[path] = s.operator.want(t, 200, "GET", s.admin+path, nil).body

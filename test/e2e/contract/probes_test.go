@@ -60,6 +60,7 @@ func probes(s *stranger) []probe {
 		},
 		{"GET " + dialing, "a workspace in the query", dialing + "?workspace_id={x}", "", "", s.id, unknownID()},
 		{"GET /v1/wallet", "a workspace in the query", "/v1/wallet?workspace_id={x}", "", "", s.id, unknownID()},
+		{"GET /v1/usage", "a workspace in the query", "/v1/usage?month=" + thisMonth() + "&workspace_id={x}", "", "", s.id, unknownID()},
 		{"GET /v1/events", "id of the last event", "/v1/events?last_event_id={x}", "", "", s.event, unknownID()},
 		{"GET " + subscriptions, "cursor", subscriptions + "?starting_after={x}", "", "", s.subscription, unknownID()},
 		{"GET " + subscriptions, "a workspace in the query", subscriptions + "?workspace_id={x}", "", "", s.id, unknownID()},

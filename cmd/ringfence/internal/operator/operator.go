@@ -15,6 +15,7 @@ type Commands struct {
 	Numbers    numbers    `cmd:"" group:"operator" help:"Telephone numbers of the workspace and the agents that answer them."`
 	Trunks     trunks     `cmd:"" group:"operator" help:"SIP trunks for outbound and inbound calls."`
 	Wallet     wallet     `cmd:"" group:"operator" help:"Credit of the workspace: balance, top-ups, adjustments, rates."`
+	Usage      usage      `cmd:"" group:"operator" help:"Calls, talk time and credits of a month as CSV."`
 	Contacts   contacts   `cmd:"" group:"operator" help:"Contacts of the workspace: consent, previews, records, decisions, erasure."`
 	OptOuts    optOuts    `cmd:"" group:"operator" help:"Numbers that must not be called, added one by one or from a file."`
 	Calls      calls      `cmd:"" group:"operator" help:"Calls and call requests of the workspace, and the reason if a call was not placed."`

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/big"
 	"net/http"
+	"net/url"
 )
 
 type wallet struct {
@@ -17,6 +18,18 @@ type wallet struct {
 	Reconcile    walletReconcile    `cmd:"" help:"Compare the stored balances with the sum of the ledger entries. The exit status is 1 if they differ."`
 	Rates        walletRates        `cmd:"" help:"Show the price of a minute for each prefix, and the default price."`
 	SetRates     walletSetRates     `cmd:"" help:"Replace the rates by a JSON list of {prefix, per_minute, increment_seconds}."`
+}
+
+type usage struct {
+	Month string `required:"" placeholder:"YYYY-MM" help:"The month (UTC): 2026-06."`
+}
+
+func (u usage) Run(ctx context.Context, o *WorkspaceClient) error {
+	file, err := o.Fetch(ctx, o.at("usage")+"?"+url.Values{"month": {u.Month}}.Encode())
+	if err != nil {
+		return err
+	}
+	return o.write(string(file))
 }
 
 type walletShow struct{}

@@ -3,6 +3,7 @@ package store_test
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -51,6 +52,32 @@ SELECT concat(lpad(to_hex(1750000000000 + n), 12, '0'), '70008', substr(md5(n::t
     CASE WHEN s.status = 'blocked' THEN 'recipient_dnd' END, CASE WHEN s.status <> 'queued' THEN now() END, ''
 FROM generate_series(1, @many::int) AS n,
     LATERAL (SELECT CASE WHEN n < 4 THEN 'blocked' WHEN n % 3 = 0 THEN 'queued' ELSE 'completed' END AS status) AS s`
+
+// The calls of all other days and workspaces must not be read.
+func TestUsage_ReadsOnlyTheCallsOfThePeriod(t *testing.T) {
+	t.Parallel()
+	pool := seeded(t)
+	watched, seen := pgtest.Watch(t, pool)
+	st := store.New(watched)
+	first := time.UnixMilli(1750000000000)
+	for name, workspace := range map[string]uuid.UUID{"large": large, "small": small, "empty": none} {
+		seen.Forget()
+		var calls int64
+		err := st.Usage(t.Context(), workspace, first.Add(100*time.Millisecond), first.Add(600*time.Millisecond),
+			func(u store.Usage) error { calls += u.Calls; return nil })
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want := map[string]int64{"large": 500, "small": 0, "empty": 0}[name]; calls != want {
+			t.Errorf("%s: calls = %d, want %d", name, calls, want)
+		}
+		for _, mode := range []string{pgtest.GenericPlan, pgtest.CustomPlan} {
+			if n, plans := seen.Pages(t, mode); n == 0 || n > maxPages {
+				t.Errorf("%s: %s: pages = %d, want 1 to %d; plans:\n%s", name, mode, n, maxPages, plans)
+			}
+		}
+	}
+}
 
 func seeded(t *testing.T) *pgxpool.Pool {
 	t.Helper()
