@@ -25,8 +25,8 @@ const (
 // CallEvent is the value of the records on call-events.v1 (key call_id).
 type CallEvent struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The call. An event of a call request has the id of the request here, because versions before
-	// call_request_id park a record without call_id.
+	// The call. An event of a call request has the id of the request here, and an event of a wallet
+	// the id of the workspace, because versions before call_request_id park a record without call_id.
 	CallId      string                 `protobuf:"bytes,1,opt,name=call_id,json=callId,proto3" json:"call_id,omitempty"`
 	WorkspaceId string                 `protobuf:"bytes,2,opt,name=workspace_id,json=workspaceId,proto3" json:"workspace_id,omitempty"`
 	OccurredAt  *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=occurred_at,json=occurredAt,proto3" json:"occurred_at,omitempty"`
@@ -147,7 +147,7 @@ type PublicEvent struct {
 	EventId string `protobuf:"bytes,1,opt,name=event_id,json=eventId,proto3" json:"event_id,omitempty"`
 	// call.ringing, call.answered, call.completed, call.failed, call.no_answer, call.busy, and the
 	// opt-in events call.analyzed, call.recording_ready, call_request.blocked, call_request.failed,
-	// call_request.canceled
+	// call_request.canceled, wallet.low_balance
 	Type string `protobuf:"bytes,2,opt,name=type,proto3" json:"type,omitempty"`
 	// The number of the event within the call or the call request, counted from 1.
 	Sequence int32 `protobuf:"varint,3,opt,name=sequence,proto3" json:"sequence,omitempty"`

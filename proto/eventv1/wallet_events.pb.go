@@ -22,9 +22,11 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// WalletEvent is the value of the records on wallet-events.v1 (key call_request_id).
+// WalletEvent is the value of the records on wallet-events.v1 (key call_request_id, or workspace_id
+// for LowBalance).
 type WalletEvent struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Empty for LowBalance.
 	CallRequestId string                 `protobuf:"bytes,1,opt,name=call_request_id,json=callRequestId,proto3" json:"call_request_id,omitempty"`
 	WorkspaceId   string                 `protobuf:"bytes,2,opt,name=workspace_id,json=workspaceId,proto3" json:"workspace_id,omitempty"`
 	OccurredAt    *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=occurred_at,json=occurredAt,proto3" json:"occurred_at,omitempty"`
@@ -33,6 +35,7 @@ type WalletEvent struct {
 	//	*WalletEvent_Captured
 	//	*WalletEvent_Released
 	//	*WalletEvent_Unconfirmed
+	//	*WalletEvent_LowBalance
 	Event         isWalletEvent_Event `protobuf_oneof:"event"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -123,6 +126,15 @@ func (x *WalletEvent) GetUnconfirmed() *Unconfirmed {
 	return nil
 }
 
+func (x *WalletEvent) GetLowBalance() *LowBalance {
+	if x != nil {
+		if x, ok := x.Event.(*WalletEvent_LowBalance); ok {
+			return x.LowBalance
+		}
+	}
+	return nil
+}
+
 type isWalletEvent_Event interface {
 	isWalletEvent_Event()
 }
@@ -139,11 +151,17 @@ type WalletEvent_Unconfirmed struct {
 	Unconfirmed *Unconfirmed `protobuf:"bytes,12,opt,name=unconfirmed,proto3,oneof"`
 }
 
+type WalletEvent_LowBalance struct {
+	LowBalance *LowBalance `protobuf:"bytes,13,opt,name=low_balance,json=lowBalance,proto3,oneof"`
+}
+
 func (*WalletEvent_Captured) isWalletEvent_Event() {}
 
 func (*WalletEvent_Released) isWalletEvent_Event() {}
 
 func (*WalletEvent_Unconfirmed) isWalletEvent_Event() {}
+
+func (*WalletEvent_LowBalance) isWalletEvent_Event() {}
 
 // Captured means that the call was charged. Amounts are integers of micro-credits.
 type Captured struct {
@@ -289,11 +307,90 @@ func (*Unconfirmed) Descriptor() ([]byte, []int) {
 	return file_ringfence_event_v1_wallet_events_proto_rawDescGZIP(), []int{3}
 }
 
+// LowBalance means that the balance has fallen below the threshold of the workspace.
+type LowBalance struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The id of the public event wallet.low_balance.
+	EventId string `protobuf:"bytes,1,opt,name=event_id,json=eventId,proto3" json:"event_id,omitempty"`
+	// The number of the event within the wallet, counted from 1.
+	Sequence       int32  `protobuf:"varint,2,opt,name=sequence,proto3" json:"sequence,omitempty"`
+	BalanceMicro   int64  `protobuf:"varint,3,opt,name=balance_micro,json=balanceMicro,proto3" json:"balance_micro,omitempty"`
+	ThresholdMicro int64  `protobuf:"varint,4,opt,name=threshold_micro,json=thresholdMicro,proto3" json:"threshold_micro,omitempty"`
+	Currency       string `protobuf:"bytes,5,opt,name=currency,proto3" json:"currency,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *LowBalance) Reset() {
+	*x = LowBalance{}
+	mi := &file_ringfence_event_v1_wallet_events_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LowBalance) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LowBalance) ProtoMessage() {}
+
+func (x *LowBalance) ProtoReflect() protoreflect.Message {
+	mi := &file_ringfence_event_v1_wallet_events_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LowBalance.ProtoReflect.Descriptor instead.
+func (*LowBalance) Descriptor() ([]byte, []int) {
+	return file_ringfence_event_v1_wallet_events_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *LowBalance) GetEventId() string {
+	if x != nil {
+		return x.EventId
+	}
+	return ""
+}
+
+func (x *LowBalance) GetSequence() int32 {
+	if x != nil {
+		return x.Sequence
+	}
+	return 0
+}
+
+func (x *LowBalance) GetBalanceMicro() int64 {
+	if x != nil {
+		return x.BalanceMicro
+	}
+	return 0
+}
+
+func (x *LowBalance) GetThresholdMicro() int64 {
+	if x != nil {
+		return x.ThresholdMicro
+	}
+	return 0
+}
+
+func (x *LowBalance) GetCurrency() string {
+	if x != nil {
+		return x.Currency
+	}
+	return ""
+}
+
 var File_ringfence_event_v1_wallet_events_proto protoreflect.FileDescriptor
 
 const file_ringfence_event_v1_wallet_events_proto_rawDesc = "" +
 	"\n" +
-	"&ringfence/event/v1/wallet_events.proto\x12\x12ringfence.event.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xdb\x02\n" +
+	"&ringfence/event/v1/wallet_events.proto\x12\x12ringfence.event.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\x9e\x03\n" +
 	"\vWalletEvent\x12&\n" +
 	"\x0fcall_request_id\x18\x01 \x01(\tR\rcallRequestId\x12!\n" +
 	"\fworkspace_id\x18\x02 \x01(\tR\vworkspaceId\x12;\n" +
@@ -302,7 +399,9 @@ const file_ringfence_event_v1_wallet_events_proto_rawDesc = "" +
 	"\bcaptured\x18\n" +
 	" \x01(\v2\x1c.ringfence.event.v1.CapturedH\x00R\bcaptured\x12:\n" +
 	"\breleased\x18\v \x01(\v2\x1c.ringfence.event.v1.ReleasedH\x00R\breleased\x12C\n" +
-	"\vunconfirmed\x18\f \x01(\v2\x1f.ringfence.event.v1.UnconfirmedH\x00R\vunconfirmedB\a\n" +
+	"\vunconfirmed\x18\f \x01(\v2\x1f.ringfence.event.v1.UnconfirmedH\x00R\vunconfirmed\x12A\n" +
+	"\vlow_balance\x18\r \x01(\v2\x1e.ringfence.event.v1.LowBalanceH\x00R\n" +
+	"lowBalanceB\a\n" +
 	"\x05event\"b\n" +
 	"\bCaptured\x12\x17\n" +
 	"\acall_id\x18\x01 \x01(\tR\x06callId\x12!\n" +
@@ -310,7 +409,14 @@ const file_ringfence_event_v1_wallet_events_proto_rawDesc = "" +
 	"\bcurrency\x18\x03 \x01(\tR\bcurrency\"#\n" +
 	"\bReleased\x12\x17\n" +
 	"\acall_id\x18\x01 \x01(\tR\x06callId\"\r\n" +
-	"\vUnconfirmedB%Z#ringfence.dev/proto/eventv1;eventv1b\x06proto3"
+	"\vUnconfirmed\"\xad\x01\n" +
+	"\n" +
+	"LowBalance\x12\x19\n" +
+	"\bevent_id\x18\x01 \x01(\tR\aeventId\x12\x1a\n" +
+	"\bsequence\x18\x02 \x01(\x05R\bsequence\x12#\n" +
+	"\rbalance_micro\x18\x03 \x01(\x03R\fbalanceMicro\x12'\n" +
+	"\x0fthreshold_micro\x18\x04 \x01(\x03R\x0ethresholdMicro\x12\x1a\n" +
+	"\bcurrency\x18\x05 \x01(\tR\bcurrencyB%Z#ringfence.dev/proto/eventv1;eventv1b\x06proto3"
 
 var (
 	file_ringfence_event_v1_wallet_events_proto_rawDescOnce sync.Once
@@ -324,24 +430,26 @@ func file_ringfence_event_v1_wallet_events_proto_rawDescGZIP() []byte {
 	return file_ringfence_event_v1_wallet_events_proto_rawDescData
 }
 
-var file_ringfence_event_v1_wallet_events_proto_msgTypes = make([]protoimpl.MessageInfo, 4)
+var file_ringfence_event_v1_wallet_events_proto_msgTypes = make([]protoimpl.MessageInfo, 5)
 var file_ringfence_event_v1_wallet_events_proto_goTypes = []any{
 	(*WalletEvent)(nil),           // 0: ringfence.event.v1.WalletEvent
 	(*Captured)(nil),              // 1: ringfence.event.v1.Captured
 	(*Released)(nil),              // 2: ringfence.event.v1.Released
 	(*Unconfirmed)(nil),           // 3: ringfence.event.v1.Unconfirmed
-	(*timestamppb.Timestamp)(nil), // 4: google.protobuf.Timestamp
+	(*LowBalance)(nil),            // 4: ringfence.event.v1.LowBalance
+	(*timestamppb.Timestamp)(nil), // 5: google.protobuf.Timestamp
 }
 var file_ringfence_event_v1_wallet_events_proto_depIdxs = []int32{
-	4, // 0: ringfence.event.v1.WalletEvent.occurred_at:type_name -> google.protobuf.Timestamp
+	5, // 0: ringfence.event.v1.WalletEvent.occurred_at:type_name -> google.protobuf.Timestamp
 	1, // 1: ringfence.event.v1.WalletEvent.captured:type_name -> ringfence.event.v1.Captured
 	2, // 2: ringfence.event.v1.WalletEvent.released:type_name -> ringfence.event.v1.Released
 	3, // 3: ringfence.event.v1.WalletEvent.unconfirmed:type_name -> ringfence.event.v1.Unconfirmed
-	4, // [4:4] is the sub-list for method output_type
-	4, // [4:4] is the sub-list for method input_type
-	4, // [4:4] is the sub-list for extension type_name
-	4, // [4:4] is the sub-list for extension extendee
-	0, // [0:4] is the sub-list for field type_name
+	4, // 4: ringfence.event.v1.WalletEvent.low_balance:type_name -> ringfence.event.v1.LowBalance
+	5, // [5:5] is the sub-list for method output_type
+	5, // [5:5] is the sub-list for method input_type
+	5, // [5:5] is the sub-list for extension type_name
+	5, // [5:5] is the sub-list for extension extendee
+	0, // [0:5] is the sub-list for field type_name
 }
 
 func init() { file_ringfence_event_v1_wallet_events_proto_init() }
@@ -353,6 +461,7 @@ func file_ringfence_event_v1_wallet_events_proto_init() {
 		(*WalletEvent_Captured)(nil),
 		(*WalletEvent_Released)(nil),
 		(*WalletEvent_Unconfirmed)(nil),
+		(*WalletEvent_LowBalance)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -360,7 +469,7 @@ func file_ringfence_event_v1_wallet_events_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_ringfence_event_v1_wallet_events_proto_rawDesc), len(file_ringfence_event_v1_wallet_events_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   4,
+			NumMessages:   5,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -8049,6 +8049,11 @@ type WebhookInitiatorInterface interface {
 
 	CallRequestFailed(ctx context.Context, targetURL string, params *CallRequestFailedParams, body CallRequestFailedJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// WalletLowBalanceWithBody fires the wallet.low_balance webhook with any body
+	WalletLowBalanceWithBody(ctx context.Context, targetURL string, params *WalletLowBalanceParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	WalletLowBalance(ctx context.Context, targetURL string, params *WalletLowBalanceParams, body WalletLowBalanceJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// WebhookTestWithBody fires the webhook.test webhook with any body
 	WebhookTestWithBody(ctx context.Context, targetURL string, params *WebhookTestParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
 
@@ -8319,6 +8324,30 @@ func (p *WebhookInitiator) CallRequestFailedWithBody(ctx context.Context, target
 
 func (p *WebhookInitiator) CallRequestFailed(ctx context.Context, targetURL string, params *CallRequestFailedParams, body CallRequestFailedJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewCallRequestFailedWebhookRequest(targetURL, params, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := p.applyWebhookEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return p.Client.Do(req)
+}
+
+func (p *WebhookInitiator) WalletLowBalanceWithBody(ctx context.Context, targetURL string, params *WalletLowBalanceParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewWalletLowBalanceWebhookRequestWithBody(targetURL, params, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := p.applyWebhookEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return p.Client.Do(req)
+}
+
+func (p *WebhookInitiator) WalletLowBalance(ctx context.Context, targetURL string, params *WalletLowBalanceParams, body WalletLowBalanceJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewWalletLowBalanceWebhookRequest(targetURL, params, body)
 	if err != nil {
 		return nil, err
 	}
@@ -9114,6 +9143,76 @@ func NewCallRequestFailedWebhookRequest(targetURL string, params *CallRequestFai
 
 // NewCallRequestFailedWebhookRequestWithBody builds a POST request for the call_request.failed webhook with any body
 func NewCallRequestFailedWebhookRequestWithBody(targetURL string, params *CallRequestFailedParams, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+	_ = err
+
+	reqURL, err := url.Parse(targetURL)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, reqURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	if params != nil {
+
+		var headerParam0 string
+
+		headerParam0, err = runtime.StyleParamWithOptions("simple", false, "X-Service-Signature", params.XServiceSignature, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+		if err != nil {
+			return nil, err
+		}
+
+		req.Header.Set("X-Service-Signature", headerParam0)
+
+		var headerParam1 string
+
+		headerParam1, err = runtime.StyleParamWithOptions("simple", false, "X-Service-Event-Id", params.XServiceEventID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: "uuid"})
+		if err != nil {
+			return nil, err
+		}
+
+		req.Header.Set("X-Service-Event-Id", headerParam1)
+
+		var headerParam2 string
+
+		headerParam2, err = runtime.StyleParamWithOptions("simple", false, "X-Service-Delivery-Id", params.XServiceDeliveryID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: "uuid"})
+		if err != nil {
+			return nil, err
+		}
+
+		req.Header.Set("X-Service-Delivery-Id", headerParam2)
+
+		var headerParam3 string
+
+		headerParam3, err = runtime.StyleParamWithOptions("simple", false, "X-Service-Delivery-Attempt", params.XServiceDeliveryAttempt, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "integer", Format: ""})
+		if err != nil {
+			return nil, err
+		}
+
+		req.Header.Set("X-Service-Delivery-Attempt", headerParam3)
+
+	}
+	return req, nil
+}
+
+// NewWalletLowBalanceWebhookRequest builds a application/json POST request for the wallet.low_balance webhook
+func NewWalletLowBalanceWebhookRequest(targetURL string, params *WalletLowBalanceParams, body WalletLowBalanceJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewWalletLowBalanceWebhookRequestWithBody(targetURL, params, "application/json", bodyReader)
+}
+
+// NewWalletLowBalanceWebhookRequestWithBody builds a POST request for the wallet.low_balance webhook with any body
+func NewWalletLowBalanceWebhookRequestWithBody(targetURL string, params *WalletLowBalanceParams, contentType string, body io.Reader) (*http.Request, error) {
 	var err error
 	_ = err
 

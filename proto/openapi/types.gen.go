@@ -270,6 +270,7 @@ const (
 	EventTypeCallRequestCanceled        EventType = "call_request.canceled"
 	EventTypeCallRequestFailed          EventType = "call_request.failed"
 	EventTypeCallRinging                EventType = "call.ringing"
+	EventTypeWalletLowBalance           EventType = "wallet.low_balance"
 	EventTypeWebhookSubscriptionFailed  EventType = "webhook_subscription.failed"
 	EventTypeWebhookSubscriptionFailing EventType = "webhook_subscription.failing"
 	EventTypeWebhookTest                EventType = "webhook.test"
@@ -299,6 +300,8 @@ func (e EventType) Valid() bool {
 	case EventTypeCallRequestFailed:
 		return true
 	case EventTypeCallRinging:
+		return true
+	case EventTypeWalletLowBalance:
 		return true
 	case EventTypeWebhookSubscriptionFailed:
 		return true
@@ -401,6 +404,36 @@ const (
 func (e TestEventAPIVersion) Valid() bool {
 	switch e {
 	case TestEventAPIVersionN20260604:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for WalletEventType.
+const (
+	WalletEventTypeWalletLowBalance WalletEventType = "wallet.low_balance"
+)
+
+// Valid indicates whether the value is a known member of the WalletEventType enum.
+func (e WalletEventType) Valid() bool {
+	switch e {
+	case WalletEventTypeWalletLowBalance:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for WalletEventAPIVersion.
+const (
+	WalletEventAPIVersionN20260604 WalletEventAPIVersion = "2026-06-04"
+)
+
+// Valid indicates whether the value is a known member of the WalletEventAPIVersion enum.
+func (e WalletEventAPIVersion) Valid() bool {
+	switch e {
+	case WalletEventAPIVersionN20260604:
 		return true
 	default:
 		return false
@@ -962,7 +995,7 @@ type ErrorResponse struct {
 	Error ErrorDetail `json:"error"`
 }
 
-// EventType The last seven types are opt-in events. A subscription receives an opt-in event only if it lists the type.
+// EventType The last eight types are opt-in events. A subscription receives an opt-in event only if it lists the type.
 type EventType string
 
 // GateReport What one gate checked, and why it passed or failed.
@@ -1195,6 +1228,40 @@ type Wallet struct {
 	// Examples: USD
 	Currency          string     `json:"currency"`
 	LastTransactionAt *Timestamp `json:"last_transaction_at"`
+}
+
+// WalletEvent The body of every wallet.* delivery.
+type WalletEvent struct {
+	// ID The event's id, also in X-Service-Event-Id.
+	ID          openapi_types.UUID    `json:"id"`
+	Type        WalletEventType       `json:"type"`
+	APIVersion  WalletEventAPIVersion `json:"api_version"`
+	CreatedAt   Timestamp             `json:"created_at"`
+	WorkspaceID openapi_types.UUID    `json:"workspace_id"`
+
+	// Sequence The number of the event in its wallet, from 1.
+	Sequence int32            `json:"sequence"`
+	Data     WalletLowBalance `json:"data"`
+}
+
+// WalletEventType defines model for WalletEvent.Type.
+type WalletEventType string
+
+// WalletEventAPIVersion defines model for WalletEvent.APIVersion.
+type WalletEventAPIVersion string
+
+// WalletLowBalance defines model for WalletLowBalance.
+type WalletLowBalance struct {
+	// Balance The balance at the time of the event.
+	Balance json.Number `json:"balance"`
+
+	// Threshold The threshold at the time of the event.
+	Threshold json.Number `json:"threshold"`
+
+	// Currency A currency code.
+	//
+	// Examples: USD
+	Currency string `json:"currency"`
 }
 
 // WebhookAttempt defines model for WebhookAttempt.
@@ -1837,6 +1904,23 @@ type CallRequestFailedParams struct {
 	XServiceDeliveryAttempt DeliveryAttempt `json:"X-Service-Delivery-Attempt"`
 }
 
+// WalletLowBalanceParams defines parameters for WalletLowBalance.
+type WalletLowBalanceParams struct {
+	// XServiceSignature `t=<unix_seconds>,v1=<hex>`. v1 is the lowercase hex HMAC-SHA256 of `<t>.<raw body>`. The key is the whole
+	// signing_secret, including `whsec_`. Compare in constant time, and reject a t that differs from the present time by
+	// more than 300 s.
+	XServiceSignature DeliverySignature `json:"X-Service-Signature"`
+
+	// XServiceEventID The id of the event, the same in every delivery.
+	XServiceEventID DeliveryEventID `json:"X-Service-Event-Id"`
+
+	// XServiceDeliveryID The id of the delivery, the same in every attempt. Deliveries are at least once; ignore a repeated id.
+	XServiceDeliveryID DeliveryDeliveryID `json:"X-Service-Delivery-Id"`
+
+	// XServiceDeliveryAttempt The number of the attempt, from 1.
+	XServiceDeliveryAttempt DeliveryAttempt `json:"X-Service-Delivery-Attempt"`
+}
+
 // WebhookTestParams defines parameters for WebhookTest.
 type WebhookTestParams struct {
 	// XServiceSignature `t=<unix_seconds>,v1=<hex>`. v1 is the lowercase hex HMAC-SHA256 of `<t>.<raw body>`. The key is the whole
@@ -1948,6 +2032,9 @@ type CallRequestCanceledJSONRequestBody = CallRequestEvent
 // CallRequestFailedJSONRequestBody defines body for CallRequestFailed for application/json ContentType.
 type CallRequestFailedJSONRequestBody = CallRequestEvent
 
+// WalletLowBalanceJSONRequestBody defines body for WalletLowBalance for application/json ContentType.
+type WalletLowBalanceJSONRequestBody = WalletEvent
+
 // WebhookTestJSONRequestBody defines body for WebhookTest for application/json ContentType.
 type WebhookTestJSONRequestBody = TestEvent
 
@@ -2035,6 +2122,32 @@ func (t *WebhookEvent) MergeSubscriptionEvent(v SubscriptionEvent) error {
 	return err
 }
 
+// AsWalletEvent returns the union data inside the WebhookEvent as a WalletEvent
+func (t WebhookEvent) AsWalletEvent() (WalletEvent, error) {
+	var body WalletEvent
+	err := json.Unmarshal(t.union, &body)
+	return body, err
+}
+
+// FromWalletEvent overwrites any union data inside the WebhookEvent as the provided WalletEvent
+func (t *WebhookEvent) FromWalletEvent(v WalletEvent) error {
+	b, err := json.Marshal(v)
+	t.union = b
+	return err
+}
+
+// MergeWalletEvent performs a merge with any union data inside the WebhookEvent, using the provided WalletEvent
+func (t *WebhookEvent) MergeWalletEvent(v WalletEvent) error {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+
+	merged, err := runtime.JSONMerge(t.union, b)
+	t.union = merged
+	return err
+}
+
 // AsTestEvent returns the union data inside the WebhookEvent as a TestEvent
 func (t WebhookEvent) AsTestEvent() (TestEvent, error) {
 	var body TestEvent
@@ -2097,6 +2210,8 @@ func (t WebhookEvent) ValueByDiscriminator() (interface{}, error) {
 		return t.AsCallRequestEvent()
 	case "call_request.failed":
 		return t.AsCallRequestEvent()
+	case "wallet.low_balance":
+		return t.AsWalletEvent()
 	case "webhook.test":
 		return t.AsTestEvent()
 	case "webhook_subscription.failed":

@@ -136,6 +136,44 @@ func TestWallet_HasExactlyTheDocumentedKeys(t *testing.T) {
 	s.checkResponse("wrong method", status, body, 405, `"method_not_allowed"`)
 }
 
+func TestChangeWallet_SetsTheLowBalanceThreshold(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	workspace, other := wallettest.Workspace(t, s.store, 20*money.Credit), wallettest.Workspace(t, s.store, money.Credit)
+	path := "/admin/v1/workspaces/" + workspace.String() + "/wallet"
+	status, body := s.request("GET", path, workspace, "ops", "")
+	s.checkResponse("before", status, body, 200, `"low_balance_threshold":null`)
+	for _, given := range []struct{ body, want string }{
+		{body: `{"low_balance_threshold":"10.50"}`, want: `"low_balance_threshold":10.5`},
+		{body: `{}`, want: `"low_balance_threshold":10.5`},
+		{body: `{"low_balance_threshold":"0.000001"}`, want: `"low_balance_threshold":0.000001`},
+		{body: `{"low_balance_threshold":null}`, want: `"low_balance_threshold":null`},
+		{body: `{"low_balance_threshold":"1000000000"}`, want: `"low_balance_threshold":1000000000`},
+	} {
+		status, body = s.request("PATCH", path, workspace, "ops", given.body)
+		s.checkResponse(given.body, status, body, 200, given.want, `"balance":20`)
+		status, body = s.request("GET", path, workspace, "ops", "")
+		s.checkResponse("GET after "+given.body, status, body, 200, given.want)
+	}
+	for _, wrong := range []string{
+		`{"low_balance_threshold":10}`, `{"low_balance_threshold":"0"}`, `{"low_balance_threshold":"-1"}`,
+		`{"low_balance_threshold":""}`, `{"low_balance_threshold":"1e3"}`, `{"low_balance_threshold":"0.0000001"}`,
+		`{"low_balance_threshold":"1000000000.000001"}`, `{"low_balance_threshold":[]}`, `{"low_balance_threshold":"\u0000"}`,
+	} {
+		status, body = s.request("PATCH", path, workspace, "ops", wrong)
+		s.checkResponse(wrong, status, body, 422, `"validation_error"`, "low_balance_threshold")
+	}
+	status, body = s.request("PATCH", path, workspace, "ops", `{`)
+	s.checkResponse("not JSON", status, body, 422, `"validation_error"`)
+	unknown := "/admin/v1/workspaces/" + wallettest.ID().String() + "/wallet"
+	status, body = s.request("PATCH", unknown, workspace, "ops", `{"low_balance_threshold":"1"}`)
+	s.checkResponse("no wallet", status, body, 404, `"not_found"`)
+	status, body = s.request("GET", "/admin/v1/workspaces/"+other.String()+"/wallet", other, "ops", "")
+	s.checkResponse("the other workspace", status, body, 200, `"low_balance_threshold":null`)
+	status, body = s.request("GET", "/v1/wallet", other, "", "")
+	s.checkResponse("the customer's wallet", status, body, 200, `{"balance":1,"currency":"USD",`)
+}
+
 func TestPostTransaction_ReferenceIsPostedOnce(t *testing.T) {
 	t.Parallel()
 	s := start(t)

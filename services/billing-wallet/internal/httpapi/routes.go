@@ -30,6 +30,7 @@ func (a *API) Routes(tel *telemetry.Telemetry, keys *serviceauth.Keys) (http.Han
 	router.Route("/admin/v1/workspaces/{id}", func(r chi.Router) {
 		r.Use(keys.RequireOperator)
 		r.Get("/wallet", httpserver.Handle(a.getAccounts))
+		r.Patch("/wallet", httpserver.Handle(a.changeWallet))
 		r.Get("/wallet/reconcile", httpserver.Handle(a.reconcileWallet))
 		r.Post("/wallet/transactions", httpserver.Handle(a.postTransaction))
 		r.Get("/wallet/transactions", httpserver.Handle(a.listTransactions))

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"net/http"
 
+	"ringfence.dev/libs/apierr"
 	"ringfence.dev/libs/httpserver"
 	"ringfence.dev/libs/money"
 	"ringfence.dev/libs/serviceauth"
@@ -30,6 +31,14 @@ type accountsView struct {
 	Spendable         money.Micro        `json:"spendable"`
 	Currency          string             `json:"currency"`
 	LastTransactionAt *openapi.Timestamp `json:"last_transaction_at"`
+	// LowBalanceThreshold is null if the workspace has no threshold.
+	LowBalanceThreshold *money.Micro `json:"low_balance_threshold"`
+}
+
+func viewAccounts(w ledger.Wallet) accountsView {
+	return accountsView{
+		w.Balance(), w.Held, w.Wallet, w.Currency, openapi.TimestampOrNull(w.LastTransactionAt), w.LowBalanceThreshold,
+	}
 }
 
 // getAccounts handles GET /admin/v1/workspaces/{id}/wallet.
@@ -42,9 +51,53 @@ func (a *API) getAccounts(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return clientError(err)
 	}
-	return httpserver.WriteJSON(w, http.StatusOK, accountsView{
-		found.Balance(), found.Held, found.Wallet, found.Currency, openapi.TimestampOrNull(found.LastTransactionAt),
-	})
+	return httpserver.WriteJSON(w, http.StatusOK, viewAccounts(found))
+}
+
+// changeWallet handles PATCH /admin/v1/workspaces/{id}/wallet. The only setting is
+// low_balance_threshold, a decimal string or null.
+func (a *API) changeWallet(w http.ResponseWriter, r *http.Request) error {
+	workspaceID, err := pathWorkspaceID(r)
+	if err != nil {
+		return err
+	}
+	var body map[string]json.RawMessage
+	if err := httpserver.DecodeJSON(r, &body); err != nil {
+		return err
+	}
+	text, given := body["low_balance_threshold"]
+	if !given {
+		return a.getAccounts(w, r)
+	}
+	threshold, err := parseThreshold(text)
+	if err != nil {
+		return err
+	}
+	changed, err := a.store.SetLowBalanceThreshold(r.Context(), workspaceID, threshold)
+	if err != nil {
+		return clientError(err)
+	}
+	return httpserver.WriteJSON(w, http.StatusOK, viewAccounts(changed))
+}
+
+func parseThreshold(raw json.RawMessage) (*money.Micro, error) {
+	var text *string
+	if err := json.Unmarshal(raw, &text); err != nil {
+		return nil, apierr.Validation("low_balance_threshold", `must be a decimal string such as "10.00", or null.`)
+	}
+	if text == nil {
+		return nil, nil //nolint:nilnil // nil is no threshold
+	}
+	amount, err := money.Parse(*text)
+	switch {
+	case err != nil:
+		return nil, apierr.Validation("low_balance_threshold",
+			`must be a decimal string with at most six places, such as "10.00", or null.`)
+	case amount <= 0 || amount > ledger.MaxAmount:
+		return nil, apierr.Validation("low_balance_threshold", "must be more than zero and at most %s. Send null for no event.",
+			ledger.MaxAmount)
+	}
+	return &amount, nil
 }
 
 type accountView struct {

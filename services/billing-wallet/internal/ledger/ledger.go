@@ -68,6 +68,17 @@ type Wallet struct {
 	Accounts
 	// LastTransactionAt is the time of the last top-up, adjustment or capture.
 	LastTransactionAt *time.Time
+	// LowBalanceThreshold is the balance below which the event wallet.low_balance is published, or
+	// nil. LowBalance is true from the event until the balance reaches the threshold again.
+	// LowBalanceEvents is the number of events.
+	LowBalanceThreshold *money.Micro `db:"low_balance_threshold_micro"`
+	LowBalance          bool
+	LowBalanceEvents    int32
+}
+
+// IsLow reports whether a balance is below the threshold.
+func (w Wallet) IsLow(balance money.Micro) bool {
+	return w.LowBalanceThreshold != nil && balance < *w.LowBalanceThreshold
 }
 
 // Transaction is one transaction of the ledger.

@@ -178,7 +178,7 @@ func (s *Store) Settle(ctx context.Context, workspaceID uuid.UUID, limit int, qu
 			return err
 		}
 		batch := &pgx.Batch{}
-		if done, err = settleOutcomes(batch, wallet, known, outcomes); err != nil {
+		if done, err = settleOutcomes(ctx, batch, wallet, known, outcomes); err != nil {
 			return err
 		}
 		if err := queueEvents(batch, done); err != nil {
@@ -230,7 +230,7 @@ FROM unnest(@request_ids::uuid[], @states::text[], @captured::bigint[], @call_id
 WHERE holds.request_id = s.request_id AND holds.state = 'held'`
 
 // settleOutcomes settles the holds in the order of the outcomes.
-func settleOutcomes(batch *pgx.Batch, wallet ledger.Wallet, known map[uuid.UUID]holds.Hold,
+func settleOutcomes(ctx context.Context, batch *pgx.Batch, wallet ledger.Wallet, known map[uuid.UUID]holds.Hold,
 	outcomes []holds.Outcome) ([]Settlement, error) {
 	var (
 		done     []Settlement
@@ -272,6 +272,9 @@ func settleOutcomes(batch *pgx.Batch, wallet ledger.Wallet, known map[uuid.UUID]
 	if len(posted) > 0 {
 		batch.Queue(settleHolds, pg.Args{"request_ids": requests, "states": states, "captured": captured, "call_ids": callIDs})
 		queuePostings(batch, wallet, balances, posted)
+		if err := queueLowBalance(ctx, batch, wallet, balances); err != nil {
+			return nil, err
+		}
 	}
 	return done, nil
 }

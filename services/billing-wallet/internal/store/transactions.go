@@ -45,6 +45,9 @@ func (s *Store) Pay(ctx context.Context, t ledger.Transaction) (posted ledger.Tr
 		}
 		batch := &pgx.Batch{}
 		queuePostings(batch, wallet, next, []ledger.Transaction{t})
+		if err := queueLowBalance(ctx, batch, wallet, next); err != nil {
+			return err
+		}
 		return tx.SendBatch(ctx, batch).Close()
 	})
 	if err != nil {

@@ -8,6 +8,7 @@ import (
 	"github.com/google/uuid"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"ringfence.dev/libs/money"
 	"ringfence.dev/proto/eventv1"
 	"ringfence.dev/proto/openapi"
 )
@@ -172,4 +173,34 @@ func AbandonedEvent(requestID, workspaceID uuid.UUID, at time.Time) *eventv1.Cal
 	ev := (&Request{ID: requestID, WorkspaceID: workspaceID}).event(at)
 	ev.Event = &eventv1.CallRequestEvent_Abandoned{Abandoned: &eventv1.Abandoned{}}
 	return ev
+}
+
+// LowBalance is the crossing of the low-balance threshold of a wallet.
+type LowBalance struct {
+	EventID, WorkspaceID uuid.UUID
+	Sequence             int32
+	At                   time.Time
+	Balance, Threshold   money.Micro
+	Currency             string
+}
+
+// PublicEvent returns the message for call-events.v1 with the event wallet.low_balance. CallId is
+// the id of the workspace, because webhook-dispatcher delivers the events of one CallId in order.
+func (l LowBalance) PublicEvent() (*eventv1.CallEvent, error) {
+	body, err := json.Marshal(openapi.WalletEvent{
+		ID: l.EventID, Type: openapi.WalletEventTypeWalletLowBalance, APIVersion: openapi.WalletEventAPIVersionN20260604,
+		CreatedAt: openapi.TimestampOf(l.At), WorkspaceID: l.WorkspaceID, Sequence: l.Sequence,
+		Data: openapi.WalletLowBalance{
+			Balance: json.Number(l.Balance.String()), Threshold: json.Number(l.Threshold.String()), Currency: l.Currency,
+		},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("encode wallet.low_balance of workspace %s: %w", l.WorkspaceID, err)
+	}
+	return &eventv1.CallEvent{
+		CallId: l.WorkspaceID.String(), WorkspaceId: l.WorkspaceID.String(), OccurredAt: timestamppb.New(l.At),
+		Event: &eventv1.CallEvent_Public{Public: &eventv1.PublicEvent{
+			EventId: l.EventID.String(), Type: string(openapi.WalletEventTypeWalletLowBalance), Sequence: l.Sequence, Body: body,
+		}},
+	}, nil
 }

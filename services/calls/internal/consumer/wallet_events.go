@@ -2,6 +2,7 @@ package consumer
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"time"
 
@@ -15,6 +16,7 @@ import (
 	"ringfence.dev/libs/money"
 	"ringfence.dev/libs/telemetry"
 	"ringfence.dev/proto/eventv1"
+	"ringfence.dev/services/calls/internal/callstate"
 	"ringfence.dev/services/calls/internal/store"
 )
 
@@ -30,8 +32,11 @@ func (c *Consumer) onWalletEvents(
 		if outcome.Results[i], err = inbox.ResultOf(err); err != nil {
 			return outcome, err
 		}
-		rec.Span.SetAttributes(telemetry.CallRequestID(ids[i].String()))
-		wanted.Partitions, wanted.Requests = append(wanted.Partitions, rec.Partition), append(wanted.Requests, ids[i])
+		wanted.Partitions = append(wanted.Partitions, rec.Partition)
+		if ids[i] != uuid.Nil {
+			rec.Span.SetAttributes(telemetry.CallRequestID(ids[i].String()))
+			wanted.Requests = append(wanted.Requests, ids[i])
+		}
 	}
 	if slices.ContainsFunc(outcome.Results, inbox.Result.IsParked) {
 		return outcome, nil
@@ -52,6 +57,8 @@ func (c *Consumer) onWalletEvents(
 		case *eventv1.WalletEvent_Unconfirmed:
 			f.wakeRelay = true
 			err = c.confirmHold(traced, tx, ids[i], ev.GetWorkspaceId())
+		case *eventv1.WalletEvent_LowBalance:
+			err = saveLowBalance(traced, f, ev, e.LowBalance)
 		default:
 			err = kafka.Parkf("the wallet event is newer than this build")
 		}
@@ -62,10 +69,14 @@ func (c *Consumer) onWalletEvents(
 	return c.writeFold(ctx, tx, f, outcome)
 }
 
+// readWalletEvent returns the zero UUID for an event that belongs to no call request.
 func readWalletEvent(rec kafka.Record) (event *eventv1.WalletEvent, requestID uuid.UUID, err error) {
 	event = &eventv1.WalletEvent{}
 	if err := rec.Decode(event); err != nil {
 		return nil, requestID, err
+	}
+	if event.GetLowBalance() != nil {
+		return event, uuid.Nil, nil
 	}
 	if requestID, err = uuid.Parse(event.GetCallRequestId()); err != nil {
 		return nil, requestID, kafka.Parkf("read call request id: %w", err)
@@ -86,6 +97,20 @@ func (c *Consumer) confirmHold(ctx context.Context, tx pgx.Tx, requestID uuid.UU
 		failpoint.Inject("calls: after abandon")
 	}
 	return err
+}
+
+// saveLowBalance publishes wallet.low_balance. billing-wallet has decided that the event is due.
+func saveLowBalance(ctx context.Context, f *countedFold, ev *eventv1.WalletEvent, low *eventv1.LowBalance) error {
+	id, idErr := uuid.Parse(low.GetEventId())
+	workspaceID, workspaceErr := uuid.Parse(ev.GetWorkspaceId())
+	if err := errors.Join(idErr, workspaceErr, ev.GetOccurredAt().CheckValid()); err != nil {
+		return kafka.Parkf("read low-balance event: %w", err)
+	}
+	return f.SaveLowBalance(ctx, callstate.LowBalance{
+		EventID: id, WorkspaceID: workspaceID, Sequence: low.GetSequence(), At: ev.GetOccurredAt().AsTime(),
+		Balance: money.Micro(low.GetBalanceMicro()), Threshold: money.Micro(low.GetThresholdMicro()),
+		Currency: low.GetCurrency(),
+	})
 }
 
 // settleCharge stores the charge in the request, because the charge can arrive before the call. If

@@ -219,6 +219,18 @@ func queueEvent(ctx context.Context, batch *pgx.Batch, c *callstate.Call, event 
 	})
 }
 
+// SaveLowBalance adds the public event wallet.low_balance.
+func (f *Fold) SaveLowBalance(ctx context.Context, low callstate.LowBalance) error {
+	message, err := low.PublicEvent()
+	if err != nil {
+		return err
+	}
+	return outbox.Queue(ctx, &f.events, outbox.Event{
+		ID: low.EventID, Topic: kafka.CallEvents, Key: low.WorkspaceID.String(), WorkspaceID: low.WorkspaceID,
+		Message: message,
+	})
+}
+
 // Write writes all changed rows and the events. Write must be the last call on a Fold.
 func (f *Fold) Write(ctx context.Context, tx pgx.Tx) error {
 	var batch pgx.Batch

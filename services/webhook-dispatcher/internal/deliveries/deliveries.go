@@ -62,7 +62,8 @@ func CreatedAt(id uuid.UUID) (at time.Time, ok bool) {
 type Event struct {
 	ID          uuid.UUID
 	WorkspaceID uuid.UUID
-	// CallID is the id of the call, the call request or the subscription that the event is about.
+	// CallID is the id of the call, the call request, the subscription or the workspace (for an event
+	// of its wallet) that the event is about.
 	// Events with the same CallID are delivered in the order of their sequences. It is nil for
 	// webhook.test.
 	CallID    *uuid.UUID

@@ -53,7 +53,7 @@ const TestEvent = string(openapi.EventTypeWebhookTest)
 // The types after webhook.test are opt-in events.
 const eventTypes = "call.ringing, call.answered, call.completed, call.failed, call.no_answer, call.busy, " + TestEvent +
 	", call.analyzed, call.recording_ready, call_request.blocked, call_request.failed, call_request.canceled, " +
-	"webhook_subscription.failing, webhook_subscription.failed"
+	"webhook_subscription.failing, webhook_subscription.failed, wallet.low_balance"
 
 // Events returns every event type, including webhook.test.
 func Events() []string { return strings.Split(eventTypes, ", ") }
