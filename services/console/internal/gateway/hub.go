@@ -1,0 +1,376 @@
+package gateway
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"net/url"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+
+	"ringfence.dev/proto/openapi"
+)
+
+const (
+	// remembered is the number of recent events of a workspace from which a browser can resume.
+	remembered = 1000
+	// buffered is the number of events that wait for one browser. A browser that reads more slowly
+	// receives a reset, and reads the whole page again.
+	buffered = 256
+	// recheckInterval is the time between two checks of the session of an open stream.
+	recheckInterval = 3 * time.Second
+	minReconnect    = 100 * time.Millisecond
+	maxReconnect    = 5 * time.Second
+	// lingering is how long the stream of a workspace stays open after its last browser left, so
+	// that a change of the page does not open it again.
+	lingering = 5 * time.Second
+)
+
+// Event is what a browser receives about an event of the workspace. It has no content: the page
+// reads what the person may see with the session of the person.
+type Event struct {
+	ID            string `json:"id"`
+	Type          string `json:"type"`
+	CallID        string `json:"call_id,omitempty"`
+	CallRequestID string `json:"call_request_id,omitempty"`
+	// Reset is true if events can be missing. The browser then reads the whole page again.
+	Reset bool `json:"-"`
+}
+
+// Hub shares one event stream per workspace between all browsers of this process. It has no
+// credentials: it reads the stream with the session of one of the browsers, and continues with
+// another one when that session ends.
+type Hub struct {
+	client *Client
+
+	mu         sync.Mutex
+	workspaces map[uuid.UUID]*feed
+	closed     bool
+	running    sync.WaitGroup
+}
+
+// NewHub returns a hub. Its streams end when Run ends.
+func NewHub(client *Client) *Hub { return &Hub{client: client, workspaces: map[uuid.UUID]*feed{}} }
+
+// Run waits until ctx ends and then closes all streams.
+func (h *Hub) Run(ctx context.Context) error {
+	<-ctx.Done()
+	h.mu.Lock()
+	h.closed = true
+	for _, f := range h.workspaces {
+		f.stop()
+	}
+	h.mu.Unlock()
+	h.running.Wait()
+	return nil
+}
+
+// feed is the stream of one workspace.
+type feed struct {
+	workspace uuid.UUID
+	stop      context.CancelFunc
+
+	mu          sync.Mutex
+	subscribers []*Subscription
+	recent      []Event
+	last        string // the id of the last event
+	idleSince   time.Time
+	changed     chan struct{} // closed when a subscriber joins
+}
+
+// Subscription is the stream of one browser. C is closed when the stream ends.
+type Subscription struct {
+	C       chan Event
+	session *Session
+	feed    *feed
+	cancel  context.CancelFunc
+}
+
+// Subscribe opens the stream of the session's workspace for a browser. after is the id of the last
+// event that the browser received, or empty. The gateway decides whether the session may read the
+// stream. The stream ends with ctx, and when the session ends or its roles change.
+func (h *Hub) Subscribe(ctx context.Context, s *Session, after string) (*Subscription, error) {
+	if err := mayStream(ctx, s); err != nil {
+		return nil, err
+	}
+	me, err := Get[json.RawMessage](ctx, s.unchanged(), "/console/v1/me", nil)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	sub := &Subscription{C: make(chan Event, buffered), session: s, cancel: cancel}
+	if !h.join(sub, after) {
+		cancel()
+		return nil, &Error{Status: http.StatusServiceUnavailable, Code: "unavailable", Message: "The console is stopping."}
+	}
+	go sub.recheck(ctx, grantOf(me))
+	go func() {
+		<-ctx.Done()
+		sub.leave()
+	}()
+	return sub, nil
+}
+
+// unchanged returns a sender whose requests do not prolong the session and replace no token.
+func (s *Session) unchanged() *Session {
+	copied := s.In(s.Workspace)
+	copied.Background = true
+	return copied
+}
+
+// mayStream asks the gateway whether the session may read the event stream.
+func mayStream(ctx context.Context, s *Session) error {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	response, err := s.unchanged().Fetch(ctx, Request{Method: http.MethodHead, Path: "/v1/events"})
+	if err != nil {
+		return err
+	}
+	return response.Body.Close()
+}
+
+// grantOf returns the part of a response of GET /console/v1/me that decides what a person may do.
+func grantOf(me json.RawMessage) string {
+	var grant struct {
+		Operator    bool            `json:"operator"`
+		Memberships json.RawMessage `json:"memberships"`
+	}
+	_ = json.Unmarshal(me, &grant) // a body of another form is compared as it is
+	text, err := json.Marshal(grant)
+	if err != nil {
+		return string(me)
+	}
+	return string(text)
+}
+
+// recheck ends the subscription when the session ends or the roles of the person change.
+func (s *Subscription) recheck(ctx context.Context, grant string) {
+	tick := time.NewTicker(recheckInterval)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		me, err := Get[json.RawMessage](ctx, s.session.unchanged(), "/console/v1/me", nil)
+		refused := AsError(err)
+		switch {
+		case err == nil && grantOf(me) == grant:
+		case refused != nil && (refused.Status == 0 || refused.Status >= http.StatusInternalServerError ||
+			refused.Status == http.StatusTooManyRequests):
+			// the gateway cannot answer at the moment, and sends no events either
+		default:
+			s.cancel()
+			return
+		}
+	}
+}
+
+func (h *Hub) join(s *Subscription, after string) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.closed {
+		return false
+	}
+	f := h.workspaces[s.session.Workspace]
+	if f == nil {
+		ctx, stop := context.WithCancel(context.Background())
+		f = &feed{workspace: s.session.Workspace, stop: stop, changed: make(chan struct{})}
+		h.workspaces[f.workspace] = f
+		h.running.Go(func() { h.run(ctx, f) })
+	}
+	s.feed = f
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.resume(s, after)
+	f.subscribers = append(f.subscribers, s)
+	close(f.changed)
+	f.changed = make(chan struct{})
+	return true
+}
+
+// resume sends the remembered events after an event, or a reset if that event is not remembered.
+func (f *feed) resume(s *Subscription, after string) {
+	if after == "" || after == f.last {
+		return
+	}
+	at := slices.IndexFunc(f.recent, func(e Event) bool { return e.ID == after })
+	if at < 0 || len(f.recent)-at > buffered {
+		s.C <- Event{ID: f.last, Reset: true}
+		return
+	}
+	for _, e := range f.recent[at+1:] {
+		s.C <- e
+	}
+}
+
+// leave removes the subscription and closes its channel.
+func (s *Subscription) leave() {
+	f := s.feed
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if at := slices.Index(f.subscribers, s); at >= 0 {
+		f.subscribers = slices.Delete(f.subscribers, at, at+1)
+		close(s.C)
+	}
+	if len(f.subscribers) == 0 {
+		f.idleSince = time.Now()
+	}
+}
+
+// Close ends the subscription.
+func (s *Subscription) Close() { s.cancel() }
+
+func (f *feed) publish(e Event) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if !e.Reset {
+		f.recent, f.last = append(f.recent, e), e.ID
+		if len(f.recent) > remembered {
+			f.recent = slices.Delete(f.recent, 0, len(f.recent)-remembered)
+		}
+	}
+	for _, s := range f.subscribers {
+		select {
+		case s.C <- e:
+		default: // the browser reads too slowly: drop what waits and reset
+			for len(s.C) > 0 {
+				<-s.C
+			}
+			s.C <- Event{ID: e.ID, Reset: true}
+		}
+	}
+}
+
+// reader returns the session of the subscriber that joined last. It waits for one, and returns
+// false when the stream has had no subscriber for a while.
+func (f *feed) reader(ctx context.Context) (*Subscription, bool) {
+	for {
+		f.mu.Lock()
+		if n := len(f.subscribers); n > 0 {
+			defer f.mu.Unlock()
+			return f.subscribers[n-1], true
+		}
+		changed := f.changed
+		f.mu.Unlock()
+		select {
+		case <-ctx.Done():
+			return nil, false
+		case <-changed:
+		case <-time.After(lingering):
+			return nil, false
+		}
+	}
+}
+
+// run reads the stream of a workspace until ctx ends or no subscriber is left.
+func (h *Hub) run(ctx context.Context, f *feed) {
+	defer f.stop()
+	for wait := minReconnect; ; {
+		reader, ok := f.reader(ctx)
+		if !ok {
+			if h.remove(ctx, f) {
+				return
+			}
+			continue
+		}
+		received, err := h.read(ctx, f, reader)
+		if refused := AsError(err); refused != nil && refused.Status >= 400 && refused.Status < 500 &&
+			refused.Status != http.StatusTooManyRequests {
+			if refused.Code == "validation_error" && f.forget() {
+				continue // the last event has expired
+			}
+			reader.cancel() // this session may not read the stream any more
+			reader.leave()
+			continue
+		}
+		if received {
+			wait = minReconnect
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(wait):
+		}
+		wait = min(2*wait, maxReconnect)
+	}
+}
+
+// remove deletes a feed without subscribers. It returns false if a subscriber joined meanwhile.
+func (h *Hub) remove(ctx context.Context, f *feed) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if len(f.subscribers) > 0 && ctx.Err() == nil {
+		return false
+	}
+	delete(h.workspaces, f.workspace)
+	for _, s := range f.subscribers {
+		close(s.C)
+		s.cancel()
+	}
+	f.subscribers = nil
+	return true
+}
+
+// forget drops the position in the stream and resets all browsers. It returns false if there was
+// no position.
+func (f *feed) forget() bool {
+	f.mu.Lock()
+	had := f.last != ""
+	f.last, f.recent = "", nil
+	f.mu.Unlock()
+	if had {
+		f.publish(Event{Reset: true})
+	}
+	return had
+}
+
+// read reads one response of the stream with the session of a subscriber.
+func (h *Hub) read(ctx context.Context, f *feed, reader *Subscription) (received bool, err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	f.mu.Lock()
+	query := url.Values{}
+	if f.last != "" {
+		query.Set("last_event_id", f.last)
+	}
+	f.mu.Unlock()
+	response, err := reader.session.unchanged().Fetch(ctx, Request{Path: "/v1/events", Query: query})
+	if err != nil {
+		return false, err
+	}
+	defer func() { _ = response.Body.Close() }()
+	if query.Get("last_event_id") == "" {
+		f.publish(Event{Reset: true}) // events before this response were not seen
+	}
+	for events := openapi.NewEventReader(response.Body); ; {
+		event, err := events.Next()
+		if err != nil {
+			return received, nil //nolint:nilerr // the response ended or its connection broke
+		}
+		received = true
+		f.publish(eventOf(event))
+	}
+}
+
+func eventOf(streamed openapi.StreamedEvent) Event {
+	var envelope struct {
+		Data struct {
+			CallID        string `json:"call_id"`
+			CallRequestID string `json:"call_request_id"`
+			ID            string `json:"id"`
+		} `json:"data"`
+	}
+	_ = json.Unmarshal(streamed.Data, &envelope) // an unknown form has no ids
+	e := Event{ID: streamed.ID.String(), Type: string(streamed.Type), CallID: envelope.Data.CallID,
+		CallRequestID: envelope.Data.CallRequestID}
+	if e.CallRequestID == "" && e.CallID == "" {
+		e.CallRequestID = envelope.Data.ID
+	}
+	return e
+}

@@ -1,0 +1,86 @@
+package pages
+
+import (
+	"encoding/base64"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+)
+
+const (
+	// sessionAge is how long the browser keeps the session cookie. The gateway ends the session
+	// earlier if it is not used.
+	sessionAge = 12 * time.Hour
+	attemptAge = 10 * time.Minute
+	reasonAge  = time.Hour
+	choiceAge  = 365 * 24 * time.Hour
+)
+
+// cookies has the names of the cookies. The prefix __Host- makes browsers refuse a cookie that
+// another host set, or that is not Secure. On plain HTTP on this machine, browsers refuse the
+// prefix, and the name contains the port, because cookies of all ports are in one jar.
+type cookies struct {
+	secure                              bool
+	session, attempt, reason, passedURL string
+	language, theme, zone               string
+}
+
+func newCookies(address *url.URL) cookies {
+	prefix := "__Host-rf"
+	if address.Scheme != "https" {
+		prefix = "rf-" + address.Port()
+	}
+	return cookies{secure: address.Scheme == "https", session: prefix, attempt: prefix + "-attempt",
+		reason: prefix + "-reason", passedURL: prefix + "-next", language: prefix + "-language",
+		theme: prefix + "-theme", zone: prefix + "-zone"}
+}
+
+func (c cookies) set(w http.ResponseWriter, name, value string, age time.Duration) {
+	cookie := &http.Cookie{Name: name, Value: value, Path: "/", MaxAge: int(age.Seconds()), HttpOnly: true,
+		Secure: c.secure, SameSite: http.SameSiteLaxMode}
+	if value == "" {
+		cookie.MaxAge = -1
+	}
+	http.SetCookie(w, cookie)
+}
+
+func valueOf(r *http.Request, name string) string {
+	// A second cookie with the name cannot exist with the prefix __Host-. On this machine, the
+	// first one is used.
+	cookie, err := r.Cookie(name)
+	if err != nil {
+		return ""
+	}
+	return cookie.Value
+}
+
+// setReason remembers the reason of an operator for reading transcripts of one workspace.
+func (c cookies) setReason(w http.ResponseWriter, workspace uuid.UUID, reason string) {
+	c.set(w, c.reason, workspace.String()+"."+base64.RawURLEncoding.EncodeToString([]byte(reason)), reasonAge)
+}
+
+func (c cookies) reasonFor(r *http.Request, workspace uuid.UUID) string {
+	id, encoded, _ := strings.Cut(valueOf(r, c.reason), ".")
+	if id != workspace.String() {
+		return ""
+	}
+	reason, err := base64.RawURLEncoding.DecodeString(encoded)
+	if err != nil {
+		return ""
+	}
+	return string(reason)
+}
+
+// localPath returns an address of this console from a request, or "/" if the text names another
+// site. Browsers read a backslash as a slash, and remove tabs and line breaks.
+func localPath(text string) string {
+	address, err := url.Parse(text)
+	if err != nil || address.IsAbs() || address.Host != "" || !strings.HasPrefix(text, "/") ||
+		strings.HasPrefix(text, "//") || strings.ContainsAny(text, "\\\t\r\n") || len(text) > 2000 {
+		return "/"
+	}
+	return text
+}

@@ -1,0 +1,93 @@
+package pages
+
+import (
+	"net/url"
+	"strings"
+
+	"github.com/google/uuid"
+	"golang.org/x/sync/errgroup"
+
+	"ringfence.dev/services/console/internal/gateway"
+)
+
+// listQuery copies the filters of a list from the address of the page to a request of the API.
+// Times of the form field are in the time zone of the person.
+func (v *visit) listQuery(filters ...string) url.Values {
+	query := url.Values{"limit": {"50"}}
+	for _, name := range append(filters, "starting_after") {
+		if value := v.query(name); value != "" {
+			query.Set(name, value)
+		}
+	}
+	if to := query.Get("to"); to != "" {
+		query.Set("to", phoneOf(to))
+	}
+	for _, name := range []string{"created_after", "created_before"} {
+		if at, ok := v.localTime(v.query(name)); ok && query.Has(name) {
+			query.Set(name, at)
+		}
+	}
+	return query
+}
+
+// phoneOf returns a number as the API wants it: without spaces and punctuation, with a plus sign.
+// A plus sign in an address is read as a space.
+func phoneOf(text string) string {
+	digits := strings.Map(func(r rune) rune {
+		if r >= '0' && r <= '9' {
+			return r
+		}
+		return -1
+	}, text)
+	digits = strings.TrimPrefix(digits, "00")
+	if digits == "" {
+		return text
+	}
+	return "+" + digits
+}
+
+// first returns the first error of concurrent reads.
+func concurrently(reads ...func() error) error {
+	var group errgroup.Group
+	for _, read := range reads {
+		group.Go(read)
+	}
+	return group.Wait()
+}
+
+// read returns a function that reads one resource into a variable, for concurrently.
+func read[T any](v *visit, into *T, path string, query url.Values) func() error {
+	return func() (err error) {
+		*into, err = gateway.Get[T](v.r.Context(), v.Session, path, query)
+		return err
+	}
+}
+
+// optional is read for a resource without which the page is still useful.
+func optional[T any](v *visit, into *T, path string, query url.Values) func() error {
+	return func() error {
+		if found, err := gateway.Get[T](v.r.Context(), v.Session, path, query); err == nil {
+			*into = found
+		}
+		return nil
+	}
+}
+
+// agentNames maps the ids of agents to their names. An agent that is not in the list is named by
+// the start of its id.
+type agentNames []gateway.Agent
+
+// Name returns the name of an agent.
+func (a agentNames) Name(id uuid.UUID) string {
+	for _, agent := range a {
+		if agent.ID == id {
+			return agent.Name
+		}
+	}
+	return id.String()[:8]
+}
+
+// readAgents reads the names of the agents of the workspace.
+func (v *visit) readAgents(into *gateway.Page[gateway.Agent]) func() error {
+	return optional(v, into, v.admin("/agents"), url.Values{"limit": {"100"}})
+}

@@ -1,0 +1,251 @@
+package pages
+
+import (
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+
+	"ringfence.dev/proto/openapi"
+	"ringfence.dev/services/console/internal/gateway"
+)
+
+// settings are the choices of a person. They are in cookies.
+type settings struct {
+	Language string
+	Theme    string // light, dark, or empty for the setting of the system
+	Zone     *time.Location
+}
+
+func (s *Server) settingsOf(r *http.Request) settings {
+	chosen := settings{Language: s.language(r), Zone: time.UTC}
+	if theme := valueOf(r, s.cookies.theme); theme == "light" || theme == "dark" {
+		chosen.Theme = theme
+	}
+	if name, err := url.QueryUnescape(valueOf(r, s.cookies.zone)); err == nil && name != "" && len(name) < 64 {
+		if zone, err := time.LoadLocation(name); err == nil && name != "Local" {
+			chosen.Zone = zone
+		}
+	}
+	return chosen
+}
+
+// pageData is the dot of the templates.
+type pageData struct {
+	settings
+	visit *visit
+	view  view
+	Data  any
+
+	SignedIn  bool
+	Me        gateway.Me
+	Role      string
+	Workspace *gateway.Workspace
+	Nav       []navGroup
+	Pauses    []openapi.Dialing
+	Done      string // the key of the message of the last action
+	ZoneKey   string // the name of the cookie of the time zone
+}
+
+func newPageData(v *visit, result view) *pageData {
+	p := &pageData{settings: v.settings, visit: v, view: result, Data: result.data, Me: v.me, Role: v.role,
+		SignedIn: v.me.Person.ID != uuid.Nil, ZoneKey: v.server.cookies.zone}
+	p.Workspace = v.frame.workspace
+	if p.Workspace == nil && v.workspace != uuid.Nil && v.role != "" {
+		p.Workspace = &gateway.Workspace{ID: v.workspace, Name: v.membershipName()}
+	}
+	if d := v.frame.dialing; d != nil && d.State == openapi.DialingStatePaused {
+		p.Pauses = append(p.Pauses, *d)
+	}
+	if p.SignedIn {
+		p.Nav = v.navigation(result.nav)
+	}
+	if key := v.query("done"); v.server.templates.texts[v.settings.Language]["done."+key] != "" {
+		p.Done = "done." + key
+	}
+	return p
+}
+
+func (v *visit) membershipName() string {
+	for _, m := range v.me.Memberships {
+		if m.WorkspaceID != nil && *m.WorkspaceID == v.workspace && m.WorkspaceName != nil {
+			return *m.WorkspaceName
+		}
+	}
+	return v.workspace.String()
+}
+
+// Title is the heading of the page.
+func (p *pageData) Title() string {
+	if p.view.heading != "" {
+		return p.view.heading
+	}
+	return p.visit.server.templates.text(p.Language, p.view.title)
+}
+
+// Path returns an address in the workspace of the page.
+func (p *pageData) Path(parts ...any) string {
+	texts := make([]string, 0, len(parts))
+	for _, part := range parts {
+		texts = append(texts, textOf(part))
+	}
+	return p.visit.path(texts...)
+}
+
+// URL is the address of this page.
+func (p *pageData) URL() string { return p.visit.r.URL.RequestURI() }
+
+// With returns the address of this page with one parameter changed. An empty value removes it.
+func (p *pageData) With(name string, value any) string {
+	query := p.visit.r.URL.Query()
+	query.Del("done")
+	if text := textOf(value); text == "" {
+		query.Del(name)
+	} else {
+		query.Set(name, text)
+	}
+	if len(query) == 0 {
+		return p.visit.r.URL.Path
+	}
+	return p.visit.r.URL.Path + "?" + query.Encode()
+}
+
+// Query returns a parameter of the address.
+func (p *pageData) Query(name string) string { return p.visit.query(name) }
+
+// Reload reports whether a script reads the page again to replace its live parts.
+func (p *pageData) Reload() bool { return p.visit.Background }
+
+// Can reports whether controls of an action are shown to the person. The gateway decides whether
+// the action is permitted.
+func (p *pageData) Can(action string) bool { return p.visit.can(action) }
+
+// The groups of roles that see the controls of an action. They follow the table of routes and roles
+// of the gateway.
+var controls = map[string][]string{
+	"listen":  {gateway.Operator, gateway.Owner, gateway.Developer, gateway.Compliance},
+	"build":   {gateway.Operator, gateway.Owner, gateway.Developer},
+	"guard":   {gateway.Operator, gateway.Owner, gateway.Compliance},
+	"own":     {gateway.Operator, gateway.Owner},
+	"operate": {gateway.Operator},
+}
+
+func (v *visit) can(action string) bool { return slices.Contains(controls[action], v.role) }
+
+// Phone returns a phone number. Viewers see the first and the last digits only.
+func (p *pageData) Phone(number any) string {
+	text := textOf(number)
+	if p.Role != gateway.Viewer || len(text) < 8 || !strings.HasPrefix(text, "+") {
+		return text
+	}
+	return text[:4] + strings.Repeat("•", len(text)-6) + text[len(text)-2:]
+}
+
+// navEntry is an entry of the navigation.
+type navEntry struct {
+	Key, Icon, Path string
+	Current         bool
+	// action is the group of roles that sees the entry. Empty: everybody.
+	action string
+}
+
+type navGroup struct {
+	Key     string
+	Entries []navEntry
+}
+
+// workspacePages are the entries for pages below /w/{workspace}. An entry is shown when a route
+// with its path exists.
+func workspacePages() []navGroup {
+	return []navGroup{
+		{Entries: []navEntry{
+			{Key: "overview", Icon: "layout-dashboard", Path: ""},
+			{Key: "live", Icon: "radio", Path: "live"},
+			{Key: "calls", Icon: "phone", Path: "calls"},
+			{Key: "requests", Icon: "list-ordered", Path: "call-requests"},
+		}},
+		{Key: "compliance", Entries: []navEntry{
+			{Key: "why", Icon: "circle-help", Path: "why"},
+			{Key: "contacts", Icon: "users", Path: "contacts"},
+			{Key: "optouts", Icon: "ban", Path: "opt-outs"},
+			{Key: "hours", Icon: "calendar-clock", Path: "calling-hours"},
+		}},
+		{Key: "service", Entries: []navEntry{
+			{Key: "agents", Icon: "bot", Path: "agents"},
+			{Key: "numbers", Icon: "hash", Path: "numbers"},
+			{Key: "webhooks", Icon: "webhook", Path: "webhooks"},
+			{Key: "wallet", Icon: "wallet", Path: "wallet"},
+		}},
+		{Key: "settings", Entries: []navEntry{
+			{Key: "keys", Icon: "key-round", Path: "integrations/api-keys", action: "build"},
+			{Key: "members", Icon: "user-cog", Path: "members"},
+			{Key: "audit", Icon: "scroll-text", Path: "audit"},
+		}},
+	}
+}
+
+// operatorPages are the entries for pages below /operator.
+func operatorPages() navGroup {
+	return navGroup{Key: "operator", Entries: []navEntry{
+		{Key: "system", Icon: "gauge", Path: "overview"},
+		{Key: "workspaces", Icon: "building-2", Path: "workspaces"},
+		{Key: "trunks", Icon: "network", Path: "trunks"},
+		{Key: "queue", Icon: "list-ordered", Path: "queue"},
+		{Key: "parked", Icon: "archive", Path: "parked"},
+		{Key: "services", Icon: "server", Path: "services"},
+		{Key: "opaudit", Icon: "shield", Path: "audit"},
+		{Key: "people", Icon: "users", Path: "people"},
+	}}
+}
+
+// navigation returns the entries that exist and that the person may see.
+func (v *visit) navigation(current string) (groups []navGroup) {
+	add := func(group navGroup, pattern, base string) {
+		shown := navGroup{Key: group.Key}
+		for _, e := range group.Entries {
+			known := pattern
+			if e.Path != "" {
+				known, e.Path = pattern+"/"+e.Path, base+"/"+e.Path
+			} else {
+				e.Path = base
+			}
+			if (e.action == "" || v.can(e.action)) && v.server.hasRoute(known) {
+				e.Current = e.Key == current
+				shown.Entries = append(shown.Entries, e)
+			}
+		}
+		if len(shown.Entries) > 0 {
+			groups = append(groups, shown)
+		}
+	}
+	if v.workspace != uuid.Nil && v.role != "" {
+		for _, group := range workspacePages() {
+			add(group, "GET /w/{workspace}", v.path())
+		}
+	}
+	if v.me.Operator {
+		add(operatorPages(), "GET /operator", "/operator")
+	}
+	return groups
+}
+
+func (s *Server) hasRoute(pattern string) bool {
+	return slices.ContainsFunc(s.routes(), func(r route) bool { return r.pattern == pattern })
+}
+
+// Emergency is the address of the page that pauses dialing, or "" if there is none for the person.
+func (p *pageData) Emergency() string {
+	switch {
+	case p.Me.Operator && p.visit.server.hasRoute("GET /operator/emergency"):
+		return "/operator/emergency"
+	case p.Workspace != nil && p.Can("listen") && p.visit.server.hasRoute("GET /w/{workspace}/emergency"):
+		return p.Path("emergency")
+	}
+	return ""
+}
+
+// IsReading reports whether the page was requested with GET.
+func (p *pageData) IsReading() bool { return p.visit.r.Method == http.MethodGet }

@@ -1,0 +1,106 @@
+package pages
+
+import (
+	"embed"
+	"encoding/json"
+	"fmt"
+	"io/fs"
+	"maps"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+//go:embed texts
+var textFiles embed.FS
+
+// defaultLanguage is used if the browser prefers none of the languages.
+const defaultLanguage = "en"
+
+// catalogue maps the keys of one language to its texts. A text can contain {0}, {1}, … for values.
+type catalogue map[string]string
+
+// readCatalogues reads texts/<language>/*.json. A group of pages has one file in each language.
+func readCatalogues() (map[string]catalogue, error) {
+	found := map[string]catalogue{}
+	err := fs.WalkDir(textFiles, "texts", func(name string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return err
+		}
+		content, err := textFiles.ReadFile(name)
+		if err != nil {
+			return err
+		}
+		var texts catalogue
+		if err := json.Unmarshal(content, &texts); err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+		language := strings.Split(name, "/")[1]
+		if found[language] == nil {
+			found[language] = catalogue{}
+		}
+		for key := range texts {
+			if _, twice := found[language][key]; twice {
+				return fmt.Errorf("%s: the key %s is in another file, too", name, key)
+			}
+		}
+		maps.Copy(found[language], texts)
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read the catalogues: %w", err)
+	}
+	return found, nil
+}
+
+// text returns the text of a key. A key without a text is returned as it is.
+func (c catalogue) text(key string, args ...any) string {
+	text, ok := c[key]
+	if !ok {
+		return key
+	}
+	return insert(text, args)
+}
+
+func insert(text string, args []any) string {
+	for i, arg := range args {
+		text = strings.ReplaceAll(text, "{"+strconv.Itoa(i)+"}", fmt.Sprint(arg))
+	}
+	return text
+}
+
+// count returns the text of key.one or key.other for a number, which is {0}.
+func (c catalogue) count(key string, n int, args ...any) string {
+	form := ".other"
+	if n == 1 {
+		form = ".one"
+	}
+	return c.text(key+form, append([]any{n}, args...)...)
+}
+
+// textOr returns the text of prefix+value, or the value itself if the catalogue has none: values of
+// the API can be added later.
+func (c catalogue) textOr(prefix, value string) string {
+	if text, ok := c[prefix+value]; ok {
+		return text
+	}
+	return strings.ReplaceAll(value, "_", " ")
+}
+
+// language returns the language of a request: the chosen one, or the first of Accept-Language that
+// the console has.
+func (s *Server) language(r *http.Request) string {
+	known := s.templates.languages()
+	if chosen := valueOf(r, s.cookies.language); slices.Contains(known, chosen) {
+		return chosen
+	}
+	for entry := range strings.SplitSeq(r.Header.Get("Accept-Language"), ",") {
+		tag, _, _ := strings.Cut(entry, ";")
+		tag, _, _ = strings.Cut(strings.ToLower(strings.TrimSpace(tag)), "-")
+		if slices.Contains(known, tag) {
+			return tag
+		}
+	}
+	return defaultLanguage
+}

@@ -1,0 +1,292 @@
+package pages
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+
+	"ringfence.dev/proto/openapi"
+	"ringfence.dev/services/console/internal/gateway"
+)
+
+// visit is one request of a person who is signed in.
+type visit struct {
+	*gateway.Session
+	server *Server
+	w      http.ResponseWriter
+	r      *http.Request
+	me     gateway.Me
+	// workspace is uuid.Nil if the page belongs to no workspace. role is the person's role there.
+	workspace uuid.UUID
+	role      string
+	settings  settings
+	frame     *frame
+}
+
+// view is the result of a page: a template with its data, or a redirect.
+type view struct {
+	// template is the name of the file in templates, without .html.
+	template string
+	// title is a key of the catalogue. heading replaces its text, for example with a number.
+	title, heading string
+	// nav is the key of the entry of the navigation that is marked.
+	nav  string
+	data any
+	// redirect is the address to which the browser goes after an action. done is the key of the
+	// message that the next page shows.
+	redirect, done string
+	status         int
+	// written is true if the handler has written the response itself.
+	written bool
+}
+
+var errNotFound = &gateway.Error{Status: http.StatusNotFound, Code: "not_found"}
+
+// visit starts the request of a person who is signed in. It returns false after it has written the
+// response, because the person must sign in.
+func (s *Server) visit(w http.ResponseWriter, r *http.Request) (*visit, bool) {
+	v := &visit{server: s, w: w, r: r, settings: s.settingsOf(r), Session: s.session(r)}
+	if text := r.PathValue("workspace"); text != "" {
+		id, err := uuid.Parse(text)
+		if err != nil || len(text) != 36 {
+			v.write(view{}, errNotFound)
+			return nil, false
+		}
+		v.workspace, v.Workspace, v.Reason = id, id, s.cookies.reasonFor(r, id)
+	}
+	if v.Token == "" {
+		v.write(view{}, &gateway.Error{Status: http.StatusUnauthorized, Code: "invalid_session"})
+		return nil, false
+	}
+	v.frame = startFrame(v)
+	me, err := gateway.Get[gateway.Me](r.Context(), v.Session, "/console/v1/me", nil)
+	if err != nil {
+		v.write(view{}, err)
+		return nil, false
+	}
+	v.me = me
+	if v.workspace != uuid.Nil {
+		v.role = me.RoleIn(v.workspace)
+	} else if me.Operator {
+		v.role = gateway.Operator
+	}
+	return v, true
+}
+
+// session returns the sender of a request with the token of the cookie.
+func (s *Server) session(r *http.Request) *gateway.Session {
+	session := s.Gateway.Session(valueOf(r, s.cookies.session))
+	session.Forwarded = strings.Join(append(r.Header.Values("X-Forwarded-For"), remoteHost(r)), ", ")
+	session.Background = r.Header.Get("RF-Background") != ""
+	return session
+}
+
+func remoteHost(r *http.Request) string {
+	host := r.RemoteAddr
+	if at := strings.LastIndexByte(host, ':'); at > 0 {
+		host = host[:at]
+	}
+	return strings.Trim(host, "[]")
+}
+
+// path returns an address of the workspace of the page.
+func (v *visit) path(parts ...string) string {
+	var b strings.Builder
+	b.WriteString("/w/" + v.workspace.String())
+	for _, part := range parts {
+		b.WriteString("/" + url.PathEscape(part))
+	}
+	return b.String()
+}
+
+// frame is what every page of a workspace shows around its content. It is read while the page's
+// own data is read. What cannot be read is left out.
+type frame struct {
+	done      sync.WaitGroup
+	workspace *gateway.Workspace
+	dialing   *openapi.Dialing
+}
+
+const frameTimeout = 3 * time.Second
+
+func startFrame(v *visit) *frame {
+	f := &frame{}
+	if v.workspace == uuid.Nil || v.r.Method != http.MethodGet {
+		return f
+	}
+	ctx, cancel := context.WithTimeout(v.r.Context(), frameTimeout)
+	read := func(get func()) { f.done.Go(get) }
+	read(func() {
+		if w, err := gateway.Get[gateway.Workspace](ctx, v.Session, "/admin/v1/workspaces/"+v.workspace.String(), nil); err == nil {
+			f.workspace = &w
+		}
+	})
+	read(func() {
+		if d, err := gateway.Get[openapi.Dialing](ctx, v.Session, "/v1/dialing", nil); err == nil {
+			f.dialing = &d
+		}
+	})
+	go func() { f.done.Wait(); cancel() }()
+	return f
+}
+
+// write writes the page, or the page that explains the error.
+func (v *visit) write(result view, err error) {
+	if token := v.NewToken(); token != "" {
+		v.server.cookies.set(v.w, v.server.cookies.session, token, sessionAge)
+	}
+	if err != nil {
+		if v.frame == nil {
+			v.frame = &frame{}
+		}
+		result = v.failure(err)
+	}
+	if result.written {
+		return
+	}
+	if result.redirect != "" {
+		v.redirect(result)
+		return
+	}
+	v.render(result)
+}
+
+func (v *visit) redirect(result view) {
+	target := result.redirect
+	if result.done != "" {
+		address, err := url.Parse(target)
+		if err == nil {
+			query := address.Query()
+			query.Set("done", result.done)
+			address.RawQuery = query.Encode()
+			target = address.String()
+		}
+	}
+	if v.r.Header.Get("HX-Request") != "" {
+		v.w.Header().Set("HX-Redirect", target)
+		v.w.WriteHeader(http.StatusNoContent)
+		return
+	}
+	http.Redirect(v.w, v.r, target, http.StatusSeeOther)
+}
+
+// render writes a page. The page is complete before its first byte is written, so an error in a
+// template gives an error page.
+func (v *visit) render(result view) {
+	v.frame.done.Wait()
+	var body bytes.Buffer
+	if err := v.server.templates.execute(&body, v, result); err != nil {
+		slog.ErrorContext(v.r.Context(), "page rendering failed", "page", result.template, "error", err)
+		http.Error(v.w, v.server.templates.text(v.settings.Language, "error.internal.title"), http.StatusInternalServerError)
+		return
+	}
+	v.w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	if result.status != 0 {
+		v.w.WriteHeader(result.status)
+	}
+	if _, err := body.WriteTo(v.w); err != nil {
+		return // the browser has disconnected
+	}
+}
+
+// failureData is the data of the page that explains an error.
+type failureData struct {
+	Key       string // the prefix of the texts in the catalogue
+	Message   string // the message of the gateway
+	RequestID string
+	Next      string
+	Retry     bool
+}
+
+// failure returns the page that explains an error and offers the next step.
+func (v *visit) failure(err error) view {
+	refused := gateway.AsError(err)
+	data := failureData{Key: "error.internal", Next: v.returnPath()}
+	status := http.StatusInternalServerError
+	if refused == nil {
+		if errors.Is(err, context.Canceled) {
+			return view{written: true}
+		}
+		slog.ErrorContext(v.r.Context(), "page failed", "path", v.r.URL.Path, "error", err)
+	} else {
+		data.Message, data.RequestID, status = refused.Message, refused.RequestID, refused.Status
+	}
+	switch {
+	case refused == nil:
+	case refused.Status == http.StatusUnauthorized:
+		return v.expired()
+	case refused.Code == "recent_sign_in_required":
+		data.Key = "error.recent"
+	case refused.Field == "Ringfence-Reason" || strings.HasPrefix(refused.Message, "Ringfence-Reason"):
+		return view{template: "reason", title: "reason.title", data: data, status: http.StatusForbidden}
+	case refused.Status == http.StatusForbidden:
+		data.Key = "error.forbidden"
+	case refused.Status == http.StatusNotFound:
+		data.Key = "error.not_found"
+	case refused.Status == http.StatusTooManyRequests:
+		data.Key, data.Retry = "error.limit", true
+		v.w.Header().Set("Retry-After", refused.RetryAfter)
+	case refused.Status == 0, refused.Status >= http.StatusInternalServerError:
+		data.Key, data.Retry, status = "error.offline", true, http.StatusServiceUnavailable
+	default:
+		data.Key = "error.refused"
+	}
+	return view{template: "failure", title: data.Key + ".title", data: data, status: status}
+}
+
+// expired sends a person without a session to the sign-in, and from there back to the page.
+func (v *visit) expired() view {
+	target := "/sign-in"
+	if next := v.returnPath(); next != "/" {
+		target += "?next=" + url.QueryEscape(next)
+		if v.Token != "" {
+			target += "&expired=1"
+		}
+	}
+	if v.Token != "" {
+		v.server.cookies.set(v.w, v.server.cookies.session, "", 0)
+	}
+	if v.Background {
+		v.w.WriteHeader(http.StatusUnauthorized)
+		return view{written: true}
+	}
+	return view{redirect: target}
+}
+
+// returnPath is the page to which a person returns after a sign-in: this page, or the page with the
+// form that the person submitted.
+func (v *visit) returnPath() string {
+	if v.r.Method == http.MethodGet {
+		return localPath(v.r.URL.RequestURI())
+	}
+	if referer, err := url.Parse(v.r.Referer()); err == nil && referer.Host == v.r.Host {
+		return localPath(referer.RequestURI())
+	}
+	return "/"
+}
+
+// writeRefusal writes an error page for a request that was refused before its session was read.
+func (s *Server) writeRefusal(w http.ResponseWriter, r *http.Request, status int, key string) {
+	v := &visit{server: s, w: w, r: r, settings: s.settingsOf(r), Session: s.Gateway.Session(""), frame: &frame{}}
+	v.render(view{template: "failure", title: key + ".title", data: failureData{Key: key}, status: status})
+}
+
+// form returns a value of the submitted form, without space around it.
+func (v *visit) form(name string) string { return strings.TrimSpace(v.r.PostFormValue(name)) }
+
+// query returns a parameter of the address, without space around it.
+func (v *visit) query(name string) string { return strings.TrimSpace(v.r.URL.Query().Get(name)) }
+
+// admin returns a path of the operator API in the workspace of the page.
+func (v *visit) admin(format string, args ...any) string {
+	return "/admin/v1/workspaces/" + v.workspace.String() + fmt.Sprintf(format, args...)
+}
