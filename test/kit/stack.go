@@ -26,6 +26,7 @@ type Demo struct {
 	AdminToken  string `json:"admin_token"`
 	SimURL      string `json:"sim_url"`
 	ConsoleURL  string `json:"console_url"`
+	ConsoleAPI  string `json:"console_api_url"`
 	WorkspaceID string `json:"workspace_id"`
 	AgentID     string `json:"agent_id"`
 	WriteKey    string `json:"write_key"`

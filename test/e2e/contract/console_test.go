@@ -15,7 +15,7 @@ var signInCode = regexp.MustCompile(`(?m)^[A-Z2-7]{4}-[A-Z2-7]{4}-[A-Z2-7]{4}$`)
 func person(t *testing.T) *client {
 	t.Helper()
 	s := stack(t)
-	c := &client{base: s.Demo.ConsoleURL, http: &http.Client{Transport: transport(""), Timeout: 30 * time.Second}}
+	c := &client{base: s.Demo.ConsoleAPI, http: &http.Client{Transport: transport(""), Timeout: 30 * time.Second}}
 	printed, err := s.Command(t.Context(), "service", "gateway", "sign-in-code")
 	code := signInCode.FindString(printed)
 	if err != nil || code == "" {

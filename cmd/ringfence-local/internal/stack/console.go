@@ -4,13 +4,44 @@ import (
 	"context"
 	"fmt"
 	"os/exec"
+	"path/filepath"
 	"strings"
 )
 
-// consoleListener is the name of the gateway's listener for the console.
-const consoleListener = "console"
+const (
+	// consoleListener is the name of the gateway's listener for the console.
+	consoleListener = "console"
+	// consoleService is the name of the service that renders the pages.
+	consoleService = "console pages"
+)
 
-func (s *stack) consoleURL() string { return "http://" + loopback(s.listenerPort(consoleListener)) }
+// consoleAPI is the URL of the gateway's listener. consoleURL is the address for the browser:
+// browsers accept passkeys for the name localhost, and not for an address.
+func (s *stack) consoleAPI() string { return "http://" + loopback(s.listenerPort(consoleListener)) }
+func (s *stack) consoleURL() string {
+	return fmt.Sprintf("http://localhost:%d", s.listenerPort(consoleService))
+}
+
+// consoles returns the replicas of the console. It has no database and no keys.
+func (s *stack) consoles() (specs []Spec) {
+	for replica := 1; replica <= s.replicas; replica++ {
+		name := "console"
+		if replica > 1 {
+			name = fmt.Sprintf("console-%d", replica)
+		}
+		specs = append(specs, Spec{
+			Name: name, Path: filepath.Join(s.Bin, "console"), Dir: s.Home.Dir, Mute: routineLines("console"),
+			Env: s.environment(map[string]string{
+				"HTTP_ADDR":           s.replicaAddr(consoleService, replica),
+				"PRIVATE_ADDR":        loopback(s.state.Ports[privatePort(consoleService, replica)]),
+				"GATEWAY_CONSOLE_URL": s.consoleAPI(),
+				"CONSOLE_URL":         s.consoleURL(),
+				"ALLOWED_HOSTS":       loopback(s.listenerPort(consoleService)),
+			}),
+		})
+	}
+	return specs
+}
 
 // signInCode creates a one-time code with which the operator of the stack signs in to the console.
 func (s *stack) signInCode(ctx context.Context) (string, error) {
@@ -33,13 +64,13 @@ func (s *stack) signInCode(ctx context.Context) (string, error) {
 	return "", nil
 }
 
-// printSignIn prints the address of the console listener and a sign-in code.
+// printSignIn prints the address of the console and a sign-in code.
 func (s *stack) printSignIn(ctx context.Context) error {
 	code, err := s.signInCode(ctx)
 	if err != nil {
 		return err
 	}
-	s.Console.Say("The console listener is at %s. Sign in with the code %s, which works once, for 10 minutes.\n",
+	s.Console.Say("The console is at %s. Sign in with the code %s, which works once, for 10 minutes.\n",
 		s.consoleURL(), code)
 	return nil
 }

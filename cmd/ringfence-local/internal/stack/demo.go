@@ -291,6 +291,7 @@ type demoJSON struct {
 	AdminToken  string `json:"admin_token"`
 	SimURL      string `json:"sim_url"`
 	ConsoleURL  string `json:"console_url"`
+	ConsoleAPI  string `json:"console_api_url"`
 	WorkspaceID string `json:"workspace_id"`
 	AgentID     string `json:"agent_id"`
 	WriteKey    string `json:"write_key"`
@@ -306,7 +307,7 @@ func (s *stack) simURL() string   { return "http://" + loopback(s.state.Ports[ca
 func (s *stack) writeDemo(demo Demo) error {
 	data, err := json.MarshalIndent(demoJSON{
 		BaseURL: s.baseURL(), AdminURL: s.adminURL(), AdminToken: s.state.AdminToken, SimURL: s.simURL(),
-		ConsoleURL: s.consoleURL(),
+		ConsoleURL: s.consoleURL(), ConsoleAPI: s.consoleAPI(),
 		WorkspaceID: demo.WorkspaceID, AgentID: demo.AgentID, WriteKey: demo.WriteKey, ReadKey: demo.ReadKey,
 	}, "", "  ")
 	if err != nil {

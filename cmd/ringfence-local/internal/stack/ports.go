@@ -9,11 +9,13 @@ import (
 	"strings"
 )
 
-// The default ports of the public API and of the operator API. The stack chooses all other ports at
-// the first start and uses the same ports at later starts.
+// The default ports of the public API, of the operator API and of the console. The stack chooses all
+// other ports at the first start and uses the same ports at later starts. If the port of the console
+// is in use at the first start, the stack chooses another one.
 const (
-	usualBase  = 8080
-	usualAdmin = 8081
+	usualBase    = 8080
+	usualAdmin   = 8081
+	usualConsole = 8082
 )
 
 func basePort() int  { return given("RINGFENCE_PORT", usualBase) }
@@ -111,8 +113,11 @@ func (s *stack) settlePorts(ctx context.Context) error {
 				Holder(listener.port), listener.variable)
 		}
 	}
+	if s.state.Ports[consoleService] == 0 && os.Getenv("RINGFENCE_PORT") == "" && IsFree(usualConsole) && s.reservePort(usualConsole) {
+		s.state.Ports[consoleService] = usualConsole
+	}
 	names := []string{"postgres", "kafka", consoleListener}
-	for _, name := range serviceNames() {
+	for _, name := range append(serviceNames(), consoleService) {
 		names = append(names, name)
 		for replica := range s.replicas {
 			names = append(names, privatePort(name, replica+1))

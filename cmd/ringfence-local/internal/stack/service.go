@@ -101,7 +101,7 @@ func (s *stack) startServices(ctx context.Context) error {
 	if err := s.startBalancers(ctx); err != nil {
 		return err
 	}
-	for _, rank := range [][]Spec{behind, dialers, front} {
+	for _, rank := range [][]Spec{behind, dialers, front, s.consoles()} {
 		if err := s.startRank(ctx, rank...); err != nil {
 			return err
 		}
@@ -143,6 +143,7 @@ func (s *stack) spec(svc service, replica int) (Spec, error) {
 		set["ADMIN_ADDR"] = s.replicaAddr(adminListener, replica)
 		set["CONSOLE_ADDR"] = s.replicaAddr(consoleListener, replica)
 		set["CONSOLE_CODES"] = "true"
+		set["CONSOLE_URL"] = s.consoleURL()
 		set["API_KEY_PEPPER"] = s.state.Pepper
 		set["OPERATOR_TOKENS"] = "local=" + s.state.AdminToken
 		set["READY_URLS"] = s.readyURLs()
@@ -191,7 +192,7 @@ const adminListener = "admin"
 
 // listeners returns the names of all HTTP listeners and, for each, the service that opens it.
 func listeners() map[string]string {
-	all := map[string]string{adminListener: gateway, consoleListener: gateway}
+	all := map[string]string{adminListener: gateway, consoleListener: gateway, consoleService: consoleService}
 	for _, name := range serviceNames() {
 		all[name] = name
 	}
