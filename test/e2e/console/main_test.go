@@ -1,0 +1,114 @@
+// Package console tests the pages of the console in headless Chromium against a local stack.
+package console
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"testing"
+
+	"ringfence.dev/test/kit"
+	"ringfence.dev/test/kit/sharedstack"
+)
+
+// site is the stack that all tests share.
+type site struct {
+	kit.Demo
+	home, bin string
+	own       *sharedstack.TestStack // nil for a stack that was already running
+	// operator is the session cookie of the local operator, after the first sign-in.
+	operator string
+}
+
+var shared = &sharedstack.Shared[*site]{Begin: begin}
+
+func TestMain(m *testing.M) { os.Exit(shared.Main(m, 1)) }
+
+func stack(t *testing.T) *site {
+	t.Helper()
+	browser(t) // without a browser, the test is skipped before it starts a stack
+	return shared.Get(t)
+}
+
+// begin starts a stack. For quick trials, RINGFENCE_RUNNING names the folder of a running one.
+func begin() (*site, error) {
+	if home := os.Getenv("RINGFENCE_RUNNING"); home != "" {
+		s := &site{home: home, bin: os.Getenv("RINGFENCE_BIN")}
+		text, err := os.ReadFile(filepath.Join(home, "demo.json"))
+		if err != nil {
+			return nil, err
+		}
+		return s, json.Unmarshal(text, &s.Demo)
+	}
+	base, err := sharedstack.New()
+	if err != nil {
+		return nil, err
+	}
+	s := &site{own: base, home: base.Home, bin: base.Bin}
+	if err := base.Start(); err != nil {
+		return s, err
+	}
+	s.Demo = base.Demo
+	return s, nil
+}
+
+// End stops the stack.
+func (s *site) End(well bool) error {
+	if s.own == nil {
+		return nil
+	}
+	return s.own.End(well)
+}
+
+var signInCode = regexp.MustCompile(`(?m)^[A-Z2-7]{4}-[A-Z2-7]{4}-[A-Z2-7]{4}$`)
+
+// code returns a new sign-in code. Earlier codes become invalid.
+func (s *site) code(t *testing.T) string {
+	t.Helper()
+	command := exec.CommandContext(t.Context(), filepath.Join(s.bin, "ringfence-local"), "service", "gateway", "sign-in-code")
+	command.Env = append(os.Environ(), "RINGFENCE_HOME="+s.home)
+	printed, err := command.CombinedOutput()
+	code := signInCode.FindString(string(printed))
+	if err != nil || code == "" {
+		t.Fatalf("sign-in-code printed %q: %v", printed, err)
+	}
+	return code
+}
+
+// path replaces {workspace} by the id of the demo workspace.
+func (s *site) path(format string) string {
+	return regexp.MustCompile(`\{workspace\}`).ReplaceAllString(format, s.WorkspaceID)
+}
+
+// place places a call with the key of the demo workspace and returns the id of its request.
+func (s *site) place(t *testing.T, to string) string {
+	t.Helper()
+	var request struct{ ID string }
+	body := map[string]string{"agent_id": s.AgentID, "to": to}
+	if err := kit.NewClient(s.BaseURL, s.WriteKey).Into(t.Context(), "POST", "/v1/calls", body, 202, &request); err != nil {
+		t.Fatal(err)
+	}
+	return request.ID
+}
+
+// awaitCall waits until the call of a request has ended and returns its id.
+func (s *site) awaitCall(t *testing.T, request string) string {
+	t.Helper()
+	client := kit.NewClient(s.BaseURL, s.ReadKey)
+	var found struct {
+		Status string
+		CallID string `json:"call_id"`
+	}
+	err := kit.Until(t.Context(), callLimit, "the request has ended", func() (bool, error) {
+		err := client.Into(context.Background(), "GET", "/v1/call-requests/"+request, nil, 200, &found)
+		return found.Status == "completed" || found.Status == "failed", err
+	})
+	if err != nil {
+		t.Fatal(fmt.Errorf("request %s: %w", request, err))
+	}
+	return found.CallID
+}

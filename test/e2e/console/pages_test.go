@@ -1,0 +1,86 @@
+package console
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/chromedp/chromedp"
+
+	"ringfence.dev/test/kit/sharedstack"
+)
+
+func TestSignIn_PageIsAccessible(t *testing.T) { newTab(t).check(t, "sign-in", "/sign-in") }
+
+func TestOverview_PageIsAccessible(t *testing.T) {
+	s := stack(t)
+	s.awaitCall(t, s.place(t, "+14155550101"))
+	checkPage(t, "overview", "/w/{workspace}")
+}
+
+func TestLive_PageIsAccessible(t *testing.T) { checkPage(t, "live", "/w/{workspace}/live") }
+
+func TestCalls_PageIsAccessible(t *testing.T) {
+	s := stack(t)
+	s.awaitCall(t, s.place(t, "+14155550190"))
+	checkPage(t, "calls", "/w/{workspace}/calls")
+}
+
+func TestRequests_PageIsAccessible(t *testing.T) {
+	checkPage(t, "call-requests", "/w/{workspace}/call-requests")
+}
+
+func TestPlaceCall_PageIsAccessible(t *testing.T) {
+	checkPage(t, "place-call", "/w/{workspace}/call-requests/new?to=%2B14155550101")
+}
+
+func TestWorkspaces_PageIsAccessible(t *testing.T) { checkPage(t, "workspaces", "/workspaces") }
+
+func TestNotFound_PageIsAccessible(t *testing.T) { checkPage(t, "not-found", "/w/{workspace}/none") }
+
+func TestSignIn_ReturnsToThePage(t *testing.T) {
+	b := newTab(t)
+	b.signIn(t, "/w/{workspace}/calls?status=busy")
+	address := value(t, b, chromedp.Location())
+	sharedstack.Equal(t, "page after the sign-in", address, b.ConsoleURL+b.path("/w/{workspace}/calls?status=busy"))
+
+	script[int](t, b, "document.querySelector('form[action=\"/sign-out\"]').submit(), 0")
+	b.await(t, `document.querySelector("#code")`)
+	b.visit(t, "/w/{workspace}/calls")
+	sharedstack.Contains(t, "page after the sign-out", b.text(t, "body"), "One-time code")
+}
+
+func TestLive_CallMovesThroughItsStatesWithoutAReload(t *testing.T) {
+	b := operatorTab(t)
+	b.visit(t, "/w/{workspace}/live")
+	b.await(t, `document.querySelector("[data-connection][data-state=open]")`)
+	script[bool](t, b, "window.notReloaded = true")
+
+	b.place(t, "+14155550198") // rings 20 s
+	b.await(t, `[...document.querySelectorAll("#live .to")].some((e) => e.innerText === "+14155550198")`)
+	b.await(t, `document.querySelector("#live .badge")?.innerText === "Ringing"`)
+	b.screenshot(t, "live-ringing")
+	b.run(t, chromedp.Click("#live .live button"), chromedp.WaitReady("#content"))
+	b.await(t, `[...document.querySelectorAll("#ended li")].some((e) => e.innerText.includes("+14155550198") && e.innerText.includes("Canceled"))`)
+
+	script[bool](t, b, "window.notReloaded = true")
+	b.place(t, "+14155550102")
+	b.await(t, `[...document.querySelectorAll("#ended li")].some((e) => e.innerText.includes("+14155550102"))`)
+	sharedstack.Equal(t, "page was not loaded again", script[bool](t, b, "window.notReloaded === true"), true)
+}
+
+func TestCall_ShowsItsStoryAfterAReason(t *testing.T) {
+	s := stack(t)
+	call := s.awaitCall(t, s.place(t, "+14155550103"))
+	b := operatorTab(t)
+	b.visit(t, "/w/{workspace}/calls/"+call)
+	for _, want := range []string{"The call to +14155550103 was requested.", "All checks allowed the call.", "Someone answered.", "The conversation ended after"} {
+		sharedstack.Contains(t, "timeline", b.text(t, "#timeline"), want)
+	}
+	sharedstack.Contains(t, "conversation before a reason", b.text(t, "#turns"), "Operators give a reason")
+
+	b.run(t, chromedp.SetValue("#reason", "ticket 7"), chromedp.Submit("#reason"), chromedp.WaitReady(".turn"))
+	if turns := b.text(t, ".turns"); !strings.Contains(turns, "Agent") {
+		t.Errorf("transcript = %q, want turns of the agent", turns)
+	}
+	b.check(t, "call", "/w/{workspace}/calls/"+call)
+}
