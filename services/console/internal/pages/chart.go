@@ -9,7 +9,7 @@ import (
 // The size of the chart in the units of its view box.
 const (
 	chartWidth, chartHeight = 720, 200
-	chartLeft, chartBottom  = 34, 22
+	chartLeft, chartBottom  = 40, 26
 )
 
 // HourChart draws the calls of 24 hours as stacked bars. The same numbers are in a table for screen
@@ -47,7 +47,11 @@ func (p *pageData) HourChart(hours []hourSummary) template.HTML {
 		}
 		b.WriteString(`</g>`)
 		if i%4 == 3 {
-			fmt.Fprintf(&b, `<text x="%.1f" y="%d" text-anchor="middle">%s</text>`, x+step*0.34, chartHeight-6,
+			class := ""
+			if i%8 != 7 {
+				class = ` class="minor"` // hidden on small screens
+			}
+			fmt.Fprintf(&b, `<text%s x="%.1f" y="%d" text-anchor="middle">%s</text>`, class, x+step*0.34, chartHeight-6,
 				h.Start.In(p.Zone).Format("15:04"))
 		}
 	}

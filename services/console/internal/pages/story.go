@@ -140,12 +140,16 @@ func (v *visit) readTalk(data *storyData) func() error {
 		transcript, err := gateway.Get[openapi.Transcript](v.r.Context(), v.Session, path+"/transcript", nil)
 		switch refused := gateway.AsError(err); {
 		case err == nil:
-			data.Turns = transcript.Turns
+			if data.Turns = transcript.Turns; len(data.Turns) == 0 {
+				data.Talk = "later"
+			}
 		case refused == nil || refused.Status >= http.StatusInternalServerError || refused.Status == 0:
 			return err
 		case refused.Status == http.StatusForbidden:
 			data.Talk = "forbidden"
 			return nil
+		case data.Call.Timings.EndedAt == nil:
+			data.Talk = "later"
 		default:
 			data.Talk = "none"
 		}

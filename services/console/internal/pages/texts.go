@@ -65,7 +65,7 @@ func (c catalogue) text(key string, args ...any) string {
 
 func insert(text string, args []any) string {
 	for i, arg := range args {
-		text = strings.ReplaceAll(text, "{"+strconv.Itoa(i)+"}", fmt.Sprint(arg))
+		text = strings.ReplaceAll(text, "{"+strconv.Itoa(i)+"}", textOf(arg))
 	}
 	return text
 }
@@ -81,11 +81,12 @@ func (c catalogue) count(key string, n int, args ...any) string {
 
 // textOr returns the text of prefix+value, or the value itself if the catalogue has none: values of
 // the API can be added later.
-func (c catalogue) textOr(prefix, value string) string {
-	if text, ok := c[prefix+value]; ok {
+func (c catalogue) textOr(prefix string, value any) string {
+	name := textOf(value)
+	if text, ok := c[prefix+name]; ok {
 		return text
 	}
-	return strings.ReplaceAll(value, "_", " ")
+	return strings.ReplaceAll(name, "_", " ")
 }
 
 // language returns the language of a request: the chosen one, or the first of Accept-Language that

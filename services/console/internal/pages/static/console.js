@@ -87,7 +87,7 @@ function showConnection(state) {
   for (const element of document.querySelectorAll("[data-connection]")) {
     if (element.dataset.state === state) continue;
     element.dataset.state = state;
-    element.textContent = body.dataset[{ open: "textOpen", lost: "textLost" }[state] ?? "textWaiting"];
+    element.textContent = body.dataset[{ open: "textOpen", lost: "textLost", polling: "textPolling" }[state] ?? "textWaiting"];
   }
 }
 

@@ -51,7 +51,7 @@ async function read(address, lastKey, share) {
         share({ event: { all: true, ended: true } }); // the page sends the person to the sign-in
         await pause(pollInterval);
       } else if (response.status === 403 || response.status === 404) {
-        share({ state: "waiting" });
+        share({ state: "polling" });
         share({ event: { all: true } });
         await pause(pollInterval);
         continue;
