@@ -341,9 +341,9 @@ type ClientInterface interface {
 	// StreamEvents Stream the events of the workspace
 	//
 	// Sends all events of the workspace in one order, as server-sent events. Opt-in events are included, webhook.test is not.
-	// Each message has the event's id, its type as `event`, and the envelope of the webhook as `data`. A comment is sent every
-	// 15 s. The stream ends when the client reads too slowly and when the service restarts. To resume, connect again with
-	// Last-Event-ID. Without Last-Event-ID, the stream starts with the next event.
+	// Each message has the event's id, its type as `event`, and the envelope of the webhook as `data`. A comment with
+	// the current id is sent every 15 s. The stream ends when the client reads too slowly and when the service restarts. To
+	// resume, connect again with Last-Event-ID. Without Last-Event-ID, the stream starts with the next event.
 	//
 	// Corresponds with GET /v1/events (the `StreamEvents` operationId).
 	StreamEvents(ctx context.Context, params *StreamEventsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -1043,9 +1043,9 @@ func (c *Client) SetDialing(ctx context.Context, body SetDialingJSONRequestBody,
 // StreamEvents Stream the events of the workspace
 //
 // Sends all events of the workspace in one order, as server-sent events. Opt-in events are included, webhook.test is not.
-// Each message has the event's id, its type as `event`, and the envelope of the webhook as `data`. A comment is sent every
-// 15 s. The stream ends when the client reads too slowly and when the service restarts. To resume, connect again with
-// Last-Event-ID. Without Last-Event-ID, the stream starts with the next event.
+// Each message has the event's id, its type as `event`, and the envelope of the webhook as `data`. A comment with
+// the current id is sent every 15 s. The stream ends when the client reads too slowly and when the service restarts. To
+// resume, connect again with Last-Event-ID. Without Last-Event-ID, the stream starts with the next event.
 //
 // Corresponds with GET /v1/events (the `StreamEvents` operationId).
 func (c *Client) StreamEvents(ctx context.Context, params *StreamEventsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -3797,9 +3797,9 @@ type ClientWithResponsesInterface interface {
 	// StreamEventsWithResponse Stream the events of the workspace
 	//
 	// Sends all events of the workspace in one order, as server-sent events. Opt-in events are included, webhook.test is not.
-	// Each message has the event's id, its type as `event`, and the envelope of the webhook as `data`. A comment is sent every
-	// 15 s. The stream ends when the client reads too slowly and when the service restarts. To resume, connect again with
-	// Last-Event-ID. Without Last-Event-ID, the stream starts with the next event.
+	// Each message has the event's id, its type as `event`, and the envelope of the webhook as `data`. A comment with
+	// the current id is sent every 15 s. The stream ends when the client reads too slowly and when the service restarts. To
+	// resume, connect again with Last-Event-ID. Without Last-Event-ID, the stream starts with the next event.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -6316,9 +6316,9 @@ func (c *ClientWithResponses) SetDialingWithResponse(ctx context.Context, body S
 // StreamEventsWithResponse Stream the events of the workspace
 //
 // Sends all events of the workspace in one order, as server-sent events. Opt-in events are included, webhook.test is not.
-// Each message has the event's id, its type as `event`, and the envelope of the webhook as `data`. A comment is sent every
-// 15 s. The stream ends when the client reads too slowly and when the service restarts. To resume, connect again with
-// Last-Event-ID. Without Last-Event-ID, the stream starts with the next event.
+// Each message has the event's id, its type as `event`, and the envelope of the webhook as `data`. A comment with
+// the current id is sent every 15 s. The stream ends when the client reads too slowly and when the service restarts. To
+// resume, connect again with Last-Event-ID. Without Last-Event-ID, the stream starts with the next event.
 //
 // Returns a wrapper object for the known response body format(s).
 //

@@ -25,10 +25,18 @@ type StreamedEvent struct {
 }
 
 // EventReader reads the messages of one response of GET /v1/events.
-type EventReader struct{ lines *bufio.Reader }
+type EventReader struct {
+	lines  *bufio.Reader
+	lastID uuid.UUID
+}
 
 // NewEventReader returns a reader of a response body.
 func NewEventReader(body io.Reader) *EventReader { return &EventReader{lines: bufio.NewReader(body)} }
+
+// LastID returns the id with which to resume after the part of the response that was read. The
+// service sends it with the messages and with the comments. LastID returns the zero value if no id
+// was read.
+func (r *EventReader) LastID() uuid.UUID { return r.lastID }
 
 // Next returns the next message. It returns io.EOF at the end of the response. An incomplete
 // message at the end is dropped: the service sends it again after a reconnect.
@@ -44,7 +52,11 @@ func (r *EventReader) Next() (event StreamedEvent, err error) {
 		}
 		line = bytes.TrimRight(line, "\r\n")
 		if len(line) == 0 {
+			if event.ID != uuid.Nil {
+				r.lastID = event.ID
+			}
 			if len(data) == 0 {
+				event = StreamedEvent{}
 				continue // the end of a comment
 			}
 			event.Data = bytes.Join(data, []byte("\n"))
@@ -71,9 +83,8 @@ const (
 )
 
 // FollowEvents reads GET /v1/events and calls handle for each event, until ctx ends or handle
-// returns an error. When a response ends, it connects again and resumes after the last event that
-// handle accepted. If there is none, it starts with the next new event of the workspace, unless
-// params name an event.
+// returns an error. Unless params name an event, it starts with the next new event of the workspace.
+// When a response ends, it connects again and resumes where the response ended.
 //
 // It returns the error of handle, and an error for a 4xx response except 429. The HTTP client must
 // have no timeout for the whole response.
@@ -117,13 +128,16 @@ func followOnce(
 	}
 	for reader := NewEventReader(response.Body); ; {
 		event, err := reader.Next()
-		if err != nil {
+		if last := reader.LastID(); err != nil {
+			if last != uuid.Nil {
+				params.LastEventID, params.LastEventIDQuery = &last, nil
+			}
 			return received, 0, nil //nolint:nilerr // the response ended or its connection broke
 		}
 		if err := handle(event); err != nil {
 			return received, 0, err
 		}
-		received, params.LastEventID, params.LastEventIDQuery = true, &event.ID, nil
+		received = true
 	}
 }
 

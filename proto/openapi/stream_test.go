@@ -21,7 +21,8 @@ func message(id uuid.UUID, data string) string {
 func TestEventReader_ReadsMessagesAndDropsAnIncompleteOne(t *testing.T) {
 	t.Parallel()
 	first, second := uuid.New(), uuid.New()
-	text := ": open\n\n" + message(first, "{}") + ": keep-alive\n\nid:" + second.String() +
+	start := uuid.New()
+	text := ": open\nid: " + start.String() + "\n\n" + message(first, "{}") + ": keep-alive\n\nid:" + second.String() +
 		"\r\nevent:call.busy\r\ndata:{\r\ndata: }\r\n\r\n" + strings.TrimSuffix(message(uuid.New(), "{}"), "\n")
 	reader := NewEventReader(strings.NewReader(text))
 	for _, want := range []StreamedEvent{
@@ -44,6 +45,47 @@ func TestEventReader_ReadsMessagesAndDropsAnIncompleteOne(t *testing.T) {
 	}
 	if _, err := reader.Next(); !errors.Is(err, io.EOF) {
 		t.Errorf("Next at the end = %v, want io.EOF", err)
+	}
+	if got := reader.LastID(); got != second {
+		t.Errorf("LastID = %s, want the id of the last complete message, %s", got, second)
+	}
+}
+
+// The first response has no event, and the second one has an event and later a comment with the id of
+// an event that the client does not receive.
+func TestFollowEvents_ResumesAfterTheIDOfAComment(t *testing.T) {
+	t.Parallel()
+	start, event, skipped := uuid.New(), uuid.New(), uuid.New()
+	responses := []string{
+		": open\nid: " + start.String() + "\n\n",
+		": open\nid: " + start.String() + "\n\n" + message(event, "{}") + ": keep-alive\nid: " + skipped.String() + "\n\n",
+		message(uuid.New(), "{}"),
+	}
+	var resumed []string
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		resumed = append(resumed, r.Header.Get("Last-Event-ID"))
+		_, _ = io.WriteString(w, responses[min(len(resumed), len(responses))-1])
+	}))
+	defer server.Close()
+	client, err := NewClient(server.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	received := 0
+	err = FollowEvents(ctx, client, StreamEventsParams{}, func(got StreamedEvent) error {
+		if received++; received == 2 {
+			stop()
+		} else if got.ID != event {
+			t.Errorf("ID of the first event = %s, want %s", got.ID, event)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatalf("FollowEvents: %v", err)
+	}
+	if want := []string{"", start.String(), skipped.String()}; !slices.Equal(resumed, want) {
+		t.Errorf("Last-Event-ID of the requests = %q, want %q", resumed, want)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -20,6 +21,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"ringfence.dev/libs/apierr"
 	"ringfence.dev/libs/inbox"
 	"ringfence.dev/libs/outbox"
 	"ringfence.dev/libs/pg"
@@ -36,6 +38,7 @@ type fixture struct {
 	t     *testing.T
 	pool  *pgxpool.Pool
 	store *store.Store
+	start store.StreamCursor // before all events
 }
 
 func newFixture(t *testing.T) *fixture {
@@ -45,7 +48,13 @@ func newFixture(t *testing.T) *fixture {
 		t.Fatal(err)
 	}
 	pool := pgtest.New(t, schema, outbox.Migrations, inbox.Migrations, pg.Migrations{Name: schema, FS: store.Migrations})
-	return &fixture{t: t, pool: pool, store: store.New(pool, box)}
+	st := store.New(pool, box)
+	_, timeline, err := st.StreamPositions(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	start := store.StreamCursor{EventID: uuid.New(), Timeline: timeline}
+	return &fixture{t: t, pool: pool, store: st, start: start}
 }
 
 func newEvent(ws uuid.UUID, body string) deliveries.Event {
@@ -97,11 +106,16 @@ func (f *fixture) replica(change ...func(*Hub)) *replica {
 		}
 	})
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		cursor := store.StreamCursor{IngestedAt: time.Now()}
-		_, _ = fmt.Sscan(req.URL.Query().Get("after"), &cursor.Position)
-		stream, err := r.hub.Open(req.Context(), uuid.MustParse(req.URL.Query().Get("workspace")), cursor, nil)
+		cursor := f.start
+		cursor.IngestedAt = time.Now()
+		stream, err := r.hub.Open(req.Context(), uuid.MustParse(req.URL.Query().Get("workspace")), cursor,
+			req.URL.Query()["types"])
 		if err != nil {
-			http.Error(w, err.Error(), http.StatusTooManyRequests)
+			status := http.StatusInternalServerError
+			if refused, ok := errors.AsType[*apierr.Error](err); ok {
+				status = refused.Status
+			}
+			http.Error(w, err.Error(), status)
 			return
 		}
 		defer func() { r.sent <- struct{}{} }()
@@ -138,8 +152,11 @@ func (f *fixture) listen(r *replica, ws uuid.UUID) <-chan string {
 		defer close(ids)
 		defer func() { _ = response.Body.Close() }()
 		lines := bufio.NewScanner(response.Body)
+		id := ""
 		for lines.Scan() {
-			if id, ok := strings.CutPrefix(lines.Text(), "id: "); ok {
+			if next, ok := strings.CutPrefix(lines.Text(), "id: "); ok {
+				id = next
+			} else if strings.HasPrefix(lines.Text(), "data: ") {
 				ids <- id
 			}
 		}
@@ -213,7 +230,7 @@ func TestStream_EventsThatAreStoredAreSentFirst(t *testing.T) {
 	t.Parallel()
 	f, ws := newFixture(t), uuid.New()
 	var stored []deliveries.Event
-	for range 3 * pageSize {
+	for range 2*pageSize + 1 {
 		stored = append(stored, newEvent(ws, "{}"))
 	}
 	f.ingest(stored...)
@@ -234,7 +251,8 @@ func TestStream_FormatOfAMessage(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = response.Body.Close() }()
-	want := ": open\n\nid: " + ev.ID.String() + "\nevent: call.ringing\ndata: {\"a\":\ndata: 1}\n\n"
+	want := ": open\nid: " + f.start.EventID.String() + "\n\nid: " + ev.ID.String() +
+		"\nevent: call.ringing\ndata: {\"a\":\ndata: 1}\n\n"
 	got := make([]byte, len(want))
 	if _, err := io.ReadFull(response.Body, got); err != nil {
 		t.Fatal(err)
@@ -253,7 +271,8 @@ func TestStream_SendsComments(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = response.Body.Close() }()
-	want := ": open\n\n: keep-alive\n\n: keep-alive\n\n"
+	id := "\nid: " + f.start.EventID.String() + "\n\n"
+	want := ": open" + id + ": keep-alive" + id + ": keep-alive" + id
 	got := make([]byte, len(want))
 	if _, err := io.ReadFull(response.Body, got); err != nil {
 		t.Fatal(err)
@@ -261,6 +280,29 @@ func TestStream_SendsComments(t *testing.T) {
 	if string(got) != want {
 		t.Errorf("comments = %q, want %q", got, want)
 	}
+}
+
+// The filter matches no event, so the comments must move the client's position forward.
+func TestStream_CommentsHaveTheIDOfTheLastEventThatWasRead(t *testing.T) {
+	t.Parallel()
+	f, ws := newFixture(t), uuid.New()
+	ev := newEvent(ws, "{}")
+	f.ingest(ev)
+	r := f.replica(func(h *Hub) { h.commentInterval = time.Millisecond })
+	response, err := http.Get(r.url + "?types=call.busy&workspace=" + ws.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = response.Body.Close() }()
+	for lines := bufio.NewScanner(response.Body); lines.Scan(); {
+		if strings.HasPrefix(lines.Text(), "data") {
+			t.Fatalf("line = %q, want only comments", lines.Text())
+		}
+		if lines.Text() == "id: "+ev.ID.String() {
+			return
+		}
+	}
+	t.Error("the stream ended before a comment had the id of the event")
 }
 
 // The client does not read. The bodies fill the buffers of the connection.
@@ -308,7 +350,10 @@ func TestStream_EndsCleanlyWhenTheServerCloses(t *testing.T) {
 	if err := lines.Err(); err != nil {
 		t.Errorf("end of the response: %v, want none", err)
 	}
-	want := []string{": open", "", "id: " + ev.ID.String(), "event: call.ringing", "data: {}", ""}
+	want := []string{
+		": open", "id: " + f.start.EventID.String(), "",
+		"id: " + ev.ID.String(), "event: call.ringing", "data: {}", "",
+	}
 	if !slices.Equal(got, want) {
 		t.Errorf("lines = %q, want %q", got, want)
 	}
@@ -333,6 +378,124 @@ func TestHub_EndsStreamsIfTheDatabaseLostPositions(t *testing.T) {
 		}
 	case <-time.After(testkit.Timeout):
 		t.Fatal("the stream did not end")
+	}
+}
+
+// The positions of new events have exceeded the lost ones before the hub polls.
+func TestHub_EndsStreamsOfAnotherTimeline(t *testing.T) {
+	t.Parallel()
+	f, ws := newFixture(t), uuid.New()
+	ids := f.listen(f.replica(), ws)
+	other := f.listen(f.replica(), uuid.New()) // its workspace has no events
+	const another = `
+		CREATE OR REPLACE FUNCTION database_timeline() RETURNS text LANGUAGE sql STABLE AS $$ SELECT 'another' $$`
+	if _, err := pgtest.Owner(t, f.pool, schema).Exec(t.Context(), another); err != nil {
+		t.Fatal(err)
+	}
+	f.ingest(newEvent(ws, "{}"))
+	for name, stream := range map[string]<-chan string{"with events": ids, "without events": other} {
+		select {
+		case id, more := <-stream:
+			if more {
+				t.Errorf("stream %s received event %s, want its end", name, id)
+			}
+		case <-time.After(testkit.Timeout):
+			t.Errorf("the stream %s did not end", name)
+		}
+	}
+	testkit.Until(t, "the hub records the timeline", func() bool {
+		var found bool
+		if err := f.pool.QueryRow(t.Context(), `
+			SELECT EXISTS (SELECT FROM database_timelines WHERE timeline = 'another')`).Scan(&found); err != nil {
+			t.Fatal(err)
+		}
+		return found
+	})
+}
+
+func TestHub_LimitsTheStreamsOfAReplica(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	r := f.replica(func(h *Hub) { h.maxStreams = 2 })
+	open := func() int {
+		t.Helper()
+		response, err := http.Get(r.url + "?workspace=" + uuid.NewString())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if response.StatusCode != http.StatusOK {
+			_ = response.Body.Close()
+		} else {
+			t.Cleanup(func() { _ = response.Body.Close() })
+		}
+		return response.StatusCode
+	}
+	for i, want := range []int{http.StatusOK, http.StatusOK, http.StatusServiceUnavailable} {
+		if got := open(); got != want {
+			t.Errorf("status of stream %d = %d, want %d", i+1, got, want)
+		}
+	}
+	close(r.closing)
+	<-r.sent
+	<-r.sent
+	if got := open(); got != http.StatusOK {
+		t.Errorf("status after the others were closed = %d, want 200", got)
+	}
+}
+
+// The renewal has read the open streams and waits. Meanwhile a stream is closed.
+func TestHub_RenewalDoesNotKeepAClosedStream(t *testing.T) {
+	t.Parallel()
+	f, ws := newFixture(t), uuid.New()
+	hub := New(f.store, prometheus.NewRegistry())
+	stream, err := hub.Open(t.Context(), ws, f.start, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	kept, err := hub.Open(t.Context(), ws, f.start, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	owner := pgtest.Owner(t, f.pool, schema)
+	if _, err := owner.Exec(t.Context(), `
+		CREATE FUNCTION wait() RETURNS trigger LANGUAGE plpgsql AS $$
+		BEGIN PERFORM pg_advisory_xact_lock(1); RETURN NEW; END $$;
+		CREATE TRIGGER wait BEFORE INSERT ON open_streams FOR EACH ROW EXECUTE FUNCTION wait()`); err != nil {
+		t.Fatal(err)
+	}
+	lock, err := owner.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = lock.Rollback(context.WithoutCancel(t.Context())) }()
+	if _, err := lock.Exec(t.Context(), `SELECT pg_advisory_xact_lock(1)`); err != nil {
+		t.Fatal(err)
+	}
+	renewed := make(chan error, 1)
+	go func() { renewed <- hub.renew(context.WithoutCancel(t.Context())) }()
+	count := func(sql string) (n int) {
+		t.Helper()
+		if err := owner.QueryRow(t.Context(), sql).Scan(&n); err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	testkit.Until(t, "the renewal waits", func() bool {
+		return count(`SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted
+			AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`) > 0
+	})
+	stream.Close(t.Context())
+	if err := lock.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-renewed; err != nil {
+		t.Fatalf("renew: %v", err)
+	}
+	if got := count(`SELECT count(*) FROM open_streams WHERE id = '` + stream.id.String() + `'`); got != 0 {
+		t.Error("the closed stream is still counted")
+	}
+	if got := count(`SELECT count(*) FROM open_streams WHERE id = '` + kept.id.String() + `'`); got != 1 {
+		t.Error("the open stream is not counted")
 	}
 }
 

@@ -22,11 +22,17 @@ import (
 // (docs/reference/api/webhooks.md#event-stream).
 const MaxStreams = 10
 
+// maxReplicaStreams limits the open streams of a replica, because each of them can hold a page of
+// events in memory.
+const maxReplicaStreams = 1000
+
 const (
 	// minPoll and maxPoll limit the time between two polls for new events. The time is minPoll
 	// after a poll that found events, and then doubles. Events that this replica has stored wake
 	// their streams without a poll.
 	minPoll, maxPoll = 25 * time.Millisecond, 200 * time.Millisecond
+	// idlePoll is the time between two reads of the database's timeline while no stream is open.
+	idlePoll = time.Second
 	// errorPoll is the time between two polls while the database is not available.
 	errorPoll = time.Second
 	// lease is how long a stream counts after its replica has crashed.
@@ -45,14 +51,17 @@ type Hub struct {
 	reads chan struct{}
 	open  prometheus.Gauge
 	sent  prometheus.Counter
-	// commentInterval and writeTimeout equal the constants, except in tests.
+	// These fields equal the constants, except in tests.
 	commentInterval, writeTimeout time.Duration
+	maxStreams                    int
 
 	mu sync.Mutex
 	// streams contains the open streams of each workspace. seen is the position of the newest event
 	// for which the hub has woken these streams.
 	streams map[uuid.UUID][]*Stream
 	seen    map[uuid.UUID]int64
+	// count is the number of streams that are open or being opened.
+	count int
 	// opened makes Run continue when the first stream was opened.
 	opened chan struct{}
 }
@@ -62,6 +71,7 @@ func New(st *store.Store, metrics prometheus.Registerer) *Hub {
 	h := &Hub{
 		store: st, reads: make(chan struct{}, maxReads), streams: map[uuid.UUID][]*Stream{}, seen: map[uuid.UUID]int64{},
 		opened: make(chan struct{}, 1), commentInterval: commentInterval, writeTimeout: writeTimeout,
+		maxStreams: maxReplicaStreams,
 		open: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "ringfence_webhooks_open_streams", Help: "Open event streams of this replica.",
 		}),
@@ -74,7 +84,8 @@ func New(st *store.Store, metrics prometheus.Registerer) *Hub {
 }
 
 // Open registers a stream of the workspace that starts after the cursor. It returns 429
-// rate_limited if the workspace has MaxStreams streams. The caller must call Stream.Close.
+// rate_limited if the workspace has MaxStreams streams, and 503 unavailable if this replica has its
+// maximum number of streams. The caller must call Stream.Close.
 func (h *Hub) Open(
 	ctx context.Context,
 	workspaceID uuid.UUID,
@@ -85,11 +96,16 @@ func (h *Hub) Open(
 	if err != nil {
 		return nil, fmt.Errorf("generate stream id: %w", err)
 	}
+	if !h.reserve() {
+		return nil, apierr.Unavailable("The event stream")
+	}
 	opened, err := h.store.OpenStream(ctx, id, workspaceID, lease, MaxStreams)
 	if err != nil {
+		h.release()
 		return nil, err
 	}
 	if !opened {
+		h.release()
 		refused := apierr.New(http.StatusTooManyRequests, "rate_limited",
 			"This workspace already has %d open event streams. Close one first.", MaxStreams)
 		refused.RetryAfter = renewInterval
@@ -100,16 +116,35 @@ func (h *Hub) Open(
 		id:          id,
 		workspaceID: workspaceID,
 		cursor:      after,
+		timeline:    after.Timeline,
 		types:       types,
 		wake:        make(chan struct{}, 1),
 		ended:       make(chan struct{}),
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if len(h.streams) == 0 {
+		wake(h.opened)
+	}
 	h.streams[workspaceID] = append(h.streams[workspaceID], s)
 	h.open.Inc()
-	wake(h.opened)
 	return s, nil
+}
+
+func (h *Hub) reserve() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.count >= h.maxStreams {
+		return false
+	}
+	h.count++
+	return true
+}
+
+func (h *Hub) release() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.count--
 }
 
 func (h *Hub) remove(s *Stream) {
@@ -121,6 +156,7 @@ func (h *Hub) remove(s *Stream) {
 		delete(h.streams, s.workspaceID)
 		delete(h.seen, s.workspaceID)
 	}
+	h.count--
 	h.open.Dec()
 }
 
@@ -143,21 +179,18 @@ func wake(c chan struct{}) {
 	}
 }
 
-// Run polls for events of other replicas and renews the leases of the streams, until ctx ends.
+// Run polls for events of other replicas, renews the leases of the streams, and records the
+// timelines of the database, until ctx ends.
 func (h *Hub) Run(ctx context.Context) error {
-	wait, renewed := minPoll, time.Time{}
+	wait, renewed, recorded := minPoll, time.Now(), ""
 	for {
 		workspaces := h.workspaces()
-		if len(workspaces) == 0 {
-			select {
-			case <-ctx.Done():
-				return nil
-			case <-h.opened:
+		found, timeline, err := h.poll(ctx, workspaces)
+		if err == nil && timeline != recorded {
+			if err = h.store.RecordTimeline(ctx); err == nil {
+				recorded = timeline
 			}
-			wait, renewed = minPoll, time.Now() // Open has inserted the lease
-			continue
 		}
-		found, err := h.poll(ctx, workspaces)
 		if err == nil && time.Since(renewed) >= renewInterval {
 			renewed = time.Now()
 			err = h.renew(ctx)
@@ -168,14 +201,18 @@ func (h *Hub) Run(ctx context.Context) error {
 		case err != nil:
 			slog.WarnContext(ctx, "event streams not updated", "error", err)
 			wait = errorPoll
+		case len(workspaces) == 0:
+			wait = idlePoll
 		case found:
 			wait = minPoll
 		default:
-			wait = min(2*wait, maxPoll)
+			wait = min(max(2*wait, minPoll), maxPoll)
 		}
 		select {
 		case <-ctx.Done():
 			return nil
+		case <-h.opened:
+			wait = minPoll
 		case <-time.After(wait):
 		}
 	}
@@ -191,18 +228,26 @@ func (h *Hub) workspaces() []uuid.UUID {
 	return ids
 }
 
-// poll wakes the streams of the workspaces that have a newer position than at the last poll.
+// poll wakes the streams of the workspaces that have a newer position than at the last poll, and
+// returns the timeline of the database.
 //
-// A lower position means that the database lost commits, after a failover to an asynchronous
-// standby. New events can then have positions that a stream has already sent, so poll ends the
-// streams of the workspace.
-func (h *Hub) poll(ctx context.Context, workspaces []uuid.UUID) (found bool, err error) {
-	positions, err := h.store.StreamPositions(ctx, workspaces)
+// After a failover to an asynchronous standby, the database can lack commits. New events can then
+// have positions that a stream has already sent, so poll ends the streams of other timelines. A
+// lower position without a new timeline has the same reason: the tables were restored.
+func (h *Hub) poll(ctx context.Context, workspaces []uuid.UUID) (found bool, timeline string, err error) {
+	positions, timeline, err := h.store.StreamPositions(ctx, workspaces)
 	if err != nil {
-		return false, err
+		return false, "", err
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	for _, streams := range h.streams {
+		for _, s := range streams {
+			if s.timeline != timeline {
+				s.end()
+			}
+		}
+	}
 	for id, position := range positions {
 		if h.streams[id] == nil || position == h.seen[id] {
 			continue
@@ -216,9 +261,11 @@ func (h *Hub) poll(ctx context.Context, workspaces []uuid.UUID) (found bool, err
 			wake(s.wake)
 		}
 	}
-	return found, nil
+	return found, timeline, nil
 }
 
+// renew renews the leases of the open streams. If a stream is closed meanwhile, the renewal can
+// insert its row again, so renew deletes the rows of the streams that were closed.
 func (h *Hub) renew(ctx context.Context) error {
 	var ids, workspaces []uuid.UUID
 	h.mu.Lock()
@@ -231,5 +278,24 @@ func (h *Hub) renew(ctx context.Context) error {
 	if len(ids) == 0 {
 		return nil
 	}
-	return h.store.RenewStreams(ctx, ids, workspaces, lease)
+	if err := h.store.RenewStreams(ctx, ids, workspaces, lease); err != nil {
+		return err
+	}
+	if closed := h.closed(ids); len(closed) > 0 {
+		return h.store.CloseStreams(ctx, closed...)
+	}
+	return nil
+}
+
+// closed returns the ids that belong to no open stream.
+func (h *Hub) closed(ids []uuid.UUID) []uuid.UUID {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	open := make(map[uuid.UUID]bool, len(ids))
+	for _, streams := range h.streams {
+		for _, s := range streams {
+			open[s.id] = true
+		}
+	}
+	return slices.DeleteFunc(ids, func(id uuid.UUID) bool { return open[id] })
 }

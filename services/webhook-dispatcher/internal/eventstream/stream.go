@@ -3,7 +3,9 @@ package eventstream
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net/http"
 	"slices"
@@ -21,9 +23,10 @@ const (
 	// writeTimeout is how long one write may take. A client that reads more slowly is
 	// disconnected.
 	writeTimeout = 10 * time.Second
-	// pageSize is the maximum number of events of one read. A body can have 300 KiB, and each
-	// stream keeps one page in memory.
-	pageSize = 16
+	// pageSize and pageBytes limit the events of one read, which the stream keeps in memory while it
+	// writes them. The last body of a page can exceed pageBytes by 300 KiB.
+	pageSize  = 64
+	pageBytes = 256 << 10
 )
 
 // Stream is one open event stream.
@@ -32,6 +35,8 @@ type Stream struct {
 	id          uuid.UUID
 	workspaceID uuid.UUID
 	types       []string
+	// timeline is the timeline of the database in which the cursor is valid.
+	timeline string
 	// cursor is the position of the last event that was read.
 	cursor store.StreamCursor
 	wake   chan struct{}
@@ -47,7 +52,7 @@ func (s *Stream) Close(ctx context.Context) {
 	s.hub.remove(s)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), writeTimeout)
 	defer cancel()
-	if err := s.hub.store.CloseStream(ctx, s.id); err != nil { // the lease ends soon
+	if err := s.hub.store.CloseStreams(ctx, s.id); err != nil { // the lease ends soon
 		slog.WarnContext(ctx, "event stream not removed", "error", err)
 	}
 }
@@ -56,14 +61,14 @@ func (s *Stream) Close(ctx context.Context) {
 // closing is closed, or a write fails. The response must have no other content.
 func (s *Stream) Send(ctx context.Context, w http.ResponseWriter, closing <-chan struct{}) {
 	out := &writer{response: w, control: http.NewResponseController(w), timeout: s.hub.writeTimeout}
-	if out.write([]byte(": open\n\n")) != nil {
+	if s.comment(out, "open") != nil {
 		return
 	}
 	comments := time.NewTicker(s.hub.commentInterval)
 	defer comments.Stop()
 	wake(s.wake) // the first read
+	woken, retry := s.wake, (<-chan time.Time)(nil)
 	for {
-		var retry <-chan time.Time
 		select {
 		case <-ctx.Done():
 			return
@@ -72,83 +77,81 @@ func (s *Stream) Send(ctx context.Context, w http.ResponseWriter, closing <-chan
 		case <-s.ended:
 			return
 		case <-comments.C:
-			if out.write([]byte(": keep-alive\n\n")) != nil {
+			if s.comment(out, "keep-alive") != nil {
 				return
 			}
-			continue
-		case <-s.wake:
-		}
-		for more := true; more; {
-			var err error
-			if more, err = s.sendPage(ctx, out); err != nil {
-				if out.failed || ctx.Err() != nil {
-					return
-				}
-				slog.WarnContext(ctx, "event stream not read", "workspace_id", s.workspaceID, "error", err)
-				retry, more = time.After(errorPoll), false
-			}
-			select {
-			case <-closing:
-				return
-			case <-s.ended:
+		case <-retry:
+			woken, retry = s.wake, nil
+			wake(s.wake)
+		case <-woken:
+			more, err := s.sendPage(ctx, out)
+			switch {
+			case err == nil && more:
+				wake(s.wake)
+			case err == nil:
+			case out.failed || ctx.Err() != nil || errors.Is(err, store.ErrTimelineChanged):
 				return
 			default:
-			}
-		}
-		if retry != nil {
-			select {
-			case <-ctx.Done():
-				return
-			case <-closing:
-				return
-			case <-retry:
-				wake(s.wake)
+				slog.WarnContext(ctx, "event stream not read", "workspace_id", s.workspaceID, "error", err)
+				woken, retry = nil, time.After(errorPoll)
 			}
 		}
 	}
 }
 
-// sendPage reads one page of events and writes them. more is true if the page was full.
+// comment writes a comment line and the id of the cursor. A client stores the id without receiving
+// a message, so it can resume before its first event, and after events that it does not receive.
+func (s *Stream) comment(out *writer, text string) error {
+	return out.write(func(to io.Writer) error {
+		_, err := fmt.Fprintf(to, ": %s\nid: %s\n\n", text, s.cursor.EventID)
+		return err
+	})
+}
+
+// sendPage reads one page of events and writes them. more is true if the page ended at a limit.
 func (s *Stream) sendPage(ctx context.Context, out *writer) (more bool, err error) {
 	select {
 	case s.hub.reads <- struct{}{}:
 	case <-ctx.Done():
 		return false, fmt.Errorf("wait for a read of the event stream: %w", ctx.Err())
 	}
-	page, err := s.hub.store.StreamEvents(ctx, s.workspaceID, s.cursor, s.types, pageSize)
+	limits := store.StreamPage{Types: s.types, Limit: pageSize, MaxBytes: pageBytes}
+	page, more, err := s.hub.store.StreamEvents(ctx, s.workspaceID, s.cursor, limits)
 	<-s.hub.reads
 	if err != nil || len(page) == 0 {
 		return false, err
 	}
-	var messages bytes.Buffer
-	sent := 0
-	for _, event := range page {
-		if len(event.Body) == 0 || len(s.types) > 0 && !slices.Contains(s.types, event.Type) {
-			continue
-		}
-		writeMessage(&messages, event)
-		sent++
-	}
-	if sent > 0 {
-		if err := out.write(messages.Bytes()); err != nil {
+	last := page[len(page)-1].StreamCursor
+	page = slices.DeleteFunc(page, func(event store.StreamEvent) bool {
+		return len(event.Body) == 0 || len(s.types) > 0 && !slices.Contains(s.types, event.Type)
+	})
+	if len(page) > 0 {
+		if err := out.write(func(to io.Writer) error { return writeMessages(to, page) }); err != nil {
 			return false, err
 		}
-		s.hub.sent.Add(float64(sent))
+		s.hub.sent.Add(float64(len(page)))
 	}
-	s.cursor = page[len(page)-1].StreamCursor
-	return len(page) == pageSize, nil
+	s.cursor = last
+	return more, nil
 }
 
-// writeMessage appends one message
+// writeMessages writes each event as a message
 // (https://html.spec.whatwg.org/multipage/server-sent-events.html).
-func writeMessage(to *bytes.Buffer, event store.StreamEvent) {
-	fmt.Fprintf(to, "id: %s\nevent: %s\n", event.EventID, event.Type)
-	for line := range bytes.SplitSeq(event.Body, []byte("\n")) {
-		to.WriteString("data: ")
-		to.Write(line)
-		to.WriteByte('\n')
+func writeMessages(to io.Writer, events []store.StreamEvent) error {
+	for _, event := range events {
+		if _, err := fmt.Fprintf(to, "id: %s\nevent: %s\n", event.EventID, event.Type); err != nil {
+			return err
+		}
+		for line := range bytes.SplitSeq(event.Body, []byte("\n")) {
+			if _, err := fmt.Fprintf(to, "data: %s\n", line); err != nil {
+				return err
+			}
+		}
+		if _, err := io.WriteString(to, "\n"); err != nil {
+			return err
+		}
 	}
-	to.WriteByte('\n')
+	return nil
 }
 
 // writer writes to the response and flushes it. Each write has its own deadline.
@@ -159,10 +162,10 @@ type writer struct {
 	failed   bool
 }
 
-func (w *writer) write(text []byte) error {
+func (w *writer) write(content func(io.Writer) error) error {
 	// The error is ignored: only a writer without a connection does not support deadlines.
 	_ = w.control.SetWriteDeadline(time.Now().Add(w.timeout))
-	_, err := w.response.Write(text)
+	err := content(w.response)
 	if err == nil {
 		err = w.control.Flush()
 	}

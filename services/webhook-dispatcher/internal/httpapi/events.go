@@ -19,6 +19,9 @@ import (
 	"ringfence.dev/services/webhook-dispatcher/internal/subscriptions"
 )
 
+// refillRetry is the Retry-After while events can be missing after a failover.
+const refillRetry = 5 * time.Second
+
 // streamEvents handles GET /v1/events. The response ends when the client disconnects or reads too
 // slowly, and when the process stops.
 func (a *API) streamEvents(w http.ResponseWriter, r *http.Request) error {
@@ -59,11 +62,16 @@ func (a *API) streamCursor(r *http.Request, workspaceID uuid.UUID, after *uuid.U
 		return a.store.StreamHead(r.Context(), workspaceID)
 	}
 	cursor, err := a.store.StreamCursor(r.Context(), workspaceID, *after)
-	if errors.Is(err, pg.ErrNotFound) {
+	switch {
+	case errors.Is(err, pg.ErrNotFound):
 		return cursor, apierr.Validation(
 			"last_event_id",
 			"names no stored event: it is unknown or has expired. Connect without it.",
 		)
+	case errors.Is(err, store.ErrEventsMissing):
+		unavailable := apierr.Unavailable("The event with this last_event_id")
+		unavailable.RetryAfter = refillRetry
+		return cursor, unavailable
 	}
 	return cursor, err
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/google/uuid"
 
 	"ringfence.dev/libs/serviceauth"
+	"ringfence.dev/libs/testkit/pgtest"
 )
 
 // A HEAD request must not open a stream that never ends.
@@ -33,6 +34,26 @@ func TestEvents_HeadEndsImmediately(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantEqual(t, "open streams", open, 0)
+}
+
+// After a failover, the consumer must first store the lost events again.
+func TestEvents_UnknownIDIsUnavailableAfterAFailover(t *testing.T) {
+	t.Parallel()
+	h, ws := newFixture(t), uuid.New()
+	const another = `
+		CREATE OR REPLACE FUNCTION database_timeline() RETURNS text LANGUAGE sql STABLE AS $$ SELECT 'another' $$`
+	if _, err := pgtest.Owner(t, h.pool, schema).Exec(t.Context(), another); err != nil {
+		t.Fatal(err)
+	}
+	path := "/v1/events?last_event_id=" + uuid.NewString()
+	got := h.customer(ws, http.MethodGet, path, "")
+	wantStatus(t, "unknown id", got, http.StatusServiceUnavailable, "unavailable")
+	wantEqual(t, "Retry-After", got.header.Get("Retry-After"), "5")
+	if _, err := h.pool.Exec(t.Context(), `
+		INSERT INTO database_timelines VALUES ('another', now() - interval '1 hour')`); err != nil {
+		t.Fatal(err)
+	}
+	wantStatus(t, "unknown id, later", h.customer(ws, http.MethodGet, path, ""), 422, "validation_error")
 }
 
 func TestEvents_InvalidParametersAreRefused(t *testing.T) {

@@ -223,9 +223,12 @@ const insertStreamed = `
 WITH fresh AS MATERIALIZED (` + insertEvents + `
     RETURNING id, created_at, workspace_id, type
 ), heads AS (
-    INSERT INTO stream_heads AS h (workspace_id, position)
-    SELECT fresh.workspace_id, count(*) FROM fresh GROUP BY fresh.workspace_id ORDER BY fresh.workspace_id
-    ON CONFLICT (workspace_id) DO UPDATE SET position = h.position + EXCLUDED.position
+    INSERT INTO stream_heads AS h (workspace_id, position, timeline, restart)
+    SELECT fresh.workspace_id, count(*), (SELECT database_timeline()), 0
+    FROM fresh GROUP BY fresh.workspace_id ORDER BY fresh.workspace_id
+    ON CONFLICT (workspace_id) DO UPDATE SET
+        position = h.position + EXCLUDED.position, timeline = EXCLUDED.timeline,
+        restart = CASE WHEN h.timeline <> EXCLUDED.timeline THEN h.position ELSE h.restart END
     RETURNING h.workspace_id, h.position
 )
 INSERT INTO stream_events (workspace_id, position, ingested_at, event_id, event_created_at, type)

@@ -3,8 +3,10 @@ package store_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -20,12 +22,23 @@ import (
 	"ringfence.dev/services/webhook-dispatcher/internal/store"
 )
 
+// firstCursor returns the cursor before all events.
+func firstCursor(t *testing.T, st *store.Store) store.StreamCursor {
+	t.Helper()
+	_, timeline, err := st.StreamPositions(t.Context(), nil)
+	if err != nil {
+		t.Fatalf("StreamPositions: %v", err)
+	}
+	return store.StreamCursor{IngestedAt: time.Now(), Timeline: timeline}
+}
+
 // readStream returns the events of the workspace after the cursor.
 func (r *fixture) readStream(ws uuid.UUID, after store.StreamCursor, types ...string) []store.StreamEvent {
 	r.t.Helper()
 	var all []store.StreamEvent
 	for {
-		page, err := r.store.StreamEvents(r.t.Context(), ws, after, types, 3)
+		limits := store.StreamPage{Types: types, Limit: 3, MaxBytes: 1 << 20}
+		page, _, err := r.store.StreamEvents(r.t.Context(), ws, after, limits)
 		if err != nil {
 			r.t.Fatalf("StreamEvents: %v", err)
 		}
@@ -108,7 +121,7 @@ func TestStream_LateCommitIsNotSkipped(t *testing.T) {
 			})
 		}()
 		r.awaitLocked()
-		if got := r.readStream(ws, store.StreamCursor{}); len(got) != 0 {
+		if got := r.readStream(ws, firstCursor(t, r.store)); len(got) != 0 {
 			t.Errorf("stream before the commit = %v, want none", streamIDs(got))
 		}
 		want := []uuid.UUID{second.ID}
@@ -124,7 +137,7 @@ func TestStream_LateCommitIsNotSkipped(t *testing.T) {
 		if err := <-done; err != nil {
 			t.Fatalf("second Ingest: %v", err)
 		}
-		if got := streamIDs(r.readStream(ws, store.StreamCursor{IngestedAt: time.Now()})); !slices.Equal(got, want) {
+		if got := streamIDs(r.readStream(ws, firstCursor(t, r.store))); !slices.Equal(got, want) {
 			t.Errorf("stream, first commits %v = %v, want %v", commits, got, want)
 		}
 	}
@@ -169,10 +182,10 @@ func storeRandomly(t *testing.T, st *store.Store, pool *pgxpool.Pool, workspaces
 // events.
 func followStream(t *testing.T, st *store.Store, ws uuid.UUID, over *atomic.Bool) int {
 	t.Helper()
-	cursor, seen := store.StreamCursor{IngestedAt: time.Now()}, map[uuid.UUID]bool{}
+	cursor, seen := firstCursor(t, st), map[uuid.UUID]bool{}
 	for {
 		last := over.Load()
-		page, err := st.StreamEvents(t.Context(), ws, cursor, nil, 5)
+		page, _, err := st.StreamEvents(t.Context(), ws, cursor, store.StreamPage{Limit: 5, MaxBytes: 1 << 20})
 		if err != nil {
 			t.Errorf("StreamEvents: %v", err)
 			return len(seen)
@@ -226,6 +239,171 @@ func TestStream_ReaderSeesEveryEventOnce(t *testing.T) {
 	wantEqual(t, "deadlocks", r.count(deadlocks), 0)
 }
 
+func TestStreamEvents_LimitsTheBytesOfAPage(t *testing.T) {
+	t.Parallel()
+	r, ws := newFixture(t), uuid.New()
+	start := firstCursor(t, r.store)
+	var events []deliveries.Event
+	for range 5 {
+		ev := event(ws, uuid.New(), 1, "call.ringing")
+		ev.Body = []byte(`"` + strings.Repeat("x", 98) + `"`)
+		events = append(events, ev)
+	}
+	r.ingest(nil, events...)
+	for _, tt := range []struct {
+		name        string
+		limit       store.StreamPage
+		events      int
+		wantMore    bool
+		wantNoBytes bool
+	}{
+		{name: "bytes", limit: store.StreamPage{Limit: 9, MaxBytes: 250}, events: 3, wantMore: true},
+		{name: "one event exceeds the limit", limit: store.StreamPage{Limit: 9, MaxBytes: 1}, events: 1, wantMore: true},
+		{name: "number", limit: store.StreamPage{Limit: 4, MaxBytes: 1000}, events: 4, wantMore: true},
+		{name: "no limit is reached", limit: store.StreamPage{Limit: 9, MaxBytes: 500}, events: 5},
+		{
+			name: "bodies of other types do not count", events: 5, wantNoBytes: true,
+			limit: store.StreamPage{Limit: 9, MaxBytes: 1, Types: []string{"call.busy"}},
+		},
+	} {
+		page, more, err := r.store.StreamEvents(t.Context(), ws, start, tt.limit)
+		if err != nil {
+			t.Fatalf("%s: StreamEvents: %v", tt.name, err)
+		}
+		wantEqual(t, tt.name+": events", len(page), tt.events)
+		wantEqual(t, tt.name+": more", more, tt.wantMore)
+		for _, ev := range page {
+			wantEqual(t, tt.name+": body is empty", len(ev.Body) == 0, tt.wantNoBytes)
+		}
+	}
+}
+
+// A client that received no event resumes where it connected.
+func TestStreamHead_HasAnIDBeforeTheFirstEvent(t *testing.T) {
+	t.Parallel()
+	r, ws := newFixture(t), uuid.New()
+	head := func() store.StreamCursor {
+		t.Helper()
+		cursor, err := r.store.StreamHead(t.Context(), ws)
+		if err != nil {
+			t.Fatalf("StreamHead: %v", err)
+		}
+		return cursor
+	}
+	resume := func(id uuid.UUID) []uuid.UUID {
+		t.Helper()
+		cursor, err := r.store.StreamCursor(t.Context(), ws, id)
+		if err != nil {
+			t.Fatalf("StreamCursor: %v", err)
+		}
+		wantEqual(t, "id of the cursor", cursor.EventID, id)
+		return streamIDs(r.readStream(ws, cursor))
+	}
+	empty := head()
+	first, second := event(ws, uuid.New(), 1, "call.ringing"), event(ws, uuid.New(), 1, "call.ringing")
+	r.ingest(nil, first)
+	wantEqual(t, "id of the head", head().EventID, first.ID)
+	r.ingest(nil, second)
+	if got, want := resume(empty.EventID), []uuid.UUID{first.ID, second.ID}; !slices.Equal(got, want) {
+		t.Errorf("stream after the empty head = %v, want %v", got, want)
+	}
+	if _, err := r.store.StreamCursor(t.Context(), uuid.New(), empty.EventID); !errors.Is(err, pg.ErrNotFound) {
+		t.Errorf("StreamCursor of another workspace = %v, want ErrNotFound", err)
+	}
+	if _, err := pgtest.Owner(t, r.pool, schema).Exec(t.Context(), `DELETE FROM stream_events`); err != nil {
+		t.Fatal(err)
+	}
+	expired := head()
+	third := event(ws, uuid.New(), 1, "call.ringing")
+	r.ingest(nil, third)
+	if got, want := resume(expired.EventID), []uuid.UUID{third.ID}; !slices.Equal(got, want) {
+		t.Errorf("stream after a head that has expired = %v, want %v", got, want)
+	}
+}
+
+// failOver makes the database lack all events after the given position of every workspace, and
+// gives it another timeline.
+func (r *fixture) failOver(position int64) {
+	r.t.Helper()
+	owner := pgtest.Owner(r.t, r.pool, schema)
+	if _, err := owner.Exec(r.t.Context(), `
+		CREATE OR REPLACE FUNCTION database_timeline() RETURNS text LANGUAGE sql STABLE AS $$ SELECT 'another' $$;
+		DELETE FROM events e USING stream_events s WHERE e.id = s.event_id AND s.position > `+fmt.Sprint(position)+`;
+		DELETE FROM stream_events WHERE position > `+fmt.Sprint(position)+`;
+		UPDATE stream_heads SET position = least(position, `+fmt.Sprint(position)+`)`); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// The clients have received five events. The database then lacks the last three, and the consumer
+// stores them again in another order, with an event that no client has received.
+func TestStreamCursor_AfterALossyFailoverMissesNoEvent(t *testing.T) {
+	t.Parallel()
+	r, ws := newFixture(t), uuid.New()
+	var ids []uuid.UUID
+	var events []deliveries.Event
+	for range 5 {
+		ev := event(ws, uuid.New(), 1, "call.ringing")
+		ids, events = append(ids, ev.ID), append(events, ev)
+	}
+	r.ingest(nil, events...)
+	before := firstCursor(t, r.store)
+	r.failOver(2)
+
+	_, _, err := r.store.StreamEvents(t.Context(), ws, before, store.StreamPage{Limit: 9, MaxBytes: 1})
+	if !errors.Is(err, store.ErrTimelineChanged) {
+		t.Errorf("StreamEvents with a cursor of the old timeline = %v, want ErrTimelineChanged", err)
+	}
+	if _, err := r.store.StreamCursor(t.Context(), ws, ids[4]); !errors.Is(err, store.ErrEventsMissing) {
+		t.Errorf("StreamCursor of a lost event = %v, want ErrEventsMissing", err)
+	}
+	if err := r.store.RecordTimeline(t.Context()); err != nil {
+		t.Fatalf("RecordTimeline: %v", err)
+	}
+	if _, err := r.store.StreamCursor(t.Context(), ws, ids[4]); !errors.Is(err, store.ErrEventsMissing) {
+		t.Errorf("StreamCursor of a lost event, timeline recorded = %v, want ErrEventsMissing", err)
+	}
+
+	unseen, later := event(ws, uuid.New(), 1, "call.ringing"), event(ws, uuid.New(), 1, "call.ringing")
+	later.CreatedAt = time.Now().Add(time.Hour)
+	r.ingest(nil, events[4], unseen)
+	r.ingest(nil, events[3], events[2], later)
+	all := []uuid.UUID{ids[0], ids[1], ids[4], unseen.ID, ids[3], ids[2], later.ID}
+	for i, wantFrom := range []int{1, 2, 2, 2, 2, 2, 7} {
+		cursor, err := r.store.StreamCursor(t.Context(), ws, all[i])
+		if err != nil {
+			t.Fatalf("StreamCursor: %v", err)
+		}
+		if got := streamIDs(r.readStream(ws, cursor)); !slices.Equal(got, all[wantFrom:]) {
+			t.Errorf("stream after event %d = %v, want %v", i, got, all[wantFrom:])
+		}
+	}
+
+	if _, err := r.pool.Exec(t.Context(), `
+		UPDATE database_timelines SET seen_at = now() - interval '11 minutes' WHERE timeline = 'another'`); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.store.StreamCursor(t.Context(), ws, uuid.New()); !errors.Is(err, pg.ErrNotFound) {
+		t.Errorf("StreamCursor of an unknown event, later = %v, want ErrNotFound", err)
+	}
+}
+
+// All events of a workspace were lost, so it has no position from before the failover.
+func TestStreamCursor_AfterAFailoverOfANewWorkspace(t *testing.T) {
+	t.Parallel()
+	r, ws := newFixture(t), uuid.New()
+	lost, unseen := event(ws, uuid.New(), 1, "call.ringing"), event(ws, uuid.New(), 1, "call.ringing")
+	r.failOver(0)
+	r.ingest(nil, unseen, lost)
+	cursor, err := r.store.StreamCursor(t.Context(), ws, lost.ID)
+	if err != nil {
+		t.Fatalf("StreamCursor: %v", err)
+	}
+	if got, want := streamIDs(r.readStream(ws, cursor)), []uuid.UUID{unseen.ID, lost.ID}; !slices.Equal(got, want) {
+		t.Errorf("stream = %v, want %v", got, want)
+	}
+}
+
 func TestStream_ErasedEventHasNoBody(t *testing.T) {
 	t.Parallel()
 	r, ws, call := newFixture(t), uuid.New(), uuid.New()
@@ -240,7 +418,7 @@ func TestStream_ErasedEventHasNoBody(t *testing.T) {
 	}); err != nil {
 		t.Fatalf("EraseCall: %v", err)
 	}
-	got := r.readStream(ws, store.StreamCursor{IngestedAt: time.Now()})
+	got := r.readStream(ws, firstCursor(t, r.store))
 	if len(got) != 1 {
 		t.Fatalf("events = %d, want 1", len(got))
 	}
@@ -296,8 +474,8 @@ func TestOpenStream_LimitIsExact(t *testing.T) {
 	}
 	wantEqual(t, "another workspace has its own limit", open(other), true)
 	for _, id := range ids {
-		if err := r.store.CloseStream(t.Context(), id); err != nil {
-			t.Fatalf("CloseStream: %v", err)
+		if err := r.store.CloseStreams(t.Context(), id); err != nil {
+			t.Fatalf("CloseStreams: %v", err)
 		}
 	}
 	wantEqual(t, "opened after the others were closed", open(ws), true)
@@ -347,7 +525,8 @@ func TestStream_ReadsFewPages(t *testing.T) {
 		SELECT md5((n % 100)::text)::uuid, n, now() - (300000 - n) * interval '1 second', md5(n || ' event')::uuid,
 		    now() - (300000 - n) * interval '1 second', 'call.ringing'
 		FROM generate_series(1, 300000) AS n`,
-		`INSERT INTO stream_heads SELECT workspace_id, max(position) FROM stream_events GROUP BY workspace_id`,
+		`INSERT INTO stream_heads (workspace_id, position)
+		SELECT workspace_id, max(position) FROM stream_events GROUP BY workspace_id`,
 		`VACUUM (ANALYZE) stream_events, stream_heads, events`,
 	} {
 		if _, err := owner.Exec(t.Context(), sql); err != nil {
@@ -365,16 +544,21 @@ func TestStream_ReadsFewPages(t *testing.T) {
 	if err != nil {
 		t.Fatalf("StreamCursor: %v", err)
 	}
+	limits := store.StreamPage{Limit: 16, MaxBytes: 1 << 20}
 	for name, read := range map[string]func() error{
-		"the head":             func() error { _, err := st.StreamHead(t.Context(), ws); return err },
-		"the cursor":           func() error { _, err := st.StreamCursor(t.Context(), ws, id); return err },
-		"a page of old events": func() error { _, err := st.StreamEvents(t.Context(), ws, old, nil, 16); return err },
+		"the head":   func() error { _, err := st.StreamHead(t.Context(), ws); return err },
+		"the cursor": func() error { _, err := st.StreamCursor(t.Context(), ws, id); return err },
+		"a page of old events": func() error {
+			_, _, err := st.StreamEvents(t.Context(), ws, old, limits)
+			return err
+		},
 		"no new event": func() error {
-			_, err := st.StreamEvents(t.Context(), ws, store.StreamCursor{Position: 300000, IngestedAt: time.Now()}, nil, 16)
+			newest := store.StreamCursor{Position: 300000, IngestedAt: time.Now(), Timeline: old.Timeline}
+			_, _, err := st.StreamEvents(t.Context(), ws, newest, limits)
 			return err
 		},
 		"the positions of ten workspaces": func() error {
-			_, err := st.StreamPositions(t.Context(), []uuid.UUID{ws, id, ws, ws, ws, ws, ws, ws, ws, ws})
+			_, _, err := st.StreamPositions(t.Context(), []uuid.UUID{ws, id, ws, ws, ws, ws, ws, ws, ws, ws})
 			return err
 		},
 	} {
