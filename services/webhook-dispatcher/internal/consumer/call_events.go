@@ -37,6 +37,11 @@ func (c *Consumer) onCallEvents(
 			events = append(events, event)
 		}
 	}
+	if len(erasures) > 0 {
+		if err := c.store.LockErased(ctx, tx, erasures...); err != nil {
+			return outcome, err
+		}
+	}
 	var done store.Ingested
 	if len(events) > 0 {
 		ingest := c.store.Match

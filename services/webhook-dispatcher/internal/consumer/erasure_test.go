@@ -2,15 +2,18 @@ package consumer_test
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"testing"
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 	"google.golang.org/protobuf/proto"
 
 	"ringfence.dev/libs/kafka"
 	"ringfence.dev/libs/page"
+	"ringfence.dev/libs/pg"
 	"ringfence.dev/proto/eventv1"
 	"ringfence.dev/services/webhook-dispatcher/internal/deliveries"
 	"ringfence.dev/services/webhook-dispatcher/internal/store"
@@ -73,6 +76,53 @@ func (h *fixture) complete(work deliveries.Work, outcome deliveries.Outcome) {
 		h.t.Fatalf("Complete: %v", err)
 	}
 	wantEqual(h.t, "settled results", done.Settled, 1)
+}
+
+// A result of the erased call is being stored. The transaction that stores it can wait for another
+// event of the workspace, so the erasure must not lock the workspace's stream while it waits.
+func TestErasure_WaitsForDeliveriesBeforeItStoresEvents(t *testing.T) {
+	t.Parallel()
+	h, ws, call := newDatabaseFixture(t), uuid.New(), uuid.New()
+	h.subscribe(ws, "call.ringing")
+	ingest := func(event deliveries.Event) error {
+		return pg.InTx(t.Context(), h.pool, func(tx pgx.Tx) error {
+			if _, err := tx.Exec(t.Context(), `SET LOCAL lock_timeout = '5s'`); err != nil {
+				return err
+			}
+			_, err := h.store.Ingest(t.Context(), tx, event)
+			return err
+		})
+	}
+	newEvent := func(of uuid.UUID) deliveries.Event {
+		return deliveries.Event{ID: uuid.New(), WorkspaceID: ws, CallID: &of, Type: "call.ringing", Sequence: 1,
+			Body: []byte("{}"), CreatedAt: time.Now()}
+	}
+	if err := ingest(newEvent(call)); err != nil {
+		t.Fatalf("Ingest: %v", err)
+	}
+	result, err := h.pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = result.Rollback(context.WithoutCancel(t.Context())) }()
+	if _, err := result.Exec(t.Context(), `SELECT FROM delivery_queue FOR UPDATE`); err != nil {
+		t.Fatal(err)
+	}
+	// Both records are in one batch, because they are published before the consumer starts.
+	f, id := callEvent(call, ws, 2, "call.completed")
+	h.publish(kafka.CallEvents, id, call.String(), f)
+	h.publish(kafka.CallEvents, uuid.New(), call.String(), erased(call, ws, uuid.New()))
+	h.consume()
+	h.await(`SELECT count(*) FROM pg_stat_activity
+		WHERE datname = current_database() AND wait_event_type = 'Lock' AND query LIKE '%delivery_queue%'`, 1)
+	if err := ingest(newEvent(uuid.New())); err != nil {
+		t.Errorf("Ingest of another event while the erasure waits: %v", err)
+	}
+	if err := result.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	h.await(`SELECT count(*) FROM outbox WHERE topic = 'erasure-reports.v1'`, 1)
+	h.await(`SELECT count(*) FROM events`, 3)
 }
 
 // The first delivery has ended, the second waits for a retry, and the third is being sent. A second

@@ -27,6 +27,26 @@ type Erasure struct {
 const deliveriesOfCall = `
 SELECT id FROM deliveries WHERE workspace_id = @workspace_id AND call_id = @call_id`
 
+// LockErased locks the queue rows of the calls. A transaction that also stores events must call
+// LockErased before Ingest, to prevent deadlocks: Complete locks queue rows before the health of
+// subscriptions, and Disable locks the health before it stores an event.
+func (s *Store) LockErased(ctx context.Context, tx pgx.Tx, erasures ...Erasure) error {
+	workspaces, calls := make([]uuid.UUID, len(erasures)), make([]uuid.UUID, len(erasures))
+	for i, e := range erasures {
+		workspaces[i], calls[i] = e.WorkspaceID, e.CallID
+	}
+	if _, err := tx.Exec(ctx, lockErased, pgx.NamedArgs{"workspaces": workspaces, "calls": calls}); err != nil {
+		return fmt.Errorf("lock deliveries of %d calls: %w", len(erasures), err)
+	}
+	return nil
+}
+
+const lockErased = `
+SELECT delivery_id FROM delivery_queue WHERE delivery_id = ANY (ARRAY(
+    SELECT d.id FROM unnest(@workspaces::uuid[], @calls::uuid[]) AS e (workspace_id, call_id)
+    JOIN deliveries d ON d.workspace_id = e.workspace_id AND d.call_id = e.call_id))
+ORDER BY delivery_id FOR UPDATE`
+
 // The locks are taken in the same order as in Complete, to prevent deadlocks: queue rows by id,
 // then deliveries.
 const lockQueueOf = `
