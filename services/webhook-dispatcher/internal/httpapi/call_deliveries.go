@@ -8,6 +8,7 @@ import (
 	"ringfence.dev/libs/httpserver"
 	"ringfence.dev/libs/serviceauth"
 	"ringfence.dev/proto/openapi"
+	"ringfence.dev/services/webhook-dispatcher/internal/deliveries"
 	"ringfence.dev/services/webhook-dispatcher/internal/store"
 )
 
@@ -30,8 +31,8 @@ type callAttemptView struct {
 }
 
 // listCallDeliveries handles GET /internal/v1/calls/{call_id}/deliveries. It returns the deliveries
-// of all events of a call with their attempts, for the gateway's timeline. The list is empty for an
-// unknown call.
+// of all events of a call or a call request with their attempts, for the gateway's timeline. The list
+// is empty for an unknown id.
 func (a *API) listCallDeliveries(w http.ResponseWriter, r *http.Request) error {
 	call, err := httpserver.PathID(r, "call_id", "call")
 	if err != nil {
@@ -51,12 +52,14 @@ func (a *API) listCallDeliveries(w http.ResponseWriter, r *http.Request) error {
 func viewCallDelivery(d store.CallDelivery) callDeliveryView {
 	view := callDeliveryView{
 		ID: d.ID, SubscriptionID: d.SubscriptionID, EventID: d.EventID, EventType: d.EventType, Status: d.Status,
-		CreatedAt: openapi.TimestampOf(d.CreatedAt), NextAttemptAt: openapi.TimestampOrNull(d.NextAttemptAt),
-		Attempts: []callAttemptView{},
+		CreatedAt: openapi.TimestampOf(d.CreatedAt), Attempts: []callAttemptView{},
+	}
+	if d.Status == string(deliveries.Queued) { // the time of a held delivery is not known
+		view.NextAttemptAt = openapi.TimestampOrNull(d.NextAttemptAt)
 	}
 	for _, t := range d.Attempts {
 		view.Attempts = append(view.Attempts, callAttemptView{
-			At: openapi.TimestampOf(t.At), StatusCode: t.Code, Error: t.Error, DurationMs: t.Ms,
+			At: openapi.TimestampOf(t.At), StatusCode: t.Code, Error: t.CauseText(), DurationMs: t.Ms,
 		})
 	}
 	return view

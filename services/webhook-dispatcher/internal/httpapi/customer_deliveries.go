@@ -71,7 +71,7 @@ func statusCode(t store.Attempt) *int32 {
 
 // listForCustomer handles GET /v1/webhook-subscriptions/{id}/deliveries.
 func (a *API) listForCustomer(w http.ResponseWriter, r *http.Request) error {
-	rows, pageReq, err := a.findDeliveries(r)
+	rows, pageReq, err := a.findDeliveries(r, nil)
 	if err != nil {
 		return err
 	}

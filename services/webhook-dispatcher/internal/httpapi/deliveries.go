@@ -109,16 +109,25 @@ func viewAttempt(t store.Attempt) attemptView {
 		Error: t.Error, Cause: t.CauseText(), Excerpt: t.Excerpt}
 }
 
+// listDeliveries has the filter object_id in addition to the filters of the customer's list: the id
+// of a call, a call request or a subscription.
 func (a *API) listDeliveries(w http.ResponseWriter, r *http.Request) error {
-	rows, pageReq, err := a.findDeliveries(r)
+	object, err := httpserver.QueryUUID(r.URL.Query(), "object_id")
+	if err != nil {
+		return err
+	}
+	rows, pageReq, err := a.findDeliveries(r, object)
 	if err != nil {
 		return err
 	}
 	return httpserver.WriteJSON(w, http.StatusOK, page.Of(pageReq, rows, viewDelivery))
 }
 
-// findDeliveries returns the deliveries of the subscription in the path that match the query.
-func (a *API) findDeliveries(r *http.Request) (rows []store.Delivery, pageReq page.Request, err error) {
+// findDeliveries returns the deliveries of the subscription in the path that match the query. If
+// object is not nil, it returns only the deliveries of events of this object.
+func (a *API) findDeliveries(
+	r *http.Request, object *uuid.UUID,
+) (rows []store.Delivery, pageReq page.Request, err error) {
 	id, err := httpserver.PathID(r, "id", subscriptionResource)
 	if err != nil {
 		return nil, pageReq, err
@@ -130,6 +139,7 @@ func (a *API) findDeliveries(r *http.Request) (rows []store.Delivery, pageReq pa
 	if err != nil {
 		return nil, pageReq, err
 	}
+	filter.ObjectID = object
 	rows, err = a.store.Deliveries(r.Context(), serviceauth.CallerFrom(r.Context()).WorkspaceID, id, filter, pageReq)
 	return rows, pageReq, notFound(err, subscriptionResource)
 }

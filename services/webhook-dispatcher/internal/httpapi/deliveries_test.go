@@ -97,6 +97,80 @@ func TestDeliveries_FiltersSelectMatchingDeliveries(t *testing.T) {
 	}
 }
 
+// An event of a call request must not match call_id, which selects a call.
+func TestDeliveries_FiltersByCallAndByObject(t *testing.T) {
+	t.Parallel()
+	p := newReplayFixture(t)
+	created := p.customer(p.ws, http.MethodPost, collection,
+		`{"name":"x","url":"https://example.com/","events":["call.completed","call_request.canceled"]}`)
+	wantStatus(t, "POST", created, 201, "")
+	p.sub = created.text("id")
+	call, request := uuid.New(), uuid.New()
+	ofCall := p.event(call, 1)
+	ofRequest := p.eventOf("call_request.canceled", request, 2)
+	public := collection + "/" + p.sub + "/deliveries"
+	for _, tt := range []struct {
+		name string
+		got  response
+		want []string
+	}{
+		{"call_id, a call", p.get(public + "?call_id=" + call.String()), []string{ofCall.String()}},
+		{"call_id, a call request", p.get(public + "?call_id=" + request.String()), nil},
+		{
+			"call_id, a call request and its event type",
+			p.get(public + "?event_type=call_request.canceled&call_id=" + request.String()), nil,
+		},
+		{
+			"object_id, a call", p.operator(http.MethodGet, p.path()+"?object_id="+call.String(), ""),
+			[]string{ofCall.String()},
+		},
+		{
+			"object_id, a call request", p.operator(http.MethodGet, p.path()+"?object_id="+request.String(), ""),
+			[]string{ofRequest.String()},
+		},
+	} {
+		wantStatus(t, tt.name, tt.got, 200, "")
+		wantList(t, tt.name, tt.got.list(), tt.want)
+	}
+	wantStatus(t, "invalid object_id", p.operator(http.MethodGet, p.path()+"?object_id=x", ""), 422, "validation_error")
+}
+
+func TestCallDeliveries_ShowTheCauseAndHeldDeliveries(t *testing.T) {
+	t.Parallel()
+	p := newReplayFixture(t)
+	call := uuid.New()
+	p.event(call, 1)
+	p.complete(
+		deliveries.OutcomeRetry,
+		deliveries.Response{Failure: deliveries.TLSFailed, Detail: "certificate signed by unknown authority"},
+	)
+	read := func() map[string]any {
+		t.Helper()
+		got := p.get("/internal/v1/calls/" + call.String() + "/deliveries")
+		wantStatus(t, "deliveries", got, 200, "")
+		data, _ := got.body["data"].([]any)
+		if len(data) != 1 {
+			t.Fatalf("deliveries = %v, want 1", got.body)
+		}
+		delivery, _ := data[0].(map[string]any)
+		return delivery
+	}
+	queued := read()
+	attempts, _ := queued["attempts"].([]any)
+	if len(attempts) != 1 {
+		t.Fatalf("attempts = %v, want 1", queued)
+	}
+	attempt, _ := attempts[0].(map[string]any)
+	wantEqual(t, "error", attempt["error"],
+		any("The TLS handshake failed: certificate signed by unknown authority."))
+	wantEqual(t, "status", queued["status"], any("queued"))
+	wantEqual(t, "next_attempt_at is set", queued["next_attempt_at"] != nil, true)
+	p.setStatus("paused")
+	held := read()
+	wantEqual(t, "status while paused", held["status"], any("held"))
+	wantEqual(t, "next_attempt_at while paused", held["next_attempt_at"], nil)
+}
+
 // The list must contain the deliveries of all events of the call with each attempt, and no delivery
 // of another call or of another workspace.
 func TestCallDeliveries_ListEveryAttempt(t *testing.T) {

@@ -48,7 +48,15 @@ func (p *replayFixture) replay(body string) response {
 
 func (p *replayFixture) event(call uuid.UUID, sequence int32) uuid.UUID {
 	p.t.Helper()
-	ev := deliveries.Event{ID: uuid.New(), WorkspaceID: p.ws, CallID: &call, Type: "call.completed", Sequence: sequence, Body: []byte(`{}`), CreatedAt: time.Unix(1780574400+int64(sequence), 0)}
+	return p.eventOf("call.completed", call, sequence)
+}
+
+func (p *replayFixture) eventOf(event string, object uuid.UUID, sequence int32) uuid.UUID {
+	p.t.Helper()
+	ev := deliveries.Event{
+		ID: uuid.New(), WorkspaceID: p.ws, CallID: &object, Type: event, Sequence: sequence,
+		Body: []byte(`{}`), CreatedAt: time.Unix(1780574400+int64(sequence), 0),
+	}
 	if err := pgx.BeginFunc(p.t.Context(), p.pool, func(tx pgx.Tx) error {
 		_, err := p.store.Ingest(p.t.Context(), tx, ev)
 		return err

@@ -11,7 +11,8 @@ import (
 	"ringfence.dev/libs/pg"
 )
 
-// CallDelivery is a delivery of an event of one call, with its attempts, oldest first.
+// CallDelivery is a delivery of an event of one call or call request, with its attempts, oldest
+// first.
 type CallDelivery struct {
 	ID             uuid.UUID     `db:"id"`
 	SubscriptionID uuid.UUID     `db:"subscription_id"`
@@ -31,18 +32,29 @@ type CallAttempt struct {
 	Ms         int       `db:"ms"`
 	Code       *int      `db:"code"`
 	Error      *string   `db:"error"`
+	Cause      *string   `db:"cause"`
+}
+
+// CauseText returns the cause of a failed attempt in one sentence, or nil if it succeeded.
+func (t CallAttempt) CauseText() *string {
+	return Attempt{Code: t.Code, Error: t.Error, Cause: t.Cause}.CauseText()
 }
 
 const selectCallDeliveries = `
-SELECT d.id, d.subscription_id, d.event_id, d.event_type, d.status, d.created_at, q.due_at AS next_attempt_at
+SELECT d.id, d.subscription_id, d.event_id, d.event_type,
+       CASE WHEN d.status = 'queued' AND (s.status <> 'active' OR coalesce(w.deliveries_held, false)) THEN 'held'
+            ELSE d.status END AS status,
+       d.created_at, q.due_at AS next_attempt_at
 FROM deliveries d
+LEFT JOIN subscriptions s ON s.id = d.subscription_id
+LEFT JOIN workspaces w ON w.id = d.workspace_id
 LEFT JOIN delivery_queue q ON q.delivery_id = d.id AND q.created_at = d.created_at
 WHERE d.workspace_id = @workspace_id AND d.call_id = @call_id
 ORDER BY d.created_at, d.id
 LIMIT @rows`
 
 const selectCallAttempts = `
-SELECT delivery_id, at, ms, code, error FROM attempts
+SELECT delivery_id, at, ms, code, error, cause FROM attempts
 WHERE delivery_id = ANY (@ids::uuid[])
 ORDER BY at, delivery_id, no
 LIMIT @rows`
@@ -54,7 +66,7 @@ const (
 	maxCallAttempts   = 5000
 )
 
-// DeliveriesOfCall returns the deliveries of all events of a call, oldest first.
+// DeliveriesOfCall returns the deliveries of all events of a call or a call request, oldest first.
 func (s *Store) DeliveriesOfCall(ctx context.Context, workspaceID, callID uuid.UUID) ([]CallDelivery, error) {
 	found, err := pg.Many[CallDelivery](ctx, s.pool, selectCallDeliveries,
 		pgx.NamedArgs{"workspace_id": workspaceID, "call_id": callID, "rows": maxCallDeliveries})

@@ -1,9 +1,12 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -92,7 +95,9 @@ CROSS JOIN (
 type Filter struct {
 	Status    deliveries.Status
 	EventType string
-	CallID    *uuid.UUID
+	// CallID selects the events of a call. ObjectID selects the events of a call, a call request or a
+	// subscription.
+	CallID, ObjectID *uuid.UUID
 }
 
 // Deliveries returns the deliveries of a subscription from the newest to the oldest. It returns one
@@ -103,7 +108,8 @@ func (s *Store) Deliveries(ctx context.Context, workspaceID, subscriptionID uuid
 	}
 	newest := NewestHistory()
 	args := pg.Args{
-		"workspace_id": workspaceID, "subscription_id": subscriptionID, "call_id": filter.CallID, "rows": req.Rows(),
+		"workspace_id": workspaceID, "subscription_id": subscriptionID,
+		"call_id": cmp.Or(filter.CallID, filter.ObjectID), "rows": req.Rows(),
 		"statuses": filter.storedStatuses(), "event_types": filter.eventTypes(),
 		"after": newest.ID, "after_at": newest.CreatedAt,
 	}
@@ -127,7 +133,7 @@ func (s *Store) Deliveries(ctx context.Context, workspaceID, subscriptionID uuid
 func (f Filter) statement() string {
 	selected := newestOfPairs
 	switch {
-	case f.CallID != nil:
+	case f.CallID != nil || f.ObjectID != nil:
 		selected = newestOfCall
 	case f.Status == "" && f.EventType == "":
 		selected = newestOfSubscription
@@ -159,11 +165,17 @@ func (f Filter) storedStatuses() []string {
 	return []string{string(f.Status)}
 }
 
+// eventTypes returns the event types that match. If CallID is set, these are only types of call
+// events: the column call_id also has ids of call requests and subscriptions.
 func (f Filter) eventTypes() []string {
+	types := []string{f.EventType}
 	if f.EventType == "" {
-		return subscriptions.Events()
+		types = subscriptions.Events()
 	}
-	return []string{f.EventType}
+	if f.CallID == nil {
+		return types
+	}
+	return slices.DeleteFunc(types, func(event string) bool { return !strings.HasPrefix(event, "call.") })
 }
 
 // newestOfPairs compares the subscription with an array of one id and sorts by it, so that only the

@@ -33,7 +33,8 @@ type Period struct {
 }
 
 // ReplayPeriod queues the ended deliveries of a period again, all of them or none, and returns
-// their number. It leaves out queued deliveries, and those whose body was deleted or erased.
+// their number. It leaves out queued deliveries, deliveries of webhook.test, and those whose body
+// was deleted or erased.
 //
 // It returns ErrTooMany, the 409 error subscription_not_active if the subscription is not active,
 // or pg.ErrNotFound if the subscription does not exist.
@@ -84,7 +85,7 @@ const (
 	choosePeriod       = chooseEnded + ` AND d.status IN ('failed', 'delivered', 'skipped')` + inPeriod
 	chooseFailedPeriod = chooseEnded + ` AND d.status = 'failed'` + inPeriod
 	inPeriod           = `
-  AND d.created_at >= @since AND d.created_at < @until
+  AND d.created_at >= @since AND d.created_at < @until AND d.event_type <> 'webhook.test'
 ORDER BY d.created_at, d.id LIMIT @limit FOR UPDATE OF d`
 )
 

@@ -266,6 +266,14 @@ func TestReplayPeriod_SelectsEndedDeliveriesByTheTimeOfTheirEvent(t *testing.T) 
 	if err := r.setStatus(r.ws, r.sub, subscriptions.Active); err != nil {
 		t.Fatal(err)
 	}
+	test, err := deliveries.NewTest(uuid.New(), r.ws, r.sub, base.Add(3*time.Second))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.store.EnqueueTest(t.Context(), r.sub, test); err != nil { // no period includes it
+		t.Fatalf("EnqueueTest: %v", err)
+	}
+	r.settle(deliveries.OutcomeFailed, r.claimAll(r.sub)...)
 	waiting := r.queued(uuid.New(), 4, "call.completed")
 	r.settle(deliveries.OutcomeRetry, r.claimAll(r.sub)...)
 	for _, tt := range []struct {
