@@ -127,6 +127,7 @@ func (p *Public) serve(
 		if err := p.checkStrict(w, r, match.Template); err != nil {
 			return err
 		}
+		w = strictResponse{w}
 	}
 	if match.Owner == proxy.Gateway { // the only such route is the timeline
 		return writeTimeline(w, r, p.peers, caller, match.Values["id"])

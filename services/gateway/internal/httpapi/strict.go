@@ -30,9 +30,22 @@ func isStrict(header http.Header) bool {
 	return false
 }
 
-// checkStrict refuses the request if it has unknown fields or query parameters. Otherwise it sets
-// the header Preference-Applied of the response. It reads the whole body, and the body can then be
-// read again.
+// strictResponse sets the header Preference-Applied if the request is accepted. A response with an
+// error does not have the header.
+type strictResponse struct{ http.ResponseWriter }
+
+func (w strictResponse) WriteHeader(status int) {
+	if status >= http.StatusOK && status < http.StatusBadRequest {
+		w.Header().Set("Preference-Applied", "handling=strict")
+	}
+	w.ResponseWriter.WriteHeader(status)
+}
+
+// Unwrap returns the writer for http.ResponseController.
+func (w strictResponse) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// checkStrict refuses the request if it has unknown fields or query parameters. It reads the whole
+// body, and the body can then be read again.
 func (p *Public) checkStrict(w http.ResponseWriter, r *http.Request, template string) error {
 	if err := proxy.BufferBody(w, r); err != nil {
 		return err
@@ -47,11 +60,7 @@ func (p *Public) checkStrict(w http.ResponseWriter, r *http.Request, template st
 			return err
 		}
 	}
-	if err := p.docs.api.check(r.Method, template, r.URL.Query(), body); err != nil {
-		return err
-	}
-	w.Header().Set("Preference-Applied", "handling=strict")
-	return nil
+	return p.docs.api.check(r.Method, template, r.URL.Query(), body)
 }
 
 // description finds fields and query parameters that the API description does not have.

@@ -36,7 +36,26 @@ func TestPublic_StrictRequestIsCheckedBeforeItIsForwarded(t *testing.T) {
 	if applied := got.header.Get("Preference-Applied"); applied != "handling=strict" {
 		t.Errorf("known fields: Preference-Applied = %q, want handling=strict", applied)
 	}
-	received := r.requestsTo(proxy.Calls)
+	r.answers(func(w http.ResponseWriter, _ receivedRequest) bool {
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(http.StatusUnprocessableEntity)
+		_, _ = w.Write([]byte(`{"error":{"code":"validation_error","message":"to is invalid."}}`))
+		return true
+	})
+	for _, path := range []string{"/v1/calls", "/v1/call-requests/" + aRequestID + "/timeline"} {
+		method, body := "POST", accepted
+		if path != "/v1/calls" {
+			method, body = "GET", ""
+		}
+		got = send(t, method, r.public.URL+path, key, body, strict)
+		if got.status != http.StatusUnprocessableEntity {
+			t.Errorf("%s refused by the owner: status = %d, want 422; body = %s", path, got.status, got.body)
+		}
+		if applied, ok := got.header["Preference-Applied"]; ok {
+			t.Errorf("%s refused by the owner: Preference-Applied = %q, want none", path, applied)
+		}
+	}
+	received := r.requestsTo(proxy.Calls)[:1]
 	if len(received) != 1 {
 		t.Fatalf("the owner received %d requests, want 1", len(received))
 	}

@@ -45,7 +45,8 @@ type dialAttempt struct {
 	EndedAt     *openapi.Timestamp `json:"ended_at"`
 }
 
-// callDelivery is a delivery in the response of webhook-dispatcher.
+// callDelivery is a delivery of an event of the request or of its call, in the response of
+// webhook-dispatcher.
 type callDelivery struct {
 	ID             uuid.UUID          `json:"id"`
 	SubscriptionID uuid.UUID          `json:"subscription_id"`
@@ -88,14 +89,9 @@ func writeTimeline(w http.ResponseWriter, r *http.Request, peers *proxy.Upstream
 	})
 	if call := t.request.CallID; call != nil {
 		group.Go(func() error { return t.readCall(ctx, call.String()) })
-		if caller.Webhooks {
-			group.Go(func() error {
-				var found struct{ Data []callDelivery }
-				err := t.get(ctx, proxy.Webhooks, "/internal/v1/calls/"+call.String()+"/deliveries", nil, &found)
-				t.deliveries = found.Data
-				return err
-			})
-		}
+	}
+	if caller.Webhooks {
+		group.Go(func() error { return t.readDeliveries(ctx, requestID) })
 	}
 	if err := group.Wait(); err != nil {
 		return err
@@ -139,6 +135,22 @@ func (t *timeline) readCall(ctx context.Context, id string) error {
 		t.call = &call
 	}
 	return err
+}
+
+// readDeliveries reads the deliveries of the events of the request and of its call.
+func (t *timeline) readDeliveries(ctx context.Context, requestID uuid.UUID) error {
+	objects := []uuid.UUID{requestID}
+	if call := t.request.CallID; call != nil {
+		objects = append(objects, *call)
+	}
+	for _, id := range objects {
+		var found struct{ Data []callDelivery }
+		if err := t.get(ctx, proxy.Webhooks, "/internal/v1/calls/"+id.String()+"/deliveries", nil, &found); err != nil {
+			return err
+		}
+		t.deliveries = append(t.deliveries, found.Data...)
+	}
+	return nil
 }
 
 // The limits of one list of an owner.

@@ -32,6 +32,8 @@ func timelineOwners() map[string]string {
 		"/internal/v1/attempts": `{"data":[{"id":"` + anObjectID + `","call_id":"` + aCallID + `",
 			"started_at":"2026-06-04T09:00:02.100Z","ended_at":"2026-06-04T09:00:29.000Z","sip_status":200,
 			"hangup_cause":"normal_clearing"}],"has_more":false}`,
+		"/internal/v1/calls/" + aRequestID + "/deliveries": `{"data":[{"id":"` + anObjectID + `",
+			"event_type":"call_request.failed","status":"queued","created_at":"2026-06-04T09:00:30.500Z","attempts":[]}]}`,
 		"/internal/v1/calls/" + aCallID + "/deliveries": `{"data":[{"id":"` + anObjectID + `",
 			"event_type":"call.completed","status":"delivered","created_at":"2026-06-04T09:00:31.000Z","attempts":[
 			{"at":"2026-06-04T09:00:31.100Z","status_code":500,"error":null,"duration_ms":3},
@@ -84,8 +86,8 @@ func TestTimeline_ListsEverythingInOrder(t *testing.T) {
 	want := []string{
 		"09:00:00.000 call_request.created", "09:00:00.000 decision", "09:00:01.000 decision", "09:00:02.000 call.dialed",
 		"09:00:02.100 attempt.started", "09:00:05.000 call.answered", "09:00:29.000 attempt.ended", "09:00:29.000 call.ended",
-		"09:00:30.000 call_request.completed", "09:00:31.000 delivery.created", "09:00:31.100 delivery.attempted",
-		"09:01:31.000 delivery.attempted",
+		"09:00:30.000 call_request.completed", "09:00:30.500 delivery.created", "09:00:31.000 delivery.created",
+		"09:00:31.100 delivery.attempted", "09:01:31.000 delivery.attempted",
 	}
 	shown := func(got answered) (lines []string) {
 		t.Helper()
@@ -126,6 +128,35 @@ func TestTimeline_ListsEverythingInOrder(t *testing.T) {
 				t.Errorf("%s received access %q, want read", owner, h.caller.Access)
 			}
 		}
+	}
+}
+
+func TestTimeline_RequestWithoutACallHasItsDeliveries(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	key, _ := r.key(r.workspace(""), "read")
+	bodies := map[string]string{
+		"/v1/call-requests/" + aRequestID: `{"id":"` + aRequestID + `","status":"canceled","call_id":null,
+			"created_at":"2026-06-04T09:00:00.000Z","completed_at":"2026-06-04T09:00:30.000Z"}`,
+		"/internal/v1/calls/" + aRequestID + "/deliveries": `{"data":[{"id":"` + anObjectID + `",
+			"event_type":"call_request.canceled","status":"queued","created_at":"2026-06-04T09:00:31.000Z","attempts":[]}]}`,
+	}
+	r.answers(func(w http.ResponseWriter, h receivedRequest) bool {
+		path, _, _ := strings.Cut(h.uri, "?")
+		body, known := bodies[path]
+		if !known {
+			body = `{"data":[],"has_more":false}`
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = w.Write([]byte(body))
+		return true
+	})
+	got := r.customer("GET", "/v1/call-requests/"+aRequestID+"/timeline", key, "")
+	if got.status != http.StatusOK {
+		t.Fatalf("timeline = %d %s", got.status, got.body)
+	}
+	if want := "A delivery of call_request.canceled was created; it is now queued."; !strings.Contains(got.body, want) {
+		t.Errorf("timeline = %s, want it to contain %q", got.body, want)
 	}
 }
 
