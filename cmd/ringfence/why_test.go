@@ -34,10 +34,14 @@ func TestCallsWhy_ExplainsARequestThatWaitsForATrunk(t *testing.T) {
 				"sip_reason":"Unauthorized","hangup_cause":"provider_auth_failed","error":null,"sip_call_id":"a@here"}],
 				"has_more":false}`
 			for path, body := range map[string]string{
-				"workspaces/1/call-requests/2": `{"id":"2","status":"queued","scheduled_for":"2026-01-01T09:00:00Z"}`,
-				"workspaces/1/decisions":       page, "workspaces/1/attempts": attempts,
-				"dialer": `{"replicas":` + test.replicas + `,"agent_circuits":[],"queue":{}}`,
-				"trunks": `{"data":` + test.trunks + `,"has_more":false}`,
+				"workspaces/1/call-requests/2": `{"id":"2","status":"queued","agent_id":"7",
+					"scheduled_for":"2026-01-01T09:00:00Z"}`,
+				"workspaces/1/decisions": page, "workspaces/1/attempts": attempts,
+				"workspaces/1/webhook-subscriptions": page,
+				"dialing":                            `{"state":"active"}`, "workspaces/1/dialing": `{"state":"active"}`,
+				"workspaces/1/agents/7/dialing": `{"state":"active"}`,
+				"dialer":                        `{"replicas":` + test.replicas + `,"agent_circuits":[],"queue":{}}`,
+				"trunks":                        `{"data":` + test.trunks + `,"has_more":false}`,
 			} {
 				routes.HandleFunc("GET /admin/v1/"+path, func(w http.ResponseWriter, _ *http.Request) {
 					_, _ = w.Write([]byte(body))
@@ -159,6 +163,48 @@ func TestCallsWhy_OfANumberShowsItsGatesAndDecisions(t *testing.T) {
 	now, _, _ = strings.Cut(now, "\n\n")
 	wantLines(t, "gates now", now, "GATE RESULT REASON", "opt_out passed no opt-out on record")
 	wantGates(t, out)
+}
+
+// The request is due. Everything, its agent and a trunk are paused; a pause of the workspace has ended.
+func TestCallsWhy_NamesThePauses(t *testing.T) {
+	const pause = `"state":"paused","reason":"Wrong script.","until":null,"set_at":"2026-01-01T08:00:00.000Z",
+		"set_by":{"type":"operator","id":"1","name":"eve"}`
+	adminRoutes(t, map[string]string{
+		"workspaces/1/call-requests/2": `{"id":"2","status":"queued","agent_id":"7",
+			"scheduled_for":"2026-01-01T09:00:00Z"}`,
+		"workspaces/1/decisions": emptyPage, "workspaces/1/attempts": emptyPage,
+		"workspaces/1/webhook-subscriptions": emptyPage,
+		"dialer": `{"replicas":[],"agent_circuits":[],"queue":{},"pauses":[{"level":"trunk","id":"5",` + pause + `},
+			{"level":"workspace","id":"9",` + pause + `}]}`,
+		"trunks":                        emptyPage,
+		"dialing":                       `{` + pause + `}`,
+		"workspaces/1/dialing":          `{"state":"active","reason":"Ended."}`,
+		"workspaces/1/agents/7/dialing": `{` + pause + `}`,
+	})
+	code, out, faults := runCommand(t, "calls", "why", "2")
+	if code != 0 {
+		t.Fatalf("exit status = %d, want 0; stderr = %q", code, faults)
+	}
+	for _, scope := range []string{"everything", "agent 7", "trunk 5"} {
+		wantContains(t, "stdout", out, "Dialing is paused: "+scope+", by eve at 2026-01-01T08:00:00Z: Wrong script.")
+	}
+	wantNotContains(t, "stdout", out, "paused: workspace")
+}
+
+func TestCallsWhy_ShowsTheDeliveriesOfTheRequest(t *testing.T) {
+	adminRoutes(t, map[string]string{
+		"workspaces/1/call-requests/2": `{"id":"2","status":"canceled","scheduled_for":"2026-01-01T09:00:00Z"}`,
+		"workspaces/1/decisions":       emptyPage, "workspaces/1/attempts": emptyPage,
+		"workspaces/1/webhook-subscriptions": `{"data":[{"id":"3"}],"has_more":false}`,
+		"workspaces/1/webhook-subscriptions/3/deliveries": `{"data":[{"id":"4","event_type":"call_request.canceled",
+			"status":"delivered","attempts":1,"last_code":200}],"has_more":false}`,
+	})
+	code, out, faults := runCommand(t, "calls", "why", "2")
+	if code != 0 {
+		t.Fatalf("exit status = %d, want 0; stderr = %q", code, faults)
+	}
+	_, shown, _ := strings.Cut(out, "\nDELIVERIES\n")
+	wantContains(t, "deliveries", shown, "call_request.canceled")
 }
 
 func TestCallsWhy_OfAnUnknownIDFails(t *testing.T) {

@@ -18,10 +18,16 @@ type callsWhy struct {
 // requestState contains the fields of a call request that `calls why` reads.
 type requestState struct {
 	ID, Status   string
+	AgentID      string    `json:"agent_id"`
 	CallID       *string   `json:"call_id"`
 	ScheduledFor time.Time `json:"scheduled_for"`
 	ErrorCode    *string   `json:"error_code"`
 	ErrorDetail  *string   `json:"error_detail"`
+}
+
+// isDue reports whether the request waits although its time has come.
+func (a requestState) isDue(now time.Time) bool {
+	return a.Status == "queued" && a.ErrorCode == nil && !a.ScheduledFor.After(now)
 }
 
 // explain returns a sentence that explains the state of the request. due is the printed form of
@@ -64,7 +70,8 @@ func text(of *string) string {
 	return *of
 }
 
-func (o *WorkspaceClient) deliveries(ctx context.Context, call string) (all []json.RawMessage, err error) {
+// deliveries returns the deliveries of the events of the objects: calls and call requests.
+func (o *WorkspaceClient) deliveries(ctx context.Context, objects ...string) (all []json.RawMessage, err error) {
 	subscriptions, err := o.Members(ctx, o.at("webhook-subscriptions"), nil)
 	if err != nil {
 		return nil, err
@@ -75,11 +82,14 @@ func (o *WorkspaceClient) deliveries(ctx context.Context, call string) (all []js
 		if err := json.Unmarshal(raw, &subscribed); err != nil {
 			return nil, fmt.Errorf("read a subscription: %w", err)
 		}
-		to, err := o.Members(ctx, o.at("webhook-subscriptions", subscribed.ID, "deliveries"), url.Values{"call_id": {call}})
-		if err != nil {
-			return nil, err
+		path := o.at("webhook-subscriptions", subscribed.ID, "deliveries")
+		for _, id := range objects {
+			found, err := o.Members(ctx, path, url.Values{"object_id": {id}})
+			if err != nil {
+				return nil, err
+			}
+			all = append(all, found...)
 		}
-		all = append(all, to...)
 	}
 	return all, nil
 }
@@ -242,20 +252,15 @@ func (o *WorkspaceClient) explainCall(ctx context.Context, call json.RawMessage)
 
 // explainRequest reads the data about the call request from every service that has some.
 func (o *WorkspaceClient) explainRequest(ctx context.Context, request json.RawMessage) error {
-	all := requestFacts{Request: request, Deliveries: []json.RawMessage{}}
+	all := requestFacts{Request: request}
 	var now requestState
 	if err := json.Unmarshal(request, &now); err != nil {
 		return fmt.Errorf("read the call request: %w", err)
 	}
 	due, _ := o.localTime(now.ScheduledFor.Format(time.RFC3339))
 	all.Answer = now.explain(time.Now(), due)
-	if now.Status == "queued" && now.ErrorCode == nil && !now.ScheduledFor.After(time.Now()) {
-		var dialer statusAnswers
-		if _, _, err := dialer.readDialer(ctx, o.Client); err != nil {
-			all.Answer += fmt.Sprintf(" The dialer does not respond: %v.", err)
-		} else if missing := dialer.noTrunk(); missing != "" {
-			all.Answer += " Now " + missing + "."
-		}
+	if now.isDue(time.Now()) {
+		all.Answer += o.explainWait(ctx, now)
 	}
 	var err error
 	if all.Decisions, err = o.Members(ctx, o.at("decisions"), url.Values{"call_request_id": {now.ID}}); err != nil {
@@ -264,20 +269,77 @@ func (o *WorkspaceClient) explainRequest(ctx context.Context, request json.RawMe
 	if all.Attempts, err = o.Members(ctx, o.at("attempts"), url.Values{"of": {now.ID}}); err != nil {
 		return err
 	}
+	objects := []string{now.ID}
 	if now.CallID != nil {
 		if all.Call, err = o.Ask(ctx, http.MethodGet, o.at("calls", *now.CallID), nil); err != nil {
 			return err
 		}
 		all.Answer += describeEnd(all.Call)
-		if all.Deliveries, err = o.deliveries(ctx, *now.CallID); err != nil {
-			return err
-		}
+		objects = append(objects, *now.CallID)
+	}
+	if all.Deliveries, err = o.deliveries(ctx, objects...); err != nil {
+		return err
 	}
 	if err := o.print(all); err != nil {
 		return err
 	}
 	o.Remark("Every span of the trace has the attribute call_request_id %s.", now.ID)
 	return nil
+}
+
+// explainWait returns sentences about the pauses of dialing and the trunks, which can make a due
+// request wait.
+func (o *WorkspaceClient) explainWait(ctx context.Context, request requestState) (sentences string) {
+	var dialer statusAnswers
+	_, _, err := dialer.readDialer(ctx, o.Client)
+	var pauses []pausedScope
+	if err == nil {
+		pauses, err = o.pausesOf(ctx, request)
+	}
+	if err != nil {
+		return fmt.Sprintf(" The dialer does not respond: %v.", err)
+	}
+	for _, pause := range dialer.dialer.Pauses {
+		if pause.Level == "trunk" {
+			pauses = append(pauses, pause)
+		}
+	}
+	for _, pause := range pauses {
+		sentences += " Dialing is paused: " + strings.TrimSuffix(pause.describe(), ".") + "."
+	}
+	if missing := dialer.noTrunk(); missing != "" {
+		sentences += " Now " + missing + "."
+	}
+	return sentences
+}
+
+// pausesOf returns the pauses of everything, of the workspace and of the request's agent.
+func (o *WorkspaceClient) pausesOf(ctx context.Context, request requestState) (pauses []pausedScope, err error) {
+	for _, scope := range []struct{ level, id, path string }{
+		{level: "everything", path: At("dialing")},
+		{level: "workspace", id: o.workspace, path: o.at("dialing")},
+		{level: "agent", id: request.AgentID, path: o.at("agents", request.AgentID, "dialing")},
+	} {
+		answer, err := o.Ask(ctx, http.MethodGet, scope.path, nil)
+		if isNotFound(err) { // the agent was deleted
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		var state struct {
+			State string
+			pausedScope
+		}
+		if err := json.Unmarshal(answer, &state); err != nil {
+			return nil, fmt.Errorf("read the state of dialing: %w", err)
+		}
+		if state.State == "paused" {
+			state.Level, state.ID = scope.level, scope.id
+			pauses = append(pauses, state.pausedScope)
+		}
+	}
+	return pauses, nil
 }
 
 func deliveryColumns() []string {
@@ -298,8 +360,10 @@ func (o *WorkspaceClient) print(all requestFacts) error {
 	}
 	faults = append(faults, o.Say(""), o.Say("ATTEMPTS"), o.Table(all.Attempts, attemptColumns()))
 	if all.Call != nil {
-		faults = append(faults, o.Say(""), o.Say("CALL"), o.Member(all.Call), o.Say(""), o.Say("DELIVERIES"),
-			o.Table(all.Deliveries, deliveryColumns()))
+		faults = append(faults, o.Say(""), o.Say("CALL"), o.Member(all.Call))
+	}
+	if all.Call != nil || len(all.Deliveries) > 0 {
+		faults = append(faults, o.Say(""), o.Say("DELIVERIES"), o.Table(all.Deliveries, deliveryColumns()))
 	}
 	return errors.Join(faults...)
 }
