@@ -1,6 +1,7 @@
 package contract
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"io"
@@ -45,6 +46,18 @@ func openStream(t *testing.T, c *client, params openapi.StreamEventsParams) *htt
 	return response
 }
 
+// firstID returns the id in the first comment of a stream.
+func firstID(t *testing.T, body io.Reader) uuid.UUID {
+	t.Helper()
+	for lines := bufio.NewScanner(body); lines.Scan(); {
+		if id, ok := strings.CutPrefix(lines.Text(), "id: "); ok {
+			return uuid.MustParse(id)
+		}
+	}
+	t.Fatal("the stream ended before its first id")
+	return uuid.Nil
+}
+
 // readEvents reads the next n events of a stream.
 func readEvents(t *testing.T, from *openapi.EventReader, n int) []openapi.StreamedEvent {
 	t.Helper()
@@ -74,6 +87,9 @@ func TestEvents_StreamSendsTheBytesOfTheWebhooks(t *testing.T) {
 	sharedstack.Equal(t, "status", response.StatusCode, 200)
 	sharedstack.Equal(t, "Content-Type", response.Header.Get("Content-Type"), "text/event-stream")
 	stream := openapi.NewEventReader(response.Body)
+	early := openStream(t, w.read, openapi.StreamEventsParams{})
+	start := firstID(t, early.Body)
+	_ = early.Body.Close()
 
 	w.ended(t, w.write.want(t, 202, "POST", "/v1/calls", w.order(number(1))).text("id"))
 	until(t, "the webhooks arrive", func() bool { return len(received()) == 3 })
@@ -103,6 +119,11 @@ func TestEvents_StreamSendsTheBytesOfTheWebhooks(t *testing.T) {
 		if got := streamTypes(again); !slices.Equal(got, want) {
 			t.Errorf("%s: types after the first event = %v, want %v", name, got, want)
 		}
+	}
+	sinceStart := openStream(t, w.read, openapi.StreamEventsParams{LastEventID: &start})
+	missed := readEvents(t, openapi.NewEventReader(sinceStart.Body), 4)
+	if got, want := streamTypes(missed), append(wantTypes, "call_request.canceled"); !slices.Equal(got, want) {
+		t.Errorf("types after the id before the first event = %v, want %v", got, want)
 	}
 	filtered := openapi.StreamEventsParams{
 		LastEventID: &streamed[0].ID,

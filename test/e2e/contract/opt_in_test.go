@@ -57,13 +57,22 @@ func dataOf(t *testing.T, all []kit.Delivery, event string) map[string]any {
 func TestOptIn_OnlySubscriptionsThatListTheTypeReceiveIt(t *testing.T) {
 	w := workspace(t)
 	w.topUp(t, "10")
-	_, listed := w.subscribeTo(t, "listed", optInEvents()...)
+	id, listed := w.subscribeTo(t, "listed", optInEvents()...)
 	_, usual := w.subscribeTo(t, "usual", everyEvent()...)
 
 	later := time.Now().Add(time.Hour).UTC().Format(time.RFC3339)
 	canceled := w.write.want(t, 202, "POST", "/v1/calls", w.order(number(1), "scheduled_for", later)).text("id")
 	w.write.want(t, 200, "POST", "/v1/call-requests/"+canceled+"/cancel", nil)
 	until(t, "call_request.canceled arrives", func() bool { return len(listed()) == 1 })
+
+	deliveries := subscriptions + "/" + id + "/deliveries"
+	ofRequest := w.read.want(t, 200, "GET", deliveries+"?call_id="+canceled, nil)
+	sharedstack.Equal(t, "deliveries with the request as call_id", len(ofRequest.ids()), 0)
+	ofRequest = w.operator.want(t, 200, "GET",
+		w.admin+"/webhook-subscriptions/"+id+"/deliveries?object_id="+canceled, nil)
+	sharedstack.Equal(t, "deliveries with the request as object_id", len(ofRequest.ids()), 1)
+	timeline := w.read.want(t, 200, "GET", "/v1/call-requests/"+canceled+"/timeline", nil)
+	sharedstack.Contains(t, "timeline", timeline.body, "A delivery of call_request.canceled was created")
 
 	to := number(1)
 	soon := time.Now().Add(3 * time.Second).UTC().Format(time.RFC3339)

@@ -50,7 +50,11 @@ func TestStrict_RequestWithUnknownNamesIsRefused(t *testing.T) {
 			}
 		})
 	}
-	got := w.write.want(t, 202, "POST", "/v1/calls", misspelled, "Prefer", "handling=lenient")
+	got := w.write.refused(t, 422, "invalid_phone", "POST", "/v1/calls", w.order("5"), "Prefer", preferStrict)
+	if applied := got.header.Values("Preference-Applied"); len(applied) != 0 {
+		t.Errorf("Preference-Applied of a request that the owner refuses = %q, want none", applied)
+	}
+	got = w.write.want(t, 202, "POST", "/v1/calls", misspelled, "Prefer", "handling=lenient")
 	if applied := got.header.Values("Preference-Applied"); len(applied) != 0 {
 		t.Errorf("Preference-Applied of a lenient request = %q, want none", applied)
 	}
