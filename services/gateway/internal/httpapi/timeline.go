@@ -37,6 +37,7 @@ type timeline struct {
 type dialAttempt struct {
 	ID          uuid.UUID          `json:"id"`
 	CallID      uuid.UUID          `json:"call_id"`
+	SIPCallID   string             `json:"sip_call_id"`
 	SIPStatus   *int32             `json:"sip_status"`
 	SIPReason   *string            `json:"sip_reason"`
 	HangupCause *string            `json:"hangup_cause"`
@@ -255,7 +256,7 @@ func decisionEntry(d openapi.Decision) openapi.TimelineEntry {
 func (a dialAttempt) entries() []openapi.TimelineEntry {
 	entries := []openapi.TimelineEntry{{
 		At: a.StartedAt, Type: "attempt.started", ObjectID: a.ID, Message: "An attempt to dial started.",
-		Details: map[string]any{"call_id": a.CallID},
+		Details: map[string]any{"call_id": a.CallID, "sip_call_id": a.SIPCallID},
 	}}
 	if a.EndedAt == nil {
 		return entries
@@ -265,8 +266,8 @@ func (a dialAttempt) entries() []openapi.TimelineEntry {
 		Type:     "attempt.ended",
 		ObjectID: a.ID,
 		Message:  "The attempt to dial ended" + becauseOf(a.HangupCause) + ".",
-		Details: map[string]any{"call_id": a.CallID, "sip_status": a.SIPStatus, "sip_reason": a.SIPReason,
-			"hangup_cause": a.HangupCause, "error": a.Error},
+		Details: map[string]any{"call_id": a.CallID, "sip_call_id": a.SIPCallID, "sip_status": a.SIPStatus,
+			"sip_reason": a.SIPReason, "hangup_cause": a.HangupCause, "error": a.Error},
 	})
 }
 

@@ -17,6 +17,7 @@ const (
 	aRequestID = "0190c2a0-0000-7000-8000-000000000001"
 	aCallID    = "0190c2a0-0000-7000-8000-000000000002"
 	anObjectID = "0190c2a0-0000-7000-8000-000000000003"
+	aSIPCallID = "call@ringfence.example"
 )
 
 // timelineOwners answers like the owners of the data of one request.
@@ -31,7 +32,7 @@ func timelineOwners() map[string]string {
 			"ended_at":"2026-06-04T09:00:29.000Z"}}`,
 		"/internal/v1/attempts": `{"data":[{"id":"` + anObjectID + `","call_id":"` + aCallID + `",
 			"started_at":"2026-06-04T09:00:02.100Z","ended_at":"2026-06-04T09:00:29.000Z","sip_status":200,
-			"hangup_cause":"normal_clearing"}],"has_more":false}`,
+			"sip_call_id":"` + aSIPCallID + `","sip_reason":"OK","hangup_cause":"normal_clearing"}],"has_more":false}`,
 		"/internal/v1/calls/" + aRequestID + "/deliveries": `{"data":[{"id":"` + anObjectID + `",
 			"event_type":"call_request.failed","status":"queued","created_at":"2026-06-04T09:00:30.500Z","attempts":[]}]}`,
 		"/internal/v1/calls/" + aCallID + "/deliveries": `{"data":[{"id":"` + anObjectID + `",
@@ -74,6 +75,35 @@ func (r *rig) answerTimeline(broken string) {
 		_, _ = w.Write([]byte(body))
 		return true
 	})
+}
+
+// An operator looks for the call at the provider by its Call-ID.
+func TestTimeline_AttemptsHaveTheCallIDAndTheResponse(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	key, _ := r.key(r.workspace(""), "read")
+	r.answerTimeline("")
+	got := r.customer("GET", "/v1/call-requests/"+aRequestID+"/timeline", key, "")
+	var read openapi.Timeline
+	if err := json.Unmarshal([]byte(got.body), &read); err != nil {
+		t.Fatalf("timeline = %d %s: %v", got.status, got.body, err)
+	}
+	attempts := map[string]map[string]any{}
+	for _, e := range read.Data {
+		if strings.HasPrefix(e.Type, "attempt.") {
+			attempts[e.Type] = e.Details
+		}
+	}
+	want := map[string]map[string]any{
+		"attempt.started": {"call_id": aCallID, "sip_call_id": aSIPCallID},
+		"attempt.ended": {
+			"call_id": aCallID, "sip_call_id": aSIPCallID, "sip_status": 200.0, "sip_reason": "OK",
+			"hangup_cause": "normal_clearing", "error": nil,
+		},
+	}
+	if diff := cmp.Diff(want, attempts); diff != "" {
+		t.Errorf("details of the attempts (-want +got):\n%s", diff)
+	}
 }
 
 func TestTimeline_ListsEverythingInOrder(t *testing.T) {
