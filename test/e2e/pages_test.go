@@ -31,7 +31,7 @@ func TestSIP_PagesRun(t *testing.T) {
 		t.Fatal(err)
 	}
 	far := sippFarm(t, kit.Script(`([0-9][0-9])`, []string{"number"},
-		kit.When(1, "number", []int{0}, kit.Respond("180 Ringing")+kit.Answer()+kit.HangUp(100, 500)), kit.Over()))
+		kit.When(1, "number", []int{0, 99}, kit.Respond("180 Ringing")+kit.Answer()+kit.HangUp(100, 500)), kit.Over()))
 	s, w, hooks := overSIP(t, []*kit.Sipp{far})
 	r := readerOf(t, s, w, hooks)
 	for _, b := range blocks {

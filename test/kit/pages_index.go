@@ -66,7 +66,7 @@ var pageIndex = []pageEntry{
 	{Page: "docs/deploy/*.md", Test: DeployTest},
 	{Page: "docs/runbooks/README.md", Test: DeployTest},
 
-	{Page: "docs/sip-trunks/asterisk.md", Contains: " make run", Test: ParsedTest},
+	{Page: "docs/sip-trunks/*.md", Contains: " make run", Test: ParsedTest},
 	{Page: "docs/sip-trunks/asterisk.md", Contains: "core reload", Count: 1, Test: AsteriskTest},
 	{Page: "docs/sip-trunks/asterisk.md", Contains: "trunks add", Count: 1, Test: AsteriskTest},
 	{Page: "docs/sip-trunks/asterisk.md", Contains: "curl -s", Count: 1, Test: AsteriskTest},
