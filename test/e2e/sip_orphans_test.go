@@ -84,6 +84,7 @@ func TestSIP_CallsOfAKilledDialerEndAndRefusedCallsUseTheNextTrunk(t *testing.T)
 			sharedstack.Equal(t, "req.Status", req.Status, "failed")
 			sharedstack.Equal(t, "stage.Value(req.ErrorCode)", sharedstack.Value(req.ErrorCode), "dial_state_unknown")
 			sharedstack.Equal(t, "call.Status", call.Status, "failed")
+			sharedstack.Equal(t, "hangup cause", sharedstack.Value(call.HangupCause), "unspecified")
 			sharedstack.Equal(t, "call.CreditsCharged", call.CreditsCharged, "")
 		}
 	}

@@ -27,8 +27,19 @@ type played struct {
 	Transcript struct {
 		Turns []struct {
 			Role, Text string
+			At         time.Time
 		}
 	} `json:"transcript"`
+}
+
+// greetedAt returns the time of the turn with the greeting, or the zero time if there is none.
+func (p played) greetedAt() (at time.Time) {
+	for _, turn := range p.Transcript.Turns {
+		if strings.HasPrefix(greeting, strings.TrimSuffix(turn.Text, " –")) {
+			at = turn.At
+		}
+	}
+	return at
 }
 
 func (p played) spokenDuration() (sum time.Duration) {
@@ -66,7 +77,7 @@ func talker(t *testing.T, house *kit.Workspace, more map[string]any) string {
 }
 
 // The phone hangs up during the disclosure, the notice and the greeting. The transcript must not
-// contain words that the phone did not receive.
+// contain words that the phone did not receive, and has the times at which the words were played.
 func TestPlayout_TranscriptEndsWhenThePhoneHangsUp(t *testing.T) {
 	t.Parallel()
 	w := sharedWorld(t)
@@ -102,9 +113,13 @@ func TestPlayout_TranscriptEndsWhenThePhoneHangsUp(t *testing.T) {
 				t.Errorf("text of the disclosure = %q, want %q", got, want)
 			}
 			if got := p.Disclosure.FinishedAt != nil; got != test.finished {
-				t.Errorf("disclosure is finished = %v, want %v", got, test.finished)
+				t.Fatalf("disclosure is finished = %v, want %v", got, test.finished)
 			}
 			if test.finished {
+				// The model sends the greeting's text and audio while the disclosure is played.
+				if got, want := p.greetedAt(), p.Disclosure.FinishedAt.Add(-frameTime); got.Before(want) {
+					t.Errorf("time of the greeting = %v, want at least %v, the end of the disclosure", got, want)
+				}
 				return
 			}
 			if p.Disclosure.CutAt == nil {
