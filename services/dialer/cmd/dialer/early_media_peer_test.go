@@ -58,6 +58,9 @@ func asteriskRig(t *testing.T, model *modeltest.RealtimeServer, setup asteriskSe
 	dir, network := t.TempDir(), fmt.Sprintf("127.%d.%d.", 128+rand.IntN(127), rand.IntN(256))
 	ours, theirs := network+"10", network+"20"
 	file := filepath.Join(dir, "announcement")
+	if strings.Contains(file, ",") { // a comma separates arguments in the dialplan
+		t.Fatalf("file of the announcement = %q, want a name without a comma", file)
+	}
 	samples := int(setup.announcement.Milliseconds()) // 8 samples per ms
 	loud := bytes.Repeat([]byte{0x10, 0x10, 0x10, 0x10, 0x90, 0x90, 0x90, 0x90}, samples)
 	if err := os.WriteFile(file+".ulaw", loud, 0o600); err != nil {
@@ -103,9 +106,9 @@ func TestTrunk_RTCPKeepsACallWithoutRTP(t *testing.T) {
 	}{
 		{name: "RTCP within the timeout", rtcp: 5 * time.Second, mediaTimeout: 9, waitSeconds: 12,
 			cause: callstate.NormalClearing, status: "completed"},
-		{name: "no RTCP, no timeout", rtcp: time.Minute, waitSeconds: 8,
+		{name: "no RTCP and no timeout", rtcp: time.Minute, waitSeconds: 18, // longer than the default of 15 s
 			cause: callstate.NormalClearing, status: "completed"},
-		{name: "no RTCP within the timeout", rtcp: time.Minute, mediaTimeout: 5, waitSeconds: 60,
+		{name: "no RTCP within the timeout", rtcp: time.Minute, mediaTimeout: 5, waitSeconds: 14,
 			cause: callstate.MediaTimeout, status: "failed"},
 	}
 	for _, tt := range tests {

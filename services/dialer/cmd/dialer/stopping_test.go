@@ -80,7 +80,7 @@ func sendStops(t *testing.T, p *process, signals []syscall.Signal) {
 const agentNumber = "+14155559100"
 
 // newAnsweringRig returns the SIP address of the agent as its last result. drainLimit is the value
-// of DRAIN_LIMIT.
+// of DRAIN_LIMIT. The trunk has no media timeout, because the phones send no audio.
 func newAnsweringRig(t *testing.T, drainLimit string) (*rig, *process, string) {
 	t.Helper()
 	r, address := newRig(t, "0"), freeAddr(t)
@@ -92,7 +92,7 @@ func newAnsweringRig(t *testing.T, drainLimit string) (*rig, *process, string) {
 			SettingsJson: []byte(`{"silence_seconds":300,"script":{"tone_hz":440,"tone_millis":200}}`),
 		}},
 	})
-	trunk := `{"name":"near","host":"127.0.0.1","port":9}`
+	trunk := `{"name":"near","host":"127.0.0.1","port":9,"media_timeout_seconds":0}`
 	status, body := r.asOperator("POST", "http://"+p.addr+"/admin/v1/trunks", trunk)
 	if status != 201 {
 		t.Fatalf("POST /admin/v1/trunks = %d %v, want 201", status, body)
