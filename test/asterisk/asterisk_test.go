@@ -72,7 +72,7 @@ func TestAsteriskPage_CommandsRun(t *testing.T) {
 	}
 	t.Cleanup(r.asterisk.Stop)
 	r.run(t, r.section(t, "## 1."))
-	r.placeWithoutTrunk(t)
+	r.placeWithoutTrunk(t, ringfence)
 	if err := os.WriteFile(filepath.Join(r.dir, "trunk.json"), []byte(r.file(t, "json", "{")), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -141,9 +141,16 @@ func (r *recipe) checkBlocks(t *testing.T, addresses *strings.Replacer, asterisk
 const realCallHost = "sip.example.net"
 
 // placeWithoutTrunk places a call before a trunk exists. The CLI must show why the call request
-// stays queued.
-func (r *recipe) placeWithoutTrunk(t *testing.T) {
+// stays queued. The console must show the SIP address, and no number of the simulated carrier.
+func (r *recipe) placeWithoutTrunk(t *testing.T, ringfence string) {
 	t.Helper()
+	const simulated = "+14155550101"
+	r.await(t, "the console shows the SIP address", func() bool {
+		return strings.Contains(r.log(t), "Trunks reach it at "+ringfence)
+	})
+	if strings.Contains(r.log(t), simulated) {
+		t.Errorf("the log of the stack contains %q", simulated)
+	}
 	client := kit.NewClient(r.stack.Demo.BaseURL, r.stack.Demo.WriteKey)
 	order := map[string]any{"agent_id": r.stack.Demo.AgentID, "to": "+14155550199"}
 	var placed, canceled kit.Request
