@@ -18,6 +18,9 @@ import (
 // backlogInterval is the time between two reads of the offsets from Kafka.
 const backlogInterval = 5 * time.Second
 
+// loggedFailure is the number of failed reads in a row after which the error is logged.
+const loggedFailure = 3
+
 // Backlog collects the metrics of a consumer group: its lag by partition and the state of its
 // topics. Each replica reports all partitions, so use the maximum over the replicas. The metrics
 // are absent while the brokers do not respond.
@@ -28,7 +31,8 @@ type Backlog struct {
 	mu     sync.Mutex
 	states []topicState
 	waits  map[topicPartition]time.Time
-	failed string
+	// failures is the number of failed reads since the last successful one.
+	failures int
 
 	lag, age, partitions, underReplicated *prometheus.Desc
 }
@@ -116,14 +120,21 @@ func (b *Backlog) update(ctx context.Context, client *Client) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.states = seen
-	failed := ""
-	if err != nil {
-		failed = err.Error()
-	}
-	if failed != "" && failed != b.failed {
+	if b.countFailure(err) {
 		slog.Warn("consumer lag not read", "consumer", b.group, "error", err)
 	}
-	b.failed = failed
+}
+
+// countFailure counts failed reads in a row. It reports whether to log the error, which is true
+// once per outage. New brokers need some seconds to find the coordinator of a group, so the first
+// failures are not logged.
+func (b *Backlog) countFailure(err error) bool {
+	if err == nil {
+		b.failures = 0
+		return false
+	}
+	b.failures++
+	return b.failures == loggedFailure
 }
 
 func (b *Backlog) read(ctx context.Context, admin *kadm.Client) ([]topicState, error) {
