@@ -15,8 +15,13 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// pinnedTag matches an image tag that names one release.
-var pinnedTag = regexp.MustCompile(`^[a-z0-9/-]+:(v?\d+\.\d+(\.\d+)?|RELEASE\.[0-9TZ-]+)$`)
+var (
+	// pinnedImage matches an image with a tag that names one release, and a digest.
+	pinnedImage = regexp.MustCompile(
+		`^[a-z0-9/-]+:(v?\d+\.\d+(\.\d+)?|RELEASE\.[0-9TZ-]+)@sha256:[0-9a-f]{64}$`)
+	// portVariable matches the published port of a service: a variable and its default.
+	portVariable = regexp.MustCompile(`^\$\{[A-Z]+_PORT:-(\d+)\}$`)
+)
 
 // composeFile contains the parts of docker-compose.yml that the tests read, with resolved anchors.
 type composeFile struct {
@@ -59,6 +64,49 @@ func composed(t *testing.T) composeFile {
 	return c
 }
 
+// publishes reports whether the service publishes the container port target at the host port, by
+// default.
+func (s member) publishes(host, target string) bool {
+	return slices.ContainsFunc(s.Ports, func(published string) bool {
+		port, found := strings.CutSuffix(strings.TrimPrefix(published, "127.0.0.1:"), ":"+target)
+		match := portVariable.FindStringSubmatch(port)
+		return found && match != nil && match[1] == host
+	})
+}
+
+// The ports of `make run` are the defaults in cmd/ringfence-local/internal/stack/ports.go.
+func TestComposeFile_PortsDoNotConflictWithMakeRun(t *testing.T) {
+	t.Parallel()
+	taken := regexp.MustCompile(`(?m)^\s+usual\w+ += (\d+)$`).
+		FindAllStringSubmatch(goText(t, "cmd/ringfence-local/internal/stack"), -1)
+	if got := len(taken); got != 2 {
+		t.Fatalf("ports of make run = %d, want 2", got)
+	}
+	variables := map[string]string{}
+	for name, s := range composed(t).Services {
+		for _, published := range s.Ports {
+			variable := published[strings.Index(published, ":")+1 : strings.LastIndex(published, ":")]
+			match := portVariable.FindStringSubmatch(variable)
+			if match == nil {
+				t.Errorf("port %s of %s is not changeable by a variable", published, name)
+				continue
+			}
+			if other, twice := variables[variable]; twice {
+				t.Errorf("%s and %s publish %s", name, other, variable)
+			}
+			variables[variable] = name
+			for _, port := range taken {
+				if match[1] == port[1] {
+					t.Errorf("port %s of %s is also the port of make run", match[1], name)
+				}
+			}
+		}
+	}
+	if got := len(variables); got < 7 {
+		t.Errorf("published ports = %d, want at least 7", got)
+	}
+}
+
 func TestComposeFile_ServicesArePinnedAndRestricted(t *testing.T) {
 	t.Parallel()
 	c := composed(t)
@@ -79,8 +127,8 @@ func TestComposeFile_ServicesArePinnedAndRestricted(t *testing.T) {
 			wantEqual(t, name+": pull_policy", s.Pull, "build")
 		}
 		wantEqual(t, name+": restart", s.Restart, "unless-stopped")
-		if !ours && !pinnedTag.MatchString(s.Image) {
-			t.Errorf("%s: the image %q is not pinned by an exact tag", name, s.Image)
+		if !ours && !pinnedImage.MatchString(s.Image) {
+			t.Errorf("%s: the image %q is not pinned by an exact tag and a digest", name, s.Image)
 		}
 		// the image of the collector has no program for a health check, so another container checks
 		// it
@@ -120,7 +168,7 @@ func TestComposeFile_PathsExist(t *testing.T) {
 	t.Parallel()
 	c, path := composed(t), regexp.MustCompile(`(?:^|[ =])(/[a-z][A-Za-z0-9._/-]*)`)
 	inImage := map[string][]string{
-		"apache/kafka": {"/opt/kafka/bin/kafka-broker-api-versions.sh"}, "minio/minio": {"/bin/sh"}, "jaegertracing/jaeger": {"/dev/null"},
+		"minio/minio": {"/bin/sh"}, "jaegertracing/jaeger": {"/dev/null"},
 	}
 	seen := 0
 	named := func(name, word string) {
@@ -175,7 +223,8 @@ func TestComposeFile_UsesTheTestedKafka(t *testing.T) {
 	if version == nil {
 		t.Fatal("the version of Apache Kafka was not found")
 	}
-	wantEqual(t, "image of kafka", composed(t).Services["kafka"].Image, "apache/kafka:"+version[1])
+	image, _, _ := strings.Cut(composed(t).Services["kafka"].Image, "@")
+	wantEqual(t, "image of kafka", image, "apache/kafka:"+version[1])
 }
 
 // The file with the latest signed hashes of the consent log must survive the container.
@@ -273,7 +322,7 @@ func TestComposeFile_AddressesKeysAndRolesAgree(t *testing.T) {
 					}
 					// clients outside the containers use localhost and a published port
 					if place.Hostname() == "localhost" {
-						if !slices.ContainsFunc(slices.Collect(maps.Values(c.Services)), func(s member) bool { return slices.Contains(s.Ports, "127.0.0.1:"+place.Port()+":"+place.Port()) }) {
+						if !slices.ContainsFunc(slices.Collect(maps.Values(c.Services)), func(s member) bool { return s.publishes(place.Port(), place.Port()) }) {
 							t.Errorf("%s: the port in %s is not published", name, variable)
 						}
 						continue

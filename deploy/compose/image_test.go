@@ -66,10 +66,10 @@ func TestImage_ContainsOneProgram(t *testing.T) {
 			t.Errorf("the first stage does not build %s from %s", name, main)
 		}
 	}
-	with := regexp.MustCompile(`(?m)^ARG GO=(\S+)$`).FindStringSubmatch(build)
+	with := regexp.MustCompile(`(?m)^ARG GO=([0-9.]+)@sha256:[0-9a-f]{64}$`).FindStringSubmatch(build)
 	needs := regexp.MustCompile(`(?m)^go (\S+)$`).FindStringSubmatch(strings.Join(lines(t, "go.work"), "\n"))
 	if with == nil {
-		t.Fatal("deploy/Dockerfile has no ARG GO")
+		t.Fatal("deploy/Dockerfile has no ARG GO with a digest")
 	}
 	if needs == nil {
 		t.Fatal("go.work has no version of Go")
