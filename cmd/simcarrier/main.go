@@ -43,10 +43,11 @@ func main() {
 		return
 	}
 	if len(os.Args) == 2 && os.Args[1] == "healthy" {
-		if err := healthy(ctx); err != nil {
-			fmt.Fprintln(os.Stderr, "simcarrier:", err)
-			os.Exit(1)
-		}
+		exitOnError(healthy(ctx))
+		return
+	}
+	if len(os.Args) == 2 && os.Args[1] == "call" {
+		exitOnError(placeCall(ctx, os.Stdout))
 		return
 	}
 	if len(os.Args) > 1 {
@@ -60,6 +61,10 @@ func main() {
 	if err == nil {
 		err = run(ctx, cfg)
 	}
+	exitOnError(err)
+}
+
+func exitOnError(err error) {
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "simcarrier:", err)
 		os.Exit(1)
@@ -79,7 +84,8 @@ func healthy(ctx context.Context) error {
 func help() {
 	fmt.Print("simcarrier: the simulated telephone carrier. No real call is ever placed.\n\n" +
 		"simcarrier healthy checks the process at SIMCARRIER_ADDR and exits with status 1 if it does not respond. " +
-		"--version prints the version.\n\nVariables:\n")
+		"simcarrier call places a call through the API at RINGFENCE_URL and RINGFENCE_ADMIN_URL, with a token of " +
+		"OPERATOR_TOKENS. --version prints the version.\n\nVariables:\n")
 	table := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
 	for _, v := range service.Variables[Config]() {
 		fmt.Fprintf(table, "  %s\t%s\t%s\n", v.Name, v.Default, v.Help)

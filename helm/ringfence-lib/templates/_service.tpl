@@ -16,7 +16,7 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 
 {{- define "ringfence-lib.about" -}}
 app.kubernetes.io/part-of: ringfence
-app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/version: {{ include "ringfence-lib.version" . | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- end }}
 

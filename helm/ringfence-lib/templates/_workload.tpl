@@ -135,7 +135,12 @@ podAntiAffinity:
 
 {{- define "ringfence-lib.image" -}}
 {{- $global := .Values.global | default dict -}}
-{{ with $global.registry }}{{ . }}/{{ end }}{{ .Values.image.repository }}:{{ .Values.image.tag | default $global.tag | default .Chart.AppVersion }}
+{{ with $global.registry }}{{ . }}/{{ end }}{{ .Values.image.repository }}:{{ include "ringfence-lib.version" . }}
+{{- end }}
+
+{{/* The version that runs, which is the tag of the image. */}}
+{{- define "ringfence-lib.version" -}}
+{{- .Values.image.tag | default (.Values.global | default dict).tag | default .Chart.AppVersion -}}
 {{- end }}
 
 {{/* The part of the container that the service and its migration share. env is last, so that more variables can follow. */}}
