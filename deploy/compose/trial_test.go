@@ -64,6 +64,7 @@ func TestCharts_ServicesStartAndPlaceACall(t *testing.T) {
 	if err != nil && (!errors.Is(err, kit.ErrNoShell) || os.Getenv("CI") == "true") {
 		t.Errorf("%v:\n%s", err, output)
 	}
+	c.helmTest(base, admin)
 	c.scales()
 	c.end()
 }
@@ -166,6 +167,20 @@ func (c *cluster) start(name, program string, env []string, args ...string) {
 			c.t.Logf("%s:\n%s", name, text[max(0, len(text)-2000):])
 		}
 	})
+}
+
+// helmTest runs the program of the pod that `helm test` starts, with its settings.
+func (c *cluster) helmTest(base, admin string) {
+	c.t.Helper()
+	cmd := exec.CommandContext(c.t.Context(), filepath.Join(c.bin, "simcarrier"), "call")
+	cmd.Env = []string{
+		"RINGFENCE_URL=" + base, "RINGFENCE_ADMIN_URL=" + admin, "OPERATOR_TOKENS=" + c.secret["gateway"]["OPERATOR_TOKENS"],
+	}
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		c.t.Errorf("simcarrier call: %v: %s", err, out)
+	}
+	wantContains(c.t, "output of simcarrier call", string(out), "is completed")
 }
 
 func (c *cluster) scales() {
