@@ -1,6 +1,8 @@
 package main
 
 import (
+	"crypto/sha256"
+	"crypto/subtle"
 	"encoding/json"
 	"errors"
 	"io"
@@ -45,6 +47,24 @@ func (x *Network) Handler() http.Handler {
 	mux.HandleFunc("DELETE /faults", x.deleteFaults)
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusOK) })
 	return mux
+}
+
+// requireToken returns a handler that responds 401 to a request without the bearer token, except for
+// /healthz. An empty token permits every request.
+func requireToken(token string, next http.Handler) http.Handler {
+	if token == "" {
+		return next
+	}
+	want := sha256.Sum256([]byte("Bearer " + token))
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		got := sha256.Sum256([]byte(r.Header.Get("Authorization")))
+		if r.URL.Path != "/healthz" && subtle.ConstantTimeCompare(got[:], want[:]) != 1 {
+			w.Header().Set("WWW-Authenticate", "Bearer")
+			refuse(w, http.StatusUnauthorized, "the header Authorization must contain the token of SIMCARRIER_TOKEN")
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
 }
 
 func (x *Network) postOriginate(w http.ResponseWriter, r *http.Request) {

@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/netip"
 	"os"
 	"os/signal"
 	"runtime"
@@ -28,6 +29,8 @@ type Config struct {
 	Addr string `env:"SIMCARRIER_ADDR" envDefault:"127.0.0.1:8090" help:"address at which simcarrier listens"`
 	// Dir is the folder that contains the journal.
 	Dir string `env:"SIMCARRIER_DIR" envDefault:".ringfence/simcarrier" help:"folder of the log, which a restart keeps"`
+	// Token is the access token of every route except /healthz.
+	Token string `env:"SIMCARRIER_TOKEN" help:"bearer token of all routes except /healthz; required unless SIMCARRIER_ADDR is a loopback address"`
 	// TimeScale multiplies every simulated duration. 0 means immediately.
 	TimeScale float64 `env:"SIMULATOR_TIME_SCALE" envDefault:"1" help:"multiplies every simulated duration; 0 means no delay"`
 
@@ -78,7 +81,23 @@ func healthy(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return service.Healthy(ctx, cfg.Addr, "/faults")
+	return service.Healthy(ctx, cfg.Addr, "/healthz")
+}
+
+// checkToken returns an error if other machines could use the routes without a token.
+func (c Config) checkToken() error {
+	if c.Token != "" {
+		return nil
+	}
+	host, _, err := net.SplitHostPort(c.Addr)
+	if err != nil {
+		return fmt.Errorf("read SIMCARRIER_ADDR: %w", err)
+	}
+	if ip, err := netip.ParseAddr(host); host == "localhost" || err == nil && ip.IsLoopback() {
+		return nil
+	}
+	return fmt.Errorf("SIMCARRIER_TOKEN is missing: other machines reach the address %s. Set a random token, "+
+		"and the same value as SIM_TOKEN of the dialer", c.Addr)
 }
 
 func help() {
@@ -104,6 +123,9 @@ func run(ctx context.Context, cfg Config) error {
 	if cfg.TimeScale < 0 {
 		return errors.New("SIMULATOR_TIME_SCALE must be zero or more")
 	}
+	if err := cfg.checkToken(); err != nil {
+		return err
+	}
 	tel, err := telemetry.Start(ctx, cfg.Telemetry, "simcarrier")
 	if err != nil {
 		return err
@@ -118,7 +140,7 @@ func run(ctx context.Context, cfg Config) error {
 	if err != nil {
 		return fmt.Errorf("listen: %w", err)
 	}
-	server := &http.Server{Handler: network.Handler(), ReadHeaderTimeout: 10 * time.Second}
+	server := &http.Server{Handler: requireToken(cfg.Token, network.Handler()), ReadHeaderTimeout: 10 * time.Second}
 	ended := make(chan error, 1)
 	go func() { ended <- server.Serve(listener) }()
 	slog.Info("listening", "addr", listener.Addr().String(), "time_scale", cfg.TimeScale)

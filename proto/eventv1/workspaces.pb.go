@@ -34,6 +34,7 @@ type WorkspaceEvent struct {
 	// Types that are valid to be assigned to Event:
 	//
 	//	*WorkspaceEvent_Workspace
+	//	*WorkspaceEvent_TestWorkspace
 	Event         isWorkspaceEvent_Event `protobuf_oneof:"event"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -106,6 +107,15 @@ func (x *WorkspaceEvent) GetWorkspace() *Workspace {
 	return nil
 }
 
+func (x *WorkspaceEvent) GetTestWorkspace() *Workspace {
+	if x != nil {
+		if x, ok := x.Event.(*WorkspaceEvent_TestWorkspace); ok {
+			return x.TestWorkspace
+		}
+	}
+	return nil
+}
+
 type isWorkspaceEvent_Event interface {
 	isWorkspaceEvent_Event()
 }
@@ -114,9 +124,18 @@ type WorkspaceEvent_Workspace struct {
 	Workspace *Workspace `protobuf:"bytes,10,opt,name=workspace,proto3,oneof"`
 }
 
+type WorkspaceEvent_TestWorkspace struct {
+	// A workspace with the mode test. It has its own field because a dialer of an earlier version
+	// would place the calls of the workspace over trunks. Such a version cannot read this event.
+	TestWorkspace *Workspace `protobuf:"bytes,11,opt,name=test_workspace,json=testWorkspace,proto3,oneof"`
+}
+
 func (*WorkspaceEvent_Workspace) isWorkspaceEvent_Event() {}
 
-// Workspace contains the settings of a workspace that other services use.
+func (*WorkspaceEvent_TestWorkspace) isWorkspaceEvent_Event() {}
+
+// Workspace contains the settings of a workspace that other services use. Readers get it with
+// eventv1.WorkspaceOf.
 type Workspace struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
@@ -358,14 +377,15 @@ var File_ringfence_event_v1_workspaces_proto protoreflect.FileDescriptor
 
 const file_ringfence_event_v1_workspaces_proto_rawDesc = "" +
 	"\n" +
-	"#ringfence/event/v1/workspaces.proto\x12\x12ringfence.event.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xd2\x01\n" +
+	"#ringfence/event/v1/workspaces.proto\x12\x12ringfence.event.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\x9a\x02\n" +
 	"\x0eWorkspaceEvent\x12!\n" +
 	"\fworkspace_id\x18\x01 \x01(\tR\vworkspaceId\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\x03R\aversion\x12;\n" +
 	"\voccurred_at\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
 	"occurredAt\x12=\n" +
 	"\tworkspace\x18\n" +
-	" \x01(\v2\x1d.ringfence.event.v1.WorkspaceH\x00R\tworkspaceB\a\n" +
+	" \x01(\v2\x1d.ringfence.event.v1.WorkspaceH\x00R\tworkspace\x12F\n" +
+	"\x0etest_workspace\x18\v \x01(\v2\x1d.ringfence.event.v1.WorkspaceH\x00R\rtestWorkspaceB\a\n" +
 	"\x05event\"\x8d\x05\n" +
 	"\tWorkspace\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
@@ -414,12 +434,13 @@ var file_ringfence_event_v1_workspaces_proto_goTypes = []any{
 var file_ringfence_event_v1_workspaces_proto_depIdxs = []int32{
 	3, // 0: ringfence.event.v1.WorkspaceEvent.occurred_at:type_name -> google.protobuf.Timestamp
 	1, // 1: ringfence.event.v1.WorkspaceEvent.workspace:type_name -> ringfence.event.v1.Workspace
-	2, // 2: ringfence.event.v1.Workspace.calling_policy:type_name -> ringfence.event.v1.CallingPolicy
-	3, // [3:3] is the sub-list for method output_type
-	3, // [3:3] is the sub-list for method input_type
-	3, // [3:3] is the sub-list for extension type_name
-	3, // [3:3] is the sub-list for extension extendee
-	0, // [0:3] is the sub-list for field type_name
+	1, // 2: ringfence.event.v1.WorkspaceEvent.test_workspace:type_name -> ringfence.event.v1.Workspace
+	2, // 3: ringfence.event.v1.Workspace.calling_policy:type_name -> ringfence.event.v1.CallingPolicy
+	4, // [4:4] is the sub-list for method output_type
+	4, // [4:4] is the sub-list for method input_type
+	4, // [4:4] is the sub-list for extension type_name
+	4, // [4:4] is the sub-list for extension extendee
+	0, // [0:4] is the sub-list for field type_name
 }
 
 func init() { file_ringfence_event_v1_workspaces_proto_init() }
@@ -429,6 +450,7 @@ func file_ringfence_event_v1_workspaces_proto_init() {
 	}
 	file_ringfence_event_v1_workspaces_proto_msgTypes[0].OneofWrappers = []any{
 		(*WorkspaceEvent_Workspace)(nil),
+		(*WorkspaceEvent_TestWorkspace)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{

@@ -25,6 +25,7 @@ import (
 	"ringfence.dev/services/dialer/internal/calls"
 	"ringfence.dev/services/dialer/internal/carrier"
 	"ringfence.dev/services/dialer/internal/conversation"
+	"ringfence.dev/services/dialer/internal/dial"
 	"ringfence.dev/services/dialer/internal/dialqueue"
 	"ringfence.dev/services/dialer/internal/httpapi"
 	"ringfence.dev/services/dialer/internal/media"
@@ -61,12 +62,14 @@ type carrierParts struct {
 	// eventStream is nil if the carrier itself applies its events to calls.
 	eventStream carrier.EventStream
 	calls       *calls.Applier
+	// store is restricted to the modes of the workspaces whose calls the carrier places.
+	store *store.Store
 }
 
 // readEvents returns a function that reads the events of the carrier. Without an event stream, that
 // function only waits until ctx ends.
 func (l carrierParts) readEvents(
-	st *store.Store, relay *outbox.Relay, lookEvery time.Duration, ended func(),
+	relay *outbox.Relay, lookEvery time.Duration, ended func(),
 ) func(context.Context) error {
 	return func(ctx context.Context) error {
 		if l.eventStream == nil {
@@ -74,8 +77,10 @@ func (l carrierParts) readEvents(
 			return nil
 		}
 		var both errgroup.Group
-		both.Go(func() error { return calls.NewEventReader(st, l.eventStream, l.calls).Run(ctx) })
-		both.Go(func() error { return calls.NewLiveCallCheck(st, l.eventStream, relay, lookEvery, ended).Run(ctx) })
+		both.Go(func() error { return calls.NewEventReader(l.store, l.eventStream, l.calls).Run(ctx) })
+		both.Go(func() error {
+			return calls.NewLiveCallCheck(l.store, l.eventStream, relay, lookEvery, ended).Run(ctx)
+		})
 		return both.Wait()
 	}
 }
@@ -94,9 +99,9 @@ func openCarrier(
 	most := dialqueue.Limit{Live: cfg.TrunkChannels, PerSecond: cfg.TrunkCallsPerSecond}
 	switch {
 	case cfg.Carrier == "sim" && cfg.SimURL != "":
-		over := simcarrier.New(cfg.SimURL)
+		over := simcarrier.New(simcarrier.Config{URL: cfg.SimURL, Token: cfg.SimToken})
 		return carrierParts{
-			Carrier: over, eventStream: over, calls: calls.NewApplier(st, relay, over.Find),
+			Carrier: over, eventStream: over, calls: calls.NewApplier(st, relay, over.Find), store: st,
 			run:        func(context.Context) error { return nil },
 			trunkLimit: func(context.Context) (dialqueue.Limit, error) { return most, nil },
 			report:     func() replicas.Report { return replicas.Report{AgentCircuits: circuits.Open()} },
@@ -109,12 +114,14 @@ func openCarrier(
 			"SIM_URL is missing: it is the simulated carrier's base URL, with CARRIER=sim",
 		)
 	case cfg.Carrier == "sip":
+		st = st.Of(dialqueue.LiveMode)
 		to := calls.NewApplier(st, relay, nil)
 		opened, line, err := openSIP(cfg, db, st, to, known, recordings, circuits, monitor, tel)
 		if err != nil {
 			return carrierParts{}, err
 		}
 		opened.chooseNumber, opened.healthCheck, opened.calls, opened.refresh = line.From, line.Check, to, line.Refresh
+		opened.store = st
 		opened.trunkLimit = func(ctx context.Context) (dialqueue.Limit, error) {
 			sum, err := line.Limit(ctx)
 			if err != nil {
@@ -125,6 +132,35 @@ func openCarrier(
 		return opened, nil
 	}
 	return carrierParts{}, fmt.Errorf("CARRIER is %q: it must be sim or sip", cfg.Carrier)
+}
+
+// testCarrier is the carrier of the test workspaces beside SIP trunks. Without SIM_URL it refuses
+// every call.
+type testCarrier struct {
+	carrierParts
+	limits dial.Limits
+}
+
+// openTestCarrier returns nil if the carrier of the live workspaces also serves the test workspaces.
+func openTestCarrier(cfg Config, st *store.Store, relay *outbox.Relay, limits dial.Limits) *testCarrier {
+	if cfg.Carrier == "sim" {
+		return nil
+	}
+	st = st.Of(dialqueue.TestMode)
+	most := dialqueue.Limit{Live: cfg.TrunkChannels, PerSecond: cfg.TrunkCallsPerSecond}
+	limits.OfTrunk = func(context.Context) (dialqueue.Limit, error) { return most, nil }
+	limits.From, limits.Agents, limits.Failures = nil, nil, cfg.CircuitFailures
+	if cfg.SimURL == "" {
+		refusal := dialqueue.NoTestCarrier()
+		limits.Refuse = &refusal
+		return &testCarrier{limits: limits, carrierParts: carrierParts{
+			Carrier: carrier.NoTestCarrier{}, calls: calls.NewApplier(st, relay, nil), store: st,
+		}}
+	}
+	over := simcarrier.New(simcarrier.Config{URL: cfg.SimURL, Token: cfg.SimToken, TestOnly: true})
+	return &testCarrier{limits: limits, carrierParts: carrierParts{
+		Carrier: over, eventStream: over, calls: calls.NewApplier(st, relay, over.Find), store: st,
+	}}
 }
 
 func openSIP(
@@ -215,7 +251,7 @@ func openSIP(
 			Serves: st.Serves, Rejected: rejected, Trace: trace, Pauses: monitor,
 			MayReach: func(ctx context.Context, callID uuid.UUID, to string) error {
 				whose, err := st.WorkspaceOfCall(ctx, callID)
-				if err == nil && !whose.MayReach(phone.Number(to)) {
+				if err == nil && (whose.Test || !whose.MayReach(phone.Number(to))) {
 					err = errors.New("the workspace may not call that number")
 				}
 				return err

@@ -28,7 +28,8 @@ type Config struct {
 
 	ContactsURL string `env:"CONTACTS_URL,required" help:"base URL of contacts-compliance, which checks every dial"`
 	Carrier     string `env:"CARRIER"               help:"carrier of the calls: sim (the simulated carrier) or sip (the trunks of /admin/v1/trunks)" envDefault:"sim"`
-	SimURL      string `env:"SIM_URL"               help:"base URL of the simulated carrier; required with CARRIER=sim"`
+	SimURL      string `env:"SIM_URL"               help:"base URL of the simulated carrier; required with CARRIER=sim; with CARRIER=sip, the calls of test workspaces use it, and fail without it"`
+	SimToken    string `env:"SIM_TOKEN"             help:"SIMCARRIER_TOKEN of the simulated carrier"`
 	SIP         sipConfig
 	// Realtime configures the operator's model of openai_realtime agents.
 	Realtime realtime.Config

@@ -8,9 +8,11 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"ringfence.dev/libs/app"
 	"ringfence.dev/libs/inbox"
@@ -18,6 +20,7 @@ import (
 	"ringfence.dev/libs/service"
 	"ringfence.dev/services/dialer/internal/agent"
 	"ringfence.dev/services/dialer/internal/calls"
+	"ringfence.dev/services/dialer/internal/carrier"
 	"ringfence.dev/services/dialer/internal/dbfailover"
 	"ringfence.dev/services/dialer/internal/dial"
 	"ringfence.dev/services/dialer/internal/dialqueue"
@@ -83,20 +86,39 @@ func start(ctx context.Context, cfg Config, rt *app.Runtime) ([]service.Part, er
 		return nil, err
 	}
 	reconciler.OnChange(trunk.refresh)
-	recoverer := calls.NewRecoverer(st, heartbeat, trunk, relay, tel.Metrics)
-	reporter := calls.NewOptOutReporter(st, contacts)
-	answerer := calls.NewAnswerer(st, contacts, trunk, relay)
 	limits := cfg.limits(trunk.trunkLimit, reconciler.MayDial, circuits)
 	limits.From, limits.Reconciled, limits.Pauses = trunk.chooseNumber, reconciler.Reconciled, monitor
-	dialer := dial.New(st, contacts, trunk, relay, heartbeat, intents, limits, tel.Metrics)
+	dialer := dial.New(trunk.store, contacts, trunk, relay, heartbeat, intents, limits, tel.Metrics)
+	carriers, wakeDialers := carrier.Carriers{Live: trunk, Test: trunk}, dialer.Wake
+	test := openTestCarrier(cfg, st, relay, limits)
+	var testDialer *dial.Dialer
+	if test != nil {
+		carriers.Test = test
+		// The metrics of dials contain the live workspaces only.
+		testDialer = dial.New(test.store, contacts, test, relay, heartbeat, intents, test.limits, prometheus.NewRegistry())
+		wakeDialers = func() { dialer.Wake(); testDialer.Wake() }
+	}
+	recoverer := calls.NewRecoverer(st, heartbeat, carriers, relay, tel.Metrics)
+	reporter := calls.NewOptOutReporter(st, contacts)
+	answerer := calls.NewAnswerer(st, contacts, carriers, relay)
 	analyser, err := openAnalyser(cfg, st, known, relay)
 	if err != nil {
 		return nil, err
 	}
-	trunk.calls.Listen(calls.Listeners{
-		Ended:   func() { dialer.Wake(); analyser.Wake() },
+	listeners := calls.Listeners{
+		Ended:   func() { wakeDialers(); analyser.Wake() },
 		Arrived: answerer.Wake, OptedOut: reporter.Wake, HangUp: recoverer.Wake,
-	})
+	}
+	trunk.calls.Listen(listeners)
+	var testParts []service.Part
+	if test != nil {
+		test.calls.Listen(listeners)
+		testParts = []service.Part{
+			{Name: "fence review of test workspaces", Run: testDialer.Review},
+			{Name: "carrier events of test workspaces", Run: test.readEvents(relay, cfg.LookEvery, testDialer.Wake)},
+			{Name: "dialer of test workspaces", Run: testDialer.Run},
+		}
+	}
 	reports := store.NewReplicaReports(pool)
 	replicaJob, err := openReplica(reports, trunk.report)
 	if err != nil {
@@ -110,7 +132,7 @@ func start(ctx context.Context, cfg Config, rt *app.Runtime) ([]service.Part, er
 	}
 	tel.Ready("dial intents", func(context.Context) error { return reconciler.Ready() })
 	rt.FinishWork(trunk.drain)
-	return []service.Part{
+	return slices.Concat([]service.Part{
 		{Name: "heartbeat", Run: heartbeat.Run},
 		{
 			Name: "intent publisher",
@@ -130,14 +152,12 @@ func start(ctx context.Context, cfg Config, rt *app.Runtime) ([]service.Part, er
 		{Name: "analysis", Run: analyser.Run},
 		{Name: "inbound calls", Run: answerer.Run},
 		{Name: "recordings", Run: recordings.run},
-		{Name: "carrier events", Run: trunk.readEvents(st, relay, cfg.LookEvery, dialer.Wake)},
+		{Name: "carrier events", Run: trunk.readEvents(relay, cfg.LookEvery, dialer.Wake)},
 		// When the carrier has stopped, all calls of the process have ended. The parts above stop
 		// later.
 		{Name: "carrier", Run: trunk.run},
 		{Name: "dialer", Run: dialer.Run},
-		rt.Consumer(handlers(st, rt, dialer.Wake)),
-		rt.HTTP(api),
-	}, nil
+	}, testParts, []service.Part{rt.Consumer(handlers(st, rt, wakeDialers)), rt.HTTP(api)}), nil
 }
 
 // acceptIntents is run by an operator to accept that older intents (records of dial-intents.v1) are

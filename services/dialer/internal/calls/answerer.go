@@ -26,15 +26,15 @@ const maxAnswers = 16
 type Answerer struct {
 	store    *store.Store
 	contacts *peers.Contacts
-	carrier  carrier.Carrier
+	carriers carrier.Carriers
 	relay    *outbox.Relay
 	wake     chan struct{}
 }
 
-// NewAnswerer returns an answerer for the inbound calls of one carrier. The caller starts it with
+// NewAnswerer returns an answerer for the inbound calls of the carriers. The caller starts it with
 // Run.
-func NewAnswerer(st *store.Store, contacts *peers.Contacts, trunk carrier.Carrier, relay *outbox.Relay) *Answerer {
-	return &Answerer{store: st, contacts: contacts, carrier: trunk, relay: relay, wake: make(chan struct{}, 1)}
+func NewAnswerer(st *store.Store, contacts *peers.Contacts, carriers carrier.Carriers, relay *outbox.Relay) *Answerer {
+	return &Answerer{store: st, contacts: contacts, carriers: carriers, relay: relay, wake: make(chan struct{}, 1)}
 }
 
 // Wake starts a search for calls to answer. It is called after an inbound call was stored. It never
@@ -101,7 +101,7 @@ func (a *Answerer) answerCall(ctx context.Context, arrival store.Arrival) error 
 	if err != nil {
 		return err
 	}
-	err = a.carrier.Answer(ctx, arrival.CallID)
+	err = a.carriers.Of(arrival.Test).Answer(ctx, arrival.CallID)
 	if errors.Is(err, carrier.ErrUnknownCall) {
 		return a.changeCall(ctx, arrival.CallID, func(c *callstate.Call) {
 			c.End(callstate.End{At: time.Now(), Cause: callstate.RecoveryOnTimerExpire})

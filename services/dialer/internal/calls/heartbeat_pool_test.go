@@ -14,6 +14,7 @@ import (
 	"ringfence.dev/libs/pg"
 	"ringfence.dev/libs/testkit"
 	"ringfence.dev/libs/testkit/pgtest"
+	"ringfence.dev/services/dialer/internal/carrier"
 	"ringfence.dev/services/dialer/internal/store"
 )
 
@@ -73,7 +74,7 @@ func TestTakeOver_NeedsHealthyHeartbeats(t *testing.T) {
 		VALUES ($1, $1, $1, 'outbound', '+15005550006', '+14155550101', $1, 'in_progress', 60, now() + interval '1 hour',
 			$2)`, uuid.New(), dead)
 	heartbeat := NewHeartbeat(st.On(beats), lease)
-	r := NewRecoverer(st, heartbeat, nil, nil, prometheus.NewRegistry())
+	r := NewRecoverer(st, heartbeat, carrier.Carriers{}, nil, prometheus.NewRegistry())
 	owner := func() (id uuid.UUID) {
 		t.Helper()
 		if err := work.QueryRow(t.Context(), "SELECT owner FROM calls").Scan(&id); err != nil {

@@ -33,7 +33,7 @@ const (
 type Recoverer struct {
 	store     *store.Store
 	heartbeat *Heartbeat
-	carrier   carrier.Carrier
+	carriers  carrier.Carriers
 	relay     *outbox.Relay
 	wake      chan struct{}
 	expired   prometheus.Counter
@@ -42,12 +42,12 @@ type Recoverer struct {
 	expireAfter time.Time
 }
 
-// NewRecoverer returns a recoverer for the calls of one carrier. It takes over calls of other
+// NewRecoverer returns a recoverer for the calls of the carriers. It takes over calls of other
 // processes only while heartbeat is healthy.
-func NewRecoverer(st *store.Store, heartbeat *Heartbeat, trunk carrier.Carrier, relay *outbox.Relay,
+func NewRecoverer(st *store.Store, heartbeat *Heartbeat, carriers carrier.Carriers, relay *outbox.Relay,
 	metrics prometheus.Registerer) *Recoverer {
 	r := &Recoverer{
-		store: st, heartbeat: heartbeat, carrier: trunk, relay: relay, wake: make(chan struct{}, 1),
+		store: st, heartbeat: heartbeat, carriers: carriers, relay: relay, wake: make(chan struct{}, 1),
 		expired: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "ringfence_dialer_expired_total",
 			Help: "Requests that ended without a dial after waiting too long: for capacity (capacity_timeout) or in total " +
@@ -167,9 +167,9 @@ func (r *Recoverer) hangUpAll(ctx context.Context, due []store.Hangup) {
 // (callstate.Ending.Final).
 func (r *Recoverer) hangUp(ctx context.Context, h store.Hangup) error {
 	if h.Orphan {
-		return r.hangUpOrphan(ctx, h.CallID)
+		return r.hangUpOrphan(ctx, h)
 	}
-	known, err := r.carrier.Hangup(ctx, h.CallID)
+	known, err := r.carriers.Of(h.Test).Hangup(ctx, h.CallID)
 	unknown := errors.Is(err, carrier.ErrUnknownCall)
 	if err == nil && !h.Ending.Final() || err != nil && !unknown && !h.Ending.Final() {
 		return err
@@ -191,9 +191,9 @@ func (r *Recoverer) hangUp(ctx context.Context, h store.Hangup) error {
 }
 
 // The call is live at the carrier, but its row has ended or does not exist.
-func (r *Recoverer) hangUpOrphan(ctx context.Context, callID uuid.UUID) error {
-	if _, err := r.carrier.Hangup(ctx, callID); err != nil && !errors.Is(err, carrier.ErrUnknownCall) {
+func (r *Recoverer) hangUpOrphan(ctx context.Context, h store.Hangup) error {
+	if _, err := r.carriers.Of(h.Test).Hangup(ctx, h.CallID); err != nil && !errors.Is(err, carrier.ErrUnknownCall) {
 		return err
 	}
-	return r.store.ForgetOrphan(ctx, callID)
+	return r.store.ForgetOrphan(ctx, h.CallID)
 }

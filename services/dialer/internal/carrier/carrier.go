@@ -124,7 +124,9 @@ type Originate struct {
 	CallID uuid.UUID
 	// WorkspaceID is the workspace of the call.
 	WorkspaceID uuid.UUID
-	From, To    string
+	// Test reports that the workspace is a test workspace. Such a call must never reach a phone.
+	Test     bool
+	From, To string
 	// TrunkNumber reports that From is one of a trunk's caller_ids and not the number of the agent.
 	// Only a trunk whose caller_ids contain From may carry the call.
 	TrunkNumber bool

@@ -115,6 +115,12 @@ func (d *Dialer) dialRequest(
 	if stopCtx.Err() != nil {
 		return "put_back", d.store.PutBack(ctx, r, 0, 0)
 	}
+	if !d.store.Modes().Include(*inputs.Workspace) { // Due returns no such workspace
+		return "put_back", d.store.PutBack(ctx, r, retryDelay, 0)
+	}
+	if d.limits.Refuse != nil {
+		return string(dialqueue.Failed), ignoreLost(d.store.Fail(ctx, r, *d.limits.Refuse))
+	}
 	done, wait := d.reserveAgentCall(inputs.Agent)
 	defer done()
 	if wait > 0 { // the circuit of the agent is open: the phone would ring, but no agent could talk
@@ -155,7 +161,7 @@ func (d *Dialer) dialRequest(
 	}
 	defer release()
 	generation, order := d.heartbeat.Generation(), carrier.Originate{
-		CallID: callID, WorkspaceID: r.WorkspaceID, From: from, TrunkNumber: from != wanted, To: string(r.To),
+		CallID: callID, WorkspaceID: r.WorkspaceID, Test: inputs.Workspace.Test, From: from, TrunkNumber: from != wanted, To: string(r.To),
 		TrunkID: chosen,
 		Waiting: func() <-chan struct{} {
 			freeWorker()

@@ -73,7 +73,7 @@ func TestRun_SearchesOnceASecondWhileNothingIsDue(t *testing.T) {
 		store.Timing{ClaimLease: time.Minute, QueueLimit: time.Hour, CapacityLimit: time.Hour},
 	)
 	limit := dialqueue.Limit{Live: 10, PerSecond: 10}
-	d := dial.New(st, nil, simcarrier.New("http://127.0.0.1:1"), nil, nil, &recordedIntents{},
+	d := dial.New(st, nil, simcarrier.New(simcarrier.Config{URL: "http://127.0.0.1:1"}), nil, nil, &recordedIntents{},
 		dial.Limits{
 			Attempts: 5, Overall: limit, OfTrunk: func(context.Context) (dialqueue.Limit, error) { return limit, nil },
 			Failures: 5, CircuitRest: time.Second,

@@ -98,6 +98,7 @@ const (
 	CodeQueueExpired    = "queue_expired"
 	CodeCapacityTimeout = "capacity_timeout"
 	CodeInternal        = "internal_error"
+	CodeUnavailable     = "provider_unavailable"
 	CodeDialUnknown     = "dial_state_unknown"
 )
 
@@ -163,6 +164,13 @@ func NoNumber() Refusal {
 	return Refusal{CodeInvalidAgent, "The agent has no number to call from. Set the agent's from_number, or ask the " +
 		"operator to give it a number (ringfence numbers add NUMBER AGENT) or to set caller_ids of the trunk. " +
 		"Then ask for the call again."}
+}
+
+// NoTestCarrier is the refusal of a request of a test workspace if the dialer has no simulated
+// carrier.
+func NoTestCarrier() Refusal {
+	return Refusal{CodeUnavailable, "The service has no simulated carrier for test workspaces. Ask the operator to set " +
+		"SIM_URL of the dialer, then ask for the call again."}
 }
 
 // Erased is the refusal of a request whose person was erased while the request waited in the queue.

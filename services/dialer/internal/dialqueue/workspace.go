@@ -31,6 +31,8 @@ type Workspace struct {
 	MaxLiveCalls   int32     `db:"max_live_calls"`
 	CallsPerSecond int32     `db:"calls_per_second"`
 	Destinations   []string  `db:"destinations"`
+	// Test is true if the calls of the workspace use the simulated carrier.
+	Test bool `db:"test"`
 	// Recordings is true if the workspace's calls are recorded. KeepRecordingsDays is the number of
 	// days for which recordings are kept; 0 means the period that is configured for the service.
 	// The dial-time check uses neither field.
@@ -45,7 +47,7 @@ func WorkspaceOf(event *eventv1.WorkspaceEvent) (Workspace, error) {
 	if err != nil {
 		return Workspace{}, fmt.Errorf("workspace_id: %w", err)
 	}
-	workspace := event.GetWorkspace()
+	workspace := cmp.Or(event.GetWorkspace(), event.GetTestWorkspace())
 	if workspace == nil {
 		return Workspace{}, errors.New("the workspace event is newer than this build")
 	}
@@ -53,7 +55,7 @@ func WorkspaceOf(event *eventv1.WorkspaceEvent) (Workspace, error) {
 		WorkspaceID: id, Version: event.GetVersion(), Status: workspace.GetStatus(), APIEnabled: workspace.GetApiEnabled(),
 		MaxLiveCalls: workspace.GetMaxLiveCalls(), CallsPerSecond: workspace.GetCallsPerSecond(),
 		Destinations: workspace.GetDestinations(), Recordings: workspace.GetRecordingsEnabled(),
-		KeepRecordingsDays: workspace.GetKeepRecordingsDays(),
+		KeepRecordingsDays: workspace.GetKeepRecordingsDays(), Test: event.GetTestWorkspace() != nil,
 	}
 	if w.MaxLiveCalls <= 0 {
 		w.MaxLiveCalls = DefaultMaxLiveCalls
@@ -63,6 +65,31 @@ func WorkspaceOf(event *eventv1.WorkspaceEvent) (Workspace, error) {
 	}
 	return w, nil
 }
+
+// TestCarrier is the name of the simulated carrier of the test workspaces, if the calls of live
+// workspaces use another carrier.
+const TestCarrier = "test"
+
+// Modes selects workspaces by their mode. Each carrier places the calls of some modes.
+type Modes int
+
+const (
+	AllModes Modes = iota
+	LiveMode
+	TestMode
+)
+
+// Test returns the value of Workspace.Test that m selects, or nil for both values.
+func (m Modes) Test() *bool {
+	if m == AllModes {
+		return nil
+	}
+	test := m == TestMode
+	return &test
+}
+
+// Include reports whether m selects the workspace.
+func (m Modes) Include(w Workspace) bool { return m == AllModes || w.Test == (m == TestMode) }
 
 // MayDial reports whether the workspace is not suspended and its plan permits calls.
 func (w Workspace) MayDial() bool { return w.Status == "active" && w.APIEnabled }

@@ -62,10 +62,10 @@ func fresh(t testing.TB) *carriertest.Network {
 	x.start(false)
 	t.Cleanup(x.stop)
 	return &carriertest.Network{
-		Carrier: simcarrier.New(x.base), HasFeed: true,
+		Carrier: simcarrier.New(simcarrier.Config{URL: x.base}), HasFeed: true,
 		Talks: "+14155550101", Busy: "+14155550190", Stays: "+14155550199", Rings: "+14155561101", Slow: "+14155562101",
 		Refuses: "+14155563101", Silent: "+14155564199", SilentUndialed: "+14155565101",
-		Another: func() carrier.EventStream { return simcarrier.New(x.base) },
+		Another: func() carrier.EventStream { return simcarrier.New(simcarrier.Config{URL: x.base}) },
 		Dials:   x.dials, Call: x.call, Stop: x.stop, Start: x.start,
 	}
 }

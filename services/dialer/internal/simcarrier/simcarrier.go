@@ -20,22 +20,32 @@ import (
 
 	"ringfence.dev/services/dialer/internal/callstate"
 	"ringfence.dev/services/dialer/internal/carrier"
+	"ringfence.dev/services/dialer/internal/dialqueue"
 )
 
 // requestTimeout limits one HTTP request. After a timeout it is unknown whether the simulated
 // network has handled the request.
 const requestTimeout = 5 * time.Second
 
+// Config contains the settings of the carrier.
+type Config struct {
+	// URL is the base URL of the simulated network. Token is its access token, or empty if it needs
+	// none.
+	URL, Token string
+	// TestOnly makes the carrier place only calls of test workspaces. It then has another name.
+	TestOnly bool
+}
+
 // Carrier is the simulated carrier.
 type Carrier struct {
-	base       string
+	cfg        Config
 	client     *http.Client
 	originated carrier.OriginatedCalls
 }
 
-// New returns a carrier that uses the base URL.
-func New(base string) *Carrier {
-	return &Carrier{base: base, client: &http.Client{Transport: &http.Transport{
+// New returns a carrier. It sends no request.
+func New(cfg Config) *Carrier {
+	return &Carrier{cfg: cfg, client: &http.Client{Transport: &http.Transport{
 		// The HTTP client can continue to open a connection after the request has ended, so opening
 		// a connection has its own timeout.
 		DialContext: (&net.Dialer{Timeout: 2 * time.Second}).DialContext,
@@ -46,7 +56,12 @@ func New(base string) *Carrier {
 }
 
 // Name returns the carrier's name, which fences contain.
-func (c *Carrier) Name() string { return "sim" }
+func (c *Carrier) Name() string {
+	if c.cfg.TestOnly {
+		return dialqueue.TestCarrier
+	}
+	return "sim"
+}
 
 type eventBody struct {
 	Seq      int64      `json:"seq"`
@@ -81,6 +96,9 @@ func (k statusBody) callStatus() carrier.CallStatus {
 // Originate dials a number. The simulated network makes a phone ring for each HTTP request that it
 // receives (cmd/simcarrier/README.md), so Originate sends only one HTTP request.
 func (c *Carrier) Originate(ctx context.Context, o carrier.Originate) (dialedAt time.Time, err error) {
+	if c.cfg.TestOnly && !o.Test {
+		return time.Time{}, fmt.Errorf("originate %s of a live workspace: %w", o.CallID, carrier.ErrNotPermitted)
+	}
 	if !c.originated.AddIfNew(o.CallID) {
 		return time.Time{}, fmt.Errorf("originate %s: %w", o.CallID, carrier.ErrAlreadyOriginated)
 	}
@@ -104,6 +122,11 @@ func (c *Carrier) originate(ctx context.Context, o carrier.Originate, dialedAt t
 		return nil
 	case status == http.StatusServiceUnavailable:
 		return &carrier.Refused{Cause: callstate.SwitchCongestion, Err: fmt.Errorf("status %d", status)}
+	case status == http.StatusUnauthorized:
+		return &carrier.Refused{
+			Cause: callstate.ProviderAuthFailed, OperatorFault: true,
+			Err: errors.New("SIM_TOKEN is not the token of the simulated carrier"),
+		}
 	case status >= 400 && status < 500:
 		return &carrier.Refused{Cause: callstate.CallRejected, Err: fmt.Errorf("status %d", status)}
 	}
@@ -191,9 +214,12 @@ func (c *Carrier) send(ctx context.Context, method, path string, body, into any)
 		}
 		payload = io.NopCloser(bytes.NewReader(encoded))
 	}
-	req, err := http.NewRequestWithContext(ctx, method, c.base+path, payload)
+	req, err := http.NewRequestWithContext(ctx, method, c.cfg.URL+path, payload)
 	if err != nil {
 		return 0, fmt.Errorf("build request: %w", err)
+	}
+	if c.cfg.Token != "" {
+		req.Header.Set("Authorization", "Bearer "+c.cfg.Token)
 	}
 	resp, err := c.client.Do(req)
 	if err != nil {

@@ -38,6 +38,9 @@ func hostPort(host string, port uint16) string {
 // nothing could be sent, it tries the next trunk. If another trunk can carry a refused call, the
 // error is a carrier.Refused with RefusedBy.
 func (c *Carrier) Originate(ctx context.Context, o carrier.Originate) (dialedAt time.Time, err error) {
+	if o.Test {
+		return time.Time{}, fmt.Errorf("originate %s of a test workspace: %w", o.CallID, carrier.ErrNotPermitted)
+	}
 	if !c.originated.AddIfNew(o.CallID) {
 		return time.Time{}, fmt.Errorf("originate %s: %w", o.CallID, carrier.ErrAlreadyOriginated)
 	}

@@ -21,7 +21,8 @@ const callColumns = `call_id, call_request_id, workspace_id, direction, from_num
 	max_call_seconds, traceparent, version, erased, outcome, recording_key, time_zone, disclosure,
 	analyse_at IS NOT NULL AS analysing`
 
-const lockCalls = `SELECT ` + callColumns + ` FROM calls WHERE call_id = ANY (@ids) ORDER BY call_id FOR UPDATE`
+const lockCalls = `SELECT ` + callColumns + ` FROM calls
+WHERE call_id = ANY (@ids) AND (@test::boolean IS NULL OR test = @test) ORDER BY call_id FOR UPDATE`
 
 const saveCall = `
 UPDATE calls SET contact_id = @contact_id, time_zone = @time_zone, status = @status, ending = @ending, hangup_cause = @hangup_cause,
@@ -73,7 +74,7 @@ func (s *Store) changeIf(
 		var locked []*callstate.Call
 		var batch pgx.Batch
 		guard(&batch)
-		queueLock(&batch, ids, &locked)
+		s.queueLock(&batch, ids, &locked)
 		if err := tx.RunBatch(ctx, &batch); err != nil {
 			return fmt.Errorf("lock calls: %w", err)
 		}
@@ -91,8 +92,8 @@ func (s *Store) Record(ctx context.Context, callID uuid.UUID, key string, at tim
 	})
 }
 
-func queueLock(batch *pgx.Batch, ids []uuid.UUID, locked *[]*callstate.Call) {
-	batch.Queue(lockCalls, pg.Args{"ids": ids}).Query(func(rows pgx.Rows) (err error) {
+func (s *Store) queueLock(batch *pgx.Batch, ids []uuid.UUID, locked *[]*callstate.Call) {
+	batch.Queue(lockCalls, pg.Args{"ids": ids, "test": s.modes.Test()}).Query(func(rows pgx.Rows) (err error) {
 		*locked, err = pgx.CollectRows(rows, pgx.RowToAddrOfStructByName[callstate.Call])
 		return err
 	})
@@ -237,14 +238,14 @@ WITH ours AS (
 	WHERE call_id = ANY (ARRAY(
 		SELECT call_id FROM calls WHERE ended_at IS NULL AND ending <> '' AND hangup_at <= now()
 		ORDER BY hangup_at LIMIT 100 FOR UPDATE SKIP LOCKED))
-	RETURNING call_id, ending
+	RETURNING call_id, ending, test
 ), orphaned AS (
 	UPDATE orphaned_calls SET hangup_at = now() + interval '2 seconds'
 	WHERE call_id = ANY (ARRAY(
 		SELECT call_id FROM orphaned_calls WHERE hangup_at <= now() ORDER BY hangup_at LIMIT 100 FOR UPDATE SKIP LOCKED))
-	RETURNING call_id
+	RETURNING call_id, test
 )
-SELECT call_id, ending, false AS orphan FROM ours UNION ALL SELECT call_id, '', true FROM orphaned`
+SELECT call_id, ending, test, false AS orphan FROM ours UNION ALL SELECT call_id, '', test, true FROM orphaned`
 
 // Hangup is a call that must be hung up.
 type Hangup struct {
@@ -253,6 +254,8 @@ type Hangup struct {
 	// Orphan reports that the call is live at the carrier, although its row has ended or does not
 	// exist.
 	Orphan bool `db:"orphan"`
+	// Test reports that the call is at the carrier of the test workspaces.
+	Test bool `db:"test"`
 }
 
 // HangupBatch is the highest number of calls that DueHangups returns, and the highest number of
@@ -284,7 +287,7 @@ UPDATE calls SET owner = @instance, answer_at = now() + interval '3 seconds'
 WHERE call_id = ANY (ARRAY(
 	SELECT call_id FROM calls WHERE ended_at IS NULL AND ending = '' AND answer_at <= now()
 	ORDER BY answer_at LIMIT 50 FOR UPDATE SKIP LOCKED))
-RETURNING call_id, workspace_id, from_number, traceparent`
+RETURNING call_id, workspace_id, from_number, traceparent, test`
 
 // Arrival is an inbound call that rings.
 type Arrival struct {
@@ -292,6 +295,8 @@ type Arrival struct {
 	WorkspaceID uuid.UUID `db:"workspace_id"`
 	From        string    `db:"from_number"`
 	Traceparent string    `db:"traceparent"`
+	// Test reports that the call is at the carrier of the test workspaces.
+	Test bool `db:"test"`
 }
 
 // DueAnswers claims the inbound calls that the dialer must answer now. This process becomes the

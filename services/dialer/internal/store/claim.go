@@ -63,7 +63,7 @@ LEFT JOIN LATERAL (SELECT b.scan_from FROM rate_buckets b WHERE b.scope = w.work
 CROSS JOIN LATERAL (SELECT q.look_at FROM dial_queue q
 	WHERE q.workspace_id = w.workspace_id AND q.state = 'queued' AND q.look_at >= coalesce(b.scan_from, '-infinity')
 	ORDER BY q.look_at LIMIT 1) q
-WHERE q.look_at <= now() + @ahead::interval
+WHERE q.look_at <= now() + @ahead::interval AND (@test::boolean IS NULL OR w.test = @test)
 	AND (w.status <> 'active' OR NOT w.api_enabled
 		OR NOT (` + allPaused + ` OR w.workspace_id IN ` + pausedWorkspaces + `))`
 
@@ -76,7 +76,7 @@ func (s *Store) Due(ctx context.Context) ([]dialqueue.Due, error) {
 	// byIndex is valid until the transaction ends, so both statements use one transaction
 	var batch pgx.Batch
 	batch.Queue(byIndex)
-	batch.Queue(dueWorkspaces, pg.Args{"ahead": dueAhead}).Query(func(rows pgx.Rows) error {
+	batch.Queue(dueWorkspaces, pg.Args{"ahead": dueAhead, "test": s.modes.Test()}).Query(func(rows pgx.Rows) error {
 		var id uuid.UUID
 		var wait float64
 		_, err := pgx.ForEachRow(rows, []any{&id, &wait}, func() error {
@@ -122,13 +122,15 @@ type bucketRow struct {
 // countInUse counts the requests that are claimed or in a call. It also counts a claim for
 // longestClaimDelay after its end, because the fence of the claim can still commit.
 const countInUse = `
-SELECT q.workspace_id, count(*) AS in_use, min(q.look_at) AS first
+SELECT u.workspace_id, u.in_use, u.first, @test::boolean IS NULL
+	OR coalesce((SELECT w.test FROM workspaces w WHERE w.workspace_id = u.workspace_id), false) = @test AS same_carrier
+FROM (SELECT q.workspace_id, count(*) AS in_use, min(q.look_at) AS first
 FROM dial_queue q
 WHERE (q.state = 'dialing' OR q.state = 'queued' AND q.claimed_by IS NOT NULL)
 	AND q.look_at >= coalesce((SELECT b.scan_from FROM rate_buckets b WHERE b.scope = @total
 		ORDER BY b.version DESC LIMIT 1), '-infinity')
 	AND (q.state = 'dialing' OR q.look_at > now() - @delay::interval)
-GROUP BY q.workspace_id`
+GROUP BY q.workspace_id) u`
 
 // isCounted selects the rows that the limits count. MoveLongCalls regularly sets counted_at of live
 // legs and live inbound calls to the current time. So a count can skip the index entries of older
@@ -139,6 +141,7 @@ const isCounted = `counted_at > now() - interval '10 minutes'`
 // planner use the index on counted_at.
 const countInbound = `
 SELECT count(*) FROM (SELECT FROM calls WHERE ended_at IS NULL AND direction = 'inbound' AND ` + isCounted + `
+	AND (@test::boolean IS NULL OR test = @test)
 	ORDER BY counted_at LIMIT @most::bigint) AS bounded`
 
 const readWorkspaces = `
@@ -362,7 +365,7 @@ type usage struct {
 // capacity, in one round trip.
 func (s *Store) readUsage(ctx context.Context, tx *pg.Pipeline, c Capacity, workspaces []uuid.UUID) (usage, error) {
 	u := usage{scopes: []string{totalScope, trunkPrefix + c.Trunk}, versions: make([]int64, 2)}
-	inUse, all, inbound, buckets := map[uuid.UUID]int{}, 0, 0, map[string]bucketRow{}
+	inUse, all, ofTrunk, inbound, buckets := map[uuid.UUID]int{}, 0, 0, 0, map[string]bucketRow{}
 	var batch pgx.Batch
 	batch.Queue(byIndex)
 	batch.Queue(lockClaims)
@@ -374,13 +377,19 @@ func (s *Store) readUsage(ctx context.Context, tx *pg.Pipeline, c Capacity, work
 		}
 		return err
 	})
-	batch.Queue(countInUse, pg.Args{"total": totalScope, "delay": longestClaimDelay}).Query(func(rows pgx.Rows) error {
+	batch.Queue(countInUse, pg.Args{
+		"total": totalScope, "delay": longestClaimDelay, "test": s.modes.Test(),
+	}).Query(func(rows pgx.Rows) error {
 		var id uuid.UUID
 		var n int
 		var first time.Time
-		_, err := pgx.ForEachRow(rows, []any{&id, &n, &first}, func() error {
+		var sameCarrier bool
+		_, err := pgx.ForEachRow(rows, []any{&id, &n, &first, &sameCarrier}, func() error {
 			inUse[id] = n
 			all += n
+			if sameCarrier {
+				ofTrunk += n
+			}
 			if u.first == nil || first.Before(*u.first) {
 				oldest := first
 				u.first = &oldest
@@ -389,7 +398,7 @@ func (s *Store) readUsage(ctx context.Context, tx *pg.Pipeline, c Capacity, work
 		})
 		return err
 	})
-	batch.Queue(countInbound, pg.Args{"most": c.OfTrunk.Live}).
+	batch.Queue(countInbound, pg.Args{"most": c.OfTrunk.Live, "test": s.modes.Test()}).
 		QueryRow(func(row pgx.Row) error { return row.Scan(&inbound) })
 	batch.Queue(readWorkspaces, pg.Args{
 		"workspaces": workspaces, "workers": max(1, c.Workers.Free), "late": lateAfter, "ahead": dueAhead,
@@ -415,7 +424,7 @@ func (s *Store) readUsage(ctx context.Context, tx *pg.Pipeline, c Capacity, work
 		}
 		u.shared = append(u.shared, shared)
 	}
-	u.shared[1].InUse += inbound
+	u.shared[1].InUse = ofTrunk + inbound
 	for _, row := range u.rows {
 		w := dialqueue.WorkspaceDemand{
 			ID: row.WorkspaceID, Barred: row.Barred, Waiting: row.Waiting, InUse: inUse[row.WorkspaceID],

@@ -12,6 +12,7 @@ import (
 
 	"ringfence.dev/libs/pg"
 	"ringfence.dev/services/dialer/internal/callstate"
+	"ringfence.dev/services/dialer/internal/dialqueue"
 )
 
 // FeedPosition is the position in a carrier's event stream up to which the events are applied.
@@ -61,35 +62,37 @@ UPDATE carrier_cursors SET feed = @feed, cursor = @cursor, reader_until = now() 
 WHERE trunk = @trunk AND reader = @instance AND feed = @was_feed AND cursor = @was_cursor
 	AND ` + onServer
 
+// mayAnswer is an SQL condition for inbound calls to a number n of the agent a and the workspace w.
+const mayAnswer = `NOT coalesce(a.deleted, false) AND w.status IS DISTINCT FROM 'suspended'
+	AND (@test::boolean IS NULL OR coalesce(w.test, false) = @test)`
+
 // An inbound call to a suspended workspace gets no row. The call is then stored as an orphaned call
-// and hung up.
+// and hung up. The same applies if the carrier does not serve the mode of the workspace.
 const insertArrival = `
 INSERT INTO calls (call_id, workspace_id, direction, from_number, to_e164, agent_id, status, ringing_at, max_call_seconds,
-	end_by, deadline_at, answer_at)
+	end_by, deadline_at, answer_at, test)
 SELECT @call_id, n.workspace_id, 'inbound', @from, n.phone_e164, n.agent_id, 'ringing', @ringing_at, coalesce(nullif(a.max_call_seconds, 0), 600),
-	now() + @ring_limit::interval, now() + @ring_limit::interval + @grace::interval, now()
-FROM numbers n LEFT JOIN agents a ON a.agent_id = n.agent_id
-WHERE n.phone_e164 = @to AND NOT coalesce(a.deleted, false)
-	AND NOT EXISTS (SELECT 1 FROM workspaces w WHERE w.workspace_id = n.workspace_id AND w.status = 'suspended')
+	now() + @ring_limit::interval, now() + @ring_limit::interval + @grace::interval, now(), coalesce(w.test, false)
+FROM numbers n LEFT JOIN agents a ON a.agent_id = n.agent_id LEFT JOIN workspaces w ON w.workspace_id = n.workspace_id
+WHERE n.phone_e164 = @to AND ` + mayAnswer + `
 ON CONFLICT (call_id) DO NOTHING`
 
 const isServed = `
 SELECT EXISTS (
-	SELECT 1 FROM numbers n LEFT JOIN agents a ON a.agent_id = n.agent_id
-	WHERE n.phone_e164 = @to AND NOT coalesce(a.deleted, false)
-		AND NOT EXISTS (SELECT 1 FROM workspaces w WHERE w.workspace_id = n.workspace_id AND w.status = 'suspended'))`
+	SELECT 1 FROM numbers n LEFT JOIN agents a ON a.agent_id = n.agent_id LEFT JOIN workspaces w ON w.workspace_id = n.workspace_id
+	WHERE n.phone_e164 = @to AND ` + mayAnswer + `)`
 
 // Serves reports whether the dialer answers inbound calls to a number: the number is assigned to an
-// agent, and its workspace is not suspended.
+// agent, and its workspace is not suspended and has one of the modes.
 func (s *Store) Serves(ctx context.Context, to string) (served bool, err error) {
-	if err = s.pool.QueryRow(ctx, isServed, pg.Args{"to": to}).Scan(&served); err != nil {
+	if err = s.pool.QueryRow(ctx, isServed, pg.Args{"to": to, "test": s.modes.Test()}).Scan(&served); err != nil {
 		return false, fmt.Errorf("look up an inbound number: %w", err)
 	}
 	return served, nil
 }
 
 const insertOrphans = `
-INSERT INTO orphaned_calls (call_id) SELECT unnest(@call_ids::uuid[])
+INSERT INTO orphaned_calls (call_id, test) SELECT unnest(@call_ids::uuid[]), @test::boolean
 ON CONFLICT (call_id) DO NOTHING`
 
 // Folded is what Fold returns in addition to the changed calls.
@@ -155,10 +158,11 @@ func (s *Store) ApplyEvents(ctx context.Context, events Events) error {
 			batch.Queue(insertArrival, pg.Args{
 				"call_id": a.CallID, "from": a.From, "to": a.To, "ringing_at": a.RingingAt,
 				"ring_limit": s.timing.RingLimit, "grace": s.timing.WatchdogGrace,
+				"test": s.modes.Test(),
 			})
 		}
 		var locked []*callstate.Call
-		queueLock(&batch, events.Calls, &locked)
+		s.queueLock(&batch, events.Calls, &locked)
 		if err := tx.RunBatch(ctx, &batch); err != nil {
 			return err
 		}
@@ -172,7 +176,7 @@ func (s *Store) ApplyEvents(ctx context.Context, events Events) error {
 		}
 		var rest pgx.Batch
 		if len(folded.Orphans) > 0 {
-			rest.Queue(insertOrphans, pg.Args{"call_ids": folded.Orphans})
+			rest.Queue(insertOrphans, pg.Args{"call_ids": folded.Orphans, "test": s.modes == dialqueue.TestMode})
 		}
 		for _, o := range folded.OptOuts {
 			queueOptOut(&rest, o)
@@ -186,12 +190,13 @@ func (s *Store) ApplyEvents(ctx context.Context, events Events) error {
 	return nil
 }
 
-const liveCalls = `SELECT call_id FROM calls WHERE ended_at IS NULL AND status <> 'fenced'`
+const liveCalls = `SELECT call_id FROM calls WHERE ended_at IS NULL AND status <> 'fenced'
+	AND (@test::boolean IS NULL OR test = @test)`
 
 // LiveCalls returns the calls that the carrier accepted and that have not ended, according to their
 // rows.
 func (s *Store) LiveCalls(ctx context.Context) ([]uuid.UUID, error) {
-	ids, err := pg.Values[uuid.UUID](ctx, s.pool, liveCalls, nil)
+	ids, err := pg.Values[uuid.UUID](ctx, s.pool, liveCalls, pg.Args{"test": s.modes.Test()})
 	if err != nil {
 		return nil, fmt.Errorf("list live calls: %w", err)
 	}

@@ -169,12 +169,13 @@ const restoredVersion = 1000
 // The statement inserts nothing if another call to the same number is live in this database.
 const restoreCall = `
 INSERT INTO calls (call_id, call_request_id, workspace_id, direction, from_number, to_e164, agent_id, contact_id,
-	variables, status, queued_at, max_call_seconds, deadline_at, owner, time_zone, ending, hangup_at, version)
+	variables, status, queued_at, max_call_seconds, deadline_at, owner, time_zone, ending, hangup_at, version, test)
 SELECT @call_id, q.call_request_id, q.workspace_id, 'outbound', @from, q.to_e164, q.agent_id, q.contact_id,
 	q.variables, 'fenced', q.queued_at, q.max_call_seconds,
 	now() + make_interval(secs => q.max_call_seconds) + @grace::interval,
 	CASE WHEN @alive::boolean THEN @instance_id::uuid END, @time_zone,
-	CASE WHEN @alive::boolean THEN '' ELSE 'lost' END, CASE WHEN NOT @alive::boolean THEN now() END, @version
+	CASE WHEN @alive::boolean THEN '' ELSE 'lost' END, CASE WHEN NOT @alive::boolean THEN now() END, @version,
+	@trunk = '` + dialqueue.TestCarrier + `'
 FROM dial_queue q WHERE q.call_request_id = @call_request_id
 ON CONFLICT DO NOTHING`
 
@@ -489,13 +490,16 @@ func (s *Store) AcceptTopic(ctx context.Context, topicID uuid.UUID, starts map[i
 
 const ownFences = `
 SELECT call_id FROM calls
-WHERE owner = @instance AND ended_at IS NULL AND status = 'fenced' AND ending IN ('', 'requested') AND ` + onServer
+WHERE owner = @instance AND ended_at IS NULL AND status = 'fenced' AND ending IN ('', 'requested') AND ` + onServer + `
+	AND (@test::boolean IS NULL OR test = @test)`
 
 // OwnFences returns the calls of this process that are fenced and have not ended. It returns no
 // calls on a server that is not the one that was set with UseServer, because that server can lack a
 // later call of the same request.
 func (s *Store) OwnFences(ctx context.Context) ([]uuid.UUID, error) {
-	ids, err := pg.Values[uuid.UUID](ctx, s.pool, ownFences, pg.Args{"instance": s.instance, "server": s.server()})
+	ids, err := pg.Values[uuid.UUID](ctx, s.pool, ownFences, pg.Args{
+		"instance": s.instance, "server": s.server(), "test": s.modes.Test(),
+	})
 	if err != nil {
 		return nil, fmt.Errorf("list fenced calls: %w", err)
 	}

@@ -112,7 +112,7 @@ func (s *Store) endAgain(ctx context.Context, tx pgx.Tx, id uuid.UUID, ended end
 	default:
 		var locked []*callstate.Call
 		var batch pgx.Batch
-		queueLock(&batch, []uuid.UUID{*ended.CallID}, &locked)
+		s.queueLock(&batch, []uuid.UUID{*ended.CallID}, &locked)
 		if err := tx.SendBatch(ctx, &batch).Close(); err != nil {
 			return outbox.Event{}, err
 		}
@@ -221,15 +221,27 @@ func (s *Store) Reschedule(ctx context.Context, r dialqueue.Request, windowStart
 	}, &windowStart)
 }
 
-const blockRequest = `
-UPDATE dial_queue SET state = 'blocked', claimed_by = NULL, ended_at = now(), variables = NULL
+const endRequest = `
+UPDATE dial_queue SET state = @state, claimed_by = NULL, ended_at = now(), variables = NULL
 WHERE ` + ofClaim + ` RETURNING now()`
 
 // Block ends a claimed request that may not be dialed. It returns ErrLost if the request was
 // withdrawn or the claim is lost.
 func (s *Store) Block(ctx context.Context, r dialqueue.Request, why dialqueue.Refusal) error {
-	return s.endClaim(ctx, blockRequest, s.claimArgs(r), func(at time.Time) callstate.Fact {
+	args := s.claimArgs(r)
+	args["state"] = string(dialqueue.Blocked)
+	return s.endClaim(ctx, endRequest, args, func(at time.Time) callstate.Fact {
 		return dialqueue.NewBlocked(r.CallRequestID, r.WorkspaceID, why, at)
+	})
+}
+
+// Fail ends a claimed request that cannot be dialed. It returns ErrLost if the request was withdrawn
+// or the claim is lost.
+func (s *Store) Fail(ctx context.Context, r dialqueue.Request, why dialqueue.Refusal) error {
+	args := s.claimArgs(r)
+	args["state"] = string(dialqueue.Failed)
+	return s.endClaim(ctx, endRequest, args, func(at time.Time) callstate.Fact {
+		return dialqueue.NewFailed(r.CallRequestID, r.WorkspaceID, why, at)
 	})
 }
 

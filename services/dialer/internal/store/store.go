@@ -18,6 +18,7 @@ import (
 	"ringfence.dev/libs/outbox"
 	"ringfence.dev/libs/pg"
 	"ringfence.dev/services/dialer/internal/callstate"
+	"ringfence.dev/services/dialer/internal/dialqueue"
 )
 
 // ErrLost is returned if a row was not in the expected state, because another process has changed
@@ -49,12 +50,24 @@ type Store struct {
 	instance uuid.UUID
 	timing   Timing
 	guard    *serverGuard
+	modes    dialqueue.Modes
 }
 
 // New returns a store that uses the pool, for the process with the id instance.
 func New(pool *pgxpool.Pool, instance uuid.UUID, timing Timing) *Store {
 	return &Store{pool: pool, instance: instance, timing: timing, guard: &serverGuard{}}
 }
+
+// Of returns a store that reads and changes only the workspaces and calls of these modes in the
+// methods Due, Claim, ApplyEvents, Serves, LiveCalls, OwnFences and Change.
+func (s *Store) Of(modes dialqueue.Modes) *Store {
+	some := *s
+	some.modes = modes
+	return &some
+}
+
+// Modes returns the modes that were passed to Of, or dialqueue.AllModes.
+func (s *Store) Modes() dialqueue.Modes { return s.modes }
 
 // On returns a store for the same process that uses another pool.
 func (s *Store) On(pool *pgxpool.Pool) *Store {

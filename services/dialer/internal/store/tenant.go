@@ -20,12 +20,14 @@ import (
 
 // ON CONFLICT DO UPDATE locks the existing row even if its WHERE is false. A batch of events must
 // not keep locks on rows that ApplySetting has already stored. So the SELECT excludes stored
-// versions.
+// versions. The mode is stored only once: an event of a gateway of an earlier version does not
+// contain it.
 const saveWorkspace = `
 INSERT INTO workspaces (workspace_id, version, status, api_enabled, max_live_calls, calls_per_second, destinations,
-	recordings, keep_recordings_days)
+	recordings, keep_recordings_days, test)
 SELECT @workspace_id::uuid, @version::bigint, @status::text, @api_enabled::boolean, @max_live_calls::int,
-	@calls_per_second::int, @destinations::text[], @recordings::boolean, nullif(@keep_recordings_days::int, 0)
+	@calls_per_second::int, @destinations::text[], @recordings::boolean, nullif(@keep_recordings_days::int, 0),
+	@test::boolean
 WHERE NOT EXISTS (SELECT FROM workspaces WHERE workspace_id = @workspace_id AND version >= @version)
 ON CONFLICT (workspace_id) DO UPDATE SET version = EXCLUDED.version, status = EXCLUDED.status,
 	api_enabled = EXCLUDED.api_enabled, max_live_calls = EXCLUDED.max_live_calls,
@@ -62,6 +64,7 @@ func (s *Store) SaveWorkspace(ctx context.Context, tx pgx.Tx, w dialqueue.Worksp
 		"workspace_id": w.WorkspaceID, "version": w.Version, "status": w.Status, "api_enabled": w.APIEnabled,
 		"max_live_calls": w.MaxLiveCalls, "calls_per_second": w.CallsPerSecond, "destinations": append([]string{}, w.Destinations...),
 		"recordings": w.Recordings, "keep_recordings_days": w.KeepRecordingsDays,
+		"test": w.Test,
 	})
 	if err != nil {
 		return fmt.Errorf("save workspace %s: %w", w.WorkspaceID, err)
@@ -138,7 +141,7 @@ func (s *Store) AgentModels(ctx context.Context) ([]string, error) {
 }
 
 const workspacesByID = `
-SELECT workspace_id, version, status, api_enabled, max_live_calls, calls_per_second, destinations
+SELECT workspace_id, version, status, api_enabled, max_live_calls, calls_per_second, destinations, test
 FROM workspaces WHERE workspace_id = ANY (@workspaces::uuid[])`
 
 const agentsByID = `
@@ -167,7 +170,7 @@ type ConversationInputs struct {
 }
 
 const workspaceOfCall = `
-SELECT w.workspace_id, w.version, w.status, w.api_enabled, w.max_live_calls, w.calls_per_second, w.destinations
+SELECT w.workspace_id, w.version, w.status, w.api_enabled, w.max_live_calls, w.calls_per_second, w.destinations, w.test
 FROM calls c JOIN workspaces w ON w.workspace_id = c.workspace_id WHERE c.call_id = @call_id`
 
 // WorkspaceOfCall returns the workspace of a call. It returns ErrNoCall if there is no such call.
