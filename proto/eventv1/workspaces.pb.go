@@ -134,8 +134,7 @@ func (*WorkspaceEvent_Workspace) isWorkspaceEvent_Event() {}
 
 func (*WorkspaceEvent_TestWorkspace) isWorkspaceEvent_Event() {}
 
-// Workspace contains the settings of a workspace that other services use. Readers get it with
-// eventv1.WorkspaceOf.
+// Workspace contains the settings of a workspace that other services use.
 type Workspace struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`

@@ -1,6 +1,7 @@
 package consumer
 
 import (
+	"cmp"
 	"context"
 	"errors"
 
@@ -22,10 +23,11 @@ func (c *Consumer) onWorkspace(ctx context.Context, tx pgx.Tx, rec kafka.Record)
 	if err != nil {
 		return kafka.Parkf("workspace_id: %w", err)
 	}
-	if ev.GetWorkspace() == nil {
+	workspace := cmp.Or(ev.GetWorkspace(), ev.GetTestWorkspace())
+	if workspace == nil {
 		return kafka.Parkf("workspace event %T is newer than this build", ev.GetEvent())
 	}
-	err = c.store.KeepCurrency(ctx, tx, id, ev.GetWorkspace().GetCurrency())
+	err = c.store.KeepCurrency(ctx, tx, id, workspace.GetCurrency())
 	if errors.Is(err, store.ErrCurrencyFixed) {
 		return kafka.Parkf("apply workspace event: %w", err)
 	}

@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -25,7 +26,8 @@ func (a *API) ApplySetting(
 	if err != nil {
 		return nil, connect.NewError(connect.CodeInvalidArgument, fmt.Errorf("workspace_id: %w", err))
 	}
-	currency := req.Msg.GetWorkspace().GetWorkspace().GetCurrency()
+	event := req.Msg.GetWorkspace()
+	currency := cmp.Or(event.GetWorkspace(), event.GetTestWorkspace()).GetCurrency()
 	if !currencyCode.MatchString(currency) {
 		return nil, connect.NewError(connect.CodeInvalidArgument, errors.New("currency is not an ISO 4217 code"))
 	}

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -34,7 +35,7 @@ func WorkspaceOf(ev *eventv1.WorkspaceEvent) (Workspace, error) {
 	if err != nil {
 		return Workspace{}, fmt.Errorf("read workspace id: %w", err)
 	}
-	state := ev.GetWorkspace()
+	state := cmp.Or(ev.GetWorkspace(), ev.GetTestWorkspace())
 	if state == nil {
 		return Workspace{}, errors.New("the workspace event is newer than this build")
 	}

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -74,10 +75,11 @@ func PolicyChangeOf(ev *eventv1.WorkspaceEvent) (*PolicyChange, error) {
 	if err != nil {
 		return nil, fmt.Errorf("workspace_id: %w", err)
 	}
-	if ev.GetWorkspace() == nil {
+	workspace := cmp.Or(ev.GetWorkspace(), ev.GetTestWorkspace())
+	if workspace == nil {
 		return nil, errors.New("the workspace event is newer than this build")
 	}
-	set := ev.GetWorkspace().GetCallingPolicy()
+	set := workspace.GetCallingPolicy()
 	if set == nil {
 		return nil, nil //nolint:nilnil // the message has no policy
 	}

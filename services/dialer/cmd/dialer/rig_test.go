@@ -43,6 +43,9 @@ import (
 // killed during a rebalance.
 const waitTimeout = 2 * time.Minute
 
+// simToken is the token of the simulated carrier.
+const simToken = "token-of-the-simulator"
+
 // binaries builds the dialer with failpoints, and the simulated carrier.
 var binaries = sync.OnceValues(func() (dir string, err error) {
 	if dir, err = os.MkdirTemp("", "dialer-test"); err != nil {
@@ -89,6 +92,7 @@ type rig struct {
 	env       []string
 	workspace uuid.UUID
 	agent     uuid.UUID
+	test      bool // whether the workspace is a test workspace
 	// replicas contains the newest process of each replica. The index is the number in the
 	// replica's name.
 	replicas *[]*process
@@ -124,7 +128,8 @@ func newRig(t testing.TB, timeScale string) *rig {
 
 	simAddr := freeAddr(t)
 	r.simURL = "http://" + simAddr
-	r.simEnv = []string{"SIMCARRIER_ADDR=" + simAddr, "SIMCARRIER_DIR=" + t.TempDir(), "SIMULATOR_TIME_SCALE=" + timeScale}
+	r.simEnv = []string{"SIMCARRIER_ADDR=" + simAddr, "SIMCARRIER_DIR=" + t.TempDir(), "SIMULATOR_TIME_SCALE=" + timeScale,
+		"SIMCARRIER_TOKEN=" + simToken}
 	r.startCarrier()
 	own, _ := seed(t)
 	callsSeed, callsPublic := seed(t)
@@ -132,7 +137,7 @@ func newRig(t testing.TB, timeScale string) *rig {
 	r.calls, r.gateway = keysOf(t, "calls", callsSeed), keysOf(t, "gateway", gatewaySeed)
 	r.env = []string{
 		"POSTGRES_URL=" + r.pool.Config().ConnString(), "KAFKA_BROKERS=" + r.brokers, "CONTACTS_URL=" + r.gateURL,
-		"SIM_URL=" + r.simURL,
+		"SIM_URL=" + r.simURL, "SIM_TOKEN=" + simToken,
 		"SIGNING_KEY=" + own, "TRUSTED_KEYS=calls=" + callsPublic + ",gateway=" + gatewayPublic,
 		"SEALING_KEYS=test=" + base64.StdEncoding.EncodeToString(make([]byte, 32)),
 		"INSTANCE_LEASE=1s", "CLAIM_LEASE=4s", "OUTBOX_LEASE=1s", "LOG_FORMAT=text",
@@ -192,13 +197,18 @@ func (r *rig) dialer(extra ...string) *process {
 func (r *rig) announce(enabled, deleted bool) {
 	r.t.Helper()
 	version := time.Now().UnixNano()
-	r.publish(kafka.Workspaces, r.workspace, &eventv1.WorkspaceEvent{
+	workspace := &eventv1.Workspace{
+		Status: "active", ApiEnabled: enabled, MaxLiveCalls: 500, CallsPerSecond: 500,
+		Destinations: []string{"+1415", "+4420", "+1900"},
+	}
+	event := &eventv1.WorkspaceEvent{
 		WorkspaceId: r.workspace.String(), Version: version,
-		Event: &eventv1.WorkspaceEvent_Workspace{Workspace: &eventv1.Workspace{
-			Status: "active", ApiEnabled: enabled, MaxLiveCalls: 500, CallsPerSecond: 500, Destinations: []string{"+1415",
-				"+4420", "+1900"},
-		}},
-	})
+		Event: &eventv1.WorkspaceEvent_Workspace{Workspace: workspace},
+	}
+	if r.test {
+		event.Event = &eventv1.WorkspaceEvent_TestWorkspace{TestWorkspace: workspace}
+	}
+	r.publish(kafka.Workspaces, r.workspace, event)
 	r.publish(kafka.Agents, r.agent, &eventv1.AgentEvent{
 		AgentId: r.agent.String(), WorkspaceId: r.workspace.String(), Version: version,
 		Event: &eventv1.AgentEvent_Agent{Agent: &eventv1.Agent{
@@ -286,6 +296,7 @@ func (r *rig) carrier(method, path, body string, into any) {
 	if err != nil {
 		r.t.Fatal(err)
 	}
+	req.Header.Set("Authorization", "Bearer "+simToken)
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
 		r.t.Fatal(err)

@@ -21,6 +21,7 @@ import (
 
 const (
 	keyMark   = "rf_live_"
+	testMark  = "rf_test_" // has the same length as keyMark
 	minPepper = 16
 	maxSecret = 512
 )
@@ -63,13 +64,17 @@ func (p Pepper) Hash(secret string) Hash {
 }
 
 // Generate returns a new key and its prefix. A key has the form rf_live_<8 hex digits>_<52
-// characters>. The 52 characters encode 256 random bits.
-func Generate() (key, prefix string) {
+// characters>, or rf_test_… for a test workspace. The 52 characters encode 256 random bits.
+func Generate(test bool) (key, prefix string) {
 	var public [4]byte
 	var secret [32]byte
 	_, _ = rand.Read(public[:]) // rand.Read never returns an error since Go 1.24
 	_, _ = rand.Read(secret[:])
-	prefix = keyMark + hex.EncodeToString(public[:])
+	mark := keyMark
+	if test {
+		mark = testMark
+	}
+	prefix = mark + hex.EncodeToString(public[:])
 	encoded := base32.StdEncoding.WithPadding(base32.NoPadding).EncodeToString(secret[:])
 	return prefix + "_" + strings.ToLower(encoded), prefix
 }
@@ -92,6 +97,7 @@ func Bearer(header http.Header) (secret string, ok bool) {
 // WellFormed reports whether a secret has the form of an API key. A secret with another form needs
 // no look-up.
 func WellFormed(secret string) bool {
-	rest, ok := strings.CutPrefix(secret, keyMark)
-	return ok && len(rest) == 8+1+52 && rest[8] == '_'
+	rest, live := strings.CutPrefix(secret, keyMark)
+	rest, test := strings.CutPrefix(rest, testMark)
+	return live != test && len(rest) == 8+1+52 && rest[8] == '_'
 }

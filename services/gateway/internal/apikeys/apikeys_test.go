@@ -8,18 +8,25 @@ import (
 
 func TestGenerate_ReturnsDifferentWellFormedKeys(t *testing.T) {
 	t.Parallel()
-	key, prefix := Generate()
-	other, _ := Generate()
+	key, prefix := Generate(false)
+	other, _ := Generate(true)
 	if !WellFormed(key) {
 		t.Errorf("key: WellFormed(key) = false, want true")
 	}
 	if !strings.HasPrefix(key, prefix+"_") {
 		t.Errorf("key = %q, want it to begin with %q", key, prefix+"_")
 	}
+	if !WellFormed(other) {
+		t.Errorf("key of a test workspace: WellFormed(%q) = false, want true", other)
+	}
+	if !strings.HasPrefix(other, "rf_test_") {
+		t.Errorf("key of a test workspace = %q, want it to begin with rf_test_", other)
+	}
 	if key == other {
 		t.Errorf("key = %v, want another value", key)
 	}
-	for _, bad := range []string{"", "rf_live_", key[1:], key + "x", strings.ToUpper(key), operatorLike} {
+	for _, bad := range []string{"", "rf_live_", key[1:], key + "x", strings.ToUpper(key), operatorLike,
+		"rf_live_" + other, "rf_test_" + key, "rf_live_rf_test_" + key[16:]} {
 		if WellFormed(bad) {
 			t.Errorf("%q is well formed", bad)
 		}

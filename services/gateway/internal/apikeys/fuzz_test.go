@@ -8,7 +8,7 @@ import (
 
 // FuzzBearer checks that a returned secret is part of the header and is not too long.
 func FuzzBearer(f *testing.F) {
-	key, _ := Generate()
+	key, _ := Generate(false)
 	for _, header := range []string{"Bearer " + key, "bearer " + key, "Bearer  " + key + " ", "Bearer", "Bearer ", "Basic " + key, "Bearer\t" + key, key, "Bearer " + key + ", Bearer " + key,
 		"Bearer rf_live_", "Bearer rf_live_0000000__" + strings.Repeat("é", 26), "Bearer " + strings.Repeat("a", 513), "Bearer \x00", "\xff"} {
 		f.Add(header, "")
@@ -41,7 +41,7 @@ func FuzzBearer(f *testing.F) {
 		if !strings.Contains(first, secret) {
 			t.Errorf("%q, %q: first = %q, want it to contain %q", first, second, first, secret)
 		}
-		if WellFormed(secret) && (!strings.HasPrefix(secret, keyMark) || len(secret) != len(key)) {
+		if WellFormed(secret) && (!strings.HasPrefix(secret, keyMark) && !strings.HasPrefix(secret, testMark) || len(secret) != len(key)) {
 			t.Errorf("%q has the form of a key", secret)
 		}
 	})

@@ -126,13 +126,13 @@ func TestAuthenticate_ValidKeyBehindAFloodIsAccepted(t *testing.T) {
 	if _, _, err := authenticator.Authenticate(requestFrom(address, used)); err != nil {
 		t.Fatalf("a good key: %v", err)
 	}
-	invented, _ := apikeys.Generate()
+	invented, _ := apikeys.Generate(false)
 	if _, _, err := authenticator.Authenticate(requestFrom(address, invented)); statusOf(err) != http.StatusUnauthorized {
 		t.Fatalf("an unknown key: %v, want 401", err)
 	}
 	setRate(t, pool, "address ", "1 hour")
 
-	another, _ := apikeys.Generate()
+	another, _ := apikeys.Generate(false)
 	_, status, err := authenticator.Authenticate(requestFrom(address, another))
 	if got := statusOf(err); got != http.StatusTooManyRequests {
 		t.Errorf("an unknown key above the limit: %v, want 429", err)
@@ -150,7 +150,7 @@ func TestAuthenticate_ValidKeyBehindAFloodIsAccepted(t *testing.T) {
 
 func addKey(t *testing.T, pool *pgxpool.Pool, pepper apikeys.Pepper) string {
 	t.Helper()
-	secret, prefix := apikeys.Generate()
+	secret, prefix := apikeys.Generate(false)
 	hash, workspace := pepper.Hash(secret), uuid.Must(uuid.NewV7())
 	_, err := pool.Exec(t.Context(), `INSERT INTO workspaces (id, name, plan, currency, status, max_live_calls,
 		calls_per_second, version)

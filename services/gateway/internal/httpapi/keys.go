@@ -16,6 +16,7 @@ import (
 	"ringfence.dev/libs/serviceauth"
 	"ringfence.dev/proto/openapi"
 	"ringfence.dev/services/gateway/internal/apikeys"
+	"ringfence.dev/services/gateway/internal/workspaces"
 )
 
 type keyView struct {
@@ -83,7 +84,7 @@ func (a *Admin) createKey(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	secret, prefix := apikeys.Generate()
+	secret, prefix := apikeys.Generate(owner.Mode == workspaces.Test)
 	key := apikeys.Key{ID: id, WorkspaceID: owner.ID, Name: body.Name, Access: body.Access, Prefix: prefix}
 	saved, err := a.store.AddKey(r.Context(), key, a.pepper.Hash(secret), doneEntry(intent, http.StatusCreated), keyState)
 	if err != nil {

@@ -19,6 +19,7 @@ type workspaceView struct {
 	Plan               workspaces.Plan      `json:"plan"`
 	Currency           string               `json:"currency"`
 	Status             workspaces.Status    `json:"status"`
+	Mode               workspaces.Mode      `json:"mode"`
 	CallingPolicy      json.RawMessage      `json:"calling_policy"`
 	Features           workspaces.Features  `json:"features"`
 	RateLimitPerMinute *int32               `json:"rate_limit_per_minute"`
@@ -31,7 +32,7 @@ type workspaceView struct {
 }
 
 func viewWorkspace(w workspaces.Workspace) workspaceView {
-	return workspaceView{ID: w.ID, Name: w.Name, Plan: w.Plan, Currency: w.Currency, Status: w.Status, CallingPolicy: w.CallingPolicy,
+	return workspaceView{ID: w.ID, Name: w.Name, Plan: w.Plan, Currency: w.Currency, Status: w.Status, Mode: w.Mode, CallingPolicy: w.CallingPolicy,
 		Features: w.Features, RateLimitPerMinute: w.RateLimitPerMinute, MaxLiveCalls: w.MaxLiveCalls, CallsPerSecond: w.CallsPerSecond,
 		Destinations: w.Destinations, Retention: w.Retention, CreatedAt: openapi.TimestampOf(page.TimeOf(w.ID)),
 		UpdatedAt: openapi.TimestampOf(w.UpdatedAt)}

@@ -18,7 +18,7 @@ import (
 
 const workspaceColumns = `id, name, plan, currency, status, calling_policy, policy_operator, policy_version,
 	features, rate_limit_per_minute, max_live_calls, calls_per_second, destinations, retention, version, created_at,
-		updated_at`
+		updated_at, mode`
 
 const workspaceByID = `SELECT ` + workspaceColumns + ` FROM workspaces WHERE id = @id`
 
@@ -60,9 +60,11 @@ func cursorError(err error) error {
 }
 
 const insertWorkspace = `INSERT INTO workspaces (id, name, plan, currency, status, calling_policy, policy_operator,
-	policy_version, features, rate_limit_per_minute, max_live_calls, calls_per_second, destinations, retention, version)
+	policy_version, features, rate_limit_per_minute, max_live_calls, calls_per_second, destinations, retention, version, mode,
+	mode_version)
 VALUES (@id, @name, @plan, @currency, @status, @calling_policy, @policy_operator, @policy_version, @features,
-	@rate_limit_per_minute, @max_live_calls, @calls_per_second, @destinations, @retention, @version)
+	@rate_limit_per_minute, @max_live_calls, @calls_per_second, @destinations, @retention, @version::bigint, @mode::text,
+	CASE WHEN @mode::text = 'test' THEN @version::bigint END)
 RETURNING ` + workspaceColumns
 
 // AddWorkspace commits a new workspace with its event and its audit entry.
@@ -85,7 +87,8 @@ const lockWorkspace = workspaceByID + ` FOR UPDATE`
 const updateWorkspace = `UPDATE workspaces SET name = @name, plan = @plan, status = @status, calling_policy = @calling_policy,
 	policy_operator = @policy_operator, policy_version = @policy_version, features = @features,
 		rate_limit_per_minute = @rate_limit_per_minute, max_live_calls = @max_live_calls,
-	calls_per_second = @calls_per_second, destinations = @destinations, retention = @retention, version = @version, updated_at = now()
+	calls_per_second = @calls_per_second, destinations = @destinations, retention = @retention, version = @version::bigint, updated_at = now(),
+	mode_version = CASE WHEN mode = 'test' THEN @version::bigint END
 WHERE id = @id AND version = @version - 1
 RETURNING ` + workspaceColumns
 
@@ -127,7 +130,7 @@ func saveWorkspace(
 		"calling_policy": jsonOrNull(w.CallingPolicy), "policy_operator": w.PolicyOperator,
 		"policy_version": w.PolicyVersion, "features": w.Features, "rate_limit_per_minute": w.RateLimitPerMinute,
 		"max_live_calls": w.MaxLiveCalls, "calls_per_second": w.CallsPerSecond, "destinations": w.Destinations,
-		"retention": w.Retention, "version": w.Version,
+		"retention": w.Retention, "version": w.Version, "mode": w.Mode,
 	})
 	if err != nil {
 		return saved, err

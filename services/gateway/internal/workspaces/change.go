@@ -59,6 +59,7 @@ type Change struct {
 	Name               Optional[string]          `json:"name"`
 	Plan               Optional[Plan]            `json:"plan"`
 	Currency           Optional[string]          `json:"currency"`
+	Mode               Optional[Mode]            `json:"mode"`
 	Status             Optional[Status]          `json:"status"`
 	CallingPolicy      Optional[json.RawMessage] `json:"calling_policy"`
 	Features           Optional[FeatureChange]   `json:"features"`
@@ -83,18 +84,28 @@ func New(id uuid.UUID, operator string, c Change) (Workspace, error) {
 	if !currencyCode.MatchString(*c.Currency.Value) {
 		return Workspace{}, apierr.Validation("currency", "must be a code of three capital letters, like USD.")
 	}
+	mode := Live
+	if c.Mode.Value != nil {
+		mode = *c.Mode.Value
+	}
+	if !slices.Contains([]Mode{Live, Test}, mode) {
+		return Workspace{}, apierr.Validation("mode", "must be live or test.")
+	}
 	c.Status = Optional[Status]{} // a new workspace is active
 	c.CallingPolicy.Set = true    // the default calling policy counts as set by the operator
-	w := Workspace{ID: id, Currency: *c.Currency.Value, Status: Active, Version: 1, Destinations: []string{},
+	w := Workspace{ID: id, Currency: *c.Currency.Value, Status: Active, Mode: mode, Version: 1, Destinations: []string{},
 		MaxLiveCalls: defaultLiveCalls, CallsPerSecond: defaultCallsPerSecond}
 	return w.apply(operator, c)
 }
 
 // Changed returns the next version of the workspace after a PATCH. operator is the operator's name.
-// The currency of a workspace cannot be changed.
+// The currency and the mode of a workspace cannot be changed.
 func (w Workspace) Changed(operator string, c Change) (Workspace, error) {
 	if c.Currency.Set && (c.Currency.Value == nil || *c.Currency.Value != w.Currency) {
 		return Workspace{}, apierr.Validation("currency", "cannot be changed: it is %s for good.", w.Currency)
+	}
+	if c.Mode.Set && (c.Mode.Value == nil || *c.Mode.Value != w.Mode) {
+		return Workspace{}, apierr.Validation("mode", "cannot be changed: this is a %s workspace.", w.Mode)
 	}
 	w.Version++
 	return w.apply(operator, c)

@@ -18,6 +18,7 @@ func TestServices_ReturnsTheServicesOfEachSetting(t *testing.T) {
 	}{
 		{member: "name", value: `"y"`},
 		{member: "currency", value: `"USD"`}, // the currency cannot be changed
+		{member: "mode", value: `"test"`},    // the mode cannot be changed
 		{member: "rate_limit_per_minute", value: `7`},
 		{member: "plan", value: `"scale"`, want: []string{"dialer", "webhook-dispatcher"}},
 		{member: "status", value: `"suspended"`, want: []string{"dialer", "webhook-dispatcher"}},

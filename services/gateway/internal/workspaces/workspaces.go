@@ -29,6 +29,15 @@ const (
 	Suspended Status = "suspended"
 )
 
+// Mode determines the carrier of a workspace's calls. The mode of a workspace cannot change.
+type Mode string
+
+const (
+	Live Mode = "live"
+	// Test is the mode of a workspace whose calls are simulated.
+	Test Mode = "test"
+)
+
 // The defaults of a workspace. See docs/reference/api/operator-api.md#workspace-fields.
 const (
 	defaultLiveCalls      = 500
@@ -67,6 +76,7 @@ type Workspace struct {
 	Plan     Plan
 	Currency string
 	Status   Status
+	Mode     Mode
 	// CallingPolicy is the policy that an operator set last. If it is nil, the default calling
 	// window is used. contacts-compliance applies the policy.
 	CallingPolicy json.RawMessage
@@ -123,7 +133,7 @@ func (w Workspace) RatePerMinute() int {
 }
 
 // Event returns the message for workspaces.v1 and ApplySetting. The message contains the full state
-// of the workspace.
+// of the workspace. Services of an earlier version cannot read the message of a test workspace.
 func (w Workspace) Event() *eventv1.WorkspaceEvent {
 	var policy *eventv1.CallingPolicy
 	if w.PolicyVersion != nil && w.PolicyOperator != nil {
@@ -131,18 +141,23 @@ func (w Workspace) Event() *eventv1.WorkspaceEvent {
 			PolicyJson: w.CallingPolicy, Operator: *w.PolicyOperator, SetInVersion: *w.PolicyVersion,
 		}
 	}
-	return &eventv1.WorkspaceEvent{
-		WorkspaceId: w.ID.String(), Version: w.Version, OccurredAt: timestamppb.New(w.UpdatedAt),
-		Event: &eventv1.WorkspaceEvent_Workspace{Workspace: &eventv1.Workspace{
-			Name: w.Name, Plan: string(w.Plan), Currency: w.Currency, Status: string(w.Status),
-			ApiEnabled: w.API(), WebhooksEnabled: w.Webhooks(),
-			MaxLiveCalls: w.MaxLiveCalls, CallsPerSecond: w.CallsPerSecond, Destinations: w.Destinations,
-			TranscriptsEnabled: w.Transcripts(), RecordingsEnabled: w.Recordings(),
-			KeepCallsDays: valueOrDefault(w.Retention.CallsDays,
-				0), KeepTranscriptsDays: valueOrDefault(w.Retention.TranscriptsDays, 0),
-			KeepRecordingsDays: valueOrDefault(w.Retention.RecordingsDays,
-				0), KeepWebhooksDays: valueOrDefault(w.Retention.WebhooksDays, 0),
-			CallingPolicy: policy,
-		}},
+	state := &eventv1.Workspace{
+		Name: w.Name, Plan: string(w.Plan), Currency: w.Currency, Status: string(w.Status),
+		ApiEnabled: w.API(), WebhooksEnabled: w.Webhooks(),
+		MaxLiveCalls: w.MaxLiveCalls, CallsPerSecond: w.CallsPerSecond, Destinations: w.Destinations,
+		TranscriptsEnabled: w.Transcripts(), RecordingsEnabled: w.Recordings(),
+		KeepCallsDays: valueOrDefault(w.Retention.CallsDays,
+			0), KeepTranscriptsDays: valueOrDefault(w.Retention.TranscriptsDays, 0),
+		KeepRecordingsDays: valueOrDefault(w.Retention.RecordingsDays,
+			0), KeepWebhooksDays: valueOrDefault(w.Retention.WebhooksDays, 0),
+		CallingPolicy: policy,
 	}
+	event := &eventv1.WorkspaceEvent{
+		WorkspaceId: w.ID.String(), Version: w.Version, OccurredAt: timestamppb.New(w.UpdatedAt),
+		Event: &eventv1.WorkspaceEvent_Workspace{Workspace: state},
+	}
+	if w.Mode == Test {
+		event.Event = &eventv1.WorkspaceEvent_TestWorkspace{TestWorkspace: state}
+	}
+	return event
 }

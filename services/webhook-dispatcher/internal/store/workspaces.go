@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -33,7 +34,7 @@ func WorkspaceOf(event *eventv1.WorkspaceEvent) (Workspace, error) {
 	if err != nil {
 		return Workspace{}, fmt.Errorf("workspace_id %q: %w", event.GetWorkspaceId(), err)
 	}
-	state := event.GetWorkspace()
+	state := cmp.Or(event.GetWorkspace(), event.GetTestWorkspace())
 	if state == nil {
 		return Workspace{}, errors.New("the workspace event is newer than this build")
 	}
