@@ -172,6 +172,9 @@ func TestCommands_PrintErrorsAsTextAndJSON(t *testing.T) {
 		{"a misspelled command", 200, []string{"workspace", "list"}, 2, `did you mean \"workspaces\"? `},
 		{"an empty topic", 200, []string{"services", "replay", "calls", ""}, 2, "the topic is empty"},
 		{"a workspace without a name", 200, []string{"workspaces", "add", ""}, 2, "the name is empty"},
+		{"a gateway that ignores the mode", 200, []string{"workspaces", "create", "Acme", "--mode", "test"}, 1,
+			"created the live workspace 7"},
+		{"an unknown mode", 200, []string{"workspaces", "create", "Acme", "--mode", "trial"}, 2, `"code":"not_understood"`},
 		{"an agent without a name", 200, []string{"agents", "add", ""}, 2, "the name is empty"},
 		{"an incomplete JSON object as evidence", 200,
 			[]string{"contacts", "grant", "+14155550100", "--source=x",
@@ -310,16 +313,17 @@ func TestWorkspacesAdd_FileOverridesDefaults(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
 		got = string(body)
-		_, _ = fmt.Fprint(w, `{"id":"7","name":"","plan":"","currency":""}`)
+		_, _ = fmt.Fprint(w, `{"id":"7","name":"","plan":"","currency":"","mode":"live"}`)
 	}))
 	defer server.Close()
 	t.Setenv("RINGFENCE_ADMIN_URL", server.URL)
 	t.Setenv("RINGFENCE_ADMIN_TOKEN", "a-token-of-the-test")
 	for want, args := range map[string][]string{
-		`{"currency":"EUR","name":"Acme","plan":"scale"}`:           {"--set", "plan=scale", "--set", "currency=EUR"},
-		`{"currency":"USD","name":"Acme","plan":"growth"}`:          {},
-		`{"currency":"GBP","name":"Acme","plan":"starter"}`:         {"--plan", "starter", "--currency", "GBP", "--set", "plan=scale"},
-		`{"currency":"USD","name":"Acme","plan":"growth","typo":1}`: {"--set", "typo=1"},
+		`{"currency":"EUR","name":"Acme","plan":"scale"}`:                {"--set", "plan=scale", "--set", "currency=EUR"},
+		`{"currency":"USD","name":"Acme","plan":"growth"}`:               {},
+		`{"currency":"USD","mode":"live","name":"Acme","plan":"growth"}`: {"--mode", "live"},
+		`{"currency":"GBP","name":"Acme","plan":"starter"}`:              {"--plan", "starter", "--currency", "GBP", "--set", "plan=scale"},
+		`{"currency":"USD","name":"Acme","plan":"growth","typo":1}`:      {"--set", "typo=1"},
 	} {
 		code, _, faults := runCommand(t, append([]string{"workspaces", "add", "Acme"}, args...)...)
 		wantCode(t, strings.Join(args, " "), code, 0)

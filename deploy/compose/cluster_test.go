@@ -128,8 +128,8 @@ func TestCharts_WebhooksReachAnyPort(t *testing.T) {
 
 func TestCharts_SmallEnvironmentUsesTheSimulatedCarrier(t *testing.T) {
 	t.Parallel()
-	text := []byte(strings.Join(lines(t, "helm/environments/simcarrier.yaml"), "\n"))
-	objects := objectsIn(t, "simcarrier.yaml", text)
+	text := manifests(t, "simcarrier", "--set", "image.registry="+registry)
+	objects := objectsIn(t, "simcarrier", text)
 	pod := objects["Deployment/simcarrier"].Spec.Template
 	if got := len(pod.Spec.Containers); got != 1 {
 		t.Fatalf("containers = %d, want 1", got)
@@ -145,8 +145,8 @@ func TestCharts_SmallEnvironmentUsesTheSimulatedCarrier(t *testing.T) {
 	for _, v := range c.Env {
 		set[v.Name] = true
 	}
-	compare(t, "helm/environments/simcarrier.yaml", set, readVariables(t, "cmd/simcarrier"))
-	if want := "ringfence/simcarrier:" + appVersion(t, "dialer"); c.Image != want {
+	compare(t, "helm/simcarrier", set, readVariables(t, "cmd/simcarrier"))
+	if want := registry + "/ringfence/simcarrier:" + appVersion(t, "dialer"); c.Image != want {
 		t.Errorf("it runs %s, want %s", c.Image, want)
 	}
 	at := fmt.Sprintf("http://simcarrier:%d", objects["Service/simcarrier"].Spec.Ports[0].Port)

@@ -36,7 +36,7 @@ func kubeScoreArgs(ignored ...string) []string {
 }
 
 // replicasCheck is the name of the check that a Deployment has several replicas. The examples
-// environments/small.yaml and simcarrier.yaml have one replica, because they are for trials.
+// environments/small.yaml and the chart simcarrier have one replica, because they are for trials.
 const replicasCheck = "deployment-replicas"
 
 // hpaReplicasCheck is the name of the check that a Deployment with a HorizontalPodAutoscaler does

@@ -47,13 +47,16 @@ secret() { # SERVICE: writes the Secret with the keys of this service and the ke
   case $1 in
     gateway) printf '  API_KEY_PEPPER: "%s"\n  OPERATOR_TOKENS: "operator=%s"\n' "$(openssl rand -hex 32)" "$(openssl rand -hex 32)" ;;
     contacts-compliance) printf '  CONSENT_KEYS: "first=%s"\n' "$(openssl rand -base64 32)" ;;
-    dialer | webhook-dispatcher) printf '  SEALING_KEYS: "first=%s"\n' "$(openssl rand -base64 32)" ;;
+    dialer) printf '  SEALING_KEYS: "first=%s"\n  SIM_TOKEN: "%s"\n' "$(openssl rand -base64 32)" "$sim_token" ;;
+    webhook-dispatcher) printf '  SEALING_KEYS: "first=%s"\n' "$(openssl rand -base64 32)" ;;
   esac
   printf "ALTER ROLE %s_app PASSWORD '%s';\nALTER ROLE %s_owner PASSWORD '%s';\n" "$schema" "$app" "$schema" "$owner" >> "$into/passwords.sql"
 }
+sim_token=$(openssl rand -hex 24)
 : > "$into/passwords.sql"
 {
   for service in $services; do secret "$service"; done
+  printf -- '---\napiVersion: v1\nkind: Secret\nmetadata: {name: simcarrier}\nstringData:\n  SIMCARRIER_TOKEN: "%s"\n' "$sim_token"
   if [ -n "$authority" ]; then
     printf -- '---\napiVersion: v1\nkind: Secret\nmetadata: {name: certificates}\nstringData:\n  postgres-ca.pem: |\n'
     sed 's/^/    /' "$authority"

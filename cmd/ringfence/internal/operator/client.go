@@ -199,6 +199,10 @@ func (d *Client) Write(ctx context.Context, method, path string, body map[string
 	if err != nil {
 		return err
 	}
+	return d.printWritten(answer, body)
+}
+
+func (d *Client) printWritten(answer []byte, body map[string]any) error {
 	var kept map[string]json.RawMessage
 	if json.Unmarshal(answer, &kept) == nil {
 		for _, name := range slices.Sorted(maps.Keys(body)) {

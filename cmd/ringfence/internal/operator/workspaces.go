@@ -2,7 +2,9 @@ package operator
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/url"
 )
@@ -10,7 +12,7 @@ import (
 type workspaces struct {
 	List    workspacesList    `cmd:"" help:"List workspaces."`
 	Show    workspacesShow    `cmd:"" help:"Show a workspace with all its settings."`
-	Add     workspacesAdd     `cmd:"" help:"Create a workspace."`
+	Add     workspacesAdd     `cmd:"" aliases:"create" help:"Create a workspace."`
 	Change  workspacesChange  `cmd:"" help:"Change settings of a workspace: --set calls_per_second=20, --set features.api=true, --file policy.json."`
 	Suspend workspacesSuspend `cmd:"" help:"Suspend a workspace. Within 5 seconds its API keys are refused, its queued calls blocked, and its webhooks held."`
 	Resume  workspacesResume  `cmd:"" help:"End the suspension of a workspace."`
@@ -19,7 +21,7 @@ type workspaces struct {
 type workspacesList struct{ Listed }
 
 func (c workspacesList) Run(ctx context.Context, d *Client) error {
-	return d.List(ctx, At("workspaces"), nil, c.Listed, "id", "name", "plan", "status", "currency", "max_live_calls", "calls_per_second", "created_at")
+	return d.List(ctx, At("workspaces"), nil, c.Listed, "id", "name", "mode", "plan", "status", "currency", "max_live_calls", "calls_per_second", "created_at")
 }
 
 type workspacesShow struct{}
@@ -32,6 +34,7 @@ type workspacesAdd struct {
 	Name     string `arg:"" help:"Name of the new object."`
 	Plan     string `default:"" enum:",starter,growth,scale" placeholder:"PLAN" help:"starter, growth (default) or scale."`
 	Currency string `placeholder:"CODE" help:"Currency of the wallet, which cannot change. Default: USD or the file's."`
+	Mode     string `default:"" enum:",live,test" placeholder:"MODE" help:"live (default) or test, which cannot change. Calls of a test workspace are simulated."`
 	Settings
 }
 
@@ -46,7 +49,7 @@ func requireName(name string) error {
 }
 
 func (c workspacesAdd) Run(ctx context.Context, d *Client) error {
-	body, err := c.Body(ctx, map[string]any{"name": c.Name, "plan": c.Plan, "currency": c.Currency})
+	body, err := c.Body(ctx, map[string]any{"name": c.Name, "plan": c.Plan, "currency": c.Currency, "mode": c.Mode})
 	if err != nil {
 		return err
 	}
@@ -55,7 +58,19 @@ func (c workspacesAdd) Run(ctx context.Context, d *Client) error {
 			body[field] = standard
 		}
 	}
-	return d.Write(ctx, http.MethodPost, At("workspaces"), body)
+	answer, err := d.Ask(ctx, http.MethodPost, At("workspaces"), body)
+	if err != nil {
+		return err
+	}
+	var made struct{ ID, Mode string }
+	if err := json.Unmarshal(answer, &made); err != nil {
+		return err
+	}
+	if body["mode"] == "test" && made.Mode != "test" {
+		return fmt.Errorf("the gateway is older than this program and created the live workspace %s: suspend it, "+
+			"upgrade the gateway, and create another workspace", made.ID)
+	}
+	return d.printWritten(answer, body)
 }
 
 type workspacesChange struct{ Settings }
