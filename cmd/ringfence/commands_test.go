@@ -172,8 +172,6 @@ func TestCommands_PrintErrorsAsTextAndJSON(t *testing.T) {
 		{"a misspelled command", 200, []string{"workspace", "list"}, 2, `did you mean \"workspaces\"? `},
 		{"an empty topic", 200, []string{"services", "replay", "calls", ""}, 2, "the topic is empty"},
 		{"a workspace without a name", 200, []string{"workspaces", "add", ""}, 2, "the name is empty"},
-		{"a gateway that ignores the mode", 200, []string{"workspaces", "create", "Acme", "--mode", "test"}, 1,
-			"created the live workspace 7"},
 		{"an unknown mode", 200, []string{"workspaces", "create", "Acme", "--mode", "trial"}, 2, `"code":"not_understood"`},
 		{"an agent without a name", 200, []string{"agents", "add", ""}, 2, "the name is empty"},
 		{"an incomplete JSON object as evidence", 200,
@@ -332,6 +330,14 @@ func TestWorkspacesAdd_FileOverridesDefaults(t *testing.T) {
 			t.Errorf("remark about the unknown setting = %v, want %v; stderr: %q", got, want, faults)
 		}
 	}
+}
+
+// An earlier version of the gateway ignores the mode and creates a live workspace.
+func TestWorkspacesAdd_FailsIfTheGatewayIgnoresTheMode(t *testing.T) {
+	admin(t, http.StatusOK)
+	code, _, faults := runCommand(t, "workspaces", "create", "Acme", "--mode", "test")
+	wantCode(t, "workspaces create --mode test", code, 1)
+	wantContains(t, "stderr", faults, "created the live workspace 7")
 }
 
 func TestTopUp_UsedReferenceFails(t *testing.T) {
