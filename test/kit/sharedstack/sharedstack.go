@@ -124,8 +124,8 @@ func (w *TestStack) Postgres() (*kit.Postgres, error) {
 }
 
 // Model starts fakemodel, a fake of the OpenAI Realtime API, and returns its URL. The script is a
-// list of objects with the fields of fakemodel's flag -script. If the script is nil, the model only
-// greets.
+// list of objects with the fields of fakemodel's flag -script. If the script is nil, the model ends
+// the call after the first utterance of the person.
 func (w *TestStack) Model(script []map[string]any) (url string, err error) {
 	data, err := json.Marshal(script)
 	if err != nil {
