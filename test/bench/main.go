@@ -81,6 +81,8 @@ func measurements() []measurement {
 				"baseline loop", run: withCallStack(Dials)},
 		{name: "pipeline", says: "simulated calls a second from POST to the terminal webhook, and their CPU time by program",
 			run: withCallStack(Pipeline), usesKafka: true},
+		{name: "stream", says: "CPU time that 50 event streams add to a call, and the time from the commit of an event to " +
+			"the stream, compared to its webhook", run: withCallStack(EventStreams)},
 		{name: "held", says: "ten thousand concurrent simulated calls for a minute, and their memory",
 			run: withCallStack(Held)},
 		{name: "media", says: "RTP and SRTP of 100, 300 and 500 calls in both directions: CPU time, delay of sent " +
