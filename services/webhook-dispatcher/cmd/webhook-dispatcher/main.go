@@ -17,7 +17,6 @@ import (
 	"ringfence.dev/services/webhook-dispatcher/internal/dispatch"
 	"ringfence.dev/services/webhook-dispatcher/internal/eventstream"
 	"ringfence.dev/services/webhook-dispatcher/internal/httpapi"
-	"ringfence.dev/services/webhook-dispatcher/internal/keyrotation"
 	"ringfence.dev/services/webhook-dispatcher/internal/retention"
 	"ringfence.dev/services/webhook-dispatcher/internal/store"
 )
@@ -49,7 +48,7 @@ func spec() app.Spec[Config] {
 				if err != nil {
 					return err
 				}
-				return keyrotation.Rotation{Store: store.New(pool, box), Out: os.Stdout, Progress: os.Stderr}.Run(ctx)
+				return rotation{store: store.New(pool, box), out: os.Stdout, progress: os.Stderr}.run(ctx)
 			},
 		}},
 	}

@@ -1,6 +1,4 @@
-// Package keyrotation re-encrypts the secrets of all subscriptions after the sealing key was
-// replaced. It can run while replicas serve requests.
-package keyrotation
+package main
 
 import (
 	"cmp"
@@ -18,34 +16,34 @@ import (
 	"ringfence.dev/services/webhook-dispatcher/internal/store"
 )
 
-// Rotation encrypts all secrets once with the first key of SEALING_KEYS. To seal means to encrypt
-// with a sealing key.
-type Rotation struct {
-	Store *store.Store
-	// Out receives the totals at the end: one line of text, or a JSON object if the caller is a
-	// script (service.Scripted). Progress receives a line of text after every ProgressInterval
+// rotation is the command `reseal`: it encrypts the secrets of all subscriptions with the first key
+// of SEALING_KEYS after this key was replaced. It can run while replicas serve requests.
+type rotation struct {
+	store *store.Store
+	// out receives the totals at the end: one line of text, or a JSON object if the caller is a
+	// script (service.Scripted). progress receives a line of text after every progressInterval
 	// secrets.
-	Out, Progress io.Writer
-	// BatchSize is the number of secrets in one transaction; 0 means 100.
-	BatchSize int
-	// ProgressInterval is the number of secrets between two lines of progress; 0 means 10,000.
-	ProgressInterval int
+	out, progress io.Writer
+	// batchSize is the number of secrets in one transaction; 0 means 100.
+	batchSize int
+	// progressInterval is the number of secrets between two lines of progress; 0 means 10,000.
+	progressInterval int
 }
 
 const (
-	batchSize        = 100
-	progressInterval = 10_000
+	resealBatch    = 100
+	resealProgress = 10_000
 )
 
-// Run seals again all secrets that are sealed with another key than the first one. If it returns
+// run seals again all secrets that are sealed with another key than the first one. If it returns
 // nil, the first key opens every secret. After an error, secrets that were already sealed again
-// stay so, and the next Run continues.
-func (w Rotation) Run(ctx context.Context) error {
+// stay so, and the next run continues.
+func (w rotation) run(ctx context.Context) error {
 	var all secretTotals
 	all.unopened = map[store.Unopened]int{}
-	next := cmp.Or(w.ProgressInterval, progressInterval)
+	next := cmp.Or(w.progressInterval, resealProgress)
 	for after := uuid.Nil; ; {
-		done, err := w.Store.Reseal(ctx, after, cmp.Or(w.BatchSize, batchSize))
+		done, err := w.store.Reseal(ctx, after, cmp.Or(w.batchSize, resealBatch))
 		all.add(done)
 		if err == nil && done.Last == uuid.Nil {
 			break
@@ -56,15 +54,15 @@ func (w Rotation) Run(ctx context.Context) error {
 		if err != nil {
 			all.interrupted = true
 			// an error of print is ignored, because the error that ended the run is returned
-			_ = all.print(ctx, w.Out)
+			_ = all.print(ctx, w.out)
 			return interruptedError(ctx, err)
 		}
 		if after = done.Last; all.processed() >= next {
-			fmt.Fprintf(w.Progress, "progress: %s\n", all)
-			next += cmp.Or(w.ProgressInterval, progressInterval)
+			fmt.Fprintf(w.progress, "progress: %s\n", all)
+			next += cmp.Or(w.progressInterval, resealProgress)
 		}
 	}
-	return errors.Join(all.print(ctx, w.Out), all.unopenedError())
+	return errors.Join(all.print(ctx, w.out), all.unopenedError())
 }
 
 // interruptedError returns the error of an incomplete run. It must not wrap context.Canceled.

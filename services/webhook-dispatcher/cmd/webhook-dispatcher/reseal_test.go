@@ -1,4 +1,4 @@
-package keyrotation_test
+package main
 
 import (
 	"bytes"
@@ -24,7 +24,6 @@ import (
 	"ringfence.dev/libs/testkit"
 	"ringfence.dev/libs/testkit/pgtest"
 	"ringfence.dev/proto/openapi"
-	"ringfence.dev/services/webhook-dispatcher/internal/keyrotation"
 	"ringfence.dev/services/webhook-dispatcher/internal/store"
 	"ringfence.dev/services/webhook-dispatcher/internal/subscriptions"
 )
@@ -120,14 +119,14 @@ func (h *fixture) countOpened(ids ...string) (n int) {
 func (h *fixture) reseal(ids ...string) (output string, err error) {
 	h.t.Helper()
 	var out bytes.Buffer
-	err = keyrotation.Rotation{Store: h.store(ids...), Out: &out, Progress: &out, BatchSize: 7, ProgressInterval: 20}.Run(h.t.Context())
+	err = rotation{store: h.store(ids...), out: &out, progress: &out, batchSize: 7, progressInterval: 20}.run(h.t.Context())
 	return out.String(), err
 }
 
 func (h *fixture) resealForScript(ctx context.Context, ids ...string) (output, progress string, err error) {
 	h.t.Helper()
 	var out, beside bytes.Buffer
-	err = keyrotation.Rotation{Store: h.store(ids...), Out: &out, Progress: &beside, BatchSize: 7, ProgressInterval: 20}.Run(service.ForScript(ctx))
+	err = rotation{store: h.store(ids...), out: &out, progress: &beside, batchSize: 7, progressInterval: 20}.run(service.ForScript(ctx))
 	return out.String(), beside.String(), err
 }
 
@@ -229,7 +228,7 @@ func TestRotation_ReturnsAnErrorIfInterruptedAndContinuesNextTime(t *testing.T) 
 	h.subscribe(60, "old")
 	ctx, cancel := context.WithCancel(t.Context())
 	out := &cancelingWriter{lines: 2, cancel: cancel}
-	err := keyrotation.Rotation{Store: h.store("new", "old"), Out: out, Progress: out, BatchSize: 7, ProgressInterval: 7}.Run(ctx)
+	err := rotation{store: h.store("new", "old"), out: out, progress: out, batchSize: 7, progressInterval: 7}.run(ctx)
 	if err == nil {
 		t.Fatal("interrupted Run = nil, want an error")
 	}
@@ -288,7 +287,7 @@ func TestRotation_DoesNotOverwriteASecretThatChangedMeanwhile(t *testing.T) {
 			}
 			done := make(chan error, 1)
 			go func() {
-				done <- keyrotation.Rotation{Store: h.store("new", "old"), Out: io.Discard, Progress: io.Discard}.Run(t.Context())
+				done <- rotation{store: h.store("new", "old"), out: io.Discard, progress: io.Discard}.run(t.Context())
 			}()
 			h.awaitBlocked()
 			h.secrets[made[2]] = rotated
