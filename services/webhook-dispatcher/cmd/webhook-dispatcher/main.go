@@ -34,7 +34,7 @@ func spec() app.Spec[Config] {
 			}
 			// The command `replay` runs no dispatcher and no streams. The running replicas find
 			// the queued deliveries and the events when they poll.
-			wakes := consumer.Wakes{Queued: func([]store.Due) {}, Streams: func([]uuid.UUID) {}, Dispatcher: func() {},
+			wakes := consumer.Wakes{Queued: func([]store.Due) {}, WakeStreams: func([]uuid.UUID) {}, Dispatcher: func() {},
 				Relay: func() {}}
 			return consumer.New(store.New(rt.Pool, box), wakes).Handlers(), nil
 		},
@@ -68,7 +68,9 @@ func start(_ context.Context, cfg Config, rt *app.Runtime) ([]service.Part, erro
 	dispatcher := dispatch.New(st, client, cfg.Dispatch, rt.Telemetry.Metrics)
 	retentionJob := retention.New(st, cfg.Retention)
 	hub := eventstream.New(st, rt.Telemetry.Metrics)
-	wakes := consumer.Wakes{Queued: dispatcher.Add, Streams: hub.Wake, Dispatcher: dispatcher.Wake, Relay: rt.Relay.Wake}
+	wakes := consumer.Wakes{
+		Queued: dispatcher.Add, WakeStreams: hub.Wake, Dispatcher: dispatcher.Wake, Relay: rt.Relay.Wake,
+	}
 	return []service.Part{
 		{Name: "retention", Run: retentionJob.Run},
 		{Name: "dispatcher", Run: dispatcher.Run},

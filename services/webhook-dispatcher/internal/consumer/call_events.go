@@ -65,7 +65,7 @@ func (c *Consumer) onCallEvents(
 		workspaces[i] = ev.WorkspaceID
 	}
 	outcome.OnCommit = func() {
-		c.wakes.Streams(workspaces)
+		c.wakes.WakeStreams(workspaces)
 		if len(done.Due) > 0 {
 			c.wakes.Queued(done.Due)
 		}
@@ -99,7 +99,7 @@ func decodeRecord(ctx context.Context, rec inbox.Record) (ev deliveries.Event, e
 	switch e := message.GetEvent().(type) {
 	case *eventv1.CallEvent_Public:
 		ev, err = event(&message, e.Public)
-		ev.CallID, ev.WorkspaceID, ev.Traceparent = &callID, workspaceID, telemetry.Carrier(rec.Context(ctx))
+		ev.ObjectID, ev.WorkspaceID, ev.Traceparent = &callID, workspaceID, telemetry.Carrier(rec.Context(ctx))
 		return ev, nil, err
 	case *eventv1.CallEvent_Erased:
 		erased, err = erasure(e.Erased)

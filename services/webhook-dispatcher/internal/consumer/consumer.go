@@ -14,8 +14,8 @@ import (
 type Wakes struct {
 	// Queued is called with the subscriptions that have new due deliveries.
 	Queued func([]store.Due)
-	// Streams is called with the workspaces that have new events.
-	Streams func([]uuid.UUID)
+	// WakeStreams is called with the workspaces that have new events.
+	WakeStreams func([]uuid.UUID)
 	// Dispatcher is called after a workspace changed. Relay is called after events were written to
 	// the outbox.
 	Dispatcher, Relay func()

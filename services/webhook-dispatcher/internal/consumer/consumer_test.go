@@ -100,7 +100,7 @@ func (h *fixture) consume(added ...func([]store.Due)) {
 			add(due)
 		}
 	}
-	wakes := consumer.Wakes{Queued: queued, Streams: func([]uuid.UUID) {}, Dispatcher: wake, Relay: wake}
+	wakes := consumer.Wakes{Queued: queued, WakeStreams: func([]uuid.UUID) {}, Dispatcher: wake, Relay: wake}
 	handlers := consumer.New(h.store, wakes).Handlers()
 	events := inbox.NewConsumer("webhook-dispatcher", h.kafka, h.pool, handlers, nil, prometheus.NewRegistry())
 	ctx, cancel := context.WithCancel(context.Background())

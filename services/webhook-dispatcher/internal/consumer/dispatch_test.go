@@ -133,10 +133,10 @@ func TestReplayCommand_QueuesTheDeliveriesOfAParkedRecord(t *testing.T) {
 		t.Fatal(err)
 	}
 	none := consumer.Wakes{
-		Queued:     func([]store.Due) {},
-		Streams:    func([]uuid.UUID) {},
-		Dispatcher: func() {},
-		Relay:      func() {},
+		Queued:      func([]store.Due) {},
+		WakeStreams: func([]uuid.UUID) {},
+		Dispatcher:  func() {},
+		Relay:       func() {},
 	}
 	handlers := consumer.New(store.New(h.pool, box), none).Handlers()
 	applied, parked, err := inbox.NewConsumer("webhook-dispatcher", h.kafka, h.pool, handlers, nil, nil).Replay(t.Context(), kafka.CallEvents.Name)

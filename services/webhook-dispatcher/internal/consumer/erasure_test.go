@@ -94,7 +94,7 @@ func TestErasure_WaitsForDeliveriesBeforeItStoresEvents(t *testing.T) {
 		})
 	}
 	newEvent := func(of uuid.UUID) deliveries.Event {
-		return deliveries.Event{ID: uuid.New(), WorkspaceID: ws, CallID: &of, Type: "call.ringing", Sequence: 1,
+		return deliveries.Event{ID: uuid.New(), WorkspaceID: ws, ObjectID: &of, Type: "call.ringing", Sequence: 1,
 			Body: []byte("{}"), CreatedAt: time.Now()}
 	}
 	if err := ingest(newEvent(call)); err != nil {

@@ -62,11 +62,11 @@ func CreatedAt(id uuid.UUID) (at time.Time, ok bool) {
 type Event struct {
 	ID          uuid.UUID
 	WorkspaceID uuid.UUID
-	// CallID is the id of the call, the call request, the subscription or the workspace (for an event
-	// of its wallet) that the event is about.
-	// Events with the same CallID are delivered in the order of their sequences. It is nil for
+	// ObjectID is the id of the call, the call request, the subscription or the workspace (for an event
+	// of its wallet) that the event is about. Events with the same ObjectID are delivered in the order
+	// of their sequences. It is nil for
 	// webhook.test.
-	CallID    *uuid.UUID
+	ObjectID  *uuid.UUID
 	Type      string
 	Sequence  int32
 	Body      []byte
@@ -112,7 +112,7 @@ func NewSubscriptionEvent(
 		return Event{}, fmt.Errorf("encode %s of subscription %s: %w", event, sub.ID, err)
 	}
 	return Event{
-		ID: id, WorkspaceID: sub.WorkspaceID, CallID: &sub.ID, Type: string(event), Sequence: sequence, Body: body,
+		ID: id, WorkspaceID: sub.WorkspaceID, ObjectID: &sub.ID, Type: string(event), Sequence: sequence, Body: body,
 		CreatedAt: shown.Time, Excluded: sub.ID,
 	}, nil
 }

@@ -62,7 +62,7 @@ func newEvent(ws uuid.UUID, body string) deliveries.Event {
 	return deliveries.Event{
 		ID:          uuid.New(),
 		WorkspaceID: ws,
-		CallID:      &call,
+		ObjectID:    &call,
 		Type:        "call.ringing",
 		Sequence:    1,
 		Body:        []byte(body),

@@ -54,7 +54,7 @@ func (p *replayFixture) event(call uuid.UUID, sequence int32) uuid.UUID {
 func (p *replayFixture) eventOf(event string, object uuid.UUID, sequence int32) uuid.UUID {
 	p.t.Helper()
 	ev := deliveries.Event{
-		ID: uuid.New(), WorkspaceID: p.ws, CallID: &object, Type: event, Sequence: sequence,
+		ID: uuid.New(), WorkspaceID: p.ws, ObjectID: &object, Type: event, Sequence: sequence,
 		Body: []byte(`{}`), CreatedAt: time.Unix(1780574400+int64(sequence), 0),
 	}
 	if err := pgx.BeginFunc(p.t.Context(), p.pool, func(tx pgx.Tx) error {

@@ -124,7 +124,7 @@ func TestComplete_StoresNoResponseOfACallThatIsBeingErased(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = erasing.Rollback(context.WithoutCancel(t.Context())) }()
-	erasure := store.Erasure{ID: uuid.New(), WorkspaceID: ws, CallID: *ev.CallID, EventIDs: []uuid.UUID{ev.ID}}
+	erasure := store.Erasure{ID: uuid.New(), WorkspaceID: ws, CallID: *ev.ObjectID, EventIDs: []uuid.UUID{ev.ID}}
 	if err := r.store.EraseCall(t.Context(), erasing, erasure); err != nil {
 		t.Fatalf("EraseCall: %v", err)
 	}

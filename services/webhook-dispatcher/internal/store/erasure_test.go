@@ -86,7 +86,7 @@ func TestEraseCall_RemovesPersonalMembersFromABodyThatIsStillNeeded(t *testing.T
 			ev := event(ws, uuid.New(), 1, "call.completed")
 			ev.Body = []byte(tt.body)
 			r.ingest(nil, ev)
-			r.eraseCall(store.Erasure{ID: uuid.New(), WorkspaceID: ws, CallID: *ev.CallID, EventIDs: []uuid.UUID{ev.ID}})
+			r.eraseCall(store.Erasure{ID: uuid.New(), WorkspaceID: ws, CallID: *ev.ObjectID, EventIDs: []uuid.UUID{ev.ID}})
 			stored := r.bodyOf(ev.ID)
 			if diff := cmp.Diff(decodeJSON(t, []byte(tt.want)), decodeJSON(t, stored)); diff != "" {
 				t.Errorf("stored body (-want +got):\n%s", diff)
@@ -102,7 +102,7 @@ func TestEraseCall_LeavesABodyWithoutPersonalDataUnchanged(t *testing.T) {
 	ev := event(ws, uuid.New(), 1, "call.completed")
 	ev.Body = []byte(`{"data":{"summary":null}}`)
 	r.ingest(nil, ev)
-	r.eraseCall(store.Erasure{ID: uuid.New(), WorkspaceID: ws, CallID: *ev.CallID, EventIDs: []uuid.UUID{ev.ID}})
+	r.eraseCall(store.Erasure{ID: uuid.New(), WorkspaceID: ws, CallID: *ev.ObjectID, EventIDs: []uuid.UUID{ev.ID}})
 	if got := r.bodyOf(ev.ID); string(got) != string(ev.Body) {
 		t.Errorf("stored body = %s, want the bytes that were sent: %s", got, ev.Body)
 	}

@@ -192,7 +192,7 @@ func eventArgs(events []*deliveries.Event) pg.Args {
 		"events":     mapRows(events, func(ev *deliveries.Event) uuid.UUID { return ev.ID }),
 		"created":    mapRows(events, func(ev *deliveries.Event) time.Time { return ev.CreatedAt }),
 		"workspaces": mapRows(events, func(ev *deliveries.Event) uuid.UUID { return ev.WorkspaceID }),
-		"calls":      mapRows(events, func(ev *deliveries.Event) *uuid.UUID { return ev.CallID }),
+		"calls":      mapRows(events, func(ev *deliveries.Event) *uuid.UUID { return ev.ObjectID }),
 		"types":      mapRows(events, func(ev *deliveries.Event) string { return ev.Type }),
 		"sequences":  mapRows(events, func(ev *deliveries.Event) int32 { return ev.Sequence }),
 		"bodies":     mapRows(events, func(ev *deliveries.Event) []byte { return ev.Body }),

@@ -132,7 +132,7 @@ func (r *fixture) count(sql string, args ...any) (n int) {
 
 func event(workspace, call uuid.UUID, sequence int32, kind string) deliveries.Event {
 	return deliveries.Event{
-		ID: uuid.NewSHA1(call, []byte(kind)), WorkspaceID: workspace, CallID: &call, Type: kind, Sequence: sequence,
+		ID: uuid.NewSHA1(call, []byte(kind)), WorkspaceID: workspace, ObjectID: &call, Type: kind, Sequence: sequence,
 		Body: fmt.Appendf(nil, `{"call":%q,"type":%q}`, call, kind), CreatedAt: time.Unix(1780574400, 0).UTC(), Traceparent: "00-" + call.String(),
 	}
 }
