@@ -49,7 +49,7 @@ func newFixture(t *testing.T) *fixture {
 	}
 	pool := pgtest.New(t, schema, outbox.Migrations, inbox.Migrations, pg.Migrations{Name: schema, FS: store.Migrations})
 	st := store.New(pool, box)
-	_, timeline, err := st.StreamPositions(t.Context(), nil)
+	timeline, err := st.Timeline(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

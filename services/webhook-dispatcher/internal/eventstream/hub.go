@@ -31,8 +31,8 @@ const (
 	// after a poll that found events, and then doubles. Events that this replica has stored wake
 	// their streams without a poll.
 	minPoll, maxPoll = 25 * time.Millisecond, 200 * time.Millisecond
-	// idlePoll is the time between two reads of the database's timeline while no stream is open.
-	idlePoll = time.Second
+	// idlePoll is the time between two reads of the timeline while no stream is open.
+	idlePoll = 5 * time.Second
 	// errorPoll is the time between two polls while the database is not available.
 	errorPoll = time.Second
 	// lease is how long a stream counts after its replica has crashed.
@@ -235,6 +235,10 @@ func (h *Hub) workspaces() []uuid.UUID {
 // have positions that a stream has already sent, so poll ends the streams of other timelines. A
 // lower position without a new timeline has the same reason: the tables were restored.
 func (h *Hub) poll(ctx context.Context, workspaces []uuid.UUID) (found bool, timeline string, err error) {
+	if len(workspaces) == 0 {
+		timeline, err = h.store.Timeline(ctx)
+		return false, timeline, err
+	}
 	positions, timeline, err := h.store.StreamPositions(ctx, workspaces)
 	if err != nil {
 		return false, "", err

@@ -228,6 +228,15 @@ func (s *Store) StreamPositions(
 
 const streamPositions = `SELECT workspace_id, position FROM stream_heads WHERE workspace_id = ANY (@workspaces::uuid[])`
 
+// Timeline returns the timeline of the database.
+func (s *Store) Timeline(ctx context.Context) (string, error) {
+	timeline, err := pg.Value[string](ctx, s.pool, selectTimeline, nil)
+	if err != nil {
+		return "", fmt.Errorf("read timeline of the database: %w", err)
+	}
+	return timeline, nil
+}
+
 // RecordTimeline stores the timeline of the database and the time, unless it is stored.
 func (s *Store) RecordTimeline(ctx context.Context) error {
 	if _, err := s.pool.Exec(ctx, recordTimeline); err != nil {

@@ -25,9 +25,9 @@ import (
 // firstCursor returns the cursor before all events.
 func firstCursor(t *testing.T, st *store.Store) store.StreamCursor {
 	t.Helper()
-	_, timeline, err := st.StreamPositions(t.Context(), nil)
+	timeline, err := st.Timeline(t.Context())
 	if err != nil {
-		t.Fatalf("StreamPositions: %v", err)
+		t.Fatalf("Timeline: %v", err)
 	}
 	return store.StreamCursor{IngestedAt: time.Now(), Timeline: timeline}
 }
