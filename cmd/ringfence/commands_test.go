@@ -79,7 +79,7 @@ func operators(t *testing.T) (lines [][]string) {
 		t.Fatal(err)
 	}
 	for _, leaf := range parser.Model.Leaves(false) {
-		if slices.Contains([]string{"demo", "listen", "completion", "status"}, leaf.Name) {
+		if slices.Contains([]string{"demo", "listen", "completion", "status", "usage"}, leaf.Name) {
 			continue
 		}
 		line := strings.Fields(leaf.Path())[:2]
@@ -155,6 +155,28 @@ func TestCommands_PrintHelpOutputAndErrors(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestUsage_PrintsCSVOrJSON(t *testing.T) {
+	const file = "date,agent_name,calls,credits\r\n2026-06-04,\"'=Ada\x1b[2J, 1\",12,0.5\r\n"
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if got, want := r.URL.RawQuery, "month=2026-06"; got != want {
+			t.Errorf("query = %q, want %q", got, want)
+		}
+		_, _ = w.Write([]byte(file))
+	}))
+	t.Cleanup(server.Close)
+	admin(t, http.StatusOK)
+	t.Setenv("RINGFENCE_ADMIN_URL", server.URL)
+	code, out, faults := runCommand(t, "usage", "--month", "2026-06")
+	wantCode(t, "usage", code, 0)
+	wantText(t, "CSV", out, "date,agent_name,calls,credits\n2026-06-04,\"'=Ada\ufffd[2J, 1\",12,0.5\n")
+	wantText(t, "stderr", faults, "")
+	code, out, _ = runCommand(t, "usage", "--month", "2026-06", "-o", "json")
+	wantCode(t, "usage -o json", code, 0)
+	wantText(t, "JSON", out, `[{"agent_name":"'=Ada\u001b[2J, 1","calls":12,"credits":0.5,"date":"2026-06-04"}]`+"\n")
+	code, _, _ = runCommand(t, "usage")
+	wantCode(t, "usage without a month", code, 2)
 }
 
 func TestCommands_PrintErrorsAsTextAndJSON(t *testing.T) {

@@ -17,7 +17,7 @@ import (
 func optInEvents() []string {
 	return []string{
 		"call.analyzed", "call.recording_ready", "call_request.blocked", "call_request.failed", "call_request.canceled",
-		"webhook_subscription.failing", "webhook_subscription.failed",
+		"webhook_subscription.failing", "webhook_subscription.failed", "wallet.low_balance",
 	}
 }
 
@@ -99,6 +99,35 @@ func TestOptIn_OnlySubscriptionsThatListTheTypeReceiveIt(t *testing.T) {
 		sharedstack.Equal(t, "sequence of "+d.Type, d.Sequence, 1)
 	}
 	sharedstack.Equal(t, "status of the request with a call", busy.text("status"), "completed")
+}
+
+func TestOptIn_LowBalanceIsSentOncePerCrossing(t *testing.T) {
+	w := workspace(t)
+	w.topUp(t, "10")
+	_, listed := w.subscribeTo(t, "listed", "wallet.low_balance")
+	wallet := w.admin + "/wallet"
+	w.operator.want(t, 200, "PATCH", wallet, set{"low_balance_threshold": "10"})
+	w.operator.refused(t, 422, "validation_error", "PATCH", wallet, set{"low_balance_threshold": 10})
+	for range 2 { // both calls are charged
+		call := w.ended(t, w.write.want(t, 202, "POST", "/v1/calls", w.order(number(1))).text("id")).text("call_id")
+		until(t, "the call is charged", func() bool {
+			return w.read.want(t, 200, "GET", "/v1/calls/"+call, nil).members()["credits_charged"] != nil
+		})
+	}
+	until(t, "wallet.low_balance arrives", func() bool { return len(listed()) == 1 })
+	data := dataOf(t, listed(), "wallet.low_balance")
+	sharedstack.Equal(t, "threshold", data["threshold"], any(10.0))
+	sharedstack.Equal(t, "currency", data["currency"], any("USD"))
+	if balance, _ := data["balance"].(float64); balance <= 0 || balance >= 10 {
+		t.Errorf("balance = %v, want less than 10", data["balance"])
+	}
+	w.topUp(t, "1")
+	w.operator.want(t, 201, "POST", wallet+"/transactions", set{"type": "adjustment", "amount": "-2", "reference": "low"})
+	until(t, "the second wallet.low_balance arrives", func() bool { return len(listed()) >= 2 })
+	sequences := []int{listed()[0].Sequence, listed()[1].Sequence}
+	if want := []int{1, 2}; !slices.Equal(sequences, want) {
+		t.Errorf("sequences = %v, want %v", sequences, want)
+	}
 }
 
 // The test sets the counters of a subscription, because the rule needs 15 minutes of failures.

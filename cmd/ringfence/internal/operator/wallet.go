@@ -7,29 +7,17 @@ import (
 	"fmt"
 	"math/big"
 	"net/http"
-	"net/url"
 )
 
 type wallet struct {
 	Show         walletShow         `cmd:"" help:"Show the balance, the held credit and the available credit."`
 	TopUp        walletTopUp        `cmd:"" help:"Add credit. A repeated top-up with the same reference adds no credit."`
 	Adjust       walletAdjust       `cmd:"" help:"Increase or decrease the balance: adjust -- -2.50 REFERENCE. A repeated adjustment with the same reference has no effect."`
+	LowBalance   walletLowBalance   `cmd:"" help:"Set the balance below which the event wallet.low_balance is sent."`
 	Transactions walletTransactions `cmd:"" help:"List the ledger entries: top-ups, adjustments, holds, captures and releases."`
 	Reconcile    walletReconcile    `cmd:"" help:"Compare the stored balances with the sum of the ledger entries. The exit status is 1 if they differ."`
 	Rates        walletRates        `cmd:"" help:"Show the price of a minute for each prefix, and the default price."`
 	SetRates     walletSetRates     `cmd:"" help:"Replace the rates by a JSON list of {prefix, per_minute, increment_seconds}."`
-}
-
-type usage struct {
-	Month string `required:"" placeholder:"YYYY-MM" help:"The month (UTC): 2026-06."`
-}
-
-func (u usage) Run(ctx context.Context, o *WorkspaceClient) error {
-	file, err := o.Fetch(ctx, o.at("usage")+"?"+url.Values{"month": {u.Month}}.Encode())
-	if err != nil {
-		return err
-	}
-	return o.write(string(file))
 }
 
 type walletShow struct{}
@@ -80,6 +68,18 @@ type walletAdjust struct{ walletEntry }
 
 func (c walletAdjust) Run(ctx context.Context, o *WorkspaceClient) error {
 	return c.create(ctx, o, "adjustment")
+}
+
+type walletLowBalance struct {
+	Threshold string `arg:"" help:"Amount in the wallet's currency, a decimal number: 10.00. off: no event."`
+}
+
+func (c walletLowBalance) Run(ctx context.Context, o *WorkspaceClient) error {
+	threshold := &c.Threshold
+	if c.Threshold == "off" {
+		threshold = nil
+	}
+	return o.Show(ctx, http.MethodPatch, o.at("wallet"), map[string]any{"low_balance_threshold": threshold})
 }
 
 type walletTransactions struct{ Listed }
