@@ -178,7 +178,8 @@ func (s *stranger) everything(t *testing.T) map[string]string {
 		seen[path] = s.read.want(t, 200, "GET", path, nil).body
 	}
 	for _, path := range []string{
-		"", "/api-keys", "/agents", "/numbers", "/usage?month=" + thisMonth(), "/wallet", "/wallet/transactions", "/rates", "/consent-records?limit=100", "/decisions?limit=100", "/opt-out-imports",
+		"", "/api-keys", "/agents", "/numbers", "/usage?month=" + thisMonth(), "/wallet", "/wallet/transactions", "/rates",
+		"/consent-records?limit=100", "/decisions?limit=100", "/opt-out-imports",
 		"/webhook-subscriptions/" + s.subscription, "/webhook-subscriptions/" + s.subscription + "/deliveries/" + s.delivery,
 	} {
 		seen[path] = s.operator.want(t, 200, "GET", s.admin+path, nil).body
