@@ -73,6 +73,7 @@ const TestCarrier = "test"
 // Modes selects workspaces by their mode. Each carrier places the calls of some modes.
 type Modes int
 
+// These are the values of Modes.
 const (
 	AllModes Modes = iota
 	LiveMode

@@ -40,8 +40,8 @@ const insertFenced = `
 INSERT INTO calls (call_id, call_request_id, workspace_id, direction, from_number, to_e164, agent_id, contact_id, variables,
 	status, queued_at, max_call_seconds, deadline_at, owner, traceparent, time_zone, test)
 SELECT @call_id, q.call_request_id, q.workspace_id, 'outbound', @from, q.to_e164, q.agent_id, q.contact_id, q.variables,
-	'fenced', q.queued_at, q.max_call_seconds, now() + make_interval(secs => q.max_call_seconds) + @grace::interval, @instance, @traceparent, @time_zone,
-	@trunk = '` + dialqueue.TestCarrier + `'
+	'fenced', q.queued_at, q.max_call_seconds, now() + make_interval(secs => q.max_call_seconds) + @grace::interval,
+	@instance, @traceparent, @time_zone, @trunk = '` + dialqueue.TestCarrier + `'
 FROM dial_queue q WHERE q.call_request_id = @call_request_id`
 
 // boundFenceLocks limits how long the commit of a fence (the row that permits one dial) waits for a
@@ -209,7 +209,8 @@ INSERT INTO calls (call_id, call_request_id, workspace_id, direction, from_numbe
 	ending, hangup_at, hangup_requested_at, hangup_requested_by, test)
 SELECT @call_id, q.call_request_id, q.workspace_id, 'outbound', @from, q.to_e164, q.agent_id, q.contact_id, q.variables,
 	'fenced', q.queued_at, q.max_call_seconds, now() + make_interval(secs => q.max_call_seconds) + @grace::interval,
-	@instance, @traceparent, c.erased, c.time_zone, c.ending, c.hangup_at, c.hangup_requested_at, c.hangup_requested_by, c.test
+	@instance, @traceparent, c.erased, c.time_zone, c.ending, c.hangup_at, c.hangup_requested_at, c.hangup_requested_by,
+	c.test
 FROM dial_queue q JOIN calls c ON c.call_id = @refused WHERE q.call_request_id = @call_request_id`
 
 // FenceAgain permits another dial of a request, over another trunk, after a trunk refused it. The

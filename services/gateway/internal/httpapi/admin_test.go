@@ -57,7 +57,8 @@ func TestAdmin_WorkspaceIsCreatedAndChanged(t *testing.T) {
 		t.Fatalf("POST: made.status = %v, want 201; made.body = %s", made.status, made.body)
 	}
 	id := made.member("id")
-	want := map[string]any{"id": id, "name": "Acme", "plan": "starter", "currency": "EUR", "status": "active", "mode": "live", "rate_limit_per_minute": nil,
+	want := map[string]any{"id": id, "name": "Acme", "plan": "starter", "currency": "EUR", "status": "active",
+		"mode": "live", "rate_limit_per_minute": nil,
 		"max_live_calls": 7.0, "calls_per_second": 50.0, "destinations": []any{"+1", "+4420"}, "features": map[string]any{"webhooks": true},
 		"retention":      map[string]any{"transcripts_days": 7.0},
 		"calling_policy": map[string]any{"window": map[string]any{"start": "00:00", "end": "24:00"}, "timezone": "recipient"},

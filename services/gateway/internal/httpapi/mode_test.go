@@ -61,7 +61,8 @@ func TestMode_KeyOfTestWorkspaceBeginsWithRfTest(t *testing.T) {
 	if got := r.customer("GET", "/v1/calls", key, ""); got.status != http.StatusOK {
 		t.Errorf("GET /v1/calls with the key = %d, want 200", got.status)
 	}
-	if got := r.customer("GET", "/v1/calls", "rf_live_"+strings.TrimPrefix(key, "rf_test_"), ""); got.status != http.StatusUnauthorized {
+	forged := "rf_live_" + strings.TrimPrefix(key, "rf_test_")
+	if got := r.customer("GET", "/v1/calls", forged, ""); got.status != http.StatusUnauthorized {
 		t.Errorf("GET /v1/calls with the prefix of live workspaces = %d, want 401", got.status)
 	}
 }

@@ -32,9 +32,11 @@ type workspaceView struct {
 }
 
 func viewWorkspace(w workspaces.Workspace) workspaceView {
-	return workspaceView{ID: w.ID, Name: w.Name, Plan: w.Plan, Currency: w.Currency, Status: w.Status, Mode: w.Mode, CallingPolicy: w.CallingPolicy,
-		Features: w.Features, RateLimitPerMinute: w.RateLimitPerMinute, MaxLiveCalls: w.MaxLiveCalls, CallsPerSecond: w.CallsPerSecond,
-		Destinations: w.Destinations, Retention: w.Retention, CreatedAt: openapi.TimestampOf(page.TimeOf(w.ID)),
+	return workspaceView{ID: w.ID, Name: w.Name, Plan: w.Plan, Currency: w.Currency, Status: w.Status, Mode: w.Mode,
+		CallingPolicy: w.CallingPolicy,
+		Features:      w.Features, RateLimitPerMinute: w.RateLimitPerMinute, MaxLiveCalls: w.MaxLiveCalls,
+		CallsPerSecond: w.CallsPerSecond,
+		Destinations:   w.Destinations, Retention: w.Retention, CreatedAt: openapi.TimestampOf(page.TimeOf(w.ID)),
 		UpdatedAt: openapi.TimestampOf(w.UpdatedAt)}
 }
 

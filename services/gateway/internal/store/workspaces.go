@@ -60,8 +60,8 @@ func cursorError(err error) error {
 }
 
 const insertWorkspace = `INSERT INTO workspaces (id, name, plan, currency, status, calling_policy, policy_operator,
-	policy_version, features, rate_limit_per_minute, max_live_calls, calls_per_second, destinations, retention, version, mode,
-	mode_version)
+	policy_version, features, rate_limit_per_minute, max_live_calls, calls_per_second, destinations, retention, version,
+	mode, mode_version)
 VALUES (@id, @name, @plan, @currency, @status, @calling_policy, @policy_operator, @policy_version, @features,
 	@rate_limit_per_minute, @max_live_calls, @calls_per_second, @destinations, @retention, @version::bigint, @mode::text,
 	CASE WHEN @mode::text = 'test' THEN @version::bigint END)
@@ -87,7 +87,8 @@ const lockWorkspace = workspaceByID + ` FOR UPDATE`
 const updateWorkspace = `UPDATE workspaces SET name = @name, plan = @plan, status = @status, calling_policy = @calling_policy,
 	policy_operator = @policy_operator, policy_version = @policy_version, features = @features,
 		rate_limit_per_minute = @rate_limit_per_minute, max_live_calls = @max_live_calls,
-	calls_per_second = @calls_per_second, destinations = @destinations, retention = @retention, version = @version::bigint, updated_at = now(),
+	calls_per_second = @calls_per_second, destinations = @destinations, retention = @retention,
+	version = @version::bigint, updated_at = now(),
 	mode_version = CASE WHEN mode = 'test' THEN @version::bigint END
 WHERE id = @id AND version = @version - 1
 RETURNING ` + workspaceColumns

@@ -33,6 +33,7 @@ const (
 type Mode string
 
 const (
+	// Live is the mode of a workspace whose calls reach phones.
 	Live Mode = "live"
 	// Test is the mode of a workspace whose calls are simulated.
 	Test Mode = "test"
