@@ -127,6 +127,7 @@ echo '{"level":"WARN"}'
 case "$1 $2" in
 "upgrade --install") shift 2 ;;
 "upgrade "*) shift ;;
+"package "*) exec %[1]s "$@" ;;
 "rollback "* | "uninstall "*) exec %[1]s "$1" --help ;;
 esac
 exec %[1]s template "$@"
