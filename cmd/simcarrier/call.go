@@ -47,11 +47,12 @@ func placeCall(ctx context.Context, out io.Writer) error {
 	name := "test-" + uuid.NewString()
 	var workspace, agent struct{ ID string }
 	var key struct{ Key string }
+	const policy = `{"window":{"start":"00:00","end":"24:00"},"timezone":"recipient"}`
 	for _, step := range []struct {
 		path, body string
 		into       any
 	}{
-		{"", `{"name":"` + name + `","plan":"growth","currency":"USD","calling_policy":{"window":{"start":"00:00","end":"24:00"},"timezone":"recipient"}}`, &workspace},
+		{"", `{"name":"` + name + `","plan":"growth","currency":"USD","calling_policy":` + policy + `}`, &workspace},
 		{"/agents", `{"name":"Ida"}`, &agent},
 		{"/api-keys", `{"name":"test","access":"write"}`, &key},
 		{"/wallet/transactions", `{"type":"top_up","amount":"10.00","reference":"test"}`, nil},

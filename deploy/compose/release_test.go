@@ -10,9 +10,10 @@ import (
 
 func TestRelease_ScriptRefusesOtherVersions(t *testing.T) {
 	t.Parallel()
+	version := appVersion(t, "gateway")
 	for _, row := range []struct{ name, tag, want string }{
-		{name: "another version than the charts", tag: "v9.8.7", want: "version is " + appVersion(t, "gateway") + ", and the tag is v9.8.7"},
-		{name: "no section in the changelog", tag: "v" + appVersion(t, "gateway"), want: "CHANGELOG.md has no section"},
+		{name: "another version than the charts", tag: "v9.8.7", want: "version is " + version + ", and the tag is v9.8.7"},
+		{name: "no section in the changelog", tag: "v" + version, want: "CHANGELOG.md has no section"},
 	} {
 		out, err := release("check", row.tag)
 		if err == nil {
@@ -43,7 +44,8 @@ func TestRelease_WorkflowPublishesEveryImage(t *testing.T) {
 		}
 	}
 	parsed(t, ".github/workflows/release.yml", &workflow)
-	same(t, "published images", workflow.Jobs["images"].Strategy.Matrix.Service, append([]string{"simcarrier"}, services...))
+	published := workflow.Jobs["images"].Strategy.Matrix.Service
+	same(t, "published images", published, append([]string{"simcarrier"}, services...))
 	text := strings.Join(lines(t, ".github/workflows/release.yml"), "\n")
 	for _, match := range regexp.MustCompile(`deploy/release\.sh (\w+)`).FindAllStringSubmatch(text, -1) {
 		wantContains(t, "deploy/release.sh", strings.Join(lines(t, "deploy/release.sh"), "\n"), `"`+match[1]+` argument")`)
