@@ -462,7 +462,7 @@ func TestAudit_UsesTheNamedWorkspace(t *testing.T) {
 			t.Errorf("%v = %d %s", args, code, faults)
 		}
 	}
-	want := []string{"GET /admin/v1/audit?limit=100", "GET /admin/v1/audit?limit=100&workspace_id=W", "GET /admin/v1/workspaces/demo", "GET /admin/v1/workspaces/W"}
+	want := []string{"GET /admin/v1/audit?limit=100", "GET /admin/v1/workspaces/W/audit?limit=100", "GET /admin/v1/workspaces/demo", "GET /admin/v1/workspaces/W"}
 	if !slices.Equal(o.asked, want) {
 		t.Errorf("asked %q, want %q", o.asked, want)
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/google/uuid"
 
 	"ringfence.dev/libs/apierr"
+	"ringfence.dev/libs/page"
 	"ringfence.dev/libs/phone"
 )
 
@@ -81,6 +82,28 @@ func QueryTime(q url.Values, name string) (*time.Time, error) {
 		return nil, apierr.Validation(name, "must be a date-time like 2026-06-04T09:00:00Z, with an offset.")
 	}
 	return &at, nil
+}
+
+// QueryCreated returns the first id that created_after permits, and the first id after those that
+// created_before permits. An id is nil if its parameter is absent. A malformed time is 422.
+func QueryCreated(q url.Values) (from, until *uuid.UUID, err error) {
+	after, err := QueryTime(q, "created_after")
+	if err != nil {
+		return nil, nil, err
+	}
+	before, err := QueryTime(q, "created_before")
+	if err != nil {
+		return nil, nil, err
+	}
+	if after != nil { // created_after is exclusive: start at the first id of the next millisecond
+		first := page.FirstID(after.Truncate(time.Millisecond).Add(time.Millisecond))
+		from = &first
+	}
+	if before != nil { // created_before is exclusive: end before the first id of this millisecond
+		end := page.FirstID(before.Add(time.Millisecond - time.Nanosecond).Truncate(time.Millisecond))
+		until = &end
+	}
+	return from, until, nil
 }
 
 // QueryText returns an optional text. If the parameter is absent, the result is nil. For an empty

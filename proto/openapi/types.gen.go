@@ -488,6 +488,46 @@ func (e WebhookSubscriptionStatus) Valid() bool {
 	}
 }
 
+// AuditEntry One change, or one read of a transcript or a recording.
+type AuditEntry struct {
+	ID openapi_types.UUID `json:"id"`
+	At Timestamp          `json:"at"`
+
+	// ActorType api_key, operator, or user (a person with a session of the console).
+	ActorType string `json:"actor_type"`
+
+	// ActorID The id of the API key or of the person, or the name of the operator.
+	ActorID string `json:"actor_id"`
+
+	// ActorName The name of the actor at that time.
+	ActorName string `json:"actor_name"`
+
+	// Action The type of the object and a verb, for example contact.update or transcript.read.
+	Action     string `json:"action"`
+	ObjectType string `json:"object_type"`
+
+	// ObjectID The id of the object. An opt-out has its phone number, a transcript the id of its call.
+	ObjectID string `json:"object_id"`
+
+	// Before The object before the change; null if it is new or not known. Secrets, and the name, email, variables and metadata of
+	// contacts, are `[redacted]`.
+	Before interface{} `json:"before"`
+
+	// After The object after the change; null if it is not known. For a read, the reason that an operator gave.
+	After interface{} `json:"after"`
+
+	// RequestID The X-Request-Id of the response.
+	RequestID openapi_types.UUID `json:"request_id"`
+}
+
+// AuditEntryPage defines model for AuditEntryPage.
+type AuditEntryPage struct {
+	Data []AuditEntry `json:"data"`
+
+	// HasMore More items exist after this page.
+	HasMore bool `json:"has_more"`
+}
+
 // Call The full form of a call. `recording_url` and `transcript` are present only if they exist.
 type Call struct {
 	CallID openapi_types.UUID `json:"call_id"`
@@ -1539,6 +1579,30 @@ type WebhookWriteForbidden = ErrorResponse
 
 // WriteForbidden defines model for WriteForbidden.
 type WriteForbidden = ErrorResponse
+
+// ListAuditEntriesParams defines parameters for ListAuditEntries.
+type ListAuditEntriesParams struct {
+	// Limit The maximum number of items in a page.
+	Limit *Limit `form:"limit,omitempty" json:"limit,omitempty"`
+
+	// StartingAfter The id of the last item of the previous page.
+	StartingAfter *StartingAfter `form:"starting_after,omitempty" json:"starting_after,omitempty"`
+
+	// ActorID Only entries of this actor.
+	ActorID *string `form:"actor_id,omitempty" json:"actor_id,omitempty"`
+
+	// ObjectType Only entries about objects of this type.
+	ObjectType *string `form:"object_type,omitempty" json:"object_type,omitempty"`
+
+	// ObjectID Only entries about this object. Encode the `+` of a phone number as `%2B`.
+	ObjectID *string `form:"object_id,omitempty" json:"object_id,omitempty"`
+
+	// CreatedAfter Only items created after this time (exclusive, in milliseconds). It needs an offset. A raw `+` is accepted.
+	CreatedAfter *CreatedAfter `form:"created_after,omitempty" json:"created_after,omitempty"`
+
+	// CreatedBefore Only items created before this time (exclusive, in milliseconds). It needs an offset. A raw `+` is accepted.
+	CreatedBefore *CreatedBefore `form:"created_before,omitempty" json:"created_before,omitempty"`
+}
 
 // ListCallRequestsParams defines parameters for ListCallRequests.
 type ListCallRequestsParams struct {

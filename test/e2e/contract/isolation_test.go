@@ -113,7 +113,7 @@ type stranger struct {
 	// operator added a consent record for the number consented.
 	number, optedOut, optedOutToo, consented string
 	delivery, inbound, transaction, record   string
-	decision, list, erasure                  string
+	decision, list, erasure, entry           string
 }
 
 const (
@@ -162,6 +162,7 @@ func strangerWithEverything(t *testing.T) *stranger {
 	until(t, "the test is delivered", func() bool {
 		return s.operator.want(t, 200, "GET", s.admin+"/webhook-subscriptions/"+s.subscription, nil).text("last_success_at") != ""
 	})
+	s.entry = s.write.want(t, 200, "GET", auditLog, nil).ids()[0]
 	return s
 }
 

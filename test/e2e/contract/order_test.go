@@ -23,7 +23,7 @@ func (a operationRequest) writes() bool { return a.method != http.MethodGet }
 
 // needsWriteAccess reports whether a key with read access is refused.
 func (a operationRequest) needsWriteAccess() bool {
-	return a.writes() && a.operation != "previewDecision"
+	return (a.writes() && a.operation != "previewDecision") || a.operation == "listAuditEntries"
 }
 func (a operationRequest) webhooks() bool {
 	return strings.HasPrefix(a.path, "/v1/webhook-") || a.path == events
@@ -50,6 +50,7 @@ func operationRequests() []operationRequest {
 		{"createOptOut", "POST", optOuts, set{"phone_e164": "+14155550101"}},
 		{"readOptOut", "GET", optOuts + "/+14155550101", nil},
 		{"deleteOptOut", "DELETE", optOuts + "/+14155550101", nil},
+		{"listAuditEntries", "GET", auditLog, nil},
 		{"listDecisions", "GET", "/v1/decisions", nil},
 		{"previewDecision", "POST", "/v1/decisions/preview", set{"to": "+14155550101"}},
 		{"hangUpCall", "POST", calls + "/{id}/hangup", nil},

@@ -71,7 +71,8 @@ type page struct {
 // hasTimeFilter reports whether the list of a collection has the filters created_after and
 // created_before.
 func hasTimeFilter(collection string) bool {
-	return slices.Contains([]string{"calls", "call-requests"}, path.Base(collection))
+	return slices.Contains([]string{"calls", "call-requests"}, path.Base(collection)) ||
+		(path.Base(collection) == "audit" && collection != At("audit"))
 }
 
 // yieldPages yields the pages of a collection, newest first. It requests each page when the caller

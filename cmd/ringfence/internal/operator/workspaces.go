@@ -133,14 +133,27 @@ func (c keysRevoke) Run(ctx context.Context, o *WorkspaceClient) error {
 }
 
 type audit struct {
-	List auditList `cmd:"" help:"List changes, newest first. With -w, only changes of that workspace."`
+	List auditList `cmd:"" help:"List changes by operators and people, newest first. With -w, list all changes of that workspace, and reads of transcripts and recordings."`
 	Show auditShow `cmd:"" help:"Show a change with the old and the new values."`
 }
 
-type auditList struct{ Listed }
+type auditList struct {
+	Actor  string `placeholder:"ID" help:"Only entries of this actor: the id of an API key or a person, or the name of an operator. Needs -w."`
+	Type   string `help:"Only entries about objects of this type: contact, call_request, api_key, …. Needs -w."`
+	Object string `placeholder:"ID" help:"Only entries about this object. Needs -w."`
+	Listed
+}
 
 func (c auditList) Run(ctx context.Context, d *Client, of Named) error {
-	return d.List(ctx, At("audit"), url.Values{"workspace_id": {string(of)}}, c.Listed, "id", "occurred_at", "operator", "method", "route", "status", "outcome", "workspace_id")
+	if of != "" {
+		filter := url.Values{"actor_id": {c.Actor}, "object_type": {c.Type}, "object_id": {c.Object}}
+		return d.List(ctx, At("workspaces", string(of), "audit"), filter, c.Listed,
+			"id", "at", "actor_type", "actor_name", "action", "object_id", "request_id")
+	}
+	if c.Actor != "" || c.Type != "" || c.Object != "" {
+		return errors.New("--actor, --type and --object need a workspace: add -w ID")
+	}
+	return d.List(ctx, At("audit"), nil, c.Listed, "id", "occurred_at", "operator", "method", "route", "status", "outcome", "workspace_id")
 }
 
 type auditShow struct {

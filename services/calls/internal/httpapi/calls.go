@@ -7,8 +7,6 @@ import (
 	"net/url"
 	"time"
 
-	"github.com/google/uuid"
-
 	"ringfence.dev/libs/apierr"
 	"ringfence.dev/libs/httpserver"
 	"ringfence.dev/libs/page"
@@ -72,30 +70,8 @@ func callFilter(query url.Values) (f store.CallFilter, err error) {
 	if f.ExternalRef, err = httpserver.QueryText(query, "external_ref"); err != nil {
 		return f, err
 	}
-	f.From, f.Until, err = createdFilter(query)
+	f.From, f.Until, err = httpserver.QueryCreated(query)
 	return f, err
-}
-
-// createdFilter returns the first id that created_after permits, and the first id after those that
-// created_before permits. An id is nil if its parameter is absent.
-func createdFilter(query url.Values) (from, until *uuid.UUID, err error) {
-	after, err := httpserver.QueryTime(query, "created_after")
-	if err != nil {
-		return nil, nil, err
-	}
-	before, err := httpserver.QueryTime(query, "created_before")
-	if err != nil {
-		return nil, nil, err
-	}
-	if after != nil { // created_after is exclusive: start at the first id of the next millisecond
-		first := page.FirstID(nextMillisecond(*after))
-		from = &first
-	}
-	if before != nil { // created_before is exclusive: end before the first id of this millisecond
-		end := page.FirstID(ceilMillisecond(*before))
-		until = &end
-	}
-	return from, until, nil
 }
 
 func nextMillisecond(t time.Time) time.Time {

@@ -57,7 +57,7 @@ func (a *API) listRequests(w http.ResponseWriter, r *http.Request) error {
 	if filter.ExternalRef, err = httpserver.QueryText(query, "external_ref"); err != nil {
 		return err
 	}
-	if filter.From, filter.Until, err = createdFilter(query); err != nil {
+	if filter.From, filter.Until, err = httpserver.QueryCreated(query); err != nil {
 		return err
 	}
 	rows, err := a.store.Requests(r.Context(), serviceauth.CallerFrom(r.Context()).WorkspaceID, p, filter)

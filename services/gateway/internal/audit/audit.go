@@ -1,5 +1,6 @@
-// Package audit defines the log of the changes that operators make. It removes secrets from the log
-// entries. The owner of a change is the service that owns the changed object and makes the change.
+// Package audit defines the log of changes, and of reads of transcripts and recordings. It removes
+// secrets and personal data of contacts from the log entries. The owner of a change is the service
+// that owns the changed object and makes the change.
 package audit
 
 import (
@@ -26,10 +27,33 @@ const (
 	Unknown Outcome = "unknown"
 )
 
+// ActorType is the kind of actor.
+type ActorType string
+
+// The kinds of actors.
+const (
+	APIKey   ActorType = "api_key"
+	Operator ActorType = "operator" // has an operator token
+	User     ActorType = "user"     // has a session of the console
+)
+
+// Actor is the API key, the operator or the person that makes a change or reads an object.
+type Actor struct {
+	Type ActorType `db:"actor_type"`
+	// ID is the id of the API key or of the person, or the name of the operator.
+	ID string `db:"actor_id"`
+	// Name is the name at the time of the entry.
+	Name string `db:"actor_name"`
+}
+
 // Intent records that a change is about to be sent to its owner.
 type Intent struct {
-	ID       uuid.UUID
+	ID uuid.UUID
+	// Operator is the name of the operator, or "person:" and the id of a person. It is empty if the
+	// actor is an API key.
 	Operator string
+	Actor
+	Object
 	// WorkspaceID is nil if the change belongs to no workspace.
 	WorkspaceID *uuid.UUID
 	RequestID   uuid.UUID
@@ -50,15 +74,16 @@ type Entry struct {
 	OccurredAt time.Time
 }
 
-// maxState limits the size of a stored state in bytes. A larger state is not stored.
-const maxState = 256 << 10
+// MaxState limits the size of a stored state in bytes. A larger state is not stored.
+const MaxState = 256 << 10
 
 const redacted = "[redacted]"
 
-// State returns a JSON body for the audit log. The values of secret members are replaced. State
-// returns nil if the body is not JSON, or is too large.
-func State(body []byte) json.RawMessage {
-	if len(bytes.TrimSpace(body)) == 0 || len(body) > maxState {
+// State returns a JSON body for the audit log. The values of secret members and of personal data
+// are replaced, so that an erasure need not change the audit log. State returns nil if the body is
+// not JSON, or is too large. objectType is the type of the object that the body describes.
+func State(objectType string, body []byte) json.RawMessage {
+	if len(bytes.TrimSpace(body)) == 0 || len(body) > MaxState {
 		return nil
 	}
 	decoder := json.NewDecoder(bytes.NewReader(body))
@@ -67,29 +92,43 @@ func State(body []byte) json.RawMessage {
 	if err := decoder.Decode(&state); err != nil {
 		return nil
 	}
-	clean, err := json.Marshal(strip(state))
+	clean, err := json.Marshal(strip(objectType, state))
 	if err != nil {
 		return nil
 	}
 	return clean
 }
 
-func strip(value any) any {
+func strip(objectType string, value any) any {
 	switch v := value.(type) {
 	case map[string]any:
 		for name, member := range v {
-			if isSecret(name) {
+			if isSecret(name) || (member != nil && isPersonal(objectType, name)) {
 				v[name] = redacted
 				continue
 			}
-			v[name] = strip(member)
+			v[name] = strip(objectType, member)
 		}
 	case []any:
 		for i := range v {
-			v[i] = strip(v[i])
+			v[i] = strip(objectType, v[i])
 		}
 	}
 	return value
+}
+
+// isPersonal reports whether a member of an object contains data that an erasure deletes, or a link
+// that must remain secret.
+func isPersonal(objectType, name string) bool {
+	switch strings.ToLower(name) {
+	case "email", "variables", "metadata", "transcript", "summary":
+		return true
+	case "name":
+		return objectType == "contact"
+	case "url": // the link of an invitation contains the token
+		return strings.HasSuffix(objectType, "invitation") || objectType == "person"
+	}
+	return false
 }
 
 // isSecret reports whether a JSON member could contain a secret. Only the name of the member

@@ -3,11 +3,9 @@ package httpapi
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"net/http"
 	"net/url"
 	"strings"
-	"time"
 	"unicode/utf8"
 
 	"github.com/go-chi/chi/v5"
@@ -34,6 +32,7 @@ type Admin struct {
 	pepper apikeys.Pepper
 	ready  *Readiness
 	table  proxy.Table
+	audits auditor
 }
 
 // NewAdmin returns the handler of the operator API (docs/reference/api/operator-api.md). In this
@@ -54,7 +53,10 @@ func NewAdmin(
 func newAdmin(
 	authenticator *auth.Authenticator, st *store.Store, peers *proxy.Upstreams, pepper apikeys.Pepper, ready *Readiness,
 ) *Admin {
-	return &Admin{auth: authenticator, store: st, peers: peers, pepper: pepper, ready: ready, table: proxy.Admin()}
+	return &Admin{
+		auth: authenticator, store: st, peers: peers, pepper: pepper, ready: ready, table: proxy.Admin(),
+		audits: auditor{store: st, peers: peers},
+	}
 }
 
 // addRoutes adds the routes of the operator API. The context of their requests must contain the
@@ -71,6 +73,7 @@ func (a *Admin) addRoutes(router chi.Router) {
 		admin.Get("/workspaces/{id}/api-keys/{key_id}", httpserver.Handle(a.readKey))
 		admin.Delete("/workspaces/{id}/api-keys/{key_id}", httpserver.Handle(a.revokeKey))
 		admin.Get("/workspaces/{id}/call-requests/{request_id}/timeline", httpserver.Handle(a.readTimeline))
+		admin.Get("/workspaces/{id}/audit", httpserver.Handle(a.listWorkspaceAudit))
 		admin.Get("/services", httpserver.Handle(a.ready.listServices))
 		admin.Get("/audit", httpserver.Handle(a.listAudit))
 		admin.Get("/audit/{entry_id}", httpserver.Handle(a.readAudit))
@@ -85,9 +88,15 @@ func (a *Admin) addRoutes(router chi.Router) {
 	})
 }
 
+// actor is the API key, the operator or the person of a request.
 type actor struct {
+	audit.Actor
+	// operator is the name that other services receive: the name of an operator, or "person:" and
+	// the id of a person. It is empty for an API key.
 	operator  string
 	requestID uuid.UUID
+	// reason is why an operator reads a transcript or a recording. It is empty for other actors.
+	reason string
 }
 
 type actorKey struct{}
@@ -103,7 +112,10 @@ func (a *Admin) requireOperator(next http.Handler) http.Handler {
 		if err != nil {
 			return err
 		}
-		ctx := context.WithValue(r.Context(), actorKey{}, actor{operator: name, requestID: requestID})
+		ctx := context.WithValue(r.Context(), actorKey{}, actor{
+			Actor:    audit.Actor{Type: audit.Operator, ID: name, Name: name},
+			operator: name, requestID: requestID,
+		})
 		telemetry.Annotate(ctx, "operator", name)
 		telemetry.Annotate(ctx, "request_id", requestID.String())
 		w.Header().Set("X-Request-Id", requestID.String())
@@ -137,15 +149,18 @@ func (act actor) ownerCaller(w workspaces.Workspace) serviceauth.Caller {
 		Webhooks: w.Webhooks(), Operator: act.operator}
 }
 
-// auditIntent returns the audit intent for the operator's request: the record that a change is
-// about to be made.
+// auditIntent returns the audit intent for a request: the record that a change is about to be made.
+// workspaceID is nil if the request belongs to no workspace.
 func (act actor) auditIntent(r *http.Request, template string, workspaceID *uuid.UUID) (audit.Intent, error) {
 	id, err := uuid.NewV7()
 	if err != nil {
 		return audit.Intent{}, err
 	}
-	return audit.Intent{ID: id, Operator: act.operator, WorkspaceID: workspaceID, RequestID: act.requestID,
-		Method: r.Method, Route: template, Path: storablePath(r.URL)}, nil
+	object, _ := audit.ObjectOf(r.Method, template, r.URL)
+	return audit.Intent{
+		ID: id, Operator: act.operator, Actor: act.Actor, Object: object, WorkspaceID: workspaceID,
+		RequestID: act.requestID, Method: r.Method, Route: template, Path: storablePath(r.URL),
+	}, nil
 }
 
 // storablePath returns the path as valid UTF-8 without zero bytes, because Postgres stores no other
@@ -160,33 +175,6 @@ func storablePath(address *url.URL) string {
 func doneEntry(intent audit.Intent, status int) audit.Entry {
 	code := int32(status)
 	return audit.Entry{Intent: intent, Status: &code, Outcome: audit.Done}
-}
-
-// closeIntent ends the intent of a change that returned the error err. If the change was refused,
-// the intent is deleted without an audit entry. Otherwise an audit entry with the outcome unknown
-// is written.
-func (a *Admin) closeIntent(ctx context.Context, intent audit.Intent, err error) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
-	defer cancel()
-	var refused *apierr.Error
-	var failed error
-	if errors.Is(err, proxy.ErrUnreached) || (errors.As(err, &refused) && refused.Status < http.StatusInternalServerError) {
-		failed = a.store.Drop(ctx, intent)
-	} else {
-		failed = a.store.Conclude(ctx, audit.Entry{Intent: intent, Outcome: audit.Unknown})
-	}
-	// the intent remains, and the retention job later writes the audit entry with the outcome
-	// unknown
-	if failed != nil {
-		slog.WarnContext(
-			ctx,
-			"row of a started change not deleted after the change failed; the retention job writes an audit entry for it",
-			"intent",
-			intent.ID,
-			"error",
-			failed,
-		)
-	}
 }
 
 // workspaceOf returns the workspace in the path. The error is 404 if the workspace does not exist.

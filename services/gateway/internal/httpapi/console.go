@@ -19,6 +19,7 @@ import (
 	"ringfence.dev/libs/serviceauth"
 	"ringfence.dev/libs/telemetry"
 	"ringfence.dev/services/gateway/internal/apikeys"
+	"ringfence.dev/services/gateway/internal/audit"
 	"ringfence.dev/services/gateway/internal/auth"
 	"ringfence.dev/services/gateway/internal/people"
 	"ringfence.dev/services/gateway/internal/proxy"
@@ -216,8 +217,13 @@ func (c *Console) answer(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if reason := r.Header.Get(reasonHeader); rule.reason && reason != "" {
-		telemetry.Annotate(ctx, "reason", reason)
+	act := actor{
+		Actor:    audit.Actor{Type: audit.User, ID: session.PersonID.String(), Name: session.PersonName},
+		operator: session.Actor(), requestID: requestID,
+	}
+	if rule.reason && person.role == people.Operator {
+		act.reason = strings.TrimSpace(r.Header.Get(reasonHeader))
+		telemetry.Annotate(ctx, "reason", act.reason)
 	}
 	if person.workspaceID != uuid.Nil {
 		telemetry.Annotate(ctx, "workspace_id", person.workspaceID.String())
@@ -227,18 +233,19 @@ func (c *Console) answer(w http.ResponseWriter, r *http.Request) error {
 	if r.Method == http.MethodGet || r.Method == http.MethodHead {
 		go c.recheck(ctx, cancel, r, person.session, rule, match)
 	}
-	ctx = context.WithValue(ctx, actorKey{}, actor{operator: session.Actor(), requestID: requestID})
-	r = r.WithContext(ctx)
+	r = r.WithContext(context.WithValue(ctx, actorKey{}, act))
 	r.URL = &url.URL{Path: match.Path.Path, RawPath: match.Path.RawPath, RawQuery: r.URL.RawQuery}
-	return c.dispatch(w, r, requestID, person)
+	return c.dispatch(w, r, match, person)
 }
 
 // dispatch serves an authorized request. The path was encoded again from the segments that the role
 // table checked, so every router finds the route that the table permitted.
-func (c *Console) dispatch(w http.ResponseWriter, r *http.Request, requestID uuid.UUID, person visitor) error {
+func (c *Console) dispatch(w http.ResponseWriter, r *http.Request, rule proxy.Match, person visitor) error {
+	requestID := actorOf(r).requestID
 	if match, ok := c.public.table.Find(r.URL); ok {
 		caller := serviceauth.Caller{
 			WorkspaceID: person.workspaceID, RequestID: requestID, Access: person.role.Access(), Webhooks: true,
+			Operator: person.session.Actor(),
 		}
 		// Console.recheck cancels the request when the session ends.
 		return c.public.serve(w, r, match, caller, func(context.Context) error { return nil })
@@ -250,7 +257,7 @@ func (c *Console) dispatch(w http.ResponseWriter, r *http.Request, requestID uui
 		}
 		return c.public.serveDocument(w, r)
 	}
-	return c.serveRouter(c.router, w, r)
+	return c.serveAudited(w, r, rule, person)
 }
 
 func (c *Console) serveRouter(router *chi.Mux, w http.ResponseWriter, r *http.Request) error {

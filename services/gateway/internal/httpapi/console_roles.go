@@ -150,6 +150,7 @@ func customerRules() []rule {
 		{methods: on("POST"), template: "/v1/opt-outs", roles: listeners()},
 		{methods: on("GET"), template: "/v1/opt-outs/{phone_e164}", roles: members()},
 		{methods: on("DELETE"), template: "/v1/opt-outs/{phone_e164}", roles: guards()},
+		{methods: on("GET"), template: "/v1/audit", roles: listeners()},
 		{methods: on("GET"), template: "/v1/wallet", roles: members()},
 		{methods: on("GET"), template: "/v1/webhook-subscriptions", roles: members()},
 		// The response contains the secret.
@@ -177,6 +178,7 @@ func workspaceRules() []rule {
 		{methods: on("POST"), template: base + "/api-keys", roles: builders(), recent: true},
 		{methods: on("DELETE"), template: base + "/api-keys/{key_id}", roles: builders(), recent: true},
 		{methods: on("GET"), template: base + "/usage", roles: members()},
+		{methods: on("GET"), template: base + "/audit", roles: listeners()},
 		{methods: on("GET"), template: base + "/calls", roles: members()},
 		{methods: on("GET"), template: base + "/calls/{call_id}", roles: members()},
 		{methods: on("POST"), template: base + "/calls/{call_id}/hangup", roles: listeners()},

@@ -2,10 +2,8 @@ package httpapi
 
 import (
 	"context"
-	"encoding/json"
 	"log/slog"
 	"net/http"
-	"time"
 
 	"github.com/google/uuid"
 
@@ -79,7 +77,7 @@ func (a *Admin) tryChange(r *http.Request, match proxy.Match, request proxy.Owne
 	if err != nil {
 		return proxy.OwnerResponse{}, err
 	}
-	if intent.Before, err = a.previousState(ctx, match, request); err != nil {
+	if intent.Before, err = a.audits.previousState(ctx, match, request); err != nil {
 		return proxy.OwnerResponse{}, err
 	}
 	if err := a.store.Intend(ctx, intent); err != nil {
@@ -87,19 +85,19 @@ func (a *Admin) tryChange(r *http.Request, match proxy.Match, request proxy.Owne
 	}
 	response, err := a.peers.Do(ctx, request)
 	if err != nil {
-		a.closeIntent(ctx, intent, err)
+		a.audits.closeIntent(ctx, intent, err)
 		return response, err
 	}
 	if !response.OK() {
-		a.closeIntent(ctx, intent, response.Refusal(request.Owner))
+		a.audits.closeIntent(ctx, intent, response.Refusal(request.Owner))
 		return response, nil
 	}
 	entry := doneEntry(intent, response.Status)
 	if response.Header.Get(replayedHeader) != "" {
 		entry.Outcome = audit.Unchanged
 	}
-	entry.After = audit.State(response.Body)
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	entry.After = audit.State(intent.Object.Type, response.Body)
+	ctx, cancel := context.WithTimeout(ctx, auditTimeout)
 	defer cancel()
 	if err := a.store.Conclude(ctx, entry); err != nil {
 		// The change was made, so the client gets the success response. The retention job later
@@ -107,25 +105,6 @@ func (a *Admin) tryChange(r *http.Request, match proxy.Match, request proxy.Owne
 		slog.ErrorContext(ctx, "audit entry of a completed change not written", "intent", intent.ID, "error", err)
 	}
 	return response, nil
-}
-
-// previousState returns the state that a change will replace, by sending a GET to the path of the
-// change. It returns nil for a POST, for an erasure, and if the GET fails with an error status.
-func (a *Admin) previousState(
-	ctx context.Context, match proxy.Match, request proxy.OwnerRequest,
-) (json.RawMessage, error) {
-	if request.Method == http.MethodPost || match.Template == erasureRoute {
-		return nil, nil
-	}
-	request.Method, request.Body, request.Query = http.MethodGet, nil, ""
-	response, err := a.peers.Do(ctx, request)
-	if err != nil {
-		return nil, err
-	}
-	if !response.OK() {
-		return nil, nil
-	}
-	return audit.State(response.Body), nil
 }
 
 const replayedHeader = "Idempotency-Replayed"

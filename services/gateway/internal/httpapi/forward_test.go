@@ -28,17 +28,17 @@ func TestAdmin_ProxiedChangeIsAudited(t *testing.T) {
 		{"PUT", "/contacts/+15550100/consent", proxy.Contacts, "/contacts/{phone_e164}/consent"},
 		{"DELETE", "/contacts/+15550100", proxy.Contacts, "/contacts/{phone_e164}"},
 		{"PATCH", "/webhook-subscriptions/" + anID, proxy.Webhooks, "/webhook-subscriptions/{subscription_id}"},
-		{"POST", "/webhook-subscriptions/" + anID + "/deliveries/replay", proxy.Webhooks, "/webhook-subscriptions/*"},
+		{"POST", "/webhook-subscriptions/" + anID + "/deliveries/replay", proxy.Webhooks, "/webhook-subscriptions/{subscription_id}/deliveries/replay"},
 	} {
 		r.answers(func(w http.ResponseWriter, h receivedRequest) bool {
 			w.Header().Set("Content-Type", "application/json")
 			if h.method == "GET" {
-				_, _ = w.Write([]byte(`{"name":"before","signing_secret":"whsec_old"}`))
+				_, _ = w.Write([]byte(`{"label":"before","signing_secret":"whsec_old"}`))
 				return true
 			}
 			w.Header().Set("Cache-Control", "no-store")
 			w.WriteHeader(201)
-			_, _ = w.Write([]byte(`{"name":"after","amount":1.000000000000000001,"signing_secret":"whsec_new","nested":[{"api_key":"k"}]}`))
+			_, _ = w.Write([]byte(`{"label":"after","amount":1.000000000000000001,"signing_secret":"whsec_new","nested":[{"api_key":"k"}]}`))
 			return true
 		})
 		got := r.operator(row.method, base+row.path, `{"a":1}`)
@@ -82,10 +82,10 @@ func TestAdmin_ProxiedChangeIsAudited(t *testing.T) {
 		if *newest.Status != 201 {
 			t.Errorf("%s %s: newest.Status = %v, want 201", row.method, row.path, *newest.Status)
 		}
-		if newest.After["name"] != "after" {
-			t.Errorf("%s %s: name = %q, want \"after\"", row.method, row.path, newest.After["name"])
+		if newest.After["label"] != "after" {
+			t.Errorf("%s %s: label = %q, want \"after\"", row.method, row.path, newest.After["label"])
 		}
-		if hasBefore := newest.Before["name"] == "before"; hasBefore != (row.method != "POST" && row.method != "DELETE") {
+		if hasBefore := newest.Before["label"] == "before"; hasBefore != (row.method != "POST" && row.method != "DELETE") {
 			t.Errorf("%s %s: before = %v", row.method, row.path, newest.Before)
 		}
 	}
@@ -166,7 +166,9 @@ func TestAdmin_ChangeWithoutAResponseIsAuditedAsUnknown(t *testing.T) {
 	// If a gateway is killed before it has stored the outcome of a change, the intent remains in
 	// the database. The retention job of any replica then writes one audit entry for the intent.
 	workspaceID := uuid.MustParse(id)
-	intent := audit.Intent{ID: uuid.Must(uuid.NewV7()), Operator: "ada", WorkspaceID: &workspaceID, RequestID: uuid.Must(uuid.NewV7()),
+	intent := audit.Intent{ID: uuid.Must(uuid.NewV7()), Operator: "ada",
+		Actor:       audit.Actor{Type: audit.Operator, ID: "ada", Name: "ada"},
+		WorkspaceID: &workspaceID, RequestID: uuid.Must(uuid.NewV7()),
 		Method: "PUT", Route: "/admin/v1/workspaces/{id}/rates", Path: "/x", Before: json.RawMessage(`{}`)}
 	if err := r.store.Intend(t.Context(), intent); err != nil {
 		t.Fatal(err)

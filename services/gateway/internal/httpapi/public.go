@@ -19,6 +19,7 @@ import (
 	"ringfence.dev/libs/pg"
 	"ringfence.dev/libs/serviceauth"
 	"ringfence.dev/libs/telemetry"
+	"ringfence.dev/services/gateway/internal/audit"
 	"ringfence.dev/services/gateway/internal/auth"
 	"ringfence.dev/services/gateway/internal/proxy"
 	"ringfence.dev/services/gateway/internal/ratelimit"
@@ -32,13 +33,14 @@ const refusedBodyTimeout = time.Second
 
 // Public is the handler of the public API.
 type Public struct {
-	auth  *auth.Authenticator
-	store *store.Store
-	peers *proxy.Upstreams
-	ready *Readiness
-	docs  *Docs
-	table proxy.Table
-	open  proxy.Table
+	auth   *auth.Authenticator
+	store  *store.Store
+	peers  *proxy.Upstreams
+	ready  *Readiness
+	docs   *Docs
+	table  proxy.Table
+	open   proxy.Table
+	audits auditor
 }
 
 // NewPublic returns the handler of the public API. The handler uses proxy.Table and no router,
@@ -60,6 +62,7 @@ func newPublic(
 ) *Public {
 	return &Public{
 		auth: authenticator, store: st, peers: peers, ready: ready, docs: shelf, table: proxy.Public(), open: proxy.Open(),
+		audits: auditor{store: st, peers: peers},
 	}
 }
 
@@ -97,8 +100,7 @@ func (p *Public) answer(w http.ResponseWriter, r *http.Request) error {
 	if err := checkPlan(holder.Workspace(), r.URL); err != nil {
 		return err
 	}
-	if holder.Access != serviceauth.Write && r.Method != http.MethodGet && r.Method != http.MethodHead &&
-		(!match.ReadAccess || !match.Allows(r.Method)) {
+	if holder.Access != serviceauth.Write && needsWrite(match, r.Method) {
 		return apierr.New(http.StatusForbidden, "missing_scope", "This key may only read. Use a key with write access.")
 	}
 	if !found {
@@ -108,11 +110,24 @@ func (p *Public) answer(w http.ResponseWriter, r *http.Request) error {
 		WorkspaceID: holder.WorkspaceID, RequestID: requestID, Access: holder.Access, Webhooks: holder.Workspace().Webhooks(),
 		KeyID: holder.KeyID,
 	}
+	r = r.WithContext(context.WithValue(ctx, actorKey{}, actor{
+		Actor:     audit.Actor{Type: audit.APIKey, ID: holder.KeyID.String(), Name: holder.KeyName},
+		requestID: requestID,
+	}))
 	return p.serve(w, r, match, caller, func(ctx context.Context) error { return p.recheck(ctx, r) })
 }
 
+// needsWrite reports whether a request needs write access.
+func needsWrite(match proxy.Match, method string) bool {
+	if method == http.MethodGet || method == http.MethodHead {
+		return match.WriteAccess
+	}
+	return !match.ReadAccess || !match.Allows(method)
+}
+
 // serve checks the method, the query and the body of an authorized request, and forwards it to the
-// owner of its route. recheck returns an error if an open stream must end.
+// owner of its route. recheck returns an error if an open stream must end. The context of the request
+// must contain the actor.
 func (p *Public) serve(
 	w http.ResponseWriter, r *http.Request, match proxy.Match, caller serviceauth.Caller,
 	recheck func(context.Context) error,
@@ -129,7 +144,10 @@ func (p *Public) serve(
 		}
 		w = strictResponse{w}
 	}
-	if match.Owner == proxy.Gateway { // the only such route is the timeline
+	switch {
+	case match.Template == proxy.Audit:
+		return writeAudit(w, r, p.store, caller.WorkspaceID)
+	case match.Owner == proxy.Gateway: // the only other such route is the timeline
 		return writeTimeline(w, r, p.peers, caller, match.Values["id"])
 	}
 	if match.Template == proxy.DecisionPreview {
@@ -139,10 +157,14 @@ func (p *Public) serve(
 		}
 		caller.Destinations = &workspace.Destinations
 	}
-	if match.Stream {
-		return p.peers.Stream(w, r, match.Owner, match.Path, caller, recheck)
+	observe, err := p.audits.begin(w, r, match, caller)
+	if err != nil {
+		return err
 	}
-	return p.peers.Forward(w, r, match.Owner, match.Path, caller)
+	if match.Stream {
+		return p.peers.Stream(w, r, match.Owner, match.Path, caller, recheck, observe)
+	}
+	return p.peers.Forward(w, r, match.Owner, match.Path, caller, observe)
 }
 
 // recheck returns an error if the key of an open stream was revoked, or if the plan of its

@@ -272,3 +272,11 @@ func (r *rig) count(table string) (n int) {
 	}
 	return n
 }
+
+// pgOwner runs a statement as the owner of the tables.
+func (r *rig) pgOwner(sql string) {
+	r.t.Helper()
+	if _, err := pgtest.Owner(r.t, r.pool, store.Schema).Exec(r.t.Context(), sql); err != nil {
+		r.t.Fatal(err)
+	}
+}

@@ -128,6 +128,7 @@ const (
 type Session struct {
 	ID         uuid.UUID
 	PersonID   uuid.UUID
+	PersonName string
 	Method     Method
 	SignedInAt time.Time
 	LastUsedAt time.Time

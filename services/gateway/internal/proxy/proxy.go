@@ -65,7 +65,7 @@ func New(keys *serviceauth.Keys, urls map[string]string) (*Upstreams, error) {
 		p.bases[name] = base
 	}
 	p.proxy = &httputil.ReverseProxy{
-		Rewrite: rewrite, Transport: p.transport, ModifyResponse: relayError, ErrorHandler: handleError,
+		Rewrite: rewrite, Transport: p.transport, ModifyResponse: relayResponse, ErrorHandler: handleError,
 		BufferPool: &buffers{},
 		ErrorLog:   slog.NewLogLogger(slog.Default().Handler(), slog.LevelDebug),
 	}
@@ -94,15 +94,29 @@ type destination struct {
 	path  *url.URL
 	token string
 	owner string
+	// observe is nil if the result is not observed.
+	observe Observe
 }
+
+// Observe receives the result of a forwarded request before the client does: the response, or the
+// error if the owner sent no response. It can replace the body of the response. If it returns an
+// error, the client receives this error instead of the response. It is called once.
+type Observe func(response *http.Response, err error) error
 
 type targetKey struct{}
 
 // Forward sends the request to the owner of its route and streams the response to the client. It
 // reads the whole body first: a body that is too large (413) never reaches the owner, and the owner
-// does not wait for a slow client.
-func (p *Upstreams) Forward(w http.ResponseWriter, r *http.Request, owner string, path *url.URL, caller serviceauth.Caller) error {
-	return p.forward(w, r, owner, path, caller, ownerTimeout)
+// does not wait for a slow client. observe can be nil.
+func (p *Upstreams) Forward(
+	w http.ResponseWriter, r *http.Request, owner string, path *url.URL, caller serviceauth.Caller, observe Observe,
+) error {
+	to, err := p.target(owner, path, caller)
+	if err != nil {
+		return err
+	}
+	to.observe = observe
+	return p.forward(w, r, to, ownerTimeout)
 }
 
 // Fetch forwards the download of a file. It differs from Forward in the time limit: the client has
@@ -110,20 +124,20 @@ func (p *Upstreams) Forward(w http.ResponseWriter, r *http.Request, owner string
 func (p *Upstreams) Fetch(w http.ResponseWriter, r *http.Request, owner string, path *url.URL, caller serviceauth.Caller) error {
 	// The error is ignored: only a writer without a connection does not support deadlines.
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(fetchTimeout))
-	return p.forward(w, r, owner, path, caller, fetchTimeout)
-}
-
-func (p *Upstreams) forward(w http.ResponseWriter, r *http.Request, owner string, path *url.URL, caller serviceauth.Caller, within time.Duration) error {
 	to, err := p.target(owner, path, caller)
 	if err != nil {
 		return err
 	}
+	return p.forward(w, r, to, fetchTimeout)
+}
+
+func (p *Upstreams) forward(w http.ResponseWriter, r *http.Request, to destination, within time.Duration) error {
 	ctx, cancel := context.WithTimeout(r.Context(), within)
 	defer cancel()
 	out := r.WithContext(context.WithValue(ctx, targetKey{}, to))
 	out.Header = r.Header.Clone()
 	removeClientHeaders(out.Header)
-	if path.Path != idempotentPath {
+	if to.path.Path != idempotentPath {
 		out.Header.Del("Idempotency-Key")
 	}
 	if err := BufferBody(w, out); err != nil {
@@ -252,8 +266,33 @@ func relayError(response *http.Response) error {
 	return nil
 }
 
+// observedError is an error of an Observe.
+type observedError struct{ error }
+
+// relayResponse relays a response that was received, after it was observed.
+func relayResponse(response *http.Response) error {
+	if err := relayError(response); err != nil {
+		return err
+	}
+	to, _ := response.Request.Context().Value(targetKey{}).(destination)
+	if to.observe == nil {
+		return nil
+	}
+	if err := to.observe(response, nil); err != nil {
+		return observedError{err}
+	}
+	return nil
+}
+
 func handleError(w http.ResponseWriter, r *http.Request, err error) {
+	if observed, ok := errors.AsType[observedError](err); ok {
+		httpserver.WriteError(w, r, observed.error)
+		return
+	}
 	to, _ := r.Context().Value(targetKey{}).(destination)
+	if to.observe != nil {
+		_ = to.observe(nil, requestError(r.Context(), r.Method, to.owner, err)) // the client gets the error anyway
+	}
 	httpserver.WriteError(w, r, requestError(r.Context(), r.Method, to.owner, err))
 }
 

@@ -27,6 +27,8 @@ type Route struct {
 	Methods []string
 	// ReadAccess is true if read access permits every method, because no method changes anything.
 	ReadAccess bool
+	// WriteAccess is true if read access permits no method.
+	WriteAccess bool
 	// Stream is true if the response has no end (Upstreams.Stream).
 	Stream bool
 }

@@ -24,9 +24,10 @@ const (
 // Stream forwards a response that has no end: each piece is written and flushed when it arrives.
 // The response ends when the client disconnects or reads too slowly, when the owner ends it, when
 // recheck returns an error, and when the server closes. recheck is called every 5 s.
+// observe receives the response before the client does. It can be nil.
 func (p *Upstreams) Stream(
 	w http.ResponseWriter, r *http.Request, owner string, path *url.URL, caller serviceauth.Caller,
-	recheck func(context.Context) error,
+	recheck func(context.Context) error, observe Observe,
 ) error {
 	if err := BufferBody(w, r); err != nil {
 		return err
@@ -46,6 +47,11 @@ func (p *Upstreams) Stream(
 	defer func() { _ = response.Body.Close() }()
 	if err := relayError(response); err != nil {
 		return requestError(r.Context(), r.Method, owner, err)
+	}
+	if observe != nil {
+		if err := observe(response, nil); err != nil {
+			return err
+		}
 	}
 	for _, name := range []string{"Content-Type", "Content-Length", "Cache-Control", "Retry-After", "X-Accel-Buffering"} {
 		if value := response.Header.Get(name); value != "" {

@@ -11,6 +11,9 @@ const (
 // DecisionPreview is the route whose owner needs the destinations of the workspace.
 const DecisionPreview = "/v1/decisions/preview"
 
+// Audit is the route of the audit log of a workspace.
+const Audit = "/v1/audit"
+
 // Public returns the routes of the public API that need a key.
 func Public() Table {
 	const get, post, put, patch, del = http.MethodGet, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete
@@ -32,6 +35,7 @@ func Public() Table {
 		{Template: "/v1/opt-outs/{phone_e164}", Owner: Contacts, Methods: []string{get, del}},
 		{Template: "/v1/decisions", Owner: Contacts, Methods: []string{get}},
 		{Template: DecisionPreview, Owner: Contacts, Methods: []string{post}, ReadAccess: true},
+		{Template: Audit, Owner: Gateway, Methods: []string{get}, WriteAccess: true},
 		{Template: "/v1/wallet", Owner: Wallet, Methods: []string{get}},
 		{Template: "/v1/usage", Owner: Calls, Methods: []string{get}},
 		{Template: events, Owner: Webhooks, Methods: []string{get}, Stream: true},
@@ -66,6 +70,7 @@ func Open() Table {
 // resource.
 func Admin() Table {
 	const base, trunks = "/admin/v1/workspaces/{id}/", "/admin/v1/trunks"
+	const subscription = base + "webhook-subscriptions/{subscription_id}"
 	return Table{
 		{Template: base + "calls", Owner: Calls},
 		{Template: base + "calls/{call_id}/hangup", Owner: Calls},
@@ -101,17 +106,24 @@ func Admin() Table {
 		{Template: base + "consent-records/*", Owner: Contacts},
 		{Template: base + "opt-out-imports", Owner: Contacts},
 		{Template: base + "opt-out-imports/{import_id}", Owner: Contacts},
+		{Template: base + "opt-out-imports/{import_id}/start", Owner: Contacts},
+		{Template: base + "opt-out-imports/{import_id}/parts/{part}", Owner: Contacts},
 		{Template: base + "opt-out-imports/*", Owner: Contacts},
 		{Template: base + "decisions", Owner: Contacts},
 		{Template: base + "decisions/*", Owner: Contacts},
 		{Template: base + "webhook-subscriptions", Owner: Webhooks},
-		{Template: base + "webhook-subscriptions/{subscription_id}", Owner: Webhooks},
+		{Template: subscription, Owner: Webhooks},
+		{Template: subscription + "/replay", Owner: Webhooks},
+		{Template: subscription + "/deliveries/replay", Owner: Webhooks},
+		{Template: subscription + "/deliveries/{delivery_id}/replay", Owner: Webhooks},
+		{Template: subscription + "/deliveries/{delivery_id}/resend", Owner: Webhooks},
 		{Template: base + "webhook-subscriptions/*", Owner: Webhooks},
 		{Template: "/admin/v1/dialer", Owner: Dialer},
 		{Template: "/admin/v1/dialing", Owner: Dialer},
 		{Template: trunks, Owner: Dialer},
 		{Template: trunks + "/{trunk_id}", Owner: Dialer},
 		{Template: trunks + "/{trunk_id}/dialing", Owner: Dialer},
+		{Template: trunks + "/{trunk_id}/check", Owner: Dialer},
 		{Template: trunks + "/*", Owner: Dialer},
 	}
 }

@@ -13,8 +13,13 @@ import (
 	"ringfence.dev/services/gateway/internal/audit"
 )
 
-const insertIntent = `INSERT INTO audit_intents (id, operator, workspace_id, request_id, method, route, path, before)
-VALUES (@id, @operator, @workspace, @request, @method, @route, @path, @before)`
+const intentColumns = `id, operator, actor_type, actor_id, actor_name, action, object_type, object_id, workspace_id,
+	request_id, method, route, path, before`
+
+const intentValues = `@id, @operator, @actor_type, @actor_id, @actor_name, @action, @object_type, @object_id, @workspace,
+	@request, @method, @route, @path, @before`
+
+const insertIntent = `INSERT INTO audit_intents (` + intentColumns + `) VALUES (` + intentValues + `)`
 
 // Intend stores an intent: the record that a change is about to be made. Call Intend before the
 // change is sent.
@@ -27,8 +32,12 @@ func (s *Store) Intend(ctx context.Context, intent audit.Intent) error {
 }
 
 func intentArgs(intent audit.Intent) pgx.NamedArgs {
-	return pgx.NamedArgs{"id": intent.ID, "operator": intent.Operator, "workspace": intent.WorkspaceID, "request": intent.RequestID,
-		"method": intent.Method, "route": intent.Route, "path": intent.Path, "before": jsonOrNull(intent.Before)}
+	return pgx.NamedArgs{
+		"id": intent.ID, "operator": intent.Operator, "actor_type": intent.Actor.Type, "actor_id": intent.Actor.ID,
+		"actor_name": intent.Actor.Name, "action": intent.Action, "object_type": intent.Object.Type,
+		"object_id": intent.Object.ID, "workspace": intent.WorkspaceID, "request": intent.RequestID,
+		"method": intent.Method, "route": intent.Route, "path": intent.Path, "before": jsonOrNull(intent.Before),
+	}
 }
 
 const deleteIntent = `DELETE FROM audit_intents WHERE id = @id`
@@ -41,44 +50,49 @@ func (s *Store) Drop(ctx context.Context, intent audit.Intent) error {
 	return nil
 }
 
+// The retention job could already have written the audit entry of a very slow change. The existing
+// entry is then kept.
+const (
+	insertAudit = `INSERT INTO audit_entries (` + intentColumns + `, status, outcome, after, occurred_at)
+VALUES (` + intentValues + `, @status, @outcome, @after, now())
+ON CONFLICT (id) DO NOTHING`
+	concludeIntent = `WITH concluded AS (` + deleteIntent + `) ` + insertAudit
+)
+
 // Conclude replaces the intent of a change with the audit entry.
 func (s *Store) Conclude(ctx context.Context, entry audit.Entry) error {
-	err := pg.InTx(ctx, s.pool, func(tx pgx.Tx) error { return concludeIntent(ctx, tx, entry) })
-	if err != nil {
+	if _, err := s.pool.Exec(ctx, concludeIntent, entryArgs(entry)); err != nil {
 		return fmt.Errorf("conclude intent %s: %w", entry.ID, err)
 	}
 	return nil
 }
 
-func concludeIntent(ctx context.Context, tx pgx.Tx, entry audit.Entry) error {
-	if _, err := tx.Exec(ctx, deleteIntent, pgx.NamedArgs{"id": entry.ID}); err != nil {
-		return fmt.Errorf("delete intent: %w", err)
+// Record stores an audit entry that has no intent: the entry of a read.
+func (s *Store) Record(ctx context.Context, entry audit.Entry) error {
+	if _, err := s.pool.Exec(ctx, insertAudit, entryArgs(entry)); err != nil {
+		return fmt.Errorf("record audit entry %s: %w", entry.ID, err)
 	}
-	return insertEntry(ctx, tx, entry)
+	return nil
 }
 
-// The retention job could already have written the audit entry of a very slow change. The existing
-// entry is then kept.
-const insertAudit = `
-INSERT INTO audit_entries (id, operator, workspace_id, request_id, method, route, path, status, outcome, before, after,
-    occurred_at)
-VALUES (@id, @operator, @workspace, @request, @method, @route, @path, @status, @outcome, @before, @after, now())
-ON CONFLICT (id) DO NOTHING`
-
 func insertEntry(ctx context.Context, tx pgx.Tx, entry audit.Entry) error {
-	args := intentArgs(entry.Intent)
-	args["status"], args["outcome"], args["after"] = entry.Status, entry.Outcome, jsonOrNull(entry.After)
-	if _, err := tx.Exec(ctx, insertAudit, args); err != nil {
+	if _, err := tx.Exec(ctx, insertAudit, entryArgs(entry)); err != nil {
 		return fmt.Errorf("insert audit row: %w", err)
 	}
 	return nil
 }
 
+func entryArgs(entry audit.Entry) pgx.NamedArgs {
+	entry = entry.Complete()
+	args := intentArgs(entry.Intent)
+	args["status"], args["outcome"], args["after"] = entry.Status, entry.Outcome, jsonOrNull(entry.After)
+	return args
+}
+
 const concludeOldIntents = `WITH old AS (
-	DELETE FROM audit_intents WHERE created_at < now() - @age::interval
-	RETURNING id, operator, workspace_id, request_id, method, route, path, before, created_at)
-INSERT INTO audit_entries (id, operator, workspace_id, request_id, method, route, path, outcome, before, occurred_at)
-SELECT id, operator, workspace_id, request_id, method, route, path, 'unknown', before, created_at FROM old
+	DELETE FROM audit_intents WHERE created_at < now() - @age::interval RETURNING ` + intentColumns + `, created_at)
+INSERT INTO audit_entries (` + intentColumns + `, outcome, occurred_at)
+SELECT ` + intentColumns + `, 'unknown', created_at FROM old
 ON CONFLICT (id) DO NOTHING`
 
 // ConcludeOldIntents writes an audit entry with the outcome unknown for every intent that is older
@@ -91,11 +105,16 @@ func (s *Store) ConcludeOldIntents(ctx context.Context, minAge time.Duration) (i
 	return tag.RowsAffected(), nil
 }
 
-const auditColumns = `id, operator, workspace_id, request_id, method, route, path, status, outcome, before, after, occurred_at`
+// Entries of earlier versions have no actor and no object.
+const auditColumns = `id, operator, coalesce(actor_type, 'operator') AS actor_type, coalesce(actor_id, operator) AS actor_id,
+	coalesce(actor_name, operator) AS actor_name, coalesce(action, '') AS action,
+	coalesce(object_type, '') AS object_type, coalesce(object_id, '') AS object_id,
+	workspace_id, request_id, method, route, path, status, outcome, before, after, occurred_at`
 
-const auditByID = `SELECT ` + auditColumns + ` FROM audit_entries WHERE id = @id`
+const auditByID = `SELECT ` + auditColumns + ` FROM audit_entries WHERE id = @id AND operator <> ''`
 
-// Entry reads one audit entry. It returns pg.ErrNotFound if the entry does not exist.
+// Entry reads one audit entry of an operator or a person. It returns pg.ErrNotFound if the entry
+// does not exist.
 func (s *Store) Entry(ctx context.Context, id uuid.UUID) (audit.Entry, error) {
 	found, err := pg.One[audit.Entry](ctx, s.pool, auditByID, pgx.NamedArgs{"id": id})
 	if err != nil {
@@ -104,23 +123,69 @@ func (s *Store) Entry(ctx context.Context, id uuid.UUID) (audit.Entry, error) {
 	return found, nil
 }
 
-const listAudit = `SELECT ` + auditColumns + ` FROM audit_entries
-	WHERE (@workspace::uuid IS NULL OR workspace_id = @workspace)
-	AND (@after = '00000000-0000-0000-0000-000000000000'::uuid OR id < @after)
-	ORDER BY id DESC LIMIT @rows`
+const (
+	listAudit = `SELECT ` + auditColumns + ` FROM audit_entries
+	WHERE operator <> '' AND uuid_send(id) < uuid_send(@below::uuid) ORDER BY uuid_send(id) DESC LIMIT @rows`
+	listAuditOfWorkspace = `SELECT ` + auditColumns + ` FROM audit_entries
+	WHERE operator <> '' AND workspace_id = @workspace AND uuid_send(id) < uuid_send(@below::uuid) ORDER BY uuid_send(id) DESC LIMIT @rows`
+)
 
-// Entries lists audit entries, newest first. If workspaceID is nil, it lists the entries of all
-// workspaces.
+// Entries lists the audit entries of operators and people, newest first. If workspaceID is nil, it
+// lists the entries of all workspaces.
 func (s *Store) Entries(ctx context.Context, workspaceID *uuid.UUID, request page.Request) ([]audit.Entry, error) {
 	if request.After != uuid.Nil {
 		if _, err := s.Entry(ctx, request.After); err != nil {
 			return nil, cursorError(err)
 		}
 	}
-	found, err := pg.Many[audit.Entry](ctx, s.pool, listAudit,
-		pgx.NamedArgs{"workspace": workspaceID, "after": request.After, "rows": request.Rows()})
+	statement := listAudit
+	if workspaceID != nil {
+		statement = listAuditOfWorkspace
+	}
+	found, err := pg.Many[audit.Entry](ctx, s.pool, statement,
+		pgx.NamedArgs{"workspace": workspaceID, "below": request.Below(), "rows": request.Rows()})
 	if err != nil {
 		return nil, fmt.Errorf("list audit: %w", err)
+	}
+	return found, nil
+}
+
+const workspaceEntry = `SELECT true FROM audit_entries
+	WHERE workspace_id = @workspace AND id = @below AND outcome <> 'unchanged'`
+
+// WorkspaceEntries lists the audit entries of a workspace that the filter selects, newest first.
+// Entries of requests that changed nothing are not in the list.
+func (s *Store) WorkspaceEntries(
+	ctx context.Context, workspaceID uuid.UUID, filter audit.Filter, request page.Request,
+) ([]audit.Entry, error) {
+	args := pgx.NamedArgs{"workspace": workspaceID, "below": request.Below(), "rows": request.Rows()}
+	if request.After != uuid.Nil {
+		if _, err := pg.Value[bool](ctx, s.pool, workspaceEntry, args); err != nil {
+			return nil, cursorError(err)
+		}
+	}
+	// Only the given filters are conditions, so that Postgres always chooses the index of the filter.
+	statement := `SELECT ` + auditColumns + ` FROM audit_entries
+	WHERE workspace_id = @workspace AND uuid_send(id) < uuid_send(@below::uuid) AND outcome <> 'unchanged'`
+	for _, condition := range []struct {
+		sql, name string
+		value     any
+		given     bool
+	}{
+		{` AND actor_id = @actor`, "actor", filter.ActorID, filter.ActorID != nil},
+		{` AND object_type = @type`, "type", filter.ObjectType, filter.ObjectType != nil},
+		{` AND object_id = @object`, "object", filter.ObjectID, filter.ObjectID != nil},
+		{` AND uuid_send(id) >= uuid_send(@from::uuid)`, "from", filter.From, filter.From != nil},
+		{` AND uuid_send(id) < uuid_send(@until::uuid)`, "until", filter.Until, filter.Until != nil},
+	} {
+		if condition.given {
+			statement += condition.sql
+			args[condition.name] = condition.value
+		}
+	}
+	found, err := pg.Many[audit.Entry](ctx, s.pool, statement+` ORDER BY uuid_send(id) DESC LIMIT @rows`, args)
+	if err != nil {
+		return nil, fmt.Errorf("list audit of workspace %s: %w", workspaceID, err)
 	}
 	return found, nil
 }

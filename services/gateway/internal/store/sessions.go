@@ -21,6 +21,7 @@ type SignIn struct {
 }
 
 const sessionColumns = `id, person_id, method, signed_in_at, last_used_at, replace AND replaced_at IS NULL AS replace,
+	(SELECT name FROM people WHERE people.id = sessions.person_id) AS person_name,
 	EXISTS (SELECT FROM memberships m WHERE m.person_id = sessions.person_id AND m.role = 'operator') AS operator`
 
 const liveSession = ` last_used_at > now() - @idle::interval AND signed_in_at > now() - @age::interval

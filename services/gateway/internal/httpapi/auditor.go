@@ -1,0 +1,199 @@
+package httpapi
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"github.com/google/uuid"
+
+	"ringfence.dev/libs/apierr"
+	"ringfence.dev/libs/serviceauth"
+	"ringfence.dev/services/gateway/internal/audit"
+	"ringfence.dev/services/gateway/internal/proxy"
+	"ringfence.dev/services/gateway/internal/store"
+)
+
+// auditTimeout limits the time to write an audit entry after the response of an owner.
+const auditTimeout = 5 * time.Second
+
+// maxTranscript limits the size of a response in which auditor looks for a transcript, in bytes. A
+// larger response is recorded as a read.
+const maxTranscript = 4 << 20
+
+// auditor writes the audit entries of requests.
+type auditor struct {
+	store *store.Store
+	peers *proxy.Upstreams
+}
+
+// begin prepares the audit entry of a request of the public API. For a change it stores an intent
+// before the request is sent. The function that it returns writes the entry before the client
+// receives the response. It is nil if the request needs no entry.
+func (a auditor) begin(
+	w http.ResponseWriter, r *http.Request, match proxy.Match, caller serviceauth.Caller,
+) (proxy.Observe, error) {
+	object, audited := audit.ObjectOf(r.Method, match.Template, match.Path)
+	if !audited {
+		return nil, nil
+	}
+	if r.Method == http.MethodGet {
+		return a.observeRead(r, match, object, caller.WorkspaceID), nil
+	}
+	if err := proxy.BufferBody(w, r); err != nil {
+		return nil, err
+	}
+	ctx := context.WithoutCancel(r.Context()) // a disconnect of the client must not interrupt a change
+	intent, err := actorOf(r).auditIntent(r, match.Template, &caller.WorkspaceID)
+	if err != nil {
+		return nil, err
+	}
+	intent.Before, err = a.previousState(ctx, match, proxy.OwnerRequest{
+		Owner: match.Owner, Method: r.Method, Path: match.Path, Header: r.Header, Caller: caller,
+	})
+	if err != nil {
+		return nil, err
+	}
+	if err := a.store.Intend(ctx, intent); err != nil {
+		return nil, err
+	}
+	return func(response *http.Response, err error) error {
+		a.conclude(ctx, intent, response, err)
+		return nil
+	}, nil
+}
+
+// observeRead returns the function that records a read of a transcript or a recording. The entry
+// commits before the client receives the response. If it cannot be stored, the client receives 503.
+func (a auditor) observeRead(
+	r *http.Request, match proxy.Match, object audit.Object, workspaceID uuid.UUID,
+) proxy.Observe {
+	return func(response *http.Response, err error) error {
+		if err != nil || response.StatusCode != http.StatusOK {
+			return nil //nolint:nilerr // nothing was read
+		}
+		objects := []audit.Object{object}
+		if !match.Stream {
+			objects = audit.ReadsIn(object, match.Template, peekBody(response, maxTranscript))
+		}
+		for _, read := range objects {
+			if err := a.record(r, match.Template, workspaceID, read); err != nil {
+				slog.ErrorContext(r.Context(), "audit entry of a read not written", "error", err)
+				return apierr.Unavailable("The audit log")
+			}
+		}
+		return nil
+	}
+}
+
+func (a auditor) record(r *http.Request, template string, workspaceID uuid.UUID, read audit.Object) error {
+	act := actorOf(r)
+	intent, err := act.auditIntent(r, template, &workspaceID)
+	if err != nil {
+		return err
+	}
+	intent.Object = read
+	entry := doneEntry(intent, http.StatusOK)
+	if act.reason != "" {
+		entry.After, err = json.Marshal(map[string]string{"reason": act.reason})
+		if err != nil {
+			return err
+		}
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), auditTimeout)
+	defer cancel()
+	return a.store.Record(ctx, entry)
+}
+
+// conclude replaces the intent of a change with the audit entry, or drops the intent if nothing was
+// changed. If that fails, the intent remains, and the retention job writes an entry with the outcome
+// unknown.
+func (a auditor) conclude(ctx context.Context, intent audit.Intent, response *http.Response, err error) {
+	switch {
+	case err != nil:
+		a.closeIntent(ctx, intent, err)
+		return
+	case response.StatusCode >= http.StatusMultipleChoices:
+		a.closeIntent(ctx, intent, &apierr.Error{Status: response.StatusCode})
+		return
+	case response.Header.Get(replayedHeader) != "":
+		a.dropIntent(ctx, intent)
+		return
+	}
+	entry := doneEntry(intent, response.StatusCode)
+	entry.After = audit.State(intent.Object.Type, peekBody(response, audit.MaxState))
+	ctx, cancel := context.WithTimeout(ctx, auditTimeout)
+	defer cancel()
+	if err := a.store.Conclude(ctx, entry); err != nil {
+		slog.ErrorContext(ctx, "audit entry of a completed change not written", "intent", intent.ID, "error", err)
+	}
+}
+
+// peekBody returns the body of a response, which the client then receives too. It returns nil if the
+// body has more than limit bytes.
+func peekBody(response *http.Response, limit int64) []byte {
+	body, err := io.ReadAll(io.LimitReader(response.Body, limit+1))
+	whole := response.Body
+	response.Body = struct {
+		io.Reader
+		io.Closer
+	}{io.MultiReader(bytes.NewReader(body), whole), whole}
+	if err != nil || int64(len(body)) > limit {
+		return nil // after an error, the client receives the same error
+	}
+	return body
+}
+
+// closeIntent ends the intent of a change that returned the error err. If the change was refused,
+// the intent is deleted without an audit entry. Otherwise an audit entry with the outcome unknown
+// is written.
+func (a auditor) closeIntent(ctx context.Context, intent audit.Intent, err error) {
+	var refused *apierr.Error
+	if errors.Is(err, proxy.ErrUnreached) || (errors.As(err, &refused) && refused.Status < http.StatusInternalServerError) {
+		a.dropIntent(ctx, intent)
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), auditTimeout)
+	defer cancel()
+	logOpenIntent(ctx, intent, a.store.Conclude(ctx, audit.Entry{Intent: intent, Outcome: audit.Unknown}))
+}
+
+func (a auditor) dropIntent(ctx context.Context, intent audit.Intent) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), auditTimeout)
+	defer cancel()
+	logOpenIntent(ctx, intent, a.store.Drop(ctx, intent))
+}
+
+// logOpenIntent logs an intent that remains. The retention job later writes an audit entry with the
+// outcome unknown.
+func logOpenIntent(ctx context.Context, intent audit.Intent, err error) {
+	if err != nil {
+		slog.WarnContext(ctx, "row of a started change not deleted; the retention job writes an audit entry for it",
+			"intent", intent.ID, "error", err)
+	}
+}
+
+// previousState returns the state that a change will replace, by sending a GET to the path of the
+// change. It returns nil for a POST, for an erasure, and if the GET fails with an error status.
+func (a auditor) previousState(
+	ctx context.Context, match proxy.Match, request proxy.OwnerRequest,
+) (json.RawMessage, error) {
+	object, _ := audit.ObjectOf(request.Method, match.Template, match.Path)
+	if request.Method == http.MethodPost || match.Template == erasureRoute {
+		return nil, nil
+	}
+	request.Method, request.Body, request.Query = http.MethodGet, nil, ""
+	response, err := a.peers.Do(ctx, request)
+	if err != nil {
+		return nil, err
+	}
+	if !response.OK() {
+		return nil, nil
+	}
+	return audit.State(object.Type, response.Body), nil
+}
