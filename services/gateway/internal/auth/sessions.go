@@ -13,6 +13,10 @@ import (
 	"ringfence.dev/services/gateway/internal/ratelimit"
 )
 
+// BackgroundHeader marks a request that no person caused, for example the update of an open page.
+// Such a request does not prolong the session, and does not replace its token.
+const BackgroundHeader = "Ringfence-Background"
+
 // Session is the session of a request.
 type Session struct {
 	people.Session
@@ -45,7 +49,7 @@ func (d *Authenticator) Session(r *http.Request) (Session, ratelimit.Status, err
 		return Session{}, counted, refusal
 	}
 	if err == nil {
-		session, status, err := d.useSession(ctx, id)
+		session, status, err := d.useSession(ctx, id, r.Header.Get(BackgroundHeader) != "")
 		if !errors.Is(err, pg.ErrNotFound) {
 			return session, status, err
 		}
@@ -60,15 +64,21 @@ func (d *Authenticator) Session(r *http.Request) (Session, ratelimit.Status, err
 	return d.rejectToken(d.allow(ctx, address, ratelimit.Anonymous))
 }
 
-// useSession counts a request of a session and records the use. It returns pg.ErrNotFound if the
-// session has ended.
-func (d *Authenticator) useSession(ctx context.Context, id uuid.UUID) (Session, ratelimit.Status, error) {
+// useSession counts a request of a session and records the use, except of a background request. It
+// returns pg.ErrNotFound if the session has ended.
+func (d *Authenticator) useSession(
+	ctx context.Context, id uuid.UUID, background bool,
+) (Session, ratelimit.Status, error) {
 	status, err := d.allow(ctx, "session "+id.String(), people.SessionLimit)
 	if err != nil {
 		return Session{}, status, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
 	defer cancel()
+	if background {
+		found, err := d.store.Session(ctx, id)
+		return Session{Session: found}, status, err
+	}
 	found, err := d.store.UseSession(ctx, id)
 	if err != nil || !found.Replace {
 		return Session{Session: found}, status, err

@@ -430,6 +430,23 @@ func TestConsole_UseKeepsASessionAlive(t *testing.T) {
 	}
 }
 
+func TestConsole_BackgroundRequestsDoNotProlongASession(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.newConsole()
+	token := r.operatorSession()
+	r.exec(`UPDATE sessions SET last_used_at = now() - interval '29 minutes', replace = true`)
+	for range 2 { // the first request must not prolong the session for the second one
+		got := send(t, "GET", r.console.URL+"/console/v1/me", token, "", http.Header{"Ringfence-Background": {"true"}})
+		wantAnswer(t, "background request", got, http.StatusOK, "")
+		if replaced := got.header.Get("Ringfence-Session"); replaced != "" {
+			t.Errorf("Ringfence-Session = %q, want no new token", replaced)
+		}
+		r.exec(`UPDATE sessions SET last_used_at = last_used_at - interval '30 seconds'`)
+	}
+	wantAnswer(t, "after 30 minutes", r.visit("GET", "/console/v1/me", token, ""), http.StatusUnauthorized, "invalid_session")
+}
+
 func TestConsole_CodeWorksOnce(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
