@@ -9,7 +9,7 @@ export GOFLAGS := -buildvcs=false -trimpath
 
 BIN      := $(CURDIR)/bin
 TOOLS    := $(BIN)/tools
-SERVICES := gateway calls contacts-compliance dialer billing-wallet webhook-dispatcher
+SERVICES := gateway calls contacts-compliance dialer billing-wallet webhook-dispatcher console
 MODULES  := ./cmd/... ./deploy/... ./examples/... ./test/... ./tools/... $(patsubst %/go.mod,./%/...,$(wildcard docs/go.mod libs/go.mod proto/go.mod services/*/go.mod))
 FUZZTIME ?= 10s
 FUZZ     ?= Fuzz
@@ -23,7 +23,7 @@ PACKAGES ?= 4
 # `make test` runs every package except those below. Their tests start built programs or a whole stack, render charts,
 # or need programs of other projects.
 IN_VERIFY  := deploy/compose deploy/grafana deploy/prometheus tools/reference
-IN_E2E     := test/e2e test/e2e/contract test/e2e/webhooks cmd/ringfence-local test/kit services/dialer/cmd/dialer
+IN_E2E     := test/e2e test/e2e/console test/e2e/contract test/e2e/webhooks cmd/ringfence-local test/kit services/dialer/cmd/dialer
 IN_NIGHTLY := test/chaos test/failover test/sip test/asterisk test/alerts test/apachekafka
 UNIT        = $(filter-out $(addprefix ringfence.dev/,$(IN_VERIFY) $(IN_E2E) $(IN_NIGHTLY)),$(shell go list $(MODULES)))
 
@@ -67,9 +67,9 @@ openapi = mkdir -p $(1) && go run ./tools/reference openapi proto/openapi/openap
   $(TOOLS)/oapi-codegen -config proto/openapi/types.cfg.yaml -o $(1)/types.gen.go $(1)/generator.tmp && \
   $(TOOLS)/oapi-codegen -config proto/openapi/client.cfg.yaml -o $(1)/client.gen.go $(1)/generator.tmp && rm $(1)/generator.tmp
 
-.PHONY: help configuration alerts run test test-race test-e2e test-nightly nightly-sip nightly-races nightly-chaos nightly-failover nightly-upgrade observe pooler \
+.PHONY: help configuration alerts run test test-race test-e2e test-console test-nightly nightly-sip nightly-races nightly-chaos nightly-failover nightly-upgrade observe pooler \
   fuzz docs diagrams demo listen bench chaos upgrade lint charts goldens verify proto proto-current \
-  breaking tidy-current fmt clean build sbom reproducible go cc npm examples sound pgbouncer peers asterisk java kafka kafka-fetch test-kafka
+  breaking tidy-current fmt clean build sbom reproducible go cc npm examples sound pgbouncer chromium peers asterisk java kafka kafka-fetch test-kafka
 
 help: ## list the targets
 	@awk 'BEGIN {FS = ":.*## "} /^##@ / {printf "\n%s\n", substr($$0, 5)} /^[a-z0-9-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -93,9 +93,12 @@ test: $(BIN)/ringfence-local sound pgbouncer ## run the unit and store tests on 
 test-race: cc ## run the same tests with the race detector
 	@$(MAKE) --no-print-directory test TESTFLAGS='-race -timeout 20m $(if $(filter command line,$(origin TESTFLAGS)),$(TESTFLAGS))'
 
-test-e2e: build examples ## run contract, crash and replica tests against the built programs
+test-e2e: build examples chromium ## run contract, crash and replica tests against the built programs
 	@RINGFENCE_BIN=$(BIN) go test -count=1 -timeout 20m -skip '$(NIGHTLY_TESTS)' ./test/e2e
 	@RINGFENCE_BIN=$(BIN) $(BIN)/ringfence-local with-postgres -- go test -count=1 -p 1 -timeout 20m $(addprefix ./,$(filter-out test/e2e,$(IN_E2E)))
+
+test-console: build chromium ## drive the pages of the console in headless Chromium (TESTFLAGS adds flags)
+	@RINGFENCE_BIN=$(BIN) go test -count=1 -timeout 20m $(filter-out -timeout 5m,$(TESTFLAGS)) ./test/e2e/console
 
 test-nightly: build nightly-sip nightly-races nightly-chaos nightly-failover nightly-upgrade pooler test-kafka observe $(if $(filter large,$(NIGHTLY)),reproducible) ## run the long tests: SIP peers, races, chaos, failover, Kafka, alerts (NIGHTLY=short)
 
@@ -312,6 +315,9 @@ installed = for program in $(1); do command -v $$program >/dev/null || missing="
 
 sound:
 	@$(call installed,espeak-ng sox,espeak-ng sox)
+
+chromium:
+	@$(call installed,chromium,chromium)
 
 pgbouncer:
 	@$(call installed,pgbouncer,pgbouncer)

@@ -14,8 +14,11 @@ import (
 
 // serviceOrder returns the services in the order in which a call passes through them.
 func serviceOrder() []string {
-	return []string{"gateway", "calls", "contacts-compliance", "dialer", "billing-wallet", "webhook-dispatcher"}
+	return []string{"gateway", "calls", "contacts-compliance", "dialer", "billing-wallet", "webhook-dispatcher", console}
 }
+
+// console has no database and no broker, so the page lists all of its variables.
+const console = "console"
 
 type variable struct {
 	name, defaultValue, help string
@@ -25,7 +28,7 @@ type variable struct {
 var preface string
 
 // writeConfiguration writes docs/reference/configuration.md. It first lists the variables that all
-// services read in the same way.
+// services except the console read in the same way.
 func writeConfiguration(out io.Writer, bin string) error {
 	reads := map[string][]variable{}
 	readers := map[variable]int{}
@@ -37,17 +40,24 @@ func writeConfiguration(out io.Writer, bin string) error {
 		if reads[program], err = parse(output); err != nil {
 			return fmt.Errorf("parse the output of %s --help: %w", program, err)
 		}
+		if program == console {
+			continue
+		}
 		for _, v := range reads[program] {
 			readers[v]++
 		}
 	}
 	var page bytes.Buffer
 	page.WriteString(preface)
-	shared := func(v variable) bool { return readers[v] == len(serviceOrder()) }
-	section(&page, "All services", slices.DeleteFunc(slices.Clone(reads["gateway"]),
+	shared := func(v variable) bool { return readers[v] == len(serviceOrder())-1 }
+	section(&page, "All services except the console", slices.DeleteFunc(slices.Clone(reads["gateway"]),
 		func(v variable) bool { return !shared(v) }))
 	for _, program := range serviceOrder() {
-		section(&page, program, slices.DeleteFunc(reads[program], shared))
+		own := reads[program]
+		if program != console {
+			own = slices.DeleteFunc(own, shared)
+		}
+		section(&page, program, own)
 	}
 	_, err := out.Write(page.Bytes())
 	return err

@@ -11,7 +11,8 @@ import (
 const (
 	// consoleListener is the name of the gateway's listener for the console.
 	consoleListener = "console"
-	// consoleService is the name of the service that renders the pages.
+	// console is the service that renders the pages. consoleService is the name of its port.
+	console        = "console"
 	consoleService = "console pages"
 )
 
@@ -25,12 +26,12 @@ func (s *stack) consoleURL() string {
 // consoles returns the replicas of the console. It has no database and no keys.
 func (s *stack) consoles() (specs []Spec) {
 	for replica := 1; replica <= s.replicas; replica++ {
-		name := "console"
+		name := console
 		if replica > 1 {
 			name = fmt.Sprintf("console-%d", replica)
 		}
 		specs = append(specs, Spec{
-			Name: name, Path: filepath.Join(s.Bin, "console"), Dir: s.Home.Dir, Mute: routineLines("console"),
+			Name: name, Path: filepath.Join(s.Bin, console), Dir: s.Home.Dir, Mute: routineLines(console),
 			Env: s.environment(map[string]string{
 				"HTTP_ADDR":           s.replicaAddr(consoleService, replica),
 				"PRIVATE_ADDR":        loopback(s.state.Ports[privatePort(consoleService, replica)]),

@@ -156,7 +156,7 @@ func (s *stack) prepare(ctx context.Context) error {
 }
 
 func (s *stack) binariesThere() error {
-	for _, name := range append(serviceNames(), carrierName) {
+	for _, name := range append(serviceNames(), carrierName, console) {
 		if _, err := os.Stat(filepath.Join(s.Bin, name)); err != nil {
 			return fmt.Errorf("%s is not in %s: run `make build`", name, s.Bin)
 		}
