@@ -48,7 +48,7 @@ func TestComposeFile_CommandsAndPortsExist(t *testing.T) {
 	t.Parallel()
 	c := composed(t)
 	image, frame := strings.Join(lines(t, "deploy/Dockerfile"), "\n"), goText(t, "libs/service")
-	for _, name := range append([]string{"simcarrier"}, services...) {
+	for _, name := range append([]string{"simcarrier"}, withConsole...) {
 		s := c.Services[name]
 		code := frame
 		if name == "simcarrier" {

@@ -110,12 +110,12 @@ func TestComposeFile_PortsDoNotConflictWithMakeRun(t *testing.T) {
 func TestComposeFile_ServicesArePinnedAndRestricted(t *testing.T) {
 	t.Parallel()
 	c := composed(t)
-	want := append([]string{"postgres", "kafka", "storage", "collector", "traces", "prometheus", "grafana", "simcarrier", "collector-health"}, services...)
+	want := append([]string{"postgres", "kafka", "storage", "collector", "traces", "prometheus", "grafana", "simcarrier", "collector-health"}, withConsole...)
 	if got := slices.Sorted(maps.Keys(c.Services)); !slices.Equal(got, slices.Sorted(slices.Values(want))) {
 		t.Errorf("it runs %v, want %v", got, want)
 	}
 	for name, s := range c.Services {
-		ours := name == "simcarrier" || slices.Contains(services, name)
+		ours := name == "simcarrier" || slices.Contains(withConsole, name)
 		if ours {
 			wantEqual(t, name+": image", s.Image, "ringfence/"+name)
 			wantEqual(t, name+": build argument SERVICE", s.Build.Args["SERVICE"], name)

@@ -37,7 +37,7 @@ func recipe(t *testing.T) (flags string, env []string) {
 
 func programs() map[string]string {
 	mains := map[string]string{"simcarrier": "./cmd/simcarrier"}
-	for _, name := range services {
+	for _, name := range withConsole {
 		mains[name] = "./services/" + name + "/cmd/" + name
 	}
 	return mains

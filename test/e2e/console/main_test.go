@@ -42,7 +42,10 @@ func begin() (*site, error) {
 		if err != nil {
 			return nil, err
 		}
-		return s, json.Unmarshal(text, &s.Demo)
+		if err := json.Unmarshal(text, &s.Demo); err != nil {
+			return s, err
+		}
+		return s, s.record()
 	}
 	base, err := sharedstack.New()
 	if err != nil {
@@ -53,7 +56,13 @@ func begin() (*site, error) {
 		return s, err
 	}
 	s.Demo = base.Demo
-	return s, nil
+	return s, s.record()
+}
+
+// record turns on transcripts and recordings in the demo workspace.
+func (s *site) record() error {
+	body := map[string]any{"features": map[string]bool{"transcripts": true, "recordings": true}}
+	return kit.NewClient(s.AdminURL, s.AdminToken).Into(context.Background(), "PATCH", "/admin/v1/workspaces/"+s.WorkspaceID, body, 200, nil)
 }
 
 // End stops the stack.

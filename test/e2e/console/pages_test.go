@@ -78,7 +78,8 @@ func TestCall_ShowsItsStoryAfterAReason(t *testing.T) {
 	}
 	sharedstack.Contains(t, "conversation before a reason", b.text(t, "#turns"), "Operators give a reason")
 
-	b.run(t, chromedp.SetValue("#reason", "ticket 7"), chromedp.Submit("#reason"), chromedp.WaitReady(".turn"))
+	b.run(t, chromedp.SetValue("#reason", "ticket 7"), chromedp.Submit("#reason"))
+	b.await(t, `document.querySelector(".turn")`)
 	if turns := b.text(t, ".turns"); !strings.Contains(turns, "Agent") {
 		t.Errorf("transcript = %q, want turns of the agent", turns)
 	}

@@ -20,6 +20,12 @@ type Config struct {
 	GatewayURL   string   `env:"GATEWAY_CONSOLE_URL,required" help:"URL of the gateway's listener for the console (its CONSOLE_ADDR), without a path"`
 	URL          string   `env:"CONSOLE_URL,required" help:"address of the console in the browser, the same as in the gateway; it must begin with https:// unless the host is this machine"`
 	AllowedHosts []string `env:"ALLOWED_HOSTS" envSeparator:"," help:"further values of the Host header that are accepted, as host or host:port; requests with other values are refused; empty: only the host of CONSOLE_URL"`
+	Published    bool     `env:"PUBLISHED_ON_LOOPBACK" help:"true if HTTP_ADDR is in a container whose port is published on a loopback address only, as in docker-compose.yml; it permits a CONSOLE_URL with http://"`
+}
+
+// isPrivateToThisMachine reports whether only programs on this machine reach HTTP_ADDR.
+func (c Config) isPrivateToThisMachine() bool {
+	return c.Published || isLoopback(hostOf(c.HTTP.Addr))
 }
 
 // parsedConfig contains the settings that Config has only as text.
@@ -35,7 +41,7 @@ func (c Config) parse() (p parsedConfig, err error) {
 	p.url, errs[1] = parseAddress("CONSOLE_URL", c.URL)
 	if errs[1] == nil {
 		p.hosts = append(p.hosts, p.url.Host)
-		if p.url.Scheme == "http" && (!isLoopback(p.url.Hostname()) || !isLoopback(hostOf(c.HTTP.Addr))) {
+		if p.url.Scheme == "http" && (!isLoopback(p.url.Hostname()) || !c.isPrivateToThisMachine()) {
 			errs[2] = errors.New("CONSOLE_URL must begin with https://: plain HTTP is permitted only if CONSOLE_URL and " +
 				"HTTP_ADDR are both on this machine (localhost, 127.0.0.1 or ::1)")
 		}

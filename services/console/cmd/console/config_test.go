@@ -10,20 +10,22 @@ import (
 func TestParse_RefusesPlainHTTPBeyondThisMachine(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
-		name, url, addr string
-		refused         bool
+		name, url, addr    string
+		published, refused bool
 	}{
 		{name: "https everywhere", url: "https://console.example.com", addr: ":8080"},
 		{name: "loopback", url: "http://localhost:8082", addr: "127.0.0.1:8082"},
 		{name: "IPv6 loopback", url: "http://[::1]:8082", addr: "[::1]:8082"},
 		{name: "plain HTTP on a name", url: "http://console.example.com", addr: "127.0.0.1:8082", refused: true},
 		{name: "plain HTTP on all addresses", url: "http://localhost:8082", addr: ":8082", refused: true},
+		{name: "a container on this machine", url: "http://localhost:8082", addr: ":8082", published: true},
+		{name: "a container with a name", url: "http://console.example.com", addr: ":8082", published: true, refused: true},
 		{name: "a name that begins like loopback", url: "http://localhost.example.com", addr: "127.0.0.1:1", refused: true},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			cfg := Config{HTTP: httpserver.Config{Addr: tt.addr}, GatewayURL: "http://127.0.0.1:8083", URL: tt.url}
+			cfg := Config{HTTP: httpserver.Config{Addr: tt.addr}, GatewayURL: "http://127.0.0.1:8083", URL: tt.url, Published: tt.published}
 			_, err := cfg.parse()
 			if refused := err != nil; refused != tt.refused {
 				t.Errorf("parse = %v, want refused %t", err, tt.refused)

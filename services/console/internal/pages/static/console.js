@@ -51,7 +51,7 @@ document.addEventListener("click", (event) => {
     document.getElementById(opener.dataset.open)?.showModal();
   }
   if (event.target.closest("[data-close]")) event.target.closest("dialog")?.close();
-  for (const menu of document.querySelectorAll("details.switch[open], details.account[open]")) {
+  for (const menu of document.querySelectorAll("details.switch[open], details.account[open], details.more[open]")) {
     if (!menu.contains(event.target)) menu.open = false;
   }
 });
@@ -63,7 +63,7 @@ document.addEventListener("input", (event) => {
 });
 document.addEventListener("keydown", (event) => {
   if (event.key === "Escape") {
-    for (const menu of document.querySelectorAll("details.switch[open], details.account[open]")) {
+    for (const menu of document.querySelectorAll("details.switch[open], details.account[open], details.more[open]")) {
       menu.open = false;
       menu.querySelector("summary").focus();
     }
