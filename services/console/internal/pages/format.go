@@ -84,6 +84,15 @@ func (p *pageData) Date(value any) template.HTML {
 	return p.element(t, p.date(t.In(p.Zone)), false)
 }
 
+// Day returns the date as text, to find where the day changes in a list.
+func (p *pageData) Day(value any) string {
+	t, ok := timeOf(value)
+	if !ok {
+		return ""
+	}
+	return p.date(t.In(p.Zone))
+}
+
 // Exact returns a <time> element with date, time, seconds and time zone.
 func (p *pageData) Exact(value any) template.HTML {
 	t, ok := timeOf(value)
@@ -192,7 +201,7 @@ func formatMoney(language string, value any, currency string) string {
 	}
 	decimals := 2
 	if f != 0 && math.Abs(f) < 0.1 {
-		decimals = 4
+		decimals = 6
 	}
 	return separate(language, strconv.FormatFloat(f, 'f', decimals, 64)) + "\u00a0" + currency
 }

@@ -78,6 +78,14 @@ func (v *visit) membershipName() string {
 	return v.workspace.String()
 }
 
+// Currency is the currency of the workspace.
+func (p *pageData) Currency() string {
+	if p.Workspace == nil {
+		return ""
+	}
+	return p.Workspace.Currency
+}
+
 // Title is the heading of the page.
 func (p *pageData) Title() string {
 	if p.view.heading != "" {

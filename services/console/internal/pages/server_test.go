@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"ringfence.dev/services/console/internal/gateway"
 )
@@ -65,6 +66,10 @@ func (f *fakeGateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	f.requests, f.bodies = append(f.requests, r), append(f.bodies, string(body))
 	response, ok := f.responses[r.Method+" "+r.URL.Path]
 	f.mu.Unlock()
+	if serve, is := response.(http.HandlerFunc); is {
+		serve(w, r)
+		return
+	}
 	if !ok {
 		response = map[string]any{"data": []any{}, "has_more": false}
 	}
@@ -489,6 +494,55 @@ func TestReason_IsSentInItsWorkspaceOnly(t *testing.T) {
 		sent := s.sent("/v1/calls")
 		if got := sent[len(sent)-1].Header.Get("Ringfence-Reason"); got != want {
 			t.Errorf("reason in %s = %q, want %q", workspace, got, want)
+		}
+	}
+}
+
+func TestRecording_IsSentInRangesWithoutItsLink(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, gateway.Owner)
+	call := "/v1/calls/" + workspaceID + "/recording"
+	s.set("GET "+call, map[string]any{"url": "http://127.0.0.1:8080/recordings/a/b.wav?signature=secret", "expires_in": 3600})
+	s.set("GET /recordings/a/b.wav", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "audio/wav")
+		w.Header().Set("Set-Cookie", "other=1")
+		http.ServeContent(w, r, "", time.Time{}, strings.NewReader("0123456789"))
+	}))
+	r := s.request("GET", "/w/"+workspaceID+"/calls/"+workspaceID+"/recording", nil)
+	r.Header.Set("Range", "bytes=2-4")
+	w := s.do(r)
+	wantStatus(t, w, http.StatusPartialContent)
+	wantHeader(t, w, "Content-Range", "bytes 2-4/10")
+	wantHeader(t, w, "Content-Type", "audio/wav")
+	wantHeader(t, w, "Cache-Control", "no-store")
+	wantHeader(t, w, "Set-Cookie", "")
+	if got := w.Body.String(); got != "234" {
+		t.Errorf("body = %q, want 234", got)
+	}
+	if sent := s.sent("/recordings/a/b.wav"); len(sent) != 1 || sent[0].URL.RawQuery != "signature=secret" {
+		t.Errorf("requests for the recording = %v, want one with the signature", sent)
+	}
+}
+
+// A link to an object store has its own signature. The session token must not reach the store.
+func TestRecording_ObjectStoreGetsNoSession(t *testing.T) {
+	t.Parallel()
+	got := make(chan http.Header, 1)
+	store := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		got <- r.Header
+		w.Header().Set("Content-Type", "text/html")
+		fmt.Fprint(w, "<script>alert(1)</script>")
+	}))
+	t.Cleanup(store.Close)
+	s := newSite(t, gateway.Owner)
+	s.set("GET /v1/calls/"+workspaceID+"/recording", map[string]any{"url": store.URL + "/bucket/b.wav?X-Amz-Signature=1"})
+	w := s.get("/w/" + workspaceID + "/calls/" + workspaceID + "/recording")
+	wantStatus(t, w, http.StatusOK)
+	wantHeader(t, w, "Content-Type", "application/octet-stream")
+	header := <-got
+	for _, name := range []string{"Authorization", "Cookie", "Ringfence-Workspace", "X-Forwarded-For"} {
+		if value := header.Get(name); value != "" {
+			t.Errorf("%s = %q at the object store, want none", name, value)
 		}
 	}
 }

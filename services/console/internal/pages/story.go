@@ -4,7 +4,9 @@ import (
 	"context"
 	"encoding/json"
 	"io"
+	"maps"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -344,15 +346,32 @@ func (d storyData) Summary() (facts []fact) {
 	if json.Unmarshal(*d.Call.Summary, &members) != nil {
 		return nil
 	}
-	for _, name := range []string{"summary", "sentiment", "next_steps", "scheduled_for", "objections", "questions"} {
+	for _, name := range summaryOrder(members) {
 		if text := summaryText(members[name]); text != "" {
-			facts = append(facts, fact{name, text})
+			at, _ := timeOf(members[name])
+			facts = append(facts, fact{Name: name, Text: text, Time: at})
 		}
 	}
 	return facts
 }
 
-type fact struct{ Name, Text string }
+// summaryOrder returns the keys of a summary: the usual ones first, the others by name. The outcome
+// is beside the heading of the page.
+func summaryOrder(members map[string]any) []string {
+	names := []string{"customer_name", "business_type", "key_interests", "key_objections", "next_action", "scheduled_for"}
+	for _, name := range slices.Sorted(maps.Keys(members)) {
+		if !slices.Contains(names, name) && name != "outcome" {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// fact is a value of a summary. Time is zero if the value is no time.
+type fact struct {
+	Name, Text string
+	Time       time.Time
+}
 
 func summaryText(value any) string {
 	switch v := value.(type) {
