@@ -9,9 +9,9 @@ import (
 	"strings"
 )
 
-// The default ports of the public API, of the operator API and of the console. The stack chooses all
-// other ports at the first start and uses the same ports at later starts. If the port of the console
-// is in use at the first start, the stack chooses another one.
+// The default ports of the public API, of the operator API and of the console. The stack chooses
+// all other ports at the first start and uses the same ports at later starts. If the port of the
+// console is in use at the first start, the stack chooses another one.
 const (
 	usualBase    = 8080
 	usualAdmin   = 8081

@@ -198,14 +198,15 @@ func (s *Server) finishPasskey(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(map[string]string{"next": localPath(v.query("next"))}) // a map of texts has a JSON form
 }
 
-// signOut ends the session at the gateway and removes its cookies. It works without the gateway, too.
+// signOut ends the session at the gateway and removes its cookies. If the gateway is not reachable,
+// the page says so, because the session still exists.
 func (s *Server) signOut(w http.ResponseWriter, r *http.Request) {
 	v := s.stranger(w, r)
 	if v.Token != "" {
 		_, err := gateway.Do[json.RawMessage](r.Context(), v.Session,
 			gateway.Request{Method: http.MethodDelete, Path: "/console/v1/sessions/current"})
 		if refused := gateway.AsError(err); refused != nil && refused.Status != http.StatusUnauthorized {
-			v.write(view{}, err) // the session still exists, so the person must know
+			v.write(view{}, err)
 			return
 		}
 	}

@@ -47,7 +47,7 @@ var (
 	letters   = regexp.MustCompile(`\p{L}{2,}`)
 )
 
-func TestTemplates_HaveNoTextOfTheirOwn(t *testing.T) {
+func TestTemplates_TakeTextsFromTheCatalogue(t *testing.T) {
 	t.Parallel()
 	english, files := templateSources(t)
 	for name, source := range files {
@@ -70,7 +70,7 @@ func TestTemplates_HaveNoTextOfTheirOwn(t *testing.T) {
 			}
 		}
 		if words := letters.FindAllString(element.ReplaceAllString(bare, ""), -1); len(words) > 0 {
-			t.Errorf("%s has text of its own: %q", name, words)
+			t.Errorf("%s has the text %q", name, words)
 		}
 	}
 }
