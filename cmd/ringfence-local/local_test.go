@@ -130,7 +130,8 @@ func TestUp_ContinuesAfterTheProcessTreeWasKilled(t *testing.T) {
 func TestUp_RestartsEachKilledChild(t *testing.T) {
 	s := start(t, options(t))
 	defer stop(t, s)
-	for _, name := range []string{"postgres", "broker", "simcarrier", "gateway", "calls", "contacts-compliance", "dialer", "billing-wallet", "webhook-dispatcher", "console"} {
+	for _, name := range []string{"postgres", "broker", "simcarrier", "gateway", "calls", "contacts-compliance", "dialer",
+		"billing-wallet", "webhook-dispatcher", "console"} {
 		before := s.Processes()[name]
 		if len(before) != 1 {
 			t.Fatalf("processes of %s = %v, want one", name, before)

@@ -57,8 +57,15 @@ func browser(t *testing.T) context.Context {
 			chromium.reason = "SKIPPED: the console is tested in Chromium, which is not installed: apt-get install chromium"
 			return
 		}
-		options := []chromedp.ExecAllocatorOption{chromedp.ExecPath(path), chromedp.Headless, chromedp.DisableGPU, chromedp.NoSandbox,
-			chromedp.NoFirstRun, chromedp.Flag("disable-dev-shm-usage", true), chromedp.Flag("hide-scrollbars", true)}
+		options := []chromedp.ExecAllocatorOption{
+			chromedp.ExecPath(path),
+			chromedp.Headless,
+			chromedp.DisableGPU,
+			chromedp.NoSandbox,
+			chromedp.NoFirstRun,
+			chromedp.Flag("disable-dev-shm-usage", true),
+			chromedp.Flag("hide-scrollbars", true),
+		}
 		allocator, _ := chromedp.NewExecAllocator(context.Background(), options...) // ends with the process
 		ctx, _ := chromedp.NewContext(allocator)
 		if err := chromedp.Do(ctx, chromedp.Navigate("about:blank")); err != nil {
@@ -178,7 +185,12 @@ func operatorTab(t *testing.T) *tab {
 		return b
 	}
 	httpOnly := true
-	command(t, b, network.SetCookie, network.SetCookieParams{Name: b.cookieName(), Value: b.operator, URL: b.ConsoleURL, HTTPOnly: &httpOnly})
+	command(
+		t,
+		b,
+		network.SetCookie,
+		network.SetCookieParams{Name: b.cookieName(), Value: b.operator, URL: b.ConsoleURL, HTTPOnly: &httpOnly},
+	)
 	return b
 }
 
@@ -273,7 +285,11 @@ func (b *tab) check(t *testing.T, name, path string, ready ...chromedp.Action[ch
 			for _, fault := range b.axe(t) {
 				t.Error(fault)
 			}
-			if wide := script[int](t, b, "document.documentElement.scrollWidth - document.documentElement.clientWidth"); wide > 0 {
+			if wide := script[int](
+				t,
+				b,
+				"document.documentElement.scrollWidth - document.documentElement.clientWidth",
+			); wide > 0 {
 				t.Errorf("the page is %d px wider than the window", wide)
 			}
 		})
@@ -289,8 +305,12 @@ func (b *tab) check(t *testing.T, name, path string, ready ...chromedp.Action[ch
 func (b *tab) axe(t *testing.T) (faults []string) {
 	t.Helper()
 	script[int](t, b, axe+";0")
-	result := script[string](t, b, `axe.run(document, {runOnly: ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]})
-		.then((r) => JSON.stringify(r.violations))`)
+	result := script[string](
+		t,
+		b,
+		`axe.run(document, {runOnly: ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]})
+		.then((r) => JSON.stringify(r.violations))`,
+	)
 	var violations []struct {
 		ID, Help string
 		Nodes    []struct {

@@ -62,7 +62,17 @@ func begin() (*site, error) {
 // record turns on transcripts and recordings in the demo workspace.
 func (s *site) record() error {
 	body := map[string]any{"features": map[string]bool{"transcripts": true, "recordings": true}}
-	return kit.NewClient(s.AdminURL, s.AdminToken).Into(context.Background(), "PATCH", "/admin/v1/workspaces/"+s.WorkspaceID, body, 200, nil)
+	return kit.NewClient(
+		s.AdminURL,
+		s.AdminToken,
+	).Into(
+		context.Background(),
+		"PATCH",
+		"/admin/v1/workspaces/"+s.WorkspaceID,
+		body,
+		200,
+		nil,
+	)
 }
 
 // End stops the stack.
@@ -78,7 +88,13 @@ var signInCode = regexp.MustCompile(`(?m)^[A-Z2-7]{4}-[A-Z2-7]{4}-[A-Z2-7]{4}$`)
 // code returns a new sign-in code. Earlier codes become invalid.
 func (s *site) code(t *testing.T) string {
 	t.Helper()
-	command := exec.CommandContext(t.Context(), filepath.Join(s.bin, "ringfence-local"), "service", "gateway", "sign-in-code")
+	command := exec.CommandContext(
+		t.Context(),
+		filepath.Join(s.bin, "ringfence-local"),
+		"service",
+		"gateway",
+		"sign-in-code",
+	)
 	command.Env = append(os.Environ(), "RINGFENCE_HOME="+s.home)
 	printed, err := command.CombinedOutput()
 	code := signInCode.FindString(string(printed))
@@ -98,7 +114,17 @@ func (s *site) place(t *testing.T, to string) string {
 	t.Helper()
 	var request struct{ ID string }
 	body := map[string]string{"agent_id": s.AgentID, "to": to}
-	if err := kit.NewClient(s.BaseURL, s.WriteKey).Into(t.Context(), "POST", "/v1/calls", body, 202, &request); err != nil {
+	if err := kit.NewClient(
+		s.BaseURL,
+		s.WriteKey,
+	).Into(
+		t.Context(),
+		"POST",
+		"/v1/calls",
+		body,
+		202,
+		&request,
+	); err != nil {
 		t.Fatal(err)
 	}
 	return request.ID
@@ -107,13 +133,13 @@ func (s *site) place(t *testing.T, to string) string {
 // awaitCall waits until the call of a request has ended and returns its id.
 func (s *site) awaitCall(t *testing.T, request string) string {
 	t.Helper()
-	client := kit.NewClient(s.BaseURL, s.ReadKey)
+	client := kit.NewClient(s.AdminURL, s.AdminToken) // it has no rate limit
 	var found struct {
 		Status string
 		CallID string `json:"call_id"`
 	}
 	err := kit.Until(t.Context(), callLimit, "the request has ended", func() (bool, error) {
-		err := client.Into(context.Background(), "GET", "/v1/call-requests/"+request, nil, 200, &found)
+		err := client.Into(context.Background(), "GET", "/admin/v1/workspaces/"+s.WorkspaceID+"/call-requests/"+request, nil, 200, &found)
 		return found.Status == "completed" || found.Status == "failed", err
 	})
 	if err != nil {

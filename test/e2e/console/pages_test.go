@@ -60,7 +60,11 @@ func TestLive_CallMovesThroughItsStatesWithoutAReload(t *testing.T) {
 	b.await(t, `document.querySelector("#live .badge")?.innerText === "Ringing"`)
 	b.screenshot(t, "live-ringing")
 	b.run(t, chromedp.Click("#live .live button"), chromedp.WaitReady("#content"))
-	b.await(t, `[...document.querySelectorAll("#ended li")].some((e) => e.innerText.includes("+14155550198") && e.innerText.includes("Canceled"))`)
+	b.await(
+		t,
+		`[...document.querySelectorAll("#ended li")]
+		.some((e) => e.innerText.includes("+14155550198") && e.innerText.includes("Canceled"))`,
+	)
 
 	script[bool](t, b, "window.notReloaded = true")
 	b.place(t, "+14155550102")
@@ -73,7 +77,8 @@ func TestCall_ShowsItsStoryAfterAReason(t *testing.T) {
 	call := s.awaitCall(t, s.place(t, "+14155550103"))
 	b := operatorTab(t)
 	b.visit(t, "/w/{workspace}/calls/"+call)
-	for _, want := range []string{"The call to +14155550103 was requested.", "All checks allowed the call.", "Someone answered.", "The conversation ended after"} {
+	for _, want := range []string{"The call to +14155550103 was requested.", "All checks allowed the call.",
+		"Someone answered.", "The conversation ended after"} {
 		sharedstack.Contains(t, "timeline", b.text(t, "#timeline"), want)
 	}
 	sharedstack.Contains(t, "conversation before a reason", b.text(t, "#turns"), "Operators give a reason")

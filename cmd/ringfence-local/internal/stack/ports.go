@@ -113,9 +113,7 @@ func (s *stack) settlePorts(ctx context.Context) error {
 				Holder(listener.port), listener.variable)
 		}
 	}
-	if s.state.Ports[consoleService] == 0 && os.Getenv("RINGFENCE_PORT") == "" && IsFree(usualConsole) && s.reservePort(usualConsole) {
-		s.state.Ports[consoleService] = usualConsole
-	}
+	s.preferConsolePort()
 	names := []string{"postgres", "kafka", consoleListener}
 	for _, name := range append(serviceNames(), consoleService) {
 		names = append(names, name)
@@ -138,4 +136,13 @@ func (s *stack) settlePorts(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// preferConsolePort chooses the default port of the console at the first start, if it is free. A
+// stack with other ports for the API does not use it.
+func (s *stack) preferConsolePort() {
+	isFirst := s.state.Ports[consoleService] == 0 && os.Getenv("RINGFENCE_PORT") == ""
+	if isFirst && IsFree(usualConsole) && s.reservePort(usualConsole) {
+		s.state.Ports[consoleService] = usualConsole
+	}
 }

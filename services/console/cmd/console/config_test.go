@@ -3,8 +3,6 @@ package main
 import (
 	"strings"
 	"testing"
-
-	"ringfence.dev/libs/httpserver"
 )
 
 func TestParse_RefusesPlainHTTPBeyondThisMachine(t *testing.T) {
@@ -25,7 +23,8 @@ func TestParse_RefusesPlainHTTPBeyondThisMachine(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			cfg := Config{HTTP: httpserver.Config{Addr: tt.addr}, GatewayURL: "http://127.0.0.1:8083", URL: tt.url, Published: tt.published}
+			cfg := Config{GatewayURL: "http://127.0.0.1:8083", URL: tt.url, Published: tt.published}
+			cfg.HTTP.Addr = tt.addr
 			_, err := cfg.parse()
 			if refused := err != nil; refused != tt.refused {
 				t.Errorf("parse = %v, want refused %t", err, tt.refused)

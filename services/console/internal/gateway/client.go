@@ -32,7 +32,7 @@ type Client struct {
 
 // NewClient returns a client for the URL of the gateway's listener.
 func NewClient(base *url.URL) *Client {
-	transport := http.DefaultTransport.(*http.Transport).Clone() //nolint:errcheck,forcetypeassert // net/http defines the type
+	transport := http.DefaultTransport.(*http.Transport).Clone() //nolint:errcheck,forcetypeassert // of net/http
 	transport.Proxy = nil
 	transport.MaxIdleConnsPerHost = 64
 	return &Client{base: base, http: &http.Client{
@@ -44,7 +44,12 @@ func NewClient(base *url.URL) *Client {
 
 // Ping returns an error if the gateway is not reachable.
 func (c *Client) Ping(ctx context.Context) error {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, c.base.JoinPath("/console/v1/sign-in/methods").String(), nil)
+	request, err := http.NewRequestWithContext(
+		ctx,
+		http.MethodGet,
+		c.base.JoinPath("/console/v1/sign-in/methods").String(),
+		nil,
+	)
 	if err != nil {
 		return fmt.Errorf("make request: %w", err)
 	}
@@ -242,8 +247,14 @@ func readError(response *http.Response) error {
 	}
 	text, _ := io.ReadAll(io.LimitReader(response.Body, 64<<10)) // without a body, the status is the only information
 	_ = json.Unmarshal(text, &body)
-	return &Error{Status: response.StatusCode, Code: body.Error.Code, Message: body.Error.Message, Field: body.Error.Field,
-		RequestID: response.Header.Get("X-Request-Id"), RetryAfter: response.Header.Get("Retry-After")}
+	return &Error{
+		Status:     response.StatusCode,
+		Code:       body.Error.Code,
+		Message:    body.Error.Message,
+		Field:      body.Error.Field,
+		RequestID:  response.Header.Get("X-Request-Id"),
+		RetryAfter: response.Header.Get("Retry-After"),
+	}
 }
 
 // rangeHeaders are the headers of a request for a part of a recording.

@@ -127,7 +127,10 @@ func until(t *testing.T, what string, condition func() bool) {
 }
 
 func event(id uuid.UUID) string {
-	return fmt.Sprintf("id: %s\nevent: call.ringing\ndata: {\"data\":{\"call_id\":\"c\",\"transcript\":\"secret\"}}\n\n", id)
+	return fmt.Sprintf(
+		"id: %s\nevent: call.ringing\ndata: {\"data\":{\"call_id\":\"c\",\"transcript\":\"secret\"}}\n\n",
+		id,
+	)
 }
 
 func subscribe(t *testing.T, hub *Hub, token, after string) *Subscription {

@@ -37,11 +37,32 @@ func (v *visit) localTime(text string) (string, bool) {
 }
 
 func showCalls(v *visit) (view, error) {
-	query := v.listQuery("status", "to", "direction", "outcome", "agent_id", "external_ref", "created_after", "created_before")
+	query := v.listQuery(
+		"status",
+		"to",
+		"direction",
+		"outcome",
+		"agent_id",
+		"external_ref",
+		"created_after",
+		"created_before",
+	)
 	data := callsData{
 		Statuses: []string{"initiated", "ringing", "in_progress", "completed", "no_answer", "busy", "failed", "canceled"},
-		Outcomes: []string{"interested", "not_interested", "callback_requested", "appointment_booked", "qualified", "not_qualified",
-			"transferred", "information_given", "opted_out", "wrong_number", "no_conversation", "unknown"},
+		Outcomes: []string{
+			"interested",
+			"not_interested",
+			"callback_requested",
+			"appointment_booked",
+			"qualified",
+			"not_qualified",
+			"transferred",
+			"information_given",
+			"opted_out",
+			"wrong_number",
+			"no_conversation",
+			"unknown",
+		},
 		Filtered: len(query) > 1,
 	}
 	var agents gateway.Page[gateway.Agent]

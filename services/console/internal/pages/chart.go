@@ -26,8 +26,17 @@ func (p *pageData) HourChart(hours []hourSummary) template.HTML {
 	height := float64(chartHeight - chartBottom - 8)
 	for i := range 5 {
 		y := 8 + height*float64(i)/4
-		fmt.Fprintf(&b, `<line class="rule" x1="%d" x2="%d" y1="%.1f" y2="%.1f"/><text x="%d" y="%.1f" text-anchor="end">%s</text>`,
-			chartLeft, chartWidth, y, y, chartLeft-8, y+3.5, formatNumber(p.Language, top*(4-i)/4))
+		fmt.Fprintf(
+			&b,
+			`<line class="rule" x1="%d" x2="%d" y1="%.1f" y2="%.1f"/><text x="%d" y="%.1f" text-anchor="end">%s</text>`,
+			chartLeft,
+			chartWidth,
+			y,
+			y,
+			chartLeft-8,
+			y+3.5,
+			formatNumber(p.Language, top*(4-i)/4),
+		)
 	}
 	step := float64(chartWidth-chartLeft) / float64(len(hours))
 	for i, h := range hours {
@@ -43,7 +52,15 @@ func (p *pageData) HourChart(hours []hourSummary) template.HTML {
 			}
 			size := height * float64(part.count) / float64(top)
 			y -= size
-			fmt.Fprintf(&b, `<rect class="%s" x="%.1f" y="%.1f" width="%.1f" height="%.1f" rx="2"/>`, part.class, x, y, step*0.68, max(0, size-1))
+			fmt.Fprintf(
+				&b,
+				`<rect class="%s" x="%.1f" y="%.1f" width="%.1f" height="%.1f" rx="2"/>`,
+				part.class,
+				x,
+				y,
+				step*0.68,
+				max(0, size-1),
+			)
 		}
 		b.WriteString(`</g>`)
 		if i%4 == 3 {

@@ -129,8 +129,15 @@ func (p *pageData) element(t time.Time, text string, relative bool) template.HTM
 		mark = ` data-relative`
 	}
 	local := t.In(p.Zone)
-	return template.HTML(fmt.Sprintf(`<time datetime="%s" title="%s"%s>%s</time>`, t.UTC().Format(time.RFC3339), //nolint:gosec // all parts are escaped
-		template.HTMLEscapeString(p.date(local)+local.Format(", 15:04:05 MST")), mark, template.HTMLEscapeString(text)))
+	return template.HTML(
+		fmt.Sprintf(
+			`<time datetime="%s" title="%s"%s>%s</time>`,
+			t.UTC().Format(time.RFC3339), //nolint:gosec // all parts are escaped
+			template.HTMLEscapeString(p.date(local)+local.Format(", 15:04:05 MST")),
+			mark,
+			template.HTMLEscapeString(text),
+		),
+	)
 }
 
 // date returns the day in the form of the language. The year is left out if it is the present one.

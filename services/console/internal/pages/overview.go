@@ -123,7 +123,12 @@ func showOverview(v *visit) (view, error) {
 	err := concurrently(
 		v.readLive(&data.Live, &data.MoreLive, "20"),
 		v.readDay(&data.Day),
-		read(v, &data.Blocked, "/v1/call-requests", url.Values{"status": {"blocked"}, "limit": {"5"}, "created_after": {since}}),
+		read(
+			v,
+			&data.Blocked,
+			"/v1/call-requests",
+			url.Values{"status": {"blocked"}, "limit": {"5"}, "created_after": {since}},
+		),
 		read(v, &data.Queued, "/v1/call-requests", url.Values{"status": {"queued"}, "limit": {"100"}}),
 		optional(v, &data.Wallet, "/v1/wallet", nil),
 		optional(v, &data.Subscriptions, "/v1/webhook-subscriptions", url.Values{"limit": {"100"}}),

@@ -94,14 +94,18 @@ func (v *visit) preview(data *placeCallData) error {
 func placeCall(v *visit) (view, error) {
 	data := placeCallData{To: phoneOf(v.form("to")), AgentID: v.form("agent_id"), At: v.form("at"), Key: v.form("key")}
 	body := map[string]any{
-		"to": data.To, "agent_id": data.AgentID, "schedule_if_outside_hours": v.form("later") != "", "idempotency_key": "console-" + data.Key,
+		"to":                        data.To,
+		"agent_id":                  data.AgentID,
+		"schedule_if_outside_hours": v.form("later") != "",
+		"idempotency_key":           "console-" + data.Key,
 	}
 	if at, ok := v.localTime(data.At); ok {
 		body["scheduled_for"] = at
 	}
 	placed, err := gateway.Post[openapi.CallRequest](v.r.Context(), v.Session, "/v1/calls", body)
 	refused := gateway.AsError(err)
-	if refused != nil && (refused.Status == http.StatusUnprocessableEntity || refused.Status == http.StatusPaymentRequired) &&
+	if refused != nil &&
+		(refused.Status == http.StatusUnprocessableEntity || refused.Status == http.StatusPaymentRequired) &&
 		refused.Field != "Ringfence-Reason" {
 		var agents gateway.Page[gateway.Agent]
 		_ = concurrently(v.readAgents(&agents)) // the read is optional and returns no error

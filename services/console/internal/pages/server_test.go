@@ -46,10 +46,18 @@ func newFakeGateway(t *testing.T, role string) *fakeGateway {
 		member = map[string]any{"role": role}
 	}
 	f.set("GET /console/v1/me", map[string]any{
-		"person": map[string]any{"id": workspaceID, "name": "Ada"}, "operator": role == gateway.Operator, "memberships": []any{member},
+		"person": map[string]any{
+			"id":   workspaceID,
+			"name": "Ada",
+		},
+		"operator":    role == gateway.Operator,
+		"memberships": []any{member},
 	})
 	f.set("GET /console/v1/sign-in/methods", map[string]any{"codes": true})
-	f.set("GET /admin/v1/workspaces/"+workspaceID, map[string]any{"id": workspaceID, "name": "Demo", "plan": "growth", "status": "active"})
+	f.set(
+		"GET /admin/v1/workspaces/"+workspaceID,
+		map[string]any{"id": workspaceID, "name": "Demo", "plan": "growth", "status": "active"},
+	)
 	f.set("GET /v1/dialing", map[string]any{"state": "active"})
 	return f
 }
@@ -189,7 +197,8 @@ func TestServer_SetsTheSecurityHeadersOnEveryResponse(t *testing.T) {
 func TestServer_RefusesOtherHosts(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, gateway.Owner)
-	for _, host := range []string{"evil.example.com", "127.0.0.1", "console.example.com:8080", "console.example.com.evil.example"} {
+	for _, host := range []string{"evil.example.com", "127.0.0.1", "console.example.com:8080",
+		"console.example.com.evil.example"} {
 		r := s.request("GET", "/w/"+workspaceID, nil)
 		r.Host = host
 		wantStatus(t, s.do(r), http.StatusMisdirectedRequest)
@@ -238,7 +247,11 @@ func TestSignIn_StoresTheTokenInASafeCookie(t *testing.T) {
 	t.Parallel()
 	tests := []struct{ name, console, want string }{
 		{name: "https", console: address, want: "__Host-rf=rfs_new; Path=/; Max-Age=43200; HttpOnly; Secure; SameSite=Lax"},
-		{name: "this machine", console: "http://localhost:8082", want: "rf-8082=rfs_new; Path=/; Max-Age=43200; HttpOnly; SameSite=Lax"},
+		{
+			name:    "this machine",
+			console: "http://localhost:8082",
+			want:    "rf-8082=rfs_new; Path=/; Max-Age=43200; HttpOnly; SameSite=Lax",
+		},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -271,7 +284,8 @@ func TestSignIn_ReplacesAnEarlierSession(t *testing.T) {
 
 func TestLocalPath_RefusesOtherSites(t *testing.T) {
 	t.Parallel()
-	for _, text := range []string{"", "//evil.example", `/\evil.example`, "https://evil.example", "javascript:alert(1)", "/\t/evil.example",
+	for _, text := range []string{"", "//evil.example", `/\evil.example`, "https://evil.example",
+		"javascript:alert(1)", "/\t/evil.example",
 		"\\\\evil.example", "/\n/evil.example", "evil", "///evil.example", "/%zz"} {
 		if got := localPath(text); got != "/" {
 			t.Errorf("localPath(%q) = %q, want /", text, got)
@@ -310,7 +324,8 @@ func TestPage_ForwardsTheSessionAndTheWorkspaceOnly(t *testing.T) {
 		t.Fatalf("requests for calls = %d, want 1", len(sent))
 	}
 	for name, want := range map[string]string{
-		"Authorization": "Bearer " + token, "Ringfence-Workspace": workspaceID, "X-Forwarded-For": "203.0.113.9, 192.0.2.1", "Cookie": "",
+		"Authorization": "Bearer " + token, "Ringfence-Workspace": workspaceID,
+		"X-Forwarded-For": "203.0.113.9, 192.0.2.1", "Cookie": "",
 	} {
 		if got := sent[0].Header.Get(name); got != want {
 			t.Errorf("%s = %q, want %q", name, got, want)
@@ -337,12 +352,27 @@ func TestPage_ExplainsRefusals(t *testing.T) {
 		text    string
 	}{
 		{name: "forbidden", refused: refusal{status: 403, code: "forbidden"}, status: 403, text: "You may not do this"},
-		{name: "old sign-in", refused: refusal{status: 403, code: "recent_sign_in_required"}, status: 403, text: "/sign-in?again=1"},
-		{name: "no reason", refused: refusal{status: 422, code: "validation_error", message: "Ringfence-Reason must be a reason."}, status: 403, text: `name="reason"`},
+		{
+			name:    "old sign-in",
+			refused: refusal{status: 403, code: "recent_sign_in_required"},
+			status:  403,
+			text:    "/sign-in?again=1",
+		},
+		{
+			name:    "no reason",
+			refused: refusal{status: 422, code: "validation_error", message: "Ringfence-Reason must be a reason."},
+			status:  403,
+			text:    `name="reason"`,
+		},
 		{name: "not found", refused: refusal{status: 404, code: "not_found"}, status: 404, text: "Not found"},
 		{name: "limit", refused: refusal{status: 429, code: "rate_limited"}, status: 429, text: "Too many requests"},
 		{name: "unavailable", refused: refusal{status: 503, code: "unavailable"}, status: 503, text: "not reachable"},
-		{name: "hostile message", refused: refusal{status: 422, code: "x", message: "<script>alert(1)</script>"}, status: 422, text: "&lt;script&gt;"},
+		{
+			name:    "hostile message",
+			refused: refusal{status: 422, code: "x", message: "<script>alert(1)</script>"},
+			status:  422,
+			text:    "&lt;script&gt;",
+		},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -376,7 +406,10 @@ func TestCalls_ShowHostileValuesAsText(t *testing.T) {
 		"id": workspaceID, "to": hostile, "from": hostile, "status": hostile, "outcome": hostile, "external_ref": hostile,
 		"agent_id": workspaceID, "direction": "outbound", "created_at": "2026-06-04T09:00:00.000Z",
 	}}})
-	s.set("GET /admin/v1/workspaces/"+workspaceID+"/agents", map[string]any{"data": []any{map[string]any{"id": workspaceID, "name": hostile}}})
+	s.set(
+		"GET /admin/v1/workspaces/"+workspaceID+"/agents",
+		map[string]any{"data": []any{map[string]any{"id": workspaceID, "name": hostile}}},
+	)
 	w := s.get("/w/" + workspaceID + "/calls?to=" + url.QueryEscape(hostile))
 	wantStatus(t, w, http.StatusOK)
 	for _, tag := range []string{"<svg onload", "<script>x"} {
@@ -405,7 +438,11 @@ func TestCalls_NumbersAreMaskedForViewers(t *testing.T) {
 func TestCalls_FiltersBecomeParametersOfTheAPI(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, gateway.Owner)
-	r := s.request("GET", "/w/"+workspaceID+"/calls?to=001+415+555+0101&status=busy&created_after=2026-06-04T09:00&created_before=&x=1", nil)
+	r := s.request(
+		"GET",
+		"/w/"+workspaceID+"/calls?to=001+415+555+0101&status=busy&created_after=2026-06-04T09:00&created_before=&x=1",
+		nil,
+	)
 	r.AddCookie(&http.Cookie{Name: s.server.cookies.zone, Value: url.QueryEscape("Europe/Berlin")})
 	wantStatus(t, s.do(r), http.StatusOK)
 	sent := s.sent("/v1/calls")
@@ -422,7 +459,10 @@ func TestBanner_ShowsWhoPausedDialing(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, gateway.Owner)
 	s.set("GET /v1/dialing", map[string]any{
-		"state": "paused", "reason": "Wrong script", "set_by": map[string]any{"type": "operator", "name": "Grace"}, "set_at": "2026-06-04T09:00:00.000Z",
+		"state":  "paused",
+		"reason": "Wrong script",
+		"set_by": map[string]any{"type": "operator", "name": "Grace"},
+		"set_at": "2026-06-04T09:00:00.000Z",
 	})
 	w := s.get("/w/" + workspaceID + "/calls")
 	wantBody(t, w, "Dialing is paused.")
@@ -433,7 +473,9 @@ func TestBanner_ShowsWhoPausedDialing(t *testing.T) {
 func TestPreferences_ChangeLanguageAndTheme(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, gateway.Owner)
-	w := s.do(s.request("POST", "/preferences", url.Values{"language": {"de"}, "theme": {"dark"}, "next": {"//evil.example"}}))
+	w := s.do(
+		s.request("POST", "/preferences", url.Values{"language": {"de"}, "theme": {"dark"}, "next": {"//evil.example"}}),
+	)
 	wantHeader(t, w, "Location", "/")
 	r := s.request("GET", "/w/"+workspaceID+"/calls", nil)
 	for _, cookie := range w.Result().Cookies() {
@@ -482,7 +524,13 @@ func TestAssets_AreCachedUnderTheirVersionOnly(t *testing.T) {
 func TestReason_IsSentInItsWorkspaceOnly(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, gateway.Operator)
-	w := s.do(s.request("POST", "/w/"+workspaceID+"/reason", url.Values{"reason": {"ticket 7 – Ü"}, "next": {"/w/" + workspaceID}}))
+	w := s.do(
+		s.request(
+			"POST",
+			"/w/"+workspaceID+"/reason",
+			url.Values{"reason": {"ticket 7 – Ü"}, "next": {"/w/" + workspaceID}},
+		),
+	)
 	wantStatus(t, w, http.StatusSeeOther)
 	other := "01a218cb-00ad-7433-a772-000000000000"
 	for workspace, want := range map[string]string{workspaceID: "ticket 7 – Ü", other: ""} {
@@ -502,7 +550,10 @@ func TestRecording_IsSentInRangesWithoutItsLink(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, gateway.Owner)
 	call := "/v1/calls/" + workspaceID + "/recording"
-	s.set("GET "+call, map[string]any{"url": "http://127.0.0.1:8080/recordings/a/b.wav?signature=secret", "expires_in": 3600})
+	s.set(
+		"GET "+call,
+		map[string]any{"url": "http://127.0.0.1:8080/recordings/a/b.wav?signature=secret", "expires_in": 3600},
+	)
 	s.set("GET /recordings/a/b.wav", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "audio/wav")
 		w.Header().Set("Set-Cookie", "other=1")
@@ -535,7 +586,10 @@ func TestRecording_ObjectStoreGetsNoSession(t *testing.T) {
 	}))
 	t.Cleanup(store.Close)
 	s := newSite(t, gateway.Owner)
-	s.set("GET /v1/calls/"+workspaceID+"/recording", map[string]any{"url": store.URL + "/bucket/b.wav?X-Amz-Signature=1"})
+	s.set(
+		"GET /v1/calls/"+workspaceID+"/recording",
+		map[string]any{"url": store.URL + "/bucket/b.wav?X-Amz-Signature=1"},
+	)
 	w := s.get("/w/" + workspaceID + "/calls/" + workspaceID + "/recording")
 	wantStatus(t, w, http.StatusOK)
 	wantHeader(t, w, "Content-Type", "application/octet-stream")

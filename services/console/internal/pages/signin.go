@@ -83,7 +83,12 @@ func (v *visit) begin(signIn gateway.SignIn, next string) {
 
 func (s *Server) signInWithCode(w http.ResponseWriter, r *http.Request) {
 	v := s.stranger(w, r)
-	signIn, err := gateway.Post[gateway.SignIn](r.Context(), v.Session, signInPath+"/code", map[string]string{"code": v.form("code")})
+	signIn, err := gateway.Post[gateway.SignIn](
+		r.Context(),
+		v.Session,
+		signInPath+"/code",
+		map[string]string{"code": v.form("code")},
+	)
 	if refused := gateway.AsError(err); refused != nil && refused.Status == http.StatusUnauthorized {
 		v.writeSignIn(signInData{Next: localPath(v.form("next")), Error: "signin.error.code"}, http.StatusUnauthorized)
 		return
@@ -195,7 +200,11 @@ func (s *Server) finishPasskey(w http.ResponseWriter, r *http.Request) {
 	}
 	s.cookies.set(w, s.cookies.session, signIn.Token, sessionAge)
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(map[string]string{"next": localPath(v.query("next"))}) // a map of texts has a JSON form
+	_ = json.NewEncoder(
+		w,
+	).Encode(
+		map[string]string{"next": localPath(v.query("next"))},
+	) // a map of texts has a JSON form
 }
 
 // signOut ends the session at the gateway and removes its cookies. If the gateway is not reachable,
@@ -258,7 +267,12 @@ func (s *Server) showInvitation(w http.ResponseWriter, r *http.Request) {
 
 func (v *visit) writeInvitation(failure string, status int) {
 	ctx, token := v.r.Context(), v.r.PathValue("invitation")
-	found, err := gateway.Post[invitation](ctx, v.Session, signInPath+"/invitation", map[string]string{"invitation": token})
+	found, err := gateway.Post[invitation](
+		ctx,
+		v.Session,
+		signInPath+"/invitation",
+		map[string]string{"invitation": token},
+	)
 	if err != nil {
 		v.write(view{}, err)
 		return

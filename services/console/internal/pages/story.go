@@ -171,13 +171,23 @@ func showRequestJSON(v *visit) (view, error) {
 	if err != nil {
 		return view{}, errNotFound
 	}
-	timeline, err := gateway.Get[json.RawMessage](v.r.Context(), v.Session, "/v1/call-requests/"+id.String()+"/timeline", nil)
+	timeline, err := gateway.Get[json.RawMessage](
+		v.r.Context(),
+		v.Session,
+		"/v1/call-requests/"+id.String()+"/timeline",
+		nil,
+	)
 	if err != nil {
 		return view{}, err
 	}
 	v.w.Header().Set("Content-Type", "application/json")
 	_, _ = v.w.Write(timeline) // an error means that the browser has disconnected
 	return view{written: true}, nil
+}
+
+// recordingHeaders are the headers of a recording that the browser receives.
+var recordingHeaders = []string{
+	"Content-Type", "Content-Length", "Content-Range", "Accept-Ranges", "Etag", "Last-Modified",
 }
 
 // recordingTimeout limits the transfer of a recording to a browser.
@@ -190,7 +200,12 @@ func playRecording(v *visit) (view, error) {
 	if err != nil {
 		return view{}, errNotFound
 	}
-	recording, err := gateway.Get[openapi.Recording](v.r.Context(), v.Session, "/v1/calls/"+id.String()+"/recording", nil)
+	recording, err := gateway.Get[openapi.Recording](
+		v.r.Context(),
+		v.Session,
+		"/v1/calls/"+id.String()+"/recording",
+		nil,
+	)
 	if err != nil {
 		return view{}, err
 	}
@@ -201,7 +216,7 @@ func playRecording(v *visit) (view, error) {
 		return view{}, err
 	}
 	defer func() { _ = response.Body.Close() }()
-	for _, name := range []string{"Content-Type", "Content-Length", "Content-Range", "Accept-Ranges", "Etag", "Last-Modified"} {
+	for _, name := range recordingHeaders {
 		if value := response.Header.Get(name); value != "" {
 			v.w.Header().Set(name, value)
 		}
@@ -358,7 +373,14 @@ func (d storyData) Summary() (facts []fact) {
 // summaryOrder returns the keys of a summary: the usual ones first, the others by name. The outcome
 // is beside the heading of the page.
 func summaryOrder(members map[string]any) []string {
-	names := []string{"customer_name", "business_type", "key_interests", "key_objections", "next_action", "scheduled_for"}
+	names := []string{
+		"customer_name",
+		"business_type",
+		"key_interests",
+		"key_objections",
+		"next_action",
+		"scheduled_for",
+	}
 	for _, name := range slices.Sorted(maps.Keys(members)) {
 		if !slices.Contains(names, name) && name != "outcome" {
 			names = append(names, name)

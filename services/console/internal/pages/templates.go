@@ -101,7 +101,9 @@ func functions(language string, words catalogue, icons map[string]string, a *ass
 			if !ok {
 				return "", fmt.Errorf("no icon %s in static/icons.json", name)
 			}
-			return template.HTML(`<svg class="icon" viewBox="0 0 24 24" aria-hidden="true" focusable="false">` + body + `</svg>`), nil //nolint:gosec // an embedded file
+			return template.HTML(
+				`<svg class="icon" viewBox="0 0 24 24" aria-hidden="true" focusable="false">` + body + `</svg>`,
+			), nil //nolint:gosec // an embedded file
 		},
 		"dict": dict,
 		"json": func(value any) (string, error) {

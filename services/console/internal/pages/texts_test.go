@@ -24,7 +24,11 @@ func TestCatalogues_HaveTheSameKeysAndPlaceholders(t *testing.T) {
 				t.Errorf("%s has no text for %s", language, key)
 				continue
 			}
-			got, want := slices.Sorted(slices.Values(placeholder.FindAllString(text, -1))), slices.Sorted(slices.Values(placeholder.FindAllString(english[key], -1)))
+			got, want := slices.Sorted(
+				slices.Values(placeholder.FindAllString(text, -1)),
+			), slices.Sorted(
+				slices.Values(placeholder.FindAllString(english[key], -1)),
+			)
 			if !slices.Equal(got, want) {
 				t.Errorf("%s: placeholders of %s = %v, want %v", language, key, got, want)
 			}

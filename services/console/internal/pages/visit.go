@@ -126,7 +126,12 @@ func startFrame(v *visit) *frame {
 	ctx, cancel := context.WithTimeout(v.r.Context(), frameTimeout)
 	read := func(get func()) { f.done.Go(get) }
 	read(func() {
-		if w, err := gateway.Get[gateway.Workspace](ctx, v.Session, "/admin/v1/workspaces/"+v.workspace.String(), nil); err == nil {
+		if w, err := gateway.Get[gateway.Workspace](
+			ctx,
+			v.Session,
+			"/admin/v1/workspaces/"+v.workspace.String(),
+			nil,
+		); err == nil {
 			f.workspace = &w
 		}
 	})
@@ -186,7 +191,11 @@ func (v *visit) render(result view) {
 	var body bytes.Buffer
 	if err := v.server.templates.execute(&body, v, result); err != nil {
 		slog.ErrorContext(v.r.Context(), "page rendering failed", "page", result.template, "error", err)
-		http.Error(v.w, v.server.templates.text(v.settings.Language, "error.internal.title"), http.StatusInternalServerError)
+		http.Error(
+			v.w,
+			v.server.templates.text(v.settings.Language, "error.internal.title"),
+			http.StatusInternalServerError,
+		)
 		return
 	}
 	v.w.Header().Set("Content-Type", "text/html; charset=utf-8")
