@@ -83,25 +83,28 @@ func (s *site) End(well bool) error {
 	return s.own.End(well)
 }
 
-var signInCode = regexp.MustCompile(`(?m)^[A-Z2-7]{4}-[A-Z2-7]{4}-[A-Z2-7]{4}$`)
+var (
+	signInCode = regexp.MustCompile(`(?m)^[A-Z2-7]{4}-[A-Z2-7]{4}-[A-Z2-7]{4}$`)
+	invitation = regexp.MustCompile(`(?m)^http://localhost:\d+(/invitations/rfi_[a-z2-7]{52})$`)
+)
 
 // code returns a new sign-in code. Earlier codes become invalid.
 func (s *site) code(t *testing.T) string {
 	t.Helper()
-	command := exec.CommandContext(
-		t.Context(),
-		filepath.Join(s.bin, "ringfence-local"),
-		"service",
-		"gateway",
-		"sign-in-code",
-	)
-	command.Env = append(os.Environ(), "RINGFENCE_HOME="+s.home)
-	printed, err := command.CombinedOutput()
-	code := signInCode.FindString(string(printed))
-	if err != nil || code == "" {
-		t.Fatalf("sign-in-code printed %q: %v", printed, err)
+	return s.print(t, "sign-in-code", signInCode)[0]
+}
+
+// print runs a command of the gateway and returns what the pattern matches in its output.
+func (s *site) print(t *testing.T, command string, pattern *regexp.Regexp) []string {
+	t.Helper()
+	program := exec.CommandContext(t.Context(), filepath.Join(s.bin, "ringfence-local"), "service", "gateway", command)
+	program.Env = append(os.Environ(), "RINGFENCE_HOME="+s.home)
+	printed, err := program.CombinedOutput()
+	found := pattern.FindStringSubmatch(string(printed))
+	if err != nil || found == nil {
+		t.Fatalf("%s printed %q: %v", command, printed, err)
 	}
-	return code
+	return found
 }
 
 // path replaces {workspace} by the id of the demo workspace.
@@ -139,7 +142,8 @@ func (s *site) awaitCall(t *testing.T, request string) string {
 		CallID string `json:"call_id"`
 	}
 	err := kit.Until(t.Context(), callLimit, "the request has ended", func() (bool, error) {
-		err := client.Into(context.Background(), "GET", "/admin/v1/workspaces/"+s.WorkspaceID+"/call-requests/"+request, nil, 200, &found)
+		path := "/admin/v1/workspaces/" + s.WorkspaceID + "/call-requests/" + request
+		err := client.Into(context.Background(), "GET", path, nil, 200, &found)
 		return found.Status == "completed" || found.Status == "failed", err
 	})
 	if err != nil {

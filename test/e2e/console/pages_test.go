@@ -9,8 +9,6 @@ import (
 	"ringfence.dev/test/kit/sharedstack"
 )
 
-func TestSignIn_PageIsAccessible(t *testing.T) { newTab(t).check(t, "sign-in", "/sign-in") }
-
 func TestOverview_PageIsAccessible(t *testing.T) {
 	s := stack(t)
 	s.awaitCall(t, s.place(t, "+14155550101"))
@@ -36,18 +34,6 @@ func TestPlaceCall_PageIsAccessible(t *testing.T) {
 func TestWorkspaces_PageIsAccessible(t *testing.T) { checkPage(t, "workspaces", "/workspaces") }
 
 func TestNotFound_PageIsAccessible(t *testing.T) { checkPage(t, "not-found", "/w/{workspace}/none") }
-
-func TestSignIn_ReturnsToThePage(t *testing.T) {
-	b := newTab(t)
-	b.signIn(t, "/w/{workspace}/calls?status=busy")
-	address := value(t, b, chromedp.Location())
-	sharedstack.Equal(t, "page after the sign-in", address, b.ConsoleURL+b.path("/w/{workspace}/calls?status=busy"))
-
-	script[int](t, b, "document.querySelector('form[action=\"/sign-out\"]').submit(), 0")
-	b.await(t, `document.querySelector("#code")`)
-	b.visit(t, "/w/{workspace}/calls")
-	sharedstack.Contains(t, "page after the sign-out", b.text(t, "body"), "One-time code")
-}
 
 func TestLive_CallMovesThroughItsStatesWithoutAReload(t *testing.T) {
 	b := operatorTab(t)
