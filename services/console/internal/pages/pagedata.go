@@ -1,8 +1,10 @@
 package pages
 
 import (
+	"encoding/json"
 	"net/http"
 	"net/url"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -143,13 +145,27 @@ var controls = map[string][]string{
 
 func (v *visit) can(action string) bool { return slices.Contains(controls[action], v.role) }
 
-// Phone returns a phone number. Viewers see the first and the last digits only.
-func (p *pageData) Phone(number any) string {
-	text := textOf(number)
-	if p.Role != gateway.Viewer || len(text) < 8 || !strings.HasPrefix(text, "+") {
+// phoneNumber matches the phone numbers in a text.
+var phoneNumber = regexp.MustCompile(`\+[1-9]\d{6,14}`)
+
+// Phone returns a phone number, or a text with phone numbers. Viewers see the first and the last
+// digits only.
+func (p *pageData) Phone(number any) string { return p.visit.mask(textOf(number)) }
+
+// mask hides the middle digits of phone numbers from viewers.
+func (v *visit) mask(text string) string {
+	if v.role != gateway.Viewer {
 		return text
 	}
-	return text[:4] + strings.Repeat("•", len(text)-6) + text[len(text)-2:]
+	return phoneNumber.ReplaceAllStringFunc(text, func(number string) string {
+		return number[:4] + strings.Repeat("•", len(number)-6) + number[len(number)-2:]
+	})
+}
+
+// JSON returns a value as JSON. Viewers see masked phone numbers.
+func (p *pageData) JSON(value any) (string, error) {
+	text, err := json.MarshalIndent(value, "", "  ")
+	return p.visit.mask(string(text)), err
 }
 
 // navEntry is an entry of the navigation.

@@ -105,6 +105,18 @@ func (f *fakeGateway) sent(path string) (found []*http.Request) {
 	return found
 }
 
+// body returns the body of the last request with a path.
+func (f *fakeGateway) body(path string) string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for i := len(f.requests) - 1; i >= 0; i-- {
+		if f.requests[i].URL.Path == path {
+			return f.bodies[i]
+		}
+	}
+	return ""
+}
+
 // site is a console in front of a fake gateway.
 type site struct {
 	*fakeGateway

@@ -100,7 +100,7 @@ func (v *visit) story(data storyData, nav string, err error) (view, error) {
 	if data.Call != nil && data.Call.Timings.AnsweredAt != nil {
 		data.AnsweredAt = data.Call.Timings.AnsweredAt.Time
 	}
-	heading := (&pageData{Role: v.role}).Phone(to)
+	heading := v.mask(to)
 	return view{template: "story", title: "story.title", heading: heading, nav: nav, data: data}, nil
 }
 
@@ -181,7 +181,7 @@ func showRequestJSON(v *visit) (view, error) {
 		return view{}, err
 	}
 	v.w.Header().Set("Content-Type", "application/json")
-	_, _ = v.w.Write(timeline) // an error means that the browser has disconnected
+	_, _ = v.w.Write([]byte(v.mask(string(timeline)))) // an error means that the browser has disconnected
 	return view{written: true}, nil
 }
 
@@ -331,7 +331,7 @@ func (p *pageData) Translated(key string) bool {
 // is in the time zone of the person.
 func (p *pageData) Sentence(e storyEntry) string {
 	if !p.Translated(e.Key) {
-		return e.Message
+		return p.Phone(e.Message)
 	}
 	args := make([]any, 0, len(e.Args)+1)
 	for _, arg := range e.Args {
@@ -363,8 +363,8 @@ func (d storyData) Summary() (facts []fact) {
 	}
 	for _, name := range summaryOrder(members) {
 		if text := summaryText(members[name]); text != "" {
-			at, _ := timeOf(members[name])
-			facts = append(facts, fact{Name: name, Text: text, Time: at})
+			at, isTime := timeOf(members[name])
+			facts = append(facts, fact{Name: name, Text: text, Time: at, IsTime: isTime})
 		}
 	}
 	return facts
@@ -389,10 +389,11 @@ func summaryOrder(members map[string]any) []string {
 	return names
 }
 
-// fact is a value of a summary. Time is zero if the value is no time.
+// fact is a value of a summary. It has a Time if IsTime is true.
 type fact struct {
 	Name, Text string
 	Time       time.Time
+	IsTime     bool
 }
 
 func summaryText(value any) string {

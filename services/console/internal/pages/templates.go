@@ -106,10 +106,6 @@ func functions(language string, words catalogue, icons map[string]string, a *ass
 			), nil //nolint:gosec // an embedded file
 		},
 		"dict": dict,
-		"json": func(value any) (string, error) {
-			text, err := json.MarshalIndent(value, "", "  ")
-			return string(text), err
-		},
 	}
 }
 

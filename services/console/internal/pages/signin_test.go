@@ -1,0 +1,107 @@
+package pages
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"testing"
+
+	"ringfence.dev/services/console/internal/gateway"
+)
+
+// cookieOf returns the cookie that a response sets.
+func cookieOf(w *httptest.ResponseRecorder, name string) *http.Cookie {
+	for _, cookie := range w.Result().Cookies() {
+		if cookie.Name == name {
+			return cookie
+		}
+	}
+	return &http.Cookie{}
+}
+
+func TestOIDC_OnlyTheBrowserThatStartedFinishes(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, gateway.Owner)
+	const provider = "https://id.example.com/authorize?state=s&code_challenge=c"
+	s.set("POST /console/v1/sign-in/oidc/start", map[string]any{"attempt": "rfa_secret", "authorization_url": provider})
+	s.set("POST /console/v1/sign-in/oidc/finish", map[string]any{"token": "rfs_new"})
+
+	r := s.request("GET", "/sign-in/oidc/start?next="+url.QueryEscape("/w/x/calls"), nil)
+	r.Header.Set("Sec-Fetch-Site", "same-origin")
+	started := s.do(r)
+	wantStatus(t, started, http.StatusSeeOther)
+	wantHeader(t, started, "Location", provider)
+	attempt := cookieOf(started, "__Host-rf-attempt")
+	if !attempt.HttpOnly || !attempt.Secure || attempt.SameSite != http.SameSiteLaxMode {
+		t.Errorf("cookie of the attempt = %v, want HttpOnly, Secure and SameSite=Lax", attempt)
+	}
+	if strings.Contains(started.Header().Get("Location"), "rfa_") {
+		t.Error("the address of the provider contains the secret of the attempt")
+	}
+
+	back := s.request("GET", "/sign-in/oidc?state=s&code=c", nil)
+	for _, cookie := range started.Result().Cookies() {
+		back.AddCookie(cookie)
+	}
+	back.Header.Set("Sec-Fetch-Site", "cross-site") // the provider redirects to the console
+	finished := s.do(back)
+	wantStatus(t, finished, http.StatusSeeOther)
+	wantHeader(t, finished, "Location", "/w/x/calls")
+	if got := cookieOf(finished, "__Host-rf").Value; got != "rfs_new" {
+		t.Errorf("session cookie = %q, want the new token", got)
+	}
+	if got := s.body("/console/v1/sign-in/oidc/finish"); got != `{"attempt":"rfa_secret","code":"c","state":"s"}` {
+		t.Errorf("body of finish = %s", got)
+	}
+
+	// Another browser, to which a stranger sends the address of the return, has no cookie.
+	s.set("POST /console/v1/sign-in/oidc/finish", refusal{status: 401, code: "sign_in_expired"})
+	refused := s.do(s.request("GET", "/sign-in/oidc?state=s&code=c", nil))
+	wantHeader(t, refused, "Location", "/sign-in?error=sign_in_expired")
+	if got := s.body("/console/v1/sign-in/oidc/finish"); got != `{"attempt":"","code":"c","state":"s"}` {
+		t.Errorf("body of finish without the cookie = %s", got)
+	}
+}
+
+func TestOIDC_OtherSitesCannotStartASignIn(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, gateway.Owner)
+	r := s.request("GET", "/sign-in/oidc/start", nil)
+	r.Header.Set("Sec-Fetch-Site", "cross-site")
+	wantStatus(t, s.do(r), http.StatusForbidden)
+	if sent := s.sent("/console/v1/sign-in/oidc/start"); len(sent) != 0 {
+		t.Errorf("started sign-ins = %d, want none", len(sent))
+	}
+}
+
+func TestSignOut_EndsTheSessionAtTheGateway(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, gateway.Owner)
+	w := s.do(s.request("POST", "/sign-out", url.Values{}))
+	wantHeader(t, w, "Location", "/sign-in")
+	if got := cookieOf(w, "__Host-rf"); got.MaxAge >= 0 {
+		t.Errorf("session cookie = %v, want it removed", got)
+	}
+	if sent := s.sent("/console/v1/sessions/current"); len(sent) != 1 || sent[0].Method != http.MethodDelete {
+		t.Errorf("requests for the session = %v, want one DELETE", sent)
+	}
+}
+
+// If the gateway is not reachable, the session still exists. The person must see that.
+func TestSignOut_WithoutAGatewayIsNoSuccess(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, gateway.Owner)
+	s.Close()
+	wantStatus(t, s.do(s.request("POST", "/sign-out", url.Values{})), http.StatusServiceUnavailable)
+}
+
+func TestInvitation_TokenIsNotSentToOtherSites(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, gateway.Owner)
+	s.set("POST /console/v1/sign-in/invitation", map[string]any{"workspace_name": "Demo", "role": "viewer"})
+	w := s.get("/invitations/rfi_x")
+	wantStatus(t, w, http.StatusOK)
+	wantHeader(t, w, "Referrer-Policy", "no-referrer")
+	wantBody(t, w, "You are invited to Demo as Viewer.")
+}
