@@ -119,14 +119,16 @@ func (h *fixture) countOpened(ids ...string) (n int) {
 func (h *fixture) reseal(ids ...string) (output string, err error) {
 	h.t.Helper()
 	var out bytes.Buffer
-	err = rotation{store: h.store(ids...), out: &out, progress: &out, batchSize: 7, progressInterval: 20}.run(h.t.Context())
+	command := rotation{store: h.store(ids...), out: &out, progress: &out, batchSize: 7, progressInterval: 20}
+	err = command.run(h.t.Context())
 	return out.String(), err
 }
 
 func (h *fixture) resealForScript(ctx context.Context, ids ...string) (output, progress string, err error) {
 	h.t.Helper()
 	var out, beside bytes.Buffer
-	err = rotation{store: h.store(ids...), out: &out, progress: &beside, batchSize: 7, progressInterval: 20}.run(service.ForScript(ctx))
+	command := rotation{store: h.store(ids...), out: &out, progress: &beside, batchSize: 7, progressInterval: 20}
+	err = command.run(service.ForScript(ctx))
 	return out.String(), beside.String(), err
 }
 

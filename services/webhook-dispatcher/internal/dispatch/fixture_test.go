@@ -161,7 +161,8 @@ func (r *fixture) subscribe(url string, events ...openapi.EventType) (id uuid.UU
 func (r *fixture) event(call uuid.UUID, sequence int32, kind string) deliveries.Event {
 	id := uuid.NewSHA1(call, []byte(kind))
 	return deliveries.Event{
-		ID: id, WorkspaceID: r.workspace, ObjectID: &call, Type: kind, Sequence: sequence, CreatedAt: time.Unix(1780574400, 0).UTC(),
+		ID: id, WorkspaceID: r.workspace, ObjectID: &call, Type: kind, Sequence: sequence,
+		CreatedAt: time.Unix(1780574400, 0).UTC(),
 		Body: fmt.Appendf(nil, `{"id":%q,"type":%q,"sequence":%d,"data":{"call_id":%q}}`, id, kind, sequence, call),
 	}
 }

@@ -375,8 +375,10 @@ func TestOperator_CanReadDeliveriesAndAttempts(t *testing.T) {
 	call := uuid.New()
 	var first deliveries.Event
 	for i := range 3 {
-		ev := deliveries.Event{ID: uuid.New(), WorkspaceID: ws, ObjectID: &call, Type: "call.completed", Sequence: int32(i + 1),
-			Body: []byte(`{}`), CreatedAt: time.Unix(1780574400+int64(i), 0)}
+		ev := deliveries.Event{
+			ID: uuid.New(), WorkspaceID: ws, ObjectID: &call, Type: "call.completed", Sequence: int32(i + 1),
+			Body: []byte(`{}`), CreatedAt: time.Unix(1780574400+int64(i), 0),
+		}
 		if i == 0 {
 			first = ev
 		}

@@ -76,7 +76,10 @@ func (r *fixture) rotate(now time.Time) {
 func (r *fixture) ingest(at time.Time) uuid.UUID {
 	r.t.Helper()
 	call := uuid.New()
-	ev := deliveries.Event{ID: uuid.New(), WorkspaceID: r.workspace, ObjectID: &call, Type: "call.completed", Sequence: 1, Body: []byte(`{}`), CreatedAt: at}
+	ev := deliveries.Event{
+		ID: uuid.New(), WorkspaceID: r.workspace, ObjectID: &call, Type: "call.completed", Sequence: 1,
+		Body: []byte(`{}`), CreatedAt: at,
+	}
 	for {
 		err := pgx.BeginFunc(r.t.Context(), r.pool, func(tx pgx.Tx) error {
 			_, err := r.store.Ingest(r.t.Context(), tx, ev)
