@@ -163,7 +163,7 @@ func (r *fixture) event(call uuid.UUID, sequence int32, kind string) deliveries.
 	return deliveries.Event{
 		ID: id, WorkspaceID: r.workspace, ObjectID: &call, Type: kind, Sequence: sequence,
 		CreatedAt: time.Unix(1780574400, 0).UTC(),
-		Body: fmt.Appendf(nil, `{"id":%q,"type":%q,"sequence":%d,"data":{"call_id":%q}}`, id, kind, sequence, call),
+		Body:      fmt.Appendf(nil, `{"id":%q,"type":%q,"sequence":%d,"data":{"call_id":%q}}`, id, kind, sequence, call),
 	}
 }
 
