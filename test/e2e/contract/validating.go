@@ -66,14 +66,16 @@ func tightenContent(content openapi3.Content) {
 	}
 }
 
-// forbidUnlisted forbids unlisted members in every object without additionalProperties.
+// forbidUnlisted forbids unlisted members in every object without additionalProperties. A schema
+// that consists of other schemas lists no members of its own, and these schemas forbid them.
 func forbidUnlisted(ref *openapi3.SchemaRef, done map[*openapi3.Schema]bool) {
 	if ref == nil || ref.Value == nil || done[ref.Value] {
 		return
 	}
 	s := ref.Value
 	done[s] = true
-	if s.Type.Includes(openapi3.TypeObject) && s.AdditionalProperties.Has == nil && s.AdditionalProperties.Schema == nil {
+	consists := len(s.AllOf)+len(s.AnyOf)+len(s.OneOf) > 0
+	if !consists && s.Type.Includes(openapi3.TypeObject) && s.AdditionalProperties.Has == nil && s.AdditionalProperties.Schema == nil {
 		closed := false
 		s.AdditionalProperties.Has = &closed
 	}
