@@ -61,13 +61,14 @@ POOLER_MANY_ROWS := TestLedger_MatchesTheModelAfterRandomOperations|TestOrderEra
 # Progress of a long build: go build -v prints a line of one word for each compiled package.
 PROGRESS := awk '/^exit [0-9]+$$/ {exit $$2} NF == 1 {if (++n % 100 == 0) {print "  " n " packages compiled"; fflush()} next} {print; fflush()}'
 
-# Generates the files of proto/openapi/openapi.yaml into the folder $(1).
+# Generates the files of proto/openapi into the folder $(1).
 openapi = mkdir -p $(1) && go run ./tools/reference openapi proto/openapi/openapi.yaml > $(1)/openapi.json && \
+  go run ./tools/reference openapi proto/openapi/operator.yaml > $(1)/operator.json && \
   go run ./tools/reference openapi-types proto/openapi/openapi.yaml > $(1)/generator.tmp && \
   $(TOOLS)/oapi-codegen -config proto/openapi/types.cfg.yaml -o $(1)/types.gen.go $(1)/generator.tmp && \
   $(TOOLS)/oapi-codegen -config proto/openapi/client.cfg.yaml -o $(1)/client.gen.go $(1)/generator.tmp && rm $(1)/generator.tmp
 
-.PHONY: help configuration alerts run test test-race test-e2e test-console test-nightly nightly-sip nightly-races nightly-chaos nightly-failover nightly-upgrade observe pooler \
+.PHONY: help configuration alerts run test test-race test-e2e test-console test-nightly nightly-clients nightly-sip nightly-races nightly-chaos nightly-failover nightly-upgrade clients observe pooler \
   fuzz docs diagrams demo listen bench chaos upgrade lint charts goldens verify proto proto-current \
   breaking tidy-current fmt clean build sbom reproducible go cc npm examples sound pgbouncer chromium peers asterisk java kafka kafka-fetch test-kafka
 
@@ -95,18 +96,22 @@ test-race: cc ## run the same tests with the race detector
 
 test-e2e: build examples chromium ## run contract, crash and replica tests against the built programs
 	@RINGFENCE_BIN=$(BIN) go test -count=1 -timeout 20m -skip '$(NIGHTLY_TESTS)' ./test/e2e
-	@RINGFENCE_BIN=$(BIN) $(BIN)/ringfence-local with-postgres -- go test -count=1 -p 1 -timeout 20m $(addprefix ./,$(filter-out test/e2e,$(IN_E2E)))
+	@RINGFENCE_BIN=$(BIN) $(BIN)/ringfence-local with-postgres -- go test -count=1 -p 1 -timeout 20m -skip '^TestClients_' $(addprefix ./,$(filter-out test/e2e,$(IN_E2E)))
 
 test-console: build chromium ## drive the pages of the console in headless Chromium (TESTFLAGS adds flags)
 	@RINGFENCE_BIN=$(BIN) go test -count=1 -timeout 20m $(filter-out -timeout 5m,$(TESTFLAGS)) ./test/e2e/console
 
-test-nightly: build nightly-sip nightly-races nightly-chaos nightly-failover nightly-upgrade pooler test-kafka observe $(if $(filter large,$(NIGHTLY)),reproducible) ## run the long tests: SIP peers, races, chaos, failover, Kafka, alerts (NIGHTLY=short)
+test-nightly: build nightly-clients nightly-sip nightly-races nightly-chaos nightly-failover nightly-upgrade pooler test-kafka observe $(if $(filter large,$(NIGHTLY)),reproducible) ## run the long tests: SIP peers, races, chaos, failover, Kafka, alerts (NIGHTLY=short)
 
 nightly-sip: build peers asterisk
 	@$(BIN)/ringfence-local with-postgres -- go test -count=1 -tags peers -timeout 20m ./services/dialer/internal/sip/...
 	@RINGFENCE_ASTERISK=$(BIN)/asterisk $(BIN)/ringfence-local with-postgres -- go test -count=1 -tags peers -timeout 20m -run '^($(PEER_TESTS))$$' ./services/dialer/cmd/dialer
 	@RINGFENCE_BIN=$(BIN) go test -count=1 -p 1 -timeout 60m -run '^Test(SIP|Recording)_' ./test/e2e
 	@RINGFENCE_BIN=$(BIN) RINGFENCE_ASTERISK=$(BIN)/asterisk go test -count=1 -tags peers -p 1 -timeout 60m ./test/sip ./test/asterisk $(LARGE)
+
+# Generates clients from the OpenAPI document, places a call with each, and runs the recipes of docs/webhooks.md.
+nightly-clients: build clients
+	@RINGFENCE_BIN=$(BIN) $(BIN)/ringfence-local with-postgres -- go test -count=1 -v -timeout 20m -run '^TestClients_' ./test/e2e/contract
 
 nightly-failover: build
 	@RINGFENCE_BIN=$(BIN) go test -count=1 -timeout 120m ./test/failover $(LARGE)
@@ -170,7 +175,7 @@ fuzz: build ## run each fuzz target for FUZZTIME (10s) until the first failure (
 ##@ Check
 
 lint: $(TOOLS)/golangci-lint $(TOOLS)/spectral/node_modules ## check formatting, linters, API description, package layout and wording
-	@$(TOOLS)/spectral/node_modules/.bin/spectral lint --quiet --fail-severity=warn -r tools/spectral/ruleset.yaml proto/openapi/openapi.json
+	@$(TOOLS)/spectral/node_modules/.bin/spectral lint --quiet --fail-severity=warn -r tools/spectral/ruleset.yaml proto/openapi/openapi.json proto/openapi/operator.json
 	@unformatted=$$(find cmd deploy docs examples libs proto services test tools -name '*.go' ! -name '*.pb.go' ! -name '*.connect.go' | xargs gofmt -l); \
 	 test -z "$$unformatted" || { echo "not gofmt-ed (run make fmt):"; echo "$$unformatted"; exit 1; }
 	@GOMEMLIMIT=2GiB $(TOOLS)/golangci-lint run $(MODULES)
@@ -188,7 +193,7 @@ proto-current: $(TOOLS)/buf $(TOOLS)/protoc-gen-go $(TOOLS)/protoc-gen-connect-g
 	 for dir in billingv1 compliancev1 dialerv1 eventv1 settingsv1; do \
 	   diff -r $$dir "$$fresh/$$dir" >/dev/null || { echo "proto/$$dir is not what its .proto files give: run make proto and commit"; exit 1; }; \
 	 done
-	@fresh=$$(mktemp -d) && trap 'rm -rf "$$fresh"' EXIT && $(call openapi,$$fresh) && for file in openapi.json types.gen.go client.gen.go; do \
+	@fresh=$$(mktemp -d) && trap 'rm -rf "$$fresh"' EXIT && $(call openapi,$$fresh) && for file in openapi.json operator.json types.gen.go client.gen.go; do \
 	   diff proto/openapi/$$file "$$fresh/$$file" >/dev/null || { echo "proto/openapi/$$file is not what openapi.yaml gives: run make proto and commit"; exit 1; }; \
 	 done
 
@@ -291,6 +296,20 @@ $(TOOLS)/spectral/node_modules: tools/spectral/package-lock.json | npm
 $(TOOLS)/typescript/node_modules: tools/typescript/package-lock.json | npm
 	@mkdir -p $(@D) && cp tools/typescript/package.json tools/typescript/package-lock.json tools/typescript/.npmrc $(@D)/ && \
 	 cd $(@D) && npm ci --no-progress --silent && touch node_modules
+
+$(TOOLS)/clients/typescript/node_modules: test/clients/typescript/package-lock.json | npm
+	@mkdir -p $(@D) && cp test/clients/typescript/package.json test/clients/typescript/package-lock.json test/clients/typescript/.npmrc $(@D)/ && \
+	 cd $(@D) && npm ci --no-progress --silent && touch node_modules
+
+$(TOOLS)/clients/python/bin/openapi-python-client: test/clients/python/requirements.txt
+	@python3 -m venv $(TOOLS)/clients/python && $(TOOLS)/clients/python/bin/pip install -q --require-hashes -r $< && touch $@
+
+# Generators of clients in TypeScript and Python. Without Node.js or Python the tests are skipped, and with CI=true they fail.
+clients:
+	@$(call installed,node npm python3,nodejs npm python3 python3-venv)
+	@python3 -c 'import ensurepip' 2>/dev/null || { test "$$(id -u)" = 0 && DEBIAN_FRONTEND=noninteractive apt-get install -y -q python3-venv >/dev/null; } || true
+	@$(MAKE) --no-print-directory $(TOOLS)/clients/typescript/node_modules || [ "$$CI" != true ]
+	@$(MAKE) --no-print-directory $(TOOLS)/clients/python/bin/openapi-python-client || [ "$$CI" != true ]
 
 # Node.js and Python for the tests of the example receivers. Without them the tests are skipped, and with CI=true they fail.
 examples:

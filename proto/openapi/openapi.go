@@ -1,6 +1,6 @@
 // Package openapi has the public API: openapi.yaml is written by hand, and the types of requests
-// and responses and the Go client are generated from it (make proto). The gateway serves
-// Description.
+// and responses and the Go client are generated from it (make proto). operator.yaml describes the
+// operator API. The gateway serves both documents.
 package openapi
 
 import _ "embed" // of the document
@@ -9,3 +9,9 @@ import _ "embed" // of the document
 //
 //go:embed openapi.json
 var Description []byte
+
+// OperatorDescription is the OpenAPI 3.1 document of the operator API as JSON. It contains the
+// schemas of openapi.yaml to which operator.yaml refers.
+//
+//go:embed operator.json
+var OperatorDescription []byte

@@ -868,7 +868,7 @@ type CreateCall struct {
 	// earlier than that, or more than 366 days ahead, is refused with 422 validation_error.
 	ScheduledFor *Timestamp `json:"scheduled_for,omitempty"`
 
-	// ScheduleIfOutsideHours Outside the calling window, queue for its next opening instead of an error.
+	// ScheduleIfOutsideHours Outside the calling window, queue for its next opening instead of an error. Default: false.
 	ScheduleIfOutsideHours *bool `json:"schedule_if_outside_hours,omitempty"`
 }
 

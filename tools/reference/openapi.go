@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 
@@ -21,6 +22,9 @@ func writeOpenAPI(out io.Writer, path string, changeDocument func(*yaml.Node)) e
 	}
 	document, err := parseDocument(source)
 	if err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	if err := bundle(document, filepath.Dir(path)); err != nil {
 		return fmt.Errorf("%s: %w", path, err)
 	}
 	changeDocument(document)
@@ -84,6 +88,70 @@ func resolve(node *yaml.Node) (*yaml.Node, error) {
 		}
 	}
 	return plain, nil
+}
+
+// bundle replaces each reference to a component of another file in folder by a reference to a copy
+// of the component, which it adds to the document.
+func bundle(document *yaml.Node, folder string) error {
+	files := map[string]*yaml.Node{}
+	copied := map[string]bool{}
+	var visit func(node *yaml.Node, file string) error
+	visit = func(node *yaml.Node, file string) error {
+		if ref := member(node, "$ref"); ref != nil {
+			name, component, outside := strings.Cut(ref.Value, "#/components/")
+			if name == "" {
+				name = file
+			}
+			if name == "" || !outside {
+				return nil
+			}
+			ref.Value = "#/components/" + component
+			if copied[component] {
+				return nil
+			}
+			copied[component] = true
+			found, err := findComponent(files, folder, name, component)
+			if err != nil {
+				return err
+			}
+			group, id, _ := strings.Cut(component, "/")
+			groups := member(member(document, "components"), group)
+			if groups == nil || member(groups, id) != nil {
+				return fmt.Errorf("%s of %s has no free place in components", component, name)
+			}
+			setMember(groups, id, found)
+			return visit(found, name)
+		}
+		for _, item := range node.Content {
+			if err := visit(item, file); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	return visit(document, "")
+}
+
+// findComponent returns a copy of the component of the file name, for example schemas/Call. The
+// parsed files are kept in files.
+func findComponent(files map[string]*yaml.Node, folder, name, component string) (*yaml.Node, error) {
+	if files[name] == nil {
+		source, err := os.ReadFile(filepath.Join(folder, name))
+		if err != nil {
+			return nil, err
+		}
+		if files[name], err = parseDocument(source); err != nil {
+			return nil, fmt.Errorf("%s: %w", name, err)
+		}
+	}
+	found := member(files[name], "components")
+	for key := range strings.SplitSeq(component, "/") {
+		found = member(found, key)
+	}
+	if found == nil {
+		return nil, fmt.Errorf("%s has no component %s", name, component)
+	}
+	return resolve(found)
 }
 
 // setMember replaces the value of a key in a mapping. A new key is appended.

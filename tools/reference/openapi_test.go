@@ -3,6 +3,8 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -91,4 +93,67 @@ func compact(t *testing.T, document *yaml.Node) string {
 		t.Fatal(err)
 	}
 	return out.String()
+}
+
+func TestBundle_CopiesComponentsOfOtherFiles(t *testing.T) {
+	t.Parallel()
+	folder := t.TempDir()
+	other := `components:
+  schemas:
+    Call: { type: object, properties: { status: { $ref: "#/components/schemas/Status" } } }
+    Status: { type: string }
+    Unused: { type: string }
+`
+	if err := os.WriteFile(filepath.Join(folder, "other.yaml"), []byte(other), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, row := range []struct{ name, document, want, fault string }{
+		{
+			name: "a component and those to which it refers",
+			document: `{paths: {$ref: "other.yaml#/components/schemas/Call"}, ` +
+				`components: {schemas: {Own: {$ref: "#/components/schemas/Own"}}}}`,
+			want: `{"paths":{"$ref":"#/components/schemas/Call"},` +
+				`"components":{"schemas":{"Own":{"$ref":"#/components/schemas/Own"},` +
+				`"Call":{"type":"object","properties":{"status":{"$ref":"#/components/schemas/Status"}}},` +
+				`"Status":{"type":"string"}}}}`,
+		},
+		{
+			name:     "a component whose name is taken",
+			document: `{a: {$ref: "other.yaml#/components/schemas/Call"}, components: {schemas: {Status: {type: integer}}}}`,
+			fault:    "schemas/Status of other.yaml has no free place",
+		},
+		{
+			name:     "an unknown component",
+			document: `{a: {$ref: "other.yaml#/components/schemas/Cal"}, components: {schemas: {}}}`,
+			fault:    "other.yaml has no component schemas/Cal",
+		},
+		{
+			name:     "an unknown file",
+			document: `{a: {$ref: "none.yaml#/components/schemas/A"}, components: {schemas: {}}}`,
+			fault:    "none.yaml",
+		},
+	} {
+		document, err := parseDocument([]byte(row.document))
+		if err != nil {
+			t.Fatalf("%s: %v", row.name, err)
+		}
+		err = bundle(document, folder)
+		if row.fault != "" {
+			if err == nil || !strings.Contains(err.Error(), row.fault) {
+				t.Errorf("%s: bundle = %v, want an error with %q", row.name, err, row.fault)
+			}
+			continue
+		}
+		if err != nil {
+			t.Errorf("%s: %v", row.name, err)
+			continue
+		}
+		var got bytes.Buffer
+		if err := writeJSON(&got, document); err != nil {
+			t.Fatal(err)
+		}
+		if got.String() != row.want {
+			t.Errorf("%s:\n got %s\nwant %s", row.name, got.String(), row.want)
+		}
+	}
 }

@@ -40,10 +40,11 @@ type Admin struct {
 // route.
 func NewAdmin(
 	authenticator *auth.Authenticator, st *store.Store, peers *proxy.Upstreams, pepper apikeys.Pepper, ready *Readiness,
-	tel *telemetry.Telemetry,
+	docs *Docs, tel *telemetry.Telemetry,
 ) http.Handler {
 	a := newAdmin(authenticator, st, peers, pepper, ready)
 	router := httpserver.NewEdgeRouter(tel)
+	router.Use(serveOperatorDocs(docs))
 	// this check must run before the router, so that an unknown path without a token gives 401
 	router.Use(a.requireOperator)
 	a.addRoutes(router)
@@ -86,6 +87,24 @@ func (a *Admin) addRoutes(router chi.Router) {
 			admin.Method(method, "/trunks/*", httpserver.Handle(a.proxiedForAll))
 		}
 	})
+}
+
+// serveOperatorDocs serves the description of the operator API and the documentation, which need no
+// token. Other requests are passed on.
+func serveOperatorDocs(docs *Docs) func(next http.Handler) http.Handler {
+	return func(next http.Handler) http.Handler {
+		return httpserver.Handle(func(w http.ResponseWriter, r *http.Request) error {
+			if redirectBrowser(w, r, "/docs") {
+				return nil
+			}
+			_, found := docs.FindOperator(r.URL.Path)
+			if found || strings.TrimSuffix(r.URL.Path, "/") == "/docs/guides" {
+				return serveDocument(w, r, docs.FindOperator)
+			}
+			next.ServeHTTP(w, r)
+			return nil
+		})
+	}
 }
 
 // actor is the API key, the operator or the person of a request.

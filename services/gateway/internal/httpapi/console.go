@@ -255,7 +255,7 @@ func (c *Console) dispatch(w http.ResponseWriter, r *http.Request, rule proxy.Ma
 			caller := serviceauth.Caller{RequestID: requestID, Access: serviceauth.Read}
 			return c.public.peers.Fetch(w, r, open.Owner, open.Path, caller)
 		}
-		return c.public.serveDocument(w, r)
+		return serveDocument(w, r, c.public.docs.Find)
 	}
 	return c.serveAudited(w, r, rule, person)
 }

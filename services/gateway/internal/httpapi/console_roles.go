@@ -203,6 +203,7 @@ func workspaceRules() []rule {
 		{methods: on("POST"), template: base + "/numbers"},
 		{methods: on("DELETE"), template: base + "/numbers/{number_id}"},
 		{methods: on("GET"), template: base + "/wallet", roles: members()},
+		{methods: on("PATCH"), template: base + "/wallet"},
 		{methods: on("GET"), template: base + "/wallet/reconcile"},
 		{methods: on("GET"), template: base + "/wallet/transactions", roles: members()},
 		{methods: on("POST"), template: base + "/wallet/transactions", recent: true},

@@ -10,6 +10,7 @@ import (
 	"io"
 	"io/fs"
 	"path"
+	"strings"
 
 	"github.com/swaggest/swgui/v5/static"
 
@@ -40,7 +41,9 @@ type Document struct {
 // embedded, and the pages load nothing from other hosts.
 type Docs struct {
 	documents map[string]Document
-	api       *description
+	// operator contains the documents that differ at the admin address, by path.
+	operator map[string]Document
+	api      *description
 }
 
 // NewDocs reads the embedded files and renders the documentation.
@@ -49,12 +52,22 @@ func NewDocs() (*Docs, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Docs{documents: map[string]Document{}, api: api}
-	if err := s.put("/openapi.json", "application/json", openapi.Description); err != nil {
+	s := &Docs{documents: map[string]Document{}, operator: map[string]Document{}, api: api}
+	if err := s.put("/openapi.json", mediaTypes[".json"], openapi.Description); err != nil {
+		return nil, err
+	}
+	if err := s.putOperator("/openapi.json", mediaTypes[".json"], openapi.OperatorDescription); err != nil {
+		return nil, err
+	}
+	operatorPage, err := pages.ReadFile("page/operator.html")
+	if err != nil {
+		return nil, fmt.Errorf("read the reference page: %w", err)
+	}
+	if err := s.putOperator("/docs", mediaTypes[".html"], operatorPage); err != nil {
 		return nil, err
 	}
 	for _, own := range []struct{ path, file, kind string }{
-		{"/docs", "index.html", "text/html; charset=utf-8"},
+		{"/docs", "index.html", mediaTypes[".html"]},
 		{"/docs/reference.css", "reference.css", "text/css; charset=utf-8"},
 		{"/docs/reference.js", "reference.js", "text/javascript; charset=utf-8"},
 		{"/docs/mark.svg", "mark.svg", "image/svg+xml"},
@@ -124,6 +137,24 @@ func unzipped(files fs.FS, name string) ([]byte, error) {
 }
 
 func (s *Docs) put(path, kind string, plain []byte) error {
+	document, err := newDocument(kind, plain)
+	if err != nil {
+		return fmt.Errorf("compress %s: %w", path, err)
+	}
+	s.documents[path] = document
+	return nil
+}
+
+func (s *Docs) putOperator(path, kind string, plain []byte) error {
+	document, err := newDocument(kind, plain)
+	if err != nil {
+		return fmt.Errorf("compress %s of the operator API: %w", path, err)
+	}
+	s.operator[path] = document
+	return nil
+}
+
+func newDocument(kind string, plain []byte) (Document, error) {
 	var zip bytes.Buffer
 	writer, err := gzip.NewWriterLevel(&zip, gzip.BestCompression)
 	if err == nil {
@@ -133,11 +164,10 @@ func (s *Docs) put(path, kind string, plain []byte) error {
 		err = writer.Close()
 	}
 	if err != nil {
-		return fmt.Errorf("compress %s: %w", path, err)
+		return Document{}, err
 	}
 	sum := sha256.Sum256(plain)
-	s.documents[path] = Document{Kind: kind, Plain: plain, Zipped: zip.Bytes(), Tag: base64.RawURLEncoding.EncodeToString(sum[:12])}
-	return nil
+	return Document{Kind: kind, Plain: plain, Zipped: zip.Bytes(), Tag: base64.RawURLEncoding.EncodeToString(sum[:12])}, nil
 }
 
 // Find returns the document with this path. /docs/ and /docs are the same page.
@@ -147,4 +177,13 @@ func (s *Docs) Find(path string) (Document, bool) {
 	}
 	found, ok := s.documents[path]
 	return found, ok
+}
+
+// FindOperator returns the document with this path at the admin address: the description of the
+// operator API at /openapi.json, its page at /docs, and otherwise the same documents as Find.
+func (s *Docs) FindOperator(path string) (Document, bool) {
+	if found, ok := s.operator[strings.TrimSuffix(path, "/")]; ok {
+		return found, true
+	}
+	return s.Find(path)
 }

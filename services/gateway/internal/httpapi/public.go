@@ -74,6 +74,10 @@ func (p *Public) answer(w http.ResponseWriter, r *http.Request) error {
 	ctx := r.Context()
 	telemetry.Annotate(ctx, "request_id", requestID.String())
 	w.Header().Set("X-Request-Id", requestID.String())
+	if r.URL.Path == "/" && redirectBrowser(w, r, "/docs/guides/index.html") {
+		maps.Copy(w.Header(), Uncounted())
+		return nil
+	}
 	if open, ok := p.openRoute(r.URL); ok {
 		telemetry.Route(ctx, open.Template)
 		if open.Owner == proxy.Dialer {
@@ -83,7 +87,7 @@ func (p *Public) answer(w http.ResponseWriter, r *http.Request) error {
 		if open.Template == "/readyz" {
 			return p.ready.answer(w, r)
 		}
-		return p.serveDocument(w, r)
+		return serveDocument(w, r, p.docs.Find)
 	}
 	match, found := p.table.Find(r.URL)
 	if found {

@@ -12,15 +12,32 @@ import (
 // avoids the download of an unchanged document.
 const referenceCacheControl = "public, max-age=300"
 
-// serveDocument handles /openapi.json, /llms.txt, /docs and the paths below /docs. It responds 304
-// if the client already has the current document.
-func (p *Public) serveDocument(w http.ResponseWriter, r *http.Request) error {
+// redirectBrowser redirects GET / to a page of the documentation if the client accepts HTML. It
+// returns false for every other request.
+func redirectBrowser(w http.ResponseWriter, r *http.Request, page string) bool {
+	if r.URL.Path != "/" || (r.Method != http.MethodGet && r.Method != http.MethodHead) {
+		return false
+	}
+	w.Header().Add("Vary", "Accept")
+	for _, accepted := range listHeader(r, "Accept") {
+		kind, _, _ := strings.Cut(accepted, ";")
+		if strings.EqualFold(strings.TrimSpace(kind), "text/html") {
+			http.Redirect(w, r, page, http.StatusFound)
+			return true
+		}
+	}
+	return false
+}
+
+// serveDocument handles /openapi.json, /llms.txt, /docs and the paths below /docs. find returns the
+// document of a path. serveDocument responds 304 if the client already has the current document.
+func serveDocument(w http.ResponseWriter, r *http.Request, find func(path string) (Document, bool)) error {
 	// the links of the page are relative to /docs/guides/, so the client must request its full path
 	if strings.TrimSuffix(r.URL.Path, "/") == "/docs/guides" {
 		http.Redirect(w, r, "/docs/guides/index.html", http.StatusPermanentRedirect)
 		return nil
 	}
-	document, ok := p.docs.Find(r.URL.Path)
+	document, ok := find(r.URL.Path)
 	if !ok {
 		return httpserver.NoRoute()
 	}

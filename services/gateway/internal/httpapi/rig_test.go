@@ -117,7 +117,7 @@ func (r *rig) replica(readyURLs []string) (public, admin *httptest.Server) {
 	}
 	authenticator := auth.New(r.store, r.pepper, proxies)
 	public = httptest.NewServer(httpapi.NewPublic(authenticator, r.store, r.peers, ready, shelf, nil))
-	admin = httptest.NewServer(httpapi.NewAdmin(authenticator, r.store, r.peers, r.pepper, ready, nil))
+	admin = httptest.NewServer(httpapi.NewAdmin(authenticator, r.store, r.peers, r.pepper, ready, shelf, nil))
 	r.t.Cleanup(public.Close)
 	r.t.Cleanup(admin.Close)
 	return public, admin

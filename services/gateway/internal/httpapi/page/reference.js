@@ -30,7 +30,7 @@ SwaggerUIBundle({
   syntaxHighlight: { activated: true, theme: "idea" },
   onComplete: () => {
     // Swagger UI sets no id on these two sections, and the links in the list of sections need ids.
-    document.querySelector(".webhooks").id = "events";
-    document.querySelector(".models").id = "schemas";
+    document.querySelector(".webhooks")?.setAttribute("id", "events");
+    document.querySelector(".models")?.setAttribute("id", "schemas");
   },
 });
