@@ -9,6 +9,8 @@ import (
 const (
 	// DemoTest runs commands against the demo workspace of a local stack.
 	DemoTest = "test/e2e/contract TestPages_CommandsRun"
+	// RecipesTest runs the commands and the code of the first webhook in TypeScript and in Python.
+	RecipesTest = "test/e2e/contract TestClients_FirstWebhookRecipesRun"
 	// OperatorTest runs commands against a local stack with a SIP trunk. Programs that do nothing take
 	// the place of kubectl, docker, helm, ssh and the programs of Kafka.
 	OperatorTest = "test/e2e TestSIP_PagesRun"
@@ -50,7 +52,7 @@ var pageIndex = []pageEntry{
 
 	{Page: "docs/quick-start.md", Test: DemoTest},
 	{Page: "docs/place-a-call.md", Test: DemoTest},
-	{Page: "docs/webhooks.md", Test: DemoTest},
+	{Page: "docs/webhooks.md", Test: RecipesTest},
 	{Page: "docs/errors-and-retries.md", Test: DemoTest},
 	{Page: "docs/test-numbers.md", Test: DemoTest},
 	{Page: "docs/compliance.md", Test: DemoTest},

@@ -34,7 +34,6 @@ func TestPages_CommandsRun(t *testing.T) {
 		{name: "README.md", wantOutput: `"external_ref":"order-1042"`},
 		{name: "docs/quick-start.md", wantOutput: `"status": "completed"`},
 		{name: "docs/place-a-call.md", wantOutput: "canceled"},
-		{name: "docs/webhooks.md", wantOutput: "received webhook.test"},
 		{name: "docs/errors-and-retries.md", wantOutput: "Idempotency-Replayed: true"},
 		{name: "docs/test-numbers.md", wantOutput: "callback_requested"},
 		{name: "docs/compliance.md", wantOutput: "opt_out_removed"},
