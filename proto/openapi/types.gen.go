@@ -1597,10 +1597,10 @@ type ListAuditEntriesParams struct {
 	// ObjectID Only entries about this object. Encode the `+` of a phone number as `%2B`.
 	ObjectID *string `form:"object_id,omitempty" json:"object_id,omitempty"`
 
-	// CreatedAfter Only items created after this time (exclusive, in milliseconds). It needs an offset. A raw `+` is accepted.
+	// CreatedAfter Only items created after this time. The time is exclusive, has millisecond precision and needs an offset. A raw `+` is accepted.
 	CreatedAfter *CreatedAfter `form:"created_after,omitempty" json:"created_after,omitempty"`
 
-	// CreatedBefore Only items created before this time (exclusive, in milliseconds). It needs an offset. A raw `+` is accepted.
+	// CreatedBefore Only items created before this time. The time is exclusive, has millisecond precision and needs an offset. A raw `+` is accepted.
 	CreatedBefore *CreatedBefore `form:"created_before,omitempty" json:"created_before,omitempty"`
 }
 

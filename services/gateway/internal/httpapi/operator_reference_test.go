@@ -88,7 +88,7 @@ func isOfGateway(path string) bool {
 			return true
 		}
 	}
-	return strings.Contains(path, "/api-keys") || strings.HasSuffix(path, "/timeline")
+	return strings.Contains(path, "/api-keys") || strings.HasSuffix(path, "/timeline") || strings.HasSuffix(path, "/audit")
 }
 
 func TestOperatorDocs_AreServedWithoutAToken(t *testing.T) {
