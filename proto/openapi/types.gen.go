@@ -511,10 +511,10 @@ type AuditEntry struct {
 
 	// Before The object before the change; null if it is new or not known. Secrets, and the name, email, variables and metadata of
 	// contacts, are `[redacted]`.
-	Before interface{} `json:"before"`
+	Before *map[string]interface{} `json:"before"`
 
 	// After The object after the change; null if it is not known. For a read, the reason that an operator gave.
-	After interface{} `json:"after"`
+	After *map[string]interface{} `json:"after"`
 
 	// RequestID The X-Request-Id of the response.
 	RequestID openapi_types.UUID `json:"request_id"`

@@ -116,6 +116,8 @@ type actor struct {
 	requestID uuid.UUID
 	// reason is why an operator reads a transcript or a recording. It is empty for other actors.
 	reason string
+	// hidden is true if transcripts are removed from the stream that the person reads.
+	hidden bool
 }
 
 type actorKey struct{}

@@ -395,3 +395,42 @@ func TestAudit_EveryChangeHasAnAction(t *testing.T) {
 		}
 	}
 }
+
+func TestConsole_StreamHidesTranscriptsByRole(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.newConsole()
+	workspace := r.workspace("")
+	key, _ := r.key(workspace, "write")
+	viewer, _ := r.memberSession(workspace, people.Viewer)
+	developer, _ := r.memberSession(workspace, people.Developer)
+	operator := r.operatorSession()
+	const head, tail = ": open\n\nid: 7\nevent: call.completed\n", "\n: keep-alive\n\n"
+	const event = `{"data":{"id":"1","recording_url":"https://example.com","summary":{"a":"b"},` +
+		`"transcript":{"turns":[{"text":"hello"}]}},"type":"call.completed"}`
+	const hidden = `{"data":{"id":"1","recording_url":null,"summary":null,"transcript":null},"type":"call.completed"}`
+	r.answers(func(w http.ResponseWriter, _ receivedRequest) bool {
+		w.Header().Set("Content-Type", "text/event-stream")
+		_, _ = io.WriteString(w, head+"data: "+event+"\n"+tail)
+		return true
+	})
+	for _, row := range []struct{ name, token, reason, want string }{
+		{name: "viewer", token: viewer, want: hidden},
+		{name: "operator without a reason", token: operator, want: hidden},
+		{name: "operator with a reason", token: operator, reason: "complaint 7", want: event},
+		{name: "developer", token: developer, want: event},
+	} {
+		header := http.Header{"Ringfence-Workspace": {workspace}}
+		if row.reason != "" {
+			header.Set("Ringfence-Reason", row.reason)
+		}
+		got := send(t, "GET", r.console.URL+"/v1/events", row.token, "", header)
+		if want := head + "data: " + row.want + "\n" + tail; got.body != want {
+			t.Errorf("%s: stream = %q, want %q", row.name, got.body, want)
+		}
+	}
+	// Only a stream with transcripts is a read.
+	if entries := r.entries(key, "object_type=event_stream"); len(entries) != 2 {
+		t.Errorf("entries = %+v, want the streams of the operator with a reason and of the developer", entries)
+	}
+}

@@ -77,6 +77,10 @@ func (a auditor) observeRead(
 		if err != nil || response.StatusCode != http.StatusOK {
 			return nil //nolint:nilerr // nothing was read
 		}
+		if actorOf(r).hidden {
+			response.Body = hideTranscripts(response.Body)
+			return nil
+		}
 		objects := []audit.Object{object}
 		if !match.Stream {
 			objects = audit.ReadsIn(object, match.Template, peekBody(response, maxTranscript))

@@ -221,10 +221,11 @@ func (c *Console) answer(w http.ResponseWriter, r *http.Request) error {
 		Actor:    audit.Actor{Type: audit.User, ID: session.PersonID.String(), Name: session.PersonName},
 		operator: session.Actor(), requestID: requestID,
 	}
-	if rule.reason && person.role == people.Operator {
+	if (rule.reason || rule.hides) && person.role == people.Operator {
 		act.reason = strings.TrimSpace(r.Header.Get(reasonHeader))
 		telemetry.Annotate(ctx, "reason", act.reason)
 	}
+	act.hidden = rule.hides && (person.role == people.Viewer || (person.role == people.Operator && act.reason == ""))
 	if person.workspaceID != uuid.Nil {
 		telemetry.Annotate(ctx, "workspace_id", person.workspaceID.String())
 	}
@@ -301,7 +302,7 @@ func (c *Console) authorize(r *http.Request, session auth.Session, u rule, match
 		return person, apierr.New(http.StatusForbidden, "recent_sign_in_required",
 			"This action needs a sign-in within the last 15 minutes. Sign in again.")
 	}
-	if u.reason && person.role == people.Operator {
+	if person.role == people.Operator && (u.reason || (u.hides && r.Header.Get(reasonHeader) != "")) {
 		return person, checkReason(r)
 	}
 	return person, nil

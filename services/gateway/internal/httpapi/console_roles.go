@@ -21,6 +21,9 @@ type rule struct {
 	recent bool
 	// reason is true if an operator must give a reason.
 	reason bool
+	// hides is true if transcripts are removed from the response for viewers, and for operators who
+	// give no reason.
+	hides bool
 }
 
 // scope is how a request names the workspace whose membership is checked.
@@ -141,8 +144,7 @@ func customerRules() []rule {
 		{methods: on("POST"), template: "/v1/decisions/preview", roles: members()},
 		{methods: on("GET"), template: "/v1/dialing", roles: members()},
 		{methods: on("PUT"), template: "/v1/dialing", roles: listeners()},
-		// Events contain transcripts.
-		{methods: on("GET"), template: "/v1/events", roles: listeners(), reason: true},
+		{methods: on("GET"), template: "/v1/events", roles: members(), hides: true},
 		{methods: on("GET"), template: "/v1/contacts", roles: members()},
 		{methods: on("POST"), template: "/v1/contacts", roles: listeners()},
 		{methods: on("GET"), template: "/v1/contacts/{id}", roles: members()},

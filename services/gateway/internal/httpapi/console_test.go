@@ -324,6 +324,13 @@ func TestConsole_ForwardsTheWorkspaceAndTheRole(t *testing.T) {
 	if received.uri != "/v1/calls?limit=3" {
 		t.Errorf("uri = %s, want /v1/calls?limit=3", received.uri)
 	}
+	developer, developerID := r.memberSession(workspace, people.Developer)
+	wantAnswer(t, "PUT dialing", r.visitIn(workspace, "PUT", "/v1/dialing", developer, `{"state":"active"}`),
+		http.StatusOK, "")
+	dialing := r.requestsTo(proxy.Dialer)
+	if got, want := dialing[len(dialing)-1].caller.Operator, "person:"+developerID.String(); got != want {
+		t.Errorf("actor of PUT dialing = %q, want %q", got, want)
+	}
 	wantAnswer(t, "GET agents", r.visit("GET", "/admin/v1/workspaces/"+workspace+"/agents", token, ""), http.StatusOK, "")
 	requests := r.requestsTo(proxy.Calls)
 	if got, want := requests[len(requests)-1].caller.Operator, "person:"+personID.String(); got != want {
@@ -375,7 +382,7 @@ func TestConsole_OperatorsGiveAReasonForTranscriptsAndRecordings(t *testing.T) {
 	workspace, operator := r.workspace(""), r.operatorSession()
 	owner, _ := r.memberSession(workspace, people.Owner)
 	call := "/v1/calls/0190c2a0-7b2c-7c3e-8f00-aabbccddeeff"
-	for _, path := range []string{call, call + "/transcript", call + "/recording", "/v1/events",
+	for _, path := range []string{call, call + "/transcript", call + "/recording",
 		"/v1/webhook-deliveries/0190c2a0-7b2c-7c3e-8f00-aabbccddeeff"} {
 		wantAnswer(t, "operator: "+path, r.visitIn(workspace, "GET", path, operator, ""),
 			http.StatusUnprocessableEntity, "validation_error")
