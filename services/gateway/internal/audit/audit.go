@@ -81,7 +81,8 @@ const redacted = "[redacted]"
 
 // State returns a JSON body for the audit log. The values of secret members and of personal data
 // are replaced, so that an erasure need not change the audit log. State returns nil if the body is
-// not JSON, or is too large. A list becomes an object with the member data. objectType is the type of the object that the body describes.
+// not JSON, or is too large. A list becomes an object with the member data. objectType is the type
+// of the object that the body describes.
 func State(objectType string, body []byte) json.RawMessage {
 	if len(bytes.TrimSpace(body)) == 0 || len(body) > MaxState {
 		return nil
