@@ -44,10 +44,12 @@ spec:
   egress:
     {{- include "ringfence-lib.toPostgres" . | trim | nindent 4 }}
     {{- with .Values.network }}
-    - ports: {{- include "ringfence-lib.tcp" .kafka.ports | trim | nindent 8 }}
-      {{- with .kafka.to }}
+    {{- with .kafka }}
+    - ports: {{- include "ringfence-lib.tcp" .ports | trim | nindent 8 }}
+      {{- with .to }}
       to: {{- toYaml . | nindent 8 }}
       {{- end }}
+    {{- end }}
     {{- if .collector.to }}
     - ports: {{- include "ringfence-lib.tcp" .collector.ports | trim | nindent 8 }}
       to: {{- toYaml .collector.to | nindent 8 }}
@@ -85,10 +87,12 @@ spec:
 - ports: [{port: 53, protocol: UDP}, {port: 53, protocol: TCP}]
   to: {{- toYaml . | nindent 4 }}
 {{- end }}
-- ports: {{- include "ringfence-lib.tcp" .Values.network.postgres.ports | trim | nindent 4 }}
-  {{- with .Values.network.postgres.to }}
+{{- with .Values.network.postgres }}
+- ports: {{- include "ringfence-lib.tcp" .ports | trim | nindent 4 }}
+  {{- with .to }}
   to: {{- toYaml . | nindent 4 }}
   {{- end }}
+{{- end }}
 {{- end }}
 
 {{- define "ringfence-lib.tcp" -}}

@@ -28,7 +28,7 @@
 {{- if lt (int .Values.terminationGracePeriodSeconds) $ends }}
 {{- $faults = append $faults (printf "terminationGracePeriodSeconds is %d, and a replica can take %d seconds to end (%s)" (int .Values.terminationGracePeriodSeconds) $ends (join ", " $drain)) }}
 {{- end }}
-{{- range splitList "," (.Values.env.KAFKA_BROKERS | default "") }}
+{{- range compact (splitList "," (.Values.env.KAFKA_BROKERS | default "")) }}
 {{- $port := regexFind ":[0-9]+$" . | trimPrefix ":" | default "9092" | int }}
 {{- if not (has (toString $port) (toStrings $.Values.network.kafka.ports)) }}
 {{- $faults = append $faults (printf "network.kafka.ports has no %d, the port of a broker in env.KAFKA_BROKERS" $port) }}
