@@ -7,6 +7,7 @@ replace ringfence.dev/libs => ../../libs
 replace ringfence.dev/proto => ../../proto
 
 require (
+	github.com/google/go-cmp v0.7.0
 	github.com/google/uuid v1.6.0
 	golang.org/x/sync v0.23.0
 	ringfence.dev/libs v0.0.0-00010101000000-000000000000

@@ -76,3 +76,26 @@ func TestCall_ShowsItsStoryAfterAReason(t *testing.T) {
 	}
 	b.check(t, "call", "/w/{workspace}/calls/"+call)
 }
+
+func TestLive_KilledProcessesLoseNoSessionAndNoEvent(t *testing.T) {
+	b := operatorTab(t)
+	if b.own == nil {
+		t.Skip("a running stack (RINGFENCE_RUNNING) cannot be told to kill its processes")
+	}
+	b.visit(t, "/w/{workspace}/live")
+	b.await(t, `document.querySelector("[data-connection][data-state=open]")`)
+	script[bool](t, b, "window.notReloaded = true")
+	for i, name := range []string{"console", "gateway", "webhook-dispatcher"} {
+		if !b.own.KillOne(name, 0) {
+			t.Fatalf("%s was not killed", name)
+		}
+		if err := b.own.AwaitReady(t.Context(), pageLimit); err != nil {
+			t.Fatal(err)
+		}
+		to := "+1415555010" + string(rune('4'+i))
+		b.awaitCall(t, b.place(t, to))
+		b.await(t, `[...document.querySelectorAll("#ended li")].some((e) => e.innerText.includes("`+to+`"))`)
+		sharedstack.Equal(t, "page was not loaded again after the kill of "+name,
+			script[bool](t, b, "window.notReloaded === true"), true)
+	}
+}

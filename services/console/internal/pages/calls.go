@@ -13,6 +13,7 @@ import (
 func (s *Server) callRoutes() []route {
 	return []route{
 		{"GET /w/{workspace}/calls", showCalls},
+		{"GET /w/{workspace}/calls.csv", exportCalls},
 		{"POST /w/{workspace}/calls/{call}/hangup", hangUp},
 	}
 }
@@ -36,17 +37,13 @@ func (v *visit) localTime(text string) (string, bool) {
 	return "", false
 }
 
+// callFilters are the parameters that the list of calls passes to the API.
+func callFilters() []string {
+	return []string{"status", "to", "direction", "outcome", "agent_id", "external_ref", "created_after", "created_before"}
+}
+
 func showCalls(v *visit) (view, error) {
-	query := v.listQuery(
-		"status",
-		"to",
-		"direction",
-		"outcome",
-		"agent_id",
-		"external_ref",
-		"created_after",
-		"created_before",
-	)
+	query := v.listQuery(callFilters()...)
 	data := callsData{
 		Statuses: []string{"initiated", "ringing", "in_progress", "completed", "no_answer", "busy", "failed", "canceled"},
 		Outcomes: []string{

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/google/uuid"
+
 	"ringfence.dev/proto/openapi"
 )
 
@@ -30,6 +32,11 @@ func textOf(value any) string {
 		}
 		return strconv.Itoa(int(*v))
 	case *json.Number:
+		if v == nil {
+			return ""
+		}
+		return v.String()
+	case *uuid.UUID:
 		if v == nil {
 			return ""
 		}

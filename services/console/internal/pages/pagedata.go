@@ -123,6 +123,15 @@ func (p *pageData) With(name string, value any) string {
 	return p.visit.r.URL.Path + "?" + query.Encode()
 }
 
+// Export returns an address in the workspace with the filters of this page.
+func (p *pageData) Export(part string) string {
+	query := p.visit.r.URL.Query()
+	for _, name := range []string{"done", "starting_after"} {
+		query.Del(name)
+	}
+	return p.visit.path(part) + "?" + query.Encode()
+}
+
 // Query returns a parameter of the address.
 func (p *pageData) Query(name string) string { return p.visit.query(name) }
 

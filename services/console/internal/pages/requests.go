@@ -12,6 +12,7 @@ import (
 func (s *Server) requestRoutes() []route {
 	return []route{
 		{"GET /w/{workspace}/call-requests", showRequests},
+		{"GET /w/{workspace}/call-requests.csv", exportRequests},
 		{"POST /w/{workspace}/call-requests/{request}/cancel", cancelRequest},
 		{"GET /w/{workspace}/call-requests/new", showPlaceCall},
 		{"POST /w/{workspace}/call-requests/new", placeCall},
@@ -26,8 +27,13 @@ type requestsData struct {
 	Last     string
 }
 
+// requestFilters are the parameters that the list of call requests passes to the API.
+func requestFilters() []string {
+	return []string{"status", "to", "external_ref", "created_after", "created_before"}
+}
+
 func showRequests(v *visit) (view, error) {
-	query := v.listQuery("status", "to", "external_ref", "created_after", "created_before")
+	query := v.listQuery(requestFilters()...)
 	data := requestsData{
 		Statuses: []string{"queued", "dialing", "completed", "failed", "blocked", "canceled"}, Filtered: len(query) > 1,
 	}

@@ -612,3 +612,12 @@ func TestRecording_ObjectStoreGetsNoSession(t *testing.T) {
 		}
 	}
 }
+
+func jsonOf(t *testing.T, value any) string {
+	t.Helper()
+	text, err := json.Marshal(value)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
