@@ -33,7 +33,16 @@ func TestCharts_ConsoleReachesTheGatewayOnly(t *testing.T) {
 	if slices.Concat(egress.Asks, egress.Probes) != nil {
 		t.Errorf("the console calls %v, want only the rule for the gateway's listener", egress.Asks)
 	}
-	out := string(manifests(t, "console", "--set", "global.registry="+registry, "--set", "env.CONSOLE_URL=https://console.example.com"))
+	out := string(
+		manifests(
+			t,
+			"console",
+			"--set",
+			"global.registry="+registry,
+			"--set",
+			"env.CONSOLE_URL=https://console.example.com",
+		),
+	)
 	for _, port := range []string{"5432", "9092"} {
 		if strings.Contains(out, port) {
 			t.Errorf("the manifests contain the port %s, which the console does not use", port)

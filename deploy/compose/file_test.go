@@ -110,7 +110,8 @@ func TestComposeFile_PortsDoNotConflictWithMakeRun(t *testing.T) {
 func TestComposeFile_ServicesArePinnedAndRestricted(t *testing.T) {
 	t.Parallel()
 	c := composed(t)
-	want := append([]string{"postgres", "kafka", "storage", "collector", "traces", "prometheus", "grafana", "simcarrier", "collector-health"}, withConsole...)
+	want := append([]string{"postgres", "kafka", "storage", "collector", "traces", "prometheus", "grafana", "simcarrier",
+		"collector-health"}, withConsole...)
 	if got := slices.Sorted(maps.Keys(c.Services)); !slices.Equal(got, slices.Sorted(slices.Values(want))) {
 		t.Errorf("it runs %v, want %v", got, want)
 	}

@@ -39,7 +39,16 @@ func (v *visit) localTime(text string) (string, bool) {
 
 // callFilters are the parameters that the list of calls passes to the API.
 func callFilters() []string {
-	return []string{"status", "to", "direction", "outcome", "agent_id", "external_ref", "created_after", "created_before"}
+	return []string{
+		"status",
+		"to",
+		"direction",
+		"outcome",
+		"agent_id",
+		"external_ref",
+		"created_after",
+		"created_before",
+	}
 }
 
 func showCalls(v *visit) (view, error) {

@@ -33,7 +33,10 @@ func writeCSV[Item any](
 	}
 	h := v.w.Header()
 	h.Set("Content-Type", "text/csv; charset=utf-8")
-	h.Set("Content-Disposition", fmt.Sprintf(`attachment; filename="%s-%s.csv"`, name, time.Now().UTC().Format("2006-01-02")))
+	h.Set(
+		"Content-Disposition",
+		fmt.Sprintf(`attachment; filename="%s-%s.csv"`, name, time.Now().UTC().Format("2006-01-02")),
+	)
 	out, control := csv.NewWriter(v.w), http.NewResponseController(v.w)
 	_ = out.Write(header) // Flush reports errors of the connection
 	for rows := 0; rows < csvRows; {

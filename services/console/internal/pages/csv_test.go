@@ -25,8 +25,17 @@ func TestSafeCell_RunsNoFormula(t *testing.T) {
 }
 
 func call(id, ref string) map[string]any {
-	return map[string]any{"id": id, "to": "+14155550101", "from": "+15005550006", "status": "completed", "agent_id": workspaceID,
-		"direction": "outbound", "external_ref": ref, "talk_seconds": 4, "created_at": "2026-06-04T09:00:00.000Z"}
+	return map[string]any{
+		"id":           id,
+		"to":           "+14155550101",
+		"from":         "+15005550006",
+		"status":       "completed",
+		"agent_id":     workspaceID,
+		"direction":    "outbound",
+		"external_ref": ref,
+		"talk_seconds": 4,
+		"created_at":   "2026-06-04T09:00:00.000Z",
+	}
 }
 
 func TestCallsCSV_HasAllPagesOfTheFilter(t *testing.T) {
@@ -49,10 +58,15 @@ func TestCallsCSV_HasAllPagesOfTheFilter(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	row := func(id, ref string) []string {
+		return []string{id, "outbound", "+15005550006", "+14155550101", "completed", "", "4", workspaceID, "", ref,
+			"2026-06-04T09:00:00.000Z"}
+	}
 	want := [][]string{
-		{"id", "direction", "from", "to", "status", "outcome", "talk_seconds", "agent_id", "contact_id", "external_ref", "created_at"},
-		{workspaceID, "outbound", "+15005550006", "+14155550101", "completed", "", "4", workspaceID, "", "'=cmd", "2026-06-04T09:00:00.000Z"},
-		{requestID, "outbound", "+15005550006", "+14155550101", "completed", "", "4", workspaceID, "", "second", "2026-06-04T09:00:00.000Z"},
+		{"id", "direction", "from", "to", "status", "outcome", "talk_seconds", "agent_id", "contact_id", "external_ref",
+			"created_at"},
+		row(workspaceID, "'=cmd"),
+		row(requestID, "second"),
 	}
 	if diff := cmp.Diff(want, rows); diff != "" {
 		t.Errorf("rows (-want +got):\n%s", diff)
