@@ -2,6 +2,7 @@ package pages
 
 import (
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -37,40 +38,22 @@ func (v *visit) localTime(text string) (string, bool) {
 	return "", false
 }
 
+// callStatuses and callOutcomes are the choices of the filters.
+var (
+	callStatuses = strings.Fields("initiated ringing in_progress completed no_answer busy failed canceled")
+	callOutcomes = strings.Fields("interested not_interested callback_requested appointment_booked qualified " +
+		"not_qualified transferred information_given opted_out wrong_number no_conversation unknown")
+)
+
 // callFilters are the parameters that the list of calls passes to the API.
 func callFilters() []string {
-	return []string{
-		"status",
-		"to",
-		"direction",
-		"outcome",
-		"agent_id",
-		"external_ref",
-		"created_after",
-		"created_before",
-	}
+	return []string{"status", "to", "direction", "outcome", "agent_id", "external_ref", "created_after",
+		"created_before"}
 }
 
 func showCalls(v *visit) (view, error) {
 	query := v.listQuery(callFilters()...)
-	data := callsData{
-		Statuses: []string{"initiated", "ringing", "in_progress", "completed", "no_answer", "busy", "failed", "canceled"},
-		Outcomes: []string{
-			"interested",
-			"not_interested",
-			"callback_requested",
-			"appointment_booked",
-			"qualified",
-			"not_qualified",
-			"transferred",
-			"information_given",
-			"opted_out",
-			"wrong_number",
-			"no_conversation",
-			"unknown",
-		},
-		Filtered: len(query) > 1,
-	}
+	data := callsData{Statuses: callStatuses, Outcomes: callOutcomes, Filtered: len(query) > 1}
 	var agents gateway.Page[gateway.Agent]
 	err := concurrently(read(v, &data.CallPage, "/v1/calls", query), v.readAgents(&agents))
 	data.Agents = agents.Data
