@@ -45,7 +45,8 @@ func TestLive_CallMovesThroughItsStatesWithoutAReload(t *testing.T) {
 	b.await(t, `[...document.querySelectorAll("#live .to")].some((e) => e.innerText === "+14155550198")`)
 	b.await(t, `document.querySelector("#live .badge")?.innerText === "Ringing"`)
 	b.screenshot(t, "live-ringing")
-	b.run(t, chromedp.Click("#live .live button"), chromedp.WaitReady("#content"))
+	b.run(t, chromedp.Click("#live .live button"))
+	b.await(t, `document.querySelector(".note[data-tone=good]")`) // the page after the action
 	b.await(
 		t,
 		`[...document.querySelectorAll("#ended li")]

@@ -63,7 +63,7 @@ func showCalls(v *visit) (view, error) {
 	return view{template: "calls", title: "calls.title", nav: "calls", data: data}, err
 }
 
-// hangUp ends a call.
+// hangUp ends a call. A call that has ended meanwhile is no error: the page then shows it.
 func hangUp(v *visit) (view, error) {
 	id, err := uuid.Parse(v.r.PathValue("call"))
 	if err != nil {
@@ -71,5 +71,8 @@ func hangUp(v *visit) (view, error) {
 	}
 	_, err = gateway.Do[openapi.Call](v.r.Context(), v.Session,
 		gateway.Request{Method: http.MethodPost, Path: "/v1/calls/" + id.String() + "/hangup"})
+	if gateway.Is(err, "invalid_state") {
+		return view{redirect: v.returnPath(), done: "call_ended"}, nil
+	}
 	return view{redirect: v.returnPath(), done: "hung_up"}, err
 }

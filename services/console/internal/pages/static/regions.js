@@ -65,7 +65,7 @@ async function replace(regions) {
       ignoreActiveValue: true,
       callbacks: {
         // The person's open details, and what scripts wrote, are kept.
-        beforeAttributeUpdated: (name, node) => !(name === "open" && node.matches("details")),
+        beforeAttributeUpdated: (name, node) => !(name === "open" && node.matches("details")) && name !== "data-sent",
         beforeNodeMorphed: (old) => !(old.nodeType === 1 && old.hasAttribute("data-keep")),
         afterNodeAdded: (node) => {
           if (node.nodeType === 1 && node.hasAttribute("data-fresh")) node.classList.add("fresh");
