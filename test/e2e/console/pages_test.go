@@ -1,11 +1,13 @@
 package console
 
 import (
+	"context"
 	"strings"
 	"testing"
 
 	"github.com/chromedp/chromedp"
 
+	"ringfence.dev/test/kit"
 	"ringfence.dev/test/kit/sharedstack"
 )
 
@@ -99,4 +101,25 @@ func TestLive_KilledProcessesLoseNoSessionAndNoEvent(t *testing.T) {
 		sharedstack.Equal(t, "page was not loaded again after the kill of "+name,
 			script[bool](t, b, "window.notReloaded === true"), true)
 	}
+}
+
+func TestBanner_ShowsAPauseOnEveryPage(t *testing.T) {
+	s := stack(t)
+	set := func(state string) {
+		body := map[string]string{"state": state, "reason": "Wrong <b>script</b>"}
+		path := "/admin/v1/workspaces/" + s.WorkspaceID + "/dialing"
+		err := kit.NewClient(s.AdminURL, s.AdminToken).Into(context.Background(), "PUT", path, body, 200, nil)
+		if err != nil {
+			t.Error(err)
+		}
+	}
+	set("paused")
+	t.Cleanup(func() { set("active") })
+	b := operatorTab(t)
+	b.visit(t, "/w/{workspace}/calls")
+	sharedstack.Contains(t, "banner", b.text(t, "#banners"), "Dialing of a workspace is paused. “Wrong <b>script</b>” by local")
+	b.check(t, "paused", "/workspaces")
+	set("active")
+	b.visit(t, "/w/{workspace}/calls")
+	sharedstack.Equal(t, "banner after the pause", b.text(t, "#banners"), "")
 }

@@ -77,6 +77,15 @@ type Session struct {
 
 	mu       sync.Mutex
 	newToken string
+	requests int64
+}
+
+// Requests returns the number of requests that the session sent. The gateway limits the requests
+// per minute of a session.
+func (s *Session) Requests() int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.requests
 }
 
 // Session returns a sender for a session token.
@@ -180,6 +189,9 @@ func (s *Session) Fetch(ctx context.Context, r Request) (*http.Response, error) 
 	if err != nil {
 		return nil, err
 	}
+	s.mu.Lock()
+	s.requests++
+	s.mu.Unlock()
 	response, err := s.client.http.Do(request)
 	if err != nil {
 		return nil, &Error{cause: err}

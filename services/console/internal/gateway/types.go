@@ -104,3 +104,15 @@ type Agent struct {
 	ID   uuid.UUID `json:"id"`
 	Name string    `json:"name"`
 }
+
+// Pause is a pause of dialing: of everything, a workspace, an agent or a trunk.
+type Pause struct {
+	Level string     `json:"level"`
+	ID    *uuid.UUID `json:"id"`
+	openapi.Dialing
+}
+
+// Dialer is the part of GET /admin/v1/dialer that pages show.
+type Dialer struct {
+	Pauses []Pause `json:"pauses"`
+}

@@ -11,7 +11,6 @@ import (
 
 	"github.com/google/uuid"
 
-	"ringfence.dev/proto/openapi"
 	"ringfence.dev/services/console/internal/gateway"
 )
 
@@ -47,9 +46,11 @@ type pageData struct {
 	Role      string
 	Workspace *gateway.Workspace
 	Nav       []navGroup
-	Pauses    []openapi.Dialing
-	Done      string // the key of the message of the last action
-	ZoneKey   string // the name of the cookie of the time zone
+	Pauses    []gateway.Pause
+	// MorePauses is the number of pauses that are not shown.
+	MorePauses int
+	Done       string // the key of the message of the last action
+	ZoneKey    string // the name of the cookie of the time zone
 }
 
 func newPageData(v *visit, result view) *pageData {
@@ -59,8 +60,9 @@ func newPageData(v *visit, result view) *pageData {
 	if p.Workspace == nil && v.workspace != uuid.Nil && v.role != "" {
 		p.Workspace = &gateway.Workspace{ID: v.workspace, Name: v.membershipName()}
 	}
-	if d := v.frame.dialing; d != nil && d.State == openapi.DialingStatePaused {
-		p.Pauses = append(p.Pauses, *d)
+	p.Pauses = v.frame.pauses
+	if more := len(p.Pauses) - maxBanners; more > 0 {
+		p.Pauses, p.MorePauses = p.Pauses[:maxBanners], more
 	}
 	if p.SignedIn {
 		p.Nav = v.navigation(result.nav)
@@ -69,6 +71,21 @@ func newPageData(v *visit, result view) *pageData {
 		p.Done = "done." + key
 	}
 	return p
+}
+
+// maxBanners is the number of pauses that every page shows.
+const maxBanners = 3
+
+// Actor returns the name of the person or operator who made a change. The API names people by ids.
+func (p *pageData) Actor(name string) string {
+	id, isPerson := strings.CutPrefix(name, "person:")
+	switch {
+	case !isPerson:
+		return name
+	case id == p.Me.Person.ID.String():
+		return p.Me.Person.Name
+	}
+	return p.visit.server.templates.text(p.Language, "actor.person", id[:min(8, len(id))])
 }
 
 func (v *visit) membershipName() string {

@@ -477,9 +477,25 @@ func TestBanner_ShowsWhoPausedDialing(t *testing.T) {
 		"set_at": "2026-06-04T09:00:00.000Z",
 	})
 	w := s.get("/w/" + workspaceID + "/calls")
-	wantBody(t, w, "Dialing is paused.")
+	wantBody(t, w, "Dialing of a workspace is paused.")
 	wantBody(t, w, "Wrong script")
 	wantBody(t, w, "by Grace")
+}
+
+func TestBanner_ShowsOperatorsEveryPause(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, gateway.Operator)
+	s.set("GET /admin/v1/dialer", map[string]any{"pauses": []any{
+		map[string]any{"level": "everything", "id": nil, "state": "paused", "reason": "Incident 7",
+			"set_by": map[string]any{"type": "operator", "name": "person:" + workspaceID}},
+		map[string]any{"level": "trunk", "id": workspaceID, "state": "paused"},
+		map[string]any{"level": "agent", "id": workspaceID, "state": "paused"},
+		map[string]any{"level": "workspace", "id": workspaceID, "state": "paused"},
+	}})
+	w := s.get("/workspaces")
+	for _, want := range []string{"All dialing is paused.", "Incident 7", "by Ada", "Dialing of a trunk is paused.", "1 further pause"} {
+		wantBody(t, w, want)
+	}
 }
 
 func TestPreferences_ChangeLanguageAndTheme(t *testing.T) {

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -79,6 +80,7 @@ func (s *Server) visit(w http.ResponseWriter, r *http.Request) (*visit, bool) {
 	} else if me.Operator {
 		v.role = gateway.Operator
 	}
+	v.frame.readPauses(v)
 	return v, true
 }
 
@@ -113,34 +115,48 @@ func (v *visit) path(parts ...string) string {
 type frame struct {
 	done      sync.WaitGroup
 	workspace *gateway.Workspace
-	dialing   *openapi.Dialing
+	pauses    []gateway.Pause
+}
+
+// readPauses reads the pauses that the page shows: for an operator all, for a member the one of the
+// workspace.
+func (f *frame) readPauses(v *visit) {
+	if v.r.Method != http.MethodGet {
+		return
+	}
+	ctx, cancel := context.WithTimeout(v.r.Context(), frameTimeout)
+	f.done.Go(func() {
+		defer cancel()
+		if v.me.Operator {
+			if found, err := gateway.Get[gateway.Dialer](ctx, v.Session, "/admin/v1/dialer", nil); err == nil {
+				f.pauses = found.Pauses
+			}
+			return
+		}
+		if v.role == "" {
+			return
+		}
+		d, err := gateway.Get[openapi.Dialing](ctx, v.Session, "/v1/dialing", nil)
+		if err == nil && d.State == openapi.DialingStatePaused {
+			f.pauses = []gateway.Pause{{Level: "workspace", ID: &v.workspace, Dialing: d}}
+		}
+	})
 }
 
 const frameTimeout = 3 * time.Second
 
 func startFrame(v *visit) *frame {
 	f := &frame{}
-	if v.workspace == uuid.Nil || v.r.Method != http.MethodGet {
+	if v.workspace == uuid.Nil || v.r.Method != http.MethodGet || v.Background {
 		return f
 	}
 	ctx, cancel := context.WithTimeout(v.r.Context(), frameTimeout)
-	read := func(get func()) { f.done.Go(get) }
-	read(func() {
-		if w, err := gateway.Get[gateway.Workspace](
-			ctx,
-			v.Session,
-			"/admin/v1/workspaces/"+v.workspace.String(),
-			nil,
-		); err == nil {
+	f.done.Go(func() {
+		defer cancel()
+		if w, err := gateway.Get[gateway.Workspace](ctx, v.Session, v.admin(""), nil); err == nil {
 			f.workspace = &w
 		}
 	})
-	read(func() {
-		if d, err := gateway.Get[openapi.Dialing](ctx, v.Session, "/v1/dialing", nil); err == nil {
-			f.dialing = &d
-		}
-	})
-	go func() { f.done.Wait(); cancel() }()
 	return f
 }
 
@@ -199,6 +215,7 @@ func (v *visit) render(result view) {
 		return
 	}
 	v.w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	v.w.Header().Set("RF-Cost", strconv.FormatInt(v.Requests(), 10))
 	if result.status != 0 {
 		v.w.WriteHeader(result.status)
 	}

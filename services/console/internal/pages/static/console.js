@@ -105,8 +105,12 @@ setInterval(updateClocks, 1000);
 startPasskeys();
 startStory();
 
-if (body.dataset.stream && document.querySelector("[data-live]")) {
+// Changes without an event, for example pauses and new call requests, are seen after this time.
+const refreshInterval = 15_000;
+
+if (body.dataset.stream && document.querySelector("main [data-live]")) {
   showConnection("waiting");
+  setInterval(() => refreshRegions({ all: true }), refreshInterval);
   follow(body.dataset.stream, {
     onEvent: (event) => refreshRegions(event),
     onState: showConnection,
