@@ -83,7 +83,7 @@ func TestCall_ShowsItsStoryAfterAReason(t *testing.T) {
 func TestLive_KilledProcessesLoseNoSessionAndNoEvent(t *testing.T) {
 	b := operatorTab(t)
 	if b.own == nil {
-		t.Skip("a running stack (RINGFENCE_RUNNING) cannot be told to kill its processes")
+		t.Skip("a running stack (RINGFENCE_RUNNING) was not started by this test")
 	}
 	b.visit(t, "/w/{workspace}/live")
 	b.await(t, `document.querySelector("[data-connection][data-state=open]")`)
@@ -117,7 +117,8 @@ func TestBanner_ShowsAPauseOnEveryPage(t *testing.T) {
 	t.Cleanup(func() { set("active") })
 	b := operatorTab(t)
 	b.visit(t, "/w/{workspace}/calls")
-	sharedstack.Contains(t, "banner", b.text(t, "#banners"), "Dialing of a workspace is paused. “Wrong <b>script</b>” by local")
+	sharedstack.Contains(t, "banner", b.text(t, "#banners"),
+		"Dialing of a workspace is paused. “Wrong <b>script</b>” by local")
 	b.check(t, "paused", "/workspaces")
 	set("active")
 	b.visit(t, "/w/{workspace}/calls")

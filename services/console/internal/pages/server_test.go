@@ -493,7 +493,8 @@ func TestBanner_ShowsOperatorsEveryPause(t *testing.T) {
 		map[string]any{"level": "workspace", "id": workspaceID, "state": "paused"},
 	}})
 	w := s.get("/workspaces")
-	for _, want := range []string{"All dialing is paused.", "Incident 7", "by Ada", "Dialing of a trunk is paused.", "1 further pause"} {
+	for _, want := range []string{"All dialing is paused.", "Incident 7", "by Ada", "Dialing of a trunk is paused.",
+		"1 further pause"} {
 		wantBody(t, w, want)
 	}
 }
