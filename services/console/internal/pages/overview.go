@@ -30,10 +30,8 @@ type overviewData struct {
 type daySummary struct {
 	Calls, Answered, OptOuts, Failed int
 	Talk                             int // seconds
-	// Truncated is true if the day has more calls than were read.
-	Truncated bool
-	Hours     []hourSummary
-	Outcomes  []outcomeCount
+	Hours                            []hourSummary
+	Outcomes                         []outcomeCount
 }
 
 type hourSummary struct {
@@ -54,66 +52,33 @@ func (d daySummary) AnswerRate() string {
 	return strconv.Itoa((100*d.Answered + d.Calls/2) / d.Calls)
 }
 
-// maxDayPages limits the pages of calls that the overview reads.
-const maxDayPages = 10
-
 func (v *visit) readDay(into *daySummary) func() error {
 	return func() error {
-		now := time.Now()
-		query := url.Values{"limit": {"100"}, "created_after": {now.Add(-24 * time.Hour).UTC().Format(time.RFC3339)}}
-		var calls []openapi.CallListItem
-		for range maxDayPages {
-			page, err := gateway.Get[openapi.CallPage](v.r.Context(), v.Session, "/v1/calls", query)
-			if err != nil {
-				return err
-			}
-			calls = append(calls, page.Data...)
-			if into.Truncated = page.HasMore; !page.HasMore {
-				break
-			}
-			query.Set("starting_after", page.Data[len(page.Data)-1].ID.String())
+		query := url.Values{"time_zone": {v.settings.Zone.String()}}
+		found, err := gateway.Get[openapi.CallStatistics](v.r.Context(), v.Session, "/v1/call-statistics", query)
+		if err == nil {
+			*into = summarize(found)
 		}
-		into.add(calls, now)
-		return nil
+		return err
 	}
 }
 
-func (d *daySummary) add(calls []openapi.CallListItem, now time.Time) {
-	first := now.Truncate(time.Hour).Add(-23 * time.Hour)
-	for i := range 24 {
-		d.Hours = append(d.Hours, hourSummary{Start: first.Add(time.Duration(i) * time.Hour)})
+// summarize converts the statistics of a day. A call that was answered and failed counts as failed.
+func summarize(found openapi.CallStatistics) daySummary {
+	day := daySummary{Calls: int(found.Total.Calls), Answered: int(found.Total.Answered), Talk: int(found.Total.TalkSeconds),
+		Failed: int(found.Total.Statuses["failed"]), OptOuts: int(found.Total.Outcomes["opted_out"])}
+	for _, hour := range found.Data {
+		answered, failed := int(hour.Statuses["completed"]), int(hour.Statuses["failed"])
+		day.Hours = append(day.Hours, hourSummary{Start: hour.Start.Time, Answered: answered, Failed: failed,
+			Missed: int(hour.Calls) - answered - failed})
 	}
-	outcomes := map[string]int{}
-	for _, call := range calls {
-		if slices.Contains(liveStatuses, string(call.Status)) {
-			continue
-		}
-		d.Calls++
-		hour := &d.Hours[min(max(0, int(call.CreatedAt.Sub(first)/time.Hour)), 23)]
-		switch {
-		case call.Status == openapi.CallStatusCompleted:
-			d.Answered++
-			hour.Answered++
-		case call.Status == openapi.CallStatusFailed:
-			d.Failed++
-			hour.Failed++
-		default:
-			hour.Missed++
-		}
-		if call.TalkSeconds != nil {
-			d.Talk += int(*call.TalkSeconds)
-		}
-		if call.Outcome != nil {
-			outcomes[*call.Outcome]++
-		}
+	for outcome, count := range found.Total.Outcomes {
+		day.Outcomes = append(day.Outcomes, outcomeCount{outcome, int(count)})
 	}
-	d.OptOuts = outcomes["opted_out"]
-	for outcome, count := range outcomes {
-		d.Outcomes = append(d.Outcomes, outcomeCount{outcome, count})
-	}
-	slices.SortFunc(d.Outcomes, func(a, b outcomeCount) int {
+	slices.SortFunc(day.Outcomes, func(a, b outcomeCount) int {
 		return cmp.Or(b.Count-a.Count, cmp.Compare(a.Outcome, b.Outcome))
 	})
+	return day
 }
 
 func showOverview(v *visit) (view, error) {

@@ -49,6 +49,9 @@ func (s *Server) routes() []route {
 		s.callRoutes(),
 		s.requestRoutes(),
 		s.storyRoutes(),
+		s.whyRoutes(),
+		s.webhookRoutes(),
+		s.walletRoutes(),
 	)
 }
 

@@ -1,0 +1,118 @@
+package pages
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/url"
+
+	"github.com/google/uuid"
+
+	"ringfence.dev/proto/openapi"
+	"ringfence.dev/services/console/internal/gateway"
+)
+
+func (s *Server) whyRoutes() []route {
+	return []route{
+		{"GET /w/{workspace}/why", showWhy},
+		{"GET /w/{workspace}/why/json", showWhyJSON},
+	}
+}
+
+// consentRecord is a record of the consent ledger, as the operator API returns it.
+type consentRecord struct {
+	ID         uuid.UUID         `json:"id"`
+	Kind       string            `json:"kind"`
+	Source     string            `json:"source"`
+	Actor      string            `json:"actor"`
+	Reason     *string           `json:"reason"`
+	Evidence   json.RawMessage   `json:"evidence"`
+	Before     *string           `json:"before"`
+	After      *string           `json:"after"`
+	OccurredAt openapi.Timestamp `json:"occurred_at"`
+	CreatedAt  openapi.Timestamp `json:"created_at"`
+}
+
+// evidence is what the service knows about the permission to call a number.
+type evidence struct {
+	Number    string                            `json:"phone_e164"`
+	Now       *openapi.DecisionPreview          `json:"now"`
+	Contact   *openapi.Contact                  `json:"contact"`
+	Decisions gateway.Page[openapi.Decision]    `json:"decisions"`
+	Records   gateway.Page[consentRecord]       `json:"consent_records"`
+	Requests  gateway.Page[openapi.CallRequest] `json:"call_requests"`
+}
+
+type whyData struct {
+	evidence
+	Error *gateway.Error
+	// Guarded is true if the role of the person may read the consent records.
+	Guarded bool
+	Agents  agentNames
+}
+
+func (v *visit) readEvidence(number string) (found evidence, err error) {
+	found.Number = number
+	contacts := openapi.ContactPage{}
+	reads := []func() error{
+		func() error {
+			preview, err := gateway.Post[openapi.DecisionPreview](v.r.Context(), v.Session, "/v1/decisions/preview",
+				map[string]any{"to": number})
+			if err == nil {
+				found.Now = &preview
+			}
+			return err
+		},
+		read(v, &found.Decisions, "/v1/decisions", url.Values{"phone": {number}, "limit": {"50"}}),
+		read(v, &found.Requests, "/v1/call-requests", url.Values{"to": {number}, "limit": {"20"}}),
+		read(v, &contacts, "/v1/contacts", url.Values{"phone": {number}, "limit": {"1"}}),
+	}
+	if v.can("listen") {
+		reads = append(reads, read(v, &found.Records, v.admin("/consent-records"),
+			url.Values{"phone": {number}, "limit": {"100"}}))
+	}
+	err = concurrently(reads...)
+	if len(contacts.Data) > 0 {
+		found.Contact = &contacts.Data[0]
+	}
+	return found, err
+}
+
+func showWhy(v *visit) (view, error) {
+	data := whyData{Guarded: v.can("listen")}
+	result := view{template: "why", title: "why.title", nav: "why"}
+	number := v.query("phone")
+	if number == "" {
+		result.data = data
+		return result, nil
+	}
+	var agents gateway.Page[gateway.Agent]
+	err := concurrently(v.readAgents(&agents), func() (err error) {
+		data.evidence, err = v.readEvidence(phoneOf(number))
+		return err
+	})
+	data.Agents = agents.Data
+	if refused := gateway.AsError(err); refused != nil && refused.Status == http.StatusUnprocessableEntity {
+		data.Error, data.Now = refused, nil
+		result.status, err = refused.Status, nil
+	}
+	result.data = data
+	return result, err
+}
+
+// showWhyJSON returns the evidence as a file.
+func showWhyJSON(v *visit) (view, error) {
+	found, err := v.readEvidence(phoneOf(v.query("phone")))
+	if err != nil {
+		return view{}, err
+	}
+	text, err := json.MarshalIndent(found, "", "  ")
+	if err != nil {
+		return view{}, err
+	}
+	v.w.Header().Set("Content-Type", "application/json")
+	v.w.Header().Set("Content-Disposition", `attachment; filename="evidence.json"`)
+	if _, err := v.w.Write([]byte(v.mask(string(text)))); err != nil {
+		return view{written: true}, nil // the browser has disconnected
+	}
+	return view{written: true}, nil
+}
