@@ -25,7 +25,7 @@ func TestReadUsage_SumsDaysAgentsAndCodes(t *testing.T) {
 		Credits: 1.75, Calls: 6,
 		Days:   []share{{"2026-06-01", 1, 0.25}, {"2026-06-02", 5, 1.5}},
 		Agents: []share{{bob[:8], 3, 1}, {"'=Ada", 3, 0.75}},
-		Codes:  []share{{"1", 5, 1.5}, {"44", 1, 0.25}},
+		Codes:  []share{{"+1", 5, 1.5}, {"+44", 1, 0.25}},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("spending differs (-want +got):\n%s", diff)
