@@ -121,6 +121,7 @@ func (h *Hub) Open(
 		wake:        make(chan struct{}, 1),
 		ended:       make(chan struct{}),
 	}
+	s.position.Store(after.Position)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if len(h.streams) == 0 {
@@ -228,8 +229,8 @@ func (h *Hub) workspaces() []uuid.UUID {
 	return ids
 }
 
-// poll wakes the streams of the workspaces that have a newer position than at the last poll, and
-// returns the timeline of the database.
+// poll wakes the streams of the workspaces that have a newer position than at the last poll, except
+// streams that have read it, and returns the timeline of the database.
 //
 // After a failover to an asynchronous standby, the database can lack commits. New events can then
 // have positions that a stream has already sent, so poll ends the streams of other timelines. A
@@ -262,7 +263,9 @@ func (h *Hub) poll(ctx context.Context, workspaces []uuid.UUID) (found bool, tim
 			if lost {
 				s.end()
 			}
-			wake(s.wake)
+			if s.position.Load() < position {
+				wake(s.wake)
+			}
 		}
 	}
 	return found, timeline, nil

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -39,7 +40,9 @@ type Stream struct {
 	timeline string
 	// cursor is the position of the last event that was read.
 	cursor store.StreamCursor
-	wake   chan struct{}
+	// position is the position of cursor. The hub reads it.
+	position atomic.Int64
+	wake     chan struct{}
 	// ended is closed when the hub ends the stream.
 	ended   chan struct{}
 	endOnce sync.Once
@@ -132,6 +135,7 @@ func (s *Stream) sendPage(ctx context.Context, out *writer) (more bool, err erro
 		s.hub.sent.Add(float64(len(page)))
 	}
 	s.cursor = last
+	s.position.Store(last.Position)
 	return more, nil
 }
 
