@@ -58,6 +58,7 @@ func operationRequests() []operationRequest {
 		{"setDialing", "PUT", dialing, set{"state": "active"}},
 		{"readWallet", "GET", "/v1/wallet", nil},
 		{"readUsage", "GET", "/v1/usage?month=2026-06", nil},
+		{"readCallStatistics", "GET", "/v1/call-statistics", nil},
 		{"streamEvents", "GET", events, nil},
 		{"listWebhookSubscriptions", "GET", subscriptions, nil},
 		{"createWebhookSubscription", "POST", subscriptions, subscription("https://127.0.0.1:1/x")},
