@@ -68,6 +68,7 @@ var actions = map[string]string{
 	"POST " + workspacePath + "/numbers":                                 "number.create",
 	"DELETE " + workspacePath + "/numbers/{number_id}":                   "number.delete",
 	"POST " + workspacePath + "/wallet/transactions":                     "wallet_transaction.create",
+	"PATCH " + workspacePath + "/wallet":                                 "wallet.update",
 	"PUT " + workspacePath + "/rates":                                    "rates.update",
 	"DELETE " + workspacePath + "/contacts/{phone_e164}":                 "contact.erase",
 	"PUT " + workspacePath + "/contacts/{phone_e164}/consent":            "consent.update",

@@ -79,6 +79,7 @@ func (a auditor) observeRead(
 		}
 		if actorOf(r).hidden {
 			response.Body = hideTranscripts(response.Body)
+			response.Header.Del("Content-Length")
 			return nil
 		}
 		objects := []audit.Object{object}

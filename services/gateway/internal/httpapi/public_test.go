@@ -5,6 +5,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 
@@ -138,9 +139,13 @@ func TestPublic_EveryRouteReachesItsService(t *testing.T) {
 				row.method, row.path, got.status, http.StatusOK, got.body)
 			continue
 		}
-		if len(received) != before+1 {
+		requests := 1
+		if slices.Contains([]string{"PUT", "PATCH", "DELETE"}, row.method) {
+			requests = 2 // a GET reads the state for the audit log first
+		}
+		if len(received) != before+requests {
 			t.Errorf("%s %s: length of received = %d, want %d; got.body = %s",
-				row.method, row.path, len(received), before+1, got.body)
+				row.method, row.path, len(received), before+requests, got.body)
 			continue
 		}
 		mustHaveHeaders(t, row.path, got)
