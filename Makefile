@@ -17,6 +17,10 @@ FUZZ     ?= Fuzz
 # Flags of `make test`, for example TESTFLAGS='-count=1 -run TestFence'.
 TESTFLAGS ?= -timeout 5m
 
+# Programs of Kubernetes. The API server alone validates the manifests of the charts.
+KUBERNETES := $(TOOLS)/kubernetes
+API_SERVER := $(addprefix $(KUBERNETES)/,etcd kube-apiserver kubectl)
+
 # The number of packages that `make test` tests at a time. Many tests wait for the database or for an interval to pass.
 PACKAGES ?= 4
 
@@ -207,9 +211,10 @@ tidy-current: go
 	   (cd $$module && GOWORK=off go mod tidy -diff >/dev/null 2>&1) || { echo "$$module/go.mod is not tidy: run go mod tidy there and commit"; exit 1; }; \
 	 done
 
-# Renders every chart and checks it with Kubernetes' schemas, kube-score and the golden files. Checks the Compose file and the images' programs.
-charts: build $(TOOLS)/helm $(TOOLS)/kube-score $(TOOLS)/manifests $(TOOLS)/compose
-	@RINGFENCE_BIN=$(BIN) RINGFENCE_HELM=$(TOOLS)/helm RINGFENCE_KUBESCORE=$(TOOLS)/kube-score RINGFENCE_MANIFESTS=$(TOOLS)/manifests RINGFENCE_COMPOSE=$(TOOLS)/compose go test -count=1 $(if $(RUN),-run '$(RUN)') -skip '^TestImage_BuildsTheSameInTwoFolders$$' ./deploy/compose
+# Renders every chart and checks it with a Kubernetes API server (without nodes), kube-score and the golden files. Checks the Compose
+# file and the images' programs.
+charts: build $(TOOLS)/helm $(TOOLS)/kube-score $(API_SERVER) $(TOOLS)/docker-compose
+	@RINGFENCE_BIN=$(BIN) RINGFENCE_HELM=$(TOOLS)/helm RINGFENCE_KUBESCORE=$(TOOLS)/kube-score RINGFENCE_KUBERNETES=$(KUBERNETES) RINGFENCE_COMPOSE=$(TOOLS)/docker-compose go test -count=1 $(if $(RUN),-run '$(RUN)') -skip '^TestImage_BuildsTheSameInTwoFolders$$' ./deploy/compose
 
 fmt: go ## format the Go code
 	@find cmd deploy docs examples libs proto services test tools -name '*.go' ! -name '*.pb.go' ! -name '*.connect.go' | xargs gofmt -w
@@ -365,11 +370,18 @@ $(TOOLS)/helm: tools/helm/go.mod | go
 $(TOOLS)/kube-score: tools/kubescore/go.mod | go
 	@echo "building kube-score (once; a minute)"; cd tools/kubescore && GOWORK=off go build -o $@ github.com/zegl/kube-score/cmd/kube-score
 
-$(TOOLS)/manifests: tools/manifests/go.mod $(wildcard tools/manifests/*.go) | go
-	@echo "building what decodes manifests (once; a minute)"; cd tools/manifests && GOWORK=off go build -o $@ .
+$(KUBERNETES)/etcd: tools/kubernetes/go.mod | go
+	@echo "building etcd (once; a minute)"; cd tools/kubernetes && GOWORK=off CGO_ENABLED=0 go build -ldflags '-s -w' -o $@ go.etcd.io/etcd/server/v3
 
-$(TOOLS)/compose: tools/compose/go.mod $(wildcard tools/compose/*.go) | go
-	@echo "building what reads compose files (once)"; cd tools/compose && GOWORK=off go build -o $@ .
+# The version stamp is the one that kubectl version and the nodes show.
+$(KUBERNETES)/%: tools/kubernetes/go.mod | go
+	@echo "building $(@F) (once; up to five minutes)"; cd tools/kubernetes && version=$$(GOWORK=off go list -m -f '{{.Version}}' k8s.io/kubernetes) && \
+	 minor=$${version#v1.} && for package in k8s.io/component-base/version k8s.io/client-go/pkg/version; do \
+	   stamp="$$stamp -X $$package.gitVersion=$$version -X $$package.gitMajor=1 -X $$package.gitMinor=$${minor%%.*}"; done && \
+	 GOWORK=off CGO_ENABLED=0 go build -ldflags "-s -w $$stamp" -o $@ k8s.io/kubernetes/cmd/$(@F)
+
+$(TOOLS)/docker-compose: tools/compose/go.mod | go
+	@echo "building Docker Compose (once; a minute)"; cd tools/compose && GOWORK=off CGO_ENABLED=0 go build -ldflags '-s -w' -o $@ github.com/docker/compose/v2/cmd
 
 # What must be on the machine, each with its remedy.
 go:

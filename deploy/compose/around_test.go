@@ -23,14 +23,15 @@ func TestComposeFile_IsValid(t *testing.T) {
 	if program == "" {
 		t.Skip("RINGFENCE_COMPOSE names no program: `make charts` builds it and runs this")
 	}
-	if out, err := exec.Command(program, filepath.Join(root, "docker-compose.yml")).CombinedOutput(); err != nil {
+	file := filepath.Join(root, "docker-compose.yml")
+	if out, err := exec.Command(program, "-f", file, "config").CombinedOutput(); err != nil {
 		t.Errorf("docker-compose.yml: %v: %s", err, out)
 	}
 	broken := filepath.Join(t.TempDir(), "compose.yml")
 	if err := os.WriteFile(broken, []byte("services:\n  a:\n    image: a:1\n    helthcheck: {}\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	out, err := exec.Command(program, broken).CombinedOutput()
+	out, err := exec.Command(program, "-f", broken, "config").CombinedOutput()
 	if err == nil {
 		t.Error("a misspelt field was accepted, want a refusal")
 	}

@@ -68,7 +68,7 @@ imagePullSecrets: [{name: registry}]
 		for _, as := range []string{"job", "init", "none"} {
 			rendered := manifests(t, name,
 				append(requiredArgs(t, name), "--values", written(t, every), "--set", "migrate.as="+as)...)
-			runTool(t, rendered, "RINGFENCE_MANIFESTS")
+			validate(t, rendered)
 			places := 1
 			if as == "job" {
 				places = 2
@@ -153,7 +153,7 @@ func TestCharts_SmallEnvironmentUsesTheSimulatedCarrier(t *testing.T) {
 	if got := render(t, "ringfence", "--values", filepath.Join(root, "helm/environments/small.yaml"))["ConfigMap/dialer"].Data["SIM_URL"]; got != at {
 		t.Errorf("small.yaml calls over %q, the carrier is at %q", got, at)
 	}
-	runTool(t, text, "RINGFENCE_MANIFESTS")
+	validate(t, text)
 	// kube-score does not check the strategy here. The strategy is Recreate, because each of two
 	// running carriers would have only half of the calls.
 	runTool(t, text, "RINGFENCE_KUBESCORE", kubeScoreArgs(replicasCheck, "deployment-strategy")...)
@@ -177,7 +177,7 @@ func TestCharts_IngressRoutesToTheGatewayOnly(t *testing.T) {
 		t.Errorf("it does not say that bodies have %s", most)
 	}
 	both := slices.Concat(rendered, []byte("\n---\n"), text) // kube-score needs the Service of the Ingress
-	runTool(t, both, "RINGFENCE_MANIFESTS")
+	validate(t, both)
 	runTool(t, both, "RINGFENCE_KUBESCORE", kubeScoreArgs()...)
 }
 
@@ -214,7 +214,7 @@ func TestCharts_ContainEveryDashboardUnchanged(t *testing.T) {
 	t.Parallel()
 	rendered := manifests(t, "ringfence", append(requiredArgs(t, "ringfence"),
 		"--set", "dashboards.enabled=true", "--show-only", "templates/dashboards.yaml")...)
-	runTool(t, rendered, "RINGFENCE_MANIFESTS")
+	validate(t, rendered)
 	files, err := filepath.Glob(filepath.Join(root, "deploy/grafana/dashboards/*.json"))
 	if err != nil {
 		t.Fatalf("no dashboards: Glob: %v", err)

@@ -56,7 +56,7 @@ func TestCharts_MatchTheGoldenFiles(t *testing.T) {
 			// Other tests check the alerts and the dashboards.
 			rendered := manifests(t, "ringfence", append(args, "--set", "alerts.enabled=false,dashboards.enabled=false")...)
 			compareGolden(t, filepath.Join("testdata/charts", name+".yaml"), rendered)
-			runTool(t, rendered, "RINGFENCE_MANIFESTS")
+			validate(t, rendered)
 			ignored := map[string][]string{"small": {replicasCheck}, "production": {hpaReplicasCheck}}[environment]
 			runTool(t, rendered, "RINGFENCE_KUBESCORE", kubeScoreArgs(ignored...)...)
 		})
@@ -88,7 +88,7 @@ func TestCharts_ContainEveryAlertRuleUnchanged(t *testing.T) {
 			t.Parallel()
 			args := append(requiredArgs(t, "ringfence"), "--set", row.set, "--show-only", "templates/rules.yaml")
 			out := manifests(t, "ringfence", args...)
-			runTool(t, out, "RINGFENCE_MANIFESTS")
+			validate(t, out)
 			if n := bytes.Count(out, []byte("kind: PrometheusRule")); n != len(files) {
 				t.Errorf("%d objects for %d files", n, len(files))
 			}
