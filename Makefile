@@ -20,6 +20,10 @@ TESTFLAGS ?= -timeout 5m
 # Programs of Kubernetes. The API server alone validates the manifests of the charts.
 KUBERNETES := $(TOOLS)/kubernetes
 API_SERVER := $(addprefix $(KUBERNETES)/,etcd kube-apiserver kubectl)
+CLUSTER    := $(API_SERVER) $(addprefix $(KUBERNETES)/,kube-controller-manager kube-scheduler kubelet kube-proxy coredns)
+
+# Programs in the stand-ins for images of other projects (test/containers/images.sh).
+STANDINS := $(addprefix $(TOOLS)/standins/,minio mc otelcol jaeger)
 
 # The number of packages that `make test` tests at a time. Many tests wait for the database or for an interval to pass.
 PACKAGES ?= 4
@@ -28,7 +32,7 @@ PACKAGES ?= 4
 # or need programs of other projects.
 IN_VERIFY  := deploy/compose deploy/grafana deploy/prometheus tools/reference
 IN_E2E     := test/e2e test/e2e/console test/e2e/contract test/e2e/webhooks cmd/ringfence-local test/kit services/dialer/cmd/dialer
-IN_NIGHTLY := test/chaos test/failover test/sip test/asterisk test/alerts test/apachekafka
+IN_NIGHTLY := test/containers test/chaos test/failover test/sip test/asterisk test/alerts test/apachekafka
 UNIT        = $(filter-out $(addprefix ringfence.dev/,$(IN_VERIFY) $(IN_E2E) $(IN_NIGHTLY)),$(shell go list $(MODULES)))
 
 # The commits since which `make lint` checks lines and commit subjects: the recorded ones, or the last commit where the
@@ -73,7 +77,7 @@ openapi = mkdir -p $(1) && go run ./tools/reference openapi proto/openapi/openap
   $(TOOLS)/oapi-codegen -config proto/openapi/client.cfg.yaml -o $(1)/client.gen.go $(1)/generator.tmp && rm $(1)/generator.tmp
 
 .PHONY: help configuration alerts run test test-race test-e2e test-console test-nightly nightly-clients nightly-sip nightly-races nightly-chaos nightly-failover nightly-upgrade clients observe pooler \
-  fuzz docs diagrams demo listen bench chaos upgrade lint charts goldens verify proto proto-current \
+  test-containers test-cluster engine fuzz docs diagrams demo listen bench chaos upgrade lint charts goldens verify proto proto-current \
   breaking tidy-current fmt clean build sbom reproducible go cc npm examples sound pgbouncer chromium peers asterisk java kafka kafka-fetch test-kafka
 
 help: ## list the targets
@@ -105,7 +109,7 @@ test-e2e: build examples chromium ## run contract, crash and replica tests again
 test-console: build chromium ## drive the pages of the console in headless Chromium (TESTFLAGS adds flags)
 	@RINGFENCE_BIN=$(BIN) go test -count=1 -timeout 20m $(filter-out -timeout 5m,$(TESTFLAGS)) ./test/e2e/console
 
-test-nightly: build nightly-clients nightly-sip nightly-races nightly-chaos nightly-failover nightly-upgrade pooler test-kafka observe $(if $(filter large,$(NIGHTLY)),reproducible) ## run the long tests: SIP peers, races, chaos, failover, Kafka, alerts (NIGHTLY=short)
+test-nightly: build nightly-clients nightly-sip nightly-races nightly-chaos nightly-failover nightly-upgrade pooler test-kafka observe $(if $(filter large,$(NIGHTLY)),reproducible test-containers) ## run the long tests: SIP peers, races, chaos, failover, Kafka, alerts (NIGHTLY=short)
 
 nightly-sip: build peers asterisk
 	@$(BIN)/ringfence-local with-postgres -- go test -count=1 -tags peers -timeout 20m ./services/dialer/internal/sip/...
@@ -132,6 +136,19 @@ nightly-chaos: build peers
 
 nightly-upgrade: build
 	@RINGFENCE_BIN=$(BIN) go test -count=1 -timeout 30m -run '^TestUpgrade_' ./test/e2e $(LARGE)
+
+# SANDBOX runs tests of test/containers on Docker Engine, in namespaces that end with it (test/containers/README.md).
+SANDBOX = cd test/containers && GOROOT="$$(go env GOROOT)" MODULES="$$(go env GOMODCACHE)" RINGFENCE_BIN=$(BIN) ./sandbox.sh $(BIN)/containers $(BIN)/containers/test
+
+sandbox: build engine kafka-fetch $(TOOLS)/docker-compose $(TOOLS)/cyclonedx-gomod $(STANDINS)
+	@test/containers/images.sh fetch $(BIN)/containers
+	@go test -c -o $(BIN)/containers/test ./test/containers
+
+test-containers: sandbox ## build the images and run docker-compose.yml on Docker Engine (as root on Debian)
+	@$(SANDBOX) -test.v -test.timeout 60m -test.run '^Test(Images|Compose)_'
+
+test-cluster: sandbox $(CLUSTER) $(TOOLS)/helm ## install the charts in a Kubernetes cluster and upgrade them under load (as root on Debian)
+	@$(SANDBOX) -test.v -test.timeout 60m -test.run '^Test(Images_Contain|Cluster_)'
 
 # Tests of stores, outbox and inbox through PgBouncer in transaction mode, with three server connections a test.
 pooler: build peers
@@ -349,6 +366,11 @@ pgbouncer:
 peers:
 	@$(call installed,sipp baresip kamailio espeak-ng sox pgbouncer prometheus promtool amtool curl jq openssl psql,sip-tester baresip-core kamailio espeak-ng sox pgbouncer prometheus prometheus-alertmanager curl jq openssl postgresql-client)
 
+# Docker Engine, of which the sandbox starts its own: RUNLEVEL=1 prevents that the package starts another one.
+engine:
+	@[ "$$(id -u)" = 0 ] || { echo "containers need root: run this target as root"; exit 1; }
+	@export RUNLEVEL=1 PATH="$$PATH:/usr/sbin:/sbin"; $(call installed,dockerd containerd /usr/lib/cni/bridge iptables ip conntrack mmdebstrap jq curl psql openssl,docker.io containernetworking-plugins iptables iproute2 conntrack mmdebstrap jq curl postgresql-client openssl)
+
 asterisk:
 	@tools/asterisk/install.sh $(BIN)/asterisk
 
@@ -369,6 +391,24 @@ $(TOOLS)/helm: tools/helm/go.mod | go
 
 $(TOOLS)/kube-score: tools/kubescore/go.mod | go
 	@echo "building kube-score (once; a minute)"; cd tools/kubescore && GOWORK=off go build -o $@ github.com/zegl/kube-score/cmd/kube-score
+
+# The module proxy does not serve releases of MinIO. These versions are newer than the image that docker-compose.yml pins.
+$(TOOLS)/standins/minio: | go
+	@echo "building MinIO (once; two minutes)"; cd / && GOBIN=$(@D) CGO_ENABLED=0 go install -ldflags '-s -w' github.com/minio/minio@v0.0.0-20260212201848-7aac2a2c5b7c
+
+$(TOOLS)/standins/mc: | go
+	@echo "building MinIO's client (once; a minute)"; cd / && GOBIN=$(@D) CGO_ENABLED=0 go install -ldflags '-s -w' github.com/minio/mc@v0.0.0-20250313080218-cf909e1063a9
+
+$(TOOLS)/standins/jaeger: tools/jaeger/go.mod | go
+	@echo "building Jaeger (once; three minutes)"; cd tools/jaeger && GOWORK=off CGO_ENABLED=0 go build -ldflags '-s -w' -o $@ github.com/jaegertracing/jaeger/cmd/jaeger
+
+$(TOOLS)/standins/otelcol: tools/collector/builder.yaml | go
+	@echo "building the OpenTelemetry Collector (once; a minute)"; sources=$$(mktemp -d) && trap 'rm -rf "$$sources"' EXIT && \
+	 sed "s#^dist: {#dist: {output_path: $$sources, #" $< > "$$sources/builder.yaml" && cd / && GOWORK=off CGO_ENABLED=0 go run go.opentelemetry.io/collector/cmd/builder@v0.161.0 \
+	   --config "$$sources/builder.yaml" > "$$sources/log" 2>&1 || { cat "$$sources/log"; exit 1; }; mkdir -p $(@D) && cp "$$sources/otelcol" $@
+
+$(KUBERNETES)/coredns: | go
+	@echo "building CoreDNS (once; three minutes)"; cd / && GOBIN=$(@D) CGO_ENABLED=0 go install -ldflags '-s -w' github.com/coredns/coredns@v1.14.2
 
 $(KUBERNETES)/etcd: tools/kubernetes/go.mod | go
 	@echo "building etcd (once; a minute)"; cd tools/kubernetes && GOWORK=off CGO_ENABLED=0 go build -ldflags '-s -w' -o $@ go.etcd.io/etcd/server/v3

@@ -43,6 +43,9 @@ type Delivery struct {
 	Signed bool
 }
 
+// ReceiverHost is a host name in the certificate of a Receiver, for senders in containers.
+const ReceiverHost = "receiver.test"
+
 // Receiver is an HTTPS endpoint that stores the webhooks that it receives.
 type Receiver struct {
 	URL string
@@ -155,7 +158,7 @@ func selfSigned() (certPEM, keyPEM []byte, err error) {
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: "rig receiver"},
 		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, DNSNames: []string{"localhost"},
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, DNSNames: []string{"localhost", ReceiverHost},
 		IsCA: true, BasicConstraintsValid: true,
 		KeyUsage:    x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
