@@ -81,7 +81,6 @@ var pageIndex = []pageEntry{
 	{Page: "docs/runbooks/*.md", Language: "promql", Test: PromQLTest},
 
 	{Page: "docs/test.md", Test: ParsedTest},
-	{Page: "libs/*/README.md", Test: ParsedTest},
 	{Page: "services/*/README.md", Test: ParsedTest},
 	{Page: "test/*/README.md", Test: ParsedTest},
 }
