@@ -45,7 +45,7 @@ func TestRelease_WorkflowPublishesEveryImage(t *testing.T) {
 	}
 	parsed(t, ".github/workflows/release.yml", &workflow)
 	published := workflow.Jobs["images"].Strategy.Matrix.Service
-	same(t, "published images", published, append([]string{"simcarrier"}, services...))
+	same(t, "published images", published, append([]string{"simcarrier", "console"}, services...))
 	text := strings.Join(lines(t, ".github/workflows/release.yml"), "\n")
 	for _, match := range regexp.MustCompile(`deploy/release\.sh (\w+)`).FindAllStringSubmatch(text, -1) {
 		wantContains(t, "deploy/release.sh", strings.Join(lines(t, "deploy/release.sh"), "\n"), `"`+match[1]+` argument")`)

@@ -29,6 +29,7 @@ const (
 
 var services = []string{
 	"gateway", "calls", "contacts-compliance", "dialer", "billing-wallet", "webhook-dispatcher", "simcarrier",
+	"console",
 }
 
 // bin is the folder of the built programs. It is empty outside of the sandbox.
