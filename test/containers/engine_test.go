@@ -36,17 +36,13 @@ var services = []string{
 var bin = os.Getenv("RINGFENCE_BIN")
 
 func TestMain(m *testing.M) {
-	code, err := 0, error(nil)
 	if os.Getenv("SANDBOX") != "" {
-		err = prepare()
+		if err := prepare(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
 	}
-	if err == nil {
-		code = m.Run()
-	} else {
-		fmt.Fprintln(os.Stderr, err)
-		code = 1
-	}
-	os.Exit(code)
+	os.Exit(m.Run())
 }
 
 // prepare serves the module cache of this machine to the builds, because the sandbox has no

@@ -51,7 +51,7 @@ func writeCSV[Item any](
 		}
 		rows += len(page.Data)
 		if out.Flush(); out.Error() != nil {
-			return view{written: true}, nil // the browser has disconnected
+			return view{written: true}, nil //nolint:nilerr // the browser has disconnected
 		}
 		_ = control.SetWriteDeadline(time.Now().Add(csvTimeout)) // only a writer without a connection has no deadlines
 		if !page.HasMore || len(page.Data) == 0 {

@@ -95,7 +95,7 @@ func (v *visit) story(data storyData, nav string, err error) (view, error) {
 	case data.Call != nil:
 		to = data.Call.To
 	case data.Request != nil:
-		to = string(data.Request.To)
+		to = data.Request.To
 	}
 	if data.Call != nil && data.Call.Timings.AnsweredAt != nil {
 		data.AnsweredAt = data.Call.Timings.AnsweredAt.Time

@@ -33,7 +33,7 @@ func (c *Console) serveAudited(w http.ResponseWriter, r *http.Request, match pro
 		return err
 	}
 	if r.Method != http.MethodPost {
-		before := c.capture(r, http.MethodGet)
+		before := c.capture(r, http.MethodGet) //nolint:bodyclose // the body is in memory
 		if before.StatusCode == http.StatusOK {
 			intent.Before = audit.State(object.Type, peekBody(before, audit.MaxState))
 		}
@@ -42,7 +42,7 @@ func (c *Console) serveAudited(w http.ResponseWriter, r *http.Request, match pro
 	if err := c.store.Intend(ctx, intent); err != nil {
 		return err
 	}
-	response := c.capture(r, r.Method)
+	response := c.capture(r, r.Method) //nolint:bodyclose // the body is in memory
 	if workspaceID == nil {
 		intent.WorkspaceID = workspaceIn(peekBody(response, audit.MaxState))
 	}
