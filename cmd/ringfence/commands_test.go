@@ -342,8 +342,9 @@ func TestWorkspacesAdd_FileOverridesDefaults(t *testing.T) {
 		`{"currency":"EUR","name":"Acme","plan":"scale"}`:                {"--set", "plan=scale", "--set", "currency=EUR"},
 		`{"currency":"USD","name":"Acme","plan":"growth"}`:               {},
 		`{"currency":"USD","mode":"live","name":"Acme","plan":"growth"}`: {"--mode", "live"},
-		`{"currency":"GBP","name":"Acme","plan":"starter"}`:              {"--plan", "starter", "--currency", "GBP", "--set", "plan=scale"},
-		`{"currency":"USD","name":"Acme","plan":"growth","typo":1}`:      {"--set", "typo=1"},
+		`{"currency":"GBP","name":"Acme","plan":"starter"}`: {"--plan", "starter", "--currency", "GBP",
+			"--set", "plan=scale"},
+		`{"currency":"USD","name":"Acme","plan":"growth","typo":1}`: {"--set", "typo=1"},
 	} {
 		code, _, faults := runCommand(t, append([]string{"workspaces", "add", "Acme"}, args...)...)
 		wantCode(t, strings.Join(args, " "), code, 0)
@@ -462,7 +463,12 @@ func TestAudit_UsesTheNamedWorkspace(t *testing.T) {
 			t.Errorf("%v = %d %s", args, code, faults)
 		}
 	}
-	want := []string{"GET /admin/v1/audit?limit=100", "GET /admin/v1/workspaces/W/audit?limit=100", "GET /admin/v1/workspaces/demo", "GET /admin/v1/workspaces/W"}
+	want := []string{
+		"GET /admin/v1/audit?limit=100",
+		"GET /admin/v1/workspaces/W/audit?limit=100",
+		"GET /admin/v1/workspaces/demo",
+		"GET /admin/v1/workspaces/W",
+	}
 	if !slices.Equal(o.asked, want) {
 		t.Errorf("asked %q, want %q", o.asked, want)
 	}

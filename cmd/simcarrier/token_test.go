@@ -29,7 +29,8 @@ func TestRequireToken_RefusesEveryRouteExceptHealth(t *testing.T) {
 		{method: "GET", path: "/healthz", open: true},
 	}
 	for _, route := range routes {
-		for _, header := range []string{"", "Bearer", "Bearer other", "Bearer secret ", "secret", "Basic secret", "Bearer secret"} {
+		for _, header := range []string{"", "Bearer", "Bearer other", "Bearer secret ", "secret", "Basic secret",
+			"Bearer secret"} {
 			req := httptest.NewRequestWithContext(t.Context(), route.method, route.path, http.NoBody)
 			if header != "" {
 				req.Header.Set("Authorization", header)

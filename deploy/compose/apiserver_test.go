@@ -195,7 +195,8 @@ func TestAPIServer_RefusesBrokenManifests(t *testing.T) {
 		{name: "misspelt field", from: "readinessProbe:", to: "readynessProbe:", want: "unknown field"},
 		{name: "port out of range", from: "containerPort: 9090", to: "containerPort: 99090", want: "between 1 and 65535"},
 		{name: "policy with a wrong network", from: "cidr: 0.0.0.0/0", to: "cidr: 0.0.0.0/33", want: "must be a valid CIDR"},
-		{name: "field of another type", from: "maxUnavailable: 1\n  selector", to: "maxUnavailable: []\n  selector", want: "maxUnavailable"},
+		{name: "field of another type", from: "maxUnavailable: 1\n  selector", to: "maxUnavailable: []\n  selector",
+			want: "maxUnavailable"},
 		{name: "misspelt field of a ServiceMonitor", from: "jobLabel:", to: "jobLable:", want: "unknown field"},
 	} {
 		t.Run(row.name, func(t *testing.T) {

@@ -323,7 +323,10 @@ func TestComposeFile_AddressesKeysAndRolesAgree(t *testing.T) {
 					}
 					// clients outside the containers use localhost and a published port
 					if place.Hostname() == "localhost" {
-						if !slices.ContainsFunc(slices.Collect(maps.Values(c.Services)), func(s member) bool { return s.publishes(place.Port(), place.Port()) }) {
+						if !slices.ContainsFunc(
+							slices.Collect(maps.Values(c.Services)),
+							func(s member) bool { return s.publishes(place.Port(), place.Port()) },
+						) {
 							t.Errorf("%s: the port in %s is not published", name, variable)
 						}
 						continue

@@ -40,9 +40,26 @@ func TestCharts_ServicesStartAndPlaceACall(t *testing.T) {
 		c.at[name+":8080"], c.at[name+"-ready:9090"] = listening(t), listening(t)
 	}
 	c.secrets(server.URL)
-	c.start("broker", "ringfence-local", nil, "broker", "--dir", filepath.Join(c.dir, "kafka"), "--port", port(c.at["kafka:9092"]))
-	c.start("simcarrier", "simcarrier", []string{"SIMCARRIER_ADDR=" + c.at["simcarrier:8090"], "SIMCARRIER_DIR=" + c.dir + "/simcarrier", "SIMULATOR_TIME_SCALE=0.02",
-		"SIMCARRIER_TOKEN=" + c.secret["simcarrier"]["SIMCARRIER_TOKEN"]})
+	c.start(
+		"broker",
+		"ringfence-local",
+		nil,
+		"broker",
+		"--dir",
+		filepath.Join(c.dir, "kafka"),
+		"--port",
+		port(c.at["kafka:9092"]),
+	)
+	c.start(
+		"simcarrier",
+		"simcarrier",
+		[]string{
+			"SIMCARRIER_ADDR=" + c.at["simcarrier:8090"],
+			"SIMCARRIER_DIR=" + c.dir + "/simcarrier",
+			"SIMULATOR_TIME_SCALE=0.02",
+			"SIMCARRIER_TOKEN=" + c.secret["simcarrier"]["SIMCARRIER_TOKEN"],
+		},
+	)
 	objects := objectsIn(t, "small", []byte(strings.Join(lines(t, "deploy/compose/testdata/charts/small.yaml"), "\n")))
 	for _, name := range services {
 		settings := c.settings(name, objects["ConfigMap/"+name].Data)

@@ -66,7 +66,16 @@ func valuesOf(t *testing.T, chart string) (v values) {
 
 // ofLibrary lists the variables that the library chart itself sets.
 // TestCharts_LibrarySetsNoOtherVariables checks that the list is complete.
-var ofLibrary = []string{"ADMIN_ADDR", "CONSOLE_ADDR", "GOMEMLIMIT", "HTTP_ADDR", "KAFKA_INSTANCE_ID", "NODE_ADDRESS", "POSTGRES_MIGRATE_URL", "PRIVATE_ADDR"}
+var ofLibrary = []string{
+	"ADMIN_ADDR",
+	"CONSOLE_ADDR",
+	"GOMEMLIMIT",
+	"HTTP_ADDR",
+	"KAFKA_INSTANCE_ID",
+	"NODE_ADDRESS",
+	"POSTGRES_MIGRATE_URL",
+	"PRIVATE_ADDR",
+}
 
 func TestCharts_LibrarySetsNoOtherVariables(t *testing.T) {
 	t.Parallel()

@@ -303,7 +303,11 @@ func (c *cluster) delete(pod string) {
 
 func (c *cluster) evict(pod string) {
 	c.t.Helper()
-	body := fmt.Sprintf(`{"apiVersion":"policy/v1","kind":"Eviction","metadata":{"name":%q,"namespace":%q}}`, pod, namespace)
+	body := fmt.Sprintf(
+		`{"apiVersion":"policy/v1","kind":"Eviction","metadata":{"name":%q,"namespace":%q}}`,
+		pod,
+		namespace,
+	)
 	path := "/api/v1/namespaces/" + namespace + "/pods/" + pod + "/eviction"
 	mustRun(c.t, "sh", "-euc", "echo '"+body+"' | kubectl create --raw "+path+" -f -")
 	mustRun(c.t, "kubectl", "-n", namespace, "wait", "--for=delete", "pod/"+pod, "--timeout=180s")

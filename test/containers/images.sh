@@ -111,4 +111,4 @@ program() {
 program minio/minio "$tools/minio $tools/mc" 'ENTRYPOINT ["minio"]\n'
 program otel/opentelemetry-collector $tools/otelcol 'USER 10001\nENTRYPOINT ["/bin/otelcol"]\n'
 program jaegertracing/jaeger $tools/jaeger 'ENV JAEGER_LISTEN_HOST=0.0.0.0\nUSER 10001\nENTRYPOINT ["/bin/jaeger"]\n'
-program prom/prometheus '' 'RUN mkdir -p /prometheus && chown nobody /prometheus\nUSER nobody\nVOLUME /prometheus\nENTRYPOINT ["prometheus"]\n'
+program prom/prometheus '' 'RUN mkdir -p /prometheus && chown 65534 /prometheus\nUSER 65534\nVOLUME /prometheus\nENTRYPOINT ["prometheus"]\n'

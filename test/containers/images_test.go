@@ -54,8 +54,25 @@ func TestImages_BrokenDockerfilesAreFound(t *testing.T) {
 
 func buildImage(t *testing.T, dockerfile, service, image string) {
 	t.Helper()
-	mustRun(t, "docker", "build", "-q", "-f", dockerfile, "--build-arg", "GO="+goVersion(t),
-		"--build-arg", "SERVICE="+service, "--build-arg", "VERSION=1.2.3-test", "--build-arg", "REVISION=0123abc", "-t", image, ".")
+	mustRun(
+		t,
+		"docker",
+		"build",
+		"-q",
+		"-f",
+		dockerfile,
+		"--build-arg",
+		"GO="+goVersion(t),
+		"--build-arg",
+		"SERVICE="+service,
+		"--build-arg",
+		"VERSION=1.2.3-test",
+		"--build-arg",
+		"REVISION=0123abc",
+		"-t",
+		image,
+		".",
+	)
 }
 
 // imageFaults returns the deviations of an image from what deploy/Dockerfile promises.

@@ -186,7 +186,8 @@ func FirstCall(ctx context.Context, root, base, admin, token string) (output str
 	if !starts || !strings.HasSuffix(block, asks) {
 		return "", fmt.Errorf("%s does not start the services, or does not end with %s", blocks[0], asks)
 	}
-	for _, place := range []struct{ from, to string }{{"http://localhost:18081", admin}, {"http://localhost:18080", base}, {"example-operator-token", token}} {
+	for _, place := range []struct{ from, to string }{{"http://localhost:18081", admin}, {"http://localhost:18080",
+		base}, {"example-operator-token", token}} {
 		if !strings.Contains(block, place.from) {
 			return "", fmt.Errorf("%s does not name %s", blocks[0], place.from)
 		}

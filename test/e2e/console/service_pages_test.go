@@ -29,7 +29,12 @@ func TestWebhooks_EndpointIsAddedTestedPausedAndDeleted(t *testing.T) {
 	b := operatorTab(t)
 	b.visit(t, "/w/{workspace}/webhooks/new")
 	b.check(t, "webhook-new", "/w/{workspace}/webhooks/new")
-	b.run(t, chromedp.SetValue("#name", "Orders <b>"), chromedp.SetValue("#url", "http://localhost/hooks"), chromedp.Submit("#name"))
+	b.run(
+		t,
+		chromedp.SetValue("#name", "Orders <b>"),
+		chromedp.SetValue("#url", "http://localhost/hooks"),
+		chromedp.Submit("#name"),
+	)
 	b.await(t, `document.querySelector("[role=alert]")`)
 	sharedstack.Contains(t, "refusal", b.text(t, "[role=alert]"), "https")
 
@@ -75,12 +80,24 @@ func TestWallet_PageIsAccessible(t *testing.T) {
 func TestWallet_OperatorAddsCreditOnce(t *testing.T) {
 	b := operatorTab(t)
 	b.visit(t, "/w/{workspace}/wallet?type=top_up")
-	b.run(t, chromedp.Click(`[data-open="top-up"]`), chromedp.SendKeys("#amount", "12.5"), chromedp.SendKeys("#confirmation", "12"),
-		chromedp.SendKeys("#top-up-reason", "invoice 7"), chromedp.Click(`#top-up [data-kind="primary"]`))
+	b.run(
+		t,
+		chromedp.Click(`[data-open="top-up"]`),
+		chromedp.SendKeys("#amount", "12.5"),
+		chromedp.SendKeys("#confirmation", "12"),
+		chromedp.SendKeys("#top-up-reason", "invoice 7"),
+		chromedp.Click(`#top-up [data-kind="primary"]`),
+	)
 	b.await(t, `document.querySelector("#content").innerText.includes("Nothing was changed")`)
 	b.visit(t, "/w/{workspace}/wallet?type=top_up")
-	b.run(t, chromedp.Click(`[data-open="top-up"]`), chromedp.SendKeys("#amount", "12.5"), chromedp.SendKeys("#confirmation", "12.5"),
-		chromedp.SendKeys("#top-up-reason", "invoice 7"), chromedp.Click(`#top-up [data-kind="primary"]`))
+	b.run(
+		t,
+		chromedp.Click(`[data-open="top-up"]`),
+		chromedp.SendKeys("#amount", "12.5"),
+		chromedp.SendKeys("#confirmation", "12.5"),
+		chromedp.SendKeys("#top-up-reason", "invoice 7"),
+		chromedp.Click(`#top-up [data-kind="primary"]`),
+	)
 	b.await(t, `document.querySelector("#content").innerText.includes("The credit was added.")`)
 	sharedstack.Contains(t, "ledger", b.text(t, "#results"), "invoice 7")
 }

@@ -41,7 +41,13 @@ func wantEntry(t *testing.T, entry map[string]any, actorType, actorID, actorName
 func TestAudit_NamesActorAndObjectOfEveryChange(t *testing.T) {
 	w := workspace(t)
 	w.topUp(t, "10")
-	made := w.write.want(t, 201, "POST", "/v1/contacts", set{"phone_e164": number(1), "name": "Ottilie", "external_id": "7"})
+	made := w.write.want(
+		t,
+		201,
+		"POST",
+		"/v1/contacts",
+		set{"phone_e164": number(1), "name": "Ottilie", "external_id": "7"},
+	)
 	contact := made.text("id")
 	wantEntry(t, w.newest(t, contact), "api_key", w.writeID, "write", "contact.create", "contact")
 	changed := w.write.want(t, 200, "PATCH", "/v1/contacts/"+contact, set{"external_id": "8"})

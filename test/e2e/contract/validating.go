@@ -67,7 +67,7 @@ func tightenContent(content openapi3.Content) {
 }
 
 // forbidUnlisted forbids unlisted members in every object without additionalProperties. A schema
-// that consists of other schemas lists no members of its own, and these schemas forbid them.
+// that consists of other schemas lists no members, and these schemas forbid them.
 func forbidUnlisted(ref *openapi3.SchemaRef, done map[*openapi3.Schema]bool) {
 	if ref == nil || ref.Value == nil || done[ref.Value] {
 		return
@@ -75,7 +75,8 @@ func forbidUnlisted(ref *openapi3.SchemaRef, done map[*openapi3.Schema]bool) {
 	s := ref.Value
 	done[s] = true
 	consists := len(s.AllOf)+len(s.AnyOf)+len(s.OneOf) > 0
-	if !consists && s.Type.Includes(openapi3.TypeObject) && s.AdditionalProperties.Has == nil && s.AdditionalProperties.Schema == nil {
+	if !consists && s.Type.Includes(openapi3.TypeObject) && s.AdditionalProperties.Has == nil &&
+		s.AdditionalProperties.Schema == nil {
 		closed := false
 		s.AdditionalProperties.Has = &closed
 	}

@@ -18,7 +18,7 @@ import (
 type Listed struct {
 	Limit  int  `default:"100" help:"Maximum number of listed items."`
 	All    bool `help:"List all items. --limit has no effect."`
-	After  Time `placeholder:"TIME" help:"Only items created after this time: 2026-06-04T09:00:00Z, local time, or an age: 2h."`
+	After  Time `placeholder:"TIME" help:"Only items created after this time, such as 2026-06-04T09:00:00Z or 2h (ago)."`
 	Before Time `placeholder:"TIME" help:"Only items created before this time."`
 }
 

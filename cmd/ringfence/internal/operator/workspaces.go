@@ -21,7 +21,8 @@ type workspaces struct {
 type workspacesList struct{ Listed }
 
 func (c workspacesList) Run(ctx context.Context, d *Client) error {
-	return d.List(ctx, At("workspaces"), nil, c.Listed, "id", "name", "mode", "plan", "status", "currency", "max_live_calls", "calls_per_second", "created_at")
+	return d.List(ctx, At("workspaces"), nil, c.Listed, "id", "name", "mode", "plan", "status", "currency",
+		"max_live_calls", "calls_per_second", "created_at")
 }
 
 type workspacesShow struct{}
@@ -34,7 +35,7 @@ type workspacesAdd struct {
 	Name     string `arg:"" help:"Name of the new object."`
 	Plan     string `default:"" enum:",starter,growth,scale" placeholder:"PLAN" help:"starter, growth (default) or scale."`
 	Currency string `placeholder:"CODE" help:"Currency of the wallet, which cannot change. Default: USD or the file's."`
-	Mode     string `default:"" enum:",live,test" placeholder:"MODE" help:"live (default) or test, which cannot change. Calls of a test workspace are simulated."`
+	Mode     string `default:"" enum:",live,test" placeholder:"MODE" help:"live (default) or test: simulated calls. It cannot change."`
 	Settings
 }
 
@@ -138,7 +139,7 @@ type audit struct {
 }
 
 type auditList struct {
-	Actor  string `placeholder:"ID" help:"Only entries of this actor: the id of an API key or a person, or the name of an operator. Needs -w."`
+	Actor  string `placeholder:"ID" help:"Only entries of this API key, person (id) or operator (name). Needs -w."`
 	Type   string `help:"Only entries about objects of this type: contact, call_request, api_key, …. Needs -w."`
 	Object string `placeholder:"ID" help:"Only entries about this object. Needs -w."`
 	Listed
@@ -153,7 +154,8 @@ func (c auditList) Run(ctx context.Context, d *Client, of Named) error {
 	if c.Actor != "" || c.Type != "" || c.Object != "" {
 		return errors.New("--actor, --type and --object need a workspace: add -w ID")
 	}
-	return d.List(ctx, At("audit"), nil, c.Listed, "id", "occurred_at", "operator", "method", "route", "status", "outcome", "workspace_id")
+	return d.List(ctx, At("audit"), nil, c.Listed, "id", "occurred_at", "operator", "method", "route", "status",
+		"outcome", "workspace_id")
 }
 
 type auditShow struct {

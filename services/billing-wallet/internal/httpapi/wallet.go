@@ -94,8 +94,11 @@ func parseThreshold(raw json.RawMessage) (*money.Micro, error) {
 		return nil, apierr.Validation("low_balance_threshold",
 			`must be a decimal string with at most six places, such as "10.00", or null.`)
 	case amount <= 0 || amount > ledger.MaxAmount:
-		return nil, apierr.Validation("low_balance_threshold", "must be more than zero and at most %s. Send null for no event.",
-			ledger.MaxAmount)
+		return nil, apierr.Validation(
+			"low_balance_threshold",
+			"must be more than zero and at most %s. Send null for no event.",
+			ledger.MaxAmount,
+		)
 	}
 	return &amount, nil
 }

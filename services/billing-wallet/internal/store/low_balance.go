@@ -19,7 +19,8 @@ import (
 
 const (
 	setThreshold = `
-UPDATE wallets SET low_balance_threshold_micro = @threshold::bigint, low_balance = low_balance AND @threshold::bigint IS NOT NULL
+UPDATE wallets SET low_balance_threshold_micro = @threshold::bigint, low_balance = low_balance
+    AND @threshold::bigint IS NOT NULL
 WHERE workspace_id = @workspace_id`
 	setLowBalance = `
 UPDATE wallets SET low_balance = @low, low_balance_events = @events WHERE workspace_id = @workspace_id`

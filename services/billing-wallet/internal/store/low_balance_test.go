@@ -226,7 +226,10 @@ func TestLowBalance_CommitsWithTheCharge(t *testing.T) {
 func TestLowBalance_IsPublishedAfterAnUpgrade(t *testing.T) {
 	t.Parallel()
 	r := newWalletRig(t, 20*money.Credit, threshold(10))
-	if _, err := r.pool.Exec(t.Context(), "UPDATE wallets SET wallet_micro = 9000000, funding_micro = -9000000"); err != nil {
+	if _, err := r.pool.Exec(
+		t.Context(),
+		"UPDATE wallets SET wallet_micro = 9000000, funding_micro = -9000000",
+	); err != nil {
 		t.Fatal(err)
 	}
 	r.call(60)

@@ -31,7 +31,8 @@ func New(pool *pgxpool.Pool) *Store { return &Store{pool: pool} }
 // of the workspace arrives.
 var ErrNoWallet = errors.New("the workspace has no wallet")
 
-const walletColumns = `workspace_id, currency, wallet_micro, held_micro, revenue_micro, funding_micro, last_transaction_at,
+const walletColumns = `workspace_id, currency, wallet_micro, held_micro, revenue_micro, funding_micro,
+    last_transaction_at,
 	low_balance_threshold_micro, low_balance, low_balance_events`
 
 const walletOf = `SELECT ` + walletColumns + ` FROM wallets WHERE workspace_id = @workspace_id`

@@ -47,7 +47,10 @@ func checkDestination(number phone.Number, destinations []string) error {
 		return apierr.Validation("to", "is a %s number; such numbers are never dialled. Use another number.", kind)
 	}
 	if len(destinations) > 0 && !number.HasPrefix(destinations) {
-		return apierr.Validation("to", "is outside the destinations this workspace calls. Use a number with an allowed prefix.")
+		return apierr.Validation(
+			"to",
+			"is outside the destinations this workspace calls. Use a number with an allowed prefix.",
+		)
 	}
 	return nil
 }

@@ -264,8 +264,11 @@ func TestCreate_RefusedDestinationIsADecision(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.mustDeliver(kafka.Workspaces, r.workspace.String(), &eventv1.WorkspaceEvent{
-		WorkspaceId: r.workspace.String(), Version: 3,
-		Event: &eventv1.WorkspaceEvent_Workspace{Workspace: &eventv1.Workspace{Currency: "USD", Destinations: []string{"+1"}}},
+		WorkspaceId: r.workspace.String(),
+		Version:     3,
+		Event: &eventv1.WorkspaceEvent_Workspace{
+			Workspace: &eventv1.Workspace{Currency: "USD", Destinations: []string{"+1"}},
+		},
 	})
 	for _, tt := range []struct{ name, to string }{
 		{name: "a premium number", to: "+19005550100"},

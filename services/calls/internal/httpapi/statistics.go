@@ -45,7 +45,12 @@ func (a *API) readStatistics(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	var filter store.StatisticsFilter
-	if filter.Direction, err = httpserver.QueryEnum(query, "direction", callstate.Inbound, callstate.Outbound); err != nil {
+	if filter.Direction, err = httpserver.QueryEnum(
+		query,
+		"direction",
+		callstate.Inbound,
+		callstate.Outbound,
+	); err != nil {
 		return err
 	}
 	if filter.AgentID, err = httpserver.QueryUUID(query, "agent_id"); err != nil {
@@ -55,7 +60,12 @@ func (a *API) readStatistics(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	counts, err := a.store.CountCalls(r.Context(), serviceauth.CallerFrom(r.Context()).WorkspaceID, p.bounds(starts), filter)
+	counts, err := a.store.CountCalls(
+		r.Context(),
+		serviceauth.CallerFrom(r.Context()).WorkspaceID,
+		p.bounds(starts),
+		filter,
+	)
 	if err != nil {
 		return err
 	}

@@ -36,14 +36,20 @@ CROSS JOIN LATERAL (
     SELECT status, outcome, count(*) AS calls, count(*) FILTER (WHERE answered_at IS NOT NULL) AS answered,
         coalesce(sum(talk_seconds), 0)::bigint AS talk_seconds, coalesce(sum(credits_micro), 0)::bigint AS credits_micro
     FROM calls
-    WHERE workspace_id = @workspace_id AND closed AND uuid_send(id) >= uuid_send(i.first) AND uuid_send(id) < uuid_send(i."end")
+    WHERE workspace_id = @workspace_id AND closed AND uuid_send(id) >= uuid_send(i.first)
+        AND uuid_send(id) < uuid_send(i."end")
         AND (@direction = '' OR direction = @direction) AND (@agent_id::uuid IS NULL OR agent_id = @agent_id)
     GROUP BY status, outcome) AS counted
 ORDER BY interval, calls DESC, status, outcome`
 
 // CountCalls counts the ended calls of a workspace. Interval n contains the calls whose ids are at
 // least bounds[n] and less than bounds[n+1].
-func (s *Store) CountCalls(ctx context.Context, workspaceID uuid.UUID, bounds []uuid.UUID, f StatisticsFilter) ([]CallCount, error) {
+func (s *Store) CountCalls(
+	ctx context.Context,
+	workspaceID uuid.UUID,
+	bounds []uuid.UUID,
+	f StatisticsFilter,
+) ([]CallCount, error) {
 	found, err := pg.Many[CallCount](ctx, s.pool, countCalls, pg.Args{
 		"workspace_id": workspaceID, "firsts": bounds[:len(bounds)-1], "ends": bounds[1:],
 		"direction": f.Direction, "agent_id": f.AgentID,

@@ -24,7 +24,8 @@ func TestCountCalls_CountsEndedCallsOfEachInterval(t *testing.T) {
 	t.Parallel()
 	pool := seeded(t)
 	_, err := pgtest.Owner(t, pool, "calls").Exec(t.Context(), `UPDATE calls SET closed = true, answered_at = now(),
-		talk_seconds = 2, charge_settled = true, credits_micro = 5 WHERE uuid_send(id) < uuid_send($1::uuid) AND list_status <> 'live'`, idAfter(9))
+		talk_seconds = 2, charge_settled = true, credits_micro = 5 WHERE uuid_send(id) < uuid_send($1::uuid)
+		    AND list_status <> 'live'`, idAfter(9))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -39,10 +40,13 @@ func TestCountCalls_CountsEndedCallsOfEachInterval(t *testing.T) {
 		[]store.CallCount{
 			{Interval: 0, Status: "busy", Outcome: new("interested"), Calls: 1, Answered: 1, TalkSeconds: 2, CreditsMicro: 5},
 			{Interval: 0, Status: "busy", Calls: 1, Answered: 1, TalkSeconds: 2, CreditsMicro: 5},
-			{Interval: 1, Status: "completed", Outcome: new("interested"), Calls: 1, Answered: 1, TalkSeconds: 2, CreditsMicro: 5},
+			{Interval: 1, Status: "completed", Outcome: new("interested"), Calls: 1, Answered: 1, TalkSeconds: 2,
+				CreditsMicro: 5},
 			{Interval: 1, Status: "completed", Calls: 1, Answered: 1, TalkSeconds: 2, CreditsMicro: 5},
-			{Interval: 2, Status: "completed", Outcome: new("interested"), Calls: 1, Answered: 1, TalkSeconds: 2, CreditsMicro: 5},
-			{Interval: 2, Status: "no_answer", Outcome: new("interested"), Calls: 1, Answered: 1, TalkSeconds: 2, CreditsMicro: 5},
+			{Interval: 2, Status: "completed", Outcome: new("interested"), Calls: 1, Answered: 1, TalkSeconds: 2,
+				CreditsMicro: 5},
+			{Interval: 2, Status: "no_answer", Outcome: new("interested"), Calls: 1, Answered: 1, TalkSeconds: 2,
+				CreditsMicro: 5},
 		},
 	}, {
 		"one direction", store.StatisticsFilter{Direction: "inbound"},

@@ -33,7 +33,8 @@ const usage = `
 SELECT u.direction, u.agent_id, coalesce(a.name, '') AS agent_name, u.prefix, u.calls, u.answered, u.talk_seconds,
 	u.credits_micro
 FROM (
-	SELECT c.direction, c.agent_id, left(CASE c.direction WHEN 'inbound' THEN c.from_number ELSE c.to_e164 END, 4) AS prefix,
+	SELECT c.direction, c.agent_id, left(CASE c.direction WHEN 'inbound' THEN c.from_number ELSE c.to_e164 END,
+	    4) AS prefix,
 		count(*) AS calls, count(c.answered_at) AS answered, coalesce(sum(c.talk_seconds), 0)::bigint AS talk_seconds,
 		coalesce(sum(c.credits_micro), 0)::bigint AS credits_micro
 	FROM calls c

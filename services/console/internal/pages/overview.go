@@ -65,8 +65,13 @@ func (v *visit) readDay(into *daySummary) func() error {
 
 // summarize converts the statistics of a day. A call that was answered and failed counts as failed.
 func summarize(found openapi.CallStatistics) daySummary {
-	day := daySummary{Calls: int(found.Total.Calls), Answered: int(found.Total.Answered), Talk: int(found.Total.TalkSeconds),
-		Failed: int(found.Total.Statuses["failed"]), OptOuts: int(found.Total.Outcomes["opted_out"])}
+	day := daySummary{
+		Calls:    int(found.Total.Calls),
+		Answered: int(found.Total.Answered),
+		Talk:     int(found.Total.TalkSeconds),
+		Failed:   int(found.Total.Statuses["failed"]),
+		OptOuts:  int(found.Total.Outcomes["opted_out"]),
+	}
 	for _, hour := range found.Data {
 		answered, failed := int(hour.Statuses["completed"]), int(hour.Statuses["failed"])
 		day.Hours = append(day.Hours, hourSummary{Start: hour.Start.Time, Answered: answered, Failed: failed,

@@ -76,7 +76,11 @@ type share struct {
 }
 
 func showWallet(v *visit) (view, error) {
-	data := walletData{Types: []string{"top_up", "adjustment", "hold", "capture", "release"}, Month: v.month(), Key: uuid.NewString()}
+	data := walletData{
+		Types: []string{"top_up", "adjustment", "hold", "capture", "release"},
+		Month: v.month(),
+		Key:   uuid.NewString(),
+	}
 	err := concurrently(
 		read(v, &data.Wallet, v.admin("/wallet"), nil),
 		read(v, &data.Ledger, v.admin("/wallet/transactions"), v.listQuery("type")),
@@ -141,7 +145,8 @@ func readUsage(file io.Reader) (sum spending, err error) {
 		for _, part := range []struct {
 			sums      map[string]share
 			key, name string
-		}{{days, row[0], row[0]}, {agents, row[2], cmp.Or(row[3], row[2][:min(8, len(row[2]))])}, {codes, row[4], "+" + row[4]}} {
+		}{{days, row[0], row[0]}, {agents, row[2], cmp.Or(row[3], row[2][:min(8, len(row[2]))])}, {codes, row[4],
+			"+" + row[4]}} {
 			known := part.sums[part.key]
 			part.sums[part.key] = share{part.name, known.Calls + calls, known.Credits + credits}
 		}

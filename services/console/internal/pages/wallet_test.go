@@ -34,7 +34,8 @@ func TestReadUsage_SumsDaysAgentsAndCodes(t *testing.T) {
 
 func TestReadUsage_RefusesIncompleteFiles(t *testing.T) {
 	t.Parallel()
-	for _, file := range []string{"", usageHeader + "2026-06-02,outbound", usageHeader + "a,b,c,d,e,f,g,h,i\r\n", "<html>"} {
+	for _, file := range []string{"", usageHeader + "2026-06-02,outbound", usageHeader + "a,b,c,d,e,f,g,h,i\r\n",
+		"<html>"} {
 		if got, err := readUsage(strings.NewReader(file)); err == nil {
 			t.Errorf("readUsage(%q) = %v, want an error", file, got)
 		}
@@ -44,9 +45,20 @@ func TestReadUsage_RefusesIncompleteFiles(t *testing.T) {
 func TestSummarize_EachCallIsInOneBar(t *testing.T) {
 	t.Parallel()
 	got := summarize(openapi.CallStatistics{
-		Total: openapi.CallStatisticsTotal{Calls: 6, Answered: 4, TalkSeconds: 40,
-			Statuses: map[string]int64{"completed": 3, "failed": 1, "busy": 2}, Outcomes: map[string]int64{"opted_out": 1, "interested": 2}},
-		Data: []openapi.CallStatisticsInterval{{Calls: 6, Answered: 4, Statuses: map[string]int64{"completed": 3, "failed": 1, "busy": 2}}},
+		Total: openapi.CallStatisticsTotal{
+			Calls:       6,
+			Answered:    4,
+			TalkSeconds: 40,
+			Statuses: map[string]int64{
+				"completed": 3,
+				"failed":    1,
+				"busy":      2,
+			},
+			Outcomes: map[string]int64{"opted_out": 1, "interested": 2},
+		},
+		Data: []openapi.CallStatisticsInterval{
+			{Calls: 6, Answered: 4, Statuses: map[string]int64{"completed": 3, "failed": 1, "busy": 2}},
+		},
 	})
 	want := daySummary{Calls: 6, Answered: 4, OptOuts: 1, Failed: 1, Talk: 40,
 		Hours:    []hourSummary{{Answered: 3, Failed: 1, Missed: 2}},

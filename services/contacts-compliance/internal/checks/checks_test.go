@@ -269,7 +269,8 @@ func TestPreCheck_StoresTheDecisionOfARefusedDestination(t *testing.T) {
 				t.Errorf("Check = %v, %v, want a denied result", got, err)
 			}
 			const stored = `SELECT count(*) FROM decisions WHERE call_request_id = $1 AND result = 'closed'
-				AND rule = 'destination' AND code = 'destination_not_allowed' AND gates::text LIKE '%"destination","result":"failed"%'`
+				AND rule = 'destination' AND code = 'destination_not_allowed'
+				    AND gates::text LIKE '%"destination","result":"failed"%'`
 			if got := h.count(t, stored, req.CallRequestID); got != 2 {
 				t.Errorf("stored decisions = %d, want 2", got)
 			}

@@ -149,7 +149,8 @@ func TestModes_CrashAtEachStepKeepsTheCarrier(t *testing.T) {
 		}
 	}
 	var wrong int
-	if err := live.pool.QueryRow(t.Context(), `SELECT count(*) FROM fences WHERE trunk <> 'test'`).Scan(&wrong); err != nil {
+	if err := live.pool.QueryRow(t.Context(), `SELECT count(*) FROM fences WHERE trunk <> 'test'`).
+		Scan(&wrong); err != nil {
 		t.Fatal(err)
 	}
 	if wrong != 0 {

@@ -93,11 +93,9 @@ func notDialed(result string) bool {
 	return false
 }
 
-// dialRequest returns a value of the metric's label result. If an error leaves the request queued,
-// another attempt begins when the claim expires.
-func (d *Dialer) dialRequest(
-	ctx, stopCtx context.Context, r dialqueue.Request, inputs dialInputs, freeWorker func(),
-) (result string, err error) {
+// endBeforeGates blocks, fails or returns a request that cannot be dialed now, whatever the gates
+// decide. It returns "" if the gates must decide.
+func (d *Dialer) endBeforeGates(ctx, stopCtx context.Context, r dialqueue.Request, inputs dialInputs) (string, error) {
 	if inputs.err != nil {
 		return "fault", inputs.err
 	}
@@ -120,6 +118,17 @@ func (d *Dialer) dialRequest(
 	}
 	if d.limits.Refuse != nil {
 		return string(dialqueue.Failed), ignoreLost(d.store.Fail(ctx, r, *d.limits.Refuse))
+	}
+	return "", nil
+}
+
+// dialRequest returns a value of the metric's label result. If an error leaves the request queued,
+// another attempt begins when the claim expires.
+func (d *Dialer) dialRequest(
+	ctx, stopCtx context.Context, r dialqueue.Request, inputs dialInputs, freeWorker func(),
+) (result string, err error) {
+	if result, err := d.endBeforeGates(ctx, stopCtx, r, inputs); result != "" {
+		return result, err
 	}
 	done, wait := d.reserveAgentCall(inputs.Agent)
 	defer done()
@@ -161,8 +170,13 @@ func (d *Dialer) dialRequest(
 	}
 	defer release()
 	generation, order := d.heartbeat.Generation(), carrier.Originate{
-		CallID: callID, WorkspaceID: r.WorkspaceID, Test: inputs.Workspace.Test, From: from, TrunkNumber: from != wanted, To: string(r.To),
-		TrunkID: chosen,
+		CallID:      callID,
+		WorkspaceID: r.WorkspaceID,
+		Test:        inputs.Workspace.Test,
+		From:        from,
+		TrunkNumber: from != wanted,
+		To:          string(r.To),
+		TrunkID:     chosen,
 		Waiting: func() <-chan struct{} {
 			freeWorker()
 			return stopCtx.Done()

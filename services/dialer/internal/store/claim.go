@@ -260,7 +260,8 @@ WITH oldest AS MATERIALIZED (
 	FROM (SELECT DISTINCT o.agent_id, o.due_at FROM oldest o WHERE o.aged) a
 ), judged AS MATERIALIZED (
 	SELECT o.call_request_id, o.look_at, o.due_at, o.aged AND coalesce((SELECT a.expired FROM ages a
-			WHERE a.agent_id = o.agent_id AND a.due_at = o.due_at), false) AS expired, o.paused, o.early, o.call_id, coalesce(o.behind, false)
+			WHERE a.agent_id = o.agent_id AND a.due_at = o.due_at), false) AS expired, o.paused, o.early, o.call_id,
+			    coalesce(o.behind, false)
 		OR row_number() OVER (PARTITION BY o.to_e164 ORDER BY o.look_at, o.call_request_id) > 1 AS behind
 	FROM oldest o
 ), apart AS MATERIALIZED (

@@ -79,7 +79,8 @@ ON CONFLICT (call_id) DO NOTHING`
 
 const isServed = `
 SELECT EXISTS (
-	SELECT 1 FROM numbers n LEFT JOIN agents a ON a.agent_id = n.agent_id LEFT JOIN workspaces w ON w.workspace_id = n.workspace_id
+	SELECT 1 FROM numbers n LEFT JOIN agents a ON a.agent_id = n.agent_id LEFT
+	    JOIN workspaces w ON w.workspace_id = n.workspace_id
 	WHERE n.phone_e164 = @to AND ` + mayAnswer + `)`
 
 // Serves reports whether the dialer answers inbound calls to a number: the number is assigned to an

@@ -505,8 +505,10 @@ func TestLatestPauses_PagesReadDoNotGrowWithPeriods(t *testing.T) {
 			want := []dialqueue.LatestPause{
 				{PauseScope: open, Open: true}, {PauseScope: resumed, EndsAt: ended},
 			}
-			ignoreEnd := cmp.FilterPath(func(p cmp.Path) bool { return p.Index(1).String() == "[0]" && p.Last().String() == ".EndsAt" },
-				cmp.Ignore())
+			ignoreEnd := cmp.FilterPath(
+				func(p cmp.Path) bool { return p.Index(1).String() == "[0]" && p.Last().String() == ".EndsAt" },
+				cmp.Ignore(),
+			)
 			if diff := cmp.Diff(want, found, ignoreEnd); diff != "" {
 				t.Errorf("latest pauses (-want +got):\n%s", diff)
 			}
@@ -607,7 +609,13 @@ func TestSaveAgent_DeletionEndsThePause(t *testing.T) {
 	if _, err := st.MovePaused(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	agent := dialqueue.Agent{AgentID: r.AgentID, WorkspaceID: r.WorkspaceID, Version: 2, Settings: []byte("{}"), Deleted: true}
+	agent := dialqueue.Agent{
+		AgentID:     r.AgentID,
+		WorkspaceID: r.WorkspaceID,
+		Version:     2,
+		Settings:    []byte("{}"),
+		Deleted:     true,
+	}
 	for range 2 { // the event of the deletion can arrive twice
 		if err := st.ApplyAgent(t.Context(), agent); err != nil {
 			t.Fatal(err)
@@ -713,7 +721,8 @@ func TestRecordTrunkPause_RepeatedRecordsAgree(t *testing.T) {
 	pool := newPool(t)
 	st := newStore(pool)
 	const recorded = `
-SELECT coalesce(extract(epoch FROM paused_time(gen_random_uuid(), gen_random_uuid(), now() - interval '1 hour')), 0)::integer`
+SELECT coalesce(extract(epoch FROM paused_time(gen_random_uuid(), gen_random_uuid(), now() - interval '1 hour')),
+    0)::integer`
 	scope := dialqueue.PauseScope{Level: dialqueue.PauseTrunk, ID: addTrunk(t, pool, "first", "active")}
 	record(t, st, st, st)
 	if got := countRows(t, pool, "SELECT count(*) FROM dialing_pauses"); got != 0 {

@@ -127,15 +127,27 @@ func TestConsoleConfig_Parse(t *testing.T) {
 				GroupRoles: []string{"ops=operator", "cn=a,ou=b=viewer@" + workspace}},
 		},
 		{name: "URL without a host", given: ConsoleConfig{URL: "console.example.com"}, want: "CONSOLE_URL"},
-		{name: "provider without a URL", given: ConsoleConfig{Issuer: "https://id.example.com", ClientID: "r"}, want: "CONSOLE_URL"},
+		{
+			name:  "provider without a URL",
+			given: ConsoleConfig{Issuer: "https://id.example.com", ClientID: "r"},
+			want:  "CONSOLE_URL",
+		},
 		{
 			name:  "provider without a client",
 			given: ConsoleConfig{URL: "https://console.example.com", Issuer: "https://id.example.com"}, want: "OIDC_CLIENT_ID",
 		},
 		{name: "group without a role", given: ConsoleConfig{GroupRoles: []string{"ops"}}, want: `"ops" must be`},
 		{name: "role without a workspace", given: ConsoleConfig{GroupRoles: []string{"ops=owner"}}, want: "ops=owner"},
-		{name: "operator of one workspace", given: ConsoleConfig{GroupRoles: []string{"ops=operator@" + workspace}}, want: "ops=operator"},
-		{name: "workspace without an id", given: ConsoleConfig{GroupRoles: []string{"ops=owner@acme"}}, want: "ops=owner@acme"},
+		{
+			name:  "operator of one workspace",
+			given: ConsoleConfig{GroupRoles: []string{"ops=operator@" + workspace}},
+			want:  "ops=operator",
+		},
+		{
+			name:  "workspace without an id",
+			given: ConsoleConfig{GroupRoles: []string{"ops=owner@acme"}},
+			want:  "ops=owner@acme",
+		},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -7,8 +7,16 @@ import (
 
 func TestState_ContainsNoSecret(t *testing.T) {
 	t.Parallel()
-	got := string(State("agent", []byte(`{"id":"7","signing_secret":"whsec_abcdef","key":"rf_live_x","nested":{"Token":"t","list":[{"api_key":["k1","k2"]}]},
-		"keywords":["a"],"key_id":"9","amount":0.10}`)))
+	got := string(
+		State(
+			"agent",
+			[]byte(
+				`{"id":"7","signing_secret":"whsec_abcdef","key":"rf_live_x","nested":{"Token":"t",
+					"list":[{"api_key":["k1","k2"]}]},
+		"keywords":["a"],"key_id":"9","amount":0.10}`,
+			),
+		),
+	)
 	for _, secret := range []string{"whsec", "rf_live", `"t"`, "k1"} {
 		if strings.Contains(got, secret) {
 			t.Errorf("the state contains %s: %s", secret, got)

@@ -27,7 +27,8 @@ func FuzzState(f *testing.F) {
 		var members map[string]json.RawMessage
 		_ = json.Unmarshal(state, &members)
 		for name, value := range members {
-			if (isSecret(name) || (isPersonal("contact", name) && string(value) != "null")) && string(value) != `"`+redacted+`"` {
+			if (isSecret(name) || (isPersonal("contact", name) && string(value) != "null")) &&
+				string(value) != `"`+redacted+`"` {
 				t.Errorf("%q is kept with %s = %s", body, name, value)
 			}
 		}

@@ -159,7 +159,8 @@ func peekBody(response *http.Response, limit int64) []byte {
 // is written.
 func (a auditor) closeIntent(ctx context.Context, intent audit.Intent, err error) {
 	var refused *apierr.Error
-	if errors.Is(err, proxy.ErrUnreached) || (errors.As(err, &refused) && refused.Status < http.StatusInternalServerError) {
+	if errors.Is(err, proxy.ErrUnreached) ||
+		(errors.As(err, &refused) && refused.Status < http.StatusInternalServerError) {
 		a.dropIntent(ctx, intent)
 		return
 	}

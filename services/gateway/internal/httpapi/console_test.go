@@ -453,7 +453,13 @@ func TestConsole_BackgroundRequestsDoNotProlongASession(t *testing.T) {
 		}
 		r.exec(`UPDATE sessions SET last_used_at = last_used_at - interval '30 seconds'`)
 	}
-	wantAnswer(t, "after 30 minutes", r.visit("GET", "/console/v1/me", token, ""), http.StatusUnauthorized, "invalid_session")
+	wantAnswer(
+		t,
+		"after 30 minutes",
+		r.visit("GET", "/console/v1/me", token, ""),
+		http.StatusUnauthorized,
+		"invalid_session",
+	)
 }
 
 func TestConsole_CodeWorksOnce(t *testing.T) {

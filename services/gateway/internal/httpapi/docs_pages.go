@@ -167,7 +167,12 @@ func newDocument(kind string, plain []byte) (Document, error) {
 		return Document{}, err
 	}
 	sum := sha256.Sum256(plain)
-	return Document{Kind: kind, Plain: plain, Zipped: zip.Bytes(), Tag: base64.RawURLEncoding.EncodeToString(sum[:12])}, nil
+	return Document{
+		Kind:   kind,
+		Plain:  plain,
+		Zipped: zip.Bytes(),
+		Tag:    base64.RawURLEncoding.EncodeToString(sum[:12]),
+	}, nil
 }
 
 // Find returns the document with this path. /docs/ and /docs are the same page.

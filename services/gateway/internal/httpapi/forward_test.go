@@ -28,7 +28,8 @@ func TestAdmin_ProxiedChangeIsAudited(t *testing.T) {
 		{"PUT", "/contacts/+15550100/consent", proxy.Contacts, "/contacts/{phone_e164}/consent"},
 		{"DELETE", "/contacts/+15550100", proxy.Contacts, "/contacts/{phone_e164}"},
 		{"PATCH", "/webhook-subscriptions/" + anID, proxy.Webhooks, "/webhook-subscriptions/{subscription_id}"},
-		{"POST", "/webhook-subscriptions/" + anID + "/deliveries/replay", proxy.Webhooks, "/webhook-subscriptions/{subscription_id}/deliveries/replay"},
+		{"POST", "/webhook-subscriptions/" + anID + "/deliveries/replay", proxy.Webhooks,
+			"/webhook-subscriptions/{subscription_id}/deliveries/replay"},
 	} {
 		r.answers(func(w http.ResponseWriter, h receivedRequest) bool {
 			w.Header().Set("Content-Type", "application/json")
@@ -38,7 +39,9 @@ func TestAdmin_ProxiedChangeIsAudited(t *testing.T) {
 			}
 			w.Header().Set("Cache-Control", "no-store")
 			w.WriteHeader(201)
-			_, _ = w.Write([]byte(`{"label":"after","amount":1.000000000000000001,"signing_secret":"whsec_new","nested":[{"api_key":"k"}]}`))
+			_, _ = w.Write(
+				[]byte(`{"label":"after","amount":1.000000000000000001,"signing_secret":"whsec_new","nested":[{"api_key":"k"}]}`),
+			)
 			return true
 		})
 		got := r.operator(row.method, base+row.path, `{"a":1}`)

@@ -16,7 +16,8 @@ import (
 const intentColumns = `id, operator, actor_type, actor_id, actor_name, action, object_type, object_id, workspace_id,
 	request_id, method, route, path, before`
 
-const intentValues = `@id, @operator, @actor_type, @actor_id, @actor_name, @action, @object_type, @object_id, @workspace,
+const intentValues = `@id, @operator, @actor_type, @actor_id, @actor_name, @action, @object_type, @object_id,
+    @workspace,
 	@request, @method, @route, @path, @before`
 
 const insertIntent = `INSERT INTO audit_intents (` + intentColumns + `) VALUES (` + intentValues + `)`
@@ -106,7 +107,8 @@ func (s *Store) ConcludeOldIntents(ctx context.Context, minAge time.Duration) (i
 }
 
 // Entries of earlier versions have no actor and no object.
-const auditColumns = `id, operator, coalesce(actor_type, 'operator') AS actor_type, coalesce(actor_id, operator) AS actor_id,
+const auditColumns = `id, operator, coalesce(actor_type, 'operator') AS actor_type, coalesce(actor_id,
+    operator) AS actor_id,
 	coalesce(actor_name, operator) AS actor_name, coalesce(action, '') AS action,
 	coalesce(object_type, '') AS object_type, coalesce(object_id, '') AS object_id,
 	workspace_id, request_id, method, route, path, status, outcome, before, after, occurred_at`
@@ -127,7 +129,8 @@ const (
 	listAudit = `SELECT ` + auditColumns + ` FROM audit_entries
 	WHERE operator <> '' AND uuid_send(id) < uuid_send(@below::uuid) ORDER BY uuid_send(id) DESC LIMIT @rows`
 	listAuditOfWorkspace = `SELECT ` + auditColumns + ` FROM audit_entries
-	WHERE operator <> '' AND workspace_id = @workspace AND uuid_send(id) < uuid_send(@below::uuid) ORDER BY uuid_send(id) DESC LIMIT @rows`
+	WHERE operator <> '' AND workspace_id = @workspace AND uuid_send(id) < uuid_send(@below::uuid)
+	    ORDER BY uuid_send(id) DESC LIMIT @rows`
 )
 
 // Entries lists the audit entries of operators and people, newest first. If workspaceID is nil, it

@@ -29,7 +29,8 @@ SELECT concat(lpad(to_hex(1750000000000 + n), 12, '0'), '70008', substr(md5(n::t
     CASE WHEN n < 4 THEN 'ada' ELSE '' END, CASE WHEN n < 4 THEN 'operator' ELSE 'api_key' END,
     CASE WHEN n < 4 THEN 'ada' ELSE 'key' END, 'name', 'a.b',
     CASE WHEN n < 4 THEN 'agent' WHEN n % 2 = 0 THEN 'contact' ELSE 'call_request' END, 'object ' || n / 10,
-    CASE WHEN n % 10000 = 11 THEN @small::uuid ELSE @large::uuid END, gen_random_uuid(), 'POST', '/v1/calls', '/v1/calls',
+    CASE WHEN n % 10000 = 11 THEN @small::uuid ELSE @large::uuid END, gen_random_uuid(), 'POST', '/v1/calls',
+        '/v1/calls',
     202, 'done', json_build_object('id', md5(n::text), 'to', '+14155550100'), now()
 FROM generate_series(1, @many::int) AS n`
 
@@ -65,7 +66,8 @@ func TestWorkspaceEntries_EveryFilterReadsFewPages(t *testing.T) {
 		"an object of another type":       {ObjectType: new("agent"), ObjectID: new("object 7")},
 		"a rare type of the common actor": {ActorID: new("key"), ObjectType: new("agent")},
 		"a common type of a rare actor":   {ActorID: new("ada"), ObjectType: new("contact")},
-		"a time before all entries":       {Until: &early}, "a type before all entries": {Until: &early, ObjectType: new("contact")},
+		"a time before all entries":       {Until: &early}, "a type before all entries": {Until: &early,
+			ObjectType: new("contact")},
 	} {
 		lists[name] = func(workspace uuid.UUID) error {
 			_, err := st.WorkspaceEntries(t.Context(), workspace, filter, page.Request{Limit: 25})

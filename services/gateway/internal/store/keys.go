@@ -37,7 +37,8 @@ func (h Principal) Workspace() workspaces.Workspace {
 // Policy returns the rate limit of each key of the workspace.
 func (h Principal) Policy() ratelimit.Policy { return ratelimit.Policy(h.Workspace().RatePerMinute()) }
 
-const holderByHash = `SELECT k.id AS key_id, k.name AS key_name, k.workspace_id, k.access, w.plan, w.status, w.features, w.rate_limit_per_minute
+const holderByHash = `SELECT k.id AS key_id, k.name AS key_name, k.workspace_id, k.access, w.plan, w.status,
+    w.features, w.rate_limit_per_minute
 FROM api_keys k JOIN workspaces w ON w.id = k.workspace_id
 WHERE k.hash = @hash AND k.revoked_at IS NULL`
 

@@ -29,7 +29,8 @@ RETURNING allowed, tat - clock_timestamp() AS ahead`
 // the revocations that were committed before the request arrived. If the key is revoked or unknown,
 // the statement returns no row and counts nothing.
 const countKeyRequest = `WITH holder AS (
-	SELECT k.id AS key_id, k.name AS key_name, k.workspace_id, k.access, w.plan, w.status, w.features, w.rate_limit_per_minute
+	SELECT k.id AS key_id, k.name AS key_name, k.workspace_id, k.access, w.plan, w.status, w.features,
+	    w.rate_limit_per_minute
 	FROM api_keys k JOIN workspaces w ON w.id = k.workspace_id
 	WHERE k.id = @key_id AND k.revoked_at IS NULL
 ), policy AS (
@@ -48,7 +49,8 @@ const countKeyRequest = `WITH holder AS (
 		CROSS JOIN LATERAL (SELECT counted.next <= clock.now + cost.span AS fits) AS judged)
 	RETURNING allowed, tat - clock_timestamp() AS ahead
 )
-SELECT key_id, key_name, workspace_id, access, plan, status, features, rate_limit_per_minute, allowed, ahead FROM holder, counted`
+SELECT key_id, key_name, workspace_id, access, plan, status, features, rate_limit_per_minute, allowed, ahead
+    FROM holder, counted`
 
 type keyRequestCount struct {
 	Principal

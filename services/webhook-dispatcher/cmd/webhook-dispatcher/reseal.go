@@ -101,7 +101,9 @@ func (c secretTotals) byKey() []unopenedSecrets {
 func (c secretTotals) print(ctx context.Context, out io.Writer) (err error) {
 	switch {
 	case service.Scripted(ctx):
-		return json.NewEncoder(out).Encode(map[string]any{"resealed": c.resealed, "current": c.current, "unopened": c.byKey(), "broken_off": c.interrupted})
+		return json.NewEncoder(out).
+			Encode(map[string]any{"resealed": c.resealed, "current": c.current, "unopened": c.byKey(),
+				"broken_off": c.interrupted})
 	case c.interrupted:
 		_, err = fmt.Fprintf(out, "not completed: %s; run the command again to continue\n", c)
 	default:
@@ -128,7 +130,12 @@ func (c secretTotals) unopenedSecrets() (n int) {
 func (c secretTotals) processed() int { return c.resealed + c.current + c.unopenedSecrets() }
 
 func (c secretTotals) String() string {
-	return fmt.Sprintf("%d secrets resealed, %d already current, %d could not be opened", c.resealed, c.current, c.unopenedSecrets())
+	return fmt.Sprintf(
+		"%d secrets resealed, %d already current, %d could not be opened",
+		c.resealed,
+		c.current,
+		c.unopenedSecrets(),
+	)
 }
 
 // unopenedError returns an error that names the keys of the unopened secrets, or nil if all secrets
