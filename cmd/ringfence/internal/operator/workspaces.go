@@ -35,7 +35,7 @@ type workspacesAdd struct {
 	Name     string `arg:"" help:"Name of the new object."`
 	Plan     string `default:"" enum:",starter,growth,scale" placeholder:"PLAN" help:"starter, growth (default) or scale."`
 	Currency string `placeholder:"CODE" help:"Currency of the wallet, which cannot change. Default: USD or the file's."`
-	Mode     string `default:"" enum:",live,test" placeholder:"MODE" help:"live (default) or test: simulated calls. It cannot change."`
+	Mode     string `default:"" enum:",live,test" placeholder:"MODE" help:"live (default) or test. It cannot change."`
 	Settings
 }
 
