@@ -49,8 +49,8 @@ func (x *Network) Handler() http.Handler {
 	return mux
 }
 
-// requireToken returns a handler that responds 401 to a request without the bearer token, except for
-// /healthz. An empty token permits every request.
+// requireToken returns a handler that responds 401 to a request without the bearer token, except
+// for /healthz. An empty token permits every request.
 func requireToken(token string, next http.Handler) http.Handler {
 	if token == "" {
 		return next

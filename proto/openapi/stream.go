@@ -83,8 +83,8 @@ const (
 )
 
 // FollowEvents reads GET /v1/events and calls handle for each event, until ctx ends or handle
-// returns an error. Unless params name an event, it starts with the next new event of the workspace.
-// When a response ends, it connects again and resumes where the response ended.
+// returns an error. Unless params name an event, it starts with the next new event of the
+// workspace. When a response ends, it connects again and resumes where the response ended.
 //
 // It returns the error of handle, and an error for a 4xx response except 429. The HTTP client must
 // have no timeout for the whole response.

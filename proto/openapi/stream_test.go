@@ -51,8 +51,8 @@ func TestEventReader_ReadsMessagesAndDropsAnIncompleteOne(t *testing.T) {
 	}
 }
 
-// The first response has no event, and the second one has an event and later a comment with the id of
-// an event that the client does not receive.
+// The first response has no event, and the second one has an event and later a comment with the id
+// of an event that the client does not receive.
 func TestFollowEvents_ResumesAfterTheIDOfAComment(t *testing.T) {
 	t.Parallel()
 	start, event, skipped := uuid.New(), uuid.New(), uuid.New()

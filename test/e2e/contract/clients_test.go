@@ -17,8 +17,8 @@ import (
 	"ringfence.dev/test/kit"
 )
 
-// TestClients_GeneratedClientPlacesACall generates a client from the OpenAPI document, as a customer
-// does, and runs the program in test/clients, which places a call with it.
+// TestClients_GeneratedClientPlacesACall generates a client from the OpenAPI document, as a
+// customer does, and runs the program in test/clients, which places a call with it.
 func TestClients_GeneratedClientPlacesACall(t *testing.T) {
 	for _, language := range []struct {
 		name     string

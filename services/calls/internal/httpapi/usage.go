@@ -26,8 +26,8 @@ var usageColumns = []string{
 }
 
 // readUsage handles GET /v1/usage?month=. The response is one CSV file with a line for each day
-// (UTC), direction, agent and calling code. Each day is one query, and its lines are written as they
-// arrive.
+// (UTC), direction, agent and calling code. Each day is one query, and its lines are written as
+// they arrive.
 //
 // If a query fails after the first line was sent, the connection is closed, so that the client
 // notices the missing lines.

@@ -30,7 +30,8 @@ func TestCountCalls_CountsEndedCallsOfEachInterval(t *testing.T) {
 		t.Fatal(err)
 	}
 	bounds := []uuid.UUID{idAfter(2), idAfter(4), idAfter(6), idAfter(100)}
-	// Calls 1 to 3 are inbound and busy. Call 6 is no_answer, and call 7 rings. Even numbers are interested.
+	// Calls 1 to 3 are inbound and busy. Call 6 is no_answer, and call 7 rings. Even numbers are
+	// interested.
 	tests := []struct {
 		name   string
 		filter store.StatisticsFilter

@@ -66,7 +66,8 @@ func writeCSV[Item any](
 	return view{written: true}, nil
 }
 
-// safeCell returns a value that spreadsheets do not run as a formula. A phone number stays as it is.
+// safeCell returns a value that spreadsheets do not run as a formula. A phone number stays as it
+// is.
 func safeCell(text string) string {
 	if text == "" || phoneNumber.FindString(text) == text || !strings.ContainsAny(text[:1], "=+-@\t\r\n") {
 		return text

@@ -73,8 +73,8 @@ func TestCallsCSV_HasAllPagesOfTheFilter(t *testing.T) {
 	}
 }
 
-// If a later page cannot be read, the connection is aborted. Otherwise the browser would save a part
-// as the whole file.
+// If a later page cannot be read, the connection is aborted. Otherwise the browser would save a
+// part as the whole file.
 func TestCallsCSV_ACutFileIsNoSuccess(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, gateway.Owner)

@@ -141,7 +141,8 @@ type testCarrier struct {
 	limits dial.Limits
 }
 
-// openTestCarrier returns nil if the carrier of the live workspaces also serves the test workspaces.
+// openTestCarrier returns nil if the carrier of the live workspaces also serves the test
+// workspaces.
 func openTestCarrier(cfg Config, st *store.Store, relay *outbox.Relay, limits dial.Limits) *testCarrier {
 	if cfg.Carrier == "sim" {
 		return nil

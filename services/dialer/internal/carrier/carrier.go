@@ -87,8 +87,8 @@ var ErrAlreadyOriginated = errors.New("this process has originated the call befo
 // ring. If Permit refused a later request, the error is a *Refused that wraps ErrNotPermitted.
 var ErrNotPermitted = errors.New("the dial is not permitted any more")
 
-// ErrTrunkPaused is the form of ErrNotPermitted for a request that was not sent because its trunk is
-// paused. The call request can be dialed later.
+// ErrTrunkPaused is the form of ErrNotPermitted for a request that was not sent because its trunk
+// is paused. The call request can be dialed later.
 var ErrTrunkPaused = fmt.Errorf("the trunk is paused: %w", ErrNotPermitted)
 
 // ErrNoNumber is returned if the agent has no number and no trunk has a caller ID for the call.

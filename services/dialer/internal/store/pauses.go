@@ -47,8 +47,8 @@ INSERT INTO dialing_pauses (level, id, began_at, ends_at) VALUES (@level, @id, @
 DELETE FROM dialing_pauses WHERE level = @level AND id = @id AND ends_at < @at::timestamptz - interval '60 days'`
 )
 
-// The lock makes the change run before or after the deletion of the agent. An agent whose record has
-// not arrived from agents.v1 has no row.
+// The lock makes the change run before or after the deletion of the agent. An agent whose record
+// has not arrived from agents.v1 has no row.
 const lockPausedAgent = `SELECT deleted FROM agents WHERE agent_id = @id FOR SHARE`
 
 // SetDialing pauses or resumes dialing of a scope, and returns the new state. When it returns, no

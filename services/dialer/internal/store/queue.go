@@ -235,8 +235,8 @@ func (s *Store) Block(ctx context.Context, r dialqueue.Request, why dialqueue.Re
 	})
 }
 
-// Fail ends a claimed request that cannot be dialed. It returns ErrLost if the request was withdrawn
-// or the claim is lost.
+// Fail ends a claimed request that cannot be dialed. It returns ErrLost if the request was
+// withdrawn or the claim is lost.
 func (s *Store) Fail(ctx context.Context, r dialqueue.Request, why dialqueue.Refusal) error {
 	args := s.claimArgs(r)
 	args["state"] = string(dialqueue.Failed)

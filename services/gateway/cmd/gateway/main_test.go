@@ -42,8 +42,8 @@ func freeAddr(t *testing.T) string {
 	return fmt.Sprintf("127.0.0.1:%d", port)
 }
 
-// newConfig returns a configuration with a database, a broker and free ports. ownerURL is the URL of
-// every other service.
+// newConfig returns a configuration with a database, a broker and free ports. ownerURL is the URL
+// of every other service.
 func newConfig(t *testing.T, ownerURL string) Config {
 	t.Helper()
 	pool := pgtest.New(t, spec().Schema(), spec().Tracks()...)

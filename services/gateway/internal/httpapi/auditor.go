@@ -116,8 +116,8 @@ func (a auditor) record(r *http.Request, template string, workspaceID uuid.UUID,
 }
 
 // conclude replaces the intent of a change with the audit entry, or drops the intent if nothing was
-// changed. If that fails, the intent remains, and the retention job writes an entry with the outcome
-// unknown.
+// changed. If that fails, the intent remains, and the retention job writes an entry with the
+// outcome unknown.
 func (a auditor) conclude(ctx context.Context, intent audit.Intent, response *http.Response, err error) {
 	switch {
 	case err != nil:
@@ -139,8 +139,8 @@ func (a auditor) conclude(ctx context.Context, intent audit.Intent, response *ht
 	}
 }
 
-// peekBody returns the body of a response, which the client then receives too. It returns nil if the
-// body has more than limit bytes.
+// peekBody returns the body of a response, which the client then receives too. It returns nil if
+// the body has more than limit bytes.
 func peekBody(response *http.Response, limit int64) []byte {
 	body, err := io.ReadAll(io.LimitReader(response.Body, limit+1))
 	whole := response.Body

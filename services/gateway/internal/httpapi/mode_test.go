@@ -89,7 +89,8 @@ func TestMode_EarlierVersionsCannotReadTestWorkspace(t *testing.T) {
 	}
 }
 
-// The statement is the UPDATE of a gateway without modes. Its event would describe a live workspace.
+// The statement is the UPDATE of a gateway without modes. Its event would describe a live
+// workspace.
 func TestMode_EarlierGatewayCannotChangeTestWorkspace(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

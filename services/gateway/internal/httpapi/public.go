@@ -130,8 +130,8 @@ func needsWrite(match proxy.Match, method string) bool {
 }
 
 // serve checks the method, the query and the body of an authorized request, and forwards it to the
-// owner of its route. recheck returns an error if an open stream must end. The context of the request
-// must contain the actor.
+// owner of its route. recheck returns an error if an open stream must end. The context of the
+// request must contain the actor.
 func (p *Public) serve(
 	w http.ResponseWriter, r *http.Request, match proxy.Match, caller serviceauth.Caller,
 	recheck func(context.Context) error,

@@ -62,10 +62,9 @@ func CreatedAt(id uuid.UUID) (at time.Time, ok bool) {
 type Event struct {
 	ID          uuid.UUID
 	WorkspaceID uuid.UUID
-	// ObjectID is the id of the call, the call request, the subscription or the workspace (for an event
-	// of its wallet) that the event is about. Events with the same ObjectID are delivered in the order
-	// of their sequences. It is nil for
-	// webhook.test.
+	// ObjectID is the id of the call, the call request, the subscription or the workspace (for an
+	// event of its wallet) that the event is about. Events with the same ObjectID are delivered in the
+	// order of their sequences. It is nil for webhook.test.
 	ObjectID  *uuid.UUID
 	Type      string
 	Sequence  int32

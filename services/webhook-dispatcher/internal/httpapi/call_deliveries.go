@@ -31,8 +31,8 @@ type callAttemptView struct {
 }
 
 // listCallDeliveries handles GET /internal/v1/calls/{call_id}/deliveries. It returns the deliveries
-// of all events of a call or a call request with their attempts, for the gateway's timeline. The list
-// is empty for an unknown id.
+// of all events of a call or a call request with their attempts, for the gateway's timeline. The
+// list is empty for an unknown id.
 func (a *API) listCallDeliveries(w http.ResponseWriter, r *http.Request) error {
 	call, err := httpserver.PathID(r, "call_id", "call")
 	if err != nil {

@@ -20,8 +20,8 @@ var ErrTimelineChanged = errors.New("the timeline of the database has changed")
 // until the consumer has read them from Kafka again.
 var ErrEventsMissing = errors.New("events can be missing after a failover of the database")
 
-// refillPeriod is how long after a failover events can be missing. The consumer reads Kafka from the
-// positions in the database, so it stores the lost events again.
+// refillPeriod is how long after a failover events can be missing. The consumer reads Kafka from
+// the positions in the database, so it stores the lost events again.
 const refillPeriod = 10 * time.Minute
 
 // clockTolerance is the maximum difference between the clocks of the database and of the services
