@@ -20,7 +20,7 @@ import (
 	"github.com/yuin/goldmark/text"
 )
 
-//go:embed *.md */*.md */*/*.md images/*.svg reference/*.csv
+//go:embed *.md */*.md */*/*.md images/*.svg images/*.png reference/*.csv
 var sources embed.FS
 
 //go:embed site

@@ -14,7 +14,7 @@ var navigation = []struct {
 	title string
 	pages []string
 }{
-	{"Start", []string{"README.md", "quick-start.md", "webhooks.md", "place-a-call.md", "test-numbers.md"}},
+	{"Start", []string{"README.md", "quick-start.md", "console.md", "webhooks.md", "place-a-call.md", "test-numbers.md"}},
 	{"Build", []string{
 		"errors-and-retries.md", "compliance.md", "ai-agents.md", "media-stream-agents.md", "recordings.md", "billing.md",
 	}},
