@@ -59,8 +59,10 @@ func (a auditor) begin(
 	if err != nil {
 		return nil, err
 	}
-	if err := a.store.Intend(ctx, intent); err != nil {
-		return nil, err
+	if !isCallOfKey(r, match) {
+		if err := a.store.Intend(ctx, intent); err != nil {
+			return nil, err
+		}
 	}
 	return func(response *http.Response, err error) error {
 		a.conclude(ctx, intent, response, err)
@@ -68,8 +70,16 @@ func (a auditor) begin(
 	}, nil
 }
 
+// isCallOfKey reports whether an API key creates a call request. Such a request has no intent,
+// because a commit more would slow down each call: the entry is written after the response of the
+// owner, and is missing if this process is killed before. The call request itself is stored.
+func isCallOfKey(r *http.Request, match proxy.Match) bool {
+	return r.Method == http.MethodPost && match.Template == "/v1/calls" && actorOf(r).Type == audit.APIKey
+}
+
 // observeRead returns the function that records a read of a transcript or a recording. The entry
-// commits before the client receives the response. If it cannot be stored, the client receives 503.
+// commits before the client receives the response. The entry of a person or an operator is then on
+// disk. If it cannot be stored, the client receives 503.
 func (a auditor) observeRead(
 	r *http.Request, match proxy.Match, object audit.Object, workspaceID uuid.UUID,
 ) proxy.Observe {
@@ -112,6 +122,9 @@ func (a auditor) record(r *http.Request, template string, workspaceID uuid.UUID,
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), auditTimeout)
 	defer cancel()
+	if act.Type == audit.APIKey {
+		return a.store.RecordUnflushed(ctx, entry)
+	}
 	return a.store.Record(ctx, entry)
 }
 

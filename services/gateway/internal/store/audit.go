@@ -41,11 +41,19 @@ func intentArgs(intent audit.Intent) pgx.NamedArgs {
 	}
 }
 
-const deleteIntent = `DELETE FROM audit_intents WHERE id = @id`
+// unflushed is true. The commit of a statement that reads it does not wait until the WAL is on disk.
+// If Postgres is killed within a second after such a commit, the commit can be lost.
+const unflushed = `(SELECT set_config('synchronous_commit', 'off', true) = 'off')`
+
+const (
+	deleteIntent = `DELETE FROM audit_intents WHERE id = @id`
+	// If the commit is lost, the retention job writes an entry with the outcome unknown.
+	dropIntent = deleteIntent + ` AND ` + unflushed
+)
 
 // Drop deletes the intent of a change that was refused.
 func (s *Store) Drop(ctx context.Context, intent audit.Intent) error {
-	if _, err := s.pool.Exec(ctx, deleteIntent, pgx.NamedArgs{"id": intent.ID}); err != nil {
+	if _, err := s.pool.Exec(ctx, dropIntent, pgx.NamedArgs{"id": intent.ID}); err != nil {
 		return fmt.Errorf("drop intent %s: %w", intent.ID, err)
 	}
 	return nil
@@ -54,10 +62,13 @@ func (s *Store) Drop(ctx context.Context, intent audit.Intent) error {
 // The retention job could already have written the audit entry of a very slow change. The existing
 // entry is then kept.
 const (
-	insertAudit = `INSERT INTO audit_entries (` + intentColumns + `, status, outcome, after, occurred_at)
-VALUES (` + intentValues + `, @status, @outcome, @after, now())
-ON CONFLICT (id) DO NOTHING`
-	concludeIntent = `WITH concluded AS (` + deleteIntent + `) ` + insertAudit
+	entryHead = `INSERT INTO audit_entries (` + intentColumns + `, status, outcome, after, occurred_at)
+VALUES (` + intentValues + `, @status, @outcome, @after, `
+	entryTail            = `) ON CONFLICT (id) DO NOTHING`
+	insertAudit          = entryHead + `now()` + entryTail
+	insertUnflushedAudit = entryHead + `CASE WHEN ` + unflushed + ` THEN now() END` + entryTail
+	// The intent is on disk, so an entry is written even if the commit is lost.
+	concludeIntent = `WITH concluded AS (` + deleteIntent + `) ` + insertUnflushedAudit
 )
 
 // Conclude replaces the intent of a change with the audit entry.
@@ -68,9 +79,19 @@ func (s *Store) Conclude(ctx context.Context, entry audit.Entry) error {
 	return nil
 }
 
-// Record stores an audit entry that has no intent: the entry of a read.
+// Record stores an audit entry that has no intent. When it returns, the entry is on disk.
 func (s *Store) Record(ctx context.Context, entry audit.Entry) error {
-	if _, err := s.pool.Exec(ctx, insertAudit, entryArgs(entry)); err != nil {
+	return s.record(ctx, insertAudit, entry)
+}
+
+// RecordUnflushed stores an audit entry that has no intent. If Postgres is killed within a second,
+// the entry can be lost.
+func (s *Store) RecordUnflushed(ctx context.Context, entry audit.Entry) error {
+	return s.record(ctx, insertUnflushedAudit, entry)
+}
+
+func (s *Store) record(ctx context.Context, statement string, entry audit.Entry) error {
+	if _, err := s.pool.Exec(ctx, statement, entryArgs(entry)); err != nil {
 		return fmt.Errorf("record audit entry %s: %w", entry.ID, err)
 	}
 	return nil
