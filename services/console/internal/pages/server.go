@@ -52,6 +52,7 @@ func (s *Server) routes() []route {
 		s.whyRoutes(),
 		s.webhookRoutes(),
 		s.walletRoutes(),
+		s.keyRoutes(),
 	)
 }
 

@@ -1,0 +1,104 @@
+package pages
+
+import (
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+
+	"ringfence.dev/proto/openapi"
+	"ringfence.dev/services/console/internal/gateway"
+)
+
+func (s *Server) keyRoutes() []route {
+	return []route{
+		{"GET /w/{workspace}/integrations/api-keys", showKeys},
+		{"POST /w/{workspace}/integrations/api-keys", createKey},
+		{"POST /w/{workspace}/integrations/api-keys/{key}/revoke", revokeKey},
+	}
+}
+
+// apiKey is an API key as the operator API returns it. The secret is in the response that creates
+// the key only.
+type apiKey struct {
+	ID        uuid.UUID          `json:"id"`
+	Name      string             `json:"name"`
+	Access    string             `json:"access"`
+	Prefix    string             `json:"prefix"`
+	CreatedAt openapi.Timestamp  `json:"created_at"`
+	RevokedAt *openapi.Timestamp `json:"revoked_at"`
+}
+
+type keysData struct {
+	gateway.Page[apiKey]
+	Last string // the id of the last key, if there are more
+	// Name and Access are the values of the form, which is shown again with the Error.
+	Name, Access string
+	Error        *gateway.Error
+}
+
+// readKeys reads a page of keys. Values and errors of the form are in data.
+func readKeys(v *visit, data keysData) (view, error) {
+	err := concurrently(read(v, &data.Page, v.admin("/api-keys"), v.listQuery()))
+	if data.HasMore {
+		data.Last = data.Data[len(data.Data)-1].ID.String()
+	}
+	return view{template: "keys", title: "keys.title", nav: "keys", data: data}, err
+}
+
+func showKeys(v *visit) (view, error) { return readKeys(v, keysData{Access: "write"}) }
+
+// newKeyData shows a key, which the gateway returns once.
+type newKeyData struct{ Name, Access, Key string }
+
+func createKey(v *visit) (view, error) {
+	form := keysData{Name: v.form("name"), Access: v.form("access")}
+	made, err := gateway.Post[struct {
+		Key string `json:"key"`
+	}](v.r.Context(), v.Session, v.admin("/api-keys"), map[string]string{"name": form.Name, "access": form.Access})
+	if form.Error = fieldError(err); form.Error != nil {
+		result, err := readKeys(v, form)
+		result.status = http.StatusUnprocessableEntity
+		return result, err
+	}
+	return view{template: "key", title: "keys.created", nav: "keys", data: newKeyData{form.Name, form.Access, made.Key}}, err
+}
+
+// fieldError returns the refusal of a field of a form, or nil.
+func fieldError(err error) *gateway.Error {
+	if refused := gateway.AsError(err); refused != nil && refused.Status == http.StatusUnprocessableEntity {
+		return refused
+	}
+	return nil
+}
+
+// pathOf returns a path of the API that ends with an id in the address of the page.
+func (v *visit) pathOf(base, name string) (string, error) {
+	id, err := uuid.Parse(v.r.PathValue(name))
+	if err != nil {
+		return "", errNotFound
+	}
+	return base + "/" + id.String(), nil
+}
+
+// revokeKey revokes a key whose prefix the person typed. Several keys can have the same name.
+func revokeKey(v *visit) (view, error) {
+	path, err := v.pathOf(v.admin("/api-keys"), "key")
+	if err != nil {
+		return view{}, err
+	}
+	found, err := gateway.Get[apiKey](v.r.Context(), v.Session, path, nil)
+	if err != nil {
+		return view{}, err
+	}
+	keys := v.path("integrations", "api-keys")
+	if v.form("confirmation") != strings.TrimSpace(found.Prefix) {
+		return view{redirect: keys, done: "not_confirmed"}, nil
+	}
+	_, err = gateway.Do[apiKey](v.r.Context(), v.Session, gateway.Request{Method: http.MethodDelete, Path: path})
+	return view{redirect: keys, done: "key_revoked"}, err
+}
+
+// Recent reports whether the last sign-in is recent enough for actions that need a recent one.
+func (p *pageData) Recent() bool { return time.Now().Before(p.Me.Session.RecentUntil.Time) }
