@@ -232,7 +232,7 @@ func workspacePages() []navGroup {
 		{Key: "settings", Entries: []navEntry{
 			{Key: "keys", Icon: "key-round", Path: "integrations/api-keys", action: "build"},
 			{Key: "members", Icon: "user-cog", Path: "members"},
-			{Key: "audit", Icon: "scroll-text", Path: "audit"},
+			{Key: "audit", Icon: "scroll-text", Path: "audit", action: "listen"},
 		}},
 	}
 }

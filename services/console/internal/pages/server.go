@@ -53,6 +53,7 @@ func (s *Server) routes() []route {
 		s.webhookRoutes(),
 		s.walletRoutes(),
 		s.keyRoutes(),
+		s.memberRoutes(),
 	)
 }
 
