@@ -54,6 +54,7 @@ func (s *Server) routes() []route {
 		s.walletRoutes(),
 		s.keyRoutes(),
 		s.memberRoutes(),
+		s.auditRoutes(),
 	)
 }
 
