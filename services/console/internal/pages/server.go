@@ -55,6 +55,7 @@ func (s *Server) routes() []route {
 		s.keyRoutes(),
 		s.memberRoutes(),
 		s.auditRoutes(),
+		s.contactRoutes(),
 	)
 }
 
