@@ -56,6 +56,7 @@ func (s *Server) routes() []route {
 		s.memberRoutes(),
 		s.auditRoutes(),
 		s.contactRoutes(),
+		s.optOutRoutes(),
 	)
 }
 
@@ -126,7 +127,11 @@ func (s *Server) checkAddress(next http.Handler) http.Handler {
 func (s *Server) page(rt route) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		telemetry.Route(r.Context(), rt.pattern)
-		r.Body = http.MaxBytesReader(w, r.Body, maxForm)
+		limit := int64(maxForm)
+		if rt.pattern == uploadImport {
+			limit = maxUpload
+		}
+		r.Body = http.MaxBytesReader(w, r.Body, limit)
 		v, ok := s.visit(w, r)
 		if !ok {
 			return
@@ -136,7 +141,7 @@ func (s *Server) page(rt route) http.Handler {
 	})
 }
 
-// maxForm is the maximum size of a submitted form. Uploads have their own routes.
+// maxForm is the maximum size of a submitted form.
 const maxForm = 1 << 20
 
 func notFound(*visit) (view, error) { return view{}, errNotFound }

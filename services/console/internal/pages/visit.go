@@ -252,6 +252,10 @@ func (v *visit) failure(err error) view {
 		return v.expired()
 	case refused.Code == "recent_sign_in_required":
 		data.Key = "error.recent"
+	case refused.Code == "no_file":
+		data.Key = "error.no_file"
+	case refused.Status == http.StatusRequestEntityTooLarge:
+		data.Key = "error.too_large"
 	case refused.Field == "Ringfence-Reason" || strings.HasPrefix(refused.Message, "Ringfence-Reason"):
 		return view{template: "reason", title: "reason.title", data: data, status: http.StatusForbidden}
 	case refused.Status == http.StatusForbidden:
