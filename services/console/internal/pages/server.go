@@ -57,6 +57,7 @@ func (s *Server) routes() []route {
 		s.auditRoutes(),
 		s.contactRoutes(),
 		s.optOutRoutes(),
+		s.hourRoutes(),
 	)
 }
 
