@@ -64,9 +64,8 @@ func isNumber(text string) bool {
 
 func showContacts(v *visit) (view, error) {
 	query := v.contactQuery()
-	data := contactsData{
-		DNDs: []string{"unknown", "clean", "dnd"}, Consents: []string{"unknown", "consented", "withdrawn"}, Filtered: len(query) > 1,
-	}
+	data := contactsData{DNDs: []string{"unknown", "clean", "dnd"},
+		Consents: []string{"unknown", "consented", "withdrawn"}, Filtered: len(query) > 1}
 	err := concurrently(read(v, &data.ContactPage, contactsPath, query))
 	result := view{template: "contacts", title: "contacts.title", nav: "contacts"}
 	if data.Error = fieldError(err); data.Error != nil {
@@ -143,7 +142,8 @@ func createContact(v *visit) (view, error) {
 		}
 	}
 	if data.Error != nil {
-		return view{template: "contact_new", title: "contacts.new", nav: "contacts", data: data, status: data.Error.Status}, nil
+		return view{template: "contact_new", title: "contacts.new", nav: "contacts", data: data,
+			status: data.Error.Status}, nil
 	}
 	return view{redirect: v.path("contacts", made.ID.String()), done: "contact_created"}, err
 }

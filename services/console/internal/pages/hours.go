@@ -164,7 +164,8 @@ func (h holiday) in(year int) (day time.Time, ok bool) {
 		return date(month, day+*h.Easter), true
 	case h.Weekday != "":
 		from := date(h.Month, h.OnOrAfter)
-		return from.AddDate(0, 0, (slices.Index(weekdays, h.Weekday)-slices.Index(weekdays, dayName(from.Weekday()))+7)%7), true
+		days := slices.Index(weekdays, h.Weekday) - slices.Index(weekdays, dayName(from.Weekday()))
+		return from.AddDate(0, 0, (days+7)%7), true
 	case h.Month != 0:
 		return date(h.Month, h.Day), true
 	}

@@ -30,7 +30,8 @@ func TestHoliday_RepeatsEveryYear(t *testing.T) {
 		{name: "Good Friday in March", h: holiday{Easter: &goodFriday}, day: "2027-03-26", want: true},
 		{name: "observed on Friday", h: holiday{Month: 7, Day: 4, Observed: observed}, day: "2026-07-03", want: true},
 		{name: "observed on Monday", h: holiday{Month: 7, Day: 4, Observed: observed}, day: "2027-07-05", want: true},
-		{name: "New Year observed in the old year", h: holiday{Month: 1, Day: 1, Observed: observed}, day: "2027-12-31", want: true},
+		{name: "New Year observed in the old year", h: holiday{Month: 1, Day: 1, Observed: observed}, day: "2027-12-31",
+			want: true},
 		{name: "a list", h: holiday{Dates: []string{"2026-03-04"}}, day: "2026-03-04", want: true},
 		{name: "a list in another year", h: holiday{Dates: []string{"2026-03-04"}}, day: "2027-03-04"},
 		{name: "an unknown kind", day: "2026-03-04"},
@@ -78,7 +79,8 @@ func spanText(spans []span) string {
 
 func TestWeek_OfANumberHasItsPacksAndHolidays(t *testing.T) {
 	t.Parallel()
-	rule := packRule{Hours: map[string][]string{}, Holidays: []holiday{{Name: "Thanksgiving", Month: 11, Weekday: "thu", OnOrAfter: 22}},
+	rule := packRule{Hours: map[string][]string{},
+		Holidays:     []holiday{{Name: "Thanksgiving", Month: 11, Weekday: "thu", OnOrAfter: 22}},
 		HolidayHours: []string{"12:00-13:00"}, CoversUntil: "2026-11-29"}
 	for _, day := range weekdays {
 		rule.Hours[day] = []string{"08:00-12:00", "13:00-21:00"}
@@ -138,13 +140,15 @@ func TestHours_ChangeSendsTheWholePolicy(t *testing.T) {
 		fields []string
 		want   string
 	}{
-		{name: "a window", fields: []string{"start", "10:00", "end", "18:00", "days", "fri", "days", "mon", "timezone", "recipient"},
-			want: `{"calling_policy":{"window":{"start":"10:00","end":"18:00","days":["mon","fri"]},"timezone":"recipient"}}`},
+		{name: "a window",
+			fields: []string{"start", "10:00", "end", "18:00", "days", "fri", "days", "mon", "timezone", "recipient"},
+			want:   `{"calling_policy":{"window":{"start":"10:00","end":"18:00","days":["mon","fri"]},"timezone":"recipient"}}`},
 		{name: "no day", fields: []string{"start", "10:00", "end", "18:00", "timezone", "recipient"},
 			want: `{"calling_policy":{"window":{"start":"10:00","end":"18:00","days":[]},"timezone":"recipient"}}`},
 		{name: "packs", fields: []string{"packs", "us , gb:service,", "timezone", "recipient", "days", "mon"},
 			want: `{"calling_policy":{"timezone":"recipient","packs":["us","gb:service"]}}`},
-		{name: "an override", fields: []string{"packs", "us", "start", "00:00", "end", "24:00", "days", "sun", "override", "Support line"},
+		{name: "an override",
+			fields: []string{"packs", "us", "start", "00:00", "end", "24:00", "days", "sun", "override", "Support line"},
 			want: `{"calling_policy":{"window":{"start":"00:00","end":"24:00","days":["sun"]},"packs":["us"],` +
 				`"override":{"reason":"Support line"}}}`},
 	}
@@ -169,7 +173,7 @@ func TestHours_ChangeOfAnotherPersonIsNotOverwritten(t *testing.T) {
 	wantBody(t, w, `value="10:01"`)
 	wantBody(t, w, `name="was" value="{&#34;timezone&#34;:&#34;Europe/Berlin&#34;}"`)
 	wantEqual(t, "changes", s.sentBy("PATCH", admin), 0)
-	s.set("PATCH "+admin, refusal{status: 422, code: "validation_error", message: "calling_policy.window.start must be before"})
+	s.set("PATCH "+admin, refusal{status: 422, message: "calling_policy.window.start must be before"})
 	w = s.post(home+"/calling-hours", "start", "19:00", "end", "18:00", "was", `{"timezone":"Europe/Berlin"}`)
 	wantStatus(t, w, http.StatusUnprocessableEntity)
 	wantBody(t, w, "window.start must be before")
@@ -179,7 +183,8 @@ func TestHours_ChangeOfAnotherPersonIsNotOverwritten(t *testing.T) {
 func TestHours_OfANumberShowHolidaysAndText(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, gateway.Viewer)
-	s.set("GET "+admin+"/contacts/+14155550101/preview", map[string]any{"phone_e164": "+14155550101", "may_be_called": false,
+	const preview = "GET " + admin + "/contacts/+14155550101/preview"
+	s.set(preview, map[string]any{"phone_e164": "+14155550101", "may_be_called": false,
 		"next_at": "2026-06-04T09:00:00.000Z", "message": "<script>x",
 		"time_zones": []any{map[string]any{"time_zone": "America/Los_Angeles", "local_time": "2026-06-04T01:30:00.000-07:00"},
 			map[string]any{"time_zone": "broken"}},
@@ -190,7 +195,7 @@ func TestHours_OfANumberShowHolidaysAndText(t *testing.T) {
 	for _, text := range []string{"01:30", "Inde&lt;b&gt;", "47 CFR 64.1200", "&lt;script&gt;x", "Jul 4"} {
 		wantBody(t, w, text)
 	}
-	s.set("GET "+admin+"/contacts/+14155550101/preview", refusal{status: 422, code: "invalid_phone", message: "must be E.164"})
+	s.set(preview, refusal{status: 422, code: "invalid_phone", message: "must be E.164"})
 	w = s.get(home + "/calling-hours?phone=%2B14155550101")
 	wantStatus(t, w, http.StatusUnprocessableEntity)
 	wantBody(t, w, "must be E.164")

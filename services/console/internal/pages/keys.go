@@ -62,7 +62,8 @@ func createKey(v *visit) (view, error) {
 		result.status = http.StatusUnprocessableEntity
 		return result, err
 	}
-	return view{template: "key", title: "keys.created", nav: "keys", data: newKeyData{form.Name, form.Access, made.Key}}, err
+	return view{template: "key", title: "keys.created", nav: "keys",
+		data: newKeyData{form.Name, form.Access, made.Key}}, err
 }
 
 // fieldError returns the refusal of a field of a form, or nil.
