@@ -289,9 +289,11 @@ func (s *Server) hasRoute(pattern string) bool {
 // Emergency is the address of the page that pauses dialing, or "" if there is none for the person.
 func (p *pageData) Emergency() string {
 	switch {
-	case p.Me.Operator && p.visit.server.hasRoute("GET /operator/emergency"):
+	case p.Me.Operator && p.visit.workspace != uuid.Nil:
+		return "/operator/emergency?scope=" + workspaceLevel + ":" + p.visit.workspace.String()
+	case p.Me.Operator:
 		return "/operator/emergency"
-	case p.Workspace != nil && p.Can("listen") && p.visit.server.hasRoute("GET /w/{workspace}/emergency"):
+	case p.Workspace != nil && p.Can("listen"):
 		return p.Path("emergency")
 	}
 	return ""

@@ -49,6 +49,7 @@ func (s *Server) routes() []route {
 		s.callRoutes(),
 		s.requestRoutes(),
 		s.storyRoutes(),
+		s.emergencyRoutes(),
 		s.whyRoutes(),
 		s.webhookRoutes(),
 		s.walletRoutes(),
