@@ -237,13 +237,14 @@ func formatSeconds(value any) string {
 func tone(state any) string {
 	switch textOf(state) {
 	case "completed", "active", "delivered", "open", "pass", "passed", "interested", "appointment_booked", "qualified",
-		"consented", "ready", "up", "accepted":
+		"consented", "ready", "up", "accepted", "ok", "done":
 		return "good"
 	case "in_progress", "ringing", "dialing", "initiated":
 		return "busy"
-	case "queued", "scheduled", "later", "held", "paused", "callback_requested", "pending", "skipped":
+	case "queued", "scheduled", "later", "held", "paused", "callback_requested", "pending", "skipped", "mixed":
 		return "warn"
-	case "failed", "blocked", "closed", "fail", "opted_out", "suspended", "withdrawn", "down", "revoked":
+	case "failed", "blocked", "closed", "fail", "opted_out", "suspended", "withdrawn", "down", "revoked", "circuit_open",
+		"not_ready":
 		return "bad"
 	}
 	return "calm"

@@ -3,13 +3,24 @@ package pages
 import (
 	"encoding/json"
 	"net/http"
+	"net/url"
 	"regexp"
+	"time"
 
 	"github.com/google/uuid"
 
 	"ringfence.dev/proto/openapi"
 	"ringfence.dev/services/console/internal/gateway"
 )
+
+func (s *Server) operatorRoutes() []route {
+	return []route{
+		{"GET /operator/overview", showSystem},
+		{"GET /operator/queue", showQueue},
+		{"GET /operator/services", showServices},
+		{"GET /operator/audit", showOperatorAudit},
+	}
+}
 
 var errForbidden = &gateway.Error{Status: http.StatusForbidden, Code: "forbidden"}
 
@@ -112,4 +123,127 @@ type operatorAuditEntry struct {
 	Before      json.RawMessage   `json:"before"`
 	After       json.RawMessage   `json:"after"`
 	OccurredAt  openapi.Timestamp `json:"occurred_at"`
+}
+
+// HasStates reports whether the entry contains the state before or after the change.
+func (e operatorAuditEntry) HasStates() bool { return isObject(e.Before) || isObject(e.After) }
+
+func isObject(raw json.RawMessage) bool { return len(raw) > 0 && string(raw) != "null" }
+
+// serviceStates is the response of GET /admin/v1/services.
+type serviceStates struct {
+	Version  string         `json:"version"`
+	Services []serviceState `json:"services"`
+}
+
+type serviceState struct {
+	Name     string   `json:"name"`
+	Ready    bool     `json:"ready"`
+	Versions []string `json:"versions"`
+}
+
+// State returns ready or not_ready.
+func (s serviceState) State() string {
+	if s.Ready {
+		return "ready"
+	}
+	return "not_ready"
+}
+
+// Mixed reports whether the replicas of a service have different versions, as during an upgrade.
+func (s serviceState) Mixed() bool { return len(s.Versions) > 1 }
+
+type systemData struct {
+	Services   serviceStates
+	Dialer     dialerState
+	Trunks     gateway.Page[trunk]
+	Workspaces gateway.Page[gateway.Workspace]
+	Audit      gateway.Page[operatorAuditEntry]
+}
+
+const (
+	// lateAfter is how old the oldest due request is at most in a queue without a fault.
+	lateAfter = time.Minute
+	// trunkErrorRate is the share of failed calls from which a trunk needs attention.
+	trunkErrorRate = 0.2
+)
+
+func showSystem(v *visit) (view, error) {
+	var data systemData
+	err := concurrently(
+		read(v, &data.Services, "/admin/v1/services", nil),
+		optional(v, &data.Dialer, "/admin/v1/dialer", nil),
+		optional(v, &data.Trunks, "/admin/v1/trunks", url.Values{"limit": {"100"}}),
+		read(v, &data.Workspaces, "/admin/v1/workspaces", url.Values{"limit": {"8"}}),
+		read(v, &data.Audit, "/admin/v1/audit", url.Values{"limit": {"6"}}),
+	)
+	return view{template: "system", title: "system.title", nav: "system", data: data}, err
+}
+
+// Unready returns the services that are not ready, or whose replicas have different versions.
+func (d systemData) Unready() (found []serviceState) {
+	for _, s := range d.Services.Services {
+		if !s.Ready || s.Mixed() {
+			found = append(found, s)
+		}
+	}
+	return found
+}
+
+// BadTrunks returns the trunks that are down, or on which many calls fail.
+func (d systemData) BadTrunks() (found []trunk) {
+	for _, t := range d.Trunks.Data {
+		if t.NeedsAttention() {
+			found = append(found, t)
+		}
+	}
+	return found
+}
+
+// Late reports whether requests wait too long for their dial.
+func (d systemData) Late() bool {
+	return d.Dialer.Queue.OldestDueSeconds > lateAfter.Seconds()
+}
+
+// Quiet reports whether nothing needs attention.
+func (d systemData) Quiet() bool {
+	return len(d.Unready()) == 0 && len(d.BadTrunks()) == 0 && !d.Late() && len(d.Dialer.Pauses) == 0 &&
+		len(d.Dialer.AgentCircuits) == 0
+}
+
+func showQueue(v *visit) (view, error) {
+	var data struct {
+		dialerState
+		Trunks gateway.Page[trunk]
+	}
+	err := concurrently(
+		read(v, &data.dialerState, "/admin/v1/dialer", nil),
+		optional(v, &data.Trunks, "/admin/v1/trunks", url.Values{"limit": {"100"}}),
+	)
+	return view{template: "queue", title: "queue.title", nav: "queue", data: data}, err
+}
+
+func showServices(v *visit) (view, error) {
+	var data serviceStates
+	err := concurrently(read(v, &data, "/admin/v1/services", nil))
+	return view{template: "services", title: "services.title", nav: "services", data: data}, err
+}
+
+func showOperatorAudit(v *visit) (view, error) {
+	var data struct {
+		gateway.Page[operatorAuditEntry]
+		Last     string
+		Filtered bool
+		Fault    *fault
+	}
+	query := v.listQuery("workspace_id")
+	data.Filtered = query.Has("workspace_id")
+	err := concurrently(read(v, &data.Page, "/admin/v1/audit", query))
+	result := view{template: "operator_audit", title: "opaudit.title", nav: "opaudit"}
+	if data.Fault = faultOf(err); data.Fault != nil {
+		result.status, err = data.Fault.Status, nil
+	}
+	data.Last = lastID(data.Page, func(e operatorAuditEntry) uuid.UUID { return e.ID })
+	result.data = data
+	return result, err
 }

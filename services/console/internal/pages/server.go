@@ -50,6 +50,8 @@ func (s *Server) routes() []route {
 		s.requestRoutes(),
 		s.storyRoutes(),
 		s.emergencyRoutes(),
+		s.operatorRoutes(),
+		s.trunkRoutes(),
 		s.whyRoutes(),
 		s.webhookRoutes(),
 		s.walletRoutes(),

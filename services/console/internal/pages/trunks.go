@@ -1,10 +1,21 @@
 package pages
 
 import (
+	"slices"
+
 	"github.com/google/uuid"
 
 	"ringfence.dev/proto/openapi"
+	"ringfence.dev/services/console/internal/gateway"
 )
+
+func (s *Server) trunkRoutes() []route {
+	return []route{
+		{"GET /operator/trunks", showTrunks},
+		{"GET /operator/trunks/{trunk}", showTrunk},
+		{"POST /operator/trunks/{trunk}/check", checkTrunk},
+	}
+}
 
 // trunk is a trunk with its state, as the operator API returns it.
 type trunk struct {
@@ -51,4 +62,89 @@ type trunkCondition struct {
 		Failures  int     `json:"failures"`
 		ErrorRate float64 `json:"error_rate"`
 	} `json:"recent"`
+}
+
+// NeedsAttention reports whether the trunk is down, or many of its calls fail.
+func (t trunk) NeedsAttention() bool {
+	return slices.Contains([]string{"down", "circuit_open", "mixed"}, t.State) || t.Recent.ErrorRate >= trunkErrorRate
+}
+
+// Fault returns the newest error of the trunk, or "".
+func (c trunkCondition) Fault() string {
+	if text := textOf(c.RegisterError); text != "" {
+		return text
+	}
+	return textOf(c.OptionsError)
+}
+
+// IsRegistered reports whether the trunk is registered. Registered is nil if it does not register.
+func (c trunkCondition) IsRegistered() bool { return c.Registered != nil && *c.Registered }
+
+// Percent returns the share of failed calls in percent.
+func (c trunkCondition) Percent() int { return int(100*c.Recent.ErrorRate + 0.5) }
+
+func showTrunks(v *visit) (view, error) {
+	var data struct {
+		gateway.Page[trunk]
+		Last string
+	}
+	err := concurrently(read(v, &data.Page, "/admin/v1/trunks", v.listQuery()))
+	data.Last = lastID(data.Page, func(t trunk) uuid.UUID { return t.ID })
+	return view{template: "trunks", title: "trunks.title", nav: "trunks", data: data}, err
+}
+
+// trunkCheck is the result of a check of a trunk.
+type trunkCheck struct {
+	OK    bool `json:"ok"`
+	Steps []struct {
+		Step   string  `json:"step"`
+		Result string  `json:"result"`
+		Seen   string  `json:"seen"`
+		Remedy *string `json:"remedy"`
+	} `json:"steps"`
+}
+
+type trunkData struct {
+	trunk
+	Dialing openapi.Dialing
+	Check   *trunkCheck
+	// Refused is the reason why no check was made.
+	Refused *fault
+}
+
+// trunkPath returns the path of the page's trunk in the API.
+func (v *visit) trunkPath() (string, error) {
+	id, err := uuid.Parse(v.r.PathValue("trunk"))
+	if err != nil {
+		return "", errNotFound
+	}
+	return "/admin/v1/trunks/" + id.String(), nil
+}
+
+func showTrunk(v *visit) (view, error) { return v.showTrunk(nil, nil) }
+
+func (v *visit) showTrunk(check *trunkCheck, refused *fault) (view, error) {
+	path, err := v.trunkPath()
+	if err != nil {
+		return view{}, err
+	}
+	data := trunkData{Check: check, Refused: refused}
+	err = concurrently(read(v, &data.trunk, path, nil), read(v, &data.Dialing, path+"/dialing", nil))
+	return view{template: "trunk", title: "trunks.title", heading: data.Name, nav: "trunks", data: data}, err
+}
+
+// checkTrunk tests a trunk without a call and shows the steps.
+func checkTrunk(v *visit) (view, error) {
+	path, err := v.trunkPath()
+	if err != nil {
+		return view{}, err
+	}
+	check, err := gateway.Post[trunkCheck](v.r.Context(), v.Session, path+"/check", nil)
+	if refused := faultOf(err); refused != nil {
+		return v.showTrunk(nil, refused)
+	}
+	if err != nil {
+		return view{}, err
+	}
+	return v.showTrunk(&check, nil)
 }

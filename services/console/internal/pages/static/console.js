@@ -108,11 +108,19 @@ startStory();
 // Changes without an event, for example pauses and new call requests, are seen after this time.
 const refreshInterval = 15_000;
 
-if (body.dataset.stream && document.querySelector("main [data-live]")) {
+// Pages of no workspace have no event stream.
+const pollInterval = 5_000;
+
+if (!document.querySelector("main [data-live]")) {
+  // nothing on this page changes
+} else if (body.dataset.stream) {
   showConnection("waiting");
   setInterval(() => refreshRegions({ all: true }), refreshInterval);
   follow(body.dataset.stream, {
     onEvent: (event) => refreshRegions(event),
     onState: showConnection,
   });
+} else {
+  showConnection("polling");
+  setInterval(() => refreshRegions({ all: true }), pollInterval);
 }
