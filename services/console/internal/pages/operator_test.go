@@ -91,6 +91,7 @@ func TestOperatorPages_AreForbiddenToMembers(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, gateway.Owner)
 	for _, path := range []string{"/dialer", "/dialing", "/services", "/audit", "/workspaces", "/workspaces/" + agentID,
+		"/workspaces/" + agentID + "/rates", "/workspaces/" + agentID + "/wallet",
 		"/trunks", "/trunks/" + agentID, "/trunks/" + agentID + "/dialing", "/trunks/" + agentID + "/check"} {
 		for _, method := range []string{"GET", "PUT", "POST", "PATCH"} {
 			s.set(method+" /admin/v1"+path, refusal{status: 403, code: "forbidden"})

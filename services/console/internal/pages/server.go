@@ -52,6 +52,7 @@ func (s *Server) routes() []route {
 		s.emergencyRoutes(),
 		s.operatorRoutes(),
 		s.trunkRoutes(),
+		s.workspaceAdminRoutes(),
 		s.whyRoutes(),
 		s.webhookRoutes(),
 		s.walletRoutes(),
