@@ -1,0 +1,81 @@
+package pages
+
+import (
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+
+	"ringfence.dev/services/console/internal/gateway"
+)
+
+const (
+	personPage = "/operator/people/" + agentID
+	personPath = "/console/v1/people/" + agentID
+)
+
+func setPerson(s site, role string) {
+	member := map[string]any{"workspace_id": workspaceID, "workspace_name": hostile, "role": role}
+	if role == gateway.Operator {
+		member = map[string]any{"role": role}
+	}
+	s.set("GET "+personPath, map[string]any{"id": agentID, "name": "Grace <b>", "email": "grace@example.com",
+		"memberships": []any{member}})
+}
+
+func TestPeople_AreListedWithTheirRoles(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, gateway.Operator)
+	s.set("GET /console/v1/people", map[string]any{"data": []any{map[string]any{"id": agentID, "name": hostile}},
+		"has_more": true})
+	w := s.get("/operator/people")
+	wantStatus(t, w, http.StatusOK)
+	wantBody(t, w, `href="`+personPage+`"`)
+	wantBody(t, w, "starting_after="+agentID)
+	if strings.Contains(w.Body.String(), "<script>alert") {
+		t.Error("the page contains a script of the API")
+	}
+	setPerson(s, gateway.Viewer)
+	w = s.get(personPage)
+	wantBody(t, w, "/w/"+workspaceID+"/members")
+	wantBody(t, w, "Viewer")
+	if strings.Contains(w.Body.String(), "remove-operator") {
+		t.Error("the page offers to remove a role that the person does not have")
+	}
+}
+
+func TestPeople_SessionsEndAndLinksAreShownOnce(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, gateway.Operator)
+	setPerson(s, gateway.Operator)
+	wantHeader(t, s.post(personPage+"/sign-out", url.Values{}), "Location", personPage+"?done=person_signed_out")
+	if sent := s.sent(personPath + "/sessions"); len(sent) != 1 || sent[0].Method != http.MethodDelete {
+		t.Errorf("requests to end sessions = %v, want one DELETE", sent)
+	}
+	made := map[string]any{"token": "rfi_abc", "url": nil, "expires_at": "2026-06-04T09:00:00.000Z"}
+	s.set("POST "+personPath+"/recovery", made)
+	s.set("POST /console/v1/operator-invitations", made)
+	for _, path := range []string{personPage + "/recovery", "/operator/people/invite"} {
+		w := s.post(path, url.Values{})
+		wantStatus(t, w, http.StatusOK)
+		wantBody(t, w, address+"/invitations/rfi_abc")
+	}
+	made["url"] = "https://other.example.com/invitations/rfi_abc"
+	wantBody(t, s.post("/operator/people/invite", url.Values{}), "https://other.example.com/invitations/rfi_abc")
+}
+
+func TestPeople_OperatorRoleIsRemovedAfterTheTypedName(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, gateway.Operator)
+	setPerson(s, gateway.Operator)
+	wantHeader(t, s.post(personPage+"/remove-operator", url.Values{"confirmation": {"Grace"}}), "Location",
+		personPage+"?done=not_confirmed")
+	if sent := s.sent(personPath + "/operator"); len(sent) != 0 {
+		t.Fatalf("removals without the typed name = %d, want 0", len(sent))
+	}
+	wantHeader(t, s.post(personPage+"/remove-operator", url.Values{"confirmation": {"Grace <b>"}}), "Location",
+		personPage+"?done=operator_removed")
+	if sent := s.sent(personPath + "/operator"); len(sent) != 1 || sent[0].Method != http.MethodDelete {
+		t.Errorf("removals = %v, want one DELETE", sent)
+	}
+}
