@@ -81,7 +81,7 @@ func TestAgent_RemovedSettingsAreSentAsNull(t *testing.T) {
 	s := newSite(t, gateway.Developer)
 	setAgent(s)
 	form := url.Values{"version": {updatedAt}, "name": {"Ada 2"}, "settings": {`{"kind":"scripted","max_call_seconds":60}`}}
-	wantHeader(t, s.post(agentPage, form), "Location", agentPage+"?done=agent_changed")
+	wantHeader(t, s.submit(agentPage, form), "Location", agentPage+"?done=agent_changed")
 	want := map[string]any{"name": "Ada 2", "kind": "scripted", "max_call_seconds": 60.0, "instructions": nil, "voice": nil}
 	if diff := cmp.Diff(want, decode(t, s.body(agentPath))); diff != "" {
 		t.Errorf("body differs (-want +got):\n%s", diff)
@@ -107,7 +107,7 @@ func TestAgent_RefusedSettingsKeepTheirText(t *testing.T) {
 			s := newSite(t, gateway.Developer)
 			setAgent(s)
 			s.set("PATCH "+agentPath, refuse(`"kind must be scripted or media_ws."`))
-			w := s.post(agentPage, url.Values{"version": {tt.version}, "name": {"Ada"}, "settings": {tt.settings}})
+			w := s.submit(agentPage, url.Values{"version": {tt.version}, "name": {"Ada"}, "settings": {tt.settings}})
 			wantStatus(t, w, tt.status)
 			wantBody(t, w, tt.want)
 			wantBody(t, w, tt.settings+"</textarea>")
@@ -131,12 +131,12 @@ func TestNewAgent_IsCreatedOrShowsTheFault(t *testing.T) {
 	agents := "/admin/v1/workspaces/" + workspaceID + "/agents"
 	s.set("POST "+agents, map[string]any{"id": agentID})
 	form := url.Values{"name": {"Ada"}, "settings": {newAgentSettings}}
-	wantHeader(t, s.post(agentsPage+"/new", form), "Location", agentPage+"?done=agent_created")
+	wantHeader(t, s.submit(agentsPage+"/new", form), "Location", agentPage+"?done=agent_created")
 	if body := decode(t, s.body(agents)); body["name"] != "Ada" || body["kind"] != "openai_realtime" {
 		t.Errorf("body = %v, want the name and the kind", body)
 	}
 	s.set("POST "+agents, refuse(`"name is missing; name the agent."`))
-	w := s.post(agentsPage+"/new", url.Values{"settings": {""}})
+	w := s.submit(agentsPage+"/new", url.Values{"settings": {""}})
 	wantStatus(t, w, http.StatusUnprocessableEntity)
 	wantBody(t, w, `id="name-fault"`)
 }
@@ -145,17 +145,17 @@ func TestAgentKey_IsSetAndDeletedAndNeverShown(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, gateway.Developer)
 	setAgent(s)
-	wantHeader(t, s.post(agentPage+"/key", url.Values{"key": {"sk-secret"}}), "Location", agentPage+"?done=agent_key_set")
+	wantHeader(t, s.submit(agentPage+"/key", url.Values{"key": {"sk-secret"}}), "Location", agentPage+"?done=agent_key_set")
 	if got, want := s.body(keyPath), `{"key":"sk-secret"}`; got != want {
 		t.Errorf("body = %s, want %s", got, want)
 	}
 	s.set("PUT "+keyPath, refuse(`"key is too short"`))
-	w := s.post(agentPage+"/key", url.Values{"key": {"sk-secret"}})
+	w := s.submit(agentPage+"/key", url.Values{"key": {"sk-secret"}})
 	wantBody(t, w, "key is too short")
 	if strings.Contains(w.Body.String(), "sk-secret") {
 		t.Error("the page contains the key")
 	}
-	wantHeader(t, s.post(agentPage+"/key", url.Values{"delete": {"1"}}), "Location", agentPage+"?done=agent_key_deleted")
+	wantHeader(t, s.submit(agentPage+"/key", url.Values{"delete": {"1"}}), "Location", agentPage+"?done=agent_key_deleted")
 	if sent := s.sent(keyPath); sent[len(sent)-1].Method != http.MethodDelete {
 		t.Errorf("last request for the key = %s, want DELETE", sent[len(sent)-1].Method)
 	}
@@ -166,7 +166,7 @@ func TestAgent_IsDeletedAfterTheTypedName(t *testing.T) {
 	s := newSite(t, gateway.Developer)
 	setAgent(s)
 	for typed, want := range map[string]string{"ada": agentPage + "?done=not_confirmed", "Ada": agentsPage + "?done=agent_deleted"} {
-		wantHeader(t, s.post(agentPage+"/delete", url.Values{"confirmation": {typed}}), "Location", want)
+		wantHeader(t, s.submit(agentPage+"/delete", url.Values{"confirmation": {typed}}), "Location", want)
 	}
 	deleted := 0
 	for _, r := range s.sent(agentPath) {
@@ -191,18 +191,18 @@ func TestNumbers_AreAddedAndRemovedByOperators(t *testing.T) {
 	wantBody(t, s.get(numbersPage), `data-match="+14155550123"`)
 
 	form := url.Values{"phone_e164": {"+1 (415) 555-0123"}, "agent_id": {agentID}}
-	wantHeader(t, s.post(numbersPage, form), "Location", numbersPage+"?done=number_added")
+	wantHeader(t, s.submit(numbersPage, form), "Location", numbersPage+"?done=number_added")
 	if got, want := s.body(numbers), `{"agent_id":"`+agentID+`","phone_e164":"+14155550123"}`; got != want {
 		t.Errorf("body = %s, want %s", got, want)
 	}
 	s.set("POST "+numbers, refusal{status: 409, code: "number_exists", message: "The number is in use already."})
-	w := s.post(numbersPage, form)
+	w := s.submit(numbersPage, form)
 	wantStatus(t, w, http.StatusConflict)
 	wantBody(t, w, "The number is in use already.")
 	wantBody(t, w, `value="+1 (415) 555-0123"`)
 
 	for typed, want := range map[string]string{"": "not_confirmed", "+14155550124": "not_confirmed", "+1 415 555 0123": "number_removed"} {
-		got := s.post(numbersPage+"/"+agentID+"/delete", url.Values{"confirmation": {typed}})
+		got := s.submit(numbersPage+"/"+agentID+"/delete", url.Values{"confirmation": {typed}})
 		wantHeader(t, got, "Location", numbersPage+"?done="+want)
 	}
 	deleted := 0

@@ -12,8 +12,8 @@ import (
 
 const agentID = "01a218cb-00ad-7433-a772-fa8615bd3f29"
 
-// post submits a form and returns the response.
-func (s site) post(path string, form url.Values) *httptest.ResponseRecorder {
+// submit sends a form and returns the response.
+func (s site) submit(path string, form url.Values) *httptest.ResponseRecorder {
 	return s.do(s.request("POST", path, form))
 }
 
@@ -76,12 +76,12 @@ func TestSystemEmergency_PausesTheScopeAfterTheTypedWord(t *testing.T) {
 		s := newSite(t, gateway.Operator)
 		form := url.Values{"scope": {scope}, "state": {"paused"}, "reason": {"Incident 7"}, "until": {"2027-06-04T09:00"},
 			"confirmation": {"pause"}}
-		wantHeader(t, s.post("/operator/emergency", form), "Location", "/operator/emergency?done=not_confirmed")
+		wantHeader(t, s.submit("/operator/emergency", form), "Location", "/operator/emergency?done=not_confirmed")
 		if sent := s.sent(path); len(sent) != 0 {
 			t.Errorf("%s: requests without the typed word = %d, want 0", scope, len(sent))
 		}
 		form.Set("confirmation", "PAUSE")
-		wantHeader(t, s.post("/operator/emergency", form), "Location", "/operator/emergency?done=dialing_paused")
+		wantHeader(t, s.submit("/operator/emergency", form), "Location", "/operator/emergency?done=dialing_paused")
 		sent := s.sent(path)
 		if len(sent) != 1 || sent[0].Method != http.MethodPut {
 			t.Fatalf("%s: requests = %v, want one PUT", scope, sent)
@@ -96,7 +96,7 @@ func TestSystemEmergency_PausesTheScopeAfterTheTypedWord(t *testing.T) {
 func TestSystemEmergency_ResumesWithoutAReason(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, gateway.Operator)
-	w := s.post("/operator/emergency", url.Values{"scope": {"everything"}, "state": {"active"}})
+	w := s.submit("/operator/emergency", url.Values{"scope": {"everything"}, "state": {"active"}})
 	wantHeader(t, w, "Location", "/operator/emergency?done=dialing_resumed")
 	if got, want := s.body("/admin/v1/dialing"), `{"state":"active"}`; got != want {
 		t.Errorf("body = %s, want %s", got, want)
@@ -107,7 +107,7 @@ func TestSystemEmergency_ShowsARefusedReasonAtItsField(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, gateway.Operator)
 	s.set("PUT /admin/v1/dialing", refuse(`"reason is required: why dialing is paused."`))
-	w := s.post("/operator/emergency", url.Values{"scope": {"everything"}, "state": {"paused"}, "confirmation": {"PAUSE"},
+	w := s.submit("/operator/emergency", url.Values{"scope": {"everything"}, "state": {"paused"}, "confirmation": {"PAUSE"},
 		"until": {"2027-06-04T09:00"}})
 	wantStatus(t, w, http.StatusUnprocessableEntity)
 	wantBody(t, w, `id="reason-fault" role="alert">reason is required`)
@@ -120,7 +120,7 @@ func TestEmergency_RefusesScopesOfOtherWorkspaces(t *testing.T) {
 	for _, scope := range []string{"", "everything", "trunk:" + agentID, "workspace:" + agentID, "workspace:../x",
 		"agent:" + agentID + ":" + workspaceID, "agent:" + workspaceID, "agent:" + workspaceID + ":../..",
 		"workspace:" + workspaceID + ":" + agentID} {
-		w := s.post("/w/"+workspaceID+"/emergency", url.Values{"scope": {scope}, "state": {"paused"}})
+		w := s.submit("/w/"+workspaceID+"/emergency", url.Values{"scope": {scope}, "state": {"paused"}})
 		if w.Code != http.StatusNotFound {
 			t.Errorf("status for scope %q = %d, want 404", scope, w.Code)
 		}
@@ -147,7 +147,7 @@ func TestEmergency_MemberPausesTheWorkspaceAndAnAgent(t *testing.T) {
 	}
 	for scope, path := range map[string]string{"workspace:" + workspaceID: "/v1/dialing",
 		"agent:" + workspaceID + ":" + agentID: dialing} {
-		w := s.post("/w/"+workspaceID+"/emergency", url.Values{"scope": {scope}, "state": {"paused"}, "reason": {"x"}})
+		w := s.submit("/w/"+workspaceID+"/emergency", url.Values{"scope": {scope}, "state": {"paused"}, "reason": {"x"}})
 		wantHeader(t, w, "Location", "/w/"+workspaceID+"/emergency?done=dialing_paused")
 		if got, want := s.body(path), `{"reason":"x","state":"paused"}`; got != want {
 			t.Errorf("body for %s = %s, want %s", path, got, want)
@@ -176,13 +176,13 @@ func TestEmergency_HangsUpAllCallsAfterTheTypedName(t *testing.T) {
 	s.set("POST "+hangup, map[string]any{"calls": 4})
 	page := "/w/" + workspaceID + "/emergency"
 	for _, typed := range []string{"", "demo", "Demo x"} {
-		w := s.post(page+"/hangup", url.Values{"confirmation": {typed}})
+		w := s.submit(page+"/hangup", url.Values{"confirmation": {typed}})
 		wantHeader(t, w, "Location", page+"?done=not_confirmed")
 	}
 	if sent := s.sent(hangup); len(sent) != 0 {
 		t.Fatalf("hang-ups without the typed name = %d, want 0", len(sent))
 	}
-	w := s.post(page+"/hangup", url.Values{"confirmation": {"Demo"}})
+	w := s.submit(page+"/hangup", url.Values{"confirmation": {"Demo"}})
 	wantHeader(t, w, "Location", page+"?done=all_hung_up")
 	if sent := s.sent(hangup); len(sent) != 1 {
 		t.Errorf("hang-ups = %d, want 1", len(sent))

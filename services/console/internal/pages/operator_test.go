@@ -126,7 +126,7 @@ func TestTrunk_ChecksAndShowsTheSteps(t *testing.T) {
 	s.set("POST /admin/v1/trunks/"+agentID+"/check", map[string]any{"ok": false, "steps": []any{
 		map[string]any{"step": "dns", "result": "ok", "seen": "192.0.2.7"},
 		map[string]any{"step": "options", "result": "failed", "seen": hostile, "remedy": "Open port 5060."}}})
-	w := s.post("/operator/trunks/"+agentID+"/check", url.Values{})
+	w := s.submit("/operator/trunks/"+agentID+"/check", url.Values{})
 	wantStatus(t, w, http.StatusOK)
 	for _, want := range []string{"192.0.2.7", "Open port 5060.", "&lt;script&gt;"} {
 		wantBody(t, w, want)
@@ -141,7 +141,7 @@ func TestTrunk_ExplainsACheckThatIsNotPossible(t *testing.T) {
 	s := newSite(t, gateway.Operator)
 	setSystem(s)
 	s.set("POST /admin/v1/trunks/"+agentID+"/check", refusal{status: 409, code: "no_sip", message: "Set CARRIER=sip."})
-	wantBody(t, s.post("/operator/trunks/"+agentID+"/check", url.Values{}), "Set CARRIER=sip.")
+	wantBody(t, s.submit("/operator/trunks/"+agentID+"/check", url.Values{}), "Set CARRIER=sip.")
 }
 
 func TestFaultOf_NamesTheFieldOfAValidationError(t *testing.T) {

@@ -48,7 +48,7 @@ func TestPeople_SessionsEndAndLinksAreShownOnce(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, gateway.Operator)
 	setPerson(s, gateway.Operator)
-	wantHeader(t, s.post(personPage+"/sign-out", url.Values{}), "Location", personPage+"?done=person_signed_out")
+	wantHeader(t, s.submit(personPage+"/sign-out", url.Values{}), "Location", personPage+"?done=person_signed_out")
 	if sent := s.sent(personPath + "/sessions"); len(sent) != 1 || sent[0].Method != http.MethodDelete {
 		t.Errorf("requests to end sessions = %v, want one DELETE", sent)
 	}
@@ -56,24 +56,24 @@ func TestPeople_SessionsEndAndLinksAreShownOnce(t *testing.T) {
 	s.set("POST "+personPath+"/recovery", made)
 	s.set("POST /console/v1/operator-invitations", made)
 	for _, path := range []string{personPage + "/recovery", "/operator/people/invite"} {
-		w := s.post(path, url.Values{})
+		w := s.submit(path, url.Values{})
 		wantStatus(t, w, http.StatusOK)
 		wantBody(t, w, address+"/invitations/rfi_abc")
 	}
 	made["url"] = "https://other.example.com/invitations/rfi_abc"
-	wantBody(t, s.post("/operator/people/invite", url.Values{}), "https://other.example.com/invitations/rfi_abc")
+	wantBody(t, s.submit("/operator/people/invite", url.Values{}), "https://other.example.com/invitations/rfi_abc")
 }
 
 func TestPeople_OperatorRoleIsRemovedAfterTheTypedName(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, gateway.Operator)
 	setPerson(s, gateway.Operator)
-	wantHeader(t, s.post(personPage+"/remove-operator", url.Values{"confirmation": {"Grace"}}), "Location",
+	wantHeader(t, s.submit(personPage+"/remove-operator", url.Values{"confirmation": {"Grace"}}), "Location",
 		personPage+"?done=not_confirmed")
 	if sent := s.sent(personPath + "/operator"); len(sent) != 0 {
 		t.Fatalf("removals without the typed name = %d, want 0", len(sent))
 	}
-	wantHeader(t, s.post(personPage+"/remove-operator", url.Values{"confirmation": {"Grace <b>"}}), "Location",
+	wantHeader(t, s.submit(personPage+"/remove-operator", url.Values{"confirmation": {"Grace <b>"}}), "Location",
 		personPage+"?done=operator_removed")
 	if sent := s.sent(personPath + "/operator"); len(sent) != 1 || sent[0].Method != http.MethodDelete {
 		t.Errorf("removals = %v, want one DELETE", sent)

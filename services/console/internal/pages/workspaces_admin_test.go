@@ -68,7 +68,7 @@ func TestWorkspaceSettings_AreSentWithTheirTypes(t *testing.T) {
 	setWorkspace(s)
 	form := fullForm()
 	form.Set("calling_policy", `{"window":{"start":"08:00","end":"20:00"},"timezone":"recipient"}`)
-	wantHeader(t, s.post(settingsPage, form), "Location", settingsPage+"?done=workspace_changed")
+	wantHeader(t, s.submit(settingsPage, form), "Location", settingsPage+"?done=workspace_changed")
 	want := map[string]any{"name": "Acme 2", "plan": "scale", "rate_limit_per_minute": nil, "max_live_calls": 20.0,
 		"calls_per_second": nil, "destinations": []any{"+1", "+44", "+49"},
 		"features":       map[string]any{"api": nil, "webhooks": true, "transcripts": false, "recordings": nil},
@@ -84,7 +84,7 @@ func TestWorkspaceSettings_UnchangedPolicyIsNotSent(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, gateway.Operator)
 	setWorkspace(s)
-	s.post(settingsPage, fullForm())
+	s.submit(settingsPage, fullForm())
 	if body := decode(t, s.body(settingsPath)); body["name"] != "Acme 2" || body["calling_policy"] != nil {
 		t.Errorf("body = %v, want the name and no policy", body)
 	}
@@ -111,7 +111,7 @@ func TestWorkspaceSettings_RefusedFormsKeepTheirValues(t *testing.T) {
 			s.set("PATCH "+settingsPath, refuse(`"name must be 1 to 200 characters long."`))
 			form := fullForm()
 			form.Set(tt.field, tt.value)
-			w := s.post(settingsPage, form)
+			w := s.submit(settingsPage, form)
 			wantStatus(t, w, tt.status)
 			wantBody(t, w, tt.want)
 			wantBody(t, w, "+1\n+44, +49</textarea>")
@@ -134,12 +134,12 @@ func TestNewWorkspace_IsCreatedOrShowsTheFault(t *testing.T) {
 	wantBody(t, s.get("/operator/workspaces/new"), `name="currency"`)
 	s.set("POST /admin/v1/workspaces", map[string]any{"id": agentID})
 	form := url.Values{"name": {"Acme"}, "plan": {"growth"}, "currency": {"usd"}, "mode": {"test"}}
-	wantHeader(t, s.post("/operator/workspaces/new", form), "Location", settingsPage+"?done=workspace_created")
+	wantHeader(t, s.submit("/operator/workspaces/new", form), "Location", settingsPage+"?done=workspace_created")
 	if body := decode(t, s.body("/admin/v1/workspaces")); body["currency"] != "USD" || body["mode"] != "test" {
 		t.Errorf("body = %v, want USD and test", body)
 	}
 	s.set("POST /admin/v1/workspaces", refuse(`"currency must be a code"`))
-	w := s.post("/operator/workspaces/new", form)
+	w := s.submit("/operator/workspaces/new", form)
 	wantStatus(t, w, http.StatusUnprocessableEntity)
 	wantBody(t, w, `id="currency-fault"`)
 }
@@ -166,7 +166,7 @@ func TestRates_FaultIsShownAndNothingSent(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, gateway.Operator)
 	setWorkspace(s)
-	w := s.post(settingsPage+"/rates", url.Values{"rates": {"+1 1\nbad"}})
+	w := s.submit(settingsPage+"/rates", url.Values{"rates": {"+1 1\nbad"}})
 	wantStatus(t, w, http.StatusUnprocessableEntity)
 	wantBody(t, w, "Line 2 is not a prefix, a price and an increment.")
 	wantBody(t, w, "+1 1\nbad</textarea>")
@@ -175,7 +175,7 @@ func TestRates_FaultIsShownAndNothingSent(t *testing.T) {
 			t.Error("the console sent rates with a fault")
 		}
 	}
-	wantHeader(t, s.post(settingsPage+"/rates", url.Values{"rates": {""}}), "Location", settingsPage+"?done=rates_changed")
+	wantHeader(t, s.submit(settingsPage+"/rates", url.Values{"rates": {""}}), "Location", settingsPage+"?done=rates_changed")
 	if got := s.body(settingsPath + "/rates"); got != "[]" {
 		t.Errorf("body = %s, want []", got)
 	}
@@ -186,7 +186,7 @@ func TestThreshold_EmptyTurnsTheEventOff(t *testing.T) {
 	s := newSite(t, gateway.Operator)
 	setWorkspace(s)
 	for text, want := range map[string]string{"2.5": `{"low_balance_threshold":"2.5"}`, "": `{"low_balance_threshold":null}`} {
-		w := s.post(settingsPage+"/threshold", url.Values{"low_balance_threshold": {text}})
+		w := s.submit(settingsPage+"/threshold", url.Values{"low_balance_threshold": {text}})
 		wantHeader(t, w, "Location", settingsPage+"?done=threshold_changed")
 		if got := s.body(settingsPath + "/wallet"); got != want {
 			t.Errorf("body = %s, want %s", got, want)
@@ -199,13 +199,13 @@ func TestSuspend_NeedsTheTypedNameAndAReason(t *testing.T) {
 	s := newSite(t, gateway.Operator)
 	setWorkspace(s)
 	for _, form := range []url.Values{{"confirmation": {"Acme"}}, {"confirmation": {"acme"}, "reason": {"fraud"}}, {"reason": {"fraud"}}} {
-		wantHeader(t, s.post(settingsPage+"/suspend", form), "Location", settingsPage+"?done=not_confirmed")
+		wantHeader(t, s.submit(settingsPage+"/suspend", form), "Location", settingsPage+"?done=not_confirmed")
 	}
 	if sent := s.sent(settingsPath + "/dialing"); len(sent) != 0 {
 		t.Fatalf("pauses without confirmation = %d, want 0", len(sent))
 	}
 	form := url.Values{"confirmation": {"Acme"}, "reason": {"fraud"}}
-	wantHeader(t, s.post(settingsPage+"/suspend", form), "Location", settingsPage+"?done=workspace_suspended")
+	wantHeader(t, s.submit(settingsPage+"/suspend", form), "Location", settingsPage+"?done=workspace_suspended")
 	if got, want := s.body(settingsPath+"/dialing"), `{"reason":"fraud","state":"paused"}`; got != want {
 		t.Errorf("body of the pause = %s, want %s", got, want)
 	}
@@ -222,7 +222,7 @@ func TestActivate_ResumesDialingIfThePersonWantsIt(t *testing.T) {
 		if resume {
 			form.Set("resume", "1")
 		}
-		wantHeader(t, s.post(settingsPage+"/activate", form), "Location", settingsPage+"?done=workspace_activated")
+		wantHeader(t, s.submit(settingsPage+"/activate", form), "Location", settingsPage+"?done=workspace_activated")
 		if got, want := s.body(settingsPath), `{"status":"active"}`; got != want {
 			t.Errorf("body = %s, want %s", got, want)
 		}
