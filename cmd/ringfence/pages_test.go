@@ -84,6 +84,9 @@ func commandLines(page string) (lines [][]string) {
 		if slices.Contains(words, "…") {
 			continue
 		}
+		if end := slices.IndexFunc(words, func(w string) bool { return w == ">" || w == "&" }); end >= 0 { // for the shell
+			words = words[:end]
+		}
 		for i, w := range words {
 			words[i] = strings.Trim(w, `'"`)
 		}
