@@ -2,6 +2,7 @@ package pages
 
 import (
 	"net/http"
+	"net/url"
 	"strings"
 
 	"ringfence.dev/proto/openapi"
@@ -55,7 +56,7 @@ func (p *pageData) ObjectPath(entry openapi.AuditEntry) string {
 	parts, ok := pages[entry.ObjectType]
 	switch {
 	case entry.ObjectType == "opt_out" || strings.HasPrefix(entry.ObjectID, "+"):
-		return p.Path("why") + "?phone=" + strings.Replace(entry.ObjectID, "+", "%2B", 1)
+		return p.Path("why") + "?phone=" + url.QueryEscape(entry.ObjectID)
 	case !ok || entry.ObjectID == "":
 		return ""
 	case entry.ObjectType == "api_key", entry.ObjectType == "member", entry.ObjectType == "invitation",
