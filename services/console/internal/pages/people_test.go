@@ -485,3 +485,68 @@ func TestImport_PageShowsProgressAndFaults(t *testing.T) {
 		wantEqual(t, status+" polls", strings.Contains(w.Body.String(), "hx-trigger"), polls)
 	}
 }
+
+// Every part of the pages is rendered, in both languages and for the role with the most controls.
+func TestPeoplePages_RenderWithCompleteData(t *testing.T) {
+	t.Parallel()
+	const at = "2026-06-04T09:00:00.000Z"
+	s := newSite(t, gateway.Operator)
+	setContact(s)
+	list := func(item map[string]any) map[string]any {
+		return map[string]any{"has_more": true, "data": []any{item}}
+	}
+	contact := map[string]any{"id": itemID, "phone_e164": "+14155550101", "name": "Ada", "external_id": "4711",
+		"dnd_status": "dnd", "consent_status": "withdrawn", "created_at": at, "updated_at": at}
+	s.set("GET "+contactsPath, list(contact))
+	s.set("GET "+admin+"/consent-records", list(map[string]any{"id": itemID, "kind": "consent_granted", "source": "web form",
+		"reason": "<b>asked", "evidence": map[string]any{"form": 7}, "occurred_at": at}))
+	s.set("GET "+admin+"/erasures", list(map[string]any{"id": itemID, "requested_at": at, "services": []any{
+		map[string]any{"service": "calls", "steps": 2, "open": 1}, map[string]any{"service": "webhooks", "done_at": at}}}))
+	s.set("GET "+optOutsPath+"/+14155550101", map[string]any{"phone_e164": "+14155550101", "dnd_status": "dnd"})
+	s.set("GET "+admin+"/opt-out-imports", list(map[string]any{"id": itemID, "status": "done", "numbers": 1, "bad": 2000,
+		"reason": "National list", "created_at": at}))
+	s.set("GET "+admin+"/opt-out-imports/"+itemID, map[string]any{"id": itemID, "status": "done", "numbers": 1200,
+		"applied": 1200, "same_as": workspaceID, "reason": "National list", "actor": "operator:person:" + workspaceID,
+		"created_at": at, "done_at": at})
+	s.set("GET "+membersPath, list(map[string]any{"id": workspaceID, "name": "Ada", "email": "ada@example.com",
+		"role": "owner", "from_groups": true, "created_at": at}))
+	s.set("GET "+invitationsPath, list(map[string]any{"id": itemID, "role": "viewer", "invited_by": "person:" + itemID,
+		"expires_at": "2999-06-04T09:00:00.000Z"}))
+	s.set("GET "+admin+"/api-keys", list(map[string]any{"id": itemID, "name": "Shop", "prefix": "rf_live_1",
+		"access": "read", "created_at": at}))
+	s.set("GET "+admin, map[string]any{"id": workspaceID, "name": "Demo", "calling_policy": map[string]any{
+		"packs": []any{"us", "gb:service"}, "timezone": "Asia/Tokyo", "window": map[string]any{"start": "00:00", "end": "24:00",
+			"days": []any{"mon"}}, "override": map[string]any{"reason": "Support line", "operator": "Ada"}}})
+	s.set("GET "+admin+"/contacts/+14155550101/preview", map[string]any{"may_be_called": true,
+		"rules": []any{map[string]any{"pack": "us", "region": "US-FL"}}})
+	tests := []struct{ path, en, de string }{
+		{path: "/contacts", en: "Opted out", de: "Abgemeldet"},
+		{path: "/contacts/new", en: "Create the contact", de: "Kontakt erzeugen"},
+		{path: "/contacts/" + itemID, en: "calls: 1 step open", de: "webhooks: fertig"},
+		{path: "/opt-outs?phone=%2B14155550101", en: "1 number · 2,000 faults", de: "1 Rufnummer · 2.000 Fehler"},
+		{path: "/opt-outs/imports/" + itemID, en: "An earlier import had the same numbers.", de: "Gesendet von"},
+		{path: "/members", en: "from the groups of the sign-in", de: "von Person 019e91dc"},
+		{path: "/integrations/api-keys", en: "Type rf_live_1 to confirm", de: "Schlüssel Shop widerrufen"},
+		{path: "/calling-hours", en: "“Support line” by Ada", de: "us, gb:service"},
+		{path: "/calling-hours?phone=%2B14155550101", en: "is in Asia/Tokyo and is not in this grid", de: "US-FL"},
+	}
+	for _, tt := range tests {
+		for language, want := range map[string]string{"en": tt.en, "de": tt.de} {
+			r := s.request("GET", home+tt.path, nil)
+			r.AddCookie(&http.Cookie{Name: s.server.cookies.language, Value: language})
+			w := s.do(r)
+			wantStatus(t, w, http.StatusOK)
+			wantBody(t, w, want)
+		}
+	}
+}
+
+func TestNavigation_LeavesOutPagesThatTheRoleCannotRead(t *testing.T) {
+	t.Parallel()
+	for role, want := range map[string][2]bool{gateway.Viewer: {false, false}, gateway.Compliance: {false, true},
+		gateway.Developer: {true, true}} {
+		w := newSite(t, role).get(home + "/members")
+		wantEqual(t, role+" sees API keys", strings.Contains(w.Body.String(), home+"/integrations/api-keys"), want[0])
+		wantEqual(t, role+" sees the audit", strings.Contains(w.Body.String(), home+"/audit"), want[1])
+	}
+}
