@@ -498,8 +498,8 @@ func TestPeoplePages_RenderWithCompleteData(t *testing.T) {
 	contact := map[string]any{"id": itemID, "phone_e164": "+14155550101", "name": "Ada", "external_id": "4711",
 		"dnd_status": "dnd", "consent_status": "withdrawn", "created_at": at, "updated_at": at}
 	s.set("GET "+contactsPath, list(contact))
-	s.set("GET "+admin+"/consent-records", list(map[string]any{"id": itemID, "kind": "consent_granted", "source": "web form",
-		"reason": "<b>asked", "evidence": map[string]any{"form": 7}, "occurred_at": at}))
+	s.set("GET "+admin+"/consent-records", list(map[string]any{"id": itemID, "kind": "consent_granted",
+		"source": "web form", "reason": "<b>asked", "evidence": map[string]any{"form": 7}, "occurred_at": at}))
 	s.set("GET "+admin+"/erasures", list(map[string]any{"id": itemID, "requested_at": at, "services": []any{
 		map[string]any{"service": "calls", "steps": 2, "open": 1}, map[string]any{"service": "webhooks", "done_at": at}}}))
 	s.set("GET "+optOutsPath+"/+14155550101", map[string]any{"phone_e164": "+14155550101", "dnd_status": "dnd"})
@@ -515,8 +515,9 @@ func TestPeoplePages_RenderWithCompleteData(t *testing.T) {
 	s.set("GET "+admin+"/api-keys", list(map[string]any{"id": itemID, "name": "Shop", "prefix": "rf_live_1",
 		"access": "read", "created_at": at}))
 	s.set("GET "+admin, map[string]any{"id": workspaceID, "name": "Demo", "calling_policy": map[string]any{
-		"packs": []any{"us", "gb:service"}, "timezone": "Asia/Tokyo", "window": map[string]any{"start": "00:00", "end": "24:00",
-			"days": []any{"mon"}}, "override": map[string]any{"reason": "Support line", "operator": "Ada"}}})
+		"packs": []any{"us", "gb:service"}, "timezone": "Asia/Tokyo",
+		"window":   map[string]any{"start": "00:00", "end": "24:00", "days": []any{"mon"}},
+		"override": map[string]any{"reason": "Support line", "operator": "Ada"}}})
 	s.set("GET "+admin+"/contacts/+14155550101/preview", map[string]any{"may_be_called": true,
 		"rules": []any{map[string]any{"pack": "us", "region": "US-FL"}}})
 	tests := []struct{ path, en, de string }{
