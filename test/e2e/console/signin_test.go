@@ -38,13 +38,7 @@ func TestSignIn_WrongCodeIsExplained(t *testing.T) {
 // A person registers a passkey with the link of an invitation, and signs in with it.
 func TestSignIn_WithAPasskey(t *testing.T) {
 	b := newTab(t)
-	command(t, b, webauthn.Enable, webauthn.EnableParams{})
-	command(t, b, webauthn.AddVirtualAuthenticator, webauthn.AddVirtualAuthenticatorParams{
-		Options: &webauthn.VirtualAuthenticatorOptions{
-			Protocol: webauthn.AuthenticatorProtocolCtap2, Transport: webauthn.AuthenticatorTransportInternal,
-			HasResidentKey: true, HasUserVerification: true, IsUserVerified: true, AutomaticPresenceSimulation: true,
-		},
-	})
+	b.addAuthenticator(t)
 	b.visit(t, b.print(t, "invite-operator", invitation)[1])
 	b.run(t, chromedp.SetValue("#name", "Grace <b>Hopper</b>"), chromedp.Click("form[data-create] button"))
 	b.await(t, `document.querySelector(".account .who b")?.innerText === "Grace <b>Hopper</b>"`)
@@ -52,4 +46,16 @@ func TestSignIn_WithAPasskey(t *testing.T) {
 	b.signOut(t)
 	b.run(t, chromedp.Click("form[data-passkey] button"))
 	b.await(t, `document.querySelector(".account .who b")?.innerText === "Grace <b>Hopper</b>"`)
+}
+
+// addAuthenticator adds a virtual device that stores passkeys.
+func (b *tab) addAuthenticator(t *testing.T) {
+	t.Helper()
+	command(t, b, webauthn.Enable, webauthn.EnableParams{})
+	command(t, b, webauthn.AddVirtualAuthenticator, webauthn.AddVirtualAuthenticatorParams{
+		Options: &webauthn.VirtualAuthenticatorOptions{
+			Protocol: webauthn.AuthenticatorProtocolCtap2, Transport: webauthn.AuthenticatorTransportInternal,
+			HasResidentKey: true, HasUserVerification: true, IsUserVerified: true, AutomaticPresenceSimulation: true,
+		},
+	})
 }

@@ -49,7 +49,8 @@ func TestAgent_SettingsAreShownAsJSON(t *testing.T) {
 	setAgent(s)
 	w := s.get(agentPage)
 	wantStatus(t, w, http.StatusOK)
-	for _, want := range []string{`"instructions": "Say <hello> & +14155550199"`, `"max_call_seconds": 600`, "Hallucinates",
+	for _, want := range []string{`"instructions": "Say <hello> & +14155550199"`, `"max_call_seconds": 600`,
+		"Hallucinates",
 		"The model old is retired on 2026-12-01.", "Its successor is new.", `name="delete" value="1"`, `data-match="Ada"`} {
 		wantBody(t, w, want)
 	}
@@ -80,9 +81,11 @@ func TestAgent_RemovedSettingsAreSentAsNull(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, gateway.Developer)
 	setAgent(s)
-	form := url.Values{"version": {updatedAt}, "name": {"Ada 2"}, "settings": {`{"kind":"scripted","max_call_seconds":60}`}}
+	form := url.Values{"version": {updatedAt}, "name": {"Ada 2"},
+		"settings": {`{"kind":"scripted","max_call_seconds":60}`}}
 	wantHeader(t, s.submit(agentPage, form), "Location", agentPage+"?done=agent_changed")
-	want := map[string]any{"name": "Ada 2", "kind": "scripted", "max_call_seconds": 60.0, "instructions": nil, "voice": nil}
+	want := map[string]any{"name": "Ada 2", "kind": "scripted", "max_call_seconds": 60.0, "instructions": nil,
+		"voice": nil}
 	if diff := cmp.Diff(want, decode(t, s.body(agentPath))); diff != "" {
 		t.Errorf("body differs (-want +got):\n%s", diff)
 	}
@@ -165,7 +168,8 @@ func TestAgent_IsDeletedAfterTheTypedName(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, gateway.Developer)
 	setAgent(s)
-	for typed, want := range map[string]string{"ada": agentPage + "?done=not_confirmed", "Ada": agentsPage + "?done=agent_deleted"} {
+	for typed, want := range map[string]string{"ada": agentPage + "?done=not_confirmed",
+		"Ada": agentsPage + "?done=agent_deleted"} {
 		wantHeader(t, s.submit(agentPage+"/delete", url.Values{"confirmation": {typed}}), "Location", want)
 	}
 	deleted := 0
@@ -201,7 +205,8 @@ func TestNumbers_AreAddedAndRemovedByOperators(t *testing.T) {
 	wantBody(t, w, "The number is in use already.")
 	wantBody(t, w, `value="+1 (415) 555-0123"`)
 
-	for typed, want := range map[string]string{"": "not_confirmed", "+14155550124": "not_confirmed", "+1 415 555 0123": "number_removed"} {
+	for typed, want := range map[string]string{"": "not_confirmed", "+14155550124": "not_confirmed",
+		"+1 415 555 0123": "number_removed"} {
 		got := s.submit(numbersPage+"/"+agentID+"/delete", url.Values{"confirmation": {typed}})
 		wantHeader(t, got, "Location", numbersPage+"?done="+want)
 	}

@@ -287,7 +287,8 @@ func (v *visit) workspaceEmergency(refused *fault) (view, error) {
 	own := workspaceLevel + ":" + v.workspace.String()
 	data.Form.Choices = []scopeChoice{{Level: workspaceLevel, Value: own}}
 	if data.Dialing.State == openapi.DialingStatePaused {
-		data.Stops = []stop{{Pause: gateway.Pause{Level: workspaceLevel, ID: &v.workspace, Dialing: data.Dialing}, Scope: own}}
+		pause := gateway.Pause{Level: workspaceLevel, ID: &v.workspace, Dialing: data.Dialing}
+		data.Stops = []stop{{Pause: pause, Scope: own}}
 		data.Form.Choices = nil
 	}
 	for _, agent := range agents.Data {

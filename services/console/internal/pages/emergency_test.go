@@ -58,7 +58,8 @@ func TestSystemEmergency_OffersTheScopeOfTheAddress(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, gateway.Operator)
 	wantBody(t, s.get("/w/"+workspaceID+"/calls"), `href="/operator/emergency?scope=workspace:`+workspaceID+`"`)
-	wantBody(t, s.get("/operator/emergency?scope=workspace:"+workspaceID), `<option value="workspace:`+workspaceID+`" selected>`)
+	scope := "workspace:" + workspaceID
+	wantBody(t, s.get("/operator/emergency?scope="+scope), `<option value="`+scope+`" selected>`)
 	if page := s.get("/operator/emergency?scope=agent:1"); strings.Contains(page.Body.String(), `<option value="agent:1`) {
 		t.Error("the form offers a scope that is not valid")
 	}

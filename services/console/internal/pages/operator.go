@@ -5,6 +5,8 @@ import (
 	"net/http"
 	"net/url"
 	"regexp"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -32,7 +34,7 @@ type fault struct {
 }
 
 // fieldName matches the name of a field at the start of a message.
-var fieldName = regexp.MustCompile(`^[a-z0-9_]+`)
+var fieldName = regexp.MustCompile(`^[a-z0-9_]+(\.[a-z0-9_]+)*`)
 
 // faultOf returns the refusal of a form, or nil if err is nil or another error. The message of a
 // validation error begins with the name of the field.
@@ -49,9 +51,14 @@ func faultOf(err error) *fault {
 	return found
 }
 
+// IsAbout reports whether the refusal is about the field, or about a part of it.
+func (f *fault) IsAbout(field string) bool {
+	return f.Field == field || strings.HasPrefix(f.Field, field+".") || strings.HasSuffix(f.Field, "."+field)
+}
+
 // At returns the message if the refusal is about the field. A nil fault has none.
 func (f *fault) At(field string) string {
-	if f == nil || f.Field != field {
+	if f == nil || !f.IsAbout(field) {
 		return ""
 	}
 	return f.Message
@@ -59,13 +66,8 @@ func (f *fault) At(field string) string {
 
 // Elsewhere returns the message if the refusal is about none of the fields.
 func (f *fault) Elsewhere(fields ...string) string {
-	if f == nil {
+	if f == nil || slices.ContainsFunc(fields, f.IsAbout) {
 		return ""
-	}
-	for _, field := range fields {
-		if f.Field == field {
-			return ""
-		}
 	}
 	return f.Message
 }

@@ -154,13 +154,35 @@ func TestFaultOf_NamesTheFieldOfAValidationError(t *testing.T) {
 		{errors.New("x"), nil},
 		{&gateway.Error{Status: 403, Message: "name is"}, nil},
 		{&gateway.Error{Status: 422, Field: "Ringfence-Reason"}, nil},
-		{&gateway.Error{Status: 422, Message: "max_live_calls must be"}, &fault{422, "max_live_calls", "max_live_calls must be"}},
-		{&gateway.Error{Status: 422, Message: "disclosure.text must"}, &fault{422, "disclosure", "disclosure.text must"}},
+		{&gateway.Error{Status: 422, Message: "plan must be"}, &fault{422, "plan", "plan must be"}},
+		{&gateway.Error{Status: 422, Message: "destinations[1] must"}, &fault{422, "destinations", "destinations[1] must"}},
+		{&gateway.Error{Status: 422, Message: "script.speaks must"}, &fault{422, "script.speaks", "script.speaks must"}},
 		{&gateway.Error{Status: 422, Message: "Something else"}, &fault{422, "", "Something else"}},
 		{&gateway.Error{Status: 409, Message: "another trunk"}, &fault{409, "", "another trunk"}},
 	} {
 		if diff := cmp.Diff(tt.want, faultOf(tt.err)); diff != "" {
 			t.Errorf("faultOf(%v) differs (-want +got):\n%s", tt.err, diff)
+		}
+	}
+}
+
+func TestFault_IsShownAtItsField(t *testing.T) {
+	t.Parallel()
+	for field, where := range map[string]string{"name": "name", "retention.calls_days": "calls_days",
+		"calling_policy.window": "calling_policy", "": "", "mode": ""} {
+		refused := &fault{Field: field, Message: "refused"}
+		for _, known := range []string{"name", "calls_days", "calling_policy", "days", "calling"} {
+			want := ""
+			if known == where {
+				want = "refused"
+			}
+			if got := refused.At(known); got != want {
+				t.Errorf("fault of %q at %q = %q, want %q", field, known, got, want)
+			}
+		}
+		elsewhere := refused.Elsewhere("name", "calls_days", "calling_policy") != ""
+		if elsewhere != (where == "") {
+			t.Errorf("fault of %q is shown elsewhere = %t", field, elsewhere)
 		}
 	}
 }

@@ -24,7 +24,8 @@ func setWorkspace(s site) {
 		"status": "active", "mode": "test", "features": map[string]any{"recordings": true, "api": false},
 		"rate_limit_per_minute": nil, "max_live_calls": 500, "calls_per_second": 50, "destinations": []string{"+1", "+44"},
 		"retention": map[string]any{"calls_days": 30}, "updated_at": updatedAt, "created_at": updatedAt,
-		"calling_policy": map[string]any{"timezone": "recipient", "window": map[string]any{"start": "09:00", "end": "20:00"}}})
+		"calling_policy": map[string]any{"timezone": "recipient",
+			"window": map[string]any{"start": "09:00", "end": "20:00"}}})
 	s.set("GET "+settingsPath+"/rates", map[string]any{"data": []any{
 		map[string]any{"prefix": "+1", "per_minute": "0.012", "increment_seconds": 6}}})
 	s.set("GET "+settingsPath+"/wallet", map[string]any{"balance": 5, "spendable": 5, "held": 0, "currency": "USD",
@@ -52,7 +53,8 @@ func TestWorkspaceSettings_ShowEverySetting(t *testing.T) {
 	setWorkspace(s)
 	w := s.get(settingsPage)
 	wantStatus(t, w, http.StatusOK)
-	for _, want := range []string{`value="Acme"`, `<option value="growth" selected>`, `name="max_live_calls" type="number" value="500"`,
+	for _, want := range []string{`value="Acme"`, `<option value="growth" selected>`,
+		`name="max_live_calls" type="number" value="500"`,
 		"+1\n+44</textarea>", `"start": "09:00"`, "+1 0.012 6", `value="2.5"`, `name="calls_days" type="number" value="30"`,
 		`value="` + updatedAt + `"`, `data-match="Acme"`} {
 		wantBody(t, w, want)
@@ -71,8 +73,9 @@ func TestWorkspaceSettings_AreSentWithTheirTypes(t *testing.T) {
 	wantHeader(t, s.submit(settingsPage, form), "Location", settingsPage+"?done=workspace_changed")
 	want := map[string]any{"name": "Acme 2", "plan": "scale", "rate_limit_per_minute": nil, "max_live_calls": 20.0,
 		"calls_per_second": nil, "destinations": []any{"+1", "+44", "+49"},
-		"features":       map[string]any{"api": nil, "webhooks": true, "transcripts": false, "recordings": nil},
-		"retention":      map[string]any{"calls_days": 90.0, "transcripts_days": nil, "recordings_days": nil, "webhooks_days": nil},
+		"features": map[string]any{"api": nil, "webhooks": true, "transcripts": false, "recordings": nil},
+		"retention": map[string]any{"calls_days": 90.0, "transcripts_days": nil, "recordings_days": nil,
+			"webhooks_days": nil},
 		"calling_policy": map[string]any{"timezone": "recipient", "window": map[string]any{"start": "08:00", "end": "20:00"}}}
 	if diff := cmp.Diff(want, decode(t, s.body(settingsPath))); diff != "" {
 		t.Errorf("body differs (-want +got):\n%s", diff)
@@ -185,7 +188,8 @@ func TestThreshold_EmptyTurnsTheEventOff(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, gateway.Operator)
 	setWorkspace(s)
-	for text, want := range map[string]string{"2.5": `{"low_balance_threshold":"2.5"}`, "": `{"low_balance_threshold":null}`} {
+	for text, want := range map[string]string{"2.5": `{"low_balance_threshold":"2.5"}`,
+		"": `{"low_balance_threshold":null}`} {
 		w := s.submit(settingsPage+"/threshold", url.Values{"low_balance_threshold": {text}})
 		wantHeader(t, w, "Location", settingsPage+"?done=threshold_changed")
 		if got := s.body(settingsPath + "/wallet"); got != want {
@@ -198,7 +202,8 @@ func TestSuspend_NeedsTheTypedNameAndAReason(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, gateway.Operator)
 	setWorkspace(s)
-	for _, form := range []url.Values{{"confirmation": {"Acme"}}, {"confirmation": {"acme"}, "reason": {"fraud"}}, {"reason": {"fraud"}}} {
+	for _, form := range []url.Values{{"confirmation": {"Acme"}}, {"confirmation": {"acme"}, "reason": {"fraud"}},
+		{"reason": {"fraud"}}} {
 		wantHeader(t, s.submit(settingsPage+"/suspend", form), "Location", settingsPage+"?done=not_confirmed")
 	}
 	if sent := s.sent(settingsPath + "/dialing"); len(sent) != 0 {

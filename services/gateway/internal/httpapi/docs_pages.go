@@ -99,7 +99,7 @@ const guides = "/docs/guides/"
 var mediaTypes = map[string]string{
 	".html": "text/html; charset=utf-8", ".md": "text/markdown; charset=utf-8", ".txt": "text/plain; charset=utf-8",
 	".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".json": "application/json",
-	".svg": "image/svg+xml", ".csv": "text/csv; charset=utf-8",
+	".svg": "image/svg+xml", ".png": "image/png", ".csv": "text/csv; charset=utf-8",
 }
 
 func (s *Docs) putGuides() error {

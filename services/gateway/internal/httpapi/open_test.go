@@ -74,15 +74,12 @@ func TestRoutes_EveryOperationReachesItsService(t *testing.T) {
 		if got.status != http.StatusOK {
 			t.Errorf("%s %s: got.status = %v, want %v", operation.Method, path, got.status, http.StatusOK)
 		}
-		if len(received) != before+1 {
-			t.Fatalf("%s %s: length of received = %v, want %v", operation.Method, path, len(received), before+1)
+		if len(received) == before {
+			t.Fatalf("%s %s reached no service", operation.Method, path)
 		}
-		if received[before].method != operation.Method {
-			t.Errorf("%s %s: received[before].method = %v, want %v", operation.Method, path, received[before].method,
-				operation.Method)
-		}
-		if received[before].uri != path {
-			t.Errorf("%s %s: received[before].uri = %v, want %v", operation.Method, path, received[before].uri, path)
+		last := received[len(received)-1] // the audit log may have read the object before its change
+		if last.method != operation.Method || last.uri != path {
+			t.Errorf("the service received %s %s, want %s %s", last.method, last.uri, operation.Method, path)
 		}
 	}
 }
