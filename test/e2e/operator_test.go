@@ -82,7 +82,7 @@ func TestOperator_CommandsSucceedOnARunningStack(t *testing.T) {
 	o.setUpCalls()
 	o.moveMoney()
 	o.keepRecords()
-	o.runCommand("POST|/admin/v1/workspaces|unchanged", "audit", "list", "--all")
+	o.runCommand("operator|local|wallet_transaction.create|workspace.create", "audit", "list", "--all")
 	o.runCommand("0 differences", "services", "reconcile")
 	o.runCommand(" 0 broken", "services", "verify")
 	o.runCommand("nothing is parked", "services", "parked", "calls")
@@ -245,7 +245,7 @@ func (o operator) cancelRequest(w *kit.Workspace) {
 	}
 	o.runCommand(placed.ID+"|canceled", "calls", "cancel", short(placed.ID))
 	o.refused("not_cancelable", "calls", "cancel", placed.ID)
-	o.runCommand("POST|call-requests/{call_request_id}", "audit", "list", "--limit", "5")
+	o.runCommand("operator|local|call_request.cancel", "audit", "list", "--limit", "5")
 }
 
 // short returns the short form of an id, which tables contain.

@@ -22,7 +22,7 @@ func (s *site) admin(t *testing.T, method, path string, body any, status int, in
 	}
 }
 
-// resume ends the pause of a scope after the test.
+// resumeLater ends the pause of a scope after the test.
 func (s *site) resumeLater(t *testing.T, path string) {
 	t.Helper()
 	t.Cleanup(func() { s.admin(t, "PUT", path, map[string]string{"state": "active"}, 200, nil) })
@@ -130,7 +130,7 @@ func TestSystem_ShowsAPauseWithoutAReload(t *testing.T) {
 	script[bool](t, b, "window.notReloaded = true")
 	b.admin(t, "PUT", path, map[string]string{"state": "paused", "reason": "Wrong <b>script</b>"}, 200, nil)
 	b.shows(t, "#attention", "Wrong <b>script</b>")
-	b.shows(t, "#services", "gateway")
+	b.shows(t, "#services", "dialer")
 	sharedstack.Equal(t, "page was not loaded again", script[bool](t, b, "window.notReloaded === true"), true)
 }
 
@@ -212,8 +212,9 @@ func TestNumbers_OneIsAddedAndRemoved(t *testing.T) {
 	b.shows(t, "[role=alert]", "E.164")
 	b.run(t, chromedp.SetValue("#phone_e164", "+1 415 555 0142"), chromedp.Submit("#phone_e164"))
 	b.shows(t, "#results", number)
-	b.run(t, chromedp.Click(`#results tbody tr:first-child [data-open]`), chromedp.SendKeys(`dialog[open] input`, number),
-		chromedp.Click(`dialog[open] [data-kind="danger"]`))
+	script[int](t, b, fmt.Sprintf(`[...document.querySelectorAll("#results tr")]
+		.find((r) => r.innerText.includes(%q)).querySelector("[data-open]").click(), 0`, number))
+	b.run(t, chromedp.SendKeys(`dialog[open] input`, number), chromedp.Click(`dialog[open] [data-kind="danger"]`))
 	b.shows(t, "#content", "The number was removed.")
 }
 
@@ -234,7 +235,7 @@ func TestPeople_OperatorIsInvitedAndSignedOut(t *testing.T) {
 	other.run(t, chromedp.SetValue("#name", "Joan <b>"), chromedp.Click("form[data-create] button"))
 	other.shows(t, ".account .who b", "Joan <b>")
 	other.visit(t, "/operator/services")
-	other.shows(t, "#results", "gateway")
+	other.shows(t, "#results", "dialer")
 
 	b.visit(t, "/operator/people")
 	script[int](t, b, `[...document.querySelectorAll("#results .main-link")]

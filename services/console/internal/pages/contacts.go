@@ -1,6 +1,7 @@
 package pages
 
 import (
+	"bytes"
 	"encoding/json"
 	"net/http"
 	"net/url"
@@ -275,6 +276,12 @@ func contactChange(was, form contactForm) (change openapi.UpdateContact, err err
 		change.Metadata = &patch
 	}
 	return change, nil
+}
+
+// sameJSON reports whether two JSON values differ in white space only.
+func sameJSON(a, b json.RawMessage) bool {
+	var first, second bytes.Buffer
+	return json.Compact(&first, a) == nil && json.Compact(&second, b) == nil && bytes.Equal(first.Bytes(), second.Bytes())
 }
 
 // changeConsent writes a consent record.

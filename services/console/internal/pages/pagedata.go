@@ -122,8 +122,8 @@ func (p *pageData) Path(parts ...any) string {
 	return p.visit.path(texts...)
 }
 
-// URL is the address of this page.
-func (p *pageData) URL() string { return p.visit.r.URL.RequestURI() }
+// URL is the address of this page. For the result of a form it is the page with the form.
+func (p *pageData) URL() string { return p.visit.returnPath() }
 
 // With returns the address of this page with one parameter changed. An empty value removes it.
 func (p *pageData) With(name string, value any) string {

@@ -106,8 +106,8 @@ func indented(raw json.RawMessage) string {
 	return text.String()
 }
 
-// sameJSON reports whether two texts have the same value. Nothing is the same as null.
-func sameJSON(a, b json.RawMessage) bool {
+// equalJSON reports whether two texts have the same value. Nothing is the same as null.
+func equalJSON(a, b json.RawMessage) bool {
 	var first, second any
 	if len(a) > 0 && json.Unmarshal(a, &first) != nil || len(b) > 0 && json.Unmarshal(b, &second) != nil {
 		return false
@@ -281,7 +281,7 @@ func changeWorkspaceSettings(v *visit) (view, error) {
 			Message: v.server.templates.text(v.settings.Language, "form.changed")}
 		form.Values["version"] = before.version()
 	}
-	if policy, _ := body["calling_policy"].(json.RawMessage); sameJSON(policy, before.CallingPolicy) {
+	if policy, _ := body["calling_policy"].(json.RawMessage); equalJSON(policy, before.CallingPolicy) {
 		delete(body, "calling_policy") // the API records who set the policy
 	}
 	if form.Fault == nil {
