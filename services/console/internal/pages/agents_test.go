@@ -148,7 +148,8 @@ func TestAgentKey_IsSetAndDeletedAndNeverShown(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, gateway.Developer)
 	setAgent(s)
-	wantHeader(t, s.submit(agentPage+"/key", url.Values{"key": {"sk-secret"}}), "Location", agentPage+"?done=agent_key_set")
+	wantHeader(t, s.submit(agentPage+"/key", url.Values{"key": {"sk-secret"}}), "Location",
+		agentPage+"?done=agent_key_set")
 	if got, want := s.body(keyPath), `{"key":"sk-secret"}`; got != want {
 		t.Errorf("body = %s, want %s", got, want)
 	}

@@ -142,8 +142,8 @@ func createContact(v *visit) (view, error) {
 		}
 	}
 	if data.Error != nil {
-		return view{template: "contact_new", title: "contacts.new", nav: "contacts", data: data,
-			status: data.Error.Status}, nil
+		page := view{template: "contact_new", title: "contacts.new", nav: "contacts", data: data, status: data.Error.Status}
+		return page, nil //nolint:nilerr // the page shows the error
 	}
 	return view{redirect: v.path("contacts", made.ID.String()), done: "contact_created"}, err
 }

@@ -134,9 +134,6 @@ type systemEmergencyData struct {
 	MoreWorkspaces bool
 }
 
-// choicesOfPage is the number of workspaces, trunks and agents that a form offers.
-const choicesOfPage = 100
-
 func showSystemEmergency(v *visit) (view, error) { return v.systemEmergency(nil) }
 
 func (v *visit) systemEmergency(refused *fault) (view, error) {

@@ -108,8 +108,9 @@ func TestSystemEmergency_ShowsARefusedReasonAtItsField(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, gateway.Operator)
 	s.set("PUT /admin/v1/dialing", refuse(`"reason is required: why dialing is paused."`))
-	w := s.submit("/operator/emergency", url.Values{"scope": {"everything"}, "state": {"paused"}, "confirmation": {"PAUSE"},
-		"until": {"2027-06-04T09:00"}})
+	w := s.submit("/operator/emergency", url.Values{"scope": {"everything"}, "state": {"paused"},
+		"confirmation": {"PAUSE"},
+		"until":        {"2027-06-04T09:00"}})
 	wantStatus(t, w, http.StatusUnprocessableEntity)
 	wantBody(t, w, `id="reason-fault" role="alert">reason is required`)
 	wantBody(t, w, `value="2027-06-04T09:00"`)

@@ -178,7 +178,8 @@ func TestRates_FaultIsShownAndNothingSent(t *testing.T) {
 			t.Error("the console sent rates with a fault")
 		}
 	}
-	wantHeader(t, s.submit(settingsPage+"/rates", url.Values{"rates": {""}}), "Location", settingsPage+"?done=rates_changed")
+	wantHeader(t, s.submit(settingsPage+"/rates", url.Values{"rates": {""}}), "Location",
+		settingsPage+"?done=rates_changed")
 	if got := s.body(settingsPath + "/rates"); got != "[]" {
 		t.Errorf("body = %s, want []", got)
 	}
