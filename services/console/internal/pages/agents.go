@@ -130,8 +130,8 @@ func showNewAgent(*visit) (view, error) {
 	return agentView(agentFormData{New: true, Settings: newAgentSettings}), nil
 }
 
-// readAgentForm returns the settings of the form and the name as the body of a request. The fault is
-// not nil if the text is no JSON object.
+// readAgentForm returns the settings of the form and the name as the body of a request. The fault
+// is not nil if the text is no JSON object.
 func (v *visit) readAgentForm() (agentSettings, *fault) {
 	body := agentSettings{}
 	if text := v.form("settings"); text != "" && (json.Unmarshal([]byte(text), &body) != nil || body == nil) {

@@ -83,8 +83,8 @@ func (v *visit) dialingPath(scope string) (string, bool) {
 	return "", false
 }
 
-// setDialing pauses or resumes the scope of the form. The end of the form is in the time zone of the
-// person.
+// setDialing pauses or resumes the scope of the form. The end of the form is in the time zone of
+// the person.
 func (v *visit) setDialing() (done string, err error) {
 	path, ok := v.dialingPath(v.form("scope"))
 	if !ok {

@@ -41,8 +41,8 @@ func intentArgs(intent audit.Intent) pgx.NamedArgs {
 	}
 }
 
-// unflushed is true. The commit of a statement that reads it does not wait until the WAL is on disk.
-// If Postgres is killed within a second after such a commit, the commit can be lost.
+// unflushed is true. The commit of a statement that reads it does not wait until the WAL is on
+// disk. If Postgres is killed within a second after such a commit, the commit can be lost.
 const unflushed = `(SELECT set_config('synchronous_commit', 'off', true) = 'off')`
 
 const (
