@@ -212,9 +212,10 @@ func TestNumbers_OneIsAddedAndRemoved(t *testing.T) {
 	b.shows(t, "[role=alert]", "E.164")
 	b.run(t, chromedp.SetValue("#phone_e164", "+1 415 555 0142"), chromedp.Submit("#phone_e164"))
 	b.shows(t, "#results", number)
-	script[int](t, b, fmt.Sprintf(`[...document.querySelectorAll("#results tr")]
-		.find((r) => r.innerText.includes(%q)).querySelector("[data-open]").click(), 0`, number))
-	b.run(t, chromedp.SendKeys(`dialog[open] input`, number), chromedp.Click(`dialog[open] [data-kind="danger"]`))
+	id := script[string](t, b, fmt.Sprintf(`[...document.querySelectorAll("#results tr")]
+		.find((r) => r.innerText.includes(%q)).querySelector("[data-open]").dataset.open`, number))
+	b.run(t, chromedp.Click(`[data-open="`+id+`"]`), chromedp.SendKeys("#"+id+" input", number),
+		chromedp.Click("#"+id+` [data-kind="danger"]`))
 	b.shows(t, "#content", "The number was removed.")
 }
 
