@@ -52,10 +52,10 @@ func TestWebhooks_EndpointIsAddedTestedPausedAndDeleted(t *testing.T) {
 	if script[bool](t, b, `document.querySelector("#reason") !== null`) { // no earlier test gave a reason
 		b.run(t, chromedp.SetValue("#reason", "ticket 8"), chromedp.Submit("#reason"))
 	}
-	b.await(t, `document.querySelector("#attempts")`)
+	b.await(t, `document.readyState === "complete" && document.querySelector("#attempts")`)
 	b.screenshot(t, "webhook-delivery")
 	b.run(t, chromedp.Click(`.crumbs a:last-of-type`))
-	b.await(t, `document.querySelector("#replay")`)
+	b.await(t, `document.readyState === "complete" && document.querySelector("#replay")`)
 	b.screenshot(t, "webhook")
 
 	b.run(t, chromedp.Click(`form[action$="/status"] button`))
