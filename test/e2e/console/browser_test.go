@@ -336,6 +336,7 @@ func (b *tab) screenshot(t *testing.T, name string) {
 	if folder == "" {
 		return
 	}
+	b.await(t, `document.readyState === "complete" && document.documentElement.clientWidth > 0`)
 	image := value(t, b, chromedp.FullScreenshot(100))
 	if err := os.MkdirAll(folder, 0o755); err != nil {
 		t.Fatal(err)

@@ -101,16 +101,18 @@ type operation struct {
 }
 
 // findOperation counts HEAD as GET.
-func (d *Document) findOperation(method string, address *url.URL) operation {
+func (d *Document) findOperation(method string, address *url.URL) (found operation) {
 	if method == http.MethodHead {
 		method = http.MethodGet
 	}
 	for path, item := range d.spec.Paths.Map() {
-		if values, ok := match(path, address.EscapedPath()); ok {
-			return operation{item.GetOperation(knownMethod(method)), path, item, values}
+		values, ok := match(path, address.EscapedPath())
+		// a path without parameters precedes one whose parameter also matches
+		if ok && (found.item == nil || len(values) < len(found.values)) {
+			found = operation{item.GetOperation(knownMethod(method)), path, item, values}
 		}
 	}
-	return operation{}
+	return found
 }
 
 // knownMethod returns the method. For an unknown method, for which the library panics, it returns
