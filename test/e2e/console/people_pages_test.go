@@ -80,7 +80,8 @@ func TestKeys_KeyIsCreatedUsedAndRevoked(t *testing.T) {
 	sharedstack.Equal(t, "button after a wrong text", script[bool](t, b, dangerous+".disabled"), true)
 	b.screenshot(t, "api-key-revoke")
 	prefix := script[string](t, b, `document.getElementById("confirmation-`+id+`").dataset.match`)
-	b.run(t, chromedp.SetValue("#confirmation-"+id, ""), chromedp.SendKeys("#confirmation-"+id, prefix),
+	script[string](t, b, `document.getElementById("confirmation-`+id+`").value = ""`)
+	b.run(t, chromedp.SendKeys("#confirmation-"+id, prefix),
 		chromedp.Click("#revoke-"+id+` [data-kind="danger"]`))
 	b.says(t, "The key was revoked.")
 	sharedstack.Equal(t, "status with the revoked key", status(), 401)
