@@ -10,6 +10,8 @@ export GOFLAGS := -buildvcs=false -trimpath
 BIN      := $(CURDIR)/bin
 TOOLS    := $(BIN)/tools
 SERVICES := gateway calls contacts-compliance dialer billing-wallet webhook-dispatcher console
+# The services with a database schema.
+STORES   := $(filter-out console,$(SERVICES))
 MODULES  := ./cmd/... ./deploy/... ./examples/... ./test/... ./tools/... $(patsubst %/go.mod,./%/...,$(wildcard docs/go.mod libs/go.mod proto/go.mod services/*/go.mod))
 FUZZTIME ?= 10s
 FUZZ     ?= Fuzz
@@ -153,7 +155,7 @@ test-cluster: sandbox $(CLUSTER) $(TOOLS)/helm ## install the charts in a Kubern
 # Tests of stores, outbox and inbox through PgBouncer in transaction mode, with three server connections a test.
 pooler: build peers
 	@RINGFENCE_TEST_POOLER=transaction $(BIN)/ringfence-local with-postgres -- go test -p 2 -count=1 -skip '$(PASTPOOLER)$(if $(LARGE),,|$(POOLER_MANY_ROWS))' \
-	   ./libs/pg/... ./libs/outbox/... ./libs/inbox/... $(foreach s,$(SERVICES),./services/$(s)/internal/store/...)
+	   ./libs/pg/... ./libs/outbox/... ./libs/inbox/... $(foreach s,$(STORES),./services/$(s)/internal/store/...)
 
 # Runs the stack with a real Prometheus: every panel has data, and faults fire and resolve their alerts.
 observe: build peers
@@ -167,10 +169,10 @@ test-kafka: build examples peers kafka-fetch
 # Rolls every service from the binaries of an older commit to these and back, under load: make upgrade FROM=<commit>.
 upgrade: build
 	@test -n "$(FROM)" || { echo "FROM names no commit: make upgrade FROM=<commit>"; exit 1; }
-	@for s in $(SERVICES); do git cat-file -e "$(FROM):services/$$s/internal/store/migrations/0001_init.sql" 2>/dev/null || { \
+	@for s in $(STORES); do git cat-file -e "$(FROM):services/$$s/internal/store/migrations/0001_init.sql" 2>/dev/null || { \
 	   echo "$(FROM) is a version before the first release (or no commit): this version cannot read its databases, so there is no upgrade from it"; exit 1; }; done
 	@old=$$(mktemp -d) && trap 'git worktree remove --force "$$old/tree"; rm -rf "$$old"' EXIT && git worktree add -q --detach "$$old/tree" $(FROM) && \
-	 echo "building the services of $(FROM)" && (cd "$$old/tree" && go build -o "$$old/bin/" $(foreach s,$(SERVICES),./services/$(s)/cmd/$(s))) && \
+	 echo "building the services of $(FROM)" && (cd "$$old/tree" && go build -o "$$old/bin/" $(foreach s,$(STORES),./services/$(s)/cmd/$(s))) && \
 	 RINGFENCE_BIN=$(BIN) RINGFENCE_OLD_BIN="$$old/bin" go test -count=1 -v -run '^TestUpgrade_' ./test/e2e $(LARGE)
 
 # Builds the program of every image twice, in two folders with empty caches, and compares (ten minutes).

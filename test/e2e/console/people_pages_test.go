@@ -225,7 +225,7 @@ func TestOptOuts_NumberIsOptedOutAndTakenBack(t *testing.T) {
 	b.check(t, "opt-outs", "/w/{workspace}/opt-outs?phone="+strings.Replace(number, "+", "%2B", 1))
 	b.run(t, chromedp.Click(`[data-open="remove"]`), chromedp.SendKeys("#confirmation", number),
 		chromedp.Click(`#remove [data-kind="danger"]`))
-	b.says(t, "The opt-out was taken back.")
+	b.says(t, "The opt-out was removed.")
 	sharedstack.Contains(t, "state", b.text(t, "#found"), "This number is not opted out.")
 }
 

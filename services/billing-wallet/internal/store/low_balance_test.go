@@ -133,8 +133,8 @@ func TestLowBalance_HasOneEventPerCrossing(t *testing.T) {
 	r.want("after the second crossing", "1: 9.95 below 10 USD", "2: 8.85 below 10 USD")
 }
 
-// The customer sees the balance without holds. A hold must not cross the threshold, and many calls
-// in progress must not repeat the event.
+// The event uses balance, which holds do not reduce. A hold must not send the event, and the
+// settlement of many holds must not repeat it.
 func TestLowBalance_HoldsDoNotCount(t *testing.T) {
 	t.Parallel()
 	r := newWalletRig(t, 10*money.Credit, threshold(10))

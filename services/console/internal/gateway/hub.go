@@ -29,8 +29,8 @@ const (
 	lingering = 5 * time.Second
 )
 
-// Event is what a browser receives about an event of the workspace. It has no content: the page
-// reads what the person may see with the session of the person.
+// Event is the notification that a browser receives for an event of the workspace. It contains no
+// call data: the browser reads the page again, with the permissions of its session.
 type Event struct {
 	ID            string `json:"id"`
 	Type          string `json:"type"`

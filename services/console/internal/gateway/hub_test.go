@@ -20,7 +20,7 @@ type fakeStream struct {
 	streams map[string]chan string // open streams by token
 	opened  []string               // the tokens of all streams, in order
 	after   []string               // last_event_id of all streams
-	refused map[string]int         // by token
+	refused map[string]int         // status of the refusal, by token
 	roles   map[string]string
 	unknown bool // last_event_id is refused
 	*httptest.Server

@@ -102,7 +102,7 @@ func TestAgent_RefusedSettingsKeepTheirText(t *testing.T) {
 		"null":           {updatedAt, `null`, "This is not a JSON object.", 422, 0},
 		"two objects":    {updatedAt, `{}}`, "This is not a JSON object.", 422, 0},
 		"the id":         {updatedAt, `{"id":"1"}`, "id cannot be set here.", 422, 0},
-		"an old form":    {"2026-06-04T08:00:00Z", `{"kind":"x"}`, "Somebody changed this meanwhile.", 409, 0},
+		"an old form":    {"2026-06-04T08:00:00Z", `{"kind":"x"}`, "Someone changed this in the meantime.", 409, 0},
 		"an unknown one": {updatedAt, `{"kind":"x"}`, `id="settings-fault" role="alert">kind must be scripted`, 422, 1},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -37,8 +37,8 @@ type scopeChoice struct {
 	Level, Value, Name string
 }
 
-// stop is a pause that has not ended. Scope is empty if the console does not know the path of the
-// scope in the API.
+// stop is an active pause, with the name of what is paused. Scope is empty if the console does
+// not have the path of the scope in the API.
 type stop struct {
 	gateway.Pause
 	Name  string
@@ -52,7 +52,8 @@ type pauseForm struct {
 	Scope, Reason, Until string
 	Choices              []scopeChoice
 	Fault                *fault
-	// Word must be typed before everything is paused. If it is empty, no word is asked for.
+	// Word is the word that the person must type to confirm the pause. If it is empty, no
+	// confirmation is needed.
 	Word string
 }
 

@@ -19,8 +19,8 @@ func (s *Server) keyRoutes() []route {
 	}
 }
 
-// apiKey is an API key as the operator API returns it. The secret is in the response that creates
-// the key only.
+// apiKey is an API key as the operator API returns it. Only the response that creates the key
+// contains the secret.
 type apiKey struct {
 	ID        uuid.UUID          `json:"id"`
 	Name      string             `json:"name"`

@@ -46,7 +46,7 @@ func phoneOf(text string) string {
 	return "+" + digits
 }
 
-// first returns the first error of concurrent reads.
+// concurrently runs the reads at the same time and returns the first error.
 func concurrently(reads ...func() error) error {
 	var group errgroup.Group
 	for _, read := range reads {

@@ -51,7 +51,8 @@ func setSystem(s site) {
 func TestOperatorPages_ShowStateAndHostileValuesAsText(t *testing.T) {
 	t.Parallel()
 	for path, wants := range map[string][]string{
-		"/operator/overview": {"No replica is ready", "Replicas have different versions", "Due requests wait for their dial.",
+		"/operator/overview": {"No replica is ready", "Replicas have different versions",
+			"Due requests have waited longer than one minute to be dialed.",
 			"/operator/trunks/" + agentID, "Dialing of a workspace is paused.", "Agents are not reachable", "Suspended"},
 		"/operator/queue":    {"<dd>12</dd>", "<dd>45</dd>", "Oldest: 1:35", "4 / 30", "SIP 192.0.2.7", "Simulated carrier"},
 		"/operator/services": {"Not ready", "1.8.0", "Version 1.9.0"},

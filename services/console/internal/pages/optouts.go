@@ -76,7 +76,8 @@ type optOutsData struct {
 	// List are the contacts that are opted out, newest first.
 	List openapi.ContactPage
 	Last string // the id of the last contact, if there are more
-	// Number is the number of the search. Found is nil if the workspace does not know it.
+	// Number is the number of the search. Found is nil if the workspace has no contact
+	// with this number.
 	Number  string
 	Found   *openapi.OptOut
 	Imports gateway.Page[optOutImport]

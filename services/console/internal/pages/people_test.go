@@ -132,8 +132,9 @@ func TestMembers_LinkUsesTheAddressOfTheConsole(t *testing.T) {
 		url  any
 		want string
 	}{
-		{name: "of the gateway", url: "https://x.example.com/invitations/a", want: "https://x.example.com/invitations/a"},
-		{name: "of the console", want: address + "/invitations/rfi_a"},
+		{name: "gateway returns a URL", url: "https://x.example.com/invitations/a",
+			want: "https://x.example.com/invitations/a"},
+		{name: "gateway returns no URL", want: address + "/invitations/rfi_a"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -366,7 +367,7 @@ func TestOptOuts_SearchShowsTheStateOfANumber(t *testing.T) {
 		{name: "clean", role: gateway.Viewer, response: map[string]any{"phone_e164": "+14155550101", "dnd_status": "clean"},
 			text: "This number is not opted out.", status: 200},
 		{name: "unknown", role: gateway.Viewer, response: refusal{status: 404, code: "not_found"},
-			text: "does not know the number", status: 200},
+			text: "This workspace has no contact with this number.", status: 200},
 		{name: "malformed", role: gateway.Viewer, response: refusal{status: 422, message: "must be E.164"},
 			text: "must be E.164", status: 422},
 	}
@@ -461,8 +462,8 @@ func TestImport_UnusableFilesOpenNoImport(t *testing.T) {
 	}
 }
 
-// A form that is no upload has the ordinary limit, also for the other routes.
-func TestImport_OtherFormsAreNotRead(t *testing.T) {
+// Only uploads may exceed maxForm. Other forms are refused, at the import route and elsewhere.
+func TestImport_RefusesFormsThatAreNotUploads(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, gateway.Compliance)
 	wantStatus(t, s.post(home+"/opt-outs/imports", "reason", "x"), http.StatusUnprocessableEntity)
@@ -526,10 +527,11 @@ func TestPeoplePages_RenderWithCompleteData(t *testing.T) {
 		{path: "/contacts/" + itemID, en: "calls: 1 step open", de: "webhooks: fertig"},
 		{path: "/opt-outs?phone=%2B14155550101", en: "1 number · 2,000 faults", de: "1 Rufnummer · 2.000 Fehler"},
 		{path: "/opt-outs/imports/" + itemID, en: "An earlier import had the same numbers.", de: "Gesendet von"},
-		{path: "/members", en: "from the groups of the sign-in", de: "von Person 019e91dc"},
+		{path: "/members", en: "from a group of the sign-in provider", de: "von Person 019e91dc"},
 		{path: "/integrations/api-keys", en: "Type rf_live_1 to confirm", de: "Schlüssel Shop widerrufen"},
 		{path: "/calling-hours", en: "“Support line” by Ada", de: "us, gb:service"},
-		{path: "/calling-hours?phone=%2B14155550101", en: "is in Asia/Tokyo and is not in this grid", de: "US-FL"},
+		{path: "/calling-hours?phone=%2B14155550101", en: "uses the time zone Asia/Tokyo. The grid does not show it.",
+			de: "US-FL"},
 	}
 	for _, tt := range tests {
 		for language, want := range map[string]string{"en": tt.en, "de": tt.de} {

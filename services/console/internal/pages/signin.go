@@ -46,7 +46,7 @@ type signInData struct {
 	Error          string // a key of the catalogue
 }
 
-// stranger starts the request of a person who need not be signed in.
+// stranger starts a visit without a session, for pages that do not require a sign-in.
 func (s *Server) stranger(w http.ResponseWriter, r *http.Request) *visit {
 	return &visit{server: s, w: w, r: r, settings: s.settingsOf(r), Session: s.session(r), frame: &frame{}}
 }

@@ -30,7 +30,8 @@ type storyData struct {
 	Call    *openapi.Call
 	Entries []storyEntry
 	Turns   []openapi.TranscriptTurn
-	// Talk says why there is no transcript: reason, forbidden, none, or empty if there is one.
+	// Talk is the reason why no transcript is shown: unanswered, reason, forbidden, later or none.
+	// It is empty if there is a transcript.
 	Talk      string
 	Recording bool
 	Agents    agentNames

@@ -68,9 +68,10 @@ func TestStory_TellsEachStepInASentence(t *testing.T) {
 		w := s.get("/w/" + workspaceID + path)
 		wantStatus(t, w, http.StatusOK)
 		for _, want := range []string{
-			"The call to +14155550103 was requested.", "Right before the dial, the checks refused the call.",
+			"The call to +14155550103 was requested.", "Directly before dialing, the checks refused the call.",
 			"02:45 in Los Angeles, outside the window", "The attempt to dial ended: 486 Busy Here user_busy.",
-			"The webhook answered call.completed with 500 in 12 ms.", "The webhook for call.completed gave no answer.",
+			"The webhook endpoint responded to call.completed with 500 after 12 ms.",
+			"The webhook endpoint did not respond to call.completed.",
 			"message of a.later.type", "0.003334", "a · b", "Jun 5, 18:00:00 UTC", "<script>alert(1)</script>",
 		} {
 			wantBody(t, w, want)

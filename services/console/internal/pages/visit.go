@@ -111,7 +111,7 @@ func (v *visit) path(parts ...string) string {
 }
 
 // frame is what every page of a workspace shows around its content. It is read while the page's
-// own data is read. What cannot be read is left out.
+// own data is read. If a read fails, its part is not shown.
 type frame struct {
 	done      sync.WaitGroup
 	workspace *gateway.Workspace

@@ -55,7 +55,7 @@ type walletData struct {
 	Last     string // the id of the last transaction, if there are more
 	Month    string // such as 2026-06
 	Spending spending
-	// Key makes a repeated submission of the form top up once.
+	// Key is the reference of the top-up, so a form that is submitted twice adds the credit once.
 	Key string
 }
 

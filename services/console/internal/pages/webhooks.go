@@ -104,7 +104,7 @@ type subscriptionData struct {
 	Types      []openapi.EventType
 	Filtered   bool
 	Last       string // the id of the last delivery, if there are more
-	// Since and Until are the whole of yesterday, as values of form fields.
+	// Since and Until are the start and the end of yesterday, as values of form fields.
 	Since, Until string
 }
 

@@ -104,7 +104,7 @@ func TestWorkspaceSettings_RefusedFormsKeepTheirValues(t *testing.T) {
 	}{
 		"no number":  {"max_live_calls", "many", `id="max_live_calls-fault" role="alert">This must be a whole number.`, 422},
 		"no JSON":    {"calling_policy", `{"window":`, `id="calling_policy-fault" role="alert">This is not valid JSON.`, 422},
-		"old form":   {"version", "2026-06-04T08:00:00Z", "Somebody changed this meanwhile.", 409},
+		"old form":   {"version", "2026-06-04T08:00:00Z", "Someone changed this in the meantime.", 409},
 		"of the API": {"name", "refused", `id="name-fault" role="alert">name must be 1 to 200`, 422},
 	} {
 		t.Run(name, func(t *testing.T) {

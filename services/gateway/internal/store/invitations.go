@@ -52,8 +52,8 @@ func (s *Store) AddInvitation(
 const openInvitation = `SELECT ` + invitationColumns + ` FROM invitations
 	WHERE hash = @hash AND accepted_at IS NULL AND expires_at > now()`
 
-// OpenInvitation returns the invitation with a token. It returns ErrNoInvitation if the invitation
-// cannot be accepted any more.
+// OpenInvitation returns the invitation whose token has this hash. It returns ErrNoInvitation if
+// the invitation cannot be accepted any more.
 func (s *Store) OpenInvitation(ctx context.Context, hash apikeys.Hash) (people.Invitation, error) {
 	found, err := pg.One[people.Invitation](ctx, s.pool, openInvitation, pgx.NamedArgs{"hash": hash[:]})
 	if errors.Is(err, pg.ErrNotFound) {
