@@ -37,8 +37,8 @@ func (b *tab) row(t *testing.T, text string) string {
 	return script[string](t, b, find+".id")
 }
 
-// says waits until the page shows a message.
-func (b *tab) says(t *testing.T, message string) {
+// awaitMessage waits until the page shows a message.
+func (b *tab) awaitMessage(t *testing.T, message string) {
 	t.Helper()
 	quoted, err := json.Marshal(message)
 	if err != nil {
@@ -83,7 +83,7 @@ func TestKeys_KeyIsCreatedUsedAndRevoked(t *testing.T) {
 	script[string](t, b, `document.getElementById("confirmation-`+id+`").value = ""`)
 	b.run(t, chromedp.SendKeys("#confirmation-"+id, prefix),
 		chromedp.Click("#revoke-"+id+` [data-kind="danger"]`))
-	b.says(t, "The key was revoked.")
+	b.awaitMessage(t, "The key was revoked.")
 	sharedstack.Equal(t, "status with the revoked key", status(), 401)
 }
 
@@ -127,13 +127,13 @@ func TestMembers_ColleagueGetsAccessAndLosesIt(t *testing.T) {
 	a.visit(t, "/w/{workspace}/members")
 	row := a.row(t, colleague)
 	a.run(t, chromedp.SetValue("#"+row+" select", "developer"), chromedp.Click("#"+row+" form button"))
-	a.says(t, "The role was changed.")
+	a.awaitMessage(t, "The role was changed.")
 	b.visit(t, "/w/{workspace}/integrations/api-keys")
 	sharedstack.Contains(t, "keys for a developer", b.text(t, "#content h1"), "API keys")
 
 	id := strings.TrimPrefix(row, "member-")
 	a.run(t, chromedp.Click(`[data-open="remove-`+id+`"]`), chromedp.Click("#remove-"+id+` [data-kind="danger"]`))
-	a.says(t, "The person was removed.")
+	a.awaitMessage(t, "The person was removed.")
 	b.visit(t, "/w/{workspace}/calls")
 	if text := b.text(t, "body"); strings.Contains(text, "+1415555") {
 		t.Errorf("page of a removed person = %q, want no number", text)
@@ -149,7 +149,7 @@ func TestMembers_InvitationIsDeleted(t *testing.T) {
 	link := b.text(t, "#link")
 	b.visit(t, "/w/{workspace}/members")
 	b.run(t, chromedp.Click("#"+b.row(t, "Compliance")+" button"))
-	b.says(t, "The invitation was deleted.")
+	b.awaitMessage(t, "The invitation was deleted.")
 	other := newTab(t)
 	other.visit(t, strings.TrimPrefix(link, other.ConsoleURL))
 	sharedstack.Equal(t, "form of a deleted invitation",
@@ -165,7 +165,7 @@ func TestAudit_ShowsWhoChangedWhat(t *testing.T) {
 	sharedstack.Contains(t, "state after the change", b.text(t, "#results pre"), "+14155550172")
 	b.screenshot(t, "audit-entry")
 	b.run(t, chromedp.SetValue("#object_id", "+14155550999"), chromedp.Submit("#object_id"))
-	b.says(t, "Nothing matches these filters")
+	b.awaitMessage(t, "Nothing matches these filters")
 	b.check(t, "audit", "/w/{workspace}/audit")
 }
 
@@ -175,9 +175,9 @@ func TestContacts_PersonIsCreatedEditedAndErased(t *testing.T) {
 	b.check(t, "contact-new", "/w/{workspace}/contacts/new")
 	b.run(t, chromedp.SetValue("#phone", "+1 415 555 0173"), chromedp.SetValue("#name", "Ada <b>x</b>"),
 		chromedp.SetValue("#metadata", "[1]"), chromedp.Submit("#phone"))
-	b.says(t, "The metadata must be a JSON object.")
+	b.awaitMessage(t, "The metadata must be a JSON object.")
 	b.run(t, chromedp.SetValue("#metadata", `{"tier":"gold","crm":"7"}`), chromedp.Submit("#phone"))
-	b.says(t, "The contact was created.")
+	b.awaitMessage(t, "The contact was created.")
 	sharedstack.Equal(t, "heading", b.text(t, "h1"), "Ada <b>x</b>")
 	address := script[string](t, b, "location.pathname")
 
@@ -187,7 +187,7 @@ func TestContacts_PersonIsCreatedEditedAndErased(t *testing.T) {
 	b.send(t, "PATCH", "/v1/contacts/"+id, change, 200)
 	b.run(t, chromedp.SetValue("#email", "ada@example.com"), chromedp.SetValue("#metadata", `{"crm":"7"}`),
 		chromedp.Submit("#email"))
-	b.says(t, "The contact was changed.")
+	b.awaitMessage(t, "The contact was changed.")
 	sharedstack.Equal(t, "external id", script[string](t, b, `document.querySelector("#external_id").value`), "4711")
 	sharedstack.Contains(t, "metadata", script[string](t, b, `document.querySelector("#metadata").value`), `"crm": "8"`)
 	sharedstack.Equal(t, "removed key",
@@ -195,13 +195,13 @@ func TestContacts_PersonIsCreatedEditedAndErased(t *testing.T) {
 
 	b.run(t, chromedp.Click(`[data-open="consent"]`), chromedp.SetValue("#source", "web form"),
 		chromedp.SetValue("#evidence", "</pre><script>x"), chromedp.Click(`#consent [data-kind="primary"]`))
-	b.says(t, "The consent was recorded.")
+	b.awaitMessage(t, "The consent was recorded.")
 	sharedstack.Contains(t, "records", b.text(t, "#records"), "Consent given")
 	b.check(t, "contact", address)
 
 	b.run(t, chromedp.Click(`[data-open="erase"]`), chromedp.SendKeys("#confirmation", number),
 		chromedp.Click(`#erase [data-kind="danger"]`))
-	b.says(t, "The person's data is being erased.")
+	b.awaitMessage(t, "The person's data is being erased.")
 	sharedstack.Equal(t, "name after the erasure", script[string](t, b, `document.querySelector("#name").value`), "")
 	sharedstack.Contains(t, "erasures", b.text(t, "#erasures"), "Requested")
 	b.visit(t, "/w/{workspace}/contacts?q="+strings.Replace(number, "+", "%2B", 1))
@@ -220,12 +220,12 @@ func TestOptOuts_NumberIsOptedOutAndTakenBack(t *testing.T) {
 	b.run(t, chromedp.SetValue("#new-phone", "12"), chromedp.SetValue("#reason", "Asked"), chromedp.Submit("#new-phone"))
 	b.await(t, `document.querySelector("[role=alert]")`)
 	b.run(t, chromedp.SetValue("#new-phone", number), chromedp.Submit("#new-phone"))
-	b.says(t, "The number was opted out.")
+	b.awaitMessage(t, "The number was opted out.")
 	sharedstack.Contains(t, "state", b.text(t, "#found"), "This number is opted out.")
 	b.check(t, "opt-outs", "/w/{workspace}/opt-outs?phone="+strings.Replace(number, "+", "%2B", 1))
 	b.run(t, chromedp.Click(`[data-open="remove"]`), chromedp.SendKeys("#confirmation", number),
 		chromedp.Click(`#remove [data-kind="danger"]`))
-	b.says(t, "The opt-out was removed.")
+	b.awaitMessage(t, "The opt-out was removed.")
 	sharedstack.Contains(t, "state", b.text(t, "#found"), "This number is not opted out.")
 }
 
@@ -272,12 +272,12 @@ func TestHours_OperatorChangesTheWindow(t *testing.T) {
 	b.run(t, chromedp.SetValue("#start", "22:00"), chromedp.SetValue("#end", "21:30"), chromedp.Submit("#start"))
 	b.await(t, `document.querySelector("#edit [role=alert]")`)
 	b.run(t, chromedp.SetValue("#start", "08:00"), chromedp.Submit("#start"))
-	b.says(t, "The calling hours were changed.")
+	b.awaitMessage(t, "The calling hours were changed.")
 	sharedstack.Contains(t, "week", b.text(t, "#week"), "08:00–21:30")
 
 	set(json.RawMessage(`{"packs":["de"]}`))
 	b.run(t, chromedp.SetValue("#end", "20:00"), chromedp.Submit("#end"))
-	b.says(t, "Someone changed the calling hours meanwhile.")
+	b.awaitMessage(t, "Someone changed the calling hours meanwhile.")
 	b.check(t, "calling-hours-number", "/w/{workspace}/calling-hours?phone=%2B493012345678")
 	sharedstack.Contains(t, "holidays", b.text(t, "#holidays"), "Tag der Arbeit")
 	sharedstack.Contains(t, "local time", b.text(t, "#now"), "Europe/Berlin")
