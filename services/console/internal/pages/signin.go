@@ -208,7 +208,7 @@ func (s *Server) finishPasskey(w http.ResponseWriter, r *http.Request) {
 }
 
 // signOut ends the session at the gateway and removes its cookies. If the gateway is not reachable,
-// the page says so, because the session still exists.
+// the page shows an error, because the session still exists.
 func (s *Server) signOut(w http.ResponseWriter, r *http.Request) {
 	v := s.stranger(w, r)
 	if v.Token != "" {

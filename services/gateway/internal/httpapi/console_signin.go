@@ -155,6 +155,9 @@ func signInError(err error) error {
 	case errors.Is(err, store.ErrNoAccess):
 		return apierr.New(http.StatusForbidden, "no_access",
 			"This person has no role. Ask an owner of the workspace for an invitation.")
+	case errors.Is(err, store.ErrProviderOnly):
+		return apierr.New(http.StatusForbidden, "no_access",
+			"The roles of this person come from groups of the OpenID provider. Sign in through the provider.")
 	case errors.Is(err, store.ErrNoInvitation):
 		return noInvitation()
 	case errors.Is(err, store.ErrAlreadyMember):

@@ -106,6 +106,8 @@ const (
 	takeInvitation = `UPDATE invitations SET accepted_at = now(), accepted_by = @person
 WHERE hash = @hash AND accepted_at IS NULL AND expires_at > now() AND (person_id IS NULL OR person_id = @person)
 RETURNING ` + invitationColumns
+	// An earlier link must not register another passkey after the person has used one.
+	endRecoveries    = `DELETE FROM invitations WHERE person_id = @person AND accepted_at IS NULL`
 	insertMembership = `INSERT INTO memberships (person_id, workspace_id, role) VALUES (@person, @workspace, @role)
 ON CONFLICT (person_id, workspace_id) DO NOTHING`
 )
@@ -120,7 +122,8 @@ func acceptInvitation(ctx context.Context, tx pgx.Tx, personID uuid.UUID, hash [
 		return found, fmt.Errorf("accept invitation: %w", err)
 	}
 	if found.Role == nil {
-		return found, nil
+		_, err := tx.Exec(ctx, endRecoveries, pgx.NamedArgs{"person": personID})
+		return found, err
 	}
 	tag, err := tx.Exec(ctx, insertMembership,
 		pgx.NamedArgs{"person": personID, "workspace": found.WorkspaceID, "role": *found.Role})

@@ -102,11 +102,18 @@ func addPersonOfInvitation(ctx context.Context, tx pgx.Tx, person people.Person,
 	return nil
 }
 
+// ErrProviderOnly means that a person has a role from groups of the OpenID provider. Only a sign-in
+// through the provider checks that the person is still in the group.
+var ErrProviderOnly = errors.New("the roles come from the OpenID provider")
+
+const hasGroupRole = `SELECT EXISTS (SELECT FROM memberships WHERE person_id = @person AND from_groups)`
+
 const usePasskey = `UPDATE passkeys SET credential = @credential, last_used_at = now()
 WHERE id = @id AND person_id = @person`
 
 // SignInWithPasskey stores the new counter of a passkey and creates a session. It returns
-// pg.ErrNotFound if the passkey was deleted, and ErrNoAccess if the person has no role.
+// pg.ErrNotFound if the passkey was deleted, ErrProviderOnly if a role comes from groups, and
+// ErrNoAccess if the person has no role.
 func (s *Store) SignInWithPasskey(
 	ctx context.Context, key people.StoredPasskey, signIn SignIn,
 ) (people.Session, error) {
@@ -119,6 +126,13 @@ func (s *Store) SignInWithPasskey(
 		}
 		if tag.RowsAffected() == 0 {
 			return pg.ErrNotFound
+		}
+		grouped, err := pg.Value[bool](ctx, tx, hasGroupRole, args)
+		if err != nil {
+			return err
+		}
+		if grouped {
+			return ErrProviderOnly
 		}
 		roles, err := pg.Value[int64](ctx, tx, countRoles, args)
 		if err != nil {

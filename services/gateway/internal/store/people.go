@@ -176,6 +176,11 @@ func (s *Store) SetRole(ctx context.Context, personID, workspaceID uuid.UUID, ro
 	})
 }
 
+// A removed person must not return with an own invitation. A removed operator has invitations in
+// every workspace.
+const withdrawInvitations = `DELETE FROM invitations WHERE invited_by = @actor AND accepted_at IS NULL
+	AND (@workspace::uuid IS NULL OR workspace_id = @workspace)`
+
 // RemoveMember removes a person from a workspace, or from the operators if workspaceID is nil. Its
 // errors are the same as those of SetRole.
 func (s *Store) RemoveMember(ctx context.Context, personID uuid.UUID, workspaceID *uuid.UUID) error {
@@ -183,6 +188,10 @@ func (s *Store) RemoveMember(ctx context.Context, personID uuid.UUID, workspaceI
 		_, err = tx.Exec(ctx, deleteMembership, pgx.NamedArgs{"person": personID, "workspace": workspaceID})
 		if err != nil {
 			return false, fmt.Errorf("delete membership of %s: %w", personID, err)
+		}
+		args := pgx.NamedArgs{"actor": "person:" + personID.String(), "workspace": workspaceID}
+		if _, err := tx.Exec(ctx, withdrawInvitations, args); err != nil {
+			return false, fmt.Errorf("withdraw the invitations of %s: %w", personID, err)
 		}
 		return false, markForReplacement(ctx, tx, personID)
 	})

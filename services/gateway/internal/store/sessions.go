@@ -28,7 +28,7 @@ const liveSession = ` last_used_at > now() - @idle::interval AND signed_in_at > 
 	AND (replaced_at IS NULL OR replaced_at > now() - @replaced::interval)`
 
 const (
-	deletePrevious = `DELETE FROM sessions WHERE hash = @previous AND person_id = @person`
+	deletePrevious = `DELETE FROM sessions WHERE hash = @previous`
 	insertSession  = `INSERT INTO sessions (id, hash, person_id, method) VALUES (@id, @hash, @person, @method)
 RETURNING ` + sessionColumns
 )

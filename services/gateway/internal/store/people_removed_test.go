@@ -1,0 +1,84 @@
+package store_test
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/google/uuid"
+
+	"ringfence.dev/services/gateway/internal/people"
+	"ringfence.dev/services/gateway/internal/store"
+)
+
+// operators returns the ids of two operators.
+func operators(t *testing.T, insert func(sql string, args ...any)) (ada, bob uuid.UUID) {
+	t.Helper()
+	ada, bob = uuid.New(), uuid.New()
+	for _, id := range []uuid.UUID{ada, bob} {
+		insert("INSERT INTO people (id, name) VALUES ($1, 'x')", id)
+		insert("INSERT INTO memberships (person_id, role) VALUES ($1, 'operator')", id)
+	}
+	return ada, bob
+}
+
+func TestRemoveMember_WithdrawsTheInvitationsOfThePerson(t *testing.T) {
+	t.Parallel()
+	st, pool := newStore(t)
+	ctx := t.Context()
+	ada, bob := operators(t, func(sql string, args ...any) { execute(t, pool, sql, args...) })
+	role := people.Operator
+	for actor, secret := range map[uuid.UUID]string{ada: "of ada", bob: "of bob"} {
+		invitation := people.Invitation{ID: uuid.New(), Role: &role, InvitedBy: "person:" + actor.String()}
+		if _, err := st.AddInvitation(ctx, invitation, people.HashSecret(secret), people.InvitationLifetime); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := st.RemoveMember(ctx, ada, nil); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := st.OpenInvitation(ctx, people.HashSecret("of ada")); !errors.Is(err, store.ErrNoInvitation) {
+		t.Errorf("invitation of the removed operator: error = %v, want %v", err, store.ErrNoInvitation)
+	}
+	if _, err := st.OpenInvitation(ctx, people.HashSecret("of bob")); err != nil {
+		t.Errorf("invitation of the other operator: error = %v, want nil", err)
+	}
+}
+
+func TestSignUpWithPasskey_EndsOtherRecoveryLinks(t *testing.T) {
+	t.Parallel()
+	st, pool := newStore(t)
+	ctx := t.Context()
+	ada, _ := operators(t, func(sql string, args ...any) { execute(t, pool, sql, args...) })
+	for _, secret := range []string{"first", "second"} {
+		invitation := people.Invitation{ID: uuid.New(), PersonID: &ada, InvitedBy: "test"}
+		if _, err := st.AddInvitation(ctx, invitation, people.HashSecret(secret), people.RecoveryLifetime); err != nil {
+			t.Fatal(err)
+		}
+	}
+	key := people.StoredPasskey{ID: []byte("key"), PersonID: ada, Name: "Passkey", Credential: []byte("{}")}
+	hash := people.HashSecret("second")
+	if _, err := st.SignUpWithPasskey(ctx, people.Person{ID: ada, Name: "x"}, key, hash[:], signIn()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := st.OpenInvitation(ctx, people.HashSecret("first")); !errors.Is(err, store.ErrNoInvitation) {
+		t.Errorf("earlier link: error = %v, want %v", err, store.ErrNoInvitation)
+	}
+}
+
+func TestSignInWithPasskey_RefusesRolesOfGroups(t *testing.T) {
+	t.Parallel()
+	st, pool := newStore(t)
+	ctx := t.Context()
+	ada, _ := operators(t, func(sql string, args ...any) { execute(t, pool, sql, args...) })
+	key := people.StoredPasskey{ID: []byte("key"), PersonID: ada, Name: "Passkey", Credential: []byte("{}")}
+	if err := st.AddPasskey(ctx, key); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := st.SignInWithPasskey(ctx, key, signIn()); err != nil {
+		t.Fatalf("role of an invitation: %v", err)
+	}
+	execute(t, pool, "UPDATE memberships SET from_groups = true WHERE person_id = $1", ada)
+	if _, err := st.SignInWithPasskey(ctx, key, signIn()); !errors.Is(err, store.ErrProviderOnly) {
+		t.Errorf("role of a group: error = %v, want %v", err, store.ErrProviderOnly)
+	}
+}
