@@ -242,6 +242,18 @@ func (b *tab) await(t *testing.T, expression string) {
 	}
 }
 
+// refreshRegions reads the live regions of the page again, as an event does.
+func (b *tab) refreshRegions(t *testing.T) {
+	t.Helper()
+	script[bool](t, b, `(async () => {
+		const url = new URL("regions.js", document.querySelector("script[type=module]").src);
+		const replaced = new Promise((done) => document.addEventListener("regions:replaced", done, { once: true }));
+		(await import(url)).refreshRegions({ all: true });
+		await replaced;
+		return true;
+	})()`)
+}
+
 // text returns the text of an element.
 func (b *tab) text(t *testing.T, selector string) string {
 	t.Helper()

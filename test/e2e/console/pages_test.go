@@ -72,7 +72,11 @@ func TestCall_ShowsItsStoryAfterAReason(t *testing.T) {
 	}
 	sharedstack.Contains(t, "conversation before a reason", b.text(t, "#turns"), "Operators give a reason")
 
-	b.run(t, chromedp.SetValue("#reason", "ticket 7"), chromedp.Submit("#reason"))
+	b.run(t, chromedp.SetValue("#reason", "ticket 7"))
+	b.refreshRegions(t)
+	sharedstack.Equal(t, "reason after the page was refreshed",
+		script[string](t, b, "document.querySelector('#reason').value"), "ticket 7")
+	b.run(t, chromedp.Submit("#reason"))
 	b.await(t, `document.querySelector(".turn")`)
 	if turns := b.text(t, ".turns"); !strings.Contains(turns, "Agent") {
 		t.Errorf("transcript = %q, want turns of the agent", turns)

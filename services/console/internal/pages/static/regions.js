@@ -68,9 +68,9 @@ async function replace(regions) {
     Idiomorph.morph(region, next, {
       ignoreActiveValue: true,
       callbacks: {
-        // The person's open details, and what scripts wrote, are kept.
+        // The person's open details, what the person typed, and what scripts wrote are kept.
         beforeAttributeUpdated: (name, node) => !(name === "open" && node.matches("details")) && name !== "data-sent",
-        beforeNodeMorphed: (old) => !(old.nodeType === 1 && old.hasAttribute("data-keep")),
+        beforeNodeMorphed: (old) => !(old.nodeType === 1 && (old.hasAttribute("data-keep") || isFilledIn(old))),
         afterNodeAdded: (node) => {
           if (node.nodeType === 1 && node.hasAttribute("data-fresh")) node.classList.add("fresh");
         },
@@ -78,4 +78,14 @@ async function replace(regions) {
     });
   }
   document.dispatchEvent(new CustomEvent("regions:replaced"));
+}
+
+// A form with a value that differs from the value that the server sent.
+function isFilledIn(node) {
+  if (!node.matches("form")) return false;
+  return [...node.elements].some((field) => {
+    if (field.type === "checkbox" || field.type === "radio") return field.checked !== field.defaultChecked;
+    if (field.options) return field.selectedIndex !== Math.max(0, [...field.options].findIndex((o) => o.defaultSelected));
+    return "defaultValue" in field && field.value !== field.defaultValue;
+  });
 }
