@@ -64,14 +64,3 @@ func (s *stack) signInCode(ctx context.Context) (string, error) {
 	}
 	return "", nil
 }
-
-// printSignIn prints the address of the console and a sign-in code.
-func (s *stack) printSignIn(ctx context.Context) error {
-	code, err := s.signInCode(ctx)
-	if err != nil {
-		return err
-	}
-	s.Console.Say("The console is at %s. Sign in with the code %s, which works once, for 10 minutes.\n",
-		s.consoleURL(), code)
-	return nil
-}

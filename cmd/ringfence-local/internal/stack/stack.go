@@ -104,11 +104,17 @@ func (s *stack) up(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	code, err := s.signInCode(ctx)
+	if err != nil {
+		return err
+	}
+	// From here on the stack is ready, and the death of a child does not end it.
 	if err := s.writeDemo(demo); err != nil {
 		return err
 	}
 	s.printFirstCall(ctx, demo, time.Since(began))
-	return s.printSignIn(ctx)
+	s.Console.Say("The console is at %s. Sign in with the code %s, which works once, for 10 minutes.\n", s.consoleURL(), code)
+	return nil
 }
 
 // prepare ends orphaned processes, reads the state and checks every port.
