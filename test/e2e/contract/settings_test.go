@@ -19,14 +19,15 @@ import (
 	"time"
 
 	"ringfence.dev/test/kit"
+	"ringfence.dev/test/kit/sharedstack"
 )
 
-const (
-	settingWrites = 200
-	// dialBound is the time after the response in which a dial can still use the old setting
-	// (docs/reference/api/operator-api.md).
-	dialBound = 2 * time.Second
-)
+// dialBound is the time after the response in which a dial can still use the old setting
+// (docs/reference/api/operator-api.md).
+const dialBound = 2 * time.Second
+
+// settingWrites is how often a test writes a setting.
+func settingWrites() int { return sharedstack.Trials(50, 200) }
 
 // settingTenant is a workspace. Each of its requests uses a new connection, for which the kernel
 // chooses one of the two gateway replicas.
@@ -224,7 +225,7 @@ func TestSettings_ApplyToTheNextRequest(t *testing.T) {
 			w := newSettingTenant(t, "2")
 			w.write("PATCH", "/agents/"+w.AgentID, map[string]any{"max_call_seconds": 1}, http.StatusOK)
 			failures := 0
-			for i := range settingWrites {
+			for i := range settingWrites() {
 				setting.write(w, i)
 				got := setting.check(w)
 				if got.status != setting.status[i%2] || got.code() != setting.code[i%2] {
@@ -234,7 +235,7 @@ func TestSettings_ApplyToTheNextRequest(t *testing.T) {
 				}
 			}
 			if failures > 0 {
-				t.Errorf("requests that used the old setting = %d of %d, want 0", failures, settingWrites)
+				t.Errorf("requests that used the old setting = %d of %d, want 0", failures, settingWrites())
 			}
 		})
 	}
@@ -243,7 +244,7 @@ func TestSettings_ApplyToTheNextRequest(t *testing.T) {
 func TestSettings_KeysApplyToTheNextRequest(t *testing.T) {
 	t.Parallel()
 	w := newSettingTenant(t, "1")
-	for i := range settingWrites {
+	for i := range settingWrites() {
 		made := w.write("POST", "/api-keys", map[string]any{"name": "test", "access": "read"}, http.StatusCreated)
 		if got := w.send(w.demo.BaseURL, made.member("key"), "GET", "/v1/calls", nil); got.status != http.StatusOK {
 			t.Fatalf("request %d with a new key = %d %s, want 200", i, got.status, got.body)
@@ -262,7 +263,7 @@ func TestSettings_CreationsApplyToTheNextRequest(t *testing.T) {
 	t.Run("rate_limit_per_minute", func(t *testing.T) {
 		t.Parallel()
 		w := newSettingTenant(t, "1")
-		for i := range settingWrites {
+		for i := range settingWrites() {
 			limit := 1_000_000 - i
 			w.write("PATCH", "", map[string]any{"rate_limit_per_minute": limit}, http.StatusOK)
 			if got := w.api("GET", "/v1/calls", nil).header.Get("X-RateLimit-Limit"); got != strconv.Itoa(limit) {
@@ -273,7 +274,7 @@ func TestSettings_CreationsApplyToTheNextRequest(t *testing.T) {
 	t.Run("name", func(t *testing.T) {
 		t.Parallel()
 		w := newSettingTenant(t, "1")
-		for i := range settingWrites {
+		for i := range settingWrites() {
 			name := fmt.Sprintf("Acme %d", i)
 			w.write("PATCH", "", map[string]any{"name": name}, http.StatusOK)
 			if got := w.write("GET", "", nil, http.StatusOK).member("name"); got != name {
@@ -284,7 +285,7 @@ func TestSettings_CreationsApplyToTheNextRequest(t *testing.T) {
 	t.Run("agent", func(t *testing.T) {
 		t.Parallel()
 		w := newSettingTenant(t, "1000")
-		for i := range settingWrites {
+		for i := range settingWrites() {
 			id := w.write("POST", "/agents", map[string]any{"name": "Bo"}, http.StatusCreated).member("id")
 			number := map[string]any{"phone_e164": fmt.Sprintf("+1628%07d", time.Now().UnixNano()%10_000_000), "agent_id": id}
 			w.write("POST", "/numbers", number, http.StatusCreated)
@@ -299,7 +300,7 @@ func TestSettings_CreationsApplyToTheNextRequest(t *testing.T) {
 	})
 	t.Run("workspace", func(t *testing.T) {
 		t.Parallel()
-		for range settingWrites {
+		for range settingWrites() {
 			w := newSettingTenant(t, "1")
 			if got := w.api("GET", "/v1/wallet", nil); got.status != http.StatusOK {
 				t.Fatalf("GET /v1/wallet of a new workspace = %d %s, want 200", got.status, got.body)
@@ -344,18 +345,20 @@ func TestSettings_ApplyToTheNextDial(t *testing.T) {
 		t.Run(setting.name, func(t *testing.T) {
 			t.Parallel()
 			w := newSettingTenant(t, "1000")
-			agents := make([]string, settingWrites)
-			inParallel(settingWrites, func(i int) {
+			agents := make([]string, settingWrites())
+			inParallel(settingWrites(), func(i int) {
 				agents[i] = w.AgentID
 				if setting.name == "agent" {
 					agents[i] = w.write("POST", "/agents", map[string]any{"name": "Bo"}, http.StatusCreated).member("id")
 				}
 			})
-			due := func(i int) time.Duration { return time.Second + time.Duration(i)*20*time.Millisecond }
-			w.place(settingWrites, due, func(i int) string { return agents[i] })
-			answered := make([]time.Time, settingWrites)
-			for i := settingWrites - 1; i >= 0; i-- { // the last request is due last
-				if setting.each || i == settingWrites-1 {
+			due := func(i int) time.Duration { // during 4 s
+				return time.Second + time.Duration(i)*4*time.Second/time.Duration(settingWrites())
+			}
+			w.place(settingWrites(), due, func(i int) string { return agents[i] })
+			answered := make([]time.Time, settingWrites())
+			for i := settingWrites() - 1; i >= 0; i-- { // the last request is due last
+				if setting.each || i == settingWrites()-1 {
 					setting.write(w, i, agents[i])
 					answered[i] = time.Now()
 				} else {
@@ -428,20 +431,20 @@ func inParallel(n int, do func(i int)) {
 func checkStopped(t *testing.T, w *settingTenant, setting stoppingSetting, answered []time.Time) {
 	t.Helper()
 	blocked := map[string]int{}
-	for _, request := range w.awaitRequests(settingWrites) {
+	for _, request := range w.awaitRequests(settingWrites()) {
 		if request.ErrorCode != nil {
 			blocked[*request.ErrorCode]++
 		}
 	}
-	t.Logf("%s: refused at the dial: %v of %d", setting.name, blocked, settingWrites)
+	t.Logf("%s: refused at the dial: %v of %d", setting.name, blocked, settingWrites())
 	if blocked[setting.code] == 0 {
 		t.Errorf("requests blocked with %s = 0, want at least 1", setting.code)
 	}
 	numbers := map[string]int{}
-	for i := range settingWrites {
+	for i := range settingWrites() {
 		numbers[w.number(i)] = i
 	}
-	for _, line := range w.carrierLog(settingWrites) {
+	for _, line := range w.carrierLog(settingWrites()) {
 		i := numbers[line.To]
 		if line.Kind == "originate" && line.At.After(answered[i].Add(dialBound)) {
 			t.Errorf("request %d was dialed %s after the answer, want at most %s", i, line.At.Sub(answered[i]), dialBound)
@@ -527,8 +530,8 @@ func TestSettings_ApplyToTheNextDelivery(t *testing.T) {
 	path := "/v1/webhook-subscriptions/" + made.member("id")
 	at := func(i int) string { return "/" + w.ID + "/" + strconv.Itoa(i) }
 	// writes maps each delivery id to the index of its write
-	secrets, writes := make([]string, settingWrites), map[string]int{}
-	for i := range settingWrites {
+	secrets, writes := make([]string, settingWrites()), map[string]int{}
+	for i := range settingWrites() {
 		if got := w.api("PATCH", path, map[string]any{"url": hooks.URL + at(i)}); got.status != http.StatusOK {
 			t.Fatalf("PATCH %d = %d %s, want 200", i, got.status, got.body)
 		}
@@ -544,12 +547,12 @@ func TestSettings_ApplyToTheNextDelivery(t *testing.T) {
 	}
 	arrived := map[int]kit.Delivery{}
 	err := kit.Until(t.Context(), kit.HangTimeout, "every test delivery has arrived", func() (bool, error) {
-		for i := range settingWrites {
+		for i := range settingWrites() {
 			for _, d := range hooks.Deliveries(w.ID + "/" + strconv.Itoa(i)) {
 				arrived[writes[d.DeliveryID]] = d
 			}
 		}
-		return len(arrived) == settingWrites, nil
+		return len(arrived) == settingWrites(), nil
 	})
 	if err != nil {
 		t.Fatal(err)
