@@ -53,12 +53,13 @@ LARGE    = $(if $(filter large,$(NIGHTLY)),-large)
 # The tests of the dialer with sipp, baresip and Asterisk, separated by |.
 PEER_TESTS = $(shell grep -oh '^func Test[A-Za-z0-9_]*' services/dialer/cmd/dialer/*_peer_test.go | grep -v TestMain | cut -c6- | paste -sd '|' -)
 
-# What test-kafka runs on Apache Kafka. whole: every package whose tests use libs/testkit/kafkatest, on one broker, and the
+# What test-kafka runs on Apache Kafka. whole: every package whose tests use libs/testkit/kafkatest, and the
 # end-to-end tests, whose stacks start a broker each (half an hour or more). short: about two minutes, for .ci/run.
 KAFKA ?= $(if $(filter short,$(NIGHTLY)),short,whole)
 SPEAKERS  = $(if $(filter short,$(KAFKA)),./libs/kafka ./libs/inbox ./libs/outbox ./services/billing-wallet/internal/consumer ./services/gateway/cmd/gateway,\
   $(sort $(patsubst %/,./%,$(dir $(shell grep -rl --include=*_test.go ringfence.dev/libs/testkit/kafkatest libs services)))))
 ONKAFKA   = $(if $(filter short,$(KAFKA)),-run "^(TestApacheKafka|TestFirstCall|TestRecords|TestCluster)" ./test/e2e,./test/e2e/... ./test/asterisk ./test/chaos ./test/failover ./test/sip) ./test/apachekafka
+WITH_KAFKA = RINGFENCE_BIN=$(BIN) $(BIN)/ringfence-local with-postgres -- $(BIN)/ringfence-kafka with --
 OFFKAFKA  = $(if $(filter short,$(KAFKA)),-skip "TestRelay_StoppedLeader")
 
 # Tests that cannot run through a pooler: they open the pool's address a second time, stop a client that the pooler delays, wait until
@@ -79,7 +80,7 @@ openapi = mkdir -p $(1) && go run ./tools/reference openapi proto/openapi/openap
   $(TOOLS)/oapi-codegen -config proto/openapi/client.cfg.yaml -o $(1)/client.gen.go $(1)/generator.tmp && rm $(1)/generator.tmp
 
 .PHONY: help configuration alerts run test test-race test-e2e test-console test-nightly nightly-clients nightly-sip nightly-races nightly-chaos nightly-failover nightly-upgrade clients observe pooler \
-  test-containers test-cluster engine fuzz docs diagrams demo listen bench chaos upgrade lint charts goldens verify proto proto-current \
+  kafka-inbox kafka-speakers kafka-stacks test-containers test-cluster engine fuzz docs diagrams demo listen bench chaos upgrade lint charts goldens verify proto proto-current \
   breaking tidy-current fmt clean build sbom reproducible go cc npm examples sound pgbouncer chromium peers asterisk java kafka kafka-fetch test-kafka
 
 help: ## list the targets
@@ -105,8 +106,8 @@ test-race: cc ## run the same tests with the race detector
 	@$(MAKE) --no-print-directory test TESTFLAGS='-race -timeout 20m $(if $(filter command line,$(origin TESTFLAGS)),$(TESTFLAGS))'
 
 test-e2e: build examples chromium ## run contract, crash and replica tests against the built programs
-	@RINGFENCE_BIN=$(BIN) go test -count=1 -timeout 20m -skip '$(NIGHTLY_TESTS)' ./test/e2e
-	@RINGFENCE_BIN=$(BIN) $(BIN)/ringfence-local with-postgres -- go test -count=1 -p 1 -timeout 20m -skip '^TestClients_' $(addprefix ./,$(filter-out test/e2e,$(IN_E2E)))
+	@failed=; RINGFENCE_BIN=$(BIN) go test -count=1 -timeout 20m -skip '$(NIGHTLY_TESTS)' ./test/e2e || failed=1; \
+	 RINGFENCE_BIN=$(BIN) $(BIN)/ringfence-local with-postgres -- go test -count=1 -p 1 -timeout 20m -skip '^TestClients_' $(addprefix ./,$(filter-out test/e2e,$(IN_E2E))) && test -z "$$failed"
 
 test-console: build chromium ## drive the pages of the console in headless Chromium (TESTFLAGS adds flags)
 	@RINGFENCE_BIN=$(BIN) go test -count=1 -timeout 20m $(filter-out -timeout 5m,$(TESTFLAGS)) ./test/e2e/console
@@ -162,10 +163,16 @@ pooler: build peers
 observe: build peers
 	@RINGFENCE_BIN=$(BIN) RINGFENCE_OBSERVE="$${RINGFENCE_OBSERVE:-$(if $(filter short,$(NIGHTLY)),,whole)}" go test -count=1 -v -timeout 60m -run TestObserving ./test/alerts/
 
-# Tests of everything that uses Kafka, on Apache Kafka.
+# Tests of everything that uses Kafka, on Apache Kafka. They wait most of the time, so the parts run side by side; each has a broker.
 test-kafka: build examples peers kafka-fetch
-	@RINGFENCE_BIN=$(BIN) $(BIN)/ringfence-local with-postgres -- $(BIN)/ringfence-kafka with -- sh -ec '\
-	 go test -p 2 -timeout 40m -count=1 $(OFFKAFKA) $(SPEAKERS); go test -p 2 -timeout 40m -count=1 $(ONKAFKA)'
+	@$(MAKE) --no-print-directory -j 3 -k -O kafka-inbox kafka-speakers kafka-stacks
+
+kafka-inbox:
+	@$(WITH_KAFKA) go test -timeout 40m -count=1 ./libs/inbox
+kafka-speakers:
+	@$(WITH_KAFKA) go test -p 2 -timeout 40m -count=1 $(OFFKAFKA) $(filter-out ./libs/inbox,$(SPEAKERS))
+kafka-stacks:
+	@$(WITH_KAFKA) go test -p 2 -timeout 40m -count=1 $(ONKAFKA)
 
 # Rolls every service from the binaries of an older commit to these and back, under load: make upgrade FROM=<commit>.
 upgrade: build
