@@ -83,8 +83,9 @@ openapi = mkdir -p $(1) && go run ./tools/reference openapi proto/openapi/openap
   kafka-inbox kafka-speakers kafka-stacks test-containers test-cluster engine fuzz docs diagrams demo listen bench chaos upgrade lint charts goldens verify proto proto-current \
   breaking tidy-current fmt clean build sbom reproducible go cc npm examples sound pgbouncer chromium peers asterisk java kafka kafka-fetch test-kafka
 
-help: ## list the targets
-	@awk 'BEGIN {FS = ":.*## "} /^##@ / {printf "\n%s\n", substr($$0, 5)} /^[a-z0-9-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+# Lists the targets with a description.
+help:
+	@awk 'BEGIN {FS = ":.*## "} /^##@ / {printf "\n%s\n", substr($$0, 5)} /^[a-z0-9-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 ##@ Run
 
@@ -109,7 +110,8 @@ test-e2e: build examples chromium ## run contract, crash and replica tests again
 	@failed=; RINGFENCE_BIN=$(BIN) go test -count=1 -timeout 20m -skip '$(NIGHTLY_TESTS)' ./test/e2e || failed=1; \
 	 RINGFENCE_BIN=$(BIN) $(BIN)/ringfence-local with-postgres -- go test -count=1 -p 1 -timeout 20m -skip '^TestClients_' $(addprefix ./,$(filter-out test/e2e,$(IN_E2E))) && test -z "$$failed"
 
-test-console: build chromium ## drive the pages of the console in headless Chromium (TESTFLAGS adds flags)
+# Drives the pages of the console in headless Chromium. It is a part of test-e2e.
+test-console: build chromium
 	@RINGFENCE_BIN=$(BIN) go test -count=1 -timeout 20m $(filter-out -timeout 5m,$(TESTFLAGS)) ./test/e2e/console
 
 test-nightly: build nightly-clients nightly-sip nightly-races nightly-chaos nightly-failover nightly-upgrade pooler test-kafka observe $(if $(filter large,$(NIGHTLY)),reproducible test-containers) ## run the long tests: SIP peers, races, chaos, failover, Kafka, alerts (NIGHTLY=short)
@@ -197,7 +199,8 @@ bench: build ## measure throughput and latency as ratios to this machine's limit
 chaos: build ## kill and cut processes at random under load, then check every guarantee (CHAOS_MINUTES)
 	@go build -o $(BIN)/ringfence-chaos ./test/chaos && RINGFENCE_BIN=$(BIN) exec $(BIN)/ringfence-chaos $(ARGS)
 
-fuzz: build ## run each fuzz target for FUZZTIME (10s) until the first failure (FUZZ=FuzzName)
+# Runs each fuzz target for FUZZTIME until the first failure: make fuzz FUZZTIME=10s FUZZ=FuzzName.
+fuzz: build
 	@$(BIN)/ringfence-local with-postgres -- sh -ec '\
 	 grep -rEo --include=*_test.go "^func $(FUZZ)[A-Za-z0-9_]*" cmd deploy examples libs services test tools | sed "s|/[^/]*:func | |" | while read -r package target; do \
 	   echo "$$target ./$$package"; go test -run "^$$" -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) "./$$package" </dev/null; \
