@@ -13,7 +13,7 @@ type calls struct {
 	Timeline callsTimeline `cmd:"" help:"List what happened to a call request, oldest first: decisions, attempts, the call, and each attempt to deliver a webhook."`
 	Attempts callsAttempts `cmd:"" help:"List the attempts of a call or call request: trunk, Call-ID, SIP status and reason."`
 	List     callsList     `cmd:"" help:"List calls."`
-	Show     callsShow     `cmd:"" help:"Show a call without its transcript."`
+	Show     callsShow     `cmd:"" help:"Show a call without its transcript and summary."`
 	Hangup   callsHangup   `cmd:"" help:"Hang up a call, or all calls of the workspace. An answered call is completed and charged; an unanswered one is canceled."`
 	Requests callsRequests `cmd:"" help:"List call requests."`
 	Request  callsRequest  `cmd:"" help:"Show a call request."`

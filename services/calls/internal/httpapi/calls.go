@@ -102,14 +102,14 @@ func (a *API) readCall(w http.ResponseWriter, r *http.Request) error {
 }
 
 // adminCall handles GET /admin/v1/workspaces/{workspace}/calls/{id}. The response contains the call
-// without its transcript.
+// without its transcript and its summary.
 func (a *API) adminCall(w http.ResponseWriter, r *http.Request) error {
 	c, err := a.call(r)
 	if err != nil {
 		return err
 	}
 	full := c.Full()
-	full.Transcript = nil
+	full.Transcript, full.Summary = nil, nil
 	return httpserver.WriteJSON(w, http.StatusOK, full)
 }
 

@@ -32,7 +32,7 @@ func (a *API) hangUpCall(w http.ResponseWriter, r *http.Request) error {
 		return hasEnded()
 	}
 	full := c.Full()
-	full.Transcript = nil
+	full.Transcript, full.Summary = nil, nil
 	return httpserver.WriteJSON(w, http.StatusAccepted, full)
 }
 

@@ -100,6 +100,10 @@ func TestTranscript_IsStoredAndShownIfTheFeatureIsOn(t *testing.T) {
 		operators := r.want(http.StatusOK, "GET", r.admin("/calls/"+on.id()), nil)
 		if _, shown := operators["transcript"]; shown {
 			t.Error("shown = true, want false")
+		} else if operators["summary"] != nil {
+			t.Errorf("summary for operators = %v, want null", operators["summary"])
+		} else if on.read()["summary"] == nil {
+			t.Error("summary of GET /v1/calls/{id} = null, want the summary")
 		} else if operators["call_id"] != on.id() {
 			t.Errorf(`operators["call_id"] = %v, want %v`, operators["call_id"], on.id())
 		}

@@ -34,6 +34,7 @@ type storyData struct {
 	// It is empty if there is a transcript.
 	Talk      string
 	Recording bool
+	summary   *openapi.CallSummary
 	Agents    agentNames
 	// AnsweredAt is the time from which positions in the recording count.
 	AnsweredAt time.Time
@@ -128,7 +129,8 @@ func (v *visit) readStory(data *storyData, id uuid.UUID) []func() error {
 	}
 }
 
-// readTalk reads the transcript, if the person may read it.
+// readTalk reads the transcript, the summary and the link of the recording, if the person may read
+// them.
 func (v *visit) readTalk(data *storyData) func() error {
 	return func() error {
 		if data.Call.Timings.AnsweredAt == nil {
@@ -139,31 +141,26 @@ func (v *visit) readTalk(data *storyData) func() error {
 			data.Talk = "reason"
 			return nil
 		}
-		path := "/v1/calls/" + data.Call.CallID.String()
-		transcript, err := gateway.Get[openapi.Transcript](v.r.Context(), v.Session, path+"/transcript", nil)
+		full, err := gateway.Get[openapi.Call](v.r.Context(), v.Session, "/v1/calls/"+data.Call.CallID.String(), nil)
 		switch refused := gateway.AsError(err); {
-		case err == nil:
-			if data.Turns = transcript.Turns; len(data.Turns) == 0 {
-				data.Talk = "later"
-			}
-		case refused == nil || refused.Status >= http.StatusInternalServerError || refused.Status == 0:
-			return err
-		case refused.Status == http.StatusForbidden:
+		case refused != nil && refused.Status == http.StatusForbidden:
 			data.Talk = "forbidden"
 			return nil
-		case data.Call.Timings.EndedAt == nil:
+		case err != nil:
+			return err
+		}
+		data.summary = full.Summary
+		data.Recording = full.RecordingURL != nil && data.Call.Timings.EndedAt != nil
+		switch {
+		case full.Transcript != nil && len(full.Transcript.Turns) > 0:
+			data.Turns = full.Transcript.Turns
+		case full.Transcript != nil || data.Call.Timings.EndedAt == nil:
 			data.Talk = "later"
 		default:
 			data.Talk = "none"
 		}
-		data.Recording = data.Call.Timings.EndedAt != nil && v.hasRecording(path)
 		return nil
 	}
-}
-
-func (v *visit) hasRecording(path string) bool {
-	_, err := gateway.Get[openapi.Recording](v.r.Context(), v.Session, path+"/recording", nil)
-	return err == nil
 }
 
 // showRequestJSON shows the timeline as the API returns it.
@@ -355,11 +352,11 @@ func (d storyData) Offset(turn openapi.TranscriptTurn) float64 {
 
 // Summary returns the summary of the conversation as text, or nothing.
 func (d storyData) Summary() (facts []fact) {
-	if d.Call == nil || d.Call.Summary == nil {
+	if d.summary == nil {
 		return nil
 	}
 	var members map[string]any
-	if json.Unmarshal(*d.Call.Summary, &members) != nil {
+	if json.Unmarshal(*d.summary, &members) != nil {
 		return nil
 	}
 	for _, name := range summaryOrder(members) {

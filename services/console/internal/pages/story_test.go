@@ -1,6 +1,7 @@
 package pages
 
 import (
+	"maps"
 	"net/http"
 	"strings"
 	"testing"
@@ -17,11 +18,6 @@ func (s site) setStory() {
 		"to": "+14155550103", "agent_id": workspaceID, "status": "completed", "outcome": "interested",
 		"credits_charged": 0.003334, "hangup_cause": "normal_clearing", "timings": map[string]any{
 			"answered_at": "2026-06-04T09:00:02.000Z", "ended_at": "2026-06-04T09:00:06.000Z", "talk_seconds": 4,
-		},
-		"summary": map[string]any{
-			"customer_name": "<b>Grace</b>",
-			"scheduled_for": "2026-06-05T10:00:00.000-08:00",
-			"key_interests": []string{"a", "b"},
 		},
 	}
 	s.set("GET /admin/v1/workspaces/"+workspaceID+"/calls/"+workspaceID, call)
@@ -54,10 +50,16 @@ func (s site) setStory() {
 		entry("delivery.attempted", map[string]any{"event_type": "call.completed", "error": "tls_failed"}),
 		entry("a.later.type", map[string]any{}),
 	}})
-	s.set("GET /v1/calls/"+workspaceID+"/transcript", map[string]any{"turns": []any{map[string]any{
+	full := maps.Clone(call)
+	full["summary"] = map[string]any{
+		"customer_name": "<b>Grace</b>",
+		"scheduled_for": "2026-06-05T10:00:00.000-08:00",
+		"key_interests": []string{"a", "b"},
+	}
+	full["transcript"] = map[string]any{"turns": []any{map[string]any{
 		"role": "person", "text": "<script>alert(1)</script>", "at": "2026-06-04T09:00:03.500Z",
-	}}})
-	s.set("GET /v1/calls/"+workspaceID+"/recording", refusal{status: 404, code: "recording_not_available"})
+	}}}
+	s.set("GET /v1/calls/"+workspaceID, full)
 }
 
 func TestStory_TellsEachStepInASentence(t *testing.T) {
@@ -91,8 +93,11 @@ func TestStory_OperatorsReadTheTranscriptAfterAReasonOnly(t *testing.T) {
 	w := s.get("/w/" + workspaceID + "/calls/" + workspaceID)
 	wantStatus(t, w, http.StatusOK)
 	wantBody(t, w, `name="reason"`)
-	if sent := s.sent("/v1/calls/" + workspaceID + "/transcript"); len(sent) != 0 {
+	if sent := s.sent("/v1/calls/" + workspaceID); len(sent) != 0 {
 		t.Errorf("requests for the transcript = %d, want none", len(sent))
+	}
+	if strings.Contains(w.Body.String(), "Grace") {
+		t.Error("the page shows the summary to an operator who gave no reason")
 	}
 }
 
@@ -100,7 +105,7 @@ func TestStory_ViewersSeeNoTranscript(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, gateway.Viewer)
 	s.setStory()
-	s.set("GET /v1/calls/"+workspaceID+"/transcript", refusal{status: 403, code: "forbidden"})
+	s.set("GET /v1/calls/"+workspaceID, refusal{status: 403, code: "forbidden"})
 	w := s.get("/w/" + workspaceID + "/calls/" + workspaceID)
 	wantStatus(t, w, http.StatusOK)
 	wantBody(t, w, "Your role does not permit reading transcripts.")
@@ -108,6 +113,9 @@ func TestStory_ViewersSeeNoTranscript(t *testing.T) {
 	for _, page := range []string{w.Body.String(), plain.Body.String()} {
 		if strings.Contains(page, "4155550103") {
 			t.Errorf("the page shows a whole number to a viewer:\n%s", page)
+		}
+		if strings.Contains(page, "Grace") {
+			t.Errorf("the page shows the summary to a viewer:\n%s", page)
 		}
 	}
 }

@@ -163,12 +163,13 @@ func (e Entry) Complete() Entry {
 	return e
 }
 
-// ReadsIn returns the objects that a response to a read contains. A call contains a transcript, a
-// link to a recording, both or neither. A delivery contains the event that was sent. body is nil if
-// it is too large.
+// ReadsIn returns the objects that a response to a read contains. A call contains a transcript or
+// a summary of it, a link to a recording, both or neither. A delivery contains the event that was
+// sent. body is nil if it is too large.
 func ReadsIn(object Object, template string, body []byte) (objects []Object) {
 	type call struct {
-		RecordingURL *string `json:"recording_url"`
+		RecordingURL *string         `json:"recording_url"`
+		Summary      json.RawMessage `json:"summary"`
 		Transcript   *struct {
 			Turns []json.RawMessage `json:"turns"`
 		} `json:"transcript"`
@@ -180,17 +181,20 @@ func ReadsIn(object Object, template string, body []byte) (objects []Object) {
 		} `json:"event"`
 	}
 	err := json.Unmarshal(body, &shown)
-	hasTurns := func(c call) bool { return c.Transcript != nil && len(c.Transcript.Turns) > 0 }
+	hasWords := func(c call) bool {
+		hasSummary := len(c.Summary) > 0 && string(c.Summary) != "null"
+		return hasSummary || (c.Transcript != nil && len(c.Transcript.Turns) > 0)
+	}
 	switch template {
 	case "/v1/calls/{id}":
-		if err != nil || hasTurns(shown.call) { // in case of doubt, it is a read
+		if err != nil || hasWords(shown.call) { // in case of doubt, it is a read
 			objects = append(objects, object)
 		}
 		if err != nil || shown.RecordingURL != nil {
 			objects = append(objects, Object{Action: "recording.read", Type: "recording", ID: object.ID})
 		}
 	case "/v1/webhook-deliveries/{id}":
-		if err != nil || hasTurns(shown.Event.Data) || shown.Event.Data.RecordingURL != nil {
+		if err != nil || hasWords(shown.Event.Data) || shown.Event.Data.RecordingURL != nil {
 			objects = append(objects, object)
 		}
 	default:

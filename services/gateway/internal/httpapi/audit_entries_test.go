@@ -176,6 +176,7 @@ func TestAudit_OwnerThatIsNotReachedChangesNothing(t *testing.T) {
 const (
 	spokenCall  = `{"id":"` + anID + `","transcript":{"turns":[{"role":"agent","text":"hello"}]},"recording_url":null}`
 	silentCall  = `{"id":"` + anID + `","transcript":{"turns":[]},"recording_url":null}`
+	summedCall  = `{"id":"` + anID + `","summary":{"next_action":"call back"},"recording_url":null}`
 	recordedOne = `{"id":"` + anID + `","transcript":null,"recording_url":"https://example.com/1"}`
 )
 
@@ -192,6 +193,7 @@ func TestAudit_ReadsOfTranscriptsAndRecordingsAreListed(t *testing.T) {
 	}{
 		{name: "call", path: "/v1/calls/" + anID, body: spokenCall, want: []string{"transcript.read"}},
 		{name: "call without a transcript", path: "/v1/calls/" + anID, body: silentCall},
+		{name: "call with a summary only", path: "/v1/calls/" + anID, body: summedCall, want: []string{"transcript.read"}},
 		{name: "call with a recording", path: "/v1/calls/" + anID, body: recordedOne, want: []string{"recording.read"}},
 		{name: "transcript", path: "/v1/calls/" + anID + "/transcript", body: `{"turns":[]}`,
 			want: []string{"transcript.read"}},
@@ -199,6 +201,8 @@ func TestAudit_ReadsOfTranscriptsAndRecordingsAreListed(t *testing.T) {
 		{name: "recording", path: "/v1/calls/" + anID + "/recording", body: `{"url":"x"}`, want: []string{"recording.read"}},
 		{name: "delivery", path: "/v1/webhook-deliveries/" + anID, body: `{"event":{"data":` + spokenCall + `}}`,
 			want: []string{"webhook_delivery.read"}},
+		{name: "delivery with a summary only", path: "/v1/webhook-deliveries/" + anID,
+			body: `{"event":{"data":` + summedCall + `}}`, want: []string{"webhook_delivery.read"}},
 		{name: "delivery without a transcript", path: "/v1/webhook-deliveries/" + anID, body: `{"event":null}`},
 		{name: "list", path: "/v1/calls", body: `{"data":[]}`},
 	} {
