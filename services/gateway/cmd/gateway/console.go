@@ -7,7 +7,6 @@ import (
 	"net/url"
 	"os"
 
-	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"ringfence.dev/libs/app"
@@ -91,14 +90,8 @@ func inviteOperator(ctx context.Context, cfg Config, pool *pgxpool.Pool) error {
 	if err != nil {
 		return err
 	}
-	id, err := uuid.NewV7()
-	if err != nil {
-		return fmt.Errorf("make id: %w", err)
-	}
-	role, token := people.Operator, people.NewInvitationToken()
-	invitation := people.Invitation{ID: id, Role: &role, InvitedBy: "gateway invite-operator"}
-	_, err = store.New(pool, nil).AddInvitation(ctx, invitation, people.HashSecret(token), people.InvitationLifetime)
-	if err != nil {
+	token := people.NewInvitationToken()
+	if err := store.New(pool, nil).InviteByCommand(ctx, "gateway invite-operator", people.HashSecret(token)); err != nil {
 		return err
 	}
 	if parsed.url != nil {

@@ -197,7 +197,8 @@ func (c *Console) answer(w http.ResponseWriter, r *http.Request) error {
 		if c.open.Match(chi.NewRouteContext(), r.Method, r.URL.Path) { // the sign-in routes have no parameters
 			telemetry.Route(ctx, r.URL.Path)
 		}
-		return c.serveRouter(c.open, w, r)
+		ctx = context.WithValue(ctx, actorKey{}, actor{requestID: requestID})
+		return c.serveRouter(c.open, w, r.WithContext(ctx))
 	}
 	session, status, err := c.auth.Session(r)
 	status.Write(w.Header())

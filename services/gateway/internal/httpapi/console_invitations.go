@@ -25,12 +25,13 @@ type invitationView struct {
 	CreatedAt  openapi.Timestamp  `json:"created_at"`
 	ExpiresAt  openapi.Timestamp  `json:"expires_at"`
 	AcceptedAt *openapi.Timestamp `json:"accepted_at"`
+	AcceptedBy *uuid.UUID         `json:"accepted_by"`
 }
 
 func viewInvitation(i people.Invitation) invitationView {
 	return invitationView{ID: i.ID, WorkspaceID: i.WorkspaceID, Role: i.Role, PersonID: i.PersonID, InvitedBy: i.InvitedBy,
 		CreatedAt: openapi.TimestampOf(i.CreatedAt), ExpiresAt: openapi.TimestampOf(i.ExpiresAt),
-		AcceptedAt: openapi.TimestampOrNull(i.AcceptedAt)}
+		AcceptedAt: openapi.TimestampOrNull(i.AcceptedAt), AcceptedBy: i.AcceptedBy}
 }
 
 // newInvitationView is the body of the response that creates an invitation. No other response

@@ -63,7 +63,8 @@ type signInView struct {
 // request contains ends with the sign-in.
 func newSignIn(r *http.Request) (token string, signIn store.SignIn) {
 	token = people.NewSessionToken()
-	return token, store.SignIn{Hash: people.HashSecret(token), Previous: auth.PreviousToken(r)}
+	return token, store.SignIn{Hash: people.HashSecret(token), Previous: auth.PreviousToken(r),
+		RequestID: actorOf(r).requestID, Route: r.URL.Path}
 }
 
 func writeSignIn(w http.ResponseWriter, token string, session people.Session) error {

@@ -12,6 +12,7 @@ import (
 	"ringfence.dev/libs/page"
 	"ringfence.dev/libs/pg"
 	"ringfence.dev/services/gateway/internal/apikeys"
+	"ringfence.dev/services/gateway/internal/audit"
 	"ringfence.dev/services/gateway/internal/people"
 )
 
@@ -39,14 +40,45 @@ RETURNING ` + invitationColumns
 func (s *Store) AddInvitation(
 	ctx context.Context, i people.Invitation, hash apikeys.Hash, lifetime time.Duration,
 ) (people.Invitation, error) {
-	made, err := pg.One[people.Invitation](ctx, s.pool, insertInvitation, pgx.NamedArgs{
-		"id": i.ID, "hash": hash[:], "workspace": i.WorkspaceID, "role": i.Role, "person": i.PersonID,
-		"invited_by": i.InvitedBy, "lifetime": lifetime,
-	})
+	made, err := pg.One[people.Invitation](ctx, s.pool, insertInvitation, argsOfInvitation(i, hash, lifetime))
 	if err != nil {
 		return made, fmt.Errorf("add invitation %s: %w", i.ID, err)
 	}
 	return made, nil
+}
+
+func argsOfInvitation(i people.Invitation, hash apikeys.Hash, lifetime time.Duration) pgx.NamedArgs {
+	return pgx.NamedArgs{
+		"id": i.ID, "hash": hash[:], "workspace": i.WorkspaceID, "role": i.Role, "person": i.PersonID,
+		"invited_by": i.InvitedBy, "lifetime": lifetime,
+	}
+}
+
+// InviteByCommand stores the invitation of an operator that a command of the gateway creates, and
+// its audit entry.
+func (s *Store) InviteByCommand(ctx context.Context, command string, hash apikeys.Hash) error {
+	id, err := uuid.NewV7()
+	if err != nil {
+		return fmt.Errorf("make id: %w", err)
+	}
+	role := people.Operator
+	invitation := people.Invitation{ID: id, Role: &role, InvitedBy: command}
+	object := audit.Object{Action: "operator_invitation.create", Type: "operator_invitation", ID: id.String()}
+	entry, err := change(object, nil, nil, stateOfInvitation(invitation))
+	if err != nil {
+		return err
+	}
+	err = pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
+		args := argsOfInvitation(invitation, hash, people.InvitationLifetime)
+		if _, err := tx.Exec(ctx, insertInvitation, args); err != nil {
+			return err
+		}
+		return recordCommand(ctx, tx, command, entry)
+	})
+	if err != nil {
+		return fmt.Errorf("add invitation %s: %w", id, err)
+	}
+	return nil
 }
 
 const openInvitation = `SELECT ` + invitationColumns + ` FROM invitations
@@ -111,6 +143,24 @@ RETURNING ` + invitationColumns
 	insertMembership = `INSERT INTO memberships (person_id, workspace_id, role) VALUES (@person, @workspace, @role)
 ON CONFLICT (person_id, workspace_id) DO NOTHING`
 )
+
+// accept uses up an invitation and writes the audit entry.
+func (s SignIn) accept(ctx context.Context, tx pgx.Tx, person people.Person, hash []byte) error {
+	accepted, err := acceptInvitation(ctx, tx, person.ID, hash)
+	if err != nil {
+		return err
+	}
+	kind := "invitation"
+	if accepted.Role == nil {
+		kind = "recovery"
+	}
+	object := audit.Object{Action: kind + ".accept", Type: kind, ID: accepted.ID.String()}
+	entry, err := change(object, accepted.WorkspaceID, nil, stateOfInvitation(accepted))
+	if err != nil {
+		return err
+	}
+	return s.record(ctx, tx, person, entry)
+}
 
 // acceptInvitation uses up an invitation and gives the person its role.
 func acceptInvitation(ctx context.Context, tx pgx.Tx, personID uuid.UUID, hash []byte) (people.Invitation, error) {
@@ -189,13 +239,14 @@ func (s *Store) SignInWithProvider(ctx context.Context, p ProviderSignIn, signIn
 		if err != nil {
 			return fmt.Errorf("save person: %w", err)
 		}
+		person := people.Person{ID: personID, Name: p.Person.Name}
 		if p.HasGroupRoles {
-			if err := applyGroupRoles(ctx, tx, personID, p.GroupRoles); err != nil {
+			if err := applyGroupRoles(ctx, tx, person, p.GroupRoles, signIn); err != nil {
 				return err
 			}
 		}
 		if p.Invitation != nil {
-			if _, err := acceptInvitation(ctx, tx, personID, p.Invitation); err != nil {
+			if err := signIn.accept(ctx, tx, person, p.Invitation); err != nil {
 				return err
 			}
 		}
@@ -215,7 +266,25 @@ func (s *Store) SignInWithProvider(ctx context.Context, p ProviderSignIn, signIn
 	return session, nil
 }
 
-func applyGroupRoles(ctx context.Context, tx pgx.Tx, personID uuid.UUID, roles []people.Membership) error {
+// applyGroupRoles replaces the roles that groups gave, and writes an audit entry for each change.
+func applyGroupRoles(
+	ctx context.Context, tx pgx.Tx, person people.Person, roles []people.Membership, signIn SignIn,
+) error {
+	before, err := rolesByWorkspace(ctx, tx, person.ID)
+	if err != nil {
+		return err
+	}
+	if err := saveGroupRoles(ctx, tx, person.ID, roles); err != nil {
+		return err
+	}
+	after, err := rolesByWorkspace(ctx, tx, person.ID)
+	if err != nil {
+		return err
+	}
+	return signIn.recordRoles(ctx, tx, person, before, after)
+}
+
+func saveGroupRoles(ctx context.Context, tx pgx.Tx, personID uuid.UUID, roles []people.Membership) error {
 	ids := []uuid.UUID{}
 	for _, m := range roles {
 		if m.WorkspaceID == nil {

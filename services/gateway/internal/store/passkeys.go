@@ -57,7 +57,7 @@ func (s *Store) SignUpWithPasskey(
 ) (people.Session, error) {
 	var session people.Session
 	err := pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
-		if err := addPersonOfInvitation(ctx, tx, person, invitation); err != nil {
+		if err := addPersonOfInvitation(ctx, tx, person, invitation, signIn); err != nil {
 			return err
 		}
 		if err := addPasskey(ctx, tx, key); err != nil {
@@ -75,7 +75,9 @@ func (s *Store) SignUpWithPasskey(
 
 const isRecovery = `SELECT person_id IS NOT NULL FROM invitations WHERE hash = @hash FOR UPDATE`
 
-func addPersonOfInvitation(ctx context.Context, tx pgx.Tx, person people.Person, invitation []byte) error {
+func addPersonOfInvitation(
+	ctx context.Context, tx pgx.Tx, person people.Person, invitation []byte, signIn SignIn,
+) error {
 	recovery, err := pg.Value[bool](ctx, tx, isRecovery, pgx.NamedArgs{"hash": invitation})
 	if errors.Is(err, pg.ErrNotFound) {
 		return ErrNoInvitation
@@ -88,7 +90,7 @@ func addPersonOfInvitation(ctx context.Context, tx pgx.Tx, person people.Person,
 			return err
 		}
 	}
-	if _, err := acceptInvitation(ctx, tx, person.ID, invitation); err != nil {
+	if err := signIn.accept(ctx, tx, person, invitation); err != nil {
 		return err
 	}
 	if !recovery {

@@ -11,6 +11,7 @@ import (
 	"ringfence.dev/libs/page"
 	"ringfence.dev/libs/pg"
 	"ringfence.dev/services/gateway/internal/apikeys"
+	"ringfence.dev/services/gateway/internal/audit"
 	"ringfence.dev/services/gateway/internal/people"
 )
 
@@ -242,8 +243,8 @@ VALUES (@hash, @person, now() + @lifetime::interval)`
 ON CONFLICT (issuer, subject) DO UPDATE SET name = people.name RETURNING id`
 )
 
-// AddLocalCode stores a sign-in code of the operator of the local stack, and creates this operator
-// if necessary. Earlier codes become invalid.
+// AddLocalCode stores a sign-in code of the operator of the local stack and its audit entry, and
+// creates this operator if necessary. Earlier codes become invalid.
 func (s *Store) AddLocalCode(ctx context.Context, hash apikeys.Hash) error {
 	id, err := uuid.NewV7()
 	if err != nil {
@@ -261,8 +262,11 @@ func (s *Store) AddLocalCode(ctx context.Context, hash apikeys.Hash) error {
 		if _, err := tx.Exec(ctx, deleteCodesOf, args); err != nil {
 			return err
 		}
-		_, err = tx.Exec(ctx, insertCode, args)
-		return err
+		if _, err := tx.Exec(ctx, insertCode, args); err != nil {
+			return err
+		}
+		object := audit.Object{Action: "sign_in_code.create", Type: "person", ID: personID.String()}
+		return recordCommand(ctx, tx, "gateway sign-in-code", audit.Entry{Intent: audit.Intent{Object: object}})
 	})
 	if err != nil {
 		return fmt.Errorf("add sign-in code: %w", err)

@@ -9,15 +9,19 @@ import (
 
 	"ringfence.dev/libs/pg"
 	"ringfence.dev/services/gateway/internal/apikeys"
+	"ringfence.dev/services/gateway/internal/audit"
 	"ringfence.dev/services/gateway/internal/people"
 )
 
 // SignIn describes the session that a sign-in creates.
 type SignIn struct {
 	Hash apikeys.Hash // of the new token
-	// Previous is the hash of the token that the client sent with the sign-in. If it belongs to a
-	// session of the same person, that session ends. If it is nil, the client sent no token.
+	// Previous is the hash of the token that the client sent with the sign-in. The session of this
+	// token ends. If it is nil, the client sent no token.
 	Previous *apikeys.Hash
+	// RequestID and Route identify the request of the sign-in in the audit log.
+	RequestID uuid.UUID
+	Route     string
 }
 
 const sessionColumns = `id, person_id, method, signed_in_at, last_used_at, replace AND replaced_at IS NULL AS replace,
@@ -33,7 +37,8 @@ const (
 RETURNING ` + sessionColumns
 )
 
-// addSession creates a session. The earlier session of the browser ends in the same transaction.
+// addSession creates a session and its audit entry. The earlier session of the browser ends in the
+// same transaction.
 func addSession(
 	ctx context.Context, tx pgx.Tx, personID uuid.UUID, method people.Method, signIn SignIn,
 ) (people.Session, error) {
@@ -52,7 +57,12 @@ func addSession(
 	if err != nil {
 		return made, fmt.Errorf("insert session: %w", err)
 	}
-	return made, nil
+	object := audit.Object{Action: "session.create", Type: "session", ID: id.String()}
+	entry, err := change(object, nil, nil, map[string]any{"method": method})
+	if err != nil {
+		return made, err
+	}
+	return made, signIn.record(ctx, tx, people.Person{ID: personID, Name: made.PersonName}, entry)
 }
 
 const sessionID = `SELECT id FROM sessions WHERE hash = @hash`
