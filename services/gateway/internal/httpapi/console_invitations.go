@@ -97,24 +97,53 @@ func (c *Console) createRecovery(w http.ResponseWriter, r *http.Request) error {
 	return c.addInvitation(w, r, people.Invitation{PersonID: &id}, people.RecoveryLifetime)
 }
 
+// listInvitations handles GET /console/v1/invitations, and GET /console/v1/operator-invitations for
+// the invitations of operators and the links for lost passkeys.
 func (c *Console) listInvitations(w http.ResponseWriter, r *http.Request) error {
 	request, err := page.Parse(r.URL.Query())
 	if err != nil {
 		return err
 	}
-	found, err := c.store.Invitations(r.Context(), visitorOf(r).workspaceID, request)
+	found, err := c.store.Invitations(r.Context(), scopeOfVisitor(r), request)
 	if err != nil {
 		return err
 	}
 	return httpserver.WriteJSON(w, http.StatusOK, page.Of(request, found, viewInvitation))
 }
 
+// scopeOfVisitor returns the workspace of the request. It is nil on a route that belongs to no
+// workspace.
+func scopeOfVisitor(r *http.Request) *uuid.UUID {
+	workspaceID := visitorOf(r).workspaceID
+	if workspaceID == uuid.Nil {
+		return nil
+	}
+	return &workspaceID
+}
+
+// readInvitationOf handles GET /console/v1/invitations/{id} and operator-invitations/{id}.
+func (c *Console) readInvitationOf(w http.ResponseWriter, r *http.Request) error {
+	id, err := httpserver.PathID(r, "invitation_id", "invitation")
+	if err != nil {
+		return missing("invitation")
+	}
+	found, err := c.store.Invitation(r.Context(), scopeOfVisitor(r), id)
+	if errors.Is(err, pg.ErrNotFound) {
+		return missing("invitation")
+	}
+	if err != nil {
+		return err
+	}
+	return httpserver.WriteJSON(w, http.StatusOK, viewInvitation(found))
+}
+
+// deleteInvitation handles DELETE /console/v1/invitations/{id} and operator-invitations/{id}.
 func (c *Console) deleteInvitation(w http.ResponseWriter, r *http.Request) error {
 	id, err := httpserver.PathID(r, "invitation_id", "invitation")
 	if err != nil {
 		return missing("invitation")
 	}
-	err = c.store.DeleteInvitation(r.Context(), visitorOf(r).workspaceID, id)
+	err = c.store.DeleteInvitation(r.Context(), scopeOfVisitor(r), id)
 	if errors.Is(err, pg.ErrNotFound) {
 		return missing("invitation")
 	}

@@ -283,3 +283,52 @@ func TestConsole_SignedInPersonAcceptsAnInvitation(t *testing.T) {
 	wantAnswer(t, "role operator", r.visitIn(other, "POST", "/console/v1/invitations", operator, `{"role":"operator"}`),
 		http.StatusUnprocessableEntity, "validation_error")
 }
+
+func TestConsole_OperatorsListAndWithdrawInvitations(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.newConsoleWithPasskeys()
+	workspace, operator := r.workspace(""), r.operatorSession()
+	owner, ownerID := r.memberSession(workspace, people.Owner)
+	const path = "/console/v1/operator-invitations"
+	ofWorkspace := r.visitIn(workspace, "POST", "/console/v1/invitations", operator, `{"role":"viewer"}`)
+	invited := r.visit("POST", path, operator, "")
+	recovery := r.visit("POST", "/console/v1/people/"+ownerID.String()+"/recovery", operator, "")
+
+	listed := r.visit("GET", path, operator, "")
+	wantAnswer(t, "list", listed, http.StatusOK, "")
+	for id, want := range map[string]bool{invited.member("id"): true, recovery.member("id"): true,
+		ofWorkspace.member("id"): false} {
+		if got := strings.Contains(listed.body, id); got != want {
+			t.Errorf("invitations contain %s: %t, want %t", id, got, want)
+		}
+	}
+	if strings.Contains(listed.body, "rfi_") {
+		t.Errorf("invitations = %s, want no token", listed.body)
+	}
+	wantAnswer(t, "list of an owner", r.visit("GET", path, owner, ""), http.StatusForbidden, "forbidden")
+	second := r.visit("GET", path+"?limit=1&starting_after="+recovery.member("id"), operator, "")
+	if !strings.Contains(second.body, invited.member("id")) || !strings.Contains(second.body, `"has_more":false`) {
+		t.Errorf("second page = %s, want the invitation %s", second.body, invited.member("id"))
+	}
+
+	wantAnswer(t, "withdraw as an owner", r.visit("DELETE", path+"/"+invited.member("id"), owner, ""),
+		http.StatusForbidden, "forbidden")
+	wantAnswer(t, "withdraw the invitation of a workspace", r.visit("DELETE", path+"/"+ofWorkspace.member("id"), operator, ""),
+		http.StatusNotFound, "not_found")
+	wantAnswer(t, "withdraw as the invitation of a workspace", r.visitIn(workspace, "DELETE",
+		"/console/v1/invitations/"+invited.member("id"), operator, ""), http.StatusNotFound, "not_found")
+	for _, made := range []answered{invited, recovery} {
+		before := len(r.since(0))
+		wantAnswer(t, "withdraw", r.visit("DELETE", path+"/"+made.member("id"), operator, ""), http.StatusNoContent, "")
+		wantAnswer(t, "read", r.visit("POST", "/console/v1/sign-in/invitation", "",
+			`{"invitation":"`+made.member("token")+`"}`), http.StatusNotFound, "not_found")
+		entries := r.since(before)
+		wantActions(t, "withdraw", entries, "operator_invitation.delete")
+		if got := entries[0].Before["id"]; got != made.member("id") {
+			t.Errorf("state before = %v, want the invitation %s", entries[0].Before, made.member("id"))
+		}
+	}
+	wantAnswer(t, "withdraw again", r.visit("DELETE", path+"/"+invited.member("id"), operator, ""),
+		http.StatusNotFound, "not_found")
+}

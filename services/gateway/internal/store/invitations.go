@@ -97,34 +97,58 @@ func (s *Store) OpenInvitation(ctx context.Context, hash apikeys.Hash) (people.I
 	return found, nil
 }
 
+// scopeOf returns the condition for the invitations to a workspace. If workspaceID is nil, these are
+// the invitations of operators and the links for lost passkeys. IS NOT DISTINCT FROM would not use
+// the index.
+func scopeOf(workspaceID *uuid.UUID) string {
+	if workspaceID == nil {
+		return `workspace_id IS NULL`
+	}
+	return `workspace_id = @workspace`
+}
+
 const (
-	invitationByID  = `SELECT ` + invitationColumns + ` FROM invitations WHERE workspace_id = @workspace AND id = @id`
-	listInvitations = `SELECT ` + invitationColumns + ` FROM invitations WHERE workspace_id = @workspace
-	AND (@after = '00000000-0000-0000-0000-000000000000'::uuid OR id < @after) ORDER BY id DESC LIMIT @rows`
-	deleteInvitation = `DELETE FROM invitations WHERE workspace_id = @workspace AND id = @id AND accepted_at IS NULL`
+	invitationByID   = `SELECT ` + invitationColumns + ` FROM invitations WHERE id = @id AND `
+	listInvitations  = `SELECT ` + invitationColumns + ` FROM invitations WHERE `
+	pageOfList       = ` AND (@after = '00000000-0000-0000-0000-000000000000'::uuid OR id < @after) ORDER BY id DESC LIMIT @rows`
+	deleteInvitation = `DELETE FROM invitations WHERE id = @id AND accepted_at IS NULL AND `
 )
 
-// Invitations lists the invitations of a workspace, newest first.
+// Invitations lists the invitations of a workspace, newest first. If workspaceID is nil, it lists
+// the invitations of operators and the links for lost passkeys.
 func (s *Store) Invitations(
-	ctx context.Context, workspaceID uuid.UUID, request page.Request,
+	ctx context.Context, workspaceID *uuid.UUID, request page.Request,
 ) ([]people.Invitation, error) {
 	args := pgx.NamedArgs{"workspace": workspaceID, "after": request.After, "id": request.After, "rows": request.Rows()}
+	scope := scopeOf(workspaceID)
 	if request.After != uuid.Nil {
-		if _, err := pg.One[people.Invitation](ctx, s.pool, invitationByID, args); err != nil {
+		if _, err := pg.One[people.Invitation](ctx, s.pool, invitationByID+scope, args); err != nil {
 			return nil, cursorError(err)
 		}
 	}
-	found, err := pg.Many[people.Invitation](ctx, s.pool, listInvitations, args)
+	found, err := pg.Many[people.Invitation](ctx, s.pool, listInvitations+scope+pageOfList, args)
 	if err != nil {
-		return nil, fmt.Errorf("list invitations of %s: %w", workspaceID, err)
+		return nil, fmt.Errorf("list invitations: %w", err)
 	}
 	return found, nil
 }
 
-// DeleteInvitation withdraws an invitation that is not accepted. It returns pg.ErrNotFound if there
-// is no such invitation.
-func (s *Store) DeleteInvitation(ctx context.Context, workspaceID, id uuid.UUID) error {
-	tag, err := s.pool.Exec(ctx, deleteInvitation, pgx.NamedArgs{"workspace": workspaceID, "id": id})
+// Invitation reads an invitation from the list of Invitations. It returns pg.ErrNotFound if the
+// list does not contain it.
+func (s *Store) Invitation(ctx context.Context, workspaceID *uuid.UUID, id uuid.UUID) (people.Invitation, error) {
+	found, err := pg.One[people.Invitation](ctx, s.pool, invitationByID+scopeOf(workspaceID),
+		pgx.NamedArgs{"workspace": workspaceID, "id": id})
+	if err != nil {
+		return found, fmt.Errorf("read invitation %s: %w", id, err)
+	}
+	return found, nil
+}
+
+// DeleteInvitation withdraws an invitation that is not accepted, from the list of Invitations. It
+// returns pg.ErrNotFound if there is no such invitation.
+func (s *Store) DeleteInvitation(ctx context.Context, workspaceID *uuid.UUID, id uuid.UUID) error {
+	args := pgx.NamedArgs{"workspace": workspaceID, "id": id}
+	tag, err := s.pool.Exec(ctx, deleteInvitation+scopeOf(workspaceID), args)
 	if err == nil && tag.RowsAffected() == 0 {
 		err = pg.ErrNotFound
 	}
@@ -280,6 +304,18 @@ func applyGroupRoles(
 	after, err := rolesByWorkspace(ctx, tx, person.ID)
 	if err != nil {
 		return err
+	}
+	for workspaceID, role := range before {
+		if after[workspaceID] == role || (role != people.Owner && role != people.Operator) {
+			continue
+		}
+		scope := &workspaceID
+		if workspaceID == uuid.Nil {
+			scope = nil
+		}
+		if err := endInvitationsBy(ctx, tx, person.ID, scope); err != nil {
+			return err
+		}
 	}
 	return signIn.recordRoles(ctx, tx, person, before, after)
 }

@@ -51,7 +51,8 @@ const deletePasskeysOf = `DELETE FROM passkeys WHERE person_id = @person`
 
 // SignUpWithPasskey accepts an invitation with a new passkey and creates a session. If the
 // invitation is for a person whose passkey is lost, the person's other passkeys and sessions are
-// deleted. Otherwise a new person is stored. It returns ErrNoInvitation.
+// deleted. Otherwise a new person is stored. It returns ErrNoInvitation, and ErrProviderOnly if the
+// roles of this person come from groups.
 func (s *Store) SignUpWithPasskey(
 	ctx context.Context, person people.Person, key people.StoredPasskey, invitation []byte, signIn SignIn,
 ) (people.Session, error) {
@@ -95,6 +96,13 @@ func addPersonOfInvitation(
 	}
 	if !recovery {
 		return nil
+	}
+	grouped, err := pg.Value[bool](ctx, tx, hasGroupRole, pgx.NamedArgs{"person": person.ID})
+	if err != nil {
+		return fmt.Errorf("read roles of %s: %w", person.ID, err)
+	}
+	if grouped {
+		return ErrProviderOnly
 	}
 	for _, statement := range []string{deletePasskeysOf, revokeSessions} {
 		if _, err := tx.Exec(ctx, statement, pgx.NamedArgs{"person": person.ID}); err != nil {

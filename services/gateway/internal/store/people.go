@@ -173,14 +173,28 @@ const (
 // and ErrLastOwner if the workspace would have no owner.
 func (s *Store) SetRole(ctx context.Context, personID, workspaceID uuid.UUID, role people.Role) error {
 	return s.changeMember(ctx, personID, &workspaceID, func(tx pgx.Tx, old people.Role) (keeps bool, err error) {
+		if role != old && old == people.Owner {
+			if err := endInvitationsBy(ctx, tx, personID, &workspaceID); err != nil {
+				return false, err
+			}
+		}
 		return role == old, setRole(ctx, tx, personID, &workspaceID, role)
 	})
 }
 
-// A removed person must not return with an own invitation. A removed operator has invitations in
-// every workspace.
 const withdrawInvitations = `DELETE FROM invitations WHERE invited_by = @actor AND accepted_at IS NULL
 	AND (@workspace::uuid IS NULL OR workspace_id = @workspace)`
+
+// endInvitationsBy withdraws the open invitations that a person created and may not create any
+// more. The person must not return with an own invitation. A former operator has invitations in
+// every workspace.
+func endInvitationsBy(ctx context.Context, tx pgx.Tx, personID uuid.UUID, workspaceID *uuid.UUID) error {
+	args := pgx.NamedArgs{"actor": people.ActorPrefix + personID.String(), "workspace": workspaceID}
+	if _, err := tx.Exec(ctx, withdrawInvitations, args); err != nil {
+		return fmt.Errorf("withdraw the invitations of %s: %w", personID, err)
+	}
+	return nil
+}
 
 // RemoveMember removes a person from a workspace, or from the operators if workspaceID is nil. Its
 // errors are the same as those of SetRole.
@@ -190,9 +204,8 @@ func (s *Store) RemoveMember(ctx context.Context, personID uuid.UUID, workspaceI
 		if err != nil {
 			return false, fmt.Errorf("delete membership of %s: %w", personID, err)
 		}
-		args := pgx.NamedArgs{"actor": "person:" + personID.String(), "workspace": workspaceID}
-		if _, err := tx.Exec(ctx, withdrawInvitations, args); err != nil {
-			return false, fmt.Errorf("withdraw the invitations of %s: %w", personID, err)
+		if err := endInvitationsBy(ctx, tx, personID, workspaceID); err != nil {
+			return false, err
 		}
 		return false, markForReplacement(ctx, tx, personID)
 	})
