@@ -20,10 +20,15 @@ const (
 	// buffered is the number of events that wait for one browser. A browser that reads more slowly
 	// receives a reset, and reads the whole page again.
 	buffered = 256
-	// recheckInterval is the time between two checks of the session of an open stream.
-	recheckInterval = 3 * time.Second
-	minReconnect    = 100 * time.Millisecond
-	maxReconnect    = 5 * time.Second
+	// recheckInterval is the time between two checks of the session of an open stream. A stream ends
+	// after maxFailures checks without an answer, because its session could be revoked. A revocation
+	// must end the stream within 5 s.
+	recheckInterval = 2 * time.Second
+	maxFailures     = 2
+	// maxStreams is the number of streams that one session can open in a workspace.
+	maxStreams   = 8
+	minReconnect = 100 * time.Millisecond
+	maxReconnect = 5 * time.Second
 	// lingering is how long the stream of a workspace stays open after its last browser left, so
 	// that a change of the page does not open it again.
 	lingering = 5 * time.Second
@@ -102,9 +107,9 @@ func (h *Hub) Subscribe(ctx context.Context, s *Session, after string) (*Subscri
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	sub := &Subscription{C: make(chan Event, buffered), session: s, cancel: cancel}
-	if !h.join(sub, after) {
+	if err := h.join(sub, after); err != nil {
 		cancel()
-		return nil, &Error{Status: http.StatusServiceUnavailable, Code: "unavailable", Message: "The console is stopping."}
+		return nil, err
 	}
 	go sub.recheck(ctx, grantOf(me))
 	go func() {
@@ -114,18 +119,23 @@ func (h *Hub) Subscribe(ctx context.Context, s *Session, after string) (*Subscri
 	return sub, nil
 }
 
-// unchanged returns a sender whose requests do not prolong the session and replace no token.
+// unchanged returns a sender whose requests do not prolong the session and replace no token. It has
+// no reason, because the hub reads no transcripts.
 func (s *Session) unchanged() *Session {
 	copied := s.In(s.Workspace)
-	copied.Background = true
+	copied.Background, copied.Reason = true, ""
 	return copied
 }
+
+// redacted asks the gateway for a stream without transcripts, for every role. The hub needs only
+// the ids of the events.
+var redacted = http.Header{"Ringfence-Redacted": {"true"}}
 
 // mayStream asks the gateway whether the session may read the event stream.
 func mayStream(ctx context.Context, s *Session) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	response, err := s.unchanged().Fetch(ctx, Request{Method: http.MethodHead, Path: "/v1/events"})
+	response, err := s.unchanged().Fetch(ctx, Request{Method: http.MethodHead, Path: "/v1/events", Header: redacted})
 	if err != nil {
 		return err
 	}
@@ -150,7 +160,7 @@ func grantOf(me json.RawMessage) string {
 func (s *Subscription) recheck(ctx context.Context, grant string) {
 	tick := time.NewTicker(recheckInterval)
 	defer tick.Stop()
-	for {
+	for failures := 0; failures < maxFailures; {
 		select {
 		case <-ctx.Done():
 			return
@@ -160,21 +170,22 @@ func (s *Subscription) recheck(ctx context.Context, grant string) {
 		refused := AsError(err)
 		switch {
 		case err == nil && grantOf(me) == grant:
+			failures = 0
 		case refused != nil && (refused.Status == 0 || refused.Status >= http.StatusInternalServerError ||
 			refused.Status == http.StatusTooManyRequests):
-			// the gateway cannot answer at the moment, and sends no events either
+			failures++ // the gateway cannot answer at the moment
 		default:
-			s.cancel()
-			return
+			failures = maxFailures
 		}
 	}
+	s.cancel()
 }
 
-func (h *Hub) join(s *Subscription, after string) bool {
+func (h *Hub) join(s *Subscription, after string) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.closed {
-		return false
+		return &Error{Status: http.StatusServiceUnavailable, Code: "unavailable", Message: "The console is stopping."}
 	}
 	f := h.workspaces[s.session.Workspace]
 	if f == nil {
@@ -186,11 +197,21 @@ func (h *Hub) join(s *Subscription, after string) bool {
 	s.feed = f
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	streams := 0
+	for _, other := range f.subscribers {
+		if other.session.Token == s.session.Token {
+			streams++
+		}
+	}
+	if streams >= maxStreams {
+		return &Error{Status: http.StatusTooManyRequests, Code: "rate_limited", RetryAfter: "5",
+			Message: "This session has too many open streams."}
+	}
 	f.resume(s, after)
 	f.subscribers = append(f.subscribers, s)
 	close(f.changed)
 	f.changed = make(chan struct{})
-	return true
+	return nil
 }
 
 // resume sends the remembered events after an event, or a reset if that event is not remembered.
@@ -267,6 +288,15 @@ func (f *feed) reader(ctx context.Context) (*Subscription, bool) {
 	}
 }
 
+// postpone makes all other subscribers readers before s.
+func (f *feed) postpone(s *Subscription) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if at := slices.Index(f.subscribers, s); at > 0 {
+		f.subscribers = slices.Insert(slices.Delete(f.subscribers, at, at+1), 0, s)
+	}
+}
+
 // run reads the stream of a workspace until ctx ends or no subscriber is left.
 func (h *Hub) run(ctx context.Context, f *feed) {
 	defer f.stop()
@@ -287,6 +317,9 @@ func (h *Hub) run(ctx context.Context, f *feed) {
 			reader.cancel() // this session may not read the stream any more
 			reader.leave()
 			continue
+		}
+		if AsError(err) != nil {
+			f.postpone(reader) // another session may not be refused
 		}
 		if received {
 			wait = minReconnect
@@ -340,7 +373,7 @@ func (h *Hub) read(ctx context.Context, f *feed, reader *Subscription) (received
 		query.Set("last_event_id", f.last)
 	}
 	f.mu.Unlock()
-	response, err := reader.session.unchanged().Fetch(ctx, Request{Path: "/v1/events", Query: query})
+	response, err := reader.session.unchanged().Fetch(ctx, Request{Path: "/v1/events", Query: query, Header: redacted})
 	if err != nil {
 		return false, err
 	}

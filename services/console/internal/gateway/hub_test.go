@@ -20,6 +20,7 @@ type fakeStream struct {
 	streams map[string]chan string // open streams by token
 	opened  []string               // the tokens of all streams, in order
 	after   []string               // last_event_id of all streams
+	headers []http.Header          // of all streams
 	refused map[string]int         // status of the refusal, by token
 	roles   map[string]string
 	unknown bool // last_event_id is refused
@@ -81,6 +82,7 @@ func (f *fakeStream) serveStream(w http.ResponseWriter, r *http.Request, token s
 	f.mu.Lock()
 	f.streams[token] = messages
 	f.opened = append(f.opened, token)
+	f.headers = append(f.headers, r.Header)
 	f.after = append(f.after, r.URL.Query().Get("last_event_id"))
 	f.mu.Unlock()
 	_ = http.NewResponseController(w).Flush() // the header
@@ -229,6 +231,81 @@ func TestHub_ContinuesWithAnotherSessionWhenOneEnds(t *testing.T) {
 			t.Errorf("last_event_id = %q, want %s", got, id)
 		}
 	})
+}
+
+func TestHub_ReadsNoTranscripts(t *testing.T) {
+	t.Parallel()
+	f, hub := newFakeStream(t)
+	session := hub.client.Session("one")
+	session.Workspace, session.Reason = uuid.New(), "complaint 7"
+	sub, err := hub.Subscribe(t.Context(), session, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(sub.Close)
+	f.stream(t, "one")
+	f.set(func() {
+		if got := f.headers[0].Get("Ringfence-Redacted"); got != "true" {
+			t.Errorf("Ringfence-Redacted = %q, want true", got)
+		}
+		if got := f.headers[0].Get("Ringfence-Reason"); got != "" {
+			t.Errorf("Ringfence-Reason = %q, want none, because nothing is read", got)
+		}
+	})
+}
+
+func TestHub_ARefusedSessionDoesNotStopTheOthers(t *testing.T) {
+	t.Parallel()
+	f, hub := newFakeStream(t)
+	stays := subscribe(t, hub, "stays", "")
+	f.stream(t, "stays")
+	subscribe(t, hub, "limited", "")
+	f.set(func() {
+		f.refused["limited"] = http.StatusTooManyRequests
+		close(f.streams["stays"]) // the gateway restarts
+		delete(f.streams, "stays")
+	})
+	id := uuid.New()
+	f.stream(t, "stays") <- event(id)
+	if e, _ := next(t, stays); e.ID != id.String() {
+		t.Errorf("event = %+v, want %s", e, id)
+	}
+}
+
+func TestHub_ASessionThatCannotBeCheckedEnds(t *testing.T) {
+	t.Parallel()
+	for _, status := range []int{http.StatusTooManyRequests, http.StatusServiceUnavailable} {
+		f, hub := newFakeStream(t)
+		subscribe(t, hub, "reads", "")
+		f.stream(t, "reads")
+		sub := subscribe(t, hub, "one", "")
+		f.set(func() { f.refused["one"] = status })
+		if _, open := next(t, sub); open {
+			t.Errorf("status %d: stream is open", status)
+		}
+	}
+}
+
+func TestHub_LimitsTheStreamsOfASession(t *testing.T) {
+	t.Parallel()
+	_, hub := newFakeStream(t)
+	var last *Subscription
+	for range maxStreams {
+		last = subscribe(t, hub, "one", "")
+	}
+	more := func() error {
+		sub, err := hub.Subscribe(t.Context(), last.session, "")
+		if err == nil {
+			t.Cleanup(sub.Close)
+		}
+		return err
+	}
+	if refused := AsError(more()); refused == nil || refused.Status != http.StatusTooManyRequests {
+		t.Errorf("one stream more: error = %v, want 429", refused)
+	}
+	subscribe(t, hub, "two", "")
+	last.Close()
+	until(t, "place for a stream", func() bool { return more() == nil })
 }
 
 func TestHub_AChangedRoleEndsTheStream(t *testing.T) {

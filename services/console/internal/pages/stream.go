@@ -16,9 +16,6 @@ import (
 const (
 	streamWriteTimeout = 10 * time.Second
 	heartbeatInterval  = 15 * time.Second
-	// streamReason is the reason that an operator's stream records. The stream itself shows no
-	// transcript.
-	streamReason = "Live view of the console: states of calls, without transcripts"
 )
 
 // stream sends the ids and types of the workspace's events to a browser. The page then reads what
@@ -32,9 +29,6 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	session.Workspace, session.Background = id, true
-	if session.Reason = s.cookies.reasonFor(r, id); session.Reason == "" {
-		session.Reason = streamReason
-	}
 	sub, err := s.Hub.Subscribe(r.Context(), session, r.URL.Query().Get("last_event_id"))
 	if err != nil {
 		status := http.StatusServiceUnavailable

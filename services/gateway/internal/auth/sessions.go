@@ -54,6 +54,7 @@ func (d *Authenticator) Session(r *http.Request) (Session, ratelimit.Status, err
 			return session, status, err
 		}
 		d.sessions.revoke(hash)
+		return Session{}, status, people.InvalidSession() // the token was valid, so it is no guess
 	} else if !errors.Is(err, pg.ErrNotFound) {
 		return Session{}, ratelimit.Anonymous.Unknown(), err
 	}
@@ -65,13 +66,17 @@ func (d *Authenticator) Session(r *http.Request) (Session, ratelimit.Status, err
 }
 
 // useSession counts a request of a session and records the use, except of a background request. It
-// returns pg.ErrNotFound if the session has ended.
+// returns pg.ErrNotFound if the session has ended, also above the limit.
 func (d *Authenticator) useSession(
 	ctx context.Context, id uuid.UUID, background bool,
 ) (Session, ratelimit.Status, error) {
-	status, err := d.allow(ctx, "session "+id.String(), people.SessionLimit)
-	if err != nil {
-		return Session{}, status, err
+	status, refusal := d.allow(ctx, "session "+id.String(), people.SessionLimit)
+	if refusal != nil {
+		// A client of a revoked session must not take the refusal for a live session.
+		if _, err := d.store.Session(ctx, id); errors.Is(err, pg.ErrNotFound) {
+			return Session{}, status, err
+		}
+		return Session{}, status, refusal
 	}
 	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
 	defer cancel()

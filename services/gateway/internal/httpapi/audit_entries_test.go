@@ -419,15 +419,19 @@ func TestConsole_StreamHidesTranscriptsByRole(t *testing.T) {
 		_, _ = io.WriteString(w, head+"data: "+event+"\n"+tail)
 		return true
 	})
-	for _, row := range []struct{ name, token, reason, want string }{
+	for _, row := range []struct{ name, token, reason, redacted, want string }{
 		{name: "viewer", token: viewer, want: hidden},
 		{name: "operator without a reason", token: operator, want: hidden},
 		{name: "operator with a reason", token: operator, reason: "complaint 7", want: event},
 		{name: "developer", token: developer, want: event},
+		{name: "developer who asks for ids only", token: developer, redacted: "true", want: hidden},
 	} {
 		header := http.Header{"Ringfence-Workspace": {workspace}}
 		if row.reason != "" {
 			header.Set("Ringfence-Reason", row.reason)
+		}
+		if row.redacted != "" {
+			header.Set("Ringfence-Redacted", row.redacted)
 		}
 		got := send(t, "GET", r.console.URL+"/v1/events", row.token, "", header)
 		if want := head + "data: " + row.want + "\n" + tail; got.body != want {

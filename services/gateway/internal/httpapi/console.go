@@ -34,6 +34,8 @@ const consolePath = "/console/v1"
 const (
 	workspaceHeader = "Ringfence-Workspace"
 	reasonHeader    = "Ringfence-Reason"
+	// redactedHeader asks for a response without transcripts. Such a read is not in the audit log.
+	redactedHeader = "Ringfence-Redacted"
 	// sessionHeader contains the new token in the response that replaces the token of a session.
 	sessionHeader = "Ringfence-Session"
 )
@@ -230,14 +232,15 @@ func (c *Console) answer(w http.ResponseWriter, r *http.Request) error {
 		act.reason = strings.TrimSpace(r.Header.Get(reasonHeader))
 		telemetry.Annotate(ctx, "reason", act.reason)
 	}
-	act.hidden = rule.hides && (person.role == people.Viewer || (person.role == people.Operator && act.reason == ""))
+	act.hidden = rule.hides && (person.role == people.Viewer || r.Header.Get(redactedHeader) != "" ||
+		(person.role == people.Operator && act.reason == ""))
 	if person.workspaceID != uuid.Nil {
 		telemetry.Annotate(ctx, "workspace_id", person.workspaceID.String())
 	}
 	ctx, cancel := context.WithCancel(context.WithValue(ctx, visitorKey{}, person))
 	defer cancel()
 	if r.Method == http.MethodGet || r.Method == http.MethodHead {
-		go c.recheck(ctx, cancel, r, person.session, rule, match)
+		go c.recheck(ctx, cancel, r, person, rule, match)
 	}
 	r = r.WithContext(context.WithValue(ctx, actorKey{}, act))
 	r.URL = &url.URL{Path: match.Path.Path, RawPath: match.Path.RawPath, RawQuery: r.URL.RawQuery}
@@ -361,10 +364,11 @@ func checkReason(r *http.Request) error {
 	return nil
 }
 
-// recheck cancels a running request when its session ends or when the person loses the role that
-// the route needs. An open stream does not count as a use of the session.
+// recheck cancels a running request when its session ends, when the person loses the right to use
+// the route, or when the role changes: the role decides what the response contains. An open stream
+// does not count as a use of the session.
 func (c *Console) recheck(
-	ctx context.Context, cancel context.CancelFunc, r *http.Request, session auth.Session, u rule, match proxy.Match,
+	ctx context.Context, cancel context.CancelFunc, r *http.Request, person visitor, u rule, match proxy.Match,
 ) {
 	u.recent = false // the sign-in was recent when the request began
 	tick := time.NewTicker(recheckInterval)
@@ -375,11 +379,13 @@ func (c *Console) recheck(
 			return
 		case <-tick.C:
 		}
-		current, err := c.store.Session(ctx, session.ID)
+		var now visitor
+		current, err := c.store.Session(ctx, person.session.ID)
 		if err == nil {
-			_, err = c.authorize(r.WithContext(ctx), auth.Session{Session: current}, u, match)
+			now, err = c.authorize(r.WithContext(ctx), auth.Session{Session: current}, u, match)
 		}
-		if _, refused := errors.AsType[*apierr.Error](err); refused || errors.Is(err, pg.ErrNotFound) {
+		_, refused := errors.AsType[*apierr.Error](err)
+		if refused || errors.Is(err, pg.ErrNotFound) || (err == nil && now.role != person.role) {
 			cancel()
 			return
 		}

@@ -586,6 +586,7 @@ func TestConsole_RevocationClosesOpenStreams(t *testing.T) {
 	for name, change := range map[string]string{
 		"sign-out":       `DELETE FROM sessions WHERE person_id = $1`,
 		"removed member": `DELETE FROM memberships WHERE person_id = $1`,
+		"other role":     `UPDATE memberships SET role = 'developer' WHERE person_id = $1`,
 		"idle session":   `UPDATE sessions SET last_used_at = now() - interval '30 minutes' WHERE person_id = $1`,
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -656,6 +657,9 @@ func TestConsole_EachSessionHasItsOwnLimit(t *testing.T) {
 	wantAnswer(t, "second session above its limit", r.visit("GET", "/console/v1/me", second, ""),
 		http.StatusTooManyRequests, "rate_limited")
 	wantAnswer(t, "first session", r.visit("GET", "/console/v1/me", first, ""), http.StatusOK, "")
+	r.exec(`DELETE FROM sessions WHERE person_id = $1`, secondID)
+	wantAnswer(t, "revoked session above its limit", r.visit("GET", "/console/v1/me", second, ""),
+		http.StatusUnauthorized, "invalid_session")
 }
 
 func TestConsole_ShowsThePersonAndTheSessions(t *testing.T) {
