@@ -20,6 +20,7 @@ type site struct {
 	kit.Demo
 	home, bin string
 	own       *sharedstack.TestStack // nil for a stack that was already running
+	provider  *provider              // nil for a stack that was already running
 	// operator is the session cookie of the local operator, after the first sign-in.
 	operator string
 }
@@ -53,7 +54,10 @@ func begin() (*site, error) {
 	}
 	s := &site{own: base, home: base.Home, bin: base.Bin}
 	// a call that rings for 20 s rings for 5 s, so that a test can hang it up
-	if err := base.Start("SIMULATOR_TIME_SCALE=0.25"); err != nil {
+	if s.provider, err = newProvider(); err != nil {
+		return s, err
+	}
+	if err := base.Start(append(s.provider.settings(), "SIMULATOR_TIME_SCALE=0.25")...); err != nil {
 		return s, err
 	}
 	s.Demo = base.Demo
@@ -81,6 +85,7 @@ func (s *site) End(well bool) error {
 	if s.own == nil {
 		return nil
 	}
+	s.provider.server.Close()
 	return s.own.End(well)
 }
 

@@ -48,6 +48,24 @@ func TestSignIn_WithAPasskey(t *testing.T) {
 	b.await(t, `document.querySelector(".account .who b")?.innerText === "Grace <b>Hopper</b>"`)
 }
 
+// A person of a group signs in through the OpenID provider, with the role of the group. Without a
+// group and an invitation, a person has no access.
+func TestSignIn_ThroughAnOpenIDProvider(t *testing.T) {
+	b := newTab(t)
+	if b.provider == nil {
+		t.Skip("a running stack (RINGFENCE_RUNNING) has no OpenID provider")
+	}
+	b.provider.signInAs("stranger", "Mallory")
+	b.visit(t, "/sign-in?next=/operator/services")
+	b.run(t, chromedp.Click(`a[href^="/sign-in/oidc/start"]`))
+	b.shows(t, "[role=alert]", "You have no role here.")
+
+	b.provider.signInAs("staff", "Barbara <b>", "staff")
+	b.run(t, chromedp.Click(`a[href^="/sign-in/oidc/start"]`))
+	b.shows(t, ".account .who b", "Barbara <b>")
+	sharedstack.Equal(t, "page after the sign-in", script[string](t, b, "location.pathname"), "/operator/services")
+}
+
 // addAuthenticator adds a virtual device that stores passkeys.
 func (b *tab) addAuthenticator(t *testing.T) {
 	t.Helper()

@@ -16,7 +16,7 @@ import (
 func (s *Server) agentRoutes() []route {
 	return []route{
 		{"GET /w/{workspace}/agents", listAgents},
-		{"GET /w/{workspace}/agents/new", showNewAgent},
+		{"GET /w/{workspace}/agents/new", permitted("build", showNewAgent)},
 		{"POST /w/{workspace}/agents/new", createAgent},
 		{"GET /w/{workspace}/agents/{agent}", showAgent},
 		{"POST /w/{workspace}/agents/{agent}", changeAgent},

@@ -18,7 +18,7 @@ const contactsPath = "/v1/contacts"
 func (s *Server) contactRoutes() []route {
 	return []route{
 		{"GET /w/{workspace}/contacts", showContacts},
-		{"GET /w/{workspace}/contacts/new", showNewContact},
+		{"GET /w/{workspace}/contacts/new", permitted("listen", showNewContact)},
 		{"POST /w/{workspace}/contacts/new", createContact},
 		{"GET /w/{workspace}/contacts/{contact}", showContact},
 		{"POST /w/{workspace}/contacts/{contact}", changeContact},

@@ -171,6 +171,17 @@ var controls = map[string][]string{
 
 func (v *visit) can(action string) bool { return slices.Contains(controls[action], v.role) }
 
+// permitted refuses a page with an empty form to people whose role does not permit the action of
+// the form. The gateway checks the role again when the form is sent.
+func permitted(action string, show func(*visit) (view, error)) func(*visit) (view, error) {
+	return func(v *visit) (view, error) {
+		if !v.can(action) {
+			return view{}, &gateway.Error{Status: http.StatusForbidden}
+		}
+		return show(v)
+	}
+}
+
 // phoneNumber matches the phone numbers in a text.
 var phoneNumber = regexp.MustCompile(`\+[1-9]\d{6,14}`)
 

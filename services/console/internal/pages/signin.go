@@ -114,7 +114,7 @@ func (s *Server) startOIDC(w http.ResponseWriter, r *http.Request) {
 	}
 	started, err := gateway.Post[gateway.StartedSignIn](r.Context(), v.Session, signInPath+"/oidc/start", body)
 	if err != nil {
-		v.failSignIn(err)
+		v.failSignIn(err, v.query("next"))
 		return
 	}
 	s.cookies.set(w, s.cookies.attempt, started.Attempt, attemptAge)
@@ -136,14 +136,14 @@ func (s *Server) finishOIDC(w http.ResponseWriter, r *http.Request) {
 	signIn, err := gateway.Post[gateway.SignIn](r.Context(), v.Session, signInPath+"/oidc/finish",
 		map[string]string{"attempt": attempt, "state": v.query("state"), "code": v.query("code")})
 	if err != nil {
-		v.failSignIn(err)
+		v.failSignIn(err, next)
 		return
 	}
 	v.begin(signIn, next)
 }
 
-// failSignIn shows the sign-in with the reason of a refusal.
-func (v *visit) failSignIn(err error) {
+// failSignIn shows the sign-in with the reason of a refusal. The next attempt leads to next.
+func (v *visit) failSignIn(err error, next string) {
 	refused := gateway.AsError(err)
 	if refused == nil {
 		v.write(view{}, err)
@@ -153,7 +153,11 @@ func (v *visit) failSignIn(err error) {
 	if _, known := signInErrors[code]; !known {
 		code = "unavailable"
 	}
-	http.Redirect(v.w, v.r, "/sign-in?error="+code, http.StatusSeeOther)
+	target := "/sign-in?error=" + code
+	if next = localPath(next); next != "/" {
+		target += "&next=" + url.QueryEscape(next)
+	}
+	http.Redirect(v.w, v.r, target, http.StatusSeeOther)
 }
 
 // relayJSON sends a JSON body of a script to the gateway, and the response back.

@@ -16,7 +16,7 @@ const subscriptionsPath = "/v1/webhook-subscriptions"
 func (s *Server) webhookRoutes() []route {
 	return []route{
 		{"GET /w/{workspace}/webhooks", showSubscriptions},
-		{"GET /w/{workspace}/webhooks/new", showNewSubscription},
+		{"GET /w/{workspace}/webhooks/new", permitted("build", showNewSubscription)},
 		{"POST /w/{workspace}/webhooks/new", createSubscription},
 		{"GET /w/{workspace}/webhooks/{subscription}", showSubscription},
 		{"POST /w/{workspace}/webhooks/{subscription}/status", changeSubscriptionStatus},
