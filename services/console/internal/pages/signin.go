@@ -108,7 +108,7 @@ func (s *Server) startOIDC(w http.ResponseWriter, r *http.Request) {
 		s.writeRefusal(w, r, http.StatusForbidden, "error.cross_origin")
 		return
 	}
-	body := map[string]string{}
+	body := map[string]any{"again": v.query("again") != ""}
 	if invitation := v.query("invitation"); invitation != "" {
 		body["invitation"] = invitation
 	}

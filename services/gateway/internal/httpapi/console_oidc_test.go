@@ -27,6 +27,8 @@ type provider struct {
 	t      *testing.T
 	server *httptest.Server
 	key    *ecdsa.PrivateKey
+	// supported are the claims that the provider says it sends.
+	supported []string
 
 	mu    sync.Mutex
 	codes map[string]url.Values // the parameters of the authorization request of each code
@@ -48,6 +50,17 @@ func newProvider(t *testing.T) *provider {
 	mux := http.NewServeMux()
 	mux.Handle("/", described)
 	mux.HandleFunc("POST /token", p.token)
+	mux.HandleFunc("GET /.well-known/openid-configuration", func(w http.ResponseWriter, r *http.Request) {
+		recorder := httptest.NewRecorder()
+		described.ServeHTTP(recorder, r)
+		var metadata map[string]any
+		if err := json.Unmarshal(recorder.Body.Bytes(), &metadata); err != nil {
+			t.Error(err)
+		}
+		metadata["claims_supported"] = p.supported
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(metadata) // the sign-in fails if the response is incomplete
+	})
 	p.server = httptest.NewServer(mux)
 	t.Cleanup(p.server.Close)
 	described.SetIssuer(p.server.URL)
@@ -121,6 +134,11 @@ func (r *rig) startOIDC(invitation string) (attempt, address string) {
 	if invitation != "" {
 		body = `{"invitation":"` + invitation + `"}`
 	}
+	return r.startOIDCWith(body)
+}
+
+func (r *rig) startOIDCWith(body string) (attempt, address string) {
+	r.t.Helper()
 	started := r.visit("POST", "/console/v1/sign-in/oidc/start", "", body)
 	if started.status != http.StatusCreated {
 		r.t.Fatalf("POST oidc/start = %d %s, want 201", started.status, started.body)
@@ -268,4 +286,65 @@ func TestConsole_UnreachableProviderIs503(t *testing.T) {
 	p.server.Close()
 	wantAnswer(t, "start", r.visit("POST", "/console/v1/sign-in/oidc/start", "", "{}"), http.StatusServiceUnavailable,
 		"unavailable")
+}
+
+func TestConsole_OIDCSignInIsRecentIfTheProviderAskedThePerson(t *testing.T) {
+	t.Parallel()
+	r, p := newRig(t), newProvider(t)
+	p.supported = []string{"sub", "auth_time"}
+	r.newConsoleWithProvider(p, people.GroupRole{Group: "ops", Role: people.Operator})
+	workspace := r.workspace("")
+	claims := func(asked time.Time) map[string]any {
+		all := map[string]any{"sub": "u1", "groups": []string{"ops"}}
+		if !asked.IsZero() {
+			all["auth_time"] = asked.Unix()
+		}
+		return all
+	}
+	createKey := func(token string) answered {
+		return r.visit("POST", "/admin/v1/workspaces/"+workspace+"/api-keys", token, `{"name":"a","access":"read"}`)
+	}
+	for _, row := range []struct {
+		name  string
+		asked time.Time
+		code  string
+	}{
+		{name: "asked now", asked: time.Now()},
+		{name: "asked by a clock that is fast", asked: time.Now().Add(time.Hour)},
+		{name: "asked 16 minutes ago", asked: time.Now().Add(-16 * time.Minute), code: "recent_sign_in_required"},
+		{name: "time is missing", code: "recent_sign_in_required"},
+	} {
+		signedIn := r.signInAt(p, claims(row.asked), "")
+		wantAnswer(t, row.name, signedIn, http.StatusCreated, "")
+		if got := createKey(signedIn.member("token")).code(); got != row.code {
+			t.Errorf("%s: code = %q, want %q", row.name, got, row.code)
+		}
+	}
+	r.exec(`UPDATE sessions SET replace = true`)
+	old := r.signInAt(p, claims(time.Now().Add(-16*time.Minute)), "").member("token")
+	r.exec(`UPDATE sessions SET replace = true`)
+	replaced := r.visit("GET", "/console/v1/me", old, "").header.Get("Ringfence-Session")
+	wantAnswer(t, "replaced token", createKey(replaced), http.StatusForbidden, "recent_sign_in_required")
+
+	for name, asked := range map[string]time.Time{"before the start": time.Now().Add(-5 * time.Minute), "never": {}} {
+		attempt, address := r.startOIDCWith(`{"again":true}`)
+		if !strings.Contains(address, "prompt=login") || !strings.Contains(address, "max_age=0") {
+			t.Errorf("address = %s, want prompt=login and max_age=0", address)
+		}
+		state, code := p.authorize(address, claims(asked))
+		wantAnswer(t, name, r.finishOIDC(attempt, state, code), http.StatusUnauthorized, "sign_in_refused")
+	}
+	attempt, address := r.startOIDCWith(`{"again":true}`)
+	state, code := p.authorize(address, claims(time.Now()))
+	wantAnswer(t, "asked again", r.finishOIDC(attempt, state, code), http.StatusCreated, "")
+}
+
+func TestConsole_OIDCSignInIsRecentIfTheProviderKnowsNoTime(t *testing.T) {
+	t.Parallel()
+	r, p := newRig(t), newProvider(t)
+	r.newConsoleWithProvider(p, people.GroupRole{Group: "ops", Role: people.Operator})
+	workspace := r.workspace("")
+	token := r.signInAt(p, map[string]any{"sub": "u1", "groups": []string{"ops"}}, "").member("token")
+	wantAnswer(t, "POST api-keys", r.visit("POST", "/admin/v1/workspaces/"+workspace+"/api-keys", token,
+		`{"name":"a","access":"read"}`), http.StatusCreated, "")
 }

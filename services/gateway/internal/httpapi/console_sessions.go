@@ -49,7 +49,7 @@ func viewSession(s people.Session, current uuid.UUID) sessionView {
 	return sessionView{
 		ID: s.ID, Method: s.Method, SignedInAt: openapi.TimestampOf(s.SignedInAt),
 		LastUsedAt: openapi.TimestampOf(s.LastUsedAt), ExpiresAt: openapi.TimestampOf(s.ExpiresAt()),
-		RecentUntil: openapi.TimestampOf(s.SignedInAt.Add(people.RecentSignIn)), Current: s.ID == current,
+		RecentUntil: openapi.TimestampOf(s.RecentUntil()), Current: s.ID == current,
 	}
 }
 

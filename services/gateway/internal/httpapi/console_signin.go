@@ -87,11 +87,13 @@ func (c *Console) startOIDC(w http.ResponseWriter, r *http.Request) error {
 	}
 	var body struct {
 		Invitation *string `json:"invitation"`
+		// Again is true if the provider must ask the person again.
+		Again bool `json:"again"`
 	}
 	if err := httpserver.DecodeJSON(r, &body); err != nil {
 		return err
 	}
-	address, attempt, err := c.oidc.Start(r.Context())
+	address, attempt, err := c.oidc.Start(r.Context(), body.Again)
 	if err != nil {
 		return providerError(r.Context(), err)
 	}
@@ -124,6 +126,7 @@ func (c *Console) finishOIDC(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	token, signIn := newSignIn(r)
+	signIn.AuthenticatedAt = identity.AuthenticatedAt
 	session, err := c.store.SignInWithProvider(r.Context(), store.ProviderSignIn{
 		Person: people.Person{ID: id, Name: identity.Name, Email: identity.Email, Issuer: &identity.Issuer,
 			Subject: &identity.Subject},

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -86,6 +87,8 @@ type OIDCAttempt struct {
 	Verifier string `json:"verifier"`
 	// Invitation is the hash of the invitation that the person accepts, or nil.
 	Invitation []byte `json:"invitation,omitempty"`
+	// FreshAfter is set if the provider must ask the person again. It is the time of the start.
+	FreshAfter *time.Time `json:"fresh_after,omitempty"`
 }
 
 // Identity is a person as the OpenID provider describes the person.
@@ -98,25 +101,42 @@ type Identity struct {
 	Roles []Membership
 	// HasGroupRoles is true if groups give roles. Then Roles replaces the earlier roles from groups.
 	HasGroupRoles bool
+	// AuthenticatedAt is when the provider asked the person. It is nil if the provider does not say it
+	// in any ID token. It is the zero time if the provider says it, but not in this token.
+	AuthenticatedAt *time.Time
 }
+
+// maxSkew is the maximum difference between the clocks of the gateway and of the provider.
+const maxSkew = time.Minute
 
 // ErrRefused means that the OpenID provider or the browser sent an invalid response.
 var ErrRefused = errors.New("sign-in refused")
 
-// Start begins a sign-in. It returns the address of the provider that the browser must open.
-func (o *OIDC) Start(ctx context.Context) (address string, attempt OIDCAttempt, err error) {
+// Start begins a sign-in. It returns the address of the provider that the browser must open. If
+// fresh is true, the provider must ask the person again, even if it knows the browser.
+func (o *OIDC) Start(ctx context.Context, fresh bool) (address string, attempt OIDCAttempt, err error) {
 	client, _, err := o.clients(ctx)
 	if err != nil {
 		return "", attempt, err
 	}
 	attempt = OIDCAttempt{State: NewAttemptSecret(), Nonce: NewAttemptSecret(),
 		Verifier: oauth2.GenerateVerifier()}
-	address = client.AuthCodeURL(attempt.State, oidc.Nonce(attempt.Nonce), oauth2.S256ChallengeOption(attempt.Verifier))
+	options := []oauth2.AuthCodeOption{oidc.Nonce(attempt.Nonce), oauth2.S256ChallengeOption(attempt.Verifier)}
+	if fresh {
+		now := time.Now()
+		attempt.FreshAfter = &now
+		options = append(options, oauth2.SetAuthURLParam("prompt", "login"), oauth2.SetAuthURLParam("max_age", "0"))
+	} else {
+		// With max_age, the ID token must contain auth_time.
+		options = append(options, oauth2.SetAuthURLParam("max_age", strconv.Itoa(int(MaxAge.Seconds()))))
+	}
+	address = client.AuthCodeURL(attempt.State, options...)
 	return address, attempt, nil
 }
 
 // Finish exchanges the code for an ID token and verifies the token. It returns ErrRefused if the
-// state, the code or the token is invalid.
+// state, the code or the token is invalid, or if the provider did not ask the person again although
+// it must.
 func (o *OIDC) Finish(ctx context.Context, attempt OIDCAttempt, state, code string) (Identity, error) {
 	if state == "" || state != attempt.State {
 		return Identity{}, fmt.Errorf("%w: the state belongs to another sign-in", ErrRefused)
@@ -141,7 +161,30 @@ func (o *OIDC) Finish(ctx context.Context, attempt OIDCAttempt, state, code stri
 	if verified.Nonce != attempt.Nonce {
 		return Identity{}, fmt.Errorf("%w: the nonce of the ID token belongs to another sign-in", ErrRefused)
 	}
-	return o.identityOf(verified)
+	found, err := o.identityOf(verified)
+	if err != nil {
+		return found, err
+	}
+	return found, found.checkTime(provider, attempt)
+}
+
+// checkTime removes a missing AuthenticatedAt if the provider never sends the claim auth_time. It
+// returns ErrRefused if the person was not asked since the start of an attempt that must be fresh.
+func (i *Identity) checkTime(provider *oidc.Provider, attempt OIDCAttempt) error {
+	var metadata struct {
+		Claims []string `json:"claims_supported"`
+	}
+	if err := provider.Claims(&metadata); err != nil {
+		return fmt.Errorf("read configuration of the provider: %w", err)
+	}
+	if i.AuthenticatedAt.IsZero() && !slices.Contains(metadata.Claims, "auth_time") {
+		i.AuthenticatedAt = nil
+		return nil
+	}
+	if attempt.FreshAfter != nil && i.AuthenticatedAt.Before(attempt.FreshAfter.Add(-maxSkew)) {
+		return fmt.Errorf("%w: the provider did not ask the person again", ErrRefused)
+	}
+	return nil
 }
 
 // clients returns the OAuth 2.0 client and the provider. It reads the provider's configuration at
@@ -167,12 +210,17 @@ func (o *OIDC) identityOf(token *oidc.IDToken) (Identity, error) {
 		Name              string `json:"name"`
 		PreferredUsername string `json:"preferred_username"`
 		Email             string `json:"email"`
+		AuthTime          int64  `json:"auth_time"`
 	}
 	all := map[string]any{}
 	if err := errors.Join(token.Claims(&claims), token.Claims(&all)); err != nil {
 		return Identity{}, fmt.Errorf("%w: read claims: %w", ErrRefused, err)
 	}
 	found := Identity{Issuer: token.Issuer, Subject: token.Subject, HasGroupRoles: len(o.config.Roles) > 0}
+	found.AuthenticatedAt = new(time.Time)
+	if claims.AuthTime > 0 {
+		*found.AuthenticatedAt = time.Unix(claims.AuthTime, 0)
+	}
 	for _, name := range []string{claims.Name, claims.PreferredUsername, claims.Email, token.Subject} {
 		if found.Name == "" {
 			found.Name = cutText(strings.TrimSpace(name), 200)

@@ -131,7 +131,10 @@ type Session struct {
 	PersonName string
 	Method     Method
 	SignedInAt time.Time
-	LastUsedAt time.Time
+	// AuthenticatedAt is when the person proved the identity. An OpenID provider can have asked the
+	// person before the sign-in.
+	AuthenticatedAt time.Time
+	LastUsedAt      time.Time
 	// Replace is true if a role of the person has changed and the token must be replaced.
 	Replace bool
 	// Operator is true if the person is an operator.
@@ -148,8 +151,12 @@ func (s Session) Actor() string { return ActorPrefix + s.PersonID.String() }
 // ActorPrefix is the start of the audit names of people. No operator token can have such a name.
 const ActorPrefix = "person:"
 
+// RecentUntil returns the time at which the sign-in is no longer recent enough for routes that need
+// a recent sign-in.
+func (s Session) RecentUntil() time.Time { return s.AuthenticatedAt.Add(RecentSignIn) }
+
 // IsRecent reports whether the sign-in is recent enough for routes that need a recent sign-in.
-func (s Session) IsRecent(now time.Time) bool { return now.Sub(s.SignedInAt) < RecentSignIn }
+func (s Session) IsRecent(now time.Time) bool { return now.Before(s.RecentUntil()) }
 
 // Invitation is a link with which a person receives a role, or registers a new passkey.
 type Invitation struct {

@@ -217,6 +217,9 @@ func (s *Store) AcceptInvitation(
 ) (people.Invitation, error) {
 	var found people.Invitation
 	err := pg.InTx(ctx, s.pool, func(tx pgx.Tx) (err error) {
+		if _, err := tx.Exec(ctx, lockSessions, pgx.NamedArgs{"person": personID}); err != nil {
+			return fmt.Errorf("lock person %s: %w", personID, err)
+		}
 		found, err = acceptInvitation(ctx, tx, personID, hash[:])
 		if err == nil && found.Role == nil {
 			err = ErrNoInvitation // such an invitation is for a new passkey only

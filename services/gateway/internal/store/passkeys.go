@@ -104,7 +104,7 @@ func addPersonOfInvitation(
 	if grouped {
 		return ErrProviderOnly
 	}
-	for _, statement := range []string{deletePasskeysOf, revokeSessions} {
+	for _, statement := range []string{lockSessions, deletePasskeysOf, revokeSessions} {
 		if _, err := tx.Exec(ctx, statement, pgx.NamedArgs{"person": person.ID}); err != nil {
 			return fmt.Errorf("delete passkeys and sessions of %s: %w", person.ID, err)
 		}

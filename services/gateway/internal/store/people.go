@@ -146,6 +146,8 @@ func setRole(ctx context.Context, tx pgx.Tx, personID uuid.UUID, workspaceID *uu
 	return markForReplacement(ctx, tx, personID)
 }
 
+// markForReplacement makes the next request of each session replace its token. The caller has
+// locked the person.
 func markForReplacement(ctx context.Context, tx pgx.Tx, personID uuid.UUID) error {
 	if _, err := tx.Exec(ctx, replaceTokens, pgx.NamedArgs{"person": personID}); err != nil {
 		return fmt.Errorf("mark the sessions of %s: %w", personID, err)
@@ -223,8 +225,10 @@ func (s *Store) changeMember(
 			lock = lockOperators
 		}
 		args := pgx.NamedArgs{"person": personID, "workspace": workspaceID}
-		if _, err := tx.Exec(ctx, lock, args); err != nil {
-			return err
+		for _, statement := range []string{lockSessions, lock} { // a sign-in locks the person first, too
+			if _, err := tx.Exec(ctx, statement, args); err != nil {
+				return err
+			}
 		}
 		old, err := pg.Value[people.Role](ctx, tx, roleOf, args)
 		if err != nil {

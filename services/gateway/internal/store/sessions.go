@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -19,23 +20,37 @@ type SignIn struct {
 	// Previous is the hash of the token that the client sent with the sign-in. The session of this
 	// token ends. If it is nil, the client sent no token.
 	Previous *apikeys.Hash
+	// AuthenticatedAt is when the person proved the identity to the OpenID provider. If it is nil, the
+	// person proved it at the sign-in.
+	AuthenticatedAt *time.Time
 	// RequestID and Route identify the request of the sign-in in the audit log.
 	RequestID uuid.UUID
 	Route     string
 }
 
-const sessionColumns = `id, person_id, method, signed_in_at, last_used_at, replace AND replaced_at IS NULL AS replace,
+const sessionColumns = `id, person_id, method, signed_in_at, coalesce(authenticated_at, signed_in_at) AS authenticated_at,
+	last_used_at, replace AND replaced_at IS NULL AS replace,
 	(SELECT name FROM people WHERE people.id = sessions.person_id) AS person_name,
 	EXISTS (SELECT FROM memberships m WHERE m.person_id = sessions.person_id AND m.role = 'operator') AS operator`
 
 const liveSession = ` last_used_at > now() - @idle::interval AND signed_in_at > now() - @age::interval
 	AND (replaced_at IS NULL OR replaced_at > now() - @replaced::interval)`
 
+// A token that was replaced works for a few seconds more, so a session ends together with the
+// sessions before and after it.
 const (
-	deletePrevious = `DELETE FROM sessions WHERE hash = @previous`
-	insertSession  = `INSERT INTO sessions (id, hash, person_id, method) VALUES (@id, @hash, @person, @method)
+	withReplaced = `WITH RECURSIVE chain AS (SELECT id, replaced_by FROM sessions WHERE `
+	deleteChain  = ` UNION SELECT s.id, s.replaced_by FROM sessions s JOIN chain c ON s.id = c.replaced_by OR s.replaced_by = c.id)
+DELETE FROM sessions WHERE id IN (SELECT id FROM chain)`
+	deletePrevious = withReplaced + `hash = @previous` + deleteChain
+	insertSession  = `INSERT INTO sessions (id, hash, person_id, method, authenticated_at)
+VALUES (@id, @hash, @person, @method, least(@authenticated::timestamptz, now()))
 RETURNING ` + sessionColumns
 )
+
+// lockSessions locks a person. Without the lock, a statement that ends all sessions of the person
+// would not see the session that a concurrent transaction inserts.
+const lockSessions = `SELECT 1 FROM people WHERE id = @person FOR NO KEY UPDATE`
 
 // addSession creates a session and its audit entry. The earlier session of the browser ends in the
 // same transaction.
@@ -46,7 +61,11 @@ func addSession(
 	if err != nil {
 		return people.Session{}, fmt.Errorf("make id: %w", err)
 	}
-	args := pgx.NamedArgs{"id": id, "hash": signIn.Hash[:], "person": personID, "method": method}
+	args := pgx.NamedArgs{"id": id, "hash": signIn.Hash[:], "person": personID, "method": method,
+		"authenticated": signIn.AuthenticatedAt}
+	if _, err := tx.Exec(ctx, lockSessions, args); err != nil {
+		return people.Session{}, fmt.Errorf("lock person %s: %w", personID, err)
+	}
 	if signIn.Previous != nil {
 		args["previous"] = signIn.Previous[:]
 		if _, err := tx.Exec(ctx, deletePrevious, args); err != nil {
@@ -107,10 +126,12 @@ func (s *Store) Session(ctx context.Context, id uuid.UUID) (people.Session, erro
 }
 
 const (
-	endReplaced = `UPDATE sessions SET replaced_at = now() WHERE id = @id AND replaced_at IS NULL AND replace`
+	lockPersonOfSession = `SELECT 1 FROM people WHERE id = (SELECT person_id FROM sessions WHERE id = @id) FOR NO KEY UPDATE`
+	endReplaced         = `UPDATE sessions SET replaced_at = now(), replaced_by = @new
+WHERE id = @id AND replaced_at IS NULL AND replace`
 	// The new session has the sign-in time of the old session.
-	copySession = `INSERT INTO sessions (id, hash, person_id, method, signed_in_at)
-SELECT @new, @hash, person_id, method, signed_in_at FROM sessions WHERE id = @id
+	copySession = `INSERT INTO sessions (id, hash, person_id, method, signed_in_at, authenticated_at)
+SELECT @new, @hash, person_id, method, signed_in_at, authenticated_at FROM sessions WHERE id = @id
 RETURNING ` + sessionColumns
 )
 
@@ -124,6 +145,9 @@ func (s *Store) ReplaceToken(ctx context.Context, id uuid.UUID, hash apikeys.Has
 	var made people.Session
 	err = pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
 		args := pgx.NamedArgs{"id": id, "new": next, "hash": hash[:]}
+		if _, err := tx.Exec(ctx, lockPersonOfSession, args); err != nil {
+			return err
+		}
 		tag, err := tx.Exec(ctx, endReplaced, args)
 		if err != nil {
 			return err
@@ -154,27 +178,41 @@ func (s *Store) Sessions(ctx context.Context, personID uuid.UUID) ([]people.Sess
 	return found, nil
 }
 
-const revokeSession = `DELETE FROM sessions WHERE id = @id AND person_id = @person`
+const (
+	revokeSession  = withReplaced + `id = @id AND person_id = @person` + deleteChain
+	revokeSessions = `DELETE FROM sessions WHERE person_id = @person`
+)
 
 // RevokeSession ends one session of a person. It returns pg.ErrNotFound if the person has no such
 // session.
 func (s *Store) RevokeSession(ctx context.Context, personID, id uuid.UUID) error {
-	tag, err := s.pool.Exec(ctx, revokeSession, pgx.NamedArgs{"id": id, "person": personID})
+	ended, err := s.revoke(ctx, revokeSession, pgx.NamedArgs{"id": id, "person": personID})
+	if err == nil && ended == 0 {
+		err = pg.ErrNotFound
+	}
 	if err != nil {
 		return fmt.Errorf("revoke session %s: %w", id, err)
-	}
-	if tag.RowsAffected() == 0 {
-		return fmt.Errorf("revoke session %s: %w", id, pg.ErrNotFound)
 	}
 	return nil
 }
 
-const revokeSessions = `DELETE FROM sessions WHERE person_id = @person`
-
 // RevokeSessions ends all sessions of a person.
 func (s *Store) RevokeSessions(ctx context.Context, personID uuid.UUID) error {
-	if _, err := s.pool.Exec(ctx, revokeSessions, pgx.NamedArgs{"person": personID}); err != nil {
+	if _, err := s.revoke(ctx, revokeSessions, pgx.NamedArgs{"person": personID}); err != nil {
 		return fmt.Errorf("revoke sessions of %s: %w", personID, err)
 	}
 	return nil
+}
+
+// revoke runs a statement that ends sessions of a person, and returns their number.
+func (s *Store) revoke(ctx context.Context, statement string, args pgx.NamedArgs) (ended int64, err error) {
+	err = pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, lockSessions, args); err != nil {
+			return err
+		}
+		tag, err := tx.Exec(ctx, statement, args)
+		ended = tag.RowsAffected()
+		return err
+	})
+	return ended, err
 }
