@@ -9,12 +9,12 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/google/uuid"
 
 	"ringfence.dev/libs/apierr"
+	"ringfence.dev/libs/httpserver"
 	"ringfence.dev/libs/phone"
 	"ringfence.dev/libs/serviceauth"
 	"ringfence.dev/services/calls/internal/store"
@@ -114,7 +114,7 @@ func (m *usageMerger) flush() error {
 	for _, code := range slices.Sorted(maps.Keys(m.byCode)) {
 		sum := m.byCode[code]
 		if err := m.lines.Write([]string{
-			m.day.Format(time.DateOnly), m.first.Direction, m.first.AgentID.String(), csvText(m.first.AgentName), code,
+			m.day.Format(time.DateOnly), m.first.Direction, m.first.AgentID.String(), httpserver.CSVText(m.first.AgentName), code,
 			strconv.FormatInt(sum.Calls, 10), strconv.FormatInt(sum.Answered, 10), strconv.FormatInt(sum.TalkSeconds, 10),
 			sum.Credits.String(),
 		}); err != nil {
@@ -123,13 +123,4 @@ func (m *usageMerger) flush() error {
 	}
 	m.byCode = nil
 	return nil
-}
-
-// csvText returns a text that a spreadsheet does not evaluate as a formula. A spreadsheet evaluates
-// a cell that begins with one of these characters, so the text gets an apostrophe.
-func csvText(text string) string {
-	if strings.IndexAny(text, "=+-@\t\r\n＝＋－＠") == 0 {
-		return "'" + text
-	}
-	return text
 }

@@ -75,9 +75,28 @@ type Session struct {
 	// Background is true if no person caused the request. The request does not prolong the session.
 	Background bool
 
+	parent   *Session // counts the requests, too
 	mu       sync.Mutex
 	newToken string
 	requests int64
+}
+
+// CurrentToken returns the token of the next request: Token, or the token that replaced it.
+func (s *Session) CurrentToken() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.newToken != "" {
+		return s.newToken
+	}
+	return s.Token
+}
+
+// Beside returns a sender for requests at the same time as other requests of s. Its requests do not
+// replace the token, so that only s receives a new one. They are counted as requests of s.
+func (s *Session) Beside() *Session {
+	copied := s.In(s.Workspace)
+	copied.Background, copied.parent = true, s
+	return copied
 }
 
 // Requests returns the number of requests that the session sent. The gateway limits the requests
@@ -93,7 +112,7 @@ func (c *Client) Session(token string) *Session { return &Session{client: c, Tok
 
 // In returns a sender with the same session in a workspace. Both report new tokens separately.
 func (s *Session) In(workspace uuid.UUID) *Session {
-	return &Session{client: s.client, Token: s.Token, Workspace: workspace, Reason: s.Reason, Forwarded: s.Forwarded,
+	return &Session{client: s.client, Token: s.CurrentToken(), Workspace: workspace, Reason: s.Reason, Forwarded: s.Forwarded,
 		Background: s.Background}
 }
 
@@ -189,9 +208,11 @@ func (s *Session) Fetch(ctx context.Context, r Request) (*http.Response, error) 
 	if err != nil {
 		return nil, err
 	}
-	s.mu.Lock()
-	s.requests++
-	s.mu.Unlock()
+	for counted := s; counted != nil; counted = counted.parent {
+		counted.mu.Lock()
+		counted.requests++
+		counted.mu.Unlock()
+	}
 	response, err := s.client.http.Do(request)
 	if err != nil {
 		return nil, &Error{cause: err}
@@ -236,8 +257,8 @@ func (s *Session) request(ctx context.Context, r Request) (*http.Request, error)
 			request.Header.Set(name, value)
 		}
 	}
-	if s.Token != "" {
-		request.Header.Set("Authorization", "Bearer "+s.Token)
+	if token := s.CurrentToken(); token != "" {
+		request.Header.Set("Authorization", "Bearer "+token)
 	}
 	if s.Workspace != uuid.Nil {
 		request.Header.Set("Ringfence-Workspace", s.Workspace.String())

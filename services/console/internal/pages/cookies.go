@@ -1,7 +1,9 @@
 package pages
 
 import (
+	"crypto/sha256"
 	"encoding/base64"
+	"encoding/hex"
 	"net/http"
 	"net/url"
 	"strings"
@@ -57,21 +59,26 @@ func valueOf(r *http.Request, name string) string {
 	return cookie.Value
 }
 
-// setReason remembers the reason of an operator for reading transcripts of one workspace.
-func (c cookies) setReason(w http.ResponseWriter, workspace uuid.UUID, reason string) {
-	c.set(w, c.reason, workspace.String()+"."+base64.RawURLEncoding.EncodeToString([]byte(reason)), reasonAge)
+// setReason remembers the reason of an operator for reading transcripts of one workspace. The
+// reason belongs to the session, so the next person who signs in does not read with it.
+func (c cookies) setReason(w http.ResponseWriter, token string, workspace uuid.UUID, reason string) {
+	encoded := base64.RawURLEncoding.EncodeToString([]byte(reason))
+	c.set(w, c.reason, markOf(token)+"."+workspace.String()+"."+encoded, reasonAge)
 }
 
-func (c cookies) reasonFor(r *http.Request, workspace uuid.UUID) string {
-	id, encoded, _ := strings.Cut(valueOf(r, c.reason), ".")
-	if id != workspace.String() {
-		return ""
-	}
+func (c cookies) reasonFor(r *http.Request, token string, workspace uuid.UUID) string {
+	encoded, found := strings.CutPrefix(valueOf(r, c.reason), markOf(token)+"."+workspace.String()+".")
 	reason, err := base64.RawURLEncoding.DecodeString(encoded)
-	if err != nil {
+	if err != nil || !found {
 		return ""
 	}
 	return string(reason)
+}
+
+// markOf returns a text that identifies a session token and does not reveal it.
+func markOf(token string) string {
+	hash := sha256.Sum256([]byte(token))
+	return hex.EncodeToString(hash[:8])
 }
 
 // localPath returns an address of this console from a request, or "/" if the text names another

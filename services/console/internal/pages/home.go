@@ -66,6 +66,6 @@ func setReason(v *visit) (view, error) {
 	if reason == "" || !utf8.ValidString(reason) || utf8.RuneCountInString(reason) > 500 {
 		return view{}, &gateway.Error{Status: http.StatusUnprocessableEntity, Field: "Ringfence-Reason"}
 	}
-	v.server.cookies.setReason(v.w, v.workspace, reason)
+	v.server.cookies.setReason(v.w, v.CurrentToken(), v.workspace, reason)
 	return view{redirect: localPath(v.form("next"))}, nil
 }

@@ -75,9 +75,16 @@ func (v *visit) writeSignIn(data signInData, status int) {
 	v.write(view{template: "signin", title: "signin.title", data: data, status: status}, nil)
 }
 
+// keepSession stores the token of a new session in the browser. The reason of an earlier person is
+// removed.
+func (v *visit) keepSession(signIn gateway.SignIn) {
+	v.server.cookies.set(v.w, v.server.cookies.session, signIn.Token, sessionAge)
+	v.server.cookies.set(v.w, v.server.cookies.reason, "", 0)
+}
+
 // begin stores the token of a new session in the browser and sends the person to the next page.
 func (v *visit) begin(signIn gateway.SignIn, next string) {
-	v.server.cookies.set(v.w, v.server.cookies.session, signIn.Token, sessionAge)
+	v.keepSession(signIn)
 	http.Redirect(v.w, v.r, localPath(next), http.StatusSeeOther)
 }
 
@@ -202,7 +209,7 @@ func (s *Server) finishPasskey(w http.ResponseWriter, r *http.Request) {
 		v.writeJSONError(err)
 		return
 	}
-	s.cookies.set(w, s.cookies.session, signIn.Token, sessionAge)
+	v.keepSession(signIn)
 	w.Header().Set("Content-Type", "application/json")
 	_ = json.NewEncoder(
 		w,

@@ -105,3 +105,71 @@ func TestInvitation_TokenIsNotSentToOtherSites(t *testing.T) {
 	wantHeader(t, w, "Referrer-Policy", "no-referrer")
 	wantBody(t, w, "You are invited to Demo as Viewer.")
 }
+
+func TestReason_EndsWithTheSession(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, gateway.Operator)
+	given := s.do(s.request("POST", "/w/"+workspaceID+"/reason", url.Values{"reason": {"complaint 7"}}))
+	reason := cookieOf(given, "__Host-rf-reason")
+	if reason.Value == "" {
+		t.Fatal("no cookie with the reason")
+	}
+	s.set("POST /console/v1/sign-in/code", map[string]any{"token": "rfs_next"})
+	if got := cookieOf(s.do(s.request("POST", "/sign-in/code", url.Values{"code": {"x"}})), "__Host-rf-reason"); got.MaxAge >= 0 {
+		t.Errorf("cookie after a sign-in = %v, want it removed", got)
+	}
+	// A browser that keeps the cookie does not use it with another session.
+	next := s.request("GET", "/w/"+workspaceID+"/calls", nil)
+	next.Header.Del("Cookie")
+	next.AddCookie(&http.Cookie{Name: "__Host-rf", Value: "rfs_next"})
+	next.AddCookie(&http.Cookie{Name: reason.Name, Value: reason.Value})
+	wantStatus(t, s.do(next), http.StatusOK)
+	sent := s.sent("/v1/calls")
+	if got := sent[len(sent)-1].Header.Get("Ringfence-Reason"); got != "" {
+		t.Errorf("reason of the next person = %q, want none", got)
+	}
+	s.set("GET /console/v1/me", refusal{status: http.StatusUnauthorized, code: "invalid_session"})
+	if got := cookieOf(s.get("/w/"+workspaceID+"/calls"), "__Host-rf-reason"); got.MaxAge >= 0 {
+		t.Errorf("cookie after the end of the session = %v, want it removed", got)
+	}
+}
+
+// A handler that writes its response itself must not lose the token that replaces the old one.
+func TestToken_IsReplacedBeforeAFileIsSent(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, gateway.Owner)
+	me := jsonOf(t, s.responses["GET /console/v1/me"])
+	s.set("GET /console/v1/me", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Ringfence-Background") != "" {
+			t.Error("GET /me is a background request, which replaces no token")
+		}
+		w.Header().Set("Ringfence-Session", "rfs_next")
+		_, _ = w.Write([]byte(me)) // the test sees an incomplete response
+	}))
+	w := s.get("/w/" + workspaceID + "/calls.csv")
+	wantStatus(t, w, http.StatusOK)
+	if got := cookieOf(w, "__Host-rf").Value; got != "rfs_next" {
+		t.Errorf("session cookie = %q, want the new token", got)
+	}
+	if got := s.sent("/v1/calls")[0].Header.Get("Authorization"); got != "Bearer rfs_next" {
+		t.Errorf("Authorization of the next request = %q, want the new token", got)
+	}
+	for _, r := range s.sent("/admin/v1/workspaces/" + workspaceID) {
+		if r.Header.Get("Ringfence-Background") == "" {
+			t.Error("a concurrent request could replace the token")
+		}
+	}
+}
+
+func TestExpired_BackgroundRequestsRemoveNoCookie(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, gateway.Owner)
+	s.set("GET /console/v1/me", refusal{status: http.StatusUnauthorized, code: "invalid_session"})
+	r := s.request("GET", "/w/"+workspaceID+"/calls", nil)
+	r.Header.Set("RF-Background", "1")
+	w := s.do(r)
+	wantStatus(t, w, http.StatusUnauthorized)
+	if cookies := w.Result().Cookies(); len(cookies) != 0 {
+		t.Errorf("cookies = %v, want none: the browser can have a new token", cookies)
+	}
+}

@@ -31,6 +31,7 @@ type visit struct {
 	role      string
 	settings  settings
 	frame     *frame
+	stored    string // the new token that the browser has received
 }
 
 // view is the result of a page: a template with its data, or a redirect.
@@ -62,7 +63,7 @@ func (s *Server) visit(w http.ResponseWriter, r *http.Request) (*visit, bool) {
 			v.write(view{}, errNotFound)
 			return nil, false
 		}
-		v.workspace, v.Workspace, v.Reason = id, id, s.cookies.reasonFor(r, id)
+		v.workspace, v.Workspace, v.Reason = id, id, s.cookies.reasonFor(r, v.Token, id)
 	}
 	if v.Token == "" {
 		v.write(view{}, &gateway.Error{Status: http.StatusUnauthorized, Code: "invalid_session"})
@@ -70,6 +71,7 @@ func (s *Server) visit(w http.ResponseWriter, r *http.Request) (*visit, bool) {
 	}
 	v.frame = startFrame(v)
 	me, err := gateway.Get[gateway.Me](r.Context(), v.Session, "/console/v1/me", nil)
+	v.keepToken() // the handler can write its response itself
 	if err != nil {
 		v.write(view{}, err)
 		return nil, false
@@ -151,20 +153,27 @@ func startFrame(v *visit) *frame {
 		return f
 	}
 	ctx, cancel := context.WithTimeout(v.r.Context(), frameTimeout)
+	session := v.Beside()
 	f.done.Go(func() {
 		defer cancel()
-		if w, err := gateway.Get[gateway.Workspace](ctx, v.Session, v.admin(""), nil); err == nil {
+		if w, err := gateway.Get[gateway.Workspace](ctx, session, v.admin(""), nil); err == nil {
 			f.workspace = &w
 		}
 	})
 	return f
 }
 
+// keepToken stores the token that replaced the token of the session in the browser.
+func (v *visit) keepToken() {
+	if token := v.NewToken(); token != "" && token != v.stored {
+		v.server.cookies.set(v.w, v.server.cookies.session, token, sessionAge)
+		v.stored = token
+	}
+}
+
 // write writes the page, or the page that explains the error.
 func (v *visit) write(result view, err error) {
-	if token := v.NewToken(); token != "" {
-		v.server.cookies.set(v.w, v.server.cookies.session, token, sessionAge)
-	}
+	v.keepToken()
 	if err != nil {
 		if v.frame == nil {
 			v.frame = &frame{}
@@ -282,12 +291,13 @@ func (v *visit) expired() view {
 			target += "&expired=1"
 		}
 	}
-	if v.Token != "" {
-		v.server.cookies.set(v.w, v.server.cookies.session, "", 0)
-	}
-	if v.Background {
+	if v.Background { // the browser can have received another token since it sent the request
 		v.w.WriteHeader(http.StatusUnauthorized)
 		return view{written: true}
+	}
+	if v.Token != "" {
+		v.server.cookies.set(v.w, v.server.cookies.session, "", 0)
+		v.server.cookies.set(v.w, v.server.cookies.reason, "", 0)
 	}
 	return view{redirect: target}
 }
