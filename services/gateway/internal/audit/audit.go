@@ -62,6 +62,9 @@ type Intent struct {
 	Route  string
 	Path   string
 	Before json.RawMessage
+	// Reason is why an operator makes the change or reads the object. It is empty if no reason was
+	// given. It is stored in the state after the change.
+	Reason string `db:"-"`
 }
 
 // Entry is one entry of the audit log.

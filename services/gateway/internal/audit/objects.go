@@ -151,9 +151,9 @@ func idInState(state json.RawMessage) string {
 	return object.PhoneNumber
 }
 
-// Complete returns the entry with the id of its object. The path of a request that creates an
-// object has no id, so the id is read from the state after the change. Otherwise the object is the
-// workspace.
+// Complete returns the entry with the id of its object, and with the reason in its state. The path
+// of a request that creates an object has no id, so the id is read from the state after the change.
+// Otherwise the object is the workspace.
 func (e Entry) Complete() Entry {
 	if e.Object.ID == "" {
 		e.Object.ID = idInState(e.After)
@@ -161,7 +161,28 @@ func (e Entry) Complete() Entry {
 	if e.Object.ID == "" && e.WorkspaceID != nil {
 		e.Object.ID = e.WorkspaceID.String()
 	}
+	if e.Reason != "" {
+		e.After = withReason(e.After, e.Reason)
+	}
 	return e
+}
+
+// withReason adds a reason to a state. A state that has a member reason is not changed.
+func withReason(state json.RawMessage, reason string) json.RawMessage {
+	members := map[string]json.RawMessage{}
+	if state != nil && json.Unmarshal(state, &members) != nil {
+		return state
+	}
+	text, err := json.Marshal(reason)
+	if _, has := members["reason"]; has || err != nil {
+		return state
+	}
+	members["reason"] = text
+	added, err := json.Marshal(members)
+	if err != nil {
+		return state
+	}
+	return added
 }
 
 // ReadsIn returns the objects that a response to a read contains. A call contains a transcript or

@@ -114,7 +114,8 @@ type actor struct {
 	// the id of a person. It is empty for an API key.
 	operator  string
 	requestID uuid.UUID
-	// reason is why an operator reads a transcript or a recording. It is empty for other actors.
+	// reason is why an operator reads a transcript or a recording, or makes a change. It is empty for
+	// other actors.
 	reason string
 	// hidden is true if transcripts are removed from the stream that the person reads.
 	hidden bool
@@ -180,7 +181,7 @@ func (act actor) auditIntent(r *http.Request, template string, workspaceID *uuid
 	object, _ := audit.ObjectOf(r.Method, template, r.URL)
 	return audit.Intent{
 		ID: id, Operator: act.operator, Actor: act.Actor, Object: object, WorkspaceID: workspaceID,
-		RequestID: act.requestID, Method: r.Method, Route: template, Path: storablePath(r.URL),
+		RequestID: act.requestID, Method: r.Method, Route: template, Path: storablePath(r.URL), Reason: act.reason,
 	}, nil
 }
 

@@ -280,6 +280,47 @@ func TestAudit_OperatorsReasonIsListed(t *testing.T) {
 	}
 }
 
+// With a subscription or a key, an operator can read transcripts elsewhere.
+func TestAudit_OperatorsReasonOfAChangeIsListed(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.newConsole()
+	workspace, operator := r.workspace(""), r.operatorSession()
+	key, _ := r.key(workspace, "write")
+	r.answers(func(w http.ResponseWriter, h receivedRequest) bool {
+		if h.owner != proxy.Webhooks {
+			return false
+		}
+		_, _ = io.WriteString(w, `{"id":"`+anID+`","status":"active"}`)
+		return true
+	})
+	header := http.Header{"Ringfence-Workspace": {workspace}, "Ringfence-Reason": {"complaint 7"}}
+	keys := "/admin/v1/workspaces/" + workspace + "/api-keys"
+	for action, request := range map[string][3]string{
+		"webhook_subscription.create": {"POST", "/v1/webhook-subscriptions", `{}`},
+		"webhook_subscription.replay": {"POST", "/v1/webhook-subscriptions/" + anID + "/replay", `{}`},
+		"api_key.create":              {"POST", keys, `{"name":"a","access":"read"}`},
+	} {
+		made := send(t, request[0], r.console.URL+request[1], operator, request[2], header)
+		if made.status >= http.StatusMultipleChoices {
+			t.Errorf("%s = %d %s", action, made.status, made.body)
+		}
+		e := r.entries(key, "")[0]
+		if e.Action != action || e.After["reason"] != "complaint 7" || e.After["id"] == nil {
+			t.Errorf("entry = %+v, want %s with the reason and the state", e, action)
+		}
+	}
+	dialing := `{"state":"paused","reason":"Incident"}`
+	r.answers(func(w http.ResponseWriter, _ receivedRequest) bool {
+		_, _ = io.WriteString(w, dialing)
+		return true
+	})
+	send(t, "PUT", r.console.URL+"/v1/dialing", operator, dialing, header)
+	if e := r.entries(key, "")[0]; e.After["reason"] != "Incident" {
+		t.Errorf("entry = %+v, want the reason of the pause", e)
+	}
+}
+
 func TestAudit_FiltersAndPages(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

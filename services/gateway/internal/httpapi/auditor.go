@@ -114,12 +114,6 @@ func (a auditor) record(r *http.Request, template string, workspaceID uuid.UUID,
 	}
 	intent.Object = read
 	entry := doneEntry(intent, http.StatusOK)
-	if act.reason != "" {
-		entry.After, err = json.Marshal(map[string]string{"reason": act.reason})
-		if err != nil {
-			return err
-		}
-	}
 	ctx, cancel := context.WithTimeout(r.Context(), auditTimeout)
 	defer cancel()
 	if act.Type == audit.APIKey {

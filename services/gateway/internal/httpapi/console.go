@@ -228,7 +228,7 @@ func (c *Console) answer(w http.ResponseWriter, r *http.Request) error {
 		Actor:    audit.Actor{Type: audit.User, ID: session.PersonID.String(), Name: session.PersonName},
 		operator: session.Actor(), requestID: requestID,
 	}
-	if (rule.reason || rule.hides) && person.role == people.Operator {
+	if person.role == people.Operator {
 		act.reason = strings.TrimSpace(r.Header.Get(reasonHeader))
 		telemetry.Annotate(ctx, "reason", act.reason)
 	}
@@ -310,7 +310,7 @@ func (c *Console) authorize(r *http.Request, session auth.Session, u rule, match
 		return person, apierr.New(http.StatusForbidden, "recent_sign_in_required",
 			"This action needs a sign-in within the last 15 minutes. Sign in again.")
 	}
-	if person.role == people.Operator && (u.reason || (u.hides && r.Header.Get(reasonHeader) != "")) {
+	if person.role == people.Operator && (u.reason || r.Header.Get(reasonHeader) != "") {
 		return person, checkReason(r)
 	}
 	return person, nil
@@ -355,7 +355,7 @@ func workspaceOfRequest(r *http.Request, u rule, match proxy.Match) (uuid.UUID, 
 	return id, nil
 }
 
-// checkReason returns 422 if an operator gives no reason for opening a transcript or a recording.
+// checkReason returns 422 if an operator gives no reason, or one that cannot be stored.
 func checkReason(r *http.Request) error {
 	reason := strings.TrimSpace(r.Header.Get(reasonHeader))
 	if reason == "" || !utf8.ValidString(reason) || utf8.RuneCountInString(reason) > maxReason {
