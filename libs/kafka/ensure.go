@@ -190,7 +190,7 @@ func (e *ensuring) createCommands(missing []Topic) string {
 		fmt.Fprintf(&all, "kafka-topics.sh --bootstrap-server %s --create --topic %s --partitions %d --replication-factor %d",
 			strings.Join(e.client.cfg.Brokers, ","), topic.Name, topic.Partitions, e.making.Replication)
 		settings := topic.settings(e.making.MinInsync)
-		for _, name := range []string{"cleanup.policy", "retention.ms", "min.insync.replicas", timestampType} {
+		for _, name := range []string{"cleanup.policy", "retention.ms", segmentTime, "min.insync.replicas", timestampType} {
 			if settings[name] != nil {
 				fmt.Fprintf(&all, " --config %s=%s", name, *settings[name])
 			}
@@ -366,11 +366,21 @@ func (t Topic) policy() string {
 	return "delete"
 }
 
+// Brokers delete whole segments. A segment to which records are written ends after segment.ms, so a
+// topic with a shorter retention needs a shorter segment.ms than the brokers' default.
+const (
+	segmentTime        = "segment.ms"
+	defaultSegmentTime = week
+)
+
 func (t Topic) settings(minInsync int) map[string]*string {
 	policy, insync, timestamps := t.policy(), strconv.Itoa(minInsync), logAppendTime
 	settings := map[string]*string{"cleanup.policy": &policy, "min.insync.replicas": &insync, timestampType: &timestamps}
 	if retention := strconv.FormatInt(t.Retention.Milliseconds(), 10); !t.Compacted && t.Retention > 0 {
 		settings["retention.ms"] = &retention
+		if t.Retention < defaultSegmentTime {
+			settings[segmentTime] = &retention
+		}
 	}
 	return settings
 }

@@ -33,13 +33,16 @@ var (
 	// DialIntents has one record per dial. A dialer publishes the record before it commits the
 	// fence, the database row that permits the dial.
 	DialIntents = Topic{Name: "dial-intents.v1", Partitions: 3, Retention: week}
+	// CallTurns has the turns of calls in progress. Every replica of webhook-dispatcher reads all of
+	// its records without a consumer group, so it has no DLQ.
+	CallTurns = Topic{Name: "call-turns.v1", Partitions: 3, Retention: 10 * time.Minute}
 )
 
 // Catalogue returns all topics. EnsureTopics also creates a DLQ for each reader of a topic (see
 // Readers).
 func Catalogue() []Topic {
 	return []Topic{Workspaces, Agents, CallRequests, DialEvents, WalletEvents, CallEvents, Contacts, ErasureReports,
-		DialIntents}
+		DialIntents, CallTurns}
 }
 
 // Readers returns the services that consume a topic of the catalogue. For each of them the topic

@@ -22,7 +22,8 @@ const (
 	Write Access = "write"
 )
 
-const webhooks = "webhooks"
+// The features in a caller's token. A service ignores a feature that it does not know.
+const webhooks, turns = "webhooks", "turns"
 
 // Caller is the client or operator whose request the gateway forwards.
 type Caller struct {
@@ -31,6 +32,8 @@ type Caller struct {
 	Access      Access
 	// Webhooks is true if the plan includes webhooks.
 	Webhooks bool
+	// Turns is true if the caller may read the turns of calls in progress in the event stream.
+	Turns bool
 	// KeyID is the id of the client's API key. It is the zero UUID on routes without a key.
 	KeyID uuid.UUID
 	// Operator is the name of the operator on /admin/v1 and internal routes. On every route it is
@@ -59,7 +62,10 @@ func (k *Keys) SignCaller(aud string, c Caller) (string, error) {
 		Destinations: c.Destinations,
 	}
 	if c.Webhooks {
-		signed.Features = []string{webhooks}
+		signed.Features = append(signed.Features, webhooks)
+	}
+	if c.Turns {
+		signed.Features = append(signed.Features, turns)
 	}
 	return k.sign(aud, signed, time.Now())
 }
@@ -98,7 +104,7 @@ func (k *Keys) require(next http.Handler, may func(Caller) bool) http.Handler {
 
 func (c claims) caller() Caller {
 	return Caller{WorkspaceID: c.Workspace, RequestID: c.RequestID, Access: c.Access, KeyID: c.Key,
-		Webhooks: slices.Contains(c.Features, webhooks), Operator: c.Operator, Destinations: c.Destinations}
+		Webhooks: slices.Contains(c.Features, webhooks), Turns: slices.Contains(c.Features, turns), Operator: c.Operator, Destinations: c.Destinations}
 }
 
 // CallerFrom returns the caller of a request. It panics on a route without RequireCaller.

@@ -1,11 +1,15 @@
 package contract
 
 import (
+	"encoding/json"
 	"net/http"
 	"regexp"
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
+
+	"ringfence.dev/proto/openapi"
 	"ringfence.dev/test/kit/sharedstack"
 )
 
@@ -63,4 +67,85 @@ func TestConsole_CredentialsWorkOnTheirOwnListenerOnly(t *testing.T) {
 
 	c.want(t, 204, "DELETE", "/console/v1/sessions/current", nil)
 	c.refused(t, 401, "invalid_session", "GET", "/console/v1/me", nil)
+}
+
+// A turn is sent only while its call is in progress, so the test opens the streams before the calls.
+func TestConsole_StreamSendsTheTurnsOfCallsInProgress(t *testing.T) {
+	w := workspace(t, set{"features": set{"transcripts": true}})
+	other := workspace(t, set{"features": set{"transcripts": true}})
+	muted := workspace(t)
+	w.topUp(t, "10")
+	other.topUp(t, "10")
+	c := person(t)
+	w.read.refused(t, 422, "validation_error", "GET", "/v1/events?types=call.turn", nil)
+	c.refused(t, 422, "validation_error", "GET", "/v1/events?types=call.turn", nil, "Ringfence-Workspace", w.id)
+	c.refused(t, 422, "validation_error", "GET", "/v1/events?types=call.turn", nil, "Ringfence-Workspace", muted.id,
+		"Ringfence-Reason", "complaint 7")
+	turns, others := c.openTurns(t, w), c.openTurns(t, other)
+
+	foreign := other.ended(t, other.write.want(t, 202, "POST", "/v1/calls", other.order(number(1))).text("id"))
+	ended := w.ended(t, w.write.want(t, 202, "POST", "/v1/calls", w.order(number(1))).text("id"))
+	callID := ended.text("call_id")
+	var transcript answer
+	until(t, "there is a transcript", func() bool {
+		transcript = w.read.send(t, "GET", "/v1/calls/"+callID+"/transcript", nil)
+		return transcript.status == 200
+	})
+	var want struct{ Turns []struct{ Role, Text string } }
+	if err := json.Unmarshal([]byte(transcript.body), &want); err != nil {
+		t.Fatal(err)
+	}
+	for i, turn := range want.Turns {
+		got := readTurn(t, turns)
+		sharedstack.Equal(t, "call of the turn", got.Data.CallID, callID)
+		sharedstack.Equal(t, "call request of the turn", got.Data.CallRequestID, ended.text("id"))
+		sharedstack.Equal(t, "workspace of the turn", got.WorkspaceID, w.id)
+		sharedstack.Equal(t, "sequence of the turn", got.Sequence, i+1)
+		sharedstack.Equal(t, "role of the turn", got.Data.Role, turn.Role)
+		sharedstack.Equal(t, "text of the turn", got.Data.Text, turn.Text)
+	}
+	sharedstack.Equal(t, "call of the other workspace", readTurn(t, others).Data.CallID, foreign.text("call_id"))
+}
+
+type streamedTurn struct {
+	WorkspaceID string `json:"workspace_id"`
+	Sequence    int
+	Data        struct {
+		CallID        string `json:"call_id"`
+		CallRequestID string `json:"call_request_id"`
+		Role, Text    string
+	}
+}
+
+// openTurns opens a stream of the turns of a workspace.
+func (c *client) openTurns(t *testing.T, w *tenant) *openapi.EventReader {
+	t.Helper()
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, c.base+"/v1/events?types=call.turn", http.NoBody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.Header.Set("Authorization", "Bearer "+c.key)
+	request.Header.Set("Ringfence-Workspace", w.id)
+	request.Header.Set("Ringfence-Reason", "complaint 7")
+	response, err := (&http.Client{Transport: transport("")}).Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = response.Body.Close() })
+	sharedstack.Equal(t, "status of the stream", response.StatusCode, http.StatusOK)
+	return openapi.NewEventReader(response.Body)
+}
+
+func readTurn(t *testing.T, from *openapi.EventReader) (turn streamedTurn) {
+	t.Helper()
+	event, err := from.Next()
+	if err != nil {
+		t.Fatalf("read the next turn: %v", err)
+	}
+	sharedstack.Equal(t, "type of the event", string(event.Type), "call.turn")
+	sharedstack.Equal(t, "id of the message", event.ID, uuid.Nil)
+	if err := json.Unmarshal(event.Data, &turn); err != nil {
+		t.Fatal(err)
+	}
+	return turn
 }

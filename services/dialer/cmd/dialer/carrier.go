@@ -94,6 +94,7 @@ func openCarrier(
 	recordings recordingParts,
 	circuits *agent.Circuits,
 	monitor *dialqueue.PauseMonitor,
+	turns *calls.TurnPublisher,
 	tel *telemetry.Telemetry,
 ) (carrierParts, error) {
 	most := dialqueue.Limit{Live: cfg.TrunkChannels, PerSecond: cfg.TrunkCallsPerSecond}
@@ -116,7 +117,7 @@ func openCarrier(
 	case cfg.Carrier == "sip":
 		st = st.Of(dialqueue.LiveMode)
 		to := calls.NewApplier(st, relay, nil)
-		opened, line, err := openSIP(cfg, db, st, to, known, recordings, circuits, monitor, tel)
+		opened, line, err := openSIP(cfg, db, st, to, known, recordings, circuits, monitor, turns, tel)
 		if err != nil {
 			return carrierParts{}, err
 		}
@@ -173,6 +174,7 @@ func openSIP(
 	recordings recordingParts,
 	circuits *agent.Circuits,
 	monitor *dialqueue.PauseMonitor,
+	turns *calls.TurnPublisher,
 	tel *telemetry.Telemetry,
 ) (carrierParts, *sipcarrier.Carrier, error) {
 	bind, err := netip.ParseAddr(cfg.SIP.RTP)
@@ -245,8 +247,12 @@ func openSIP(
 	if err != nil {
 		return carrierParts{}, nil, err
 	}
+	conversations := conversation.NewSIPCalls(st, known.keys, streams, advertised, agents, recorder)
+	conversations.OnTurn(func(callID uuid.UUID, number int, turn agent.Turn) {
+		turns.Add(calls.Turn{CallID: callID, Number: number, Turn: turn})
+	})
 	line = sipcarrier.New(ua, store.NewLegs(db.work, db.beats, owner, cfg.InstanceLease), to, known.trunks,
-		conversation.NewSIPCalls(st, known.keys, streams, advertised, agents, recorder), sipcarrier.Config{
+		conversations, sipcarrier.Config{
 			RingLimit: cfg.RingLimit, Ring: cfg.RingLimit + time.Minute, Keep: legPeriod, Drain: cfg.SIP.Drain,
 			CircuitFailures: cfg.CircuitFailures, CircuitRest: cfg.CircuitRest,
 			Serves: st.Serves, Rejected: rejected, Trace: trace, Pauses: monitor,

@@ -81,7 +81,11 @@ func start(ctx context.Context, cfg Config, rt *app.Runtime) ([]service.Part, er
 	circuits := agent.NewCircuits(cfg.CircuitFailures, cfg.CircuitRest)
 	tel.Metrics.MustRegister(circuits)
 	monitor := dialqueue.NewPauseMonitor(st.LatestPauses, tel.Metrics)
-	trunk, err := openCarrier(cfg, db, st, relay, known, recordings, circuits, monitor, tel)
+	turns, err := calls.NewTurnPublisher(cfg.Kafka, st, tel.Metrics)
+	if err != nil {
+		return nil, err
+	}
+	trunk, err := openCarrier(cfg, db, st, relay, known, recordings, circuits, monitor, turns, tel)
 	if err != nil {
 		return nil, err
 	}
@@ -108,6 +112,7 @@ func start(ctx context.Context, cfg Config, rt *app.Runtime) ([]service.Part, er
 	listeners := calls.Listeners{
 		Ended:   func() { wakeDialers(); analyser.Wake() },
 		Arrived: answerer.Wake, OptedOut: reporter.Wake, HangUp: recoverer.Wake,
+		Spoken: turns.Add,
 	}
 	trunk.calls.Listen(listeners)
 	var testParts []service.Part
@@ -138,6 +143,7 @@ func start(ctx context.Context, cfg Config, rt *app.Runtime) ([]service.Part, er
 			Name: "intent publisher",
 			Run:  func(ctx context.Context) error { defer intents.Close(); return intents.Run(ctx) },
 		},
+		{Name: "turns of calls", Run: turns.Run},
 		{Name: "reconciler", Run: reconciler.Run},
 		{Name: "pauses", Run: monitor.Run},
 		{Name: "fence review", Run: dialer.Review},

@@ -28,6 +28,8 @@ type Listeners struct {
 	// OptedOut is called after opt-outs were stored. HangUp is called after calls were marked to be
 	// hung up.
 	Ended, Arrived, OptedOut, HangUp func()
+	// Spoken is called with the new turns of calls that the scripted agent answers.
+	Spoken func(...Turn)
 }
 
 // Applier applies the events of every carrier to calls. No other code applies events. Dial attempts
@@ -49,7 +51,7 @@ func NewApplier(
 	none := func() {}
 	return &Applier{
 		store: st, relay: relay, findCall: find,
-		listeners: Listeners{Ended: none, Arrived: none, OptedOut: none, HangUp: none},
+		listeners: Listeners{Ended: none, Arrived: none, OptedOut: none, HangUp: none, Spoken: func(...Turn) {}},
 	}
 }
 
@@ -103,6 +105,7 @@ func (a *Applier) notify(f *eventBatch) {
 	if f.agentFailures > 0 || len(f.orphans) > 0 {
 		a.listeners.HangUp()
 	}
+	a.listeners.Spoken(f.spoken...)
 }
 
 // eventBatch contains the state of one transaction. foldEvents resets this state, because the
@@ -111,6 +114,7 @@ type eventBatch struct {
 	events                                 []carrier.Event
 	ends, arrivals, optOuts, agentFailures int
 	orphans                                map[uuid.UUID]bool
+	spoken                                 []Turn
 	// The carrier must be queried about the calls in unanswered. The results are stored in
 	// carrierStatus. If skipQueries is true, the carrier is never queried.
 	unanswered    []uuid.UUID
@@ -144,6 +148,7 @@ func (f *eventBatch) calls() (ids []uuid.UUID) {
 
 func (f *eventBatch) foldEvents(calls map[uuid.UUID]*callstate.Call, reconciled bool) (folded store.Folded, err error) {
 	f.ends, f.optOuts, f.agentFailures, f.orphans, f.unanswered = 0, 0, 0, map[uuid.UUID]bool{}, nil
+	f.spoken = nil
 	for _, e := range f.events {
 		c := calls[e.CallID]
 		switch {
@@ -228,12 +233,15 @@ func (f *eventBatch) recordSpeech(c *callstate.Call, e carrier.Event) {
 		c.Note(agent.Turn{Role: e.Role, Text: text, At: e.At, EndedAt: e.SpokenUntil})
 		return
 	}
-	before := c.Ending
+	before, turns := c.Ending, len(c.Turns)
 	if c.Hear(text, e.At) {
 		c.RecordOptOut(text, e.At)
 	}
 	if c.Ending != before {
 		f.agentFailures++
+	}
+	for i := turns; i < len(c.Turns); i++ {
+		f.spoken = append(f.spoken, Turn{CallID: c.CallID, Number: i + 1, Turn: c.Turns[i]})
 	}
 }
 

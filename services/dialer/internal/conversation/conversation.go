@@ -30,6 +30,10 @@ type Settings struct {
 	// called once if the person objects to the recording, before the agent can speak again. Both
 	// must return quickly, and are nil if the call is not recorded.
 	Noticed, Objected func()
+	// Spoken is called for each turn when its text is known, with the number of the turn, counted
+	// from 1. The text of an agent's turn can contain words that are not sent later. Spoken must not
+	// block. It can be nil.
+	Spoken func(number int, turn agent.Turn)
 }
 
 // Leg contains the methods of a call leg that a conversation uses. SendDigits and Transfer can

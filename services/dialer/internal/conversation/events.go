@@ -33,14 +33,16 @@ const (
 
 // state contains the fields that only the goroutine of Run uses.
 type state struct {
-	transcript   transcript
-	droppedItems map[string]bool // items whose further audio is dropped
-	begun        time.Time
-	first        time.Duration
-	over         bool
-	cause        callstate.Cause
-	broken       bool
-	unheard      int64
+	transcript transcript
+	// reportedTurns is the number of turns for which Spoken was called.
+	reportedTurns int
+	droppedItems  map[string]bool // items whose further audio is dropped
+	begun         time.Time
+	first         time.Duration
+	over          bool
+	cause         callstate.Cause
+	broken        bool
+	unheard       int64
 
 	outcome, reached string
 	unlisted         string // last outcome that the agent's list does not contain
@@ -111,6 +113,7 @@ func (c *Conversation) handle(ctx context.Context, e agent.Event) {
 		c.queueNoticeMark(e.Item)
 	case agent.Utterance:
 		c.addUtterance(e, now)
+		c.reportTurns()
 	case agent.ToolCall:
 		c.onTool(ctx, e)
 	case agent.TurnDone:
@@ -132,6 +135,16 @@ func (c *Conversation) handle(ctx context.Context, e agent.Event) {
 		c.endAfterAudio(callstate.NormalClearing)
 		c.closing.audioSent, c.closing.awaitsSentence = true, false
 		c.update()
+	}
+}
+
+// reportTurns calls Spoken for the turns that were added since the last call.
+func (c *Conversation) reportTurns() {
+	if c.settings.Spoken == nil {
+		return
+	}
+	for ; c.reportedTurns < len(c.transcript.entries); c.reportedTurns++ {
+		c.settings.Spoken(c.reportedTurns+1, c.transcript.entries[c.reportedTurns].turn)
 	}
 }
 

@@ -2,6 +2,7 @@ package conversation
 
 import (
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -286,5 +287,26 @@ func TestRun_HangupEndsTheSession(t *testing.T) {
 		case k.fakeSession.soFar().calls[0] != "begin":
 			t.Errorf(`first call of the agent = %v, want "begin"`, k.fakeSession.soFar().calls[0])
 		}
+	})
+}
+
+func TestConversation_ReportsTurnsWhileTheCallIsInProgress(t *testing.T) {
+	t.Parallel()
+	converse(t, agent.Settings{}, func(k *conversationTest) {
+		var got []string
+		k.settings.Spoken = func(number int, turn agent.Turn) {
+			got = append(got, strconv.Itoa(number)+" "+turn.Role+": "+turn.Text)
+		}
+		k.send(
+			agent.Event{Kind: agent.Utterance, Role: agent.RoleAgent, Item: "a", Text: "Hello."},
+			agent.Event{Kind: agent.Utterance, Role: agent.RolePerson, Item: "b", Text: " "},
+			agent.Event{Kind: agent.Utterance, Role: agent.RolePerson, Item: "c", Text: "Hi."},
+		)
+		k.pass(100 * time.Millisecond)
+		if want := []string{"1 agent: Hello.", "2 person: Hi."}; !slices.Equal(got, want) {
+			t.Errorf("turns before the end = %q, want %q", got, want)
+		}
+		k.hangUp()
+		<-k.over
 	})
 }

@@ -48,6 +48,13 @@ type SIPCalls struct {
 	agents  map[string]agent.Opener
 	// recorder is nil if recordings cannot be stored.
 	recorder CallRecorder
+	spoken   func(callID uuid.UUID, number int, turn agent.Turn)
+}
+
+// OnTurn sets a function that is called for each turn of a call in progress, as Settings.Spoken.
+// OnTurn must be called before the first call.
+func (t *SIPCalls) OnTurn(spoken func(callID uuid.UUID, number int, turn agent.Turn)) {
+	t.spoken = spoken
 }
 
 // NewSIPCalls returns a SIPCalls. The map agents contains an opener for each kind of agent. address
@@ -143,6 +150,9 @@ func (t *SIPCalls) open(ctx context.Context, callID uuid.UUID) (opened openedAge
 		Variables: order.Variables, Key: key, Zone: zone, Now: time.Now(),
 	}
 	opened.settings = Settings{Agent: settings, Longest: time.Duration(order.MaxCallSeconds) * time.Second, Zone: zone}
+	if t.spoken != nil {
+		opened.settings.Spoken = func(number int, turn agent.Turn) { t.spoken(callID, number, turn) }
+	}
 	if order.Recorded && t.recorder != nil {
 		spec.Notice, spec.NoticeKnown = settings.NoticeText()
 	}

@@ -256,8 +256,13 @@ func (c *Console) dispatch(w http.ResponseWriter, r *http.Request, rule proxy.Ma
 			WorkspaceID: person.workspaceID, RequestID: requestID, Access: person.role.Access(), Webhooks: true,
 			Operator: person.session.Actor(),
 		}
-		// Console.recheck cancels the request when the session ends.
-		return c.public.serve(w, r, match, caller, func(context.Context) error { return nil })
+		var err error
+		if caller.Turns, err = c.mayReadTurns(r.Context(), match, person.workspaceID); err != nil {
+			return err
+		}
+		return c.public.serve(w, r, match, caller, func(ctx context.Context) error {
+			return c.recheckTranscripts(ctx, match, caller, person)
+		})
 	}
 	if open, ok := c.public.openRoute(r.URL); ok {
 		if open.Owner == proxy.Dialer {
@@ -267,6 +272,33 @@ func (c *Console) dispatch(w http.ResponseWriter, r *http.Request, rule proxy.Ma
 		return serveDocument(w, r, c.public.docs.Find)
 	}
 	return c.serveAudited(w, r, rule, person)
+}
+
+// mayReadTurns reports whether the event stream contains the turns of calls in progress: the person
+// may read transcripts, and the workspace has transcripts.
+func (c *Console) mayReadTurns(ctx context.Context, match proxy.Match, workspaceID uuid.UUID) (bool, error) {
+	act, _ := ctx.Value(actorKey{}).(actor)
+	if !match.Stream || act.hidden {
+		return false, nil
+	}
+	workspace, err := c.store.Workspace(ctx, workspaceID)
+	return workspace.Transcripts(), err
+}
+
+// recheckTranscripts returns an error if an open stream must not contain transcripts or turns any
+// more, because the role of the person or the workspace has changed. If the database is not
+// available, the stream stays open. Console.recheck cancels the stream when the session ends.
+func (c *Console) recheckTranscripts(
+	ctx context.Context, match proxy.Match, caller serviceauth.Caller, person visitor,
+) error {
+	grant, err := c.store.GrantOf(ctx, person.session.PersonID, person.workspaceID)
+	if err == nil && grant.Role != person.role {
+		return forbidden("The role of the person has changed.")
+	}
+	if may, err := c.mayReadTurns(ctx, match, person.workspaceID); err == nil && caller.Turns && !may {
+		return forbidden("The transcripts of the workspace were switched off.")
+	}
+	return nil
 }
 
 func (c *Console) serveRouter(router *chi.Mux, w http.ResponseWriter, r *http.Request) error {

@@ -11,7 +11,9 @@ import (
 
 	"github.com/google/uuid"
 
+	"ringfence.dev/libs/serviceauth"
 	"ringfence.dev/libs/testkit"
+	"ringfence.dev/services/gateway/internal/people"
 	"ringfence.dev/services/gateway/internal/proxy"
 )
 
@@ -164,5 +166,101 @@ func TestStream_RefusalOfTheOwnerIsForwarded(t *testing.T) {
 	}
 	if !slices.Equal(got.header.Values("Content-Type"), []string{"application/json"}) {
 		t.Errorf("Content-Type = %q", got.header.Values("Content-Type"))
+	}
+}
+
+// The owner of the stream sends turns only if the token of the caller permits it.
+func TestConsole_StreamHasTurnsByRoleAndSetting(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.newConsole()
+	with, without := r.workspace(`"features":{"transcripts":true}`), r.workspace("")
+	key, _ := r.key(with, "write")
+	operator := r.operatorSession()
+	session := func(workspace string, role people.Role) string {
+		token, _ := r.memberSession(workspace, role)
+		return token
+	}
+	var caller serviceauth.Caller
+	r.answers(func(w http.ResponseWriter, request receivedRequest) bool {
+		caller = request.caller
+		w.Header().Set("Content-Type", "text/event-stream")
+		return true
+	})
+	for _, row := range []struct {
+		name, workspace, token, reason string
+		want                           bool
+	}{
+		{name: "viewer", workspace: with, token: session(with, people.Viewer)},
+		{name: "operator without a reason", workspace: with, token: operator},
+		{name: "operator with a reason", workspace: with, token: operator, reason: "complaint 7", want: true},
+		{name: "developer", workspace: with, token: session(with, people.Developer), want: true},
+		{name: "compliance", workspace: with, token: session(with, people.Compliance), want: true},
+		{name: "owner of a workspace without transcripts", workspace: without, token: session(without, people.Owner)},
+	} {
+		header := http.Header{"Ringfence-Workspace": {row.workspace}}
+		if row.reason != "" {
+			header.Set("Ringfence-Reason", row.reason)
+		}
+		if got := send(t, "GET", r.console.URL+"/v1/events", row.token, "", header); got.status != http.StatusOK {
+			t.Fatalf("%s: status = %d %s, want 200", row.name, got.status, got.body)
+		}
+		if caller.Turns != row.want {
+			t.Errorf("%s: turns = %t, want %t", row.name, caller.Turns, row.want)
+		}
+	}
+	if got := r.customer("GET", "/v1/events", key, ""); got.status != http.StatusOK {
+		t.Fatalf("API key: status = %d, want 200", got.status)
+	}
+	if caller.Turns {
+		t.Error("API key: turns = true, want false")
+	}
+}
+
+// The streams of a person whose role changed, and of a workspace without transcripts, must end.
+func TestConsole_StreamWithTurnsEndsAfterAChange(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.newConsole()
+	changed, muted := r.workspace(`"features":{"transcripts":true}`), r.workspace(`"features":{"transcripts":true}`)
+	developer, person := r.memberSession(changed, people.Developer)
+	owner, _ := r.memberSession(muted, people.Owner)
+	r.answers(func(w http.ResponseWriter, h receivedRequest) bool {
+		if h.owner != proxy.Webhooks {
+			return false
+		}
+		w.Header().Set("Content-Type", "text/event-stream")
+		for control := http.NewResponseController(w); ; time.Sleep(10 * time.Millisecond) {
+			if _, err := io.WriteString(w, ":\n\n"); err != nil || control.Flush() != nil {
+				return true // the gateway has closed the request
+			}
+		}
+	})
+	var streams []*http.Response
+	for token, workspace := range map[string]string{developer: changed, owner: muted} {
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, r.console.URL+"/v1/events", http.NoBody)
+		if err != nil {
+			t.Fatal(err)
+		}
+		request.Header.Set("Authorization", "Bearer "+token)
+		request.Header.Set("Ringfence-Workspace", workspace)
+		response, err := http.DefaultClient.Do(request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = response.Body.Close() })
+		streams = append(streams, response)
+	}
+	if _, err := r.pool.Exec(t.Context(), `UPDATE memberships SET role = 'owner' WHERE person_id = $1`, person); err != nil {
+		t.Fatal(err)
+	}
+	off := r.operator("PATCH", "/admin/v1/workspaces/"+muted, `{"features":{"transcripts":false}}`)
+	if off.status != http.StatusOK {
+		t.Fatalf("PATCH workspace = %d %s, want 200", off.status, off.body)
+	}
+	for _, stream := range streams {
+		if _, err := io.Copy(io.Discard, stream.Body); err != nil {
+			t.Logf("end of a stream: %v", err)
+		}
 	}
 }

@@ -75,6 +75,7 @@ func start(_ context.Context, cfg Config, rt *app.Runtime) ([]service.Part, erro
 		{Name: "retention", Run: retentionJob.Run},
 		{Name: "dispatcher", Run: dispatcher.Run},
 		{Name: "event streams", Run: hub.Run},
+		{Name: "turns of calls", Run: eventstream.NewTurnReader(cfg.Kafka, hub).Run},
 		rt.Consumer(consumer.New(st, wakes).Handlers()),
 		rt.HTTP(httpapi.New(st, hub, reach.Reachable, dispatcher.Wake, retentionJob.Wake).Routes(rt.Keys, rt.Telemetry)),
 	}, nil

@@ -109,7 +109,7 @@ func (f *fixture) replica(change ...func(*Hub)) *replica {
 		cursor := f.start
 		cursor.IngestedAt = time.Now()
 		stream, err := r.hub.Open(req.Context(), uuid.MustParse(req.URL.Query().Get("workspace")), cursor,
-			req.URL.Query()["types"])
+			Filter{Types: req.URL.Query()["types"], Turns: req.URL.Query().Has("turns")})
 		if err != nil {
 			status := http.StatusInternalServerError
 			if refused, ok := errors.AsType[*apierr.Error](err); ok {
@@ -448,11 +448,11 @@ func TestHub_RenewalDoesNotKeepAClosedStream(t *testing.T) {
 	t.Parallel()
 	f, ws := newFixture(t), uuid.New()
 	hub := New(f.store, prometheus.NewRegistry())
-	stream, err := hub.Open(t.Context(), ws, f.start, nil)
+	stream, err := hub.Open(t.Context(), ws, f.start, Filter{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	kept, err := hub.Open(t.Context(), ws, f.start, nil)
+	kept, err := hub.Open(t.Context(), ws, f.start, Filter{})
 	if err != nil {
 		t.Fatal(err)
 	}

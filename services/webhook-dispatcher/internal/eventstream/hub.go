@@ -83,6 +83,14 @@ func New(st *store.Store, metrics prometheus.Registerer) *Hub {
 	return h
 }
 
+// Filter decides which events a stream sends.
+type Filter struct {
+	// Types are the types of the stored events. If Types is nil, all of them are sent.
+	Types []string
+	// Turns is true if the stream also sends the turns of calls in progress.
+	Turns bool
+}
+
 // Open registers a stream of the workspace that starts after the cursor. It returns 429
 // rate_limited if the workspace has MaxStreams streams, and 503 unavailable if this replica has its
 // maximum number of streams. The caller must call Stream.Close.
@@ -90,7 +98,7 @@ func (h *Hub) Open(
 	ctx context.Context,
 	workspaceID uuid.UUID,
 	after store.StreamCursor,
-	types []string,
+	filter Filter,
 ) (*Stream, error) {
 	id, err := uuid.NewV7()
 	if err != nil {
@@ -117,9 +125,12 @@ func (h *Hub) Open(
 		workspaceID: workspaceID,
 		cursor:      after,
 		timeline:    after.Timeline,
-		types:       types,
+		types:       filter.Types,
 		wake:        make(chan struct{}, 1),
 		ended:       make(chan struct{}),
+	}
+	if filter.Turns {
+		s.turns = make(chan []byte, maxTurns)
 	}
 	s.position.Store(after.Position)
 	h.mu.Lock()

@@ -36,6 +36,9 @@ type Stream struct {
 	id          uuid.UUID
 	workspaceID uuid.UUID
 	types       []string
+	// turns contains the messages of turns that wait to be written. It is nil if the stream sends no
+	// turns.
+	turns chan []byte
 	// timeline is the timeline of the database in which the cursor is valid.
 	timeline string
 	// cursor is the position of the last event that was read.
@@ -81,6 +84,10 @@ func (s *Stream) Send(ctx context.Context, w http.ResponseWriter, closing <-chan
 			return
 		case <-comments.C:
 			if s.comment(out, "keep-alive") != nil {
+				return
+			}
+		case turn := <-s.turns:
+			if out.write(func(to io.Writer) error { _, err := to.Write(turn); return err }) != nil {
 				return
 			}
 		case <-retry:

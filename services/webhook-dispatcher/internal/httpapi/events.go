@@ -15,6 +15,7 @@ import (
 	"ringfence.dev/libs/pg"
 	"ringfence.dev/libs/serviceauth"
 	"ringfence.dev/libs/telemetry"
+	"ringfence.dev/services/webhook-dispatcher/internal/eventstream"
 	"ringfence.dev/services/webhook-dispatcher/internal/store"
 	"ringfence.dev/services/webhook-dispatcher/internal/subscriptions"
 )
@@ -26,17 +27,17 @@ const refillRetry = 5 * time.Second
 // slowly, and when the process stops.
 func (a *API) streamEvents(w http.ResponseWriter, r *http.Request) error {
 	query := r.URL.Query()
-	types, err := streamTypes(query)
+	caller := serviceauth.CallerFrom(r.Context())
+	filter, err := streamFilter(query, caller.Turns)
 	after, afterErr := lastEventID(r.Header, query)
 	if err := apierr.Join(err, afterErr); err != nil {
 		return err
 	}
-	workspaceID := serviceauth.CallerFrom(r.Context()).WorkspaceID
-	cursor, err := a.streamCursor(r, workspaceID, after)
+	cursor, err := a.streamCursor(r, caller.WorkspaceID, after)
 	if err != nil {
 		return err
 	}
-	stream, err := a.streams.Open(r.Context(), workspaceID, cursor, types)
+	stream, err := a.streams.Open(r.Context(), caller.WorkspaceID, cursor, filter)
 	if err != nil {
 		return err
 	}
@@ -85,26 +86,30 @@ func lastEventID(header http.Header, query url.Values) (*uuid.UUID, error) {
 	return httpserver.QueryUUID(query, "last_event_id")
 }
 
-// streamTypes returns the event types in the parameter types. It returns nil if the stream has all
-// types.
-func streamTypes(query url.Values) ([]string, error) {
+// streamFilter returns the filter in the parameter types. turns is true if the caller may read the
+// turns of calls in progress. A stream sends them only if types names them, because these messages
+// have no id.
+func streamFilter(query url.Values, turns bool) (filter eventstream.Filter, err error) {
 	if !query.Has("types") {
-		return nil, nil
+		return filter, nil
 	}
 	if len(query["types"]) > 1 {
-		return nil, apierr.Validation("types", "must stand once in the query.")
+		return filter, apierr.Validation("types", "must stand once in the query.")
 	}
 	known := subscriptions.Events() // webhook.test has no effect, as in a subscription
-	var types []string
+	if turns {
+		known = append(known, eventstream.TurnType)
+	}
 	for event := range strings.SplitSeq(query.Get("types"), ",") {
 		if event = strings.TrimSpace(event); !slices.Contains(known, event) {
-			return nil, apierr.Validation(
+			return filter, apierr.Validation(
 				"types",
 				"must be a comma-separated list of these types: %s.",
 				strings.Join(known, ", "),
 			)
 		}
-		types = append(types, event)
+		filter.Types = append(filter.Types, event)
 	}
-	return types, nil
+	filter.Turns = slices.Contains(filter.Types, eventstream.TurnType)
+	return filter, nil
 }

@@ -36,6 +36,22 @@ func TestEvents_HeadEndsImmediately(t *testing.T) {
 	wantEqual(t, "open streams", open, 0)
 }
 
+func TestEvents_TypesNamesTurnsIfTheCallerMayReadThem(t *testing.T) {
+	t.Parallel()
+	h := newFixture(t)
+	token, err := h.gateway.SignCaller("webhook-dispatcher", serviceauth.Caller{
+		WorkspaceID: uuid.New(), RequestID: uuid.New(), Access: serviceauth.Read, Turns: true,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	req := httptest.NewRequestWithContext(t.Context(), http.MethodHead, "/v1/events?types=call.turn", http.NoBody)
+	req.Header.Set(serviceauth.CallerHeader, token)
+	rec := httptest.NewRecorder()
+	h.handler.ServeHTTP(rec, req)
+	wantEqual(t, "status", rec.Code, http.StatusOK)
+}
+
 // After a failover, the consumer must first store the lost events again.
 func TestEvents_UnknownIDIsUnavailableAfterAFailover(t *testing.T) {
 	t.Parallel()
@@ -61,7 +77,7 @@ func TestEvents_InvalidParametersAreRefused(t *testing.T) {
 	h, ws := newFixture(t), uuid.New()
 	for _, query := range []string{
 		"last_event_id=x", "last_event_id=" + uuid.NewString(), "last_event_id=", "types=", "types=call.started",
-		"types=call.busy&types=call.failed",
+		"types=call.busy&types=call.failed", "types=call.turn",
 	} {
 		got := h.customer(ws, http.MethodGet, "/v1/events?"+query, "")
 		wantEqual(t, "status of "+query, got.status, http.StatusUnprocessableEntity)
