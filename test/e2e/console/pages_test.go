@@ -82,6 +82,13 @@ func TestCall_ShowsItsStoryAfterAReason(t *testing.T) {
 		t.Errorf("transcript = %q, want turns of the agent", turns)
 	}
 	b.check(t, "call", "/w/{workspace}/calls/"+call)
+
+	// With the reason, the page Live shows what is said.
+	b.visit(t, "/w/{workspace}/live")
+	b.await(t, `document.querySelector("[data-connection][data-state=open]")`)
+	b.place(t, "+14155550104")
+	b.await(t, `document.querySelector(".last-turn:not([hidden]) .said")?.innerText`)
+	b.screenshot(t, "live-turn")
 }
 
 func TestLive_KilledProcessesLoseNoSessionAndNoEvent(t *testing.T) {

@@ -34,38 +34,52 @@ const (
 	lingering = 5 * time.Second
 )
 
+// turnType is the type of a turn of a call in progress.
+const turnType = "call.turn"
+
 // Event is the notification that a browser receives for an event of the workspace. It contains no
-// call data: the browser reads the page again, with the permissions of its session.
+// call data: the browser reads the page again, with the permissions of its session. Only the stream
+// of turns has data, which are not stored and cannot be read later.
 type Event struct {
 	ID            string `json:"id"`
 	Type          string `json:"type"`
 	CallID        string `json:"call_id,omitempty"`
 	CallRequestID string `json:"call_request_id,omitempty"`
+	// Role and Text are the speaker and the words of a turn.
+	Role string `json:"role,omitempty"`
+	Text string `json:"text,omitempty"`
 	// Reset is true if events can be missing. The browser then reads the whole page again.
 	Reset bool `json:"-"`
 }
 
-// Hub shares one event stream per workspace between all browsers of this process. It has no
-// credentials: it reads the stream with the session of one of the browsers, and continues with
-// another one when that session ends.
+// Hub shares one event stream per workspace, and one stream of the turns of its calls, between all
+// browsers of this process. It has no credentials: it reads a stream with the session of one of the
+// browsers, and continues with another one when that session ends.
 type Hub struct {
 	client *Client
 
-	mu         sync.Mutex
-	workspaces map[uuid.UUID]*feed
-	closed     bool
-	running    sync.WaitGroup
+	mu      sync.Mutex
+	feeds   map[feedKey]*feed
+	closed  bool
+	running sync.WaitGroup
+}
+
+// feedKey names a stream of the gateway. turns is true for the turns of calls in progress, and false
+// for the stored events.
+type feedKey struct {
+	workspace uuid.UUID
+	turns     bool
 }
 
 // NewHub returns a hub. Its streams end when Run ends.
-func NewHub(client *Client) *Hub { return &Hub{client: client, workspaces: map[uuid.UUID]*feed{}} }
+func NewHub(client *Client) *Hub { return &Hub{client: client, feeds: map[feedKey]*feed{}} }
 
 // Run waits until ctx ends and then closes all streams.
 func (h *Hub) Run(ctx context.Context) error {
 	<-ctx.Done()
 	h.mu.Lock()
 	h.closed = true
-	for _, f := range h.workspaces {
+	for _, f := range h.feeds {
 		f.stop()
 	}
 	h.mu.Unlock()
@@ -73,10 +87,10 @@ func (h *Hub) Run(ctx context.Context) error {
 	return nil
 }
 
-// feed is the stream of one workspace.
+// feed is one stream of a workspace.
 type feed struct {
-	workspace uuid.UUID
-	stop      context.CancelFunc
+	key  feedKey
+	stop context.CancelFunc
 
 	mu          sync.Mutex
 	subscribers []*Subscription
@@ -90,6 +104,7 @@ type feed struct {
 type Subscription struct {
 	C       chan Event
 	session *Session
+	key     feedKey
 	feed    *feed
 	cancel  context.CancelFunc
 }
@@ -98,15 +113,33 @@ type Subscription struct {
 // event that the browser received, or empty. The gateway decides whether the session may read the
 // stream. The stream ends with ctx, and when the session ends or its roles change.
 func (h *Hub) Subscribe(ctx context.Context, s *Session, after string) (*Subscription, error) {
-	if err := mayStream(ctx, s); err != nil {
+	// HEAD is not a read of the stream, so it has no audit entry.
+	if err := mayStream(ctx, s, Request{Method: http.MethodHead, Path: "/v1/events", Header: redacted}); err != nil {
 		return nil, err
 	}
+	return h.subscribe(ctx, s, after, feedKey{workspace: s.Workspace})
+}
+
+// SubscribeTurns does what Subscribe does, for the turns of calls in progress. Turns can be lost. The
+// gateway permits them to sessions that may read transcripts, and records the read of each person.
+func (h *Hub) SubscribeTurns(ctx context.Context, s *Session) (*Subscription, error) {
+	if err := mayStream(ctx, s, turnsRequest()); err != nil {
+		return nil, err
+	}
+	return h.subscribe(ctx, s, "", feedKey{workspace: s.Workspace, turns: true})
+}
+
+func turnsRequest() Request {
+	return Request{Path: "/v1/events", Query: url.Values{"types": {turnType}}}
+}
+
+func (h *Hub) subscribe(ctx context.Context, s *Session, after string, key feedKey) (*Subscription, error) {
 	me, err := Get[json.RawMessage](ctx, s.unchanged(), "/console/v1/me", nil)
 	if err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	sub := &Subscription{C: make(chan Event, buffered), session: s, cancel: cancel}
+	sub := &Subscription{C: make(chan Event, buffered), session: s, key: key, cancel: cancel}
 	if err := h.join(sub, after); err != nil {
 		cancel()
 		return nil, err
@@ -131,11 +164,12 @@ func (s *Session) unchanged() *Session {
 // the ids of the events.
 var redacted = http.Header{"Ringfence-Redacted": {"true"}}
 
-// mayStream asks the gateway whether the session may read the event stream.
-func mayStream(ctx context.Context, s *Session) error {
+// mayStream asks the gateway whether the session may read a stream. It reads only the header of the
+// response.
+func mayStream(ctx context.Context, s *Session, request Request) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	response, err := s.unchanged().Fetch(ctx, Request{Method: http.MethodHead, Path: "/v1/events", Header: redacted})
+	response, err := s.unchanged().Fetch(ctx, request)
 	if err != nil {
 		return err
 	}
@@ -187,11 +221,11 @@ func (h *Hub) join(s *Subscription, after string) error {
 	if h.closed {
 		return &Error{Status: http.StatusServiceUnavailable, Code: "unavailable", Message: "The console is stopping."}
 	}
-	f := h.workspaces[s.session.Workspace]
+	f := h.feeds[s.key]
 	if f == nil {
 		ctx, stop := context.WithCancel(context.Background())
-		f = &feed{workspace: s.session.Workspace, stop: stop, changed: make(chan struct{})}
-		h.workspaces[f.workspace] = f
+		f = &feed{key: s.key, stop: stop, changed: make(chan struct{})}
+		h.feeds[f.key] = f
 		h.running.Go(func() { h.run(ctx, f) })
 	}
 	s.feed = f
@@ -249,7 +283,7 @@ func (s *Subscription) Close() { s.cancel() }
 func (f *feed) publish(e Event) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if !e.Reset {
+	if !e.Reset && !f.key.turns {
 		f.recent, f.last = append(f.recent, e), e.ID
 		if len(f.recent) > remembered {
 			f.recent = slices.Delete(f.recent, 0, len(f.recent)-remembered)
@@ -258,7 +292,10 @@ func (f *feed) publish(e Event) {
 	for _, s := range f.subscribers {
 		select {
 		case s.C <- e:
-		default: // the browser reads too slowly: drop what waits and reset
+		default: // the browser reads too slowly: drop the turn, or drop what waits and reset
+			if f.key.turns {
+				continue
+			}
 			for len(s.C) > 0 {
 				<-s.C
 			}
@@ -341,7 +378,7 @@ func (h *Hub) remove(ctx context.Context, f *feed) bool {
 	if len(f.subscribers) > 0 && ctx.Err() == nil {
 		return false
 	}
-	delete(h.workspaces, f.workspace)
+	delete(h.feeds, f.key)
 	for _, s := range f.subscribers {
 		close(s.C)
 		s.cancel()
@@ -367,18 +404,21 @@ func (f *feed) forget() bool {
 func (h *Hub) read(ctx context.Context, f *feed, reader *Subscription) (received bool, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	f.mu.Lock()
-	query := url.Values{}
-	if f.last != "" {
-		query.Set("last_event_id", f.last)
+	request := turnsRequest()
+	if !f.key.turns {
+		request.Query, request.Header = url.Values{}, redacted
+		f.mu.Lock()
+		if f.last != "" {
+			request.Query.Set("last_event_id", f.last)
+		}
+		f.mu.Unlock()
 	}
-	f.mu.Unlock()
-	response, err := reader.session.unchanged().Fetch(ctx, Request{Path: "/v1/events", Query: query, Header: redacted})
+	response, err := reader.session.unchanged().Fetch(ctx, request)
 	if err != nil {
 		return false, err
 	}
 	defer func() { _ = response.Body.Close() }()
-	if query.Get("last_event_id") == "" {
+	if !f.key.turns && request.Query.Get("last_event_id") == "" {
 		f.publish(Event{Reset: true}) // events before this response were not seen
 	}
 	for events := openapi.NewEventReader(response.Body); ; {
@@ -397,9 +437,14 @@ func eventOf(streamed openapi.StreamedEvent) Event {
 			CallID        string `json:"call_id"`
 			CallRequestID string `json:"call_request_id"`
 			ID            string `json:"id"`
+			Role          string `json:"role"`
+			Text          string `json:"text"`
 		} `json:"data"`
 	}
 	_ = json.Unmarshal(streamed.Data, &envelope) // an unknown form has no ids
+	if streamed.Type == turnType {
+		return Event{Type: turnType, CallID: envelope.Data.CallID, Role: envelope.Data.Role, Text: envelope.Data.Text}
+	}
 	e := Event{ID: streamed.ID.String(), Type: string(streamed.Type), CallID: envelope.Data.CallID,
 		CallRequestID: envelope.Data.CallRequestID}
 	if e.CallRequestID == "" && e.CallID == "" {

@@ -370,6 +370,80 @@ func TestHub_ASlowBrowserGetsAReset(t *testing.T) {
 	}
 }
 
+// Each person reads the header of the stream first, because the gateway records the reads of persons.
+func TestHub_TurnsReachOnlyTheirSubscribers(t *testing.T) {
+	t.Parallel()
+	f, hub := newFakeStream(t)
+	events := subscribe(t, hub, "events", "")
+	messages := f.stream(t, "events")
+	workspace := events.session.Workspace
+	subscribeTurns := func(token string) (*Subscription, error) {
+		session := hub.client.Session(token)
+		session.Workspace = workspace
+		return hub.SubscribeTurns(t.Context(), session)
+	}
+	first, err := subscribeTurns("first")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer first.Close()
+	var turns chan string
+	until(t, "the shared stream of turns", func() (shared bool) {
+		f.set(func() {
+			shared = len(slices.DeleteFunc(slices.Clone(f.opened), func(token string) bool { return token != "first" })) == 2
+			turns = f.streams["first"]
+		})
+		return shared
+	})
+	second, err := subscribeTurns("second")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer second.Close()
+	f.set(func() { f.refused["viewer"] = http.StatusUnprocessableEntity })
+	if _, err := subscribeTurns("viewer"); AsError(err) == nil || AsError(err).Status != http.StatusUnprocessableEntity {
+		t.Errorf("turns for a viewer: err = %v, want 422", err)
+	}
+	turns <- "event: call.turn\ndata: {\"data\":{\"call_id\":\"c\",\"role\":\"person\",\"text\":\"<b>Hi\"}}\n\n"
+	for name, sub := range map[string]*Subscription{"first": first, "second": second} {
+		e := <-sub.C
+		if want := (Event{Type: "call.turn", CallID: "c", Role: "person", Text: "<b>Hi"}); e != want {
+			t.Errorf("event of the %s browser = %+v, want %+v", name, e, want)
+		}
+	}
+	id := uuid.New()
+	messages <- event(id)
+	if e, _ := next(t, events); e.ID != id.String() {
+		t.Errorf("event of the other stream = %+v, want the event %s", e, id)
+	}
+	var reads int
+	f.set(func() {
+		for _, token := range f.opened {
+			if token == "second" {
+				reads++
+			}
+		}
+	})
+	if reads != 1 {
+		t.Errorf("streams with the second session = %d, want one for the audit log", reads)
+	}
+}
+
+func TestHub_ASlowBrowserLosesTurns(t *testing.T) {
+	t.Parallel()
+	f := &feed{key: feedKey{turns: true}}
+	slow := &Subscription{C: make(chan Event, 1)}
+	f.subscribers = []*Subscription{slow}
+	f.publish(Event{Type: turnType, Text: "one"})
+	f.publish(Event{Type: turnType, Text: "two"})
+	if e := <-slow.C; e.Text != "one" {
+		t.Errorf("event = %+v, want the first turn", e)
+	}
+	if len(slow.C) > 0 || len(f.recent) > 0 {
+		t.Errorf("waiting turns = %d, remembered turns = %d, want none", len(slow.C), len(f.recent))
+	}
+}
+
 func TestRequest_RefusesOtherHosts(t *testing.T) {
 	t.Parallel()
 	base, err := url.Parse("http://gateway:8083")

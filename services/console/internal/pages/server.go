@@ -86,6 +86,7 @@ func New(config Config) (*Server, error) {
 		mux.Handle(r.pattern, s.page(r))
 	}
 	mux.HandleFunc("GET /w/{workspace}/stream", s.stream)
+	mux.HandleFunc("GET /w/{workspace}/turns", s.turns)
 	mux.Handle("/", s.page(route{pattern: "/", handler: notFound}))
 	protection := http.NewCrossOriginProtection()
 	protection.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

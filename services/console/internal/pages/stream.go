@@ -22,6 +22,24 @@ const (
 // changed with the session of the person.
 func (s *Server) stream(w http.ResponseWriter, r *http.Request) {
 	telemetry.Route(r.Context(), "GET /w/{workspace}/stream")
+	s.serveStream(w, r, func(session *gateway.Session) (*gateway.Subscription, error) {
+		return s.Hub.Subscribe(r.Context(), session, r.URL.Query().Get("last_event_id"))
+	})
+}
+
+// turns sends the turns of calls in progress to a browser. The gateway refuses the stream with 422 if
+// the person may not read transcripts.
+func (s *Server) turns(w http.ResponseWriter, r *http.Request) {
+	telemetry.Route(r.Context(), "GET /w/{workspace}/turns")
+	s.serveStream(w, r, func(session *gateway.Session) (*gateway.Subscription, error) {
+		session.Reason = s.cookies.reasonFor(r, session.Token, session.Workspace)
+		return s.Hub.SubscribeTurns(r.Context(), session)
+	})
+}
+
+func (s *Server) serveStream(
+	w http.ResponseWriter, r *http.Request, subscribe func(*gateway.Session) (*gateway.Subscription, error),
+) {
 	id, err := uuid.Parse(r.PathValue("workspace"))
 	session := s.session(r)
 	if err != nil || session.Token == "" {
@@ -29,7 +47,7 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	session.Workspace, session.Background = id, true
-	sub, err := s.Hub.Subscribe(r.Context(), session, r.URL.Query().Get("last_event_id"))
+	sub, err := subscribe(session)
 	if err != nil {
 		status := http.StatusServiceUnavailable
 		if refused := gateway.AsError(err); refused != nil && refused.Status != 0 {

@@ -3,6 +3,7 @@ import { follow } from "./stream.js";
 import { refreshRegions } from "./regions.js";
 import { startPasskeys } from "./passkey.js";
 import { startStory } from "./story.js";
+import { showTurns } from "./turns.js";
 
 const body = document.body;
 
@@ -110,6 +111,8 @@ const refreshInterval = 15_000;
 
 // Pages of no workspace have no event stream.
 const pollInterval = 5_000;
+
+showTurns(follow);
 
 if (!document.querySelector("main [data-live]")) {
   // nothing on this page changes

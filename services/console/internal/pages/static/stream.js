@@ -30,7 +30,7 @@ export function follow(address, { onEvent, onState }) {
   }
 }
 
-// Reads the stream until the page is closed. Its promise does not end, so the tab keeps the lock.
+// Reads the stream until the page is closed, unless it is refused. The tab keeps the lock meanwhile.
 async function read(address, lastKey, share) {
   for (let wait = minWait; ; wait = Math.min(wait * 2, maxWait)) {
     try {
@@ -50,6 +50,8 @@ async function read(address, lastKey, share) {
       } else if (response.status === 401) {
         share({ event: { all: true, ended: true } }); // the page sends the person to the sign-in
         await pause(pollInterval);
+      } else if (response.status === 422) {
+        return; // the person may not read this stream
       } else if (response.status === 403 || response.status === 404) {
         share({ state: "polling" });
         share({ event: { all: true } });
