@@ -279,7 +279,7 @@ func openSIP(
 		// Inbound calls wait until this channel is closed, because the applier needs its listeners
 		// before the first call.
 		close(opened)
-		// ctx ends before the last calls, and their audio must continue
+		// ctx ends before the last calls end, and the audio of these calls must continue
 		paced, stop := context.WithCancel(context.WithoutCancel(ctx))
 		defer stop()
 		var both errgroup.Group

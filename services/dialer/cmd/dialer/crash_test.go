@@ -123,7 +123,8 @@ func (r *rig) inUse() (n int) {
 	return n
 }
 
-// awaitIdle waits until a new call request has ended and all opt-outs are reported.
+// awaitIdle sends a call request to the number and waits until the request has ended. Then it waits
+// until all opt-outs are reported.
 func (r *rig) awaitIdle(to string) {
 	r.t.Helper()
 	r.ends(r.request(to))

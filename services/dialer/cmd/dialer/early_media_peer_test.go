@@ -106,7 +106,7 @@ func TestTrunk_RTCPKeepsACallWithoutRTP(t *testing.T) {
 	}{
 		{name: "RTCP within the timeout", rtcp: 5 * time.Second, mediaTimeout: 9, waitSeconds: 12,
 			cause: callstate.NormalClearing, status: "completed"},
-		{name: "no RTCP and no timeout", rtcp: time.Minute, waitSeconds: 18, // longer than the default of 15 s
+		{name: "no RTCP and no timeout", rtcp: time.Minute, waitSeconds: 18, // more than the default timeout of 15 s
 			cause: callstate.NormalClearing, status: "completed"},
 		{name: "no RTCP within the timeout", rtcp: time.Minute, mediaTimeout: 5, waitSeconds: 14,
 			cause: callstate.MediaTimeout, status: "failed"},

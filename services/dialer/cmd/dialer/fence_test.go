@@ -100,8 +100,8 @@ func TestOptOut_RefusedReportDoesNotDelayTheOthers(t *testing.T) {
 	}
 }
 
-// cuttingProxy forwards connections to Postgres. If port is set, cuttingProxy drops the next answer
-// to that port and closes the connection.
+// cuttingProxy forwards connections to Postgres. If port is set, cuttingProxy drops the next
+// response of Postgres on the connection with this local port, and closes the connection.
 type cuttingProxy struct {
 	addr, target string
 	port         atomic.Int32

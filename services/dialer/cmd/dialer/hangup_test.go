@@ -34,7 +34,7 @@ func (r *rig) hangUp(p *process, workspace uuid.UUID, callID string) (live bool,
 	return resp.Msg.GetLive(), nil
 }
 
-// callOf returns the id of the request's call when the call has the status.
+// callOf waits until the call of a call request has the status, and returns the id of the call.
 func (r *rig) callOf(id uuid.UUID, status string) (callID string) {
 	r.t.Helper()
 	await(r.t, "the call is "+status, func() bool {
@@ -62,8 +62,8 @@ func wantHungUp(t *testing.T, c *eventv1.Call, answered bool) {
 	}
 }
 
-// The request arrives at another process than the owner of the call. It is repeated, and another
-// workspace also requests it.
+// The hang-up request arrives at a process that does not own the call. The request is repeated, and
+// another workspace also requests the hang-up of this call.
 func TestHangup_EndsACallAtEachState(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "8") // the persons talk for at least 16 s
@@ -115,7 +115,7 @@ func endOf(facts []eventRecord) *eventv1.Call {
 	return nil
 }
 
-// The process dies after it has stored the request and before it hangs up.
+// The process dies after it has stored the hang-up request and before it hangs up the call.
 func TestHangup_SurvivesACrash(t *testing.T) {
 	t.Parallel()
 	r, arm := newRig(t, "8"), filepath.Join(t.TempDir(), "armed")
@@ -171,8 +171,8 @@ func TestHangup_OfAWorkspaceEndsOutboundAndInboundCalls(t *testing.T) {
 	})
 }
 
-// Over SIP, the process that has the call must send the CANCEL or the BYE. The request arrives at
-// another process.
+// Over SIP, the process that has the call must send the CANCEL or the BYE. The hang-up request
+// arrives at another process.
 func TestSIP_HangupEndsACallOfAnotherProcess(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
@@ -211,7 +211,8 @@ func TestSIP_HangupEndsACallOfAnotherProcess(t *testing.T) {
 			id := r.request("+14155551201")
 			callID := r.callOf(id, tt.status)
 			other := r.dialer("CARRIER=sip", "SIP_UDP_ADDR="+freeAddr(t), "RTP_PORT_LOW=60000", "RTP_PORT_HIGH=60100")
-			// A process that has just started refuses requests until it has reconciled the database.
+			// A process that has just started refuses hang-up requests until it has reconciled the
+			// database.
 			await(t, "the other process hangs up the call", func() bool {
 				live, err := r.hangUp(other, r.workspace, callID)
 				return err == nil && live
@@ -227,8 +228,8 @@ func TestSIP_HangupEndsACallOfAnotherProcess(t *testing.T) {
 	}
 }
 
-// The owner of a call over SIP is killed together with the request. The process that takes the call
-// over ends it.
+// The process that owns a SIP call is killed after it has stored the hang-up request. The next
+// process takes over the call and ends it.
 func TestSIP_HangupSurvivesTheDeathOfTheOwner(t *testing.T) {
 	t.Parallel()
 	r, arm := newRig(t, "0"), filepath.Join(t.TempDir(), "armed")

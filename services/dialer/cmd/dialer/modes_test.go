@@ -57,7 +57,7 @@ func (r *rig) wantSimulatedOnly(numbers ...string) {
 	}
 }
 
-// The calls of both workspaces are due at the same time, and to the same numbers.
+// The calls of both workspaces are due at the same time and go to the same numbers.
 func TestModes_EachCallUsesTheCarrierOfItsWorkspace(t *testing.T) {
 	t.Parallel()
 	live := newRig(t, "0")

@@ -132,8 +132,8 @@ func (r *rig) wantEachDialedOnce(requests int) {
 	}
 }
 
-// The pause begins while the first trunk handles the INVITE. That trunk then refuses the call, and
-// another trunk could carry it.
+// The pause begins while the first trunk processes the INVITE. The first trunk then refuses the
+// call. Without the pause, the dialer would send an INVITE to the next trunk.
 func TestPause_SendsNoINVITEToTheNextTrunk(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "0")

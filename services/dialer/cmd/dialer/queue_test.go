@@ -16,8 +16,8 @@ import (
 // troubledCarrier is a fake carrier that can refuse calls or be unreachable.
 type troubledCarrier struct {
 	refuses, absent atomic.Bool
-	// callCount is the number of originates. When callCount reaches lastCall, the carrier becomes
-	// unreachable.
+	// callCount is the number of calls that the dialer originated. When callCount reaches lastCall,
+	// the carrier becomes unreachable.
 	callCount, lastCall atomic.Int64
 }
 

@@ -22,8 +22,8 @@ func TestSIP_CrashAroundEachEventEndsTheCallOnce(t *testing.T) {
 	p := whole.dialer(env...)
 	type death struct{ stage, point string }
 	var next atomic.Pointer[death]
-	// The failpoint is enabled when the call has the status in before. If before is empty, the
-	// failpoint is enabled immediately.
+	// The failpoint is enabled when the status of the call is the value of before. If before is
+	// empty, the failpoint is enabled immediately.
 	at := func(c *siptest.Call, stage, before string) {
 		d := next.Load()
 		if d.stage != stage {

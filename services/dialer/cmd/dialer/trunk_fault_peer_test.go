@@ -319,8 +319,8 @@ func TestTrunk_ForbiddenAccountIsNotTheCalleesFault(t *testing.T) {
 	}
 }
 
-// released counts the fences of a call request. A void fence belongs to an attempt after which the
-// call request was queued again.
+// released returns the number of void fences of a call request, and the number of all its fences. A
+// fence is void if the call request was queued again after the attempt.
 func (r *rig) released(id uuid.UUID) (void, fences int) {
 	r.t.Helper()
 	err := r.pool.QueryRow(r.t.Context(), `SELECT count(*) FILTER (WHERE c.status = 'void'), count(f.call_id)
@@ -438,8 +438,8 @@ func TestTrunk_MissingTrunkKeepsRequestsQueued(t *testing.T) {
 	await(t, "the metric shows the trunk", trunks(1))
 }
 
-// switchedPort closes every connection until the test opens it. Then it forwards connections to an
-// address.
+// switchedPort closes every connection while open is false. While open is true, it forwards
+// connections to an address.
 type switchedPort struct {
 	address string
 	open    atomic.Bool
@@ -524,7 +524,8 @@ func TestAgent_UnreachableModelKeepsRequestsQueued(t *testing.T) {
 	}
 }
 
-// The recovery job ends the call request.
+// The dialer crashes before it queues the call request again. The recovery job of the next dialer
+// then ends the call request.
 func TestTrunk_CrashBeforeRequeueDialsOnce(t *testing.T) {
 	t.Parallel()
 	r, arm := newRig(t, "0"), filepath.Join(t.TempDir(), "armed")

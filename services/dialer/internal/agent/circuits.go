@@ -56,7 +56,7 @@ type Circuits struct {
 	openTime time.Duration
 
 	mu  sync.Mutex
-	all map[Address]*circuitbreaker.Breaker // only addresses that failed since their last success
+	all map[Address]*circuitbreaker.Breaker // contains only the addresses that failed since their last success
 }
 
 // NewCircuits returns circuit breakers. A circuit breaker opens after the given number of
@@ -69,8 +69,9 @@ func NewCircuits(failures int, openTime time.Duration) *Circuits {
 // probePause.
 const probePause = 500 * time.Millisecond
 
-// Allow returns how long a call to an agent at the address must wait; 0 means not at all. The call
-// can be the test of the address, so the caller must call done when the attempt has ended.
+// Allow returns how long a call to an agent at the address must wait. 0 means that the call may
+// begin now. The call can be the test of the address, so the caller must call done when the attempt
+// has ended.
 func (c *Circuits) Allow(a Address) (done func(), wait time.Duration) {
 	nothing := func() {}
 	if c == nil {

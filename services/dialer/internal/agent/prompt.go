@@ -23,8 +23,9 @@ var placeholder = regexp.MustCompile(`\{\{\s*([\pL\pN_.-]{1,64})\s*\}\}`)
 
 // Instructions returns the instructions for a model: the agent's own text with the placeholders
 // {{name}} filled, the rules of every telephone agent, and the contact's variables.
-// | Variables are untrusted input and must not act as instructions. In a sentence, a variable is
-// one quoted line. All variables together are a JSON block that the text declares as data.
+//
+// Variables are untrusted input and must not act as instructions. In a sentence, a variable is one
+// quoted line. All variables together are a JSON block that the text declares as data.
 func Instructions(spec Spec) string {
 	s, variables := spec.Settings, parseVariables(spec.Variables)
 	var b strings.Builder

@@ -12,11 +12,11 @@ import (
 // language.
 type refusal struct {
 	clause        *regexp.Regexp // a whole clause that plainly refuses further calls
-	bareClause    *regexp.Regexp // a refusal without a word such as "again" or "stop"; a later sentence can limit it
+	bareClause    *regexp.Regexp // a refusal without a word such as "again" or "stop"; a later sentence can cancel it
 	fillerWords   *regexp.Regexp // words without effect on the meaning, such as "please"
 	linkWords     *regexp.Regexp // words that begin a new clause, such as "and"
-	limitWords    *regexp.Regexp // words that limit a sentence to a time or a circumstance, such as "before"
-	limitSentence *regexp.Regexp // a whole sentence that limits the sentence before it, such as "not today"
+	limitWords    *regexp.Regexp // words that restrict a sentence to a time or a circumstance, such as "before"
+	limitSentence *regexp.Regexp // a whole sentence that restricts the sentence before it, such as "not today"
 	wishClause    *regexp.Regexp // a clause that requests a call, such as "call me tomorrow"
 }
 
@@ -28,12 +28,14 @@ type sentence struct {
 
 // RefusesFurtherCalls reports whether a person plainly asks not to be called again, in any language
 // of the disclosure. It is needed because a model can fail to call the tool opt_out.
-// | A refusal must be a whole clause. A sentence that mentions a time or a circumstance is no
-// refusal, unless it ends with words such as "not ever". A question must be a request ("Can you
-// ...?").
-// | A bare refusal has no word such as "again" or "stop". A later sentence cancels it by a limit
-// ("Not today.") or a wish ("Call me tomorrow."). In doubt, the result is true, because a missed
-// opt-out does more harm than a false one.
+//
+// A refusal must be a whole clause. A sentence that mentions a time or a circumstance is not a
+// refusal, unless it ends with words such as "not ever". A question is a refusal only if it is also
+// a request ("Can you ...?").
+//
+// If a refusal contains no word such as "again" or "stop", a later sentence can cancel it: a
+// restriction ("Not today.") or a wish for a call ("Call me tomorrow."). In doubt, the result is
+// true, because a missed opt-out does more harm than a false one.
 func RefusesFurtherCalls(words string) bool {
 	all := splitSentences(words)
 	for i, s := range all {
@@ -49,8 +51,9 @@ func RefusesFurtherCalls(words string) bool {
 	return false
 }
 
-// matchesSentence reports whether a clause of the sentence is a refusal that neither this sentence
-// nor a later sentence limits. It tests the whole sentence without commas as one more clause.
+// matchesSentence reports whether a clause of the sentence refuses further calls. The result is
+// false if the sentence restricts the refusal to a time or a circumstance, or if a later sentence
+// cancels the refusal. The whole sentence without commas is tested as one more clause.
 func (r refusal) matchesSentence(text string, later []sentence) bool {
 	text = r.fillerWords.ReplaceAllString(text, " ")
 	clauses := r.splitClauses(text)
@@ -65,8 +68,9 @@ func (r refusal) matchesSentence(text string, later []sentence) bool {
 	return false
 }
 
-// isLimited reports whether one of the later sentences limits a bare refusal or asks for a later
-// call. It returns false if any of the later sentences contains a word such as "never".
+// isLimited reports whether a later sentence cancels a refusal: it restricts the refusal ("Not
+// today.") or ends with a wish for a call. The result is false if any of the later sentences
+// contains a word such as "never".
 func (r refusal) isLimited(later []sentence) bool {
 	found := false
 	for _, s := range later {

@@ -3,7 +3,7 @@ package agent
 // phrases are the phrases of one language. Each string is a regular expression in the spelling that
 // normaliseText returns: lower case, without accents and apostrophes, with spaces for hyphens.
 type phrases struct {
-	clauses []string // the fields have the meaning of the fields of refusal
+	clauses []string // the type refusal describes the meaning of these fields
 	fillers []string
 	links   []string
 	limits  []string

@@ -41,7 +41,7 @@ const (
 // Settings are the settings of an agent as they are in the topic agents.v1. A missing field has the
 // zero value. The field's comment describes what the zero value means.
 type Settings struct {
-	// Kind is one of the kinds above. Empty means scripted.
+	// Kind is the kind of the agent, such as openai_realtime. Empty means scripted.
 	Kind         string `json:"kind"`
 	Instructions string `json:"instructions"`
 	Voice        string `json:"voice"`
@@ -57,8 +57,8 @@ type Settings struct {
 	Model    string `json:"model"`
 	BaseURL  string `json:"base_url"`
 	MediaURL string `json:"media_url"`
-	// OnVoicemail is one of the policies above. Empty means VoicemailGoOn. Message is the message
-	// for an answering machine.
+	// OnVoicemail is the policy for a call that an answering machine answered. Empty means
+	// VoicemailGoOn. Message is the message for an answering machine.
 	OnVoicemail string `json:"on_voicemail"`
 	Message     string `json:"voicemail_message"`
 	// Outcomes is the agent's own list of permitted outcomes. Empty means the default list, which

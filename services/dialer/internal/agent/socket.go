@@ -75,8 +75,8 @@ type Socket struct {
 	messages    chan []byte
 	dropped     atomic.Int64
 	audioHeld   atomic.Bool
-	// ctx is canceled when the socket is closed, which ends all waits. When closing is closed, the
-	// writer sends the last messages.
+	// ctx is canceled when the socket is closed. This ends all waits. When the channel closing is
+	// closed, the writer sends the last messages.
 	ctx      context.Context
 	cancel   context.CancelFunc
 	closing  chan struct{}

@@ -105,7 +105,7 @@ func TestSocket_SendsMessagesBeforeAudioAndIgnoresBinaryMessages(t *testing.T) {
 	}
 	s.Close([]byte("last"))
 	s.Close([]byte("again"))
-	_, _ = s.Next() // Next takes part in the closing handshake
+	_, _ = s.Next() // the closing handshake needs a call of Next
 	var order string
 	for one := range got {
 		order += one

@@ -1,7 +1,8 @@
 // Package amd (answering machine detection) estimates from audio who answered a call. It detects
 // whether a person or a machine speaks, and whether a tone is a machine's beep or a fax tone. The
 // input is frames of 20 ms in mu-law; the package reads no clock.
-// | The results are only hints: a call with a person must not be hung up because of them. The
+//
+// The results are only hints: a call with a person must not be hung up because of them. The
 // thresholds are those of Asterisk's AMD. They were tested with synthesised speech.
 package amd
 

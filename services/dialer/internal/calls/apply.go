@@ -37,8 +37,8 @@ type Listeners struct {
 type Applier struct {
 	store *store.Store
 	relay *outbox.Relay
-	// findCall returns the status of a call at the carrier. It is nil if the carrier's event stream
-	// is complete.
+	// findCall returns the status of a call at the carrier. findCall is nil if the carrier's event
+	// stream is complete.
 	findCall  func(context.Context, uuid.UUID) (carrier.CallStatus, error)
 	listeners Listeners
 }
@@ -261,7 +261,7 @@ func (f *eventBatch) restoreAnswer(c *callstate.Call, e carrier.Event) {
 		f.unanswered = append(f.unanswered, c.CallID)
 		return
 	}
-	known.EndedAt = nil // the end event contains the time of the end
+	known.EndedAt = nil // the time of the end is in the end event
 	known.Replay(c, time.UTC)
 }
 

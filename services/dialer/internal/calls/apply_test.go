@@ -230,7 +230,7 @@ func TestApply_DelaysEventsOfMissingCallsUntilReconciliation(t *testing.T) {
 	}
 }
 
-// Only answered calls end with this cause.
+// The end event has a cause with which only answered calls end. The event of the answer is missing.
 func TestApply_QueriesTheCarrierForAMissingAnswer(t *testing.T) {
 	t.Parallel()
 	d := newFixture(t)

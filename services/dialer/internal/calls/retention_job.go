@@ -32,7 +32,7 @@ type RetentionJob struct {
 	lastPass time.Time // time of the last pass over the rows
 }
 
-// NewRetentionJob returns a job of the store.
+// NewRetentionJob returns a job that deletes old data from the store.
 func NewRetentionJob(st *store.Store) *RetentionJob { return &RetentionJob{store: st} }
 
 // Run deletes old data until ctx ends.

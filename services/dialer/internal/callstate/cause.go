@@ -92,7 +92,7 @@ func (c Cause) status(answered bool) Status {
 const accountRefused = "The operator's trunk did not accept the call from the operator's account; " +
 	"the callee had no part in it. Ask your operator to check the trunk, then ask for the call again."
 
-// The text says what the customer can do.
+// errorCode returns the error code of a failed call. detail states what the customer can do.
 func (c Cause) errorCode() (errorCode, detail string) {
 	switch c {
 	case NoRouteDestination:
@@ -115,7 +115,8 @@ func (c Cause) errorCode() (errorCode, detail string) {
 	return CodeProviderUnavailable, "The carrier could not complete the call; ask for it again later."
 }
 
-// The disposition of a completed call comes from the conversation.
+// disposition returns the disposition of a call that is not completed. The conversation determines
+// the disposition of a completed call.
 func (c Cause) disposition(status Status) string {
 	switch status {
 	case Busy:

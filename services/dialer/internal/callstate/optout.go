@@ -75,7 +75,8 @@ func (c *Call) endedOutcome() string {
 	return c.Outcome
 }
 
-// If the transcript has no words of the person, lastWords returns "" and the given time.
+// lastWords returns the last words of the person and their time. If the transcript has no words of
+// the person, it returns "" and the given time.
 func (c *Call) lastWords(at time.Time) (string, time.Time) {
 	if c.Erased {
 		return "", at

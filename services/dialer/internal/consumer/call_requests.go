@@ -25,11 +25,12 @@ const soon = 2 * time.Second
 type callRequest struct {
 	id, workspaceID uuid.UUID
 	event           *eventv1.CallRequestEvent
-	// order is the call request of a requested event. For other events, order is nil.
+	// order is the call request of an event `requested`. For other events, order is nil.
 	order *dialqueue.Request
 }
 
-// Consecutive requested events of a batch are queued with one call of Enqueue.
+// onCallRequests applies the events of a batch. It queues consecutive events `requested` with one
+// call of Enqueue.
 func (c *Consumer) onCallRequests(
 	ctx context.Context, tx pgx.Tx, batch []inbox.Record,
 ) (outcome inbox.Outcome, err error) {
@@ -69,8 +70,8 @@ func (c *Consumer) onCallRequests(
 var errKnown = errors.New("the call request is known")
 
 type commitActions struct {
-	// If due is true, a request is due soon and the dialer must be woken. If events is true, the
-	// outbox has new events and the relay must be woken.
+	// If wakeDialer is true, a request is due soon, and the dialer must be woken. If wakeRelay is
+	// true, the outbox has new events, and the relay must be woken.
 	wakeDialer, wakeRelay bool
 	// overdue contains, for each overdue order of the batch, where the dialer found the request.
 	overdue []dialqueue.Found
@@ -88,7 +89,8 @@ func (c *Consumer) runCommitActions(actions commitActions) {
 	}
 }
 
-// ordersFrom stops at the first event that is not a new requested event.
+// ordersFrom returns the orders of the first events, up to the first event that is not a new event
+// `requested`.
 func ordersFrom(events []callRequest) (orders []dialqueue.Request) {
 	for _, event := range events {
 		if requested := event.event.GetRequested(); requested == nil || requested.GetOverdue() ||
@@ -100,8 +102,8 @@ func ordersFrom(events []callRequest) (orders []dialqueue.Request) {
 	return orders
 }
 
-// The event is not a new requested event. For example, it is an overdue order, a cancel or an
-// erasure.
+// applyOther applies an event that is not a new event `requested`, for example an overdue order, a
+// cancellation or an erasure.
 func (c *Consumer) applyOther(ctx context.Context, tx pgx.Tx, event callRequest, onCommit *commitActions) error {
 	switch e := event.event.GetEvent().(type) {
 	case *eventv1.CallRequestEvent_Requested:
@@ -123,8 +125,8 @@ func (c *Consumer) applyOther(ctx context.Context, tx pgx.Tx, event callRequest,
 	return kafka.Parkf("call request event %T is newer than this build", event.event.GetEvent())
 }
 
-// An overdue order is a requested event that the service `calls` published again, because the
-// request was not dialed in time.
+// applyOverdue applies an overdue order: an event `requested` that the service `calls` published
+// again, because the request was not dialed in time.
 func (c *Consumer) applyOverdue(ctx context.Context, tx pgx.Tx, event callRequest, onCommit *commitActions) error {
 	endOnly := event.event.GetRequested().GetEndOnly()
 	found, err := c.store.EnqueueOverdue(ctx, tx, *event.order, event.event.GetOccurredAt().AsTime(), endOnly)
@@ -150,7 +152,8 @@ func (c *Consumer) applyOverdue(ctx context.Context, tx pgx.Tx, event callReques
 	return nil
 }
 
-// The order of a requested event contains the trace context of ctx.
+// readCallRequest decodes a record. The order of an event `requested` contains the trace context of
+// ctx.
 func readCallRequest(ctx context.Context, rec kafka.Record) (r callRequest, err error) {
 	r.event = &eventv1.CallRequestEvent{}
 	if err := rec.Decode(r.event); err != nil {

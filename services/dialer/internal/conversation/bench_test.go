@@ -122,7 +122,8 @@ func BenchmarkConversations(b *testing.B) {
 	b.ReportMetric(float64(goroutines), "goroutines")
 }
 
-// hourStore is a Store that permits calls of an hour. Its value is the settings of the agent.
+// hourStore is a Store that permits calls of one hour. The string contains the settings of the
+// agent.
 type hourStore string
 
 func (o hourStore) ConversationInputs(context.Context, uuid.UUID) (store.ConversationInputs, error) {
@@ -191,8 +192,8 @@ func counted(b *testing.B, metrics prometheus.Gatherer, name string) (sum float6
 	return sum
 }
 
-// The key is the upper bound of a bucket in seconds. The value is the number of packets with at
-// most this delay.
+// sentPackets returns the histogram of the delays of sent packets. The key is the upper bound of a
+// bucket in seconds. The value is the number of packets with at most this delay.
 func sentPackets(b *testing.B, metrics prometheus.Gatherer) map[float64]float64 {
 	b.Helper()
 	families, err := metrics.Gather()

@@ -84,7 +84,7 @@ func (s *fakeRecorder) Begin(ctx context.Context, workspaceID, callID uuid.UUID)
 	return s.Recorder.Begin(ctx, workspaceID, callID)
 }
 
-// The result is -1 if there is no file.
+// sound returns the length of the audio in the file of the recording, or -1 if there is no file.
 func (s *fakeRecorder) sound(t *testing.T) time.Duration {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(s.spool, "*.wav"))

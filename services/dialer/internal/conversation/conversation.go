@@ -87,8 +87,8 @@ type Result struct {
 	// Disclosure is nil if the agent had to speak neither a disclosure nor a recording notice. It
 	// is also nil if the agent did not mark which audio was the disclosure.
 	Disclosure *agent.DisclosureRecord
-	// Reworded is the agent's transcript of the disclosure, if the transcript differs from the
-	// text.
+	// Reworded is the agent's transcript of the disclosure, if the transcript differs from the text
+	// that the agent had to speak.
 	Reworded string
 	// OptedOut reports whether the person opted out. CallbackAt is the agreed time of another call,
 	// or nil.

@@ -256,8 +256,9 @@ func (q *playout) removePlayed() (played []string) {
 // ratchet detects an agent that sends audio in real time but is late, for example a gateway after a
 // stall. The queue of such an agent never becomes empty. Silent frames are dropped until the agent
 // is in time again.
-// | ratchet observes the last four slots of half a second. A model sends audio faster than real
-// time, and no frames of a model are dropped.
+//
+// ratchet observes the last four slots of half a second. A model sends audio faster than real time,
+// and no frames of a model are dropped.
 type ratchet struct {
 	arrived int // number of bytes that arrived in the current slot
 	slots   [slots]int

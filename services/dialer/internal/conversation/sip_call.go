@@ -127,7 +127,8 @@ func (t *sipCall) Ready(ctx context.Context) error {
 	}
 }
 
-// Accept returns the dialer's own SDP offer if the offer is empty.
+// Accept returns the SDP answer to the SDP offer of an inbound call. If the offer is empty, Accept
+// returns the dialer's own SDP offer.
 func (t *sipCall) Accept(offer []byte) ([]byte, error) {
 	if len(offer) == 0 {
 		return t.offer, nil

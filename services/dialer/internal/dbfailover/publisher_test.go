@@ -18,8 +18,8 @@ import (
 	"ringfence.dev/services/dialer/internal/store"
 )
 
-// The message that publishing works again belongs to an earlier message that it stopped. The test
-// changes the default logger, so it is not parallel.
+// The message that dial intents can be published again may be logged only after dialing has
+// stopped. The test changes the default logger, so it is not parallel.
 func TestPublisher_FirstStartLogsNoRecovery(t *testing.T) {
 	var log bytes.Buffer
 	before := slog.Default()

@@ -59,8 +59,8 @@ type Reconciler struct {
 	// stopReason is the reason why nothing is dialed. It is nil if the server is reconciled.
 	stopReason atomic.Pointer[string]
 	advancedAt time.Time
-	// nextPositions is the end of the topic that will be stored as the next positions. If
-	// nextPositions is nil, that end must be read first.
+	// nextPositions contains the end offsets of the topic that will be stored as the next
+	// positions. If nextPositions is nil, the end offsets must be read first.
 	nextPositions *positions
 	// usedServer is the server that was last passed to UseServer. It is empty before the first
 	// check.
@@ -173,7 +173,7 @@ func (r *Reconciler) checkServer(ctx context.Context) error {
 	state, err := r.store.ServerState(looking)
 	cancel()
 	if err != nil {
-		return err // dials may continue, because the statements of a dial fail if the database fails
+		return err // dials continue; if the database fails, the statements of a dial fail too
 	}
 	if state.Server != state.Reconciled {
 		r.stopDialing(ctx, state)
@@ -213,17 +213,19 @@ func (r *Reconciler) stopDialing(ctx context.Context, state store.ServerState) {
 	}
 }
 
-// positions contains an end of the topic. The state of the server was read after that end.
+// positions contains the end offsets of the topic. state.Now is the time of the database after
+// these offsets were read.
 type positions struct {
 	state  store.ServerState
 	bounds kafka.Bounds
 }
 
-// advancePositions stores an end of the topic as the new positions. Later reconciliations read no
-// intent below that end. So advancePositions waits until no request can get a fence for such an
-// intent.
-// Meanwhile it keeps the same end: a newer end would also depend on newer claims, and under load
-// there are always newer claims.
+// advancePositions stores the end offsets of the topic as the new positions. Later reconciliations
+// read no intent before these offsets. So advancePositions waits until no request can get a fence
+// for such an intent.
+//
+// While it waits, it keeps the same offsets. Newer offsets would also depend on newer claims, and
+// under load there are always newer claims.
 func (r *Reconciler) advancePositions(ctx context.Context, state store.ServerState) error {
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
@@ -252,8 +254,8 @@ func (r *Reconciler) advancePositions(ctx context.Context, state store.ServerSta
 	return err
 }
 
-// reconcileServer reads the end of the topic after the caller has read state. So this end is after
-// every intent whose fence committed on an earlier server.
+// reconcileServer reads the end offsets of the topic after the caller has read state. So every
+// intent whose fence committed on an earlier server is before these offsets.
 func (r *Reconciler) reconcileServer(ctx context.Context, state store.ServerState) error {
 	bounds, err := kafka.ReadBounds(ctx, r.client, kafka.DialIntents)
 	if err != nil {

@@ -100,7 +100,7 @@ func (w *fixture) exec(sql string, args ...any) {
 	}
 }
 
-// The process that published the intent is dead.
+// newIntent returns an intent of a process that is dead.
 func (w *fixture) newIntent() store.Intent {
 	id, now := uuid.Must(uuid.NewV7()), time.Now()
 	return store.Intent{
@@ -110,7 +110,7 @@ func (w *fixture) newIntent() store.Intent {
 	}
 }
 
-// Another process has published an intent of the same request.
+// otherIntent returns an intent of another process for the same request.
 func otherIntent(i store.Intent) store.Intent {
 	i.CallID, i.InstanceID = uuid.Must(uuid.NewV7()), uuid.Must(uuid.NewV7())
 	return i

@@ -136,7 +136,7 @@ func (d *Dialer) dialRequest(
 		return "put_back", d.store.PutBack(ctx, r, min(wait, maxAgentDelay), 0)
 	}
 	answer, err := d.contacts.Check(ctx, r, inputs.Workspace)
-	// the result is valid from the time at which the workspace and the agent were read
+	// the result of the gates is valid from the time at which the workspace and the agent were read
 	answer = answer.Since(inputs.at)
 	if err != nil {
 		return "gate_silent", errors.Join(err, d.store.PutBack(ctx, r, gateRetryDelay, 0))

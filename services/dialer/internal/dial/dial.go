@@ -140,7 +140,7 @@ func New(
 	return d
 }
 
-// These are the values of the label held.
+// These are the values of the metric label `held`.
 const (
 	notHeld      = "no"
 	heldByPause  = "pause"
@@ -245,7 +245,8 @@ func (d *Dialer) claimAndDial(ctx context.Context) (wait time.Duration) {
 	return wait
 }
 
-// startAttempts reads the inputs of all these requests in one round trip to the database.
+// startAttempts starts an attempt for each request. It reads the inputs of all attempts in one
+// round trip to the database.
 func (d *Dialer) startAttempts(ctx context.Context, requests []dialqueue.Request) {
 	if len(requests) == 0 {
 		return

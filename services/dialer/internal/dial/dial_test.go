@@ -90,7 +90,7 @@ func TestRun_SearchesOnceASecondWhileNothingIsDue(t *testing.T) {
 	if took < 2900*time.Millisecond {
 		t.Errorf("time of four searches = %s, want at least 2.9 s", took)
 	}
-	if n := seen.statements.Load(); n > 1 { // the statement of the method ReturnStrays is permitted
+	if n := seen.statements.Load(); n > 1 { // one statement is permitted, because Run calls ReturnStrays
 		t.Errorf("statements other than searches = %d, want at most 1", n)
 	}
 }

@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	// If more than membersPerGroup members wait for each running group, another group starts.
+	// If more than membersPerGroup writes wait for each running group, another group starts.
 	membersPerGroup = 16
 	maxMembers      = 64
 )

@@ -12,7 +12,7 @@ import (
 // that claims requests: inbound calls use channels even while nothing may be dialed.
 type LongCallsJob struct{ store *store.Store }
 
-// NewLongCallsJob returns a job of the store.
+// NewLongCallsJob returns a job that updates the long calls in the store.
 func NewLongCallsJob(st *store.Store) *LongCallsJob { return &LongCallsJob{store: st} }
 
 // Run calls MoveLongCalls once a minute until ctx ends. After an error it tries again after a

@@ -203,7 +203,8 @@ func (d *fixture) runUntil(trunk *fakeCarrier, check func() error) {
 	d.runDialer(trunk, check, func(dialer *dial.Dialer, _ *store.Store) func(context.Context) error { return dialer.Run })
 }
 
-// The process owns one fenced call without an attempt.
+// reviewUntil runs Review for a process that owns one fenced call without an attempt. It returns
+// after check has returned nil.
 func (d *fixture) reviewUntil(trunk *fakeCarrier, check func() error) {
 	d.t.Helper()
 	d.runDialer(trunk, check, func(dialer *dial.Dialer, st *store.Store) func(context.Context) error {

@@ -54,8 +54,8 @@ type Allocation struct {
 	NoCapacity, OwnLimit []bool
 	// Last is the highest index of a workspace that may start a request, or -1.
 	Last int
-	// Wait is the time until a token permits another dial. Wait is zero if no missing token is the
-	// reason.
+	// Wait is the time until a token permits another dial. Wait is zero if no request waits for a
+	// token.
 	Wait time.Duration
 }
 

@@ -35,7 +35,7 @@ type PauseMonitor struct {
 	read   func(context.Context) ([]LatestPause, error)
 	paused *prometheus.GaugeVec
 
-	reading chan struct{} // has one slot, so that concurrent permits share one read
+	reading chan struct{} // one slot, so that concurrent permits wait for one read
 	mu      sync.Mutex
 	periods map[PauseScope]LatestPause
 	readAt  time.Time // start of the last successful read

@@ -58,7 +58,7 @@ func TestPauseMonitor_PermitsOnlyScopesThatAreNotPaused(t *testing.T) {
 		{name: "agent", scope: scope(dialqueue.PauseAgent, agent), otherAgent: true, elsewhere: true, mayUse: true},
 		{name: "trunk", scope: scope(dialqueue.PauseTrunk, trunk), mayDial: true, otherAgent: true,
 			elsewhere: true},
-		// The ids of different levels are not related.
+		// A pause of a trunk does not apply to a workspace that has the same id.
 		{name: "a trunk with the id of the workspace", scope: scope(dialqueue.PauseTrunk, workspace),
 			mayDial: true, otherAgent: true, elsewhere: true, mayUse: true},
 	} {

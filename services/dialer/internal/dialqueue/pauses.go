@@ -17,7 +17,8 @@ const (
 	PauseTrunk      PauseLevel = "trunk"
 )
 
-// PauseScope is what is paused. ID is the zero UUID if the level is PauseEverything.
+// PauseScope is the part of dialing that a pause stops: everything, or the calls of a workspace, an
+// agent or a trunk. ID is the zero UUID if the level is PauseEverything.
 type PauseScope struct {
 	Level PauseLevel `db:"level"`
 	ID    uuid.UUID  `db:"id"`
@@ -40,7 +41,7 @@ type Actor struct {
 }
 
 // DialingChange is a change of the state of dialing. Until is the time at which a pause ends by
-// itself. It is nil if the pause has no end, and if Paused is false.
+// itself. Until is nil if the pause has no end, or if Paused is false.
 type DialingChange struct {
 	Paused bool
 	Reason string
@@ -48,8 +49,8 @@ type DialingChange struct {
 	Actor  Actor
 }
 
-// DialingState is the state of dialing of a scope, and its last change. SetAt is nil if it was
-// never changed. Paused is false if Until has passed.
+// DialingState is the state of dialing of a scope, and its last change. SetAt is nil if the state
+// was never changed. Paused is false if Until has passed.
 type DialingState struct {
 	PauseScope
 	Paused bool       `db:"paused"`

@@ -103,8 +103,8 @@ const (
 )
 
 // maxLooks is how often a request is put back because its agent is not known yet. The sum of the
-// delays is about a minute. After a replica has died, the records of agents.v1 can be late by this
-// time.
+// delays is about a minute, because the records of agents.v1 can be a minute late after a replica
+// has died.
 const maxLooks = 15
 
 // Check checks a request before the dial. If the request may be dialed, refused is nil and known is

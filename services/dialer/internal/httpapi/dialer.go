@@ -44,7 +44,8 @@ type agentCircuitView struct {
 	OpenUntil   *openapi.Timestamp `json:"open_until"`
 }
 
-// Due, Paused and Scheduled stop at 10000. Due does not include the paused requests.
+// The counts Due, Paused and Scheduled are at most 10,000. Due does not include the paused
+// requests.
 type queueView struct {
 	Due              int64   `json:"due"`
 	Paused           int64   `json:"paused"`

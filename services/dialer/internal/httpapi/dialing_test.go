@@ -120,7 +120,7 @@ func TestDialing_UnknownScopesAreNotFound(t *testing.T) {
 	}
 }
 
-// A client changes only the state of the workspace of the key.
+// An API key belongs to one workspace, so its client can change only the state of this workspace.
 func TestDialing_NamesTheAPIKeyOfAClient(t *testing.T) {
 	t.Parallel()
 	o, key := open(t), uuid.Must(uuid.NewV7())

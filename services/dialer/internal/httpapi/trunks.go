@@ -90,7 +90,7 @@ func (a *API) addTrunk(w http.ResponseWriter, r *http.Request) error {
 	return a.writeTrunk(w, r, http.StatusCreated, added)
 }
 
-// listTrunks handles GET /admin/v1/trunks, newest first.
+// listTrunks handles GET /admin/v1/trunks. The response lists the newest trunk first.
 func (a *API) listTrunks(w http.ResponseWriter, r *http.Request) error {
 	query, err := page.Parse(r.URL.Query())
 	if err != nil {

@@ -144,7 +144,8 @@ func TestTrunks_TraceOfADisabledTrunkIsRefused(t *testing.T) {
 	if status != http.StatusCreated {
 		t.Fatalf("POST = %d %s", status, responseBody)
 	}
-	// this process records nothing, so it answers no trace request
+	// insertOwner stores the heartbeat of a process that does not answer the trace request, because
+	// it records no messages.
 	const insertOwner = "INSERT INTO sip_leg_owners (owner, seen_at) VALUES (gen_random_uuid(), now())"
 	if _, err := o.pool.Exec(t.Context(), insertOwner); err != nil {
 		t.Fatal(err)

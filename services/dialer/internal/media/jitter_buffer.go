@@ -48,9 +48,10 @@ type JitterStats struct {
 
 // JitterBuffer converts the packets of one RTP stream into ordered frames of 20 ms, 50 per second.
 // The caller passes the packets and the time. A JitterBuffer is not safe for concurrent use.
-// | Packets that arrive in order are not delayed. For a missing packet the buffer waits 60 to 120
-// ms, depending on the network, and then passes silence. It also passes silence while the sender
-// sends no packets, because an agent without audio never detects the end of an utterance.
+//
+// Packets that arrive in order are not delayed. For a missing packet the buffer waits 60 to 120 ms,
+// depending on the network, and then passes silence. It also passes silence while the sender sends
+// no packets, because an agent without audio never detects the end of an utterance.
 type JitterBuffer struct {
 	onFrame func(frame []byte)
 

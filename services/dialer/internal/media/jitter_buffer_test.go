@@ -101,7 +101,7 @@ func TestJitterBuffer_ReplacesALostPacketAfterTheWait(t *testing.T) {
 	l.at(40)
 	l.frame(2)
 	l.at(70)
-	l.want(t, "a") // after 20 ms for the length of the frame and a wait of 60 ms
+	l.want(t, "a") // silence replaces frame 1 after its length of 20 ms and the wait of 60 ms
 	l.at(80)
 	l.want(t, "a_c")
 	l.frame(3)

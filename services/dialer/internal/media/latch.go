@@ -9,8 +9,9 @@ const minProbationPackets = 5
 
 // Latch decides from which addresses a stream accepts packets, and to which address it sends. It
 // implements symmetric RTP with limits, so that an attacker cannot redirect the audio.
-// | The latch accepts the address in the far end's SDP description, and one other port of the same
-// IP address, because of NATs. The zero Latch accepts no packets. Latch is not safe for concurrent
+//
+// The latch accepts the address in the far end's SDP description, and one other port of the same IP
+// address, because of NATs. The zero Latch accepts no packets. Latch is not safe for concurrent
 // use.
 type Latch struct {
 	signalled       netip.AddrPort

@@ -1,7 +1,8 @@
 // Package media sends and receives the audio of phone calls. Each call has an RTP stream with its
 // own port, and one loop paces all streams. The package handles A-law, SRTP, telephone-events,
 // packet loss, reordering, and packets from unknown senders.
-// | The rest of the dialer uses only 8 kHz mu-law in frames of 20 ms (160 bytes). The owner of a
+//
+// The rest of the dialer uses only 8 kHz mu-law in frames of 20 ms (160 bytes). The owner of a
 // stream receives frames and digits, and provides frames. Package sdp negotiates the streams.
 package media
 

@@ -18,9 +18,9 @@ type Stats struct {
 	// Digits is the number of received digits. Sources is the number of changes of the SSRC.
 	// Restarts is how many times the far end started a new sequence of timestamps.
 	Digits, Sources, Restarts uint64
-	// The stream dropped these packets. Strangers came from an unknown address, Malformed were not
-	// valid RTP, Foreign had a payload type that was not negotiated, Forged were not authentic, and
-	// Replayed were repeated.
+	// The stream dropped these packets: UnknownSources came from an unknown address, Malformed were
+	// not valid RTP, Foreign had a payload type that was not negotiated, Forged were not authentic,
+	// and Replayed were repeated.
 	UnknownSources, Malformed, Foreign, Forged, Replayed uint64
 	// Excess is the number of frames and digits that arrived faster than real time.
 	Excess uint64
@@ -49,7 +49,7 @@ func (s *Stream) Stats() Stats {
 	return stats
 }
 
-// addStats adds the counts of b to a. The jitter becomes the higher one of both.
+// addStats adds the counts of b to a. The jitter of a becomes the higher jitter of the two.
 func (a *Stats) addStats(b Stats) {
 	for _, c := range counters {
 		*c.of(a) += *c.of(&b)

@@ -10,7 +10,8 @@ import (
 
 // sendFrame returns false if no packet was sent. late is the delay of the packet after its due
 // time.
-// | While the stream may send, it sends a packet for every frame. Silence is sent as audio, because
+//
+// While the stream may send, it sends a packet for every frame. Silence is sent as audio, because
 // NATs, recorders and media timeouts need a steady stream, and not every far end supports comfort
 // noise.
 func (s *Stream) sendFrame(frame int64, late time.Duration) bool {

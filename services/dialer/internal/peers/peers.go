@@ -72,7 +72,7 @@ func (a Answer) Since(at time.Time) Answer {
 }
 
 // Check runs the gates at dial time. After an error the call request must not be dialed. workspace
-// is the workspace whose destinations were checked before, or nil.
+// contains the permitted destinations with which the dialer checked the number before, or is nil.
 func (c *Contacts) Check(ctx context.Context, r dialqueue.Request, workspace *dialqueue.Workspace) (Answer, error) {
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()

@@ -2,7 +2,8 @@
 // operator's storage after its call. It deletes a recording if it is too old, if its person was
 // erased, or if the person objected to it. The caller decides whether a call may be recorded and
 // when the recording starts.
-// | The state of this work is stored in the database, so another process with the same spool
+//
+// The state of this work is stored in the database, so another process with the same spool
 // directory can finish the work of a dead process.
 package recordings
 

@@ -15,7 +15,7 @@ import (
 	"ringfence.dev/services/dialer/internal/sip/transport"
 )
 
-// The result trusted is a trust anchor that accepts only this certificate.
+// shows returns a certificate for the host, and a trust anchor that accepts only this certificate.
 func shows(t *testing.T, host string) (pair *tls.Certificate, trusted string) {
 	t.Helper()
 	key, cert, err := peertest.Certificate(host)

@@ -118,7 +118,7 @@ func (a *UserAgent) startInvite(
 		a.legEnded()
 		a.removeLeg(d)
 		var unsent *transport.NotSent
-		if !errors.As(err, &unsent) { // writing failed, so the peer cannot have received a complete message
+		if !errors.As(err, &unsent) { // another error means that the peer got no complete message
 			err = &transport.NotSent{Err: err}
 		}
 		return nil, nil, err

@@ -12,9 +12,9 @@ import (
 	"ringfence.dev/services/dialer/internal/callstate"
 )
 
-// sendCancel sends the CANCEL in a new transaction. Its response ends the orphan if the peer has no
-// such call (481), or if the final response to the INVITE goes to another address. Otherwise that
-// final response ends it.
+// sendCancel sends the CANCEL in a new transaction. The response to the CANCEL ends the orphan if
+// the peer has no such call (481), or if the final response to the INVITE goes to another address.
+// Otherwise the final response to the INVITE ends the orphan.
 func (d *Dialog) sendCancel(cause callstate.Cause) {
 	d.mu.Lock()
 	invite := d.invite

@@ -150,7 +150,8 @@ func (d *Dialog) refresh() {
 	case res.StatusCode == sip.StatusCallTransactionDoesNotExists || res.StatusCode == sip.StatusRequestTimeout:
 		again = false
 	case res.StatusCode == sip.StatusRequestPending:
-		// The side that began the call waits 2.1 to 4 s (RFC 3261 section 14.1).
+		// After a 491, the side that began the call waits 2.1 to 4 s before it tries again (RFC
+		// 3261 section 14.1).
 		pause := 2100*time.Millisecond + rand.N(1900*time.Millisecond) //nolint:gosec // no secret
 		again = d.timer.RetryRefresh(pause, time.Now())
 	default:

@@ -374,7 +374,8 @@ func (a *UserAgent) exchange(ctx context.Context, t Trunk, method sip.RequestMet
 		return Reply{}, err
 	}
 	asks := res.StatusCode == sip.StatusUnauthorized || res.StatusCode == sip.StatusProxyAuthRequired
-	// A request with credentials has a higher CSeq than the first one.
+	// A CSeq that is higher than the first CSeq shows that the request was sent again with
+	// credentials.
 	return Reply{Status: res.StatusCode, Reason: res.Reason, Challenged: asks || res.CSeq().SeqNo > first}, nil
 }
 

@@ -114,7 +114,7 @@ func (c *Carrier) refreshEnded() {
 func (e endedLeg) storeAgain() {
 	l := e.leg
 	l.mu.Lock()
-	l.isLost = false // the previous database server can have contained the end
+	l.isLost = false // the previous database server can have contained the end, but the new one does not
 	l.mu.Unlock()
 	l.carrier.storeUntilDone("end of a call not stored again, retrying", l.callID, func(ctx context.Context) error {
 		return l.storeEntries(ctx, e.last)

@@ -71,9 +71,9 @@ func (o *trunkHealth) isOperatorFault(end sip.End, order carrier.Originate) bool
 	return false
 }
 
-// isAccountSuspected reports whether a refusal can concern the account although the call request is
-// not released. This is true for a 403 from a trunk that has accepted no call since its last
-// change.
+// isAccountSuspected reports whether the operator's account can be the reason of a refusal: a 403
+// from a trunk that has accepted no call since its last change. If isOperatorFault returned false
+// for the same refusal, the call request ends, and its error names the account.
 func (o *trunkHealth) isAccountSuspected(end sip.End) bool {
 	if o == nil || !end.OtherTrunkAllowed || end.Status != http.StatusForbidden {
 		return false
@@ -162,7 +162,7 @@ func (o *trunkHealth) countResult(result error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	var refused *carrier.Refused
-	// The trunk did not cause this error.
+	// The trunk did not cause this error, so the error does not count.
 	if errors.Is(result, carrier.ErrNotPermitted) || errors.As(result, &refused) && refused.NotSent {
 		o.circuit.CancelTest()
 		return

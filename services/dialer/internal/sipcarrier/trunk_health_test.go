@@ -146,7 +146,8 @@ func TestOperatorFault_SeveralForbiddenNumbersSuspectTheAccount(t *testing.T) {
 	}
 }
 
-// An INVITE to a trunk that cannot be reached opens the circuit of the trunk.
+// A fault of this process must not open the circuit of the trunk. An INVITE to a trunk that cannot
+// be reached must open it.
 func TestCountResult_FaultOfThisProcessDoesNotCount(t *testing.T) {
 	t.Parallel()
 	o := newCare(nil)

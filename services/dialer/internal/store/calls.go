@@ -258,8 +258,8 @@ type Hangup struct {
 	Test bool `db:"test"`
 }
 
-// HangupBatch is the highest number of calls that DueHangups returns, and the highest number of
-// orphaned calls.
+// HangupBatch is the maximum number of calls that DueHangups returns. The limit applies separately
+// to live calls and to orphaned calls.
 const HangupBatch = 100
 
 // DueHangups claims the calls that must be hung up now. A claimed call is due again after 2 s,

@@ -60,8 +60,8 @@ SELECT CASE WHEN ` + somePaused + `
 		AND (state = 'dialing' OR look_at > now())) AS in_use,
        (SELECT count(*) FROM opt_outs WHERE acknowledged_at IS NULL) AS unreported_opt_outs`
 
-// Depth contains the numbers of queued requests and live calls. Due, Ahead and Paused stop at
-// 10,000.
+// Depth contains the numbers of queued requests and live calls. The counts Due, Ahead and Paused
+// are at most 10,000.
 type Depth struct {
 	Due   int64
 	Ahead int64

@@ -39,7 +39,8 @@ SELECT gen_random_uuid(), $1, 'inbound', $2, '+14155550100', $1, 'completed', no
 	'[{"role":"person","text":"Xylophone","at":"2026-11-21T12:00:00Z"}]'
 FROM generate_series(1, $3)`
 
-// The owner of the schema has no statement timeout.
+// addInboundCalls uses the connection of the schema's owner, because the owner has no statement
+// timeout.
 func addInboundCalls(t *testing.T, pool *pgxpool.Pool, workspace uuid.UUID, number string, calls int) {
 	t.Helper()
 	owner := pgtest.Owner(t, pool, "dialer")

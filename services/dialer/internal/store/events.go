@@ -144,7 +144,7 @@ type Events struct {
 }
 
 // ApplyEvents applies events in one transaction: the guard, the rows of the calls and their outbox
-// rows commit together. It returns ErrLost if the guard does.
+// rows commit together. It returns ErrLost if the guard returns ErrLost.
 func (s *Store) ApplyEvents(ctx context.Context, events Events) error {
 	err := pg.InPipeline(ctx, s.pool, func(tx *pg.Pipeline) error {
 		var batch pgx.Batch

@@ -128,7 +128,7 @@ const unfenced = `
 SELECT i.call_id FROM unnest(@call_ids::uuid[]) i (call_id)
 WHERE NOT EXISTS (SELECT FROM fences f WHERE f.call_id = i.call_id)`
 
-// Unfenced returns the given ids of calls that have no fence.
+// Unfenced returns those of the given ids whose calls have no fence.
 func (s *Store) Unfenced(ctx context.Context, ids []uuid.UUID) ([]uuid.UUID, error) {
 	found, err := pg.Values[uuid.UUID](ctx, s.pool, unfenced, pg.Args{"call_ids": ids})
 	if err != nil {

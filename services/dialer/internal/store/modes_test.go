@@ -218,7 +218,7 @@ func TestSettleIntents_SettlesAnIntentOfTheOtherMode(t *testing.T) {
 func TestSaveWorkspace_NeverChangesTheMode(t *testing.T) {
 	t.Parallel()
 	m := newModes(t)
-	m.save(t, m.testID, 2, false) // an event of a gateway without modes
+	m.save(t, m.testID, 2, false) // an event of an earlier gateway version, which has no modes
 	m.save(t, m.liveID, 2, true)
 	for id, want := range map[uuid.UUID]string{m.testID: "2 true", m.liveID: "2 false"} {
 		var got string
@@ -277,7 +277,8 @@ func TestArrival_ReachesOnlyWorkspacesOfTheCarrier(t *testing.T) {
 	}
 }
 
-// The statement is the INSERT of a dialer without modes, which answers calls over SIP.
+// The statement is the INSERT of an earlier dialer version, which has no modes and answers calls
+// over SIP.
 func TestArrival_EarlierVersionStoresNoCallOfTestWorkspace(t *testing.T) {
 	t.Parallel()
 	m := newModes(t)

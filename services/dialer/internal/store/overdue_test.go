@@ -16,7 +16,7 @@ func TestEnqueueOverdue_ReturnsTheStateOfTheRequest(t *testing.T) {
 	st, workspace, reportedAt := newStore(pool), uuid.Must(uuid.NewV7()), time.Now()
 	ago := func(d time.Duration) *time.Time { at := reportedAt.Add(-d); return &at }
 	for n, tt := range []struct {
-		name, was string // was is empty if the request never arrived
+		name, was string // was is the stored state, or "" if the request never arrived
 		ended     *time.Time
 		want      dialqueue.Found
 		is        string

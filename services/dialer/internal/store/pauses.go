@@ -42,7 +42,7 @@ WHERE level = @level AND id = @id AND began_at = (
 		AND ends_at > @at::timestamptz - CASE WHEN @paused THEN interval '1 minute' ELSE '0' END)`
 	beginPause = `
 INSERT INTO dialing_pauses (level, id, began_at, ends_at) VALUES (@level, @id, @at, @ends_at)`
-	// Requests are kept for 60 days.
+	// Requests are kept for 60 days, so older pauses are not needed.
 	deletePauses = `
 DELETE FROM dialing_pauses WHERE level = @level AND id = @id AND ends_at < @at::timestamptz - interval '60 days'`
 )
@@ -235,10 +235,12 @@ WHERE q.call_request_id = ANY (ARRAY(
 	LIMIT 5000))`
 )
 
-// MovePaused sets the due requests of paused agents aside. It makes requests due again if their
-// agent was resumed or deleted, or if their workspace may not dial. It returns how many requests it
-// changed, at most 5,000 of each kind. Claims also set requests aside, but they read only a few
-// requests at a time.
+// MovePaused hides the due requests of paused agents from claims by setting their look_at to
+// infinity. It makes these requests due again when their agent is resumed. It also does so if the
+// agent is deleted or the workspace may not dial, because a claim must then block the requests.
+//
+// MovePaused returns how many requests it changed, at most 5,000 of each kind. Claims also set
+// look_at to infinity, but they read only a few requests at a time.
 func (s *Store) MovePaused(ctx context.Context) (moved int64, err error) {
 	for _, statement := range []string{setAsidePaused, returnPaused} {
 		tag, err := s.pool.Exec(ctx, statement)

@@ -560,8 +560,8 @@ func TestClaim_ReadsThePausesOncePerDueTime(t *testing.T) {
 	}
 }
 
-// A paused agent is deleted, or its workspace is suspended. The requests that claims had set aside
-// must be blocked.
+// A paused agent is deleted, or its workspace is suspended. MovePaused must then make the requests
+// due, so that claims block them.
 func TestMovePaused_ReturnsRequestsThatMustBeBlocked(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]string{
@@ -576,7 +576,7 @@ func TestMovePaused_ReturnsRequestsThatMustBeBlocked(t *testing.T) {
 			enqueue(t, pool, st, r)
 			exec(t, pool, knownAgent, r.AgentID, r.WorkspaceID)
 			setDialing(t, st, dialqueue.PauseScope{Level: dialqueue.PauseAgent, ID: r.AgentID}, true, nil)
-			for range 2 { // the second run must not return the request
+			for range 2 { // the second run must not make the request due again
 				if _, err := st.MovePaused(t.Context()); err != nil {
 					t.Fatal(err)
 				}
@@ -584,8 +584,8 @@ func TestMovePaused_ReturnsRequestsThatMustBeBlocked(t *testing.T) {
 			if got := countRows(t, pool, "SELECT count(*) FROM dial_queue WHERE look_at = 'infinity'"); got != 1 {
 				t.Fatalf("requests set aside = %d, want 1", got)
 			}
-			// Only the row changes here, as for requests beyond the limit of one statement of
-			// SaveAgent and SaveWorkspace.
+			// SaveAgent and SaveWorkspace make only a limited number of requests due. This
+			// statement changes no request, as for a request beyond that limit.
 			exec(t, pool, change)
 			if _, err := st.MovePaused(t.Context()); err != nil {
 				t.Fatal(err)
@@ -680,7 +680,8 @@ func TestExpire_DoesNotCountTimeInWhichEveryTrunkIsPaused(t *testing.T) {
 			exec(t, pool, "UPDATE dialing_pauses SET began_at = began_at - interval '30 hours'")
 			exec(t, pool, "UPDATE dial_queue SET due_at = due_at - interval '31 hours'")
 			record(t, st)
-			// Another trunk is added, or the first is resumed: the time before still does not count.
+			// Another trunk is added, or the first trunk is resumed. The time before that still
+			// does not count.
 			addTrunk(t, pool, "third", "active")
 			setDialing(t, st, scope, false, nil)
 			record(t, st)
@@ -714,8 +715,8 @@ func record(t *testing.T, stores ...*store.Store) {
 	}
 }
 
-// Each replica records the pause, also at the same time. A dialer can also die between a pause and
-// its record.
+// Each replica records the pause, even at the same time. A dialer can also die after a trunk was
+// paused and before it records the pause.
 func TestRecordTrunkPause_RepeatedRecordsAgree(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)

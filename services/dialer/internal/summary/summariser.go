@@ -1,8 +1,9 @@
 // Package summary summarises ended conversations with a language model, and publishes the analysis
 // of calls. It uses any OpenAI-compatible API. If no endpoint is configured, no request is sent.
-// | The transcript contains words of an unknown person. The request therefore presents the
-// transcript as data and offers no tools. Of the answer, only values of the right form and outcomes
-// of the agent's list are used.
+//
+// The transcript contains words of an unknown person. The request therefore presents the transcript
+// as data and offers no tools. Of the answer, only values of the right form and outcomes of the
+// agent's list are used.
 package summary
 
 import (

@@ -1,6 +1,7 @@
 // Package live opens sessions with a model of OpenAI's Live API (GPT-Live). The package is
 // experimental: the API is new, and the package was tested only against a fake server.
-// | The model listens and speaks at the same time. It sends audio continuously and in real time,
+//
+// The model listens and speaks at the same time. It sends audio continuously and in real time,
 // including silence, and decides itself when it speaks and when it stops. The API has no event for
 // the end of an utterance, so the session detects utterances by the loudness of the audio. It
 // measures time by the length of the audio that arrives.

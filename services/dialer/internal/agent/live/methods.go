@@ -56,7 +56,7 @@ func (s *session) Say(text string) {
 		return
 	}
 	s.openingRequest = appendEvent{}
-	clear(s.calls) // the model will not use the results any more
+	clear(s.calls) // the model does not need the results of its open tool calls any more
 	s.queuedSentences = append(s.queuedSentences, &sentence{text: text, inLanguage: true})
 	s.requestNextSentence()
 }

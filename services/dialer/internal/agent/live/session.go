@@ -240,7 +240,8 @@ func (s *session) onAudio(audio []byte) (events []agent.Event, err error) {
 	return append(events, followed...), err
 }
 
-// dropsAudio reports whether the model's audio is dropped: until the disclosure has started.
+// dropsAudio reports whether the model's audio is dropped. The audio is dropped until the server
+// has confirmed the request to speak the disclosure.
 func (s *session) dropsAudio() bool {
 	return s.currentSentence != nil && s.currentSentence.isDisclosure && !s.currentSentence.started
 }

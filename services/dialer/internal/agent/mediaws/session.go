@@ -186,8 +186,8 @@ func (s *session) run() {
 	s.mu.Unlock()
 	s.emitEvent(agent.Event{Kind: agent.ItemDone, Item: strconv.Itoa(item)})
 	s.emitEvent(last)
-	// Wait for Close: marks must be returned while the last audio is played. Close sends the stop
-	// message and closes the connection.
+	// The session waits for Close, because it must return marks to the agent while the last audio
+	// is played. Close sends the stop message and closes the connection.
 	if !ours {
 		<-s.closed
 	}

@@ -81,7 +81,7 @@ func (s *session) send(kind string, members map[string]any) {
 	}
 	message, err := json.Marshal(event)
 	if err != nil {
-		panic(err) // only an error in this package causes this
+		panic(err) // only a bug in this package can cause this error
 	}
 	if kind != "session.output_audio.delta" || s.audioOut < keptAudio {
 		s.server.store(&s.server.sent, message)

@@ -69,7 +69,7 @@ func (c *conn) send(kind string, fields map[string]any) {
 	}
 	message, err := json.Marshal(event)
 	if err != nil {
-		panic(err) // only an error in this package causes this
+		panic(err) // only a bug in this package can cause this error
 	}
 	if !c.server.opts.Echo {
 		c.server.store(&c.server.sent, message)

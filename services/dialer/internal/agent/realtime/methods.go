@@ -91,7 +91,7 @@ func (s *session) Say(text string) {
 	}
 	settings := exactly(text, true, s.spec.Settings)
 	s.queuedResponses = slices.DeleteFunc(s.queuedResponses, func(r response) bool { return !r.isDisclosure })
-	clear(s.calls) // the model does not need the results any more
+	clear(s.calls) // the model does not need the results of its open tool calls any more
 	s.queuedResponses = append(s.queuedResponses, response{settings: &settings, fromSay: true})
 	s.requestNext()
 }

@@ -20,8 +20,8 @@ const (
 	// renewAfter is the age at which a session is replaced by a new one, because the model ends a
 	// session after 60 minutes.
 	renewAfter = 58 * time.Minute
-	// maxToolCalls limits the tool calls of one call. maxFailures is the number of consecutive
-	// failed responses after which the session fails.
+	// maxToolCalls limits the tool calls during one phone call. maxFailures is the number of
+	// consecutive failed responses after which the session fails.
 	maxToolCalls, maxFailures = 100, 2
 	// maxWords limits the arguments of one tool call and the length of one transcript, in bytes.
 	// maxHistory limits the text of the history that a new session receives, in bytes.

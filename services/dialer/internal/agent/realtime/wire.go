@@ -23,7 +23,8 @@ type format struct {
 	Type string `json:"type"`
 }
 
-// Depending on the model, the language is in Language or in Languages.
+// transcription configures the transcription of the person's speech. Some models read the field
+// Language, and other models read Languages.
 type transcription struct {
 	Model     string   `json:"model"`
 	Language  string   `json:"language,omitempty"`
@@ -41,8 +42,8 @@ func newTranscription(model, tag string) *transcription {
 	return &transcription{Model: model, Language: primary}
 }
 
-// During the disclosure, the person's speech is transcribed. The speech neither causes a response
-// nor interrupts the model.
+// turnDetection configures how the model detects the person's speech. During the disclosure, the
+// speech is transcribed, but it neither causes a response nor interrupts the model.
 type turnDetection struct {
 	agent.TurnDetection
 	CreateResponse    bool `json:"create_response"`
@@ -152,7 +153,7 @@ func (e serverEvent) audio() ([]byte, error) {
 		return nil, fmt.Errorf("read the agent's audio: not a string")
 	}
 	text := e.Delta[1 : len(e.Delta)-1]
-	if bytes.IndexByte(text, '\\') >= 0 { // JSON allows \/ for a slash
+	if bytes.IndexByte(text, '\\') >= 0 { // JSON can contain \/ instead of a slash, so the string is decoded
 		var plain string
 		if err := json.Unmarshal(e.Delta, &plain); err != nil {
 			return nil, fmt.Errorf("read the agent's audio: %w", err)

@@ -114,8 +114,8 @@ func Open(cfg Config) (*Transport, error) {
 		cfg.Log = slog.Default()
 	}
 	l := &Transport{cfg: cfg, ports: maps.Clone(cfg.Ports), pending: map[string]int{}, names: cfg.Names}
-	// sipgo logs invalid messages of peers as errors, with their contents. They are logged at debug
-	// level.
+	// sipgo logs invalid messages of peers as errors, with their contents. The logger quiet logs
+	// them at debug level.
 	quiet := slog.New(debugOnly{cfg.Log.Handler()})
 	l.transport = sip.NewTransportLayer(net.DefaultResolver, sip.NewParser(), &tls.Config{RootCAs: cfg.Roots, ServerName: cfg.ServerName, MinVersion: tls.VersionTLS12},
 		sip.WithTransportLayerLogger(quiet), sip.WithTransportLayerReadFilter(l.filterDatagram),
