@@ -7,7 +7,7 @@ import (
 )
 
 // Trunks send their BYE to the advertised address.
-func TestAdvertised_IsTheAddressOfTheFirstListener(t *testing.T) {
+func TestAdvertisedAddress_DefaultIsTheFirstListener(t *testing.T) {
 	t.Parallel()
 	const missing = "SIP_ADVERTISED_ADDR is missing"
 	tests := []struct {
@@ -53,7 +53,7 @@ func TestAdvertised_IsTheAddressOfTheFirstListener(t *testing.T) {
 
 // A call request that Kafka delivers after its row was deleted must be older than QUEUE_LIMIT (ADR
 // 12).
-func TestCheck_QueueLimitIsShorterThanRetention(t *testing.T) {
+func TestValidate_QueueLimitMustBeShorterThanRetention(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		limit   time.Duration

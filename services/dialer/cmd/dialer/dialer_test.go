@@ -406,7 +406,7 @@ func TestWithdraw_RemovesAQueuedRequest(t *testing.T) {
 	}
 }
 
-func TestInbound_IsAnsweredByTheAgentOfTheNumber(t *testing.T) {
+func TestInbound_AgentOfTheNumberAnswersTheCall(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "0.05")
 	p := r.dialer()

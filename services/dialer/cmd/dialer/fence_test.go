@@ -71,7 +71,7 @@ func TestFence_SuspensionAfterTheFenceBlocksTheCall(t *testing.T) {
 	}
 }
 
-func TestOptOut_RefusedReportDoesNotDelayTheOthers(t *testing.T) {
+func TestOptOut_RefusedReportDoesNotDelayOtherReports(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "0")
 	r.gate.optOut = func(int) error {

@@ -116,7 +116,7 @@ func endOf(facts []eventRecord) *eventv1.Call {
 }
 
 // The process dies after it has stored the hang-up request and before it hangs up the call.
-func TestHangup_SurvivesACrash(t *testing.T) {
+func TestHangup_StoredRequestSurvivesACrash(t *testing.T) {
 	t.Parallel()
 	r, arm := newRig(t, "8"), filepath.Join(t.TempDir(), "armed")
 	p := r.dialer("CRASH_FILE=" + arm)
@@ -133,7 +133,7 @@ func TestHangup_SurvivesACrash(t *testing.T) {
 	wantHungUp(t, endOf(r.ends(id)), true)
 }
 
-func TestHangup_OfAWorkspaceEndsOutboundAndInboundCalls(t *testing.T) {
+func TestHangup_WorkspaceHangupEndsOutboundAndInboundCalls(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "8")
 	p := r.dialer()

@@ -53,7 +53,7 @@ func (r *rig) dials() (dials []dialTime) {
 
 // 200 requests per second become due. After a pause, one of two dialers is killed and replaced. The
 // agents of the requests differ, so that a pause of an agent leaves requests to dial.
-func TestPause_StopsDialsWithinTwoSecondsAndLosesNone(t *testing.T) {
+func TestPause_StopsDialsWithinTwoSecondsAndLosesNoRequest(t *testing.T) {
 	t.Parallel()
 	const requests = 1200
 	const dueRequests = `
@@ -170,7 +170,7 @@ func TestPause_SendsNoINVITEToTheNextTrunk(t *testing.T) {
 	}
 }
 
-func TestPause_OfATrunkUsesTheOtherTrunk(t *testing.T) {
+func TestPause_PausedTrunkIsReplacedByTheOtherTrunk(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "0")
 	p := r.dialer("CARRIER=sip", "SIP_UDP_ADDR="+freeAddr(t))

@@ -54,7 +54,7 @@ func TestLiveCallCheck_EndsACallWithoutAnEndEvent(t *testing.T) {
 }
 
 // The event of the end has more details than the result of the check.
-func TestLiveCallCheck_LeavesUnreadEndsToTheReader(t *testing.T) {
+func TestLiveCallCheck_DoesNotEndACallWhoseEndEventIsUnread(t *testing.T) {
 	t.Parallel()
 	r := newReaderFixture(t)
 	r.add(r.callID, carrier.Answered, 0)

@@ -100,7 +100,7 @@ func TestEnd_MapsCausesToStatusAndErrorCode(t *testing.T) {
 	}
 }
 
-func TestEnd_NamesTheSuspectedAccount(t *testing.T) {
+func TestEnd_ErrorDetailNamesTheSuspectedAccount(t *testing.T) {
 	t.Parallel()
 	end := func(e callstate.End) *eventv1.Call {
 		c := outbound()
@@ -264,7 +264,7 @@ func TestEnd_CallWithoutAnOwnerEndsAsUnknown(t *testing.T) {
 	}
 }
 
-func TestHear_ReportsOptOutsAndFailuresOfTheAgent(t *testing.T) {
+func TestHear_ReportsOptOutsAndAgentFailures(t *testing.T) {
 	c := outbound()
 	c.Initiate(at(0))
 	c.Answer(at(1))

@@ -30,7 +30,7 @@ func TestOriginatedCalls_RefusesTheLatest65536Ids(t *testing.T) {
 	}
 }
 
-func TestOriginatedCalls_FirstIsTrueForOneOfManyConcurrentCalls(t *testing.T) {
+func TestOriginatedCalls_OneOfManyConcurrentAddsIsNew(t *testing.T) {
 	t.Parallel()
 	asked, id, first := &carrier.OriginatedCalls{}, uuid.New(), atomic.Int32{}
 	var all sync.WaitGroup

@@ -8,7 +8,7 @@ import (
 )
 
 // The service level objective does not include delays by a workspace's own limits.
-func TestLateness_LabelsDelaysCausedByWorkspaceLimits(t *testing.T) {
+func TestLateness_DelayByWorkspaceLimitsHasItsOwnLabel(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		name, limits string

@@ -41,7 +41,7 @@ func TestRun_PutsTheRequestBackWithoutACallerNumber(t *testing.T) {
 
 // TrunkNumber is true if the caller number is one of the trunk's caller_ids. It is false for the
 // agent's number.
-func TestRun_MarksCallerNumbersOfTheTrunk(t *testing.T) {
+func TestRun_CallerNumberOfATrunkIsMarked(t *testing.T) {
 	t.Parallel()
 	const ofAgent, ofTrunk = "+14155550100", "+14155550101"
 	tests := []struct {

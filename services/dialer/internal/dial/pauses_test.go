@@ -27,7 +27,7 @@ func (d *fixture) setDialing(paused bool) {
 
 // Dialing is paused during an attempt. No phone rang, so the request must be queued again and
 // dialed after the pause.
-func TestPause_QueuesAnAttemptInProgressAgain(t *testing.T) {
+func TestPause_RequestInProgressIsQueuedAgain(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		name string
@@ -79,7 +79,7 @@ func TestPause_QueuesAnAttemptInProgressAgain(t *testing.T) {
 
 // A trunk is paused during an attempt, and no other trunk carries the call. No phone rang, so the
 // request must be queued again.
-func TestPause_OfATrunkQueuesAnAttemptInProgressAgain(t *testing.T) {
+func TestPause_RequestInProgressAtAPausedTrunkIsQueuedAgain(t *testing.T) {
 	t.Parallel()
 	paused := func(carrier.Originate) error { return fmt.Errorf("originate: %w", carrier.ErrTrunkPaused) }
 	pausedLater := func(refusedBy string) func(carrier.Originate) error {
@@ -138,7 +138,7 @@ func trimCauses(calls []string) (statuses []string) {
 }
 
 // The second trunk has the call when dialing is paused. The first trunk refused it.
-func TestPause_QueuesTheRequestAgainAtTheSecondTrunk(t *testing.T) {
+func TestPause_RequestAtTheSecondTrunkIsQueuedAgain(t *testing.T) {
 	t.Parallel()
 	d := newFixture(t)
 	d.pauses = dialqueue.NewPauseMonitor(d.store().LatestPauses, prometheus.NewRegistry())

@@ -16,7 +16,7 @@ import (
 	"ringfence.dev/services/dialer/internal/store"
 )
 
-func TestMeasure_CountsRequestsAndCalls(t *testing.T) {
+func TestQueueMetrics_CountRequestsAndCalls(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.New(
 		t,

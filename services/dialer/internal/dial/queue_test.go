@@ -9,7 +9,7 @@ import (
 	"ringfence.dev/services/dialer/internal/dialqueue"
 )
 
-func TestUnused_ReturnsEachTokenOnce(t *testing.T) {
+func TestUnusedTokens_EachTokenIsReturnedOnce(t *testing.T) {
 	t.Parallel()
 	a, b := uuid.New(), uuid.New()
 	var u unusedTokens

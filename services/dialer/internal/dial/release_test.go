@@ -95,7 +95,7 @@ func TestRefused_OperatorFaultQueuesTheRequestAgain(t *testing.T) {
 }
 
 // If the operator's model cannot be reached, the request must stay in the queue.
-func TestRefused_EndsAfterFiveAttemptsToReachAWorkspacesModel(t *testing.T) {
+func TestRefused_RequestEndsAfterFiveAttemptsToReachAWorkspacesModel(t *testing.T) {
 	t.Parallel()
 	unreachable := func(carrier.Originate) error {
 		return &carrier.Refused{

@@ -121,7 +121,7 @@ func TestDialing_UnknownScopesAreNotFound(t *testing.T) {
 }
 
 // An API key belongs to one workspace, so its client can change only the state of this workspace.
-func TestDialing_NamesTheAPIKeyOfAClient(t *testing.T) {
+func TestDialing_StateNamesTheAPIKeyOfTheClient(t *testing.T) {
 	t.Parallel()
 	o, key := open(t), uuid.Must(uuid.NewV7())
 	send := func(workspace uuid.UUID, method, body string) map[string]any {

@@ -93,7 +93,7 @@ func TestLatch_AcceptsTheFirstPortWithConsecutivePackets(t *testing.T) {
 	}
 }
 
-func TestLatch_NewAddressResetsIt(t *testing.T) {
+func TestLatch_NewSignalledAddressResetsTheLatch(t *testing.T) {
 	l := signal()
 	heard(l, otherPort, 0, 10)
 	l.Signal(signalled) // a session refresh signals the same address

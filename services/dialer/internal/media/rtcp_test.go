@@ -15,7 +15,7 @@ func receiverReport() []byte { return []byte{0x80, 201, 0, 1, 0, 0, 0, 77} }
 
 // A phone sends no audio, because of silence suppression or a mute button, but sends an RTCP report
 // every 5 s.
-func TestTimeout_RTCPRestartsIt(t *testing.T) {
+func TestTimeout_RTCPPacketRestartsTheTimeout(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name   string
@@ -87,7 +87,7 @@ func TestTimeout_LegTimeoutReplacesTheSettings(t *testing.T) {
 	}
 }
 
-func TestOpen_ReadsRTCPOnThePortAbove(t *testing.T) {
+func TestOpen_ReadsRTCPOnTheNextPort(t *testing.T) {
 	t.Parallel()
 	bind := netip.MustParseAddr("127.0.0.1")
 	streams, err := New(Settings{Bind: bind, PortLow: 38000, PortHigh: 39998}, nil)

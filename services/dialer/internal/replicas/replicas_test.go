@@ -61,7 +61,7 @@ func TestMerge_CombinesReports(t *testing.T) {
 	}
 }
 
-func TestOfTrunk_LeavesOutOlderVersions(t *testing.T) {
+func TestOfTrunk_OmitsReportsOfOlderVersions(t *testing.T) {
 	t.Parallel()
 	id := uuid.New()
 	reports := []replicas.StoredReport{

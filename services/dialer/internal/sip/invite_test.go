@@ -24,7 +24,7 @@ func forEachTransport(t *testing.T, test func(*testing.T, string)) {
 	}
 }
 
-func TestInvite_CallRingsIsAnsweredAndEnds(t *testing.T) {
+func TestInvite_ReportsRingingAnswerAndEnd(t *testing.T) {
 	forEachTransport(t, func(t *testing.T, transport string) {
 		r := newFixture(t, transport)
 		r.far.On("01", func(c *siptest.Call) {
@@ -63,7 +63,7 @@ func TestHangup_SendsBYEAfterTheAnswer(t *testing.T) {
 	})
 }
 
-func TestInvite_ManyProvisionalResponsesCallRangOnce(t *testing.T) {
+func TestInvite_RangIsCalledOnceForManyProvisionalResponses(t *testing.T) {
 	r := newFixture(t, transport.UDP)
 	r.far.On("01", func(c *siptest.Call) {
 		for range 40 {
@@ -116,7 +116,7 @@ func TestInvite_EachFinalResponseHasItsDocumentedCause(t *testing.T) {
 	}
 }
 
-func TestInvite_ReasonAndRetryAfterChangeTheCause(t *testing.T) {
+func TestInvite_ReasonOrRetryAfterHeaderChangesTheCause(t *testing.T) {
 	r := newFixture(t, transport.TCP)
 	for suffix, script := range map[string]struct {
 		play         func(*siptest.Call)
@@ -308,7 +308,7 @@ func TestInvite_TrunkWithoutResponseHasFailed(t *testing.T) {
 
 // A trunk that sends no response has failed, even if FirstRing is shorter than FirstResponse. A
 // trunk that responded with 100 has not failed, so the call ends with Invite.NotRinging.
-func TestInvite_CauseOfATrunkThatDoesNotRing(t *testing.T) {
+func TestInvite_CauseShowsWhetherASilentTrunkResponded(t *testing.T) {
 	r := newFixture(t, transport.UDP)
 	r.far.On("01", func(c *siptest.Call) {})
 	r.far.On("02", func(c *siptest.Call) { c.Respond(100, ""); c.Canceled() })

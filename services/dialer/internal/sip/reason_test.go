@@ -107,7 +107,7 @@ func TestByeCause_IsTheQ850CauseOrNormalClearing(t *testing.T) {
 	}
 }
 
-func TestReasonHeader_IsReadByQ850(t *testing.T) {
+func TestQ850_ReadsTheCauseOfAReasonHeader(t *testing.T) {
 	t.Parallel()
 	for cause, want := range map[callstate.Cause]int{
 		callstate.NormalClearing: 16, callstate.OriginatorCancel: 16, callstate.MaxDuration: 16, callstate.SilenceTimeout: 16, callstate.MediaTimeout: 102, callstate.AgentError: 41,
@@ -155,7 +155,7 @@ func FuzzReason(f *testing.F) {
 	})
 }
 
-func TestFinal_ElsewhereIsTrueOnlyForFaultsOfTheTrunk(t *testing.T) {
+func TestFinal_AllowsOtherTrunkOnlyForFaultsOfTheTrunk(t *testing.T) {
 	t.Parallel()
 	for status := 300; status < 700; status++ {
 		want := slices.Contains([]int{401, 403, 407, 502, 503}, status)

@@ -33,7 +33,7 @@ func TestParseSessionExpires_ReadsValidAndRejectsInvalidValues(t *testing.T) {
 	}
 }
 
-func TestExpires_TimesOfRefreshAndHangup(t *testing.T) {
+func TestExpires_ReturnsTheTimesOfRefreshAndHangup(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		after, refresh, lost time.Duration

@@ -649,7 +649,7 @@ func TestOriginate_RefusedPermitAfterAChallengeKeepsTheCircuitClosed(t *testing.
 }
 
 // The trunk requests credentials, and is paused before the second INVITE.
-func TestOriginate_TrunkPausedAfterAChallenge(t *testing.T) {
+func TestOriginate_PauseAfterAChallengeReturnsErrTrunkPaused(t *testing.T) {
 	t.Parallel()
 	x := newFixture(t)
 	trunkID := make(chan uuid.UUID, 1)
@@ -765,7 +765,7 @@ func TestRun_SendsHeartbeatsWhileItWaits(t *testing.T) {
 
 // The stored state of a ringing call leads to a CANCEL, but an answered call needs a BYE. So a
 // state that could not be stored at the answer must be stored later.
-func TestKeep_StoresTheTeardownStateLaterAfterAFailure(t *testing.T) {
+func TestStoreState_FailedWriteIsRepeatedLater(t *testing.T) {
 	t.Parallel()
 	x := newFixture(t)
 	answer, answered := make(chan struct{}), make(chan struct{})

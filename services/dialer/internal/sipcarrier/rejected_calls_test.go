@@ -12,7 +12,7 @@ import (
 	"ringfence.dev/services/dialer/internal/sip/transport"
 )
 
-func TestParty_RemovesNamesAndMasksNumbers(t *testing.T) {
+func TestMaskedParty_RemovesNamesAndMasksNumbers(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name, header, want string

@@ -34,7 +34,7 @@ func roomFor(most int, full ...uuid.UUID) store.AnalysisLimits {
 	return room
 }
 
-func TestDueAnalyses_PagesReadDoNotGrowWithTheBacklogOfOneWorkspace(t *testing.T) {
+func TestDueAnalyses_CostDoesNotGrowWithTheBacklogOfOneWorkspace(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	watchedPool, seen := pgtest.Watch(t, pool)

@@ -159,7 +159,7 @@ func expireOldRequest(t *testing.T, limit store.Timing, crowded, trunkDown bool)
 	return ""
 }
 
-func TestExpire_FailsRequestsPastTheirLimits(t *testing.T) {
+func TestExpire_RequestsPastTheirLimitsEndAsFailed(t *testing.T) {
 	t.Parallel()
 	day, never := 24*time.Hour, 1000*time.Hour
 	tests := []struct {

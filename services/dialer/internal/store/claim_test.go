@@ -96,7 +96,7 @@ func pagesOf(t *testing.T, seen *pgtest.Watched, do func()) (most int) {
 	return most
 }
 
-func TestClaim_PagesReadDoNotGrowWithScheduledRequests(t *testing.T) {
+func TestClaim_CostDoesNotGrowWithScheduledRequests(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	watched, seen := pgtest.Watch(t, pool)

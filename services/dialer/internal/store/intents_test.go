@@ -11,7 +11,7 @@ import (
 	"ringfence.dev/services/dialer/internal/store"
 )
 
-func TestFence_RejectedOnAnotherServer(t *testing.T) {
+func TestFence_IsRejectedOnAnotherServer(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	st, r := newStore(pool), aRequest(uuid.Must(uuid.NewV7()), 1)
@@ -38,7 +38,7 @@ func TestFence_RejectedOnAnotherServer(t *testing.T) {
 	}
 }
 
-func TestFenceAgain_RejectedOnAnotherServer(t *testing.T) {
+func TestFenceAgain_IsRejectedOnAnotherServer(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	st, r := newStore(pool), aRequest(uuid.Must(uuid.NewV7()), 1)
@@ -69,7 +69,7 @@ func TestFenceAgain_RejectedOnAnotherServer(t *testing.T) {
 	}
 }
 
-func TestWithdrawNow_RejectedOnAnotherServer(t *testing.T) {
+func TestWithdrawNow_IsRejectedOnAnotherServer(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	st, r := newStore(pool), aRequest(uuid.Must(uuid.NewV7()), 1)
@@ -80,7 +80,7 @@ func TestWithdrawNow_RejectedOnAnotherServer(t *testing.T) {
 	}
 }
 
-func TestReadFeed_RejectedOnAnotherServer(t *testing.T) {
+func TestReadFeed_IsRejectedOnAnotherServer(t *testing.T) {
 	t.Parallel()
 	st := newStore(newPool(t))
 	st.UseServer("a server that is gone")
@@ -94,7 +94,7 @@ func TestReadFeed_RejectedOnAnotherServer(t *testing.T) {
 }
 
 // The other server can lack a later call of the same request.
-func TestOwnFences_NothingOnAnotherServer(t *testing.T) {
+func TestOwnFences_ReturnsNoCallOnAnotherServer(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	st, workspace := newStore(pool), uuid.Must(uuid.NewV7())
@@ -138,7 +138,7 @@ func TestOwnFences_NothingOnAnotherServer(t *testing.T) {
 }
 
 // After a failover, the answer of a call can be missing until its process has stored it again.
-func TestSweep_OnlyOnAServerThatWasReconciledBefore(t *testing.T) {
+func TestSweep_MarksCallsOnlySomeTimeAfterTheReconciliation(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	st := newStore(pool)
@@ -189,7 +189,7 @@ func TestSweep_OnlyOnAServerThatWasReconciledBefore(t *testing.T) {
 }
 
 // The other server can lack the fence of a request.
-func TestExpire_NothingOnAnotherServer(t *testing.T) {
+func TestExpire_EndsNoRequestOnAnotherServer(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	st, r := newStore(pool), aRequest(uuid.Must(uuid.NewV7()), 1)

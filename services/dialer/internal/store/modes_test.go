@@ -150,7 +150,7 @@ func TestFence_RefusesTheCarrierOfTheOtherMode(t *testing.T) {
 }
 
 // A refused fence of a test workspace must not delay the live fences that are written together.
-func TestFences_RefusedFenceLeavesTheOthersOfItsGroup(t *testing.T) {
+func TestFences_RefusedFenceDoesNotAffectOtherFencesOfItsGroup(t *testing.T) {
 	t.Parallel()
 	m := newModes(t)
 	enqueue(t, m.pool, m.all, aRequest(m.liveID, 1), aRequest(m.testID, 2), aRequest(m.liveID, 3))
@@ -279,7 +279,7 @@ func TestArrival_ReachesOnlyWorkspacesOfTheCarrier(t *testing.T) {
 
 // The statement is the INSERT of an earlier dialer version, which has no modes and answers calls
 // over SIP.
-func TestArrival_EarlierVersionStoresNoCallOfTestWorkspace(t *testing.T) {
+func TestArrival_EarlierDialerVersionStoresNoCallOfATestWorkspace(t *testing.T) {
 	t.Parallel()
 	m := newModes(t)
 	for workspace, want := range map[uuid.UUID]int{m.liveID: 1, m.testID: 0} {

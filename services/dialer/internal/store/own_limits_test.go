@@ -12,7 +12,7 @@ import (
 
 // If a request is late before its workspace reaches its own limits, the service has delayed the
 // request. This is true even if the request waits for these limits afterwards.
-func TestClaim_MarksRequestsHeldBackByOwnLimits(t *testing.T) {
+func TestClaim_RequestDelayedByOwnLimitsIsMarked(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		name        string

@@ -417,7 +417,7 @@ func TestReadDepth_CountsPausedRequestsSeparately(t *testing.T) {
 }
 
 // A claim beside many paused requests must not read them.
-func TestClaim_PagesReadDoNotGrowWithPausedRequests(t *testing.T) {
+func TestClaim_CostDoesNotGrowWithPausedRequests(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	watched, seen := pgtest.Watch(t, pool)
@@ -479,7 +479,7 @@ SELECT $1, $2, now() - n * interval '1 minute', now() - n * interval '1 minute' 
 FROM generate_series(1, $3::integer) n`
 
 // Every process reads the latest pauses several times per second.
-func TestLatestPauses_PagesReadDoNotGrowWithPeriods(t *testing.T) {
+func TestLatestPauses_CostDoesNotGrowWithPeriods(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	watched, seen := pgtest.Watch(t, pool)
@@ -562,7 +562,7 @@ func TestClaim_ReadsThePausesOncePerDueTime(t *testing.T) {
 
 // A paused agent is deleted, or its workspace is suspended. MovePaused must then make the requests
 // due, so that claims block them.
-func TestMovePaused_ReturnsRequestsThatMustBeBlocked(t *testing.T) {
+func TestMovePaused_RequestsThatMustBeBlockedBecomeDue(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]string{
 		"the agent is deleted":       "UPDATE agents SET deleted = true",
@@ -717,7 +717,7 @@ func record(t *testing.T, stores ...*store.Store) {
 
 // Each replica records the pause, even at the same time. A dialer can also die after a trunk was
 // paused and before it records the pause.
-func TestRecordTrunkPause_RepeatedRecordsAgree(t *testing.T) {
+func TestRecordTrunkPause_RepeatedCallsCountThePauseOnce(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	st := newStore(pool)

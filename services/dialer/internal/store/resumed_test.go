@@ -116,7 +116,7 @@ func TestClaim_TakesRequestsOfADeletedAgent(t *testing.T) {
 
 // The consumer reads each event after ApplySetting has stored the same version. A lock of such an
 // event would delay the next change of the workspace or agent until the batch commits.
-func TestSaveWorkspace_StoredVersionTakesNoLock(t *testing.T) {
+func TestSaveWorkspace_RepeatedVersionTakesNoLock(t *testing.T) {
 	t.Parallel()
 	pool, workspace := newPool(t), uuid.Must(uuid.NewV7())
 	st := newStore(pool)
@@ -141,7 +141,7 @@ func TestSaveWorkspace_StoredVersionTakesNoLock(t *testing.T) {
 	}
 }
 
-func TestSaveAgent_StoredVersionTakesNoLock(t *testing.T) {
+func TestSaveAgent_RepeatedVersionTakesNoLock(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	st := newStore(pool)

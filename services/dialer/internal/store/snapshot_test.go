@@ -21,7 +21,7 @@ type deadTimes struct {
 
 // While a transaction has an old snapshot, vacuum cannot remove dead rows. The statements of the
 // queue must not read the dead rows of requests that ended earlier.
-func TestQueue_PagesReadDoNotGrowDuringAnOldSnapshot(t *testing.T) {
+func TestQueue_CostDoesNotGrowDuringAnOldSnapshot(t *testing.T) {
 	t.Parallel()
 	earlier := deadTimes{due: -time.Hour, claimedUntil: -6 * time.Minute, counted: -11 * time.Minute}
 	few, lot := pagesBesideDeadRows(t, earlier)
@@ -149,7 +149,7 @@ func pagesBesideDeadRows(t *testing.T, at deadTimes) (few, lot map[string]int) {
 	return few, lot
 }
 
-func TestReadDepth_PagesReadDoNotGrowDuringAnOldSnapshot(t *testing.T) {
+func TestReadDepth_CostDoesNotGrowDuringAnOldSnapshot(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	watched, seen := pgtest.Watch(t, pool)

@@ -264,7 +264,7 @@ func TestSummarise_SendsNothingWithoutAnEndpointOrSpeech(t *testing.T) {
 	}
 }
 
-func TestSummarise_EndsWithItsContext(t *testing.T) {
+func TestSummarise_StopsWhenItsContextEnds(t *testing.T) {
 	t.Parallel()
 	f := serve(t, reply{status: 503})
 	s := summariser(f)
@@ -286,7 +286,7 @@ func TestSummarise_RefusesATooLongAnswer(t *testing.T) {
 	}
 }
 
-func TestQuestion_QuotesTheTranscript(t *testing.T) {
+func TestNewChat_QuotesTheTranscript(t *testing.T) {
 	t.Parallel()
 	c := aCall()
 	c.Turns = append(
@@ -310,7 +310,7 @@ func TestQuestion_QuotesTheTranscript(t *testing.T) {
 	}
 }
 
-func TestQuestion_LimitsTheTranscript(t *testing.T) {
+func TestNewChat_LimitsTheTranscript(t *testing.T) {
 	t.Parallel()
 	c := aCall()
 	c.Turns = nil
@@ -333,7 +333,7 @@ func TestQuestion_LimitsTheTranscript(t *testing.T) {
 	}
 }
 
-func TestRead_AcceptsOnlyTheRightForm(t *testing.T) {
+func TestParseAnswer_AcceptsOnlyTheRightForm(t *testing.T) {
 	t.Parallel()
 	later := time.Date(2026, 11, 24, 7, 0, 0, 0, time.UTC)
 	for name, test := range map[string]struct {

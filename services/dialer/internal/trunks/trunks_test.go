@@ -191,7 +191,7 @@ func TestCallerID_ReturnsANumberOfTheTrunk(t *testing.T) {
 	}
 }
 
-func TestAdmits_OnlyAddressesOfTheTrunk(t *testing.T) {
+func TestAdmits_AcceptsOnlyAddressesOfTheTrunk(t *testing.T) {
 	t.Parallel()
 	tr := made(t, `{"name":"a","host":"192.0.2.1","inbound_sources":["198.51.100.0/24","2001:db8::7"]}`)
 	for source, want := range map[string]bool{
