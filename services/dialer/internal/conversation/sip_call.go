@@ -156,7 +156,7 @@ func (t *sipCall) runConversation(callbacks sipcarrier.ConversationCallbacks) {
 		return
 	}
 	if fault != nil {
-		slog.Warn("agent session not opened, call is hung up", "call_id", t.callID, "error", fault)
+		slog.Warn("agent session not opened, call hung up", "call_id", t.callID, "error", fault)
 		t.result = sipcarrier.Result{Reached: agent.ReachedError}
 		callbacks.HangUp(callstate.AgentError)
 		return

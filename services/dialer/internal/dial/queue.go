@@ -43,7 +43,7 @@ func (q *queue) search(ctx context.Context, st *store.Store) error {
 			return err
 		}
 		if moved > 0 {
-			slog.WarnContext(ctx, "requests moved to the front of the dial queue, no claim could find them",
+			slog.WarnContext(ctx, "requests that no claim could find moved to the front of the dial queue",
 				"requests", moved)
 		}
 		q.tidiedAt, now = now, time.Now()

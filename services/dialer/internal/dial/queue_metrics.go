@@ -68,7 +68,7 @@ func (m *QueueMetrics) Run(ctx context.Context) error {
 		if err := m.Measure(ctx); err != nil && ctx.Err() == nil {
 			// This error is logged only at debug level, because the metric ringfence_postgres_up
 			// already shows a database fault.
-			slog.DebugContext(ctx, "dial queue not counted", "error", err)
+			slog.DebugContext(ctx, "requests in the dial queue not counted", "error", err)
 		}
 		select {
 		case <-ctx.Done():

@@ -80,7 +80,7 @@ type trunkStates struct {
 func (a *API) readStates(ctx context.Context) trunkStates {
 	reports, err := a.replicas.List(ctx)
 	if err != nil {
-		slog.ErrorContext(ctx, "reports of the dialer replicas not read", "error", err)
+		slog.ErrorContext(ctx, "status reports of the dialer replicas not read", "error", err)
 	}
 	live, err := a.replicas.Channels(ctx)
 	if err != nil {

@@ -31,7 +31,7 @@ func (j *Job) Run(ctx context.Context) error {
 	defer ticker.Stop()
 	for {
 		if err := j.storeReport(ctx); err != nil && ctx.Err() == nil {
-			slog.WarnContext(ctx, "report of this replica not stored", "error", err)
+			slog.WarnContext(ctx, "status report of this replica not stored", "error", err)
 		}
 		select {
 		case <-ctx.Done():
@@ -52,6 +52,6 @@ func (j *Job) removeReport(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), writeTimeout)
 	defer cancel()
 	if err := j.remove(ctx); err != nil {
-		slog.WarnContext(ctx, "report of this replica not removed", "error", err)
+		slog.WarnContext(ctx, "status report of this replica not deleted", "error", err)
 	}
 }

@@ -67,7 +67,7 @@ func (j *Job) Run(ctx context.Context) error {
 			continue
 		}
 		if err := j.answer(ctx); err != nil && ctx.Err() == nil {
-			slog.WarnContext(ctx, "SIP trace requests not answered", "error", err)
+			slog.WarnContext(ctx, "requests for SIP traces not answered", "error", err)
 		}
 	}
 }
@@ -76,7 +76,7 @@ func (j *Job) deleteOld(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, roundTimeout)
 	defer cancel()
 	if err := j.store.DeleteOld(ctx); err != nil && ctx.Err() == nil {
-		slog.WarnContext(ctx, "old SIP trace requests not deleted", "error", err)
+		slog.WarnContext(ctx, "old requests for SIP traces not deleted", "error", err)
 	}
 }
 
