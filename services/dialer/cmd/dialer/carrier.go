@@ -62,7 +62,8 @@ type carrierParts struct {
 	// eventStream is nil if the carrier itself applies its events to calls.
 	eventStream carrier.EventStream
 	calls       *calls.Applier
-	// store is restricted to the modes of the workspaces whose calls the carrier places.
+	// store is restricted to the workspaces whose calls the carrier places: the live workspaces,
+	// the test workspaces, or both.
 	store *store.Store
 }
 

@@ -83,8 +83,8 @@ func TestCarrier_FaultsCauseAtMostOneDial(t *testing.T) {
 		{"hang", "", "99", ended{"failed", "agent_unavailable", 1, false}},
 		{"hang_undialed", "", "01", unknown},
 		{"late", `,"delay_ms":1000`, "01", ended{"completed", "", 1, true}},
-		// The carrier responds after the dialer has given up the call. The dialer hangs up at the
-		// call's first event.
+		// The carrier responds after the timeout of the dialer. The dialer hangs up at the call's
+		// first event.
 		{"late", `,"delay_ms":7000`, "99", ended{"failed", "dial_state_unknown", 1, false}},
 		{"dead", "", "01", ended{"no_answer", "", 1, false}},
 		{"endless", "", "01", ended{"no_answer", "", 1, false}},
@@ -92,8 +92,8 @@ func TestCarrier_FaultsCauseAtMostOneDial(t *testing.T) {
 		{"repeat", "", "01", ended{"completed", "", 1, true}},
 		{"disorder", "", "01", ended{"completed", "", 1, true}},
 		{"disorder", "", "90", ended{"busy", "", 1, false}},
-		// The end arrives before the answer. So the dialer queries the carrier for the time of the
-		// answer.
+		// The event of the end arrives before the event of the answer. So the dialer queries the
+		// carrier for the time of the answer.
 		{"disorder", "", "95", ended{"completed", "", 1, true}},
 		{"lose", "", "90", ended{"busy", "", 1, false}},
 		{"lose", "", "01", ended{"completed", "", 1, true}},

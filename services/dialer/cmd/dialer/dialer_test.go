@@ -337,7 +337,8 @@ func TestDial_OneLiveCallPerNumber(t *testing.T) {
 	}
 }
 
-// The number is not dialed before the acknowledgment, although the gates permit the call.
+// After the opt-out, the number is not dialed, although the gates permit the call.
+// contacts-compliance has not acknowledged the opt-out yet.
 func TestOptOut_IsReportedUntilAcknowledged(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "0")

@@ -67,7 +67,7 @@ FROM generate_series(1, $3::integer) n`
 			t.Parallel()
 			r := newRig(t, "0.01")
 			first, second := r.dialer(), r.dialer()
-			r.ends(r.request("+14159999901")) // the dialers have read the workspace and the agent
+			r.ends(r.request("+14159999901")) // after this call, the dialers have the workspace and the agent
 			path := map[string]string{
 				"everything": "/dialing", "workspace": "/workspaces/" + r.workspace.String() + "/dialing",
 				"agent": "/workspaces/" + r.workspace.String() + "/agents/" + r.agent.String() + "/dialing",
@@ -142,7 +142,7 @@ func TestPause_SendsNoINVITEToTheNextTrunk(t *testing.T) {
 	first := r.trunkThat(p, "first", 1, func(c *siptest.Call) {
 		once.Do(func() {
 			r.setDialing(p, "/dialing", "paused")
-			time.Sleep(1500 * time.Millisecond) // the dialer has read the pause
+			time.Sleep(1500 * time.Millisecond) // wait until the dialer has read the pause
 		})
 		c.Respond(503, "")
 	})

@@ -111,7 +111,7 @@ type watchedOpener struct {
 }
 
 // The end of a call cancels the opening of its session. If the opening has lasted at least slowOpen
-// by then, it counts as a failure of the address.
+// when the call ends, it counts as a failure of the address.
 const slowOpen = 3 * time.Second
 
 func (w watchedOpener) Open(ctx context.Context, spec Spec) (Session, error) {

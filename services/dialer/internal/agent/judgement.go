@@ -40,7 +40,7 @@ const (
 // offset.
 const TimeLayout = "2006-01-02T15:04:05.000-07:00"
 
-// Summary is the summary of a conversation in the API. JSON members without a value are left out,
+// Summary is the summary of a conversation in the API. JSON fields without a value are left out,
 // never null.
 type Summary struct {
 	Outcome       string   `json:"outcome"`

@@ -202,8 +202,8 @@ func TestApply_FormerOwnerStoresOnlyAnOptOut(t *testing.T) {
 	}
 }
 
-// A server that was not reconciled can lack the rows of outbound calls. The reconciliation inserts
-// these rows later. Only an opt-out must be stored immediately.
+// A database server that was not reconciled can lack the rows of outbound calls. The reconciliation
+// inserts these rows later. Only an opt-out must be stored immediately.
 func TestApply_DelaysEventsOfMissingCallsUntilReconciliation(t *testing.T) {
 	t.Parallel()
 	d := newFixture(t)

@@ -30,7 +30,7 @@ func NewHeartbeat(st *store.Store, lease time.Duration) *Heartbeat {
 	return &Heartbeat{store: st, lease: lease, start: time.Now(), monitor: replicas.NewMonitor(lease)}
 }
 
-// Healthy reports whether this process may take over the calls of processes that look dead.
+// Healthy reports whether this process may take over the calls of processes that seem to be dead.
 func (h *Heartbeat) Healthy() bool { return h.monitor.Healthy() }
 
 // Send sends one heartbeat.

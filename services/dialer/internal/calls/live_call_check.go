@@ -90,7 +90,8 @@ func (l *LiveCallCheck) checkCalls(ctx context.Context) error {
 	return l.endCalls(ctx, endedAtCarrier)
 }
 
-// The queries are spread over half of the interval.
+// endedAtCarrier queries the carrier about the live calls, and returns the calls that have ended
+// there. The queries are spread over half of the interval.
 func (l *LiveCallCheck) endedAtCarrier(ctx context.Context, live []uuid.UUID) map[uuid.UUID]carrier.CallStatus {
 	found := map[uuid.UUID]carrier.CallStatus{}
 	if len(live) == 0 {

@@ -60,8 +60,8 @@ func (t *callRecording) start() {
 	}()
 }
 
-// passAudioTo makes the conversation pass its audio to target, or to no one if target is nil. The
-// result is false if the recording has already ended.
+// passAudioTo makes the conversation pass its audio to target. If target is nil, the conversation
+// passes its audio to no recorder. The result is false if the recording has already ended.
 func (t *callRecording) passAudioTo(target *preRecording) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()

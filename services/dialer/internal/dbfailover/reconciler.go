@@ -25,7 +25,7 @@ const (
 	advanceInterval = 10 * time.Second
 	// settleWait is how long the reconciler waits, so that the other dialers can reconnect and
 	// withdraw their intents. The reconciler waits at least for the instance lease. After the
-	// lease, a process without a heartbeat on the new server may not dial any more.
+	// lease, a process without a heartbeat on the new database server may not dial any more.
 	settleWait = 5 * time.Second
 	// batchSize is the number of requests whose intents are settled in one transaction.
 	batchSize = 500
@@ -36,8 +36,8 @@ const (
 // run `dialer accept-intents`.
 var ErrConfirmationNeeded = errors.New("an operator must confirm with `dialer accept-intents`")
 
-// uncheckedServer is passed to UseServer before the first check. No server has this identity, so
-// the store claims nothing.
+// uncheckedServer is passed to UseServer before the first check. No database server has this
+// identity, so the store claims nothing.
 const uncheckedServer = "not checked yet"
 
 // The reasons why nothing is dialed, as values of the metric's label reason.
@@ -48,7 +48,7 @@ const (
 )
 
 // Reconciler settles intents that have no fence (the row that permits one dial) in the database. It
-// permits the store to claim and fence requests only on a server that is reconciled.
+// permits the store to claim and fence requests only on a database server that is reconciled.
 type Reconciler struct {
 	cfg       kafka.Config
 	client    *kafka.Client
@@ -56,25 +56,27 @@ type Reconciler struct {
 	publisher *Publisher
 	settled   *prometheus.CounterVec
 	stopped   *prometheus.GaugeVec
-	// stopReason is the reason why nothing is dialed. It is nil if the server is reconciled.
+	// stopReason is the reason why nothing is dialed. It is nil if the database server is
+	// reconciled.
 	stopReason atomic.Pointer[string]
 	advancedAt time.Time
 	// nextPositions contains the end offsets of the topic that will be stored as the next
 	// positions. If nextPositions is nil, the end offsets must be read first.
 	nextPositions *positions
-	// usedServer is the server that was last passed to UseServer. It is empty before the first
-	// check.
+	// usedServer is the database server that was last passed to UseServer. It is empty before the
+	// first check.
 	usedServer string
-	// announcedServer is the last server for which onChange was called before the reconciliation.
+	// announcedServer is the last database server for which onChange was called before the
+	// reconciliation.
 	announcedServer string
-	// onChange is called before and after the reconciliation of another server.
+	// onChange is called before and after the reconciliation of another database server.
 	onChange func()
 	// waitForDialers gives the other dialers time to reconnect and to withdraw their intents.
 	waitForDialers func(context.Context) error
 }
 
 // NewReconciler returns a reconciler for the database of the store. lease is the instance lease of
-// all dialers. Until Run has checked the server, the store claims and fences nothing.
+// all dialers. Until Run has checked the database server, the store claims and fences nothing.
 func NewReconciler(
 	cfg kafka.Config, publisher *Publisher, st *store.Store, lease time.Duration, metrics prometheus.Registerer,
 ) *Reconciler {
@@ -101,8 +103,8 @@ func NewReconciler(
 	return r
 }
 
-// Ready returns nil if requests may be dialed: the server is reconciled, and the circuit breaker of
-// the publisher is closed.
+// Ready returns nil if requests may be dialed: the database server is reconciled, and the circuit
+// breaker of the publisher is closed.
 func (r *Reconciler) Ready() error {
 	if reason := r.stopReason.Load(); reason != nil {
 		return fmt.Errorf("the database is not reconciled with %s: waiting for %s", kafka.DialIntents.Name, *reason)
@@ -119,9 +121,9 @@ func (r *Reconciler) OnChange(f func()) { r.onChange = f }
 // MayDial reports whether requests may be claimed.
 func (r *Reconciler) MayDial() bool { return r.Ready() == nil }
 
-// Reconciled reports whether the server is reconciled, so that INVITEs of fenced calls may be sent.
-// The circuit breaker of the publisher has no effect, because the intents of fenced calls are
-// already published.
+// Reconciled reports whether the database server is reconciled, so that INVITEs of fenced calls may
+// be sent. The circuit breaker of the publisher has no effect, because the intents of fenced calls
+// are already published.
 func (r *Reconciler) Reconciled() bool { return r.stopReason.Load() == nil }
 
 func (r *Reconciler) updateMetrics() {
@@ -255,7 +257,7 @@ func (r *Reconciler) advancePositions(ctx context.Context, state store.ServerSta
 }
 
 // reconcileServer reads the end offsets of the topic after the caller has read state. So every
-// intent whose fence committed on an earlier server is before these offsets.
+// intent whose fence committed on an earlier database server is before these offsets.
 func (r *Reconciler) reconcileServer(ctx context.Context, state store.ServerState) error {
 	bounds, err := kafka.ReadBounds(ctx, r.client, kafka.DialIntents)
 	if err != nil {
@@ -266,7 +268,7 @@ func (r *Reconciler) reconcileServer(ctx context.Context, state store.ServerStat
 		return err
 	}
 	found := newIntentLog()
-	// a topic is stored without a reconciled server only if an operator has run `dialer
+	// a topic is stored without a reconciled database server only if an operator has run `dialer
 	// accept-intents`
 	found.skipUndecodable = state.Reconciled == "" && state.TopicID != uuid.Nil
 	if err := r.readIntents(ctx, from, bounds.End, found); err != nil {
@@ -323,7 +325,8 @@ func (r *Reconciler) startOffsets(
 	return from, nil
 }
 
-// The intents of a request are in the order of the topic.
+// intentLog contains the records that were read from the topic. The intents of each request are in
+// the order of the topic.
 type intentLog struct {
 	intents   map[uuid.UUID][]store.Intent
 	withdrawn map[uuid.UUID]bool
@@ -402,7 +405,7 @@ func pause(ctx context.Context, d time.Duration) error {
 
 // settleOpenIntents waits for the other dialers, reads the withdrawals that they published
 // meanwhile, and settles the intents that are still open. It ignores intents after topicEnd,
-// because their fences can commit only on the present server.
+// because their fences can commit only on the present database server.
 func (r *Reconciler) settleOpenIntents(
 	ctx context.Context, server string, found *intentLog, topicEnd kafka.Offsets,
 ) error {

@@ -471,8 +471,8 @@ func TestSettleIntents_SecondDialerChangesNothing(t *testing.T) {
 	}
 }
 
-// Another dialer reconciles the server while this dialer waits. Since then, a request can have been
-// queued again or dialed.
+// Another dialer reconciles the database server while this dialer waits. Since then, a request can
+// have been queued again or dialed.
 func TestReconcile_SettlesNothingIfAnotherDialerHasReconciled(t *testing.T) {
 	t.Parallel()
 	w := newFixture(t)
@@ -624,7 +624,7 @@ func TestReconciled_IsTrueWhileThePublisherFails(t *testing.T) {
 	}
 }
 
-// If the database fails or is slow, its server has not necessarily changed. Fenced calls may still
+// If the database fails or is slow, it is not necessarily on another server. Fenced calls may still
 // be dialed, because the statements of a dial fail or wait too.
 func TestReconciled_StaysTrueWhileTheServerCannotBeRead(t *testing.T) {
 	t.Parallel()
@@ -717,7 +717,7 @@ func TestOnChange_IsCalledBeforeAndAfterAReconciliation(t *testing.T) {
 		}
 	})
 	for _, step := range []struct {
-		server string // empty if the server does not change in this step
+		server string // empty if the database server does not change in this step
 		want   int
 	}{{want: 0}, {server: "b", want: 2}, {want: 2}, {server: "c", want: 4}} {
 		if step.server != "" {

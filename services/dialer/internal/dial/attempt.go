@@ -93,8 +93,8 @@ func notDialed(result string) bool {
 	return false
 }
 
-// endBeforeGates blocks, fails or returns a request that cannot be dialed now, whatever the gates
-// decide. It returns "" if the gates must decide.
+// endBeforeGates handles a request that cannot be dialed now, whatever the gates decide: it blocks
+// the request, fails it, or puts it back into the queue. It returns "" if the gates must decide.
 func (d *Dialer) endBeforeGates(ctx, stopCtx context.Context, r dialqueue.Request, inputs dialInputs) (string, error) {
 	if inputs.err != nil {
 		return "fault", inputs.err

@@ -72,8 +72,9 @@ type Limits struct {
 	// Reconciled reports whether the database is reconciled with the published intents. Only then
 	// may the dialer send INVITE requests. If Reconciled is nil, they are always permitted.
 	Reconciled func() bool
-	// Refuse ends each claimed request that is not blocked as failed. It is set if no carrier is
-	// configured for these requests. If Refuse is nil, the requests are dialed.
+	// Refuse is the reason with which each claimed request fails, unless the request is blocked. It
+	// is set if no carrier is configured for these requests. If Refuse is nil, the requests are
+	// dialed.
 	Refuse *dialqueue.Refusal
 	// Pauses contains the pauses of dialing. If Pauses is nil, dialing is never paused.
 	Pauses *dialqueue.PauseMonitor

@@ -103,7 +103,7 @@ func TestRun_ClaimsNothingWhileMayDialIsFalse(t *testing.T) {
 	var asked, claimed atomic.Int64
 	d.mayDial = func() bool {
 		if asked.Add(1) > 3 {
-			return true // the request can already be claimed
+			return true // the dialer can already have claimed the request
 		}
 		var n int64
 		const query = `SELECT count(*) FROM dial_queue WHERE claimed_by IS NOT NULL`

@@ -42,8 +42,8 @@ func (c *cuttingConn) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// The fence (the row that permits the dial) for the second trunk is committed, but the server's
-// response to the commit is lost. No other process dials the request.
+// The fence (the row that permits the dial) for the second trunk is committed, but the database
+// server's response to the commit is lost. No other process dials the request.
 func TestTryNextTrunk_DialsAfterALostCommitResponse(t *testing.T) {
 	t.Parallel()
 	tests := []struct {

@@ -70,7 +70,8 @@ func WorkspaceOf(event *eventv1.WorkspaceEvent) (Workspace, error) {
 // workspaces use another carrier.
 const TestCarrier = "test"
 
-// Modes selects workspaces by their mode. Each carrier places the calls of some modes.
+// Modes selects workspaces by their mode: live workspaces, test workspaces, or both. Each carrier
+// places the calls of some modes.
 type Modes int
 
 // These are the values of Modes.
@@ -110,7 +111,7 @@ type Agent struct {
 	FromE164       string    `db:"from_e164"`
 	MaxCallSeconds int32     `db:"max_call_seconds"`
 	Deleted        bool      `db:"deleted"`
-	// Kind, BaseURL and MediaURL determine the address of the agent. They are members of Settings,
+	// Kind, BaseURL and MediaURL determine the address of the agent. They are fields of Settings,
 	// and are not stored separately.
 	Kind     string `db:"kind"`
 	BaseURL  string `db:"base_url"`

@@ -17,7 +17,7 @@ import (
 type End struct {
 	At    time.Time
 	Cause callstate.Cause
-	// ByUs reports that this side hung up, gave the call up or could not continue it.
+	// ByUs reports that this side hung up, abandoned the call, or could not continue it.
 	ByUs bool
 	// Status is the status code of the final response to the INVITE, or 0 if there was none.
 	Status int
@@ -206,8 +206,8 @@ func (d *Dialog) CallID() string { return string(d.id) }
 func (d *Dialog) Done() <-chan struct{} { return d.done }
 
 // State returns the teardown state, with which another process at the same address can end the leg.
-// It is empty for an inbound call before the answer, because the caller then gives up after some
-// time.
+// It is empty for an inbound call before the answer, because an unanswered caller ends the call
+// after some time.
 func (d *Dialog) State() []byte {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -168,9 +168,9 @@ type attempt struct {
 	tx        *sip.ClientTx
 	acked     <-chan struct{}
 	challenge transport.Challenge
-	// responded, provisional: a response, or a provisional one, to the newest INVITE arrived. rang:
-	// a phone rings. canceled: the CANCEL was sent. excluded: the addresses that responded with
-	// 503. abandonCause: the cause with which this side gave the call up.
+	// responded: a response to the newest INVITE arrived. provisional: a provisional response to it
+	// arrived. rang: a phone rings. canceled: the CANCEL was sent. excluded: the addresses that
+	// responded with 503. abandonCause: the cause with which this side abandoned the call.
 	responded, provisional, rang, canceled bool
 	// localFault reports that the INVITE could not be sent again because of a fault of this process
 	// or its database. notPermitted reports that Permit returned false.
@@ -183,7 +183,7 @@ type attempt struct {
 }
 
 // runSetup handles an INVITE until its end. The result is true if the call was answered before this
-// side gave the call up.
+// side abandoned the call.
 func (d *Dialog) runSetup(tx *sip.ClientTx) bool {
 	at := &attempt{
 		Dialog: d, tx: tx, begun: time.Now(),
@@ -236,8 +236,9 @@ func (at *attempt) timerCause() callstate.Cause {
 	return callstate.RecoveryOnTimerExpire // a trunk that sends no response has failed
 }
 
-// abandon gives the call up. The CANCEL may be sent only after a response has arrived (RFC 3261
-// section 9.1). Without a response, abandon is called again at the first response.
+// abandon ends the setup of the call with a CANCEL. The CANCEL may be sent only after a response
+// has arrived (RFC 3261 section 9.1). Without a response, abandon is called again at the first
+// response.
 func (at *attempt) abandon(cause callstate.Cause) {
 	if at.abandonCause == "" {
 		at.abandonCause = cause
@@ -366,7 +367,8 @@ func (at *attempt) handleProvisional(res *sip.Response, now time.Time) {
 	}
 }
 
-// handleAnswer acknowledges the first 200, and hangs up if this side has already given the call up.
+// handleAnswer acknowledges the first 200, and hangs up if this side has already abandoned the
+// call.
 func (at *attempt) handleAnswer(res *sip.Response, now time.Time) bool {
 	at.mu.Lock()
 	at.leg = at.leg.establishedLeg(res)

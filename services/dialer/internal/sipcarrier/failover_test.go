@@ -105,8 +105,8 @@ func TestOriginate_LateRefusalCountsOnlyIfItConcernsTheAccount(t *testing.T) {
 		name   string
 		answer int // the status of the next response, or 0 if there is none
 		spare  bool
-		// If refused is true, the operator must correct the account. Otherwise the trunk counts as
-		// having accepted the call.
+		// If refused is true, the operator must correct the account at the trunk's provider.
+		// Otherwise the trunk counts as having accepted the call.
 		refused bool
 	}{
 		{name: "401", answer: 401, refused: true},
@@ -238,8 +238,8 @@ func TestOriginate_ShortRingLimitDoesNotHideASilentTrunk(t *testing.T) {
 }
 
 // A trunk that has accepted no call answers 403 to one number again and again. The call request is
-// released several times. After that, the account is suspected. If the trunk has accepted a call,
-// the 403 concerns the number.
+// released several times. After that, the operator's account is suspected. If the trunk has
+// accepted a call, the 403 concerns the number.
 func TestOriginate_ForbiddenSuspectsTheAccount(t *testing.T) {
 	t.Parallel()
 	forbid := func(before ...int) func(*siptest.Call) {

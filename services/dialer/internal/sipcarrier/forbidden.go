@@ -50,8 +50,8 @@ func (f *forbiddenCounter) countForbidden(order carrier.Originate) (times int) {
 	return f.numbers[order.To]
 }
 
-// suspectsAccount reports whether the account is the likely cause of the 403 responses. accepted
-// reports that the trunk has accepted a call since its last change. If only one of several
+// suspectsAccount reports whether the operator's account is the likely cause of the 403 responses.
+// accepted reports that the trunk has accepted a call since its last change. If only one of several
 // workspaces is refused, the limit is higher.
 func (f *forbiddenCounter) suspectsAccount(accepted bool) bool {
 	numbers := suspectNew

@@ -325,8 +325,8 @@ func (l *leg) storeEntries(ctx context.Context, next []entry) error {
 }
 
 // handleLost is called when this process does not own a live leg. If a failover lost the row of the
-// leg, handleLost stores it again and returns errRestored, so that the events are applied again.
-// Otherwise it gives up the leg.
+// leg, handleLost stores the row again and returns errRestored, so that the events are applied
+// again. Otherwise it hangs up the leg.
 func (l *leg) handleLost(ctx context.Context) error {
 	l.mu.Lock()
 	again, stored := l.record, l.isStored
@@ -548,8 +548,8 @@ func (r *Result) limitTimes(end time.Time) {
 }
 
 // closeLeg closes the leg. It returns the trunk's refusal, or nil if the trunk can have accepted
-// the call. A refusal after a 100 counts only if it concerns the account or if another trunk can be
-// tried.
+// the call. A refusal after a 100 counts only if it concerns the operator's account or if another
+// trunk can be tried.
 func (l *leg) closeLeg(e sip.End) *carrier.Refused {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -585,7 +585,7 @@ func (l *leg) closeLeg(e sip.End) *carrier.Refused {
 
 // notPermittedRefusal returns the refusal for a call whose next INVITE was not permitted. After a
 // 401 or 407, that INVITE would have contained the credentials, so the trunk has not rejected the
-// account.
+// operator's account.
 func (l *leg) notPermittedRefusal(e sip.End, elsewhere bool) *carrier.Refused {
 	response := &Response{Trunk: l.trunk.Name, Status: e.Status, Reason: e.Reason}
 	refused := &carrier.Refused{Cause: e.Cause, Err: fmt.Errorf("%w: %w", response, l.notPermittedError())}

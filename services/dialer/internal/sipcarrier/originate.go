@@ -22,7 +22,7 @@ const (
 	sessionOpenTimeout = 4 * time.Second
 	// refusalWait is how long Originate waits for a refusal after a 100. shortRefusalWait applies
 	// if no other trunk can be tried. Then the trunk counts as having accepted the call, unless it
-	// refuses the account later.
+	// refuses the operator's account later.
 	refusalWait, shortRefusalWait = 2 * time.Second, 500 * time.Millisecond
 )
 

@@ -609,7 +609,7 @@ func TestOriginate_SendsNoINVITEWithoutAPermit(t *testing.T) {
 }
 
 // The trunk requests credentials, and the second INVITE is not permitted. The trunk has not
-// rejected the account.
+// rejected the operator's account.
 func TestOriginate_RefusedPermitAfterAChallengeKeepsTheCircuitClosed(t *testing.T) {
 	t.Parallel()
 	x := newFixture(t)

@@ -20,15 +20,15 @@ import (
 )
 
 const (
-	// maxRejected is the maximum number of inbound attempts that RejectedCalls keeps.
+	// maxRejected is the maximum number of refused calls and connections that RejectedCalls keeps.
 	maxRejected = 20
-	// maxTextLength is the maximum length of each text of an inbound attempt, in characters.
+	// maxTextLength is the maximum length of each text of a refused call, in characters.
 	maxTextLength = 64
 )
 
-// RejectedCalls keeps the last refused inbound attempts, and counts all of them. An attempt is
-// refused because of its called number or its source address. RejectedCalls is safe for concurrent
-// use. A nil RejectedCalls keeps nothing.
+// RejectedCalls keeps the last refused inbound calls and connections, and counts all of them. A
+// call is refused because of its called number or its source address. RejectedCalls is safe for
+// concurrent use. A nil RejectedCalls keeps nothing.
 type RejectedCalls struct {
 	counted *prometheus.CounterVec
 
@@ -36,7 +36,8 @@ type RejectedCalls struct {
 	last []rejectedCall // the newest attempt is last
 }
 
-// rejectedCall is an inbound attempt, with the values that show whether another attempt repeats it.
+// rejectedCall is a refused call or connection, with the values that show whether another call
+// repeats it.
 type rejectedCall struct {
 	replicas.RejectedCall
 	address netip.Addr
@@ -55,7 +56,7 @@ func NewRejectedCalls() *RejectedCalls {
 	return s
 }
 
-// AddUnknown adds an attempt from an address that belongs to no trunk.
+// AddUnknown adds a call or connection from an address that belongs to no trunk.
 func (s *RejectedCalls) AddUnknown(from transport.Rejected) {
 	s.add(from, replicas.UnknownSource, fmt.Sprintf(
 		"If this is a trunk of yours, add %s to its inbound_sources.", from.Source.Addr()))
@@ -83,8 +84,9 @@ func rejectedArrival(a *sip.Arrival) transport.Rejected {
 	}
 }
 
-// add counts and stores an attempt. A repeated attempt replaces the stored one. A retransmitted
-// INVITE is not counted again. A connection has no Call-ID, so every connection is counted.
+// add counts and stores a refused call or connection. A repeated call replaces the stored call. A
+// retransmitted INVITE is not counted again. A connection has no Call-ID, so every connection is
+// counted.
 func (s *RejectedCalls) add(from transport.Rejected, reason replicas.Reason, hint string) {
 	if s == nil {
 		return
@@ -108,14 +110,14 @@ func (s *RejectedCalls) add(from transport.Rejected, reason replicas.Reason, hin
 	s.last = append(s.last, added)
 }
 
-// isRepeatOf reports whether two attempts are the same INVITE or come from the same address. A
+// isRepeatOf reports whether two refused calls are the same INVITE or come from the same address. A
 // caller repeats an INVITE that got no response.
 func (s rejectedCall) isRepeatOf(other rejectedCall) bool {
 	same := s.address == other.address && s.callID == other.callID
 	return same && s.Transport == other.Transport && s.Reason == other.Reason
 }
 
-// Last returns the stored attempts, newest first.
+// Last returns the stored calls and connections, newest first.
 func (s *RejectedCalls) Last() []replicas.RejectedCall {
 	s.mu.Lock()
 	defer s.mu.Unlock()

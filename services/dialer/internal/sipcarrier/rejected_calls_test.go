@@ -79,7 +79,7 @@ func TestRejectedCalls_KeepsTheLastTwenty(t *testing.T) {
 	}
 }
 
-// Several connections from one address are one attempt in the list.
+// Several connections from one address are one entry in the list.
 func TestRejectedCalls_CountsEachConnection(t *testing.T) {
 	t.Parallel()
 	s := NewRejectedCalls()

@@ -50,8 +50,8 @@ type trunkHealth struct {
 }
 
 // isOperatorFault counts a refusal and reports whether the operator must correct something, so that
-// the call request is released. This is true for a 401 or 407, and for a 403 if the account can be
-// the cause.
+// the call request is released. This is true for a 401 or 407, and for a 403 if the operator's
+// account can be the cause.
 func (o *trunkHealth) isOperatorFault(end sip.End, order carrier.Originate) bool {
 	if !end.OtherTrunkAllowed {
 		return false
@@ -197,7 +197,7 @@ func (o *trunkHealth) countResult(result error) {
 }
 
 // isTrunkFault reports whether the trunk caused the failure of a call: no response, a refusal of
-// the account, or a fault of the trunk.
+// the operator's account, or a fault of the trunk.
 func isTrunkFault(result error) bool {
 	var refused *carrier.Refused
 	if !errors.As(result, &refused) {

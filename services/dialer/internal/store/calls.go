@@ -56,8 +56,8 @@ func (s *Store) Change(ctx context.Context, ids []uuid.UUID, changeCalls func(ma
 	return s.changeIf(ctx, func(*pgx.Batch) {}, ids, changeCalls)
 }
 
-// ChangeOnServer does the same as Change. On a server that is not the one that was set with
-// UseServer, it returns ErrServerChanged and changes nothing.
+// ChangeOnServer does the same as Change. On a database server that is not the one that was set
+// with UseServer, it returns ErrServerChanged and changes nothing.
 func (s *Store) ChangeOnServer(
 	ctx context.Context, ids []uuid.UUID, changeCalls func(map[uuid.UUID]*callstate.Call),
 ) error {
@@ -190,11 +190,11 @@ func sendBatch(ctx context.Context, tx pgx.Tx, batch *pgx.Batch) error {
 }
 
 // refreshPeriod is the time after a reconciliation in which each process stores the events of its
-// calls again. Each process checks the server once a second.
+// calls again. Each process checks the database server once a second.
 const refreshPeriod = 10 * time.Second
 
-// refreshed is an SQL condition: no server was set with UseServer, or the set server runs the
-// statement and was reconciled at least refreshPeriod ago. It needs the arguments @server and
+// refreshed is an SQL condition: no database server was set with UseServer, or the set server runs
+// the statement and was reconciled at least refreshPeriod ago. It needs the arguments @server and
 // @refresh_period.
 const refreshed = `(@server::text = '' OR EXISTS (SELECT FROM reconciled_servers
 	WHERE server = @server::text AND server = server_identity() AND reconciled_at <= now() - @refresh_period::interval))`
@@ -218,7 +218,8 @@ WHERE call_id = ANY (ARRAY(
 // marked.
 //
 // After a failover, the answer or the end of a call can be missing in the database. So Sweep marks
-// no calls until the server was reconciled and the processes had time to store these events again.
+// no calls until the database server was reconciled and the processes had time to store these
+// events again.
 func (s *Store) Sweep(ctx context.Context) (int64, error) {
 	args := pg.Args{"server": s.server(), "refresh_period": refreshPeriod}
 	longest, err := s.pool.Exec(ctx, sweepLongest, args)

@@ -100,8 +100,8 @@ const (
 SELECT set_config('plan_cache_mode', 'force_generic_plan', true), set_config('enable_sort', 'off', true),
 	set_config('enable_bitmapscan', 'off', true), set_config('enable_seqscan', 'off', true)`
 	// lockClaims makes the claims of all replicas run one after another, so that no limit is
-	// exceeded. If a process stops during a claim, the server closes its connection after two
-	// seconds and frees the lock.
+	// exceeded. If a process stops during a claim, the database server closes its connection after
+	// two seconds and frees the lock.
 	lockClaims = `
 SELECT set_config('idle_in_transaction_session_timeout', '2000', true),
 	pg_advisory_xact_lock(hashtext(current_schema() || ' claim'))`

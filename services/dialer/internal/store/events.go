@@ -67,7 +67,8 @@ const mayAnswer = `NOT coalesce(a.deleted, false) AND w.status IS DISTINCT FROM 
 	AND (@test::boolean IS NULL OR coalesce(w.test, false) = @test)`
 
 // An inbound call to a suspended workspace gets no row. The call is then stored as an orphaned call
-// and hung up. The same applies if the carrier does not serve the mode of the workspace.
+// and hung up. The same happens if the carrier serves only live workspaces and this is a test
+// workspace, or the other way round.
 const insertArrival = `
 INSERT INTO calls (call_id, workspace_id, direction, from_number, to_e164, agent_id, status, ringing_at, max_call_seconds,
 	end_by, deadline_at, answer_at, test)
@@ -83,8 +84,9 @@ SELECT EXISTS (
 	    JOIN workspaces w ON w.workspace_id = n.workspace_id
 	WHERE n.phone_e164 = @to AND ` + mayAnswer + `)`
 
-// Serves reports whether the dialer answers inbound calls to a number: the number is assigned to an
-// agent, and its workspace is not suspended and has one of the modes.
+// Serves reports whether the dialer answers inbound calls to a number. The number must be assigned
+// to an agent. The workspace must not be suspended, and must have one of the modes (live or test)
+// of the store.
 func (s *Store) Serves(ctx context.Context, to string) (served bool, err error) {
 	if err = s.pool.QueryRow(ctx, isServed, pg.Args{"to": to, "test": s.modes.Test()}).Scan(&served); err != nil {
 		return false, fmt.Errorf("look up an inbound number: %w", err)

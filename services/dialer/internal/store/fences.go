@@ -218,8 +218,8 @@ FROM dial_queue q JOIN calls c ON c.call_id = @refused WHERE q.call_request_id =
 // was requested, the new call is hung up.
 //
 // FenceAgain returns ErrLost if this process does not own the refused call any more, if the request
-// has ended, if the person has just opted out, or if the server is not the one that was set with
-// UseServer.
+// has ended, if the person has just opted out, or if the database server is not the one that was
+// set with UseServer.
 func (s *Store) FenceAgain(ctx context.Context, r dialqueue.Request, refused, callID uuid.UUID, from, trunk string) error {
 	args := pg.Args{
 		"call_request_id": r.CallRequestID, "refused": refused, "call_id": callID, "from": from, "trunk": trunk, "instance": s.instance,

@@ -29,8 +29,8 @@ var ErrReconciled = errors.New("another process has already reconciled the datab
 type serverGuard struct{ server atomic.Pointer[string] }
 
 // UseServer permits claims, fences, reviews of fences, timeouts of calls and requests, and reads of
-// the carrier's events only on the server with this identity. Before the first call of UseServer,
-// any server is permitted. ApplyEvents runs on any server.
+// the carrier's events only on the database server with this identity. Before the first call of
+// UseServer, any server is permitted. ApplyEvents runs on any server.
 func (s *Store) UseServer(identity string) { s.guard.server.Store(&identity) }
 
 func (s *Store) server() string {
@@ -40,8 +40,8 @@ func (s *Store) server() string {
 	return ""
 }
 
-// onServer is an SQL condition: the statement runs on the server that UseServer set, or no server
-// was set. It needs the argument @server.
+// onServer is an SQL condition: the statement runs on the database server that UseServer set, or no
+// server was set. It needs the argument @server.
 const onServer = `(@server::text = '' OR server_identity() = @server::text)`
 
 const checkServer = `SELECT ` + onServer
@@ -77,10 +77,10 @@ type Intent struct {
 // ServerState is the identity of a database server, and what is stored about the last
 // reconciliation.
 type ServerState struct {
-	// Server is the identity of the server that ran the query.
+	// Server is the identity of the database server that ran the query.
 	Server string `db:"server"`
-	// Reconciled is the identity of the server on which the last reconciliation ran. It is empty
-	// before the first reconciliation and after AcceptTopic.
+	// Reconciled is the identity of the database server on which the last reconciliation ran. It is
+	// empty before the first reconciliation and after AcceptTopic.
 	Reconciled string `db:"reconciled"`
 	// TopicID is the id of the topic that the last reconciliation read. It is uuid.Nil before the
 	// first reconciliation.
@@ -224,9 +224,9 @@ type Settled struct {
 // trunk, the call of the intent replaces that call. Any other request that is not queued stays
 // unchanged.
 //
-// SettleIntents changes nothing in two cases. It returns ErrServerChanged if the server has another
-// identity. It returns ErrReconciled if the server is already reconciled, because the requests can
-// have been queued again or dialed since then.
+// SettleIntents changes nothing in two cases. It returns ErrServerChanged if the database server
+// has another identity. It returns ErrReconciled if the server is already reconciled, because the
+// requests can have been queued again or dialed since then.
 func (s *Store) SettleIntents(ctx context.Context, server string, intents []Intent) (settled Settled, err error) {
 	err = s.inTx(ctx, func(tx pgx.Tx) error {
 		settled = Settled{}
@@ -293,7 +293,7 @@ const reconciliationLock = `
 SELECT server_identity() = @server, pg_advisory_xact_lock(hashtextextended(current_schema() || ' reconciliation', 0))`
 
 // lockReconciliation lets only one process at a time change the state of the reconciliation. It
-// returns ErrServerChanged if the server has another identity.
+// returns ErrServerChanged if the database server has another identity.
 func lockReconciliation(ctx context.Context, tx pgx.Tx, server string) error {
 	var same bool
 	if err := tx.QueryRow(ctx, reconciliationLock, pg.Args{"server": server}).Scan(&same, nil); err != nil {
@@ -378,7 +378,8 @@ func restoreLostCall(ctx context.Context, tx pgx.Tx, args pg.Args) (bool, error)
 	return true, nil
 }
 
-// The first server of a database lacks no events, so Sweep need not wait after its reconciliation.
+// A database lacks no events while it is on its first server, so Sweep need not wait after the
+// reconciliation of this server.
 const setReconciled = `
 INSERT INTO reconciled_servers (server, topic_id, reconciled_at) VALUES (@server, @topic_id, '-infinity')
 ON CONFLICT (one) DO UPDATE SET server = excluded.server, topic_id = excluded.topic_id, reconciled_at = now()`
@@ -392,9 +393,9 @@ INSERT INTO intent_positions (partition, next_offset)
 SELECT p.partition, p.next_offset FROM unnest(@partitions::integer[], @offsets::bigint[]) p (partition, next_offset)
 ON CONFLICT (partition) DO UPDATE SET next_offset = excluded.next_offset`
 
-// SetReconciled stores that the database on the given server was reconciled with the topic up to
-// the offsets. It returns ErrServerChanged, and changes nothing, if the server has another
-// identity.
+// SetReconciled stores that the database server with the given identity was reconciled with the
+// topic up to the offsets. If this is another server, SetReconciled returns ErrServerChanged and
+// changes nothing.
 func (s *Store) SetReconciled(ctx context.Context, server string, topicID uuid.UUID, offsets map[int32]int64) error {
 	err := s.inTx(ctx, func(tx pgx.Tx) error {
 		if err := lockReconciliation(ctx, tx, server); err != nil {
@@ -494,8 +495,8 @@ WHERE owner = @instance AND ended_at IS NULL AND status = 'fenced' AND ending IN
 	AND (@test::boolean IS NULL OR test = @test)`
 
 // OwnFences returns the calls of this process that are fenced and have not ended. It returns no
-// calls on a server that is not the one that was set with UseServer, because that server can lack a
-// later call of the same request.
+// calls on a database server that is not the one that was set with UseServer, because that server
+// can lack a later call of the same request.
 func (s *Store) OwnFences(ctx context.Context) ([]uuid.UUID, error) {
 	ids, err := pg.Values[uuid.UUID](ctx, s.pool, ownFences, pg.Args{
 		"instance": s.instance, "server": s.server(), "test": s.modes.Test(),

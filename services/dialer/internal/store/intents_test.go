@@ -93,7 +93,7 @@ func TestReadFeed_IsRejectedOnAnotherServer(t *testing.T) {
 	}
 }
 
-// The other server can lack a later call of the same request.
+// The other database server can lack a later call of the same request.
 func TestOwnFences_ReturnsNoCallOnAnotherServer(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
@@ -150,7 +150,7 @@ func TestSweep_MarksCallsOnlySomeTimeAfterTheReconciliation(t *testing.T) {
 	steps := []struct {
 		name         string
 		used         string
-		reconciledAt string // an SQL expression; empty if nothing is stored about the server
+		reconciledAt string // an SQL expression; empty if nothing is stored about the database server
 		want         int64
 	}{
 		{name: "another server", used: "a server that is gone", reconciledAt: "now() - interval '1 hour'", want: 0},
@@ -188,7 +188,7 @@ func TestSweep_MarksCallsOnlySomeTimeAfterTheReconciliation(t *testing.T) {
 	}
 }
 
-// The other server can lack the fence of a request.
+// The other database server can lack the fence of a request.
 func TestExpire_EndsNoRequestOnAnotherServer(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
@@ -212,7 +212,7 @@ func TestExpire_EndsNoRequestOnAnotherServer(t *testing.T) {
 	}
 }
 
-// The first server of a database lacks no events.
+// A database lacks no events while it is on its first server.
 func TestSweep_DoesNotWaitOnTheFirstServer(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)

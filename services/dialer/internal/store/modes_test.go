@@ -50,7 +50,7 @@ func (m modes) save(t *testing.T, id uuid.UUID, version int64, test bool) {
 	}
 }
 
-// reconcile makes the server count as reconciled, as it is before the first dial.
+// reconcile makes the database server count as reconciled, as it is before the first dial.
 func (m modes) reconcile(t *testing.T) {
 	t.Helper()
 	if _, err := m.pool.Exec(t.Context(), `INSERT INTO reconciled_servers (one, server, topic_id)

@@ -133,9 +133,9 @@ RETURNING ended_at`
 const withdrawnBefore = `
 SELECT state = 'withdrawn' FROM dial_queue WHERE call_request_id = @call_request_id AND workspace_id = @workspace_id`
 
-// WithdrawNow runs Withdraw in its own transaction. It returns ErrServerChanged on a server that is
-// not reconciled. A request that is queued on such a server can have been dialed before the
-// failover.
+// WithdrawNow runs Withdraw in its own transaction. It returns ErrServerChanged on a database
+// server that is not reconciled. A request that is queued on such a server can have been dialed
+// before the failover.
 func (s *Store) WithdrawNow(ctx context.Context, id, workspaceID uuid.UUID) (withdrawn bool, err error) {
 	err = s.inTx(ctx, func(tx pgx.Tx) error {
 		if err := sameServer(tx.QueryRow(ctx, checkServer, pg.Args{"server": s.server()})); err != nil {
@@ -204,8 +204,8 @@ func (s *Store) PutBack(ctx context.Context, r dialqueue.Request, delay time.Dur
 }
 
 // windowStart is computed with the clock of contacts-compliance, so it can be in the past on this
-// server. Without the minimum of one second, the request would be claimed and checked again and
-// again without a pause.
+// database server. Without the minimum of one second, the request would be claimed and checked
+// again and again without a pause.
 const rescheduleRequest = `
 WITH next AS (SELECT greatest(@until::timestamptz, now() + interval '1 second') AS at)
 UPDATE dial_queue SET due_at = next.at, look_at = next.at, expire_at = NULL, claimed_by = NULL FROM next
@@ -318,8 +318,8 @@ type expiredRow struct {
 
 // Expire ends requests that were never dialed: up to 200 that have waited for capacity for longer
 // than CapacityLimit, and up to 200 that are older than QueueLimit. It returns how many requests it
-// ended. On a server that is not the one that was set with UseServer, it ends no requests, because
-// that server can lack the fence of a request.
+// ended. On a database server that is not the one that was set with UseServer, it ends no requests,
+// because that server can lack the fence of a request.
 func (s *Store) Expire(ctx context.Context) (ended int, err error) {
 	if s.timing.CapacityLimit < s.timing.QueueLimit {
 		if ended, err = s.expireRequests(ctx, expireWaiting, pg.Args{"capacity_limit": s.timing.CapacityLimit}); err != nil {

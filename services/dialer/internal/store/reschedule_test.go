@@ -13,7 +13,7 @@ import (
 )
 
 // If the clock of contacts-compliance is slow, a calling window can already have begun on this
-// server.
+// database server.
 func TestReschedule_IsAtLeastOneSecondAhead(t *testing.T) {
 	t.Parallel()
 	tests := []struct {

@@ -59,8 +59,8 @@ func TestAdopt_TakesNoLegsDirectlyAfterAFailedHeartbeat(t *testing.T) {
 	}
 }
 
-// Directly after an outage of the database, the other processes look dead, because they have not
-// sent their next heartbeats yet.
+// Directly after an outage of the database, the other processes seem to be dead, because they have
+// not sent their next heartbeats yet.
 func TestAdopt_TakesNoLegsInTheFirstLeaseAfterTheStart(t *testing.T) {
 	t.Parallel()
 	pool, owner := newLegPool(t), uuid.New()

@@ -58,8 +58,8 @@ func New(pool *pgxpool.Pool, instance uuid.UUID, timing Timing) *Store {
 	return &Store{pool: pool, instance: instance, timing: timing, guard: &serverGuard{}}
 }
 
-// Of returns a store that reads and changes only the workspaces and calls of these modes in the
-// methods Due, Claim, ApplyEvents, Serves, LiveCalls, OwnFences and Change.
+// Of returns a store that reads and changes only the workspaces and calls of these modes (live or
+// test) in the methods Due, Claim, ApplyEvents, Serves, LiveCalls, OwnFences and Change.
 func (s *Store) Of(modes dialqueue.Modes) *Store {
 	some := *s
 	some.modes = modes

@@ -9,7 +9,7 @@ import (
 	"ringfence.dev/services/dialer/internal/agent"
 )
 
-// The types below are the events of the Live API that the session uses. Unknown events and members
+// The types below are the events of the Live API that the session uses. Unknown events and fields
 // are ignored.
 
 type audioFormat struct {
@@ -40,7 +40,7 @@ type delegationConfig struct {
 }
 
 // sessionConfig is the configuration of a session. It cannot be changed after the start of the
-// session. The server refuses members that it does not know.
+// session. The server refuses fields that it does not know.
 type sessionConfig struct {
 	Model        string           `json:"model"`
 	Instructions string           `json:"instructions"`

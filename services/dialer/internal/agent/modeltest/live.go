@@ -1,6 +1,6 @@
 // Package modeltest has fakes of OpenAI's Realtime API and Live API (GPT-Live) for tests and for
-// cmd/fakemodel. The fake of the Live API refuses events with members that the types of openai-go
-// do not have.
+// cmd/fakemodel. The fake of the Live API refuses events with fields that the types of openai-go do
+// not have.
 package modeltest
 
 import (

@@ -76,7 +76,7 @@ func converseLive(t *testing.T) *modeltest.LiveServer {
 	}
 }
 
-// Every event of the server has the members that openai-go requires, and no others.
+// Every event of the server has the fields that openai-go requires, and no others.
 func TestLiveServer_SendsEventsThatTheSDKDecodes(t *testing.T) {
 	t.Parallel()
 	server := converseLive(t)
@@ -118,7 +118,7 @@ func TestLiveServer_AcceptsTheEventsOfTheDialer(t *testing.T) {
 	}
 }
 
-// The real server refuses unknown members, so the fake must refuse them too.
+// The real server refuses unknown fields, so the fake must refuse them too.
 func TestLiveServer_RefusesUnknownMembers(t *testing.T) {
 	t.Parallel()
 	server := modeltest.NewLive(modeltest.LiveOptions{})

@@ -179,7 +179,7 @@ func (s *session) take(message []byte) {
 }
 
 // decodeEvent reads an event with the SDK's types and encodes the event again. If the result
-// differs from the message, the client sent unknown members, and decodeEvent returns a description
+// differs from the message, the client sent unknown fields, and decodeEvent returns a description
 // of them.
 func decodeEvent(message []byte, into *live.ClientEventUnionParam) (unknownMembers string) {
 	if err := json.Unmarshal(message, into); err != nil {
@@ -193,7 +193,7 @@ func decodeEvent(message []byte, into *live.ClientEventUnionParam) (unknownMembe
 	if json.Unmarshal(message, &sent) != nil || json.Unmarshal(again, &read) != nil {
 		return "the event is no object"
 	}
-	if id, null := sent["delegation_id"]; null && id == nil { // the SDK leaves out null members
+	if id, null := sent["delegation_id"]; null && id == nil { // the SDK leaves out null fields
 		delete(sent, "delegation_id")
 		delete(read, "delegation_id")
 	}

@@ -10,8 +10,8 @@ import (
 	"ringfence.dev/services/dialer/internal/agent"
 )
 
-// The types below are the events of the Realtime API (GA) that the session uses. Unknown members
-// are ignored.
+// The types below are the events of the Realtime API (GA) that the session uses. Unknown fields are
+// ignored.
 
 // Audio format and modality of a telephone call.
 const (
