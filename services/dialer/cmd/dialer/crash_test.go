@@ -282,7 +282,7 @@ func TestCrash_CallsOfTheOtherReplicaContinue(t *testing.T) {
 	}
 }
 
-func TestStop_CallsContinueInTheNextProcess(t *testing.T) {
+func TestStop_NextProcessContinuesTheCalls(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "2")
 	first := r.dialer()
@@ -299,7 +299,7 @@ func TestStop_CallsContinueInTheNextProcess(t *testing.T) {
 }
 
 // The pause begins after the commit of the fence. The pause is longer than the dialer's lease.
-func TestPause_CallThatWasTakenOverIsNotDialed(t *testing.T) {
+func TestPause_PausedDialerDoesNotDialACallThatWasTakenOver(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "0")
 	hold := make(chan struct{})

@@ -469,7 +469,7 @@ func TestInbound_AgentOfTheNumberAnswersTheCall(t *testing.T) {
 	}
 }
 
-func TestNumbers_AddListAndRemove(t *testing.T) {
+func TestNumbers_CanBeAddedListedAndRemoved(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "0")
 	p := r.dialer()

@@ -64,7 +64,7 @@ func wantHungUp(t *testing.T, c *eventv1.Call, answered bool) {
 
 // The hang-up request arrives at a process that does not own the call. The request is repeated, and
 // another workspace also requests the hang-up of this call.
-func TestHangup_EndsACallAtEachState(t *testing.T) {
+func TestHangup_EndsACallInEachState(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "8") // the persons talk for at least 16 s
 	r.dialer()

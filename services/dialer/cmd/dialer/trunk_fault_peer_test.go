@@ -339,7 +339,7 @@ const silent = `<?xml version="1.0" encoding="ISO-8859-1" ?>
 
 // The error blames the carrier, not the callee. The error does not say that the state of the call
 // is unknown.
-func TestTrunk_FaultOfTheTrunkEndsTheRequest(t *testing.T) {
+func TestTrunk_TrunkFaultEndsTheRequest(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name, scenario string

@@ -217,7 +217,7 @@ func TestEnd_CauseFollowsTheReasonOfTheHangup(t *testing.T) {
 // The requested hang-up must determine the status and the cause of the call, whatever cause the
 // carrier reports. If the owner of the call died after the hang-up request, another process hung up
 // with another cause.
-func TestEnd_ARequestedHangupHasItsOwnCauses(t *testing.T) {
+func TestEnd_RequestedHangupHasItsOwnCauses(t *testing.T) {
 	for _, cause := range []callstate.Cause{
 		callstate.NormalClearing, callstate.OriginatorCancel, callstate.Unspecified, callstate.NormalTemporaryFailure,
 	} {

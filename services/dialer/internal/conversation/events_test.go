@@ -11,7 +11,7 @@ import (
 	"ringfence.dev/services/dialer/internal/callstate"
 )
 
-func TestBargeIn_ReportsWhatWasPlayed(t *testing.T) {
+func TestBargeIn_ReportsThePlayedLength(t *testing.T) {
 	t.Parallel()
 	converse(t, agent.Settings{}, func(k *conversationTest) {
 		k.speak("done", 100*time.Millisecond)

@@ -49,7 +49,7 @@ func appendFrame(q *playout, got []byte) []byte {
 	return got
 }
 
-func TestPlayout_PartialFrameWaitsForTheRest(t *testing.T) {
+func TestPlayout_PartialFrameWaitsForTheRestOfItsAudio(t *testing.T) {
 	t.Parallel()
 	var q playout
 	frame := make([]byte, 160)
@@ -286,7 +286,7 @@ func TestRecorder_LimitsTheSkew(t *testing.T) {
 }
 
 // The leg is not notified while earlier audio is played.
-func TestConversation_NotifiesTheLegOfNewAudio(t *testing.T) {
+func TestConversation_LegIsNotifiedOfNewAudio(t *testing.T) {
 	t.Parallel()
 	converse(t, agent.Settings{}, func(k *conversationTest) {
 		soon := func() int {

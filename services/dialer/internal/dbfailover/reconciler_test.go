@@ -495,7 +495,7 @@ func TestReconcile_SettlesNothingIfAnotherDialerHasReconciled(t *testing.T) {
 
 // A dialer can die after it published an intent and before it committed the fence. If the database
 // server has not changed, another dialer can dial the request.
-func TestReconcile_DoesNotSettleIntentsOfTheSameServer(t *testing.T) {
+func TestReconcile_DoesNotSettleIntentsOfTheSameDatabaseServer(t *testing.T) {
 	t.Parallel()
 	w := newFixture(t)
 	w.reconcile()
@@ -626,7 +626,7 @@ func TestReconciled_IsTrueWhileThePublisherFails(t *testing.T) {
 
 // If the database fails or is slow, it is not necessarily on another server. Fenced calls may still
 // be dialed, because the statements of a dial fail or wait too.
-func TestReconciled_StaysTrueWhileTheServerCannotBeRead(t *testing.T) {
+func TestReconciled_StaysTrueIfTheCheckOfTheDatabaseFails(t *testing.T) {
 	t.Parallel()
 	w := newFixture(t)
 	r := w.newReconciler(nil)

@@ -98,7 +98,7 @@ func TestDialing_RefusesInvalidChanges(t *testing.T) {
 	}
 }
 
-func TestDialing_UnknownScopesAreNotFound(t *testing.T) {
+func TestDialing_UnknownScopeGets404(t *testing.T) {
 	t.Parallel()
 	o := open(t)
 	other := uuid.Must(uuid.NewV7())

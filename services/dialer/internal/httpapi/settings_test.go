@@ -60,7 +60,7 @@ func (o fixture) send(t *testing.T, url string, topic kafka.Topic, step settingS
 }
 
 // A version can arrive by ApplySetting or from Kafka, and it can arrive late.
-func TestSetting_NewestVersionWinsInAnyOrder(t *testing.T) {
+func TestSetting_NewestVersionIsKeptInAnyOrder(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name  string

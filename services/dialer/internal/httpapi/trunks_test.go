@@ -34,7 +34,7 @@ func (o fixture) sendOperator(t *testing.T, method, path, body string) (int, map
 	return answer.Code, responseBody, answer.Body.String()
 }
 
-func TestTrunks_CreateListChangeAndRemove(t *testing.T) {
+func TestTrunks_CanBeCreatedListedChangedAndRemoved(t *testing.T) {
 	t.Parallel()
 	o := open(t)
 	status, created, responseBody := o.sendOperator(t, http.MethodPost, lines, wholeTrunk)
@@ -219,7 +219,7 @@ func TestAgentKeys_AreStoredSealedAndNeverShown(t *testing.T) {
 }
 
 // The record of a new agent can arrive late from agents.v1.
-func TestAgentKeys_WaitForANewAgent(t *testing.T) {
+func TestAgentKeys_PutWaitsForTheRecordOfANewAgent(t *testing.T) {
 	t.Parallel()
 	o, late := open(t), uuid.New()
 	done := make(chan int, 1)

@@ -258,7 +258,7 @@ func TestJitterBuffer_WaitGrowsWithLatenessAndShrinksLater(t *testing.T) {
 	}
 }
 
-func TestJitterBuffer_FollowsALongerNetworkDelay(t *testing.T) {
+func TestJitterBuffer_AdaptsToALongerNetworkDelay(t *testing.T) {
 	l := newLine()
 	for n := range 200 {
 		l.at(n*20 + n/100*400)
@@ -272,7 +272,7 @@ func TestJitterBuffer_FollowsALongerNetworkDelay(t *testing.T) {
 	}
 }
 
-func TestJitterBuffer_FollowsANewClockAndNewNumbers(t *testing.T) {
+func TestJitterBuffer_AcceptsNewTimestampsAndSequenceNumbers(t *testing.T) {
 	l := newLine()
 	l.frame(0)
 	l.at(20)

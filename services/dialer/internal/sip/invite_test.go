@@ -298,7 +298,7 @@ func TestInvite_ResolvesTheHostNameOfTheTrunk(t *testing.T) {
 
 // FirstResponse ends the first call after 100 ms. The timeout of SIP itself is longer than
 // siptest.Timeout and cannot end a call in this test.
-func TestInvite_TrunkWithoutResponseHasFailed(t *testing.T) {
+func TestInvite_TrunkWithoutResponseCountsAsFailed(t *testing.T) {
 	r := newFixture(t, transport.UDP)
 	r.far.On("01", func(c *siptest.Call) {})
 	r.far.On("02", func(c *siptest.Call) { c.Respond(100, ""); c.Canceled() })

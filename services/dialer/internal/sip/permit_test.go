@@ -90,7 +90,7 @@ func TestInvite_RequestsAPermitBeforeEachINVITE(t *testing.T) {
 
 // dialed_at of a call is the time of the first INVITE of an attempt, even if a later INVITE is
 // answered.
-func TestInvite_SentIsTheTimeOfTheFirstINVITE(t *testing.T) {
+func TestInvite_SentReceivesTheTimeOfTheFirstINVITE(t *testing.T) {
 	tests := []struct {
 		name      string
 		challenge int

@@ -80,7 +80,7 @@ func TestRejectedCalls_KeepsTheLastTwenty(t *testing.T) {
 }
 
 // Several connections from one address are one entry in the list.
-func TestRejectedCalls_CountsEachConnection(t *testing.T) {
+func TestRejectedCalls_EachConnectionIsCounted(t *testing.T) {
 	t.Parallel()
 	s := NewRejectedCalls()
 	address := netip.MustParseAddr("192.0.2.7")

@@ -137,7 +137,7 @@ func TestDialInputs_ReturnsTheInputsOfEachRequest(t *testing.T) {
 	}
 }
 
-func TestFences_LockedRowRejectsOnlyItsOwnRequest(t *testing.T) {
+func TestFences_LockedRowRejectsOnlyItsRequest(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	st, workspace := newStore(pool), uuid.Must(uuid.NewV7())

@@ -100,7 +100,7 @@ func TestRequestHangup_MarksOnlyALiveCallOfTheWorkspace(t *testing.T) {
 
 // The hang-up of all calls is requested between the fence (the row that permits the dial) and the
 // INVITE. The attempt must still be able to end in each of its ways.
-func TestRequestHangups_LeavesAFencedCallToItsAttempt(t *testing.T) {
+func TestRequestHangups_AttemptCanStillEndItsFencedCall(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name   string

@@ -11,7 +11,7 @@ import (
 	"ringfence.dev/services/dialer/internal/store"
 )
 
-func TestFence_IsRejectedOnAnotherServer(t *testing.T) {
+func TestFence_IsRejectedOnAnotherDatabaseServer(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	st, r := newStore(pool), aRequest(uuid.Must(uuid.NewV7()), 1)
@@ -38,7 +38,7 @@ func TestFence_IsRejectedOnAnotherServer(t *testing.T) {
 	}
 }
 
-func TestFenceAgain_IsRejectedOnAnotherServer(t *testing.T) {
+func TestFenceAgain_IsRejectedOnAnotherDatabaseServer(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	st, r := newStore(pool), aRequest(uuid.Must(uuid.NewV7()), 1)
@@ -69,7 +69,7 @@ func TestFenceAgain_IsRejectedOnAnotherServer(t *testing.T) {
 	}
 }
 
-func TestWithdrawNow_IsRejectedOnAnotherServer(t *testing.T) {
+func TestWithdrawNow_IsRejectedOnAnotherDatabaseServer(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	st, r := newStore(pool), aRequest(uuid.Must(uuid.NewV7()), 1)
@@ -80,7 +80,7 @@ func TestWithdrawNow_IsRejectedOnAnotherServer(t *testing.T) {
 	}
 }
 
-func TestReadFeed_IsRejectedOnAnotherServer(t *testing.T) {
+func TestReadFeed_IsRejectedOnAnotherDatabaseServer(t *testing.T) {
 	t.Parallel()
 	st := newStore(newPool(t))
 	st.UseServer("a server that is gone")
@@ -94,7 +94,7 @@ func TestReadFeed_IsRejectedOnAnotherServer(t *testing.T) {
 }
 
 // The other database server can lack a later call of the same request.
-func TestOwnFences_ReturnsNoCallOnAnotherServer(t *testing.T) {
+func TestOwnFences_ReturnsNoCallOnAnotherDatabaseServer(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	st, workspace := newStore(pool), uuid.Must(uuid.NewV7())
@@ -189,7 +189,7 @@ func TestSweep_MarksCallsOnlySomeTimeAfterTheReconciliation(t *testing.T) {
 }
 
 // The other database server can lack the fence of a request.
-func TestExpire_EndsNoRequestOnAnotherServer(t *testing.T) {
+func TestExpire_EndsNoRequestOnAnotherDatabaseServer(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	st, r := newStore(pool), aRequest(uuid.Must(uuid.NewV7()), 1)
@@ -213,7 +213,7 @@ func TestExpire_EndsNoRequestOnAnotherServer(t *testing.T) {
 }
 
 // A database lacks no events while it is on its first server.
-func TestSweep_DoesNotWaitOnTheFirstServer(t *testing.T) {
+func TestSweep_DoesNotWaitOnTheFirstDatabaseServer(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	st := newStore(pool)

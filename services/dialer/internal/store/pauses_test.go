@@ -108,7 +108,7 @@ func sameIDs(got []uuid.UUID, want []dialqueue.Request) bool {
 	return slices.Equal(slices.SortedFunc(slices.Values(got), order), slices.SortedFunc(slices.Values(idsOf(want)), order))
 }
 
-func TestSetDialing_APauseEndsByItself(t *testing.T) {
+func TestSetDialing_PauseEndsAtItsUntilTime(t *testing.T) {
 	t.Parallel()
 	for _, level := range []dialqueue.PauseLevel{
 		dialqueue.PauseEverything, dialqueue.PauseWorkspace, dialqueue.PauseAgent,

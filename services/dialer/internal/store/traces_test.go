@@ -15,7 +15,7 @@ import (
 	"ringfence.dev/services/dialer/internal/siptrace"
 )
 
-func TestMessages_CollectsTheMessagesOfAllProcesses(t *testing.T) {
+func TestMessages_ReturnsTheMessagesOfAllProcesses(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.New(t, "dialer", outbox.Migrations, inbox.Migrations, pg.Migrations{Name: "dialer", FS: Migrations})
 	s := NewTraces(pool, time.Minute)

@@ -11,7 +11,7 @@ import (
 	"ringfence.dev/services/dialer/internal/trunks"
 )
 
-func TestCandidates_OrderedByPriorityThenShareOfChannelsInUse(t *testing.T) {
+func TestCandidates_AreOrderedByPriorityThenShareOfChannelsInUse(t *testing.T) {
 	t.Parallel()
 	var all []trunks.Trunk
 	for i, row := range []struct {

@@ -119,7 +119,7 @@ func TestLiveServer_AcceptsTheEventsOfTheDialer(t *testing.T) {
 }
 
 // The real server refuses unknown fields, so the fake must refuse them too.
-func TestLiveServer_RefusesUnknownMembers(t *testing.T) {
+func TestLiveServer_RefusesUnknownFields(t *testing.T) {
 	t.Parallel()
 	server := modeltest.NewLive(modeltest.LiveOptions{})
 	t.Cleanup(server.Close)

@@ -247,7 +247,7 @@ func TestOpen_ReturnsAnErrorWithoutAConfirmedSession(t *testing.T) {
 
 // The guard checks an agent's own base_url, which requires TLS. The host of this URL receives only
 // the workspace's key.
-func TestOpen_GuardsTheBaseURLOfAnAgent(t *testing.T) {
+func TestOpen_GuardChecksTheBaseURLOfAnAgent(t *testing.T) {
 	t.Parallel()
 	server := serve(t, modeltest.RealtimeOptions{})
 	for _, base := range []string{server.URL, "wss://127.0.0.1:1/v1", "wss://10.0.0.1/v1", "wss://169.254.169.254", "https://models.example/v1", "wss://u:p@models.example"} {

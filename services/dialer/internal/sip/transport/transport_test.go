@@ -31,7 +31,7 @@ func (b book) LookupSRV(_ context.Context, service, proto, name string) (string,
 	return "", nil, errors.New("no such record")
 }
 
-func TestAddress_ResolvesHostNamesAndSRVRecords(t *testing.T) {
+func TestResolveAddress_ResolvesHostNamesAndSRVRecords(t *testing.T) {
 	t.Parallel()
 	l := &Transport{names: book{
 		hosts: map[string]string{"a.test": "192.0.2.1", "b.test": "192.0.2.2"},
@@ -64,7 +64,7 @@ func TestAddress_ResolvesHostNamesAndSRVRecords(t *testing.T) {
 	}
 }
 
-func TestAddress_ExcludedAddressesAreSkipped(t *testing.T) {
+func TestResolveAddress_SkipsExcludedAddresses(t *testing.T) {
 	t.Parallel()
 	l := &Transport{names: book{
 		hosts: map[string]string{"a.test": "192.0.2.1", "b.test": "192.0.2.2"},
