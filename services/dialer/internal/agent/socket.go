@@ -190,7 +190,7 @@ func (s *Socket) Close(lastMessages ...[]byte) {
 // Cut closes the connection immediately.
 func (s *Socket) Cut() {
 	s.cancel()
-	go func() { _ = s.conn.CloseNow() }() // CloseNow waits for a write in progress
+	go func() { _ = s.conn.CloseNow() }() // in a goroutine, because CloseNow waits for a write in progress
 }
 
 func (s *Socket) write() {

@@ -110,7 +110,7 @@ func (l *LiveCallCheck) endedAtCarrier(ctx context.Context, live []uuid.UUID) ma
 		asking.Go(func() error {
 			known, err := l.carrier.Find(ctx, id)
 			if err != nil || known.EndedAt == nil { // after an error the call is treated as live
-				return nil //nolint:nilerr // the next check queries the carrier again
+				return nil //nolint:nilerr // ignore the error, because the next check queries the carrier again
 			}
 			mu.Lock()
 			defer mu.Unlock()

@@ -325,7 +325,8 @@ func (c *Call) dropTranscript() {
 	}
 }
 
-// causeOf returns the cause of the end. If unknown is true, it is not known how far the call got.
+// causeOf returns the cause of the end. If unknown is true, it is not known whether the call rang
+// or was answered.
 func (c *Call) causeOf(e End) (cause Cause, unknown bool) {
 	cause = e.Cause
 	switch c.Ending {

@@ -49,7 +49,7 @@ func (c *Call) publishAnalysis(judged agent.Judgement, at time.Time) {
 	c.setOutcome(judged.Outcome, at)
 	analysis := &eventv1.Analysed{Outcome: judged.Outcome}
 	if judged.Summary != nil {
-		analysis.SummaryJson, _ = json.Marshal(judged.Summary) // strings and numbers can always be encoded
+		analysis.SummaryJson, _ = json.Marshal(judged.Summary) // cannot fail, because strings and numbers can be encoded
 	}
 	analysis.TranscriptJson, _ = agent.Transcript(c.Turns)
 	f := c.newFact(analysed, at)

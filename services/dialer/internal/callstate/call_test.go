@@ -124,7 +124,8 @@ func TestEnd_ErrorDetailNamesTheSuspectedAccount(t *testing.T) {
 	}
 }
 
-// If the owner of a call is dead, the end of the call is unknown only if the dialer hung up first.
+// If the owner of a call is dead and the recovery job hangs up, the result of the call is unknown.
+// If the call had already ended, its result is kept.
 func TestEnd_CauseFollowsTheReasonOfTheHangup(t *testing.T) {
 	tests := []struct {
 		name                     string

@@ -252,7 +252,8 @@ func (c *Conversation) applyVoicemailPolicy(now time.Time) (handled bool) {
 }
 
 // onBeep handles a beep. An agent that waits for a beep leaves its message now. Early in the call,
-// a beep alone counts as an answering machine. If the policy is to continue, it has no effect.
+// a beep alone counts as an answering machine. If the policy is to continue, the beep has no
+// effect.
 func (c *Conversation) onBeep(now time.Time) {
 	policy := c.settings.Agent.OnVoicemail
 	machine := !c.messageWaitStart.IsZero() || c.hint || c.isEarly(now)

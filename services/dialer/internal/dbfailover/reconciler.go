@@ -166,7 +166,7 @@ func (r *Reconciler) advanceAtStop(ctx context.Context) {
 	defer cancel()
 	if state, err := r.store.ServerState(ctx); err == nil && state.Server == state.Reconciled {
 		r.nextPositions = nil
-		_ = r.advancePositions(ctx, state) // after an error, the next process only reads more intents
+		_ = r.advancePositions(ctx, state) // an error is harmless, because the next process then only reads more intents
 	}
 }
 

@@ -165,7 +165,7 @@ func (d *Dialer) dialRequest(
 		return "put_back", errors.Join(err, d.store.PutBack(ctx, r, numberRetryDelay, 0))
 	}
 	release, ok := d.carrier.reserveCall()
-	if !ok { // this check precedes the commit of the fence, because a later refusal would end the request
+	if !ok { // reserve the call before the commit of the fence; after the commit, the request would end
 		return "put_back", d.store.PutBack(ctx, r, retryDelay, 0)
 	}
 	defer release()

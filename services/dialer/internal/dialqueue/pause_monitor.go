@@ -118,7 +118,7 @@ func (m *PauseMonitor) active(ctx context.Context, scopes ...PauseScope) bool {
 	return true
 }
 
-// refresh reads the pauses unless the last read is younger than age.
+// refresh reads the pauses, unless the last successful read began less than age ago.
 func (m *PauseMonitor) refresh(ctx context.Context, age time.Duration) error {
 	if m.isFresh(age) {
 		return nil

@@ -45,7 +45,7 @@ func (a *API) readRecording(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return fmt.Errorf("stat recording: %w", err)
 	}
-	// The error occurs only in tests whose response writer has no connection.
+	// An error is harmless. It occurs only in tests whose response writer has no connection.
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(downloadTimeout))
 	header := w.Header()
 	header.Set("Content-Type", recordingstore.ContentType)

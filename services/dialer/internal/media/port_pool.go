@@ -83,7 +83,7 @@ func (p *PortPool) Give(conn *net.UDPConn) {
 		_ = conn.Close()
 		return
 	}
-	_ = conn.SetReadBuffer(0) // smallest buffer, because the port is not read any more
+	_ = conn.SetReadBuffer(0) // use the smallest buffer, because the port is not read any more
 	p.resting[conn] = time.AfterFunc(p.rest, func() { p.free(conn) })
 }
 

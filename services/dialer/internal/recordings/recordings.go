@@ -253,7 +253,7 @@ func (r *Recorder) closeRecording(ctx context.Context, id uuid.UUID, dropped boo
 	sound, err := r.spool.repairFile(id)
 	switch {
 	case errors.Is(err, errBusy):
-		return nil // another process with this spool writes the file
+		return nil // not an error: another process with this spool writes the file
 	case errors.Is(err, os.ErrNotExist):
 		lost, err := r.rows.MarkLost(ctx, id)
 		if lost {

@@ -86,7 +86,7 @@ func (t *Tape) end(discard bool) {
 		return
 	}
 	if !discard {
-		_ = t.writeBuffer() // after an error, the file contains the audio up to the failed write
+		_ = t.writeBuffer() // an error is harmless, because the file contains the audio up to the failed write
 	}
 	t.fileMu.Lock()
 	if discard {

@@ -151,7 +151,7 @@ func maskedParty(header string) string {
 	if at := strings.LastIndexByte(rest, '@'); at >= 0 {
 		user, host = rest[:at], rest[at:]
 	}
-	user, _, _ = strings.Cut(user, ":") // removes a password from the URI
+	user, _, _ = strings.Cut(user, ":") // remove a password from the user part of the URI
 	user = numberPattern.ReplaceAllStringFunc(cleaned(user), func(n string) string { return phone.Number(n).Masked() })
 	return cleaned(user + host)
 }

@@ -48,7 +48,8 @@ func NewJob(recorder *Recorder, store Store, owner uuid.UUID) *Job {
 }
 
 // Run answers trace requests until ctx ends, but only while a trunk is recorded. At the start and
-// once a minute it deletes old trace requests, because a killed process cannot delete its own.
+// once a minute it deletes old trace requests, because a killed process cannot delete its trace
+// requests.
 func (j *Job) Run(ctx context.Context) error {
 	ticker, cleanups := time.NewTicker(answerInterval), time.NewTicker(cleanupInterval)
 	defer ticker.Stop()

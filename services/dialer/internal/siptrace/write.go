@@ -56,7 +56,8 @@ func Pcap(messages []Message) []byte {
 		at := m.At.UnixMicro()
 		file = binary.LittleEndian.AppendUint32(file, uint32(at/1e6)) //nolint:gosec // fits until the year 2106
 		file = binary.LittleEndian.AppendUint32(file, uint32(at%1e6)) //nolint:gosec // below a million
-		// The captured length and the original length are equal.
+		// The header of a packet contains the captured length and the original length, which are
+		// equal here.
 		for range 2 {
 			file = binary.LittleEndian.AppendUint32(file, uint32(len(packet))) //nolint:gosec // at most 65,535
 		}

@@ -46,13 +46,13 @@ WITH s AS (
 SELECT ` + legColumns + ` FROM s LEFT JOIN calls c ON c.call_id = s.call_id`
 )
 
-// RequestHangup stores for the owner of the leg that it must end the call, and returns the leg. It
+// RequestHangup stores a request to the owner of the leg to end the call, and returns the leg. It
 // returns pg.ErrNotFound if the call has no leg.
 func (j *Legs) RequestHangup(ctx context.Context, callID uuid.UUID) (Leg, error) {
 	return j.queryLeg(ctx, requestHangup, callID)
 }
 
-// RequestAnswer stores for the owner of the leg that it must answer the call, and returns the leg.
+// RequestAnswer stores a request to the owner of the leg to answer the call, and returns the leg.
 // It returns pg.ErrNotFound if the call has no leg.
 func (j *Legs) RequestAnswer(ctx context.Context, callID uuid.UUID) (Leg, error) {
 	return j.queryLeg(ctx, requestAnswer, callID)

@@ -21,9 +21,9 @@ const (
 	pausedAgents     = `(SELECT p.id FROM dialing_pauses p WHERE p.level = 'agent' AND p.ends_at > now())`
 )
 
-// The upsert locks the row, so that concurrent changes of a scope run one after another. The later
-// statements use the time that is returned, because now() of this transaction can be before the
-// commit of the change that it waited for.
+// The upsert locks the row, so that concurrent changes of a scope run one after another. If this
+// transaction waited for another change, now() can be before the commit of that change. So the
+// later statements use the time that this statement returns.
 const saveDialing = `
 INSERT INTO dialing_states (level, id, paused, reason, until, actor_type, actor_id, actor_name, set_at)
 VALUES (@level, @id, @paused, @reason, @until, @actor_type, @actor_id, @actor_name, clock_timestamp())

@@ -70,7 +70,7 @@ func newChat(model string, c Call, step strictness) chat {
 // instructions describe the form of the answer in words, because some endpoints do not enforce a
 // schema.
 func instructions(c Call) string {
-	text, _ := json.Marshal(answerSchema(c)) // encoding strings, lists and objects cannot fail
+	text, _ := json.Marshal(answerSchema(c)) // no error is possible when strings, lists and objects are encoded
 	zone := c.zone()
 	return fmt.Sprintf(
 		`You summarise a telephone call for the company that placed it. Answer with one JSON object of this schema and `+

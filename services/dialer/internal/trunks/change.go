@@ -17,11 +17,11 @@ import (
 )
 
 const (
-	defaultSessionSeconds = 1800 // recommended by RFC 4028 section 4
+	defaultSessionSeconds = 1800 // the interval that RFC 4028 section 4 recommends
 	defaultChannels       = 10
 
 	defaultMediaTimeoutSeconds = 15
-	minMediaTimeout            = 5 // far ends send RTCP every 5 s (RFC 3550 section 6.2)
+	minMediaTimeout            = 5 // not shorter, because far ends send RTCP every 5 s (RFC 3550 section 6.2)
 	maxMediaTimeout            = 3600
 
 	defaultCallsPerSecond = 1
@@ -33,7 +33,7 @@ const (
 	maxChannels       = 100_000
 	maxCallsPerSecond = 10_000
 	maxPriority       = 1_000_000
-	minSession        = 90 // the minimum of RFC 4028 section 5
+	minSession        = 90 // the minimum interval of RFC 4028 section 5
 	maxSession        = 86_400
 	maxList           = 100
 )

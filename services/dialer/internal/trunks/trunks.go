@@ -163,7 +163,7 @@ func (t Trunk) Write(e164 string) string {
 // Read converts a number in the number format of the trunk to E.164. Read also accepts a number
 // with a plus. ok is false if the text is not a number.
 func (t Trunk) Read(user string) (e164 string, ok bool) {
-	user, _, _ = strings.Cut(user, ";") // the user part can have parameters (RFC 3966)
+	user, _, _ = strings.Cut(user, ";") // remove the parameters of the user part (RFC 3966)
 	digits, plus := strings.CutPrefix(user, "+")
 	if !plus && t.NumberFormat == Prefix {
 		var found bool

@@ -298,7 +298,8 @@ func (s *session) onWords(text string) []agent.Event {
 	if s.currentSentence != nil && s.currentSentence.started {
 		s.currentSentence.letters += letters(text)
 	}
-	// checkSentence fails only after a long silence, and a transcript adds no silence
+	// the error is always nil: checkSentence fails only after a long silence, and a transcript adds
+	// no silence
 	events, _ := s.checkSentence()
 	return events
 }

@@ -229,8 +229,9 @@ func (s *session) start(message []byte, id string) {
 	}
 }
 
-// append makes the model speak the sentence that the content quotes, or reply if kind is
-// session.instructions.append.
+// append adds content to the session. If kind is session.commentary.append, the model speaks the
+// sentence that the content quotes. If kind is session.instructions.append, the model replies as
+// the function Reply decides.
 func (s *session) append(kind, id, content string) {
 	if len([]rune(content)) > maxContent || content == "" {
 		s.sendError(id, "invalid_value", "content")

@@ -83,7 +83,8 @@ func (o *Opener) client(spec agent.Spec) *http.Client {
 	return o.ownClient
 }
 
-// address returns the operator's key only for the operator's URL.
+// address returns the URL of the model and the header with the key. The operator's key is returned
+// only with the operator's URL.
 func (o *Opener) address(spec agent.Spec) (string, http.Header, error) {
 	base, key := o.cfg.URL, o.cfg.Key
 	if spec.Settings.BaseURL != "" {
