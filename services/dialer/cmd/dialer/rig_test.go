@@ -106,6 +106,7 @@ func (r *rig) within(t testing.TB) *rig {
 	return &own
 }
 
+// newRig returns a rig without dialers. timeScale is the factor of every simulated duration.
 func newRig(t testing.TB, timeScale string) *rig {
 	t.Helper()
 	r := &rig{t: t, workspace: uuid.Must(uuid.NewV7()), agent: uuid.Must(uuid.NewV7()), gate: &gate{},

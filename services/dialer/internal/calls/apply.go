@@ -189,7 +189,8 @@ func (f *eventBatch) foldEvents(calls map[uuid.UUID]*callstate.Call, reconciled 
 
 func (f *eventBatch) applyEvent(c *callstate.Call, e carrier.Event) {
 	if e.Kind != carrier.Utterance && e.Kind != carrier.OptedOut && !e.Inbound && c.Live() {
-		// the process that dialed can have died before it stored that the carrier accepted the call
+		// record this now: the process that dialed can have died before it stored that the carrier
+		// accepted the call
 		c.Initiate(dialedAt(e))
 	}
 	switch e.Kind {

@@ -25,7 +25,7 @@ func TestOriginatedCalls_RefusesTheLatest65536Ids(t *testing.T) {
 			t.Fatalf("First(call %d of the latest %d) = true, want false", i, latest)
 		}
 	}
-	if !asked.AddIfNew(ids[0]) { // the oldest ids have been dropped
+	if !asked.AddIfNew(ids[0]) { // an id that was dropped counts as new again
 		t.Errorf("First of the oldest of %d calls = false, want true", len(ids))
 	}
 }

@@ -168,7 +168,7 @@ func TestRun_EndsTheCallAfterSilence(t *testing.T) {
 	t.Parallel()
 	converse(t, agent.Settings{SilenceSeconds: 10}, func(k *conversationTest) {
 		k.speak("a", 5*time.Second)
-		k.pass(9 * time.Second) // this is 4 s after the last word of the agent
+		k.pass(9 * time.Second) // 9 s is 4 s after the last word of the agent
 		k.hear(time.Second)
 		k.pass(9 * time.Second)
 		if k.isOver() {

@@ -109,7 +109,7 @@ func (t *sipCall) Answer(answer []byte, callbacks sipcarrier.ConversationCallbac
 
 func (t *sipCall) Begin(callbacks sipcarrier.ConversationCallbacks) {
 	t.callbacks.Store(&callbacks)
-	t.openSession() // a call can be answered without a ringing response before it
+	t.openSession() // open the session now if the phone did not ring before the answer
 	if t.begun.CompareAndSwap(false, true) {
 		go t.runConversation(callbacks)
 	}

@@ -303,7 +303,7 @@ func (c *Conversation) result() Result {
 		if c.opted {
 			r.Outcome = agent.OutcomeOptedOut
 		}
-		return r // if the agent failed, the outcome is opted_out or null
+		return r // if the agent failed, the only possible outcome is opted_out
 	case c.reached != "":
 		r.Reached = c.reached
 	case personHeard:

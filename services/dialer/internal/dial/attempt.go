@@ -344,7 +344,7 @@ func (d *Dialer) releaseRequest(
 		cause = refused.Cause
 	}
 	err = d.retryWrite(ctx, func() error { return d.store.Release(ctx, r, f.order.CallID, cause, releaseDelay) })
-	if err == nil { // if another process has ended the call, the intent must stay valid (ADR 4)
+	if err == nil { // withdraw the intent only if this process released the call; otherwise it stays valid (ADR 4)
 		d.withdrawIntent(r, f.order)
 	}
 	return "released", errors.Join(originateErr, ignoreLost(err))

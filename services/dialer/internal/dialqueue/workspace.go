@@ -137,7 +137,7 @@ func AgentOf(event *eventv1.AgentEvent) (Agent, error) {
 		return Agent{}, errors.New("the agent event is newer than this build")
 	}
 	settings := agent.GetSettingsJson()
-	if !json.Valid(settings) { // events of early versions contain no settings
+	if !json.Valid(settings) { // events of early service versions contain no settings
 		settings = []byte("{}")
 	}
 	return Agent{

@@ -55,7 +55,7 @@ func (a *API) addNumber(w http.ResponseWriter, r *http.Request) error {
 		return apierr.Unprocessable("invalid_phone", "phone_e164 is not a number in E.164 form, like +14155550123.")
 	}
 	agentID, err := uuid.Parse(*body.AgentID)
-	// uuid.Parse also accepts notations of other lengths
+	// refuse other lengths, because uuid.Parse also accepts other notations
 	if err != nil || len(*body.AgentID) != 36 {
 		return apierr.Validation("agent_id", "is not a UUID.")
 	}

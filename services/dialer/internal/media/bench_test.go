@@ -81,7 +81,7 @@ func BenchmarkStreams(b *testing.B) {
 			b.Fatal(err)
 		}
 	}
-	time.Sleep(time.Second) // the first second is not measured
+	time.Sleep(time.Second) // wait, because the first second is not measured
 	for _, v := range voices {
 		v.reset()
 	}
@@ -103,7 +103,7 @@ func BenchmarkStreams(b *testing.B) {
 	if err := <-ended; err != nil {
 		b.Fatal(err)
 	}
-	time.Sleep(300 * time.Millisecond) // the packets in flight are still counted
+	time.Sleep(300 * time.Millisecond) // wait, because the packets in flight must be counted too
 	var sum Stats
 	for _, s := range all {
 		sum.addStats(s.Close())

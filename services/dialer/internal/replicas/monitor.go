@@ -13,7 +13,7 @@ type Monitor struct {
 
 	mu        sync.Mutex
 	lastStart time.Time // start of the last stored heartbeat
-	isSlow    bool      // whether the last heartbeat failed or took more than a third of the lease
+	isSlow    bool      // the last heartbeat failed or took more than a third of the lease
 	// resumedAt is the time since which heartbeats are in time: the start of the first heartbeat,
 	// of the last late heartbeat, or of the first heartbeat after a failed one. It is zero after a
 	// failed heartbeat.

@@ -306,7 +306,7 @@ func (d *Dialog) sendAnswer(body []byte) error {
 	d.mu.Unlock()
 	_ = d.keepState(nil)
 	acked := d.expectAck(req.CSeq().SeqNo)
-	if err := d.agent.sendResponse(tx, res); err != nil { // the caller canceled at the same time
+	if err := d.agent.sendResponse(tx, res); err != nil { // an error means that the caller canceled at the same time
 		return fmt.Errorf("%w: %w", ErrEnded, err)
 	}
 	d.timer.Start(expires, expires.Refresher == UAS, time.Now())

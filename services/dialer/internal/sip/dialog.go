@@ -386,7 +386,7 @@ func (d *Dialog) ack(us leg, invite *sip.Request, seq uint32) {
 	if err == nil {
 		err = by.Send(ack)
 	}
-	if err != nil { // the peer then retransmits its 200, and this side sends the ACK again
+	if err != nil { // an error is harmless: the peer retransmits its 200, and this side sends the ACK again
 		d.log.Warn("ACK to the 200 not sent", "call_id", d.id, "error", err)
 	}
 }

@@ -88,7 +88,7 @@ func (a *UserAgent) sendFinal(req *sip.Request, tx *sip.ServerTx, res *sip.Respo
 }
 
 func (d *Dialog) handleRequest(req *sip.Request, tx *sip.ServerTx, theirTag string) {
-	if !req.IsAck() { // the peer's request can arrive before the 200 that the peer sent first
+	if !req.IsAck() { // wait, because the request can arrive before the 200 that the peer sent earlier
 		waitForEither(d.answered, d.done)
 	}
 	known, otherFork, ended := d.classifyTag(theirTag)

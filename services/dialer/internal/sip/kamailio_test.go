@@ -41,7 +41,7 @@ func TestKamailio_CallsThroughAProxy(t *testing.T) {
 		switch one.name {
 		case "no response", "only 100", "right credentials", "wrong credentials", "canceled after 100",
 			"12 provisional responses", "session not refreshed by the far end":
-			continue // the proxy itself sends 100 and the challenge
+			continue // skip these scenarios, because the proxy itself sends 100 and the challenge
 		}
 		t.Run(one.name, func(t *testing.T) {
 			t.Parallel()

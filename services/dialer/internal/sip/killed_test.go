@@ -31,7 +31,7 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
-	sipmsg.Timer_1xx = 2 * siptest.Timeout // the far end would otherwise send 100 after 200 ms
+	sipmsg.Timer_1xx = 2 * siptest.Timeout // otherwise the far end would send 100 after 200 ms
 	os.Exit(m.Run())
 }
 

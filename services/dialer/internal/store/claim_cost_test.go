@@ -43,7 +43,7 @@ func BenchmarkClaim(b *testing.B) {
 	sides := []*costSide{few, spread, other, own}
 	for _, side := range sides {
 		side.unlimited(b)
-		for range 20 { // opens the connections and prepares the statements before the measurement
+		for range 20 { // open the connections and prepare the statements before the measurement
 			side.claimOne(b)
 		}
 		side.took = nil

@@ -159,7 +159,7 @@ func TestEraseRequest_LiveCallEndsWithoutPersonalData(t *testing.T) {
 		"SELECT count(*) FROM calls WHERE call_id = $1 AND (variables IS NOT NULL OR turns::text <> '[]')", mine); n != 0 {
 		t.Error("variables or transcript of the erased call were kept")
 	}
-	erase(t, pool, st, other.CallRequestID, e) // this request has a call that ended before the erasure
+	erase(t, pool, st, other.CallRequestID, e) // the call of this request ended before the erasure
 	if n := countSecrets(t, pool); n != 0 {
 		t.Errorf("rows with personal data = %d", n)
 	}

@@ -99,7 +99,7 @@ type session struct {
 	items           int
 	speaking        bool // an item has begun and not ended
 	quiet           time.Duration
-	audioBeforeItem []byte // latest audio before an item; the item starts with it, which absorbs jitter
+	audioBeforeItem []byte // latest audio before an item; the item starts with this audio, which absorbs jitter
 	words           string // transcript of the model since the end of the last item
 	person          string // transcript of the person's current utterance
 	pause           time.Duration
