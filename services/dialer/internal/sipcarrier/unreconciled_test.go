@@ -40,7 +40,7 @@ func optOut(t *testing.T, x *fixture, callbacks sipcarrier.ConversationCallbacks
 	}
 }
 
-// The events are stored without waiting for the reconciliation.
+// The call has a row, so its events are stored before the reconciliation.
 func TestUnreconciled_EventsOfACallWithARowAreStored(t *testing.T) {
 	t.Parallel()
 	x := newFixture(t)
@@ -118,7 +118,8 @@ func TestUnreconciled_OptOutDoesNotWaitForEarlierEvents(t *testing.T) {
 	optOut(t, x, <-begun, id)
 }
 
-// The reconciliation prefers a call with a live leg, so the leg does not wait for it.
+// The leg does not wait for the reconciliation. The reconciliation reads which calls have a live
+// leg, and settles the intents of these calls first.
 func TestUnreconciled_RefreshStoresTheLeg(t *testing.T) {
 	t.Parallel()
 	x := newFixture(t)

@@ -159,7 +159,7 @@ type packet struct {
 	HeaderSum, Sums uint16 // checksums of the IP and the UDP header; 0 if correct
 }
 
-// decode shares no code with Pcap.
+// decode shares no code with Pcap, so that an error in Pcap is found.
 func decode(t *testing.T, file []byte) (packets []packet) {
 	t.Helper()
 	if got, want := binary.LittleEndian.Uint32(file), uint32(0xa1b2c3d4); got != want {

@@ -408,8 +408,9 @@ UPDATE calls SET counted_at = now() WHERE call_id = ANY (ARRAY(
 	LIMIT 10000 FOR UPDATE SKIP LOCKED))`
 )
 
-// MoveLongCalls moves long calls forward in the indexes that the limits count. It returns how many
-// rows it moved, at most 10,000 of each table.
+// MoveLongCalls updates the index columns look_at and counted_at of long calls, so that the counts
+// of the limits stay fast and complete. It returns how many rows it changed, at most 10,000 of each
+// table.
 //
 // The count of requests in use starts at the oldest live call, so one long call would make every
 // count slow. The count of legs and inbound calls reads only the last ten minutes, so MoveLongCalls
