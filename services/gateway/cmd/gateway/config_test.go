@@ -117,7 +117,7 @@ func TestConsoleConfig_Parse(t *testing.T) {
 	tests := []struct {
 		name  string
 		given ConsoleConfig
-		want  string // a part of the error; empty: no error
+		want  string // a part of the error text, or "" if no error is expected
 	}{
 		{name: "no console", given: ConsoleConfig{}},
 		{name: "passkeys", given: ConsoleConfig{URL: "https://console.example.com"}},

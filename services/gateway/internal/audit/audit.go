@@ -33,8 +33,8 @@ type ActorType string
 // The kinds of actors.
 const (
 	APIKey   ActorType = "api_key"
-	Operator ActorType = "operator" // has an operator token
-	User     ActorType = "user"     // has a session of the console
+	Operator ActorType = "operator" // a person or program with an operator token
+	User     ActorType = "user"     // a person with a session of the console
 )
 
 // Actor is the API key, the operator or the person that makes a change or reads an object.

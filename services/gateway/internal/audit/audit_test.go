@@ -29,7 +29,7 @@ func TestState_ContainsNoSecret(t *testing.T) {
 	}
 }
 
-func TestState_IsNilUnlessJSONWithinTheLimit(t *testing.T) {
+func TestState_IsNilIfTheBodyIsNotJSONOrTooLarge(t *testing.T) {
 	t.Parallel()
 	for name, body := range map[string]string{"an empty body": " ", "a body that is not JSON": "<html>",
 		"a body above the limit": `"` + strings.Repeat("x", MaxState) + `"`} {

@@ -21,7 +21,7 @@ type Object struct {
 // Filter selects entries of a workspace. A field that is nil selects all entries.
 type Filter struct {
 	ActorID, ObjectType, ObjectID *string
-	// From is the lowest id, and Until the id after the highest one.
+	// Only entries whose ids are at least From and less than Until are selected.
 	From, Until *uuid.UUID
 }
 
@@ -117,8 +117,8 @@ func ObjectOf(method, template string, path *url.URL) (Object, bool) {
 	return Object{Action: action, Type: kind, ID: idInPath(template, path)}, found
 }
 
-// idInPath returns the last segment of the path that is a parameter, except the id of the workspace
-// and the number of a part of an import.
+// idInPath returns the last path segment that is a parameter. It ignores two parameters: the id of
+// the workspace, and the number of a part of an opt-out import.
 func idInPath(template string, path *url.URL) (id string) {
 	names, values := strings.Split(template, "/"), strings.Split(path.EscapedPath(), "/")
 	if len(names) != len(values) {
@@ -185,9 +185,9 @@ func withReason(state json.RawMessage, reason string) json.RawMessage {
 	return added
 }
 
-// ReadsIn returns the objects that a response to a read contains. A call contains a transcript or
-// a summary of it, a link to a recording, both or neither. A delivery contains the event that was
-// sent. body is nil if it is too large.
+// ReadsIn returns the objects whose content the client can read in a response. For a call, these
+// can be the transcript (shown in full or as a summary) and the recording. If body is nil, because
+// it is too large, ReadsIn returns every object that the response can contain.
 func ReadsIn(object Object, template string, body []byte) (objects []Object) {
 	type call struct {
 		RecordingURL *string         `json:"recording_url"`
@@ -209,7 +209,7 @@ func ReadsIn(object Object, template string, body []byte) (objects []Object) {
 	}
 	switch template {
 	case "/v1/calls/{id}":
-		if err != nil || hasWords(shown.call) { // in case of doubt, it is a read
+		if err != nil || hasWords(shown.call) { // a body that cannot be parsed counts as a read
 			objects = append(objects, object)
 		}
 		if err != nil || shown.RecordingURL != nil {

@@ -66,8 +66,9 @@ func (d *Authenticator) Authenticate(r *http.Request) (store.Principal, ratelimi
 	}
 	find := d.keys.findID
 	if refusal != nil {
-		// One look-up at a time, so a flood of invented keys does not delay other customers. A
-		// valid key is still accepted.
+		// Keys from an address above its limit are looked up one at a time, so that a flood of
+		// invented keys does not delay other customers. A valid key from this address is still
+		// accepted.
 		find = d.keys.findIDLimited
 	}
 	keyID, err := find(ctx, hash)

@@ -21,8 +21,8 @@ const (
 	// maxUnknownLookups limits the number of concurrent look-ups of keys that are not in the cache.
 	// So a flood of invented keys does not use up the database connections of other requests.
 	maxUnknownLookups = 4
-	// limitedTimeout is how long a look-up waits for limitedSlot. Only look-ups from client
-	// addresses above their limit use this slot.
+	// limitedTimeout is how long a look-up waits for the slot in limitedSlot. Only look-ups from
+	// client addresses above their limit use this slot.
 	limitedTimeout = 500 * time.Millisecond
 	// maxEntries is the maximum number of entries in each cache of package auth.
 	maxEntries = 20_000
@@ -52,7 +52,7 @@ func newKeyIDs(readID func(context.Context, apikeys.Hash) (uuid.UUID, error)) *k
 
 func newCache[K comparable, V any]() *lru.Cache[K, V] {
 	cache, err := lru.New[K, V](maxEntries)
-	if err != nil { // New fails only for a size that is not positive
+	if err != nil { // lru.New returns an error only if the size is not positive
 		panic(err)
 	}
 	return cache

@@ -12,7 +12,7 @@ import (
 	"ringfence.dev/services/gateway/internal/apikeys"
 )
 
-func TestGetLimited_DoesNotDelayKeysOfOtherAddresses(t *testing.T) {
+func TestFindIDLimited_DoesNotDelayKeysOfOtherAddresses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		good := keyHash(1000)
 		blocked := make(chan struct{})
@@ -31,7 +31,8 @@ func TestGetLimited_DoesNotDelayKeysOfOtherAddresses(t *testing.T) {
 		if _, err := keys.findID(t.Context(), good); err != nil {
 			t.Errorf("look-up of another customer's key: %v", err)
 		}
-		// the clock of synctest advances only while all goroutines are blocked
+		// In synctest, time passes only while all goroutines are blocked. So took is 0 if findID
+		// did not wait.
 		if took := time.Since(begun); took != 0 {
 			t.Errorf("look-up of another customer's key waited %s, want 0", took)
 		}
@@ -40,7 +41,7 @@ func TestGetLimited_DoesNotDelayKeysOfOtherAddresses(t *testing.T) {
 	})
 }
 
-func TestGetLimited_TimesOutIfTheSlotIsTaken(t *testing.T) {
+func TestFindIDLimited_TimesOutIfTheSlotIsTaken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		blocked := make(chan struct{})
 		keys := newKeyIDs(func(context.Context, apikeys.Hash) (uuid.UUID, error) {

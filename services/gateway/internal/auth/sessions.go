@@ -54,7 +54,8 @@ func (d *Authenticator) Session(r *http.Request) (Session, ratelimit.Status, err
 			return session, status, err
 		}
 		d.sessions.revoke(hash)
-		return Session{}, status, people.InvalidSession() // the token was valid, so it is no guess
+		// the token belonged to a session, so the request is not counted as a guess
+		return Session{}, status, people.InvalidSession()
 	} else if !errors.Is(err, pg.ErrNotFound) {
 		return Session{}, ratelimit.Anonymous.Unknown(), err
 	}
@@ -65,14 +66,16 @@ func (d *Authenticator) Session(r *http.Request) (Session, ratelimit.Status, err
 	return d.rejectToken(d.allow(ctx, address, ratelimit.Anonymous))
 }
 
-// useSession counts a request of a session and records the use, except of a background request. It
-// returns pg.ErrNotFound if the session has ended, also above the limit.
+// useSession counts a request of a session. Unless it is a background request, it also records the
+// use of the session. It returns pg.ErrNotFound if the session has ended, even if the request
+// exceeds the limit.
 func (d *Authenticator) useSession(
 	ctx context.Context, id uuid.UUID, background bool,
 ) (Session, ratelimit.Status, error) {
 	status, refusal := d.allow(ctx, "session "+id.String(), people.SessionLimit)
 	if refusal != nil {
-		// A client of a revoked session must not take the refusal for a live session.
+		// If the session was revoked, the client must receive the error for a revoked session and
+		// not the refusal of the rate limit.
 		if _, err := d.store.Session(ctx, id); errors.Is(err, pg.ErrNotFound) {
 			return Session{}, status, err
 		}

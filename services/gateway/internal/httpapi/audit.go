@@ -54,7 +54,7 @@ type auditEntry struct {
 }
 
 func viewAuditEntry(e audit.Entry) auditEntry {
-	if e.Action == "" { // an entry of an earlier version
+	if e.Action == "" { // an earlier version of the gateway wrote this entry
 		e.Object, _ = audit.ObjectOf(e.Method, e.Route, &url.URL{Path: e.Path})
 		e = e.Complete()
 	}
@@ -94,7 +94,8 @@ func writeAudit(w http.ResponseWriter, r *http.Request, st *store.Store, workspa
 		}
 	}
 	if id := filter.ObjectID; id != nil && strings.HasPrefix(*id, " ") {
-		*id = "+" + strings.TrimPrefix(*id, " ") // the + of a phone number that was not encoded
+		// a plus sign that is not percent-encoded is decoded as a space
+		*id = "+" + strings.TrimPrefix(*id, " ")
 	}
 	found, err := st.WorkspaceEntries(r.Context(), workspaceID, filter, request)
 	if err != nil {

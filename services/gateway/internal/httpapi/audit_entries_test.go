@@ -44,7 +44,7 @@ func (r *rig) entries(key, query string) (entries []listedEntry) {
 	return page.Data
 }
 
-// withoutKeys returns the entries about other objects than workspaces and API keys.
+// withoutKeys returns the entries whose object is neither a workspace nor an API key.
 func withoutKeys(entries []listedEntry) []listedEntry {
 	return slices.DeleteFunc(entries, func(e listedEntry) bool {
 		return e.ObjectType == "api_key" || e.ObjectType == "workspace"
@@ -162,7 +162,7 @@ func TestAudit_OutcomeOfAChangeDecidesAboutTheEntry(t *testing.T) {
 	}
 }
 
-func TestAudit_OwnerThatIsNotReachedChangesNothing(t *testing.T) {
+func TestAudit_ChangeThatReachedNoServiceIsNotListed(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	key, _ := r.key(r.workspace(""), "write")
@@ -321,7 +321,7 @@ func TestAudit_OperatorsReasonOfAChangeIsListed(t *testing.T) {
 	}
 }
 
-func TestAudit_FiltersAndPages(t *testing.T) {
+func TestAudit_FiltersAndPagesSelectMatchingEntries(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	workspace := r.workspace("")
@@ -331,7 +331,7 @@ func TestAudit_FiltersAndPages(t *testing.T) {
 	r.customer("POST", "/v1/opt-outs", key, `{}`)
 	r.customer("DELETE", "/v1/opt-outs/%2B15550100", key, "")
 	all := r.entries(key, "")
-	if len(all) != 4 { // the workspace and the key were created
+	if len(all) != 4 { // two of the entries record that the workspace and the key were created
 		t.Fatalf("entries = %+v, want 4", all)
 	}
 	for query, want := range map[string]int{
@@ -421,7 +421,8 @@ func TestAudit_ChangesOfMembersAreListed(t *testing.T) {
 	}
 }
 
-// Only these routes change nothing, or are recorded when they are finished.
+// These routes write no audit entry. The first one changes nothing. The second one starts the
+// registration of a passkey, which is recorded when it is finished.
 var unauditedRoutes = []string{"POST /v1/decisions/preview", "POST /console/v1/passkeys/start"}
 
 func TestAudit_EveryChangeHasAnAction(t *testing.T) {
@@ -479,7 +480,7 @@ func TestConsole_StreamHidesTranscriptsByRole(t *testing.T) {
 			t.Errorf("%s: stream = %q, want %q", row.name, got.body, want)
 		}
 	}
-	// Only a stream with transcripts is a read.
+	// Only a stream that contains transcripts is recorded as a read.
 	if entries := r.entries(key, "object_type=event_stream"); len(entries) != 2 {
 		t.Errorf("entries = %+v, want the streams of the operator with a reason and of the developer", entries)
 	}

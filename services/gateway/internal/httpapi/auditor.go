@@ -33,8 +33,8 @@ type auditor struct {
 }
 
 // begin prepares the audit entry of a request of the public API. For a change it stores an intent
-// before the request is sent. The function that it returns writes the entry before the client
-// receives the response. It is nil if the request needs no entry.
+// before the request is sent. The returned function writes the entry before the client receives the
+// response. If the request needs no entry, this function is nil.
 func (a auditor) begin(
 	w http.ResponseWriter, r *http.Request, match proxy.Match, caller serviceauth.Caller,
 ) (proxy.Observe, error) {
@@ -70,16 +70,16 @@ func (a auditor) begin(
 	}, nil
 }
 
-// isCallOfKey reports whether an API key creates a call request. Such a request has no intent,
-// because a commit more would slow down each call: the entry is written after the response of the
-// owner, and is missing if this process is killed before. The call request itself is stored.
+// isCallOfKey reports whether an API key creates a call request. No intent is stored for such a
+// request, because the additional commit would slow down each call. The entry is written after the
+// response of the owner, so it is missing if this process is killed before.
 func isCallOfKey(r *http.Request, match proxy.Match) bool {
 	return r.Method == http.MethodPost && match.Template == "/v1/calls" && actorOf(r).Type == audit.APIKey
 }
 
 // observeRead returns the function that records a read of a transcript or a recording. The entry
-// commits before the client receives the response. The entry of a person or an operator is then on
-// disk. If it cannot be stored, the client receives 503.
+// commits before the client receives the response. The commit of a read by a person or an operator
+// also waits until the entry is on disk. If the entry cannot be stored, the client receives 503.
 func (a auditor) observeRead(
 	r *http.Request, match proxy.Match, object audit.Object, workspaceID uuid.UUID,
 ) proxy.Observe {
@@ -156,7 +156,7 @@ func peekBody(response *http.Response, limit int64) []byte {
 		io.Closer
 	}{io.MultiReader(bytes.NewReader(body), whole), whole}
 	if err != nil || int64(len(body)) > limit {
-		return nil // after an error, the client receives the same error
+		return nil // if reading failed, the client receives the same error when it reads the body
 	}
 	return body
 }
@@ -186,7 +186,7 @@ func (a auditor) dropIntent(ctx context.Context, intent audit.Intent) {
 // outcome unknown.
 func logOpenIntent(ctx context.Context, intent audit.Intent, err error) {
 	if err != nil {
-		slog.WarnContext(ctx, "row of a started change not deleted; the retention job writes an audit entry for it",
+		slog.WarnContext(ctx, "audit intent not deleted, the retention job will write an audit entry",
 			"intent", intent.ID, "error", err)
 	}
 }

@@ -200,7 +200,8 @@ func (c *Console) answer(w http.ResponseWriter, r *http.Request) error {
 		if err != nil {
 			return err
 		}
-		if c.open.Match(chi.NewRouteContext(), r.Method, r.URL.Path) { // the sign-in routes have no parameters
+		// paths of sign-in routes have no parameters, so the path is the route template
+		if c.open.Match(chi.NewRouteContext(), r.Method, r.URL.Path) {
 			telemetry.Route(ctx, r.URL.Path)
 		}
 		ctx = context.WithValue(ctx, actorKey{}, actor{requestID: requestID})
@@ -402,7 +403,7 @@ func checkReason(r *http.Request) error {
 func (c *Console) recheck(
 	ctx context.Context, cancel context.CancelFunc, r *http.Request, person visitor, u rule, match proxy.Match,
 ) {
-	u.recent = false // the sign-in was recent when the request began
+	u.recent = false // the age of the sign-in was checked when the request began
 	tick := time.NewTicker(recheckInterval)
 	defer tick.Stop()
 	for {

@@ -66,7 +66,8 @@ func workspaceIn(body []byte) *uuid.UUID {
 	return object.WorkspaceID
 }
 
-// capture serves a request of the console with another method and returns the response.
+// capture serves a copy of the request with the given method. It returns the response instead of
+// sending the response to the client.
 func (c *Console) capture(r *http.Request, method string) *http.Response {
 	captured := &capturedResponse{header: http.Header{}, status: http.StatusOK}
 	request := r.Clone(r.Context())

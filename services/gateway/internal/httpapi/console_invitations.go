@@ -158,8 +158,8 @@ type invitationBody struct {
 	Invitation string `json:"invitation"`
 }
 
-// readInvitation handles POST /console/v1/sign-in/invitation. The token is in the body, so that it
-// is not in a log of addresses.
+// readInvitation handles POST /console/v1/sign-in/invitation. The token is in the body and not in
+// the URL, because proxies write URLs to their logs.
 func (c *Console) readInvitation(w http.ResponseWriter, r *http.Request) error {
 	var body invitationBody
 	if err := httpserver.DecodeJSON(r, &body); err != nil {

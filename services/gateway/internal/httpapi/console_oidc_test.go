@@ -31,7 +31,7 @@ type provider struct {
 	supported []string
 
 	mu    sync.Mutex
-	codes map[string]url.Values // the parameters of the authorization request of each code
+	codes map[string]url.Values // the parameters of the authorization request, by code
 	// claims are the claims of the next ID token. The provider adds nonce, aud and the times.
 	claims map[string]any
 }
@@ -67,8 +67,8 @@ func newProvider(t *testing.T) *provider {
 	return p
 }
 
-// authorize does what the person does at the provider. It returns the parameters with which the
-// provider redirects the browser.
+// authorize simulates the sign-in of the person at the provider. It returns the parameters with
+// which the provider redirects the browser.
 func (p *provider) authorize(address string, claims map[string]any) (state, code string) {
 	p.t.Helper()
 	parsed, err := url.Parse(address)

@@ -107,7 +107,8 @@ func personRules() []rule {
 		{methods: on("GET"), template: "/docs", scope: ofPerson},
 		{methods: on("GET"), template: "/docs/*", scope: ofPerson},
 		{methods: on("GET"), template: "/llms.txt", scope: ofPerson},
-		// The link contains a signature. The route that returns the link checks the role.
+		// These links contain a signature. The role was checked by the route that returned the
+		// link.
 		{methods: on("GET"), template: "/recordings/*", scope: ofPerson},
 		{methods: on("GET"), template: base + "/members", roles: members()},
 		{methods: on("GET"), template: base + "/members/{person_id}", roles: members()},
@@ -127,7 +128,8 @@ func personRules() []rule {
 }
 
 // customerRules returns the routes of the public API. A full call contains the transcript and a
-// link to the recording. The operator API has the call without them.
+// link to the recording. The operator API returns calls without transcripts and links to
+// recordings.
 func customerRules() []rule {
 	return []rule{
 		{methods: on("GET"), template: "/v1/calls", roles: members()},
@@ -264,7 +266,7 @@ func systemRules() []rule {
 		{methods: on("GET"), template: base + "/trunks/{trunk_id}"},
 		{methods: on("GET"), template: base + "/trunks/{trunk_id}/trace"},
 		{methods: on("POST"), template: base + "/trunks/{trunk_id}/check"},
-		// The body contains the password of the trunk.
+		// The body contains the password of the trunk, so the route needs a recent sign-in.
 		{methods: on("POST"), template: base + "/trunks", recent: true},
 		{methods: on("PATCH"), template: base + "/trunks/{trunk_id}", recent: true},
 		{methods: on("DELETE"), template: base + "/trunks/{trunk_id}"},

@@ -143,7 +143,7 @@ func providerError(ctx context.Context, err error) error {
 	if errors.Is(err, people.ErrRefused) {
 		return refusedSignIn(ctx, err)
 	}
-	slog.WarnContext(ctx, "OpenID provider failed", "error", err)
+	slog.WarnContext(ctx, "request to the OpenID provider failed", "error", err)
 	return apierr.Unavailable("The OpenID provider")
 }
 

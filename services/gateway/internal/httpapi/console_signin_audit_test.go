@@ -61,7 +61,7 @@ func (r *rig) personOf(token string) string {
 	return me.Person.ID
 }
 
-func TestAudit_CodeOfACommandAndItsUseAreListed(t *testing.T) {
+func TestAudit_SignInCodeOfACommandAndItsUseAreListed(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.newConsole()

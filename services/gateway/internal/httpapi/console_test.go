@@ -159,7 +159,8 @@ func ownerRoutes(t *testing.T) (routes [][2]string) {
 	t.Helper()
 	direct := regexp.MustCompile(`r(?:outer)?(?:\.With\([^)]*\))?\.(Get|Post|Put|Patch|Delete)\("([^"]*)"`)
 	group := regexp.MustCompile(`\.Route\("(/[^"]*)"`)
-	dialing := regexp.MustCompile(`^\t\t"(/admin/v1/[^"]*dialing)": `) // the dialer serves GET and PUT of each
+	// The dialer serves GET and PUT of each dialing route.
+	dialing := regexp.MustCompile(`^\t\t"(/admin/v1/[^"]*dialing)": `)
 	for _, file := range []string{"calls/internal/httpapi/routes.go", "contacts-compliance/internal/httpapi/httpapi.go",
 		"dialer/internal/httpapi/routes.go", "billing-wallet/internal/httpapi/routes.go",
 		"webhook-dispatcher/internal/httpapi/routes.go"} {
@@ -192,8 +193,8 @@ func ownerRoutes(t *testing.T) (routes [][2]string) {
 	return routes
 }
 
-// genericRoute matches the routes that forward the routes of the other services. ownerRoutes has
-// the latter.
+// genericRoute matches the routes of the gateway that forward requests to other services.
+// ownerRoutes returns the routes of these services instead.
 var genericRoute = regexp.MustCompile(`\{collection\}|/admin/v1/(dialer|dialing|trunks)`)
 
 func TestConsole_RoleTableHasEveryRoute(t *testing.T) {
@@ -284,7 +285,7 @@ func TestConsole_RefusesRoutesOutsideTheTable(t *testing.T) {
 		"method_not_allowed")
 }
 
-func TestConsole_WorkspaceIsNamedOnce(t *testing.T) {
+func TestConsole_RequestMustNameExactlyOneWorkspace(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.newConsole()
@@ -630,7 +631,8 @@ func TestConsole_RevocationClosesOpenStreams(t *testing.T) {
 				if err == nil {
 					t.Error("the stream continued after the revocation")
 				}
-			case <-time.After(time.Minute): // ends a hang; the check runs every 2 s
+			// The timeout only ends a hang. The session is checked every 2 s.
+			case <-time.After(time.Minute):
 				t.Error("the stream is open one minute after the revocation")
 			}
 		})

@@ -368,8 +368,8 @@ func TestPublic_HostileBodiesAreRefusedOrHarmless(t *testing.T) {
 		t.Errorf("pipelined = %v", statuses)
 	}
 
-	// The bytes after the end of a body are a separate HTTP request with a different key. The
-	// gateway must treat them as such, and not as a part of the first request.
+	// The bytes after the end of the body are a second HTTP request with a different key. The
+	// gateway must handle them as a second request, and not as a part of the first one.
 	smuggled := "POST /v1/webhook-subscriptions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer " + key + "\r\nContent-Length: 6\r\nTransfer-Encoding: chunked\r\n\r\n0" + end +
 		"DELETE /v1/webhook-subscriptions/" + anID + " HTTP/1.1\r\nHost: x\r\n\r\n"
 	answers, _ = sendRaw(t, addr, smuggled, 2)

@@ -67,7 +67,8 @@ func TestMode_KeyOfTestWorkspaceBeginsWithRfTest(t *testing.T) {
 	}
 }
 
-// Readers of an earlier version read only the member workspace, and park a message without it.
+// Earlier versions of the services read only the field workspace of the message. They park a
+// message without this field.
 func TestMode_EarlierVersionsCannotReadTestWorkspace(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

@@ -151,7 +151,8 @@ func (p *Public) serve(
 	switch {
 	case match.Template == proxy.Audit:
 		return writeAudit(w, r, p.store, caller.WorkspaceID)
-	case match.Owner == proxy.Gateway: // the only other such route is the timeline
+	// besides the audit log, the gateway itself serves only the timeline
+	case match.Owner == proxy.Gateway:
 		return writeTimeline(w, r, p.peers, caller, match.Values["id"])
 	}
 	if match.Template == proxy.DecisionPreview {

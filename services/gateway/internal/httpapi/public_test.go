@@ -141,7 +141,7 @@ func TestPublic_EveryRouteReachesItsService(t *testing.T) {
 		}
 		requests := 1
 		if slices.Contains([]string{"PUT", "PATCH", "DELETE"}, row.method) {
-			requests = 2 // a GET reads the state for the audit log first
+			requests = 2 // the gateway first sends a GET that reads the state for the audit log
 		}
 		if len(received) != before+requests {
 			t.Errorf("%s %s: length of received = %d, want %d; got.body = %s",
@@ -252,7 +252,7 @@ func TestPublic_POSTOfOtherRoutesIsNeverRepeated(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	key, _ := r.key(r.workspace(""), "write")
-	// opens the connection to the service that the next request uses
+	// this request opens the connection that the next request uses
 	send(t, "GET", r.public.URL+"/v1/contacts", key, "", nil)
 	r.answers(func(_ http.ResponseWriter, h receivedRequest) bool {
 		if h.method == http.MethodPost {

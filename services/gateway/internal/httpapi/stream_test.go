@@ -38,7 +38,8 @@ func (r *rig) streamOf(texts <-chan string) (ended chan struct{}) {
 				if _, err := io.WriteString(w, text); err != nil {
 					return true
 				}
-			case <-time.After(10 * time.Millisecond): // a write finds out that the gateway is gone
+			// only a failed write shows that the gateway has closed the request
+			case <-time.After(10 * time.Millisecond):
 				if _, err := io.WriteString(w, ":\n\n"); err != nil {
 					return true
 				}

@@ -54,7 +54,7 @@ func TestDescription_CheckNamesUnknownFieldsAndParameters(t *testing.T) {
 		template string
 		query    string
 		body     string
-		want     string // the message; empty: the request is accepted
+		want     string // the error message, or "" if the request is accepted
 	}{
 		{
 			name:     "known fields",

@@ -107,7 +107,7 @@ func (a *Admin) readTimeline(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	caller := actorOf(r).ownerCaller(workspace)
-	caller.Webhooks = true // operators see deliveries without the feature too
+	caller.Webhooks = true // operators see deliveries even if the workspace has no webhooks feature
 	return writeTimeline(w, r, a.peers, caller, httpserver.PathText(r, "request_id"))
 }
 
@@ -154,7 +154,7 @@ func (t *timeline) readDeliveries(ctx context.Context, requestID uuid.UUID) erro
 	return nil
 }
 
-// The limits of one list of an owner.
+// The limits for reading one list from an owner.
 const (
 	timelinePage  = 100
 	timelinePages = 10

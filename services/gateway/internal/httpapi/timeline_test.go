@@ -20,7 +20,7 @@ const (
 	aSIPCallID = "call@ringfence.example"
 )
 
-// timelineOwners answers like the owners of the data of one request.
+// timelineOwners returns the responses of fake owners that have data about one request.
 func timelineOwners() map[string]string {
 	return map[string]string{
 		"/v1/call-requests/" + aRequestID: `{"id":"` + aRequestID + `","status":"completed",

@@ -44,7 +44,7 @@ func viewWorkspace(w workspaces.Workspace) workspaceView {
 func workspaceState(w workspaces.Workspace) []byte {
 	state, err := json.Marshal(viewWorkspace(w))
 	if err != nil {
-		return nil // unreachable: the policy was decoded from JSON
+		return nil // unreachable: the policy was decoded from JSON, so it can be encoded
 	}
 	return state
 }

@@ -119,7 +119,7 @@ func (p *Passkeys) FinishSignIn(
 		return StoredPasskey{}, fmt.Errorf("%w: %w", ErrRefused, err)
 	}
 	var personID uuid.UUID
-	var failed error // an error of the database is no refusal
+	var failed error // an error of the database, which is not an invalid response
 	_, credential, err := p.relyingParty.ValidatePasskeyLogin(func(_, handle []byte) (webauthn.User, error) {
 		id, err := uuid.FromBytes(handle)
 		if err != nil {

@@ -28,8 +28,8 @@ const (
 	MaxAge = 12 * time.Hour
 	// RecentSignIn is the maximum age of the sign-in for routes that need a recent sign-in.
 	RecentSignIn = 15 * time.Minute
-	// ReplacedTokenLifetime is how long a token can be used after it was replaced. Requests that
-	// were sent before the client received the new token need it.
+	// ReplacedTokenLifetime is how long a token can be used after it was replaced. The client may
+	// have sent requests with this token before it received the new one.
 	ReplacedTokenLifetime = 5 * time.Second
 	// InvitationLifetime is the time in which an invitation can be accepted.
 	InvitationLifetime = 7 * 24 * time.Hour

@@ -266,7 +266,7 @@ func relayError(response *http.Response) error {
 	return nil
 }
 
-// observedError is an error of an Observe.
+// observedError is an error that an Observe function returned.
 type observedError struct{ error }
 
 // relayResponse relays a response that was received, after it was observed.
@@ -291,7 +291,8 @@ func handleError(w http.ResponseWriter, r *http.Request, err error) {
 	}
 	to, _ := r.Context().Value(targetKey{}).(destination)
 	if to.observe != nil {
-		_ = to.observe(nil, requestError(r.Context(), r.Method, to.owner, err)) // the client gets the error anyway
+		// the result is ignored, because the client gets the error of the request
+		_ = to.observe(nil, requestError(r.Context(), r.Method, to.owner, err))
 	}
 	httpserver.WriteError(w, r, requestError(r.Context(), r.Method, to.owner, err))
 }

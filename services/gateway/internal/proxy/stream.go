@@ -33,12 +33,13 @@ func (p *Upstreams) Stream(
 		return err
 	}
 	control := http.NewResponseController(w)
-	// Without this, net/http treats the end of its ReadTimeout as a disconnect of the client. The
-	// error is ignored: only a writer without a connection does not support deadlines.
+	// Without this call, net/http treats the end of its ReadTimeout as a disconnect of the client.
+	// The error is ignored: only a writer without a connection does not support deadlines.
 	_ = control.SetReadDeadline(time.Time{})
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
-	header := time.AfterFunc(ownerTimeout, cancel) // limits the time until the response header
+	// limits the time that the owner has to send the response header
+	header := time.AfterFunc(ownerTimeout, cancel)
 	defer header.Stop()
 	response, err := p.requestStream(ctx, r, owner, path, caller)
 	if err != nil {

@@ -41,7 +41,7 @@ func TestStatus_HasRemainingResetAndRetryAfter(t *testing.T) {
 	}
 }
 
-func TestPolicy_AllowsABurstOfTheLimit(t *testing.T) {
+func TestPolicy_WholeLimitIsAllowedInOneBurst(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(r *rapid.T) {
 		policy := Policy(rapid.IntRange(1, 100_000).Draw(r, "limit"))
@@ -116,7 +116,7 @@ func TestStatus_AllHeadersGiveTheSameRetryTime(t *testing.T) {
 	})
 }
 
-func TestStatus_LastAllowedRequestHasTheTimeOfTheNextOne(t *testing.T) {
+func TestStatus_LastAllowedRequestReportsTheTimeUntilTheNextRequest(t *testing.T) {
 	t.Parallel()
 	header := http.Header{}
 	Policy(120).Status(true, time.Minute).Write(header)

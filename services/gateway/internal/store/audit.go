@@ -41,8 +41,9 @@ func intentArgs(intent audit.Intent) pgx.NamedArgs {
 	}
 }
 
-// unflushed is true. The commit of a statement that reads it does not wait until the WAL is on
-// disk. If Postgres is killed within a second after such a commit, the commit can be lost.
+// unflushed is an SQL condition that is always true. A statement that contains it commits without
+// waiting until the WAL is on disk. If Postgres is killed within a second after this commit, the
+// commit can be lost.
 const unflushed = `(SELECT set_config('synchronous_commit', 'off', true) = 'off')`
 
 const (
@@ -188,7 +189,8 @@ func (s *Store) WorkspaceEntries(
 			return nil, cursorError(err)
 		}
 	}
-	// Only the given filters are conditions, so that Postgres always chooses the index of the filter.
+	// The statement has a condition only for each filter that is set, so that Postgres always
+	// chooses the index of this filter.
 	statement := `SELECT ` + auditColumns + ` FROM audit_entries
 	WHERE workspace_id = @workspace AND uuid_send(id) < uuid_send(@below::uuid) AND outcome <> 'unchanged'`
 	for _, condition := range []struct {

@@ -20,7 +20,7 @@ import (
 var (
 	// ErrNoInvitation means that an invitation is unknown, expired, accepted or for another person.
 	ErrNoInvitation = errors.New("no such invitation")
-	// ErrAlreadyMember means that the person already has a role where the invitation gives one.
+	// ErrAlreadyMember means that the person already has a role in the workspace of the invitation.
 	ErrAlreadyMember = errors.New("already a member")
 	// ErrNoAccess means that a person has no role.
 	ErrNoAccess = errors.New("no role")
@@ -222,7 +222,7 @@ func (s *Store) AcceptInvitation(
 		}
 		found, err = acceptInvitation(ctx, tx, personID, hash[:])
 		if err == nil && found.Role == nil {
-			err = ErrNoInvitation // such an invitation is for a new passkey only
+			err = ErrNoInvitation // an invitation without a role is only for a new passkey
 		}
 		return err
 	})

@@ -187,9 +187,9 @@ func (s *Store) SetRole(ctx context.Context, personID, workspaceID uuid.UUID, ro
 const withdrawInvitations = `DELETE FROM invitations WHERE invited_by = @actor AND accepted_at IS NULL
 	AND (@workspace::uuid IS NULL OR workspace_id = @workspace)`
 
-// endInvitationsBy withdraws the open invitations that a person created and may not create any
-// more. The person must not return with an own invitation. A former operator has invitations in
-// every workspace.
+// endInvitationsBy withdraws the open invitations that a person created and may no longer create.
+// Otherwise the person could accept one of them and get a role again. If workspaceID is nil, the
+// person was an operator, so the invitations to all workspaces are withdrawn.
 func endInvitationsBy(ctx context.Context, tx pgx.Tx, personID uuid.UUID, workspaceID *uuid.UUID) error {
 	args := pgx.NamedArgs{"actor": people.ActorPrefix + personID.String(), "workspace": workspaceID}
 	if _, err := tx.Exec(ctx, withdrawInvitations, args); err != nil {
@@ -213,8 +213,8 @@ func (s *Store) RemoveMember(ctx context.Context, personID uuid.UUID, workspaceI
 	})
 }
 
-// changeMember runs change while no other change of owners or operators can commit. change reports
-// whether the person keeps the old role.
+// changeMember runs change while no other change of owners or operators can commit. change receives
+// the present role of the person, and returns true if the person keeps this role.
 func (s *Store) changeMember(
 	ctx context.Context, personID uuid.UUID, workspaceID *uuid.UUID,
 	change func(tx pgx.Tx, old people.Role) (keeps bool, err error),

@@ -65,7 +65,7 @@ func TestSignUpWithPasskey_EndsOtherRecoveryLinks(t *testing.T) {
 	}
 }
 
-func TestSignInWithPasskey_RefusesRolesOfGroups(t *testing.T) {
+func TestSignInWithPasskey_PersonWithRolesFromGroupsIsRefused(t *testing.T) {
 	t.Parallel()
 	st, pool := newStore(t)
 	ctx := t.Context()
@@ -150,7 +150,7 @@ func TestSignInWithProvider_WithdrawsTheInvitationsOfAFormerOperator(t *testing.
 	}
 }
 
-func TestSignUpWithPasskey_RefusesARecoveryOfRolesOfGroups(t *testing.T) {
+func TestSignUpWithPasskey_RecoveryOfAPersonWithRolesFromGroupsIsRefused(t *testing.T) {
 	t.Parallel()
 	st, pool := newStore(t)
 	ctx := t.Context()

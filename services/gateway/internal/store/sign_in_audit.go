@@ -46,7 +46,7 @@ func insertDone(ctx context.Context, tx pgx.Tx, change audit.Entry) error {
 	return insertEntry(ctx, tx, change)
 }
 
-// change returns an audit entry about an object. The actor and the request are missing.
+// change returns an audit entry about an object. The caller sets the actor and the request.
 func change(object audit.Object, workspaceID *uuid.UUID, before, after any) (audit.Entry, error) {
 	entry := audit.Entry{Intent: audit.Intent{Object: object, WorkspaceID: workspaceID}}
 	for _, state := range []struct {
@@ -83,7 +83,8 @@ func stateOfInvitation(i people.Invitation) invitationState {
 const rolesOfPerson = `SELECT coalesce(workspace_id, '00000000-0000-0000-0000-000000000000') AS workspace_id, role
 	FROM memberships WHERE person_id = @person`
 
-// rolesByWorkspace returns the roles of a person. The key of the role of an operator is uuid.Nil.
+// rolesByWorkspace returns the roles of a person by the ids of the workspaces. The role of an
+// operator has the id uuid.Nil.
 func rolesByWorkspace(ctx context.Context, tx pgx.Tx, personID uuid.UUID) (map[uuid.UUID]people.Role, error) {
 	rows, err := pg.Many[struct {
 		WorkspaceID uuid.UUID
