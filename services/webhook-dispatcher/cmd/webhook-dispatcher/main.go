@@ -32,8 +32,8 @@ func spec() app.Spec[Config] {
 			if err != nil {
 				return nil, err
 			}
-			// The command `replay` runs no dispatcher and no streams. The running replicas find
-			// the queued deliveries and the events when they poll.
+			// The command `replay` runs no dispatcher and no event streams, so it has nothing to
+			// wake. The running replicas find the queued deliveries and the events when they poll.
 			wakes := consumer.Wakes{Queued: func([]store.Due) {}, WakeStreams: func([]uuid.UUID) {}, Dispatcher: func() {},
 				Relay: func() {}}
 			return consumer.New(store.New(rt.Pool, box), wakes).Handlers(), nil

@@ -36,8 +36,8 @@ const (
 )
 
 // run seals again all secrets that are sealed with another key than the first one. If it returns
-// nil, the first key opens every secret. After an error, secrets that were already sealed again
-// stay so, and the next run continues.
+// nil, the first key opens every secret. After an error, the secrets that run has already sealed
+// again keep the first key, and the next run continues.
 func (w rotation) run(ctx context.Context) error {
 	var all secretTotals
 	all.unopened = map[store.Unopened]int{}

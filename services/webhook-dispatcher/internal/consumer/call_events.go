@@ -84,7 +84,8 @@ func decodeRecord(ctx context.Context, rec inbox.Record) (ev deliveries.Event, e
 		return ev, nil, err
 	}
 	if request := message.GetCallRequestId(); request != "" {
-		rec.Span.SetAttributes(telemetry.CallRequestID(request)) // call_id is the id of the request, too
+		// in an event of a call request, call_id also contains the id of the request
+		rec.Span.SetAttributes(telemetry.CallRequestID(request))
 	} else {
 		rec.Span.SetAttributes(telemetry.CallID(message.GetCallId()))
 	}

@@ -34,8 +34,8 @@ func New(st *store.Store, wakes Wakes) *Consumer { return &Consumer{store: st, w
 func (c *Consumer) Handlers() inbox.Handlers {
 	return inbox.Handlers{
 		kafka.CallEvents.Name: c.onCallEvents,
-		// When the suspension of a workspace ends, its deliveries are due again, so the dispatcher
-		// is woken.
+		// When the suspension of a workspace ends, its deliveries become due again. Therefore the
+		// dispatcher is woken.
 		kafka.Workspaces.Name: inbox.Each(c.onWorkspace, c.wakes.Dispatcher),
 	}
 }

@@ -187,7 +187,7 @@ func TestCallEvents_RepeatedAndReorderedEventsAreDeliveredOnce(t *testing.T) {
 	again, _ := callEvent(call, ws, 1, "call.completed")
 	h.publish(kafka.CallEvents, uuid.New(), call.String(), again)
 	end, id := callEvent(uuid.New(), ws, 1, "call.completed")
-	// this record has the same key as all others, so the consumer reads it last
+	// This record has the same Kafka key as the records before, so the consumer reads it last.
 	h.publish(kafka.CallEvents, id, call.String(), end)
 	h.await(`SELECT count(*) FROM deliveries WHERE event_id = $1`, 2, id)
 	h.await(`SELECT count(*) FROM deliveries WHERE subscription_id = $1 AND call_id = $2`, 2, sub, call)
@@ -203,7 +203,8 @@ func TestCallEvents_RepeatedAndReorderedEventsAreDeliveredOnce(t *testing.T) {
 	}
 }
 
-// The record has the id of the request as call_id, too, and the order of the deliveries uses it.
+// In an event of a call request, call_id also contains the id of the request. The deliveries are
+// ordered by call_id.
 func TestCallEvents_EventOfARequestIsDelivered(t *testing.T) {
 	t.Parallel()
 	h, ws, request := newFixture(t), uuid.New(), uuid.New()
@@ -215,7 +216,8 @@ func TestCallEvents_EventOfARequestIsDelivered(t *testing.T) {
 	h.publish(kafka.CallEvents, uuid.New(), request.String(), f)
 	h.await(`SELECT count(*) FROM delivery_queue WHERE subscription_id = $1 AND call_id = $2`, 1, sub, request)
 	end, endID := callEvent(uuid.New(), ws, 1, "call.completed")
-	h.publish(kafka.CallEvents, endID, request.String(), end) // this record has the same key, so it is read last
+	// this record has the same Kafka key, so the consumer reads it last
+	h.publish(kafka.CallEvents, endID, request.String(), end)
 	h.await(`SELECT count(*) FROM delivery_queue WHERE event_id = $1`, 1, endID)
 	h.await(`SELECT count(*) FROM deliveries`, 2)
 }

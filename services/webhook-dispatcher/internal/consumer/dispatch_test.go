@@ -44,7 +44,7 @@ func (e *endpoint) counts() (deliveries, requests int) {
 	return len(e.seen), requests
 }
 
-// The dispatcher polls only after Wake.
+// dispatcher returns a dispatcher that polls only after Wake, and the endpoint that it sends to.
 func dispatcher(t *testing.T, st *store.Store) (*dispatch.Dispatcher, *endpoint) {
 	t.Helper()
 	e := &endpoint{seen: map[string]int{}}

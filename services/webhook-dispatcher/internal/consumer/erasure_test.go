@@ -64,7 +64,7 @@ func (h *fixture) emptyBodies() int {
 	return n
 }
 
-// The response in the result contains a copy of the request.
+// complete stores a result whose response repeats personal data of the request.
 func (h *fixture) complete(work deliveries.Work, outcome deliveries.Outcome) {
 	h.t.Helper()
 	result := deliveries.Result{

@@ -25,8 +25,8 @@ const (
 	// Held is a queued delivery whose subscription is not active, or whose workspace is suspended
 	// or has lost the webhooks feature.
 	Held Status = "held"
-	// Skipped is a delivery that was not queued, because its subscription was paused or failed when
-	// the event was ingested, or its workspace had no webhooks feature.
+	// Skipped is a delivery that was not queued. When the event was ingested, its subscription had
+	// the status paused or failed, or its workspace had no webhooks feature.
 	Skipped Status = "skipped"
 )
 

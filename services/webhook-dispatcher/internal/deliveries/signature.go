@@ -19,8 +19,7 @@ const UserAgent = "Ringfence-Webhooks/1.0"
 func Sign(secret string, at time.Time, body []byte) string { return signature.Sign(secret, at, body) }
 
 // Header returns the headers of an attempt that is signed at the given time. They must not contain
-// Idempotency-Key. With this header, net/http would repeat the POST itself, and the repetition
-// would not count as an attempt.
+// Idempotency-Key. With this header, net/http could send the POST twice within one attempt.
 func Header(w Work, at time.Time) http.Header {
 	header := http.Header{}
 	for name, value := range headers(w.EventID, w.DeliveryID, w.Attempt, Sign(w.Secret, at, w.Body)) {
@@ -29,8 +28,9 @@ func Header(w Work, at time.Time) http.Header {
 	return header
 }
 
-// MaskedHeaders returns the headers of an attempt with a masked signature. They are computed again
-// from the stored attempt. So a change of a header must not apply to attempts before the change.
+// MaskedHeaders returns the headers of an attempt with a masked signature. The headers are not
+// stored but computed from the stored attempt. If a later version changes a header, MaskedHeaders
+// must still return the old header for earlier attempts.
 func MaskedHeaders(eventID, deliveryID uuid.UUID, attempt int, at time.Time) map[string]string {
 	return headers(eventID, deliveryID, attempt, fmt.Sprintf("t=%d,v1=…", at.Unix()))
 }

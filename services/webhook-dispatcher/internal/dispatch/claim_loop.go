@@ -17,9 +17,9 @@ const (
 	// number of subscriptions in one list.
 	pollRows = 1000
 	listSize = 256
-	// A row is committed after its due time. So each poll starts before the end of the previous
-	// poll: by wakeOverlap after a wake, by pollOverlap at each poll interval, and by longOverlap
-	// once in longPollInterval.
+	// A row is committed after its due time. Therefore each poll reads a part of the previous
+	// period again: the last wakeOverlap after a wake, the last pollOverlap at each poll interval,
+	// and the last longOverlap once in longPollInterval.
 	wakeOverlap      = 200 * time.Millisecond
 	pollOverlap      = 5 * time.Second
 	longOverlap      = time.Minute

@@ -189,7 +189,7 @@ func classify(err error) deliveries.Failure {
 	}
 }
 
-// detail returns the cause of an error in words, or "" if it has none for the error. It never
+// detail returns the cause of an error in words, or "" if it does not recognize the error. It never
 // returns the text of the error: that text can contain addresses of the private network, and text
 // that the endpoint chose.
 func (c *Client) detail(err error, connected bool) string {

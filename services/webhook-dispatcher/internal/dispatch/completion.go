@@ -21,7 +21,8 @@ func (d *Dispatcher) completeLoop(ctx context.Context) {
 		failpoint.Inject("webhook-dispatcher: before complete")
 		done, ok := d.storeResults(ctx, batch)
 		if !ok {
-			continue // the database was not reachable, so the deliveries are due again after their leases
+			// the database was not reachable; the deliveries become due again when their leases end
+			continue
 		}
 		d.limits.wakeBlocked(done.Subscriptions)
 		for _, result := range batch {
@@ -56,7 +57,7 @@ func (d *Dispatcher) storeResults(ctx context.Context, batch []deliveries.Result
 	complete := d.store.Complete
 	for wait := 50 * time.Millisecond; ; wait = min(2*wait, time.Second) {
 		done, err := complete(ctx, batch)
-		// from now on, results that a failed call has committed are not stored again
+		// CompleteAgain leaves out the results that a failed call may have committed
 		complete = d.store.CompleteAgain
 		if err == nil {
 			d.metrics.superseded.Add(float64(len(batch) - done.Settled))

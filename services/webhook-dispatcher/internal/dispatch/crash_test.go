@@ -15,7 +15,7 @@ import (
 	"ringfence.dev/services/webhook-dispatcher/internal/store"
 )
 
-// A replica sends this claim first after its start.
+// claimFirst returns the claim that a replica sends first after its start.
 func claimFirst(ids ...uuid.UUID) store.Claim {
 	claim := store.Claim{Lease: 300 * time.Millisecond, Attempts: 5}
 	for _, id := range ids {

@@ -90,7 +90,8 @@ func (r *fixture) awaitEmptyQueue() {
 	})
 }
 
-// The long poll interval lets the dispatcher poll only after Wake.
+// wakeOnlyConfig returns a configuration with a poll interval of one hour, so that the dispatcher
+// polls only after Wake.
 func wakeOnlyConfig() dispatch.Config {
 	cfg := config()
 	cfg.Poll = time.Hour

@@ -237,9 +237,9 @@ func (l *endpointLimits) cancelQuotas(quotas []store.Quota) {
 	}
 }
 
-// startRequests replaces a reservation by the claimed deliveries. requests[i] belongs to work[i].
-// The caller must release the deliveries in toRelease: their url changed after the reservation, and
-// the new host is at its limit.
+// startRequests replaces a reservation by the claimed deliveries. requests[i] is the request for
+// work[i]. The caller must release the deliveries in toRelease: their url changed after the
+// reservation, and the new host is at its limit.
 func (l *endpointLimits) startRequests(quotas []store.Quota,
 	claimed store.Claimed) (requests []*request, work, toRelease []deliveries.Work) {
 	l.mu.Lock()

@@ -357,7 +357,7 @@ func TestLimits_ResumedEndpointsStartWithTheMinimumLimit(t *testing.T) {
 	l.addDue(due)
 	wantEqual(t, "limit after the resumption", int(l.endpoint(c.id).requestLimit), minLimit)
 	c.end(1, quick)
-	l.addDue(due) // the next poll reports the same resumption
+	l.addDue(due) // the next poll returns the resumed subscription again
 	wantEqual(t, "limit after one quick response", int(l.endpoint(c.id).requestLimit), minLimit+1)
 }
 

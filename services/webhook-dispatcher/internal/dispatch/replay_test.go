@@ -106,7 +106,7 @@ func TestReplayPeriod_IsNeitherLostNorDoubledByACrash(t *testing.T) {
 		r.ingest(r.event(call, 3, "call.completed"))
 	}
 	second := r.dispatch(config())
-	_ = second // it finds the replay without a wake
+	_ = second // the second dispatcher finds the replayed deliveries without a call of Wake
 	all := recv.await(t, len(events)+len(events)+len(calls))[len(events):]
 	r.awaitEmptyQueue()
 	sent, last := map[string]int{}, map[string]int{}

@@ -196,7 +196,7 @@ func TestHub_FindsEventsOfOtherReplicas(t *testing.T) {
 	}
 }
 
-func TestHub_FiveHundredStreams(t *testing.T) {
+func TestHub_FiveHundredStreamsReceiveEveryEvent(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	r := f.replica()
@@ -226,7 +226,7 @@ func TestHub_FiveHundredStreams(t *testing.T) {
 	}
 }
 
-func TestStream_EventsThatAreStoredAreSentFirst(t *testing.T) {
+func TestStream_StoredEventsAreSentBeforeNewEvents(t *testing.T) {
 	t.Parallel()
 	f, ws := newFixture(t), uuid.New()
 	var stored []deliveries.Event
@@ -241,7 +241,7 @@ func TestStream_EventsThatAreStoredAreSentFirst(t *testing.T) {
 	f.wantIDs(ids, []deliveries.Event{fresh})
 }
 
-func TestStream_FormatOfAMessage(t *testing.T) {
+func TestStream_MessageHasTheDocumentedFormat(t *testing.T) {
 	t.Parallel()
 	f, ws := newFixture(t), uuid.New()
 	ev := newEvent(ws, "{\"a\":\n1}")

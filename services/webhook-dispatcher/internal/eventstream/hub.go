@@ -211,7 +211,7 @@ func (h *Hub) Run(ctx context.Context) error {
 		case ctx.Err() != nil:
 			return nil //nolint:nilerr // the process stops
 		case err != nil:
-			slog.WarnContext(ctx, "event streams not updated", "error", err)
+			slog.WarnContext(ctx, "poll for new events of the event streams failed", "error", err)
 			wait = errorPoll
 		case len(workspaces) == 0:
 			wait = idlePoll

@@ -59,7 +59,7 @@ func (s *Stream) Close(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), writeTimeout)
 	defer cancel()
 	if err := s.hub.store.CloseStreams(ctx, s.id); err != nil { // the lease ends soon
-		slog.WarnContext(ctx, "event stream not removed", "error", err)
+		slog.WarnContext(ctx, "closed event stream not deleted from the database", "error", err)
 	}
 }
 
@@ -102,7 +102,7 @@ func (s *Stream) Send(ctx context.Context, w http.ResponseWriter, closing <-chan
 			case out.failed || ctx.Err() != nil || errors.Is(err, store.ErrTimelineChanged):
 				return
 			default:
-				slog.WarnContext(ctx, "event stream not read", "workspace_id", s.workspaceID, "error", err)
+				slog.WarnContext(ctx, "events of an event stream not read", "workspace_id", s.workspaceID, "error", err)
 				woken, retry = nil, time.After(errorPoll)
 			}
 		}

@@ -228,7 +228,7 @@ func TestResend_RespondsWithTheQueuedDelivery(t *testing.T) {
 	}
 }
 
-func TestReplayPeriod_ChecksTheRequest(t *testing.T) {
+func TestReplayPeriod_InvalidRequestIsRefused(t *testing.T) {
 	t.Parallel()
 	p := newReplayFixture(t)
 	id := p.event(uuid.New(), 1)

@@ -44,7 +44,7 @@ func (a *API) streamEvents(w http.ResponseWriter, r *http.Request) error {
 	defer stream.Close(r.Context())
 	ctx, stop := httpserver.Untimed(r.Context())
 	defer stop()
-	// Without this, net/http treats the end of its ReadTimeout as a disconnect of the client.
+	// Without this call, net/http treats the end of its ReadTimeout as a disconnect of the client.
 	_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
 	telemetry.Stream(ctx)
 	w.Header().Set("Content-Type", "text/event-stream")
@@ -96,7 +96,8 @@ func streamFilter(query url.Values, turns bool) (filter eventstream.Filter, err 
 	if len(query["types"]) > 1 {
 		return filter, apierr.Validation("types", "must stand once in the query.")
 	}
-	known := subscriptions.Events() // webhook.test has no effect, as in a subscription
+	// webhook.test is accepted but has no effect, as in the events of a subscription
+	known := subscriptions.Events()
 	if turns {
 		known = append(known, eventstream.TurnType)
 	}

@@ -159,7 +159,7 @@ func wantList[T any](t testing.TB, what string, got, want []T) {
 	}
 }
 
-// The code is "" for a success.
+// wantStatus checks the status and the error code of a response. The code is "" for a success.
 func wantStatus(t testing.TB, what string, got response, status int, code string) {
 	t.Helper()
 	if got.status != status {
@@ -329,7 +329,7 @@ func TestSubscription_TestDeliveryIsQueuedAndSecretIsRotated(t *testing.T) {
 	}
 }
 
-func TestRoutes_Return404ForAnotherWorkspace(t *testing.T) {
+func TestRoutes_ObjectsOfAnotherWorkspaceGive404(t *testing.T) {
 	t.Parallel()
 	h, ws := newFixture(t), uuid.New()
 	id, _ := h.create(ws)

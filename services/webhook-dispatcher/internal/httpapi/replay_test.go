@@ -127,7 +127,7 @@ func (p *replayFixture) requireReplayed(what string, got response, replayed int,
 
 const longAgo = `"since":"2026-01-01T00:00:00Z"`
 
-func TestReplay_OfOneDeliveryCountsAttemptsFromOne(t *testing.T) {
+func TestReplay_AttemptsOfAReplayedDeliveryAreCountedFromOne(t *testing.T) {
 	t.Parallel()
 	p := newReplayFixture(t)
 	id := p.event(uuid.New(), 1)
@@ -246,7 +246,7 @@ func TestReplay_QueuesAllDeliveriesThatFailedSinceATime(t *testing.T) {
 	p.requireReplayed("repeated without before", p.replay(`{"status":"failed",`+longAgo+`}`), 3, false)
 }
 
-func TestReplay_OfACallKeepsTheOrderOfItsEvents(t *testing.T) {
+func TestReplay_EventsOfACallKeepTheirOrder(t *testing.T) {
 	t.Parallel()
 	p := newReplayFixture(t)
 	call := uuid.New()

@@ -106,7 +106,7 @@ func (a *API) readChange(f *bodyReader) (change store.Change, err error) {
 			return change, err
 		}
 	}
-	// null is not the same as absent here: it is an invalid status
+	// null is an invalid status, but an absent status is no change
 	if raw, given := f.members["status"]; given {
 		status, err := subscriptions.ParseStatus(raw)
 		if err != nil {

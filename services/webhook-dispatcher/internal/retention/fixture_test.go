@@ -172,7 +172,8 @@ func (r *fixture) setStatus(text string) {
 	}
 }
 
-// The job tries again at its next run after a lock timeout.
+// lockTimeout reports whether the job failed with a lock timeout. The job then tries again at its
+// next run.
 func lockTimeout(err error) bool {
 	var fault *pgconn.PgError
 	return errors.As(err, &fault) && fault.Code == "55P03"

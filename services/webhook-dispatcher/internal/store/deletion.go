@@ -106,7 +106,7 @@ func NewestHistory() HistoryPosition {
 }
 
 // DeleteHistory deletes at most limit deliveries of a deleted subscription after the given
-// position, with their attempts. The results are those of DeleteQueued.
+// position, with their attempts. Its results have the same meaning as those of DeleteQueued.
 func (s *Store) DeleteHistory(
 	ctx context.Context, subscriptionID uuid.UUID, after HistoryPosition, limit int,
 ) (next HistoryPosition, n int, err error) {

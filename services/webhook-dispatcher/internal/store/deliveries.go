@@ -55,8 +55,9 @@ type Attempt struct {
 	Excerpt *string
 }
 
-// CauseText returns the cause of a failed attempt in one sentence, or nil if it succeeded. An
-// earlier version stored no Cause.
+// CauseText returns the cause of a failed attempt in one sentence, or nil if the attempt succeeded.
+// If an earlier version stored the attempt without a Cause, the sentence is made from Error and
+// Code.
 func (t Attempt) CauseText() *string {
 	if t.Error == nil || t.Cause != nil {
 		return t.Cause
@@ -127,9 +128,10 @@ func (s *Store) Deliveries(ctx context.Context, workspaceID, subscriptionID uuid
 	return rows, nil
 }
 
-// statement returns the statement whose index fits the filter. A call has few deliveries, so the
-// statement reads all of them. With another filter, it reads the newest deliveries of each pair of
-// status and event type, so that a rare status is found quickly among a million deliveries.
+// statement returns an SQL statement that can use an index for the filter. A call has few
+// deliveries, so the statement for a call reads all of them. With a filter for status or event
+// type, the statement reads the newest deliveries of each combination of status and event type
+// separately, so that a rare status is found quickly among a million deliveries.
 func (f Filter) statement() string {
 	selected := newestOfPairs
 	switch {

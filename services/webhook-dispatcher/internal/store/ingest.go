@@ -20,8 +20,8 @@ import (
 type Ingested struct {
 	// Matched is the number of subscriptions that list the type of each event.
 	Matched []int
-	// Due contains the subscriptions that have due deliveries when tx commits. It includes
-	// deliveries that were stored before.
+	// Due contains the subscriptions that have due deliveries when tx commits. This includes
+	// subscriptions whose deliveries an earlier transaction has stored.
 	Due []Due
 	// Insert contains the INSERT statements for the events and their deliveries. Only Match sets
 	// Insert.
@@ -216,9 +216,9 @@ FROM unnest(@events::uuid[], @created::timestamptz[], @workspaces::uuid[], @call
 ON CONFLICT DO NOTHING`
 
 // The update of stream_heads locks the row of the workspace. A concurrent transaction waits there
-// until this one commits, and then continues after its positions. Rows are locked in the order of
-// the workspaces, to prevent deadlocks. An event that was published again with another time has a
-// new row, but keeps its position.
+// until this one commits, and then assigns the positions that follow. Rows are locked in the order
+// of the workspaces, to prevent deadlocks. An event that was published again with another time has
+// a new row, but keeps its position.
 const insertStreamed = `
 WITH fresh AS MATERIALIZED (` + insertEvents + `
     RETURNING id, created_at, workspace_id, type

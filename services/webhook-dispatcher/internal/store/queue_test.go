@@ -45,7 +45,7 @@ func newMeteredStore(t *testing.T, of *pgxpool.Pool) *meteredStore {
 	return &meteredStore{Store: store.New(pool, box(t)), t: t, pool: pool}
 }
 
-// pagesRead counts the pages of these tables and of their indexes that all sessions have read.
+// pagesRead counts the pages of the listed tables and of their indexes that all sessions have read.
 const pagesRead = `
 SELECT sum(heap_blks_read + heap_blks_hit + coalesce(idx_blks_read, 0) + coalesce(idx_blks_hit, 0))::bigint
 FROM pg_statio_user_tables WHERE relname IN ('delivery_queue', 'subscriptions', 'workspaces', 'subscription_health')`
@@ -57,7 +57,7 @@ func (m *meteredStore) pagesBy(action func()) int64 {
 	return m.read(pagesRead) - before
 }
 
-// The deliveries have been due for an hour.
+// addQueue inserts n deliveries that have been due for an hour.
 func addQueue(t *testing.T, pool *pgxpool.Pool, workspace, sub uuid.UUID, n int) {
 	t.Helper()
 	owner := pgtest.Owner(t, pool, schema)

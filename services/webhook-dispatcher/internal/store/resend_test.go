@@ -73,7 +73,7 @@ func (r resendFixture) replay(period store.Period) int {
 	return count
 }
 
-func TestResend_OfAnEndedDeliveryBeginsOneSeries(t *testing.T) {
+func TestResend_EndedDeliveryGetsOneNewSeriesOfAttempts(t *testing.T) {
 	t.Parallel()
 	r := newResendFixture(t)
 	id := r.queued(uuid.New(), 1, "call.completed")
@@ -154,7 +154,7 @@ func TestResend_DuringAnAttemptBeginsNoSecondSeries(t *testing.T) {
 	wantEqual(t, "queue rows", r.count(`SELECT count(*) FROM delivery_queue`), 0)
 }
 
-func TestResend_ConcurrentRequestsBeginOneSeries(t *testing.T) {
+func TestResend_ConcurrentRequestsBeginOneSeriesOfAttempts(t *testing.T) {
 	t.Parallel()
 	for name, outcome := range map[string]deliveries.Outcome{
 		"ended": deliveries.OutcomeFailed, "waiting for a retry": deliveries.OutcomeRetry,
@@ -193,7 +193,7 @@ func TestResend_ConcurrentRequestsBeginOneSeries(t *testing.T) {
 	}
 }
 
-func TestResend_RefusesWhatCannotBeSent(t *testing.T) {
+func TestResend_RefusesDeliveriesThatCannotBeSent(t *testing.T) {
 	t.Parallel()
 	r := newResendFixture(t)
 	call := uuid.New()
@@ -351,7 +351,7 @@ func TestReplayPeriod_QueuesAllDeliveriesOrNone(t *testing.T) {
 	wantEqual(t, "queue rows", r.count(`SELECT count(*) FROM delivery_queue`), store.MaxReplay)
 }
 
-// A version before this one stored deliveries whose id is a UUIDv5, and attempts without a cause.
+// Earlier versions stored deliveries whose id is a UUIDv5, and attempts without a cause.
 func TestDeliveryOf_ReadsRowsOfEarlierVersions(t *testing.T) {
 	t.Parallel()
 	r := newResendFixture(t)

@@ -65,7 +65,8 @@ func (s *Store) StreamHead(ctx context.Context, workspaceID uuid.UUID) (StreamCu
 	return cursor, nil
 }
 
-// If the newest event has expired, the start of the stream is the same position.
+// If the newest event has expired, all earlier events have expired too. The cursor then has the id
+// of the start of the stream, from which a client receives the same events.
 const streamHead = `
 SELECT coalesce(h.position, 0) AS position, now() AS ingested_at, database_timeline() AS timeline,
        coalesce((SELECT s.event_id FROM stream_events s
@@ -237,7 +238,8 @@ func (s *Store) Timeline(ctx context.Context) (string, error) {
 	return timeline, nil
 }
 
-// RecordTimeline stores the timeline of the database and the time, unless it is stored.
+// RecordTimeline stores the timeline of the database and the time, unless this timeline is already
+// stored.
 func (s *Store) RecordTimeline(ctx context.Context) error {
 	if _, err := s.pool.Exec(ctx, recordTimeline); err != nil {
 		return fmt.Errorf("store timeline of the database: %w", err)
@@ -255,7 +257,8 @@ func (s *Store) OpenStream(
 	args := pg.Args{"id": id, "workspace_id": workspaceID, "lease": lease.Seconds(), "limit": limit}
 	var batch pgx.Batch
 	batch.Queue(lockStreams, args)
-	// A separate statement, so that it counts the rows that were committed while the lock waited.
+	// A separate statement is needed, so that it also counts the rows that other transactions
+	// committed while this one waited for the lock.
 	batch.Queue(insertStream, args).Query(func(rows pgx.Rows) error {
 		opened = rows.Next()
 		rows.Close()

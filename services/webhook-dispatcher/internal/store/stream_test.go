@@ -56,7 +56,7 @@ func streamIDs(events []store.StreamEvent) (ids []uuid.UUID) {
 	return ids
 }
 
-func TestStream_HasTheOrderOfTheBatch(t *testing.T) {
+func TestStream_EventsHaveTheOrderOfTheBatch(t *testing.T) {
 	t.Parallel()
 	r, ws, other := newFixture(t), uuid.New(), uuid.New()
 	r.subscribe(ws, "call.completed")
@@ -99,8 +99,8 @@ func TestStream_HasTheOrderOfTheBatch(t *testing.T) {
 	}
 }
 
-// The first transaction has inserted its event and does not commit. The second transaction must not
-// make its event visible before.
+// The first transaction has inserted its event but has not committed. The second transaction must
+// not make its own event visible before the first one commits.
 func TestStream_LateCommitIsNotSkipped(t *testing.T) {
 	t.Parallel()
 	for _, commits := range []bool{true, false} {
@@ -278,7 +278,7 @@ func TestStreamEvents_LimitsTheBytesOfAPage(t *testing.T) {
 	}
 }
 
-// A client that received no event resumes where it connected.
+// A client that has received no event resumes at the position at which it connected.
 func TestStreamHead_HasAnIDBeforeTheFirstEvent(t *testing.T) {
 	t.Parallel()
 	r, ws := newFixture(t), uuid.New()
@@ -337,7 +337,7 @@ func (r *fixture) failOver(position int64) {
 
 // The clients have received five events. The database then lacks the last three, and the consumer
 // stores them again in another order, with an event that no client has received.
-func TestStreamCursor_AfterALossyFailoverMissesNoEvent(t *testing.T) {
+func TestStreamCursor_AfterALossOfEventsNoEventIsMissed(t *testing.T) {
 	t.Parallel()
 	r, ws := newFixture(t), uuid.New()
 	var ids []uuid.UUID
@@ -388,8 +388,8 @@ func TestStreamCursor_AfterALossyFailoverMissesNoEvent(t *testing.T) {
 	}
 }
 
-// All events of a workspace were lost, so it has no position from before the failover.
-func TestStreamCursor_AfterAFailoverOfANewWorkspace(t *testing.T) {
+// All events of a workspace were lost, so no position from before the failover is stored.
+func TestStreamCursor_AfterALossOfAllEventsReturnsTheStart(t *testing.T) {
 	t.Parallel()
 	r, ws := newFixture(t), uuid.New()
 	lost, unseen := event(ws, uuid.New(), 1, "call.ringing"), event(ws, uuid.New(), 1, "call.ringing")

@@ -44,8 +44,8 @@ func WorkspaceOf(event *eventv1.WorkspaceEvent) (Workspace, error) {
 	}, nil
 }
 
-// ApplyWorkspace is SetWorkspace in a transaction. If it returns nil, w.Version or a newer version
-// is stored.
+// ApplyWorkspace calls SetWorkspace in its own transaction. If it returns nil, w.Version or a newer
+// version is stored.
 func (s *Store) ApplyWorkspace(ctx context.Context, w Workspace) error {
 	return pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
 		_, err := s.SetWorkspace(ctx, tx, w)
@@ -66,9 +66,9 @@ func (s *Store) SetWorkspace(ctx context.Context, tx pgx.Tx, w Workspace) (chang
 	return tag.RowsAffected() > 0, nil
 }
 
-// ON CONFLICT locks the row even if its WHERE is false. A batch with events that ApplySetting has
-// already stored must not lock rows until the batch commits. Therefore the SELECT excludes these
-// versions.
+// ON CONFLICT locks the row even if its WHERE is false. A batch can contain workspace versions that
+// ApplySetting has already stored. It must not lock rows for these versions until it commits.
+// Therefore the SELECT excludes them.
 const upsertWorkspace = `
 INSERT INTO workspaces (id, version, suspended, webhooks_enabled, keep_days)
 SELECT @id::uuid, @version::bigint, @suspended::boolean, @webhooks::boolean, nullif(@keep_days::int, 0)

@@ -145,7 +145,7 @@ func TestSetWorkspace_IgnoresOldVersions(t *testing.T) {
 
 // A consumer's batch can contain an event that ApplySetting has already stored. Such an event must
 // not delay the next change of the workspace until the batch commits.
-func TestSetWorkspace_StoredVersionLocksNoRow(t *testing.T) {
+func TestSetWorkspace_RepeatedVersionLocksNoRow(t *testing.T) {
 	t.Parallel()
 	r, stored := newFixture(t), store.Workspace{ID: uuid.New(), Version: 1, Webhooks: true}
 	r.setWorkspace(stored)
@@ -162,8 +162,8 @@ func TestSetWorkspace_StoredVersionLocksNoRow(t *testing.T) {
 	if err := r.store.ApplyWorkspace(ctx, store.Workspace{ID: stored.ID, Version: 2, Webhooks: true}); err != nil {
 		t.Errorf("apply version 2 before the batch commits: %v", err)
 	}
-	// If version 2 had waited for the batch, the database would have ended the idle session of the
-	// batch, and this commit would fail.
+	// If storing version 2 had waited for the batch, Postgres would have ended the idle session of
+	// the batch, and this commit would fail.
 	if err := batch.Commit(t.Context()); err != nil {
 		t.Errorf("commit the batch: %v", err)
 	}
