@@ -31,7 +31,7 @@ const (
 	// two hours.
 	maxLiveSessionSeconds = 6900
 	maxName               = 200
-	// bytes of all settings of an agent, because one Kafka record contains them
+	// maximum size in bytes of all settings of an agent, because one Kafka record contains them
 	maxSettings = 256 << 10
 )
 

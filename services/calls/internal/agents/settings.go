@@ -15,7 +15,7 @@ import (
 
 const (
 	maxInstructions = 64 << 10 // characters
-	maxSpokenText   = 2000     // characters of each text that the agent speaks
+	maxSpokenText   = 2000     // maximum number of characters of each text that the agent speaks
 	maxWord         = 200
 	maxOutcomes     = 50
 	maxTransfers    = 50

@@ -30,8 +30,9 @@ func NewCanceler(st *store.Store, peers *peers.Clients, wake func()) *Canceler {
 }
 
 // Cancel cancels a queued call request after the dialer has withdrawn it. If the request is not
-// queued, the error is 409 not_cancelable. If the dialer does not respond, the error is 503. If it
-// has withdrawn the request anyway, its event `withdrawn` cancels the request.
+// queued, the error is 409 not_cancelable. If the dialer does not respond, the error is 503. In
+// this case the dialer can have withdrawn the request, and its event `withdrawn` then cancels the
+// request.
 func (d *Canceler) Cancel(ctx context.Context, workspaceID, id uuid.UUID) (callstate.Request, error) {
 	req, err := d.store.Request(ctx, workspaceID, id)
 	if errors.Is(err, pg.ErrNotFound) {

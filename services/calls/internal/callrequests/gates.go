@@ -56,7 +56,7 @@ func checkDestination(number phone.Number, destinations []string) error {
 }
 
 // refuseDestination returns the refusal after contacts-compliance has stored the decision. The
-// pre-check contains no contact and no variables, so that it cannot change a contact.
+// pre-check request contains no contact and no variables, so that it cannot change a contact.
 func (in *Intake) refuseDestination(ctx context.Context, workspaceID, id uuid.UUID, order openapi.CreateCall,
 	destinations []string, refusal error) error {
 	question := &compliancev1.PreCheckRequest{

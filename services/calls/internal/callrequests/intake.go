@@ -166,7 +166,7 @@ func (in *Intake) storeRequest(ctx context.Context, req callstate.Request, claim
 
 // existingRequest is called if the id could not be used for a new request. It returns the request
 // if another POST with the same claim stored it. Otherwise it returns an error: the person was
-// erased, or the id was abandoned.
+// erased, or the id was abandoned (Store.Unconfirmed).
 func (in *Intake) existingRequest(ctx context.Context, req callstate.Request) (callstate.Request, bool, error) {
 	original, err := in.store.Request(ctx, req.WorkspaceID, req.ID)
 	if errors.Is(err, pg.ErrNotFound) {

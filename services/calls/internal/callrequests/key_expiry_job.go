@@ -21,7 +21,7 @@ type KeyExpiryJob struct {
 	keepTime time.Duration
 }
 
-// NewKeyExpiryJob returns a job that deletes a key when its request ended longer than keep ago.
+// NewKeyExpiryJob returns a job that deletes a key when its request ended longer than keepTime ago.
 func NewKeyExpiryJob(st *store.Store, keepTime time.Duration) *KeyExpiryJob {
 	return &KeyExpiryJob{store: st, keepTime: keepTime}
 }

@@ -20,9 +20,9 @@ const (
 	maxPerPass = 500
 )
 
-// RepublishJob publishes overdue call requests again, for example because an event was lost. A
-// request is overdue if it should have ended long ago. If the request has ended, the dialer
-// publishes its end again; it never dials a request id twice.
+// RepublishJob publishes overdue call requests again. A request is overdue if it should have ended
+// long ago but has not, for example because an event was lost. If the dialer has already ended the
+// request, the dialer publishes the end again; it never dials a request id twice.
 type RepublishJob struct {
 	store       *store.Store
 	overdueTime time.Duration

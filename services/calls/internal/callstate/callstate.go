@@ -51,7 +51,7 @@ func (s Status) rank() int {
 	return 0
 }
 
-// Known reports whether this build knows the status.
+// Known reports whether the status is one of the states that this build defines.
 func (s Status) Known() bool { return s.rank() > 0 }
 
 // Terminal reports whether the call has ended.

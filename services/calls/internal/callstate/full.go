@@ -7,7 +7,7 @@ import (
 	"ringfence.dev/proto/openapi"
 )
 
-// View returns the request as the API and its event show it.
+// View returns the request in the form that the API and the event of the request show.
 func (r *Request) View() openapi.CallRequest {
 	return openapi.CallRequest{
 		ID:           r.ID,
@@ -26,9 +26,9 @@ func (r *Request) View() openapi.CallRequest {
 	}
 }
 
-// Full returns the call as GET /v1/calls/{id} and every event show it. The transcript is omitted if
-// it may not be shown. recording_url is never set, because it is a secret; the HTTP handler adds
-// it.
+// Full returns the call in the form that GET /v1/calls/{id} and every event show. The transcript is
+// omitted if it may not be shown. recording_url is never set, because it is a secret; the HTTP
+// handler adds it.
 func (c *Call) Full() openapi.Call {
 	full := openapi.Call{
 		CallID:        c.ID,

@@ -118,7 +118,7 @@ func saveLowBalance(ctx context.Context, f *countedFold, ev *eventv1.WalletEvent
 func (c *Consumer) settleCharge(ctx context.Context, f *countedFold, requestID uuid.UUID, amount *money.Micro) error {
 	req := f.Request(requestID)
 	if req == nil {
-		// for example, billing-wallet released the hold of an abandoned request id
+		// billing-wallet can release the hold of a request that was never created
 		return kafka.Skipf("call request %s does not exist in this database", requestID)
 	}
 	if !req.Settle(amount) {

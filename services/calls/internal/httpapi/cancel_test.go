@@ -144,7 +144,7 @@ func TestCancel_OneOfManyConcurrentCancelsSucceeds(t *testing.T) {
 	}
 }
 
-func TestCancel_OfAnotherWorkspaceIsNotFound(t *testing.T) {
+func TestCancel_RequestOfAnotherWorkspaceIsNotFound(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	id := r.place()
@@ -286,7 +286,7 @@ func TestRepublish_OverdueRequestInStatusDialingIsNotDialedAgain(t *testing.T) {
 	}
 }
 
-func TestRepublish_PassPublishesALimitedNumber(t *testing.T) {
+func TestRepublish_OnePassPublishesALimitedNumberOfRequests(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	first := r.place()

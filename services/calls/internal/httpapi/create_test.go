@@ -258,9 +258,9 @@ func TestCreate_FiftyConcurrentPOSTsCreateOneRequest(t *testing.T) {
 	}
 }
 
-// The decision about a refused destination is stored by contacts-compliance. The question must not
-// change the contact.
-func TestCreate_RefusedDestinationIsADecision(t *testing.T) {
+// contacts-compliance stores the decision about a refused destination. The pre-check request must
+// not change the contact.
+func TestCreate_RefusedDestinationStoresADecision(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.mustDeliver(kafka.Workspaces, r.workspace.String(), &eventv1.WorkspaceEvent{
@@ -447,7 +447,7 @@ func TestCreate_SlowPOSTAndTakeoverCreateOneRequest(t *testing.T) {
 	}
 }
 
-func TestCreate_RefusedWhileEventsCannotBePublished(t *testing.T) {
+func TestCreate_IsRefusedWhileEventsCannotBePublished(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.backlog.Store(int64(9 * time.Minute))

@@ -160,8 +160,9 @@ func sameSteps(first, second, startedCall string) bool {
 	return slices.Equal(a, b)
 }
 
-// The erasure is older than the request. Its order arrives after the request was allowed.
-func TestErasure_RequestAllowedAfterTheErasureIsKept(t *testing.T) {
+// The erasure happened before the second request was allowed, but the order to erase arrives at
+// this service only afterwards. The second request must be kept.
+func TestErasure_KeepsARequestThatWasAllowedLater(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	before := r.createWithSecret()
@@ -251,7 +252,7 @@ func TestErasure_ErasesCallsOfAnInboundCaller(t *testing.T) {
 			ev.Event = &eventv1.DialEvent_Erased{Erased: &eventv1.CallErased{ErasureId: erasure.String()}}
 		})
 	}
-	// the dialer sends events both before and after the erasure reaches the dialer
+	// the dialer reports the erasure of each call after the other events of the call
 	for _, a := range []*account{known, late} {
 		if a == late {
 			a.publish(a.ringing(), a.answered(), a.ended("completed", "normal_clearing"), a.spokeSecret())

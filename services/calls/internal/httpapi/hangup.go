@@ -11,8 +11,8 @@ import (
 
 // hangUpCall handles POST /v1/calls/{id}/hangup and POST
 // /admin/v1/workspaces/{workspace}/calls/{id}/hangup. It responds 202 after the dialer has stored
-// the request. The dialer then hangs up the call, and the call ends with its usual event. The
-// response contains the call as it was before.
+// the request to hang up. The dialer then hangs up, and the call ends with its usual event. The
+// response shows the call before the hang-up.
 func (a *API) hangUpCall(w http.ResponseWriter, r *http.Request) error {
 	c, err := a.call(r)
 	if err != nil {

@@ -101,8 +101,8 @@ func requestID(r *http.Request) (uuid.UUID, error) {
 	return id, err
 }
 
-// convertNotFound converts pg.ErrNotFound to a 404 error: the workspace has no such row. The
-// response is the same if the row belongs to another workspace.
+// convertNotFound converts pg.ErrNotFound to a 404 error. The response is the same if the row does
+// not exist and if it belongs to another workspace.
 func convertNotFound(err error, thing string) error {
 	if errors.Is(err, pg.ErrNotFound) {
 		return apierr.NotFound(thing)

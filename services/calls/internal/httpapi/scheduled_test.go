@@ -15,7 +15,9 @@ func TestCreate_RefusesScheduledForOutsideItsLimits(t *testing.T) {
 	tests := []struct {
 		name string
 		sent string
-		want time.Time // zero if the request must be refused; a time in the past if the call must be due now
+		// zero if the request must be refused; a time in the past if the call must be due
+		// immediately
+		want time.Time
 	}{
 		{
 			name: "a minute in the past is now", sent: now.Add(-time.Minute).Format(time.RFC3339Nano),

@@ -21,7 +21,7 @@ import (
 const (
 	// defaultPeriod is the length of the period without created_after.
 	defaultPeriod = 24 * time.Hour
-	// maxIntervals permits 31 days of hours.
+	// maxIntervals permits one interval for each hour of 31 days.
 	maxIntervals = 750
 	// maxPeriod limits the number of calls that one request counts.
 	maxPeriod = 366 * 24 * time.Hour

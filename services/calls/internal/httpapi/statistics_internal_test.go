@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-func TestStarts_FollowTheTimeZone(t *testing.T) {
+func TestStarts_IntervalsBeginAtHoursAndDaysOfTheTimeZone(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name, query string

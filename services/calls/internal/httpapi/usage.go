@@ -41,7 +41,7 @@ func (a *API) readUsage(w http.ResponseWriter, r *http.Request) error {
 		if !file.begun {
 			return err
 		}
-		slog.WarnContext(r.Context(), "usage not sent completely", "error", err)
+		slog.WarnContext(r.Context(), "usage file not sent completely", "error", err)
 		panic(http.ErrAbortHandler)
 	}
 	return nil

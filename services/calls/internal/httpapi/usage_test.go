@@ -49,7 +49,8 @@ type usedCall struct {
 	credits   any
 }
 
-// insert stores calls. n makes the ids of calls of the same millisecond different.
+// insert stores calls. n makes the ids of calls that were created in the same millisecond
+// different.
 func (r *rig) insert(calls ...usedCall) {
 	r.t.Helper()
 	for n, c := range calls {
@@ -160,12 +161,13 @@ func TestUsage_RefusesAnInvalidMonth(t *testing.T) {
 	}
 }
 
-// If a later day cannot be read, the client must not take the file for a complete one.
-func TestUsage_AnInterruptedFileIsNoCompleteResponse(t *testing.T) {
+// If a later day cannot be read, the client must notice that the file is not complete.
+func TestUsage_FailedQueryGivesNoCompleteResponse(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	day := time.Date(2026, 6, 4, 0, 0, 0, 0, time.UTC)
-	const most = 9_000_000_000_000_000_000 // the sum of two such charges cannot be read
+	// the sum of two such charges exceeds an int64, so reading it fails
+	const most = 9_000_000_000_000_000_000
 	broken := []usedCall{
 		{day, r.workspace, r.agent, "outbound", "+14155550100", 1, most},
 		{day, r.workspace, r.agent, "outbound", "+14155550100", 1, most},

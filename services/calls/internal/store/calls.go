@@ -79,7 +79,7 @@ const listedCallColumns = `id, workspace_id, direction, from_number, to_e164, ag
 
 const callsOfWorkspace = `SELECT ` + listedCallColumns + ` FROM calls WHERE workspace_id = @workspace_id`
 
-// callsOfPartitions selects the newest calls of each pair of direction and list status
+// callsOfPartitions selects the newest calls of each combination of direction and list status
 // (callstate.ListStatus). An outer SELECT merges these results.
 const callsOfPartitions = `
 SELECT ` + listedCallColumns + ` FROM unnest(@directions::text[], @list_statuses::text[]) AS pair (pair_direction,
@@ -113,7 +113,7 @@ func (s *Store) Calls(ctx context.Context, workspaceID uuid.UUID, p page.Request
 	addCreated(args, p, f.From, f.Until)
 	args["directions"], args["list_statuses"] = callstate.ListPartitions(f.Direction, callstate.Status(f.Status))
 	given := []any{args}
-	if f.indexes() > 1 { // the values decide which index is best
+	if f.indexes() > 1 { // the best index depends on the values, so the statement is planned again
 		given = []any{pgx.QueryExecModeCacheDescribe, args}
 	}
 	rows, err := queryListed[callstate.Call](ctx, s.pool, f.selectCalls(), given...)
@@ -144,10 +144,10 @@ func (f CallFilter) indexes() (n int) {
 	return n
 }
 
-// selectCalls returns the statement whose index fits the filter. A call request has at most one
-// call, and a contact has few calls, so the statement reads all calls of the request or of the
-// contact. For all other filters the statement reads each pair of direction and list status, so
-// that a rare status is found quickly among a million calls.
+// selectCalls returns an SQL statement that can use an index for the filter. A call request has at
+// most one call, and a contact has few calls, so the statement for these filters reads all of these
+// calls. For all other filters the statement reads each combination of direction and list status
+// separately, so that a rare status is found quickly among a million calls.
 func (f CallFilter) selectCalls() string {
 	where := ""
 	if f.AgentID != nil {

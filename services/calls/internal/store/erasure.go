@@ -293,7 +293,7 @@ func publishErased(
 		}
 		step.Next = append(step.Next, &eventv1.ErasureStep{Service: "dialer", Ref: row.ID.String()})
 		if !row.Published {
-			continue // a later event of the request is marked as erased when it is published
+			continue // no event was published yet; a later event will be marked as erased
 		}
 		bodies := outbox.Event{
 			Topic:       kafka.CallEvents,
@@ -308,7 +308,7 @@ func publishErased(
 	}
 	for _, c := range calls {
 		if !c.Published {
-			continue // a later event of the call is marked as erased when it is published
+			continue // no event was published yet; a later event will be marked as erased
 		}
 		if err := outbox.Queue(ctx, batch, bodiesErased(c.ID, job.WorkspaceID, job.ID, now)); err != nil {
 			return err

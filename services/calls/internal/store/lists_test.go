@@ -17,8 +17,8 @@ import (
 	"ringfence.dev/services/calls/internal/store"
 )
 
-// The tests insert insertedRows calls and as many requests. A list may read at most maxPages pages.
-// One workspace has almost all rows. Only its oldest rows have the rare values.
+// The tests insert insertedRows calls and the same number of requests. A list may read at most
+// maxPages pages. One workspace has almost all rows. Only its oldest rows have the rare values.
 const (
 	insertedRows = 30_000
 	maxPages     = 250

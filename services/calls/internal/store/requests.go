@@ -49,7 +49,7 @@ SELECT ` + listedRequestColumns + ` FROM unnest(@statuses::text[]) AS one (one_s
 const requestExists = `SELECT EXISTS (SELECT FROM call_requests WHERE workspace_id = @workspace_id AND id = @after)`
 
 // RequestFilter filters a list of call requests. Its zero value matches all requests. From and
-// Until are as in CallFilter.
+// Until have the same meaning as in CallFilter.
 type RequestFilter struct {
 	Status      string
 	To          phone.Number
@@ -77,7 +77,8 @@ func (s *Store) Requests(ctx context.Context, workspaceID uuid.UUID, p page.Requ
 	if f.ExternalRef != nil {
 		sql += ofExternalRef
 	}
-	if f.To != "" && f.ExternalRef != nil { // the values decide which index is best
+	// the best index depends on the values, so the statement is planned again
+	if f.To != "" && f.ExternalRef != nil {
 		given = []any{pgx.QueryExecModeCacheDescribe, args}
 	}
 	rows, err := queryListed[callstate.Request](ctx, s.pool, sql+newestFirst+`) AS r`+newestFirst, given...)

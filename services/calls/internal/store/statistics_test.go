@@ -13,7 +13,7 @@ import (
 	"ringfence.dev/services/calls/internal/store"
 )
 
-// seedCalls creates call n in millisecond n after this time.
+// seedCalls creates call number n at n milliseconds after this time.
 var firstCall = time.UnixMilli(1750000000000)
 
 func idAfter(milliseconds int) uuid.UUID {
@@ -30,8 +30,8 @@ func TestCountCalls_CountsEndedCallsOfEachInterval(t *testing.T) {
 		t.Fatal(err)
 	}
 	bounds := []uuid.UUID{idAfter(2), idAfter(4), idAfter(6), idAfter(100)}
-	// Calls 1 to 3 are inbound and busy. Call 6 is no_answer, and call 7 rings. Even numbers are
-	// interested.
+	// Calls 1 to 3 are inbound and busy. Call 6 is no_answer, and call 7 rings. Calls with even
+	// numbers have the outcome interested.
 	tests := []struct {
 		name   string
 		filter store.StatisticsFilter

@@ -45,8 +45,9 @@ FROM (
 LEFT JOIN agents a ON a.id = u.agent_id AND a.workspace_id = @workspace_id
 ORDER BY u.direction, u.agent_id, u.prefix COLLATE "C"`
 
-// Usage calls each with the usage of the calls that were created in the period from from until
-// before to. It passes the rows on as they arrive, ordered by direction, agent and prefix.
+// Usage calls the function each with the usage of the calls that were created in the period from
+// from until before to. The rows are ordered by direction, agent and prefix, and are not collected
+// in memory.
 func (s *Store) Usage(
 	ctx context.Context, workspaceID uuid.UUID, from, to time.Time, each func(Usage) error,
 ) error {

@@ -46,8 +46,9 @@ func WorkspaceOf(ev *eventv1.WorkspaceEvent) (Workspace, error) {
 	}, nil
 }
 
-// ON CONFLICT locks the row even if its WHERE is false. A batch of events that ApplySetting has
-// already stored must not lock rows until its commit. Therefore the SELECT excludes these events.
+// ON CONFLICT locks the row even if its WHERE is false. A batch can contain workspace versions that
+// ApplySetting has already stored. It must not lock rows for these versions until it commits.
+// Therefore the SELECT excludes them.
 const keepWorkspace = `
 INSERT INTO workspaces AS w (id, version, currency, destinations, keep_calls_days, keep_transcripts_days, transcripts,
     recordings)

@@ -16,7 +16,7 @@ import (
 
 // A consumer's batch can contain an event that ApplySetting has already stored. Such an event must
 // not delay the next change of the workspace until the batch commits.
-func TestKeepWorkspace_StoredVersionLocksNoRow(t *testing.T) {
+func TestKeepWorkspace_RepeatedVersionLocksNoRow(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.New(t, "calls", outbox.Migrations, inbox.Migrations, pg.Migrations{Name: "calls", FS: store.Migrations})
 	st, stored := store.New(pool), store.Workspace{ID: uuid.New(), Version: 1, Currency: "USD"}
@@ -36,8 +36,8 @@ func TestKeepWorkspace_StoredVersionLocksNoRow(t *testing.T) {
 	if err := st.ApplyWorkspace(ctx, store.Workspace{ID: stored.ID, Version: 2, Currency: "USD"}); err != nil {
 		t.Errorf("apply version 2 before the batch commits: %v", err)
 	}
-	// If version 2 had waited for the batch, the database would have ended the idle session of the
-	// batch, and this commit would fail.
+	// If storing version 2 had waited for the batch, Postgres would have ended the idle session of
+	// the batch, and this commit would fail.
 	if err := batch.Commit(t.Context()); err != nil {
 		t.Errorf("commit the batch: %v", err)
 	}
