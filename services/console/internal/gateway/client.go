@@ -60,8 +60,8 @@ func (c *Client) Ping(ctx context.Context) error {
 	return response.Body.Close()
 }
 
-// Session is the sender of requests: a person's session, in one workspace or in none. One HTTP
-// request of a browser has one Session.
+// Session sends requests with a person's session, in one workspace or in none. For each HTTP
+// request of a browser, one Session is created.
 type Session struct {
 	client *Client
 	// Token is the session token. It is empty before the sign-in.
@@ -110,7 +110,8 @@ func (s *Session) Requests() int64 {
 // Session returns a sender for a session token.
 func (c *Client) Session(token string) *Session { return &Session{client: c, Token: token} }
 
-// In returns a sender with the same session in a workspace. Both report new tokens separately.
+// In returns a Session with the same token for a workspace. Each of the two Sessions reports only
+// the new token that it received itself.
 func (s *Session) In(workspace uuid.UUID) *Session {
 	return &Session{client: s.client, Token: s.CurrentToken(), Workspace: workspace, Reason: s.Reason, Forwarded: s.Forwarded,
 		Background: s.Background}
@@ -129,7 +130,8 @@ type Request struct {
 	Path   string // the encoded path
 	Query  url.Values
 	Header http.Header
-	// Body is encoded as JSON. A nil body sends none, and a []byte is sent unchanged.
+	// Body is encoded as JSON, except a []byte, which is sent unchanged. If Body is nil, the
+	// request has no body.
 	Body any
 }
 

@@ -17,8 +17,8 @@ import (
 const (
 	// remembered is the number of recent events of a workspace from which a browser can resume.
 	remembered = 1000
-	// buffered is the number of events that wait for one browser. A browser that reads more slowly
-	// receives a reset, and reads the whole page again.
+	// buffered is the maximum number of events that wait for one browser. A browser that reads more
+	// slowly receives a reset, and reads the whole page again.
 	buffered = 256
 	// recheckInterval is the time between two checks of the session of an open stream. A stream ends
 	// after maxFailures checks without an answer, because its session could be revoked. A revocation
@@ -182,7 +182,7 @@ func grantOf(me json.RawMessage) string {
 		Operator    bool            `json:"operator"`
 		Memberships json.RawMessage `json:"memberships"`
 	}
-	_ = json.Unmarshal(me, &grant) // a body of another form is compared as it is
+	_ = json.Unmarshal(me, &grant) // members that cannot be decoded keep their zero value
 	text, err := json.Marshal(grant)
 	if err != nil {
 		return string(me)
@@ -248,7 +248,8 @@ func (h *Hub) join(s *Subscription, after string) error {
 	return nil
 }
 
-// resume sends the remembered events after an event, or a reset if that event is not remembered.
+// resume sends the remembered events that follow the event after. If this event is not remembered,
+// it sends a reset.
 func (f *feed) resume(s *Subscription, after string) {
 	if after == "" || after == f.last {
 		return
@@ -304,8 +305,8 @@ func (f *feed) publish(e Event) {
 	}
 }
 
-// reader returns the session of the subscriber that joined last. It waits for one, and returns
-// false when the stream has had no subscriber for a while.
+// reader returns the subscriber that joined last. Its session is used to read the stream. If there
+// is no subscriber, reader waits for one, and returns false after the time lingering.
 func (f *feed) reader(ctx context.Context) (*Subscription, bool) {
 	for {
 		f.mu.Lock()
@@ -325,7 +326,7 @@ func (f *feed) reader(ctx context.Context) (*Subscription, bool) {
 	}
 }
 
-// postpone makes all other subscribers readers before s.
+// postpone changes the order of the subscribers, so that reader returns all others before s.
 func (f *feed) postpone(s *Subscription) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -356,7 +357,7 @@ func (h *Hub) run(ctx context.Context, f *feed) {
 			continue
 		}
 		if AsError(err) != nil {
-			f.postpone(reader) // another session may not be refused
+			f.postpone(reader) // the gateway may accept the session of another subscriber
 		}
 		if received {
 			wait = minReconnect
@@ -387,8 +388,8 @@ func (h *Hub) remove(ctx context.Context, f *feed) bool {
 	return true
 }
 
-// forget drops the position in the stream and resets all browsers. It returns false if there was
-// no position.
+// forget drops the position in the stream and sends a reset to all browsers. It returns false if
+// there was no position.
 func (f *feed) forget() bool {
 	f.mu.Lock()
 	had := f.last != ""

@@ -100,7 +100,7 @@ func (f *fakeStream) serveStream(w http.ResponseWriter, r *http.Request, token s
 	}
 }
 
-// set changes the gateway under its lock.
+// set calls change while it holds the lock of the fake gateway.
 func (f *fakeStream) set(change func()) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -147,7 +147,7 @@ func subscribe(t *testing.T, hub *Hub, token, after string) *Subscription {
 	return sub
 }
 
-// next returns the next event that is no reset.
+// next returns the next event that is not a reset.
 func next(t *testing.T, sub *Subscription) (Event, bool) {
 	t.Helper()
 	for {
@@ -272,7 +272,7 @@ func TestHub_ARefusedSessionDoesNotStopTheOthers(t *testing.T) {
 	}
 }
 
-func TestHub_ASessionThatCannotBeCheckedEnds(t *testing.T) {
+func TestHub_StreamEndsIfItsSessionCannotBeChecked(t *testing.T) {
 	t.Parallel()
 	for _, status := range []int{http.StatusTooManyRequests, http.StatusServiceUnavailable} {
 		f, hub := newFakeStream(t)

@@ -165,7 +165,7 @@ func TestAgentKey_IsSetAndDeletedAndNeverShown(t *testing.T) {
 	}
 }
 
-func TestAgent_IsDeletedAfterTheTypedName(t *testing.T) {
+func TestAgent_IsDeletedOnlyIfItsNameWasTyped(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, gateway.Developer)
 	setAgent(s)

@@ -22,8 +22,9 @@ const (
 )
 
 // cookies has the names of the cookies. The prefix __Host- makes browsers refuse a cookie that
-// another host set, or that is not Secure. On plain HTTP on this machine, browsers refuse the
-// prefix, and the name contains the port, because cookies of all ports are in one jar.
+// another host set, or that is not Secure. Browsers also refuse the prefix on plain HTTP, so it is
+// not used there. The name then contains the port, because browsers send the cookies of a host to
+// all of its ports.
 type cookies struct {
 	secure                              bool
 	session, attempt, reason, passedURL string
@@ -50,8 +51,8 @@ func (c cookies) set(w http.ResponseWriter, name, value string, age time.Duratio
 }
 
 func valueOf(r *http.Request, name string) string {
-	// A second cookie with the name cannot exist with the prefix __Host-. On this machine, the
-	// first one is used.
+	// With the prefix __Host-, a browser has only one cookie with this name. Without the prefix, on
+	// plain HTTP, there can be several, and the first one is used.
 	cookie, err := r.Cookie(name)
 	if err != nil {
 		return ""

@@ -38,7 +38,7 @@ func writeCSV[Item any](
 		fmt.Sprintf(`attachment; filename="%s-%s.csv"`, name, time.Now().UTC().Format("2006-01-02")),
 	)
 	out, control := csv.NewWriter(v.w), http.NewResponseController(v.w)
-	_ = out.Write(header) // Flush reports errors of the connection
+	_ = out.Write(header) // the error is ignored, because Error returns it after Flush
 	for rows := 0; rows < csvRows; {
 		var last uuid.UUID
 		for _, item := range page.Data {
@@ -53,14 +53,15 @@ func writeCSV[Item any](
 		if out.Flush(); out.Error() != nil {
 			return view{written: true}, nil //nolint:nilerr // the browser has disconnected
 		}
-		_ = control.SetWriteDeadline(time.Now().Add(csvTimeout)) // only a writer without a connection has no deadlines
+		// The error is ignored: only a writer without a connection does not support deadlines.
+		_ = control.SetWriteDeadline(time.Now().Add(csvTimeout))
 		if !page.HasMore || len(page.Data) == 0 {
 			return view{written: true}, nil
 		}
 		query.Set("starting_after", last.String())
 		if page, err = gateway.Get[gateway.Page[Item]](v.r.Context(), v.Session, path, query); err != nil {
-			slog.WarnContext(v.r.Context(), "CSV file cut", "file", name, "rows", rows, "error", err)
-			panic(http.ErrAbortHandler) // the browser must not take the part for the whole file
+			slog.WarnContext(v.r.Context(), "CSV file not sent completely", "file", name, "rows", rows, "error", err)
+			panic(http.ErrAbortHandler) // the browser must notice that the file is not complete
 		}
 	}
 	return view{written: true}, nil

@@ -49,7 +49,8 @@ func TestCallsCSV_HasAllPagesOfTheFilter(t *testing.T) {
 		if status := r.URL.Query().Get("status"); status != "completed" {
 			t.Errorf("status = %q, want completed", status)
 		}
-		_, _ = w.Write([]byte(page)) // the test sees a missing row
+		// the error is ignored: a failed write fails the test, because a row is missing
+		_, _ = w.Write([]byte(page))
 	}))
 	w := s.get("/w/" + workspaceID + "/calls.csv?status=completed&done=x")
 	wantStatus(t, w, http.StatusOK)
@@ -75,7 +76,7 @@ func TestCallsCSV_HasAllPagesOfTheFilter(t *testing.T) {
 
 // If a later page cannot be read, the connection is aborted. Otherwise the browser would save a
 // part as the whole file.
-func TestCallsCSV_ACutFileIsNoSuccess(t *testing.T) {
+func TestCallsCSV_FailedPageAbortsTheConnection(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, gateway.Owner)
 	s.set("GET /v1/calls", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

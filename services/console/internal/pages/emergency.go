@@ -220,7 +220,8 @@ func stopChanges(entries []operatorAuditEntry) (changes []stopChange) {
 		}
 		change := stopChange{Actor: entry.Operator, Route: entry.Route, At: entry.OccurredAt}
 		var after struct{ State, Reason string }
-		if json.Unmarshal(entry.After, &after) == nil { // without a state, the page shows the route only
+		// without a state, the page shows only the route of the change
+		if json.Unmarshal(entry.After, &after) == nil {
 			change.State, change.Reason = after.State, after.Reason
 		}
 		changes = append(changes, change)

@@ -25,7 +25,7 @@ func refuse(message string) http.HandlerFunc {
 	}
 }
 
-func TestSystemEmergency_ShowsPausesWithNamesAndWhatRuns(t *testing.T) {
+func TestSystemEmergency_ShowsNamesOfPausesAndNumbersOfCalls(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, gateway.Operator)
 	s.set("GET /admin/v1/workspaces", map[string]any{"data": []any{map[string]any{"id": workspaceID, "name": `<b>Acme`}}})
@@ -65,7 +65,7 @@ func TestSystemEmergency_OffersTheScopeOfTheAddress(t *testing.T) {
 	}
 }
 
-func TestSystemEmergency_PausesTheScopeAfterTheTypedWord(t *testing.T) {
+func TestSystemEmergency_PausesTheScopeOnlyIfTheWordWasTyped(t *testing.T) {
 	t.Parallel()
 	for scope, path := range map[string]string{
 		"everything":               "/admin/v1/dialing",
@@ -171,7 +171,7 @@ func TestEmergency_BackgroundUpdateReadsNoAgentStates(t *testing.T) {
 	}
 }
 
-func TestEmergency_HangsUpAllCallsAfterTheTypedName(t *testing.T) {
+func TestEmergency_HangsUpAllCallsOnlyIfTheNameWasTyped(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, gateway.Owner)
 	hangup := "/admin/v1/workspaces/" + workspaceID + "/hangup"

@@ -77,7 +77,7 @@ func spanText(spans []span) string {
 	return strings.Join(texts, ",")
 }
 
-func TestWeek_OfANumberHasItsPacksAndHolidays(t *testing.T) {
+func TestWeek_AppliesTheCountryPacksAndHolidaysOfANumber(t *testing.T) {
 	t.Parallel()
 	rule := packRule{Hours: map[string][]string{},
 		Holidays:     []holiday{{Name: "Thanksgiving", Month: 11, Weekday: "thu", OnOrAfter: 22}},
@@ -180,7 +180,7 @@ func TestHours_ChangeOfAnotherPersonIsNotOverwritten(t *testing.T) {
 	wantBody(t, w, `value="19:00"`)
 }
 
-func TestHours_OfANumberShowHolidaysAndText(t *testing.T) {
+func TestHours_ShowTheHolidaysAndTheLocalTimeOfANumber(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, gateway.Viewer)
 	const preview = "GET " + admin + "/contacts/+14155550101/preview"

@@ -64,7 +64,7 @@ func TestPeople_SessionsEndAndLinksAreShownOnce(t *testing.T) {
 	wantBody(t, s.submit("/operator/people/invite", url.Values{}), "https://other.example.com/invitations/rfi_abc")
 }
 
-func TestPeople_OperatorRoleIsRemovedAfterTheTypedName(t *testing.T) {
+func TestPeople_OperatorRoleIsRemovedOnlyIfTheNameWasTyped(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, gateway.Operator)
 	setPerson(s, gateway.Operator)

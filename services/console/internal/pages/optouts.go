@@ -66,7 +66,7 @@ type optOutImport struct {
 // Running reports whether the progress of the import still changes.
 func (i optOutImport) Running() bool { return i.Status == "reading" || i.Status == "applying" }
 
-// Count is Numbers as the type that the texts count.
+// Count returns Numbers as an int, the type that the templates need.
 func (i optOutImport) Count() int { return int(i.Numbers) }
 
 // By returns the name of the operator or person who sent the list.
@@ -216,8 +216,9 @@ func uploadError(err error) error {
 // than the limits of the server for one request.
 func (v *visit) extendDeadlines() {
 	control, now := http.NewResponseController(v.w), time.Now()
-	_ = control.SetReadDeadline(now.Add(partTimeout))      // without it, the limits of the server apply
-	_ = control.SetWriteDeadline(now.Add(responseTimeout)) // likewise
+	// After an error of one of these calls, the limits of the server apply.
+	_ = control.SetReadDeadline(now.Add(partTimeout))
+	_ = control.SetWriteDeadline(now.Add(responseTimeout))
 }
 
 // sendImport opens an import, sends the parts of the file and starts the import.

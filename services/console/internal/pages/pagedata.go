@@ -209,7 +209,8 @@ func (p *pageData) JSON(value any) (string, error) {
 type navEntry struct {
 	Key, Icon, Path string
 	Current         bool
-	// action is the group of roles that sees the entry. Empty: everybody.
+	// action is the group of roles that sees the entry. If it is empty, every person sees the
+	// entry.
 	action string
 }
 

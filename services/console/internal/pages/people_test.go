@@ -70,7 +70,7 @@ func TestKeys_RefusedNameIsShownInTheForm(t *testing.T) {
 	wantBody(t, w, `<option value="read" selected>`)
 }
 
-func TestKeys_OldSignInLeadsToTheSignInAndBack(t *testing.T) {
+func TestKeys_OldSignInRedirectsToTheSignInAndBack(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, gateway.Owner)
 	s.set("POST "+admin+"/api-keys", refusal{status: 403, code: "recent_sign_in_required"})
@@ -102,7 +102,7 @@ func TestKeys_FormSaysThatTheSignInIsOld(t *testing.T) {
 	}
 }
 
-func TestKeys_OnlyTheTypedPrefixRevokes(t *testing.T) {
+func TestKeys_KeyIsRevokedOnlyIfItsPrefixWasTyped(t *testing.T) {
 	t.Parallel()
 	const prefix, key = "rf_live_01020304", admin + "/api-keys/" + itemID
 	for typed, want := range map[string]int{"": 0, "Shop": 0, "rf_live_0102030": 0, prefix: 1, " " + prefix + " ": 1} {
@@ -286,7 +286,7 @@ func TestContact_RefusedEditKeepsTheSubmittedValues(t *testing.T) {
 	wantEqual(t, "changes", s.sentBy("PATCH", contactsPath+"/"+itemID), 0)
 }
 
-func TestContact_OnlyTheTypedNumberErases(t *testing.T) {
+func TestContact_IsErasedOnlyIfTheNumberWasTyped(t *testing.T) {
 	t.Parallel()
 	const path = admin + "/contacts/+14155550101"
 	for typed, want := range map[string]int{"": 0, "+1415555010": 0, "14155550101": 0, "+14155550101": 1} {
@@ -321,7 +321,7 @@ func TestContact_ControlsFollowTheRole(t *testing.T) {
 	}
 }
 
-func TestNewContact_LeadsToTheExistingOne(t *testing.T) {
+func TestNewContact_KnownNumberShowsALinkToTheExistingContact(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, gateway.Owner)
 	s.set("POST "+contactsPath, refusal{status: 409, code: "contact_exists", message: "exists"})
@@ -438,7 +438,7 @@ func TestImport_FileIsSentInParts(t *testing.T) {
 	}
 }
 
-func TestImport_UnusableFilesOpenNoImport(t *testing.T) {
+func TestImport_UnusableFilesStartNoImport(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name    string

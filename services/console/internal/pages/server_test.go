@@ -69,7 +69,7 @@ func (f *fakeGateway) set(route string, response any) {
 }
 
 func (f *fakeGateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	body, _ := io.ReadAll(r.Body) // a test sees a missing body
+	body, _ := io.ReadAll(r.Body) // the error is ignored: the tests compare the body
 	f.mu.Lock()
 	f.requests, f.bodies = append(f.requests, r), append(f.bodies, string(body))
 	response, ok := f.responses[r.Method+" "+r.URL.Path]
@@ -90,7 +90,8 @@ func (f *fakeGateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		response = map[string]any{"error": map[string]any{"code": refused.code, "message": refused.message}}
 	}
 	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(response) // the test sees an incomplete response
+	// the error is ignored: an incomplete response fails the test
+	_ = json.NewEncoder(w).Encode(response)
 }
 
 // sent returns the requests with a path.
@@ -310,7 +311,7 @@ func TestLocalPath_RefusesOtherSites(t *testing.T) {
 	}
 }
 
-func TestPage_WithoutASessionLeadsToTheSignInAndBack(t *testing.T) {
+func TestPage_WithoutASessionRedirectsToTheSignInAndBack(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, gateway.Owner)
 	s.set("GET /console/v1/me", refusal{status: 401, code: "invalid_session"})
@@ -522,7 +523,7 @@ func TestFirstPage_TransfersLessThan120kB(t *testing.T) {
 	total := page.Body.Len()
 	for name, file := range s.server.assets.files {
 		if name == "icons.json" {
-			continue // the icons are in the pages
+			continue // browsers do not load this file, because the pages contain the icons
 		}
 		total += max(len(file.zip), len(file.plain)*boolToInt(!file.compression))
 	}

@@ -215,7 +215,7 @@ func (s *Server) finishPasskey(w http.ResponseWriter, r *http.Request) {
 		w,
 	).Encode(
 		map[string]string{"next": localPath(v.query("next"))},
-	) // a map of texts has a JSON form
+	) // the error is ignored: a map of strings can always be encoded
 }
 
 // signOut ends the session at the gateway and removes its cookies. If the gateway is not reachable,

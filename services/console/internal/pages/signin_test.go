@@ -20,7 +20,7 @@ func cookieOf(w *httptest.ResponseRecorder, name string) *http.Cookie {
 	return &http.Cookie{}
 }
 
-func TestOIDC_OnlyTheBrowserThatStartedFinishes(t *testing.T) {
+func TestOIDC_OnlyTheBrowserThatStartedTheSignInCanFinishIt(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, gateway.Owner)
 	const provider = "https://id.example.com/authorize?state=s&code_challenge=c"
@@ -55,7 +55,8 @@ func TestOIDC_OnlyTheBrowserThatStartedFinishes(t *testing.T) {
 		t.Errorf("body of finish = %s", got)
 	}
 
-	// Another browser, to which a stranger sends the address of the return, has no cookie.
+	// An attacker can send the callback address to another browser. This browser does not have the
+	// cookie of the sign-in.
 	s.set("POST /console/v1/sign-in/oidc/finish", refusal{status: 401, code: "sign_in_expired"})
 	refused := s.do(s.request("GET", "/sign-in/oidc?state=s&code=c", nil))
 	wantHeader(t, refused, "Location", "/sign-in?error=sign_in_expired")
@@ -88,8 +89,8 @@ func TestSignOut_EndsTheSessionAtTheGateway(t *testing.T) {
 	}
 }
 
-// If the gateway is not reachable, the session still exists. The person must see that.
-func TestSignOut_WithoutAGatewayIsNoSuccess(t *testing.T) {
+// If the gateway is not reachable, the session still exists, so the person must see an error.
+func TestSignOut_UnreachableGatewayShowsAnError(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, gateway.Owner)
 	s.Close()

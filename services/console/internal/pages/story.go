@@ -223,7 +223,8 @@ func playRecording(v *visit) (view, error) {
 		v.w.Header().Set("Content-Type", "application/octet-stream")
 	}
 	control := http.NewResponseController(v.w)
-	_ = control.SetWriteDeadline(time.Now().Add(recordingTimeout)) // only a writer without a connection has no deadlines
+	// The error is ignored: only a writer without a connection does not support deadlines.
+	_ = control.SetWriteDeadline(time.Now().Add(recordingTimeout))
 	v.w.WriteHeader(response.StatusCode)
 	_, _ = io.Copy(v.w, response.Body) // an error means that one side has disconnected
 	return view{written: true}, nil
@@ -293,7 +294,8 @@ func (entry *storyEntry) decide(e openapi.TimelineEntry) {
 		entry.Icon = "shield-x"
 	}
 	if text, err := json.Marshal(e.Details["gates"]); err == nil {
-		_ = json.Unmarshal(text, &entry.Gates) // gates of another form are in the details
+		// gates in another form are shown only in the details
+		_ = json.Unmarshal(text, &entry.Gates)
 	}
 	for _, gate := range entry.Gates {
 		if gate.Result == "failed" {

@@ -62,7 +62,7 @@ func (s site) setStory() {
 	s.set("GET /v1/calls/"+workspaceID, full)
 }
 
-func TestStory_TellsEachStepInASentence(t *testing.T) {
+func TestStory_ShowsEachStepAsASentence(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, gateway.Owner)
 	s.setStory()

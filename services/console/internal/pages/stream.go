@@ -66,7 +66,8 @@ func (s *Server) serveStream(
 
 func writeStream(w http.ResponseWriter, r *http.Request, sub *gateway.Subscription) {
 	control := http.NewResponseController(w)
-	_ = control.SetReadDeadline(time.Time{}) // only a writer without a connection has no deadlines
+	// The error is ignored: only a writer without a connection does not support deadlines.
+	_ = control.SetReadDeadline(time.Time{})
 	send := func(text string) bool {
 		_ = control.SetWriteDeadline(time.Now().Add(streamWriteTimeout))
 		_, err := fmt.Fprint(w, text)

@@ -79,7 +79,8 @@ func TestTemplates_TakeTextsFromTheCatalogue(t *testing.T) {
 	}
 }
 
-// The content security policy refuses these, so a page with them would be broken.
+// The content security policy forbids inline styles and scripts, so a page with them would not
+// work.
 func TestTemplates_HaveNoInlineStylesOrScripts(t *testing.T) {
 	t.Parallel()
 	_, files := templateSources(t)

@@ -251,7 +251,7 @@ func (v *visit) failure(err error) view {
 		if errors.Is(err, context.Canceled) {
 			return view{written: true}
 		}
-		slog.ErrorContext(v.r.Context(), "page failed", "path", v.r.URL.Path, "error", err)
+		slog.ErrorContext(v.r.Context(), "request for a page failed", "path", v.r.URL.Path, "error", err)
 	} else {
 		data.Message, data.RequestID, status = refused.Message, refused.RequestID, refused.Status
 	}

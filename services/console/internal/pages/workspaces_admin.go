@@ -282,7 +282,9 @@ func changeWorkspaceSettings(v *visit) (view, error) {
 		form.Values["version"] = before.version()
 	}
 	if policy, _ := body["calling_policy"].(json.RawMessage); equalJSON(policy, before.CallingPolicy) {
-		delete(body, "calling_policy") // the API records who set the policy
+		// a policy in the body is recorded as set by this person, so an unchanged policy is not
+		// sent
+		delete(body, "calling_policy")
 	}
 	if form.Fault == nil {
 		err = v.patch(settings.path, body)

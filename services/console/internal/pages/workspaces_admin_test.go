@@ -185,7 +185,7 @@ func TestRates_FaultIsShownAndNothingSent(t *testing.T) {
 	}
 }
 
-func TestThreshold_EmptyTurnsTheEventOff(t *testing.T) {
+func TestThreshold_EmptyValueTurnsTheEventOff(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, gateway.Operator)
 	setWorkspace(s)
@@ -199,7 +199,7 @@ func TestThreshold_EmptyTurnsTheEventOff(t *testing.T) {
 	}
 }
 
-func TestSuspend_NeedsTheTypedNameAndAReason(t *testing.T) {
+func TestSuspend_RequiresAReasonAndThatTheNameWasTyped(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, gateway.Operator)
 	setWorkspace(s)
