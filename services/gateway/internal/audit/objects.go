@@ -153,7 +153,7 @@ func idInState(state json.RawMessage) string {
 
 // Complete returns the entry with the id of its object, and with the reason in its state. The path
 // of a request that creates an object has no id, so the id is read from the state after the change.
-// Otherwise the object is the workspace.
+// If this state has no id either, the object is the workspace.
 func (e Entry) Complete() Entry {
 	if e.Object.ID == "" {
 		e.Object.ID = idInState(e.After)

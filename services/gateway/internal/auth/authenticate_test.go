@@ -66,7 +66,7 @@ func statusOf(err error) int {
 	return 0
 }
 
-func TestOperator_GuessAboveTheLimitIsNotCompared(t *testing.T) {
+func TestOperator_TokenAboveTheLimitIsRefusedWithoutAComparison(t *testing.T) {
 	t.Parallel()
 	authenticator, _, pool := newAuthenticator(t)
 	const attacker = "203.0.113.7"
@@ -118,7 +118,7 @@ func TestOperator_CorrectTokenIsAcceptedAfterAWrongOne(t *testing.T) {
 }
 
 // A valid key is accepted whether or not this replica has the key in its cache.
-func TestAuthenticate_ValidKeyBehindAFloodIsAccepted(t *testing.T) {
+func TestAuthenticate_ValidKeyIsAcceptedDuringAFlood(t *testing.T) {
 	t.Parallel()
 	authenticator, pepper, pool := newAuthenticator(t)
 	const address = "203.0.113.7"

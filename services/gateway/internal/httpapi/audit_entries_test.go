@@ -107,7 +107,7 @@ func TestAudit_ChangeOfAnAPIKeyIsListed(t *testing.T) {
 	}
 }
 
-func TestAudit_OutcomeOfAChangeDecidesAboutTheEntry(t *testing.T) {
+func TestAudit_EntryDependsOnTheOutcomeOfTheChange(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
 		name    string

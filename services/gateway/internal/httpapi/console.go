@@ -34,7 +34,8 @@ const consolePath = "/console/v1"
 const (
 	workspaceHeader = "Ringfence-Workspace"
 	reasonHeader    = "Ringfence-Reason"
-	// redactedHeader asks for a response without transcripts. Such a read is not in the audit log.
+	// redactedHeader requests a response without transcripts. A request with this header is not
+	// recorded as a read.
 	redactedHeader = "Ringfence-Redacted"
 	// sessionHeader contains the new token in the response that replaces the token of a session.
 	sessionHeader = "Ringfence-Session"

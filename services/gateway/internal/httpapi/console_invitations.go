@@ -85,7 +85,8 @@ func (c *Console) inviteOperator(w http.ResponseWriter, r *http.Request) error {
 }
 
 // createRecovery handles POST /console/v1/people/{person_id}/recovery. With the link, the person
-// registers a new passkey. The person's other passkeys and sessions then end.
+// registers a new passkey. The registration deletes the person's other passkeys and ends the
+// person's sessions.
 func (c *Console) createRecovery(w http.ResponseWriter, r *http.Request) error {
 	id, err := personIDOf(r)
 	if err != nil {

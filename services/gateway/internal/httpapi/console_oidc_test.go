@@ -234,7 +234,7 @@ func TestConsole_OIDCRefusesForeignAndChangedResponses(t *testing.T) {
 	wantAnswer(t, "older than 10 minutes", r.finishOIDC(old, state, code), http.StatusUnauthorized, "sign_in_expired")
 }
 
-func TestConsole_GroupsGiveAndTakeRoles(t *testing.T) {
+func TestConsole_GroupsOfTheProviderGiveAndRemoveRoles(t *testing.T) {
 	t.Parallel()
 	r, p := newRig(t), newProvider(t)
 	workspace, other := r.workspace(""), r.workspace("")

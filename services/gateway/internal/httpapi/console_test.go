@@ -154,7 +154,8 @@ func samplePath(template string) string {
 	return strings.Replace(path, "*", "x", 1)
 }
 
-// ownerRoutes returns the routes of the operator API that other services own, as in their routers.
+// ownerRoutes returns the routes of the operator API that other services own. It reads them from
+// the source files of the routers.
 func ownerRoutes(t *testing.T) (routes [][2]string) {
 	t.Helper()
 	direct := regexp.MustCompile(`r(?:outer)?(?:\.With\([^)]*\))?\.(Get|Post|Put|Patch|Delete)\("([^"]*)"`)
@@ -429,7 +430,7 @@ func TestConsole_SessionExpires(t *testing.T) {
 	}
 }
 
-func TestConsole_UseKeepsASessionAlive(t *testing.T) {
+func TestConsole_EachUseProlongsTheSession(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.newConsole()
@@ -463,7 +464,7 @@ func TestConsole_BackgroundRequestsDoNotProlongASession(t *testing.T) {
 	)
 }
 
-func TestConsole_CodeWorksOnce(t *testing.T) {
+func TestConsole_SignInCodeWorksOnce(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.newConsole()
@@ -534,7 +535,7 @@ func TestConsole_RoleChangeReplacesTheToken(t *testing.T) {
 	wantAnswer(t, "removed member", r.visitIn(workspace, "GET", "/v1/calls", next, ""), http.StatusNotFound, "not_found")
 }
 
-func TestConsole_LastOwnerAndLastOperatorStay(t *testing.T) {
+func TestConsole_LastOwnerAndLastOperatorCannotBeRemoved(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.newConsole()

@@ -77,7 +77,7 @@ func (r *rig) answerTimeline(broken string) {
 	})
 }
 
-// An operator looks for the call at the provider by its Call-ID.
+// An operator can use the Call-ID to search for the call at the provider.
 func TestTimeline_AttemptsHaveTheCallIDAndTheResponse(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -106,7 +106,7 @@ func TestTimeline_AttemptsHaveTheCallIDAndTheResponse(t *testing.T) {
 	}
 }
 
-func TestTimeline_ListsEverythingInOrder(t *testing.T) {
+func TestTimeline_ListsAllEntriesInTheOrderOfTheirTimes(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	workspaceID := r.workspace("")
@@ -190,7 +190,7 @@ func TestTimeline_RequestWithoutACallHasItsDeliveries(t *testing.T) {
 	}
 }
 
-func TestTimeline_OwnerThatFailsGives503(t *testing.T) {
+func TestTimeline_UnavailableServiceGives503(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	key, _ := r.key(r.workspace(""), "read")

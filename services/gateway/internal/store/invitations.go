@@ -162,7 +162,8 @@ const (
 	takeInvitation = `UPDATE invitations SET accepted_at = now(), accepted_by = @person
 WHERE hash = @hash AND accepted_at IS NULL AND expires_at > now() AND (person_id IS NULL OR person_id = @person)
 RETURNING ` + invitationColumns
-	// An earlier link must not register another passkey after the person has used one.
+	// After a person has used a recovery link, the person's other links must not register a
+	// passkey.
 	endRecoveries    = `DELETE FROM invitations WHERE person_id = @person AND accepted_at IS NULL`
 	insertMembership = `INSERT INTO memberships (person_id, workspace_id, role) VALUES (@person, @workspace, @role)
 ON CONFLICT (person_id, workspace_id) DO NOTHING`

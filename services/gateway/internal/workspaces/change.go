@@ -215,8 +215,8 @@ func applyLimits(w *Workspace, c Change) error {
 	return nil
 }
 
-// minCallsDays is the minimum retention period of calls in days. It is longer than the time after
-// which a record about a call can still arrive late or again.
+// minCallsDays is the minimum retention period of calls in days. Records about a call can arrive
+// late or again, but not after such a long time.
 const (
 	minCallsDays = 60
 	maxDays      = 3653 // 3653 days are ten years

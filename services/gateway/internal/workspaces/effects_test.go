@@ -9,7 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 )
 
-func TestServices_ReturnsTheServicesOfEachSetting(t *testing.T) {
+func TestServices_ReturnsTheServicesThatUseTheSetting(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		member string // the member of the PATCH body
