@@ -152,7 +152,7 @@ func (d runningDispatcher) claims(t *testing.T) (n uint64) {
 }
 
 // lossyConn discards the next response to a statement with results if discardNext is true. The
-// client then does not know whether the COMMIT succeeded.
+// client then cannot find out whether the COMMIT succeeded.
 type lossyConn struct {
 	net.Conn
 	discardNext *atomic.Bool

@@ -75,7 +75,7 @@ func (a *API) listForCustomer(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	// the last row may belong to the next page, but its attempts are few
+	// the last row may be the first row of the next page; its few attempts are read too
 	attempts, err := a.store.NewestAttempts(r.Context(), false, rows...)
 	if err != nil {
 		return err

@@ -12,7 +12,7 @@ import (
 )
 
 // A HEAD request must not open a stream that never ends.
-func TestEvents_HeadEndsImmediately(t *testing.T) {
+func TestEvents_HEADRequestEndsImmediately(t *testing.T) {
 	t.Parallel()
 	h, ws := newFixture(t), uuid.New()
 	token, err := h.gateway.SignCaller(

@@ -306,8 +306,8 @@ func (s *Store) Attempts(ctx context.Context, deliveryID uuid.UUID) ([]Attempt, 
 const attemptsOf = `
 SELECT replay, no, at, ms, code, error, cause, excerpt FROM attempts WHERE delivery_id = @id ORDER BY replay, no, at`
 
-// useIndexes makes the following statements of the transaction use index scans. The planner does
-// not know that a row can be only in one partition. Without this setting, it would scan the
+// useIndexes makes the following statements of the transaction use index scans. A row can be only
+// in one partition, but the planner does not consider this. Without the setting, it would scan the
 // partitions of whole days for a few rows.
 const useIndexes = `SELECT set_config('enable_seqscan', 'off', true), set_config('enable_hashjoin', 'off', true), set_config('enable_mergejoin', 'off', true)`
 

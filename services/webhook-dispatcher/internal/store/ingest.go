@@ -18,7 +18,7 @@ import (
 
 // Ingested is the result of Ingest and Match.
 type Ingested struct {
-	// Matched is the number of subscriptions that list the type of each event.
+	// Matched[i] is the number of subscriptions that list the type of event i.
 	Matched []int
 	// Due contains the subscriptions that have due deliveries when tx commits. This includes
 	// subscriptions whose deliveries an earlier transaction has stored.
