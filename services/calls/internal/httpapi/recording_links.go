@@ -32,7 +32,8 @@ func NewRecordingLinks(s recordingstore.Storage) (*RecordingLinks, error) {
 		}
 		return &RecordingLinks{local: local}, err
 	}
-	address := s.PublicURL // the signature contains the host, so the public address must be signed
+	// the signature includes the host, so the link must be signed for the public address
+	address := s.PublicURL
 	if address == "" {
 		address = s.URL
 	}

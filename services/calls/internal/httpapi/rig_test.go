@@ -332,7 +332,7 @@ func (r *rig) events() (events []map[string]any) {
 	return events
 }
 
-// eventTypes returns the types of all public events, also those of several objects.
+// eventTypes returns the types of the public events of all calls and requests.
 func (r *rig) eventTypes() (types []string) {
 	r.t.Helper()
 	for _, e := range r.events() {

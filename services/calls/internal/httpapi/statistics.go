@@ -124,7 +124,7 @@ func (p period) starts() (starts []time.Time, err error) {
 	year, month, day := first.Date()
 	next := time.Date(year, month, day, 0, 0, 0, 0, p.zone)
 	if p.interval == hourly {
-		// time.Date cannot tell the two hours apart when the clocks go back
+		// time.Date cannot distinguish the two equal hours when the clocks go back
 		intoHour := time.Duration(first.Minute())*time.Minute + time.Duration(first.Second())*time.Second +
 			time.Duration(first.Nanosecond())
 		next = first.Add(-intoHour)
