@@ -160,8 +160,8 @@ func (s *Session) unchanged() *Session {
 	return copied
 }
 
-// redacted asks the gateway for a stream without transcripts, for every role. The hub needs only
-// the ids of the events.
+// redacted requests a stream without transcripts, for every role. The hub needs only the ids of the
+// events.
 var redacted = http.Header{"Ringfence-Redacted": {"true"}}
 
 // mayStream asks the gateway whether the session may read a stream. It reads only the header of the

@@ -12,7 +12,7 @@ import (
 	"ringfence.dev/services/console/internal/gateway"
 )
 
-func TestSafeCell_RunsNoFormula(t *testing.T) {
+func TestSafeCell_ValueIsNotAFormula(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
 		"=1+1": "'=1+1", "+1-cmd": "'+1-cmd", "x;＝1": "x;'＝1",

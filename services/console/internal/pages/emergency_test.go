@@ -54,7 +54,7 @@ func TestSystemEmergency_ShowsNamesOfPausesAndNumbersOfCalls(t *testing.T) {
 	}
 }
 
-func TestSystemEmergency_OffersTheScopeOfTheAddress(t *testing.T) {
+func TestSystemEmergency_SelectsTheScopeInTheURL(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, gateway.Operator)
 	wantBody(t, s.get("/w/"+workspaceID+"/calls"), `href="/operator/emergency?scope=workspace:`+workspaceID+`"`)

@@ -107,7 +107,7 @@ func removeMember(v *visit) (view, error) {
 func invite(v *visit) (view, error) {
 	made, err := gateway.Post[sentInvitation](v.r.Context(), v.Session, invitationsPath,
 		map[string]string{"role": v.form("role")})
-	if err == nil && made.URL == nil { // the gateway does not know the address of the console
+	if err == nil && made.URL == nil { // CONSOLE_URL is not set at the gateway
 		link := v.server.URL.JoinPath("invitations", made.Token).String()
 		made.URL = &link
 	}

@@ -332,7 +332,7 @@ func TestNewContact_KnownNumberShowsALinkToTheExistingContact(t *testing.T) {
 	wantBody(t, w, `value="Ada"`)
 }
 
-func TestOptOuts_NumberIsOptedOutAndTakenBack(t *testing.T) {
+func TestOptOuts_OptOutIsAddedAndRemoved(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, gateway.Compliance)
 	page := home + "/opt-outs?"

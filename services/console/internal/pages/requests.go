@@ -80,7 +80,8 @@ func showPlaceCall(v *visit) (view, error) {
 	return view{template: "place_call", title: "place.title", nav: "requests", data: data}, err
 }
 
-// preview asks the gates about the call. A number that is not valid is shown beside the field.
+// preview requests the results of the gates for the call. If the number is not valid, the error is
+// shown beside its field.
 func (v *visit) preview(data *placeCallData) error {
 	body := map[string]any{"to": data.To}
 	if at, ok := v.localTime(data.At); ok {

@@ -11,7 +11,7 @@ import (
 
 const usageHeader = "date,direction,agent_id,agent_name,calling_code,calls,answered,talk_seconds,credits\r\n"
 
-func TestReadUsage_SumsDaysAgentsAndCodes(t *testing.T) {
+func TestReadUsage_SumsTheSpendingByDayAgentAndCallingCode(t *testing.T) {
 	t.Parallel()
 	const ada, bob = "019e91ca-1300-7c11-8f0e-3a5d5d1c2b11", "019e91ca-1300-7c11-8f0e-3a5d5d1c2b12"
 	got, err := readUsage(strings.NewReader(usageHeader +
