@@ -280,7 +280,8 @@ func TestAudit_OperatorsReasonIsListed(t *testing.T) {
 	}
 }
 
-// With a subscription or a key, an operator can read transcripts elsewhere.
+// With a new subscription or API key, an operator can read transcripts outside of the console. The
+// audit log must contain the reason of these changes too.
 func TestAudit_OperatorsReasonOfAChangeIsListed(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

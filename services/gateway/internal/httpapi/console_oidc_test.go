@@ -27,7 +27,7 @@ type provider struct {
 	t      *testing.T
 	server *httptest.Server
 	key    *ecdsa.PrivateKey
-	// supported are the claims that the provider says it sends.
+	// supported is the list claims_supported in the configuration of the provider.
 	supported []string
 
 	mu    sync.Mutex

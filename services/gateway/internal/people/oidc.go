@@ -101,8 +101,9 @@ type Identity struct {
 	Roles []Membership
 	// HasGroupRoles is true if groups give roles. Then Roles replaces the earlier roles from groups.
 	HasGroupRoles bool
-	// AuthenticatedAt is when the provider asked the person. It is nil if the provider does not say it
-	// in any ID token. It is the zero time if the provider says it, but not in this token.
+	// AuthenticatedAt is when the person proved the identity to the provider (claim auth_time). It
+	// is nil if the provider does not support this claim. It is the zero time if the provider
+	// supports the claim, but this token does not contain it.
 	AuthenticatedAt *time.Time
 }
 
@@ -113,7 +114,8 @@ const maxSkew = time.Minute
 var ErrRefused = errors.New("sign-in refused")
 
 // Start begins a sign-in. It returns the address of the provider that the browser must open. If
-// fresh is true, the provider must ask the person again, even if it knows the browser.
+// fresh is true, the person must prove the identity to the provider again, even if the browser
+// still has a session at the provider.
 func (o *OIDC) Start(ctx context.Context, fresh bool) (address string, attempt OIDCAttempt, err error) {
 	client, _, err := o.clients(ctx)
 	if err != nil {
