@@ -20,7 +20,8 @@ import (
 const TurnType = "call.turn"
 
 const (
-	// maxTurns is the number of turns that wait for one stream. If more turns arrive, they are lost.
+	// maxTurns is the maximum number of turns that wait for one stream. If more turns arrive, they
+	// are lost.
 	maxTurns = 64
 	// topicTimeout limits one check of the topic. topicInterval is the time between two checks.
 	topicTimeout  = 10 * time.Second
