@@ -110,8 +110,8 @@ func (s *Session) Requests() int64 {
 // Session returns a sender for a session token.
 func (c *Client) Session(token string) *Session { return &Session{client: c, Token: token} }
 
-// In returns a Session with the same token for a workspace. Each of the two Sessions reports only
-// the new token that it received itself.
+// In returns a Session with the current token of s for a workspace. Each of the two Sessions
+// reports only the new token that it received itself.
 func (s *Session) In(workspace uuid.UUID) *Session {
 	return &Session{client: s.client, Token: s.CurrentToken(), Workspace: workspace, Reason: s.Reason, Forwarded: s.Forwarded,
 		Background: s.Background}

@@ -145,7 +145,7 @@ func TestToken_IsReplacedBeforeAFileIsSent(t *testing.T) {
 			t.Error("GET /me is a background request, which replaces no token")
 		}
 		w.Header().Set("Ringfence-Session", "rfs_next")
-		_, _ = w.Write([]byte(me)) // the test sees an incomplete response
+		_, _ = w.Write([]byte(me)) // an incomplete response fails the test
 	}))
 	w := s.get("/w/" + workspaceID + "/calls.csv")
 	wantStatus(t, w, http.StatusOK)
