@@ -45,7 +45,7 @@ func (t *Telemetry) Private(ctx context.Context) error {
 		Handler: t.privateHandler(), ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute,
 		BaseContext: func(net.Listener) context.Context { return context.WithoutCancel(ctx) },
 	}
-	t.Log.InfoContext(ctx, "private port is open", "addr", listener.Addr().String())
+	t.Log.InfoContext(ctx, "private port opened", "addr", listener.Addr().String())
 	ended := make(chan error, 1)
 	go func() { ended <- server.Serve(listener) }()
 	select {

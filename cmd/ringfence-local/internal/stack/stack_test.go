@@ -299,7 +299,7 @@ func TestUp_MissingBinaryIsAnErrorWithRemedy(t *testing.T) {
 	}
 }
 
-func TestRoutine_HidesSuccessfulReadsAndInternalRequests(t *testing.T) {
+func TestRoutineLines_HideSuccessfulReadsAndInternalRequests(t *testing.T) {
 	for _, line := range []struct {
 		name, service, text string
 		shown               bool
@@ -314,7 +314,7 @@ func TestRoutine_HidesSuccessfulReadsAndInternalRequests(t *testing.T) {
 		{"an error response of a service behind the gateway", "calls",
 			"22:21:38.603 INFO  request method=GET route=/v1/calls status=503 ms=2.6", true},
 		{"a webhook", "webhook-dispatcher", "22:21:48.393 INFO  webhook attempt outcome=delivered code=200", true},
-		{"the address of the private port", "calls", "22:21:38.100 INFO  private port is open addr=127.0.0.1:9091", true},
+		{"the address of the private port", "calls", "22:21:38.100 INFO  private port opened addr=127.0.0.1:9091", true},
 		{"a warning that quotes a request", "calls", `22:21:48.393 WARN  a peer did not answer error=" INFO request method=GET status=200"`, true},
 	} {
 		t.Run(line.name, func(t *testing.T) {
