@@ -70,7 +70,7 @@ func TestRetirement_IsDue60DaysBefore(t *testing.T) {
 }
 
 // A duplicate model, or a successor that also retires, would give operators wrong advice.
-func TestRetirements_ModelsAreUniqueAndSuccessorsRemain(t *testing.T) {
+func TestRetirements_ModelsAreUniqueAndSuccessorsDoNotRetire(t *testing.T) {
 	t.Parallel()
 	seen := map[string]bool{}
 	for _, row := range retirements() {

@@ -388,7 +388,7 @@ func wantErrorBody(t *testing.T, answer *http.Response, status int, text string)
 
 // Clients that open a connection and send nothing delay no other client, and the server stops
 // without waiting for them.
-func TestServer_SilentTLSClientsDelayNobody(t *testing.T) {
+func TestServer_SilentTLSClientsDelayNoOtherClient(t *testing.T) {
 	t.Parallel()
 	files := certificateFiles(t)
 	pair := newKeyPair(t, 1, inAnHour())

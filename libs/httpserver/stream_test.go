@@ -13,7 +13,7 @@ import (
 )
 
 // A response without an end continues after the time limit, and ends when the client disconnects.
-func TestUntimed_EndsWithTheClient(t *testing.T) {
+func TestUntimed_EndsWhenTheClientDisconnects(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		client, disconnect := context.WithCancel(t.Context())
@@ -39,7 +39,7 @@ func TestUntimed_EndsWithTheClient(t *testing.T) {
 
 type testKey struct{}
 
-func TestServer_ClosingEndsResponsesWithoutAnEnd(t *testing.T) {
+func TestServer_ClosingChannelEndsEndlessResponses(t *testing.T) {
 	t.Parallel()
 	port, err := testkit.Port()
 	if err != nil {

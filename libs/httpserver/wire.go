@@ -71,7 +71,7 @@ type wireConn struct {
 	net.Conn
 	header http.Header
 	// handlerRunning is true from the start of a handler until its response is complete. Bytes that
-	// are written in this time belong to the handler and must not be changed.
+	// are written during this time are the handler's response and must not be changed.
 	handlerRunning atomic.Bool
 }
 

@@ -85,8 +85,9 @@ func (c *Consumer) reportCommitted(chunks []*chunk) {
 }
 
 func (c *Consumer) applyOnce(ctx context.Context, chunks []*chunk) (onCommit func(), err error) {
-	// last is the single record whose handler sends statements with COMMIT, or nil. An error of
-	// COMMIT can be an error of these statements, and last is then parked.
+	// If exactly one record is applied and its handler returned Outcome.Last, last is this record.
+	// Otherwise last is nil. An error of COMMIT can then be an error of the statements in
+	// Outcome.Last, and the record is parked.
 	var last *incoming
 	err = pg.InPipeline(ctx, c.pool, func(tx *pg.Pipeline) error {
 		last = nil

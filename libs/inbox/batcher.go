@@ -35,9 +35,9 @@ const enoughRecords = 16
 const maxPause = 20 * time.Millisecond
 
 // batcher applies chunks of several partitions of a topic in one transaction, so a busy topic needs
-// few commits. While a transaction of the topic runs, new chunks wait. They wait for the same time
-// again (at most maxPause) and are applied together.
-// A chunk of an idle topic does not wait.
+// few commits. While a transaction of the topic runs, new chunks wait. After the transaction they
+// wait for as long as the transaction took, at most maxPause. Then they are applied together. A
+// chunk of an idle topic does not wait.
 type batcher struct {
 	consumer *Consumer
 

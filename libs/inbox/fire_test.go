@@ -52,7 +52,7 @@ func (b *bench) wantAll(n int64) {
 	}
 }
 
-func TestConsumer_JoiningAndLeavingMembersApplyOnce(t *testing.T) {
+func TestConsumer_JoiningAndLeavingMembersApplyEachRecordOnce(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	b.run(b.pool)

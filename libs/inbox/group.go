@@ -275,8 +275,8 @@ func (g *group) rejoinTopic(topic string) {
 	}
 }
 
-// rejoin removes topics from the subscription and adds them again. Their partitions are then
-// assigned again, and startOffsets reads the new ids.
+// rejoin removes the recreated topics from the subscription, and subscribes to them again. Their
+// partitions are then assigned again, and startOffsets reads the new topic ids.
 func (g *group) rejoin(client *kgo.Client) {
 	g.mu.Lock()
 	topics := g.rejoiningTopics

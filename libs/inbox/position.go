@@ -102,7 +102,7 @@ func (c *Consumer) startPositions(ctx context.Context, added []assignedPartition
 
 type started struct {
 	position
-	// recreated means that the stored position belonged to another topic id.
+	// recreated is true if the stored position has another topic id, so the topic was created again.
 	recreated bool
 }
 

@@ -348,7 +348,7 @@ func TestConsumer_StaleProcessAppliesNothing(t *testing.T) {
 	b.wantEffects("a", 1, 2)
 }
 
-func TestConsumer_TwoProcessesOnOnePartitionApplyOnce(t *testing.T) {
+func TestConsumer_TwoProcessesOnOnePartitionApplyEachRecordOnce(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	b.produceFacts(1, 10)

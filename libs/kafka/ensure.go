@@ -234,9 +234,9 @@ func (e *ensuring) verify(ctx context.Context, topics []Topic, have kadm.TopicDe
 	return nil
 }
 
-// The brokers set the timestamp of each record (LogAppendTime), because retention uses it. With the
-// producer's time, a clock a week behind would delete new records immediately. A clock that is
-// ahead would keep personal data longer than documented.
+// The brokers set the timestamp of each record (LogAppendTime), because retention uses the
+// timestamp. If producers set it, records of a producer whose clock is a week behind would be
+// deleted immediately. A clock that is ahead would keep personal data longer than documented.
 const (
 	timestampType = "message.timestamp.type"
 	logAppendTime = "LogAppendTime"

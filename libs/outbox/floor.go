@@ -31,10 +31,9 @@ func (f *floor) readFrom(now time.Time) (id int64, sweep bool) {
 // the last row, or 0 if the read returned no rows. deletedBy is the id of the transaction that
 // deleted the rows, or 0 if another relay had deleted them.
 func (f *floor) updateAfterRead(lastID int64, noneLeft bool, xmin, deletedBy int64) {
-	// A row with a lower id can be committed after a row with a higher id. The floor rises only
-	// when all transactions have ended that were running when the higher row was read. Their ids
-	// are lower than deletedBy. The xmax of a snapshot is not such a bound: higher ids can be
-	// running.
+	// A row with a lower id can be committed after a row with a higher id. The floor rises only when
+	// all transactions have ended that were running when the higher row was read. The ids of these
+	// transactions are below deletedBy. They need not be below the xmax of the read's snapshot.
 	if f.pendingID > 0 && xmin > f.deletedBy && (noneLeft || lastID >= f.pendingID) {
 		f.id, f.pendingID = max(f.id, f.pendingID), 0
 	}

@@ -12,7 +12,7 @@ import (
 	"ringfence.dev/libs/testkit/pgtest"
 )
 
-func TestFloor_RisesOnlyWhenNoRowBelowCanAppear(t *testing.T) {
+func TestFloor_RisesOnlyWhenNoLowerRowCanAppear(t *testing.T) {
 	t.Parallel()
 	type read struct {
 		last            int64

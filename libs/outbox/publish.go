@@ -162,8 +162,8 @@ type ack struct {
 }
 
 // publishRows passes all rows to the Kafka client in order and waits for every acknowledgement.
-// faults[i] is the result of rows[i]. If the lease could be lost, faults is nil and no row may be
-// deleted.
+// faults[i] is the result of rows[i]. If the relay may have lost the lease, faults is nil and no
+// row may be deleted.
 func (s *session) publishRows(ctx context.Context, rows []outboxRow) (faults []error, err error) {
 	round, abandon := context.WithCancel(context.Background())
 	defer abandon()
@@ -176,7 +176,8 @@ func (s *session) publishRows(ctx context.Context, rows []outboxRow) (faults []e
 		faults[i] = errUnacked
 		s.relay.produceRow(round, rows[i], func(err error) { acks <- ack{i, err} })
 	}
-	// After an error abandon drops the unsent rows. Sent records cannot be recalled.
+	// After an error, the deferred call of abandon drops the rows that were not sent yet. Records that
+	// were sent cannot be recalled.
 	if err := s.awaitAcks(ctx, acks, faults); errors.Is(err, errDeposed) {
 		return nil, err
 	} else if err != nil {

@@ -64,7 +64,7 @@ func TestZones_ReturnsTheZonesOfKnownNumbers(t *testing.T) {
 	}
 }
 
-func TestZones_CorrectsTheMetadata(t *testing.T) {
+func TestZones_OverlayCorrectsThePhoneMetadata(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name, number string

@@ -176,7 +176,7 @@ func TestDataFiles_AreCompleteWithExistingZones(t *testing.T) {
 
 // nanp.txt contains every area code of the metadata with the same zones, except the codes that are
 // listed here.
-func TestAreas_ContainEveryAreaOfTheMetadata(t *testing.T) {
+func TestAreas_ContainEveryAreaCodeOfThePhoneMetadata(t *testing.T) {
 	t.Parallel()
 	wrong := map[string]string{
 		// This code serves the area of 306 (Saskatchewan), which has no daylight saving time.
@@ -210,7 +210,7 @@ func TestAreas_ContainEveryAreaOfTheMetadata(t *testing.T) {
 }
 
 // An overlay area code serves the same area as another code, so both codes have the same zones.
-func TestAreas_OverlaysHaveTheZonesOfTheirArea(t *testing.T) {
+func TestAreas_CodesOfTheSameAreaHaveTheSameZones(t *testing.T) {
 	t.Parallel()
 	for _, group := range [][]string{
 		{"270", "364"}, {"850", "448"}, {"541", "458"}, {"423", "729"}, {"812", "930"}, {"208", "986"}, {"250", "236", "257", "672", "778"},

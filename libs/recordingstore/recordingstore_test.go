@@ -25,7 +25,7 @@ func links(t *testing.T, keys ...string) *recordingstore.Links {
 	return l
 }
 
-func TestKey_HasWorkspaceDayAndCall(t *testing.T) {
+func TestKey_ContainsWorkspaceDayAndCallID(t *testing.T) {
 	t.Parallel()
 	workspace, call := uuid.Must(uuid.NewV7()), uuid.Must(uuid.NewV7())
 	key := recordingstore.Key(workspace, call, time.Date(2026, 11, 21, 23, 59, 0, 0, time.FixedZone("", -3600)))
@@ -42,7 +42,7 @@ func TestKey_HasWorkspaceDayAndCall(t *testing.T) {
 	}
 }
 
-func TestLinks_OpenOneRecordingForAnHour(t *testing.T) {
+func TestLinks_GiveAccessToOneRecordingForAnHour(t *testing.T) {
 	t.Parallel()
 	now := time.Unix(1_800_000_000, 0)
 	key, other := recordingstore.Key(uuid.New(), uuid.New(), now), recordingstore.Key(uuid.New(), uuid.New(), now)

@@ -56,7 +56,7 @@ func TestGuard_AllowsOnlyTheGivenNetworks(t *testing.T) {
 	}
 }
 
-func TestDialing_RefusesBeforeAPacketIsSent(t *testing.T) {
+func TestGuardDialing_RefusesAnAddressBeforeAPacketIsSent(t *testing.T) {
 	t.Parallel()
 	dial := ssrf.New(nil).Dialing(0)
 	for _, address := range []string{"127.0.0.1:1", "[::1]:443", "169.254.169.254:80"} {

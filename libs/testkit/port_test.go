@@ -110,7 +110,7 @@ func TestOpen_ReportsOpenPorts(t *testing.T) {
 	}
 }
 
-func TestClaim_LastsUntilTheProcessEnds(t *testing.T) {
+func TestClaim_ReservesThePortUntilTheProcessEnds(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("a claim is kept on Linux only")
 	}
