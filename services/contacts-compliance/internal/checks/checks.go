@@ -45,7 +45,7 @@ func (g *Checks) count(stage gate.Stage, v gate.Outcome, times float64) {
 	g.decisions.WithLabelValues(string(stage), string(v.Result), cmp.Or(string(v.Rule), "none")).Add(times)
 }
 
-// Packs returns the packs that a calling policy may name.
+// Packs returns the policy packs that a calling policy may name.
 func (g *Checks) Packs() countryrules.Library { return g.packs }
 
 // Checked is the result of a dial-time check. TimeZone is the zone of the called person, for use in

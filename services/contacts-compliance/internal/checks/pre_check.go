@@ -73,7 +73,7 @@ func (g *Checks) PreCheck(ctx context.Context, req PreCheckRequest) (Allowed, er
 
 func variables(raw json.RawMessage) (contacts.Document, error) {
 	if len(raw) == 0 {
-		return nil, nil //nolint:nilnil // a nil slice is no fault: many requests have no variables
+		return nil, nil //nolint:nilnil // a request without variables is valid
 	}
 	return contacts.ParseDocument("variables", raw)
 }

@@ -24,7 +24,7 @@ type Consumer struct {
 	packs countryrules.Library
 }
 
-// New returns a consumer. packs are the packs that a calling policy may name.
+// New returns a consumer. packs are the policy packs that a calling policy may name.
 func New(st *store.Store, packs countryrules.Library) *Consumer {
 	return &Consumer{store: st, packs: packs}
 }

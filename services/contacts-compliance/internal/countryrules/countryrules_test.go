@@ -29,7 +29,7 @@ func embedded(t testing.TB) countryrules.Library {
 	return l
 }
 
-func TestPacks_MatchTheirGoldenVersions(t *testing.T) {
+func TestPolicyPacks_EqualTheirGoldenFiles(t *testing.T) {
 	t.Parallel()
 	const golden = "testdata/versions.golden"
 	l := embedded(t)

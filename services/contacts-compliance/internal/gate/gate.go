@@ -41,9 +41,9 @@ type Facts struct {
 	ContactZone *window.Zone `json:"contact_zone"`
 	// DeferIfClosed is the request's schedule_if_outside_hours.
 	DeferIfClosed bool `json:"schedule_if_outside_hours"`
-	// Place is the country and the regions of the number. It is nil if the policy has no packs.
+	// Place is the country and the regions of the number. It is nil if the policy has no policy packs.
 	Place *phone.Place `json:"number_place,omitempty"`
-	// Rules are the packs' rules for the number at the time of the decision.
+	// Rules are the rules of the policy packs that applied to the number at the time of the decision.
 	Rules []countryrules.Rule `json:"rules,omitempty"`
 	// Named is the fault of the contact_id of the request, or "" if there is no fault.
 	Named Named `json:"named_contact,omitempty"`
@@ -82,12 +82,12 @@ const (
 	RuleReference     Rule = "reference"   // the contact_id of the request is wrong
 	RuleDND           Rule = "dnd"
 	RuleConsent       Rule = "consent"
-	RuleConsentNeeded Rule = "consent_needed" // a pack requires consent, and none is recorded
+	RuleConsentNeeded Rule = "consent_needed" // a policy pack requires consent, and none is recorded
 	RuleZone          Rule = "zone_unknown"
 	RuleWindow        Rule = "window"       // the workspace's calling window
 	RulePack          Rule = "pack_hours"   // the hours of a pack
 	RuleHoliday       Rule = "holiday"      // a holiday of a pack
-	RuleExpired       Rule = "pack_expired" // the day is after the pack's covers_until
+	RuleExpired       Rule = "pack_expired" // the day is after the policy pack's covers_until
 	RuleFrequency     Rule = "frequency_cap"
 	RuleNoOpening     Rule = "no_opening"
 )
@@ -111,7 +111,8 @@ type Outcome struct {
 	// At is the time at which the call may be placed: the wanted time if Open, the next opening if
 	// Deferred.
 	At time.Time
-	// Source is the citation of the pack's rule. It is empty if no pack's rule decided.
+	// Source is the citation of the policy pack's rule that decided. It is empty if the decision was
+	// not made by a rule of a policy pack.
 	Source string
 }
 

@@ -23,7 +23,7 @@ const (
 	GateConsent     Name = "consent"
 	GateTimeZone    Name = "time_zone"
 	GateWindow      Name = "calling_window"
-	GatePackHours   Name = "pack_hours" // listed only if the policy has packs
+	GatePackHours   Name = "pack_hours" // listed only if the policy has policy packs
 	GateFrequency   Name = "frequency"
 )
 
@@ -208,7 +208,7 @@ func (f Facts) callingWindow(clocks []clock, s Subject) GateReport {
 	return report
 }
 
-// packHours reports on the hours, the holidays and the expiry of the packs' rules.
+// packHours reports on the hours, the holidays and the expiry of the policy packs' rules.
 func (f Facts) packHours(clocks []clock) GateReport {
 	report := GateReport{Gate: GatePackHours, Result: Passed, Checked: strings.Join(f.Policy.Packs, ", ")}
 	if f.Policy.Override != nil {

@@ -25,7 +25,7 @@ func lines(reports []gate.GateReport) (all []string) {
 	return all
 }
 
-func TestReport_ReasonsOfAnAllowedCall(t *testing.T) {
+func TestReport_StatesAReasonForEachGateOfAnAllowedCall(t *testing.T) {
 	t.Parallel()
 	los := zones(t, "America/Los_Angeles")
 	f := gate.Facts{
@@ -51,7 +51,7 @@ func TestReport_ReasonsOfAnAllowedCall(t *testing.T) {
 	}
 }
 
-func TestReport_ReasonOfEachGate(t *testing.T) {
+func TestReport_StatesTheReasonOfEachGate(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name   string
@@ -123,7 +123,7 @@ func TestReport_ReasonOfEachGate(t *testing.T) {
 	}
 }
 
-func TestReport_PacksHaveTheirHoursAndCaps(t *testing.T) {
+func TestReport_ShowsHoursAndCapsOfPolicyPacks(t *testing.T) {
 	t.Parallel()
 	f := withPacks(t, "+13055551234", "us") // Florida
 	f.Stage, f.Consent = gate.PreCheck, contacts.Consented

@@ -18,8 +18,8 @@ type clock struct {
 }
 
 // requiredClocks returns the clocks that must be open: the workspace's window and, unless the
-// policy has an override, the packs' rules. A clock that is always open is left out, because it
-// needs no time zone.
+// policy has an override, the rules of the policy packs. A clock that is always open is left out,
+// because it needs no time zone.
 func (f Facts) requiredClocks() []clock {
 	var all []clock
 	if !f.Policy.Window.Always() {
@@ -40,8 +40,8 @@ func (f Facts) requiredClocks() []clock {
 	return all
 }
 
-// evaluateHours evaluates the calling window, the packs' hours and holidays, and the frequency
-// caps.
+// evaluateHours evaluates the calling window, the frequency caps, and the hours and holidays of the
+// policy packs.
 func (f Facts) evaluateHours() Outcome {
 	clocks := f.requiredClocks()
 	if slices.ContainsFunc(clocks, func(c clock) bool { return len(c.Zones) == 0 }) {
@@ -119,7 +119,7 @@ func (f Facts) closedHours(clocks []clock, at time.Time) (refusal, bool) {
 	return refusal{}, false
 }
 
-// closedReason describes why a pack's rule is closed on a local day in a zone.
+// closedReason describes why a rule of a policy pack is closed on a local day in a zone.
 func (c clock) closedReason(zone window.Zone, day window.Date) refusal {
 	reason := refusal{rule: RulePack, source: c.rule.Source()}
 	switch holiday := c.rule.Holiday(day); {

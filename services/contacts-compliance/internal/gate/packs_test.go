@@ -20,7 +20,8 @@ func library(t interface{ Fatal(...any) }) countryrules.Library {
 	return l
 }
 
-// The contact has consented. The time is noon in New York on a Monday.
+// withPacks returns facts with the given policy packs. The contact has consented. The time is noon
+// in New York on a Monday.
 func withPacks(t interface{ Fatal(...any) }, number phone.Number, packs ...string) gate.Facts {
 	f := gate.Facts{
 		Stage: gate.PreCheck, At: time.Date(2026, 11, 23, 17, 0, 0, 0, time.UTC), DND: contacts.Clean,
@@ -33,7 +34,7 @@ func withPacks(t interface{ Fatal(...any) }, number phone.Number, packs ...strin
 	return f
 }
 
-func TestEvaluate_AppliesTheRulesOfPacks(t *testing.T) {
+func TestEvaluate_AppliesTheRulesOfPolicyPacks(t *testing.T) {
 	t.Parallel()
 	utc := func(text string) time.Time {
 		at, err := time.Parse("2006-01-02 15:04", text)
@@ -56,7 +57,9 @@ func TestEvaluate_AppliesTheRulesOfPacks(t *testing.T) {
 		change func(*gate.Facts)
 		result gate.Result
 		rule   gate.Rule
-		next   string // the time of the deferred call, or the time in the message; "" if there is none
+		// next is the time of a deferred call. For a denied call, it is the time that the message
+		// contains. It is empty if the test checks neither.
+		next string
 	}{
 		{name: "within the federal hours a call is allowed",
 			number: newYork, packs: []string{"us"}, change: func(*gate.Facts) {},

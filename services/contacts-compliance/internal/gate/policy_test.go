@@ -55,7 +55,7 @@ func packLibrary(t testing.TB) countryrules.Library {
 	return l
 }
 
-func TestParse_AcceptsPacksWithAPermittedWindow(t *testing.T) {
+func TestParse_AcceptsPolicyPacksWithAPermittedWindow(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		name, given string

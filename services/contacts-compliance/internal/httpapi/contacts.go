@@ -185,8 +185,9 @@ func (f bodyFields) metadataPatch() (*openapi.JSONObject, error) {
 	return &document, nil
 }
 
-// createContact parses the body of a POST. The error names every invalid field. change has only the
-// fields that the client sent. It is nil if the body has no consent.
+// createContact parses the body of a POST. The error names every invalid field. req has only the
+// fields that the client sent. change is the requested change of the contact's consent, or nil if
+// the body has no member consent.
 func (f bodyFields) createContact() (req openapi.CreateContact, change *contacts.Change, err error) {
 	var number, name, email, externalID, metadata, consent error
 	req.PhoneE164, number = f.requiredText("phone_e164", maxText)
@@ -249,8 +250,9 @@ func (f bodyFields) newMetadata() (*openapi.JSONObject, error) {
 	return &document, err
 }
 
-// updateContact parses the body of a PATCH. The error names every invalid field.
-// change has only the fields that the client sent. It is nil if the body has no consent.
+// updateContact parses the body of a PATCH. The error names every invalid field. req has only the
+// fields that the client sent. change is the requested change of the contact's consent, or nil if
+// the body has no member consent.
 func (f bodyFields) updateContact() (req openapi.UpdateContact, change *contacts.Change, err error) {
 	name, nameFault := f.optionalText("name", contacts.MaxName)
 	email, emailFault := f.email()

@@ -47,8 +47,9 @@ func viewDecision(d store.StoredDecision) decisionView {
 	}
 }
 
-// viewInputs returns the stored inputs with their timestamps in the form of the API. The stored
-// timestamps are exact to the microsecond, so that a replay of the decision gives the same result.
+// viewInputs returns the stored inputs with their timestamps in the form of the API, which has
+// milliseconds. The stored timestamps have microseconds, so that a replay of the decision gives the
+// same result.
 func viewInputs(stored json.RawMessage) json.RawMessage {
 	var inputs map[string]json.RawMessage
 	var times struct {
@@ -124,7 +125,7 @@ func (a *API) findDecisions(r *http.Request, workspaceID uuid.UUID, req page.Req
 	return a.store.Decisions(r.Context(), workspaceID, *request, number, req)
 }
 
-// viewOwnDecision returns the form for customers, which has no inputs.
+// viewOwnDecision returns a decision in the form for customers, which leaves out the inputs.
 func viewOwnDecision(d store.StoredDecision) openapi.Decision {
 	view := openapi.Decision{
 		ID: d.ID, CallRequestID: d.CallRequestID, PhoneE164: string(d.Number), ContactID: d.ContactID, Kind: string(d.Kind),

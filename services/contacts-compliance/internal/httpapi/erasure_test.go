@@ -120,7 +120,8 @@ func (r *fixture) publishedErasures(t *testing.T) (published []*eventv1.Erased) 
 	return published
 }
 
-// report applies a report without the inbox. Each element of next has the form "<service> <ref>".
+// report applies the report of a service about one step, without the inbox. next lists the steps
+// that the report announces, each in the form "<service> <ref>".
 func (r *fixture) report(t *testing.T, erasure, service, ref string, more bool, next ...string) {
 	t.Helper()
 	step := &eventv1.StepDone{Ref: ref, More: more}

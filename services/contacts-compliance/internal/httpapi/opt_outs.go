@@ -155,7 +155,8 @@ func (a *API) openImport(w http.ResponseWriter, r *http.Request) error {
 	return httpserver.WriteJSON(w, http.StatusCreated, viewImport(opened))
 }
 
-// maxParts is the maximum number of parts. With the largest body size, these are one gigabyte.
+// maxParts is the maximum number of parts of an import. Parts of the largest body size then add up
+// to one gigabyte.
 const maxParts = 4096
 
 // putPart handles PUT …/opt-out-imports/{import}/parts/{part}. A part is any piece of the CSV file.

@@ -225,7 +225,7 @@ func (r *fixture) checkRecord(t *testing.T, number phone.Number, done store.Impo
 	}
 }
 
-func TestImport_TheSameFileAgainChangesNothing(t *testing.T) {
+func TestImport_RepeatedFileChangesNothing(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)
 	file := listFile(12_345)
@@ -369,7 +369,7 @@ func TestVerify_FindsAChangedImportList(t *testing.T) {
 	r.requireIntact()
 }
 
-func TestApplyNumbers_ALostClaimChangesNothing(t *testing.T) {
+func TestApplyNumbers_ChangesNothingAfterTheClaimIsLost(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)
 	r.start(listFile(10), 1)

@@ -25,7 +25,7 @@ FROM generate_series(1, 30000) AS n`
 
 // The rows of a page must be found without a read of all decisions of the workspace or of the
 // number.
-func TestDecisions_NoFilterReadsTheWholeWorkspace(t *testing.T) {
+func TestDecisions_EachFilterReadsOnlyAPartOfTheWorkspace(t *testing.T) {
 	t.Parallel()
 	_, pool := open(t)
 	watched, seen := pgtest.Watch(t, pool)

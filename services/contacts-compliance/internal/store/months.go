@@ -63,8 +63,8 @@ var ErrMonthKept = errors.New("the month is not dropped")
 // drop months that ended less than five years ago.
 //
 // For consent records, the same transaction stores the last dropped row of each chain as the signed
-// start of the chain. If a row up to that one does not verify or is not older than the day, the
-// month is kept.
+// start of the chain. If a row that would be dropped is invalid or not older than the day,
+// DropMonths keeps the month.
 func (a *Archive) DropMonths(ctx context.Context, table string, before time.Time) (dropped int, err error) {
 	for {
 		var month *time.Time

@@ -64,7 +64,7 @@ type PolicyChange struct {
 	// JSON is the policy that the operator sent. If JSON is empty, the default policy applies.
 	JSON     json.RawMessage
 	Operator string
-	// SetInVersion is the version of the workspace that set the policy.
+	// SetInVersion is the version of the workspace in which the operator set the policy.
 	SetInVersion int64
 }
 
@@ -95,8 +95,8 @@ func (s *Store) ApplyPolicy(ctx context.Context, c PolicyChange, packs countryru
 }
 
 // The row lock makes concurrent changes of one workspace run one after the other. ON CONFLICT locks
-// the row even if its WHERE is false. The SELECT excludes versions that are already stored, so that
-// they lock no row until the commit of their batch.
+// the row even if its WHERE is false. The SELECT therefore excludes versions that are already
+// stored. A batch with such a version then locks no row until it commits.
 const advanceSource = `
 INSERT INTO policy_sources AS p (workspace_id, set_in_version)
 SELECT @workspace_id::uuid, @set_in_version::bigint

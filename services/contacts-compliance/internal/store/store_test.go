@@ -127,7 +127,7 @@ func TestCreateWithConsent_ConcurrentCallsStoreOneContactAndOneRecord(t *testing
 
 // If the consent record cannot be stored, the other fields of the same request are not stored
 // either. A trigger makes the insert of the record fail.
-func TestUpdate_AFailedConsentRecordChangesNothing(t *testing.T) {
+func TestUpdate_ChangesNothingIfTheConsentRecordFails(t *testing.T) {
 	t.Parallel()
 	st, pool := open(t)
 	workspace := uuid.Must(uuid.NewV7())
@@ -368,9 +368,9 @@ func TestApplyPolicy_ConcurrentChangesEndWithTheNewestVersion(t *testing.T) {
 	}
 }
 
-// A consumer's batch can contain an event that ApplySetting has already stored. Such an event must
-// not delay the next change of its workspace until the batch commits.
-func TestSetPolicy_StoredVersionLocksNoRow(t *testing.T) {
+// A consumer's batch can contain a version of a policy that ApplySetting has already stored. The
+// batch must then not delay the next policy change of the workspace until it commits.
+func TestSetPolicy_RepeatedVersionLocksNoRow(t *testing.T) {
 	t.Parallel()
 	st, pool := open(t)
 	change := store.PolicyChange{WorkspaceID: uuid.Must(uuid.NewV7()), Operator: "bob", SetInVersion: 1}

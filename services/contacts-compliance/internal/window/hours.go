@@ -24,7 +24,7 @@ func (r *Range) UnmarshalText(text []byte) error {
 }
 
 // Hours returns the open ranges of a local day, in order and without overlaps. An empty list means
-// that the day is closed. Window and the rules of packs implement Hours.
+// that the day is closed. Window and the rules of policy packs implement Hours.
 type Hours interface{ On(day Date) []Range }
 
 // On returns the window's range if the day is one of its days.
