@@ -74,7 +74,7 @@ func (a *Confirmer) Run(ctx context.Context) error {
 		case <-ticks.C:
 		}
 		if _, err := a.Pass(ctx); err != nil && ctx.Err() == nil {
-			slog.ErrorContext(ctx, "unconfirmed holds not published", "error", err)
+			slog.ErrorContext(ctx, "unconfirmed holds not reported to the service calls", "error", err)
 		}
 		if err := a.updateMetrics(ctx); err != nil && ctx.Err() == nil {
 			slog.WarnContext(ctx, "open holds not counted", "error", err)

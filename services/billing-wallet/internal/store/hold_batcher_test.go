@@ -76,7 +76,7 @@ func TestHold_ConcurrentOrdersWithOneIDMakeOneHold(t *testing.T) {
 	wallettest.Balances(t, st, workspace, 10*money.Credit-money.Credit/2, money.Credit/2)
 }
 
-func TestHold_CommitsAfterTheCallerLeft(t *testing.T) {
+func TestHold_CommitsIfTheCallerDisconnects(t *testing.T) {
 	t.Parallel()
 	st := store.New(wallettest.Pool(t))
 	workspace := wallettest.Workspace(t, st, money.Credit)

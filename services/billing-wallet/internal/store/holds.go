@@ -197,8 +197,8 @@ UPDATE holds SET confirm_requested_at = now() FROM due WHERE holds.request_id = 
 RETURNING holds.request_id, holds.workspace_id`
 
 // EnqueueUnconfirmed writes an event to the outbox for up to limit holds that are older than minAge
-// and whose event `requested` did not arrive. A hold gets at most one event in each period of this
-// duration.
+// and whose event `requested` did not arrive. A hold gets at most one event in each period of the
+// duration minAge.
 func (s *Store) EnqueueUnconfirmed(
 	ctx context.Context, minAge time.Duration, limit int, event func(Request) outbox.Event,
 ) (marked []Request, err error) {
@@ -206,7 +206,7 @@ func (s *Store) EnqueueUnconfirmed(
 }
 
 // EnqueueLongOpen writes an event to the outbox for up to limit confirmed holds that are open for
-// longer than minAge. A hold gets at most one event in each period of this duration.
+// longer than minAge. A hold gets at most one event in each period of the duration minAge.
 func (s *Store) EnqueueLongOpen(
 	ctx context.Context, minAge time.Duration, limit int, event func(Request) outbox.Event,
 ) (marked []Request, err error) {

@@ -111,7 +111,7 @@ func threshold(credits money.Micro) *money.Micro {
 	return &amount
 }
 
-func TestLowBalance_HasOneEventPerCrossing(t *testing.T) {
+func TestLowBalance_EachCrossingSendsOneEvent(t *testing.T) {
 	t.Parallel()
 	r := newWalletRig(t, 10*money.Credit+money.Credit/10, threshold(10))
 	r.call(60)
@@ -133,9 +133,9 @@ func TestLowBalance_HasOneEventPerCrossing(t *testing.T) {
 	r.want("after the second crossing", "1: 9.95 below 10 USD", "2: 8.85 below 10 USD")
 }
 
-// The event uses balance, which holds do not reduce. A hold must not send the event, and the
-// settlement of many holds must not repeat it.
-func TestLowBalance_HoldsDoNotCount(t *testing.T) {
+// The threshold is compared with the balance, which holds do not reduce. A hold must not cause the
+// event wallet.low_balance, and the settlement of many holds must not repeat the event.
+func TestLowBalance_HoldsSendNoEvent(t *testing.T) {
 	t.Parallel()
 	r := newWalletRig(t, 10*money.Credit, threshold(10))
 	orders := make([]holds.Order, 10)
@@ -155,7 +155,7 @@ func TestLowBalance_HoldsDoNotCount(t *testing.T) {
 	r.want("after the releases")
 }
 
-func TestLowBalance_AChangeOfTheThresholdCounts(t *testing.T) {
+func TestLowBalance_ThresholdAboveTheBalanceSendsAnEvent(t *testing.T) {
 	t.Parallel()
 	r := newWalletRig(t, 7*money.Credit, nil)
 	r.pay(-money.Credit)
@@ -178,7 +178,7 @@ func TestLowBalance_AChangeOfTheThresholdCounts(t *testing.T) {
 }
 
 // Several replicas settle and post at the same time.
-func TestLowBalance_ConcurrentChangesCrossOnce(t *testing.T) {
+func TestLowBalance_ConcurrentChangesSendOneEvent(t *testing.T) {
 	t.Parallel()
 	r := newWalletRig(t, 20*money.Credit, threshold(10))
 	done := make(chan error)
@@ -200,7 +200,7 @@ func TestLowBalance_ConcurrentChangesCrossOnce(t *testing.T) {
 
 // A process that dies before the commit leaves neither the charge nor the event. The next process
 // then makes both.
-func TestLowBalance_CommitsWithTheCharge(t *testing.T) {
+func TestLowBalance_EventCommitsWithTheCharge(t *testing.T) {
 	t.Parallel()
 	r := newWalletRig(t, 10*money.Credit, threshold(10))
 	order := wallettest.Order(r.workspace)
@@ -223,7 +223,7 @@ func TestLowBalance_CommitsWithTheCharge(t *testing.T) {
 }
 
 // A build without the event left a wallet below its threshold. The next change publishes the event.
-func TestLowBalance_IsPublishedAfterAnUpgrade(t *testing.T) {
+func TestLowBalance_EventIsPublishedAfterAnUpgrade(t *testing.T) {
 	t.Parallel()
 	r := newWalletRig(t, 20*money.Credit, threshold(10))
 	if _, err := r.pool.Exec(

@@ -97,7 +97,7 @@ func TestSaga_LateCaptureHasThePriceOfTheHold(t *testing.T) {
 	wallettest.Balances(t, st, workspace, money.Credit-50_834, 0)
 }
 
-func TestSaga_HoldMadeAfterTheEventAbandonedIsReleased(t *testing.T) {
+func TestSaga_RepeatedAbandonedEventReleasesALaterHold(t *testing.T) {
 	t.Parallel()
 	pool := wallettest.Pool(t)
 	st := store.New(pool)
