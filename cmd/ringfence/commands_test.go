@@ -20,7 +20,7 @@ import (
 const hostileText = "a\x1b[2Jb\u009b31mc\u202ed\u2066e\rf"
 
 // adminServer implements /admin/v1 and records the requests. It responds to every request with the
-// same JSON, which contains the text hostile. This JSON is valid as a page and as a single object.
+// same JSON, which contains hostileText. This JSON is valid as a page and as a single object.
 type adminServer struct {
 	status int
 	asked  []string
@@ -303,7 +303,7 @@ func TestServices_PrintErrorsOnce(t *testing.T) {
 	wantText(t, "stderr of replay", faults, "looking\ngone\nit does not read that\n")
 }
 
-func TestCommands_ConfirmDestructiveCommands(t *testing.T) {
+func TestCommands_DestructiveCommandsNeedAConfirmation(t *testing.T) {
 	var careful []string
 	for _, line := range operators(t) {
 		i := slices.Index(line, "--yes")
@@ -530,7 +530,7 @@ func TestWebhooks_OperatorCommandsChangeTheSubscription(t *testing.T) {
 	}
 }
 
-func TestReplay_OfAFailedSubscriptionNamesTheCommandThatResumesIt(t *testing.T) {
+func TestReplay_FailedSubscriptionErrorNamesTheResumeCommand(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(http.StatusConflict)
 		_, _ = io.WriteString(w, `{"error":{"code":"subscription_not_active","message":"The subscription is failed. Set `+

@@ -69,7 +69,7 @@ func TestListen_DoesNotForwardForgedWebhooks(t *testing.T) {
 }
 
 // The developer's server is stopped. The delivery must fail, so that it is sent again.
-func TestListen_ReportsThatTheDeveloperDoesNotRespond(t *testing.T) {
+func TestListen_DeliveryFailsIfTheDevelopersServerDoesNotRespond(t *testing.T) {
 	f, d := newFakeStack(t), newDeveloper(t, 200)
 	d.Close()
 	out := listenUntil(t, `"hello"`, "--forward", d.URL)

@@ -109,7 +109,7 @@ func wantGates(t *testing.T, out string) {
 		"2026-01-01 04:00:00 EST dial calling_window passed 02:45 in Los Angeles, window 00:00–24:00")
 }
 
-func TestCallsWhy_OfACallExplainsItsRequest(t *testing.T) {
+func TestCallsWhy_CallIDExplainsTheRequestOfTheCall(t *testing.T) {
 	adminRoutes(t, map[string]string{
 		"workspaces/1/calls/3": `{"call_id":"3","call_request_id":"2","status":"completed",
 			"hangup_cause":"normal_clearing"}`,
@@ -127,7 +127,7 @@ func TestCallsWhy_OfACallExplainsItsRequest(t *testing.T) {
 	wantGates(t, out)
 }
 
-func TestCallsWhy_OfAnInboundCallStatesThatItHasNoDecision(t *testing.T) {
+func TestCallsWhy_InboundCallHasNoDecision(t *testing.T) {
 	adminRoutes(t, map[string]string{
 		"workspaces/1/calls/3": `{"call_id":"3","call_request_id":null,"status":"completed",
 			"hangup_cause":"normal_clearing"}`,
@@ -142,7 +142,7 @@ func TestCallsWhy_OfAnInboundCallStatesThatItHasNoDecision(t *testing.T) {
 	wantNotContains(t, "stdout", out, "DECISIONS")
 }
 
-func TestCallsWhy_OfANumberShowsItsGatesAndDecisions(t *testing.T) {
+func TestCallsWhy_NumberShowsItsGatesAndDecisions(t *testing.T) {
 	adminRoutes(t, map[string]string{
 		"workspaces/1/contacts/{phone}/preview": `{"may_be_called":false,"message":"Outside the calling window.",
 			"next_at":"2026-01-01T17:00:00.000Z",
@@ -208,7 +208,7 @@ func TestCallsWhy_ShowsTheDeliveriesOfTheRequest(t *testing.T) {
 	wantContains(t, "deliveries", shown, "call_request.canceled")
 }
 
-func TestCallsWhy_OfAnUnknownIDFails(t *testing.T) {
+func TestCallsWhy_UnknownIDFails(t *testing.T) {
 	adminRoutes(t, nil)
 	code, _, faults := runCommand(t, "calls", "why", "3")
 	if code == 0 {

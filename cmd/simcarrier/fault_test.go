@@ -143,7 +143,7 @@ func (n network) awaitStruck() {
 	}
 }
 
-func TestFault_RuleAppliesToItsNumberOfCalls(t *testing.T) {
+func TestFault_RuleEndsAfterTheGivenCountOfCalls(t *testing.T) {
 	n, _ := start(t, t.TempDir(), 0)
 	n.order(`{"fault":"refuse","to":"+1415","times":2}`)
 	n.order(`{"fault":"refuse","to":"+1415","times":1}`)

@@ -42,7 +42,7 @@ type replica struct {
 	ready atomic.Bool
 }
 
-// Listen opens addr for the replicas. Run must be called.
+// Listen opens addr for the replicas. The caller must call Run.
 func Listen(ctx context.Context, addr string, replicas []Replica) (*Balancer, error) {
 	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", addr)
 	if err != nil {
@@ -131,9 +131,9 @@ func copyHalf(to, from net.Conn) {
 	_ = from.Close()
 }
 
-// dial connects to the next ready replica. If it refuses, dial tries the other ready replicas, and
-// then those that are not ready. It keeps a loopback client's address, because the gateway limits
-// requests by client address.
+// dial connects to the next ready replica. If this replica refuses the connection, dial tries the
+// other ready replicas, and then the replicas that are not ready. The connection keeps a loopback
+// client's address, because the gateway limits requests by client address.
 func (b *Balancer) dial(ctx context.Context, client net.Addr) net.Conn {
 	dialer := net.Dialer{Timeout: dialTimeout}
 	if peer, ok := client.(*net.TCPAddr); ok && peer.IP.IsLoopback() {

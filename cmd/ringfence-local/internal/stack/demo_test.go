@@ -11,7 +11,7 @@ import (
 	"ringfence.dev/libs/testkit/pgtest"
 )
 
-func TestOperator_RepeatsUntilTheDialerKnowsTheAgent(t *testing.T) {
+func TestOperator_RepeatsARequestUntilTheDialerHasTheAgent(t *testing.T) {
 	t.Parallel()
 	for code, want := range map[string]struct {
 		requests int64

@@ -8,19 +8,20 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// Limits on the size of a request. The smallest request has a key, a version and a correlation id.
-// The largest accepted request is far larger than any request of our clients.
+// Limits on the size of a Kafka request, in bytes without the size field. The smallest request has
+// an API key, an API version and a correlation id. The largest accepted request is far larger than
+// any request of our clients.
 const (
 	leastFrame = 8
 	mostFrame  = 100 << 20
-	headBytes  = 8 // the header: size, key and version of the request
+	headBytes  = 8 // the size, API key and API version of a Kafka request
 )
 
 var errNotKafka = errors.New("not a Kafka request: connection dropped")
 
-// guardListener closes a connection before kfake receives an unknown request type, which causes a
-// nil dereference, or a frame of huge size. advertised is the address that kfake sends to its
-// clients. If it is empty, kfake sends the listener's address.
+// guardListener returns a listener whose connections are closed before kfake receives a huge frame,
+// or a request of an unknown type, which would cause a nil dereference. advertised is the address
+// that kfake sends to its clients. If it is empty, kfake sends the listener's address.
 func guardListener(ln net.Listener, advertised string) net.Listener {
 	return guardedListener{ln, advertised}
 }

@@ -5,13 +5,13 @@ import (
 	"testing"
 )
 
-func TestLentParent_DurableDataIsOnDisk(t *testing.T) {
+func TestDataParent_DurableDataIsOnDisk(t *testing.T) {
 	if got, want := dataParent(true), os.TempDir(); got != want {
 		t.Errorf("dataParent(durable) = %s, want %s", got, want)
 	}
 }
 
-func TestLentParent_TestDataIsInMemoryIfThereIsRoom(t *testing.T) {
+func TestDataParent_TestDataIsInMemoryIfThereIsRoom(t *testing.T) {
 	if FreeSpace(sharedMemory) < minSharedMemory {
 		t.Skipf("%s has less than %d bytes of free space", sharedMemory, minSharedMemory)
 	}

@@ -52,8 +52,8 @@ func NewStarter() *Starter {
 }
 
 // serve runs the jobs on its own thread, which ends when this goroutine ends. The main thread never
-// ends, so there serve starts a new goroutine for the jobs. When serve has its thread, it calls
-// onReady.
+// ends. If serve is on the main thread, it starts a new goroutine for the jobs. When the thread can
+// run jobs, serve calls onReady.
 func (s *Starter) serve(onReady func()) {
 	runtime.LockOSThread()
 	if onMainThread() {

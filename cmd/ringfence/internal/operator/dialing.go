@@ -21,7 +21,8 @@ type scope struct {
 	Trunk      string `xor:"scope" placeholder:"NAME" help:"Only this trunk, by name or id."`
 }
 
-// path returns the path of the scope. A workspace is opened only if the scope belongs to one.
+// path returns the path of the scope. It calls workspace only if the scope is a workspace or an
+// agent.
 func (s scope) path(ctx context.Context, d *Client, workspace WorkspaceOpener) (string, error) {
 	switch {
 	case s.Everything:

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-func TestMember_IndentsNestedValues(t *testing.T) {
+func TestPrintObject_IndentsNestedValues(t *testing.T) {
 	const member = `{"id":"7","timings":{"queued_at":"2026-06-04T09:00:00.123Z","talk_seconds":4,"deep":{"x":null}},
 		"interests":["price","speed"],"none":[],"nothing":{},
 		"attempts":[{"attempt":1,"code":503},{"attempt":2,"error":"refused"}],

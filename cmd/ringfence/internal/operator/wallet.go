@@ -32,8 +32,8 @@ type walletEntry struct {
 	Reference string `arg:"" help:"Unique reference, for example an invoice number. A repeated reference has no effect."`
 }
 
-// create creates the entry. It fails if the reference belongs to a different entry, and then prints
-// that entry.
+// create creates the entry. If another entry already has the reference, create prints that entry
+// and returns an error.
 func (e walletEntry) create(ctx context.Context, o *WorkspaceClient, kind string) error {
 	answer, err := o.Ask(ctx, http.MethodPost, o.at("wallet", "transactions"), map[string]any{"type": kind, "amount": e.Amount, "reference": e.Reference})
 	if err != nil {
