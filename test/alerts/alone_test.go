@@ -11,7 +11,8 @@ import (
 	"ringfence.dev/test/kit"
 )
 
-// Exactly one fault fires each alert. The README lists the other alerts, which only promtool tests.
+// Each alert must be either fired by exactly one fault, or listed in the README as an alert that
+// only promtool tests.
 func TestFaults_CoverEveryAlert(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("../../deploy/prometheus/README.md")

@@ -75,7 +75,7 @@ func firstStackFaults() []fault {
 				return w.metricValue(t, "webhook-dispatcher", fmt.Sprintf(held, "count", "")) - w.metricValue(t,
 					"webhook-dispatcher", fmt.Sprintf(held, "bucket", `le="30",`))
 			}
-			// The service attributes these late deliveries to the endpoint.
+			// webhook-dispatcher counts these deliveries as late because of the endpoint (held="endpoint").
 			before := late()
 			w.respondsLate.Store(true)
 			await(t, "more than 20 late deliveries are attributed to the endpoint", func() bool {

@@ -351,7 +351,8 @@ func start(t *testing.T, command, ringfence string) *sharedstack.TestStack {
 			t.Errorf("end the stack: %v", err)
 		}
 	})
-	// Asterisk sends the audio back. The model must answer it, because otherwise it ends the call.
+	// Asterisk sends the agent's audio back as the person's speech. The model must answer this speech,
+	// because otherwise the model ends the call.
 	model, err := system.Model([]map[string]any{{"heard": "…", "text": "Go on."}})
 	if err != nil {
 		t.Fatal(err)

@@ -90,7 +90,7 @@ func (s *scene) change(change func(*call)) {
 	s.known.calls["c1"] = c
 }
 
-func TestHeard_RefusedAttemptIsNoSecondDial(t *testing.T) {
+func TestConvertSippCall_RefusedAttemptIsNoSecondDial(t *testing.T) {
 	t.Parallel()
 	at := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 	for _, tt := range []struct {

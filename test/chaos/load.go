@@ -100,8 +100,8 @@ func (l *load) run(ctx context.Context) {
 	}
 }
 
-// drawOperation chooses the next operation. Only draw makes random choices, and only one goroutine
-// calls it.
+// drawOperation chooses the next operation. All random choices are made while it runs, and only one
+// goroutine calls it.
 func (l *load) drawOperation() func(context.Context) {
 	chance, later := l.rng.Float64(), time.Duration(l.rng.IntN(12_000))*time.Millisecond
 	pause := time.Duration(l.rng.IntN(120)) * time.Millisecond

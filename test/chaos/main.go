@@ -202,7 +202,7 @@ func run(ctx context.Context, set settings, say func(string)) (report *Report, e
 	return r, nil
 }
 
-// When storm returns, all faults are repaired and all requests have a response.
+// When runFaults returns, all faults are repaired and all requests have a response.
 func (w *testStack) runFaults(
 	ctx context.Context,
 	plan []Fault,

@@ -13,8 +13,8 @@ import (
 	"ringfence.dev/test/kit"
 )
 
-// awaitSettled waits until no work is in progress. After the time within, it reports the remaining
-// work as stuck.
+// awaitSettled waits until no work is in progress. After the timeout, it reports the remaining work
+// as stuck.
 func (j *checker) awaitSettled(ctx context.Context, timeout time.Duration) {
 	var open []string
 	err := kit.Until(ctx, timeout, "no work is in progress", func() (bool, error) {

@@ -31,9 +31,9 @@ const (
 	answeringNumber = "+14155550101"
 )
 
-// TestCompose_PageWorks runs the commands of docs/deploy/compose.md in their order, and checks
-// what the page promises.
-func TestCompose_PageWorks(t *testing.T) {
+// TestCompose_CommandsOfThePageWork runs the commands of docs/deploy/compose.md in their order, and
+// checks what the page promises.
+func TestCompose_CommandsOfThePageWork(t *testing.T) {
 	needSandbox(t)
 	receiver := startReceiver(t)
 	t.Setenv("COMPOSE_FILE", "docker-compose.yml:"+composeOverride(t, receiver.CAFile))
@@ -84,7 +84,7 @@ func TestCompose_PageWorks(t *testing.T) {
 }
 
 // A planted defect in the settings must prevent the start, so that a start is known to check them.
-func TestCompose_WrongVariablesAreFound(t *testing.T) {
+func TestCompose_WrongVariablesPreventTheStart(t *testing.T) {
 	needSandbox(t)
 	receiver := startReceiver(t)
 	override := composeOverride(t, receiver.CAFile)
@@ -132,7 +132,7 @@ func pageCommands(t *testing.T) (p page) {
 			switch {
 			case strings.HasPrefix(command, "docker compose up"):
 				p.start += command
-			case strings.Contains(command, "down --volumes"): // the cleanup of the test runs it
+			case strings.Contains(command, "down --volumes"): // the cleanup of the test runs this command
 			case strings.HasPrefix(command, "docker compose down"):
 				p.stop += command
 			default:

@@ -100,7 +100,7 @@ type racing struct {
 }
 
 // aim estimates the delay between the due time of a call request and its dial. Cancels are sent
-// after this delay. All lanes share one aim for each manner.
+// after this delay. All goroutines share one aim for each manner, which is a way to cancel.
 type aim struct {
 	at, step time.Duration
 	late     bool // the last cancel was too late
@@ -136,8 +136,8 @@ func (a *aim) learn(late bool) {
 	}
 }
 
-// oneSided reports whether the cancels of a manner were almost always before or almost always after
-// the dial.
+// oneSided reports whether the cancels of at least one manner were almost always before the dial or
+// almost always after the dial.
 func (run *racing) oneSided() bool {
 	run.mu.Lock()
 	defer run.mu.Unlock()

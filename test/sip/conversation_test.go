@@ -16,8 +16,8 @@ import (
 	"ringfence.dev/test/kit/sharedstack"
 )
 
-// The first two sentences are the person's. The number is the second of the call at which the
-// sentence begins.
+// The person speaks the first two sentences. The number beside each of them is its start in the
+// played file, in seconds.
 const (
 	interruption, interrupts = "Who is this calling me", 5
 	refusal, refuses         = "Never call me again", 11

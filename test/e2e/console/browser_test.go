@@ -254,13 +254,13 @@ func (b *tab) refreshRegions(t *testing.T) {
 	})()`)
 }
 
-// text returns the text of an element.
+// text returns the text of the element that the selector matches.
 func (b *tab) text(t *testing.T, selector string) string {
 	t.Helper()
 	return script[string](t, b, fmt.Sprintf("document.querySelector(%q)?.innerText ?? ''", selector))
 }
 
-// look is one way to show a page.
+// look is a color scheme and a window size in which a page is shown.
 type look struct {
 	name          string
 	scheme        string // prefers-color-scheme
@@ -283,7 +283,8 @@ func checkPage(t *testing.T, name, path string) {
 	b.check(t, name, path)
 }
 
-// check is checkPage in a given tab. Each action of ready is carried out before the check.
+// check does what checkPage does, in the given tab. It carries out the actions in ready before it
+// checks the page.
 func (b *tab) check(t *testing.T, name, path string, ready ...chromedp.Action[chromedp.Void]) {
 	t.Helper()
 	for _, l := range looks {

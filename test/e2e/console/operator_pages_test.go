@@ -95,7 +95,8 @@ func TestEmergency_PauseOfAnAgentEndsByItself(t *testing.T) {
 	b.shows(t, "#stops", "Dialing of an agent is paused.")
 	b.shows(t, "#stops", "Hallucinates")
 	b.visit(t, "/operator/emergency")
-	// the audit entry of the pause names the workspace of the agent, so it can be resumed here
+	// The audit entry of the pause contains the workspace of the agent, so this page can resume the
+	// agent.
 	b.run(t, chromedp.Click(`#stops form button`))
 	b.shows(t, "#stops", "Nothing is paused")
 }

@@ -61,7 +61,7 @@ func TestLive_CallMovesThroughItsStatesWithoutAReload(t *testing.T) {
 	sharedstack.Equal(t, "page was not loaded again", script[bool](t, b, "window.notReloaded === true"), true)
 }
 
-func TestCall_ShowsItsStoryAfterAReason(t *testing.T) {
+func TestCall_ShowsTheTranscriptAfterAReason(t *testing.T) {
 	s := stack(t)
 	call := s.awaitCall(t, s.place(t, "+14155550103"))
 	b := operatorTab(t)

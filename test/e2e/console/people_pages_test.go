@@ -24,7 +24,7 @@ func recentTab(t *testing.T) *tab {
 	return b
 }
 
-// row returns the id of the table row or list item with a text.
+// row returns the id of the table row or list item that contains the text.
 func (b *tab) row(t *testing.T, text string) string {
 	t.Helper()
 	quoted, err := json.Marshal(text)
@@ -213,7 +213,7 @@ func TestContacts_PageIsAccessible(t *testing.T) {
 	checkPage(t, "contacts", "/w/{workspace}/contacts")
 }
 
-func TestOptOuts_NumberIsOptedOutAndTakenBack(t *testing.T) {
+func TestOptOuts_OptOutIsCreatedAndRemoved(t *testing.T) {
 	const number = "+14155550175"
 	b := operatorTab(t)
 	b.visit(t, "/w/{workspace}/opt-outs")

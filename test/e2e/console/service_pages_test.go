@@ -49,7 +49,8 @@ func TestWebhooks_EndpointIsAddedTestedPausedAndDeleted(t *testing.T) {
 	b.await(t, `document.querySelector("#results .main-link")?.innerText === "webhook.test"`)
 	b.run(t, chromedp.Click(`#results .main-link`))
 	b.await(t, `document.querySelector("#attempts, #reason")`)
-	if script[bool](t, b, `document.querySelector("#reason") !== null`) { // no earlier test gave a reason
+	// The page asks for a reason if no earlier test gave one.
+	if script[bool](t, b, `document.querySelector("#reason") !== null`) {
 		b.run(t, chromedp.SetValue("#reason", "ticket 8"), chromedp.Submit("#reason"))
 	}
 	b.await(t, `document.readyState === "complete" && document.querySelector("#attempts")`)

@@ -36,7 +36,7 @@ func TestSignIn_WrongCodeIsExplained(t *testing.T) {
 }
 
 // A person registers a passkey with the link of an invitation, and signs in with it.
-func TestSignIn_WithAPasskey(t *testing.T) {
+func TestSignIn_AcceptsAPasskey(t *testing.T) {
 	b := newTab(t)
 	b.addAuthenticator(t)
 	b.visit(t, b.print(t, "invite-operator", invitation)[1])

@@ -100,7 +100,7 @@ func TestAudit_RecordsReadsOfTranscripts(t *testing.T) {
 	sharedstack.Equal(t, "newest entry that the person reads", listed.ids()[0], entry["id"].(string))
 }
 
-func TestAudit_FiltersAndAccess(t *testing.T) {
+func TestAudit_FiltersSelectEntriesAndReadKeysAreRefused(t *testing.T) {
 	w := workspace(t)
 	w.read.refused(t, 403, "missing_scope", "GET", auditLog, nil)
 	w.write.want(t, 201, "POST", "/v1/contacts", set{"phone_e164": number(1)})

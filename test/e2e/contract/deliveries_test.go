@@ -67,7 +67,8 @@ func TestDeliveries_ShowEachAttemptWithItsCauseAndCanBeResent(t *testing.T) {
 		"[at duration_ms error status_code]",
 	)
 
-	// The new series replaces the retry, which was due in a minute.
+	// The delivery's next retry is due in a minute. The resend starts a new series of attempts, which
+	// replaces this retry.
 	w.write.want(t, 200, "PATCH", path, set{"url": hooks.URL + "/" + w.id})
 	queued := w.write.want(t, 202, "POST", deliveries+"/"+id+"/resend", nil)
 	sharedstack.Equal(t, "status", queued.text("status"), "queued")
@@ -175,7 +176,7 @@ func TestDeliveries_ReplaySendsTheEventsOfACallInOrder(t *testing.T) {
 		t.Run(name, func(t *testing.T) { w.write.refused(t, 422, "validation_error", "POST", path+"/replay", body) })
 	}
 
-	// An operator erases the person of the call.
+	// An operator erases the data of the called person.
 	w.operator.want(t, 200, "DELETE", w.admin+"/contacts/"+to, nil)
 	until(t, "the event is erased", func() bool {
 		got := w.read.want(t, 200, "GET", deliveries+"/"+ids[0], nil)

@@ -108,7 +108,8 @@ func TestDialing_RefusesInvalidChanges(t *testing.T) {
 	w.operator.refused(t, 404, "not_found", "PUT", "/admin/v1/workspaces/"+unknownID()+"/dialing", pause)
 	w.operator.refused(t, 404, "not_found", "PUT", "/admin/v1/trunks/"+unknownID()+"/dialing", pause)
 	sharedstack.Equal(t, "state", w.read.want(t, 200, "GET", dialing, nil).text("state"), "active")
-	// The other tests of this stack need to dial, so the state of everything is only read.
+	// The other tests of this stack must be able to dial. Therefore this test does not pause the whole
+	// deployment and only reads its state.
 	everything := w.operator.want(t, 200, "GET", "/admin/v1/dialing", nil)
 	sharedstack.Equal(t, "state of everything", everything.text("state"), "active")
 }

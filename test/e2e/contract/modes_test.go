@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// Contract 11.8: requests, responses, events and charges of a test workspace are the same.
+// Requests, responses, events and charges of a test workspace must be the same as those of a live
+// workspace.
 func TestModes_TestWorkspaceWorksLikeALiveOne(t *testing.T) {
 	w := workspace(t, set{"mode": "test"})
 	made := w.operator.want(t, 201, "POST", w.admin+"/api-keys", set{"name": "kept", "access": "write"})
@@ -44,7 +45,7 @@ func TestModes_TestWorkspaceWorksLikeALiveOne(t *testing.T) {
 	}
 }
 
-func TestModes_ModeCannotChange(t *testing.T) {
+func TestModes_ModeOfAWorkspaceCannotChange(t *testing.T) {
 	live, test := workspace(t), workspace(t, set{"mode": "test"})
 	if got := live.operator.want(t, 200, "GET", live.admin, nil).text("mode"); got != "live" {
 		t.Errorf("default mode = %q, want live", got)

@@ -39,7 +39,7 @@ func TestOperatorDescription_MatchesTheService(t *testing.T) {
 		"id": w.id, "agent_id": w.agent, "call_id": call.text("call_id"), "call_request_id": call.text("call_request_id"),
 		"subscription_id": subscription, "phone_e164": phone, "part": "1", "key_id": w.writeID,
 	}
-	queries := map[string]string{ // of the operations that need a parameter
+	queries := map[string]string{ // the queries of the operations that require one
 		"/admin/v1/workspaces/{id}/attempts":  "?of=" + call.text("call_id"),
 		"/admin/v1/workspaces/{id}/decisions": "?phone=" + url.QueryEscape(phone),
 		"/admin/v1/workspaces/{id}/usage":     "?month=" + time.Now().UTC().Format("2006-01"),
@@ -55,7 +55,7 @@ func TestOperatorDescription_MatchesTheService(t *testing.T) {
 				return url.PathEscape(value)
 			})
 			if method != "GET" && !strings.HasPrefix(address, w.admin+"/") {
-				continue // all tests share the trunks and the pause of everything
+				continue // changes of the trunks or of all dialing would affect other tests
 			}
 			got := w.operator.send(t, method, address+queries[path], bodyOf(method))
 			if checkOperation(t, document, path, method, address, got) {

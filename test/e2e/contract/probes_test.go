@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// The order is reads, then changes, then creations. In this order each probe finds its objects,
+// probes returns reads, then changes, then creations. In this order each probe finds its objects,
 // also when the other workspace sends the probes.
 func probes(s *stranger) []probe {
 	if s.tenant == nil { // the caller needs only the list of operations

@@ -77,7 +77,7 @@ func limitsOf(t *testing.T, what string, a answer) limits {
 	return l
 }
 
-func TestRate_LimitIsExactAcrossTwoReplicas(t *testing.T) {
+func TestRateLimit_IsExactAcrossTwoReplicas(t *testing.T) {
 	const limit, asked = 120, 300
 	w := workspace(t, set{"plan": "growth", "rate_limit_per_minute": nil})
 	clients := newClients(t, w.read.key, asked)
@@ -143,7 +143,7 @@ func refusedBy(t *testing.T) map[int]int {
 	return refused
 }
 
-func TestRate_BurstOfTheWholeLimitPasses(t *testing.T) {
+func TestRateLimit_BurstOfTheWholeLimitPasses(t *testing.T) {
 	// less than the number of database connections, so that all requests are counted concurrently
 	const limit = 20
 	w := workspace(t, set{"rate_limit_per_minute": limit})
@@ -158,7 +158,7 @@ func TestRate_BurstOfTheWholeLimitPasses(t *testing.T) {
 	}
 }
 
-func TestRate_EachKeyHasTheLimitOfPlanOrOverride(t *testing.T) {
+func TestRateLimit_EachKeyHasTheLimitOfPlanOrOverride(t *testing.T) {
 	growth := workspace(t, set{"plan": "growth", "rate_limit_per_minute": nil})
 	scale := workspace(t, set{"rate_limit_per_minute": nil})
 	tight := workspace(t, set{"rate_limit_per_minute": 3})
@@ -190,7 +190,7 @@ func TestRate_EachKeyHasTheLimitOfPlanOrOverride(t *testing.T) {
 	})
 }
 
-func TestRate_HeadersOnEveryResponse(t *testing.T) {
+func TestRateLimit_HeadersAreInEveryResponse(t *testing.T) {
 	w := workspace(t, set{"rate_limit_per_minute": 100})
 	w.topUp(t, holdOfOneCall)
 	starter := workspace(t, set{"plan": "starter"})

@@ -27,9 +27,9 @@ import (
 	"ringfence.dev/test/kit"
 )
 
-// TestReceivers_AcceptRealAndRefuseForged runs each example of examples/receivers as its README
-// describes, with real and with forged deliveries.
-func TestReceivers_AcceptRealAndRefuseForged(t *testing.T) {
+// TestReceivers_AcceptRealAndRefuseForgedWebhooks runs each example of examples/receivers as its
+// README describes, with real and with forged deliveries.
+func TestReceivers_AcceptRealAndRefuseForgedWebhooks(t *testing.T) {
 	for _, language := range kit.ReceiverLanguages() {
 		t.Run(language, func(t *testing.T) {
 			hooks := stack(t).Hooks

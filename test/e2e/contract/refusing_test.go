@@ -18,8 +18,8 @@ func (w *tenant) placeInOneHour(t *testing.T, to string) (id string) {
 }
 
 // makeDueQuery makes queued call requests due if the dialer has current copies of the workspace and
-// of the agent. It leaves out numbers with an opt-out that the queue may not reflect yet: one that
-// was not acknowledged at least 6 s before.
+// of the agent. It leaves out a number with an opt-out that was not acknowledged at least 6 s ago,
+// because the queue may not reflect this opt-out yet.
 const makeDueQuery = `
 WITH due AS (
 	UPDATE dialer.dial_queue q SET due_at = now(), look_at = now()
@@ -91,7 +91,7 @@ func (w *tenant) wantBlocked(t *testing.T, id, code string) {
 
 // If a person opts out in a call, the workspace's queued call requests to that person are not
 // dialed. The opt-out record names the call as evidence.
-func TestOptOut_InACallBlocksQueuedRequests(t *testing.T) {
+func TestOptOut_OptOutDuringACallBlocksQueuedRequests(t *testing.T) {
 	w, to := workspace(t), number(96)
 	w.topUp(t, "100")
 	waits := w.placeInOneHour(t, to)
@@ -115,7 +115,7 @@ func TestOptOut_InACallBlocksQueuedRequests(t *testing.T) {
 
 // If an imported list contains a number, queued call requests to the number are not dialed. A
 // second import of the same file changes nothing.
-func TestOptOut_ImportedBlocksQueuedRequests(t *testing.T) {
+func TestOptOut_ImportedOptOutBlocksQueuedRequests(t *testing.T) {
 	w, to := workspace(t), number(1)
 	w.topUp(t, "100")
 	waits := w.placeInOneHour(t, to)

@@ -67,7 +67,7 @@ func TestService_OpenPathsNeedNoKey(t *testing.T) {
 
 // The requests of this test have no operation. The validating transport requires the version header
 // in all other responses.
-func TestService_VersionHeaderOnEveryResponse(t *testing.T) {
+func TestService_VersionHeaderIsInEveryResponse(t *testing.T) {
 	for request, code := range map[string]string{
 		"GET /%zz HTTP/1.1\r\nHost: x\r\n\r\n":                                                                      "bad_request",
 		"GET / HTTP/1.1\r\nHost: x\r\nX: " + strings.Repeat("x", 80<<10) + "\r\n\r\n":                               "headers_too_large",

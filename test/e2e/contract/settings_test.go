@@ -529,7 +529,7 @@ func TestSettings_ApplyToTheNextDelivery(t *testing.T) {
 	}
 	path := "/v1/webhook-subscriptions/" + made.member("id")
 	at := func(i int) string { return "/" + w.ID + "/" + strconv.Itoa(i) }
-	// writes maps each delivery id to the index of its write
+	// writes maps the id of each test delivery to the number of the setting change that preceded it
 	secrets, writes := make([]string, settingWrites()), map[string]int{}
 	for i := range settingWrites() {
 		if got := w.api("PATCH", path, map[string]any{"url": hooks.URL + at(i)}); got.status != http.StatusOK {

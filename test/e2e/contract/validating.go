@@ -40,7 +40,8 @@ func Load(description []byte) (*Document, error) {
 		return nil, fmt.Errorf("validate the description: %w", err)
 	}
 	d := &Document{spec: spec, seen: map[string]int{}}
-	// The description does not require it, because stored events of earlier versions do not have it.
+	// The description does not require call_request_id, because stored events of earlier versions do
+	// not have it. Responses must have it.
 	whole := spec.Components.Schemas["Call"].Value
 	whole.Required = append(whole.Required, "call_request_id")
 	spec.Components.Schemas["CallSummary"].Value.Properties["scheduled_for"].Value.Format = offsetDateTime

@@ -17,7 +17,8 @@ const (
 	maxStoreDelay = 500 * time.Millisecond
 )
 
-// settled contains the events that the history showed as delivered before the kill.
+// dispatcherKill is one SIGKILL of a dispatcher. settled contains the events that were recorded as
+// delivered before the kill.
 type dispatcherKill struct {
 	begun, ended time.Time
 	next         time.Time // the start time of the next process; zero if no process followed
@@ -37,9 +38,9 @@ func (k dispatcherKill) interrupted(r request) bool {
 	return left || r.at.Before(k.ended)
 }
 
-// TestKilling_DispatcherLosesNoEvent kills one of two dispatchers repeatedly while a slow endpoint
-// receives a steady stream of events.
-func TestKilling_DispatcherLosesNoEvent(t *testing.T) {
+// TestKilling_KilledDispatcherLosesNoEvent kills one of two dispatchers repeatedly while a slow
+// endpoint receives a steady stream of events.
+func TestKilling_KilledDispatcherLosesNoEvent(t *testing.T) {
 	w, chance := stack(t), sharedstack.Seeded(t, 4)
 	hooks := w.receive(t)
 	hooks.answering(http.StatusOK, 100*time.Millisecond)

@@ -51,7 +51,8 @@ func Binaries(t testing.TB) string {
 	return dir
 }
 
-// Complete adds to the folder bin a link to each missing program of the folder built.
+// Complete adds links to the folder bin, one for each program of the folder built that bin does not
+// contain.
 func Complete(bin, built string) error {
 	all, err := os.ReadDir(built)
 	if err != nil {
