@@ -325,7 +325,7 @@ func (c *clone) checkCompose(one recordedCommand) {
 			}
 			continue
 		}
-		service, _, _ := strings.Cut(w, ":") // cp adds the path of the file
+		service, _, _ := strings.Cut(w, ":") // an argument of cp can be SERVICE:PATH
 		if _, ok := defined[service]; !ok {
 			c.t.Errorf("%s: docker-compose.yml has no service %q", one.place, service)
 		}

@@ -14,7 +14,7 @@ import (
 
 const runbooks = "../../docs/runbooks/"
 
-func TestRunbooks_OneForEachAlert(t *testing.T) {
+func TestRunbooks_EachAlertHasOne(t *testing.T) {
 	t.Parallel()
 	var alerts []string
 	for _, groups := range loadRules(t) {

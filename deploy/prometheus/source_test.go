@@ -21,7 +21,7 @@ type sourceText struct {
 	runNames    map[string]bool // every make target as `make x`, every test name, and every prefix of a test name
 }
 
-func source(t *testing.T) sourceText { //nolint:gocognit // one step per kind of file
+func source(t *testing.T) sourceText { //nolint:gocognit // the function has one step for each kind of file
 	t.Helper()
 	c := sourceText{
 		files: map[string]string{}, literals: map[string]bool{},

@@ -33,7 +33,7 @@ var forwardingFiles = []string{
 	"services/gateway/internal/proxy/owner_request.go",          // returns the error of the service that owns the route
 }
 
-func TestCodes_EqualTheExamplesOfTheAPIDescription(t *testing.T) {
+func TestErrorCodes_EqualTheExamplesOfTheAPIDescription(t *testing.T) {
 	t.Parallel()
 	sources, err := parseFiles(os.DirFS("../.."))
 	if err != nil {

@@ -115,7 +115,7 @@ func checkLayout(tree fs.FS) (violations []string) {
 		dir := path.Dir(module)
 		command := "cmd/" + path.Base(dir)
 		names := []string{"README.md", command + "/main.go", command + "/config.go"}
-		if path.Base(dir) != "console" { // it has no database and serves pages
+		if path.Base(dir) != "console" { // the console has no database and serves pages
 			names = append(names, "internal/store/migrations", "internal/httpapi")
 		}
 		for _, name := range names {
