@@ -43,8 +43,8 @@ func Validation(field, format string, args ...any) *Error {
 const validationError = "validation_error"
 
 // Join returns one validation_error with the messages of all errors, so that a response names every
-// invalid field. Nil errors are ignored. If an error is not a validation_error, Join returns only
-// the first such error.
+// invalid field. Nil errors are ignored. If some errors are not a validation_error, Join returns
+// only the first of these.
 func Join(faults ...error) error {
 	var messages []string
 	for _, err := range faults {

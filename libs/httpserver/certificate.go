@@ -75,8 +75,8 @@ func (c TLSConfig) parse(files keyPair) (*tls.Certificate, error) {
 	return &pair, nil
 }
 
-// Certificate is a certificate that is replaced when its files change. Connections that are open
-// then continue with the earlier one.
+// Certificate is a certificate that is replaced when its files change. Open connections continue
+// with the earlier certificate.
 type Certificate struct {
 	config  TLSConfig
 	current atomic.Pointer[tls.Certificate]

@@ -133,7 +133,8 @@ func Hurry(w http.ResponseWriter, r *http.Request, within time.Duration) {
 	if r.ContentLength == 0 {
 		return // there is no body, and net/http would treat a read deadline as a disconnect of the client
 	}
-	// The error is ignored: only writers without a connection, in tests, do not support deadlines.
+	// The error is ignored. Only the writers of tests do not support deadlines, because they have no
+	// connection.
 	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(within))
 }
 

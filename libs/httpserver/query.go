@@ -84,8 +84,9 @@ func QueryTime(q url.Values, name string) (*time.Time, error) {
 	return &at, nil
 }
 
-// QueryCreated returns the first id that created_after permits, and the first id after those that
-// created_before permits. An id is nil if its parameter is absent. A malformed time is 422.
+// QueryCreated returns the ids for the parameters created_after and created_before: from is the
+// first id that they select, and until is the first id after the selected ids. An id is nil if its
+// parameter is absent. A malformed time is 422.
 func QueryCreated(q url.Values) (from, until *uuid.UUID, err error) {
 	after, err := QueryTime(q, "created_after")
 	if err != nil {

@@ -129,7 +129,7 @@ func (b *lookup) splitRecords(chunks []*chunk) (fresh, toPark []*incoming) {
 				rec.outcome = duplicate
 				continue
 			}
-			delete(b.fresh, rec.EventID) // a second record of the batch with this id is a duplicate
+			delete(b.fresh, rec.EventID) // another record with this id is then a duplicate
 			rec.outcome, rec.resultReason = applied, rec.parkReason
 			if rec.resultReason == nil && b.parkedKeys[hashOf(rec.Key)] {
 				rec.resultReason = errKeyParked

@@ -17,8 +17,8 @@ import (
 	"ringfence.dev/libs/pg"
 )
 
-// lateIDDays is how long the ids in inbox_late_events are kept. The DLQ keeps records for 30
-// days.
+// lateIDDays is how many days the ids in inbox_late_events are kept. It exceeds the 30 days for
+// which the DLQ keeps a record that can be replayed.
 const lateIDDays = 31
 
 // Both statements store the ids that are new, and return them. They differ in how they find an id

@@ -25,8 +25,8 @@ import (
 //go:embed migrations/*.sql
 var files embed.FS
 
-// Migrations are the tables of the inbox, for pg.Open and pgtest.New. A consumer also needs the
-// tables of the outbox, which publishes parked records.
+// Migrations are the migrations of the inbox's tables, for pg.Open and pgtest.New. A consumer also
+// needs the tables of the outbox, which publishes parked records.
 var Migrations = pg.Migrations{Name: "inbox", FS: migrationFiles(files)}
 
 // migrationFiles returns the folder with the migrations. It cannot fail, because the folder is

@@ -13,7 +13,7 @@ const (
 	parked    = "parked"
 )
 
-// The possible causes for which a position moves back.
+// The possible reasons why a position moves back.
 const (
 	databaseRestored = "database_restored"
 	topicRecreated   = "topic_recreated"

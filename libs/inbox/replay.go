@@ -49,7 +49,7 @@ func (c *Consumer) Replay(ctx context.Context, topic string) (applied, parked in
 		}
 		if n > 0 {
 			deadline = time.Now().Add(dlqTimeout)
-			continue // the consumer can have parked more records of these keys
+			continue // the consumer can have parked more records of these keys in the meantime
 		}
 		if parked <= refused || time.Now().After(deadline) {
 			if parked > refused {

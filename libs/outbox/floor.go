@@ -5,9 +5,9 @@ import "time"
 // sweepInterval is how often the relay reads the outbox from its first row.
 const sweepInterval = time.Minute
 
-// floor is the lowest id from which the relay must read. Rows below the floor are deleted. While
-// another transaction holds an old snapshot, vacuum cannot remove these rows from the index, and a
-// read without a floor would visit all of them.
+// floor is the lowest id from which the relay must read. All rows below the floor have been
+// deleted. While another transaction holds an old snapshot, vacuum cannot remove the deleted rows
+// from the index, and a read without a floor would visit all of them.
 type floor struct {
 	id int64
 	// pendingID becomes the floor when all transactions up to deletedBy have ended. It is 0 if no

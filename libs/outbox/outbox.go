@@ -27,7 +27,7 @@ import (
 //go:embed migrations/*.sql
 var files embed.FS
 
-// Migrations are the tables of the outbox, for pg.Open and pgtest.New.
+// Migrations are the migrations of the outbox's tables, for pg.Open and pgtest.New.
 var Migrations = pg.Migrations{Name: "outbox", FS: migrationFiles(files)}
 
 // migrationFiles returns the folder with the migrations. It cannot fail, because the folder is
@@ -79,8 +79,8 @@ func Put(ctx context.Context, tx pgx.Tx, events ...Event) error {
 	return nil
 }
 
-// The database sets the source and the time of an event. The database knows the schema, and all
-// events of a schema must use the same clock.
+// The database sets the source of an event, which is the name of the schema. It also sets the time,
+// unless the event has a time. All events of a schema then use the same clock.
 const insertEvent = `
 INSERT INTO outbox (event_id, topic, key, headers, payload)
 VALUES (@event_id, @topic, @key, @headers::jsonb || jsonb_build_object(

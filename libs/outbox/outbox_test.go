@@ -151,7 +151,7 @@ func TestPut_OversizeEventFailsItsTransaction(t *testing.T) {
 	}
 }
 
-func TestPut_StoresInvalidHeaders(t *testing.T) {
+func TestPut_StoresHeadersWithInvalidCharacters(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.New(t, schema, outbox.Migrations)
 	err := put(t, pool, outbox.Event{TopicName: "x.dlq", Key: "\xff\x00", Raw: []byte{0, 255}, RawHeaders: map[string]string{"a\x00": "\xff\x00b"}})

@@ -53,7 +53,7 @@ ORDER BY oldest.id`
 
 const deleteRows = `DELETE FROM outbox WHERE id = ANY($1) RETURNING pg_current_xact_id()::text::bigint`
 
-// A batch ends with the row that reaches maxBytes, to limit the memory.
+// A batch ends after the row with which it reaches maxBytes. This limits the memory.
 const maxBytes = 16 << 20
 
 // relayBatch publishes the oldest rows and deletes those that Kafka acknowledged. No transaction is

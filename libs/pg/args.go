@@ -17,7 +17,7 @@ type Args pgx.NamedArgs
 
 type statement struct {
 	sql   string
-	names []string // the names of $1, $2, …
+	names []string // the argument names of $1, $2, … in this order
 }
 
 // statements contains the parsed statements of a connection. Only the goroutine that uses the

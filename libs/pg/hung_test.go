@@ -51,7 +51,7 @@ func TestOpen_SessionsHaveTimeoutsForHangingClients(t *testing.T) {
 			t.Fatalf("read %s: %v", tt.name, err)
 		}
 		if tt.name == "tcp_user_timeout" && got == "0ms" {
-			continue // a Unix socket does not have this timeout
+			continue // a Unix socket has no tcp_user_timeout
 		}
 		if got != tt.want {
 			t.Errorf("%s = %s, want %s", tt.name, got, tt.want)

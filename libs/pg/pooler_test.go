@@ -85,7 +85,7 @@ func TestOpen_TransactionsBehindAPoolerShareOneSession(t *testing.T) {
 			t.Fatalf("read %s: %v", name, err)
 		}
 		if strings.HasPrefix(got, "0") {
-			continue // a Unix socket has no TCP timeout
+			continue // a Unix socket has no tcp_user_timeout
 		}
 		if got = strings.Replace(got, "000ms", "s", 1); got != value {
 			t.Errorf("%s = %q, want %q", name, got, value)

@@ -19,7 +19,7 @@ func TestOpen_ConnectionsTimeOutOnUnacknowledgedData(t *testing.T) {
 	defer conn.Release()
 	socket, ok := conn.Conn().PgConn().Conn().(*net.TCPConn)
 	if !ok {
-		return // a Unix socket has no such timeout
+		return // a Unix socket has no TCP_USER_TIMEOUT
 	}
 	raw, err := socket.SyscallConn()
 	if err != nil {

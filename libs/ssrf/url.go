@@ -35,7 +35,8 @@ func CheckURL(text, scheme string, isReachable func(netip.Addr) bool) (string, e
 		return "", errors.New("must not carry a user name or password")
 	case strings.Contains(text, "#"):
 		return "", errors.New("must not carry a fragment")
-	case strings.ContainsAny(text, " \"<>\\^`{|}"): // not allowed by RFC 3986 section 2; net/http would change them
+	// RFC 3986 section 2 forbids these characters, and net/http would change them.
+	case strings.ContainsAny(text, " \"<>\\^`{|}"):
 		return "", errors.New("holds a space or one of \"<>\\^`{|}; percent-encode it")
 	}
 	if err := checkPort(parsed); err != nil {

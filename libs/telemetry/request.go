@@ -24,7 +24,7 @@ type requestNotes struct {
 	mu    sync.Mutex
 	route string
 	attrs []slog.Attr
-	// stream is true if the response has no end, so that its duration is no latency.
+	// stream is true if the response has no end. The duration of such a response is not a latency.
 	stream bool
 }
 
