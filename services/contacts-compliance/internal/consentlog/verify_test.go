@@ -350,7 +350,7 @@ func TestVerify_AcceptsOldSignaturesWhileTheirKeyIsConfigured(t *testing.T) {
 	change("two=" + secret(2))
 	r.requireBreak(`row 6 (`)
 	r.requireBreak(`key "one": signed under a key that is not configured`)
-	change("two="+secret(2), "one="+secret(9)) // the old id with a different key
+	change("two="+secret(2), "one="+secret(9)) // this entry has the old id and a different key
 	r.requireBreak(`row 6 (`)
 }
 

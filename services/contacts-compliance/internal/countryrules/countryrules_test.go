@@ -173,7 +173,7 @@ func TestHoliday_DatesMatchTheCalendar(t *testing.T) {
 	}
 }
 
-func TestFor_ReturnsTheRulesForTheCountryAndRegion(t *testing.T) {
+func TestLibrary_ForReturnsTheRulesOfCountryAndRegion(t *testing.T) {
 	t.Parallel()
 	l := embedded(t)
 	states := len(l.For([]countryrules.Choice{{Pack: "us", Purpose: countryrules.Marketing}}, phone.Place{Country: "US"}))
@@ -233,7 +233,7 @@ func TestFor_ReturnsTheRulesForTheCountryAndRegion(t *testing.T) {
 	}
 }
 
-func TestOn_ReturnsTheHoursOfADay(t *testing.T) {
+func TestRule_OnReturnsTheHoursOfADay(t *testing.T) {
 	t.Parallel()
 	l := embedded(t)
 	ask := func(choice, region, day string) string {

@@ -21,8 +21,9 @@ type Holiday struct {
 	Weekday   string `json:"weekday,omitempty"`
 	OnOrAfter int    `json:"on_or_after,omitempty"`
 	Easter    *int   `json:"easter,omitempty"`
-	// Observed maps a weekday to a number of days, for example {"sat":-1,"sun":1}. A holiday on
-	// that weekday is also observed that many days later, or earlier if the number is negative.
+	// Observed maps a weekday to a number of days, for example {"sat":-1,"sun":1}. If the holiday is
+	// on that weekday, it is also observed the given number of days later, or earlier if the number is
+	// negative.
 	Observed map[string]int `json:"observed,omitempty"`
 	Dates    []window.Date  `json:"dates,omitempty"`
 }

@@ -78,7 +78,7 @@ type Rule string
 // The rules, in the order of evaluation.
 const (
 	RuleNone          Rule = ""
-	RuleKind          Rule = "destination" // the number is of a kind, or has a prefix, that is not called
+	RuleKind          Rule = "destination" // calls to this kind of number or to this prefix are refused
 	RuleReference     Rule = "reference"   // the contact_id of the request is wrong
 	RuleDND           Rule = "dnd"
 	RuleConsent       Rule = "consent"

@@ -154,7 +154,7 @@ func (b policyBody) validatePacks(p Policy, packs countryrules.Library) (Policy,
 		p.Window = window.Window{Start: 0, End: window.Midnight, Days: window.EveryDay}
 		return p, nil
 	case b.Override != nil, p.Timezone != RecipientTimezone:
-		// hours in different time zones cannot be compared, so both the window and the packs apply
+		// hours in different time zones cannot be compared, so both the window and the policy packs apply
 		return p, nil
 	}
 	for _, c := range p.Choices() {

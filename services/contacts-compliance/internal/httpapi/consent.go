@@ -19,7 +19,7 @@ import (
 
 const (
 	maxSource   = 200
-	maxEvidence = 2000 // characters; this limit applies only to evidence that is text
+	maxEvidence = 2000 // in characters; the limit applies only to evidence that is text
 )
 
 // recordView is a consent record in the operator API. Before and After are the values of the

@@ -84,7 +84,7 @@ func TestApplySetting_RecordsAVersionForEachNewPolicy(t *testing.T) {
 	t.Parallel()
 	r := start(t)
 	for _, text := range []string{
-		``, // the default policy of a new workspace
+		``, // the empty text sets the default policy of a new workspace
 		`{"window":{"start":"10:00","end":"11:00"}}`,
 		// this policy equals the one before
 		`{"window":{"start":"10:00","end":"11:00"},"timezone":"recipient"}`,
