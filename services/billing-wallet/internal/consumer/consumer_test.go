@@ -181,7 +181,7 @@ func TestEvents_RepeatedEventsInAnyOrderSettleTheHoldOnce(t *testing.T) {
 			{kafka.DialEvents, request.String(), wallettest.ID(), end},
 		} {
 			again := message
-			again.id = wallettest.ID() // the same end again, with another event id
+			again.id = wallettest.ID() // the event of the same end arrives again with another event id
 			events = append(events, message, message, again)
 		}
 	}

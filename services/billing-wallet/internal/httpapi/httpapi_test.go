@@ -80,7 +80,7 @@ func (s *stack) request(method, path string, workspace uuid.UUID, operator, body
 	if err != nil {
 		s.Fatal(err)
 	}
-	defer answer.Body.Close() //nolint:errcheck // the body is read to its end
+	defer answer.Body.Close() //nolint:errcheck // the error of Close is ignored, because the body was read to its end
 	text, err := io.ReadAll(answer.Body)
 	if err != nil {
 		s.Fatal(err)
@@ -174,7 +174,7 @@ func TestChangeWallet_SetsTheLowBalanceThreshold(t *testing.T) {
 	s.checkResponse("the customer's wallet", status, body, 200, `{"balance":1,"currency":"USD",`)
 }
 
-func TestPostTransaction_ReferenceIsPostedOnce(t *testing.T) {
+func TestPostTransaction_RepeatedReferenceIsPostedOnce(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	workspace := wallettest.Workspace(t, s.store, 0)
@@ -289,7 +289,7 @@ func TestRoutes_OnlyTheGatewayIsAccepted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer answer.Body.Close() //nolint:errcheck // the test reads only the status code
+	defer answer.Body.Close() //nolint:errcheck // the error of Close is ignored, because only the status code is read
 	if answer.StatusCode != 401 {
 		t.Errorf("without a caller = %d, want 401", answer.StatusCode)
 	}

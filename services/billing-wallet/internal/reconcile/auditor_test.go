@@ -35,7 +35,7 @@ func TestAuditor_EveryReplicaShowsAllDifferences(t *testing.T) {
 	t.Parallel()
 	pool := wallettest.Pool(t)
 	st, super := store.New(pool), pgtest.Super(t, pool, wallettest.Schema)
-	for range 25 { // more workspaces than one batch of claims
+	for range 25 { // one batch of claims contains fewer workspaces
 		wallettest.Workspace(t, st, money.Credit)
 	}
 	broken := createBooks(t, pool, st)

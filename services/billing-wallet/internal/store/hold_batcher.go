@@ -34,7 +34,7 @@ type HoldBatcher struct {
 
 type pendingOrder struct {
 	order  holds.Order
-	result chan holdResult // buffered, so that sending does not block after the caller has left
+	result chan holdResult // the channel is buffered, so that sending does not block after the caller has returned
 }
 
 type holdResult struct {

@@ -115,7 +115,7 @@ func TestSaga_RepeatedAbandonedEventReleasesALaterHold(t *testing.T) {
 		t.Fatal(d.Err)
 	}
 	wallettest.Balances(t, st, workspace, half, half)
-	enqueue(t, st, in, abandoned) // the response of the service `calls` to the event unconfirmed
+	enqueue(t, st, in, abandoned) // the service `calls` publishes this event in response to the event unconfirmed
 	done := settle(t, st, workspace)
 	if got := len(done); got != 1 {
 		t.Fatalf("length of done = %v, want 1", got)

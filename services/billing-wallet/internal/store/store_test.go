@@ -242,7 +242,7 @@ func TestSettle_UnknownHoldIsReportedAsLate(t *testing.T) {
 	wallettest.Balances(t, st, stranger, half, half)
 }
 
-func TestPay_ReferenceIsPostedOnce(t *testing.T) {
+func TestPay_RepeatedReferenceIsPostedOnce(t *testing.T) {
 	t.Parallel()
 	st := store.New(wallettest.Pool(t))
 	workspace := wallettest.Workspace(t, st, 0)
