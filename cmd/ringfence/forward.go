@@ -23,7 +23,8 @@ func newForwarder(to string) (*forwarder, error) {
 		return nil, fmt.Errorf("--forward %s is not an address such as http://localhost:3000/webhooks", to)
 	}
 	client := plainClient()
-	// The status of a redirect is the status of the delivery, as with a real endpoint.
+	// Redirects are not followed. The status of the redirect is the status of the delivery, as with a
+	// real endpoint.
 	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	return &forwarder{to: to, http: client}, nil
 }

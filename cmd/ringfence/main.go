@@ -68,7 +68,7 @@ func run(ctx context.Context, args []string, out, faults io.Writer) int {
 		fmt.Fprintln(faults, "ringfence:", err)
 		return misunderstood
 	}
-	kongcompletion.Register(parser) // a shell requests completions through COMP_LINE
+	kongcompletion.Register(parser) // a shell sets COMP_LINE to request completions
 	if exited >= 0 {
 		return exited
 	}

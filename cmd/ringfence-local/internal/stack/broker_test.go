@@ -133,7 +133,7 @@ func TestRun_BrokerCreatesNoTopicByItself(t *testing.T) {
 	}
 }
 
-func TestTick_CompactsTopicsAfterARestart(t *testing.T) {
+func TestMaintainLogs_CompactsTopicsAfterARestart(t *testing.T) {
 	cfg := config(t)
 	compacted, small := "compact", "1024"
 	stop := start(t, cfg)

@@ -57,8 +57,8 @@ func (c *Console) Writer(name string, mute *regexp.Regexp) io.Writer {
 	return &prefixWriter{console: c, prefix: prefix, mute: mute}
 }
 
-// A prefixed writer keeps an unfinished line until the rest of the line arrives. The stdout and
-// stderr of a process share one prefixed writer.
+// prefixWriter keeps an unfinished line until the rest of the line arrives. The stdout and stderr
+// of a process share one prefixWriter.
 type prefixWriter struct {
 	console *Console
 	prefix  string

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-func TestFree_ReturnsPortBelowEphemeralRangeThatIsNotTaken(t *testing.T) {
+func TestFree_ReturnsAFreePortBelowTheEphemeralRange(t *testing.T) {
 	first, err := Free()
 	if err != nil {
 		t.Fatal(err)
@@ -49,7 +49,7 @@ func TestIsFree_ReturnsFalseForLoopbackAndWildcardListeners(t *testing.T) {
 	}
 }
 
-func TestHolder_NamesTheProcess(t *testing.T) {
+func TestHolder_NamesTheProcessThatListensOnThePort(t *testing.T) {
 	if _, err := os.Stat("/proc/net/tcp"); err != nil {
 		t.Skip("this system has no /proc, so Holder uses lsof")
 	}

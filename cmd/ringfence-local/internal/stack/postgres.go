@@ -106,7 +106,7 @@ func (s *Server) Spec() Spec {
 		"logging_collector":       "off",
 		"log_destination":         "stderr",
 		"log_line_prefix":         "",
-		"log_min_messages":        "fatal", // the client logs failed statements itself
+		"log_min_messages":        "fatal", // the services log their failed statements themselves
 		"max_wal_size":            "256MB",
 	}
 	args := []string{"-D", s.Data}
@@ -207,7 +207,7 @@ func (s *Server) removeLeftovers(ctx context.Context) error {
 
 // postgresProcesses returns the Postgres processes that use the data directory, the postmaster
 // first. If the system does not show the working directory of a process, it returns only the
-// process in the pid file, if that is a postgres.
+// process in the pid file, if that process is a Postgres process.
 func postgresProcesses(data string, postmaster int) []Identity {
 	var found []Identity
 	add := func(pid int) {

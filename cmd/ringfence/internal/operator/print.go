@@ -86,7 +86,7 @@ func (l *tableList) formatElements(members []json.RawMessage) (string, error) {
 
 func (l *tableList) rows(members []json.RawMessage) string {
 	rows := [][]string{l.headings}
-	short := map[string]int{} // how many rows have the short id
+	short := map[string]int{} // the number of rows with each short id
 	for _, member := range members {
 		short[l.cell("id", valueAt(member, "id"))]++
 	}
