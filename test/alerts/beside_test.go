@@ -191,7 +191,7 @@ func (b *secondStack) killRepeatedly(t *testing.T, service string) func(context.
 			if seen++; !up(ctx) {
 				seen = 0
 			}
-			if seen > 5 { // this is longer than the scrape interval, so Prometheus has scraped the process
+			if seen > 5 { // six probes take longer than the scrape interval, so Prometheus has scraped the process
 				b.KillOne(service, 0)
 				seen = 0
 			}

@@ -81,7 +81,8 @@ func (h *CallStack) callsWithStreams(
 		if err != nil {
 			return 0, 0, err
 		}
-		defer func() { _, _ = streams.close() }() // the measurement of the delay reports a lost event
+		// The error is ignored, because the measurement of the delay reports a lost event.
+		defer func() { _, _ = streams.close() }()
 	}
 	var k levelResult
 	if err := h.turn(ctx, &k, workspaces, streamedCalls); err != nil {

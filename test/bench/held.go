@@ -120,7 +120,7 @@ SELECT count(*) FROM dialer.dial_queue
 WHERE state = 'dialing' OR state = 'queued' AND claimed_by IS NOT NULL AND look_at > now()`
 
 func (h *CallStack) holdThem(ctx context.Context, workspaces []*kit.Workspace) (weights map[string]memory, err error) {
-	if err := callPause(ctx, 5*time.Second); err != nil { // waits until the work of the ramp is done
+	if err := callPause(ctx, 5*time.Second); err != nil { // waits until the work that the new calls caused is done
 		return nil, err
 	}
 	used, err := h.Meter.Used(ctx)

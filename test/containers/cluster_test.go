@@ -48,9 +48,10 @@ type cluster struct {
 	token    string
 }
 
-// TestCluster_NoRequestFails installs the charts as docs/deploy/helm.md describes. Then it replaces
-// pods in every way that operators use, while clients without retries place calls.
-func TestCluster_NoRequestFails(t *testing.T) {
+// TestCluster_NoRequestFailsDuringAPodReplacement installs the charts as docs/deploy/helm.md
+// describes. Then it replaces pods in every way that operators use, while clients without retries
+// place calls.
+func TestCluster_NoRequestFailsDuringAPodReplacement(t *testing.T) {
 	needSandbox(t)
 	c := startCluster(t)
 	c.install()

@@ -129,7 +129,7 @@ func TestKills_EventStreamLosesAndRepeatsNothing(t *testing.T) {
 			t.Errorf("events of call %s = %v, want %v", request.CallID, got, want)
 		}
 	}
-	pause(t, time.Second) // an event that is sent twice arrives by then
+	pause(t, time.Second) // a second copy of an event would arrive within this second
 	stop()
 	if err := <-followed; err != nil {
 		t.Errorf("FollowEvents: %v", err)

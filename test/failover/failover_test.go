@@ -465,7 +465,7 @@ SELECT instance_id::text FROM dialer.instances WHERE seen_at > now() - interval 
 	for id := range talking {
 		owner, fenced := x.owners[id]
 		switch {
-		case fenced && !living[owner]: // its dialer was killed, so the call is not counted
+		case fenced && !living[owner]: // the dialer of this call was killed, so the call is not counted
 		case status[id] == "completed":
 			continued++
 		default:

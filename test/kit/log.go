@@ -155,7 +155,7 @@ func (c *SippCall) take(m Message, branches map[string]bool) {
 		once(&c.Over)
 	case m.Status >= 200:
 		once(&c.Answered)
-		if c.Canceled { // the CANCEL is not the message that ended the call
+		if c.Canceled { // the call was answered despite the CANCEL, so it is not over
 			c.Over = time.Time{}
 		}
 	case m.Status >= 180:

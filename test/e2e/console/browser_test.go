@@ -37,7 +37,7 @@ var axe string
 
 var chromium struct {
 	once   sync.Once
-	ctx    context.Context //nolint:containedctx // the allocator of the one browser of this package
+	ctx    context.Context //nolint:containedctx // the chromedp allocator of the browser that all tests share
 	reason string
 }
 

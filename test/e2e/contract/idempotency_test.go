@@ -34,7 +34,7 @@ func TestIdempotency_FiftyRequestsWithOneKeyCreateOneCall(t *testing.T) {
 	w.mustHaveCalledOnce(t, to, id)
 }
 
-func TestIdempotency_FiftyKeysAndCreditForOneCallCreateOneCall(t *testing.T) {
+func TestIdempotency_FiftyKeysWithCreditForOneCallCreateOneCall(t *testing.T) {
 	w := workspace(t)
 	w.topUp(t, holdOfOneCall)
 	answers := runParallel(newClients(t, w.write.key, 50), func(i int, c *client) answer {
@@ -115,7 +115,7 @@ func decimal(t *testing.T, text string) *big.Rat {
 	return value
 }
 
-func TestIdempotency_BodyKeyPrecedesHeaderKey(t *testing.T) {
+func TestIdempotency_KeyInTheBodyTakesPrecedenceOverTheHeader(t *testing.T) {
 	w := workspace(t)
 	w.topUp(t, "100")
 	// The scheduled time is so late that no call request is dialed during the test.

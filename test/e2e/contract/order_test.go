@@ -158,7 +158,7 @@ func TestCheckOrder_EveryRouteReportsTheFirstError(t *testing.T) {
 
 // The gateway must check the key before the rate limit. It must check the plan, the access and the
 // route after the rate limit.
-func TestCheckOrder_RateLimitFollowsTheKey(t *testing.T) {
+func TestCheckOrder_RateLimitIsCheckedAfterTheKey(t *testing.T) {
 	one := set{"rate_limit_per_minute": 1}
 	w, starter := workspace(t, one), workspace(t, one, set{"plan": "starter"})
 	w.read.want(t, 200, "GET", "/v1/wallet", nil)
@@ -297,7 +297,7 @@ func TestCheckOrder_PlacingACallReportsTheFirstError(t *testing.T) {
 
 // A replay is a request with a repeated idempotency key. The gateway must detect a replay after it
 // has checked the JSON and the API key, and before all other checks.
-func TestCheckOrder_ReplayPrecedesOtherChecks(t *testing.T) {
+func TestCheckOrder_ReplayIsCheckedBeforeOtherChecks(t *testing.T) {
 	w := workspace(t)
 	w.topUp(t, holdOfOneCall)
 	to, ahead := number(1), time.Now().Add(time.Hour).UTC().Format(time.RFC3339)

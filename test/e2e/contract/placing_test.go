@@ -59,7 +59,7 @@ func TestPlacing_ValidatesEachField(t *testing.T) {
 	type row struct {
 		name    string
 		members []any
-		code    string // "" if the response is 202
+		code    string // the error code, or "" if the response is 202
 		field   string
 	}
 	rows := []row{

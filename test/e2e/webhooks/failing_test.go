@@ -79,7 +79,7 @@ func TestFailing_SubscriptionIsWarnedDisabledAndResumed(t *testing.T) {
 	w.publish(t, events[3])
 	c.awaitDelivery(t, events[3].id, "skipped")
 	hooks.answering(http.StatusOK, 0)
-	expectNoRequest(t, retryDelays()[3]+time.Second) // longer than the longest delay of a retry
+	expectNoRequest(t, retryDelays()[3]+time.Second) // this time is longer than the longest delay of a retry
 	if n := len(hooks.all()); n != sent {
 		t.Errorf("%d requests were sent while the subscription was failed", n-sent)
 	}

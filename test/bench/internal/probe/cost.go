@@ -189,8 +189,8 @@ func bytesOf(ctx context.Context, address string, into map[string]float64) error
 	return lines.Err()
 }
 
-// printUsage prints the usage between the last two bills, minus the usage of an idle stack in the
-// same time.
+// printUsage prints the usage between the readings before and after, minus the usage of an idle
+// stack in the same time.
 func printUsage(idle, before, after bill, calls, deliveries int) {
 	took := after.at.Sub(before.at)
 	asIdle := took.Seconds() / before.at.Sub(idle.at).Seconds()
