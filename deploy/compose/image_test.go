@@ -54,7 +54,7 @@ func TestImage_ContainsOneProgram(t *testing.T) {
 	wantNotContains(t, "last stage", last, "\nADD ")
 	wantContains(t, "last stage", last, `ENTRYPOINT ["/service"]`)
 	users := regexp.MustCompile(`(?m)^USER .*$`).FindAllString(last, -1)
-	// the same user as in the charts
+	// the image must use the same user as the charts
 	wantSlice(t, "users of the last stage", users, []string{"USER 65532:65532"})
 	for _, line := range regexp.MustCompile(`(?m)^COPY .*`).FindAllString(last, -1) {
 		if !regexp.MustCompile(`^COPY --from=build (--chown=65532:65532 )?(/out/\S+|/etc/ssl/certs/ca-certificates\.crt) /\S+$`).MatchString(line) {

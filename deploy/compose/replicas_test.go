@@ -38,7 +38,7 @@ func TestCharts_AutoscalingKeepsTheRunningReplicas(t *testing.T) {
 }
 
 // helm template has no cluster, so the chart cannot look up the running replicas.
-func TestCharts_AutoscalingWithoutAClusterStartsWithMin(t *testing.T) {
+func TestCharts_AutoscalingWithoutAClusterStartsWithMinReplicas(t *testing.T) {
 	t.Parallel()
 	rendered := manifests(t, "dialer",
 		append(requiredArgs(t, "dialer"), "--set", "autoscaling.enabled=true,autoscaling.min=3")...)

@@ -91,7 +91,7 @@ func TestCharts_SecretsVerifyPostgres(t *testing.T) {
 			}
 			wantMounts := 0
 			if row.wantFile {
-				wantMounts = 2 * len(services) // for the service and for its migration
+				wantMounts = 2 * len(services) // one for each service, and one for its migration
 			}
 			rendered := manifests(t, "ringfence", "--values", filepath.Join(dir, "values.yaml"),
 				"--set", "global.registry="+registry, "--set", "global.nodes={198.51.100.0/24}")

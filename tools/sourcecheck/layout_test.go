@@ -38,7 +38,7 @@ func TestLayout_PackageNamesAreNoVerbs(t *testing.T) {
 	}
 }
 
-func TestLayout_EachPackageHasOneComment(t *testing.T) {
+func TestLayout_EachPackageHasOnePackageComment(t *testing.T) {
 	t.Parallel()
 	comments := map[string]int{}
 	for _, s := range tree(t) {

@@ -18,7 +18,7 @@ var (
 	notAnchor = regexp.MustCompile(`[^\p{L}\p{N}_\- ]`)
 )
 
-func TestDocuments_EveryLinkExists(t *testing.T) {
+func TestDocuments_EveryLinkTargetExists(t *testing.T) {
 	t.Parallel()
 	pages, checked := documents(t), 0
 	for name, text := range pages {
