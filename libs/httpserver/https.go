@@ -24,7 +24,7 @@ type tlsListener struct {
 	ready  chan net.Conn
 	failed chan error
 
-	ctx   context.Context //nolint:containedctx // ends the handshakes when the listener is closed
+	ctx   context.Context //nolint:containedctx // canceled when the listener is closed, which ends the handshakes
 	close context.CancelFunc
 	once  sync.Once
 }

@@ -19,7 +19,7 @@ import (
 	"ringfence.dev/libs/telemetry"
 )
 
-// Version is the header Service-Version of every response
+// Version is the value of the header Service-Version of every response
 // (docs/reference/api/README.md#conventions).
 const Version = "2026-06-04"
 

@@ -18,8 +18,8 @@ type floor struct {
 }
 
 // readFrom returns the id from which the relay must read now. A sweep is a read from the first row.
-// It is needed because a transaction can have an id for its row before it has a transaction id, and
-// the floor can rise above such a row.
+// Sweeps are needed because a transaction can have an id for its row before it has a transaction
+// id, and the floor can rise above such a row.
 func (f *floor) readFrom(now time.Time) (id int64, sweep bool) {
 	if now.Sub(f.lastSweep) >= sweepInterval {
 		return 0, true

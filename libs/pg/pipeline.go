@@ -11,9 +11,9 @@ import (
 )
 
 // Pipeline is a transaction that needs few round trips. BEGIN is sent together with the first
-// statements, and statements of QueueBatch together with the next ones or with COMMIT. Statements
-// run in the order of the calls. InPipeline begins and ends the transaction, so Begin, Commit and
-// Rollback return an error.
+// statements. The statements of QueueBatch are sent together with the statements after them or with
+// COMMIT. Statements run in the order of the calls. InPipeline begins and ends the transaction, so
+// Begin, Commit and Rollback return an error.
 type Pipeline struct {
 	conn   *pgxpool.Conn
 	queued pgx.Batch
