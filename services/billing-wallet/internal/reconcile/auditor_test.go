@@ -35,7 +35,7 @@ func TestAuditor_EveryReplicaShowsAllDifferences(t *testing.T) {
 	t.Parallel()
 	pool := wallettest.Pool(t)
 	st, super := store.New(pool), pgtest.Super(t, pool, wallettest.Schema)
-	for range 25 { // one batch of claims contains fewer workspaces
+	for range 25 { // one batch of claims contains fewer than 25 workspaces
 		wallettest.Workspace(t, st, money.Credit)
 	}
 	broken := createBooks(t, pool, st)
