@@ -66,8 +66,9 @@ func Complete(bin, built string) error {
 	return nil
 }
 
-// Seeded returns a random number generator. Each stream of a seed has different numbers.
-// RINGFENCE_SEED repeats the numbers of the run that printed this seed.
+// Seeded returns a random number generator. Generators with the same seed and different values of
+// stream return different numbers. The test logs its seed. RINGFENCE_SEED sets the seed, so that a
+// run can be repeated.
 func Seeded(t testing.TB, stream uint64) *rand.Rand {
 	t.Helper()
 	seed := uint64(time.Now().UnixNano())
