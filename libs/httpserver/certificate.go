@@ -12,8 +12,13 @@ import (
 	"time"
 )
 
-// certificateInterval is the time between two checks whether the files of a certificate changed.
-const certificateInterval = time.Second
+const (
+	// certificateInterval is the time between two checks whether the files of a certificate changed.
+	certificateInterval = time.Second
+	// From expiryNotice before a certificate expires, a warning is logged each expiryInterval.
+	expiryNotice   = 14 * 24 * time.Hour
+	expiryInterval = time.Hour
+)
 
 // TLSConfig names the files of the certificate for HTTPS. The service reads their names from
 // TLS_CERT_FILE and TLS_KEY_FILE.
@@ -90,21 +95,25 @@ type Certificate struct {
 func (c *Certificate) Current() (*tls.Certificate, error) { return c.current.Load(), nil }
 
 // Run checks the files each second until ctx ends. If they are not a certificate and its key, the
-// current certificate stays in use and a warning is logged. A nil Certificate has no files.
+// current certificate stays in use and a warning is logged. A warning is also logged each hour if
+// the certificate has expired or expires soon. A nil Certificate has no files.
 func (c *Certificate) Run(ctx context.Context) error {
 	if c == nil {
 		<-ctx.Done()
 		return nil
 	}
 	c.warnIfExpired(ctx)
-	ticker := time.NewTicker(certificateInterval)
+	ticker, expiry := time.NewTicker(certificateInterval), time.NewTicker(expiryInterval)
 	defer ticker.Stop()
+	defer expiry.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-ticker.C:
 			c.reload(ctx)
+		case <-expiry.C:
+			c.warnIfExpired(ctx)
 		}
 	}
 }
@@ -134,8 +143,12 @@ func (c *Certificate) reload(ctx context.Context) {
 }
 
 func (c *Certificate) warnIfExpired(ctx context.Context) {
-	if leaf := c.current.Load().Leaf; time.Now().After(leaf.NotAfter) {
-		slog.WarnContext(ctx, "TLS certificate has expired; write a new one to the files",
-			"file", c.config.CertFile, "expires_at", leaf.NotAfter)
+	message := "TLS certificate has expired; write a new one to the files"
+	switch leaf, now := c.current.Load().Leaf, time.Now(); {
+	case now.Before(leaf.NotAfter.Add(-expiryNotice)):
+		return
+	case now.Before(leaf.NotAfter):
+		message = "TLS certificate expires soon; write a new one to the files"
 	}
+	slog.WarnContext(ctx, message, "file", c.config.CertFile, "expires_at", c.current.Load().Leaf.NotAfter)
 }

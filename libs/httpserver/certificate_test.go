@@ -22,6 +22,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"ringfence.dev/libs/testkit"
@@ -211,6 +212,74 @@ func TestCertificate_ExpiredCertificateIsUsedAndLogged(t *testing.T) {
 	if !strings.Contains(text.String(), "TLS certificate has expired") {
 		t.Errorf("log = %q, want a warning", text)
 	}
+}
+
+func TestCertificate_ExpiryIsLoggedBeforeItHappens(t *testing.T) {
+	text := captureLog(t)
+	synctest.Test(t, func(t *testing.T) {
+		files := certificateFiles(t)
+		writeKeyPair(t, files, newKeyPair(t, 1, time.Now().Add(expiryNotice+90*time.Minute)))
+		certificate := loadCertificate(t, files)
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- certificate.Run(ctx) }()
+		for hours, want := range []int{0, 0, 1, 2} {
+			if got := strings.Count(text.String(), "TLS certificate expires soon"); got != want {
+				t.Errorf("warnings after %d hours = %d, want %d", hours, got, want)
+			}
+			time.Sleep(expiryInterval + time.Minute)
+			synctest.Wait()
+		}
+		cancel()
+		if err := <-ended; err != nil {
+			t.Errorf("Run: %v", err)
+		}
+	})
+}
+
+func TestTLSListener_HandshakesAreLimited(t *testing.T) {
+	t.Parallel()
+	files := certificateFiles(t)
+	pair := newKeyPair(t, 1, time.Now().Add(time.Hour))
+	writeKeyPair(t, files, pair)
+	raw, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	listener := newTLSListener(raw, loadCertificate(t, files), nil)
+	listener.slots = make(chan struct{}, 1)
+	t.Cleanup(func() { _ = listener.Close() })
+	accepted := make(chan net.Conn, 1)
+	go func() {
+		if conn, err := listener.Accept(); err == nil {
+			accepted <- conn
+		}
+	}()
+	idle, err := net.Dial("tcp", raw.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	testkit.Until(t, "a handshake begins", func() bool { return len(listener.slots) == 1 })
+	pool := x509.NewCertPool()
+	pool.AppendCertsFromPEM(pair.cert)
+	shaken := make(chan error, 1)
+	go func() {
+		conn, err := tls.Dial("tcp", raw.Addr().String(), &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12})
+		if err == nil {
+			t.Cleanup(func() { _ = conn.Close() })
+		}
+		shaken <- err
+	}()
+	select {
+	case err := <-shaken:
+		t.Errorf("handshake beside the limit ended with %v", err)
+	case <-time.After(50 * time.Millisecond): // shows only that the handshake waits for the place
+	}
+	_ = idle.Close()
+	if err := <-shaken; err != nil {
+		t.Errorf("handshake after the place was free: %v", err)
+	}
+	_ = (<-accepted).Close()
 }
 
 // serveTLS runs a Server with the certificate until the test ends, and returns its address.

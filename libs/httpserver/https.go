@@ -11,8 +11,12 @@ import (
 	"time"
 )
 
-// handshakeTimeout limits the time in which a client must complete the TLS handshake.
-const handshakeTimeout = 10 * time.Second
+const (
+	// handshakeTimeout limits the time in which a client must complete the TLS handshake.
+	handshakeTimeout = 10 * time.Second
+	// maxHandshakes limits the handshakes at the same time. Further connections wait in the kernel.
+	maxHandshakes = 8192
+)
 
 // tlsListener completes the TLS handshake before it returns a connection. It returns a *tls.Conn
 // for HTTP/2, because net/http serves HTTP/2 for that type only, and a
@@ -23,6 +27,7 @@ type tlsListener struct {
 	header http.Header
 	ready  chan net.Conn
 	failed chan error
+	slots  chan struct{} // contains a value for each handshake
 
 	ctx   context.Context //nolint:containedctx // canceled when the listener is closed, which ends the handshakes
 	close context.CancelFunc
@@ -32,7 +37,8 @@ type tlsListener struct {
 func newTLSListener(listener net.Listener, certificate *Certificate, header http.Header) *tlsListener {
 	ctx, cancel := context.WithCancel(context.Background())
 	return &tlsListener{
-		Listener: listener, header: header, ready: make(chan net.Conn), failed: make(chan error), ctx: ctx, close: cancel,
+		Listener: listener, header: header, ready: make(chan net.Conn), failed: make(chan error),
+		slots: make(chan struct{}, maxHandshakes), ctx: ctx, close: cancel,
 		config: &tls.Config{
 			MinVersion: tls.VersionTLS12,
 			NextProtos: []string{"h2", "http/1.1"},
@@ -66,7 +72,12 @@ func (l *tlsListener) acceptAll() {
 	for {
 		conn, err := l.Listener.Accept()
 		if err == nil {
-			go l.handshake(conn)
+			select {
+			case l.slots <- struct{}{}:
+				go l.handshake(conn)
+			case <-l.ctx.Done():
+				_ = conn.Close()
+			}
 			continue
 		}
 		select {
@@ -84,7 +95,9 @@ func (l *tlsListener) handshake(raw net.Conn) {
 	ctx, cancel := context.WithTimeout(l.ctx, handshakeTimeout)
 	defer cancel()
 	conn := tls.Server(raw, l.config)
-	if err := conn.HandshakeContext(ctx); err != nil {
+	err := conn.HandshakeContext(ctx)
+	<-l.slots
+	if err != nil {
 		slog.DebugContext(ctx, "TLS handshake failed", "client", raw.RemoteAddr().String(), "error", err)
 		refusePlainHTTP(err, l.header)
 		_ = raw.Close()

@@ -68,6 +68,10 @@ func start(ctx context.Context, cfg Config, rt *app.Runtime) ([]service.Part, er
 	if cfg.Console.Addr == "" {
 		return parts, nil
 	}
+	if len(cfg.TrustedProxies) == 0 {
+		slog.WarnContext(ctx, "TRUSTED_PROXIES is empty: if the console runs on another host, add its address; "+
+			"otherwise all people share one limit of sign-ins")
+	}
 	console := &httpserver.Server{
 		Addr: cfg.Console.Addr, Variable: "CONSOLE_ADDR", Certificate: parsed.certificate,
 		Handler: httpapi.NewConsole(httpapi.ConsoleConfig{

@@ -196,10 +196,13 @@ func (c *Console) answer(w http.ResponseWriter, r *http.Request) error {
 		return nil
 	}
 	if strings.HasPrefix(r.URL.Path, consolePath+"/sign-in/") {
-		status, err := c.auth.LimitAnonymous(r)
-		status.Write(w.Header())
-		if err != nil {
-			return err
+		// The ways to sign in are constants. The page of the sign-in must not use up the limit.
+		if r.URL.Path != consolePath+"/sign-in/methods" {
+			status, err := c.auth.LimitAnonymous(r)
+			status.Write(w.Header())
+			if err != nil {
+				return err
+			}
 		}
 		// paths of sign-in routes have no parameters, so the path is the route template
 		if c.open.Match(chi.NewRouteContext(), r.Method, r.URL.Path) {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
+	"time"
 
 	"github.com/go-webauthn/webauthn/webauthn"
 	"github.com/google/uuid"
@@ -60,7 +61,14 @@ func (c *Console) saveAttempt(w http.ResponseWriter, r *http.Request, kind strin
 		return err
 	}
 	view.Attempt = people.NewAttemptSecret()
-	if err := c.store.AddAttempt(r.Context(), people.HashSecret(view.Attempt), kind, text); err != nil {
+	err = c.store.AddAttempt(r.Context(), people.HashSecret(view.Attempt), kind, text)
+	if errors.Is(err, store.ErrTooManyAttempts) {
+		refused := apierr.New(http.StatusTooManyRequests, "rate_limited",
+			"Too many sign-ins were started. Wait a minute and start again.")
+		refused.RetryAfter = time.Minute
+		return refused
+	}
+	if err != nil {
 		return err
 	}
 	return httpserver.WriteJSON(w, http.StatusCreated, view)

@@ -665,6 +665,24 @@ func TestConsole_EachSessionHasItsOwnLimit(t *testing.T) {
 		http.StatusUnauthorized, "invalid_session")
 }
 
+// Without TRUSTED_PROXIES, all people have the address of the console.
+func TestConsole_TheSignInPageIsNotLimited(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.newConsole()
+	code := func() answered { return r.visit("POST", "/console/v1/sign-in/code", "", `{"code":"AAAA"}`) }
+	wantAnswer(t, "wrong code", code(), http.StatusUnauthorized, "invalid_code")
+	for range 3 {
+		r.visit("GET", "/console/v1/sign-in/methods", "", "")
+	}
+	if n := r.count(`rate_limits WHERE key LIKE 'address %'`); n != 1 {
+		t.Fatalf("limits of addresses = %d, want 1", n)
+	}
+	r.exec(`UPDATE rate_limits SET tat = now() + interval '1 hour'`)
+	wantAnswer(t, "code above the limit", code(), http.StatusTooManyRequests, "rate_limited")
+	wantAnswer(t, "ways to sign in", r.visit("GET", "/console/v1/sign-in/methods", "", ""), http.StatusOK, "")
+}
+
 func TestConsole_ShowsThePersonAndTheSessions(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

@@ -8,12 +8,13 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/coreos/go-oidc/v3/oidc"
 	"github.com/google/uuid"
 	"golang.org/x/oauth2"
+	"golang.org/x/sync/singleflight"
 )
 
 // providerTimeout limits the duration of one request to the OpenID provider.
@@ -70,8 +71,9 @@ type OIDC struct {
 	config OIDCConfig
 	client *http.Client
 
-	mu       sync.Mutex
-	provider *oidc.Provider // nil until the first sign-in
+	provider atomic.Pointer[oidc.Provider] // nil until the first sign-in
+	// discovery reads the configuration of the provider once for all sign-ins that wait for it.
+	discovery singleflight.Group
 }
 
 // NewOIDC returns an OIDC. It sends no request: the configuration of the provider is read at the
@@ -192,19 +194,31 @@ func (i *Identity) checkTime(provider *oidc.Provider, attempt OIDCAttempt) error
 // clients returns the OAuth 2.0 client and the provider. It reads the provider's configuration at
 // the first call.
 func (o *OIDC) clients(ctx context.Context) (*oauth2.Config, *oidc.Provider, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.provider == nil {
-		found, err := oidc.NewProvider(oidc.ClientContext(ctx, o.client), o.config.Issuer)
-		if err != nil {
-			return nil, nil, fmt.Errorf("read configuration of %s: %w", o.config.Issuer, err)
+	provider := o.provider.Load()
+	if provider == nil {
+		// The provider keeps the context for later requests, so it is not the one of a sign-in.
+		found := o.discovery.DoChan("", func() (any, error) {
+			found, err := oidc.NewProvider(oidc.ClientContext(context.Background(), o.client), o.config.Issuer)
+			if err != nil {
+				return nil, fmt.Errorf("read configuration of %s: %w", o.config.Issuer, err)
+			}
+			o.provider.Store(found)
+			return found, nil
+		})
+		select {
+		case <-ctx.Done():
+			return nil, nil, fmt.Errorf("wait for the configuration of %s: %w", o.config.Issuer, ctx.Err())
+		case result := <-found:
+			if result.Err != nil {
+				return nil, nil, result.Err
+			}
+			provider = o.provider.Load()
 		}
-		o.provider = found
 	}
 	return &oauth2.Config{
 		ClientID: o.config.ClientID, ClientSecret: o.config.ClientSecret, RedirectURL: o.config.RedirectURL,
-		Endpoint: o.provider.Endpoint(), Scopes: o.config.Scopes,
-	}, o.provider, nil
+		Endpoint: provider.Endpoint(), Scopes: o.config.Scopes,
+	}, provider, nil
 }
 
 func (o *OIDC) identityOf(token *oidc.IDToken) (Identity, error) {
@@ -225,7 +239,7 @@ func (o *OIDC) identityOf(token *oidc.IDToken) (Identity, error) {
 	}
 	for _, name := range []string{claims.Name, claims.PreferredUsername, claims.Email, token.Subject} {
 		if found.Name == "" {
-			found.Name = cutText(strings.TrimSpace(name), 200)
+			found.Name = strings.TrimSpace(cutText(name, 200))
 		}
 	}
 	if email := cutText(claims.Email, 320); email != "" {
@@ -235,9 +249,15 @@ func (o *OIDC) identityOf(token *oidc.IDToken) (Identity, error) {
 	return found, nil
 }
 
-// cutText returns the first n characters of a text, without NUL bytes, which Postgres cannot store.
+// cutText returns the first n visible characters of a text.
 func cutText(text string, n int) string {
-	letters := []rune(strings.ToValidUTF8(strings.ReplaceAll(text, "\x00", ""), ""))
+	visible := func(character rune) rune {
+		if isInvisible(character) {
+			return -1
+		}
+		return character
+	}
+	letters := []rune(strings.Map(visible, strings.ToValidUTF8(text, "")))
 	return string(letters[:min(n, len(letters))])
 }
 

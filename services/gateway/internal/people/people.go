@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"strings"
 	"time"
+	"unicode"
 	"unicode/utf8"
 
 	"github.com/google/uuid"
@@ -84,13 +85,20 @@ type Person struct {
 	CreatedAt time.Time
 }
 
-// CheckName returns 422 if the name of a person or passkey is empty or too long.
+// CheckName returns 422 if the name of a person or passkey is empty or too long, or contains
+// invisible characters, with which it could look like another name.
 func CheckName(name string) error {
 	if strings.TrimSpace(name) == "" || utf8.RuneCountInString(name) > 200 {
 		return apierr.Validation("name", "must be 1 to 200 characters long.")
 	}
+	if strings.ContainsFunc(name, isInvisible) {
+		return apierr.Validation("name", "must not contain control or format characters.")
+	}
 	return nil
 }
+
+// isInvisible reports whether a character controls or formats the text around it.
+func isInvisible(character rune) bool { return unicode.In(character, unicode.Cc, unicode.Cf) }
 
 // Membership is the role of a person in a workspace.
 type Membership struct {

@@ -311,18 +311,34 @@ func (s *Store) SignInWithCode(ctx context.Context, code apikeys.Hash, signIn Si
 	return session, nil
 }
 
-const insertAttempt = `INSERT INTO sign_in_attempts (hash, kind, state, expires_at)
-VALUES (@hash, @kind, @state, now() + @lifetime::interval)`
+const (
+	// maxAttempts limits the started sign-ins that are stored. A client needs no session to start one.
+	maxAttempts   = 100_000
+	insertAttempt = `INSERT INTO sign_in_attempts (hash, kind, state, expires_at)
+SELECT @hash, @kind, @state, now() + @lifetime::interval
+WHERE (SELECT count(*) FROM (SELECT FROM sign_in_attempts LIMIT @max) AS stored) < @max`
+	deleteExpiredAttempts = `DELETE FROM sign_in_attempts WHERE expires_at <= now()`
+)
 
-// AddAttempt stores the state of a started sign-in.
+// ErrTooManyAttempts means that no further sign-in can be started before others end or expire.
+var ErrTooManyAttempts = errors.New("too many started sign-ins")
+
+// AddAttempt stores the state of a started sign-in. It returns ErrTooManyAttempts if too many are
+// stored.
 func (s *Store) AddAttempt(ctx context.Context, hash apikeys.Hash, kind string, state []byte) error {
-	_, err := s.pool.Exec(ctx, insertAttempt, pgx.NamedArgs{
-		"hash": hash[:], "kind": kind, "state": state, "lifetime": people.AttemptLifetime,
-	})
-	if err != nil {
-		return fmt.Errorf("add sign-in attempt: %w", err)
+	args := pgx.NamedArgs{
+		"hash": hash[:], "kind": kind, "state": state, "lifetime": people.AttemptLifetime, "max": maxAttempts,
 	}
-	return nil
+	for _, statement := range []string{insertAttempt, deleteExpiredAttempts, insertAttempt} {
+		tag, err := s.pool.Exec(ctx, statement, args)
+		if err != nil {
+			return fmt.Errorf("add sign-in attempt: %w", err)
+		}
+		if statement == insertAttempt && tag.RowsAffected() == 1 {
+			return nil
+		}
+	}
+	return ErrTooManyAttempts
 }
 
 const takeAttempt = `DELETE FROM sign_in_attempts WHERE hash = @hash AND kind = @kind AND expires_at > now()

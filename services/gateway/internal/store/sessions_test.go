@@ -1,6 +1,7 @@
 package store_test
 
 import (
+	"errors"
 	"testing"
 
 	"github.com/google/uuid"
@@ -125,5 +126,24 @@ func TestRevokeSession_EndsTheReplacedTokenAndItsReplacement(t *testing.T) {
 				t.Errorf("sessions = %d with %s, want only %s", n, id, left)
 			}
 		})
+	}
+}
+
+func TestAddAttempt_StoredSignInsAreLimited(t *testing.T) {
+	t.Parallel()
+	st, pool := newStore(t)
+	ctx := t.Context()
+	execute(t, pool, `INSERT INTO sign_in_attempts (hash, kind, state, expires_at)
+		SELECT sha256(n::text::bytea), 'oidc', '{}', now() + interval '1 hour' FROM generate_series(1, 99999) AS n`)
+	add := func() error { return st.AddAttempt(ctx, signIn().Hash, "oidc", []byte("{}")) }
+	if err := add(); err != nil {
+		t.Fatalf("last place: %v", err)
+	}
+	if err := add(); !errors.Is(err, store.ErrTooManyAttempts) {
+		t.Errorf("no place: error = %v, want %v", err, store.ErrTooManyAttempts)
+	}
+	execute(t, pool, `UPDATE sign_in_attempts SET expires_at = now() WHERE hash = sha256('7'::bytea)`)
+	if err := add(); err != nil {
+		t.Errorf("place of an expired sign-in: %v", err)
 	}
 }
