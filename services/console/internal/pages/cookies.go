@@ -28,6 +28,7 @@ const (
 type cookies struct {
 	secure                              bool
 	session, attempt, reason, passedURL string
+	invitation                          string
 	language, theme, zone               string
 }
 
@@ -37,7 +38,7 @@ func newCookies(address *url.URL) cookies {
 		prefix = "rf-" + address.Port()
 	}
 	return cookies{secure: address.Scheme == "https", session: prefix, attempt: prefix + "-attempt",
-		reason: prefix + "-reason", passedURL: prefix + "-next", language: prefix + "-language",
+		reason: prefix + "-reason", passedURL: prefix + "-next", invitation: prefix + "-invitation", language: prefix + "-language",
 		theme: prefix + "-theme", zone: prefix + "-zone"}
 }
 

@@ -116,7 +116,8 @@ func (s *Server) startOIDC(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	body := map[string]any{"again": v.query("again") != ""}
-	if invitation := v.query("invitation"); invitation != "" {
+	// The token of the invitation is in a cookie, so that it is in no further address.
+	if invitation := valueOf(r, s.cookies.invitation); v.query("invited") != "" && invitation != "" {
 		body["invitation"] = invitation
 	}
 	started, err := gateway.Post[gateway.StartedSignIn](r.Context(), v.Session, signInPath+"/oidc/start", body)
@@ -126,6 +127,7 @@ func (s *Server) startOIDC(w http.ResponseWriter, r *http.Request) {
 	}
 	s.cookies.set(w, s.cookies.attempt, started.Attempt, attemptAge)
 	s.cookies.set(w, s.cookies.passedURL, url.QueryEscape(localPath(v.query("next"))), attemptAge)
+	s.cookies.set(w, s.cookies.invitation, "", 0)
 	http.Redirect(w, r, started.AuthorizationURL, http.StatusSeeOther)
 }
 
@@ -230,7 +232,9 @@ func (s *Server) signOut(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
-	for _, name := range []string{s.cookies.session, s.cookies.reason, s.cookies.attempt, s.cookies.passedURL} {
+	for _, name := range []string{
+		s.cookies.session, s.cookies.reason, s.cookies.attempt, s.cookies.passedURL, s.cookies.invitation,
+	} {
 		s.cookies.set(w, name, "", 0)
 	}
 	w.Header().Set("Clear-Site-Data", `"storage"`)
@@ -297,6 +301,9 @@ func (v *visit) writeInvitation(failure string, status int) {
 	if v.Token != "" {
 		_, err := gateway.Get[gateway.Me](ctx, v.Session, "/console/v1/me", nil)
 		data.SignedIn = err == nil
+	}
+	if methods.OIDC && found.PersonID == nil {
+		v.server.cookies.set(v.w, v.server.cookies.invitation, token, attemptAge)
 	}
 	v.write(view{template: "invitation", title: "invitation.title", data: data, status: status}, nil)
 }

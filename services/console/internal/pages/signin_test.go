@@ -174,3 +174,29 @@ func TestExpired_BackgroundRequestsRemoveNoCookie(t *testing.T) {
 		t.Errorf("cookies = %v, want none: the browser can have a new token", cookies)
 	}
 }
+
+func TestInvitation_TokenIsInNoFurtherAddress(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, gateway.Owner)
+	s.set("GET /console/v1/sign-in/methods", map[string]any{"oidc": true})
+	s.set("POST /console/v1/sign-in/invitation", map[string]any{"workspace_name": "Demo", "role": "viewer"})
+	s.set("POST /console/v1/sign-in/oidc/start", map[string]any{"attempt": "rfa_secret",
+		"authorization_url": "https://id.example.com/authorize"})
+	r := s.request("GET", "/invitations/rfi_x", nil)
+	r.Header.Del("Cookie")
+	shown := s.do(r)
+	wantBody(t, shown, `href="/sign-in/oidc/start?invited=1"`)
+	cookie := cookieOf(shown, "__Host-rf-invitation")
+	if cookie.Value != "rfi_x" || !cookie.HttpOnly || !cookie.Secure {
+		t.Errorf("cookie = %v, want the token with HttpOnly and Secure", cookie)
+	}
+	for query, want := range map[string]string{"?invited=1": `{"again":false,"invitation":"rfi_x"}`, "": `{"again":false}`,
+		"?again=1": `{"again":true}`} {
+		start := s.request("GET", "/sign-in/oidc/start"+query, nil)
+		start.AddCookie(&http.Cookie{Name: cookie.Name, Value: cookie.Value})
+		wantStatus(t, s.do(start), http.StatusSeeOther)
+		if got := s.body("/console/v1/sign-in/oidc/start"); got != want {
+			t.Errorf("body of start%s = %s, want %s", query, got, want)
+		}
+	}
+}

@@ -251,7 +251,8 @@ func (v *visit) failure(err error) view {
 		if errors.Is(err, context.Canceled) {
 			return view{written: true}
 		}
-		slog.ErrorContext(v.r.Context(), "request for a page failed", "path", v.r.URL.Path, "error", err)
+		// The path can contain the token of an invitation.
+		slog.ErrorContext(v.r.Context(), "request for a page failed", "route", v.r.Pattern, "error", err)
 	} else {
 		data.Message, data.RequestID, status = refused.Message, refused.RequestID, refused.Status
 	}
