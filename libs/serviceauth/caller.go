@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"net/http"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -40,6 +41,8 @@ type Caller struct {
 	// "person:" and the id of the person if a person sends the request with a session of the console.
 	// Otherwise it is empty.
 	Operator string
+	// PersonName is the name of this person. Otherwise it is empty.
+	PersonName string
 	// Destinations are the only number prefixes that the workspace calls. An empty list means no
 	// restriction. The gateway sets the list only on the route that needs it. Otherwise it is nil.
 	Destinations *[]string
@@ -59,6 +62,7 @@ func (k *Keys) SignCaller(aud string, c Caller) (string, error) {
 		Access:       c.Access,
 		Key:          c.KeyID,
 		Operator:     c.Operator,
+		PersonName:   c.PersonName,
 		Destinations: c.Destinations,
 	}
 	if c.Webhooks {
@@ -104,7 +108,22 @@ func (k *Keys) require(next http.Handler, may func(Caller) bool) http.Handler {
 
 func (c claims) caller() Caller {
 	return Caller{WorkspaceID: c.Workspace, RequestID: c.RequestID, Access: c.Access, KeyID: c.Key,
-		Webhooks: slices.Contains(c.Features, webhooks), Turns: slices.Contains(c.Features, turns), Operator: c.Operator, Destinations: c.Destinations}
+		Webhooks: slices.Contains(c.Features, webhooks), Turns: slices.Contains(c.Features, turns), Operator: c.Operator,
+		PersonName: c.PersonName, Destinations: c.Destinations}
+}
+
+// personPrefix is the start of Caller.Operator if the caller is a person.
+const personPrefix = "person:"
+
+// Person returns the id of the person who sends the request with a session of the console. It
+// returns false for other callers.
+func (c Caller) Person() (uuid.UUID, bool) {
+	text, isPerson := strings.CutPrefix(c.Operator, personPrefix)
+	if !isPerson {
+		return uuid.Nil, false
+	}
+	id, err := uuid.Parse(text)
+	return id, err == nil
 }
 
 // CallerFrom returns the caller of a request. It panics on a route without RequireCaller.

@@ -186,6 +186,7 @@ func (e ContactExistsDetailCode) Valid() bool {
 const (
 	APIKey   DialingActorType = "api_key"
 	Operator DialingActorType = "operator"
+	User     DialingActorType = "user"
 )
 
 // Valid indicates whether the value is a known member of the DialingActorType enum.
@@ -194,6 +195,8 @@ func (e DialingActorType) Valid() bool {
 	case APIKey:
 		return true
 	case Operator:
+		return true
+	case User:
 		return true
 	default:
 		return false
@@ -1002,14 +1005,14 @@ type Dialing struct {
 type DialingActor struct {
 	Type DialingActorType `json:"type"`
 
-	// ID The API key; null for an operator.
+	// ID The API key or the user; null for an operator.
 	ID *openapi_types.UUID `json:"id"`
 
-	// Name The operator; null for an API key.
+	// Name The operator or the user; null for an API key.
 	Name *string `json:"name"`
 }
 
-// DialingActorType defines model for DialingActorType.
+// DialingActorType A user is a person with a session of the console.
 type DialingActorType string
 
 // DialingState defines model for DialingState.

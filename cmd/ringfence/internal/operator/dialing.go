@@ -126,8 +126,8 @@ type pausedScope struct {
 	Level, Reason string
 	ID            string
 	Until         *time.Time
-	SetBy         struct{ Name, ID string } `json:"set_by"`
-	SetAt         time.Time                 `json:"set_at"`
+	SetBy         struct{ Type, Name, ID string } `json:"set_by"`
+	SetAt         time.Time                       `json:"set_at"`
 }
 
 // describe returns the line that the command status prints.
@@ -137,7 +137,11 @@ func (p pausedScope) describe() string {
 		name += " " + p.ID
 	}
 	by := p.SetBy.Name
-	if by == "" {
+	switch {
+	case by != "":
+	case p.SetBy.Type == "user":
+		by = "user " + p.SetBy.ID
+	default:
 		by = "API key " + p.SetBy.ID
 	}
 	text := fmt.Sprintf("%s, by %s at %s: %s", name, by, p.SetAt.Format(time.RFC3339), p.Reason)

@@ -31,9 +31,11 @@ type ActorType string
 const (
 	ActorOperator ActorType = "operator"
 	ActorAPIKey   ActorType = "api_key"
+	ActorUser     ActorType = "user" // a person with a session of the console
 )
 
-// Actor is who changed the state of dialing. An operator has a name, and an API key has an id.
+// Actor is who changed the state of dialing. An operator has a name, an API key has an id, and a
+// user has both.
 type Actor struct {
 	Type ActorType  `db:"actor_type"`
 	ID   *uuid.UUID `db:"actor_id"`

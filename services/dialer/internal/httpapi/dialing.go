@@ -34,10 +34,19 @@ func viewDialing(s dialqueue.DialingState) openapi.Dialing {
 	}
 	view.Reason, view.Until = nilIfEmpty(s.Reason), openapi.TimestampOrNull(s.Until)
 	view.SetAt = openapi.TimestampOrNull(s.SetAt)
-	view.SetBy = &openapi.DialingActor{
-		Type: openapi.DialingActorType(s.Actor.Type), ID: s.Actor.ID, Name: nilIfEmpty(s.Actor.Name),
-	}
+	view.SetBy = viewActor(s.Actor)
 	return view
+}
+
+// viewActor returns who changed the state. A dialer of an earlier version stored a person as an
+// operator, without the name.
+func viewActor(actor dialqueue.Actor) *openapi.DialingActor {
+	if id, isPerson := (serviceauth.Caller{Operator: actor.Name}).Person(); isPerson {
+		actor = dialqueue.Actor{Type: dialqueue.ActorUser, ID: &id}
+	}
+	return &openapi.DialingActor{
+		Type: openapi.DialingActorType(actor.Type), ID: actor.ID, Name: nilIfEmpty(actor.Name),
+	}
 }
 
 type dialingBody struct {
@@ -89,6 +98,9 @@ func (b dialingBody) readUntil(paused bool, now time.Time) (*time.Time, error) {
 }
 
 func actorOf(c serviceauth.Caller) dialqueue.Actor {
+	if id, isPerson := c.Person(); isPerson {
+		return dialqueue.Actor{Type: dialqueue.ActorUser, ID: &id, Name: c.PersonName}
+	}
 	if c.Operator != "" {
 		return dialqueue.Actor{Type: dialqueue.ActorOperator, Name: c.Operator}
 	}

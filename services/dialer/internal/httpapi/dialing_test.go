@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
 
 	"ringfence.dev/libs/serviceauth"
@@ -152,5 +153,44 @@ func TestDialing_StateNamesTheAPIKeyOfTheClient(t *testing.T) {
 	path := "/admin/v1/workspaces/" + o.workspace.String() + "/dialing"
 	if _, state, body := o.sendOperator(t, http.MethodGet, path, ""); state["state"] != "paused" {
 		t.Errorf("state for the operator = %s, want paused", body)
+	}
+}
+
+func TestDialing_NamesThePersonWhoPaused(t *testing.T) {
+	t.Parallel()
+	o, person := open(t), uuid.Must(uuid.NewV7())
+	const path = "/admin/v1/dialing"
+	pause := func(name string) map[string]any {
+		token, err := o.gateway.SignCaller("dialer", serviceauth.Caller{RequestID: uuid.Must(uuid.NewV7()),
+			Access: serviceauth.Write, Operator: "person:" + person.String(), PersonName: name})
+		if err != nil {
+			t.Fatal(err)
+		}
+		request, _ := testkit.Request(t, http.MethodPut, path, []byte(`{"state":"paused","reason":"Incident"}`))
+		request.Header.Set(serviceauth.CallerHeader, token)
+		answer := httptest.NewRecorder()
+		o.handler.ServeHTTP(answer, request)
+		if answer.Code != http.StatusOK {
+			t.Fatalf("PUT %s = %d %s, want 200", path, answer.Code, answer.Body)
+		}
+		_, state, _ := o.sendOperator(t, http.MethodGet, path, "")
+		actor, _ := state["set_by"].(map[string]any)
+		return actor
+	}
+	want := map[string]any{"type": "user", "id": person.String(), "name": "Grace"}
+	if diff := cmp.Diff(want, pause("Grace")); diff != "" {
+		t.Errorf("set_by (-want +got):\n%s", diff)
+	}
+	want["name"] = nil // a gateway of an earlier version sends no name
+	if diff := cmp.Diff(want, pause("")); diff != "" {
+		t.Errorf("set_by without a name (-want +got):\n%s", diff)
+	}
+	if _, err := o.pool.Exec(t.Context(), `UPDATE dialing_states SET actor_type = 'operator', actor_id = NULL,
+		actor_name = 'person:' || actor_id`); err != nil {
+		t.Fatal(err)
+	}
+	_, state, _ := o.sendOperator(t, http.MethodGet, path, "")
+	if diff := cmp.Diff(want, state["set_by"]); diff != "" {
+		t.Errorf("set_by that a dialer of an earlier version stored (-want +got):\n%s", diff)
 	}
 }

@@ -149,6 +149,23 @@ func TestFence_RefusesTheCarrierOfTheOtherMode(t *testing.T) {
 	}
 }
 
+func TestFence_RefusesSIPIfTheModeIsNotKnown(t *testing.T) {
+	t.Parallel()
+	m := newModes(t)
+	enqueue(t, m.pool, m.all, aRequest(m.liveID, 1))
+	claimed := claimRequests(t, m.all, 8)
+	if len(claimed) != 1 {
+		t.Fatalf("claimed requests = %d, want 1", len(claimed))
+	}
+	if _, err := m.pool.Exec(t.Context(), `DELETE FROM workspaces WHERE workspace_id = $1`, m.liveID); err != nil {
+		t.Fatal(err)
+	}
+	err := m.all.Fence(t.Context(), claimed[0], uuid.Must(uuid.NewV7()), dialqueue.DefaultFrom, "sip")
+	if !errors.Is(err, store.ErrLost) {
+		t.Errorf("Fence = %v, want %v", err, store.ErrLost)
+	}
+}
+
 // A refused fence of a test workspace must not delay the live fences that are written together.
 func TestFences_RefusedFenceDoesNotAffectOtherFencesOfItsGroup(t *testing.T) {
 	t.Parallel()

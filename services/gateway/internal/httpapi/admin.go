@@ -121,6 +121,14 @@ type actor struct {
 	hidden bool
 }
 
+// personName returns the name of the person. It is empty for other actors.
+func (act actor) personName() string {
+	if act.Type != audit.User {
+		return ""
+	}
+	return act.Name
+}
+
 type actorKey struct{}
 
 // requireOperator refuses requests without an operator token, on every path.
@@ -168,7 +176,7 @@ func actorOf(r *http.Request) actor {
 // and the workspace that the request is about.
 func (act actor) ownerCaller(w workspaces.Workspace) serviceauth.Caller {
 	return serviceauth.Caller{WorkspaceID: w.ID, RequestID: act.requestID, Access: serviceauth.Write,
-		Webhooks: w.Webhooks(), Operator: act.operator}
+		Webhooks: w.Webhooks(), Operator: act.operator, PersonName: act.personName()}
 }
 
 // auditIntent returns the audit intent for a request: the record that a change is about to be made.

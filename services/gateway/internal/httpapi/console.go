@@ -259,7 +259,7 @@ func (c *Console) dispatch(w http.ResponseWriter, r *http.Request, rule proxy.Ma
 	if match, ok := c.public.table.Find(r.URL); ok {
 		caller := serviceauth.Caller{
 			WorkspaceID: person.workspaceID, RequestID: requestID, Access: person.role.Access(), Webhooks: true,
-			Operator: person.session.Actor(),
+			Operator: person.session.Actor(), PersonName: person.session.PersonName,
 		}
 		var err error
 		if caller.Turns, err = c.mayReadTurns(r.Context(), match, person.workspaceID); err != nil {

@@ -333,6 +333,9 @@ func TestConsole_ForwardsTheWorkspaceAndTheRole(t *testing.T) {
 	if got, want := dialing[len(dialing)-1].caller.Operator, "person:"+developerID.String(); got != want {
 		t.Errorf("actor of PUT dialing = %q, want %q", got, want)
 	}
+	if got := dialing[len(dialing)-1].caller.PersonName; got != "Grace" {
+		t.Errorf("name of the person = %q, want Grace", got)
+	}
 	wantAnswer(t, "GET agents", r.visit("GET", "/admin/v1/workspaces/"+workspace+"/agents", token, ""), http.StatusOK, "")
 	requests := r.requestsTo(proxy.Calls)
 	if got, want := requests[len(requests)-1].caller.Operator, "person:"+personID.String(); got != want {

@@ -33,7 +33,8 @@ func (a *Admin) proxied(w http.ResponseWriter, r *http.Request) error {
 // the dialer.
 func (a *Admin) proxiedForAll(w http.ResponseWriter, r *http.Request) error {
 	act := actorOf(r)
-	caller := serviceauth.Caller{RequestID: act.requestID, Access: serviceauth.Write, Operator: act.operator}
+	caller := serviceauth.Caller{RequestID: act.requestID, Access: serviceauth.Write, Operator: act.operator,
+		PersonName: act.personName()}
 	return a.forwardRequest(w, r, caller)
 }
 
