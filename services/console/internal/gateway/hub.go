@@ -113,6 +113,8 @@ type Subscription struct {
 // event that the browser received, or empty. The gateway decides whether the session may read the
 // stream. The stream ends with ctx, and when the session ends or its roles change.
 func (h *Hub) Subscribe(ctx context.Context, s *Session, after string) (*Subscription, error) {
+	s = s.In(s.Workspace)
+	s.Reason = ""
 	// HEAD is not a read of the stream, so it has no audit entry.
 	if err := mayStream(ctx, s, Request{Method: http.MethodHead, Path: "/v1/events", Header: redacted}); err != nil {
 		return nil, err
@@ -152,16 +154,15 @@ func (h *Hub) subscribe(ctx context.Context, s *Session, after string, key feedK
 	return sub, nil
 }
 
-// unchanged returns a sender whose requests do not prolong the session and replace no token. It has
-// no reason, because the hub reads no transcripts.
+// unchanged returns a sender whose requests do not prolong the session and replace no token.
 func (s *Session) unchanged() *Session {
 	copied := s.In(s.Workspace)
-	copied.Background, copied.Reason = true, ""
+	copied.Background = true
 	return copied
 }
 
-// redacted requests a stream without transcripts, for every role. The hub needs only the ids of the
-// events.
+// redacted asks the gateway for a stream without transcripts, for every role. The hub needs only
+// the ids of the events, so the request has no reason. The turns need the reason of an operator.
 var redacted = http.Header{"Ringfence-Redacted": {"true"}}
 
 // mayStream asks the gateway whether the session may read a stream. It reads only the header of the

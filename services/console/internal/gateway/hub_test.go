@@ -254,6 +254,29 @@ func TestHub_ReadsNoTranscripts(t *testing.T) {
 	})
 }
 
+func TestHub_ReadsTurnsWithTheReasonOfTheOperator(t *testing.T) {
+	t.Parallel()
+	f, hub := newFakeStream(t)
+	session := hub.client.Session("one")
+	session.Workspace, session.Reason = uuid.New(), "complaint 7"
+	sub, err := hub.SubscribeTurns(t.Context(), session)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(sub.Close)
+	f.stream(t, "one")
+	f.set(func() {
+		for _, header := range f.headers {
+			if got := header.Get("Ringfence-Reason"); got != "complaint 7" {
+				t.Errorf("Ringfence-Reason = %q, want the reason", got)
+			}
+			if got := header.Get("Ringfence-Redacted"); got != "" {
+				t.Errorf("Ringfence-Redacted = %q, want none", got)
+			}
+		}
+	})
+}
+
 func TestHub_ARefusedSessionDoesNotStopTheOthers(t *testing.T) {
 	t.Parallel()
 	f, hub := newFakeStream(t)
