@@ -69,7 +69,8 @@ func TestConsole_CredentialsWorkOnTheirOwnListenerOnly(t *testing.T) {
 	c.refused(t, 401, "invalid_session", "GET", "/console/v1/me", nil)
 }
 
-// A turn is sent only while its call is in progress, so the test opens the streams before the calls.
+// A turn is sent only while its call is in progress, so the test opens the streams before the
+// calls.
 func TestConsole_StreamSendsTheTurnsOfCallsInProgress(t *testing.T) {
 	w := workspace(t, set{"features": set{"transcripts": true}})
 	other := workspace(t, set{"features": set{"transcripts": true}})

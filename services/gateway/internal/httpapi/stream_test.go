@@ -252,7 +252,8 @@ func TestConsole_StreamWithTurnsEndsAfterAChange(t *testing.T) {
 		t.Cleanup(func() { _ = response.Body.Close() })
 		streams = append(streams, response)
 	}
-	if _, err := r.pool.Exec(t.Context(), `UPDATE memberships SET role = 'owner' WHERE person_id = $1`, person); err != nil {
+	const promote = `UPDATE memberships SET role = 'owner' WHERE person_id = $1`
+	if _, err := r.pool.Exec(t.Context(), promote, person); err != nil {
 		t.Fatal(err)
 	}
 	off := r.operator("PATCH", "/admin/v1/workspaces/"+muted, `{"features":{"transcripts":false}}`)

@@ -54,10 +54,11 @@ func (p *turns) produce(id uuid.UUID, turn *eventv1.CallTurn) {
 	if err != nil {
 		p.f.t.Errorf("encode turn: %v", err)
 	}
-	record := &kgo.Record{Topic: kafka.CallTurns.Name, Key: []byte(turn.GetCallId()), Value: value, Headers: []kgo.RecordHeader{
+	record := &kgo.Record{Topic: kafka.CallTurns.Name, Key: []byte(turn.GetCallId()), Value: value}
+	record.Headers = []kgo.RecordHeader{
 		{Key: kafka.HeaderID, Value: []byte(id.String())},
 		{Key: kafka.HeaderType, Value: []byte("ringfence.event.v1.CallTurn")},
-	}}
+	}
 	if err := p.client.ProduceSync(context.WithoutCancel(p.f.t.Context()), record).FirstErr(); err != nil {
 		p.f.t.Errorf("produce: %v", err)
 	}
