@@ -52,8 +52,8 @@ type Event struct {
 	Reset bool `json:"-"`
 }
 
-// Hub shares one event stream per workspace, and one stream of the turns of its calls, between all
-// browsers of this process. It has no credentials: it reads a stream with the session of one of the
+// Hub shares one event stream per workspace, and one stream of turns of calls, between all browsers
+// of this process. It has no credentials: it reads a stream with the session of one of the
 // browsers, and continues with another one when that session ends.
 type Hub struct {
 	client *Client
@@ -64,8 +64,8 @@ type Hub struct {
 	running sync.WaitGroup
 }
 
-// feedKey names a stream of the gateway. turns is true for the turns of calls in progress, and false
-// for the stored events.
+// feedKey names a stream of the gateway. turns is true for the turns of calls in progress, and
+// false for the stored events.
 type feedKey struct {
 	workspace uuid.UUID
 	turns     bool
@@ -114,7 +114,7 @@ type Subscription struct {
 // stream. The stream ends with ctx, and when the session ends or its roles change.
 func (h *Hub) Subscribe(ctx context.Context, s *Session, after string) (*Subscription, error) {
 	s = s.In(s.Workspace)
-	s.Reason = ""
+	s.Reason = "" // the stream has no transcripts
 	// HEAD is not a read of the stream, so it has no audit entry.
 	if err := mayStream(ctx, s, Request{Method: http.MethodHead, Path: "/v1/events", Header: redacted}); err != nil {
 		return nil, err
@@ -122,8 +122,9 @@ func (h *Hub) Subscribe(ctx context.Context, s *Session, after string) (*Subscri
 	return h.subscribe(ctx, s, after, feedKey{workspace: s.Workspace})
 }
 
-// SubscribeTurns does what Subscribe does, for the turns of calls in progress. Turns can be lost. The
-// gateway permits them to sessions that may read transcripts, and records the read of each person.
+// SubscribeTurns does what Subscribe does, for the turns of calls in progress. Turns can be lost.
+// The gateway permits them to sessions that may read transcripts, and records the read of each
+// person.
 func (h *Hub) SubscribeTurns(ctx context.Context, s *Session) (*Subscription, error) {
 	if err := mayStream(ctx, s, turnsRequest()); err != nil {
 		return nil, err

@@ -393,7 +393,8 @@ func TestHub_ASlowBrowserGetsAReset(t *testing.T) {
 	}
 }
 
-// Each person reads the header of the stream first, because the gateway records the reads of persons.
+// Each person reads the header of the stream first, because the gateway records the reads of
+// persons.
 func TestHub_TurnsReachOnlyTheirSubscribers(t *testing.T) {
 	t.Parallel()
 	f, hub := newFakeStream(t)

@@ -27,12 +27,11 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// turns sends the turns of calls in progress to a browser. The gateway refuses the stream with 422 if
-// the person may not read transcripts.
+// turns sends the turns of calls in progress to a browser. The gateway refuses the stream with 422
+// if the person may not read transcripts.
 func (s *Server) turns(w http.ResponseWriter, r *http.Request) {
 	telemetry.Route(r.Context(), "GET /w/{workspace}/turns")
 	s.serveStream(w, r, func(session *gateway.Session) (*gateway.Subscription, error) {
-		session.Reason = s.cookies.reasonFor(r, session.Token, session.Workspace)
 		return s.Hub.SubscribeTurns(r.Context(), session)
 	})
 }
@@ -46,7 +45,7 @@ func (s *Server) serveStream(
 		http.Error(w, "", http.StatusUnauthorized)
 		return
 	}
-	session.Workspace, session.Background = id, true
+	session.Workspace, session.Background, session.Reason = id, true, s.cookies.reasonFor(r, session.Token, id)
 	sub, err := subscribe(session)
 	if err != nil {
 		status := http.StatusServiceUnavailable
