@@ -212,7 +212,8 @@ type ClientInterface interface {
 	//
 	// Ends a call that has not ended. The response is sent before the call ends. The usual event then reports the end. An
 	// answered call ends as completed with normal_clearing and is charged. An unanswered call ends as canceled with
-	// originator_cancel. A repeated request changes nothing. The body is ignored.
+	// originator_cancel. A repeated request changes nothing. The body is ignored. The header Ringfence-Reason is stored
+	// in the audit log.
 	//
 	// Corresponds with POST /v1/calls/{id}/hangup (the `HangUpCall` operationId).
 	HangUpCall(ctx context.Context, id CallID, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -378,7 +379,8 @@ type ClientInterface interface {
 
 	// DeleteOptOut Remove an opt-out
 	//
-	// Sets the number's dnd_status to clean and records who did it. Consent is not changed.
+	// Sets the number's dnd_status to clean and records who did it. Consent is not changed. The header Ringfence-Reason
+	// is stored in the audit log.
 	//
 	// Corresponds with DELETE /v1/opt-outs/{phone_e164} (the `DeleteOptOut` operationId).
 	DeleteOptOut(ctx context.Context, phoneE164 PhoneInPath, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -782,7 +784,8 @@ func (c *Client) ReadCall(ctx context.Context, id CallID, reqEditors ...RequestE
 //
 // Ends a call that has not ended. The response is sent before the call ends. The usual event then reports the end. An
 // answered call ends as completed with normal_clearing and is charged. An unanswered call ends as canceled with
-// originator_cancel. A repeated request changes nothing. The body is ignored.
+// originator_cancel. A repeated request changes nothing. The body is ignored. The header Ringfence-Reason is stored
+// in the audit log.
 //
 // Corresponds with POST /v1/calls/{id}/hangup (the `HangUpCall` operationId).
 func (c *Client) HangUpCall(ctx context.Context, id CallID, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -1128,7 +1131,8 @@ func (c *Client) CreateOptOut(ctx context.Context, body CreateOptOutJSONRequestB
 
 // DeleteOptOut Remove an opt-out
 //
-// Sets the number's dnd_status to clean and records who did it. Consent is not changed.
+// Sets the number's dnd_status to clean and records who did it. Consent is not changed. The header Ringfence-Reason
+// is stored in the audit log.
 //
 // Corresponds with DELETE /v1/opt-outs/{phone_e164} (the `DeleteOptOut` operationId).
 func (c *Client) DeleteOptOut(ctx context.Context, phoneE164 PhoneInPath, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -3808,7 +3812,8 @@ type ClientWithResponsesInterface interface {
 	//
 	// Ends a call that has not ended. The response is sent before the call ends. The usual event then reports the end. An
 	// answered call ends as completed with normal_clearing and is charged. An unanswered call ends as canceled with
-	// originator_cancel. A repeated request changes nothing. The body is ignored.
+	// originator_cancel. A repeated request changes nothing. The body is ignored. The header Ringfence-Reason is stored
+	// in the audit log.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -3990,7 +3995,8 @@ type ClientWithResponsesInterface interface {
 
 	// DeleteOptOutWithResponse Remove an opt-out
 	//
-	// Sets the number's dnd_status to clean and records who did it. Consent is not changed.
+	// Sets the number's dnd_status to clean and records who did it. Consent is not changed. The header Ringfence-Reason
+	// is stored in the audit log.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -6301,7 +6307,8 @@ func (c *ClientWithResponses) ReadCallWithResponse(ctx context.Context, id CallI
 //
 // Ends a call that has not ended. The response is sent before the call ends. The usual event then reports the end. An
 // answered call ends as completed with normal_clearing and is charged. An unanswered call ends as canceled with
-// originator_cancel. A repeated request changes nothing. The body is ignored.
+// originator_cancel. A repeated request changes nothing. The body is ignored. The header Ringfence-Reason is stored
+// in the audit log.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -6591,7 +6598,8 @@ func (c *ClientWithResponses) CreateOptOutWithResponse(ctx context.Context, body
 
 // DeleteOptOutWithResponse Remove an opt-out
 //
-// Sets the number's dnd_status to clean and records who did it. Consent is not changed.
+// Sets the number's dnd_status to clean and records who did it. Consent is not changed. The header Ringfence-Reason
+// is stored in the audit log.
 //
 // Returns a wrapper object for the known response body format(s).
 //

@@ -61,3 +61,10 @@ type DialingState struct {
 	Actor
 	SetAt *time.Time `db:"set_at"`
 }
+
+// PausedScope is a scope that is paused. WorkspaceID is nil unless the level is PauseWorkspace or
+// PauseAgent.
+type PausedScope struct {
+	DialingState
+	WorkspaceID *uuid.UUID `db:"workspace_id"`
+}

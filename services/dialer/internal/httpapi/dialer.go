@@ -18,10 +18,12 @@ type dialerView struct {
 	Pauses        []pauseView        `json:"pauses"`
 }
 
-// pauseView is a scope whose dialing is paused now. ID is null if everything is paused.
+// pauseView is a scope whose dialing is paused now. ID is null if everything is paused. WorkspaceID
+// is the workspace of a paused workspace or agent, otherwise null.
 type pauseView struct {
-	Level dialqueue.PauseLevel `json:"level"`
-	ID    *uuid.UUID           `json:"id"`
+	Level       dialqueue.PauseLevel `json:"level"`
+	ID          *uuid.UUID           `json:"id"`
+	WorkspaceID *uuid.UUID           `json:"workspace_id"`
 	openapi.Dialing
 }
 
@@ -74,7 +76,9 @@ func (a *API) readDialer(w http.ResponseWriter, r *http.Request) error {
 		LiveOutbound: waiting.Outbound, LiveInbound: waiting.Inbound,
 	}, Pauses: make([]pauseView, 0, len(paused))}
 	for _, state := range paused {
-		view := pauseView{Level: state.Level, Dialing: viewDialing(state)}
+		view := pauseView{
+			Level: state.Level, WorkspaceID: state.WorkspaceID, Dialing: viewDialing(state.DialingState),
+		}
 		if state.Level != dialqueue.PauseEverything {
 			view.ID = &state.PauseScope.ID
 		}

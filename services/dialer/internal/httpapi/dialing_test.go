@@ -56,8 +56,19 @@ func TestDialing_EachScopeHasItsOwnState(t *testing.T) {
 		}
 	}
 	_, dialer, _ := o.sendOperator(t, http.MethodGet, "/admin/v1/dialer", "")
-	if got := len(dialer["pauses"].([]any)); got != len(paths) {
+	pauses, _ := dialer["pauses"].([]any)
+	if got := len(pauses); got != len(paths) {
 		t.Errorf("pauses of GET /admin/v1/dialer = %d, want %d", got, len(paths))
+	}
+	for _, item := range pauses {
+		pause, _ := item.(map[string]any)
+		var want any
+		if pause["level"] == "workspace" || pause["level"] == "agent" {
+			want = o.workspace.String()
+		}
+		if pause["workspace_id"] != want {
+			t.Errorf("workspace_id of the pause %v = %v, want %v", pause["level"], pause["workspace_id"], want)
+		}
 	}
 	for _, path := range paths {
 		// until has no effect on a resume

@@ -128,14 +128,16 @@ func (s *Store) Dialing(ctx context.Context, scope dialqueue.PauseScope) (dialqu
 }
 
 const listPaused = `
-SELECT ` + stateColumns + ` FROM dialing_states s
+SELECT ` + stateColumns + `, CASE s.level WHEN 'workspace' THEN s.id
+	WHEN 'agent' THEN (SELECT a.workspace_id FROM agents a WHERE a.agent_id = s.id) END AS workspace_id
+FROM dialing_states s
 WHERE s.paused AND EXISTS (SELECT FROM dialing_pauses p WHERE p.level = s.level AND p.id = s.id AND p.ends_at > now())
 ORDER BY s.set_at DESC LIMIT @most`
 
 // PausedScopes returns the scopes that are paused now, the last change first. most is the maximum
 // number of returned scopes.
-func (s *Store) PausedScopes(ctx context.Context, most int) ([]dialqueue.DialingState, error) {
-	found, err := pg.Many[dialqueue.DialingState](ctx, s.pool, listPaused, pg.Args{"most": most})
+func (s *Store) PausedScopes(ctx context.Context, most int) ([]dialqueue.PausedScope, error) {
+	found, err := pg.Many[dialqueue.PausedScope](ctx, s.pool, listPaused, pg.Args{"most": most})
 	if err != nil {
 		return nil, fmt.Errorf("list pauses of dialing: %w", err)
 	}

@@ -62,7 +62,7 @@ type Intent struct {
 	Route  string
 	Path   string
 	Before json.RawMessage
-	// Reason is why an operator makes the change or reads the object. It is empty if no reason was
+	// Reason is why the actor makes the change or reads the object. It is empty if no reason was
 	// given. It is stored in the state after the change.
 	Reason string `db:"-"`
 }
@@ -75,6 +75,16 @@ type Entry struct {
 	Outcome    Outcome
 	After      json.RawMessage
 	OccurredAt time.Time
+}
+
+// TakesReason reports whether every actor can give a reason for a change with the action. Operators
+// with a session can give a reason for all changes.
+func TakesReason(action string) bool {
+	switch action {
+	case "call.hangup", "workspace.hangup", "opt_out.delete", "contact.erase", "workspace.update":
+		return true
+	}
+	return false
 }
 
 // MaxState limits the size of a stored state in bytes. A larger state is not stored.

@@ -187,9 +187,16 @@ func (act actor) auditIntent(r *http.Request, template string, workspaceID *uuid
 		return audit.Intent{}, err
 	}
 	object, _ := audit.ObjectOf(r.Method, template, r.URL)
+	reason := act.reason
+	if reason == "" && r.Header.Get(reasonHeader) != "" && audit.TakesReason(object.Action) {
+		if err := checkReason(r); err != nil {
+			return audit.Intent{}, err
+		}
+		reason = strings.TrimSpace(r.Header.Get(reasonHeader))
+	}
 	return audit.Intent{
 		ID: id, Operator: act.operator, Actor: act.Actor, Object: object, WorkspaceID: workspaceID,
-		RequestID: act.requestID, Method: r.Method, Route: template, Path: storablePath(r.URL), Reason: act.reason,
+		RequestID: act.requestID, Method: r.Method, Route: template, Path: storablePath(r.URL), Reason: reason,
 	}, nil
 }
 
