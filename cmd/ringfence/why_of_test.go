@@ -20,7 +20,8 @@ func newWhyServer(t *testing.T) {
 		"calls/01970000-0002-7000-8000-000000000002":         call,
 		"calls/01970000-0003-7000-8000-000000000003": `{"call_id":"01970000-0003-7000-8000-000000000003",
 			"call_request_id":null,"status":"busy","hangup_cause":"user_busy"}`,
-		"decisions": empty, "attempts": empty, "webhook-subscriptions": empty,
+		"contacts/+14155550100/preview": `{"may_be_called":true,"gates":[]}`,
+		"decisions":                     empty, "attempts": empty, "webhook-subscriptions": empty,
 	} {
 		routes.HandleFunc("GET /admin/v1/workspaces/1/"+path, func(w http.ResponseWriter, _ *http.Request) {
 			_, _ = w.Write([]byte(body))
@@ -59,6 +60,11 @@ func TestCallsWhy_AcceptsIDsOfRequestsAndCalls(t *testing.T) {
 			wantContains(t, "stdout", out, test.want)
 		})
 	}
+	newWhyServer(t)
+	code, out, _ := runCommand(t, "calls", "why", "+14155550100")
+	wantCode(t, "calls why +14155550100", code, 0)
+	wantContains(t, "stdout", out, "The number can be called now.")
+	wantContains(t, "stdout", out, "NEWEST CALL REQUEST\n"+outbound)
 	for of, want := range map[string]string{
 		"01970000-0009-7000-8000-000000000009": "No such call request in this workspace.",
 		"01970000-0009":                        "no id begins with 01970000-0009",

@@ -147,7 +147,8 @@ func TestCallsWhy_NumberShowsItsGatesAndDecisions(t *testing.T) {
 		"workspaces/1/contacts/{phone}/preview": `{"may_be_called":false,"message":"Outside the calling window.",
 			"next_at":"2026-01-01T17:00:00.000Z",
 			"gates":[{"gate":"opt_out","result":"passed","checked":"x","reason":"no opt-out on record"}]}`,
-		"workspaces/1/decisions": decisionPage,
+		"workspaces/1/decisions":     decisionPage,
+		"workspaces/1/call-requests": emptyPage,
 	})
 	code, out, faults := runCommand(t, "calls", "why", "+14155550100")
 	if code != 0 {
@@ -162,6 +163,7 @@ func TestCallsWhy_NumberShowsItsGatesAndDecisions(t *testing.T) {
 	_, now, _ := strings.Cut(out, "\nGATES NOW\n")
 	now, _, _ = strings.Cut(now, "\n\n")
 	wantLines(t, "gates now", now, "GATE RESULT REASON", "opt_out passed no opt-out on record")
+	wantNotContains(t, "stdout", out, "NEWEST CALL REQUEST")
 	wantGates(t, out)
 }
 

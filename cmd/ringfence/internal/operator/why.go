@@ -129,11 +129,13 @@ func isNotFound(err error) bool {
 	return errors.Is(err, errNoID) || errors.As(err, &refused) && refused.Status == http.StatusNotFound
 }
 
-// numberFacts contains the decisions about a number and the result of its gates now.
+// numberFacts contains the decisions about a number, the result of its gates now, and its newest
+// call request. NewestRequest is nil if the number has no call request.
 type numberFacts struct {
-	Answer    string            `json:"answer"`
-	Preview   json.RawMessage   `json:"preview"`
-	Decisions []json.RawMessage `json:"decisions"`
+	Answer        string            `json:"answer"`
+	Preview       json.RawMessage   `json:"preview"`
+	NewestRequest *requestFacts     `json:"newest_request"`
+	Decisions     []json.RawMessage `json:"decisions"`
 }
 
 // shownDecisions is how many of the newest decisions about a number are printed.
@@ -162,6 +164,9 @@ func (o *WorkspaceClient) explainNumber(ctx context.Context, number string) (err
 	default:
 		all.Answer = "The number cannot be called. " + text(now.Message)
 	}
+	if all.NewestRequest, err = o.newestRequest(ctx, number); err != nil {
+		return err
+	}
 	more := false
 	filter := url.Values{"phone": {number}}
 	for page, err := range o.yieldPages(ctx, o.at("decisions"), filter, Listed{Limit: shownDecisions}) {
@@ -182,13 +187,36 @@ func (o *WorkspaceClient) explainNumber(ctx context.Context, number string) (err
 		o.Say(""),
 		o.Say("GATES NOW"),
 		o.Table(now.Gates, []string{"gate", "result", "reason"}),
-		o.tellDecisions(all.Decisions),
 	}
+	if newest := all.NewestRequest; newest != nil {
+		faults = append(faults, o.Say(""), o.Say("NEWEST CALL REQUEST"), o.Say(newest.Answer), o.Member(newest.Request),
+			o.tellFacts(*newest))
+	}
+	faults = append(faults, o.tellDecisions(all.Decisions))
 	if more {
 		o.Remark("These are the newest %d decisions: `ringfence contacts decisions --phone %s --all` lists all of them.",
 			shownDecisions, number)
 	}
 	return errors.Join(faults...)
+}
+
+// newestRequest returns the data about the newest call request to a number, or nil if there is
+// none.
+func (o *WorkspaceClient) newestRequest(ctx context.Context, number string) (*requestFacts, error) {
+	answer, err := o.Ask(ctx, http.MethodGet, o.at("call-requests")+"?"+
+		url.Values{"to": {number}, "limit": {"1"}}.Encode(), nil)
+	if err != nil {
+		return nil, err
+	}
+	var page struct{ Data []json.RawMessage }
+	if err := json.Unmarshal(answer, &page); err != nil {
+		return nil, fmt.Errorf("read the call requests: %w", err)
+	}
+	if len(page.Data) == 0 {
+		return nil, nil
+	}
+	facts, err := o.factsOf(ctx, page.Data[0])
+	return &facts, err
 }
 
 // tellDecisions prints a table of the decisions and, for each decision, a table of its gates.
@@ -250,41 +278,50 @@ func (o *WorkspaceClient) explainCall(ctx context.Context, call json.RawMessage)
 	return o.print(all)
 }
 
-// explainRequest reads the data about the call request from every service that has some.
 func (o *WorkspaceClient) explainRequest(ctx context.Context, request json.RawMessage) error {
-	all := requestFacts{Request: request}
+	all, err := o.factsOf(ctx, request)
+	if err != nil {
+		return err
+	}
+	if err := o.print(all); err != nil {
+		return err
+	}
+	var of struct{ ID string }
+	if err := json.Unmarshal(request, &of); err != nil {
+		return fmt.Errorf("read the call request: %w", err)
+	}
+	o.Remark("Every span of the trace has the attribute call_request_id %s.", of.ID)
+	return nil
+}
+
+// factsOf reads the data about a call request from every service that has some.
+func (o *WorkspaceClient) factsOf(ctx context.Context, request json.RawMessage) (all requestFacts, err error) {
+	all.Request = request
 	var now requestState
 	if err := json.Unmarshal(request, &now); err != nil {
-		return fmt.Errorf("read the call request: %w", err)
+		return all, fmt.Errorf("read the call request: %w", err)
 	}
 	due, _ := o.localTime(now.ScheduledFor.Format(time.RFC3339))
 	all.Answer = now.explain(time.Now(), due)
 	if now.isDue(time.Now()) {
 		all.Answer += o.explainWait(ctx, now)
 	}
-	var err error
 	if all.Decisions, err = o.Members(ctx, o.at("decisions"), url.Values{"call_request_id": {now.ID}}); err != nil {
-		return err
+		return all, err
 	}
 	if all.Attempts, err = o.Members(ctx, o.at("attempts"), url.Values{"of": {now.ID}}); err != nil {
-		return err
+		return all, err
 	}
 	objects := []string{now.ID}
 	if now.CallID != nil {
 		if all.Call, err = o.Ask(ctx, http.MethodGet, o.at("calls", *now.CallID), nil); err != nil {
-			return err
+			return all, err
 		}
 		all.Answer += describeEnd(all.Call)
 		objects = append(objects, *now.CallID)
 	}
-	if all.Deliveries, err = o.deliveries(ctx, objects...); err != nil {
-		return err
-	}
-	if err := o.print(all); err != nil {
-		return err
-	}
-	o.Remark("Every span of the trace has the attribute call_request_id %s.", now.ID)
-	return nil
+	all.Deliveries, err = o.deliveries(ctx, objects...)
+	return all, err
 }
 
 // explainWait returns sentences about the pauses of dialing and the trunks, which can make a due
@@ -358,7 +395,12 @@ func (o *WorkspaceClient) print(all requestFacts) error {
 	if all.Request != nil {
 		faults = append(faults, o.Say(""), o.Say("REQUEST"), o.Member(all.Request), o.tellDecisions(all.Decisions))
 	}
-	faults = append(faults, o.Say(""), o.Say("ATTEMPTS"), o.Table(all.Attempts, attemptColumns()))
+	return errors.Join(append(faults, o.tellFacts(all))...)
+}
+
+// tellFacts prints the attempts, the call and the deliveries.
+func (o *WorkspaceClient) tellFacts(all requestFacts) error {
+	faults := []error{o.Say(""), o.Say("ATTEMPTS"), o.Table(all.Attempts, attemptColumns())}
 	if all.Call != nil {
 		faults = append(faults, o.Say(""), o.Say("CALL"), o.Member(all.Call))
 	}
