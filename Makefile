@@ -75,6 +75,7 @@ PROGRESS := awk '/^exit [0-9]+$$/ {exit $$2} NF == 1 {if (++n % 100 == 0) {print
 # Generates the files of proto/openapi into the folder $(1).
 openapi = mkdir -p $(1) && go run ./tools/reference openapi proto/openapi/openapi.yaml > $(1)/openapi.json && \
   go run ./tools/reference openapi proto/openapi/operator.yaml > $(1)/operator.json && \
+  go run ./tools/reference openapi proto/openapi/console.yaml > $(1)/console.json && \
   go run ./tools/reference openapi-types proto/openapi/openapi.yaml > $(1)/generator.tmp && \
   $(TOOLS)/oapi-codegen -config proto/openapi/types.cfg.yaml -o $(1)/types.gen.go $(1)/generator.tmp && \
   $(TOOLS)/oapi-codegen -config proto/openapi/client.cfg.yaml -o $(1)/client.gen.go $(1)/generator.tmp && rm $(1)/generator.tmp
@@ -209,7 +210,7 @@ fuzz: build
 ##@ Check
 
 lint: $(TOOLS)/golangci-lint $(TOOLS)/spectral/node_modules ## check formatting, linters, API description, package layout and wording
-	@$(TOOLS)/spectral/node_modules/.bin/spectral lint --quiet --fail-severity=warn -r tools/spectral/ruleset.yaml proto/openapi/openapi.json proto/openapi/operator.json
+	@$(TOOLS)/spectral/node_modules/.bin/spectral lint --quiet --fail-severity=warn -r tools/spectral/ruleset.yaml proto/openapi/openapi.json proto/openapi/operator.json proto/openapi/console.json
 	@unformatted=$$(find cmd deploy docs examples libs proto services test tools -name '*.go' ! -name '*.pb.go' ! -name '*.connect.go' | xargs gofmt -l); \
 	 test -z "$$unformatted" || { echo "not gofmt-ed (run make fmt):"; echo "$$unformatted"; exit 1; }
 	@GOMEMLIMIT=2GiB $(TOOLS)/golangci-lint run $(MODULES)
@@ -227,7 +228,7 @@ proto-current: $(TOOLS)/buf $(TOOLS)/protoc-gen-go $(TOOLS)/protoc-gen-connect-g
 	 for dir in billingv1 compliancev1 dialerv1 eventv1 settingsv1; do \
 	   diff -r $$dir "$$fresh/$$dir" >/dev/null || { echo "proto/$$dir is not what its .proto files give: run make proto and commit"; exit 1; }; \
 	 done
-	@fresh=$$(mktemp -d) && trap 'rm -rf "$$fresh"' EXIT && $(call openapi,$$fresh) && for file in openapi.json operator.json types.gen.go client.gen.go; do \
+	@fresh=$$(mktemp -d) && trap 'rm -rf "$$fresh"' EXIT && $(call openapi,$$fresh) && for file in openapi.json operator.json console.json types.gen.go client.gen.go; do \
 	   diff proto/openapi/$$file "$$fresh/$$file" >/dev/null || { echo "proto/openapi/$$file is not what openapi.yaml gives: run make proto and commit"; exit 1; }; \
 	 done
 

@@ -1,6 +1,6 @@
 // Package openapi has the public API: openapi.yaml is written by hand, and the types of requests
 // and responses and the Go client are generated from it (make proto). operator.yaml describes the
-// operator API. The gateway serves both documents.
+// operator API, and console.yaml the routes for people. The gateway serves all documents.
 package openapi
 
 import _ "embed" // of the document
@@ -15,3 +15,9 @@ var Description []byte
 //
 //go:embed operator.json
 var OperatorDescription []byte
+
+// ConsoleDescription is the OpenAPI 3.1 document of the routes that only the console listener
+// serves, as JSON.
+//
+//go:embed console.json
+var ConsoleDescription []byte

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"net/http"
 	"regexp"
+	"strings"
 	"testing"
 	"time"
 
@@ -149,4 +150,45 @@ func readTurn(t *testing.T, from *openapi.EventReader) (turn streamedTurn) {
 		t.Fatal(err)
 	}
 	return turn
+}
+
+// TestConsoleDescription_MatchesTheService validates the responses of the routes for people.
+func TestConsoleDescription_MatchesTheService(t *testing.T) {
+	document, err := Load(openapi.ConsoleDescription)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := workspace(t)
+	c := person(t)
+	in := []string{"Ringfence-Workspace", w.id}
+	validate := func(method, path, address string, body any) answer {
+		t.Helper()
+		got := c.send(t, method, address, body, in...)
+		if !checkOperation(t, document, path, method, address, got) {
+			t.Errorf("%s %s = %d %s, want a success that the document describes", method, address, got.status, got.body)
+		}
+		return got
+	}
+	const invitations, operators = "/console/v1/invitations", "/console/v1/operator-invitations"
+	invited := validate("POST", invitations, invitations, set{"role": "viewer"})
+	operator := validate("POST", operators, operators, nil)
+	validate("POST", "/console/v1/sign-in/invitation", "/console/v1/sign-in/invitation",
+		set{"invitation": invited.text("token")})
+	me := c.want(t, 200, "GET", "/console/v1/me", nil)
+	var read struct{ Person struct{ ID string } }
+	if err := json.Unmarshal([]byte(me.body), &read); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range sorted(document.spec.Paths.Map()) {
+		if document.spec.Paths.Value(path).Get == nil || path == "/console/v1/members/{person_id}" {
+			continue
+		}
+		address := strings.ReplaceAll(path, "{person_id}", read.Person.ID)
+		address = strings.ReplaceAll(address, operators+"/{invitation_id}", operators+"/"+operator.text("id"))
+		address = strings.ReplaceAll(address, "{invitation_id}", invited.text("id"))
+		validate("GET", path, address, nil)
+	}
+	for path, id := range map[string]string{invitations: invited.text("id"), operators: operator.text("id")} {
+		c.want(t, 204, "DELETE", path+"/"+id, nil, in...)
+	}
 }

@@ -40,11 +40,11 @@ func Load(description []byte) (*Document, error) {
 		return nil, fmt.Errorf("validate the description: %w", err)
 	}
 	d := &Document{spec: spec, seen: map[string]int{}}
-	// The description does not require call_request_id, because stored events of earlier versions do
-	// not have it. Responses must have it.
-	whole := spec.Components.Schemas["Call"].Value
-	whole.Required = append(whole.Required, "call_request_id")
-	spec.Components.Schemas["CallSummary"].Value.Properties["scheduled_for"].Value.Format = offsetDateTime
+	// The description does not require it, because stored events of earlier versions do not have it.
+	if call := spec.Components.Schemas["Call"]; call != nil { // the document of the console has no calls
+		call.Value.Required = append(call.Value.Required, "call_request_id")
+		spec.Components.Schemas["CallSummary"].Value.Properties["scheduled_for"].Value.Format = offsetDateTime
+	}
 	for _, item := range spec.Paths.Map() {
 		for _, operation := range item.Operations() {
 			for _, response := range operation.Responses.Map() {

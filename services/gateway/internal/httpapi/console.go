@@ -125,6 +125,7 @@ func allowedMethods(router *chi.Mux, path string) (methods []string) {
 
 func (c *Console) addRoutes(router chi.Router) {
 	router.Use(validQuery)
+	router.Get("/openapi.json", httpserver.Handle(c.readDescription))
 	router.Get("/me", httpserver.Handle(c.readMe))
 	router.Get("/sessions", httpserver.Handle(c.listSessions))
 	router.Delete("/sessions", httpserver.Handle(c.revokeSessions))
@@ -151,6 +152,11 @@ func (c *Console) addRoutes(router chi.Router) {
 	router.Get("/people/{person_id}", httpserver.Handle(c.readPerson))
 	router.Delete("/people/{person_id}/sessions", httpserver.Handle(c.revokePersonSessions))
 	router.Delete("/people/{person_id}/operator", httpserver.Handle(c.removeOperator))
+}
+
+// readDescription handles GET /console/v1/openapi.json.
+func (c *Console) readDescription(w http.ResponseWriter, r *http.Request) error {
+	return serveDocument(w, r, func(string) (Document, bool) { return c.public.docs.console, true })
 }
 
 func (c *Console) addSignInRoutes(router chi.Router) {

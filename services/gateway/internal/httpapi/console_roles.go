@@ -95,6 +95,7 @@ func owners() []people.Role   { return []people.Role{people.Owner} }
 func personRules() []rule {
 	const base = consolePath
 	return []rule{
+		{methods: on("GET"), template: base + "/openapi.json", scope: ofPerson},
 		{methods: on("GET"), template: base + "/me", scope: ofPerson},
 		{methods: on("GET DELETE"), template: base + "/sessions", scope: ofPerson},
 		{methods: on("DELETE"), template: base + "/sessions/{session_id}", scope: ofPerson},

@@ -43,7 +43,9 @@ type Docs struct {
 	documents map[string]Document
 	// operator contains the documents that differ at the admin address, by path.
 	operator map[string]Document
-	api      *description
+	// console is the description of the routes that only the console listener serves.
+	console Document
+	api     *description
 }
 
 // NewDocs reads the embedded files and renders the documentation.
@@ -58,6 +60,9 @@ func NewDocs() (*Docs, error) {
 	}
 	if err := s.putOperator("/openapi.json", mediaTypes[".json"], openapi.OperatorDescription); err != nil {
 		return nil, err
+	}
+	if s.console, err = newDocument(mediaTypes[".json"], openapi.ConsoleDescription); err != nil {
+		return nil, fmt.Errorf("compress the description of the console API: %w", err)
 	}
 	operatorPage, err := pages.ReadFile("page/operator.html")
 	if err != nil {

@@ -44,6 +44,15 @@ func FindConsoleRule(method, path string) (template string, found bool) {
 	return u.template, found
 }
 
+// SignInRoutes calls visit for every route of the console that needs no session.
+func SignInRoutes(config ConsoleConfig, visit func(method, template string)) error {
+	return chi.Walk(newConsole(config).open,
+		func(method, template string, _ http.Handler, _ ...func(http.Handler) http.Handler) error {
+			visit(method, template)
+			return nil
+		})
+}
+
 // ConsoleRoutes calls visit for every route of the console's router. The router has the routes of
 // the console and of the operator API.
 func ConsoleRoutes(config ConsoleConfig, visit func(method, template string)) error {
