@@ -328,6 +328,33 @@ func TestCommands_DestructiveCommandsNeedAConfirmation(t *testing.T) {
 	}
 }
 
+func TestCommands_SendTheReasonOfAChange(t *testing.T) {
+	for _, args := range [][]string{
+		{"calls", "hangup", "01970000-0001-7000-8000-000000000001"},
+		{"calls", "hangup", "--all"},
+		{"contacts", "erase", "+14155550100", "--yes"},
+		{"workspaces", "suspend", "--yes"},
+	} {
+		var reasons []string
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			reasons = append(reasons, r.Header.Get("Ringfence-Reason"))
+			_, _ = fmt.Fprint(w, `{}`)
+		}))
+		t.Setenv("RINGFENCE_ADMIN_URL", server.URL)
+		t.Setenv("RINGFENCE_ADMIN_TOKEN", "a-token-of-the-test")
+		t.Setenv("RINGFENCE_WORKSPACE", "1")
+		name := strings.Join(args, " ")
+		code, _, faults := runCommand(t, append(args, "--reason", "complaint 7")...)
+		server.Close()
+		if code != 0 {
+			t.Errorf("%s: exit status = %d, stderr = %q", name, code, faults)
+		}
+		if !slices.Equal(reasons, []string{"complaint 7"}) {
+			t.Errorf("%s: reasons of the requests = %q, want the one given", name, reasons)
+		}
+	}
+}
+
 func TestWorkspacesAdd_FileOverridesDefaults(t *testing.T) {
 	var got string
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

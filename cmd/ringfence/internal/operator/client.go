@@ -39,6 +39,8 @@ type Client struct {
 	// which confirmations are read, or nil without a terminal.
 	columns int
 	answers io.Reader
+	// reason is why a change is made. It is empty if no reason was given.
+	reason string
 }
 
 // Output is the format of printed responses.
@@ -143,6 +145,9 @@ func (d *Client) exchange(
 	}
 	req.Header.Set("Authorization", "Bearer "+d.config.Token)
 	req.Header.Set("Content-Type", "application/json")
+	if d.reason != "" {
+		req.Header.Set("Ringfence-Reason", d.reason)
+	}
 	resp, err := d.http.Do(req)
 	if err != nil {
 		if ctx.Err() != nil {

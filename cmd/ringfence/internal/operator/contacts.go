@@ -114,6 +114,7 @@ func (c contactsDecision) Run(ctx context.Context, o *WorkspaceClient) error {
 type contactsErase struct {
 	person
 	Confirmation
+	reasoned
 }
 
 func (c contactsErase) Run(ctx context.Context, o *WorkspaceClient) error {
@@ -121,7 +122,7 @@ func (c contactsErase) Run(ctx context.Context, o *WorkspaceClient) error {
 		"%s permanently", c.Number); err != nil {
 		return err
 	}
-	return o.Show(ctx, http.MethodDelete, o.at("contacts", c.Number), nil)
+	return c.client(o).Show(ctx, http.MethodDelete, o.at("contacts", c.Number), nil)
 }
 
 type contactsErasures struct {

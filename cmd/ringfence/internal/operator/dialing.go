@@ -104,6 +104,7 @@ func (s scope) set(ctx context.Context, d *Client, workspace WorkspaceOpener, bo
 type callsHangup struct {
 	Call string `arg:"" optional:"" help:"Id of the call."`
 	All  bool   `help:"Hang up all calls of the workspace."`
+	reasoned
 }
 
 // Validate requires a call or --all.
@@ -115,6 +116,7 @@ func (c callsHangup) Validate() error {
 }
 
 func (c callsHangup) Run(ctx context.Context, o *WorkspaceClient) error {
+	o = c.client(o)
 	if c.All {
 		return o.Show(ctx, http.MethodPost, o.at("hangup"), nil)
 	}

@@ -40,6 +40,18 @@ type WorkspaceClient struct {
 	workspace string
 }
 
+// reasoned is the flag of a change whose reason the audit log stores.
+type reasoned struct {
+	Reason string `placeholder:"TEXT" help:"Why. The audit log contains the reason."`
+}
+
+// client returns a client that sends the reason with each request.
+func (r reasoned) client(o *WorkspaceClient) *WorkspaceClient {
+	with := *o.Client
+	with.reason = r.Reason
+	return &WorkspaceClient{Client: &with, workspace: o.workspace}
+}
+
 // NewWorkspaceClient returns a client for the workspace. It returns an error if the id is empty.
 func NewWorkspaceClient(at *Client, workspace string) (*WorkspaceClient, error) {
 	if workspace == "" {

@@ -84,14 +84,17 @@ func (c workspacesChange) Run(ctx context.Context, o *WorkspaceClient) error {
 	return o.Write(ctx, http.MethodPatch, o.at(), body)
 }
 
-type workspacesSuspend struct{ Confirmation }
+type workspacesSuspend struct {
+	Confirmation
+	reasoned
+}
 
 func (c workspacesSuspend) Run(ctx context.Context, o *WorkspaceClient) error {
 	if err := c.Confirm(ctx, o.Client, "This suspends workspace %s: its API keys are refused and its queued calls blocked",
 		o.workspace); err != nil {
 		return err
 	}
-	return o.Show(ctx, http.MethodPatch, o.at(), map[string]any{"status": "suspended"})
+	return c.client(o).Show(ctx, http.MethodPatch, o.at(), map[string]any{"status": "suspended"})
 }
 
 type workspacesResume struct{}
