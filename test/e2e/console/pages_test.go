@@ -47,6 +47,17 @@ func TestLive_CallMovesThroughItsStatesWithoutAReload(t *testing.T) {
 	b.await(t, `[...document.querySelectorAll("#live .to")].some((e) => e.innerText === "+14155550198")`)
 	b.await(t, `document.querySelector("#live .badge")?.innerText === "Ringing"`)
 	b.screenshot(t, "live-ringing")
+	// The tab that reads the stream of turns passes them to all tabs in this way.
+	script[bool](t, b, `(() => {
+		const list = document.querySelector("[data-turns]");
+		const call = document.querySelector("#live .live").id.slice("live-".length);
+		new BroadcastChannel("rf-stream:" + list.dataset.turns).postMessage(
+			{ event: { type: "call.turn", call_id: call, role: "person", text: "<img src=x onerror=alert(1)>Hello?" } });
+		return true;
+	})()`)
+	b.await(t, `document.querySelector("#live .last-turn:not([hidden])")?.textContent ===
+		"Person: <img src=x onerror=alert(1)>Hello?"`)
+	b.screenshot(t, "live-turn")
 	b.run(t, chromedp.Click("#live .live button"))
 	b.await(t, `document.querySelector(".note[data-tone=good]")`) // the page after the action
 	b.await(
@@ -82,13 +93,6 @@ func TestCall_ShowsTheTranscriptAfterAReason(t *testing.T) {
 		t.Errorf("transcript = %q, want turns of the agent", turns)
 	}
 	b.check(t, "call", "/w/{workspace}/calls/"+call)
-
-	// With the reason, the page Live shows what is said.
-	b.visit(t, "/w/{workspace}/live")
-	b.await(t, `document.querySelector("[data-connection][data-state=open]")`)
-	b.place(t, "+14155550104")
-	b.await(t, `document.querySelector(".last-turn:not([hidden]) .said")?.innerText`)
-	b.screenshot(t, "live-turn")
 }
 
 func TestLive_KilledProcessesLoseNoSessionAndNoEvent(t *testing.T) {
