@@ -135,19 +135,35 @@ func TestSystem_ShowsAPauseWithoutAReload(t *testing.T) {
 	sharedstack.Equal(t, "page was not loaded again", script[bool](t, b, "window.notReloaded === true"), true)
 }
 
-func TestTrunks_StateAndCheckAreShown(t *testing.T) {
+func TestTrunks_OneIsAddedCheckedChangedAndRemoved(t *testing.T) {
 	b := operatorTab(t)
-	var trunk struct{ ID string }
-	b.admin(t, "POST", "/trunks", map[string]any{"name": "Carrier <b>", "host": "sip.example.com"}, 201, &trunk)
-	t.Cleanup(func() { b.admin(t, "DELETE", "/trunks/"+trunk.ID, nil, 200, nil) })
-	b.check(t, "trunks", "/operator/trunks")
-	b.run(t, chromedp.Click(`#trunk-`+trunk.ID+` .main-link`))
-	b.shows(t, "h1", "Carrier <b>")
-	b.check(t, "trunk", "/operator/trunks/"+trunk.ID)
+	b.check(t, "trunk-new", "/operator/trunks/new")
+	b.run(t, chromedp.SetValue("#name", "Carrier <b>"), chromedp.SetValue("#host", "sip example"),
+		chromedp.Submit("#name"))
+	b.shows(t, "#host-fault", "host")
+	b.run(t, chromedp.SetValue("#host", "sip.example.com"), chromedp.SetValue("#inbound_sources", "192.0.2.0/24"),
+		chromedp.SetValue("#username", "ringfence"), chromedp.SetValue("#password", "secret"),
+		chromedp.Submit("#name"))
+	b.shows(t, "#content", "The trunk was added.")
+	page := script[string](t, b, "location.pathname")
+	b.check(t, "trunk", page)
 	b.run(t, chromedp.Click(`form[action$="/check"] button`))
-	// The simulated carrier cannot check a trunk, so an alert can appear instead.
-	b.await(t, `document.querySelector("#check, [role=alert]")`)
-	b.check(t, "queue-with-trunk", "/operator/queue")
+	b.await(t, `document.querySelector("#check, [role=alert]")`) // the simulated carrier has no check
+	b.check(t, "trunks", "/operator/trunks")
+	b.visit(t, "/operator/queue")
+	b.shows(t, "#content", "Carrier <b>")
+
+	b.visit(t, page+"/settings")
+	b.run(t, chromedp.SetValue("#channels", "8"), chromedp.Submit("#name"))
+	b.shows(t, "#content", "The settings were saved.")
+	var trunk map[string]any
+	b.admin(t, "GET", strings.TrimPrefix(page, "/operator"), nil, 200, &trunk)
+	sharedstack.Equal(t, "channels", trunk["channels"], any(8.0))
+	sharedstack.Equal(t, "stored password", trunk["has_password"], any(true))
+
+	b.run(t, chromedp.Click(`[data-open="remove"]`), chromedp.SendKeys("#confirmation", "Carrier <b>"),
+		chromedp.Click(`#remove [data-kind="danger"]`))
+	b.shows(t, "#content", "The trunk was removed.")
 }
 
 func TestWorkspaces_OneIsCreatedChangedAndSuspended(t *testing.T) {

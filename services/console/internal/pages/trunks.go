@@ -12,7 +12,12 @@ import (
 func (s *Server) trunkRoutes() []route {
 	return []route{
 		{"GET /operator/trunks", showTrunks},
+		{"GET /operator/trunks/new", showNewTrunk},
+		{"POST /operator/trunks/new", createTrunk},
 		{"GET /operator/trunks/{trunk}", showTrunk},
+		{"GET /operator/trunks/{trunk}/settings", showTrunkSettings},
+		{"POST /operator/trunks/{trunk}/settings", changeTrunk},
+		{"POST /operator/trunks/{trunk}/remove", removeTrunk},
 		{"POST /operator/trunks/{trunk}/check", checkTrunk},
 	}
 }
