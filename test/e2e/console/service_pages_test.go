@@ -54,10 +54,10 @@ func TestWebhooks_EndpointIsAddedTestedPausedAndDeleted(t *testing.T) {
 		b.run(t, chromedp.SetValue("#reason", "ticket 8"), chromedp.Submit("#reason"))
 	}
 	b.await(t, `document.readyState === "complete" && document.querySelector("#attempts")`)
-	b.screenshot(t, "webhook-delivery")
+	b.check(t, "webhook-delivery", script[string](t, b, "location.pathname"))
 	b.run(t, chromedp.Click(`.crumbs a:last-of-type`))
 	b.await(t, `document.readyState === "complete" && document.querySelector("#replay")`)
-	b.screenshot(t, "webhook")
+	b.check(t, "webhook", script[string](t, b, "location.pathname"))
 
 	b.run(t, chromedp.Click(`form[action$="/status"] button`))
 	b.await(t, `document.querySelector("#state .badge")?.innerText === "Paused"`)
