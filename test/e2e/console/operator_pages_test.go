@@ -215,7 +215,8 @@ func TestAgents_OneIsCreatedChangedAndDeleted(t *testing.T) {
 	if strings.Contains(settings, "greeting") {
 		t.Errorf("settings = %s, want no greeting", settings)
 	}
-	b.check(t, "agent", script[string](t, b, "location.pathname"))
+	b.check(t, "agent", script[string](t, b, "location.pathname"), chromedp.Click("#versions summary"))
+	sharedstack.Equal(t, "removed greeting", b.text(t, "#versions del"), "Hello <i>")
 	b.run(t, chromedp.Click(`[data-open="delete"]`), chromedp.SendKeys("#confirmation", "Ada <b>"),
 		chromedp.Click(`#delete [data-kind="danger"]`))
 	b.shows(t, "#content", "The agent was deleted.")

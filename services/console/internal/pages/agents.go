@@ -93,6 +93,9 @@ type agentFormData struct {
 	Retiring              []retiringModel
 	Key                   *agentKey
 	KeyFault              *fault
+	// Versions are the newest changes of the agent. MoreVersions is true if there are older ones.
+	Versions     []agentVersion
+	MoreVersions bool
 }
 
 // agentKey is whether an agent has a key for its own model or its own server.
@@ -194,6 +197,9 @@ func (v *visit) showAgent(change func(*agentFormData)) (view, error) {
 	reads := []func() error{
 		read(v, &agent, v.admin("/agents/%s", id), nil),
 		optional(v, &data.Dialing, v.admin("/agents/%s/dialing", id), nil),
+	}
+	if v.can("listen") {
+		reads = append(reads, v.readVersions(&data, id))
 	}
 	if v.can("build") {
 		reads = append(reads, optional(v, &data.Key, v.admin("/agent-keys/%s", id), nil))

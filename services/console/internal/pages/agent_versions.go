@@ -1,0 +1,101 @@
+package pages
+
+import (
+	"bytes"
+	"encoding/json"
+	"maps"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/google/uuid"
+
+	"ringfence.dev/proto/openapi"
+	"ringfence.dev/services/console/internal/gateway"
+)
+
+// agentVersion is a change of an agent in the audit log.
+type agentVersion struct {
+	ID uuid.UUID
+	At openapi.Timestamp
+	By string
+	// New is true for the entry that created the agent.
+	New     bool
+	Changes []settingChange
+}
+
+// settingChange contains the lines of a setting that a change removed and added.
+type settingChange struct {
+	Name           string
+	Removed, Added []string
+}
+
+// readVersions reads the newest changes of an agent. Without them the page is still useful.
+func (v *visit) readVersions(data *agentFormData, id uuid.UUID) func() error {
+	return func() error {
+		found, err := gateway.Get[openapi.AuditEntryPage](v.r.Context(), v.Session, "/v1/audit",
+			url.Values{"object_type": {"agent"}, "object_id": {id.String()}, "limit": {"20"}})
+		if err != nil {
+			return nil //nolint:nilerr // see above
+		}
+		data.MoreVersions = found.HasMore
+		for _, entry := range found.Data {
+			version := agentVersion{ID: entry.ID, At: entry.At, By: entry.ActorName, New: entry.Before == nil,
+				Changes: changesBetween(entry.Before, entry.After)}
+			if version.New || len(version.Changes) > 0 {
+				data.Versions = append(data.Versions, version)
+			}
+		}
+		return nil
+	}
+}
+
+// changesBetween returns the settings that differ between two states of an agent. It returns none
+// if a state is not known.
+func changesBetween(before, after *map[string]any) (changes []settingChange) {
+	if before == nil || after == nil {
+		return nil
+	}
+	names := maps.Clone(*before)
+	maps.Copy(names, *after)
+	for _, name := range slices.Sorted(maps.Keys(names)) {
+		if slices.Contains([]string{"id", "created_at", "updated_at", "retiring_models"}, name) {
+			continue
+		}
+		removed, added := differentLines(settingLines((*before)[name]), settingLines((*after)[name]))
+		if len(removed)+len(added) > 0 {
+			changes = append(changes, settingChange{Name: name, Removed: removed, Added: added})
+		}
+	}
+	return changes
+}
+
+// settingLines returns the lines of a setting: of a text, or of its JSON. Null has none.
+func settingLines(value any) []string {
+	switch text, isText := value.(string); {
+	case value == nil:
+		return nil
+	case isText:
+		return strings.Split(text, "\n")
+	}
+	var text bytes.Buffer
+	encoder := json.NewEncoder(&text)
+	encoder.SetEscapeHTML(false)
+	encoder.SetIndent("", "  ")
+	if err := encoder.Encode(value); err != nil {
+		return nil // the value was decoded from JSON
+	}
+	return strings.Split(strings.TrimSpace(text.String()), "\n")
+}
+
+// differentLines returns both texts without the lines that they have in common at the start and at
+// the end.
+func differentLines(before, after []string) (removed, added []string) {
+	for len(before) > 0 && len(after) > 0 && before[0] == after[0] {
+		before, after = before[1:], after[1:]
+	}
+	for len(before) > 0 && len(after) > 0 && before[len(before)-1] == after[len(after)-1] {
+		before, after = before[:len(before)-1], after[:len(after)-1]
+	}
+	return before, after
+}
