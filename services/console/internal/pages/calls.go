@@ -15,6 +15,7 @@ func (s *Server) callRoutes() []route {
 	return []route{
 		{"GET /w/{workspace}/calls", showCalls},
 		{"GET /w/{workspace}/calls.csv", exportCalls},
+		{"GET /w/{workspace}/call-totals", showCallTotals},
 		{"POST /w/{workspace}/calls/{call}/hangup", hangUp},
 	}
 }
@@ -61,6 +62,63 @@ func showCalls(v *visit) (view, error) {
 		data.Last = data.Data[len(data.Data)-1].ID.String()
 	}
 	return view{template: "calls", title: "calls.title", nav: "calls", data: data}, err
+}
+
+// callTotals are the numbers of ended calls that match the filters of the list of calls.
+type callTotals struct {
+	// Since and Until limit the time at which the calls were created.
+	Since, Until openapi.Timestamp
+	Calls        int64
+	// All is nil if the filters select a status or an outcome: the API counts these calls only.
+	All *openapi.CallStatisticsTotal
+	// Unknown is true if the API does not count with these filters, or not over this period.
+	Unknown bool
+}
+
+// totalsPeriod is the period of the totals if the filters give no start.
+const totalsPeriod = 30 * 24 * time.Hour
+
+// showCallTotals counts the calls of a list. It is a page of its own, which the list loads after its
+// own content, because counting takes longer than reading a page of calls.
+func showCallTotals(v *visit) (view, error) {
+	query := v.listQuery(callFilters()...)
+	status, outcome := query.Get("status"), query.Get("outcome")
+	unknown := query.Has("to") || query.Has("external_ref") || status != "" && outcome != ""
+	for _, name := range []string{"limit", "starting_after", "status", "outcome"} {
+		query.Del(name)
+	}
+	query.Set("interval", "day")
+	if !query.Has("created_after") {
+		query.Set("created_after", startOfTotals(query.Get("created_before")))
+	}
+	result := view{template: "call_totals", title: "calls.totals", nav: "calls", data: callTotals{Unknown: true}}
+	if unknown {
+		return result, nil
+	}
+	found, err := gateway.Get[openapi.CallStatistics](v.r.Context(), v.Session, "/v1/call-statistics", query)
+	if faultOf(err) != nil {
+		return result, nil
+	}
+	data := callTotals{Since: found.CreatedAfter, Until: found.CreatedBefore, Calls: found.Total.Calls}
+	switch {
+	case status != "":
+		data.Calls = found.Total.Statuses[status]
+	case outcome != "":
+		data.Calls = found.Total.Outcomes[outcome]
+	default:
+		data.All = &found.Total
+	}
+	result.data = data
+	return result, err
+}
+
+// startOfTotals returns the start of the period that ends at a time of the API, or now.
+func startOfTotals(end string) string {
+	at, err := time.Parse(time.RFC3339, end)
+	if err != nil {
+		at = time.Now()
+	}
+	return at.Add(-totalsPeriod).UTC().Format(time.RFC3339)
 }
 
 // hangUp ends a call. A call that has ended meanwhile is no error: the page then shows it.

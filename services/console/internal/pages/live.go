@@ -3,6 +3,7 @@ package pages
 import (
 	"net/url"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -53,6 +54,20 @@ func (v *visit) readLive(calls *[]openapi.CallListItem, more *bool, limit string
 		*calls = slices.CompactFunc(*calls, func(a, b openapi.CallListItem) bool { return a.ID == b.ID })
 		return err
 	}
+}
+
+// OptOutPath returns the address of the form that opts out the person of a call. The form already
+// contains the number and a reason. It is "" if the number is withheld.
+func (p *pageData) OptOutPath(call openapi.CallListItem) string {
+	number := call.To
+	if string(call.Direction) == "inbound" {
+		number = call.From
+	}
+	if !strings.HasPrefix(number, "+") {
+		return ""
+	}
+	reason := p.visit.server.templates.text(p.Language, "live.opt_out.reason", call.ID)
+	return p.Path("opt-outs") + "?" + url.Values{"new": {number}, "reason": {reason}}.Encode() + "#new"
 }
 
 func showLive(v *visit) (view, error) {

@@ -81,13 +81,14 @@ type optOutsData struct {
 	Number  string
 	Found   *openapi.OptOut
 	Imports gateway.Page[optOutImport]
-	// Reason is the value of the form, which is shown again with the Error.
-	Reason string
-	Error  *gateway.Error
+	// New and Reason are the values of the form. They are shown again with the Error. A link can
+	// give them, too.
+	New, Reason string
+	Error       *gateway.Error
 }
 
 func showOptOuts(v *visit) (view, error) {
-	data := optOutsData{}
+	data := optOutsData{New: phoneOf(v.query("new")), Reason: v.query("reason")}
 	if number := v.query("phone"); number != "" {
 		data.Number = phoneOf(number)
 	}
@@ -137,6 +138,7 @@ func (v *visit) optOutPage(number string) string {
 
 func optOut(v *visit) (view, error) {
 	data := optOutsData{Number: phoneOf(v.form("phone")), Reason: v.form("reason")}
+	data.New = data.Number
 	_, err := gateway.Post[openapi.OptOut](v.r.Context(), v.Session, optOutsPath,
 		openapi.CreateOptOut{PhoneE164: data.Number, Reason: textOrNil(data.Reason)})
 	if data.Error = fieldError(err); data.Error != nil {
