@@ -1,0 +1,217 @@
+package console
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"math"
+	"net/url"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"ringfence.dev/libs/recordingstore"
+	"ringfence.dev/test/kit/sharedstack"
+)
+
+// recordingSeconds is the length of the recording of the test.
+const recordingSeconds = 4
+
+// tone returns a recording as the dialer stores it: WAV with mu-law in two channels, 8000 samples a
+// second. It contains a tone.
+func tone() []byte {
+	const rate, channels = 8000, 2
+	sound := make([]byte, recordingSeconds*rate*channels)
+	for i := range sound {
+		sound[i] = 0xff // silence
+		if math.Sin(float64(i/channels)*2*math.Pi*440/rate) > 0 {
+			sound[i] = 0x90
+		}
+	}
+	file := []byte("RIFF\x00\x00\x00\x00WAVEfmt ")
+	for _, field := range []any{uint32(18), uint16(7), uint16(channels), uint32(rate), uint32(rate * channels),
+		uint16(channels), uint16(8), uint16(0)} {
+		file, _ = binary.Append(file, binary.LittleEndian, field) // these types have a fixed size
+	}
+	file = append(append(file, "data"...), binary.LittleEndian.AppendUint32(nil, uint32(len(sound)))...)
+	file = append(file, sound...)
+	binary.LittleEndian.PutUint32(file[4:], uint32(len(file)-8))
+	return file
+}
+
+// addRecording stores a recording of a call. The simulated carrier transports no sound.
+func (s *site) addRecording(t *testing.T, call string) {
+	t.Helper()
+	key := recordingstore.Key(uuid.MustParse(s.WorkspaceID), uuid.MustParse(call), time.Now())
+	path := filepath.Join(s.home, "recordings", filepath.FromSlash(key))
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, tone(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var state struct {
+		Ports    map[string]int
+		Password string `json:"postgres_password"`
+	}
+	text, err := os.ReadFile(filepath.Join(s.home, "state.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal(text, &state); err != nil {
+		t.Fatal(err)
+	}
+	address := url.URL{Scheme: "postgres", User: url.UserPassword("ringfence", state.Password),
+		Host: fmt.Sprintf("127.0.0.1:%d", state.Ports["postgres"]), Path: "ringfence"}
+	db, err := pgx.Connect(t.Context(), address.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = db.Close(t.Context()) }()
+	changed, err := db.Exec(t.Context(), "UPDATE calls.calls SET recording_key = $1 WHERE id = $2", key, call)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sharedstack.Equal(t, "changed calls", changed.RowsAffected(), int64(1))
+}
+
+// A click on a turn of the transcript, or on the waveform, moves the player. The browser requests
+// parts of the recording.
+func TestCall_PlaysItsRecording(t *testing.T) {
+	s := stack(t)
+	call := s.awaitCall(t, s.place(t, "+14155550103"))
+	s.addRecording(t, call)
+	b := operatorTab(t)
+	b.visit(t, "/w/{workspace}/calls/"+call)
+	if script[bool](t, b, `document.querySelector("#reason") !== null`) { // no earlier test gave a reason
+		b.run(t, chromedp.SetValue("#reason", "ticket 9"), chromedp.Submit("#reason"))
+	}
+	b.await(t, `document.querySelector("canvas[data-wave]:not([hidden])")`)
+	b.await(t, fmt.Sprintf(`document.querySelector("audio").duration === %d`, recordingSeconds))
+	painted := script[int](t, b, `(() => {
+		const wave = document.querySelector("canvas[data-wave]");
+		const pixels = wave.getContext("2d").getImageData(0, wave.height / 4, wave.width, 1).data;
+		return pixels.filter((value, i) => i % 4 === 3 && value > 0).length;
+	})()`)
+	if painted == 0 {
+		t.Error("the waveform has no bar of a quarter of its height")
+	}
+	b.screenshot(t, "call-recording")
+
+	last := script[float64](t, b, `Math.min(3, Number([...document.querySelectorAll("button[data-offset]")].at(-1).dataset.offset))`)
+	script[int](t, b, fmt.Sprintf(`document.querySelector("audio").addEventListener("play", () => window.played = true),
+		[...document.querySelectorAll("button[data-offset]")].at(-1).dataset.offset = %f, 0`, last))
+	b.run(t, chromedp.Click(`.turns .turn:last-child button`))
+	b.await(t, "window.played === true")
+	b.await(t, fmt.Sprintf(`document.querySelector("audio").currentTime >= %f`, last))
+	script[int](t, b, `document.querySelector("audio").pause(), 0`)
+	b.run(t, chromedp.Click("canvas[data-wave]")) // in the middle
+	b.await(t, fmt.Sprintf(`Math.abs(document.querySelector("audio").currentTime - %d / 2) < 0.2`, recordingSeconds))
+
+	part := script[string](t, b, `fetch(document.querySelector("audio").src, {headers: {Range: "bytes=0-3"}})
+		.then(async (r) => r.status + " " + r.headers.get("Content-Range") + " " + await r.text())`)
+	sharedstack.Equal(t, "first four bytes", part, fmt.Sprintf("206 bytes 0-3/%d RIFF", len(tone())))
+}
+
+// Pages are read, and lists are filtered, without the scripts of the console.
+func TestPages_AreReadWithoutJavaScript(t *testing.T) {
+	s := stack(t)
+	const number = "+14155550102"
+	s.awaitCall(t, s.place(t, number))
+	b := operatorTab(t)
+	command(t, b, emulation.SetScriptExecutionDisabled, emulation.SetScriptExecutionDisabledParams{Value: true})
+	for path, want := range map[string]string{
+		"/w/{workspace}/calls?to=%2B14155550102":  number,
+		"/w/{workspace}/call-totals":              "Ended calls:",
+		"/w/{workspace}/why?phone=%2B14155550102": "Time zone",
+		"/w/{workspace}/wallet":                   "Spendable",
+		"/operator/services":                      "dialer",
+	} {
+		b.visit(t, path)
+		sharedstack.Contains(t, path, b.text(t, "#content"), want)
+	}
+	b.visit(t, "/w/{workspace}/calls")
+	script[string](t, b, fmt.Sprintf(`document.querySelector("#to").value = %q`, number))
+	b.press(t, "details.more summary")
+	b.await(t, `document.querySelector("details.more").open`)
+	sharedstack.Equal(t, "pixels outside of the window", script[int](t, b,
+		"document.documentElement.scrollWidth - document.documentElement.clientWidth"), 0)
+	b.press(t, `.filters [data-kind="primary"]`)
+	b.await(t, `location.search.includes("to=%2B14155550102")`)
+	b.press(t, "#results .main-link")
+	b.await(t, `document.querySelector("#timeline")`)
+	sharedstack.Contains(t, "timeline", b.text(t, "#timeline"), "was requested.")
+}
+
+// press clicks in the middle of an element. Unlike chromedp.Click, it needs no scripts in the page.
+func (b *tab) press(t *testing.T, selector string) {
+	t.Helper()
+	at := script[[2]float64](t, b, fmt.Sprintf(`(() => {
+		const element = document.querySelector(%q);
+		element.scrollIntoView({block: "center"});
+		const box = element.getBoundingClientRect();
+		return [box.x + box.width / 2, box.y + box.height / 2];
+	})()`, selector))
+	b.run(t, chromedp.MouseClickXY(at[0], at[1]))
+}
+
+// focus describes the element that has the focus.
+type focus struct {
+	Found, Visible bool
+	Name           string
+}
+
+// tabTo presses Tab until the element has the focus. Every element on the way must show its focus.
+func (b *tab) tabTo(t *testing.T, selector string) {
+	t.Helper()
+	const most = 200
+	for range most {
+		b.run(t, chromedp.KeyEvent(kb.Tab))
+		at := script[focus](t, b, fmt.Sprintf(`(() => {
+			const e = document.activeElement, style = getComputedStyle(e);
+			return {found: e.matches(%q), name: e.outerHTML.slice(0, 120),
+				visible: e === document.body || style.outlineStyle !== "none" || style.boxShadow !== "none"};
+		})()`, selector))
+		if !at.Visible {
+			t.Errorf("the focus is not visible at %s", at.Name)
+		}
+		if at.Found {
+			return
+		}
+	}
+	t.Fatalf("%d times Tab do not reach %s", most, selector)
+}
+
+// An opt-out is made and removed with keys only.
+func TestOptOuts_WorkByKeyboard(t *testing.T) {
+	const number = "+14155550171"
+	b := operatorTab(t)
+	b.visit(t, "/w/{workspace}/opt-outs")
+	b.tabTo(t, "a.skip")
+	b.run(t, chromedp.KeyEvent(kb.Enter))
+	b.await(t, `document.activeElement.id === "content"`)
+	b.tabTo(t, "#new-phone")
+	b.run(t, chromedp.KeyEvent(number))
+	b.tabTo(t, "#new #reason")
+	b.run(t, chromedp.KeyEvent("Asked"), chromedp.KeyEvent(kb.Enter))
+	b.shows(t, "#content", "The number was opted out.")
+
+	b.tabTo(t, `[data-open="remove"]`)
+	b.run(t, chromedp.KeyEvent(kb.Enter))
+	b.await(t, `document.querySelector("#remove[open]")?.contains(document.activeElement)`)
+	b.run(t, chromedp.KeyEvent(kb.Escape))
+	b.await(t, `!document.querySelector("#remove[open]") && document.activeElement.matches("[data-open=remove]")`)
+	b.run(t, chromedp.KeyEvent(kb.Enter))
+	b.await(t, `document.activeElement.id === "confirmation"`)
+	b.run(t, chromedp.KeyEvent(number))
+	b.tabTo(t, `#remove [data-kind="danger"]`)
+	b.run(t, chromedp.KeyEvent(kb.Enter))
+	b.shows(t, "#content", "The opt-out was removed.")
+}
