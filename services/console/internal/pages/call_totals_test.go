@@ -11,9 +11,11 @@ import (
 
 const totalsPage = "/w/" + workspaceID + "/call-totals"
 
-var statistics = map[string]any{"created_after": "2026-05-05T00:00:00.000Z", "created_before": "2026-06-04T00:00:00.000Z",
+var statistics = map[string]any{
+	"created_after": "2026-05-05T00:00:00.000Z", "created_before": "2026-06-04T00:00:00.000Z",
 	"total": map[string]any{"calls": 1234, "answered": 900, "talk_seconds": 3661, "credits_charged": 12.5,
-		"statuses": map[string]any{"busy": 7}, "outcomes": map[string]any{"interested": 3}}}
+		"statuses": map[string]any{"busy": 7}, "outcomes": map[string]any{"interested": 3}},
+}
 
 func TestCallTotals_FollowTheFilters(t *testing.T) {
 	t.Parallel()

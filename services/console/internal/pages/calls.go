@@ -78,7 +78,7 @@ type callTotals struct {
 // totalsPeriod is the period of the totals if the filters give no start.
 const totalsPeriod = 30 * 24 * time.Hour
 
-// showCallTotals counts the calls of a list. It is a page of its own, which the list loads after its
+// showCallTotals counts the calls of a list. It is a separate page, which the list loads after its
 // own content, because counting takes longer than reading a page of calls.
 func showCallTotals(v *visit) (view, error) {
 	query := v.listQuery(callFilters()...)
