@@ -52,6 +52,8 @@ type bench struct {
 	// them.
 	callStack *CallStack
 	meter     *probe.Meter
+	// manyCalls and fewCalls are nil before the first measurement that reads histories.
+	manyCalls, fewCalls *history
 }
 
 // measurement is one measurement of the bench. The measurements run in the order of the list. The
@@ -109,6 +111,8 @@ func measurements() []measurement {
 			says: "pre-check and dial-time check with five million contacts, as a share of POST, and the import of a list " +
 				"compared to a plain COPY", run: complianceChecks},
 		{name: "reads", says: "GET by id and every list with a million calls, compared to a thousand", run: measureReads},
+		{name: "console", says: "lists of the console with a million calls, compared to a thousand, their largest paint, " +
+			"and the time from the commit of an event to the page, compared to a stream", run: measureConsole},
 	}
 }
 
