@@ -147,11 +147,11 @@ nightly-upgrade: build
 # SANDBOX runs tests of test/containers on Docker Engine, in namespaces that end with it (test/containers/README.md).
 SANDBOX = cd test/containers && GOROOT="$$(go env GOROOT)" MODULES="$$(go env GOMODCACHE)" RINGFENCE_BIN=$(BIN) ./sandbox.sh $(BIN)/containers $(BIN)/containers/test
 
-sandbox: build engine kafka-fetch $(TOOLS)/docker-compose $(TOOLS)/cyclonedx-gomod $(STANDINS)
+sandbox: build engine kafka-fetch $(TOOLS)/docker-compose $(TOOLS)/cyclonedx-gomod
 	@test/containers/images.sh fetch $(BIN)/containers
 	@go test -c -o $(BIN)/containers/test ./test/containers
 
-test-containers: sandbox ## build the images and run docker-compose.yml on Docker Engine (as root on Debian)
+test-containers: sandbox $(STANDINS) ## build the images and run docker-compose.yml on Docker Engine (as root on Debian)
 	@$(SANDBOX) -test.v -test.timeout 60m -test.run '^Test(Images|Compose)_'
 
 test-cluster: sandbox $(CLUSTER) $(TOOLS)/helm ## install the charts in a Kubernetes cluster and upgrade them under load (as root on Debian)
@@ -383,7 +383,7 @@ peers:
 # Docker Engine, of which the sandbox starts its own: RUNLEVEL=1 prevents that the package starts another one.
 engine:
 	@[ "$$(id -u)" = 0 ] || { echo "containers need root: run this target as root"; exit 1; }
-	@export RUNLEVEL=1 PATH="$$PATH:/usr/sbin:/sbin"; $(call installed,dockerd containerd /usr/lib/cni/bridge iptables ip conntrack mmdebstrap jq curl psql openssl,docker.io containernetworking-plugins iptables iproute2 conntrack mmdebstrap jq curl postgresql-client openssl)
+	@export RUNLEVEL=1 PATH="$$PATH:/usr/sbin:/sbin"; $(call installed,dockerd containerd /usr/lib/cni/bridge iptables ip conntrack ipset mmdebstrap jq curl psql openssl sipp,docker.io containernetworking-plugins iptables iproute2 conntrack ipset mmdebstrap jq curl postgresql-client openssl sip-tester)
 
 asterisk:
 	@tools/asterisk/install.sh $(BIN)/asterisk

@@ -7,13 +7,12 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"ringfence.dev/test/kit"
 )
@@ -23,6 +22,9 @@ const (
 	// sandboxAddr is the address of the sandbox in the network of the containers.
 	sandboxAddr  = "172.17.0.1"
 	receiverPort = "8443"
+	// composeNet is the network of the containers. The dialer has a fixed address in it, for SIP.
+	composeNet = "172.28.0.0/24"
+	dialerAddr = "172.28.0.100"
 
 	baseURL  = "http://localhost:18080"
 	adminURL = "http://localhost:18081"
@@ -36,7 +38,8 @@ const (
 func TestCompose_CommandsOfThePageWork(t *testing.T) {
 	needSandbox(t)
 	receiver := startReceiver(t)
-	t.Setenv("COMPOSE_FILE", "docker-compose.yml:"+composeOverride(t, receiver.CAFile))
+	files := "docker-compose.yml:" + composeOverride(t, receiver.CAFile)
+	t.Setenv("COMPOSE_FILE", files)
 	t.Cleanup(func() {
 		if t.Failed() {
 			out, _ := run(context.Background(), "docker", "compose", "ps", "--all")
@@ -65,9 +68,14 @@ func TestCompose_CommandsOfThePageWork(t *testing.T) {
 	})
 	checkTelemetry(t)
 	t.Run("killed containers start again", func(t *testing.T) { checkKilledContainers(t, w) })
+	var recorded string
+	t.Run("a recording is in MinIO", func(t *testing.T) { recorded = checkRecording(t, w, files) })
 
 	mustRun(t, "sh", "-euc", page.stop)
 	mustRun(t, "sh", "-euc", page.start)
+	if recorded != "" {
+		readRecording(t, w, recorded)
+	}
 	kept, err := w.Request(t.Context(), request)
 	if err != nil {
 		t.Fatal(err)
@@ -95,11 +103,7 @@ func TestCompose_WrongVariablesPreventTheStart(t *testing.T) {
 		{name: "misspelt key", service: "dialer", variable: "SEALING_KEYS", value: "example=wrong"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			broken := filepath.Join(t.TempDir(), "broken.yml")
-			text := "services: {" + row.service + ": {environment: {" + row.variable + `: "` + row.value + `"}}}`
-			if err := os.WriteFile(broken, []byte(text), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			broken := composeFile(t, environment(row.service, map[string]string{row.variable: row.value}))
 			t.Setenv("COMPOSE_FILE", "docker-compose.yml:"+override+":"+broken)
 			t.Cleanup(func() {
 				if _, err := run(context.Background(), "docker", "compose", "down", "--volumes", "--timeout", "1"); err != nil {
@@ -111,6 +115,11 @@ func TestCompose_WrongVariablesPreventTheStart(t *testing.T) {
 			}
 		})
 	}
+}
+
+// environment returns a file for `docker compose` that sets variables of a service.
+func environment(service string, variables map[string]string) map[string]any {
+	return map[string]any{"services": map[string]any{service: map[string]any{"environment": variables}}}
 }
 
 // page contains the commands of docs/deploy/compose.md.
@@ -260,6 +269,79 @@ func checkTelemetry(t *testing.T) {
 		}
 		return up > len(own), nil // and the collector
 	})
+}
+
+// checkRecording places a recorded call over a SIP trunk, because the simulated carrier has no
+// audio. It returns the id of the call.
+func checkRecording(t *testing.T, w *kit.Workspace, files string) (id string) {
+	script := kit.Script(`([0-9]+)`, []string{"number"}, kit.Answer(), kit.ExpectBye(), kit.Over())
+	phone, err := kit.StartSippAt(t.Context(), sandboxAddr, t.TempDir(), script)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(phone.Stop)
+	settings := map[string]string{"CARRIER": "sip", "SIP_UDP_ADDR": dialerAddr + ":5060"}
+	t.Setenv("COMPOSE_FILE", files+":"+composeFile(t, environment("dialer", settings)))
+	mustRun(t, "docker", "compose", "up", "--wait", "--no-build", "dialer")
+	for _, change := range []struct {
+		method, path string
+		body         map[string]any
+		status       int
+	}{
+		{http.MethodPost, "trunks", map[string]any{
+			"name": "sandbox", "host": sandboxAddr, "port": phone.Port, "channels": 10, "calls_per_second": 10,
+			"caller_ids": []string{"+14155550100"},
+		}, http.StatusCreated},
+		{http.MethodPatch, "workspaces/" + w.ID, map[string]any{
+			"features": map[string]any{"recordings": true},
+		}, http.StatusOK},
+		{http.MethodPatch, "workspaces/" + w.ID + "/agents/" + w.AgentID, map[string]any{"script": map[string]any{
+			"tone_hz": 440, "tone_millis": 1000, "end_after_millis": 1500, "speaks": true,
+		}}, http.StatusOK},
+	} {
+		err := w.Admin.Into(t.Context(), change.method, "/admin/v1/"+change.path, change.body, change.status, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	await(t, "a call has a recording", func() (bool, error) { // the dialer applies the setting within seconds
+		request, err := w.Request(t.Context(), placeCall(t, w))
+		if err != nil {
+			return false, err
+		}
+		id = *request.CallID
+		err = kit.Until(t.Context(), 5*time.Second, "a recording", func() (bool, error) {
+			var call struct {
+				RecordingURL string `json:"recording_url"`
+			}
+			err := w.API.Into(t.Context(), http.MethodGet, "/v1/calls/"+id, nil, http.StatusOK, &call)
+			return call.RecordingURL != "", err
+		})
+		return err == nil, nil
+	})
+	readRecording(t, w, id)
+	return id
+}
+
+// readRecording reads a recording from MinIO by its link.
+func readRecording(t *testing.T, w *kit.Workspace, call string) {
+	t.Helper()
+	var link struct{ URL string }
+	path := "/v1/calls/" + call + "/recording"
+	if err := w.API.Into(t.Context(), http.MethodGet, path, nil, http.StatusOK, &link); err != nil {
+		t.Fatal(err)
+	}
+	if want := "http://localhost:9000/recordings/"; !strings.HasPrefix(link.URL, want) {
+		t.Errorf("link = %s, want an address below %s", link.URL, want)
+	}
+	status, file, err := kit.NewClient(link.URL, "").Do(t.Context(), http.MethodGet, "", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const second = 2 * 8000 // bytes of both channels
+	if status != http.StatusOK || len(file) < second || !strings.HasPrefix(string(file), "RIFF") {
+		t.Errorf("GET recording = %d with %d bytes, want 200 and at least a second of audio", status, len(file))
+	}
 }
 
 // checkKilledContainers sends SIGKILL to the process of each container and places a call after its

@@ -150,11 +150,19 @@ func composeOverride(t *testing.T, receiverCA string) string {
 		"WEBHOOK_ALLOW_NETWORKS": "172.16.0.0/12", "WEBHOOK_EXTRA_CA_FILE": "/receiver-ca.pem",
 	}
 	dispatcher["volumes"] = []string{receiverCA + ":/receiver-ca.pem:ro"}
-	text, err := yaml.Marshal(map[string]any{"services": changes})
+	changes["dialer"]["networks"] = map[string]any{"default": map[string]string{"ipv4_address": dialerAddr}}
+	subnet := map[string]any{"ipam": map[string]any{"config": []map[string]string{{"subnet": composeNet}}}}
+	return composeFile(t, map[string]any{"services": changes, "networks": map[string]any{"default": subnet}})
+}
+
+// composeFile writes a further file for `docker compose`.
+func composeFile(t *testing.T, content any) (path string) {
+	t.Helper()
+	text, err := yaml.Marshal(content)
 	if err != nil {
 		t.Fatal(err)
 	}
-	path := filepath.Join(t.TempDir(), "override.yml")
+	path = filepath.Join(t.TempDir(), "override.yml")
 	if err := os.WriteFile(path, text, 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -29,6 +29,10 @@ trap 'rm -rf "$context"' EXIT
 # build IMAGE: builds the files of the context with the Dockerfile on standard input
 build() { DOCKER_BUILDKIT=0 docker build -q -t "$1" -f - "$context" > /dev/null; rm -rf "${context:?}"/*; }
 
+# Images of an earlier form of this script are built again.
+sum=$(sha256sum < "$0")
+[ "$(cat "$folder/images.sum" 2> /dev/null)" = "$sum" ] || docker image rm -f "$go" "$(tag postgres)" "$(tag apache/kafka)" "$(tag minio/minio)" \
+  "$(tag otel/opentelemetry-collector)" "$(tag jaegertracing/jaeger)" "$(tag prom/prometheus)" > /dev/null 2>&1 || :
 ! missing standin/debian || docker import "$folder/root.tar" standin/debian > /dev/null
 if missing "$go"; then
   # The modules come from the module cache of this machine, which the test serves in the sandbox.
@@ -36,7 +40,7 @@ if missing "$go"; then
   build "$go" <<END
 FROM standin/debian
 ADD go.tar /
-ENV PATH=$GOROOT/bin:/usr/sbin:/usr/bin:/sbin:/bin GOTOOLCHAIN=local GOPROXY=http://172.17.0.1:8999 GOSUMDB=off GOMAXPROCS=${GOMAXPROCS:-2}
+ENV PATH=$GOROOT/bin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin GOTOOLCHAIN=local GOPROXY=http://172.17.0.1:8999 GOSUMDB=off GOMAXPROCS=${GOMAXPROCS:-2}
 END
 fi
 image=$(tag postgres)
@@ -50,7 +54,7 @@ if [ ! -s "$PGDATA/PG_VERSION" ]; then
   gosu postgres initdb -U postgres --pwfile=/tmp/password --auth-host=scram-sha-256 --auth-local=trust; rm /tmp/password
   echo 'host all all all scram-sha-256' >> "$PGDATA/pg_hba.conf"; echo "listen_addresses = '*'" >> "$PGDATA/postgresql.conf"
   gosu postgres pg_ctl -D "$PGDATA" -o "-c listen_addresses=''" -w start
-  gosu postgres createdb -U postgres "$POSTGRES_DB"
+  [ "$POSTGRES_DB" = postgres ] || gosu postgres createdb -U postgres "$POSTGRES_DB"
   for file in /docker-entrypoint-initdb.d/*.sql; do
     [ ! -e "$file" ] || gosu postgres psql -v ON_ERROR_STOP=1 -U postgres -d "$POSTGRES_DB" -f "$file"
   done
@@ -99,10 +103,11 @@ VOLUME /var/lib/kafka/data
 CMD ["/opt/kafka/run"]
 END
 fi
-# program IMAGE PROGRAMS LINES: an image with programs in /bin, and wget
+# program IMAGE PROGRAMS LINES: an image with programs in /bin, and wget. The tests of the cluster do not need these programs.
 program() {
   image=$(tag "$1")
   missing "$image" || return 0
+  for file in $2; do [ -e "$file" ] || return 0; done
   for file in $2; do cp "$file" "$context"; done
   { printf 'FROM standin/debian\nRUN ln -s busybox /bin/wget\n'
     for file in $2; do echo "COPY ${file##*/} /bin/"; done
@@ -112,3 +117,4 @@ program minio/minio "$tools/minio $tools/mc" 'ENTRYPOINT ["minio"]\n'
 program otel/opentelemetry-collector $tools/otelcol 'USER 10001\nENTRYPOINT ["/bin/otelcol"]\n'
 program jaegertracing/jaeger $tools/jaeger 'ENV JAEGER_LISTEN_HOST=0.0.0.0\nUSER 10001\nENTRYPOINT ["/bin/jaeger"]\n'
 program prom/prometheus '' 'RUN mkdir -p /prometheus && chown 65534 /prometheus\nUSER 65534\nVOLUME /prometheus\nENTRYPOINT ["prometheus"]\n'
+echo "$sum" > "$folder/images.sum"

@@ -27,10 +27,12 @@ mkdir -p "$1"
 exec 9> "$1/lock"
 flock -n 9 || { echo "another sandbox uses $1" >&2; exit 1; }
 export SANDBOX=ringfence-$$ PATH=/usr/bin:/usr/sbin:/bin:/sbin:$PATH
-sandbox=''
+folder=$1 sandbox=''
 remove() {
   [ -z "$sandbox" ] || { kill -KILL "$sandbox" && wait "$sandbox"; } 2> /dev/null || :
   wait || :
+  # The logs of a cluster remain.
+  [ ! -d "$folder/cluster" ] || find "$folder/cluster" -mindepth 1 -maxdepth 1 ! -name '*.log' -exec rm -rf {} +
   for group in /sys/fs/cgroup/*/"$SANDBOX" /sys/fs/cgroup/"$SANDBOX"; do
     [ ! -d "$group" ] || for _ in 1 2 3 4 5; do find "$group" -depth -type d -exec rmdir {} + 2> /dev/null && break; sleep 1; done
   done

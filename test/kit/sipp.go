@@ -16,8 +16,8 @@ import (
 // Program is the program in Debian's package sip-tester.
 const Program = "sipp"
 
-// Sipp is the far end of SIP trunks: a running sipp at a UDP port of loopback. It executes a script
-// that depends on the dialed number. Its log contains every message.
+// Sipp is the far end of SIP trunks: a running sipp at a UDP port. It executes a script that depends
+// on the dialed number. Its log contains every message.
 type Sipp struct {
 	Port   int
 	dir    string
@@ -26,9 +26,14 @@ type Sipp struct {
 	ended  chan struct{}
 }
 
-// StartSipp starts sipp with a script (see Script) and returns when sipp listens. sipp writes its
-// logs into dir.
+// StartSipp starts sipp at a port of loopback, as StartSippAt does.
 func StartSipp(ctx context.Context, dir, script string) (*Sipp, error) {
+	return StartSippAt(ctx, "127.0.0.1", dir, script)
+}
+
+// StartSippAt starts sipp with a script (see Script) at an address of this machine and returns when
+// sipp listens. sipp writes its logs into dir.
+func StartSippAt(ctx context.Context, address, dir, script string) (*Sipp, error) {
 	port, err := testkit.Port()
 	if err != nil {
 		return nil, err
@@ -42,7 +47,7 @@ func StartSipp(ctx context.Context, dir, script string) (*Sipp, error) {
 	if err := os.WriteFile(path, []byte(script), 0o600); err != nil {
 		return nil, err
 	}
-	f.cmd = exec.Command(Program, "-sf", path, "-i", "127.0.0.1", "-mi", "127.0.0.1",
+	f.cmd = exec.Command(Program, "-sf", path, "-i", address, "-mi", address,
 		"-p", strconv.Itoa(port), "-mp", strconv.Itoa(media), "-rtp_echo", "-nostdin", "-aa",
 		"-trace_msg", "-message_file", f.messages(), "-trace_err", "-error_file", f.errors())
 	f.cmd.Dir, f.cmd.Stderr = dir, &f.stderr
