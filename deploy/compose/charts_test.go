@@ -190,7 +190,7 @@ func objectsIn(t *testing.T, chart string, out []byte) map[string]object {
 	}
 }
 
-func TestCharts_EachChartRendersAWholeService(t *testing.T) {
+func TestCharts_EachRendersAWholeService(t *testing.T) {
 	t.Parallel()
 	for _, name := range services {
 		t.Run(name, func(t *testing.T) {

@@ -135,8 +135,8 @@ func (s *consoleSession) compareLists(ctx context.Context, list string, few, man
 	return nil
 }
 
-// load requests a page and returns the time until its last byte. If the session has reached its rate
-// limit, it waits and requests the page again.
+// load requests a page and returns the time until its last byte. If the session has reached its
+// rate limit, it waits and requests the page again.
 func (s *consoleSession) load(ctx context.Context, address string) (time.Duration, error) {
 	for {
 		request, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)

@@ -16,8 +16,8 @@ import (
 // Program is the program in Debian's package sip-tester.
 const Program = "sipp"
 
-// Sipp is the far end of SIP trunks: a running sipp at a UDP port. It executes a script that depends
-// on the dialed number. Its log contains every message.
+// Sipp is the far end of SIP trunks: a running sipp at a UDP port. It executes a script that
+// depends on the dialed number. Its log contains every message.
 type Sipp struct {
 	Port   int
 	dir    string

@@ -122,7 +122,8 @@ type streamedTurn struct {
 // openTurns opens a stream of the turns of a workspace.
 func (c *client) openTurns(t *testing.T, w *tenant) *openapi.EventReader {
 	t.Helper()
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, c.base+"/v1/events?types=call.turn", http.NoBody)
+	address := c.base + "/v1/events?types=call.turn"
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, address, http.NoBody)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -26,7 +26,7 @@ func mustBeBornWithItsID(t *testing.T, id, createdAt string) {
 	}
 }
 
-func TestInboundCall_IsStoredDeliveredAndNotCharged(t *testing.T) {
+func TestInbound_IsStoredDeliveredAndNotCharged(t *testing.T) {
 	w := workspace(t)
 	hears := w.subscribeAll(t)
 	line, known, stranger := number(1), number(1), number(1)

@@ -113,7 +113,8 @@ func (s *stack) up(ctx context.Context) error {
 		return err
 	}
 	s.printFirstCall(ctx, demo, time.Since(began))
-	s.Console.Say("The console is at %s. Sign in with the code %s, which works once, for 10 minutes.\n", s.consoleURL(), code)
+	s.Console.Say("The console is at %s. Sign in with the code %s, which works once, for 10 minutes.\n",
+		s.consoleURL(), code)
 	return nil
 }
 

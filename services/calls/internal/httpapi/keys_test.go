@@ -25,7 +25,7 @@ type keyState struct {
 // The test uses the same keys in two workspaces, in sequence and concurrently. Each POST is
 // accepted or refused, or its hold fails. A POST whose hold fails leaves an expired claim without a
 // request.
-func TestCreate_EachIdempotencyKeyHasOneRequest(t *testing.T) {
+func TestCreate_KeyHasOneRequest(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	rapid.Check(t, func(rt *rapid.T) {

@@ -114,7 +114,8 @@ func (m *usageMerger) flush() error {
 	for _, code := range slices.Sorted(maps.Keys(m.byCode)) {
 		sum := m.byCode[code]
 		if err := m.lines.Write([]string{
-			m.day.Format(time.DateOnly), m.first.Direction, m.first.AgentID.String(), httpserver.CSVText(m.first.AgentName), code,
+			m.day.Format(time.DateOnly), m.first.Direction, m.first.AgentID.String(),
+			httpserver.CSVText(m.first.AgentName), code,
 			strconv.FormatInt(sum.Calls, 10), strconv.FormatInt(sum.Answered, 10), strconv.FormatInt(sum.TalkSeconds, 10),
 			sum.Credits.String(),
 		}); err != nil {

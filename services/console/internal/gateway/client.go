@@ -113,8 +113,8 @@ func (c *Client) Session(token string) *Session { return &Session{client: c, Tok
 // In returns a Session with the current token of s for a workspace. Each of the two Sessions
 // reports only the new token that it received itself.
 func (s *Session) In(workspace uuid.UUID) *Session {
-	return &Session{client: s.client, Token: s.CurrentToken(), Workspace: workspace, Reason: s.Reason, Forwarded: s.Forwarded,
-		Background: s.Background}
+	return &Session{client: s.client, Token: s.CurrentToken(), Workspace: workspace, Reason: s.Reason,
+		Forwarded: s.Forwarded, Background: s.Background}
 }
 
 // NewToken returns the token that replaces Token. It is empty if the gateway did not replace it.

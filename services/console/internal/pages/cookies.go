@@ -38,8 +38,8 @@ func newCookies(address *url.URL) cookies {
 		prefix = "rf-" + address.Port()
 	}
 	return cookies{secure: address.Scheme == "https", session: prefix, attempt: prefix + "-attempt",
-		reason: prefix + "-reason", passedURL: prefix + "-next", invitation: prefix + "-invitation", language: prefix + "-language",
-		theme: prefix + "-theme", zone: prefix + "-zone"}
+		reason: prefix + "-reason", passedURL: prefix + "-next", invitation: prefix + "-invitation",
+		language: prefix + "-language", theme: prefix + "-theme", zone: prefix + "-zone"}
 }
 
 func (c cookies) set(w http.ResponseWriter, name, value string, age time.Duration) {

@@ -116,7 +116,8 @@ func TestReason_EndsWithTheSession(t *testing.T) {
 		t.Fatal("no cookie with the reason")
 	}
 	s.set("POST /console/v1/sign-in/code", map[string]any{"token": "rfs_next"})
-	if got := cookieOf(s.do(s.request("POST", "/sign-in/code", url.Values{"code": {"x"}})), "__Host-rf-reason"); got.MaxAge >= 0 {
+	answer := s.do(s.request("POST", "/sign-in/code", url.Values{"code": {"x"}}))
+	if got := cookieOf(answer, "__Host-rf-reason"); got.MaxAge >= 0 {
 		t.Errorf("cookie after a sign-in = %v, want it removed", got)
 	}
 	// A browser that keeps the cookie does not use it with another session.

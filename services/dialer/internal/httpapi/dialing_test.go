@@ -60,22 +60,28 @@ func TestDialing_EachScopeHasItsOwnState(t *testing.T) {
 	if got := len(pauses); got != len(paths) {
 		t.Errorf("pauses of GET /admin/v1/dialer = %d, want %d", got, len(paths))
 	}
-	for _, item := range pauses {
-		pause, _ := item.(map[string]any)
-		var want any
-		if pause["level"] == "workspace" || pause["level"] == "agent" {
-			want = o.workspace.String()
-		}
-		if pause["workspace_id"] != want {
-			t.Errorf("workspace_id of the pause %v = %v, want %v", pause["level"], pause["workspace_id"], want)
-		}
-	}
+	checkWorkspaces(t, pauses, o.workspace.String())
 	for _, path := range paths {
 		// until has no effect on a resume
 		const resume = `{"state":"active","until":"2020-01-01T00:00:00Z"}`
 		if status, state, body := o.sendOperator(t, http.MethodPut, path, resume); status != 200 ||
 			state["state"] != "active" || state["until"] != nil {
 			t.Errorf("PUT %s = %d %s, want state active", path, status, body)
+		}
+	}
+}
+
+// checkWorkspaces checks that only pauses of a workspace or an agent name a workspace.
+func checkWorkspaces(t *testing.T, pauses []any, workspace string) {
+	t.Helper()
+	for _, item := range pauses {
+		pause, _ := item.(map[string]any)
+		var want any
+		if pause["level"] == "workspace" || pause["level"] == "agent" {
+			want = workspace
+		}
+		if pause["workspace_id"] != want {
+			t.Errorf("workspace_id of the pause %v = %v, want %v", pause["level"], pause["workspace_id"], want)
 		}
 	}
 }

@@ -314,8 +314,8 @@ func TestConsole_OperatorsListAndWithdrawInvitations(t *testing.T) {
 
 	wantAnswer(t, "withdraw as an owner", r.visit("DELETE", path+"/"+invited.member("id"), owner, ""),
 		http.StatusForbidden, "forbidden")
-	wantAnswer(t, "withdraw the invitation of a workspace", r.visit("DELETE", path+"/"+ofWorkspace.member("id"), operator, ""),
-		http.StatusNotFound, "not_found")
+	wantAnswer(t, "withdraw the invitation of a workspace",
+		r.visit("DELETE", path+"/"+ofWorkspace.member("id"), operator, ""), http.StatusNotFound, "not_found")
 	wantAnswer(t, "withdraw as the invitation of a workspace", r.visitIn(workspace, "DELETE",
 		"/console/v1/invitations/"+invited.member("id"), operator, ""), http.StatusNotFound, "not_found")
 	for _, made := range []answered{invited, recovery} {

@@ -97,9 +97,9 @@ func (s *Store) OpenInvitation(ctx context.Context, hash apikeys.Hash) (people.I
 	return found, nil
 }
 
-// scopeOf returns the condition for the invitations to a workspace. If workspaceID is nil, these are
-// the invitations of operators and the links for lost passkeys. IS NOT DISTINCT FROM would not use
-// the index.
+// scopeOf returns the condition for the invitations to a workspace. If workspaceID is nil, it
+// selects the invitations of operators and the links for lost passkeys. IS NOT DISTINCT FROM would
+// not use the index.
 func scopeOf(workspaceID *uuid.UUID) string {
 	if workspaceID == nil {
 		return `workspace_id IS NULL`
@@ -108,9 +108,10 @@ func scopeOf(workspaceID *uuid.UUID) string {
 }
 
 const (
-	invitationByID   = `SELECT ` + invitationColumns + ` FROM invitations WHERE id = @id AND `
-	listInvitations  = `SELECT ` + invitationColumns + ` FROM invitations WHERE `
-	pageOfList       = ` AND (@after = '00000000-0000-0000-0000-000000000000'::uuid OR id < @after) ORDER BY id DESC LIMIT @rows`
+	invitationByID  = `SELECT ` + invitationColumns + ` FROM invitations WHERE id = @id AND `
+	listInvitations = `SELECT ` + invitationColumns + ` FROM invitations WHERE `
+	pageOfList      = ` AND (@after = '00000000-0000-0000-0000-000000000000'::uuid OR id < @after)
+ORDER BY id DESC LIMIT @rows`
 	deleteInvitation = `DELETE FROM invitations WHERE id = @id AND accepted_at IS NULL AND `
 )
 

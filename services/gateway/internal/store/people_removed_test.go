@@ -83,7 +83,8 @@ func TestSignInWithPasskey_PersonWithRolesFromGroupsIsRefused(t *testing.T) {
 	}
 }
 
-const insertWorkspace = `INSERT INTO workspaces (id, name, plan, currency, status, max_live_calls, calls_per_second, version)
+const insertWorkspace = `INSERT INTO workspaces (id, name, plan, currency, status, max_live_calls,
+	calls_per_second, version)
 VALUES ($1, 'x', 'growth', 'USD', 'active', 1, 1, 1)`
 
 func TestSetRole_WithdrawsTheInvitationsOfAFormerOwner(t *testing.T) {
@@ -97,7 +98,8 @@ func TestSetRole_WithdrawsTheInvitationsOfAFormerOwner(t *testing.T) {
 		execute(t, pool, "INSERT INTO memberships (person_id, workspace_id, role) VALUES ($1, $2, 'owner')", id, workspace)
 	}
 	role := people.Owner
-	invitation := people.Invitation{ID: uuid.New(), WorkspaceID: &workspace, Role: &role, InvitedBy: "person:" + ada.String()}
+	invitation := people.Invitation{ID: uuid.New(), WorkspaceID: &workspace, Role: &role,
+		InvitedBy: "person:" + ada.String()}
 	hash := people.HashSecret("of ada")
 	if _, err := st.AddInvitation(ctx, invitation, hash, people.InvitationLifetime); err != nil {
 		t.Fatal(err)

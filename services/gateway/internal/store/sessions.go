@@ -28,8 +28,8 @@ type SignIn struct {
 	Route     string
 }
 
-const sessionColumns = `id, person_id, method, signed_in_at, coalesce(authenticated_at, signed_in_at) AS authenticated_at,
-	last_used_at, replace AND replaced_at IS NULL AS replace,
+const sessionColumns = `id, person_id, method, signed_in_at,
+	coalesce(authenticated_at, signed_in_at) AS authenticated_at, last_used_at, replace AND replaced_at IS NULL AS replace,
 	(SELECT name FROM people WHERE people.id = sessions.person_id) AS person_name,
 	EXISTS (SELECT FROM memberships m WHERE m.person_id = sessions.person_id AND m.role = 'operator') AS operator`
 
@@ -40,7 +40,8 @@ const liveSession = ` last_used_at > now() - @idle::interval AND signed_in_at > 
 // sessions before and after it.
 const (
 	withReplaced = `WITH RECURSIVE chain AS (SELECT id, replaced_by FROM sessions WHERE `
-	deleteChain  = ` UNION SELECT s.id, s.replaced_by FROM sessions s JOIN chain c ON s.id = c.replaced_by OR s.replaced_by = c.id)
+	deleteChain  = ` UNION SELECT s.id, s.replaced_by FROM sessions s
+	JOIN chain c ON s.id = c.replaced_by OR s.replaced_by = c.id)
 DELETE FROM sessions WHERE id IN (SELECT id FROM chain)`
 	deletePrevious = withReplaced + `hash = @previous` + deleteChain
 	insertSession  = `INSERT INTO sessions (id, hash, person_id, method, authenticated_at)
@@ -126,8 +127,9 @@ func (s *Store) Session(ctx context.Context, id uuid.UUID) (people.Session, erro
 }
 
 const (
-	lockPersonOfSession = `SELECT 1 FROM people WHERE id = (SELECT person_id FROM sessions WHERE id = @id) FOR NO KEY UPDATE`
-	endReplaced         = `UPDATE sessions SET replaced_at = now(), replaced_by = @new
+	lockPersonOfSession = `SELECT 1 FROM people WHERE id = (SELECT person_id FROM sessions WHERE id = @id)
+FOR NO KEY UPDATE`
+	endReplaced = `UPDATE sessions SET replaced_at = now(), replaced_by = @new
 WHERE id = @id AND replaced_at IS NULL AND replace`
 	// The new session has the sign-in time of the old session.
 	copySession = `INSERT INTO sessions (id, hash, person_id, method, signed_in_at, authenticated_at)
