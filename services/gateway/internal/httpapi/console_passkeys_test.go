@@ -218,7 +218,7 @@ func TestConsole_PersonAddsAndDeletesPasskeys(t *testing.T) {
 	wantAnswer(t, "delete the first one", r.visit("DELETE", "/console/v1/passkeys/"+first[0].ID, session, ""),
 		http.StatusNoContent, "")
 	wantAnswer(t, "sign in with the deleted passkey", laptop.signIn(), http.StatusUnauthorized, "sign_in_refused")
-	r.exec(`UPDATE sessions SET signed_in_at = signed_in_at - interval '15 minutes'`)
+	r.exec(`UPDATE sessions SET authenticated_at = authenticated_at - interval '15 minutes'`)
 	wantAnswer(t, "old sign-in", r.visit("POST", "/console/v1/passkeys/start", session, ""), http.StatusForbidden,
 		"recent_sign_in_required")
 }

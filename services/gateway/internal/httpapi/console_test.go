@@ -372,7 +372,7 @@ func TestConsole_SensitiveActionsNeedARecentSignIn(t *testing.T) {
 			t.Errorf("recent: %s %s = %d %s", action[0], action[1], got.status, got.body)
 		}
 	}
-	r.exec(`UPDATE sessions SET signed_in_at = signed_in_at - interval '15 minutes'`)
+	r.exec(`UPDATE sessions SET authenticated_at = authenticated_at - interval '15 minutes'`)
 	for _, action := range actions {
 		wantAnswer(t, "old: "+action[1], r.visitIn(workspace, action[0], action[1], session, "{}"),
 			http.StatusForbidden, "recent_sign_in_required")
@@ -512,7 +512,7 @@ func TestConsole_RoleChangeReplacesTheToken(t *testing.T) {
 	workspace := r.workspace("")
 	owner, _ := r.memberSession(workspace, people.Owner)
 	old, personID := r.memberSession(workspace, people.Viewer)
-	r.exec(`UPDATE sessions SET signed_in_at = now() - interval '1 hour' WHERE person_id = $1`, personID)
+	r.exec(`UPDATE sessions SET authenticated_at = now() - interval '1 hour' WHERE person_id = $1`, personID)
 	member := "/console/v1/members/" + personID.String()
 	wantAnswer(t, "PATCH member", r.visitIn(workspace, "PATCH", member, owner, `{"role":"developer"}`), http.StatusOK, "")
 
