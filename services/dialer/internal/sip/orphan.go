@@ -148,6 +148,9 @@ func (a *UserAgent) findStray(d *Dialog) *stray {
 // over the leg. That process can have another address and then does not receive the 200.
 func (a *UserAgent) endStray(s *stray) {
 	defer close(s.done)
+	if s.err = a.awaitTransport(); s.err != nil {
+		return
+	}
 	res := s.answer
 	to := Trunk{Name: res.Source(), Transport: res.Transport()}
 	if peer, err := netip.ParseAddrPort(res.Source()); err == nil && a.cfg.Peer != nil {

@@ -3,9 +3,12 @@ package sip_test
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/netip"
+	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -235,4 +238,40 @@ func garbage() []string {
 		all = append(all, string(whole[:at]), string(bent))
 	}
 	return all
+}
+
+// A dead process can leave an answered call whose 200 arrives while the next process starts.
+func TestOrphan_AnswerDuringTheStartIsHandled(t *testing.T) {
+	t.Parallel()
+	address := fmt.Sprintf("127.0.0.1:%d", peertest.Port(t))
+	peer, err := net.Dial("udp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = peer.Close() }()
+	stop, sender := make(chan struct{}), sync.WaitGroup{}
+	sender.Go(func() {
+		for n := 0; ; n++ {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			text := "SIP/2.0 200 OK\r\nVia: SIP/2.0/UDP " + address + ";branch=z9hG4bK" + strconv.Itoa(n) + "\r\n" +
+				"From: <sip:a@127.0.0.1>;tag=1\r\nTo: <sip:b@127.0.0.1>;tag=2\r\nCall-ID: start-" + strconv.Itoa(n) + "\r\n" +
+				"CSeq: 1 INVITE\r\nContact: <sip:b@" + peer.LocalAddr().String() + ">\r\nContent-Length: 0\r\n\r\n"
+			_, _ = peer.Write([]byte(text)) // nobody listens between two starts
+		}
+	})
+	for range 10 {
+		agent, err := sip.New(sip.Config{UDP: address, Admit: func(netip.Addr) bool { return true },
+			Log: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			t.Error(err)
+			break
+		}
+		agent.Close()
+	}
+	close(stop)
+	sender.Wait()
 }

@@ -68,6 +68,7 @@ type Config struct {
 type UserAgent struct {
 	cfg       Config
 	transport *transport.Transport
+	opened    chan struct{} // closed when transport is set; messages can arrive before
 
 	mu            sync.Mutex
 	tlsTransports map[tlsIdentity]*transport.Transport
@@ -106,24 +107,39 @@ func New(cfg Config) (*UserAgent, error) {
 	}
 	a := &UserAgent{
 		cfg: cfg, tlsTransports: map[tlsIdentity]*transport.Transport{}, legs: map[sip.CallIDHeader]map[string]*Dialog{},
-		idle: make(chan struct{}), stop: make(chan struct{}),
+		opened: make(chan struct{}), idle: make(chan struct{}), stop: make(chan struct{}),
 		peers: map[netip.Addr]int{}, arrivalLimit: tokenBucket{perSecond: float64(cfg.ArrivalsPerSecond)},
 	}
 	a.ctx, a.cancel = context.WithCancel(context.Background())
-	ready := make(chan struct{})
-	defer close(ready)
 	opened, err := transport.Open(transport.Config{
 		UDP: cfg.UDP, TCP: cfg.TCP, TLS: cfg.TLS, Advertised: cfg.Advertised, Certificate: cfg.Certificate, Log: cfg.Log, Names: cfg.Names,
 		Admit: a.admitsAddress, HasCall: a.hasCall, Rejected: cfg.Rejected,
 		Trace: a.recordMessage, Tracing: cfg.Trace.IsRecording,
-		Request:  func(req *sip.Request, tx *sip.ServerTx) { <-ready; a.handleRequest(req, tx) },
+		Request: func(req *sip.Request, tx *sip.ServerTx) {
+			if a.awaitTransport() == nil {
+				a.handleRequest(req, tx)
+			}
+		},
 		Response: a.handleResponse,
 	})
 	if err != nil {
+		a.cancel()
 		return nil, err
 	}
 	a.transport = opened
+	close(a.opened)
 	return a, nil
+}
+
+// awaitTransport waits until the transport is set. It returns an error if the user agent does not
+// start or is closed.
+func (a *UserAgent) awaitTransport() error {
+	select {
+	case <-a.opened:
+		return nil
+	case <-a.ctx.Done():
+		return a.ctx.Err()
+	}
 }
 
 // Port returns the port at which a transport listens, or 0.
