@@ -83,7 +83,8 @@ func (r *Receiver) Count(ctx context.Context, lane string) (count Count, err err
 	return count, err
 }
 
-// Arrivals returns all requests to a lane, in the order in which the receiver received them.
+// Arrivals returns all requests to a lane (a path of the receiver), in the order in which the
+// receiver received them.
 func (r *Receiver) Arrivals(ctx context.Context, lane string) (all []Arrival, err error) {
 	err = r.ask(ctx, "/arrivals/"+lane, func(body io.Reader) error { return gob.NewDecoder(body).Decode(&all) })
 	return all, err

@@ -127,8 +127,8 @@ func TestParsed_TargetsPackagesAndTestsExist(t *testing.T) {
 	}
 }
 
-// withoutPlaceholder drops the words before make, which belong to a value such as <key of the
-// model>.
+// withoutPlaceholder drops the words before the command `make`. They belong to a value such as <key
+// of the model>.
 func withoutPlaceholder(words []string) []string {
 	if i := slices.Index(words, "make"); i > 0 {
 		return words[i:]

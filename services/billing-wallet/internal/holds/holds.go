@@ -63,7 +63,7 @@ func (e *Insufficient) Error() string {
 		e.Needed, e.Currency, e.Available, e.Currency)
 }
 
-// Decision is the result of one order.
+// Decision says whether one call request is accepted.
 type Decision struct {
 	Hold Hold
 	// Repeated is true if the hold existed before this order.

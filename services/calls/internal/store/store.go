@@ -33,8 +33,8 @@ func queryListed[T any](ctx context.Context, db pg.Querier, sql string, args ...
 	return pgx.CollectRows(rows, pgx.RowToStructByNameLax[T])
 }
 
-// lockRequestID locks a request id. The lock is taken before a request with the id is created, or
-// the id is abandoned.
+// lockRequestID locks a request id. A transaction takes the lock before it creates a request with
+// the id, and before it abandons the id.
 const lockRequestID = `SELECT pg_advisory_xact_lock(hashtextextended(@request_id::text, 0))`
 
 func lockArgs(id uuid.UUID) pgx.NamedArgs { return pgx.NamedArgs{"request_id": id.String()} }

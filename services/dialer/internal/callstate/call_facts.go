@@ -74,7 +74,7 @@ func (c *Call) newFact(name string, at time.Time) Fact {
 // EndedAgain returns another ended event of an ended call, for a consumer that has lost the first
 // one. It does not change the call. The id of the event stays the same until the call changes.
 func (c *Call) EndedAgain() Fact {
-	c.Version-- // newFact increases the version by one, so the version stays the same
+	c.Version-- // newFact increases the version by one; the version must stay the same
 	f := c.newFact("ended_again", *c.EndedAt)
 	f.Event.Event = &eventv1.DialEvent_Ended{Ended: &eventv1.Ended{Outcome: c.endedOutcome()}}
 	return f

@@ -152,8 +152,8 @@ func (c *Consumer) applyOverdue(ctx context.Context, tx pgx.Tx, event callReques
 	return nil
 }
 
-// readCallRequest decodes a record. The order of an event `requested` contains the trace context of
-// ctx.
+// readCallRequest decodes a record. The call order in an event `requested` contains the trace
+// context of ctx.
 func readCallRequest(ctx context.Context, rec kafka.Record) (r callRequest, err error) {
 	r.event = &eventv1.CallRequestEvent{}
 	if err := rec.Decode(r.event); err != nil {

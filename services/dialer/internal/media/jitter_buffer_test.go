@@ -101,7 +101,8 @@ func TestJitterBuffer_ReplacesALostPacketAfterTheWait(t *testing.T) {
 	l.at(40)
 	l.frame(2)
 	l.at(70)
-	l.want(t, "a") // silence replaces frame 1 after its length of 20 ms and the wait of 60 ms
+	// Frame 1 is lost. Silence replaces it after 20 ms (its length) and 60 ms (the longest wait).
+	l.want(t, "a")
 	l.at(80)
 	l.want(t, "a_c")
 	l.frame(3)

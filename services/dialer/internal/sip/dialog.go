@@ -220,8 +220,9 @@ func (d *Dialog) State() []byte {
 	return d.leg.encodeState(d.invite)
 }
 
-// Hangup ends the leg with a CANCEL, a refusal or a BYE, even if ctx ends before. Only the cause of
-// the first call counts. Before the answer, originator_cancel replaces normal_clearing.
+// Hangup ends the leg with a CANCEL, a refusal or a BYE, even if ctx ends before. If Hangup is
+// called again, the cause of the first invocation counts. Before the answer, originator_cancel
+// replaces normal_clearing.
 func (d *Dialog) Hangup(ctx context.Context, cause callstate.Cause) error {
 	d.requestHangup(cause)
 	select {

@@ -126,8 +126,8 @@ func (j *Legs) Guard(callID uuid.UUID) Guard {
 	return RowGuard(lockOwnedLeg, pg.Args{"call_id": callID, "owner": j.owner})
 }
 
-// AnswerGuard returns the guard for events that answer the call of a leg. The guard also stores
-// answeredAt as the time of the answer.
+// AnswerGuard returns the guard for the event with which the callee answers. The guard refuses the
+// event if this process does not own the leg. It also stores answeredAt as the time of the answer.
 func (j *Legs) AnswerGuard(callID uuid.UUID, answeredAt time.Time) Guard {
 	return RowGuard(answerOwnedLeg, pg.Args{"call_id": callID, "owner": j.owner, "at": answeredAt})
 }

@@ -89,7 +89,7 @@ func TestFence_RejectsARequestThatIsNotDue(t *testing.T) {
 }
 
 // ApplySetting can store a new version of a workspace before the event of the old version arrives.
-func TestSaveWorkspace_OlderVersionLeavesRequestsScheduled(t *testing.T) {
+func TestSaveWorkspace_OlderWorkspaceVersionLeavesRequestsScheduled(t *testing.T) {
 	t.Parallel()
 	pool, workspace := newPool(t), uuid.Must(uuid.NewV7())
 	st := newStore(pool)

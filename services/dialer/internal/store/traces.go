@@ -68,8 +68,8 @@ INSERT INTO sip_trace_answers (request_id, owner, messages)
 SELECT request_id, @owner, @messages::json FROM sip_trace_requests WHERE request_id = @request FOR SHARE
 ON CONFLICT (request_id, owner) DO NOTHING`
 
-// Answer stores the messages of a process for a request. It stores nothing if the request has
-// ended.
+// Answer stores the messages of a process for a request of a SIP trace. It stores nothing if that
+// request has ended.
 func (s *Traces) Answer(ctx context.Context, request, owner uuid.UUID, messages []siptrace.Message) error {
 	encoded, err := json.Marshal(messages)
 	if err != nil {

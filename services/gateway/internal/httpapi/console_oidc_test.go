@@ -288,7 +288,7 @@ func TestConsole_UnreachableProviderIs503(t *testing.T) {
 		"unavailable")
 }
 
-func TestConsole_OIDCSignInIsRecentIfTheProviderAskedThePerson(t *testing.T) {
+func TestConsole_OIDCSignInIsRecentIfTheProviderAskedForCredentials(t *testing.T) {
 	t.Parallel()
 	r, p := newRig(t), newProvider(t)
 	p.supported = []string{"sub", "auth_time"}

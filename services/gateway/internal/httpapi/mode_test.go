@@ -90,8 +90,8 @@ func TestMode_EarlierVersionsCannotReadTestWorkspace(t *testing.T) {
 	}
 }
 
-// The statement is the UPDATE of a gateway without modes. Its event would describe a live
-// workspace.
+// A gateway of an earlier version knows no test workspaces. Its UPDATE would publish an event that
+// describes the workspace as live.
 func TestMode_EarlierGatewayCannotChangeTestWorkspace(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

@@ -175,8 +175,8 @@ func TestPublic_EveryRouteReachesItsService(t *testing.T) {
 	}
 }
 
-// A preview changes nothing, so read access is enough. Its owner has no copy of the workspace's
-// destinations, so the gateway sends them, also directly after a change.
+// A preview changes nothing, so read access is enough. The service contacts-compliance has no copy
+// of the workspace's destinations, so the gateway sends them with the request.
 func TestPublic_PreviewNeedsReadAccessAndSendsTheDestinations(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

@@ -144,7 +144,7 @@ func TestStream_EndsWhenTheKeyIsRevoked(t *testing.T) {
 	<-ended
 }
 
-func TestStream_RefusalOfTheOwnerIsForwarded(t *testing.T) {
+func TestStream_RefusalOfTheDispatcherIsForwarded(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	key, _ := r.key(r.workspace(""), "read")

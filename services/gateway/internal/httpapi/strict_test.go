@@ -38,7 +38,7 @@ func TestIsStrict(t *testing.T) {
 	}
 }
 
-func TestDescription_CheckNamesUnknownFieldsAndParameters(t *testing.T) {
+func TestDescription_UnknownFieldOrParameterIsNamedInTheError(t *testing.T) {
 	t.Parallel()
 	d, err := newDescription(openapi.Description)
 	if err != nil {

@@ -54,8 +54,8 @@ func argsOfInvitation(i people.Invitation, hash apikeys.Hash, lifetime time.Dura
 	}
 }
 
-// InviteByCommand stores the invitation of an operator that a command of the gateway creates, and
-// its audit entry.
+// InviteByCommand stores an invitation that a command of the gateway creates, and its audit entry.
+// Who accepts it becomes an operator.
 func (s *Store) InviteByCommand(ctx context.Context, command string, hash apikeys.Hash) error {
 	id, err := uuid.NewV7()
 	if err != nil {

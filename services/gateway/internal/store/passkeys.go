@@ -122,8 +122,8 @@ const usePasskey = `UPDATE passkeys SET credential = @credential, last_used_at =
 WHERE id = @id AND person_id = @person`
 
 // SignInWithPasskey stores the new counter of a passkey and creates a session. It returns
-// pg.ErrNotFound if the passkey was deleted, ErrProviderOnly if a role comes from groups, and
-// ErrNoAccess if the person has no role.
+// pg.ErrNotFound if the passkey was deleted, ErrProviderOnly if a role comes from a group at the
+// sign-in provider, and ErrNoAccess if the person has no role.
 func (s *Store) SignInWithPasskey(
 	ctx context.Context, key people.StoredPasskey, signIn SignIn,
 ) (people.Session, error) {

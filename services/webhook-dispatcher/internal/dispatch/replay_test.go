@@ -75,7 +75,7 @@ func TestReplay_SendsTheSameDeliveryWithFiveNewAttempts(t *testing.T) {
 // process is killed while it sends the replayed deliveries. Every delivery of the replay must be
 // sent, and only the requests in flight may be sent twice. The events of each call must arrive in
 // order, before new events.
-func TestReplayPeriod_IsNeitherLostNorDoubledByACrash(t *testing.T) {
+func TestReplayPeriod_CrashNeitherLosesNorRepeatsADelivery(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)
 	recv := newReceiver(t, nil)

@@ -31,7 +31,7 @@ const (
 	// after a poll that found events, and then doubles. Events that this replica has stored wake
 	// their streams without a poll.
 	minPoll, maxPoll = 25 * time.Millisecond, 200 * time.Millisecond
-	// idlePoll is the time between two reads of the timeline while no stream is open.
+	// idlePoll is the time between two reads of the database's timeline id while no stream is open.
 	idlePoll = 5 * time.Second
 	// errorPoll is the time between two polls while the database is not available.
 	errorPoll = time.Second

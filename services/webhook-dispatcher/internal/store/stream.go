@@ -73,9 +73,9 @@ SELECT coalesce(h.position, 0) AS position, now() AS ingested_at, database_timel
                  WHERE s.workspace_id = h.workspace_id AND s.position = h.position LIMIT 1), @start::uuid) AS event_id
 FROM (VALUES (@workspace_id::uuid)) AS w (id) LEFT JOIN stream_heads h ON h.workspace_id = w.id`
 
-// StreamCursor returns the cursor after an event. If the event was created before a failover, and
-// its position was assigned afterwards, the cursor is the newest position before the failover: the
-// client received the event at another position, and would otherwise miss events.
+// StreamCursor returns the cursor after an event. A failover can lose the position at which the
+// client received the event, and the event then gets a later position. In this case, the cursor is
+// the newest position before the failover, so that the client misses no event.
 //
 // StreamCursor returns ErrEventsMissing if the event is unknown shortly after a failover, and
 // pg.ErrNotFound if the workspace has no such event or the event has expired.

@@ -238,8 +238,8 @@ func (s *session) take(m message) error {
 
 var errHangup = errors.New("the agent hung up")
 
-// onMark ends the current item. If no audio precedes the mark, the item is empty, and the mark is
-// returned after the earlier marks.
+// onMark ends the current item. A mark without audio before it ends an empty item. The agent
+// receives marks in the order in which it sent them.
 func (s *session) onMark(m message) error {
 	if m.Mark == nil {
 		return nil

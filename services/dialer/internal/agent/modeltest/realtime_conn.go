@@ -28,7 +28,7 @@ type conn struct {
 	items    map[string]int // length of the audio of each of the model's items, in ms, by id
 	active   *making
 	heard    string
-	speech   string // item of the person; empty if the person is silent
+	speech   string // id of the item that the person speaks; empty if the person is silent
 	loud     int
 	quiet    int
 	times    int
