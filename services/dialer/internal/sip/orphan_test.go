@@ -260,7 +260,7 @@ func TestOrphan_AnswerDuringTheStartIsHandled(t *testing.T) {
 			text := "SIP/2.0 200 OK\r\nVia: SIP/2.0/UDP " + address + ";branch=z9hG4bK" + strconv.Itoa(n) + "\r\n" +
 				"From: <sip:a@127.0.0.1>;tag=1\r\nTo: <sip:b@127.0.0.1>;tag=2\r\nCall-ID: start-" + strconv.Itoa(n) + "\r\n" +
 				"CSeq: 1 INVITE\r\nContact: <sip:b@" + peer.LocalAddr().String() + ">\r\nContent-Length: 0\r\n\r\n"
-			_, _ = peer.Write([]byte(text)) // nobody listens between two starts
+			_, _ = peer.Write([]byte(text)) // no process listens between two starts
 		}
 	})
 	for range 10 {
