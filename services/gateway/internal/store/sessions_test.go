@@ -52,7 +52,7 @@ func TestRevokeSessions_EndsASessionThatIsBeingReplaced(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	holder, err := pool.Begin(ctx)
+	holder, err := owner.Begin(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -66,9 +66,9 @@ func TestRevokeSessions_EndsASessionThatIsBeingReplaced(t *testing.T) {
 		_, err := st.ReplaceToken(ctx, session.ID, signIn().Hash)
 		ended <- err
 	}()
-	testkit.Until(t, "the replacement waits", func() bool { return count(t, pool, waiting) == 1 })
+	testkit.Until(t, "the replacement waits", func() bool { return count(t, owner, waiting) == 1 })
 	go func() { ended <- st.RevokeSessions(ctx, session.PersonID) }()
-	testkit.Until(t, "the revocation waits", func() bool { return count(t, pool, waiting) == 2 })
+	testkit.Until(t, "the revocation waits", func() bool { return count(t, owner, waiting) == 2 })
 	if err := holder.Rollback(ctx); err != nil {
 		t.Fatal(err)
 	}
