@@ -63,7 +63,7 @@ func (e *Insufficient) Error() string {
 		e.Needed, e.Currency, e.Available, e.Currency)
 }
 
-// Decision says whether one call request is accepted.
+// Decision is the acceptance or the refusal of one call request.
 type Decision struct {
 	Hold Hold
 	// Repeated is true if the hold existed before this order.

@@ -62,8 +62,8 @@ func (h Hold) Charge(seconds int32) money.Micro {
 }
 
 // Settle returns the settled hold. The hold is captured if the seconds have a price above 0, and
-// released if not. If the hold is already settled, Settle returns it unchanged, and late says how
-// the outcome differs from the settlement.
+// released if not. If the hold is already settled, Settle returns it unchanged, and late is the
+// difference between the outcome and the settlement.
 func (h Hold) Settle(v Outcome) (settled Hold, late Late) {
 	charge := h.Charge(v.BillableSeconds)
 	switch {

@@ -171,3 +171,14 @@ func TestConsoleConfig_Parse(t *testing.T) {
 		})
 	}
 }
+
+func TestIsLoopback_OnlyAddressesOfThisMachine(t *testing.T) {
+	t.Parallel()
+	for address, want := range map[string]bool{
+		"127.0.0.1:8082": true, "[::1]:8082": true, ":8082": false, "0.0.0.0:8082": false, "10.0.0.1:8082": false,
+	} {
+		if got := isLoopback(address); got != want {
+			t.Errorf("isLoopback(%q) = %v, want %v", address, got, want)
+		}
+	}
+}

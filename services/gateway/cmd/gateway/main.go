@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"net/netip"
 
 	"ringfence.dev/libs/app"
 	"ringfence.dev/libs/httpserver"
@@ -68,7 +69,7 @@ func start(ctx context.Context, cfg Config, rt *app.Runtime) ([]service.Part, er
 	if cfg.Console.Addr == "" {
 		return parts, nil
 	}
-	if len(cfg.TrustedProxies) == 0 {
+	if len(cfg.TrustedProxies) == 0 && !isLoopback(cfg.Console.Addr) {
 		slog.WarnContext(ctx, "TRUSTED_PROXIES is empty: if the console runs on another host, add its address; "+
 			"otherwise all people share one limit of sign-ins")
 	}
@@ -80,6 +81,13 @@ func start(ctx context.Context, cfg Config, rt *app.Runtime) ([]service.Part, er
 		}, rt.Telemetry),
 	}
 	return append(parts, service.Part{Name: "console", Run: console.Run}), nil
+}
+
+// isLoopback reports whether only programs of this machine can reach an address, so that the console
+// runs on this machine.
+func isLoopback(address string) bool {
+	parsed, err := netip.ParseAddrPort(address)
+	return err == nil && parsed.Addr().IsLoopback()
 }
 
 // parsedConfig contains the settings that the struct Config has only as text.
