@@ -83,7 +83,7 @@ func start(ctx context.Context, cfg Config, rt *app.Runtime) ([]service.Part, er
 	return append(parts, service.Part{Name: "console", Run: console.Run}), nil
 }
 
-// isLoopback reports whether only programs of this machine can reach an address, so that the console
+// isLoopback reports whether only programs of this machine can reach an address. The console then
 // runs on this machine.
 func isLoopback(address string) bool {
 	parsed, err := netip.ParseAddrPort(address)
