@@ -14,7 +14,7 @@ import (
 
 // TestFailpoints_WorkCompletesAfterEachKill kills a process at each failpoint. All work that was in
 // progress must complete. The dialer's failpoints run here with -large only.
-// TestCrash_NoFailpointDialsTwice in services/dialer/cmd/dialer always runs them.
+// TestCrash_CrashAtAFailpointNeverDialsTwice in services/dialer/cmd/dialer always runs them.
 func TestFailpoints_WorkCompletesAfterEachKill(t *testing.T) {
 	w := stack(t)
 	for i, point := range w.points {

@@ -204,7 +204,7 @@ func (r *rig) attempts(p *process, of uuid.UUID) []attempt {
 	return found
 }
 
-func TestAttempts_ShowTheResponseOfEachTrunk(t *testing.T) {
+func TestAttempts_ListShowsTheResponseOfEachTrunk(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "0")
 	full, atFull := startLogging(t, refusing("503 All Lines In Use"))
@@ -266,8 +266,8 @@ func TestAttempts_ShowTheResponseOfEachTrunk(t *testing.T) {
 	}
 }
 
-// The stored Call-ID is known even if the process is killed directly after the INVITE.
-func TestAttempts_CallIDIsStoredBeforeTheINVITE(t *testing.T) {
+// The process is killed directly after it sends the INVITE. The Call-ID must already be stored.
+func TestAttempts_CallIDIsStoredBeforeTheINVITEIsSent(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "0")
 	port, received := startLogging(t, ringing)

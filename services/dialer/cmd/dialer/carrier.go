@@ -38,11 +38,11 @@ import (
 	"ringfence.dev/services/dialer/internal/summary"
 )
 
-// legPeriod is how long the SIP legs of ended calls stay in the database.
+// legPeriod is how long the database keeps the SIP legs of ended calls.
 const legPeriod = 10 * time.Minute
 
 // pools are the process's database connections. A heartbeat must never wait for a free connection,
-// so heartbeats have their own pool.
+// so heartbeats have a separate pool, beats.
 type pools struct{ work, beats *pgxpool.Pool }
 
 type carrierParts struct {
@@ -51,7 +51,7 @@ type carrierParts struct {
 	drain time.Duration
 	// trunkLimit returns the capacity of all trunks. All replicas share this capacity.
 	trunkLimit func(context.Context) (dialqueue.Limit, error)
-	// chooseNumber is dial.Limits.From.
+	// chooseNumber returns the caller's number and its trunk. It is passed on as dial.Limits.From.
 	chooseNumber func(ctx context.Context, wantedNumber string, excluded []string) (number, trunkID string, err error)
 	report       func() replicas.Report
 	// healthCheck is nil if the carrier is not SIP.
@@ -107,8 +107,8 @@ func openCarrier(
 			run:        func(context.Context) error { return nil },
 			trunkLimit: func(context.Context) (dialqueue.Limit, error) { return most, nil },
 			report:     func() replicas.Report { return replicas.Report{AgentCircuits: circuits.Open()} },
-			// No refresh is needed. The events are read from the position that is stored in the
-			// database.
+			// No refresh is needed. After a failover, the dialer reads the carrier's events again from the
+			// position that is stored in the database.
 			refresh: func() {},
 		}, nil
 	case cfg.Carrier == "sim":
@@ -277,10 +277,10 @@ func openSIP(
 	}
 	return carrierParts{Carrier: line, report: report, drain: cfg.SIP.Drain, run: func(ctx context.Context) error {
 		defer ua.Close()
-		// Inbound calls wait until this channel is closed, because the applier needs its listeners
-		// before the first call.
+		// Inbound calls wait until this channel is closed. The listeners of the applier must be
+		// registered before the first call.
 		close(opened)
-		// ctx ends before the last calls end, and the audio of these calls must continue
+		// The parent ctx ends before the last calls end. The audio of these calls must continue.
 		paced, stop := context.WithCancel(context.WithoutCancel(ctx))
 		defer stop()
 		var both errgroup.Group

@@ -16,7 +16,8 @@ func (r *rig) faulty(rule string) {
 	r.carrier(http.MethodPost, "/faults", rule, &ordered)
 }
 
-// The carrier must not run while its data is deleted.
+// deleteCarrierData deletes the files of the simulated carrier. Call it only while the carrier does
+// not run.
 func (r *rig) deleteCarrierData() {
 	r.t.Helper()
 	for _, variable := range r.simEnv {
@@ -69,7 +70,7 @@ func (r *rig) judge(what, to string, id uuid.UUID, want ended) {
 	}
 }
 
-func TestCarrier_FaultsCauseAtMostOneDial(t *testing.T) {
+func TestCarrier_FaultyCarrierIsDialedAtMostOnce(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "0.05")
 	r.dialer("RING_LIMIT=5s", "WATCHDOG_GRACE=1s", "CIRCUIT_FAILURES=1000")
@@ -83,8 +84,8 @@ func TestCarrier_FaultsCauseAtMostOneDial(t *testing.T) {
 		{"hang", "", "99", ended{"failed", "agent_unavailable", 1, false}},
 		{"hang_undialed", "", "01", unknown},
 		{"late", `,"delay_ms":1000`, "01", ended{"completed", "", 1, true}},
-		// The carrier responds after the timeout of the dialer. The dialer hangs up at the call's
-		// first event.
+		// The carrier responds only after the dialer's timeout. The dialer hangs up when it receives the
+		// first event of the call.
 		{"late", `,"delay_ms":7000`, "99", ended{"failed", "dial_state_unknown", 1, false}},
 		{"dead", "", "01", ended{"no_answer", "", 1, false}},
 		{"endless", "", "01", ended{"no_answer", "", 1, false}},
@@ -92,8 +93,8 @@ func TestCarrier_FaultsCauseAtMostOneDial(t *testing.T) {
 		{"repeat", "", "01", ended{"completed", "", 1, true}},
 		{"disorder", "", "01", ended{"completed", "", 1, true}},
 		{"disorder", "", "90", ended{"busy", "", 1, false}},
-		// The event of the end arrives before the event of the answer. So the dialer queries the
-		// carrier for the time of the answer.
+		// The end event arrives before the answer event. So the dialer queries the carrier for the time
+		// of the answer.
 		{"disorder", "", "95", ended{"completed", "", 1, true}},
 		{"lose", "", "90", ended{"busy", "", 1, false}},
 		{"lose", "", "01", ended{"completed", "", 1, true}},
@@ -144,10 +145,10 @@ func TestCarrier_CrashDuringOriginateDialsOnce(t *testing.T) {
 		forgetful bool
 		want      ended
 	}{
-		// The carrier's data shows that the crash ended the call.
+		// The carrier's stored data shows that its crash ended the call.
 		{"crash", "+14155550501", false, ended{"failed", "provider_unavailable", 1, false}},
 		{"crash_undialed", "+14155550502", false, ended{"failed", "dial_state_unknown", 0, false}},
-		// The carrier's data was deleted. So the carrier's log contains no dial.
+		// The carrier's data was deleted, so the carrier's log contains no dial.
 		{"crash", "+14155550503", true, ended{"failed", "dial_state_unknown", 0, false}},
 	}
 	for _, tt := range tests {
@@ -163,14 +164,14 @@ func TestCarrier_CrashDuringOriginateDialsOnce(t *testing.T) {
 	}
 }
 
-func TestCarrier_LateCallsOfAPausedCarrierAreHungUp(t *testing.T) {
+func TestCarrier_CallPlacedAfterTheTimeoutIsHungUp(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "0.05")
 	p := r.dialer("CIRCUIT_REST=100ms")
 	r.ends(r.request("+14155550601"))
 	resume := pause(t, r.sim)
 	t.Cleanup(resume)
-	const to = "+14155550699" // the person with this number does not hang up
+	const to = "+14155550699" // the simulated person with this number does not hang up
 	id := r.request(to)
 	await(
 		t,
@@ -191,10 +192,10 @@ func TestCarrier_LateCallsOfAPausedCarrierAreHungUp(t *testing.T) {
 	r.awaitAllEnded("+14155550602")
 }
 
-// A call whose end is not known is not charged and not dialed again.
+// The carrier loses its data during a call. The call is not charged and not dialed again.
 func TestCarrier_LostDataEndsTheCallWithoutASecondDial(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, "4") // the persons talk for at least 8 s
+	r := newRig(t, "4") // the simulated persons talk for at least 8 s
 	p := r.dialer("CIRCUIT_REST=100ms")
 	const lives, dies = "+14155550701", "+14155550702"
 	id := r.request(lives, func(o *order) { o.maxCall = 2 })
@@ -205,7 +206,7 @@ func TestCarrier_LostDataEndsTheCallWithoutASecondDial(t *testing.T) {
 		r.startCarrier()
 	}
 	forget()
-	// The call ended at its maximum duration, and the carrier does not have the call any more.
+	// The dialer hangs up at the call's maximum duration. The carrier no longer has the call.
 	r.judge("a live dialer", lives, id, ended{"failed", "provider_unavailable", 0, false})
 
 	id = r.request(dies)

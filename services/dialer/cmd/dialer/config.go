@@ -31,9 +31,9 @@ type Config struct {
 	SimURL      string `env:"SIM_URL"               help:"base URL of the simulated carrier; required with CARRIER=sim; with CARRIER=sip, the calls of test workspaces use it, and fail without it"`
 	SimToken    string `env:"SIM_TOKEN"             help:"SIMCARRIER_TOKEN of the simulated carrier"`
 	SIP         sipConfig
-	// Realtime configures the operator's model of openai_realtime agents.
+	// Realtime configures the operator's model for agents of the kind openai_realtime.
 	Realtime realtime.Config
-	// Live configures the operator's model of openai_live agents.
+	// Live configures the operator's model for agents of the kind openai_live.
 	Live live.Config
 	// Summary configures the operator's model for summaries.
 	Summary summary.Config
@@ -41,7 +41,7 @@ type Config struct {
 	Recordings recordingsConfig
 
 	Attempts int `env:"DIAL_ATTEMPTS"          envDefault:"64"    help:"highest number of call requests that this process handles at a time"`
-	// TrunkChannels and TrunkCallsPerSecond limit all replicas together.
+	// TrunkChannels and TrunkCallsPerSecond limit the sum of all replicas.
 	TrunkChannels       int           `env:"TRUNK_CHANNELS"         envDefault:"10000" help:"highest number of live calls over trunks, of all replicas together"`
 	TrunkCallsPerSecond int           `env:"TRUNK_CALLS_PER_SECOND" envDefault:"500"   help:"highest number of new calls per second over trunks, of all replicas together"`
 	MaxLiveCalls        int           `env:"MAX_LIVE_CALLS"         envDefault:"10000" help:"highest number of live calls, of all workspaces and replicas together"`
@@ -58,10 +58,11 @@ type Config struct {
 	WatchdogGrace time.Duration `env:"WATCHDOG_GRACE" envDefault:"60s" help:"time after the maximum duration of a call at which the dialer ends the call if the carrier has sent no end event, as a duration"`
 }
 
-// validate validates values that depend on each other or on a constant.
+// validate checks values that depend on each other or on a constant.
 func (c Config) validate() error {
-	// Kafka can deliver a call request again after its row was deleted. The call request is then
-	// older than QUEUE_LIMIT and is not dialed again (ADR 12).
+	// The row of a call request is deleted after RowPeriod, and Kafka can deliver the request again
+	// later. By then the request must be older than QUEUE_LIMIT, so that it is not dialed again (ADR
+	// 12).
 	if c.QueueLimit <= 0 || c.QueueLimit >= calls.RowPeriod {
 		return fmt.Errorf(
 			"QUEUE_LIMIT (%s) must be longer than zero and shorter than %gh: the rows of ended requests are "+

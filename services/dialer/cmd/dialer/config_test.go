@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Trunks send their BYE to the advertised address.
+// Trunks send their BYE to the advertised address, so it must be reachable.
 func TestAdvertisedAddress_DefaultIsTheFirstListener(t *testing.T) {
 	t.Parallel()
 	const missing = "SIP_ADVERTISED_ADDR is missing"
@@ -51,8 +51,8 @@ func TestAdvertisedAddress_DefaultIsTheFirstListener(t *testing.T) {
 	}
 }
 
-// A call request that Kafka delivers after its row was deleted must be older than QUEUE_LIMIT (ADR
-// 12).
+// Kafka can deliver a call request again after its row was deleted. By then the request must be
+// older than QUEUE_LIMIT, so that it is not dialed again (ADR 12).
 func TestValidate_QueueLimitMustBeShorterThanRetention(t *testing.T) {
 	t.Parallel()
 	tests := []struct {

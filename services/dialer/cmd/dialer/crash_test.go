@@ -47,8 +47,9 @@ func crashPoints(t *testing.T) (points []string) {
 	return points
 }
 
-// Several dialers run in parallel. Each dialer crashes at some of the failpoints.
-func TestCrash_NoFailpointDialsTwice(t *testing.T) {
+// The test starts three independent dialers. Each dialer crashes at one third of the failpoints,
+// one after the other.
+func TestCrash_CrashAtAFailpointNeverDialsTwice(t *testing.T) {
 	t.Parallel()
 	const dialers = 3
 	points := crashPoints(t)
@@ -123,8 +124,8 @@ func (r *rig) inUse() (n int) {
 	return n
 }
 
-// awaitIdle sends a call request to the number and waits until the request has ended. Then it waits
-// until all opt-outs are reported.
+// awaitIdle sends a call request to the number and waits until it has ended. Then it waits until
+// all opt-outs are reported.
 func (r *rig) awaitIdle(to string) {
 	r.t.Helper()
 	r.ends(r.request(to))
@@ -135,8 +136,8 @@ func (r *rig) awaitIdle(to string) {
 	})
 }
 
-// wantOneDial checks the end, the dials and the charge of a call request. An interrupted call must
-// not be charged.
+// wantOneDial checks how a call request ended, and that it was dialed at most once. An interrupted
+// call must not be charged.
 func wantOneDial(t *testing.T, r *rig, to string, facts []eventRecord) {
 	t.Helper()
 	finals := 0
@@ -172,7 +173,7 @@ func inProgress(t *testing.T, r *rig, id uuid.UUID) string {
 
 func TestCrash_NextProcessHangsUpTheCall(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, "8") // the persons talk for at least 16 s
+	r := newRig(t, "8") // the simulated persons talk for at least 16 s
 	first := r.dialer()
 	id := r.request("+14155550101")
 	inProgress(t, r, id)
@@ -229,8 +230,8 @@ func TestCrash_CallsOfTheOtherReplicaContinue(t *testing.T) {
 		return n
 	}
 	await(t, "both replicas send heartbeats", func() bool { return owners() == 2 })
-	// Either replica can claim a call request. So the test sends call requests until the second
-	// replica has a call. The persons whose numbers end in 00 to 89 talk.
+	// Either replica can claim a call request. So the test sends requests until the second replica has
+	// a call. The simulated persons whose numbers end in 00 to 89 talk.
 	var ids []uuid.UUID
 	ofFirst := map[string]bool{}
 	await(t, "the second replica has a call", func() bool {
@@ -298,8 +299,9 @@ func TestStop_NextProcessContinuesTheCalls(t *testing.T) {
 	}
 }
 
-// The pause begins after the commit of the fence. The pause is longer than the dialer's lease.
-func TestPause_PausedDialerDoesNotDialACallThatWasTakenOver(t *testing.T) {
+// SIGSTOP halts the first dialer after the commit of the fence, for longer than its lease.
+// Meanwhile, the second dialer takes over the call and ends it.
+func TestFence_HaltedDialerDoesNotDialACallThatWasTakenOver(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "0")
 	hold := make(chan struct{})
@@ -323,7 +325,8 @@ func TestPause_PausedDialerDoesNotDialACallThatWasTakenOver(t *testing.T) {
 	await(t, "the gates are checked again after the fence", again.Load)
 	resume := pause(t, p)
 	r.dialer()
-	// The paused dialer still leads the relay, so the events of the call are not published yet.
+	// The halted dialer still holds the lease of the relay, so the events of the call are not
+	// published yet.
 	await(t, "the second dialer ends the call", func() bool {
 		var code string
 		err := r.pool.QueryRow(t.Context(), "SELECT error_code FROM calls WHERE call_request_id = $1", id).Scan(&code)
@@ -342,7 +345,7 @@ func TestPause_PausedDialerDoesNotDialACallThatWasTakenOver(t *testing.T) {
 	}
 }
 
-func TestEnd_CallEndsAtItsMaximumDuration(t *testing.T) {
+func TestWatchdog_CallEndsAtItsMaximumDuration(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "8")
 	r.dialer()
@@ -359,7 +362,7 @@ func TestEnd_CallEndsAtItsMaximumDuration(t *testing.T) {
 	}
 }
 
-func TestEnd_WatchdogEndsTheCallIfTheCarrierIsUnreachable(t *testing.T) {
+func TestWatchdog_EndsTheCallIfTheCarrierIsUnreachable(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "8")
 	r.dialer("WATCHDOG_GRACE=1s")
@@ -377,8 +380,8 @@ func TestEnd_WatchdogEndsTheCallIfTheCarrierIsUnreachable(t *testing.T) {
 	case c.GetBillableSeconds() != 0:
 		t.Errorf("c.GetBillableSeconds() = %v, want 0", c.GetBillableSeconds())
 	}
-	// The carrier cannot be reached now. The call request whose dial fails is queued again. The
-	// other call requests wait.
+	// The carrier cannot be reached now. The dial of the first call request fails, and the request is
+	// queued again. Other call requests wait in the queue.
 	released := r.request("+14155550109", func(o *order) { o.maxCall = 1 })
 	await(t, "the request is queued again", func() bool {
 		void, _ := r.released(released)

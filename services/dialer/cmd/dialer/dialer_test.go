@@ -23,7 +23,7 @@ const (
 	unconnected = "dialing dialing ended"
 )
 
-// The rows are the table of docs/test-numbers.md and the mapping of
+// The rows repeat the table of docs/test-numbers.md and the mapping of
 // docs/reference/api/calls.md#hangup-causes-and-call-status.
 func TestDial_EachTestNumberHasItsDocumentedResult(t *testing.T) {
 	t.Parallel()
@@ -199,10 +199,11 @@ func TestDial_RepeatedRequestIsDialedOnce(t *testing.T) {
 	}
 }
 
-func TestDial_AppliesTheResultOfTheGates(t *testing.T) {
+func TestDial_GatesCanBlockOrDeferACall(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "0")
-	// deferredUntil is 3 s after the check. The call request must not be dialed earlier.
+	// deferredUntil is the time until which the gates defer the second call request: 3 s after the
+	// check. The request must not be dialed earlier.
 	var deferredUntil atomic.Pointer[time.Time]
 	r.gate.answer = func(req *compliancev1.CheckRequest, times int) (*compliancev1.CheckResponse, error) {
 		switch req.GetToE164() {
@@ -288,7 +289,8 @@ func TestDial_SuspensionAndDeletedAgentBlockTheCall(t *testing.T) {
 	}
 }
 
-// The commit of the fence is delayed until the result of the gates is older than 2 s.
+// The commit of the fence is delayed until the result of the gates is older than 2 s, the maximum
+// age.
 func TestDial_ChecksTheGatesAgainIfTheirResultIsTooOld(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "0")
@@ -316,7 +318,7 @@ func TestDial_ChecksTheGatesAgainIfTheirResultIsTooOld(t *testing.T) {
 	}
 }
 
-func TestDial_OneLiveCallPerNumber(t *testing.T) {
+func TestDial_NumberHasAtMostOneLiveCall(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "0.1")
 	r.dialer()
@@ -337,8 +339,8 @@ func TestDial_OneLiveCallPerNumber(t *testing.T) {
 	}
 }
 
-// After the opt-out, the number is not dialed, although the gates permit the call.
-// contacts-compliance has not acknowledged the opt-out yet.
+// contacts-compliance has not acknowledged the opt-out yet, so its gates still permit a call. The
+// dialer itself must block the next call to the number.
 func TestOptOut_IsReportedUntilAcknowledged(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "0")
@@ -389,7 +391,7 @@ func TestWithdraw_RemovesAQueuedRequest(t *testing.T) {
 			}
 		}
 	}
-	// the call request arrives after it was withdrawn
+	// This call request is published after it was withdrawn.
 	r.request("+14155550053", func(o *order) { o.id = early })
 	canceled := uuid.Must(uuid.NewV7())
 	r.publish(kafka.CallRequests, canceled, &eventv1.CallRequestEvent{

@@ -62,7 +62,7 @@ func (c *callers) call() (h heldCall, answered bool) {
 	}
 }
 
-func TestSIP_DrainBehindADispatcherLosesNoCall(t *testing.T) {
+func TestSIP_ReplicaThatDrainsBehindADispatcherLosesNoCall(t *testing.T) {
 	t.Parallel()
 	const ours, each = "+14155559100", 3
 	r, addresses := newRig(t, "0"), []string{freeAddr(t), freeAddr(t)}
@@ -104,8 +104,8 @@ func TestSIP_DrainBehindADispatcherLosesNoCall(t *testing.T) {
 	if err := both[0].cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
-	// These calls begin directly after the signal. The dispatcher can still send calls to the
-	// stopping dialer. That dialer refuses them, and the dispatcher sends them to the other dialer.
+	// These calls begin directly after SIGTERM. The dispatcher can still send calls to the stopping
+	// dialer. That dialer refuses them, and the dispatcher retries them at the second dialer.
 	for range 2 * each {
 		h, answered := callers.call()
 		if !answered {

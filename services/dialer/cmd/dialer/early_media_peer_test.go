@@ -16,8 +16,8 @@ import (
 	"ringfence.dev/services/dialer/internal/callstate"
 )
 
-// asteriskTrunk is a format string with two addresses. Asterisk listens at the first address and
-// accepts calls from the second address.
+// asteriskTrunk is the pjsip.conf of Asterisk, a format string. Asterisk listens at the first
+// address and accepts calls from the second address.
 const asteriskTrunk = `[transport-udp]
 type=transport
 protocol=udp
@@ -44,11 +44,11 @@ match=%[2]s
 `
 
 type asteriskSetup struct {
-	// In dialplan, %s is the file of the announcement.
+	// dialplan is a format string. Its %s becomes the path of the announcement's audio file.
 	dialplan     string
 	announcement time.Duration
-	// rtp contains additional lines of rtp.conf. trunk contains additional JSON fields of the
-	// trunk.
+	// rtp contains additional lines of rtp.conf. trunk contains additional JSON fields of the request
+	// that creates the trunk.
 	rtp, trunk string
 }
 
@@ -61,7 +61,7 @@ func asteriskRig(t *testing.T, model *modeltest.RealtimeServer, setup asteriskSe
 	if strings.Contains(file, ",") { // a comma separates arguments in the dialplan
 		t.Fatalf("file of the announcement = %q, want a name without a comma", file)
 	}
-	samples := int(setup.announcement.Milliseconds()) // 8 samples per ms
+	samples := int(setup.announcement.Milliseconds()) // mu-law has 8 samples per ms; loud repeats 8 samples
 	loud := bytes.Repeat([]byte{0x10, 0x10, 0x10, 0x10, 0x90, 0x90, 0x90, 0x90}, samples)
 	if err := os.WriteFile(file+".ulaw", loud, 0o600); err != nil {
 		t.Fatal(err)
@@ -91,22 +91,22 @@ func asteriskRig(t *testing.T, model *modeltest.RealtimeServer, setup asteriskSe
 }
 
 // Asterisk plays an announcement and then sends only RTCP.
-func TestTrunk_RTCPKeepsACallWithoutRTP(t *testing.T) {
+func TestTrunk_RTCPPreventsTheMediaTimeout(t *testing.T) {
 	t.Parallel()
 	const dialplan = "Answer()\n same => n,Playback(%%s)\n same => n,Wait(%d)\n same => n,Hangup()\n"
 	tests := []struct {
 		name string
 		// rtcp is the time between two RTCP packets. The default of Asterisk is 5 s.
 		rtcp time.Duration
-		// mediaTimeout is the setting media_timeout_seconds. waitSeconds is how long Asterisk
-		// waits.
+		// mediaTimeout is the trunk's setting media_timeout_seconds. Asterisk sends no audio for
+		// waitSeconds and then hangs up.
 		mediaTimeout, waitSeconds int
 		cause                     callstate.Cause
 		status                    string
 	}{
 		{name: "RTCP within the timeout", rtcp: 5 * time.Second, mediaTimeout: 9, waitSeconds: 12,
 			cause: callstate.NormalClearing, status: "completed"},
-		{name: "no RTCP and no timeout", rtcp: time.Minute, waitSeconds: 18, // more than the default timeout of 15 s
+		{name: "no RTCP and no timeout", rtcp: time.Minute, waitSeconds: 18, // longer than the default of 15 s
 			cause: callstate.NormalClearing, status: "completed"},
 		{name: "no RTCP within the timeout", rtcp: time.Minute, mediaTimeout: 5, waitSeconds: 14,
 			cause: callstate.MediaTimeout, status: "failed"},
@@ -157,7 +157,8 @@ func TestTrunk_EarlyMediaIsNotAnAnswer(t *testing.T) {
 	}
 }
 
-// sipp sends the agent's audio back, so the model must receive speech.
+// The 183 has an SDP and the 200 has none. sipp sends the agent's audio back, so the model receives
+// speech if the dialer uses the SDP of the 183.
 func TestTrunk_200WithoutSDPUsesTheSDPOfThe183(t *testing.T) {
 	t.Parallel()
 	scenario := answersThen(audioOfSipp, okStep("BYE", "200 OK"))
@@ -178,7 +179,8 @@ func TestTrunk_200WithoutSDPUsesTheSDPOfThe183(t *testing.T) {
 
 const quietAgent = `{"kind":"openai_realtime","disclosure":{"off_reason":"a test"},"greeting":"Good day."}`
 
-// The phone sends the agent's audio back. The model must receive audio only after the answer.
+// wantEchoedCall checks a call to a phone that sends the agent's audio back. The model must receive
+// audio only after the answer.
 func wantEchoedCall(t *testing.T, facts []eventRecord, model *modeltest.RealtimeServer) {
 	t.Helper()
 	if got, want := names(facts), talked; got != want {
@@ -208,7 +210,7 @@ func wantEchoedCall(t *testing.T, facts []eventRecord, model *modeltest.Realtime
 	}
 }
 
-// eventTime returns the zero time if there is no such event.
+// eventTime returns the time of the first event with this name, or the zero time if there is none.
 func eventTime(facts []eventRecord, name string) (at time.Time) {
 	for _, each := range facts {
 		if names([]eventRecord{each}) == name {

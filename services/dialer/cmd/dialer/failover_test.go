@@ -29,7 +29,7 @@ func (r *rig) trunkThat(p *process, name string, priority int, script func(*sipt
 		r.t.Fatalf("POST = %d %v", status, response)
 	}
 	path := "http://" + p.addr + "/admin/v1/trunks/" + response["id"].(string)
-	// A trunk gets no call before its first response to OPTIONS.
+	// The dialer sends no call to a trunk that has not answered OPTIONS yet.
 	await(r.t, "the trunk has answered OPTIONS", func() bool {
 		status, response := r.asOperator("GET", path, "")
 		return status == 200 && response["state"] == "up"
@@ -41,7 +41,7 @@ func (r *rig) trunkThat(p *process, name string, priority int, script func(*sipt
 	}
 }
 
-func TestFailover_CrashBetweenTwoTrunksDialsOnce(t *testing.T) {
+func TestFailover_CrashAfterTheFirstTrunkRefusedDoesNotDialTheNextTrunk(t *testing.T) {
 	t.Parallel()
 	whole, arm := newRig(t, "0"), filepath.Join(t.TempDir(), "armed")
 	r := whole

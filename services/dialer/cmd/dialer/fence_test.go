@@ -16,9 +16,9 @@ import (
 	"ringfence.dev/proto/compliancev1"
 )
 
-// No other process dials the call or makes the fence void. So this process must find out whether
-// the commit succeeded.
-func TestFence_DialsOnceIfTheCommitResponseIsLost(t *testing.T) {
+// The connection breaks after the commit of the fence and before its response. No other process
+// takes the call over, so this process itself must find out whether the commit succeeded.
+func TestFence_RequestIsDialedOnceIfTheCommitResponseIsLost(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "0")
 	cut := newCutter(t, r.pool.Config().ConnConfig.Host, r.pool.Config().ConnConfig.Port)
@@ -45,7 +45,8 @@ func TestFence_DialsOnceIfTheCommitResponseIsLost(t *testing.T) {
 	}
 }
 
-// The gates in contacts-compliance still permit the call. The dialer itself must block the call.
+// The workspace is suspended after the commit of the fence. The gates in contacts-compliance still
+// permit the call, so the dialer itself must block it.
 func TestFence_SuspensionAfterTheFenceBlocksTheCall(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "0")
@@ -163,7 +164,8 @@ func (c *cuttingProxy) serve(in net.Conn) {
 	var both sync.WaitGroup
 	both.Go(func() { pump(in, out, func() bool { return false }) })
 	both.Go(func() {
-		// Postgres sends the results of the insert and of the commit in one answer.
+		// Postgres sends the results of the insert and of the commit in one response. So this drops the
+		// response to the commit.
 		pump(out, in, func() bool {
 			mine := c.port.Load() == own
 			if mine {
@@ -175,7 +177,7 @@ func (c *cuttingProxy) serve(in net.Conn) {
 	both.Wait()
 }
 
-func TestDial_ChecksTheGatesAgainIfTheyAreUnavailable(t *testing.T) {
+func TestDial_RepeatsTheCheckUntilTheGatesAreAvailable(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "0")
 	r.gate.answer = func(_ *compliancev1.CheckRequest, times int) (*compliancev1.CheckResponse, error) {

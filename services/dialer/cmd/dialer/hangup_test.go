@@ -62,11 +62,11 @@ func wantHungUp(t *testing.T, c *eventv1.Call, answered bool) {
 	}
 }
 
-// The hang-up request arrives at a process that does not own the call. The request is repeated, and
+// The hang-up request is sent to a process that does not own the call. It is sent twice, and
 // another workspace also requests the hang-up of this call.
-func TestHangup_EndsACallInEachState(t *testing.T) {
+func TestHangup_EndsRingingAndAnsweredCalls(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, "8") // the persons talk for at least 16 s
+	r := newRig(t, "8") // the simulated persons talk for at least 16 s
 	r.dialer()
 	other := r.dialer()
 	for _, tt := range []struct {
@@ -171,8 +171,8 @@ func TestHangup_WorkspaceHangupEndsOutboundAndInboundCalls(t *testing.T) {
 	})
 }
 
-// Over SIP, the process that has the call must send the CANCEL or the BYE. The hang-up request
-// arrives at another process.
+// Only the process that owns a SIP call can send its CANCEL or BYE. The test sends the hang-up
+// request to another process.
 func TestSIP_HangupEndsACallOfAnotherProcess(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
@@ -222,7 +222,7 @@ func TestSIP_HangupEndsACallOfAnotherProcess(t *testing.T) {
 				wantHungUp(t, c, tt.answered)
 				return
 			}
-			// the 200 and the CANCEL crossed, so both results are right
+			// The 200 and the CANCEL can cross. So the call may be completed or canceled.
 			wantHungUp(t, c, c.GetStatus() == "completed")
 		})
 	}

@@ -85,14 +85,14 @@ func TestInbound_UnassignedNumberGets404(t *testing.T) {
 	callIn(t, unassignedScenario, "127.0.0.1", port, address).Ends(t)
 }
 
-// The caller's address belongs to two trunks. With the settings of the first trunk, the dialer
-// would refuse the call with 488.
-func TestInbound_TransportAndPortSelectTheTrunk(t *testing.T) {
+// The caller's IP address belongs to two trunks. If the dialer selected the first trunk, it would
+// respond 488.
+func TestInbound_TransportAndPortOfTheCallSelectTheTrunk(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name, first string
-		// If disabled is true, the first trunk is disabled and has the transport and port of the
-		// call.
+		// If disabled is true, the first trunk has the transport and port of the call, but it is
+		// disabled.
 		disabled bool
 	}{
 		{name: "first trunk has another transport", first: `,"transport":"tls","srtp":"required"`},
@@ -120,7 +120,7 @@ func TestInbound_TransportAndPortSelectTheTrunk(t *testing.T) {
 			}
 			r.setAgent(`{"script":{"tone_hz":440,"tone_millis":200,"end_after_millis":400}}`)
 			r.assignNumber(p)
-			// A response to this call shows that the dialer has read the second trunk.
+			// A response to this call shows that the dialer has loaded the second trunk.
 			callIn(t, unassignedScenario, "127.0.0.66", peertest.Port(t), address).Ends(t)
 			callIn(t, calledBySipp, "127.0.0.1", port, address, "-s", agentNumber).Ends(t)
 			var trunk string

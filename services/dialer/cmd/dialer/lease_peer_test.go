@@ -8,9 +8,9 @@ import (
 	"ringfence.dev/services/dialer/internal/callstate"
 )
 
-// The first dialer has calls on all channels and is paused for longer than its lease. The second
+// SIGSTOP halts the first dialer for longer than its lease while it has two calls. The second
 // dialer ends these calls and places calls itself. Then the first dialer continues.
-func TestTrunk_LostLeaseKeepsTheChannelLimit(t *testing.T) {
+func TestTrunk_ChannelLimitIsKeptAfterADialerLostItsLease(t *testing.T) {
 	t.Parallel()
 	const hungUp = `<recv request="BYE"><action><log message="ends [$us] [$them] [clock_tick]"/></action></recv>
 <send next="end"><![CDATA[
@@ -72,7 +72,7 @@ Content-Length: 0
 	checkChannels(t, readLog(t, file))
 }
 
-// awaitTrunkOfReplicas waits until the trunk has answered the OPTIONS of each replica.
+// awaitTrunkOfReplicas waits until the trunk has answered the OPTIONS requests of all replicas.
 func (r *rig) awaitTrunkOfReplicas(path string, replicas int) {
 	r.t.Helper()
 	await(r.t, "the trunk answers the OPTIONS of all replicas", func() bool {

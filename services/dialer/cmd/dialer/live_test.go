@@ -16,7 +16,7 @@ import (
 	"ringfence.dev/services/dialer/internal/sip/siptest"
 )
 
-func TestLive_AgentTalksAndOptsThePersonOut(t *testing.T) {
+func TestLive_ModelTalksAndOptsThePersonOut(t *testing.T) {
 	const words = "Please never call me again."
 	model := modeltest.NewLive(modeltest.LiveOptions{
 		Key:   "the-operators",

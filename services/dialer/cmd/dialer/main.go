@@ -98,7 +98,7 @@ func start(ctx context.Context, cfg Config, rt *app.Runtime) ([]service.Part, er
 	var testDialer *dial.Dialer
 	if test != nil {
 		carriers.Test = test
-		// The metrics of dials contain the live workspaces only.
+		// The registry is not exported: the metrics of dials count only live workspaces.
 		testDialer = dial.New(test.store, contacts, test, relay, heartbeat, intents, test.limits, prometheus.NewRegistry())
 		wakeDialers = func() { dialer.Wake(); testDialer.Wake() }
 	}
@@ -159,15 +159,15 @@ func start(ctx context.Context, cfg Config, rt *app.Runtime) ([]service.Part, er
 		{Name: "inbound calls", Run: answerer.Run},
 		{Name: "recordings", Run: recordings.run},
 		{Name: "carrier events", Run: trunk.readEvents(relay, cfg.LookEvery, dialer.Wake)},
-		// When the carrier has stopped, all calls of the process have ended. The parts above stop
-		// later.
+		// The carrier returns after the last call of the process has ended. The parts listed before it
+		// stop later.
 		{Name: "carrier", Run: trunk.run},
 		{Name: "dialer", Run: dialer.Run},
 	}, testParts, []service.Part{rt.Consumer(handlers(st, rt, wakeDialers)), rt.HTTP(api)}), nil
 }
 
-// acceptIntents is run by an operator to accept that older intents (records of dial-intents.v1) are
-// lost. The serving processes then reconcile the database with the remaining intents. A call
+// acceptIntents runs when an operator accepts that the oldest intents (records of dial-intents.v1)
+// are lost. The serving processes then reconcile the database with the remaining intents. A call
 // request whose intent is lost can be dialed a second time.
 func acceptIntents(ctx context.Context, cfg Config, pool *pgxpool.Pool) error {
 	st, err := openStore(cfg, pool)

@@ -20,7 +20,7 @@ import (
 	"ringfence.dev/services/dialer/internal/sip/transport"
 )
 
-// testWorkspace adds a test workspace. The result uses the same dialers as r.
+// testWorkspace adds a test workspace. The returned rig uses the same dialers as r.
 func (r *rig) testWorkspace() *rig {
 	r.t.Helper()
 	own := *r
@@ -35,7 +35,8 @@ func (r *rig) testWorkspace() *rig {
 	return &own
 }
 
-// wantSimulatedOnly fails if the simulated carrier dialed another number or dialed a number twice.
+// wantSimulatedOnly fails if the simulated carrier dialed any other number or dialed a number
+// twice.
 func (r *rig) wantSimulatedOnly(numbers ...string) {
 	r.t.Helper()
 	var page struct{ Data []logLine }
@@ -57,7 +58,8 @@ func (r *rig) wantSimulatedOnly(numbers ...string) {
 	}
 }
 
-// The calls of both workspaces are due at the same time and go to the same numbers.
+// Requests of the live workspace and of the test workspace are due at the same time and go to the
+// same numbers.
 func TestModes_EachCallUsesTheCarrierOfItsWorkspace(t *testing.T) {
 	t.Parallel()
 	live := newRig(t, "0")
@@ -86,8 +88,8 @@ func TestModes_EachCallUsesTheCarrierOfItsWorkspace(t *testing.T) {
 	live.wantSimulatedOnly(numbers...)
 }
 
-// A live request must not be dialed at the simulated carrier while the trunks refuse it, and a test
-// request must not be dialed over a trunk while the simulated carrier is down.
+// The dialer must not place a live call at the simulated carrier while the trunks refuse it. It
+// must not place a test call over a trunk while the simulated carrier is down.
 func TestModes_NoCallMovesToTheOtherCarrier(t *testing.T) {
 	t.Parallel()
 	live := newRig(t, "0")
@@ -122,7 +124,7 @@ func TestModes_NoCallMovesToTheOtherCarrier(t *testing.T) {
 	live.wantSimulatedOnly(down, after)
 }
 
-func TestModes_CrashAtEachStepKeepsTheCarrier(t *testing.T) {
+func TestModes_TestCallIsNotSentToATrunkAfterACrash(t *testing.T) {
 	t.Parallel()
 	live, arm := newRig(t, "0.1"), filepath.Join(t.TempDir(), "armed")
 	env := []string{"CARRIER=sip", "SIP_UDP_ADDR=" + freeAddr(t), "CRASH_FILE=" + arm}
@@ -190,7 +192,7 @@ func (r *rig) assign(p *process, number string) {
 	}
 }
 
-func TestModes_InboundCallReachesOnlyWorkspacesOfItsCarrier(t *testing.T) {
+func TestModes_InboundCallReachesOnlyAWorkspaceOfItsCarrier(t *testing.T) {
 	t.Parallel()
 	live := newRig(t, "0.1")
 	address := freeAddr(t)

@@ -7,7 +7,7 @@ import (
 	"ringfence.dev/services/dialer/internal/callstate"
 )
 
-func TestAgent_RequestWithoutCallerNumberIsRefused(t *testing.T) {
+func TestAgent_RequestWithoutCallerNumberIsBlocked(t *testing.T) {
 	t.Parallel()
 	const shown = "+14155550100"
 	r := newRig(t, "0")

@@ -52,8 +52,8 @@ func newModel(t *testing.T, words string, reply modeltest.RealtimeReply) (url st
 	return model.URL
 }
 
-// newWebsocketAgent returns the agent's URL, and the environment variable with which the dialer
-// trusts the agent's certificate.
+// newWebsocketAgent returns the URL of an agent, and the environment variable that lets the dialer
+// trust the agent's certificate.
 func newWebsocketAgent(t *testing.T, words string) (url, trustVariable string) {
 	t.Helper()
 	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -106,8 +106,8 @@ func writeCertificate(t *testing.T, certificate *x509.Certificate) (file string)
 	return file
 }
 
-// sipp sends the agent's audio back as the person's speech. In the last two rows, the dialer itself
-// recognises the words as a refusal.
+// sipp sends the agent's audio back as the person's speech. In the last two cases, the dialer
+// itself recognises the words as a refusal.
 func TestAgent_OptOutIsReported(t *testing.T) {
 	t.Parallel()
 	const leave, plain, number = "That is enough for me.", "Please never call me again.", "+14155551601"
@@ -170,8 +170,8 @@ func TestAgent_OptOutIsReported(t *testing.T) {
 	}
 }
 
-// sipp stops after the opt-out. Without audio, the call fails after the trunk's media timeout.
-func TestTrunk_FailedCallKeepsOptOut(t *testing.T) {
+// sipp sends no audio after the opt-out, so the call fails at the trunk's media timeout.
+func TestTrunk_OptOutOfAFailedCallIsKept(t *testing.T) {
 	t.Parallel()
 	const words, number = "Please never call me again.", "+14155551602"
 	r := newRig(t, "0")
@@ -214,9 +214,9 @@ func TestTrunk_FailedCallKeepsOptOut(t *testing.T) {
 	}
 }
 
-// The dialer must send the list of outcomes to the model. The model can then choose an outcome of
-// the list.
-func TestAgent_UnlistedOutcomeIsRefused(t *testing.T) {
+// The dialer must send the list of permitted outcomes to the model, so that the model can choose
+// one of them.
+func TestAgent_OutcomeThatIsNotListedIsRefused(t *testing.T) {
 	t.Parallel()
 	const words = "Yes, gladly."
 	r := newRig(t, "0")

@@ -52,7 +52,8 @@ func (r *rig) dials() (dials []dialTime) {
 }
 
 // 200 requests per second become due. After a pause, one of two dialers is killed and replaced. The
-// agents of the requests differ, so that a pause of an agent leaves requests to dial.
+// requests have different agents, so the dialers still have requests to dial while one agent is
+// paused.
 func TestPause_StopsDialsWithinTwoSecondsAndLosesNoRequest(t *testing.T) {
 	t.Parallel()
 	const requests = 1200
@@ -67,7 +68,7 @@ FROM generate_series(1, $3::integer) n`
 			t.Parallel()
 			r := newRig(t, "0.01")
 			first, second := r.dialer(), r.dialer()
-			r.ends(r.request("+14159999901")) // after this call, the dialers have the workspace and the agent
+			r.ends(r.request("+14159999901")) // after this call, the dialers have stored the workspace and the agent
 			path := map[string]string{
 				"everything": "/dialing", "workspace": "/workspaces/" + r.workspace.String() + "/dialing",
 				"agent": "/workspaces/" + r.workspace.String() + "/agents/" + r.agent.String() + "/dialing",
@@ -88,8 +89,8 @@ FROM generate_series(1, $3::integer) n`
 	}
 }
 
-// wantPaused checks that no request was dialed more than 2 s after pausedAt, and that the requests
-// that were not dialed are queued.
+// wantPaused checks that the dialers placed no call more than 2 s after pausedAt. All requests that
+// were not dialed must be queued.
 func (r *rig) wantPaused(pausedAt time.Time, requests int) {
 	r.t.Helper()
 	dials := r.dials()
@@ -133,8 +134,8 @@ func (r *rig) wantEachDialedOnce(requests int) {
 }
 
 // The pause begins while the first trunk processes the INVITE. The first trunk then refuses the
-// call. Without the pause, the dialer would send an INVITE to the next trunk.
-func TestPause_SendsNoINVITEToTheNextTrunk(t *testing.T) {
+// call. Without the pause, the dialer would send the call to the next trunk.
+func TestPause_RefusedCallIsNotSentToTheNextTrunk(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "0")
 	p := r.dialer("CARRIER=sip", "SIP_UDP_ADDR="+freeAddr(t))
@@ -170,7 +171,7 @@ func TestPause_SendsNoINVITEToTheNextTrunk(t *testing.T) {
 	}
 }
 
-func TestPause_PausedTrunkIsReplacedByTheOtherTrunk(t *testing.T) {
+func TestPause_CallsOfAPausedTrunkUseTheOtherTrunk(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "0")
 	p := r.dialer("CARRIER=sip", "SIP_UDP_ADDR="+freeAddr(t))

@@ -60,7 +60,7 @@ func TestCircuit_OpensAfterRefusalsAndClosesAfterASuccess(t *testing.T) {
 	}
 	for n := range 3 {
 		if n == 2 {
-			c.absent.Store(true) // the carrier cannot be reached, so the circuit cannot close
+			c.absent.Store(true) // the carrier cannot be reached, so no call succeeds and the circuit stays open
 		}
 		if end := last(r.ends(r.request(fmt.Sprintf("+141555504%02d", n)))); end.GetCall().GetErrorCode() != "provider_unavailable" {
 			t.Fatalf("call %d ended %v", n, end)
@@ -111,7 +111,7 @@ func body(t *testing.T, url string) string {
 	return text.String()
 }
 
-func TestQueue_KilledAndPausedDialersDoNotExceedLimits(t *testing.T) {
+func TestQueue_LimitsAreKeptIfDialersAreHaltedOrKilled(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "0.1")
 	first, second := r.dialer("TRUNK_CHANNELS=10"), r.dialer("TRUNK_CHANNELS=10")
@@ -162,7 +162,8 @@ func (r *rig) maxConcurrent() (most int) {
 
 func TestQueue_BacklogOfOneWorkspaceDoesNotDelayAnother(t *testing.T) {
 	t.Parallel()
-	// Each call lasts longer than a second. So 18 channels need more than a minute for the backlog.
+	// Each call lasts longer than one second. So the backlog occupies the 18 channels for more than a
+	// minute.
 	r := newRig(t, "0.5")
 	big := r.within(t)
 	big.workspace, big.agent = uuid.Must(uuid.NewV7()), uuid.Must(uuid.NewV7())

@@ -15,7 +15,7 @@ import (
 )
 
 // recordingParts contains the parts that record calls. All fields are nil if no storage is
-// configured. The fields files and links are set only for storage in a local directory.
+// configured. files and links are set only if the storage is a local directory.
 type recordingParts struct {
 	recorder *recordings.Recorder
 	files    *recordings.Directory

@@ -8,7 +8,8 @@ import (
 	"ringfence.dev/services/dialer/internal/sip/siptest"
 )
 
-// The new process does not know the trunk's response. So it must not dial the call request again.
+// The dialer is killed after the trunk refused the call. The next process does not know the trunk's
+// response, so it must not dial again.
 func TestRelease_CrashBeforeRequeueDoesNotDialAgain(t *testing.T) {
 	t.Parallel()
 	r, arm := newRig(t, "0"), filepath.Join(t.TempDir(), "armed")

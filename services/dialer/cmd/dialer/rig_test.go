@@ -39,7 +39,7 @@ import (
 	"ringfence.dev/services/dialer/internal/dialqueue"
 )
 
-// waitTimeout only ends waits that hang. Kafka takes half a minute to replace a consumer that was
+// waitTimeout only ends tests that hang. Kafka needs half a minute to replace a consumer that was
 // killed during a rebalance.
 const waitTimeout = 2 * time.Minute
 
@@ -76,7 +76,8 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// rig contains dialers and the services that they use. Only contacts-compliance is a fake.
+// rig contains the dialers of a test and the services that they use. Only contacts-compliance is a
+// fake.
 type rig struct {
 	t         testing.TB
 	pool      *pgxpool.Pool
@@ -106,7 +107,7 @@ func (r *rig) within(t testing.TB) *rig {
 	return &own
 }
 
-// newRig returns a rig without dialers. timeScale is the factor of every simulated duration.
+// newRig returns a rig without dialers. Each simulated duration is multiplied by timeScale.
 func newRig(t testing.TB, timeScale string) *rig {
 	t.Helper()
 	r := &rig{t: t, workspace: uuid.Must(uuid.NewV7()), agent: uuid.Must(uuid.NewV7()), gate: &gate{},
@@ -142,7 +143,8 @@ func newRig(t testing.TB, timeScale string) *rig {
 		"SIGNING_KEY=" + own, "TRUSTED_KEYS=calls=" + callsPublic + ",gateway=" + gatewayPublic,
 		"SEALING_KEYS=test=" + base64.StdEncoding.EncodeToString(make([]byte, 32)),
 		"INSTANCE_LEASE=1s", "CLAIM_LEASE=4s", "OUTBOX_LEASE=1s", "LOG_FORMAT=text",
-		// These ports are above the ephemeral ports of Linux and above the ports of libs/testkit.
+		// These ports are above the ephemeral ports of Linux and above the ports that libs/testkit
+		// assigns.
 		"RTP_PORT_LOW=61000", "RTP_PORT_HIGH=65534",
 	}
 	go r.listen(cfg)
@@ -166,8 +168,8 @@ func (r *rig) startCarrier() {
 	})
 }
 
-// A new replica gets the name of a replica that has ended, like a pod of a StatefulSet. Kafka then
-// immediately assigns the old partitions to the new replica.
+// A new replica gets the name of a replica that has ended, like a pod of a StatefulSet. So Kafka
+// assigns it the old partitions immediately.
 func (r *rig) dialer(extra ...string) *process {
 	r.t.Helper()
 	bin, err := binaries()
@@ -394,8 +396,8 @@ func await(t testing.TB, what string, holds func() bool) {
 	}
 }
 
-// The trigger delays each insert of a fence while another transaction has the advisory lock. The
-// trigger polls, because lock_timeout would end an insert that waits for the lock.
+// This trigger delays each insert of a fence while another transaction has the advisory lock. It
+// polls, because lock_timeout would end an insert that waits for the lock.
 const holdFences = `
 CREATE FUNCTION hold_fence() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
@@ -406,7 +408,8 @@ BEGIN
 END $$;
 CREATE TRIGGER hold_fence BEFORE INSERT ON fences FOR EACH ROW EXECUTE FUNCTION hold_fence()`
 
-// lockFences blocks inserts of fences until release is called. Fences can still be read.
+// lockFences blocks inserts of fences until release is called. Other transactions can still read
+// fences.
 func lockFences(t testing.TB, r *rig) (release func()) {
 	t.Helper()
 	super := pgtest.Super(t, r.pool, serviceName)
@@ -428,7 +431,8 @@ func lockFences(t testing.TB, r *rig) (release func()) {
 	}
 }
 
-// The gates can have been called several times. Only the age of the last result counts.
+// waitUntilTooOld waits until the last dial-time check of the request is older than 2 s. The dialer
+// can check a request several times.
 func waitUntilTooOld(t testing.TB, r *rig, id uuid.UUID) {
 	t.Helper()
 	var asked time.Time

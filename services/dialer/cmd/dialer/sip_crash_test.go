@@ -13,17 +13,17 @@ import (
 	"ringfence.dev/services/dialer/internal/sip/siptest"
 )
 
-// The owner of a call is killed directly before or directly after it applies an event of the call.
-// A call whose state is unknown is not charged.
-func TestSIP_CrashAroundEachEventEndsTheCallOnce(t *testing.T) {
+// The process that owns a call is killed directly before or directly after it applies an event of
+// the call. A call whose state is unknown is not charged.
+func TestSIP_CallEndsOnceIfItsOwnerCrashesAtAnEvent(t *testing.T) {
 	t.Parallel()
 	whole, arm := newRig(t, "0"), filepath.Join(t.TempDir(), "armed")
 	env := []string{"CARRIER=sip", "SIP_UDP_ADDR=" + freeAddr(t), "CRASH_FILE=" + arm}
 	p := whole.dialer(env...)
 	type death struct{ stage, point string }
 	var next atomic.Pointer[death]
-	// The failpoint is enabled when the status of the call is the value of before. If before is
-	// empty, the failpoint is enabled immediately.
+	// at enables the failpoint when the status of the call is before. If before is empty, at enables
+	// it immediately.
 	at := func(c *siptest.Call, stage, before string) {
 		d := next.Load()
 		if d.stage != stage {
@@ -64,7 +64,7 @@ func TestSIP_CrashAroundEachEventEndsTheCallOnce(t *testing.T) {
 	})
 	tests := []struct {
 		death
-		code string // error code of the call request; empty if the call completed
+		code string // error code of the call; empty if the call completed
 	}{
 		{death: death{stage: "ringing", point: "dialer: before events"}, code: "dial_state_unknown"},
 		{death: death{stage: "ringing", point: "dialer: after events"}, code: "dial_state_unknown"},

@@ -28,11 +28,12 @@ import (
 	"ringfence.dev/services/dialer/internal/sip/transport"
 )
 
-// fakePerson is the far end of a call. The person speaks once, after some silence of the agent.
+// fakePerson is the called person. The person speaks once, after the agent has spoken and is
+// silent.
 type fakePerson struct {
 	mu sync.Mutex
-	// loudFrames is the number of the agent's loud frames. silentFrames is the number of silent
-	// frames since the last loud frame.
+	// loudFrames counts the agent's frames with sound. silentFrames counts the agent's silent frames
+	// since the last frame with sound.
 	loudFrames, silentFrames int
 	sent                     int
 }
@@ -40,7 +41,7 @@ type fakePerson struct {
 const (
 	// The person speaks for 50 frames of 20 ms.
 	speech = 50
-	// The person speaks after 40 silent frames of the agent. Pauses within a sentence are shorter.
+	// The person speaks after 40 silent frames. The agent's pauses within a sentence are shorter.
 	lull = 40
 )
 
@@ -108,7 +109,7 @@ func farEnd(t *testing.T, p *fakePerson, goesOn func(*siptest.Call)) (port int) 
 	return x.Port(transport.UDP)
 }
 
-// The test is not parallel, because parallel tests could delay its real-time audio.
+// This test is not parallel, because parallel tests could delay its real-time audio.
 func TestSIP_ModelTalksAndOptsThePersonOut(t *testing.T) {
 	r := newRig(t, "0")
 	var noted atomic.Bool

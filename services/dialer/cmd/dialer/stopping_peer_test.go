@@ -61,7 +61,7 @@ Content-Length: 0
 </scenario>
 `
 
-// sipp reports an error unless the BYE arrives.
+// sipp reports an error if no BYE arrives.
 func TestStop_SecondSignalSendsBYE(t *testing.T) {
 	t.Parallel()
 	peertest.Installed(t, "sipp")

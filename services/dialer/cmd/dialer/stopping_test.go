@@ -61,7 +61,7 @@ func TestSIP_StopHangsUpLiveCalls(t *testing.T) {
 }
 
 // sendStops sends the signals one after the other. The operating system can merge two equal
-// signals, so sendStops waits until the process has received the first one.
+// signals, so sendStops waits until the process has received the first signal.
 func sendStops(t *testing.T, p *process, signals []syscall.Signal) {
 	t.Helper()
 	for i, stop := range signals {
@@ -79,8 +79,8 @@ func sendStops(t *testing.T, p *process, signals []syscall.Signal) {
 
 const agentNumber = "+14155559100"
 
-// newAnsweringRig returns the SIP address of the agent as its last result. drainLimit is the value
-// of DRAIN_LIMIT. The trunk has no media timeout, because the phones send no audio.
+// newAnsweringRig starts a dialer with DRAIN_LIMIT set to drainLimit, and returns its SIP address
+// as the last result. The trunk has no media timeout, because the phones send no audio.
 func newAnsweringRig(t *testing.T, drainLimit string) (*rig, *process, string) {
 	t.Helper()
 	r, address := newRig(t, "0"), freeAddr(t)

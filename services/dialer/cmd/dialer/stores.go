@@ -17,7 +17,7 @@ import (
 	"ringfence.dev/services/dialer/internal/store"
 )
 
-// openStore returns a store with a new instance id, so each start of the process counts as a new
+// openStore returns a store with a new instance id. So each start of the process counts as a new
 // instance.
 func openStore(cfg Config, pool *pgxpool.Pool) (*store.Store, error) {
 	instance, err := uuid.NewV7()
@@ -35,8 +35,8 @@ type secrets struct {
 	keys   *store.AgentKeys
 }
 
-// openSecrets opens the stores of encrypted secrets. All secrets are encrypted again with the first
-// sealing key. So older keys can be removed.
+// openSecrets opens the stores of encrypted secrets. It encrypts all secrets again with the first
+// sealing key, so that an operator can remove older keys.
 func openSecrets(ctx context.Context, cfg Config, pool *pgxpool.Pool) (secrets, error) {
 	box, err := seal.New(cfg.Sealing)
 	if err != nil {
@@ -59,7 +59,8 @@ func handlers(st *store.Store, rt *app.Runtime, wakeDialing func()) inbox.Handle
 	return consumer.New(st, consumer.Wakes{Dialing: wakeDialing, Relay: rt.Relay.Wake}, rt.Telemetry.Metrics).Handlers()
 }
 
-// openReplica returns the job that regularly stores this process's report for operators.
+// openReplica returns the job that regularly stores this process's report. Operators read the
+// reports.
 func openReplica(reports *store.ReplicaReports, report func() replicas.Report) (*replicas.Job, error) {
 	owner, err := uuid.NewV7()
 	if err != nil {

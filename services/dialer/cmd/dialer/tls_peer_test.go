@@ -94,11 +94,11 @@ func TestTrunkCheck_OverTLSNeedsTheCACertificate(t *testing.T) {
 	}
 }
 
-// keyOfSRTP matches a key of SRTP. A redacted key contains only the letter x and does not match.
+// keyOfSRTP matches an SRTP key that is not redacted. A redacted key consists of the letter x only.
 var keyOfSRTP = regexp.MustCompile(`inline:[A-Za-z0-9+/]*[A-Za-wyz0-9+/]`)
 
-// The trace of the trunk begins with the OPTIONS request that precedes the first call.
-func TestTrace_OverTLSIsDecryptedWithoutKeys(t *testing.T) {
+// The trunk's trace begins with the OPTIONS request that the dialer sends before the first call.
+func TestTrace_OverTLSShowsPlaintextWithoutSRTPKeys(t *testing.T) {
 	t.Parallel()
 	far := newTLSPhone(t, "+14155551802")
 	r := newRig(t, "0")

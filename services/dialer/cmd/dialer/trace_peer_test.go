@@ -45,8 +45,8 @@ func (r *rig) fetch(url string) (status int, content string) {
 	return resp.StatusCode, string(read)
 }
 
-// wantInTrace checks that the trace contains each text whose value is true, and no text whose value
-// is false.
+// wantInTrace checks the trace. A text whose value is true must be in the trace, and a text whose
+// value is false must not.
 func wantInTrace(t *testing.T, trace string, texts map[string]bool) {
 	t.Helper()
 	for text, want := range texts {
@@ -56,7 +56,8 @@ func wantInTrace(t *testing.T, trace string, texts map[string]bool) {
 	}
 }
 
-// findSecret returns the first group of the pattern in the messages that sipp received.
+// findSecret returns the text that the first group of the pattern matches in the messages that sipp
+// received.
 func findSecret(t *testing.T, received, pattern string) string {
 	t.Helper()
 	found := regexp.MustCompile(pattern).FindStringSubmatch(received)
@@ -66,7 +67,7 @@ func findSecret(t *testing.T, received, pattern string) string {
 	return found[1]
 }
 
-func TestTrace_ContainsTheCallWithoutTheDigest(t *testing.T) {
+func TestTrace_ContainsTheCallWithoutItsDigestCredentials(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "0")
 	port, received := startLogging(t, challengeScenario)
@@ -128,7 +129,7 @@ func TestTrace_OverTCPHasNoSRTPKeys(t *testing.T) {
 	p := r.dialer("CARRIER=sip", "SIP_UDP_ADDR="+freeAddr(t), "SIP_TCP_ADDR="+freeAddr(t))
 	path := r.addTrunk(p, port, `,"transport":"tcp","srtp":"optional","trace":true`)
 	await(t, "OPTIONS in the trace", func() bool {
-		// after a change of the trunk, the dialer sends OPTIONS again
+		// A PATCH of the trunk causes the dialer to send OPTIONS again.
 		r.asOperator("PATCH", path, `{"trace":true}`)
 		_, trace := r.fetch(path + "/trace")
 		return strings.Contains(trace, "OPTIONS sip:") && strings.Contains(trace, "SIP/2.0 200 OK")
@@ -156,7 +157,7 @@ func TestTrace_ContainsTheMessagesOfAllReplicas(t *testing.T) {
 	r.dialer("CARRIER=sip", "SIP_UDP_ADDR="+addresses[1])
 	path := r.addTrunk(p, port, `,"trace":true`)
 	await(t, "the OPTIONS of both replicas in the trace", func() bool {
-		// after a change of the trunk, the dialer sends OPTIONS again
+		// A PATCH of the trunk causes the dialer to send OPTIONS again.
 		r.asOperator("PATCH", path, `{"trace":true}`)
 		status, trace := r.fetch(path + "/trace?format=pcap")
 		return status == http.StatusOK && strings.Contains(trace, "Via: SIP/2.0/UDP "+addresses[0]) &&
@@ -164,8 +165,8 @@ func TestTrace_ContainsTheMessagesOfAllReplicas(t *testing.T) {
 	})
 }
 
-// The dialer is killed while it waits for the messages of a paused replica. So it cannot delete the
-// trace request and its own answer.
+// SIGKILL ends the dialer while it waits for the messages of a halted replica. So the dialer cannot
+// delete the rows of the trace request and of its answer.
 func TestTrace_RowsOfAKilledDialerAreDeleted(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "0")

@@ -20,7 +20,7 @@ import (
 	"ringfence.dev/services/dialer/internal/sip/siptest"
 )
 
-// The test is not parallel, because parallel tests could delay its real-time audio.
+// This test is not parallel, because parallel tests could delay its real-time audio.
 func TestSIP_TransfersACallAndReportsACallback(t *testing.T) {
 	r := newRig(t, "0")
 	pacific, err := time.LoadLocation("America/Los_Angeles")

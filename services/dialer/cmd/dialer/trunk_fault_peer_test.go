@@ -24,15 +24,15 @@ import (
 	"ringfence.dev/services/dialer/internal/sip/siptest"
 )
 
-// The trunk challenges every INVITE. The trunk answers 403 to a wrong digest and 486 to the right
+// challengeScenario challenges every INVITE. It answers 403 to a wrong digest and 486 to the right
 // digest.
 var challengeScenario = scenario(``, `403 Forbidden`)
 
-// Some trunks send another challenge after a wrong digest.
+// again is a second challenge. Some trunks send it after a wrong digest.
 const again = `401 Unauthorized
 WWW-Authenticate: Digest realm="far", nonce="a8d2", algorithm=MD5, qop="auth"`
 
-// Some trunks need 6 s to check a digest.
+// slowly waits 6 s before the next response, because some trunks need this time to check a digest.
 const slowly = trying + `<pause milliseconds="6000"/>
 `
 
@@ -126,7 +126,7 @@ func startTrunkAt(t *testing.T, address, scenario string, more ...string) (port 
 	return port
 }
 
-// startSipp returns when sipp listens.
+// startSipp returns after sipp has started to listen.
 func startSipp(t *testing.T, address, scenario string, more ...string) (peer *peertest.Program, port int) {
 	t.Helper()
 	peertest.Installed(t, "sipp")
@@ -189,7 +189,7 @@ func (r *rig) wantBusy(id uuid.UUID) *eventv1.Call {
 	return end
 }
 
-func TestTrunk_WrongPasswordKeepsRequestsQueued(t *testing.T) {
+func TestTrunk_RequestsStayQueuedIfThePasswordIsWrong(t *testing.T) {
 	t.Parallel()
 	tests := []struct{ name, scenario string }{
 		{name: "401", scenario: scenario("", again)},
@@ -245,9 +245,9 @@ func (r *rig) awaitReleased(id uuid.UUID) {
 	})
 }
 
-// A 403 possibly concerns only the number. So the circuit opens only after two numbers were
-// refused.
-func TestTrunk_ForbiddenAccountKeepsRequestsQueued(t *testing.T) {
+// A 403 can concern only the callee's number. So the circuit opens only after the trunk refused two
+// numbers.
+func TestTrunk_RequestsStayQueuedIfTheAccountIsForbidden(t *testing.T) {
 	t.Parallel()
 	tests := []struct{ name, scenario string }{
 		{name: "403", scenario: challengeScenario},
@@ -279,8 +279,9 @@ func TestTrunk_ForbiddenAccountKeepsRequestsQueued(t *testing.T) {
 	}
 }
 
-// The trunk never accepted a call. So the error names the operator's account and not the callee.
-func TestTrunk_ForbiddenAccountIsNotTheCalleesFault(t *testing.T) {
+// The trunk has never accepted a call. So the error names the operator's SIP account and not the
+// callee.
+func TestTrunk_ForbiddenAccountIsReportedAsTheOperatorsFault(t *testing.T) {
 	t.Parallel()
 	tests := []struct{ name, scenario string }{
 		{name: "403", scenario: challengeScenario},
@@ -320,7 +321,7 @@ func TestTrunk_ForbiddenAccountIsNotTheCalleesFault(t *testing.T) {
 }
 
 // released returns the number of void fences of a call request, and the number of all its fences. A
-// fence is void if the call request was queued again after the attempt.
+// fence becomes void when its call request is queued again after the attempt.
 func (r *rig) released(id uuid.UUID) (void, fences int) {
 	r.t.Helper()
 	err := r.pool.QueryRow(r.t.Context(), `SELECT count(*) FILTER (WHERE c.status = 'void'), count(f.call_id)
@@ -337,9 +338,9 @@ const silent = `<?xml version="1.0" encoding="ISO-8859-1" ?>
 <recv request="INVITE" next="end"/>
 ` + optionsAndEnd
 
-// The error blames the carrier, not the callee. The error does not say that the state of the call
-// is unknown.
-func TestTrunk_TrunkFaultEndsTheRequest(t *testing.T) {
+// The error must name the carrier, not the callee, and must not say that the state of the call is
+// unknown.
+func TestTrunk_RequestFailsIfTheTrunkIsAtFault(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name, scenario string
@@ -367,7 +368,7 @@ func TestTrunk_TrunkFaultEndsTheRequest(t *testing.T) {
 	}
 }
 
-func TestTrunk_SilentTrunkKeepsRequestsQueued(t *testing.T) {
+func TestTrunk_RequestsStayQueuedIfTheTrunkDoesNotRespond(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "0")
 	silent, err := net.ListenPacket("udp4", "127.0.0.1:0")
@@ -383,8 +384,8 @@ func TestTrunk_SilentTrunkKeepsRequestsQueued(t *testing.T) {
 		const query = "SELECT EXISTS (SELECT 1 FROM dial_queue WHERE call_request_id = $1)"
 		return r.pool.QueryRow(t.Context(), query, id).Scan(&known) == nil && known
 	})
-	// If the dialer dialed, an INVITE would arrive within milliseconds. The dialer repeats OPTIONS
-	// for seconds.
+	// The dialer repeats OPTIONS for seconds. If it dialed, an INVITE would arrive within
+	// milliseconds.
 	for range 5 {
 		packet := make([]byte, 1500)
 		n, _, err := silent.ReadFrom(packet)
@@ -410,7 +411,7 @@ func TestTrunk_SilentTrunkKeepsRequestsQueued(t *testing.T) {
 	}
 }
 
-func TestTrunk_MissingTrunkKeepsRequestsQueued(t *testing.T) {
+func TestTrunk_RequestsStayQueuedIfThereIsNoTrunk(t *testing.T) {
 	t.Parallel()
 	peertest.Installed(t, "sipp")
 	r, private := newRig(t, "0"), freeAddr(t)
@@ -438,8 +439,8 @@ func TestTrunk_MissingTrunkKeepsRequestsQueued(t *testing.T) {
 	await(t, "the metric shows the trunk", trunks(1))
 }
 
-// switchedPort closes every connection while open is false. While open is true, it forwards
-// connections to an address.
+// switchedPort forwards connections to an address while open is true. Otherwise it closes every
+// connection.
 type switchedPort struct {
 	address string
 	open    atomic.Bool
@@ -482,7 +483,7 @@ func forward(conn net.Conn, to string) {
 	_, _ = io.Copy(conn, far)
 }
 
-func TestAgent_UnreachableModelKeepsRequestsQueued(t *testing.T) {
+func TestAgent_RequestsStayQueuedIfTheModelIsUnreachable(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "0")
 	model := modeltest.NewRealtime(modeltest.RealtimeOptions{Key: "the-operators"})
@@ -525,8 +526,8 @@ func TestAgent_UnreachableModelKeepsRequestsQueued(t *testing.T) {
 }
 
 // The dialer crashes before it queues the call request again. The recovery job of the next dialer
-// then ends the call request.
-func TestTrunk_CrashBeforeRequeueDialsOnce(t *testing.T) {
+// then ends the request.
+func TestTrunk_RequestIsDialedOnceIfTheDialerCrashesBeforeTheRequeue(t *testing.T) {
 	t.Parallel()
 	r, arm := newRig(t, "0"), filepath.Join(t.TempDir(), "armed")
 	env := []string{"CARRIER=sip", "SIP_UDP_ADDR=" + freeAddr(t), "CRASH_FILE=" + arm}

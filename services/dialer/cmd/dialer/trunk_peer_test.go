@@ -20,8 +20,8 @@ import (
 	"ringfence.dev/services/dialer/internal/dialqueue"
 )
 
-// answersThen returns a scenario that answers with 200 and then executes the steps. audioAddress is
-// the address in the SDP of the 200.
+// answersThen returns a scenario that answers the INVITE with 200 and then executes the steps.
+// audioAddress is the address in the SDP of the 200.
 func answersThen(audioAddress, steps string) string {
 	response := func(status, body string) string {
 		kind := ""
@@ -118,7 +118,7 @@ func (r *rig) setAgent(settings string) {
 	})
 }
 
-func TestTrunk_FailedTransferContinuesTheConversation(t *testing.T) {
+func TestTrunk_ConversationContinuesAfterAFailedTransfer(t *testing.T) {
 	t.Parallel()
 	tests := []struct{ name, steps string }{
 		{name: "trunk refuses REFER", steps: okStep("REFER", "603 Decline")},
@@ -210,8 +210,8 @@ func echoedModel(t *testing.T) *modeltest.RealtimeServer {
 	return model
 }
 
-// A phone behind a NAT sends and receives audio at a port that differs from its SDP. Audio packets
-// from a third address must be ignored.
+// A phone behind a NAT sends and receives audio at another port than its SDP names. The dialer must
+// ignore audio packets from a third address.
 func TestTrunk_AudioFollowsTheAddressOfAPhoneBehindNAT(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "0")
@@ -242,8 +242,8 @@ func TestTrunk_AudioFollowsTheAddressOfAPhoneBehindNAT(t *testing.T) {
 	}
 }
 
-// The operating system refuses each audio packet, because a socket at 127.0.0.1 cannot send to an
-// address outside of this machine.
+// The operating system refuses to send each audio packet, because a socket at 127.0.0.1 cannot send
+// to an address outside of this machine.
 func TestTrunk_UnsentAudioIsNotInTheTranscript(t *testing.T) {
 	t.Parallel()
 	const disclosure, greeting = "I am an AI.", "Good day."
@@ -322,9 +322,9 @@ func sendRTP(t *testing.T, conn *net.UDPConn, to *net.UDPAddr, packets int) {
 	}
 }
 
-// The lease is long, because sipp sometimes pauses. With a short lease, the other dialer would take
-// over the call and send a BYE. sipp does not log the end of such a call.
-func TestTrunk_TwoDialersKeepTheSharedLimits(t *testing.T) {
+// The lease is long, because sipp sometimes halts. With a short lease, the second dialer would take
+// the call over and send a BYE, and sipp does not log the end of such a call.
+func TestTrunk_TwoDialersTogetherKeepTheTrunksLimits(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name, limits string
@@ -371,8 +371,8 @@ func (r *rig) callMany(calls, from int) {
 	}
 }
 
-// The trunk has three channels. One channel is reserved for small workspaces, so at most two are
-// used.
+// The trunk has three channels. One channel is reserved for small workspaces, so this workspace
+// uses at most two.
 func checkChannels(t *testing.T, log []sippLine) {
 	t.Helper()
 	const want = 2
@@ -386,7 +386,7 @@ func checkChannels(t *testing.T, log []sippLine) {
 	}
 }
 
-// The trunk permits six calls per second.
+// checkPace checks the trunk's limit of six calls per second.
 func checkPace(t *testing.T, log []sippLine) {
 	t.Helper()
 	var begun []time.Duration

@@ -6,7 +6,7 @@ import (
 	"ringfence.dev/services/dialer/internal/callstate"
 )
 
-// The circuit is open only in the replica that dialed.
+// The trunk's circuit is open only in the replica that dialed.
 func TestTrunkState_IsShownForAllReplicas(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "0")

@@ -23,7 +23,8 @@ import (
 type scriptLine struct {
 	Heard string `json:"heard"`
 	Text  string `json:"text"`
-	// length of the audio; 0 means the length of Text; used only by the Realtime API
+	// Millis is the length of the audio. 0 means the length of Text. Only the Realtime API uses
+	// Millis.
 	Millis int    `json:"millis"`
 	Tool   string `json:"tool"`
 	Args   string `json:"args"`
@@ -102,7 +103,7 @@ func writeEvents(w http.ResponseWriter, events []json.RawMessage) {
 }
 
 // transcriptFunc returns a function that returns the transcript of the person's nth utterance.
-// After the end of the script, the transcript is an ellipsis.
+// After the last line of the script, it returns an ellipsis.
 func transcriptFunc(lines []scriptLine) func(int) string {
 	return func(n int) string {
 		if n > 0 && n <= len(lines) {
@@ -113,8 +114,8 @@ func transcriptFunc(lines []scriptLine) func(int) string {
 }
 
 // realtimeReply returns a function that replies to a transcript with the matching line of the
-// script. If the dialer requests an exact text, the reply is that text. The reply to a tool result
-// ends the call.
+// script. If the dialer requests an exact text, the reply is that text. Any other transcript or a
+// tool result ends the call.
 func realtimeReply(lines []scriptLine, echo bool) func(heard, asked string, n int) modeltest.RealtimeReply {
 	return func(heard, asked string, _ int) modeltest.RealtimeReply {
 		if echo {
@@ -134,7 +135,7 @@ func realtimeReply(lines []scriptLine, echo bool) func(heard, asked string, n in
 }
 
 // liveReply returns a function that replies to a transcript with the matching line of the script.
-// The reply to a tool result ends the call.
+// The reply to a tool result ends the call, and any other transcript gets a greeting.
 func liveReply(lines []scriptLine) func(string) modeltest.LiveReply {
 	return func(heard string) modeltest.LiveReply {
 		for _, l := range lines {
