@@ -12,7 +12,7 @@ import (
 	"ringfence.dev/services/dialer/internal/dialqueue"
 )
 
-func TestRun_RetriesAndThenBlocksAnUnknownAgent(t *testing.T) {
+func TestRun_RequestOfAnUnknownAgentIsRetriedAndThenBlocked(t *testing.T) {
 	t.Parallel()
 	type row struct {
 		State string
@@ -24,7 +24,7 @@ func TestRun_RetriesAndThenBlocksAnUnknownAgent(t *testing.T) {
 		looks     int
 		wantState dialqueue.State
 		wantLooks int
-		wantWait  time.Duration // minimum of Wait
+		wantWait  time.Duration // minimum value of Wait
 		wantCode  string
 	}{
 		{

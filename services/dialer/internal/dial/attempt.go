@@ -20,30 +20,29 @@ import (
 )
 
 const (
-	// retryDelay is the time until the next attempt if the agent or the workspace is not known yet,
-	// or if the carrier's circuit breaker is open. If the agent is unknown, the delay grows with
-	// each attempt. retryWrite also waits for retryDelay between two tries.
+	// retryDelay is the time until the next attempt if the agent or the workspace is not known yet, or
+	// if the carrier's circuit breaker is open. If the agent is unknown, each further attempt waits
+	// longer. retryWrite also waits for retryDelay between two tries.
 	retryDelay = 500 * time.Millisecond
 	// gateRetryDelay is the time until the next attempt if contacts-compliance did not respond to
 	// the dial-time check.
 	gateRetryDelay = time.Second
 	// numberRetryDelay is the time until the next attempt if no caller number could be chosen.
 	numberRetryDelay = time.Second
-	// releaseDelay is how long a request waits after its first release. A release queues the
-	// request again after a fault of the operator's trunk or account prevented the dial.
+	// releaseDelay is how long a request waits after its first release. A request is released if a
+	// fault of the operator's trunk or account prevented the dial.
 	releaseDelay = time.Second
-	// maxOwnAgentAttempts limits the attempts of a request that fail because a model of the
-	// request's workspace cannot be reached.
+	// maxOwnAgentAttempts is the highest number of attempts of a request whose agent uses the
+	// workspace's own model, if that model cannot be reached.
 	maxOwnAgentAttempts = 5
 	// maxAgentDelay is the maximum delay of a request whose agent cannot be reached from this
 	// process. Another process can possibly reach the agent, so the delay is short.
 	maxAgentDelay = 5 * time.Second
-	// busyNumberDelay is the time until the next attempt if the called number is already in a call.
-	// A call whose fence (the row that permits the dial) is committed also waits for
-	// busyNumberDelay between two dial-time checks.
+	// busyNumberDelay is the time until the next attempt if the called number is already in a call. It
+	// is also the time between two dial-time checks of a call whose fence is committed.
 	busyNumberDelay = 250 * time.Millisecond
-	// gateTimeout limits how long a fenced call waits for a result of the dial-time check. It is
-	// shorter than the time after which the watchdog ends the shortest call.
+	// gateTimeout is the longest time that a call with a committed fence waits for a dial-time check.
+	// It is shorter than the time after which the watchdog ends the shortest call.
 	gateTimeout = 100 * time.Second
 	// stopTimeout limits every wait after the process has begun to stop. The process must end
 	// within 20 s (libs/service), and other components of the process stop after the dialer.
@@ -51,8 +50,8 @@ const (
 )
 
 // runAttempt dials one claimed request. stopCtx ends when the process begins to stop. From then on,
-// runAttempt dials only if the fence is already committed. freeWorker releases the worker early,
-// while the attempt only waits for a trunk.
+// runAttempt dials only if the fence is already committed. The attempt calls freeWorker while it
+// only waits for a trunk, so that the worker can start another attempt.
 func (d *Dialer) runAttempt(stopCtx context.Context, r dialqueue.Request, inputs dialInputs, freeWorker func()) {
 	waited := time.Duration(0)
 	if r.QueuedAt != nil {
@@ -76,7 +75,7 @@ func (d *Dialer) runAttempt(stopCtx context.Context, r dialqueue.Request, inputs
 	case err != nil:
 		slog.WarnContext(ctx, "dial attempt ended with an error",
 			"call_request_id", r.CallRequestID, "result", result, "error", err)
-	// put_back and lost are not logged, because such a request is tried again after a short time
+	// These results are not logged, because such a request is tried again after a short time.
 	case result != "put_back" && result != "lost":
 		slog.InfoContext(ctx, "dial attempt ended", "call_request_id", r.CallRequestID, "result", result)
 	}
@@ -93,7 +92,7 @@ func notDialed(result string) bool {
 	return false
 }
 
-// endBeforeGates handles a request that cannot be dialed now, whatever the gates decide: it blocks
+// endBeforeGates handles a request that cannot be dialed now, whatever the gates decide. It blocks
 // the request, fails it, or puts it back into the queue. It returns "" if the gates must decide.
 func (d *Dialer) endBeforeGates(ctx, stopCtx context.Context, r dialqueue.Request, inputs dialInputs) (string, error) {
 	if inputs.err != nil {
@@ -113,7 +112,7 @@ func (d *Dialer) endBeforeGates(ctx, stopCtx context.Context, r dialqueue.Reques
 	if stopCtx.Err() != nil {
 		return "put_back", d.store.PutBack(ctx, r, 0, 0)
 	}
-	if !d.store.Modes().Include(*inputs.Workspace) { // Due returns no such workspace
+	if !d.store.Modes().Include(*inputs.Workspace) { // Due already leaves out such workspaces
 		return "put_back", d.store.PutBack(ctx, r, retryDelay, 0)
 	}
 	if d.limits.Refuse != nil {
@@ -122,8 +121,8 @@ func (d *Dialer) endBeforeGates(ctx, stopCtx context.Context, r dialqueue.Reques
 	return "", nil
 }
 
-// dialRequest returns a value of the metric's label result. If an error leaves the request queued,
-// another attempt begins when the claim expires.
+// dialRequest dials one request and returns the value for the metric label result. If an error
+// leaves the request queued, another attempt begins when the claim expires.
 func (d *Dialer) dialRequest(
 	ctx, stopCtx context.Context, r dialqueue.Request, inputs dialInputs, freeWorker func(),
 ) (result string, err error) {
@@ -132,11 +131,11 @@ func (d *Dialer) dialRequest(
 	}
 	done, wait := d.reserveAgentCall(inputs.Agent)
 	defer done()
-	if wait > 0 { // the circuit of the agent is open: the phone would ring, but no agent could talk
+	if wait > 0 { // the agent's circuit is open: the phone would ring, but no agent could talk
 		return "put_back", d.store.PutBack(ctx, r, min(wait, maxAgentDelay), 0)
 	}
 	answer, err := d.contacts.Check(ctx, r, inputs.Workspace)
-	// the result of the gates is valid from the time at which the workspace and the agent were read
+	// The result of the gates counts from the time at which the workspace and the agent were read.
 	answer = answer.Since(inputs.at)
 	if err != nil {
 		return "gate_silent", errors.Join(err, d.store.PutBack(ctx, r, gateRetryDelay, 0))
@@ -165,7 +164,7 @@ func (d *Dialer) dialRequest(
 		return "put_back", errors.Join(err, d.store.PutBack(ctx, r, numberRetryDelay, 0))
 	}
 	release, ok := d.carrier.reserveCall()
-	if !ok { // reserve the call before the commit of the fence; after the commit, the request would end
+	if !ok { // reserve before the fence is committed: after the commit, a failure would end the request
 		return "put_back", d.store.PutBack(ctx, r, retryDelay, 0)
 	}
 	defer release()
@@ -217,8 +216,9 @@ func (d *Dialer) chooseNumber(
 	return d.limits.From(ctx, agentNumber, excludedTrunks)
 }
 
-// reserveAgentCall reserves a call at the address of an agent. The caller must call done at the end
-// of the attempt. If wait is positive, the circuit of the address is open, and no call is reserved.
+// reserveAgentCall reserves a call at the address of an agent. If wait is positive, the circuit of
+// the address is open, and no call is reserved. Otherwise the caller must call done at the end of
+// the attempt.
 func (d *Dialer) reserveAgentCall(a *dialqueue.Agent) (done func(), wait time.Duration) {
 	address, ok := agent.AddressOf(a.WorkspaceID, a.Kind, a.BaseURL, a.MediaURL)
 	if !ok {
@@ -229,14 +229,14 @@ func (d *Dialer) reserveAgentCall(a *dialqueue.Agent) (done func(), wait time.Du
 
 type fencedCall struct {
 	order carrier.Originate
-	// agentNumber is the number of the agent. A trunk can show a different number.
+	// agentNumber is the caller number of the agent. A trunk can send a different caller number.
 	agentNumber string
 	// ownAgent is true if the agent runs on a model of the workspace. It is false if the agent runs
 	// on the operator's model.
 	ownAgent bool
 	answer   peers.Answer
-	// generation is the generation of the heartbeat (see calls.Heartbeat). It was read before the
-	// database confirmed that this process owns the fence.
+	// generation is the generation of the heartbeat (see calls.Heartbeat), read before the database
+	// confirmed that this process owns the fence.
 	generation int64
 	// dialedAt is the time of the first SIP request that can make the phone ring. It is zero if no
 	// such request was sent.
@@ -254,18 +254,19 @@ func (f fencedCall) dialTime() time.Time {
 	return f.dialedAt
 }
 
-// observeLateness measures an attempt only once, at its first trunk.
+// observeLateness measures how late a request was dialed. It measures each attempt once, at its
+// first trunk.
 func (d *Dialer) observeLateness(ctx context.Context, f fencedCall, r dialqueue.Request) {
 	if f.previousRefusal == nil && !f.dialedAt.IsZero() {
 		telemetry.Observe(ctx, d.latenessObserver(r), f.dialedAt.Sub(r.DueAt).Seconds())
 	}
 }
 
-// Only the process that committed the fence may call originateFenced, and at most once for each
-// fence.
+// originateFenced dials a call whose fence is committed. Only the process that committed the fence
+// may call it, and only once per fence.
 func (d *Dialer) originateFenced(ctx context.Context, f fencedCall, r dialqueue.Request) (result string, err error) {
 	for !f.answer.IsValid() || !d.sameGeneration(f.generation) {
-		// a heartbeat was late, so other processes can have ended this call
+		// The generation changes if a heartbeat was late. Other processes can then have ended this call.
 		if !d.sameGeneration(f.generation) {
 			var owned bool
 			if f.generation, owned, err = d.confirmFence(ctx, f.order.CallID); err != nil {
@@ -294,7 +295,7 @@ func (d *Dialer) originateFenced(ctx context.Context, f fencedCall, r dialqueue.
 	answer, refusal, state := permit.result()
 	f.answer = answer
 	if errors.As(originateErr, &refused) {
-		// dialing was paused after the first INVITE, and no phone rang
+		// Dialing was paused after the first INVITE, and no phone rang.
 		if permit.isPaused() {
 			return d.releaseRequest(ctx, f, r, originateErr)
 		}
@@ -317,8 +318,8 @@ func (d *Dialer) originateFenced(ctx context.Context, f fencedCall, r dialqueue.
 	return result, err
 }
 
-// endAttempt ends an attempt that the gates refuse after its fence is committed. If a trunk has
-// already refused the call, the result of the attempt is that refusal.
+// endAttempt ends an attempt that the gates refused after its fence was committed. If a trunk has
+// already refused the call, the trunk's refusal is the result of the attempt.
 func (d *Dialer) endAttempt(
 	ctx context.Context, f fencedCall, r dialqueue.Request, state dialqueue.State, refusal dialqueue.Refusal,
 ) (result string, err error) {
@@ -329,9 +330,9 @@ func (d *Dialer) endAttempt(
 	return string(state), ignoreLost(d.retryWrite(ctx, void))
 }
 
-// releaseRequest queues the request again, because the operator must repair the cause of a refusal,
-// or because this process may not dial any more. The call of the attempt becomes void: no phone
-// rang, and no event contained the call.
+// releaseRequest queues the request again. The operator must repair the cause of a refusal, or this
+// process may not dial any more. The call of the attempt becomes void: no phone rang, and no event
+// contained the call.
 func (d *Dialer) releaseRequest(
 	ctx context.Context,
 	f fencedCall,
@@ -344,7 +345,7 @@ func (d *Dialer) releaseRequest(
 		cause = refused.Cause
 	}
 	err = d.retryWrite(ctx, func() error { return d.store.Release(ctx, r, f.order.CallID, cause, releaseDelay) })
-	if err == nil { // withdraw the intent only if this process released the call; otherwise it stays valid (ADR 4)
+	if err == nil { // if the release failed, the intent stays valid (ADR 4)
 		d.withdrawIntent(r, f.order)
 	}
 	return "released", errors.Join(originateErr, ignoreLost(err))
@@ -363,7 +364,8 @@ func (d *Dialer) storeResult(ctx context.Context, f fencedCall, originateErr err
 			c.End(callstate.End{At: time.Now(), Cause: refused.Cause, AccountSuspected: refused.AccountSuspected})
 		}))
 	}
-	// Originate returned no result, so the phone may be ringing. The call is never dialed again.
+	// Originate returned neither success nor refusal, so the phone may be ringing. The call is never
+	// dialed again.
 	if _, err := d.carrier.Find(ctx, callID); err == nil {
 		return "dialed", d.changeCall(ctx, callID, initiate)
 	}
@@ -374,9 +376,9 @@ func (d *Dialer) changeCall(ctx context.Context, callID uuid.UUID, changeState f
 	return d.retryWrite(ctx, func() error { return d.changes.write(callChange{callID, changeState}) })
 }
 
-// repeatChecks repeats the dial-time check and the check of the request until both have a result.
-// If refusal is not nil, the request must not be dialed and ends in the returned state. The reason
-// is a refused check or a timeout.
+// repeatChecks repeats the dial-time check and the check of the request until both succeed, one
+// refuses, or the timeout ends. If refusal is not nil, the caller must not dial and must end the
+// request in the returned state.
 func (d *Dialer) repeatChecks(
 	ctx context.Context,
 	r dialqueue.Request,
@@ -418,8 +420,9 @@ func sleep(ctx context.Context, wait time.Duration) {
 	}
 }
 
-// withinTimeout reports whether a fenced call may continue to wait. The limit is timeout, or
-// stopTimeout after the process has begun to stop.
+// withinTimeout reports whether a call with a committed fence may continue to wait. It may wait for
+// timeout since start. While the process stops, it may also wait at most stopTimeout since the stop
+// began.
 func (d *Dialer) withinTimeout(start time.Time, timeout time.Duration) bool {
 	stoppedAt := d.stoppedAt.Load()
 	return time.Since(start) < timeout && (stoppedAt == nil || time.Since(*stoppedAt) < stopTimeout)
@@ -430,7 +433,8 @@ func (d *Dialer) sameGeneration(generation int64) bool {
 }
 
 // confirmFence sends a heartbeat and reads whether this process still owns the fence. It reads the
-// generation before the owner. So it is safe to dial while the generation stays the same.
+// generation of the heartbeat first. While the generation stays the same, no other process can take
+// over the fence.
 func (d *Dialer) confirmFence(ctx context.Context, callID uuid.UUID) (generation int64, owned bool, err error) {
 	err = d.retryWrite(ctx, func() error {
 		if err := d.heartbeat.Send(ctx); err != nil {
@@ -443,11 +447,10 @@ func (d *Dialer) confirmFence(ctx context.Context, callID uuid.UUID) (generation
 	return generation, owned, err
 }
 
-// isFenceCommitted reports whether a fence is committed although the database did not acknowledge
-// the commit. If the fence is not committed, isFenceCommitted ends the claim and withdraws the
-// intent.
+// isFenceCommitted reports whether a fence was committed. The database has not acknowledged the
+// commit. If the fence is not committed, isFenceCommitted ends the claim and withdraws the intent.
 func (d *Dialer) isFenceCommitted(ctx context.Context, r dialqueue.Request, o carrier.Originate) bool {
-	// PutBack waits for a commit that is still running
+	// If the commit is still running, PutBack waits for it.
 	err := d.retryWrite(ctx, func() error { return d.store.PutBack(ctx, r, retryDelay, 0) })
 	if err != nil {
 		return false
@@ -471,8 +474,8 @@ func (d *Dialer) retryWrite(ctx context.Context, write func() error) error {
 	}
 }
 
-// ignoreLost returns nil for store.ErrLost. The request was then canceled, or another process has
-// claimed it, so nothing is left to do.
+// ignoreLost returns nil for store.ErrLost, and other errors unchanged. After ErrLost nothing is
+// left to do: the request was canceled, or another process has claimed it.
 func ignoreLost(err error) error {
 	if errors.Is(err, store.ErrLost) {
 		return nil

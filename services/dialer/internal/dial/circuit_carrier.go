@@ -13,8 +13,8 @@ import (
 	"ringfence.dev/services/dialer/internal/circuitbreaker"
 )
 
-// circuitCarrier is a carrier with a circuit breaker for this process. The SIP carrier has its own
-// circuit for each trunk, so circuitCarrier uses no breaker for it.
+// circuitCarrier is a carrier with a circuit breaker. The SIP carrier has a circuit for each trunk,
+// so for the SIP carrier the field breaker is nil.
 type circuitCarrier struct {
 	carrier.Carrier
 	mu      sync.Mutex
@@ -48,7 +48,8 @@ func newCircuitCarrier(
 	return t
 }
 
-// The caller must have locked mu, unless no other goroutine has the carrier yet.
+// updateMetrics sets the metric of the circuit's state. The caller must hold mu, unless no other
+// goroutine has access to the carrier yet.
 func (t *circuitCarrier) updateMetrics() {
 	for _, state := range []circuitbreaker.State{circuitbreaker.Closed, circuitbreaker.HalfOpen, circuitbreaker.Open} {
 		value := 0.0
@@ -59,9 +60,9 @@ func (t *circuitCarrier) updateMetrics() {
 	}
 }
 
-// permittedCalls returns how many calls the circuit permits now, at most maxCalls. If calls is 0,
-// the circuit stays open for the duration wait. Before the first test call, permittedCalls checks
-// that the carrier is ready.
+// permittedCalls returns how many calls the circuit permits now, at most maxCalls. If it permits
+// none, wait is the time until the next try. Before the first test call, permittedCalls checks that
+// the carrier is ready.
 func (t *circuitCarrier) permittedCalls(ctx context.Context, maxCalls int) (calls int, wait time.Duration) {
 	if t.breaker == nil {
 		return maxCalls, 0
@@ -89,8 +90,8 @@ func (t *circuitCarrier) permittedCalls(ctx context.Context, maxCalls int) (call
 	return min(maxCalls, 1), 0
 }
 
-// reserveCall reserves one call. The caller passes the result of the call to recordResult, and
-// calls done at the end of the attempt.
+// reserveCall reserves one call. If ok is true, the caller must pass the result of the call to
+// recordResult and call done at the end of the attempt.
 func (t *circuitCarrier) reserveCall() (done func(), ok bool) {
 	if t.breaker == nil {
 		return func() {}, true

@@ -28,53 +28,52 @@ const (
 	// maxScanInterval is the longest time between two searches for workspaces with due requests. A
 	// replica that was not woken finds the requests after this time.
 	maxScanInterval = time.Second
-	// minScanInterval is the shortest time between two searches after a wake-up. If the last search
-	// took longer than half of minScanInterval, the interval is twice the duration of that search.
+	// minScanInterval is the shortest time between two searches after a wake-up. If a search took
+	// longer than half of minScanInterval, the next search starts after twice the duration of that
+	// search.
 	minScanInterval = 20 * time.Millisecond
-	// minFullPause is the first pause if due requests wait for capacity. Each further pause is
-	// twice as long, up to maxFullPause. The end of a call also ends the pause.
+	// minFullPause is the first pause if due requests wait for capacity. Each further pause is twice
+	// as long, up to maxFullPause. The end of a call ends the pause early.
 	minFullPause, maxFullPause = 50 * time.Millisecond, 400 * time.Millisecond
-	// tidyInterval is the time between two runs of ReturnStrays, which moves queued requests that
-	// no claim would read. MoveLongCalls runs at the same interval.
+	// tidyInterval is the time between two runs of ReturnStrays, and of MoveLongCalls. ReturnStrays
+	// moves queued requests that no claim would read.
 	tidyInterval = time.Minute
-	// minClaimPause is the shortest pause between two claims. During the pause more requests become
-	// due, and the next claim takes them together. After a slow claim the pause is longer, up to
-	// maxClaimPause, to limit the load on the database.
+	// minClaimPause is the shortest pause between two claims. Requests that become due during the
+	// pause are claimed together. After a slow claim the pause is longer, up to maxClaimPause, to
+	// limit the load on the database.
 	minClaimPause, maxClaimPause = 2 * time.Millisecond, 50 * time.Millisecond
 	// faultPause is the pause after an error of the database or the carrier.
 	faultPause = time.Second
 )
 
-// Limits are the limits of the dialer: of all trunks together, of the carrier, and of this process.
+// Limits contains the limits and settings of a Dialer.
 type Limits struct {
 	// Attempts is the highest number of requests on which this process works at the same time.
 	Attempts int
-	// Overall is the limit of all trunks together. OfTrunk returns the limit of the carrier. Each
-	// limit applies to all replicas together. OfTrunk is called before each claim.
+	// Overall is the limit of all trunks together. OfTrunk returns the limit of the carrier; it is
+	// called before each claim. Each limit is shared by all replicas.
 	Overall dialqueue.Limit
 	OfTrunk func(context.Context) (dialqueue.Limit, error)
 	// Failures is the number of consecutive failures that open the carrier's circuit breaker.
-	// CircuitRest is how long it stays open the first time. If Failures is 0, the carrier has its
-	// own circuit breakers.
+	// CircuitRest is how long the circuit stays open the first time. If Failures is 0, the dialer uses
+	// no circuit breaker, because the carrier has one for each trunk.
 	Failures    int
 	CircuitRest time.Duration
-	// From returns the number that the called phone shows, and the trunk over which the call is
-	// tried next. agentNumber can be empty. The trunks in excludedTrunks have already refused the
-	// call.
-	// The error carrier.ErrNoNumber blocks the request. If From is nil, the dialer shows
-	// agentNumber or dialqueue.DefaultFrom, over any trunk.
+	// From returns the caller number, and the trunk over which the call is tried next. agentNumber can
+	// be empty. The trunks in excludedTrunks have already refused the call. The error
+	// carrier.ErrNoNumber blocks the request. If From is nil, the caller number is agentNumber or
+	// dialqueue.DefaultFrom, and any trunk may be used.
 	From func(ctx context.Context, agentNumber string, excludedTrunks []string) (number, trunk string, err error)
-	// Agents contains the circuit breakers of the addresses of AI agents. If Agents is nil, there
-	// are none.
+	// Agents contains the circuit breakers of the addresses of AI agents. It can be nil.
 	Agents *agent.Circuits
 	// MayDial reports whether this process may claim requests. If MayDial is nil, it always may.
 	MayDial func() bool
-	// Reconciled reports whether the database is reconciled with the published intents. Only then
-	// may the dialer send INVITE requests. If Reconciled is nil, they are always permitted.
+	// Reconciled reports whether the database is reconciled with the published intents. While it
+	// returns false, the dialer sends no INVITE. If Reconciled is nil, INVITE requests are always
+	// permitted.
 	Reconciled func() bool
-	// Refuse is the reason with which each claimed request fails, unless the request is blocked. It
-	// is set if no carrier is configured for these requests. If Refuse is nil, the requests are
-	// dialed.
+	// Refuse is the reason with which all claimed requests fail that are not blocked. It is set if no
+	// carrier is configured for these requests. If Refuse is nil, the requests are dialed.
 	Refuse *dialqueue.Refusal
 	// Pauses contains the pauses of dialing. If Pauses is nil, dialing is never paused.
 	Pauses *dialqueue.PauseMonitor
@@ -95,10 +94,10 @@ type Dialer struct {
 	wake          chan struct{}
 	attempts      sync.WaitGroup
 	busyWorkers   busyWorkers
-	stoppedAt     atomic.Pointer[time.Time] // nil before the process begins to stop
+	stoppedAt     atomic.Pointer[time.Time] // nil until the process begins to stop
 	unusedTokens  unusedTokens
 	queue         queue
-	capacityPause time.Duration // the last pause in which requests waited for capacity
+	capacityPause time.Duration // last pause during which requests waited for capacity
 	dials         *prometheus.CounterVec
 	lag           *prometheus.HistogramVec
 }
@@ -141,15 +140,15 @@ func New(
 	return d
 }
 
-// These are the values of the metric label `held`.
+// Values of the metric label `held`.
 const (
 	notHeld      = "no"
 	heldByPause  = "pause"
 	heldByLimits = "limits"
 )
 
-// latenessObserver returns the observer for the label of a request. Requests that were delayed by a
-// pause or by a limit of their workspace have their own labels.
+// latenessObserver returns the observer for a request. Requests that were delayed by a pause, or by
+// a limit of their workspace, are counted under separate labels.
 func (d *Dialer) latenessObserver(r dialqueue.Request) prometheus.Observer {
 	switch {
 	case d.limits.Pauses.Delayed(r.WorkspaceID, r.AgentID, r.DueAt):
@@ -160,8 +159,8 @@ func (d *Dialer) latenessObserver(r dialqueue.Request) prometheus.Observer {
 	return d.lag.WithLabelValues(notHeld)
 }
 
-// Wake starts a search of the queue soon. It is called when a request can have become due, or when
-// capacity can be free. It never blocks.
+// Wake causes a search of the queue. Callers call it when a request can have become due, or when
+// capacity can have become free. Wake never blocks.
 func (d *Dialer) Wake() {
 	select {
 	case d.wake <- struct{}{}:
@@ -208,7 +207,7 @@ func (d *Dialer) reconciled() bool { return d.limits.Reconciled == nil || d.limi
 func (d *Dialer) claimAndDial(ctx context.Context) (wait time.Duration) {
 	workers := d.busyWorkers.workers(d.limits.Attempts)
 	if workers.Free <= 0 || !d.mayDial() {
-		return maxScanInterval // when an attempt ends, it wakes the dialer
+		return maxScanInterval // the end of an attempt wakes the dialer
 	}
 	window, wait, err := d.nextWindow(ctx)
 	switch {
@@ -218,7 +217,7 @@ func (d *Dialer) claimAndDial(ctx context.Context) (wait time.Duration) {
 		return wait
 	}
 	calls, closed := d.carrier.permittedCalls(ctx, workers.Free)
-	// If no trunk can take a call, ofTrunk stays zero, and the claim takes only requests that must
+	// If the circuit permits no call, ofTrunk stays zero. The claim then takes only requests that must
 	// be blocked.
 	ofTrunk := dialqueue.Limit{}
 	if calls > 0 {
@@ -227,7 +226,7 @@ func (d *Dialer) claimAndDial(ctx context.Context) (wait time.Duration) {
 		}
 		closed = maxScanInterval
 	}
-	// the circuit permits one test call, which may belong to any workspace
+	// The circuit permits one test call, of any workspace.
 	if 0 < calls && calls < workers.Free {
 		workers.Free, workers.All = calls, 0
 	}
@@ -275,7 +274,7 @@ func (d *Dialer) startAttempts(ctx context.Context, requests []dialqueue.Request
 	})
 }
 
-// If the inputs could not be read, err is set.
+// err is not nil if the inputs could not be read.
 type dialInputs struct {
 	store.DialInputs
 	at  time.Time
@@ -300,7 +299,8 @@ func (d *Dialer) nextWindow(ctx context.Context) (window []uuid.UUID, wait time.
 	return window, wait, nil
 }
 
-// The dialer waits if due requests were left because no capacity or no token was free.
+// pauseAfter returns how long the dialer waits before the next claim. It waits only if the claim
+// left due requests because no capacity or no token was free.
 func (d *Dialer) pauseAfter(claimed store.Claimed) time.Duration {
 	switch {
 	case len(claimed.Requests) > 0 || !claimed.Left || !d.queue.allFull():

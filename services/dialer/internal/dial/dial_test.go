@@ -39,7 +39,7 @@ func (*queryCounter) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEnd
 func (*queryCounter) TraceBatchQuery(context.Context, *pgx.Conn, pgx.TraceBatchQueryData) {}
 func (*queryCounter) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData)     {}
 
-func TestRun_SearchesOnceASecondWhileNothingIsDue(t *testing.T) {
+func TestRun_SearchesTheQueueOnceASecondWhileNothingIsDue(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.New(
 		t,
@@ -90,7 +90,7 @@ func TestRun_SearchesOnceASecondWhileNothingIsDue(t *testing.T) {
 	if took < 2900*time.Millisecond {
 		t.Errorf("time of four searches = %s, want at least 2.9 s", took)
 	}
-	if n := seen.statements.Load(); n > 1 { // one statement is permitted, because Run calls ReturnStrays
+	if n := seen.statements.Load(); n > 1 { // one statement is permitted: Run calls ReturnStrays
 		t.Errorf("statements other than searches = %d, want at most 1", n)
 	}
 }

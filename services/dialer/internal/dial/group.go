@@ -12,16 +12,17 @@ import (
 )
 
 const (
-	// If more than membersPerGroup writes wait for each running group, another group starts.
+	// Another group starts if more than membersPerGroup writes wait per running group. A group has at
+	// most maxMembers writes.
 	membersPerGroup = 16
 	maxMembers      = 64
 )
 
 // writeGroups combines the database writes of concurrent attempts. Each group of writes is one
 // transaction. While a group runs, new writes wait and form the next group. If no group runs, a
-// write does not wait.
+// write starts a group immediately.
 type writeGroups[T any] struct {
-	// writeItems writes the items of a group. The results are in the order of the items.
+	// writeItems writes the items of a group. It returns one result per item, in the same order.
 	writeItems func(context.Context, []T) []error
 
 	mu      sync.Mutex
@@ -34,8 +35,8 @@ type member[T any] struct {
 	done chan error
 }
 
-// write returns after the transaction of the item's group. It takes no context, because attempts
-// are never canceled.
+// write adds the item to a group and returns after the transaction of the group. It takes no
+// context, because attempts are never canceled.
 func (g *writeGroups[T]) write(item T) error {
 	m := member[T]{item: item, done: make(chan error, 1)}
 	g.mu.Lock()
@@ -75,8 +76,8 @@ type callChange struct {
 	decide func(*callstate.Call)
 }
 
-// If the database rejects the transaction of several changes, each change is stored in its own
-// transaction. So one invalid change does not prevent the others.
+// changeCalls stores all changes in one transaction. If the database rejects it, each change is
+// stored in its own transaction, so that one invalid change does not prevent the others.
 func (d *Dialer) changeCalls(ctx context.Context, changes []callChange) []error {
 	ids := make([]uuid.UUID, len(changes))
 	for i, c := range changes {

@@ -12,7 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-func TestWriteGroups_WaitingWritesShareOneGroup(t *testing.T) {
+func TestWriteGroups_WaitingWritesFormOneGroup(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var runs [][]int
@@ -49,7 +49,7 @@ func TestWriteGroups_WaitingWritesShareOneGroup(t *testing.T) {
 	})
 }
 
-func TestWriteGroups_SecondGroupRunsForManyWaitingWrites(t *testing.T) {
+func TestWriteGroups_SecondGroupStartsIfManyWritesWait(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		goOn, running := make(chan struct{}), make(chan struct{}, 10)

@@ -21,8 +21,8 @@ type recordedIntents struct {
 	lines     []string
 	all       []store.Intent
 	withdrawn []uuid.UUID
-	// intend is called for the nth intent, starting at n = 1. If intend is nil, every intent is
-	// acknowledged.
+	// intend returns the result of publishing the nth intent; the first n is 1. If intend is nil,
+	// every intent is acknowledged.
 	intend func(n int, i store.Intent) error
 }
 
@@ -57,7 +57,7 @@ func (d *fixture) fences() (n int) {
 	return n
 }
 
-func TestIntend_PublishesBeforeEachFence(t *testing.T) {
+func TestIntend_IntentIsPublishedBeforeEachFence(t *testing.T) {
 	t.Parallel()
 	d := newFixture(t)
 	var before []int
@@ -77,7 +77,7 @@ func TestIntend_PublishesBeforeEachFence(t *testing.T) {
 	}
 }
 
-func TestIntend_WithoutAcknowledgementNoFenceIsCommitted(t *testing.T) {
+func TestIntend_NoFenceIsCommittedWithoutAnAcknowledgement(t *testing.T) {
 	t.Parallel()
 	d := newFixture(t)
 	var fences int
@@ -103,7 +103,7 @@ func TestRun_ClaimsNothingWhileMayDialIsFalse(t *testing.T) {
 	var asked, claimed atomic.Int64
 	d.mayDial = func() bool {
 		if asked.Add(1) > 3 {
-			return true // the dialer can already have claimed the request
+			return true // the dialer may have claimed the request before MayDial became false
 		}
 		var n int64
 		const query = `SELECT count(*) FROM dial_queue WHERE claimed_by IS NOT NULL`
@@ -119,7 +119,7 @@ func TestRun_ClaimsNothingWhileMayDialIsFalse(t *testing.T) {
 	}
 }
 
-func TestWithdraw_WithdrawsOnlyIntentsOfRequestsThatAreQueuedAgain(t *testing.T) {
+func TestWithdraw_OnlyIntentsOfRequeuedRequestsAreWithdrawn(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name    string
@@ -172,7 +172,7 @@ func TestWithdraw_WithdrawsOnlyIntentsOfRequestsThatAreQueuedAgain(t *testing.T)
 	}
 }
 
-func TestWithdraw_KeepsTheIntentOfACallThatAnotherProcessEnds(t *testing.T) {
+func TestWithdraw_IntentOfACallThatAnotherProcessEndsStaysValid(t *testing.T) {
 	t.Parallel()
 	d := newFixture(t)
 	takenOver := func(o carrier.Originate) error {
@@ -185,11 +185,11 @@ func TestWithdraw_KeepsTheIntentOfACallThatAnotherProcessEnds(t *testing.T) {
 	}
 }
 
-func TestWithdraw_WithdrawsOnlyTheIntentWithoutAValidFence(t *testing.T) {
+func TestWithdraw_OnlyTheIntentWithoutAValidFenceIsWithdrawn(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name string
-		// meanwhile runs before the first trunk refuses.
+		// meanwhile runs before the first trunk refuses the call.
 		meanwhile func(d *fixture, callID uuid.UUID)
 		want      int
 	}{
@@ -236,9 +236,9 @@ func TestWithdraw_WithdrawsOnlyTheIntentWithoutAValidFence(t *testing.T) {
 	}
 }
 
-// The reconciliation after a failover can insert a fenced call of this process. No attempt is
-// running for this call.
-func TestReview_ContinuesOrEndsAFencedCallWithoutAnAttempt(t *testing.T) {
+// A call of this process has a fence but no running attempt. The reconciliation after a failover
+// can insert such a call.
+func TestReview_CallWithoutAnAttemptContinuesOrEnds(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name  string

@@ -7,8 +7,8 @@ import (
 	"ringfence.dev/services/dialer/internal/carrier"
 )
 
-// The service level objective does not include delays by a workspace's own limits.
-func TestLateness_DelayByWorkspaceLimitsHasItsOwnLabel(t *testing.T) {
+// The SLO of dial lateness does not include delays that a workspace's own limits cause.
+func TestLateness_DelayByWorkspaceLimitsIsCountedUnderItsOwnLabel(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		name, limits string

@@ -8,8 +8,8 @@ import (
 	"ringfence.dev/services/dialer/internal/store"
 )
 
-// LongCallsJob keeps long calls in the counts of live calls (ADR 11). It is independent of the loop
-// that claims requests: inbound calls use channels even while nothing may be dialed.
+// LongCallsJob keeps long calls in the counts of live calls (ADR 11). It does not depend on the
+// loop that claims requests, because inbound calls use channels even while nothing may be dialed.
 type LongCallsJob struct{ store *store.Store }
 
 // NewLongCallsJob returns a job that updates the long calls in the store.

@@ -15,8 +15,8 @@ import (
 	"ringfence.dev/services/dialer/internal/carrier"
 )
 
-// cuttingConn is a database connection that closes before the response to the second commit
-// arrives.
+// cuttingConn is a database connection that closes instead of returning the response to the second
+// commit.
 type cuttingConn struct {
 	net.Conn
 	fencing, committing atomic.Bool
@@ -42,9 +42,9 @@ func (c *cuttingConn) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// The fence (the row that permits the dial) for the second trunk is committed, but the database
-// server's response to the commit is lost. No other process dials the request.
-func TestTryNextTrunk_DialsAfterALostCommitResponse(t *testing.T) {
+// The fence for the second trunk is committed, but the response to the commit is lost. No other
+// process dials the request, so this process must find out that the commit succeeded.
+func TestTryNextTrunk_DialsIfTheCommitResponseIsLost(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name  string

@@ -15,8 +15,9 @@ import (
 	"ringfence.dev/services/dialer/internal/store"
 )
 
-// handleRefusal tries another trunk if one can carry the call. Otherwise it queues the request
-// again if the operator must repair the cause or paused the trunk, and ends the call if not.
+// handleRefusal tries another trunk if one can carry the call. Otherwise it ends the call. If the
+// operator must repair the cause of the refusal or has paused the trunk, it queues the request
+// again instead.
 func (d *Dialer) handleRefusal(
 	ctx context.Context,
 	f fencedCall,
@@ -27,12 +28,12 @@ func (d *Dialer) handleRefusal(
 	if refused.RefusedBy != "" {
 		return d.tryNextTrunk(ctx, f, r, refused)
 	}
-	// the trunk was paused after the first INVITE, and no phone rang
+	// The trunk was paused after the first INVITE, and no phone rang.
 	if errors.Is(refused, carrier.ErrTrunkPaused) {
 		return d.releaseRequest(ctx, f, r, originateErr)
 	}
 	d.carrier.recordResult(ctx, originateErr)
-	// no message was sent to this trunk, so the refusal of the previous trunk is the result
+	// No message was sent to this trunk, so the refusal of the previous trunk is the result.
 	if refused.NotSent && f.previousRefusal != nil {
 		return d.endRefused(ctx, f, r)
 	}
@@ -44,8 +45,8 @@ func (d *Dialer) handleRefusal(
 	return result, err
 }
 
-// givesUpAgent reports whether the attempt was the last permitted attempt to reach a model of the
-// workspace. The request then ends, because only the workspace can repair its model.
+// givesUpAgent reports whether this attempt was the last permitted one, because the workspace's own
+// model cannot be reached. The request then ends, because only the workspace can repair its model.
 func (d *Dialer) givesUpAgent(ctx context.Context, f fencedCall, r dialqueue.Request, refused *carrier.Refused) bool {
 	if !f.ownAgent || refused.Cause != callstate.AgentError {
 		return false
@@ -54,9 +55,9 @@ func (d *Dialer) givesUpAgent(ctx context.Context, f fencedCall, r dialqueue.Req
 	return err == nil && released+1 >= maxOwnAgentAttempts
 }
 
-// tryNextTrunk dials over the next trunk, with another call id and another fence (the row that
-// permits one dial). No event contains the refused call, so customers see only the last call. If no
-// trunk is left, the refusal is the result of the attempt.
+// tryNextTrunk dials over the next trunk, with another call id and another fence. No event contains
+// the refused call, so customers see only the last call. If no trunk is left, the refusal is the
+// result of the attempt.
 func (d *Dialer) tryNextTrunk(
 	ctx context.Context,
 	f fencedCall,
@@ -66,12 +67,12 @@ func (d *Dialer) tryNextTrunk(
 	failpoint.Inject("dialer over sip: after refusal")
 	slog.InfoContext(ctx, "call refused by the trunk, trying another trunk", "call_request_id", r.CallRequestID,
 		"call_id", f.order.CallID, "trunk_id", refused.RefusedBy, "cause", string(refused.Cause), "error", refused.Err)
-	// no phone rang, so the request can be dialed after the pause
+	// No phone rang, so the request can be dialed after the pause.
 	if !d.limits.Pauses.MayDial(ctx, r.WorkspaceID, r.AgentID) {
 		return d.releaseRequest(ctx, f, r, refused)
 	}
 	f.previousRefusal, f.refusedAt = refused, f.dialTime()
-	if !f.answer.IsValid() { // the gates must permit the call before another fence is committed
+	if !f.answer.IsValid() { // the gates must permit the call before the next fence is committed
 		answer, stop, _ := d.repeatChecks(ctx, r)
 		if stop != nil {
 			return d.endRefused(ctx, f, r)
@@ -95,8 +96,8 @@ func (d *Dialer) tryNextTrunk(
 		return result, errors.Join(err, end)
 	}
 	if err := d.commitNextFence(ctx, r, f.order, next.order); err != nil {
-		// It is unknown whether the fence was committed. The SQL statement of endRefused waits for
-		// a commit that is still running. If that commit succeeds, the statement changes nothing.
+		// It is not known whether the fence was committed. The SQL statement of endRefused waits for a
+		// commit that is still running. If that commit succeeds, the statement changes nothing.
 		result, end := d.endRefused(ctx, f, r)
 		if errors.Is(err, store.ErrLost) {
 			d.withdrawIntent(r, next.order)
@@ -111,15 +112,15 @@ func (d *Dialer) tryNextTrunk(
 		}
 		next.generation = generation
 	}
-	// The refused call is void now, so its intent is withdrawn. If the intent stayed valid, a
-	// failover could end a request that is queued again after the next trunk refused.
+	// The fence for the next trunk has made the refused call void. If the refused call's intent stayed
+	// valid, a failover could end the request although it is queued again later.
 	d.withdrawIntent(r, f.order)
 	failpoint.Inject("dialer over sip: after second fence")
 	return d.originateFenced(ctx, next, r)
 }
 
 // endRefused ends the attempt with the last refusal of a trunk. If the operator must repair the
-// cause, or if that trunk was paused during the attempt, endRefused queues the request again.
+// cause, or if that trunk was paused during the attempt, it queues the request again.
 func (d *Dialer) endRefused(ctx context.Context, f fencedCall, r dialqueue.Request) (result string, err error) {
 	if f.previousRefusal.OperatorFault || errors.Is(f.previousRefusal, carrier.ErrTrunkPaused) {
 		return d.releaseRequest(ctx, f, r, f.previousRefusal)

@@ -36,7 +36,8 @@ import (
 	"ringfence.dev/services/dialer/internal/store"
 )
 
-// Each call of Originate calls the next function in answers.
+// fakeCarrier is a carrier without a network. Each call of Originate calls the next function in
+// answers.
 type fakeCarrier struct {
 	carrier.Carrier
 	mu          sync.Mutex
@@ -83,7 +84,7 @@ func (c *fakeCarrier) originates() []carrier.Originate {
 	return c.got
 }
 
-// The time zone differs from the time zone of the number.
+// zone differs from the time zone of the called number.
 const zone = "Asia/Tokyo"
 
 // fakeGate permits every call until its method close is called.
@@ -128,13 +129,13 @@ type fixture struct {
 	mayDial    func() bool
 	reconciled func() bool
 	intents    *recordedIntents
-	// If ownCircuits is true, the dialer has no circuit breaker for the carrier. The SIP carrier is
-	// used in this way.
+	// If ownCircuits is true, the dialer uses no circuit breaker for the carrier, as with the SIP
+	// carrier.
 	ownCircuits bool
 	from        func(ctx context.Context, wanted string, without []string) (number, trunk string, err error)
 	trunkDown   bool
 	pauses      *dialqueue.PauseMonitor
-	// 0 means 5
+	// attempts is the fixture's Limits.Attempts; 0 means 5.
 	attempts int
 }
 
@@ -186,7 +187,8 @@ func newFixture(t *testing.T) *fixture {
 	return d
 }
 
-// dialAll returns after every function in answers was called and the last attempt has ended.
+// dialAll runs the dialer until every function in answers was called and the last attempt has
+// ended.
 func (d *fixture) dialAll(trunk *fakeCarrier) {
 	d.t.Helper()
 	d.runUntil(trunk, func() error {
@@ -197,14 +199,14 @@ func (d *fixture) dialAll(trunk *fakeCarrier) {
 	})
 }
 
-// runUntil returns after check has returned nil and the last attempt has ended.
+// runUntil runs the dialer until check returns nil and the last attempt has ended.
 func (d *fixture) runUntil(trunk *fakeCarrier, check func() error) {
 	d.t.Helper()
 	d.runDialer(trunk, check, func(dialer *dial.Dialer, _ *store.Store) func(context.Context) error { return dialer.Run })
 }
 
-// reviewUntil runs Review for a process that owns one fenced call without an attempt. It returns
-// after check has returned nil.
+// reviewUntil runs Review until check returns nil. This process owns one call with a committed
+// fence and without an attempt.
 func (d *fixture) reviewUntil(trunk *fakeCarrier, check func() error) {
 	d.t.Helper()
 	d.runDialer(trunk, check, func(dialer *dial.Dialer, st *store.Store) func(context.Context) error {
@@ -271,14 +273,13 @@ func (d *fixture) runDialer(
 	run := work(dialer, st)
 	go func() { done <- run(ctx) }()
 	testkit.NoError(t, check)
-	stop() // Run returns after the attempts in progress have ended
+	stop() // after stop, Run still waits for the attempts in progress
 	if err := <-done; err != nil {
 		t.Fatal(err)
 	}
 }
 
-// The calls are in the order of their fences. The text of a call contains its status, cause and
-// ending.
+// calls returns the status, cause and ending of each call, in the order of the fences.
 func (d *fixture) calls() (calls []string) {
 	d.t.Helper()
 	rows, err := d.pool.Query(
@@ -318,9 +319,9 @@ func notSent(carrier.Originate) error {
 	return &carrier.Refused{Cause: callstate.NetworkOutOfOrder, NotSent: true, Err: errors.New("full")}
 }
 
-// dialed_at must be the time of the first INVITE to the trunk that determines the result. If no
-// INVITE was sent to the second trunk, the first trunk determines the result.
-func TestTryNextTrunk_StoresTheINVITETimeOfTheTrunkWithTheResult(t *testing.T) {
+// dialed_at must be the time of the first INVITE to the trunk whose response is the result. If no
+// INVITE was sent to the second trunk, the result is the first trunk's response.
+func TestTryNextTrunk_DialedAtIsTheINVITEToTheTrunkWithTheResult(t *testing.T) {
 	t.Parallel()
 	busy := refuse(callstate.NormalTemporaryFailure, "one")
 	for name, tt := range map[string]struct {
@@ -350,7 +351,7 @@ func TestTryNextTrunk_StoresTheINVITETimeOfTheTrunkWithTheResult(t *testing.T) {
 
 // The dialer may try the next trunk only while this process owns the first call and the request may
 // still be dialed.
-func TestTryNextTrunk_FencesEachTrunkSeparately(t *testing.T) {
+func TestTryNextTrunk_EachTrunkGetsItsOwnFence(t *testing.T) {
 	t.Parallel()
 	busy := refuse(callstate.NormalTemporaryFailure, "one")
 	for _, tt := range []struct {

@@ -11,8 +11,8 @@ import (
 	"ringfence.dev/services/dialer/internal/carrier"
 )
 
-// The request must use no capacity while it waits.
-func TestRun_PutsTheRequestBackWithoutACallerNumber(t *testing.T) {
+// While the request waits for a caller number, it must not use capacity.
+func TestRun_RequestWithoutACallerNumberIsPutBack(t *testing.T) {
 	t.Parallel()
 	d := newFixture(t)
 	var chosen atomic.Int64
@@ -39,9 +39,9 @@ func TestRun_PutsTheRequestBackWithoutACallerNumber(t *testing.T) {
 	}
 }
 
-// TrunkNumber is true if the caller number is one of the trunk's caller_ids. It is false for the
+// TrunkNumber is true if the caller number is one of the trunk's caller_ids, and false if it is the
 // agent's number.
-func TestRun_CallerNumberOfATrunkIsMarked(t *testing.T) {
+func TestRun_TrunkNumberShowsWhoseCallerNumberIsUsed(t *testing.T) {
 	t.Parallel()
 	const ofAgent, ofTrunk = "+14155550100", "+14155550101"
 	tests := []struct {

@@ -25,13 +25,13 @@ func (d *fixture) setDialing(paused bool) {
 	}
 }
 
-// Dialing is paused during an attempt. No phone rang, so the request must be queued again and
+// Dialing is paused during an attempt, before a phone rings. The request must be queued again and
 // dialed after the pause.
-func TestPause_RequestInProgressIsQueuedAgain(t *testing.T) {
+func TestPause_RequestWithoutARingingPhoneIsQueuedAgain(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		name string
-		// during is called for the first call of Originate, after dialing was paused.
+		// during is the first call of Originate. It runs after dialing was paused.
 		during func(carrier.Originate) error
 	}{
 		{name: "before the first INVITE", during: func(o carrier.Originate) error {
@@ -77,9 +77,9 @@ func TestPause_RequestInProgressIsQueuedAgain(t *testing.T) {
 	}
 }
 
-// A trunk is paused during an attempt, and no other trunk carries the call. No phone rang, so the
-// request must be queued again.
-func TestPause_RequestInProgressAtAPausedTrunkIsQueuedAgain(t *testing.T) {
+// A trunk is paused during an attempt, before a phone rings, and no other trunk can carry the call.
+// The request must be queued again.
+func TestPause_RequestAtAPausedTrunkIsQueuedAgain(t *testing.T) {
 	t.Parallel()
 	paused := func(carrier.Originate) error { return fmt.Errorf("originate: %w", carrier.ErrTrunkPaused) }
 	pausedLater := func(refusedBy string) func(carrier.Originate) error {
@@ -137,7 +137,7 @@ func trimCauses(calls []string) (statuses []string) {
 	return statuses
 }
 
-// The second trunk has the call when dialing is paused. The first trunk refused it.
+// The first trunk refused the call. Dialing is paused while the second trunk processes it.
 func TestPause_RequestAtTheSecondTrunkIsQueuedAgain(t *testing.T) {
 	t.Parallel()
 	d := newFixture(t)

@@ -10,33 +10,33 @@ import (
 	"ringfence.dev/services/dialer/internal/peers"
 )
 
-// permitTimeout limits a dial-time check for which an INVITE waits. Every call of Originate must
-// end within 10 s.
+// permitTimeout limits a dial-time check that must succeed before an INVITE is sent. Every call of
+// Originate must end within 10 s.
 const permitTimeout = 4 * time.Second
 
-// invitePermit decides before each INVITE of a fenced call whether the INVITE may be sent. It is
-// safe for concurrent use, because another goroutine sends the second INVITE after the trunk has
-// requested authentication.
+// invitePermit decides before each INVITE of a call whether the INVITE may be sent. It is safe for
+// concurrent use: after the trunk has requested authentication, another goroutine sends the second
+// INVITE.
 type invitePermit struct {
 	dialer  *Dialer
 	request dialqueue.Request
-	// generation is the generation of the heartbeat (see calls.Heartbeat). If the generation has
-	// changed, other processes can have ended the call.
+	// generation is the generation of the heartbeat (see calls.Heartbeat). After a change of the
+	// generation, other processes can have ended the call.
 	generation int64
 
 	mu     sync.Mutex
 	answer peers.Answer
-	// refusal is the refusal by the gates (the dial-time check), or nil. refusedState is the state
-	// in which the refused request ends.
+	// refusal is the refusal by the dial-time check, or nil. refusedState is the state in which the
+	// refused request ends.
 	refusal      *dialqueue.Refusal
 	refusedState dialqueue.State
-	// paused reports that an INVITE was not sent because dialing was paused.
+	// paused is true if an INVITE was not sent because dialing was paused.
 	paused bool
 }
 
 // mayInvite reports whether an INVITE may be sent now. The database must be reconciled, this
-// process must own the fence, dialing must not be paused, and the last result of the gates must be
-// valid. If that result is older than 2 s, mayInvite calls the gates again.
+// process must own the fence, and dialing must not be paused. The last result of the gates must
+// permit the call. If that result is older than 2 s, mayInvite calls the gates again.
 func (p *invitePermit) mayInvite(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, permitTimeout)
 	defer cancel()
@@ -64,7 +64,7 @@ func (p *invitePermit) mayInvite(ctx context.Context) bool {
 		}
 		p.answer = answer
 	}
-	// the pauses are read last, because the gates can respond slowly
+	// The gates can respond slowly, so the pauses are read after the gates.
 	if !p.dialer.limits.Pauses.MayDial(ctx, p.request.WorkspaceID, p.request.AgentID) {
 		p.paused = true
 		return false
@@ -76,7 +76,8 @@ func (p *invitePermit) ownsFence() bool {
 	return p.dialer.sameGeneration(p.generation) && p.dialer.reconciled()
 }
 
-// refusal is not nil if the gates refused the call.
+// result returns the last result of the gates. If the gates refused the call, refusal is not nil,
+// and state is the state in which the request ends.
 func (p *invitePermit) result() (answer peers.Answer, refusal *dialqueue.Refusal, state dialqueue.State) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -14,9 +14,9 @@ import (
 	"ringfence.dev/services/dialer/internal/carrier"
 )
 
-// The preparation of the dial takes so long that the result of the gates (the dial-time check)
-// expires.
-func TestPermit_ChecksTheGatesAgainBeforeALateINVITE(t *testing.T) {
+// The carrier prepares the dial for so long that the result of the dial-time check expires before
+// the INVITE.
+func TestPermit_ChecksTheGatesAgainIfTheINVITEIsDelayed(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name      string
@@ -70,8 +70,8 @@ func TestPermit_ChecksTheGatesAgainBeforeALateINVITE(t *testing.T) {
 	}
 }
 
-// A failover happens after the fence (the row that permits the dial) was committed. The request
-// must be queued again, and its intent must be withdrawn.
+// A failover of the database happens after the fence was committed. The request must be queued
+// again, and its intent must be withdrawn.
 func TestPermit_SendsNoINVITEBeforeTheDatabaseIsReconciled(t *testing.T) {
 	t.Parallel()
 	d := newFixture(t)
@@ -94,8 +94,8 @@ func TestPermit_SendsNoINVITEBeforeTheDatabaseIsReconciled(t *testing.T) {
 	}
 }
 
-// The trunk requests authentication for the first INVITE, and the gates refuse before the second
-// INVITE. No other trunk may be tried.
+// The trunk requests authentication after the first INVITE, and the gates refuse the call before
+// the second INVITE. The dialer must not try another trunk.
 func TestPermit_RefusalAfterTheFirstINVITEEndsTheCall(t *testing.T) {
 	t.Parallel()
 	for name, by := range map[string]string{"no other trunk": "", "another trunk": uuid.NewString()} {

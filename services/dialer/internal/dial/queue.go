@@ -12,7 +12,7 @@ import (
 	"ringfence.dev/services/dialer/internal/store"
 )
 
-// Only Dialer.Run uses the queue.
+// queue contains the workspaces that Dialer.Run searches for due requests. Only Dialer.Run uses it.
 type queue struct {
 	candidates dialqueue.Candidates
 	// searchWanted is true if a request can have become due after the last search. searchedAt is
@@ -20,13 +20,14 @@ type queue struct {
 	searchWanted bool
 	searchedAt   time.Time
 	searchTime   time.Duration
-	// searchedWorkspaces is the number of workspaces that claims have searched since the last claim
-	// that took a request.
+	// searchedWorkspaces is the number of workspaces that were searched since a claim last took a
+	// request.
 	searchedWorkspaces int
 	tidiedAt           time.Time // time of the last run of ReturnStrays
 }
 
-// timeToSearch is zero or negative if the search is due.
+// timeToSearch returns the time until the next search. If it is zero or negative, the search is
+// due.
 func (q *queue) timeToSearch(now time.Time) time.Duration {
 	pause := maxScanInterval
 	if q.searchWanted {
@@ -58,7 +59,7 @@ func (q *queue) search(ctx context.Context, st *store.Store) error {
 	return nil
 }
 
-// recordClaim stores the result of a claim that searched the workspaces in window.
+// recordClaim stores the result of a claim. window contains the workspaces that the claim searched.
 func (q *queue) recordClaim(window []uuid.UUID, c store.Claimed) {
 	q.candidates.RecordClaim(window, c.Last, c.Drained, time.Now())
 	if q.searchedWorkspaces += len(window); len(c.Requests) > 0 {
@@ -66,8 +67,8 @@ func (q *queue) recordClaim(window []uuid.UUID, c store.Claimed) {
 	}
 }
 
-// allFull reports whether claims have searched every workspace without taking a request. No claim
-// can then succeed before capacity becomes free, so the dialer pauses.
+// allFull reports whether claims have searched all workspaces without taking a request. No claim
+// can then succeed before capacity becomes free.
 func (q *queue) allFull() bool {
 	if q.searchedWorkspaces < q.candidates.Len() {
 		return false
@@ -77,7 +78,7 @@ func (q *queue) allFull() bool {
 }
 
 // unusedTokens counts, by workspace, the rate tokens of claimed requests that were not dialed. The
-// next claim returns these tokens to the buckets.
+// next claim of a workspace returns its tokens to the buckets.
 type unusedTokens struct {
 	mu          sync.Mutex
 	byWorkspace map[uuid.UUID]int

@@ -66,8 +66,8 @@ func (m *QueueMetrics) Run(ctx context.Context) error {
 	defer ticker.Stop()
 	for {
 		if err := m.Measure(ctx); err != nil && ctx.Err() == nil {
-			// This error is logged only at debug level, because the metric ringfence_postgres_up
-			// already shows a database fault.
+			// The error is logged only at debug level, because the metric ringfence_postgres_up already
+			// reports a database fault.
 			slog.DebugContext(ctx, "requests in the dial queue not counted", "error", err)
 		}
 		select {

@@ -15,7 +15,7 @@ func TestUnusedTokens_EachTokenIsReturnedOnce(t *testing.T) {
 	var u unusedTokens
 	u.add(dialqueue.Request{WorkspaceID: a, TookToken: true})
 	u.add(dialqueue.Request{WorkspaceID: a, TookToken: true})
-	u.add(dialqueue.Request{WorkspaceID: a}) // a request that took no token
+	u.add(dialqueue.Request{WorkspaceID: a}) // the claim took no token for this request
 	u.add(dialqueue.Request{WorkspaceID: b, TookToken: true})
 	for i, want := range []map[uuid.UUID]int{{a: 2}, {}} {
 		if diff := cmp.Diff(want, u.take([]uuid.UUID{a})); diff != "" {

@@ -10,7 +10,7 @@ import (
 	"ringfence.dev/services/dialer/internal/carrier"
 )
 
-// A trunk refuses a call in this way if the operator's credentials are wrong.
+// operatorFault is the refusal of a trunk that rejects the operator's credentials.
 func operatorFault(by string) func(carrier.Originate) error {
 	return func(carrier.Originate) error {
 		return &carrier.Refused{
@@ -22,7 +22,7 @@ func operatorFault(by string) func(carrier.Originate) error {
 	}
 }
 
-func TestRefused_OperatorFaultQueuesTheRequestAgain(t *testing.T) {
+func TestRefused_RequestIsQueuedAgainAfterAnOperatorFault(t *testing.T) {
 	t.Parallel()
 	takenOver := func(d *fixture) func(carrier.Originate) error {
 		return func(o carrier.Originate) error {
@@ -94,8 +94,9 @@ func TestRefused_OperatorFaultQueuesTheRequestAgain(t *testing.T) {
 	}
 }
 
-// If the operator's model cannot be reached, the request must stay in the queue.
-func TestRefused_RequestEndsAfterFiveAttemptsToReachAWorkspacesModel(t *testing.T) {
+// The attempts are counted only for a workspace's own model. If the operator's model cannot be
+// reached, the request must stay in the queue.
+func TestRefused_RequestEndsAfterFiveFailuresOfAWorkspacesModel(t *testing.T) {
 	t.Parallel()
 	unreachable := func(carrier.Originate) error {
 		return &carrier.Refused{

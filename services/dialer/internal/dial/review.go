@@ -12,14 +12,13 @@ import (
 	"ringfence.dev/services/dialer/internal/carrier"
 )
 
-// reviewInterval is the time between two searches for fenced calls without a running attempt. The
-// fence (the row that permits the dial) of a fenced call is committed, and nothing else about the
-// dial is stored.
+// reviewInterval is the time between two searches for calls that have a committed fence and no
+// running attempt.
 const reviewInterval = 2 * time.Second
 
-// Review searches for fenced calls of this process for which no attempt is running, until ctx ends.
-// The reconciliation after a failover inserts such calls. If the carrier finds the call, it
-// continues; otherwise Review ends it.
+// Review searches, until ctx ends, for calls of this process that have a committed fence and no
+// running attempt. The reconciliation after a failover inserts such calls. If the carrier has the
+// call, the call continues. Otherwise Review ends it.
 func (d *Dialer) Review(ctx context.Context) error {
 	ticker := time.NewTicker(reviewInterval)
 	defer ticker.Stop()
@@ -51,9 +50,9 @@ func (d *Dialer) reviewFencedCalls(ctx context.Context) error {
 	return nil
 }
 
-// resolveCall continues or ends a fenced call, depending on whether the carrier finds it. An
-// attempt can have ended the call in the meantime, so ChangeOnServer locks the call and reads it
-// again.
+// resolveCall continues or ends a call with a committed fence, depending on whether the carrier has
+// the call. An attempt can have ended the call in the meantime, so ChangeOnServer locks the call
+// and reads it again.
 func (d *Dialer) resolveCall(ctx context.Context, callID uuid.UUID) error {
 	known, err := d.carrier.Find(ctx, callID)
 	unknown := errors.Is(err, carrier.ErrUnknownCall)

@@ -9,12 +9,12 @@ import (
 	"ringfence.dev/services/dialer/internal/dialqueue"
 )
 
-func TestRun_BlocksRequestsOfASuspendedWorkspaceWithoutATrunk(t *testing.T) {
+func TestRun_RequestOfASuspendedWorkspaceIsBlockedEvenIfNoTrunkIsUp(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name string
-		// If trunkDown is true, there is no trunk. If it is false, the calls fail until the
-		// carrier's circuit opens.
+		// If trunkDown is true, the carrier has no trunk. Otherwise calls fail until the carrier's
+		// circuit opens.
 		trunkDown bool
 	}{
 		{name: "no trunk can take a call", trunkDown: true},

@@ -8,8 +8,8 @@ import (
 
 const notStopping = time.Hour
 
-// A fenced call waits for the gates (the dial-time check) up to gateTimeout, even if
-// contacts-compliance is slow.
+// A call with a committed fence waits up to gateTimeout for a slow dial-time check. The wait is
+// shorter while the process stops.
 func TestWithinTimeout_IsShorterWhileTheProcessStops(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {

@@ -10,7 +10,7 @@ import (
 	"ringfence.dev/services/dialer/internal/carrier"
 )
 
-func TestRun_WaitingOriginateReleasesItsWorker(t *testing.T) {
+func TestRun_AttemptThatWaitsForATrunkReleasesItsWorker(t *testing.T) {
 	t.Parallel()
 	d := newFixture(t)
 	d.attempts = 1
@@ -49,8 +49,8 @@ func TestRun_WaitingOriginateReleasesItsWorker(t *testing.T) {
 	}
 }
 
-// A process that stops does not wait for the response of a slow trunk.
-func TestRun_StopEndsTheWaitForASlowTrunk(t *testing.T) {
+// A stopping process must not wait for the response of a slow trunk.
+func TestRun_StoppingDialerDoesNotWaitForASlowTrunk(t *testing.T) {
 	t.Parallel()
 	d := newFixture(t)
 	d.dialAll(&fakeCarrier{answers: []func(carrier.Originate) error{func(o carrier.Originate) error {

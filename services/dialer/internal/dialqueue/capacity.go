@@ -15,40 +15,40 @@ type Limit struct {
 	Live, PerSecond int
 }
 
-// Shared is a shared limit and its used part.
+// Shared is a limit that all workspaces share, and how much of it is in use.
 type Shared struct {
 	Limit
 	InUse  int
 	Bucket Bucket
 }
 
-// Workers is the number of requests on which one process can work at a time.
+// Workers contains the numbers of requests on which one process can work at a time: All at most,
+// and Free more now.
 type Workers struct {
 	All, Free int
 	// Busy is the number of requests in progress, by workspace.
 	Busy map[uuid.UUID]int
 }
 
-// WorkspaceDemand contains the number of due requests of a workspace, and the workspace's own
-// limits.
+// WorkspaceDemand contains the due requests of a workspace, and the limits of this workspace.
 type WorkspaceDemand struct {
 	ID uuid.UUID
-	// Barred means that the workspace may not dial. Its requests are claimed only to be blocked.
-	// Blocking a request needs a worker, but no channel and no token.
+	// Barred means that the workspace may not dial. Its requests are claimed only to be blocked, which
+	// needs a worker, but no channel and no token.
 	Barred bool
 	// Waiting is the number of due requests. InUse is the number of requests that are claimed or in
 	// a call. MaxLive is the limit of InUse.
 	Waiting, InUse, MaxLive int
 	Bucket                  Bucket
-	// SinceClaim is the time since a claim last took a request of the workspace. It is nil if no
-	// claim ever took a request of the workspace.
+	// SinceClaim is the time since a claim last took a request of the workspace. It is nil if no claim
+	// has taken one.
 	SinceClaim *time.Duration
 }
 
 // Allocation is the result of Allocate: how many requests each workspace may start.
 type Allocation struct {
 	// Shares is the number of requests that each workspace may start. NoCapacity is true for a
-	// workspace if due requests remain although a worker is free. OwnLimit is true if the
+	// workspace that has more due requests although a worker is free. OwnLimit is true if the
 	// workspace's own limit is the reason.
 	Shares               []int
 	NoCapacity, OwnLimit []bool
@@ -59,8 +59,8 @@ type Allocation struct {
 	Wait time.Duration
 }
 
-// Allocate gives requests to the workspaces in turn, one request at a time, until capacity,
-// requests or workers are used up.
+// Allocate gives one request to each workspace in turn, and repeats this until the capacity, the
+// requests or the workers are used up.
 func Allocate(shared []Shared, workers Workers, workspaces []WorkspaceDemand) Allocation {
 	a := allocator{shared: shared, workers: workers, result: Allocation{
 		Shares: make([]int, len(workspaces)), NoCapacity: make([]bool, len(workspaces)),
@@ -88,7 +88,7 @@ func Allocate(shared []Shared, workers Workers, workspaces []WorkspaceDemand) Al
 	return a.result
 }
 
-// allocated is the number of requests that were allocated from the shared limits so far.
+// allocated is the number of requests that have been allocated from the shared limits.
 type allocator struct {
 	shared    []Shared
 	workers   Workers
@@ -97,7 +97,7 @@ type allocator struct {
 }
 
 // allocateOne allocates one more request to a workspace that already has n allocated requests. It
-// returns false if a limit does not permit this.
+// returns false if a limit forbids it.
 func (a *allocator) allocateOne(w WorkspaceDemand, n int) bool {
 	if n >= w.Waiting || !a.hasWorker(w, n) || !w.Barred && (!a.hasChannel(w, n) || !a.hasToken(w, n)) {
 		return false
@@ -131,8 +131,8 @@ func (a *allocator) hasToken(w WorkspaceDemand, n int) bool {
 	return w.Bucket.hasTokens(n, false)
 }
 
-// tokenWait returns the time until a token lets the workspace start another request. It returns 0
-// if no channel is free for the workspace.
+// tokenWait returns the time until a token permits another request of the workspace. It returns 0
+// if the workspace has no free channel.
 func (a *allocator) tokenWait(w WorkspaceDemand, n int) (wait time.Duration) {
 	if w.Barred || !a.hasChannel(w, n) {
 		return 0
@@ -145,20 +145,20 @@ func (a *allocator) tokenWait(w WorkspaceDemand, n int) (wait time.Duration) {
 }
 
 // needsReserve reports whether a shared bucket must keep its reserve when this workspace takes a
-// token. The reserve is for workspaces that dial less than a hundredth of the shared rate.
+// token. Only workspaces that dial less than a hundredth of the shared rate may use the reserve.
 func (w WorkspaceDemand) needsReserve(n, perSecond int) bool {
 	return n > 0 || w.SinceClaim != nil && w.SinceClaim.Seconds()*float64(perSecond) < 100
 }
 
-// ownLimitReached reports whether the workspace's own limits permit no request after n more
+// ownLimitReached reports whether the workspace's own limits forbid another request after n more
 // requests.
 func (w WorkspaceDemand) ownLimitReached(n int) bool {
 	return !w.Barred && (w.InUse+n >= w.MaxLive || !w.Bucket.hasTokens(n, false))
 }
 
-// mayTake reports whether a workspace that uses `used` units of a limit may take one more of the
-// free units. The last tenth of the limit, rounded up, is reserved for workspaces that use no unit,
-// or less than a hundredth of the limit.
+// mayTake reports whether a workspace that uses `used` units of a limit may take one of the free
+// units. The last tenth of the limit, rounded up, is reserved for workspaces that use no unit, or
+// less than a hundredth of the limit.
 func mayTake(limit, free, used int) bool {
 	return free > 0 && (free > (limit+9)/10 || used < max(1, limit/100))
 }
@@ -170,8 +170,8 @@ type Bucket struct {
 	Tokens float64
 }
 
-// NewBucket returns a bucket that contained the given number of tokens and was then filled for the
-// elapsed time. If tokens is nil, the bucket was never used and is full.
+// NewBucket returns a bucket. The bucket contained the given number of tokens, and has been filled
+// for the elapsed time since then. If tokens is nil, the bucket was never used and is full.
 func NewBucket(rate float64, tokens *float64, elapsed time.Duration) Bucket {
 	b := Bucket{Rate: rate}
 	b.Tokens = b.capacity()
@@ -185,7 +185,8 @@ func NewBucket(rate float64, tokens *float64, elapsed time.Duration) Bucket {
 // to the bucket.
 func (b Bucket) Take(n int) float64 { return min(b.capacity(), b.Tokens-float64(n)) }
 
-// capacity returns the number of tokens of a tenth of a second, but at least one.
+// capacity returns the size of the bucket: the tokens of a tenth of a second, but at least one
+// token.
 func (b Bucket) capacity() float64 {
 	if b.Rate <= 0 {
 		return 0
@@ -193,12 +194,12 @@ func (b Bucket) capacity() float64 {
 	return max(1, b.Rate/10)
 }
 
-// reservedTokens is a tenth of the capacity beyond one token. These tokens are for small
-// workspaces.
+// reservedTokens returns the number of tokens that are reserved for workspaces with few calls: a
+// tenth of the capacity beyond one token.
 func (b Bucket) reservedTokens() float64 { return (b.capacity() - 1) / 10 }
 
-// missingTokens returns the number of tokens that one more call needs after n calls. It is zero or
-// negative if no token is missing.
+// missingTokens returns how many tokens are missing for one more call after n calls. If it is zero
+// or negative, there are enough tokens.
 func (b Bucket) missingTokens(n int, leaveReserve bool) float64 {
 	needed := float64(n) + 1
 	if leaveReserve {

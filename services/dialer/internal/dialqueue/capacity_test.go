@@ -181,7 +181,7 @@ func TestAllocate_WaitIsSetOnlyIfATokenIsMissing(t *testing.T) {
 	}
 }
 
-func TestAllocate_ReportsTheWorkspacesOwnLimit(t *testing.T) {
+func TestAllocate_ReportsThatTheWorkspacesOwnLimitIsReached(t *testing.T) {
 	t.Parallel()
 	barred := workspace(50, 500, 500)
 	barred.Barred = true
@@ -253,7 +253,7 @@ func TestAllocate_NeverExceedsALimit(t *testing.T) {
 	})
 }
 
-func TestBucket_FillsAndReturnsTokens(t *testing.T) {
+func TestBucket_FillsOverTimeAndTakesTokensBack(t *testing.T) {
 	t.Parallel()
 	tokens := func(n float64) *float64 { return &n }
 	tests := []struct {

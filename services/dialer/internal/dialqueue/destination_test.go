@@ -9,7 +9,7 @@ import (
 	"ringfence.dev/services/dialer/internal/dialqueue"
 )
 
-func TestCheck_RefusesForbiddenNumbers(t *testing.T) {
+func TestCheck_ForbiddenDestinationIsRefused(t *testing.T) {
 	t.Parallel()
 	id := uuid.New()
 	workspace, agent := &dialqueue.Workspace{Status: "active", APIEnabled: true}, &dialqueue.Agent{WorkspaceID: id}

@@ -17,22 +17,22 @@ import (
 // WorkspacesPerClaim is the highest number of workspaces that one claim searches.
 const WorkspacesPerClaim = 64
 
-// Due is a workspace with queued requests, and the time until its first request is due.
+// Due is a workspace with queued requests, and the time until the first of its requests is due.
 type Due struct {
 	WorkspaceID uuid.UUID
 	Wait        time.Duration
 }
 
 // Candidates contains the workspaces that can have due requests, in the order in which claims serve
-// them. Every process has its own order. While capacity is free, a process searches all W
+// them. Each process has a different order. While capacity is free, a process searches all W
 // workspaces within ceil(W/WorkspacesPerClaim) claims. Candidates is not safe for concurrent use.
 type Candidates struct {
 	order []uuid.UUID
 	dueAt map[uuid.UUID]time.Time // time at which the first request of each workspace is due
 }
 
-// Replace sets the workspaces to those that a search found at the time now. Known workspaces keep
-// their place in the order, and new workspaces are appended.
+// Replace sets the workspaces to those that a search found at the time now. Workspaces that were
+// already included keep their position in the order. New workspaces are appended.
 func (c *Candidates) Replace(found []Due, now time.Time) {
 	at := make(map[uuid.UUID]time.Time, len(found))
 	for _, due := range found {
@@ -48,8 +48,8 @@ func (c *Candidates) Replace(found []Due, now time.Time) {
 	}
 }
 
-// Next returns the workspaces that the next claim must search. If no workspace has a due request,
-// wait is the time until the next request is due. ok is false if there is no workspace.
+// Next returns the workspaces that the next claim must search, as window. If no workspace has a due
+// request, wait is the time until the next request is due. ok is false if there is no workspace.
 func (c *Candidates) Next(now time.Time) (window []uuid.UUID, wait time.Duration, ok bool) {
 	for _, id := range c.order {
 		untilDue := c.dueAt[id].Sub(now)
@@ -70,10 +70,9 @@ func (c *Candidates) Next(now time.Time) (window []uuid.UUID, wait time.Duration
 func (c *Candidates) Len() int { return len(c.order) }
 
 // RecordClaim applies the result of a claim that searched the workspaces in window. The workspaces
-// up to the index lastServed move to the end of the order. If lastServed is -1, the whole window
-// moves.
-// drainedWorkspaces contains the workspaces without more due requests. Each value is the time until
-// the next request is due, or 0 if that time is not known.
+// up to the index lastServed move to the end of the order. If lastServed is -1, all workspaces in
+// window move. drainedWorkspaces contains the workspaces that have no more due requests. The value
+// is the time until their next request is due, or 0 if that time is not known.
 func (c *Candidates) RecordClaim(
 	window []uuid.UUID, lastServed int, drainedWorkspaces map[uuid.UUID]time.Duration, now time.Time,
 ) {

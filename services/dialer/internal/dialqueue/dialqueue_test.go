@@ -10,7 +10,7 @@ import (
 	"ringfence.dev/services/dialer/internal/dialqueue"
 )
 
-func TestCandidates_EveryWorkspaceIsServed(t *testing.T) {
+func TestCandidates_EveryWorkspaceIsSearched(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name       string

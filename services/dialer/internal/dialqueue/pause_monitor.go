@@ -13,29 +13,29 @@ import (
 const (
 	// pauseReadInterval is the time between two reads of the pauses.
 	pauseReadInterval = 300 * time.Millisecond
-	// maxPauseAge is the maximum age of the pauses at which an INVITE is permitted. No INVITE may be
-	// sent more than 2 s after the response to a pause. The remaining second is for sending the
-	// INVITE.
+	// maxPauseAge is the maximum age of the pauses at which an INVITE is permitted. The API promises
+	// that no INVITE is sent more than 2 s after the response to a pause. The second that remains is
+	// for sending the INVITE.
 	maxPauseAge = time.Second
 	// pauseReadTimeout limits one read.
 	pauseReadTimeout = 2 * time.Second
 )
 
-// LatestPause is the latest pause of a scope. Open reports that the pause has not ended.
+// LatestPause is the latest pause of a scope. Open is true if the pause has not ended.
 type LatestPause struct {
 	PauseScope
 	Open   bool      `db:"open"`
 	EndsAt time.Time `db:"ends_at"`
 }
 
-// PauseMonitor reads the pauses several times per second, so that the permit for an INVITE needs no
-// query. If the database does not respond, no INVITE is permitted. A nil PauseMonitor has no
+// PauseMonitor reads the pauses several times per second, so that the permission of an INVITE needs
+// no query. If the database does not respond, no INVITE is permitted. A nil PauseMonitor has no
 // pauses. PauseMonitor is safe for concurrent use.
 type PauseMonitor struct {
 	read   func(context.Context) ([]LatestPause, error)
 	paused *prometheus.GaugeVec
 
-	reading chan struct{} // one slot, so that concurrent permits wait for one read
+	reading chan struct{} // channel of size 1, so that concurrent callers wait for one read
 	mu      sync.Mutex
 	periods map[PauseScope]LatestPause
 	readAt  time.Time // start of the last successful read
@@ -82,7 +82,8 @@ func (m *PauseMonitor) MayUse(ctx context.Context, trunkID uuid.UUID) bool {
 	return m.active(ctx, PauseScope{PauseTrunk, trunkID})
 }
 
-// Delayed reports whether a pause of the last day delayed a request that was due at dueAt.
+// Delayed reports whether a pause delayed a request that was due at dueAt. It knows the pauses of
+// the last day.
 func (m *PauseMonitor) Delayed(workspaceID, agentID uuid.UUID, dueAt time.Time) bool {
 	if m == nil {
 		return false

@@ -58,7 +58,7 @@ func TestPauseMonitor_PermitsOnlyScopesThatAreNotPaused(t *testing.T) {
 		{name: "agent", scope: scope(dialqueue.PauseAgent, agent), otherAgent: true, elsewhere: true, mayUse: true},
 		{name: "trunk", scope: scope(dialqueue.PauseTrunk, trunk), mayDial: true, otherAgent: true,
 			elsewhere: true},
-		// A pause of a trunk does not apply to a workspace that has the same id.
+		// A pause of a trunk must not apply to a workspace that happens to have the same id.
 		{name: "a trunk with the id of the workspace", scope: scope(dialqueue.PauseTrunk, workspace),
 			mayDial: true, otherAgent: true, elsewhere: true, mayUse: true},
 	} {
@@ -81,8 +81,8 @@ func TestPauseMonitor_PermitsOnlyScopesThatAreNotPaused(t *testing.T) {
 	}
 }
 
-// A pause that is stored while the monitor has an older state must be obeyed within a second. The
-// remaining time, up to the 2 s of the contract, is for sending the INVITE.
+// The monitor has read the pauses before a new pause is stored. It must obey the new pause within
+// one second. The API promises 2 s; the second that remains is for sending the INVITE.
 func TestPauseMonitor_ObeysAPauseWithinASecond(t *testing.T) {
 	t.Parallel()
 	for name, running := range map[string]bool{"Run reads the pauses": true, "Run does not run": false} {
@@ -158,7 +158,7 @@ func TestPauseMonitor_ReportsWhichRequestsAPauseDelayed(t *testing.T) {
 		{PauseScope: scope(dialqueue.PauseWorkspace, workspace), EndsAt: now.Add(-time.Minute)},
 	}}
 	m := d.monitor()
-	m.MayDial(t.Context(), workspace, agent) // reads the pauses
+	m.MayDial(t.Context(), workspace, agent) // this call makes the monitor read the pauses
 	for name, tt := range map[string]struct {
 		workspace uuid.UUID
 		dueAt     time.Time

@@ -9,7 +9,7 @@ import (
 // PauseLevel is the kind of a PauseScope.
 type PauseLevel string
 
-// These are the values of PauseLevel.
+// Values of PauseLevel.
 const (
 	PauseEverything PauseLevel = "everything"
 	PauseWorkspace  PauseLevel = "workspace"
@@ -17,33 +17,33 @@ const (
 	PauseTrunk      PauseLevel = "trunk"
 )
 
-// PauseScope is the part of dialing that a pause stops: everything, or the calls of a workspace, an
-// agent or a trunk. ID is the zero UUID if the level is PauseEverything.
+// PauseScope is what a pause applies to: everything, or the calls of a workspace, an agent or a
+// trunk. ID is the zero UUID if the level is PauseEverything.
 type PauseScope struct {
 	Level PauseLevel `db:"level"`
 	ID    uuid.UUID  `db:"id"`
 }
 
-// ActorType is the kind of the actor that changed the state of dialing.
+// ActorType is the kind of an Actor.
 type ActorType string
 
-// These are the values of ActorType.
+// Values of ActorType.
 const (
 	ActorOperator ActorType = "operator"
 	ActorAPIKey   ActorType = "api_key"
-	ActorUser     ActorType = "user" // a person with a session of the console
+	ActorUser     ActorType = "user" // a person who is signed in to the console
 )
 
-// Actor is who changed the state of dialing. An operator has a name, an API key has an id, and a
-// user has both.
+// Actor identifies who paused or resumed dialing. An operator has a name, an API key has an id, and
+// a user has a name and an id.
 type Actor struct {
 	Type ActorType  `db:"actor_type"`
 	ID   *uuid.UUID `db:"actor_id"`
 	Name string     `db:"actor_name"`
 }
 
-// DialingChange is a change of the state of dialing. Until is the time at which a pause ends by
-// itself. Until is nil if the pause has no end, or if Paused is false.
+// DialingChange pauses or resumes the dialing of a scope. Until is the time at which a pause ends
+// by itself. Until is nil if the pause has no end, or if Paused is false.
 type DialingChange struct {
 	Paused bool
 	Reason string
@@ -51,8 +51,8 @@ type DialingChange struct {
 	Actor  Actor
 }
 
-// DialingState is the state of dialing of a scope, and its last change. SetAt is nil if the state
-// was never changed. Paused is false if Until has passed.
+// DialingState contains whether the dialing of a scope is paused, and the last change. SetAt is nil
+// if it was never changed. Paused is false after Until.
 type DialingState struct {
 	PauseScope
 	Paused bool       `db:"paused"`

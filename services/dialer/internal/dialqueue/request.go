@@ -15,7 +15,7 @@ import (
 // State is the state of a request in the dial queue.
 type State string
 
-// The states Queued and Dialing are open. The other states are final.
+// Queued and Dialing are open states. The other states are final.
 const (
 	Queued    State = "queued"
 	Dialing   State = "dialing"
@@ -39,19 +39,19 @@ type Request struct {
 	DueAt                  time.Time       `db:"due_at"`
 	Looks                  int32           `db:"looks"`
 	Traceparent            string          `db:"traceparent"`
-	// ClaimedUntil is the time at which the claim ends. It identifies the claim, because each claim
-	// of a request ends at a different time.
+	// ClaimedUntil is the time at which the claim ends. It identifies the claim, because no two claims
+	// of a request end at the same time.
 	ClaimedUntil time.Time `db:"claimed_until"`
-	// TimeZone is the person's time zone, as the gates (the dial-time check) returned it. It is
-	// empty if the zone is not known.
+	// TimeZone is the person's time zone, as the dial-time check returned it. It is empty if the time
+	// zone is not known.
 	TimeZone string `db:"-"`
 	// HeldBack is true if the request waited because its workspace had reached its own limits.
 	HeldBack bool `db:"-"`
-	// TookToken is true if the claim took a token from the rate buckets for the request.
+	// TookToken is true if the claim took a token of the rate limits for the request.
 	TookToken bool `db:"-"`
 }
 
-// EndUnknown is the refusal of a request that ended without a call. The reason of its end was not
+// EndUnknown returns the refusal of a request that ended without a call for a reason that was not
 // stored.
 func EndUnknown() Refusal {
 	return Refusal{
@@ -60,13 +60,13 @@ func EndUnknown() Refusal {
 	}
 }
 
-// Found states where the dialer found a request that the service `calls` published again, because
-// the request is overdue.
+// Found states what the dialer knows about an overdue request that the service `calls` published
+// again.
 type Found string
 
 // Waiting means that the request is in the queue, is in progress, or ended less than MaxEndDelay
-// ago. Lost means that the request had never arrived. Over means that the request had ended, but
-// the service `calls` did not receive the end.
+// ago. Lost means that the dialer did not have the request. Over means that the request had ended,
+// but the service `calls` did not receive the event of its end.
 const (
 	Waiting Found = "waiting"
 	Lost    Found = "lost"
@@ -76,7 +76,7 @@ const (
 // Founds returns all values of Found.
 func Founds() []Found { return []Found{Waiting, Lost, Over} }
 
-// MaxEndDelay is the longest time that the event of a request's end needs to reach the service
+// MaxEndDelay is the longest time that the event of a request's end takes to reach the service
 // `calls`.
 const MaxEndDelay = time.Minute
 
@@ -102,14 +102,14 @@ const (
 	CodeDialUnknown     = "dial_state_unknown"
 )
 
-// maxLooks is how often a request is put back because its agent is not known yet. The sum of the
-// delays is about a minute, because the records of agents.v1 can be a minute late after a replica
-// has died.
+// maxLooks is the highest number of times that a request is put back because its agent is not known
+// yet. The delays add up to about a minute, because records of agents.v1 can be delayed by a minute
+// after a replica has died.
 const maxLooks = 15
 
 // Check checks a request before the dial. If the request may be dialed, refused is nil and known is
-// true. If the workspace or the agent has not arrived yet, known is false, and the caller must put
-// the request back.
+// true. If the dialer has not received the workspace or the agent yet, known is false, and the
+// caller must put the request back.
 func (r Request) Check(workspace *Workspace, agent *Agent, pendingOptOut bool) (refused *Refusal, known bool) {
 	if workspace == nil {
 		return nil, false
@@ -147,8 +147,8 @@ func (r Request) Check(workspace *Workspace, agent *Agent, pendingOptOut bool) (
 	return nil, true
 }
 
-// Expired is the refusal of a request that waited longer than the limit of the queue. noCapacity is
-// true if the request waited for capacity.
+// Expired returns the refusal of a request that waited longer than the limit of the queue.
+// noCapacity is true if the request waited for capacity.
 func Expired(noCapacity bool) Refusal {
 	if noCapacity {
 		return Refusal{
@@ -159,21 +159,22 @@ func Expired(noCapacity bool) Refusal {
 	return Refusal{CodeQueueExpired, "The call could not be dialled for as long as it may wait; ask for it again."}
 }
 
-// NoNumber is the refusal of a request if no trunk has a caller number for its agent.
+// NoNumber returns the refusal of a request if no trunk has a caller number for its agent.
 func NoNumber() Refusal {
 	return Refusal{CodeInvalidAgent, "The agent has no number to call from. Set the agent's from_number, or ask the " +
 		"operator to give it a number (ringfence numbers add NUMBER AGENT) or to set caller_ids of the trunk. " +
 		"Then ask for the call again."}
 }
 
-// NoTestCarrier is the refusal of a request of a test workspace if the dialer has no simulated
+// NoTestCarrier returns the refusal of a request of a test workspace if the dialer has no simulated
 // carrier.
 func NoTestCarrier() Refusal {
 	return Refusal{CodeUnavailable, "The service has no simulated carrier for test workspaces. Ask the operator to set " +
 		"SIM_URL of the dialer, then ask for the call again."}
 }
 
-// Erased is the refusal of a request whose person was erased while the request waited in the queue.
+// Erased returns the refusal of a request whose person was erased while the request waited in the
+// queue.
 func Erased() Refusal {
 	return Refusal{
 		CodeWithdrawn,
@@ -213,8 +214,8 @@ func NewRescheduled(id, workspaceID uuid.UUID, windowStart, at time.Time) callst
 	return f
 }
 
-// NewDialing returns the event that a fence (the row that permits one dial) was committed. attempt
-// is the number of this fence among the fences of the request, starting at 1.
+// NewDialing returns the event that a fence was committed. attempt is the number of this fence
+// among the fences of the request, starting at 1.
 func NewDialing(id, workspaceID uuid.UUID, attempt int32, at time.Time) callstate.Fact {
 	f := callstate.New(id, id, workspaceID, "dialing", int64(attempt)-1, at)
 	f.Event.Event = &eventv1.DialEvent_Dialing{Dialing: &eventv1.Dialing{Attempt: attempt}}

@@ -16,13 +16,13 @@ import (
 // it (docs/test-numbers.md).
 const DefaultFrom = "+15005550006"
 
-// The limits of a workspace that has set no limits (docs/reference/api/README.md#rate-limits).
+// The limits of a workspace for which no limits are set (docs/reference/api/README.md#rate-limits).
 const (
 	DefaultCallsPerSecond = 50
 	DefaultMaxLiveCalls   = 500
 )
 
-// Workspace contains the settings of a workspace that the dialer has read from workspaces.v1.
+// Workspace contains the settings of a workspace, which the dialer reads from workspaces.v1.
 type Workspace struct {
 	WorkspaceID    uuid.UUID `db:"workspace_id"`
 	Version        int64     `db:"version"`
@@ -34,14 +34,14 @@ type Workspace struct {
 	// Test is true if the calls of the workspace use the simulated carrier.
 	Test bool `db:"test"`
 	// Recordings is true if the workspace's calls are recorded. KeepRecordingsDays is the number of
-	// days for which recordings are kept; 0 means the period that is configured for the service.
-	// The dial-time check uses neither field.
+	// days for which recordings are kept. If it is 0, the dialer's configured period applies. The
+	// dial-time check uses neither field.
 	Recordings         bool  `db:"-"`
 	KeepRecordingsDays int32 `db:"-"`
 }
 
 // WorkspaceOf converts the gateway's message to a Workspace. It returns an error if this version of
-// the dialer cannot read the message. Missing limits get their default values.
+// the dialer cannot read the message. Limits that are not set get their default values.
 func WorkspaceOf(event *eventv1.WorkspaceEvent) (Workspace, error) {
 	id, err := uuid.Parse(event.GetWorkspaceId())
 	if err != nil {
@@ -66,22 +66,22 @@ func WorkspaceOf(event *eventv1.WorkspaceEvent) (Workspace, error) {
 	return w, nil
 }
 
-// TestCarrier is the name of the simulated carrier of the test workspaces, if the calls of live
-// workspaces use another carrier.
+// TestCarrier is the name of the simulated carrier if it serves only test workspaces, because
+// another carrier places the calls of live workspaces.
 const TestCarrier = "test"
 
 // Modes selects workspaces by their mode: live workspaces, test workspaces, or both. Each carrier
 // places the calls of some modes.
 type Modes int
 
-// These are the values of Modes.
+// Values of Modes.
 const (
 	AllModes Modes = iota
 	LiveMode
 	TestMode
 )
 
-// Test returns the value of Workspace.Test that m selects, or nil for both values.
+// Test returns the value of Workspace.Test that m selects, or nil if m selects both values.
 func (m Modes) Test() *bool {
 	if m == AllModes {
 		return nil
@@ -102,7 +102,7 @@ func (w Workspace) MayReach(to phone.Number) bool {
 	return w.MayDial() && to.Forbidden() == "" && (len(w.Destinations) == 0 || to.HasPrefix(w.Destinations))
 }
 
-// Agent contains the settings of an AI agent that the dialer has read from agents.v1.
+// Agent contains the settings of an AI agent, which the dialer reads from agents.v1.
 type Agent struct {
 	AgentID        uuid.UUID `db:"agent_id"`
 	WorkspaceID    uuid.UUID `db:"workspace_id"`
@@ -111,13 +111,13 @@ type Agent struct {
 	FromE164       string    `db:"from_e164"`
 	MaxCallSeconds int32     `db:"max_call_seconds"`
 	Deleted        bool      `db:"deleted"`
-	// Kind, BaseURL and MediaURL determine the address of the agent. They are fields of Settings,
-	// and are not stored separately.
+	// Kind, BaseURL and MediaURL determine the address of the agent. They are copies of fields in
+	// Settings and are not stored separately.
 	Kind     string `db:"kind"`
 	BaseURL  string `db:"base_url"`
 	MediaURL string `db:"media_url"`
-	// Settings contains all settings as a JSON object. Store methods that read agents for a dial
-	// leave it empty, because a dial does not need it.
+	// Settings is a JSON object with all settings. Store methods that read agents for a dial leave it
+	// empty, because a dial does not need it.
 	Settings []byte `db:"-"`
 }
 
