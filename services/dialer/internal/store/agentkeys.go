@@ -31,7 +31,7 @@ func NewAgentKeys(pool *pgxpool.Pool, sealBox *seal.Box) *AgentKeys {
 
 const agentKnown = `SELECT EXISTS (SELECT 1 FROM agents WHERE workspace_id = @workspace_id AND agent_id = @agent_id AND NOT deleted)`
 
-// Known returns nil if the workspace has the agent, and otherwise ErrAgentOfKey.
+// Known returns nil if the workspace has the agent. Otherwise it returns ErrAgentOfKey.
 func (s *AgentKeys) Known(ctx context.Context, workspaceID, agentID uuid.UUID) error {
 	var found bool
 	if err := s.pool.QueryRow(ctx, agentKnown, pg.Args{"workspace_id": workspaceID, "agent_id": agentID}).Scan(&found); err != nil {
@@ -70,7 +70,7 @@ func (s *AgentKeys) Put(ctx context.Context, workspaceID, agentID uuid.UUID, key
 const keyOfAgent = `
 SELECT sealed, updated_at FROM agent_keys WHERE workspace_id = @workspace_id AND agent_id = @agent_id`
 
-// Since returns the time at which the key of an agent was stored. It returns pg.ErrNotFound if the
+// Since returns the time of the last change of an agent's key. It returns pg.ErrNotFound if the
 // agent has no key.
 func (s *AgentKeys) Since(ctx context.Context, workspaceID, agentID uuid.UUID) (time.Time, error) {
 	_, at, err := s.queryKey(ctx, workspaceID, agentID)
@@ -124,9 +124,9 @@ const (
 	resealAgentKey = `UPDATE agent_keys SET sealed = @again WHERE workspace_id = @workspace_id AND agent_id = @agent_id AND sealed = @was`
 )
 
-// Reseal encrypts every key again with the first sealing key of the configuration, and returns how
-// many keys it changed. Reseal skips a key that cannot be decrypted. The error names the agents of
-// the skipped keys.
+// Reseal encrypts every key again with the first sealing key of the configuration, and returns the
+// number of changed keys. Reseal skips keys that cannot be decrypted, and then returns an error
+// that names their agents.
 func (s *AgentKeys) Reseal(ctx context.Context) (moved int, err error) {
 	type secret struct {
 		WorkspaceID uuid.UUID `db:"workspace_id"`

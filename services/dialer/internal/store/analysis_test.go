@@ -12,8 +12,8 @@ import (
 	"ringfence.dev/services/dialer/internal/store"
 )
 
-// insertTalkedCalls inserts ended calls of one workspace. The analyses of the first $2 calls are
-// due, and the analyses of the other calls are finished.
+// insertTalkedCalls inserts ended calls of one workspace. The first $2 of these calls wait for
+// their analysis. The other calls are already analysed.
 const insertTalkedCalls = `
 INSERT INTO calls (call_id, call_request_id, workspace_id, agent_id, direction, from_number, to_e164, status, max_call_seconds, deadline_at, answered_at, ended_at, disposition, analyse_at)
 SELECT id, id, $1, $1, 'outbound', '+15005550006', '+14155550101', 'completed', 60, now(), now(), now(), 'human', CASE WHEN n <= $2 THEN now() - n * interval '1 ms' END
@@ -82,7 +82,7 @@ func TestDueAnalyses_CostDoesNotGrowWithTheBacklogOfOneWorkspace(t *testing.T) {
 	}
 }
 
-func TestDueAnalyses_ServesWorkspacesInTurn(t *testing.T) {
+func TestDueAnalyses_OneRoundServesEveryWorkspace(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	st := newStore(pool)

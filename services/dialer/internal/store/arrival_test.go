@@ -10,7 +10,7 @@ import (
 	"ringfence.dev/services/dialer/internal/store"
 )
 
-// A call without a row is not answered.
+// The dialer answers a call only if the call has a row.
 func TestApplyEvents_InboundCallOfASuspendedWorkspaceIsNotStored(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)

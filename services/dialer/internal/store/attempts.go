@@ -12,15 +12,15 @@ import (
 	"ringfence.dev/libs/pg"
 )
 
-// Attempt is one attempt over a SIP trunk: an outbound call that was offered to a trunk, or an
-// inbound call.
+// Attempt is one use of a SIP trunk: an outbound call that was offered to the trunk, or an inbound
+// call.
 type Attempt struct {
 	AttemptID     uuid.UUID  `db:"attempt_id"`
 	CallID        uuid.UUID  `db:"call_id"`
 	CallRequestID *uuid.UUID `db:"call_request_id"`
 	Direction     string     `db:"direction"`
-	// Fence is the number of the attempt's fence (the row that permits one dial) among the fences
-	// of the call request. It is nil for an inbound call.
+	// Fence is the number of the attempt's fence among the fences of the call request, starting at 1.
+	// It is nil for an inbound call.
 	Fence     *int32     `db:"attempt"`
 	TrunkID   uuid.UUID  `db:"trunk_id"`
 	Trunk     string     `db:"trunk"`

@@ -56,8 +56,8 @@ func (s *Store) Change(ctx context.Context, ids []uuid.UUID, changeCalls func(ma
 	return s.changeIf(ctx, func(*pgx.Batch) {}, ids, changeCalls)
 }
 
-// ChangeOnServer does the same as Change. On a database server that is not the one that was set
-// with UseServer, it returns ErrServerChanged and changes nothing.
+// ChangeOnServer does the same as Change, but only on the database server that was set with
+// UseServer. On another server, it returns ErrServerChanged and changes nothing.
 func (s *Store) ChangeOnServer(
 	ctx context.Context, ids []uuid.UUID, changeCalls func(map[uuid.UUID]*callstate.Call),
 ) error {
@@ -82,8 +82,9 @@ func (s *Store) changeIf(
 	})
 }
 
-// Record stores the key of the recording of an ended call and publishes an event with the key. An
-// empty key means that the recording was deleted. Record can be repeated.
+// Record stores the storage key of an ended call's recording and publishes an event with this key.
+// An empty key means that the recording was deleted. A repeated call of Record has no further
+// effect.
 func (s *Store) Record(ctx context.Context, callID uuid.UUID, key string, at time.Time) error {
 	return s.Change(ctx, []uuid.UUID{callID}, func(calls map[uuid.UUID]*callstate.Call) {
 		if c := calls[callID]; c != nil {
@@ -104,7 +105,7 @@ INSERT INTO opt_outs (call_id, workspace_id, phone_e164, evidence, heard_at)
 VALUES (@call_id, @workspace_id, @phone_e164, @evidence, @heard_at)
 ON CONFLICT (call_id) DO NOTHING`
 
-// Only the first opt-out of a call is stored.
+// queueOptOut stores an opt-out unless one is already stored for the call.
 func queueOptOut(batch *pgx.Batch, o *callstate.OptOut) {
 	batch.Queue(insertOptOut, pg.Args{
 		"call_id": o.CallID, "workspace_id": o.WorkspaceID, "phone_e164": o.PhoneE164,
@@ -112,8 +113,8 @@ func queueOptOut(batch *pgx.Batch, o *callstate.OptOut) {
 	})
 }
 
-// changeLocked sends the changed rows, the opt-outs and the events in one round trip with the
-// commit.
+// changeLocked sends the changed rows, the opt-outs and the events in one round trip, together with
+// the commit.
 func (s *Store) changeLocked(
 	ctx context.Context, tx *pg.Pipeline, locked []*callstate.Call,
 	changeCalls func(map[uuid.UUID]*callstate.Call),
@@ -163,8 +164,8 @@ func (s *Store) callArgs(c *callstate.Call) pg.Args {
 	}
 }
 
-// queueTraced adds events that continue the trace in traceparent, which is stored with their call
-// or call request.
+// queueTraced adds events to the batch. The events continue the trace in traceparent, which is
+// stored with their call or call request.
 func queueTraced(ctx context.Context, batch *pgx.Batch, name, traceparent string, facts ...callstate.Fact) error {
 	if len(facts) == 0 {
 		return nil
@@ -189,13 +190,13 @@ func sendBatch(ctx context.Context, tx pgx.Tx, batch *pgx.Batch) error {
 	return nil
 }
 
-// refreshPeriod is the time after a reconciliation in which each process stores the events of its
-// calls again. Each process checks the database server once a second.
+// refreshPeriod is how long the processes may take, after a reconciliation, to store the events of
+// their calls again. Each process checks once a second whether the database server has changed.
 const refreshPeriod = 10 * time.Second
 
-// refreshed is an SQL condition: no database server was set with UseServer, or the set server runs
-// the statement and was reconciled at least refreshPeriod ago. It needs the arguments @server and
-// @refresh_period.
+// refreshed is an SQL condition. It is true if no database server was set with UseServer. It is
+// also true on the server that was set, from refreshPeriod after its reconciliation. It needs the
+// arguments @server and @refresh_period.
 const refreshed = `(@server::text = '' OR EXISTS (SELECT FROM reconciled_servers
 	WHERE server = @server::text AND server = server_identity() AND reconciled_at <= now() - @refresh_period::interval))`
 
@@ -218,7 +219,7 @@ WHERE call_id = ANY (ARRAY(
 // marked.
 //
 // After a failover, the answer or the end of a call can be missing in the database. So Sweep marks
-// no calls until the database server was reconciled and the processes had time to store these
+// no calls until refreshPeriod after the reconciliation. By then the processes have stored these
 // events again.
 func (s *Store) Sweep(ctx context.Context) (int64, error) {
 	args := pg.Args{"server": s.server(), "refresh_period": refreshPeriod}
@@ -252,15 +253,14 @@ SELECT call_id, ending, test, false AS orphan FROM ours UNION ALL SELECT call_id
 type Hangup struct {
 	CallID uuid.UUID        `db:"call_id"`
 	Ending callstate.Ending `db:"ending"`
-	// Orphan reports that the call is live at the carrier, although its row has ended or does not
-	// exist.
+	// Orphan is true if the call is live at the carrier, but its row has ended or does not exist.
 	Orphan bool `db:"orphan"`
-	// Test reports that the call is at the carrier of the test workspaces.
+	// Test is true if the call is at the carrier of the test workspaces.
 	Test bool `db:"test"`
 }
 
-// HangupBatch is the maximum number of calls that DueHangups returns. The limit applies separately
-// to live calls and to orphaned calls.
+// HangupBatch is the maximum number of live calls, and the maximum number of orphaned calls, that
+// DueHangups returns.
 const HangupBatch = 100
 
 // DueHangups claims the calls that must be hung up now. A claimed call is due again after 2 s,
@@ -275,7 +275,8 @@ func (s *Store) DueHangups(ctx context.Context) ([]Hangup, error) {
 
 const forgetOrphan = `DELETE FROM orphaned_calls WHERE call_id = @call_id`
 
-// ForgetOrphan deletes an orphaned call that the carrier has hung up.
+// ForgetOrphan deletes the row of an orphaned call. It is called after the carrier has hung up the
+// call.
 func (s *Store) ForgetOrphan(ctx context.Context, callID uuid.UUID) error {
 	if _, err := s.pool.Exec(ctx, forgetOrphan, pg.Args{"call_id": callID}); err != nil {
 		return fmt.Errorf("delete orphaned call %s: %w", callID, err)
@@ -296,7 +297,7 @@ type Arrival struct {
 	WorkspaceID uuid.UUID `db:"workspace_id"`
 	From        string    `db:"from_number"`
 	Traceparent string    `db:"traceparent"`
-	// Test reports that the call is at the carrier of the test workspaces.
+	// Test is true if the call is at the carrier of the test workspaces.
 	Test bool `db:"test"`
 }
 
@@ -318,7 +319,7 @@ WHERE call_id = ANY (ARRAY(
 RETURNING call_id, workspace_id, phone_e164, evidence, heard_at`
 
 // DueReports claims the opt-outs that must be reported to contacts-compliance now. A claimed
-// opt-out is due again after 3 s, unless it was acknowledged.
+// opt-out is due again after 3 s, unless Acknowledged was called for it.
 func (s *Store) DueReports(ctx context.Context) ([]callstate.OptOut, error) {
 	due, err := pg.Many[callstate.OptOut](ctx, s.pool, dueReports, nil)
 	if err != nil {

@@ -24,7 +24,7 @@ func end(t *testing.T, st *store.Store, id uuid.UUID) {
 	}
 }
 
-func TestClaim_CapacityIsFreedByEveryEndOfAClaimOrCall(t *testing.T) {
+func TestClaim_CapacityIsFreeAfterEveryEndOfAClaimOrCall(t *testing.T) {
 	t.Parallel()
 	fence := func(t *testing.T, st *store.Store, r dialqueue.Request) uuid.UUID {
 		id := uuid.Must(uuid.NewV7())
@@ -118,8 +118,9 @@ func TestClaim_ExpiredClaimOfADeadProcessFreesCapacity(t *testing.T) {
 	}
 }
 
-// expireOldRequest runs Expire and returns the error code of the old request. The code is empty if
-// the request did not end.
+// expireOldRequest runs Expire on a request that has been due for 25 h, and returns the request's
+// error code. The code is empty if the request did not end. If crowded is true, the workspace has
+// reached its limit of live calls. If trunkDown is true, no trunk can take a call.
 func expireOldRequest(t *testing.T, limit store.Timing, crowded, trunkDown bool) (code string) {
 	t.Helper()
 	pool := newPool(t)
@@ -127,7 +128,7 @@ func expireOldRequest(t *testing.T, limit store.Timing, crowded, trunkDown bool)
 	st, workspace := store.New(pool, uuid.Must(uuid.NewV7()), limit), uuid.Must(uuid.NewV7())
 	limited(t, pool, st, workspace, 1, 100_000)
 	if crowded {
-		fenced(t, pool, st, aRequest(workspace, 1)) // the workspace has reached its limit of one call
+		fenced(t, pool, st, aRequest(workspace, 1)) // this call uses up the workspace's limit of one
 	}
 	old, young := aRequest(workspace, 2), aRequest(workspace, 3)
 	old.DueAt = time.Now().Add(-25 * time.Hour)
@@ -139,7 +140,7 @@ func expireOldRequest(t *testing.T, limit store.Timing, crowded, trunkDown bool)
 	if trunkDown {
 		claimWithoutTrunk(t, st, 0)
 	}
-	for range 2 { // the second call of Expire changes nothing
+	for range 2 { // the second run must change nothing
 		if _, err := st.Expire(t.Context()); err != nil {
 			t.Fatal(err)
 		}

@@ -72,9 +72,9 @@ INSERT INTO sip_legs (call_id, trunk_id, inbound, from_number, to_number, owner,
 SELECT gen_random_uuid(), $1, false, '', '', gen_random_uuid(), now() - $2::interval
 FROM generate_series(1, 20000) AS n`
 
-// While a transaction has an old snapshot, vacuum cannot remove legs that have ended. A count of
-// channels must not read the legs that were last counted more than ten minutes ago.
-func TestStoreOutbound_ReadsFewPagesOfEndedLegs(t *testing.T) {
+// While a transaction has an old snapshot, vacuum cannot remove the rows of legs that have ended. A
+// count of channels must not read legs whose counted_at is older than ten minutes.
+func TestStoreOutbound_CountingChannelsReadsFewPagesOfEndedLegs(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
 		counted time.Duration

@@ -14,29 +14,29 @@ import (
 )
 
 const (
-	// A claim reads extraRequests more requests than the share of the workspace, because some of
-	// the requests cannot be claimed.
+	// extraRequests is how many requests a claim reads in addition to the number that the workspace
+	// may start. Some of the requests that it reads cannot be claimed.
 	extraRequests = 16
-	// lateAfter is how long after its due time a request counts as late.
+	// lateAfter is the time after which a due request counts as late.
 	lateAfter = 5 * time.Second
-	// A fence (the row that permits one dial) can commit up to longestClaimDelay after the end of
-	// its claim. Until then, the limits count the request as in use.
+	// longestClaimDelay is the longest time after the end of a claim at which its fence can still
+	// commit. Until then, the limits count the request as in use.
 	longestClaimDelay = 2 * time.Second
-	// Due finds a request up to dueAhead before it is due.
+	// dueAhead is how long before its due time Due finds a request.
 	dueAhead = 2 * time.Second
 )
 
 // Capacity is the capacity that one claim may use.
 type Capacity struct {
 	Workers dialqueue.Workers
-	// Trunk is the name of the carrier. OfTrunk is zero while no trunk can take a call. A claim
-	// then takes only requests that must be blocked, and records no lack of capacity for the
-	// others.
+	// Trunk is the name of the carrier. OfTrunk is zero while no trunk can take a call. A claim then
+	// takes only requests that must be blocked, and does not record that the other requests lacked
+	// capacity.
 	Trunk   string
 	OfTrunk dialqueue.Limit
 	Total   dialqueue.Limit
-	// Unused is, by workspace, the number of tokens that earlier claims took for requests without a
-	// dial.
+	// Unused is, by workspace, the number of tokens that earlier claims took for requests that were
+	// not dialed.
 	Unused map[uuid.UUID]int
 }
 
@@ -47,10 +47,10 @@ type Claimed struct {
 	// none.
 	Last int
 	// Drained contains the workspaces that have no more due requests. The value is the time until
-	// the workspace's next request is due. It is 0 if no request is due within two seconds.
+	// their next request is due, or 0 if none is due within two seconds.
 	Drained map[uuid.UUID]time.Duration
-	// Left is true if the claim left due requests in the queue. Wait is the time until a token
-	// permits another request. Wait is zero if no token is missing.
+	// Left is true if the claim left due requests in the queue. Wait is the time until a token permits
+	// another request, or zero if no token is missing.
 	Left bool
 	Wait time.Duration
 }
@@ -68,12 +68,13 @@ WHERE q.look_at <= now() + @ahead::interval AND (@test::boolean IS NULL OR w.tes
 		OR NOT (` + allPaused + ` OR w.workspace_id IN ` + pausedWorkspaces + `))`
 
 // Due returns the workspaces whose first queued request is due now or within two seconds. It locks
-// no rows. Due omits workspaces whose record has not arrived from workspaces.v1, because their
-// requests cannot be dialed yet. It omits paused workspaces, except those that may not dial: their
-// requests must be blocked.
+// no rows. Due omits workspaces whose record has not arrived from workspaces.v1 yet, because their
+// requests cannot be dialed. It omits paused workspaces, unless they may not dial at all, because
+// then their requests must be blocked.
 func (s *Store) Due(ctx context.Context) ([]dialqueue.Due, error) {
 	var found []dialqueue.Due
-	// byIndex is valid until the transaction ends, so both statements use one transaction
+	// The settings of byIndex end with the transaction. So both statements must run in one
+	// transaction.
 	var batch pgx.Batch
 	batch.Queue(byIndex)
 	batch.Queue(dueWorkspaces, pg.Args{"ahead": dueAhead, "test": s.modes.Test()}).Query(func(rows pgx.Rows) error {
@@ -93,15 +94,14 @@ func (s *Store) Due(ctx context.Context) ([]dialqueue.Due, error) {
 }
 
 const (
-	// byIndex makes the planner use the indexes. A connection can plan the statements of this file
-	// while the tables are empty or were never analyzed. The connection keeps these plans while the
-	// tables grow.
+	// byIndex makes the planner use indexes. A connection can plan the statements of this file while
+	// the tables are empty or not analyzed, and it keeps these plans while the tables grow.
 	byIndex = `
 SELECT set_config('plan_cache_mode', 'force_generic_plan', true), set_config('enable_sort', 'off', true),
 	set_config('enable_bitmapscan', 'off', true), set_config('enable_seqscan', 'off', true)`
-	// lockClaims makes the claims of all replicas run one after another, so that no limit is
-	// exceeded. If a process stops during a claim, the database server closes its connection after
-	// two seconds and frees the lock.
+	// lockClaims lets only one claim of all replicas run at a time, so that no limit is exceeded. If a
+	// process halts during a claim, the database server closes its connection after two seconds, which
+	// frees the lock.
 	lockClaims = `
 SELECT set_config('idle_in_transaction_session_timeout', '2000', true),
 	pg_advisory_xact_lock(hashtext(current_schema() || ' claim'))`
@@ -133,12 +133,12 @@ WHERE (q.state = 'dialing' OR q.state = 'queued' AND q.claimed_by IS NOT NULL)
 GROUP BY q.workspace_id) u`
 
 // isCounted selects the rows that the limits count. MoveLongCalls regularly sets counted_at of live
-// legs and live inbound calls to the current time. So a count can skip the index entries of older
-// rows.
+// legs and live inbound calls to the current time. So rows with an older counted_at have ended, and
+// a count can skip their index entries.
 const isCounted = `counted_at > now() - interval '10 minutes'`
 
-// Inbound calls are counted, because they use channels of the trunks. The ORDER BY makes the
-// planner use the index on counted_at.
+// countInbound counts inbound calls, because they use channels of the trunks. The ORDER BY makes
+// the planner use the index on counted_at.
 const countInbound = `
 SELECT count(*) FROM (SELECT FROM calls WHERE ended_at IS NULL AND direction = 'inbound' AND ` + isCounted + `
 	AND (@test::boolean IS NULL OR test = @test)
@@ -183,12 +183,12 @@ type workspaceRow struct {
 	FilledFor  float64    `db:"filled_for"`
 	SinceClaim *float64   `db:"since_claim"`
 	ScanFrom   *time.Time `db:"scan_from"`
-	// NoCapacityLately is true if a claim of the last ten seconds left requests of the workspace
+	// NoCapacityLately is true if, in the last ten seconds, a claim left requests of the workspace
 	// because no capacity was free.
 	NoCapacityLately bool `db:"no_capacity_lately"`
 	// OwnLimitSince is the time at which the workspace reached its own limits. It is nil if the
-	// workspace is below its limits. OwnLimitNoted is true if a claim confirmed this within the
-	// last second.
+	// workspace is below its limits. OwnLimitNoted is true if a claim stored this within the last
+	// second.
 	OwnLimitSince *time.Time `db:"own_limit_since"`
 	OwnLimitNoted bool       `db:"own_limit_noted"`
 	// Waiting is the number of due requests, but at most the number of free workers. First is the
@@ -200,16 +200,16 @@ type workspaceRow struct {
 	Next float64 `db:"next"`
 }
 
-// ignorePaused prevents the claim of requests of a paused workspace. It does not apply to a barred
-// workspace, because the requests of that workspace must be blocked.
+// ignorePaused lets the claim skip the requests of a paused workspace. It has no effect on a barred
+// workspace, because its requests must be blocked.
 func (w *workspaceRow) ignorePaused() {
 	if w.Paused && !w.Barred {
 		w.Waiting, w.First = 0, nil
 	}
 }
 
-// heldBack reports whether the workspace's own limits delayed the request. This is the case if the
-// workspace was at its limits when the request became late.
+// heldBack reports whether the workspace's own limits delayed the request. It returns true if the
+// workspace had reached its limits before the request became late.
 func (w workspaceRow) heldBack(r dialqueue.Request) bool {
 	return w.OwnLimitSince != nil && w.OwnLimitSince.Sub(r.DueAt) <= lateAfter
 }
@@ -224,20 +224,20 @@ const (
 // claimRequests claims due requests, except in four cases. If a call to the number is live, the
 // request is held until that call ends. If another request to the number is claimed, the request
 // waits 250 ms. If the request has reached the age limit, it waits until Expire ends it. If its
-// agent is paused, it waits until MovePaused makes it due.
+// agent is paused, the request waits until MovePaused makes it due.
 //
-// A request before its due time is claimed only if it must be blocked: its workspace may not
-// dial, or its agent is deleted. If the workspace may dial again, the request waits until its due
+// A request is claimed before its due time only if it must be blocked: its workspace may not dial,
+// or its agent is deleted. If the workspace may dial again by then, the request waits until its due
 // time.
 //
 // The statement locks the row of the live call, so that the end of that call finds the held
 // request. If another transaction is changing the call, the request is left for the next claim.
 //
-// The paused time of a request older than the limit is computed once for each agent and due time,
-// because an agent can have many pauses. It is not computed if expire_at is more than a minute
-// ahead, because Expire sets expire_at to at most a minute after the request reaches the limit.
+// An agent can have many pauses. So the paused time of requests older than the limit is computed
+// once for each agent and due time. It is not computed if expire_at is more than a minute ahead,
+// because such a request has not reached the limit yet.
 //
-// The coalesce keeps the planner from using a partial index where the id identifies the row.
+// Where the id identifies the row, the coalesce prevents the planner from using a partial index.
 const claimRequests = `
 WITH oldest AS MATERIALIZED (
 	SELECT q.call_request_id, q.agent_id, q.to_e164, q.look_at, q.due_at, q.due_at < now() - @queue_limit::interval
@@ -359,11 +359,11 @@ type usage struct {
 	scopes     []string
 	versions   []int64
 	shared     []dialqueue.Shared
-	first      *time.Time // the end of the oldest claim whose request is in use
+	first      *time.Time // end of the oldest claim whose request is in use
 }
 
-// readUsage takes the lock that excludes other claims, and reads the waiting requests and the used
-// capacity, in one round trip.
+// readUsage takes the lock that excludes other claims. In the same round trip, it reads the waiting
+// requests and the used capacity.
 func (s *Store) readUsage(ctx context.Context, tx *pg.Pipeline, c Capacity, workspaces []uuid.UUID) (usage, error) {
 	u := usage{scopes: []string{totalScope, trunkPrefix + c.Trunk}, versions: make([]int64, 2)}
 	inUse, all, ofTrunk, inbound, buckets := map[uuid.UUID]int{}, 0, 0, 0, map[string]bucketRow{}
@@ -510,8 +510,8 @@ func (u usage) queueUsage(tx *pg.Pipeline, c Capacity, allocation dialqueue.Allo
 	tx.QueueBatch(&batch)
 }
 
-// If version is 0, the statement inserts the bucket. Otherwise it changes the bucket if that
-// version is still the current one.
+// saveBucket inserts the bucket if version is 0. Otherwise it changes the bucket if the stored
+// version is still this version.
 func saveBucket(batch *pgx.Batch, version int64, args pg.Args) {
 	args["version"], args["late"] = version, lateAfter
 	if version == 0 {

@@ -29,11 +29,11 @@ type costSide struct {
 	took      []time.Duration
 }
 
-// BenchmarkClaim claims one due request at a time from each of four queues. The queue `few` has a
-// thousand scheduled requests, and the queue `spread` has a million requests of a hundred
-// workspaces. In the queues `other` and `own`, one workspace has a million requests; the benchmark
-// claims requests of another workspace in `other`, and of this workspace in `own`. `make bench
-// ARGS='-only claims'` runs it on a Postgres with durable commits.
+// BenchmarkClaim measures claims of one due request, in four queues. In `few`, a thousand requests
+// are scheduled. In `spread`, a hundred workspaces have a million requests together. In `other` and
+// `own`, one workspace has a million requests. The request that is claimed belongs to this
+// workspace in `own` and to another one in `other`. `make bench ARGS='-only claims'` runs it on a
+// Postgres with durable commits.
 func BenchmarkClaim(b *testing.B) {
 	few, hundred := newCostSide(b, "few", 1_000, 100)
 	spread, _ := newCostSide(b, "spread", 1_000_000, 100)
@@ -43,7 +43,7 @@ func BenchmarkClaim(b *testing.B) {
 	sides := []*costSide{few, spread, other, own}
 	for _, side := range sides {
 		side.unlimited(b)
-		for range 20 { // open the connections and prepare the statements before the measurement
+		for range 20 { // open connections and prepare statements before the measurement
 			side.claimOne(b)
 		}
 		side.took = nil
@@ -147,7 +147,7 @@ func (s *costSide) pages(b *testing.B) (most int) {
 		store.Timing{ClaimLease: time.Minute, QueueLimit: 24 * time.Hour, CapacityLimit: 24 * time.Hour},
 	)
 	for _, mode := range []string{pgtest.GenericPlan, pgtest.CustomPlan} {
-		for range 20 { // Pages runs a claim again, and each claim needs a due request
+		for range 20 { // Pages repeats the claim, and each claim needs a due request
 			s.enqueue(b)
 		}
 		seen.Forget()

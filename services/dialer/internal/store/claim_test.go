@@ -31,7 +31,7 @@ func insertRequests(t *testing.T, pool *pgxpool.Pool, workspace uuid.UUID, first
 	if err != nil {
 		t.Fatal(err)
 	}
-	const atOnce = 10_000 // a larger statement reaches the statement timeout
+	const atOnce = 10_000 // a larger statement would reach the statement timeout
 	for ; first <= last; first += atOnce {
 		if _, err := pool.Exec(t.Context(), manyRequests, workspace, first, min(last, first+atOnce-1), at); err != nil {
 			t.Fatal(err)
@@ -109,7 +109,7 @@ func TestClaim_CostDoesNotGrowWithScheduledRequests(t *testing.T) {
 			t.Fatal(err)
 		}
 		claim = pagesOf(t, seen, func() {
-			for range 20 { // Pages runs a claim again, and each claim needs a due request
+			for range 20 { // Pages repeats the claim, and each claim needs a due request
 				next++
 				enqueue(t, pool, plain, aRequest(workspace, next))
 			}
@@ -172,7 +172,7 @@ func TestClaim_LastTenthOfCapacityIsReservedForSmallWorkspaces(t *testing.T) {
 	}{
 		{name: "channels of the trunk", trunk: dialqueue.Limit{Live: 20, PerSecond: 100_000}, overall: ample},
 		{name: "live calls of all trunks", trunk: ample, overall: dialqueue.Limit{Live: 20, PerSecond: 100_000}},
-		// the bucket has 20 tokens, and 2 of these tokens are reserved
+		// The bucket has 20 tokens, and 2 of them are reserved.
 		{name: "calls per second of the trunk", trunk: dialqueue.Limit{Live: 100_000, PerSecond: 200}, overall: ample},
 		{name: "calls per second of all trunks", trunk: ample, overall: dialqueue.Limit{Live: 100_000, PerSecond: 200}},
 	}
@@ -271,8 +271,8 @@ func dialClaimed(t *testing.T, st *store.Store, capacity store.Capacity) (calls 
 	return calls
 }
 
-// usedByWorkspace returns three numbers of requests in use: of all workspaces, of one workspace,
-// and of the workspace that has the most.
+// usedByWorkspace returns the number of requests in use of all workspaces, of the workspace $1, and
+// of the workspace that has the most.
 const usedByWorkspace = `
 SELECT coalesce(sum(n), 0), coalesce(sum(n) FILTER (WHERE workspace_id = $1), 0), coalesce(max(n), 0) FROM (
 	SELECT workspace_id, count(*) AS n FROM dial_queue
@@ -327,8 +327,8 @@ func TestClaim_SecondRequestToANumberWaitsForTheFirstCall(t *testing.T) {
 	}
 }
 
-// stallingPool is a pool that delays the second batch of a transaction. The delay simulates a
-// process that stops for some time during a claim.
+// stallingPool is a pool that delays the second batch of a transaction, as if the process halted
+// during a claim.
 type stallingPool struct {
 	batches atomic.Int64
 	stopped chan struct{}
@@ -350,7 +350,7 @@ func (s *stallingPool) TraceBatchStart(ctx context.Context, _ *pgx.Conn, _ pgx.T
 	return ctx
 }
 
-func TestClaim_ProcessPausedInAClaimDoesNotBlockOthers(t *testing.T) {
+func TestClaim_ProcessThatHaltsInAClaimDoesNotBlockOthers(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	settings, stall := pool.Config(), &stallingPool{stopped: make(chan struct{}), goOn: make(chan struct{})}
@@ -421,7 +421,7 @@ func TestClaim_ReplicasTogetherKeepTheRateLimit(t *testing.T) {
 				})
 			}
 			all.Wait()
-			// The bucket can have five tokens at the beginning. The sixth request is a margin.
+			// At 50 requests per second, the bucket starts with five tokens. The sixth request is a margin.
 			if took, want := time.Since(begun), time.Duration(taken.Load()-6)*time.Second/50; took < want {
 				t.Errorf("%d requests were claimed in %s, want at least %s at 50 per second", taken.Load(), took, want)
 			}

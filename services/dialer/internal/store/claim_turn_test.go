@@ -7,7 +7,7 @@ import (
 	"github.com/google/uuid"
 )
 
-func TestClaim_EveryWorkspaceIsServed(t *testing.T) {
+func TestClaim_EachWorkspaceIsServedOncePerRound(t *testing.T) {
 	t.Parallel()
 	const workspaces, workers = 150, 10
 	pool := newPool(t)

@@ -9,10 +9,10 @@ import (
 	"ringfence.dev/libs/pg"
 )
 
-// waiting + condition + waitingEnd is an SQL expression for the requests that wait in the queue of
-// the workspaces for which the condition is true. Requests that are claimed or held are not
-// included. The expression is used while dialing is paused for some workspaces, because a scan of
-// all due requests would read the requests of these workspaces.
+// waiting + condition + waitingEnd is an SQL expression for the waiting requests of the workspaces
+// for which the condition is true. Claimed and held requests are not included. The expression is
+// used only while a pause is active. It can leave out paused workspaces, whose requests a scan of
+// all due requests would read.
 const (
 	waiting = `(SELECT q.due_at FROM workspaces w
 	LEFT JOIN LATERAL (SELECT b.scan_from FROM rate_buckets b WHERE b.scope = w.workspace_id::text
@@ -27,10 +27,10 @@ const (
 		WHERE p.level = ANY ('{everything,workspace,agent}') AND p.ends_at > now())`
 )
 
-// Each count of queued requests reads a partial index and stops at 10,000. The count in_use has the
-// condition of a claim, so that it reads few dead rows. The other counts can read dead rows
-// (docs/adr/0011-count-live-calls-in-the-claim.md). Due requests whose dialing is paused are
-// counted separately, because more dialer processes would not dial them.
+// countDepth counts each kind of queued requests through a partial index, and stops at 10,000. The
+// count in_use has the condition of a claim, so that it reads few dead rows. The other counts can
+// read many dead rows (docs/adr/0011-count-live-calls-in-the-claim.md). Due requests whose dialing
+// is paused are counted separately, because more dialer processes would not dial them.
 const countDepth = `
 SELECT CASE WHEN ` + somePaused + `
 		THEN (SELECT count(*) FROM ` + waiting + `10000` + waitingEnd + `NOT ` + isPaused + ` LIMIT 10000) AS bounded)
@@ -60,13 +60,13 @@ SELECT CASE WHEN ` + somePaused + `
 		AND (state = 'dialing' OR look_at > now())) AS in_use,
        (SELECT count(*) FROM opt_outs WHERE acknowledged_at IS NULL) AS unreported_opt_outs`
 
-// Depth contains the numbers of queued requests and live calls. The counts Due, Ahead and Paused
-// are at most 10,000.
+// Depth contains the numbers of queued requests and live calls. The values Due, Ahead and Paused
+// stop at 10,000.
 type Depth struct {
 	Due   int64
 	Ahead int64
-	// Paused is the number of due requests whose dialing is paused. Due and OldestDueSeconds do not
-	// include them.
+	// Paused is the number of due requests whose dialing is paused. They are not included in Due and
+	// OldestDueSeconds.
 	Paused           int64
 	OldestDueSeconds float64
 	Outbound         int64
@@ -76,7 +76,7 @@ type Depth struct {
 	UnreportedOptOuts int64
 }
 
-// ReadDepth returns the counts over all workspaces.
+// ReadDepth returns the Depth of all workspaces together.
 func ReadDepth(ctx context.Context, pool *pgxpool.Pool) (Depth, error) {
 	found, err := pg.One[Depth](ctx, pool, countDepth, nil)
 	if err != nil {

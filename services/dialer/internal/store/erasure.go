@@ -24,15 +24,16 @@ type Erasure struct {
 	WorkspaceID uuid.UUID
 }
 
-// blockErased and the statement that commits a fence (the row that permits one dial) change the
-// same row. So only the first of the two transactions succeeds.
+// blockErased changes the same row as the statement that commits a fence. So only the first of the
+// two transactions succeeds.
 const blockErased = `
 UPDATE dial_queue SET state = 'blocked', claimed_by = NULL, held = false, variables = NULL, ended_at = now()
 WHERE call_request_id = @call_request_id AND workspace_id = @workspace_id AND state = 'queued'
 RETURNING now()`
 
-// This statement is separate from blockErased and has a newer snapshot. If blockErased waited for a
-// fence, the snapshot of blockErased does not contain the call of that fence.
+// eraseCallsOfRequest is a separate statement, because it needs a newer snapshot than blockErased.
+// If blockErased waited for the commit of a fence, its snapshot does not contain the call of that
+// fence.
 const eraseCallsOfRequest = `
 UPDATE calls SET erased = true, variables = NULL, time_zone = '', turns = CASE WHEN ended_at IS NULL THEN turns ELSE '[]' END
 WHERE call_request_id = @call_request_id AND workspace_id = @workspace_id`
@@ -42,8 +43,8 @@ UPDATE dial_queue SET variables = NULL
 WHERE call_request_id = @call_request_id AND workspace_id = @workspace_id AND variables IS NOT NULL`
 
 // EraseRequest erases a request and its calls. A queued request ends as blocked. A live call keeps
-// the data that its agent needs until the call ends. EraseRequest can be repeated, and it ignores
-// an unknown request.
+// the data that its agent needs until the call ends. An unknown request is ignored. A repeated call
+// of EraseRequest has no further effect.
 func (s *Store) EraseRequest(ctx context.Context, tx pgx.Tx, id uuid.UUID, e Erasure) error {
 	args := pg.Args{"call_request_id": id, "workspace_id": e.WorkspaceID}
 	at, err := pg.Value[time.Time](ctx, tx, blockErased, args)
@@ -58,8 +59,8 @@ func (s *Store) EraseRequest(ctx context.Context, tx pgx.Tx, id uuid.UUID, e Era
 		}
 	}
 	batch.Queue(eraseCallsOfRequest, args)
-	// The statement runs twice. The first run can have waited for the commit of FenceAgain, which
-	// inserts another call that only the second run sees.
+	// The statement runs twice. The first run can wait for the commit of FenceAgain, which inserts
+	// another call. Only the second run sees that call.
 	batch.Queue(eraseCallsOfRequest, args)
 	batch.Queue(forgetVariables, args)
 	if err := sendBatch(ctx, tx, &batch); err != nil {
@@ -81,9 +82,9 @@ WHERE workspace_id = @workspace_id AND call_id = ANY (ARRAY(`
 	eraseRecordingsOfCalls   = eraseRecordingsOf + `SELECT unnest(@calls::uuid[]))) RETURNING call_id`
 )
 
-// eraseRecordings marks recordings for deletion and returns one erasure step for each recording. A
-// step is reported after the recording is deleted. The recording of a live call is deleted after
-// the end of the call.
+// eraseRecordings marks recordings for deletion and returns one erasure step for each recording.
+// The step is reported when the recording is deleted. The recording of a live call is deleted after
+// the call has ended.
 func eraseRecordings(ctx context.Context, tx pgx.Tx, sql string, args pg.Args) (next []*eventv1.ErasureStep, err error) {
 	ids, err := pg.Values[uuid.UUID](ctx, tx, sql, args)
 	if err != nil {
@@ -95,9 +96,8 @@ func eraseRecordings(ctx context.Context, tx pgx.Tx, sql string, args pg.Args) (
 	return next, nil
 }
 
-// While the erasure is in progress, this statement does not restart it. If the erasure is finished,
-// this statement starts it again. For the calls that it erased before, it then publishes the same
-// events a second time.
+// orderErasure does not restart an erasure that is in progress. A finished erasure starts again,
+// and then also publishes the events of the calls that it erased before.
 const orderErasure = `
 INSERT INTO erasures AS e (erasure_id, workspace_id, phone_e164, step_at)
 	VALUES (@erasure_id, @workspace_id, @phone_e164, now())
@@ -106,15 +106,14 @@ ON CONFLICT (erasure_id) DO UPDATE SET
 		after_call = '00000000-0000-0000-0000-000000000000', step_at = now()
 WHERE e.step_at IS NULL`
 
-// If contacts-compliance has not acknowledged an opt-out yet, its evidence is kept for the report.
-// The acknowledgement deletes it.
+// The report of an opt-out needs the evidence. So the evidence is kept until contacts-compliance
+// has acknowledged the opt-out, and the acknowledgement deletes it.
 const forgetEvidence = `
 UPDATE opt_outs SET evidence = '' WHERE workspace_id = @workspace_id AND phone_e164 = @phone_e164
 	AND acknowledged_at IS NOT NULL AND evidence <> ''`
 
 // OrderErasure starts the erasure of a number's inbound calls. EraseNextCalls does the work in
-// steps, because the number of calls is not limited. Outbound calls are erased with their requests
-// (EraseRequest).
+// steps, because a number can have any number of calls. EraseRequest erases outbound calls.
 func (s *Store) OrderErasure(ctx context.Context, tx pgx.Tx, number string, e Erasure) error {
 	args := pg.Args{"workspace_id": e.WorkspaceID, "phone_e164": number, "erasure_id": e.ID}
 	var batch pgx.Batch
@@ -126,8 +125,8 @@ func (s *Store) OrderErasure(ctx context.Context, tx pgx.Tx, number string, e Er
 	return nil
 }
 
-// A claimed step is due again after a minute. So if a replica dies during a step, another replica
-// repeats the step.
+// claimErasure makes the claimed step due again after a minute. If a replica dies during a step,
+// another replica repeats it.
 const claimErasure = `
 UPDATE erasures SET step_at = now() + interval '1 minute'
 WHERE erasure_id = (SELECT erasure_id FROM erasures WHERE step_at <= now() ORDER BY step_at LIMIT 1
@@ -139,7 +138,7 @@ type erasureJob struct {
 	WorkspaceID uuid.UUID `db:"workspace_id"`
 	Number      string    `db:"phone_e164"`
 	Again       bool      `db:"again"`
-	// AfterCall is the last erased call.
+	// AfterCall is the last call that was erased.
 	AfterCall uuid.UUID `db:"after_call"`
 }
 
@@ -169,15 +168,15 @@ ORDER BY call_id LIMIT @limit FOR UPDATE`
 const saveErased = `
 UPDATE calls SET erased = true, variables = NULL, time_zone = '', turns = @turns, version = @version WHERE call_id = @call_id`
 
-// After the last step, the statement deletes the number from the row.
+// advanceErasure deletes the number from the row after the last step.
 const advanceErasure = `
 UPDATE erasures SET after_call = @last, step_at = CASE WHEN @more::boolean THEN now() END,
 	phone_e164 = CASE WHEN @more THEN phone_e164 END
 WHERE erasure_id = @erasure_id AND after_call = @after_call AND step_at IS NOT NULL
 RETURNING now()`
 
-// eraseCalls erases the transcripts of the job's next calls, and publishes the event `erased` for
-// each call. A live call keeps the data that its agent needs until the end of the call.
+// eraseCalls erases the transcripts of the erasure's next calls, and publishes the event `erased`
+// for each call. A live call keeps the data that its agent needs until the call ends.
 func (s *Store) eraseCalls(ctx context.Context, tx pgx.Tx, job erasureJob, limit int) error {
 	args := pg.Args{
 		"erasure_id": job.ID, "workspace_id": job.WorkspaceID, "phone_e164": job.Number, "again": job.Again,
@@ -198,7 +197,7 @@ func (s *Store) eraseCalls(ctx context.Context, tx pgx.Tx, job erasureJob, limit
 	}
 	var at time.Time
 	if err := tx.QueryRow(ctx, advanceErasure, args).Scan(&at); err != nil {
-		return fmt.Errorf("store the progress: %w", err) // no row means that another replica did the step
+		return fmt.Errorf("store the progress: %w", err) // no row: another replica did the step
 	}
 	e := Erasure{ID: job.ID, WorkspaceID: job.WorkspaceID}
 	var batch pgx.Batch
@@ -213,7 +212,7 @@ func (s *Store) eraseCalls(ctx context.Context, tx pgx.Tx, job erasureJob, limit
 }
 
 // queueErased adds the statements that erase the calls to the batch. It returns the steps that must
-// follow: deletions of recordings, and calls whose data the service `calls` must erase.
+// follow: the deletion of recordings, and the calls whose data the service `calls` must erase.
 func (s *Store) queueErased(
 	ctx context.Context, tx pgx.Tx, batch *pgx.Batch, calls []*callstate.Call, e Erasure, at time.Time,
 ) ([]*eventv1.ErasureStep, error) {
@@ -254,8 +253,8 @@ UPDATE calls SET turns = '[]' WHERE call_id = ANY (ARRAY(
 	SELECT call_id FROM calls WHERE ended_at IS NOT NULL AND json_array_length(turns) > 0 AND ended_at < @at
 	ORDER BY ended_at LIMIT @limit FOR UPDATE SKIP LOCKED))`
 
-// ForgetSpoken deletes up to limit transcripts of calls that ended before endedBefore. It returns
-// how many transcripts it deleted.
+// ForgetSpoken deletes the transcripts of up to limit calls that ended before endedBefore. It
+// returns how many transcripts it deleted.
 func (s *Store) ForgetSpoken(ctx context.Context, endedBefore time.Time, limit int) (int64, error) {
 	did, err := s.pool.Exec(ctx, forgetSpoken, pg.Args{"at": endedBefore, "limit": limit})
 	if err != nil {

@@ -39,8 +39,8 @@ SELECT gen_random_uuid(), $1, 'inbound', $2, '+14155550100', $1, 'completed', no
 	'[{"role":"person","text":"Xylophone","at":"2026-11-21T12:00:00Z"}]'
 FROM generate_series(1, $3)`
 
-// addInboundCalls uses the connection of the schema's owner, because the owner has no statement
-// timeout.
+// addInboundCalls adds ended inbound calls of a number. It uses the connection of the schema's
+// owner, because the owner has no statement timeout.
 func addInboundCalls(t *testing.T, pool *pgxpool.Pool, workspace uuid.UUID, number string, calls int) {
 	t.Helper()
 	owner := pgtest.Owner(t, pool, "dialer")
@@ -66,7 +66,7 @@ func TestOrderErasure_ManyCallsAreErasedInSteps(t *testing.T) {
 	if got := countRows(t, pool, "SELECT count(*) FROM calls WHERE erased"); got != limit {
 		t.Errorf("calls erased by one step = %d, want %d", got, limit)
 	}
-	// The same erasure is ordered again while it is in progress.
+	// The erasure is ordered again while it is in progress.
 	runTx(t, pool, func(tx pgx.Tx) error { return second.OrderErasure(t.Context(), tx, number, e) })
 	if got, want := eraseCalls(t, second, limit), calls/limit; got != want {
 		t.Errorf("further steps = %d, want %d", got, want)
@@ -112,7 +112,8 @@ func TestOrderErasure_ManyCallsAreErasedInSteps(t *testing.T) {
 	}
 }
 
-// A transaction that reads many calls would delay later records of the consumer.
+// The consumer runs OrderErasure in its transaction. If OrderErasure read many calls, it would
+// delay later records.
 func TestOrderErasure_ReadsNoCalls(t *testing.T) {
 	t.Parallel()
 	const number, calls = "+14155550112", 100_000
@@ -132,7 +133,7 @@ func TestOrderErasure_ReadsNoCalls(t *testing.T) {
 	}
 }
 
-// The consumer fails if a record waits a second for a lock of the job.
+// The consumer fails if a record waits a second for a lock that the erasure job holds.
 func TestOrderErasure_RunningJobDoesNotDelayOtherRecords(t *testing.T) {
 	t.Parallel()
 	const number, limit = "+14155550113", 200
@@ -170,7 +171,7 @@ func TestOrderErasure_RunningJobDoesNotDelayOtherRecords(t *testing.T) {
 		}
 		erased <- nil
 	}()
-	other := of() // the same erasure is ordered repeatedly, so at most one of its steps is due
+	other := of() // always the same erasure, so at most one of its steps is due
 	records, longest := 0, time.Duration(0)
 	for running := true; running; records++ {
 		began := time.Now()
@@ -187,8 +188,8 @@ func TestOrderErasure_RunningJobDoesNotDelayOtherRecords(t *testing.T) {
 		default:
 		}
 	}
-	// The limit of one second is a requirement. Only the large run checks this limit, because make
-	// test asserts no times.
+	// A record must wait at most one second. Only the large run checks this, because make test asserts
+	// no times.
 	if *large && longest > time.Second {
 		t.Errorf("longest record beside the erasure = %s, want at most 1 s", longest)
 	}

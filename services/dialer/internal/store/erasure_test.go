@@ -26,8 +26,8 @@ func secretRequest(workspace uuid.UUID, number int) dialqueue.Request {
 	return r
 }
 
-// publishedEvents returns the dial events and erasure reports in the outbox. If an event contains
-// the person's data, "with the secret" follows its name.
+// publishedEvents returns the names of the dial events and erasure reports in the outbox. The name
+// of an event that contains the person's data has the suffix "with the secret".
 func publishedEvents(t *testing.T, pool *pgxpool.Pool, key string) (names []string) {
 	t.Helper()
 	rows, err := pool.Query(t.Context(),
@@ -84,7 +84,7 @@ func TestEraseRequest_QueuedRequestsEndAsBlocked(t *testing.T) {
 	}
 	claimed = taken[0]
 	enqueue(t, pool, st, ahead, other)
-	for range 2 { // the second erasure changes nothing
+	for range 2 { // the second erasure must change nothing
 		erase(t, pool, st, ahead.CallRequestID, e)
 		erase(t, pool, st, claimed.CallRequestID, e)
 	}
@@ -159,7 +159,7 @@ func TestEraseRequest_LiveCallEndsWithoutPersonalData(t *testing.T) {
 		"SELECT count(*) FROM calls WHERE call_id = $1 AND (variables IS NOT NULL OR turns::text <> '[]')", mine); n != 0 {
 		t.Error("variables or transcript of the erased call were kept")
 	}
-	erase(t, pool, st, other.CallRequestID, e) // the call of this request ended before the erasure
+	erase(t, pool, st, other.CallRequestID, e) // this request's call ended before the erasure
 	if n := countSecrets(t, pool); n != 0 {
 		t.Errorf("rows with personal data = %d", n)
 	}
@@ -168,7 +168,7 @@ func TestEraseRequest_LiveCallEndsWithoutPersonalData(t *testing.T) {
 	}
 }
 
-func TestOrderErasure_PublishesErasedAfterEarlierEvents(t *testing.T) {
+func TestOrderErasure_EventErasedFollowsTheEarlierEvents(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	st, workspace := newStore(pool), uuid.Must(uuid.NewV7())
@@ -220,8 +220,8 @@ func TestOrderErasure_PublishesErasedAfterEarlierEvents(t *testing.T) {
 	}
 	talk(true, live, silent)
 	for id, want := range map[uuid.UUID]string{
-		// The events that were published before the erasure stay in the outbox. An event `erased`
-		// follows them.
+		// Events that were published before the erasure stay in the outbox. The event `erased` follows
+		// them.
 		over: "ringing, answered, ended, analysed with the secret, erased, erasure-reports.v1, erased, erasure-reports.v1",
 		live: "ringing, answered, erased, erasure-reports.v1, erased, erasure-reports.v1, ended, analysed", since: "ringing, answered, ended, analysed with the secret", silent: "ringing, answered, ended, analysed",
 		foreign: "ringing, answered, ended, analysed with the secret",
@@ -233,7 +233,7 @@ func TestOrderErasure_PublishesErasedAfterEarlierEvents(t *testing.T) {
 	if n := countSecrets(t, pool); n != 2 {
 		t.Errorf("rows with personal data = %d, want those of the other workspace and of the later call", n)
 	}
-	// the events of two calls, and one report for each of the two orders of the erasure
+	// The erasure is ordered twice. Each time, it publishes events of two calls and one report.
 	if n := len(publishedEvents(t, pool, e.ID.String())); n != 6 {
 		t.Errorf("outbox rows of the erasure = %d, want 6", n)
 	}

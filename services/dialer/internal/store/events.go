@@ -21,7 +21,7 @@ type FeedPosition struct {
 	Cursor int64  `db:"cursor"`
 }
 
-// Arrived is the event that an inbound call began to ring.
+// Arrived reports that an inbound call has begun to ring.
 type Arrived struct {
 	CallID    uuid.UUID
 	From, To  string
@@ -35,9 +35,9 @@ UPDATE carrier_cursors SET reader = @instance, reader_until = now() + @lease::in
 WHERE trunk = @trunk AND (reader = @instance OR reader_until <= now()) AND ` + onServer + `
 RETURNING feed, cursor`
 
-// ReadFeed makes this process the reader of a carrier's events for the duration of one instance
-// lease. It returns the position from which to read. MoveFeed extends the lease. mine is false if
-// another process is the reader.
+// ReadFeed makes this process the reader of a carrier's events for one instance lease, which
+// MoveFeed extends. It returns the position from which to read. mine is false if another process is
+// the reader.
 func (s *Store) ReadFeed(ctx context.Context, trunk string) (place FeedPosition, mine bool, err error) {
 	args := pg.Args{
 		"trunk": trunk, "instance": s.instance, "lease": s.timing.InstanceLease, "server": s.server(),
@@ -62,13 +62,14 @@ UPDATE carrier_cursors SET feed = @feed, cursor = @cursor, reader_until = now() 
 WHERE trunk = @trunk AND reader = @instance AND feed = @was_feed AND cursor = @was_cursor
 	AND ` + onServer
 
-// mayAnswer is an SQL condition for inbound calls to a number n of the agent a and the workspace w.
+// mayAnswer is an SQL condition: the dialer may answer an inbound call to a number n that is
+// assigned to the agent a of the workspace w.
 const mayAnswer = `NOT coalesce(a.deleted, false) AND w.status IS DISTINCT FROM 'suspended'
 	AND (@test::boolean IS NULL OR coalesce(w.test, false) = @test)`
 
-// An inbound call to a suspended workspace gets no row. The call is then stored as an orphaned call
-// and hung up. The same happens if the carrier serves only live workspaces and this is a test
-// workspace, or the other way round.
+// insertArrival inserts no row if the workspace is suspended. The call is then stored as an
+// orphaned call and hung up. The same happens if the carrier does not serve the workspace, because
+// one of them is live and the other one is for tests.
 const insertArrival = `
 INSERT INTO calls (call_id, workspace_id, direction, from_number, to_e164, agent_id, status, ringing_at, max_call_seconds,
 	end_by, deadline_at, answer_at, test)
@@ -85,8 +86,8 @@ SELECT EXISTS (
 	WHERE n.phone_e164 = @to AND ` + mayAnswer + `)`
 
 // Serves reports whether the dialer answers inbound calls to a number. The number must be assigned
-// to an agent. The workspace must not be suspended, and must have one of the modes (live or test)
-// of the store.
+// to an agent. The workspace must not be suspended, and the store must include its mode (live or
+// test).
 func (s *Store) Serves(ctx context.Context, to string) (served bool, err error) {
 	if err = s.pool.QueryRow(ctx, isServed, pg.Args{"to": to, "test": s.modes.Test()}).Scan(&served); err != nil {
 		return false, fmt.Errorf("look up an inbound number: %w", err)
@@ -98,17 +99,17 @@ const insertOrphans = `
 INSERT INTO orphaned_calls (call_id, test) SELECT unnest(@call_ids::uuid[]), @test::boolean
 ON CONFLICT (call_id) DO NOTHING`
 
-// Folded is what Fold returns in addition to the changed calls.
+// Folded contains the results of Fold in addition to the changed calls.
 type Folded struct {
-	// Orphans are calls that are live at the carrier although their rows have ended or do not
-	// exist. DueHangups returns these calls until ForgetOrphan is called.
+	// Orphans contains the calls that are live at the carrier, but whose rows have ended or do not
+	// exist. DueHangups returns such a call until ForgetOrphan is called for it.
 	Orphans []uuid.UUID
-	// OptOuts are the opt-outs of calls whose rows do not exist.
+	// OptOuts contains the opt-outs of calls that have no row.
 	OptOuts []*callstate.OptOut
 }
 
-// Guard adds a statement to the batch that checks whether the transaction may apply its events. If
-// the statement fails, the transaction applies nothing.
+// Guard adds a statement to the batch. The statement checks whether the transaction may apply its
+// events. If it fails, the transaction applies nothing.
 type Guard func(*pgx.Batch)
 
 // RowGuard returns a guard that returns ErrLost if its statement neither changes nor locks a row.
@@ -123,9 +124,9 @@ func RowGuard(sql string, args pg.Args) Guard {
 	}
 }
 
-// MoveFeed returns the guard of a batch of events. The guard stores newPosition and extends the
-// lease. It returns ErrLost if another process is the reader, or if the stored position is not
-// oldPosition.
+// MoveFeed returns the guard of a batch of a carrier's events. The guard stores newPosition and
+// extends the lease. It returns ErrLost if another process is the reader, or if the stored position
+// is not oldPosition.
 func (s *Store) MoveFeed(trunk string, oldPosition, newPosition FeedPosition) Guard {
 	return RowGuard(moveFeed, pg.Args{
 		"trunk": trunk, "instance": s.instance, "feed": newPosition.Feed, "cursor": newPosition.Cursor,
@@ -133,12 +134,13 @@ func (s *Store) MoveFeed(trunk string, oldPosition, newPosition FeedPosition) Gu
 	})
 }
 
-// Events are the events that one transaction applies to calls.
+// Events contains the events that one transaction applies to calls.
 type Events struct {
-	// Guard is the first statement of the transaction. It is nil if there is no condition.
+	// Guard is the first statement of the transaction. It is nil if the events are applied without a
+	// condition.
 	Guard   Guard
 	Arrived []Arrived
-	// Calls are the ids of all calls that have events. Fold applies the events to the calls that
+	// Calls contains the ids of all calls that have events. Fold applies the events to the calls that
 	// have a row. If reconciled is false, the reconciliation can still insert missing rows. If Fold
 	// returns an error, the transaction stores nothing.
 	Calls []uuid.UUID
@@ -196,8 +198,8 @@ func (s *Store) ApplyEvents(ctx context.Context, events Events) error {
 const liveCalls = `SELECT call_id FROM calls WHERE ended_at IS NULL AND status <> 'fenced'
 	AND (@test::boolean IS NULL OR test = @test)`
 
-// LiveCalls returns the calls that the carrier accepted and that have not ended, according to their
-// rows.
+// LiveCalls returns the calls that, according to their rows, the carrier accepted and that have not
+// ended.
 func (s *Store) LiveCalls(ctx context.Context) ([]uuid.UUID, error) {
 	ids, err := pg.Values[uuid.UUID](ctx, s.pool, liveCalls, pg.Args{"test": s.modes.Test()})
 	if err != nil {

@@ -21,8 +21,8 @@ import (
 	"ringfence.dev/services/dialer/internal/dialqueue"
 )
 
-// A claim is identified by the time at which it ends. All requests of a claim have the same
-// look_at. The coalesce keeps the planner from using an index on look_at.
+// fenceRequest identifies a claim by the time at which it ends, look_at. The coalesce prevents the
+// planner from using an index on look_at, because all requests of a claim have the same value.
 const fenceRequest = `
 UPDATE dial_queue q SET state = 'dialing', claimed_by = NULL, traceparent = @traceparent
 WHERE q.call_request_id = @call_request_id AND q.state = 'queued' AND q.claimed_by = @instance
@@ -44,25 +44,24 @@ SELECT @call_id, q.call_request_id, q.workspace_id, 'outbound', @from, q.to_e164
 	@instance, @traceparent, @time_zone, @trunk = '` + dialqueue.TestCarrier + `'
 FROM dial_queue q WHERE q.call_request_id = @call_request_id`
 
-// boundFenceLocks limits how long the commit of a fence (the row that permits one dial) waits for a
-// lock. Without this limit, a transaction that withdraws many requests could delay the group until
-// its claims expire.
+// boundFenceLocks limits how long the commit of fences waits for a lock. Without this limit, a
+// transaction that withdraws many requests could delay a group of fences until their claims expire.
 const boundFenceLocks = `SET LOCAL lock_timeout = '500ms'`
 
-// lockNotAvailable is the SQLSTATE of the error after lock_timeout. The transaction was then rolled
-// back.
+// lockNotAvailable is the SQLSTATE of the error after lock_timeout. Postgres then rolls the
+// transaction back.
 const lockNotAvailable = "55P03"
 
-// oneLiveCallIndex is the unique index that permits only one live call to a number of a workspace.
+// oneLiveCallIndex is the unique index that permits only one live call of a workspace to a number.
 const oneLiveCallIndex = "calls_one_live"
 
 // Fence is the row that permits a process to dial a claimed request once.
 type Fence struct {
 	Request dialqueue.Request
 	CallID  uuid.UUID
-	// From is the number that the called phone shows. Trunk is the name of the carrier.
+	// From is the caller number. Trunk is the name of the carrier.
 	From, Trunk string
-	// Trace is the span that the call and its events continue.
+	// Trace is the parent span of the call and of its events.
 	Trace trace.SpanContext
 }
 
@@ -92,7 +91,7 @@ func (s *Store) Fences(ctx context.Context, fences []Fence) (results []error) {
 		case err == nil || errors.Is(results[i], ErrLost):
 		case busy && len(fences) == 1:
 			results[i] = ErrLost
-		case busy: // one fence of the group failed, so the transaction committed none of them
+		case busy: // one fence failed, so no fence of the group was committed
 			alone.Go(func() error {
 				results[i] = s.Fences(ctx, fences[i:i+1])[0]
 				return nil
@@ -105,8 +104,8 @@ func (s *Store) Fences(ctx context.Context, fences []Fence) (results []error) {
 	return results
 }
 
-// If a group fails, its fences are tried one by one, each in its own transaction. fencesAlone is
-// how many of these transactions run concurrently.
+// After a group of fences has failed, each of its fences is tried again in its own transaction. At
+// most fencesAlone of these transactions run concurrently.
 const fencesAlone = 8
 
 // Fence does the same as Fences for a single request.
@@ -116,7 +115,8 @@ func (s *Store) Fence(ctx context.Context, r dialqueue.Request, callID uuid.UUID
 }
 
 // fenceGroup changes the requests in the order of their ids, so that two transactions cannot
-// deadlock. The fences and calls of the changed requests are inserted together with the commit.
+// deadlock. It inserts the fences and calls of the changed requests in the same round trip as the
+// commit.
 func (s *Store) fenceGroup(ctx context.Context, tx *pg.Pipeline, fences []Fence, results []error) error {
 	order := make([]int, len(fences))
 	for i := range order {
@@ -160,7 +160,8 @@ func (s *Store) fenceGroup(ctx context.Context, tx *pg.Pipeline, fences []Fence,
 	return nil
 }
 
-// Releases returns how often a request was queued again after a dial because of the given cause.
+// Releases returns how often the call request was queued again because of the cause after it had
+// been dialed.
 func (s *Store) Releases(ctx context.Context, id uuid.UUID, cause callstate.Cause) (releases int, err error) {
 	const query = `SELECT count(*) FROM calls
 WHERE call_request_id = @call_request_id AND status = 'void' AND hangup_cause = @cause`
@@ -175,8 +176,8 @@ const voidCall = `
 UPDATE calls SET status = 'void', ended_at = now(), variables = NULL, hangup_cause = @cause
 WHERE call_id = @call_id AND status = 'fenced' AND owner = @instance AND ending IN ('', 'requested')`
 
-// The call to the number will not take place. So the requests that are held for this number become
-// due. The request that was due first keeps its place in the queue.
+// voidRequest ends a request whose call will not take place. The requests that are held for this
+// call become due again. Of these, the request that was due first is first in the queue.
 const voidRequest = `
 WITH over AS (
 	UPDATE dial_queue SET state = @state, ended_at = now(), variables = NULL
@@ -185,9 +186,9 @@ WITH over AS (
 ), called_up AS (` + releaseHeld + `)
 SELECT now() FROM over`
 
-// releaseHeld makes up to 100 requests due that were held for a call to their number. The relation
-// over contains the ended calls. The first request is dialed, and the others are held again during
-// its call.
+// releaseHeld makes requests due that were held for an earlier call to their number, up to 100 per
+// number. The relation `over` contains the ended calls. The first request is dialed, and the other
+// requests are held again during its call.
 const releaseHeld = `
 	UPDATE dial_queue d SET held = false,
 		look_at = greatest(least(due_at, now()), ` + frontOf + `d.workspace_id` + newest + `)
@@ -213,9 +214,9 @@ SELECT @call_id, q.call_request_id, q.workspace_id, 'outbound', @from, q.to_e164
 	c.test
 FROM dial_queue q JOIN calls c ON c.call_id = @refused WHERE q.call_request_id = @call_request_id`
 
-// FenceAgain permits another dial of a request, over another trunk, after a trunk refused it. The
-// refused call becomes void, and a new call gets its own fence. If a hang-up of the refused call
-// was requested, the new call is hung up.
+// FenceAgain commits another fence for a request after a trunk refused the call, so that the dialer
+// can use another trunk. The refused call becomes void, and the fence belongs to a new call. If a
+// hang-up of the refused call was requested, the new call is hung up.
 //
 // FenceAgain returns ErrLost if this process does not own the refused call any more, if the request
 // has ended, if the person has just opted out, or if the database server is not the one that was
@@ -251,9 +252,10 @@ func (s *Store) FenceAgain(ctx context.Context, r dialqueue.Request, refused, ca
 	return err
 }
 
-// Void ends a request whose fence is committed. The caller must never send a message to the carrier
-// for this fence. state is blocked if a gate refused the call, otherwise failed. Void returns
-// ErrLost if this process does not own the fence any more.
+// Void ends a request whose fence is committed but whose call is not dialed. The caller must not
+// have sent a message to the carrier for this fence, and must never send one. state is blocked if a
+// gate refused the call, otherwise failed. Void returns ErrLost if this process does not own the
+// fence any more.
 func (s *Store) Void(ctx context.Context, r dialqueue.Request, callID uuid.UUID, state dialqueue.State, why dialqueue.Refusal) error {
 	args := pg.Args{
 		"call_id": callID, "call_request_id": r.CallRequestID, "instance": s.instance, "state": string(state), "cause": "",
@@ -289,10 +291,9 @@ WITH over AS (
 SELECT now(), o.due_at, (SELECT count(*) FROM fences f WHERE f.call_request_id = o.call_request_id) FROM over o`
 
 // Release makes the call of an attempt void, because no phone rang, and queues the request again.
-// The request waits for minDelay. This delay doubles with each fence of the request, up to 8 times
-// minDelay.
-// The cause, which can be empty, is stored in the void call, and Releases counts it. Release
-// returns ErrLost, and changes nothing, if another process has taken over the call.
+// The request waits for minDelay. The delay doubles with each fence of the request, up to 8 times
+// minDelay. The void call stores the cause, which can be empty, so that Releases can count it. If
+// another process has taken over the call, Release returns ErrLost and changes nothing.
 func (s *Store) Release(
 	ctx context.Context, r dialqueue.Request, callID uuid.UUID, cause callstate.Cause, minDelay time.Duration,
 ) error {

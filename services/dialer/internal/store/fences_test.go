@@ -12,7 +12,7 @@ import (
 	"ringfence.dev/services/dialer/internal/store"
 )
 
-func TestFences_RejectsOnlyTheRequestsThatMayNotBeDialed(t *testing.T) {
+func TestFences_OnlyRequestsThatMayNotBeDialedAreRejected(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name   string
@@ -61,7 +61,8 @@ UPDATE dial_queue SET look_at = look_at + interval '1 second' WHERE call_request
 	}
 }
 
-// A committed fence counts only if its call and the request's state dialing were committed too.
+// countCommitted counts a fence only if its call and the state `dialing` of its request were
+// committed too.
 const countCommitted = `SELECT count(*) FROM fences f JOIN calls USING (call_id)
 JOIN dial_queue q ON q.call_request_id = f.call_request_id AND q.state = 'dialing' WHERE call_id = $1`
 
@@ -167,9 +168,9 @@ func TestFences_LockedRowRejectsOnlyItsRequest(t *testing.T) {
 	}
 }
 
-// One process claims the same request twice. An attempt of the first claim must not end the second
-// claim.
-func TestClaim_LateAttemptDoesNotEndALaterClaim(t *testing.T) {
+// One process claims a request twice. An attempt that belongs to the first claim must not end the
+// second claim.
+func TestClaim_AttemptOfAnEarlierClaimDoesNotEndALaterClaim(t *testing.T) {
 	t.Parallel()
 	no := dialqueue.Refusal{Code: dialqueue.CodeOutsideHours, Detail: "No."}
 	tests := []struct {

@@ -11,7 +11,7 @@ import (
 	"ringfence.dev/libs/pg"
 )
 
-// Each statement keeps the ending of a call that the dialer already hangs up.
+// If the dialer is already hanging up a call, these statements do not change the call's ending.
 const (
 	requestCallHangup = `
 UPDATE calls SET hangup_at = CASE WHEN ending = '' THEN now() ELSE hangup_at END,
@@ -36,9 +36,9 @@ WHERE call_id IN (SELECT call_id FROM locked) AND ended_at IS NULL`
 )
 
 // RequestHangup marks a live call of the workspace to be hung up. It returns false if the workspace
-// has no such live call. actor is the name of the operator, or "" for a client. RequestHangup can
-// be repeated. It returns ErrServerChanged on a database server that is not reconciled, because the
-// row of a live call can be missing there.
+// has no such live call. actor is the name of the operator, or "" for a client. A repeated call has
+// no further effect. RequestHangup returns ErrServerChanged on a database server that is not
+// reconciled, because the row of a live call can be missing there.
 func (s *Store) RequestHangup(ctx context.Context, workspaceID, callID uuid.UUID, actor string) (live bool, err error) {
 	err = s.inTx(ctx, func(tx pgx.Tx) error {
 		if err := sameServer(tx.QueryRow(ctx, checkServer, pg.Args{"server": s.server()})); err != nil {
@@ -59,9 +59,9 @@ func (s *Store) RequestHangup(ctx context.Context, workspaceID, callID uuid.UUID
 	return live, nil
 }
 
-// RequestHangups marks all live calls of the workspace to be hung up, and returns their number. A
-// call whose INVITE was not sent yet counts too. It is hung up when the INVITE was sent.
-// RequestHangups returns ErrServerChanged on a database server that is not reconciled.
+// RequestHangups marks all live calls of the workspace to be hung up, and returns their number.
+// This includes calls whose INVITE was not sent yet. Such a call is hung up after its INVITE was
+// sent. RequestHangups returns ErrServerChanged on a database server that is not reconciled.
 func (s *Store) RequestHangups(ctx context.Context, workspaceID uuid.UUID, actor string) (calls int64, err error) {
 	err = s.inTx(ctx, func(tx pgx.Tx) error {
 		if err := sameServer(tx.QueryRow(ctx, checkServer, pg.Args{"server": s.server()})); err != nil {

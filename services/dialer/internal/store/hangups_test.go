@@ -98,8 +98,8 @@ func TestRequestHangup_MarksOnlyALiveCallOfTheWorkspace(t *testing.T) {
 	}
 }
 
-// The hang-up of all calls is requested between the fence (the row that permits the dial) and the
-// INVITE. The attempt must still be able to end in each of its ways.
+// The hang-up of all calls is requested after the commit of a fence and before the INVITE. Each way
+// in which the attempt can end must still succeed.
 func TestRequestHangups_AttemptCanStillEndItsFencedCall(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
@@ -122,7 +122,7 @@ func TestRequestHangups_AttemptCanStillEndItsFencedCall(t *testing.T) {
 				}
 				return st.Release(t.Context(), r, callID, "", time.Second)
 			}},
-		// It is not known whether the INVITE was sent.
+		// It is unknown whether the INVITE was sent.
 		{name: "the process dies", status: callstate.Fenced, ending: callstate.EndingRecovery,
 			then: func(t *testing.T, pool *pgxpool.Pool, _ *store.Store, _ uuid.UUID) error {
 				exec(t, pool, "UPDATE instances SET seen_at = now() - interval '1 hour'")
@@ -172,8 +172,8 @@ func TestRequestHangups_AttemptCanStillEndItsFencedCall(t *testing.T) {
 	}
 }
 
-// A trunk refuses a call after its hang-up was requested. The call over the next trunk must be hung
-// up.
+// A trunk refuses a call whose hang-up is already requested. The call over the next trunk must be
+// hung up.
 func TestFenceAgain_KeepsARequestedHangup(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)

@@ -19,8 +19,7 @@ import (
 )
 
 // ErrServerChanged is returned if this database server is not the one that was reconciled with
-// dial-intents.v1. It can be a promoted standby or a restored backup that lacks the last fences
-// (the rows that permit dials).
+// dial-intents.v1. It can be a promoted standby or a restored backup, which lacks the last fences.
 var ErrServerChanged = errors.New("the database server is not the one that was reconciled with dial-intents.v1")
 
 // ErrReconciled is returned if another process has already reconciled the database server.
@@ -28,9 +27,9 @@ var ErrReconciled = errors.New("another process has already reconciled the datab
 
 type serverGuard struct{ server atomic.Pointer[string] }
 
-// UseServer permits claims, fences, reviews of fences, timeouts of calls and requests, and reads of
-// the carrier's events only on the database server with this identity. Before the first call of
-// UseServer, any server is permitted. ApplyEvents runs on any server.
+// UseServer sets the only database server on which the store permits claims, fences, reviews of
+// fences, timeouts of calls and requests, and reads of the carrier's events. Before the first call
+// of UseServer, any server is permitted. ApplyEvents runs on any server.
 func (s *Store) UseServer(identity string) { s.guard.server.Store(&identity) }
 
 func (s *Store) server() string {
@@ -40,8 +39,8 @@ func (s *Store) server() string {
 	return ""
 }
 
-// onServer is an SQL condition: the statement runs on the database server that UseServer set, or no
-// server was set. It needs the argument @server.
+// onServer is an SQL condition. It is true on the database server that was set with UseServer, or
+// if no server was set. It needs the argument @server.
 const onServer = `(@server::text = '' OR server_identity() = @server::text)`
 
 const checkServer = `SELECT ` + onServer
@@ -57,7 +56,7 @@ func sameServer(row pgx.Row) error {
 	return nil
 }
 
-// Instance returns the id of this process, which is stored in fences, calls and intents.
+// Instance returns the id of this process. The id is stored in fences, calls and intents.
 func (s *Store) Instance() uuid.UUID { return s.instance }
 
 // Intent is a record of dial-intents.v1. It states that a process was about to commit the fence of
@@ -74,8 +73,7 @@ type Intent struct {
 	At              time.Time
 }
 
-// ServerState is the identity of a database server, and what is stored about the last
-// reconciliation.
+// ServerState contains the identity of a database server and the result of the last reconciliation.
 type ServerState struct {
 	// Server is the identity of the database server that ran the query.
 	Server string `db:"server"`
@@ -128,7 +126,7 @@ const unfenced = `
 SELECT i.call_id FROM unnest(@call_ids::uuid[]) i (call_id)
 WHERE NOT EXISTS (SELECT FROM fences f WHERE f.call_id = i.call_id)`
 
-// Unfenced returns those of the given ids whose calls have no fence.
+// Unfenced returns those of the given calls that have no fence.
 func (s *Store) Unfenced(ctx context.Context, ids []uuid.UUID) ([]uuid.UUID, error) {
 	found, err := pg.Values[uuid.UUID](ctx, s.pool, unfenced, pg.Args{"call_ids": ids})
 	if err != nil {
@@ -139,16 +137,17 @@ func (s *Store) Unfenced(ctx context.Context, ids []uuid.UUID) ([]uuid.UUID, err
 
 const lockRequest = `SELECT state FROM dial_queue WHERE call_request_id = @call_request_id FOR UPDATE`
 
-// The call of an intent may be live under two conditions. Its process has sent a heartbeat within
-// the lease. The call is not older than its longest duration. The second column reports that the
-// process of a SIP call has stored the live leg of the call again.
+// mayLive is true in its first column if the call of an intent may be live: the call's process has
+// sent a heartbeat within the lease, and the call is not older than its longest duration. The
+// second column is true if the database has a live SIP leg of the call, which its process stored
+// again after the failover.
 const mayLive = `
 SELECT EXISTS (SELECT FROM instances i WHERE i.instance_id = @instance_id AND i.seen_at > now() - @lease::interval)
 		AND @at::timestamptz + make_interval(secs => @max_call_seconds::integer) + @grace::interval > now(),
 	EXISTS (SELECT FROM sip_legs l WHERE l.call_id = @call_id AND l.ended_at IS NULL)`
 
-// The request's row is missing if the database lost it together with the fence. look_at gets the
-// value that a claim would set, so that the limits count the request.
+// restoreRequest also inserts the request, because the database can have lost it together with the
+// fence. look_at gets the value that a claim would set, so that the limits count the request.
 const restoreRequest = `
 INSERT INTO dial_queue (call_request_id, workspace_id, state, to_e164, agent_id, contact_id, max_call_seconds,
 	queued_at, due_at, look_at)
@@ -162,11 +161,11 @@ INSERT INTO fences (call_id, call_request_id, attempt, trunk, instance_id)
 VALUES (@call_id, @call_request_id,
 	(SELECT count(*) + 1 FROM fences f WHERE f.call_request_id = @call_request_id), @trunk, @instance_id)`
 
-// restoredVersion is the version of a restored call. It is higher than the version of any event
-// that the lost call had published, because consumers ignore lower versions.
+// restoredVersion is the version of a call that is inserted again. It must be higher than the
+// versions of the events that were published before, because consumers ignore lower versions.
 const restoredVersion = 1000
 
-// The statement inserts nothing if another call to the same number is live in this database.
+// restoreCall inserts nothing if another call to the same number is live in this database.
 const restoreCall = `
 INSERT INTO calls (call_id, call_request_id, workspace_id, direction, from_number, to_e164, agent_id, contact_id,
 	variables, status, queued_at, max_call_seconds, deadline_at, owner, time_zone, ending, hangup_at, version, test)
@@ -179,9 +178,9 @@ SELECT @call_id, q.call_request_id, q.workspace_id, 'outbound', @from, q.to_e164
 FROM dial_queue q WHERE q.call_request_id = @call_request_id
 ON CONFLICT DO NOTHING`
 
-// voidRefused makes a fenced call void after a trunk refused it. The database has lost the fence
-// for the next trunk, whose intent was already published. The call for the next trunk replaces the
-// void call.
+// voidRefused makes a call void that has a fence and was refused by a trunk. The database has lost
+// the fence for the next trunk, but not its intent in Kafka. The call over the next trunk replaces
+// the void call.
 const voidRefused = `
 UPDATE calls c SET status = 'void', ended_at = now(), variables = NULL
 WHERE c.call_request_id = @call_request_id AND c.call_id <> @call_id AND c.status = 'fenced' AND c.ended_at IS NULL
@@ -198,35 +197,35 @@ RETURNING ended_at`
 
 // Settled contains the results of SettleIntents.
 type Settled struct {
-	// Restored is the number of calls that can be live and were inserted again. They belong to the
-	// process that dialed them.
+	// Restored is the number of calls that can be live and were inserted again. Each of them belongs
+	// to the process that dialed it.
 	Restored int
-	// Failed is the number of requests whose calls are lost. Such a request ends with the result
-	// that the carrier reports for its call, or with dial_state_unknown.
+	// Failed is the number of requests whose calls are lost. The carrier's report of the call becomes
+	// the result of the request. Without a report, the result is dial_state_unknown.
 	Failed int
 }
 
-// SettleIntents settles the intents whose fences are missing in this database, in one transaction.
-// For each intent it inserts the fence and the call again. All intents of a request must be passed
-// to the same call of SettleIntents.
+// SettleIntents inserts the fences and calls again whose intents are in Kafka but whose fences are
+// missing in this database. It runs in one transaction. All intents of a request must be passed to
+// the same call of SettleIntents.
 //
 // If the process that published the intent is alive, the call can be live, and the inserted call
 // belongs to that process. Otherwise the call is marked as lost, and the recovery job hangs it up
 // and publishes its end. If another call to the number is live, no call is inserted, and the
 // request ends with dial_state_unknown.
 //
-// A request can have intents of several processes, but only one call. Intents of living processes
-// with a live SIP leg are settled first, then intents of other living processes, and then intents
-// of dead processes. So a call that was not dialed does not take the place of a live call. Within
-// these three groups, the order of intents is kept.
+// A request can have intents of several processes, but only one live call. Intents of living
+// processes with a live SIP leg are settled first, then intents of other living processes, and then
+// intents of dead processes. So a call that was not dialed cannot replace a live call. Within these
+// three groups, the order of intents is kept.
 //
 // If the request has the state dialing because the same process had fenced a call over another
 // trunk, the call of the intent replaces that call. Any other request that is not queued stays
 // unchanged.
 //
-// SettleIntents changes nothing in two cases. It returns ErrServerChanged if the database server
-// has another identity. It returns ErrReconciled if the server is already reconciled, because the
-// requests can have been queued again or dialed since then.
+// SettleIntents changes nothing and returns ErrServerChanged if the database server has another
+// identity. It changes nothing and returns ErrReconciled if the server is already reconciled,
+// because the requests can have been queued again or dialed since then.
 func (s *Store) SettleIntents(ctx context.Context, server string, intents []Intent) (settled Settled, err error) {
 	err = s.inTx(ctx, func(tx pgx.Tx) error {
 		settled = Settled{}
@@ -257,8 +256,8 @@ func (s *Store) SettleIntents(ctx context.Context, server string, intents []Inte
 	return settled, nil
 }
 
-// openIntent is an intent whose fence is missing. If alive is true, its process is alive and the
-// call can be live. If hasLeg is true, the call has a live SIP leg.
+// openIntent is an intent whose fence is missing. alive is true if its process is alive and the
+// call can be live. hasLeg is true if the call has a live SIP leg.
 type openIntent struct {
 	Intent
 	alive, hasLeg bool
@@ -315,7 +314,8 @@ func (s *Store) intentArgs(i Intent) pg.Args {
 	}
 }
 
-// If alive is true, the process of the intent is alive and the call can be live.
+// settleIntent inserts the fence and the call of one intent again. alive is true if the process of
+// the intent is alive and the call can be live.
 func (s *Store) settleIntent(ctx context.Context, tx pgx.Tx, i Intent, alive bool, settled *Settled) error {
 	args := s.intentArgs(i)
 	args["alive"] = alive
@@ -348,8 +348,8 @@ func (s *Store) settleIntent(ctx context.Context, tx pgx.Tx, i Intent, alive boo
 		return fmt.Errorf("end request: %w", err)
 	}
 	settled.Failed++
-	// No row is stored for the lost call. Its event `ended` is published for the consumers that
-	// received earlier events of the call.
+	// The lost call gets no row. Its event `ended` is published for consumers that received earlier
+	// events of the call.
 	lost := &callstate.Call{
 		CallID: i.CallID, CallRequestID: &i.CallRequestID, WorkspaceID: i.WorkspaceID, Direction: callstate.Outbound,
 		From: i.From, To: i.To, AgentID: i.AgentID, ContactID: i.ContactID, QueuedAt: i.QueuedAt, Status: callstate.Fenced,
@@ -359,8 +359,8 @@ func (s *Store) settleIntent(ctx context.Context, tx pgx.Tx, i Intent, alive boo
 	return outbox.Put(ctx, tx, outboxEvents(lost.Facts()...)...)
 }
 
-// restoreLostCall returns false if another call to the number is live. Only one live call to a
-// number is permitted.
+// restoreLostCall inserts a call that is marked as lost. It returns false if another call to the
+// number is live, because only one live call to a number is permitted.
 func restoreLostCall(ctx context.Context, tx pgx.Tx, args pg.Args) (bool, error) {
 	if _, err := tx.Exec(ctx, restoreRequest, args); err != nil {
 		return false, fmt.Errorf("restore request: %w", err)
@@ -378,24 +378,24 @@ func restoreLostCall(ctx context.Context, tx pgx.Tx, args pg.Args) (bool, error)
 	return true, nil
 }
 
-// A database lacks no events while it is on its first server, so Sweep need not wait after the
-// reconciliation of this server.
+// On the first server of a database no events can be missing. So Sweep need not wait after its
+// reconciliation, and reconciled_at is -infinity.
 const setReconciled = `
 INSERT INTO reconciled_servers (server, topic_id, reconciled_at) VALUES (@server, @topic_id, '-infinity')
 ON CONFLICT (one) DO UPDATE SET server = excluded.server, topic_id = excluded.topic_id, reconciled_at = now()`
 
 const deletePositions = `DELETE FROM intent_positions`
 
-// A position may also move back. The next reconciliation then reads more intents a second time,
-// which is harmless.
+// setPositions may also store a lower offset than before. The next reconciliation then reads some
+// intents a second time, which is harmless.
 const setPositions = `
 INSERT INTO intent_positions (partition, next_offset)
 SELECT p.partition, p.next_offset FROM unnest(@partitions::integer[], @offsets::bigint[]) p (partition, next_offset)
 ON CONFLICT (partition) DO UPDATE SET next_offset = excluded.next_offset`
 
 // SetReconciled stores that the database server with the given identity was reconciled with the
-// topic up to the offsets. If this is another server, SetReconciled returns ErrServerChanged and
-// changes nothing.
+// topic up to the offsets. If the statement runs on another server, SetReconciled returns
+// ErrServerChanged and changes nothing.
 func (s *Store) SetReconciled(ctx context.Context, server string, topicID uuid.UUID, offsets map[int32]int64) error {
 	err := s.inTx(ctx, func(tx pgx.Tx) error {
 		if err := lockReconciliation(ctx, tx, server); err != nil {
@@ -422,9 +422,9 @@ func putPositions(ctx context.Context, tx pgx.Tx, offsets map[int32]int64) error
 	return err
 }
 
-// mayFence reports whether a fence can still be committed whose intent was published before @since.
-// Either a claim was made before @since, or a call was fenced before @since. A trunk can still
-// refuse that call, and the dialer then fences another one.
+// mayFence is true if a fence can still be committed whose intent was published before @since.
+// There are two cases: a request was claimed before @since, or the fence of a call was committed
+// before @since. A trunk can still refuse that call, and the dialer then commits another fence.
 const mayFence = `
 SELECT EXISTS (SELECT FROM dial_queue q WHERE q.state = 'queued' AND q.claimed_by IS NOT NULL
 		AND q.look_at > now() - interval '1 minute' AND q.look_at <= @since::timestamptz + @lease::interval)
@@ -432,11 +432,10 @@ SELECT EXISTS (SELECT FROM dial_queue q WHERE q.state = 'queued' AND q.claimed_b
 		WHERE c.ended_at IS NULL AND c.status = 'fenced' AND c.ending IN ('', 'requested')
 			AND f.fenced_at <= @since::timestamptz)`
 
-// AdvanceIntents stores end offsets of the topic as the new positions. endReadAt is the time of the
-// database after the caller read these offsets.
-// AdvanceIntents changes nothing and returns false if a request that was claimed or dialed before
-// endReadAt can still get a fence. The intent of that fence can be below the new positions, and a
-// later reconciliation must read it.
+// AdvanceIntents stores end offsets of the topic as the new positions. endReadAt is the database's
+// time after the caller read these offsets. AdvanceIntents changes nothing and returns false if a
+// request that was claimed or dialed before endReadAt can still get a fence. The intent of that
+// fence can be below the new positions, and a later reconciliation must read it.
 func (s *Store) AdvanceIntents(
 	ctx context.Context, server string, topicID uuid.UUID, endReadAt time.Time, ends map[int32]int64,
 ) (moved bool, err error) {
@@ -476,9 +475,9 @@ func replaceTopic(ctx context.Context, tx pgx.Tx, server string, topicID uuid.UU
 	return putPositions(ctx, tx, offsets)
 }
 
-// AcceptTopic makes the next reconciliation read the topic from the given offsets. Intents that the
-// topic no longer contains are not settled. Their requests can be dialed twice, so only an operator
-// may call AcceptTopic.
+// AcceptTopic makes the next reconciliation read the topic from the given offsets. Requests whose
+// intents the topic no longer contains can be dialed twice, so only an operator may call
+// AcceptTopic.
 func (s *Store) AcceptTopic(ctx context.Context, topicID uuid.UUID, starts map[int32]int64) error {
 	err := s.inTx(ctx, func(tx pgx.Tx) error {
 		return replaceTopic(ctx, tx, "", topicID, starts)
@@ -494,9 +493,9 @@ SELECT call_id FROM calls
 WHERE owner = @instance AND ended_at IS NULL AND status = 'fenced' AND ending IN ('', 'requested') AND ` + onServer + `
 	AND (@test::boolean IS NULL OR test = @test)`
 
-// OwnFences returns the calls of this process that are fenced and have not ended. It returns no
-// calls on a database server that is not the one that was set with UseServer, because that server
-// can lack a later call of the same request.
+// OwnFences returns the calls of this process that have a committed fence and have not ended. On a
+// database server that was not set with UseServer it returns none, because that server can lack a
+// later call of the same request.
 func (s *Store) OwnFences(ctx context.Context) ([]uuid.UUID, error) {
 	ids, err := pg.Values[uuid.UUID](ctx, s.pool, ownFences, pg.Args{
 		"instance": s.instance, "server": s.server(), "test": s.modes.Test(),

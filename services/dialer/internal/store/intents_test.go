@@ -93,7 +93,7 @@ func TestReadFeed_IsRejectedOnAnotherDatabaseServer(t *testing.T) {
 	}
 }
 
-// The other database server can lack a later call of the same request.
+// Another database server can lack a later call of the same request.
 func TestOwnFences_ReturnsNoCallOnAnotherDatabaseServer(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
@@ -137,8 +137,9 @@ func TestOwnFences_ReturnsNoCallOnAnotherDatabaseServer(t *testing.T) {
 	}
 }
 
-// After a failover, the answer of a call can be missing until its process has stored it again.
-func TestSweep_MarksCallsOnlySomeTimeAfterTheReconciliation(t *testing.T) {
+// After a failover, the answer of a call can be missing until the call's process has stored it
+// again.
+func TestSweep_WaitsForStoredEventsAfterTheReconciliation(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	st := newStore(pool)
@@ -188,7 +189,7 @@ func TestSweep_MarksCallsOnlySomeTimeAfterTheReconciliation(t *testing.T) {
 	}
 }
 
-// The other database server can lack the fence of a request.
+// Another database server can lack the fence of a request.
 func TestExpire_EndsNoRequestOnAnotherDatabaseServer(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
@@ -212,7 +213,7 @@ func TestExpire_EndsNoRequestOnAnotherDatabaseServer(t *testing.T) {
 	}
 }
 
-// A database lacks no events while it is on its first server.
+// On the first server of a database no events can be missing.
 func TestSweep_DoesNotWaitOnTheFirstDatabaseServer(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)

@@ -15,12 +15,12 @@ import (
 const countChannels = `
 SELECT trunk_id, count(*) AS calls FROM sip_legs WHERE ended_at IS NULL AND ` + isCounted + ` GROUP BY trunk_id`
 
-// Channels counts the live calls of each trunk, over all processes.
+// Channels returns the number of live calls of each trunk, over all processes.
 func (j *Legs) Channels(ctx context.Context) (map[uuid.UUID]int, error) {
 	return Channels(ctx, j.pool)
 }
 
-// Channels counts the live calls of each trunk, over all processes.
+// Channels returns the number of live calls of each trunk, over all processes.
 func Channels(ctx context.Context, pool *pgxpool.Pool) (map[uuid.UUID]int, error) {
 	rows, err := pool.Query(ctx, countChannels)
 	if err != nil {
@@ -46,13 +46,13 @@ WITH s AS (
 SELECT ` + legColumns + ` FROM s LEFT JOIN calls c ON c.call_id = s.call_id`
 )
 
-// RequestHangup stores a request to the owner of the leg to end the call, and returns the leg. It
+// RequestHangup stores a request to end the call, for the owner of its leg, and returns the leg. It
 // returns pg.ErrNotFound if the call has no leg.
 func (j *Legs) RequestHangup(ctx context.Context, callID uuid.UUID) (Leg, error) {
 	return j.queryLeg(ctx, requestHangup, callID)
 }
 
-// RequestAnswer stores a request to the owner of the leg to answer the call, and returns the leg.
+// RequestAnswer stores a request to answer the call, for the owner of its leg, and returns the leg.
 // It returns pg.ErrNotFound if the call has no leg.
 func (j *Legs) RequestAnswer(ctx context.Context, callID uuid.UUID) (Leg, error) {
 	return j.queryLeg(ctx, requestAnswer, callID)
@@ -66,8 +66,8 @@ SELECT ` + legColumns + ` FROM sip_legs s LEFT JOIN calls c ON c.call_id = s.cal
 WHERE s.owner = @owner AND s.ended_at IS NULL
 	AND (s.hangup_at IS NOT NULL OR s.pickup_at IS NOT NULL AND s.answered_at IS NULL)`
 
-// Heartbeat stores the heartbeat of this owner. It returns the legs of this owner that another
-// process requested to end or to answer.
+// Heartbeat stores the heartbeat of this owner. It returns those legs of this owner that other
+// processes requested to end or to answer.
 func (j *Legs) Heartbeat(ctx context.Context) ([]Leg, error) {
 	start := time.Now()
 	asked, err := queryLegs(ctx, j.heartbeats, legHeartbeat, pg.Args{"owner": j.owner})
@@ -75,8 +75,9 @@ func (j *Legs) Heartbeat(ctx context.Context) ([]Leg, error) {
 	return asked, err
 }
 
-// A process takes over legs only if it has sent a heartbeat within half a lease. After an outage of
-// the database, the heartbeats of all processes are old, although the processes are alive.
+// adoptLegs takes over legs only if this process has sent a heartbeat within half a lease. After an
+// outage of the database, the heartbeats of all processes are old, although the processes are
+// alive.
 const adoptLegs = `
 WITH s AS (
 UPDATE sip_legs SET owner = @owner WHERE call_id = ANY (ARRAY(
@@ -89,8 +90,7 @@ RETURNING *
 )` + changedLegs
 
 // Adopt makes this owner the owner of up to 100 live legs of dead owners, and returns these legs.
-// It adopts nothing while this owner's heartbeats are slow, and for one lease after a late
-// heartbeat.
+// It returns none while this owner's heartbeats are late, and for one lease after a late heartbeat.
 func (j *Legs) Adopt(ctx context.Context) ([]Leg, error) {
 	if !j.monitor.Healthy() {
 		return nil, nil
@@ -129,7 +129,8 @@ func queryLegs(ctx context.Context, pool *pgxpool.Pool, sql string, args pg.Args
 }
 
 const (
-	// A leg is kept until the analysis of its call. The analysis reads callback_at and can be late.
+	// A leg is kept until the call is analysed, because the analysis reads callback_at. The analysis
+	// can be late.
 	pruneCalls = `
 DELETE FROM sip_legs WHERE call_id = ANY (ARRAY(
 	SELECT c.call_id FROM sip_legs c
@@ -147,7 +148,7 @@ DELETE FROM sip_attempts WHERE attempt_id = ANY (ARRAY(
 	WHERE a.started_at < now() - @attempts::interval
 	ORDER BY a.started_at LIMIT 1000))`
 
-	// keepAttempts is how long operators can read the attempts of a call.
+	// keepAttempts is how long the attempts of a call are kept for operators.
 	keepAttempts = 30 * 24 * time.Hour
 )
 

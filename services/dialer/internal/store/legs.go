@@ -16,9 +16,9 @@ import (
 	"ringfence.dev/services/dialer/internal/replicas"
 )
 
-// Legs stores the SIP legs of calls for one owner: which process owns a leg, its teardown state,
-// and whether it has ended. The status of the call is in the row of the call. The guards of Legs
-// are the first statements of the transactions that change that row.
+// Legs stores the SIP legs of calls, for one owner: which process owns a leg, its teardown state,
+// and whether it has ended. The status of the call is in the call's row. The transactions that
+// change that row begin with a guard of Legs.
 type Legs struct {
 	pool       *pgxpool.Pool
 	owner      uuid.UUID
@@ -48,8 +48,8 @@ type Leg struct {
 	ByUs     bool            `db:"by_us"`
 	HangupAt *time.Time      `db:"hangup_at"`
 	PickupAt *time.Time      `db:"pickup_at"`
-	// DialedAt, RingingAt and AnsweredAt are the times in the call's row. While that row has no
-	// dialed_at, DialedAt is the time at which the leg was stored, shortly before the INVITE.
+	// DialedAt, RingingAt and AnsweredAt are the times in the call's row. If the row has no dialed_at
+	// yet, DialedAt is the time at which the leg was stored, shortly before the INVITE.
 	DialedAt   *time.Time `db:"dialed_at"`
 	RingingAt  *time.Time `db:"ringing_at"`
 	AnsweredAt *time.Time `db:"answered_at"`
@@ -57,8 +57,8 @@ type Leg struct {
 	WorkspaceID uuid.UUID `db:"workspace_id"`
 	// Attempt is stored together with the leg. Queries for legs do not return it.
 	Attempt TrunkAttempt `db:"-"`
-	// Channels is the number of channels of the trunk. If all of them are in use, the leg is not
-	// stored. 0 means that the number is not limited.
+	// Channels is the number of channels of the trunk. If all channels are in use, the leg is not
+	// stored. 0 means that the number of channels is not limited.
 	Channels int32 `db:"-"`
 }
 
@@ -75,7 +75,7 @@ INSERT INTO sip_attempts (attempt_id, call_id, trunk_id, trunk, sip_call_id)
 SELECT @attempt_id::uuid, call_id, @trunk_id, @trunk, @sip_call_id FROM begun
 ON CONFLICT (attempt_id) DO UPDATE SET ended_at = NULL`
 
-	// The row lock prevents another process from taking the leg over before the events commit.
+	// The row lock prevents another process from taking over the leg before the events commit.
 	lockOwnedLeg = `
 SELECT call_id FROM sip_legs WHERE call_id = @call_id AND owner = @owner AND ended_at IS NULL FOR UPDATE`
 
@@ -108,7 +108,7 @@ func (j *Legs) StoreOutbound(ctx context.Context, c Leg) error {
 	return nil
 }
 
-// ArrivalGuard returns the guard of the first event of an inbound call. The guard also stores the
+// ArrivalGuard returns the guard for the first event of an inbound call. The guard also stores the
 // leg.
 func (j *Legs) ArrivalGuard(c Leg) Guard { return RowGuard(beginLeg, j.beginArgs(c)) }
 
@@ -126,8 +126,8 @@ func (j *Legs) Guard(callID uuid.UUID) Guard {
 	return RowGuard(lockOwnedLeg, pg.Args{"call_id": callID, "owner": j.owner})
 }
 
-// AnswerGuard returns the guard for the event with which the callee answers. The guard refuses the
-// event if this process does not own the leg. It also stores answeredAt as the time of the answer.
+// AnswerGuard returns the guard for the event of the answer. It also stores answeredAt as the time
+// of the answer. The guard refuses the event if this process does not own the leg.
 func (j *Legs) AnswerGuard(callID uuid.UUID, answeredAt time.Time) Guard {
 	return RowGuard(answerOwnedLeg, pg.Args{"call_id": callID, "owner": j.owner, "at": answeredAt})
 }
@@ -137,17 +137,17 @@ type End struct {
 	At    time.Time
 	Cause callstate.Cause
 	ByUs  bool
-	// AnsweredAt is set if the events of the same transaction also answer the call.
+	// AnsweredAt is not nil if the same transaction also applies the answer.
 	AnsweredAt *time.Time
-	// CallbackAt is the time for which the person requested a callback. It is nil if no callback
-	// was agreed.
+	// CallbackAt is the time at which the person wants to be called back. It is nil if no callback was
+	// agreed.
 	CallbackAt *time.Time
 	// Answer is the final response of the trunk to the INVITE.
 	Answer Answer
 }
 
-// EndGuard returns the guard of the last events of a leg. The guard also ends the leg and its
-// attempt. Only the first end of a leg is stored; for later ends the guard returns ErrLost.
+// EndGuard returns the guard for the last events of a leg. It also ends the leg and its attempt. A
+// leg ends only once: later guards return ErrLost.
 func (j *Legs) EndGuard(callID uuid.UUID, e End) Guard {
 	return RowGuard(endLeg, pg.Args{
 		"call_id": callID, "owner": j.owner, "at": e.At, "cause": string(e.Cause), "by_us": e.ByUs,
@@ -159,8 +159,8 @@ func (j *Legs) EndGuard(callID uuid.UUID, e End) Guard {
 const storeTeardown = `
 UPDATE sip_legs SET teardown = @teardown WHERE call_id = @call_id AND owner = @owner AND ended_at IS NULL`
 
-// StoreTeardown stores the teardown state of a leg: what another process needs to end the leg. If
-// this process does not own the leg any more, StoreTeardown changes nothing.
+// StoreTeardown stores the data that another process needs to end the leg. If this process does not
+// own the leg any more, StoreTeardown changes nothing.
 func (j *Legs) StoreTeardown(ctx context.Context, callID uuid.UUID, teardown []byte) error {
 	args := pg.Args{"call_id": callID, "owner": j.owner, "teardown": teardown}
 	if _, err := j.pool.Exec(ctx, storeTeardown, args); err != nil {

@@ -123,7 +123,7 @@ func TestStoreOutbound_SecondLegOfACallIsRejected(t *testing.T) {
 	}
 }
 
-func TestHeartbeat_ReturnsRequestedLegsOnlyToTheOwner(t *testing.T) {
+func TestHeartbeat_OnlyTheOwnerReceivesTheRequestsForALeg(t *testing.T) {
 	t.Parallel()
 	pool := newLegPool(t)
 	owner, other := store.NewLegs(pool, pool, uuid.New(), legLease), store.NewLegs(pool, pool, uuid.New(), legLease)
@@ -162,7 +162,8 @@ func TestHeartbeat_ReturnsRequestedLegsOnlyToTheOwner(t *testing.T) {
 	}
 }
 
-// An owner adopts legs only after its heartbeats were in time for one lease.
+// adoptedLegs repeats the heartbeat until legs are adopted. An owner adopts legs only after its
+// heartbeats were on time for one lease.
 func adoptedLegs(t *testing.T, j *store.Legs) (calls []store.Leg) {
 	t.Helper()
 	testkit.Until(t, "calls are adopted", func() bool {

@@ -16,7 +16,7 @@ func TestApplyWorkspace_NextClaimUsesTheNewLimits(t *testing.T) {
 		set  func(w *dialqueue.Workspace, limit int32)
 	}{
 		{name: "max_live_calls", set: func(w *dialqueue.Workspace, limit int32) { w.MaxLiveCalls = limit }},
-		// A workspace without recent calls can dial a tenth of its calls per second immediately.
+		// A workspace that has not dialed recently can dial a tenth of its calls per second immediately.
 		{name: "calls_per_second", set: func(w *dialqueue.Workspace, limit int32) { w.CallsPerSecond = 10 * limit }},
 	}
 	for _, tt := range tests {

@@ -50,7 +50,7 @@ func (m modes) save(t *testing.T, id uuid.UUID, version int64, test bool) {
 	}
 }
 
-// reconcile makes the database server count as reconciled, as it is before the first dial.
+// reconcile marks the database server as reconciled, as it must be before the first dial.
 func (m modes) reconcile(t *testing.T) {
 	t.Helper()
 	if _, err := m.pool.Exec(t.Context(), `INSERT INTO reconciled_servers (one, server, topic_id)
@@ -108,9 +108,9 @@ func TestClaim_TestCallsUseNoCapacityOfTheTrunks(t *testing.T) {
 	}
 }
 
-// The fence is the permission to dial. A dialer of an earlier version reads no mode, and would dial
-// a request of a test workspace over SIP.
-func TestFence_RefusesTheCarrierOfTheOtherMode(t *testing.T) {
+// A dialer of an earlier version does not know modes and would dial a test request over SIP. The
+// database must reject its fence, so that it may not dial.
+func TestFence_CarrierOfTheOtherModeIsRejected(t *testing.T) {
 	t.Parallel()
 	m := newModes(t)
 	for i, tt := range []struct {
@@ -141,7 +141,7 @@ func TestFence_RefusesTheCarrierOfTheOtherMode(t *testing.T) {
 		if want := map[bool]int{true: 1, false: 0}[tt.want == nil]; stored != want {
 			t.Errorf("%s: fences = %d, want %d", tt.name, stored, want)
 		}
-		if tt.want != nil { // the request must not be claimed in the next round
+		if tt.want != nil { // block the request, so that the next row's claim does not take it
 			if err := m.all.Block(t.Context(), claimed[0], dialqueue.NoNumber()); err != nil {
 				t.Errorf("%s: the request is not queued after the refused fence: %v", tt.name, err)
 			}
@@ -149,7 +149,7 @@ func TestFence_RefusesTheCarrierOfTheOtherMode(t *testing.T) {
 	}
 }
 
-func TestFence_RefusesSIPIfTheModeIsNotKnown(t *testing.T) {
+func TestFence_SIPIsRejectedIfTheModeIsNotKnown(t *testing.T) {
 	t.Parallel()
 	m := newModes(t)
 	enqueue(t, m.pool, m.all, aRequest(m.liveID, 1))
@@ -166,8 +166,8 @@ func TestFence_RefusesSIPIfTheModeIsNotKnown(t *testing.T) {
 	}
 }
 
-// A refused fence of a test workspace must not delay the live fences that are written together.
-func TestFences_RefusedFenceDoesNotAffectOtherFencesOfItsGroup(t *testing.T) {
+// The rejected fence of a test workspace must not delay the live fences of the same group.
+func TestFences_RejectedFenceDoesNotAffectOtherFencesOfItsGroup(t *testing.T) {
 	t.Parallel()
 	m := newModes(t)
 	enqueue(t, m.pool, m.all, aRequest(m.liveID, 1), aRequest(m.testID, 2), aRequest(m.liveID, 3))
@@ -189,8 +189,8 @@ func TestFences_RefusedFenceDoesNotAffectOtherFencesOfItsGroup(t *testing.T) {
 	}
 }
 
-// A failover can lose the fence of an intent. The reconciliation must settle every intent, even the
-// intent of an earlier version whose fence was refused.
+// A failover can lose the fence of an intent. The reconciliation must settle every intent, even if
+// an earlier version of the dialer published it and its fence was refused.
 func TestSettleIntents_SettlesAnIntentOfTheOtherMode(t *testing.T) {
 	t.Parallel()
 	m := newModes(t)
@@ -235,7 +235,7 @@ func TestSettleIntents_SettlesAnIntentOfTheOtherMode(t *testing.T) {
 func TestSaveWorkspace_NeverChangesTheMode(t *testing.T) {
 	t.Parallel()
 	m := newModes(t)
-	m.save(t, m.testID, 2, false) // an event of an earlier gateway version, which has no modes
+	m.save(t, m.testID, 2, false) // an event of an earlier gateway version contains no mode
 	m.save(t, m.liveID, 2, true)
 	for id, want := range map[uuid.UUID]string{m.testID: "2 true", m.liveID: "2 false"} {
 		var got string
@@ -250,7 +250,7 @@ func TestSaveWorkspace_NeverChangesTheMode(t *testing.T) {
 	}
 }
 
-func TestArrival_ReachesOnlyWorkspacesOfTheCarrier(t *testing.T) {
+func TestArrival_OnlyWorkspacesOfTheCarrierReceiveCalls(t *testing.T) {
 	t.Parallel()
 	m := newModes(t)
 	m.number(t, "+14155550001", m.liveID, m.liveAgent)
@@ -294,7 +294,7 @@ func TestArrival_ReachesOnlyWorkspacesOfTheCarrier(t *testing.T) {
 	}
 }
 
-// The statement is the INSERT of an earlier dialer version, which has no modes and answers calls
+// The INSERT is the statement of an earlier dialer version, which knows no modes and answers calls
 // over SIP.
 func TestArrival_EarlierDialerVersionStoresNoCallOfATestWorkspace(t *testing.T) {
 	t.Parallel()
@@ -313,7 +313,8 @@ func TestArrival_EarlierDialerVersionStoresNoCallOfATestWorkspace(t *testing.T) 
 	}
 }
 
-// Events of the simulator must not change a call over SIP, even if they contain its id.
+// An event of the simulator must not change a call over SIP, even if the event contains the id of
+// that call.
 func TestApplyEvents_IgnoresCallsOfTheOtherCarrier(t *testing.T) {
 	t.Parallel()
 	m := newModes(t)

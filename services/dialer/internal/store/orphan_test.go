@@ -9,8 +9,8 @@ import (
 	"ringfence.dev/services/dialer/internal/store"
 )
 
-// A process can find an orphaned call and die before it hangs the call up. Later events do not
-// report the orphan again.
+// A process can find an orphaned call and die before it hangs up the call. Later events do not
+// report the orphan again, so another process must find it.
 func TestDueHangups_ReturnsOrphansToEveryProcess(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)

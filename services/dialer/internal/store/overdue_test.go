@@ -16,7 +16,7 @@ func TestEnqueueOverdue_ReturnsTheStateOfTheRequest(t *testing.T) {
 	st, workspace, reportedAt := newStore(pool), uuid.Must(uuid.NewV7()), time.Now()
 	ago := func(d time.Duration) *time.Time { at := reportedAt.Add(-d); return &at }
 	for n, tt := range []struct {
-		name, was string // was is the stored state, or "" if the request never arrived
+		name, was string // was is the stored state, or "" if the dialer does not have the request
 		ended     *time.Time
 		want      dialqueue.Found
 		is        string
@@ -56,8 +56,8 @@ func TestEnqueueOverdue_ReturnsTheStateOfTheRequest(t *testing.T) {
 	}
 }
 
-// A consumer can lose the event of a request's end. The service `calls` then publishes the request
-// again, and the dialer publishes the terminal event again.
+// The service `calls` can lose the event of a request's end. It then publishes the request again,
+// and the dialer must publish the terminal event again.
 func TestEnqueueOverdue_PublishesTheEndAgain(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)

@@ -10,8 +10,8 @@ import (
 	"ringfence.dev/services/dialer/internal/store"
 )
 
-// If a request is late before its workspace reaches its own limits, the service has delayed the
-// request. This is true even if the request waits for these limits afterwards.
+// HeldBack must be true only if the workspace's own limits made the request late. If the request
+// was late before the workspace reached its limits, the service caused the delay.
 func TestClaim_RequestDelayedByOwnLimitsIsMarked(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -56,17 +56,17 @@ func TestClaim_RequestDelayedByOwnLimitsIsMarked(t *testing.T) {
 	}
 }
 
-func TestClaim_StoresWhenAWorkspaceReachedItsLimits(t *testing.T) {
+func TestClaim_StoresTheTimeAtWhichAWorkspaceReachedItsLimits(t *testing.T) {
 	t.Parallel()
 	const is = ` FROM rate_buckets WHERE scope = $1::uuid::text AND own_limit_seen > now() - interval '1 hour' AND `
 	for _, tt := range []struct {
 		name string
 		live int32
-		// before contains SQL expressions for the stored own_limit_since and own_limit_seen. It is
-		// empty if neither is stored.
+		// before contains SQL expressions for the stored own_limit_since and own_limit_seen. It is empty
+		// if neither is stored.
 		before string
 		trunk  int
-		noted  string // empty if nothing is stored
+		noted  string // empty if nothing must be stored
 	}{
 		{
 			name: "the workspace reaches its own limit of live calls", live: 1, before: "", trunk: 100,
@@ -130,7 +130,7 @@ func TestClaim_ReturnsUnusedTokens(t *testing.T) {
 			enqueue(t, pool, st, aRequest(workspace, 1), aRequest(workspace, 2), aRequest(workspace, 3))
 			c := store.Capacity{Workers: dialqueue.Workers{Free: 5}, Trunk: "sim", OfTrunk: tt.ofTrunk, Total: tt.total}
 			claimed := func(unused int) int {
-				// The bucket must gain no token while the test runs.
+				// refilled_at is in the future, so that the bucket gains no token while the test runs.
 				if _, err := pool.Exec(t.Context(), "UPDATE rate_buckets SET refilled_at = now() + interval '1 hour'"); err != nil {
 					t.Fatal(err)
 				}
@@ -150,9 +150,9 @@ func TestClaim_ReturnsUnusedTokens(t *testing.T) {
 	}
 }
 
-// Claims read a workspace's requests from its scan position onwards. A request before that position
-// is never found.
-func TestReturnStrays_MovesRequestsBeforeTheScanPositionToTheFront(t *testing.T) {
+// Claims read a workspace's requests from its scan position onwards. No claim finds a request
+// before that position.
+func TestReturnStrays_RequestsBeforeTheScanPositionMoveToTheFront(t *testing.T) {
 	t.Parallel()
 	pool, workspace := newPool(t), uuid.Must(uuid.NewV7())
 	st := newStore(pool)

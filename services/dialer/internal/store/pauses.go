@@ -13,17 +13,17 @@ import (
 	"ringfence.dev/services/dialer/internal/dialqueue"
 )
 
-// These are SQL expressions: whether all dialing is paused now, and the ids of the workspaces and
-// of the agents whose dialing is paused now.
+// SQL expressions: whether all dialing is paused now, and the ids of the workspaces and agents
+// whose dialing is paused now.
 const (
 	allPaused        = `EXISTS (SELECT FROM dialing_pauses p WHERE p.level = 'everything' AND p.ends_at > now())`
 	pausedWorkspaces = `(SELECT p.id FROM dialing_pauses p WHERE p.level = 'workspace' AND p.ends_at > now())`
 	pausedAgents     = `(SELECT p.id FROM dialing_pauses p WHERE p.level = 'agent' AND p.ends_at > now())`
 )
 
-// The upsert locks the row, so that concurrent changes of a scope run one after another. If this
-// transaction waited for another change, now() can be before the commit of that change. So the
-// later statements use the time that this statement returns.
+// saveDialing locks the row, so that concurrent changes of a scope run one after another. It can
+// wait for another change, and now() can then be before the commit of that change. So the later
+// statements use the time that saveDialing returns.
 const saveDialing = `
 INSERT INTO dialing_states (level, id, paused, reason, until, actor_type, actor_id, actor_name, set_at)
 VALUES (@level, @id, @paused, @reason, @until, @actor_type, @actor_id, @actor_name, clock_timestamp())
@@ -33,8 +33,9 @@ ON CONFLICT (level, id) DO UPDATE SET paused = EXCLUDED.paused, reason = EXCLUDE
 RETURNING set_at`
 
 const (
-	// A pause that begins within a minute after the previous pause continues it. So a client that
-	// pauses and resumes all the time cannot create many rows, which every claim would read.
+	// A pause that begins within a minute after the previous pause extends the row of that pause.
+	// Otherwise a client that pauses and resumes repeatedly would create many rows, which every claim
+	// reads.
 	changePause = `
 UPDATE dialing_pauses SET ends_at = greatest(began_at, @ends_at::timestamptz)
 WHERE level = @level AND id = @id AND began_at = (
@@ -42,17 +43,18 @@ WHERE level = @level AND id = @id AND began_at = (
 		AND ends_at > @at::timestamptz - CASE WHEN @paused THEN interval '1 minute' ELSE '0' END)`
 	beginPause = `
 INSERT INTO dialing_pauses (level, id, began_at, ends_at) VALUES (@level, @id, @at, @ends_at)`
-	// Requests are kept for 60 days, so older pauses are not needed.
+	// Requests are kept for 60 days. Pauses that ended earlier are not needed.
 	deletePauses = `
 DELETE FROM dialing_pauses WHERE level = @level AND id = @id AND ends_at < @at::timestamptz - interval '60 days'`
 )
 
-// The lock makes the change run before or after the deletion of the agent. An agent whose record
-// has not arrived from agents.v1 has no row.
+// The row lock makes the change of the pause run before or after the deletion of the agent. An
+// agent whose record has not arrived from agents.v1 yet has no row.
 const lockPausedAgent = `SELECT deleted FROM agents WHERE agent_id = @id FOR SHARE`
 
-// SetDialing pauses or resumes dialing of a scope, and returns the new state. When it returns, no
-// later claim takes a request of a paused scope. It returns ErrNoAgent for a deleted agent.
+// SetDialing pauses or resumes dialing of a scope, and returns the new state. After SetDialing has
+// returned, no new claim takes a request of a paused scope. It returns ErrNoAgent for a deleted
+// agent.
 func (s *Store) SetDialing(
 	ctx context.Context, scope dialqueue.PauseScope, change dialqueue.DialingChange,
 ) (dialqueue.DialingState, error) {
@@ -144,8 +146,9 @@ func (s *Store) PausedScopes(ctx context.Context, most int) ([]dialqueue.PausedS
 	return found, nil
 }
 
-// The statement reads the last period of each scope, because a scope can have a thousand periods in
-// a day. An end of infinity is returned as the current time, because time.Time has no such value.
+// latestPauses reads only the last period of each scope, because a scope can have a thousand
+// periods in a day. It returns the current time instead of an end of infinity, because time.Time
+// has no such value.
 const latestPauses = `
 SELECT s.level, s.id, p.ends_at > now() AS open, least(p.ends_at, now()) AS ends_at
 FROM dialing_states s
@@ -176,7 +179,8 @@ func (s *Store) HasAgent(ctx context.Context, workspaceID, agentID uuid.UUID) (b
 }
 
 const (
-	// endPausesOfAgent ends the pauses of a deleted agent, because no client can resume it.
+	// endPausesOfAgent ends the pauses of a deleted agent, because no client can resume a deleted
+	// agent.
 	endPausesOfAgent = `
 WITH resumed AS (
 	UPDATE dialing_states SET paused = false, until = NULL WHERE level = 'agent' AND id = @id AND paused
@@ -187,9 +191,9 @@ WHERE level = 'agent' AND id = @id AND ends_at > clock_timestamp()`
 	SELECT FROM trunks t WHERE t.status = 'active' AND NOT EXISTS (
 		SELECT FROM dialing_pauses p WHERE p.level = 'trunk' AND p.id = t.trunk_id AND p.ends_at > now())))`
 	noTrunk = `'00000000-0000-0000-0000-000000000000'::uuid`
-	// recordTrunkPause begins or ends the period in which every active trunk is paused. It continues
-	// a period that ended less than a minute ago. Two processes can begin a period at the same time,
-	// and overlapping periods count once.
+	// recordTrunkPause begins or ends a period in which all active trunks are paused. A period that
+	// ended less than a minute ago is continued. If two processes begin a period at the same time, the
+	// overlapping time counts once.
 	recordTrunkPause = `
 WITH current AS MATERIALIZED (SELECT ` + trunksPaused + ` AS paused), last AS MATERIALIZED (
 	SELECT p.began_at, p.ends_at FROM dialing_pauses p WHERE p.level = 'trunk' AND p.id = ` + noTrunk + `
@@ -209,9 +213,10 @@ SELECT 'trunk', ` + noTrunk + `, now(), 'infinity' FROM current c WHERE c.paused
 ON CONFLICT DO NOTHING`
 )
 
-// Claims do not read the requests of a paused agent, because their look_at is infinity. The index
-// on agent_id and look_at stores these rows next to each other. Requests of a deleted agent, or of
-// a workspace that may not dial, are left to the claims, because they must be blocked.
+// setAsidePaused sets look_at of paused agents' requests to infinity, so that claims do not read
+// them. The index on agent_id and look_at stores these rows next to each other. Requests of a
+// deleted agent, or of a workspace that may not dial, are not changed, because claims must block
+// them.
 const (
 	setAsidePaused = `
 UPDATE dial_queue q SET look_at = 'infinity'
@@ -254,7 +259,7 @@ func (s *Store) MovePaused(ctx context.Context) (moved int64, err error) {
 	return moved, nil
 }
 
-// RecordTrunkPause stores whether every active trunk is paused. Time in which every trunk is paused
+// RecordTrunkPause stores whether all active trunks are paused. Time in which they are all paused
 // does not count towards the age limit of requests.
 func (s *Store) RecordTrunkPause(ctx context.Context) error {
 	if _, err := s.pool.Exec(ctx, recordTrunkPause); err != nil {

@@ -58,7 +58,8 @@ func claimedIDs(t *testing.T, st *store.Store) (ids []uuid.UUID) {
 func TestClaim_TakesNoRequestOfAPausedScope(t *testing.T) {
 	t.Parallel()
 	workspace, other := uuid.Must(uuid.NewV7()), uuid.Must(uuid.NewV7())
-	// The requests ofAgent and ofSecond belong to two agents of the workspace.
+	// ofAgent and ofSecond are requests of two agents of the workspace. ofOther is a request of
+	// another workspace.
 	ofAgent, ofSecond, ofOther := aRequest(workspace, 1), aRequest(workspace, 2), aRequest(other, 3)
 	tests := []struct {
 		name   string
@@ -183,9 +184,9 @@ func TestDialing_ReturnsTheLastChange(t *testing.T) {
 	}
 }
 
-// Concurrent changes of a scope must leave at most one open pause, and it must agree with the
+// After concurrent changes of a scope, at most one pause may be open, and it must match the stored
 // state.
-func TestSetDialing_ConcurrentChangesAgree(t *testing.T) {
+func TestSetDialing_ConcurrentChangesLeaveAConsistentState(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	st, scope := newStore(pool), dialqueue.PauseScope{Level: dialqueue.PauseEverything}
@@ -216,8 +217,8 @@ func TestSetDialing_ConcurrentChangesAgree(t *testing.T) {
 	}
 }
 
-// Every claim reads the periods of the pauses, so a client that often pauses and resumes must not
-// create many of them.
+// Every claim reads the periods of the pauses. So a client that often pauses and resumes must not
+// create many periods.
 func TestSetDialing_QuickPausesShareOnePeriod(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
@@ -240,7 +241,7 @@ func TestSetDialing_QuickPausesShareOnePeriod(t *testing.T) {
 	}
 }
 
-// A suspended workspace must end its requests as blocked within seconds, also during a pause.
+// The requests of a suspended workspace must end as blocked within seconds, even during a pause.
 func TestClaim_TakesRequestsOfASuspendedWorkspaceDuringAPause(t *testing.T) {
 	t.Parallel()
 	for _, level := range []dialqueue.PauseLevel{
@@ -271,8 +272,8 @@ func TestClaim_TakesRequestsOfASuspendedWorkspaceDuringAPause(t *testing.T) {
 	}
 }
 
-// The paused time of a request does not count towards its age limit (24 h in this test). Pauses of
-// two levels at the same time count once.
+// Paused time does not count towards the age limit of a request, which is 24 h in this test. Time
+// in which pauses of two levels overlap counts once.
 func TestExpire_DoesNotCountPausedTime(t *testing.T) {
 	t.Parallel()
 	const pause = `
@@ -313,7 +314,7 @@ VALUES ($1, $2, now() - $3::interval, CASE $4 WHEN '' THEN 'infinity'::timestamp
 				tt.dueAgo)
 			for _, p := range tt.pauses {
 				level, ids := p.level, map[string]uuid.UUID{"workspace": r.WorkspaceID, "agent": r.AgentID}
-				id := ids[level] // the zero UUID for everything
+				id := ids[level] // the zero UUID if level is everything
 				if level == "another" {
 					level, id = "workspace", uuid.Must(uuid.NewV7())
 				}
@@ -338,8 +339,8 @@ VALUES ($1, $2, now() - $3::interval, CASE $4 WHEN '' THEN 'infinity'::timestamp
 	}
 }
 
-// After a long pause, the first claim finds no capacity. The requests must not end immediately with
-// capacity_timeout.
+// After a long pause, the first claim finds no capacity. The request must not end with
+// capacity_timeout immediately.
 func TestExpire_CapacityLimitDoesNotCountPausedTime(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
@@ -373,7 +374,7 @@ func TestExpire_CapacityLimitDoesNotCountPausedTime(t *testing.T) {
 	}
 }
 
-// Autoscaling adds dialer processes when due requests wait. A pause must not cause this.
+// Autoscaling starts more dialer processes if due requests wait. A pause must not have this effect.
 func TestReadDepth_CountsPausedRequestsSeparately(t *testing.T) {
 	t.Parallel()
 	workspace, other := uuid.Must(uuid.NewV7()), uuid.Must(uuid.NewV7())
@@ -416,7 +417,7 @@ func TestReadDepth_CountsPausedRequestsSeparately(t *testing.T) {
 	}
 }
 
-// A claim beside many paused requests must not read them.
+// A claim must not read the rows of paused requests.
 func TestClaim_CostDoesNotGrowWithPausedRequests(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
@@ -478,7 +479,7 @@ INSERT INTO dialing_pauses (level, id, began_at, ends_at)
 SELECT $1, $2, now() - n * interval '1 minute', now() - n * interval '1 minute' + interval '10 seconds'
 FROM generate_series(1, $3::integer) n`
 
-// Every process reads the latest pauses several times per second.
+// Every process reads the latest pauses several times per second, so the query must be cheap.
 func TestLatestPauses_CostDoesNotGrowWithPeriods(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
@@ -524,8 +525,8 @@ func TestLatestPauses_CostDoesNotGrowWithPeriods(t *testing.T) {
 	}
 }
 
-// After a long pause, many requests are older than the age limit. All claims run one after another,
-// so a claim must not read the pauses again for each of these requests.
+// After a long pause, many requests are older than the age limit. Claims run one after another, so
+// a claim must not read the pauses again for each of these requests.
 func TestClaim_ReadsThePausesOncePerDueTime(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
@@ -555,13 +556,13 @@ func TestClaim_ReadsThePausesOncePerDueTime(t *testing.T) {
 	}
 	recent, old := pages("1 hour"), pages("25 hours")
 	t.Logf("pages of a claim of recent requests = %d, of old requests = %d", recent, old)
-	if old > recent+300 { // the 1,500 periods of 25 hours have about 30 pages
+	if old > recent+300 { // reading the pauses once takes about 30 pages
 		t.Errorf("pages of a claim of old requests = %d, want about the %d pages of recent requests", old, recent)
 	}
 }
 
-// A paused agent is deleted, or its workspace is suspended. MovePaused must then make the requests
-// due, so that claims block them.
+// The agent of a paused request is deleted, or its workspace is suspended. MovePaused must then
+// make the request due, so that a claim blocks it.
 func TestMovePaused_RequestsThatMustBeBlockedBecomeDue(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]string{
@@ -584,8 +585,8 @@ func TestMovePaused_RequestsThatMustBeBlockedBecomeDue(t *testing.T) {
 			if got := countRows(t, pool, "SELECT count(*) FROM dial_queue WHERE look_at = 'infinity'"); got != 1 {
 				t.Fatalf("requests set aside = %d, want 1", got)
 			}
-			// SaveAgent and SaveWorkspace make only a limited number of requests due. This
-			// statement changes no request, as for a request beyond that limit.
+			// SaveAgent and SaveWorkspace make only a limited number of requests due. This statement makes
+			// none due, like SaveAgent for a request beyond that limit.
 			exec(t, pool, change)
 			if _, err := st.MovePaused(t.Context()); err != nil {
 				t.Fatal(err)
@@ -616,7 +617,7 @@ func TestSaveAgent_DeletionEndsThePause(t *testing.T) {
 		Settings:    []byte("{}"),
 		Deleted:     true,
 	}
-	for range 2 { // the event of the deletion can arrive twice
+	for range 2 { // the deletion event can arrive twice
 		if err := st.ApplyAgent(t.Context(), agent); err != nil {
 			t.Fatal(err)
 		}
@@ -652,13 +653,13 @@ VALUES ($1, 1, $2, $3, 'sip.example', 5060, 'udp', '', '', '', false, '{}', 'fro
 	return id
 }
 
-// No call can be dialed while every active trunk is paused, so this time does not count towards the
+// While all active trunks are paused, no call can be dialed. This time does not count towards the
 // age limit.
-func TestExpire_DoesNotCountTimeInWhichEveryTrunkIsPaused(t *testing.T) {
+func TestExpire_DoesNotCountTimeInWhichAllTrunksArePaused(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		name  string
-		other string // status of the second trunk, which is not paused
+		other string // status of the second trunk, which is not paused; empty if there is none
 		state string
 	}{
 		{name: "the only trunk is paused", state: "queued"},
@@ -676,12 +677,13 @@ func TestExpire_DoesNotCountTimeInWhichEveryTrunkIsPaused(t *testing.T) {
 			}
 			setDialing(t, st, scope, true, nil)
 			record(t, st)
-			// 30 hours pass. The request was due an hour before the pause.
+			// These statements simulate that the pause began 30 hours ago and the request was due an hour
+			// before that.
 			exec(t, pool, "UPDATE dialing_pauses SET began_at = began_at - interval '30 hours'")
 			exec(t, pool, "UPDATE dial_queue SET due_at = due_at - interval '31 hours'")
 			record(t, st)
-			// Another trunk is added, or the first trunk is resumed. The time before that still
-			// does not count.
+			// A third trunk is added and the first trunk is resumed. The time before that still does not
+			// count.
 			addTrunk(t, pool, "third", "active")
 			setDialing(t, st, scope, false, nil)
 			record(t, st)
@@ -715,8 +717,8 @@ func record(t *testing.T, stores ...*store.Store) {
 	}
 }
 
-// Each replica records the pause, even at the same time. A dialer can also die after a trunk was
-// paused and before it records the pause.
+// Each replica records the pause, possibly at the same time. A dialer can also die before it
+// records the pause.
 func TestRecordTrunkPause_RepeatedCallsCountThePauseOnce(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)

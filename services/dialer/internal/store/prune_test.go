@@ -11,7 +11,8 @@ import (
 	"ringfence.dev/services/dialer/internal/store"
 )
 
-// The analysis of a call can be late. The analysis reads the time of the callback from the leg.
+// The analysis of a call reads the callback time from the leg, and can be late. So the leg must be
+// kept until then.
 func TestPrune_KeepsLegsWhoseAnalysisIsPending(t *testing.T) {
 	t.Parallel()
 	pool := newLegPool(t)

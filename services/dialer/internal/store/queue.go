@@ -26,8 +26,8 @@ VALUES (@call_request_id, @workspace_id, 'queued', @to_e164, @agent_id, @contact
 ON CONFLICT (call_request_id) DO NOTHING`
 
 // Enqueue adds requests to the dial queue, and returns for each request whether it was added. A
-// request is not added if the queue has a row with its id, also if that row was withdrawn or has
-// ended. Rows are deleted 60 days after their end (ADR 12).
+// request is not added if the queue already has a row with its id, even if that row is withdrawn or
+// has ended. Rows are deleted 60 days after their end (ADR 12).
 func (s *Store) Enqueue(ctx context.Context, tx pgx.Tx, requests ...dialqueue.Request) (added []bool, err error) {
 	var batch pgx.Batch
 	added = make([]bool, len(requests))
@@ -68,11 +68,10 @@ type endedRow struct {
 	CallID      *uuid.UUID      `db:"call_id"` // nil if the request ended without a call
 }
 
-// EnqueueOverdue handles a request that the service `calls` published again at reportedAt, because
-// it had received no end of the request.
-// If the request is not in the queue and endOnly is false, EnqueueOverdue enqueues it. If the
-// request ended more than dialqueue.MaxEndDelay before reportedAt, EnqueueOverdue publishes the
-// terminal event again.
+// EnqueueOverdue handles a request that the service `calls` published again at reportedAt because
+// it had received no end. If the request is not in the queue and endOnly is false, EnqueueOverdue
+// adds it. If the request ended more than dialqueue.MaxEndDelay before reportedAt, EnqueueOverdue
+// publishes its terminal event again.
 func (s *Store) EnqueueOverdue(
 	ctx context.Context, tx pgx.Tx, r dialqueue.Request, reportedAt time.Time, endOnly bool,
 ) (found dialqueue.Found, err error) {
@@ -100,8 +99,9 @@ func (s *Store) EnqueueOverdue(
 	return dialqueue.Over, outbox.Put(ctx, tx, again)
 }
 
-// If the request had no call, the event has the same id as the first terminal event. The reason of
-// a blocked or failed request is not stored, so the event has the error dial_state_unknown.
+// endAgain returns the terminal event of an ended request. If the request had no call, the event
+// has the same id as the first terminal event. The reason of a blocked or failed request is not
+// stored, so the event has the error dial_state_unknown.
 func (s *Store) endAgain(ctx context.Context, tx pgx.Tx, id uuid.UUID, ended endedRow) (outbox.Event, error) {
 	var again callstate.Fact
 	switch {
@@ -133,9 +133,9 @@ RETURNING ended_at`
 const withdrawnBefore = `
 SELECT state = 'withdrawn' FROM dial_queue WHERE call_request_id = @call_request_id AND workspace_id = @workspace_id`
 
-// WithdrawNow runs Withdraw in its own transaction. It returns ErrServerChanged on a database
-// server that is not reconciled. A request that is queued on such a server can have been dialed
-// before the failover.
+// WithdrawNow runs Withdraw in its own transaction. On a database server that is not reconciled, it
+// returns ErrServerChanged, because a request that is queued there can have been dialed before the
+// failover.
 func (s *Store) WithdrawNow(ctx context.Context, id, workspaceID uuid.UUID) (withdrawn bool, err error) {
 	err = s.inTx(ctx, func(tx pgx.Tx) error {
 		if err := sameServer(tx.QueryRow(ctx, checkServer, pg.Args{"server": s.server()})); err != nil {
@@ -150,9 +150,9 @@ func (s *Store) WithdrawNow(ctx context.Context, id, workspaceID uuid.UUID) (wit
 	return withdrawn, err
 }
 
-// Withdraw takes a request out of the queue and publishes the event `withdrawn`. A request that has
-// not arrived yet will not be queued when it arrives. Withdraw returns false if the request was
-// dialed or has ended in another way. A repeated call returns the same result.
+// Withdraw takes a request out of the queue and publishes the event `withdrawn`. If the request has
+// not arrived yet, it will not be queued when it arrives. Withdraw returns false if the request was
+// dialed or ended in another way. A repeated call returns the same result.
 func (s *Store) Withdraw(ctx context.Context, tx pgx.Tx, id, workspaceID uuid.UUID) (withdrawn bool, err error) {
 	args := pg.Args{"call_request_id": id, "workspace_id": workspaceID}
 	at, err := pg.Value[time.Time](ctx, tx, withdraw, args)
@@ -164,7 +164,7 @@ func (s *Store) Withdraw(ctx context.Context, tx pgx.Tx, id, workspaceID uuid.UU
 	}
 	withdrawn, err = pg.Value[bool](ctx, tx, withdrawnBefore, args)
 	if errors.Is(err, pg.ErrNotFound) {
-		return false, nil // the request belongs to another workspace
+		return false, nil // the id belongs to a request of another workspace
 	}
 	if err != nil {
 		return false, fmt.Errorf("read state of request %s: %w", id, err)
@@ -172,8 +172,8 @@ func (s *Store) Withdraw(ctx context.Context, tx pgx.Tx, id, workspaceID uuid.UU
 	return withdrawn, nil
 }
 
-// ofClaim is the SQL condition that the request still has the given claim. The end time of a claim
-// distinguishes it from a later claim of the same process.
+// ofClaim is an SQL condition: the request still has the given claim. The end time of a claim
+// distinguishes it from a later claim by the same process.
 const ofClaim = `call_request_id = @call_request_id AND state = 'queued' AND claimed_by = @instance
 	AND coalesce(look_at, 'infinity') = @claimed_until`
 
@@ -191,9 +191,9 @@ UPDATE dial_queue q SET claimed_by = NULL, looks = looks + @looked::integer,
 WHERE ` + ofClaim
 
 // PutBack returns a claimed request to the queue. The request can be claimed again after delay, but
-// not before its due time. If delay is zero, the request keeps its place in the queue. agentLooks
-// is added to the number of checks that found no agent. If this process has lost the claim, PutBack
-// does nothing.
+// not before its due time. If delay is zero, the request keeps its position in the queue.
+// agentLooks is added to the count of checks that did not find the agent. If this process has lost
+// the claim, PutBack does nothing.
 func (s *Store) PutBack(ctx context.Context, r dialqueue.Request, delay time.Duration, agentLooks int) error {
 	args := s.claimArgs(r)
 	args["wait"], args["looked"] = delay, agentLooks
@@ -203,9 +203,9 @@ func (s *Store) PutBack(ctx context.Context, r dialqueue.Request, delay time.Dur
 	return nil
 }
 
-// windowStart is computed with the clock of contacts-compliance, so it can be in the past on this
-// database server. Without the minimum of one second, the request would be claimed and checked
-// again and again without a pause.
+// @until comes from the clock of contacts-compliance, so it can be in the past on this database
+// server. Without the minimum of one second, the request would be claimed and checked again without
+// a pause.
 const rescheduleRequest = `
 WITH next AS (SELECT greatest(@until::timestamptz, now() + interval '1 second') AS at)
 UPDATE dial_queue SET due_at = next.at, look_at = next.at, expire_at = NULL, claimed_by = NULL FROM next
@@ -262,12 +262,12 @@ func (s *Store) endClaim(ctx context.Context, update string, args pg.Args, newFa
 	})
 }
 
-// no_capacity is true if a claim left due requests of the workspace because no capacity was free,
-// while the expired request waited.
+// expireOld ends requests that are older than the age limit. It returns no_capacity as true if a
+// claim left requests of the workspace for lack of capacity while the expired request waited.
 //
-// The time in which dialing was paused does not count. If a request has time left because of
-// pauses, it is checked again at the end of that time. This end moves on during a pause, so the
-// next check is not earlier than in one minute, or in a sixtieth of the limit if that is shorter.
+// Time in which dialing was paused does not count. If pauses postpone the end of a request, the
+// request is checked again at its postponed end. The end can be postponed further, so the next
+// check is at least one minute away, or a sixtieth of the limit if that is shorter.
 const expireOld = `
 WITH old AS MATERIALIZED (
 	SELECT e.call_request_id, NOT e.held AND e.claimed_by IS NULL AND e.look_at <= now() AS waited,
@@ -290,8 +290,8 @@ SELECT e.call_request_id, e.workspace_id, e.traceparent, now() AS at,
 		ORDER BY b.version DESC LIMIT 1) >= e.look_at, false) AS no_capacity
 FROM expired e`
 
-// expireWaiting ends the oldest requests of each workspace for which a claim of the last minute
-// found no capacity. The time in which dialing was paused does not count.
+// expireWaiting ends the oldest requests of each workspace for which a claim found no capacity in
+// the last minute. Time in which dialing was paused does not count.
 const expireWaiting = `
 UPDATE dial_queue q SET state = 'failed', ended_at = now(), variables = NULL
 WHERE q.call_request_id = ANY (ARRAY(
@@ -318,8 +318,8 @@ type expiredRow struct {
 
 // Expire ends requests that were never dialed: up to 200 that have waited for capacity for longer
 // than CapacityLimit, and up to 200 that are older than QueueLimit. It returns how many requests it
-// ended. On a database server that is not the one that was set with UseServer, it ends no requests,
-// because that server can lack the fence of a request.
+// ended. On a database server that was not set with UseServer it ends none, because that server can
+// lack the fence of a request.
 func (s *Store) Expire(ctx context.Context) (ended int, err error) {
 	if s.timing.CapacityLimit < s.timing.QueueLimit {
 		if ended, err = s.expireRequests(ctx, expireWaiting, pg.Args{"capacity_limit": s.timing.CapacityLimit}); err != nil {
@@ -350,18 +350,17 @@ func (s *Store) expireRequests(ctx context.Context, statement string, args pg.Ar
 	return ended, err
 }
 
-// frontOf + id of a workspace + newest is an SQL expression for the front of the workspace's queue.
-// No due request of the workspace has an earlier look_at. Claims read the queue only from
-// rate_buckets.scan_from onwards, so a request that becomes due again or arrives late must not get
-// an earlier look_at.
-// The front is NULL if no request of the workspace was claimed yet.
+// frontOf + id of a workspace + newest is an SQL expression for the front of the workspace's queue,
+// the earliest look_at that a due request may have. Claims read the queue only from
+// rate_buckets.scan_from onwards. So a request that becomes due again or arrives late must not get
+// an earlier look_at. The front is NULL if no request of the workspace was claimed yet.
 const (
 	frontOf = `(SELECT b.next_scan_from FROM rate_buckets b WHERE b.scope = `
 	newest  = `::text ORDER BY b.version DESC LIMIT 1)`
 )
 
-// returnStrays changes requests whose look_at is before the scan position of their workspace. No
-// claim reads such requests. A transaction of more than ten seconds can leave a request there.
+// returnStrays changes requests whose look_at is before the scan position of their workspace, where
+// no claim reads them. A transaction that takes more than ten seconds can leave a request there.
 const returnStrays = `
 UPDATE dial_queue q SET look_at = ` + frontOf + `q.workspace_id` + newest + `
 WHERE q.call_request_id = ANY (ARRAY(
@@ -374,8 +373,8 @@ WHERE q.call_request_id = ANY (ARRAY(
 	LIMIT 1000))`
 
 // ReturnStrays moves queued requests that no claim reads to the front of their workspace's queue.
-// It returns how many requests it moved, at most 1,000. It reads all dead rows of the queue, so it
-// must not run often.
+// It returns how many requests it moved, at most 1,000. It also reads all dead rows of the queue,
+// so it must not run often.
 func (s *Store) ReturnStrays(ctx context.Context) (int64, error) {
 	moved, err := s.pool.Exec(ctx, returnStrays)
 	if err != nil {
@@ -384,7 +383,7 @@ func (s *Store) ReturnStrays(ctx context.Context) (int64, error) {
 	return moved.RowsAffected(), nil
 }
 
-// The statement changes requests of live calls whose look_at is more than five minutes ago.
+// moveLongCalls changes requests of live calls whose look_at is more than five minutes ago.
 const moveLongCalls = `
 UPDATE dial_queue q SET look_at = now()
 WHERE q.call_request_id = ANY (ARRAY(
@@ -394,8 +393,8 @@ WHERE q.call_request_id = ANY (ARRAY(
 			ORDER BY b.version DESC LIMIT 1), '-infinity')
 	ORDER BY l.look_at LIMIT 10000 FOR UPDATE SKIP LOCKED))`
 
-// The statements change live legs and live inbound calls whose counted_at is more than five minutes
-// ago.
+// moveLegs and moveInbound change live legs and live inbound calls whose counted_at is more than
+// five minutes ago.
 const (
 	moveLegs = `
 UPDATE sip_legs SET counted_at = now() WHERE call_id = ANY (ARRAY(
@@ -408,13 +407,13 @@ UPDATE calls SET counted_at = now() WHERE call_id = ANY (ARRAY(
 	LIMIT 10000 FOR UPDATE SKIP LOCKED))`
 )
 
-// MoveLongCalls updates the index columns look_at and counted_at of long calls, so that the counts
-// of the limits stay fast and complete. It returns how many rows it changed, at most 10,000 of each
-// table.
+// MoveLongCalls sets the indexed columns look_at and counted_at of long calls to the current time,
+// so that the counts for the limits stay fast and complete. It returns how many rows it changed, at
+// most 10,000 of each table.
 //
-// The count of requests in use starts at the oldest live call, so one long call would make every
-// count slow. The count of legs and inbound calls reads only the last ten minutes, so MoveLongCalls
-// must run at least every four minutes.
+// The count of requests in use reads all rows since the oldest live call, so one long call would
+// make every count slow. The counts of legs and inbound calls read only the last ten minutes, so
+// MoveLongCalls must run at least every four minutes.
 func (s *Store) MoveLongCalls(ctx context.Context) (moved int64, err error) {
 	for _, statement := range []string{moveLegs, moveInbound, moveLongCalls} {
 		tag, err := s.pool.Exec(ctx, statement, pg.Args{"total": totalScope})

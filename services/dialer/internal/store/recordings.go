@@ -17,13 +17,13 @@ import (
 	"ringfence.dev/proto/eventv1"
 )
 
-// ErrRefused is returned if a call must not be recorded: it has ended, its person was erased, or it
-// was recorded before.
+// ErrRefused is returned if a call must not be recorded: the call has ended, its person was erased,
+// or the call was recorded before.
 var ErrRefused = errors.New("the call is not to be recorded")
 
 // Recordings stores the states of recordings, for a process that writes files into one directory
-// (the spool). A recording changes from recording to recorded and then to stored. The state leaving
-// means that it is being deleted. The state lost means that its file cannot be reached.
+// (the spool). A recording changes from `recording` to `recorded` and then to `stored`. `leaving`
+// means that it is being deleted. `lost` means that its file cannot be reached.
 type Recordings struct {
 	pool  *pgxpool.Pool
 	spool uuid.UUID
@@ -34,9 +34,9 @@ func NewRecordings(pool *pgxpool.Pool, spool uuid.UUID) *Recordings {
 	return &Recordings{pool: pool, spool: spool}
 }
 
-// beginRecording locks the row of the call until the commit, so an erasure of the person cannot run
-// concurrently. An earlier erasure makes the statement refuse the recording. A later erasure
-// deletes the recording.
+// beginRecording locks the row of the call until the commit, so that an erasure of the person
+// cannot run concurrently. After an earlier erasure, the statement refuses the recording. A later
+// erasure deletes it.
 const beginRecording = `
 INSERT INTO recordings (call_id, workspace_id, key, spool)
 SELECT c.call_id, c.workspace_id, @key, @spool FROM calls c
@@ -72,15 +72,15 @@ func (s *Recordings) Heartbeat(ctx context.Context) error {
 const unfinishedRecordings = `
 SELECT call_id FROM recordings WHERE spool = @spool AND state = 'recording' ORDER BY call_id`
 
-// Unfinished returns the calls whose files in the spool are not closed.
+// Unfinished returns the calls whose recording files in the spool are not closed.
 func (s *Recordings) Unfinished(ctx context.Context) ([]uuid.UUID, error) {
 	return s.queryCallIDs(ctx, unfinishedRecordings, pg.Args{"spool": s.spool})
 }
 
 const knownRecordings = `SELECT call_id FROM recordings WHERE spool = @spool AND call_id = ANY (@calls::uuid[])`
 
-// Known returns the given calls that have a recording in this spool. The files of the other calls
-// can be deleted.
+// Known returns those of the given calls that have a recording in this spool. The caller can delete
+// the files of the other calls.
 func (s *Recordings) Known(ctx context.Context, calls []uuid.UUID) ([]uuid.UUID, error) {
 	return s.queryCallIDs(ctx, knownRecordings, pg.Args{"spool": s.spool, "calls": calls})
 }
@@ -99,8 +99,8 @@ UPDATE recordings SET ended_at = now(), try_at = now(), tries = 0,
 WHERE call_id = @call_id AND state = 'recording'`
 
 // Close stores that the file of a recording is complete and waits for its upload. If dropped is
-// true, or if the person was erased meanwhile, Close marks the recording for deletion. Close can be
-// repeated.
+// true, or if the person was erased in the meantime, Close marks the recording for deletion
+// instead. A repeated call has no further effect.
 func (s *Recordings) Close(ctx context.Context, callID uuid.UUID, dropped bool) error {
 	if _, err := s.pool.Exec(ctx, closeRecording, pg.Args{"call_id": callID, "drop": dropped}); err != nil {
 		return fmt.Errorf("close the recording of call %s: %w", callID, err)
@@ -112,9 +112,8 @@ const markLost = `
 UPDATE recordings SET state = 'lost', ended_at = coalesce(ended_at, now())
 WHERE call_id = @call_id AND state IN ('recording', 'recorded') AND erasures = '{}'`
 
-// MarkLost stores that the file of a recording does not exist. It returns true if the recording now
-// has the state lost. If an erasure waits for the recording, MarkLost marks the recording for
-// deletion and returns false.
+// MarkLost stores that the file of a recording does not exist, and returns true. If an erasure
+// waits for the recording, MarkLost marks it for deletion instead and returns false.
 func (s *Recordings) MarkLost(ctx context.Context, callID uuid.UUID) (lost bool, err error) {
 	did, err := s.pool.Exec(ctx, markLost, pg.Args{"call_id": callID})
 	if err != nil {
@@ -126,8 +125,8 @@ func (s *Recordings) MarkLost(ctx context.Context, callID uuid.UUID) (lost bool,
 	return false, s.Close(ctx, callID, true)
 }
 
-// If a spool had no heartbeat for @after, its files cannot be reached. If an erasure waits for such
-// a recording, the recording is marked for deletion.
+// loseUnreachable marks recordings as lost whose spool had no heartbeat for @after, because their
+// files cannot be reached. If an erasure waits for such a recording, it is marked for deletion.
 const loseUnreachable = `
 UPDATE recordings r SET state = CASE WHEN erasures = '{}' THEN 'lost' ELSE 'leaving' END, spool = @spool, try_at = now(), ended_at = coalesce(ended_at, now())
 WHERE r.call_id = ANY (ARRAY(
@@ -137,7 +136,7 @@ WHERE r.call_id = ANY (ARRAY(
 	LIMIT 500 FOR UPDATE OF o SKIP LOCKED))
 RETURNING call_id`
 
-// MarkUnreachableLost marks recordings as lost if their spool has had no heartbeat for the duration
+// MarkUnreachableLost marks recordings as lost if their spool had no heartbeat for the duration
 // maxSilence. It returns the calls of these recordings.
 func (s *Recordings) MarkUnreachableLost(ctx context.Context, maxSilence time.Duration) ([]uuid.UUID, error) {
 	return s.queryCallIDs(ctx, loseUnreachable, pg.Args{"spool": s.spool, "after": maxSilence})
@@ -155,7 +154,7 @@ type Due struct {
 const retryLater = ` tries = r.tries + 1,
 	try_at = now() + least(interval '5 minutes', interval '1 second' * power(2, least(r.tries, 9)))`
 
-// in_storage is set to true before the upload. If the process dies during the upload, another
+// dueUploads sets in_storage before the upload. If the process dies during the upload, another
 // process knows that the object can exist and deletes it.
 const dueUploads = `
 UPDATE recordings r SET in_storage = true,` + retryLater + `
@@ -165,8 +164,8 @@ WHERE r.call_id = ANY (ARRAY(
 	ORDER BY d.try_at LIMIT @limit FOR UPDATE OF d SKIP LOCKED))
 RETURNING r.call_id, r.workspace_id, r.key, r.in_storage, r.erasures`
 
-// DueUploads claims up to limit files of the spool that must be uploaded. Each file is due again
-// after a growing pause, until MarkStored is called.
+// DueUploads claims up to limit files of the spool that must be uploaded. If MarkStored is not
+// called, a file is due again after a delay that grows with each claim.
 func (s *Recordings) DueUploads(ctx context.Context, limit int) ([]Due, error) {
 	return s.claimDue(ctx, dueUploads, pg.Args{"spool": s.spool, "limit": limit})
 }
@@ -178,8 +177,8 @@ WHERE r.call_id = ANY (ARRAY(
 	ORDER BY try_at LIMIT @limit FOR UPDATE SKIP LOCKED))
 RETURNING r.call_id, r.workspace_id, r.key, r.in_storage, r.erasures`
 
-// DueDeletions claims up to limit recordings that must be deleted. Each recording is due again
-// after a growing pause, until Delete is called.
+// DueDeletions claims up to limit recordings that must be deleted. If Delete is not called, a
+// recording is due again after a delay that grows with each claim.
 func (s *Recordings) DueDeletions(ctx context.Context, limit int) ([]Due, error) {
 	return s.claimDue(ctx, dueDeletions, pg.Args{"spool": s.spool, "limit": limit})
 }
@@ -195,7 +194,7 @@ func (s *Recordings) claimDue(ctx context.Context, sql string, args pg.Args) ([]
 const markStored = `UPDATE recordings SET state = 'stored', tries = 0 WHERE call_id = @call_id AND state = 'recorded'`
 
 // MarkStored stores that the object is in storage. It returns false if the recording was marked for
-// deletion meanwhile, so that the object must be deleted.
+// deletion in the meantime. The object must then be deleted.
 func (s *Recordings) MarkStored(ctx context.Context, callID uuid.UUID) (bool, error) {
 	did, err := s.pool.Exec(ctx, markStored, pg.Args{"call_id": callID})
 	if err != nil {
@@ -207,8 +206,8 @@ func (s *Recordings) MarkStored(ctx context.Context, callID uuid.UUID) (bool, er
 const deleteRecording = `
 DELETE FROM recordings WHERE call_id = @call_id AND state = 'leaving' RETURNING workspace_id, erasures`
 
-// Delete deletes the row of a recording whose file and object are deleted. It reports the deletion
-// to the erasures that waited for the recording.
+// Delete deletes the row of a recording. It is called after the file and the object were deleted.
+// It reports the deletion to the erasures that waited for the recording.
 func (s *Recordings) Delete(ctx context.Context, callID uuid.UUID) error {
 	return pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
 		var workspaceID uuid.UUID
@@ -242,8 +241,8 @@ WHERE call_id = ANY (ARRAY(
 	ORDER BY r.ended_at LIMIT @limit FOR UPDATE OF r SKIP LOCKED))`
 
 // Expire marks up to limit recordings for deletion whose retention period has ended. The period is
-// the setting of the workspace, or defaultPeriod if the workspace has none. Expire returns how many
-// recordings it marked.
+// a setting of the workspace. If the workspace has none, defaultPeriod applies. Expire returns how
+// many recordings it marked.
 func (s *Recordings) Expire(ctx context.Context, now time.Time, defaultPeriod time.Duration, limit int) (int64, error) {
 	did, err := s.pool.Exec(ctx, expireRecordings, pg.Args{"now": now, "keep": defaultPeriod, "limit": limit})
 	if err != nil {

@@ -13,8 +13,8 @@ import (
 	"ringfence.dev/services/dialer/internal/replicas"
 )
 
-// List returns no report that is older than maxReportAge. Processes store their reports five times
-// within this time.
+// maxReportAge is the age up to which List returns a report. Processes store their report five
+// times within this time.
 const maxReportAge = 10 * time.Second
 
 // ReplicaReports stores the reports of the dialer processes.
@@ -23,8 +23,8 @@ type ReplicaReports struct{ pool *pgxpool.Pool }
 // NewReplicaReports returns a store that uses the pool.
 func NewReplicaReports(pool *pgxpool.Pool) *ReplicaReports { return &ReplicaReports{pool: pool} }
 
-// A killed process cannot delete its report. So each process also deletes reports that are older
-// than an hour.
+// Each process also deletes reports that are older than an hour, because a killed process cannot
+// delete its report.
 const putReport = `
 WITH old AS (
 	DELETE FROM replica_reports WHERE owner <> @owner AND reported_at < now() - interval '1 hour'

@@ -12,8 +12,8 @@ import (
 	"ringfence.dev/proto/eventv1"
 )
 
-// If the clock of contacts-compliance is slow, a calling window can already have begun on this
-// database server.
+// If the clock of contacts-compliance is slow, the next calling window can already have begun by
+// the clock of this database server.
 func TestReschedule_IsAtLeastOneSecondAhead(t *testing.T) {
 	t.Parallel()
 	tests := []struct {

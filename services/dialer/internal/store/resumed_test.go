@@ -49,8 +49,9 @@ func wantKept(t *testing.T, pool *pgxpool.Pool, r dialqueue.Request) {
 	}
 }
 
-// A suspension makes queued requests due immediately, so that they end as blocked. If the workspace
-// is resumed before they end, the requests must wait until their scheduled time again.
+// The suspension of a workspace makes its queued requests due immediately, so that they end as
+// blocked. If the workspace is resumed before they end, they must wait until their scheduled time
+// again.
 func TestClaim_RequestsOfAResumedWorkspaceStayScheduled(t *testing.T) {
 	t.Parallel()
 	pool, workspace := newPool(t), uuid.Must(uuid.NewV7())
@@ -65,8 +66,8 @@ func TestClaim_RequestsOfAResumedWorkspaceStayScheduled(t *testing.T) {
 	wantKept(t, pool, r)
 }
 
-// A claim takes a request of a suspended workspace before its due time, to block it. The workspace
-// can be resumed before the attempt reads the workspace.
+// A claim takes a request of a suspended workspace before its due time, to block it. If the
+// workspace is resumed before the attempt checks it, the request must not be dialed early.
 func TestFence_RejectsARequestThatIsNotDue(t *testing.T) {
 	t.Parallel()
 	pool, workspace := newPool(t), uuid.Must(uuid.NewV7())
@@ -88,8 +89,8 @@ func TestFence_RejectsARequestThatIsNotDue(t *testing.T) {
 	wantKept(t, pool, r)
 }
 
-// ApplySetting can store a new version of a workspace before the event of the old version arrives.
-func TestSaveWorkspace_OlderWorkspaceVersionLeavesRequestsScheduled(t *testing.T) {
+// ApplySetting can store a new version of a workspace before the event of an older version arrives.
+func TestSaveWorkspace_OlderVersionDoesNotMakeRequestsDue(t *testing.T) {
 	t.Parallel()
 	pool, workspace := newPool(t), uuid.Must(uuid.NewV7())
 	st := newStore(pool)
@@ -114,8 +115,8 @@ func TestClaim_TakesRequestsOfADeletedAgent(t *testing.T) {
 	}
 }
 
-// The consumer reads each event after ApplySetting has stored the same version. A lock of such an
-// event would delay the next change of the workspace or agent until the batch commits.
+// ApplySetting has usually stored a version before the consumer reads its event. If the event took
+// a lock, the next change of the workspace or agent would wait until the consumer's batch commits.
 func TestSaveWorkspace_RepeatedVersionTakesNoLock(t *testing.T) {
 	t.Parallel()
 	pool, workspace := newPool(t), uuid.Must(uuid.NewV7())
@@ -134,8 +135,8 @@ func TestSaveWorkspace_RepeatedVersionTakesNoLock(t *testing.T) {
 	if err := st.ApplyWorkspace(ctx, version(workspace, 2, "active")); err != nil {
 		t.Errorf("apply version 2 before the batch commits: %v", err)
 	}
-	// The database ends the idle session of the batch if the change to version 2 waits for the
-	// batch.
+	// If the change to version 2 waited for the batch, the database would end the batch's idle
+	// session.
 	if err := batch.Commit(t.Context()); err != nil {
 		t.Errorf("commit the batch: %v", err)
 	}

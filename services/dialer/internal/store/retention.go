@@ -11,8 +11,8 @@ import (
 )
 
 // An id contains its creation time, which is before the end of the call or request. So each
-// statement reads only ids that were created before the given time, in order, one page at a time.
-// It returns the last id that it read.
+// statement reads only ids that were created before the given time, one page at a time, in
+// ascending order. It returns the last id of the page.
 const (
 	deleteCalls = `
 WITH page AS MATERIALIZED (
@@ -24,8 +24,8 @@ WITH page AS MATERIALIZED (
 	RETURNING c.call_id
 )
 SELECT (SELECT id FROM page ORDER BY id DESC LIMIT 1), (SELECT count(*) FROM deleted)`
-	// A canceled request can end long before its due time. It is kept until both times are old
-	// enough.
+	// A request that was canceled can end long before its due time. It is kept until both times are
+	// old enough.
 	deleteRequests = `
 WITH page AS MATERIALIZED (
 	SELECT call_request_id AS id FROM dial_queue WHERE call_request_id > @after AND call_request_id < @before
@@ -36,8 +36,8 @@ WITH page AS MATERIALIZED (
 	RETURNING q.call_request_id
 )
 SELECT (SELECT id FROM page ORDER BY id DESC LIMIT 1), (SELECT count(*) FROM deleted)`
-	// Fences (the rows that permitted the dials) number the attempts of a call. So the fence of a
-	// call that is kept for its recording is also kept.
+	// A call with a recording is kept, and so is its fence. The fences of a request number its
+	// attempts.
 	deleteFences = `
 WITH page AS MATERIALIZED (
 	SELECT call_id AS id FROM fences WHERE call_id > @after AND call_id < @before ORDER BY call_id LIMIT @most
@@ -62,8 +62,8 @@ SELECT (SELECT id FROM page ORDER BY id DESC LIMIT 1), (SELECT count(*) FROM del
 // requests, and acknowledged opt-outs. It returns how many rows it deleted. Each statement reads up
 // to batchSize rows in its own transaction.
 //
-// A call that has a recording is kept, because the erasure of its request must find the
-// recording. The database rejects the deletion of a fence that is younger than 60 days.
+// A call with a recording is kept, because the erasure of its request must find the recording. The
+// database rejects the deletion of a fence that is younger than 60 days.
 func (s *Store) DeleteEnded(ctx context.Context, endedBefore time.Time, batchSize int) (deleted int64, err error) {
 	for _, statement := range []string{deleteCalls, deleteRequests, deleteFences, deleteOptOuts} {
 		for after := new(uuid.UUID); after != nil; {

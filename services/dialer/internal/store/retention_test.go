@@ -97,7 +97,7 @@ func TestDeleteEnded_KeepsYoungAndReferencedRows(t *testing.T) {
 	}
 	slices.Sort(left)
 	want := []string{
-		// The call with a recording appears twice: its row in calls, and its fence.
+		// The call with a recording is listed twice: for its row in calls, and for its fence.
 		"call that waits for its analysis", "call with a recording", "call with a recording",
 		"canceled request of a later time", "fence of a request that stays", "live call", "opt-out that is not acknowledged",
 		"request in a call", "request that waits", "young call", "young fence", "young request",
@@ -107,8 +107,8 @@ func TestDeleteEnded_KeepsYoungAndReferencedRows(t *testing.T) {
 	}
 }
 
-// No claim takes the request that arrives again, because its due time is longer ago than
-// QUEUE_LIMIT.
+// A request arrives again after its row was deleted. No claim takes it, because it has been due for
+// longer than QUEUE_LIMIT.
 func TestDeleteEnded_RequestThatArrivesAgainIsNotDialed(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)

@@ -32,7 +32,7 @@ func TestHeartbeat_SucceedsWhileThePoolIsSaturated(t *testing.T) {
 	}
 }
 
-// After an outage of the database, the heartbeats of all processes are old.
+// After an outage of the database, the heartbeats of all live processes are old too.
 func TestAdopt_TakesNoLegsDirectlyAfterAFailedHeartbeat(t *testing.T) {
 	t.Parallel()
 	pool := newLegPool(t)
@@ -59,8 +59,8 @@ func TestAdopt_TakesNoLegsDirectlyAfterAFailedHeartbeat(t *testing.T) {
 	}
 }
 
-// Directly after an outage of the database, the other processes seem to be dead, because they have
-// not sent their next heartbeats yet.
+// Directly after an outage of the database, the other processes have not sent their next heartbeat
+// yet, so they seem to be dead.
 func TestAdopt_TakesNoLegsInTheFirstLeaseAfterTheStart(t *testing.T) {
 	t.Parallel()
 	pool, owner := newLegPool(t), uuid.New()

@@ -20,7 +20,7 @@ type deadTimes struct {
 }
 
 // While a transaction has an old snapshot, vacuum cannot remove dead rows. The statements of the
-// queue must not read the dead rows of requests that ended earlier.
+// queue must not read the dead rows of requests that ended some time ago.
 func TestQueue_CostDoesNotGrowDuringAnOldSnapshot(t *testing.T) {
 	t.Parallel()
 	earlier := deadTimes{due: -time.Hour, claimedUntil: -6 * time.Minute, counted: -11 * time.Minute}
@@ -33,8 +33,8 @@ func TestQueue_CostDoesNotGrowDuringAnOldSnapshot(t *testing.T) {
 }
 
 // While a transaction has an old snapshot, vacuum cannot remove the dead rows of recent requests.
-// The statements of the queue read these rows.
-func TestQueue_DeadRowsOfTheLastHalfMinuteCostFewPages(t *testing.T) {
+// The statements of the queue must read these rows, but they may read only few pages.
+func TestQueue_FewPagesAreReadForDeadRowsOfTheLastHalfMinute(t *testing.T) {
 	t.Parallel()
 	recent := deadTimes{due: -20 * time.Second, claimedUntil: 30 * time.Second, counted: -time.Minute}
 	few, lot := pagesBesideDeadRows(t, recent)
@@ -45,7 +45,8 @@ func TestQueue_DeadRowsOfTheLastHalfMinuteCostFewPages(t *testing.T) {
 	}
 }
 
-// The maps contain, by statement, the pages that it reads with 2,000 and with 22,000 dead requests.
+// pagesBesideDeadRows returns, for each statement, the number of pages that it reads: few with
+// 2,000 dead requests, and lot with 22,000.
 func pagesBesideDeadRows(t *testing.T, at deadTimes) (few, lot map[string]int) {
 	t.Helper()
 	pool := newPool(t)
@@ -53,8 +54,8 @@ func pagesBesideDeadRows(t *testing.T, at deadTimes) (few, lot map[string]int) {
 	plain, st := newStore(pool), newStore(watched)
 	workspace, next := uuid.Must(uuid.NewV7()), 0
 	limited(t, pool, plain, workspace, 100_000, 100_000)
-	// An INSERT first tries the pages that vacuum reported as free. Autovacuum is off, because
-	// these reads would count as pages of the statement.
+	// An INSERT first tries the pages that vacuum reported as free, and these reads would count as
+	// pages of the statement. So autovacuum is off.
 	turnOffVacuum(t, pool)
 	snapshot, err := pool.BeginTx(t.Context(), pgx.TxOptions{IsoLevel: pgx.RepeatableRead})
 	if err != nil {

@@ -1,7 +1,7 @@
-// Package store contains every SQL statement of the dialer. A state changes by a guarded UPDATE,
-// which has the expected state as a condition. The event of the change is stored in the same
-// transaction. If the UPDATE finds no row, another process changed the state first. The rules about
-// states are in packages callstate and dialqueue.
+// Package store contains every SQL statement of the dialer. A state changes by an UPDATE whose
+// condition is the expected state. If the UPDATE finds no row, another process changed the state
+// first. The event of the change is stored in the same transaction. The rules about states are in
+// packages callstate and dialqueue.
 package store
 
 import (
@@ -21,25 +21,25 @@ import (
 	"ringfence.dev/services/dialer/internal/dialqueue"
 )
 
-// ErrLost is returned if a row was not in the expected state, because another process has changed
-// the row.
+// ErrLost is returned if a row is not in the expected state, because another process has changed
+// it.
 var ErrLost = errors.New("the row changed meanwhile")
 
-// Timing has the timing settings of the store.
+// Timing contains the timing settings of the store.
 type Timing struct {
-	// InstanceLease is how long after its last heartbeat a process counts as alive.
+	// InstanceLease is how long a process counts as alive after its last heartbeat.
 	InstanceLease time.Duration
 	// ClaimLease is how long a process owns a request that it claimed.
 	ClaimLease time.Duration
-	// A request that was not dialed ends when it has been due for QueueLimit.
+	// QueueLimit is how long a request may be due before it ends without a dial.
 	QueueLimit time.Duration
 	// CapacityLimit is how long a due request waits for capacity before it ends. It has an effect
 	// only if it is less than QueueLimit.
 	CapacityLimit time.Duration
 	// RingLimit is how long a call may ring.
 	RingLimit time.Duration
-	// WatchdogGrace is a duration after the longest duration of a call. If the carrier has not
-	// reported the end of the call by then, the dialer ends it.
+	// WatchdogGrace is added to the longest duration of a call. If the carrier has not reported the
+	// end of the call by then, the dialer ends the call.
 	WatchdogGrace time.Duration
 }
 
@@ -58,8 +58,8 @@ func New(pool *pgxpool.Pool, instance uuid.UUID, timing Timing) *Store {
 	return &Store{pool: pool, instance: instance, timing: timing, guard: &serverGuard{}}
 }
 
-// Of returns a store that reads and changes only the workspaces and calls of these modes (live or
-// test) in the methods Due, Claim, ApplyEvents, Serves, LiveCalls, OwnFences and Change.
+// Of returns a store for the given modes (live or test). Its methods Due, Claim, ApplyEvents,
+// Serves, LiveCalls, OwnFences and Change read and change only workspaces and calls of these modes.
 func (s *Store) Of(modes dialqueue.Modes) *Store {
 	some := *s
 	some.modes = modes
@@ -97,7 +97,7 @@ ON CONFLICT (instance_id) DO UPDATE SET
 	steady_since = CASE WHEN instances.seen_at < now() - @lease::interval / 2 THEN now() ELSE instances.steady_since END`
 
 // Heartbeat stores the heartbeat of this process. If the previous heartbeat is older than half a
-// lease, the process takes over no calls for the next lease, because the heartbeats of live
+// lease, the process takes over no calls for the next lease, because the heartbeats of other live
 // processes are probably late too.
 func (s *Store) Heartbeat(ctx context.Context) error {
 	args := pg.Args{"instance": s.instance, "lease": s.timing.InstanceLease}
@@ -144,9 +144,9 @@ WITH released AS (
 )
 DELETE FROM instances WHERE instance_id = @instance`
 
-// HandOver removes the row of this process from the table instances, because the process stops. The
-// reader of the carrier's events then continues the calls of the process. Fenced calls keep their
-// owner, and recovery ends them.
+// HandOver removes this process, which is stopping, from the table instances. The reader of the
+// carrier's events then continues the calls of the process. Calls that only have a fence keep their
+// owner, and the recovery job ends them.
 func (s *Store) HandOver(ctx context.Context) error {
 	if _, err := s.pool.Exec(ctx, handOver, pg.Args{"instance": s.instance}); err != nil {
 		return fmt.Errorf("release the calls of this instance: %w", err)

@@ -67,8 +67,8 @@ func enqueue(t *testing.T, pool *pgxpool.Pool, st *store.Store, requests ...dial
 	})
 }
 
-// The consumer serves all workspaces. Unusual variables in a request of one customer must not stop
-// the consumer.
+// The consumer handles the requests of all workspaces. Unusual variables of one customer must not
+// stop it.
 func TestEnqueue_StoresAnyValidJSON(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
@@ -295,13 +295,13 @@ func TestClaim_KeepsLimitsAndSharesCapacity(t *testing.T) {
 	if again := claimRequests(t, st, 10); len(again) != 0 {
 		t.Errorf("requests claimed beyond the limit of live calls = %d, want 0", len(again))
 	}
-	limited(big, 500, 5) // five calls per second: one immediately, and the next after 200 ms
+	limited(big, 500, 5) // five calls per second: one call now, the next after 200 ms
 	if got := len(claimRequests(t, st, 10)); got > 1 {
 		t.Errorf("requests claimed immediately at five per second = %d", got)
 	}
 }
 
-func TestClaim_DoesNotTakeScheduledRequests(t *testing.T) {
+func TestClaim_DoesNotTakeRequestsBeforeTheirDueTime(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	st := newStore(pool)
@@ -336,8 +336,8 @@ func TestFence_RejectsASecondLiveCallToANumber(t *testing.T) {
 	if len(claimed) != 2 {
 		t.Fatalf("claimed requests = %d", len(claimed))
 	}
-	// A claim takes at most one request per number. To test the fence, the statement gives a second
-	// claimed request the same number.
+	// A claim takes at most one request per number. So the test changes the number of the second
+	// request after the claim.
 	if _, err := pool.Exec(t.Context(), "UPDATE dial_queue SET to_e164 = $1", first.To); err != nil {
 		t.Fatal(err)
 	}

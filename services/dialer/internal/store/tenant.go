@@ -18,9 +18,9 @@ import (
 	"ringfence.dev/services/dialer/internal/dialqueue"
 )
 
-// ON CONFLICT DO UPDATE locks the existing row even if its WHERE is false. A batch of events must
-// not keep locks on rows that ApplySetting has already stored. So the SELECT excludes stored
-// versions. The mode is stored only once: an event of a gateway of an earlier version does not
+// The SELECT excludes versions that are already stored, because ON CONFLICT DO UPDATE locks the row
+// even if its WHERE is false. A batch of events must not lock rows that ApplySetting has stored.
+// The UPDATE does not change the mode, because the events of earlier gateway versions do not
 // contain it.
 const saveWorkspace = `
 INSERT INTO workspaces (workspace_id, version, status, api_enabled, max_live_calls, calls_per_second, destinations,
@@ -36,7 +36,7 @@ ON CONFLICT (workspace_id) DO UPDATE SET version = EXCLUDED.version, status = EX
 WHERE workspaces.version < EXCLUDED.version`
 
 // makeWorkspaceDue makes the waiting requests of a workspace due, so that they end as blocked
-// within seconds. The LIMIT bounds how long one record delays the records that follow. Requests
+// within seconds. The LIMIT bounds how long one record delays the following records. Requests
 // beyond the LIMIT end at their due time.
 const makeWorkspaceDue = `
 UPDATE dial_queue SET look_at = now(), held = false WHERE call_request_id = ANY (ARRAY(
@@ -51,14 +51,14 @@ UPDATE dial_queue SET look_at = now(), held = false WHERE call_request_id = ANY 
 	ORDER BY look_at LIMIT 20000 FOR UPDATE SKIP LOCKED))`
 
 // ApplyWorkspace stores a workspace for ApplySetting in its own transaction. When it returns nil,
-// this version or a newer version of the workspace is committed. Every later dial-time check reads
-// the committed version.
+// this version or a newer one is committed, and every later dial-time check reads the committed
+// version.
 func (s *Store) ApplyWorkspace(ctx context.Context, w dialqueue.Workspace) error {
 	return s.inTx(ctx, func(tx pgx.Tx) error { return s.SaveWorkspace(ctx, tx, w) })
 }
 
-// SaveWorkspace stores a workspace unless w.Version or a newer version is stored. If the workspace
-// may not dial, its queued requests become due immediately, so that they end as blocked.
+// SaveWorkspace stores a workspace unless this version or a newer one is already stored. If the
+// workspace may not dial, its queued requests become due immediately, so that they end as blocked.
 func (s *Store) SaveWorkspace(ctx context.Context, tx pgx.Tx, w dialqueue.Workspace) error {
 	saved, err := tx.Exec(ctx, saveWorkspace, pg.Args{
 		"workspace_id": w.WorkspaceID, "version": w.Version, "status": w.Status, "api_enabled": w.APIEnabled,
@@ -92,15 +92,14 @@ DELETE FROM agent_keys k USING agents a
 WHERE k.workspace_id = @workspace_id AND k.agent_id = @agent_id AND a.agent_id = k.agent_id AND a.workspace_id = k.workspace_id AND a.deleted`
 
 // ApplyAgent stores an agent for ApplySetting in its own transaction. When it returns nil, this
-// version or a newer version of the agent is committed. Every later dial-time check reads the
-// committed version.
+// version or a newer one is committed, and every later dial-time check reads the committed version.
 func (s *Store) ApplyAgent(ctx context.Context, a dialqueue.Agent) error {
 	return s.inTx(ctx, func(tx pgx.Tx) error { return s.SaveAgent(ctx, tx, a) })
 }
 
-// SaveAgent stores an agent unless a.Version or a newer version is stored. If the agent is deleted,
-// its queued requests become due immediately, so that they end as blocked. The key of a deleted
-// agent is deleted, and its pause ends.
+// SaveAgent stores an agent unless this version or a newer one is already stored. If the agent is
+// deleted, its queued requests become due immediately, so that they end as blocked. The key of a
+// deleted agent is deleted, and its pause ends.
 func (s *Store) SaveAgent(ctx context.Context, tx pgx.Tx, a dialqueue.Agent) error {
 	_, err := tx.Exec(ctx, saveAgent, pg.Args{
 		"agent_id": a.AgentID, "workspace_id": a.WorkspaceID, "version": a.Version, "name": a.Name, "from_e164": a.FromE164,
@@ -157,15 +156,15 @@ SELECT c.workspace_id, c.agent_id, CASE WHEN c.direction = 'inbound' THEN c.from
 FROM calls c LEFT JOIN agents a ON a.agent_id = c.agent_id AND a.workspace_id = c.workspace_id
 WHERE c.call_id = @call_id`
 
-// ConversationInputs are the settings of a call's conversation. Variables and Settings are JSON
-// objects. Variables may be nil.
+// ConversationInputs contains the settings of a call's conversation. Variables and Settings are
+// JSON objects. Variables can be nil.
 type ConversationInputs struct {
 	WorkspaceID, AgentID uuid.UUID
 	// Person is the phone number of the person. TimeZone is "" if the time zone is unknown.
 	Person, TimeZone    string
 	Variables, Settings []byte
 	MaxCallSeconds      int32
-	// Recorded reports that the workspace records its calls.
+	// Recorded is true if the workspace records its calls.
 	Recorded bool
 }
 
@@ -206,8 +205,8 @@ func (s *Store) ConversationInputs(ctx context.Context, callID uuid.UUID) (o Con
 	return o, nil
 }
 
-// The recursion steps from workspace to workspace through the index. It reads one index entry of
-// each workspace, even if a workspace has many waiting calls.
+// dueAnalyses steps from workspace to workspace through the index. It reads one index entry per
+// workspace, even if many calls of a workspace wait for their analysis.
 const dueAnalyses = `
 WITH RECURSIVE walk (workspace_id, n) AS (
 	(SELECT c.workspace_id, 1 FROM calls c WHERE c.analyse_at IS NOT NULL AND c.workspace_id > @after ORDER BY c.workspace_id LIMIT 1)
@@ -234,8 +233,8 @@ SELECT d.call_id, d.workspace_id, d.agent_id, d.person, d.time_zone, d.turns, d.
 FROM claimed d LEFT JOIN agents a ON a.agent_id = d.agent_id AND a.workspace_id = d.workspace_id
 	LEFT JOIN sip_legs s ON s.call_id = d.call_id`
 
-// Analysis is an ended call whose conversation must be summarized. Analyses counts the starts of
-// the analysis, including this start.
+// Analysis is an ended call whose conversation must be summarized. Analyses is the number of times
+// that the analysis was started, including this time.
 type Analysis struct {
 	CallID      uuid.UUID    `db:"call_id"`
 	WorkspaceID uuid.UUID    `db:"workspace_id"`
@@ -250,18 +249,18 @@ type Analysis struct {
 	CallbackAt  *time.Time   `db:"callback_at"`
 }
 
-// AnalysisLimits limits a claim of analyses. Total is the limit of this claim. PerWorkspace is the
-// highest number of concurrent analyses of a workspace. Ongoing is the current number of each
-// workspace.
+// AnalysisLimits limits a claim of analyses. Total is the highest number of claimed analyses.
+// PerWorkspace is the highest number of concurrent analyses of a workspace. Ongoing is the current
+// number, by workspace.
 type AnalysisLimits struct {
 	Total, PerWorkspace int
 	Ongoing             map[uuid.UUID]int
 }
 
 // DueAnalyses claims calls whose analysis is due. It searches up to 64 workspaces in the order of
-// their ids, after previousWorkspace. A claimed call is due again after 90 s unless its analysis is
-// stored before.
-// next is the value of previousWorkspace for the next claim, and uuid.Nil after the last workspace.
+// their ids, starting after previousWorkspace. A claimed call is due again after 90 s unless its
+// analysis is stored before. next must be passed as previousWorkspace to the next call of
+// DueAnalyses. It is uuid.Nil after the last workspace.
 func (s *Store) DueAnalyses(ctx context.Context, previousWorkspace uuid.UUID, limits AnalysisLimits) (due []Analysis,
 	next uuid.UUID, err error) {
 	workspaces, left, next, err := s.workspacesWithAnalyses(ctx, previousWorkspace, limits)
@@ -272,14 +271,14 @@ func (s *Store) DueAnalyses(ctx context.Context, previousWorkspace uuid.UUID, li
 	if due, err = pg.Many[Analysis](ctx, s.pool, takeAnalyses, args); err != nil {
 		return nil, uuid.Nil, fmt.Errorf("claim analyses: %w", err)
 	}
-	if len(due) == limits.Total { // continue after the last workspace that received an analysis
+	if len(due) == limits.Total { // the next call continues after the last workspace that was served
 		next = slices.MaxFunc(due, func(a, b Analysis) int { return bytes.Compare(a.WorkspaceID[:], b.WorkspaceID[:]) }).WorkspaceID
 	}
 	return due, next, nil
 }
 
-// workspacesWithAnalyses returns workspaces with due analyses. left contains, for each workspace,
-// how many analyses it may start.
+// workspacesWithAnalyses returns workspaces with due analyses. left is the number of analyses that
+// each workspace may start.
 func (s *Store) workspacesWithAnalyses(ctx context.Context, previousWorkspace uuid.UUID,
 	limits AnalysisLimits) (workspaces []uuid.UUID, left []int, next uuid.UUID, err error) {
 	rows, err := s.pool.Query(ctx, dueAnalyses, pg.Args{"after": previousWorkspace, "steps": dialqueue.WorkspacesPerClaim})
@@ -311,10 +310,10 @@ SELECT workspace_id, phone_e164 FROM opt_outs
 WHERE workspace_id = ANY (@workspaces::uuid[]) AND phone_e164 = ANY (@phones::text[])
 	AND (acknowledged_at IS NULL OR acknowledged_at > now() - interval '5 seconds')`
 
-// DialInputs contains what the dialer must know about a request at dial time. Workspace and Agent
-// are nil if they are unknown. Number is "" if no number is assigned to the agent. OptedOut is true
-// if the person opted out during a call and contacts-compliance may not have stored the opt-out
-// yet.
+// DialInputs contains what the dialer must know about a request before the dial. Workspace and
+// Agent are nil if they are unknown. Number is "" if no number is assigned to the agent. OptedOut
+// is true if the person opted out during a call and contacts-compliance possibly has not stored the
+// opt-out yet.
 type DialInputs struct {
 	Workspace *dialqueue.Workspace
 	Agent     *dialqueue.Agent

@@ -16,22 +16,22 @@ import (
 )
 
 const (
-	// answerTimeout is how long Messages waits until all processes have stored their recorded
-	// messages.
+	// answerTimeout is how long Messages waits until all processes have stored the messages that they
+	// recorded.
 	answerTimeout = 5 * time.Second
 	pollInterval  = 100 * time.Millisecond
 )
 
-// Traces passes an operator's request for recorded SIP messages to all dialer processes through the
-// database. It returns the messages that the processes stored.
+// Traces passes an operator's request for recorded SIP messages through the database to all dialer
+// processes. It returns the messages that these processes stored.
 type Traces struct {
 	pool  *pgxpool.Pool
 	lease time.Duration
 	wait  time.Duration
 }
 
-// NewTraces returns a store that uses the pool. Messages does not wait for processes that have sent
-// no heartbeat within the lease.
+// NewTraces returns a store that uses the pool. Messages waits only for processes that have sent a
+// heartbeat within the lease.
 func NewTraces(pool *pgxpool.Pool, lease time.Duration) *Traces {
 	return &Traces{pool: pool, lease: lease, wait: answerTimeout}
 }
@@ -41,8 +41,8 @@ INSERT INTO sip_trace_requests (request_id, trunk_id, sip_call_id) VALUES (@requ
 
 const deleteOld = `DELETE FROM sip_trace_requests WHERE requested_at < now() - interval '1 minute'`
 
-// DeleteOld deletes requests that are older than a minute, together with the stored messages. Only
-// a process that was killed leaves such requests.
+// DeleteOld deletes trace requests that are older than a minute, together with the stored messages.
+// Such a request remains only if its process was killed.
 func (s *Traces) DeleteOld(ctx context.Context) error {
 	if _, err := s.pool.Exec(ctx, deleteOld); err != nil {
 		return fmt.Errorf("delete old SIP trace requests: %w", err)
@@ -68,7 +68,7 @@ INSERT INTO sip_trace_answers (request_id, owner, messages)
 SELECT request_id, @owner, @messages::json FROM sip_trace_requests WHERE request_id = @request FOR SHARE
 ON CONFLICT (request_id, owner) DO NOTHING`
 
-// Answer stores the messages of a process for a request of a SIP trace. It stores nothing if that
+// Answer stores the messages that a process recorded, for a trace request. It stores nothing if the
 // request has ended.
 func (s *Traces) Answer(ctx context.Context, request, owner uuid.UUID, messages []siptrace.Message) error {
 	encoded, err := json.Marshal(messages)
@@ -105,7 +105,7 @@ func (s *Traces) Messages(
 	defer func() {
 		ended, cancel := context.WithTimeout(context.WithoutCancel(ctx), answerTimeout)
 		defer cancel()
-		// if this statement fails, DeleteOld deletes the request later
+		// If this statement fails, DeleteOld deletes the request later.
 		_, _ = s.pool.Exec(ended, endTrace, pg.Args{"request": id})
 	}()
 	for begun := time.Now(); ; {

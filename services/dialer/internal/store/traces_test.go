@@ -41,7 +41,7 @@ func TestMessages_ReturnsTheMessagesOfAllProcesses(t *testing.T) {
 		peer := netip.MustParseAddrPort("192.0.2.2:5060")
 		return siptrace.Message{At: at, Transport: "UDP", Local: peer, Peer: peer, CallID: callID, Data: []byte("\x00\xff")}
 	}
-	go func() { // this process responds to the request twice
+	go func() { // the first process answers the request twice
 		for t.Context().Err() == nil {
 			pending, err := s.Pending(t.Context(), first)
 			if err != nil || len(pending) == 0 {

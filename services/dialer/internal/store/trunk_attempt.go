@@ -11,19 +11,19 @@ import (
 	"ringfence.dev/services/dialer/internal/callstate"
 )
 
-// TrunkAttempt identifies an attempt, so that an operator can find the attempt in the logs of the
-// trunk. An attempt is stored with its leg and is kept longer than the leg.
+// TrunkAttempt identifies an attempt, so that an operator can find it in the logs of the trunk. The
+// attempt is stored together with its leg, and is kept longer than the leg.
 type TrunkAttempt struct {
 	ID uuid.UUID
 	// Trunk is the name of the trunk.
 	Trunk string
-	// SIPCallID is the Call-ID of the SIP messages.
+	// SIPCallID is the Call-ID header of the attempt's SIP messages.
 	SIPCallID string
 }
 
 // Answer is the final response of a trunk to an INVITE.
 type Answer struct {
-	// Status is the SIP status code, or 0 if there was no final response. In that case Error is the
+	// Status is the SIP status code, or 0 if there was no final response. If Status is 0, Error is the
 	// reason, or "" if the reason is unknown.
 	Status int
 	// Reason is the SIP reason phrase of the response.
@@ -31,9 +31,8 @@ type Answer struct {
 	Error  string
 }
 
-// endAttempt ends the attempt of the leg that the statement changed. If the call was answered, the
-// stored status is 200. This is also true if another process ends the leg because the owner is
-// dead.
+// endAttempt ends the attempt of the leg that the statement before it changed. The stored status is
+// 200 if the call was answered, even if another process ends the leg because the owner is dead.
 const endAttempt = `
 ), attempt AS (
 	UPDATE sip_attempts a SET ended_at = @at, cause = @cause, by_us = @by_us, sip_reason = @reason, error = @error,
@@ -53,7 +52,7 @@ ON CONFLICT (attempt_id) DO UPDATE SET ended_at = excluded.ended_at, sip_status 
 WHERE a.ended_at IS NULL`
 
 // Refusal is the end of an attempt that the trunk refused, or whose INVITE was not sent. No event
-// is published about it.
+// is published for it.
 type Refusal struct {
 	At     time.Time
 	Cause  callstate.Cause
@@ -62,7 +61,7 @@ type Refusal struct {
 }
 
 // DeleteRefused deletes the leg of a refused attempt. It keeps the row of the attempt and stores
-// the refusal there.
+// the refusal in that row.
 func (j *Legs) DeleteRefused(ctx context.Context, c Leg, r Refusal) error {
 	_, err := j.pool.Exec(ctx, deleteRefused, pg.Args{
 		"call_id": c.CallID, "owner": j.owner, "attempt_id": c.Attempt.ID, "trunk_id": c.TrunkID, "trunk": c.Attempt.Trunk,
@@ -76,7 +75,7 @@ func (j *Legs) DeleteRefused(ctx context.Context, c Leg, r Refusal) error {
 	return nil
 }
 
-// maxReasonLength is how many characters of a text that a trunk sent are stored.
+// maxReasonLength is the maximum number of stored characters of a text that a trunk sent.
 const maxReasonLength = 500
 
 func shortenText(text string) string {

@@ -39,7 +39,7 @@ func TestDeleteRefused_KeepsTheRowOfTheAttempt(t *testing.T) {
 		if err := j.DeleteRefused(t.Context(), offered, refused); err != nil {
 			t.Fatal(err)
 		}
-		refused.Answer.Status = 500 // only the first refusal is stored
+		refused.Answer.Status = 500 // only the first refusal must be stored
 	}
 	type row struct {
 		Trunk, SIPCallID, Reason, Error string

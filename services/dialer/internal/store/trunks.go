@@ -189,8 +189,8 @@ const (
 )
 
 // Reseal encrypts every password again with the first sealing key of the configuration, and returns
-// how many passwords it changed. Reseal skips a password that cannot be decrypted. The error names
-// the trunks of the skipped passwords.
+// the number of changed passwords. Reseal skips passwords that cannot be decrypted, and then
+// returns an error that names their trunks.
 func (s *Trunks) Reseal(ctx context.Context) (moved int, err error) {
 	type secret struct {
 		TrunkID        uuid.UUID `db:"trunk_id"`
@@ -260,8 +260,8 @@ func (s *Trunks) trunkArgs(t trunks.Trunk) (pg.Args, error) {
 	}, nil
 }
 
-// decryptTrunk returns a trunk without a password if the password cannot be decrypted. Such a trunk
-// can still be read, and an operator can set another password.
+// decryptTrunk returns the trunk without its password if the password cannot be decrypted.
+// Operators can still read such a trunk and set another password.
 func (s *Trunks) decryptTrunk(r trunkRow) trunks.Trunk {
 	var password []byte
 	if r.PasswordSealed != nil {

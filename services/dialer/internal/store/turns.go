@@ -9,7 +9,7 @@ import (
 	"ringfence.dev/libs/pg"
 )
 
-// TurnCall is the call of a turn that is published while the call is in progress.
+// TurnCall is a call in progress whose turns are published.
 type TurnCall struct {
 	CallID        uuid.UUID  `db:"call_id"`
 	WorkspaceID   uuid.UUID  `db:"workspace_id"`
@@ -20,7 +20,8 @@ type TurnCall struct {
 const turnCalls = `
 SELECT call_id, workspace_id, call_request_id, agent_id FROM calls WHERE call_id = ANY (@ids::uuid[]) AND NOT erased`
 
-// TurnCalls returns the calls by id, without calls whose personal data must be erased.
+// TurnCalls returns the calls with these ids. It leaves out calls whose personal data must be
+// erased.
 func (s *Store) TurnCalls(ctx context.Context, ids []uuid.UUID) (map[uuid.UUID]TurnCall, error) {
 	found, err := pg.Many[TurnCall](ctx, s.pool, turnCalls, pg.Args{"ids": ids})
 	if err != nil {
