@@ -14,24 +14,24 @@ import (
 	"ringfence.dev/services/dialer/internal/sip/transport"
 )
 
-// maxArrivalTime is how long an inbound call may ring. The proxies on its path wait at least as
-// long (Timer C, RFC 3261 section 16.6).
+// maxArrivalTime is how long an inbound call may ring. The proxies between the caller and this user
+// agent wait at least as long (Timer C, RFC 3261 section 16.6).
 const maxArrivalTime = 3 * time.Minute
 
 // Arrival is an inbound call from an admitted address. Config.Arrive must call Take or Refuse
 // before it returns. If it calls neither, the call is refused.
 type Arrival struct {
-	// CallID is the Call-ID that the caller chose. Two calls can have the same Call-ID.
+	// CallID is the Call-ID that the caller chose. It is not unique.
 	CallID string
-	// From and To are numbers in the number format of the trunk. From is empty if the caller
-	// withholds the number.
+	// From and To are numbers in the number format of the trunk. From is empty if the caller withholds
+	// its number.
 	From, To string
 	Source   netip.AddrPort
 	// Transport is the transport of the INVITE: UDP, TCP or TLS.
 	Transport string
 	UserAgent string
-	// Offer is the caller's SDP offer. If it is empty, the caller expects an SDP offer from this
-	// side, and Observer.Agreed then receives the caller's SDP answer.
+	// Offer is the caller's SDP offer. If it is empty, this side must send the offer, and
+	// Observer.Agreed receives the caller's SDP answer.
 	Offer []byte
 
 	agent   *UserAgent
@@ -55,7 +55,7 @@ func (a *UserAgent) handleInvite(req *sip.Request, tx *sip.ServerTx) {
 	case req.Contact() == nil || req.From().Params.GetOr("tag", "") == "":
 		a.refuse(req, tx, sip.StatusBadRequest, "Bad Request")
 		return
-	case a.isMerged(req): // the INVITE arrived a second time, over another path (RFC 3261 section 8.2.2.2)
+	case a.isMerged(req): // the same INVITE arrived before, over another path (RFC 3261 section 8.2.2.2)
 		a.refuse(req, tx, sip.StatusLoopDetected, "Loop Detected")
 		return
 	}
@@ -94,8 +94,9 @@ func (a *UserAgent) isMerged(req *sip.Request) bool {
 	return false
 }
 
-// callerNumber returns the number of the caller: the number in P-Asserted-Identity (RFC 3325), or
-// else the number in From. callerNumber returns "" if the caller withholds the number (RFC 3323).
+// callerNumber returns the number of the caller: the number in P-Asserted-Identity (RFC 3325) or,
+// without this header, the number in From. It returns "" if the caller withholds its number (RFC
+// 3323).
 func callerNumber(req *sip.Request) string {
 	for _, privacy := range headerValues(req, "Privacy") {
 		if privacy = strings.ToLower(privacy); strings.Contains(privacy, "id") || strings.Contains(privacy, "user") || strings.Contains(privacy, "header") {
@@ -118,8 +119,8 @@ func callerNumber(req *sip.Request) string {
 // maxNumberLength is the maximum length of a number, in bytes.
 const maxNumberLength = 64
 
-// numberOf returns the user part of a URI without parameters. numberOf returns "" if the user part
-// is too long or contains anything except visible ASCII characters.
+// numberOf returns the user part of a URI, without parameters. It returns "" if the user part is
+// too long or contains anything except visible ASCII characters.
 func numberOf(uri *sip.Uri) string {
 	user := uri.User
 	if user == "" && uri.Scheme == "tel" {
@@ -134,7 +135,7 @@ func numberOf(uri *sip.Uri) string {
 	return user
 }
 
-// Refuse refuses the call. Refuse has no effect after Take or an earlier Refuse.
+// Refuse refuses the call. It has no effect after Take or an earlier Refuse.
 func (r *Arrival) Refuse(cause callstate.Cause) {
 	if r.handled {
 		return
@@ -159,8 +160,8 @@ const reasonTerminated = "Request Terminated"
 var errTaken = errors.New("the call was taken or refused before")
 
 // Take accepts responsibility for the call but does not answer it. The caller of Take can then call
-// Ring, Answer and Hangup of the Dialog. t is the trunk of the call. Observer.StoreState is called
-// before the 200 is sent.
+// Ring, Answer and Hangup of the returned Dialog. t is the trunk of the call. Observer.StoreState
+// is called before the 200 is sent.
 func (r *Arrival) Take(t Trunk, observer Observer) (*Dialog, error) {
 	if r.handled {
 		return nil, errTaken
@@ -209,7 +210,7 @@ func canceledEnd() End {
 	}
 }
 
-// answerRequest carries the arguments of one call of Answer to runInbound.
+// answerRequest passes the arguments of Answer to the goroutine of runInbound.
 type answerRequest struct {
 	body []byte
 	sent chan error
@@ -264,11 +265,11 @@ func (d *Dialog) Ring() error {
 	return d.agent.sendResponse(d.arrival.tx, res)
 }
 
-// ErrEnded is returned by Answer if the call has ended.
+// ErrEnded is returned by Answer if the call has already ended.
 var ErrEnded = errors.New("the call has ended")
 
-// Answer answers an inbound call with this side's SDP and returns after the 200 was sent. If the
-// call has already been answered, Answer does nothing. It returns ErrEnded if the call has ended.
+// Answer answers an inbound call with the SDP in body. It returns after the 200 was sent. If the
+// call is already answered, Answer does nothing. If the call has ended, Answer returns ErrEnded.
 func (d *Dialog) Answer(ctx context.Context, body []byte) error {
 	if d.arrival == nil {
 		return errTaken
@@ -306,7 +307,7 @@ func (d *Dialog) sendAnswer(body []byte) error {
 	d.mu.Unlock()
 	_ = d.keepState(nil)
 	acked := d.expectAck(req.CSeq().SeqNo)
-	if err := d.agent.sendResponse(tx, res); err != nil { // an error means that the caller canceled at the same time
+	if err := d.agent.sendResponse(tx, res); err != nil { // err means that the caller canceled at the same time
 		return fmt.Errorf("%w: %w", ErrEnded, err)
 	}
 	d.timer.Start(expires, expires.Refresher == UAS, time.Now())
@@ -318,7 +319,7 @@ func (d *Dialog) sendAnswer(body []byte) error {
 	return nil
 }
 
-// tokenBucket holds at most the tokens that arrive in one second.
+// tokenBucket limits a rate. It contains at most the tokens that it gains in one second.
 type tokenBucket struct {
 	perSecond, level float64
 	at               time.Time

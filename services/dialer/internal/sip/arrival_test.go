@@ -22,7 +22,7 @@ import (
 	"ringfence.dev/services/dialer/internal/sip/transport"
 )
 
-// The called number selects the callee's behavior.
+// callee is a user agent that accepts calls. The called number selects how it handles a call.
 type callee struct {
 	*sip.UserAgent
 	t     *testing.T
@@ -131,7 +131,7 @@ func TestArrival_EitherSideHangsUpAfterTheAnswer(t *testing.T) {
 	})
 }
 
-func TestArrival_CallerGetsTheCauseOfTheRefusal(t *testing.T) {
+func TestArrival_CallerReceivesTheCauseOfTheRefusal(t *testing.T) {
 	t.Parallel()
 	d := newCallee(t)
 	r := d.fixture(transport.UDP)
@@ -147,7 +147,7 @@ func TestArrival_CallerGetsTheCauseOfTheRefusal(t *testing.T) {
 	}
 }
 
-func TestArrival_EndsIfTheCallerCancels(t *testing.T) {
+func TestArrival_CallEndsIfTheCallerCancels(t *testing.T) {
 	forEachTransport(t, func(t *testing.T, protocol string) {
 		d := newCallee(t)
 		r := d.fixture(protocol)
@@ -159,7 +159,7 @@ func TestArrival_EndsIfTheCallerCancels(t *testing.T) {
 		if err := d.of(l.id).Answer(t.Context(), []byte(answer)); !errors.Is(err, sip.ErrEnded) {
 			t.Errorf("answer after the end: %v", err)
 		}
-		// The caller cancels while the callee answers. Either of the two can happen first.
+		// The caller cancels while the callee answers. The CANCEL or the 200 can arrive first.
 		for range 20 {
 			both := r.dial("", to("races"))
 			go both.hangUp(callstate.NormalClearing)
@@ -185,7 +185,7 @@ func TestArrival_WithheldCallerIDIsEmpty(t *testing.T) {
 	}
 }
 
-func TestArrival_RefusesCallsBeyondTheRateOrDuringADrainOrFromUnknownSources(t *testing.T) {
+func TestArrival_CallIsRefusedAboveTheRateWhileDrainingOrFromAnUnknownSource(t *testing.T) {
 	t.Parallel()
 	d := newCallee(t, func(cfg *sip.Config) { cfg.ArrivalsPerSecond = 3 })
 	r := d.fixture(transport.UDP)
@@ -219,7 +219,7 @@ func TestArrival_RefusesCallsBeyondTheRateOrDuringADrainOrFromUnknownSources(t *
 	}
 }
 
-func TestArrival_SippCallIsAnsweredCanceledOrRefused(t *testing.T) {
+func TestArrival_CallFromSippIsAnsweredCanceledOrRefused(t *testing.T) {
 	t.Parallel()
 	peertest.Installed(t, "sipp")
 	d := newCallee(t)
@@ -325,7 +325,7 @@ Content-Length: 0
 ]]></send><recv response="200"/>`
 )
 
-func TestDrain_DispatcherSendsNewCallsToTheOtherUserAgent(t *testing.T) {
+func TestDrain_DispatcherSendsNewCallsToAnotherUserAgent(t *testing.T) {
 	t.Parallel()
 	peertest.Installed(t, "sipp")
 	one, other := newCallee(t), newCallee(t)
@@ -362,11 +362,11 @@ func TestDrain_DispatcherSendsNewCallsToTheOtherUserAgent(t *testing.T) {
 	}
 }
 
-// The peer takes part in a call, so the peer may send requests of that call over a new connection.
+// The peer of a call may send requests of that call over a new connection.
 func TestAdmit_PeerOfACallMayOpenANewConnection(t *testing.T) {
 	r := newFixture(t, transport.TCP, func(cfg *sip.Config) { cfg.Admit = nil; cfg.Linger = 50 * time.Millisecond })
 	at := net.JoinHostPort("127.0.0.1", strconv.Itoa(r.agent.Port(transport.TCP)))
-	heard := func() bool { // a connection from another address is closed without a response
+	heard := func() bool { // a connection from an unknown address is closed without a response
 		conn, err := net.Dial("tcp", at)
 		if err != nil {
 			return false

@@ -15,7 +15,8 @@ import (
 	"ringfence.dev/services/dialer/internal/sip/transport"
 )
 
-// shows returns a certificate for the host, and a trust anchor that accepts only this certificate.
+// shows returns a certificate for the host, and a trust anchor with which a client accepts only
+// this certificate.
 func shows(t *testing.T, host string) (pair *tls.Certificate, trusted string) {
 	t.Helper()
 	key, cert, err := peertest.Certificate(host)
@@ -29,7 +30,7 @@ func shows(t *testing.T, host string) (pair *tls.Certificate, trusted string) {
 	return &made, string(cert)
 }
 
-// phone is a baresip (a SIP phone program) that answers each call.
+// phone is a baresip (a SIP phone program) that answers all calls.
 type phone struct {
 	*peertest.Phone
 	t    *testing.T
@@ -63,7 +64,7 @@ func (p *phone) rig(change ...func(*sip.Trunk)) *fixture {
 
 func bob(o *sip.Invite, _ *leg) { o.To = "bob" }
 
-// If the phone's certificate is not trusted, no SIP message is sent.
+// The call must fail before any SIP message if the phone's certificate is not trusted.
 func TestBaresip_AnswersOverTLS(t *testing.T) {
 	t.Parallel()
 	p := newPhone(t)

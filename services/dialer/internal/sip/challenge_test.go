@@ -13,10 +13,10 @@ import (
 	"ringfence.dev/services/dialer/internal/sip/transport"
 )
 
-// Over TCP, the user agent can find two events at once: the 407, and the end of the transaction
-// after its ACK. It must answer the 407 in either order. Go selects one at random, so the test
-// makes many calls.
-func TestInvite_AnswersAChallengeThatIsReadLate(t *testing.T) {
+// Over TCP, the user agent can find two events at once: the 407, and the end of its transaction. It
+// must answer the 407 in either order. Go's select chooses one at random, so the test makes many
+// calls.
+func TestInvite_AnswersAChallengeWhoseTransactionHasEnded(t *testing.T) {
 	t.Parallel()
 	const loopback = "127.0.0.1:0"
 	x := siptest.New(t, transport.Config{TCP: loopback})
@@ -53,7 +53,8 @@ func TestInvite_AnswersAChallengeThatIsReadLate(t *testing.T) {
 	}
 }
 
-// The database is at fault, so the 401 does not count as a refusal by the trunk.
+// The teardown state cannot be stored, which is a fault of the database. So the 401 must not count
+// as a refusal by the trunk.
 func TestInvite_CredentialsAreNotSentIfTheStateCannotBeStored(t *testing.T) {
 	t.Parallel()
 	const loopback = "127.0.0.1:0"

@@ -17,56 +17,53 @@ import (
 type End struct {
 	At    time.Time
 	Cause callstate.Cause
-	// ByUs reports that this side hung up, abandoned the call, or could not continue it.
+	// ByUs is true if this side hung up, abandoned the call, or could not continue it.
 	ByUs bool
 	// Status is the status code of the final response to the INVITE, or 0 if there was none.
 	Status int
 	// Reason is the reason phrase of Status.
 	Reason string
-	// Err is the reason why there was no final response. Err is nil if there was a final response.
+	// Err is the reason why there was no final response. It is nil if there was one.
 	Err error
-	// OtherTrunkAllowed reports that another trunk may be tried: the response shows that no phone
-	// rang and no phone will ring.
+	// OtherTrunkAllowed is true if another trunk may be tried: the response shows that no phone rang
+	// and no phone will ring.
 	OtherTrunkAllowed bool
-	// LocalFault reports that the INVITE had to be sent again after the response Status, but was
-	// not sent because of a fault of this process or its database.
+	// LocalFault is true if another INVITE had to be sent after the response Status, but was not sent
+	// because of a fault of this process or its database.
 	LocalFault bool
-	// NotPermitted reports that Invite.Permit did not permit another INVITE after the response
-	// Status.
+	// NotPermitted is true if Invite.Permit did not permit another INVITE after the response Status.
 	NotPermitted bool
 }
 
-// Observer receives the events of a leg, one at a time, in the order of the fields. SDP offers
-// within the call arrive between Answered and Ended. The leg waits until each function returns. A
-// function can be nil.
+// Observer receives the events of a leg, one at a time, in the order of the fields. Offered and
+// Agreed are called between Answered and Ended. The leg waits until a function returns. A function
+// can be nil.
 type Observer struct {
-	// StoreState stores the teardown state, with which another process can end the leg. It is
-	// called at every change, and always before the ACK of a 200. If the first call fails, Invite
-	// returns the error and sends nothing.
+	// StoreState stores the teardown state. It is called at every change, and always before the ACK of
+	// a 200. If the first call fails, Invite returns the error and sends nothing.
 	StoreState func(state []byte) error
-	// Sent is called before Invite returns. Its argument is the time at which the first INVITE was
-	// sent.
+	// Sent is called before Invite returns. at is the time at which the first INVITE was sent.
 	Sent func(at time.Time)
 	// Accepted is called when the trunk accepts the call: at its first provisional response, or
 	// else at the 200.
 	Accepted func(at time.Time)
 	// Rang is called once, when the phone rings. early is the body of the response that reports the
-	// ringing, and can be empty. Audio before the 200 (early media) does not count as an answer.
+	// ringing, and can be empty. Audio before the 200 (early media) is not an answer.
 	Rang func(at time.Time, early []byte)
 	// Answered receives the SDP answer to this side's offer. If Answered returns an error, the leg
 	// is hung up with the cause incompatible_destination.
 	Answered func(at time.Time, answer []byte) error
-	// Offered returns the SDP answer to an SDP offer within the call. If offer is nil, it returns
-	// this side's offer, and Agreed receives the answer. If it returns an error, the offer is
-	// refused with 488 and the call continues.
+	// Offered returns the SDP answer to an SDP offer within the call. If offer is nil, Offered returns
+	// an SDP offer of this side, and Agreed receives the peer's answer. If Offered returns an error,
+	// the peer's offer is refused with 488 and the call continues.
 	Offered func(offer []byte) (answer []byte, err error)
 	Agreed  func(answer []byte)
-	// Ended is called once, after all other functions.
+	// Ended is called once, as the last function.
 	Ended func(End)
 }
 
-// Dialog is one leg: the SIP side of one call. Dialog handles the INVITE and then the established
-// dialog. After the end it handles late messages for Config.Linger.
+// Dialog is one leg, the SIP side of one call: first the INVITE, then the established dialog. After
+// its end, it handles late messages for the time Config.Linger.
 type Dialog struct {
 	agent     *UserAgent
 	transport *transport.Transport
@@ -80,15 +77,15 @@ type Dialog struct {
 	// hangupRequested is closed by Hangup. done is closed after Ended was called.
 	hangupRequested, done chan struct{}
 	hangOnce              sync.Once
-	// remoteBye receives the cause of the peer's BYE. timerChanged signals that the session timer
-	// has changed.
+	// remoteBye receives the cause of the peer's BYE. timerChanged receives a value when the session
+	// timer changes.
 	remoteBye chan callstate.Cause
 	// answered is closed when the dialog is established. responses queues the responses to this
 	// side's open INVITE.
 	answered     chan struct{}
 	responses    responses
 	timerChanged chan struct{}
-	// arrival is the inbound INVITE, or nil for an outbound leg. Answer sends its arguments to
+	// arrival is the inbound INVITE, or nil for an outbound leg. Answer passes its arguments to
 	// runInbound through the channel answers.
 	arrival    *Arrival
 	answers    chan answerRequest
@@ -98,36 +95,37 @@ type Dialog struct {
 
 	mu          sync.Mutex
 	leg         leg
-	invite      *sip.Request // the last INVITE that set up the leg; nil for an inbound call
+	invite      *sip.Request // last INVITE that set up the leg; nil for an inbound call
 	hangupCause callstate.Cause
 	ended       bool
-	// orphaned reports that the peer can still have a call that this side does not need, and that
-	// must be ended. endReported reports that Ended was called.
+	// orphaned is true if the peer can still have a call that this side does not need and must end.
+	// endReported is true after Ended was called.
 	orphaned, endReported bool
-	// sentElsewhere reports that a process at another address sent the INVITE, so this process does
-	// not receive the final response to it.
+	// sentElsewhere is true if a process at another address sent the INVITE. Then this process does
+	// not receive its final response.
 	sentElsewhere bool
-	// established reports that the dialog with the tag answeredBy is established. otherForks are
-	// the dialogs of other phones that answered the same INVITE, by tag. A proxy can send one
-	// INVITE to several phones.
+	// established is true if the dialog with the tag answeredBy is established. A proxy can send one
+	// INVITE to several phones. otherForks contains, by tag, the dialogs of the other phones that
+	// answered.
 	established  bool
 	answeredBy   string
 	acceptReason string // reason phrase of the peer's 200
 	otherForks   map[string]*leg
 	canceled     bool
-	finished     chan struct{} // closed when the peer has no call of an orphan any more
-	// remoteCSeq is the highest CSeq of the peer. inviteOpen reports that an INVITE of this side
-	// within the dialog has no final response yet. remoteOffer is not nil while an INVITE or UPDATE
-	// of the peer is open.
+	finished     chan struct{} // closed when the peer no longer has a call of an orphaned leg
+	// remoteCSeq is the highest CSeq of the peer. inviteOpen is true while this side's INVITE within
+	// the dialog has no final response. remoteOffer is not nil while an INVITE or UPDATE of the peer
+	// is open.
 	remoteCSeq     uint32
 	inviteOpen     bool
 	remoteOffer    chan struct{}
-	body           []byte // the last SDP of this side
+	body           []byte // last SDP of this side
 	supportsUpdate bool   // the peer supports UPDATE
 	timer          Timer
-	ackChannels    map[uint32]chan []byte // the channels that expectAck returned, by CSeq of the peer's INVITE
+	ackChannels    map[uint32]chan []byte // channels that expectAck returned, by CSeq of the peer's INVITE
 	takenOnce      sync.Once
-	// the time when the last INVITE was permitted; used only by the goroutine that sends INVITEs
+	// sentAt is the time at which the last INVITE was permitted. Only the goroutine that sends INVITEs
+	// uses it.
 	sentAt      time.Time
 	referResult chan int // receives the result of this side's REFER; nil if no REFER is open
 }
@@ -153,7 +151,7 @@ func (d *Dialog) run(tx *sip.ClientTx) {
 	d.handleLateMessages()
 }
 
-// runEstablished handles a dialog from the 200 until the end of the leg.
+// runEstablished runs a dialog from the 200 until the end of the leg.
 func (d *Dialog) runEstablished() {
 	for {
 		wait, mine := d.timer.Next(time.Now())
@@ -172,7 +170,7 @@ func (d *Dialog) runEstablished() {
 			case mine:
 				d.timer.StartRefresh()
 				d.agent.spawn(d.refresh)
-			default: // the peer should have refreshed the session (RFC 4028 section 10)
+			default: // the peer has not refreshed the session in time (RFC 4028 section 10)
 				d.log.Info("SIP session expired: the peer did not refresh it", "call_id", d.id)
 				timer.Stop()
 				d.requestHangup(callstate.RecoveryOnTimerExpire)
@@ -186,7 +184,8 @@ func (d *Dialog) runEstablished() {
 	}
 }
 
-// handleLateMessages handles late messages of the leg for Config.Linger, and then removes the leg.
+// handleLateMessages handles late messages of the ended leg for the time Config.Linger. Then it
+// removes the leg.
 func (d *Dialog) handleLateMessages() {
 	d.agent.spawn(func() {
 		timer := time.NewTimer(d.agent.cfg.Linger)
@@ -206,22 +205,22 @@ func (d *Dialog) CallID() string { return string(d.id) }
 func (d *Dialog) Done() <-chan struct{} { return d.done }
 
 // State returns the teardown state, with which another process at the same address can end the leg.
-// It is empty for an inbound call before the answer, because an unanswered caller ends the call
-// after some time.
+// It is empty for an inbound call before the answer, because a caller gives up an unanswered call
+// by itself.
 func (d *Dialog) State() []byte {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.established {
 		return d.leg.encodeState(nil)
 	}
-	if d.invite == nil { // an inbound call that is not answered
+	if d.invite == nil { // an inbound call before the answer
 		return nil
 	}
 	return d.leg.encodeState(d.invite)
 }
 
-// Hangup ends the leg with a CANCEL, a refusal or a BYE, even if ctx ends before. If Hangup is
-// called again, the cause of the first invocation counts. Before the answer, originator_cancel
+// Hangup ends the leg with a CANCEL, a refusal or a BYE. The leg ends even if ctx ends first. If
+// Hangup is called several times, the first cause counts. Before the answer, originator_cancel
 // replaces normal_clearing.
 func (d *Dialog) Hangup(ctx context.Context, cause callstate.Cause) error {
 	d.requestHangup(cause)
@@ -251,8 +250,8 @@ func (d *Dialog) causeOfHangup() callstate.Cause {
 	return d.hangupCause
 }
 
-// keepState passes the teardown state to Observer.StoreState. If invite is nil, the state describes
-// the established dialog. Otherwise the state contains the INVITE, which is sent next.
+// keepState passes the teardown state to Observer.StoreState. If invite is nil, it is the state of
+// the established dialog. Otherwise it contains the INVITE that is sent next.
 func (d *Dialog) keepState(invite *sip.Request) error {
 	if d.observer.StoreState == nil {
 		return nil
@@ -282,7 +281,7 @@ func (d *Dialog) notifyAccepted(now time.Time) {
 	})
 }
 
-// reportEnd calls Observer.Ended. Only the first call has an effect.
+// reportEnd calls Observer.Ended. Later calls of reportEnd have no effect.
 func (d *Dialog) reportEnd(e End) {
 	d.mu.Lock()
 	if d.ended {
@@ -304,14 +303,14 @@ func (d *Dialog) reportEnd(e End) {
 	d.agent.legEnded()
 }
 
-// endBye sends a BYE. It calls reportEnd when the peer has responded, or after confirmTimeout. In
-// the second case the BYE is still retransmitted.
+// endBye sends a BYE. It calls reportEnd when the peer responds or after confirmTimeout. After
+// confirmTimeout, the BYE is still retransmitted.
 func (d *Dialog) endBye(cause callstate.Cause) {
 	at := time.Now()
 	d.mu.Lock()
 	open := d.remoteOffer
 	d.mu.Unlock()
-	if open != nil { // a BYE must follow the ACK of the last answered offer (RFC 3261 section 15)
+	if open != nil { // the ACK of the last answered offer must precede the BYE (RFC 3261 section 15)
 		waitForEither(open, d.agent.stop)
 	}
 	answered := make(chan struct{})
@@ -342,8 +341,8 @@ func (d *Dialog) nextCSeq() uint32 {
 	return d.leg.cseq
 }
 
-// sendBye sends a BYE and waits for the response. A 481 counts as success, because it shows that
-// the peer does not have the dialog any more.
+// sendBye sends a BYE and waits for the response. A 481 counts as success, because the peer then no
+// longer has the dialog.
 func (d *Dialog) sendBye(us leg, cause callstate.Cause) error {
 	us.cseq = d.nextCSeq()
 	req := us.newBye(cause)
@@ -355,8 +354,8 @@ func (d *Dialog) sendBye(us leg, cause callstate.Cause) error {
 }
 
 // transportFor returns the transport for requests within the dialog: the transport of the INVITE.
-// If the next hop is another host over TLS, it returns a transport that requires a certificate for
-// that host.
+// If the next hop is another host over TLS, the returned transport requires a certificate for that
+// host.
 func (d *Dialog) transportFor(us leg) *transport.Transport {
 	if to := us.requestRoute(); to.Name() != "" {
 		if own, err := d.agent.transportTo(d.trunk, to); err == nil {
@@ -387,7 +386,7 @@ func (d *Dialog) ack(us leg, invite *sip.Request, seq uint32) {
 	if err == nil {
 		err = by.Send(ack)
 	}
-	if err != nil { // an error is harmless: the peer retransmits its 200, and this side sends the ACK again
+	if err != nil { // harmless: the peer repeats its 200, and this side repeats the ACK
 		d.log.Warn("ACK to the 200 not sent", "call_id", d.id, "error", err)
 	}
 }

@@ -52,7 +52,8 @@ func (a *UserAgent) isDraining() bool {
 	return a.draining
 }
 
-// retryAfter is the value of Retry-After, in seconds, while no more calls are accepted.
+// retryAfter is the value of the header Retry-After, in seconds, while this side accepts no more
+// calls.
 const retryAfter = "30"
 
 func (a *UserAgent) respondUnavailable(req *sip.Request, tx *sip.ServerTx) {
@@ -88,7 +89,7 @@ func (a *UserAgent) sendFinal(req *sip.Request, tx *sip.ServerTx, res *sip.Respo
 }
 
 func (d *Dialog) handleRequest(req *sip.Request, tx *sip.ServerTx, theirTag string) {
-	if !req.IsAck() { // wait, because the request can arrive before the 200 that the peer sent earlier
+	if !req.IsAck() { // wait: the request can overtake the peer's earlier 200
 		waitForEither(d.answered, d.done)
 	}
 	known, otherFork, ended := d.classifyTag(theirTag)
@@ -118,9 +119,9 @@ func (d *Dialog) handleRequest(req *sip.Request, tx *sip.ServerTx, theirTag stri
 	}
 }
 
-// classifyTag classifies the tag of a peer. known reports that the tag belongs to the established
-// dialog. otherFork reports that it belongs to another fork of the INVITE. ended reports that the
-// leg has ended.
+// classifyTag classifies the peer's tag in a request. known is true for the tag of the established
+// dialog. otherFork is true for the tag of another phone that answered the INVITE. ended is true if
+// the leg has ended.
 func (d *Dialog) classifyTag(theirTag string) (known, otherFork, ended bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -128,8 +129,8 @@ func (d *Dialog) classifyTag(theirTag string) (known, otherFork, ended bool) {
 	return d.established && theirTag == d.leg.remote.Params.GetOr("tag", ""), otherFork, d.ended
 }
 
-// isOutOfOrder reports whether an INVITE or UPDATE has an old CSeq (RFC 3261 section 12.2.2). If
-// the CSeq is not old, isOutOfOrder stores it.
+// isOutOfOrder reports whether an INVITE or UPDATE has an old CSeq (RFC 3261 section 12.2.2). It
+// stores a CSeq that is not old.
 func (d *Dialog) isOutOfOrder(req *sip.Request) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -142,11 +143,11 @@ func (d *Dialog) isOutOfOrder(req *sip.Request) bool {
 	return false
 }
 
-// reorderTimeout is how long a request waits for the message that precedes it, because messages can
-// be delivered out of order.
+// reorderTimeout is how long a request waits for the message that should precede it. The network
+// can change the order of messages.
 const reorderTimeout = 500 * time.Millisecond
 
-// waitForEither waits until one of the two channels is closed, but at most for reorderTimeout.
+// waitForEither waits until one of the two channels is closed, at most for reorderTimeout.
 func waitForEither(one, other <-chan struct{}) {
 	timer := time.NewTimer(reorderTimeout)
 	defer timer.Stop()
@@ -165,7 +166,7 @@ func (d *Dialog) isEstablished() bool {
 
 func (d *Dialog) handleEarly(req *sip.Request, tx *sip.ServerTx) {
 	switch {
-	// a caller may send BYE before the answer (RFC 3261 section 15)
+	// A caller may send BYE before the answer (RFC 3261 section 15).
 	case req.Method == sip.BYE && d.arrival != nil:
 		d.agent.sendFinal(req, tx, d.agent.newResponse(req, sip.StatusOK, "OK"))
 		select {
@@ -191,7 +192,7 @@ func (d *Dialog) handleWithinDialog(req *sip.Request, tx *sip.ServerTx) {
 		d.agent.sendFinal(req, tx, d.agent.newResponse(req, sip.StatusOK, "OK"))
 	case sip.NOTIFY:
 		d.handleNotify(req, tx)
-	case sip.REFER: // a peer could otherwise transfer calls to expensive numbers (toll fraud)
+	case sip.REFER: // otherwise a peer could transfer calls to expensive numbers (toll fraud)
 		d.agent.refuse(req, tx, sip.StatusGlobalDecline, "Decline")
 	default:
 		d.agent.refuse(req, tx, sip.StatusMethodNotAllowed, "Method Not Allowed")
@@ -213,7 +214,7 @@ func unsupportedExtensions(req *sip.Request) string {
 }
 
 // refuseUnsupported refuses a request that requires an unsupported extension, or whose session
-// timer is too short. The result reports whether the request was refused.
+// timer is too short. It reports whether it refused the request.
 func (a *UserAgent) refuseUnsupported(req *sip.Request, tx *sip.ServerTx) bool {
 	if unknown := unsupportedExtensions(req); unknown != "" {
 		res := a.newResponse(req, sip.StatusBadExtension, "Bad Extension")
@@ -234,7 +235,7 @@ func (a *UserAgent) refuseUnsupported(req *sip.Request, tx *sip.ServerTx) bool {
 // request for hold, resume, a new media address or a refresh.
 func (d *Dialog) renegotiate(req *sip.Request, tx *sip.ServerTx) {
 	expires, _ := d.agent.requestedTimer(req)
-	if !d.openRemoteOffer(req) { // another SDP offer has no answer yet (RFC 3261 section 14.2)
+	if !d.openRemoteOffer(req) { // another SDP offer is not answered yet (RFC 3261 section 14.2)
 		d.agent.refuse(req, tx, sip.StatusRequestPending, "Request Pending")
 		return
 	}
@@ -296,16 +297,16 @@ func (d *Dialog) contentType() string {
 	return d.params.ContentType
 }
 
-// requestedTimer returns the session timer that the response to a request contains. tooSmall
-// reports that the request names an interval shorter than Config.MinSession.
+// requestedTimer returns the session timer for the response to a request. tooSmall is true if the
+// interval in the request is shorter than Config.MinSession.
 func (a *UserAgent) requestedTimer(req *sip.Request) (answer Expires, tooSmall bool) {
 	e, _ := ParseSessionExpires(sessionExpires(req))
 	return e.Accept(a.cfg.MinSession)
 }
 
-// openRemoteOffer reserves the dialog for an INVITE or UPDATE of the peer. It waits a short time,
-// because the request can arrive before the ACK of the previous INVITE. It returns false if another
-// INVITE or UPDATE stays open.
+// openRemoteOffer reserves the dialog for an INVITE or UPDATE of the peer. The request can overtake
+// the ACK of the previous INVITE, so openRemoteOffer waits a short time. It returns false if
+// another INVITE or UPDATE is still open then.
 func (d *Dialog) openRemoteOffer(req *sip.Request) bool {
 	if len(req.Body()) == 0 && req.Method == sip.UPDATE {
 		return true // an UPDATE without an SDP offer cannot collide with another offer
@@ -351,8 +352,8 @@ func (d *Dialog) offered(offer []byte) (answer []byte, err error) {
 	return answer, err
 }
 
-// expectAck returns a channel that receives the body of the ACK to the peer's INVITE with the CSeq
-// seq.
+// expectAck returns a channel that receives the body of the peer's ACK. seq is the CSeq of the
+// peer's INVITE.
 func (d *Dialog) expectAck(seq uint32) <-chan []byte {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -371,8 +372,8 @@ func (d *Dialog) acknowledged(req *sip.Request) {
 	}
 }
 
-// These are the intervals at which a 200 to an INVITE is retransmitted until the ACK (RFC 3261
-// section 13.3.1.4): first T1, then twice the time after each retransmission, up to T2, for 64*T1.
+// A 200 to an INVITE is retransmitted until the ACK (RFC 3261 section 13.3.1.4). The first interval
+// is T1. Each further interval is twice as long, up to T2. The retransmission ends after 64*T1.
 const (
 	t1              = 500 * time.Millisecond
 	t2              = 4 * time.Second
@@ -380,7 +381,8 @@ const (
 )
 
 // retransmitUntilAck retransmits a 200 until the ACK arrives. If expectAnswer is true, the ACK
-// contains the SDP answer, which Observer.Agreed receives. If no ACK arrives, the leg is hung up.
+// contains the SDP answer, which is passed to Observer.Agreed. If no ACK arrives, the leg is hung
+// up.
 func (d *Dialog) retransmitUntilAck(tx *sip.ServerTx, res *sip.Response, acked <-chan []byte, expectAnswer bool) {
 	giveUp := time.NewTimer(retransmitLimit)
 	defer giveUp.Stop()
@@ -393,7 +395,7 @@ func (d *Dialog) retransmitUntilAck(tx *sip.ServerTx, res *sip.Response, acked <
 				d.agreed(body)
 			}
 			return
-		case ack := <-tx.Acks(): // old peers send the ACK with the branch of the INVITE
+		case ack := <-tx.Acks(): // old peers use the branch of the INVITE in the ACK
 			again.Stop()
 			if expectAnswer {
 				d.agreed(ack.Body())

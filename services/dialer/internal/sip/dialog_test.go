@@ -16,7 +16,7 @@ import (
 	"ringfence.dev/services/dialer/internal/sip/transport"
 )
 
-func TestHangup_CancelsInEveryPhaseOfSetup(t *testing.T) {
+func TestHangup_BeforeTheAnswerSendsCANCEL(t *testing.T) {
 	forEachTransport(t, func(t *testing.T, transport string) {
 		r := newFixture(t, transport)
 		hungUp := make(chan struct{})
@@ -50,7 +50,7 @@ func TestHangup_CancelsInEveryPhaseOfSetup(t *testing.T) {
 	})
 }
 
-func TestInvite_RingTimeoutCancels(t *testing.T) {
+func TestInvite_RingTimeoutSendsCANCEL(t *testing.T) {
 	forEachTransport(t, func(t *testing.T, transport string) {
 		r := newFixture(t, transport)
 		r.far.On("01", func(c *siptest.Call) { c.Respond(183, answer); c.Respond(180, ""); c.Canceled() })
@@ -59,7 +59,7 @@ func TestInvite_RingTimeoutCancels(t *testing.T) {
 	})
 }
 
-func TestHangup_AnswerThatCrossesTheCancelIsHungUp(t *testing.T) {
+func TestHangup_CallIsHungUpIfItsAnswerCrossesTheCANCEL(t *testing.T) {
 	forEachTransport(t, func(t *testing.T, transport string) {
 		r := newFixture(t, transport)
 		done := make(chan struct{})
@@ -82,7 +82,7 @@ func TestHangup_AnswerThatCrossesTheCancelIsHungUp(t *testing.T) {
 	})
 }
 
-func TestInvite_EndsACallThatRingsOrIsAnsweredTooLate(t *testing.T) {
+func TestInvite_CallThatRingsOrIsAnsweredTooLateIsEnded(t *testing.T) {
 	r := newFixture(t, transport.UDP)
 	over, canceled := make(chan struct{}), make(chan struct{})
 	r.far.On("01", func(c *siptest.Call) { <-over; c.Answer(answer); c.Hangup() })
@@ -101,7 +101,7 @@ func TestInvite_EndsACallThatRingsOrIsAnsweredTooLate(t *testing.T) {
 	}
 }
 
-// A retransmitted 200 is acknowledged again, with a new branch.
+// Each retransmission of a 200 must be acknowledged again, with a new branch.
 func TestInvite_HangsUpOtherPhonesOfAForkedINVITE(t *testing.T) {
 	r := newFixture(t, transport.UDP)
 	branches := make(chan string, 8)
@@ -198,8 +198,8 @@ func TestOffered_PeerHoldsAndResumesTheCall(t *testing.T) {
 	})
 }
 
-// RFC 3261 section 13.3.1.4 requires the retransmission, also for an INVITE within the call.
-func TestOffered_AnswerIsRetransmittedUntilTheAck(t *testing.T) {
+// RFC 3261 section 13.3.1.4 also requires this retransmission for an INVITE within the call.
+func TestOffered_200IsRetransmittedUntilTheACK(t *testing.T) {
 	forEachTransport(t, func(t *testing.T, transport string) {
 		r := newFixture(t, transport)
 		r.far.On("01", func(c *siptest.Call) {
@@ -247,8 +247,8 @@ func TestDialog_RespondsToEachRequestWithinTheCall(t *testing.T) {
 	r.dial("01").ends(callstate.NormalClearing, false)
 }
 
-// Requests within the dialog pass the route set, in its order, to the contact (RFC 3261 section
-// 12.1.2).
+// Requests within the dialog must be sent to the contact through all proxies of the route set, in
+// this order (RFC 3261 section 12.1.2).
 func TestDialog_RequestsFollowTheRouteSet(t *testing.T) {
 	r := newFixture(t, transport.UDP)
 	hop := siptest.New(t, transport.Config{UDP: loopback})
@@ -269,7 +269,7 @@ func TestDialog_RequestsFollowTheRouteSet(t *testing.T) {
 	l := r.dial("01")
 	l.waitForCallback("answered", 1)
 	l.hangUp(callstate.NormalClearing)
-	for range 2 { // ACK and BYE arrive in any order
+	for range 2 { // ACK and BYE can arrive in either order
 		req := <-passed
 		routes := req.GetHeaders("Route")
 		switch {
@@ -311,11 +311,11 @@ func TestDrain_RefusesNewCallsAndWaitsForLiveCalls(t *testing.T) {
 	}
 }
 
-func TestRegister_NeedsTheRightPasswordAndProbeNeedsNone(t *testing.T) {
+func TestRegister_NeedsTheRightPasswordButOPTIONSNeedsNone(t *testing.T) {
 	r := newFixture(t, transport.UDP)
 	r.far.Challenge(401, "account", "secret")
 	if err := r.agent.Probe(t.Context(), r.trunk); err != nil {
-		t.Errorf("probe: %v", err) // a challenge is also a response, so the probe must succeed
+		t.Errorf("probe: %v", err) // a challenge is a response, so the probe must succeed
 	}
 	r.trunk.Username, r.trunk.Password = "account", "secret"
 	granted, err := r.agent.Register(t.Context(), r.trunk, time.Hour)

@@ -25,7 +25,7 @@ const (
 	answer   = "v=0\r\no=- 2 2 IN IP4 127.0.0.1\r\ns=-\r\nc=IN IP4 127.0.0.1\r\nt=0 0\r\nm=audio 50000 RTP/AVP 0\r\n"
 )
 
-// fixture is a user agent, and a trunk whose messages the test sends.
+// fixture contains a user agent, and a trunk that sends the messages that a test chooses.
 type fixture struct {
 	t     *testing.T
 	agent *sip.UserAgent
@@ -67,11 +67,12 @@ type leg struct {
 	answer        string
 	end           sip.End
 	change        chan struct{}
-	// If offered is nil, the SDP answer is the constant offer.
+	// offered replaces the observer's function Offered. If it is nil, the SDP answer is the constant
+	// offer.
 	offered func([]byte) ([]byte, error)
 	// refuse is the error that Answered returns.
 	refuse error
-	// sent contains the arguments of Observer.Sent.
+	// sent contains the times that Observer.Sent received.
 	sent []time.Time
 }
 
@@ -132,7 +133,7 @@ func (r *fixture) dial(suffix string, change ...func(*sip.Invite, *leg)) *leg {
 	return l
 }
 
-// waitForCallback waits until a function of the observer was called a number of times.
+// waitForCallback waits until a function of the observer was called the given number of times.
 func (l *leg) waitForCallback(callback string, times int) {
 	l.t.Helper()
 	timeout := time.After(siptest.Timeout)

@@ -15,7 +15,7 @@ import (
 	"ringfence.dev/services/dialer/internal/sip/transport"
 )
 
-// Invite describes a call to set up. Zero durations have default values.
+// Invite describes an outbound call. Durations that are zero have default values.
 type Invite struct {
 	// CallID is the Call-ID of the leg. CallID must be unique.
 	CallID string
@@ -24,28 +24,28 @@ type Invite struct {
 	// Body is the SDP offer. An empty ContentType means application/sdp.
 	Body        []byte
 	ContentType string
-	// FirstResponse is how long the trunk may take to respond. FirstRing is how long it may take
-	// until the phone rings. Ring is how long the phone may ring (60 s). The constants below are
-	// the other defaults.
+	// FirstResponse is how long the trunk may take until its first response. FirstRing is how long it
+	// may take until the phone rings. Ring is how long the phone may ring (default 60 s). The
+	// constants below are the other defaults.
 	FirstResponse, FirstRing, Ring time.Duration
-	// NotRinging is the cause of the end if the trunk has responded but the phone does not ring
-	// within FirstRing. The default is recovery_on_timer_expire. If the trunk has not responded,
-	// the cause is always recovery_on_timer_expire.
+	// NotRinging is the hangup cause if the trunk has responded, but the phone does not ring within
+	// FirstRing. The default is recovery_on_timer_expire. If the trunk has not responded, the cause is
+	// always recovery_on_timer_expire.
 	NotRinging callstate.Cause
-	// Permit is called directly before each INVITE is written, also before an INVITE to another
-	// address or after a 401, 407 or 422. If it returns false, the INVITE is not sent. A nil Permit
-	// permits every INVITE.
+	// Permit is called directly before each INVITE is sent, including an INVITE to another address or
+	// after a 401, 407 or 422. If it returns false, the INVITE is not sent. If Permit is nil, every
+	// INVITE is sent.
 	Permit func(context.Context) bool
 }
 
-// These are the default times of an Invite.
+// Default times of an Invite.
 const (
 	FirstResponse = 5 * time.Second
 	FirstRing     = 20 * time.Second
 )
 
-// ErrLocalFault is wrapped by an error that this process or its database caused. The request was
-// not sent, and the trunk is not at fault.
+// ErrLocalFault is wrapped by errors that this process or its database caused. The request was not
+// sent, and the trunk is not at fault.
 var ErrLocalFault = errors.New("a fault of this process")
 
 // confirmTimeout is how long this side waits for the response to a CANCEL or BYE before Ended is
@@ -71,9 +71,9 @@ func (i *Invite) complete() error {
 	return nil
 }
 
-// Invite sends an INVITE and returns. The observer receives the events that follow. If Invite
-// returns an error, nothing was sent, and the observer is not called. ctx limits the time for
-// opening the connection.
+// Invite sends an INVITE and returns. The observer receives the events of the call. If Invite
+// returns an error, nothing was sent, and the observer is not called. ctx limits only how long
+// opening the connection may take.
 func (a *UserAgent) Invite(ctx context.Context, t Trunk, params Invite, observer Observer) (*Dialog, error) {
 	d, tx, err := a.startInvite(ctx, t, params, observer)
 	if err != nil {
@@ -118,7 +118,7 @@ func (a *UserAgent) startInvite(
 		a.legEnded()
 		a.removeLeg(d)
 		var unsent *transport.NotSent
-		if !errors.As(err, &unsent) { // another error means that the peer got no complete message
+		if !errors.As(err, &unsent) { // the peer received no complete message
 			err = &transport.NotSent{Err: err}
 		}
 		return nil, nil, err
@@ -162,18 +162,19 @@ func (d *Dialog) addOffer(req *sip.Request, body []byte) {
 	}
 }
 
-// attempt is the setup of an outbound leg, with the newest INVITE and its transaction.
+// attempt is the setup of an outbound leg: its newest INVITE and the transaction of that INVITE.
 type attempt struct {
 	*Dialog
 	tx        *sip.ClientTx
 	acked     <-chan struct{}
 	challenge transport.Challenge
-	// responded: a response to the newest INVITE arrived. provisional: a provisional response to it
-	// arrived. rang: a phone rings. canceled: the CANCEL was sent. excluded: the addresses that
-	// responded with 503. abandonCause: the cause with which this side abandoned the call.
+	// responded is true if a response to the newest INVITE has arrived. provisional is true if a
+	// provisional response to it has arrived. rang is true if a phone rings, and canceled if the
+	// CANCEL was sent.
 	responded, provisional, rang, canceled bool
-	// localFault reports that the INVITE could not be sent again because of a fault of this process
-	// or its database. notPermitted reports that Permit returned false.
+	// localFault is true if an INVITE could not be sent again because of a fault of this process or
+	// its database. notPermitted is true if Permit returned false. excluded contains the addresses
+	// that responded with 503. abandonCause is the cause with which this side abandoned the call.
 	localFault, notPermitted bool
 	excluded                 []string
 	abandonCause             callstate.Cause
@@ -182,8 +183,8 @@ type attempt struct {
 	begun                    time.Time
 }
 
-// runSetup handles an INVITE until its end. The result is true if the call was answered before this
-// side abandoned the call.
+// runSetup sends and handles the INVITE until the call is answered or has ended. It returns true if
+// the call was answered before this side abandoned it.
 func (d *Dialog) runSetup(tx *sip.ClientTx) bool {
 	at := &attempt{
 		Dialog: d, tx: tx, begun: time.Now(),
@@ -205,12 +206,12 @@ func (d *Dialog) runSetup(tx *sip.ClientTx) bool {
 			if answered, finished := at.handleResponses(); finished { // the response ended the transaction
 				return answered
 			}
-			if at.tx == ended { // no other INVITE has replaced the transaction
+			if at.tx == ended { // no further INVITE has replaced this transaction
 				at.endTransactionFailed(ended.Err())
 				return false
 			}
 		case <-at.first.C:
-			if !at.responded { // the phone can still ring, so handleLate handles the responses that follow
+			if !at.responded { // a phone can still ring, so handleLate handles further responses
 				return at.endWithoutResponse(callstate.RecoveryOnTimerExpire, errNoResponse)
 			}
 		case <-at.ring.C:
@@ -233,11 +234,11 @@ func (at *attempt) timerCause() callstate.Cause {
 	case at.responded:
 		return at.params.NotRinging
 	}
-	return callstate.RecoveryOnTimerExpire // a trunk that sends no response has failed
+	return callstate.RecoveryOnTimerExpire // a trunk without any response has failed
 }
 
-// abandon ends the setup of the call with a CANCEL. The CANCEL may be sent only after a response
-// has arrived (RFC 3261 section 9.1). Without a response, abandon is called again at the first
+// abandon ends the setup of the call with a CANCEL. A CANCEL may be sent only after a response has
+// arrived (RFC 3261 section 9.1). If none has arrived, abandon is called again at the first
 // response.
 func (at *attempt) abandon(cause callstate.Cause) {
 	if at.abandonCause == "" {
@@ -253,8 +254,8 @@ func (at *attempt) abandon(cause callstate.Cause) {
 
 var errNoResponse = errors.New("no final response to the INVITE")
 
-// endWithoutResponse ends a leg whose INVITE got no final response. The leg becomes an orphan, and
-// handleLate handles the responses that still arrive.
+// endWithoutResponse ends a leg whose INVITE has no final response. The leg becomes an orphan, and
+// handleLate handles responses that still arrive.
 func (at *attempt) endWithoutResponse(cause callstate.Cause, reason error) bool {
 	if at.abandonCause != "" {
 		cause = at.abandonCause
@@ -274,9 +275,9 @@ func (at *attempt) endTransactionFailed(err error) {
 	at.endWithoutResponse(cause, err)
 }
 
-// watchAcks drops the responses of the transaction, because runSetup reads them, in order, from the
-// queue d.responses. At a final response, watchAcks closes acked: the ACK of a refusal has been
-// sent.
+// watchAcks reads and drops the responses of the transaction, because runSetup takes them, in
+// order, from the queue d.responses. At a final response, watchAcks closes acked. By then, the ACK
+// of a refusal has been sent.
 func (at *attempt) watchAcks() {
 	tx, acked := at.tx, make(chan struct{})
 	at.acked = acked
@@ -291,7 +292,7 @@ func (at *attempt) watchAcks() {
 				}
 			case <-tx.Done():
 				return
-			// no timer ends the transaction of a ringing phone, so it can outlast the user agent
+			// No timer ends the transaction while the phone rings. So it can outlast the user agent.
 			case <-at.agent.stop:
 				return
 			}
@@ -314,8 +315,8 @@ func (at *attempt) handleResponses() (answered, finished bool) {
 	}
 }
 
-// handleResponse handles a response. answered reports that the call was answered. finished reports
-// that no response to the INVITE is expected any more.
+// handleResponse handles one response. answered is true if the call was answered. finished is true
+// if no further response to the INVITE is expected.
 func (at *attempt) handleResponse(res *sip.Response) (answered, finished bool) {
 	now := time.Now()
 	if !at.responded {
@@ -367,8 +368,8 @@ func (at *attempt) handleProvisional(res *sip.Response, now time.Time) {
 	}
 }
 
-// handleAnswer acknowledges the first 200, and hangs up if this side has already abandoned the
-// call.
+// handleAnswer acknowledges the first 200. If this side has already abandoned the call, it also
+// hangs up.
 func (at *attempt) handleAnswer(res *sip.Response, now time.Time) bool {
 	at.mu.Lock()
 	at.leg = at.leg.establishedLeg(res)
@@ -390,7 +391,7 @@ func (at *attempt) handleAnswer(res *sip.Response, now time.Time) bool {
 	at.timer.StartFromHeader(sessionExpires(res), now)
 	at.supportsUpdate = supportsUpdate(res)
 	body := res.Body()
-	if len(body) == 0 { // the SDP answer can be in an earlier provisional response
+	if len(body) == 0 { // an earlier provisional response can contain the SDP answer
 		body = at.early
 	}
 	at.notifyAccepted(now)

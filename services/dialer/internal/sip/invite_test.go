@@ -87,8 +87,9 @@ func TestInvite_EarlyMediaIsNotAnAnswer(t *testing.T) {
 	r.dial("01").ends(callstate.NoAnswer, false, "taken", "rang")
 }
 
-// The table of causes is docs/reference/api/calls.md#sip-responses-and-hangup-causes. This test
-// makes calls for some rows. TestFinal_EachResponseHasItsDocumentedCause checks all rows.
+// The causes are documented in docs/reference/api/calls.md#sip-responses-and-hangup-causes. This
+// test makes calls for some rows of the table. TestFinal_EachResponseHasItsDocumentedCause checks
+// all rows.
 func TestInvite_EachFinalResponseHasItsDocumentedCause(t *testing.T) {
 	r := newFixture(t, transport.UDP)
 	for suffix, want := range map[string]callstate.Cause{
@@ -139,7 +140,7 @@ func TestInvite_ReasonOrRetryAfterHeaderChangesTheCause(t *testing.T) {
 	}
 }
 
-func TestInvite_AnswersChallenges(t *testing.T) {
+func TestInvite_AnswersChallengesWithCredentials(t *testing.T) {
 	for _, challenge := range []int{401, 407} {
 		t.Run(fmt.Sprint(challenge), func(t *testing.T) {
 			r := newFixture(t, transport.UDP)
@@ -227,7 +228,7 @@ func TestInvite_ReturnsAnErrorIfNothingCanBeSent(t *testing.T) {
 	}
 }
 
-// If the trunk does not permit TCP or has no TCP listener, a large datagram is sent.
+// A large datagram is sent if the trunk does not permit TCP or has no TCP listener.
 func TestInvite_LargeRequestUsesTCP(t *testing.T) {
 	r := newFixture(t, transport.UDP)
 	by := make(chan string, 1)
@@ -296,8 +297,8 @@ func TestInvite_ResolvesTheHostNameOfTheTrunk(t *testing.T) {
 	l.ends(callstate.NoAnswer, true, "taken", "rang")
 }
 
-// FirstResponse ends the first call after 100 ms. The timeout of SIP itself is longer than
-// siptest.Timeout and cannot end a call in this test.
+// FirstResponse ends the first call after 100 ms. The transaction timeout of SIP is longer than
+// siptest.Timeout, so it cannot end a call in this test.
 func TestInvite_TrunkWithoutResponseCountsAsFailed(t *testing.T) {
 	r := newFixture(t, transport.UDP)
 	r.far.On("01", func(c *siptest.Call) {})
@@ -307,8 +308,9 @@ func TestInvite_TrunkWithoutResponseCountsAsFailed(t *testing.T) {
 }
 
 // A trunk that sends no response has failed, even if FirstRing is shorter than FirstResponse. A
-// trunk that responded with 100 has not failed, so the call ends with Invite.NotRinging.
-func TestInvite_CauseShowsWhetherASilentTrunkResponded(t *testing.T) {
+// trunk that responded with 100 has not failed. Then the call ends with the cause
+// Invite.NotRinging.
+func TestInvite_CauseShowsWhetherTheTrunkResponded(t *testing.T) {
 	r := newFixture(t, transport.UDP)
 	r.far.On("01", func(c *siptest.Call) {})
 	r.far.On("02", func(c *siptest.Call) { c.Respond(100, ""); c.Canceled() })

@@ -11,8 +11,8 @@ import (
 	"ringfence.dev/services/dialer/internal/sip/transport"
 )
 
-// proxying is a Kamailio route that challenges all requests and stays in the path of the call
-// (Record-Route).
+// proxying is a Kamailio route. It challenges all requests and adds a Record-Route, so that
+// requests within the call pass through the proxy.
 const proxying = `
 request_route {
 	if (!mf_process_maxfwd_header("10")) { sl_send_reply("483", "Too Many Hops"); exit; }
@@ -41,7 +41,7 @@ func TestKamailio_CallsThroughAProxy(t *testing.T) {
 		switch one.name {
 		case "no response", "only 100", "right credentials", "wrong credentials", "canceled after 100",
 			"12 provisional responses", "session not refreshed by the far end":
-			continue // skip these scenarios, because the proxy itself sends 100 and the challenge
+			continue // the proxy itself sends 100 and the challenge
 		}
 		t.Run(one.name, func(t *testing.T) {
 			t.Parallel()

@@ -21,8 +21,8 @@ import (
 	"ringfence.dev/services/dialer/internal/sip/transport"
 )
 
-// A test starts this process with SIGNAL_TEST_DIALS in order to kill it. TestMain then places a
-// call and waits until the process is killed.
+// TestMain places a call if SIGNAL_TEST_DIALS is set. A test starts this program with this
+// variable, in order to kill it during the call.
 func TestMain(m *testing.M) {
 	if config := os.Getenv("SIGNAL_TEST_DIALS"); config != "" {
 		if err := dialAndWait(config); err != nil {
@@ -62,8 +62,8 @@ func dialAndWait(config string) error {
 	select {}
 }
 
-// TestReap_EndsRingingAndAnsweredCalls covers TCP. Over TCP, sipp ends a call when the connection
-// of the killed process closes.
+// This test uses UDP. Over TCP, sipp ends a call when the connection of the killed process closes.
+// TestReap_EndsRingingAndAnsweredCalls also covers TCP.
 func TestReap_EndsTheCallOfAKilledProcess(t *testing.T) {
 	t.Parallel()
 	peertest.Installed(t, "sipp")
@@ -95,8 +95,8 @@ func TestReap_EndsTheCallOfAKilledProcess(t *testing.T) {
 	}
 }
 
-// A third process owns the row of the call. So the process at the address of the killed process
-// does not know the call, and must hang up anyway.
+// The process at the address of the killed process does not have the call, because a third process
+// took it over. It must hang up the call anyway.
 func TestHandleResponse_HangsUpACallAnsweredAfterItsProcessWasKilled(t *testing.T) {
 	t.Parallel()
 	peertest.Installed(t, "sipp")
@@ -109,8 +109,8 @@ func TestHandleResponse_HangsUpACallAnsweredAfterItsProcessWasKilled(t *testing.
 	peer.Ends(t)
 }
 
-// killedWhen runs a process that dials, and kills the process when it prints the word. The result
-// is the teardown state that the process stored.
+// killedWhen runs a process that dials, and kills it when it prints the word. It returns the
+// teardown state that the process stored.
 func killedWhen(t *testing.T, word string, what doomed) []byte {
 	t.Helper()
 	config, err := json.Marshal(what)

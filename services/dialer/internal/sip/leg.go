@@ -20,42 +20,42 @@ import (
 // CallerID is the header in which a trunk expects the caller ID.
 type CallerID string
 
-// With InFrom, the number is in the header From. With Asserted, the number is in
-// P-Asserted-Identity (RFC 3325), and the username of the trunk is in From.
+// InFrom means that the number is in the header From. Asserted means that the number is in
+// P-Asserted-Identity (RFC 3325) and the trunk's username is in From.
 const (
 	InFrom   CallerID = "from"
 	Asserted CallerID = "p_asserted_identity"
 )
 
-// Trunk describes how a trunk is reached. This package receives and returns numbers in the format
-// of the trunk.
+// Trunk describes how requests reach a trunk. This package receives and returns numbers in the
+// format of the trunk.
 type Trunk struct {
 	// ID identifies the trunk in recorded messages (Config.Trace).
 	ID uuid.UUID
-	// Name is used in logs.
+	// Name appears in logs.
 	Name string
-	// Host and Port are the address of the trunk. If Port is 0, the port is looked up in SRV
-	// records. If there are no SRV records, the default port of the transport is used.
+	// Host and Port are the address of the trunk. If Port is 0, the port is taken from SRV records.
+	// Without SRV records, the transport's default port is used.
 	Host string
 	Port int
 	// Transport is transport.UDP, transport.TCP or transport.TLS.
 	Transport string
 	// Proxy is the outbound proxy of all requests, as host:port. If empty, no proxy is used.
 	Proxy string
-	// Domain is the domain in From. If empty, it is Host.
+	// Domain is the domain in the header From. If empty, Host is used.
 	Domain string
 	// Username and Password answer challenges of any realm. If both are empty, challenges are not
 	// answered.
 	Username, Password string
 	CallerID           CallerID
-	// SessionTimer is the requested interval (RFC 4028). If SessionTimer is 0, no interval is
-	// requested, but an interval that the trunk requests is accepted.
+	// SessionTimer is the session interval that this side requests (RFC 4028). If it is 0, this side
+	// requests none, but accepts an interval that the trunk requests.
 	SessionTimer time.Duration
-	// CA contains the trusted certificates for this trunk over TLS, in PEM. If empty, the system's
-	// certificates are trusted.
+	// CA contains the certificates that are trusted for this trunk over TLS, in PEM. If empty, the
+	// system's certificates are trusted.
 	CA string
-	// LargeOverTCP sends requests above 1300 bytes over TCP although Transport is UDP (RFC 3261
-	// section 18.1.1).
+	// LargeOverTCP sends requests above 1300 bytes over TCP even if Transport is UDP (RFC 3261 section
+	// 18.1.1).
 	LargeOverTCP bool
 }
 
@@ -121,8 +121,8 @@ func (t Trunk) identity(user string) sip.Uri {
 	return sip.Uri{Scheme: "sip", User: user, Host: domain}
 }
 
-// requestRoute returns the destination of a request outside of dialogs, and the Route headers of
-// the request.
+// requestRoute returns the destination of a request that belongs to no dialog, and its Route
+// headers.
 func (t Trunk) requestRoute() (to transport.Route, routes []sip.Uri) {
 	to = transport.Route{Hop: hostPort(t.Host, t.Port), Transport: t.Transport, LargeOverTCP: t.LargeOverTCP}
 	if t.Proxy == "" {
@@ -143,11 +143,11 @@ func hostPort(host string, port int) string {
 	return net.JoinHostPort(strings.Trim(host, "[]"), strconv.Itoa(port))
 }
 
-// allowedMethods are the methods that this user agent answers. PRACK is missing, so a peer must not
-// require reliable provisional responses.
+// allowedMethods contains the methods that this user agent answers. PRACK is missing, so a peer
+// must not require reliable provisional responses.
 const allowedMethods = "INVITE, ACK, CANCEL, BYE, OPTIONS, INFO, UPDATE, NOTIFY"
 
-// leg is this side's state of a dialog: the local and remote addresses and the route of requests
+// leg is this side's state of a dialog: the local and remote address, and the route of requests
 // (RFC 3261 section 12).
 type leg struct {
 	callID        sip.CallIDHeader
@@ -165,7 +165,7 @@ type leg struct {
 
 func (l *leg) newRequest(method sip.RequestMethod) *sip.Request {
 	target, routes := l.target, l.routes
-	// the first route is a strict router (RFC 3261 section 12.2.1.1)
+	// The first route is a strict router (RFC 3261 section 12.2.1.1).
 	if len(routes) > 0 && !routes[0].UriParams.Has("lr") {
 		target, routes = routes[0], append(slices.Clone(routes[1:]), l.target)
 	}
@@ -207,7 +207,7 @@ func (l *leg) requestRoute() transport.Route {
 	return to
 }
 
-// establishedLeg returns the leg of the dialog that a response has established.
+// establishedLeg returns the leg of the dialog that a response establishes.
 func (l leg) establishedLeg(res *sip.Response) leg {
 	if to := res.To(); to != nil {
 		l.remote = to.AsFrom()
@@ -230,8 +230,8 @@ func (l *leg) setTarget(contact *sip.ContactHeader) {
 	}
 }
 
-// newAck returns the ACK of a 2xx. Each ACK has a new branch and the credentials of the INVITE (RFC
-// 3261 section 13.2.2.4).
+// newAck returns the ACK of a 2xx. Each ACK has a new branch, and the same credentials as the
+// INVITE (RFC 3261 section 13.2.2.4).
 func (l *leg) newAck(invite *sip.Request, seq uint32) *sip.Request {
 	ack := l.newRequest(sip.ACK)
 	ack.CSeq().SeqNo = seq
@@ -251,7 +251,7 @@ func (l *leg) newBye(cause callstate.Cause) *sip.Request {
 	return bye
 }
 
-// newCancel returns the CANCEL of an INVITE, with the same Via and CSeq number (RFC 3261 section
+// newCancel returns the CANCEL of an INVITE. It has the same Via and CSeq number (RFC 3261 section
 // 9.1).
 func newCancel(invite *sip.Request, cause callstate.Cause) *sip.Request {
 	req := requestInTransaction(invite, sip.CANCEL)
@@ -260,7 +260,7 @@ func newCancel(invite *sip.Request, cause callstate.Cause) *sip.Request {
 }
 
 // newRefusalAck returns the ACK of a final response of 300 or higher, for a transaction that has
-// already ended. The ACK has the branch of the INVITE (RFC 3261 section 17.1.1.3).
+// already ended. It has the branch of the INVITE (RFC 3261 section 17.1.1.3).
 func newRefusalAck(invite *sip.Request, res *sip.Response) *sip.Request {
 	req := requestInTransaction(invite, sip.ACK)
 	if to := res.To(); to != nil {
@@ -287,8 +287,8 @@ func requestInTransaction(invite *sip.Request, method sip.RequestMethod) *sip.Re
 	return req
 }
 
-// encodeState encodes the teardown state. If invite is nil, the state describes the established
-// dialog. Otherwise the state contains the open INVITE.
+// encodeState encodes the teardown state. If invite is nil, it is the state of the established
+// dialog. Otherwise it contains the open INVITE.
 func (l *leg) encodeState(invite *sip.Request) []byte {
 	to, target := l.requestRoute(), l.target
 	s := TeardownState{
@@ -304,7 +304,7 @@ func (l *leg) encodeState(invite *sip.Request) []byte {
 	return s.Encode()
 }
 
-// restoreLeg returns the leg of a teardown state, and the INVITE if it is still open.
+// restoreLeg returns the leg of a teardown state, and its INVITE if that is still open.
 func restoreLeg(s TeardownState) (l leg, invite *sip.Request, err error) {
 	l = leg{callID: sip.CallIDHeader(s.CallID), hop: s.Hop, transport: s.Transport, cseq: s.CSeq}
 	for _, one := range []struct {

@@ -9,9 +9,9 @@ import (
 	"ringfence.dev/services/dialer/internal/callstate"
 )
 
-// restoreLeg must not panic for any state. A peer must not inject a header, so each header of a
-// restored request must be one line.
-func FuzzRestored(f *testing.F) {
+// restoreLeg must not panic for any state. A peer must not be able to inject a header, so each
+// header of a restored request must be a single line.
+func FuzzRestoreLeg(f *testing.F) {
 	f.Add(TeardownState{
 		CallID: "c", From: "<sip:a@127.0.0.1>;tag=1", To: "<sip:b@127.0.0.1>", Contact: "sip:127.0.0.1:5060", URI: "sip:b@127.0.0.1:5070",
 		Via: "SIP/2.0/UDP 127.0.0.1:5060;branch=z9hG4bK.1;rport", CSeq: 2, Routes: []string{"<sip:127.0.0.1:5080;lr>"}, Hop: "127.0.0.1:5080", Transport: "UDP",
@@ -50,8 +50,8 @@ func FuzzRestored(f *testing.F) {
 	})
 }
 
-// A peer chooses the caller's number and the called number, so any text can arrive in them.
-func FuzzParties(f *testing.F) {
+// A peer chooses the caller's number and the called number. So they can contain any text.
+func FuzzNumbersOfInvite(f *testing.F) {
 	f.Add("<sip:+1@a>;tag=1", `"X" <tel:+15005550006;x=y>`, "none", "+1500;npdi")
 	f.Add("<sip:anonymous@anonymous.invalid>;tag=1", "", "id", "x")
 	f.Fuzz(func(t *testing.T, from, asserted, privacy, user string) {

@@ -12,9 +12,9 @@ import (
 	"ringfence.dev/services/dialer/internal/callstate"
 )
 
-// sendCancel sends the CANCEL in a new transaction. The response to the CANCEL ends the orphan if
-// the peer has no such call (481), or if the final response to the INVITE goes to another address.
-// Otherwise the final response to the INVITE ends the orphan.
+// sendCancel sends a CANCEL in a new transaction. A 481 to the CANCEL ends the orphan, because the
+// peer has no such call. A 2xx to the CANCEL ends it only if the final response to the INVITE goes
+// to another address. Otherwise that final response ends the orphan.
 func (d *Dialog) sendCancel(cause callstate.Cause) {
 	d.mu.Lock()
 	invite := d.invite
@@ -36,9 +36,9 @@ func (d *Dialog) sendCancel(cause callstate.Cause) {
 	})
 }
 
-// markOrphan makes the leg an orphan: this side ends the leg without a final response, but a phone
-// can still ring. handleLate handles the responses that still arrive. canceled reports that the
-// INVITE has been canceled.
+// markOrphan makes the leg an orphan: this side ends the leg without a final response, and a phone
+// can still ring. handleLate handles responses that still arrive. canceled is true if the INVITE
+// was canceled.
 func (d *Dialog) markOrphan(canceled bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -51,7 +51,7 @@ func (d *Dialog) isOrphan() bool {
 	return d.orphaned
 }
 
-// markFinished closes d.finished, because the peer has no call of this leg any more.
+// markFinished closes d.finished: the peer no longer has a call of this leg.
 func (d *Dialog) markFinished() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -62,8 +62,8 @@ func (d *Dialog) markFinished() {
 	}
 }
 
-// handleResponse receives each response to an INVITE, in order. The leg of the response is in
-// setup, established or ended. If this user agent does not have the leg, another process began it.
+// handleResponse receives every response to an INVITE, in order. The leg of the response can be in
+// setup, established or ended. If this user agent has no such leg, another process sent the INVITE.
 func (a *UserAgent) handleResponse(res *sip.Response) {
 	id, from, cseq := res.CallID(), res.From(), res.CSeq()
 	if id == nil || from == nil || cseq == nil || cseq.MethodName != sip.INVITE {
@@ -82,8 +82,7 @@ func (a *UserAgent) handleResponse(res *sip.Response) {
 	}
 }
 
-// maxStrays is the maximum number of strays that are stored. A stray is an answered call that no
-// process owns.
+// maxStrays is the maximum number of stored strays, answered calls that no process owns.
 const maxStrays = 1000
 
 type strayKey struct {
@@ -91,24 +90,24 @@ type strayKey struct {
 	tag string
 }
 
-// stray is a 200 to an INVITE of a leg that this user agent does not know. A dead process sent that
-// INVITE from this address. Only this process receives the 200, so this process must hang up.
+// stray is a 200 to an INVITE that a dead process sent from this address. This user agent does not
+// have the leg. But only this process receives the 200, so it must hang up.
 type stray struct {
 	answer *sip.Response
 	// done is closed when the peer has responded to the BYE, or when the BYE has failed. err is set
-	// before done is closed.
+	// before that.
 	done chan struct{}
 	err  error
 }
 
-// strays contains the newest strays. Without them, Reap would wait for the next retransmission of
-// the 200, and the pauses between retransmissions become longer.
+// strays contains the newest strays. Without it, Reap would have to wait for the next
+// retransmission of a 200, and the peer waits longer before each retransmission.
 type strays struct {
 	answers map[strayKey]*stray
 	order   []strayKey
 }
 
-// addIfNew stores a 200. The result is nil if the 200 is a retransmission.
+// addIfNew stores a 200. It returns nil if the 200 is a retransmission.
 func (s *strays) addIfNew(key strayKey, answer *sip.Response) *stray {
 	if s.answers == nil {
 		s.answers = map[strayKey]*stray{}
@@ -125,8 +124,8 @@ func (s *strays) addIfNew(key strayKey, answer *sip.Response) *stray {
 	return s.answers[key]
 }
 
-// findOrAddStray returns the leg of a response. If the user agent has no such leg and the response
-// is a new 200, it stores the 200 and returns its stray.
+// findOrAddStray returns the leg to which a response belongs. If the user agent has no such leg and
+// the response is a new 200, it stores the 200 and returns its stray.
 func (a *UserAgent) findOrAddStray(id *sip.CallIDHeader, tag string, res *sip.Response) (*Dialog, *stray) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -137,15 +136,15 @@ func (a *UserAgent) findOrAddStray(id *sip.CallIDHeader, tag string, res *sip.Re
 	return d, nil
 }
 
-// findStray returns the 200 that arrived before this user agent had the leg, or nil.
+// findStray returns the 200 that arrived before this user agent restored the leg, or nil.
 func (a *UserAgent) findStray(d *Dialog) *stray {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.strays.answers[strayKey{d.id, d.tag}]
 }
 
-// endStray acknowledges the 200 and hangs up. endStray does not wait for the process that takes
-// over the leg. That process can have another address and then does not receive the 200.
+// endStray acknowledges a 200 and hangs up. It does not wait for the process that takes over the
+// leg. That process can have another address, and then it does not receive the 200.
 func (a *UserAgent) endStray(s *stray) {
 	defer close(s.done)
 	if s.err = a.awaitTransport(); s.err != nil {
@@ -186,7 +185,7 @@ type responses struct {
 // maxResponses limits the queue. When the queue is full, further provisional responses are dropped.
 const maxResponses = 64
 
-// The result is false if the queue is closed.
+// push appends a response. It returns false if the queue is closed.
 func (r *responses) push(res *sip.Response) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -214,8 +213,8 @@ func (r *responses) pop() *sip.Response {
 	return first
 }
 
-// close ends the queue and returns the queued responses. Responses that arrive after close are late
-// responses.
+// close closes the queue and returns the responses that are still queued. Responses that arrive
+// after close are late responses.
 func (r *responses) close() (left []*sip.Response) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -223,7 +222,8 @@ func (r *responses) close() (left []*sip.Response) {
 	return left
 }
 
-// closeInvite ends the queue of responses, and handles the queued responses as late responses.
+// closeInvite closes the queue of responses. It handles the responses that are still queued as late
+// responses.
 func (d *Dialog) closeInvite() {
 	for _, res := range d.responses.close() {
 		d.handleLate(res)
@@ -237,7 +237,7 @@ func seqOf(res *sip.Response) uint32 {
 	return 0
 }
 
-// handleLate handles a response that arrives after the INVITE of this side has ended.
+// handleLate handles a response that arrives after this side has ended its INVITE.
 func (d *Dialog) handleLate(res *sip.Response) {
 	d.mu.Lock()
 	invite, orphan, canceled := d.invite, d.orphaned, d.canceled
@@ -266,9 +266,9 @@ func (d *Dialog) handleLate(res *sip.Response) {
 	}
 }
 
-// handleLateAnswer handles a 200 that is retransmitted, late, or from another phone of a forked
-// INVITE. Each 200 is acknowledged with a new branch. A dialog other than the established one is
-// hung up with one BYE.
+// handleLateAnswer handles a 200 that is retransmitted, that arrives late, or that another phone of
+// a forked INVITE sent. Each 200 is acknowledged with a new branch. Dialogs except the established
+// one are hung up with one BYE.
 func (d *Dialog) handleLateAnswer(res *sip.Response) {
 	tag := tagOf(res.To())
 	d.mu.Lock()
@@ -306,20 +306,21 @@ func (d *Dialog) handleLateAnswer(res *sip.Response) {
 	})
 }
 
-// maxOtherForks limits how many other dialogs of one INVITE are hung up.
+// maxOtherForks is the maximum number of other phones of one INVITE that are hung up.
 const maxOtherForks = 16
 
 // crashCSeqGap is added to the CSeq of a teardown state, because the dead process can have sent
-// more requests after it stored the state. Gaps are permitted (RFC 3261 section 12.2.1.1).
+// more requests after it stored the state. Gaps in the CSeq are permitted (RFC 3261 section
+// 12.2.1.1).
 const crashCSeqGap = 100
 
-// crossingTimeout is how long Reap waits for a 200 after the peer has responded that there is
-// nothing to cancel. The peer can have sent the 200 before it received the CANCEL.
+// crossingTimeout is how long Reap waits for a 200 after the peer has rejected the CANCEL. The peer
+// can have sent the 200 before it received the CANCEL.
 const crossingTimeout = 2 * time.Second
 
-// Reap ends a leg of a dead process: with CANCEL while the phone rings, and with BYE after an
+// Reap ends a leg of a dead process, with CANCEL while the phone rings and with BYE after an
 // answer. If state is empty, there is nothing to end. Reap returns when the peer has confirmed the
-// end, or when ctx ends. Reap can be repeated.
+// end, or when ctx ends. It can be called again.
 func (a *UserAgent) Reap(ctx context.Context, t Trunk, state []byte) error {
 	if len(state) == 0 {
 		return nil
@@ -381,7 +382,7 @@ func (a *UserAgent) Reap(ctx context.Context, t Trunk, state []byte) error {
 	return d.waitForCrossingAnswer(ctx)
 }
 
-// waitForCrossingAnswer waits for a 200 that was sent before the peer received the CANCEL.
+// waitForCrossingAnswer waits for a 200 that the peer sent before it received the CANCEL.
 func (d *Dialog) waitForCrossingAnswer(ctx context.Context) error {
 	timer := time.NewTimer(crossingTimeout)
 	defer timer.Stop()

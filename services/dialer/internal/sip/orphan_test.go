@@ -24,8 +24,8 @@ import (
 
 func TestReap_EndsRingingAndAnsweredCalls(t *testing.T) {
 	forEachTransport(t, func(t *testing.T, protocol string) {
-		// The test reserves the port, so that no other test uses the port between the two user
-		// agents.
+		// The test reserves the port, so that no other test uses it between the first and the second user
+		// agent.
 		at := fmt.Sprintf("127.0.0.1:%d", peertest.Port(t))
 		r := newFixture(t, protocol, func(cfg *sip.Config) { cfg.UDP, cfg.TCP = at, at })
 		r.far.On("01", func(c *siptest.Call) {
@@ -37,7 +37,8 @@ func TestReap_EndsRingingAndAnsweredCalls(t *testing.T) {
 		r.far.On("02", func(c *siptest.Call) {
 			c.Respond(180, "")
 			c.Respond(200, answer)
-			// the closed user agent can have sent more requests than its state shows
+			// The closed user agent can have sent more requests after it stored its state, so the CSeq must
+			// skip some numbers.
 			if bye := c.Hangup(); bye.CSeq() == nil || bye.CSeq().SeqNo <= 100 {
 				t.Errorf("BYE = %s", bye)
 			}
@@ -61,8 +62,8 @@ func TestReap_EndsRingingAndAnsweredCalls(t *testing.T) {
 		ctx, done := context.WithTimeout(t.Context(), siptest.Timeout)
 		defer done()
 		states := map[string][]byte{"talking": talking}
-		// The CANCEL of a ringing call is tested only over UDP. Over TCP, the far end sends the
-		// response on the connection of the INVITE, and this connection ended with the old process.
+		// The CANCEL of a ringing call is tested only over UDP. Over TCP, the far end would send its
+		// response over the connection of the INVITE, which ended with the first user agent.
 		if protocol == transport.UDP {
 			states["ringing"] = ringing
 		}
@@ -86,9 +87,9 @@ func TestReap_EndsRingingAndAnsweredCalls(t *testing.T) {
 	})
 }
 
-// The stored teardown state says that the call rings, but the call was answered later. The call is
-// hung up after the 200 is retransmitted.
-func TestReap_HangsUpACallAnsweredAfterTheStateWasStored(t *testing.T) {
+// The call was answered after the teardown state was stored, so the state still says that the call
+// rings. Reap hangs up when the far end retransmits the 200.
+func TestReap_HangsUpACallThatWasAnsweredAfterItsStateWasStored(t *testing.T) {
 	at := fmt.Sprintf("127.0.0.1:%d", peertest.Port(t))
 	r := newFixture(t, transport.UDP, func(cfg *sip.Config) { cfg.UDP = at })
 	dead, answered := make(chan struct{}), make(chan struct{})
@@ -117,17 +118,17 @@ func TestReap_HangsUpACallAnsweredAfterTheStateWasStored(t *testing.T) {
 	testkit.Until(t, "the answered call is hung up", func() bool { return r.countRequests(l, sipmsg.BYE) == 1 })
 }
 
-// The next process hangs up immediately, because a far end can wait up to 4 s before it retransmits
-// the 200 (RFC 3261 section 13.3.1.4).
-func TestReap_HangsUpACallAnsweredBeforeReap(t *testing.T) {
+// The next process receives the 200 before Reap is called. It must hang up immediately, because a
+// far end can wait up to 4 s before it retransmits the 200 (RFC 3261 section 13.3.1.4).
+func TestReap_HangsUpACallWhose200ArrivedBefore(t *testing.T) {
 	at := fmt.Sprintf("127.0.0.1:%d", peertest.Port(t))
 	r := newFixture(t, transport.UDP, func(cfg *sip.Config) { cfg.UDP = at })
 	replaced, answered := make(chan struct{}), make(chan struct{})
 	r.far.On("01", func(c *siptest.Call) {
 		c.Respond(180, "")
 		<-replaced
-		c.Respond(200, answer)        // the 200 is sent only once
-		c.Request(sipmsg.OPTIONS, "") // the response to OPTIONS shows that the next process received the 200
+		c.Respond(200, answer)        // the far end sends the 200 only once
+		c.Request(sipmsg.OPTIONS, "") // its response shows that the next process received the 200
 		close(answered)
 		c.Next(sipmsg.ACK)
 		c.Hangup()
@@ -149,8 +150,8 @@ func TestReap_HangsUpACallAnsweredBeforeReap(t *testing.T) {
 	testkit.Until(t, "the answered call is hung up", func() bool { return r.countRequests(l, sipmsg.BYE) == 1 })
 }
 
-// The final response to the INVITE is sent to the old address. So the response to the CANCEL must
-// end the wait.
+// The far end sends the final response to the INVITE to the old address. So Reap must return after
+// the response to the CANCEL.
 func TestReap_CancelsACallFromAnotherAddress(t *testing.T) {
 	r := newFixture(t, transport.UDP)
 	r.far.On("01", func(c *siptest.Call) {
@@ -212,7 +213,7 @@ func TestAdmit_UnknownSourcesGetNoResponse(t *testing.T) {
 	if !strings.HasPrefix(response, "SIP/2.0 200") {
 		t.Errorf("response to OPTIONS after invalid messages = %q", response)
 	}
-	// Messages of a call of this process are accepted from any address.
+	// Messages of a call of this process must be accepted from any address.
 	r.far.On("01", func(c *siptest.Call) { c.Answer(answer); c.Request(sipmsg.BYE, "") })
 	r.agent = closed
 	r.dial("01").ends(callstate.NormalClearing, false)
@@ -230,7 +231,7 @@ func garbage() []string {
 		"SIP/2.0 200 OK\r\n" + via + "CSeq: 4294967296 INVITE\r\n\r\n", "OPTIONS sip:[::1 SIP/2.0\r\n" + via + "\r\n", "X" + string(make([]byte, 30000)),
 		"INVITE sip:x SIP/2.0\r\n" + via + "Content-Length: -1\r\n\r\nabc", "INVITE sip:x SIP/2.0\r\nVia: \r\n\r\n", "\xff\xfe\xfd\r\n\r\n",
 	}
-	for i := range 200 { // an ordinary request that is cut and changed at every position
+	for i := range 200 { // a valid request that is cut and changed at each position
 		whole := []byte("INVITE sip:+1@127.0.0.1 SIP/2.0\r\n" + via + "From: \"A\" <sip:a@b>;tag=1\r\nTo: <sip:x@b>\r\nCall-ID: cut\r\nCSeq: 1 INVITE\r\nContact: <sip:a@127.0.0.1:9>\r\nRoute: <sip:r;lr>\r\nContent-Length: 3\r\n\r\nabc")
 		at := i * len(whole) / 200
 		bent := append([]byte{}, whole...)
@@ -240,8 +241,8 @@ func garbage() []string {
 	return all
 }
 
-// A dead process can leave an answered call whose 200 arrives while the next process starts.
-func TestOrphan_AnswerDuringTheStartIsHandled(t *testing.T) {
+// A dead process left a call. Its 200 arrives while the next process starts.
+func TestOrphan_200ThatArrivesDuringTheStartIsHandled(t *testing.T) {
 	t.Parallel()
 	address := fmt.Sprintf("127.0.0.1:%d", peertest.Port(t))
 	peer, err := net.Dial("udp", address)
@@ -260,7 +261,7 @@ func TestOrphan_AnswerDuringTheStartIsHandled(t *testing.T) {
 			text := "SIP/2.0 200 OK\r\nVia: SIP/2.0/UDP " + address + ";branch=z9hG4bK" + strconv.Itoa(n) + "\r\n" +
 				"From: <sip:a@127.0.0.1>;tag=1\r\nTo: <sip:b@127.0.0.1>;tag=2\r\nCall-ID: start-" + strconv.Itoa(n) + "\r\n" +
 				"CSeq: 1 INVITE\r\nContact: <sip:b@" + peer.LocalAddr().String() + ">\r\nContent-Length: 0\r\n\r\n"
-			_, _ = peer.Write([]byte(text)) // no process listens between two starts
+			_, _ = peer.Write([]byte(text)) // no process listens between the two starts
 		}
 	})
 	for range 10 {

@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	// gateValidity is the maximum age of a gate result when an INVITE is sent.
+	// gateValidity is the maximum age of a gate result at the time when an INVITE is sent.
 	gateValidity = 2 * time.Second
 	slowLookup   = 2800 * time.Millisecond
 	slowRefusal  = 4500 * time.Millisecond
@@ -43,13 +43,13 @@ func (n slowNames) LookupSRV(ctx context.Context, service, proto, name string) (
 	return n.portResolver.LookupSRV(ctx, service, proto, name)
 }
 
-// The gate result expires before each of the three INVITEs: the first INVITE, the INVITE to the
-// second address, and the INVITE with credentials.
-func TestInvite_RequestsAPermitBeforeEachINVITE(t *testing.T) {
+// The gate result expires before each of three INVITEs: the first INVITE, the INVITE to the second
+// address, and the INVITE with credentials.
+func TestInvite_CallsPermitBeforeEachINVITE(t *testing.T) {
 	var (
 		now     clock
 		permits atomic.Int32
-		granted atomic.Int64 // the time of the newest permit
+		granted atomic.Int64 // time of the newest permit
 	)
 	age := func() time.Duration { return now.read() - time.Duration(granted.Load()) }
 	first := siptest.New(t, transport.Config{UDP: loopback})
@@ -88,9 +88,9 @@ func TestInvite_RequestsAPermitBeforeEachINVITE(t *testing.T) {
 	}
 }
 
-// dialed_at of a call is the time of the first INVITE of an attempt, even if a later INVITE is
+// dialed_at of a call must be the time of the attempt's first INVITE, even if a later INVITE is
 // answered.
-func TestInvite_SentReceivesTheTimeOfTheFirstINVITE(t *testing.T) {
+func TestInvite_ReportsTheTimeOfTheFirstINVITE(t *testing.T) {
 	tests := []struct {
 		name      string
 		challenge int
@@ -151,7 +151,7 @@ func TestInvite_SentReceivesTheTimeOfTheFirstINVITE(t *testing.T) {
 	}
 }
 
-// Without a permit, the response that requires another INVITE is the result of the call.
+// If the next INVITE is not permitted, the last response is the result of the call.
 func TestInvite_SendsNoFurtherINVITEWithoutAPermit(t *testing.T) {
 	tests := []struct {
 		name      string

@@ -17,8 +17,8 @@ import (
 	"ringfence.dev/services/dialer/internal/sip/transport"
 )
 
-// portResolver is a resolver. Each host name has SRV records for these ports of the loopback
-// address, in this order.
+// portResolver resolves each host name to SRV records with these ports of the loopback address, in
+// this order.
 type portResolver []int
 
 func (portResolver) LookupIPAddr(context.Context, string) ([]net.IPAddr, error) {
@@ -33,7 +33,7 @@ func (n portResolver) LookupSRV(context.Context, string, string, string) (string
 	return "", records, nil
 }
 
-// See RFC 3263 section 4.3.
+// RFC 3263 section 4.3 describes when a client tries the next address.
 func TestInvite_TriesTheNextAddressOnlyIfTheFirstDoesNotListenOrSends503(t *testing.T) {
 	says := func(codes ...int) func(*siptest.Call) {
 		return func(c *siptest.Call) {
@@ -119,8 +119,8 @@ func TestInvite_TriesTheNextAddressOnlyIfTheFirstDoesNotListenOrSends503(t *test
 	}
 }
 
-// The certificate must be for the trunk's name. A certificate for the host in the SRV record or for
-// the IP address is refused (RFC 5922 section 4).
+// The certificate must contain the trunk's name. The user agent must refuse a certificate that
+// contains only the host of the SRV record or the IP address (RFC 5922 section 4).
 func TestInvite_TLSCertificateMustNameTheTrunk(t *testing.T) {
 	t.Parallel()
 	dead, err := net.Listen("tcp4", loopback)

@@ -10,19 +10,19 @@ import (
 
 // Final describes how the peer ended a leg before the answer.
 type Final struct {
-	// Status is the status code of the final response. Status is 0 if there was no final response.
+	// Status is the status code of the final response, or 0 if there was none.
 	Status int
-	// Rang reports that a response from 180 to 199 arrived before the final response.
+	// Rang is true if a response from 180 to 199 arrived before the final response.
 	Rang bool
-	// RetryAfter reports that the response has the header Retry-After.
+	// RetryAfter is true if the response has the header Retry-After.
 	RetryAfter bool
-	// Reasons are the Reason headers of the response (RFC 3326).
+	// Reasons contains the Reason headers of the response (RFC 3326).
 	Reasons []string
 }
 
-// Cause returns the cause of the end of the call. A known Q.850 number determines the cause, except
-// 16 and 31 (normal clearing). Otherwise the SIP status determines the cause. The table is in
-// docs/reference/api/calls.md#sip-responses-and-hangup-causes.
+// Cause returns the cause of the end of the call. A known Q.850 number in a Reason header
+// determines the cause, except 16 and 31 (normal clearing). Otherwise the SIP status determines it.
+// The table is in docs/reference/api/calls.md#sip-responses-and-hangup-causes.
 func (f Final) Cause() callstate.Cause {
 	if number, found := Q850(f.Reasons); found && !isNormalClearing(number) {
 		if cause, listed := causeOf(number); listed {
@@ -32,14 +32,14 @@ func (f Final) Cause() callstate.Cause {
 	return f.byStatus()
 }
 
-// AllowsOtherTrunk reports whether another trunk may be tried: the trunk could not carry the call,
-// and no phone rings. After a response about the number or the person, all trunks would respond the
-// same.
+// AllowsOtherTrunk reports whether another trunk may be tried: this trunk could not carry the call,
+// and no phone rings. If the response concerns the number or the person, another trunk would
+// respond the same.
 func (f Final) AllowsOtherTrunk() bool {
 	if f.Rang {
 		return false
 	}
-	// Only the credentials for this trunk were refused, even if a Reason header names the person.
+	// The trunk refused only its credentials, even if a Reason header names the person.
 	if f.Status == 401 || f.Status == 407 {
 		return true
 	}
@@ -49,7 +49,7 @@ func (f Final) AllowsOtherTrunk() bool {
 			return false
 		}
 	}
-	// A timeout (408, 504) is not in this list, because the phone can ring.
+	// 408 and 504 (timeout) are missing here, because the phone can ring.
 	switch f.Status {
 	case 403, 502, 503:
 		return true
@@ -97,14 +97,14 @@ func (f Final) byStatus() callstate.Cause {
 	switch f.Status / 100 {
 	case 3:
 		return callstate.NoRouteDestination
-	case 6: // a refusal that is valid for every branch (RFC 3261 section 21.6)
+	case 6: // a 6xx is valid for all branches of a forked INVITE (RFC 3261 section 21.6)
 		return callstate.CallRejected
 	}
 	return callstate.NormalTemporaryFailure
 }
 
-// ByeCause returns the cause of a call that the peer hung up after the answer. The cause is that of
-// a known Q.850 number, or else normal_clearing.
+// ByeCause returns the cause of a call that the peer hung up after the answer. A known Q.850 number
+// determines the cause. Otherwise it is normal_clearing.
 func ByeCause(reasons []string) callstate.Cause {
 	if number, found := Q850(reasons); found && !isNormalClearing(number) {
 		if cause, listed := causeOf(number); listed {
@@ -114,7 +114,7 @@ func ByeCause(reasons []string) callstate.Cause {
 	return callstate.NormalClearing
 }
 
-// isNormalClearing reports whether the Q.850 number is 16 or 31. These numbers report no fault.
+// isNormalClearing reports whether the Q.850 number is 16 or 31, which report no fault.
 func isNormalClearing(number int) bool { return number == 16 || number == 31 }
 
 func causeOf(number int) (callstate.Cause, bool) {
@@ -157,8 +157,8 @@ func causeOf(number int) (callstate.Cause, bool) {
 	return "", false
 }
 
-// Q850Number returns the Q.850 number of a cause. For a cause that Q.850 does not have, it returns
-// the nearest number.
+// Q850Number returns the Q.850 number of a cause. If Q.850 has no such cause, it returns the
+// nearest number.
 func Q850Number(cause callstate.Cause) int {
 	for number := 1; number <= 127; number++ {
 		if name, listed := causeOf(number); listed && name == cause {
@@ -183,7 +183,7 @@ func ReasonHeader(cause callstate.Cause) string {
 	return fmt.Sprintf("Q.850;cause=%d;text=%q", Q850Number(cause), strings.ReplaceAll(string(cause), "_", " "))
 }
 
-// StatusOf returns the response with which a call is refused for a cause.
+// StatusOf returns the response with which this side refuses a call because of the cause.
 func StatusOf(cause callstate.Cause) (code int, text string) {
 	switch cause {
 	case callstate.UserBusy:
@@ -204,8 +204,8 @@ func StatusOf(cause callstate.Cause) (code int, text string) {
 	return 480, "Temporarily Unavailable"
 }
 
-// Q850 returns the first Q.850 cause in Reason headers. A header can have several values. Q850
-// returns false if no value is between 1 and 127.
+// Q850 returns the first Q.850 cause in Reason headers. A header can contain several values. found
+// is false if no value is between 1 and 127.
 func Q850(headers []string) (number int, found bool) {
 	for _, header := range headers {
 		for _, value := range splitUnquoted(header, ',') {
@@ -228,7 +228,7 @@ func Q850(headers []string) (number int, found bool) {
 	return 0, false
 }
 
-// splitUnquoted splits a text at each separator byte outside of quotes.
+// splitUnquoted splits a text at each byte `at` that is not within quotes.
 func splitUnquoted(text string, at byte) (parts []string) {
 	quoted, begin := false, 0
 	for i := 0; i < len(text); i++ {

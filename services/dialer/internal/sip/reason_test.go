@@ -10,7 +10,7 @@ import (
 	"ringfence.dev/services/dialer/internal/sip"
 )
 
-// The rows are those of the table in docs/reference/api/calls.md#sip-responses-and-hangup-causes.
+// The rows repeat the table in docs/reference/api/calls.md#sip-responses-and-hangup-causes.
 func TestFinal_EachResponseHasItsDocumentedCause(t *testing.T) {
 	t.Parallel()
 	q850 := func(n int) []string { return []string{fmt.Sprintf(`Q.850;cause=%d;text="x"`, n)} }

@@ -21,9 +21,10 @@ import (
 const sessionTooSmall = 422
 
 // send stores the teardown state and sends the INVITE. An INVITE that is too large for a datagram
-// is sent over TCP, or over UDP if the peer accepts no TCP connection (RFC 3261 section 18.1.1).
+// is sent over TCP. If the peer accepts no TCP connection, it is sent over UDP (RFC 3261 section
+// 18.1.1).
 //
-// If nothing could be sent to an address, the next one is tried (RFC 3263 section 4.3).
+// If sending to an address fails, send tries the next address (RFC 3263 section 4.3).
 func (d *Dialog) send(ctx context.Context, invite *sip.Request, to transport.Route) (*sip.ClientTx, error) {
 	var firstErr error
 	for {
@@ -53,15 +54,15 @@ func (d *Dialog) send(ctx context.Context, invite *sip.Request, to transport.Rou
 	}
 }
 
-// sendAgain sends the INVITE again if the response requires credentials or a longer session timer,
-// or to the next address after a 503 (RFC 3263 section 4.3). It returns false if no INVITE was
-// sent.
+// sendAgain sends the INVITE again after a response that requires credentials or a longer session
+// timer. After a 503, it sends the INVITE to the next address (RFC 3263 section 4.3). It returns
+// false if it sent no INVITE.
 func (at *attempt) sendAgain(res *sip.Response) bool {
 	next := transport.NextRequest(at.invite)
 	to, _ := at.trunk.requestRoute()
 	switch {
 	case at.challenge.Answer(next, res, at.trunk.credentials()):
-		to.Hop = at.invite.Destination() // the challenge is valid only at the address that sent it
+		to.Hop = at.invite.Destination() // a challenge is valid only for the address that sent it
 	case res.StatusCode == sessionTooSmall && at.timer.Lengthen(strings.Join(headerValues(res, "Min-SE"), ",")):
 		for next.RemoveHeader("Session-Expires") || next.RemoveHeader("Min-SE") {
 		}
@@ -73,7 +74,7 @@ func (at *attempt) sendAgain(res *sip.Response) bool {
 	default:
 		return false
 	}
-	waitForEither(at.acked, at.agent.stop) // the ACK of the response is sent before the next INVITE
+	waitForEither(at.acked, at.agent.stop) // the ACK of the response must precede the next INVITE
 	at.mu.Lock()
 	at.leg.cseq++
 	next.CSeq().SeqNo = at.leg.cseq
@@ -83,7 +84,7 @@ func (at *attempt) sendAgain(res *sip.Response) bool {
 	tx, err := at.send(ctx, next, to)
 	if err != nil {
 		at.localFault, at.notPermitted = errors.Is(err, ErrLocalFault), errors.Is(err, transport.ErrNotPermitted)
-		// a 503 is not logged: most trunks have no further address that could be tried
+		// A 503 is not logged, because most trunks have no further address.
 		if res.StatusCode != sip.StatusServiceUnavailable {
 			at.log.Warn("further INVITE of the call not sent", "status", res.StatusCode, "error", err)
 		}
@@ -125,9 +126,9 @@ func supportsUpdate(msg sip.Message) bool {
 	return false
 }
 
-// refresh sends an UPDATE if the peer supports it, or else an INVITE that repeats this side's last
-// SDP (RFC 4028 section 7.4). If the peer does not respond or does not know the call, the leg is
-// hung up.
+// refresh sends an UPDATE. If the peer does not support UPDATE, it sends an INVITE that repeats
+// this side's last SDP (RFC 4028 section 7.4). If the peer does not respond or does not have the
+// call, refresh hangs up.
 func (d *Dialog) refresh() {
 	defer func() {
 		select {
@@ -150,8 +151,8 @@ func (d *Dialog) refresh() {
 	case res.StatusCode == sip.StatusCallTransactionDoesNotExists || res.StatusCode == sip.StatusRequestTimeout:
 		again = false
 	case res.StatusCode == sip.StatusRequestPending:
-		// After a 491, the side that began the call waits 2.1 to 4 s before it tries again (RFC
-		// 3261 section 14.1).
+		// After a 491, the side that began the call must wait 2.1 to 4 s before it tries again (RFC 3261
+		// section 14.1).
 		pause := 2100*time.Millisecond + rand.N(1900*time.Millisecond) //nolint:gosec // no secret
 		again = d.timer.RetryRefresh(pause, time.Now())
 	default:
@@ -166,7 +167,7 @@ func (d *Dialog) sendRefresh() (*sip.Response, error) {
 	ctx, done := d.agent.stopContext()
 	defer done()
 	e := d.timer.Current()
-	e.Refresher = UAC // here UAC means the sender of the UPDATE or INVITE
+	e.Refresher = UAC // UAC means the sender of this UPDATE or INVITE
 	d.mu.Lock()
 	d.leg.cseq++
 	us, body, byUpdate := d.leg, d.body, d.supportsUpdate
@@ -222,7 +223,7 @@ func (d *Dialog) reinvite(ctx context.Context, req *sip.Request, us leg) (*sip.R
 	}
 }
 
-// reinvited acknowledges the 200 to a re-INVITE of this side, and each retransmission of the 200.
+// reinvited acknowledges a 200 to this side's re-INVITE, and each retransmission of the 200.
 func (d *Dialog) reinvited(req *sip.Request, res *sip.Response, tx *sip.ClientTx) {
 	seq := req.CSeq().SeqNo
 	d.mu.Lock()
@@ -274,9 +275,9 @@ func (d *Dialog) releaseInvite() {
 // another reason.
 var ErrReferred = errors.New("the call was not transferred")
 
-// Refer sends a REFER (RFC 3515), so that the peer transfers the call to a number in the format of
-// the trunk. It returns nil if the target has answered; the caller must then hang up. Otherwise it
-// returns ErrReferred.
+// Refer sends a REFER (RFC 3515), so that the peer transfers the call to the number. It returns nil
+// if the target has answered. The caller of Refer must then hang up. Otherwise it returns
+// ErrReferred.
 func (d *Dialog) Refer(ctx context.Context, to string) error {
 	result := make(chan int, 1)
 	d.mu.Lock()
@@ -319,8 +320,8 @@ func (d *Dialog) Refer(ctx context.Context, to string) error {
 	}
 }
 
-// handleNotify handles a NOTIFY about this side's REFER. The body contains the status of the
-// transfer (RFC 3420). The transfer ends with a final status, or with the end of the subscription.
+// handleNotify handles a NOTIFY about this side's REFER. The body of the NOTIFY contains the status
+// of the transfer (RFC 3420). A final status, or the end of the subscription, ends the transfer.
 func (d *Dialog) handleNotify(req *sip.Request, tx *sip.ServerTx) {
 	d.mu.Lock()
 	result := d.referResult
@@ -342,7 +343,7 @@ func (d *Dialog) handleNotify(req *sip.Request, tx *sip.ServerTx) {
 	}
 }
 
-// sipfragStatus returns the status of a sipfrag body, or 0 if the body has no status.
+// sipfragStatus returns the status in a sipfrag body, or 0 if there is none.
 func sipfragStatus(body []byte) (status int) {
 	rest, is := strings.CutPrefix(strings.TrimSpace(string(body)), "SIP/2.0 ")
 	if !is || len(rest) < 3 {

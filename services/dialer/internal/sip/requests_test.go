@@ -15,7 +15,7 @@ import (
 	"ringfence.dev/services/dialer/internal/sip/transport"
 )
 
-func TestSession_ThisSideRefreshesWithINVITEOrUPDATE(t *testing.T) {
+func TestSession_UserAgentRefreshesWithINVITEOrUPDATE(t *testing.T) {
 	for _, method := range []sipmsg.RequestMethod{sipmsg.INVITE, sipmsg.UPDATE} {
 		t.Run(string(method), func(t *testing.T) {
 			r := newFixture(t, transport.UDP)
@@ -43,8 +43,8 @@ func TestSession_ThisSideRefreshesWithINVITEOrUPDATE(t *testing.T) {
 	}
 }
 
-// The peer refreshes the session once, with an interval of one second. The leg must end when that
-// interval ends, and not earlier.
+// The peer refreshes the session once, with an interval of one second. The leg must end after that
+// interval and not earlier.
 func TestSession_HangsUpIfThePeerDoesNotRefresh(t *testing.T) {
 	r := newFixture(t, transport.UDP)
 	refreshed := make(chan time.Time, 1)
@@ -119,7 +119,7 @@ func TestSession_TooShortIntervalIsRefusedWith422(t *testing.T) {
 	r.dial("01").ends(callstate.NormalClearing, false)
 }
 
-func TestReinvite_PeerGets491WhileOurINVITEIsOpen(t *testing.T) {
+func TestReinvite_IsRefusedWith491WhileAnINVITEOfTheUserAgentIsOpen(t *testing.T) {
 	r := newFixture(t, transport.UDP)
 	r.far.On("01", func(c *siptest.Call) {
 		c.Answer(answer, "Session-Expires: 2;refresher=uac")

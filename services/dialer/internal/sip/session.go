@@ -7,17 +7,17 @@ import (
 )
 
 // Refresher is the side that refreshes a session. UAC is the sender of the request that set up the
-// session. UAS is the receiver of that request.
+// session, and UAS is its receiver.
 type Refresher string
 
-// These are the values of Refresher. NoRefresher means that the header names no refresher.
+// Values of Refresher. NoRefresher means that the header names no refresher.
 const (
 	NoRefresher Refresher = ""
 	UAC         Refresher = "uac"
 	UAS         Refresher = "uas"
 )
 
-// maxSessionInterval limits the interval that a header can request.
+// maxSessionInterval is the longest interval that is accepted from a header.
 const maxSessionInterval = 24 * time.Hour
 
 // minRefreshInterval is the shortest time between two refreshes.
@@ -30,8 +30,8 @@ type Expires struct {
 	Refresher Refresher
 }
 
-// ParseSessionExpires reads a Session-Expires or Min-SE value. ParseSessionExpires returns false if
-// the value is invalid. The session then has no timer.
+// ParseSessionExpires reads a Session-Expires or Min-SE value. It returns false if the value is
+// invalid. The session then has no timer.
 func ParseSessionExpires(value string) (Expires, bool) {
 	parts := strings.Split(value, ";")
 	seconds, err := strconv.ParseUint(strings.TrimSpace(parts[0]), 10, 32)
@@ -66,7 +66,8 @@ func (e Expires) String() string {
 func (e Expires) RefreshTime() time.Duration { return max(e.After/2, minRefreshInterval) }
 
 // HangupTime returns the time from the last refresh until the side that does not refresh hangs up.
-// This is 32 s or a third of the interval before its end, whichever is less (RFC 4028 section 10).
+// It hangs up before the interval ends: 32 s, or a third of the interval if that is less (RFC 4028
+// section 10).
 func (e Expires) HangupTime() time.Duration { return e.After - min(32*time.Second, e.After/3) }
 
 // Accept returns the session timer for the response to a request with this header. If the header
@@ -85,8 +86,8 @@ func (e Expires) Accept(minInterval time.Duration) (answer Expires, tooSmall boo
 	return e, false
 }
 
-// Annotate adds the headers of an agreed timer to a response. If the peer refreshes, the headers
-// require it to support timers (RFC 4028 section 9).
+// Annotate adds the headers of an agreed session timer to a response. If the peer must refresh, the
+// headers require that it supports timers (RFC 4028 section 9).
 func (e Expires) Annotate(put func(name, value string)) {
 	if e.After == 0 {
 		return

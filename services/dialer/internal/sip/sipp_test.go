@@ -52,7 +52,7 @@ func (s *scenario) respond(code int, tag, body string, headers ...string) *scena
 	return s.send(text, body, headers...)
 }
 
-// The step does not wait for the response.
+// ask sends a request. It does not wait for the response.
 func (s *scenario) ask(method, body string, seq int, headers ...string) *scenario {
 	text := fmt.Sprintf("%s [$1] SIP/2.0\nVia: SIP/2.0/[transport] [local_ip]:[local_port];branch=[branch]\nFrom: [$3]%s\nTo: [$2]\nCall-ID: [call_id]\nCSeq: %d %s\n[routes]\nMax-Forwards: 70\n", method, ownTag, seq, method)
 	text += "Contact: <sip:callee@[local_ip]:[local_port];transport=[transport]>\n"
@@ -85,17 +85,17 @@ func (s *scenario) answered(headers ...string) *scenario {
 	return s.say(180, "").say(200, sdpOf("sendrecv"), headers...).hear("ACK")
 }
 
-// The user agent sends the BYE.
+// hungUp expects that the user agent sends the BYE.
 func (s *scenario) hungUp() *scenario { return s.hear("BYE").ok("") }
 
-// The far end sends the BYE.
+// hangsUp sends a BYE to the user agent.
 func (s *scenario) hangsUp(headers ...string) *scenario {
 	return s.ask("BYE", "", 77, headers...).response(200)
 }
 
 func (s *scenario) canceled() *scenario {
 	s.add(`<recv request="CANCEL"/>`).ok("")
-	// The 487 is the response to the INVITE, so the method in its CSeq is INVITE and not CANCEL.
+	// The 487 is the response to the INVITE, so the method in its CSeq must be INVITE and not CANCEL.
 	return s.add(`<send><![CDATA[
 
 SIP/2.0 487 Request Terminated

@@ -54,7 +54,7 @@ func TestSipp_EachScenarioEndsAsExpected(t *testing.T) {
 	}
 }
 
-// finalCodes returns a case for each row of the table in
+// finalCodes returns one case per row of the table in
 // docs/reference/api/calls.md#sip-responses-and-hangup-causes.
 func finalCodes() (all []sippCase) {
 	for code, cause := range map[int]callstate.Cause{

@@ -9,10 +9,10 @@ import (
 	"strings"
 )
 
-// stateVersion is the version of the encoding. A state with another version is rejected.
+// stateVersion is the version of the encoding. ParseTeardown rejects any other version.
 const stateVersion = 1
 
-// These limits apply to a state that is read, because a peer chose most of its content.
+// Limits of a state that ParseTeardown accepts. A peer chose most of the content.
 const (
 	maxStateBytes = 16 << 10
 	maxFieldBytes = 2 << 10
@@ -20,41 +20,41 @@ const (
 )
 
 // TeardownState is the data with which another process at the same address ends a leg (ADR 15). It
-// contains no secret. The fields are header values as they are sent.
+// contains no secret. Its text fields are header values.
 type TeardownState struct {
 	Version int    `json:"v"`
 	CallID  string `json:"call_id"`
-	// From and To are the local and the remote address with their tags. To has no tag before the
-	// answer.
+	// From is the local address and To the remote address, both with their tags. Before the answer, To
+	// has no tag.
 	From string `json:"from"`
 	To   string `json:"to"`
-	// Contact is the Contact of this side.
+	// Contact is this side's Contact.
 	Contact string `json:"contact"`
-	// URI is the request URI. Before the answer it is the URI of the INVITE, then the Contact of
-	// the peer.
+	// URI is the request URI. Before the answer it is the URI of the INVITE, afterwards the peer's
+	// Contact.
 	URI string `json:"uri"`
 	// Via is the first Via of the INVITE, with its branch. Via is empty for an inbound call.
 	Via string `json:"via,omitempty"`
-	// CSeq is the number of the last request of this side.
+	// CSeq is the number of this side's last request.
 	CSeq uint32 `json:"cseq"`
-	// Routes is the route set. Before the answer it contains the routes of the INVITE.
+	// Routes is the route set. Before the answer it contains the Route headers of the INVITE.
 	Routes []string `json:"routes,omitempty"`
 	// Hop is the destination of the next request, as host:port.
 	Hop       string `json:"hop"`
 	Transport string `json:"transport"`
-	// Answered reports that the dialog is established and must be ended with BYE.
+	// Answered is true if the dialog is established. It must then be ended with a BYE.
 	Answered bool `json:"answered,omitempty"`
 }
 
 // Encode returns the state as JSON.
 func (s TeardownState) Encode() []byte {
 	s.Version = stateVersion
-	text, _ := json.Marshal(s) // this cannot fail, because the fields are strings and numbers
+	text, _ := json.Marshal(s) // cannot fail: the fields are strings and numbers
 	return text
 }
 
-// ParseTeardown reads a state. ParseTeardown returns an error for a state that Encode cannot have
-// written for a real leg.
+// ParseTeardown reads a state. It returns an error for a state that Encode cannot have written for
+// a real leg.
 func ParseTeardown(text []byte) (TeardownState, error) {
 	var s TeardownState
 	if len(text) > maxStateBytes {

@@ -16,7 +16,7 @@ func ringingState() sip.TeardownState {
 	}
 }
 
-func TestParseTeardown_ReadsWhatEncodeReturned(t *testing.T) {
+func TestParseTeardown_ReturnsTheStateThatWasEncoded(t *testing.T) {
 	t.Parallel()
 	want := ringingState()
 	text := want.Encode()

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Never is a duration that is longer than any call.
+// Never is a duration longer than any call.
 const Never = time.Duration(math.MaxInt64)
 
 // Timer is the session timer of one leg (RFC 4028). The zero value requests no timer and never
@@ -46,23 +46,23 @@ func (t *Timer) Lengthen(minSE string) bool {
 	return true
 }
 
-// StartFromHeader starts the timer with the Session-Expires of a response to a request of this
-// side. With an empty value, the session has no timer. If the header names no refresher, this side
+// StartFromHeader starts the timer with the Session-Expires of a response to this side's request.
+// If value is empty, the session has no timer. If the header names no refresher, this side
 // refreshes.
 func (t *Timer) StartFromHeader(value string, now time.Time) {
 	e, _ := ParseSessionExpires(value)
 	t.Start(e, e.Refresher != UAS, now)
 }
 
-// Start starts the timer. isRefresher reports that this side refreshes.
+// Start starts the timer. isRefresher is true if this side refreshes.
 func (t *Timer) Start(e Expires, isRefresher bool, now time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.agreed, t.weRefresh, t.refreshing, t.lastRefresh, t.retryAt = e, isRefresher, false, now, time.Time{}
 }
 
-// Next returns the time until the next action. If isRefresh is true, the action is a refresh by
-// this side. Otherwise the peer has failed to refresh by then, and the leg must be hung up.
+// Next returns the time until the next action. If isRefresh is true, this side must then refresh.
+// Otherwise the peer has not refreshed by then, and the leg must be hung up.
 func (t *Timer) Next(now time.Time) (wait time.Duration, isRefresh bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -77,16 +77,15 @@ func (t *Timer) Next(now time.Time) (wait time.Duration, isRefresh bool) {
 	return t.lastRefresh.Add(t.agreed.RefreshTime()).Sub(now), true
 }
 
-// StartRefresh records that a refresh is in progress. Next returns Never until the refresh has
-// ended.
+// StartRefresh records that a refresh is in progress. Until it has ended, Next returns Never.
 func (t *Timer) StartRefresh() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.refreshing = true
 }
 
-// RetryRefresh schedules another refresh after pause. It returns false if the peer hangs up before
-// that refresh.
+// RetryRefresh schedules another refresh after pause. It returns false if the peer would hang up
+// before that refresh.
 func (t *Timer) RetryRefresh(pause time.Duration, now time.Time) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -94,7 +93,7 @@ func (t *Timer) RetryRefresh(pause time.Duration, now time.Time) bool {
 	return t.retryAt.Before(t.lastRefresh.Add(t.agreed.HangupTime()))
 }
 
-// Current returns the agreed timer. The zero value means that the session has no timer.
+// Current returns the agreed session timer. The zero value means that the session has no timer.
 func (t *Timer) Current() Expires {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -9,11 +9,11 @@ import (
 	"ringfence.dev/services/dialer/internal/siptrace"
 )
 
-// maxOutside is the maximum number of requests in requestTrunks.
+// maxOutside is the capacity of requestTrunks.
 const maxOutside = 64
 
-// requestTrunks contains the trunks of the newest requests that belong to no call (OPTIONS and
-// REGISTER), by Call-ID.
+// requestTrunks contains, by Call-ID, the trunks of the newest requests that belong to no call
+// (OPTIONS and REGISTER).
 type requestTrunks struct {
 	calls [maxOutside]struct {
 		id    string
@@ -36,16 +36,16 @@ func (o *requestTrunks) trunkOf(callID string) uuid.UUID {
 	return uuid.Nil
 }
 
-// recordMessage records a message of a trunk. Messages of other peers are not recorded.
+// recordMessage records a message if it belongs to a trunk.
 func (a *UserAgent) recordMessage(m siptrace.Message) {
 	if id, ok := a.trunkOf(m); ok {
 		a.cfg.Trace.Record(id, m)
 	}
 }
 
-// trunkOf returns the trunk of the call or request to which a message belongs, or else the trunk at
-// the address of the peer. The address alone is not enough, because a trunk can use other addresses
-// within a call.
+// trunkOf returns the trunk of the call or request to which a message belongs. If there is none, it
+// returns the trunk at the address of the peer. The address alone is not enough, because a trunk
+// can use other addresses within a call.
 func (a *UserAgent) trunkOf(m siptrace.Message) (id uuid.UUID, ok bool) {
 	a.mu.Lock()
 	for _, d := range a.legs[sip.CallIDHeader(m.CallID)] {
@@ -61,7 +61,7 @@ func (a *UserAgent) trunkOf(m siptrace.Message) (id uuid.UUID, ok bool) {
 	return a.cfg.TrunkAt(m.Peer, m.Transport)
 }
 
-// sendResponse sends a response of a transaction and records it.
+// sendResponse sends a response in its transaction and records it.
 func (a *UserAgent) sendResponse(tx *sip.ServerTx, res *sip.Response) error {
 	at := time.Now()
 	if err := tx.Respond(res); err != nil {

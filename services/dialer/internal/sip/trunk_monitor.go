@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// These are the defaults of TrunkMonitorConfig.
+// Defaults of TrunkMonitorConfig.
 const (
 	probeInterval        = 30 * time.Second
 	defaultMisses        = 2
@@ -16,19 +16,20 @@ const (
 	minRetryInterval     = 5 * time.Second
 )
 
-// Probe sends one OPTIONS request. Probe returns an error if the trunk did not answer.
+// Probe sends one OPTIONS request. It returns an error if the trunk did not answer.
 type Probe func(context.Context) error
 
 // Register sends one REGISTER for the lifetime expires and returns the granted lifetime. If expires
 // is 0, Register removes the registration.
 type Register func(ctx context.Context, expires time.Duration) (granted time.Duration, err error)
 
-// TrunkMonitorConfig configures a TrunkMonitor. A zero value means the default in parentheses.
+// TrunkMonitorConfig configures a TrunkMonitor. A field that is zero has the default in
+// parentheses.
 type TrunkMonitorConfig struct {
 	Name string
-	// Interval is the time between two OPTIONS requests (30 s). AnswerTimeout is how long the
-	// monitor waits for an answer (5 s). The trunk is down after Misses unanswered requests in a
-	// row (2).
+	// Interval is the time between two OPTIONS requests (30 s). AnswerTimeout is how long the monitor
+	// waits for an answer (5 s). The trunk is down after this number of consecutive Misses, requests
+	// without an answer (2).
 	Interval, AnswerTimeout time.Duration
 	Misses                  int
 	// Expires is the requested lifetime of a registration (10 min). Register is nil for a trunk
@@ -36,12 +37,13 @@ type TrunkMonitorConfig struct {
 	Expires  time.Duration
 	Probe    Probe
 	Register Register
-	// Changed is called when the trunk goes up or down. Changed must not block.
+	// Changed is called when the trunk goes up or down. It must not block.
 	Changed func(up bool)
 	Log     *slog.Logger
 }
 
-// TrunkMonitor sends OPTIONS and REGISTER to one trunk. Its methods are safe for concurrent use.
+// TrunkMonitor sends OPTIONS and REGISTER requests to one trunk. Its methods are safe for
+// concurrent use.
 type TrunkMonitor struct {
 	cfg        TrunkMonitorConfig
 	down       atomic.Bool
@@ -50,7 +52,7 @@ type TrunkMonitor struct {
 	doubts     chan struct{}
 }
 
-// NewTrunkMonitor returns a monitor. The monitor sends requests while Run is running.
+// NewTrunkMonitor returns a monitor. It sends requests only while Run runs.
 func NewTrunkMonitor(cfg TrunkMonitorConfig) *TrunkMonitor {
 	for value, usual := range map[*time.Duration]time.Duration{
 		&cfg.Interval: probeInterval, &cfg.AnswerTimeout: defaultAnswerTimeout, &cfg.Expires: defaultExpires,
@@ -68,15 +70,15 @@ func NewTrunkMonitor(cfg TrunkMonitorConfig) *TrunkMonitor {
 	return &TrunkMonitor{cfg: cfg, doubts: make(chan struct{}, 1)}
 }
 
-// Up reports whether the trunk is up. Before the first OPTIONS request the trunk counts as up.
+// Up reports whether the trunk is up. The trunk counts as up before the first OPTIONS request.
 func (u *TrunkMonitor) Up() bool { return !u.down.Load() }
 
 // HasAnswered reports whether the trunk is up and has answered an OPTIONS request since the start
 // or since the last ProbeNow.
 func (u *TrunkMonitor) HasAnswered() bool { return u.answered.Load() && !u.down.Load() }
 
-// ProbeNow sends the next OPTIONS request immediately, because the trunk did not respond to an
-// INVITE. HasAnswered returns false until the trunk answers that request.
+// ProbeNow sends the next OPTIONS request immediately. It is called after the trunk did not respond
+// to an INVITE. HasAnswered returns false until the trunk answers the OPTIONS request.
 func (u *TrunkMonitor) ProbeNow() {
 	u.answered.Store(false)
 	select {
@@ -91,7 +93,7 @@ func (u *TrunkMonitor) Registered() (registered, configured bool) {
 	return u.registered.Load(), u.cfg.Register != nil
 }
 
-// Run sends requests until ctx ends. Then it removes the registration.
+// Run sends requests until ctx ends. Then it removes the trunk's registration.
 func (u *TrunkMonitor) Run(ctx context.Context) error {
 	registered := make(chan struct{})
 	go func() {
@@ -138,8 +140,8 @@ func (u *TrunkMonitor) probeOnce(ctx context.Context) error {
 	return u.cfg.Probe(ctx)
 }
 
-// registerLoop renews the registration when half of the granted time has passed. After a failure it
-// waits for minRetryInterval, then doubles the pause after each failure, up to Expires.
+// registerLoop renews the registration after half of the granted time. After the first failure it
+// waits for minRetryInterval. Each further failure doubles the wait, up to Expires.
 func (u *TrunkMonitor) registerLoop(ctx context.Context) {
 	if u.cfg.Register == nil {
 		return
@@ -170,7 +172,8 @@ func (u *TrunkMonitor) registerOnce(ctx context.Context, expires time.Duration) 
 	return u.cfg.Register(ctx, expires)
 }
 
-// waitOrWake returns after the pause, when ctx ends, or when the channel wake receives a value.
+// waitOrWake waits for the pause. It returns earlier if ctx ends or the channel wake receives a
+// value.
 func waitOrWake(ctx context.Context, pause time.Duration, wake <-chan struct{}) {
 	timer := time.NewTimer(pause)
 	defer timer.Stop()

@@ -14,7 +14,7 @@ import (
 
 var errSilent = errors.New("the trunk does not answer")
 
-func TestTrunkMonitor_TwoUnansweredOPTIONSMeanDown(t *testing.T) {
+func TestTrunkMonitor_TrunkIsDownAfterTwoUnansweredOPTIONS(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		answers := []error{nil, errSilent, nil, errSilent, errSilent, errSilent, nil, nil}

@@ -1,6 +1,6 @@
-// Package sip is a SIP user agent: it sets up, keeps and ends legs. A leg is the SIP dialog of one
-// call. The package uses no database and no media, and does not parse SDP. An Observer receives the
-// events of a leg in order. Package transport contains the transactions and sockets.
+// Package sip is a SIP user agent: it sets up, maintains and ends legs. A leg is the SIP dialog of
+// one call. The package uses no database and no media, and does not parse SDP. An Observer receives
+// the events of a leg in order. Package transport contains the transactions and sockets.
 package sip
 
 import (
@@ -24,8 +24,8 @@ import (
 	"ringfence.dev/services/dialer/internal/siptrace"
 )
 
-// Config configures a UserAgent. A transport whose address is empty has no listener. The transport
-// of a trunk needs a listener, because trunks send requests too.
+// Config configures a UserAgent. A transport whose address is empty has no listener. If a trunk
+// uses a transport, that transport needs a listener, because trunks send requests too.
 type Config struct {
 	UDP, TCP, TLS string
 	// Advertised is the host in Via and Contact. If empty, the host of the first listener is used.
@@ -33,57 +33,54 @@ type Config struct {
 	Certificate *tls.Certificate
 	// UserAgent is the header User-Agent. If empty, the header is not sent.
 	UserAgent string
-	// Admit reports whether an address may send requests outside of calls. If Admit is nil, no
-	// address may send them. From other addresses, only messages of existing calls are accepted.
+	// Admit reports whether an address may send requests that belong to no call. From other addresses,
+	// only messages of existing calls are accepted. If Admit is nil, no address is admitted.
 	Admit func(netip.Addr) bool
-	// Rejected is called for INVITEs and connections from addresses that Admit refuses. Rejected
-	// can be nil. Rejected must not block.
+	// Rejected is called for INVITEs and connections from addresses that Admit refuses. It must not
+	// block, and it can be nil.
 	Rejected func(transport.Rejected)
-	// Arrive receives inbound calls. If Arrive is nil, inbound calls are refused. Arrive must not
-	// block.
+	// Arrive receives inbound calls. It must not block. If Arrive is nil, inbound calls are refused.
 	Arrive func(*Arrival)
-	// ArrivalsPerSecond limits the inbound calls that Arrive receives. 0 means 50. Further calls
-	// are refused with 503.
+	// ArrivalsPerSecond limits how many inbound calls Arrive receives; 0 means 50. Calls above the
+	// limit are refused with 503.
 	ArrivalsPerSecond int
 	// MinSession is the shortest session timer that is accepted. 0 means 90 s (RFC 4028 section 5).
 	MinSession time.Duration
-	// Linger is how long late messages of an ended leg are handled. 0 means 40 s, which is more
-	// than 64*T1.
+	// Linger is how long an ended leg handles late messages. 0 means 40 s, which is longer than 64*T1.
 	Linger time.Duration
 	Log    *slog.Logger
-	// Trace records the messages of trunks. If Trace is nil, no messages are recorded. TrunkAt
-	// returns the trunk at an address, for the first message of an inbound call. TrunkAt can be
-	// nil.
+	// Trace records the messages of trunks. If Trace is nil, no messages are recorded. TrunkAt returns
+	// the trunk at an address. It is used for the first message of an inbound call, and can be nil.
 	Trace   *siptrace.Recorder
 	TrunkAt func(peer netip.AddrPort, transport string) (trunkID uuid.UUID, ok bool)
-	// Peer returns the trunk at an address, with its credentials. A BYE that ends the call of a
-	// dead process needs the credentials. Peer can be nil.
+	// Peer returns the trunk at an address, with its credentials. They are needed for the BYE that
+	// ends a call of a dead process. Peer can be nil.
 	Peer func(peer netip.AddrPort, transport string) (Trunk, bool)
 	// Names resolves host names. If nil, the system's resolver is used.
 	Names transport.Names
 }
 
-// UserAgent is a SIP user agent. UserAgent handles calls until Close. Its methods are safe for
+// UserAgent is a SIP user agent. It handles calls until Close is called. Its methods are safe for
 // concurrent use.
 type UserAgent struct {
 	cfg       Config
 	transport *transport.Transport
-	opened    chan struct{} // closed when transport is set; messages can arrive before
+	opened    chan struct{} // closed when transport is set; messages can arrive earlier
 
 	mu            sync.Mutex
 	tlsTransports map[tlsIdentity]*transport.Transport
-	// legs contains the legs by Call-ID and this side's tag. An ended leg is kept for
+	// legs contains the legs by Call-ID and this side's tag. An ended leg is kept for the time
 	// Config.Linger.
 	legs map[sip.CallIDHeader]map[string]*Dialog
-	// strays are 200s to INVITEs of legs that this user agent does not know.
+	// strays contains the 200s to INVITEs of legs that this user agent does not have.
 	strays       strays
-	live         int                // the number of legs that have not ended
+	live         int                // number of legs that have not ended
 	idle         chan struct{}      // closed when draining is true and live is 0
-	peers        map[netip.Addr]int // the number of legs at each address of a peer
+	peers        map[netip.Addr]int // number of legs at each address of a peer
 	draining     bool
 	closed       bool
 	arrivalLimit tokenBucket
-	// requestTrunks contains the trunks of requests outside of calls.
+	// requestTrunks contains the trunks of requests that belong to no call.
 	requestTrunks requestTrunks
 	running       sync.WaitGroup
 	stop          chan struct{}
@@ -148,13 +145,13 @@ func (a *UserAgent) Port(transport string) int { return a.transport.Port(transpo
 // ErrDraining is returned by Invite after Drain.
 var ErrDraining = errors.New("the SIP user agent is draining")
 
-// tlsIdentity identifies a TLS transport by the trusted certificates, in PEM, and the name that the
-// certificate of the peer must contain. If both are empty, the system's certificates and the
-// address of the peer are used.
+// tlsIdentity identifies a TLS transport. ca contains the trusted certificates, in PEM, and name is
+// the name that the peer's certificate must contain. If both are empty, the system's certificates
+// are trusted and the certificate must contain the peer's address.
 type tlsIdentity struct{ ca, name string }
 
 // maxTLSTransports is the maximum number of TLS transports. Each server name needs a separate
-// transport, and a peer can choose names.
+// transport, and a peer can choose server names.
 const maxTLSTransports = 256
 
 // transportTo returns the transport for requests of a trunk to a hop.
@@ -198,8 +195,8 @@ func (a *UserAgent) transportTo(t Trunk, to transport.Route) (*transport.Transpo
 	return own, nil
 }
 
-// Drain refuses new calls, and answers OPTIONS and INVITE with 503. Drain returns when the last leg
-// has ended, or when ctx ends.
+// Drain stops accepting new calls: OPTIONS and INVITE are answered with 503. Drain returns when the
+// last leg has ended, or when ctx ends.
 func (a *UserAgent) Drain(ctx context.Context) error {
 	a.mu.Lock()
 	if !a.draining {
@@ -246,7 +243,7 @@ func (a *UserAgent) Close() {
 	a.running.Wait()
 }
 
-// addLeg registers a leg. addLeg returns an error if the user agent accepts no more legs.
+// addLeg registers a leg. It returns an error if the user agent accepts no more legs.
 func (a *UserAgent) addLeg(d *Dialog) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -268,7 +265,7 @@ func (a *UserAgent) addLeg(d *Dialog) error {
 	return nil
 }
 
-// spawn runs work in a goroutine that Close waits for. After Close, spawn does nothing.
+// spawn runs work in a goroutine. Close waits for that goroutine. After Close, spawn does nothing.
 func (a *UserAgent) spawn(work func()) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -306,8 +303,9 @@ func (a *UserAgent) find(id *sip.CallIDHeader, tag string) *Dialog {
 	return a.legs[*id][tag]
 }
 
-// admitsAddress reports whether an address may send requests outside of calls: Config.Admit permits
-// it, or it takes part in a call. The peer of a call can send requests over a new connection.
+// admitsAddress reports whether an address may send requests that belong to no call. Either
+// Config.Admit permits it, or the address takes part in a call. The peer of a call can send
+// requests over a new connection.
 func (a *UserAgent) admitsAddress(addr netip.Addr) bool {
 	a.mu.Lock()
 	inCall := a.peers[addr] > 0
@@ -315,8 +313,8 @@ func (a *UserAgent) admitsAddress(addr netip.Addr) bool {
 	return inCall || a.cfg.Admit != nil && a.cfg.Admit(addr)
 }
 
-// addPeer adds the address of a peer or proxy to the addresses of the leg. addPeer ignores a text
-// that is not an IP address with a port.
+// addPeer adds the address of a peer or proxy to the addresses of the leg. It ignores a text that
+// is not an IP address with a port.
 func (d *Dialog) addPeer(hostPort string) {
 	host, _, err := net.SplitHostPort(hostPort)
 	if err != nil {
@@ -347,17 +345,17 @@ func (a *UserAgent) Probe(ctx context.Context, t Trunk) error {
 	return err
 }
 
-// Reply is the final response to a request outside of calls.
+// Reply is the final response to a request that belongs to no call.
 type Reply struct {
 	Status int
 	Reason string
-	// Challenged reports that the trunk requested credentials. If the trunk has a username, the
-	// credentials were sent.
+	// Challenged is true if the trunk requested credentials. If the trunk has a username, credentials
+	// were sent.
 	Challenged bool
 }
 
-// Options sends OPTIONS to a trunk, answers a challenge, and returns the final response. Options
-// returns an error if there was no response, or if the response was 503.
+// Options sends OPTIONS to a trunk, answers a challenge, and returns the final response. It returns
+// an error if there was no response, or if the response was 503.
 func (a *UserAgent) Options(ctx context.Context, t Trunk) (Reply, error) {
 	reply, err := a.exchange(ctx, t, sip.OPTIONS)
 	if err != nil {
@@ -369,8 +367,8 @@ func (a *UserAgent) Options(ctx context.Context, t Trunk) (Reply, error) {
 	return reply, nil
 }
 
-// Bindings sends a REGISTER without Contact, which reads the registrations and changes nothing (RFC
-// 3261 section 10.2.3).
+// Bindings sends a REGISTER without a Contact. Such a request reads the registrations and changes
+// nothing (RFC 3261 section 10.2.3).
 func (a *UserAgent) Bindings(ctx context.Context, t Trunk) (Reply, error) {
 	reply, err := a.exchange(ctx, t, sip.REGISTER)
 	if err != nil {
@@ -390,13 +388,12 @@ func (a *UserAgent) exchange(ctx context.Context, t Trunk, method sip.RequestMet
 		return Reply{}, err
 	}
 	asks := res.StatusCode == sip.StatusUnauthorized || res.StatusCode == sip.StatusProxyAuthRequired
-	// A CSeq that is higher than the first CSeq shows that the request was sent again with
-	// credentials.
+	// If the CSeq is higher than the first CSeq, the request was sent again with credentials.
 	return Reply{Status: res.StatusCode, Reason: res.Reason, Challenged: asks || res.CSeq().SeqNo > first}, nil
 }
 
-// Address returns the address, host:port, at which trunks reach this user agent over a transport.
-// Address returns "" if the user agent has no listener for the transport.
+// Address returns the address, as host:port, at which trunks reach this user agent over the
+// transport. It returns "" if the user agent has no listener for the transport.
 func (a *UserAgent) Address(transport string) string {
 	if a.transport.Port(transport) == 0 {
 		return ""
@@ -463,7 +460,7 @@ func (a *UserAgent) addUserAgent(req *sip.Request) {
 	}
 }
 
-// headerValues returns the values of a header as they were received.
+// headerValues returns all values of a header, as they were received.
 func headerValues(msg sip.Message, name string) (all []string) {
 	for _, header := range msg.GetHeaders(name) {
 		all = append(all, header.Value())
@@ -471,8 +468,8 @@ func headerValues(msg sip.Message, name string) (all []string) {
 	return all
 }
 
-// grantedFor returns the lifetime of this user agent's contact: the lifetime of the contact in the
-// response, or else the lifetime in the header Expires, or else the requested lifetime.
+// grantedFor returns the lifetime of this user agent's registration: that of the contact in the
+// response, or else that of the header Expires, or else the requested lifetime.
 func grantedFor(res *sip.Response, ours sip.ContactHeader, requested time.Duration) time.Duration {
 	seconds := func(text string) (time.Duration, bool) {
 		n, err := strconv.ParseUint(strings.TrimSpace(text), 10, 31)

@@ -28,14 +28,14 @@ type Call struct {
 	tx       *sip.ServerTx
 	in       chan Request
 	canceled chan struct{}
-	deferred []Request // requests for which no script step has waited yet
+	deferred []Request // requests for which no step of the script has waited yet
 	mu       sync.Mutex
 	cseq     uint32
 	done     bool
 }
 
-// handleRequest passes a request to the script. After the end of the script, handleRequest answers
-// the request.
+// handleRequest passes a request to the script. After the end of the script, handleRequest itself
+// answers the request.
 func (c *Call) handleRequest(req *sip.Request, tx *sip.ServerTx) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -100,7 +100,7 @@ func (c *Call) Respond(code int, body string, headers ...string) {
 // Send sends a response that the test has built.
 func (c *Call) Send(res *sip.Response) { _ = c.tx.Respond(res) }
 
-// Ignore sends no response, not even 100. A retransmitted INVITE starts the script again.
+// Ignore sends no response, not even 100. The script starts again at a retransmitted INVITE.
 func (c *Call) Ignore() { c.tx.Terminate() }
 
 // Answer sends 200 and retransmits it until the ACK arrives.
@@ -121,7 +121,7 @@ func (c *Call) Answer(body string, headers ...string) {
 	close(acked)
 }
 
-// NotCanceledFor waits for the given time and reports whether the INVITE was not canceled.
+// NotCanceledFor waits for the given time. It returns true if no CANCEL arrives within this time.
 func (c *Call) NotCanceledFor(a time.Duration) bool {
 	select {
 	case <-c.canceled:
@@ -140,16 +140,16 @@ func (c *Call) Canceled() {
 	}
 }
 
-// AnswerWhileCanceled sends 180, waits for the CANCEL and then sends 200, as if the CANCEL and the
-// 200 had crossed.
+// AnswerWhileCanceled sends 180, waits for the CANCEL and then sends 200, as if CANCEL and 200 had
+// crossed.
 func (c *Call) AnswerWhileCanceled(body string) {
 	c.tx.OnCancel(func(*sip.Request) { _ = c.x.transport.Reply(c.Response(200, body)) })
 	c.Respond(180, "")
 	c.Canceled()
 }
 
-// Next waits for a request with the method. Other requests are kept for later calls of Next. After
-// the end of the script the kept requests are answered with 200.
+// Next waits for a request with the method. It keeps other requests for later calls of Next. After
+// the end of the script, the requests that are still kept are answered with 200.
 func (c *Call) Next(method sip.RequestMethod) Request {
 	if i := slices.IndexFunc(c.deferred, func(a Request) bool { return a.Method == method }); i >= 0 {
 		a := c.deferred[i]
@@ -174,7 +174,7 @@ func (c *Call) Next(method sip.RequestMethod) Request {
 	}
 }
 
-// Header returns the value of a header, or "".
+// Header returns the value of a header, or "" if there is none.
 func (a Request) Header(name string) string {
 	if header := a.GetHeader(name); header != nil {
 		return header.Value()

@@ -10,8 +10,9 @@ import (
 	"ringfence.dev/libs/testkit/peertest"
 )
 
-// Dispatching is a Kamailio route that stays in the path of calls and distributes them over several
-// destinations in turn. If a destination refuses a call, the call goes to the next one.
+// Dispatching is a Kamailio route that distributes calls over several destinations in turn and
+// stays in their signaling path. If a destination refuses a call, Kamailio tries the next
+// destination.
 const Dispatching = `
 modparam("dispatcher", "ds_ping_reply_codes", "class=2")
 request_route {
@@ -31,7 +32,8 @@ failure_route[NEXT] {
 	if (t_check_status("503|408") && ds_next_dst()) { t_on_failure("NEXT"); t_relay(); }
 }`
 
-// In dispatching, %q is the file with the destinations.
+// dispatching loads the dispatcher module. It is a format string: %q is the file with the
+// destinations.
 const dispatching = `
 loadmodule "dispatcher.so"
 modparam("tm", "fr_inv_timer", 20000)

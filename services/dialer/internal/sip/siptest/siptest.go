@@ -1,5 +1,5 @@
 // Package siptest is a SIP trunk for tests. The last digits of a dialed number select a script. The
-// script plays the far end message by message, correctly or incorrectly.
+// script plays the far end message by message. It can also send wrong messages.
 package siptest
 
 import (
@@ -16,7 +16,7 @@ import (
 	"ringfence.dev/services/dialer/internal/sip/transport"
 )
 
-// Timeout bounds every wait of a script. Timeout exists only to end a test that hangs.
+// Timeout limits every wait of a script. It exists only to end a test that hangs.
 const Timeout = 30 * time.Second
 
 // Trunk is a SIP trunk that answers calls with scripts.
@@ -25,9 +25,9 @@ type Trunk struct {
 	transport *transport.Transport
 	mu        sync.Mutex
 	scripts   map[string]func(*Call)
-	calls     map[string]*Call // the calls, by Call-ID
-	requests  []string         // the method and Call-ID of every request
-	responses []string         // the status, CSeq and Call-ID of every response
+	calls     map[string]*Call // by Call-ID
+	requests  []string         // method and Call-ID of every request
+	responses []string         // status, CSeq and Call-ID of every response
 	outside   func(*sip.Request, *sip.ServerTx) bool
 	within    func(*sip.Request, *sip.ServerTx)
 	running   sync.WaitGroup
@@ -75,34 +75,34 @@ func (x *Trunk) Challenge(code int, username, password string) {
 // Port returns the port of a transport.
 func (x *Trunk) Port(transport string) int { return x.transport.Port(transport) }
 
-// Transport returns the transport, for messages that a test builds.
+// Transport returns the trunk's transport, so that a test can send its own messages.
 func (x *Trunk) Transport() *transport.Transport { return x.transport }
 
-// On sets the script for numbers that end in the suffix.
+// On sets the script for dialed numbers that end in the suffix.
 func (x *Trunk) On(suffix string, script func(*Call)) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.scripts[suffix] = script
 }
 
-// HandleOutside sets the function that receives requests outside of calls, except INVITE. If handle
-// returns false, the trunk answers the request with 200.
+// HandleOutside sets the function that receives all requests that belong to no call, except INVITE.
+// If handle returns false, the trunk answers the request with 200.
 func (x *Trunk) HandleOutside(handle func(*sip.Request, *sip.ServerTx) bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.outside = handle
 }
 
-// HandleWithinDialog sets the function that receives requests within dialogs that this trunk does
-// not know. A proxy receives such requests.
+// HandleWithinDialog sets the function that receives requests of dialogs that this trunk does not
+// have, as a proxy receives them.
 func (x *Trunk) HandleWithinDialog(handle func(*sip.Request, *sip.ServerTx)) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.within = handle
 }
 
-// Requests returns the number of requests with a method in a call. With an empty Call-ID, it
-// returns the number in all calls.
+// Requests returns how many requests with the method arrived in a call. If callID is empty, it
+// counts all calls.
 func (x *Trunk) Requests(method sip.RequestMethod, callID string) (times int) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -114,8 +114,8 @@ func (x *Trunk) Requests(method sip.RequestMethod, callID string) (times int) {
 	return times
 }
 
-// Responses returns how many responses with the code arrived, in a call, to this trunk's request
-// with the method and the CSeq seq.
+// Responses returns how many responses with the code arrived in a call. It counts only responses to
+// this trunk's request with the method and the CSeq seq.
 func (x *Trunk) Responses(code int, seq uint32, method sip.RequestMethod, callID string) (times int) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -171,8 +171,8 @@ func (x *Trunk) handleRequest(req *sip.Request, tx *sip.ServerTx) {
 	}
 }
 
-// challenged sends a challenge and returns true if challenges are on and the request has no correct
-// credentials.
+// challenged returns true, and sends a challenge, if challenges are on and the request does not
+// have the right credentials.
 func (x *Trunk) challenged(req *sip.Request, tx *sip.ServerTx) bool {
 	x.mu.Lock()
 	code, username, password := x.challenge, x.username, x.password

@@ -15,12 +15,12 @@ import (
 	"github.com/icholy/digest"
 )
 
-// maxDatagram is the size above which a request is sent over TCP if LargeOverTCP permits it (RFC
-// 3261 section 18.1.1).
+// maxDatagram is the size above which a request is sent over TCP, if LargeOverTCP is set (RFC 3261
+// section 18.1.1).
 const maxDatagram = 1300
 
-// NotSent is the error of a request that was certainly not sent, because there was no connection,
-// no address or no listener.
+// NotSent is the error of a request of which nothing was sent, because there was no connection, no
+// address or no listener.
 type NotSent struct{ Err error }
 
 func (u *NotSent) Error() string { return "not sent: " + u.Err.Error() }
@@ -28,23 +28,23 @@ func (u *NotSent) Error() string { return "not sent: " + u.Err.Error() }
 // Unwrap returns the cause.
 func (u *NotSent) Unwrap() error { return u.Err }
 
-// ErrTimeout is returned if no response to a request arrived in time.
+// ErrTimeout is returned if no response to a request arrives in time.
 var ErrTimeout = sip.ErrTransactionTimeout
 
 // Route is the destination of a request.
 type Route struct {
-	// Hop is host:port of the next hop. If the port is 0, the port is from SRV records, or else the
-	// default port of the transport.
+	// Hop is the next hop, as host:port. If the port is 0, it is taken from SRV records. Without SRV
+	// records, the transport's default port is used.
 	Hop       string
 	Transport string
 	// LargeOverTCP sends a request over TCP if it is too large for a datagram.
 	LargeOverTCP bool
-	// Excluded are addresses of the hop that must not be used again, because sending to them failed
-	// or they refused the request.
+	// Excluded contains addresses of the hop that must not be used again, because sending to them
+	// failed or they refused the request.
 	Excluded []string
 }
 
-// Name returns the host of the hop if the host is a name, or "" if the host is an address.
+// Name returns the host of the hop if it is a name, or "" if it is an address.
 func (r Route) Name() string {
 	host, _, err := net.SplitHostPort(r.Hop)
 	if err != nil || net.ParseIP(host) != nil {
@@ -53,12 +53,11 @@ func (r Route) Name() string {
 	return strings.ToLower(host)
 }
 
-// Token returns a random text for a tag or a branch. The text cannot be guessed.
+// Token returns a random text for a tag or a branch. It cannot be guessed.
 func Token() string { return strings.ToLower(rand.Text()) }
 
-// Prepare sets the destination and the transport of a request, and adds a Via with a new branch. A
-// CANCEL, and the ACK of a final response that is not a 2xx, already have a Via, which Prepare
-// keeps.
+// Prepare sets the destination and the transport of a request, and adds a Via with a new branch. It
+// keeps the Via of a CANCEL, and of the ACK of a final response that is not a 2xx.
 func (l *Transport) Prepare(req *sip.Request, to Route) error {
 	transport := to.Transport
 	req.SetTransport(transport)
@@ -89,7 +88,7 @@ func (l *Transport) Prepare(req *sip.Request, to Route) error {
 	return nil
 }
 
-// Restore sets the destination of an INVITE that another process sent. Restore sends nothing.
+// Restore sets the destination of an INVITE that another process sent. It sends nothing.
 func (l *Transport) Restore(invite *sip.Request, hop, transport string) error {
 	if l.ports[transport] == 0 {
 		return &NotSent{fmt.Errorf("there is no %s listener", transport)}
@@ -102,18 +101,19 @@ func (l *Transport) Restore(invite *sip.Request, hop, transport string) error {
 	return nil
 }
 
-// ErrNotPermitted is wrapped by the *NotSent error of BeginPermitted if permit returned false.
+// ErrNotPermitted is wrapped by the *NotSent error that BeginPermitted returns if permit returned
+// false.
 var ErrNotPermitted = errors.New("the request is not permitted")
 
 // Begin sends a request and returns its transaction. The caller must read the responses until Done,
-// or terminate the transaction. A *NotSent error means that nothing was sent. ctx limits only the
-// time for opening the connection.
+// or terminate the transaction. If the error is a *NotSent, nothing was sent. ctx limits only how
+// long opening the connection may take.
 func (l *Transport) Begin(ctx context.Context, req *sip.Request) (*sip.ClientTx, error) {
 	return l.BeginPermitted(ctx, req, nil)
 }
 
-// BeginPermitted is Begin with a condition. BeginPermitted calls permit after the connection is
-// open, directly before the request is written. If permit is nil, the request is permitted.
+// BeginPermitted calls permit after the connection is open, directly before it writes the request.
+// Otherwise it does the same as Begin. If permit is nil, the request is permitted.
 func (l *Transport) BeginPermitted(
 	ctx context.Context, req *sip.Request, permit func(context.Context) bool,
 ) (*sip.ClientTx, error) {
@@ -121,7 +121,8 @@ func (l *Transport) BeginPermitted(
 	if err != nil {
 		return nil, err
 	}
-	// sendMu is not held here, because permit can take seconds and Close waits for the lock.
+	// sendMu is not locked during permit, because permit can take seconds and Close waits for this
+	// lock.
 	if permit != nil && !permit(ctx) {
 		tx.Terminate()
 		return nil, &NotSent{fmt.Errorf("send %s: %w", req.Method, ErrNotPermitted)}
@@ -142,7 +143,7 @@ func (l *Transport) BeginPermitted(
 	return tx, nil
 }
 
-// connect opens the connection of a request and returns its transaction. Nothing is sent.
+// connect opens the connection of a request and returns its transaction. It sends nothing.
 func (l *Transport) connect(ctx context.Context, req *sip.Request) (*sip.ClientTx, error) {
 	l.sendMu.RLock()
 	defer l.sendMu.RUnlock()
@@ -156,7 +157,7 @@ func (l *Transport) connect(ctx context.Context, req *sip.Request) (*sip.ClientT
 	return tx, nil
 }
 
-// Send sends a request that has no response: an ACK.
+// Send sends an ACK, which has no response.
 func (l *Transport) Send(req *sip.Request) error {
 	l.sendMu.RLock()
 	defer l.sendMu.RUnlock()
@@ -184,9 +185,9 @@ func (l *Transport) Reply(res *sip.Response) error {
 // Credentials are the username and the password of a trunk.
 type Credentials struct{ Username, Password string }
 
-// Exchange sends a request, answers challenges and returns the final response. If an address cannot
-// be reached, the next one is tried. next returns the CSeq of a repeated request. If next is nil,
-// the CSeq is increased by one.
+// Exchange sends a request, answers challenges and returns the final response. If it cannot reach
+// an address, it tries the next address. next returns the CSeq for a repeated request. If next is
+// nil, Exchange increases the CSeq by one.
 func (l *Transport) Exchange(
 	ctx context.Context, req *sip.Request, to Route, credentials Credentials, next func() uint32,
 ) (*sip.Response, error) {
@@ -213,7 +214,7 @@ func (l *Transport) Exchange(
 		if next != nil {
 			again.CSeq().SeqNo = next()
 		}
-		to.Hop, to.Excluded = req.Destination(), nil // the challenge is valid only at the address that sent it
+		to.Hop, to.Excluded = req.Destination(), nil // a challenge is valid only for the address that sent it
 		req = again
 	}
 }
@@ -239,8 +240,8 @@ func (l *Transport) ExchangeOnce(ctx context.Context, req *sip.Request) (*sip.Re
 	}
 }
 
-// NextRequest returns a copy of a request with the next CSeq and without Via, for a new
-// transaction.
+// NextRequest returns a copy of a request for a new transaction: without the Via, and with the next
+// CSeq.
 func NextRequest(req *sip.Request) *sip.Request {
 	again := req.Clone()
 	again.CSeq().SeqNo++
@@ -248,15 +249,16 @@ func NextRequest(req *sip.Request) *sip.Request {
 	return again
 }
 
-// Challenge stores the challenges of one request, so that wrong credentials are not sent
-// repeatedly. The zero value can be used.
+// Challenge counts the challenges of one request, so that wrong credentials are not sent
+// repeatedly. The zero value is ready to use.
 type Challenge struct{ countByRealm map[string]int }
 
 // maxChallenges is the maximum number of proxies and servers that may challenge one request.
 const maxChallenges = 4
 
-// Answer adds credentials for a 401 or 407 to the request. It returns false if the challenge cannot
-// be answered or the realm has rejected these credentials. A stale nonce is not a rejection.
+// Answer adds credentials for a 401 or 407 to the request. It returns false if it cannot answer the
+// challenge, or if the realm has already rejected these credentials. A stale nonce is not a
+// rejection.
 func (a *Challenge) Answer(req *sip.Request, res *sip.Response, credentials Credentials) bool {
 	challenge, answer := "WWW-Authenticate", "Authorization"
 	switch res.StatusCode {
@@ -300,8 +302,7 @@ func (a *Challenge) Answer(req *sip.Request, res *sip.Response, credentials Cred
 	return false
 }
 
-// setCredentials replaces the credentials for the realm. The credentials for other realms stay
-// unchanged.
+// setCredentials replaces the credentials of a realm. It keeps the credentials of other realms.
 func setCredentials(req *sip.Request, name, realm, value string) {
 	var kept []sip.Header
 	for _, header := range req.GetHeaders(name) {

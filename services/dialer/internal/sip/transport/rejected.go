@@ -7,15 +7,15 @@ import (
 	"strings"
 )
 
-// Rejected is an INVITE or a connection from an address that Admit refused. The text fields are
-// copied from the message and cut to 256 bytes. They are empty for a connection.
+// Rejected is an INVITE or a connection from an address that Admit refused. Its texts are copied
+// from the INVITE and cut to 256 bytes. They are empty for a connection.
 type Rejected struct {
 	Source                      netip.AddrPort
 	Transport                   string
 	CallID, From, To, UserAgent string
 }
 
-// maxHeaderText limits the text fields of a Rejected, in bytes.
+// maxHeaderText is the maximum length of each text in a Rejected, in bytes.
 const maxHeaderText = 256
 
 // reportDatagram calls Config.Rejected for a dropped datagram that is an INVITE.
@@ -36,7 +36,8 @@ func (l *Transport) reportConnection(from net.Addr, transport string) {
 	}
 }
 
-// addressOf returns an address and its port, or the zero value if the type of from is unknown.
+// addressOf converts from to an address with a port. It returns the zero value if the type of from
+// is unknown.
 func addressOf(from net.Addr) netip.AddrPort {
 	at, _ := netip.ParseAddrPort(from.String())
 	return netip.AddrPortFrom(at.Addr().Unmap(), at.Port())
@@ -44,11 +45,11 @@ func addressOf(from net.Addr) netip.AddrPort {
 
 func truncate(text string) string { return strings.Clone(text[:min(len(text), maxHeaderText)]) }
 
-// callIDOf returns the Call-ID of a message that was not parsed, or "".
+// callIDOf returns the Call-ID of an unparsed message, or "".
 func callIDOf(data []byte) string { return headerValue(data, "Call-ID", "i") }
 
-// headerValue returns the first header with the name or its short form in an unparsed message. The
-// result is "" if the message has no such header.
+// headerValue returns the value of the first header with the long or short name in an unparsed
+// message. It returns "" if there is no such header.
 func headerValue(data []byte, long, short string) string {
 	text := string(data)
 	for i := strings.IndexByte(text, '\n'); i >= 0; i = strings.IndexByte(text, '\n') {

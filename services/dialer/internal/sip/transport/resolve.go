@@ -12,15 +12,15 @@ import (
 	"github.com/emiago/sipgo/sip"
 )
 
-// lookupTimeout bounds one DNS query.
+// lookupTimeout limits one DNS query.
 const lookupTimeout = 3 * time.Second
 
-// maxAddresses limits the addresses that one request tries.
+// maxAddresses is the maximum number of addresses that are tried for one request.
 const maxAddresses = 8
 
-// resolveAddress returns the first address of a route's hop that is not excluded, as host:port. The
-// CANCEL of a request is sent to the same address (RFC 3261 section 9.1). A hop without a port is
-// first looked up in SRV records (RFC 3263 section 4.2).
+// resolveAddress returns the first address of a route's hop that is not excluded, as host:port. If
+// the hop has no port, SRV records are looked up first (RFC 3263 section 4.2). The CANCEL of a
+// request is sent to the same address (RFC 3261 section 9.1).
 func (l *Transport) resolveAddress(to Route, transport string) (string, error) {
 	host, text, err := net.SplitHostPort(to.Hop)
 	if err != nil || host == "" {
@@ -84,8 +84,8 @@ type Target struct {
 	Port uint16
 }
 
-// Targets returns the targets of a host's SRV records, in the order in which they must be tried.
-// Targets returns no targets if there are no records or the query fails.
+// Targets returns the targets of a host's SRV records, in the order in which they must be tried. It
+// returns none if there are no records or the query fails.
 func Targets(ctx context.Context, names Names, host, transport string) (targets []Target) {
 	service, proto := "sip", strings.ToLower(transport)
 	if transport == TLS {

@@ -12,7 +12,8 @@ import (
 
 func (l *Transport) tracing() bool { return l.cfg.Tracing != nil && l.cfg.Tracing() }
 
-// traceDatagram records a datagram as it was sent or received, including retransmissions.
+// traceDatagram records a datagram exactly as it was sent or received. It also records
+// retransmissions.
 func (l *Transport) traceDatagram(sent bool, at net.Addr, data []byte) {
 	peer, err := netip.ParseAddrPort(at.String())
 	if err != nil {
@@ -24,7 +25,7 @@ func (l *Transport) traceDatagram(sent bool, at net.Addr, data []byte) {
 	})
 }
 
-// TraceSent records a message that was sent over TCP or TLS. datagramConn records datagrams.
+// TraceSent records a message that was sent over TCP or TLS. (datagramConn records datagrams.)
 func (l *Transport) TraceSent(msg sip.Message, at time.Time) {
 	if msg.Transport() != UDP && l.tracing() {
 		l.traceMessage(true, msg, msg.Destination(), at)
@@ -49,10 +50,10 @@ func (l *Transport) traceMessage(sent bool, msg sip.Message, address string, at 
 	})
 }
 
-// localAddress returns the address at which peers reach this side.
+// localAddress returns the address at which peers reach this side over the transport.
 func (l *Transport) localAddress(transport string) netip.AddrPort {
 	addr, err := netip.ParseAddr(l.cfg.Advertised)
-	if err != nil { // Advertised is a host name
+	if err != nil { // err means that Advertised is a host name
 		addr, _ = netip.AddrFromSlice(l.udp.IP)
 	}
 	return netip.AddrPortFrom(addr.Unmap(), uint16(l.ports[transport])) //nolint:gosec // a port has 16 bits

@@ -16,7 +16,7 @@ func (c idleConn) WriteTo(data []byte, _ net.Addr) (int, error) { return len(dat
 
 func (c idleConn) ReadFrom(into []byte) (int, net.Addr, error) { return len(into), c.peer, nil }
 
-func TestDatagramConn_DoesNotAllocateWithoutTrace(t *testing.T) {
+func TestDatagramConn_DoesNotAllocateIfTracingIsOff(t *testing.T) {
 	peer := &net.UDPAddr{IP: net.IPv4(192, 0, 2, 2), Port: 5060}
 	recorded := 0
 	var recorder siptrace.Recorder

@@ -1,6 +1,6 @@
-// Package transport sends and receives SIP messages: sockets, transports and transactions
-// (emiago/sipgo), the filter of source addresses, and digest authentication. The package has no
-// dialogs and no calls. The package passes requests and responses to two functions in Config.
+// Package transport sends and receives SIP messages. It contains the sockets, transports and
+// transactions (emiago/sipgo), the filter of source addresses, and digest authentication. It has no
+// dialogs and no calls. Two functions in Config receive the requests and responses.
 package transport
 
 import (
@@ -22,14 +22,14 @@ import (
 	"ringfence.dev/services/dialer/internal/siptrace"
 )
 
-// These are the transports of SIP.
+// Transports of SIP.
 const (
 	UDP = "UDP"
 	TCP = "TCP"
 	TLS = "TLS"
 )
 
-// dialTimeout bounds the setup of one TCP or TLS connection.
+// dialTimeout limits the setup of one TCP or TLS connection.
 const dialTimeout = 3 * time.Second
 
 // Config configures a Transport. A transport whose address is empty has no listener. Port 0 means
@@ -39,31 +39,32 @@ type Config struct {
 	// Advertised is the host at which peers reach this side. If empty, the host of the first
 	// listener is used.
 	Advertised string
-	// Certificate is the server certificate for TLS. Roots are the trusted certificates; nil means
-	// those of the system. ServerName is the name that a peer's certificate must contain, also
-	// after an SRV lookup (RFC 5922 section 4). If ServerName is empty, the certificate must
-	// contain the peer's address.
+	// Certificate is the server certificate for TLS. Roots contains the trusted certificates; nil
+	// means those of the system. ServerName is the name that a peer's certificate must contain, even
+	// after an SRV lookup (RFC 5922 section 4). If ServerName is empty, the certificate must contain
+	// the peer's address.
 	Certificate *tls.Certificate
 	Roots       *x509.CertPool
 	ServerName  string
-	// Admit reports whether an address may send requests. From other addresses, only messages of
-	// calls of this process are accepted (HasCall, by Call-ID). Both functions are called for every
-	// message, before it is parsed, and must not block.
+	// Admit reports whether an address may send requests. From other addresses, only messages of this
+	// process's calls are accepted. HasCall reports whether a Call-ID belongs to such a call. Both
+	// functions are called before a message is parsed, for every message, and must not block.
 	Admit   func(netip.Addr) bool
 	HasCall func(callID string) bool
 	// Rejected is called for each INVITE and each connection that was dropped because Admit refused
-	// its address. Rejected can be nil. Rejected must not block. A peer can choose hostile texts.
+	// its address. It must not block, and it can be nil. The texts come from an unknown peer and can
+	// be hostile.
 	Rejected func(Rejected)
-	// Ports are the ports of another Transport that has listeners. This Transport then has no
+	// Ports contains the ports of another Transport, which has listeners. This Transport then has no
 	// listeners and only opens connections.
 	Ports map[string]int
-	// Request receives the requests of peers, each in its own goroutine. Response receives every
-	// response in the order of arrival, because transactions do not keep the order. Response must
-	// not block and must not change the response.
+	// Request receives the requests of peers, each in its own goroutine. Response receives all
+	// responses in the order of their arrival, because transactions do not keep this order. Response
+	// must not block and must not change the response.
 	Request  func(*sip.Request, *sip.ServerTx)
 	Response func(*sip.Response)
 	// Trace records messages while Tracing returns true. If both are nil, no messages are recorded.
-	// Trace must not use the data after it has returned.
+	// Trace must not use the message's data after it has returned.
 	Trace   func(siptrace.Message)
 	Tracing func() bool
 	Log     *slog.Logger
@@ -83,25 +84,25 @@ type Transport struct {
 	closers      []func() error
 	serving      sync.WaitGroup
 
-	// sendMu is held for reading while a message is sent. Close takes it for writing, because a
+	// sendMu is locked for reading while a message is sent. Close locks it for writing, because a
 	// message that is sent after Close would open a new socket at the same address.
 	sendMu sync.RWMutex
 	closed bool
 
 	mu      sync.Mutex
-	pending map[string]int // Call-IDs of requests that wait for a response
+	pending map[string]int // number of requests that wait for a response, by Call-ID
 }
 
-// allowLargeDatagrams permits datagrams up to the limit of UDP, because LargeOverTCP decides which
-// requests use TCP. It also disables the default logger of sipgo. Both settings are package
+// allowLargeDatagrams permits datagrams up to the size limit of UDP, because LargeOverTCP decides
+// which requests use TCP. It also disables sipgo's default logger. Both settings are package
 // variables of sipgo.
 var allowLargeDatagrams = sync.OnceFunc(func() {
 	sip.UDPMTUSize = 65_000
 	sip.SetDefaultLogger(slog.New(slog.DiscardHandler))
 })
 
-// Open opens the listeners. If a listener cannot be opened, Open returns an error and closes the
-// others.
+// Open opens the listeners. If it cannot open one of them, it closes the others and returns an
+// error.
 func Open(cfg Config) (*Transport, error) {
 	allowLargeDatagrams()
 	if cfg.Names == nil {
@@ -114,8 +115,8 @@ func Open(cfg Config) (*Transport, error) {
 		cfg.Log = slog.Default()
 	}
 	l := &Transport{cfg: cfg, ports: maps.Clone(cfg.Ports), pending: map[string]int{}, names: cfg.Names}
-	// sipgo logs invalid messages of peers as errors, with their contents. The logger quiet logs
-	// them at debug level.
+	// sipgo logs the contents of invalid messages at error level. The logger quiet lowers these
+	// records to debug level.
 	quiet := slog.New(debugOnly{cfg.Log.Handler()})
 	l.transport = sip.NewTransportLayer(net.DefaultResolver, sip.NewParser(), &tls.Config{RootCAs: cfg.Roots, ServerName: cfg.ServerName, MinVersion: tls.VersionTLS12},
 		sip.WithTransportLayerLogger(quiet), sip.WithTransportLayerReadFilter(l.filterDatagram),
@@ -123,8 +124,8 @@ func Open(cfg Config) (*Transport, error) {
 			TCP: &sip.TransportTCP{DialerCreate: dialer, WriteTimeout: dialTimeout},
 			TLS: &sip.TransportTLS{TransportTCP: &sip.TransportTCP{DialerCreate: dialer, WriteTimeout: dialTimeout}},
 		}))
-	// sipgo calls this function in the goroutine that reads the socket, before it passes the
-	// message to a transaction
+	// sipgo calls this function in the goroutine that reads the socket, before it passes the message
+	// to a transaction.
 	l.transport.OnMessage(func(msg sip.Message) {
 		l.traceReceived(msg)
 		if res, is := msg.(*sip.Response); is && cfg.Response != nil {
@@ -183,13 +184,14 @@ func (l *Transport) listen() error {
 		}
 		l.opened(stream.name, addr.IP, addr.Port, listener.Close, func() error { return stream.serve(listener) })
 	}
-	if l.udp.IP == nil { // there is no UDP listener, so no request is sent over UDP
+	if l.udp.IP == nil { // without a UDP listener, no request is sent over UDP
 		return nil
 	}
 	return l.waitUntilServed()
 }
 
-// networkFor returns the network of an address: IPv6 if its host is an IPv6 address, else IPv4.
+// networkFor adds the IP version of an address to the name of a network: 6 if its host is an IPv6
+// address, else 4.
 func networkFor(network, addr string) string {
 	if host, _, err := net.SplitHostPort(addr); err == nil && isIPv6(host) {
 		return network + "6"
@@ -202,8 +204,7 @@ func isIPv6(host string) bool {
 	return ip != nil && ip.To4() == nil
 }
 
-// SameFamily reports whether both hosts are IPv6 addresses, or neither of them is. A host name
-// counts as IPv4.
+// SameFamily reports whether both hosts have the same address family. A host name counts as IPv4.
 func SameFamily(a, b string) bool { return isIPv6(a) == isIPv6(b) }
 
 func (l *Transport) opened(transport string, ip net.IP, port int, closing func() error, serve func() error) {
@@ -219,8 +220,8 @@ func (l *Transport) opened(transport string, ip net.IP, port int, closing func()
 	})
 }
 
-// waitUntilServed waits until sipgo has stored the UDP socket. A request that is sent before that
-// would use a new socket.
+// waitUntilServed waits until sipgo has stored the UDP socket. Without the wait, sipgo would open
+// another socket for an early request.
 func (l *Transport) waitUntilServed() error {
 	for begun := time.Now(); time.Since(begun) < dialTimeout; time.Sleep(time.Millisecond) {
 		if conn, err := l.transport.GetConnection(UDP, l.udp.String()); err == nil {
@@ -268,7 +269,7 @@ func (l *Transport) admits(addr net.Addr) bool {
 }
 
 // filterDatagram drops a datagram from an address that is not admitted, unless it belongs to a call
-// of this process. TCP and TLS connections were checked when they were accepted.
+// of this process. TCP and TLS connections are checked when they are accepted.
 func (l *Transport) filterDatagram(from sip.TransportReadProps, data []byte) ([]byte, error) {
 	if from.Transport != UDP || l.admits(from.RemoteAddr) {
 		return data, nil
@@ -286,7 +287,7 @@ func (l *Transport) expectsResponse(callID string) bool {
 	return l.pending[callID] > 0
 }
 
-// expectResponse accepts messages with the Call-ID from any address until stop is called.
+// expectResponse accepts messages with this Call-ID from any address until stop is called.
 func (l *Transport) expectResponse(callID string) (stop func()) {
 	l.mu.Lock()
 	l.pending[callID]++
@@ -303,11 +304,11 @@ func (l *Transport) expectResponse(callID string) (stop func()) {
 // receiveBufferBytes is the requested size of the receive buffer of the UDP socket.
 const receiveBufferBytes = 4 << 20
 
-// errorPause is the pause after a temporary listener error, for example if there are no file
-// descriptors. Without the pause and the retry, sipgo would stop listening.
+// errorPause is the pause after a temporary error of a listener, for example if there are no file
+// descriptors. The listener then tries again, because sipgo would stop listening after the error.
 const errorPause = 50 * time.Millisecond
 
-// datagramConn continues to read after errors, and records datagrams.
+// datagramConn is a PacketConn that continues to read after errors and records datagrams.
 type datagramConn struct {
 	net.PacketConn
 	line *Transport
@@ -334,7 +335,7 @@ func (s *datagramConn) ReadFrom(into []byte) (int, net.Addr, error) {
 	}
 }
 
-// filteredListener closes connections from addresses that are not admitted. filteredListener
+// filteredListener is a Listener that closes connections from addresses that are not admitted. It
 // continues after errors.
 type filteredListener struct {
 	net.Listener
@@ -359,7 +360,7 @@ func (g *filteredListener) Accept() (net.Conn, error) {
 	}
 }
 
-// debugOnly logs every record at debug level.
+// debugOnly changes the level of every record to debug.
 type debugOnly struct{ slog.Handler }
 
 func (d debugOnly) Enabled(ctx context.Context, _ slog.Level) bool {

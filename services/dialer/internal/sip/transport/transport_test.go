@@ -146,8 +146,8 @@ func FuzzCallID(f *testing.F) {
 	})
 }
 
-// The first calls of a faulty listener return errors, and the next call succeeds. All later calls
-// return net.ErrClosed.
+// faulty is a listener whose first calls of Accept return errors. The next call succeeds. All later
+// calls return net.ErrClosed.
 type faulty struct {
 	net.Listener
 	left int
