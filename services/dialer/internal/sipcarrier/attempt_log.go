@@ -27,8 +27,8 @@ func refusalOf(e sip.End) store.Refusal {
 	return store.Refusal{At: e.At, Cause: e.Cause, ByUs: e.ByUs, Answer: answerTo(e)}
 }
 
-// logEnd logs the end of an attempt with the SIP Call-ID, by which the trunk's operator can find
-// the call.
+// logEnd logs the end of an attempt. The log contains the SIP Call-ID, with which the trunk's
+// operator can find the call.
 func (l *leg) logEnd(e sip.End) {
 	direction := "outbound"
 	if l.record.Inbound {
@@ -43,7 +43,7 @@ func (l *leg) logEnd(e sip.End) {
 		"by_us", e.ByUs)
 }
 
-// maskNumber hides the middle of a phone number. A withheld number is "".
+// maskNumber hides the middle of a phone number. If the number is withheld, it returns "".
 func maskNumber(number string) string {
 	if number == "" {
 		return ""

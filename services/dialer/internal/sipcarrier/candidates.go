@@ -19,8 +19,8 @@ var (
 	errCircuitOpen = errors.New("the circuit of this trunk is open")
 )
 
-// listCandidates returns the trunks that a call may be offered to, in the order of preference. The
-// excluded trunks have already refused the call request. Paused trunks are left out.
+// listCandidates returns the trunks to which a call may be offered, in the order of preference. It
+// leaves out paused trunks, and the excluded trunks, which have already refused the call request.
 func (c *Carrier) listCandidates(ctx context.Context, excluded []string) ([]trunks.Trunk, error) {
 	active, err := c.trunks.Active(ctx)
 	if err != nil {
@@ -43,13 +43,13 @@ func (c *Carrier) listCandidates(ctx context.Context, excluded []string) ([]trun
 	return ordered, nil
 }
 
-// From chooses the trunk that is tried first for a call, and takes a token of its calls per second.
-// It returns the number that the phone will show, and the id of the trunk. The excluded trunks have
+// From chooses the trunk that is tried first for a call, and takes a token of that trunk's calls
+// per second. It returns the caller number and the id of the trunk. The excluded trunks have
 // already refused the call request.
 //
-// If no trunk can take the call now, From returns wantedNumber and no trunk, and Originate then
-// sends nothing. If wantedNumber is empty, only a trunk with caller_ids can take the call. If no
-// active trunk has caller_ids, the error is carrier.ErrNoNumber.
+// If no trunk can take the call now, From returns wantedNumber and no trunk. Originate then sends
+// nothing. If wantedNumber is empty, only a trunk with caller_ids can take the call. If no active
+// trunk has caller_ids, the error is carrier.ErrNoNumber.
 func (c *Carrier) From(
 	ctx context.Context, wantedNumber string, excluded []string,
 ) (number, trunkID string, err error) {
@@ -70,7 +70,7 @@ func (c *Carrier) From(
 	return first.CallerID(wantedNumber), first.TrunkID.String(), nil
 }
 
-// noNumberError returns the reason why no trunk with caller_ids can take a call.
+// noNumberError returns the reason why no trunk with caller_ids can take a call now.
 func (c *Carrier) noNumberError(ctx context.Context) error {
 	active, err := c.trunks.Active(ctx)
 	switch {

@@ -70,7 +70,7 @@ func failed(remedy, format string, args ...any) trunks.CheckStep {
 type trunkCheck struct {
 	carrier *Carrier
 	trunk   trunks.Trunk
-	// addresses are the addresses of the trunk's host, as host:port.
+	// addresses contains the addresses of the trunk's host, as host:port.
 	addresses []string
 	reply     sip.Reply // the response to OPTIONS
 }
@@ -101,7 +101,7 @@ func (k *trunkCheck) checkDNS(ctx context.Context) trunks.CheckStep {
 		faults = errors.Join(faults, err)
 		for _, one := range found {
 			seen = append(seen, target.Host+" "+one.String())
-			// Calls use only addresses of this family.
+			// Calls use only addresses of the same family as the advertised address.
 			if transport.SameFamily(one.IP.String(), k.carrier.agent.Advertised()) {
 				k.addresses = append(k.addresses, hostPort(one.String(), target.Port))
 			}
@@ -118,8 +118,7 @@ func (k *trunkCheck) checkDNS(ctx context.Context) trunks.CheckStep {
 		"%s: no %s address", strings.Join(seen, ", "), family)
 }
 
-// addressFamily returns the address family of SIP_ADVERTISED_ADDR. Calls use the same address
-// family.
+// addressFamily returns the address family of SIP_ADVERTISED_ADDR, which calls use.
 func (k *trunkCheck) addressFamily() string {
 	if transport.SameFamily(k.carrier.agent.Advertised(), "::") {
 		return "IPv6"
@@ -133,8 +132,8 @@ func (k *trunkCheck) listenerVariable() string {
 	return "SIP_" + strings.ToUpper(string(k.trunk.Transport)) + "_ADDR"
 }
 
-// checkTransport opens a TCP connection to the trunk. UDP has no connection, so for UDP the step
-// only checks that the dialer has a listener.
+// checkTransport opens a TCP connection to the trunk. UDP has no connection, so for UDP it checks
+// only that the dialer has a listener.
 func (k *trunkCheck) checkTransport(ctx context.Context) trunks.CheckStep {
 	transport := transports()[k.trunk.Transport]
 	ours := k.carrier.agent.Address(transport)
@@ -165,7 +164,7 @@ func (k *trunkCheck) connect(ctx context.Context) (net.Conn, error) {
 	return nil, faults
 }
 
-// checkTLS checks the trunk's certificate in the same way as the dialer does for calls.
+// checkTLS checks the trunk's certificate in the same way as calls do.
 func (k *trunkCheck) checkTLS(ctx context.Context) trunks.CheckStep {
 	if k.trunk.Transport != trunks.TLS {
 		return skipped("the transport is %s", k.trunk.Transport)

@@ -112,7 +112,7 @@ func TestCheck_ReportsTheFailedStepAndItsRemedy(t *testing.T) {
 	tests := []struct {
 		name   string
 		change []func(*trunks.Trunk)
-		// want contains the expected results of the steps. seen and remedy are expected texts of
+		// want contains the expected results of the steps. seen and remedy must be part of the texts of
 		// the last step that ran.
 		want, seen, remedy string
 	}{
@@ -253,8 +253,8 @@ func TestCheck_ReportsTheFailedStepAndItsRemedy(t *testing.T) {
 	}
 }
 
-// Calls use only addresses of the same family as SIP_ADVERTISED_ADDR.
-func TestCheck_UsesTheFamilyOfTheAdvertisedAddress(t *testing.T) {
+// Calls use only addresses of the same family as SIP_ADVERTISED_ADDR, so Check must use the same.
+func TestCheck_UsesTheAddressFamilyOfTheAdvertisedAddress(t *testing.T) {
 	t.Parallel()
 	names := directory{"four.test": "192.0.2.1", "six.test": "2001:db8::1"}
 	tests := []struct {
@@ -278,7 +278,7 @@ func TestCheck_UsesTheFamilyOfTheAdvertisedAddress(t *testing.T) {
 			t.Cleanup(agent.Close)
 			carrier := sipcarrier.New(agent, nil, nil, nil, nil, sipcarrier.Config{Names: names})
 			one := trunks.New(uuid.New())
-			// This process has no TCP listener, so nothing is sent.
+			// This process has no TCP listener, so Check sends nothing over TCP.
 			one.Name, one.Host, one.Port, one.Transport = "main", tt.host, 5060, trunks.TCP
 			step := carrier.Check(t.Context(), one)[0]
 			if got := step.Name + " " + string(step.Result); got != tt.want {

@@ -8,7 +8,7 @@ import (
 	"ringfence.dev/services/dialer/internal/circuitbreaker"
 )
 
-// Answers reports whether a trunk has answered OPTIONS. Before that, no call is offered to the
+// Answers reports whether a trunk has answered OPTIONS. Until then, no call is offered to the
 // trunk.
 func (c *Carrier) Answers(id uuid.UUID) bool {
 	o := c.monitored.healthOf(id)

@@ -29,8 +29,8 @@ func scriptedTrunk(t *testing.T, script func(*siptest.Call)) (port int, dials fu
 	return x.Port(transport.UDP), func() int { return int(n.Load()) }
 }
 
-// The error names the trunk only if another trunk can be tried. The trunk is then at fault, no
-// phone rang, and the refusal arrived in time.
+// The error names the trunk only if another trunk can be tried: this trunk is at fault, no phone
+// rang, and the refusal arrived in time.
 func TestOriginate_RefusalNamesTheTrunkIfAnotherTrunkCanBeTried(t *testing.T) {
 	t.Parallel()
 	says := func(codes ...int) func(*siptest.Call) {
@@ -43,8 +43,8 @@ func TestOriginate_RefusalNamesTheTrunkIfAnotherTrunkCanBeTried(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		script func(*siptest.Call)
-		// If named is true, the error names the trunk. If taken is true, the trunk counts as having
-		// accepted the call.
+		// If named is true, the error must name the trunk. If taken is true, the trunk must count as
+		// having accepted the call.
 		named, taken bool
 	}{
 		{name: "503", script: says(503), named: true, taken: false},
@@ -98,15 +98,16 @@ func TestOriginate_RefusalNamesTheTrunkIfAnotherTrunkCanBeTried(t *testing.T) {
 	}
 }
 
-// The trunk sends 100. The next response arrives while Originate waits for a slow trunk.
-func TestOriginate_LateRefusalCountsOnlyIfItConcernsTheAccount(t *testing.T) {
+// The trunk sends 100. Originate then waits for a slow trunk, and receives the next response during
+// this wait.
+func TestOriginate_RefusalAfterTheWaitCountsOnlyIfItConcernsTheAccount(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name   string
-		answer int // the status of the next response, or 0 if there is none
+		answer int // status of the next response, or 0 if there is none
 		spare  bool
-		// If refused is true, the operator must correct the account at the trunk's provider.
-		// Otherwise the trunk counts as having accepted the call.
+		// If refused is true, the response is a refusal, because it concerns the operator's account.
+		// Otherwise the trunk must count as having accepted the call.
 		refused bool
 	}{
 		{name: "401", answer: 401, refused: true},
@@ -165,8 +166,8 @@ func TestOriginate_LateRefusalCountsOnlyIfItConcernsTheAccount(t *testing.T) {
 	}
 }
 
-// Another database server takes over after the trunk has sent only 100. The trunk has not proved
-// that it works, so its half-open circuit stays half-open.
+// The trunk has sent only 100 when another database server takes over. A 100 does not prove that
+// the trunk works, so its half-open circuit must stay half-open.
 func TestOriginate_RefreshEndsTheWaitForTheTrunk(t *testing.T) {
 	t.Parallel()
 	waiting := make(chan struct{})
@@ -202,9 +203,9 @@ func TestOriginate_RefreshEndsTheWaitForTheTrunk(t *testing.T) {
 	}
 }
 
-// RING_LIMIT is shorter than the time for the trunk's first response. The cause must still be a
-// failed trunk and not a phone that was not answered.
-func TestOriginate_ShortRingLimitDoesNotHideASilentTrunk(t *testing.T) {
+// RING_LIMIT is shorter than the time that the trunk has for its first response. The hangup cause
+// must still be a failed trunk, and not a phone that was not answered.
+func TestOriginate_ShortRingLimitDoesNotHideThatTheTrunkFailed(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name   string
@@ -237,10 +238,10 @@ func TestOriginate_ShortRingLimitDoesNotHideASilentTrunk(t *testing.T) {
 	}
 }
 
-// A trunk that has accepted no call answers 403 to one number again and again. The call request is
-// released several times. After that, the operator's account is suspected. If the trunk has
+// A trunk answers 403 to one number repeatedly, and the call request is released each time. If the
+// trunk has never accepted a call, the error finally suspects the operator's account. If it has
 // accepted a call, the 403 concerns the number.
-func TestOriginate_ForbiddenSuspectsTheAccount(t *testing.T) {
+func TestOriginate_Repeated403SuspectsTheAccount(t *testing.T) {
 	t.Parallel()
 	forbid := func(before ...int) func(*siptest.Call) {
 		return func(c *siptest.Call) {
@@ -309,9 +310,9 @@ func wantAccountRefused(t *testing.T, err error, refused bool, by string) {
 	}
 }
 
-// Ready sends OPTIONS to all trunks concurrently. Otherwise the five silent trunks would use all of
-// its time.
-func TestReady_OneAnsweringTrunkIsEnough(t *testing.T) {
+// Ready must send OPTIONS to all trunks concurrently. Otherwise the five trunks that do not answer
+// would use up its time limit.
+func TestReady_SucceedsIfOneTrunkAnswers(t *testing.T) {
 	t.Parallel()
 	deaf, err := net.ListenPacket("udp4", loopback)
 	if err != nil {
@@ -338,8 +339,8 @@ func TestReady_OneAnsweringTrunkIsEnough(t *testing.T) {
 	}
 }
 
-// The trunk permits two calls per second, and two processes share the trunk. So each process may
-// place one call per second over the trunk.
+// The trunk permits two calls per second, and two processes share it. So each process may place one
+// call per second over the trunk.
 func TestOriginate_ProcessesShareTheRateOfATrunk(t *testing.T) {
 	t.Parallel()
 	x := newFixture(t)
@@ -355,7 +356,7 @@ func TestOriginate_ProcessesShareTheRateOfATrunk(t *testing.T) {
 		return trunkList{one, two}
 	})
 	p.awaitAnswers(t, one, two)
-	// In this time, the trunk permits two calls for both processes together.
+	// In 1.1 s, the trunk permits two calls of both processes together.
 	pace := time.NewTicker(1100 * time.Millisecond)
 	defer pace.Stop()
 	for begun := time.Now(); spared() == 0; <-pace.C {
@@ -452,7 +453,7 @@ func TestOriginate_TriesAnotherTrunkOnlyIfNothingWasSent(t *testing.T) {
 	}
 }
 
-func TestOriginate_TriesAnotherTrunkIfOneStoppedListening(t *testing.T) {
+func TestOriginate_TriesAnotherTrunkIfTheFirstNoLongerListens(t *testing.T) {
 	t.Parallel()
 	x := newFixture(t)
 	first := siptest.New(t, transport.Config{TCP: loopback})

@@ -6,28 +6,28 @@ import (
 	"ringfence.dev/services/dialer/internal/carrier"
 )
 
-// A response 403 can be about the operator's account at the carrier or about the number of the
-// callee. The counter determines which of the two is likely (ADR 2).
+// A 403 can concern the operator's account at the carrier, or the number of the callee. The
+// forbiddenCounter determines which of the two is likely (ADR 2).
 const (
-	// suspectNew and suspectProven: if a trunk refuses that many callees in a row with 403, the
-	// likely cause is the operator's account. suspectNew applies to a trunk that has accepted no
-	// call since its last change.
+	// suspectNew and suspectProven are numbers of callees. If a trunk refuses that many callees in a
+	// row with 403, the likely cause is the operator's account. suspectNew applies to a trunk that has
+	// accepted no call since its last change, suspectProven to any other trunk.
 	suspectNew, suspectProven = 2, 5
-	// suspectOneWorkspace replaces these thresholds if all refused calls are of one workspace and
-	// another workspace has called over the trunk.
+	// suspectOneWorkspace is used instead if all refused calls are of one workspace, and another
+	// workspace has called over the trunk.
 	suspectOneWorkspace = 20
-	// maxReleases is how often a call request to one number is released after a 403. After that,
-	// the call request ends. Otherwise a barred number would be dialed forever.
+	// maxReleases is how often a call request is released after a 403 to its number. After that, the
+	// request ends. Otherwise a number that always gets 403 would be dialed forever.
 	maxReleases = 10
 )
 
-// forbiddenCounter counts the 403 responses since the trunk last accepted a call. The zero value
-// can be used.
+// forbiddenCounter counts the 403 responses since the trunk last accepted a call. The zero value is
+// ready to use.
 type forbiddenCounter struct {
 	numbers    map[string]int
 	workspaces map[uuid.UUID]bool
-	// firstWorkspace is the first workspace that called over the trunk. hasFirst reports that it is
-	// set. hasSecond reports that another workspace has called over the trunk.
+	// firstWorkspace is the first workspace that called over the trunk. hasFirst is true if it is set.
+	// hasSecond is true if another workspace has called over the trunk.
 	firstWorkspace uuid.UUID
 	hasFirst       bool
 	hasSecond      bool
@@ -40,7 +40,7 @@ func (f *forbiddenCounter) addCaller(workspaceID uuid.UUID) {
 	f.hasSecond = f.hasSecond || f.firstWorkspace != workspaceID
 }
 
-// countForbidden counts a 403 and returns how often the number of the call was refused.
+// countForbidden counts a 403. It returns how often the number of the call was refused with 403.
 func (f *forbiddenCounter) countForbidden(order carrier.Originate) (times int) {
 	if f.numbers == nil {
 		f.numbers, f.workspaces = map[string]int{}, map[uuid.UUID]bool{}
@@ -51,8 +51,8 @@ func (f *forbiddenCounter) countForbidden(order carrier.Originate) (times int) {
 }
 
 // suspectsAccount reports whether the operator's account is the likely cause of the 403 responses.
-// accepted reports that the trunk has accepted a call since its last change. If only one of several
-// workspaces is refused, the limit is higher.
+// accepted is true if the trunk has accepted a call since its last change. If only one of several
+// workspaces is refused, more refusals are needed.
 func (f *forbiddenCounter) suspectsAccount(accepted bool) bool {
 	numbers := suspectNew
 	if accepted {

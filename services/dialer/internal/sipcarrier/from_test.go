@@ -11,8 +11,8 @@ import (
 	"ringfence.dev/services/dialer/internal/trunks"
 )
 
-// The call is recorded with the number that From returns. So the INVITE must contain this number.
-func TestFrom_ReturnsTheNumberThatThePhoneShows(t *testing.T) {
+// The call is stored with the number that From returns. So the INVITE must contain this number.
+func TestFrom_ReturnsTheNumberThatTheINVITEContains(t *testing.T) {
 	t.Parallel()
 	const wanted, shown = "+15005550006", "+14155550100"
 	x := newFixture(t)
@@ -50,7 +50,7 @@ func TestFrom_ReturnsTheNumberThatThePhoneShows(t *testing.T) {
 	}
 }
 
-// The provider of the other trunk possibly does not accept this caller ID.
+// The provider of another trunk may reject a caller ID that does not belong to it.
 func TestOriginate_CallerIDOfATrunkIsNotShownOverAnother(t *testing.T) {
 	t.Parallel()
 	const shown = "+14155550101"
@@ -78,7 +78,7 @@ func TestOriginate_CallerIDOfATrunkIsNotShownOverAnother(t *testing.T) {
 	}
 	o := carrier.Originate{
 		CallID: uuid.Must(uuid.NewV7()), From: from, TrunkNumber: true, To: "+14155550112", TrunkID: over,
-		ExcludeTrunks: []string{over}, // the trunk that owns the caller ID is excluded
+		ExcludeTrunks: []string{over}, // exclude the trunk that owns the caller ID
 	}
 	var refused *carrier.Refused
 	if _, err := p.Originate(t.Context(), o); !errors.As(err, &refused) {
@@ -92,9 +92,8 @@ func TestOriginate_CallerIDOfATrunkIsNotShownOverAnother(t *testing.T) {
 	}
 }
 
-// When the first trunk has no token left, From returns the second trunk and the number of the
-// second trunk.
-func TestFrom_TakesATokenOfTheTrunksCallsPerSecond(t *testing.T) {
+// After the first trunk's last token, From must return the second trunk and its caller number.
+func TestFrom_TakesATokenOfTheTrunksRateLimit(t *testing.T) {
 	t.Parallel()
 	x := newFixture(t)
 	busy := func(c *siptest.Call) { c.Respond(486, "") }

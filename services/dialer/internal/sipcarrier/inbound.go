@@ -16,13 +16,12 @@ import (
 	"ringfence.dev/services/dialer/internal/trunks"
 )
 
-// answerTimeout limits the time from the request to answer an inbound call until the call is
-// answered.
+// answerTimeout is how long answering an inbound call may take after it was requested.
 const answerTimeout = 20 * time.Second
 
-// Arrive accepts an inbound call and does not block. The call rings after its leg was stored. The
-// call is refused if the leg cannot be stored, or if this process already uses all channels of the
-// trunk.
+// Arrive accepts an inbound call and does not block. The call starts to ring when its leg is
+// stored. Arrive refuses the call if the leg cannot be stored, or if this process already uses all
+// channels of the trunk.
 func (c *Carrier) Arrive(a *sip.Arrival, trunk trunks.Trunk) {
 	to, ok := trunk.Read(a.To)
 	if !ok {
@@ -34,7 +33,7 @@ func (c *Carrier) Arrive(a *sip.Arrival, trunk trunks.Trunk) {
 		refuseArrival(a, trunk, callstate.SwitchCongestion, errChannels)
 		return
 	}
-	// if the user part is not a number, the call is handled like a call with a withheld number
+	// If the user part is not a number, from is empty, as if the number were withheld.
 	from, _ := trunk.Read(a.From)
 	id, err := uuid.NewV7()
 	if err != nil {
@@ -69,7 +68,7 @@ func (c *Carrier) Arrive(a *sip.Arrival, trunk trunks.Trunk) {
 		return
 	}
 	l.attachDialog(d)
-	// The queue can already contain the end of the call, so the arrival is put before it.
+	// If the call has already ended, its end is in the queue. The arrival must be stored before it.
 	l.enqueueFirst(entry{write: func(ctx context.Context) error {
 		if !c.numberAssigned(ctx, l, to) {
 			c.cfg.Rejected.addUnassigned(a)
@@ -85,7 +84,7 @@ func (c *Carrier) Arrive(a *sip.Arrival, trunk trunks.Trunk) {
 			l.mu.Unlock()
 			err = d.Ring()
 		}
-		if err != nil { // if the leg was stored despite the error, the end of the leg is stored later
+		if err != nil { // if the leg was stored despite the error, its end is stored later
 			c.warn("inbound call refused", id, err)
 			l.hangUp(callstate.NormalTemporaryFailure)
 		}
@@ -98,7 +97,7 @@ var (
 	errChannels = errors.New("the channels of the trunk are in use")
 )
 
-// refuseArrival refuses an inbound call that has no call id yet.
+// refuseArrival refuses an inbound call before it gets a call id.
 func refuseArrival(a *sip.Arrival, trunk trunks.Trunk, cause callstate.Cause, reason error) {
 	slog.Warn("inbound call refused",
 		"trunk", trunk.Name, "sip_call_id", a.CallID, "cause", string(cause), "error", reason)
@@ -106,8 +105,8 @@ func refuseArrival(a *sip.Arrival, trunk trunks.Trunk, cause callstate.Cause, re
 }
 
 // numberAssigned reports whether a number is assigned to an agent. If it is not, numberAssigned
-// refuses the call with 404. If the database cannot be read, it returns true: the call rings, and
-// another component refuses it later.
+// refuses the call with 404. If the database cannot be read, it returns true: the call rings, and a
+// call to an unassigned number is hung up later.
 func (c *Carrier) numberAssigned(ctx context.Context, l *leg, to string) bool {
 	if c.cfg.Serves == nil {
 		return true
@@ -131,8 +130,8 @@ func (l *leg) inboundObserver() sip.Observer {
 	}
 }
 
-// answerCall answers an inbound call of a workspace. It has an effect only once per leg. If the
-// agent's session cannot be opened, answerCall hangs up.
+// answerCall answers an inbound call of a workspace. Further calls of answerCall for the same leg
+// have no effect. If the agent's session cannot be opened, answerCall hangs up.
 func (l *leg) answerCall(workspaceID uuid.UUID) {
 	l.mu.Lock()
 	d := l.dialog

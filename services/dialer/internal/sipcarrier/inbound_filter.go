@@ -27,8 +27,8 @@ const (
 )
 
 // InboundFilter decides which source addresses belong to trunks. The dialer drops messages from all
-// other addresses. The filter uses data in memory, so messages from unknown addresses cause no
-// database queries.
+// other addresses. The filter keeps the addresses in memory, so that messages from unknown
+// addresses cause no database queries.
 type InboundFilter struct {
 	trunks Trunks
 	names  transport.Names
@@ -49,13 +49,13 @@ type resolved struct {
 	addresses []netip.Addr
 }
 
-// NewInboundFilter returns a filter that admits no address until Run has read the trunks.
+// NewInboundFilter returns a filter. It admits no address until Run has read the trunks.
 func NewInboundFilter(trunks Trunks) *InboundFilter {
 	return &InboundFilter{trunks: trunks, last: map[uuid.UUID]resolved{}, names: net.DefaultResolver}
 }
 
 // resolveHost returns the addresses of a trunk's host, including the addresses in its SRV records.
-// A trunk can place inbound calls from each address to which the dialer sends calls.
+// A trunk can send inbound calls from any address to which the dialer sends calls.
 func (d *InboundFilter) resolveHost(ctx context.Context, t trunks.Trunk) (found []netip.Addr, err error) {
 	hosts := []string{t.Host}
 	if t.Port == 0 {
@@ -72,7 +72,7 @@ func (d *InboundFilter) resolveHost(ctx context.Context, t trunks.Trunk) (found 
 		}
 		err = errors.Join(err, fault)
 	}
-	if len(found) > 0 { // some names were resolved; use their addresses
+	if len(found) > 0 { // some of the names were resolved, which is enough
 		return found, nil
 	}
 	return nil, err
@@ -134,8 +134,9 @@ func (d *InboundFilter) hostAddresses(ctx context.Context, t trunks.Trunk) []net
 	return last.addresses
 }
 
-// Trunk returns the trunk that a call comes from. If several trunks have the address, Trunk prefers
-// the transport of the call, then the port, then the best priority.
+// Trunk returns the trunk of an inbound call. If the address belongs to several trunks, a trunk
+// with the transport of the call is preferred, then one with its port, then the one with the best
+// priority.
 func (d *InboundFilter) Trunk(source netip.AddrPort, transport string) (found trunks.Trunk, ok bool) {
 	best := -1
 	for _, e := range d.entriesAt(source.Addr()) {
@@ -153,8 +154,8 @@ func (d *InboundFilter) Trunk(source netip.AddrPort, transport string) (found tr
 	return found, ok
 }
 
-// CallFrom returns the trunk that an inbound call comes from. If no known trunk has the address, it
-// reads the trunks again, because the trunk can have been added after the last read.
+// CallFrom returns the trunk of an inbound call. If the address belongs to no known trunk, CallFrom
+// reads the trunks again, because the trunk can be new.
 func (d *InboundFilter) CallFrom(ctx context.Context, source netip.AddrPort, transport string) (trunks.Trunk, bool) {
 	if t, ok := d.Trunk(source, transport); ok {
 		return t, true

@@ -24,7 +24,7 @@ func (l *list) Active(context.Context) ([]trunks.Trunk, error) { return l.trunks
 
 type directory struct {
 	hosts map[string][]string
-	srv   map[string][]string // the targets of SRV records, by name
+	srv   map[string][]string // targets of SRV records, by name
 	fault error
 }
 
@@ -49,7 +49,7 @@ func (d *directory) LookupSRV(_ context.Context, service, proto, name string) (s
 	return "", found, d.fault
 }
 
-// A trunk may call from each address to which the dialer sends calls over the trunk's transport.
+// A trunk may call from each address to which the dialer sends calls over this trunk's transport.
 func TestInboundFilter_AdmitsTargetsOfSRVRecords(t *testing.T) {
 	t.Parallel()
 	names := &directory{
@@ -102,7 +102,7 @@ func TestInboundFilter_AdmitsTargetsOfSRVRecords(t *testing.T) {
 	}
 }
 
-func TestInboundFilter_AdmitsOnlyTrunks(t *testing.T) {
+func TestInboundFilter_AdmitsOnlyAddressesOfTrunks(t *testing.T) {
 	t.Parallel()
 	literal, named := trunks.New(uuid.UUID{1}), trunks.New(uuid.UUID{2})
 	literal.Name, literal.Host, literal.InboundSources = "literal", "192.0.2.1", []string{"198.51.100.0/24"}
@@ -141,7 +141,7 @@ func TestInboundFilter_AdmitsOnlyTrunks(t *testing.T) {
 		t.Error("a trunk is not admitted during an outage of the database")
 	}
 	known.err, names.fault = nil, errors.New("no resolver")
-	// The stored addresses become old enough for another lookup.
+	// Reset the time of the last lookup, so that the host name is looked up again.
 	d.last[named.TrunkID] = resolved{host: named.Host, addresses: d.last[named.TrunkID].addresses}
 	look()
 	if who("203.0.113.9") != "named" {
@@ -178,8 +178,8 @@ func TestInboundFilter_FindsATrunkAddedAfterTheLastRead(t *testing.T) {
 	}
 }
 
-// Providers use one host name for several transports.
-func TestInboundFilter_PrefersTransportAndPortOfTheCall(t *testing.T) {
+// Providers use one host name for trunks with different transports.
+func TestInboundFilter_PrefersATrunkWithTheTransportAndPortOfTheCall(t *testing.T) {
 	t.Parallel()
 	at := func(name string, transport trunks.Transport, port uint16) trunks.Trunk {
 		one := trunks.New(uuid.New())

@@ -12,7 +12,7 @@ import (
 	"ringfence.dev/services/dialer/internal/sip/transport"
 )
 
-func TestArrive_RefusesCallsBeyondTheChannelsOfTheTrunk(t *testing.T) {
+func TestArrive_RefusesACallIfAllChannelsOfTheTrunkAreInUse(t *testing.T) {
 	t.Parallel()
 	x := newFixture(t)
 	x.channels = 2

@@ -21,70 +21,69 @@ import (
 )
 
 // leg is one call of this process: the SIP leg, the audio and the conversation. A goroutine stores
-// the leg's events in the database, in order. SIP processing waits for it only until the teardown
-// state is stored.
+// the leg's events in the database, in order. SIP processing waits only until the teardown state is
+// stored.
 type leg struct {
 	carrier      *Carrier
 	callID       uuid.UUID
 	conversation Conversation
 	trunk        trunks.Trunk
-	health       *trunkHealth // the health of the trunk; nil for an inbound call
+	health       *trunkHealth // health of the trunk; nil for an inbound call
 	record       store.Leg
 	request      carrier.Originate
-	// dialedAt is the time at which the first INVITE was sent. dialedAt is set before the first
-	// event of the leg. dialedAt is zero for an inbound call.
+	// dialedAt is the time at which the first INVITE was sent. It is set before the first event of the
+	// leg. It is zero for an inbound call.
 	dialedAt time.Time
 	// ringingAt is the time at which an inbound call arrived.
 	ringingAt time.Time
 
 	mu          sync.Mutex
 	dialog      *sip.Dialog
-	hangupCause callstate.Cause // the cause of a hangup that was requested before the leg had a dialog
-	// receives the result of Originate; nil after the result was sent, or when Originate no longer
-	// waits
+	hangupCause callstate.Cause // cause of a hangup that was requested before the dialog existed
+	// result receives the result of Originate. It is nil after the result was sent, or when Originate
+	// no longer waits.
 	result      chan error
 	accepted    bool
 	provisional bool // the trunk has sent a provisional response
-	// answered reports that an outbound call was answered.
+	// answered is true if the call is outbound and was answered.
 	answered bool
 	closed   bool
-	// slowTrunk is closed when Originate continues to wait after refusalWait, because the trunk has
-	// sent only 100. trunkIsSlow is then true.
+	// slowTrunk is closed, and trunkIsSlow is set, if the trunk has sent only 100 by the end of
+	// refusalWait and Originate continues to wait.
 	slowTrunk   chan struct{}
 	trunkIsSlow bool
-	// retryableTrunk is the id of the trunk of this leg, if another trunk can be tried after this
-	// one refuses. Otherwise it is empty.
+	// retryableTrunk is the id of this leg's trunk if, after a refusal by this trunk, another trunk
+	// can be tried. Otherwise it is empty.
 	retryableTrunk string
-	offer          []byte // the SDP offer of an inbound call
-	// answerDone is created when this side begins to answer an inbound call. answerDone is closed
-	// when the event Answered is queued, or when answering has failed.
+	offer          []byte // SDP offer of an inbound call
+	// answerDone is created when this side begins to answer an inbound call. It is closed when the
+	// event Answered is queued, or when answering has failed.
 	answerDone chan struct{}
 	isWriting  bool
 	queue      []entry
-	state      []byte // the newest teardown state
-	// isStored reports that the leg has been stored in the database.
+	state      []byte // newest teardown state
+	// isStored is true if the leg is stored in the database.
 	isStored bool
-	// appliedEvents are the stored events that change the state of the call. Each new event is
-	// applied together with them, because a failover of the database can lose earlier events.
+	// appliedEvents contains the stored events that changed the state of the call. They are applied
+	// again with each new event, because a failover of the database can lose earlier events.
 	appliedEvents []carrier.Event
-	// workspaceID is the workspace of the call. For an inbound call it is known from the request to
-	// answer the call.
+	// workspaceID is the workspace of the call. For an inbound call, it is not known until the call
+	// must be answered.
 	workspaceID uuid.UUID
-	// isLost reports that another process owns the leg, or that the leg has ended in the database.
-	// After that, this process stores only opt-outs.
+	// isLost is true if another process owns the leg, or if the leg has ended in the database. This
+	// process then stores only opt-outs.
 	isLost bool
-	// isTrunkPaused reports that an INVITE was not sent because the trunk is paused.
+	// isTrunkPaused is true if an INVITE was not sent because the trunk is paused.
 	isTrunkPaused atomic.Bool
 }
 
-// entry is one step of the leg's queue. The steps are stored in the database, in order.
+// entry is one step of the leg's queue. The steps are carried out in order.
 type entry struct {
-	// event is an event to apply to the call. Consecutive events in the queue are applied in one
-	// transaction.
+	// event is applied to the call. Consecutive events of the queue are applied in one transaction.
 	event *carrier.Event
 	// end is set only in the entry with the last event.
 	end *store.End
-	// write stores something that is not an event. If event is set, write is nil.
+	// write stores something that is not an event. It is nil if event is set.
 	write func(ctx context.Context) error
 	last  bool
 }
@@ -109,7 +108,7 @@ func (l *leg) hangUp(cause callstate.Cause) {
 	}()
 }
 
-// stopCause returns the cause with which a stopping process hangs up. An outbound call that is not
+// stopCause returns the hangup cause for a process that stops. An outbound call that is not
 // answered is canceled. Other calls end as failed.
 func (l *leg) stopCause() callstate.Cause {
 	l.mu.Lock()
@@ -120,8 +119,7 @@ func (l *leg) stopCause() callstate.Cause {
 	return callstate.OriginatorCancel
 }
 
-// attachDialog sets the dialog of the leg. If a hangup was requested before the dialog existed,
-// attachDialog hangs up.
+// attachDialog sets the dialog of the leg. If a hangup was requested before, attachDialog hangs up.
 func (l *leg) attachDialog(d *sip.Dialog) {
 	l.mu.Lock()
 	l.dialog = d
@@ -135,7 +133,7 @@ func (l *leg) attachDialog(d *sip.Dialog) {
 // transferTimeout limits a transfer, including the time in which the other phone rings.
 const transferTimeout = time.Minute
 
-// transfer transfers the call to a number, if the workspace may call that number.
+// transfer transfers the call to a number. It fails if the workspace may not call that number.
 func (l *leg) transfer(ctx context.Context, to string) error {
 	if l.carrier.cfg.MayReach == nil {
 		return errNoTransfer
@@ -154,8 +152,7 @@ func (l *leg) transfer(ctx context.Context, to string) error {
 	return d.Refer(ctx, l.trunk.Write(to))
 }
 
-// finishOriginate sends the result to Originate. Only the first call of finishOriginate has an
-// effect.
+// finishOriginate sends the result to Originate. Later calls of finishOriginate have no effect.
 func (l *leg) finishOriginate(result error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -170,13 +167,13 @@ func (l *leg) finishOriginateLocked(result error) {
 	}
 }
 
-// recordAccepted records that the trunk has accepted the call, and ends the wait of Originate. Only
-// the first call of recordAccepted has an effect.
+// recordAccepted records that the trunk has accepted the call, so that Originate returns. Later
+// calls of recordAccepted have no effect.
 func (l *leg) recordAccepted(at time.Time) {
 	l.mu.Lock()
 	first := !l.accepted && !l.closed
 	l.accepted = true
-	if first { // the event Accepted must precede all later events of the call
+	if first { // the event Accepted must precede all other events of the call
 		l.enqueueLocked(entry{event: l.event(carrier.Accepted, at)})
 	}
 	l.mu.Unlock()
@@ -185,9 +182,9 @@ func (l *leg) recordAccepted(at time.Time) {
 	}
 }
 
-// onSlowTrunk is called when the trunk has sent only 100 until the end of the wait for a refusal.
-// If Waiting is set, Originate continues to wait for the next response. Otherwise the trunk counts
-// as having accepted the call.
+// onSlowTrunk is called if the trunk has sent only 100 when the wait for a refusal ends. If Waiting
+// is set, Originate continues to wait for the next response. Otherwise the trunk counts as having
+// accepted the call.
 func (l *leg) onSlowTrunk(at time.Time) {
 	if l.request.Waiting == nil {
 		l.recordAccepted(at)
@@ -222,8 +219,8 @@ func (l *leg) enqueue(one entry) {
 	l.enqueueLocked(one)
 }
 
-// enqueueLocked does the same as enqueue. The caller must hold mu. enqueueLocked starts the
-// goroutine that stores the queue.
+// enqueueLocked adds a step to the queue and starts the goroutine that stores the queue. The caller
+// must hold mu.
 func (l *leg) enqueueLocked(one entry) {
 	l.queue = append(l.queue, one)
 	if !l.isWriting {
@@ -233,8 +230,7 @@ func (l *leg) enqueueLocked(one entry) {
 }
 
 // enqueueFirst puts a step before the queued steps and starts the goroutine that stores the queue.
-// isWriting must have been true since the leg was created, so that no other goroutine was started
-// before.
+// The leg must have been created with isWriting set, so that this goroutine does not run yet.
 func (l *leg) enqueueFirst(one entry) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -260,8 +256,8 @@ func (l *leg) storeQueue() {
 	}
 }
 
-// takeEntries removes from the queue the entries that are stored together: consecutive events, or
-// one step that is not an event.
+// takeEntries removes the entries from the queue that are stored next: consecutive events in one
+// transaction, or one step that is not an event.
 func (l *leg) takeEntries() []entry {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -280,8 +276,8 @@ func (l *leg) takeEntries() []entry {
 	return next
 }
 
-// storeEntries stores one step. If another process owns the leg, storeEntries hangs up the call,
-// because that process declared this process dead and ends the call in the database.
+// storeEntries stores entries of the queue. If another process owns the leg, storeEntries hangs up
+// the call. That process declared this process dead, and ends the call in the database.
 func (l *leg) storeEntries(ctx context.Context, next []entry) error {
 	if write := next[0].write; write != nil {
 		return write(ctx)
@@ -324,14 +320,14 @@ func (l *leg) storeEntries(ctx context.Context, next []entry) error {
 	return err
 }
 
-// handleLost is called when this process does not own a live leg. If a failover lost the row of the
-// leg, handleLost stores the row again and returns errRestored, so that the events are applied
-// again. Otherwise it hangs up the leg.
+// handleLost is called when the database shows that this process does not own a live leg. If a
+// failover lost the row of the leg, handleLost stores the row again and returns errRestored, so
+// that the events are applied again. Otherwise it hangs up the leg.
 func (l *leg) handleLost(ctx context.Context) error {
 	l.mu.Lock()
 	again, stored := l.record, l.isStored
 	again.Teardown = l.state
-	again.Channels = 0 // the call is live, even if other calls now use all channels of the trunk
+	again.Channels = 0 // the call is live, even if the trunk's channels are all in use now
 	l.mu.Unlock()
 	_, err := l.carrier.legStore.Find(ctx, l.callID)
 	if !errors.Is(err, pg.ErrNotFound) || !stored {
@@ -348,15 +344,15 @@ func (l *leg) handleLost(ctx context.Context) error {
 }
 
 // dialTime returns the time at which the first INVITE of an outbound leg was sent. ok is false if
-// the leg has not been stored, or if another process owns it.
+// the leg is not stored, or if another process owns it.
 func (l *leg) dialTime() (at time.Time, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.dialedAt, l.isStored && !l.isLost && !l.dialedAt.IsZero()
 }
 
-// refresh applies the events of a live leg again, if the leg has been stored. If Originate still
-// waits for the trunk, refresh ends the wait, and the trunk counts as having accepted the call.
+// refresh applies the events of a live leg again if the leg was stored. If Originate still waits
+// for the trunk, it stops waiting, and the trunk counts as having accepted the call.
 func (l *leg) refresh() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -371,8 +367,8 @@ func (l *leg) refresh() {
 	}
 }
 
-// errNoAnswerYet ends the wait of Originate before the trunk has accepted or refused the call. The
-// call continues.
+// errNoAnswerYet is the result of a call that the trunk has neither accepted nor refused when
+// Originate must return. The call continues.
 var errNoAnswerYet = errors.New("the trunk has not answered yet")
 
 // giveUp hangs up a leg that another process owns, or that has ended in the database.
@@ -437,8 +433,8 @@ func (l *leg) outboundObserver() sip.Observer {
 	}
 }
 
-// storeState stores the teardown state. If that fails, the newest state is queued and stored later.
-// Without the state, no other process could end the call after a crash.
+// storeState stores the teardown state. If this fails, storeState queues the newest state, so that
+// it is stored later. Without the state, no other process could end the call after a crash.
 func (l *leg) storeState(state []byte) error {
 	l.mu.Lock()
 	l.state = state
@@ -457,8 +453,8 @@ func (l *leg) storeState(state []byte) error {
 	return err
 }
 
-// openAgent opens the AI agent's session while the phone rings. If the session cannot be opened,
-// openAgent hangs up. Otherwise a person would answer a call without an agent.
+// openAgent opens the AI agent's session while the phone rings. If it cannot be opened, openAgent
+// hangs up. Otherwise a person would answer a call that has no agent.
 func (l *leg) openAgent() {
 	if err := l.conversation.Ready(context.Background()); err != nil && !errors.Is(err, context.Canceled) {
 		l.carrier.warn("ringing call hung up: agent not available", l.callID, err)
@@ -466,7 +462,7 @@ func (l *leg) openAgent() {
 	}
 }
 
-// handleOptOut stores an opt-out. It returns when the opt-out is stored, or when Run has returned.
+// handleOptOut stores an opt-out. It returns when the opt-out is stored, or after Run has returned.
 func (l *leg) handleOptOut(quote string, at time.Time) {
 	event := l.event(carrier.OptedOut, at)
 	event.Text = quote
@@ -478,15 +474,15 @@ func (l *leg) handleOptOut(quote string, at time.Time) {
 }
 
 // handleEnd handles the end of the leg. If the trunk has refused the call (see closeLeg), Originate
-// returns the refusal, and the call gets no event. Without a response there is no refusal, because
-// the phone can ring.
+// returns the refusal, and no event is published for the call. If the trunk has not responded, this
+// is no refusal, because the phone can ring.
 func (l *leg) handleEnd(e sip.End) {
 	result, j := l.conversation.End(), l.carrier.legStore
 	l.mu.Lock()
 	picked, late := l.answerDone, l.trunkIsSlow
 	l.mu.Unlock()
-	// the caller can hang up while the call is being answered; the event Answered is stored before
-	// the end
+	// The caller can hang up while the call is being answered. The event Answered must be stored
+	// before the end.
 	if picked != nil {
 		<-picked
 	}
@@ -502,15 +498,15 @@ func (l *leg) handleEnd(e sip.End) {
 		}})
 		return
 	}
-	if e.Status != 0 || late { // the trunk has responded and has not refused, so it had accepted the call
+	if e.Status != 0 || late { // the trunk has responded without a refusal, so it accepted the call
 		l.finishOriginate(nil)
 	}
 	l.enqueueEnd(e, result)
 	l.finishOriginate(errNoResult)
 }
 
-// enqueueEnd queues the turns of the conversation and the end of the leg. All of them are stored in
-// one transaction.
+// enqueueEnd queues the turns of the conversation and the end of the leg, so that they are stored
+// in one transaction.
 func (l *leg) enqueueEnd(e sip.End, result Result) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -527,8 +523,8 @@ func (l *leg) enqueueEnd(e sip.End, result Result) {
 	}})
 }
 
-// limitTimes replaces each time that is later than the end of the call with the end of the call. A
-// transcript can arrive after the end, and audio can be sent while the end is processed.
+// limitTimes replaces each time after the end of the call with the time of the end. A transcript
+// can arrive after the end, and audio can be sent while the end is processed.
 func (r *Result) limitTimes(end time.Time) {
 	for i := range r.Turns {
 		for _, at := range []*time.Time{&r.Turns[i].At, &r.Turns[i].EndedAt} {
@@ -547,8 +543,8 @@ func (r *Result) limitTimes(end time.Time) {
 	}
 }
 
-// closeLeg closes the leg. It returns the trunk's refusal, or nil if the trunk can have accepted
-// the call. A refusal after a 100 counts only if it concerns the operator's account or if another
+// closeLeg closes the leg. It returns the trunk's refusal, or nil if the trunk possibly accepted
+// the call. A refusal after a 100 counts only if it concerns the operator's account, or if another
 // trunk can be tried.
 func (l *leg) closeLeg(e sip.End) *carrier.Refused {
 	l.mu.Lock()
@@ -576,15 +572,15 @@ func (l *leg) closeLeg(e sip.End) *carrier.Refused {
 		}
 		return refused
 	}
-	if !l.accepted { // the trunk received the INVITE and can have accepted the call
+	if !l.accepted { // the trunk received the INVITE and possibly accepted the call
 		l.accepted = true
 		l.enqueueLocked(entry{event: l.event(carrier.Accepted, e.At)})
 	}
 	return nil
 }
 
-// notPermittedRefusal returns the refusal for a call whose next INVITE was not permitted. After a
-// 401 or 407, that INVITE would have contained the credentials, so the trunk has not rejected the
+// notPermittedRefusal returns the refusal of a call whose next INVITE was not permitted. After a
+// 401 or 407, that INVITE would have contained the credentials. So the trunk has not rejected the
 // operator's account.
 func (l *leg) notPermittedRefusal(e sip.End, elsewhere bool) *carrier.Refused {
 	response := &Response{Trunk: l.trunk.Name, Status: e.Status, Reason: e.Reason}

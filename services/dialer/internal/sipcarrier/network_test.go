@@ -40,7 +40,7 @@ const (
 	lease    = 2 * time.Second
 )
 
-// fakeConversations creates conversations in which the person says one sentence.
+// fakeConversations creates conversations. In each of them, the person says one sentence.
 type fakeConversations struct{}
 
 func (fakeConversations) Begin(context.Context, uuid.UUID, trunks.Trunk) (sipcarrier.Conversation, error) {
@@ -68,22 +68,23 @@ func (fakeConversation) End() sipcarrier.Result {
 	return sipcarrier.Result{Outcome: agent.OutcomeInterested, Reached: agent.ReachedHuman, Turns: []agent.Turn{{Role: agent.RolePerson, Text: "hello", At: at}}}
 }
 
-// fixture is one trunk and a dialer process. The test can kill the process and start another
-// process at the same address.
+// fixture contains a trunk and a dialer process. A test can kill the process and start another one
+// at the same address.
 type fixture struct {
 	t     testing.TB
 	far   *siptest.Trunk
 	first *pgxpool.Pool
 	udp   string
 	mu    sync.Mutex
-	// A retransmitted INVITE has the same branch, so it does not count as a new call.
+	// rang contains the branches of the INVITEs of each call. A retransmission has the same branch, so
+	// it does not count as a new call.
 	rang          map[string]map[string]bool
 	alive         *process
 	conversations sipcarrier.Conversations
-	away          atomic.Bool // true while the processes cannot reach the database
+	away          atomic.Bool // true while no process can reach the database
 	serves        func(ctx context.Context, to string) (bool, error)
 	pauses        *dialqueue.PauseMonitor
-	// applied contains the events of all processes.
+	// applied contains the events that all processes applied.
 	applied recordedEvents
 	// waits counts the calls of Apply that returned store.ErrServerChanged.
 	waits     atomic.Int64
@@ -95,7 +96,7 @@ type fixture struct {
 type recordedEvents struct {
 	mu     sync.Mutex
 	events []carrier.Event
-	more   chan struct{} // closed and replaced when events were added
+	more   chan struct{} // closed and replaced when events are added
 }
 
 func (a *recordedEvents) add(events []carrier.Event) {
@@ -106,7 +107,7 @@ func (a *recordedEvents) add(events []carrier.Event) {
 			return old.CallID == e.CallID && old.Kind == e.Kind && old.At.Equal(e.At)
 		}
 		if e.Kind != carrier.Utterance && slices.ContainsFunc(a.events, same) {
-			continue // a leg applies its earlier events again with each new event
+			continue // with each new event, a leg applies its earlier events again
 		}
 		e.Seq = int64(len(a.events)) + 1
 		a.events = append(a.events, e)
@@ -160,12 +161,11 @@ type process struct {
 	pool  *pgxpool.Pool
 	store *store.Store
 	over  trunks.Trunk
-	// stop kills the process. end stops the process in the same way as SIGTERM.
+	// stop kills the process. end stops it as SIGTERM does.
 	stop, end func()
 }
 
-// Originate inserts the row of the call, as the commit of a fence does, and then originates the
-// call.
+// Originate inserts the row of the call, like the commit of a fence, and then originates the call.
 func (p *process) Originate(ctx context.Context, o carrier.Originate) (time.Time, error) {
 	if err := p.x.insertFenced(ctx, o); err != nil && ctx.Err() == nil {
 		return time.Time{}, err
@@ -173,7 +173,7 @@ func (p *process) Originate(ctx context.Context, o carrier.Originate) (time.Time
 	return p.Carrier.Originate(ctx, o)
 }
 
-// insertFenced inserts the row of an outbound call, as the commit of a fence does.
+// insertFenced inserts the row of an outbound call, like the commit of a fence.
 func (x *fixture) insertFenced(ctx context.Context, o carrier.Originate) error {
 	const fenced = `
 		INSERT INTO calls (call_id, call_request_id, workspace_id, direction, from_number, to_e164, agent_id, status,
@@ -184,7 +184,7 @@ func (x *fixture) insertFenced(ctx context.Context, o carrier.Originate) error {
 	return err
 }
 
-// Events returns the events that all processes applied.
+// Events returns the events that all processes have applied.
 func (p *process) Events(ctx context.Context, after int64, maxWait time.Duration) (carrier.Batch, error) {
 	if err := p.pool.Ping(ctx); err != nil {
 		return carrier.Batch{}, err
@@ -192,7 +192,7 @@ func (p *process) Events(ctx context.Context, after int64, maxWait time.Duration
 	return p.x.applied.after(ctx, after, maxWait)
 }
 
-// Active returns the trunk, or an error while the database is unavailable.
+// Active returns the trunk. While the database is unavailable, it returns an error.
 func (p *process) Active(ctx context.Context) ([]trunks.Trunk, error) {
 	return []trunks.Trunk{p.over}, p.pool.Ping(ctx)
 }
@@ -228,7 +228,7 @@ type activeTrunks interface {
 	Active(ctx context.Context) ([]trunks.Trunk, error)
 }
 
-// trunkStore can also find a trunk that is not active.
+// trunkStore can also find trunks that are not active.
 type trunkStore struct {
 	activeTrunks
 	disabled trunks.Trunk
@@ -251,7 +251,8 @@ func (x *fixture) begin(udp string) *process {
 	return p
 }
 
-// No call is offered to a trunk before the trunk has answered OPTIONS.
+// awaitAnswers waits until the trunks have answered OPTIONS. Before that, no call is offered to
+// them.
 func (p *process) awaitAnswers(t testing.TB, all ...trunks.Trunk) {
 	t.Helper()
 	for _, one := range all {
@@ -304,7 +305,7 @@ func (x *fixture) startWithTrunks(udp string, others func(good trunks.Trunk) act
 	ctx, cancel := context.WithCancel(context.WithoutCancel(x.t.Context()))
 	go func() { _ = p.Run(ctx) }()
 	p.end = cancel
-	// After this, goroutines that still run can do nothing, as in a killed process.
+	// After stop, the goroutines of the process that still run can do nothing, as in a killed process.
 	p.stop = sync.OnceFunc(func() { agent.Close(); pool.Close(); cancel() })
 	x.t.Cleanup(p.stop)
 	return p

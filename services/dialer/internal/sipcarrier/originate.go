@@ -18,11 +18,11 @@ import (
 )
 
 const (
-	// sessionOpenTimeout limits the time for opening the agent's session before the INVITE.
+	// sessionOpenTimeout is how long opening the agent's session may take before the INVITE.
 	sessionOpenTimeout = 4 * time.Second
-	// refusalWait is how long Originate waits for a refusal after a 100. shortRefusalWait applies
-	// if no other trunk can be tried. Then the trunk counts as having accepted the call, unless it
-	// refuses the operator's account later.
+	// refusalWait is how long Originate waits for a refusal after a 100. shortRefusalWait applies if
+	// no other trunk can be tried. After this wait, the trunk counts as having accepted the call,
+	// unless it refuses the operator's account later.
 	refusalWait, shortRefusalWait = 2 * time.Second, 500 * time.Millisecond
 )
 
@@ -35,8 +35,8 @@ func hostPort(host string, port uint16) string {
 }
 
 // Originate stores the teardown state, sends an INVITE and waits for the trunk's first response. If
-// nothing could be sent, it tries the next trunk. If another trunk can carry a refused call, the
-// error is a carrier.Refused with RefusedBy.
+// nothing can be sent to a trunk, it tries the next trunk. If the trunk refuses the call and
+// another trunk can carry it, the error is a carrier.Refused with RefusedBy.
 func (c *Carrier) Originate(ctx context.Context, o carrier.Originate) (dialedAt time.Time, err error) {
 	if o.Test {
 		return time.Time{}, fmt.Errorf("originate %s of a test workspace: %w", o.CallID, carrier.ErrNotPermitted)
@@ -51,12 +51,12 @@ func (c *Carrier) Originate(ctx context.Context, o carrier.Originate) (dialedAt 
 	return c.offerCall(ctx, o, candidates)
 }
 
-// offerCall offers the call to the candidates in order until a trunk accepts or refuses the call.
+// offerCall offers the call to one candidate after the other, until a trunk accepts or refuses it.
 func (c *Carrier) offerCall(
 	ctx context.Context, o carrier.Originate, candidates []trunks.Trunk,
 ) (dialedAt time.Time, err error) {
 	rest := slices.DeleteFunc(slices.Clone(candidates), func(t trunks.Trunk) bool { return !mayShowNumber(t, o) })
-	// the omitted trunks would show a number that differs from the recorded number
+	// A trunk that would show another caller number than the stored one is left out.
 	others := len(candidates) > len(rest)
 	if len(rest) == 0 {
 		err = errOtherNumber
@@ -72,7 +72,7 @@ func (c *Carrier) offerCall(
 		pending, fault := c.sendInvite(ctx, o, trunk, len(rest) > 0 || others)
 		if fault == nil {
 			fault = c.awaitResult(ctx, o, pending)
-			// this result says nothing about the trunk, so its circuit does not count the call
+			// This result does not show whether the trunk works, so the circuit does not count it.
 			if errors.Is(fault, errNoAnswerYet) {
 				known.cancelReservation()
 				return pending.leg.dialedAt, nil
@@ -97,8 +97,7 @@ func (c *Carrier) offerCall(
 	return time.Time{}, notSentError(o, err)
 }
 
-// mayShowNumber reports whether the phone would show the recorded number if the call used the
-// trunk.
+// mayShowNumber reports whether the trunk would send the caller number that is stored for the call.
 func mayShowNumber(t trunks.Trunk, o carrier.Originate) bool {
 	if o.TrunkNumber {
 		return slices.Contains(t.CallerIDs, o.From)
@@ -107,7 +106,7 @@ func mayShowNumber(t trunks.Trunk, o carrier.Originate) bool {
 }
 
 // countNotSent counts an INVITE that was not sent. If the trunk accepted no connection, its circuit
-// opens. A fault of the database or of this process does not count against the trunk.
+// opens. A fault of the database or of this process is not counted.
 func (c *Carrier) countNotSent(to *trunkHealth, fault error) {
 	var unsent *transport.NotSent
 	if errors.As(fault, &unsent) && !errors.Is(fault, sip.ErrLocalFault) && !errors.Is(fault, carrier.ErrNotPermitted) {
@@ -118,7 +117,7 @@ func (c *Carrier) countNotSent(to *trunkHealth, fault error) {
 }
 
 // openSession opens the agent's session before the phone rings. Otherwise a person could answer a
-// call that has no agent.
+// call without an agent.
 func openSession(ctx context.Context, conversation Conversation) error {
 	ctx, cancel := context.WithTimeout(ctx, sessionOpenTimeout)
 	defer cancel()
@@ -136,15 +135,15 @@ func (e *noAgentError) Error() string { return fmt.Sprintf("open agent session: 
 
 func (e *noAgentError) Unwrap() error { return e.err }
 
-// pendingOriginate is a leg and the channel that receives the result of the trunk's first response:
-// nil if the trunk accepted the call, otherwise an error.
+// pendingOriginate is a leg, and the channel that receives the result of the INVITE: nil if the
+// trunk accepted the call, otherwise an error.
 type pendingOriginate struct {
 	leg    *leg
 	answer <-chan error
 }
 
-// sendInvite sends the INVITE. If sendInvite returns an error, nothing was sent. hasAlternative
-// reports that another trunk can be tried after this one.
+// sendInvite sends the INVITE. If it returns an error, nothing was sent. hasAlternative is true if
+// another trunk can be tried after this trunk.
 func (c *Carrier) sendInvite(
 	ctx context.Context, o carrier.Originate, trunk trunks.Trunk, hasAlternative bool,
 ) (pendingOriginate, error) {
@@ -174,7 +173,8 @@ func (c *Carrier) sendInvite(
 		CallID: record.Attempt.SIPCallID, From: trunk.Write(o.From), To: trunk.Write(o.To), Body: conversation.Offer(),
 		Ring: c.cfg.Ring,
 		Permit: func(ctx context.Context) bool {
-			// MayUse can wait for the database. So Permitted checks the age of the gates' result last.
+			// MayUse can wait for the database. So Permitted, which checks the age of the gates' result,
+			// must be called last.
 			if !c.cfg.Pauses.MayUse(ctx, trunk.TrunkID) {
 				l.isTrunkPaused.Store(true)
 				return false
@@ -216,7 +216,7 @@ func (f pendingOriginate) result(ctx context.Context, o carrier.Originate) error
 			f.leg.result = nil
 			f.leg.mu.Unlock()
 			select {
-			case err := <-f.answer: // the result and the end of ctx came at the same time
+			case err := <-f.answer: // the result and the end of ctx arrived at the same time
 				return err
 			default:
 				return ctx.Err()
@@ -228,7 +228,7 @@ func (f pendingOriginate) result(ctx context.Context, o carrier.Originate) error
 // inviteNotSent ends a call whose INVITE was not sent, and deletes its leg.
 func (c *Carrier) inviteNotSent(ctx context.Context, l *leg, o carrier.Originate, reason error) error {
 	l.conversation.End()
-	if errors.Is(reason, store.ErrLegExists) { // another process has already sent the INVITE
+	if errors.Is(reason, store.ErrLegExists) { // another process has already sent an INVITE
 		c.removeLeg(l)
 		return fmt.Errorf("originate %s: %w", o.CallID, carrier.ErrAlreadyOriginated)
 	}
@@ -239,7 +239,7 @@ func (c *Carrier) inviteNotSent(ctx context.Context, l *leg, o carrier.Originate
 	}
 	end := sip.End{At: time.Now(), Cause: callstate.NetworkOutOfOrder, ByUs: true, Err: reason}
 	l.logEnd(end)
-	// If the leg were not deleted, it would use a channel of the trunk permanently.
+	// A leg that is not deleted would use a channel of the trunk permanently.
 	if err := c.legStore.DeleteRefused(ctx, l.record, refusalOf(end)); err != nil {
 		l.enqueue(entry{last: true, write: func(ctx context.Context) error {
 			return c.legStore.DeleteRefused(ctx, l.record, refusalOf(end))

@@ -19,23 +19,23 @@ import (
 )
 
 const (
-	// heartbeatInterval is the time between two heartbeats. A heartbeat records in the database
-	// that this process is alive, and reads the requests of other processes.
+	// heartbeatInterval is the time between two heartbeats. A heartbeat stores that this process is
+	// alive, and reads the requests of other processes.
 	heartbeatInterval = 250 * time.Millisecond
-	// heartbeatTimeout limits one heartbeat. If a heartbeat hangs, a later heartbeat can still
-	// succeed before other processes declare this process dead.
+	// heartbeatTimeout limits one heartbeat. It is short, so that after a heartbeat that hangs,
+	// another one can succeed before other processes declare this process dead.
 	heartbeatTimeout = 2 * time.Second
 	// takeoverInterval is the time between two searches for legs of dead processes.
 	takeoverInterval = 500 * time.Millisecond
 	pruneInterval    = time.Minute
-	// teardownTimeout limits the time for hanging up a leg of a dead process.
+	// teardownTimeout is how long hanging up a leg of a dead process may take.
 	teardownTimeout = 6 * time.Second
-	// endTimeout limits how long a stopping process waits until the ends and the opt-outs of its
-	// last calls are stored.
+	// endTimeout is how long a stopping process waits until the ends and the opt-outs of its last
+	// calls are stored.
 	endTimeout = 8 * time.Second
 )
 
-// Run sends heartbeats, carries out what other processes request for calls of this process, and
+// Run sends heartbeats, ends and answers calls of this process as other processes request it, and
 // ends the calls of dead processes. After ctx ends, no new call is accepted, and live calls may
 // continue for Config.Drain.
 func (c *Carrier) Run(ctx context.Context) error {
@@ -45,20 +45,20 @@ func (c *Carrier) Run(ctx context.Context) error {
 	defer prunes.Stop()
 	working, stop := context.WithCancel(context.WithoutCancel(ctx))
 	// The first heartbeat must precede the first call, because other processes end the calls of a
-	// process that has no heartbeat.
+	// process without heartbeats.
 	err := c.heartbeat(working)
 	var living sync.WaitGroup
 	living.Go(func() { c.heartbeatLoop(working) })
 	defer living.Wait()
 	defer stop()
 	var leaving sync.WaitGroup
-	// the SIP transport is closed after Run returns, and removing a registration needs the
-	// transport
+	// The registrations must be removed before Run returns, because the SIP transport is closed
+	// afterwards.
 	defer leaving.Wait()
 	stopping := ctx.Done()
 	var drained <-chan struct{}
-	// a call is offered to a trunk only after the trunk has answered OPTIONS, so the monitors start
-	// now
+	// The monitors start immediately, because no call is offered to a trunk before it has answered
+	// OPTIONS.
 	if err == nil {
 		err = c.updateMonitors(working)
 	}
@@ -88,8 +88,8 @@ func (c *Carrier) Run(ctx context.Context) error {
 	}
 }
 
-// takeoverRound counts the live processes and takes over the legs of dead processes. takeoverRound
-// also hangs up the legs of this process that another process has taken over.
+// takeoverRound counts the live processes and takes over the legs of dead processes. It also hangs
+// up the legs of this process that another process has taken over.
 func (c *Carrier) takeoverRound(ctx context.Context) error {
 	ctx, done := context.WithTimeout(ctx, journalTimeout)
 	defer done()
@@ -100,8 +100,8 @@ func (c *Carrier) takeoverRound(ctx context.Context) error {
 	return errors.Join(err, c.adoptOrphans(ctx), c.giveUpLost(ctx))
 }
 
-// heartbeatLoop sends heartbeats independently of all other work, because another process ends the
-// calls of a process without heartbeats.
+// heartbeatLoop sends heartbeats, independently of all other work. Other processes end the calls of
+// a process without heartbeats.
 func (c *Carrier) heartbeatLoop(ctx context.Context) {
 	ticker := time.NewTicker(heartbeatInterval)
 	defer ticker.Stop()
@@ -118,8 +118,7 @@ func (c *Carrier) heartbeatLoop(ctx context.Context) {
 }
 
 // drain makes the carrier accept no more calls. The returned channel is closed when the live calls
-// have ended. drain hangs up the calls after Config.Drain, or when the process receives the second
-// signal to stop.
+// have ended. drain hangs them up after Config.Drain, or at the second stop signal of the process.
 func (c *Carrier) drain(ctx context.Context) <-chan struct{} {
 	over := make(chan struct{})
 	go func() {
@@ -136,7 +135,7 @@ func (c *Carrier) drain(ctx context.Context) <-chan struct{} {
 		if n := c.Live(); n > 0 {
 			slog.Info("waiting for live calls to end; a second signal hangs them up", "calls", n, "limit", c.cfg.Drain)
 		}
-		_ = c.agent.Drain(limited) // an error means that the time limit was reached
+		_ = c.agent.Drain(limited) // err means that the time limit was reached
 		live := c.allLegs()
 		if len(live) > 0 {
 			slog.Info("hanging up live calls", "calls", len(live))
@@ -166,7 +165,7 @@ func (c *Carrier) heartbeat(ctx context.Context) error {
 	for _, one := range asked {
 		l := c.leg(one.CallID)
 		switch {
-		// the INVITE of the call was not sent, or the end of its leg was not stored
+		// The call has no leg here: its INVITE was not sent, or the end of its leg was not stored.
 		case l == nil && one.HangupAt != nil:
 			c.endOrphanAsync(ctx, one)
 		case l != nil && one.HangupAt != nil:
@@ -192,7 +191,7 @@ func (c *Carrier) adoptOrphans(ctx context.Context) error {
 }
 
 // giveUpLost hangs up the legs that another process took over while this process had no heartbeat.
-// The other process also hangs up, but it possibly could not reach the trunk.
+// The new owner also hangs up, but possibly cannot reach the trunk.
 func (c *Carrier) giveUpLost(ctx context.Context) error {
 	legs := c.allLegs()
 	if len(legs) == 0 {
@@ -214,8 +213,8 @@ func (c *Carrier) giveUpLost(ctx context.Context) error {
 	return nil
 }
 
-// endOrphanAsync ends an orphan in a goroutine, because a heartbeat must not wait for a trunk. At
-// most one goroutine at a time ends the same orphan.
+// endOrphanAsync ends an orphan in a goroutine, because a heartbeat must not wait for a trunk. For
+// each orphan, at most one such goroutine runs.
 func (c *Carrier) endOrphanAsync(ctx context.Context, orphan store.Leg) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -232,7 +231,7 @@ func (c *Carrier) endOrphanAsync(ctx context.Context, orphan store.Leg) {
 }
 
 // endOrphan ends a call whose process is dead. The call ends in the database even if the trunk does
-// not respond to the teardown, because the call has no audio any more.
+// not respond, because the call has no audio any more.
 func (c *Carrier) endOrphan(ctx context.Context, orphan store.Leg) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), teardownTimeout)
 	defer cancel()
@@ -254,8 +253,8 @@ func (c *Carrier) tearDown(ctx context.Context, orphan store.Leg) error {
 	trunk, err := c.trunks.Find(ctx, orphan.TrunkID)
 	switch {
 	case errors.Is(err, pg.ErrNotFound):
-		// The trunk was removed, so its credentials are missing. The teardown state contains its
-		// address.
+		// The trunk was removed, so there are no credentials. The teardown state contains the address of
+		// the trunk.
 		trunk = trunks.New(orphan.TrunkID)
 		trunk.Host = "removed.invalid"
 	case err != nil:

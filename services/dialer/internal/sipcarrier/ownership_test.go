@@ -56,7 +56,8 @@ func news(t *testing.T, p *process, id uuid.UUID, kind carrier.Kind) carrier.Eve
 	return carrier.Event{}
 }
 
-// The second process possibly could not reach the trunk. So the first process also sends a BYE.
+// The process that took over the leg possibly cannot reach the trunk. So the old owner must also
+// send a BYE.
 func TestRun_HangsUpLegsThatAnotherProcessTookOver(t *testing.T) {
 	t.Parallel()
 	x := newFixture(t)
@@ -80,7 +81,8 @@ func TestRun_HangsUpLegsThatAnotherProcessTookOver(t *testing.T) {
 	}
 }
 
-// DRAIN_LIMIT is zero. A ringing call is canceled, and an answered call ends as failed.
+// The drain limit is zero. A ringing call must be canceled, and an answered call must end as
+// failed.
 func TestRun_StopHangsUpLiveCalls(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
@@ -151,8 +153,8 @@ func (t callbackConversation) Begin(callbacks sipcarrier.ConversationCallbacks) 
 	t.callbacks <- callbacks
 }
 
-// The heartbeat of a process is late during a call, so another process takes over the call.
-func TestRun_LegOfAnotherOwnerStoresOnlyAnOptOut(t *testing.T) {
+// During a call, the heartbeat of its process is late, so another process takes over the call.
+func TestRun_ProcessThatLostALegStoresOnlyItsOptOut(t *testing.T) {
 	t.Parallel()
 	x := newFixture(t)
 	answers := make(chan sipcarrier.ConversationCallbacks, 1)
@@ -221,7 +223,7 @@ func TestRun_LegOfAnotherOwnerStoresOnlyAnOptOut(t *testing.T) {
 	}
 }
 
-// The standby that becomes the database server lacks the newest rows. Refresh restores the row of
+// The new database server is a standby that lacks the newest rows. Refresh must restore the row of
 // the call, its leg and its answer.
 func TestRefresh_RestoresAConversationAfterAFailover(t *testing.T) {
 	t.Parallel()
@@ -267,8 +269,8 @@ func TestRefresh_RestoresAConversationAfterAFailover(t *testing.T) {
 	testkit.Until(t, "the call ends", func() bool { return p.Live() == 0 })
 }
 
-// After the failover, other calls use all channels of the trunk. The row is stored again anyway,
-// because the call is live.
+// After the failover, other calls use all channels of the trunk. The leg must be stored again
+// anyway, because its call is live.
 func TestRefresh_RestoresALegWhoseTrunkIsFull(t *testing.T) {
 	t.Parallel()
 	x := newFixture(t)
@@ -292,8 +294,8 @@ func TestRefresh_RestoresALegWhoseTrunkIsFull(t *testing.T) {
 	testkit.Until(t, "the call ends", func() bool { return p.Live() == 0 })
 }
 
-// The standby that becomes the database server lacks the newest rows. The owner stores the leg and
-// the earlier events again with the next event.
+// The new database server is a standby that lacks the newest rows. With the next event, the owner
+// must store the leg and the earlier events again.
 func TestRefresh_RestoresAnInboundCallAfterAFailover(t *testing.T) {
 	t.Parallel()
 	x := newFixture(t)
@@ -320,7 +322,7 @@ func TestRefresh_RestoresAnInboundCallAfterAFailover(t *testing.T) {
 	x.awaitStatus(id, "completed")
 }
 
-// The standby that becomes the database server lacks the end of the call.
+// The new database server is a standby that lacks the end of the call.
 func TestRefresh_StoresTheEndOfACallAgain(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
@@ -385,7 +387,7 @@ func TestRefresh_StoresTheEndOfACallAgain(t *testing.T) {
 	}
 }
 
-// The standby that becomes the database server lacks the opt-out.
+// The new database server is a standby that lacks the opt-out.
 func TestRefresh_StoresOptOutsAgain(t *testing.T) {
 	t.Parallel()
 	x := newFixture(t)
@@ -399,7 +401,7 @@ func TestRefresh_StoresOptOutsAgain(t *testing.T) {
 	id := dial(t, p, "37", carrier.Answered)
 	optOut(t, x, <-answers, id)
 	exec(t, x, "DELETE FROM opt_outs")
-	for range 2 { // repeating an opt-out has no effect
+	for range 2 { // a repeated opt-out must have no effect
 		p.Refresh()
 		testkit.NoError(t, func() error {
 			var stored int
@@ -466,8 +468,8 @@ func (x *fixture) legs(id uuid.UUID) (n int) {
 	return n
 }
 
-// The standby that becomes the database server lacks the newest rows. The owner stores the leg and
-// the earlier events again with the next event.
+// The new database server is a standby that lacks the newest rows. With the next event, the owner
+// must store the leg and the earlier events again.
 func TestRun_RestoresACallAfterAFailover(t *testing.T) {
 	t.Parallel()
 	x := newFixture(t)
@@ -506,9 +508,9 @@ func TestRun_RestoresACallAfterAFailover(t *testing.T) {
 	}
 }
 
-// The trunk challenges the request that ends the call, so the credentials of the disabled trunk are
-// needed.
-func TestRun_EndsCallsOfADeadProcessOverADisabledTrunk(t *testing.T) {
+// The trunk challenges the request that ends the call. So the dialer needs the credentials of a
+// trunk that is disabled.
+func TestRun_CallsOfADeadProcessEndEvenIfTheirTrunkIsDisabled(t *testing.T) {
 	t.Parallel()
 	x := newFixture(t)
 	ended := make(chan string, 1)
@@ -582,8 +584,8 @@ func TestOriginate_SendsNoINVITEWithoutAnAgent(t *testing.T) {
 	}
 }
 
-// The permit is requested only after the agent's session is open, because opening a session can
-// take seconds.
+// Opening the agent's session can take seconds. So the permit must be requested after the session
+// is open.
 func TestOriginate_SendsNoINVITEWithoutAPermit(t *testing.T) {
 	t.Parallel()
 	x := newFixture(t)
@@ -608,9 +610,9 @@ func TestOriginate_SendsNoINVITEWithoutAPermit(t *testing.T) {
 	}
 }
 
-// The trunk requests credentials, and the second INVITE is not permitted. The trunk has not
-// rejected the operator's account.
-func TestOriginate_RefusedPermitAfterAChallengeKeepsTheCircuitClosed(t *testing.T) {
+// The trunk requests credentials, and the second INVITE is not permitted. This must not count as a
+// rejection of the operator's account.
+func TestOriginate_MissingPermitAfterAChallengeKeepsTheCircuitClosed(t *testing.T) {
 	t.Parallel()
 	x := newFixture(t)
 	x.far.On("25", func(c *siptest.Call) { c.Respond(401, "", `WWW-Authenticate: Digest realm="test", nonce="1"`) })
@@ -648,7 +650,7 @@ func TestOriginate_RefusedPermitAfterAChallengeKeepsTheCircuitClosed(t *testing.
 	}
 }
 
-// The trunk requests credentials, and is paused before the second INVITE.
+// The trunk requests credentials. It is paused before the second INVITE.
 func TestOriginate_PauseAfterAChallengeReturnsErrTrunkPaused(t *testing.T) {
 	t.Parallel()
 	x := newFixture(t)
@@ -713,7 +715,8 @@ func TestOriginate_DatabaseFaultDoesNotCountAgainstTheTrunk(t *testing.T) {
 	}
 }
 
-// While ready is true, opening an agent's session makes the database unavailable.
+// databaseOutage creates conversations. While ready is true, opening an agent's session makes the
+// database unavailable.
 type databaseOutage struct {
 	x     *fixture
 	ready atomic.Bool
@@ -743,9 +746,9 @@ func (hangingTrunks) Active(ctx context.Context) ([]trunks.Trunk, error) {
 	return nil, ctx.Err()
 }
 
-// Heartbeats must not wait for any other work, because other processes end the calls of a process
+// Heartbeats must not wait for other work, because other processes end the calls of a process
 // without heartbeats.
-func TestRun_SendsHeartbeatsWhileItWaits(t *testing.T) {
+func TestRun_SendsHeartbeatsWhileAQueryHangs(t *testing.T) {
 	t.Parallel()
 	x := newFixture(t)
 	x.startWithTrunks(loopback, func(trunks.Trunk) activeTrunks { return hangingTrunks{} })
@@ -763,8 +766,8 @@ func TestRun_SendsHeartbeatsWhileItWaits(t *testing.T) {
 	})
 }
 
-// The stored state of a ringing call leads to a CANCEL, but an answered call needs a BYE. So a
-// state that could not be stored at the answer must be stored later.
+// The teardown state of a ringing call leads to a CANCEL, but an answered call needs a BYE. So if
+// the state cannot be stored at the answer, it must be stored later.
 func TestStoreState_FailedWriteIsRepeatedLater(t *testing.T) {
 	t.Parallel()
 	x := newFixture(t)

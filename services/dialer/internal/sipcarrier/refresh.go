@@ -10,14 +10,14 @@ import (
 	"ringfence.dev/services/dialer/internal/carrier"
 )
 
-// An asynchronous standby can lack the last commits. Refresh stores the opt-outs and the ends of
-// legs of the last recentPeriod again, but at most maxRecent of each.
+// After a failover, the new database server can lack the last commits. So Refresh stores the
+// opt-outs and the ends of legs of the last recentPeriod again, at most maxRecent of each.
 const (
 	recentPeriod = 5 * time.Minute
 	maxRecent    = 5000
 )
 
-// recent contains the values that were added within recentPeriod, but at most maxRecent values. The
+// recent contains the values that were added within recentPeriod, at most the newest maxRecent. The
 // zero value is empty. Its methods are safe for concurrent use.
 type recent[T any] struct {
 	mu     sync.Mutex
@@ -45,20 +45,20 @@ func (r *recent[T]) deleteOldLocked() {
 	for n < len(r.values) && time.Since(r.added[n]) > recentPeriod {
 		n++
 	}
-	clear(r.values[:n]) // the array must not keep the deleted values in memory
+	clear(r.values[:n]) // release the memory of the removed values
 	r.values, r.added = r.values[n:], r.added[n:]
 }
 
-// endedLeg is a leg whose end was stored. The field last contains the steps that were stored
-// together with the end.
+// endedLeg is a leg whose end was stored, and the steps (last) that were stored together with the
+// end.
 type endedLeg struct {
 	leg  *leg
 	last []entry
 }
 
-// keepEnded keeps the data from which Refresh stores the end of the leg again. It does not keep the
-// audio and the conversation. It also keeps a leg that another process has taken over, because the
-// new database server can lack the takeover.
+// keepEnded keeps the data with which Refresh can store the end of the leg again, without the audio
+// and the conversation. It also keeps a leg that another process has taken over, because the new
+// database server can lack the takeover.
 func (c *Carrier) keepEnded(l *leg, last []entry) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -72,10 +72,11 @@ func (c *Carrier) keepEnded(l *leg, last []entry) {
 	c.endedLegs.add(endedLeg{leg: kept, last: last})
 }
 
-// Refresh stores data again that a failover of the database can have lost: the events of the live
-// legs of this process, the ends of its last legs, and its last opt-outs. Without Refresh, an
-// outbound call would end as not answered. A call that has ended would last until its longest
-// duration. An inbound call would have no row and no end. Repeating Refresh has no effect.
+// Refresh stores data again that a failover of the database can have lost: the events of this
+// process's live legs, the ends of its last legs, and its last opt-outs. Without Refresh, an
+// answered outbound call would end as not answered, a call that has ended would seem to last until
+// its longest duration, and an inbound call would have no row. A repeated call of Refresh has no
+// effect.
 func (c *Carrier) Refresh() {
 	for _, l := range c.allLegs() {
 		l.refresh()
@@ -86,7 +87,7 @@ func (c *Carrier) Refresh() {
 	go c.refreshEnded()
 }
 
-// refreshEnded stores the ends of the legs again that the database does not contain.
+// refreshEnded stores the ends of legs again that are missing in the database.
 func (c *Carrier) refreshEnded() {
 	kept := c.endedLegs.all()
 	if len(kept) == 0 {
@@ -114,7 +115,7 @@ func (c *Carrier) refreshEnded() {
 func (e endedLeg) storeAgain() {
 	l := e.leg
 	l.mu.Lock()
-	l.isLost = false // the previous database server can have contained the end, but the new one does not
+	l.isLost = false // the end can be stored on the old database server but not on the new one
 	l.mu.Unlock()
 	l.carrier.storeUntilDone("end of a call not stored again, retrying", l.callID, func(ctx context.Context) error {
 		return l.storeEntries(ctx, e.last)
@@ -122,10 +123,9 @@ func (e endedLeg) storeAgain() {
 	l.carrier.signalChange()
 }
 
-// storeOptOut stores an opt-out without a guard, because an opt-out always counts. Another process
-// can own the leg, the leg can have ended, or a failover of the database can have lost the row of
-// the call. The opt-out does not wait in the leg's queue, because after a failover the events in
-// the queue wait for the reconciliation.
+// storeOptOut stores an opt-out without a guard, because an opt-out always counts: even if another
+// process owns the leg, the leg has ended, or a failover lost the row of the call. It does not use
+// the leg's queue, because after a failover the events in the queue wait for the reconciliation.
 func (c *Carrier) storeOptOut(optOut carrier.Event) {
 	c.storingOptOuts.Add(1)
 	defer c.storingOptOuts.Add(-1)
@@ -134,8 +134,8 @@ func (c *Carrier) storeOptOut(optOut carrier.Event) {
 	})
 }
 
-// storeUntilDone calls storeStep until it succeeds, or until Run has returned. Each error is logged
-// with the given message.
+// storeUntilDone repeats storeStep until it succeeds, or until Run has returned. It logs each error
+// with the message.
 func (c *Carrier) storeUntilDone(message string, callID uuid.UUID, storeStep func(context.Context) error) {
 	for pause := pollInterval; ; pause = min(2*pause, time.Second) {
 		ctx, cancel := context.WithTimeout(context.Background(), journalTimeout)

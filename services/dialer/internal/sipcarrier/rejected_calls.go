@@ -26,18 +26,17 @@ const (
 	maxTextLength = 64
 )
 
-// RejectedCalls keeps the last refused inbound calls and connections, and counts all of them. A
-// call is refused because of its called number or its source address. RejectedCalls is safe for
+// RejectedCalls keeps the last refused inbound calls and connections, and counts all refused ones.
+// A call is refused because of its called number or its source address. RejectedCalls is safe for
 // concurrent use. A nil RejectedCalls keeps nothing.
 type RejectedCalls struct {
 	counted *prometheus.CounterVec
 
 	mu   sync.Mutex
-	last []rejectedCall // the newest attempt is last
+	last []rejectedCall // newest last
 }
 
-// rejectedCall is a refused call or connection, with the values that show whether another call
-// repeats it.
+// rejectedCall is a refused call or connection, with the values that identify its repetitions.
 type rejectedCall struct {
 	replicas.RejectedCall
 	address netip.Addr
@@ -62,19 +61,21 @@ func (s *RejectedCalls) AddUnknown(from transport.Rejected) {
 		"If this is a trunk of yours, add %s to its inbound_sources.", from.Source.Addr()))
 }
 
-// addUnreadable adds a call over a trunk whose called number is not in the trunk's number format.
+// addUnreadable adds a call over a trunk. Its called number is not in the number format of the
+// trunk.
 func (s *RejectedCalls) addUnreadable(a *sip.Arrival, trunk trunks.Trunk) {
 	s.add(rejectedArrival(a), replicas.UnknownNumber, fmt.Sprintf(
 		"Set number_format and number_prefix of trunk %s to how it writes numbers.", trunk.Name))
 }
 
-// addUnassigned adds a call over a trunk whose called number is assigned to no agent.
+// addUnassigned adds a call over a trunk. Its called number is not assigned to an agent.
 func (s *RejectedCalls) addUnassigned(a *sip.Arrival) {
 	s.add(rejectedArrival(a), replicas.UnassignedNumber,
 		"Assign the number to an agent: ringfence numbers add NUMBER AGENT.")
 }
 
-// AddArrived adds a call whose address was admitted, but whose trunk has been removed since then.
+// AddArrived adds a call whose address belonged to a trunk. The trunk has been removed since the
+// call arrived.
 func (s *RejectedCalls) AddArrived(a *sip.Arrival) { s.AddUnknown(rejectedArrival(a)) }
 
 func rejectedArrival(a *sip.Arrival) transport.Rejected {
@@ -84,9 +85,9 @@ func rejectedArrival(a *sip.Arrival) transport.Rejected {
 	}
 }
 
-// add counts and stores a refused call or connection. A repeated call replaces the stored call. A
-// retransmitted INVITE is not counted again. A connection has no Call-ID, so every connection is
-// counted.
+// add counts and stores a refused call or connection. If the call is stored already, the new one
+// replaces it. A retransmitted INVITE is not counted again. A connection has no Call-ID, so each
+// connection is counted.
 func (s *RejectedCalls) add(from transport.Rejected, reason replicas.Reason, hint string) {
 	if s == nil {
 		return
@@ -110,8 +111,8 @@ func (s *RejectedCalls) add(from transport.Rejected, reason replicas.Reason, hin
 	s.last = append(s.last, added)
 }
 
-// isRepeatOf reports whether two refused calls are the same INVITE or come from the same address. A
-// caller repeats an INVITE that got no response.
+// isRepeatOf reports whether two refused calls are the same INVITE, or two connections come from
+// the same address. A caller repeats an INVITE that gets no response.
 func (s rejectedCall) isRepeatOf(other rejectedCall) bool {
 	same := s.address == other.address && s.callID == other.callID
 	return same && s.Transport == other.Transport && s.Reason == other.Reason
@@ -134,8 +135,8 @@ func (s *RejectedCalls) Describe(all chan<- *prometheus.Desc) { s.counted.Descri
 // Collect implements prometheus.Collector.
 func (s *RejectedCalls) Collect(all chan<- prometheus.Metric) { s.counted.Collect(all) }
 
-// maskedParty returns user@host of the URI in a From or To header, without display name and
-// parameters. If the user is a telephone number, the number is masked.
+// maskedParty returns user@host of the URI in a From or To header, without the display name and
+// parameters. If the user is a phone number, it is masked.
 func maskedParty(header string) string {
 	if _, inside, found := strings.Cut(header, "<"); found {
 		header = inside
@@ -151,17 +152,18 @@ func maskedParty(header string) string {
 	if at := strings.LastIndexByte(rest, '@'); at >= 0 {
 		user, host = rest[:at], rest[at:]
 	}
-	user, _, _ = strings.Cut(user, ":") // remove a password from the user part of the URI
+	user, _, _ = strings.Cut(user, ":") // remove the password from the user part of the URI
 	user = numberPattern.ReplaceAllStringFunc(cleaned(user), func(n string) string { return phone.Number(n).Masked() })
 	return cleaned(user + host)
 }
 
-// numberPattern matches a text that is like a phone number or like a long part of one.
+// numberPattern matches a text that looks like a phone number or a long part of one.
 var numberPattern = regexp.MustCompile(`\+?[0-9][0-9.()-]{3,}[0-9]`)
 
 func cleaned(text string) string { return cleanText(text, maxTextLength) }
 
-// cleanText removes characters that are not printable, and cuts the text to maxLength characters.
+// cleanText removes characters that are not printable, and shortens the text to maxLength
+// characters.
 func cleanText(text string, maxLength int) string {
 	text = strings.Map(func(r rune) rune {
 		if r == unicode.ReplacementChar || !unicode.IsPrint(r) {

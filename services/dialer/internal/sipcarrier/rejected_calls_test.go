@@ -36,7 +36,7 @@ func TestMaskedParty_RemovesNamesAndMasksNumbers(t *testing.T) {
 	}
 }
 
-func FuzzParty(f *testing.F) {
+func FuzzMaskedParty(f *testing.F) {
 	f.Add(`"Bob" <sip:+14155550123@192.0.2.1>;tag=1`)
 	f.Add("<tel:\xff\x1b>")
 	f.Fuzz(func(t *testing.T, header string) {
@@ -50,7 +50,7 @@ func FuzzParty(f *testing.F) {
 	})
 }
 
-// A retransmitted INVITE is counted once.
+// A retransmitted INVITE must be counted once.
 func TestRejectedCalls_KeepsTheLastTwenty(t *testing.T) {
 	t.Parallel()
 	s := NewRejectedCalls()
@@ -79,7 +79,8 @@ func TestRejectedCalls_KeepsTheLastTwenty(t *testing.T) {
 	}
 }
 
-// Several connections from one address are one entry in the list.
+// Several connections from one address must be one entry of the list, but each connection must be
+// counted.
 func TestRejectedCalls_EachConnectionIsCounted(t *testing.T) {
 	t.Parallel()
 	s := NewRejectedCalls()

@@ -8,7 +8,7 @@ import (
 	"ringfence.dev/services/dialer/internal/trunks"
 )
 
-func TestSIPTrunk_WithoutPortUsesSRVRecords(t *testing.T) {
+func TestSIPTrunk_TrunkWithoutAPortUsesSRVRecords(t *testing.T) {
 	t.Parallel()
 	for _, transport := range []trunks.Transport{trunks.UDP, trunks.TCP, trunks.TLS} {
 		one := trunks.New(uuid.UUID{1})

@@ -2,7 +2,7 @@
 // sip and a Conversation, which is the audio and conversation of the call.
 //
 // The process that has a leg owns it, and applies its events to the call in the database. Other
-// processes request the end or the answer of a call through the database. If the owner is dead,
+// processes use the database to request the end or the answer of a call. If the owner is dead,
 // another process takes over the leg and ends it with its teardown state (ADR 13, ADR 15).
 package sipcarrier
 
@@ -34,10 +34,10 @@ import (
 )
 
 const (
-	// journalTimeout limits a database query for legs. journalTimeout also limits how long Hangup
-	// waits until the owner has ended the call.
+	// journalTimeout limits a database query for legs. It also limits how long Hangup waits until the
+	// owner has ended the call.
 	journalTimeout = 8 * time.Second
-	// pollInterval is how often a waiting Hangup reads the leg.
+	// pollInterval is the time between two reads of the leg while Hangup waits.
 	pollInterval = 50 * time.Millisecond
 	// probeTimeout limits an OPTIONS request, and the lookup of a trunk's host name.
 	probeTimeout = 2 * time.Second
@@ -50,8 +50,7 @@ type Trunks interface {
 	Active(ctx context.Context) ([]trunks.Trunk, error)
 }
 
-// TrunkStore can also find a trunk that is not active, because such a trunk can have calls that
-// must be ended.
+// TrunkStore also finds trunks that are not active. Such a trunk can have calls that must be ended.
 type TrunkStore interface {
 	Trunks
 	Find(ctx context.Context, trunkID uuid.UUID) (trunks.Trunk, error)
@@ -63,39 +62,39 @@ type Conversations interface {
 	Begin(ctx context.Context, callID uuid.UUID, trunk trunks.Trunk) (Conversation, error)
 }
 
-// Conversation is the audio and conversation of one call. Its methods, except Ready, are not called
-// concurrently. End is the last method that is called.
+// Conversation is the audio and conversation of one call. Only Ready may be called concurrently
+// with other methods. End is the last method that is called.
 type Conversation interface {
 	// Offer returns the SDP offer of this side.
 	Offer() []byte
 	// Answer receives the SDP answer and starts the conversation.
 	Answer(answer []byte, callbacks ConversationCallbacks) error
-	// Ready opens the agent's session and returns when the session is open, or when the conversation
-	// has ended. Ready may be called several times and concurrently.
+	// Ready opens the agent's session. It returns when the session is open or the conversation has
+	// ended. It may be called several times and concurrently.
 	Ready(ctx context.Context) error
 	// Accept returns the SDP answer to the SDP offer of an inbound call. If offer is empty, Accept
 	// returns an SDP offer, and Agreed receives the caller's SDP answer. The conversation starts
-	// when Conversation.Begin is called after that.
+	// later, with Conversation.Begin.
 	Accept(offer []byte) (answer []byte, err error)
 	Begin(callbacks ConversationCallbacks)
-	// Offered returns the SDP answer to an SDP offer within the call. If offer is nil, Offered
-	// returns an SDP offer, and Agreed receives the peer's SDP answer.
+	// Offered returns the SDP answer to an SDP offer within the call. If offer is nil, it returns an
+	// SDP offer, and Agreed receives the peer's SDP answer.
 	Offered(offer []byte) ([]byte, error)
 	Agreed(answer []byte)
-	// End ends the conversation and returns its result. End may be called again.
+	// End ends the conversation and returns its result. It may be called again.
 	End() Result
 }
 
-// ConversationCallbacks are the functions that a conversation calls.
+// ConversationCallbacks contains the functions that a conversation calls.
 type ConversationCallbacks struct {
-	// OptedOut is called when the person asks not to be called again. OptedOut returns after the
+	// OptedOut must be called when the person asks not to be called again. It returns after the
 	// opt-out was stored.
 	OptedOut func(quote string, at time.Time)
-	// HangUp is called when the conversation is over. HangUp hangs up the call with the cause.
+	// HangUp hangs up the call with the cause. It is called when the conversation is over.
 	HangUp func(callstate.Cause)
-	// Transfer transfers the call to a number and returns when the call was answered there. The
-	// caller of Transfer must then hang up this leg. If Transfer returns an error, the call
-	// continues or has already ended.
+	// Transfer transfers the call to a number and returns when the call was answered there. The caller
+	// of Transfer must then hang up this leg. If Transfer returns an error, the transfer has failed,
+	// and the call possibly continues.
 	Transfer func(ctx context.Context, to string) error
 }
 
@@ -103,30 +102,29 @@ type ConversationCallbacks struct {
 type Result struct {
 	Turns            []agent.Turn
 	Outcome, Reached string
-	// CallbackAt is the time at which the person asked to be called back. CallbackAt is nil if no
-	// callback was agreed.
+	// CallbackAt is the time at which the person wants to be called back. It is nil if no callback was
+	// agreed.
 	CallbackAt *time.Time
-	// Disclosure states which part of the disclosure was played. Disclosure is nil if there was no
-	// disclosure, or if the part is unknown.
+	// Disclosure states which part of the disclosure was played. It is nil if there was no disclosure,
+	// or if the part is unknown.
 	Disclosure *agent.DisclosureRecord
 }
 
-// Config has the settings of the carrier.
+// Config contains the settings of the carrier.
 type Config struct {
-	// RingLimit is how long a phone may ring. If it is shorter than sip.FirstRing, it also limits
-	// the time until the phone rings. Ring must be longer, because the INVITE is canceled after
-	// Ring.
+	// RingLimit is how long a phone may ring. If it is shorter than sip.FirstRing, it also limits the
+	// time until the phone rings. Ring is the time after which the INVITE is canceled, and must be
+	// longer than RingLimit.
 	RingLimit, Ring time.Duration
 	// Keep is how long ended legs are kept in the database.
 	Keep time.Duration
 	// MayReach returns an error if the workspace of the call may not call a number. A call is
-	// transferred only after MayReach returned nil. If MayReach is nil, no call is transferred.
+	// transferred only if MayReach returns nil. If MayReach is nil, no call is transferred.
 	MayReach func(ctx context.Context, callID uuid.UUID, to string) error
 	// Serves reports whether a number is assigned to an agent. Inbound calls to other numbers are
-	// refused. If Serves is nil, no inbound call is refused for this reason.
+	// refused. If Serves is nil, calls to all numbers are accepted.
 	Serves func(ctx context.Context, to string) (bool, error)
-	// Drain is how long live calls may continue after Run is stopped. After that time they are hung
-	// up.
+	// Drain is how long live calls may continue after Run begins to stop. Then they are hung up.
 	Drain time.Duration
 	// Rejected keeps refused inbound calls. If Rejected is nil, refused calls are not kept.
 	Rejected *RejectedCalls
@@ -137,14 +135,14 @@ type Config struct {
 	// credentials opens the circuit immediately.
 	CircuitFailures int
 	CircuitRest     time.Duration
-	// Trace records the messages of trunks whose setting trace is true. If Trace is nil, no
-	// messages are recorded.
+	// Trace records the messages of trunks whose setting trace is on. If Trace is nil, no messages are
+	// recorded.
 	Trace *siptrace.Recorder
-	// Pauses contains the trunks over which dialing is paused. If Pauses is nil, there are none.
+	// Pauses contains the paused trunks. If Pauses is nil, no trunk is paused.
 	Pauses *dialqueue.PauseMonitor
 }
 
-// Carrier is the carrier over all SIP trunks. Its methods are safe for concurrent use.
+// Carrier places and accepts calls over all SIP trunks. Its methods are safe for concurrent use.
 type Carrier struct {
 	cfg               Config
 	agent             *sip.UserAgent
@@ -162,16 +160,16 @@ type Carrier struct {
 	legs          map[uuid.UUID]*leg
 	endingOrphans map[uuid.UUID]bool // orphans that are being ended
 	changed       chan struct{}      // closed and replaced when this process has stored a step
-	stopped       chan struct{}      // closed when Run has ended
+	stopped       chan struct{}      // closed when Run has returned
 
 	storingOptOuts atomic.Int64 // opt-outs that are not stored yet
 	optOuts        recent[carrier.Event]
 	endedLegs      recent[endedLeg]
 }
 
-// Calls applies the events of legs to their calls (package calls). The guard is a condition that is
-// checked in the same transaction. Apply returns store.ErrLost if the guard shows that this process
-// does not own a live leg.
+// Calls applies the events of legs to their calls (package calls). The guard is checked in the same
+// transaction. If the guard shows that this process does not own a live leg, Apply returns
+// store.ErrLost.
 type Calls interface {
 	Apply(ctx context.Context, guard store.Guard, events []carrier.Event) error
 }
@@ -205,8 +203,8 @@ func New(
 // Name returns "sip", the common name of all SIP trunks.
 func (c *Carrier) Name() string { return "sip" }
 
-// Ready returns nil if the database and at least one trunk respond. Ready sends OPTIONS to all
-// trunks concurrently and returns after the first success.
+// Ready returns nil if the database and at least one trunk respond. It sends OPTIONS to all trunks
+// concurrently and returns after the first answer.
 func (c *Carrier) Ready(ctx context.Context) error {
 	active, err := c.trunks.Active(ctx)
 	if err != nil {
@@ -261,8 +259,8 @@ func (c *Carrier) signalChange() {
 	c.changed = make(chan struct{})
 }
 
-// Find returns the status of a call. After a failover, the row of a leg of this process can be
-// missing in the database. Find then returns only the time of dialing.
+// Find returns the status of a call. After a failover, the row of this process's leg can be missing
+// in the database. Find then returns only the time of dialing.
 func (c *Carrier) Find(ctx context.Context, callID uuid.UUID) (carrier.CallStatus, error) {
 	ctx, cancel := context.WithTimeout(ctx, journalTimeout)
 	defer cancel()
@@ -286,7 +284,7 @@ func unknownCallError(err error) error {
 	return err
 }
 
-// Answer sends the process that owns an inbound call a request to answer the call.
+// Answer answers an inbound call: it sends a request to the process that owns the call.
 func (c *Carrier) Answer(ctx context.Context, callID uuid.UUID) error {
 	ctx, cancel := context.WithTimeout(ctx, journalTimeout)
 	defer cancel()
@@ -295,7 +293,7 @@ func (c *Carrier) Answer(ctx context.Context, callID uuid.UUID) error {
 }
 
 // Hangup ends a call and waits until the end is stored. If another process owns the call, Hangup
-// sends the owner a request to end the call.
+// sends a request to that process.
 func (c *Carrier) Hangup(ctx context.Context, callID uuid.UUID) (carrier.CallStatus, error) {
 	ctx, cancel := context.WithTimeout(ctx, journalTimeout)
 	defer cancel()
@@ -335,7 +333,7 @@ func (c *Carrier) leg(callID uuid.UUID) *leg {
 }
 
 // dialTime returns the time at which the first INVITE of a call was sent. ok is false if this
-// process has no outbound leg of the call that Refresh would store again.
+// process has no outbound leg of the call, or if Refresh would not store that leg again.
 func (c *Carrier) dialTime(callID uuid.UUID) (at time.Time, ok bool) {
 	if l := c.leg(callID); l != nil {
 		return l.dialTime()

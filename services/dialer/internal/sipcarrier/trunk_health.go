@@ -30,28 +30,29 @@ func (r *Response) Error() string {
 	return fmt.Sprintf("trunk %q answered %d %s before the phone rang", r.Trunk, r.Status, r.Reason)
 }
 
-// trunkHealth is the state of one version of a trunk in this process. A changed trunk gets a new
-// trunkHealth with a closed circuit. A nil trunkHealth means that the trunk is not monitored yet.
+// trunkHealth is the state of one version of a trunk in this process. After a change, a trunk gets
+// a new trunkHealth with a closed circuit. A nil trunkHealth means that the trunk is not monitored
+// yet.
 type trunkHealth struct {
 	name    string
 	version int64
 	monitor *sip.TrunkMonitor
 	stop    context.CancelFunc
-	done    chan struct{} // closed when the registration at the trunk was removed
+	done    chan struct{} // closed when the registration was removed
 	state   trunkState
 
 	mu      sync.Mutex
 	circuit *circuitbreaker.Breaker
-	// accepted reports that the trunk has accepted a call since its last change, so its credentials
-	// are correct.
+	// accepted is true if the trunk has accepted a call since its last change, which proves that its
+	// credentials are right.
 	accepted  bool
 	forbidden forbiddenCounter
 	opened    int
 }
 
-// isOperatorFault counts a refusal and reports whether the operator must correct something, so that
-// the call request is released. This is true for a 401 or 407, and for a 403 if the operator's
-// account can be the cause.
+// isOperatorFault counts a refusal. It reports whether the operator must correct something, so that
+// the call request is released. It returns true for a 401 or 407, and for a 403 that the operator's
+// account can have caused.
 func (o *trunkHealth) isOperatorFault(end sip.End, order carrier.Originate) bool {
 	if !end.OtherTrunkAllowed {
 		return false
@@ -84,12 +85,12 @@ func (o *trunkHealth) isAccountSuspected(end sip.End) bool {
 }
 
 // usableChannels returns how many calls the trunk can carry now. live is the number of its live
-// calls. A trunk that is down or whose circuit is open gets no new call. A half-open circuit
-// permits one.
+// calls. A trunk that does not answer OPTIONS or whose circuit is open gets no new call. With a
+// half-open circuit it gets one.
 func (o *trunkHealth) usableChannels(t trunks.Trunk, live int, now time.Time) (most int, usable bool) {
 	most, live = int(t.Channels), min(live, int(t.Channels))
 	if o == nil {
-		return live, false // a call is offered only after the trunk has answered OPTIONS
+		return live, false // until the trunk answers OPTIONS, no call is offered to it
 	}
 	if !o.monitor.HasAnswered() {
 		return live, false
@@ -106,8 +107,8 @@ func (o *trunkHealth) usableChannels(t trunks.Trunk, live int, now time.Time) (m
 	return min(most, live+1), true
 }
 
-// isUnavailable reports that no call may be offered to the trunk: the trunk has not answered
-// OPTIONS, its circuit is open, or a test call is in progress.
+// isUnavailable reports whether no call may be offered to the trunk: it has not answered OPTIONS,
+// its circuit is open, or a test call is in progress.
 func (o *trunkHealth) isUnavailable() bool {
 	if o == nil {
 		return true
@@ -117,9 +118,8 @@ func (o *trunkHealth) isUnavailable() bool {
 	return !o.monitor.HasAnswered() || o.circuit.State() == circuitbreaker.Open || o.circuit.Probing()
 }
 
-// reserveCall reserves one call of a workspace in the circuit. The result is false if the circuit
-// permits no call. If the result is true, the caller must later call countResult or
-// cancelReservation.
+// reserveCall reserves one call of a workspace in the circuit. It returns false if the circuit
+// permits no call. Otherwise the caller must later call countResult or cancelReservation.
 func (o *trunkHealth) reserveCall(workspaceID uuid.UUID) bool {
 	if o == nil {
 		return false
@@ -152,9 +152,9 @@ func (o *trunkHealth) countUnreachable(fault error) {
 	o.countFailure(fault, true)
 }
 
-// countResult counts the response of the trunk to an INVITE. result is nil if the trunk accepted
-// the call, and a *carrier.Refused if the trunk refused it. Any other error means that the trunk
-// did not respond.
+// countResult counts the trunk's response to an INVITE. result is nil if the trunk accepted the
+// call, and a *carrier.Refused if the trunk refused it. Any other error means that the trunk did
+// not respond.
 func (o *trunkHealth) countResult(result error) {
 	if o == nil {
 		return
@@ -162,7 +162,7 @@ func (o *trunkHealth) countResult(result error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	var refused *carrier.Refused
-	// The trunk did not cause this error, so the error does not count.
+	// The trunk did not cause this error, so it is not counted.
 	if errors.Is(result, carrier.ErrNotPermitted) || errors.As(result, &refused) && refused.NotSent {
 		o.circuit.CancelTest()
 		return
@@ -196,8 +196,8 @@ func (o *trunkHealth) countResult(result error) {
 	}
 }
 
-// isTrunkFault reports whether the trunk caused the failure of a call: no response, a refusal of
-// the operator's account, or a fault of the trunk.
+// isTrunkFault reports whether the trunk caused the failure of a call: it did not respond, it
+// refused the operator's account, or it has a fault.
 func isTrunkFault(result error) bool {
 	var refused *carrier.Refused
 	if !errors.As(result, &refused) {
@@ -206,7 +206,7 @@ func isTrunkFault(result error) bool {
 	return refused.OperatorFault || refused.Cause.OfTrunk()
 }
 
-// countAccepted records that the trunk works: it accepted a call, or refused a call because of the
+// countAccepted records that the trunk works: it accepted a call, or refused one because of the
 // callee. The caller must hold mu.
 func (o *trunkHealth) countAccepted() {
 	o.accepted = true
@@ -218,8 +218,8 @@ func isForbidden(refused *carrier.Refused) bool {
 	return errors.As(refused, &response) && response.Status == http.StatusForbidden
 }
 
-// countFailure counts a failure in the circuit. A definite failure opens the circuit immediately.
-// The caller must hold mu.
+// countFailure counts a failure in the circuit. If definite is true, the failure opens the circuit
+// immediately. The caller must hold mu.
 func (o *trunkHealth) countFailure(err error, definite bool) {
 	if o.circuit.Failed(time.Now(), definite) {
 		o.opened++
@@ -234,8 +234,8 @@ func (t *monitoredTrunks) healthOf(id uuid.UUID) *trunkHealth {
 	return t.all[id]
 }
 
-// Limit returns the channels and calls per second of all trunks that can take calls now. Both are
-// zero if no trunk can take calls. A paused trunk has only the channels of its live calls.
+// Limit returns the channels and calls per second of all trunks that can take calls now, or zeros
+// if there is no such trunk. A paused trunk has only the channels of its live calls.
 func (c *Carrier) Limit(ctx context.Context) (dialqueue.Limit, error) {
 	active, err := c.trunks.Active(ctx)
 	if err != nil {
@@ -264,21 +264,21 @@ func (c *Carrier) Limit(ctx context.Context) (dialqueue.Limit, error) {
 	return sum, nil
 }
 
-// idleLog logs that no trunk can take calls, at most once per idleLogInterval.
+// idleLog limits how often the dialer logs that no trunk can take calls: once per idleLogInterval.
 type idleLog struct {
 	mu     sync.Mutex
 	warned time.Time
 }
 
-// idleLogInterval is the time between two messages that no trunk can take calls. startupDelay is
-// how long a new process waits for the first responses to OPTIONS before it logs such a message.
+// idleLogInterval is the time between two log messages that no trunk can take calls. A new process
+// logs no such message before startupDelay, because the trunks have not answered OPTIONS yet.
 const idleLogInterval, startupDelay = time.Minute, 5 * time.Second
 
 func (i *idleLog) warn(ctx context.Context, active []trunks.Trunk, known func(uuid.UUID) *trunkHealth) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	now := time.Now()
-	if i.warned.IsZero() { // the first check of this process
+	if i.warned.IsZero() { // first check of this process
 		i.warned = now.Add(startupDelay - idleLogInterval)
 	}
 	if now.Sub(i.warned) < idleLogInterval {

@@ -59,9 +59,10 @@ func TestOperatorFault_IsTrueIfTheAccountCanBeTheCause(t *testing.T) {
 	}
 }
 
-// A 403 can be about the callee's number. So the circuit opens only after a 403 for several numbers
-// in a row. A call request to a single number is released a limited number of times.
-func TestOperatorFault_SeveralForbiddenNumbersSuspectTheAccount(t *testing.T) {
+// A 403 can concern the callee's number. So the circuit opens only after 403 responses to several
+// numbers in a row. A call request is released only a limited number of times after a 403 to its
+// number.
+func TestOperatorFault_403ForSeveralNumbersSuspectsTheAccount(t *testing.T) {
 	t.Parallel()
 	one, other := uuid.UUID{1}, uuid.UUID{2}
 	to := func(workspace uuid.UUID, numbers ...string) (orders []carrier.Originate) {
@@ -79,10 +80,10 @@ func TestOperatorFault_SeveralForbiddenNumbersSuspectTheAccount(t *testing.T) {
 	tests := []struct {
 		name     string
 		accepted bool
-		// others reports that another workspace calls over the trunk.
+		// others is true if another workspace calls over the trunk.
 		others bool
 		orders []carrier.Originate
-		want   bool // the expected result for the last response
+		want   bool // expected result for the last response
 		state  circuitbreaker.State
 	}{
 		{name: "one number, refused 10 times", orders: often(10), want: true, state: circuitbreaker.Closed},
@@ -146,9 +147,9 @@ func TestOperatorFault_SeveralForbiddenNumbersSuspectTheAccount(t *testing.T) {
 	}
 }
 
-// A fault of this process must not open the circuit of the trunk. An INVITE to a trunk that cannot
-// be reached must open it.
-func TestCountResult_FaultOfThisProcessDoesNotCount(t *testing.T) {
+// A fault of this process must not open the trunk's circuit. An INVITE to a trunk that cannot be
+// reached must open it.
+func TestCountResult_FaultOfTheDialerDoesNotCount(t *testing.T) {
 	t.Parallel()
 	o := newCare(nil)
 	for range 10 {
@@ -178,7 +179,7 @@ func TestOperatorFault_AcceptedCallEndsTheSuspicion(t *testing.T) {
 	}
 }
 
-// After an INVITE without a response, the next call waits until the trunk answers OPTIONS again.
+// After an INVITE without a response, no call may be offered until the trunk answers OPTIONS again.
 func TestChannels_TrunkGetsNoCallBeforeItAnswersOPTIONS(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -229,7 +230,7 @@ func TestChannels_TrunkGetsNoCallBeforeItAnswersOPTIONS(t *testing.T) {
 	})
 }
 
-// The test is not parallel, because it replaces the default logger.
+// This test is not parallel, because it replaces the default logger.
 func TestLimit_WarnsOnceAMinuteIfNoTrunkCanTakeCalls(t *testing.T) {
 	var written bytes.Buffer
 	before := slog.Default()

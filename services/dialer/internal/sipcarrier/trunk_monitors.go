@@ -16,9 +16,9 @@ import (
 	"ringfence.dev/services/dialer/internal/trunks"
 )
 
-// These are the values of the label result of the metric ringfence_dialer_sip_invites_total. A call
-// whose INVITE could not be sent is not counted. The metric ringfence_dialer_sip_trunk_up shows
-// such a trunk, because the trunk does not answer OPTIONS.
+// Values of the label result of the metric ringfence_dialer_sip_invites_total. A call whose INVITE
+// could not be sent is not counted. The metric ringfence_dialer_sip_trunk_up shows that its trunk
+// does not answer.
 const (
 	resultAnswered = "answered"
 	resultRefused  = "refused"
@@ -54,8 +54,8 @@ func newRefusalsCounter() *prometheus.CounterVec {
 
 func (c *Carrier) countInvite(trunk trunks.Trunk, err error) {
 	c.monitored.healthOf(trunk.TrunkID).countResult(err)
-	// The response required another INVITE, which was not permitted. So this response was not the
-	// trunk's final response to the call.
+	// The response required another INVITE, which was not permitted. So it was not the trunk's final
+	// response to the call.
 	if errors.Is(err, carrier.ErrNotPermitted) {
 		return
 	}
@@ -94,7 +94,7 @@ func (c *Carrier) Collect(all chan<- prometheus.Metric) {
 	c.refusals.Collect(all)
 	c.monitored.mu.Lock()
 	defer c.monitored.mu.Unlock()
-	if c.monitored.all != nil { // the list is nil until the trunks have been read
+	if c.monitored.all != nil { // nil until the trunks have been read
 		all <- prometheus.MustNewConstMetric(activeTrunks, prometheus.GaugeValue, float64(len(c.monitored.all)))
 	}
 	for _, one := range c.monitored.all {
@@ -113,7 +113,7 @@ func boolValue(is bool) float64 {
 	return 0
 }
 
-// monitoredTrunks are the trunks to which this process sends OPTIONS and REGISTER.
+// monitoredTrunks contains the trunks to which this process sends OPTIONS and REGISTER.
 type monitoredTrunks struct {
 	mu  sync.Mutex
 	all map[uuid.UUID]*trunkHealth
@@ -152,8 +152,8 @@ func (c *Carrier) updateMonitors(ctx context.Context) error {
 	return nil
 }
 
-// setTracedTrunks sets the trunks whose messages are recorded. It is called before the monitor of a
-// new trunk sends the first message, so that the trace is complete.
+// setTracedTrunks sets the trunks whose messages are recorded. It must be called before the monitor
+// of a new trunk sends its first message, so that the trace is complete.
 func (c *Carrier) setTracedTrunks(active []trunks.Trunk) {
 	if c.cfg.Trace == nil {
 		return
@@ -167,14 +167,14 @@ func (c *Carrier) setTracedTrunks(active []trunks.Trunk) {
 	c.cfg.Trace.Follow(traced)
 }
 
-// deleteMetrics deletes the counters of a trunk that is removed or renamed.
+// deleteMetrics deletes the counters of a trunk that was removed or renamed.
 func (c *Carrier) deleteMetrics(name string) {
 	c.invites.DeletePartialMatch(prometheus.Labels{"sip_trunk": name})
 	c.refusals.DeletePartialMatch(prometheus.Labels{"sip_trunk": name})
 }
 
-// startMonitor starts the monitor of a trunk. The monitor of the old settings must end first,
-// because it removes the old registration, and must not remove the new one.
+// startMonitor starts the monitor of a trunk. The monitor with the old settings must end first: it
+// removes its registration, and must not remove the new one.
 func (c *Carrier) startMonitor(ctx context.Context, t trunks.Trunk, old *trunkHealth) *trunkHealth {
 	one := &trunkHealth{
 		name: t.Name, version: t.Version, done: make(chan struct{}),
@@ -207,7 +207,7 @@ func (c *Carrier) startMonitor(ctx context.Context, t trunks.Trunk, old *trunkHe
 			old.stop()
 			<-old.done
 		}
-		_ = one.monitor.Run(ctx) // Run returns nil after ctx ends
+		_ = one.monitor.Run(ctx) // always nil after ctx ends
 	}()
 	return one
 }

@@ -10,11 +10,11 @@ import (
 	"ringfence.dev/services/dialer/internal/replicas"
 )
 
-// recentMinutes is the number of minutes whose calls replicas.Recent counts.
+// recentMinutes is the number of minutes that replicas.Recent counts.
 const recentMinutes = 5
 
-// trunkState is the part of a trunk's state that only operators see. The state of the monitor and
-// of the circuit is not part of it. The zero value can be used.
+// trunkState contains data about a trunk that only operators see. The state of the monitor and of
+// the circuit is stored elsewhere. The zero value is ready to use.
 type trunkState struct {
 	mu              sync.Mutex
 	answer          *replicas.Answer
@@ -24,8 +24,8 @@ type trunkState struct {
 	minutes         [recentMinutes]minute
 }
 
-// minute counts the calls that were offered to a trunk in one minute. at is the number of minutes
-// since 1970.
+// minute counts the calls that were offered to a trunk in one minute. at is the minute, as the
+// number of minutes since 1970.
 type minute struct {
 	at int64
 	replicas.Recent
@@ -68,7 +68,7 @@ func (s *trunkState) offered(now time.Time, failed bool) {
 	}
 }
 
-// countRecent returns the numbers of calls in this minute and in the previous four minutes.
+// countRecent returns the numbers of calls in this minute and the four minutes before.
 func (s *trunkState) countRecent(now time.Time) (sum replicas.Recent) {
 	for _, m := range s.minutes {
 		if now.Unix()/60-m.at < recentMinutes {
@@ -113,7 +113,7 @@ func (o *trunkHealth) replicaReport(trunkID uuid.UUID, now time.Time) replicas.T
 	return report
 }
 
-// Trunks returns the state of the monitored trunks as this process sees it.
+// Trunks returns the state of the monitored trunks in this process.
 func (c *Carrier) Trunks() []replicas.Trunk {
 	c.monitored.mu.Lock()
 	defer c.monitored.mu.Unlock()

@@ -14,8 +14,9 @@ import (
 	"ringfence.dev/services/dialer/internal/sipcarrier"
 )
 
-// lostServer is the identity of a database server that does not exist any more. With this identity,
-// the current server is not reconciled with Kafka, so rows of calls can be missing.
+// lostServer is the identity of a database server that no longer exists. If the store uses this
+// identity, the current server counts as not reconciled with Kafka, so rows of calls can be
+// missing.
 const lostServer = "a server that is gone"
 
 func optOut(t *testing.T, x *fixture, callbacks sipcarrier.ConversationCallbacks, id uuid.UUID) {
@@ -40,7 +41,7 @@ func optOut(t *testing.T, x *fixture, callbacks sipcarrier.ConversationCallbacks
 	}
 }
 
-// The call has a row, so its events are stored before the reconciliation.
+// The call has a row, so its events must be stored before the reconciliation.
 func TestUnreconciled_EventsOfACallWithARowAreStored(t *testing.T) {
 	t.Parallel()
 	x := newFixture(t)
@@ -60,8 +61,8 @@ func TestUnreconciled_EventsOfACallWithARowAreStored(t *testing.T) {
 	x.awaitStatus(id, "completed")
 }
 
-// The opt-out is stored before the reconciliation. The end of the call is stored after the
-// reconciliation.
+// The opt-out must be stored before the reconciliation. The end of the call must be stored
+// afterwards.
 func TestUnreconciled_OptOutIsStoredWithoutARow(t *testing.T) {
 	t.Parallel()
 	x := newFixture(t)
@@ -93,7 +94,8 @@ func TestUnreconciled_OptOutIsStoredWithoutARow(t *testing.T) {
 	x.awaitStatus(id, "completed")
 }
 
-// After a failover, the events in the queue of the leg wait for the reconciliation.
+// After a failover, the events in the leg's queue wait for the reconciliation. The opt-out must not
+// wait for them.
 func TestUnreconciled_OptOutDoesNotWaitForEarlierEvents(t *testing.T) {
 	t.Parallel()
 	x := newFixture(t)
@@ -118,8 +120,8 @@ func TestUnreconciled_OptOutDoesNotWaitForEarlierEvents(t *testing.T) {
 	optOut(t, x, <-begun, id)
 }
 
-// The leg does not wait for the reconciliation. The reconciliation reads which calls have a live
-// leg, and settles the intents of these calls first.
+// The leg must be stored before the reconciliation, because the reconciliation first settles the
+// intents of calls with a live leg.
 func TestUnreconciled_RefreshStoresTheLeg(t *testing.T) {
 	t.Parallel()
 	x := newFixture(t)
@@ -136,7 +138,7 @@ func TestUnreconciled_RefreshStoresTheLeg(t *testing.T) {
 	testkit.Until(t, "the leg is stored", func() bool { return x.legs(id) == 1 })
 }
 
-// The opt-out is stored without a row. The end of the call inserts the row again.
+// The opt-out must be stored without a row. The end of the call must then insert the row again.
 func TestUnreconciled_OptOutOfAnInboundCallIsStoredWithoutARow(t *testing.T) {
 	t.Parallel()
 	for name, server := range map[string]string{"not reconciled": lostServer, "reconciled": ""} {
@@ -163,7 +165,8 @@ func TestUnreconciled_OptOutOfAnInboundCallIsStoredWithoutARow(t *testing.T) {
 	}
 }
 
-// The number of the call was removed, so the row of the call cannot be inserted again.
+// The called number is no longer assigned to the workspace, so the row of the call cannot be
+// inserted again.
 func TestUnreconciled_OptOutIsStoredIfTheRowCannotBeInserted(t *testing.T) {
 	t.Parallel()
 	x := newFixture(t)
