@@ -2,8 +2,9 @@
 // whether a person or a machine speaks, and whether a tone is a machine's beep or a fax tone. The
 // input is frames of 20 ms in mu-law; the package reads no clock.
 //
-// The results are only hints: a call with a person must not be hung up because of them. The
-// thresholds are those of Asterisk's AMD. They were tested with synthesised speech.
+// The results are only hints. A caller must not hang up only because of them, because a person can
+// have answered. The thresholds are those of Asterisk's AMD. They were tested with synthesised
+// speech.
 package amd
 
 import "time"
@@ -14,12 +15,11 @@ const (
 	frameSamples = 160
 )
 
-// Signal is what the detector found in a frame. If it found several things, the signals are
-// combined by OR.
+// Signal is what the detector found in a frame. Several signals are combined by OR.
 type Signal int32
 
-// A sound is reported in one frame only. Machine: the speech resembles a machine's greeting. Beep:
-// a machine starts to record. Fax: a fax machine answered.
+// Each sound is reported in one frame only. Machine means that the speech resembles a machine's
+// greeting. Beep means that a machine starts to record. Fax means that a fax machine answered.
 const (
 	Nothing Signal = 0
 	Machine Signal = 1

@@ -33,8 +33,8 @@ func (s *sound) tone(ms int, hertz, level float64) *sound {
 	return s.piece(ms, func(t float64) float64 { return level * math.Sin(2*math.Pi*hertz*t) })
 }
 
-// Each word has 300 ms, and each pause between words has 80 ms. The sound imitates vowels: its
-// pitch changes, and two formants shape the harmonics. The formants change from vowel to vowel.
+// speech appends words of 300 ms with pauses of 80 ms. The sound imitates vowels: its pitch
+// changes, and two formants, which differ from vowel to vowel, shape the harmonics.
 func (s *sound) speech(ms int, pitch float64) *sound {
 	phase, last := 0.0, -1.0
 	var weights []float64
@@ -195,7 +195,7 @@ func TestTones_DetectBeepsAndFax(t *testing.T) {
 	}
 }
 
-func TestTones_LostFrameDoesNotEndABeep(t *testing.T) {
+func TestTones_BeepContinuesAfterALostFrame(t *testing.T) {
 	var tones Tones
 	var reported []Tone
 	frames := 0

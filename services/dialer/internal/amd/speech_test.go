@@ -28,15 +28,15 @@ func spoken(t *testing.T, voice, text string) *sound {
 	}
 	return newSound().silence(500).piece(int(float64(len(samples))/rate*1000), func(at float64) float64 {
 		first, n, sum := int(at*rate), max(int(rate/8000), 1), 0.0
-		for i := first; i < first+n; i++ { // the mean of several samples removes most frequencies above 4 kHz
+		for i := first; i < first+n; i++ { // the mean of several samples removes most of the frequencies above 4 kHz
 			sum += samples[min(i, len(samples)-1)]
 		}
 		return sum / float64(n)
 	})
 }
 
-// The table omits two samples that the detector classifies wrongly: a business greeting of 3 s, and
-// a recording of 2 s.
+// Two samples are missing in the table, because the detector classifies them wrongly: a business
+// greeting of 3 s, and a recording of 2 s.
 func TestDetector_ClassifiesSynthesisedSpeech(t *testing.T) {
 	if _, err := exec.LookPath("espeak-ng"); err != nil {
 		if os.Getenv("CI") == "true" {

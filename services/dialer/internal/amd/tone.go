@@ -10,23 +10,22 @@ import (
 const (
 	// binWidth is the frequency resolution of a frame of 20 ms, in Hz.
 	binWidth = 50
-	// lowestBin and highestBin are the bounds of the analysed frequencies. Beeps have 400 to 2,500
-	// Hz.
+	// lowestBin and highestBin are the bounds of the analysed frequencies. Beeps have frequencies from
+	// 400 to 2,500 Hz.
 	lowestBin, highestBin = 400 / binWidth, 2500 / binWidth
 	bins                  = highestBin - lowestBin + 1
-	// minToneShare is the minimum share of a frame's energy that a tone must have, including
-	// leakage into neighbouring bins. A vowel does not reach it, because its energy is spread over
-	// its harmonics.
+	// minToneShare is the part of a frame's energy that a tone must have at least, including leakage
+	// into neighbouring bins. A vowel has less, because its energy is spread over its harmonics.
 	minToneShare = 0.8
-	// minToneLength is the minimum length of a beep, and maxBeepLength the maximum length. A longer
-	// tone is a dial tone, a hold tone or a fax.
+	// minToneLength and maxBeepLength are the minimum and the maximum length of a beep. A longer tone
+	// is a dial tone, a hold tone or a fax tone.
 	minToneLength = 160 * time.Millisecond
 	maxBeepLength = 1500 * time.Millisecond
-	// minToneLoudness is the minimum mean square of the samples of a tone: 35 dB below full scale.
+	// minToneLoudness is the minimum mean square of the samples of a tone, 35 dB below full scale.
 	minToneLoudness = 400 * 400
 )
 
-// coefficients are the coefficients of Goertzel's algorithm, 2·cos(2πk/N).
+// coefficients contains the coefficients of Goertzel's algorithm, 2·cos(2πk/N).
 var coefficients = func() (c [bins]float64) {
 	for i := range c {
 		c[i] = 2 * math.Cos(2*math.Pi*float64(lowestBin+i)/frameSamples)
@@ -38,12 +37,12 @@ var coefficients = func() (c [bins]float64) {
 type Tone struct {
 	Hertz int // accurate to 50 Hz
 	For   time.Duration
-	// Ended means that silence or another sound followed the tone.
+	// Ended is true if silence or another sound followed the tone.
 	Ended bool
 }
 
-// Beep reports whether the tone is a beep, after which a machine records. Ended is false for a tone
-// that is too long for a beep, because such a tone is reported before it ends.
+// Beep reports whether the tone is a beep, after which a machine records. A tone that is too long
+// for a beep is reported before it ends, so its Ended is false.
 func (t Tone) Beep() bool { return t.Ended }
 
 // Fax reports whether the tone is the answer tone of a fax machine: 2,100 Hz for 2.6 s or more
@@ -61,8 +60,8 @@ type Tones struct {
 // Sounds reports whether the last frame was part of a tone.
 func (t *Tones) Sounds() bool { return t.frames > 0 && t.gap == 0 }
 
-// Hear analyses the next frame. Each tone is reported once: at its end, or when it is too long for
-// a beep.
+// Hear analyses the next frame. It reports each tone once: when the tone ends, or when it becomes
+// too long for a beep.
 func (t *Tones) Hear(frame []byte) (tone Tone, ok bool) {
 	bin, is := strongest(frame)
 	if is && t.frames > 0 && max(bin-t.bin, t.bin-bin) <= 1 {
@@ -74,7 +73,7 @@ func (t *Tones) Hear(frame []byte) (tone Tone, ok bool) {
 		}
 		return tone, ok
 	}
-	if t.frames > 0 && !is && t.gap == 0 { // one frame without the tone can be a lost packet
+	if t.frames > 0 && !is && t.gap == 0 { // a single frame without the tone can be a lost packet
 		t.gap = 1
 		return tone, false
 	}
@@ -104,20 +103,20 @@ func strongest(frame []byte) (bin int, is bool) {
 	if energy < minToneLoudness*frameSamples {
 		return 0, false
 	}
-	// If the frame is a sine wave at the frequency of the bin, the power is energy·N/2.
+	// A sine wave at the frequency of the bin has the power energy·N/2.
 	bin, power := strongestBin(&samples)
 	return bin, power >= minToneShare*energy*frameSamples/2
 }
 
-// searchRadius is the number of bins that are analysed on each side of the estimated frequency,
-// because noise shifts the estimate.
+// searchRadius is the number of bins on each side of the estimated frequency that are also
+// analysed. Noise makes the estimate inaccurate.
 const searchRadius = 3
 
 // strongestBin returns the strongest bin near the estimated frequency, and the power of that bin
 // and its two neighbours.
 func strongestBin(samples *[frameSamples]float64) (bin int, sum float64) {
-	// In a sine wave, each sample is c times the previous sample minus the sample before that, with
-	// c = 2·cos ω. c is estimated by least squares. This costs as much as the analysis of one bin.
+	// In a sine wave, each sample equals c times the previous sample minus the sample before that,
+	// with c = 2·cos ω. Least squares estimate c. This costs as much as the analysis of one bin.
 	var up, down float64
 	for i := 2; i < frameSamples; i++ {
 		up += samples[i-1] * (samples[i] + samples[i-2])

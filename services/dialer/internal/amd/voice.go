@@ -17,13 +17,13 @@ func Level(frame []byte) int {
 }
 
 const (
-	// minVoiceLevel is the minimum level of a voice on a line without noise. The value is the
-	// threshold of Asterisk's AMD.
+	// minVoiceLevel is the minimum level of a voice on a line without noise. It is the threshold of
+	// Asterisk's AMD.
 	minVoiceLevel = 256
 	// minVoiceRatio is the minimum ratio between the level of a voice and the noise of the line.
 	minVoiceRatio = 3
-	// floorRise limits how fast the measured noise level rises: by 1/64 per frame, so that it
-	// doubles in 0.9 s. In each pause between words, the noise level falls again.
+	// floorRise limits how fast the measured noise level rises: by 1/64 per frame. So it doubles in
+	// 0.9 s. It falls again in each pause between words.
 	floorRise = 64
 )
 
@@ -50,8 +50,9 @@ func (v *Voice) Hear(frame []byte) bool {
 // Verdict classifies a greeting.
 type Verdict string
 
-// Undecided: further frames must be analysed. Unsure: the length allows no decision. Person: the
-// greeting is short, and a pause follows. Recording: the greeting is long.
+// Undecided means that more frames must be analysed. Unsure means that the length of the greeting
+// allows no decision. Person means that the greeting is short and a pause follows. Recording means
+// that the greeting is long.
 const (
 	Undecided Verdict = ""
 	Unsure    Verdict = "unsure"
@@ -59,18 +60,18 @@ const (
 	Recording Verdict = "recording"
 )
 
-// The limits are those of Asterisk's AMD, except longGreeting. Asterisk's limit of 1.5 s is too
-// short for persons who answer with their name and company.
+// The limits are those of Asterisk's AMD, except longGreeting. Asterisk's value of 1.5 s is too
+// short for people who answer with their name and company.
 const (
 	initialSilence = 2500 * time.Millisecond
 	afterGreeting  = 800 * time.Millisecond
 	longGreeting   = 2600 * time.Millisecond
 	wholeTime      = 5 * time.Second
-	// minWordLength is the minimum length of a word. A shorter sound is a click.
+	// minWordLength is the minimum length of a word. A shorter sound counts as a click.
 	minWordLength = 100 * time.Millisecond
 )
 
-// Greeting classifies the greeting by its length. The zero value is ready to use.
+// Greeting classifies a greeting by its length. The zero value is ready to use.
 type Greeting struct {
 	voice   Voice
 	heard   time.Duration
@@ -80,8 +81,8 @@ type Greeting struct {
 	verdict Verdict
 }
 
-// Hear analyses the next frame. tone means that the frame is part of a tone, which is not a voice.
-// After the first decision the verdict does not change.
+// Hear analyses the next frame. tone must be true if the frame is part of a tone, which is not a
+// voice. After the first decision, the verdict no longer changes.
 func (g *Greeting) Hear(frame []byte, tone bool) Verdict {
 	if g.verdict != Undecided {
 		return g.verdict

@@ -30,12 +30,11 @@ import (
 	"ringfence.dev/services/dialer/internal/trunks"
 )
 
-// BenchmarkConversations runs one conversation for each phone of RINGFENCE_CONVERSATION_PHONES,
-// with the model at RINGFENCE_CONVERSATION_MODEL (ws://…). `make bench ARGS='-only bridge'` runs it
-// with -test.benchtime=1x. After all calls were started, it waits for
-// RINGFENCE_CONVERSATION_SETTLING and then measures the CPU time of this process for
+// BenchmarkConversations runs one conversation for each phone in RINGFENCE_CONVERSATION_PHONES,
+// with the model at RINGFENCE_CONVERSATION_MODEL (ws://…). After all calls have started, it waits
+// for RINGFENCE_CONVERSATION_SETTLING, and then measures the CPU time of this process for
 // RINGFENCE_CONVERSATION_FOR. It writes the time of each answer, in ns since 1970, to the file
-// RINGFENCE_CONVERSATION_ANSWERS.
+// RINGFENCE_CONVERSATION_ANSWERS. `make bench ARGS='-only bridge'` runs it with -test.benchtime=1x.
 func BenchmarkConversations(b *testing.B) {
 	phones := strings.FieldsFunc(os.Getenv("RINGFENCE_CONVERSATION_PHONES"), func(r rune) bool { return r == ',' })
 	window, err := time.ParseDuration(os.Getenv("RINGFENCE_CONVERSATION_FOR"))
@@ -122,7 +121,7 @@ func BenchmarkConversations(b *testing.B) {
 	b.ReportMetric(float64(goroutines), "goroutines")
 }
 
-// hourStore is a Store that permits calls of one hour. The string contains the settings of the
+// hourStore is a Store that permits calls of up to one hour. Its text contains the settings of the
 // agent.
 type hourStore string
 
@@ -192,8 +191,8 @@ func counted(b *testing.B, metrics prometheus.Gatherer, name string) (sum float6
 	return sum
 }
 
-// sentPackets returns the histogram of the delays of sent packets. The key is the upper bound of a
-// bucket in seconds. The value is the number of packets with at most this delay.
+// sentPackets returns the cumulative histogram of the delays of sent packets. A key is a delay in
+// seconds. Its value is the number of packets with at most this delay.
 func sentPackets(b *testing.B, metrics prometheus.Gatherer) map[float64]float64 {
 	b.Helper()
 	families, err := metrics.Gather()
@@ -211,7 +210,8 @@ func sentPackets(b *testing.B, metrics prometheus.Gatherer) map[float64]float64 
 	return counts
 }
 
-// quantile returns the quantile of a cumulative histogram in ms. The keys of counts are in seconds.
+// quantile returns the quantile q of a cumulative histogram, in ms. The keys of counts are in
+// seconds.
 func quantile(counts map[float64]float64, q float64) float64 {
 	bounds := slices.Sorted(maps.Keys(counts))
 	if len(bounds) == 0 {

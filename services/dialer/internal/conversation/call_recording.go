@@ -11,12 +11,12 @@ import (
 	"ringfence.dev/services/dialer/internal/recordings"
 )
 
-// startTimeout limits the start of a recording. Until the recording has started, its audio is kept
-// in memory, so that the recording contains its beginning.
+// startTimeout limits the start of a recording. Until the recording has started, the audio is kept
+// in memory, so that the recording is complete.
 const startTimeout = 5 * time.Second
 
-// callRecording is the recording of one call. It starts after the recording notice, and is
-// discarded if the person objects.
+// callRecording is the recording of one call. It starts after the recording notice was played. It
+// is deleted if the person objects.
 type callRecording struct {
 	recorder            CallRecorder
 	workspaceID, callID uuid.UUID
@@ -33,7 +33,7 @@ func (t *callRecording) join(c *Conversation) {
 	t.conversation = c
 }
 
-// start returns before the recording has started, so that the conversation does not wait for the
+// start starts the recording in the background, so that the conversation does not wait for the
 // database.
 func (t *callRecording) start() {
 	go func() {
@@ -61,7 +61,7 @@ func (t *callRecording) start() {
 }
 
 // passAudioTo makes the conversation pass its audio to target. If target is nil, the conversation
-// passes its audio to no recorder. The result is false if the recording has already ended.
+// stops passing its audio. passAudioTo returns false if the recording has already ended.
 func (t *callRecording) passAudioTo(target *preRecording) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -76,8 +76,8 @@ func (t *callRecording) passAudioTo(target *preRecording) bool {
 	return true
 }
 
-// preRecording keeps audio in memory until the recording exists. Then it passes this audio, and all
-// later audio, to the recording.
+// preRecording keeps audio in memory until the recording exists. Then it passes the kept audio, and
+// all later audio, to the recording.
 type preRecording struct {
 	mu            sync.Mutex
 	recording     *recordings.Tape
@@ -89,7 +89,8 @@ func newPreRecording() *preRecording {
 	return &preRecording{person: make([]byte, 0, maxBytes), agent: make([]byte, 0, maxBytes)}
 }
 
-// Tick allocates no memory. Audio that does not fit is dropped.
+// Tick keeps or passes one frame of both sides. It allocates no memory, and drops audio that does
+// not fit.
 func (l *preRecording) Tick(person, agent []byte) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -28,8 +28,8 @@ type fakeRecorder struct {
 	*recordings.Recorder
 	pool  *pgxpool.Pool
 	spool string
-	// hears returns how long the person has been connected. requested is that duration when the
-	// recording is requested, and started when the recording exists.
+	// hears returns how long the person has been connected. requested is the result of hears when the
+	// recording was requested, and started is its result when the recording existed.
 	hears              func() time.Duration
 	requested, started atomic.Int64
 	// slow is the delay between the request for a recording and its creation.
@@ -66,7 +66,7 @@ func newFakeRecorder(t *testing.T) *fakeRecorder {
 	return s
 }
 
-// The fixture does not store the call, so Begin stores it before it starts the recording.
+// Begin first stores the call, because the fixture does not store it. Then it starts the recording.
 func (s *fakeRecorder) Begin(ctx context.Context, workspaceID, callID uuid.UUID) (tape *recordings.Tape, err error) {
 	s.requested.Store(int64(s.hears()))
 	for s.hears() < time.Duration(s.requested.Load())+s.slow {
@@ -84,7 +84,7 @@ func (s *fakeRecorder) Begin(ctx context.Context, workspaceID, callID uuid.UUID)
 	return s.Recorder.Begin(ctx, workspaceID, callID)
 }
 
-// sound returns the length of the audio in the file of the recording, or -1 if there is no file.
+// sound returns the length of the audio in the recording's file, or -1 if there is no file.
 func (s *fakeRecorder) sound(t *testing.T) time.Duration {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(s.spool, "*.wav"))
@@ -100,7 +100,7 @@ func (s *fakeRecorder) sound(t *testing.T) time.Duration {
 
 func afterwards(wait time.Duration, do func()) func() bool { return time.AfterFunc(wait, do).Stop }
 
-// objectingAgent calls the tool stop_recording after a time.
+// objectingAgent is an agent that calls the tool stop_recording after some time.
 type objectingAgent struct {
 	*agent.ScriptedOpener
 	tool  string
@@ -139,7 +139,7 @@ func (o objectingAgent) Open(ctx context.Context, spec agent.Spec) (agent.Sessio
 func (s *objector) Events() <-chan agent.Event         { return s.events }
 func (s *objector) ToolResult(string, json.RawMessage) { s.found() }
 
-func TestRecording_ContainsTheCallFromItsStart(t *testing.T) {
+func TestRecording_ContainsTheCallFromTheStartOfTheRecording(t *testing.T) {
 	t.Parallel()
 	s := newFakeRecorder(t)
 	recorded, heard := recordCall(t, s)
@@ -148,8 +148,8 @@ func TestRecording_ContainsTheCallFromItsStart(t *testing.T) {
 	}
 }
 
-// While the row of the recording is inserted into the database, the audio is kept in memory. The
-// recording must contain this audio.
+// While the row of the recording is being inserted into the database, the audio is kept in memory.
+// The recording must also contain this audio.
 func TestRecording_ContainsAudioFromBeforeTheFileExists(t *testing.T) {
 	t.Parallel()
 	s := newFakeRecorder(t)
@@ -161,8 +161,8 @@ func TestRecording_ContainsAudioFromBeforeTheFileExists(t *testing.T) {
 	}
 }
 
-// recorded is the length of the recording. heard is the length of the audio that the person
-// received after the recording was created.
+// recordCall records a call. recorded is the length of the recording. heard is the length of the
+// audio that the person received after the recording was created.
 func recordCall(t *testing.T, s *fakeRecorder) (recorded, heard time.Duration) {
 	t.Helper()
 	r := newRecordedCallTest(t, `{"script":{"tone_hz":440,"tone_millis":60000,"speaks":true}}`, s, nil)

@@ -1,7 +1,7 @@
 // Package conversation runs the conversations of calls. A Conversation connects the audio of a call
-// with the session of an agent. It queues the agent's audio, records which part of it was sent, and
-// writes the transcript. It also limits the duration, handles answering machines, and executes the
-// agent's tools. SIPCalls creates the media stream and the conversation of a SIP call.
+// with the session of an agent. It queues the agent's audio, measures which part of it was sent,
+// and writes the transcript. It also limits the duration, handles answering machines, and executes
+// the agent's tools. SIPCalls creates the media stream and the conversation of a SIP call.
 package conversation
 
 import (
@@ -15,35 +15,34 @@ import (
 	"ringfence.dev/services/dialer/internal/callstate"
 )
 
-// Settings are the settings of a conversation.
+// Settings contains the settings of a conversation.
 type Settings struct {
 	Agent agent.Settings
 	// Longest limits the duration of the conversation. If Longest is zero or above the limit of the
 	// agent's kind, the limit of the kind applies.
 	Longest time.Duration
-	// Zone is the time zone of the person. nil means UTC.
+	// Zone is the time zone of the person. If nil, it is UTC.
 	Zone *time.Location
-	// Disclosure is the text that the agent must speak first: the disclosure and the recording
-	// notice. Disclosure is empty if there is neither.
+	// Disclosure is the text that the agent must speak first: the disclosure and the recording notice.
+	// It is empty if there is neither.
 	Disclosure string
-	// Noticed is called once, after the last frame of the recording notice was sent. Objected is
-	// called once if the person objects to the recording, before the agent can speak again. Both
-	// must return quickly, and are nil if the call is not recorded.
+	// Noticed is called once, after the whole recording notice was sent. Objected is called once if
+	// the person objects to the recording, before the agent can speak again. Both must return quickly,
+	// and both are nil if the call is not recorded.
 	Noticed, Objected func()
-	// Spoken is called for each turn when its text is known, with the number of the turn, counted
-	// from 1. The text of an agent's turn can contain words that are not sent later. Spoken must not
-	// block. It can be nil.
+	// Spoken is called for each turn when its text is known. number is the number of the turn,
+	// starting at 1. The text of an agent's turn can contain words that are never sent, because the
+	// person interrupts. Spoken must not block. It can be nil.
 	Spoken func(number int, turn agent.Turn)
 }
 
-// Leg contains the methods of a call leg that a conversation uses. SendDigits and Transfer can
-// block for a long time.
+// Leg is the part of a call leg that a conversation uses. SendDigits and Transfer can block for a
+// long time.
 type Leg interface {
 	// SpeakSoon is called after audio was added to an empty queue. It must not block.
 	SpeakSoon()
 	SendDigits(ctx context.Context, digits string) error
-	// Transfer transfers the call to a number. Transfer returns when the transfer has succeeded or
-	// failed.
+	// Transfer transfers the call to a number. It returns when the transfer has succeeded or failed.
 	Transfer(ctx context.Context, to string) error
 }
 
@@ -62,44 +61,43 @@ const (
 	Fax     Signal = 4
 )
 
-// Detector analyses the person's audio frame by frame, in one goroutine. It reports a sound in one
-// frame only, even if the sound lasts longer.
+// Detector analyses the person's audio frame by frame, in one goroutine. It reports each sound in
+// one frame only, even if the sound lasts longer.
 type Detector interface {
 	Hear(frame []byte) Signal
 }
 
-// OptedOut is called when the person has asked not to be called again. It is called before the
-// agent can speak again. The function must store the opt-out permanently and return quickly.
+// OptedOut is called when the person has asked not to be called again, before the agent can speak
+// again. It must store the opt-out permanently and return quickly.
 type OptedOut func(words string, at time.Time)
 
 // Result is the result of a conversation.
 type Result struct {
-	// Cause is the cause with which the caller must hang up. It is empty if the leg has already
+	// Cause is the cause with which the caller of Run must hang up. It is empty if the leg has already
 	// ended.
 	Cause callstate.Cause
-	// Outcome and Reached are the outcome and the disposition of the call. The API shows an empty
-	// Outcome as null.
+	// Outcome and Reached are the outcome and the disposition of the call. If Outcome is empty, the
+	// API returns null.
 	Outcome, Reached string
-	// UnlistedOutcome is the last outcome that the agent returned and that the agent's list does
-	// not contain. It is empty if there was none.
+	// UnlistedOutcome is the last outcome from the agent that is not in the agent's list. It is empty
+	// if there was none.
 	UnlistedOutcome string
 	Turns           []agent.Turn
-	// Disclosure is nil if the agent had to speak neither a disclosure nor a recording notice. It
-	// is also nil if the agent did not mark which audio was the disclosure.
+	// Disclosure is nil if the agent had to speak neither a disclosure nor a recording notice. It is
+	// also nil if the agent did not mark the audio of the disclosure.
 	Disclosure *agent.DisclosureRecord
-	// Reworded is the agent's transcript of the disclosure, if the transcript differs from the text
-	// that the agent had to speak.
+	// Reworded is the agent's transcript of the disclosure. It is empty if the transcript equals the
+	// text that the agent had to speak.
 	Reworded string
-	// OptedOut reports whether the person opted out. CallbackAt is the agreed time of another call,
-	// or nil.
+	// OptedOut is true if the person opted out. CallbackAt is the agreed time of another call, or nil.
 	OptedOut   bool
 	CallbackAt *time.Time
-	// FirstAudio is the time from the start of the conversation to the agent's first frame.
-	// FirstAudio is zero if the agent sent no audio.
+	// FirstAudio is the time from the start of the conversation to the agent's first frame. It is zero
+	// if the agent sent no audio.
 	FirstAudio time.Duration
-	// Unheard is the number of the person's frames that the agent did not receive. Unsaid is the
-	// length of the agent's audio that did not fit into the queue. Trimmed is the number of silent
-	// frames dropped to catch up.
+	// Unheard is the number of the person's frames that the agent did not receive. Trimmed is the
+	// number of silent frames that were dropped because the agent's audio was late. Unsaid is the
+	// length of the agent's audio that did not fit into the queue.
 	Unheard, Trimmed int64
 	Unsaid           time.Duration
 }
@@ -154,8 +152,8 @@ func New(session agent.Session, settings Settings, leg Leg, detector Detector, o
 	return c
 }
 
-// NextFrame fills dst with the next 20 ms of the agent's audio. It returns false if there is no
-// audio to send. It neither blocks nor allocates memory.
+// NextFrame writes the next 20 ms of the agent's audio to dst. It returns false if there is no
+// audio to send. It does not block and does not allocate memory.
 func (c *Conversation) NextFrame(dst []byte) bool {
 	now := time.Now()
 	c.mu.Lock()
@@ -185,15 +183,15 @@ func (c *Conversation) NextFrame(dst []byte) bool {
 	return spoke
 }
 
-// FrameUnsent reports that the last frame that NextFrame returned was not sent. The transcript and
-// the record of the disclosure will not contain this frame.
+// FrameUnsent must be called if the last frame from NextFrame was not sent. The transcript and the
+// record of the disclosure then do not include this frame.
 func (c *Conversation) FrameUnsent() {
 	c.mu.Lock()
 	c.queue.revertFrame()
 	c.mu.Unlock()
 }
 
-// HearFrame receives 20 ms of the person's audio.
+// HearFrame passes 20 ms of the person's audio to the conversation.
 func (c *Conversation) HearFrame(frame []byte) {
 	c.session.HearAudio(frame)
 	if loud(frame) {
@@ -214,7 +212,7 @@ func (c *Conversation) HearFrame(frame []byte) {
 	}
 }
 
-// HearDigit receives the DTMF digit of a key that the person pressed.
+// HearDigit passes the DTMF digit of a key that the person pressed to the conversation.
 func (c *Conversation) HearDigit(digit byte) {
 	c.heardAt.Store(time.Now().UnixNano())
 	c.session.HearDigit(digit)
@@ -234,9 +232,9 @@ func (c *Conversation) wake() {
 	}
 }
 
-// Run runs the conversation until the agent, a limit or the end of ctx ends it. After that, no more
-// of the agent's audio is sent, so the transcript matches the sent audio. If the leg still exists,
-// the caller must hang up.
+// Run runs the conversation until the agent, a limit or the end of ctx ends it. After Run has
+// returned, no more audio of the agent is sent, so the transcript matches the sent audio. If the
+// leg still exists, the caller must hang up.
 func (c *Conversation) Run(ctx context.Context) Result {
 	work, stop := context.WithCancel(ctx)
 	defer stop()
@@ -279,8 +277,8 @@ func (c *Conversation) Run(ctx context.Context) Result {
 	return c.result()
 }
 
-// awaitLastSentence waits for the transcripts of all sentences of the person, for at most
-// lastSentenceTimeout, because a sentence can be an opt-out. If awaitResponse is true, it also
+// awaitLastSentence waits for the transcripts of all sentences of the person, because a sentence
+// can be an opt-out. It waits for at most lastSentenceTimeout. If awaitResponse is true, it also
 // waits for the agent's response to the last sentence, which can contain a tool call.
 func (c *Conversation) awaitLastSentence(ctx context.Context, events <-chan agent.Event, awaitResponse bool) {
 	tick, limit := time.NewTicker(agent.Duration(agent.FrameBytes)), time.NewTimer(lastSentenceTimeout)
@@ -311,7 +309,7 @@ func (c *Conversation) awaitLastSentence(ctx context.Context, events <-chan agen
 }
 
 // handleLateEvents handles the remaining events of a closed session. They can contain words, an
-// outcome or an opt-out from the last moment of the call.
+// outcome or an opt-out from the end of the call.
 func (c *Conversation) handleLateEvents(events <-chan agent.Event) {
 	limit := time.NewTimer(time.Second)
 	defer limit.Stop()
@@ -333,8 +331,8 @@ func (c *Conversation) handleLateEvents(events <-chan agent.Event) {
 	}
 }
 
-// onLate handles an event that arrives after the last frame was sent. Such an event can only add to
-// the transcript, set the outcome, or opt the person out.
+// onLate handles an event that arrives after the last frame was sent. Such an event can only add
+// text to the transcript, set the outcome, or opt the person out.
 func (c *Conversation) onLate(e agent.Event) {
 	switch e.Kind {
 	case agent.Utterance:

@@ -9,7 +9,8 @@ import (
 )
 
 // disclosureRecord returns how much of the disclosure was played. It returns nil if there is
-// neither a disclosure nor a notice, or if an agent of kind media_ws did not mark the disclosure.
+// neither a disclosure nor a recording notice. It also returns nil if an agent of kind media_ws did
+// not mark the disclosure.
 func (c *Conversation) disclosureRecord() *agent.DisclosureRecord {
 	if c.settings.Disclosure == "" || c.lastDisclosureItem == "" && c.settings.Agent.Kind == agent.MediaWS {
 		return nil
@@ -38,9 +39,9 @@ func (c *Conversation) disclosureRecord() *agent.DisclosureRecord {
 	return record
 }
 
-// rewordedDisclosure returns the agent's transcript of the disclosure if its words differ from the
-// text that the agent had to speak, and otherwise "". The agent writes the transcript, so the
-// transcript does not prove which words the audio contains.
+// rewordedDisclosure returns the agent's transcript of the disclosure if it differs from the text
+// that the agent had to speak, and otherwise "". The agent writes the transcript, so it does not
+// prove which words the audio contains.
 func (c *Conversation) rewordedDisclosure() string {
 	if c.settings.Disclosure == "" || c.lastDisclosureItem == "" {
 		return ""

@@ -10,7 +10,7 @@ import (
 	"ringfence.dev/services/dialer/internal/agent"
 )
 
-// The agent of these tests speaks one word per second.
+// In these tests, the agent speaks one word per second.
 const (
 	disclosureWords = "Hello, this is an AI. We record."
 	greetingWords   = "Good day Ms Smith."
@@ -18,7 +18,7 @@ const (
 	firstFrame = 20 * time.Millisecond
 )
 
-// Like a real model, the agent sends all audio of the text immediately.
+// speakWords sends all audio of the text at once, as a real model does, and then the text.
 func (k *conversationTest) speakWords(item, text string, disclosure bool) {
 	k.send(
 		agent.Event{
@@ -41,14 +41,16 @@ func turnTexts(turns []agent.Turn) (texts []string) {
 	return texts
 }
 
-// Before the first word is played, the agent has sent all audio and text.
+// The agent sends all audio and text before the first word is played. The transcript must contain
+// only the words that were played.
 func TestTranscript_EndsWhereThePersonHungUp(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name  string
 		after time.Duration
 		want  []string
-		// Expected times in the record of the disclosure. Zero means none.
+		// Expected times in the record of the disclosure. Zero means that the record must not contain the
+		// time.
 		started, finished, cut time.Duration
 	}{
 		{name: "hangup before the first frame"},
@@ -105,7 +107,7 @@ func TestTranscript_EndsWhereThePersonHungUp(t *testing.T) {
 	}
 }
 
-// For a part of the call, the network does not accept the agent's packets.
+// During a part of the call, the operating system refuses the agent's packets.
 func TestTranscript_ExcludesFramesThatWereNotSent(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
@@ -167,7 +169,7 @@ func after(begun time.Time, d time.Duration) *time.Time {
 	return &at
 }
 
-func TestTranscript_HasTheTimesOfThePlayout(t *testing.T) {
+func TestTranscript_ContainsTheTimesAtWhichAudioWasPlayed(t *testing.T) {
 	t.Parallel()
 	converse(t, agent.Settings{}, func(k *conversationTest) {
 		begun := time.Now()
@@ -190,9 +192,9 @@ func TestTranscript_HasTheTimesOfThePlayout(t *testing.T) {
 	})
 }
 
-// The person hangs up while the model is still sending the item. The text has arrived completely,
-// but most of the audio has not.
-func TestTranscript_ShortensAnIncompleteItem(t *testing.T) {
+// The person hangs up while the model is still sending an item. All of its text has arrived, but
+// most of its audio has not.
+func TestTranscript_ShortensTheTextOfAnIncompleteItem(t *testing.T) {
 	t.Parallel()
 	const text = "This sentence is so long that nobody can say it in one second."
 	converse(t, agent.Settings{}, func(k *conversationTest) {
@@ -222,8 +224,8 @@ func TestTranscript_OmitsTextWhoseAudioWasNotSent(t *testing.T) {
 	})
 }
 
-// An agent of kind media_ws sends a mark after the disclosure. Without the mark there is no record
-// of the disclosure.
+// An agent of kind media_ws sends a mark after the disclosure. Without this mark, there must be no
+// record of the disclosure.
 func TestDisclosure_RecordsTheMarkedAudioOfAMediaWSAgent(t *testing.T) {
 	t.Parallel()
 	for _, marks := range []bool{true, false} {
@@ -247,7 +249,7 @@ func TestDisclosure_RecordsTheMarkedAudioOfAMediaWSAgent(t *testing.T) {
 	}
 }
 
-func TestDisclosure_ComparesTheAgentsTranscript(t *testing.T) {
+func TestDisclosure_ReportsATranscriptThatDiffersFromTheText(t *testing.T) {
 	t.Parallel()
 	tests := []struct{ name, spoken, want string }{
 		{name: "the same words", spoken: "Hello this is an A.I.; we record."},

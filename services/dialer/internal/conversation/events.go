@@ -10,28 +10,29 @@ import (
 )
 
 const (
-	// If an agent has not sent TurnDone, a call that is about to end ends when the queue of audio
-	// has been empty for closeDelay. While the conversation waits for a requested sentence, the
-	// longer sentenceDelay applies.
+	// A call that is about to end normally waits for the agent's TurnDone. Without TurnDone, it ends
+	// when the queue of audio has been empty for closeDelay. The longer sentenceDelay applies while
+	// the conversation waits for a requested sentence.
 	closeDelay, sentenceDelay = 1500 * time.Millisecond, 5 * time.Second
-	// closeTimeout limits the time between the decision to end a call and its end. After
-	// closeTimeout the call ends even if audio is still queued.
+	// closeTimeout is the longest time between the decision to end a call and its end. After that, the
+	// call ends even if audio is still queued.
 	closeTimeout = time.Minute
-	// messageSilence is the silence after which the agent leaves a message at a machine that does
-	// not beep. messageTimeout limits the wait for such a silence.
+	// messageSilence is the length of the silence after which the agent leaves a message at a machine
+	// that does not beep. messageTimeout limits the wait for such a silence.
 	messageSilence, messageTimeout = 2 * time.Second, 30 * time.Second
-	// A beep counts as the beep of an answering machine only if it arrives within beepPeriod and
-	// before the person has had beepTurns turns. Later, a beep can have other causes.
+	// A beep counts as the beep of an answering machine only within beepPeriod of the call's start,
+	// and only before the person has had beepTurns turns. A later beep can have other causes.
 	beepPeriod, beepTurns = 45 * time.Second, 3
-	// lastSentenceTimeout limits the wait for the transcripts of the last sentences of the person
-	// after the call has ended. If no such sentence was detected, the conversation waits only if the
-	// person hung up, and was loud within recentSpeech before that.
+	// lastSentenceTimeout limits the wait for the transcripts of the person's last sentences after the
+	// call has ended. Even if no sentence was detected, the conversation waits if the person hung up
+	// and was loud within recentSpeech before that.
 	lastSentenceTimeout, recentSpeech = 2 * time.Second, 3 * time.Second
-	// minLoudFrames is the number of loud frames that prove that a person spoke: 300 ms in total.
+	// minLoudFrames is the number of loud frames (300 ms in total) from which on a person is assumed
+	// to have spoken.
 	minLoudFrames = 15
 )
 
-// state contains the fields that only the goroutine of Run uses.
+// state contains the fields that only the goroutine of Run accesses.
 type state struct {
 	transcript transcript
 	// reportedTurns is the number of turns for which Spoken was called.
@@ -47,18 +48,18 @@ type state struct {
 	outcome, reached string
 	unlisted         string // last outcome that the agent's list does not contain
 	opted            bool
-	// quoteLimit is the time at which the opt-out is reported even if the person's last words have
-	// not arrived. It is zero if no opt-out waits.
+	// quoteLimit is the time at which the opt-out is reported even if the transcript of the person's
+	// last words has not arrived. It is zero if no opt-out waits for a transcript.
 	quoteLimit time.Time
-	// untranscribedItems contains the person's utterances whose transcripts have not arrived. The
-	// transcripts can arrive in another order.
+	// untranscribedItems contains the person's utterances whose transcripts have not arrived.
+	// Transcripts can arrive in any order.
 	untranscribedItems map[string]bool
 	transferred        bool
 	callback           *time.Time
 
 	notice
-	// lastDisclosureItem is the id of the last item of the disclosure. It is empty until the agent
-	// has sent the whole disclosure.
+	// lastDisclosureItem is the id of the last item of the disclosure. It is empty until the agent has
+	// sent all of the disclosure.
 	lastDisclosureItem string
 
 	closing *closing
@@ -72,16 +73,15 @@ type state struct {
 type closing struct {
 	cause callstate.Cause
 	limit time.Time
-	// awaitsSentence means that the conversation waits for audio of a requested sentence, or for
+	// awaitsSentence is true while the conversation waits for audio of a requested sentence, or for
 	// another call of the tool end_call.
 	awaitsSentence bool
-	// awaitsOutcome means that the conversation refused a call of the tool end_call because of its
-	// outcome, and waits for another one. awaitsSentence is then true too.
+	// awaitsOutcome is true while the conversation waits for another call of end_call, because the
+	// outcome of the first call was refused. awaitsSentence is then true too.
 	awaitsOutcome bool
-	// lastSentenceOnly means that no audio is played except the requested sentence and the
-	// disclosure.
+	// lastSentenceOnly is true if only the requested sentence and the disclosure may still be played.
 	lastSentenceOnly bool
-	// audioSent means that the agent has sent all its audio.
+	// audioSent is true if the agent has sent all its audio.
 	audioSent bool
 	// emptySince is the time at which the queue became empty. It is zero if the queue is not empty.
 	emptySince time.Time
@@ -148,15 +148,15 @@ func (c *Conversation) reportTurns() {
 	}
 }
 
-// awaitTranscript ignores an utterance without an item, because such an utterance cannot be
-// recognised when its transcript arrives.
+// awaitTranscript stores that the transcript of an utterance is missing. It ignores an utterance
+// without an item, because its transcript could not be recognised.
 func (c *Conversation) awaitTranscript(item string) {
 	if item != "" && len(c.untranscribedItems) < maxItems {
 		c.untranscribedItems[item] = true
 	}
 }
 
-// countAudio counts the audio even if it is dropped afterwards.
+// countAudio adds the length of the audio to its item, even if the audio is dropped later.
 func (c *Conversation) countAudio(e agent.Event) {
 	it := c.transcript.item(e.Item)
 	it.disclosure = it.disclosure || e.Disclosure
@@ -170,7 +170,7 @@ func (c *Conversation) onAudio(e agent.Event) {
 	if c.droppedItems[e.Item] {
 		return
 	}
-	// during the greeting of an answering machine, only the disclosure is played
+	// While an answering machine plays its greeting, only audio with Keep (the disclosure) is played.
 	if !c.messageWaitStart.IsZero() && !e.Keep {
 		c.dropItem(e.Item)
 		c.session.Interrupted(e.Item, 0)
@@ -196,9 +196,9 @@ func (c *Conversation) onAudio(e agent.Event) {
 	}
 }
 
-// isDroppedAudio reports whether the model adds this audio to a voicemail message or a farewell.
-// Audio of an agent of kind media_ws is kept, because such an agent does not mark the audio of the
-// requested sentence.
+// isDroppedAudio reports whether this audio is something that the model adds to a voicemail message
+// or a farewell. Audio of an agent of kind media_ws is not dropped, because such an agent does not
+// mark the audio of the requested sentence.
 func (c *Conversation) isDroppedAudio(e agent.Event) bool {
 	return c.closing != nil && c.closing.lastSentenceOnly && !e.Keep && c.settings.Agent.Kind != agent.MediaWS
 }
@@ -211,7 +211,8 @@ func (c *Conversation) dropItem(item string) {
 }
 
 // discardAudio discards the queued audio after an interruption, except audio that the person must
-// hear. The last sentence of a call cannot be interrupted.
+// hear. It does nothing if the call is about to end, because the last sentence cannot be
+// interrupted.
 func (c *Conversation) discardAudio() {
 	if c.closing != nil {
 		return
@@ -281,14 +282,14 @@ func (c *Conversation) recordPieces(pieces []*piece) {
 	c.queue.unsentShares = c.queue.unsentShares[:0]
 }
 
-// stopAudio ends the playback. Audio that is still queued is never sent.
+// stopAudio ends the playback. Audio that is still queued will not be sent.
 func (c *Conversation) stopAudio() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.recordPieces(c.queue.stop())
 }
 
-// endAfterAudio ends the call after all queued audio was played.
+// endAfterAudio makes the call end when all queued audio was played.
 func (c *Conversation) endAfterAudio(cause callstate.Cause) {
 	if c.closing == nil {
 		c.closing = &closing{cause: cause, limit: time.Now().Add(closeTimeout)}
@@ -318,7 +319,8 @@ func (c *Conversation) end(cause callstate.Cause) {
 	}
 }
 
-// applyLimits applies every limit whose time has come. It returns the time until the next limit.
+// applyLimits carries out every limit whose time has been reached. It returns the time until the
+// next limit.
 func (c *Conversation) applyLimits(now time.Time) time.Duration {
 	if c.over {
 		return 0

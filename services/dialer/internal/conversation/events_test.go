@@ -11,7 +11,7 @@ import (
 	"ringfence.dev/services/dialer/internal/callstate"
 )
 
-func TestBargeIn_ReportsThePlayedLength(t *testing.T) {
+func TestBargeIn_AgentReceivesTheLengthOfThePlayedAudio(t *testing.T) {
 	t.Parallel()
 	converse(t, agent.Settings{}, func(k *conversationTest) {
 		k.speak("done", 100*time.Millisecond)
@@ -28,7 +28,8 @@ func TestBargeIn_ReportsThePlayedLength(t *testing.T) {
 		)
 		k.pass(600 * time.Millisecond)
 		k.send(agent.Event{Kind: agent.SpeechStarted, Item: "person"})
-		// The agent sent this audio before it was notified of the interruption.
+		// The agent sent this audio before it received the event of the interruption, so the audio must
+		// be dropped.
 		k.send(agent.Event{Kind: agent.Audio, Item: "cut", Audio: tone(time.Second)})
 		k.pass(3 * time.Second)
 		if heard := k.heardAudio(); heard != 600*time.Millisecond {
@@ -81,7 +82,7 @@ func TestBargeIn_DoesNotInterruptTheDisclosure(t *testing.T) {
 	})
 }
 
-func TestTranscript_IsInTheOrderOfTheAudio(t *testing.T) {
+func TestTranscript_TurnsAreInTheOrderOfTheAudio(t *testing.T) {
 	t.Parallel()
 	converse(t, agent.Settings{}, func(k *conversationTest) {
 		begun := time.Now()
@@ -121,7 +122,7 @@ func TestTranscript_IsInTheOrderOfTheAudio(t *testing.T) {
 	})
 }
 
-func TestTranscript_LimitsTurnsAndBytes(t *testing.T) {
+func TestTranscript_NumberOfTurnsAndBytesIsLimited(t *testing.T) {
 	t.Parallel()
 	tr := newTranscript()
 	for i := range 5_000 {
@@ -148,7 +149,7 @@ func TestTranscript_LimitsTurnsAndBytes(t *testing.T) {
 	}
 }
 
-func TestShortened_CutsBetweenWords(t *testing.T) {
+func TestShortenText_CutsBetweenWords(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
 		text string
@@ -168,7 +169,7 @@ func TestRun_EndsTheCallAfterSilence(t *testing.T) {
 	t.Parallel()
 	converse(t, agent.Settings{SilenceSeconds: 10}, func(k *conversationTest) {
 		k.speak("a", 5*time.Second)
-		k.pass(9 * time.Second) // 9 s is 4 s after the last word of the agent
+		k.pass(9 * time.Second) // 4 s after the agent's last word, which ends at 5 s
 		k.hear(time.Second)
 		k.pass(9 * time.Second)
 		if k.isOver() {
@@ -201,7 +202,7 @@ func TestEndCall_WaitsForTheQueuedAudio(t *testing.T) {
 		k.tool(agent.ToolEndCall, `{"outcome":"sold"}`)
 		k.send(agent.Event{Kind: agent.TurnDone})
 		k.pass(500 * time.Millisecond)
-		// the person speaks, which does not interrupt the farewell
+		// The person speaks, but this must not interrupt the farewell.
 		k.send(
 			agent.Event{Kind: agent.SpeechStarted, Item: "p"},
 			agent.Event{Kind: agent.Utterance, Role: agent.RolePerson, Item: "p", Text: "Bye."},
@@ -238,7 +239,7 @@ func TestEndCall_LimitsTheWaitForQueuedAudio(t *testing.T) {
 	})
 }
 
-func TestFailedEvent_EndsTheCall(t *testing.T) {
+func TestRun_EndsTheCallAfterAFailedEvent(t *testing.T) {
 	t.Parallel()
 	t.Run("Failed ends the call immediately", func(t *testing.T) {
 		t.Parallel()

@@ -131,8 +131,8 @@ func (e *fakeDetector) Hear([]byte) Signal {
 	return now
 }
 
-// conversationTest is a conversation in virtual time. Like a media stream, it takes a frame every
-// 20 ms.
+// conversationTest is a conversation in virtual time. It takes a frame every 20 ms, as a media
+// stream does.
 type conversationTest struct {
 	*Conversation
 	t            *testing.T
@@ -144,7 +144,7 @@ type conversationTest struct {
 	over         chan struct{}
 	result       Result
 	ended        time.Duration // time from the start to the end of the conversation
-	line         []byte        // sent audio, including silence
+	line         []byte        // sent audio, with silence where none was sent
 	mu           sync.Mutex
 	stop         chan struct{}
 	fails        atomic.Bool

@@ -7,7 +7,7 @@ import (
 	"ringfence.dev/services/dialer/internal/agent"
 )
 
-// One operation is one frame in each direction, without a recorder and a detector.
+// BenchmarkFrame measures one frame in each direction, without a recorder and a detector.
 func BenchmarkFrame(b *testing.B) {
 	c := New(&fakeSession{events: make(chan agent.Event, 1)}, Settings{}, nil, nil, nil)
 	frame, heard, second := make([]byte, 160), tone(20*time.Millisecond), tone(time.Second)

@@ -1,14 +1,13 @@
 package conversation
 
 const (
-	// If every sample of a frame has at most the magnitude quietSample, the frame is silent. If the
-	// mean magnitude of a frame is above loudSample, the frame is loud. Magnitudes are at most
-	// 32,124.
+	// A frame is silent if every sample has at most the magnitude quietSample. A frame is loud if its
+	// mean magnitude is above loudSample. The highest magnitude is 32,124.
 	quietSample = 256
 	loudSample  = 400
 )
 
-// magnitude returns the absolute value of a mu-law sample (ITU-T G.711), 0 to 32,124.
+// magnitude returns the absolute value of a mu-law sample (ITU-T G.711), from 0 to 32,124.
 func magnitude(sample byte) int {
 	sample = ^sample & 0x7f
 	return (int(sample&0x0f)<<3+0x84)<<(sample>>4) - 0x84
@@ -22,16 +21,16 @@ func loud(frame []byte) bool {
 	return sum > loudSample*len(frame)
 }
 
-// Recorder receives the audio of both sides of a conversation: what was received from the person,
-// and what is sent to the person. The sending loop calls Tick every 20 ms with 160 bytes of each
-// side. Tick must not block or keep the slices.
+// Recorder receives the audio of both sides of a conversation: the person's received audio, and the
+// audio that is sent to the person. The sending loop calls Tick every 20 ms with 160 bytes of each
+// side. Tick must not block and must not keep the slices.
 type Recorder interface {
 	Tick(person, agent []byte)
 }
 
 const (
-	// If maxSkew received frames wait for the recorder, all except the newest skewTarget frames are
-	// dropped, so that both sides of the recording stay synchronous.
+	// If maxSkew of the person's frames wait for the recorder, only the newest skewTarget of them are
+	// kept. So both sides of the recording stay synchronous.
 	maxSkew, skewTarget = 10, 3
 )
 
@@ -55,7 +54,7 @@ func (h *frameRing) push(frame []byte) {
 	h.n++
 }
 
-// popFrame returns nil if the ring is empty.
+// popFrame removes and returns the oldest frame, or nil if the ring is empty.
 func (h *frameRing) popFrame() []byte {
 	if h.n == 0 {
 		return nil

@@ -9,8 +9,8 @@ import (
 	"ringfence.dev/services/dialer/internal/callstate"
 )
 
-// The outcome opted_out must be an opt-out at any time of the call, even without the tool opt_out.
-// The callback must run exactly once, with the person's last words. RefusesFurtherCalls must not
+// At any time of the call, the outcome opted_out must be an opt-out, even without the tool opt_out.
+// The callback must run exactly once, with the person's last words. RefusesFurtherCalls does not
 // match these words.
 func TestEndCall_OutcomeOptedOutIsAnOptOut(t *testing.T) {
 	t.Parallel()
@@ -42,7 +42,7 @@ func TestEndCall_OutcomeOptedOutIsAnOptOut(t *testing.T) {
 		}},
 		{name: "transcript after the person hung up", run: func(k *conversationTest) {
 			k.send(endCall)
-			k.fakeSession.mu.Lock() // prevent Close from closing the channel before the words are sent
+			k.fakeSession.mu.Lock() // so that Close cannot close the channel before the words are sent
 			defer k.fakeSession.mu.Unlock()
 			k.hangUp()
 			k.fakeSession.events <- utterance
@@ -79,7 +79,7 @@ func TestEndCall_OutcomeOptedOutIsAnOptOut(t *testing.T) {
 				Args: []byte(`{"kind":"fax"}`),
 			}
 			k.send(utterance)
-			k.fakeSession.mu.Lock() // prevent Close from closing the channel between the two events
+			k.fakeSession.mu.Lock() // so that Close cannot close the channel between the two events
 			defer k.fakeSession.mu.Unlock()
 			k.fakeSession.events <- ends
 			k.fakeSession.events <- endCall
@@ -105,8 +105,8 @@ func TestEndCall_OutcomeOptedOutIsAnOptOut(t *testing.T) {
 	}
 }
 
-// The model ends the call before it has transcribed the person's last sentences.
-func TestEndCall_WaitsForTheTranscripts(t *testing.T) {
+// The model ends the call before it has sent the transcripts of the person's last sentences.
+func TestEndCall_WaitsForTheTranscriptsOfTheLastSentences(t *testing.T) {
 	t.Parallel()
 	const words = "Please never call me again."
 	started := agent.Event{Kind: agent.SpeechStarted, Item: "p"}
@@ -117,7 +117,7 @@ func TestEndCall_WaitsForTheTranscripts(t *testing.T) {
 	}
 	tests := []struct {
 		name    string
-		started []string      // items of earlier sentences that are not transcribed
+		started []string      // items of earlier sentences without a transcript
 		events  []agent.Event // events after the agent has ended the call
 		want    []string
 		end     time.Duration // time from the start to the end of the conversation
@@ -171,8 +171,8 @@ func TestEndCall_WaitsForTheTranscripts(t *testing.T) {
 	}
 }
 
-// The model calls no tool. The words are an opt-out even if they are transcribed after the person
-// hung up.
+// The model calls no tool. The person's words must be an opt-out, even if their transcript arrives
+// after the person hung up.
 func TestUtterance_RefusalOfFurtherCallsIsAnOptOut(t *testing.T) {
 	t.Parallel()
 	const words = "Rufen Sie mich bitte nie wieder an."

@@ -7,11 +7,11 @@ import (
 )
 
 const (
-	// maxQueued limits the queue to five minutes of audio. Audio beyond the limit is dropped and
-	// counted.
+	// maxQueued is the capacity of the queue: five minutes of audio. Audio that does not fit is
+	// dropped and counted.
 	maxQueued = 5 * 60 * agent.BytesPerSecond
-	// partialFrameTicks is the number of ticks (of 20 ms) for which an incomplete frame waits for
-	// the rest of its audio. After that, silence fills the frame.
+	// partialFrameTicks is the number of ticks (of 20 ms) for which an incomplete frame waits for more
+	// audio. After that, the rest of the frame is silence.
 	partialFrameTicks = 2
 	// silence is the mu-law byte of a silent sample.
 	silence = 0xff
@@ -22,20 +22,20 @@ type piece struct {
 	id     string
 	chunks [][]byte
 	// chunk and offset are the position of the next byte to play. played and total are numbers of
-	// bytes. recorded is the number of played bytes that the transcript already includes.
+	// bytes. recorded is the number of the played bytes that the transcript already includes.
 	chunk, offset           int
 	played, total, recorded int
 	unsent                  int // number of played bytes whose frames were not sent
 	keep, done              bool
-	// began and last are the times of the first and the last frame with audio of the piece. Both
-	// are zero if no frame was played.
+	// began and last are the times of the first and the last played frame that contains audio of the
+	// piece. Both are zero if no frame was played.
 	began, last time.Time
 }
 
 func (p *piece) unplayedBytes() int { return p.total - p.played }
 
-// share is the part of a frame that came from one piece. began and last are the piece's times
-// before that frame.
+// share is the part of a frame that came from one piece. began and last are the times of the piece
+// as they were before that frame.
 type share struct {
 	piece       *piece
 	bytes       int
@@ -50,7 +50,7 @@ func (p *piece) setPlayTimes(now time.Time) {
 	p.last = now
 }
 
-// readFrame allocates no memory.
+// readFrame moves audio of the piece to dst. It allocates no memory.
 func (p *piece) readFrame(dst []byte) (n int) {
 	for n < len(dst) && p.chunk < len(p.chunks) {
 		copied := copy(dst[n:], p.chunks[p.chunk][p.offset:])
@@ -68,19 +68,19 @@ func (p *piece) readFrame(dst []byte) (n int) {
 // frames of 20 ms. It is not safe for concurrent use.
 type playout struct {
 	pieces []*piece
-	// headIndex is the index of the first piece that was not completely played. The pieces before
-	// it wait until removePlayed removes them.
+	// headIndex is the index of the first piece that was not played completely. The earlier pieces
+	// stay in the slice until removePlayed removes them.
 	headIndex   int
-	queuedBytes int // number of bytes in the queue
+	queuedBytes int // number of queued bytes
 	stopped     bool
 	waitedTicks int // number of ticks for which the incomplete frame has waited so far
 	now         time.Time
 	// frameShares contains the shares of the last frame. unsentShares contains the shares of frames
-	// that were not sent, until they are subtracted from the transcript.
+	// that were not sent, until they are subtracted in the transcript.
 	frameShares, unsentShares []share
 	ratchet                   ratchet
-	// dropped is the number of bytes that did not fit into the queue. trimmed is the number of
-	// silent frames that were dropped because the agent's audio was late.
+	// dropped is the number of bytes that did not fit into the queue. trimmed is the number of silent
+	// frames that were dropped because the agent's audio was late.
 	dropped, trimmed int64
 }
 
@@ -103,8 +103,8 @@ func (q *playout) addAudio(id string, audio []byte, keep bool) {
 	q.ratchet.arrived += len(audio)
 }
 
-// finishItem adds an empty piece for an item without audio, so that the item keeps its position in
-// the order.
+// finishItem adds an empty piece for an item without audio, so that the item has a position in the
+// order of the queue.
 func (q *playout) finishItem(id string) {
 	p := q.findPiece(id)
 	if p == nil {
@@ -114,8 +114,8 @@ func (q *playout) finishItem(id string) {
 	p.done = true
 }
 
-// addMark appends an item without audio. A barge-in does not remove the mark. When playback reaches
-// the mark, all earlier audio was played or discarded.
+// addMark appends a mark, an item without audio. A barge-in does not remove it. When playback
+// reaches the mark, all earlier audio was played or discarded.
 func (q *playout) addMark(id string) {
 	q.pieces = append(q.pieces, &piece{id: id, keep: true, done: true})
 }
@@ -129,8 +129,8 @@ func (q *playout) findPiece(id string) *piece {
 	return nil
 }
 
-// nextFrame fills dst. hasFrame is false if there is no frame to send. changed means that an item
-// began or ended, or that the queue became empty.
+// nextFrame writes the next frame to dst. hasFrame is false if there is no frame to send. changed
+// is true if an item began or ended, or if the queue became empty.
 func (q *playout) nextFrame(dst []byte) (hasFrame, changed bool) {
 	if q.ratchet.recordTick(q.queuedBytes) && q.queuedBytes >= 2*len(dst) && q.skipSilence(len(dst)) {
 		q.trimmed++
@@ -168,7 +168,7 @@ func (q *playout) nextFrame(dst []byte) (hasFrame, changed bool) {
 	return n > 0, q.skipFinished() || changed || q.queuedBytes == 0
 }
 
-// revertFrame reverts the times of the pieces of the last frame, because the frame was not sent.
+// revertFrame restores the times of the pieces of the last frame, because this frame was not sent.
 // The audio itself is not played again.
 func (q *playout) revertFrame() {
 	for _, of := range q.frameShares {
@@ -178,7 +178,7 @@ func (q *playout) revertFrame() {
 	q.unsentShares, q.frameShares = append(q.unsentShares, q.frameShares...), q.frameShares[:0]
 }
 
-// skipFinished moves headIndex past the pieces that are complete and were played to the end.
+// skipFinished moves headIndex past the complete pieces that were played to their end.
 func (q *playout) skipFinished() (changed bool) {
 	for q.headIndex < len(q.pieces) && q.pieces[q.headIndex].done && q.pieces[q.headIndex].unplayedBytes() == 0 {
 		q.headIndex++
@@ -187,8 +187,8 @@ func (q *playout) skipFinished() (changed bool) {
 	return changed
 }
 
-// skipSilence drops the next frame if it is silent, is inside one chunk, and belongs to a piece
-// that the person can interrupt.
+// skipSilence drops the next frame if three conditions are met: it is silent, it lies within one
+// chunk, and the person can interrupt its piece.
 func (q *playout) skipSilence(size int) bool {
 	if q.headIndex >= len(q.pieces) {
 		return false
@@ -211,20 +211,20 @@ func (q *playout) skipSilence(size int) bool {
 	return true
 }
 
-// cut describes an item whose remaining audio was discarded, and how much of it was played.
+// cut is an item whose remaining audio was discarded, with the length of its played audio.
 type cut struct {
 	id            string
 	played, total time.Duration
 }
 
-// stop empties the queue and returns its pieces. After that, no more audio is sent.
+// stop empties the queue and returns its pieces. No more audio is sent after stop.
 func (q *playout) stop() []*piece {
 	pieces := q.pieces
 	q.pieces, q.headIndex, q.queuedBytes, q.waitedTicks, q.stopped = nil, 0, 0, 0, true
 	return pieces
 }
 
-// discardQueued discards the queued pieces, except those in which keep is true.
+// discardQueued discards the queued pieces, except pieces whose field keep is true.
 func (q *playout) discardQueued() (cuts []cut) {
 	kept := q.pieces[:q.headIndex]
 	for _, p := range q.pieces[q.headIndex:] {
@@ -253,17 +253,17 @@ func (q *playout) removePlayed() (played []string) {
 	return played
 }
 
-// ratchet detects an agent that sends audio in real time but is late, for example a gateway after a
-// stall. The queue of such an agent never becomes empty. Silent frames are dropped until the agent
-// is in time again.
+// ratchet detects an agent that sends audio in real time but is permanently late, for example a
+// gateway after a stall. The queue of such an agent never becomes empty. Silent frames are then
+// dropped until the agent is on time again.
 //
-// ratchet observes the last four slots of half a second. A model sends audio faster than real time,
-// and no frames of a model are dropped.
+// ratchet observes the last four slots of half a second. A model sends audio faster than real time.
+// Its frames are never dropped.
 type ratchet struct {
-	arrived int // number of bytes that arrived in the current slot
+	arrived int // bytes that arrived in the current slot
 	slots   [slots]int
 	least   [slots]int
-	ticks   int // number of ticks in the current slot so far
+	ticks   int // ticks of the current slot so far
 	filled  int
 	lowest  int
 	late    bool
@@ -273,18 +273,18 @@ const (
 	slots     = 4
 	slotTicks = 25
 	slotBytes = slotTicks * agent.FrameBytes
-	// minSurplus is two frames. An agent is late if its queue never becomes shorter than
-	// minSurplus. An agent that is in time has at most one frame in the queue.
+	// minSurplus is two frames. An agent is late if its queue never contains less than minSurplus. If
+	// the agent is on time, its queue contains at most one frame.
 	minSurplus = 2 * agent.FrameBytes
 )
 
 // recordTick must be called every 20 ms with the length of the queue in bytes. It reports whether a
-// silent frame may be dropped.
+// silent frame may be dropped now.
 func (r *ratchet) recordTick(depth int) bool {
 	if r.ticks == 0 || depth < r.lowest {
 		r.lowest = depth
 	}
-	if depth <= agent.FrameBytes { // the agent is in time again
+	if depth <= agent.FrameBytes { // the agent is on time again
 		r.late = false
 	}
 	if r.ticks++; r.ticks < slotTicks {
@@ -297,7 +297,7 @@ func (r *ratchet) recordTick(depth int) bool {
 	r.ticks, r.arrived = 0, 0
 	late, steady, sum := r.filled == slots, true, 0
 	for i := range slots {
-		// these wide bounds tolerate jitter
+		// The bounds are wide, so that jitter is tolerated.
 		steady = steady && r.slots[i] >= slotBytes*2/10 && r.slots[i] <= slotBytes*25/10
 		late = late && r.least[i] >= minSurplus
 		sum += r.slots[i]

@@ -11,8 +11,8 @@ import (
 	"ringfence.dev/services/dialer/internal/agent"
 )
 
-// The frames must contain the bytes of the pieces in order. Silence may be added only after the end
-// of an item.
+// The frames must contain the bytes of the pieces, in order. Silence may follow only at the end of
+// an item.
 func TestPlayout_PiecesOfAnySizeBecomeFrames(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -95,8 +95,9 @@ type discard struct{}
 
 func (discard) Tick(_, _ []byte) {}
 
-// newLateQueue returns a queue that contains initialSilence at the start. audioAt returns the audio
-// that arrives at each tick. queued is the final length of the queue.
+// newLateQueue returns a queue after the given number of seconds. At the start it contains
+// initialSilence. audioAt returns the audio that arrives at each tick. queued is the length of the
+// queue at the end.
 func newLateQueue(
 	t *testing.T,
 	initialSilence time.Duration,
@@ -115,7 +116,7 @@ func newLateQueue(
 	return q, agent.Duration(q.queuedBytes)
 }
 
-func TestRatchet_PermanentlyLateAgentCatchesUp(t *testing.T) {
+func TestRatchet_TrimsSilenceOfAPermanentlyLateAgent(t *testing.T) {
 	t.Parallel()
 	q, depth := newLateQueue(t, 500*time.Millisecond, 10, func(int) []byte { return hush(20 * time.Millisecond) })
 	if depth > 20*time.Millisecond {
@@ -123,8 +124,8 @@ func TestRatchet_PermanentlyLateAgentCatchesUp(t *testing.T) {
 	} else if q.trimmed == 0 {
 		t.Error("trimmed frames = 0, want more")
 	}
-	// Audio that arrives in groups of three frames must not be trimmed after the agent has caught
-	// up.
+	// After the agent has caught up, its audio arrives in groups of three frames. No more frames may
+	// be trimmed.
 	q, _ = newLateQueue(t, 500*time.Millisecond, 20, func(tick int) []byte {
 		switch {
 		case tick < 500:
@@ -139,11 +140,11 @@ func TestRatchet_PermanentlyLateAgentCatchesUp(t *testing.T) {
 	} else if q.trimmed > 30 {
 		t.Errorf("trimmed frames = %v, want at most 30", q.trimmed)
 	}
-	// An agent that was late sends faster than real time. Trimming must end within half a second.
+	// An agent that was late now sends faster than real time. Trimming must end within half a second.
 	q, _ = newLateQueue(t, time.Second, 10, func(tick int) []byte {
 		switch {
-		// The first slot contains the initial second of audio. Trimming therefore starts at 2.5 s,
-		// after four more slots.
+		// The first slot contains the initial second of audio. So trimming starts at 2.5 s, after four
+		// more slots.
 		case tick < 140:
 			return hush(20 * time.Millisecond)
 		case tick == 140:
@@ -178,7 +179,7 @@ func TestRatchet_TrimsOnlySilence(t *testing.T) {
 	} else if depth < 480*time.Millisecond {
 		t.Errorf("speech was trimmed: depth = %v, want at least %v", depth, 480*time.Millisecond)
 	}
-	// One of four frames is loud. Only frames between the loud frames may be trimmed.
+	// Every fourth frame is loud. Only the silent frames between the loud frames may be trimmed.
 	wordAudio := func(tick int) []byte {
 		if tick%4 == 0 {
 			return tone(20 * time.Millisecond)
@@ -192,8 +193,8 @@ func TestRatchet_TrimsOnlySilence(t *testing.T) {
 	}
 }
 
-// A model sends a sentence faster than real time and no audio while the sentence is played. The
-// pauses in the sentence must not be trimmed.
+// A model sends a whole sentence at once and then no audio while the sentence is played. The pauses
+// within the sentence must not be trimmed.
 func TestRatchet_DoesNotTrimAnAgentFasterThanRealTime(t *testing.T) {
 	t.Parallel()
 	order := rand.New(rand.NewPCG(1, 2))
@@ -232,7 +233,7 @@ func (r *recording) Tick(person, agentAudio []byte) {
 	r.person, r.agent = append(r.person, person...), append(r.agent, agentAudio...)
 }
 
-func TestRecorder_SynchronizesBothSides(t *testing.T) {
+func TestRecorder_ReceivesBothSidesSynchronously(t *testing.T) {
 	t.Parallel()
 	converse(t, agent.Settings{}, func(k *conversationTest) {
 		rec := &recording{}
@@ -264,12 +265,12 @@ func TestRecorder_SynchronizesBothSides(t *testing.T) {
 	})
 }
 
-func TestRecorder_LimitsTheSkew(t *testing.T) {
+func TestRecorder_SkewOfBothSidesIsLimited(t *testing.T) {
 	t.Parallel()
 	c := New(&fakeSession{events: make(chan agent.Event, 1)}, Settings{}, nil, nil, nil)
 	rec := &recording{}
 	c.Record(rec)
-	for i := range 14 { // the network delivers many frames together
+	for i := range 14 { // many frames arrive from the network together
 		c.HearFrame(bytes.Repeat([]byte{byte(i + 1)}, 160))
 	}
 	frame := make([]byte, 160)
@@ -285,7 +286,7 @@ func TestRecorder_LimitsTheSkew(t *testing.T) {
 	}
 }
 
-// The leg is not notified while earlier audio is played.
+// While earlier audio is played, the leg is not notified of new audio.
 func TestConversation_LegIsNotifiedOfNewAudio(t *testing.T) {
 	t.Parallel()
 	converse(t, agent.Settings{}, func(k *conversationTest) {
@@ -307,10 +308,10 @@ func TestConversation_LegIsNotifiedOfNewAudio(t *testing.T) {
 	})
 }
 
-// A single delay leaves an agent that sends in real time one frame behind. One silent frame must be
-// trimmed in the next pause. If delays repeat, no frame may be trimmed, because the queued frame
-// covers the next delay.
-func TestRatchet_CatchesUpWithOneLateFrame(t *testing.T) {
+// After a single delay, an agent that sends in real time is one frame late. One silent frame must
+// be trimmed in the next pause. If delays repeat, no frame may be trimmed, because the queued frame
+// compensates for the next delay.
+func TestRatchet_TrimsOneFrameAfterASingleDelay(t *testing.T) {
 	t.Parallel()
 	quiet := func(int) []byte { return hush(20 * time.Millisecond) }
 	if q, depth := newLateQueue(t, 20*time.Millisecond, 4, quiet); depth > 0 {
@@ -318,7 +319,7 @@ func TestRatchet_CatchesUpWithOneLateFrame(t *testing.T) {
 	} else if q.trimmed != 1 {
 		t.Errorf("late: trimmed frames = %v, want 1", q.trimmed)
 	}
-	delayedAudio := func(tick int) []byte { // once per second, one frame arrives 20 ms late
+	delayedAudio := func(tick int) []byte { // once per second, a frame arrives 20 ms late
 		switch tick % 50 {
 		case 20:
 			return nil

@@ -6,8 +6,9 @@ import (
 	"ringfence.dev/services/dialer/internal/agent"
 )
 
-// noticeMark is the prefix of the id of a mark in the queue of audio. The rest of the id is the id
-// of the notice's last item. When playback reaches the mark, the whole recording notice was sent.
+// noticeMark is the prefix of the mark that is queued after the recording notice. The rest of the
+// mark's id is the id of the notice's last item. When playback reaches the mark, the whole
+// recording notice was sent.
 const noticeMark = "\x00noticed"
 
 type notice struct {
@@ -16,8 +17,8 @@ type notice struct {
 	objected bool
 }
 
-// queueNoticeMark queues the mark after the notice. If the notice was interrupted, no mark is
-// queued and the recording does not start.
+// queueNoticeMark queues the mark after the notice. If the notice was interrupted, it queues no
+// mark, and the recording does not start.
 func (c *Conversation) queueNoticeMark(item string) {
 	if c.settings.Noticed == nil || c.notice.heard || c.droppedItems[item] {
 		return
@@ -29,15 +30,16 @@ func (c *Conversation) queueNoticeMark(item string) {
 	c.update()
 }
 
-// cancelNotice prevents the recording if the discarded item is the notice and was not played
-// completely.
+// cancelNotice prevents the recording if the discarded item belongs to the notice and was not
+// played completely.
 func (c *Conversation) cancelNotice(discarded cut) {
 	if discarded.id == c.notice.item && discarded.played < discarded.total {
 		c.notice.item = noticeMark // no item has this id
 	}
 }
 
-// onNoticePlayed starts the recording when playback reaches the notice's mark.
+// onNoticePlayed starts the recording. It is called when playback reaches the mark after the
+// notice.
 func (c *Conversation) onNoticePlayed(item string) {
 	if c.notice.item != item || c.notice.heard || c.notice.objected {
 		return
@@ -46,7 +48,7 @@ func (c *Conversation) onNoticePlayed(item string) {
 	c.settings.Noticed()
 }
 
-// stopRecording ends the recording because the person does not want to be recorded.
+// stopRecording ends the recording, because the person objects to it.
 func (c *Conversation) stopRecording() {
 	if c.notice.objected || c.settings.Objected == nil {
 		return
@@ -56,8 +58,9 @@ func (c *Conversation) stopRecording() {
 	c.settings.Objected()
 }
 
-// addUtterance ends the recording if the person plainly objects to it, and opts the person out if
-// the person plainly refuses further calls. Both happen even if the agent calls no tool.
+// addUtterance adds the words to the transcript. It ends the recording if the person plainly
+// objects to it, and opts the person out if the person plainly refuses further calls. It does so
+// even if the agent calls no tool.
 func (c *Conversation) addUtterance(e agent.Event, now time.Time) {
 	c.transcript.addText(e.Role, e.Item, e.Text, now)
 	if e.Role != agent.RolePerson {

@@ -38,7 +38,7 @@ func TestRecording_StartsAfterTheNotice(t *testing.T) {
 		)
 		k.speak("greeting", time.Second)
 		k.pass(900 * time.Millisecond)
-		// A barge-in discards the queued greeting, but not the notice.
+		// A barge-in must discard the queued greeting, but not the notice.
 		k.send(agent.Event{Kind: agent.SpeechStarted, Item: "p"})
 		k.pass(60 * time.Millisecond)
 		if sessionCalls.noticed.Load() != 0 {
@@ -122,7 +122,7 @@ func TestRecording_EndsAfterAnObjection(t *testing.T) {
 			}
 		})
 	}
-	// The person objects before the notice is played.
+	// The person objects before the notice was played.
 	recorded(t, func(k *conversationTest, sessionCalls *notices, _ *memoryRecorder) {
 		k.speak("notice", time.Second)
 		k.send(
@@ -144,7 +144,7 @@ func TestRecording_EndsAfterAnObjection(t *testing.T) {
 	})
 }
 
-func TestRecording_SynchronizesBothSides(t *testing.T) {
+func TestRecording_BothSidesAreSynchronous(t *testing.T) {
 	t.Parallel()
 	recorded(t, func(k *conversationTest, _ *notices, _ *memoryRecorder) {
 		into := &memoryRecorder{}

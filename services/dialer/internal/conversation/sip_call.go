@@ -20,9 +20,9 @@ import (
 )
 
 const (
-	// agentTimeout is how long an answered call waits until the agent's session is open.
+	// agentTimeout is how long a call may be answered before the agent's session is open.
 	agentTimeout = 3 * time.Second
-	// openTimeout limits the opening of the session, which starts when the phone rings.
+	// openTimeout limits the opening of the agent's session, which starts when the phone rings.
 	openTimeout = 30 * time.Second
 	// endTimeout limits how long End waits for the end of the conversation.
 	endTimeout = 5 * time.Second
@@ -64,7 +64,7 @@ func (t *sipCall) NextFrame(dst []byte) bool {
 	return c != nil && c.NextFrame(dst)
 }
 
-// HearFrame has no effect before the answer.
+// HearFrame passes a frame to the conversation. Before the answer it has no effect.
 func (t *sipCall) HearFrame(frame []byte) {
 	if c := t.conversation.Load(); c != nil {
 		c.HearFrame(frame)
@@ -83,7 +83,7 @@ func (t *sipCall) timedOut() {
 	}
 }
 
-// openSession opens the session in the background. Only the first call has an effect.
+// openSession opens the agent's session in the background. Later calls have no effect.
 func (t *sipCall) openSession() {
 	t.open.Do(func() {
 		go func() {
@@ -109,7 +109,7 @@ func (t *sipCall) Answer(answer []byte, callbacks sipcarrier.ConversationCallbac
 
 func (t *sipCall) Begin(callbacks sipcarrier.ConversationCallbacks) {
 	t.callbacks.Store(&callbacks)
-	t.openSession() // open the session now if the phone did not ring before the answer
+	t.openSession() // in case the phone did not ring before the answer
 	if t.begun.CompareAndSwap(false, true) {
 		go t.runConversation(callbacks)
 	}
@@ -128,7 +128,7 @@ func (t *sipCall) Ready(ctx context.Context) error {
 }
 
 // Accept returns the SDP answer to the SDP offer of an inbound call. If the offer is empty, Accept
-// returns the dialer's own SDP offer.
+// returns an SDP offer of the dialer.
 func (t *sipCall) Accept(offer []byte) ([]byte, error) {
 	if len(offer) == 0 {
 		return t.offer, nil
@@ -136,7 +136,8 @@ func (t *sipCall) Accept(offer []byte) ([]byte, error) {
 	return t.Offered(offer)
 }
 
-// runConversation hangs up if the agent's session is not open within agentTimeout.
+// runConversation runs the conversation. It hangs up if the agent's session is not open within
+// agentTimeout.
 func (t *sipCall) runConversation(callbacks sipcarrier.ConversationCallbacks) {
 	defer close(t.conversationDone)
 	limit := time.NewTimer(agentTimeout)
@@ -192,8 +193,8 @@ func (t *sipCall) runConversation(callbacks sipcarrier.ConversationCallbacks) {
 
 var errLate = errors.New("the agent was not ready in time")
 
-// Offered returns the SDP answer to an offer of the far end within the call, such as a hold or a
-// session refresh. If the offer is nil, it returns the dialer's own SDP offer.
+// Offered returns the SDP answer to the far end's offer within the call, for example for a hold or
+// a session refresh. If offer is nil, Offered returns an SDP offer of the dialer.
 func (t *sipCall) Offered(offer []byte) ([]byte, error) {
 	if offer == nil {
 		return t.session.Offer(sdp.Both)
@@ -208,7 +209,7 @@ func (t *sipCall) Offered(offer []byte) ([]byte, error) {
 	return answer, nil
 }
 
-// Agreed applies the far end's SDP answer to an offer that Offered has returned.
+// Agreed applies the far end's SDP answer to an offer that Offered returned.
 func (t *sipCall) Agreed(answer []byte) {
 	agreed, err := t.session.ReadAnswer(answer, sdp.Both)
 	if err == nil {

@@ -23,12 +23,12 @@ import (
 	"ringfence.dev/services/dialer/internal/trunks"
 )
 
-// Store reads the data that the conversation of a call needs.
+// Store reads the data that a conversation needs.
 type Store interface {
 	ConversationInputs(ctx context.Context, callID uuid.UUID) (store.ConversationInputs, error)
 }
 
-// Keys returns the keys of the workspaces' own models and agents.
+// Keys returns the keys of the workspaces' models and agents.
 type Keys interface {
 	Key(ctx context.Context, workspaceID, agentID uuid.UUID) (string, error)
 }
@@ -51,8 +51,8 @@ type SIPCalls struct {
 	spoken   func(callID uuid.UUID, number int, turn agent.Turn)
 }
 
-// OnTurn sets a function that is called for each turn of a call in progress, as Settings.Spoken.
-// OnTurn must be called before the first call.
+// OnTurn sets the function that is called for each turn of a call in progress (see
+// Settings.Spoken). It must be called before the first call.
 func (t *SIPCalls) OnTurn(spoken func(callID uuid.UUID, number int, turn agent.Turn)) {
 	t.spoken = spoken
 }
@@ -70,8 +70,8 @@ func NewSIPCalls(
 	return &SIPCalls{store: st, keys: keys, streams: streams, address: address, agents: agents, recorder: recorder}
 }
 
-// Begin opens a media stream and creates its SDP offer. The conversation starts later, in Answer or
-// Begin of the returned Conversation.
+// Begin opens a media stream and creates its SDP offer. The conversation starts later, when Answer
+// or Begin of the returned Conversation is called.
 func (t *SIPCalls) Begin(_ context.Context, callID uuid.UUID, trunk trunks.Trunk) (sipcarrier.Conversation, error) {
 	opened := &sipCall{calls: t, callID: callID, opened: make(chan struct{}), conversationDone: make(chan struct{})}
 	opened.callCtx, opened.stop = context.WithCancel(context.Background())

@@ -211,7 +211,7 @@ func TestSIPCall_AgentSpeaksAndEndsTheCall(t *testing.T) {
 	}
 }
 
-func TestSIPCall_PersonHangsUp(t *testing.T) {
+func TestSIPCall_EndsWhenThePersonHangsUp(t *testing.T) {
 	r := newCallTest(t, `{"script":{"tone_hz":440,"tone_millis":60000}}`, nil)
 	r.pickUp()
 	testkit.Until(t, "the person hears the agent", func() bool { loud, _ := r.person.heard(); return loud > 0 })

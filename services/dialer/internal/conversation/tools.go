@@ -13,11 +13,11 @@ import (
 
 var pressed = regexp.MustCompile(`^[0-9*#]{1,32}$`)
 
-// After the outcome opted_out, the conversation waits up to quoteTimeout for the transcript of the
-// person's last words. Then it reports the opt-out with the words that have arrived.
+// quoteTimeout is how long, after the outcome opted_out, the conversation waits for the transcript
+// of the person's last words. Then it reports the opt-out with the words that have arrived.
 const quoteTimeout = 2 * time.Second
 
-// arguments contains the arguments of all tools.
+// arguments contains the arguments of all tools of the agent.
 type arguments struct {
 	Outcome string `json:"outcome"`
 	Quote   string `json:"quote"`
@@ -34,7 +34,7 @@ func argumentsOf(e agent.Event) (args arguments) {
 	return args
 }
 
-// onTool refuses invalid arguments: the tool result is then a refusal with a reason.
+// onTool executes a tool call. If the arguments are invalid, the result is a refusal with a reason.
 func (c *Conversation) onTool(ctx context.Context, e agent.Event) {
 	args := argumentsOf(e)
 	switch e.Tool {
@@ -65,8 +65,8 @@ func (c *Conversation) onTool(ctx context.Context, e agent.Event) {
 	}
 }
 
-// onLateTool handles a tool call that arrives after the end of the call. Only an outcome and an
-// opt-out still count, and the agent receives no result.
+// onLateTool handles a tool call that arrives after the end of the call. It accepts only an outcome
+// and an opt-out, and sends no result to the agent.
 func (c *Conversation) onLateTool(e agent.Event) {
 	switch args := argumentsOf(e); e.Tool {
 	case agent.ToolEndCall:
@@ -76,9 +76,9 @@ func (c *Conversation) onLateTool(e agent.Event) {
 	}
 }
 
-// endCall ends the call after all queued audio was played. If the first outcome is not in the
-// agent's list, it refuses the call of the tool and returns the list. The conversation then waits
-// for another call of end_call.
+// endCall makes the call end after all queued audio was played. If the first outcome is not in the
+// agent's list, endCall refuses the tool call and returns the list. The conversation then waits for
+// another call of end_call.
 func (c *Conversation) endCall(id, outcome string) {
 	first := c.closing == nil
 	c.settleOutcome(outcome)
@@ -99,8 +99,8 @@ func (c *Conversation) endCall(id, outcome string) {
 }
 
 // settleOutcome stores an outcome of the agent's list. The outcome opted_out is also an opt-out,
-// with the person's last words as evidence. Models can respond before they transcribe, so the
-// conversation waits for these words until quoteLimit.
+// with the person's last words as evidence. The transcript of these words can arrive later, so the
+// conversation waits for it until quoteLimit.
 func (c *Conversation) settleOutcome(outcome string) {
 	if outcome == "" {
 		return
@@ -121,7 +121,7 @@ func (c *Conversation) settleOutcome(outcome string) {
 	}
 }
 
-// optOut reports the opt-out only once per conversation, and before the agent can speak again. If
+// optOut reports the opt-out before the agent can speak again. Further calls have no effect. If
 // quote is empty, the person's last words are the evidence.
 func (c *Conversation) optOut(quote string) {
 	if c.opted && c.quoteLimit.IsZero() {
@@ -132,7 +132,7 @@ func (c *Conversation) optOut(quote string) {
 }
 
 // reportOptOut ends the wait for the person's last words and calls the OptedOut callback. If quote
-// is empty, the last words that have arrived are the evidence.
+// is empty, the evidence is the last words whose transcript has arrived.
 func (c *Conversation) reportOptOut(quote string) {
 	c.quoteLimit = time.Time{}
 	if quote == "" {
@@ -143,7 +143,7 @@ func (c *Conversation) reportOptOut(quote string) {
 	}
 }
 
-// callBack stores the time of an agreed call. A time without an offset is in the person's time
+// callBack stores the agreed time of another call. A time without an offset is in the person's time
 // zone.
 func (c *Conversation) callBack(id, text string) {
 	at, err := time.Parse(time.RFC3339, text)
@@ -176,7 +176,7 @@ func (c *Conversation) callBack(id, text string) {
 	}
 }
 
-// transfer accepts only the name of a transfer target in the agent's settings, so the model cannot
+// transfer transfers the call to a target in the agent's settings, by its name. So the model cannot
 // choose another number.
 func (c *Conversation) transfer(ctx context.Context, id, name string) {
 	to, listed := c.settings.Agent.Transfers[name]
@@ -215,8 +215,8 @@ func (c *Conversation) onResult(r result) {
 }
 
 // onMachine handles the tool voicemail_detected. If the machine is a phone menu or a call screening
-// service, the agent continues. If it is a fax machine, the call ends. Otherwise the policy for
-// answering machines applies.
+// service, the conversation continues. If it is a fax machine, the call ends. For an answering
+// machine, the agent's policy applies.
 func (c *Conversation) onMachine(id, kind string) {
 	switch kind {
 	case agent.ReachedIVR, agent.ReachedScreening:
@@ -233,7 +233,7 @@ func (c *Conversation) onMachine(id, kind string) {
 	}
 }
 
-// applyVoicemailPolicy hangs up, or prepares the message. handled is false if the policy is to
+// applyVoicemailPolicy hangs up, or prepares the message. It returns false if the policy is to
 // continue the conversation.
 func (c *Conversation) applyVoicemailPolicy(now time.Time) (handled bool) {
 	c.reached = agent.ReachedVoicemail
@@ -251,8 +251,8 @@ func (c *Conversation) applyVoicemailPolicy(now time.Time) (handled bool) {
 	return false
 }
 
-// onBeep handles a beep. An agent that waits for a beep leaves its message now. Early in the call,
-// a beep alone counts as an answering machine. If the policy is to continue, the beep has no
+// onBeep handles a beep. If the agent waits for a beep, it now leaves its message. Otherwise a beep
+// early in the call counts as an answering machine. If the policy is to continue, the beep has no
 // effect.
 func (c *Conversation) onBeep(now time.Time) {
 	policy := c.settings.Agent.OnVoicemail
@@ -265,8 +265,8 @@ func (c *Conversation) onBeep(now time.Time) {
 	}
 }
 
-// isEarly reports whether a sound can still show that a machine answered: the call has just begun,
-// and the person has hardly spoken.
+// isEarly reports whether a sound can still mean that a machine answered: the call has just begun,
+// and the person has had few turns.
 func (c *Conversation) isEarly(now time.Time) bool {
 	return now.Sub(c.begun) <= beepPeriod && c.transcript.personTurns() < beepTurns
 }
@@ -286,7 +286,8 @@ func (c *Conversation) leaveMessage() {
 	c.closeWith(c.settings.Agent.VoicemailText(), callstate.NormalClearing)
 }
 
-// result follows docs/reference/api/calls.md#disposition-and-outcome.
+// result returns the result of the conversation, as
+// docs/reference/api/calls.md#disposition-and-outcome describes it.
 func (c *Conversation) result() Result {
 	c.mu.Lock()
 	r := Result{
@@ -303,7 +304,7 @@ func (c *Conversation) result() Result {
 		if c.opted {
 			r.Outcome = agent.OutcomeOptedOut
 		}
-		return r // if the agent failed, the only possible outcome is opted_out
+		return r // the agent failed, so the only possible outcome is opted_out
 	case c.reached != "":
 		r.Reached = c.reached
 	case personHeard:

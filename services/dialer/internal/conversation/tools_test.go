@@ -39,7 +39,7 @@ func TestOptOut_IsStoredBeforeTheFarewell(t *testing.T) {
 
 func TestCallback_StoresAFutureTimeInThePersonsZone(t *testing.T) {
 	t.Parallel()
-	// The virtual clock starts on 2000-01-01 at 00:00 UTC, which is 01:00 for the person.
+	// The virtual clock starts on 2000-01-01 at 00:00 UTC. For the person it is then 01:00.
 	for text, want := range map[string]string{
 		"2000-01-01T09:00:00Z": "2000-01-01T10:00:00+01:00", "2000-01-02T10:00:00+05:00": "2000-01-02T06:00:00+01:00",
 		"2000-01-01T10:00": "2000-01-01T10:00:00+01:00", "2000-01-01T10:00:05": "2000-01-01T10:00:05+01:00",
@@ -97,7 +97,7 @@ func TestTransfer_RefusesTargetsOutsideTheSettings(t *testing.T) {
 	})
 }
 
-func TestDigits_SendsValidDigitsOnly(t *testing.T) {
+func TestDigits_OnlyValidDigitsAreSent(t *testing.T) {
 	t.Parallel()
 	converse(t, agent.Settings{}, func(k *conversationTest) {
 		for digits, want := range map[string]string{"1": "done", "0123456789*#": "done", "": "refused", "1A": "refused", "12 3": "refused", strings.Repeat("1", 33): "refused"} {
@@ -191,7 +191,8 @@ func TestFax_EndsTheCallUnlessThePolicyIsToContinue(t *testing.T) {
 	})
 }
 
-// An opt-out must be stored even if the person hangs up in the middle of the sentence.
+// The person hangs up in the middle of a sentence. If the sentence is an opt-out, it must be
+// stored.
 func TestRun_TranscribesTheSentenceBeforeTheHangup(t *testing.T) {
 	t.Parallel()
 	converse(t, agent.Settings{}, func(k *conversationTest) {
@@ -226,13 +227,13 @@ func TestRun_TranscribesTheSentenceBeforeTheHangup(t *testing.T) {
 	converse(t, agent.Settings{}, func(k *conversationTest) {
 		k.hear(time.Second)
 		k.hangUp()
-		k.wantEnd("", 3*time.Second, 3*time.Second) // no transcript arrives, so Run waits for lastSentenceTimeout
+		k.wantEnd("", 3*time.Second, 3*time.Second) // without a transcript, Run waits for lastSentenceTimeout
 	})
 	converse(t, agent.Settings{}, func(k *conversationTest) {
 		k.hear(time.Second)
 		k.pass(4 * time.Second)
 		k.hangUp()
-		// the person was silent before the hangup, so Run does not wait
+		// The person was silent before hanging up, so Run does not wait.
 		k.wantEnd("", 5*time.Second, 5*time.Second)
 	})
 }
@@ -253,7 +254,7 @@ func TestVoicemail_MessagePolicyLeavesTheMessage(t *testing.T) {
 			k.speak("greeting", time.Minute)
 			k.hear(time.Second)
 			k.tool(agent.ToolVoicemail, `{"kind":"voicemail"}`)
-			// During the machine's greeting, the agent's audio is not played.
+			// During the machine's greeting, the agent's audio must not be played.
 			k.send(agent.Event{Kind: agent.Audio, Item: "babble", Audio: tone(time.Second)})
 			k.hear(3 * time.Second)
 			if got := len(k.fakeSession.soFar().sayTexts); got != 0 {
@@ -362,7 +363,8 @@ func TestVoicemail_ContinuePolicyContinuesTheConversation(t *testing.T) {
 	})
 }
 
-// The refusal must contain the list, and the call must wait for another outcome for a limited time.
+// The refusal must contain the agent's list, and the call must wait for another outcome, but not
+// without limit.
 func TestEndCall_RefusesAnUnlistedOutcome(t *testing.T) {
 	t.Parallel()
 	settings := agent.Settings{Outcomes: []string{"sold", "not_sold"}}
@@ -411,7 +413,7 @@ func TestEndCall_RefusesAnUnlistedOutcome(t *testing.T) {
 	}
 }
 
-func TestResult_HasTheDispositionAndOutcome(t *testing.T) {
+func TestResult_ContainsTheDispositionAndOutcome(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
 		name, reached, outcome string

@@ -10,18 +10,18 @@ import (
 )
 
 const (
-	// maxWords limits the text of a transcript in bytes, maxTurn the text of one turn in bytes, and
-	// maxTurns the number of turns. Text beyond a limit is dropped.
+	// maxWords is the maximum length of a transcript's text, and maxTurn that of one turn, in bytes.
+	// maxTurns is the maximum number of turns. Text beyond a limit is dropped.
 	maxWords, maxTurn, maxTurns = 256 << 10, 32 << 10, 4096
-	// maxItems limits the number of items whose playout is recorded.
+	// maxItems is the maximum number of items whose played audio is counted.
 	maxItems = 2048
-	// fastSpeechRate is a high rate of speech, in characters per second. The shortest possible
-	// audio of a text is estimated with this rate.
+	// fastSpeechRate is a high rate of speech, in characters per second. It is used to estimate the
+	// shortest possible audio of a text.
 	fastSpeechRate = 20
 )
 
-// transcript records who spoke which words and when. A turn of the agent contains only the words
-// that were sent to the person. The text of an item can arrive before or after its audio.
+// transcript stores who spoke which words and when. A turn of the agent contains only words that
+// were sent to the person. The text of an item can arrive before or after its audio.
 type transcript struct {
 	entries []words
 	items   map[string]*item
@@ -34,22 +34,22 @@ type words struct {
 	item string
 }
 
-// item states how much audio of one item of the agent was played. For an utterance of the person,
-// it contains only the time at which the utterance started.
+// item contains how much audio of one item of the agent was played. For an utterance of the person,
+// it contains only the start time.
 type item struct {
 	// began and ended are the times of the first and the last frame that was sent.
 	began, ended time.Time
 	// played and arrived are numbers of bytes of audio.
 	played, arrived int
-	// complete means that the agent has sent all audio of the item. disclosure means that the item
+	// complete is true if the agent has sent all audio of the item. disclosure is true if the item
 	// belongs to the disclosure.
 	complete, disclosure bool
 }
 
 func newTranscript() transcript { return transcript{items: map[string]*item{}} }
 
-// item returns the item with an id. If the id is empty or maxItems is reached, a new item is not
-// stored.
+// item returns the item with the id. If the id is empty, or if maxItems items are stored, a new
+// item is returned but not stored.
 func (tr *transcript) item(id string) *item {
 	it := tr.items[id]
 	if it == nil {
@@ -61,14 +61,14 @@ func (tr *transcript) item(id string) *item {
 	return it
 }
 
-// beginItem has an effect only for the first call with an item.
+// beginItem stores the time at which an item began. A later call for the same item has no effect.
 func (tr *transcript) beginItem(id string, at time.Time) {
 	if it := tr.item(id); it.began.IsZero() {
 		it.began = at
 	}
 }
 
-// addPlayed counts the played bytes of a piece for its item. An item can have more than one piece.
+// addPlayed adds the played bytes of a piece to its item. An item can have several pieces.
 func (tr *transcript) addPlayed(p *piece) {
 	if p.played == p.recorded {
 		return
@@ -81,8 +81,8 @@ func (tr *transcript) addPlayed(p *piece) {
 	p.recorded = p.played
 }
 
-// subtractUnsent subtracts a share of a frame that was not sent. addPlayed must have added the
-// share before.
+// subtractUnsent subtracts the share of a frame that was not sent. It must be called after
+// addPlayed has added this share.
 func (tr *transcript) subtractUnsent(unsent share) {
 	it := tr.item(unsent.piece.id)
 	it.played -= unsent.bytes
@@ -94,16 +94,16 @@ func (tr *transcript) subtractUnsent(unsent share) {
 	}
 }
 
-// addText adds a text that was received at the time now. If its item has a time, sortedTurns uses
-// the item's time instead.
+// addText adds a text that arrived at the time now. If its item has a start time, sortedTurns uses
+// that time instead.
 func (tr *transcript) addText(role, item, text string, now time.Time) {
 	if text = strings.TrimSpace(text); text == "" || tr.full {
 		return
 	}
 	text = strings.ToValidUTF8(text[:min(len(text), maxTurn)], "")
 	tr.size += len(text)
-	// The turn that exceeds the limit is stored. The transcript is then too long for
-	// agent.Transcript, which marks the transcript as truncated.
+	// The turn that exceeds the limit is still stored. So the transcript is longer than
+	// agent.Transcript permits, and agent.Transcript marks it as truncated.
 	tr.full = tr.size > maxWords || len(tr.entries) == maxTurns
 	tr.entries = append(tr.entries, words{agent.Turn{Role: role, Text: text, At: now}, item})
 }
@@ -131,9 +131,9 @@ func (tr *transcript) lastHeard() string {
 	return ""
 }
 
-// sortedTurns returns the turns of the conversation, sorted by time. If only a part of an item was
-// sent, its text is shortened in proportion, because agents do not report when they speak each
-// word. Text without an item is kept.
+// sortedTurns returns the turns of the conversation, sorted by time. If only a part of an item's
+// audio was sent, its text is shortened in proportion, because agents do not report when they speak
+// each word. Text without an item is not shortened.
 func (tr *transcript) sortedTurns() []agent.Turn {
 	turns := make([]agent.Turn, 0, len(tr.entries))
 	for _, w := range tr.entries {
@@ -153,8 +153,8 @@ func (tr *transcript) sortedTurns() []agent.Turn {
 	return turns
 }
 
-// sentFraction returns the fraction of the item's text that was sent, from 0 to 1. If not all audio
-// has arrived, the length of the whole audio is estimated from the text.
+// sentFraction returns which fraction of the item's text was sent, from 0 to 1. If not all of its
+// audio has arrived, the total length of the audio is estimated from the text.
 func (it *item) sentFraction(text string) float64 {
 	whole := it.arrived
 	if !it.complete {
@@ -166,8 +166,8 @@ func (it *item) sentFraction(text string) float64 {
 	return float64(it.played) / float64(whole)
 }
 
-// shortenText returns approximately the given fraction of a text. The text is cut between two
-// words, and a dash marks the cut.
+// shortenText returns approximately the given fraction of a text. It cuts between two words and
+// marks the cut with a dash.
 func shortenText(text string, fraction float64) string {
 	if fraction >= 1 {
 		return text

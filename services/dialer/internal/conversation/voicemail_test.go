@@ -8,9 +8,9 @@ import (
 	"ringfence.dev/services/dialer/internal/callstate"
 )
 
-// The model answers the greeting of the machine before or after the message. The mailbox must
+// The model also answers the machine's greeting, before or after the message. The mailbox must
 // contain only the message.
-func TestVoicemail_SendsOnlyTheMessage(t *testing.T) {
+func TestVoicemail_MailboxReceivesOnlyTheMessage(t *testing.T) {
 	t.Parallel()
 	message := []agent.Event{
 		{Kind: agent.Audio, Item: "message", Audio: tone(2 * time.Second), Keep: true, Asked: true},

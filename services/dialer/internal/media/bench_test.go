@@ -16,7 +16,8 @@ import (
 	"ringfence.dev/services/dialer/internal/sdp"
 )
 
-// echoed sends frames that contain the time, and measures how long their echoes take.
+// echoed sends frames that contain the current time. It measures how long the echo of each frame
+// takes.
 type echoed struct {
 	now  func() time.Duration
 	mu   sync.Mutex
@@ -50,9 +51,10 @@ func (e *echoed) reset() []time.Duration {
 	return took
 }
 
-// BenchmarkStreams opens one stream to each address of RINGFENCE_MEDIA_PEERS, where a program
-// echoes every packet. It reports the CPU time of this process during RINGFENCE_MEDIA_FOR. With
-// RINGFENCE_MEDIA_SRTP, the streams use SRTP. Run it with `make bench ARGS='-only media'`.
+// BenchmarkStreams opens one stream to each address in RINGFENCE_MEDIA_PEERS. A program at these
+// addresses echoes every packet. The benchmark reports the CPU time of this process during
+// RINGFENCE_MEDIA_FOR. With RINGFENCE_MEDIA_SRTP, the streams use SRTP. Run it with `make bench
+// ARGS='-only media'`.
 func BenchmarkStreams(b *testing.B) {
 	peers := strings.FieldsFunc(os.Getenv("RINGFENCE_MEDIA_PEERS"), func(r rune) bool { return r == ',' })
 	window, err := time.ParseDuration(os.Getenv("RINGFENCE_MEDIA_FOR"))
@@ -81,7 +83,7 @@ func BenchmarkStreams(b *testing.B) {
 			b.Fatal(err)
 		}
 	}
-	time.Sleep(time.Second) // wait, because the first second is not measured
+	time.Sleep(time.Second) // the first second is not measured
 	for _, v := range voices {
 		v.reset()
 	}
@@ -103,7 +105,7 @@ func BenchmarkStreams(b *testing.B) {
 	if err := <-ended; err != nil {
 		b.Fatal(err)
 	}
-	time.Sleep(300 * time.Millisecond) // wait, because the packets in flight must be counted too
+	time.Sleep(300 * time.Millisecond) // packets in flight must be counted too
 	var sum Stats
 	for _, s := range all {
 		sum.addStats(s.Close())

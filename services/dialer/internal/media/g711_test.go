@@ -4,8 +4,8 @@ import (
 	"testing"
 )
 
-// levels returns the positive output values of mu-law or A-law as in the tables of G.711. The
-// distance between two values doubles with each segment.
+// levels returns the positive output values of mu-law or A-law, as in the tables of G.711. The
+// distance between values doubles with each segment.
 func levels(first, step, segments, doubledFrom int) (all []int) {
 	value := first
 	for segment := range segments {
@@ -52,9 +52,9 @@ func TestLinear_MatchesTheTablesOfG711(t *testing.T) {
 	}
 }
 
-// A sample is encoded as the level whose decision values, half a step below and above it, enclose
-// the sample. Where two segments meet, the steps differ, so this level can differ from the nearest
-// level.
+// Each level has two decision values, half a step below and above it, and encodes the samples
+// between them. Where two segments meet, the step changes, so this level can differ from the
+// nearest level.
 func TestFromLinear_ErrorIsAtMostHalfAStep(t *testing.T) {
 	for sample := -32635; sample <= 32635; sample++ {
 		b := FromLinear(int16(sample))

@@ -10,27 +10,27 @@ const BufferedFrame = 160
 
 const (
 	bufferFrameTime = 20 * time.Millisecond
-	// If the wait is minWait, a packet is in time even if it arrives after the next two packets. A
-	// wait longer than maxWait would harm a conversation more than a gap does.
+	// With minWait, a packet is on time even if it arrives after the next two packets. A wait longer
+	// than maxWait would disturb a conversation more than a gap does.
 	minWait, maxWait = 60 * time.Millisecond, 120 * time.Millisecond
-	// calmTime is the time without late packets after which the wait becomes shorter by one frame.
+	// calmTime is the time without late packets after which the wait becomes one frame shorter.
 	calmTime = 5 * time.Second
-	// ringFrames is the size of the ring buffer in frames: 640 ms.
+	// ringFrames is the size of the ring buffer in frames. 32 frames are 640 ms.
 	ringFrames = 32
 	// A frame consists of 20 granules of 1 ms. For each granule, the buffer stores whether its
 	// samples have arrived.
 	granules    = 20
 	allGranules = 1<<granules - 1
-	// maxFill limits the frames of silence that one call of Elapse adds after a stall of the
-	// process: 500 ms.
+	// maxFill is the maximum number of silent frames that one call of Elapse adds after a stall of the
+	// process. 25 frames are 500 ms.
 	maxFill = 25
-	// If the sender's timestamps jump by at most longestPause, the sender has paused. A longer jump
-	// means that the sender's timestamps start anew.
+	// If the sender's timestamp jumps by at most longestPause, the sender has paused. After a longer
+	// jump, the sender's timestamps are a new sequence.
 	longestPause = 10 * BufferedFrame
-	// maxAhead is how far the frames can be ahead of real time when many packets arrive after a
-	// stall of the network. Frames beyond this limit are dropped.
+	// maxAhead is how far the frames can be ahead of real time when many packets arrive after a stall
+	// of the network. Frames beyond this limit are dropped.
 	maxAhead = time.Second
-	// If every packet is late for shiftTime, the buffer assumes that the network delay has grown.
+	// If every packet is late during shiftTime, the buffer assumes that the network delay has grown.
 	shiftTime = 100 * time.Millisecond
 )
 
@@ -38,9 +38,10 @@ const silence = 0xFF
 
 // JitterStats contains counts since the start of the stream.
 type JitterStats struct {
-	// Received excludes duplicates. Lost packets never arrived. Late packets arrived after silence
-	// had replaced them. Filled counts frames that contain inserted silence. Excess counts dropped
-	// frames that arrived faster than real time. Restarts counts new sequences of timestamps.
+	// Received does not include duplicates. Lost packets never arrived. Late packets arrived after
+	// silence had replaced them. Filled counts frames with inserted silence. Excess counts frames that
+	// were dropped because they arrived faster than real time. Restarts counts new sequences of
+	// timestamps.
 	Received, Lost, Late, Duplicates, Filled, Excess, Restarts uint64
 	// Jitter is the interarrival jitter (RFC 3550 A.8).
 	Jitter time.Duration
@@ -49,9 +50,9 @@ type JitterStats struct {
 // JitterBuffer converts the packets of one RTP stream into ordered frames of 20 ms, 50 per second.
 // The caller passes the packets and the time. A JitterBuffer is not safe for concurrent use.
 //
-// Packets that arrive in order are not delayed. For a missing packet the buffer waits 60 to 120 ms,
-// depending on the network, and then passes silence. It also passes silence while the sender sends
-// no packets, because an agent without audio never detects the end of an utterance.
+// The buffer does not delay packets that arrive in order. For a missing packet it waits 60 to 120
+// ms, depending on the network, and then passes silence. It also passes silence while the sender
+// sends no packets, because an agent that receives no audio cannot detect the end of an utterance.
 type JitterBuffer struct {
 	onFrame func(frame []byte)
 
@@ -69,7 +70,7 @@ type JitterBuffer struct {
 
 	wait     time.Duration
 	lateAt   time.Duration // time of the last late packet
-	lateFrom time.Duration // time since which every packet has been late; 0 if this is not the case
+	lateFrom time.Duration // time since which every packet has been late, or 0
 
 	transit int64 // transit time of the previous packet in timestamp units
 	jitter  int64 // jitter, multiplied by 16
@@ -91,12 +92,11 @@ func NewJitterBuffer(onFrame func(frame []byte)) *JitterBuffer {
 	return b
 }
 
-// Arrival is the result of Count for one packet. The caller passes it to Audio.
+// Arrival is the result of Count for one packet. The caller passes it on to Audio.
 type Arrival struct{ verdict arrivalVerdict }
 
-// Count registers the sequence number of a packet, with or without audio. ok is false for a
-// duplicate, and for a number that is far from all other numbers. The caller must drop such a
-// packet.
+// Count registers the sequence number of a packet, which need not contain audio. ok is false for a
+// duplicate, and for a number far from all other numbers. The caller must drop such a packet.
 func (b *JitterBuffer) Count(number uint16) (a Arrival, ok bool) {
 	a.verdict = b.sequence.record(number)
 	switch a.verdict {
@@ -111,8 +111,8 @@ func (b *JitterBuffer) Count(number uint16) (a Arrival, ok bool) {
 	return a, true
 }
 
-// Restart makes the next audio the start of a new stream. The timestamp of this audio starts a new
-// clock.
+// Restart makes the next audio the start of a new stream, whose timestamps are unrelated to the
+// earlier ones.
 func (b *JitterBuffer) Restart() {
 	if b.begun {
 		b.restart++
@@ -121,7 +121,7 @@ func (b *JitterBuffer) Restart() {
 	b.begun, b.lateFrom = false, 0
 }
 
-// NewSource resets the clock and the sequence numbers, because the packets now come from another
+// NewSource forgets the timestamps and sequence numbers, because the packets now come from another
 // source.
 func (b *JitterBuffer) NewSource() {
 	b.Restart()
@@ -154,7 +154,7 @@ func (b *JitterBuffer) Audio(a Arrival, timestamp uint32, audio []byte, now time
 	if off < 0 {
 		audio, off = audio[-off:], 0
 	}
-	// the sender paused: its timestamp jumped, but no packet is missing
+	// The timestamp jumped, but no packet is missing: the sender has paused.
 	if a.verdict == verdictNext && b.headPos+off > b.topPos {
 		if b.headPos+off > b.topPos+longestPause {
 			b.restartClock(timestamp)
@@ -168,8 +168,8 @@ func (b *JitterBuffer) Audio(a Arrival, timestamp uint32, audio []byte, now time
 	b.passFrames(now, len(audio))
 }
 
-// Elapse passes silence for overdue frames. The caller must call Elapse about every 20 ms. After
-// the first packet, frames continue even if no more packets arrive.
+// Elapse passes silence for frames that are overdue. The caller must call it about every 20 ms.
+// After the first packet, frames continue even if no more packets arrive.
 func (b *JitterBuffer) Elapse(now time.Duration) {
 	for range maxFill {
 		if !b.begun || now < b.silenceAt {
@@ -213,8 +213,8 @@ func (b *JitterBuffer) clear() {
 	b.headPos, b.topPos = 0, 0
 }
 
-// recordLate records that a packet was late by the given number of samples. The result is true if
-// all packets have been late for shiftTime, so that the network delay has grown.
+// recordLate records that a packet was late by the given number of samples. It returns true if all
+// packets have been late for shiftTime, which means that the network delay has grown.
 func (b *JitterBuffer) recordLate(by int64, now time.Duration) bool {
 	b.wait = min(b.wait+time.Duration(by)*time.Second/8000, maxWait)
 	b.lateAt = now
@@ -234,7 +234,8 @@ func (b *JitterBuffer) shrinkWait(now time.Duration, length int) {
 	b.wait = max(b.wait-bufferFrameTime, minWait, time.Duration(length)*time.Second/8000)
 }
 
-// writeSamples overwrites silence, or samples that are equal to the new samples.
+// writeSamples writes the audio of a packet into the ring. It overwrites only silence, or samples
+// that are equal.
 func (b *JitterBuffer) writeSamples(at int64, audio []byte) {
 	b.mark(at, at+int64(len(audio)))
 	n := copy(b.samples[at%int64(len(b.samples)):], audio)
@@ -252,7 +253,7 @@ func (b *JitterBuffer) mark(from, to int64) {
 	b.topPos = max(b.topPos, to)
 }
 
-// passFrames passes the complete frames. length is the length in samples of the packet that
+// passFrames passes all complete frames. length is the number of samples in the packet that
 // completed them.
 func (b *JitterBuffer) passFrames(now time.Duration, length int) {
 	passed := false

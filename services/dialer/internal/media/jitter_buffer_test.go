@@ -9,11 +9,11 @@ import (
 	"time"
 )
 
-// line is a stream of letters. All samples of a frame are the same letter, and consecutive frames
-// have different letters.
+// line is a buffer that receives frames of letters. All samples of a frame are the same letter.
+// Consecutive frames have different letters.
 type line struct {
 	*JitterBuffer
-	heard string // the letter of each frame's packet; "_": silence, "?": a mixed frame
+	heard string // letter of each passed frame; "_": silence, "?": a mixed frame
 	now   time.Duration
 	base  uint32
 	first uint16
@@ -36,7 +36,7 @@ func newLine() *line {
 	return l
 }
 
-// The time advances in steps of 20 ms, as in the pacing loop.
+// at advances the time in steps of 20 ms, like the pacing loop.
 func (l *line) at(ms int) {
 	for to := time.Duration(ms) * time.Millisecond; l.now < to; {
 		l.now = min(l.now-l.now%bufferFrameTime+bufferFrameTime, to)
@@ -44,8 +44,8 @@ func (l *line) at(ms int) {
 	}
 }
 
-// The packet contains the samples [from, from+length) of a stream whose frames are the letters of
-// the alphabet.
+// packet passes the samples [from, from+length) of a stream. The frames of the stream are the
+// letters of the alphabet.
 func (l *line) packet(number, from, length int) {
 	audio := make([]byte, length)
 	for i := range audio {
@@ -101,7 +101,7 @@ func TestJitterBuffer_ReplacesALostPacketAfterTheWait(t *testing.T) {
 	l.at(40)
 	l.frame(2)
 	l.at(70)
-	// Frame 1 is lost. Silence replaces it after 20 ms (its length) and 60 ms (the longest wait).
+	// Frame 1 is lost. Silence replaces it after its length (20 ms) and the wait (60 ms).
 	l.want(t, "a")
 	l.at(80)
 	l.want(t, "a_c")
@@ -125,7 +125,7 @@ func TestJitterBuffer_WaitsForAMissingPacketBeforeAPause(t *testing.T) {
 	l.at(40)
 	l.frame(2)
 	l.at(60)
-	l.packet(3, 4*BufferedFrame, BufferedFrame) // the sender did not send one frame
+	l.packet(3, 4*BufferedFrame, BufferedFrame) // the sender skipped one frame
 	l.want(t, "a")
 	l.frame(1)
 	l.want(t, "abc_e")
@@ -166,7 +166,7 @@ func TestJitterBuffer_AcceptsWrappedSequenceNumbers(t *testing.T) {
 	}
 }
 
-func TestJitterBuffer_AcceptsOtherPacketLengths(t *testing.T) {
+func TestJitterBuffer_AcceptsPacketsOfAnyLength(t *testing.T) {
 	for _, length := range []int{80, 160, 240, 320, 480, 800} {
 		l := newLine()
 		for n := 0; n*length < 24*BufferedFrame; n++ {
@@ -185,14 +185,14 @@ func TestJitterBuffer_AcceptsOtherPacketLengths(t *testing.T) {
 func TestJitterBuffer_PassesSilenceDuringAPause(t *testing.T) {
 	l := newLine()
 	l.frame(0)
-	l.at(500) // the sender did not send frames 1 to 24
+	l.at(500) // the sender skipped the frames 1 to 24
 	if n := strings.Count(l.heard, "_"); n < 22 {
 		t.Errorf("Count: n = %v, want at least 22", n)
 	} else if n > 24 {
 		t.Errorf("Count: n = %v, want at most 24", n)
 	}
 	l.packet(1, 25*BufferedFrame, BufferedFrame)
-	// The frame passes immediately. Before it, there is as much silence as the far end's timestamps
+	// The frame passes immediately. As much silence precedes it as the timestamps of the far end
 	// require.
 	l.want(t, "a"+strings.Repeat("_", 24)+"z")
 	l.at(520)
@@ -228,7 +228,7 @@ func TestJitterBuffer_WaitGrowsWithLatenessAndShrinksLater(t *testing.T) {
 		l.at(n * 20)
 		l.frame(n)
 	}
-	l.at(80 + 140) // all packets of 140 ms arrive together, after a stall of the network
+	l.at(80 + 140) // after a stall of the network, the packets of 140 ms arrive together
 	for ; n < 12; n++ {
 		l.frame(n)
 	}
@@ -259,7 +259,7 @@ func TestJitterBuffer_WaitGrowsWithLatenessAndShrinksLater(t *testing.T) {
 	}
 }
 
-func TestJitterBuffer_AdaptsToALongerNetworkDelay(t *testing.T) {
+func TestJitterBuffer_AdaptsIfTheNetworkDelayGrows(t *testing.T) {
 	l := newLine()
 	for n := range 200 {
 		l.at(n*20 + n/100*400)
@@ -277,12 +277,12 @@ func TestJitterBuffer_AcceptsNewTimestampsAndSequenceNumbers(t *testing.T) {
 	l := newLine()
 	l.frame(0)
 	l.at(20)
-	l.base += 1_000_000 // the timestamp jumps without a marker, and the sequence numbers continue
+	l.base += 1_000_000 // the timestamp jumps without a marker, but the sequence numbers continue
 	l.frame(1)
 	l.want(t, "ab")
 	l.at(40)
 	l.first += 20_000
-	l.frame(2) // one packet does not prove that a new sequence has started
+	l.frame(2) // one packet does not prove a new sequence
 	l.want(t, "ab")
 	l.at(60)
 	l.frame(3)
@@ -350,8 +350,8 @@ func TestJitterBuffer_AllocatesNothing(t *testing.T) {
 	}
 }
 
-// FuzzBuffer sends packets with any number, timestamp, length and arrival time. 8 bytes of the
-// input describe one packet.
+// FuzzBuffer sends packets with arbitrary numbers, timestamps, lengths and arrival times. Eight
+// bytes of the input describe one packet.
 func FuzzBuffer(f *testing.F) {
 	seed := rand.New(rand.NewPCG(1, 2))
 	orderly, disorderly := []byte{}, []byte{}

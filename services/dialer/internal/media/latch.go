@@ -2,17 +2,16 @@ package media
 
 import "net/netip"
 
-// minProbationPackets is the number of consecutive, ordered packets of one source that another port
-// must send before the latch accepts its packets. Misdirected packets and port scans do not form
-// such a sequence.
+// minProbationPackets is the number of consecutive packets, in order and from one source, that
+// another port must send before the latch accepts its packets. Misdirected packets and port scans
+// do not form such a sequence.
 const minProbationPackets = 5
 
 // Latch decides from which addresses a stream accepts packets, and to which address it sends. It
 // implements symmetric RTP with limits, so that an attacker cannot redirect the audio.
 //
-// The latch accepts the address in the far end's SDP description, and one other port of the same IP
-// address, because of NATs. The zero Latch accepts no packets. Latch is not safe for concurrent
-// use.
+// It accepts the address in the far end's SDP and, because of NATs, one other port of the same IP
+// address. The zero Latch accepts no packets. Latch is not safe for concurrent use.
 type Latch struct {
 	signalled       netip.AddrPort
 	acceptedAddress netip.AddrPort // invalid if no address is accepted yet
@@ -23,8 +22,8 @@ type Latch struct {
 	streak    int
 }
 
-// Signal sets the far end's address from the newest SDP description. A new address resets the
-// latch. An unchanged address has no effect.
+// Signal sets the far end's address from its newest SDP. A changed address resets the latch. An
+// unchanged address has no effect.
 func (l *Latch) Signal(address netip.AddrPort) {
 	if address == l.signalled {
 		return
@@ -32,8 +31,8 @@ func (l *Latch) Signal(address netip.AddrPort) {
 	*l = Latch{signalled: address}
 }
 
-// Target returns the destination of sent packets. This is the accepted address, or the address in
-// the SDP description if no address is accepted yet.
+// Target returns the address to which packets are sent: the accepted address or, until one is
+// accepted, the address in the SDP.
 func (l *Latch) Target() netip.AddrPort {
 	if l.acceptedAddress.IsValid() {
 		return l.acceptedAddress
@@ -41,8 +40,8 @@ func (l *Latch) Target() netip.AddrPort {
 	return l.signalled
 }
 
-// Knows reports whether packets from the address are accepted now or can be accepted later. The
-// stream ignores other packets.
+// Knows reports whether the latch accepts packets from the address now, or can accept them later.
+// The stream ignores all other packets.
 func (l *Latch) Knows(from netip.AddrPort) bool {
 	switch {
 	case !l.signalled.IsValid():
@@ -55,9 +54,8 @@ func (l *Latch) Knows(from netip.AddrPort) bool {
 	return from.Addr() == l.signalled.Addr()
 }
 
-// Admit reports whether a valid packet is accepted. Packets from the address in the SDP description
-// are always accepted. Packets from another port are accepted after the probation, from one port at
-// most.
+// Admit reports whether the latch accepts a valid packet. Packets from the address in the SDP are
+// always accepted. Packets from one other port are accepted after the probation.
 func (l *Latch) Admit(from netip.AddrPort, ssrc uint32, number uint16) bool {
 	switch {
 	case !l.Knows(from):

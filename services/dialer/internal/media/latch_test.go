@@ -68,7 +68,7 @@ func TestLatch_AcceptsOneOtherPortOfTheSignalledAddress(t *testing.T) {
 
 func TestLatch_AcceptsTheFirstPortWithConsecutivePackets(t *testing.T) {
 	l := signal()
-	for n := range uint16(100) { // two sources alternate, and one source sends random numbers
+	for n := range uint16(100) { // two sources alternate; the second one sends random numbers
 		if l.Admit(otherPort, 7, n) {
 			t.Fatal("accepted without a stream: l.Admit(otherPort, 7, n) = true, want false")
 		}
@@ -96,7 +96,7 @@ func TestLatch_AcceptsTheFirstPortWithConsecutivePackets(t *testing.T) {
 func TestLatch_NewSignalledAddressResetsTheLatch(t *testing.T) {
 	l := signal()
 	heard(l, otherPort, 0, 10)
-	l.Signal(signalled) // a session refresh signals the same address
+	l.Signal(signalled) // a session refresh repeats the address
 	if l.Target() != otherPort {
 		t.Error("a refresh reset the latch")
 	}

@@ -1,6 +1,6 @@
 // Package media sends and receives the audio of phone calls. Each call has an RTP stream with its
-// own port, and one loop paces all streams. The package handles A-law, SRTP, telephone-events,
-// packet loss, reordering, and packets from unknown senders.
+// own port. One loop sends the frames of all streams at the right times. The package handles A-law,
+// SRTP, telephone-events, packet loss, reordering, and packets from unknown senders.
 //
 // The rest of the dialer uses only 8 kHz mu-law in frames of 20 ms (160 bytes). The owner of a
 // stream receives frames and digits, and provides frames. Package sdp negotiates the streams.
@@ -23,54 +23,55 @@ import (
 // Frame is the number of bytes of 20 ms of mu-law.
 const Frame = BufferedFrame
 
-// Source provides the audio that a stream sends. The pacing loop calls the methods, so they must
-// not block.
+// Source provides the audio that a stream sends. Its methods must not block, because the pacing
+// loop calls them.
 type Source interface {
-	// NextFrame fills dst, which has Frame bytes, with mu-law. It is called every 20 ms while the
-	// stream may send. It returns false if there is no audio to send.
+	// NextFrame writes mu-law to dst, which has Frame bytes. It is called every 20 ms while the stream
+	// may send. It returns false if there is no audio to send.
 	NextFrame(dst []byte) bool
-	// FrameUnsent is called if the last frame that NextFrame returned could not be sent.
+	// FrameUnsent is called if the last frame from NextFrame could not be sent.
 	FrameUnsent()
 }
 
-// Sink receives each digit once, and 50 frames per second from the first packet until Close, with
-// silence for missing packets. A frame is valid only until the method returns. The methods must
-// return immediately, and must not call the stream.
+// Sink receives each digit once. It receives 50 frames per second, from the first packet until
+// Close, with silence for missing packets. A frame is valid only until the method returns. The
+// methods must return immediately and must not call the stream.
 type Sink interface {
 	HearFrame(frame []byte)
 	HearDigit(digit byte)
 }
 
-// Settings are the settings of all streams.
+// Settings contains the settings of all streams.
 type Settings struct {
-	// Bind is the local address of every stream. Far ends can be given a different address, which
-	// is in sdp.Local.
+	// Bind is the local address of every stream. sdp.Local contains the address for far ends, which
+	// can differ.
 	Bind netip.Addr
-	// PortLow and PortHigh are the bounds of the port range. Only the even ports are used for RTP.
-	// If PortLow is 0, the system chooses the ports.
+	// PortLow and PortHigh are the bounds of the port range. RTP uses only the even ports. If PortLow
+	// is 0, the operating system chooses the ports.
 	PortLow, PortHigh uint16
-	// Rest is how long a port stays bound after the end of its stream. 0 means the constant Rest.
+	// Rest is how long a port stays bound after the end of its stream. If 0, the constant Rest
+	// applies.
 	Rest time.Duration
-	// FirstPacket and Silence limit the time without RTP and RTCP packets: FirstPacket before the
-	// first packet, and Silence after any packet. 0 means 30 s and 15 s. The limits apply to
-	// streams whose Leg has no Timeout.
+	// A stream times out if no RTP or RTCP packet arrives for too long: for FirstPacket before the
+	// first packet, and for Silence after any packet. 0 means 30 s and 15 s. Leg.Timeout can replace
+	// these limits.
 	FirstPacket, Silence time.Duration
 }
 
-// NoTimeout is the value of Leg.Timeout that turns off the timeout.
+// NoTimeout is the value of Leg.Timeout with which a stream never times out.
 const NoTimeout time.Duration = -1
 
 // Leg is the owner of one stream.
 type Leg struct {
-	// Source and Sink can be nil. Without a Source, silence is sent. Without a Sink, received audio
-	// is dropped.
+	// Source and Sink can be nil. Without a Source, the stream sends silence. Without a Sink, it drops
+	// received audio.
 	Source Source
 	Sink   Sink
-	// TimedOut is called in a new goroutine when no packet has arrived for too long, once for each
-	// such period. It is not called while the call is on hold.
+	// TimedOut is called when the stream times out: once for each period without packets, in a new
+	// goroutine. It is not called while the call is on hold.
 	TimedOut func()
-	// Timeout replaces Settings.Silence. If Timeout is longer than Settings.FirstPacket, it also
-	// replaces Settings.FirstPacket. 0 means that the Settings apply.
+	// Timeout replaces Settings.Silence. If it is longer than Settings.FirstPacket, it replaces that
+	// too. If it is 0, Settings apply.
 	Timeout time.Duration
 }
 
@@ -80,7 +81,7 @@ type Streams struct {
 	ports    *PortPool
 	now      func() time.Duration // monotonic time since New
 
-	mu     sync.Mutex // protects the three fields below
+	mu     sync.Mutex // protects the three fields that follow
 	all    map[*Stream]bool
 	opened int
 	closed Stats // sum of the counts of closed streams
@@ -88,13 +89,13 @@ type Streams struct {
 	live    atomic.Int64
 	woken   chan struct{} // receives a value after a stream was opened
 	pacer   pacer
-	pacing  sync.Mutex // held while the pacing loop uses streams; protects paced
+	pacing  sync.Mutex // locked while the pacing loop uses streams; protects paced
 	paced   []*Stream
 	skipped atomic.Uint64
 	late    lateness
 }
 
-// New creates the port pool. Nothing is sent before Run. metrics may be nil.
+// New creates the port pool. Nothing is sent before Run is called. metrics can be nil.
 func New(settings Settings, metrics prometheus.Registerer) (*Streams, error) {
 	if settings.Rest == 0 {
 		settings.Rest = Rest
@@ -125,7 +126,7 @@ func New(settings Settings, metrics prometheus.Registerer) (*Streams, error) {
 	return s, nil
 }
 
-// Open binds a port for a stream. Before Connect, the stream sends no packets and drops all
+// Open binds a port for a stream. Until Connect is called, the stream sends nothing and drops all
 // received packets.
 func (s *Streams) Open(leg Leg) (*Stream, error) {
 	conn, err := s.ports.Take()
@@ -161,7 +162,7 @@ func (s *Streams) add(stream *Stream) {
 	}
 }
 
-// remove returns when the pacing loop no longer uses the stream.
+// remove removes the stream. It returns when the pacing loop no longer uses the stream.
 func (s *Streams) remove(stream *Stream) {
 	s.pacing.Lock()
 	s.paced = slices.DeleteFunc(s.paced, func(other *Stream) bool { return other == stream })
@@ -172,13 +173,13 @@ func (s *Streams) remove(stream *Stream) {
 		s.live.Add(-1)
 		delete(s.all, stream)
 		stats := stream.Stats()
-		stats.Jitter = 0 // jitter is a gauge of open streams only
+		stats.Jitter = 0 // the gauge of the jitter includes only open streams
 		s.closed.addStats(stats)
 	}
 }
 
-// Run sends a frame of each stream every 20 ms until ctx ends. After that, streams stay open but do
-// not send. While there are no streams, Run sleeps.
+// Run sends a frame of each stream every 20 ms until ctx ends. After that, open streams do not send
+// any more. Run sleeps while there are no streams.
 func (s *Streams) Run(ctx context.Context) error {
 	defer s.ports.Close()
 	timer := time.NewTimer(0)
@@ -201,7 +202,7 @@ func (s *Streams) Run(ctx context.Context) error {
 	}
 }
 
-// ErrClosed means that the stream was closed.
+// ErrClosed means that the stream is closed.
 var ErrClosed = errors.New("stream is closed")
 
 func silent(frame []byte) {

@@ -60,7 +60,7 @@ func (v *voice) HearDigit(digit byte) {
 	v.digits += string(digit)
 }
 
-// streamTest has no socket, and the test controls its clock.
+// streamTest is a stream without a socket. The test controls its clock.
 type streamTest struct {
 	*Stream
 	voice
@@ -81,7 +81,7 @@ func newStreamTest(t testing.TB) *streamTest {
 		settings: Settings{FirstPacket: 30 * time.Second, Silence: 15 * time.Second},
 	}
 	d.streams.now = func() time.Duration { return d.time }
-	d.streams.pacer.turn.Store(1) // a call of run with 20 ms now executes four turns, one for each slot
+	d.streams.pacer.turn.Store(1) // 20 ms now contain four turns, one for each slot
 	d.Stream = newStream(
 		d.streams,
 		Leg{Source: &d.voice, Sink: &d.voice, TimedOut: func() { d.timeouts <- struct{}{} }},
@@ -136,7 +136,7 @@ func (d *streamTest) packet(number uint16, change ...func(*rtp.Packet)) []byte {
 	return append(make([]byte, 0, 1500), raw...)
 }
 
-// The far end sends one packet every 20 ms.
+// speak sends n packets from the far end, one every 20 ms.
 func (d *streamTest) speak(from netip.AddrPort, n int, change ...func(*rtp.Packet)) {
 	for range n {
 		d.receivePacket(d.packet(d.number, change...), from, d.time)
@@ -194,8 +194,8 @@ func TestStream_SendsAFrameEvery20Milliseconds(t *testing.T) {
 	}
 }
 
-// The network accepts no packets. The silence after the three frames is not reported, because the
-// source did not provide that silence.
+// The operating system refuses all packets. FrameUnsent must not be called for the silence after
+// the three frames, because the source did not provide that silence.
 func TestStream_ReportsFramesThatWereNotSent(t *testing.T) {
 	t.Parallel()
 	d := newStreamTest(t)
@@ -244,7 +244,7 @@ func TestStream_IgnoresInvalidPackets(t *testing.T) {
 	d.receivePacket(d.packet(d.number), far, 0)
 	d.connect(t)
 	d.speak(far, 3)
-	d.speak(far, 1, func(p *rtp.Packet) { p.PayloadType = 13 }) // 13 is comfort noise
+	d.speak(far, 1, func(p *rtp.Packet) { p.PayloadType = 13 }) // payload type 13 is comfort noise
 	d.speak(far, 2)
 	d.receivePacket([]byte{0x80, 0}, far, d.time)
 	extended := append(
@@ -254,7 +254,7 @@ func TestStream_IgnoresInvalidPackets(t *testing.T) {
 		t.Errorf("capacity for extensions = %d, want less", cap(d.in.header.Extensions))
 	}
 	d.receivePacket(d.packet(9, func(p *rtp.Packet) { p.Version = 1 }), far, d.time)
-	// The padding is longer than the packet.
+	// This packet claims more padding than it has bytes.
 	d.receivePacket([]byte("\xa0\x00\x00\x09\x00\x00\x00\x00\x00\x00\x00\x4d\xff"), far, d.time)
 	if want := "abc\xffef"; string(d.heard) != want {
 		t.Errorf("received frames = %q, want %q", d.heard, want)
@@ -473,8 +473,8 @@ func TestStream_ReceivesDigitsOfASeparateSource(t *testing.T) {
 }
 
 func TestStream_ReceivesDigits(t *testing.T) {
-	// 101 is the local payload type. 96 is the far end's payload type. Some far ends send with
-	// their own payload type.
+	// 101 is the payload type in this side's SDP, and 96 that in the far end's SDP. Some far ends send
+	// the payload type of their own SDP.
 	for _, payloadType := range []uint8{101, 96} {
 		d := newStreamTest(t)
 		d.connect(t)

@@ -6,28 +6,29 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Stats are the counts of a stream so far.
+// Stats contains the counts of a stream so far.
 type Stats struct {
 	// Sent is the number of sent packets, and Events the number of telephone-events among them.
 	// Unsent is the number of packets that the operating system refused.
 	Sent, Events, Unsent uint64
-	// Received is the number of the far end's packets without duplicates. Lost packets never
-	// arrived. Late packets arrived after silence had replaced them. Filled is the number of frames
-	// of inserted silence.
+	// Received is the number of the far end's packets, without duplicates. Lost packets never arrived.
+	// Late packets arrived after silence had replaced them. Filled is the number of frames with
+	// inserted silence.
 	Received, Lost, Late, Duplicates, Filled uint64
-	// Digits is the number of received digits. Sources is the number of changes of the SSRC.
-	// Restarts is how many times the far end started a new sequence of timestamps.
+	// Digits is the number of received digits. Sources is the number of changes of the SSRC. Restarts
+	// is the number of new sequences of timestamps.
 	Digits, Sources, Restarts uint64
-	// The stream dropped these packets: UnknownSources came from an unknown address, Malformed were
-	// not valid RTP, Foreign had a payload type that was not negotiated, Forged were not authentic,
-	// and Replayed were repeated.
+	// These are numbers of dropped packets. UnknownSources were from an unknown address. Malformed
+	// were not valid RTP. Foreign had a payload type that was not negotiated. Forged were not
+	// authentic. Replayed were repeated.
 	UnknownSources, Malformed, Foreign, Forged, Replayed uint64
-	// Excess is the number of frames and digits that arrived faster than real time.
+	// Excess is the number of frames and digits that were dropped because they arrived faster than
+	// real time.
 	Excess uint64
-	// Timeouts is the number of periods without packets that were too long.
+	// Timeouts is the number of times that the stream timed out.
 	Timeouts uint64
 	// Jitter is the interarrival jitter (RFC 3550 A.8). LateMean and LateMost are the mean and the
-	// maximum delay of sent packets after their due time.
+	// maximum delay of sent packets.
 	Jitter, LateMean, LateMost time.Duration
 }
 
@@ -49,7 +50,7 @@ func (s *Stream) Stats() Stats {
 	return stats
 }
 
-// addStats adds the counts of b to a. The jitter of a becomes the higher jitter of the two.
+// addStats adds the counts of b to a. The jitter of a becomes the higher one of the two.
 func (a *Stats) addStats(b Stats) {
 	for _, c := range counters {
 		*c.of(a) += *c.of(&b)

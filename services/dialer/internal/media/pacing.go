@@ -8,24 +8,25 @@ import (
 
 const (
 	frameTime = 20 * time.Millisecond
-	// slots is the number of slots of 5 ms in a frame of 20 ms. Each stream has one slot, so 500
-	// streams are sent in four bursts of 125.
+	// slots is the number of slots of 5 ms in a frame of 20 ms. Each stream has a slot. So 500 streams
+	// are sent in four bursts of 125 packets.
 	slots    = 4
 	slotTime = frameTime / slots
-	// After a stall, the loop catches up by at most maxBehind: it sends two late frames per stream
-	// and skips older frames. Timestamps follow the clock, and no audio of the source is lost.
+	// maxBehind limits how much the loop catches up after a stall: it sends two late frames per stream
+	// and skips older frames. The timestamps follow the clock, and no audio of the source is lost.
 	maxBehind = 2 * frameTime
 )
 
-// pacer counts turns. A turn is one step of the pacing loop and lasts 5 ms. In each turn, the loop
-// sends the frames that are due, normally those of the streams of one slot.
+// pacer counts turns. A turn is one step of the pacing loop, and lasts 5 ms. In each turn, the loop
+// sends the frames that are due, which are normally those of the streams of one slot.
 type pacer struct {
 	turn atomic.Int64 // number of the next turn; only the pacing loop changes it
 }
 
 func (p *pacer) due() time.Duration { return time.Duration(p.turn.Load()) * slotTime }
 
-// catchUp makes all streams skip whole frames if the loop is too late.
+// catchUp skips whole frames of all streams if the loop is too late. It returns how many frames per
+// stream it skipped.
 func (p *pacer) catchUp(now time.Duration) (skipped uint64) {
 	if behind := now - p.due(); behind > maxBehind+slotTime {
 		skipped = uint64((behind - maxBehind) / frameTime)
@@ -35,33 +36,33 @@ func (p *pacer) catchUp(now time.Duration) (skipped uint64) {
 }
 
 const (
-	// maxEarly and maxLate limit how many turns before and after a stream's usual turn a frame may
-	// be sent. Both are shorter than a frame, which every jitter buffer tolerates.
+	// maxEarly and maxLate limit how many turns before and after the usual turn of its stream a frame
+	// may be sent. Both are shorter than a frame. Every jitter buffer tolerates this.
 	maxEarly, maxLate = slots - 1, slots / 2
-	// pauseFrames is the number of consecutive silent frames that count as a pause.
+	// pauseFrames is the number of consecutive silent frames from which on they count as a pause.
 	pauseFrames = 3
-	// If an agent sends in real time, each of its frames waits for the stream's turn.
-	// realTimeFrames is the number of consecutive waits that are measured before the stream is
-	// moved to an earlier turn.
+	// If an agent sends in real time, each frame waits for the turn of its stream. realTimeFrames is
+	// the number of consecutive frames whose wait is measured before the stream is moved to an earlier
+	// turn.
 	realTimeFrames = 50
 )
 
-// sendSchedule determines the turn in which a stream's next frame is sent. Usually this is the turn
-// of the stream's own slot. The turn can be moved without a change of the timestamps, so that audio
-// does not wait long.
+// sendSchedule determines in which turn the next frame of a stream is sent. Usually this is the
+// turn of the stream's slot. To shorten the wait of new audio, the stream can be moved to another
+// turn, which does not change the timestamps.
 type sendSchedule struct {
 	slot    int64
 	dueTurn atomic.Int64 // turn of the next frame
 
-	mu             sync.Mutex // protects the fields below; a write of dueTurn needs the lock too
+	mu             sync.Mutex // protects the fields below; also locked to write dueTurn
 	nextFrame      int64      // number of the next frame
 	silentFrames   int        // number of consecutive frames of silence
 	shortestWait   int64      // shortest wait of the measured frames, in turns
 	measuredFrames int
 }
 
-// start makes the first frame due in the first turn of the stream's slot that is not before the
-// given turn.
+// start schedules the first frame. It is due in the first turn of the stream's slot that is not
+// before the given turn.
 func (m *sendSchedule) start(slot, turn int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -80,7 +81,7 @@ func (m *sendSchedule) takeFrame(turn int64) (frame int64, ok bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	due := m.dueTurn.Load()
-	if behind := (turn - due) / slots; behind > 0 { // frames were skipped, or the loop slept
+	if behind := (turn - due) / slots; behind > 0 { // frames were skipped, or the loop was asleep
 		m.nextFrame += behind
 		if due += behind * slots; due < turn {
 			m.nextFrame++
@@ -94,7 +95,8 @@ func (m *sendSchedule) takeFrame(turn int64) (frame int64, ok bool) {
 	return frame, true
 }
 
-// recordSent moves the stream back to its usual turn during a pause, by one turn per frame.
+// recordSent records whether the sent frame was silence. During a pause, it moves the stream back
+// to its usual turn, by one turn per frame.
 func (m *sendSchedule) recordSent(silence bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -112,24 +114,24 @@ func (m *sendSchedule) recordSent(silence bool) {
 }
 
 // speakSoon is called when audio was added to an empty queue. It can move the stream to another
-// turn, so that the audio does not wait long.
+// turn, so that this audio does not wait long.
 func (m *sendSchedule) speakSoon(turn int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	due := m.dueTurn.Load()
 	waits := due - turn
 	switch {
-	case m.silentFrames >= pauseFrames: // after a pause, the audio is sent in the next turn
+	case m.silentFrames >= pauseFrames: // send the audio in the next turn
 	case m.silentFrames > 0:
-		// The audio arrived just too late and silence was sent in its place, so the stream is moved
-		// one turn later.
+		// The audio arrived just too late, and silence was sent instead. So the stream is moved to the
+		// next turn.
 		if m.usualTurn()-due > -maxLate {
 			m.dueTurn.Store(due + 1)
 		}
 		return
 	default:
-		// The agent sends in real time. After realTimeFrames waits, the stream is moved earlier, so
-		// that the frame with the shortest wait then waits for one turn.
+		// The agent sends in real time. After realTimeFrames waits, the stream is moved to an earlier
+		// turn. The frame with the shortest wait will then wait for one turn.
 		m.shortestWait = min(m.shortestWait, waits)
 		if m.measuredFrames++; m.measuredFrames < realTimeFrames {
 			return
@@ -141,7 +143,7 @@ func (m *sendSchedule) speakSoon(turn int64) {
 	}
 }
 
-// sendDueFrames sends the frames of all due turns. It returns the time until the next turn.
+// sendDueFrames carries out all turns that are due. It returns the time until the next turn.
 func (s *Streams) sendDueFrames(now time.Duration) time.Duration {
 	if n := s.pacer.catchUp(now); n > 0 {
 		s.skipped.Add(n)
@@ -172,8 +174,7 @@ var latenessBounds = [...]time.Duration{
 	7 * time.Millisecond, 10 * time.Millisecond, 15 * time.Millisecond, 20 * time.Millisecond, 30 * time.Millisecond, 50 * time.Millisecond, 100 * time.Millisecond,
 }
 
-// lateness is a histogram of the time between the due time of a packet and the time at which it was
-// sent.
+// lateness is a histogram of how late packets were sent after their due time.
 type lateness struct {
 	counts [len(latenessBounds) + 1]atomic.Uint64
 	sum    atomic.Int64

@@ -10,17 +10,17 @@ import (
 	"time"
 )
 
-// Rest is how long a port stays bound after its call. Within this time, a far end that did not
-// receive the end of the call stops sending.
+// Rest is how long a port stays bound after its call. It is long enough for a far end that did not
+// receive the end of the call to stop sending.
 const Rest = 30 * time.Second
 
 // ErrNoPort means that every port of the range is in use, still bound after a call, or taken by
 // another program.
 var ErrNoPort = errors.New("no free RTP port")
 
-// PortPool assigns one UDP port to each stream: the even ports of a range on one address. A
-// returned port stays bound for the rest time. Otherwise another call could receive late packets of
-// the old call.
+// PortPool assigns one UDP port to each stream, from the even ports of a range on one address. A
+// returned port stays bound for the rest time. Otherwise another call could receive packets that
+// still arrive for the old call.
 type PortPool struct {
 	bind       netip.Addr
 	first, all int
@@ -46,8 +46,8 @@ func NewPortPool(bind netip.Addr, low, high uint16, rest time.Duration) (*PortPo
 	if low != 0 && (p.all < 1 || int(high) < first) {
 		return nil, fmt.Errorf("no even port from %d to %d", low, high)
 	}
-	// The first port is random, so that a restarted process probably does not use the ports of the
-	// previous process first.
+	// The first port is random, so that a restarted process probably does not first use the ports that
+	// the previous process used last.
 	p.next = rand.IntN(max(p.all, 1))
 	return p, nil
 }
@@ -83,7 +83,7 @@ func (p *PortPool) Give(conn *net.UDPConn) {
 		_ = conn.Close()
 		return
 	}
-	_ = conn.SetReadBuffer(0) // use the smallest buffer, because the port is not read any more
+	_ = conn.SetReadBuffer(0) // nothing reads the port, so the smallest buffer is enough
 	p.resting[conn] = time.AfterFunc(p.rest, func() { p.free(conn) })
 }
 
@@ -107,8 +107,8 @@ func (p *PortPool) Resting() int {
 	return len(p.resting)
 }
 
-// Close closes the returned ports that are still bound. A port that a stream still uses is closed
-// when it is returned.
+// Close closes the returned ports that are still bound. A port in use is closed when it is
+// returned.
 func (p *PortPool) Close() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

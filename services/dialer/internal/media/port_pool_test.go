@@ -38,7 +38,7 @@ func vacant(t *testing.T, ports int) (low, high uint16) {
 
 func number(conn *net.UDPConn) uint16 { return conn.LocalAddr().(*net.UDPAddr).AddrPort().Port() }
 
-func TestPortPool_GivesEachPortOnce(t *testing.T) {
+func TestPortPool_AssignsEachPortToOneStream(t *testing.T) {
 	low, high := vacant(t, 4)
 	synctest.Test(t, func(t *testing.T) {
 		p, err := NewPortPool(loopback, low, high, Rest)
@@ -98,7 +98,7 @@ func TestPortPool_GivesEachPortOnce(t *testing.T) {
 	})
 }
 
-func TestPortPool_SkipsAPortOfAnotherProgram(t *testing.T) {
+func TestPortPool_SkipsAPortThatAnotherProgramUses(t *testing.T) {
 	low, high := vacant(t, 2)
 	other, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(loopback, low+low%2)))
 	if err != nil {

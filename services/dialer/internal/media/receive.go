@@ -8,7 +8,7 @@ import (
 	"ringfence.dev/services/dialer/internal/sdp"
 )
 
-// receivePacket overwrites the bytes of packet.
+// receivePacket handles a received packet. It overwrites the bytes of packet.
 func (s *Stream) receivePacket(packet []byte, from netip.AddrPort, now time.Duration) { //nolint:cyclop // packet kinds
 	in := &s.in
 	in.mu.Lock()
@@ -22,7 +22,7 @@ func (s *Stream) receivePacket(packet []byte, from netip.AddrPort, now time.Dura
 	}
 	offset, err := in.header.Unmarshal(packet)
 	if cap(in.header.Extensions) > 16 {
-		in.header.Extensions = nil // do not keep the memory of a packet with many extensions
+		in.header.Extensions = nil // release the memory of a packet with many extensions
 	}
 	if err != nil || in.header.Version != 2 {
 		in.stats.Malformed++
@@ -53,8 +53,8 @@ func (s *Stream) receivePacket(packet []byte, from netip.AddrPort, now time.Dura
 	s.updateTarget()
 	in.heard, in.alive, in.timeoutReported = true, now, false
 	kind := in.accepts[in.header.PayloadType&0x7F]
-	// Some gateways send telephone-events from a separate SSRC. The sequence numbers of these
-	// packets do not belong to the sequence of the audio.
+	// Some gateways send telephone-events with a separate SSRC. These packets have their own sequence
+	// numbers.
 	if kind == event && in.sourced && in.ssrc != in.header.SSRC {
 		s.receiveKey(payload, now)
 		return
@@ -83,8 +83,8 @@ func (s *Stream) receivePacket(packet []byte, from netip.AddrPort, now time.Dura
 	}
 }
 
-// keyTime is the shortest duration of a key press including its pause: 80 ms (ITU-T Q.24). After a
-// stall, up to maxKeys key presses can arrive together.
+// keyTime is the shortest duration of a key press including the pause after it: 80 ms (ITU-T Q.24).
+// After a stall, up to maxKeys key presses can arrive together.
 const (
 	keyTime = 80 * time.Millisecond
 	maxKeys = 20
@@ -111,9 +111,9 @@ func (s *Stream) receiveKey(payload []byte, now time.Duration) {
 	}
 }
 
-// fillGaps fills gaps with silence and reports a timeout. It does nothing if the goroutine that
-// reads packets holds the lock, because the pacing loop must not wait and calls it again after 20
-// ms.
+// fillGaps passes silence for overdue frames and reports a timeout. It does nothing while the
+// goroutine that reads packets holds the lock, because the pacing loop must not wait. The loop
+// calls fillGaps again after 20 ms.
 func (s *Stream) fillGaps(now time.Duration) {
 	in := &s.in
 	if !in.mu.TryLock() {

@@ -6,12 +6,12 @@ import (
 	"time"
 )
 
-// rtcpHeader is the length of the shortest RTCP packet in bytes (RFC 3550 section 6.4).
+// rtcpHeader is the length of the shortest RTCP packet, in bytes (RFC 3550 section 6.4).
 const rtcpHeader = 8
 
-// listenRTCP binds the port above the stream's port, where RTCP arrives (RFC 3550 section 11). If
-// that port is taken, the stream works without RTCP, because RTCP only shows that the far end is
-// alive.
+// listenRTCP binds the port above the stream's port, at which RTCP arrives (RFC 3550 section 11).
+// If another program uses that port, the stream works without RTCP. RTCP only shows that the far
+// end is alive.
 func (s *Stream) listenRTCP() {
 	number := s.Port()
 	if number%2 != 0 {
@@ -36,9 +36,9 @@ func (s *Stream) readRTCP(conn *net.UDPConn) {
 	}
 }
 
-// receiveRTCP restarts the timeout if an RTCP or SRTCP packet arrives from the far end's address. A
-// far end that sends no audio, because of silence suppression or a mute button, still sends RTCP
-// reports.
+// receiveRTCP restarts the timeout if an RTCP or SRTCP packet arrives from the far end's IP
+// address. A far end that sends no audio, because of silence suppression or a mute button, still
+// sends RTCP.
 func (s *Stream) receiveRTCP(packet []byte, from netip.Addr, now time.Duration) {
 	if len(packet) < rtcpHeader || packet[0]>>6 != 2 || packet[1] < 192 || packet[1] > 223 {
 		return
@@ -51,7 +51,8 @@ func (s *Stream) receiveRTCP(packet []byte, from netip.Addr, now time.Duration) 
 	s.in.alive, s.in.timeoutReported = now, false
 }
 
-// timeout returns a negative value if there is no limit.
+// timeout returns the time without packets after which the stream times out. A negative value means
+// that it never does.
 func (s *Stream) timeout() time.Duration {
 	first, limit := s.streams.settings.FirstPacket, s.streams.settings.Silence
 	if s.leg.Timeout != 0 {

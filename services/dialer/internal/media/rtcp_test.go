@@ -10,11 +10,11 @@ import (
 	"ringfence.dev/services/dialer/internal/sdp"
 )
 
-// RFC 3550 section 6.4.2 defines the receiver report.
+// receiverReport returns an RTCP packet as in RFC 3550 section 6.4.2.
 func receiverReport() []byte { return []byte{0x80, 201, 0, 1, 0, 0, 0, 77} }
 
-// A phone sends no audio, because of silence suppression or a mute button, but sends an RTCP report
-// every 5 s.
+// A phone sends no audio, because of silence suppression or a mute button. But it sends an RTCP
+// report every 5 s.
 func TestTimeout_RTCPPacketRestartsTheTimeout(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
@@ -49,15 +49,15 @@ func TestTimeout_RTCPPacketRestartsTheTimeout(t *testing.T) {
 	}
 }
 
-// Leg.Timeout replaces Settings.FirstPacket only if it is longer.
+// Leg.Timeout replaces Settings.FirstPacket only if it is longer than Settings.FirstPacket.
 func TestTimeout_LegTimeoutReplacesTheSettings(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name    string
 		timeout time.Duration
 		spoken  bool
-		quiet   time.Duration // time without packets that causes no timeout
-		want    uint64        // timeouts 2 s later
+		quiet   time.Duration // time without packets that must not cause a timeout
+		want    uint64        // number of timeouts 2 s later
 	}{
 		{name: "shorter timeout", timeout: 5 * time.Second, spoken: true, quiet: 4 * time.Second, want: 1},
 		{name: "longer timeout", timeout: time.Minute, spoken: true, quiet: 59 * time.Second, want: 1},

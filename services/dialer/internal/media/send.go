@@ -8,12 +8,11 @@ import (
 	"ringfence.dev/services/dialer/internal/sdp"
 )
 
-// sendFrame returns false if no packet was sent. late is the delay of the packet after its due
-// time.
+// sendFrame sends the frame with this number. It returns false if no packet was sent. late is the
+// time since the packet was due.
 //
-// While the stream may send, it sends a packet for every frame. Silence is sent as audio, because
-// NATs, recorders and media timeouts need a steady stream, and not every far end supports comfort
-// noise.
+// While the stream may send, it sends a packet for every frame. It sends silence as audio: NATs,
+// recorders and media timeouts need a steady stream, and not every far end supports comfort noise.
 func (s *Stream) sendFrame(frame int64, late time.Duration) bool {
 	out := &s.out
 	out.mu.Lock()
@@ -26,8 +25,9 @@ func (s *Stream) sendFrame(frame int64, late time.Duration) bool {
 	now := out.base + uint32(frame)*Frame
 	packet := out.packet[:headerSize+Frame]
 	h := &out.header
-	// The marker means that the packet does not continue the previous packets (RFC 3551 section
-	// 4.1): at the start, after a hold and after a stall, but not each time the agent speaks.
+	// The marker bit means that the packet does not continue the previous packets (RFC 3551 section
+	// 4.1). It is set at the start, after a hold and after a stall, but not each time the agent starts
+	// to speak.
 	h.Timestamp, h.PayloadType, h.Marker = now, uint8(out.codec), !out.contiguous || frame != out.last+1
 	event, isEvent, muted := out.digits.Next(now)
 	spoke := false
@@ -61,7 +61,7 @@ func (s *Stream) sendFrame(frame int64, late time.Duration) bool {
 	return true
 }
 
-// The caller must hold out.mu.
+// transmit encrypts and sends a packet. The caller must hold out.mu.
 func (s *Stream) transmit(packet []byte, to netip.AddrPort) error {
 	if _, err := s.out.header.MarshalTo(packet); err != nil {
 		return fmt.Errorf("write RTP header: %w", err)

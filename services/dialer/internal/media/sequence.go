@@ -3,25 +3,26 @@ package media
 type arrivalVerdict int
 
 const (
-	// verdictNext: the number is the newest number plus one.
+	// verdictNext means that the number is the newest number plus one.
 	verdictNext arrivalVerdict = iota
-	// verdictAhead: the number is newer than the newest number, and numbers between them are
-	// missing.
+	// verdictAhead means that the number is newer than the newest number, and that numbers between
+	// them are missing.
 	verdictAhead
-	// verdictBehind: the number is older than the newest number and has not been seen before.
+	// verdictBehind means that the number is older than the newest number, and has not been received
+	// before.
 	verdictBehind
-	// verdictDuplicate: the number has been seen before, or is too old to be checked.
+	// verdictDuplicate means that the number was received before, or is too old to be checked.
 	verdictDuplicate
-	// verdictFar: the number is far from all earlier numbers. The far end may have started a new
-	// sequence.
+	// verdictFar means that the number is far from all earlier numbers. Possibly the far end has
+	// started a new sequence.
 	verdictFar
-	// verdictNewSequence: this number follows the previous packet's number, and both are far from
-	// all earlier numbers.
+	// verdictNewSequence means that the number follows the previous packet's number, and that both are
+	// far from all earlier numbers.
 	verdictNewSequence
 )
 
 // maxSequenceJump is the largest jump between two packets of one sequence (RFC 3550 A.1). seenBits
-// is the number of bits in the field seen.
+// is the number of bits of the field seen.
 const (
 	maxSequenceJump = 3000
 	seenBits        = 64
@@ -31,7 +32,7 @@ const (
 type sequenceNumber struct {
 	begun    bool
 	newest   uint16
-	seen     uint64 // bit n is set if the number newest-n was seen
+	seen     uint64 // bit n is set if the number newest-n was received
 	expected uint64
 	received uint64
 	follows  int32 // number that would confirm a new sequence; -1 means none
@@ -46,7 +47,7 @@ func (s *sequenceNumber) record(number uint16) arrivalVerdict {
 	switch {
 	case off > 0 && off <= maxSequenceJump:
 		s.follows = -1
-		s.seen = s.seen<<min(off, seenBits) | 1 // a shift by 64 bits sets seen to 0
+		s.seen = s.seen<<min(off, seenBits) | 1 // a shift by 64 bits results in 0
 		s.newest = number
 		s.expected += uint64(off)
 		s.received++

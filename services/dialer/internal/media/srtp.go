@@ -15,15 +15,15 @@ const Overhead = 10
 
 const (
 	profile = srtp.ProtectionProfileAes128CmHmacSha1_80
-	// replayWindow is the size of the replay window: a packet is refused if it is more than this
-	// number of packets older than the newest packet. The window is longer than the wait of the
-	// jitter buffer.
+	// replayWindow is the size of the replay window. A packet is refused if it is more than this
+	// number of packets older than the newest packet. The window is longer than the wait of the jitter
+	// buffer.
 	replayWindow = 128
-	// maxSources limits the authenticated sources of one stream. A call has one source, and early
-	// media or a transfer can add one.
+	// maxSources is the maximum number of authenticated sources of a stream. A call has one source.
+	// Early media or a transfer can add another one.
 	maxSources = 8
-	// The first packet of an unknown source is decrypted in a probing context (see
-	// authenticateSource). This context is replaced after maxProbes unknown sources, to free its
+	// The first packet of an unknown source is decrypted in a separate probing context (see
+	// authenticateSource). After maxProbes unknown sources, this context is replaced, to free its
 	// memory.
 	maxProbes = 64
 )
@@ -42,7 +42,7 @@ type Encrypter struct {
 	header rtp.Header
 }
 
-// NewEncrypter returns an encrypter with the key of the local SDP description.
+// NewEncrypter returns an encrypter with the key in this side's SDP.
 func NewEncrypter(key sdp.Key) (*Encrypter, error) {
 	stream, err := srtp.CreateContext(key.Master(), key.Salt(), profile)
 	if err != nil {
@@ -54,14 +54,13 @@ func NewEncrypter(key sdp.Key) (*Encrypter, error) {
 // Uses reports whether the encrypter has this key.
 func (o *Encrypter) Uses(key sdp.Key) bool { return o.key == key }
 
-// Seal encrypts a packet in place. The slice must have capacity for Overhead more bytes.
+// Seal encrypts a packet in place. The slice must have a spare capacity of at least Overhead bytes.
 func (o *Encrypter) Seal(packet []byte) ([]byte, error) {
 	return o.stream.EncryptRTP(packet, packet, &o.header)
 }
 
-// Decrypter decrypts and authenticates packets, and refuses replayed packets. It stores the state
-// of a source only after the source has sent an authentic packet. Decrypter is not safe for
-// concurrent use.
+// Decrypter decrypts and authenticates packets, and refuses replayed packets. It stores state of a
+// source only after an authentic packet. Decrypter is not safe for concurrent use.
 type Decrypter struct {
 	key     sdp.Key
 	stream  *srtp.Context
@@ -72,7 +71,7 @@ type Decrypter struct {
 	header  rtp.Header
 }
 
-// NewDecrypter returns a decrypter with the key of the far end's SDP description.
+// NewDecrypter returns a decrypter with the key in the far end's SDP.
 func NewDecrypter(key sdp.Key) (*Decrypter, error) {
 	in := &Decrypter{key: key, scratch: make([]byte, 0, 1500)}
 	var err error
@@ -93,7 +92,7 @@ func (in *Decrypter) context() (*srtp.Context, error) {
 	return c, nil
 }
 
-// Open decrypts a packet in place. The caller must have decoded the packet's header.
+// Open decrypts a packet in place. The caller must have decoded the header of the packet.
 func (in *Decrypter) Open(packet []byte, ssrc uint32) ([]byte, error) {
 	if !in.knows(ssrc) {
 		if err := in.authenticateSource(packet, ssrc); err != nil {
@@ -102,7 +101,7 @@ func (in *Decrypter) Open(packet []byte, ssrc uint32) ([]byte, error) {
 	}
 	opened, err := in.stream.DecryptRTP(packet, packet, &in.header)
 	if cap(in.header.Extensions) > 16 {
-		in.header.Extensions = nil // do not keep the memory of a packet with many extensions
+		in.header.Extensions = nil // release the memory of a packet with many extensions
 	}
 	switch {
 	case err == nil:
@@ -122,8 +121,8 @@ func (in *Decrypter) knows(ssrc uint32) bool {
 	return false
 }
 
-// authenticateSource decrypts the first packet of a source in a separate context, because a context
-// stores state for every source, even for a source that sends forged packets.
+// authenticateSource decrypts the first packet of a source in a separate context. A context stores
+// state for every source, even for one that sends only forged packets.
 func (in *Decrypter) authenticateSource(packet []byte, ssrc uint32) error {
 	if len(in.sources) == maxSources {
 		return ErrForged

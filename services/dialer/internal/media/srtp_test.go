@@ -50,9 +50,9 @@ func seal(t testing.TB, out *Encrypter, ssrc uint32, number uint16) []byte {
 	return sealed
 }
 
-// RFC 3711 B.3 contains the session keys for this master key. The test computes the expected packet
-// with these keys by RFC 3711 sections 4.1.1 and 4.2.
-func TestSeal_EncryptsByRFC3711(t *testing.T) {
+// RFC 3711 B.3 contains the session keys that belong to this master key. With these keys, the test
+// computes the expected packet by RFC 3711 sections 4.1.1 and 4.2.
+func TestSeal_EncryptsAsInRFC3711(t *testing.T) {
 	bytesOf := func(text string) []byte {
 		raw, err := hex.DecodeString(text)
 		if err != nil {
@@ -90,7 +90,7 @@ func TestSeal_EncryptsByRFC3711(t *testing.T) {
 func TestOpen_AcceptsOnlyNewAuthenticPackets(t *testing.T) {
 	out, in := pair(t)
 	for n := range uint16(300) {
-		number := 65400 + n // the sequence number wraps
+		number := 65400 + n // the sequence numbers wrap
 		opened, err := in.Open(seal(t, out, 9, number), 9)
 		if err != nil {
 			t.Fatalf("packet %d: Open: %v", number, err)
@@ -162,7 +162,7 @@ func TestOpen_LimitsTheNumberOfSources(t *testing.T) {
 	}
 }
 
-func TestSealAndOpen_LimitAllocations(t *testing.T) {
+func TestSealAndOpen_AllocateAtMostEightTimes(t *testing.T) {
 	out, in := pair(t)
 	buffer, number := rtpPacket(3, 0, make([]byte, 160)), uint16(0)
 	allocated := testing.AllocsPerRun(1000, func() {
@@ -178,8 +178,8 @@ func TestSealAndOpen_LimitAllocations(t *testing.T) {
 		}
 	})
 	t.Logf("%v allocations a packet sealed and opened", allocated)
-	// pion allocates memory five times, for tags and the replay window. More allocations are
-	// possible, because the race detector sometimes empties pion's pool.
+	// pion allocates memory five times, for tags and the replay window. The race detector sometimes
+	// empties pion's pool, which causes more allocations.
 	if allocated > 8 {
 		t.Errorf("%v allocations", allocated)
 	}

@@ -15,14 +15,13 @@ import (
 	"ringfence.dev/services/dialer/internal/sdp"
 )
 
-// Stream is the audio of one call in both directions. Its methods are safe for concurrent use. The
-// Source and the Sink of the stream must not call them.
+// Stream is the audio of one call in both directions. Its methods are safe for concurrent use, but
+// the Source and the Sink of the stream must not call them.
 type Stream struct {
 	streams *Streams
 	leg     Leg
 	conn    *net.UDPConn
-	// rtcp is the connection at the port above conn's port. rtcp is nil if that port could not be
-	// bound.
+	// rtcp is the connection at the port above conn's port. It is nil if that port could not be bound.
 	rtcp     *net.UDPConn
 	send     func(packet []byte, to netip.AddrPort) error
 	schedule sendSchedule
@@ -42,7 +41,7 @@ type sending struct {
 
 	header     rtp.Header
 	base       uint32 // timestamp of frame 0
-	last       int64  // number of the last sent frame
+	last       int64  // number of the frame that was sent last
 	contiguous bool
 	packet     [headerSize + Frame + Overhead]byte
 
@@ -53,7 +52,7 @@ type sending struct {
 type hearing struct {
 	mu        sync.Mutex
 	closed    bool
-	direction sdp.Direction // empty before the first Connect
+	direction sdp.Direction // empty until the first Connect
 	accepts   [128]accepted
 	open      *Decrypter
 	latch     Latch
@@ -62,17 +61,17 @@ type hearing struct {
 	header    rtp.Header
 	ssrc      uint32 // SSRC of the audio, if sourced is true
 	sourced   bool
-	pressing  uint32 // SSRC of the last telephone-events
+	pressing  uint32 // SSRC of the last telephone-event
 	pressed   FrameLimit
 
 	heard           bool          // at least one packet has arrived
 	alive           time.Duration // time of the last RTP or RTCP packet, or of the last Connect
-	timeoutReported bool          // the current timeout was already reported
+	timeoutReported bool          // TimedOut was already called for the current period without packets
 
 	stats Stats
 }
 
-// accepted states how the stream handles packets with a payload type.
+// accepted is the content of packets with a payload type. The stream drops foreign packets.
 type accepted uint8
 
 const (
@@ -102,14 +101,14 @@ func newStream(streams *Streams, leg Leg) *Stream {
 	return s
 }
 
-// Port returns the local port for the SDP description.
+// Port returns the local port, for this side's SDP.
 func (s *Stream) Port() uint16 {
 	return s.conn.LocalAddr().(*net.UDPAddr).AddrPort().Port()
 }
 
-// Connect starts or continues the stream as negotiated: at early media, when the call is answered,
-// and at each re-INVITE. Unchanged keys and an unchanged latch continue without a break. Each call
-// of Connect restarts the timeout.
+// Connect starts or changes the stream as negotiated. It is called at early media, at the answer,
+// and at each re-INVITE. If the keys or the far end's address have not changed, they are used
+// without a break. Each call of Connect restarts the timeout.
 func (s *Stream) Connect(agreed sdp.Agreed) error {
 	if len(agreed.Codecs) == 0 {
 		return errors.New("connect stream: no codec")
@@ -181,7 +180,7 @@ func (s *Stream) updateTarget() {
 		s.target.Store(nil)
 		return
 	}
-	moved := to // only this copy escapes to the heap, so an unchanged destination causes no allocation
+	moved := to // if to itself were stored, every call would allocate memory
 	s.target.Store(&moved)
 }
 
@@ -200,13 +199,13 @@ func (s *Stream) SendDigits(digits string) error {
 	return nil
 }
 
-// SpeakSoon must be called when the Source has audio after a time without audio. If the far end has
-// received silence, the audio is sent within 5 ms. The following frames are sent every 20 ms after
+// SpeakSoon must be called when the Source has audio again after a time without audio. If the
+// stream is sending silence, this audio is sent within 5 ms, and the next frames every 20 ms after
 // that.
 func (s *Stream) SpeakSoon() { s.schedule.speakSoon(s.streams.pacer.turn.Load()) }
 
-// Close ends the stream and returns its counts. After that, the stream no longer calls Source and
-// Sink. A second call only returns the counts. The caller must not hold a lock that Source or Sink
+// Close ends the stream and returns its counts. After Close, the stream no longer calls Source and
+// Sink. Further calls only return the counts. The caller must not hold a lock that Source or Sink
 // needs.
 func (s *Stream) Close() Stats {
 	s.in.mu.Lock()
@@ -216,7 +215,7 @@ func (s *Stream) Close() Stats {
 	if !closed {
 		s.streams.remove(s)
 		if s.conn != nil {
-			_ = s.conn.SetReadDeadline(time.Unix(1, 0)) // ends the goroutine that reads
+			_ = s.conn.SetReadDeadline(time.Unix(1, 0)) // makes the goroutine that reads return
 			if s.rtcp != nil {
 				_ = s.rtcp.Close()
 			}

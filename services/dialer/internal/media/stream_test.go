@@ -41,7 +41,7 @@ func TestStream_EncryptsWithSRTP(t *testing.T) {
 		}
 		return packet
 	}
-	for n := range uint16(10) { // the sequence number wraps
+	for n := range uint16(10) { // the sequence numbers wrap
 		packet := sealed(65530 + n)
 		again, forged := bytes.Clone(packet), bytes.Clone(packet)
 		forged[50] ^= 1
@@ -65,7 +65,7 @@ func TestStream_EncryptsWithSRTP(t *testing.T) {
 	d.script = "k"
 	d.run(frameTime)
 	seal := d.out.seal
-	// A session refresh must not restart the encryption, because the packet counter would restart
+	// A session refresh must not restart the encryption. Otherwise the packet counter would restart
 	// too.
 	if d.connect(t, keyed(1, 2)); d.out.seal != seal {
 		t.Error("a refresh reset the key")
@@ -202,7 +202,7 @@ func TestStreams_ExchangeAudioOverLoopback(t *testing.T) {
 			t.Fatal(err)
 		}
 		voices[1].mu.Lock()
-		// The text is long, so that one copy of it arrives completely even if the machine stalls.
+		// The script is long, so that one copy of the text arrives completely even if the machine stalls.
 		voices[1].script = strings.Repeat("hello", 1000)
 		voices[1].mu.Unlock()
 		testkit.Until(t, "both heard", func() bool {
@@ -254,12 +254,12 @@ func TestStreams_ExchangeAudioOverIPv6(t *testing.T) {
 	} else {
 		_ = conn.Close()
 	}
-	// Streams are bound to the IPv6 loopback address and to the unspecified IPv6 address. In the
-	// second case, the far end uses IPv4.
+	// The stream is bound to the IPv6 loopback address, and then to the unspecified IPv6 address. At
+	// the latter, the far end uses IPv4.
 	for bind, reached := range map[string]string{"::1": "::1", "::": "127.0.0.1"} {
 		streams, _ := open(t, Settings{Bind: netip.MustParseAddr(bind)})
 		var source, hears voice
-		// the text is long, so that packets arrive even if the machine stalls
+		// The script is long, so that packets arrive even if the machine stalls.
 		source.script = strings.Repeat("six", 1000)
 		a, err := streams.Open(Leg{Source: &source})
 		if err != nil {
@@ -305,7 +305,7 @@ func TestStreams_KeepThePortOfAClosedStreamBound(t *testing.T) {
 	}
 }
 
-func FuzzTake(f *testing.F) {
+func FuzzReceivePacket(f *testing.F) {
 	d := newStreamTest(f)
 	for _, packet := range [][]byte{
 		d.packet(1), d.packet(2, func(p *rtp.Packet) { p.PayloadType, p.Payload = 101, []byte{5, 0x8A, 1, 64} }),

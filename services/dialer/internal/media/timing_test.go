@@ -92,7 +92,7 @@ func TestPacing_SkipsFramesAfterALongStall(t *testing.T) {
 	for _, row := range []struct {
 		name    string
 		stall   time.Duration
-		most    int // maximum number of packets that are sent together
+		most    int // maximum number of packets that are sent at once
 		skipped uint64
 	}{
 		{"stall of 40 ms: no frame is skipped", 40 * time.Millisecond, 3, 0},
@@ -134,7 +134,8 @@ func TestPacing_SkipsFramesAfterALongStall(t *testing.T) {
 			if (markers > 0) != (row.skipped > 0) {
 				t.Errorf("markers = %d", markers)
 			}
-			// A timestamp corresponds to the time at which its frame was due.
+			// The timestamp of a frame corresponds to the time at which the frame was due, so it must not be
+			// ahead of the clock.
 			if last := d.sent[len(d.sent)-1]; last.Timestamp-d.out.base > uint32(d.time/frameTime)*Frame {
 				t.Errorf("timestamp %d is ahead of the clock", last.Timestamp-d.out.base)
 			}
@@ -147,7 +148,7 @@ func TestStream_ReportsTimeouts(t *testing.T) {
 	reported := func() (n int) {
 		t.Helper()
 		for want := int(d.Stats().Timeouts); n < want; n++ {
-			<-d.timeouts // wait, because TimedOut runs in a new goroutine
+			<-d.timeouts // TimedOut runs in a new goroutine
 		}
 		return n
 	}
@@ -196,13 +197,13 @@ func TestStream_PacketsFromUnknownAddressesDoNotRestartTheTimeout(t *testing.T) 
 	<-d.timeouts
 }
 
-// sendInRealTime adds each frame at the stream's usual turn plus delay. It returns how long the
-// last frame waited until it was sent.
+// sendInRealTime adds frames one by one, each at the stream's usual turn plus delay. It returns how
+// long the last frame waited until it was sent.
 func (d *streamTest) sendInRealTime(t *testing.T, frames int, delay time.Duration) (waited time.Duration) {
 	t.Helper()
 	for range frames {
 		usual := time.Duration(d.schedule.usualTurn()) * slotTime
-		if usual-d.time >= frameTime { // the previous frame was not sent yet
+		if usual-d.time >= frameTime { // the previous frame is not sent yet
 			usual -= frameTime
 		}
 		for d.time < usual+delay {
@@ -227,7 +228,7 @@ func TestSpeakSoon_SendsWithin5MillisecondsAfterAPause(t *testing.T) {
 		d := newStreamTest(t)
 		d.connect(t)
 		d.run(time.Second)
-		for range 5 { // the stream must be shifted more than once
+		for range 5 { // the stream must be moved to another turn more than once
 			if waited := d.sendInRealTime(t, 1, time.Duration(after)*time.Millisecond); waited > slotTime {
 				t.Errorf("audio %d ms after the turn waited %s", after, waited)
 			}
@@ -253,8 +254,8 @@ func TestSpeakSoon_SendsWithin5MillisecondsAfterAPause(t *testing.T) {
 	}
 }
 
-// An agent has sent in real time for a while. Then its frames must wait at most 10 ms, even if they
-// arrive 4 ms later than before.
+// The agent has sent in real time for a while. Then its frames must wait at most 10 ms, even if
+// they arrive 4 ms later than before.
 func TestSpeakSoon_ShortensTheWaitOfAnAgentInRealTime(t *testing.T) {
 	for after := range 20 {
 		d := newStreamTest(t)
@@ -270,7 +271,7 @@ func TestSpeakSoon_ShortensTheWaitOfAnAgentInRealTime(t *testing.T) {
 	}
 }
 
-// Whenever the agent sends, packets must be sent about every 20 ms, timestamps must have no gap,
+// However the agent sends, packets must be sent about every 20 ms, the timestamps must have no gap,
 // and the stream must stay near its usual turn.
 func TestSpeakSoon_KeepsTheStreamNearItsUsualTurn(t *testing.T) {
 	order := rand.New(rand.NewPCG(1, 2))

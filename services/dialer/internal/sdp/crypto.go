@@ -9,17 +9,18 @@ import (
 	pion "github.com/pion/sdp/v3"
 )
 
-// srtpSuite is the SRTP crypto suite that every trunk with SRTP supports (RFC 4568 section 6.2.1).
+// srtpSuite is the only supported SRTP crypto suite. Every trunk with SRTP supports it (RFC 4568
+// section 6.2.1).
 const srtpSuite = "AES_CM_128_HMAC_SHA1_80"
 
-// offeredKey is a crypto attribute of the far end that can be used.
+// offeredKey is a usable crypto attribute of the far end.
 type offeredKey struct {
 	tag int
 	key Key
 }
 
-// supportedKeys returns the crypto attributes with the supported suite, in order. An attribute with
-// a master key identifier (MKI) or with a parameter that changes the packets is ignored (RFC 4568
+// supportedKeys returns the usable crypto attributes, in order. It ignores attributes with another
+// suite, with a master key identifier (MKI), or with a parameter that changes the packets (RFC 4568
 // sections 6.1 and 6.3).
 func supportedKeys(attributes []pion.Attribute) (all []offeredKey) {
 	for _, a := range attributes {
@@ -45,8 +46,8 @@ func supportedKeys(attributes []pion.Attribute) (all []offeredKey) {
 	return all
 }
 
-// isHarmless reports whether none of the session parameters changes the packets. Only WSH, a hint
-// for the replay window, changes nothing.
+// isHarmless reports whether no session parameter changes the packets. Only WSH, a hint about the
+// replay window, is harmless.
 func isHarmless(parameters []string) bool {
 	for _, p := range parameters {
 		if !strings.HasPrefix(p, "WSH=") {

@@ -8,8 +8,8 @@ import (
 	"ringfence.dev/services/dialer/internal/sdp"
 )
 
-// ReadAnswer and Answer must not panic. The result for an accepted text must be usable. Each answer
-// that Answer writes must be readable as an offer.
+// ReadAnswer and Answer must not panic. If they accept a text, the result must be usable. Each
+// answer that Answer writes must be readable as an offer.
 func FuzzRead(f *testing.F) {
 	files, err := filepath.Glob("testdata/*.sdp")
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	pion "github.com/pion/sdp/v3"
 )
 
-// These limits apply to the SDP of a far end. The SDP of a real phone call needs a tenth of them.
+// Limits for the SDP of a far end. The SDP of a real phone call uses a tenth of them.
 const (
 	maxBytes    = 16 << 10
 	maxLines    = 512
@@ -24,7 +24,7 @@ type sdpLines struct {
 	streams [][]string // one element per m= line: the m= line, then the c= and a= lines that belong to it
 }
 
-// splitLines returns the c=, m= and a= lines of an SDP text. The other lines are not used, because
+// splitLines returns the c=, m= and a= lines of an SDP text. It ignores all other lines, because
 // far ends write them in different orders and spellings.
 func splitLines(body []byte) (t sdpLines, err error) {
 	if len(body) > maxBytes {
@@ -58,12 +58,11 @@ type stream struct {
 	media, proto string
 	port         int
 	formats      []string
-	// parsed is nil for a stream that is not audio over RTP. Such a stream is always refused.
+	// parsed is nil if the stream is not audio over RTP. Such a stream is always refused.
 	parsed *pion.SessionDescription
 }
 
-// decodeStreams decodes the m= lines in order. Each m= line is decoded together with the session's
-// lines.
+// decodeStreams decodes the m= lines in order, each together with the lines of the session.
 func (t sdpLines) decodeStreams() ([]stream, error) {
 	var all []stream
 	for _, lines := range t.streams {
@@ -99,7 +98,7 @@ func (t sdpLines) decodeStreams() ([]stream, error) {
 	return all, nil
 }
 
-// These are the transports of RTP (RFC 3551, RFC 3711).
+// Transports of RTP (RFC 3551, RFC 3711).
 const (
 	plainRTP  = "RTP/AVP"
 	secureRTP = "RTP/SAVP"
@@ -110,8 +109,8 @@ type audioStream struct {
 	address   netip.AddrPort // invalid if the far end wants no audio
 	codecs    []Codec        // supported codecs in the far end's order
 	event     uint8
-	direction Direction // direction as the far end sees it
-	secure    bool      // the transport is RTP/SAVP
+	direction Direction // from the far end's point of view
+	secure    bool      // true if the transport is RTP/SAVP
 	crypto    []offeredKey
 }
 
@@ -151,7 +150,7 @@ func (s stream) decodeAudio() (a audioStream, err error) {
 			if !slices.Contains(a.codecs, codec) {
 				a.codecs = append(a.codecs, codec)
 			}
-		// telephone-event must have a dynamic payload type (RFC 3551 section 3).
+		// Only a dynamic payload type is valid for telephone-event (RFC 3551 section 3).
 		case number >= 96 && name == "telephone-event/8000" && a.event == 0:
 			a.event = uint8(number)
 		}
@@ -160,8 +159,8 @@ func (s stream) decodeAudio() (a audioStream, err error) {
 	return a, nil
 }
 
-// holdDirection returns the direction for a far end whose media address is 0.0.0.0. RFC 2543 uses
-// this address to hold a call. Such a far end receives no audio, even if its direction attribute
+// holdDirection returns the direction for a far end whose media address is 0.0.0.0. This address
+// holds a call (RFC 2543). No audio is sent to such a far end, even if its direction attribute
 // requests audio.
 func holdDirection(declared Direction) Direction {
 	if declared.Sends() {
@@ -170,8 +169,8 @@ func holdDirection(declared Direction) Direction {
 	return Inactive
 }
 
-// streamDirection returns the last direction attribute of the stream, or else of the session. The
-// default is sendrecv (RFC 4566 section 6).
+// streamDirection returns the direction attribute of the stream or, if the stream has none, of the
+// session. The default is sendrecv (RFC 4566 section 6).
 func streamDirection(session, media []pion.Attribute) Direction {
 	for _, level := range [][]pion.Attribute{media, session} {
 		for _, a := range slices.Backward(level) {
@@ -184,8 +183,8 @@ func streamDirection(session, media []pion.Attribute) Direction {
 	return Both
 }
 
-// rtpMappings returns the rtpmap attributes of a stream by payload type. Each value is the encoding
-// and the clock rate, in lower case. The suffix "/1" for one channel is removed.
+// rtpMappings returns the rtpmap attributes of a stream by payload type. A value is the encoding
+// and the clock rate in lower case, without the suffix "/1" for one channel.
 func rtpMappings(attributes []pion.Attribute) map[string]string {
 	maps := map[string]string{}
 	for _, a := range attributes {

@@ -104,9 +104,9 @@ func TestOffer_VersionIncreasesOnlyIfTheSDPChanges(t *testing.T) {
 		{version(s.Offer(sdp.Both)), "1"},
 		{version(s.Offer(sdp.SendOnly)), "2"},
 		{version(s.Offer(sdp.Both)), "3"},
-		{version(answer(offer)), "4"}, // the answer has only one codec, so the SDP has changed
+		{version(answer(offer)), "4"}, // the answer contains only one codec, so the SDP has changed
 		{version(answer(offer)), "4"},
-		// The far end's address does not appear in the answer, so the answer stays the same.
+		// The far end's address is not part of the answer, so the answer does not change.
 		{version(answer(strings.ReplaceAll(offer, "203.0.113.9", "203.0.113.10"))), "4"},
 		{version(answer(strings.ReplaceAll(offer, "a=ptime", "a=sendonly\r\na=ptime"))), "5"},
 	} {
@@ -222,7 +222,7 @@ func TestReadAnswer_AcceptsAUsableAnswerAndRefusesOthers(t *testing.T) {
 	}
 }
 
-func TestReadAnswer_KeepsTheLocalHold(t *testing.T) {
+func TestReadAnswer_CallThatThisSideHoldsStaysOnHold(t *testing.T) {
 	got, err := session().ReadAnswer([]byte(theirs("0", "").String()), sdp.SendOnly)
 	if err != nil {
 		t.Errorf("answered sendrecv to our sendonly: ReadAnswer: %v", err)

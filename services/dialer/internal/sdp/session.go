@@ -10,25 +10,25 @@ import (
 	pion "github.com/pion/sdp/v3"
 )
 
-// eventType is the payload type with which this side offers telephone-event.
+// eventType is the payload type of telephone-event in offers of this side.
 const eventType = 101
 
 // Local describes the local side of the audio.
 type Local struct {
-	// Address is the advertised IP address, to which the far end sends audio. Address can differ
-	// from the address of the socket.
+	// Address is the IP address in the SDP, to which the far end sends audio. It can differ from the
+	// address of the socket.
 	Address netip.Addr
 	Port    uint16
-	// Codecs are the codecs in the order of the trunk's settings. If empty, they are PCMU and PCMA.
+	// Codecs contains the codecs in the order of the trunk's settings. If empty, they are PCMU and
+	// PCMA.
 	Codecs  []Codec
 	Secrecy Secrecy
-	// Key encrypts sent packets. Key must be random for each call. If Secrecy is Off, Key is not
-	// used.
+	// Key encrypts sent packets. It must be random for each call. If Secrecy is Off, Key is not used.
 	Key Key
 }
 
-// Session is the local side of one dialog's audio: the session id, the version and the last SDP.
-// Session is not safe for concurrent use.
+// Session is the local side of one dialog's audio: the session id, the version and the last SDP. It
+// is not safe for concurrent use.
 type Session struct {
 	local   Local
 	id      uint64
@@ -36,8 +36,8 @@ type Session struct {
 	lastSDP string // last SDP without its version
 }
 
-// NewSession starts the audio of a dialog. id distinguishes the sessions of this host (RFC 4566
-// section 5.2). The first version is 1.
+// NewSession starts the audio of a dialog. id must be unique among the sessions of this host (RFC
+// 4566 section 5.2). The first version is 1.
 func NewSession(id uint64, local Local) *Session {
 	if len(local.Codecs) == 0 {
 		local.Codecs = []Codec{PCMU, PCMA}
@@ -45,12 +45,12 @@ func NewSession(id uint64, local Local) *Session {
 	if local.Secrecy == "" {
 		local.Secrecy = Off
 	}
-	// some far ends read the id as a signed number, so the highest bit must be 0
+	// Some far ends read the id as a signed number, so its highest bit must be 0.
 	return &Session{local: local, id: id >> 1}
 }
 
-// Offer returns the SDP offer for an INVITE, or for a re-INVITE that changes the direction. If the
-// SDP has not changed, it keeps its version, as a session refresh requires.
+// Offer returns the SDP offer for an INVITE, or for a re-INVITE that changes the direction. The
+// version changes only if the SDP changes, as a session refresh requires.
 func (s *Session) Offer(d Direction) ([]byte, error) {
 	m := &pion.MediaDescription{MediaName: pion.MediaName{
 		Media: "audio", Port: pion.RangedPort{Value: int(s.local.Port)}, Protos: []string{"RTP", "AVP"},
@@ -66,7 +66,8 @@ func (s *Session) Offer(d Direction) ([]byte, error) {
 	return s.marshal([]*pion.MediaDescription{m})
 }
 
-// ReadAnswer reads the SDP answer to the last Offer, whose direction was offerDirection.
+// ReadAnswer reads the SDP answer to the last Offer. offerDirection must be the direction of that
+// offer.
 func (s *Session) ReadAnswer(body []byte, offerDirection Direction) (Agreed, error) {
 	t, err := splitLines(body)
 	if err != nil {
@@ -79,7 +80,7 @@ func (s *Session) ReadAnswer(body []byte, offerDirection Direction) (Agreed, err
 	if len(streams) == 0 {
 		return Agreed{}, ErrNoAudio
 	}
-	// the offer had one stream, so the answer's first stream is its only one (RFC 3264 section 6)
+	// The offer had one stream, so the answer has exactly one too (RFC 3264 section 6).
 	a, err := streams[0].decodeAudio()
 	if err != nil {
 		return Agreed{}, err
@@ -107,7 +108,7 @@ func (s *Session) ReadAnswer(body []byte, offerDirection Direction) (Agreed, err
 }
 
 // Answer returns the SDP answer to an offer, and the result of the negotiation. localDirection is
-// Both, unless the local side holds the call. Answer accepts one audio stream and refuses all
+// Both unless the local side holds the call. Answer accepts one audio stream and refuses all
 // others.
 func (s *Session) Answer(offer []byte, localDirection Direction) (body []byte, agreed Agreed, err error) {
 	t, err := splitLines(offer)
@@ -154,8 +155,8 @@ func (s *Session) Answer(offer []byte, localDirection Direction) (body []byte, a
 	return body, agreed, err
 }
 
-// checkStream checks whether an offered stream can be used. key is the far end's key that is used,
-// if there is one.
+// checkStream checks whether an offered stream can be used. key is the key of the far end that is
+// used, if there is one.
 func (s *Session) checkStream(offered stream) (a audioStream, agreed Agreed, key offeredKey, err error) {
 	if a, err = offered.decodeAudio(); err != nil {
 		return a, agreed, key, err
@@ -190,7 +191,7 @@ func (s *Session) commonValues(a audioStream) (Agreed, error) {
 	return agreed, nil
 }
 
-// commonDirection returns the direction in which audio may flow if it must satisfy both directions.
+// commonDirection returns the direction in which audio may flow if both sides restrict it.
 func commonDirection(a, b Direction) Direction {
 	switch sends, receives := a.Sends() && b.Sends(), a.Receives() && b.Receives(); {
 	case sends && receives:
@@ -203,7 +204,7 @@ func commonDirection(a, b Direction) Direction {
 	return Inactive
 }
 
-// addFormats adds the formats of a stream and their attributes. If event is 0, it adds no
+// addFormats adds the formats of a stream and their attributes. If event is 0, it does not add
 // telephone-event.
 func (s *Session) addFormats(m *pion.MediaDescription, codecs []Codec, event uint8) {
 	for _, c := range codecs {
@@ -223,8 +224,8 @@ func (s *Session) addFormats(m *pion.MediaDescription, codecs []Codec, event uin
 	m.Attributes = append(m.Attributes, pion.NewAttribute("ptime", "20"))
 }
 
-// marshal returns the SDP with the lines of the session and the streams. If the SDP has changed
-// since the last call, its version increases (RFC 3264 section 8).
+// marshal returns the SDP with the lines of the session and the streams. The version increases if
+// the SDP has changed since the last call (RFC 3264 section 8).
 func (s *Session) marshal(streams []*pion.MediaDescription) ([]byte, error) {
 	kind := "IP4"
 	if s.local.Address.Is6() && !s.local.Address.Is4In6() {

@@ -9,7 +9,7 @@ import (
 
 // No message of the model may cause a panic. The size of the resulting audio and text must be
 // limited by the size of the message.
-func FuzzTake(f *testing.F) {
+func FuzzReceivePacket(f *testing.F) {
 	for _, seed := range []string{
 		`{"type":"session.output_audio.delta","delta":"IDCgsA=="}`, `{"type":"session.output_audio.delta","delta":7}`,
 		`{"type":"session.output_audio.delta"}`, `{"type":"session.output_transcript.delta","delta":"\ud800"}`,

@@ -8,7 +8,7 @@ import (
 
 // No message of the agent may cause a panic. The size of the resulting audio and text must be
 // limited by the size of the message.
-func FuzzTake(f *testing.F) {
+func FuzzReceivePacket(f *testing.F) {
 	for _, seed := range []string{
 		`{"event":"media","media":{"payload":"//8="}}`, `{"event":"media","media":{"payload":7}}`, `{"event":"mark"}`, `{"event":"mark","mark":{"name":"x"}}`,
 		`{"event":"clear"}`, `{"event":"hangup"}`, `{"event":"transcript","transcript":{"role":"agent","text":"\ud800"}}`,
