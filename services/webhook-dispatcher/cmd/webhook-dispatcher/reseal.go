@@ -35,9 +35,9 @@ const (
 	resealProgress = 10_000
 )
 
-// run seals again all secrets that are sealed with another key than the first one. If it returns
-// nil, the first key opens every secret. After an error, the secrets that run has already sealed
-// again keep the first key, and the next run continues.
+// run encrypts again, with the first key of SEALING_KEYS, every secret that is sealed with another
+// key. If run returns nil, the first key opens every secret. After an error, run can be called
+// again. It then encrypts the remaining secrets.
 func (w rotation) run(ctx context.Context) error {
 	var all secretTotals
 	all.unopened = map[store.Unopened]int{}
@@ -53,7 +53,7 @@ func (w rotation) run(ctx context.Context) error {
 		}
 		if err != nil {
 			all.interrupted = true
-			// an error of print is ignored, because the error that ended the run is returned
+			// an error of print is ignored, because run returns the error that ended it
 			_ = all.print(ctx, w.out)
 			return interruptedError(ctx, err)
 		}
@@ -82,7 +82,8 @@ type secretTotals struct {
 	interrupted       bool
 }
 
-// unopenedSecrets counts the secrets that are sealed with one key and could not be opened with it.
+// unopenedSecrets counts, for one key, the secrets that are sealed with this key but could not be
+// opened.
 type unopenedSecrets struct {
 	Key     string `json:"key"`
 	Missing bool   `json:"missing"` // true if SEALING_KEYS does not contain the key

@@ -43,7 +43,8 @@ func newFixture(t *testing.T) *fixture {
 	return &fixture{t: t, pool: pool, workspace: uuid.Must(uuid.NewV7()), secrets: map[uuid.UUID]string{}}
 }
 
-// The box has one key for each id. The id "new/2" means a different key with the name "new".
+// box returns a seal.Box with one key for each id. The id "new/2" is a different key that also has
+// the name "new".
 func (h *fixture) box(ids ...string) *seal.Box {
 	h.t.Helper()
 	var keys []string
@@ -90,8 +91,8 @@ func (h *fixture) secret() string {
 	return secret
 }
 
-// countOpened returns the number of secrets that the keys open. It also checks the values of these
-// secrets.
+// countOpened returns the number of secrets that the keys open. It fails the test if an opened
+// secret has a wrong value.
 func (h *fixture) countOpened(ids ...string) (n int) {
 	h.t.Helper()
 	box := h.box(ids...)
@@ -182,7 +183,7 @@ func TestRotation_ReportsMissingKeysAndSealsTheOtherSecrets(t *testing.T) {
 	h := newFixture(t)
 	h.subscribe(20, "lost")
 	h.subscribe(5, "old")
-	h.subscribe(2, "new/2") // these secrets are sealed with another key of the same name
+	h.subscribe(2, "new/2") // these secrets are sealed with a different key that also has the name "new"
 	output, err := h.reseal("new", "old")
 	if want := "5 secrets resealed, 0 already current, 22 could not be opened\n"; !strings.HasSuffix(output, want) {
 		t.Errorf("reseal prints %q, want %q", output, want)
@@ -262,8 +263,8 @@ func TestRotation_ReturnsAnErrorIfInterruptedAndContinuesNextTime(t *testing.T) 
 	}
 }
 
-// The test locks a row after the rotation has read the row. Another rotation replaces the secret
-// before the first one can write the row.
+// The reseal command reads a secret and waits for a locked row. Before it can write, a replica
+// replaces this secret with a new one. The command must not overwrite the new secret.
 func TestRotation_DoesNotOverwriteASecretThatChangedMeanwhile(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct{ name, key string }{
@@ -318,8 +319,8 @@ func (h *fixture) awaitBlocked() {
 	})
 }
 
-// Two replicas rotate secrets continuously while Run is called 20 times. One replica seals with the
-// old key, and the other replica seals with the new key. No rotated secret may be lost.
+// Two replicas replace secrets continuously while the reseal command runs 20 times. One replica
+// seals with the old key, and the other replica seals with the new key. No new secret may be lost.
 func TestRotation_KeepsSecretsThatReplicasReplaceConcurrently(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t)

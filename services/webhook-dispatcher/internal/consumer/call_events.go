@@ -84,7 +84,7 @@ func decodeRecord(ctx context.Context, rec inbox.Record) (ev deliveries.Event, e
 		return ev, nil, err
 	}
 	if request := message.GetCallRequestId(); request != "" {
-		// in an event of a call request, call_id also contains the id of the request
+		// in an event of a call request, the field call_id contains the id of the call request
 		rec.Span.SetAttributes(telemetry.CallRequestID(request))
 	} else {
 		rec.Span.SetAttributes(telemetry.CallID(message.GetCallId()))

@@ -30,7 +30,7 @@ type Consumer struct {
 // New returns a consumer.
 func New(st *store.Store, wakes Wakes) *Consumer { return &Consumer{store: st, wakes: wakes} }
 
-// Handlers maps each topic to its handler.
+// Handlers returns the handler of each topic.
 func (c *Consumer) Handlers() inbox.Handlers {
 	return inbox.Handlers{
 		kafka.CallEvents.Name: c.onCallEvents,

@@ -85,7 +85,8 @@ func newDatabaseFixture(t *testing.T) *fixture {
 	return h
 }
 
-// The functions in added are called with the subscriptions that have new due deliveries.
+// consume starts the consumer. It calls each function in added with the subscriptions that have new
+// due deliveries.
 func (h *fixture) consume(added ...func([]store.Due)) {
 	h.t.Helper()
 	wake := func() {
@@ -182,12 +183,12 @@ func TestCallEvents_RepeatedAndReorderedEventsAreDeliveredOnce(t *testing.T) {
 		f, id := callEvent(call, ws, 1, kind)
 		h.publish(kafka.CallEvents, id, call.String(), f)
 	}
-	// The same event arrives in another record. The service `calls` publishes an event again if its
-	// outbox was lost.
+	// The same event arrives in a second record. The service `calls` publishes an event again if
+	// its outbox was lost.
 	again, _ := callEvent(call, ws, 1, "call.completed")
 	h.publish(kafka.CallEvents, uuid.New(), call.String(), again)
 	end, id := callEvent(uuid.New(), ws, 1, "call.completed")
-	// This record has the same Kafka key as the records before, so the consumer reads it last.
+	// This record has the same Kafka key as the earlier records, so the consumer reads it last.
 	h.publish(kafka.CallEvents, id, call.String(), end)
 	h.await(`SELECT count(*) FROM deliveries WHERE event_id = $1`, 2, id)
 	h.await(`SELECT count(*) FROM deliveries WHERE subscription_id = $1 AND call_id = $2`, 2, sub, call)
@@ -203,8 +204,8 @@ func TestCallEvents_RepeatedAndReorderedEventsAreDeliveredOnce(t *testing.T) {
 	}
 }
 
-// In an event of a call request, call_id also contains the id of the request. The deliveries are
-// ordered by call_id.
+// In an event of a call request, the field call_id contains the id of the call request. Deliveries
+// with the same call_id are sent in order.
 func TestCallEvents_EventOfARequestIsDelivered(t *testing.T) {
 	t.Parallel()
 	h, ws, request := newFixture(t), uuid.New(), uuid.New()
@@ -216,7 +217,7 @@ func TestCallEvents_EventOfARequestIsDelivered(t *testing.T) {
 	h.publish(kafka.CallEvents, uuid.New(), request.String(), f)
 	h.await(`SELECT count(*) FROM delivery_queue WHERE subscription_id = $1 AND call_id = $2`, 1, sub, request)
 	end, endID := callEvent(uuid.New(), ws, 1, "call.completed")
-	// this record has the same Kafka key, so the consumer reads it last
+	// this record has the same Kafka key as the earlier records, so the consumer reads it last
 	h.publish(kafka.CallEvents, endID, request.String(), end)
 	h.await(`SELECT count(*) FROM delivery_queue WHERE event_id = $1`, 1, endID)
 	h.await(`SELECT count(*) FROM deliveries`, 2)

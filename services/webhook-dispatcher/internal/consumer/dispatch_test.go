@@ -75,8 +75,8 @@ func dispatcher(t *testing.T, st *store.Store) (*dispatch.Dispatcher, *endpoint)
 	return d, e
 }
 
-// The batch is rolled back and its records are applied one by one. Even then, every delivery must
-// be sent once.
+// Every tenth round publishes an invalid record. The consumer then rolls back the batch and applies
+// its records one by one. Every delivery must still be sent only once.
 func TestCallEvents_EachDeliveryIsSentOnceInMixedBatches(t *testing.T) {
 	t.Parallel()
 	h := newSendingFixture(t)
@@ -124,7 +124,8 @@ func TestReplayCommand_QueuesTheDeliveriesOfAParkedRecord(t *testing.T) {
 	f, id := callEvent(call, ws, 1, "call.completed")
 	h.publish(kafka.CallEvents, id, call.String(), f)
 	h.await(`SELECT count(*) FROM dead_letters`, 2)
-	// the newer record is deleted from the dead-letter queue and not replayed
+	// the newer record is deleted from the dead-letter queue, so that only the older record is
+	// replayed
 	if _, err := h.pool.Exec(t.Context(), `DELETE FROM dead_letters WHERE event_id <> $1`, id); err != nil {
 		t.Fatal(err)
 	}

@@ -53,8 +53,8 @@ func (h *fixture) claimAll(sub uuid.UUID, want int) []deliveries.Work {
 	return claimed.Work
 }
 
-// emptyBodies returns the number of deleted bodies. It deletes only erased bodies that no queued
-// delivery needs.
+// emptyBodies deletes the bodies of erased events that no queued delivery needs, and returns their
+// number.
 func (h *fixture) emptyBodies() int {
 	h.t.Helper()
 	n, err := h.store.EmptyBodies(h.t.Context(), 10)
@@ -78,8 +78,9 @@ func (h *fixture) complete(work deliveries.Work, outcome deliveries.Outcome) {
 	wantEqual(h.t, "settled results", done.Settled, 1)
 }
 
-// A result of the erased call is being stored. The transaction that stores it can wait for another
-// event of the workspace, so the erasure must not lock the workspace's stream while it waits.
+// The erasure of a call waits for a delivery that another transaction has locked. That transaction
+// can itself wait for the event stream of the workspace. Therefore the erasure must not lock this
+// event stream while it waits.
 func TestErasure_WaitsForDeliveriesBeforeItStoresEvents(t *testing.T) {
 	t.Parallel()
 	h, ws, call := newDatabaseFixture(t), uuid.New(), uuid.New()
@@ -125,8 +126,8 @@ func TestErasure_WaitsForDeliveriesBeforeItStoresEvents(t *testing.T) {
 	h.await(`SELECT count(*) FROM events`, 3)
 }
 
-// The first delivery has ended, the second waits for a retry, and the third is being sent. A second
-// call is not erased.
+// The first delivery has ended, the second delivery waits for a retry, and the third delivery is
+// being sent. Another call is not erased.
 func TestErasure_WaitingBodiesAreSentWithoutPersonalData(t *testing.T) {
 	t.Parallel()
 	h, ws, call, other, erasure := newFixture(t), uuid.New(), uuid.New(), uuid.New(), uuid.New()
@@ -151,7 +152,7 @@ func TestErasure_WaitingBodiesAreSentWithoutPersonalData(t *testing.T) {
 	f, id := personalEvent(other, ws, 1, "call.completed")
 	h.publish(kafka.CallEvents, id, other.String(), f)
 	h.await(`SELECT count(*) FROM events WHERE `+holding, 4)
-	for range 2 { // the second record with the erasure changes nothing
+	for range 2 { // the second record of the same erasure changes nothing
 		h.publish(kafka.CallEvents, uuid.New(), call.String(), erased(call, ws, erasure))
 	}
 	h.await(`SELECT count(*) FROM outbox WHERE topic = 'erasure-reports.v1'`, 2)
@@ -170,7 +171,7 @@ func TestErasure_WaitingBodiesAreSentWithoutPersonalData(t *testing.T) {
 	for _, work := range h.claimAll(sub, 2) {
 		wantEqual(t, "body is set", len(work.Body) > 0, true)
 		wantEqual(t, "body has personal data", bytes.Contains(work.Body, []byte(secret)), *work.CallID != call)
-		// the body of the delivery that was in flight during the erasure may be deleted now
+		// the body of the delivery that was being sent during the erasure may be deleted now
 		if n := h.emptyBodies(); n > 1 {
 			t.Errorf("emptied bodies = %d, want at most 1", n)
 		}

@@ -30,7 +30,7 @@ const (
 	Skipped Status = "skipped"
 )
 
-// Statuses lists every status.
+// Statuses returns every status.
 func Statuses() []string {
 	return []string{string(Queued), string(Delivered), string(Failed), string(Held), string(Skipped)}
 }
@@ -48,8 +48,8 @@ func ID(subscriptionID, eventID uuid.UUID, createdAt time.Time) uuid.UUID {
 	return id
 }
 
-// CreatedAt returns the time of the event of a delivery. ok is false for an id of an earlier
-// version, which contains no time.
+// CreatedAt returns the time of the event from the id of its delivery. ok is false for an id that
+// an earlier version of this service created: such an id contains no time.
 func CreatedAt(id uuid.UUID) (at time.Time, ok bool) {
 	if id.Version() != 7 {
 		return time.Time{}, false
@@ -76,7 +76,7 @@ type Event struct {
 	// Excluded is the only subscription that does not receive the event, although it lists the
 	// type. If it is uuid.Nil, no subscription is excluded.
 	Excluded uuid.UUID
-	// Traceparent continues the trace of the call event.
+	// Traceparent is the W3C trace context of the call event. The attempts continue its trace.
 	Traceparent string
 }
 
@@ -126,9 +126,9 @@ type Work struct {
 	EventType      string
 	// CreatedAt is the time of the event.
 	CreatedAt time.Time
-	// CallID is Event.CallID.
-	CallID *uuid.UUID
-	// Attempt is counted from 1 within each replay. Replay is 0 before the first replay.
+	CallID    *uuid.UUID
+	// Attempt is the number of this attempt, from 1. A replay starts again with 1. Replay is the
+	// number of the last replay, or 0 if the delivery was not replayed.
 	Attempt int
 	Replay  int
 	// Lost is true if the last permitted attempt was claimed by a process that ended without a

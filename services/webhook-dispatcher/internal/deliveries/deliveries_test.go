@@ -135,8 +135,8 @@ func TestHeader_EqualsTheDocumentedHeaders(t *testing.T) {
 	}
 }
 
-// The test vectors were not computed by the code under test. The tests of the example receivers use
-// the same vectors.
+// These test vectors were not computed by the code under test. The example receivers are tested
+// with the same vectors.
 func TestSign_MatchesTheVectorsOfTheExampleReceivers(t *testing.T) {
 	t.Parallel()
 	data, err := os.ReadFile(filepath.Join("..", "..", "..", "..", "examples", "receivers", "vectors.json"))
@@ -186,7 +186,7 @@ func TestID_ContainsTheTimeOfTheEvent(t *testing.T) {
 	t.Parallel()
 	sub, event := uuid.MustParse("019aa2e4-9c00-7000-8000-000000000003"), uuid.MustParse("019aa2e4-9c00-7000-8000-000000000001")
 	at := time.UnixMicro(1780574400123456).UTC()
-	// The value was computed with another program: SHA-1 of both ids, with the time as in a UUIDv7.
+	// Another program computed this value from the time of the event and the SHA-1 of both ids.
 	const want = "019e9281-2e7b-71c8-9b4e-a53f78f2c6db"
 	id := deliveries.ID(sub, event, at)
 	if got := id.String(); got != want {

@@ -10,19 +10,19 @@ import (
 
 // Schedule is the retry schedule of deliveries (docs/reference/api/webhooks.md#retry-schedule).
 type Schedule struct {
-	// Delays are the delays before the second and each later attempt, in ascending order. No delay
-	// is shorter than the first one or longer than the last one.
+	// Delays are the delays before the second and each later attempt, in ascending order. The first
+	// delay is the minimum and the last delay is the maximum, also after jitter and Retry-After.
 	Delays []time.Duration
 }
 
 // Attempts returns the maximum number of attempts of a delivery.
 func (s Schedule) Attempts() int { return len(s.Delays) + 1 }
 
-// Next returns the delay after a failed attempt. attempt is counted from 1; ok is false after the
-// last one. jitter is between -1 and 1 and changes the delay by at most a tenth.
+// Next returns the delay after a failed attempt. attempt is counted from 1. ok is false after the
+// last attempt. jitter is between -1 and 1 and changes the delay by at most a tenth.
 //
-// retryAfter is the delay that the endpoint requested, or 0. It can only lengthen the delay, up to
-// the last of Delays.
+// retryAfter is the delay that the endpoint requested, or 0. It can make the delay longer, but not
+// longer than the last of Delays.
 func (s Schedule) Next(attempt int, jitter float64, retryAfter time.Duration) (delay time.Duration, ok bool) {
 	if attempt < 1 || attempt > len(s.Delays) {
 		return 0, false

@@ -17,9 +17,9 @@ const (
 	// number of subscriptions in one list.
 	pollRows = 1000
 	listSize = 256
-	// A row is committed after its due time. Therefore each poll reads a part of the previous
-	// period again: the last wakeOverlap after a wake, the last pollOverlap at each poll interval,
-	// and the last longOverlap once in longPollInterval.
+	// A delivery can be committed after its due time. Therefore each poll reads a part of the
+	// previous period again: the last wakeOverlap after a call of Wake, the last pollOverlap at
+	// each poll interval, and the last longOverlap once in each longPollInterval.
 	wakeOverlap      = 200 * time.Millisecond
 	pollOverlap      = 5 * time.Second
 	longOverlap      = time.Minute
@@ -61,7 +61,7 @@ func (d *Dispatcher) claimLoop(ctx context.Context) {
 		if err != nil && ctx.Err() == nil {
 			slog.ErrorContext(ctx, "webhook delivery claim failed", "error", err)
 			poll = true
-			select { // the loop tries again at the next poll interval
+			select { // wait for the next poll interval, then claim again
 			case <-ctx.Done():
 			case <-ticker.C:
 			}
@@ -153,7 +153,7 @@ func (d *Dispatcher) claimReady(ctx context.Context) (claimed bool, err error) {
 func (d *Dispatcher) claim(ctx context.Context, quotas []store.Quota) error {
 	started := time.Now()
 	// The claim increases the attempt numbers, so the claimed deliveries must be sent even if ctx
-	// ends during the claim.
+	// ends during the claim. Therefore the statement does not use ctx.
 	claiming, cancel := context.WithTimeout(context.WithoutCancel(ctx), min(claimTimeout, store.StartLimit(d.cfg.Lease)))
 	claimed, err := d.store.ClaimDue(claiming, store.Claim{
 		Quotas: quotas, Lease: d.cfg.Lease, Attempts: d.schedule.Attempts(),

@@ -47,7 +47,8 @@ const (
 	maxPerHost = 128
 )
 
-// Client sends attempts and keeps connections open between them. It is safe for concurrent use.
+// Client sends attempts. It keeps connections open for later attempts. It is safe for concurrent
+// use.
 type Client struct {
 	http    *http.Client
 	timeout time.Duration
@@ -136,15 +137,15 @@ func (c *Client) Send(ctx context.Context, w deliveries.Work) (response deliveri
 		return response
 	}
 	defer func() { _ = resp.Body.Close() }()
-	// after the timeout, this response may only be an effect of the cancellation, so it does not
-	// count
+	// a response that is read after the timeout may be an effect of the cancellation, so it does
+	// not count
 	if err := ctx.Err(); errors.Is(err, context.DeadlineExceeded) {
 		response.Failure, response.Detail = classify(err), c.detail(err, response.Connected)
 		return response
 	}
 	response.Code = resp.StatusCode
-	// after status 101, the body is the connection itself, and the end of ctx does not interrupt
-	// reads
+	// after status 101, the body is the connection itself, and reads from it do not return when ctx
+	// ends
 	if resp.StatusCode == http.StatusSwitchingProtocols {
 		_ = resp.Body.Close()
 	}
@@ -189,9 +190,9 @@ func classify(err error) deliveries.Failure {
 	}
 }
 
-// detail returns the cause of an error in words, or "" if it does not recognize the error. It never
-// returns the text of the error: that text can contain addresses of the private network, and text
-// that the endpoint chose.
+// detail describes the cause of an error. It returns "" for an unknown cause. It never returns the
+// text of the error, because that text can contain addresses of the private network, and text that
+// the endpoint chose.
 func (c *Client) detail(err error, connected bool) string {
 	var (
 		dns     *net.DNSError
@@ -224,7 +225,7 @@ func (c *Client) detail(err error, connected bool) string {
 		return "certificate is not valid"
 	case errors.Is(err, http.ErrSchemeMismatch), errors.As(err, &record):
 		return "the endpoint does not use TLS"
-	case errors.As(err, &alert): // one of the fixed texts of the TLS standard
+	case errors.As(err, &alert): // crypto/tls defines the text, not the endpoint
 		return "the endpoint sent the alert " + strings.TrimPrefix(alert.Error(), "tls: ")
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return "connection refused"
@@ -237,8 +238,8 @@ func (c *Client) detail(err error, connected bool) string {
 	}
 }
 
-// bodyExcerpt returns the beginning of a response body. It replaces characters that are not
-// printable by spaces.
+// bodyExcerpt returns the beginning of a response body. It replaces unprintable characters with
+// spaces.
 func bodyExcerpt(body []byte) string {
 	body = body[:min(len(body), maxExcerpt)]
 	text := strings.Map(func(r rune) rune {

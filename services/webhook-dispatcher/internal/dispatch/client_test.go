@@ -197,9 +197,9 @@ func TestSend_ClassifiesFailures(t *testing.T) {
 	}
 }
 
-// A response body is stored as text. It can be anything: Postgres refuses NUL bytes and invalid
-// UTF-8, a compressed body can be huge when it is decompressed, and control characters can change
-// the screen of a person who reads it.
+// A response body can contain any bytes and is stored as text. Postgres refuses NUL bytes and
+// invalid UTF-8. A compressed body can become huge when it is decompressed. Control characters can
+// change the terminal of a person who reads the text.
 func TestSend_StoresTheFirst4KiBOfAnyBodyAsText(t *testing.T) {
 	t.Parallel()
 	c := client(t, longTimeout)

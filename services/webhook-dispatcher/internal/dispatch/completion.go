@@ -57,7 +57,8 @@ func (d *Dispatcher) storeResults(ctx context.Context, batch []deliveries.Result
 	complete := d.store.Complete
 	for wait := 50 * time.Millisecond; ; wait = min(2*wait, time.Second) {
 		done, err := complete(ctx, batch)
-		// CompleteAgain leaves out the results that a failed call may have committed
+		// after a failed call, CompleteAgain leaves out the results that the call may have
+		// committed
 		complete = d.store.CompleteAgain
 		if err == nil {
 			d.metrics.superseded.Add(float64(len(batch) - done.Settled))
@@ -110,8 +111,9 @@ func (h *healthChecks) next() (store.SubscriptionHealth, bool) {
 	return store.SubscriptionHealth{}, false
 }
 
-// applyRule warns if half of the failure rule is met: it logs and stores the event
-// webhook_subscription.failing. It disables the subscription if the whole rule is met.
+// applyRule checks the failure rule of a subscription. If half of the rule is met, it logs a
+// warning and stores the event webhook_subscription.failing. If the whole rule is met, it disables
+// the subscription.
 func (d *Dispatcher) applyRule(ctx context.Context, standing store.SubscriptionHealth) {
 	id := standing.SubscriptionID
 	if _, met := d.cfg.Rule.Met(standing.Health); met {
@@ -121,7 +123,7 @@ func (d *Dispatcher) applyRule(ctx context.Context, standing store.SubscriptionH
 			slog.ErrorContext(ctx, "failing webhook subscription not disabled", "subscription_id", id, "error", err)
 		case disabled:
 			d.metrics.disabled.Inc()
-			d.Wake() // for the deliveries of webhook_subscription.failed
+			d.Wake() // send the deliveries of webhook_subscription.failed
 			slog.WarnContext(ctx, "webhook subscription disabled", "subscription_id", id, "reason", reason)
 		}
 		return
@@ -135,7 +137,7 @@ func (d *Dispatcher) applyRule(ctx context.Context, standing store.SubscriptionH
 		slog.ErrorContext(ctx, "warning of a failing webhook subscription not stored", "subscription_id", id, "error", err)
 	case first:
 		d.metrics.warned.Inc()
-		d.Wake() // for the deliveries of webhook_subscription.failing
+		d.Wake() // send the deliveries of webhook_subscription.failing
 		slog.WarnContext(ctx, "webhook subscription is failing", "subscription_id", id, "failures", standing.Health.Failures,
 			"exhausted", standing.Health.Exhausted, "failing_for", standing.Health.FailingFor.String())
 	}

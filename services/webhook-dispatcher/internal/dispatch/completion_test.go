@@ -20,8 +20,8 @@ import (
 	"ringfence.dev/services/webhook-dispatcher/internal/subscriptions"
 )
 
-// A delivery is sent again if its result is stored after the lease has ended. So the number of
-// results that wait for a slow database must be limited.
+// A delivery is sent again if its result is stored after its lease has ended. Therefore the
+// dispatcher must limit the number of results that wait for a slow database.
 func TestComplete_SlowDatabaseLimitsTheRequestsInFlight(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)
@@ -50,8 +50,8 @@ func TestComplete_SlowDatabaseLimitsTheRequestsInFlight(t *testing.T) {
 		}
 		return nil
 	})
-	// 256 results are being stored, 256 results are in the channel, and the endpoint has at most 64
-	// requests in flight.
+	// at most 256 results are being stored, 256 results wait in the channel, and 64 requests are in
+	// flight
 	if n := len(hook.all()); n > 2*256+64 {
 		t.Errorf("requests without a stored result = %d, want at most 576", n)
 	}
@@ -166,7 +166,7 @@ func (c *lossyConn) Write(b []byte) (int, error) {
 
 func (c *lossyConn) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
-	// only the statement with results has more than 500 bytes
+	// only the statement that stores results has more than 500 bytes
 	if n > 0 && c.lastWrite.Load() > 500 && c.discardNext.CompareAndSwap(true, false) {
 		_ = c.Close()
 		return 0, io.ErrUnexpectedEOF

@@ -25,8 +25,8 @@ import (
 	"ringfence.dev/services/webhook-dispatcher/internal/deliveries"
 )
 
-// nameServer is a DNS server. For each record type, it returns one address after the other and then
-// repeats the last one. If an address is zero, the response has no record.
+// nameServer is a DNS server for one name. v4 and v6 are the addresses of its responses, in this
+// order. The last address is repeated. For an invalid address, the response has no record.
 type nameServer struct {
 	mu     sync.Mutex
 	v4, v6 []netip.Addr
@@ -46,7 +46,8 @@ func (n *nameServer) next(kind uint16) netip.Addr {
 	return first
 }
 
-// The resolver queries the name server over UDP on loopback (RFC 1035, 4.1).
+// resolver returns a resolver that queries the name server over UDP on loopback (RFC 1035, section
+// 4.2.1).
 func (n *nameServer) resolver(t *testing.T) *net.Resolver {
 	t.Helper()
 	conn, err := net.ListenPacket("udp", "127.0.0.1:0")
@@ -197,8 +198,8 @@ func TestSend_ReusesConnections(t *testing.T) {
 	}
 }
 
-// The test sends as many concurrent requests as one host may receive, and then sends as many
-// requests again. The later requests must reuse the connections of the earlier requests.
+// The test sends as many concurrent requests as one host may receive, and then the same number
+// again. The later requests must reuse the connections of the earlier requests.
 func TestSend_ReusesAllConnectionsThatAHostMayHave(t *testing.T) {
 	t.Parallel()
 	var arrived, leave sync.WaitGroup

@@ -74,7 +74,7 @@ func TestCrash_RepeatsOnlyTheRequestsInFlight(t *testing.T) {
 	wantEqual(t, "consecutive failures after these results", r.subscription(id).ConsecutiveFailures, 0)
 }
 
-func TestComplete_IgnoresTheResultOfAnOlderAttempt(t *testing.T) {
+func TestComplete_IgnoresALateResultOfAnOlderAttempt(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)
 	id, _ := r.subscribe("https://example.com/")
@@ -102,8 +102,9 @@ func TestComplete_IgnoresTheResultOfAnOlderAttempt(t *testing.T) {
 	wantEqual(t, "attempts", d.Attempts, 2)
 }
 
-// After five crashes the delivery fails. This failure must not count as a failure of the endpoint.
-func TestCrash_FiveCrashesUseUpTheAttempts(t *testing.T) {
+// If the process is killed during each of the five attempts, the delivery fails. This failure must
+// not count as a failure of the endpoint.
+func TestCrash_FiveCrashesMakeTheDeliveryFail(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)
 	recv := newReceiver(t, nil)
@@ -206,7 +207,7 @@ func TestClaim_FirstAttemptsAreClaimedBeforeRetries(t *testing.T) {
 	wantEqual(t, "claimed retries, which fill the rest of the quota", retries, 2)
 }
 
-func TestStop_DuringAClaimSendsTheClaimedDeliveries(t *testing.T) {
+func TestStop_DeliveriesClaimedDuringTheStopAreSent(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)
 	sink := newReceiver(t, nil)

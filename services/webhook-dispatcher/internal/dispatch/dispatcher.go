@@ -80,7 +80,7 @@ func (d *Dispatcher) Wake() {
 	}
 }
 
-// Add makes the dispatcher claim deliveries of these subscriptions now, without a poll. It does not
+// Add makes the dispatcher claim due deliveries of these subscriptions without a poll. It does not
 // block.
 func (d *Dispatcher) Add(due []store.Due) { d.limits.addDue(due) }
 
@@ -96,8 +96,8 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 	d.claimLoop(ctx)
 
 	background.Wait()
-	// after drainTimeout, results are no longer stored; their deliveries are sent again after their
-	// leases
+	// after drainTimeout, results are no longer stored, and their deliveries are sent again when
+	// their leases have ended
 	timer := time.AfterFunc(drainTimeout, stop)
 	defer timer.Stop()
 	d.sending.Wait()
@@ -122,8 +122,8 @@ func (d *Dispatcher) startAttempt(ctx context.Context, r *request, w deliveries.
 		} else {
 			result = d.attempt(context.WithoutCancel(ctx), w, r.delayedByEndpoint)
 		}
-		// The request counts as in flight until its result is in the channel. So if the database is
-		// slow, fewer deliveries are claimed, and no result waits longer than its lease.
+		// A request counts as in flight until its result is in the channel. So if the database is
+		// slow, fewer deliveries are claimed, and results do not wait longer than their leases.
 		d.results <- result
 		d.limits.endRequest(r, result.Response)
 	})

@@ -36,8 +36,8 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// verifySignature checks a signature with no code of the sender
-// (docs/reference/api/webhooks.md#signature). The documented tolerance of receivers is 300 s.
+// verifySignature checks a signature without code of the webhook-dispatcher
+// (docs/reference/api/webhooks.md#signature). Receivers accept a signature for 300 s.
 func verifySignature(g receivedRequest, secret string) error {
 	signature := g.header.Get("X-Service-Signature")
 	at, _, found := strings.Cut(strings.TrimPrefix(signature, "t="), ",v1=")
@@ -165,7 +165,7 @@ func TestDispatch_SendsTheEventsOfACallInOrder(t *testing.T) {
 	for i, kind := range kinds {
 		events[i] = r.event(call, int32(i+1), kind)
 	}
-	slices.Reverse(events) // the rows are not sorted by due time
+	slices.Reverse(events) // insert the events in reverse order, because the queue is not sorted by due time
 	r.ingest(events...)
 	d.Wake()
 	for i := range kinds {
@@ -216,7 +216,8 @@ func TestPause_HoldsDeliveriesUntilTheResumption(t *testing.T) {
 	if got := r.delivery(id, skipped.ID).Status; got != deliveries.Skipped {
 		t.Errorf("status of a delivery that was ingested during the pause = %s, want skipped", got)
 	}
-	// The delivery of this second subscription shows that the dispatcher has read the queue.
+	// When this second subscription has received its delivery, the dispatcher has also read the
+	// held deliveries.
 	other := newReceiver(t, nil)
 	r.subscribe(other.URL)
 	r.ingest(r.event(uuid.New(), 1, "call.completed"))
@@ -243,7 +244,7 @@ func TestPause_HoldsDeliveriesUntilTheResumption(t *testing.T) {
 	wantEqual(t, "requests", len(recv.all()), queued)
 }
 
-func TestPause_KeepsTheDueTimeOfARetry(t *testing.T) {
+func TestPause_DoesNotChangeTheDueTimeOfARetry(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)
 	recv := newReceiver(t, always(500))
@@ -304,7 +305,7 @@ func TestRotate_SignsTheNextAttemptWithTheNewSecret(t *testing.T) {
 	}
 }
 
-func TestChange_SendsTheNextAttemptToTheNewURL(t *testing.T) {
+func TestSubscriptionUpdate_SendsTheNextAttemptToTheNewURL(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)
 	changed := make(chan struct{})

@@ -66,7 +66,8 @@ func newFixture(t *testing.T) *fixture {
 		client: dispatch.ClientConfig{ExtraCAFile: file, Timeout: 10 * time.Second}}
 }
 
-// The consumer also passes the subscriptions of ingested events to the dispatcher.
+// ingestAndAdd ingests the events and passes their subscriptions to the dispatcher, as the consumer
+// does.
 func (r *fixture) ingestAndAdd(d runningDispatcher, events ...deliveries.Event) {
 	r.t.Helper()
 	var done store.Ingested
@@ -158,7 +159,7 @@ func (r *fixture) subscribe(url string, events ...openapi.EventType) (id uuid.UU
 	return id, secret
 }
 
-// The id of the event depends only on the call and the sequence.
+// event returns an event. Its id depends only on the call and the type.
 func (r *fixture) event(call uuid.UUID, sequence int32, kind string) deliveries.Event {
 	id := uuid.NewSHA1(call, []byte(kind))
 	return deliveries.Event{
@@ -225,7 +226,8 @@ func (r *fixture) awaitStatus(sub, event uuid.UUID, want deliveries.Status) {
 	})
 }
 
-// Without the statement timeout, only its context can cancel a statement.
+// withoutStatementTimeout removes the statement timeout of Postgres. Only a context can then cancel
+// a statement.
 func (r *fixture) withoutStatementTimeout() {
 	r.t.Helper()
 	settings := r.pool.Config()
@@ -247,7 +249,7 @@ func (r *fixture) claim(claim store.Claim) []deliveries.Work {
 	return claimed.Work
 }
 
-// storeResults returns the number of results that were stored.
+// storeResults stores the results and returns the number of results that the store accepted.
 func (r *fixture) storeResults(results ...deliveries.Result) int {
 	r.t.Helper()
 	done, err := r.store.Complete(r.t.Context(), results)

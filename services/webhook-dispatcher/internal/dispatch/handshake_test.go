@@ -14,7 +14,7 @@ import (
 
 const closeTimeout = time.Minute
 
-// net/http can continue to connect after the request has ended, so the TLS handshake needs its own
+// net/http can continue a TLS handshake after the request has ended, so the handshake needs its own
 // timeout.
 func TestSend_ClosesAConnectionWithoutATLSHandshake(t *testing.T) {
 	t.Parallel()

@@ -100,8 +100,8 @@ func releaseAtCleanup(t *testing.T, all ...*hangingEndpoint) {
 
 func TestHangingEndpoints_DoNotDelayAHealthyEndpoint(t *testing.T) {
 	t.Parallel()
-	// TestLimits_HangingEndpointsDoNotUseAllRequests uses up to 1000 endpoints, so few endpoints
-	// are enough here
+	// few endpoints are enough here, because TestLimits_HangingEndpointsDoNotUseAllRequests uses up
+	// to 1000 endpoints
 	for _, n := range []int{1, 20} {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
 			t.Parallel()
@@ -180,7 +180,7 @@ func TestHangingEndpoints_OfOneHostShareTheLimitOfTheHost(t *testing.T) {
 	wantEqual(t, "most requests at the same time", most, 20)
 }
 
-func TestResume_FirstSendsOnlyTwoRequests(t *testing.T) {
+func TestResume_StartsWithOnlyTwoRequestsInFlight(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)
 	cfg := r.longTimeouts()
@@ -197,7 +197,8 @@ func TestResume_FirstSendsOnlyTwoRequests(t *testing.T) {
 		}
 		return nil
 	})
-	// The deliveries of another endpoint show that the dispatcher has read the queue several times.
+	// When this other endpoint has received its deliveries, the dispatcher has read the queue
+	// several times.
 	other := newReceiver(t, nil)
 	resumed := r.workspace
 	r.subscribeOtherWorkspace(other.URL, 0)
@@ -249,7 +250,7 @@ func TestReplicas_HaveSeparateLimitsAndSendEachDeliveryOnce(t *testing.T) {
 	wantEqual(t, "requests to the healthy endpoint", len(healthy.all()), backlog)
 }
 
-func TestHost_SubscriptionsShareTheLimitOfTheirHost(t *testing.T) {
+func TestHost_SubscriptionsOfOneHostShareItsLimit(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)
 	cfg := r.longTimeouts()

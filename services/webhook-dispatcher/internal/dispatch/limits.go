@@ -27,8 +27,8 @@ const (
 	// slowThreshold is the duration after which a request is slow.
 	slowThreshold = time.Second
 	// idleTimeout is the time after which an endpoint without requests is removed. It is longer
-	// than the longest delay before a retry, so that the limit of the endpoint is kept until the
-	// retry.
+	// than the longest delay before a retry, so that an endpoint with a waiting retry keeps its
+	// limit.
 	idleTimeout = 15 * time.Minute
 	// One endpoint can use at most 1/freeShare of the requests that are still free.
 	freeShare = 4
@@ -54,8 +54,8 @@ type endpointLimits struct {
 	unhealthy  int // the number of requests in flight to endpoints that are not healthy
 	endpoints  map[uuid.UUID]*endpoint
 	hosts      map[string]*host
-	// ready contains two lists of endpoints with due deliveries whose limits may allow another
-	// request: ready[0] has the unhealthy endpoints and ready[1] the healthy ones. Claims begin
+	// ready contains two lists of endpoints that have due deliveries and may send a request:
+	// ready[0] has the unhealthy endpoints, and ready[1] has the healthy endpoints. Claims begin
 	// alternately with ready[0] and ready[1].
 	ready [2]*list.List
 	round int
@@ -77,8 +77,8 @@ type endpoint struct {
 	decreasedAt time.Time
 	// healthy is true if the last response was quick and the endpoint is not stalled.
 	healthy bool
-	// respondedAt is the time of the last response. If the endpoint had no request in flight
-	// before, it is the time at which the first request was counted.
+	// respondedAt is the time of the last response. If no request was in flight, it is the time at
+	// which the next request was counted.
 	respondedAt  time.Time
 	idleSince    time.Time
 	slowdown     slowdown
@@ -87,8 +87,8 @@ type endpoint struct {
 	// addedFirst and addedRetry describe the deliveries that were added after the last claim began.
 	// The claim may not have read these deliveries.
 	addedFirst, addedRetry dueState
-	// blocked is true if the last claim returned fewer deliveries than its quota. The other
-	// deliveries wait for an earlier event of their call, or another process is claiming them.
+	// blocked is true if the last claim returned fewer deliveries than its quota. The remaining
+	// deliveries wait for an earlier event of their call, or another process has claimed them.
 	blocked bool
 	// listElement is the element of the endpoint in currentList, which is ready[0], ready[1], or
 	// the waitingEndpoints of a host.
@@ -96,14 +96,14 @@ type endpoint struct {
 	currentList *list.List
 }
 
-// dueState describes the due first attempts, or the due retries, of an endpoint.
+// dueState describes the due deliveries of an endpoint: either the first attempts or the retries.
 type dueState struct {
 	due bool
-	// oldestDue is the due time of the oldest of these deliveries, or an earlier time.
+	// oldestDue is not later than the due time of the oldest due delivery.
 	oldestDue time.Time
 }
 
-// addDue adds a delivery that has been due since dueTime.
+// addDue adds a delivery with the given due time.
 func (k *dueState) addDue(dueTime time.Time) {
 	if !k.due || dueTime.Before(k.oldestDue) {
 		k.oldestDue = dueTime
@@ -167,14 +167,14 @@ func (l *endpointLimits) addDue(due []store.Due) {
 		e.blocked = false
 		if e.listElement != nil && e.currentList != l.ready[0] && e.currentList != l.ready[1] &&
 			e.currentList != l.host(e.host).waitingEndpoints {
-			l.dequeue(e) // the endpoint's url changed, and it is still in the list of the previous host
+			l.dequeue(e) // the URL changed, so the endpoint must leave the waiting list of the previous host
 		}
 		l.enqueue(e)
 	}
 }
 
-// resetLimit sets requestLimit to minLimit, so that the deliveries that waited during a pause do
-// not all arrive at once.
+// resetLimit sets requestLimit to minLimit after a pause. Otherwise the endpoint would receive all
+// waiting deliveries at the same time.
 func (e *endpoint) resetLimit(resumedAt time.Time) {
 	if time.Since(resumedAt) < idleTimeout {
 		e.requestLimit = minLimit
@@ -237,9 +237,9 @@ func (l *endpointLimits) cancelQuotas(quotas []store.Quota) {
 	}
 }
 
-// startRequests replaces a reservation by the claimed deliveries. requests[i] is the request for
-// work[i]. The caller must release the deliveries in toRelease: their url changed after the
-// reservation, and the new host is at its limit.
+// startRequests replaces the reservation of a claim by the claimed deliveries. requests[i] is the
+// request for work[i]. If the URL of a subscription changed after the reservation and the new host
+// is at its limit, its deliveries are in toRelease. The caller must release them.
 func (l *endpointLimits) startRequests(quotas []store.Quota,
 	claimed store.Claimed) (requests []*request, work, toRelease []deliveries.Work) {
 	l.mu.Lock()
@@ -408,8 +408,8 @@ func (l *endpointLimits) availableRequests(e *endpoint, to *host) int {
 		return 0
 	}
 	free := l.freeRequests(e.healthy)
-	// n is so small that, after n more requests, the endpoint uses at most 1/freeShare of the
-	// requests that are then free.
+	// n further requests leave enough free requests: the endpoint then uses at most 1/freeShare of
+	// the requests that are still free
 	n := (free - freeShare*e.inFlight) / (freeShare + 1)
 	if e.inFlight == 0 {
 		n = max(n, min(free, 1))
@@ -417,8 +417,8 @@ func (l *endpointLimits) availableRequests(e *endpoint, to *host) int {
 	return max(0, min(n, int(e.requestLimit)-e.inFlight, l.maxPerHost-to.inFlight))
 }
 
-// freeRequests returns the number of further requests that all healthy endpoints, or all unhealthy
-// ones, can have together.
+// freeRequests returns how many further requests all healthy endpoints together can have. If
+// healthy is false, it returns this number for all unhealthy endpoints.
 func (l *endpointLimits) freeRequests(healthy bool) int {
 	free := l.max - l.inFlight
 	if !healthy {

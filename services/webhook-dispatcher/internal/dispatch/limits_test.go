@@ -18,7 +18,7 @@ var (
 	timeout = deliveries.Response{Failure: deliveries.Timeout, Duration: 10 * time.Second}
 )
 
-// A customer is a subscription with due deliveries.
+// customer is a subscription with due deliveries.
 type customer struct {
 	l              *endpointLimits
 	id             uuid.UUID
@@ -206,7 +206,7 @@ func TestLimits_AStalledEndpointGetsNoRequestUntilItResponds(t *testing.T) {
 	})
 }
 
-// If other endpoints do not respond, an endpoint that has responded before must get a request
+// Many endpoints do not respond. An endpoint that has responded before must still get a request
 // immediately. An endpoint that has never responded must get a request unless too many endpoints do
 // not respond.
 func TestLimits_HangingEndpointsDoNotUseAllRequests(t *testing.T) {
@@ -343,7 +343,7 @@ func TestLimits_ADeliveryThatIsAddedDuringAClaimIsClaimedNext(t *testing.T) {
 	wantEqual(t, "quotas of the next claim", len(l.reserveQuotas()), 1)
 }
 
-func TestLimits_ResumedEndpointsStartWithTheMinimumLimit(t *testing.T) {
+func TestLimits_AResumedEndpointStartsWithTheMinimumLimit(t *testing.T) {
 	t.Parallel()
 	l := newLimits(512, 128)
 	c := newCustomer(l, 1000, 0)

@@ -50,7 +50,8 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 			Name: "ringfence_webhooks_claim_delay_seconds", Help: "Time from the due time of an attempt to its claim.", Buckets: fine}, []string{"try"}),
 		claimSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "ringfence_webhooks_claim_duration_seconds", Help: "Duration of one claim.",
-			// fine buckets show that claims get slower if the queue is not vacuumed
+			// the buckets are narrow, so that an operator sees that claims get slower while the
+			// queue is not vacuumed
 			Buckets: prometheus.ExponentialBuckets(.0005, 1.35, 30)}),
 		inflight: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "ringfence_webhooks_requests_in_flight", Help: "Requests in flight."}),

@@ -34,7 +34,8 @@ func (d runningDispatcher) terminalDeliveries(t *testing.T, maxDelay float64) (a
 	return all, within
 }
 
-// The delay starts at the time in the event. deploy/prometheus computes the SLO from this metric.
+// The metric measures the delay from the time in the event. The SLO in deploy/prometheus is
+// computed from this metric.
 func TestMetrics_DelayOfATerminalEventStartsAtTheTimeOfTheEvent(t *testing.T) {
 	t.Parallel()
 	const events = 20

@@ -98,7 +98,7 @@ func TestReplayPeriod_CrashNeitherLosesNorRepeatsADelivery(t *testing.T) {
 		t.Fatalf("ReplayPeriod: %v", err)
 	}
 	wantEqual(t, "replayed deliveries", count, len(events))
-	inFlight := map[string]bool{} // claimed by the process that is killed
+	inFlight := map[string]bool{} // the deliveries that were claimed by the killed process
 	for _, w := range r.claim(claimFirst(id)) {
 		inFlight[w.DeliveryID.String()] = true
 	}
@@ -106,7 +106,7 @@ func TestReplayPeriod_CrashNeitherLosesNorRepeatsADelivery(t *testing.T) {
 		r.ingest(r.event(call, 3, "call.completed"))
 	}
 	second := r.dispatch(config())
-	_ = second // the second dispatcher finds the replayed deliveries without a call of Wake
+	_ = second // the second dispatcher must find the replayed deliveries although Wake is not called
 	all := recv.await(t, len(events)+len(events)+len(calls))[len(events):]
 	r.awaitEmptyQueue()
 	sent, last := map[string]int{}, map[string]int{}

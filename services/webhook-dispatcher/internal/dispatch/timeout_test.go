@@ -17,7 +17,7 @@ type roundTrip func(*http.Request) (*http.Response, error)
 
 func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// After the text, Read waits until the request ends.
+// endlessBody returns its text. After that, Read blocks until the request ends.
 type endlessBody struct {
 	text    io.Reader
 	request *http.Request
@@ -59,7 +59,7 @@ func TestSend_EndsAtTheTimeout(t *testing.T) {
 			},
 			failure: deliveries.Timeout,
 		},
-		{ // over TLS, the server can still respond after the client has closed its side of the connection
+		{ // over TLS, the server can still respond after the client closed its side
 			name: "response after the request was canceled",
 			transport: func(r *http.Request) (*http.Response, error) {
 				<-r.Context().Done()

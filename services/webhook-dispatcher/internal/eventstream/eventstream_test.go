@@ -38,7 +38,7 @@ type fixture struct {
 	t     *testing.T
 	pool  *pgxpool.Pool
 	store *store.Store
-	start store.StreamCursor // before all events
+	start store.StreamCursor // the cursor before the first event
 }
 
 func newFixture(t *testing.T) *fixture {
@@ -80,7 +80,8 @@ func (f *fixture) ingest(events ...deliveries.Event) {
 	}
 }
 
-// replica serves the streams of one hub at a URL. The query names the workspace and the position.
+// replica serves the event streams of one hub. The query of its URL contains the workspace and the
+// position.
 type replica struct {
 	hub     *Hub
 	url     string
@@ -132,8 +133,8 @@ func (f *fixture) replica(change ...func(*Hub)) *replica {
 	return r
 }
 
-// listen connects a client and returns the ids that it receives. The channel is closed at the end
-// of the response.
+// listen connects a client. It returns a channel with the ids that the client receives. The channel
+// is closed at the end of the response.
 func (f *fixture) listen(r *replica, ws uuid.UUID) <-chan string {
 	f.t.Helper()
 	request, err := http.NewRequestWithContext(f.t.Context(), http.MethodGet, r.url+"?workspace="+ws.String(), http.NoBody)
@@ -282,7 +283,8 @@ func TestStream_SendsComments(t *testing.T) {
 	}
 }
 
-// The filter matches no event, so the comments must move the client's position forward.
+// The filter matches no event. The comments must contain the id of the last event that was read, so
+// that the client can resume after it.
 func TestStream_CommentsHaveTheIDOfTheLastEventThatWasRead(t *testing.T) {
 	t.Parallel()
 	f, ws := newFixture(t), uuid.New()
@@ -305,7 +307,7 @@ func TestStream_CommentsHaveTheIDOfTheLastEventThatWasRead(t *testing.T) {
 	t.Error("the stream ended before a comment had the id of the event")
 }
 
-// The client does not read. The bodies fill the buffers of the connection.
+// The client does not read, so the bodies of the events fill the buffers of the connection.
 func TestStream_SlowReaderIsDisconnected(t *testing.T) {
 	t.Parallel()
 	f, ws := newFixture(t), uuid.New()
@@ -328,7 +330,7 @@ func TestStream_SlowReaderIsDisconnected(t *testing.T) {
 	}
 }
 
-// The end of the process must not cut a message.
+// The client must receive the last message completely when the process ends.
 func TestStream_EndsCleanlyWhenTheServerCloses(t *testing.T) {
 	t.Parallel()
 	f, ws := newFixture(t), uuid.New()
@@ -359,7 +361,7 @@ func TestStream_EndsCleanlyWhenTheServerCloses(t *testing.T) {
 	}
 }
 
-// After a failover to an asynchronous standby, the newest positions can be missing.
+// After a failover to an asynchronous standby, the newest events can be missing in the database.
 func TestHub_EndsStreamsIfTheDatabaseLostPositions(t *testing.T) {
 	t.Parallel()
 	f, ws := newFixture(t), uuid.New()
@@ -367,7 +369,7 @@ func TestHub_EndsStreamsIfTheDatabaseLostPositions(t *testing.T) {
 	batch := []deliveries.Event{newEvent(ws, "{}"), newEvent(ws, "{}")}
 	f.ingest(batch...)
 	f.wantIDs(ids, batch)
-	time.Sleep(2 * maxPoll) // the hub has seen the position
+	time.Sleep(2 * maxPoll) // the hub has read the position of the event
 	if _, err := f.pool.Exec(t.Context(), `UPDATE stream_heads SET position = 1`); err != nil {
 		t.Fatal(err)
 	}
@@ -381,12 +383,13 @@ func TestHub_EndsStreamsIfTheDatabaseLostPositions(t *testing.T) {
 	}
 }
 
-// The positions of new events have exceeded the lost ones before the hub polls.
+// The database lost events in a failover. Before the hub polls, new events get higher positions
+// than the lost events had.
 func TestHub_EndsStreamsOfAnotherTimeline(t *testing.T) {
 	t.Parallel()
 	f, ws := newFixture(t), uuid.New()
 	ids := f.listen(f.replica(), ws)
-	other := f.listen(f.replica(), uuid.New()) // its workspace has no events
+	other := f.listen(f.replica(), uuid.New()) // this workspace has no events
 	const another = `
 		CREATE OR REPLACE FUNCTION database_timeline() RETURNS text LANGUAGE sql STABLE AS $$ SELECT 'another' $$`
 	if _, err := pgtest.Owner(t, f.pool, schema).Exec(t.Context(), another); err != nil {
@@ -443,7 +446,8 @@ func TestHub_LimitsTheStreamsOfAReplica(t *testing.T) {
 	}
 }
 
-// The renewal has read the open streams and waits. Meanwhile a stream is closed.
+// The renewal has read the list of open streams and waits for a lock. Meanwhile one of the streams
+// is closed. The renewal must not insert its row again.
 func TestHub_RenewalDoesNotKeepAClosedStream(t *testing.T) {
 	t.Parallel()
 	f, ws := newFixture(t), uuid.New()
@@ -516,7 +520,7 @@ func TestHub_LimitCountsTheStreamsOfAllReplicas(t *testing.T) {
 			t.Errorf("status of a further stream = %d, want 429", response.StatusCode)
 		}
 	}
-	close(first.closing) // its five streams end
+	close(first.closing) // the five streams of the first replica end
 	for range MaxStreams / 2 {
 		<-first.sent
 	}

@@ -22,24 +22,24 @@ import (
 // (docs/reference/api/webhooks.md#event-stream).
 const MaxStreams = 10
 
-// maxReplicaStreams limits the open streams of a replica, because each of them can hold a page of
+// maxReplicaStreams limits the open streams of a replica, because each stream can have a page of
 // events in memory.
 const maxReplicaStreams = 1000
 
 const (
-	// minPoll and maxPoll limit the time between two polls for new events. The time is minPoll
-	// after a poll that found events, and then doubles. Events that this replica has stored wake
-	// their streams without a poll.
+	// minPoll and maxPoll limit the time between two polls for new events. After a poll that found
+	// events, the time is minPoll. After each other poll, the time doubles. Events that this
+	// replica stored wake their streams without a poll.
 	minPoll, maxPoll = 25 * time.Millisecond, 200 * time.Millisecond
 	// idlePoll is the time between two reads of the database's timeline id while no stream is open.
 	idlePoll = 5 * time.Second
 	// errorPoll is the time between two polls while the database is not available.
 	errorPoll = time.Second
-	// lease is how long a stream counts after its replica has crashed.
+	// lease is the time for which the streams of a crashed replica still count.
 	lease         = 15 * time.Second
 	renewInterval = 5 * time.Second
-	// maxReads limits the number of concurrent reads, so that the streams leave connections for
-	// the deliveries.
+	// maxReads limits the number of concurrent reads, so that enough database connections remain
+	// for the deliveries.
 	maxReads = 4
 )
 
@@ -51,18 +51,18 @@ type Hub struct {
 	reads chan struct{}
 	open  prometheus.Gauge
 	sent  prometheus.Counter
-	// These fields equal the constants, except in tests.
+	// These fields have the values of the constants, except in tests.
 	commentInterval, writeTimeout time.Duration
 	maxStreams                    int
 
 	mu sync.Mutex
-	// streams contains the open streams of each workspace. seen is the position of the newest event
-	// for which the hub has woken these streams.
+	// streams contains the open streams of each workspace. seen contains the position of the newest
+	// event of each workspace for which the hub has woken the streams.
 	streams map[uuid.UUID][]*Stream
 	seen    map[uuid.UUID]int64
 	// count is the number of streams that are open or being opened.
 	count int
-	// opened makes Run continue when the first stream was opened.
+	// opened receives a value when the first stream is opened. Run then polls again.
 	opened chan struct{}
 }
 
@@ -85,7 +85,8 @@ func New(st *store.Store, metrics prometheus.Registerer) *Hub {
 
 // Filter decides which events a stream sends.
 type Filter struct {
-	// Types are the types of the stored events. If Types is nil, all of them are sent.
+	// Types are the event types that the stream sends. If Types is nil, the stream sends all stored
+	// events.
 	Types []string
 	// Turns is true if the stream also sends the turns of calls in progress.
 	Turns bool
@@ -191,8 +192,8 @@ func wake(c chan struct{}) {
 	}
 }
 
-// Run polls for events of other replicas, renews the leases of the streams, and records the
-// timelines of the database, until ctx ends.
+// Run works until ctx ends. It polls for events that other replicas stored, renews the leases of
+// the streams, and records the timelines of the database.
 func (h *Hub) Run(ctx context.Context) error {
 	wait, renewed, recorded := minPoll, time.Now(), ""
 	for {
@@ -209,7 +210,7 @@ func (h *Hub) Run(ctx context.Context) error {
 		}
 		switch {
 		case ctx.Err() != nil:
-			return nil //nolint:nilerr // the process stops
+			return nil //nolint:nilerr // the process is stopping
 		case err != nil:
 			slog.WarnContext(ctx, "poll for new events of the event streams failed", "error", err)
 			wait = errorPoll
@@ -240,12 +241,13 @@ func (h *Hub) workspaces() []uuid.UUID {
 	return ids
 }
 
-// poll wakes the streams of the workspaces that have a newer position than at the last poll, except
-// streams that have read it, and returns the timeline of the database.
+// poll wakes the streams of the workspaces that have new events since the last poll, except streams
+// that have already read them. It returns the timeline of the database.
 //
 // After a failover to an asynchronous standby, the database can lack commits. New events can then
-// have positions that a stream has already sent, so poll ends the streams of other timelines. A
-// lower position without a new timeline has the same reason: the tables were restored.
+// have positions that a stream has already sent. Therefore poll ends the streams that were opened
+// in another timeline. It also ends streams if the newest position of a workspace decreased,
+// because the tables were then restored.
 func (h *Hub) poll(ctx context.Context, workspaces []uuid.UUID) (found bool, timeline string, err error) {
 	if len(workspaces) == 0 {
 		timeline, err = h.store.Timeline(ctx)
@@ -282,8 +284,8 @@ func (h *Hub) poll(ctx context.Context, workspaces []uuid.UUID) (found bool, tim
 	return found, timeline, nil
 }
 
-// renew renews the leases of the open streams. If a stream is closed meanwhile, the renewal can
-// insert its row again, so renew deletes the rows of the streams that were closed.
+// renew renews the leases of the open streams. If a stream is closed during the renewal, its row
+// can be inserted again. Therefore renew deletes the rows of the streams that were closed.
 func (h *Hub) renew(ctx context.Context) error {
 	var ids, workspaces []uuid.UUID
 	h.mu.Lock()

@@ -21,7 +21,7 @@ import (
 const (
 	// commentInterval is the time between two comment lines.
 	commentInterval = 15 * time.Second
-	// writeTimeout is how long one write may take. A client that reads more slowly is
+	// writeTimeout is the maximum duration of one write. A client that reads more slowly is
 	// disconnected.
 	writeTimeout = 10 * time.Second
 	// pageSize and pageBytes limit the events of one read, which the stream keeps in memory while it
@@ -43,7 +43,7 @@ type Stream struct {
 	timeline string
 	// cursor is the position of the last event that was read.
 	cursor store.StreamCursor
-	// position is the position of cursor. The hub reads it.
+	// position is the position of cursor. It is atomic because the hub reads it.
 	position atomic.Int64
 	wake     chan struct{}
 	// ended is closed when the hub ends the stream.
@@ -58,13 +58,14 @@ func (s *Stream) Close(ctx context.Context) {
 	s.hub.remove(s)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), writeTimeout)
 	defer cancel()
-	if err := s.hub.store.CloseStreams(ctx, s.id); err != nil { // the lease ends soon
+	if err := s.hub.store.CloseStreams(ctx, s.id); err != nil { // the row has no effect after its lease
 		slog.WarnContext(ctx, "closed event stream not deleted from the database", "error", err)
 	}
 }
 
-// Send writes the events after the cursor, and then each new event, until ctx ends, the channel
-// closing is closed, or a write fails. The response must have no other content.
+// Send first writes the stored events after the cursor, and then each new event. It returns when
+// ctx ends, when the channel closing is closed, or when a write fails. The response must have no
+// other content.
 func (s *Stream) Send(ctx context.Context, w http.ResponseWriter, closing <-chan struct{}) {
 	out := &writer{response: w, control: http.NewResponseController(w), timeout: s.hub.writeTimeout}
 	if s.comment(out, "open") != nil {
@@ -72,7 +73,7 @@ func (s *Stream) Send(ctx context.Context, w http.ResponseWriter, closing <-chan
 	}
 	comments := time.NewTicker(s.hub.commentInterval)
 	defer comments.Stop()
-	wake(s.wake) // the first read
+	wake(s.wake) // read the stored events first
 	woken, retry := s.wake, (<-chan time.Time)(nil)
 	for {
 		select {
@@ -109,8 +110,9 @@ func (s *Stream) Send(ctx context.Context, w http.ResponseWriter, closing <-chan
 	}
 }
 
-// comment writes a comment line and the id of the cursor. A client stores the id without receiving
-// a message, so it can resume before its first event, and after events that it does not receive.
+// comment writes a comment line with the id of the cursor. The client stores this id without
+// receiving a message. So it can resume the stream even if its filter skipped all events before the
+// cursor.
 func (s *Stream) comment(out *writer, text string) error {
 	return out.write(func(to io.Writer) error {
 		_, err := fmt.Fprintf(to, ": %s\nid: %s\n\n", text, s.cursor.EventID)

@@ -20,16 +20,17 @@ import (
 const TurnType = "call.turn"
 
 const (
-	// maxTurns is the maximum number of turns that wait for one stream. If more turns arrive, they
-	// are lost.
+	// maxTurns is the maximum number of turns that wait for one stream. Further turns are
+	// discarded.
 	maxTurns = 64
-	// topicTimeout limits one check of the topic. topicInterval is the time between two checks.
+	// topicTimeout limits one attempt to create the topic. topicInterval is the time between two
+	// attempts.
 	topicTimeout  = 10 * time.Second
 	topicInterval = 5 * time.Second
 )
 
-// TurnReader reads call-turns.v1 and passes the turns to the streams of this replica. It reads new
-// records only, and stores nothing.
+// TurnReader reads call-turns.v1 and passes the turns to the streams of this replica. It starts at
+// the end of the topic and stores nothing.
 type TurnReader struct {
 	cfg kafka.Config
 	hub *Hub
@@ -165,14 +166,14 @@ func (h *Hub) wantsTurns(workspaceID uuid.UUID) bool {
 	return false
 }
 
-// sendTurn passes a message to the streams of the workspace that send turns. It does not block: a
-// stream that reads too slowly loses the message.
+// sendTurn passes a message to the streams of the workspace that send turns. It does not block. If
+// a client reads too slowly, its stream discards the message.
 func (h *Hub) sendTurn(workspaceID uuid.UUID, message []byte) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, s := range h.streams[workspaceID] {
 		select {
-		case s.turns <- message: // not selected if turns is nil
+		case s.turns <- message: // this case is never selected if turns is nil
 		default:
 		}
 	}

@@ -36,7 +36,7 @@ func (f *fixture) turns() *turns {
 	return p
 }
 
-// read makes a replica read the turns until the test ends.
+// read makes a replica read call-turns.v1 until the test ends.
 func (p *turns) read(r *replica) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(p.f.t.Context()))
 	ended := make(chan error, 1)
@@ -64,7 +64,8 @@ func (p *turns) produce(id uuid.UUID, turn *eventv1.CallTurn) {
 	}
 }
 
-// repeat produces a turn until the test ends, because a reader starts at the end of the topic.
+// repeat produces a turn repeatedly until the test ends, because a reader ignores records from
+// before its start.
 func (p *turns) repeat(id uuid.UUID, turn *eventv1.CallTurn) {
 	stop, stopped := make(chan struct{}), make(chan struct{})
 	go func() {
@@ -108,7 +109,7 @@ func (f *fixture) readUntil(lines *bufio.Scanner, last string) (all []string) {
 
 // Two replicas read each turn. The position of a stream must not move to a turn, because turns are
 // not stored.
-func TestTurns_ReachStreamsOfTheirWorkspaceThatShowTurns(t *testing.T) {
+func TestTurns_AreSentToStreamsOfTheirWorkspaceThatRequestTurns(t *testing.T) {
 	t.Parallel()
 	f, ws := newFixture(t), uuid.New()
 	topic := f.turns()
@@ -139,7 +140,7 @@ func TestTurns_ReachStreamsOfTheirWorkspaceThatShowTurns(t *testing.T) {
 			}
 		}
 	}
-	// These streams are open while turns arrive. They receive only the stored event.
+	// These streams are open while turns arrive. They must receive only the stored event.
 	for name, query := range map[string]string{
 		"other workspace": "turns&workspace=", "no turns": "workspace=",
 	} {

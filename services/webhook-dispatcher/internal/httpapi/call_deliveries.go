@@ -54,7 +54,7 @@ func viewCallDelivery(d store.CallDelivery) callDeliveryView {
 		ID: d.ID, SubscriptionID: d.SubscriptionID, EventID: d.EventID, EventType: d.EventType, Status: d.Status,
 		CreatedAt: openapi.TimestampOf(d.CreatedAt), Attempts: []callAttemptView{},
 	}
-	if d.Status == string(deliveries.Queued) { // it is not known when a held delivery will be sent
+	if d.Status == string(deliveries.Queued) { // the next attempt of a held delivery is unknown
 		view.NextAttemptAt = openapi.TimestampOrNull(d.NextAttemptAt)
 	}
 	for _, t := range d.Attempts {

@@ -18,8 +18,8 @@ import (
 	"ringfence.dev/services/webhook-dispatcher/internal/store"
 )
 
-// readSubscription responds with the subscription, the reason of the status failed and the cause of
-// the last failure.
+// readSubscription handles GET /v1/webhook-subscriptions/{id}. The response also contains the cause
+// of the last failure and, if the status is failed, the reason for this status.
 func (a *API) readSubscription(w http.ResponseWriter, r *http.Request) error {
 	id, err := httpserver.PathID(r, "id", subscriptionResource)
 	if err != nil {
@@ -75,7 +75,8 @@ func (a *API) listForCustomer(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	// the last row may be the first row of the next page; its few attempts are read too
+	// one row more than the page may have been found; the attempts of that row are read but not
+	// used
 	attempts, err := a.store.NewestAttempts(r.Context(), false, rows...)
 	if err != nil {
 		return err
@@ -108,7 +109,7 @@ func (a *API) readForCustomer(w http.ResponseWriter, r *http.Request) error {
 		ID: short.ID, EventID: short.EventID, EventType: short.EventType, CallID: short.CallID, Status: short.Status,
 		NextAttemptAt: short.NextAttemptAt, Attempts: make([]openapi.WebhookAttemptDetail, len(short.Attempts)),
 	}
-	if json.Valid(body) { // an erased body is empty
+	if json.Valid(body) { // the body is empty if it was erased
 		view.Event = body
 	}
 	for i, t := range attempts[id] {
@@ -144,7 +145,8 @@ func (a *API) resend(w http.ResponseWriter, r *http.Request) error {
 	return httpserver.WriteJSON(w, http.StatusAccepted, viewForCustomer(queued, attempts[id]))
 }
 
-// resendForOperator does the same as resend in the operator API.
+// resendForOperator handles the resend of a delivery in the operator API. It has the same effect as
+// resend.
 func (a *API) resendForOperator(w http.ResponseWriter, r *http.Request) error {
 	id, err := httpserver.PathID(r, "id", subscriptionResource)
 	if err != nil {
@@ -196,7 +198,7 @@ type periodBody struct {
 	OnlyFailed *bool   `json:"only_failed"`
 }
 
-// period returns the period of the request. Without until, it ends now.
+// period returns the period of the request. If until is absent, the period ends now.
 func (b periodBody) period(now time.Time) (period store.Period, err error) {
 	if b.Since == nil {
 		return period, apierr.Validation("since", "is required: the time from which events were created.")

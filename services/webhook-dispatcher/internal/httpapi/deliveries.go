@@ -15,7 +15,8 @@ import (
 	"ringfence.dev/services/webhook-dispatcher/internal/subscriptions"
 )
 
-// operatorView is a subscription in the operator API: the customer's view and the health.
+// operatorView is a subscription in the operator API. It contains the fields that the customer sees
+// and also the health.
 type operatorView struct {
 	openapi.WebhookSubscription
 	Description string             `json:"description"`
@@ -25,7 +26,7 @@ type operatorView struct {
 	Flag        *flagView          `json:"flag"`
 }
 
-// flagView is present while the status of the subscription is failed.
+// flagView is present only if the status of the subscription is failed.
 type flagView struct {
 	FailedAt openapi.Timestamp `json:"failed_at"`
 	Reason   string            `json:"reason"`
@@ -109,8 +110,9 @@ func viewAttempt(t store.Attempt) attemptView {
 		Error: t.Error, Cause: t.CauseText(), Excerpt: t.Excerpt}
 }
 
-// listDeliveries has the filter object_id in addition to the filters of the customer's list: the id
-// of a call, a call request or a subscription.
+// listDeliveries lists the deliveries of a subscription for operators. It has the filters of the
+// customer's list and also the filter object_id: the id of a call, a call request or a
+// subscription.
 func (a *API) listDeliveries(w http.ResponseWriter, r *http.Request) error {
 	object, err := httpserver.QueryUUID(r.URL.Query(), "object_id")
 	if err != nil {

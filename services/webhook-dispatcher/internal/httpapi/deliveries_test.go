@@ -97,7 +97,7 @@ func TestDeliveries_FiltersSelectMatchingDeliveries(t *testing.T) {
 	}
 }
 
-// An event of a call request must not match call_id, which selects a call.
+// The filter call_id selects the events of a call. It must not select events of a call request.
 func TestDeliveries_FiltersByCallAndByObject(t *testing.T) {
 	t.Parallel()
 	p := newReplayFixture(t)

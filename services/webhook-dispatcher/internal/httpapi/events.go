@@ -20,11 +20,12 @@ import (
 	"ringfence.dev/services/webhook-dispatcher/internal/subscriptions"
 )
 
-// refillRetry is the Retry-After while events can be missing after a failover.
+// refillRetry is the Retry-After of the 503 response for an unknown event shortly after a failover.
+// The consumer may still have to store this event again.
 const refillRetry = 5 * time.Second
 
-// streamEvents handles GET /v1/events. The response ends when the client disconnects or reads too
-// slowly, and when the process stops.
+// streamEvents handles GET /v1/events. The response ends when the client disconnects, when the
+// client reads too slowly, or when the process stops.
 func (a *API) streamEvents(w http.ResponseWriter, r *http.Request) error {
 	query := r.URL.Query()
 	caller := serviceauth.CallerFrom(r.Context())
@@ -77,8 +78,9 @@ func (a *API) streamCursor(r *http.Request, workspaceID uuid.UUID, after *uuid.U
 	return cursor, err
 }
 
-// lastEventID returns the id in the header Last-Event-ID, or else in the parameter last_event_id.
-// An EventSource repeats its first URL when it reconnects, so the header has the newer id.
+// lastEventID returns the id in the header Last-Event-ID. If the header is absent, it returns the
+// id in the parameter last_event_id. When an EventSource reconnects, it repeats its first URL, so
+// the header has the newer id.
 func lastEventID(header http.Header, query url.Values) (*uuid.UUID, error) {
 	if text := header.Get("Last-Event-ID"); text != "" {
 		query = url.Values{"last_event_id": {text}}
@@ -87,7 +89,7 @@ func lastEventID(header http.Header, query url.Values) (*uuid.UUID, error) {
 }
 
 // streamFilter returns the filter in the parameter types. turns is true if the caller may read the
-// turns of calls in progress. A stream sends them only if types names them, because these messages
+// turns of calls in progress. A stream sends turns only if types contains call.turn, because turns
 // have no id.
 func streamFilter(query url.Values, turns bool) (filter eventstream.Filter, err error) {
 	if !query.Has("types") {
@@ -96,7 +98,7 @@ func streamFilter(query url.Values, turns bool) (filter eventstream.Filter, err 
 	if len(query["types"]) > 1 {
 		return filter, apierr.Validation("types", "must stand once in the query.")
 	}
-	// webhook.test is accepted but has no effect, as in the events of a subscription
+	// types may contain webhook.test without an effect, like the events of a subscription
 	known := subscriptions.Events()
 	if turns {
 		known = append(known, eventstream.TurnType)

@@ -36,7 +36,7 @@ func TestEvents_HEADRequestEndsImmediately(t *testing.T) {
 	wantEqual(t, "open streams", open, 0)
 }
 
-func TestEvents_TypesNamesTurnsIfTheCallerMayReadThem(t *testing.T) {
+func TestEvents_FilterAcceptsTurnsIfTheCallerMayReadThem(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t)
 	token, err := h.gateway.SignCaller("webhook-dispatcher", serviceauth.Caller{
@@ -52,8 +52,9 @@ func TestEvents_TypesNamesTurnsIfTheCallerMayReadThem(t *testing.T) {
 	wantEqual(t, "status", rec.Code, http.StatusOK)
 }
 
-// After a failover, the consumer must first store the lost events again.
-func TestEvents_UnknownIDIsUnavailableAfterAFailover(t *testing.T) {
+// Shortly after a failover, an event can be unknown because the consumer has not stored it again
+// yet.
+func TestEvents_UnknownIDGives503ShortlyAfterAFailover(t *testing.T) {
 	t.Parallel()
 	h, ws := newFixture(t), uuid.New()
 	const another = `

@@ -39,7 +39,7 @@ import (
 
 const schema = "webhook_dispatcher"
 
-// The test signs the caller tokens that the gateway would sign.
+// fixture serves the API for a test. It signs caller tokens, as the gateway would.
 type fixture struct {
 	t       testing.TB
 	pool    *pgxpool.Pool

@@ -32,7 +32,7 @@ func (h *fixture) fetch(workspace uuid.UUID) func(int, uuid.UUID) testkit.Page {
 	}
 }
 
-// createPaused pauses the new subscription, because only five subscriptions can be active.
+// createPaused creates a paused subscription. A workspace can have only five active subscriptions.
 func (h *fixture) createPaused(workspace uuid.UUID) uuid.UUID {
 	h.t.Helper()
 	id, _ := h.create(workspace)
@@ -40,7 +40,7 @@ func (h *fixture) createPaused(workspace uuid.UUID) uuid.UUID {
 	return uuid.MustParse(id)
 }
 
-// insertPaused inserts the subscription into the table, because the API limits the number of
+// insertPaused inserts a subscription directly into the table, because the API limits the number of
 // subscriptions.
 func (h *fixture) insertPaused(workspace uuid.UUID) uuid.UUID {
 	h.t.Helper()

@@ -236,8 +236,8 @@ func TestReplay_QueuesAllDeliveriesThatFailedSinceATime(t *testing.T) {
 	if work := p.sendAll(deliveries.OutcomeFailed); len(work) != 3 {
 		t.Errorf("claimed deliveries = %d, want the 3 that failed", len(work))
 	}
-	// The replayed deliveries have failed again. A repeated request with the same member before
-	// replays nothing. Without this member, the request replays them again.
+	// The replayed deliveries have failed again. If the request is repeated with the member
+	// `before`, it must replay nothing. Without `before`, it must replay the deliveries again.
 	var moment time.Time
 	if err := p.pool.QueryRow(t.Context(), `SELECT min(done_at) FROM deliveries WHERE replays = 1`).Scan(&moment); err != nil {
 		t.Fatal(err)
@@ -246,7 +246,7 @@ func TestReplay_QueuesAllDeliveriesThatFailedSinceATime(t *testing.T) {
 	p.requireReplayed("repeated without before", p.replay(`{"status":"failed",`+longAgo+`}`), 3, false)
 }
 
-func TestReplay_EventsOfACallKeepTheirOrder(t *testing.T) {
+func TestReplay_SendsTheEventsOfACallInOrder(t *testing.T) {
 	t.Parallel()
 	p := newReplayFixture(t)
 	call := uuid.New()

@@ -10,8 +10,8 @@ import (
 	"ringfence.dev/services/webhook-dispatcher/internal/store"
 )
 
-// ApplySetting stores a workspace that the gateway has committed. After the response, all claims on
-// every replica use the new settings.
+// ApplySetting stores the settings of a workspace that the gateway has committed. After the
+// response, every claim on every replica uses these settings.
 func (a *API) ApplySetting(
 	ctx context.Context, req *connect.Request[settingsv1.ApplySettingRequest],
 ) (*connect.Response[settingsv1.ApplySettingResponse], error) {

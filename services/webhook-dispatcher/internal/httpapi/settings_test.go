@@ -15,7 +15,8 @@ import (
 	"ringfence.dev/services/webhook-dispatcher/internal/store"
 )
 
-// The test sends each version of a workspace by ApplySetting and by the consumer, in any order.
+// Versions of a workspace arrive in calls of ApplySetting and in the topic workspaces.v1, in any
+// order.
 func TestApplySetting_NewestVersionIsStoredInAnyOrder(t *testing.T) {
 	t.Parallel()
 	type step struct {

@@ -34,8 +34,8 @@ func (a *API) listSubscriptions(w http.ResponseWriter, r *http.Request) error {
 	return httpserver.WriteJSON(w, http.StatusOK, page.Of(pageReq, subs, viewSubscription))
 }
 
-// newSubscription reads the body of a POST. It reports all errors with the code validation_error
-// together. If there are none, it reports invalid_url, and then the errors of events.
+// newSubscription reads the body of a POST. One validation_error names all missing and malformed
+// fields. If there is none, newSubscription checks the url (invalid_url) and then the events.
 func (a *API) newSubscription(f *bodyReader) (sub subscriptions.Subscription, err error) {
 	if name := f.readText("name"); name != nil {
 		sub.Name = *name
@@ -86,9 +86,9 @@ func (a *API) createSubscription(w http.ResponseWriter, r *http.Request) error {
 	return httpserver.WriteJSON(w, http.StatusCreated, openapi.WebhookSubscriptionCreated{ID: sub.ID, SigningSecret: secret, StoreThis: storeSecretNotice})
 }
 
-// readChange reads the body of a PATCH. A url or events that is absent or null is not changed. All
-// errors with the code validation_error are reported together, and other errors only if there are
-// none.
+// readChange reads the body of a PATCH. If url or events is absent or null, it is not changed. One
+// validation_error names all malformed fields. Other errors are returned only if there is no
+// validation_error.
 func (a *API) readChange(f *bodyReader) (change store.Change, err error) {
 	url, events := f.readText("url"), f.readEvents()
 	if err := f.validationError(); err != nil {
@@ -106,7 +106,7 @@ func (a *API) readChange(f *bodyReader) (change store.Change, err error) {
 			return change, err
 		}
 	}
-	// null is an invalid status, but an absent status is no change
+	// an absent status is not changed, but the value null is invalid
 	if raw, given := f.members["status"]; given {
 		status, err := subscriptions.ParseStatus(raw)
 		if err != nil {
@@ -126,8 +126,8 @@ func (a *API) changeSubscription(w http.ResponseWriter, r *http.Request) error {
 	return httpserver.WriteJSON(w, http.StatusOK, viewSubscription(sub))
 }
 
-// applyChange stores the change that read returns for the request body, and responds with the
-// changed subscription. An unknown subscription gives 404 before the body is checked.
+// applyChange reads the request body with read, stores the change, and returns the changed
+// subscription. An unknown subscription gives 404 before the body is checked.
 func (a *API) applyChange(
 	r *http.Request, read func(*bodyReader) (store.Change, error),
 ) (subscriptions.Subscription, error) {
@@ -206,5 +206,5 @@ func (a *API) testSubscription(w http.ResponseWriter, r *http.Request) error {
 	})
 }
 
-// Caches must not store the response, because it contains a secret.
+// setNoStore forbids caches to store the response, because it contains a secret.
 func setNoStore(w http.ResponseWriter) { w.Header().Set("Cache-Control", "no-store") }

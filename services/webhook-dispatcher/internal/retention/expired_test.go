@@ -26,8 +26,8 @@ func (r *fixture) withSubscription(workspace uuid.UUID) *fixture {
 	return &other
 }
 
-// One workspace has a retention period of three days. An event is deleted with the last of its
-// deliveries. Deliveries that have not ended are kept.
+// One workspace has a retention period of three days. Deliveries that have not ended are kept. An
+// event is deleted together with its last delivery.
 func TestDeleteExpired_DeletesAfterTheRetentionPeriodOfTheWorkspace(t *testing.T) {
 	t.Parallel()
 	first := newFixture(t)
@@ -68,7 +68,7 @@ func TestDeleteExpired_DeletesAfterTheRetentionPeriodOfTheWorkspace(t *testing.T
 			t.Errorf("at %s: deliveries, events, deliveries of the other workspace, attempts without delivery = %v, want %d, %d, 7, 0", at, got, deliveries, events)
 		}
 	}
-	forget(now, 4+7, 7) // queued deliveries of the second subscription need these bodies
+	forget(now, 4+7, 7) // the bodies stay, because queued deliveries of the second subscription need them
 	second.complete(second.claim(), deliveries.OutcomeDelivered, now)
 	forget(now, 4+4, 4)
 	forget(now.Add(10*day), 0, 0)

@@ -32,7 +32,7 @@ const (
 
 func noon() time.Time { return time.Date(2026, 6, 4, 12, 0, 0, 0, time.UTC) }
 
-// The tests use the database role of the running service.
+// fixture uses the database role of the running service.
 type fixture struct {
 	t         testing.TB
 	pool      *pgxpool.Pool
@@ -108,7 +108,8 @@ func (r *fixture) claim() []deliveries.Work {
 	return claimed.Work
 }
 
-// The attempts have the given time. The result is the number of stored results.
+// complete stores a result at the given time for each delivery. It returns how many results the
+// store accepted.
 func (r *fixture) complete(work []deliveries.Work, outcome deliveries.Outcome, at time.Time) (settled int) {
 	r.t.Helper()
 	results := make([]deliveries.Result, len(work))
@@ -143,7 +144,7 @@ func (r *fixture) partitionsOfRows(table string) (names []string) {
 	return names
 }
 
-// partitionDays leaves out the default partition.
+// partitionDays returns the days of the partitions of a table. It leaves out the default partition.
 func (r *fixture) partitionDays(table string) (names []string) {
 	r.t.Helper()
 	rows, err := r.pool.Query(r.t.Context(), `SELECT right(inhrelid::regclass::text, 8) FROM pg_inherits

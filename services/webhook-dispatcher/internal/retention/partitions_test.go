@@ -48,7 +48,7 @@ func TestRotateDays_ConcurrentCallsCreateEachPartitionOnce(t *testing.T) {
 	}
 }
 
-func TestRotateDays_DropsWholeUTCDaysOnly(t *testing.T) {
+func TestRotateDays_DropsOnlyWholeUTCDays(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)
 	r.rotate(noon())
@@ -61,7 +61,7 @@ func TestRotateDays_DropsWholeUTCDaysOnly(t *testing.T) {
 	r.complete(r.claim(), deliveries.OutcomeDelivered, midnight)
 	wantEqual(t, "places of attempts", r.partitionsOfRows("attempts"), []string{"attempts" + today, "attempts" + today})
 
-	end := midnight.Add(keep) // yesterday's retention period ends at this time
+	end := midnight.Add(keep) // the end of the retention period of events from just before midnight
 	r.rotate(end.Add(-time.Nanosecond))
 	if n := r.count(`SELECT count(*) FROM deliveries`); n != 2 {
 		t.Fatalf("deliveries just before the day is old enough = %d, want 2", n)
@@ -86,7 +86,7 @@ func TestRotateDays_DropsWholeUTCDaysOnly(t *testing.T) {
 	}
 }
 
-func TestRotateDays_RowsWithWrongTimesAreInTheDefaultPartition(t *testing.T) {
+func TestRotateDays_RowsOfDaysWithoutAPartitionAreInTheDefaultPartition(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)
 	r.rotate(noon())
@@ -99,7 +99,7 @@ func TestRotateDays_RowsWithWrongTimesAreInTheDefaultPartition(t *testing.T) {
 	if n := r.complete(work, deliveries.OutcomeDelivered, noon()); n != 4 {
 		t.Fatalf("stored results in the default partition = %d, want 4", n)
 	}
-	r.rotate(noon().Add(day)) // only the old row is deleted, and rows of future days stay
+	r.rotate(noon().Add(day)) // the row that is too old is deleted; rows of future days stay
 	wantEqual(t, "places", r.partitionsOfRows("deliveries"), []string{rest, rest, rest})
 	r.rotate(noon().Add(7 * day))
 	ninth := "deliveries" + noon().Add(9*day).Format("_20060102")
@@ -130,7 +130,7 @@ func TestRotateDays_QueuedDeliveriesAreKeptWhenTheirDayIsDropped(t *testing.T) {
 	if n := r.count(`SELECT count(*) FROM attempts`); n != 0 {
 		t.Errorf("attempts = %d, want 0", n)
 	}
-	r.rotate(late.Add(20 * day)) // the subscription is still paused
+	r.rotate(late.Add(20 * day)) // the subscription is still paused, so its delivery must stay
 	r.setStatus("active")
 	work := r.claim()
 	if len(work) != 1 {
@@ -160,8 +160,8 @@ func TestRotateDays_QueuedDeliveriesAreKeptWhenTheirDayIsDropped(t *testing.T) {
 	}
 }
 
-// rotateUntil calls RotateDays until done is closed. It begins with the day first and begins again
-// after span days.
+// rotateUntil calls RotateDays for consecutive days until done is closed. After span days it starts
+// with day 0 again. first is the number of the first day.
 func (r *fixture) rotateUntil(done <-chan struct{}, first, span int) {
 	r.t.Helper()
 	for d := first; ; d = (d + 1) % span {
@@ -215,7 +215,7 @@ func TestRotateDays_ConcurrentInsertsAreNotLost(t *testing.T) {
 	}
 }
 
-func TestRetentionJob_RotatesDaysAtStartByTheTimeOfTheDatabase(t *testing.T) {
+func TestRetentionJob_RotatesDaysAtStartWithTheClockOfTheDatabase(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)
 	ctx, stop := context.WithCancel(t.Context())

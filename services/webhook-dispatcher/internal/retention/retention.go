@@ -26,8 +26,8 @@ const (
 	batchSize = 1000
 
 	daysInterval = time.Hour
-	// daysAhead is the number of partitions that are created in advance, so that the job can fail
-	// for a weekend without an effect. daysBehind is the number of past days with a partition,
+	// daysAhead is the number of partitions that are created in advance, so that a failure of the
+	// job during a weekend has no effect. daysBehind is the number of past days with a partition,
 	// because Kafka can still contain records of these days.
 	daysAhead  = 3
 	daysBehind = 7
@@ -115,8 +115,8 @@ func (j *Job) deleteSubscription(ctx context.Context, sub uuid.UUID, batch int) 
 	return j.store.DeleteSubscription(ctx, sub)
 }
 
-// deleteQueue reads the queue from its start again and again until it is empty. A single pass can
-// miss a delivery: if a result is stored meanwhile, the position of its delivery changes.
+// deleteQueue reads the queue from its start repeatedly until it is empty. A single pass can miss a
+// delivery: if a result is stored during the pass, the delivery moves to another position.
 func (j *Job) deleteQueue(ctx context.Context, sub uuid.UUID, batch int) error {
 	for found := 1; found > 0; {
 		found = 0

@@ -59,8 +59,8 @@ WHERE delivery_id = ANY (@ids::uuid[])
 ORDER BY at, delivery_id, no
 LIMIT @rows`
 
-// The limits of one result. A call has a few deliveries with five attempts each, and more only
-// after many replays.
+// These limits apply to one call. A call normally has a few deliveries with at most five attempts
+// each. It has more only after many replays.
 const (
 	maxCallDeliveries = 1000
 	maxCallAttempts   = 5000

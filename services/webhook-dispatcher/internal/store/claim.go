@@ -13,13 +13,13 @@ import (
 )
 
 // Every statement of this file that reads due deliveries starts at a due time that the caller
-// passes. Rows that were claimed or deleted stay in the indexes until a vacuum removes them, and a
+// passes. Rows that were claimed or deleted stay in the indexes until a vacuum removes them. A
 // statement that started at the oldest index entry would read all these rows.
 //
 // The statements compare the subscription with an array of one id, and ORDER BY names all columns
 // of the index delivery_queue_subscription. Only this index has that order, so new statistics
-// cannot make the planner use another index. A comparison of rows would also read the deliveries
-// that are due after now().
+// cannot make the planner use another index. The statements do not use row-wise comparisons, which
+// would also read deliveries that are due after now().
 
 // Position is a position in the queue, which is ordered by due time.
 type Position struct {
@@ -110,8 +110,8 @@ type pollRow struct {
 	More      bool
 }
 
-// A subscription that became deliverable again is returned twice: once for its first attempts and
-// once for its retries. The due time is unknown.
+// If a subscription was resumed, or its workspace changed, it is returned twice: once for its first
+// attempts and once for its retries. Its due time is unknown.
 const pollDue = `
 WITH due AS MATERIALIZED (
     SELECT q.subscription_id, q.is_retry, q.due_at, q.delivery_id
@@ -175,8 +175,8 @@ type listRow struct {
 	Retry     bool
 }
 
-// A scalar subquery with LIMIT is executed as one index lookup, even if the planner expects many
-// rows.
+// A scalar subquery with LIMIT is always executed as one index lookup, even if the planner expects
+// many rows.
 const listDue = `
 SELECT s.id, s.url, s.resumed_at,
        coalesce((SELECT true FROM delivery_queue q
@@ -223,8 +223,8 @@ type Claimed struct {
 }
 
 // Remaining describes the due deliveries of a subscription after a claim. First is the due time of
-// the oldest due first attempt, and Retry that of the oldest due retry. nil means that there is
-// none.
+// the oldest due first attempt. Retry is the due time of the oldest due retry. nil means that no
+// such delivery is due.
 type Remaining struct {
 	SubscriptionID uuid.UUID
 	First, Retry   *time.Time
@@ -239,7 +239,7 @@ func StartLimit(lease time.Duration) time.Duration { return min(5*time.Second, l
 // nothing of a subscription that is not active, or whose workspace may not use webhooks.
 //
 // While the first attempt for an event has no result, later events of the same call are not
-// claimed. If the last permitted attempt of a delivery was lost with its process, the delivery is
+// claimed. If a process ended during the last permitted attempt of a delivery, the delivery is
 // returned with Work.Lost and must not be sent.
 func (s *Store) ClaimDue(ctx context.Context, claim Claim) (claimed Claimed, err error) {
 	n := len(claim.Quotas)

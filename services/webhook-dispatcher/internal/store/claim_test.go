@@ -34,8 +34,9 @@ func queueLength() int {
 	return 20_000
 }
 
-// Each of @subs subscriptions has @each due deliveries. Four of five subscriptions are paused. Two
-// consecutive deliveries of a subscription belong to one call, so the second waits for the first.
+// Each of @subs subscriptions has @each due deliveries. Four of five subscriptions are paused. Each
+// pair of consecutive deliveries belongs to one call, so the second delivery of a pair waits for
+// the first delivery.
 const insertCrowd = `
 WITH sub AS (
     INSERT INTO subscriptions (id, workspace_id, name, url, events, status, secret_sealed, secret_last4)
@@ -165,7 +166,8 @@ func TestPoll_DoesNotReadDeliveriesOfPausedSubscriptions(t *testing.T) {
 	list := m.pagesBy(func() {
 		wantEqual(t, "listed kinds of due deliveries of the active subscription", len(m.listDue(uuid.Nil, 256)), 1)
 	})
-	// The index may still contain entries of the 1,999 paused subscriptions.
+	// The index of active subscriptions may still contain entries of the 1,999 subscriptions that
+	// this test paused.
 	wantAtMost(t, "pages read by a list of the active subscriptions", list, 2200)
 }
 
@@ -280,12 +282,12 @@ func TestStatus_ChangesDoNotWaitForLockedDeliveries(t *testing.T) {
 	}
 }
 
-// entriesRead is the number of index entries of the queue that all sessions have read, including
-// entries of deleted rows.
+// entriesRead counts the index entries of the queue that all sessions have read, including entries
+// of deleted rows.
 const entriesRead = `SELECT sum(idx_tup_read)::bigint FROM pg_stat_user_indexes WHERE relname = 'delivery_queue'`
 
-// A vacuum does not remove sent deliveries while another transaction has an old snapshot. After
-// 4,000 sent deliveries, a poll and a claim must read as much as after 400.
+// A vacuum does not remove the queue rows of sent deliveries while another transaction has an old
+// snapshot. After 4,000 sent deliveries, a poll and a claim must not read more than after 400.
 func TestClaim_DoesNotReadMoreWithMoreDeadRows(t *testing.T) {
 	t.Parallel()
 	r, ws := newFixture(t), uuid.New()
@@ -430,7 +432,7 @@ func TestListDue_ReturnsEveryActiveSubscriptionOnce(t *testing.T) {
 }
 
 // When the statistics were collected, the queue contained only retries of one subscription. So the
-// planner expects to find them at the start of the index that polls use. But now that index starts
+// planner expects these retries at the start of the index that polls use. But that index now starts
 // with 4,000 retries of other subscriptions.
 func TestDueStatements_UseTheIndexOfTheSubscription(t *testing.T) {
 	t.Parallel()

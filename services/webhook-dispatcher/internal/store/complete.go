@@ -76,7 +76,8 @@ func (s *Store) storeResults(ctx context.Context, results []deliveries.Result,
 	return done, nil
 }
 
-// settledRow is a subscription with stored results. Its health is zero if it was not updated.
+// settledRow is a subscription with stored results. The health in it is zero if the row in
+// subscription_health was not updated.
 type settledRow struct {
 	healthRow
 	Settled int

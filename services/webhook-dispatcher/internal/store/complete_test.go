@@ -15,7 +15,7 @@ import (
 )
 
 // While the database is not reachable, a batch can collect two results of one delivery. Only the
-// result of the current attempt counts, at any position in the batch.
+// result of the current attempt may count, whether it is the first or the last of the batch.
 func TestComplete_OnlyTheResultOfTheCurrentAttemptCounts(t *testing.T) {
 	t.Parallel()
 	r, ws := newFixture(t), uuid.New()
@@ -68,8 +68,8 @@ func TestComplete_OnlyTheResultOfTheCurrentAttemptCounts(t *testing.T) {
 	wantEqual(t, "status", got.Status, subscriptions.Active)
 }
 
-// A batch can contain a failure twice. A batch can also be stored again because the response to its
-// COMMIT was lost. The failure must be counted once.
+// A batch can contain the same failure twice. A batch can also be stored again because the response
+// to its COMMIT was lost. In both cases, the failure must be counted once.
 func TestComplete_CountsARepeatedFailureOnce(t *testing.T) {
 	t.Parallel()
 	r, ws := newFixture(t), uuid.New()
@@ -147,9 +147,9 @@ func TestComplete_StoresNoResponseOfACallThatIsBeingErased(t *testing.T) {
 	wantEqual(t, "stored responses", r.count(`SELECT count(*) FROM attempts WHERE excerpt IS NOT NULL`), 0)
 }
 
-// Disable waits for the lock of the subscription, which an ingest holds. Meanwhile a success is
-// stored.
-func TestDisable_EarlierSuccessKeepsTheSubscriptionActive(t *testing.T) {
+// Disable waits for the lock of the subscription, which another transaction holds to ingest an
+// event. During this wait, a success is stored.
+func TestDisable_SubscriptionStaysActiveIfASuccessIsStoredFirst(t *testing.T) {
 	t.Parallel()
 	r, ws := newFixture(t), uuid.New()
 	sub, ev := r.subscribe(ws, "call.completed"), event(ws, uuid.New(), 1, "call.completed")

@@ -128,10 +128,10 @@ func (s *Store) Deliveries(ctx context.Context, workspaceID, subscriptionID uuid
 	return rows, nil
 }
 
-// statement returns an SQL statement that can use an index for the filter. A call has few
-// deliveries, so the statement for a call reads all of them. With a filter for status or event
-// type, the statement reads the newest deliveries of each combination of status and event type
-// separately, so that a rare status is found quickly among a million deliveries.
+// statement returns an SQL statement that can use an index for the filter. For a call, the
+// statement reads all deliveries of the call, because these are few. For a status or an event type,
+// it reads the newest deliveries of each combination of status and event type separately. So a rare
+// status is found quickly among a million deliveries.
 func (f Filter) statement() string {
 	selected := newestOfPairs
 	switch {
@@ -167,8 +167,8 @@ func (f Filter) storedStatuses() []string {
 	return []string{string(f.Status)}
 }
 
-// eventTypes returns the event types that match. If CallID is set, these are only types of call
-// events: the column call_id also has ids of call requests and subscriptions.
+// eventTypes returns the event types that match. If CallID is set, it returns only types of call
+// events, because the column call_id also contains ids of call requests and subscriptions.
 func (f Filter) eventTypes() []string {
 	types := []string{f.EventType}
 	if f.EventType == "" {
@@ -180,9 +180,10 @@ func (f Filter) eventTypes() []string {
 	return slices.DeleteFunc(types, func(event string) bool { return !strings.HasPrefix(event, "call.") })
 }
 
-// newestOfPairs compares the subscription with an array of one id and sorts by it, so that only the
-// index deliveries_filtered has the order. Otherwise the planner uses deliveries_subscription for a
-// status that is common on some days, and reads all deliveries of the other days.
+// newestOfPairs compares the subscription with an array of one id and sorts by the subscription.
+// Only the index deliveries_filtered provides this order. Otherwise the planner would use the index
+// deliveries_subscription for a status that is common on some days, and would read all deliveries
+// of the other days.
 const (
 	beforeCursor = ` AND (d.created_at, d.id) < (@after_at::timestamptz, @after::uuid)`
 	newestFirst  = ` ORDER BY d.created_at DESC, d.id DESC LIMIT @rows`
@@ -306,9 +307,9 @@ func (s *Store) Attempts(ctx context.Context, deliveryID uuid.UUID) ([]Attempt, 
 const attemptsOf = `
 SELECT replay, no, at, ms, code, error, cause, excerpt FROM attempts WHERE delivery_id = @id ORDER BY replay, no, at`
 
-// useIndexes makes the following statements of the transaction use index scans. A row can be only
-// in one partition, but the planner does not consider this. Without the setting, it would scan the
-// partitions of whole days for a few rows.
+// useIndexes makes the following statements of the transaction use index scans. A row is in only
+// one partition, but the planner expects matching rows in each partition. Without the setting, it
+// would scan whole partitions to find a few rows.
 const useIndexes = `SELECT set_config('enable_seqscan', 'off', true), set_config('enable_hashjoin', 'off', true), set_config('enable_mergejoin', 'off', true)`
 
 // unknownCursor handles an error of the search for the row that the cursor names. It converts

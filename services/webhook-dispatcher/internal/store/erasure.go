@@ -57,8 +57,8 @@ UPDATE deliveries SET erased_at = coalesce(erased_at, now()) WHERE workspace_id 
 
 const eraseExcerpts = `SELECT erase_excerpts(@ids::uuid[])`
 
-// eraseBodies runs after markErased as a separate statement. So it also reads deliveries that were
-// replayed while markErased waited. After markErased, no replay of the call can start.
+// eraseBodies runs after markErased as a separate statement, so it also reads deliveries that were
+// replayed while markErased waited for a lock. After markErased, no replay of the call can start.
 const eraseBodies = `
 SELECT erase_body(e.id, e.created_at, EXISTS (
            SELECT FROM delivery_queue q

@@ -40,7 +40,7 @@ func (r *fixture) eraseCall(e store.Erasure) {
 	}
 }
 
-// Numbers keep their text form.
+// decodeJSON decodes a body. Numbers are not converted, so that they are compared as text.
 func decodeJSON(t *testing.T, body []byte) (value any) {
 	t.Helper()
 	if len(body) == 0 {

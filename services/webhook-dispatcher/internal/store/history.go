@@ -46,8 +46,8 @@ func (s *Store) AddDays(ctx context.Context, first, last time.Time) (added int, 
 const addDay = `SELECT add_day(@table, @day::date)`
 
 // DropDays drops the partitions of the days before the given date (UTC), and deletes older rows
-// from the default partitions. The rows of a queued delivery move to the default partition instead.
-// dropped is the number of partitions that were dropped or renewed.
+// from the default partitions. It moves the rows of queued deliveries to the default partition.
+// dropped is the number of partitions that were dropped or replaced.
 func (s *Store) DropDays(ctx context.Context, before time.Time) (dropped int, err error) {
 	for _, table := range historyTables() {
 		args := pgx.NamedArgs{"table": table, "before": before}
@@ -94,8 +94,8 @@ func (s *Store) RetentionPeriods(ctx context.Context) ([]RetentionPeriod, error)
 	return found, nil
 }
 
-// An event is deleted together with the last of its deliveries. Rows that this statement deletes
-// are still visible within the statement.
+// An event is deleted together with its last delivery. Rows that this statement deletes are still
+// visible within the statement.
 const deleteExpired = `
 WITH oldest AS (
     SELECT d.id, d.created_at FROM subscriptions s CROSS JOIN LATERAL (
@@ -130,7 +130,8 @@ func (s *Store) DeleteExpired(ctx context.Context, workspaceID uuid.UUID, before
 	return deleted, nil
 }
 
-// An event that still has a delivery is deleted together with its last delivery.
+// deleteExpiredStream deletes the body of an event only if the event has no delivery. Otherwise
+// DeleteExpired deletes the body together with the last delivery.
 const deleteExpiredStream = `
 WITH oldest AS MATERIALIZED (
     SELECT position, ingested_at FROM stream_events

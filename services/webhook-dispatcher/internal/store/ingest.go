@@ -55,7 +55,7 @@ func (s *Store) Match(ctx context.Context, tx pgx.Tx, events ...deliveries.Event
 	}
 	done.Matched = make([]int, len(events))
 	var rows []newDelivery
-	seen := make(map[uuid.UUID]bool, len(events)) // two records can have the same event
+	seen := make(map[uuid.UUID]bool, len(events)) // two records of the batch can contain the same event
 	for i := range events {
 		ev := &events[i]
 		for _, sub := range subscriptions[ev.WorkspaceID] {
@@ -177,7 +177,7 @@ func queueStreamed(batch *pgx.Batch, events []deliveries.Event) {
 	once := make([]*deliveries.Event, 0, len(events))
 	order := make(map[uuid.UUID]int, len(events))
 	for i := range events {
-		if _, known := order[events[i].ID]; !known { // two records can have the same event
+		if _, known := order[events[i].ID]; !known { // two records of the batch can contain the same event
 			order[events[i].ID], once = i, append(once, &events[i])
 		}
 	}
@@ -215,10 +215,10 @@ FROM unnest(@events::uuid[], @created::timestamptz[], @workspaces::uuid[], @call
      AS m (id, created_at, workspace_id, call_id, type, sequence, body, erased)
 ON CONFLICT DO NOTHING`
 
-// The update of stream_heads locks the row of the workspace. A concurrent transaction waits there
-// until this one commits, and then assigns the positions that follow. Rows are locked in the order
-// of the workspaces, to prevent deadlocks. An event that was published again with another time has
-// a new row, but keeps its position.
+// The update of stream_heads locks the row of the workspace. A concurrent transaction waits for
+// this lock until the commit, and then assigns the next positions. Rows are locked in the order of
+// the workspaces, to prevent deadlocks. If an event was published again with another time, it gets
+// a new row but keeps its position.
 const insertStreamed = `
 WITH fresh AS MATERIALIZED (` + insertEvents + `
     RETURNING id, created_at, workspace_id, type
@@ -240,10 +240,10 @@ JOIN unnest(@events::uuid[], @order::int[]) AS batch (id, place) ON batch.id = f
 WHERE NOT EXISTS (SELECT FROM stream_events s WHERE s.event_id = f.id)`
 
 // A delivery is queued only if its row in deliveries is new, so a record that Kafka repeats queues
-// nothing. If an event is published again with another time, its delivery has another id. It is not
-// stored while the first attempt for the event is queued.
+// nothing. If an event is published again with another time, its delivery has another id. This
+// second delivery is not stored while the first attempt for the event is queued.
 //
-// The due time is the time of the INSERT. If the commit follows later than the overlap of two
+// The due time is the time of the INSERT. If the transaction commits later than the overlap of two
 // polls, a poll can miss the delivery.
 const insertDeliveries = `
 WITH fresh AS (

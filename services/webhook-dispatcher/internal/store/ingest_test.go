@@ -101,11 +101,12 @@ func (r *fixture) suspend(workspace uuid.UUID) {
 	}
 }
 
-// ingest calls beforeCommit directly before the COMMIT, unless it is nil.
+// ingest stores events as the consumer does. If beforeCommit is not nil, ingest calls it directly
+// before the COMMIT.
 func (r *fixture) ingest(beforeCommit func(), events ...deliveries.Event) (done store.Ingested) {
 	r.t.Helper()
 	err := pg.InPipeline(r.t.Context(), r.pool, func(tx *pg.Pipeline) (err error) {
-		var claim pgx.Batch // the inbox sends its first statements together with BEGIN
+		var claim pgx.Batch // the first statements of the inbox, which are sent together with BEGIN
 		claim.Queue("SELECT 1")
 		if err := tx.RunBatch(r.t.Context(), &claim); err != nil {
 			return err
@@ -161,7 +162,7 @@ func TestIngest_HundredEventsTakeFourRoundTrips(t *testing.T) {
 		}
 		return append(events, events[:20]...)
 	}
-	r.ingest(nil, batch()...) // later calls need not prepare statements
+	r.ingest(nil, batch()...) // later calls do not have to prepare statements
 	warm := r.count(`SELECT count(*) FROM deliveries`)
 	events := batch()
 	before := r.trips.Load()

@@ -13,9 +13,9 @@ import (
 	"ringfence.dev/services/webhook-dispatcher/internal/store"
 )
 
-// The test inserts insertedDeliveries over 31 days. Only the oldest have the rare values. A list
-// may read at most maxPages pages, because a filter searches up to 7 pairs of status and event type
-// in each of 42 partitions. Each search reads two or three pages.
+// The test inserts insertedDeliveries rows over 31 days. Only the oldest rows have the rare values.
+// A filter searches for up to 7 pairs of status and event type in each of 42 partitions, and each
+// search reads two or three pages. Therefore a list may read at most maxPages pages.
 const (
 	insertedDeliveries = 30_000
 	maxPages           = 3000

@@ -11,7 +11,7 @@ import (
 	"ringfence.dev/services/webhook-dispatcher/internal/store"
 )
 
-// Each of the queued deliveries was claimed once.
+// insertQueue inserts queued deliveries, each of which was claimed once.
 const insertQueue = `
 WITH history AS (
     INSERT INTO deliveries (id, created_at, workspace_id, subscription_id, event_id, event_type, sequence, status)
@@ -21,12 +21,13 @@ WITH history AS (
 INSERT INTO delivery_queue (delivery_id, created_at, workspace_id, subscription_id, event_id, event_type, sequence, attempt)
 SELECT id, created_at, workspace_id, subscription_id, event_id, event_type, sequence, 1 FROM history RETURNING delivery_id`
 
-// readEntries counts the index entries of the tables deliveries and delivery_queue that were read.
+// readEntries counts the index entries that were read from the tables deliveries and
+// delivery_queue.
 const readEntries = `SELECT sum(idx_tup_read) FROM pg_stat_user_indexes
     WHERE relname LIKE 'deliveries%' OR relname = 'delivery_queue'`
 
-// A connection keeps the plan that it made when the partition of the day was almost empty. This
-// plan must still be good when the partition is full.
+// A connection keeps the plan that Postgres made when the partition of the day was almost empty.
+// This plan must also read few rows when the partition is full.
 func TestComplete_ReadsFewIndexEntriesInAFullPartition(t *testing.T) {
 	t.Parallel()
 	r, ws := newFixture(t), uuid.New()
@@ -65,7 +66,7 @@ func TestComplete_ReadsFewIndexEntriesInAFullPartition(t *testing.T) {
 		if err := single.QueryRow(t.Context(), readEntries).Scan(&before); err != nil {
 			t.Fatal(err)
 		}
-		for i := range batch { // these results are distributed over the day
+		for i := range batch { // the times of these results are distributed over the day
 			results[i] = results[i*(rows/batch)]
 		}
 		done, err := st.Complete(t.Context(), results[:batch])
@@ -83,7 +84,7 @@ func TestComplete_ReadsFewIndexEntriesInAFullPartition(t *testing.T) {
 		}
 		return read - before
 	}
-	complete(2000, 1) // Postgres makes the plan while the partition is small
+	complete(2000, 1) // Postgres makes the plan at this call, while the partition is small
 	read := complete(20_000, 256)
 	if read > 256*8 {
 		t.Errorf("a completion of 256 of 20,000 deliveries reads %d index entries, want at most %d", read, 256*8)

@@ -12,8 +12,9 @@ import (
 	"ringfence.dev/services/webhook-dispatcher/internal/store"
 )
 
-// The deliveries belong to ten other subscriptions: 8,000 deliveries are due and 4,000 deliveries
-// wait for a retry. With so many rows, the test detects a statement without a usable index.
+// longQueue inserts deliveries of ten other subscriptions: 8,000 due deliveries, and 4,000
+// deliveries that wait for a retry. With so many rows, the test detects a statement that cannot use
+// an index.
 const longQueue = `
 INSERT INTO delivery_queue (delivery_id, created_at, workspace_id, subscription_id, event_id, event_type, sequence,
                            attempt, is_retry, due_at)
@@ -148,7 +149,7 @@ func TestDropDays_ReadsOnlyTheQueuedDeliveriesOfTheDay(t *testing.T) {
 		t.Errorf("status of the queued delivery after the drop = %q, want queued", got)
 	}
 
-	// The row is in the default partition now. A later call must find the row without a scan of the
+	// The row is in the default partition now. A later call must find it without a scan of the
 	// queue.
 	read = m.readBy(func() (err error) {
 		_, err = m.DropDays(t.Context(), day.AddDate(0, 0, 2))

@@ -21,16 +21,17 @@ type Replay struct {
 	DeliveryID uuid.UUID
 	// CallID selects the deliveries of a call, if DeliveryID is zero.
 	CallID uuid.UUID
-	// If both ids are zero, Status and Since select the deliveries with this status that ended at
-	// Since or later. Status must be Failed or Skipped.
+	// Status and Since select by status if both ids are zero: the deliveries with this status that
+	// ended at Since or later. Status must be Failed or Skipped.
 	Status deliveries.Status
 	Since  time.Time
-	// Before excludes deliveries that ended at this time or later. If Before is zero, it excludes
-	// none. A request that is repeated with the same Before does not replay a delivery twice.
+	// Before excludes deliveries that ended at this time or later. If Before is zero, no delivery
+	// is excluded. A request that is repeated with the same Before does not replay a delivery
+	// twice.
 	Before time.Time
 	// Limit is the maximum number of deliveries.
 	Limit int
-	// Traceparent continues the trace of the request.
+	// Traceparent is the W3C trace context of the request. The attempts continue its trace.
 	Traceparent string
 }
 
@@ -42,7 +43,8 @@ type Replayed struct {
 }
 
 // Replay queues ended deliveries again with the same ids and bodies, and counts their attempts from
-// 1. It leaves out deliveries that are already queued, and those whose body was deleted or erased.
+// 1. It leaves out deliveries that are already queued, and deliveries whose body was deleted or
+// erased.
 //
 // It returns the 409 error subscription_not_active if the subscription is not active, and
 // pg.ErrNotFound if the subscription does not exist.

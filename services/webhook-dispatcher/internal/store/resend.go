@@ -14,7 +14,7 @@ import (
 	"ringfence.dev/services/webhook-dispatcher/internal/subscriptions"
 )
 
-// MaxReplay is the maximum number of deliveries of one ReplayPeriod.
+// MaxReplay is the maximum number of deliveries that one call of ReplayPeriod queues.
 const MaxReplay = 10_000
 
 // ErrTooMany means that a period has more than MaxReplay deliveries.
@@ -28,13 +28,13 @@ type Period struct {
 	Since, Until time.Time
 	// OnlyFailed leaves out delivered and skipped deliveries.
 	OnlyFailed bool
-	// Traceparent continues the trace of the request.
+	// Traceparent is the W3C trace context of the request. The attempts continue its trace.
 	Traceparent string
 }
 
-// ReplayPeriod queues the ended deliveries of a period again, all of them or none, and returns
-// their number. It leaves out queued deliveries, deliveries of webhook.test, and those whose body
-// was deleted or erased.
+// ReplayPeriod queues the ended deliveries of a period again, and returns their number. It queues
+// either all of them or none. It leaves out queued deliveries, deliveries of webhook.test, and
+// deliveries whose body was deleted or erased.
 //
 // It returns ErrTooMany, the 409 error subscription_not_active if the subscription is not active,
 // or pg.ErrNotFound if the subscription does not exist.
@@ -80,7 +80,8 @@ func (s *Store) ReplayPeriod(
 	return count, nil
 }
 
-// Failed deliveries are few, so they have their own statement, which can use an index.
+// chooseFailedPeriod is a separate statement, because failed deliveries are few and can be found
+// with an index.
 const (
 	choosePeriod       = chooseEnded + ` AND d.status IN ('failed', 'delivered', 'skipped')` + inPeriod
 	chooseFailedPeriod = chooseEnded + ` AND d.status = 'failed'` + inPeriod
@@ -100,9 +101,10 @@ func lockActiveShared(ctx context.Context, tx pgx.Tx, workspaceID, subscriptionI
 	return nil
 }
 
-// Resend begins one new series of attempts and returns the queued delivery. The series replaces a
-// series that waits for a retry. If an attempt is due or in progress, Resend changes nothing: a
-// repeated request begins no second series, and the result of that attempt is stored.
+// Resend starts a new series of attempts and returns the queued delivery. If the delivery waits for
+// a retry, the new series replaces the old one. If an attempt is due or in progress, Resend changes
+// nothing. So a repeated request starts no second series, and the result of the attempt in progress
+// is stored.
 //
 // It returns ErrErased, the 409 error subscription_not_active if the subscription is not active, or
 // pg.ErrNotFound if the delivery does not exist.
@@ -128,7 +130,7 @@ func (s *Store) Resend(
 	return queued, err
 }
 
-// The queue row is locked before the delivery, as in Complete, to prevent deadlocks.
+// resend locks the queue row before the delivery, as Complete does, to prevent deadlocks.
 func resend(ctx context.Context, tx pgx.Tx, d Delivery, traceparent string) error {
 	args := pgx.NamedArgs{"id": d.ID, "created_at": d.CreatedAt, "event_id": d.EventID, "traceparent": traceparent}
 	if _, err := tx.Exec(ctx, lockQueued, args); err != nil {
@@ -164,8 +166,8 @@ SELECT d.status, d.erased_at IS NOT NULL
 FROM deliveries d WHERE d.id = @id AND d.created_at = @created_at
 FOR UPDATE OF d`
 
-// A delivery waits for a retry if the result of its last attempt is stored, so both tables have the
-// same number of attempts. During an attempt the queue has one more.
+// A delivery waits for a retry if the result of its last attempt is stored. Then both tables have
+// the same number of attempts. During an attempt, the number in the queue is larger by one.
 const restartWaiting = `
 WITH again AS (
     UPDATE delivery_queue q

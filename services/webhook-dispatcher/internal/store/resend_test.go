@@ -87,7 +87,7 @@ func TestResend_EndedDeliveryGetsOneNewSeriesOfAttempts(t *testing.T) {
 		wantEqual(t, "attempt", work[0].Attempt, 1)
 		wantEqual(t, "replay", work[0].Replay, series)
 		r.settle(outcome, work...)
-		for range 2 { // the repeated request finds a due attempt
+		for range 2 { // the repeated request finds that an attempt is due
 			queued := r.resend(id)
 			wantEqual(t, "status", queued.Status, deliveries.Queued)
 			wantEqual(t, "replays", queued.Replays, series+1)
@@ -120,7 +120,7 @@ func TestResend_ReplacesASeriesThatWaitsForARetry(t *testing.T) {
 	if queued.NextAttemptAt.After(time.Now()) {
 		t.Errorf("NextAttemptAt = %s, want now", queued.NextAttemptAt)
 	}
-	// The new series keeps the position of its event in the order of the call's events.
+	// In the new series, the event is still sent before the later event of its call.
 	for _, want := range []uuid.UUID{id, later} {
 		work := r.claimAll(r.sub)
 		if len(work) != 1 {
@@ -270,7 +270,7 @@ func TestReplayPeriod_SelectsEndedDeliveriesByTheTimeOfTheirEvent(t *testing.T) 
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := r.store.EnqueueTest(t.Context(), r.sub, test); err != nil { // no period includes it
+	if err := r.store.EnqueueTest(t.Context(), r.sub, test); err != nil { // no period includes a test event
 		t.Fatalf("EnqueueTest: %v", err)
 	}
 	r.settle(deliveries.OutcomeFailed, r.claimAll(r.sub)...)

@@ -16,8 +16,8 @@ import (
 type Store struct {
 	pool *pgxpool.Pool
 	box  *seal.Box
-	// replays limits concurrent calls of ReplayPeriod, so that replays leave connections for events
-	// and deliveries.
+	// replays limits the number of concurrent calls of ReplayPeriod, so that enough connections
+	// remain for events and deliveries.
 	replays chan struct{}
 }
 
@@ -28,7 +28,7 @@ func New(pool *pgxpool.Pool, box *seal.Box) *Store {
 	return &Store{pool, box, make(chan struct{}, maxReplays)}
 }
 
-// manyGenericPlan is pg.Many with the settings of genericPlan.
+// manyGenericPlan is like pg.Many, but applies genericPlan first.
 func manyGenericPlan[T any](ctx context.Context, s *Store, sql string, args pg.Args) (found []T, err error) {
 	var batch pgx.Batch
 	batch.Queue(genericPlan)

@@ -16,12 +16,12 @@ import (
 // Positions after the cursor can then belong to other events.
 var ErrTimelineChanged = errors.New("the timeline of the database has changed")
 
-// ErrEventsMissing means that an event is unknown, and that events can be missing since a failover
-// until the consumer has read them from Kafka again.
+// ErrEventsMissing means that an event is unknown, and that the database may lack events because of
+// a recent failover. The consumer reads these events from Kafka again.
 var ErrEventsMissing = errors.New("events can be missing after a failover of the database")
 
-// refillPeriod is how long after a failover events can be missing. The consumer reads Kafka from
-// the positions in the database, so it stores the lost events again.
+// refillPeriod is the time after a failover during which events can be missing. The consumer
+// continues at the Kafka positions that the database contains, so it stores the lost events again.
 const refillPeriod = 10 * time.Minute
 
 // clockTolerance is the maximum difference between the clocks of the database and of the services
@@ -32,8 +32,8 @@ const clockTolerance = time.Minute
 // it.
 type StreamCursor struct {
 	Position int64
-	// IngestedAt is the time at which the event at Position was stored. Partitions that are more
-	// than a day older are not read.
+	// IngestedAt is the time at which the event at Position was stored. Partitions that end more
+	// than a day before this time are not read.
 	IngestedAt time.Time
 	// EventID is the id with which a client resumes after Position.
 	EventID uuid.UUID
@@ -49,8 +49,7 @@ type StreamEvent struct {
 	Body []byte
 }
 
-// streamStart returns the id of the position before all stored events of the workspace. It is the
-// id of a cursor without an event.
+// streamStart returns the id of the cursor before the first event of the workspace.
 func streamStart(workspaceID uuid.UUID) uuid.UUID {
 	return uuid.NewSHA1(workspaceID, []byte("start of the event stream"))
 }
@@ -66,16 +65,16 @@ func (s *Store) StreamHead(ctx context.Context, workspaceID uuid.UUID) (StreamCu
 }
 
 // If the newest event has expired, all earlier events have expired too. The cursor then has the id
-// of the start of the stream, from which a client receives the same events.
+// of the start of the stream. A client that resumes at this id receives the same events.
 const streamHead = `
 SELECT coalesce(h.position, 0) AS position, now() AS ingested_at, database_timeline() AS timeline,
        coalesce((SELECT s.event_id FROM stream_events s
                  WHERE s.workspace_id = h.workspace_id AND s.position = h.position LIMIT 1), @start::uuid) AS event_id
 FROM (VALUES (@workspace_id::uuid)) AS w (id) LEFT JOIN stream_heads h ON h.workspace_id = w.id`
 
-// StreamCursor returns the cursor after an event. A failover can lose the position at which the
-// client received the event, and the event then gets a later position. In this case, the cursor is
-// the newest position before the failover, so that the client misses no event.
+// StreamCursor returns the cursor after an event. After a failover, the event can have a later
+// position than the one at which the client received it. In this case, the cursor is the newest
+// position before the failover, so that the client misses no event.
 //
 // StreamCursor returns ErrEventsMissing if the event is unknown shortly after a failover, and
 // pg.ErrNotFound if the workspace has no such event or the event has expired.
@@ -129,7 +128,8 @@ type StreamPage struct {
 	// Types contains the types whose bodies are read. If it is empty, all bodies are read.
 	Types []string
 	Limit int // the maximum number of events
-	// MaxBytes limits the bodies: no event follows when the bodies have this size.
+	// MaxBytes limits the size of a page: when its bodies have this size, no further event is
+	// added.
 	MaxBytes int
 }
 
@@ -164,7 +164,7 @@ func (s *Store) StreamEvents(
 	return found, len(rows) > 0 && (len(rows) < rows[0].Selected || len(rows) == page.Limit), nil
 }
 
-// streamRow is an event in a result. Selected is the number of events before MaxBytes was applied.
+// streamRow is an event in a result. Selected is the number of rows before MaxBytes was applied.
 type streamRow struct {
 	Position   int64
 	IngestedAt time.Time
@@ -182,7 +182,7 @@ func (r streamRow) event(timeline string) StreamEvent {
 
 const selectTimeline = `SELECT database_timeline()`
 
-// The size of a stored body is known without reading the body.
+// The size of a stored body can be computed without reading the body.
 const streamEvents = `
 SELECT position, ingested_at, event_id, type, body, selected
 FROM (SELECT s.*, count(*) OVER () AS selected,
@@ -257,8 +257,8 @@ func (s *Store) OpenStream(
 	args := pg.Args{"id": id, "workspace_id": workspaceID, "lease": lease.Seconds(), "limit": limit}
 	var batch pgx.Batch
 	batch.Queue(lockStreams, args)
-	// A separate statement is needed, so that it also counts the rows that other transactions
-	// committed while this one waited for the lock.
+	// This must be a separate statement. It then also counts the rows that other transactions
+	// committed while this transaction waited for the lock.
 	batch.Queue(insertStream, args).Query(func(rows pgx.Rows) error {
 		opened = rows.Next()
 		rows.Close()

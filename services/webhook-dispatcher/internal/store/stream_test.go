@@ -22,7 +22,7 @@ import (
 	"ringfence.dev/services/webhook-dispatcher/internal/store"
 )
 
-// firstCursor returns the cursor before all events.
+// firstCursor returns the cursor before the first event.
 func firstCursor(t *testing.T, st *store.Store) store.StreamCursor {
 	t.Helper()
 	timeline, err := st.Timeline(t.Context())
@@ -100,8 +100,8 @@ func TestStream_EventsHaveTheOrderOfTheBatch(t *testing.T) {
 }
 
 // The first transaction has inserted its event but has not committed. The second transaction must
-// not make its own event visible before the first one commits.
-func TestStream_LateCommitIsNotSkipped(t *testing.T) {
+// not make its own event visible before the first transaction ends.
+func TestStream_ReaderDoesNotSkipAnEventThatCommitsLate(t *testing.T) {
 	t.Parallel()
 	for _, commits := range []bool{true, false} {
 		r, ws := newFixture(t), uuid.New()
@@ -178,8 +178,8 @@ func storeRandomly(t *testing.T, st *store.Store, pool *pgxpool.Pool, workspaces
 	return stored
 }
 
-// followStream reads the stream until it is empty after over was set, and returns the number of
-// events.
+// followStream reads the stream. After over was set, it stops at the end of the stream and returns
+// the number of events.
 func followStream(t *testing.T, st *store.Store, ws uuid.UUID, over *atomic.Bool) int {
 	t.Helper()
 	cursor, seen := firstCursor(t, st), map[uuid.UUID]bool{}
@@ -321,8 +321,8 @@ func TestStreamHead_HasAnIDBeforeTheFirstEvent(t *testing.T) {
 	}
 }
 
-// failOver makes the database lack all events after the given position of every workspace, and
-// gives it another timeline.
+// failOver simulates a failover. It deletes all events after the given position of every workspace,
+// and changes the timeline of the database.
 func (r *fixture) failOver(position int64) {
 	r.t.Helper()
 	owner := pgtest.Owner(r.t, r.pool, schema)
@@ -335,9 +335,9 @@ func (r *fixture) failOver(position int64) {
 	}
 }
 
-// The clients have received five events. The database then lacks the last three, and the consumer
+// Clients have received five events. Then the database loses the last three events. The consumer
 // stores them again in another order, with an event that no client has received.
-func TestStreamCursor_AfterALossOfEventsNoEventIsMissed(t *testing.T) {
+func TestStreamCursor_ClientMissesNoEventAfterTheDatabaseLostEvents(t *testing.T) {
 	t.Parallel()
 	r, ws := newFixture(t), uuid.New()
 	var ids []uuid.UUID
@@ -389,7 +389,7 @@ func TestStreamCursor_AfterALossOfEventsNoEventIsMissed(t *testing.T) {
 }
 
 // All events of a workspace were lost, so no position from before the failover is stored.
-func TestStreamCursor_AfterALossOfAllEventsReturnsTheStart(t *testing.T) {
+func TestStreamCursor_IsTheStartAfterTheDatabaseLostAllEvents(t *testing.T) {
 	t.Parallel()
 	r, ws := newFixture(t), uuid.New()
 	lost, unseen := event(ws, uuid.New(), 1, "call.ringing"), event(ws, uuid.New(), 1, "call.ringing")

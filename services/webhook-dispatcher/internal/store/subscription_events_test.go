@@ -24,7 +24,7 @@ const (
 
 var strictRule = subscriptions.FailureRule{Failures: 20, Duration: time.Minute, Exhausted: 3}
 
-// fail sets the health of a subscription so that strictRule is met.
+// fail changes the health of a subscription so that it meets strictRule.
 func (r *fixture) fail(id uuid.UUID) {
 	r.t.Helper()
 	if _, err := r.pool.Exec(r.t.Context(), `
@@ -35,7 +35,7 @@ func (r *fixture) fail(id uuid.UUID) {
 	}
 }
 
-// received returns the events that are queued for a subscription, as type and sequence.
+// received returns the type and the sequence of each event that is queued for a subscription.
 func (r *fixture) received(id uuid.UUID) []string {
 	r.t.Helper()
 	rows, err := r.pool.Query(r.t.Context(), `
@@ -115,8 +115,8 @@ func jsonOf(t *testing.T, v any) string {
 	return string(text)
 }
 
-// A replica can find the whole rule met before any replica has recorded a warning.
-func TestDisable_StoresTheWarningFirst(t *testing.T) {
+// A replica can find that the whole rule is met before any replica has recorded a warning.
+func TestDisable_StoresTheFailingEventBeforeTheFailedEvent(t *testing.T) {
 	t.Parallel()
 	r, ws := newFixture(t), uuid.New()
 	broken, both := r.subscribe(ws, "call.completed"), r.subscribe(ws, failing, failed)
@@ -132,7 +132,8 @@ func TestDisable_StoresTheWarningFirst(t *testing.T) {
 }
 
 // Four replicas disable the four subscriptions of a workspace at the same time. Each subscription
-// receives the events of the others, so every transaction locks all four.
+// receives the events of the other subscriptions, so every transaction locks all four
+// subscriptions.
 func TestDisable_ConcurrentReplicasStoreEachEventOnce(t *testing.T) {
 	t.Parallel()
 	r, ws := newFixture(t), uuid.New()
@@ -158,7 +159,7 @@ func TestDisable_ConcurrentReplicasStoreEachEventOnce(t *testing.T) {
 	wantEqual(t, "deliveries", r.count(`SELECT count(*) FROM deliveries`), 8*3)
 }
 
-// A subscription that fails again after a resume has two further events.
+// A subscription is resumed and fails again. Its two further events must continue the sequence.
 func TestDisable_SequenceContinuesAfterAResume(t *testing.T) {
 	t.Parallel()
 	r, ws := newFixture(t), uuid.New()

@@ -106,15 +106,15 @@ WHERE s.workspace_id = @workspace_id AND s.deleted_at IS NULL AND s.id < @below
 ORDER BY s.id DESC
 LIMIT @rows`
 
-// Change is a change of a subscription. A nil field is not changed.
+// Change describes a change of a subscription. A field that is nil is not changed.
 type Change struct {
 	URL    *string
 	Events []openapi.EventType
 	Status *subscriptions.Status
 }
 
-// Change applies a PATCH in one transaction. It changes no delivery, because claims read the status
-// of the subscription. If the status changes to active, Change checks the limit of active
+// Change applies a PATCH in one transaction. It changes no delivery, because each claim reads the
+// status of the subscription. If the status changes to active, Change checks the limit of active
 // subscriptions and clears the failure counters.
 func (s *Store) Change(ctx context.Context, workspaceID, id uuid.UUID, change Change) (changed subscriptions.Subscription, err error) {
 	key := pgx.NamedArgs{"workspace_id": workspaceID, "id": id}

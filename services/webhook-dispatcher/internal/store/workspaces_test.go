@@ -162,8 +162,8 @@ func TestSetWorkspace_RepeatedVersionLocksNoRow(t *testing.T) {
 	if err := r.store.ApplyWorkspace(ctx, store.Workspace{ID: stored.ID, Version: 2, Webhooks: true}); err != nil {
 		t.Errorf("apply version 2 before the batch commits: %v", err)
 	}
-	// If storing version 2 had waited for the batch, Postgres would have ended the idle session of
-	// the batch, and this commit would fail.
+	// If the update to version 2 had waited for the batch, Postgres would have ended the idle
+	// session of the batch, and this commit would fail.
 	if err := batch.Commit(t.Context()); err != nil {
 		t.Errorf("commit the batch: %v", err)
 	}

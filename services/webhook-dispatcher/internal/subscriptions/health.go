@@ -12,10 +12,10 @@ type FailureRule struct {
 	// Failures is the number of failed attempts in a row after which the subscription can become
 	// failed.
 	Failures int `env:"WEBHOOK_FAILED_AFTER_FAILURES" envDefault:"20" help:"Failed attempts in a row after which a subscription is set to failed; the other two WEBHOOK_FAILED_AFTER thresholds must be reached too."`
-	// Duration is the time since the first of these failures.
+	// Duration is the minimum time since the first of these failures.
 	Duration time.Duration `env:"WEBHOOK_FAILED_AFTER" envDefault:"15m" help:"Time since the first of the failed attempts in a row after which a subscription is set to failed."`
-	// Exhausted is the number of deliveries since the last success that failed in their last
-	// attempt.
+	// Exhausted is the minimum number of deliveries since the last success whose last permitted
+	// attempt failed.
 	Exhausted int `env:"WEBHOOK_FAILED_AFTER_EXHAUSTED" envDefault:"3" help:"Deliveries in a row that used all their attempts after which a subscription is set to failed."`
 }
 
@@ -39,7 +39,7 @@ func (r FailureRule) Met(h Health) (reason string, met bool) {
 		h.Failures, h.FailingFor.Round(time.Second), h.Exhausted), true
 }
 
-// HalfMet reports whether half of each threshold is reached. Then a warning is logged for the
+// HalfMet reports whether half of each threshold is reached. The caller then logs a warning for the
 // operator.
 func (r FailureRule) HalfMet(h Health) bool {
 	return 2*h.Failures >= r.Failures && 2*h.FailingFor >= r.Duration && 2*h.Exhausted >= r.Exhausted && h.Failures > 0
