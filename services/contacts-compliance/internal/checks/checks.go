@@ -156,9 +156,9 @@ func contactZone(inputs store.Inputs, f *gate.Facts) *window.Zone {
 	return &zone
 }
 
-// zoneOf returns the time zone in which the agent and the person make appointments. It is the
-// contact's zone, or else the number's zone if all zones of the number have the same local time.
-// Otherwise zoneOf returns "".
+// zoneOf returns the time zone in which the agent and the person make appointments. This is the
+// contact's zone, if the contact has one. Otherwise it is the zone of the number, if all possible
+// zones of the number have the same local time. Otherwise zoneOf returns "".
 func zoneOf(inputs store.Inputs, zones []window.Zone) string {
 	if inputs.TimeZone != nil {
 		return *inputs.TimeZone

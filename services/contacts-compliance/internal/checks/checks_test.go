@@ -108,7 +108,7 @@ func code(err error) string {
 
 const number = phone.Number("+15005550001")
 
-func TestPreCheck_RepeatReturnsTheStoredResultAndMergesNothing(t *testing.T) {
+func TestPreCheck_RepeatedRequestReturnsTheStoredResultWithoutAMerge(t *testing.T) {
 	t.Parallel()
 	h := open(t)
 	req := h.request(number, `{"a":1,"b":null}`)
@@ -146,7 +146,7 @@ func TestPreCheck_RepeatReturnsTheStoredResultAndMergesNothing(t *testing.T) {
 	}
 }
 
-func TestPreCheck_ConcurrentRepeatsOfOneRequestMergeOnce(t *testing.T) {
+func TestPreCheck_ConcurrentRepeatsOfOneRequestMergeItsVariablesOnce(t *testing.T) {
 	t.Parallel()
 	h := open(t)
 	req := h.request(number, `{"a":1}`)
@@ -258,7 +258,7 @@ func TestPreCheck_StoresTheDecisionOfARefusedDestination(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			h := open(t)
-			h.change(t, tt.number, contacts.OptOut) // the destination is reported first
+			h.change(t, tt.number, contacts.OptOut) // the destination must be reported before this opt-out
 			req := h.request(tt.number, "")
 			req.NamedContact = uuid.Must(uuid.NewV7())
 			req.Destinations = &tt.destinations

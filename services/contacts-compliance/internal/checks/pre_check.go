@@ -18,7 +18,7 @@ import (
 // PreCheckRequest contains the fields of a call request that the pre-check uses.
 type PreCheckRequest struct {
 	store.Target
-	// Variables is the request's JSON object, or empty.
+	// Variables is the JSON object in the request's member variables. It may be empty.
 	Variables json.RawMessage
 	// At is the wanted time of the call. If At is zero or in the past, the call is wanted now.
 	At time.Time
@@ -41,7 +41,7 @@ type Allowed struct {
 // creates the contact, merges the variables and stores the result. If a gate refuses the call,
 // PreCheck stores only the decision and returns an *apierr.Error.
 //
-// A repeated PreCheck of an allowed request returns the stored result.
+// If PreCheck is repeated for an allowed request, it returns the stored result.
 func (g *Checks) PreCheck(ctx context.Context, req PreCheckRequest) (Allowed, error) {
 	patch, err := variables(req.Variables)
 	if err != nil {

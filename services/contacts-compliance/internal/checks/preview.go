@@ -14,7 +14,7 @@ import (
 type Preview struct {
 	// At is the time for which the gates were evaluated. It is never in the past.
 	At time.Time
-	// Outcome is Open or Denied. A denied outcome has the message for the customer.
+	// Outcome is open or denied. If it is denied, it has the message for the customer.
 	Outcome gate.Outcome
 	// Next is the next time at which the number may be called. It is nil if waiting does not help.
 	Next *time.Time
@@ -25,8 +25,8 @@ type Preview struct {
 	PolicyVersion int
 }
 
-// Preview evaluates the gates of one stage for a number at the given time, or now if that time is
-// zero or in the past. q has no call request.
+// Preview evaluates the gates of one stage for a number at the given time. If this time is zero or
+// in the past, Preview uses the current time. q must not name a call request.
 func (g *Checks) Preview(ctx context.Context, q store.Target, stage gate.Stage, at time.Time) (Preview, error) {
 	inputs, err := g.store.ReadInputs(ctx, q)
 	if err != nil {

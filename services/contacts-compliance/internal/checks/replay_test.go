@@ -24,8 +24,8 @@ const (
 	tollFree   phone.Number = "+18005551234"
 )
 
-// The stored inputs of each decision must give the same outcome again. The decisions cover every
-// rule, in the pre-check and in the dial-time check.
+// The gates are evaluated again with the stored inputs of each decision, and must give the same
+// outcome. The decisions cover every rule, in the pre-check and in the dial-time check.
 func TestDecisions_StoredInputsGiveTheSameOutcome(t *testing.T) {
 	t.Parallel()
 	h := open(t)
@@ -67,7 +67,7 @@ func everyRule(t *testing.T, h fixture) {
 	req("+14155550199", time.Time{}, nil)
 	h.change(t, "+14155550198", contacts.ConsentWithdrawn)
 	req("+14155550198", time.Time{}, nil)
-	// this pack requires consent
+	// the policy pack requires consent, which this contact has not given
 	req("+14155550197", time.Time{}, nil)
 	req(paris, time.Date(2026, 12, 25, 10, 0, 0, 0, time.UTC), nil) // 25 December is a holiday in France
 	// this day is after the pack's covers_until
@@ -81,7 +81,7 @@ func everyRule(t *testing.T, h fixture) {
 		req(florida, time.Time{}, nil)
 	}
 	h.policy(t, `{"window":{"start":"09:00","end":"09:01"}}`)
-	// the window is open in this contact's zone and closed in California
+	// the window is open in the zone of this contact, but closed in California
 	if _, _, err := h.store.Create(t.Context(), contacts.Contact{
 		ID: uuid.Must(uuid.NewV7()), WorkspaceID: h.workspace, Number: "+14155550196",
 		Metadata: contacts.Document{"time_zone": json.RawMessage(`"Asia/Kolkata"`)},
@@ -219,8 +219,8 @@ func (h fixture) comparePreCheck(t *testing.T, rt *rapid.T, req checks.PreCheckR
 	}
 }
 
-// closesTooSoon is called after the dial-time check refused the time of a preview. If the pre-check
-// allows this time, the hours close too soon for a dial.
+// closesTooSoon reports whether the pre-check allows the time of a preview that the dial-time check
+// refused. In this case, the hours close too soon after the dial.
 func closesTooSoon(p checks.Preview) bool {
 	f := p.Facts
 	f.Stage = gate.PreCheck

@@ -15,7 +15,7 @@ import (
 	"github.com/google/uuid"
 )
 
-// Row is one consent record and its place in the workspace's chain.
+// Row is one consent record with its position in the workspace's chain.
 type Row struct {
 	WorkspaceID uuid.UUID `db:"workspace_id"`
 	// Seq numbers the workspace's rows, starting at 1.
@@ -55,7 +55,7 @@ func (r *Row) Sign(keys *Keys, prev Link) Link {
 	return Link{Seq: r.Seq, MAC: r.MAC}
 }
 
-// verifyAfter returns an error unless the MAC of the row is valid and the row is the next one after
+// verifyAfter returns an error unless the MAC of the row is valid and the row directly follows
 // prev.
 func (r *Row) verifyAfter(keys *Keys, prev Link) error {
 	return keys.check(r.KeyID, r.macInput(prev), r.MAC)

@@ -134,7 +134,8 @@ func TestVerifier_NeedsBothKeysAfterARotation(t *testing.T) {
 	}
 }
 
-// The two rows have the same text after their fields are concatenated.
+// The fields of these two rows have the same text when they are concatenated. Their signatures must
+// differ.
 func TestSign_DifferentRowsHaveDifferentSignatures(t *testing.T) {
 	t.Parallel()
 	k := keys(t, "", entry("k", 'a'))

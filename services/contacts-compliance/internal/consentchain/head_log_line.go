@@ -24,7 +24,7 @@ type HeadLogLine struct {
 	Sum         string    `json:"mac"`
 }
 
-// Sign sets KeyID and Sum.
+// Sign signs the line with the first key. It sets KeyID and Sum.
 func (w *HeadLogLine) Sign(keys *Keys) {
 	w.KeyID = keys.first
 	w.Sum = hex.EncodeToString(keys.sum(w.KeyID, w.bytes()))

@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	minKeyBytes = 32 // bytes
+	minKeyBytes = 32
 	maxKeyID    = 64
 )
 
@@ -24,8 +24,8 @@ type Keys struct {
 }
 
 // NewKeys parses entries of the form "<id>=<base64 of 32 bytes or more>". The key of the first
-// entry signs. NewKeys also derives a key from fallbackSecret, which verifies. The derived key
-// signs only if there is no entry.
+// entry signs. NewKeys also derives a key from fallbackSecret. This key verifies old signatures,
+// and signs only if there is no entry.
 func NewKeys(entries []string, fallbackSecret string) (*Keys, error) {
 	k := &Keys{keys: map[string][]byte{}}
 	for i, entry := range entries {
@@ -87,16 +87,16 @@ func (k *Keys) check(id string, text, sum []byte) error {
 }
 
 // SignedLink is a link with its own signature: the head of a chain, or the start of a chain whose
-// oldest rows were dropped. Otherwise a person could remove the newest rows and present an earlier
-// row as the head.
+// oldest rows were dropped. Without this signature, a person with access to the database could
+// remove the newest rows and present an earlier row as the head.
 type SignedLink struct {
 	Link
 	KeyID string
 	Sum   []byte
 }
 
-// The two purposes of a signed link. The purpose is part of the signed bytes, so a head is not
-// valid as a start.
+// These constants are the purposes of a signed link. The purpose is part of the signed bytes, so a
+// signed head is not valid as a start.
 const (
 	headPurpose  = "consent head 1"
 	startPurpose = "consent start 1"

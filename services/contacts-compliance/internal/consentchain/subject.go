@@ -16,7 +16,8 @@ func (k *Keys) Subject(workspace uuid.UUID, number string) Subject {
 	return k.subject(k.first, workspace, number)
 }
 
-// Subjects returns the HMACs of a number under every key, to find entries of earlier keys.
+// Subjects returns the HMACs of a number under every key. They also match entries that were stored
+// under earlier keys.
 func (k *Keys) Subjects(workspace uuid.UUID, number string) (sums [][]byte) {
 	for id := range k.keys {
 		sums = append(sums, k.subject(id, workspace, number).Sum)

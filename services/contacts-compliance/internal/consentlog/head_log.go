@@ -30,8 +30,9 @@ const (
 	// maxTransaction is the longest expected duration of a transaction. A new head becomes visible
 	// at its commit, which can be this long after moved_at, the time that is stored in the head.
 	maxTransaction = 5 * time.Minute
-	// After writesPerFullScan writes, one write reads all heads. The others read only heads with a
-	// new moved_at, and a person with access to the database can change moved_at.
+	// One of writesPerFullScan writes reads all heads. The other writes read only heads with a new
+	// moved_at. A person with access to the database could hide a head from them by a false
+	// moved_at.
 	writesPerFullScan = 30
 )
 
@@ -105,7 +106,7 @@ func (w *HeadLog) Write(ctx context.Context) error {
 	}
 	defer func() { _ = file.Close() }()
 	if end, err := file.Seek(0, io.SeekEnd); err != nil || end == 0 {
-		// the file is new or was truncated, so it must get every chain
+		// the file is new or was truncated, so the head of every chain must be written
 		w.since, w.writtenSeqs = time.Time{}, map[uuid.UUID]int64{}
 	}
 	since := time.Time{}

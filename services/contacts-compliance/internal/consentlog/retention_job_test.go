@@ -54,7 +54,7 @@ func TestRotateMonths_ChainsVerifyAfterAMonthWasDropped(t *testing.T) {
 	}
 	r.writeHeadLog()
 	r.requireIntact()
-	// This period is shorter than five years, so the job uses five years.
+	// the job uses five years, because the configured period is shorter
 	pruner := consentlog.NewRetentionJob(r.store, r.archive,
 		consentlog.RetentionConfig{Records: time.Hour, Decisions: time.Hour})
 	for range 2 {
@@ -86,8 +86,8 @@ func TestRotateMonths_ChainsVerifyAfterAMonthWasDropped(t *testing.T) {
 }
 
 // A person with access to the database can create an old month with copies of recent rows, or
-// replace the SQL function oldest_month. The job must not sign a new start of the chain then,
-// because verify could no longer detect missing rows.
+// replace the SQL function oldest_month. In these cases the job must not sign a new start of the
+// chain, because verify could no longer detect missing rows.
 func TestRotateMonths_RefusesAMonthWithInvalidRows(t *testing.T) {
 	t.Parallel()
 	for name, harm := range map[string][]string{

@@ -162,7 +162,8 @@ func (r *fixture) addContact(workspace uuid.UUID, number, dnd string) {
 	}
 }
 
-// exec runs statements as superuser. Their argument $1 is r.ours, and $2 is the other workspace.
+// exec runs statements as superuser. $1 stands for the workspace r.ours, and $2 for the other
+// workspace.
 func (r *fixture) exec(statements ...string) {
 	r.Helper()
 	for _, sql := range statements {
@@ -309,7 +310,7 @@ func TestVerify_FindsARestoredEarlierState(t *testing.T) {
 	r.requireBreak("differs from the row in the head log")
 }
 
-// The restored head has a valid signature. The rows are unchanged.
+// Only the head is restored to an earlier state. The restored head has a valid signature.
 func TestVerify_FindsARestoredEarlierHead(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)

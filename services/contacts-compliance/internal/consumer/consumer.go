@@ -36,9 +36,9 @@ func (c *Consumer) Handlers() inbox.Handlers {
 	}
 }
 
-// onWorkspace puts the workspace's calling policy in force, unless this policy or a newer one is
-// already in force. If this build cannot read the policy, the Kafka record is parked in the
-// dead-letter queue, and the previous policy stays in force.
+// onWorkspace makes the calling policy in the event the current policy of the workspace. It does
+// nothing if this policy or a newer one is already current. If this build cannot read the policy,
+// the Kafka record is parked in the dead-letter queue, and the previous policy stays current.
 func (c *Consumer) onWorkspace(ctx context.Context, tx pgx.Tx, rec kafka.Record) error {
 	var ev eventv1.WorkspaceEvent
 	if err := rec.Decode(&ev); err != nil {

@@ -16,7 +16,8 @@ const (
 	repeatAfter = 15 * time.Minute
 )
 
-// ErasureRepeatJob publishes open erasures again.
+// ErasureRepeatJob publishes an erasure again until every service has reported that its data is
+// erased.
 type ErasureRepeatJob struct {
 	store       *store.Store
 	wake        func()

@@ -33,8 +33,8 @@ const Fallback = "default"
 type Pack struct {
 	Name    string
 	Version int
-	// Countries are the countries of the pack. Only the pack Fallback has no countries, which means
-	// every country.
+	// Countries are the countries of the pack. The pack Fallback has no countries, because it
+	// applies to every country without another pack.
 	Countries []string
 	// CoversUntil is the last local day for which the law was reviewed. No call is allowed on later
 	// days.
@@ -48,7 +48,8 @@ type Choice struct {
 	Purpose Purpose
 }
 
-// ParseChoice parses "us" (marketing) or "us:service".
+// ParseChoice parses the name of a pack and a purpose, such as "us:service". Without a purpose, as
+// in "us", the purpose is Marketing.
 func ParseChoice(text string) Choice {
 	name, purpose, named := strings.Cut(text, ":")
 	if !named {

@@ -132,14 +132,14 @@ func TestHoliday_DatesMatchTheCalendar(t *testing.T) {
 		choice, country, region, day, want string
 	}{
 		{choice: "us", country: "US", region: "US-AL", day: "2026-11-26", want: "Thanksgiving Day"},
-		// 1 January 2028 is a Saturday
+		// 1 January 2028 is a Saturday, so this holiday is observed on Friday
 		{choice: "us", country: "US", region: "US-AL", day: "2027-12-31", want: "New Year's Day"},
 		{choice: "us", country: "US", region: "US-AL", day: "2026-04-27", want: "Confederate Memorial Day"},
 		{choice: "us", country: "US", region: "US-LA", day: "2027-02-09", want: "Mardi Gras"},
 		{choice: "us", country: "US", region: "US-LA", day: "2026-11-27", want: "Acadian Day"},
 		{choice: "us", country: "US", region: "US-PA", day: "2026-11-03", want: "Election Day"},
 		{choice: "us", country: "US", region: "US-UT", day: "2027-07-24", want: "Pioneer Day"},
-		// 24 July 2027 is a Saturday
+		// 24 July 2027 is a Saturday, so this holiday is observed on Friday
 		{choice: "us", country: "US", region: "US-UT", day: "2027-07-23", want: "Pioneer Day"},
 		{choice: "us", country: "US", region: "US-NE", day: "2027-05-31", want: "Memorial Day"},
 		{choice: "ca", country: "CA", region: "CA-BC", day: "2027-05-24", want: "Victoria Day"},

@@ -47,12 +47,13 @@ type Rule struct {
 	Purpose  Purpose   `json:"purpose"`
 	Week     Week      `json:"hours"`
 	Holidays []Holiday `json:"holidays,omitempty"`
-	// HolidayHours are the open hours on a holiday. If empty, holidays are closed.
+	// HolidayHours are the open hours on a holiday. If the list is empty, no call is allowed on a
+	// holiday.
 	HolidayHours []window.Range `json:"holiday_hours,omitempty"`
 	Caps         []Cap          `json:"caps,omitempty"`
 	Consent      Consent        `json:"consent"`
-	// From is the first local day on which the rule is in force. Until is the first day after the
-	// rule. A zero date means no limit.
+	// From is the first local day on which the rule is in force. Until is the first later day on
+	// which it is no longer in force. A zero date means no limit.
 	From  window.Date `json:"from,omitzero"`
 	Until window.Date `json:"until,omitzero"`
 	// CoversUntil is a copy of Pack.CoversUntil.

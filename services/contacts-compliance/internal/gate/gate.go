@@ -34,8 +34,8 @@ type Facts struct {
 	DND     contacts.DND     `json:"dnd_status"`
 	Consent contacts.Consent `json:"consent_status"`
 	Policy  Policy           `json:"policy"`
-	// NumberZones are the possible time zones of the number. They are empty if the policy does not
-	// need the recipient's zone.
+	// NumberZones are the possible time zones of the number. The list is empty if the policy does
+	// not need the recipient's zone.
 	NumberZones []window.Zone `json:"number_zones"`
 	// ContactZone is the time zone of the contact, or nil.
 	ContactZone *window.Zone `json:"contact_zone"`
@@ -45,13 +45,14 @@ type Facts struct {
 	Place *phone.Place `json:"number_place,omitempty"`
 	// Rules are the rules of the policy packs that applied to the number at the time of the decision.
 	Rules []countryrules.Rule `json:"rules,omitempty"`
-	// Named is the fault of the contact_id of the request, or "" if there is no fault.
+	// Named is the fault of the request's contact_id, or "" if the contact_id has no fault.
 	Named Named `json:"named_contact,omitempty"`
 	// Dials are the recent times at which the dial-time check allowed other requests to dial this
 	// number. Dials goes back as far as the frequency caps need.
 	Dials []time.Time `json:"recent_dials,omitempty"`
-	// Destinations are the only prefixes that the workspace calls. They are empty if there is no
-	// restriction. RefusedDestination evaluates them, and Evaluate does not.
+	// Destinations are the number prefixes that the workspace may call. If the list is empty, every
+	// number is allowed. Evaluate ignores this field, because RefusedDestination checks the
+	// destination.
 	Destinations []string `json:"destinations,omitempty"`
 }
 

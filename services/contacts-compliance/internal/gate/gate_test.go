@@ -39,7 +39,7 @@ func allowedFacts(t *testing.T) gate.Facts {
 
 func at(hour, minute, second int) time.Time {
 	return time.Date(2026, 6, 15, hour, minute, second, 0, time.UTC)
-} // New York is 4 hours behind UTC
+}
 
 func TestEvaluate_AppliesEachGate(t *testing.T) {
 	t.Parallel()

@@ -46,13 +46,13 @@ type GateReport struct {
 	Reason  string     `json:"reason"`
 }
 
-// Subject contains the facts of a report that Evaluate does not need.
+// Subject contains the inputs of a report that are not in Facts.
 type Subject struct {
 	Number phone.Number
 	// Zones are all time zones in which the person may be.
 	Zones []window.Zone
-	// Destinations are the only prefixes that the workspace calls. An empty list means no
-	// restriction. A nil pointer means that the list is not known here.
+	// Destinations are the number prefixes that the workspace may call. An empty list means that
+	// every number is allowed. A nil pointer means that the caller does not know the list.
 	Destinations *[]string
 }
 
@@ -301,7 +301,7 @@ func localDays(zones []window.Zone, at time.Time) string {
 	)
 }
 
-// maxListed limits the parts of a list in a report.
+// maxListed is the maximum number of local times that a report lists.
 const maxListed = 3
 
 func listLocal(zones []window.Zone, local, name func(window.Zone) string) string {

@@ -154,8 +154,8 @@ func TestReport_ShowsHoursAndCapsOfPolicyPacks(t *testing.T) {
 	}
 }
 
-// The gates of the report are evaluated one by one, and Evaluate stops at the first refusal. Both
-// must agree for every call.
+// Report evaluates every gate, but Evaluate stops at the first gate that refuses. For every call,
+// they must give the same result.
 func TestReport_AllGatesPassIfAndOnlyIfTheCallIsOpen(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {

@@ -219,7 +219,7 @@ func describe(w window.Window) string {
 	return text + " on " + strings.NewReplacer("[", "", "]", "", `"`, "", ",", ", ").Replace(string(names))
 }
 
-// zoneList names at most three zones, because some numbers have a dozen.
+// zoneList names at most three zones, because some numbers have about twelve possible zones.
 func zoneList(zones []window.Zone) string {
 	names := make([]string, 0, 3)
 	for i, z := range zones {

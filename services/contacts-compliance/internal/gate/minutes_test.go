@@ -18,8 +18,8 @@ import (
 
 var large = flag.Bool("large", false, "check every minute of two years, as make test-nightly does")
 
-// The result is a percentage of the days on which no clock changes. Days on which a clock changes
-// are always checked.
+// percent returns the percentage of ordinary days that the test checks. Days on which a clock
+// changes (daylight saving time) are always checked.
 func percent() int {
 	if *large {
 		return 100
@@ -118,9 +118,9 @@ func walkCases(t testing.TB) map[string]gate.Facts {
 	return cases
 }
 
-// The oracle computes the result for every minute of two years. The next opening must be the first
-// open minute. The short form of the test checks all days with clock changes and some of the other
-// days.
+// The oracle computes for every minute of two years whether calls are allowed. The next opening
+// that Evaluate returns must be the first allowed minute. The short form of the test checks all
+// days with clock changes and some of the other days.
 func TestEvaluate_MatchesAMinuteByMinuteSearch(t *testing.T) {
 	t.Parallel()
 	seed := uint64(time.Now().UnixNano()) //nolint:gosec // the seed can be any number
@@ -192,7 +192,7 @@ func (w *walker) evaluate(stage gate.Stage, minute int) {
 	w.f.At = firstMinute.Add(time.Duration(minute)*time.Minute + time.Duration(w.random.IntN(60))*time.Second)
 	w.evaluated++
 	v, open, from := gate.Evaluate(w.f), w.oracle.isOpen(minute), w.f.At
-	// the hours close too soon for a dial, so the gate must return the next opening
+	// the hours close within a minute after the dial, so the gate must return the next opening
 	if open && stage == gate.Dial && !w.oracle.isOpen(minute+1) {
 		open, minute, from = false, minute+1, from.Add(time.Minute)
 	}

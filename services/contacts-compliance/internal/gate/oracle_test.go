@@ -90,8 +90,8 @@ func (c *wallClock) dayParts(n int) []dayPart {
 	return read
 }
 
-// oracle evaluates the hours minute by minute. The holidays are listed for each year. It is slow
-// but simple, and shares no code with the gate.
+// oracle evaluates the hours minute by minute, with a list of the holidays of each year. It is slow
+// but simple, and shares no code with package gate.
 type oracle struct {
 	f               gate.Facts
 	clocks          []*wallClock
@@ -141,7 +141,7 @@ func newOracle(t testing.TB, clocks *almanac, f gate.Facts) *oracle {
 	return o
 }
 
-// Easter Sundays from a published table.
+// easters contains the dates of Easter Sunday from a published table.
 var easters = map[int]time.Time{
 	2025: time.Date(2025, 4, 20, 0, 0, 0, 0, time.UTC), 2026: time.Date(2026, 4, 5, 0, 0, 0, 0, time.UTC),
 	2027: time.Date(2027, 3, 28, 0, 0, 0, 0, time.UTC),

@@ -159,8 +159,8 @@ func TestEvaluate_AppliesTheRulesOfPolicyPacks(t *testing.T) {
 	}
 }
 
-// On some days the rule requires consent, and on others it does not. Consent is required while such
-// a day is the local date anywhere on earth.
+// The rule requires consent only on some local dates. Consent is required while such a date is the
+// local date anywhere on earth.
 func TestEvaluate_RequiresConsentOnEveryLocalDateOfTheRule(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {

@@ -123,7 +123,7 @@ func (a *API) readContact(w http.ResponseWriter, r *http.Request) error {
 }
 
 // changeContact handles PATCH /v1/contacts/{id}. Null clears name, email and external_id. Metadata
-// is merged at the top level. A consent writes a consent record.
+// is merged at the top level. If the body has the member consent, a consent record is stored.
 func (a *API) changeContact(w http.ResponseWriter, r *http.Request) error {
 	id, err := httpserver.PathID(r, "id", "contact")
 	if err != nil {

@@ -250,9 +250,9 @@ func TestContacts_AreInvisibleToOtherWorkspaces(t *testing.T) {
 	}
 }
 
-// Each change of consent must have one consent record with the client's source and evidence, also
-// if the status stays the same. A refused request must not have one.
-func TestContacts_ConsentWritesARecord(t *testing.T) {
+// Each change of consent must store one consent record with the source and the evidence of the
+// request, even if the status stays the same. A refused request must store none.
+func TestContacts_ChangeOfConsentStoresARecord(t *testing.T) {
 	t.Parallel()
 	r := start(t)
 	got := r.customer(t, http.MethodPost, "/v1/contacts", `{"phone_e164":"+15005550001","email":"ada@example.com",

@@ -134,7 +134,7 @@ func viewOwnDecision(d store.StoredDecision) openapi.Decision {
 		JudgedAt: openapi.TimestampOf(d.JudgedAt), CreatedAt: openapi.TimestampOf(page.TimeOf(d.ID)),
 	}
 	var gates []openapi.GateReport
-	if json.Unmarshal(d.Gates, &gates) == nil && gates != nil { // a later version may store another form
+	if json.Unmarshal(d.Gates, &gates) == nil && gates != nil { // a later version can store another form
 		view.Gates = gates
 	}
 	return view

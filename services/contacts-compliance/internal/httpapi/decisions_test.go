@@ -126,8 +126,8 @@ func gateLines(t *testing.T, decision map[string]any) (lines []string) {
 	return lines
 }
 
-// A stored decision must state for each gate why it passed or failed, also after the contact, the
-// policy and the opt-out have changed. A decision of an earlier version has no gates.
+// A stored decision must state for each gate why it passed or failed, even after the contact, the
+// policy and the opt-out have changed.
 func TestOwnDecisions_StateTheReasonOfEachGate(t *testing.T) {
 	t.Parallel()
 	r := start(t)
@@ -265,7 +265,7 @@ func TestPreviewDecision_ReturnsTheNextOpeningIfTheWindowIsClosed(t *testing.T) 
 		r.checkResponse(t, got, http.StatusOK, "")
 		return got
 	}
-	night := day.Add(3 * time.Hour).Format(time.RFC3339) // in Berlin 04:00 or 05:00
+	night := day.Add(3 * time.Hour).Format(time.RFC3339) // this is 04:00 or 05:00 in Berlin
 	got := ask(`{"to":"+493012345678","scheduled_for":"` + night + `"}`)
 	testkit.Members(t, "at night", got.body, map[string]any{
 		"phone_e164": "+493012345678", "at": day.Add(3 * time.Hour).Format("2006-01-02T15:04:05.000Z"), "result": "closed",

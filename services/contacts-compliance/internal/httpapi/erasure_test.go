@@ -147,8 +147,8 @@ func (r *fixture) report(t *testing.T, erasure, service, ref string, more bool, 
 	}
 }
 
-// progress returns "done" or "open" for the newest erasure, and for each service the number of all
-// steps and of open steps.
+// progress returns "done" or "open" for the newest erasure. For each service, it also returns the
+// number of all steps and the number of open steps.
 func (r *fixture) progress(t *testing.T) string {
 	t.Helper()
 	got := r.operator(t, http.MethodGet, "/admin/v1/workspaces/%s/erasures?phone=+15005550001", "")
@@ -224,7 +224,7 @@ func TestErasure_IsDoneAfterEveryStep(t *testing.T) {
 			want: "open; calls 2-0; contacts-compliance 1-0; dialer 2-0; webhook-dispatcher 2-1"},
 		{service: webhook, ref: "call-2",
 			want: "done; calls 2-0; contacts-compliance 1-0; dialer 2-0; webhook-dispatcher 2-0"},
-		// this report arrives late
+		// this report arrives after the erasure is done
 		{service: webhook, ref: "call-3", next: []string{"calls call-9"},
 			want: "done; calls 2-0; contacts-compliance 1-0; dialer 2-0; webhook-dispatcher 2-0"},
 	} {

@@ -27,7 +27,7 @@ func (r *fixture) allowAllHours(t *testing.T) {
 	r.policy(t, `{"window":{"start":"00:00","end":"24:00"}}`)
 }
 
-func TestInternalAPI_NextDialTimeCheckDeniesANumberAfterItsOptOut(t *testing.T) {
+func TestInternalAPI_DialTimeCheckDeniesANumberAfterItsOptOut(t *testing.T) {
 	t.Parallel()
 	r := start(t)
 	r.allowAllHours(t)
@@ -130,7 +130,7 @@ func TestLookupCaller_CreatesNoContact(t *testing.T) {
 	r.checkResponse(t, r.customer(t, http.MethodGet, "/v1/opt-outs/+14155552671", ""), http.StatusNotFound, "not_found")
 }
 
-// If the zone of a number is not known, the response contains the contact's zone.
+// The zone of a toll-free number is not known, so the response contains the contact's zone.
 func TestCheck_ReturnsTheTimeZoneOfThePerson(t *testing.T) {
 	t.Parallel()
 	r := start(t)

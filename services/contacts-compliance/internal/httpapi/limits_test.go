@@ -12,7 +12,7 @@ import (
 	"ringfence.dev/proto/compliancev1"
 )
 
-// Each letter has two bytes, because the limits count characters.
+// letters returns n letters of two bytes each, because the limits count characters.
 func letters(n int) string { return strings.Repeat("é", n) }
 
 func keys(n int) string {
@@ -23,7 +23,7 @@ func keys(n int) string {
 	return "{" + strings.Join(members, ",") + "}"
 }
 
-// The object itself is level 1.
+// levels returns an object that is nested n levels deep. The outermost object is level 1.
 func levels(n int) string { return strings.Repeat(`{"a":`, n-1) + "{}" + strings.Repeat("}", n-1) }
 
 func bytes64k(more int) string {
@@ -31,7 +31,7 @@ func bytes64k(more int) string {
 	return `{"a":"` + strings.Repeat("x", 64<<10-frame+more) + `"}`
 }
 
-func TestLimits_AcceptTheMaximumAndRefuseOneMore(t *testing.T) {
+func TestLimits_AcceptTheMaximumAndRefuseMoreThanTheMaximum(t *testing.T) {
 	t.Parallel()
 	r := start(t)
 	path := "/v1/contacts/" + r.create(t, `{"phone_e164":"+15005550001"}`)

@@ -41,8 +41,8 @@ INSERT INTO contacts (id, workspace_id, phone_e164, name, name_folded, dnd_statu
 	updated_at)
 VALUES ($1, $2, $3, nullif($4, ''), nullif(lower($4), ''), $5, $6, nullif($7, ''), nullif($8, ''), now())`
 
-// For every combination of filters, the pages must contain exactly the matching contacts. Other
-// contacts change during the test.
+// For every combination of filters, the pages must contain exactly the matching contacts. During
+// the test, other contacts change.
 func TestContacts_PagesMatchEveryFilterExactly(t *testing.T) {
 	t.Parallel()
 	r := start(t)
@@ -109,7 +109,7 @@ func TestContacts_PagingReturnsEachContactOnceDuringInserts(t *testing.T) {
 	}, r.fetch(t, r.workspace, url.Values{"q": {"nn"}}))
 }
 
-// A contact that the filter excludes is a valid cursor. An unknown id is not.
+// A contact that the filter excludes is a valid cursor. An unknown id is not a valid cursor.
 func TestContacts_UnknownCursorIsRefused(t *testing.T) {
 	t.Parallel()
 	r := start(t)

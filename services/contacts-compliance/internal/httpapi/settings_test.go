@@ -22,7 +22,8 @@ import (
 	"ringfence.dev/services/contacts-compliance/internal/store"
 )
 
-// If policy is nil, the event has no calling policy.
+// workspaceEvent returns an event of the workspace. If policy is nil, the event has no calling
+// policy.
 func (r *fixture) workspaceEvent(version int64, policy *eventv1.CallingPolicy) *eventv1.WorkspaceEvent {
 	return &eventv1.WorkspaceEvent{
 		WorkspaceId: r.workspace.String(), Version: version,
@@ -86,7 +87,7 @@ func TestApplySetting_RecordsAVersionForEachNewPolicy(t *testing.T) {
 	for _, text := range []string{
 		``, // the empty text sets the default policy of a new workspace
 		`{"window":{"start":"10:00","end":"11:00"}}`,
-		// this policy equals the one before
+		// this policy equals the previous policy
 		`{"window":{"start":"10:00","end":"11:00"},"timezone":"recipient"}`,
 		`{"packs":["us"],"window":{"start":"07:00","end":"22:00"},"override":{"reason":"staff lines"}}`,
 	} {
@@ -102,9 +103,9 @@ func TestApplySetting_RecordsAVersionForEachNewPolicy(t *testing.T) {
 	}
 }
 
-// The test sends the same policy twice. Each version is sent by ApplySetting or by Kafka, in any
-// order.
-func TestPolicy_NewestVersionIsInForceInAnyOrder(t *testing.T) {
+// Versions of a workspace arrive in calls of ApplySetting and in Kafka, in any order and more than
+// once.
+func TestPolicy_NewestVersionIsUsedInAnyOrderOfArrival(t *testing.T) {
 	t.Parallel()
 	at := func(start string, version int64) *eventv1.CallingPolicy {
 		return &eventv1.CallingPolicy{PolicyJson: []byte(`{"window":{"start":"` + start + `","end":"20:00"}}`),
@@ -162,7 +163,7 @@ func TestPolicy_NewestVersionIsInForceInAnyOrder(t *testing.T) {
 	}
 }
 
-func TestWorkspaceEvent_InvalidPolicyIsParkedAndNotInForce(t *testing.T) {
+func TestWorkspaceEvent_InvalidPolicyIsParkedAndNotUsed(t *testing.T) {
 	t.Parallel()
 	r := start(t)
 	r.policy(t, `{"window":{"start":"10:00","end":"11:00"}}`)

@@ -96,8 +96,9 @@ func (im *Importer) RunNext(ctx context.Context) (more bool, err error) {
 	return true, nil
 }
 
-// readList stores each number of the list once, and also the bad lines. If it was interrupted, the
-// next call starts again at the first line and ignores numbers that are already stored.
+// readList stores each number of the list once. It also stores the lines without a valid number. If
+// it was interrupted, the next call starts again at the first line and ignores numbers that are
+// already stored.
 func (im *Importer) readList(ctx context.Context, job *store.Import) error {
 	file := &partsReader{ctx: ctx, store: im.store, id: job.ID, sum: sha256.New()}
 	list := NewListReader(file)
@@ -137,7 +138,7 @@ func (im *Importer) readList(ctx context.Context, job *store.Import) error {
 	}
 }
 
-// hashList computes the digest of the list and ends the phase in which the file is read.
+// hashList computes the digest of the list. Then it ends the phase in which the file is read.
 func (im *Importer) hashList(ctx context.Context, job *store.Import, file hash.Hash) error {
 	list, last := consentchain.NewListHash(), ""
 	job.Numbers = 0

@@ -267,13 +267,13 @@ func TestImport_RepeatedFileChangesNothing(t *testing.T) {
 }
 
 // The process of an import can die or lose its claim at any point. The result must be the same as
-// without the interruption.
+// without an interruption.
 func TestImport_InterruptedImportHasTheSameResult(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)
 	id := r.start(listFile(25_000), 5)
 	broken := 0
-	// each process runs twice as long as the previous one
+	// each process is canceled after twice the time of the previous process
 	for pause := time.Millisecond; r.importByID(id).Status != store.Done; pause *= 2 {
 		ctx, cancel := context.WithTimeout(t.Context(), pause)
 		if _, err := r.importer.RunNext(ctx); err != nil {

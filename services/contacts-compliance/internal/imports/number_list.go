@@ -13,7 +13,7 @@ import (
 	"ringfence.dev/libs/phone"
 )
 
-// BadLine is a line without a valid number.
+// BadLine is a line that contains no valid number.
 type BadLine struct {
 	Line   int64  `json:"line"`
 	Value  string `json:"value"`
@@ -22,7 +22,7 @@ type BadLine struct {
 
 const (
 	maxLine  = 8 << 10 // bytes
-	maxShown = 40      // the number of shown characters of a bad value
+	maxShown = 40      // the maximum number of characters of a bad value in a BadLine
 )
 
 // numberHeadings returns the known headings of the column with the numbers. If the first line has

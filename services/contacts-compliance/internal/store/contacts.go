@@ -218,11 +218,11 @@ const (
 	nameContains = ` AND position(@name IN name_folded) > 0`
 )
 
-// pairsBegin and pairsEnd read the newest contacts of each pair of states and merge them. So a few
-// opted-out contacts among a million are found without reading all of them.
+// pairsBegin and pairsEnd read the newest contacts of each pair of DND state and consent state, and
+// merge them. So a few opted-out contacts among a million are found without reading all contacts.
 //
-// A filter by email or external_id adds a condition between these two parts. Each filter has an
-// index with the columns of contacts_states.
+// A filter by email or external_id adds a condition between pairsBegin and pairsEnd. Each of these
+// filters has an index with the columns of contacts_states.
 const (
 	pairsBegin = `
 SELECT ` + contactColumns + ` FROM unnest(@dnds::text[], @consents::text[]) AS pair (dnd, consent) CROSS JOIN LATERAL (
@@ -234,9 +234,9 @@ SELECT ` + contactColumns + ` FROM unnest(@dnds::text[], @consents::text[]) AS p
 	sameExternalID = ` AND external_id = @external_id`
 )
 
-// A search by name first reads the recentNamed newest contacts with a name. For a common name,
-// these fill the page. Otherwise the index of names is searched, which returns few contacts for a
-// rare name.
+// A search by name first reads the recentNamed newest contacts with a name. If the name is common,
+// these contacts fill the page. Otherwise listNamed searches the index of names, which returns few
+// contacts for a rare name.
 const recentNamed = 2000
 
 const listRecentNamed = `
@@ -247,8 +247,8 @@ SELECT ` + contactColumns + ` FROM (
 ) AS recent WHERE workspace_id = @workspace_id` + inStates + nameContains + newestFirst
 
 // listNamed finds names through the index on name_grams, which contains hashes of all pieces of one
-// to three characters. The index ignores the order of the pieces, so each found name is compared
-// too. OFFSET 0 prevents the planner from reading the whole table instead.
+// to three characters. The index ignores the order of the pieces, so the statement also compares
+// each name that it finds. OFFSET 0 prevents the planner from reading the whole table.
 const listNamed = `
 WITH hit AS MATERIALIZED (
     SELECT id FROM (
@@ -289,7 +289,8 @@ func (s *Store) List(ctx context.Context, workspace uuid.UUID, f Filter, p page.
 	return found, nil
 }
 
-// byNameOnly reports whether an index of the names must be used.
+// byNameOnly reports whether the index of names must be used, because no other filter selects few
+// contacts.
 func (f Filter) byNameOnly() bool {
 	return f.Name != "" && f.Number == "" && f.Email == nil && f.ExternalID == nil
 }

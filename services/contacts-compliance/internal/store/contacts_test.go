@@ -27,9 +27,9 @@ FROM generate_series(1, 30000) AS n,
     LATERAL (SELECT CASE WHEN n = 2 THEN 'zoë 100%' WHEN n % 3 = 0 THEN concat('ann ', n) ELSE concat('bob ', n)
         END AS called) AS c`
 
-// Rare states and rare names must be found without a read of all contacts of the workspace. One
-// name is common, but only in another state.
-func TestList_NoFilterReadsTheWholeWorkspace(t *testing.T) {
+// Rare states and rare names must be found without reading all contacts of the workspace. One name
+// is rare in the selected state, but common in another state.
+func TestList_EachFilterReadsOnlyAPartOfTheWorkspace(t *testing.T) {
 	t.Parallel()
 	_, pool := open(t)
 	watched, seen := pgtest.Watch(t, pool)

@@ -24,8 +24,8 @@ type Target struct {
 	Number        phone.Number
 	// NamedContact is the contact that the request names, or uuid.Nil.
 	NamedContact uuid.UUID
-	// Destinations are the only prefixes that the workspace calls. An empty list means no
-	// restriction. Destinations is nil if the caller did not send the list.
+	// Destinations are the number prefixes that the workspace may call. An empty list means that
+	// every number is allowed. Destinations is nil if the caller did not send the list.
 	Destinations *[]string
 }
 
@@ -53,8 +53,8 @@ type Inputs struct {
 	NamedNumber   *phone.Number   `db:"named_phone_e164"`
 	PolicyVersion int             `db:"policy_version"`
 	RawPolicy     json.RawMessage `db:"policy"`
-	// The fields whose names begin with Allowed are the result of an earlier pre-check that allowed
-	// this request. AllowedContact is nil if there was no such pre-check.
+	// The fields whose names begin with Allowed contain the result of an earlier pre-check that
+	// allowed this request. AllowedContact is nil if there was no such pre-check.
 	AllowedContact   *uuid.UUID        `db:"placed_contact_id"`
 	AllowedVariables contacts.Document `db:"placed_variables"`
 	AllowedFor       *time.Time        `db:"placed_for"`
@@ -64,8 +64,8 @@ type Inputs struct {
 }
 
 // The query always returns one row. now() is the start of the transaction, and the snapshot
-// contains every row that was committed before now(). clock_timestamp() would be later, so the
-// decision could be later than a record that the query did not read.
+// contains every row that was committed before now(). clock_timestamp() is not used, because a
+// record could be committed before that time without being in the snapshot.
 const selectInputs = `
 SELECT now() AS now,
        c.id AS contact_id,
@@ -175,8 +175,8 @@ WITH found AS (
     SELECT id FROM contacts WHERE workspace_id = @workspace_id AND phone_e164 = @phone_e164 AND erasures = @erasures
 )`
 
-// insertPreCheck stores the decision, and the result for a repeated pre-check of the same request.
-// If another pre-check of the request was stored before, the statement returns no row.
+// insertPreCheck stores the decision, and the result that a repeated pre-check of the same request
+// returns. If another pre-check of the request was stored before, the statement returns no row.
 const insertPreCheck = `, placed AS (
     INSERT INTO pre_checks (workspace_id, call_request_id, phone_e164, contact_id, variables, scheduled_for, erasures)
     SELECT @workspace_id::uuid, @call_request_id::uuid, @phone_e164::text, found.id, @variables::json,

@@ -12,7 +12,8 @@ import (
 	"ringfence.dev/services/contacts-compliance/internal/store"
 )
 
-// Most decisions are about one number. The decisions of the workspace small are rare.
+// Most decisions belong to one number of the workspace large. The workspace small has few
+// decisions.
 const seedDecisions = `
 INSERT INTO decisions (id, workspace_id, call_request_id, phone_e164, kind, inputs, policy_version, result, rule, code,
 	message, call_at, judged_at, gates)
@@ -23,8 +24,7 @@ SELECT concat(lpad(to_hex(1750000000000 + n), 12, '0'), '70008', substr(md5(n::t
     now(), '[]'
 FROM generate_series(1, 30000) AS n`
 
-// The rows of a page must be found without a read of all decisions of the workspace or of the
-// number.
+// The rows of a page must be found without reading all decisions of the workspace or of the number.
 func TestDecisions_EachFilterReadsOnlyAPartOfTheWorkspace(t *testing.T) {
 	t.Parallel()
 	_, pool := open(t)

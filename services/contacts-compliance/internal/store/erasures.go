@@ -64,7 +64,7 @@ INSERT INTO erasures (id, workspace_id, key_id, subject, actor, contact_id, eras
 VALUES (@id, @workspace_id, @key_id, @subject, @actor, @contact_id, @erasures, @requested_at, now())`
 
 // The services `calls` and dialer read contacts.v1, so their first steps are known. Their reports
-// list the steps that follow.
+// name the steps that follow.
 const firstSteps = `
 INSERT INTO erasure_steps (erasure_id, service, ref, done_at)
 VALUES (@id, 'contacts-compliance', '', @requested_at), (@id, 'calls', '', NULL), (@id, 'dialer', '', NULL)`
@@ -94,7 +94,8 @@ func (s *Store) Erase(ctx context.Context, ch contacts.Change) (erased contacts.
 			Subject: subject.Sum,
 		}, c.UpdatedAt))
 	})
-	// Every erasure starts with this progress (firstSteps), so it is not read from the database.
+	// Every erasure starts with the steps of firstSteps, so the progress is not read from the
+	// database.
 	entry.Services = []ErasureProgress{
 		{Service: "calls", Steps: 1, Open: 1}, {Service: "contacts-compliance", Steps: 1, DoneAt: &entry.RequestedAt},
 		{Service: "dialer", Steps: 1, Open: 1},
@@ -242,8 +243,8 @@ func (s *Store) RepublishErasures(ctx context.Context, minAge time.Duration) (pu
 const clearErasedPreChecks = erasePreChecks +
 	` AND p.variables::text <> '{}' AND c.updated_at > now() - interval '2 days'`
 
-// ClearErasedPreChecks deletes the variables that a pre-check stored during an erasure of the
-// person's data.
+// ClearErasedPreChecks deletes variables that a pre-check stored while the person's data was being
+// erased.
 func (s *Store) ClearErasedPreChecks(ctx context.Context) error {
 	if _, err := s.pool.Exec(ctx, clearErasedPreChecks); err != nil {
 		return fmt.Errorf("clear pre-checks of erased contacts: %w", err)

@@ -248,9 +248,9 @@ func saveImport(ctx context.Context, tx pgx.Tx, i *Import) error {
 	return nil
 }
 
-// asyncCommit makes a commit return before the data is on disk. A crash can lose the batches of the
-// last commits, which the import then repeats. The commit of the import's consent record is
-// synchronous and makes all earlier batches durable.
+// asyncCommit makes a commit return before the data is on disk. After a crash of the database, the
+// last batches can be missing, and the import repeats them. The commit of the import's consent
+// record is synchronous and makes all earlier batches durable.
 const asyncCommit = `SET LOCAL synchronous_commit = off`
 
 const renewClaim = `

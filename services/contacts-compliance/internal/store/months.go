@@ -55,8 +55,8 @@ const (
 	dropMonth   = `SELECT drop_month(@table, @month::date)`
 )
 
-// ErrMonthKept is returned if a month of consent records is not dropped, because its rows are not
-// valid.
+// ErrMonthKept is returned if a month of consent records cannot be dropped, because its rows are
+// not valid.
 var ErrMonthKept = errors.New("the month is not dropped")
 
 // DropMonths drops every month of the table that ended before a day (UTC). The database refuses to

@@ -30,7 +30,7 @@ WHERE workspace_id = @workspace_id
 ORDER BY version DESC
 LIMIT 1`
 
-// Policy returns the policy in force and its version. Version 0 is the default policy.
+// Policy returns the current policy and its version. Version 0 is the default policy.
 func (s *Store) Policy(ctx context.Context, workspace uuid.UUID) (gate.Policy, int, error) {
 	return readPolicy(ctx, s.pool, workspace)
 }
@@ -68,8 +68,8 @@ type PolicyChange struct {
 	SetInVersion int64
 }
 
-// PolicyChangeOf converts the gateway's message. It returns nil if the message has no policy; the
-// stored policy then stays in force.
+// PolicyChangeOf converts the gateway's message. It returns nil if the message has no policy. The
+// stored policy is then not changed.
 func PolicyChangeOf(ev *eventv1.WorkspaceEvent) (*PolicyChange, error) {
 	id, err := uuid.Parse(ev.GetWorkspaceId())
 	if err != nil {
@@ -96,7 +96,7 @@ func (s *Store) ApplyPolicy(ctx context.Context, c PolicyChange, packs countryru
 
 // The row lock makes concurrent changes of one workspace run one after the other. ON CONFLICT locks
 // the row even if its WHERE is false. The SELECT therefore excludes versions that are already
-// stored. A batch with such a version then locks no row until it commits.
+// stored. So a batch with such a version does not lock the row.
 const advanceSource = `
 INSERT INTO policy_sources AS p (workspace_id, set_in_version)
 SELECT @workspace_id::uuid, @set_in_version::bigint
@@ -105,8 +105,8 @@ WHERE NOT EXISTS (
 ON CONFLICT (workspace_id) DO UPDATE SET set_in_version = EXCLUDED.set_in_version
 WHERE p.set_in_version < EXCLUDED.set_in_version`
 
-// SetPolicy stores a policy unless the policy of c.SetInVersion or of a newer version is in force.
-// It returns an *apierr.Error if the policy is not valid.
+// SetPolicy stores a policy unless the policy of c.SetInVersion or of a newer version is already
+// stored. It returns an *apierr.Error if the policy is not valid.
 func (s *Store) SetPolicy(ctx context.Context, tx pgx.Tx, c PolicyChange, packs countryrules.Library) error {
 	args := pgx.NamedArgs{"workspace_id": c.WorkspaceID, "set_in_version": c.SetInVersion}
 	advanced, err := tx.Exec(ctx, advanceSource, args)
@@ -127,9 +127,9 @@ const insertPolicy = `
 INSERT INTO policies (workspace_id, version, policy, operator)
 VALUES (@workspace_id, @version, @policy, @operator)`
 
-// recordPolicy inserts a policy as the next policy version, which puts it in force. If it equals
-// the policy in force, it inserts nothing. The caller must prevent concurrent changes of the
-// workspace's policy.
+// recordPolicy inserts a policy with the next policy version, which makes it the current policy. If
+// it equals the current policy, recordPolicy inserts nothing. The caller must prevent concurrent
+// changes of the workspace's policy.
 func recordPolicy(ctx context.Context, tx pgx.Tx, workspace uuid.UUID, p gate.Policy, operator string) error {
 	raw, err := json.Marshal(p)
 	if err != nil {
@@ -149,9 +149,9 @@ func recordPolicy(ctx context.Context, tx pgx.Tx, workspace uuid.UUID, p gate.Po
 	return nil
 }
 
-// recentDials returns, newest first, the last time at which the dial-time check allowed each other
-// request to the number. A request that was allowed counts as a dial even if no channel of a trunk
-// was free for it.
+// recentDials returns the last time at which the dial-time check allowed each other request to the
+// number, newest first. An allowed request counts as a dial even if no channel of a trunk was free
+// for it.
 const recentDials = `
 SELECT max(judged_at) AS dialed_at
 FROM decisions
@@ -183,7 +183,7 @@ func readDials(ctx context.Context, from querier, q Target, since time.Time, lim
 const lockNumberGate = `
 SELECT pg_advisory_xact_lock(hashtextextended('gate ' || @workspace_id::text || ' ' || @phone_e164::text, 0))`
 
-// RecentDials returns the times of at most limit dials after since, newest first.
+// RecentDials returns the times of at most limit dials of other requests after since, newest first.
 type RecentDials func(since time.Time, limit int) ([]time.Time, error)
 
 // DecideInOrder locks the number, calls evaluateGates and stores the decision. Because of the lock,

@@ -17,8 +17,8 @@ import (
 	"ringfence.dev/services/contacts-compliance/internal/contacts"
 )
 
-// A lock on the table blocks the search until the search exceeds its time limit.
-func TestSearch_TimeoutIs503(t *testing.T) {
+// A lock on the table blocks the search until its time limit ends.
+func TestSearch_Gives503AfterItsTimeLimit(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.New(t, "contacts_compliance", outbox.Migrations, inbox.Migrations,
 		pg.Migrations{Name: "contacts_compliance", FS: Migrations})

@@ -18,7 +18,8 @@ import (
 	"ringfence.dev/services/contacts-compliance/internal/store"
 )
 
-// The first name belongs to the oldest contact. The contacts have alternating states.
+// seedSearch inserts contacts. The name with n = 1 belongs to the oldest contact. The states of the
+// contacts alternate.
 const seedSearch = `
 INSERT INTO contacts (id, workspace_id, phone_e164, name, name_folded, variables, dnd_status, consent_status,
 	updated_at)
@@ -127,8 +128,8 @@ func allContacts(t *testing.T, st *store.Store, workspace uuid.UUID) (all []cont
 	}
 }
 
-// expectedNumbers returns the numbers that List must return. As List does, it returns one number
-// more than the limit if more contacts match.
+// expectedNumbers returns the numbers that List must return. If more contacts than the limit match,
+// it returns one number more than the limit, like List.
 func expectedNumbers(all []contacts.Contact, f store.Filter, asked page.Request) []phone.Number {
 	var kept []contacts.Contact
 	below := asked.After == uuid.Nil

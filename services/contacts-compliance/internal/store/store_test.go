@@ -81,8 +81,8 @@ func TestCreate_ConcurrentCallsCreateOneContact(t *testing.T) {
 	}
 }
 
-// Of several concurrent requests for one number, one creates the contact and its consent record.
-// The others change nothing.
+// Of several concurrent requests for one number, one request creates the contact and its consent
+// record. The other requests change nothing.
 func TestCreateWithConsent_ConcurrentCallsStoreOneContactAndOneRecord(t *testing.T) {
 	t.Parallel()
 	st, pool := open(t)
@@ -368,8 +368,8 @@ func TestApplyPolicy_ConcurrentChangesEndWithTheNewestVersion(t *testing.T) {
 	}
 }
 
-// A consumer's batch can contain a version of a policy that ApplySetting has already stored. The
-// batch must then not delay the next policy change of the workspace until it commits.
+// A consumer's batch can contain a version of a policy that ApplySetting has already stored. Such a
+// batch must not delay the next policy change of the workspace.
 func TestSetPolicy_RepeatedVersionLocksNoRow(t *testing.T) {
 	t.Parallel()
 	st, pool := open(t)
@@ -391,8 +391,8 @@ func TestSetPolicy_RepeatedVersionLocksNoRow(t *testing.T) {
 	if err := st.ApplyPolicy(ctx, change, countryrules.Library{}); err != nil {
 		t.Errorf("apply version 2 before the batch commits: %v", err)
 	}
-	// If version 2 had waited for the batch, the database would have ended the idle session of the
-	// batch, and this commit would fail.
+	// If the change to version 2 had waited for the batch, the database would have ended the idle
+	// session of the batch, and this commit would fail.
 	if err := batch.Commit(t.Context()); err != nil {
 		t.Errorf("commit the batch: %v", err)
 	}

@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// Date is a day of a local calendar. Its text is "2026-11-26". The zero Date is before all others.
+// Date is a day of a local calendar. Its text is "2026-11-26". The zero Date is before all other
+// dates.
 type Date struct {
 	Year  int
 	Month time.Month

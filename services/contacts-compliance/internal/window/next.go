@@ -34,7 +34,7 @@ func Next(clocks []Clock, start, limit time.Time) (at time.Time, ok bool) {
 		if latest.Equal(at) {
 			return at.UTC(), true
 		}
-		at = latest // at least one clock is closed until this time, so all clocks are checked again
+		at = latest // at least one clock is closed before this time, so all clocks are checked again
 	}
 }
 
