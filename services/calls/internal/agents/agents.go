@@ -19,8 +19,8 @@ import (
 	"ringfence.dev/proto/eventv1"
 )
 
-// Limits of the fields of agents, in seconds, characters or bytes. See
-// docs/reference/api/README.md#field-sizes.
+// These constants limit the fields of agents, in seconds, characters or bytes
+// (docs/reference/api/README.md#field-sizes).
 const (
 	DefaultMaxCallSeconds = 600
 	maxMaxCallSeconds     = 14400
@@ -31,7 +31,8 @@ const (
 	// two hours.
 	maxLiveSessionSeconds = 6900
 	maxName               = 200
-	// maximum size in bytes of all settings of an agent, because one Kafka record contains them
+	// maxSettings is the maximum size of all settings of an agent in bytes. It is limited because
+	// one Kafka record contains all settings.
 	maxSettings = 256 << 10
 )
 
@@ -122,9 +123,9 @@ func (a *Agent) set(body map[string]json.RawMessage) error {
 	return nil
 }
 
-// checkSessionLength rejects a max_call_seconds that is longer than the model's session, because
-// billing-wallet would reserve the price of the longer call. A body without max_call_seconds and
-// kind is accepted, so that older agents can still be changed.
+// checkSessionLength rejects a max_call_seconds that is longer than the model's session. Otherwise
+// billing-wallet would reserve the price of a call length that is not possible. A body without
+// max_call_seconds and kind is accepted, so that older agents can still be changed.
 func (a *Agent) checkSessionLength(body map[string]json.RawMessage, kind string) error {
 	_, length := body["max_call_seconds"]
 	_, changed := body["kind"]
@@ -186,7 +187,7 @@ func (a *Agent) RetiringModels() []aimodel.Retirement {
 		Model   string       `json:"model"`
 		Summary summaryModel `json:"summary"`
 	}
-	_ = json.Unmarshal(a.Settings, &named) // the error is ignored: a setting of the wrong type names no model
+	_ = json.Unmarshal(a.Settings, &named) // the error is ignored, because a setting of the wrong type names no model
 	var found []aimodel.Retirement
 	for _, model := range []string{named.Model, named.Summary.Model} {
 		if retirement, known := aimodel.RetirementOf(model); known {

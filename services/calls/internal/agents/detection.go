@@ -9,8 +9,9 @@ import (
 	"ringfence.dev/libs/apierr"
 )
 
-// Limits of turn detection. OpenAI documents the limits of the threshold and of the idle timeout.
-// OpenAI documents no limits for the other settings, so Ringfence sets these limits.
+// These constants limit turn detection. The limits of the threshold and of the idle timeout are
+// those that OpenAI documents. OpenAI documents no limits for the other settings, so Ringfence sets
+// them.
 const (
 	minIdleTimeoutMS     = 5_000
 	maxIdleTimeoutMS     = 30_000
@@ -37,8 +38,8 @@ type turnDetection struct {
 	Eagerness         string   `json:"eagerness"`
 }
 
-// UnmarshalJSON rejects unknown members. Otherwise the session would start without these members,
-// and the operator would not notice it.
+// UnmarshalJSON rejects unknown members. Otherwise the dialer would start the session without these
+// members, and the operator would not notice it.
 func (n *noiseReduction) UnmarshalJSON(raw []byte) error {
 	type plain noiseReduction
 	return decodeStrictly(raw, (*plain)(n))

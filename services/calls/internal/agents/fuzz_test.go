@@ -12,8 +12,8 @@ import (
 	"ringfence.dev/libs/testkit"
 )
 
-// FuzzAgent checks that every accepted agent can be published. Applying a change twice must have
-// the same effect as applying the change once.
+// FuzzAgent checks that every accepted agent can be published. If the same change is applied twice,
+// the agent must be the same as after one change.
 func FuzzAgent(f *testing.F) {
 	good := `{"name":"Ada","from_number":"+15005550006","max_call_seconds":60,"instructions":"x","voice":"y","outcomes":["a"],"more":{"deep":[1e400000]}}`
 	for _, body := range append(testkit.Mutations(good), good) {

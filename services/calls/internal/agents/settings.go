@@ -23,8 +23,8 @@ const (
 
 const kindWanted = "must be scripted, openai_realtime, media_ws or openai_live (experimental)."
 
-// knownSettings contains the settings that the dialer uses. All other settings are only stored and
-// returned.
+// knownSettings contains the settings that the dialer uses. Other settings are stored and returned,
+// but have no effect.
 type knownSettings struct {
 	Kind             string            `json:"kind"`
 	Instructions     string            `json:"instructions"`
@@ -110,7 +110,8 @@ func parseKnownSettings(settings map[string]json.RawMessage) (knownSettings, err
 		},
 	} {
 		for name := range settings {
-			// json.Unmarshal ignores case, so the dialer would use this member without validation
+			// json.Unmarshal ignores upper and lower case, so the dialer would use this member
+			// although it was not validated
 			if name != field.name && strings.EqualFold(name, field.name) {
 				return knownSettings{}, apierr.Validation(name, "must be written %s.", field.name)
 			}
@@ -163,7 +164,7 @@ func (s script) playable() bool {
 }
 
 // acceptAnyAddress accepts every IP address. The dialer checks the address of the agent's server
-// when it connects, because the host name is resolved only then.
+// when it connects, because it resolves the host name only then.
 func acceptAnyAddress(netip.Addr) bool { return true }
 
 func (k knownSettings) judgeWords() error {

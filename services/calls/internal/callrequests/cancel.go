@@ -23,8 +23,8 @@ type Canceler struct {
 	wake  func()
 }
 
-// NewCanceler returns a canceler. The canceler calls wake after each commit that wrote an event, so
-// that the relay publishes the event.
+// NewCanceler returns a canceler. It calls wake after each commit that wrote an event, so that the
+// relay publishes the event.
 func NewCanceler(st *store.Store, peers *peers.Clients, wake func()) *Canceler {
 	return &Canceler{store: st, peers: peers, wake: wake}
 }
@@ -52,7 +52,8 @@ func (d *Canceler) Cancel(ctx context.Context, workspaceID, id uuid.UUID) (calls
 		return callstate.Request{}, notCancelable("being dialled")
 	}
 	failpoint.Inject("calls: after withdraw")
-	// the dialer has withdrawn the request, so a disconnect of the client must not stop the commit
+	// the dialer has already withdrawn the request, so the commit must not stop if the client
+	// disconnects
 	ctx = context.WithoutCancel(ctx)
 	req, err = d.store.Cancel(ctx, workspaceID, id, time.Now())
 	if errors.Is(err, pg.ErrNotFound) {

@@ -19,8 +19,8 @@ import (
 	"ringfence.dev/services/calls/internal/store"
 )
 
-// The shortest and longest interval at which a POST polls an idempotency key that another POST has
-// claimed.
+// These are the shortest and the longest interval at which a POST polls an idempotency key that
+// another POST has claimed.
 const (
 	firstPollInterval = 25 * time.Millisecond
 	maxPollInterval   = 250 * time.Millisecond
@@ -54,8 +54,8 @@ func (in *Intake) claimKey(ctx context.Context, want store.Claim,
 	}
 }
 
-// waitForKey polls the key until the key has a stored request or is free, or until the lease of the
-// key has expired.
+// waitForKey polls the key until another POST has stored a request for it, until the key is free,
+// or until the lease of the key has expired.
 func (in *Intake) waitForKey(ctx context.Context, want store.Claim, deadline time.Time) (store.KeyState, error) {
 	for pause := firstPollInterval; ; pause = min(2*pause, maxPollInterval) {
 		state, err := in.store.KeyState(ctx, want.WorkspaceID, want.Key)
@@ -78,8 +78,8 @@ func (in *Intake) waitForKey(ctx context.Context, want store.Claim, deadline tim
 	}
 }
 
-// releaseKey lets the next POST use the key. After a refusal the key is deleted. After any other
-// error the key keeps its request id, because a hold with this id may exist.
+// releaseKey lets the next POST use the key. After a refusal, releaseKey deletes the key. After any
+// other error, the key keeps its request id, because a hold with this id may exist.
 func (in *Intake) releaseKey(ctx context.Context, claim store.Claim, why error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), commitTimeout)
 	defer cancel()

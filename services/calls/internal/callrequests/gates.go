@@ -19,8 +19,8 @@ import (
 	"ringfence.dev/services/calls/internal/store"
 )
 
-// checkLocalData checks the kind of number, the workspace's destinations and the agent. It returns
-// the destinations and the agent's max_call_seconds, which is not nil.
+// checkLocalData checks the number, the workspace's destinations and the agent with data of this
+// service. It returns the destinations and the agent's max_call_seconds, which is not nil.
 func (in *Intake) checkLocalData(ctx context.Context, workspaceID, id uuid.UUID,
 	order openapi.CreateCall) (known store.PlacementInputs, err error) {
 	if known, err = in.store.PlacementInputs(ctx, workspaceID, order.AgentID); err != nil {
@@ -74,7 +74,7 @@ func (in *Intake) refuseDestination(ctx context.Context, workspaceID, id uuid.UU
 }
 
 // preCheck runs the compliance pre-check. It sets the contact, the merged variables and the due
-// time in req. destinations are the prefixes that were checked before.
+// time in req. destinations are the permitted number prefixes that were checked before.
 func (in *Intake) preCheck(ctx context.Context, order openapi.CreateCall, destinations []string,
 	req *callstate.Request) error {
 	question := &compliancev1.PreCheckRequest{

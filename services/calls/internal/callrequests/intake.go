@@ -74,8 +74,8 @@ func New(cfg Config, st *store.Store, peers *peers.Clients, wake func(), backlog
 }
 
 // Create creates a call request from the body of POST /v1/calls. headerKeys are the values of the
-// header Idempotency-Key; a key in the body has precedence. If the key was used before, Create
-// returns its request, and replayed is true.
+// header Idempotency-Key. A key in the body has precedence over the header. If the key was used
+// before, Create returns the original request, and replayed is true.
 func (in *Intake) Create(ctx context.Context, workspaceID uuid.UUID, body map[string]json.RawMessage,
 	headerKeys []string) (req callstate.Request, replayed bool, err error) {
 	req, replayed, err = in.create(ctx, workspaceID, body, headerKeys)
@@ -164,9 +164,9 @@ func (in *Intake) storeRequest(ctx context.Context, req callstate.Request, claim
 	return placed, false, nil
 }
 
-// existingRequest is called if the id could not be used for a new request. It returns the request
-// if another POST with the same claim stored it. Otherwise it returns an error: the person was
-// erased, or the id was abandoned (Store.Unconfirmed).
+// existingRequest handles an id that could not be used for a new request. If another POST with the
+// same claim stored a request with this id, existingRequest returns that request. Otherwise it
+// returns an error, because the person was erased or the id was abandoned (Store.Unconfirmed).
 func (in *Intake) existingRequest(ctx context.Context, req callstate.Request) (callstate.Request, bool, error) {
 	original, err := in.store.Request(ctx, req.WorkspaceID, req.ID)
 	if errors.Is(err, pg.ErrNotFound) {

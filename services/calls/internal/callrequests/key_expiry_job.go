@@ -14,8 +14,8 @@ const (
 	keyExpiryBatch    = 1000
 )
 
-// KeyExpiryJob deletes idempotency keys a configured time after their request has ended. See
-// docs/reference/api/call-requests.md#idempotency.
+// KeyExpiryJob deletes an idempotency key when its request has ended a configured time ago
+// (docs/reference/api/call-requests.md#idempotency).
 type KeyExpiryJob struct {
 	store    *store.Store
 	keepTime time.Duration
@@ -42,7 +42,7 @@ func (w *KeyExpiryJob) Run(ctx context.Context) error {
 	}
 }
 
-// Once runs the job one time: it deletes every key whose request ended longer ago than the
+// Once runs one pass of the job: it deletes every key whose request ended longer ago than the
 // configured time.
 func (w *KeyExpiryJob) Once(ctx context.Context) error {
 	before := page.FirstID(time.Now().Add(-w.keepTime))

@@ -16,13 +16,13 @@ import (
 	"ringfence.dev/proto/openapi"
 )
 
-// Limits of a call request. See docs/reference/api/README.md#field-sizes and
-// docs/reference/api/call-requests.md#call-variables.
+// These constants limit the fields of a call request (docs/reference/api/README.md#field-sizes,
+// docs/reference/api/call-requests.md#call-variables).
 const (
 	maxKey         = 255
 	maxExternalRef = 255
-	// maxVariables limits the size of the variables in the body, in bytes. It exceeds the 64 KiB
-	// that are allowed after the merge with the contact's variables, because the body can also
+	// maxVariables limits the size of the variables in the body, in bytes. After the merge with the
+	// contact's variables, only 64 KiB are allowed. The body can be larger, because it can also
 	// remove variables.
 	maxVariables = 192 << 10
 	maxAhead     = 366 * 24 * time.Hour

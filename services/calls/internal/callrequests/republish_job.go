@@ -14,22 +14,22 @@ import (
 
 const (
 	republishBatch = 100
-	// maxPerPass limits the number of requests in one pass. If a dialer has not dialed for hours,
-	// its queue is long. Without the limit, the dialer would receive this whole queue again before
-	// any new request.
+	// maxPerPass limits the number of requests in one pass. If the dialer did not work for hours,
+	// many requests are overdue. Without the limit, the dialer would receive all of them again
+	// before any new request.
 	maxPerPass = 500
 )
 
 // RepublishJob publishes overdue call requests again. A request is overdue if it should have ended
-// long ago but has not, for example because an event was lost. If the dialer has already ended the
-// request, the dialer publishes the end again; it never dials a request id twice.
+// long ago but has not, for example because an event was lost. The dialer never dials a request
+// twice. If it has already ended the request, it publishes the end again.
 type RepublishJob struct {
 	store       *store.Store
 	overdueTime time.Duration
 	wake        func()
 	count       prometheus.Counter
 	// lastDue is the due time of the last published request. The next pass publishes only requests
-	// that were due later. It is zero if the last pass reached the newest overdue request.
+	// with a later due time. lastDue is zero if the last pass published the newest overdue request.
 	lastDue time.Time
 }
 

@@ -50,7 +50,7 @@ func (w *CompletionJob) Run(ctx context.Context) error {
 	}
 }
 
-// Once runs the job one time: it publishes all events that are due.
+// Once runs one pass of the job: it publishes all events that are due.
 func (w *CompletionJob) Once(ctx context.Context) error {
 	for {
 		done, err := w.store.Complete(ctx, w.waits, completionBatch, continueTrace)

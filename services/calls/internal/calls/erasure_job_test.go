@@ -25,7 +25,7 @@ import (
 	"ringfence.dev/services/calls/internal/store"
 )
 
-// callsPerStep must be equal to maxErasedPerStep in package store.
+// callsPerStep must equal maxErasedPerStep of package store.
 const callsPerStep = 500
 
 const (
@@ -125,8 +125,8 @@ func (f *fixture) runSteps(wantSteps int) {
 	}
 }
 
-// wantReports checks that only the last report of the erasure has no further steps. The result maps
-// each step of another service to the number of its reports.
+// wantReports checks the number of reports of the erasure. Only the last report may announce no
+// further steps. The result is the number of reports for each step of another service.
 func (f *fixture) wantReports(id uuid.UUID, want int) map[string]int {
 	f.Helper()
 	rows, err := f.pool.Query(f.Context(),
@@ -220,7 +220,7 @@ func TestErasureJob_ManyInboundCallsAreErasedInSteps(t *testing.T) {
 	f.wantCount("calls left after the crash", calls-callsPerStep, countUnerased, caller)
 
 	f.exec(insertNewest, f.workspace, caller)
-	f.orderErasure(id, contact, caller) // the repeated order does not start a second job
+	f.orderErasure(id, contact, caller) // the repeated order must not start a second job
 	f.wantCount("calls left after the repeated order", calls-callsPerStep+1, countUnerased, caller)
 	f.runSteps(0)
 	f.exec("UPDATE erasure_jobs SET step_at = now()") // an interrupted step is due again after a minute

@@ -19,9 +19,9 @@ type RetentionConfig struct {
 const (
 	retentionInterval = time.Hour
 	retentionBatch    = 500
-	// erasureRetention is the time for which the counter of erasures of a phone number is kept.
-	// POST /v1/calls compares the counter with its value at the pre-check, which ran seconds
-	// earlier. So an older counter is not needed.
+	// erasureRetention is the time for which the erasure counter of a phone number is kept. POST
+	// /v1/calls compares the counter with its value at the pre-check a few seconds earlier, so an
+	// older counter is not needed.
 	erasureRetention = 45 * 24 * time.Hour
 )
 
@@ -54,7 +54,7 @@ func (w *RetentionJob) Run(ctx context.Context) error {
 	}
 }
 
-// Once runs the job one time: it deletes all data whose retention period ended before now.
+// Once runs one pass of the job: it deletes all data whose retention period ended before now.
 func (w *RetentionJob) Once(ctx context.Context, now time.Time) error {
 	if err := w.store.DeleteErasures(ctx, now.Add(-erasureRetention)); err != nil {
 		return err

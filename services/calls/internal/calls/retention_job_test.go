@@ -60,7 +60,7 @@ func TestRetentionJob_DeletesDataOlderThanItsRetentionPeriod(t *testing.T) {
 			insertEndedCall(t, pool, workspace, now.Add(-age), byte(10*of+n), false)
 		}
 		insertEndedCall(t, pool, workspace, now.Add(-7*366*day), byte(10*of+9),
-			true) // a call that has not ended is kept at any age
+			true) // a call that has not ended is never deleted
 	}
 	worker := calls.NewRetentionJob(st, calls.RetentionConfig{Calls: 5 * 366 * day, Transcripts: 30 * day})
 	for _, step := range []struct {

@@ -10,15 +10,15 @@ import (
 // Apply updates the call from the state that a dial event reports. It returns true if the call
 // changed. A report with an old version, or with an earlier status, changes nothing.
 //
-// The first end of a call is final. It is applied even if its version is old, because a dialer
-// whose database lost its last commits continues with a lower version.
+// The first report that the call has ended is final. It is applied even if its version is old,
+// because a dialer whose database lost its last commits continues with a lower version.
 func (c *Call) Apply(reported Call) bool {
 	ends := reported.Status.Terminal() && !c.Status.Terminal()
 	if !ends && (reported.Version <= c.Version || reported.Status.rank() < c.Status.rank()) {
 		return false
 	}
 	if c.Status.Terminal() && reported.Status != c.Status {
-		return false // the first end is final
+		return false // only the first report of the end is applied
 	}
 	c.Status, c.Version = reported.Status, reported.Version
 	c.From, c.To, c.AgentID, c.ContactID = reported.From, reported.To, reported.AgentID, reported.ContactID
@@ -36,8 +36,9 @@ func (c *Call) Apply(reported Call) bool {
 	return true
 }
 
-// Analyse adds the first analysis to the call; later ones are ignored. If the person was erased, it
-// adds only the outcome. late is true if call.completed was already published without the analysis.
+// Analyse adds the first analysis to the call and ignores later ones. If the person was erased,
+// Analyse adds only the outcome. late is true if call.completed was already published without the
+// analysis.
 func (c *Call) Analyse(a Analysis) (changed, late bool) {
 	if c.Analysed {
 		return false, false
@@ -118,11 +119,11 @@ func (c *Call) Announce(oldStatus Status, now time.Time, waits Waits) openapi.Ev
 	}
 }
 
-// NextOptIn returns the next opt-in event of the call, or "" if there is none. The caller calls it
-// after Announce until it returns "".
+// NextOptIn returns the next opt-in event of the call, or "" if there is none. After Announce, the
+// caller must call NextOptIn until it returns "".
 //
-// The opt-in events follow the terminal event. So the other events of a call have the sequences 1,
-// 2, 3, with or without opt-in events.
+// The opt-in events follow the terminal event. So the other events of a call always have the
+// sequences 1, 2 and 3.
 func (c *Call) NextOptIn() openapi.EventType {
 	switch {
 	case c.Closed && c.AnalysisDue:

@@ -54,7 +54,7 @@ func (s Status) rank() int {
 // Known reports whether the status is one of the states that this build defines.
 func (s Status) Known() bool { return s.rank() > 0 }
 
-// Terminal reports whether the call has ended.
+// Terminal reports whether the status means that the call has ended.
 func (s Status) Terminal() bool { return s.rank() == 4 }
 
 // The directions of a call.
@@ -90,7 +90,7 @@ type Call struct {
 	// BillableSeconds is 0.
 	BillableSeconds int32 `db:"billable_seconds"`
 	// Version is the dialer's version of the call. An event with the same or a lower version
-	// changes nothing. The first end of the call is an exception.
+	// changes nothing, except the first event that reports the end of the call.
 	Version int64 `db:"version"`
 
 	// RecordingKey is the recording's key in object storage. It is nil if the recording does not
@@ -116,12 +116,12 @@ type Call struct {
 	Sequence           int32 `db:"sequence"`
 	Closed             bool  `db:"closed"`
 	RecordingAnnounced bool  `db:"recording_announced"`
-	// AnalysisDue is true if Analyse added an outcome or a summary after call.completed was
-	// published. NextOptIn then returns call.analyzed.
+	// AnalysisDue is true if an outcome or a summary was added after call.completed was published.
+	// NextOptIn then returns call.analyzed.
 	AnalysisDue bool `db:"-"`
 	// EndLearnedAt is the time at which this service received the end of a completed call.
-	// CompletesAt is the time at which call.completed is published at the latest. It is nil if the
-	// call does not wait for the charge or the analysis.
+	// CompletesAt is the latest time at which call.completed is published. It is nil if the call
+	// does not wait for the charge or the analysis.
 	EndLearnedAt *time.Time `db:"end_learned_at"`
 	CompletesAt  *time.Time `db:"completes_at"`
 	// ErasedAt is the time at which the person was erased. After that, no transcript, summary or

@@ -19,8 +19,8 @@ func EventID(objectID uuid.UUID, event openapi.EventType) uuid.UUID {
 	return uuid.NewSHA1(objectID, []byte(event))
 }
 
-// Event returns the message for call-events.v1. The message contains the public event with the call
-// in its current state.
+// Event returns the message for call-events.v1. The message contains the public event, which shows
+// the current state of the call.
 func (c *Call) Event(event openapi.EventType, at time.Time) (*eventv1.CallEvent, error) {
 	id := EventID(c.ID, event)
 	body, err := json.Marshal(openapi.CallEvent{
@@ -65,8 +65,8 @@ func (c *Call) ErasedEvent(erasure uuid.UUID, at time.Time) *eventv1.CallEvent {
 	}
 }
 
-// EndEvent returns the type of the opt-in event of a request that ended without a call. It returns
-// "" for any other request. A request has at most one event.
+// EndEvent returns the type of the opt-in event of a request that ended without a call. For any
+// other request it returns "". So a request has at most one event.
 func (r *Request) EndEvent() openapi.EventType {
 	switch {
 	case r.Status == RequestBlocked:
@@ -80,8 +80,8 @@ func (r *Request) EndEvent() openapi.EventType {
 	}
 }
 
-// PublicEvent returns the message for call-events.v1 with the event of the request, which ended
-// without a call. The message contains the request in its current state.
+// PublicEvent returns the message for call-events.v1 for a request that ended without a call. The
+// message contains the public event, which shows the current state of the request.
 func (r *Request) PublicEvent(at time.Time) (*eventv1.CallEvent, error) {
 	event := r.EndEvent()
 	id := EventID(r.ID, event)
@@ -175,7 +175,7 @@ func AbandonedEvent(requestID, workspaceID uuid.UUID, at time.Time) *eventv1.Cal
 	return ev
 }
 
-// LowBalance is the crossing of the low-balance threshold of a wallet.
+// LowBalance describes that the balance of a wallet fell below its threshold.
 type LowBalance struct {
 	EventID, WorkspaceID uuid.UUID
 	Sequence             int32

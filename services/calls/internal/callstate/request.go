@@ -58,8 +58,8 @@ type Request struct {
 	// them because the charge can arrive before the first event of the call.
 	ChargeSettled bool         `db:"charge_settled"`
 	Credits       *money.Micro `db:"credits_micro"`
-	// Erasures is how often the phone number had been erased when the pre-check allowed this
-	// request. ErasedAt is the time of a later erasure, or nil.
+	// Erasures is the erasure counter of the phone number when the pre-check allowed this request.
+	// ErasedAt is the time of a later erasure, or nil.
 	Erasures int64      `db:"erasures"`
 	ErasedAt *time.Time `db:"erased_at"`
 	// DialAttempt is the number of the newest dial attempt. It is set when an event of this attempt
@@ -77,8 +77,8 @@ type Ending struct {
 }
 
 // Dial records that the dialer committed the fence (the row that permits one dial) of this attempt.
-// If attempt is 0, the number is unknown and DialAttempt does not change. A late event of an
-// attempt that was released changes nothing.
+// If attempt is 0, the number is unknown and DialAttempt does not change. A late event of a
+// released attempt changes nothing.
 func (r *Request) Dial(attempt int32) bool {
 	if r.Status.Final() || attempt > 0 && attempt <= r.DialAttempt {
 		return false
@@ -88,7 +88,7 @@ func (r *Request) Dial(attempt int32) bool {
 	return changed
 }
 
-// Release queues the request again after the dialer released the attempt: no phone rang, so the
+// Release queues the request again after the dialer released the attempt. No phone rang, so the
 // dialer may dial again. A late event of an older attempt changes nothing.
 func (r *Request) Release(attempt int32) bool {
 	if r.Status.Final() || r.CallID != nil || attempt < r.DialAttempt {

@@ -27,7 +27,7 @@ func nextStatuses(from Status) []Status {
 	return nil
 }
 
-// The test applies random events. Some of these events are never sent by a dialer.
+// The test applies random events, including events that a dialer never sends.
 func TestCall_EventsInAnyOrderKeepTheStateRules(t *testing.T) {
 	t.Parallel()
 	waits := Waits{Charge: 5 * time.Second, Analysis: 10 * time.Second}

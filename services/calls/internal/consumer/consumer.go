@@ -36,7 +36,7 @@ func New(st *store.Store, waits callstate.Waits, wakeRelay func(), metrics prome
 	return c
 }
 
-// Handlers maps each topic to its handler.
+// Handlers returns the handler of each topic.
 func (c *Consumer) Handlers() inbox.Handlers {
 	return inbox.Handlers{
 		kafka.DialEvents.Name:   c.onDialEvents,

@@ -11,7 +11,7 @@ import (
 	"ringfence.dev/services/calls/internal/store"
 )
 
-// onContact orders the erasure of a person's requests and calls. The first step of the erasure runs
+// onContact starts the erasure of a person's requests and calls. The first step of the erasure runs
 // in this transaction. ErasureJob runs the other steps.
 func (c *Consumer) onContact(ctx context.Context, tx pgx.Tx, rec kafka.Record) error {
 	var event eventv1.ContactEvent

@@ -158,7 +158,7 @@ func foldRequest(ctx context.Context, f *store.Fold, r report) error {
 		if r.call == nil {
 			return kafka.Skipf("call request %s does not exist in this database", *r.requestID)
 		}
-		return nil // the request is unknown, but foldCall stores its call
+		return nil // without a stored request, foldCall stores only the call
 	}
 	at, before := r.event.GetOccurredAt().AsTime(), req.Status
 	var changed bool

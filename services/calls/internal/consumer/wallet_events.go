@@ -69,7 +69,7 @@ func (c *Consumer) onWalletEvents(
 	return c.writeFold(ctx, tx, f, outcome)
 }
 
-// readWalletEvent returns the zero UUID for an event that belongs to no call request.
+// readWalletEvent decodes a record. requestID is uuid.Nil if the event belongs to no call request.
 func readWalletEvent(rec kafka.Record) (event *eventv1.WalletEvent, requestID uuid.UUID, err error) {
 	event = &eventv1.WalletEvent{}
 	if err := rec.Decode(event); err != nil {

@@ -17,8 +17,8 @@ import (
 	"ringfence.dev/services/calls/internal/agents"
 )
 
-// agentBody encodes an agent as JSON: the fields of the agent, all other settings and the announced
-// retirements of its models, if any.
+// agentBody encodes an agent as JSON. The object contains the fields of the agent, all other
+// settings, and the announced retirements of its models.
 type agentBody struct{ agents.Agent }
 
 func agentView(a agents.Agent) agentBody { return agentBody{a} }

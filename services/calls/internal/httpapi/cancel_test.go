@@ -116,7 +116,7 @@ func TestCancel_OneOfManyConcurrentCancelsSucceeds(t *testing.T) {
 		r.peers.set(func(p *fakePeers) {
 			p.withdraw = func(*dialerv1.WithdrawRequest) (*dialerv1.WithdrawResponse, error) {
 				asked.Done()
-				asked.Wait() // every cancel has now read the queued request
+				asked.Wait() // wait until every cancel has read the queued request
 				if factFirst {
 					withdrawnEvent.Do(func() { a.publish(a.withdrawnEvent()) })
 				}
@@ -200,7 +200,7 @@ func TestUnconfirmedHold_RequestIDWithoutARequestIsAbandoned(t *testing.T) {
 	}
 }
 
-// The id is abandoned after the POST has made its hold and before the POST commits its request.
+// The id is abandoned after the POST has placed its hold and before the POST commits its request.
 func TestUnconfirmedHold_AbandonsTheRequestOfASlowPOST(t *testing.T) {
 	t.Parallel()
 	for _, key := range []string{"", "k"} {
@@ -232,7 +232,7 @@ func TestUnconfirmedHold_AbandonsTheRequestOfASlowPOST(t *testing.T) {
 	}
 }
 
-func TestUnconfirmedHold_ConcurrentPOSTLeavesNoUnusedHold(t *testing.T) {
+func TestUnconfirmedHold_ConcurrentPOSTIsAcceptedOrItsIDIsAbandoned(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	for i := range 20 {
@@ -259,8 +259,8 @@ func TestUnconfirmedHold_ConcurrentPOSTLeavesNoUnusedHold(t *testing.T) {
 	}
 }
 
-// The request has been dialing for longer than its call can last, because the event of its end was
-// lost.
+// The event of the end of the call was lost, so the request has the status dialing for longer than
+// the call can last.
 func TestRepublish_OverdueRequestInStatusDialingIsNotDialedAgain(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

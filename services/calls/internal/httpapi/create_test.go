@@ -258,8 +258,8 @@ func TestCreate_FiftyConcurrentPOSTsCreateOneRequest(t *testing.T) {
 	}
 }
 
-// contacts-compliance stores the decision about a refused destination. The pre-check request must
-// not change the contact.
+// contacts-compliance stores the decision about a refused destination. Its pre-check must not
+// change the contact.
 func TestCreate_RefusedDestinationStoresADecision(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -350,7 +350,7 @@ func TestCreate_TooLongWaitForAnotherPOSTReturns503(t *testing.T) {
 func (r *rig) claimKey(key string, id uuid.UUID, lease time.Duration) {
 	r.t.Helper()
 	a := r.do("POST", "/v1/calls", r.order("idempotency_key",
-		"shape of "+key)) // creates a row with the fingerprint of r.order(), which the next statement copies
+		"shape of "+key)) // creates a row with the fingerprint of r.order(); the next statement copies it
 	if a.status != http.StatusAccepted {
 		r.t.Fatal(a.body)
 	}
@@ -383,7 +383,7 @@ func TestCreate_ExpiredClaimIsTakenOver(t *testing.T) {
 	}
 }
 
-func TestCreate_POSTAfterAFailedHoldUsesTheSameRequestID(t *testing.T) {
+func TestCreate_RepeatedPOSTAfterAFailedHoldUsesTheSameRequestID(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.peers.set(func(p *fakePeers) { p.hold = down[billingv1.HoldRequest, billingv1.HoldResponse] })
@@ -399,12 +399,12 @@ func TestCreate_POSTAfterAFailedHoldUsesTheSameRequestID(t *testing.T) {
 	}
 }
 
-func TestCreate_LostClaimStoresNothing(t *testing.T) {
+func TestCreate_POSTThatLostItsClaimStoresNothing(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.peers.set(func(p *fakePeers) {
 		p.hold = func(q *billingv1.HoldRequest) (*billingv1.HoldResponse, error) {
-			// another POST took over the key
+			// another POST takes over the key during the hold
 			r.exec(`UPDATE idempotency_keys SET request_id = gen_random_uuid()`)
 			return held(q)
 		}
@@ -417,7 +417,7 @@ func TestCreate_LostClaimStoresNothing(t *testing.T) {
 	}
 }
 
-func TestCreate_SlowPOSTAndTakeoverCreateOneRequest(t *testing.T) {
+func TestCreate_SlowPOSTAndItsTakeoverCreateOneRequest(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, func(s *settings) { s.intake.Lease = 50 * time.Millisecond })
 	var first sync.Once

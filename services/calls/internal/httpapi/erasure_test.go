@@ -94,7 +94,7 @@ func TestErasure_ErasesEndedLiveAndQueuedCalls(t *testing.T) {
 	testkit.Members(t, "call", got, map[string]any{"summary": nil, "outcome": "interested", "status": "completed"})
 	r.wantErasedEvents(erasure, over, live, waiting, queued)
 
-	r.erase(erasure, 1) // the repeated order must report the same steps
+	r.erase(erasure, 1) // if the erasure is ordered again, the same steps must be reported
 	if n := r.countSecretRows(); n != 2 {
 		t.Errorf("rows with the secret after the second order = %d, want 2", n)
 	}
@@ -105,8 +105,8 @@ func TestErasure_ErasesEndedLiveAndQueuedCalls(t *testing.T) {
 	}
 }
 
-// Events that were published before the erasure are erased. A later event is marked as an event of
-// an erased person.
+// The order to erase must follow the events that were published before the erasure. Each later
+// event must be marked as an event of an erased person.
 func (r *rig) wantErasedEvents(erasure uuid.UUID, over, live, waiting, queued *account) {
 	r.t.Helper()
 	published := map[string][]string{}
@@ -151,8 +151,8 @@ func (r *rig) wantErasedEvents(erasure uuid.UUID, over, live, waiting, queued *a
 	}
 }
 
-// sameSteps ignores the steps of startedCall, because that call published its first event between
-// the two reports.
+// sameSteps compares two reports. It ignores the steps of startedCall, because that call published
+// its first event between the two reports.
 func sameSteps(first, second, startedCall string) bool {
 	a, b := strings.Fields(first), strings.Fields(strings.ReplaceAll(second, " webhook-dispatcher "+startedCall, ""))
 	slices.Sort(a)
@@ -160,8 +160,8 @@ func sameSteps(first, second, startedCall string) bool {
 	return slices.Equal(a, b)
 }
 
-// The erasure happened before the second request was allowed, but the order to erase arrives at
-// this service only afterwards. The second request must be kept.
+// The pre-check allowed the second request after the erasure, but the order to erase arrives later.
+// The second request must be kept.
 func TestErasure_KeepsARequestThatWasAllowedLater(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -237,7 +237,7 @@ func orNil(s string) any {
 }
 
 // The first call was stored before the erasure was ordered. The events of the second call arrive
-// later. The third call is newer than the erasure and must be kept.
+// after the order. The third call began after the erasure and must be kept.
 func TestErasure_ErasesCallsOfAnInboundCaller(t *testing.T) {
 	t.Parallel()
 	r, erasure := newRig(t), newID(t)
@@ -280,7 +280,7 @@ func TestErasure_ErasesCallsOfAnInboundCaller(t *testing.T) {
 	}
 }
 
-// The erasure is ordered between any two events of a call.
+// The erasure is applied at the same time as one event of the call. The rounds test each event.
 func TestErasure_ConcurrentCallEventsLeaveNoPersonalData(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

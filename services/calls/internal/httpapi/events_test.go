@@ -20,7 +20,7 @@ import (
 	"ringfence.dev/services/calls/internal/callstate"
 )
 
-// An account publishes the events of the dialer and of billing-wallet for one request.
+// account publishes the events of the dialer and of billing-wallet for one request.
 type account struct {
 	r       *rig
 	request uuid.UUID // uuid.Nil for an inbound call
@@ -47,7 +47,7 @@ func (a *account) at(seconds int) *timestamppb.Timestamp {
 
 func (a *account) id() string { return a.call.GetCallId() }
 
-// If change is nil, the event contains no call.
+// event returns a dial event. If change is nil, the event contains no call.
 func (a *account) event(change func(*eventv1.Call), set func(*eventv1.DialEvent)) *eventv1.DialEvent {
 	ev := &eventv1.DialEvent{WorkspaceId: a.r.workspace.String(), OccurredAt: a.at(5)}
 	if a.request != uuid.Nil {
@@ -184,7 +184,7 @@ func TestEvents_EachEventUpdatesTheRequestAndTheCall(t *testing.T) {
 }
 
 // Every event is applied twice and in random order by the real handlers.
-func TestEvents_AnyOrderGivesTheSameRows(t *testing.T) {
+func TestEvents_GiveTheSameRowsInAnyOrder(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	var want, wantRequest map[string]any
@@ -320,7 +320,7 @@ func TestEvents_InboundCallDoesNotWaitForACharge(t *testing.T) {
 	}
 }
 
-func TestEvents_ChargeBeforeTheFirstCallEventIsKept(t *testing.T) {
+func TestEvents_ChargeThatArrivesBeforeTheCallIsStored(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	a := r.account(r.place())

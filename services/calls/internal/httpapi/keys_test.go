@@ -22,10 +22,10 @@ type keyState struct {
 	done     bool
 }
 
-// The test uses the same keys in two workspaces, in sequence and concurrently. Each POST is
-// accepted or refused, or its hold fails. A POST whose hold fails leaves an expired claim without a
-// request.
-func TestCreate_KeyHasOneRequest(t *testing.T) {
+// The test uses the same keys in two workspaces, one after the other and concurrently. Each POST is
+// accepted, is refused, or fails at its hold. A POST that fails at its hold leaves an expired claim
+// without a request.
+func TestCreate_EachIdempotencyKeyHasAtMostOneRequest(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	rapid.Check(t, func(rt *rapid.T) {

@@ -13,7 +13,7 @@ import (
 )
 
 // The limits count characters, not bytes.
-func TestLimits_AcceptTheMaximumAndRefuseOneMore(t *testing.T) {
+func TestLimits_AcceptTheMaximumAndRefuseMoreThanTheMaximum(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	for _, row := range []struct{ name, path, field, at, one string }{
@@ -45,8 +45,8 @@ func TestLimits_AcceptTheMaximumAndRefuseOneMore(t *testing.T) {
 	}
 }
 
-// Variables that do not fit into the pre-check request give 422. A 503 would mean that a retry can
-// succeed.
+// Variables that do not fit into the pre-check request must give 422. The status 503 would mean
+// that a retry can succeed.
 func TestLimits_VariablesTooLargeForThePreCheckAre422(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

@@ -30,7 +30,7 @@ func (r *rig) walk(path, query string, limit string) (ids []string) {
 	}
 }
 
-func TestLists_PagesNeitherSkipNorRepeat(t *testing.T) {
+func TestLists_PagesNeitherSkipNorRepeatAnItem(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	var requests, calls []string

@@ -22,8 +22,8 @@ func (r *rig) lowBalance(event uuid.UUID, sequence int32) *eventv1.WalletEvent {
 	}
 }
 
-// The event of billing-wallet becomes a public event with the same id, so that webhook-dispatcher
-// delivers it once even if billing-wallet publishes it twice.
+// The public event must have the id of billing-wallet's event. So webhook-dispatcher delivers it
+// once even if billing-wallet publishes it twice.
 func TestLowBalance_BecomesAPublicEvent(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

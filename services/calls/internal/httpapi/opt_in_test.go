@@ -32,7 +32,7 @@ func (a *account) expired() *eventv1.DialEvent {
 	})
 }
 
-// passDeadline makes call.completed due without the charge and the analysis.
+// passDeadline ends the wait of call.completed for the charge and the analysis.
 func (r *rig) passDeadline() {
 	r.t.Helper()
 	r.exec(
@@ -42,7 +42,7 @@ func (r *rig) passDeadline() {
 	r.complete()
 }
 
-// Every event is applied twice.
+// Every event is applied twice, and the repetition must change nothing.
 func TestOptIn_CallEventsFollowTheTerminalEvent(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
@@ -209,7 +209,7 @@ func TestOptIn_RequestThatFailsWithACallHasNoEvent(t *testing.T) {
 	}
 }
 
-// The event of a request uses the id of the request as call_id. A webhook-dispatcher of an earlier
+// call_id in the event of a request is the id of the request. A webhook-dispatcher of an earlier
 // version parks a record without call_id.
 func TestOptIn_RequestEventHasBothIDs(t *testing.T) {
 	t.Parallel()

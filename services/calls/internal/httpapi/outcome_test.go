@@ -7,8 +7,8 @@ import (
 	"ringfence.dev/proto/eventv1"
 )
 
-// The summary is late or never arrives, so call.completed contains the outcome of the dialer's
-// event `ended`.
+// The summary is late or never arrives. In this case, call.completed must contain the outcome of
+// the dialer's event `ended`.
 func TestCompletedEvent_WithoutASummaryHasTheOutcomeOfTheEndedEvent(t *testing.T) {
 	t.Parallel()
 	tests := []struct {

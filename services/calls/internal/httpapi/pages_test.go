@@ -37,7 +37,8 @@ func (r *rig) fetch(workspace uuid.UUID, path string, query url.Values) func(int
 	}
 }
 
-// The keys are the names of filter parameters. In a filter, the value "" matches every item.
+// traits are the values of an item, by the names of the filter parameters. In a filter, the value
+// "" matches every item.
 type traits map[string]string
 
 func (filter traits) matches(item traits) bool {
@@ -185,7 +186,7 @@ func TestLists_RefuseCursorsOfOtherLists(t *testing.T) {
 	}
 }
 
-// Both filters exclude the given millisecond for every UTC offset. A plus sign that is not
+// Both filters exclude the given millisecond, with any UTC offset. A plus sign that is not
 // percent-encoded is accepted too.
 func TestCalls_CreatedAfterAndBeforeAreExclusive(t *testing.T) {
 	t.Parallel()
@@ -251,7 +252,7 @@ func TestViews_HaveExactlyTheDocumentedKeys(t *testing.T) {
 }
 
 // A list selects fewer columns than a GET of one item.
-func TestLists_ShowItemsLikeAGETOfTheItem(t *testing.T) {
+func TestLists_ShowTheSameFieldsAsAGETOfTheItem(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	a := r.account(r.place("external_ref", "order-7"))

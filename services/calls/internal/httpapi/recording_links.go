@@ -11,15 +11,16 @@ import (
 	"ringfence.dev/libs/recordingstore"
 )
 
-// RecordingLinks signs the URLs of recordings. It computes a URL from the settings of the object
-// storage and sends no request to the storage.
+// RecordingLinks signs the URLs of recordings. It uses only the settings of the object storage and
+// sends no request to the storage.
 type RecordingLinks struct {
 	local  *recordingstore.Links
 	bucket string
 	s3     *minio.Client
 }
 
-// NewRecordingLinks returns nil if no object storage is configured.
+// NewRecordingLinks returns the links of the configured object storage, or nil if no object storage
+// is configured.
 func NewRecordingLinks(s recordingstore.Storage) (*RecordingLinks, error) {
 	where, err := s.Where()
 	if err != nil || where == recordingstore.Nowhere {

@@ -45,8 +45,8 @@ import (
 
 var tracks = []pg.Migrations{outbox.Migrations, inbox.Migrations, {Name: "calls", FS: store.Migrations}}
 
-// A rig is the whole service without its main function. It uses a real Postgres, fakes of the other
-// services over HTTP, and a fake gateway that signs requests.
+// rig is the whole service without its main function. It uses a real Postgres, HTTP servers that
+// replace the other services, and a gateway key that signs requests.
 type rig struct {
 	t         testing.TB
 	pool      *pgxpool.Pool
@@ -101,7 +101,8 @@ func newRig(t testing.TB, change ...func(*settings)) *rig {
 	return r
 }
 
-// The server accepts only requests that the service `calls` signed.
+// peer starts a server that replaces another service. It accepts only requests that the service
+// `calls` signed.
 func (r *rig) peer(name string, self *serviceauth.Keys) string {
 	r.t.Helper()
 	guard := keys(r.t, name, self).AllowServices("calls")
@@ -170,7 +171,7 @@ func (r *rig) do(method, path string, body any, header ...string) answer {
 	return r.doAs(r.workspace, method, path, body, header...)
 }
 
-// The body is JSON text or a value to encode.
+// doAs sends a request. The body is JSON text or a value that doAs encodes.
 func (r *rig) doAs(workspace uuid.UUID, method, path string, body any, header ...string) answer {
 	r.t.Helper()
 	var send io.Reader

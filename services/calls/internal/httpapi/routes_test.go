@@ -17,7 +17,7 @@ func TestRoutes_MatchTheOpenAPIDocument(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// the gateway composes the timeline
+	// the gateway serves the timeline, not this service
 	operations = slices.DeleteFunc(operations, func(o openapi.Operation) bool {
 		return strings.HasSuffix(o.Path, "/timeline")
 	})

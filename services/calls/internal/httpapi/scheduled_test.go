@@ -15,8 +15,8 @@ func TestCreate_RefusesScheduledForOutsideItsLimits(t *testing.T) {
 	tests := []struct {
 		name string
 		sent string
-		// zero if the request must be refused; a time in the past if the call must be due
-		// immediately
+		// want is zero if the request must be refused. It is in the past if the call must be due
+		// immediately.
 		want time.Time
 	}{
 		{

@@ -41,8 +41,8 @@ func (r *rig) consumeWorkspace(event *eventv1.WorkspaceEvent) error {
 	})
 }
 
-// The test sends each version by ApplySetting and by Kafka, in different orders.
-func TestWorkspace_NewestVersionAppliesInAnyOrder(t *testing.T) {
+// Versions of a workspace arrive in calls of ApplySetting and in Kafka, in different orders.
+func TestWorkspace_NewestVersionIsUsedInAnyOrderOfArrival(t *testing.T) {
 	t.Parallel()
 	type step struct {
 		kafka       bool // true if the step uses Kafka, false if it uses ApplySetting
@@ -106,8 +106,8 @@ func TestApplySetting_RefusesAMessageWithoutAValidWorkspace(t *testing.T) {
 	}
 }
 
-// Each change of an agent is committed first. Then the dialer stores the agent. The client gets the
-// response only after both.
+// A change of an agent is committed, and then the dialer stores the agent. The client must get its
+// response only after both steps.
 func TestAgent_IsStoredByTheDialerBeforeTheHTTPResponse(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

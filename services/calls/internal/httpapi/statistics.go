@@ -19,7 +19,7 @@ import (
 )
 
 const (
-	// defaultPeriod is the length of the period without created_after.
+	// defaultPeriod is the length of the period if created_after is absent.
 	defaultPeriod = 24 * time.Hour
 	// maxIntervals permits one interval for each hour of 31 days.
 	maxIntervals = 750
@@ -117,14 +117,15 @@ func readZone(query url.Values) (*time.Location, error) {
 	return zone, nil
 }
 
-// starts returns the start of each interval. The first interval begins at the whole hour or day at
-// or before the period.
+// starts returns the start of each interval. The first interval begins at the last whole hour or
+// day that is not after the start of the period.
 func (p period) starts() (starts []time.Time, err error) {
 	first := p.after.In(p.zone)
 	year, month, day := first.Date()
 	next := time.Date(year, month, day, 0, 0, 0, 0, p.zone)
 	if p.interval == hourly {
-		// time.Date cannot distinguish the two equal hours when the clocks go back
+		// when the clocks go back, an hour occurs twice, and time.Date cannot distinguish the two
+		// hours
 		intoHour := time.Duration(first.Minute())*time.Minute + time.Duration(first.Second())*time.Second +
 			time.Duration(first.Nanosecond())
 		next = first.Add(-intoHour)

@@ -46,7 +46,7 @@ func (a *account) transcribed() *eventv1.DialEvent {
 	return ev
 }
 
-// The key is "" if the recording was deleted.
+// recorded returns the event of a recording. key is "" if the recording was deleted.
 func (a *account) recorded(key string) *eventv1.DialEvent {
 	return a.event(func(c *eventv1.Call) { c.RecordingKey = key }, func(ev *eventv1.DialEvent) { ev.Event = &eventv1.DialEvent_Recorded{Recorded: &eventv1.Recorded{}} })
 }

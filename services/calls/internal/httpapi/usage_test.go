@@ -49,8 +49,7 @@ type usedCall struct {
 	credits   any
 }
 
-// insert stores calls. n makes the ids of calls that were created in the same millisecond
-// different.
+// insert stores calls. The index n makes the ids of calls of the same millisecond different.
 func (r *rig) insert(calls ...usedCall) {
 	r.t.Helper()
 	for n, c := range calls {
@@ -81,7 +80,8 @@ func TestUsage_SumsTheCallsOfAMonth(t *testing.T) {
 		usedCall{first, r.workspace, deleted, "outbound", "+383491234567", 7, 7_000_000},
 		usedCall{first, r.workspace, r.agent, "inbound", "anonymous", 8, nil},
 		usedCall{last.Add(-time.Millisecond), r.workspace, r.agent, "outbound", "+14155550100", 9, nil},
-		// These calls are not in the file.
+		// These calls must not be in the file, because they are outside of the month or belong to
+		// another workspace.
 		usedCall{first.Add(-time.Millisecond), r.workspace, r.agent, "outbound", "+14155550100", 10, nil},
 		usedCall{last, r.workspace, r.agent, "outbound", "+14155550100", 11, nil},
 		usedCall{first, stranger, r.agent, "outbound", "+14155550100", 12, nil},

@@ -1,6 +1,6 @@
 // Package peers sends requests to other services: contacts-compliance (pre-check), billing-wallet
-// (hold) and the dialer (withdraw, hang-up, agents). Each request is idempotent by call request id,
-// so a failed request is repeated once. If a peer does not respond in time, the error is 503.
+// (hold) and the dialer (withdraw, hang-up, agents). Each request is idempotent, so a failed
+// request is repeated once. If a service does not respond in time, the error is 503.
 package peers
 
 import (
@@ -71,7 +71,7 @@ func (p *Clients) PreCheck(ctx context.Context,
 	return callPeer(ctx, p.Timeout, "The compliance check", apierr.Unavailable, p.contacts.PreCheck, request)
 }
 
-// Hold reserves the price of the longest call.
+// Hold reserves the price of the longest possible call.
 func (p *Clients) Hold(ctx context.Context, request *billingv1.HoldRequest) (*billingv1.HoldResponse, error) {
 	return callPeer(ctx, p.Timeout, "The wallet", apierr.Unavailable, p.wallet.Hold, request)
 }

@@ -67,7 +67,7 @@ func TestCallPeer_ReturnsUnavailableIfThePeerDoesNotRespond(t *testing.T) {
 	t.Parallel()
 	ended := make(chan struct{})
 	peers := peersAt(t, func(http.ResponseWriter, *http.Request) { <-ended })
-	t.Cleanup(func() { close(ended) }) // ends the handlers before the cleanup of the server waits for them
+	t.Cleanup(func() { close(ended) }) // end the handlers before the server closes, because the server waits for them
 	peers.Timeout = 50 * time.Millisecond
 	_, err := peers.Hold(t.Context(), &billingv1.HoldRequest{})
 	var refusal *apierr.Error

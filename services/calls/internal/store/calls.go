@@ -24,7 +24,7 @@ const callColumns = `id, workspace_id, call_request_id, direction, from_number, 
 const transcriptOf = `CASE WHEN (SELECT w.transcripts FROM workspaces w WHERE w.id = workspace_id) THEN transcript END AS transcript`
 
 // foldedCallColumns lists the columns that events change. The transcript is selected only until the
-// terminal event and call.recording_ready are published.
+// terminal event and call.recording_ready were published.
 const foldedCallColumns = callColumns + `,
     CASE WHEN NOT (closed AND recording_announced)
             AND (SELECT w.transcripts FROM workspaces w WHERE w.id = workspace_id)
@@ -72,7 +72,7 @@ type CallFilter struct {
 	Until         *uuid.UUID
 }
 
-// listedCallColumns lists the columns of the short form. All other fields of a listed
+// listedCallColumns lists the columns that a list of calls shows. All other fields of a listed
 // callstate.Call are zero.
 const listedCallColumns = `id, workspace_id, direction, from_number, to_e164, agent_id, contact_id, external_ref,
     status, outcome, talk_seconds`
@@ -101,7 +101,8 @@ const (
 
 const callExists = `SELECT EXISTS (SELECT FROM calls WHERE workspace_id = @workspace_id AND id = @after)`
 
-// Calls lists calls in the short form, newest first. It returns one row more than the page has.
+// Calls lists calls with the columns of listedCallColumns, newest first. It returns one row more
+// than the page has.
 func (s *Store) Calls(ctx context.Context, workspaceID uuid.UUID, p page.Request, f CallFilter) ([]callstate.Call, error) {
 	args := pageArgs(workspaceID, p)
 	if err := s.knownCursor(ctx, callExists, p, args); err != nil {
@@ -134,7 +135,7 @@ func addCreated(args pgx.NamedArgs, p page.Request, from, until *uuid.UUID) {
 	}
 }
 
-// indexes returns the number of indexes that the planner can choose from.
+// indexes returns the number of indexes that can be used for the filter.
 func (f CallFilter) indexes() (n int) {
 	for _, given := range []bool{f.AgentID != nil, f.ExternalRef != nil, f.To != "", f.Outcome != nil} {
 		if given {
@@ -145,9 +146,9 @@ func (f CallFilter) indexes() (n int) {
 }
 
 // selectCalls returns an SQL statement that can use an index for the filter. A call request has at
-// most one call, and a contact has few calls, so the statement for these filters reads all of these
-// calls. For all other filters the statement reads each combination of direction and list status
-// separately, so that a rare status is found quickly among a million calls.
+// most one call, and a contact has few calls. For these filters the statement reads all of these
+// calls. For all other filters it reads each combination of direction and list status separately,
+// so that a rare status is found quickly among a million calls.
 func (f CallFilter) selectCalls() string {
 	where := ""
 	if f.AgentID != nil {
@@ -181,7 +182,7 @@ func (f CallFilter) selectCalls() string {
 		return callsOfWorkspace + createdWithin + newestFirst
 	}
 	if f.Status != "" && !callstate.Status(f.Status).Terminal() {
-		where += inStatus // all statuses of calls that have not ended share one list status
+		where += inStatus // all calls that have not ended have the same list status
 	}
 	return callsOfPartitions + where + createdWithin + newestFirst + `) AS c` + newestFirst
 }
@@ -196,9 +197,9 @@ func (s *Store) Now(ctx context.Context, tx pgx.Tx) (now time.Time, err error) {
 	return now, nil
 }
 
-// If the transcript was not read, the stored transcript is kept. If a concurrent transaction has
-// closed the call, the CASE sets closed to NULL, and the NOT NULL constraint rolls this transaction
-// back.
+// If the transcript was not read, the stored transcript is not changed. If a concurrent transaction
+// has closed the call, the CASE sets closed to NULL. The NOT NULL constraint then rolls this
+// transaction back.
 const saveCall = `
 INSERT INTO calls AS c (` + callColumns + `, transcript)
 VALUES (@id, @workspace_id, @call_request_id, @direction, @from_number, @to_e164, @agent_id, @contact_id, @external_ref, @status,

@@ -17,11 +17,11 @@ import (
 type Claim struct {
 	WorkspaceID uuid.UUID `db:"workspace_id"`
 	Key         string    `db:"key"`
-	// RequestID is the id of the future request. If another POST with the same body takes over the
-	// claim, the id stays the same.
+	// RequestID is the id of the request that the POST will create. If another POST with the same
+	// body takes over the claim, the id stays the same.
 	RequestID uuid.UUID `db:"request_id"`
-	// Epoch increases with each takeover. If a POST lost the claim to a takeover, its epoch is old,
-	// so it cannot free the key.
+	// Epoch increases with each takeover of the claim. A POST that lost its claim has an older
+	// epoch, so it cannot free the key.
 	Epoch int32 `db:"epoch"`
 }
 
@@ -37,8 +37,8 @@ RETURNING workspace_id, key, request_id, epoch`
 // ClaimKey claims a key that is free or whose lease has expired. ok is false if the key has a
 // stored request or is claimed by another POST.
 //
-// If the body is the one of the previous claim, the request id stays the same, so that pre-check
-// and hold return their earlier results.
+// If the body equals the body of the previous claim, the request id stays the same. The pre-check
+// and the hold then return their earlier results.
 func (s *Store) ClaimKey(ctx context.Context, want Claim, fingerprint []byte, lease time.Duration) (got Claim, ok bool, err error) {
 	got, err = pg.One[Claim](ctx, s.pool, claimKey, pgx.NamedArgs{
 		"workspace_id": want.WorkspaceID, "key": want.Key, "request_id": want.RequestID,
@@ -92,8 +92,8 @@ const lapseKey = `
 UPDATE idempotency_keys SET leased_until = now()
 WHERE workspace_id = @workspace_id AND key = @key AND request_id = @request_id AND epoch = @epoch AND NOT done`
 
-// LapseKey ends the lease of a claim but keeps the request id. The next POST takes over this id,
-// and also a hold with this id.
+// LapseKey ends the lease of a claim but keeps the request id. The next POST uses this id, and
+// therefore also a hold that exists for this id.
 func (s *Store) LapseKey(ctx context.Context, c Claim) error {
 	if _, err := s.pool.Exec(ctx, lapseKey, claimArgs(c)); err != nil {
 		return fmt.Errorf("end lease of idempotency key: %w", err)

@@ -30,7 +30,7 @@ WHERE ` + mayBeCreated + `
 ON CONFLICT (id) DO NOTHING
 RETURNING ` + requestColumns
 
-// mayBeCreated is an SQL condition. It is true if the id was not abandoned and the person was not
+// mayBeCreated is an SQL condition. It is false if the id was abandoned, or if the person was
 // erased after the request was allowed.
 const mayBeCreated = `NOT EXISTS (SELECT FROM abandoned_requests WHERE request_id = @id) AND NOT EXISTS (
     SELECT FROM erasures e WHERE e.workspace_id = @workspace_id AND e.phone_e164 = @to_e164 AND e.erasures > @erasures)`
@@ -68,7 +68,7 @@ func (s *Store) createWithoutKey(ctx context.Context, req callstate.Request, at 
 	return placed, s.pool.SendBatch(ctx, batch).Close()
 }
 
-// createClaimed stores nothing if the claim was lost.
+// createClaimed creates a request with an idempotency key. It stores nothing if the claim was lost.
 func (s *Store) createClaimed(ctx context.Context, req callstate.Request, claim Claim,
 	at time.Time) (placed callstate.Request, err error) {
 	err = pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
@@ -89,7 +89,8 @@ func (s *Store) createClaimed(ctx context.Context, req callstate.Request, claim 
 }
 
 // lockRequestAndPerson makes an erasure of the person wait for requests that are being created, and
-// makes new requests wait for the erasure. Requests of the same person do not wait for each other.
+// makes later requests wait for the erasure. Requests of the same person do not wait for each
+// other.
 const lockRequestAndPerson = `
 SELECT pg_advisory_xact_lock(hashtextextended(@request_id::text, 0)),
     pg_advisory_xact_lock_shared(hashtextextended(@person::text, 0))`
@@ -110,9 +111,9 @@ ON CONFLICT (request_id) DO NOTHING`
 
 const dropClaim = `DELETE FROM idempotency_keys WHERE request_id = @request_id::uuid`
 
-// Unconfirmed handles a hold that billing-wallet cannot confirm. If its request exists, Unconfirmed
-// publishes the request again, so that the dialer publishes its end again. Otherwise Unconfirmed
-// abandons the id, so that a slow POST can no longer create the request.
+// Unconfirmed handles a hold that billing-wallet cannot confirm. If the request of the hold exists,
+// Unconfirmed publishes it again, so that the dialer publishes the end of the request again.
+// Otherwise Unconfirmed abandons the id, so that a slow POST can no longer create the request.
 func (s *Store) Unconfirmed(ctx context.Context, tx pgx.Tx, requestID, workspaceID uuid.UUID,
 	at time.Time) (exists bool, err error) {
 	if _, err = tx.Exec(ctx, lockRequestID, lockArgs(requestID)); err != nil {
@@ -147,9 +148,9 @@ func (s *Store) Unconfirmed(ctx context.Context, tx pgx.Tx, requestID, workspace
 
 // PlacementInputs contains the local data that are needed to check the body of POST /v1/calls.
 type PlacementInputs struct {
-	// Destinations are the only prefixes that the workspace can call. An empty list means no
-	// restriction, or that the workspace is not known yet. The dialer checks the destinations again
-	// before it dials.
+	// Destinations are the number prefixes that the workspace may call. If the list is empty, every
+	// number is allowed, or the workspace is not known yet. The dialer checks the destinations
+	// again before it dials.
 	Destinations []string `db:"destinations"`
 	// MaxCallSeconds is the agent's max_call_seconds. It is nil if the workspace has no such agent.
 	MaxCallSeconds *int32 `db:"max_call_seconds"`

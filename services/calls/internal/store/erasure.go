@@ -25,7 +25,7 @@ type Erasure struct {
 	WorkspaceID uuid.UUID
 	Number      string
 	ContactID   uuid.UUID
-	// Erasures is the number of erasures of the phone number, including this one.
+	// Erasures is the erasure counter of the phone number, including this erasure.
 	Erasures int64
 }
 
@@ -35,7 +35,7 @@ func personKey(workspaceID uuid.UUID, number string) string {
 
 const lockPerson = `SELECT pg_advisory_xact_lock(hashtextextended(@person::text, 0))`
 
-// again is true in the result if this erasure was already ordered before.
+// In the result, again is true if this erasure was ordered before.
 const orderErasure = `
 WITH known AS (
     SELECT erasures FROM erasures WHERE workspace_id = @workspace_id AND phone_e164 = @phone_e164
@@ -49,8 +49,8 @@ SELECT coalesce((SELECT erasures >= @erasures FROM known), false) AS again`
 const inboundCallsOfPerson = `
 SELECT id FROM calls WHERE workspace_id = @workspace_id AND from_number = @phone_e164 AND direction = 'inbound'`
 
-// last_call is the newest inbound call at the time of the order. The job ignores inbound calls that
-// arrive later.
+// last_call is the newest inbound call at the time of the order. The job does not erase inbound
+// calls that arrive later.
 const insertErasureJob = `
 INSERT INTO erasure_jobs (erasure_id, workspace_id, phone_e164, contact_id, erasures, again, last_call, step_at)
 SELECT @erasure_id, @workspace_id, @phone_e164, @contact_id, @erasures, @again,
@@ -128,8 +128,8 @@ type erasureJob struct {
 	Number      string    `db:"phone_e164"`
 	ContactID   uuid.UUID `db:"contact_id"`
 	Erasures    int64     `db:"erasures"`
-	// Again is true if the erasure was already ordered before. The job then also processes rows
-	// that are already erased.
+	// Again is true if the erasure was ordered before. The job then also processes rows that are
+	// already erased.
 	Again bool `db:"again"`
 	// LastCall is the newest inbound call at the time when the erasure was ordered.
 	LastCall uuid.UUID `db:"last_call"`
@@ -162,7 +162,7 @@ ORDER BY id FOR UPDATE`
 
 const callsOfRequests = `SELECT id FROM calls WHERE call_request_id = ANY (@requests::uuid[])`
 
-// An inbound call stores no erasure count, so the query uses erased_at. The first order of an
+// An inbound call stores no erasure counter, so the query uses erased_at. The first order of an
 // erasure selects the calls that are not erased yet. A repeated order selects the erased calls.
 const nextInboundCalls = inboundCallsOfPerson + `
     AND (erased_at IS NOT NULL) = @again AND id > @after_call AND id <= @last_call
@@ -266,7 +266,7 @@ func lockNextErased(
 	return more, nil
 }
 
-// The slice is never nil.
+// queryIDs returns the ids that the statement selects. The slice is never nil.
 func queryIDs(ctx context.Context, tx pgx.Tx, sql string, args pgx.NamedArgs) ([]uuid.UUID, error) {
 	rows, err := tx.Query(ctx, sql, pg.Args(args))
 	if err != nil {
@@ -276,8 +276,8 @@ func queryIDs(ctx context.Context, tx pgx.Tx, sql string, args pgx.NamedArgs) ([
 }
 
 // publishErased publishes the event `erased` for each request. For each call and request with
-// public events, it also publishes the order to erase the bodies of these events. It also publishes
-// a report with the steps that other services must do.
+// public events, it publishes the order to erase the bodies of these events. It also publishes a
+// report with the steps that other services must do.
 func publishErased(
 	ctx context.Context, tx pgx.Tx, job erasureJob, requests, calls []erasedRow, more bool,
 ) error {
@@ -436,8 +436,9 @@ func (s *Store) deleteOld(ctx context.Context, sql string, workspaceID uuid.UUID
 
 const deleteErasures = `DELETE FROM erasures WHERE ordered_at < @at`
 
-// DeleteErasures deletes erasure counters that were set before at. The caller must choose a time so
-// early that no request which was allowed before these erasures can still be created.
+// DeleteErasures deletes erasure counters that were set before at. A deleted counter no longer
+// prevents the creation of requests. Therefore at must be earlier than the pre-check of every
+// request that can still be created.
 func (s *Store) DeleteErasures(ctx context.Context, at time.Time) error {
 	if _, err := s.pool.Exec(ctx, deleteErasures, pg.Args{"at": at}); err != nil {
 		return fmt.Errorf("delete old erasures: %w", err)

@@ -37,18 +37,19 @@ type Fold struct {
 
 	requests                      map[uuid.UUID]*callstate.Request
 	calls                         map[uuid.UUID]*callstate.Call
-	transcribed                   map[uuid.UUID]bool // the workspaces that store transcripts
+	transcribed                   map[uuid.UUID]bool // true for each workspace that stores transcripts
 	requestsToSave, chargesToSave []*callstate.Request
 	callsToSave                   []*callstate.Call
 	events                        pgx.Batch
 }
 
-// The database can use a plan that it made while the tables were empty. Such a plan would read
-// whole tables. Therefore sequential scans are off.
+// forceIndexes disables sequential scans. Otherwise Postgres could use a plan that it made while
+// the tables were empty, and would read whole tables.
 const forceIndexes = `SELECT set_config('enable_seqscan', 'off', true)`
 
 // Dial events and wallet events of one request have the same key, and therefore the same partition
-// number. All transactions lock partitions, then requests, then calls, so they cannot deadlock.
+// number. All transactions lock first partitions, then requests, then calls, so they cannot
+// deadlock.
 const lockPartitions = `
 SELECT pg_advisory_xact_lock(hashtextextended('partition', partition.number))
 FROM (SELECT DISTINCT number FROM unnest(@partitions::bigint[]) number ORDER BY number) partition`
@@ -116,7 +117,7 @@ func (s *Store) Lock(ctx context.Context, tx pgx.Tx, w Wanted) (*Fold, error) {
 // Request returns a locked request, or nil if the request does not exist.
 func (f *Fold) Request(id uuid.UUID) *callstate.Request { return f.requests[id] }
 
-// Call returns a locked call, or a new call that was saved in this Fold. It returns nil if the call
+// Call returns a locked call, or a new call that was added by SaveCall. It returns nil if the call
 // is unknown.
 func (f *Fold) Call(id uuid.UUID) *callstate.Call { return f.calls[id] }
 
@@ -143,8 +144,8 @@ func (f *Fold) SaveRequest(req *callstate.Request) {
 	}
 }
 
-// SaveEnded adds a request that has ended just now. If it ended without a call, SaveEnded also adds
-// its public event.
+// SaveEnded adds a request that has just ended. If it ended without a call, SaveEnded also adds its
+// public event.
 func (f *Fold) SaveEnded(ctx context.Context, req *callstate.Request) error {
 	f.SaveRequest(req)
 	if req.EndEvent() == "" {

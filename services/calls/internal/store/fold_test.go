@@ -16,8 +16,8 @@ import (
 	"ringfence.dev/services/calls/internal/store"
 )
 
-// saveStatus stores a call with a Fold. It calls afterRead between the read and the write of the
-// Fold.
+// saveStatus changes the status of a call with a Fold. It calls afterRead after the Fold has read
+// the call and before it writes the call.
 func saveStatus(t *testing.T, pool *pgxpool.Pool, id uuid.UUID, status callstate.Status, event openapi.EventType,
 	afterRead func() error) error {
 	t.Helper()
@@ -67,8 +67,8 @@ func TestFold_RollsBackIfTheCallWasClosedConcurrently(t *testing.T) {
 	}
 }
 
-// The attempt number of an event is stored. So a late event of an older attempt changes nothing,
-// even in a later transaction.
+// Each event stores its attempt number in the request. So a late event of an older attempt changes
+// nothing, even in a later transaction.
 func TestFold_LateReleaseOfAnOlderAttemptChangesNothing(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.New(t, "calls", outbox.Migrations, inbox.Migrations, pg.Migrations{Name: "calls", FS: store.Migrations})

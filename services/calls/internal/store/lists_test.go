@@ -17,8 +17,9 @@ import (
 	"ringfence.dev/services/calls/internal/store"
 )
 
-// The tests insert insertedRows calls and the same number of requests. A list may read at most
-// maxPages pages. One workspace has almost all rows. Only its oldest rows have the rare values.
+// The tests insert insertedRows calls and the same number of requests. Almost all rows belong to
+// one workspace, and only its oldest rows have the rare values. A list may read at most maxPages
+// pages.
 const (
 	insertedRows = 30_000
 	maxPages     = 250
@@ -53,7 +54,7 @@ SELECT concat(lpad(to_hex(1750000000000 + n), 12, '0'), '70008', substr(md5(n::t
 FROM generate_series(1, @many::int) AS n,
     LATERAL (SELECT CASE WHEN n < 4 THEN 'blocked' WHEN n % 3 = 0 THEN 'queued' ELSE 'completed' END AS status) AS s`
 
-// The calls of all other days and workspaces must not be read.
+// The statement must not read the calls of other days and other workspaces.
 func TestUsage_ReadsOnlyTheCallsOfThePeriod(t *testing.T) {
 	t.Parallel()
 	pool := seeded(t)

@@ -120,8 +120,8 @@ WHERE workspace_id = @workspace_id AND id = @id AND status = 'canceled' AND NOT 
 RETURNING ` + requestColumns
 
 // AnswerCancel records that a cancel of this request was answered with HTTP 200, and returns the
-// request. It returns pg.ErrNotFound if the request is not canceled, or if another cancel was
-// already answered with 200.
+// request. It returns pg.ErrNotFound if the request is not canceled, or if an earlier cancel was
+// answered with 200.
 func (s *Store) AnswerCancel(ctx context.Context, workspaceID, id uuid.UUID) (callstate.Request, error) {
 	req, err := pg.One[callstate.Request](ctx, s.pool, answerCancel, pgx.NamedArgs{"workspace_id": workspaceID, "id": id})
 	if err != nil {
@@ -154,12 +154,12 @@ WHERE id IN (
     ORDER BY scheduled_for LIMIT @limit FOR UPDATE SKIP LOCKED)
 RETURNING ` + requestColumns
 
-// Republish publishes overdue requests again: queued requests that were due long ago, and requests
-// that have been dialing for longer than their longest call. It publishes each request at most once
-// per overdueTime.
+// Republish publishes overdue requests again. These are queued requests that were due long ago, and
+// requests that have the status dialing for longer than their call can last. It publishes each
+// request at most once per overdueTime.
 //
-// It reads requests that were due later than dueAfter, and returns the number of published requests
-// and the due time of the last one.
+// Republish reads requests with a due time after dueAfter. It returns the number of published
+// requests and the due time of the last one.
 func (s *Store) Republish(
 	ctx context.Context, overdueTime time.Duration, dueAfter time.Time, limit int, at time.Time,
 	continueTrace func(context.Context, *callstate.Request) (context.Context, func()),

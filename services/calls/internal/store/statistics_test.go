@@ -74,8 +74,8 @@ func TestCountCalls_CountsEndedCallsOfEachInterval(t *testing.T) {
 	}
 }
 
-// A page of the index has about 60 calls, and a page of the table about 20. Rows that changed after
-// the last VACUUM are read from both.
+// A page of the index has about 60 calls, and a page of the table has about 20 calls. For rows that
+// changed after the last VACUUM, Postgres reads the index and the table.
 func TestCountCalls_ReadsTheIndexOnly(t *testing.T) {
 	t.Parallel()
 	pool := seeded(t)

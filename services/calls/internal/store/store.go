@@ -17,14 +17,13 @@ type Store struct{ pool *pgxpool.Pool }
 
 func New(pool *pgxpool.Pool) *Store { return &Store{pool: pool} }
 
-// newestFirst is the end of every statement of a public list. With ORDER BY id, the planner could
-// use the primary key and read the rows of all other workspaces, so it orders by the bytes of the
-// id.
+// newestFirst is the end of every statement of a public list. It orders by the bytes of the id.
+// With ORDER BY id, the planner could use the primary key and read the rows of all other
+// workspaces.
 const newestFirst = ` ORDER BY uuid_send(id) DESC LIMIT @rows`
 
 // queryListed reads rows that have only some of the columns. If the first argument is
-// QueryExecModeCacheDescribe, Postgres plans the statement for the values of its arguments each
-// time.
+// QueryExecModeCacheDescribe, Postgres plans the statement again for the values of its arguments.
 func queryListed[T any](ctx context.Context, db pg.Querier, sql string, args ...any) ([]T, error) {
 	rows, err := db.Query(ctx, sql, args...)
 	if err != nil {

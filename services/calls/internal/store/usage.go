@@ -13,14 +13,14 @@ import (
 	"ringfence.dev/libs/pg"
 )
 
-// Usage is the sum of the calls of a workspace with the same direction, agent and prefix.
+// Usage is the sum of the calls of a workspace with the same direction, agent and number prefix.
 type Usage struct {
 	Direction string    `db:"direction"`
 	AgentID   uuid.UUID `db:"agent_id"`
 	// AgentName is empty if this database does not have the agent.
 	AgentName string `db:"agent_name"`
-	// Prefix contains the first four characters of the other party's number. It is a part of
-	// "anonymous" if an inbound caller withheld the number.
+	// Prefix contains the first four characters of the other party's number. If an inbound caller
+	// withheld the number, Prefix is a part of the word "anonymous".
 	Prefix string `db:"prefix"`
 	Calls  int64  `db:"calls"`
 	// Answered is the number of calls that were answered.
@@ -45,9 +45,8 @@ FROM (
 LEFT JOIN agents a ON a.id = u.agent_id AND a.workspace_id = @workspace_id
 ORDER BY u.direction, u.agent_id, u.prefix COLLATE "C"`
 
-// Usage calls the function each with the usage of the calls that were created in the period from
-// from until before to. The rows are ordered by direction, agent and prefix, and are not collected
-// in memory.
+// Usage calls each for every sum of the calls that were created from `from` until before `to`. The
+// sums are ordered by direction, agent and prefix. They are not collected in memory.
 func (s *Store) Usage(
 	ctx context.Context, workspaceID uuid.UUID, from, to time.Time, each func(Usage) error,
 ) error {

@@ -29,7 +29,8 @@ type Workspace struct {
 	Recordings bool
 }
 
-// WorkspaceOf converts the gateway's message. It returns an error if this build cannot read it.
+// WorkspaceOf converts the gateway's message. It returns an error if this build cannot read the
+// message.
 func WorkspaceOf(ev *eventv1.WorkspaceEvent) (Workspace, error) {
 	id, err := uuid.Parse(ev.GetWorkspaceId())
 	if err != nil {
