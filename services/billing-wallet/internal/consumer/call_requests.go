@@ -12,8 +12,8 @@ import (
 	"ringfence.dev/services/billing-wallet/internal/store"
 )
 
-// A requested event confirms the hold of its request. If a request was canceled or abandoned,
-// onCallRequests enqueues the end of the request for settlement.
+// onCallRequests applies events of call requests. The event `requested` confirms the hold of the
+// request. If a request was canceled or abandoned, onCallRequests enqueues its end for settlement.
 func (c *Consumer) onCallRequests(
 	ctx context.Context, tx pgx.Tx, batch []inbox.Record,
 ) (outcome inbox.Outcome, err error) {
@@ -53,8 +53,9 @@ func (c *Consumer) onCallRequests(
 	return outcome, err
 }
 
-// For a requested event, requestEnd.Reason is empty: the request exists, and its hold must be
-// confirmed. For other events, requestEnd is the end of the request.
+// readCallRequest decodes a record. For the event `requested`, requestEnd.Reason is empty: the
+// request exists, and its hold must be confirmed. For other events, requestEnd is the end of the
+// request.
 func readCallRequest(ctx context.Context, rec inbox.Record) (requestEnd holds.Outcome, err error) {
 	var event eventv1.CallRequestEvent
 	if err := rec.Decode(&event); err != nil {

@@ -32,7 +32,7 @@ func New(st *store.Store, wakeSettler func()) *Consumer {
 	return &Consumer{store: st, wakeSettler: wakeSettler}
 }
 
-// Handlers maps each topic to its handler.
+// Handlers returns the handler of each topic.
 func (c *Consumer) Handlers() inbox.Handlers {
 	return inbox.Handlers{
 		kafka.CallRequests.Name: c.onCallRequests,
@@ -41,7 +41,7 @@ func (c *Consumer) Handlers() inbox.Handlers {
 	}
 }
 
-// newOutcome returns an outcome with an empty Reason and the trace context of ctx.
+// newOutcome returns an outcome with the ids and the trace context of ctx. Its Reason is empty.
 func newOutcome(ctx context.Context, request, workspace string) (requestEnd holds.Outcome, err error) {
 	if requestEnd.RequestID, err = uuid.Parse(request); err != nil {
 		return requestEnd, kafka.Parkf("call_request_id %q is no UUID", request)

@@ -150,7 +150,7 @@ func order(request, workspace uuid.UUID) *eventv1.CallRequestEvent {
 	return &eventv1.CallRequestEvent{CallRequestId: request.String(), WorkspaceId: workspace.String()}
 }
 
-func TestEvents_RepeatedEventsInAnyOrderSettleTheHoldOnce(t *testing.T) {
+func TestEvents_RepeatedAndReorderedEventsSettleTheHoldOnce(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	workspace := wallettest.Workspace(t, s.store, 10*money.Credit)
@@ -201,8 +201,8 @@ func TestEvents_RepeatedEventsInAnyOrderSettleTheHoldOnce(t *testing.T) {
 	}
 }
 
-// publishedEvents reads wallet-events.v1 until the topic has events of the wanted number of
-// requests and the outbox is empty. The result contains the events by request.
+// publishedEvents reads wallet-events.v1 until all events of the outbox are published and events of
+// the wanted number of requests were read. It returns the events of each request.
 func (s *service) publishedEvents(want int) map[string][]string {
 	s.Helper()
 	s.checkCount("everything is published", `SELECT count(*) FROM outbox`, 0)
@@ -250,7 +250,7 @@ func TestEvents_EndOfARequestReleasesTheHold(t *testing.T) {
 	wallettest.Balances(t, s.store, workspace, money.Credit, 0)
 }
 
-// The two ends of a request can be in two topics or in one topic.
+// The two events that end a request can be in two topics or in one topic.
 func TestEvents_SecondEndOfARequestOnlyIncrementsTheMetric(t *testing.T) {
 	t.Parallel()
 	s := start(t)
@@ -317,7 +317,7 @@ func TestEvents_InboundAndInvalidEventsDoNotStopOthers(t *testing.T) {
 	broken.Call = nil
 	s.publish(kafka.DialEvents, uuid.NewString(), wallettest.ID(), broken)
 	s.send(kafka.DialEvents, uuid.NewString(), wallettest.ID(), "ringfence.event.v1.DialEvent", []byte{0xff})
-	newer := order(request, workspace) // this build does not know the event type
+	newer := order(request, workspace) // an event of a type that this build does not know
 	s.publish(kafka.CallRequests, uuid.NewString(), wallettest.ID(), newer)
 	s.checkCount("three records are parked", `SELECT count(*) FROM dead_letters`, 3)
 	s.publish(kafka.DialEvents, request.String(), wallettest.ID(), dial(request, workspace, &eventv1.Ended{}, 60))

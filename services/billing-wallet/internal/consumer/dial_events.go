@@ -12,8 +12,9 @@ import (
 	"ringfence.dev/services/billing-wallet/internal/holds"
 )
 
-// Every event of a call contains the current state of the call. So if the event `ended` is lost,
-// the next event of the ended call settles the hold. Only a call that has ended can be charged.
+// onDialEvents enqueues the ends of calls for settlement. Every event of a call contains the
+// current state of the call. So if the event `ended` is lost, the next event of the ended call
+// settles the hold. Only a call that has ended can be charged.
 func (c *Consumer) onDialEvents(
 	ctx context.Context, tx pgx.Tx, batch []inbox.Record,
 ) (outcome inbox.Outcome, err error) {
@@ -57,8 +58,8 @@ func (c *Consumer) onDialEvents(
 	return outcome, nil
 }
 
-// If repeats is true, the event was published after the event `ended` of its call. In that case the
-// hold is almost always settled already.
+// readDialEvent decodes a record. repeats is true if the event was published after the event
+// `ended` of its call. In that case the hold is almost always settled already.
 func readDialEvent(ctx context.Context, rec inbox.Record) (requestEnd holds.Outcome, repeats bool, err error) {
 	var event eventv1.DialEvent
 	if err := rec.Decode(&event); err != nil {

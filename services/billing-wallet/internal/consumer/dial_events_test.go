@@ -12,8 +12,8 @@ import (
 	"ringfence.dev/services/billing-wallet/internal/wallettest"
 )
 
-// If the event `ended` is lost, the next event of the ended call settles the hold. The lost event
-// can also arrive later.
+// If the event `ended` is lost, the next event of the ended call must settle the hold. If the lost
+// event arrives later, it must change nothing.
 func TestDialEvents_AnyEventOfAnEndedCallSettlesTheHoldOnce(t *testing.T) {
 	t.Parallel()
 	s := start(t)

@@ -13,7 +13,7 @@ import (
 	"ringfence.dev/services/billing-wallet/internal/store"
 )
 
-// ApplySetting can have created the wallet already.
+// onWorkspace creates the wallet of a workspace, unless ApplySetting has already created it.
 func (c *Consumer) onWorkspace(ctx context.Context, tx pgx.Tx, rec kafka.Record) error {
 	var ev eventv1.WorkspaceEvent
 	if err := rec.Decode(&ev); err != nil {

@@ -29,7 +29,7 @@ type Order struct {
 }
 
 // Hold is the credit that is reserved for one call request. It contains the rate that was valid
-// when the hold was made.
+// when the hold was placed.
 type Hold struct {
 	RequestID        uuid.UUID
 	WorkspaceID      uuid.UUID
@@ -44,8 +44,8 @@ type Hold struct {
 }
 
 var (
-	// ErrEnded means that the hold of this request id is already settled. The same id can never get
-	// another hold.
+	// ErrEnded means that the hold of this request id is already settled. No further hold can be
+	// placed for the id.
 	ErrEnded = errors.New("this call request has ended and can hold nothing any more")
 	// ErrForeign means that the request id belongs to another workspace.
 	ErrForeign = errors.New("this call request belongs to another workspace")
@@ -83,8 +83,9 @@ type WalletView struct {
 	Known map[uuid.UUID]Hold
 }
 
-// Decide decides one order. If it makes a hold, it subtracts the amount of the hold from Spendable.
-// If the request already has an open hold, Decide returns that hold, even if the order differs.
+// Decide decides one order. If it places a hold, it subtracts the amount of the hold from
+// Spendable. If the request already has an open hold, Decide returns that hold, even if the order
+// differs.
 func (d *WalletView) Decide(o Order) Decision {
 	if known, ok := d.Known[o.RequestID]; ok {
 		switch {

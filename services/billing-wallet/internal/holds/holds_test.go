@@ -135,7 +135,7 @@ func TestSettle_FreeCallIsReleased(t *testing.T) {
 	}
 }
 
-// The test computes each expected price from fractions without rounding.
+// The test computes the expected price with exact fractions.
 func TestCharge_IsTheExactPriceOfStartedIncrements(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(r *rapid.T) {

@@ -9,7 +9,7 @@ import (
 // Reason states how a request ended.
 type Reason string
 
-// Only the reason Ended can cause a charge. All other reasons release the hold.
+// Only the reason Ended can cause a charge. Every other reason releases the hold.
 const (
 	Ended     Reason = "ended"
 	Withdrawn Reason = "withdrawn"
@@ -34,12 +34,13 @@ type Outcome struct {
 	WaitedSeconds float64
 }
 
-// Late is the kind of a late outcome. A late outcome changes nothing. Its hold is already settled
-// or does not exist.
+// Late is the kind of a late outcome: an outcome whose hold is already settled or does not exist. A
+// late outcome changes nothing.
 type Late string
 
-// The kinds of late outcomes, as values of the metric's label kind. Repeat means that the outcome
-// has the same call and price as the capture: another event of the call settled the hold first.
+// These are the kinds of late outcomes, which are also the values of the metric's label `kind`.
+// Repeat means that another event of the same call has already captured the hold with the same
+// price.
 const (
 	NotLate             Late = ""
 	Repeat              Late = "repeat"
@@ -50,7 +51,8 @@ const (
 	UnknownHold         Late = "unknown_hold"
 )
 
-// LateKinds returns all kinds except NotLate, so that the metric starts with a 0 for each kind.
+// LateKinds returns all kinds except NotLate. The metric starts with the value 0 for each of these
+// kinds.
 func LateKinds() []Late {
 	return []Late{Repeat, SecondCapture, CaptureAfterRelease, ReleaseAfterCapture, SecondRelease, UnknownHold}
 }
@@ -61,9 +63,9 @@ func (h Hold) Charge(seconds int32) money.Micro {
 	return min(money.Price(h.PerMinute, seconds, h.IncrementSeconds), h.Amount)
 }
 
-// Settle returns the settled hold. The hold is captured if the seconds have a price above 0, and
-// released if not. If the hold is already settled, Settle returns it unchanged, and late is the
-// difference between the outcome and the settlement.
+// Settle returns the settled hold. The hold is captured if the price of the seconds is above 0.
+// Otherwise it is released. If the hold is already settled, Settle returns it unchanged, and late
+// describes how the outcome differs from the settlement.
 func (h Hold) Settle(v Outcome) (settled Hold, late Late) {
 	charge := h.Charge(v.BillableSeconds)
 	switch {

@@ -60,8 +60,8 @@ func Check(rates []Rate) error {
 	return nil
 }
 
-// Prefixes returns all prefixes of the number that a rate can have. The shortest prefix is the plus
-// sign with one digit, and the longest is the whole number.
+// Prefixes returns all prefixes of the number that a rate can have: from the plus sign with one
+// digit to the whole number.
 func Prefixes(number string) []string {
 	prefixes := make([]string, 0, len(number))
 	for n := len("+1"); n <= len(number); n++ {

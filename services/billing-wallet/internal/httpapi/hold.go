@@ -67,7 +67,8 @@ func orderOf(request *billingv1.HoldRequest) (order holds.Order, err error) {
 	return order, nil
 }
 
-// holdError also logs an internal error, because no caller of holdError logs errors.
+// holdError converts an error of a hold to an RPC error. It also logs an internal error, because no
+// caller of holdError logs it.
 func holdError(ctx context.Context, order holds.Order, err error) error {
 	switch {
 	case errors.Is(err, store.ErrNoWallet):

@@ -23,7 +23,8 @@ type API struct {
 // New returns the API.
 func New(st *store.Store, batcher *store.HoldBatcher) *API { return &API{store: st, holds: batcher} }
 
-// The gateway has already checked that the workspace exists.
+// pathWorkspaceID returns the workspace id in the path. The gateway has already checked that this
+// workspace exists.
 func pathWorkspaceID(r *http.Request) (uuid.UUID, error) {
 	return httpserver.PathID(r, "id", "workspace")
 }

@@ -62,7 +62,8 @@ func start(t testing.TB) *stack {
 	return s
 }
 
-// If operator is empty, the request is a customer's request.
+// request sends a request and returns the status and the body of the response. If operator is
+// empty, a customer sends the request.
 func (s *stack) request(method, path string, workspace uuid.UUID, operator, body string) (int, string) {
 	s.Helper()
 	token, err := s.keys["gateway"].SignCaller("billing-wallet", serviceauth.Caller{
@@ -350,7 +351,7 @@ func TestHold_ReturnsTheHoldOrTheMissingCredit(t *testing.T) {
 	}
 }
 
-// The response must contain the max_call_seconds of the first hold.
+// The response to a repeated hold must contain the max_call_seconds of the first hold.
 func TestHold_RepeatedHoldKeepsMaxCallSeconds(t *testing.T) {
 	t.Parallel()
 	s := start(t)

@@ -16,7 +16,8 @@ type rateBody struct {
 	IncrementSeconds *int32  `json:"increment_seconds"`
 }
 
-// rateView has the same members as the request body, so that a client can send the response back.
+// rateView has the same members as the request body, so that a client can send a response back as a
+// request.
 type rateView struct {
 	Prefix           string `json:"prefix"`
 	PerMinute        string `json:"per_minute"`
@@ -27,7 +28,7 @@ func viewRate(r holds.Rate) rateView {
 	return rateView{r.Prefix, r.PerMinute.String(), r.IncrementSeconds}
 }
 
-// If the body has no increment, the default increment is used.
+// rate returns the rate of the body. If the body has no increment, the default increment is used.
 func (b rateBody) rate() (holds.Rate, error) {
 	read := holds.Default()
 	if b.Prefix == nil {

@@ -26,7 +26,7 @@ type transactionBody struct {
 	Reference *string `json:"reference"`
 }
 
-// Amount is a decimal string, as in the request body.
+// transactionView is a transaction in the API. Amount is a decimal string, as in the request body.
 type transactionView struct {
 	ID            uuid.UUID         `json:"id"`
 	Type          ledger.Kind       `json:"type"`

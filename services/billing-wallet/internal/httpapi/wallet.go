@@ -24,7 +24,8 @@ func (a *API) getWallet(w http.ResponseWriter, r *http.Request) error {
 	})
 }
 
-// The balance is the sum of the spendable and the held credit.
+// accountsView is a wallet in the operator API. Balance is the sum of the spendable and the held
+// credit.
 type accountsView struct {
 	Balance           money.Micro        `json:"balance"`
 	Held              money.Micro        `json:"held"`

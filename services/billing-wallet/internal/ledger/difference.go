@@ -10,8 +10,8 @@ import (
 // workspace.
 type DifferenceKind string
 
-// The kinds of differences. In a Difference, Kept is the stored value and Found is the value that
-// is computed from other rows.
+// These are the kinds of differences. In a Difference, Kept is the stored value, and Found is the
+// value that was computed from other rows.
 const (
 	// MissingWallet: the workspace has transactions or holds, but no wallet.
 	MissingWallet DifferenceKind = "missing_wallet"
@@ -73,8 +73,8 @@ func DifferenceKinds() []DifferenceKind {
 type Difference struct {
 	WorkspaceID uuid.UUID      `json:"workspace_id"`
 	Kind        DifferenceKind `json:"kind"`
-	// Subject is the row with the difference: the name of an account, the id of a transaction or
-	// request, or a reference.
+	// Subject identifies the row with the difference. It is the name of an account, the id of a
+	// transaction or request, or a reference.
 	Subject string `json:"subject"`
 	// Kept and Found are the two values that differ: amounts in credits, counts or states.
 	Kept  string `json:"kept"`

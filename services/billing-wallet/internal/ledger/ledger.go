@@ -58,7 +58,7 @@ func (a Accounts) Add(b Accounts) Accounts {
 	return Accounts{a.Wallet + b.Wallet, a.Held + b.Held, a.Revenue + b.Revenue, a.Funding + b.Funding}
 }
 
-// Balance is the balance that the customer sees. Making a hold does not change it.
+// Balance is the balance that the customer sees. A hold does not change it.
 func (a Accounts) Balance() money.Micro { return a.Wallet + a.Held }
 
 // Wallet is the wallet of a workspace.
@@ -68,9 +68,9 @@ type Wallet struct {
 	Accounts
 	// LastTransactionAt is the time of the last top-up, adjustment or capture.
 	LastTransactionAt *time.Time
-	// LowBalanceThreshold is the balance below which the event wallet.low_balance is published, or
-	// nil. LowBalance is true from the event until the balance reaches the threshold again.
-	// LowBalanceEvents is the number of events.
+	// LowBalanceThreshold is the balance below which the event wallet.low_balance is published. If
+	// it is nil, the event is never published. LowBalance is true from the event until the balance
+	// reaches the threshold again. LowBalanceEvents is the number of these events so far.
 	LowBalanceThreshold *money.Micro `db:"low_balance_threshold_micro"`
 	LowBalance          bool
 	LowBalanceEvents    int32

@@ -16,7 +16,7 @@ import (
 const (
 	maxInterval = time.Minute
 	claimBatch  = 20
-	// After each comparison the auditor pauses pauseFactor times as long as the comparison took. So
+	// After each comparison, the auditor waits pauseFactor times as long as the comparison took. So
 	// it uses a database connection for at most a tenth of the time.
 	pauseFactor = 9
 	// maxLogged limits the number of differences that are logged for one workspace. The command
@@ -24,7 +24,8 @@ const (
 	maxLogged = 20
 )
 
-// Auditor compares the balances of every wallet periodically. Replicas share the work.
+// Auditor compares every wallet periodically with its transactions and holds. Replicas share the
+// work.
 type Auditor struct {
 	store       *store.Store
 	interval    time.Duration
@@ -67,9 +68,8 @@ func (a *Auditor) Run(ctx context.Context) error {
 	}
 }
 
-// Pass compares every wallet whose interval has passed, and then sets the metrics, also after an
-// error. A workspace whose comparison fails is compared again in a later pass and does not delay
-// other workspaces.
+// Pass compares every wallet whose interval has passed, and then sets the metrics, even after an
+// error. If a comparison fails, it is repeated in a later pass and does not delay other workspaces.
 func (a *Auditor) Pass(ctx context.Context) (fault error) {
 	for {
 		due, err := a.store.ClaimReconciliations(ctx, a.interval, claimBatch)

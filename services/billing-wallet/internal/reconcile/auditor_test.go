@@ -35,7 +35,7 @@ func TestAuditor_EveryReplicaShowsAllDifferences(t *testing.T) {
 	t.Parallel()
 	pool := wallettest.Pool(t)
 	st, super := store.New(pool), pgtest.Super(t, pool, wallettest.Schema)
-	for range 25 { // one batch of claims contains fewer than 25 workspaces
+	for range 25 { // more wallets than one batch of claims contains
 		wallettest.Workspace(t, st, money.Credit)
 	}
 	broken := createBooks(t, pool, st)
@@ -76,8 +76,9 @@ func TestAuditor_EveryReplicaShowsAllDifferences(t *testing.T) {
 	pass("repaired", 0)
 }
 
-// The age in the metric must rise, because a claim does not count as a comparison.
-func TestAuditor_AgeRisesWithoutComparisons(t *testing.T) {
+// A claim does not count as a comparison. Therefore the age of the last comparison must rise in the
+// metric.
+func TestAuditor_AgeMetricRisesWithoutComparisons(t *testing.T) {
 	t.Parallel()
 	for name, fault := range map[string]string{
 		"no comparison succeeds":        `ALTER TABLE holds RENAME TO holds_away`,

@@ -22,8 +22,8 @@ import (
 // progressInterval is the time between two progress lines.
 const progressInterval = 5 * time.Second
 
-// Walk compares all workspaces, or one workspace. Each workspace is read in a separate snapshot,
-// because one snapshot for all workspaces would prevent vacuum for a long time.
+// Walk compares all workspaces, or one workspace. It reads each workspace in a separate snapshot,
+// because a single snapshot for all workspaces would prevent vacuum for a long time.
 type Walk struct {
 	Store *store.Store
 	// Out receives a line for each difference, and at the end a line with the count. If
@@ -35,8 +35,8 @@ type Walk struct {
 }
 
 // Run compares the workspace with the given id, or all workspaces if the id is uuid.Nil. It returns
-// an error if it finds differences or could not compare a workspace, and store.ErrNoWallet if the
-// workspace is unknown.
+// an error if it finds differences or if a comparison fails, and store.ErrNoWallet if the workspace
+// is unknown.
 func (w Walk) Run(ctx context.Context, only uuid.UUID) error {
 	result := report{Differences: []ledger.Difference{}}
 	ticks := time.NewTicker(cmp.Or(w.Interval, progressInterval))
@@ -76,7 +76,8 @@ func (w Walk) Run(ctx context.Context, only uuid.UUID) error {
 	return nil
 }
 
-// compareWorkspace calls reportProgress each time ticks receives a value.
+// compareWorkspace returns the differences of one workspace. Until the comparison ends, it calls
+// reportProgress each time ticks receives a value.
 func (w Walk) compareWorkspace(ctx context.Context, id uuid.UUID, reportProgress func(),
 	ticks <-chan time.Time) (found []ledger.Difference, err error) {
 	done := make(chan struct{})

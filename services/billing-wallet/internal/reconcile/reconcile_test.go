@@ -80,7 +80,8 @@ const again = `INSERT INTO transactions (id, workspace_id, kind, reference, oper
 	SELECT gen_random_uuid(), workspace_id, kind, reference, operator, request_id, wallet_micro, held_micro, revenue_micro, funding_micro
 	FROM transactions WHERE workspace_id = @workspace AND `
 
-// Each statement makes rows inconsistent, and the reconciliation must find the differences.
+// Each statement of forgeries makes rows inconsistent. The reconciliation must find the differences
+// in want.
 var forgeries = []struct {
 	name, sql string
 	want      []string
@@ -239,7 +240,8 @@ func checkDifferences(t *testing.T, name string, b books, args pgx.NamedArgs, li
 	}
 }
 
-// If no goroutine waits for a line, the line is dropped.
+// lineChannel is a writer that sends each line to a channel. If no goroutine waits for a line, it
+// drops the line.
 type lineChannel chan string
 
 func (h lineChannel) Write(line []byte) (int, error) {

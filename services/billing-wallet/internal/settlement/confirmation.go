@@ -24,10 +24,10 @@ const (
 	longOpenFactor = 180
 )
 
-// Confirmer publishes the event `unconfirmed` for two kinds of open holds: holds without the event
-// `requested` of their request, and holds that are still open hours after this event. It repeats
-// the event until the service `calls` responds. Confirmer never releases a hold: only an event
-// about the request releases it.
+// Confirmer publishes the event `unconfirmed` for two kinds of open holds: holds whose event
+// `requested` has not arrived, and holds that are still open hours after this event. It repeats the
+// event until the service `calls` responds. Confirmer never releases a hold. Only an event about
+// the request can release it.
 type Confirmer struct {
 	store                     *store.Store
 	relay                     *outbox.Relay

@@ -84,10 +84,10 @@ func TestConfirmer_RepeatsTheEventUntilTheHoldIsConfirmed(t *testing.T) {
 	late := 0
 	reported := func(step string, want int) {
 		t.Helper()
-		setAge(t, owner, young, 118*time.Second) // the hold is not due when a pass starts
+		setAge(t, owner, young, 118*time.Second) // two seconds before the hold is due
 		n, err := asker.Pass(t.Context())
-		// If the pass took long, the hold became due during the pass, and a report of the hold is
-		// correct.
+		// If the pass took more than two seconds, the hold became due during the pass, and its
+		// report is correct.
 		if n == want+1 && reportedEarly(t, owner, young) {
 			late++
 			n--
@@ -132,7 +132,7 @@ func confirm(t *testing.T, pool *pgxpool.Pool, st *store.Store, workspace, reque
 	}
 }
 
-// The event `requested` of the hold arrived, but the event of the request's end was lost.
+// The event `requested` of the hold arrived, but the event that ends the request was lost.
 func TestConfirmer_ReportsLongOpenHolds(t *testing.T) {
 	t.Parallel()
 	pool := wallettest.Pool(t)

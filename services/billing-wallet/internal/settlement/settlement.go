@@ -68,7 +68,7 @@ func NewSettler(st *store.Store, relay *outbox.Relay, metrics prometheus.Registe
 	return s
 }
 
-// Wake starts a scan soon and returns immediately.
+// Wake makes the settler scan for pending settlements now. It does not block.
 func (s *Settler) Wake() {
 	select {
 	case s.wake <- struct{}{}:
@@ -145,7 +145,7 @@ func (s *Settler) settleWorkspace(ctx context.Context, workspaceID uuid.UUID) (o
 }
 
 // queueEvent adds the event of a settlement to the batch. The event continues the trace of the
-// outcome. A late outcome has no event.
+// outcome. queueEvent adds nothing for a late outcome.
 func queueEvent(ctx context.Context, batch *pgx.Batch, done store.Settlement) (trace.Span, error) {
 	waited := time.Duration(done.Outcome.WaitedSeconds * float64(time.Second))
 	ctx, span := telemetry.Continue(ctx, "settle hold", done.Outcome.Traceparent, waited,

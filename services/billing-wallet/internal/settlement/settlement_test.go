@@ -17,8 +17,8 @@ import (
 	"ringfence.dev/services/billing-wallet/internal/wallettest"
 )
 
-// The balance of one wallet is corrupted, so that the capture in that wallet fails. The metric of
-// the oldest pending settlement must rise.
+// The balance of one wallet is corrupted, so the capture in that wallet fails. The metric of the
+// oldest pending settlement must rise.
 func TestSettler_OneFailingWorkspaceDoesNotStopOthers(t *testing.T) {
 	t.Parallel()
 	pool := wallettest.Pool(t)

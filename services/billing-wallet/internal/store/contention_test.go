@@ -38,8 +38,8 @@ type contention struct {
 	open []holds.Order
 }
 
-// The code retries after a deadlock. A retry would hide the deadlock, so the test reads the
-// server's count of deadlocks.
+// The code retries a transaction after a deadlock, so a deadlock causes no error. Therefore the
+// test reads the number of deadlocks from the statistics of the server.
 func TestLedger_ConcurrentWorkNeverDeadlocks(t *testing.T) {
 	t.Parallel()
 	pool := wallettest.Pool(t)
@@ -143,8 +143,8 @@ func (c *contention) hold(id uuid.UUID) error {
 	return err
 }
 
-// The consumer confirms and ends holds of several workspaces in one transaction and in any order.
-// Two batches can contain the same request.
+// applyRecords applies a batch of events, as the consumer does: it confirms and ends holds of
+// several workspaces in one transaction and in any order. Two batches can contain the same request.
 func (c *contention) applyRecords() error {
 	c.mu.Lock()
 	published := make([]holds.Order, 0, 10)
@@ -170,7 +170,8 @@ func (c *contention) applyRecords() error {
 	})
 }
 
-// Every connection must have reported its statistics before the server's count is complete.
+// checkDeadlocks closes all connections before it reads the number of deadlocks. The number is
+// complete only after every connection has reported its statistics.
 func (c *contention) checkDeadlocks() {
 	c.Helper()
 	super := pgtest.Super(c.T, c.pool, wallettest.Schema)

@@ -27,7 +27,7 @@ type HoldBatcher struct {
 	results *prometheus.CounterVec
 
 	mu sync.Mutex
-	// openOrders has a key for each workspace that a goroutine serves. The value contains the
+	// openOrders has an entry for each workspace that a goroutine serves. The entry contains the
 	// orders that are not in a commit yet.
 	openOrders map[uuid.UUID][]pendingOrder
 }

@@ -12,7 +12,7 @@ import (
 	"ringfence.dev/services/billing-wallet/internal/wallettest"
 )
 
-func TestHold_ConcurrentOrdersUseAllCreditAndNotMore(t *testing.T) {
+func TestHold_ConcurrentOrdersHoldTheWholeCreditButNotMore(t *testing.T) {
 	t.Parallel()
 	st := store.New(wallettest.Pool(t))
 	const covered = 64
@@ -115,7 +115,7 @@ func TestHold_DoesNotWaitForOtherWorkspaces(t *testing.T) {
 		t.Fatal(err)
 	}
 	var all sync.WaitGroup
-	for range 40 { // these are more orders than the pool has connections
+	for range 40 { // more orders than the pool has connections
 		all.Go(func() {
 			if _, err := batcher.Hold(t.Context(), wallettest.Order(slow)); err != nil {
 				t.Error(err)

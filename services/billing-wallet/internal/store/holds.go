@@ -17,15 +17,16 @@ import (
 const holdColumns = `request_id, workspace_id, amount_micro, currency, per_minute_micro, increment_seconds, max_call_seconds,
        state, captured_micro, call_id`
 
-// The query does one index lookup for each prefix. The condition prefix = ANY(…) can get a generic
-// plan for workspaces with few rates, which reads all rates of the workspace.
+// The query does one index lookup for each prefix. With the condition prefix = ANY(…), Postgres can
+// make a generic plan for workspaces with few rates. Such a plan reads all rates of the workspace.
 const ratesForNumbers = `
 SELECT r.prefix, r.per_minute_micro, r.increment_seconds FROM unnest(@prefixes::text[]) AS wanted (prefix)
 CROSS JOIN LATERAL (SELECT prefix, per_minute_micro, increment_seconds FROM rates
                     WHERE workspace_id = @workspace_id AND prefix = wanted.prefix LIMIT 1) AS r`
 
-// The query does one primary key lookup for each id. The condition request_id = ANY(…) can get a
-// plan for a small table, which reads the whole table while the wallet is locked.
+// The query does one primary key lookup for each id. With the condition request_id = ANY(…),
+// Postgres can make a plan for a small table. Such a plan reads the whole table while the wallet is
+// locked.
 const holdsByRequest = `
 SELECT ` + holdColumns + ` FROM unnest(@request_ids::uuid[]) AS wanted (id)
 CROSS JOIN LATERAL (SELECT ` + holdColumns + ` FROM holds WHERE request_id = wanted.id LIMIT 1) AS h`
@@ -74,7 +75,7 @@ func (s *Store) openWallet(ctx context.Context, tx *pg.Pipeline, workspaceID uui
 	batch.Queue(ratesForNumbers, pg.Args{"workspace_id": workspaceID,
 		"prefixes": prefixes}).Query(collectInto(&view.Rates))
 	batch.Queue(lockWallet, pg.Args{"workspace_id": workspaceID}).Query(collectInto(&wallets))
-	// This query follows the lock statement in the batch. So it also reads the rows that the
+	// This query follows the statement that locks the wallet. So it also reads the rows that the
 	// previous owner of the lock committed.
 	batch.Queue(holdsByRequest, pg.Args{"request_ids": requests}).Query(collectInto(&known))
 	if err := tx.RunBatch(ctx, batch); err != nil {
@@ -144,8 +145,9 @@ func insertHolds(tx *pg.Pipeline, wallet ledger.Wallet, made []holds.Hold) error
 	return nil
 }
 
-// The condition lists the final states because of the planner. The condition state = 'held' can get
-// a plan for a small table, which reads the partial index holds_unconfirmed with all its dead rows.
+// The condition lists the final states because of the planner. With the condition state = 'held',
+// Postgres can make a plan for a small table. Such a plan reads the partial index holds_unconfirmed
+// with all its dead rows.
 const confirmHold = `
 UPDATE holds SET confirmed_at = now()
 WHERE request_id = (SELECT request_id FROM holds WHERE request_id = @request_id AND workspace_id = @workspace_id FOR UPDATE SKIP LOCKED)
@@ -182,9 +184,8 @@ WITH due AS (
 UPDATE holds SET confirm_requested_at = now() FROM due WHERE holds.request_id = due.request_id
 RETURNING holds.request_id, holds.workspace_id`
 
-// The hold of a request can be open for several days, so this statement repeatedly finds holds that
-// are correct. The holds with the oldest report are first, so that the LIMIT never leaves out the
-// same holds permanently.
+// A correct hold can be open for several days, so this statement finds it repeatedly. The holds
+// with the oldest report are first. So the LIMIT does not leave out the same holds each time.
 const markLongOpen = `
 WITH due AS (
     SELECT request_id FROM holds

@@ -18,7 +18,8 @@ import (
 	"ringfence.dev/services/billing-wallet/internal/wallettest"
 )
 
-// The model in history computes amounts independently of the code under test.
+// history applies random operations to a wallet and to a model of the wallet. The model computes
+// amounts independently of the code under test.
 type history struct {
 	*rapid.T
 	st        *store.Store
@@ -39,8 +40,8 @@ type modelHold struct {
 	ended             bool
 }
 
-// Holds can be repeated. Ends of requests can be late, repeated, in any order, or of unknown
-// requests.
+// Orders of holds are repeated. The ends of requests are late, repeated, in any order, or of
+// unknown requests.
 func TestLedger_MatchesTheModelAfterRandomOperations(t *testing.T) {
 	t.Parallel()
 	pool := wallettest.Pool(t)
@@ -104,7 +105,7 @@ func (h *history) price() {
 	}
 }
 
-// Some of the orders repeat earlier orders.
+// order places one to four holds. Some of the orders repeat earlier orders.
 func (h *history) order() {
 	var orders []holds.Order
 	for range rapid.IntRange(1, 4).Draw(h.T, "orders") {
@@ -170,7 +171,8 @@ func (m modelHold) price(seconds int32) int64 {
 	return (m.perMinute*billed + 59) / 60
 }
 
-// A request can have an open hold, a settled hold or no hold. Some requests end twice.
+// endRequests enqueues ends of requests. The requests have an open hold, a settled hold or no hold.
+// Some requests end twice.
 func (h *history) endRequests() {
 	var pending []holds.Outcome
 	for range rapid.IntRange(1, 4).Draw(h.T, "pending") {

@@ -50,9 +50,9 @@ func (s *Store) SetLowBalanceThreshold(
 	return wallet, nil
 }
 
-// queueLowBalance adds the statements that follow a change of the balance: the event if the balance
-// has fallen below the threshold, and the new state. The wallet must be locked, so that each
-// crossing has exactly one event.
+// queueLowBalance adds the statements for a change of the balance. If the balance has fallen below
+// the threshold, it adds the event and the new state. The wallet must be locked, so that each fall
+// below the threshold has exactly one event.
 func queueLowBalance(ctx context.Context, batch *pgx.Batch, wallet ledger.Wallet, next ledger.Accounts) error {
 	low := wallet.IsLow(next.Balance())
 	if low == wallet.LowBalance {

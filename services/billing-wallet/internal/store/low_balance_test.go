@@ -55,7 +55,7 @@ func (r *walletRig) pay(amount money.Micro) {
 	}
 }
 
-// call makes a hold of 0.5 and settles it. 60 seconds cost 0.05.
+// call places a hold of 0.50 and settles it. The price of 60 seconds is 0.05.
 func (r *walletRig) call(seconds int32) {
 	r.Helper()
 	order := wallettest.Order(r.workspace)
@@ -111,7 +111,7 @@ func threshold(credits money.Micro) *money.Micro {
 	return &amount
 }
 
-func TestLowBalance_EachCrossingSendsOneEvent(t *testing.T) {
+func TestLowBalance_EachFallBelowTheThresholdSendsOneEvent(t *testing.T) {
 	t.Parallel()
 	r := newWalletRig(t, 10*money.Credit+money.Credit/10, threshold(10))
 	r.call(60)
@@ -177,7 +177,7 @@ func TestLowBalance_ThresholdAboveTheBalanceSendsAnEvent(t *testing.T) {
 	}
 }
 
-// Several replicas settle and post at the same time.
+// Several replicas settle holds and post transactions at the same time.
 func TestLowBalance_ConcurrentChangesSendOneEvent(t *testing.T) {
 	t.Parallel()
 	r := newWalletRig(t, 20*money.Credit, threshold(10))
@@ -198,8 +198,8 @@ func TestLowBalance_ConcurrentChangesSendOneEvent(t *testing.T) {
 	r.want("after the changes", "1: 9 below 10 USD")
 }
 
-// A process that dies before the commit leaves neither the charge nor the event. The next process
-// then makes both.
+// A process dies before its commit, so that neither the charge nor the event is stored. The next
+// process must store both.
 func TestLowBalance_EventCommitsWithTheCharge(t *testing.T) {
 	t.Parallel()
 	r := newWalletRig(t, 10*money.Credit, threshold(10))
@@ -222,7 +222,8 @@ func TestLowBalance_EventCommitsWithTheCharge(t *testing.T) {
 	r.want("after the next settlement", "1: 9.95 below 10 USD")
 }
 
-// A build without the event left a wallet below its threshold. The next change publishes the event.
+// An earlier version that did not know the event left a wallet below its threshold. The next change
+// of the balance must publish the event.
 func TestLowBalance_EventIsPublishedAfterAnUpgrade(t *testing.T) {
 	t.Parallel()
 	r := newWalletRig(t, 20*money.Credit, threshold(10))

@@ -30,7 +30,7 @@ func TestHold_PriceIsReadFromTheIndexAlone(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// Most workspaces have few rates, and Postgres makes the generic plan for such a workspace.
+	// Most workspaces have few rates. Postgres makes the generic plan for such a workspace.
 	_, err := owner.Exec(t.Context(), `INSERT INTO rates (workspace_id, prefix, per_minute_micro, increment_seconds)
 		SELECT workspace_id, '+' || n, 1, 1 FROM (SELECT gen_random_uuid() AS workspace_id FROM generate_series(1, 5000)) AS w CROSS JOIN generate_series(1, 3) AS n`)
 	if err != nil {
@@ -86,7 +86,8 @@ func TestHold_PriceIsReadFromTheIndexAlone(t *testing.T) {
 	}
 }
 
-// A hold that is made while the rates are replaced has a price from the old or from the new rates.
+// If the rates are replaced while a hold is placed, the price of the hold must be that of the old
+// or of the new rates.
 func TestReplaceRates_OpenHoldsKeepTheirPrices(t *testing.T) {
 	t.Parallel()
 	st := store.New(wallettest.Pool(t))
@@ -96,7 +97,8 @@ func TestReplaceRates_OpenHoldsKeepTheirPrices(t *testing.T) {
 		{{Prefix: "+1", PerMinute: 600_000, IncrementSeconds: 60}},
 		nil,
 	}
-	// The key is the price of a hold of 600 s. The value is the index of the list with that price.
+	// Each key is the price of a hold of 600 s. Its value is the index of the list of rates that
+	// has this price.
 	prices := map[money.Micro]int{1_200_000: 0, 6_000_000: 1, 500_000: 2}
 	order := wallettest.Order(workspace)
 	var holding sync.WaitGroup

@@ -12,8 +12,8 @@ import (
 	"ringfence.dev/services/billing-wallet/internal/ledger"
 )
 
-// Books are the balances of a workspace, computed in three ways from one snapshot. The first way
-// reads the stored balances. The other ways add the entries or the holds.
+// Books are the balances of a workspace, computed in three ways from one snapshot: the stored
+// balances, the sums of the entries, and the sum of the open holds.
 type Books struct {
 	Kept ledger.Wallet
 	// Summed are the sums of the ledger's entries.
@@ -122,7 +122,7 @@ const tracesOf = `
 SELECT EXISTS (SELECT FROM wallets WHERE workspace_id = @workspace_id),
        EXISTS (SELECT FROM transactions WHERE workspace_id = @workspace_id) OR EXISTS (SELECT FROM holds WHERE workspace_id = @workspace_id)`
 
-// A ledger can have many millions of rows.
+// allowTime permits long statements, because a ledger can have many millions of rows.
 const allowTime = `SET LOCAL statement_timeout = '30min'`
 
 // snapshotOptions returns the options of a transaction in which all statements read the same
@@ -204,8 +204,8 @@ SELECT workspace_id FROM (
     (SELECT workspace_id FROM holds WHERE workspace_id > @after ORDER BY workspace_id LIMIT 1)) AS next
 ORDER BY workspace_id LIMIT 1`
 
-// WorkspaceAfter returns the next workspace, by id, that has a wallet, a transaction or a hold.
-// After the last one it returns the nil UUID.
+// WorkspaceAfter returns the next workspace, ordered by id, that has a wallet, a transaction or a
+// hold. After the last workspace it returns the nil UUID.
 func (s *Store) WorkspaceAfter(ctx context.Context, after uuid.UUID) (next uuid.UUID, err error) {
 	next, err = pg.Value[uuid.UUID](ctx, s.pool, workspaceAfter, pgx.NamedArgs{"after": after})
 	if err != nil && !errors.Is(err, pg.ErrNotFound) {

@@ -55,8 +55,8 @@ FROM wallets w LEFT JOIN reconciliations r ON r.workspace_id = w.workspace_id`
 // Reconciled is the summary of the last comparisons of all wallets.
 type Reconciled struct {
 	Differences int64
-	// Each wallet has the age of its last comparison, or its own age if it was never compared.
-	// AgeSeconds is the highest of these ages.
+	// AgeSeconds is the age of the oldest comparison. For a wallet that was never compared, the age
+	// of the wallet is used instead.
 	AgeSeconds float64
 }
 

@@ -19,8 +19,8 @@ import (
 	"ringfence.dev/services/billing-wallet/internal/wallettest"
 )
 
-// The TestSaga tests follow one hold over several steps. Events of the hold are lost, repeated or
-// out of order.
+// The tests whose names begin with TestSaga follow one hold through several steps. Events of the
+// hold are lost, repeated or out of order.
 
 func TestSaga_HoldIsCapturedFromAnEmptyWallet(t *testing.T) {
 	t.Parallel()
@@ -67,7 +67,7 @@ func TestSaga_LateCaptureHasThePriceOfTheHold(t *testing.T) {
 	workspace := wallettest.Workspace(t, st, money.Credit)
 	order := wallettest.Order(workspace)
 	decideHold(t, st, order)
-	for range 3 { // no response to the reports arrives
+	for range 3 { // three reports of the hold without a response
 		_, err := super.Exec(t.Context(), `UPDATE holds SET created_at = created_at - interval '1 year', confirm_requested_at = confirm_requested_at - interval '1 year'`)
 		if err != nil {
 			t.Fatal(err)

@@ -9,8 +9,8 @@ const (
 	// sweepInterval is the time between two sweeps. A sweep reads pending settlements from the
 	// first row.
 	sweepInterval = time.Minute
-	// floorStep is the minimum increase of the floor (the lowest id that is read). Smaller
-	// increases are not worth the transaction id that Unsettled must take for each increase.
+	// floorStep is the minimum increase of the floor (the lowest id that is read). Each increase
+	// needs a transaction id, so smaller increases are not worthwhile.
 	floorStep = 500
 )
 
@@ -26,8 +26,8 @@ const (
 type settlementFloor struct {
 	mu           sync.Mutex
 	currentFloor int64
-	// nextFloor is the next value of the floor. It becomes the floor when all transactions with ids
-	// up to takenBy have ended. If nextFloor is 0, no increase is planned.
+	// nextFloor is the planned value of the floor, or 0 if no increase is planned. It becomes the
+	// floor when all transactions with ids up to takenBy have ended.
 	nextFloor, takenBy int64
 	lastRead           int64
 	lastSweep          time.Time
@@ -44,10 +44,11 @@ func (f *settlementFloor) readStart(now time.Time) (id int64, sweep bool) {
 	return f.currentFloor, false
 }
 
-// recordRead processes the lowest and the highest id that a query found, or 0 and 0. All
-// transactions with ids below xmin had ended before the query.
-// candidate is the next floor, or 0 if the floor does not rise. If it is not 0, the caller takes a
-// transaction id and calls planIncrease.
+// recordRead processes the lowest and the highest id that a query found. Both are 0 if the query
+// found no row. All transactions with ids below xmin had ended before the query.
+//
+// candidate is the next floor, or 0 if the floor does not rise. If it is not 0, the caller must
+// take a transaction id and call planIncrease.
 func (f *settlementFloor) recordRead(first, last, xmin int64) (candidate int64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -18,8 +18,9 @@ const insertPending = `
 INSERT INTO pending_settlements (workspace_id, request_id, reason, billable_seconds)
 SELECT $1, gen_random_uuid(), 'canceled', 0 FROM generate_series(1, $2::integer)`
 
-// insertAndDelete reads three times. The second read finds the next floor (the lowest id that is
-// read). The third read raises the floor, unless an earlier transaction is still running.
+// insertAndDelete inserts and deletes n pending settlements and reads three times. The second read
+// finds the next floor (the lowest id that is read). The third read raises the floor, unless an
+// earlier transaction is still running.
 func insertAndDelete(t *testing.T, pool *pgxpool.Pool, st *store.Store, workspace uuid.UUID, n int) {
 	t.Helper()
 	if _, err := pool.Exec(t.Context(), insertPending, workspace, n); err != nil {
@@ -61,7 +62,7 @@ func TestUnsettled_SkipsDeletedRowsDuringAnOldSnapshot(t *testing.T) {
 		}
 	}
 	insertAndDelete(t, pool, st, workspace, 20_000)
-	// Transactions of other tests on the same server can delay the rise of the floor.
+	// Transactions of other tests on the same server can delay the increase of the floor.
 	testkit.Until(t, "the floor rises", func() bool { unsettled(t, st); return st.SettlementFloor() > 20_000 })
 	if _, err := pgtest.Super(t, pool, wallettest.Schema).Exec(t.Context(),
 		"VACUUM ANALYZE pending_settlements"); err != nil {
@@ -84,7 +85,7 @@ func TestUnsettled_SkipsDeletedRowsDuringAnOldSnapshot(t *testing.T) {
 	}
 }
 
-// The transaction that inserted the lowest id commits last.
+// The transaction that inserted the lowest id is the last one that commits.
 func TestUnsettled_FindsARowThatCommitsLate(t *testing.T) {
 	t.Parallel()
 	pool := wallettest.Pool(t)

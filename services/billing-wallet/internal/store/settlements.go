@@ -32,16 +32,16 @@ func (s *Store) EnqueueOutcome(ctx context.Context, tx pgx.Tx, outcomes ...holds
 	return nil
 }
 
-// The comment at confirmHold explains why the condition lists the final states.
+// The condition lists the final states for the reason that is given at confirmHold.
 const insertPendingIfHeld = `
 INSERT INTO pending_settlements (workspace_id, request_id, reason, billable_seconds, call_id, traceparent)
 SELECT @workspace_id, h.request_id, @reason, @billable_seconds::integer, @call_id::uuid, @traceparent
 FROM holds h
 WHERE h.request_id = @request_id AND h.state NOT IN ('captured', 'released')`
 
-// EnqueueIfHeld stores outcomes as EnqueueOutcome does, but it stores no outcome whose hold is
-// settled or unknown. EnqueueIfHeld is for events that normally arrive after the settlement.
-// stored[i] is true if outcomes[i] was stored.
+// EnqueueIfHeld stores outcomes like EnqueueOutcome. It does not store an outcome whose hold is
+// settled or unknown. It is used for events that normally arrive after the settlement. stored[i] is
+// true if outcomes[i] was stored.
 func (s *Store) EnqueueIfHeld(ctx context.Context, tx pgx.Tx, outcomes ...holds.Outcome) (stored []bool, err error) {
 	var batch pgx.Batch
 	stored = make([]bool, len(outcomes))
@@ -94,8 +94,8 @@ type Unsettled struct {
 	LastID  int64
 }
 
-// Unsettled lists the workspaces with pending settlements. It reads ids from the floor upwards, or
-// once a minute from the first row.
+// Unsettled lists the workspaces with pending settlements. It reads the ids from the floor upwards.
+// Once a minute it reads all ids.
 func (s *Store) Unsettled(ctx context.Context) ([]Unsettled, error) {
 	now := time.Now()
 	from, sweep := s.floor.readStart(now)
@@ -123,7 +123,8 @@ func (s *Store) Unsettled(ctx context.Context) ([]Unsettled, error) {
 	return list, nil
 }
 
-// All transactions with ids below xmin had ended before the read.
+// unsettled reads the pending settlements with ids of at least from. All transactions with ids
+// below xmin had ended before the read.
 func (s *Store) unsettled(ctx context.Context, from int64) (list []Unsettled, xmin int64, err error) {
 	var batch pgx.Batch
 	batch.Queue(oldestTransaction).QueryRow(func(row pgx.Row) error { return row.Scan(&xmin) })
@@ -156,8 +157,8 @@ FOR UPDATE SKIP LOCKED`
 const deletePending = `DELETE FROM pending_settlements WHERE id = ANY(@ids)`
 
 // Settle settles up to limit outcomes of a workspace in one commit. Each hold is settled once, and
-// its later outcomes are returned as late. queueEvents adds the events to the batch that writes the
-// rows. If the result is empty, no outcome is pending.
+// later outcomes of the hold are returned as late. queueEvents adds the events to the batch that
+// writes the rows. An empty result means that no outcome is pending.
 func (s *Store) Settle(ctx context.Context, workspaceID uuid.UUID, limit int, queueEvents func(*pgx.Batch,
 	[]Settlement) error) (done []Settlement, err error) {
 	floor := s.floor.lowest()
@@ -194,8 +195,9 @@ func (s *Store) Settle(ctx context.Context, workspaceID uuid.UUID, limit int, qu
 	return done, nil
 }
 
-// Only the transaction that has locked the wallet settles its holds. A workspace without a wallet
-// has no holds.
+// lockHolds locks the wallet and reads the holds of the outcomes. The holds need no lock, because
+// only the transaction that has locked the wallet settles them. A workspace without a wallet has no
+// holds.
 func (s *Store) lockHolds(ctx context.Context, tx *pg.Pipeline, workspaceID uuid.UUID,
 	outcomes []holds.Outcome) (ledger.Wallet, map[uuid.UUID]holds.Hold, error) {
 	requests := make([]uuid.UUID, 0, len(outcomes))
@@ -206,7 +208,7 @@ func (s *Store) lockHolds(ctx context.Context, tx *pg.Pipeline, workspaceID uuid
 	var found []holds.Hold
 	batch := &pgx.Batch{}
 	batch.Queue(lockWallet, pg.Args{"workspace_id": workspaceID}).Query(collectInto(&wallets))
-	// This query follows the lock statement in the batch. So it also reads the rows that the
+	// This query follows the statement that locks the wallet. So it also reads the rows that the
 	// previous owner of the lock committed.
 	batch.Queue(holdsByRequest, pg.Args{"request_ids": requests}).Query(collectInto(&found))
 	if err := tx.RunBatch(ctx, batch); err != nil {

@@ -1,7 +1,7 @@
 // Package store contains all SQL of billing-wallet. Every transaction takes locks in the same
 // order: pending settlements, one wallet, and the holds of this wallet. A statement that locks
-// holds or pending settlements without the lock of a wallet skips locked rows, so it never waits.
-// Packages ledger and holds compute the amounts.
+// holds or pending settlements without the lock of their wallet skips locked rows, so it never
+// waits. Packages ledger and holds compute the amounts.
 package store
 
 import (

@@ -279,7 +279,7 @@ func TestPay_RepeatedReferenceIsPostedOnce(t *testing.T) {
 	if _, _, err := st.Pay(t.Context(), ledger.Paid(wallettest.ID(), workspace, ledger.Adjustment, -2*money.Credit, "too much", "ops")); !errors.Is(err, ledger.ErrInsufficient) {
 		t.Errorf("adjustment below zero = %v, want ErrInsufficient", err)
 	}
-	// A refused payment does not use its reference. The reference can be used again.
+	// A refused payment must not use its reference, so that the reference can be used again.
 	if _, replayed, err := st.Pay(t.Context(), ledger.Paid(wallettest.ID(), workspace, ledger.Adjustment,
 		-money.Credit, "too much", "ops")); err != nil {
 		t.Errorf("smaller adjustment: Pay: %v", err)
@@ -288,7 +288,7 @@ func TestPay_RepeatedReferenceIsPostedOnce(t *testing.T) {
 	}
 }
 
-// The concurrent payments have the same reference and different amounts.
+// raceReference sends concurrent payments with the same reference and different amounts.
 func raceReference(t *testing.T, st *store.Store) {
 	t.Helper()
 	workspace := wallettest.Workspace(t, st, money.Credit)
