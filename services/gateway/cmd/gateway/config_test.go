@@ -82,7 +82,8 @@ func TestConfig_EachVariableIsDefinedOnce(t *testing.T) {
 	}
 }
 
-// A faulty certificate is reported together with the other faults, before any connection is opened.
+// A faulty certificate must be reported together with the other faults, before the gateway opens a
+// connection.
 func TestCheck_ReportsAFaultyCertificateWithOtherFaults(t *testing.T) {
 	t.Parallel()
 	err := spec().Check(Config{
@@ -98,7 +99,7 @@ func TestCheck_ReportsAFaultyCertificateWithOtherFaults(t *testing.T) {
 	}
 }
 
-// An operator with such a name could not be distinguished from a person in the audit log.
+// The audit log could not distinguish an operator with such a name from a person.
 func TestOperators_RefusesNamesOfPeople(t *testing.T) {
 	t.Parallel()
 	pepper, err := apikeys.NewPepper("pepper-of-the-test-0001")

@@ -15,7 +15,7 @@ import (
 	"ringfence.dev/services/gateway/internal/store"
 )
 
-// ConsoleConfig are the settings of the console listener and of sign-ins.
+// ConsoleConfig contains the settings of the console listener and of sign-ins.
 type ConsoleConfig struct {
 	Addr  string `env:"CONSOLE_ADDR" help:"address for the console, which accepts session tokens only; it must not be reachable from the internet; empty: the gateway serves no console"`
 	URL   string `env:"CONSOLE_URL" help:"address of the console in the browser, for passkeys, links of invitations and the OpenID provider; empty: no passkeys and no OpenID provider"`
@@ -29,7 +29,7 @@ type ConsoleConfig struct {
 	GroupRoles   []string `env:"OIDC_GROUP_ROLES" envSeparator:";" help:"roles of groups as group=operator;group=role@workspace-id; each sign-in applies them; empty: people get roles by invitations only"`
 }
 
-// consoleSignIn are the parsed settings of sign-ins.
+// consoleSignIn contains the parsed settings of sign-ins.
 type consoleSignIn struct {
 	url      *url.URL
 	passkeys *people.Passkeys
@@ -66,7 +66,7 @@ func (c ConsoleConfig) parse() (parsed consoleSignIn, err error) {
 	return parsed, nil
 }
 
-// consoleCommands returns the commands with which the first operator gets access to the console.
+// consoleCommands returns the commands that give the first operator access to the console.
 func consoleCommands() []app.Command[Config] {
 	return []app.Command[Config]{{
 		Command: service.Command[Config]{

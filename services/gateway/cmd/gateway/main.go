@@ -83,14 +83,13 @@ func start(ctx context.Context, cfg Config, rt *app.Runtime) ([]service.Part, er
 	return append(parts, service.Part{Name: "console", Run: console.Run}), nil
 }
 
-// isLoopback reports whether only programs of this machine can reach an address. The console then
-// runs on this machine.
+// isLoopback reports whether only programs of this machine can connect to an address.
 func isLoopback(address string) bool {
 	parsed, err := netip.ParseAddrPort(address)
 	return err == nil && parsed.Addr().IsLoopback()
 }
 
-// parsedConfig contains the settings that the struct Config has only as text.
+// parsedConfig contains the parsed form of settings that are text in Config.
 type parsedConfig struct {
 	pepper    apikeys.Pepper
 	operators []store.Operator

@@ -43,7 +43,7 @@ func freeAddr(t *testing.T) string {
 }
 
 // newConfig returns a configuration with a database, a broker and free ports. ownerURL is the URL
-// of every other service.
+// of a server that replaces every other service.
 func newConfig(t *testing.T, ownerURL string) Config {
 	t.Helper()
 	pool := pgtest.New(t, spec().Schema(), spec().Tracks()...)
@@ -97,7 +97,7 @@ func TestServe_PublicAndAdminListenersUseTheCertificate(t *testing.T) {
 	}))
 	defer owner.Close()
 	secure := httptest.NewUnstartedServer(http.NotFoundHandler())
-	secure.StartTLS() // for its certificate
+	secure.StartTLS() // StartTLS creates the certificate that the test uses
 	defer secure.Close()
 	cfg := newConfig(t, owner.URL)
 	cfg.TLSCertFile, cfg.TLSKeyFile = writePair(t, secure.TLS.Certificates[0])
@@ -152,7 +152,7 @@ func writePair(t *testing.T, pair tls.Certificate) (certFile, keyFile string) {
 	return certFile, keyFile
 }
 
-// fakeOwners is a fake SettingService that is used for every service.
+// fakeOwners is a SettingService that replaces the SettingService of every service.
 type fakeOwners struct{}
 
 // ApplySetting accepts every setting.
@@ -193,7 +193,8 @@ func wantWorkspaceEvent(t *testing.T, brokers []string, id string) {
 	}
 }
 
-// requestJSON returns the JSON response, or nil if the server does not respond.
+// requestJSON sends a request and returns the JSON response. It returns nil if the server does not
+// respond.
 func requestJSON(t *testing.T, method, address, bearer, body string) map[string]any {
 	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), method, address, strings.NewReader(body))

@@ -33,7 +33,7 @@ type Key struct {
 	WorkspaceID uuid.UUID
 	Name        string
 	Access      serviceauth.Access
-	// Prefix is the start of the key. It helps people to recognize the key.
+	// Prefix is the beginning of the key, by which people recognize the key.
 	Prefix    string
 	CreatedAt time.Time
 	RevokedAt *time.Time
@@ -94,8 +94,8 @@ func Bearer(header http.Header) (secret string, ok bool) {
 	return secret, true
 }
 
-// WellFormed reports whether a secret has the form of an API key. A secret with another form needs
-// no look-up.
+// WellFormed reports whether a secret has the form of an API key. A secret with another form is not
+// looked up in the database.
 func WellFormed(secret string) bool {
 	rest, live := strings.CutPrefix(secret, keyMark)
 	rest, test := strings.CutPrefix(rest, testMark)

@@ -1,6 +1,5 @@
-// Package audit defines the log of changes, and of reads of transcripts and recordings. It removes
-// secrets and personal data of contacts from the log entries. The owner of a change is the service
-// that owns the changed object and makes the change.
+// Package audit defines the audit log. It contains changes, and reads of transcripts and
+// recordings. The package removes secrets and personal data of contacts from the entries.
 package audit
 
 import (
@@ -16,13 +15,13 @@ import (
 type Outcome string
 
 const (
-	// Done means that the owner has made the change.
+	// Done means that the service that owns the object has made the change.
 	Done Outcome = "done"
-	// Unchanged means that the owner accepted the request but changed nothing, because it had
+	// Unchanged means that the service accepted the request but changed nothing, because it had
 	// already applied an equal request. For example, the reference of a wallet transaction was used
 	// before.
 	Unchanged Outcome = "unchanged"
-	// Unknown means that the gateway received no response, because a process crashed or the owner
+	// Unknown means that the gateway received no response, because a process crashed or the service
 	// did not respond.
 	Unknown Outcome = "unknown"
 )
@@ -46,7 +45,7 @@ type Actor struct {
 	Name string `db:"actor_name"`
 }
 
-// Intent records that a change is about to be sent to its owner.
+// Intent records that the gateway is about to send a change to the service that makes it.
 type Intent struct {
 	ID uuid.UUID
 	// Operator is the name of the operator, or "person:" and the id of a person. It is empty if the
@@ -62,8 +61,8 @@ type Intent struct {
 	Route  string
 	Path   string
 	Before json.RawMessage
-	// Reason is why the actor makes the change or reads the object. It is empty if no reason was
-	// given. It is stored in the state after the change.
+	// Reason is why the actor makes the change or reads the object. It is empty if the actor gave
+	// no reason. It is stored as a part of After.
 	Reason string `db:"-"`
 }
 
@@ -77,8 +76,8 @@ type Entry struct {
 	OccurredAt time.Time
 }
 
-// TakesReason reports whether every actor can give a reason for a change with the action. Operators
-// with a session can give a reason for all changes.
+// TakesReason reports whether a change with this action can have a reason from every actor.
+// Operators with a session can give a reason for every change.
 func TakesReason(action string) bool {
 	switch action {
 	case "call.hangup", "workspace.hangup", "opt_out.delete", "contact.erase", "workspace.update":
@@ -92,10 +91,10 @@ const MaxState = 256 << 10
 
 const redacted = "[redacted]"
 
-// State returns a JSON body for the audit log. The values of secret members and of personal data
-// are replaced, so that an erasure need not change the audit log. State returns nil if the body is
-// not JSON, or is too large. A list becomes an object with the member data. objectType is the type
-// of the object that the body describes.
+// State returns a JSON body for the audit log. It replaces the values of secret members and of
+// personal data, so that an erasure does not have to change the audit log. It returns nil if the
+// body is not JSON or is too large. A list becomes an object with the member data. objectType is
+// the type of the object that the body describes.
 func State(objectType string, body []byte) json.RawMessage {
 	if len(bytes.TrimSpace(body)) == 0 || len(body) > MaxState {
 		return nil
@@ -149,8 +148,8 @@ func isPersonal(objectType, name string) bool {
 	return false
 }
 
-// isSecret reports whether a JSON member could contain a secret. Only the name of the member
-// decides. In case of doubt it returns true.
+// isSecret reports whether a JSON member could contain a secret. It considers only the name of the
+// member. In case of doubt it returns true.
 func isSecret(name string) bool {
 	name = strings.ToLower(name)
 	if name == "key" || strings.HasSuffix(name, "_key") {

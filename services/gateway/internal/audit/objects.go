@@ -8,27 +8,28 @@ import (
 	"github.com/google/uuid"
 )
 
-// Object is what an entry is about.
+// Object describes what an audit entry is about.
 type Object struct {
 	// Action is the type of the object and a verb, for example call_request.cancel.
 	Action string
 	Type   string `db:"object_type"`
-	// ID is a UUID, a phone number in E.164 form, or the name of a trunk. It is empty if the entry is
-	// about no single object.
+	// ID is a UUID, a phone number in E.164 form, or the name of a trunk. It is empty if the entry
+	// is not about a single object.
 	ID string `db:"object_id"`
 }
 
-// Filter selects entries of a workspace. A field that is nil selects all entries.
+// Filter selects audit entries of a workspace. A field that is nil does not filter.
 type Filter struct {
 	ActorID, ObjectType, ObjectID *string
-	// Only entries whose ids are at least From and less than Until are selected.
+	// From and Until select the entries whose ids are at least From and less than Until.
 	From, Until *uuid.UUID
 }
 
 const workspacePath = "/admin/v1/workspaces/{id}"
 
-// actions maps the method and the path template of each route that changes something, and of each
-// route that returns transcripts or recordings, to the action.
+// actions maps routes to the actions of the audit log. A route is a method and a path template. The
+// map contains each route that changes something, and each route that returns transcripts or
+// recordings.
 var actions = map[string]string{
 	"POST /v1/calls":                                    "call_request.create",
 	"GET /v1/calls/{id}":                                "transcript.read",
@@ -108,9 +109,9 @@ var actions = map[string]string{
 
 const subscriptionPath = workspacePath + "/webhook-subscriptions/{subscription_id}"
 
-// ObjectOf returns the object of a request, and false if the route neither changes anything nor
-// returns transcripts or recordings. The id is read from the path. It is empty if the path names
-// only the workspace.
+// ObjectOf returns the object of a request. The id is read from the path. It is empty if the path
+// names only the workspace. The result is false if the route neither changes anything nor returns
+// transcripts or recordings.
 func ObjectOf(method, template string, path *url.URL) (Object, bool) {
 	action, found := actions[method+" "+template]
 	kind, _, _ := strings.Cut(action, ".")
@@ -151,9 +152,9 @@ func idInState(state json.RawMessage) string {
 	return object.PhoneNumber
 }
 
-// Complete returns the entry with the id of its object, and with the reason in its state. The path
-// of a request that creates an object has no id, so the id is read from the state after the change.
-// If this state has no id either, the object is the workspace.
+// Complete returns the entry with the id of its object, and with the reason in the state After. The
+// path of a request that creates an object has no id, so the id is read from After. If After has no
+// id either, the object is the workspace.
 func (e Entry) Complete() Entry {
 	if e.Object.ID == "" {
 		e.Object.ID = idInState(e.After)
@@ -186,8 +187,8 @@ func withReason(state json.RawMessage, reason string) json.RawMessage {
 }
 
 // ReadsIn returns the objects whose content the client can read in a response. For a call, these
-// can be the transcript (shown in full or as a summary) and the recording. If body is nil, because
-// it is too large, ReadsIn returns every object that the response can contain.
+// can be the transcript (also as a summary) and the recording. If body is nil, because it is too
+// large, ReadsIn returns every object that the response can contain.
 func ReadsIn(object Object, template string, body []byte) (objects []Object) {
 	type call struct {
 		RecordingURL *string         `json:"recording_url"`

@@ -34,9 +34,9 @@ func ParseProxies(entries []string) (Proxies, error) {
 	return proxies, nil
 }
 
-// Client returns the client's address: the address of the connection, or behind trusted proxies the
-// last address in X-Forwarded-For that is not a trusted proxy. For an IPv6 client it returns the
-// /64 network, because one client usually has a whole /64 network.
+// Client returns the client's address. This is the address of the connection. If a trusted proxy
+// sent the request, it is the last address in X-Forwarded-For that is not a trusted proxy. For an
+// IPv6 client it is the /64 network, because one client usually has a whole /64 network.
 func (p Proxies) Client(r *http.Request) string {
 	host, _, err := net.SplitHostPort(r.RemoteAddr)
 	if err != nil {

@@ -1,6 +1,6 @@
-// Package auth authenticates requests. It finds the holder of an API key or the operator of a
-// token. It counts the request against the rate limit. The router checks the plan of the workspace
-// and the access of the key.
+// Package auth authenticates requests: it finds the holder of an API key, the operator of a token,
+// or the session of a person. It also counts the request against the rate limit. Package httpapi
+// then checks the plan of the workspace and the access of the key.
 package auth
 
 import (
@@ -60,15 +60,15 @@ func (d *Authenticator) Authenticate(r *http.Request) (store.Principal, ratelimi
 	hash, address := d.pepper.Hash(secret), addressKey+d.proxies.Client(r)
 	suspect := d.misses.has(address) && !d.keys.isKnown(hash)
 	counted, refusal := ratelimit.Status{}, error(nil)
-	// The address sent an unknown key within the last minute, so count this request by address.
+	// if the address sent an unknown key within the last minute, this request is counted by its
+	// address
 	if suspect {
 		counted, refusal = d.allow(ctx, address, ratelimit.Anonymous)
 	}
 	find := d.keys.findID
 	if refusal != nil {
-		// Keys from an address above its limit are looked up one at a time, so that a flood of
-		// invented keys does not delay other customers. A valid key from this address is still
-		// accepted.
+		// Keys from an address above its limit are looked up one at a time, so that many invented
+		// keys do not delay other customers. A valid key from this address is still accepted.
 		find = d.keys.findIDLimited
 	}
 	keyID, err := find(ctx, hash)
@@ -110,8 +110,8 @@ func (d *Authenticator) allowKey(ctx context.Context, hash apikeys.Hash, keyID u
 	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
 	defer cancel()
 	counter := "key " + keyID.String()
-	// After a refusal the request is not counted until Retry-After has passed. Read the holder
-	// anyway: the limit could have been raised or the key revoked.
+	// After a refusal, the request is not counted until Retry-After has passed. The holder is read
+	// anyway, because the limit could have been raised or the key revoked.
 	if d.limiter.isRefused(counter) {
 		holder, err := d.store.PrincipalOf(ctx, hash)
 		if err != nil {
@@ -133,8 +133,8 @@ func (d *Authenticator) allowKey(ctx context.Context, hash apikeys.Hash, keyID u
 	return holder, status, nil
 }
 
-// rejectKey returns the 401 for an unknown key. If the count of the request failed, it returns the
-// error of the count instead of the 401.
+// rejectKey returns the 401 error for an unknown key. If the request could not be counted or is
+// above the limit, it returns that error instead.
 func (d *Authenticator) rejectKey(status ratelimit.Status, err error) (store.Principal, ratelimit.Status, error) {
 	if err == nil {
 		err = unknownKey()
@@ -142,7 +142,7 @@ func (d *Authenticator) rejectKey(status ratelimit.Status, err error) (store.Pri
 	return store.Principal{}, status, err
 }
 
-// The prefixes of the counter keys for client addresses.
+// These are the prefixes of the counter keys for client addresses.
 const (
 	addressKey    = "address "
 	wrongTokenKey = "stranger " // the prefix of the counters of wrong operator tokens
@@ -167,9 +167,9 @@ func (d *Authenticator) allow(ctx context.Context, key string, policy ratelimit.
 	return status, nil
 }
 
-// Operator returns the name of the operator whose token is in the request. An unknown token is 401.
-// Above 600 unknown tokens in a minute from the client address, even a correct token is 429, so
-// that guessing is limited.
+// Operator returns the name of the operator whose token is in the request. An unknown token gives
+// 401. After 600 unknown tokens in a minute from a client address, even a correct token gives 429,
+// so that tokens cannot be guessed quickly.
 func (d *Authenticator) Operator(r *http.Request) (string, error) {
 	address := wrongTokenKey + d.proxies.Client(r)
 	suspect := d.misses.has(address)

@@ -43,9 +43,9 @@ func requestFrom(address, bearer string) *http.Request {
 	return r
 }
 
-// setRate moves the theoretical arrival time (TAT) of the counter whose key has the given prefix.
-// If the TAT is in the future, the limit is used up until that time, so the duration of the test
-// does not matter.
+// setRate sets the theoretical arrival time (TAT) of the counter whose key has the given prefix. A
+// TAT in the future means that requests are refused until that time. So the result does not depend
+// on the duration of the test.
 func setRate(t *testing.T, pool *pgxpool.Pool, prefix, tat string) {
 	t.Helper()
 	tag, err := pool.Exec(t.Context(),
@@ -82,7 +82,7 @@ func TestOperator_TokenAboveTheLimitIsRefusedWithoutAComparison(t *testing.T) {
 			t.Fatalf("wrong token %d: %v, want 401 or 429", i, err)
 		}
 		if limited == 1 {
-			setRate(t, pool, "stranger ", "1 hour") // the limit is used up for longer than the test runs
+			setRate(t, pool, "stranger ", "1 hour") // refuses requests for longer than the test runs
 			limited++
 		}
 	}

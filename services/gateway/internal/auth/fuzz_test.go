@@ -6,8 +6,9 @@ import (
 	"testing"
 )
 
-// FuzzClient checks the address by which a request is counted. It is the address of the connection
-// or the address before a trusted proxy in X-Forwarded-For, and never a text that the client chose.
+// FuzzClient checks the address by which a request is counted. It must be the address of the
+// connection, or the address in X-Forwarded-For before a trusted proxy. It must never be a text
+// that the client chose.
 func FuzzClient(f *testing.F) {
 	for _, peer := range []string{"198.51.100.7:1", "10.0.0.1:1", "[2001:db8::1]:1", "[::ffff:10.0.0.1]:1", "[fe80::1%eth0]:1", "pipe", ""} {
 		for _, hops := range []string{"", "203.0.113.9", "203.0.113.9, 10.0.0.2", "10.0.0.2,10.0.0.3", "2001:db8:1:2:3:4:5:6", "::ffff:203.0.113.9", "fe80::1%a", "x", ",", " , ,", "203.0.113.9:80",

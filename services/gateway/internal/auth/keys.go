@@ -15,13 +15,13 @@ import (
 )
 
 const (
-	// lookupTimeout limits the duration of one look-up or one count. If the database does not
+	// lookupTimeout limits the duration of one key look-up or one count. If the database does not
 	// respond in time, the response is 503.
 	lookupTimeout = 3 * time.Second
 	// maxUnknownLookups limits the number of concurrent look-ups of keys that are not in the cache.
-	// So a flood of invented keys does not use up the database connections of other requests.
+	// So many requests with invented keys cannot use up the database connections of other requests.
 	maxUnknownLookups = 4
-	// limitedTimeout is how long a look-up waits for the slot in limitedSlot. Only look-ups from
+	// limitedTimeout is the maximum time that a look-up waits for limitedSlot. Only look-ups from
 	// client addresses above their limit use this slot.
 	limitedTimeout = 500 * time.Millisecond
 	// maxEntries is the maximum number of entries in each cache of package auth.
@@ -31,7 +31,8 @@ const (
 // keyIDs finds the ids of API keys by their hashes. The id of a hash never changes, so cache
 // entries do not expire. Whether a key is revoked is read from the database for each request.
 //
-// Unknown hashes have a separate cache, so a flood of invented keys does not evict a known key.
+// Unknown hashes have a separate cache, so that requests with invented keys do not remove a known
+// key from the cache.
 type keyIDs struct {
 	find    func(context.Context, apikeys.Hash) (uuid.UUID, error)
 	known   *lru.Cache[apikeys.Hash, uuid.UUID]
@@ -63,9 +64,9 @@ func (k *keyIDs) findID(ctx context.Context, hash apikeys.Hash) (uuid.UUID, erro
 	return k.lookUp(ctx, hash, k.slots, lookupTimeout)
 }
 
-// findIDLimited does what findID does, for a request from an address above its limit. Only one such
-// request looks up a key at a time, and other requests wait for at most limitedTimeout. It does not
-// use the slots for other addresses.
+// findIDLimited is like findID, but for a request from an address above its limit. Only one such
+// request looks up a key at a time, and other such requests wait for at most limitedTimeout. It
+// does not use the slots of other addresses.
 func (k *keyIDs) findIDLimited(ctx context.Context, hash apikeys.Hash) (uuid.UUID, error) {
 	return k.lookUp(ctx, hash, k.limitedSlot, limitedTimeout)
 }

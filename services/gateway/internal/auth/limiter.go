@@ -9,10 +9,10 @@ import (
 	"ringfence.dev/services/gateway/internal/ratelimit"
 )
 
-// limiter counts each request once in the database. After a refusal, it refuses further requests
-// with the same counter key from memory until Retry-After has passed, so that a flood of requests
-// writes nothing. It stops using the refusal in memory earlier if the limit of the key has changed,
-// or if the full cache has evicted the refusal.
+// limiter counts each request in the database. After a refusal, it refuses further requests with
+// the same counter key from memory until Retry-After has passed. So many refused requests cause no
+// writes. The refusal in memory ends earlier if the limit of the key has changed, or if the cache
+// is full and removes it.
 type limiter struct {
 	countInStore func(context.Context, string, ratelimit.Policy) (ratelimit.Status, error)
 	refused      *lru.Cache[string, refusal]

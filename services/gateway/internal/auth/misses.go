@@ -11,8 +11,8 @@ import (
 // unknownKeyAddresses records which client addresses sent an unknown key or token within the last
 // minute. A request from such an address is counted before its key or token is checked.
 //
-// One minute is enough, because after it the whole limit of the address is available again. If the
-// full cache evicts an address, one unknown key from this address is not counted.
+// One minute is enough, because after a minute the whole limit of the address is available again.
+// If the cache is full and removes an address, one unknown key from this address is not counted.
 type unknownKeyAddresses struct {
 	last *lru.Cache[string, time.Time] // the time of the last unknown key or token of each address
 }

@@ -10,7 +10,7 @@ import (
 
 const (
 	retentionInterval = 15 * time.Second
-	// maxChangeTime is longer than the duration of any forwarded change. An intent that is older
+	// maxChangeTime is longer than the duration of any forwarded change. So an intent that is older
 	// belongs to a change that was interrupted.
 	maxChangeTime = time.Minute
 )
@@ -39,8 +39,8 @@ func (j *RetentionJob) Run(ctx context.Context) error {
 	}
 }
 
-// Once runs the job once. For each intent that is older than minAge, it writes an audit entry with
-// the outcome unknown.
+// Once runs one pass of the job. For each intent that is older than minAge, it writes an audit
+// entry with the outcome unknown.
 func (j *RetentionJob) Once(ctx context.Context, minAge time.Duration) error {
 	unknown, err := j.store.ConcludeOldIntents(ctx, minAge)
 	if err != nil {

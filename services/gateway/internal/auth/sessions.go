@@ -13,14 +13,14 @@ import (
 	"ringfence.dev/services/gateway/internal/ratelimit"
 )
 
-// BackgroundHeader marks a request that no person caused, for example the update of an open page.
-// Such a request does not prolong the session, and does not replace its token.
+// BackgroundHeader marks a request that was not caused by a person, for example the update of an
+// open page. Such a request does not prolong the session, and does not replace its token.
 const BackgroundHeader = "Ringfence-Background"
 
 // Session is the session of a request.
 type Session struct {
 	people.Session
-	// NewToken replaces the token that the client sent. It is empty if the token is not replaced.
+	// NewToken replaces the token that the client sent. It is empty if the client keeps its token.
 	NewToken string
 }
 
@@ -54,7 +54,8 @@ func (d *Authenticator) Session(r *http.Request) (Session, ratelimit.Status, err
 			return session, status, err
 		}
 		d.sessions.revoke(hash)
-		// the token belonged to a session, so the request is not counted as a guess
+		// the token belonged to a session before, so this request is not counted as an unknown
+		// token
 		return Session{}, status, people.InvalidSession()
 	} else if !errors.Is(err, pg.ErrNotFound) {
 		return Session{}, ratelimit.Anonymous.Unknown(), err

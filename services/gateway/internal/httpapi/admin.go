@@ -107,21 +107,21 @@ func serveOperatorDocs(docs *Docs) func(next http.Handler) http.Handler {
 	}
 }
 
-// actor is the API key, the operator or the person of a request.
+// actor is the API key, the operator or the person that sends a request.
 type actor struct {
 	audit.Actor
-	// operator is the name that other services receive: the name of an operator, or "person:" and
+	// operator is the name that other services receive: the name of an operator, or "person:" with
 	// the id of a person. It is empty for an API key.
 	operator  string
 	requestID uuid.UUID
-	// reason is why an operator reads a transcript or a recording, or makes a change. It is empty for
-	// other actors.
+	// reason is the reason that an operator gives for a change, or for reading a transcript or a
+	// recording. It is empty for other actors.
 	reason string
 	// hidden is true if transcripts are removed from the stream that the person reads.
 	hidden bool
 }
 
-// personName returns the name of the person. It is empty for other actors.
+// personName returns the name of a person. It is empty for other actors.
 func (act actor) personName() string {
 	if act.Type != audit.User {
 		return ""
@@ -172,14 +172,14 @@ func actorOf(r *http.Request) actor {
 	return act
 }
 
-// ownerCaller returns the identity that the gateway signs for the owner of a route: the operator,
-// and the workspace that the request is about.
+// ownerCaller returns the identity that the gateway signs for the service that owns the route. It
+// contains the operator and the workspace that the request is about.
 func (act actor) ownerCaller(w workspaces.Workspace) serviceauth.Caller {
 	return serviceauth.Caller{WorkspaceID: w.ID, RequestID: act.requestID, Access: serviceauth.Write,
 		Webhooks: w.Webhooks(), Operator: act.operator, PersonName: act.personName()}
 }
 
-// auditIntent returns the audit intent for a request: the record that a change is about to be made.
+// auditIntent returns the intent for a request, which records that a change is about to be made.
 // workspaceID is nil if the request belongs to no workspace.
 func (act actor) auditIntent(r *http.Request, template string, workspaceID *uuid.UUID) (audit.Intent, error) {
 	id, err := uuid.NewV7()
@@ -200,8 +200,8 @@ func (act actor) auditIntent(r *http.Request, template string, workspaceID *uuid
 	}, nil
 }
 
-// storablePath returns the path as valid UTF-8 without zero bytes, because Postgres stores no other
-// text. If the path contains other bytes, storablePath returns the escaped path.
+// storablePath returns the path in a form that Postgres can store. If the path is not valid UTF-8
+// or contains a zero byte, storablePath returns the escaped path.
 func storablePath(address *url.URL) string {
 	if !utf8.ValidString(address.Path) || strings.ContainsRune(address.Path, 0) {
 		return address.EscapedPath()

@@ -74,7 +74,7 @@ func (a *Admin) listWorkspaceAudit(w http.ResponseWriter, r *http.Request) error
 	return writeAudit(w, r, a.store, workspace.ID)
 }
 
-// writeAudit responds with a page of the audit log of a workspace: GET /v1/audit.
+// writeAudit handles GET /v1/audit. It responds with a page of the audit log of a workspace.
 func writeAudit(w http.ResponseWriter, r *http.Request, st *store.Store, workspaceID uuid.UUID) error {
 	query := r.URL.Query()
 	request, err := page.Parse(query)
@@ -125,7 +125,7 @@ func (a *Admin) listAudit(w http.ResponseWriter, r *http.Request) error {
 
 func (a *Admin) readAudit(w http.ResponseWriter, r *http.Request) error {
 	id, err := httpserver.PathID(r, "entry_id", "audit entry")
-	// The error of PathID would name a workspace, but an audit entry can belong to no workspace.
+	// PathID returns an error about a workspace, but an audit entry can belong to no workspace.
 	if err != nil {
 		return missing("audit entry")
 	}

@@ -33,7 +33,7 @@ type listedEntry struct {
 	RequestID  string `json:"request_id"`
 }
 
-// entries reads the audit log of the workspace of a key.
+// entries returns entries of the audit log of the workspace to which the key belongs.
 func (r *rig) entries(key, query string) (entries []listedEntry) {
 	r.t.Helper()
 	listed := r.customer("GET", "/v1/audit?"+query, key, "")
@@ -51,7 +51,7 @@ func withoutKeys(entries []listedEntry) []listedEntry {
 	})
 }
 
-// respond makes the owners respond with a status and a body.
+// respond makes the fake services respond with a status and a body.
 func (r *rig) respond(status int, body string) {
 	r.answers(func(w http.ResponseWriter, _ receivedRequest) bool {
 		w.WriteHeader(status)
@@ -230,7 +230,7 @@ func TestAudit_ReadsOfTranscriptsAndRecordingsAreListed(t *testing.T) {
 	}
 }
 
-// workspaceOf returns the workspace of a key.
+// workspaceOf returns the workspace to which a key belongs.
 func (r *rig) workspaceOf(keyID string) (id string) {
 	r.t.Helper()
 	const sql = `SELECT workspace_id::text FROM api_keys WHERE id = $1`
@@ -332,7 +332,7 @@ func TestAudit_FiltersAndPagesSelectMatchingEntries(t *testing.T) {
 	r.customer("POST", "/v1/opt-outs", key, `{}`)
 	r.customer("DELETE", "/v1/opt-outs/%2B15550100", key, "")
 	all := r.entries(key, "")
-	if len(all) != 4 { // two of the entries record that the workspace and the key were created
+	if len(all) != 4 { // two other entries record that the workspace and the key were created
 		t.Fatalf("entries = %+v, want 4", all)
 	}
 	for query, want := range map[string]int{
@@ -363,7 +363,7 @@ func TestAudit_FiltersAndPagesSelectMatchingEntries(t *testing.T) {
 	}
 }
 
-// sameTime counts the entries with the time of the newest entry.
+// sameTime counts the entries that have the same time as the newest entry.
 func sameTime(entries []listedEntry) (n int) {
 	for _, e := range entries {
 		if e.At.Equal(entries[0].At) {
@@ -422,8 +422,9 @@ func TestAudit_ChangesOfMembersAreListed(t *testing.T) {
 	}
 }
 
-// These routes write no audit entry. The first one changes nothing. The second one starts the
-// registration of a passkey, which is recorded when it is finished.
+// These routes write no audit entry. POST /v1/decisions/preview changes nothing. POST
+// /console/v1/passkeys/start starts the registration of a passkey, which is recorded when it is
+// finished.
 var unauditedRoutes = []string{"POST /v1/decisions/preview", "POST /console/v1/passkeys/start"}
 
 func TestAudit_EveryChangeHasAnAction(t *testing.T) {
@@ -444,7 +445,7 @@ func TestAudit_EveryChangeHasAnAction(t *testing.T) {
 	}
 }
 
-func TestConsole_StreamHidesTranscriptsByRole(t *testing.T) {
+func TestConsole_StreamHidesTranscriptsFromSomeRoles(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.newConsole()
@@ -481,7 +482,7 @@ func TestConsole_StreamHidesTranscriptsByRole(t *testing.T) {
 			t.Errorf("%s: stream = %q, want %q", row.name, got.body, want)
 		}
 	}
-	// Only a stream that contains transcripts is recorded as a read.
+	// A stream must be recorded as a read only if it contains transcripts.
 	if entries := r.entries(key, "object_type=event_stream"); len(entries) != 2 {
 		t.Errorf("entries = %+v, want the streams of the operator with a reason and of the developer", entries)
 	}

@@ -74,7 +74,7 @@ func TestAudit_ReasonOfAChangeIsListed(t *testing.T) {
 		http.StatusUnprocessableEntity, "validation_error")
 }
 
-// The state of the object is unknown, but the reason is known.
+// The outcome and the state of the object are unknown, but the entry must contain the reason.
 func TestAudit_ReasonOfAnUnknownOutcomeIsListed(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

@@ -19,11 +19,11 @@ import (
 	"ringfence.dev/services/gateway/internal/store"
 )
 
-// auditTimeout limits the time to write an audit entry after the response of an owner.
+// auditTimeout limits the time to write an audit entry after a service has responded.
 const auditTimeout = 5 * time.Second
 
-// maxTranscript limits the size of a response in which auditor looks for a transcript, in bytes. A
-// larger response is recorded as a read.
+// maxTranscript is the maximum size of a response, in bytes, that auditor searches for a
+// transcript. A larger response is recorded as a read.
 const maxTranscript = 4 << 20
 
 // auditor writes the audit entries of requests.
@@ -32,9 +32,9 @@ type auditor struct {
 	peers *proxy.Upstreams
 }
 
-// begin prepares the audit entry of a request of the public API. For a change it stores an intent
-// before the request is sent. The returned function writes the entry before the client receives the
-// response. If the request needs no entry, this function is nil.
+// begin prepares the audit entry of a request of the public API. For a change, it stores an intent
+// before the gateway sends the request. The returned function writes the entry before the client
+// receives the response. This function is nil if the request needs no entry.
 func (a auditor) begin(
 	w http.ResponseWriter, r *http.Request, match proxy.Match, caller serviceauth.Caller,
 ) (proxy.Observe, error) {
@@ -72,20 +72,21 @@ func (a auditor) begin(
 
 // isCallOfKey reports whether an API key creates a call request. No intent is stored for such a
 // request, because the additional commit would slow down each call. The entry is written after the
-// response of the owner, so it is missing if this process is killed before.
+// response of the service, so it is missing if the gateway is killed before.
 func isCallOfKey(r *http.Request, match proxy.Match) bool {
 	return r.Method == http.MethodPost && match.Template == "/v1/calls" && actorOf(r).Type == audit.APIKey
 }
 
 // observeRead returns the function that records a read of a transcript or a recording. The entry
-// commits before the client receives the response. The commit of a read by a person or an operator
-// also waits until the entry is on disk. If the entry cannot be stored, the client receives 503.
+// commits before the client receives the response. For a read by a person or an operator, the
+// commit also waits until the entry is on disk. If the entry cannot be stored, the client receives
+// 503.
 func (a auditor) observeRead(
 	r *http.Request, match proxy.Match, object audit.Object, workspaceID uuid.UUID,
 ) proxy.Observe {
 	return func(response *http.Response, err error) error {
 		if err != nil || response.StatusCode != http.StatusOK {
-			return nil //nolint:nilerr // nothing was read
+			return nil //nolint:nilerr // a response with an error contains nothing to record
 		}
 		if actorOf(r).hidden {
 			response.Body = hideTranscripts(response.Body)
@@ -122,9 +123,9 @@ func (a auditor) record(r *http.Request, template string, workspaceID uuid.UUID,
 	return a.store.Record(ctx, entry)
 }
 
-// conclude replaces the intent of a change with the audit entry, or drops the intent if nothing was
-// changed. If that fails, the intent remains, and the retention job writes an entry with the
-// outcome unknown.
+// conclude replaces the intent of a change with the audit entry. If nothing was changed, it deletes
+// the intent without an entry. If the database fails, the intent remains, and the retention job
+// writes an entry with the outcome unknown.
 func (a auditor) conclude(ctx context.Context, intent audit.Intent, response *http.Response, err error) {
 	switch {
 	case err != nil:
@@ -146,8 +147,8 @@ func (a auditor) conclude(ctx context.Context, intent audit.Intent, response *ht
 	}
 }
 
-// peekBody returns the body of a response, which the client then receives too. It returns nil if
-// the body has more than limit bytes.
+// peekBody returns the body of a response. The client still receives the whole body. peekBody
+// returns nil if the body has more than limit bytes.
 func peekBody(response *http.Response, limit int64) []byte {
 	body, err := io.ReadAll(io.LimitReader(response.Body, limit+1))
 	whole := response.Body
@@ -156,14 +157,14 @@ func peekBody(response *http.Response, limit int64) []byte {
 		io.Closer
 	}{io.MultiReader(bytes.NewReader(body), whole), whole}
 	if err != nil || int64(len(body)) > limit {
-		return nil // if reading failed, the client receives the same error when it reads the body
+		return nil // after a read error, the client receives the same error
 	}
 	return body
 }
 
-// closeIntent ends the intent of a change that returned the error err. If the change was refused,
-// the intent is deleted without an audit entry. Otherwise an audit entry with the outcome unknown
-// is written.
+// closeIntent ends the intent of a change that returned err. If the change was refused, closeIntent
+// deletes the intent without an audit entry. Otherwise it writes an audit entry with the outcome
+// unknown.
 func (a auditor) closeIntent(ctx context.Context, intent audit.Intent, err error) {
 	var refused *apierr.Error
 	if errors.Is(err, proxy.ErrUnreached) ||
@@ -182,7 +183,7 @@ func (a auditor) dropIntent(ctx context.Context, intent audit.Intent) {
 	logOpenIntent(ctx, intent, a.store.Drop(ctx, intent))
 }
 
-// logOpenIntent logs an intent that remains. The retention job later writes an audit entry with the
+// logOpenIntent logs that an intent remains. The retention job later writes an audit entry with the
 // outcome unknown.
 func logOpenIntent(ctx context.Context, intent audit.Intent, err error) {
 	if err != nil {
@@ -191,8 +192,8 @@ func logOpenIntent(ctx context.Context, intent audit.Intent, err error) {
 	}
 }
 
-// previousState returns the state that a change will replace, by sending a GET to the path of the
-// change. It returns nil for a POST, for an erasure, and if the GET fails with an error status.
+// previousState sends a GET to the path of a change and returns the state that the change will
+// replace. It returns nil for a POST, for an erasure, and if the GET returns an error status.
 func (a auditor) previousState(
 	ctx context.Context, match proxy.Match, request proxy.OwnerRequest,
 ) (json.RawMessage, error) {

@@ -34,8 +34,8 @@ const consolePath = "/console/v1"
 const (
 	workspaceHeader = "Ringfence-Workspace"
 	reasonHeader    = "Ringfence-Reason"
-	// redactedHeader requests a response without transcripts. A request with this header is not
-	// recorded as a read.
+	// redactedHeader requests that the gateway removes transcripts from the response. A request
+	// with this header is not recorded as a read.
 	redactedHeader = "Ringfence-Redacted"
 	// sessionHeader contains the new token in the response that replaces the token of a session.
 	sessionHeader = "Ringfence-Session"
@@ -44,13 +44,13 @@ const (
 const (
 	// consoleTimeout limits the duration of a request that the gateway itself handles.
 	consoleTimeout = 30 * time.Second
-	// recheckInterval is the time between two checks of the session of a request that still runs.
-	// A revocation must close an open stream within 5 s.
+	// recheckInterval is the time between two checks of the session while a request is running.
+	// After a revocation, an open stream must be closed within 5 s.
 	recheckInterval = 2 * time.Second
 	maxReason       = 500
 )
 
-// ConsoleConfig is what the console listener needs.
+// ConsoleConfig contains the dependencies and the settings of the console listener.
 type ConsoleConfig struct {
 	Auth   *auth.Authenticator
 	Store  *store.Store
@@ -202,7 +202,8 @@ func (c *Console) answer(w http.ResponseWriter, r *http.Request) error {
 		return nil
 	}
 	if strings.HasPrefix(r.URL.Path, consolePath+"/sign-in/") {
-		// The ways to sign in are constants. The page of the sign-in must not use up the limit.
+		// The list of sign-in methods is not limited, so that the page of the sign-in does not use
+		// up the limit of its address.
 		if r.URL.Path != consolePath+"/sign-in/methods" {
 			status, err := c.auth.LimitAnonymous(r)
 			status.Write(w.Header())
@@ -210,7 +211,7 @@ func (c *Console) answer(w http.ResponseWriter, r *http.Request) error {
 				return err
 			}
 		}
-		// paths of sign-in routes have no parameters, so the path is the route template
+		// a path of a sign-in route has no parameters, so it equals its route template
 		if c.open.Match(chi.NewRouteContext(), r.Method, r.URL.Path) {
 			telemetry.Route(ctx, r.URL.Path)
 		}
@@ -259,7 +260,7 @@ func (c *Console) answer(w http.ResponseWriter, r *http.Request) error {
 }
 
 // dispatch serves an authorized request. The path was encoded again from the segments that the role
-// table checked, so every router finds the route that the table permitted.
+// table checked. So every router finds the same route that the role table permitted.
 func (c *Console) dispatch(w http.ResponseWriter, r *http.Request, rule proxy.Match, person visitor) error {
 	requestID := actorOf(r).requestID
 	if match, ok := c.public.table.Find(r.URL); ok {
@@ -285,8 +286,9 @@ func (c *Console) dispatch(w http.ResponseWriter, r *http.Request, rule proxy.Ma
 	return c.serveAudited(w, r, rule, person)
 }
 
-// mayReadTurns reports whether the event stream contains the turns of calls in progress: the person
-// may read transcripts, and the workspace has transcripts.
+// mayReadTurns reports whether the event stream of the person contains the turns of calls in
+// progress. This requires that the person may read transcripts and that the workspace has
+// transcripts.
 func (c *Console) mayReadTurns(ctx context.Context, match proxy.Match, workspaceID uuid.UUID) (bool, error) {
 	act, _ := ctx.Value(actorKey{}).(actor)
 	if !match.Stream || act.hidden {
@@ -296,9 +298,9 @@ func (c *Console) mayReadTurns(ctx context.Context, match proxy.Match, workspace
 	return workspace.Transcripts(), err
 }
 
-// recheckTranscripts returns an error if an open stream must not contain transcripts or turns any
-// more, because the role of the person or the workspace has changed. If the database is not
-// available, the stream stays open. Console.recheck cancels the stream when the session ends.
+// recheckTranscripts returns an error if an open stream may no longer contain transcripts or turns,
+// because the role of the person or the workspace has changed. If the database is not available,
+// the stream stays open. Console.recheck cancels the stream when the session ends.
 func (c *Console) recheckTranscripts(
 	ctx context.Context, match proxy.Match, caller serviceauth.Caller, person visitor,
 ) error {
@@ -371,8 +373,8 @@ func checkGrant(r *http.Request, u rule, grant people.Grant) error {
 	return nil
 }
 
-// workspaceOfRequest returns the workspace that a request names. If the path and the header name
-// different workspaces, the request is refused.
+// workspaceOfRequest returns the workspace that the path or the header of a request names. If they
+// name different workspaces, the request is refused.
 func workspaceOfRequest(r *http.Request, u rule, match proxy.Match) (uuid.UUID, error) {
 	named := r.Header.Values(workspaceHeader)
 	if len(named) > 1 {
@@ -398,7 +400,7 @@ func workspaceOfRequest(r *http.Request, u rule, match proxy.Match) (uuid.UUID, 
 	return id, nil
 }
 
-// checkReason returns 422 if an operator gives no reason, or one that cannot be stored.
+// checkReason returns 422 if an operator gives no reason, or a reason that cannot be stored.
 func checkReason(r *http.Request) error {
 	reason := strings.TrimSpace(r.Header.Get(reasonHeader))
 	if reason == "" || !utf8.ValidString(reason) || utf8.RuneCountInString(reason) > maxReason {
@@ -407,9 +409,9 @@ func checkReason(r *http.Request) error {
 	return nil
 }
 
-// recheck cancels a running request when its session ends, when the person loses the right to use
-// the route, or when the role changes: the role decides what the response contains. An open stream
-// does not count as a use of the session.
+// recheck cancels a running request when its session ends or when the person may no longer use the
+// route. It also cancels the request when the role changes, because the role determines the content
+// of the response. An open stream does not count as a use of the session.
 func (c *Console) recheck(
 	ctx context.Context, cancel context.CancelFunc, r *http.Request, person visitor, u rule, match proxy.Match,
 ) {

@@ -55,7 +55,8 @@ func (c *Console) serveAudited(w http.ResponseWriter, r *http.Request, match pro
 	return nil
 }
 
-// workspaceIn returns the workspace of an accepted invitation. It returns nil for other bodies.
+// workspaceIn returns the workspace in the body of an accepted invitation. It returns nil for other
+// bodies.
 func workspaceIn(body []byte) *uuid.UUID {
 	var object struct {
 		WorkspaceID *uuid.UUID `json:"workspace_id"`
@@ -66,8 +67,8 @@ func workspaceIn(body []byte) *uuid.UUID {
 	return object.WorkspaceID
 }
 
-// capture serves a copy of the request with the given method. It returns the response instead of
-// sending the response to the client.
+// capture serves a copy of the request with the given method, and returns the response. The client
+// does not receive this response.
 func (c *Console) capture(r *http.Request, method string) *http.Response {
 	captured := &capturedResponse{header: http.Header{}, status: http.StatusOK}
 	request := r.Clone(r.Context())
@@ -83,7 +84,7 @@ func (c *Console) capture(r *http.Request, method string) *http.Response {
 	}
 }
 
-// capturedResponse is a response in memory. The responses of the console are small.
+// capturedResponse is a response in memory. Responses of the console are small enough for this.
 type capturedResponse struct {
 	header  http.Header
 	status  int

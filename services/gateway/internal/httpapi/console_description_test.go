@@ -13,8 +13,9 @@ import (
 	"ringfence.dev/services/gateway/internal/people"
 )
 
-// consoleOperations returns the operations of the document of the console API: the security of each
-// "GET /path". The security is nil if the operation needs a session.
+// consoleOperations returns the operations that the document of the console API describes. The key
+// is a method and a path, such as "GET /path". The value is the security of the operation, or nil
+// if the operation needs a session.
 func consoleOperations(t *testing.T) map[string][]any {
 	t.Helper()
 	var document struct {
@@ -39,7 +40,7 @@ func consoleOperations(t *testing.T) map[string][]any {
 	return operations
 }
 
-// The document has exactly the routes of the table of routes and roles, and of the sign-in.
+// The document must describe exactly the routes of the role table and of the sign-in.
 func TestConsoleDescription_HasEveryRoute(t *testing.T) {
 	t.Parallel()
 	var permitted, open, described, openDescribed []string
@@ -67,7 +68,7 @@ func TestConsoleDescription_HasEveryRoute(t *testing.T) {
 	testkit.Same(t, open, openDescribed)
 }
 
-// Each route of the document exists. Its handler can refuse the request, but not as an unknown
+// Each route of the document must exist. Its handler may refuse the request, but not as an unknown
 // route.
 func TestConsoleDescription_EveryRouteIsServed(t *testing.T) {
 	t.Parallel()
@@ -79,7 +80,7 @@ func TestConsoleDescription_EveryRouteIsServed(t *testing.T) {
 		method, path, _ := strings.Cut(operation, " ")
 		if method == http.MethodDelete || strings.Contains(path, "oidc") || strings.Contains(path, "passkey") ||
 			strings.Contains(path, "registration") {
-			continue // ends the session, or is not configured in this test
+			continue // this route ends the session, or is not configured in this test
 		}
 		token := operator
 		if security != nil {

@@ -116,7 +116,7 @@ func (p *provider) token(w http.ResponseWriter, r *http.Request) {
 
 func (r *rig) consoleURL() *url.URL { return &url.URL{Scheme: "https", Host: "console.example.com"} }
 
-// newConsoleWithProvider starts a console whose people sign in at p.
+// newConsoleWithProvider starts a console at which people sign in through the provider p.
 func (r *rig) newConsoleWithProvider(p *provider, roles ...people.GroupRole) {
 	r.t.Helper()
 	config := r.consoleConfig()
@@ -170,7 +170,7 @@ func TestConsole_OIDCSignsInWithAnInvitation(t *testing.T) {
 	claims := map[string]any{"sub": "u1", "name": "Grace Hopper", "email": "grace@example.com"}
 
 	wantAnswer(t, "without a role", r.signInAt(p, claims, ""), http.StatusForbidden, "no_access")
-	if got := r.count("people"); got != 1 { // the operator
+	if got := r.count("people"); got != 1 { // the only person is the operator
 		t.Errorf("people after a refused sign-in = %d, want 1", got)
 	}
 	invited := r.visitIn(workspace, "POST", "/console/v1/invitations", operator, `{"role":"compliance"}`)
@@ -288,7 +288,7 @@ func TestConsole_UnreachableProviderIs503(t *testing.T) {
 		"unavailable")
 }
 
-func TestConsole_OIDCSignInIsRecentIfTheProviderAskedForCredentials(t *testing.T) {
+func TestConsole_OIDCSignInIsRecentOnlyIfTheProviderAskedForCredentials(t *testing.T) {
 	t.Parallel()
 	r, p := newRig(t), newProvider(t)
 	p.supported = []string{"sub", "auth_time"}
@@ -339,7 +339,7 @@ func TestConsole_OIDCSignInIsRecentIfTheProviderAskedForCredentials(t *testing.T
 	wantAnswer(t, "asked again", r.finishOIDC(attempt, state, code), http.StatusCreated, "")
 }
 
-func TestConsole_OIDCSignInIsRecentIfTheProviderKnowsNoTime(t *testing.T) {
+func TestConsole_OIDCSignInIsRecentIfTheProviderReportsNoTime(t *testing.T) {
 	t.Parallel()
 	r, p := newRig(t), newProvider(t)
 	r.newConsoleWithProvider(p, people.GroupRole{Group: "ops", Role: people.Operator})

@@ -59,7 +59,7 @@ func (d *device) started(made answered) (started startedPasskey) {
 	return started
 }
 
-// create returns the body that finishes a registration.
+// create returns the request body that finishes a registration.
 func (d *device) create(started startedPasskey) string {
 	d.r.t.Helper()
 	options, err := virtualwebauthn.ParseAttestationOptions(string(started.Options))
@@ -80,7 +80,7 @@ func (d *device) create(started startedPasskey) string {
 	return `{"attempt":"` + started.Attempt + `","name":"Laptop","credential":` + credential + `}`
 }
 
-// get returns the body that finishes a sign-in.
+// get returns the request body that finishes a sign-in.
 func (d *device) get(started startedPasskey) string {
 	d.r.t.Helper()
 	options, err := virtualwebauthn.ParseAssertionOptions(string(started.Options))

@@ -10,7 +10,7 @@ import (
 	"ringfence.dev/services/gateway/internal/proxy"
 )
 
-// rule is a row of the table of routes and roles: it permits methods of one route to some roles.
+// rule is a row of the role table: it permits methods of one route to some roles.
 type rule struct {
 	methods  []string
 	template string
@@ -45,7 +45,8 @@ func (u rule) permits(role people.Role) bool {
 	return role == people.Operator || slices.Contains(u.roles, role)
 }
 
-// roleTable is the table of routes and roles. A route that is not in the table is refused with 403.
+// roleTable contains the rules for all routes of the console listener. A route without a rule is
+// refused with 403.
 type roleTable struct {
 	rules  []rule
 	routes proxy.Table
@@ -79,7 +80,7 @@ func (t roleTable) find(method string, path *url.URL) (rule, proxy.Match, bool) 
 // on returns the methods of a rule, from a list like "GET POST".
 func on(methods string) []string { return strings.Fields(methods) }
 
-// The groups of roles in the table. Operators may use every route in it.
+// members returns all roles of a workspace. Operators may use every route in the table too.
 func members() []people.Role { return people.WorkspaceRoles() }
 
 // listeners may read transcripts and listen to recordings.
@@ -108,8 +109,8 @@ func personRules() []rule {
 		{methods: on("GET"), template: "/docs", scope: ofPerson},
 		{methods: on("GET"), template: "/docs/*", scope: ofPerson},
 		{methods: on("GET"), template: "/llms.txt", scope: ofPerson},
-		// These links contain a signature. The role was checked by the route that returned the
-		// link.
+		// A link to a recording contains a signature. The role was checked by the route that
+		// returned the link.
 		{methods: on("GET"), template: "/recordings/*", scope: ofPerson},
 		{methods: on("GET"), template: base + "/members", roles: members()},
 		{methods: on("GET"), template: base + "/members/{person_id}", roles: members()},
@@ -129,8 +130,7 @@ func personRules() []rule {
 }
 
 // customerRules returns the routes of the public API. A full call contains the transcript and a
-// link to the recording. The operator API returns calls without transcripts and links to
-// recordings.
+// link to the recording. The operator API returns calls without these.
 func customerRules() []rule {
 	return []rule{
 		{methods: on("GET"), template: "/v1/calls", roles: members()},
@@ -191,7 +191,7 @@ func workspaceRules() []rule {
 		{methods: on("POST"), template: base + "/calls/{call_id}/hangup", roles: listeners()},
 		{methods: on("POST"), template: base + "/hangup", roles: owners(), recent: true},
 		{methods: on("GET"), template: base + "/dialing", roles: members()},
-		{methods: on("PUT"), template: base + "/dialing"}, // members use /v1/dialing
+		{methods: on("PUT"), template: base + "/dialing"}, // members of the workspace use /v1/dialing instead
 		{methods: on("GET"), template: base + "/agents/{agent_id}/dialing", roles: members()},
 		{methods: on("PUT"), template: base + "/agents/{agent_id}/dialing", roles: listeners()},
 		{methods: on("POST"), template: base + "/call-requests/{call_request_id}/cancel", roles: listeners()},

@@ -59,8 +59,8 @@ type signInView struct {
 	Session sessionView `json:"session"`
 }
 
-// newSignIn returns a new token and the data of its session. The session of the token that the
-// request contains ends with the sign-in.
+// newSignIn returns a new token and the data of its session. If the request contains a token, the
+// session of that token ends with the sign-in.
 func newSignIn(r *http.Request) (token string, signIn store.SignIn) {
 	token = people.NewSessionToken()
 	return token, store.SignIn{Hash: people.HashSecret(token), Previous: auth.PreviousToken(r),
@@ -140,7 +140,7 @@ func (c *Console) listSessions(w http.ResponseWriter, r *http.Request) error {
 	}{views})
 }
 
-// revokeSessions handles DELETE /console/v1/sessions: the person signs out everywhere.
+// revokeSessions handles DELETE /console/v1/sessions. It ends all sessions of the person.
 func (c *Console) revokeSessions(w http.ResponseWriter, r *http.Request) error {
 	if err := c.store.RevokeSessions(r.Context(), visitorOf(r).session.PersonID); err != nil {
 		return err

@@ -18,7 +18,7 @@ import (
 	"ringfence.dev/services/gateway/internal/store"
 )
 
-// The kinds of started sign-ins in the database.
+// These are the kinds of started sign-ins in the database.
 const (
 	oidcAttempt         = "oidc"
 	passkeyAttempt      = "passkey"
@@ -45,7 +45,8 @@ type startedView struct {
 	Options any `json:"options,omitempty"`
 }
 
-// readSignIn handles GET /console/v1/sign-in/methods: the ways to sign in that are configured.
+// readSignIn handles GET /console/v1/sign-in/methods. It returns the sign-in methods that are
+// configured.
 func (c *Console) readSignIn(w http.ResponseWriter, _ *http.Request) error {
 	return httpserver.WriteJSON(w, http.StatusOK, struct {
 		OIDC     bool `json:"oidc"`
@@ -74,8 +75,8 @@ func (c *Console) saveAttempt(w http.ResponseWriter, r *http.Request, kind strin
 	return httpserver.WriteJSON(w, http.StatusCreated, view)
 }
 
-// takeAttempt ends a started sign-in and decodes its state. An attempt can be finished once, even
-// if the finish fails.
+// takeAttempt ends a started sign-in and decodes its state. An attempt can be used only once, even
+// if the sign-in then fails.
 func (c *Console) takeAttempt(ctx context.Context, body attemptBody, kind string, state any) error {
 	text, err := c.store.TakeAttempt(ctx, people.HashSecret(body.Attempt), kind)
 	if errors.Is(err, pg.ErrNotFound) {
@@ -95,7 +96,7 @@ func (c *Console) startOIDC(w http.ResponseWriter, r *http.Request) error {
 	}
 	var body struct {
 		Invitation *string `json:"invitation"`
-		// Again is true if the provider must ask the person again.
+		// Again is true if the provider must ask the person for credentials again.
 		Again bool `json:"again"`
 	}
 	if err := httpserver.DecodeJSON(r, &body); err != nil {

@@ -19,7 +19,7 @@ type recorded struct {
 	Before, After         map[string]any
 }
 
-// since returns the entries after the first n ones, oldest first.
+// since returns all entries except the first n entries, oldest first.
 func (r *rig) since(n int) []recorded {
 	r.t.Helper()
 	rows, err := r.pool.Query(r.t.Context(), `SELECT action, actor_id AS actor, object_id AS object,
@@ -51,7 +51,7 @@ func wantActions(t *testing.T, what string, entries []recorded, want ...string) 
 	}
 }
 
-// personOf returns the id of the person of a session.
+// personOf returns the id of the person to whom a session token belongs.
 func (r *rig) personOf(token string) string {
 	r.t.Helper()
 	var me struct{ Person struct{ ID string } }

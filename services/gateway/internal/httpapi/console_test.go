@@ -36,7 +36,7 @@ func (r *rig) consoleConfig() httpapi.ConsoleConfig {
 	}
 }
 
-// newConsole starts the console listener of one more replica of the gateway.
+// newConsole starts the console listener of another replica of the gateway.
 func (r *rig) newConsole() *httptest.Server {
 	r.t.Helper()
 	server := httptest.NewServer(httpapi.NewConsole(r.consoleConfig(), nil))
@@ -61,7 +61,7 @@ func (r *rig) operatorSession() string {
 	return made.member("token")
 }
 
-// memberSession creates a person with a role in a workspace and a session.
+// memberSession creates a person with a role in a workspace, and signs the person in.
 func (r *rig) memberSession(workspaceID string, role people.Role) (token string, personID uuid.UUID) {
 	r.t.Helper()
 	id, err := uuid.NewV7()
@@ -154,7 +154,7 @@ func samplePath(template string) string {
 	return strings.Replace(path, "*", "x", 1)
 }
 
-// ownerRoutes returns the routes of the operator API that other services own. It reads them from
+// ownerRoutes returns the routes of the operator API that other services serve. It reads them from
 // the source files of the routers.
 func ownerRoutes(t *testing.T) (routes [][2]string) {
 	t.Helper()
@@ -220,7 +220,7 @@ func TestConsole_RoleTableHasEveryRoute(t *testing.T) {
 	var used []string
 	for _, route := range routes {
 		method, path := route[0], samplePath(route[1])
-		if path == "/readyz" { // needs no session
+		if path == "/readyz" { // /readyz needs no session
 			continue
 		}
 		template, found := httpapi.FindConsoleRule(method, path)
@@ -450,7 +450,7 @@ func TestConsole_BackgroundRequestsDoNotProlongASession(t *testing.T) {
 	r.newConsole()
 	token := r.operatorSession()
 	r.exec(`UPDATE sessions SET last_used_at = now() - interval '29 minutes', replace = true`)
-	for range 2 { // the first request must not prolong the session for the second one
+	for range 2 { // the first request must not prolong the session for the second request
 		got := send(t, "GET", r.console.URL+"/console/v1/me", token, "", http.Header{"Ringfence-Background": {"true"}})
 		wantAnswer(t, "background request", got, http.StatusOK, "")
 		if replaced := got.header.Get("Ringfence-Session"); replaced != "" {
@@ -668,8 +668,8 @@ func TestConsole_EachSessionHasItsOwnLimit(t *testing.T) {
 		http.StatusUnauthorized, "invalid_session")
 }
 
-// Without TRUSTED_PROXIES, all people have the address of the console.
-func TestConsole_TheSignInPageIsNotLimited(t *testing.T) {
+// Without TRUSTED_PROXIES, all people have the same client address: the address of the console.
+func TestConsole_ListOfSignInMethodsIsNotRateLimited(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.newConsole()

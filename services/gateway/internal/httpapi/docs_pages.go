@@ -189,8 +189,8 @@ func (s *Docs) Find(path string) (Document, bool) {
 	return found, ok
 }
 
-// FindOperator returns the document with this path at the admin address: the description of the
-// operator API at /openapi.json, its page at /docs, and otherwise the same documents as Find.
+// FindOperator returns the document with this path at the admin address. These are the description
+// of the operator API at /openapi.json, its page at /docs, and the other documents of Find.
 func (s *Docs) FindOperator(path string) (Document, bool) {
 	if found, ok := s.operator[strings.TrimSuffix(path, "/")]; ok {
 		return found, true

@@ -59,8 +59,8 @@ func TestDocs_PagesReferOnlyToOwnFiles(t *testing.T) {
 	}
 	for path, text := range files {
 		if path == "/docs/swagger-ui-bundle.js" || path == "/openapi.json" {
-			// a page contains URLs in texts and links, but the content security policy forbids the
-			// page to load anything from other hosts
+			// A page contains URLs of other hosts in texts and links. The content security policy
+			// forbids the page to load anything from them.
 			continue
 		}
 		for _, match := range loaded.FindAllStringSubmatch(text, -1) {

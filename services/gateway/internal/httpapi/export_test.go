@@ -9,7 +9,7 @@ import (
 	"ringfence.dev/services/gateway/internal/people"
 )
 
-// ConsoleRule is a row of the table of routes and roles, for tests.
+// ConsoleRule is a row of the role table, for tests.
 type ConsoleRule struct {
 	Method   string
 	Template string
@@ -21,7 +21,7 @@ type ConsoleRule struct {
 	Reason   bool
 }
 
-// ConsoleRules returns the table of routes and roles with one row for each method.
+// ConsoleRules returns the role table with one row for each method.
 func ConsoleRules() (rules []ConsoleRule) {
 	for _, u := range newRoleTable().rules {
 		for _, method := range u.methods {

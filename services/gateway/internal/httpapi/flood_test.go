@@ -24,7 +24,7 @@ func TestPublic_FloodUsesLittleMemoryAndLeavesNoGoroutines(t *testing.T) {
 	key, _ := r.key(r.workspace(`"rate_limit_per_minute":100000`), "write")
 	addr := r.listen()
 	with := "Host: x\r\nAuthorization: Bearer " + key + "\r\n"
-	// this request opens connections to the owners of the routes; the connections stay open
+	// this request opens connections to the fake services; the connections stay open
 	sendRaw(t, addr, "GET /v1/calls HTTP/1.1\r\n"+with+"\r\n", 1)
 	before, allocated := waitForGoroutines(t, 0), allocatedBytes()
 	const clients = 24
@@ -52,8 +52,8 @@ func TestPublic_FloodUsesLittleMemoryAndLeavesNoGoroutines(t *testing.T) {
 	}
 }
 
-// sendHostile acts as one hostile client. It sends 16 MiB or aborts its request, and it reads as
-// little as possible.
+// sendHostile acts as one hostile client. It either sends 16 MiB or aborts its request, and it
+// reads as little as possible.
 func sendHostile(addr, with string, i int) {
 	conn, err := net.Dial("tcp", addr)
 	if err != nil {

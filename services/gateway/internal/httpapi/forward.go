@@ -14,8 +14,8 @@ import (
 	"ringfence.dev/services/gateway/internal/proxy"
 )
 
-// erasureRoute is the route that erases a person. The audit log must not contain the erased
-// contact.
+// erasureRoute is the route that erases a person. The audit log must not contain the contact before
+// its erasure.
 const erasureRoute = "/admin/v1/workspaces/{id}/contacts/{phone_e164}"
 
 func (a *Admin) proxied(w http.ResponseWriter, r *http.Request) error {
@@ -29,8 +29,8 @@ func (a *Admin) proxied(w http.ResponseWriter, r *http.Request) error {
 	return a.forwardRequest(w, r, actorOf(r).ownerCaller(workspace))
 }
 
-// proxiedForAll forwards requests that belong to no workspace: the requests about trunks and about
-// the dialer.
+// proxiedForAll forwards requests that belong to no workspace. These are the requests about trunks
+// and about the dialer.
 func (a *Admin) proxiedForAll(w http.ResponseWriter, r *http.Request) error {
 	act := actorOf(r)
 	caller := serviceauth.Caller{RequestID: act.requestID, Access: serviceauth.Write, Operator: act.operator,
@@ -38,8 +38,8 @@ func (a *Admin) proxiedForAll(w http.ResponseWriter, r *http.Request) error {
 	return a.forwardRequest(w, r, caller)
 }
 
-// forwardRequest sends the request to the owner of its route. For a change, the gateway stores an
-// intent before it sends the request. It stores an audit entry when the outcome is known.
+// forwardRequest sends the request to the service that owns the route. For a change, the gateway
+// stores an intent before it sends the request. It stores an audit entry when the outcome is known.
 func (a *Admin) forwardRequest(w http.ResponseWriter, r *http.Request, caller serviceauth.Caller) error {
 	match, ok := a.table.Find(r.URL)
 	if !ok {
@@ -66,7 +66,7 @@ func (a *Admin) forwardRequest(w http.ResponseWriter, r *http.Request, caller se
 	return nil
 }
 
-// tryChange sends one change to the owner of the route and writes the audit entry. If the owner's
+// tryChange sends one change to the service that owns the route, and writes the audit entry. If the
 // response has the header Idempotency-Replayed, the entry records that nothing was changed.
 func (a *Admin) tryChange(r *http.Request, match proxy.Match, request proxy.OwnerRequest) (proxy.OwnerResponse, error) {
 	ctx := context.WithoutCancel(r.Context()) // a disconnect of the client must not interrupt a change

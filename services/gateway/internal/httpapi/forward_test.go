@@ -205,8 +205,8 @@ func TestAdmin_ChangeWithoutAResponseIsAuditedAsUnknown(t *testing.T) {
 	}
 }
 
-// JSON permits numbers that the type jsonb rejects. A change with such a number must still be
-// audited.
+// JSON permits numbers that the type jsonb of Postgres rejects. A change with such a number must
+// still be audited.
 func TestAdmin_NumberThatJSONBRejectsIsAudited(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

@@ -46,14 +46,14 @@ func FuzzPublic(f *testing.F) {
 	surface.Fuzz(f)
 }
 
-// needsNoKey reports whether a path needs no key. The response to such a path is not always JSON.
+// needsNoKey reports whether a path needs no key. The response for such a path is not always JSON.
 func needsNoKey(address *url.URL) bool {
 	open := []string{"/readyz", "/openapi.json", "/llms.txt"}
 	return slices.Contains(open, address.Path) || strings.HasPrefix(address.Path, "/docs")
 }
 
-// emptyIsNoBody removes the media type of a response to HEAD. Otherwise the response would fail the
-// check for JSON.
+// emptyIsNoBody removes the media type from a response to HEAD, which has no body. Otherwise the
+// test would report that the body is not JSON.
 func emptyIsNoBody(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		next.ServeHTTP(w, r)

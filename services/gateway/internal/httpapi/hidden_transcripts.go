@@ -7,9 +7,9 @@ import (
 	"io"
 )
 
-// hideTranscripts returns an event stream without transcripts, summaries and links to recordings.
-// The person who reads the stream has no right to them, or gave no reason. All other lines of the
-// stream are unchanged.
+// hideTranscripts returns an event stream without transcripts, summaries and links to recordings,
+// for a person who may not read them or gave no reason. All other lines of the stream are
+// unchanged.
 func hideTranscripts(stream io.ReadCloser) io.ReadCloser {
 	return &redactedStream{Closer: stream, lines: bufio.NewReader(stream)}
 }
@@ -17,14 +17,14 @@ func hideTranscripts(stream io.ReadCloser) io.ReadCloser {
 type redactedStream struct {
 	io.Closer
 	lines *bufio.Reader
-	rest  []byte // the part of a redacted line that was not read yet
+	rest  []byte // the part of a redacted line that Read has not returned yet
 }
 
 func (s *redactedStream) Read(p []byte) (int, error) {
 	if len(s.rest) == 0 {
 		line, err := s.lines.ReadBytes('\n')
 		if err != nil {
-			return 0, err // an incomplete line is not sent; the client resumes before it
+			return 0, err // an incomplete line is not sent; the client resumes before this line
 		}
 		s.rest = redactLine(line)
 	}

@@ -46,7 +46,7 @@ func (r *rig) listen() string {
 		select {
 		case err := <-ended:
 			r.t.Fatalf("serve: %v", err)
-		default: // the server does not listen yet
+		default: // the server is not listening yet
 		}
 	}
 }

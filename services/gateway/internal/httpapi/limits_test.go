@@ -13,7 +13,7 @@ import (
 )
 
 // The limits count characters, not bytes.
-func TestLimits_AcceptTheLimitAndRefuseOneMore(t *testing.T) {
+func TestLimits_AcceptTheMaximumAndRefuseMoreThanTheMaximum(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	id := r.workspace("")

@@ -68,7 +68,7 @@ func TestMode_KeyOfTestWorkspaceBeginsWithRfTest(t *testing.T) {
 }
 
 // Earlier versions of the services read only the field workspace of the message. They park a
-// message without this field.
+// message that has the field test_workspace instead.
 func TestMode_EarlierVersionsCannotReadTestWorkspace(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -90,8 +90,8 @@ func TestMode_EarlierVersionsCannotReadTestWorkspace(t *testing.T) {
 	}
 }
 
-// A gateway of an earlier version knows no test workspaces. Its UPDATE would publish an event that
-// describes the workspace as live.
+// A gateway of an earlier version does not know test workspaces. Its UPDATE must fail, because it
+// would then publish the test workspace as a live workspace.
 func TestMode_EarlierGatewayCannotChangeTestWorkspace(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

@@ -13,8 +13,8 @@ import (
 	"ringfence.dev/services/gateway/internal/proxy"
 )
 
-// undescribedPaths are the paths that are not in the OpenAPI document: the documents, and the links
-// to recordings.
+// undescribedPaths are the paths that the OpenAPI document does not describe: the documents
+// themselves, and the links to recordings.
 var undescribedPaths = []string{"/docs/*", "/llms.txt", "/recordings/*"}
 
 func TestRoutes_MatchTheOpenAPIDocument(t *testing.T) {

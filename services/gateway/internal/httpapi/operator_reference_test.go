@@ -17,8 +17,8 @@ import (
 
 var pathParameter = regexp.MustCompile(`\{\w+\}`)
 
-// withoutNames returns a template whose parameters have no names, because the owners of routes use
-// other names than the document.
+// withoutNames removes the names of the parameters of a template, because other services use other
+// names than the document.
 func withoutNames(template string) string { return pathParameter.ReplaceAllString(template, "{}") }
 
 // operatorOperations returns the operations of the document of the operator API, as "GET /path".
@@ -40,7 +40,8 @@ func operatorOperations(t *testing.T) (operations []string) {
 	return operations
 }
 
-// The document has exactly the routes of the gateway and of the services that own routes.
+// The document must describe exactly the routes of the gateway and of the services to which it
+// forwards requests.
 func TestOperatorDescription_HasEveryOperation(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

@@ -1,6 +1,6 @@
-// Package httpapi serves the public API and the operator API. It runs the checks in their
-// documented order (docs/reference/api/README.md#order-of-checks) and forwards each request to the
-// service that owns the route.
+// Package httpapi serves the public API, the operator API and the console. It runs the checks in
+// their documented order (docs/reference/api/README.md#order-of-checks) and forwards each request
+// to the service that owns the route.
 package httpapi
 
 import (
@@ -43,8 +43,8 @@ type Public struct {
 	audits auditor
 }
 
-// NewPublic returns the handler of the public API. The handler uses proxy.Table and no router,
-// because the table reads the path exactly as the client sent it.
+// NewPublic returns the handler of the public API. The handler finds routes with proxy.Table
+// instead of a router, because the table reads the path exactly as the client sent it.
 func NewPublic(
 	authenticator *auth.Authenticator,
 	st *store.Store,
@@ -129,9 +129,9 @@ func needsWrite(match proxy.Match, method string) bool {
 	return !match.ReadAccess || !match.Allows(method)
 }
 
-// serve checks the method, the query and the body of an authorized request, and forwards it to the
-// owner of its route. recheck returns an error if an open stream must end. The context of the
-// request must contain the actor.
+// serve checks the method, the query and the body of an authorized request. Then it forwards the
+// request to the service that owns the route. recheck returns an error if an open stream must end.
+// The context of the request must contain the actor.
 func (p *Public) serve(
 	w http.ResponseWriter, r *http.Request, match proxy.Match, caller serviceauth.Caller,
 	recheck func(context.Context) error,
@@ -151,7 +151,7 @@ func (p *Public) serve(
 	switch {
 	case match.Template == proxy.Audit:
 		return writeAudit(w, r, p.store, caller.WorkspaceID)
-	// besides the audit log, the gateway itself serves only the timeline
+	// besides the audit log, the timeline is the only route that the gateway serves itself
 	case match.Owner == proxy.Gateway:
 		return writeTimeline(w, r, p.peers, caller, match.Values["id"])
 	}
@@ -172,9 +172,8 @@ func (p *Public) serve(
 	return p.peers.Forward(w, r, match.Owner, match.Path, caller, observe)
 }
 
-// recheck returns an error if the key of an open stream was revoked, or if the plan of its
-// workspace does not include the path any more. If the database is not available, the stream stays
-// open.
+// recheck returns an error if the key of an open stream was revoked, or if the plan of the
+// workspace no longer includes the path. If the database is not available, recheck returns nil.
 func (p *Public) recheck(ctx context.Context, r *http.Request) error {
 	holder, err := p.auth.Holder(ctx, r)
 	switch {

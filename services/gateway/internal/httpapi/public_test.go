@@ -141,7 +141,7 @@ func TestPublic_EveryRouteReachesItsService(t *testing.T) {
 		}
 		requests := 1
 		if slices.Contains([]string{"PUT", "PATCH", "DELETE"}, row.method) {
-			requests = 2 // the gateway first sends a GET that reads the state for the audit log
+			requests = 2 // the gateway first sends a GET to read the state for the audit log
 		}
 		if len(received) != before+requests {
 			t.Errorf("%s %s: length of received = %d, want %d; got.body = %s",
@@ -175,8 +175,8 @@ func TestPublic_EveryRouteReachesItsService(t *testing.T) {
 	}
 }
 
-// A preview changes nothing, so read access is enough. The service contacts-compliance has no copy
-// of the workspace's destinations, so the gateway sends them with the request.
+// A preview changes nothing, so read access must be enough. contacts-compliance does not store the
+// destinations of a workspace, so the gateway must send them with the request.
 func TestPublic_PreviewNeedsReadAccessAndSendsTheDestinations(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -248,7 +248,7 @@ func TestPublic_RemovesHeadersThatClientsMustNotSet(t *testing.T) {
 
 // The HTTP client of net/http repeats a POST that has an Idempotency-Key if the connection breaks
 // before the response. The gateway must not repeat such requests.
-func TestPublic_POSTOfOtherRoutesIsNeverRepeated(t *testing.T) {
+func TestPublic_POSTToOtherRoutesThanCallsIsNotRepeated(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	key, _ := r.key(r.workspace(""), "write")
@@ -295,14 +295,14 @@ func TestPublic_NoPathReachesAnotherRoute(t *testing.T) {
 	r.mu.Lock()
 	for _, h := range r.received {
 		if !strings.HasPrefix(h.uri, "/internal/") ||
-			h.caller.Operator == "" { // ignore the operator's requests that create the workspace of the test
+			h.caller.Operator == "" { // ignore the operator requests that create the workspace of the test
 			t.Errorf("%s received %s", h.owner, h.uri)
 		}
 	}
 	r.mu.Unlock()
 
-	// Unusual but harmless paths reach the service that owns the route. The service always receives
-	// the same encoding of a path.
+	// Unusual but harmless paths must reach the service that owns the route. The service must
+	// always receive the same encoding of a path.
 	for path, want := range map[string]string{
 		"/v1/calls/a%2F..%2F..%2Fwallet": "/v1/calls/a%2F..%2F..%2Fwallet",
 		"/v1/opt-outs/%2B15550100":       "/v1/opt-outs/+15550100",

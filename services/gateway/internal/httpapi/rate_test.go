@@ -17,14 +17,14 @@ import (
 func TestPublic_RateLimitIsExactOverTwoReplicas(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	const limit = 30 // the limit recovers by one request every 2 s
+	const limit = 30 // after this limit is used up, one request every 2 s is allowed
 	key, _ := r.key(r.workspace(`"rate_limit_per_minute":30`), "read")
 	r.stopClock()
 	first, _ := r.replica(nil)
 	second, _ := r.replica(nil)
 	var allowed, refused atomic.Int32
 	var all sync.WaitGroup
-	clients := make(chan struct{}, 16) // a database pool of 10 connections can serve this many clients
+	clients := make(chan struct{}, 16) // 16 concurrent clients, because the database pool has only 10 connections
 	for i := range 200 {
 		address := []string{first.URL, second.URL}[i%2]
 		all.Go(func() {
@@ -37,8 +37,8 @@ func TestPublic_RateLimitIsExactOverTwoReplicas(t *testing.T) {
 			}
 			refused.Add(1)
 			wantLimited(t, "above the limit", got)
-			// For a refusal from memory, Retry-After counts down with the clock of the process,
-			// which is not stopped.
+			// A refusal from memory uses the clock of the process, which is not stopped. So its
+			// Retry-After can be 1 or 2.
 			after := got.header.Get("Retry-After")
 			if after != "1" && after != "2" {
 				t.Errorf("Retry-After = %q, want 1 or 2", after)
@@ -60,8 +60,8 @@ func TestPublic_RateLimitIsExactOverTwoReplicas(t *testing.T) {
 	}
 }
 
-// stopClock stops the database's clock for replicas that the test starts later. The limit therefore
-// does not recover during the test, however long the test takes.
+// stopClock stops the clock of the database for replicas that the test starts later. So no further
+// request becomes possible during the test, however long the test takes.
 func (r *rig) stopClock() {
 	r.t.Helper()
 	_, err := pgtest.Owner(r.t, r.pool, store.Schema).Exec(r.t.Context(), `CREATE FUNCTION clock_timestamp()
@@ -103,8 +103,8 @@ func TestPublic_RateLimitFollowsThePlan(t *testing.T) {
 	}
 }
 
-// useUp uses up the limit of one counter for the next hour, so the duration of the test does not
-// matter.
+// useUp uses up the limit of one counter for the next hour. So the result does not depend on the
+// duration of the test.
 func (r *rig) useUp(key string) {
 	r.t.Helper()
 	tag, err := r.pool.Exec(r.t.Context(),

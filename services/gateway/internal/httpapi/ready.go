@@ -29,8 +29,8 @@ const (
 	readyCacheTime = 250 * time.Millisecond
 )
 
-// Readiness requests the private /readyz of all services. The /readyz of the gateway therefore
-// shows whether calls can be placed end to end.
+// Readiness requests the private /readyz of all services. So the /readyz of the gateway shows
+// whether calls can be placed end to end.
 type Readiness struct {
 	probes map[string][]string
 	client *http.Client
@@ -80,8 +80,8 @@ func (r *Readiness) answer(w http.ResponseWriter, request *http.Request) error {
 	return httpserver.WriteJSON(w, http.StatusOK, openapi.Readiness{Status: openapi.Ready})
 }
 
-// serviceView is the name of a service, whether one of its replicas is ready, and the versions of
-// the replicas that respond.
+// serviceView contains the name of a service, whether one of its replicas is ready, and the
+// versions of the replicas that respond.
 type serviceView struct {
 	Name     string   `json:"name"`
 	Ready    bool     `json:"ready"`
@@ -105,7 +105,7 @@ func (r *Readiness) listServices(w http.ResponseWriter, request *http.Request) e
 }
 
 // probeServices returns the names of the services that are not ready, and the versions of each
-// service. Concurrent calls share one result.
+// service. Calls within readyCacheTime share one result.
 func (r *Readiness) probeServices(ctx context.Context) (failing []string, versions map[string][]string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -32,7 +32,8 @@ func redirectBrowser(w http.ResponseWriter, r *http.Request, page string) bool {
 // serveDocument handles /openapi.json, /llms.txt, /docs and the paths below /docs. find returns the
 // document of a path. serveDocument responds 304 if the client already has the current document.
 func serveDocument(w http.ResponseWriter, r *http.Request, find func(path string) (Document, bool)) error {
-	// the links of the page are relative to /docs/guides/, so the client must request its full path
+	// the links of the page are relative to /docs/guides/, so the browser must request the full
+	// path of the page
 	if strings.TrimSuffix(r.URL.Path, "/") == "/docs/guides" {
 		http.Redirect(w, r, "/docs/guides/index.html", http.StatusPermanentRedirect)
 		return nil

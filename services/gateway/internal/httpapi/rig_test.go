@@ -40,8 +40,8 @@ type receivedRequest struct {
 	caller serviceauth.Caller
 }
 
-// rig is one gateway, or several gateways with one database. Fake services own the routes of the
-// gateway and record the requests that they receive.
+// rig is one gateway, or several gateways with one database. Fake services replace the services to
+// which the gateway forwards requests. They record the requests.
 type rig struct {
 	t      testing.TB
 	pool   *pgxpool.Pool
@@ -123,8 +123,8 @@ func (r *rig) replica(readyURLs []string) (public, admin *httptest.Server) {
 	return public, admin
 }
 
-// fakeOwner returns a fake service that owns routes. It records each request and responds 200
-// {"owner":…}, unless the test sets another response.
+// fakeOwner returns a fake service. It records each request and responds 200 {"owner":…}, unless
+// the test sets another response.
 func (r *rig) fakeOwner(name string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
 		body, _ := io.ReadAll(request.Body)
@@ -201,7 +201,8 @@ func send(t testing.TB, method, address, bearer, body string, header http.Header
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The OpenAPI document contains examples of requests.
+	// In the OpenAPI document, these members contain examples of requests. Their timestamps can
+	// have another form.
 	testkit.CheckTimestamps(t, read, "paths", "webhooks", "parameters")
 	return answered{response.StatusCode, response.Header, string(read)}
 }
@@ -273,7 +274,7 @@ func (r *rig) count(table string) (n int) {
 	return n
 }
 
-// pgOwner runs a statement as the owner of the tables.
+// pgOwner runs a statement as the database role that owns the tables.
 func (r *rig) pgOwner(sql string) {
 	r.t.Helper()
 	if _, err := pgtest.Owner(r.t, r.pool, store.Schema).Exec(r.t.Context(), sql); err != nil {

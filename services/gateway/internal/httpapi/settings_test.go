@@ -319,8 +319,8 @@ func TestChangeWorkspace_ConcurrentChangesAreAllStored(t *testing.T) {
 	}
 }
 
-// Each change is made on one replica of the gateway. The next request on the other replica must use
-// the changed settings. Before the change, one request fills the caches of the other replica.
+// Each change is made on one replica of the gateway. The next request on another replica must use
+// the changed settings, although an earlier request has filled the caches of that replica.
 func TestPublic_NextRequestOnAnotherReplicaObeysTheChange(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -362,7 +362,7 @@ func TestPublic_NextRequestOnAnotherReplicaObeysTheChange(t *testing.T) {
 			t.Parallel()
 			id := r.workspace(tt.members)
 			key, _ := r.key(id, "read")
-			request(key, "GET", tt.path) // this request uses up a rate limit of 1 per minute
+			request(key, "GET", tt.path) // this request uses up the rate limit of 1 per minute
 			if got := request(key, "GET", tt.path); got.status != tt.before {
 				t.Fatalf("GET before the change = %d %s, want %d", got.status, got.body, tt.before)
 			}

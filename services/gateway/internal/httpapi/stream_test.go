@@ -17,8 +17,9 @@ import (
 	"ringfence.dev/services/gateway/internal/proxy"
 )
 
-// streamOf makes the fake owner send each text of the channel as one piece, until the channel is
-// closed. ended is closed when the gateway has closed the request or the owner has ended it.
+// streamOf makes the fake service send each text of the channel as one piece, until the channel is
+// closed. ended is closed when the gateway has closed the request or the fake service has ended the
+// response.
 func (r *rig) streamOf(texts <-chan string) (ended chan struct{}) {
 	ended = make(chan struct{})
 	r.answers(func(w http.ResponseWriter, h receivedRequest) bool {
@@ -38,7 +39,8 @@ func (r *rig) streamOf(texts <-chan string) (ended chan struct{}) {
 				if _, err := io.WriteString(w, text); err != nil {
 					return true
 				}
-			// only a failed write shows that the gateway has closed the request
+			// the fake service detects only by a failed write that the gateway has closed the
+			// request
 			case <-time.After(10 * time.Millisecond):
 				if _, err := io.WriteString(w, ":\n\n"); err != nil {
 					return true
@@ -75,7 +77,8 @@ func (r *rig) openStream(ctx context.Context, key string, header ...string) *htt
 	return response
 }
 
-// A proxy that buffers would deliver the first message only with the second one.
+// Each message must arrive before the next message is sent. A gateway that buffers would fail the
+// test.
 func TestStream_EachMessageIsForwardedImmediately(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -99,7 +102,7 @@ func TestStream_EachMessageIsForwardedImmediately(t *testing.T) {
 			t.Fatalf("line = %q, want %q", lines.Text(), text)
 		}
 	}
-	close(texts) // the owner ends the stream, for example because its process stops
+	close(texts) // the fake service ends the stream, for example because its process stops
 	rest, err := io.ReadAll(response.Body)
 	if err != nil {
 		t.Errorf("end of the stream: %v, want none", err)
@@ -170,8 +173,8 @@ func TestStream_RefusalOfTheDispatcherIsForwarded(t *testing.T) {
 	}
 }
 
-// The owner of the stream sends turns only if the token of the caller permits it.
-func TestConsole_StreamHasTurnsByRoleAndSetting(t *testing.T) {
+// webhook-dispatcher sends turns only if the caller token permits it.
+func TestConsole_RoleAndSettingDecideWhetherAStreamHasTurns(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.newConsole()
@@ -218,7 +221,8 @@ func TestConsole_StreamHasTurnsByRoleAndSetting(t *testing.T) {
 	}
 }
 
-// The streams of a person whose role changed, and of a workspace without transcripts, must end.
+// A stream with turns must end when the role of the person changes, and when the transcripts of the
+// workspace are switched off.
 func TestConsole_StreamWithTurnsEndsAfterAChange(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

@@ -15,8 +15,8 @@ import (
 	"ringfence.dev/services/gateway/internal/proxy"
 )
 
-// isStrict reports whether the request has the preference handling=strict (RFC 7240 section 4.4).
-// If the preference occurs several times, the first one is used.
+// isStrict reports whether the request has the preference handling=strict (RFC 7240, section 4.4).
+// If the preference occurs several times, isStrict uses the first one.
 func isStrict(header http.Header) bool {
 	for _, line := range header.Values("Prefer") {
 		for preference := range strings.SplitSeq(line, ",") {
@@ -45,7 +45,7 @@ func (w strictResponse) WriteHeader(status int) {
 func (w strictResponse) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 // checkStrict refuses the request if it has unknown fields or query parameters. It reads the whole
-// body, and the body can then be read again.
+// body. The body can be read again afterwards.
 func (p *Public) checkStrict(w http.ResponseWriter, r *http.Request, template string) error {
 	if err := proxy.BufferBody(w, r); err != nil {
 		return err
@@ -74,7 +74,7 @@ type operation struct {
 	body  *schema // nil if the operation has no body
 }
 
-// schema is the part of a JSON schema that names the members of a value.
+// schema contains the parts of a JSON schema that determine the names of members.
 type schema struct {
 	Ref                  string            `json:"$ref"`
 	Properties           map[string]schema `json:"properties"`
@@ -83,8 +83,8 @@ type schema struct {
 	AnyOf                []schema          `json:"anyOf"` // an object, or null
 }
 
-// newDescription reads the API description. An operation may have parameters and a JSON body;
-// parameters may be references.
+// newDescription reads the API description. An operation can have parameters and a JSON body. A
+// parameter can be a reference.
 func newDescription(document []byte) (*description, error) {
 	type parameter struct {
 		Ref  string `json:"$ref"`
@@ -141,8 +141,8 @@ func newDescription(document []byte) (*description, error) {
 	return d, nil
 }
 
-// check returns 422 validation_error that names every unknown query parameter and body field. It
-// ignores a body that is not JSON, because the owner of the route refuses that body.
+// check returns a 422 validation_error that names every unknown query parameter and body field. It
+// ignores a body that is not JSON, because the service that owns the route refuses that body.
 func (d *description) check(method, template string, query url.Values, body []byte) error {
 	if method == http.MethodHead {
 		method = http.MethodGet

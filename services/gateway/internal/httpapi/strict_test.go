@@ -11,7 +11,7 @@ import (
 	"ringfence.dev/proto/openapi"
 )
 
-func TestIsStrict(t *testing.T) {
+func TestIsStrict_ReadsThePreferenceHandling(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name   string
@@ -121,8 +121,8 @@ func TestDescription_UnknownFieldOrParameterIsNamedInTheError(t *testing.T) {
 	}
 }
 
-// The check reads properties, items and references of a schema. A body that is described in another
-// way, for example with allOf, would accept every field.
+// The check reads properties, items and references of a schema. If the document described a body in
+// another way, for example with allOf, every field would be accepted. The test detects such a body.
 func TestDescription_CheckRefusesUnknownNamesOfEveryOperation(t *testing.T) {
 	t.Parallel()
 	d, err := newDescription(openapi.Description)

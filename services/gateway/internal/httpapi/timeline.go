@@ -21,7 +21,7 @@ import (
 	"ringfence.dev/services/gateway/internal/proxy"
 )
 
-// timeline reads what the owners have stored about one call request.
+// timeline reads the data that other services have stored about one call request.
 type timeline struct {
 	peers  *proxy.Upstreams
 	caller serviceauth.Caller
@@ -33,7 +33,7 @@ type timeline struct {
 	deliveries []callDelivery
 }
 
-// dialAttempt is an attempt in the response of the dialer.
+// dialAttempt is a dial attempt in the response of the dialer.
 type dialAttempt struct {
 	ID          uuid.UUID          `json:"id"`
 	CallID      uuid.UUID          `json:"call_id"`
@@ -64,8 +64,8 @@ type callDelivery struct {
 	} `json:"attempts"`
 }
 
-// writeTimeline handles GET …/call-requests/{id}/timeline. It reads the request, and then the data
-// of the other owners concurrently. If one owner is unavailable, the response is 503.
+// writeTimeline handles GET …/call-requests/{id}/timeline. It reads the request, and then
+// concurrently the data of the other services. If one service is unavailable, the response is 503.
 func writeTimeline(w http.ResponseWriter, r *http.Request, peers *proxy.Upstreams, caller serviceauth.Caller,
 	id string) error {
 	requestID, err := uuid.Parse(id)
@@ -154,13 +154,13 @@ func (t *timeline) readDeliveries(ctx context.Context, requestID uuid.UUID) erro
 	return nil
 }
 
-// The limits for reading one list from an owner.
+// These constants limit the reads of one list from another service.
 const (
 	timelinePage  = 100
 	timelinePages = 10
 )
 
-// all returns the items of a list, newest first, at most timelinePages pages.
+// all returns at most timelinePages pages of a list, newest item first.
 func all[Item any](ctx context.Context, t *timeline, owner, path string, query url.Values) (items []Item, err error) {
 	query.Set("limit", fmt.Sprint(timelinePage))
 	for range timelinePages {

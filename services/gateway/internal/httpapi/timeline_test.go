@@ -20,7 +20,8 @@ const (
 	aSIPCallID = "call@ringfence.example"
 )
 
-// timelineOwners returns the responses of fake owners that have data about one request.
+// timelineOwners returns the responses of the fake services, by path. The fake services have data
+// about one request.
 func timelineOwners() map[string]string {
 	return map[string]string{
 		"/v1/call-requests/" + aRequestID: `{"id":"` + aRequestID + `","status":"completed",
@@ -54,7 +55,8 @@ func decisionPages(query string) string {
 	return dial
 }
 
-// answerTimeline makes the fake owners answer. The owner broken responds 503.
+// answerTimeline makes the fake services respond with data about a request. The service with the
+// name broken responds 503.
 func (r *rig) answerTimeline(broken string) {
 	bodies := timelineOwners()
 	r.answers(func(w http.ResponseWriter, h receivedRequest) bool {
@@ -77,7 +79,8 @@ func (r *rig) answerTimeline(broken string) {
 	})
 }
 
-// An operator can use the Call-ID to search for the call at the provider.
+// The timeline must contain the Call-ID, because an operator uses it to search for the call at the
+// provider.
 func TestTimeline_AttemptsHaveTheCallIDAndTheResponse(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

@@ -27,8 +27,7 @@ func TestTimestamps_HaveThreeDecimals(t *testing.T) {
 		"/admin/v1/workspaces/" + id:                        2,
 		"/admin/v1/workspaces/" + id + "/api-keys":          2,
 		"/admin/v1/workspaces/" + id + "/api-keys/" + keyID: 2,
-		// the times are occurred_at of the entry, and created_at and revoked_at in the stored
-		// states of the key
+		// occurred_at of the entry, and created_at and revoked_at in the states of the key
 		"/admin/v1/audit?limit=1&workspace_id=" + id: 4,
 	} {
 		got := r.operator(http.MethodGet, path, "")

@@ -89,11 +89,12 @@ type OIDCAttempt struct {
 	Verifier string `json:"verifier"`
 	// Invitation is the hash of the invitation that the person accepts, or nil.
 	Invitation []byte `json:"invitation,omitempty"`
-	// FreshAfter is set if the provider must ask the person again. It is the time of the start.
+	// FreshAfter is the time at which the sign-in was started, if the provider must ask the person
+	// for credentials again. Otherwise it is nil.
 	FreshAfter *time.Time `json:"fresh_after,omitempty"`
 }
 
-// Identity is a person as the OpenID provider describes the person.
+// Identity describes a person with the data of the OpenID provider.
 type Identity struct {
 	Issuer  string
 	Subject string
@@ -105,7 +106,7 @@ type Identity struct {
 	HasGroupRoles bool
 	// AuthenticatedAt is when the person proved the identity to the provider (claim auth_time). It
 	// is nil if the provider does not support this claim. It is the zero time if the provider
-	// supports the claim, but this token does not contain it.
+	// supports the claim but this token does not contain it.
 	AuthenticatedAt *time.Time
 }
 
@@ -116,8 +117,8 @@ const maxSkew = time.Minute
 var ErrRefused = errors.New("sign-in refused")
 
 // Start begins a sign-in. It returns the address of the provider that the browser must open. If
-// fresh is true, the person must prove the identity to the provider again, even if the browser
-// still has a session at the provider.
+// fresh is true, the provider must ask the person for credentials again, even if the browser still
+// has a session at the provider.
 func (o *OIDC) Start(ctx context.Context, fresh bool) (address string, attempt OIDCAttempt, err error) {
 	client, _, err := o.clients(ctx)
 	if err != nil {
@@ -139,8 +140,8 @@ func (o *OIDC) Start(ctx context.Context, fresh bool) (address string, attempt O
 }
 
 // Finish exchanges the code for an ID token and verifies the token. It returns ErrRefused if the
-// state, the code or the token is invalid, or if the provider did not ask the person again although
-// it must.
+// state, the code or the token is invalid. It also returns ErrRefused if the provider had to ask
+// the person for credentials again but did not.
 func (o *OIDC) Finish(ctx context.Context, attempt OIDCAttempt, state, code string) (Identity, error) {
 	if state == "" || state != attempt.State {
 		return Identity{}, fmt.Errorf("%w: the state belongs to another sign-in", ErrRefused)
@@ -172,8 +173,9 @@ func (o *OIDC) Finish(ctx context.Context, attempt OIDCAttempt, state, code stri
 	return found, found.checkTime(provider, attempt)
 }
 
-// checkTime removes a missing AuthenticatedAt if the provider never sends the claim auth_time. It
-// returns ErrRefused if the person was not asked since the start of an attempt that must be fresh.
+// checkTime sets AuthenticatedAt to nil if the provider never sends the claim auth_time. If the
+// provider had to ask the person for credentials but has not done so since the start, checkTime
+// returns ErrRefused.
 func (i *Identity) checkTime(provider *oidc.Provider, attempt OIDCAttempt) error {
 	var metadata struct {
 		Claims []string `json:"claims_supported"`
@@ -196,7 +198,8 @@ func (i *Identity) checkTime(provider *oidc.Provider, attempt OIDCAttempt) error
 func (o *OIDC) clients(ctx context.Context) (*oauth2.Config, *oidc.Provider, error) {
 	provider := o.provider.Load()
 	if provider == nil {
-		// The provider keeps the context for later requests, so it is not the one of a sign-in.
+		// The provider keeps this context for later requests, so it must not be the context of a
+		// sign-in.
 		found := o.discovery.DoChan("", func() (any, error) {
 			found, err := oidc.NewProvider(oidc.ClientContext(context.Background(), o.client), o.config.Issuer)
 			if err != nil {
@@ -276,7 +279,8 @@ func textsOf(claim any) (texts []string) {
 	return texts
 }
 
-// rolesOf returns the roles that groups give. In each workspace, the role that permits most wins.
+// rolesOf returns the roles that groups give. If groups give several roles in a workspace, rolesOf
+// returns the role that permits the most.
 func rolesOf(table []GroupRole, groups []string) (roles []Membership) {
 	order := append([]Role{Operator}, WorkspaceRoles()...)
 	for _, role := range order {

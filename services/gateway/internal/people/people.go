@@ -45,7 +45,7 @@ const (
 // SessionLimit is the number of requests per minute of one session.
 const SessionLimit ratelimit.Policy = 1200
 
-// Role is what a person may do, in one workspace or (Operator) in all workspaces.
+// Role determines what a person may do, in one workspace or (Operator) in all workspaces.
 type Role string
 
 // The roles of a person.
@@ -65,7 +65,7 @@ func (r Role) IsWorkspaceRole() bool {
 	return r == Owner || r == Developer || r == Compliance || r == Viewer
 }
 
-// Access returns the access that the gateway signs for the services that own routes.
+// Access returns the access that the gateway grants to this role in requests to other services.
 func (r Role) Access() serviceauth.Access {
 	if r == Viewer {
 		return serviceauth.Read
@@ -85,8 +85,8 @@ type Person struct {
 	CreatedAt time.Time
 }
 
-// CheckName returns 422 if the name of a person or passkey is empty or too long, or contains
-// invisible characters, with which it could look like another name.
+// CheckName returns 422 if the name of a person or passkey is empty, too long, or contains
+// invisible characters. With invisible characters, the name could look like another name.
 func CheckName(name string) error {
 	if strings.TrimSpace(name) == "" || utf8.RuneCountInString(name) > 200 {
 		return apierr.Validation("name", "must be 1 to 200 characters long.")
@@ -116,16 +116,16 @@ type Member struct {
 	FromGroups bool
 }
 
-// Grant is what a person may do in one workspace, and the status of this workspace.
+// Grant contains the role of a person in one workspace, and the status of this workspace.
 type Grant struct {
 	Role   Role
 	Status workspaces.Status
 }
 
-// Method is the way in which a person signed in.
+// Method is a sign-in method.
 type Method string
 
-// The ways to sign in.
+// These are the sign-in methods.
 const (
 	ByOIDC    Method = "oidc"
 	ByPasskey Method = "passkey"
@@ -139,8 +139,8 @@ type Session struct {
 	PersonName string
 	Method     Method
 	SignedInAt time.Time
-	// AuthenticatedAt is when the person proved the identity. An OpenID provider can have asked the
-	// person before the sign-in.
+	// AuthenticatedAt is when the person proved the identity. This can be before the sign-in, if
+	// the person already had a session at the OpenID provider.
 	AuthenticatedAt time.Time
 	LastUsedAt      time.Time
 	// Replace is true if a role of the person has changed and the token must be replaced.
@@ -149,11 +149,11 @@ type Session struct {
 	Operator bool
 }
 
-// ExpiresAt returns the time at which the session ends, even if it is used.
+// ExpiresAt returns the latest time at which the session ends, even if it is used continuously.
 func (s Session) ExpiresAt() time.Time { return s.SignedInAt.Add(MaxAge) }
 
-// Actor returns the name of the person in the audit log and in requests to other services. The id
-// identifies the person; a name could be chosen to look like another person.
+// Actor returns the name of the person in the audit log and in requests to other services. It
+// contains the id, because a person could choose a name that looks like the name of another person.
 func (s Session) Actor() string { return ActorPrefix + s.PersonID.String() }
 
 // ActorPrefix is the start of the audit names of people. No operator token can have such a name.
@@ -180,7 +180,7 @@ type Invitation struct {
 	AcceptedBy *uuid.UUID
 }
 
-// The first characters of the secrets of this package.
+// These are the prefixes of the secrets of this package.
 const (
 	sessionMark    = "rfs_"
 	invitationMark = "rfi_"

@@ -56,7 +56,7 @@ func TestOIDC_SignInsShareOneDiscovery(t *testing.T) {
 		}()
 	}
 	testkit.Until(t, "the provider was asked", func() bool { return requests.Load() == 1 })
-	// A client that disconnects does not wait for the provider.
+	// If the client disconnects, Start must not wait for the provider.
 	canceled, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, _, err := o.Start(canceled, false); !errors.Is(err, context.Canceled) {

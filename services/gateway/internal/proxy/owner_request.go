@@ -17,7 +17,7 @@ import (
 // maxResponse limits the size of a response that is read into memory, in bytes.
 const maxResponse = 4 << 20
 
-// OwnerResponse is the response of an owner: the service that owns a route.
+// OwnerResponse is the response of the service that owns a route (the owner).
 type OwnerResponse struct {
 	Status int
 	Header http.Header
@@ -39,8 +39,8 @@ type OwnerRequest struct {
 }
 
 // Do sends a request and reads the whole response. An error means that no response was received.
-// After ErrUnreached the owner has changed nothing. After any other error it is unknown whether the
-// owner has made the change.
+// After ErrUnreached, the service has changed nothing. After any other error, it is unknown whether
+// the service has made the change.
 func (p *Upstreams) Do(ctx context.Context, q OwnerRequest) (OwnerResponse, error) {
 	to, err := p.target(q.Owner, q.Path, q.Caller)
 	if err != nil {
@@ -96,9 +96,9 @@ func (a OwnerResponse) LogCode(ctx context.Context) {
 	}
 }
 
-// Refusal converts an error response of the owner to an error for the client. A 4xx with an error
-// body becomes the same error, and a 503 becomes unavailable. Any other status becomes an internal
-// error.
+// Refusal converts an error response of a service to an error for the client. A 4xx with an error
+// body becomes the same error, and a 503 becomes the error unavailable. Any other status becomes an
+// internal error.
 func (a OwnerResponse) Refusal(owner string) error {
 	var shown errorBody
 	if a.Status >= 400 && a.Status < 500 && json.Unmarshal(a.Body, &shown) == nil && shown.Error.Code != "" {

@@ -25,7 +25,8 @@ import (
 	"ringfence.dev/libs/serviceauth"
 )
 
-// ownerTimeout limits the time that an owner has for its response.
+// ownerTimeout is the maximum time from a request to the response of the service that owns the
+// route.
 const ownerTimeout = 30 * time.Second
 
 // fetchTimeout is the maximum duration of the download of a file.
@@ -34,7 +35,7 @@ const fetchTimeout = time.Hour
 // bodyTimeout limits the time that a client has to send the body of an accepted request.
 const bodyTimeout = 30 * time.Second
 
-// Upstreams contains the HTTP clients for the owners of routes.
+// Upstreams contains the HTTP clients for the services that own routes.
 type Upstreams struct {
 	keys      *serviceauth.Keys
 	bases     map[string]*url.URL
@@ -43,10 +44,10 @@ type Upstreams struct {
 	settings  settingClients
 }
 
-// New returns the clients. urls maps the name of each owner to its address.
+// New returns the clients. urls maps the name of each service to its address.
 func New(keys *serviceauth.Keys, urls map[string]string) (*Upstreams, error) {
 	p := &Upstreams{keys: keys, bases: map[string]*url.URL{}, transport: &http.Transport{
-		Proxy:                 nil, // no HTTP proxy: the owners are in the private network
+		Proxy:                 nil, // no HTTP proxy: the services are in the private network
 		DialContext:           (&net.Dialer{Timeout: 2 * time.Second, KeepAlive: 30 * time.Second}).DialContext,
 		TLSHandshakeTimeout:   2 * time.Second,
 		MaxIdleConns:          2048,
@@ -73,7 +74,7 @@ func New(keys *serviceauth.Keys, urls map[string]string) (*Upstreams, error) {
 	return p, errors.Join(errs...)
 }
 
-// buffers is a pool of the 32 KiB buffers that are used to copy responses.
+// buffers is a pool of 32 KiB buffers for copying responses.
 type buffers struct{ pool sync.Pool }
 
 func (b *buffers) Get() []byte {
@@ -88,7 +89,8 @@ func (b *buffers) Put(used []byte) { b.pool.Put(&used) }
 // Close closes the idle connections.
 func (p *Upstreams) Close() { p.transport.CloseIdleConnections() }
 
-// destination is the destination of a request. rewrite reads it from the context of the request.
+// destination is the address to which a request is forwarded. rewrite reads it from the context of
+// the request.
 type destination struct {
 	base  *url.URL
 	path  *url.URL
@@ -98,16 +100,17 @@ type destination struct {
 	observe Observe
 }
 
-// Observe receives the result of a forwarded request before the client does: the response, or the
-// error if the owner sent no response. It can replace the body of the response. If it returns an
-// error, the client receives this error instead of the response. It is called once.
+// Observe receives the result of a forwarded request before the client does. The result is the
+// response, or the error if the service sent no response. Observe can replace the body of the
+// response. If it returns an error, the client receives this error instead of the response. It is
+// called once.
 type Observe func(response *http.Response, err error) error
 
 type targetKey struct{}
 
-// Forward sends the request to the owner of its route and streams the response to the client. It
-// reads the whole body first: a body that is too large (413) never reaches the owner, and the owner
-// does not wait for a slow client. observe can be nil.
+// Forward sends the request to the service that owns the route, and streams the response to the
+// client. It reads the whole request body first. So a body that is too large (413) never reaches
+// the service, and the service does not wait for a slow client. observe can be nil.
 func (p *Upstreams) Forward(
 	w http.ResponseWriter, r *http.Request, owner string, path *url.URL, caller serviceauth.Caller, observe Observe,
 ) error {
@@ -119,8 +122,7 @@ func (p *Upstreams) Forward(
 	return p.forward(w, r, to, ownerTimeout)
 }
 
-// Fetch forwards the download of a file. It differs from Forward in the time limit: the client has
-// one hour for the download.
+// Fetch forwards the download of a file. Unlike Forward, it allows one hour for the download.
 func (p *Upstreams) Fetch(w http.ResponseWriter, r *http.Request, owner string, path *url.URL, caller serviceauth.Caller) error {
 	// The error is ignored: only a writer without a connection does not support deadlines.
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(fetchTimeout))
@@ -161,7 +163,7 @@ func (p *Upstreams) target(owner string, path *url.URL, caller serviceauth.Calle
 
 // idempotentPath is the only path that uses the header Idempotency-Key. On other paths the gateway
 // removes this header. With the header, net/http would repeat a POST when the connection to the
-// owner breaks, and the change could be made twice.
+// service breaks, and the change could be made twice.
 const idempotentPath = "/v1/calls"
 
 // removeClientHeaders removes headers that a client must not set: credentials, internal headers,
@@ -218,17 +220,17 @@ func sign(out *http.Request, to destination) {
 	otel.GetTextMapPropagator().Inject(out.Context(), propagation.HeaderCarrier(out.Header))
 }
 
-// ErrUnreached means that the gateway could not connect to the owner. So the owner has changed
-// nothing.
+// ErrUnreached means that the gateway could not connect to the service that owns the route. So the
+// service has changed nothing.
 var ErrUnreached = errors.New("the owner was not reached")
 
 var errSignatureRejected = errors.New("the owner does not accept our signature")
 
-// checkResponse returns an error if the owner rejected the gateway's signature. Otherwise it
+// checkResponse returns an error if the service rejected the gateway's signature. Otherwise it
 // removes the headers that the gateway sets itself.
 func checkResponse(response *http.Response) error {
 	if response.StatusCode == http.StatusUnauthorized || response.StatusCode == http.StatusSwitchingProtocols {
-		// the client was authenticated, so the keys of the gateway or of the owner are
+		// the client was authenticated, so the signing keys of the gateway or of the service are
 		// misconfigured
 		return errSignatureRejected
 	}
@@ -297,9 +299,9 @@ func handleError(w http.ResponseWriter, r *http.Request, err error) {
 	httpserver.WriteError(w, r, requestError(r.Context(), r.Method, to.owner, err))
 }
 
-// requestError returns the error for a request that got no response. If the owner was not reached,
-// the client can repeat the request. Otherwise the owner could have made the change, and the client
-// must check the result first.
+// requestError returns the error for a request that got no response. If the service was not
+// reached, the client can repeat the request. Otherwise the service could have made the change, and
+// the client must check the result first.
 func requestError(ctx context.Context, method, owner string, err error) error {
 	if errors.Is(err, errSignatureRejected) {
 		return fmt.Errorf("request to %s: %w", owner, err)

@@ -22,12 +22,13 @@ type Route struct {
 	// or more segments.
 	Template string
 	Owner    string
-	// Methods are the methods of the route, without HEAD. If Methods is empty, the owner checks the
-	// method.
+	// Methods are the methods of the route, without HEAD. If Methods is empty, the service checks
+	// the method.
 	Methods []string
-	// ReadAccess is true if read access permits every method, because no method changes anything.
+	// ReadAccess is true if read access is enough for every method, because no method changes
+	// anything.
 	ReadAccess bool
-	// WriteAccess is true if read access permits no method.
+	// WriteAccess is true if every method needs write access.
 	WriteAccess bool
 	// Stream is true if the response has no end (Upstreams.Stream).
 	Stream bool
@@ -36,7 +37,7 @@ type Route struct {
 // Match is the result of a look-up: a route, and the path that matches it.
 type Match struct {
 	Route
-	// Path is the path that is sent to the owner. Every segment was decoded and encoded again.
+	// Path is the path that is sent to the service. Every segment was decoded and encoded again.
 	Path *url.URL
 	// Values maps the names in the template to the decoded segments of the path.
 	Values map[string]string
@@ -71,7 +72,7 @@ func (r Route) Allow() []string {
 type Table []Route
 
 // Find returns the route of a path. It reads the escaped path that the client sent, so that the
-// owner cannot interpret the path as another route. A path with an empty segment, a dot segment
+// service cannot interpret the path as another route. A path with an empty segment, a dot segment
 // (encoded or not) or an escaped literal segment matches no route.
 func (t Table) Find(path *url.URL) (Match, bool) {
 	sent := strings.Split(strings.TrimPrefix(path.EscapedPath(), "/"), "/")

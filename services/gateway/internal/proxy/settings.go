@@ -53,8 +53,9 @@ func (p *Upstreams) CheckPolicy(ctx context.Context, policy []byte) error {
 	return apierr.Unavailable("This part of the service")
 }
 
-// ApplyWorkspace sends a committed workspace to the given services and returns when each of them
-// has stored it. The errors are those of settings.Confirm, and their messages begin with subject.
+// ApplyWorkspace sends a committed workspace to the given services. It returns when each service
+// has stored the workspace. The errors are those of settings.Confirm, and their messages begin with
+// subject.
 func (p *Upstreams) ApplyWorkspace(ctx context.Context, subject string, event *eventv1.WorkspaceEvent,
 	services []string) error {
 	apply := map[string]func(context.Context) error{}

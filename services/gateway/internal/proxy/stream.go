@@ -14,16 +14,17 @@ import (
 )
 
 const (
-	// streamWriteTimeout is how long one write to the client may take. A client that reads more
-	// slowly is disconnected and can resume.
+	// streamWriteTimeout is the maximum duration of one write to the client. A client that reads
+	// more slowly is disconnected and can resume.
 	streamWriteTimeout = 10 * time.Second
-	// recheckInterval is the time between two checks that the key may still read the stream.
+	// recheckInterval is the time between two calls of recheck.
 	recheckInterval = 5 * time.Second
 )
 
-// Stream forwards a response that has no end: each piece is written and flushed when it arrives.
-// The response ends when the client disconnects or reads too slowly, when the owner ends it, when
-// recheck returns an error, and when the server closes. recheck is called every 5 s.
+// Stream forwards a response that has no end: it writes and flushes each piece when the piece
+// arrives. The response ends when the client disconnects or reads too slowly, when the service ends
+// it, when recheck returns an error, or when the server closes. recheck is called every 5 s.
+//
 // observe receives the response before the client does. It can be nil.
 func (p *Upstreams) Stream(
 	w http.ResponseWriter, r *http.Request, owner string, path *url.URL, caller serviceauth.Caller,
@@ -38,7 +39,7 @@ func (p *Upstreams) Stream(
 	_ = control.SetReadDeadline(time.Time{})
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
-	// limits the time that the owner has to send the response header
+	// the service must send the response header within ownerTimeout
 	header := time.AfterFunc(ownerTimeout, cancel)
 	defer header.Stop()
 	response, err := p.requestStream(ctx, r, owner, path, caller)
@@ -124,8 +125,8 @@ func endStream(
 	}
 }
 
-// copyStream returns when the body ends or a write fails. A client resumes after the last complete
-// message, so a message that is cut is sent again.
+// copyStream copies the body until it ends or a write fails. A client resumes after the last
+// complete message. So if a message was cut, it is sent again.
 func copyStream(w io.Writer, control *http.ResponseController, body io.Reader) {
 	buffer := make([]byte, 16<<10)
 	for {

@@ -8,7 +8,7 @@ const (
 	webhookDeliveries    = "/v1/webhook-deliveries"
 )
 
-// DecisionPreview is the route whose owner needs the destinations of the workspace.
+// DecisionPreview is the route whose service needs the destinations of the workspace.
 const DecisionPreview = "/v1/decisions/preview"
 
 // Audit is the route of the audit log of a workspace.
@@ -51,8 +51,8 @@ func Public() Table {
 }
 
 // Open returns the routes that need no key. Requests on these routes are not counted, except
-// requests for /recordings: the links contain a signature, and the requests are counted by the
-// client's address.
+// requests for /recordings. A link to a recording contains a signature, and its requests are
+// counted by the client's address.
 func Open() Table {
 	get := []string{http.MethodGet}
 	return Table{
@@ -65,7 +65,7 @@ func Open() Table {
 	}
 }
 
-// Admin returns the routes of the operator API that other services own. The owners check the
+// Admin returns the routes of the operator API that other services serve. These services check the
 // methods. The audit log contains the template of the route, so there is one template for each
 // resource.
 func Admin() Table {

@@ -19,8 +19,8 @@ const Window = time.Minute
 // docs/reference/api/README.md#requests-without-a-valid-key.
 const Anonymous Policy = 600
 
-// Policy is the number of requests that are allowed per minute. All of them can arrive in one
-// burst.
+// Policy is the number of requests that are allowed per minute. A client can send all of them in
+// one burst.
 type Policy int
 
 // Step is the time in which the limit recovers by one request.
@@ -43,8 +43,8 @@ type Status struct {
 	RetryAfter time.Duration
 }
 
-// Status converts the result of GCRA. allowed is true if the request was allowed. tatDelay is how
-// far the theoretical arrival time (TAT) is in the future.
+// Status converts the result of GCRA. allowed is true if the request was allowed. tatDelay is the
+// time from now to the theoretical arrival time (TAT).
 func (p Policy) Status(allowed bool, tatDelay time.Duration) Status {
 	tatDelay = min(max(tatDelay, 0), p.Span())
 	s := Status{Policy: p, Allowed: allowed, Reset: tatDelay, Remaining: int((p.Span() - tatDelay) / p.Step())}

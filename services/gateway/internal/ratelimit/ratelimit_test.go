@@ -13,7 +13,7 @@ import (
 	"ringfence.dev/libs/apierr"
 )
 
-func TestStatus_HasRemainingResetAndRetryAfter(t *testing.T) {
+func TestStatus_ComputesRemainingResetAndRetryAfter(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
 		name    string
@@ -83,9 +83,9 @@ func TestWrite_SetsTheRateLimitHeaders(t *testing.T) {
 	}
 }
 
-// A client can use Retry-After, X-RateLimit-Reset or the parameter t of RateLimit. After the wait
-// the next request is allowed. The wait is at most one second too long, because the headers have
-// whole seconds.
+// Retry-After, X-RateLimit-Reset and the parameter t of RateLimit must give the same waiting time.
+// After this time, the next request must be allowed. The time is at most one second too long,
+// because the headers have whole seconds.
 func TestStatus_AllHeadersGiveTheSameRetryTime(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(r *rapid.T) {
@@ -98,7 +98,7 @@ func TestStatus_AllHeadersGiveTheSameRetryTime(t *testing.T) {
 		if !errors.As(refused.Refusal(), &limited) {
 			r.Fatal("Refusal returned no *apierr.Error")
 		}
-		// round up to seconds, as package httpserver does for the header
+		// rounded up to seconds, like the header Retry-After of package httpserver
 		retryAfter := int((limited.RetryAfter + time.Second - 1) / time.Second)
 		if got, want := header.Get("X-RateLimit-Reset"), strconv.Itoa(retryAfter); got != want {
 			r.Errorf("X-RateLimit-Reset = %s, want Retry-After's %s", got, want)

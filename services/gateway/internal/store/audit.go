@@ -22,7 +22,7 @@ const intentValues = `@id, @operator, @actor_type, @actor_id, @actor_name, @acti
 
 const insertIntent = `INSERT INTO audit_intents (` + intentColumns + `) VALUES (` + intentValues + `)`
 
-// Intend stores an intent: the record that a change is about to be made. Call Intend before the
+// Intend stores an intent, which records that a change is about to be made. Call Intend before the
 // change is sent.
 func (s *Store) Intend(ctx context.Context, intent audit.Intent) error {
 	_, err := s.pool.Exec(ctx, insertIntent, intentArgs(intent))
@@ -48,7 +48,7 @@ const unflushed = `(SELECT set_config('synchronous_commit', 'off', true) = 'off'
 
 const (
 	deleteIntent = `DELETE FROM audit_intents WHERE id = @id`
-	// If the commit is lost, the retention job writes an entry with the outcome unknown.
+	// If the commit is lost in a crash, the retention job writes an entry with the outcome unknown.
 	dropIntent = deleteIntent + ` AND ` + unflushed
 )
 
@@ -60,15 +60,15 @@ func (s *Store) Drop(ctx context.Context, intent audit.Intent) error {
 	return nil
 }
 
-// The retention job could already have written the audit entry of a very slow change. The existing
-// entry is then kept.
+// If a change was very slow, the retention job could already have written its audit entry. Then
+// this entry is kept.
 const (
 	entryHead = `INSERT INTO audit_entries (` + intentColumns + `, status, outcome, after, occurred_at)
 VALUES (` + intentValues + `, @status, @outcome, @after, `
 	entryTail            = `) ON CONFLICT (id) DO NOTHING`
 	insertAudit          = entryHead + `now()` + entryTail
 	insertUnflushedAudit = entryHead + `CASE WHEN ` + unflushed + ` THEN now() END` + entryTail
-	// The intent is on disk, so an entry is written even if the commit is lost.
+	// The intent is on disk. So if this commit is lost, the retention job writes an entry.
 	concludeIntent = `WITH concluded AS (` + deleteIntent + `) ` + insertUnflushedAudit
 )
 
@@ -178,7 +178,7 @@ func (s *Store) Entries(ctx context.Context, workspaceID *uuid.UUID, request pag
 const workspaceEntry = `SELECT true FROM audit_entries
 	WHERE workspace_id = @workspace AND id = @below AND outcome <> 'unchanged'`
 
-// WorkspaceEntries lists the audit entries of a workspace that the filter selects, newest first.
+// WorkspaceEntries lists the audit entries of a workspace that match the filter, newest first.
 // Entries of requests that changed nothing are not in the list.
 func (s *Store) WorkspaceEntries(
 	ctx context.Context, workspaceID uuid.UUID, filter audit.Filter, request page.Request,
@@ -189,8 +189,8 @@ func (s *Store) WorkspaceEntries(
 			return nil, cursorError(err)
 		}
 	}
-	// The statement has a condition only for each filter that is set, so that Postgres always
-	// chooses the index of this filter.
+	// The statement has a condition only for each filter that is set. So Postgres can always use
+	// the index of this filter.
 	statement := `SELECT ` + auditColumns + ` FROM audit_entries
 	WHERE workspace_id = @workspace AND uuid_send(id) < uuid_send(@below::uuid) AND outcome <> 'unchanged'`
 	for _, condition := range []struct {

@@ -15,8 +15,8 @@ import (
 	"ringfence.dev/services/gateway/internal/store"
 )
 
-// The test inserts auditRows entries. A list may read at most maxAuditPages pages. One workspace
-// has almost all entries. Only its oldest entries have the rare values.
+// The test inserts auditRows entries. Almost all entries belong to one workspace, and only its
+// oldest entries have the rare values. A list may read at most maxAuditPages pages.
 const (
 	auditRows     = 30_000
 	maxAuditPages = 250

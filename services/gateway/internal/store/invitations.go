@@ -16,7 +16,7 @@ import (
 	"ringfence.dev/services/gateway/internal/people"
 )
 
-// Errors of invitations and sign-ins.
+// These are the errors of invitations and sign-ins.
 var (
 	// ErrNoInvitation means that an invitation is unknown, expired, accepted or for another person.
 	ErrNoInvitation = errors.New("no such invitation")
@@ -24,7 +24,7 @@ var (
 	ErrAlreadyMember = errors.New("already a member")
 	// ErrNoAccess means that a person has no role.
 	ErrNoAccess = errors.New("no role")
-	// ErrLastPasskey means that a person could not sign in without the passkey.
+	// ErrLastPasskey means that the person could not sign in any more without this passkey.
 	ErrLastPasskey = errors.New("the last passkey")
 )
 
@@ -55,7 +55,7 @@ func argsOfInvitation(i people.Invitation, hash apikeys.Hash, lifetime time.Dura
 }
 
 // InviteByCommand stores an invitation that a command of the gateway creates, and its audit entry.
-// Who accepts it becomes an operator.
+// The person who accepts the invitation becomes an operator.
 func (s *Store) InviteByCommand(ctx context.Context, command string, hash apikeys.Hash) error {
 	id, err := uuid.NewV7()
 	if err != nil {
@@ -85,7 +85,7 @@ const openInvitation = `SELECT ` + invitationColumns + ` FROM invitations
 	WHERE hash = @hash AND accepted_at IS NULL AND expires_at > now()`
 
 // OpenInvitation returns the invitation whose token has this hash. It returns ErrNoInvitation if
-// the invitation cannot be accepted any more.
+// the invitation can no longer be accepted.
 func (s *Store) OpenInvitation(ctx context.Context, hash apikeys.Hash) (people.Invitation, error) {
 	found, err := pg.One[people.Invitation](ctx, s.pool, openInvitation, pgx.NamedArgs{"hash": hash[:]})
 	if errors.Is(err, pg.ErrNotFound) {
@@ -97,9 +97,9 @@ func (s *Store) OpenInvitation(ctx context.Context, hash apikeys.Hash) (people.I
 	return found, nil
 }
 
-// scopeOf returns the condition for the invitations to a workspace. If workspaceID is nil, it
-// selects the invitations of operators and the links for lost passkeys. IS NOT DISTINCT FROM would
-// not use the index.
+// scopeOf returns the SQL condition for the invitations to a workspace. If workspaceID is nil, the
+// condition selects the invitations of operators and the links for lost passkeys. The condition
+// does not use IS NOT DISTINCT FROM, which could not use the index.
 func scopeOf(workspaceID *uuid.UUID) string {
 	if workspaceID == nil {
 		return `workspace_id IS NULL`
@@ -134,8 +134,8 @@ func (s *Store) Invitations(
 	return found, nil
 }
 
-// Invitation reads an invitation from the list of Invitations. It returns pg.ErrNotFound if the
-// list does not contain it.
+// Invitation reads one of the invitations that Invitations lists. It returns pg.ErrNotFound if
+// there is no such invitation.
 func (s *Store) Invitation(ctx context.Context, workspaceID *uuid.UUID, id uuid.UUID) (people.Invitation, error) {
 	found, err := pg.One[people.Invitation](ctx, s.pool, invitationByID+scopeOf(workspaceID),
 		pgx.NamedArgs{"workspace": workspaceID, "id": id})
@@ -145,8 +145,8 @@ func (s *Store) Invitation(ctx context.Context, workspaceID *uuid.UUID, id uuid.
 	return found, nil
 }
 
-// DeleteInvitation withdraws an invitation that is not accepted, from the list of Invitations. It
-// returns pg.ErrNotFound if there is no such invitation.
+// DeleteInvitation deletes one of the invitations that Invitations lists, if it was not accepted.
+// It returns pg.ErrNotFound if there is no such invitation.
 func (s *Store) DeleteInvitation(ctx context.Context, workspaceID *uuid.UUID, id uuid.UUID) error {
 	args := pgx.NamedArgs{"workspace": workspaceID, "id": id}
 	tag, err := s.pool.Exec(ctx, deleteInvitation+scopeOf(workspaceID), args)
@@ -163,8 +163,7 @@ const (
 	takeInvitation = `UPDATE invitations SET accepted_at = now(), accepted_by = @person
 WHERE hash = @hash AND accepted_at IS NULL AND expires_at > now() AND (person_id IS NULL OR person_id = @person)
 RETURNING ` + invitationColumns
-	// After a person has used a recovery link, the person's other links must not register a
-	// passkey.
+	// When a person has used a recovery link, the person's other recovery links are deleted.
 	endRecoveries    = `DELETE FROM invitations WHERE person_id = @person AND accepted_at IS NULL`
 	insertMembership = `INSERT INTO memberships (person_id, workspace_id, role) VALUES (@person, @workspace, @role)
 ON CONFLICT (person_id, workspace_id) DO NOTHING`
@@ -237,7 +236,7 @@ VALUES (@id, @name, @email, @issuer, @subject)
 ON CONFLICT (issuer, subject) DO UPDATE SET name = @name, email = @email RETURNING id`
 	deleteOldGroupRoles = `DELETE FROM memberships WHERE person_id = @person AND from_groups
 	AND NOT coalesce(workspace_id, '00000000-0000-0000-0000-000000000000') = ANY(@workspaces::uuid[])`
-	// A role that a person was given without groups is not changed. An unknown workspace is ignored.
+	// This statement does not change a role that a person set. It ignores an unknown workspace.
 	saveGroupRole = `INSERT INTO memberships AS known (person_id, workspace_id, role, from_groups)
 SELECT @person, @workspace, @role, true
 WHERE @workspace::uuid IS NULL OR EXISTS (SELECT FROM workspaces WHERE id = @workspace)
@@ -257,7 +256,8 @@ type ProviderSignIn struct {
 }
 
 // SignInWithProvider stores the person, applies the roles of the groups, accepts the invitation and
-// creates a session. It returns ErrNoAccess if the person then has no role, and stores nothing.
+// creates a session. If the person then has no role, SignInWithProvider stores nothing and returns
+// ErrNoAccess.
 func (s *Store) SignInWithProvider(ctx context.Context, p ProviderSignIn, signIn SignIn) (people.Session, error) {
 	var session people.Session
 	err := pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {

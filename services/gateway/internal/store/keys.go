@@ -17,7 +17,7 @@ import (
 	"ringfence.dev/services/gateway/internal/workspaces"
 )
 
-// Principal is the holder of an API key. It contains the key and its workspace.
+// Principal is the holder of an API key: the key and its workspace.
 type Principal struct {
 	KeyID              uuid.UUID
 	KeyName            string
@@ -29,7 +29,7 @@ type Principal struct {
 	RateLimitPerMinute *int32
 }
 
-// Workspace returns the workspace. Only the fields that authentication needs are set.
+// Workspace returns the workspace. It contains only the fields that authentication needs.
 func (h Principal) Workspace() workspaces.Workspace {
 	return workspaces.Workspace{ID: h.WorkspaceID, Plan: h.Plan, Status: h.Status, Features: h.Features, RateLimitPerMinute: h.RateLimitPerMinute}
 }
@@ -159,9 +159,9 @@ const revokeOtherOperators = `
 UPDATE operator_tokens SET revoked_at = now()
 WHERE revoked_at IS NULL AND NOT name = ANY(@names)`
 
-// SeedOperators stores exactly the given operators as valid. A new token replaces the old token of
-// the same name. The tokens of all other operators are revoked. A repeated call with the same
-// operators changes nothing.
+// SeedOperators makes the given operators the only valid operators. A new token replaces the old
+// token of the same name. The tokens of all other operators are revoked. A repeated call with the
+// same operators changes nothing.
 func (s *Store) SeedOperators(ctx context.Context, operators []Operator) error {
 	err := pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
 		names := make([]string, 0, len(operators))

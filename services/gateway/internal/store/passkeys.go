@@ -51,8 +51,10 @@ const deletePasskeysOf = `DELETE FROM passkeys WHERE person_id = @person`
 
 // SignUpWithPasskey accepts an invitation with a new passkey and creates a session. If the
 // invitation is for a person whose passkey is lost, the person's other passkeys and sessions are
-// deleted. Otherwise a new person is stored. It returns ErrNoInvitation, and ErrProviderOnly if the
-// roles of this person come from groups.
+// deleted. Otherwise a new person is stored.
+//
+// It returns ErrNoInvitation if the invitation cannot be accepted, and ErrProviderOnly if the
+// person has roles from groups.
 func (s *Store) SignUpWithPasskey(
 	ctx context.Context, person people.Person, key people.StoredPasskey, invitation []byte, signIn SignIn,
 ) (people.Session, error) {
@@ -122,8 +124,8 @@ const usePasskey = `UPDATE passkeys SET credential = @credential, last_used_at =
 WHERE id = @id AND person_id = @person`
 
 // SignInWithPasskey stores the new counter of a passkey and creates a session. It returns
-// pg.ErrNotFound if the passkey was deleted, ErrProviderOnly if a role comes from a group at the
-// sign-in provider, and ErrNoAccess if the person has no role.
+// pg.ErrNotFound if the passkey was deleted, ErrProviderOnly if the person has a role from a group
+// of the OpenID provider, and ErrNoAccess if the person has no role.
 func (s *Store) SignInWithPasskey(
 	ctx context.Context, key people.StoredPasskey, signIn SignIn,
 ) (people.Session, error) {
@@ -167,7 +169,7 @@ const (
 )
 
 // DeletePasskey deletes a passkey. It returns pg.ErrNotFound if the person has no such passkey, and
-// ErrLastPasskey if the person could not sign in any more.
+// ErrLastPasskey if the person could not sign in any more without it.
 func (s *Store) DeletePasskey(ctx context.Context, personID uuid.UUID, id []byte) error {
 	err := pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
 		args := pgx.NamedArgs{"id": id, "person": personID}

@@ -100,8 +100,9 @@ const grantOf = `SELECT m.role, w.status FROM workspaces w
 	JOIN memberships m ON m.person_id = @person AND (m.workspace_id = w.id OR m.role = 'operator')
 	WHERE w.id = @workspace ORDER BY m.workspace_id NULLS FIRST LIMIT 1`
 
-// GrantOf returns what a person may do in a workspace. It returns pg.ErrNotFound if the workspace
-// does not exist, or if the person is neither a member nor an operator.
+// GrantOf returns the role of a person in a workspace, and the status of the workspace. It returns
+// pg.ErrNotFound if the workspace does not exist, or if the person is neither a member nor an
+// operator.
 func (s *Store) GrantOf(ctx context.Context, personID, workspaceID uuid.UUID) (people.Grant, error) {
 	found, err := pg.One[people.Grant](ctx, s.pool, grantOf,
 		pgx.NamedArgs{"person": personID, "workspace": workspaceID})
@@ -124,7 +125,8 @@ func addPerson(ctx context.Context, tx pgx.Tx, p people.Person) error {
 	return nil
 }
 
-// The role does not come from groups any more after a person has set it.
+// When a person has set the role, later sign-ins through the provider do not change it. So
+// from_groups becomes false.
 const saveMembership = `INSERT INTO memberships AS known (person_id, workspace_id, role)
 VALUES (@person, @workspace, @role)
 ON CONFLICT (person_id, workspace_id) DO UPDATE SET role = @role, from_groups = false
@@ -146,8 +148,8 @@ func setRole(ctx context.Context, tx pgx.Tx, personID uuid.UUID, workspaceID *uu
 	return markForReplacement(ctx, tx, personID)
 }
 
-// markForReplacement makes the next request of each session replace its token. The caller has
-// locked the person.
+// markForReplacement marks all sessions of a person. The next request of each session then replaces
+// its token. The caller must have locked the person.
 func markForReplacement(ctx context.Context, tx pgx.Tx, personID uuid.UUID) error {
 	if _, err := tx.Exec(ctx, replaceTokens, pgx.NamedArgs{"person": personID}); err != nil {
 		return fmt.Errorf("mark the sessions of %s: %w", personID, err)
@@ -159,7 +161,8 @@ func markForReplacement(ctx context.Context, tx pgx.Tx, personID uuid.UUID) erro
 // an operator.
 var ErrLastOwner = errors.New("the last owner or operator")
 
-// The lock of the workspace serializes changes of its owners. Changes of operators lock the table.
+// Changes of the owners of a workspace lock the workspace, so that they run one after the other.
+// Changes of operators lock the table memberships.
 const (
 	lockMembers   = `SELECT 1 FROM workspaces WHERE id = @workspace FOR UPDATE`
 	lockOperators = `LOCK TABLE memberships IN SHARE ROW EXCLUSIVE MODE`
@@ -187,7 +190,7 @@ func (s *Store) SetRole(ctx context.Context, personID, workspaceID uuid.UUID, ro
 const withdrawInvitations = `DELETE FROM invitations WHERE invited_by = @actor AND accepted_at IS NULL
 	AND (@workspace::uuid IS NULL OR workspace_id = @workspace)`
 
-// endInvitationsBy withdraws the open invitations that a person created and may no longer create.
+// endInvitationsBy withdraws the open invitations that a person created but may no longer create.
 // Otherwise the person could accept one of them and get a role again. If workspaceID is nil, the
 // person was an operator, so the invitations to all workspaces are withdrawn.
 func endInvitationsBy(ctx context.Context, tx pgx.Tx, personID uuid.UUID, workspaceID *uuid.UUID) error {
@@ -213,8 +216,8 @@ func (s *Store) RemoveMember(ctx context.Context, personID uuid.UUID, workspaceI
 	})
 }
 
-// changeMember runs change while no other change of owners or operators can commit. change receives
-// the present role of the person, and returns true if the person keeps this role.
+// changeMember calls change while no other change of owners or operators can commit. change
+// receives the current role of the person. It returns true if the person keeps this role.
 func (s *Store) changeMember(
 	ctx context.Context, personID uuid.UUID, workspaceID *uuid.UUID,
 	change func(tx pgx.Tx, old people.Role) (keeps bool, err error),
@@ -225,7 +228,7 @@ func (s *Store) changeMember(
 			lock = lockOperators
 		}
 		args := pgx.NamedArgs{"person": personID, "workspace": workspaceID}
-		for _, statement := range []string{lockSessions, lock} { // a sign-in locks the person first, too
+		for _, statement := range []string{lockSessions, lock} { // a sign-in also locks the person first
 			if _, err := tx.Exec(ctx, statement, args); err != nil {
 				return err
 			}
@@ -255,7 +258,7 @@ const (
 	deleteCodesOf = `DELETE FROM sign_in_codes WHERE person_id = @person OR expires_at < now()`
 	insertCode    = `INSERT INTO sign_in_codes (hash, person_id, expires_at)
 VALUES (@hash, @person, now() + @lifetime::interval)`
-	// No OpenID provider has the issuer "local", because an issuer is a URL.
+	// The issuer "local" cannot be the issuer of an OpenID provider, which is always a URL.
 	localPerson = `INSERT INTO people (id, name, issuer, subject) VALUES (@id, 'Local operator', 'local', 'operator')
 ON CONFLICT (issuer, subject) DO UPDATE SET name = people.name RETURNING id`
 )
@@ -320,7 +323,8 @@ WHERE (SELECT count(*) FROM (SELECT FROM sign_in_attempts LIMIT @max) AS stored)
 	deleteExpiredAttempts = `DELETE FROM sign_in_attempts WHERE expires_at <= now()`
 )
 
-// ErrTooManyAttempts means that no further sign-in can be started before others end or expire.
+// ErrTooManyAttempts means that no further sign-in can be started until other started sign-ins end
+// or expire.
 var ErrTooManyAttempts = errors.New("too many started sign-ins")
 
 // AddAttempt stores the state of a started sign-in. It returns ErrTooManyAttempts if too many are

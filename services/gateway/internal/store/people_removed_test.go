@@ -10,7 +10,7 @@ import (
 	"ringfence.dev/services/gateway/internal/store"
 )
 
-// operators returns the ids of two operators.
+// operators inserts two operators and returns their ids.
 func operators(t *testing.T, insert func(sql string, args ...any)) (ada, bob uuid.UUID) {
 	t.Helper()
 	ada, bob = uuid.New(), uuid.New()

@@ -29,8 +29,8 @@ func execute(t *testing.T, pool *pgxpool.Pool, sql string, args ...any) {
 	}
 }
 
-// concurrently runs f ten times at once and returns the number of calls without an error. Each
-// error must be want.
+// concurrently runs f ten times concurrently and returns the number of calls that succeeded. All
+// other calls must return the error want.
 func concurrently(t *testing.T, want error, f func(i int) error) int {
 	t.Helper()
 	var done atomic.Int32
@@ -97,7 +97,7 @@ func TestReplaceToken_ConcurrentRequestsReplaceATokenOnce(t *testing.T) {
 	}
 }
 
-func TestAcceptInvitation_ConcurrentPeopleAcceptItOnce(t *testing.T) {
+func TestAcceptInvitation_OneOfManyConcurrentPeopleAcceptsIt(t *testing.T) {
 	t.Parallel()
 	st, _ := newStore(t)
 	ctx := t.Context()

@@ -13,9 +13,9 @@ import (
 	"ringfence.dev/services/gateway/internal/workspaces"
 )
 
-// The row lock serializes the statement, so the counts of all replicas are exact. clock_timestamp()
-// is read after the row is locked. A request that waited is therefore never counted at an earlier
-// time than the previous request.
+// The row lock makes concurrent counts run one after the other, so the counts of all replicas are
+// exact. clock_timestamp() is read after the row is locked. So a request that waited for the lock
+// is never counted at an earlier time than the previous request.
 const countRequest = `INSERT INTO rate_limits AS held (key, tat, allowed)
 VALUES (@key, clock_timestamp() + @step::interval, true)
 ON CONFLICT (key) DO UPDATE SET (tat, allowed) = (
@@ -25,9 +25,9 @@ ON CONFLICT (key) DO UPDATE SET (tat, allowed) = (
 	CROSS JOIN LATERAL (SELECT counted.next <= clock.now + @span::interval AS fits) AS judged)
 RETURNING allowed, tat - clock_timestamp() AS ahead`
 
-// The same statement reads the holder and counts the request. Each request uses the settings and
-// the revocations that were committed before the request arrived. If the key is revoked or unknown,
-// the statement returns no row and counts nothing.
+// One statement reads the holder of the key and counts the request. So each request uses the
+// settings and revocations that were committed before the request arrived. If the key is revoked or
+// unknown, the statement returns no row and counts nothing.
 const countKeyRequest = `WITH holder AS (
 	SELECT k.id AS key_id, k.name AS key_name, k.workspace_id, k.access, w.plan, w.status, w.features,
 	    w.rate_limit_per_minute

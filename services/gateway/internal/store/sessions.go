@@ -16,9 +16,9 @@ import (
 
 // SignIn describes the session that a sign-in creates.
 type SignIn struct {
-	Hash apikeys.Hash // of the new token
-	// Previous is the hash of the token that the client sent with the sign-in. The session of this
-	// token ends. If it is nil, the client sent no token.
+	Hash apikeys.Hash // the hash of the new token
+	// Previous is the hash of the token that the client sent with the sign-in. The session of that
+	// token ends. Previous is nil if the client sent no token.
 	Previous *apikeys.Hash
 	// AuthenticatedAt is when the person proved the identity to the OpenID provider. If it is nil, the
 	// person proved it at the sign-in.
@@ -36,8 +36,8 @@ const sessionColumns = `id, person_id, method, signed_in_at,
 const liveSession = ` last_used_at > now() - @idle::interval AND signed_in_at > now() - @age::interval
 	AND (replaced_at IS NULL OR replaced_at > now() - @replaced::interval)`
 
-// A token that was replaced works for a few seconds more, so a session ends together with the
-// sessions before and after it.
+// For a few seconds, a replaced token can still be used, so its session row remains. To end a
+// session, these statements delete the whole chain of sessions that replaced each other.
 const (
 	withReplaced = `WITH RECURSIVE chain AS (SELECT id, replaced_by FROM sessions WHERE `
 	deleteChain  = ` UNION SELECT s.id, s.replaced_by FROM sessions s
@@ -131,14 +131,14 @@ const (
 FOR NO KEY UPDATE`
 	endReplaced = `UPDATE sessions SET replaced_at = now(), replaced_by = @new
 WHERE id = @id AND replaced_at IS NULL AND replace`
-	// The new session has the sign-in time of the old session.
+	// The new session has the same sign-in time as the old session.
 	copySession = `INSERT INTO sessions (id, hash, person_id, method, signed_in_at, authenticated_at)
 SELECT @new, @hash, person_id, method, signed_in_at, authenticated_at FROM sessions WHERE id = @id
 RETURNING ` + sessionColumns
 )
 
-// ReplaceToken gives a session a new token. It returns pg.ErrNotFound if the token need not be
-// replaced any more, because another request has replaced it.
+// ReplaceToken gives a session a new token. It returns pg.ErrNotFound if another request has
+// already replaced the token.
 func (s *Store) ReplaceToken(ctx context.Context, id uuid.UUID, hash apikeys.Hash) (people.Session, error) {
 	next, err := uuid.NewV7()
 	if err != nil {

@@ -15,8 +15,8 @@ import (
 	"ringfence.dev/services/gateway/internal/people"
 )
 
-// record writes the audit entry of a change that the person makes by signing in. It commits with
-// the change.
+// record writes the audit entry of a change that a person makes by signing in. The entry commits
+// with the change.
 func (s SignIn) record(ctx context.Context, tx pgx.Tx, p people.Person, change audit.Entry) error {
 	change.Actor = audit.Actor{Type: audit.User, ID: p.ID.String(), Name: p.Name}
 	change.Operator = people.ActorPrefix + p.ID.String()
@@ -24,7 +24,8 @@ func (s SignIn) record(ctx context.Context, tx pgx.Tx, p people.Person, change a
 	return insertDone(ctx, tx, change)
 }
 
-// recordCommand writes the audit entry of a command of the gateway. It commits with the change.
+// recordCommand writes the audit entry of a change by a command of the gateway. The entry commits
+// with the change.
 func recordCommand(ctx context.Context, tx pgx.Tx, command string, change audit.Entry) error {
 	id, err := uuid.NewV7()
 	if err != nil {
@@ -46,7 +47,7 @@ func insertDone(ctx context.Context, tx pgx.Tx, change audit.Entry) error {
 	return insertEntry(ctx, tx, change)
 }
 
-// change returns an audit entry about an object. The caller sets the actor and the request.
+// change returns an audit entry about an object. The caller must set the actor and the request.
 func change(object audit.Object, workspaceID *uuid.UUID, before, after any) (audit.Entry, error) {
 	entry := audit.Entry{Intent: audit.Intent{Object: object, WorkspaceID: workspaceID}}
 	for _, state := range []struct {
@@ -83,8 +84,8 @@ func stateOfInvitation(i people.Invitation) invitationState {
 const rolesOfPerson = `SELECT coalesce(workspace_id, '00000000-0000-0000-0000-000000000000') AS workspace_id, role
 	FROM memberships WHERE person_id = @person`
 
-// rolesByWorkspace returns the roles of a person by the ids of the workspaces. The role of an
-// operator has the id uuid.Nil.
+// rolesByWorkspace returns the roles of a person, by the ids of the workspaces. The role operator
+// has the id uuid.Nil.
 func rolesByWorkspace(ctx context.Context, tx pgx.Tx, personID uuid.UUID) (map[uuid.UUID]people.Role, error) {
 	rows, err := pg.Many[struct {
 		WorkspaceID uuid.UUID
@@ -100,7 +101,7 @@ func rolesByWorkspace(ctx context.Context, tx pgx.Tx, personID uuid.UUID) (map[u
 	return roles, nil
 }
 
-// recordRoles writes an entry for each role that groups gave, changed or took.
+// recordRoles writes an audit entry for each role that groups gave, changed or removed.
 func (s SignIn) recordRoles(
 	ctx context.Context, tx pgx.Tx, p people.Person, before, after map[uuid.UUID]people.Role,
 ) error {

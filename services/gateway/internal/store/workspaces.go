@@ -50,8 +50,8 @@ func (s *Store) Workspaces(ctx context.Context, request page.Request) ([]workspa
 	return found, nil
 }
 
-// cursorError converts pg.ErrNotFound to the 422 for a starting_after that is not the id of a row.
-// It returns other errors unchanged.
+// cursorError converts pg.ErrNotFound to the 422 error for a starting_after that is not the id of a
+// row. It returns other errors unchanged.
 func cursorError(err error) error {
 	if errors.Is(err, pg.ErrNotFound) {
 		return page.UnknownCursor()
@@ -93,9 +93,9 @@ const updateWorkspace = `UPDATE workspaces SET name = @name, plan = @plan, statu
 WHERE id = @id AND version = @version - 1
 RETURNING ` + workspaceColumns
 
-// ChangeWorkspace commits the version of a workspace that nextVersion returns, with its event and
-// its audit entry. nextVersion receives the stored version, which is locked, so no concurrent
-// change is lost. If nextVersion returns an error, nothing is stored.
+// ChangeWorkspace commits the next version of a workspace with its event and its audit entry.
+// nextVersion receives the stored version and returns the next one. The stored version is locked,
+// so no concurrent change is lost. If nextVersion returns an error, nothing is stored.
 func (s *Store) ChangeWorkspace(
 	ctx context.Context, id uuid.UUID, entry audit.Entry, state State,
 	nextVersion func(workspaces.Workspace) (workspaces.Workspace, error),

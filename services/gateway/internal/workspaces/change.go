@@ -35,8 +35,8 @@ func (o *Optional[T]) UnmarshalJSON(raw []byte) error {
 	return json.Unmarshal(raw, &o.Value)
 }
 
-// FeatureChange changes the overrides of the plan's features. An absent member is not changed; null
-// removes the override.
+// FeatureChange changes the overrides of the plan's features. A member that is absent is not
+// changed. Null removes the override.
 type FeatureChange struct {
 	API         Optional[bool] `json:"api"`
 	Webhooks    Optional[bool] `json:"webhooks"`
@@ -44,8 +44,8 @@ type FeatureChange struct {
 	Recordings  Optional[bool] `json:"recordings"`
 }
 
-// RetentionChange changes the retention periods. An absent member is not changed; null sets the
-// default.
+// RetentionChange changes the retention periods. A member that is absent is not changed. Null sets
+// the default.
 type RetentionChange struct {
 	CallsDays       Optional[int32] `json:"calls_days"`
 	TranscriptsDays Optional[int32] `json:"transcripts_days"`
@@ -53,8 +53,8 @@ type RetentionChange struct {
 	WebhooksDays    Optional[int32] `json:"webhooks_days"`
 }
 
-// Change is the body of POST and PATCH. In PATCH an absent member is not changed, and null sets the
-// default.
+// Change is the body of POST and PATCH. In PATCH, a member that is absent is not changed, and null
+// sets the default.
 type Change struct {
 	Name               Optional[string]          `json:"name"`
 	Plan               Optional[Plan]            `json:"plan"`
@@ -216,10 +216,10 @@ func applyLimits(w *Workspace, c Change) error {
 }
 
 // minCallsDays is the minimum retention period of calls in days. Records about a call can arrive
-// late or again, but not after such a long time.
+// late or repeatedly, but not after 60 days.
 const (
 	minCallsDays = 60
-	maxDays      = 3653 // 3653 days are ten years
+	maxDays      = 3653 // ten years
 )
 
 func applyRetention(w *Workspace, c Change) error {

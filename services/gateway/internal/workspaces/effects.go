@@ -12,8 +12,9 @@ func AllServices() []string {
 }
 
 // Services returns the names of the services that must store a PATCH before the gateway responds
-// (docs/reference/api/operator-api.md#workspace-fields). A setting in the body counts even if its
-// value did not change, because an earlier request may have stored the value in the gateway only.
+// (docs/reference/api/operator-api.md#workspace-fields). It includes the services of a setting
+// whose value did not change, because an earlier request may have stored the value only in the
+// gateway.
 func (c Change) Services() []string {
 	set := map[string]bool{}
 	for _, setting := range []struct {

@@ -39,14 +39,15 @@ const (
 	Test Mode = "test"
 )
 
-// The defaults of a workspace. See docs/reference/api/operator-api.md#workspace-fields.
+// These are the default settings of a workspace
+// (docs/reference/api/operator-api.md#workspace-fields).
 const (
 	defaultLiveCalls      = 500
 	defaultCallsPerSecond = 50
 )
 
-// The default rate limits, in requests per minute for each API key. See
-// docs/reference/api/README.md#rate-limits.
+// These are the default rate limits, in requests per minute for each API key
+// (docs/reference/api/README.md#rate-limits).
 const (
 	DefaultRate = 120
 	ScaleRate   = 600
@@ -61,8 +62,8 @@ type Features struct {
 	Recordings  *bool `json:"recordings,omitempty"`
 }
 
-// Retention contains the retention periods in days. For nil the default period is used. See
-// docs/reference/api/operator-api.md#retention-periods.
+// Retention contains the retention periods in days
+// (docs/reference/api/operator-api.md#retention-periods). If a period is nil, the default is used.
 type Retention struct {
 	CallsDays       *int32 `json:"calls_days,omitempty"`
 	TranscriptsDays *int32 `json:"transcripts_days,omitempty"`
@@ -82,7 +83,7 @@ type Workspace struct {
 	// window is used. contacts-compliance applies the policy.
 	CallingPolicy json.RawMessage
 	// PolicyOperator is the operator who set CallingPolicy. PolicyVersion is the version of the
-	// workspace with that change. Both are nil if no policy was set.
+	// workspace that contained this policy first. Both are nil if no policy was set.
 	PolicyOperator *string
 	PolicyVersion  *int64
 	Features       Features
@@ -90,8 +91,8 @@ type Workspace struct {
 	RateLimitPerMinute *int32
 	MaxLiveCalls       int32
 	CallsPerSecond     int32
-	// Destinations are the only number prefixes that the workspace can call. If Destinations is
-	// empty, there is no restriction.
+	// Destinations are the number prefixes that the workspace may call. If the list is empty, every
+	// number is allowed.
 	Destinations []string
 	Retention    Retention
 	// Version increases by one with each change.
@@ -112,7 +113,8 @@ func (w Workspace) Webhooks() bool { return featureEnabled(w.Features.Webhooks, 
 // Transcripts reports whether transcripts are stored and shown.
 func (w Workspace) Transcripts() bool { return featureEnabled(w.Features.Transcripts, false) }
 
-// Recordings reports whether calls are recorded after the notice of recording was played.
+// Recordings reports whether calls are recorded. The recording starts after the notice of recording
+// was played.
 func (w Workspace) Recordings() bool { return featureEnabled(w.Features.Recordings, false) }
 
 func featureEnabled(override *bool, plan bool) bool {
