@@ -144,7 +144,7 @@ func (h *fixture) requireReseal(want string, ids ...string) {
 	}
 }
 
-func TestRotation_SealsEverySecretWithTheFirstKey(t *testing.T) {
+func TestReseal_EncryptsEverySecretWithTheFirstKey(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t)
 	made := h.subscribe(50, "old")
@@ -173,12 +173,12 @@ func TestRotation_SealsEverySecretWithTheFirstKey(t *testing.T) {
 	h.requireReseal("0 secrets resealed, 53 already current, 0 could not be opened", "new", "old")
 }
 
-func TestRotation_SucceedsWithoutSubscriptions(t *testing.T) {
+func TestReseal_SucceedsWithoutSubscriptions(t *testing.T) {
 	t.Parallel()
 	newFixture(t).requireReseal("0 secrets resealed, 0 already current, 0 could not be opened", "new", "old")
 }
 
-func TestRotation_ReportsMissingKeysAndSealsTheOtherSecrets(t *testing.T) {
+func TestReseal_ReportsMissingKeysAndEncryptsTheOtherSecrets(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t)
 	h.subscribe(20, "lost")
@@ -225,7 +225,7 @@ func (w *cancelingWriter) Write(text []byte) (int, error) {
 	return w.text.Write(text)
 }
 
-func TestRotation_ReturnsAnErrorIfInterruptedAndContinuesNextTime(t *testing.T) {
+func TestReseal_ReturnsAnErrorIfInterruptedAndContinuesNextTime(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t)
 	h.subscribe(60, "old")
@@ -265,7 +265,7 @@ func TestRotation_ReturnsAnErrorIfInterruptedAndContinuesNextTime(t *testing.T) 
 
 // The reseal command reads a secret and waits for a locked row. Before it can write, a replica
 // replaces this secret with a new one. The command must not overwrite the new secret.
-func TestRotation_DoesNotOverwriteASecretThatChangedMeanwhile(t *testing.T) {
+func TestReseal_DoesNotOverwriteASecretThatChangedMeanwhile(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct{ name, key string }{
 		{"by a replica with the new order of keys", "new"},
@@ -321,7 +321,7 @@ func (h *fixture) awaitBlocked() {
 
 // Two replicas replace secrets continuously while the reseal command runs 20 times. One replica
 // seals with the old key, and the other replica seals with the new key. No new secret may be lost.
-func TestRotation_KeepsSecretsThatReplicasReplaceConcurrently(t *testing.T) {
+func TestReseal_KeepsSecretsThatReplicasReplaceConcurrently(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t)
 	made := h.subscribe(30, "old")

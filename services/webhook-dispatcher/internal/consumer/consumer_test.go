@@ -246,7 +246,7 @@ func TestCallEvents_RepeatedRecordOfADeliveredEventQueuesNothing(t *testing.T) {
 	h.await(`SELECT count(*) FROM delivery_queue`, 1)
 }
 
-func TestCallEvents_UnreadableRecordsAreParkedAndOthersApplied(t *testing.T) {
+func TestCallEvents_UnreadableRecordsAreParkedAndOtherRecordsAreApplied(t *testing.T) {
 	t.Parallel()
 	h, ws := newFixture(t), uuid.New()
 	h.subscribe(ws, "call.completed")

@@ -77,7 +77,7 @@ func dispatcher(t *testing.T, st *store.Store) (*dispatch.Dispatcher, *endpoint)
 
 // Every tenth round publishes an invalid record. The consumer then rolls back the batch and applies
 // its records one by one. Every delivery must still be sent only once.
-func TestCallEvents_EachDeliveryIsSentOnceInMixedBatches(t *testing.T) {
+func TestCallEvents_InvalidRecordsDoNotRepeatDeliveriesOfTheirBatch(t *testing.T) {
 	t.Parallel()
 	h := newSendingFixture(t)
 	e, ws := h.endpoint, uuid.New()

@@ -81,7 +81,7 @@ func (h *fixture) complete(work deliveries.Work, outcome deliveries.Outcome) {
 // The erasure of a call waits for a delivery that another transaction has locked. That transaction
 // can itself wait for the event stream of the workspace. Therefore the erasure must not lock this
 // event stream while it waits.
-func TestErasure_WaitsForDeliveriesBeforeItStoresEvents(t *testing.T) {
+func TestErasure_DoesNotLockTheEventStreamWhileItWaits(t *testing.T) {
 	t.Parallel()
 	h, ws, call := newDatabaseFixture(t), uuid.New(), uuid.New()
 	h.subscribe(ws, "call.ringing")
@@ -128,7 +128,7 @@ func TestErasure_WaitsForDeliveriesBeforeItStoresEvents(t *testing.T) {
 
 // The first delivery has ended, the second delivery waits for a retry, and the third delivery is
 // being sent. Another call is not erased.
-func TestErasure_WaitingBodiesAreSentWithoutPersonalData(t *testing.T) {
+func TestErasure_QueuedEventsAreSentWithoutPersonalData(t *testing.T) {
 	t.Parallel()
 	h, ws, call, other, erasure := newFixture(t), uuid.New(), uuid.New(), uuid.New(), uuid.New()
 	sub := h.subscribe(ws, "call.ringing", "call.answered", "call.completed")
@@ -214,7 +214,7 @@ func (h *fixture) checkErased(sub, ws, call, erasure uuid.UUID) {
 
 // The events and the erasure are published before the consumer starts, so all of them arrive in one
 // batch.
-func TestErasure_InTheSameBatchAsItsEventsErasesTheirBodies(t *testing.T) {
+func TestErasure_ErasesTheBodiesOfEventsInTheSameBatch(t *testing.T) {
 	t.Parallel()
 	h, ws, call, other := newDatabaseFixture(t), uuid.New(), uuid.New(), uuid.New()
 	sub := h.subscribe(ws, "call.completed")

@@ -107,8 +107,9 @@ func config() dispatch.Config {
 	}
 }
 
-// stopAndWait cancels the context of the dispatcher, as SIGTERM does, and waits until Run has
-// returned. The channel stopping is closed after the cancellation.
+// runningDispatcher is a dispatcher that runs during a test. stopAndWait cancels its context, as
+// SIGTERM does, and waits until Run has returned. The channel stopping is closed after the
+// cancellation.
 type runningDispatcher struct {
 	*dispatch.Dispatcher
 	stopAndWait func()
@@ -309,8 +310,9 @@ type receiver struct {
 	response func(receivedRequest, int) int
 }
 
-// responseStatus returns the status of the response to a request. Its second parameter is the
-// number of the request, counted from 1. If responseStatus is nil, the receiver responds 200.
+// newReceiver starts an endpoint. responseStatus returns the status of the response to a request.
+// Its second parameter is the number of the request, counted from 1. If responseStatus is nil, the
+// receiver responds 200.
 func newReceiver(t *testing.T, responseStatus func(receivedRequest, int) int) *receiver {
 	t.Helper()
 	r := &receiver{response: responseStatus}

@@ -263,7 +263,7 @@ func TestStream_MessageHasTheDocumentedFormat(t *testing.T) {
 	}
 }
 
-func TestStream_SendsComments(t *testing.T) {
+func TestStream_SendsAnOpenCommentAndKeepAliveComments(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	r := f.replica(func(h *Hub) { h.commentInterval = time.Millisecond })
@@ -362,7 +362,7 @@ func TestStream_EndsCleanlyWhenTheServerCloses(t *testing.T) {
 }
 
 // After a failover to an asynchronous standby, the newest events can be missing in the database.
-func TestHub_EndsStreamsIfTheDatabaseLostPositions(t *testing.T) {
+func TestHub_EndsStreamsIfTheDatabaseLostEvents(t *testing.T) {
 	t.Parallel()
 	f, ws := newFixture(t), uuid.New()
 	ids := f.listen(f.replica(), ws)
@@ -385,7 +385,7 @@ func TestHub_EndsStreamsIfTheDatabaseLostPositions(t *testing.T) {
 
 // The database lost events in a failover. Before the hub polls, new events get higher positions
 // than the lost events had.
-func TestHub_EndsStreamsOfAnotherTimeline(t *testing.T) {
+func TestHub_EndsStreamsIfTheTimelineOfTheDatabaseChanges(t *testing.T) {
 	t.Parallel()
 	f, ws := newFixture(t), uuid.New()
 	ids := f.listen(f.replica(), ws)
@@ -448,7 +448,7 @@ func TestHub_LimitsTheStreamsOfAReplica(t *testing.T) {
 
 // The renewal has read the list of open streams and waits for a lock. Meanwhile one of the streams
 // is closed. The renewal must not insert its row again.
-func TestHub_RenewalDoesNotKeepAClosedStream(t *testing.T) {
+func TestHub_RenewalDoesNotKeepTheRowOfAClosedStream(t *testing.T) {
 	t.Parallel()
 	f, ws := newFixture(t), uuid.New()
 	hub := New(f.store, prometheus.NewRegistry())

@@ -110,8 +110,8 @@ type pollRow struct {
 	More      bool
 }
 
-// If a subscription was resumed, or its workspace changed, it is returned twice: once for its first
-// attempts and once for its retries. Its due time is unknown.
+// pollDue returns due subscriptions. If a subscription was resumed, or its workspace changed, it is
+// returned twice: once for its first attempts and once for its retries. Its due time is unknown.
 const pollDue = `
 WITH due AS MATERIALIZED (
     SELECT q.subscription_id, q.is_retry, q.due_at, q.delivery_id
@@ -175,8 +175,8 @@ type listRow struct {
 	Retry     bool
 }
 
-// A scalar subquery with LIMIT is always executed as one index lookup, even if the planner expects
-// many rows.
+// listDue uses scalar subqueries with LIMIT. Postgres always executes such a subquery as one index
+// lookup, even if the planner expects many rows.
 const listDue = `
 SELECT s.id, s.url, s.resumed_at,
        coalesce((SELECT true FROM delivery_queue q
@@ -308,9 +308,9 @@ func (r claimedRow) work() deliveries.Work {
 	}
 }
 
-// The commit of a claim does not wait for the disk, so that requests are sent earlier. If a crash
-// of the database loses the claim, the delivery is sent again with the same attempt number, and
-// only the first stored result counts.
+// claimSettings makes the commit of a claim not wait for the disk, so that requests are sent
+// earlier. If a crash of the database loses the claim, the delivery is sent again with the same
+// attempt number, and only the first stored result counts.
 const claimSettings = genericPlan + `, set_config('synchronous_commit', 'off', true)`
 
 const claimDue = `
@@ -432,7 +432,8 @@ func (s *Store) CountBacklog(ctx context.Context, subs []Quota, limit int) (Back
 	return rows[0], nil
 }
 
-// If a delivery was held during a pause, its waiting time starts when the subscription is resumed.
+// countBacklog computes the time for which deliveries have waited. If a delivery was held during a
+// pause, its waiting time starts when the subscription is resumed.
 const countBacklog = `
 SELECT count(*) AS rows,
        coalesce(extract(epoch FROM now() - min(greatest(counted.due_at, counted.resumed_at))), 0)::float8 AS oldest

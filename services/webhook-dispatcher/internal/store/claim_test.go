@@ -34,9 +34,9 @@ func queueLength() int {
 	return 20_000
 }
 
-// Each of @subs subscriptions has @each due deliveries. Four of five subscriptions are paused. Each
-// pair of consecutive deliveries belongs to one call, so the second delivery of a pair waits for
-// the first delivery.
+// insertCrowd inserts @subs subscriptions with @each due deliveries each. Four of five
+// subscriptions are paused. Each pair of consecutive deliveries belongs to one call, so the second
+// delivery of a pair waits for the first delivery.
 const insertCrowd = `
 WITH sub AS (
     INSERT INTO subscriptions (id, workspace_id, name, url, events, status, secret_sealed, secret_last4)
@@ -171,7 +171,7 @@ func TestPoll_DoesNotReadDeliveriesOfPausedSubscriptions(t *testing.T) {
 	wantAtMost(t, "pages read by a list of the active subscriptions", list, 2200)
 }
 
-func TestStatus_ChangesDoNotReadTheQueue(t *testing.T) {
+func TestSubscriptionStatus_ChangesDoNotReadTheQueue(t *testing.T) {
 	t.Parallel()
 	r, ws, other := newFixture(t), uuid.New(), uuid.New()
 	sub, neighbor := r.subscribe(ws, "call.completed"), r.subscribe(other, "call.completed")
@@ -242,7 +242,7 @@ func TestStatus_ChangesDoNotReadTheQueue(t *testing.T) {
 
 // Another transaction locks every queued delivery of the subscription. If a change of the status
 // waited for such a lock, the statement timeout would end the change.
-func TestStatus_ChangesDoNotWaitForLockedDeliveries(t *testing.T) {
+func TestSubscriptionStatus_ChangesDoNotWaitForLockedDeliveries(t *testing.T) {
 	t.Parallel()
 	r, ws, other := newFixture(t), uuid.New(), uuid.New()
 	sub := r.subscribe(ws, "call.completed")

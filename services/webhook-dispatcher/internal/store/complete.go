@@ -241,9 +241,9 @@ func (r healthRow) health() SubscriptionHealth {
 	}}
 }
 
-// MarkWarned records the warning about an active subscription and stores the event
-// webhook_subscription.failing. first is false if an earlier call recorded the warning, if a
-// delivery has succeeded meanwhile, or if the subscription is not active.
+// MarkWarned records that a subscription fails, and stores the event webhook_subscription.failing.
+// first is false if an earlier call has already done this, if a delivery has succeeded meanwhile,
+// or if the subscription is not active.
 func (s *Store) MarkWarned(ctx context.Context, subscriptionID uuid.UUID) (first bool, err error) {
 	err = pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
 		first = false

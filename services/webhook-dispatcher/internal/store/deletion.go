@@ -85,7 +85,7 @@ WHERE q.subscription_id = @id
 ORDER BY q.is_retry, q.due_at, q.delivery_id
 LIMIT @limit`
 
-// Rows are locked in the order of their ids, as in Complete, to prevent deadlocks.
+// deleteQueued locks the rows in the order of their ids, like Complete, to prevent deadlocks.
 const deleteQueued = `
 WITH open AS (
     SELECT delivery_id FROM delivery_queue WHERE delivery_id = ANY (@ids::uuid[]) AND subscription_id = @id

@@ -43,8 +43,8 @@ type Delivery struct {
 
 // Attempt is a stored attempt of a delivery.
 type Attempt struct {
-	// Replay is 0 before the first replay. No is the number of the attempt, counted from 1 after
-	// each replay.
+	// Replay is the number of the replay to which the attempt belongs, or 0 before the first
+	// replay. No is the number of the attempt within this replay, from 1.
 	Replay  int
 	No      int
 	At      time.Time
@@ -74,8 +74,8 @@ func (t Attempt) Sent() bool {
 	return t.Error == nil || !deliveries.Failure(*t.Error).Internal()
 }
 
-// A queued delivery is shown with the status held while its subscription or its workspace may not
-// receive deliveries.
+// deliveryColumns returns the status held for a queued delivery whose subscription or workspace may
+// not receive deliveries.
 const (
 	deliveryColumns = `
 SELECT d.id, d.created_at, d.event_id, d.event_type,

@@ -47,8 +47,8 @@ SELECT delivery_id FROM delivery_queue WHERE delivery_id = ANY (ARRAY(
     JOIN deliveries d ON d.workspace_id = e.workspace_id AND d.call_id = e.call_id))
 ORDER BY delivery_id FOR UPDATE`
 
-// The locks are taken in the same order as in Complete, to prevent deadlocks: queue rows by id,
-// then deliveries.
+// lockQueueOf locks the queue rows by id, before the deliveries are locked. Complete uses the same
+// order, so the transactions cannot deadlock.
 const lockQueueOf = `
 SELECT delivery_id FROM delivery_queue WHERE delivery_id = ANY (@ids::uuid[]) ORDER BY delivery_id FOR UPDATE`
 

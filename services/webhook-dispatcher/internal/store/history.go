@@ -94,8 +94,8 @@ func (s *Store) RetentionPeriods(ctx context.Context) ([]RetentionPeriod, error)
 	return found, nil
 }
 
-// An event is deleted together with its last delivery. Rows that this statement deletes are still
-// visible within the statement.
+// deleteExpired deletes an event together with its last delivery. Rows that this statement deletes
+// are still visible within the statement.
 const deleteExpired = `
 WITH oldest AS (
     SELECT d.id, d.created_at FROM subscriptions s CROSS JOIN LATERAL (

@@ -166,8 +166,9 @@ SELECT d.status, d.erased_at IS NOT NULL
 FROM deliveries d WHERE d.id = @id AND d.created_at = @created_at
 FOR UPDATE OF d`
 
-// A delivery waits for a retry if the result of its last attempt is stored. Then both tables have
-// the same number of attempts. During an attempt, the number in the queue is larger by one.
+// restartWaiting changes only a delivery that waits for a retry. The result of the last attempt of
+// such a delivery is stored, so both tables have the same number of attempts. During an attempt,
+// the number in the queue is larger by one.
 const restartWaiting = `
 WITH again AS (
     UPDATE delivery_queue q

@@ -64,8 +64,9 @@ func (s *Store) StreamHead(ctx context.Context, workspaceID uuid.UUID) (StreamCu
 	return cursor, nil
 }
 
-// If the newest event has expired, all earlier events have expired too. The cursor then has the id
-// of the start of the stream. A client that resumes at this id receives the same events.
+// streamHead returns the id of the start of the stream if the newest event has expired. In this
+// case all earlier events have expired too, so a client that resumes at this id receives the same
+// events.
 const streamHead = `
 SELECT coalesce(h.position, 0) AS position, now() AS ingested_at, database_timeline() AS timeline,
        coalesce((SELECT s.event_id FROM stream_events s
@@ -182,7 +183,7 @@ func (r streamRow) event(timeline string) StreamEvent {
 
 const selectTimeline = `SELECT database_timeline()`
 
-// The size of a stored body can be computed without reading the body.
+// streamEvents computes the size of the stored bodies without reading them.
 const streamEvents = `
 SELECT position, ingested_at, event_id, type, body, selected
 FROM (SELECT s.*, count(*) OVER () AS selected,

@@ -443,7 +443,7 @@ func TestStream_TestEventHasNoPosition(t *testing.T) {
 }
 
 // Twenty clients of two replicas connect at the same time.
-func TestOpenStream_LimitIsExact(t *testing.T) {
+func TestOpenStream_ConcurrentCallsDoNotExceedTheLimit(t *testing.T) {
 	t.Parallel()
 	r, ws, other := newFixture(t), uuid.New(), uuid.New()
 	replicas := []*store.Store{r.store, store.New(r.pool, box(t))}

@@ -155,7 +155,8 @@ const lockSubscription = `
 SELECT status FROM subscriptions WHERE workspace_id = @workspace_id AND id = @id AND deleted_at IS NULL
 FOR NO KEY UPDATE`
 
-// failed_at and failed_reason are cleared when the status changes from failed to another status.
+// updateSubscription clears failed_at and failed_reason when the status changes from failed to
+// another status.
 const updateSubscription = `
 UPDATE subscriptions
 SET url = coalesce(@url, url), events = coalesce(@events, events), status = @status,
@@ -264,7 +265,7 @@ WHERE id > @after
 ORDER BY id
 LIMIT @limit`
 
-// Rows are locked in the order of their ids, as in Ingest, to prevent deadlocks.
+// swapSealed locks the rows in the order of their ids, like Ingest, to prevent deadlocks.
 const swapSealed = `
 WITH same AS (
     SELECT s.id, r.again

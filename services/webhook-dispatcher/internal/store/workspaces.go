@@ -23,7 +23,8 @@ type Workspace struct {
 	Suspended bool
 	// Webhooks reports whether the workspace has the webhooks feature.
 	Webhooks bool
-	// KeepDays is the retention period of deliveries in days. 0 means WEBHOOK_KEEP.
+	// KeepDays is the retention period of deliveries in days. If it is 0, the setting WEBHOOK_KEEP
+	// applies.
 	KeepDays int32
 }
 
@@ -66,9 +67,9 @@ func (s *Store) SetWorkspace(ctx context.Context, tx pgx.Tx, w Workspace) (chang
 	return tag.RowsAffected() > 0, nil
 }
 
-// ON CONFLICT locks the row even if its WHERE is false. A batch can contain workspace versions that
-// ApplySetting has already stored. It must not lock rows for these versions until it commits.
-// Therefore the SELECT excludes them.
+// upsertWorkspace excludes versions that are already stored, because ON CONFLICT locks the row even
+// if its WHERE is false. A batch can contain workspace versions that ApplySetting has already
+// stored, and must not lock their rows until it commits.
 const upsertWorkspace = `
 INSERT INTO workspaces (id, version, suspended, webhooks_enabled, keep_days)
 SELECT @id::uuid, @version::bigint, @suspended::boolean, @webhooks::boolean, nullif(@keep_days::int, 0)

@@ -21,8 +21,8 @@ type FailureRule struct {
 
 // Health counts the failures of a subscription since its last success.
 type Health struct {
-	// Failures is a number of attempts, and Exhausted is a number of deliveries. Test deliveries
-	// are not counted.
+	// Failures is the number of failed attempts. Exhausted is the number of deliveries whose last
+	// permitted attempt failed. Test deliveries are not counted.
 	Failures  int
 	Exhausted int
 	// FailingFor is the time since the first failure. It is zero if the last attempt succeeded.

@@ -28,7 +28,7 @@ const MaxActive = 5
 // its type.
 const MaxSubscriptions = 100
 
-// Maximum lengths in characters (docs/reference/api/README.md#field-sizes).
+// These are the maximum lengths in characters (docs/reference/api/README.md#field-sizes).
 const (
 	maxName        = 200
 	maxDescription = 500
