@@ -59,7 +59,7 @@ func open(t *testing.T) fixture {
 	return h
 }
 
-// Each policy must have a higher version than the policies before it.
+// policyVersion is the version of the last policy. Each further policy must have a higher version.
 var policyVersion atomic.Int64
 
 func (h fixture) policy(t *testing.T, text string) {

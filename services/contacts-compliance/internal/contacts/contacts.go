@@ -15,7 +15,7 @@ import (
 // DND is the opt-out state of a number.
 type DND string
 
-// The values of dnd_status.
+// These are the values of dnd_status.
 const (
 	DNDUnknown DND = "unknown"
 	Clean      DND = "clean"
@@ -25,14 +25,14 @@ const (
 // Consent is the consent state of a number.
 type Consent string
 
-// The values of consent_status.
+// These are the values of consent_status.
 const (
 	ConsentUnknown Consent = "unknown"
 	Consented      Consent = "consented"
 	Withdrawn      Consent = "withdrawn"
 )
 
-// The length limits in characters.
+// These are the maximum lengths in characters.
 const (
 	MaxName       = 200
 	MaxEmail      = 254

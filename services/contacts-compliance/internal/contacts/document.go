@@ -14,7 +14,7 @@ import (
 	"ringfence.dev/services/contacts-compliance/internal/window"
 )
 
-// The limits of variables and metadata (docs/reference/api/README.md#field-sizes).
+// These constants limit variables and metadata (docs/reference/api/README.md#field-sizes).
 const (
 	MaxKeys  = 100
 	MaxDepth = 5 // the object itself is level 1

@@ -19,7 +19,7 @@ const (
 	ConsentWithdrawn Kind = "consent_withdrawn"
 )
 
-// Sources that this service sets. Operators can send other sources.
+// These are the sources that this service sets. Operators can send other sources.
 const (
 	SourceAPI  = "api"
 	SourceCall = "call"
@@ -31,7 +31,7 @@ type Change struct {
 	Number      phone.Number
 	Kind        Kind
 	Source      string
-	// Actor is who made the change: "operator:ann", "request:<id>" or "call:<id>".
+	// Actor identifies who made the change: "operator:ann", "request:<id>" or "call:<id>".
 	Actor  string
 	Reason *string
 	// Evidence is any JSON, or nil.

@@ -11,7 +11,7 @@ import (
 // Purpose is the purpose of a workspace's calls.
 type Purpose string
 
-// The purposes, strictest first.
+// These are the purposes, from the strictest to the least strict.
 const (
 	Marketing Purpose = "marketing"
 	Service   Purpose = "service"
@@ -23,8 +23,8 @@ func purposes() []Purpose { return []Purpose{Marketing, Service, Emergency} }
 // Consent is the consent that a rule requires before a call.
 type Consent string
 
-// The levels of consent. For the gates, a contact has either consented or not. Whether the consent
-// was written is only in the evidence of the consent record.
+// These are the levels of consent. The gates know only whether a contact has consented. Whether the
+// consent was written is only in the evidence of the consent record.
 const (
 	NoConsent Consent = "none"
 	Express   Consent = "express"

@@ -19,7 +19,7 @@ import (
 // Stage is the check that evaluates the gates.
 type Stage string
 
-// The stages. The stage is stored as the kind of the decision.
+// These are the stages. The stage is stored as the kind of the decision.
 const (
 	PreCheck Stage = "precheck"
 	Dial     Stage = "dial"
@@ -58,7 +58,8 @@ type Facts struct {
 
 type Named string
 
-// The faults of a contact_id: the contact does not exist, or the contact has another number.
+// These are the faults of a contact_id: the contact does not exist, or the contact has another
+// number.
 const (
 	NamedUnknown Named = "unknown"
 	NamedOther   Named = "other_number"
@@ -66,7 +67,7 @@ const (
 
 type Result string
 
-// The results: the call may be placed at the wanted time, at a later time, or not at all.
+// These are the results: the call may be placed at the wanted time, at a later time, or not at all.
 const (
 	Open     Result = "open"
 	Deferred Result = "later"
@@ -76,7 +77,7 @@ const (
 // Rule is the name of the gate that decided.
 type Rule string
 
-// The rules, in the order of evaluation.
+// These are the rules, in the order of evaluation.
 const (
 	RuleNone          Rule = ""
 	RuleKind          Rule = "destination" // calls to this kind of number or to this prefix are refused
@@ -93,7 +94,7 @@ const (
 	RuleNoOpening     Rule = "no_opening"
 )
 
-// The error codes of a refusal (docs/reference/errors.md).
+// These are the error codes of a refusal (docs/reference/errors.md).
 const (
 	CodeContact      = "invalid_contact"
 	CodeMismatch     = "contact_phone_mismatch"

@@ -15,7 +15,7 @@ import (
 // Name is the name of a gate in the API.
 type Name string
 
-// The gates, in the order in which they are listed.
+// These are the gates, in the order in which a report lists them.
 const (
 	GateContact     Name = "contact" // listed only if the contact_id of the request is wrong
 	GateDestination Name = "destination"
@@ -30,7 +30,7 @@ const (
 // GateResult is the result of one gate. Only a call whose gates all passed may be placed.
 type GateResult string
 
-// The results of a gate.
+// These are the results of a gate.
 const (
 	Passed  GateResult = "passed"
 	Failed  GateResult = "failed"

@@ -175,7 +175,7 @@ func (r *fixture) progress(t *testing.T) string {
 	return text
 }
 
-// Each report arrives twice and in an unusual order.
+// Each report arrives twice, and the reports arrive in an unusual order.
 func TestErasure_IsDoneAfterEveryStep(t *testing.T) {
 	t.Parallel()
 	r := start(t)

@@ -63,7 +63,7 @@ type Inputs struct {
 	Policy gate.Policy `db:"-"`
 }
 
-// The query always returns one row. now() is the start of the transaction, and the snapshot
+// selectInputs always returns one row. now() is the start of the transaction, and the snapshot
 // contains every row that was committed before now(). clock_timestamp() is not used, because a
 // record could be committed before that time without being in the snapshot.
 const selectInputs = `

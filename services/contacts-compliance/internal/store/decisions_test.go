@@ -12,8 +12,8 @@ import (
 	"ringfence.dev/services/contacts-compliance/internal/store"
 )
 
-// Most decisions belong to one number of the workspace large. The workspace small has few
-// decisions.
+// seedDecisions inserts decisions. Most of them belong to one number of the workspace large. The
+// workspace small has few decisions.
 const seedDecisions = `
 INSERT INTO decisions (id, workspace_id, call_request_id, phone_e164, kind, inputs, policy_version, result, rule, code,
 	message, call_at, judged_at, gates)

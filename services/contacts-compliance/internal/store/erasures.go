@@ -47,8 +47,8 @@ SET name = NULL, name_folded = NULL, email = NULL, external_id = NULL, variables
     metadata = '{}', time_zone = NULL, erasures = @erasures
 WHERE workspace_id = @workspace_id AND phone_e164 = @phone_e164`
 
-// The pre-checks have no index on the number, so they are found through the decisions of the
-// number.
+// erasePreChecks finds the pre-checks through the decisions of the number, because the pre-checks
+// have no index on the number.
 const erasePreChecks = `
 UPDATE pre_checks p SET variables = '{}'
 FROM contacts c
@@ -63,8 +63,8 @@ const insertErasure = `
 INSERT INTO erasures (id, workspace_id, key_id, subject, actor, contact_id, erasures, requested_at, published_at)
 VALUES (@id, @workspace_id, @key_id, @subject, @actor, @contact_id, @erasures, @requested_at, now())`
 
-// The services `calls` and dialer read contacts.v1, so their first steps are known. Their reports
-// name the steps that follow.
+// firstSteps inserts the first steps of an erasure. They are known, because the services `calls`
+// and dialer read contacts.v1. The reports of these services name the steps that follow.
 const firstSteps = `
 INSERT INTO erasure_steps (erasure_id, service, ref, done_at)
 VALUES (@id, 'contacts-compliance', '', @requested_at), (@id, 'calls', '', NULL), (@id, 'dialer', '', NULL)`

@@ -40,7 +40,7 @@ type Import struct {
 	Claim uuid.UUID `db:"claim"`
 }
 
-// The states of an import.
+// These are the states of an import.
 const (
 	Receiving = "receiving"
 	Reading   = "reading"

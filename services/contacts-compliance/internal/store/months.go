@@ -13,7 +13,7 @@ import (
 	"ringfence.dev/services/contacts-compliance/internal/consentchain"
 )
 
-// The tables with monthly partitions.
+// These are the tables with monthly partitions.
 const (
 	RecordsTable   = "consent_records"
 	DecisionsTable = "decisions"

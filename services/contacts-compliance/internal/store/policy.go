@@ -94,9 +94,9 @@ func (s *Store) ApplyPolicy(ctx context.Context, c PolicyChange, packs countryru
 	return pg.InTx(ctx, s.pool, func(tx pgx.Tx) error { return s.SetPolicy(ctx, tx, c, packs) })
 }
 
-// The row lock makes concurrent changes of one workspace run one after the other. ON CONFLICT locks
-// the row even if its WHERE is false. The SELECT therefore excludes versions that are already
-// stored. So a batch with such a version does not lock the row.
+// advanceSource locks the row of a workspace, so that concurrent changes run one after the other.
+// ON CONFLICT locks the row even if its WHERE is false. The SELECT therefore excludes versions that
+// are already stored. So a batch with such a version does not lock the row.
 const advanceSource = `
 INSERT INTO policy_sources AS p (workspace_id, set_in_version)
 SELECT @workspace_id::uuid, @set_in_version::bigint

@@ -30,8 +30,8 @@ func openByTheClock(w window.Window, locs []*time.Location, at time.Time) bool {
 	return len(locs) > 0
 }
 
-// The clock changes go in both directions and occur in both hemispheres. Some changes occur at
-// midnight, and one change is only half an hour.
+// someDays returns days with clock changes in both directions and in both hemispheres. Some changes
+// occur at midnight, and one change is only half an hour.
 func someDays() []time.Time {
 	day := func(y int, m time.Month, d int) time.Time { return time.Date(y, m, d, 0, 0, 0, 0, time.UTC) }
 	return []time.Time{
