@@ -15,7 +15,7 @@ import (
 // Status is the state of a call. It only moves forward, and a terminal status never changes.
 type Status string
 
-// The states of a call in their order. See docs/reference/api/calls.md#call-states.
+// These are the states of a call in their order (docs/reference/api/calls.md#call-states).
 const (
 	Initiated  Status = "initiated"
 	Ringing    Status = "ringing"
@@ -57,7 +57,7 @@ func (s Status) Known() bool { return s.rank() > 0 }
 // Terminal reports whether the status means that the call has ended.
 func (s Status) Terminal() bool { return s.rank() == 4 }
 
-// The directions of a call.
+// These are the directions of a call.
 const (
 	Inbound  = "inbound"
 	Outbound = "outbound"

@@ -211,7 +211,7 @@ func TestOptIn_RequestThatFailsWithACallHasNoEvent(t *testing.T) {
 
 // call_id in the event of a request is the id of the request. A webhook-dispatcher of an earlier
 // version parks a record without call_id.
-func TestOptIn_RequestEventHasBothIDs(t *testing.T) {
+func TestOptIn_EventOfARequestHasCallIDAndCallRequestID(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	a := r.account(r.place())

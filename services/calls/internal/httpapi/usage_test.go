@@ -113,7 +113,7 @@ func TestUsage_SumsTheCallsOfAMonth(t *testing.T) {
 	}
 }
 
-func TestUsage_NoCellIsAFormula(t *testing.T) {
+func TestUsage_NoCellBeginsWithAFormulaCharacter(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	day := time.Date(2026, 6, 4, 0, 0, 0, 0, time.UTC)

@@ -197,8 +197,8 @@ func (s *Store) Now(ctx context.Context, tx pgx.Tx) (now time.Time, err error) {
 	return now, nil
 }
 
-// If the transcript was not read, the stored transcript is not changed. If a concurrent transaction
-// has closed the call, the CASE sets closed to NULL. The NOT NULL constraint then rolls this
+// saveCall does not change a stored transcript that was not read. If a concurrent transaction has
+// closed the call, the CASE sets closed to NULL. The NOT NULL constraint then rolls this
 // transaction back.
 const saveCall = `
 INSERT INTO calls AS c (` + callColumns + `, transcript)

@@ -156,7 +156,7 @@ type PlacementInputs struct {
 	MaxCallSeconds *int32 `db:"max_call_seconds"`
 }
 
-// One statement reads both values, to save a round trip in every POST.
+// selectPlacementInputs reads both values in one statement, to save a round trip in every POST.
 const selectPlacementInputs = `
 SELECT coalesce((SELECT destinations FROM workspaces WHERE id = @workspace_id), '{}') AS destinations,
     (SELECT max_call_seconds FROM agents

@@ -35,7 +35,8 @@ func personKey(workspaceID uuid.UUID, number string) string {
 
 const lockPerson = `SELECT pg_advisory_xact_lock(hashtextextended(@person::text, 0))`
 
-// In the result, again is true if this erasure was ordered before.
+// orderErasure stores the erasure counter of a number. In the result, again is true if this erasure
+// was ordered before.
 const orderErasure = `
 WITH known AS (
     SELECT erasures FROM erasures WHERE workspace_id = @workspace_id AND phone_e164 = @phone_e164
@@ -88,7 +89,8 @@ func (s *Store) Erase(ctx context.Context, tx pgx.Tx, e Erasure) error {
 	return eraseStep(ctx, tx, e.ID)
 }
 
-// If a replica dies during a step, another replica repeats the step after a minute.
+// claimErasureJob claims a due job for one minute. If a replica dies during a step, another replica
+// repeats the step after this minute.
 const claimErasureJob = `
 UPDATE erasure_jobs SET step_at = now() + interval '1 minute'
 WHERE erasure_id = (
@@ -143,7 +145,8 @@ const lockErasureJob = `
 SELECT erasure_id, workspace_id, phone_e164, contact_id, erasures, again, last_call, after_request, after_call
 FROM erasure_jobs WHERE erasure_id = @erasure_id FOR UPDATE`
 
-// A request that has a call is found by the contact of the call.
+// requestsOfPerson finds requests without a call by the number, and requests with a call by the
+// contact of the call.
 const requestsOfPerson = `
 SELECT id FROM (
     SELECT id FROM call_requests
@@ -395,7 +398,7 @@ DELETE FROM calls WHERE id = ANY (ARRAY(
     SELECT id FROM calls WHERE workspace_id = @workspace_id AND uuid_send(id) < uuid_send(@before::uuid) AND closed AND ended_at < @at
     ORDER BY uuid_send(id) LIMIT @limit FOR UPDATE SKIP LOCKED))`
 
-// The inner query reads each status separately, so that it can use the index of the lists.
+// deleteRequests reads each status separately, so that it can use the index of the lists.
 const deleteRequests = `
 DELETE FROM call_requests WHERE id = ANY (ARRAY(
     SELECT r.id FROM unnest(@statuses::text[]) AS one (one_status) CROSS JOIN LATERAL (

@@ -142,7 +142,8 @@ const saveCharge = `
 UPDATE call_requests SET charge_settled = @charge_settled, credits_micro = @credits_micro
 WHERE id = @id`
 
-// A dialing request is overdue if it was dialed longer ago than its max_call_seconds plus @after.
+// claimOverdue selects a request with the status dialing if it was dialed more than its
+// max_call_seconds plus @after ago.
 const claimOverdue = `
 UPDATE call_requests SET republished_at = now()
 WHERE id IN (

@@ -28,7 +28,7 @@ type StatisticsFilter struct {
 	AgentID   *uuid.UUID
 }
 
-// For each interval, the statement reads one range of the index calls_statistics.
+// countCalls reads one range of the index calls_statistics for each interval.
 const countCalls = `
 SELECT ordinality::int - 1 AS interval, status, outcome, calls, answered, talk_seconds, credits_micro
 FROM unnest(@firsts::uuid[], @ends::uuid[]) WITH ORDINALITY AS i (first, "end", ordinality)

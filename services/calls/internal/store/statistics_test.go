@@ -13,7 +13,8 @@ import (
 	"ringfence.dev/services/calls/internal/store"
 )
 
-// seedCalls creates call number n at n milliseconds after this time.
+// firstCall is the time from which the calls of seedCalls are counted: call number n was created n
+// milliseconds later.
 var firstCall = time.UnixMilli(1750000000000)
 
 func idAfter(milliseconds int) uuid.UUID {
