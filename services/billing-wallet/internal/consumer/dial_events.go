@@ -20,7 +20,7 @@ func (c *Consumer) onDialEvents(
 ) (outcome inbox.Outcome, err error) {
 	outcome.Results = make([]inbox.Result, len(batch))
 	var requestEnds, repeated []holds.Outcome
-	var recordOf []int // the index of the Kafka record of each repeated outcome
+	var recordOf []int // recordOf[i] is the index of the Kafka record of repeated[i]
 	for i, rec := range batch {
 		requestEnd, repeats, err := readDialEvent(ctx, rec)
 		if outcome.Results[i], err = inbox.ResultOf(err); err != nil || outcome.Results[i].IsParked() {

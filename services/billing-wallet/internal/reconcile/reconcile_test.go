@@ -163,7 +163,7 @@ var forgeries = []struct {
 	{"a hold is in another currency", `UPDATE holds SET currency = 'EUR' WHERE request_id = @open`, []string{"wrong_currency: <open>: kept EUR, found USD"}},
 }
 
-func TestRun_ReportsEveryInconsistency(t *testing.T) {
+func TestReconcile_ReportsEveryInconsistency(t *testing.T) {
 	t.Parallel()
 	pool := wallettest.Pool(t)
 	st, super := store.New(pool), pgtest.Super(t, pool, wallettest.Schema)
@@ -218,8 +218,9 @@ func TestRun_ReportsEveryInconsistency(t *testing.T) {
 	}
 }
 
-// The output must contain the differences in want, in any order. An element of want is the
-// beginning of a line without the workspace. The text <id> in want matches any id.
+// checkDifferences checks that the output contains the differences in want, in any order. An
+// element of want is the beginning of a line without the workspace. The text <id> in want matches
+// any id.
 func checkDifferences(t *testing.T, name string, b books, args pgx.NamedArgs, lines, want []string) {
 	t.Helper()
 	if len(lines) != len(want) {
@@ -254,7 +255,7 @@ func (h lineChannel) Write(line []byte) (int, error) {
 
 // The test locks a table, so that the comparison of a workspace waits until a progress line was
 // printed.
-func TestRun_PrintsProgress(t *testing.T) {
+func TestReconcile_PrintsProgress(t *testing.T) {
 	t.Parallel()
 	pool := wallettest.Pool(t)
 	st, super := store.New(pool), pgtest.Super(t, pool, wallettest.Schema)
@@ -297,7 +298,7 @@ func TestRun_PrintsProgress(t *testing.T) {
 	}
 }
 
-func TestRun_UnknownWorkspaceAndInterruptionAreErrors(t *testing.T) {
+func TestReconcile_UnknownWorkspaceAndInterruptionAreErrors(t *testing.T) {
 	t.Parallel()
 	pool := wallettest.Pool(t)
 	st := store.New(pool)

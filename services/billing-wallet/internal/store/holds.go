@@ -17,14 +17,15 @@ import (
 const holdColumns = `request_id, workspace_id, amount_micro, currency, per_minute_micro, increment_seconds, max_call_seconds,
        state, captured_micro, call_id`
 
-// The query does one index lookup for each prefix. With the condition prefix = ANY(…), Postgres can
-// make a generic plan for workspaces with few rates. Such a plan reads all rates of the workspace.
+// ratesForNumbers does one index lookup for each prefix. With the condition prefix = ANY(…),
+// Postgres can make a generic plan for workspaces with few rates. Such a plan reads all rates of
+// the workspace.
 const ratesForNumbers = `
 SELECT r.prefix, r.per_minute_micro, r.increment_seconds FROM unnest(@prefixes::text[]) AS wanted (prefix)
 CROSS JOIN LATERAL (SELECT prefix, per_minute_micro, increment_seconds FROM rates
                     WHERE workspace_id = @workspace_id AND prefix = wanted.prefix LIMIT 1) AS r`
 
-// The query does one primary key lookup for each id. With the condition request_id = ANY(…),
+// holdsByRequest does one primary key lookup for each id. With the condition request_id = ANY(…),
 // Postgres can make a plan for a small table. Such a plan reads the whole table while the wallet is
 // locked.
 const holdsByRequest = `
@@ -145,7 +146,7 @@ func insertHolds(tx *pg.Pipeline, wallet ledger.Wallet, made []holds.Hold) error
 	return nil
 }
 
-// The condition lists the final states because of the planner. With the condition state = 'held',
+// confirmHold lists the final states because of the planner. With the condition state = 'held',
 // Postgres can make a plan for a small table. Such a plan reads the partial index holds_unconfirmed
 // with all its dead rows.
 const confirmHold = `
@@ -184,8 +185,8 @@ WITH due AS (
 UPDATE holds SET confirm_requested_at = now() FROM due WHERE holds.request_id = due.request_id
 RETURNING holds.request_id, holds.workspace_id`
 
-// A correct hold can be open for several days, so this statement finds it repeatedly. The holds
-// with the oldest report are first. So the LIMIT does not leave out the same holds each time.
+// markLongOpen finds a correct hold repeatedly, because a hold can be open for several days. The
+// holds with the oldest report are first. So the LIMIT does not leave out the same holds each time.
 const markLongOpen = `
 WITH due AS (
     SELECT request_id FROM holds

@@ -37,8 +37,8 @@ SELECT 0::bigint AS wallet_micro, coalesce(sum(amount_micro), 0)::bigint AS held
        0::bigint AS revenue_micro, 0::bigint AS funding_micro
 FROM holds WHERE workspace_id = @workspace_id AND state = 'held'`
 
-// The amounts are numeric values in credits, because a sum of wrong rows can be too large for
-// bigint.
+// differingBalances computes the amounts as numeric values in credits, because a sum of wrong rows
+// can be too large for bigint.
 const differingBalances = `
 SELECT @workspace_id::uuid AS workspace_id, d.kind, d.subject,
        trim_scale(d.kept * 0.000001)::text AS kept, trim_scale(d.found * 0.000001)::text AS found

@@ -19,10 +19,10 @@ import (
 	"ringfence.dev/services/billing-wallet/internal/wallettest"
 )
 
-// The tests whose names begin with TestSaga follow one hold through several steps. Events of the
-// hold are lost, repeated or out of order.
+// The tests whose names begin with TestHoldLifecycle follow one hold through several steps. Events
+// of the hold are lost, repeated or out of order.
 
-func TestSaga_HoldIsCapturedFromAnEmptyWallet(t *testing.T) {
+func TestHoldLifecycle_HoldIsCapturedFromAnEmptyWallet(t *testing.T) {
 	t.Parallel()
 	pool := wallettest.Pool(t)
 	st := store.New(pool)
@@ -59,7 +59,7 @@ func TestSaga_HoldIsCapturedFromAnEmptyWallet(t *testing.T) {
 	wallettest.Balances(t, st, workspace, 0, 0)
 }
 
-func TestSaga_LateCaptureHasThePriceOfTheHold(t *testing.T) {
+func TestHoldLifecycle_LateCaptureHasThePriceOfTheHold(t *testing.T) {
 	t.Parallel()
 	pool := wallettest.Pool(t)
 	st, super := store.New(pool), pgtest.Super(t, pool, wallettest.Schema)
@@ -97,7 +97,7 @@ func TestSaga_LateCaptureHasThePriceOfTheHold(t *testing.T) {
 	wallettest.Balances(t, st, workspace, money.Credit-50_834, 0)
 }
 
-func TestSaga_RepeatedAbandonedEventReleasesALaterHold(t *testing.T) {
+func TestHoldLifecycle_RepeatedAbandonedEventReleasesALaterHold(t *testing.T) {
 	t.Parallel()
 	pool := wallettest.Pool(t)
 	st := store.New(pool)
@@ -132,7 +132,7 @@ func TestSaga_RepeatedAbandonedEventReleasesALaterHold(t *testing.T) {
 	wallettest.Balances(t, st, workspace, money.Credit, 0)
 }
 
-func TestSaga_LateEventsChangeNothing(t *testing.T) {
+func TestHoldLifecycle_LateEventsChangeNothing(t *testing.T) {
 	t.Parallel()
 	pool := wallettest.Pool(t)
 	st := store.New(pool)
