@@ -100,7 +100,7 @@ func TestCheck_ReportsAFaultyCertificateWithOtherFaults(t *testing.T) {
 }
 
 // The audit log could not distinguish an operator with such a name from a person.
-func TestOperators_RefusesNamesOfPeople(t *testing.T) {
+func TestOperators_RefusesANameWithThePrefixOfPeople(t *testing.T) {
 	t.Parallel()
 	pepper, err := apikeys.NewPepper("pepper-of-the-test-0001")
 	if err != nil {
@@ -112,7 +112,7 @@ func TestOperators_RefusesNamesOfPeople(t *testing.T) {
 	}
 }
 
-func TestConsoleConfig_Parse(t *testing.T) {
+func TestConsoleConfig_ParseNamesTheInvalidVariable(t *testing.T) {
 	t.Parallel()
 	const workspace = "0190c2a0-7b2c-7c3e-8f00-aabbccddeeff"
 	tests := []struct {
@@ -173,7 +173,7 @@ func TestConsoleConfig_Parse(t *testing.T) {
 	}
 }
 
-func TestIsLoopback_OnlyAddressesOfThisMachine(t *testing.T) {
+func TestIsLoopback_IsTrueOnlyForAddressesOfThisMachine(t *testing.T) {
 	t.Parallel()
 	for address, want := range map[string]bool{
 		"127.0.0.1:8082": true, "[::1]:8082": true, ":8082": false, "0.0.0.0:8082": false, "10.0.0.1:8082": false,

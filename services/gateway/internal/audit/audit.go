@@ -29,7 +29,7 @@ const (
 // ActorType is the kind of actor.
 type ActorType string
 
-// The kinds of actors.
+// These are the kinds of actors.
 const (
 	APIKey   ActorType = "api_key"
 	Operator ActorType = "operator" // a person or program with an operator token

@@ -25,8 +25,8 @@ type Session struct {
 }
 
 // Session finds the session of the request's token and counts the request. It returns 401 if the
-// token is missing, unknown, expired or revoked, and 429 above the limit of the session. API keys
-// and operator tokens are 401. The status is also valid if an error is returned.
+// token is missing, unknown, expired or revoked, and 429 above the limit of the session. It also
+// returns 401 for API keys and operator tokens. The status is also valid if an error is returned.
 //
 // The session is read from the database for each request, so a revocation applies to the next
 // request on every replica.

@@ -30,7 +30,7 @@ import (
 // consolePath is the prefix of the routes that only the console listener serves.
 const consolePath = "/console/v1"
 
-// The headers of the console listener.
+// These are the headers of requests and responses of the console listener.
 const (
 	workspaceHeader = "Ringfence-Workspace"
 	reasonHeader    = "Ringfence-Reason"

@@ -48,7 +48,7 @@ const SessionLimit ratelimit.Policy = 1200
 // Role determines what a person may do, in one workspace or (Operator) in all workspaces.
 type Role string
 
-// The roles of a person.
+// These are the roles of a person.
 const (
 	Operator   Role = "operator"
 	Owner      Role = "owner"

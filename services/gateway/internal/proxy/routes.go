@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// The names of the services that own routes.
+// These are the names of the services that own routes.
 const (
 	Gateway  = "gateway"
 	Calls    = "calls"

@@ -128,7 +128,8 @@ func (s *Store) ConcludeOldIntents(ctx context.Context, minAge time.Duration) (i
 	return tag.RowsAffected(), nil
 }
 
-// Entries of earlier versions have no actor and no object.
+// auditColumns contains default values for entries that an earlier version stored without an actor
+// and an object.
 const auditColumns = `id, operator, coalesce(actor_type, 'operator') AS actor_type, coalesce(actor_id,
     operator) AS actor_id,
 	coalesce(actor_name, operator) AS actor_name, coalesce(action, '') AS action,

@@ -13,9 +13,9 @@ import (
 	"ringfence.dev/services/gateway/internal/workspaces"
 )
 
-// The row lock makes concurrent counts run one after the other, so the counts of all replicas are
-// exact. clock_timestamp() is read after the row is locked. So a request that waited for the lock
-// is never counted at an earlier time than the previous request.
+// countRequest locks the row, so that concurrent counts run one after the other and are exact for
+// all replicas. It reads clock_timestamp() after the row is locked. So a request that waited for
+// the lock is never counted at an earlier time than the previous request.
 const countRequest = `INSERT INTO rate_limits AS held (key, tat, allowed)
 VALUES (@key, clock_timestamp() + @step::interval, true)
 ON CONFLICT (key) DO UPDATE SET (tat, allowed) = (
@@ -25,7 +25,7 @@ ON CONFLICT (key) DO UPDATE SET (tat, allowed) = (
 	CROSS JOIN LATERAL (SELECT counted.next <= clock.now + @span::interval AS fits) AS judged)
 RETURNING allowed, tat - clock_timestamp() AS ahead`
 
-// One statement reads the holder of the key and counts the request. So each request uses the
+// countKeyRequest reads the holder of the key and counts the request. So each request uses the
 // settings and revocations that were committed before the request arrived. If the key is revoked or
 // unknown, the statement returns no row and counts nothing.
 const countKeyRequest = `WITH holder AS (

@@ -184,7 +184,7 @@ func TestChanged_AbsentMemberIsKeptAndNullSetsTheDefault(t *testing.T) {
 	}
 }
 
-func TestEvent_ContainsTheFullState(t *testing.T) {
+func TestEvent_ContainsTheFullStateOfTheWorkspace(t *testing.T) {
 	t.Parallel()
 	w := changed(t, made(t, `{"name":"x","plan":"scale","currency":"EUR","destinations":["+44"]}`), `{"status":"suspended"}`)
 	fact := w.Event()
