@@ -14,7 +14,7 @@ import (
 
 const (
 	// pollRows is the maximum number of deliveries that one poll reads. listSize is the maximum
-	// number of subscriptions in one list.
+	// number of subscriptions that one call of ListDue reads.
 	pollRows = 1000
 	listSize = 256
 	// A delivery can be committed after its due time. Therefore each poll reads a part of the

@@ -34,7 +34,8 @@ func requireEqual[T comparable](t *testing.T, what string, got, want T) {
 	}
 }
 
-// The client trusts the certificate of the test server and may connect to loopback.
+// client returns a client that trusts the certificate of the test server and may connect to
+// loopback.
 func client(t *testing.T, timeout time.Duration) *dispatch.Client {
 	t.Helper()
 	server := httptest.NewUnstartedServer(nil)

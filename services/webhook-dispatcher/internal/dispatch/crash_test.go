@@ -237,7 +237,7 @@ func TestStop_DeliveriesClaimedDuringTheStopAreSent(t *testing.T) {
 	r.awaitStatus(id, ev.ID, deliveries.Delivered)
 }
 
-// Only the start limit of the claim (a fifth of the lease) can cancel the statement.
+// In this test, only the start limit of the claim (a fifth of the lease) can cancel the statement.
 func TestClaim_IsCanceledAfterItsStartLimit(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)

@@ -173,7 +173,7 @@ func TestHangingEndpoints_OfOneHostShareTheLimitOfTheHost(t *testing.T) {
 	wantEqual(t, "requests to the host", all, 20)
 	wantEqual(t, "most requests at the same time", most, 20)
 	bad.release()
-	// after the release, the host must not receive more than 20 requests at the same time either
+	// after the release, the host must still not receive more than 20 requests at the same time
 	r.awaitEmptyQueue()
 	_, all, most = bad.requestCounts()
 	wantEqual(t, "requests to the host", all, 500)

@@ -30,9 +30,9 @@ const (
 	// than the longest delay before a retry, so that an endpoint with a waiting retry keeps its
 	// limit.
 	idleTimeout = 15 * time.Minute
-	// One endpoint can use at most 1/freeShare of the requests that are still free.
+	// freeShare limits one endpoint to 1/freeShare of the requests that are still free.
 	freeShare = 4
-	// Only healthy endpoints can use the last 1/reserveShare of all requests.
+	// reserveShare reserves the last 1/reserveShare of all requests for healthy endpoints.
 	reserveShare = 4
 	// claimEndpoints and claimRows limit the size of one claim.
 	claimEndpoints = 64

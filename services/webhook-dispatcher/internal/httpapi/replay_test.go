@@ -164,7 +164,8 @@ func TestReplay_AttemptsOfAReplayedDeliveryAreCountedFromOne(t *testing.T) {
 	wantList(t, "round and number of each attempt", rounds, []string{"0 1", "1 1", "2 1"})
 }
 
-// A process stores the result of an attempt after the delivery was replayed.
+// A process stores the result of an attempt after the delivery was replayed. This result must be
+// ignored.
 func TestReplay_IgnoresResultsOfEarlierAttempts(t *testing.T) {
 	t.Parallel()
 	p := newReplayFixture(t)

@@ -241,7 +241,7 @@ func TestSubscriptionStatus_ChangesDoNotReadTheQueue(t *testing.T) {
 }
 
 // Another transaction locks every queued delivery of the subscription. If a change of the status
-// waited for such a lock, the statement timeout would end the change.
+// waited for such a lock, the statement timeout would cancel the change.
 func TestSubscriptionStatus_ChangesDoNotWaitForLockedDeliveries(t *testing.T) {
 	t.Parallel()
 	r, ws, other := newFixture(t), uuid.New(), uuid.New()
