@@ -140,8 +140,8 @@ func (w *HeadLog) Write(ctx context.Context) error {
 		err = appendLines(file, lines)
 	}
 	if err != nil {
-		// Some of the lines may be in the file. All heads are written again under a new writer id,
-		// because a gap in the line numbers would look like a missing line.
+		// After this error, some of the lines may be in the file. All heads are written again under
+		// a new writer id, because a gap in the line numbers would look like a missing line.
 		w.writer, w.line, w.since, w.writtenSeqs = uuid.NewString(), 0, time.Time{}, map[uuid.UUID]int64{}
 		return err
 	}

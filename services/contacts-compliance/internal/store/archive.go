@@ -21,7 +21,7 @@ type Archive struct {
 	keys *consentchain.Keys
 }
 
-// NewArchive creates an archive. The pool must use the service's role.
+// NewArchive creates an archive. The pool must use the database role of the service.
 func NewArchive(pool *pgxpool.Pool, keys *consentchain.Keys) *Archive {
 	return &Archive{pool: pool, keys: keys}
 }

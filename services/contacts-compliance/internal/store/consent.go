@@ -46,8 +46,8 @@ func (s *Store) Record(ctx context.Context, ch contacts.Change, ifUnknown Unknow
 	return s.recordChange(ctx, ch, ifUnknown, nil)
 }
 
-// recordChange does the work of Record. After the change it calls afterChange, unless that is nil.
-// afterChange can add statements to the same transaction.
+// recordChange does the work of Record. If afterChange is not nil, recordChange calls it after the
+// change. afterChange can add statements to the same transaction.
 func (s *Store) recordChange(ctx context.Context, ch contacts.Change, ifUnknown UnknownNumber,
 	afterChange func(*pgx.Batch, contacts.Contact) error) (changed contacts.Contact, err error) {
 	err = pg.InPipeline(ctx, s.pool, func(tx *pg.Pipeline) (err error) {

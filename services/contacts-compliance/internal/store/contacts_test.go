@@ -45,11 +45,11 @@ func TestList_EachFilterReadsOnlyAPartOfTheWorkspace(t *testing.T) {
 	tests := []struct {
 		name   string
 		filter store.Filter
-		// the number of contacts that List returns for the large workspace, at most one more than a
-		// page
+		// found is the number of contacts that List returns for the large workspace: at most one
+		// more than a page
 		found int
-		// the maximum number of database pages that List may read; a search by name reads the
-		// newest 2000 contacts
+		// pages is the maximum number of database pages that List may read; a search by name reads
+		// the newest 2000 contacts
 		pages int
 	}{
 		{name: "no filter", filter: store.Filter{}, found: 26, pages: 150},

@@ -131,8 +131,8 @@ type Step struct {
 	WorkspaceID uuid.UUID
 	Service     string
 	Ref         string
-	// Done is true if this step is done. If it is false, the service will report further steps that
-	// follow this one.
+	// Done is true if the step is done. If Done is false, the service sends further reports about
+	// this step.
 	Done bool
 	// Services and Refs describe the steps that follow: Services[i] must do the step with Refs[i].
 	Services, Refs []string

@@ -346,9 +346,9 @@ DELETE FROM opt_out_import_parts WHERE import_id = @id`
 const headSeq = `
 SELECT coalesce((SELECT seq FROM consent_heads WHERE workspace_id = @workspace_id), 0)`
 
-// FinishReading stores the digests and ends the phase in which the file is read. The import opts
-// out its numbers next. If an earlier import had the same file and all numbers are still opted out,
-// the import is done instead.
+// FinishReading stores the digests and ends the phase in which the file is read. Next, the import
+// opts out its numbers. If an earlier import had the same file, and all numbers of that file are
+// still opted out, FinishReading ends the import.
 func (s *Store) FinishReading(ctx context.Context, i *Import) error {
 	return pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
 		next, args := *i, pg.Args{"workspace_id": i.WorkspaceID, "id": i.ID, "file_sha256": i.FileSHA256}

@@ -38,7 +38,7 @@ func (a *Archive) AddMonths(ctx context.Context, first, last time.Time) (added i
 	for _, table := range []string{RecordsTable, DecisionsTable} {
 		for month := first; !month.After(last); month = month.AddDate(0, 1, 0) {
 			var made bool
-			// Each table has its own transaction, so that no transaction locks both.
+			// Each table has its own transaction, so that no transaction locks both tables.
 			if err := a.pool.QueryRow(ctx, addMonth, pgx.NamedArgs{"table": table, "month": month}).Scan(&made); err != nil {
 				return added, fmt.Errorf("add month %s to %s: %w", month.Format("2006-01"), table, err)
 			}

@@ -20,7 +20,8 @@ type Store struct {
 	searches workspaceLocks
 }
 
-// New creates a store. The pool must use the service's role. keys sign the consent records.
+// New creates a store. The pool must use the database role of the service. keys sign the consent
+// records.
 func New(pool *pgxpool.Pool, keys *consentchain.Keys) *Store { return &Store{pool: pool, keys: keys} }
 
 type querier interface {
