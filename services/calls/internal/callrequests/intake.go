@@ -48,7 +48,8 @@ type Intake struct {
 	backlogAge func() time.Duration
 	now        func() time.Time
 	placed     *prometheus.CounterVec
-	// mismatched counts replays whose body differs from the original body of the idempotency key.
+	// mismatchedReplays counts replays whose body differs from the original body of the idempotency
+	// key.
 	mismatchedReplays prometheus.Counter
 }
 

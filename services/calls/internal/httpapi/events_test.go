@@ -183,7 +183,7 @@ func TestEvents_EachEventUpdatesTheRequestAndTheCall(t *testing.T) {
 	}
 }
 
-// Every event is applied twice and in random order by the real handlers.
+// The handlers of the service apply every event twice, in random order.
 func TestEvents_GiveTheSameRowsInAnyOrder(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

@@ -251,7 +251,8 @@ func TestErasure_ErasesTheEventsOfRequestsWithoutACall(t *testing.T) {
 	}
 }
 
-// A replica of an earlier version stores the recording without an event.
+// A replica of an earlier version stores the recording without an event. A later event of the call
+// must make this replica publish call.recording_ready.
 func TestOptIn_RecordingOfAnEarlierVersionIsAnnouncedLater(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

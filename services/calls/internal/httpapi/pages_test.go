@@ -251,7 +251,7 @@ func TestViews_HaveExactlyTheDocumentedKeys(t *testing.T) {
 	}
 }
 
-// A list selects fewer columns than a GET of one item.
+// A list selects fewer columns than a GET of one item, but must show the same values.
 func TestLists_ShowTheSameFieldsAsAGETOfTheItem(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

@@ -367,8 +367,8 @@ func (s *Store) ErasedSince(ctx context.Context, req callstate.Request) (erased 
 	return erased, nil
 }
 
-// Retention contains the retention periods of a workspace in days. For nil the default period is
-// used.
+// Retention contains the retention periods of a workspace in days. If a period is nil, the default
+// is used.
 type Retention struct {
 	WorkspaceID     uuid.UUID `db:"id"`
 	CallsDays       *int32    `db:"keep_calls_days"`

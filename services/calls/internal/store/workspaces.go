@@ -19,8 +19,8 @@ type Workspace struct {
 	Version      int64
 	Currency     string
 	Destinations []string
-	// KeepCallsDays and KeepTranscriptsDays are retention periods in days. For 0 the default period
-	// is used.
+	// KeepCallsDays and KeepTranscriptsDays are retention periods in days. If a period is 0, the
+	// default is used.
 	KeepCallsDays       int32
 	KeepTranscriptsDays int32
 	// Transcripts reports whether transcripts are stored and shown.
