@@ -13,50 +13,51 @@ type DifferenceKind string
 // These are the kinds of differences. In a Difference, Kept is the stored value, and Found is the
 // value that was computed from other rows.
 const (
-	// MissingWallet: the workspace has transactions or holds, but no wallet.
+	// MissingWallet means that the workspace has transactions or holds, but no wallet.
 	MissingWallet DifferenceKind = "missing_wallet"
-	// WrongBalance: the balance of an account is not the sum of its entries.
+	// WrongBalance means that the balance of an account is not the sum of its entries.
 	WrongBalance DifferenceKind = "wrong_balance"
-	// UnbalancedWallet: the balances of the wallet do not sum to zero.
+	// UnbalancedWallet means that the balances of the wallet do not sum to zero.
 	UnbalancedWallet DifferenceKind = "unbalanced_wallet"
-	// NegativeBalance: the wallet, held or revenue account is below zero.
+	// NegativeBalance means that the wallet, held or revenue account is below zero.
 	NegativeBalance DifferenceKind = "negative_balance"
-	// HeldIsNotHolds: the held account is not the sum of the open holds.
+	// HeldIsNotHolds means that the held account is not the sum of the open holds.
 	HeldIsNotHolds DifferenceKind = "held_is_not_holds"
-	// UnbalancedTransaction: the entries of the transaction do not sum to zero.
+	// UnbalancedTransaction means that the entries of the transaction do not sum to zero.
 	UnbalancedTransaction DifferenceKind = "unbalanced_transaction"
-	// MisshapenTransaction: the entries do not match the kind of the transaction, or the
+	// MisshapenTransaction means that the entries do not match the kind of the transaction, or the
 	// transaction lacks the reference, the operator or the request id that its kind requires.
 	MisshapenTransaction DifferenceKind = "misshapen_transaction"
-	// ReferenceTwice: several payments have the same reference.
+	// ReferenceTwice means that several payments have the same reference.
 	ReferenceTwice DifferenceKind = "reference_twice"
-	// TransactionWithoutHold: the transaction names a request without a hold in this workspace.
+	// TransactionWithoutHold means that the transaction names a request without a hold in this
+	// workspace.
 	TransactionWithoutHold DifferenceKind = "transaction_without_hold"
-	// HoldWithoutTransaction: the hold has no transaction that reserved its credit.
+	// HoldWithoutTransaction means that the hold has no transaction that reserved its credit.
 	HoldWithoutTransaction DifferenceKind = "hold_without_transaction"
-	// HeldTwice: the hold has several transactions that reserved its credit.
+	// HeldTwice means that the hold has several transactions that reserved its credit.
 	HeldTwice DifferenceKind = "held_twice"
-	// WrongHold: the amount of the hold differs from the amount of the transaction that reserved
-	// it.
+	// WrongHold means that the amount of the hold differs from the amount of the transaction that
+	// reserved it.
 	WrongHold DifferenceKind = "wrong_hold"
-	// SettledWithoutTransaction: the hold is captured or released, but has no capture or release
-	// transaction.
+	// SettledWithoutTransaction means that the hold is captured or released, but has no capture or
+	// release transaction.
 	SettledWithoutTransaction DifferenceKind = "settled_without_transaction"
-	// OpenButSettled: the hold is open, but has a capture or release transaction.
+	// OpenButSettled means that the hold is open, but has a capture or release transaction.
 	OpenButSettled DifferenceKind = "open_but_settled"
-	// SettledTwice: the hold has several capture or release transactions.
+	// SettledTwice means that the hold has several capture or release transactions.
 	SettledTwice DifferenceKind = "settled_twice"
-	// WrongSettlement: the hold is captured but has a release transaction, or the hold is released
-	// but has a capture transaction.
+	// WrongSettlement means that the hold is captured but has a release transaction, or the hold is
+	// released but has a capture transaction.
 	WrongSettlement DifferenceKind = "wrong_settlement"
-	// WrongRelease: the release does not return the amount of the hold.
+	// WrongRelease means that the release does not return the amount of the hold.
 	WrongRelease DifferenceKind = "wrong_release"
-	// WrongCharge: the captured amount of the hold differs from the amount of the capture
+	// WrongCharge means that the captured amount of the hold differs from the amount of the capture
 	// transaction.
 	WrongCharge DifferenceKind = "wrong_charge"
-	// ChargeAboveHold: the captured amount is above the amount of the hold.
+	// ChargeAboveHold means that the captured amount is above the amount of the hold.
 	ChargeAboveHold DifferenceKind = "charge_above_hold"
-	// WrongCurrency: the currency of the hold differs from the currency of the wallet.
+	// WrongCurrency means that the currency of the hold differs from the currency of the wallet.
 	WrongCurrency DifferenceKind = "wrong_currency"
 )
 

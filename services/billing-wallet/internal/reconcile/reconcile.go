@@ -1,6 +1,6 @@
 // Package reconcile compares wallets, transactions and holds with each other. The command reconcile
-// prints every difference. The service compares periodically and counts the differences. Neither of
-// them repairs anything. Package store contains the comparisons.
+// prints every difference. The service compares periodically and counts the differences. The
+// package does not repair differences. Package store contains the comparisons.
 package reconcile
 
 import (
