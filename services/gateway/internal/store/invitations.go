@@ -169,7 +169,7 @@ RETURNING ` + invitationColumns
 ON CONFLICT (person_id, workspace_id) DO NOTHING`
 )
 
-// accept uses up an invitation and writes the audit entry.
+// accept accepts an invitation and writes the audit entry.
 func (s SignIn) accept(ctx context.Context, tx pgx.Tx, person people.Person, hash []byte) error {
 	accepted, err := acceptInvitation(ctx, tx, person.ID, hash)
 	if err != nil {
@@ -187,7 +187,7 @@ func (s SignIn) accept(ctx context.Context, tx pgx.Tx, person people.Person, has
 	return s.record(ctx, tx, person, entry)
 }
 
-// acceptInvitation uses up an invitation and gives the person its role.
+// acceptInvitation marks an invitation as accepted and gives the person its role.
 func acceptInvitation(ctx context.Context, tx pgx.Tx, personID uuid.UUID, hash []byte) (people.Invitation, error) {
 	found, err := pg.One[people.Invitation](ctx, tx, takeInvitation, pgx.NamedArgs{"hash": hash, "person": personID})
 	if errors.Is(err, pg.ErrNotFound) {

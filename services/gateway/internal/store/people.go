@@ -296,7 +296,7 @@ func (s *Store) AddLocalCode(ctx context.Context, hash apikeys.Hash) error {
 
 const redeemCode = `DELETE FROM sign_in_codes WHERE hash = @hash AND expires_at > now() RETURNING person_id`
 
-// SignInWithCode uses up a sign-in code and creates a session. It returns pg.ErrNotFound if the
+// SignInWithCode deletes a sign-in code and creates a session. It returns pg.ErrNotFound if the
 // code is unknown, used or expired.
 func (s *Store) SignInWithCode(ctx context.Context, code apikeys.Hash, signIn SignIn) (people.Session, error) {
 	var session people.Session
