@@ -162,8 +162,8 @@ func (r *fixture) addContact(workspace uuid.UUID, number, dnd string) {
 	}
 }
 
-// exec runs statements as superuser. $1 stands for the workspace r.ours, and $2 for the other
-// workspace.
+// exec runs statements as superuser. In a statement, $1 is replaced by the workspace r.ours, and $2
+// by the other workspace.
 func (r *fixture) exec(statements ...string) {
 	r.Helper()
 	for _, sql := range statements {

@@ -121,8 +121,8 @@ type endedRow struct {
 	CreatedAt time.Time
 }
 
-// These statements lock deliveries with FOR UPDATE. If a statement waits for another replay, Postgres
-// checks the status again and leaves out the deliveries that the other replay has queued.
+// These statements lock deliveries with FOR UPDATE. If a statement waits for another replay,
+// Postgres checks the status again and leaves out the deliveries that the other replay has queued.
 const (
 	chooseEnded = `
 SELECT d.id, d.created_at FROM deliveries d
