@@ -1,5 +1,5 @@
-// Package agent has what all kinds of AI agents share: their settings, the input of a model,
-// transcripts and judgements, the WebSocket to a model, and the interface of a session. The package
+// Package agent contains the code that all kinds of AI agents share: settings, the input of a
+// model, transcripts and judgements, the WebSocket to a model, and the interface of a session. It
 // also contains the scripted agent, which uses no model. The subpackages live, realtime and mediaws
 // contain the other kinds of agents. Package conversation connects a session with a call.
 package agent
@@ -19,7 +19,7 @@ const (
 	RoleAgent  = "agent"
 )
 
-// Turn is one utterance in a transcript.
+// Turn is what the person or the agent says without a break, in a transcript.
 type Turn struct {
 	Role string    `json:"role"`
 	Text string    `json:"text"`
@@ -29,15 +29,15 @@ type Turn struct {
 	EndedAt time.Time `json:"ended_at,omitzero"`
 }
 
-// DisclosureRecord states which part of the disclosure was played in one call. The disclosure is
-// the statement that the person is talking to an AI. StartedAt is nil if no part was played.
+// DisclosureRecord states which part of the disclosure was played in a call. In the disclosure, the
+// agent says that it is an AI. StartedAt is nil if no part was played.
 type DisclosureRecord struct {
-	// Text is the text that the agent had to say: the disclosure, and the recording notice if the
-	// call is recorded.
+	// Text is the text that the agent had to say: the disclosure and, if the call is recorded, the
+	// recording notice.
 	Text      string     `json:"text"`
 	StartedAt *time.Time `json:"started_at,omitempty"`
-	// FinishedAt is the time of the last frame if the whole disclosure was played. Otherwise CutAt
-	// is the time of the last frame that was played.
+	// FinishedAt is the time of the last frame of the disclosure if all of it was played. Otherwise
+	// CutAt is the time of the last frame that was played.
 	FinishedAt *time.Time `json:"finished_at,omitempty"`
 	CutAt      *time.Time `json:"cut_at,omitempty"`
 }
@@ -51,7 +51,7 @@ const FrameBytes = 160
 // BytesPerSecond is the number of bytes of one second of audio.
 const BytesPerSecond = 8000
 
-// Duration returns the length of audio that has the given number of bytes.
+// Duration returns the length of audio with the given number of bytes.
 func Duration(bytes int) time.Duration { return time.Duration(bytes) * time.Second / BytesPerSecond }
 
 // Spec is the input for a new session.
@@ -59,48 +59,48 @@ type Spec struct {
 	CallID, AgentID, WorkspaceID uuid.UUID
 
 	Settings Settings
-	// Variables are the contact's variables, merged with the variables of the call request. They
-	// are a JSON object, or nil. The values are untrusted input.
+	// Variables is a JSON object, or nil. It contains the contact's variables, merged with those of
+	// the call request. The values are untrusted input.
 	Variables json.RawMessage
-	// Notice is the recording notice, which is spoken directly after the disclosure. Notice is
-	// empty if the call is not recorded. NoticeKnown means that Notice is in the agent's language.
+	// Notice is the recording notice, which is spoken directly after the disclosure. It is empty if
+	// the call is not recorded. NoticeKnown is true if Notice is in the agent's language.
 	Notice      string
 	NoticeKnown bool
-	// Key is the workspace's key for its base URL. For an agent of kind media_ws, Key is the secret
-	// that signs the handshake with its media URL. The key must not be logged.
+	// Key is the workspace's key for its base URL. For an agent of kind media_ws, it is the secret
+	// that signs the handshake with the media URL. Key must not be logged.
 	Key string
 	// Zone is the person's time zone. Now is the time at which the call started.
 	Zone *time.Location
 	Now  time.Time
 }
 
-// Opener opens sessions with agents of one kind. Open returns when the agent is ready to speak. It
-// returns an error if ctx ends before that.
+// Opener opens sessions with agents of one kind. Open returns when the agent is ready to speak, or
+// with an error if ctx ends first.
 type Opener interface {
 	Open(ctx context.Context, spec Spec) (Session, error)
 }
 
-// Session is one audio conversation with an agent. The methods never block and are safe for
-// concurrent use. Calls of the methods after the end of the session have no effect.
+// Session is one audio conversation with an agent. Its methods never block and are safe for
+// concurrent use. After the end of the session they have no effect.
 type Session interface {
-	// Begin starts the conversation. The caller calls Begin when the person has answered. Before
-	// Begin, the agent neither speaks nor receives audio.
+	// Begin starts the conversation. It is called when the person has answered. Before Begin, the
+	// agent neither speaks nor receives audio.
 	Begin()
-	// HearAudio sends 20 ms of the person's audio to the agent. If the connection is too slow, the
-	// frame is dropped and counted.
+	// HearAudio sends 20 ms of the person's audio to the agent. If the connection is too slow,
+	// HearAudio drops the frame and counts it.
 	HearAudio(frame []byte)
 	// HearDigit sends the DTMF digit of a key that the person pressed.
 	HearDigit(digit byte)
 	// Events returns the events of the session. The last event is Failed or Closed; then the
 	// channel is closed. The caller must read until the channel is closed.
 	Events() <-chan Event
-	// Say makes the agent speak a text, such as a farewell or a message for an answering machine.
-	// If the agent is speaking, it speaks the text afterwards.
+	// Say makes the agent speak a text, such as a farewell or a message for an answering machine. If
+	// the agent is already speaking, it speaks the text afterwards.
 	Say(text string)
-	// Interrupted reports to the agent that the playback of an item was stopped and the rest of the
-	// item was discarded. played is the length of the audio that was sent to the person.
+	// Interrupted informs the agent that an item was not played to its end, and that its remaining
+	// audio was discarded. played is the length of the audio that was sent to the person.
 	Interrupted(item string, played time.Duration)
-	// Played reports to the agent that a whole item was sent to the person.
+	// Played informs the agent that an item was played to its end.
 	Played(item string)
 	// ToolResult sends the result of a ToolCall to the agent.
 	ToolResult(id string, result json.RawMessage)
@@ -142,22 +142,24 @@ const (
 // Event is one event of an agent.
 type Event struct {
 	Kind Kind
-	// Item is the id of an utterance: in Audio and ItemDone of the agent, in SpeechStarted of the
-	// person, and in Utterance of either. In Utterance it is empty if the id is not known.
+	// Item is the id of an utterance. In Audio and ItemDone, it is the agent's utterance, and in
+	// SpeechStarted the person's. In Utterance, it can be either's, and it is empty if the id is not
+	// known.
 	Item string
-	// The receiver owns Audio. Keep means that the person's speech must not interrupt the audio.
-	// Asked marks audio that was requested with Say, if the session can identify such audio.
+	// The receiver may keep and change the slice Audio. Keep is true if the person's speech must not
+	// interrupt the audio. Asked is true for audio that Say requested, if the session can identify
+	// such audio.
 	Audio       []byte
 	Keep, Asked bool
-	// Disclosure marks audio of the disclosure or of the recording notice.
+	// Disclosure is true for audio of the disclosure and of the recording notice.
 	Disclosure bool
 	// Role and Text are set in Utterance.
 	Role, Text string
 	// Tool, ID and Args are set in ToolCall.
 	Tool, ID string
 	Args     json.RawMessage
-	// Err is set in Failed. Dropped is set in the last event of a session. It is the number of the
-	// person's audio frames that the agent did not receive.
+	// Err is set in Failed. Dropped is set in the last event of a session: the number of the person's
+	// audio frames that the agent did not receive.
 	Err     error
 	Dropped int64
 }
@@ -174,8 +176,8 @@ const (
 	ToolStopRecording = "stop_recording"
 )
 
-// IsRefusal reports whether the result of a tool call is a refusal. After a refusal the agent can
-// call the tool again.
+// IsRefusal reports whether the result of a tool call is a refusal. The agent can then call the
+// tool again.
 func IsRefusal(result json.RawMessage) bool {
 	var state struct {
 		State string `json:"state"`

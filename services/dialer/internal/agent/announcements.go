@@ -4,7 +4,7 @@ import (
 	"strings"
 )
 
-// DisclosureText returns the disclosure, or "" if it was turned off. known is false if there is no
+// DisclosureText returns the disclosure, or "" if it is turned off. known is false if there is no
 // sentence in the agent's language. The text is then English, and the agent must translate it.
 func (s Settings) DisclosureText() (text string, known bool) {
 	switch {
@@ -16,9 +16,9 @@ func (s Settings) DisclosureText() (text string, known bool) {
 	return inLanguage(disclosures(), s.Language)
 }
 
-// VoicemailText returns the text for an answering machine: the disclosure, unless it was turned
-// off, and the message. The disclosure is repeated because the machine does not record the audio
-// before the beep.
+// VoicemailText returns the text for an answering machine: the disclosure, unless it is turned off,
+// and the message. The disclosure is repeated, because the machine does not record the audio before
+// its beep.
 func (s Settings) VoicemailText() string {
 	disclosure, _ := s.DisclosureText()
 	if strings.Contains(s.Message, disclosure) {
@@ -27,9 +27,9 @@ func (s Settings) VoicemailText() string {
 	return disclosure + " " + s.Message
 }
 
-// NoticeText returns the recording notice: the statement that the call is recorded. The text is
-// empty if the agent's calls must not be recorded, or if the agent cannot announce a recording.
-// known has the same meaning as in DisclosureText.
+// NoticeText returns the recording notice, which says that the call is recorded. The text is empty
+// if the agent's calls must not be recorded, or if the agent cannot speak a notice. known has the
+// same meaning as in DisclosureText.
 func (s Settings) NoticeText() (text string, known bool) {
 	switch {
 	case s.Recording.Off, s.Kind != Realtime && s.Kind != MediaWS && s.Kind != Live && !s.Script.Speaks:
@@ -51,8 +51,8 @@ func inLanguage(sentences map[string]string, language string) (text string, know
 	return sentences["en"], false
 }
 
-// ObjectsToRecording reports whether the person plainly asks not to be recorded. It is needed
-// because a model can fail to call the tool stop_recording.
+// ObjectsToRecording reports whether the person plainly asks not to be recorded. The dialer checks
+// this itself, because a model can fail to call the tool stop_recording.
 func ObjectsToRecording(words string) bool {
 	lower := strings.ToLower(strings.ReplaceAll(words, "’", "'"))
 	for _, phrase := range objections() {

@@ -14,14 +14,14 @@ import (
 	"ringfence.dev/services/dialer/internal/replicas"
 )
 
-// Address identifies a server of AI models or agents, for one kind of agent. WorkspaceID is
-// uuid.Nil for the operator's own model.
+// Address identifies a server of models or agents, for one kind of agent. WorkspaceID is uuid.Nil
+// for the operator's model.
 type Address struct {
 	WorkspaceID uuid.UUID
 	Kind, URL   string
 }
 
-// AddressOf returns the address that an agent of a workspace connects to. ok is false for a
+// AddressOf returns the address to which an agent of a workspace connects. ok is false for a
 // scripted agent, which connects to no server.
 func AddressOf(workspaceID uuid.UUID, kind, baseURL, mediaURL string) (a Address, ok bool) {
 	a = Address{WorkspaceID: workspaceID, Kind: kind, URL: baseURL}
@@ -34,8 +34,8 @@ func AddressOf(workspaceID uuid.UUID, kind, baseURL, mediaURL string) (a Address
 	return a, kind != "" && kind != Scripted
 }
 
-// OwnedByWorkspace reports whether an agent runs on a model of its workspace, not on the
-// operator's.
+// OwnedByWorkspace reports whether an agent uses a model of its workspace, and not the operator's
+// model.
 func OwnedByWorkspace(kind, baseURL, mediaURL string) bool {
 	a, ok := AddressOf(uuid.Max, kind, baseURL, mediaURL)
 	return ok && a.WorkspaceID != uuid.Nil
@@ -48,30 +48,30 @@ func (a Address) owner() string {
 	return "workspace"
 }
 
-// Circuits has one circuit breaker for each address of agents, in this process. After consecutive
-// failures of an address, the circuit breaker stops new calls to this address for a while. Circuits
-// is safe for concurrent use.
+// Circuits contains a circuit breaker for each address of agents, in this process. If an address
+// fails repeatedly, its circuit breaker stops new calls to this address for a while. Circuits is
+// safe for concurrent use.
 type Circuits struct {
 	failures int
 	openTime time.Duration
 
 	mu  sync.Mutex
-	all map[Address]*circuitbreaker.Breaker // contains only the addresses that failed since their last success
+	all map[Address]*circuitbreaker.Breaker // only addresses that have failed since their last success
 }
 
-// NewCircuits returns circuit breakers. A circuit breaker opens after the given number of
-// consecutive failures of its address. It first stays open for openTime.
+// NewCircuits returns circuit breakers. After the given number of consecutive failures of an
+// address, its circuit breaker opens. The first time, it stays open for openTime.
 func NewCircuits(failures int, openTime time.Duration) *Circuits {
 	return &Circuits{failures: failures, openTime: openTime, all: map[Address]*circuitbreaker.Breaker{}}
 }
 
-// While one call tests whether an address works again, the other calls to the address must wait for
-// probePause.
+// probePause is how long other calls to an address must wait while one call tests whether the
+// address works again.
 const probePause = 500 * time.Millisecond
 
 // Allow returns how long a call to an agent at the address must wait. 0 means that the call may
-// begin now. The call can be the test of the address, so the caller must call done when the attempt
-// has ended.
+// begin now. The call can be the test of the address, so the caller must call done at the end of
+// the attempt.
 func (c *Circuits) Allow(a Address) (done func(), wait time.Duration) {
 	nothing := func() {}
 	if c == nil {
@@ -101,7 +101,7 @@ func (c *Circuits) Allow(a Address) (done func(), wait time.Duration) {
 	}, 0
 }
 
-// Watch returns an Opener that opens sessions with next. It records each result in the circuit
+// Watch returns an Opener that opens sessions with next, and records each result in the circuit
 // breaker of the address.
 func (c *Circuits) Watch(next Opener) Opener { return watchedOpener{c, next} }
 
@@ -110,8 +110,8 @@ type watchedOpener struct {
 	next     Opener
 }
 
-// The end of a call cancels the opening of its session. If the opening has lasted at least slowOpen
-// when the call ends, it counts as a failure of the address.
+// If a call ends while its session is being opened, the opening is canceled. This counts as a
+// failure of the address only if the opening has lasted at least slowOpen.
 const slowOpen = 3 * time.Second
 
 func (w watchedOpener) Open(ctx context.Context, spec Spec) (Session, error) {

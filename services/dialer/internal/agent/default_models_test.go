@@ -46,8 +46,8 @@ type sdkModel struct {
 
 var shutdownDate = regexp.MustCompile(`Announced shutdown date: (\d{4}-\d\d-\d\d)`)
 
-// sdkModels reads the model constants of an openai-go package. Shutdown dates are only in the
-// comments of the constants, so sdkModels parses the source in the module cache.
+// sdkModels reads the model constants of a package of openai-go. It parses the source in the module
+// cache, because only the comments of the constants contain the shutdown dates.
 func sdkModels(t *testing.T, path string) []sdkModel {
 	t.Helper()
 	list := exec.CommandContext(
@@ -134,8 +134,8 @@ func TestDefaultModels_AreInTheSDKAndNotRetired(t *testing.T) {
 	}
 }
 
-// A new version of openai-go can announce new shutdown dates. This test then fails until
-// libs/aimodel contains these dates.
+// If a new version of openai-go contains new shutdown dates, this test fails until libs/aimodel
+// contains them too.
 func TestRetirements_HaveTheDatesOfTheSDK(t *testing.T) {
 	t.Parallel()
 	for path, kinds := range map[string][]string{

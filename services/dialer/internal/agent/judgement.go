@@ -40,7 +40,7 @@ const (
 // offset.
 const TimeLayout = "2006-01-02T15:04:05.000-07:00"
 
-// Summary is the summary of a conversation in the API. JSON fields without a value are left out,
+// Summary is the summary of a conversation in the API. JSON fields without a value are omitted,
 // never null.
 type Summary struct {
 	Outcome       string   `json:"outcome"`
@@ -55,7 +55,7 @@ type Summary struct {
 }
 
 // Judgement is the result of an answered call: its outcome, its disposition (Reached) and its
-// summary. Summary is nil if there was no conversation.
+// summary. If there was no conversation, Summary is nil.
 type Judgement struct {
 	Outcome string
 	Reached string

@@ -13,8 +13,8 @@ import (
 )
 
 const (
-	// maxFacts limits the total size of the variables that the model receives, in bytes. maxValue
-	// limits the length of one variable in a sentence, in characters.
+	// maxFacts is the maximum total size of the variables that the model receives, in bytes. maxValue
+	// is the maximum length of one variable in a sentence, in characters.
 	maxFacts = 8 << 10
 	maxValue = 200
 )
@@ -24,8 +24,9 @@ var placeholder = regexp.MustCompile(`\{\{\s*([\pL\pN_.-]{1,64})\s*\}\}`)
 // Instructions returns the instructions for a model: the agent's own text with the placeholders
 // {{name}} filled, the rules of every telephone agent, and the contact's variables.
 //
-// Variables are untrusted input and must not act as instructions. In a sentence, a variable is one
-// quoted line. All variables together are a JSON block that the text declares as data.
+// Variables are untrusted input, so the model must not read them as instructions. Within a
+// sentence, a variable is one quoted line. All variables together are a JSON block, which the text
+// declares as data.
 func Instructions(spec Spec) string {
 	s, variables := spec.Settings, parseVariables(spec.Variables)
 	var b strings.Builder
@@ -78,7 +79,7 @@ func language(s Settings) string {
 
 type variables map[string]json.RawMessage
 
-// parseVariables returns nil if raw is not a JSON object.
+// parseVariables decodes the variables. It returns nil if raw is not a JSON object.
 func parseVariables(raw json.RawMessage) variables {
 	var read variables
 	if json.Unmarshal(raw, &read) != nil {
@@ -87,9 +88,8 @@ func parseVariables(raw json.RawMessage) variables {
 	return read
 }
 
-// jsonBlock returns the JSON of as many variables as fit into maxFacts, in the order of their
-// names. The JSON contains no <, > or &, because json.Marshal escapes them, so no variable can end
-// the block.
+// jsonBlock returns the variables as JSON, in the order of their names, without those that do not
+// fit into maxFacts. json.Marshal escapes <, > and &, so that no variable can end the block.
 func (k variables) jsonBlock() []byte {
 	kept, room := variables{}, maxFacts
 	for _, name := range slices.Sorted(maps.Keys(k)) {
@@ -104,8 +104,8 @@ func (k variables) jsonBlock() []byte {
 	return text
 }
 
-// quotedValue returns the value of one variable for use in a sentence. The value is one line of at
-// most maxValue characters, without quotes and brackets.
+// quotedValue returns the value of one variable for a sentence: one line of at most maxValue
+// characters, without quotes and brackets.
 func (k variables) quotedValue(name string) string {
 	var value any
 	if json.Unmarshal(k[name], &value) != nil {
@@ -133,7 +133,7 @@ func (k variables) quotedValue(name string) string {
 	return string(words[:min(len(words), maxValue)])
 }
 
-// fillPlaceholders writes each value between openQuote and closeQuote.
+// fillPlaceholders replaces each placeholder by its value, between openQuote and closeQuote.
 func fillPlaceholders(text string, variables variables, openQuote, closeQuote string) string {
 	return placeholder.ReplaceAllStringFunc(text, func(found string) string {
 		return openQuote + variables.quotedValue(placeholder.FindStringSubmatch(found)[1]) + closeQuote
@@ -141,8 +141,8 @@ func fillPlaceholders(text string, variables variables, openQuote, closeQuote st
 }
 
 // FirstWords returns the first sentences of every call: the disclosure and, if the call is
-// recorded, the recording notice. The text is empty if there is neither. inLanguage is false if the
-// text must be translated into the agent's language.
+// recorded, the recording notice. It returns "" if there is neither. If inLanguage is false, the
+// agent must translate the text into its language.
 func FirstWords(spec Spec) (text string, inLanguage bool) {
 	text, inLanguage = spec.Settings.DisclosureText()
 	if spec.Notice == "" {
@@ -151,8 +151,8 @@ func FirstWords(spec Spec) (text string, inLanguage bool) {
 	return strings.TrimSpace(text + " " + spec.Notice), inLanguage && spec.NoticeKnown
 }
 
-// Greeting returns the agent's greeting with the placeholders filled. It returns "" if the agent
-// has no greeting.
+// Greeting returns the agent's greeting with the placeholders filled, or "" if the agent has no
+// greeting.
 func Greeting(spec Spec) string {
 	return fillPlaceholders(spec.Settings.Greeting, parseVariables(spec.Variables), "", "")
 }

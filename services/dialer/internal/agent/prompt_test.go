@@ -30,7 +30,7 @@ func TestInstructions_ContainTimeAndLanguage(t *testing.T) {
 	}
 }
 
-// Variables are untrusted input. No variable may end its quotes or its block.
+// Variables are untrusted input. A variable must not be able to end its quotes or its block.
 func TestInstructions_VariablesAreQuoted(t *testing.T) {
 	t.Parallel()
 	for name, hostile := range map[string]string{
@@ -66,7 +66,7 @@ func TestInstructions_VariablesAreQuoted(t *testing.T) {
 	}
 }
 
-func TestInstructions_LimitTheSizeOfVariables(t *testing.T) {
+func TestInstructions_SizeOfVariablesIsLimited(t *testing.T) {
 	t.Parallel()
 	variables := map[string]any{
 		"long": strings.Repeat("x", 60<<10), "word": "Ada", "list": []int{1}, "big": 1e21, "yes": true,

@@ -8,8 +8,8 @@ import (
 	"unicode"
 )
 
-// refusal contains the regular expressions that recognise a refusal of further calls in one
-// language.
+// refusal contains the regular expressions that recognise, in one language, that the person refuses
+// further calls.
 type refusal struct {
 	clause        *regexp.Regexp // a whole clause that plainly refuses further calls
 	bareClause    *regexp.Regexp // a refusal without a word such as "again" or "stop"; a later sentence can cancel it
@@ -34,7 +34,7 @@ type sentence struct {
 // a request ("Can you ...?").
 //
 // If a refusal contains no word such as "again" or "stop", a later sentence can cancel it: a
-// restriction ("Not today.") or a wish for a call ("Call me tomorrow."). In doubt, the result is
+// restriction ("Not today.") or a request for a call ("Call me tomorrow."). In doubt, the result is
 // true, because a missed opt-out does more harm than a false one.
 func RefusesFurtherCalls(words string) bool {
 	all := splitSentences(words)
@@ -51,9 +51,9 @@ func RefusesFurtherCalls(words string) bool {
 	return false
 }
 
-// matchesSentence reports whether a clause of the sentence refuses further calls. The result is
-// false if the sentence restricts the refusal to a time or a circumstance, or if a later sentence
-// cancels the refusal. The whole sentence without commas is tested as one more clause.
+// matchesSentence reports whether a clause of the sentence refuses further calls. It returns false
+// if the sentence restricts the refusal to a time or a circumstance, or if a later sentence cancels
+// it. The whole sentence without commas is also tested, like a clause.
 func (r refusal) matchesSentence(text string, later []sentence) bool {
 	text = r.fillerWords.ReplaceAllString(text, " ")
 	clauses := r.splitClauses(text)
@@ -69,8 +69,8 @@ func (r refusal) matchesSentence(text string, later []sentence) bool {
 }
 
 // isLimited reports whether a later sentence cancels a refusal: it restricts the refusal ("Not
-// today.") or ends with a wish for a call. The result is false if any of the later sentences
-// contains a word such as "never".
+// today.") or ends with a request for a call. It returns false if a later sentence contains a word
+// such as "never".
 func (r refusal) isLimited(later []sentence) bool {
 	found := false
 	for _, s := range later {
@@ -83,16 +83,16 @@ func (r refusal) isLimited(later []sentence) bool {
 	return found
 }
 
-// endsWithWish reports whether the sentence ends with a wish for a later call. A wish in the middle
-// of a sentence can be a threat, such as "Call me tomorrow and I will call the police."
+// endsWithWish reports whether the sentence ends with a request for a later call. In the middle of
+// a sentence, such a request can be a threat: "Call me tomorrow and I will call the police."
 func (r refusal) endsWithWish(question bool, text string) bool {
 	clause := lastClause(r.splitClauses(text))
 	return r.wishClause.MatchString(clause) && !notWishExpr().MatchString(clause) &&
 		(!question || requestExpr().MatchString(text))
 }
 
-// splitClauses splits a sentence at its commas and at the words that begin a new clause. The caller
-// must remove the filler words first.
+// splitClauses splits a sentence at its commas, and at the words that begin a new clause. The
+// caller must have removed the filler words.
 func (r refusal) splitClauses(text string) []string {
 	clauses := strings.Split(r.linkWords.ReplaceAllString(text, ","), ",")
 	for i := range clauses {
@@ -114,8 +114,8 @@ func withoutCommas(text string) string { return joinFields(strings.ReplaceAll(te
 
 func joinFields(text string) string { return strings.Join(strings.Fields(text), " ") }
 
-// splitSentences also normalises the sentences. A full stop before a lower-case letter or a digit
-// ends only a clause, because it can belong to "a.m." or to an ellipsis.
+// splitSentences splits a text into normalised sentences. A full stop before a lower-case letter or
+// a digit ends only a clause, because it can belong to "a.m." or to an ellipsis.
 func splitSentences(words string) []sentence {
 	var found []sentence
 	var text strings.Builder
@@ -145,7 +145,8 @@ func endsSentence(rest []rune) bool {
 	return true
 }
 
-// normaliseText returns lower case without accents, because transcripts often omit accents.
+// normaliseText returns the text in lower case and without accents, because transcripts often omit
+// accents.
 func normaliseText(text string) string {
 	text = strings.Map(func(r rune) rune {
 		if unicode.Is(unicode.Mn, r) {
@@ -169,8 +170,8 @@ var accents = sync.OnceValue(func() *strings.Replacer {
 	return strings.NewReplacer(pairs...)
 })
 
-// requestExpr matches the words that turn a question into a request, such as "can you", in every
-// language. The words are spelled as normaliseText returns them.
+// requestExpr matches words that turn a question into a request, such as "can you", in every
+// language, in the spelling of normaliseText.
 var requestExpr = sync.OnceValue(func() *regexp.Regexp {
 	return wordsOf([]string{
 		"(can|could|would|will) you", "(konnen|konnten|wurden) sie", "(kannst|konntest) du", "(pouvez|pourriez) vous",
@@ -180,7 +181,7 @@ var requestExpr = sync.OnceValue(func() *regexp.Regexp {
 	})
 })
 
-// notWishExpr matches words that show that a clause is not a wish for a call, such as "not" or "if
+// notWishExpr matches words that show that a clause does not request a call, such as "not" or "if
 // you dare", in every language.
 var notWishExpr = sync.OnceValue(func() *regexp.Regexp {
 	return wordsOf([]string{
@@ -189,7 +190,8 @@ var notWishExpr = sync.OnceValue(func() *regexp.Regexp {
 	})
 })
 
-// permanentWords are the words that make a refusal permanent, such as "never", in every language.
+// permanentWords contains the words that make a refusal permanent, such as "never", in every
+// language.
 const permanentWords = "ever|never|niemals|nie (wieder|mehr)|jamais|nunca|jamas|mai piu|nooit|nigdy|" +
 	"nikdy|aldrig|koskaan"
 
@@ -220,8 +222,8 @@ var refusals = sync.OnceValue(func() map[string]refusal {
 	return compiled
 })
 
-// wholeTextExpr matches a whole text that is one of the clauses. Before the clause, the text can
-// contain "no" any number of times.
+// wholeTextExpr matches a text that consists of one of the clauses, with any number of "no" before
+// it.
 func wholeTextExpr(clauses []string) *regexp.Regexp {
 	return regexp.MustCompile("^((no|nein|non|nao|nee|nie|ne|nej|ei) )*(" + strings.Join(clauses, "|") + ")$")
 }

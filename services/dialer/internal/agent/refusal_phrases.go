@@ -1,20 +1,20 @@
 package agent
 
-// phrases are the phrases of one language. Each string is a regular expression in the spelling that
-// normaliseText returns: lower case, without accents and apostrophes, with spaces for hyphens.
+// phrases contains the phrases of one language. Each string is a regular expression in the spelling
+// of normaliseText: lower case, without accents and apostrophes, with spaces instead of hyphens.
 type phrases struct {
 	clauses []string // the type refusal describes the meaning of these fields
 	fillers []string
 	links   []string
 	limits  []string
 	bare    []string
-	notNow  []string // must not match a phrase that can also be a complaint, such as "third call today"
-	wishes  []string // LIMIT is replaced by an optional word and one of the phrases in limits
+	notNow  []string // must not match a complaint, such as "third call today"
+	wishes  []string // LIMIT stands for an optional word and a phrase of limits
 }
 
-// refusalPhrases returns the phrases by language. Fillers are removed everywhere, also between
+// refusalPhrases returns the phrases by language. Fillers are removed everywhere, even between
 // "not" and "call", so a filler must not change the meaning. "Just", "now" and "immediately" change
-// the meaning and are not fillers.
+// the meaning, so they are not fillers.
 func refusalPhrases() map[string]phrases {
 	return map[string]phrases{
 		"en": {

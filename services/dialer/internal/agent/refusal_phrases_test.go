@@ -2,8 +2,8 @@ package agent
 
 import "testing"
 
-// Each language has the same kinds of sentences: refusals, withdrawn refusals, limits of time or
-// place, and sentences that only resemble a refusal. No native speaker has reviewed the sentences.
+// Each language has the same kinds of sentences: refusals, canceled refusals, limits of time or
+// place, and sentences that only resemble a refusal. No native speaker has reviewed them.
 func TestRefusesFurtherCalls_DetectsRefusalsInEachLanguage(t *testing.T) {
 	t.Parallel()
 	tests := []refusalTest{

@@ -2,7 +2,8 @@ package agent
 
 import "testing"
 
-// The sentences imitate spoken language and are not copied from refusalPhrases.
+// refusalTest is a test of one text. The texts imitate spoken language and are not copied from
+// refusalPhrases.
 type refusalTest struct {
 	language string
 	name     string
@@ -49,9 +50,9 @@ func TestRefusesFurtherCalls_SupportsTheLanguagesOfTheDisclosure(t *testing.T) {
 	}
 }
 
-// A later sentence must not cancel a refusal that has a word such as "again" or "stop". A complaint
-// that mentions a time does not cancel a refusal.
-func TestRefusesFurtherCalls_LaterSentenceCancelsARefusal(t *testing.T) {
+// A later sentence must not cancel a refusal that contains a word such as "again" or "stop". A
+// complaint that mentions a time must not cancel a refusal.
+func TestRefusesFurtherCalls_LaterSentenceCanCancelARefusal(t *testing.T) {
 	t.Parallel()
 	limited := map[string]int{}
 	for _, test := range limitedRefusalTests() {

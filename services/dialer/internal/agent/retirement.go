@@ -11,15 +11,15 @@ import (
 	"ringfence.dev/libs/aimodel"
 )
 
-// retirementInterval is the time between two queries for the models that agents use.
+// retirementInterval is the time between two reads of the models that agents use.
 const retirementInterval = 5 * time.Minute
 
-// ConfiguredModel is the default model that an environment variable sets. An agent without a model
-// uses this model.
+// ConfiguredModel is a default model, and the environment variable that sets it. Agents without a
+// model use the default model.
 type ConfiguredModel struct{ Variable, Model string }
 
 // WarnRetiringModels logs a warning for each configured model that OpenAI has shut down, or will
-// shut down within aimodel.NoticePeriod of now.
+// shut down within aimodel.NoticePeriod.
 func WarnRetiringModels(ctx context.Context, log *slog.Logger, configured []ConfiguredModel, now time.Time) {
 	for _, c := range configured {
 		retirement, known := aimodel.RetirementOf(c.Model)
@@ -40,8 +40,8 @@ type RetirementMonitor struct {
 	retires     *prometheus.GaugeVec
 }
 
-// NewRetirementMonitor registers the metric with metrics. agentModels returns the models that the
-// settings of agents contain.
+// NewRetirementMonitor registers the metric. agentModels returns the models that are named in the
+// settings of agents.
 func NewRetirementMonitor(
 	agentModels func(context.Context) ([]string, error), configured []ConfiguredModel, metrics prometheus.Registerer,
 ) *RetirementMonitor {

@@ -20,7 +20,7 @@ import (
 	"ringfence.dev/services/dialer/internal/store"
 )
 
-func TestWarnRetiringModels_LogsModelsNearTheirShutdown(t *testing.T) {
+func TestWarnRetiringModels_LogsModelsThatAreShutDownSoon(t *testing.T) {
 	t.Parallel()
 	configured := []agent.ConfiguredModel{
 		{Variable: "REALTIME_MODEL", Model: "gpt-realtime"},
@@ -116,7 +116,7 @@ VALUES ($1, $2, 1, 'Ada', '', 60, $3, $4)`
 		t.Errorf("metric by model (-want +got):\n%s", diff)
 	}
 
-	// The metric must not contain a model that no agent uses any more.
+	// After this, no agent uses the model, so the metric must not contain it.
 	if _, err := pool.Exec(t.Context(), `UPDATE agents SET deleted = true`); err != nil {
 		t.Fatal(err)
 	}

@@ -5,20 +5,19 @@ import (
 	"time"
 )
 
-// Conversation is a text conversation of the scripted agent, which uses no model. The turns contain
-// the whole state of the conversation, so any replica can continue the conversation. Conversation
-// reads no clock.
+// Conversation is a text conversation of the scripted agent, which uses no model. Its whole state
+// is in its turns, so any replica can continue the conversation. It reads no clock.
 type Conversation struct{ turns []Turn }
 
 // Resume continues a conversation from its turns. If turns is nil, a new conversation starts.
 func Resume(turns []Turn) *Conversation { return &Conversation{turns: turns} }
 
-// Turns returns the turns so far, in order.
+// Turns returns all turns so far, in order.
 func (s *Conversation) Turns() []Turn { return s.turns }
 
-// Hear adds an utterance of the person and the agent's reply to the turns. optOut reports whether
-// the person asked not to be called again. It is valid even with ErrBroken, which means that the
-// agent gave no reply.
+// Hear adds an utterance of the person, and the agent's reply, to the turns. optOut is true if the
+// person asked not to be called again. ErrBroken means that the agent gave no reply; optOut is
+// valid even then.
 func (s *Conversation) Hear(text string, at time.Time) (optOut bool, err error) {
 	s.turns = append(s.turns, Turn{Role: RolePerson, Text: text, At: at})
 	optOut = asksNeverAgain(text)

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Judge judges the conversation of the scripted agent. zone is the person's time zone, which the
-// times in the summary use.
+// Judge returns the judgement of a conversation of the scripted agent. Times in the summary are in
+// zone, the person's time zone.
 func (c *Conversation) Judge(endedAt time.Time, zone *time.Location) Judgement {
 	var heard []string
 	for _, turn := range c.turns {

@@ -8,17 +8,17 @@ import (
 	"time"
 )
 
-// After is a function that calls do once, after the given wait. If stop is called before that, do
-// is not called. In production, a wrapper of time.AfterFunc is used.
+// After is a function that calls do once, after the given wait, unless stop is called before. In
+// production, it is a wrapper of time.AfterFunc.
 type After func(wait time.Duration, do func()) (stop func() bool)
 
-// ScriptedOpener opens sessions of the scripted agent, which play a script.
+// ScriptedOpener opens sessions of the scripted agent. A session plays a script.
 type ScriptedOpener struct{ after After }
 
-// New returns an opener whose sessions use after as their timer.
+// New returns an opener whose sessions use after as timer.
 func New(after After) *ScriptedOpener { return &ScriptedOpener{after} }
 
-// Open returns immediately.
+// Open opens a session and returns immediately.
 func (o *ScriptedOpener) Open(_ context.Context, spec Spec) (Session, error) {
 	return &session{
 		script: spec.Settings.Script,
@@ -28,8 +28,8 @@ func (o *ScriptedOpener) Open(_ context.Context, spec Spec) (Session, error) {
 	}, nil
 }
 
-// session plays a script: a tone, then silence, then the end of the call. The session does not
-// react to the person.
+// session plays a script: a tone, then silence, then the end of the call. It does not react to the
+// person.
 type session struct {
 	script Script
 	notice bool
@@ -42,8 +42,8 @@ type session struct {
 	stop    func() bool
 }
 
-// tone and notice are ids of items. wordsMillis is the length in ms of the tone that replaces
-// spoken words.
+// tone and notice are ids of items. wordsMillis is the length, in ms, of the tone that is played
+// instead of words.
 const (
 	tone, notice = "tone", "notice"
 	wordsMillis  = 500
@@ -67,7 +67,8 @@ func (s *session) Begin() {
 	}
 }
 
-// playTone drops the tone if the channel is full. fromSay means that Say requested the tone.
+// playTone queues a tone, and drops it if the channel is full. fromSay is true if Say requested the
+// tone.
 func (s *session) playTone(millis int, fromSay bool) {
 	if millis == 0 || len(s.events)+3 > cap(s.events)-1 {
 		return
@@ -77,7 +78,7 @@ func (s *session) playTone(millis int, fromSay bool) {
 	s.events <- Event{Kind: TurnDone}
 }
 
-// Say plays half a second of the tone instead of the words.
+// Say plays half a second of the tone, instead of the words.
 func (s *session) Say(string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -107,7 +108,7 @@ func (s *session) Interrupted(string, time.Duration)  {}
 func (s *session) Played(string)                      {}
 func (s *session) ToolResult(string, json.RawMessage) {}
 
-// Tone returns a sine in mu-law, with a quarter of the full amplitude.
+// Tone returns a sine wave in mu-law, with a quarter of the full amplitude.
 func Tone(hz, millis int) []byte {
 	audio := make([]byte, millis*BytesPerSecond/1000)
 	for i := range audio {

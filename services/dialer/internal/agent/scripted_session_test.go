@@ -31,7 +31,7 @@ func TestSession_PlaysTheScript(t *testing.T) {
 		}
 		began := time.Now()
 		s.Begin()
-		s.Begin() // only the first Begin has an effect
+		s.Begin() // the second call of Begin must have no effect
 		var kinds []agent.Kind
 		for e := range s.Events() {
 			kinds = append(kinds, e.Kind)
@@ -53,7 +53,7 @@ func TestSession_WithoutAScriptIsSilent(t *testing.T) {
 	s := open(t, agent.Script{})
 	s.Begin()
 	for range 20 {
-		s.Say("goodbye") // Say never blocks, even if no events are read
+		s.Say("goodbye") // Say must not block, even if no events are read
 	}
 	s.Close()
 	s.Close()

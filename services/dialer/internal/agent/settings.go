@@ -31,50 +31,51 @@ const (
 const (
 	// DefaultSilence is how long both sides can be silent before the call ends.
 	DefaultSilence = 30 * time.Second
-	// Longest limits every call, except those of openai_live. OpenAI ends a Realtime session after
-	// 60 minutes.
+	// Longest is the maximum duration of all calls except those of openai_live. OpenAI ends a Realtime
+	// session after 60 minutes.
 	Longest = 55 * time.Minute
-	// LongestLive limits the calls of openai_live. OpenAI ends a Live session after two hours.
+	// LongestLive is the maximum duration of the calls of openai_live. OpenAI ends a Live session
+	// after two hours.
 	LongestLive = 115 * time.Minute
 )
 
-// Settings are the settings of an agent as they are in the topic agents.v1. A missing field has the
-// zero value. The field's comment describes what the zero value means.
+// Settings contains the settings of an agent, as in the topic agents.v1. A missing field has the
+// zero value, which the field's comment explains.
 type Settings struct {
-	// Kind is the kind of the agent, such as openai_realtime. Empty means scripted.
+	// Kind is the kind of the agent, such as openai_realtime. If empty, it is scripted.
 	Kind         string `json:"kind"`
 	Instructions string `json:"instructions"`
 	Voice        string `json:"voice"`
-	// Language is a BCP 47 tag. Empty means English.
+	// Language is a BCP 47 tag. If empty, it is English.
 	Language string `json:"language"`
 	Greeting string `json:"greeting"`
 	// Disclosure is spoken first on every call.
 	Disclosure Disclosure `json:"disclosure"`
 	// Recording describes how the agent announces a recording, if the workspace records calls.
 	Recording Recording `json:"recording"`
-	// Model and BaseURL are used by openai_realtime and openai_live. If they are empty, the
-	// operator's model and URL are used. MediaURL is used by media_ws.
+	// openai_realtime and openai_live use Model and BaseURL. If these are empty, the operator's model
+	// and URL are used. media_ws uses MediaURL.
 	Model    string `json:"model"`
 	BaseURL  string `json:"base_url"`
 	MediaURL string `json:"media_url"`
-	// OnVoicemail is the policy for a call that an answering machine answered. Empty means
+	// OnVoicemail is the policy for a call that an answering machine answered. If empty, it is
 	// VoicemailGoOn. Message is the message for an answering machine.
 	OnVoicemail string `json:"on_voicemail"`
 	Message     string `json:"voicemail_message"`
-	// Outcomes is the agent's own list of permitted outcomes. Empty means the default list, which
-	// the function Outcomes returns.
+	// Outcomes contains the permitted outcomes of this agent. If empty, the list that the function
+	// Outcomes returns is used.
 	Outcomes []string `json:"outcomes"`
-	// Transfers maps the names that the model knows to numbers. A call can be transferred only to
-	// these numbers.
+	// Transfers contains the numbers to which a call can be transferred. A key is the name of the
+	// target, which the model knows.
 	Transfers map[string]string `json:"transfers"`
 	// SilenceSeconds is how long both sides can be silent before the call ends. 0 means 30.
 	SilenceSeconds int `json:"silence_seconds"`
-	// Script is used by the scripted agent.
+	// Script is the script of a scripted agent.
 	Script Script `json:"script"`
-	// Summary configures the model that summarises ended calls. For an empty field, the operator's
-	// setting is used.
+	// Summary configures the model that summarises ended calls. For empty fields, the operator's
+	// settings are used.
 	Summary Summarised `json:"summary"`
-	// NoiseReduction and TurnDetection are used by openai_realtime. If NoiseReduction is nil, the
+	// NoiseReduction and TurnDetection are settings of openai_realtime. If NoiseReduction is nil, the
 	// person's audio is not filtered. If TurnDetection is nil, server_vad with OpenAI's defaults
 	// detects the end of the person's speech.
 	NoiseReduction *NoiseReduction `json:"noise_reduction"`
@@ -87,8 +88,8 @@ type NoiseReduction struct {
 }
 
 // TurnDetection configures how the model detects that the person has finished speaking. Type is
-// server_vad or semantic_vad. semantic_vad uses Eagerness, and server_vad uses the other fields. A
-// field that is nil or empty means OpenAI's default.
+// server_vad or semantic_vad. Eagerness applies to semantic_vad, and the other fields apply to
+// server_vad. For a field that is nil or empty, OpenAI's default is used.
 type TurnDetection struct {
 	Type              string   `json:"type"`
 	Threshold         *float64 `json:"threshold,omitempty"`
@@ -104,33 +105,34 @@ type Summarised struct {
 	Model   string `json:"model"`
 }
 
-// Disclosure configures the disclosure, which is spoken unless OffReason is set. The reason is
-// stored with the agent. Text replaces the default sentence of the agent's language.
+// Disclosure configures the disclosure. It is spoken unless OffReason contains the reason for
+// turning it off. Text replaces the default sentence of the agent's language.
 type Disclosure struct {
 	Text      string `json:"text"`
 	OffReason string `json:"off_reason"`
 }
 
-// Recording configures how recordings are announced. If Off is true, the agent's calls are never
-// recorded. Notice replaces the default sentence of the agent's language.
+// Recording configures the recording notice. If Off is true, the agent's calls are never recorded.
+// Notice replaces the default sentence of the agent's language.
 type Recording struct {
 	Notice string `json:"notice"`
 	Off    bool   `json:"off"`
 }
 
-// Script defines what a scripted agent does after the person has answered. The agent plays a tone
-// of ToneHz for ToneMillis (0: no tone). It ends the call after EndAfterMillis (0: the call ends
-// when the person hangs up).
+// Script defines what a scripted agent does after the person has answered. It plays a tone of
+// ToneHz for ToneMillis; 0 means no tone. It ends the call after EndAfterMillis; 0 means that the
+// call ends when the person hangs up.
 type Script struct {
 	ToneHz         int `json:"tone_hz"`
 	ToneMillis     int `json:"tone_millis"`
 	EndAfterMillis int `json:"end_after_millis"`
-	// Speaks means that tones replace spoken words, such as the recording notice. It is for tests.
+	// Speaks means that the agent plays tones instead of words, such as the recording notice. It is
+	// for tests.
 	Speaks bool `json:"speaks"`
 }
 
-// ReadSettings reads an agent's settings. It returns an error for a field with an invalid value.
-// Unknown fields are ignored.
+// ReadSettings reads an agent's settings. It returns an error if a field has an invalid value. It
+// ignores unknown fields.
 func ReadSettings(raw []byte) (Settings, error) {
 	var s Settings
 	if len(bytes.TrimSpace(raw)) > 0 {
@@ -193,7 +195,7 @@ func (s Settings) Longest() time.Duration {
 	return Longest
 }
 
-// OutcomeList returns the permitted outcomes. The list always contains the outcomes that the dialer
+// OutcomeList returns the permitted outcomes. It always contains the outcomes that the dialer
 // itself sets, for example after a tool call.
 func (s Settings) OutcomeList() []string {
 	if len(s.Outcomes) == 0 {

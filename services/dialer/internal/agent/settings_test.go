@@ -8,7 +8,7 @@ import (
 	"ringfence.dev/services/dialer/internal/agent"
 )
 
-func TestReadSettings_RefusesInvalidValues(t *testing.T) {
+func TestReadSettings_InvalidValuesAreRefused(t *testing.T) {
 	t.Parallel()
 	for text, fault := range map[string]string{
 		``: "", `{}`: "", `{"kind":"openai_realtime","unknown":1}`: "", `{"kind":"media_ws","media_url":"wss://a.example"}`: "",

@@ -19,39 +19,40 @@ import (
 )
 
 const (
-	// maxQueuedFrames is the maximum number of audio frames in the queue of a slow connection: one
-	// second of audio. Later frames are dropped.
+	// maxQueuedFrames is the maximum number of audio frames in the queue of a slow connection. 50
+	// frames are one second. Later frames are dropped.
 	maxQueuedFrames = 50
-	// maxQueuedMessages is the maximum number of queued messages, not including audio. If the limit
-	// is reached, the connection is closed.
+	// maxQueuedMessages is the maximum number of queued messages without audio. If more messages are
+	// queued, the connection is closed.
 	maxQueuedMessages = 256
-	// MaxMessage is the largest message of an agent, in bytes.
+	// MaxMessage is the maximum size of a message from an agent, in bytes.
 	MaxMessage = 1 << 20
-	// pingInterval is the time between two pings. pingTimeout is the maximum wait for the pong.
+	// pingInterval is the time between two pings. pingTimeout is how long the pong may take.
 	pingInterval, pingTimeout = 15 * time.Second, 10 * time.Second
-	// closeTimeout limits the time for sending the last messages of a session.
+	// closeTimeout is how long sending the last messages of a session may take.
 	closeTimeout = time.Second
-	// handshakeTimeout limits the TLS handshake, and the wait for the response to the WebSocket
-	// handshake.
+	// handshakeTimeout limits the TLS handshake. It also limits the wait for the response to the
+	// WebSocket handshake.
 	handshakeTimeout = 10 * time.Second
 )
 
-// ErrLost means that the connection was lost. ErrClosed means that the agent closed the connection
+// ErrLost means that the connection broke. ErrClosed means that the agent closed the connection
 // with a closing handshake.
 var (
 	ErrLost   = errors.New("the agent's connection is lost")
 	ErrClosed = errors.New("the agent closed its connection")
 )
 
-// NewClient returns a client for WebSocket handshakes. It connects with dial, without a proxy or
-// redirects, and verifies certificates. If roots is nil, the system's root certificates are used.
+// NewClient returns a client for WebSocket handshakes. It connects with dial, uses no proxy,
+// follows no redirects, and verifies certificates. If roots is nil, the system's root certificates
+// are used.
 func NewClient(dial ssrf.Dialing, roots *x509.CertPool) *http.Client {
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
 	return &http.Client{
 		Transport: &http.Transport{
-			// Proxy is nil. Otherwise the guard would check the proxy's address instead of the
-			// agent's address.
+			// No proxy may be used. Otherwise the SSRF guard would check the proxy's address instead of the
+			// agent's.
 			Proxy:                  nil,
 			DialContext:            dial,
 			TLSClientConfig:        &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12},
@@ -66,7 +67,7 @@ func NewClient(dial ssrf.Dialing, roots *x509.CertPool) *http.Client {
 	}
 }
 
-// Socket is one WebSocket connection to an agent. Hear, Send and Close are safe for concurrent use
+// Socket is a WebSocket connection to an agent. Hear, Send and Close are safe for concurrent use,
 // and never block, even if the agent does not read. Only one goroutine may call Next.
 type Socket struct {
 	conn        *websocket.Conn
@@ -75,7 +76,7 @@ type Socket struct {
 	messages    chan []byte
 	dropped     atomic.Int64
 	audioHeld   atomic.Bool
-	// ctx is canceled when the socket is closed. This ends all waits. When the channel closing is
+	// ctx is canceled when the socket is closed, which ends all waits. After the channel closing is
 	// closed, the writer sends the last messages.
 	ctx      context.Context
 	cancel   context.CancelFunc
@@ -84,8 +85,8 @@ type Socket struct {
 	incoming bytes.Buffer
 }
 
-// Dial opens a socket. encode must append the message that contains an audio frame to dst. Only one
-// goroutine calls encode. Audio is dropped until Flow is called.
+// Dial opens a socket. encode must append the message that contains an audio frame to dst. It is
+// called by one goroutine only. Audio is dropped until Flow is called.
 func Dial(
 	ctx context.Context, client *http.Client, url string, header http.Header, encode func(dst, frame []byte) []byte,
 ) (*Socket, error) {
@@ -103,7 +104,7 @@ func dial(
 	options := &websocket.DialOptions{HTTPClient: client, HTTPHeader: header}
 	conn, _, err := websocket.Dial(ctx, url, options) //nolint:bodyclose // the library closes the body
 	if urlErr := (*neturl.Error)(nil); errors.As(err, &urlErr) {
-		err = urlErr.Err // do not log the URL, because a customer's URL can contain a token
+		err = urlErr.Err // do not log the URL: a customer's URL can contain a token
 	}
 	if err != nil {
 		return nil, fmt.Errorf("open the agent's socket: %w", err)
@@ -121,10 +122,10 @@ func dial(
 	return s, nil
 }
 
-// Flow starts the transmission of audio. Before Flow, audio is dropped.
+// Flow starts sending audio. Before Flow is called, audio is dropped.
 func (s *Socket) Flow() { s.audioHeld.Store(false) }
 
-// Hear queues a frame. If the queue is full, the frame is dropped and counted.
+// Hear queues a frame. If the queue is full, it drops the frame and counts it.
 func (s *Socket) Hear(frame []byte) {
 	if s.audioHeld.Load() || len(frame) != FrameBytes {
 		return
@@ -139,8 +140,8 @@ func (s *Socket) Hear(frame []byte) {
 // Dropped returns the number of dropped frames.
 func (s *Socket) Dropped() int64 { return s.dropped.Load() }
 
-// Send queues a message. Queued messages are sent before queued audio. If the message queue is
-// full, the connection is closed.
+// Send queues a message. Messages are sent before queued audio. If the queue of messages is full,
+// the connection is closed.
 func (s *Socket) Send(message []byte) {
 	select {
 	case s.messages <- message:
@@ -149,8 +150,8 @@ func (s *Socket) Send(message []byte) {
 	}
 }
 
-// Next returns the agent's next text message. The message is valid until the next call of Next.
-// Binary messages are ignored.
+// Next returns the agent's next text message, which is valid until the next call of Next. It
+// ignores binary messages.
 func (s *Socket) Next() ([]byte, error) {
 	for {
 		kind, r, err := s.conn.Reader(s.ctx)
@@ -175,8 +176,8 @@ func (s *Socket) lostError(err error) error {
 	return fmt.Errorf("%w: %w", ErrLost, err)
 }
 
-// Close sends lastMessages and a close frame, and then closes the connection. It returns before
-// this is done. Later calls have no effect.
+// Close sends lastMessages and a close frame, and then closes the connection, all in the
+// background. Later calls have no effect.
 func (s *Socket) Close(lastMessages ...[]byte) {
 	s.closed.Do(func() {
 		for _, message := range lastMessages {
@@ -190,18 +191,18 @@ func (s *Socket) Close(lastMessages ...[]byte) {
 // Cut closes the connection immediately.
 func (s *Socket) Cut() {
 	s.cancel()
-	go func() { _ = s.conn.CloseNow() }() // in a goroutine, because CloseNow waits for a write in progress
+	go func() { _ = s.conn.CloseNow() }() // CloseNow waits for a write in progress
 }
 
 func (s *Socket) write() {
 	defer s.Cut()
-	// The writes have no timeout: if a write blocks, closing the connection ends it. A context with
-	// a timeout for each frame would be more expensive.
+	// Writes need no timeout: closing the connection ends a write that blocks. A context with a
+	// timeout for each frame would be more expensive.
 	ctx := context.Background()
 	var buf []byte
 	for {
 		var message []byte
-		select { // send messages before audio
+		select { // messages are sent before audio
 		case message = <-s.messages:
 		default:
 			select {
@@ -237,8 +238,8 @@ func (s *Socket) closeInOrder() {
 	}
 }
 
-// ping closes the connection if the agent does not answer a ping in time. This ends the reader and
-// the writer.
+// ping sends pings. It closes the connection if the agent does not answer one in time. Then the
+// reader and the writer end too.
 func (s *Socket) ping(interval, timeout time.Duration) {
 	ticker := time.NewTicker(interval)
 	defer ticker.Stop()

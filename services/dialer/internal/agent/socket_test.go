@@ -36,11 +36,11 @@ func serve(t *testing.T, do func(context.Context, *websocket.Conn)) string {
 
 func plain(dst, frame []byte) []byte { return append(dst, frame...) }
 
-// If the agent's machine fails without closing the connection, writes to the connection can succeed
-// for minutes.
+// If the agent's machine fails, the connection can stay open, and writes to it can succeed for
+// minutes.
 func TestPing_ClosesADeadConnection(t *testing.T) {
 	t.Parallel()
-	// The server does not read, so it sends no pong.
+	// The server does not read, so it does not answer the ping.
 	url := serve(t, func(ctx context.Context, _ *websocket.Conn) { <-ctx.Done() })
 	s, err := dial(t.Context(), NewClient(local(), nil), url, nil, plain, 10*time.Millisecond, 20*time.Millisecond)
 	if err != nil {
@@ -55,7 +55,7 @@ func TestPing_KeepsALiveConnection(t *testing.T) {
 	t.Parallel()
 	url := serve(t, func(ctx context.Context, ws *websocket.Conn) {
 		time.AfterFunc(50*time.Millisecond, func() { _ = ws.Write(ctx, websocket.MessageText, []byte("still here")) })
-		_, _, _ = ws.Read(ctx) // Read responds to pings
+		_, _, _ = ws.Read(ctx) // Read answers pings
 	})
 	s, err := dial(t.Context(), NewClient(local(), nil), url, nil, plain, 5*time.Millisecond, time.Minute)
 	if err != nil {
@@ -91,7 +91,7 @@ func TestSocket_SendsMessagesBeforeAudioAndIgnoresBinaryMessages(t *testing.T) {
 		t.Fatal(err)
 	}
 	frame := []byte(strings.Repeat("a", 160))
-	s.Hear(frame) // this frame is dropped, because Flow was not called
+	s.Hear(frame) // dropped, because Flow was not called
 	s.Flow()
 	s.Hear([]byte("short"))
 	for range 3 {
@@ -120,7 +120,7 @@ func TestSocket_SendsMessagesBeforeAudioAndIgnoresBinaryMessages(t *testing.T) {
 	}
 }
 
-func TestSend_ClosesTheConnectionOfAnAgentThatDoesNotRead(t *testing.T) {
+func TestSend_ConnectionIsClosedIfTheAgentDoesNotRead(t *testing.T) {
 	t.Parallel()
 	url := serve(t, func(ctx context.Context, _ *websocket.Conn) { <-ctx.Done() })
 	s, err := Dial(t.Context(), NewClient(local(), nil), url, nil, plain)
@@ -128,7 +128,7 @@ func TestSend_ClosesTheConnectionOfAnAgentThatDoesNotRead(t *testing.T) {
 		t.Fatal(err)
 	}
 	message := []byte(strings.Repeat("x", 64<<10))
-	for range 4 * maxQueuedMessages { // the messages have 64 MiB in total
+	for range 4 * maxQueuedMessages { // together, the messages have 64 MiB
 		s.Send(message)
 	}
 	if _, err := s.Next(); !errors.Is(err, ErrLost) {
@@ -136,8 +136,8 @@ func TestSend_ClosesTheConnectionOfAnAgentThatDoesNotRead(t *testing.T) {
 	}
 }
 
-// The error must not contain the URL, because a customer's URL can contain a token, and errors are
-// logged.
+// Errors are logged, and a customer's URL can contain a token. So the error must not contain the
+// URL.
 func TestDial_ErrorDoesNotContainTheURL(t *testing.T) {
 	t.Parallel()
 	if _, err := Dial(t.Context(), NewClient(local(), nil), "ws://127.0.0.1:1/agent?token=hunter2", nil,
@@ -148,7 +148,7 @@ func TestDial_ErrorDoesNotContainTheURL(t *testing.T) {
 	}
 }
 
-func TestNewClient_FollowsNoRedirect(t *testing.T) {
+func TestNewClient_DoesNotFollowRedirects(t *testing.T) {
 	t.Parallel()
 	visited := make(chan struct{}, 1)
 	other := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { visited <- struct{}{} }))

@@ -5,12 +5,13 @@ import (
 	"fmt"
 )
 
-// maxTranscript limits the transcript in an event, in bytes. See docs/reference/api/calls.md.
+// maxTranscript is the maximum size of the transcript in an event, in bytes. See
+// docs/reference/api/calls.md.
 const maxTranscript = 256 << 10
 
-// Transcript returns the JSON form of a conversation: {"turns":[{"role","text","at"}]}. A
-// transcript of more than 256 KiB is cut between turns and has "truncated": true. Without turns,
-// Transcript returns nil.
+// Transcript returns the turns as JSON: {"turns":[{"role","text","at"}]}. Above 256 KiB, it cuts
+// the transcript between two turns and adds "truncated": true. If there are no turns, it returns
+// nil.
 func Transcript(turns []Turn) ([]byte, error) {
 	if len(turns) == 0 {
 		return nil, nil

@@ -10,7 +10,7 @@ import (
 
 // ReadAnswer and Answer must not panic. If they accept a text, the result must be usable. Each
 // answer that Answer writes must be readable as an offer.
-func FuzzRead(f *testing.F) {
+func FuzzReadAnswerAndAnswer(f *testing.F) {
 	files, err := filepath.Glob("testdata/*.sdp")
 	if err != nil {
 		f.Fatalf("Glob: %v", err)

@@ -20,32 +20,32 @@ import (
 
 const (
 	analysisInterval = time.Second
-	// analysisTimeout limits the time for one summary. The lease of a claimed call is longer, so no
-	// other process claims the call during this time.
+	// analysisTimeout limits one summary. The lease of a claimed call is longer, so no other process
+	// claims the call in this time.
 	analysisTimeout = time.Minute
-	// maxStarts is how many times the summary of a call may be started. After that the call gets no
-	// summary, because the summary may be the reason why the process died.
+	// maxStarts is how often the summary of a call is started. After that, the call gets no summary,
+	// because the summary possibly caused the death of the processes.
 	maxStarts = 3
-	// maxAnalyses is the maximum number of concurrent analyses. maxPerWorkspace is the maximum for
-	// one workspace, so a slow endpoint delays only the summaries of its workspace. claimBatch is
-	// the number of calls that are claimed together.
+	// maxAnalyses is the maximum number of concurrent analyses, and maxPerWorkspace the maximum of one
+	// workspace. So a slow endpoint delays only the summaries of its workspace. claimBatch is the
+	// number of calls that are claimed at once.
 	maxAnalyses     = 128
 	maxPerWorkspace = maxAnalyses / 4
 	claimBatch      = 16
 )
 
-// SummaryModel summarises calls. It returns nil without an error if there is nothing to summarise.
+// SummaryModel summarises calls. It returns nil and no error if there is nothing to summarise.
 type SummaryModel interface {
 	Summarise(ctx context.Context, c Call) (*agent.Summary, error)
 }
 
-// Keys returns the keys of workspaces' own endpoints.
+// Keys returns the keys for the workspaces' endpoints.
 type Keys interface {
 	Key(ctx context.Context, workspaceID, agentID uuid.UUID) (string, error)
 }
 
-// Analyser publishes the analysis of each ended conversation. The analysis contains a summary if
-// the model returned one.
+// Analyser publishes the analysis of each ended conversation. The analysis contains the model's
+// summary, if the model returned one.
 type Analyser struct {
 	store      *store.Store
 	keys       Keys
@@ -53,8 +53,8 @@ type Analyser struct {
 	relay      *outbox.Relay
 	wake       chan struct{}
 	busy       chan struct{}
-	// lastWorkspace is the id of the workspace at which the last search stopped. The next search
-	// starts after it. Only the goroutine of Run uses it.
+	// lastWorkspace is the id of the workspace at which the last search ended. The next search starts
+	// after it. Only the goroutine of Run uses it.
 	lastWorkspace uuid.UUID
 
 	mu      sync.Mutex
@@ -69,7 +69,7 @@ func NewAnalyser(st *store.Store, keys Keys, summariser SummaryModel, relay *out
 	}
 }
 
-// Wake makes Run search for due analyses, because calls have ended. It never blocks.
+// Wake makes Run search for due analyses. It is called when calls have ended, and never blocks.
 func (a *Analyser) Wake() {
 	select {
 	case a.wake <- struct{}{}:
@@ -96,10 +96,10 @@ func (a *Analyser) Run(ctx context.Context) error {
 	}
 }
 
-// startDueAnalyses starts due analyses, one workspace after another. It returns after a search
-// through all workspaces has found no due analysis. It does not wait for the analyses.
+// startDueAnalyses starts due analyses, one workspace after the other, without waiting for their
+// end. It returns when a search through all workspaces has found no due analysis.
 func (a *Analyser) startDueAnalyses(ctx context.Context, running *sync.WaitGroup) error {
-	// noneFound means that no due analysis was found since the search began at the first workspace.
+	// noneFound is true if no due analysis was found since the search began at the first workspace.
 	for noneFound := a.lastWorkspace == uuid.Nil; ; {
 		due, next, err := a.store.DueAnalyses(ctx, a.lastWorkspace, a.claimLimits())
 		if err != nil {
@@ -129,8 +129,8 @@ func (a *Analyser) startDueAnalyses(ctx context.Context, running *sync.WaitGroup
 	}
 }
 
-// claimLimits returns the limits of the next claim: the total number of calls, and the number for
-// each workspace.
+// claimLimits returns the limits of the next claim: for all workspaces together, and for each
+// workspace.
 func (a *Analyser) claimLimits() store.AnalysisLimits {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -145,7 +145,8 @@ func (a *Analyser) countStarted(due []store.Analysis) {
 	}
 }
 
-// countEnded wakes the analyser if the workspace had reached its limit.
+// countEnded counts the end of an analysis. It wakes the analyser if the workspace had reached its
+// limit.
 func (a *Analyser) countEnded(workspace uuid.UUID) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -162,7 +163,7 @@ func (a *Analyser) analyse(ctx context.Context, analysis store.Analysis) error {
 	if analysis.Analyses <= maxStarts {
 		var err error
 		if summary, err = a.summarise(ctx, analysis); err != nil {
-			if ctx.Err() != nil { // the process stops
+			if ctx.Err() != nil { // the process is stopping
 				return nil //nolint:nilerr // another process will claim the call
 			}
 			slog.WarnContext(ctx, "call summary failed, analysis has no summary", "call_id", analysis.CallID, "error", err)
@@ -183,7 +184,7 @@ func (a *Analyser) summarise(ctx context.Context, analysis store.Analysis) (*age
 		return nil, err
 	}
 	var key string
-	// the key of a media_ws agent signs handshakes and must not be sent to an endpoint
+	// The key of a media_ws agent signs handshakes. It must not be sent to an endpoint.
 	if settings.Kind != agent.MediaWS {
 		if key, err = a.keys.Key(ctx, analysis.WorkspaceID, analysis.AgentID); err != nil && !errors.Is(err, pg.ErrNotFound) {
 			return nil, err

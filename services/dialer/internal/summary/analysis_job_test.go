@@ -85,7 +85,7 @@ func newPool(t *testing.T) *pgxpool.Pool {
 	)
 }
 
-// The endpoint of one workspace does not respond. The calls of another workspace must be summarised
+// The endpoint of one workspace does not respond. The calls of other workspaces must be summarised
 // anyway.
 func TestRun_HangingEndpointDelaysOnlyItsWorkspace(t *testing.T) {
 	t.Parallel()
@@ -108,9 +108,9 @@ func TestRun_HangingEndpointDelaysOnlyItsWorkspace(t *testing.T) {
 	analysed(t, pool, ended(t, pool, uuid.New(), `{}`, "unknown"))
 }
 
-// At most a quarter of the concurrent analyses may belong to one workspace. When one of them ends,
-// the next one must start.
-func TestRun_OneWorkspaceGetsAQuarterOfTheAnalyses(t *testing.T) {
+// At most a quarter of the concurrent analyses may belong to one workspace. When one of them has
+// ended, the next one must start.
+func TestRun_OneWorkspaceGetsAtMostAQuarterOfTheAnalyses(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	const quarter = 32
@@ -132,7 +132,7 @@ func TestRun_OneWorkspaceGetsAQuarterOfTheAnalyses(t *testing.T) {
 	for range quarter {
 		<-begun
 	}
-	for range 2 { // the search for the second call does not start at the first workspace
+	for range 2 { // the search for the second call starts after the first workspace
 		analysed(t, pool, ended(t, pool, uuid.New(), `{}`, "unknown"))
 	}
 	var claimed int

@@ -13,8 +13,8 @@ import (
 )
 
 const (
-	// Only a part of a long answer is used: maxText characters of a sentence, maxName characters of
-	// a name, and maxList entries of a list.
+	// Longer values in an answer are cut to maxText characters of a sentence, maxName characters of a
+	// name, and maxList entries of a list.
 	maxText, maxName, maxList = 500, 200, 10
 	// maxAhead is how far in the future a call can be scheduled
 	// (docs/reference/api/call-requests.md#scheduled_for).
@@ -32,9 +32,9 @@ type answer struct {
 	ScheduledFor  any      `json:"scheduled_for"`
 }
 
-// parseAnswer reads the JSON object in the model's text, which can be inside a code block. An
+// parseAnswer reads the JSON object in the model's text, which can be within a code block. An
 // outcome that is not in the agent's list is an error. A time that is invalid or in the past is
-// left out.
+// omitted.
 func parseAnswer(text string, c Call) (*agent.Summary, error) {
 	begin, end := strings.IndexByte(text, '{'), strings.LastIndexByte(text, '}')
 	if begin < 0 || end < begin {
@@ -65,8 +65,8 @@ func parseAnswer(text string, c Call) (*agent.Summary, error) {
 }
 
 // scheduledTime returns the agreed time of the next contact, with the UTC offset of the person's
-// time zone. A time that a tool call has stored replaces the model's value. A value without an
-// offset is local to the person.
+// time zone. If a tool call has stored a time, that time replaces the model's value. A value
+// without an offset is in the person's time zone.
 func (c Call) scheduledTime(value any) (string, bool) {
 	if c.CallbackAt != nil {
 		return c.CallbackAt.In(c.zone()).Format(agent.TimeLayout), true
@@ -104,7 +104,7 @@ func cleanList(texts []string) []string {
 	return kept
 }
 
-// cleanText returns one line without control characters, cut to at most maxLength characters.
+// cleanText returns the text as one line without control characters, cut to maxLength characters.
 func cleanText(text string, maxLength int) string {
 	text = strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) || r == unicode.ReplacementChar {

@@ -2,8 +2,8 @@ package summary
 
 import "testing"
 
-// The default model reasons unless the field reasoning_effort turns this off. Other endpoints can
-// refuse the field.
+// The field reasoning_effort turns off the reasoning of the default model. Other endpoints can
+// refuse this field.
 func TestSummarise_SetsReasoningEffortOnlyForTheDefaultModel(t *testing.T) {
 	t.Parallel()
 	tests := []struct {

@@ -8,8 +8,8 @@ import (
 	"ringfence.dev/libs/ssrf"
 )
 
-// The operator's endpoint has a private address. A host name of a workspace can resolve to this
-// address, but the workspace must not be able to connect to it.
+// The operator's endpoint has a private address, and a host name of a workspace can resolve to it.
+// The workspace must not be able to connect to this address.
 func TestEndpoint_WorkspaceCannotReachTheOperatorsAddress(t *testing.T) {
 	t.Parallel()
 	operators := httptest.NewServer(http.NotFoundHandler())

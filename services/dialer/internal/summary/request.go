@@ -9,8 +9,8 @@ import (
 	"ringfence.dev/services/dialer/internal/agent"
 )
 
-// strictness states how strictly a request constrains the form of the model's answer. Not every
-// endpoint supports every value. Some endpoints accept a schema but do not enforce it.
+// strictness is how strictly a request constrains the form of the model's answer. Endpoints differ
+// in what they support, and some accept a schema without enforcing it.
 type strictness int
 
 const (
@@ -20,10 +20,10 @@ const (
 )
 
 const (
-	// maxTranscript limits the transcript in the request, in bytes. Of a longer transcript, only
-	// the beginning and the end are sent. The end is twice as long as the beginning.
+	// maxTranscript is the maximum size of the transcript in a request, in bytes. If a transcript is
+	// longer, only its beginning and its end are sent. The end is twice as long as the beginning.
 	maxTranscript = 48 << 10
-	// maxLine limits the text of one turn, in bytes.
+	// maxLine is the maximum size of the text of one turn, in bytes.
 	maxLine = 4 << 10
 )
 
@@ -50,9 +50,8 @@ func newChat(model string, c Call, step strictness) chat {
 		},
 	}
 	if model == defaultModel {
-		// The default model reasons unless the request turns this off. With reasoning, a response
-		// takes longer than SUMMARY_TIMEOUT. Requests to other models do not contain the field,
-		// because an endpoint can refuse an unknown field.
+		// With reasoning, a response of the default model takes longer than SUMMARY_TIMEOUT. Requests to
+		// other models do not contain this field, because an endpoint can refuse an unknown field.
 		q.ReasoningEffort = "none"
 	}
 	switch step {
@@ -67,10 +66,10 @@ func newChat(model string, c Call, step strictness) chat {
 	return q
 }
 
-// instructions describe the form of the answer in words, because some endpoints do not enforce a
-// schema.
+// instructions returns the instructions for the model. They describe the form of the answer,
+// because some endpoints do not enforce a schema.
 func instructions(c Call) string {
-	text, _ := json.Marshal(answerSchema(c)) // no error is possible when strings, lists and objects are encoded
+	text, _ := json.Marshal(answerSchema(c)) // cannot fail: strings, lists and objects
 	zone := c.zone()
 	return fmt.Sprintf(
 		`You summarise a telephone call for the company that placed it. Answer with one JSON object of this schema and `+
@@ -91,7 +90,8 @@ func (c Call) zone() *time.Location {
 	return c.Zone
 }
 
-// answerSchema returns a strict schema: every key is required, and optional values are null.
+// answerSchema returns a strict JSON schema: every key is required, and optional values can be
+// null.
 func answerSchema(c Call) map[string]any {
 	list := map[string]any{"type": "array", "items": map[string]any{"type": "string"}}
 	maybe := map[string]any{"type": []string{"string", "null"}}
@@ -118,8 +118,8 @@ func answerSchema(c Call) map[string]any {
 	}
 }
 
-// transcriptLines returns one turn per line, as JSON. The JSON contains no < or >, so a turn cannot
-// end the <transcript> block. The middle of a long conversation is left out.
+// transcriptLines returns the turns as JSON, one per line. The JSON contains no < or >, so that a
+// turn cannot end the <transcript> block. The middle of a long conversation is omitted.
 func transcriptLines(turns []agent.Turn) string {
 	text := make([]string, 0, len(turns))
 	size := 0

@@ -1,8 +1,8 @@
 // Package summary summarises ended conversations with a language model, and publishes the analysis
 // of calls. It uses any OpenAI-compatible API. If no endpoint is configured, no request is sent.
 //
-// The transcript contains words of an unknown person. The request therefore presents the transcript
-// as data and offers no tools. Of the answer, only values of the right form and outcomes of the
+// The transcript contains words of an unknown person. So the request presents the transcript as
+// data and offers no tools. From the answer, only values of the right form and outcomes of the
 // agent's list are used.
 package summary
 
@@ -34,10 +34,10 @@ type Config struct {
 
 const (
 	// maxTries is the maximum number of requests for one summary. retryPause is the pause after the
-	// first error. Each further pause is twice as long.
+	// first error. Each further error doubles the pause.
 	maxTries   = 4
 	retryPause = 250 * time.Millisecond
-	// maxAnswer limits the response of an endpoint, in bytes.
+	// maxAnswer is the maximum size of an endpoint's response, in bytes.
 	maxAnswer      = 256 << 10
 	defaultTimeout = 15 * time.Second
 )
@@ -45,14 +45,14 @@ const (
 // Call is the input of a summary.
 type Call struct {
 	Settings agent.Settings
-	// Key is the workspace's key for the workspace's own base URL.
+	// Key is the workspace's key for its base URL.
 	Key   string
 	Turns []agent.Turn
 	// EndedAt is the end of the call. Zone is the person's time zone; nil means UTC.
 	EndedAt time.Time
 	Zone    *time.Location
-	// Outcome and CallbackAt were determined during the call. The model cannot change them. Outcome
-	// is empty and CallbackAt is nil if they were not determined.
+	// Outcome and CallbackAt are the values that were determined during the call. The model cannot
+	// change them. If they were not determined, Outcome is empty and CallbackAt is nil.
 	Outcome    string
 	CallbackAt *time.Time
 }
@@ -69,8 +69,8 @@ type Summariser struct {
 	retryPause               time.Duration
 }
 
-// NewSummariser returns a summariser. Connections to an agent's summary.base_url go through the
-// guard. Connections to the operator's URL do not. If roots is nil, the system's root certificates
+// NewSummariser returns a summariser. The SSRF guard checks connections to an agent's
+// summary.base_url, but not to the operator's URL. If roots is nil, the system's root certificates
 // are used.
 func NewSummariser(cfg Config, g *ssrf.Guard, roots *x509.CertPool) *Summariser {
 	if cfg.Timeout <= 0 {
@@ -98,8 +98,9 @@ type endpoint struct {
 	client          *http.Client
 }
 
-// endpoint returns an empty url if no API summarises the call. The operator's key is sent only to
-// the operator's URL, and the guard checks every URL of a workspace.
+// endpoint returns the endpoint that summarises the call. Its url is empty if there is none. The
+// operator's key is sent only to the operator's URL. The SSRF guard checks every URL of a
+// workspace.
 func (s *Summariser) endpoint(c Call) (endpoint, error) {
 	to := endpoint{url: s.cfg.URL, key: s.cfg.Key, model: s.cfg.Model, client: s.ownClient}
 	if own := c.Settings.Summary.BaseURL; own != "" {
@@ -118,9 +119,9 @@ func (s *Summariser) endpoint(c Call) (endpoint, error) {
 	return to, nil
 }
 
-// Summarise requests a summary. If there is no endpoint, or if the person said nothing, Summarise
-// sends no request and returns nil without an error. Requests are repeated until ctx ends or
-// maxTries is reached.
+// Summarise requests a summary. If there is no endpoint, or if the person said nothing, it sends no
+// request and returns nil and no error. It repeats failed requests until ctx ends or maxTries is
+// reached.
 func (s *Summariser) Summarise(ctx context.Context, c Call) (*agent.Summary, error) {
 	to, err := s.endpoint(c)
 	if err != nil || to.url == "" || !hasPersonTurn(c.Turns) {
@@ -167,8 +168,9 @@ func hasPersonTurn(turns []agent.Turn) bool {
 	return false
 }
 
-// statusError is an HTTP error status of an endpoint. formUnsupported means that the endpoint may
-// not support the requested form of the answer. retryable means that another try can succeed.
+// statusError is an HTTP error status of an endpoint. formUnsupported is true if the endpoint
+// possibly does not support the requested form of the answer. retryable is true if another request
+// can succeed.
 type statusError struct {
 	status                     int
 	formUnsupported, retryable bool
@@ -193,7 +195,7 @@ func (s *Summariser) requestAnswer(ctx context.Context, to endpoint, c Call, ste
 	}
 	resp, err := to.client.Do(req)
 	if urlErr := (*url.Error)(nil); errors.As(err, &urlErr) {
-		err = urlErr.Err // do not log the URL, because a customer's URL can contain a token
+		err = urlErr.Err // do not log the URL: a customer's URL can contain a token
 	}
 	if err != nil {
 		return "", fmt.Errorf("request summary: %w", err)

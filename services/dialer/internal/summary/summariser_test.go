@@ -26,8 +26,8 @@ type request struct {
 	body       map[string]any
 }
 
-// fakeEndpoint sends the nth reply to the nth request, and the last reply to later requests. A
-// reply is a status and a body, or the model's text with status 200.
+// fakeEndpoint sends the nth reply to the nth request, and repeats the last reply. A reply is a
+// status and a body, or the text of the model with status 200.
 type fakeEndpoint struct {
 	*httptest.Server
 	mu      sync.Mutex
@@ -121,7 +121,7 @@ func aCall() Call {
 	}
 }
 
-func TestSummarise_TriesSimplerForms(t *testing.T) {
+func TestSummarise_RequestsASimplerFormIfTheEndpointRefuses(t *testing.T) {
 	t.Parallel()
 	ok := func(text string) reply { return reply{status: 200, text: text} }
 	for _, test := range []struct {
@@ -238,7 +238,7 @@ func TestSummarise_SendsNothingWithoutAnEndpointOrSpeech(t *testing.T) {
 	} else if summary != nil {
 		t.Errorf("without an endpoint: summary = %v, want nil", summary)
 	}
-	// An agent's own endpoint requires TLS, is checked by the guard, and never receives the
+	// An agent's endpoint requires TLS. The SSRF guard checks it, and it must never receive the
 	// operator's key.
 	for _, base := range []string{f.URL + "/v1", "https://127.0.0.1/v1", "https://169.254.169.254/", "https://10.0.0.1", "https://u:p@models.example"} {
 		own := aCall()
@@ -276,7 +276,7 @@ func TestSummarise_StopsWhenItsContextEnds(t *testing.T) {
 	}
 }
 
-func TestSummarise_RefusesATooLongAnswer(t *testing.T) {
+func TestSummarise_RefusesAnAnswerThatIsTooLong(t *testing.T) {
 	t.Parallel()
 	f := serve(t, reply{status: 200, text: good + strings.Repeat(" ", maxAnswer)})
 	if summary, err := summariser(f).Summarise(t.Context(), aCall()); summary != nil {
@@ -413,7 +413,7 @@ func at(want string) func(*agent.Summary) bool {
 	}
 }
 
-func FuzzRead(f *testing.F) {
+func FuzzParseAnswer(f *testing.F) {
 	f.Add(good)
 	f.Add("```json\n" + good + "```")
 	f.Add(`{"outcome":"interested","confidence":1e999}`)

@@ -2,9 +2,9 @@
 // experimental: the API is new, and the package was tested only against a fake server.
 //
 // The model listens and speaks at the same time. It sends audio continuously and in real time,
-// including silence, and decides itself when it speaks and when it stops. The API has no event for
-// the end of an utterance, so the session detects utterances by the loudness of the audio. It
-// measures time by the length of the audio that arrives.
+// including silence, and decides itself when it speaks. The API has no event for the end of an
+// utterance, so the session detects utterances by the loudness of the audio. The session measures
+// time by the length of the received audio.
 package live
 
 import (
@@ -20,7 +20,7 @@ import (
 	"ringfence.dev/services/dialer/internal/agent"
 )
 
-// Config is the configuration of the operator's models, for agents without a base_url.
+// Config configures the operator's models, which agents without a base_url use.
 type Config struct {
 	URL          string `env:"LIVE_URL"           envDefault:"wss://api.openai.com/v1/live/sessions" help:"WebSocket URL of the Live API, for openai_live agents (experimental) without a base_url"`
 	Key          string `env:"LIVE_KEY"                                                              help:"bearer token for LIVE_URL; if empty, openai_live agents need their own base_url and key"`
@@ -40,8 +40,8 @@ type Opener struct {
 	ownClient, guardedClient *http.Client
 }
 
-// New returns an opener. Connections to an agent's base_url go through the guard. Connections to
-// cfg.URL do not. If roots is nil, the system's root certificates are used.
+// New returns an opener. The SSRF guard checks connections to an agent's base_url, but not to
+// cfg.URL. If roots is nil, the system's root certificates are used.
 func New(cfg Config, g *ssrf.Guard, roots *x509.CertPool, log *slog.Logger) *Opener {
 	return &Opener{
 		cfg: cfg, guard: g, log: log,
@@ -51,7 +51,7 @@ func New(cfg Config, g *ssrf.Guard, roots *x509.CertPool, log *slog.Logger) *Ope
 }
 
 // Open connects to the model and returns when the model has confirmed the session. Until Begin is
-// called, the model receives no audio, and the model's audio is dropped.
+// called, the model receives no audio, and its audio is dropped.
 func (o *Opener) Open(ctx context.Context, spec agent.Spec) (agent.Session, error) {
 	client, address, key, err := o.endpoint(spec)
 	if err != nil {
@@ -76,8 +76,9 @@ func (o *Opener) Open(ctx context.Context, spec agent.Spec) (agent.Session, erro
 	return s, nil
 }
 
-// endpoint returns the operator's key only for the operator's URL. The guard checks every URL of a
-// workspace, even if the URL has the operator's host.
+// endpoint returns the client, the URL and the key for an agent. The operator's key is returned
+// only with the operator's URL. The SSRF guard checks every URL of a workspace, even if it has the
+// operator's host.
 func (o *Opener) endpoint(spec agent.Spec) (client *http.Client, url, key string, err error) {
 	client, url, key = o.ownClient, o.cfg.URL, o.cfg.Key
 	if spec.Settings.BaseURL != "" {

@@ -40,8 +40,8 @@ func opener(server *modeltest.LiveServer, log *slog.Logger) *live.Opener {
 	return live.New(cfg, ssrf.New(nil), nil, log)
 }
 
-// line sends the person's audio at twenty times real time and collects the events. The fake server
-// measures time by this audio.
+// line sends the person's audio at twenty times real time, and collects the events of the session.
+// The fake server measures time by the length of this audio.
 type line struct {
 	agent.Session
 	t     *testing.T
@@ -49,9 +49,9 @@ type line struct {
 	ended chan struct{}
 
 	mu      sync.Mutex
-	loud    int // number of frames of speech that are still to be sent
+	loud    int // number of frames of speech that must still be sent
 	events  []agent.Event
-	changed chan struct{} // each event closes this channel and replaces it
+	changed chan struct{} // closed and replaced at each event
 }
 
 func call(t *testing.T, server *modeltest.LiveServer, spec agent.Spec) *line {
@@ -254,7 +254,7 @@ func TestOpen_ReturnsTheErrorOfTheServer(t *testing.T) {
 	})
 }
 
-func TestOpen_LogsTheExperimentalKind(t *testing.T) {
+func TestOpen_LogsThatTheKindIsExperimental(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
 	server := serve(t, modeltest.LiveOptions{})
@@ -321,7 +321,7 @@ func TestConversation_ReportsTheNoticeAfterTheDisclosure(t *testing.T) {
 	}
 }
 
-func TestConversation_UnspokenDisclosureFailsTheSession(t *testing.T) {
+func TestConversation_FailsIfTheModelDoesNotSpeakTheDisclosure(t *testing.T) {
 	t.Parallel()
 	server := serve(t, modeltest.LiveOptions{Unspoken: 2})
 	l := call(t, server, agent.Spec{Notice: "This call is recorded.", NoticeKnown: true})
@@ -337,7 +337,7 @@ func TestConversation_UnspokenDisclosureFailsTheSession(t *testing.T) {
 	}
 }
 
-func TestConversation_RequestsAnUnspokenDisclosureAgain(t *testing.T) {
+func TestConversation_RequestsTheDisclosureAgainIfItIsNotSpoken(t *testing.T) {
 	t.Parallel()
 	server := serve(t, modeltest.LiveOptions{Unspoken: 1})
 	l := call(t, server, agent.Spec{})
@@ -421,7 +421,7 @@ func TestConversation_SendsToolResults(t *testing.T) {
 				t.Errorf("arguments = %s, want %s", got, tt.args)
 			}
 			l.ToolResult(called.ID, json.RawMessage(result))
-			// the model receives only the first result of a tool call
+			// The model must receive only the first result of a tool call.
 			l.ToolResult(called.ID, json.RawMessage(result))
 			l.wait("answer after the result", utterance(agent.RoleAgent, "That is noted."))
 			if got := len(server.Received("response.item.create")); got != 1 {
@@ -451,7 +451,7 @@ func TestConversation_EndCallRequestsNoResponse(t *testing.T) {
 	refusals(t, server)
 }
 
-// The model stops by itself when the person speaks, so the item ends early.
+// The model itself stops speaking when the person speaks, so the item ends early.
 func TestConversation_InterruptionShortensTheItem(t *testing.T) {
 	t.Parallel()
 	long := strings.TrimSpace(strings.Repeat("word ", 200))
@@ -473,7 +473,7 @@ func TestConversation_InterruptionShortensTheItem(t *testing.T) {
 	if len(cut.Text) >= len(long) {
 		t.Errorf("the model said %d characters, want fewer than %d", len(cut.Text), len(long))
 	}
-	l.Interrupted(cut.Item, time.Second) // this has no effect, because the API has no event for an interruption
+	l.Interrupted(cut.Item, time.Second) // has no effect: the API has no event for an interruption
 	l.wait("words of the person", utterance(agent.RolePerson, "Stop."))
 	l.wait("answer", utterance(agent.RoleAgent, "Sorry."))
 	refusals(t, server)
@@ -518,7 +518,7 @@ func TestHearDigit_SendsTheDigitToTheModel(t *testing.T) {
 	refusals(t, server)
 }
 
-func TestConversation_LastEventStatesWhetherTheAgentFailed(t *testing.T) {
+func TestConversation_LastEventShowsWhetherTheAgentFailed(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name string
@@ -573,7 +573,7 @@ func TestConversation_LastEventStatesWhetherTheAgentFailed(t *testing.T) {
 	}
 }
 
-// Errors that belong to no command, such as moderation errors, do not end the session.
+// An error that belongs to no command, such as a moderation error, must not end the session.
 func TestConversation_ContinuesAfterAnError(t *testing.T) {
 	t.Parallel()
 	server := serve(t, modeltest.LiveOptions{})

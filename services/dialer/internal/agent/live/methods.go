@@ -7,8 +7,8 @@ import (
 	"ringfence.dev/services/dialer/internal/agent"
 )
 
-// Begin makes the model speak the disclosure and then the greeting. Without a greeting, the model
-// starts the conversation as its instructions require.
+// Begin makes the model speak the disclosure and then the greeting. If there is no greeting, the
+// model starts the conversation as its instructions require.
 func (s *session) Begin() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -33,8 +33,8 @@ func (s *session) Begin() {
 
 func (s *session) HearAudio(frame []byte) { s.sock.Hear(frame) }
 
-// HearDigit sends the digit to the model as a sentence, because the API has no event for digits on
-// this transport.
+// HearDigit sends a sentence about the digit to the model, because the API has no event for digits
+// on this transport.
 func (s *session) HearDigit(digit byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -47,8 +47,8 @@ func (s *session) HearDigit(digit byte) {
 
 func (s *session) Events() <-chan agent.Event { return s.events }
 
-// Say makes the model speak a sentence after the disclosure. If the greeting was not requested yet,
-// the greeting is left out.
+// Say makes the model speak a text after the disclosure. If the greeting was not requested yet, it
+// is omitted.
 func (s *session) Say(text string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -56,19 +56,19 @@ func (s *session) Say(text string) {
 		return
 	}
 	s.openingRequest = appendEvent{}
-	clear(s.calls) // the model does not need the results of its open tool calls any more
+	clear(s.calls) // the model no longer needs the results of its open tool calls
 	s.queuedSentences = append(s.queuedSentences, &sentence{text: text, inLanguage: true})
 	s.requestNextSentence()
 }
 
-// Interrupted has no effect. The model stops by itself, and the API has no event that reports how
+// Interrupted has no effect: the model stops by itself, and the API has no event that reports how
 // much audio was played.
 func (s *session) Interrupted(string, time.Duration) {}
 
 func (s *session) Played(string) {}
 
-// ToolResult sends a tool's result to the backend, which is the model that calls the tools. After
-// the result of the last open tool call, the session requests a response. After end_call it does so
+// ToolResult sends the result of a tool to the backend, the model that calls the tools. When no
+// other tool call is open, the session also requests a response. After end_call, it requests one
 // only if the result is a refusal.
 func (s *session) ToolResult(id string, result json.RawMessage) {
 	s.mu.Lock()

@@ -16,26 +16,25 @@ import (
 	"ringfence.dev/services/dialer/internal/amd"
 )
 
-// Durations and loudness of the model's audio.
+// Time limits for the model's audio and the person's utterances.
 const (
-	// itemPause is the length of the silence that ends an item.
+	// An item of the model ends after a silence of itemPause.
 	itemPause = 700 * time.Millisecond
-	// utterancePause is the time without a new transcript fragment that ends the person's
-	// utterance.
+	// The person's utterance ends if no new part of its transcript arrives for utterancePause.
 	utterancePause = 800 * time.Millisecond
-	// speakTimeout limits the silence of the model after a sentence was requested, and in the
-	// middle of the sentence. After a longer silence, the sentence is requested again.
+	// speakTimeout is how long the model may be silent after a sentence was requested, or in the
+	// middle of the sentence. Then the sentence is requested again.
 	speakTimeout = 8 * time.Second
 )
 
 const (
-	// If the mean magnitude of 20 ms of audio is at least loudLevel, the model counts as speaking.
+	// The model counts as speaking if the mean magnitude of 20 ms of its audio is at least loudLevel.
 	// The highest possible magnitude is 32,124.
 	loudLevel = 64
-	// maxTries is the maximum number of requests to speak one sentence.
+	// maxTries is how often the same sentence is requested at most.
 	maxTries     = 2
 	maxToolCalls = 100
-	// maxText limits the arguments of one tool call, and one transcript, in bytes.
+	// maxText is the maximum size of the arguments of a tool call, and of a transcript, in bytes.
 	maxText = 32 << 10
 )
 
@@ -47,22 +46,22 @@ var (
 )
 
 // sentence is a text that the person must hear completely: the disclosure with the recording
-// notice, or a text of Say. While the model speaks the sentence, it receives no audio, so that the
+// notice, or a text of Say. While the model speaks it, the model receives no audio, so that the
 // person cannot interrupt it.
 type sentence struct {
 	text         string
 	inLanguage   bool
 	isDisclosure bool
 
-	id      string // id of the last event that requested the sentence; empty before the first request
-	started bool   // the server has confirmed the request to speak the sentence
-	letters int    // number of letters in the model's transcript since the start of the sentence
+	id      string // id of the last event that requested the sentence; empty if there is none
+	started bool   // the server has confirmed the request
+	letters int    // number of letters in the model's transcript since started was set
 	silent  time.Duration
 	tries   int
 }
 
-// isSpoken compares the transcript with the sentence. If the model translates the sentence, a
-// shorter transcript is sufficient.
+// isSpoken reports whether the model's transcript shows that the sentence was spoken. If the model
+// translates the sentence, a shorter transcript is enough.
 func (u *sentence) isSpoken() bool {
 	part := 9
 	if !u.inLanguage {
@@ -80,8 +79,8 @@ func letters(text string) (n int) {
 	return n
 }
 
-// session is one conversation with the model. mu protects the fields below it, because the
-// goroutine that reads the socket and the methods of agent.Session use them.
+// session is a conversation with the model. mu protects the fields below it. The goroutine that
+// reads the socket and the methods of agent.Session use these fields.
 type session struct {
 	spec   agent.Spec
 	sock   *agent.Socket
@@ -91,16 +90,16 @@ type session struct {
 	mu              sync.Mutex
 	started         bool
 	ended           bool
-	currentSentence *sentence   // sentence that the model speaks now; nil if none
+	currentSentence *sentence   // sentence that the model is speaking; nil if none
 	queuedSentences []*sentence // sentences that the model must speak after currentSentence
-	openingRequest  appendEvent // request that opens the conversation after the disclosure; empty after it was sent
+	openingRequest  appendEvent // opens the conversation after the disclosure; empty after it was sent
 	muted           bool
 	appends         int
 	items           int
-	speaking        bool // an item has begun and not ended
+	speaking        bool // an item has begun and has not ended
 	quiet           time.Duration
-	audioBeforeItem []byte // latest audio before an item; the item starts with this audio, which absorbs jitter
-	words           string // transcript of the model since the end of the last item
+	audioBeforeItem []byte // newest audio before an item, which becomes the item's first audio; it absorbs jitter
+	words           string // model's transcript since the end of the last item
 	person          string // transcript of the person's current utterance
 	pause           time.Duration
 	calls           map[string]string // names of tool calls without a result, by id
@@ -137,8 +136,8 @@ func (s *session) start(ctx context.Context, cfg sessionConfig) error {
 	}
 }
 
-// run reads until the connection ends. A lost connection ends the call, because the session cannot
-// be opened again.
+// run reads events until the connection ends. A lost connection ends the call, because a session
+// cannot be opened again.
 func (s *session) run() {
 	defer close(s.events)
 	err := s.read()
@@ -206,8 +205,8 @@ func (s *session) take(e serverEvent) ([]agent.Event, error) {
 	return nil, nil
 }
 
-// onAudio splits the model's continuous audio into items. An item begins with sound and ends with
-// itemPause of silence. The silence between items is dropped.
+// onAudio splits the model's continuous audio into items. An item begins with sound and ends after
+// a silence of itemPause. The silence between items is dropped.
 func (s *session) onAudio(audio []byte) (events []agent.Event, err error) {
 	length, sound := agent.Duration(len(audio)), loud(audio)
 	switch {
@@ -240,8 +239,8 @@ func (s *session) onAudio(audio []byte) (events []agent.Event, err error) {
 	return append(events, followed...), err
 }
 
-// dropsAudio reports whether the model's audio is dropped. The audio is dropped until the server
-// has confirmed the request to speak the disclosure.
+// dropsAudio reports whether the model's audio must be dropped, because the server has not
+// confirmed the request to speak the disclosure yet.
 func (s *session) dropsAudio() bool {
 	return s.currentSentence != nil && s.currentSentence.isDisclosure && !s.currentSentence.started
 }
@@ -298,14 +297,14 @@ func (s *session) onWords(text string) []agent.Event {
 	if s.currentSentence != nil && s.currentSentence.started {
 		s.currentSentence.letters += letters(text)
 	}
-	// the error is always nil: checkSentence fails only after a long silence, and a transcript adds
-	// no silence
+	// This error is always nil: checkSentence fails only after a long silence, and a transcript adds
+	// no silence.
 	events, _ := s.checkSentence()
 	return events
 }
 
-// onAppended handles the confirmation that the model now speaks the requested sentence. The words
-// before the confirmation belong to an earlier item.
+// onAppended handles the server's confirmation that the model now speaks the requested sentence.
+// Words before the confirmation belong to an earlier item.
 func (s *session) onAppended(id string) []agent.Event {
 	if s.currentSentence == nil || s.currentSentence.started || s.currentSentence.id != id {
 		return nil
@@ -315,8 +314,8 @@ func (s *session) onAppended(id string) []agent.Event {
 	return events
 }
 
-// checkSentence ends the requested sentence after the model has spoken it, and requests the next
-// one. If the model is silent for too long, checkSentence requests the sentence again.
+// checkSentence ends the requested sentence when the model has spoken it, and requests the next
+// sentence. If the model is silent for too long, it requests the sentence again.
 func (s *session) checkSentence() (events []agent.Event, err error) {
 	u := s.currentSentence
 	if u == nil || s.speaking {
@@ -345,8 +344,9 @@ func (s *session) checkSentence() (events []agent.Event, err error) {
 	return nil, nil
 }
 
-// requestNextSentence requests the next queued sentence, unless the model still speaks one. If the
-// queue is empty, the model receives the person's audio again, and openingRequest is sent.
+// requestNextSentence requests the next queued sentence, unless the model is still speaking one. If
+// no sentence is queued, it sends openingRequest and lets the model receive the person's audio
+// again.
 func (s *session) requestNextSentence() {
 	if s.currentSentence != nil || s.ended {
 		return
@@ -379,8 +379,8 @@ func (s *session) append(kind, content string) string {
 	return id
 }
 
-// setMuted makes the server drop the person's audio, or pass it to the model again. The session
-// always sends the audio, because the model uses the audio as its clock.
+// setMuted controls whether the server drops the person's audio or passes it to the model. The
+// session always sends the audio, because it is the model's clock.
 func (s *session) setMuted(on bool) {
 	if s.muted == on {
 		return
@@ -393,8 +393,8 @@ func (s *session) setMuted(on bool) {
 	s.send(plainEvent{kind})
 }
 
-// onTool handles a tool call of the backend. Arguments that are not valid JSON are replaced by an
-// empty object.
+// onTool handles a tool call of the backend. If the arguments are not valid JSON, it uses an empty
+// object.
 func (s *session) onTool(id, name, arguments string) ([]agent.Event, error) {
 	if id == "" || s.called[id] {
 		return nil, nil
@@ -410,8 +410,8 @@ func (s *session) onTool(id, name, arguments string) ([]agent.Event, error) {
 	return []agent.Event{{Kind: agent.ToolCall, Tool: name, ID: id, Args: args}}, nil
 }
 
-// onError repeats the request to speak a sentence if the server refused it, up to maxTries
-// requests. Other errors have no effect.
+// onError handles an error event. If the server refused the request to speak a sentence, the
+// request is repeated, up to maxTries requests. Other errors have no effect.
 func (s *session) onError(e serverEvent) error {
 	id := e.Error.ClientEventID
 	if id == "" {
@@ -428,13 +428,12 @@ func (s *session) onError(e serverEvent) error {
 }
 
 func (s *session) send(event any) {
-	if message, err := json.Marshal(event); err == nil { // encoding strings, numbers and valid JSON cannot fail
+	if message, err := json.Marshal(event); err == nil { // cannot fail: strings, numbers and valid JSON
 		s.sock.Send(message)
 	}
 }
 
-// emitEvents waits for the receiver while the channel is full. After Close it drops the event
-// instead.
+// emitEvents waits while the channel is full. After Close, it drops the events instead.
 func (s *session) emitEvents(events ...agent.Event) {
 	for _, e := range events {
 		select {

@@ -9,8 +9,8 @@ import (
 	"ringfence.dev/services/dialer/internal/agent"
 )
 
-// The types below are the events of the Live API that the session uses. Unknown events and fields
-// are ignored.
+// The following types are the events of the Live API that the session uses. It ignores unknown
+// events and fields.
 
 type audioFormat struct {
 	Type string `json:"type"`
@@ -39,8 +39,8 @@ type delegationConfig struct {
 	Responses backendConfig `json:"responses"`
 }
 
-// sessionConfig is the configuration of a session. It cannot be changed after the start of the
-// session. The server refuses fields that it does not know.
+// sessionConfig configures a session. It cannot be changed after the session has started. The
+// server refuses unknown fields.
 type sessionConfig struct {
 	Model        string           `json:"model"`
 	Instructions string           `json:"instructions"`
@@ -83,13 +83,13 @@ type startEvent struct {
 	Session sessionConfig `json:"session"`
 }
 
-// appendEvent adds text to the session. If its type is session.commentary.append, the model speaks
-// the text. If its type is session.instructions.append, the text is an instruction for the model.
+// appendEvent adds text to the session. With the type session.commentary.append, the model speaks
+// the text. With session.instructions.append, the text is an instruction for the model.
 type appendEvent struct {
 	Type    string `json:"type"`
 	EventID string `json:"event_id"`
 	// DelegationID is always null, because the text does not belong to a task that the voice model
-	// delegated to the backend.
+	// gave to the backend.
 	DelegationID *string `json:"delegation_id"`
 	Content      string  `json:"content"`
 }
@@ -155,8 +155,8 @@ func (e serverEvent) text() string {
 	return strings.ToValidUTF8(text, "")
 }
 
-// errorCode returns the code of an error, or its type if there is no code. The message of the error
-// is not logged.
+// errorCode returns the code of an error or, if it has no code, its type. The error's message is
+// not logged.
 func (e serverEvent) errorCode() string {
 	if e.Error.Code != "" {
 		return e.Error.Code
@@ -170,10 +170,12 @@ func appendAudio(dst, frame []byte) []byte {
 	return append(dst, `"}`...)
 }
 
-// maxAppend limits the text of one appendEvent, in characters. The server accepts 500 tokens.
+// maxAppend is the maximum length of the text in one appendEvent, in characters. The server accepts
+// 500 tokens.
 const maxAppend = 1200
 
-// splitText returns pieces that each fit into one appendEvent. It cuts after a space if possible.
+// splitText splits a text into pieces that each fit into one appendEvent. If possible, it cuts
+// after a space.
 func splitText(text string) []string {
 	var parts []string
 	runes := []rune(text)

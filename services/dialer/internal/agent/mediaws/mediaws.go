@@ -1,6 +1,6 @@
 // Package mediaws opens sessions with a customer's own agent over a WebSocket, in the format of
 // Media Streams. It connects to the customer's URL with a signed request, sends the person's audio,
-// and plays the agent's audio. docs/media-stream-agents.md describes the protocol.
+// and receives the agent's audio. docs/media-stream-agents.md describes the protocol.
 package mediaws
 
 import (
@@ -18,15 +18,15 @@ import (
 	"ringfence.dev/services/dialer/internal/agent"
 )
 
-// Headers of the HTTP request that opens the WebSocket. The header with the signature is defined in
-// package signature.
+// Headers of the HTTP request that opens the WebSocket. Package signature defines the header with
+// the signature.
 const (
 	CallHeader = "X-Service-Call-Id"
 	userAgent  = "Ringfence-Agents/1.0"
 )
 
-// ErrUnsigned means that the workspace has no secret for this agent. Without a secret the handshake
-// cannot be signed.
+// ErrUnsigned means that the workspace has no secret for this agent, so the handshake cannot be
+// signed.
 var ErrUnsigned = errors.New("the agent has no secret to sign with")
 
 // Opener opens sessions.
@@ -36,18 +36,18 @@ type Opener struct {
 	now    func() time.Time
 }
 
-// New returns an opener whose connections go through the guard. If roots is nil, the system's root
+// New returns an opener. The SSRF guard checks its connections. If roots is nil, the system's root
 // certificates are used.
 func New(g *ssrf.Guard, roots *x509.CertPool) *Opener {
 	return &Opener{client: agent.NewClient(g.Dialing(5*time.Second), roots), guard: g, now: time.Now}
 }
 
-// Signed returns the text that is signed for the header X-Service-Signature. In a webhook, the same
-// header signs the request body.
+// Signed returns the text that the header X-Service-Signature signs. (In a webhook, this header
+// signs the request body.)
 func Signed(callID uuid.UUID, url string) []byte { return []byte(callID.String() + "." + url) }
 
-// Open connects to the agent's media URL. The agent receives no data about the call until Begin is
-// called, except the call's id.
+// Open connects to the agent's media URL. Until Begin is called, the agent receives only the id of
+// the call.
 func (o *Opener) Open(ctx context.Context, spec agent.Spec) (agent.Session, error) {
 	url, err := ssrf.CheckURL(spec.Settings.MediaURL, "wss", o.guard.Reachable)
 	if err != nil {

@@ -26,7 +26,7 @@ import (
 	"ringfence.dev/services/dialer/internal/conversation"
 )
 
-// The fake agent accepts only one connection.
+// bot is a fake agent. Its field ws is the accepted connection.
 type bot struct {
 	notice string
 	t      *testing.T
@@ -193,7 +193,7 @@ func TestSession_SendsMessagesInTheMediaStreamsFormat(t *testing.T) {
 	t.Parallel()
 	b := newBot(t)
 	s := b.open()
-	s.HearAudio(make([]byte, 160)) // the session drops this frame, because Begin was not called
+	s.HearAudio(make([]byte, 160)) // dropped, because Begin was not called
 	if m := b.next("connected"); m["protocol"] != "Call" {
 		t.Errorf(`next: m["protocol"] = %q, want "Call"`, m["protocol"])
 	} else if m["version"] != "1.0.0" {
@@ -291,8 +291,8 @@ func TestMark_IsReturnedAfterTheAudioBeforeIt(t *testing.T) {
 	}
 }
 
-// The audio before the mark recording_notice is the recording notice. The session reports no notice
-// if there is no such audio, or if the call is not recorded.
+// The audio before the mark recording_notice is the recording notice. If there is no such audio, or
+// if the call is not recorded, the session must not emit Noticed.
 func TestRecordingNoticeMark_EmitsNoticed(t *testing.T) {
 	t.Parallel()
 	for _, notice := range []string{"", "This call is recorded."} {
@@ -329,7 +329,7 @@ func TestRecordingNoticeMark_EmitsNoticed(t *testing.T) {
 	}
 }
 
-func TestMark_IsReturnedWhenAConversationHasSentTheAudio(t *testing.T) {
+func TestMark_IsReturnedAfterAConversationHasPlayedTheAudio(t *testing.T) {
 	t.Parallel()
 	b := newBot(t)
 	s := b.open()
@@ -340,7 +340,7 @@ func TestMark_IsReturnedWhenAConversationHasSentTheAudio(t *testing.T) {
 	b.play(100 * time.Millisecond)
 	b.send(`{"event":"mark","mark":{"name":"end"}}`)
 	b.send(`{"event":"tool","tool":{"id":"t","name":"format_disk"}}`)
-	// the agent receives the result after the conversation has queued the audio and the mark
+	// The agent receives this result after the conversation has queued the audio and the mark.
 	b.next("tool_result")
 	frame, n := make([]byte, 160), 0
 	for range 10 {
@@ -387,7 +387,7 @@ func TestSession_ReceivesTranscriptsAndToolCalls(t *testing.T) {
 	}
 }
 
-func TestSession_LastEventStatesWhetherTheAgentFailed(t *testing.T) {
+func TestSession_LastEventShowsWhetherTheAgentFailed(t *testing.T) {
 	t.Parallel()
 	huge := `{"event":"media","x":"` + strings.Repeat("x", 2<<20) + `"}`
 	for name, test := range map[string]struct {

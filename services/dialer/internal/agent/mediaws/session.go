@@ -14,15 +14,15 @@ import (
 )
 
 const (
-	// maxMarks limits the number of marks whose audio was not played yet. maxMark limits the length
-	// of a mark's name, in bytes. maxWords limits one transcript, and the arguments of one tool
-	// call, in bytes.
+	// maxMarks is the maximum number of marks whose audio is not played yet. maxMark is the maximum
+	// length of a mark's name, in bytes. maxWords is the maximum size of a transcript, and of the
+	// arguments of a tool call, in bytes.
 	maxMarks, maxMark, maxWords = 1024, 256, 32 << 10
 	maxToolCalls                = 200
 )
 
-// Names of marks with a special meaning. A mark is a named position in the agent's audio. The audio
-// before disclosureMark is the disclosure, and the audio before noticeMark is the recording notice.
+// Marks with a special meaning. A mark is a named position in the agent's audio. The audio before
+// disclosureMark is the disclosure. The audio before noticeMark is the recording notice.
 const (
 	disclosureMark = "disclosure"
 	noticeMark     = "recording_notice"
@@ -33,8 +33,9 @@ var (
 	errMarks = errors.New("the agent set too many marks")
 )
 
-// session is one conversation. The agent's audio between two marks, or up to a clear message, is
-// one item. The session returns a mark to the agent after all audio before the mark was played.
+// session is one conversation. An item is the agent's audio between two marks, or from a mark to a
+// clear message. The session returns a mark to the agent after all audio before the mark was
+// played.
 type session struct {
 	spec    agent.Spec
 	stream  string
@@ -42,19 +43,19 @@ type session struct {
 	events  chan agent.Event
 	closed  chan struct{}
 	counter atomic.Int64
-	chunk   int64 // used only by the socket's writer
+	chunk   int64 // only the socket's writer uses it
 
 	mu           sync.Mutex
 	started      bool
 	ended        bool
 	item         int
-	itemHasSound bool // the current item contains sound
-	// names of the marks that were not returned yet; the key is the number of the item that the
-	// mark ends
+	itemHasSound bool // true if the current item contains sound
+	// marks contains the names of the marks that were not returned yet. The key is the number of the
+	// item that the mark ends.
 	marks     map[int]string
 	tools     map[string]bool
 	toolCalls int
-	hungUp    bool // the agent ended the conversation
+	hungUp    bool // true if the agent ended the conversation
 }
 
 func newSession(spec agent.Spec) *session {
@@ -65,8 +66,8 @@ func newSession(spec agent.Spec) *session {
 	}
 }
 
-// Begin sends the start message, which contains the contact's variables and the texts that the
-// agent must speak first.
+// Begin sends the start message. It contains the contact's variables and the texts that the agent
+// must speak first.
 func (s *session) Begin() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -91,7 +92,7 @@ func (s *session) Begin() {
 	s.sock.Flow()
 }
 
-// send adds a sequence number to every message except "connected".
+// send sends a message. It adds a sequence number to every message except "connected".
 func (s *session) send(m message) {
 	if m.Event != "connected" {
 		m.SequenceNumber, m.StreamSID = strconv.FormatInt(s.counter.Add(1), 10), s.stream
@@ -113,7 +114,7 @@ func (s *session) HearDigit(digit byte) {
 
 func (s *session) Events() <-chan agent.Event { return s.events }
 
-// Say sends the event "say". An agent that does not support this event ignores it.
+// Say sends the event "say". Agents that do not support this event ignore it.
 func (s *session) Say(text string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -122,7 +123,7 @@ func (s *session) Say(text string) {
 	}
 }
 
-// Interrupted returns the mark of the discarded audio, because the protocol requires this.
+// Interrupted returns the mark of the discarded audio, as the protocol requires.
 func (s *session) Interrupted(item string, _ time.Duration) { s.Played(item) }
 
 func (s *session) Played(item string) {
@@ -161,8 +162,9 @@ func (s *session) Close() {
 	s.sock.Close()
 }
 
-// run ends the call after a lost connection, because the agent could not continue the conversation
-// on a new one. If the agent closes the socket or sends hangup, the queued audio is played first.
+// run reads messages until the connection ends. A lost connection ends the call, because the agent
+// could not continue the conversation on another connection. If the agent closes the socket or
+// sends hangup, the queued audio is played before the call ends.
 func (s *session) run() {
 	defer close(s.events)
 	var err error
@@ -186,8 +188,8 @@ func (s *session) run() {
 	s.mu.Unlock()
 	s.emitEvent(agent.Event{Kind: agent.ItemDone, Item: strconv.Itoa(item)})
 	s.emitEvent(last)
-	// The session waits for Close, because it must return marks to the agent while the last audio
-	// is played. Close sends the stop message and closes the connection.
+	// Marks must still be returned while the last audio is played, so the session waits for Close.
+	// Close sends the stop message and closes the connection.
 	if !ours {
 		<-s.closed
 	}
@@ -238,8 +240,8 @@ func (s *session) take(m message) error {
 
 var errHangup = errors.New("the agent hung up")
 
-// onMark ends the current item. A mark without audio before it ends an empty item. The agent
-// receives marks in the order in which it sent them.
+// onMark ends the current item, which is empty if no audio preceded the mark. Marks are returned in
+// the order in which the agent sent them.
 func (s *session) onMark(m message) error {
 	if m.Mark == nil {
 		return nil

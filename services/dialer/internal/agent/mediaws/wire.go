@@ -7,8 +7,8 @@ import (
 	"strconv"
 )
 
-// message is a message of the protocol, in either direction. A message contains the event's name
-// and one object that has the same name.
+// message is a message of the protocol, in either direction. It contains the name of an event, and
+// one object under the same name.
 type message struct {
 	Event          string      `json:"event"`
 	SequenceNumber string      `json:"sequenceNumber,omitempty"`
@@ -30,7 +30,7 @@ type start struct {
 	StreamSID string   `json:"streamSid"`
 	CallSID   string   `json:"callSid"`
 	Tracks    []string `json:"tracks"`
-	// The values of CustomParameters are strings. The value of variables is a JSON object that is
+	// The values of CustomParameters are strings. The value of the key variables is a JSON object,
 	// encoded as a string.
 	CustomParameters map[string]string `json:"customParameters"`
 	MediaFormat      mediaFormat       `json:"mediaFormat"`
@@ -79,7 +79,7 @@ type toolResult struct {
 	Result json.RawMessage `json:"result"`
 }
 
-// decode returns an error for invalid JSON, but not for an unknown event.
+// decode decodes a message. It returns an error for invalid JSON, but not for an unknown event.
 func decode(text []byte) (message, error) {
 	var m message
 	if err := json.Unmarshal(text, &m); err != nil {
@@ -99,7 +99,7 @@ func (m message) audio() ([]byte, error) {
 	return audio, nil
 }
 
-// encodeAudio is called only by the socket's writer.
+// encodeAudio appends the message with an audio frame to dst. Only the socket's writer calls it.
 func (s *session) encodeAudio(dst, frame []byte) []byte {
 	dst = append(dst, `{"event":"media","sequenceNumber":"`...)
 	dst = strconv.AppendInt(dst, s.counter.Add(1), 10)

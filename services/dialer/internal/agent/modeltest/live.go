@@ -1,6 +1,6 @@
-// Package modeltest has fakes of OpenAI's Realtime API and Live API (GPT-Live) for tests and for
-// cmd/fakemodel. The fake of the Live API refuses events with fields that the types of openai-go do
-// not have.
+// Package modeltest contains fakes of OpenAI's Realtime API and Live API (GPT-Live), for tests and
+// for cmd/fakemodel. The fake of the Live API refuses events with fields that the types of
+// openai-go do not have.
 package modeltest
 
 import (
@@ -17,27 +17,28 @@ import (
 
 // LiveReply is what the model does after an input.
 type LiveReply struct {
-	// Text is spoken, with a sound of 40 ms per letter.
+	// Text is spoken as sound of 40 ms per letter.
 	Text string
 	// Tool is the name of the tool that the backend calls with Args, after Text was spoken.
 	Tool, Args string
 }
 
-// LiveOptions are the options of a server.
+// LiveOptions contains the options of a LiveServer.
 type LiveOptions struct {
 	// If Key is empty, the server accepts any key.
 	Key string
-	// Hears returns the words of the person's nth utterance; n starts at 1. If Hears is nil, the
+	// Hears returns the words of the person's nth utterance; the first n is 1. If Hears is nil, the
 	// server only counts the audio.
 	Hears func(n int) string
-	// Reply returns what the model does after an input: the person's words, a tool's output, or the
-	// content of a session.instructions.append. If Reply is nil, the model always says "Good day."
+	// Reply returns what the model does after an input. The input is the person's words, a tool's
+	// output, or the content of a session.instructions.append. If Reply is nil, the model always says
+	// "Good day."
 	Reply func(input string) LiveReply
 	// Refuse is the error code with which the server refuses session.start. If Refuse is empty, the
 	// server starts the session.
 	Refuse string
-	// Unspoken is the number of session.commentary.append events that the server accepts but does
-	// not speak.
+	// Unspoken is the number of session.commentary.append events that the server accepts, but does not
+	// speak.
 	Unspoken int
 }
 
@@ -66,8 +67,8 @@ func NewLive(opts LiveOptions) *LiveServer {
 // Path is the URL path of Live sessions.
 const Path = "/v1/live/sessions"
 
-// UnstartedLive returns a LiveServer that does not listen. The caller uses it as the handler of its
-// own server.
+// UnstartedLive returns a LiveServer that does not listen. The caller uses it as a handler in an
+// HTTP server.
 func UnstartedLive(opts LiveOptions) *LiveServer {
 	if opts.Reply == nil {
 		opts.Reply = func(string) LiveReply { return LiveReply{Text: "Good day."} }
@@ -75,8 +76,8 @@ func UnstartedLive(opts LiveOptions) *LiveServer {
 	return &LiveServer{opts: opts}
 }
 
-// QuotedLive returns the sentence that the text requests word for word, or "" if the text requests
-// no sentence.
+// QuotedLive returns the sentence that the text asks the model to speak word for word, or "" if
+// there is none.
 func QuotedLive(text string) string {
 	var sentence string
 	if i := strings.Index(text, `: "`); i >= 0 && json.Unmarshal([]byte(text[i+2:]), &sentence) == nil {
@@ -106,14 +107,14 @@ func (s *LiveServer) End(reason string) {
 	}
 }
 
-// Fail sends an error event on every session.
+// Fail sends an error event on all sessions.
 func (s *LiveServer) Fail(code string) {
 	for _, one := range s.all() {
 		one.refuse("", code, "")
 	}
 }
 
-// Inject sends a message unchanged on every session.
+// Inject sends a message, unchanged, on all sessions.
 func (s *LiveServer) Inject(message []byte) {
 	for _, one := range s.all() {
 		one.write(message)
@@ -126,12 +127,12 @@ func (s *LiveServer) all() []*session {
 	return slices.Clone(s.sessions)
 }
 
-// Received returns the events of the given kind that clients sent. An empty kind means all events.
-// Only the first hundred audio events are stored.
+// Received returns the events of the given kind that clients sent. An empty kind selects all
+// events. Only the first hundred audio events are kept.
 func (s *LiveServer) Received(kind string) []json.RawMessage { return s.list(&s.received, kind) }
 
-// Sent returns the events of the given kind that the server sent. An empty kind means all events.
-// Only the first hundred audio events are stored.
+// Sent returns the events of the given kind that the server sent. An empty kind selects all events.
+// Only the first hundred audio events are kept.
 func (s *LiveServer) Sent(kind string) []json.RawMessage { return s.list(&s.sent, kind) }
 
 func (s *LiveServer) list(from *[]json.RawMessage, kind string) (found []json.RawMessage) {

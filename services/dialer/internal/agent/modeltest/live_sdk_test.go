@@ -17,7 +17,7 @@ import (
 	"ringfence.dev/services/dialer/internal/agent/modeltest"
 )
 
-// The server sends events of every kind that it supports.
+// converseLive runs a conversation in which the server sends events of every kind that it supports.
 func converseLive(t *testing.T) *modeltest.LiveServer {
 	t.Helper()
 	server := modeltest.NewLive(modeltest.LiveOptions{
@@ -76,7 +76,7 @@ func converseLive(t *testing.T) *modeltest.LiveServer {
 	}
 }
 
-// Every event of the server has the fields that openai-go requires, and no others.
+// Each event of the server must have all fields that openai-go requires, and no unknown fields.
 func TestLiveServer_SendsEventsThatTheSDKDecodes(t *testing.T) {
 	t.Parallel()
 	server := converseLive(t)
@@ -118,7 +118,7 @@ func TestLiveServer_AcceptsTheEventsOfTheDialer(t *testing.T) {
 	}
 }
 
-// The real server refuses unknown fields, so the fake must refuse them too.
+// The real server refuses unknown fields, so the fake must do so too.
 func TestLiveServer_RefusesUnknownFields(t *testing.T) {
 	t.Parallel()
 	server := modeltest.NewLive(modeltest.LiveOptions{})

@@ -17,14 +17,15 @@ import (
 const (
 	frameBytes = 160 // 20 ms of PCMU
 	chunkBytes = 5 * frameBytes
-	// letterBytes is the length of one spoken letter: 40 ms.
+	// letterBytes is the length of one spoken letter. It is 40 ms.
 	letterBytes = 2 * frameBytes
-	// thinkBytes is the length of the silence before the model speaks: 1 s.
+	// thinkBytes is the length of the silence before the model speaks. It is 1 s.
 	thinkBytes = 50 * frameBytes
-	// 60 ms of loud frames start the person's utterance, and 500 ms of quiet frames end it.
+	// liveLoudFrames loud frames (60 ms) start the person's utterance. liveQuietFrames quiet frames
+	// (500 ms) end it.
 	liveLoudFrames, liveQuietFrames = 3, 25
-	// maxContent limits the text of one append event, in characters. The real server accepts 500
-	// tokens.
+	// maxContent is the maximum length of the text in an append event, in characters. The real server
+	// accepts 500 tokens.
 	maxContent = 2000
 	keptAudio  = 100
 )
@@ -41,7 +42,7 @@ type session struct {
 	unspoken int
 	clock    int // length of the session in ms
 	input    int // bytes of the person's audio since the last output
-	audioIn  int // number of received audio events, of which only the first keptAudio are stored
+	audioIn  int // number of received audio events; only the first keptAudio are kept
 	audioOut int
 
 	speech  []speech
@@ -70,7 +71,7 @@ func (s *session) write(message []byte) {
 	_ = s.ws.Write(ctx, websocket.MessageText, message)
 }
 
-// The caller must hold s.mu.
+// send sends an event. The caller must hold s.mu.
 func (s *session) send(kind string, members map[string]any) {
 	event := map[string]any{"type": kind}
 	if kind != "session.output_audio.delta" {
@@ -81,7 +82,7 @@ func (s *session) send(kind string, members map[string]any) {
 	}
 	message, err := json.Marshal(event)
 	if err != nil {
-		panic(err) // only a bug in this package can cause this error
+		panic(err) // only a bug in this package can cause this
 	}
 	if kind != "session.output_audio.delta" || s.audioOut < keptAudio {
 		s.server.store(&s.server.sent, message)
@@ -178,9 +179,8 @@ func (s *session) take(message []byte) {
 	}
 }
 
-// decodeEvent reads an event with the SDK's types and encodes the event again. If the result
-// differs from the message, the client sent unknown fields, and decodeEvent returns a description
-// of them.
+// decodeEvent reads an event with the SDK's types and encodes it again. If the result differs from
+// the message, the client sent unknown fields, which decodeEvent returns.
 func decodeEvent(message []byte, into *live.ClientEventUnionParam) (unknownMembers string) {
 	if err := json.Unmarshal(message, into); err != nil {
 		return err.Error()
@@ -193,7 +193,7 @@ func decodeEvent(message []byte, into *live.ClientEventUnionParam) (unknownMembe
 	if json.Unmarshal(message, &sent) != nil || json.Unmarshal(again, &read) != nil {
 		return "the event is no object"
 	}
-	if id, null := sent["delegation_id"]; null && id == nil { // the SDK leaves out null fields
+	if id, null := sent["delegation_id"]; null && id == nil { // the SDK omits null fields
 		delete(sent, "delegation_id")
 		delete(read, "delegation_id")
 	}
@@ -229,9 +229,9 @@ func (s *session) start(message []byte, id string) {
 	}
 }
 
-// append adds content to the session. If kind is session.commentary.append, the model speaks the
-// sentence that the content quotes. If kind is session.instructions.append, the model replies as
-// the function Reply decides.
+// append adds content to the session. For session.commentary.append, the model speaks the sentence
+// that the content quotes. For session.instructions.append, the function Reply decides what the
+// model does.
 func (s *session) append(kind, id, content string) {
 	if len([]rune(content)) > maxContent || content == "" {
 		s.sendError(id, "invalid_value", "content")
@@ -255,7 +255,7 @@ func (s *session) say(reply LiveReply) {
 	s.speech = append(s.speech, speech{think: thinkBytes, words: strings.Fields(reply.Text), reply: reply})
 }
 
-// hearAudio sends as much audio as it receives.
+// hearAudio handles the person's audio, and sends the same amount of the model's audio.
 func (s *session) hearAudio(message []byte) {
 	var event struct{ Audio []byte }
 	if json.Unmarshal(message, &event) != nil || s.config == nil || s.closed {
@@ -274,13 +274,13 @@ func (s *session) listen(audio []byte) {
 	for _, b := range audio {
 		peak = max(peak, ^b&0x7f)
 	}
-	if peak < 0x48 { // 0x48 is a sample value of 3,004; the maximum is 32,124
+	if peak < 0x48 { // the sample value of 0x48 is 3,004; the maximum is 32,124
 		s.loud, s.quiet = 0, s.quiet+1
 	} else {
 		s.loud, s.quiet = s.loud+1, 0
 	}
 	if !s.hearing && s.loud >= liveLoudFrames {
-		s.hearing, s.speech = true, nil // the model stops speaking because the person speaks
+		s.hearing, s.speech = true, nil // the model stops speaking, because the person speaks
 	}
 	if !s.hearing || s.quiet < liveQuietFrames {
 		return
@@ -300,7 +300,7 @@ func (s *session) listen(audio []byte) {
 	s.say(s.server.opts.Reply(text))
 }
 
-// sendAudio sends 100 ms of audio. The transcript contains the words that begin in this audio.
+// sendAudio sends 100 ms of audio, and the transcript of the words that begin in this audio.
 func (s *session) sendAudio() {
 	audio := []byte(strings.Repeat("\xff", chunkBytes))
 	for filled := 0; filled < chunkBytes && len(s.speech) > 0; {
@@ -368,7 +368,7 @@ func (s *session) toolOutput(event live.ClientEventUnionParam, id string) {
 	s.output = item.Output.OfString.Value
 }
 
-// replyToTools makes the model reply after the client has sent the outputs of all tool calls.
+// replyToTools makes the model reply as soon as the client has sent the outputs of all tool calls.
 func (s *session) replyToTools(id string) {
 	if len(s.pending) > 0 || s.output == "" {
 		s.sendError(id, "no_pending_response", "")

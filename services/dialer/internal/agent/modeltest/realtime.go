@@ -16,39 +16,38 @@ import (
 
 // RealtimeReply is the content of a response.
 type RealtimeReply struct {
-	// Text is spoken as noise that lasts for Length. If Length is 0, each letter lasts 60 ms.
+	// Text is spoken as noise of the length Length. If Length is 0, each letter lasts 60 ms.
 	Text   string
 	Length time.Duration
-	// Tool is the name of the tool that is called with Args, after Text was spoken.
+	// Tool is the name of the tool that the model calls with Args, after Text was spoken.
 	Tool, Args string
-	// Status is the status of the response in response.done. If Status is empty, the status is
-	// "completed".
+	// Status is the status of the response in response.done. If empty, it is "completed".
 	Status string
 }
 
-// RealtimeOptions are the options of a server.
+// RealtimeOptions contains the options of a RealtimeServer.
 type RealtimeOptions struct {
 	// If Key is empty, the server accepts any key.
 	Key string
 	// Reply returns the content of a response. input is the person's words or a tool's output.
-	// instructions are those of the client's response.create, or empty. n is the number of the
-	// response and starts at 1.
+	// instructions is the text in the client's response.create, or "". n is the number of the
+	// response, starting at 1.
 	Reply func(input, instructions string, n int) RealtimeReply
-	// Hears returns the words of the person's nth utterance, which voice detection finds in the
-	// audio. If Hears is nil, the server only counts the audio.
+	// Hears returns the words of the person's nth utterance that voice detection finds in the audio.
+	// If Hears is nil, the server only counts the audio.
 	Hears func(n int) string
-	// If Echo is true, the server sends each received frame back immediately after the first
-	// response. All these frames belong to one item, which never ends. Echo is for benchmarks.
+	// If Echo is true, the server sends each received frame back after the first response,
+	// immediately. All these frames belong to one item, which never ends. Echo is for benchmarks.
 	Echo bool
-	// Chunk is the number of audio bytes in one delta event; 0 means 4000. Pace is the pause
-	// between two delta events.
+	// Chunk is the number of audio bytes in a delta event; 0 means 4000. Pace is the pause between two
+	// delta events.
 	Chunk int
 	Pace  time.Duration
 }
 
 // RealtimeServer is a fake of the OpenAI Realtime API. It implements the states of the protocol and
-// refuses what the real server refuses. The functions of RealtimeOptions decide which words the
-// server transcribes and which words it sends as speech.
+// refuses the same events as the real server. The functions of RealtimeOptions decide which words
+// the server transcribes and which words it sends as speech.
 type RealtimeServer struct {
 	// URL begins with ws://.
 	URL  string
@@ -72,8 +71,8 @@ func NewRealtime(opts RealtimeOptions) *RealtimeServer {
 	return s
 }
 
-// UnstartedRealtime returns a RealtimeServer that does not listen. The caller uses it as the
-// handler in its own server.
+// UnstartedRealtime returns a RealtimeServer that does not listen. The caller uses it as a handler
+// in an HTTP server.
 func UnstartedRealtime(opts RealtimeOptions) *RealtimeServer {
 	if opts.Reply == nil {
 		opts.Reply = func(_, instructions string, _ int) RealtimeReply {
@@ -86,8 +85,8 @@ func UnstartedRealtime(opts RealtimeOptions) *RealtimeServer {
 	return &RealtimeServer{opts: opts}
 }
 
-// QuotedRealtime returns the sentence that the instructions request word for word. If the
-// instructions request no sentence, QuotedRealtime returns other.
+// QuotedRealtime returns the sentence that the instructions ask the model to speak word for word,
+// or other if there is none.
 func QuotedRealtime(instructions, other string) string {
 	var text string
 	if i := strings.Index(instructions, `: "`); i >= 0 && json.Unmarshal([]byte(instructions[i+2:]), &text) == nil {
@@ -113,21 +112,21 @@ func (s *RealtimeServer) Cut() {
 	}
 }
 
-// Refuse makes the server answer the next n connection attempts with status 503.
+// Refuse makes the server answer the next n connection attempts with the status 503.
 func (s *RealtimeServer) Refuse(n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.refuse = n
 }
 
-// Mute makes the server send neither session.created nor session.updated from now on.
+// Mute stops the server from sending session.created and session.updated.
 func (s *RealtimeServer) Mute() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.mute = true
 }
 
-// Inject sends a message unchanged on every connection.
+// Inject sends a message, unchanged, on all connections.
 func (s *RealtimeServer) Inject(message []byte) {
 	s.mu.Lock()
 	conns := slices.Clone(s.conns)
@@ -137,8 +136,8 @@ func (s *RealtimeServer) Inject(message []byte) {
 	}
 }
 
-// Speak makes the person say a text on the newest connection, as if voice detection had found the
-// text.
+// Speak makes the person say a text on the newest connection, as if voice detection had found it in
+// the audio.
 func (s *RealtimeServer) Speak(text string) {
 	s.mu.Lock()
 	c := s.conns[len(s.conns)-1]
@@ -147,7 +146,7 @@ func (s *RealtimeServer) Speak(text string) {
 	c.stopSpeech(text)
 }
 
-// Interrupt makes the person start to speak. The speech does not end.
+// Interrupt makes the person start to speak, without an end.
 func (s *RealtimeServer) Interrupt() {
 	s.mu.Lock()
 	c := s.conns[len(s.conns)-1]
@@ -165,11 +164,11 @@ func (s *RealtimeServer) Connections() int {
 	return len(s.conns)
 }
 
-// Received returns the events of the given kind that clients sent. An empty kind means all events.
-// Only the first hundred audio events are stored.
+// Received returns the events of the given kind that clients sent. An empty kind selects all
+// events. Only the first hundred audio events are kept.
 func (s *RealtimeServer) Received(kind string) []json.RawMessage { return s.list(&s.received, kind) }
 
-// Sent returns the events of the given kind that the server sent. An empty kind means all events.
+// Sent returns the events of the given kind that the server sent. An empty kind selects all events.
 func (s *RealtimeServer) Sent(kind string) []json.RawMessage { return s.list(&s.sent, kind) }
 
 func (s *RealtimeServer) list(from *[]json.RawMessage, kind string) (found []json.RawMessage) {

@@ -22,13 +22,13 @@ type conn struct {
 	settings map[string]any // settings of session.update; nil before the first one
 	detect   detection
 	voice    string
-	spoken   bool // the model has sent audio; after that the voice cannot be changed
+	spoken   bool // the model has sent audio, so the voice can no longer be changed
 	counter  int
 	turn     int
-	items    map[string]int // length of the audio of each of the model's items, in ms, by id
+	items    map[string]int // length of the audio of the model's items in ms, by id
 	active   *making
 	heard    string
-	speech   string // id of the item that the person speaks; empty if the person is silent
+	speech   string // id of the person's current utterance; empty if the person is silent
 	loud     int
 	quiet    int
 	times    int
@@ -59,7 +59,7 @@ func (c *conn) write(message []byte) {
 	_ = c.ws.Write(ctx, websocket.MessageText, message)
 }
 
-// The caller must not hold c.mu.
+// send sends an event. The caller must not hold c.mu.
 func (c *conn) send(kind string, fields map[string]any) {
 	c.mu.Lock()
 	event := map[string]any{"type": kind, "event_id": c.id("event")}
@@ -69,7 +69,7 @@ func (c *conn) send(kind string, fields map[string]any) {
 	}
 	message, err := json.Marshal(event)
 	if err != nil {
-		panic(err) // only a bug in this package can cause this error
+		panic(err) // only a bug in this package can cause this
 	}
 	if !c.server.opts.Echo {
 		c.server.store(&c.server.sent, message)
@@ -188,8 +188,8 @@ func (c *conn) update(event map[string]any) {
 	}
 }
 
-// hearAudio refuses audio before session.update, because session.update sets the format of the
-// audio.
+// hearAudio handles the person's audio. It refuses audio before session.update, which sets the
+// audio format.
 func (c *conn) hearAudio(event map[string]any) {
 	text, _ := event["audio"].(string)
 	audio, err := base64.StdEncoding.DecodeString(text)
@@ -236,7 +236,7 @@ func (c *conn) createItem(event map[string]any) {
 }
 
 // truncateItem refuses an item that is not the assistant's, and a length beyond the item's audio,
-// like the real server.
+// as the real server does.
 func (c *conn) truncateItem(event map[string]any) {
 	id, _ := event["item_id"].(string)
 	end, _ := event["audio_end_ms"].(float64)

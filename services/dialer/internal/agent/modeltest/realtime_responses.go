@@ -39,8 +39,8 @@ func (c *conn) make(instructions string, metadata map[string]any) {
 	go c.say(ctx, m, item, reply)
 }
 
-// cancelResponse returns after the active response has ended. It returns false if no response was
-// active.
+// cancelResponse cancels the active response and returns after its end. It returns false if no
+// response is active.
 func (c *conn) cancelResponse() bool {
 	c.mu.Lock()
 	m := c.active
@@ -83,8 +83,9 @@ func (c *conn) say(ctx context.Context, m *making, item string, reply RealtimeRe
 	close(m.done)
 }
 
-// Voice returns mu-law audio for a text: loud noise of the given length (0: 60 ms per letter). Each
-// text has different noise, so a recording shows which text was played and where it was cut.
+// Voice returns mu-law audio for a text: loud noise of the given length. If length is 0, each
+// letter lasts 60 ms. Each text has different noise, so that a recording shows which text was
+// played and where it was cut.
 func Voice(text string, length time.Duration) []byte {
 	if length == 0 {
 		length = time.Duration(len(text)) * 60 * time.Millisecond

@@ -17,7 +17,7 @@ import (
 	"ringfence.dev/services/dialer/internal/agent/realtime"
 )
 
-// The conversation contains every event that the client and the fake support.
+// converse runs a conversation that contains every event that the client and the fake support.
 func converse(t *testing.T) *modeltest.RealtimeServer {
 	t.Helper()
 	server := modeltest.NewRealtime(
@@ -64,7 +64,7 @@ func converse(t *testing.T) *modeltest.RealtimeServer {
 			server.Cut() // the new session must receive the history
 		case e.Kind == agent.TurnDone && turns == 5:
 			server.Interrupt()
-			server.Inject([]byte(`{"type":"response.cancel"}`)) // an event that the client does not handle
+			server.Inject([]byte(`{"type":"response.cancel"}`)) // the client does not handle this event
 			s.Close()
 		}
 		if e.Kind == agent.TurnDone {
@@ -77,7 +77,7 @@ func converse(t *testing.T) *modeltest.RealtimeServer {
 	return server
 }
 
-// Every required field must be present, and no event may contain an unknown field.
+// Each event must have all required fields, and no unknown fields.
 func TestSDK_DecodesAllRealtimeEvents(t *testing.T) {
 	t.Parallel()
 	server := converse(t)
@@ -133,7 +133,7 @@ func TestSDK_DecodesAllRealtimeEvents(t *testing.T) {
 	}
 }
 
-// The SDK must not be linked into the dialer, because it would triple the size of the program.
+// If the SDK were linked into the dialer, the size of the program would be three times as large.
 func TestSDK_IsNotLinkedIntoTheDialer(t *testing.T) {
 	t.Parallel()
 	list, err := exec.CommandContext(

@@ -14,7 +14,7 @@ import (
 	"ringfence.dev/services/dialer/internal/conversation"
 )
 
-// The test connects a session with a conversation, without a telephone.
+// This test connects a session directly with a conversation, without a phone call.
 func TestConversation_PersonInterruptsOptsOutAndHearsTheFarewell(t *testing.T) {
 	t.Parallel()
 	server := serve(t, modeltest.RealtimeOptions{
@@ -75,7 +75,7 @@ func TestConversation_PersonInterruptsOptsOutAndHearsTheFarewell(t *testing.T) {
 		}
 		if played > 140 && len(server.Sent("input_audio_buffer.speech_stopped")) == 0 &&
 			len(server.Sent("input_audio_buffer.speech_started")) == 0 {
-			c.HearFrame(voice) // the person interrupts 0.8 s into the greeting
+			c.HearFrame(voice) // the person interrupts after 0.8 s of the greeting
 		} else {
 			c.HearFrame(quiet)
 		}
@@ -98,8 +98,8 @@ func check(t *testing.T, server *modeltest.RealtimeServer, result conversation.R
 		t.Errorf("the server refused %s", faults)
 	}
 	truncated := waitReceived(t, server, "conversation.item.truncate", 1)["audio_end_ms"].(float64)
-	// The sent audio consists of the disclosure (2 s), the farewell (0.7 s), and the part of the
-	// greeting before the interruption.
+	// 2,700 ms of the played audio are the disclosure (2 s) and the farewell (0.7 s). The rest is the
+	// part of the greeting before the interruption.
 	switch left := float64(played*20) - 2700; {
 	case truncated != left:
 		t.Errorf("truncated = %v, want %v", truncated, left)

@@ -9,7 +9,8 @@ import (
 	"ringfence.dev/services/dialer/internal/agent"
 )
 
-// handleEvent ignores unknown events. An error ends the connection.
+// handleEvent handles an event of the model. It ignores unknown events. An error ends the
+// connection.
 func (s *session) handleEvent(e serverEvent) error {
 	switch e.Type {
 	case "response.output_audio.delta":
@@ -48,8 +49,8 @@ func (s *session) handleEvent(e serverEvent) error {
 	return nil
 }
 
-// onSpeechStarted reports the start of speech. If the model transcribes speech, an Utterance with
-// the same item follows.
+// onSpeechStarted handles the start of the person's speech. If the model transcribes speech, an
+// Utterance with the same item follows.
 func (s *session) onSpeechStarted(item string) {
 	if s.transcription == "" {
 		item = ""
@@ -57,7 +58,7 @@ func (s *session) onSpeechStarted(item string) {
 	s.emitEvent(agent.Event{Kind: agent.SpeechStarted, Item: item})
 }
 
-// onAudio drops further audio of an interrupted item.
+// onAudio handles audio of the model. It drops further audio of an interrupted item.
 func (s *session) onAudio(e serverEvent) error {
 	audio, err := e.audio()
 	if err != nil {
@@ -67,7 +68,7 @@ func (s *session) onAudio(e serverEvent) error {
 	it := s.items[e.ItemID]
 	if it == nil {
 		if len(s.items) >= maxItems {
-			clear(s.items) // the session does not need old items any more
+			clear(s.items) // the session no longer needs old items
 		}
 		it = &item{}
 		s.items[e.ItemID] = it
@@ -112,8 +113,8 @@ func (s *session) onPartialWords(e serverEvent) {
 	}
 }
 
-// emitPartialWords emits the texts of items that the model does not finish, because the session has
-// ended or the connection was lost. The person may have heard a part of these items.
+// emitPartialWords emits the texts of items that the model will not finish, because the session has
+// ended or the connection was lost. The person possibly heard a part of these items.
 func (s *session) emitPartialWords() {
 	s.mu.Lock()
 	partial := s.partial
@@ -144,13 +145,13 @@ func (s *session) onWords(role string, e serverEvent) {
 }
 
 // onCreated handles the start of a response. Either the session requested the response, or the
-// model created it because the person spoke.
+// model itself created it because the person spoke.
 func (s *session) onCreated(e serverEvent) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	// If the model has created this response without a request, it refuses the response that the
-	// session has requested. The error event arrives before this response ends, so s.requested must
-	// be kept for onError.
+	// If the model created this response by itself, it refuses the response that the session has
+	// requested. The error event arrives before the end of this response, and onError needs
+	// s.requested. So s.requested must not be cleared here.
 	s.responseActive = true
 	requestID := e.Response.Metadata[requestIDKey]
 	s.returnsIDs = s.returnsIDs || requestID != ""
@@ -159,8 +160,8 @@ func (s *session) onCreated(e serverEvent) {
 	}
 }
 
-// onDone handles the end of a response. If the response was the disclosure, and it is incomplete or
-// has no audio, the session requests the disclosure again.
+// onDone handles the end of a response. If it was the disclosure and is incomplete or has no audio,
+// the session requests the disclosure again.
 func (s *session) onDone(e serverEvent) error {
 	s.mu.Lock()
 	whole := (e.Response.Status == "completed" || e.Response.Status == "") &&
@@ -204,8 +205,8 @@ func failedInARow(before int, broken bool) int {
 	return 0
 }
 
-// onTool handles a tool call. The model can report one tool call with two events; the second event
-// has no effect. Arguments that are not valid JSON are replaced by an empty object.
+// onTool handles a tool call. The model can report a tool call in two events; the second one has no
+// effect. If the arguments are not valid JSON, onTool uses an empty object.
 func (s *session) onTool(itemID, name, id, arguments string) error {
 	s.mu.Lock()
 	if name == "" {
@@ -230,9 +231,9 @@ func (s *session) onTool(itemID, name, id, arguments string) error {
 	return nil
 }
 
-// onError handles an error event that refuses the requested response. The session repeats the
-// request, after the active response if there is one, unless dropIfRefused is true. After
-// maxFailures consecutive failures it closes the connection.
+// onError handles an error event that refuses the requested response. Unless dropIfRefused is set,
+// the session repeats the request, after the active response if there is one. After maxFailures
+// consecutive failures it closes the connection.
 func (s *session) onError(e serverEvent) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

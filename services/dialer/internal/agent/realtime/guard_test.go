@@ -9,8 +9,8 @@ import (
 	"ringfence.dev/services/dialer/internal/agent"
 )
 
-// The operator's model has a private address. A host name of a workspace can resolve to this
-// address, but the workspace must not be able to connect to it.
+// The operator's model has a private address, and a host name of a workspace can resolve to it. The
+// workspace must not be able to connect to this address.
 func TestClient_WorkspaceCannotReachTheOperatorsAddress(t *testing.T) {
 	t.Parallel()
 	operators := httptest.NewServer(http.NotFoundHandler())
@@ -24,7 +24,7 @@ func TestClient_WorkspaceCannotReachTheOperatorsAddress(t *testing.T) {
 	_ = resp.Body.Close()
 
 	spec := agent.Spec{Key: "workspace"}
-	spec.Settings.BaseURL = "wss://models.example/v1" // DNS can point this name to the operator's address
+	spec.Settings.BaseURL = "wss://models.example/v1" // DNS can resolve this name to the operator's address
 	if resp, err = o.client(spec).Get(operators.URL); err == nil {
 		_ = resp.Body.Close()
 	}

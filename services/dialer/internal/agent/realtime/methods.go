@@ -9,24 +9,24 @@ import (
 	"ringfence.dev/services/dialer/internal/agent"
 )
 
-// requestIDKey is the key of the session's request id in a response's metadata. The server returns
-// the metadata with the response.
+// requestIDKey is the key under which a response's metadata contains the id of the session's
+// request. The server returns the metadata with the response.
 const requestIDKey = "asked"
 
 func exactly(text string, inLanguage bool, s agent.Settings) responseSettings {
 	return responseSettings{Instructions: agent.SayExactly(text, inLanguage, s), ToolChoice: "none"}
 }
 
-// disclosure returns the first response of every call. The person cannot interrupt it. The model
-// does not respond to the person until the disclosure was spoken.
+// disclosure returns the request for the first response of every call, which the person cannot
+// interrupt. Until it was spoken, the model does not respond to the person.
 func (s *session) disclosure() response {
 	text, inLanguage := agent.FirstWords(s.spec)
 	settings := exactly(text, inLanguage, s.spec.Settings)
 	return response{settings: &settings, isDisclosure: true}
 }
 
-// Begin requests the disclosure and then the greeting. Without a greeting, the model starts the
-// conversation as its instructions require.
+// Begin requests the disclosure and then the greeting. If there is no greeting, the model starts
+// the conversation as its instructions require.
 func (s *session) Begin() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -47,8 +47,8 @@ func (s *session) Begin() {
 	s.requestNext()
 }
 
-// enableResponses lets the model respond to the person, and the person interrupt the model. It is
-// called after the disclosure.
+// enableResponses lets the model respond to the person, and lets the person interrupt the model. It
+// is called after the disclosure.
 func (s *session) enableResponses() {
 	if s.opened {
 		return
@@ -64,8 +64,8 @@ func (s *session) enableResponses() {
 	)
 }
 
-// requestNext has no effect while a response is active, because the model creates only one response
-// at a time.
+// requestNext requests the next queued response. It does nothing while a response is active,
+// because the model creates only one response at a time.
 func (s *session) requestNext() {
 	if s.responseActive || s.ended || !s.started || len(s.queuedResponses) == 0 {
 		return
@@ -91,7 +91,7 @@ func (s *session) Say(text string) {
 	}
 	settings := exactly(text, true, s.spec.Settings)
 	s.queuedResponses = slices.DeleteFunc(s.queuedResponses, func(r response) bool { return !r.isDisclosure })
-	clear(s.calls) // the model does not need the results of its open tool calls any more
+	clear(s.calls) // the model no longer needs the results of its open tool calls
 	s.queuedResponses = append(s.queuedResponses, response{settings: &settings, fromSay: true})
 	s.requestNext()
 }
@@ -105,7 +105,7 @@ func (s *session) HearAudio(frame []byte) {
 	}
 }
 
-// HearDigit sends the digit to the model as a sentence, because the API has no event for digits.
+// HearDigit sends a sentence about the digit to the model, because the API has no event for digits.
 func (s *session) HearDigit(digit byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -126,9 +126,8 @@ func (s *session) HearDigit(digit byte) {
 
 func (s *session) Events() <-chan agent.Event { return s.events }
 
-// Interrupted reports to the model how much of an item the person heard. Each item is reported
-// once, and unknown items are ignored. played is limited to the item's length, because the API
-// refuses more.
+// Interrupted informs the model how much of an item the person heard. It does so once per item, and
+// ignores unknown items. played is limited to the length of the item, because the API refuses more.
 func (s *session) Interrupted(id string, played time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -147,8 +146,8 @@ func (s *session) Interrupted(id string, played time.Duration) {
 	)
 }
 
-// Played deletes the state of an item that was played to its end, because it cannot be interrupted
-// any more.
+// Played deletes the state of an item that was played to its end. Such an item cannot be
+// interrupted any more.
 func (s *session) Played(id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -157,8 +156,8 @@ func (s *session) Played(id string) {
 	}
 }
 
-// ToolResult sends the result of a tool to the model. After the result of the last open tool call,
-// the session requests a response. After end_call it does so only if the result is a refusal.
+// ToolResult sends the result of a tool to the model. When no other tool call is open, the session
+// also requests a response. After end_call, it requests one only if the result is a refusal.
 func (s *session) ToolResult(id string, result json.RawMessage) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -177,7 +176,7 @@ func (s *session) ToolResult(id string, result json.RawMessage) {
 	if name == agent.ToolEndCall && !agent.IsRefusal(result) {
 		return
 	}
-	// request only one response for all results
+	// One response is enough for all results.
 	if n := len(s.queuedResponses); n == 0 || s.queuedResponses[n-1] != (response{}) {
 		s.queuedResponses = append(s.queuedResponses, response{})
 	}

@@ -10,8 +10,8 @@ import (
 	"ringfence.dev/services/dialer/internal/agent/modeltest"
 )
 
-// The call ends while the model is still sending an item. The person heard a part of the item, so
-// the session must emit the text that has arrived.
+// The call ends while the model is still sending an item, of which the person heard a part. The
+// session must emit the text that has arrived.
 func TestSession_EmitsTheTextOfAnIncompleteItem(t *testing.T) {
 	t.Parallel()
 	server := serve(t, modeltest.RealtimeOptions{})

@@ -1,6 +1,6 @@
 // Package realtime opens sessions with a model of the OpenAI Realtime API (GA events). It
-// configures the model, translates the model's events, and reports to the model which audio the
-// person heard.
+// configures the model, converts the model's events to agent.Event, and informs the model which
+// audio the person heard.
 package realtime
 
 import (
@@ -17,20 +17,20 @@ import (
 	"ringfence.dev/services/dialer/internal/agent"
 )
 
-// Config is the configuration of the operator's model. An agent without a base_url uses the
-// operator's URL and key, and an agent without a model uses the operator's model.
+// Config configures the operator's model. Agents without a base_url use the operator's URL and key.
+// Agents without a model use the operator's model.
 type Config struct {
 	URL string `env:"REALTIME_URL"                 envDefault:"wss://api.openai.com/v1/realtime" help:"WebSocket URL of a Realtime API, for agents without a base_url"`
 	Key string `env:"REALTIME_KEY"                                                               help:"key for REALTIME_URL; if empty, agents need their own base_url and key"`
-	// AuthHeader is the header that contains the key. In the header Authorization, the key is a
-	// bearer token. In any other header, such as api-key, the key is the whole value.
+	// AuthHeader is the HTTP header with the key. If it is Authorization, the key is sent as a bearer
+	// token. In any other header, such as api-key, the key is the whole value.
 	AuthHeader         string `env:"REALTIME_AUTH_HEADER"         envDefault:"Authorization"                    help:"HTTP header with the key; in Authorization, the key is a bearer token"`
 	Model              string `env:"REALTIME_MODEL"               envDefault:"gpt-realtime-2.1"                 help:"model of agents without a model"`
 	TranscriptionModel string `env:"REALTIME_TRANSCRIPTION_MODEL" envDefault:"gpt-transcribe"                   help:"model that transcribes the audio of the person"`
 }
 
-// ErrUnconfigured means that the agent has no key. For an agent without a base_url, this means that
-// REALTIME_KEY is empty.
+// ErrUnconfigured means that there is no key for the agent's model. For an agent without a
+// base_url, REALTIME_KEY is empty.
 var ErrUnconfigured = errors.New("no key for the agent's model")
 
 // Opener opens sessions.
@@ -39,12 +39,12 @@ type Opener struct {
 	guard *ssrf.Guard
 	// ownClient connects to the operator's URL. guardedClient connects to the URLs of workspaces.
 	ownClient, guardedClient *http.Client
-	// renewAfter is the age at which a session is replaced by a new one.
+	// renewAfter is the age at which a session is replaced by another one.
 	renewAfter time.Duration
 }
 
-// New returns an opener. Connections to an agent's base_url go through the guard. Connections to
-// the operator's URL do not. If roots is nil, the system's root certificates are used.
+// New returns an opener. The SSRF guard checks connections to an agent's base_url, but not to the
+// operator's URL. If roots is nil, the system's root certificates are used.
 func New(cfg Config, g *ssrf.Guard, roots *x509.CertPool) *Opener {
 	if cfg.AuthHeader == "" {
 		cfg.AuthHeader = "Authorization"
@@ -57,7 +57,7 @@ func New(cfg Config, g *ssrf.Guard, roots *x509.CertPool) *Opener {
 }
 
 // Open connects, configures the model, and returns when the model has confirmed the configuration.
-// Before Begin, the model neither speaks nor receives audio.
+// Until Begin is called, the model neither speaks nor receives audio.
 func (o *Opener) Open(ctx context.Context, spec agent.Spec) (agent.Session, error) {
 	address, header, err := o.address(spec)
 	if err != nil {
@@ -74,8 +74,8 @@ func (o *Opener) Open(ctx context.Context, spec agent.Spec) (agent.Session, erro
 	return s, nil
 }
 
-// client returns the HTTP client for the agent's model. The guard checks every URL of a workspace,
-// even if the URL has the operator's host.
+// client returns the HTTP client for the agent's model. The SSRF guard checks every URL of a
+// workspace, even if it has the operator's host.
 func (o *Opener) client(spec agent.Spec) *http.Client {
 	if spec.Settings.BaseURL != "" {
 		return o.guardedClient
@@ -83,7 +83,7 @@ func (o *Opener) client(spec agent.Spec) *http.Client {
 	return o.ownClient
 }
 
-// address returns the URL of the model and the header with the key. The operator's key is returned
+// address returns the URL of the model, and the header with the key. It returns the operator's key
 // only with the operator's URL.
 func (o *Opener) address(spec agent.Spec) (string, http.Header, error) {
 	base, key := o.cfg.URL, o.cfg.Key

@@ -57,7 +57,7 @@ func open(t *testing.T, server *modeltest.RealtimeServer, settings agent.Setting
 		ctx,
 		agent.Spec{Settings: settings, Now: time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)},
 	)
-	cancel() // the session must continue after the end of ctx
+	cancel() // the session must outlive ctx
 	if err != nil {
 		t.Fatalf("Open: %v", err)
 	}
@@ -245,8 +245,8 @@ func TestOpen_ReturnsAnErrorWithoutAConfirmedSession(t *testing.T) {
 	})
 }
 
-// The guard checks an agent's own base_url, which requires TLS. The host of this URL receives only
-// the workspace's key.
+// The SSRF guard must check an agent's base_url, which requires TLS. The host of this URL must
+// receive only the workspace's key.
 func TestOpen_GuardChecksTheBaseURLOfAnAgent(t *testing.T) {
 	t.Parallel()
 	server := serve(t, modeltest.RealtimeOptions{})
@@ -373,7 +373,7 @@ func TestInterrupted_TruncatesTheItemAtThePlayedAudio(t *testing.T) {
 	case e["content_index"] != 0.0:
 		t.Errorf(`e["content_index"] = %v, want 0.0`, e["content_index"])
 	}
-	answer := l.wait(agent.Utterance, 4) // one of the four utterances belongs to the person
+	answer := l.wait(agent.Utterance, 4) // one of the four utterances is the person's
 	if answer.Role == agent.RolePerson {
 		answer = l.all(agent.Utterance)[2]
 	}
@@ -389,10 +389,10 @@ func TestInterrupted_TruncatesTheItemAtThePlayedAudio(t *testing.T) {
 	last := l.wait(agent.Utterance, 5)
 	l.wait(agent.TurnDone, 4)
 	l.Played(last.Item)
-	l.Interrupted(last.Item, time.Millisecond) // no effect, because the item was played to its end
+	l.Interrupted(last.Item, time.Millisecond) // no effect: the item was played to its end
 	l.ToolResult("unknown", nil)
 	l.HearDigit('5')
-	waitReceived(t, l.server, "response.create", 4) // disclosure, greeting, farewell, and a response to the digit
+	waitReceived(t, l.server, "response.create", 4) // disclosure, greeting, farewell, and the response to the digit
 	if n := len(l.server.Received("conversation.item.truncate")); n != 2 {
 		t.Errorf("truncations = %d, want 2", n)
 	}

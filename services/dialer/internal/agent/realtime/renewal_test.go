@@ -10,8 +10,8 @@ import (
 	"ringfence.dev/services/dialer/internal/agent/modeltest"
 )
 
-// The model ends a session after an hour. The session must be replaced before that, any number of
-// times. A replacement must not count as a lost connection.
+// The model ends a session after an hour, so the session must be replaced before that, any number
+// of times. A replacement must not count as a lost connection.
 func TestSession_IsReplacedBeforeTheModelEndsIt(t *testing.T) {
 	t.Parallel()
 	if renewAfter >= time.Hour {
@@ -38,7 +38,7 @@ func TestSession_IsReplacedBeforeTheModelEndsIt(t *testing.T) {
 	testkit.Until(t, "the session is renewed and has the transcript", func() bool {
 		return len(server.Received("conversation.item.create")) >= 2
 	})
-	server.Cut() // the session reconnects after one lost connection
+	server.Cut() // after one lost connection, the session reconnects
 	testkit.Until(t, "the fifth connection", func() bool { return server.Connections() >= 5 })
 	s.Close()
 	last := <-ended

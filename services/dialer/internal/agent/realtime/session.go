@@ -13,20 +13,20 @@ import (
 )
 
 const (
-	// reconnectTimeout limits the single attempt to reconnect during a call.
+	// reconnectTimeout limits the attempt to reconnect during a call. There is only one attempt.
 	reconnectTimeout = 5 * time.Second
-	// After Close, lateEventTimeout limits the wait for the receiver of one event.
+	// lateEventTimeout is how long, after Close, the session waits until an event is read.
 	lateEventTimeout = 100 * time.Millisecond
-	// renewAfter is the age at which a session is replaced by a new one, because the model ends a
+	// renewAfter is the age at which a session is replaced by another one, because the model ends a
 	// session after 60 minutes.
 	renewAfter = 58 * time.Minute
-	// maxToolCalls limits the tool calls during one phone call. maxFailures is the number of
-	// consecutive failed responses after which the session fails.
+	// maxToolCalls is the maximum number of tool calls during one phone call. After maxFailures
+	// consecutive failed responses, the session fails.
 	maxToolCalls, maxFailures = 100, 2
-	// maxWords limits the arguments of one tool call and the length of one transcript, in bytes.
-	// maxHistory limits the text of the history that a new session receives, in bytes.
+	// maxWords is the maximum size of the arguments of a tool call, and of a transcript, in bytes.
+	// maxHistory is the maximum size of the history that a new session receives, in bytes.
 	maxWords, maxHistory = 32 << 10, 16 << 10
-	// maxItems limits the number of items whose state is in memory.
+	// maxItems is the maximum number of items whose state is kept.
 	maxItems = 256
 )
 
@@ -37,9 +37,9 @@ var (
 	errMessages = errors.New("the model sent an invalid message")
 )
 
-// response is a response that the session requests. fromSay means that its text was requested with
-// Say. dropIfRefused means that the request is not repeated if the model refuses it because another
-// response is active.
+// response is a response that the session requests. fromSay is true if Say requested its text.
+// dropIfRefused is true if the request must not be repeated when the model refuses it because
+// another response is active.
 type response struct {
 	settings                             *responseSettings
 	isDisclosure, fromSay, dropIfRefused bool
@@ -64,15 +64,15 @@ type session struct {
 	sock    *agent.Socket
 	ended   bool
 	started bool
-	opened  bool // the disclosure was spoken or is not needed, so the model may respond to the person
-	// responseActive means that a response was requested or is being created. requested is the last
-	// requested response, until it has ended or was refused. requestedID is the id of its request.
+	opened  bool // the model may respond to the person: the disclosure was spoken or is not needed
+	// responseActive is true while a response is requested or being created. requested is the last
+	// requested response, until its end or refusal. requestedID is the id of its request.
 	responseActive  bool
 	requested       *response
 	requestedID     string
 	queuedResponses []response
 	// keptResponseID is the id of the active response if the person must not interrupt it, else "".
-	// keptFromSay means that Say requested this response. returnsIDs means that the server returns
+	// keptFromSay is true if Say requested this response. returnsIDs is true if the server returns
 	// request ids in the metadata.
 	keptResponseID   string
 	keptFromSay      bool
@@ -88,7 +88,7 @@ type session struct {
 	counted          int
 	history          []agent.Turn
 	words            int
-	hasReconnected   bool // a lost connection was already replaced once
+	hasReconnected   bool // a lost connection was already replaced
 	renewed          *time.Timer
 	renew            bool
 	dropped          int64
@@ -130,8 +130,8 @@ func (s *session) input() audioInput {
 		in.TurnDetection.TurnDetection = *settings.TurnDetection
 	}
 	if !s.opened {
-		// The model must not create a response before the disclosure. The idle timeout would create
-		// one.
+		// The model must not create a response before the disclosure. With an idle timeout, it would
+		// create one.
 		in.TurnDetection.IdleTimeoutMS = nil
 	}
 	if s.transcription != "" {
@@ -184,8 +184,8 @@ func (s *session) connect(ctx context.Context) error {
 	return nil
 }
 
-// errorCode returns the code of an error, or its type if there is no code. The message of the error
-// is not logged.
+// errorCode returns the code of an error or, if it has no code, its type. The error's message is
+// not logged.
 func errorCode(e serverEvent) string {
 	if e.Error.Code != "" {
 		return strconv.Quote(e.Error.Code)
@@ -193,7 +193,8 @@ func errorCode(e serverEvent) string {
 	return strconv.Quote(e.Error.Type)
 }
 
-// run replaces an old session by a new one. After a lost connection, it reconnects once.
+// run reads events until the session ends. It replaces an old session by another one, and
+// reconnects once after a lost connection.
 func (s *session) run(ctx context.Context) {
 	defer close(s.events)
 	for {
@@ -245,8 +246,8 @@ func (s *session) read() error {
 	}
 }
 
-// reconnect opens a new session during the call and sends the history to it. The old session's
-// unfinished items and response are ended first.
+// reconnect opens another session during the call and sends the history to it. Before that, it ends
+// the unfinished items and the response of the old session.
 func (s *session) reconnect(ctx context.Context) error {
 	s.mu.Lock()
 	speaking := s.responseActive || len(s.queuedResponses) > 0
@@ -305,7 +306,7 @@ func (s *session) reconnect(ctx context.Context) error {
 	return nil
 }
 
-// emitEvent waits for the receiver. After Close it waits for at most lateEventTimeout.
+// emitEvent waits until the event is read. After Close, it waits for at most lateEventTimeout.
 func (s *session) emitEvent(e agent.Event) {
 	select {
 	case s.events <- e:
@@ -321,7 +322,7 @@ func (s *session) emitEvent(e agent.Event) {
 }
 
 func send(sock *agent.Socket, e clientEvent) {
-	if message, err := json.Marshal(e); err == nil && sock != nil { // encoding strings and numbers cannot fail
+	if message, err := json.Marshal(e); err == nil && sock != nil { // cannot fail: strings and numbers
 		sock.Send(message)
 	}
 }

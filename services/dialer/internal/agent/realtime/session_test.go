@@ -39,7 +39,7 @@ func TestToolResult_RequestsAResponse(t *testing.T) {
 		t.Errorf("call.Args = %q, want %q", string(call.Args), `{"quote":"never again"}`)
 	}
 	l.ToolResult(call.ID, json.RawMessage(`{"state":"noted"}`))
-	// the model receives only the first result of a tool call
+	// The model must receive only the first result of a tool call.
 	l.ToolResult(call.ID, json.RawMessage(`{"state":"noted"}`))
 	end := l.wait(agent.ToolCall, 2)
 	l.wait(agent.TurnDone, 4)
@@ -86,8 +86,8 @@ func TestSay_WaitsForTheActiveResponse(t *testing.T) {
 }
 
 // If a machine answers, the message can be requested before the disclosure was spoken. The model
-// must speak the disclosure, then the message, and no greeting.
-func TestSay_FollowsTheDisclosure(t *testing.T) {
+// must then speak the disclosure and the message, but no greeting.
+func TestSay_TextIsSpokenAfterTheDisclosure(t *testing.T) {
 	t.Parallel()
 	l := open(
 		t,
@@ -116,7 +116,7 @@ func TestSay_FollowsTheDisclosure(t *testing.T) {
 	l.checkNoErrors()
 }
 
-func TestReconnect_HappensOnceAndSendsTheHistory(t *testing.T) {
+func TestReconnect_SendsTheHistoryAndHappensOnlyOnce(t *testing.T) {
 	t.Parallel()
 	l := lineAfterGreeting(t, modeltest.RealtimeOptions{})
 	l.server.Speak("My name is Ada.")
@@ -182,7 +182,7 @@ func TestReconnect_RepeatsTheWholeDisclosure(t *testing.T) {
 	case !first.Keep:
 		t.Error("first.Keep = false, want true")
 	}
-	if len(l.all(agent.ItemDone)) != 3 { // the items are the interrupted item, the disclosure and the greeting
+	if len(l.all(agent.ItemDone)) != 3 { // the interrupted item, the disclosure and the greeting
 		t.Errorf("%d items done", len(l.all(agent.ItemDone)))
 	}
 }
@@ -278,7 +278,7 @@ func TestClose_EndsTheSession(t *testing.T) {
 	}
 }
 
-// The server confirms the session and then reads nothing more.
+// stuck returns the URL of a server that confirms the session and then stops reading.
 func stuck(t *testing.T) string {
 	t.Helper()
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -310,7 +310,7 @@ func TestHearAudio_NeverBlocks(t *testing.T) {
 	}
 	s.Begin()
 	frame := bytes.Repeat([]byte{0x55}, 160)
-	for range 100_000 { // the frames have 27 MB in total, which is more than any buffer of the system
+	for range 100_000 { // together, the frames have 27 MB, more than any buffer of the system
 		s.HearAudio(frame)
 	}
 	s.Close()
@@ -326,7 +326,7 @@ func TestHearAudio_NeverBlocks(t *testing.T) {
 	}
 }
 
-// The person interrupts the agent while audio of the item is in transit from the model.
+// The person interrupts the agent while the model is still sending audio of the item.
 func TestInterrupted_DropsFurtherAudioOfTheItem(t *testing.T) {
 	t.Parallel()
 	l := lineAfterGreeting(t, modeltest.RealtimeOptions{})

@@ -10,10 +10,10 @@ import (
 	"ringfence.dev/services/dialer/internal/agent"
 )
 
-// The types below are the events of the Realtime API (GA) that the session uses. Unknown fields are
-// ignored.
+// The following types are the events of the Realtime API (GA) that the session uses. It ignores
+// unknown fields.
 
-// Audio format and modality of a telephone call.
+// Audio format and modality of a phone call.
 const (
 	mulaw    = "audio/pcmu"
 	modality = "audio"
@@ -23,17 +23,17 @@ type format struct {
 	Type string `json:"type"`
 }
 
-// transcription configures the transcription of the person's speech. Some models read the field
-// Language, and other models read Languages.
+// transcription configures the transcription of the person's speech. Depending on the model, it
+// contains Language or Languages.
 type transcription struct {
 	Model     string   `json:"model"`
 	Language  string   `json:"language,omitempty"`
 	Languages []string `json:"languages,omitempty"`
 }
 
-// newTranscription uses only the primary subtag of a BCP 47 language tag, as the API requires.
-// gpt-transcribe and gpt-live-transcribe accept a list of languages. All other models accept one
-// language.
+// newTranscription returns the transcription for a model. It uses only the primary subtag of a BCP
+// 47 language tag, as the API requires. gpt-transcribe and gpt-live-transcribe accept a list of
+// languages, all other models one language.
 func newTranscription(model, tag string) *transcription {
 	primary, _, _ := strings.Cut(strings.ToLower(tag), "-")
 	if primary != "" && (model == "gpt-transcribe" || model == "gpt-live-transcribe") {
@@ -42,8 +42,8 @@ func newTranscription(model, tag string) *transcription {
 	return &transcription{Model: model, Language: primary}
 }
 
-// turnDetection configures how the model detects the person's speech. During the disclosure, the
-// speech is transcribed, but it neither causes a response nor interrupts the model.
+// turnDetection configures how the model detects the person's speech. During the disclosure, speech
+// is transcribed, but it neither causes a response nor interrupts the model.
 type turnDetection struct {
 	agent.TurnDetection
 	CreateResponse    bool `json:"create_response"`
@@ -95,7 +95,8 @@ type conversationItem struct {
 	Output  string    `json:"output,omitempty"`
 }
 
-// clientEvent is an event that is sent to the model, except audio, which appendAudio writes.
+// clientEvent is an event that is sent to the model. Audio is not sent as clientEvent; appendAudio
+// writes it.
 type clientEvent struct {
 	Type     string            `json:"type"`
 	EventID  string            `json:"event_id,omitempty"`
@@ -139,7 +140,7 @@ type serverEvent struct {
 	} `json:"error"`
 }
 
-// decode returns an error for invalid JSON, but not for an unknown event.
+// decode decodes an event. It returns an error for invalid JSON, but not for an unknown event.
 func decode(message []byte) (serverEvent, error) {
 	var e serverEvent
 	if err := json.Unmarshal(message, &e); err != nil {
@@ -153,7 +154,7 @@ func (e serverEvent) audio() ([]byte, error) {
 		return nil, fmt.Errorf("read the agent's audio: not a string")
 	}
 	text := e.Delta[1 : len(e.Delta)-1]
-	if bytes.IndexByte(text, '\\') >= 0 { // JSON can contain \/ instead of a slash, so the string is decoded
+	if bytes.IndexByte(text, '\\') >= 0 { // decode the string: JSON can contain \/ instead of /
 		var plain string
 		if err := json.Unmarshal(e.Delta, &plain); err != nil {
 			return nil, fmt.Errorf("read the agent's audio: %w", err)

@@ -15,7 +15,7 @@ func BenchmarkAppendAudio(b *testing.B) {
 	}
 }
 
-// One operation decodes half a second of the model's audio.
+// BenchmarkDelta decodes half a second of the model's audio per operation.
 func BenchmarkDelta(b *testing.B) {
 	message := []byte(
 		`{"type":"response.output_audio.delta","event_id":"event_1","response_id":"resp_1","item_id":"item_1",` +
