@@ -20,9 +20,9 @@ import (
 // maxAnswers is the highest number of inbound calls that this process answers at the same time.
 const maxAnswers = 16
 
-// Answerer answers inbound calls. For each call it looks up the caller in contacts-compliance,
+// Answerer answers inbound calls. For each call, it looks up the caller in contacts-compliance,
 // publishes the event `ringing`, and answers the call at the carrier. If the lookup fails, the
-// event describes an unknown caller.
+// event contains no contact.
 type Answerer struct {
 	store    *store.Store
 	contacts *peers.Contacts
@@ -31,14 +31,13 @@ type Answerer struct {
 	wake     chan struct{}
 }
 
-// NewAnswerer returns an answerer for the inbound calls of the carriers. The caller starts it with
-// Run.
+// NewAnswerer returns an answerer for the inbound calls of the carriers. The caller must call Run.
 func NewAnswerer(st *store.Store, contacts *peers.Contacts, carriers carrier.Carriers, relay *outbox.Relay) *Answerer {
 	return &Answerer{store: st, contacts: contacts, carriers: carriers, relay: relay, wake: make(chan struct{}, 1)}
 }
 
-// Wake starts a search for calls to answer. It is called after an inbound call was stored. It never
-// blocks.
+// Wake causes a search for calls to answer. It is called after an inbound call was stored, and
+// never blocks.
 func (a *Answerer) Wake() {
 	select {
 	case a.wake <- struct{}{}:

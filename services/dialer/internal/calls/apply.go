@@ -22,29 +22,30 @@ import (
 	"ringfence.dev/services/dialer/internal/store"
 )
 
-// Listeners are functions that the Applier calls after a commit. They must not block.
+// Listeners contains functions that the Applier calls after a commit. They must not block.
 type Listeners struct {
 	// Ended is called after calls ended. Arrived is called after inbound calls began to ring.
 	// OptedOut is called after opt-outs were stored. HangUp is called after calls were marked to be
 	// hung up.
 	Ended, Arrived, OptedOut, HangUp func()
-	// Spoken is called with the new turns of calls that the scripted agent answers.
+	// Spoken is called with the new turns of calls that the scripted agent holds.
 	Spoken func(...Turn)
 }
 
-// Applier applies the events of every carrier to calls. No other code applies events. Dial attempts
-// and jobs change calls by the carrier's result or status of a call instead (ADR 13).
+// Applier applies the events of all carriers to calls. No other code applies events. Dial attempts
+// and jobs change calls only by the result of a carrier's method or by the carrier's status of a
+// call (ADR 13).
 type Applier struct {
 	store *store.Store
 	relay *outbox.Relay
-	// findCall returns the status of a call at the carrier. findCall is nil if the carrier's event
-	// stream is complete.
+	// findCall returns the carrier's status of a call. It is nil if the carrier's event stream never
+	// loses an event.
 	findCall  func(context.Context, uuid.UUID) (carrier.CallStatus, error)
 	listeners Listeners
 }
 
-// NewApplier returns an applier without listeners. If the carrier can lose the event that a call
-// was answered, find must return the status of a call at the carrier. Otherwise find is nil.
+// NewApplier returns an applier without listeners. If the carrier can lose the answer event of a
+// call, find must return the carrier's status of a call. Otherwise find is nil.
 func NewApplier(
 	st *store.Store, relay *outbox.Relay, find func(context.Context, uuid.UUID) (carrier.CallStatus, error),
 ) *Applier {
@@ -58,11 +59,11 @@ func NewApplier(
 // Listen sets the listeners. It must be called before the first event.
 func (a *Applier) Listen(to Listeners) { a.listeners = to }
 
-// Apply applies events in order, in one transaction with the guard (the statement that checks that
-// this process owns the calls). Late or repeated events change nothing.
+// Apply applies events in order, in one transaction with the guard, the statement that checks that
+// this process owns the calls. Events that are late or repeated change nothing.
 //
 // If Apply returns an error, it has applied none of the events. store.ErrLost means that another
-// process owns the calls, or that an opt-out belongs to an unknown call and workspace.
+// process owns the calls, or that the call and the workspace of an opt-out are not known.
 // store.ErrServerChanged means that the reconciliation can still insert the row of a missing call.
 func (a *Applier) Apply(ctx context.Context, guard store.Guard, events []carrier.Event) error {
 	f := &eventBatch{events: events, carrierStatus: map[uuid.UUID]carrier.CallStatus{}, skipQueries: a.findCall == nil}
@@ -108,15 +109,15 @@ func (a *Applier) notify(f *eventBatch) {
 	a.listeners.Spoken(f.spoken...)
 }
 
-// eventBatch contains the state of one transaction. foldEvents resets this state, because the
-// transaction can be retried.
+// eventBatch contains the state of one transaction. foldEvents resets it, because the transaction
+// can run again.
 type eventBatch struct {
 	events                                 []carrier.Event
 	ends, arrivals, optOuts, agentFailures int
 	orphans                                map[uuid.UUID]bool
 	spoken                                 []Turn
-	// The carrier must be queried about the calls in unanswered. The results are stored in
-	// carrierStatus. If skipQueries is true, the carrier is never queried.
+	// unanswered contains the calls about which the carrier must be queried, and carrierStatus the
+	// results. If skipQueries is true, the carrier is never queried.
 	unanswered    []uuid.UUID
 	carrierStatus map[uuid.UUID]carrier.CallStatus
 	skipQueries   bool
@@ -159,15 +160,14 @@ func (f *eventBatch) foldEvents(calls map[uuid.UUID]*callstate.Call, reconciled 
 			if o := newOptOut(e); o != nil {
 				folded.OptOuts = append(folded.OptOuts, o)
 			}
-		// the events must wait, because the reconciliation can still insert the row of an outbound
-		// call
+		// The events must wait, because the reconciliation can still insert the row of an outbound call.
 		case !reconciled && !e.Inbound:
 			return store.Folded{}, store.ErrServerChanged
 		}
 		if e.Kind == carrier.Ended {
 			delete(f.orphans, e.CallID)
 		} else if e.Kind != carrier.OptedOut && (c == nil || !c.Live()) {
-			// the call is live at the carrier, but its row has ended or does not exist
+			// The call is live at the carrier, but its row has ended or does not exist.
 			f.orphans[e.CallID] = true
 		}
 		if c != nil {
@@ -189,8 +189,8 @@ func (f *eventBatch) foldEvents(calls map[uuid.UUID]*callstate.Call, reconciled 
 
 func (f *eventBatch) applyEvent(c *callstate.Call, e carrier.Event) {
 	if e.Kind != carrier.Utterance && e.Kind != carrier.OptedOut && !e.Inbound && c.Live() {
-		// record this now: the process that dialed can have died before it stored that the carrier
-		// accepted the call
+		// The process that dialed can have died before it stored that the carrier accepted the call. So
+		// this is stored now.
 		c.Initiate(dialedAt(e))
 	}
 	switch e.Kind {
@@ -213,8 +213,8 @@ func (f *eventBatch) applyEvent(c *callstate.Call, e carrier.Event) {
 	}
 }
 
-// newOptOut returns the opt-out of a call that has no row. It returns nil if the number of the
-// person is not valid.
+// newOptOut returns the opt-out of a call that has no row. It returns nil if the person's number is
+// not valid.
 func newOptOut(e carrier.Event) *callstate.OptOut {
 	c := callstate.Call{
 		CallID: e.CallID, WorkspaceID: e.WorkspaceID, Direction: callstate.Outbound, From: e.From, To: e.To,
@@ -226,8 +226,8 @@ func newOptOut(e carrier.Event) *callstate.OptOut {
 	return c.OptOut()
 }
 
-// recordSpeech handles the words of a person or of an agent. If the event has no Role, the person
-// spoke, and the scripted agent replies.
+// recordSpeech handles the words of the person or the agent. If the event has no Role, the person
+// spoke and the scripted agent must reply.
 func (f *eventBatch) recordSpeech(c *callstate.Call, e carrier.Event) {
 	text := removeInvalid(e.Text)
 	if e.Role != "" {
@@ -246,13 +246,14 @@ func (f *eventBatch) recordSpeech(c *callstate.Call, e carrier.Event) {
 	}
 }
 
-// removeInvalid removes NUL bytes and invalid UTF-8, which Postgres cannot store.
+// removeInvalid removes NUL bytes and replaces invalid UTF-8, because Postgres cannot store them.
 func removeInvalid(text string) string {
 	return strings.ToValidUTF8(strings.ReplaceAll(text, "\x00", ""), "\uFFFD")
 }
 
 // restoreAnswer handles the end of a call that must have been answered, although no event reported
-// the answer. It uses the carrier's status of the call, or adds the call to unanswered.
+// the answer. It uses the carrier's status of the call, or adds the call to unanswered so that the
+// carrier is queried.
 func (f *eventBatch) restoreAnswer(c *callstate.Call, e carrier.Event) {
 	if f.skipQueries || !c.Live() || c.AnsweredAt != nil || !e.Cause.Conversed() {
 		return
@@ -262,7 +263,7 @@ func (f *eventBatch) restoreAnswer(c *callstate.Call, e carrier.Event) {
 		f.unanswered = append(f.unanswered, c.CallID)
 		return
 	}
-	known.EndedAt = nil // the time of the end is in the end event
+	known.EndedAt = nil // the end event contains the time of the end
 	known.Replay(c, time.UTC)
 }
 

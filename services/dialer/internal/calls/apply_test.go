@@ -168,7 +168,7 @@ func TestApply_CommitsCallsAndOutboxTogether(t *testing.T) {
 	}
 }
 
-func TestApply_FormerOwnerStoresOnlyAnOptOut(t *testing.T) {
+func TestApply_ProcessThatLostTheCallStoresOnlyItsOptOut(t *testing.T) {
 	t.Parallel()
 	d := newFixture(t)
 	answer := d.event(carrier.Answered, 1)
@@ -202,9 +202,9 @@ func TestApply_FormerOwnerStoresOnlyAnOptOut(t *testing.T) {
 	}
 }
 
-// A database server that was not reconciled can lack the rows of outbound calls. The reconciliation
-// inserts these rows later. Only an opt-out must be stored immediately.
-func TestApply_DelaysEventsOfMissingCallsUntilReconciliation(t *testing.T) {
+// A database server that is not reconciled can lack the rows of outbound calls, which the
+// reconciliation inserts later. Only an opt-out must be stored immediately.
+func TestApply_EventsOfMissingCallsWaitForTheReconciliation(t *testing.T) {
 	t.Parallel()
 	d := newFixture(t)
 	d.store.UseServer("a server that is gone")
@@ -230,7 +230,7 @@ func TestApply_DelaysEventsOfMissingCallsUntilReconciliation(t *testing.T) {
 	}
 }
 
-// The end event has a cause with which only answered calls end. The event of the answer is missing.
+// Only answered calls end with the cause of the end event, but the answer event is missing.
 func TestApply_QueriesTheCarrierForAMissingAnswer(t *testing.T) {
 	t.Parallel()
 	d := newFixture(t)

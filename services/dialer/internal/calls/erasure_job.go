@@ -11,20 +11,20 @@ import (
 const (
 	// pollInterval is the pause after a search that found no work.
 	pollInterval = time.Second
-	// maxCallsPerStep is how many calls one step erases. It limits the locks of a transaction and
-	// the size of a report.
+	// maxCallsPerStep is the number of calls that one step erases. It limits the number of locks in a
+	// transaction, and the size of a report.
 	maxCallsPerStep = 200
 )
 
-// ErasureJob erases the inbound calls of erased persons, in steps. It runs in every replica, and
-// FOR UPDATE SKIP LOCKED ensures that only one replica does a step. A step commits together with
-// its progress, so an erasure continues after a restart.
+// ErasureJob erases the inbound calls of erased persons, in steps. It runs in every replica. FOR
+// UPDATE SKIP LOCKED ensures that only one replica does a step. A step commits together with its
+// progress, so that an erasure continues after a restart.
 type ErasureJob struct{ store *store.Store }
 
-// NewErasureJob returns a job that does the steps of the erasures in the store.
+// NewErasureJob returns a job that carries out the erasures in the store.
 func NewErasureJob(st *store.Store) *ErasureJob { return &ErasureJob{store: st} }
 
-// Run works until ctx ends.
+// Run carries out erasures until ctx ends.
 func (j *ErasureJob) Run(ctx context.Context) error {
 	ticker := time.NewTicker(pollInterval)
 	defer ticker.Stop()
@@ -40,7 +40,7 @@ func (j *ErasureJob) Run(ctx context.Context) error {
 	}
 }
 
-// Work does all steps that are due now.
+// Work carries out all steps that are due now.
 func (j *ErasureJob) Work(ctx context.Context) error {
 	for {
 		worked, err := j.store.EraseNextCalls(ctx, maxCallsPerStep)

@@ -11,22 +11,23 @@ import (
 )
 
 const (
-	// If there are no new events, the carrier responds to a request for events after longPoll.
+	// longPoll is the time after which the carrier responds to a request for events if there are no
+	// new events.
 	longPoll = 2 * time.Second
-	// retryPause is the pause after an error. While another replica is the reader, it is also the
-	// time between two attempts to become the reader.
+	// retryPause is the pause after an error. It is also the time between two attempts to become the
+	// reader while another replica is the reader.
 	retryPause = 500 * time.Millisecond
 )
 
 // EventReader reads the event stream of one carrier and applies the events to calls. Only one
-// replica reads at a time. The position in the stream is stored in the same transaction that
-// applies the events.
+// replica reads at a time. The transaction that applies events also stores the position in the
+// stream.
 type EventReader struct {
 	store *store.Store
 	feed  carrier.EventStream
 	calls *Applier
-	// position is the position after the last committed batch of events. If it is nil, the position
-	// must be read from the database. Only Run uses it.
+	// position is the position after the last committed batch of events. If nil, the position must be
+	// read from the database. Only Run uses it.
 	position *store.FeedPosition
 }
 
@@ -54,8 +55,8 @@ func (r *EventReader) Run(ctx context.Context) error {
 	return nil
 }
 
-// The commit of a batch extends the lease of the reader. The commit fails if another replica has
-// become the reader.
+// readBatch reads and applies one batch of events. The commit extends the reader's lease. It fails
+// if another replica has become the reader.
 func (r *EventReader) readBatch(ctx context.Context) (isReader bool, err error) {
 	var place store.FeedPosition
 	if r.position != nil {
@@ -69,7 +70,7 @@ func (r *EventReader) readBatch(ctx context.Context) (isReader bool, err error) 
 	}
 	next := store.FeedPosition{Feed: batch.Feed, Cursor: place.Cursor}
 	switch {
-	// The carrier has lost its events, so the reader continues at the beginning of the new stream.
+	// The carrier has lost its events, so the reader must start at the beginning of the new stream.
 	case place.Feed != batch.Feed && place.Cursor > 0:
 		slog.WarnContext(ctx, "carrier started a new event stream", "carrier", r.feed.Name())
 		next.Cursor, batch.Events = 0, nil

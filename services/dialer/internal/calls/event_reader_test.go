@@ -197,7 +197,7 @@ func TestEventReader_EventsAfterTheEndChangeNothing(t *testing.T) {
 	r.wantCursor(5)
 }
 
-func TestEventReader_MarksAnUnknownCallToBeHungUp(t *testing.T) {
+func TestEventReader_CallWithoutARowIsMarkedToBeHungUp(t *testing.T) {
 	t.Parallel()
 	r := newReaderFixture(t)
 	unknown, ended := uuid.New(), uuid.New()
@@ -221,7 +221,7 @@ func TestEventReader_MarksAnUnknownCallToBeHungUp(t *testing.T) {
 	r.wantCursor(4)
 }
 
-// The process has not noticed that its lease has ended.
+// The process has not detected yet that its lease has ended.
 func TestEventReader_AppliesNothingAfterItsLeaseEnded(t *testing.T) {
 	t.Parallel()
 	r := newReaderFixture(t)
@@ -246,7 +246,7 @@ func TestEventReader_AppliesNothingAfterItsLeaseEnded(t *testing.T) {
 	r.wantPublished("dialing", "ringing", "answered", "ended", "analysed")
 }
 
-// After a restart of the carrier, its events are lost.
+// The carrier loses its events in a restart, and starts a new stream.
 func TestEventReader_ReadsANewStreamFromItsBeginning(t *testing.T) {
 	t.Parallel()
 	r := newReaderFixture(t)

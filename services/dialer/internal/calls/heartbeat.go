@@ -10,27 +10,27 @@ import (
 	"ringfence.dev/services/dialer/internal/store"
 )
 
-// Heartbeat stores the heartbeats of this process, so that other processes can see that it is
-// alive. If the heartbeats stop, the other processes hang up the calls of this process.
+// Heartbeat stores the heartbeats of this process, so that other processes know that it is alive.
+// If the heartbeats stop, other processes hang up the calls of this process.
 type Heartbeat struct {
 	store      *store.Store
 	lease      time.Duration
 	start      time.Time
-	lastStored atomic.Int64 // time between the start and the last stored heartbeat; 0 if there is none
+	lastStored atomic.Int64 // time from the start to the last stored heartbeat, or 0
 	monitor    *replicas.Monitor
-	// lateHeartbeats is the number of heartbeats that were late. Before such a heartbeat, other
-	// processes may have considered this process dead.
+	// lateHeartbeats is the number of heartbeats that were late. Before a late heartbeat, other
+	// processes can have considered this process dead.
 	lateHeartbeats atomic.Int64
 }
 
 // NewHeartbeat returns a heartbeat of this process. Other processes consider this process dead if
-// no heartbeat was stored for the duration lease. No other code may use the connections of the
-// store (store.On), because a heartbeat that waits for a connection is late.
+// no heartbeat was stored for the duration lease. The store must have its own connections
+// (store.On), because a heartbeat that waits for a connection is late.
 func NewHeartbeat(st *store.Store, lease time.Duration) *Heartbeat {
 	return &Heartbeat{store: st, lease: lease, start: time.Now(), monitor: replicas.NewMonitor(lease)}
 }
 
-// Healthy reports whether this process may take over the calls of processes that seem to be dead.
+// Healthy reports whether this process may take over calls of processes that seem to be dead.
 func (h *Heartbeat) Healthy() bool { return h.monitor.Healthy() }
 
 // Send sends one heartbeat.
@@ -45,8 +45,8 @@ func (h *Heartbeat) Send(ctx context.Context) error {
 		return err
 	}
 	if last := h.lastStored.Load(); !h.inTime(last) {
-		// lateHeartbeats is increased before lastStored is set, so a goroutine that sees the new
-		// heartbeat also sees the new number of late heartbeats
+		// This must precede the change of lastStored. A goroutine that reads the new lastStored must also
+		// read the new lateHeartbeats.
 		h.lateHeartbeats.Add(1)
 	}
 	h.lastStored.Store(int64(before))
@@ -54,8 +54,8 @@ func (h *Heartbeat) Send(ctx context.Context) error {
 }
 
 // Generation returns the number of the current period in which no heartbeat was late. If two calls
-// return the same number other than 0, no process can have considered this process dead in between.
-// Generation returns 0 if the last heartbeat is older than four fifths of the lease.
+// return the same number and it is not 0, no process can have considered this process dead between
+// them. Generation returns 0 if the last heartbeat is older than four fifths of the lease.
 func (h *Heartbeat) Generation() int64 {
 	if !h.inTime(h.lastStored.Load()) {
 		return 0
@@ -67,8 +67,8 @@ func (h *Heartbeat) inTime(last int64) bool {
 	return last > 0 && time.Since(h.start)-time.Duration(last) < h.lease*4/5
 }
 
-// Run sends heartbeats until ctx ends. Then it ends the ownership of this process's calls, so that
-// other processes can take them over.
+// Run sends heartbeats until ctx ends. Then it gives up the ownership of this process's calls, so
+// that other processes can take them over.
 func (h *Heartbeat) Run(ctx context.Context) error {
 	ticker := time.NewTicker(h.lease / 5)
 	defer ticker.Stop()
@@ -81,7 +81,7 @@ func (h *Heartbeat) Run(ctx context.Context) error {
 		case <-ticker.C:
 		}
 	}
-	h.lastStored.Store(0) // from now on other processes can take over the calls, so attempts must query the database
+	h.lastStored.Store(0) // other processes can take over the calls now, so attempts must query the database
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), h.lease)
 	defer cancel()
 	return h.store.HandOver(last)

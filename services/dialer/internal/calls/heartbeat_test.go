@@ -18,9 +18,9 @@ import (
 
 const recoveryLease = 500 * time.Millisecond
 
-// After a late heartbeat, other processes can have taken over the calls that this process fenced
-// before.
-func TestHeartbeat_ChangesTheGenerationAfterALateHeartbeat(t *testing.T) {
+// After a late heartbeat, other processes can have taken over the calls whose fences this process
+// committed before.
+func TestHeartbeat_LateHeartbeatChangesTheGeneration(t *testing.T) {
 	pool := pgtest.New(
 		t,
 		"dialer",
@@ -38,7 +38,7 @@ func TestHeartbeat_ChangesTheGenerationAfterALateHeartbeat(t *testing.T) {
 	send := func() int64 {
 		t.Helper()
 		var generation int64
-		// The generation is still 0 if the heartbeat itself took longer than the lease.
+		// If the heartbeat itself took longer than the lease, the generation is still 0.
 		testkit.Until(t, "the generation is not 0 after a heartbeat", func() bool {
 			if err := heartbeat.Send(t.Context()); err != nil {
 				t.Fatal(err)

@@ -20,13 +20,13 @@ import (
 const (
 	// maxFinds is the highest number of concurrent queries to the carrier.
 	maxFinds = 8
-	// The event of a call's end arrives in the event stream at most feedDelay after the end.
+	// feedDelay is the longest time from the end of a call until its end event is in the event stream.
 	feedDelay = 5 * time.Second
 )
 
-// LiveCallCheck periodically queries the carrier about every live call. If a call has ended and the
-// event stream lacks this end, the check ends the call. Only the replica that reads the stream runs
-// the check.
+// LiveCallCheck regularly queries the carrier about all live calls. If a call has ended and its end
+// event is missing in the event stream, the check ends the call. Only the replica that reads the
+// stream runs the check.
 type LiveCallCheck struct {
 	store    *store.Store
 	carrier  carrier.EventStream
@@ -35,8 +35,8 @@ type LiveCallCheck struct {
 	onEnd    func()
 }
 
-// NewLiveCallCheck returns a check that runs once in every interval. If interval is 0, Run returns
-// immediately. ended is called after the check has ended calls.
+// NewLiveCallCheck returns a check that runs once per interval. If interval is 0, Run returns
+// immediately. ended is called when the check has ended calls.
 func NewLiveCallCheck(
 	st *store.Store,
 	trunk carrier.EventStream,
@@ -90,8 +90,8 @@ func (l *LiveCallCheck) checkCalls(ctx context.Context) error {
 	return l.endCalls(ctx, endedAtCarrier)
 }
 
-// endedAtCarrier queries the carrier about the live calls, and returns the calls that have ended
-// there. The queries are spread over half of the interval.
+// endedAtCarrier queries the carrier about the live calls, and returns those that have ended there.
+// It spreads the queries over half of the interval.
 func (l *LiveCallCheck) endedAtCarrier(ctx context.Context, live []uuid.UUID) map[uuid.UUID]carrier.CallStatus {
 	found := map[uuid.UUID]carrier.CallStatus{}
 	if len(live) == 0 {
@@ -109,7 +109,7 @@ func (l *LiveCallCheck) endedAtCarrier(ctx context.Context, live []uuid.UUID) ma
 		}
 		asking.Go(func() error {
 			known, err := l.carrier.Find(ctx, id)
-			if err != nil || known.EndedAt == nil { // after an error the call is treated as live
+			if err != nil || known.EndedAt == nil { // after an error, the call counts as live
 				return nil //nolint:nilerr // ignore the error, because the next check queries the carrier again
 			}
 			mu.Lock()
@@ -122,8 +122,8 @@ func (l *LiveCallCheck) endedAtCarrier(ctx context.Context, live []uuid.UUID) ma
 	return found
 }
 
-// removeUnread removes the calls whose end can still arrive in the event stream. The reader must
-// end these calls, because the event has more details than the result of Find.
+// removeUnread removes the calls whose end event can still arrive in the event stream. The reader
+// must end these calls, because the event contains more details than the result of Find.
 func (l *LiveCallCheck) removeUnread(ctx context.Context, endedAtCarrier map[uuid.UUID]carrier.CallStatus) error {
 	place, isReader, err := l.store.ReadFeed(ctx, l.carrier.Name())
 	if err != nil {

@@ -42,7 +42,7 @@ func TestLiveCallCheck_EndsACallWithoutAnEndEvent(t *testing.T) {
 	}
 	r.feed.known[r.callID] = r.endedAt(5)
 	endedAtCarrier := looker.endedAtCarrier(t.Context(), live)
-	for range 2 { // the second run changes nothing
+	for range 2 { // the second run must change nothing
 		if err := looker.endCalls(t.Context(), endedAtCarrier); err != nil {
 			t.Fatalf("settle: %v", err)
 		}
@@ -53,7 +53,7 @@ func TestLiveCallCheck_EndsACallWithoutAnEndEvent(t *testing.T) {
 	}
 }
 
-// The event of the end has more details than the result of the check.
+// The end event contains more details than the carrier's status, so the reader must end the call.
 func TestLiveCallCheck_DoesNotEndACallWhoseEndEventIsUnread(t *testing.T) {
 	t.Parallel()
 	r := newReaderFixture(t)

@@ -16,7 +16,7 @@ import (
 const reportInterval = time.Second
 
 // OptOutReporter reports opt-outs to contacts-compliance until that service acknowledges them. An
-// opt-out is stored before it is reported. Until the acknowledgement, the dialer itself refuses to
+// opt-out is stored before it is reported. Until it is acknowledged, the dialer itself does not
 // dial the number.
 type OptOutReporter struct {
 	store    *store.Store
@@ -29,7 +29,7 @@ func NewOptOutReporter(st *store.Store, contacts *peers.Contacts) *OptOutReporte
 	return &OptOutReporter{store: st, contacts: contacts, wake: make(chan struct{}, 1)}
 }
 
-// Wake starts a report soon. It is called after an opt-out was stored. It never blocks.
+// Wake causes a report. It is called after an opt-out was stored, and never blocks.
 func (r *OptOutReporter) Wake() {
 	select {
 	case r.wake <- struct{}{}:
@@ -65,9 +65,9 @@ func (r *OptOutReporter) reportDue(ctx context.Context) error {
 		if err := r.contacts.OptOut(ctx, o); err != nil {
 			fault = errors.Join(fault, err)
 			if unreachable(err) {
-				return fault // the next run reports the remaining opt-outs
+				return fault // the next run reports the other opt-outs
 			}
-			continue // a rejected report must not delay the other reports
+			continue // one rejected report must not delay the other ones
 		}
 		failpoint.Inject("dialer: after opt-out report")
 		if err := r.store.Acknowledged(ctx, o.CallID); err != nil {
@@ -78,7 +78,7 @@ func (r *OptOutReporter) reportDue(ctx context.Context) error {
 }
 
 // unreachable reports whether contacts-compliance cannot be reached. Any other error concerns only
-// the opt-out that was sent.
+// the opt-out that was reported.
 func unreachable(err error) bool {
 	switch connect.CodeOf(err) {
 	case connect.CodeUnavailable, connect.CodeDeadlineExceeded, connect.CodeCanceled:

@@ -20,16 +20,17 @@ const (
 	recoveryInterval = 500 * time.Millisecond
 	// maxHangups is the highest number of calls that are hung up at the same time.
 	maxHangups = 16
-	// maxHangupRounds limits how many full batches of calls are hung up before the other tasks run.
+	// maxHangupRounds is the maximum number of full batches of calls that are hung up before the other
+	// tasks run.
 	maxHangupRounds = 10
-	// expireWaitFactor is the wait after a search for expired requests, as a multiple of the duration
-	// of the search.
+	// expireWaitFactor is the length of the wait after a search for expired requests, as a multiple of
+	// the duration of the search.
 	expireWaitFactor = 20
 )
 
 // Recoverer ends calls of dead processes, calls that last too long, calls whose hang-up was
-// requested, and requests that waited too long. Before it ends a call in the database, it tries to
-// hang the call up at the carrier. It never dials.
+// requested, and requests that have waited too long. It tries to hang up a call at the carrier
+// before it ends the call in the database. It never dials.
 type Recoverer struct {
 	store     *store.Store
 	heartbeat *Heartbeat
@@ -61,7 +62,7 @@ func NewRecoverer(st *store.Store, heartbeat *Heartbeat, carriers carrier.Carrie
 	return r
 }
 
-// Wake starts a search for calls to hang up. It never blocks.
+// Wake causes a search for calls to hang up. It never blocks.
 func (r *Recoverer) Wake() {
 	select {
 	case r.wake <- struct{}{}:
@@ -69,7 +70,7 @@ func (r *Recoverer) Wake() {
 	}
 }
 
-// Run does the tasks of the job until ctx ends.
+// Run carries out the tasks of the job until ctx ends.
 func (r *Recoverer) Run(ctx context.Context) error {
 	ticker := time.NewTicker(recoveryInterval)
 	defer ticker.Stop()
@@ -94,9 +95,9 @@ func (r *Recoverer) logError(ctx context.Context, what string, err error) {
 	}
 }
 
-// takeOver does nothing while this process's own heartbeats are slow, and for one lease after a
-// late heartbeat. The heartbeats of other processes are then probably late too, and takeOver would
-// hang up calls of healthy processes.
+// takeOver takes over the calls of dead processes. It does nothing while this process's heartbeats
+// are slow, and for one lease after a late heartbeat. The heartbeats of other processes are then
+// probably late too, and their calls must not be hung up.
 func (r *Recoverer) takeOver(ctx context.Context) error {
 	if !r.heartbeat.Healthy() {
 		return nil
@@ -114,9 +115,9 @@ func (r *Recoverer) sweep(ctx context.Context) error {
 	return err
 }
 
-// expire searches for expired requests, and waits after a slow search. If dialing was paused for
-// more than a day, each search reads all requests that are older than the limit, because the paused
-// time does not count towards the limit.
+// expire searches for expired requests. After a slow search, it waits before the next one. If
+// dialing was paused for more than a day, a search is slow: it reads all requests that are older
+// than the limit, because the paused time does not count.
 func (r *Recoverer) expire(ctx context.Context) error {
 	start := time.Now()
 	if start.Before(r.expireAfter) {
@@ -162,9 +163,9 @@ func (r *Recoverer) hangUpAll(ctx context.Context, due []store.Hangup) {
 	_ = group.Wait()
 }
 
-// hangUp hangs up a call at the carrier, which then usually sends an end event. hangUp itself ends
-// the call in the database if the carrier does not find the call, or if the ending is final
-// (callstate.Ending.Final).
+// hangUp hangs up a call at the carrier, which then usually publishes an end event. If the carrier
+// does not have the call, or if the ending is final (callstate.Ending.Final), hangUp itself ends
+// the call in the database.
 func (r *Recoverer) hangUp(ctx context.Context, h store.Hangup) error {
 	if h.Orphan {
 		return r.hangUpOrphan(ctx, h)
@@ -176,12 +177,12 @@ func (r *Recoverer) hangUp(ctx context.Context, h store.Hangup) error {
 	}
 	storeErr := r.store.Change(ctx, []uuid.UUID{h.CallID}, func(calls map[uuid.UUID]*callstate.Call) {
 		c := calls[h.CallID]
-		// a fenced call that the carrier does not find can still be dialed by its owner
+		// The fence of the call is committed, and its owner can still dial the call.
 		if c == nil || c.Status == callstate.Fenced && c.Ending == callstate.EndingRequested {
 			return
 		}
 		if err == nil && known.EndedAt != nil && !known.ByUs {
-			known.Replay(c, time.UTC) // the call had already ended before the hangup
+			known.Replay(c, time.UTC) // the call ended before the hangup
 			return
 		}
 		c.End(c.Ending.Unheard(time.Now()))
@@ -190,7 +191,8 @@ func (r *Recoverer) hangUp(ctx context.Context, h store.Hangup) error {
 	return storeErr
 }
 
-// The call is live at the carrier, but its row has ended or does not exist.
+// hangUpOrphan hangs up a call that is live at the carrier, although its row has ended or does not
+// exist.
 func (r *Recoverer) hangUpOrphan(ctx context.Context, h store.Hangup) error {
 	if _, err := r.carriers.Of(h.Test).Hangup(ctx, h.CallID); err != nil && !errors.Is(err, carrier.ErrUnknownCall) {
 		return err

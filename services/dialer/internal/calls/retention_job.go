@@ -9,24 +9,24 @@ import (
 )
 
 // RowPeriod is how long a row is kept after the end of its call or request. It is the shortest
-// retention that a workspace can set for calls. Kafka keeps a record of a request for a shorter
-// time: 7 days, and 30 more days in a dead-letter topic.
+// retention that a workspace can set for calls. It is longer than Kafka keeps a record of a
+// request: 7 days, and 30 more days in a dead-letter topic.
 const RowPeriod = 60 * 24 * time.Hour
 
 const (
 	// transcriptPeriod is how long a transcript is kept after the end of its call. By then, the
-	// service `calls` has stored the transcript. The period is shorter than the shortest retention
-	// that a workspace can set.
+	// service `calls` has stored the transcript. It is shorter than any retention that a workspace can
+	// set.
 	transcriptPeriod = 24 * time.Hour
 	interval         = 10 * time.Minute
-	// passInterval is the pause between two passes over all old rows. A pass is expensive, because
-	// it also reads the keys of rows that are kept for their recordings.
+	// passInterval is the pause between two passes over all old rows. A pass is expensive, because it
+	// also reads the keys of the rows that are kept for their recordings.
 	passInterval = 6 * time.Hour
 	batch        = 500
 )
 
-// RetentionJob deletes a transcript a day after the end of its call, and a row after RowPeriod (ADR
-// 12). Every replica runs the job for all rows.
+// RetentionJob deletes a transcript one day after the end of its call, and a row after RowPeriod
+// (ADR 12). Every replica runs the job for all rows.
 type RetentionJob struct {
 	store    *store.Store
 	lastPass time.Time // time of the last pass over the rows
@@ -51,7 +51,7 @@ func (j *RetentionJob) Run(ctx context.Context) error {
 	}
 }
 
-// Delete deletes, in batches, all rows and transcripts that are old enough at the given time.
+// Delete deletes all rows and transcripts that are old enough at the time now, in batches.
 func (j *RetentionJob) Delete(ctx context.Context, now time.Time) error {
 	for {
 		deleted, err := j.store.ForgetSpoken(ctx, now.Add(-transcriptPeriod), batch)

@@ -27,16 +27,18 @@ const (
 	turnTimeout = 5 * time.Second
 )
 
-// Turn is one turn of a call in progress. Number is its number within the call, counted from 1.
+// Turn is one turn of a call in progress. Number is the number of the turn within the call,
+// starting at 1.
 type Turn struct {
 	CallID uuid.UUID
 	Number int
 	agent.Turn
 }
 
-// TurnPublisher publishes the turns of calls in progress to call-turns.v1, from which the event
-// stream sends them. Turns are not stored in an outbox: a turn is lost if the database or Kafka is
-// not available. The turns of erased calls are not published.
+// TurnPublisher publishes the turns of calls in progress to call-turns.v1, from which
+// webhook-dispatcher sends them to clients in the event stream. Turns are not stored in an outbox,
+// so they are lost if the database or Kafka is not available. The turns of erased calls are not
+// published.
 //
 // The publisher has its own Kafka client, so turns cannot delay other records.
 type TurnPublisher struct {
@@ -46,7 +48,7 @@ type TurnPublisher struct {
 	lost   prometheus.Counter
 }
 
-// NewTurnPublisher returns a publisher. Run must be called.
+// NewTurnPublisher returns a publisher. The caller must call Run.
 func NewTurnPublisher(cfg kafka.Config, st *store.Store, metrics prometheus.Registerer) (*TurnPublisher, error) {
 	client, err := kafka.NewClient(cfg, "dialer-turns", nil, kgo.DisableIdempotentWrite(),
 		kgo.RequiredAcks(kgo.LeaderAck()), kgo.RecordDeliveryTimeout(turnTimeout), kgo.MaxBufferedRecords(maxTurns))
@@ -64,7 +66,8 @@ func NewTurnPublisher(cfg kafka.Config, st *store.Store, metrics prometheus.Regi
 	return p, nil
 }
 
-// Add publishes turns soon. It does not block: if too many turns wait, it drops the turns.
+// Add queues turns to be published. It does not block. If too many turns are queued, it drops the
+// turns.
 func (p *TurnPublisher) Add(turns ...Turn) {
 	for _, turn := range turns {
 		select {
@@ -117,14 +120,14 @@ func (p *TurnPublisher) publish(ctx context.Context, batch []Turn) error {
 	}
 	for _, turn := range batch {
 		call, found := calls[turn.CallID]
-		if !found { // the call is erased
+		if !found { // the call was erased
 			continue
 		}
 		record, err := turn.record(call)
 		if err != nil {
 			return err
 		}
-		// A record is not canceled with ctx: the timeout of the client limits its delivery.
+		// The delivery of a record does not end with ctx. The timeout of the Kafka client limits it.
 		p.client.TryProduce(context.WithoutCancel(ctx), record, func(_ *kgo.Record, err error) {
 			if err != nil {
 				p.lost.Inc()

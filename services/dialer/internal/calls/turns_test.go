@@ -77,7 +77,7 @@ func TestTurnPublisher_PublishesTurnsOfCallsThatAreNotErased(t *testing.T) {
 			if rec.Key != r.callID.String() {
 				t.Errorf("key = %s, want %s", rec.Key, r.callID)
 			}
-			if turn.GetWorkspaceId() != r.callID.String() { // the fixture uses one id for all
+			if turn.GetWorkspaceId() != r.callID.String() { // the fixture uses one id for everything
 				t.Errorf("workspace = %s, want %s", turn.GetWorkspaceId(), r.callID)
 			}
 		}
@@ -87,7 +87,7 @@ func TestTurnPublisher_PublishesTurnsOfCallsThatAreNotErased(t *testing.T) {
 	}
 }
 
-// Nothing listens at the address of the broker. Add must not wait for it.
+// No broker listens at the configured address. Add must not wait for one.
 func TestTurnPublisher_DropsTurnsIfKafkaIsNotAvailable(t *testing.T) {
 	t.Parallel()
 	r := newReaderFixture(t)
@@ -112,7 +112,8 @@ func TestApplier_ReportsTurnsOfTheScriptedAgent(t *testing.T) {
 	r.add(r.callID, carrier.Answered, 1)
 	r.add(r.callID, carrier.Utterance, 2)
 	r.feed.events[1].Text = "Hello?"
-	// A SIP call reports its turns itself, and passes its whole transcript at the end.
+	// A SIP call reports its turns itself, and also passes its whole transcript at the end. So the
+	// applier must not report the turns of this event.
 	r.add(r.callID, carrier.Utterance, 3)
 	r.feed.events[2].Role, r.feed.events[2].Text = agent.RoleAgent, "Good morning."
 	r.mustRead(NewEventReader(st, r.feed, applier))

@@ -1,6 +1,6 @@
 // Package callstate defines the states of a call, its times, and the event that each change
-// publishes. A state only moves forward, and a call ends once. The package reads no clock and
-// stores nothing. The callers pass what happened and the time at which it happened.
+// publishes. The state of a call only moves forward, and a call ends once. The package reads no
+// clock and stores nothing. Callers pass what happened, and when.
 package callstate
 
 import (
@@ -13,13 +13,13 @@ import (
 	"ringfence.dev/services/dialer/internal/agent"
 )
 
-// Status is the state of a call: one of docs/reference/api/calls.md#call-states, or one of the
-// internal states fenced and void.
+// Status is the state of a call: one of the states in docs/reference/api/calls.md#call-states, or
+// one of the internal states fenced and void.
 type Status string
 
-// Fenced means that the fence (the row that permits one dial) is committed. A message may have been
-// sent to the carrier. Void means that no message was sent, or that a trunk refused the call before
-// the phone rang. The API shows neither state.
+// Fenced means that the fence of the call is committed, and that a message may have been sent to
+// the carrier. Void means that no message was sent, or that a trunk refused the call before the
+// phone rang. The API returns neither state.
 const (
 	Fenced     Status = "fenced"
 	Void       Status = "void"
@@ -41,14 +41,14 @@ const (
 	Outbound Direction = "outbound"
 )
 
-// Ending is the reason why the dialer hangs up a call. It is empty if the dialer does not hang up.
+// Ending is the reason for which the dialer hangs up a call. It is empty if the dialer does not
+// hang up the call.
 type Ending string
 
 // EndingRecovery means that the process that owned the call is dead. EndingUnknown means that the
 // carrier did not report whether it accepted the call. EndingWatchdog means that no end event
-// arrived in time. EndingLost means that no end event arrived in time for a call that had
-// EndingRecovery or EndingUnknown before. EndingRequested means that a client or an operator
-// requested the hang-up.
+// arrived in time. EndingLost means the same for a call that had EndingRecovery or EndingUnknown
+// before. EndingRequested means that a client or an operator requested the hang-up.
 const (
 	EndingNone      Ending = ""
 	EndingRecovery  Ending = "recovery"
@@ -61,10 +61,10 @@ const (
 	EndingRequested Ending = "requested"
 )
 
-// Anonymous is stored as the caller's number if the caller has suppressed it.
+// Anonymous is stored as the caller's number if the caller withholds the number.
 const Anonymous = "anonymous"
 
-// Call is one call with the values of its row.
+// Call is one call, with the values of its row.
 type Call struct {
 	CallID        uuid.UUID  `db:"call_id"`
 	CallRequestID *uuid.UUID `db:"call_request_id"`
@@ -74,8 +74,8 @@ type Call struct {
 	To            string     `db:"to_e164"`
 	AgentID       uuid.UUID  `db:"agent_id"`
 	ContactID     *uuid.UUID `db:"contact_id"`
-	// TimeZone is the time zone of the person, from contacts-compliance. It is empty if that
-	// service has no zone for the person.
+	// TimeZone is the time zone of the person, as contacts-compliance returned it. It is empty if
+	// contacts-compliance has none.
 	TimeZone       string       `db:"time_zone"`
 	Status         Status       `db:"status"`
 	Ending         Ending       `db:"ending"`
@@ -94,16 +94,16 @@ type Call struct {
 	// until the analysis is published.
 	Outcome   string `db:"outcome"`
 	Analysing bool   `db:"analysing"`
-	// RecordingKey is the object key of the recording. The key is empty if there is no recording,
-	// or if the recording was deleted.
+	// RecordingKey is the object key of the recording. It is empty if there is no recording, or if the
+	// recording was deleted.
 	RecordingKey string `db:"recording_key"`
-	// Disclosure states which part of the disclosure was played to the person. Disclosure is nil
-	// before the end of the call, and if it is not known what was played.
+	// Disclosure states which part of the disclosure was played to the person. It is nil before the
+	// end of the call, and if it is not known which part was played.
 	Disclosure  *agent.DisclosureRecord `db:"disclosure"`
 	Traceparent string                  `db:"traceparent"`
 	Version     int64                   `db:"version"`
-	// Erased is true if the data of the person must be erased. After the end of the call, the
-	// transcript is then deleted and not published.
+	// Erased is true if the data of the person must be erased. The transcript is then deleted after
+	// the end of the call, and is not published.
 	Erased bool `db:"erased"`
 
 	facts  []Fact
@@ -111,7 +111,7 @@ type Call struct {
 }
 
 // Zone returns the time zone with the given name. If there is no such zone, it returns the first
-// zone in which the person's number is used. If the number has no zone, it returns UTC.
+// time zone of the person's number. If the number has none, it returns UTC.
 func Zone(name string, person phone.Number) *time.Location {
 	if name != "" {
 		if zone, err := time.LoadLocation(name); err == nil {
@@ -124,15 +124,15 @@ func Zone(name string, person phone.Number) *time.Location {
 	return time.UTC
 }
 
-// Facts returns the events of the changes since the row was read, in order.
+// Facts returns the events of the changes that were made since the row was read, in order.
 func (c *Call) Facts() []Fact { return c.facts }
 
-// Final reports whether the call ends in the database immediately. For such an ending, the
-// carrier's response to the hangup is not needed.
+// Final reports whether the dialer ends the call in the database without waiting for the carrier's
+// response to the hangup.
 func (e Ending) Final() bool { return e == EndingWatchdog || e == EndingLost }
 
-// Unheard returns the end of a call that the dialer wants to hang up and that the carrier does not
-// find. Such a call is not charged.
+// Unheard returns the end of a call that the dialer wants to hang up, but that the carrier does not
+// have. Such a call is not charged.
 func (e Ending) Unheard(at time.Time) End {
 	switch e {
 	case EndingRecovery, EndingUnknown, EndingLost:
@@ -144,8 +144,8 @@ func (e Ending) Unheard(at time.Time) End {
 // Live reports whether the call has not ended.
 func (c *Call) Live() bool { return c.EndedAt == nil }
 
-// Initiate records that the carrier accepted the call. dialedAt is a time directly before the first
-// message to the carrier. Only the first Initiate of a call has an effect.
+// Initiate records that the carrier accepted the call. dialedAt must be the time directly before
+// the first message to the carrier. Later calls of Initiate have no effect.
 func (c *Call) Initiate(dialedAt time.Time) bool {
 	if c.Status != Fenced {
 		return false
@@ -155,7 +155,7 @@ func (c *Call) Initiate(dialedAt time.Time) bool {
 	return true
 }
 
-// Arrive publishes that an inbound call rings. Only the first Arrive of a call has an effect.
+// Arrive publishes that an inbound call rings. Later calls of Arrive have no effect.
 func (c *Call) Arrive() bool {
 	if c.Direction != Inbound || c.Version > 0 || c.RingingAt == nil {
 		return false
@@ -164,8 +164,8 @@ func (c *Call) Arrive() bool {
 	return true
 }
 
-// Ring records that the callee's phone rings. Only the first Ring has an effect, and only before an
-// answer.
+// Ring records that the callee's phone rings. It has no effect if the phone already rang or the
+// call was answered.
 func (c *Call) Ring(at time.Time) bool {
 	if c.Status != Initiated {
 		return false
@@ -188,8 +188,8 @@ func (c *Call) Answer(at time.Time) bool {
 	return true
 }
 
-// Doubt records that the carrier did not report whether it accepted the call. The caller must hang
-// up the call.
+// Doubt records that the carrier did not report whether it accepted the call. The caller of Doubt
+// must hang up the call.
 func (c *Call) Doubt() {
 	if c.Live() && (c.Ending == EndingNone || c.Ending == EndingRequested) {
 		c.Ending = EndingUnknown
@@ -197,8 +197,8 @@ func (c *Call) Doubt() {
 }
 
 // Hear passes an utterance of the person to the scripted agent. It reports whether the utterance is
-// an opt-out, also for an ended call. If the scripted agent fails, Hear sets Ending, so that the
-// call is hung up.
+// an opt-out, even if the call has ended. If the scripted agent fails, Hear sets Ending, so that
+// the call is hung up.
 func (c *Call) Hear(text string, at time.Time) (optOut bool) {
 	session := agent.Resume(c.Turns)
 	optOut, err := session.Hear(text, at)
@@ -212,7 +212,7 @@ func (c *Call) Hear(text string, at time.Time) (optOut bool) {
 	return optOut
 }
 
-// Note adds a turn, which is one utterance of the agent or the person, to the transcript.
+// Note adds a turn of the agent or the person to the transcript.
 func (c *Call) Note(turn agent.Turn) {
 	if c.Status == InProgress {
 		c.Turns = append(c.Turns, turn)
@@ -223,23 +223,23 @@ func (c *Call) Note(turn agent.Turn) {
 type End struct {
 	At    time.Time
 	Cause Cause
-	// ByUs is true if the dialer hung up. The field Ending of the call then determines the status.
+	// ByUs is true if the dialer hung up. The call's field Ending then determines the status.
 	ByUs bool
-	// AccountSuspected is true if a trunk refused the call, perhaps because of the operator's
-	// account. ErrorDetail then names the account and not the callee.
+	// AccountSuspected is true if a trunk refused the call and the operator's account can be the
+	// reason. ErrorDetail then names the account, not the callee.
 	AccountSuspected bool
 	// Zone is the person's time zone. The scripted agent interprets times of day in this zone.
 	Zone *time.Location
-	// Judged is the agent's judgement of the conversation. If Judged is nil, the scripted agent
-	// judges the transcript. Otherwise a later call of Analyse publishes the analysis.
+	// Judged is the agent's judgement of the conversation. If it is nil, the scripted agent judges the
+	// transcript. If it is not nil, Analyse publishes the analysis later.
 	Judged *agent.Judgement
-	// Disclosure states which part of the disclosure was played to the person. Disclosure is nil if
-	// this is not known.
+	// Disclosure states which part of the disclosure was played to the person. It is nil if this is
+	// not known.
 	Disclosure *agent.DisclosureRecord
 }
 
-// End ends the call. It returns false if the call had already ended. If the trunk or the agent
-// failed after the answer, the call keeps its outcome and its transcript, but it gets no summary.
+// End ends the call. It returns false if the call has already ended. If the trunk or the agent
+// failed after the answer, the call keeps its outcome and its transcript, but gets no summary.
 func (c *Call) End(e End) bool {
 	if !c.Live() {
 		return false
@@ -280,8 +280,8 @@ func (c *Call) End(e End) bool {
 	return true
 }
 
-// Analyse publishes the analysis of a conversation once. summary is nil if no summary could be
-// made. Analyse returns false if no analysis is due.
+// Analyse publishes the analysis of a conversation. summary is nil if there is no summary. Analyse
+// returns false if no analysis is due, so an analysis is published once.
 func (c *Call) Analyse(summary *agent.Summary, at time.Time) bool {
 	if !c.Analysing {
 		return false
@@ -295,9 +295,9 @@ func (c *Call) Analyse(summary *agent.Summary, at time.Time) bool {
 	return true
 }
 
-// Record sets the object key of the recording of an ended call and publishes it. An empty key means
-// that the recording was deleted. Record has no effect if the call already has this key, or if the
-// person was erased and the key is not empty.
+// Record sets the object key of an ended call's recording and publishes it. An empty key means that
+// the recording was deleted. Record has no effect if the call already has this key. It also has no
+// effect if the person was erased and the key is not empty.
 func (c *Call) Record(key string, at time.Time) bool {
 	if c.Live() || c.RecordingKey == key || c.Erased && key != "" {
 		return false
@@ -308,7 +308,7 @@ func (c *Call) Record(key string, at time.Time) bool {
 }
 
 // Erase marks the person of an inbound call as erased. Each call of Erase publishes an event. While
-// the call is live, the transcript is kept, because the agent needs it until the end.
+// the call is live, the transcript is kept, because the agent needs it.
 func (c *Call) Erase(erasure uuid.UUID, at time.Time) {
 	c.Erased = true
 	if !c.Live() {
@@ -325,19 +325,18 @@ func (c *Call) dropTranscript() {
 	}
 }
 
-// causeOf returns the cause of the end. If unknown is true, it is not known whether the call rang
-// or was answered.
+// causeOf returns the cause of the end. If unknown is true, it is not known whether the phone rang
+// or the call was answered.
 func (c *Call) causeOf(e End) (cause Cause, unknown bool) {
 	cause = e.Cause
 	switch c.Ending {
-	// The dialer has stored no reason, although the event says that the dialer hung up. The process
-	// that owned the call was dead, and the carrier hung up before the recovery job took the call
-	// over.
+	// The event says that the dialer hung up, but no reason is stored. The process that owned the call
+	// died, and the carrier hung up before the recovery job took over the call.
 	case EndingNone:
 		unknown = e.ByUs && cause == Unspecified
-	case EndingAgent: // this includes a call that the person hung up after the agent had failed
+	case EndingAgent: // even if the person hung up after the agent had failed
 		cause = AgentError
-	// If the call ended before the dialer hung up, the cause of the carrier is kept.
+	// If the call ended before the dialer hung up, the carrier's cause is kept.
 	case EndingRecovery, EndingUnknown, EndingLost:
 		if e.ByUs {
 			cause, unknown = Unspecified, true
@@ -350,13 +349,13 @@ func (c *Call) causeOf(e End) (cause Cause, unknown bool) {
 		if e.ByUs && c.AnsweredAt == nil {
 			cause = NoAnswer
 		} else if e.ByUs {
-			cause = OriginatorCancel // the callee answered at the moment at which the ring limit ended
+			cause = OriginatorCancel // the callee answered just as the ring limit ended
 		}
 	case EndingWatchdog:
 		if e.ByUs {
 			cause = RecoveryOnTimerExpire
 		}
-	// If the other side hung up at the same time, the cause of the carrier is kept.
+	// If the other side hung up at the same time, the carrier's cause is kept.
 	case EndingRequested:
 		if e.ByUs && c.AnsweredAt != nil {
 			cause = NormalClearing
@@ -384,8 +383,8 @@ func (c *Call) settleEnd(e End) {
 	}
 }
 
-// clampTime returns at, or the time of a later step of the call. The clocks of two processes can
-// differ.
+// clampTime returns at or, if at is earlier than a later step of the call, the time of that step.
+// The clocks of two processes can differ.
 func (c *Call) clampTime(at time.Time) time.Time {
 	for _, earlier := range []*time.Time{c.DialedAt, c.RingingAt, c.AnsweredAt} {
 		if earlier != nil && at.Before(*earlier) {

@@ -11,7 +11,7 @@ import (
 	"ringfence.dev/services/dialer/internal/agent"
 )
 
-// The names of a call's events. The id of an event is derived from its name.
+// Names of a call's events. The id of an event is derived from its name.
 const (
 	dialing  = "dialing"
 	ringing  = "ringing"
@@ -49,7 +49,7 @@ func (c *Call) publishAnalysis(judged agent.Judgement, at time.Time) {
 	c.setOutcome(judged.Outcome, at)
 	analysis := &eventv1.Analysed{Outcome: judged.Outcome}
 	if judged.Summary != nil {
-		analysis.SummaryJson, _ = json.Marshal(judged.Summary) // cannot fail, because strings and numbers can be encoded
+		analysis.SummaryJson, _ = json.Marshal(judged.Summary) // cannot fail: strings and numbers
 	}
 	analysis.TranscriptJson, _ = agent.Transcript(c.Turns)
 	f := c.newFact(analysed, at)
@@ -63,18 +63,18 @@ func (c *Call) newFact(name string, at time.Time) Fact {
 	if c.CallRequestID != nil {
 		requestID, key = *c.CallRequestID, *c.CallRequestID
 	}
-	// A request that is tried on two trunks has two calls with equal versions. The id is derived
-	// from the call, because the events of the two calls must have different ids.
+	// The id is derived from the call. A request that is tried on two trunks has two calls with equal
+	// versions, and their events must have different ids.
 	f := New(c.CallID, requestID, c.WorkspaceID, name, c.Version, at)
 	f.Key = key.String()
 	f.Event.Call = c.event()
 	return f
 }
 
-// EndedAgain returns another ended event of an ended call, for a consumer that has lost the first
+// EndedAgain returns another end event of an ended call, for a consumer that has lost the first
 // one. It does not change the call. The id of the event stays the same until the call changes.
 func (c *Call) EndedAgain() Fact {
-	c.Version-- // newFact increases the version by one; the version must stay the same
+	c.Version-- // newFact increases the version, which must stay the same here
 	f := c.newFact("ended_again", *c.EndedAt)
 	f.Event.Event = &eventv1.DialEvent_Ended{Ended: &eventv1.Ended{Outcome: c.endedOutcome()}}
 	return f
@@ -113,7 +113,7 @@ func (c *Call) event() *eventv1.Call {
 	return out
 }
 
-// secondsBetween rounds up.
+// secondsBetween returns the number of seconds from `from` to `to`, rounded up.
 func secondsBetween(from, to *time.Time) *int32 {
 	if from == nil || to == nil {
 		return nil

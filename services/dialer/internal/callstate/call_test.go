@@ -30,7 +30,7 @@ func outbound() *callstate.Call {
 
 func lastEvent(c *callstate.Call) *eventv1.Call { return c.Facts()[len(c.Facts())-1].Event.GetCall() }
 
-func TestZone_UsesTheNameElseTheNumberElseUTC(t *testing.T) {
+func TestZone_FallsBackToTheNumberAndThenToUTC(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct{ named, number, want string }{
 		{"Asia/Tokyo", "+18005551234", "Asia/Tokyo"}, {"Asia/Tokyo", "+14155550101", "Asia/Tokyo"}, {"", "+14155550101",
@@ -44,8 +44,8 @@ func TestZone_UsesTheNameElseTheNumberElseUTC(t *testing.T) {
 	}
 }
 
-// The rows are the causes of docs/reference/api/calls.md#hangup-causes-and-call-status.
-func TestEnd_MapsCausesToStatusAndErrorCode(t *testing.T) {
+// The rows repeat the causes in docs/reference/api/calls.md#hangup-causes-and-call-status.
+func TestEnd_CauseDeterminesStatusAndErrorCode(t *testing.T) {
 	tests := []struct {
 		cause                          callstate.Cause
 		answered                       bool
@@ -125,8 +125,8 @@ func TestEnd_ErrorDetailNamesTheSuspectedAccount(t *testing.T) {
 }
 
 // If the owner of a call is dead and the recovery job hangs up, the result of the call is unknown.
-// If the call had already ended, its result is kept.
-func TestEnd_CauseFollowsTheReasonOfTheHangup(t *testing.T) {
+// But if the call ended before that, its result is kept.
+func TestEnd_ReasonOfTheHangupDeterminesTheCause(t *testing.T) {
 	tests := []struct {
 		name                     string
 		ending                   callstate.Ending
@@ -215,10 +215,10 @@ func TestEnd_CauseFollowsTheReasonOfTheHangup(t *testing.T) {
 	}
 }
 
-// The requested hang-up must determine the status and the cause of the call, whatever cause the
-// carrier reports. If the owner of the call died after the hang-up request, another process hung up
-// with another cause.
-func TestEnd_RequestedHangupHasItsOwnCauses(t *testing.T) {
+// The hang-up request must determine the status and the cause of the call, whatever cause the
+// carrier reports. If the call's owner died after the request, another process hung up with another
+// cause.
+func TestEnd_RequestedHangupDeterminesStatusAndCause(t *testing.T) {
 	for _, cause := range []callstate.Cause{
 		callstate.NormalClearing, callstate.OriginatorCancel, callstate.Unspecified, callstate.NormalTemporaryFailure,
 	} {
@@ -249,7 +249,7 @@ func TestEnd_RequestedHangupHasItsOwnCauses(t *testing.T) {
 	}
 }
 
-// The carrier can end the call of a dead process before the recovery job takes the call over.
+// The carrier can end the call of a dead process before the recovery job takes over the call.
 func TestEnd_CallWithoutAnOwnerEndsAsUnknown(t *testing.T) {
 	c := outbound()
 	c.Initiate(at(0))
@@ -334,7 +334,7 @@ func TestCall_StatusOnlyMovesForward(t *testing.T) {
 	})
 }
 
-func TestFact_SameFactHasTheSameID(t *testing.T) {
+func TestFact_SameChangeHasTheSameID(t *testing.T) {
 	first := outbound()
 	second := *first
 	first.Initiate(at(0))
@@ -353,7 +353,7 @@ func TestFact_SameFactHasTheSameID(t *testing.T) {
 }
 
 // A request that is tried on two trunks has two calls. A consumer's inbox must apply the ends of
-// both calls.
+// both.
 func TestFact_IDsOfTwoCallsOfARequestDiffer(t *testing.T) {
 	first, second := outbound(), outbound()
 	second.CallRequestID = first.CallRequestID
@@ -367,7 +367,7 @@ func TestFact_IDsOfTwoCallsOfARequestDiffer(t *testing.T) {
 	}
 }
 
-// The scripted agent must not add its judgement.
+// The end contains a judgement, so the scripted agent must not judge the conversation.
 func TestEnd_UsesTheAgentsJudgement(t *testing.T) {
 	t.Parallel()
 	c := outbound()

@@ -2,11 +2,11 @@ package callstate
 
 import "ringfence.dev/services/dialer/internal/agent"
 
-// Cause is a hangup cause (docs/reference/api/calls.md#hangup-causes). A cause that is not listed
+// Cause is a hangup cause (docs/reference/api/calls.md#hangup-causes). A cause that is not defined
 // here is treated as a failure of the carrier.
 type Cause string
 
-// The causes that the code uses.
+// Causes that the code uses.
 const (
 	NormalClearing         Cause = "normal_clearing"
 	UserBusy               Cause = "user_busy"
@@ -35,7 +35,7 @@ const (
 	SwitchCongestion       Cause = "switch_congestion"
 )
 
-// The error codes of a call request whose call failed.
+// Error codes of a call request whose call failed.
 const (
 	CodeInvalidNumber       = "invalid_number"
 	CodeProviderRejected    = "provider_rejected"
@@ -45,8 +45,8 @@ const (
 	CodeInternal            = "internal_error"
 )
 
-// OfTrunk reports whether a refusal with this cause means that the trunk has a fault, which affects
-// every call.
+// OfTrunk reports whether a refusal with this cause means that the trunk has a fault, which would
+// affect every call.
 func (c Cause) OfTrunk() bool {
 	switch c {
 	case NetworkOutOfOrder,
@@ -60,7 +60,7 @@ func (c Cause) OfTrunk() bool {
 	return false
 }
 
-// Conversed reports whether only answered calls end with this cause.
+// Conversed reports whether this cause is possible only for answered calls.
 func (c Cause) Conversed() bool {
 	switch c {
 	case NormalClearing, MaxDuration, SilenceTimeout:
@@ -87,12 +87,12 @@ func (c Cause) status(answered bool) Status {
 	return Failed
 }
 
-// accountRefused is the error detail of a call that a trunk refused. The operator's account is
-// certainly or probably the reason of the refusal.
+// accountRefused is the error detail of a call that a trunk refused because of the operator's
+// account, or probably because of it.
 const accountRefused = "The operator's trunk did not accept the call from the operator's account; " +
 	"the callee had no part in it. Ask your operator to check the trunk, then ask for the call again."
 
-// errorCode returns the error code of a failed call. detail states what the customer can do.
+// errorCode returns the error code of a failed call. detail says what the customer can do.
 func (c Cause) errorCode() (errorCode, detail string) {
 	switch c {
 	case NoRouteDestination:
@@ -115,8 +115,8 @@ func (c Cause) errorCode() (errorCode, detail string) {
 	return CodeProviderUnavailable, "The carrier could not complete the call; ask for it again later."
 }
 
-// disposition returns the disposition of a call that is not completed. The conversation determines
-// the disposition of a completed call.
+// disposition returns the disposition of a call that is not completed. For a completed call, the
+// conversation determines it.
 func (c Cause) disposition(status Status) string {
 	switch status {
 	case Busy:

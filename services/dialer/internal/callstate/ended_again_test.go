@@ -9,9 +9,9 @@ import (
 	"ringfence.dev/services/dialer/internal/callstate"
 )
 
-// A consumer can apply this event and ignore the first ended event. So the event must have the same
+// A consumer can apply this event instead of the first end event. So the event must have the same
 // id until the call changes.
-func TestEndedAgain_RepeatsTheEndedEventOfAnUnchangedCall(t *testing.T) {
+func TestEndedAgain_EventHasTheSameIDWhileTheCallIsUnchanged(t *testing.T) {
 	t.Parallel()
 	request := uuid.New()
 	ended := time.Now()

@@ -10,20 +10,20 @@ import (
 	"ringfence.dev/services/dialer/internal/agent"
 )
 
-// OptOut is the request of a person not to be called again. A call has at most one opt-out.
+// OptOut is a person's request not to be called again. A call has at most one opt-out.
 type OptOut struct {
 	CallID      uuid.UUID `db:"call_id"`
 	WorkspaceID uuid.UUID `db:"workspace_id"`
 	PhoneE164   string    `db:"phone_e164"`
-	// Evidence contains the words of the person. It is empty if the words are not known.
+	// Evidence contains the person's words. It is empty if they are not known.
 	Evidence string    `db:"evidence"`
 	HeardAt  time.Time `db:"heard_at"`
 }
 
 const maxEvidenceBytes = 1000
 
-// Evidence returns the text as it is stored: valid UTF-8 without NUL, at most maxEvidenceBytes
-// long.
+// Evidence returns the text in the form in which it is stored: valid UTF-8 without NUL, at most
+// maxEvidenceBytes long.
 func Evidence(text string) string {
 	text = strings.ToValidUTF8(strings.ReplaceAll(text, "\x00", ""), "")
 	if len(text) > maxEvidenceBytes {
@@ -33,7 +33,7 @@ func Evidence(text string) string {
 }
 
 // Person returns the number of the person: the caller of an inbound call, or the callee of an
-// outbound call. It returns Anonymous if the caller suppressed the number.
+// outbound call. It returns Anonymous if the caller withholds the number.
 func (c *Call) Person() phone.Number {
 	if c.Direction == Inbound {
 		return phone.Number(c.From)
@@ -41,9 +41,9 @@ func (c *Call) Person() phone.Number {
 	return phone.Number(c.To)
 }
 
-// RecordOptOut records that the person asked not to be called again. The opt-out is stored with the
-// call. Only the first opt-out of a call counts. A caller who suppressed the number cannot be opted
-// out.
+// RecordOptOut records that the person asked not to be called again. The opt-out is stored together
+// with the call. Only the first opt-out of a call counts. A caller who withholds the number cannot
+// opt out.
 func (c *Call) RecordOptOut(evidence string, at time.Time) {
 	number, known := phone.Parse(string(c.Person()))
 	if !known || c.optOut != nil {
@@ -57,8 +57,8 @@ func (c *Call) RecordOptOut(evidence string, at time.Time) {
 // OptOut returns the opt-out that was recorded after the row was read, or nil.
 func (c *Call) OptOut() *OptOut { return c.optOut }
 
-// setOutcome is the only method that sets the outcome of the conversation. So every outcome
-// opted_out records an opt-out, whether it comes from the end of the call or from the summary.
+// setOutcome sets the outcome of the conversation. No other method does, so every outcome opted_out
+// records an opt-out, whether it comes from the end of the call or from the summary.
 func (c *Call) setOutcome(outcome string, at time.Time) {
 	c.Outcome = outcome
 	if outcome == agent.OutcomeOptedOut {
@@ -66,8 +66,8 @@ func (c *Call) setOutcome(outcome string, at time.Time) {
 	}
 }
 
-// endedOutcome returns the outcome for the event `ended`. It is empty if only the later summary can
-// determine the outcome.
+// endedOutcome returns the outcome for the event `ended`. It is empty if only the summary, which
+// follows later, can determine the outcome.
 func (c *Call) endedOutcome() string {
 	if c.Status == Completed && c.Outcome == agent.OutcomeUnknown {
 		return ""
@@ -75,8 +75,8 @@ func (c *Call) endedOutcome() string {
 	return c.Outcome
 }
 
-// lastWords returns the last words of the person and their time. If the transcript has no words of
-// the person, it returns "" and the given time.
+// lastWords returns the last words of the person, and their time. If the transcript contains none,
+// it returns "" and the given time.
 func (c *Call) lastWords(at time.Time) (string, time.Time) {
 	if c.Erased {
 		return "", at

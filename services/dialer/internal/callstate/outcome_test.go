@@ -7,8 +7,8 @@ import (
 	"ringfence.dev/services/dialer/internal/callstate"
 )
 
-// The service `calls` needs the outcome in the event `ended`, because the summary can arrive later.
-func TestEnd_EndedEventHasTheOutcomeOfTheConversation(t *testing.T) {
+// The service `calls` needs the outcome in the event `ended`, because the summary can follow later.
+func TestEnd_EndedEventContainsTheOutcome(t *testing.T) {
 	t.Parallel()
 	judged := func(outcome string) *agent.Judgement {
 		return &agent.Judgement{Outcome: outcome, Reached: agent.ReachedHuman}

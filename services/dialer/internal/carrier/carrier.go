@@ -1,6 +1,6 @@
-// Package carrier defines what the dialer requires of a telephone carrier. A carrier places,
-// answers and ends calls, and returns the state of a call. The package also defines the events of
-// calls. Each carrier is a separate package and passes the conformance suite in carriertest.
+// Package carrier defines what the dialer requires of a telephone carrier, which places, answers
+// and ends calls and returns their states. It also defines the events of calls. Each carrier is a
+// package of its own, which must pass the conformance suite in carriertest.
 package carrier
 
 import (
@@ -16,11 +16,11 @@ import (
 )
 
 // Carrier places and ends calls. Every replica may call every method for every call, in any order
-// and concurrently. Most methods get only the call's id, so a carrier must store all other data of
-// a call before it publishes the call's first event.
+// and concurrently. Most methods receive only the id of a call. So a carrier must store all other
+// data of a call before it publishes the call's first event.
 //
-// Every method returns within 10 s, and immediately when ctx ends. Originate can take longer if
-// Originate.Waiting is set.
+// Every method must return within 10 s, and immediately when ctx ends. Only Originate can take
+// longer, if Originate.Waiting is set.
 //
 // Package calls applies the events to the call's row. A SIP carrier runs in the dialer and passes
 // its events to package calls. A carrier that outlives the dialer is an EventStream, from which
@@ -29,8 +29,8 @@ import (
 // After an error that is not documented here, the state of the call is unknown. An unreachable
 // carrier must not return ErrUnknownCall, because the dialer then ends the call.
 type Carrier interface {
-	// Name is the carrier's name in fences (the rows that permit a dial) and in the table
-	// carrier_cursors. Name must never change, because stored rows contain it.
+	// Name is the name of the carrier in fences and in the table carrier_cursors. It must never
+	// change, because stored rows contain it.
 	Name() string
 	// Originate dials a number, at most once, even after failures. dialedAt is the time of the
 	// first request that can make the phone ring, or zero if none was sent or the time is unknown.
@@ -44,71 +44,70 @@ type Carrier interface {
 	// After any other error the phone may ring, so the call must never be originated again. Find
 	// then returns its state, and Hangup ends it.
 	Originate(ctx context.Context, o Originate) (dialedAt time.Time, err error)
-	// Answer answers an inbound call. Answer changes nothing if the call was already answered or
-	// has ended. Answer returns ErrUnknownCall if the carrier never had the call.
+	// Answer answers an inbound call. If the call was already answered or has ended, Answer changes
+	// nothing. It returns ErrUnknownCall if the carrier never had the call.
 	Answer(ctx context.Context, callID uuid.UUID) error
 	// Hangup ends a call in any state and returns the carrier's status of the call. The end is
-	// published as an event. Hangup can be repeated, and returns ErrUnknownCall if the carrier
+	// published as an event. Hangup can be called again. It returns ErrUnknownCall if the carrier
 	// never had the call.
 	//
-	// If an Originate is in progress, the phone can ring after Hangup. The carrier then publishes
-	// events, so the caller can hang up again.
+	// If Originate is still running for the call, the phone can ring after Hangup. The carrier then
+	// publishes events, so that the caller can hang up again.
 	Hangup(ctx context.Context, callID uuid.UUID) (CallStatus, error)
 	// Find returns the carrier's status of a call. The status contains at least the times and the
-	// cause that the events of the call contain. Find returns ErrUnknownCall if the carrier never
-	// had the call.
+	// cause that are in the call's events. Find returns ErrUnknownCall if the carrier never had the
+	// call.
 	Find(ctx context.Context, callID uuid.UUID) (CallStatus, error)
-	// Ready returns nil if the carrier can be reached. Ready does not change the state of the
-	// carrier.
+	// Ready returns nil if the carrier can be reached. It does not change the state of the carrier.
 	Ready(ctx context.Context) error
 }
 
 // EventStream is a carrier that stores its events and outlives the dialer.
 type EventStream interface {
 	Carrier
-	// Events returns the events after a position in the stream. Position 0 is the beginning. If
-	// there are no events, Events waits for at most maxWait. A call with the same position returns
-	// the same events again, also in another replica and after a restart, unless the stream has a
-	// new name.
+	// Events returns the events after a position in the stream. Position 0 is the beginning. If there
+	// are no events yet, Events waits for at most maxWait. Another call with the same position returns
+	// the same events, even in another replica or after a restart, unless the stream has a new name.
 	//
-	// Event.Seq increases. The events of one call are in the order in which they happened, and each
-	// is in the stream once. Ended is the last event of a call, except that an opt-out can follow.
-	// The caller must ignore late and repeated events.
+	// Event.Seq increases. The events of one call are in the order in which they happened, and each is
+	// in the stream once. Ended is the last event of a call; only an opt-out can follow it. The caller
+	// must ignore late and repeated events.
 	Events(ctx context.Context, after int64, maxWait time.Duration) (Batch, error)
 }
 
 // ErrUnknownCall is returned if the carrier never had the call, or has deleted it.
 var ErrUnknownCall = errors.New("the carrier does not know this call")
 
-// ErrAlreadyOriginated is returned if this process has originated the call before.
+// ErrAlreadyOriginated is returned if this process has already originated the call.
 var ErrAlreadyOriginated = errors.New("this process has originated the call before")
 
-// ErrNotPermitted is returned if Originate.Permit refused the first request that can make a phone
-// ring. If Permit refused a later request, the error is a *Refused that wraps ErrNotPermitted.
+// ErrNotPermitted is returned if Originate.Permit returned false for the first request that can
+// make a phone ring. If Permit returned false for a later request, the error is a *Refused that
+// wraps ErrNotPermitted.
 var ErrNotPermitted = errors.New("the dial is not permitted any more")
 
-// ErrTrunkPaused is the form of ErrNotPermitted for a request that was not sent because its trunk
+// ErrTrunkPaused wraps ErrNotPermitted. It is returned if a request was not sent because its trunk
 // is paused. The call request can be dialed later.
 var ErrTrunkPaused = fmt.Errorf("the trunk is paused: %w", ErrNotPermitted)
 
-// ErrNoNumber is returned if the agent has no number and no trunk has a caller ID for the call.
+// ErrNoNumber is returned if the agent has no number, and no trunk has a caller ID for the call.
 var ErrNoNumber = errors.New("the agent has no number, and no trunk has caller_ids")
 
-// Refused is a definite refusal: no phone rang and no phone will ring.
+// Refused means that the call was refused: no phone rang and no phone will ring.
 type Refused struct {
-	// Cause is the cause of the refusal. Cause is never empty.
+	// Cause is the cause of the refusal. It is never empty.
 	Cause callstate.Cause
-	// NotSent reports that nothing was sent to the carrier.
+	// NotSent is true if nothing was sent to the carrier.
 	NotSent bool
-	// OperatorFault reports that the operator must correct something first, for example the trunk's
+	// OperatorFault is true if the operator must correct something first, for example the trunk's
 	// password. The callee did not cause the refusal, so the call request is queued again.
 	OperatorFault bool
-	// AccountSuspected reports that the trunk has accepted no call since its last change, so the
-	// refusal can concern the operator's account. The error of the call request then names the
-	// account and does not blame the callee.
+	// AccountSuspected is true if the refusal can concern the operator's account, because the trunk
+	// has accepted no call since its last change. The error of the call request then names the
+	// account, not the callee.
 	AccountSuspected bool
 	// RefusedBy is the id of the trunk that refused the call, if another trunk can carry it. The
-	// dialer then makes another attempt without this trunk, with a new call id. If RefusedBy is
+	// dialer then makes another attempt without this trunk, under a new call id. If RefusedBy is
 	// empty, no other trunk is tried.
 	RefusedBy string
 	Err       error
@@ -124,36 +123,35 @@ type Originate struct {
 	CallID uuid.UUID
 	// WorkspaceID is the workspace of the call.
 	WorkspaceID uuid.UUID
-	// Test reports that the workspace is a test workspace. Such a call must never reach a phone.
+	// Test is true if the workspace is a test workspace. Such a call must never reach a phone.
 	Test     bool
 	From, To string
-	// TrunkNumber reports that From is one of a trunk's caller_ids and not the number of the agent.
-	// Only a trunk whose caller_ids contain From may carry the call.
+	// TrunkNumber is true if From is one of a trunk's caller_ids, and not the number of the agent.
+	// Then only a trunk whose caller_ids contain From may carry the call.
 	TrunkNumber bool
-	// TrunkID is the id of the trunk that was chosen together with From. That choice has already
-	// taken a token of the trunk's calls per second. If TrunkID is empty, the carrier chooses a
-	// trunk.
+	// TrunkID is the id of the trunk that was chosen together with From. A token of this trunk's calls
+	// per second is already taken. If TrunkID is empty, the carrier chooses a trunk.
 	TrunkID string
-	// ExcludeTrunks are the ids of the trunks that have already refused the call request, as in
+	// ExcludeTrunks contains the ids of the trunks that have already refused the call request, as in
 	// Refused.RefusedBy.
 	ExcludeTrunks []string
-	// Permit is called directly before each request that can make the phone ring. Over SIP, that is
-	// each INVITE transaction, but not a retransmission. If Permit returns false, the request is
-	// not sent. A nil Permit permits every request.
+	// Permit is called directly before each request that can make the phone ring. Over SIP, this is
+	// each INVITE transaction, but not a retransmission. If Permit returns false, the request is not
+	// sent. If Permit is nil, every request is sent.
 	Permit func(context.Context) bool
-	// Waiting is called at most once, when the trunk has sent only 100 for some time. Originate
-	// then waits for the next response or until stop is closed. If Waiting is nil, the trunk counts
-	// as having accepted the call.
+	// Waiting is called if the trunk has sent only 100 for some time, at most once. Originate then
+	// waits until the next response arrives or stop is closed. If Waiting is nil, the trunk counts as
+	// having accepted the call.
 	Waiting func() (stop <-chan struct{})
 }
 
-// Permitted calls Permit and returns its result. Permitted returns true if Permit is nil.
+// Permitted calls Permit and returns its result. It returns true if Permit is nil.
 func (o Originate) Permitted(ctx context.Context) bool { return o.Permit == nil || o.Permit(ctx) }
 
 // Kind is the kind of an event.
 type Kind string
 
-// These are the values of Kind.
+// Values of Kind.
 const (
 	Accepted  Kind = "originate"
 	Ringing   Kind = "ringing"
@@ -165,54 +163,55 @@ const (
 
 // Event is an event of a call.
 type Event struct {
-	// Seq is the position in the stream, from 1. Seq is 0 if the carrier has no stream.
+	// Seq is the position in the stream, starting at 1. It is 0 if the carrier has no stream.
 	Seq int64
 	// At is the time of the event by the carrier's clock.
 	At       time.Time
 	Kind     Kind
 	CallID   uuid.UUID
 	From, To string
-	// Inbound reports that the event belongs to an inbound call.
+	// Inbound is true if the event belongs to an inbound call.
 	Inbound bool
-	// WorkspaceID is set only in an OptedOut event of a SIP call. With it, the opt-out can be stored
+	// WorkspaceID is set only in an OptedOut event of a SIP call, so that the opt-out can be stored
 	// even if the row of the call is missing.
 	WorkspaceID uuid.UUID
-	// Role is the speaker of Text. If Role is empty, the person spoke and the scripted agent has to
+	// Role is the speaker of Text. If it is empty, the person spoke and the scripted agent must
 	// answer. In an OptedOut event, Text is the sentence with which the person opted out.
 	Role, Text string
-	// SpokenUntil is the time at which the last audio of an agent's Text was played. SpokenUntil is
-	// zero if the time is unknown.
+	// SpokenUntil is the time at which the last audio of an agent's Text was played. It is zero if
+	// this is not known.
 	SpokenUntil time.Time
 	Cause       callstate.Cause
-	// Outcome and Reached are the agent's assessment of the conversation. They are set in the event
-	// Ended. Reached is empty if there is no assessment.
+	// Outcome and Reached are the agent's assessment of the conversation, in the event Ended. Reached
+	// is empty if there is no assessment.
 	Outcome, Reached string
-	// Disclosure states which part of the disclosure was played. Disclosure is set in the event
-	// Ended. Disclosure is nil if the part is unknown.
+	// Disclosure states which part of the disclosure was played, in the event Ended. It is nil if this
+	// is not known.
 	Disclosure *agent.DisclosureRecord
-	// ByUs reports that the dialer hung up.
+	// ByUs is true if the dialer hung up.
 	ByUs bool
-	// DialedAt is the time of the dial. DialedAt is nil for an inbound call.
+	// DialedAt is the time of the dial. It is nil for an inbound call.
 	DialedAt *time.Time
 }
 
-// Batch is a part of a stream of events. Feed is the name of the stream. A new name means a new
-// stream, without the old calls. A carrier that keeps its data keeps the name after a restart.
+// Batch is a part of an event stream. Feed is the name of the stream. A new name means a new
+// stream, which does not contain the old calls. If a carrier keeps its data in a restart, it also
+// keeps the name.
 type Batch struct {
 	Feed   string
 	Events []Event
 }
 
-// CallStatus is the carrier's status of one call. The times are those of the events. A time is nil
-// if the event has not happened. Cause and ByUs are set with EndedAt.
+// CallStatus is the carrier's status of one call. It contains the times of the call's events. A
+// time is nil if there was no such event. Cause and ByUs are set together with EndedAt.
 type CallStatus struct {
 	DialedAt, RingingAt, AnsweredAt, EndedAt *time.Time
 	Cause                                    callstate.Cause
 	ByUs                                     bool
 }
 
-// Replay applies the status to the call c, and reports whether the status ended the call. zone is
-// the time zone of the person.
+// Replay applies the status to the call c, and reports whether the call ended by this. zone is the
+// time zone of the person.
 func (k CallStatus) Replay(c *callstate.Call, zone *time.Location) (ended bool) {
 	if k.DialedAt != nil {
 		c.Initiate(*k.DialedAt)

@@ -11,11 +11,11 @@ import (
 	"ringfence.dev/services/dialer/internal/dialqueue"
 )
 
-// Carriers contains the carrier of the live workspaces and the carrier of the test workspaces. Both
-// are the same carrier if every call is simulated.
+// Carriers contains the carriers of the live workspaces and of the test workspaces. They are the
+// same carrier if all calls are simulated.
 type Carriers struct{ Live, Test Carrier }
 
-// Of returns the carrier of a call.
+// Of returns the carrier of a call. test is true for a call of a test workspace.
 func (c Carriers) Of(test bool) Carrier {
 	if test {
 		return c.Test
@@ -26,7 +26,7 @@ func (c Carriers) Of(test bool) Carrier {
 // ErrNoTestCarrier is returned by NoTestCarrier.
 var ErrNoTestCarrier = errors.New("SIM_URL is missing: calls of test workspaces need the simulated carrier")
 
-// NoTestCarrier is the carrier of the test workspaces if none is configured. It refuses every call.
+// NoTestCarrier is the carrier of the test workspaces if none is configured. It refuses all calls.
 type NoTestCarrier struct{}
 
 // Name returns the name of the carrier of test workspaces.
@@ -40,7 +40,8 @@ func (NoTestCarrier) Originate(context.Context, Originate) (time.Time, error) {
 // Answer returns ErrUnknownCall.
 func (NoTestCarrier) Answer(context.Context, uuid.UUID) error { return ErrUnknownCall }
 
-// Hangup returns ErrUnknownCall, so the dialer ends a call that an earlier configuration placed.
+// Hangup returns ErrUnknownCall, so that the dialer ends a call that was placed under an earlier
+// configuration.
 func (NoTestCarrier) Hangup(context.Context, uuid.UUID) (CallStatus, error) {
 	return CallStatus{}, ErrUnknownCall
 }

@@ -7,18 +7,18 @@ import (
 )
 
 // minRemembered is the minimum number of call ids that OriginatedCalls stores. At the highest rate
-// of calls, this number is reached after some minutes.
+// of calls, there are as many calls in some minutes.
 const minRemembered = 1 << 16
 
-// OriginatedCalls stores at least the latest 65,536 originated calls, so that this process does not
-// originate one of them twice. The fence in the database is the main protection. The zero value is
-// ready to use. OriginatedCalls is safe for concurrent use.
+// OriginatedCalls stores the ids of originated calls, at least the latest 65,536, so that this
+// process does not originate one of them twice. The main protection is the fence in the database.
+// The zero value is ready to use. OriginatedCalls is safe for concurrent use.
 type OriginatedCalls struct {
 	mu         sync.Mutex
 	young, old map[uuid.UUID]struct{}
 }
 
-// AddIfNew stores a call id and reports whether the id is new.
+// AddIfNew stores a call id. It returns false if the id is already stored.
 func (a *OriginatedCalls) AddIfNew(callID uuid.UUID) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()

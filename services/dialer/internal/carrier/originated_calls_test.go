@@ -10,7 +10,7 @@ import (
 	"ringfence.dev/services/dialer/internal/carrier"
 )
 
-func TestOriginatedCalls_RefusesTheLatest65536Ids(t *testing.T) {
+func TestOriginatedCalls_LatestIDsAreNotNew(t *testing.T) {
 	t.Parallel()
 	const latest = 1 << 16
 	asked, ids := &carrier.OriginatedCalls{}, make([]uuid.UUID, 3*latest+1)
@@ -25,12 +25,12 @@ func TestOriginatedCalls_RefusesTheLatest65536Ids(t *testing.T) {
 			t.Fatalf("First(call %d of the latest %d) = true, want false", i, latest)
 		}
 	}
-	if !asked.AddIfNew(ids[0]) { // an id that was dropped counts as new again
+	if !asked.AddIfNew(ids[0]) { // an id that is no longer stored counts as new
 		t.Errorf("First of the oldest of %d calls = false, want true", len(ids))
 	}
 }
 
-func TestOriginatedCalls_OneOfManyConcurrentAddsIsNew(t *testing.T) {
+func TestOriginatedCalls_ConcurrentAddsOfAnIDReturnTrueOnce(t *testing.T) {
 	t.Parallel()
 	asked, id, first := &carrier.OriginatedCalls{}, uuid.New(), atomic.Int32{}
 	var all sync.WaitGroup

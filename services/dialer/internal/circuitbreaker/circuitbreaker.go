@@ -1,6 +1,6 @@
-// Package circuitbreaker is the circuit breaker of a trunk, a carrier or an agent. After some
+// Package circuitbreaker is the circuit breaker of a trunk, a carrier or an agent. After several
 // consecutive failures, the circuit opens and permits no calls. After the rest time, it permits one
-// test call. The caller passes the time.
+// test call. Callers pass the current time.
 package circuitbreaker
 
 import "time"
@@ -8,18 +8,17 @@ import "time"
 // State is the state of a circuit.
 type State string
 
-// A closed circuit permits all calls. An open circuit permits none. A half-open circuit permits
-// one.
+// A closed circuit permits all calls, an open circuit none, and a half-open circuit one.
 const (
 	Closed   State = "closed"
 	HalfOpen State = "half_open"
 	Open     State = "open"
 )
 
-// maxRestFactor is the ratio between the longest rest time and the first rest time.
+// maxRestFactor is the longest rest time, as a multiple of the first rest time.
 const maxRestFactor = 32
 
-// Breaker is one circuit. Breaker is not safe for concurrent use.
+// Breaker is one circuit. It is not safe for concurrent use.
 type Breaker struct {
 	limit       int
 	first, rest time.Duration
@@ -29,7 +28,7 @@ type Breaker struct {
 	probing     bool
 }
 
-// New returns a closed circuit that opens after limit consecutive failures, and then stays open for
+// New returns a closed circuit. It opens after limit consecutive failures, and then stays open for
 // the duration rest. Each failed test call doubles this duration, up to 32 times rest.
 func New(limit int, rest time.Duration) *Breaker {
 	return &Breaker{limit: max(1, limit), first: rest, rest: rest, state: Closed}
@@ -37,7 +36,7 @@ func New(limit int, rest time.Duration) *Breaker {
 
 func (b *Breaker) State() State { return b.state }
 
-// Rest returns how long the circuit will stay open. Rest is zero if the circuit is not open.
+// Rest returns how much longer the circuit stays open. It is zero if the circuit is not open.
 func (b *Breaker) Rest(now time.Time) time.Duration {
 	if b.state != Open {
 		return 0
@@ -48,15 +47,15 @@ func (b *Breaker) Rest(now time.Time) time.Duration {
 // Probing reports whether a test call of a half-open circuit is in progress.
 func (b *Breaker) Probing() bool { return b.state == HalfOpen && b.probing }
 
-// Try makes an open circuit half-open if its rest time is over.
+// Try makes an open circuit half-open if its rest time has passed.
 func (b *Breaker) Try(now time.Time) {
 	if b.state == Open && b.Rest(now) == 0 {
 		b.state, b.probing = HalfOpen, false
 	}
 }
 
-// ExtendRest makes an open circuit stay open for another first rest time. The caller uses it when
-// the carrier cannot be reached, because a test call would certainly fail.
+// ExtendRest keeps an open circuit open for another first rest time. It is called if the carrier
+// cannot be reached, because a test call would certainly fail.
 func (b *Breaker) ExtendRest(now time.Time) {
 	if b.state == Open {
 		b.until = now.Add(b.first)
@@ -64,8 +63,8 @@ func (b *Breaker) ExtendRest(now time.Time) {
 }
 
 // Allow reserves one call. If ok is false, the circuit permits no call. If probe is true, the call
-// is the test of a half-open circuit. The caller must then call Succeeded or Failed, or CancelTest
-// if nothing was sent.
+// is the test call of a half-open circuit. The caller must then call Succeeded or Failed, or
+// CancelTest if nothing was sent.
 func (b *Breaker) Allow() (probe, ok bool) {
 	switch {
 	case b.state == Closed:
@@ -80,7 +79,7 @@ func (b *Breaker) Allow() (probe, ok bool) {
 // CancelTest cancels the reservation of a test call that was not sent.
 func (b *Breaker) CancelTest() { b.probing = false }
 
-// Succeeded closes a half-open circuit and reports whether it did. Succeeded does not close an open
+// Succeeded closes a half-open circuit, and reports whether it did. It does not close an open
 // circuit, because the successful call began before the circuit opened.
 func (b *Breaker) Succeeded() (closed bool) {
 	b.failures = 0
@@ -91,8 +90,8 @@ func (b *Breaker) Succeeded() (closed bool) {
 	return true
 }
 
-// Failed counts a failure and reports whether the circuit opened. A definite failure opens the
-// circuit immediately.
+// Failed counts a failure, and reports whether the circuit opened. If definite is true, the failure
+// opens the circuit immediately.
 func (b *Breaker) Failed(now time.Time, definite bool) (opened bool) {
 	b.failures++
 	switch {

@@ -19,7 +19,7 @@ func TestBreaker_OpensAndClosesAfterASuccessfulTestCall(t *testing.T) {
 	}
 	b.Failed(now, false)
 	b.Failed(now, false)
-	b.Succeeded() // resets the count, because only consecutive failures count
+	b.Succeeded() // resets the count of consecutive failures
 	b.Failed(now, false)
 	b.Failed(now, false)
 	state(circuitbreaker.Closed)
@@ -31,9 +31,9 @@ func TestBreaker_OpensAndClosesAfterASuccessfulTestCall(t *testing.T) {
 	} else if got := b.Rest(now); got != time.Second {
 		t.Errorf("Allow: b.Rest(now) = %v, want %v", got, time.Second)
 	}
-	b.Succeeded() // the result of a call that began before the circuit opened
+	b.Succeeded() // this call began before the circuit opened
 	state(circuitbreaker.Open)
-	b.Try(now) // has no effect before the end of the rest time
+	b.Try(now) // must have no effect before the rest time has passed
 	state(circuitbreaker.Open)
 	now = now.Add(time.Second)
 	b.ExtendRest(now)

@@ -18,19 +18,19 @@ import (
 	"ringfence.dev/services/dialer/internal/dialqueue"
 )
 
-// A queued request wakes the dialer only if it is due within two seconds. The dialer finds later
-// requests because it searches the queue every second.
+// soon is the time within which a queued request must be due to wake the dialer. The dialer finds
+// later requests itself, because it searches the queue every second.
 const soon = 2 * time.Second
 
 type callRequest struct {
 	id, workspaceID uuid.UUID
 	event           *eventv1.CallRequestEvent
-	// order is the call request of an event `requested`. For other events, order is nil.
+	// order is the call request of an event `requested`. It is nil for other events.
 	order *dialqueue.Request
 }
 
-// onCallRequests applies the events of a batch. It queues consecutive events `requested` with one
-// call of Enqueue.
+// onCallRequests applies a batch of events. It queues consecutive events `requested` with one call
+// of Enqueue.
 func (c *Consumer) onCallRequests(
 	ctx context.Context, tx pgx.Tx, batch []inbox.Record,
 ) (outcome inbox.Outcome, err error) {
@@ -70,10 +70,10 @@ func (c *Consumer) onCallRequests(
 var errKnown = errors.New("the call request is known")
 
 type commitActions struct {
-	// If wakeDialer is true, a request is due soon, and the dialer must be woken. If wakeRelay is
-	// true, the outbox has new events, and the relay must be woken.
+	// wakeDialer is true if the dialer must be woken, because a request is due soon. wakeRelay is true
+	// if the relay must be woken, because the outbox has new events.
 	wakeDialer, wakeRelay bool
-	// overdue contains, for each overdue order of the batch, where the dialer found the request.
+	// overdue contains, for each overdue order of the batch, what the dialer knows about the request.
 	overdue []dialqueue.Found
 }
 
@@ -89,7 +89,7 @@ func (c *Consumer) runCommitActions(actions commitActions) {
 	}
 }
 
-// ordersFrom returns the orders of the first events, up to the first event that is not a new event
+// ordersFrom returns the orders of the events, up to the first event that is not a new event
 // `requested`.
 func ordersFrom(events []callRequest) (orders []dialqueue.Request) {
 	for _, event := range events {
@@ -102,7 +102,7 @@ func ordersFrom(events []callRequest) (orders []dialqueue.Request) {
 	return orders
 }
 
-// applyOther applies an event that is not a new event `requested`, for example an overdue order, a
+// applyOther applies an event other than a new event `requested`, for example an overdue order, a
 // cancellation or an erasure.
 func (c *Consumer) applyOther(ctx context.Context, tx pgx.Tx, event callRequest, onCommit *commitActions) error {
 	switch e := event.event.GetEvent().(type) {
@@ -125,8 +125,8 @@ func (c *Consumer) applyOther(ctx context.Context, tx pgx.Tx, event callRequest,
 	return kafka.Parkf("call request event %T is newer than this build", event.event.GetEvent())
 }
 
-// applyOverdue applies an overdue order: an event `requested` that the service `calls` published
-// again, because the request was not dialed in time.
+// applyOverdue applies an overdue order. This is an event `requested` that the service `calls`
+// publishes again, because the request has not ended in time.
 func (c *Consumer) applyOverdue(ctx context.Context, tx pgx.Tx, event callRequest, onCommit *commitActions) error {
 	endOnly := event.event.GetRequested().GetEndOnly()
 	found, err := c.store.EnqueueOverdue(ctx, tx, *event.order, event.event.GetOccurredAt().AsTime(), endOnly)
@@ -152,8 +152,8 @@ func (c *Consumer) applyOverdue(ctx context.Context, tx pgx.Tx, event callReques
 	return nil
 }
 
-// readCallRequest decodes a record. The call order in an event `requested` contains the trace
-// context of ctx.
+// readCallRequest decodes a record. The order of an event `requested` gets the trace context of
+// ctx.
 func readCallRequest(ctx context.Context, rec kafka.Record) (r callRequest, err error) {
 	r.event = &eventv1.CallRequestEvent{}
 	if err := rec.Decode(r.event); err != nil {

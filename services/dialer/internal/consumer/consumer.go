@@ -11,7 +11,7 @@ import (
 	"ringfence.dev/services/dialer/internal/store"
 )
 
-// Wakes are functions that the Consumer calls after a commit. They must not block.
+// Wakes contains functions that the Consumer calls after a commit. They must not block.
 type Wakes struct {
 	// Dialing is called after requests that are due soon were queued. Relay is called after events
 	// were written to the outbox.
@@ -39,13 +39,13 @@ func New(st *store.Store, wakes Wakes, metrics prometheus.Registerer) *Consumer 
 	return c
 }
 
-// Handlers returns the handlers, by topic.
+// Handlers returns the handlers of all topics, by the topic's name.
 func (c *Consumer) Handlers() inbox.Handlers {
 	return inbox.Handlers{
 		kafka.CallRequests.Name: c.onCallRequests,
 		kafka.Agents.Name:       inbox.Each(c.onAgent, nil),
 		kafka.Contacts.Name:     inbox.Each(c.onContact, c.wakes.Relay),
-		// The dialer is woken, because a workspace that may dial again can have due requests.
+		// A workspace that may dial again can have due requests, so the dialer is woken.
 		kafka.Workspaces.Name: inbox.Each(c.onWorkspace, c.wakes.Dialing),
 	}
 }

@@ -12,8 +12,8 @@ import (
 	"ringfence.dev/services/dialer/internal/store"
 )
 
-// onContact starts the erasure of a person's inbound calls. The events `erased` of call-requests.v1
-// erase the outbound calls, with one event for each request.
+// onContact starts the erasure of a person's inbound calls. The outbound calls are erased by the
+// events `erased` of call-requests.v1, one for each request.
 func (c *Consumer) onContact(ctx context.Context, tx pgx.Tx, rec kafka.Record) error {
 	var event eventv1.ContactEvent
 	if err := rec.Decode(&event); err != nil {

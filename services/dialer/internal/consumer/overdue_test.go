@@ -34,7 +34,7 @@ func order(id uuid.UUID, overdue bool) *eventv1.CallRequestEvent {
 	}
 }
 
-func TestOverdueOrder_IsCountedByTheStateOfItsRequest(t *testing.T) {
+func TestOverdueOrder_IsCountedUnderTheStateOfItsRequest(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.New(
 		t,

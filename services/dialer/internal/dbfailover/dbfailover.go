@@ -1,15 +1,15 @@
-// Package dbfailover ensures that a number is dialed at most once although the database lost its
-// last commits. This happens after a failover to an asynchronous standby, and after a restore from
-// a backup.
+// Package dbfailover ensures that a request is dialed at most once even if the database loses its
+// last commits. This can happen in a failover to an asynchronous standby, or in a restore from a
+// backup.
 //
-// Before the dialer commits the fence of a dial (the row that permits it), it publishes an intent
-// to dial-intents.v1 and waits for Kafka's acknowledgement (Publisher). If the database runs on
-// another server than before, the dialer reads the intents. Some of them have no fence in the
-// database. The dialer settles these intents before it dials again: it inserts the fence and the
-// call, or ends the request (Reconciler).
+// Before the dialer commits the fence of a dial, it publishes an intent to dial-intents.v1 and
+// waits for Kafka's acknowledgement (Publisher). If the database runs on another server than
+// before, the dialer reads the intents and finds those whose fences the database has lost. It
+// settles these intents before it dials again: it inserts the fence and the call, or ends the
+// request (Reconciler).
 //
-// The guarantee requires that the old primary accepts no writes any more before a standby is
-// promoted. Otherwise there are two dial queues, and both are dialed.
+// The guarantee requires that the old primary accepts no more writes before a standby is promoted.
+// Otherwise there would be two dial queues, and requests of both would be dialed.
 package dbfailover
 
 import (
@@ -27,7 +27,7 @@ import (
 	"ringfence.dev/services/dialer/internal/store"
 )
 
-// source is the attribute ce_source of all records.
+// source is the value of the header ce_source in all records.
 const source = "/dialer"
 
 func encodeIntended(i store.Intent) (*kgo.Record, error) {
@@ -46,7 +46,8 @@ func encodeIntended(i store.Intent) (*kgo.Record, error) {
 	return encode(i, event)
 }
 
-// A withdrawal means that no phone rang for the call of the intent.
+// encodeWithdrawn returns the record that withdraws an intent. A withdrawal means that no phone
+// rang for the call of the intent.
 func encodeWithdrawn(i store.Intent) (*kgo.Record, error) {
 	event := newEvent(i)
 	event.Event = &eventv1.DialIntent_Withdrawn{Withdrawn: &eventv1.DialIntentWithdrawn{}}
@@ -87,7 +88,8 @@ func encode(i store.Intent, event *eventv1.DialIntent) (*kgo.Record, error) {
 	return record, nil
 }
 
-// If withdrawn is true, the record withdraws an earlier intent of the same call.
+// decode decodes a record. If withdrawn is true, the record withdraws an earlier intent of the same
+// call.
 func decode(rec kafka.Record) (i store.Intent, withdrawn bool, err error) {
 	var event eventv1.DialIntent
 	if err := rec.Decode(&event); err != nil {

@@ -16,19 +16,20 @@ import (
 )
 
 const (
-	// ackTimeout is how long a dial waits until Kafka acknowledges its intent.
+	// ackTimeout is how long a dial waits for Kafka's acknowledgement of its intent.
 	ackTimeout = time.Second
-	// probeInterval is the time between two attempts to close the open circuit breaker.
+	// probeInterval is the time between two attempts to close an open circuit.
 	probeInterval = time.Second
-	// If the publisher has published nothing for idleInterval, it checks that the brokers respond.
+	// idleInterval is the time without records after which the publisher checks that the brokers
+	// respond.
 	idleInterval = 5 * time.Second
 )
 
 var errNotAcknowledged = fmt.Errorf("kafka did not acknowledge the intent within %s", ackTimeout)
 
 // Publisher publishes intents. Its circuit breaker opens if Kafka does not acknowledge an intent in
-// time. The circuit breaker closes when Kafka acknowledges a record. While the circuit is open, the
-// dialer claims no requests.
+// time, and closes when Kafka acknowledges a record. While the circuit is open, the dialer claims
+// no requests.
 type Publisher struct {
 	client   *kafka.Client
 	failures prometheus.Counter
@@ -37,16 +38,16 @@ type Publisher struct {
 	mu sync.Mutex
 	// fault is the error that opened the circuit. It is nil while the circuit is closed.
 	fault error
-	// failedIntent is the intent that Kafka did not acknowledge. To test the circuit, the publisher
-	// publishes the withdrawal of this intent again.
+	// failedIntent is the intent that Kafka did not acknowledge. The publisher repeats the withdrawal
+	// of this intent to test the circuit.
 	failedIntent *store.Intent
-	// unacknowledged is the number of records for which the Kafka client has reported neither
-	// success nor failure yet.
+	// unacknowledged is the number of records for which the Kafka client has not reported success or
+	// failure yet.
 	unacknowledged int
 	lastAck        time.Time
 }
 
-// errTopicUnknown is the fault before Run has found the topic.
+// errTopicUnknown is the fault until Run has found the topic.
 var errTopicUnknown = errors.New("the topic has not been found yet")
 
 // NewPublisher returns a publisher with its own Kafka client. The circuit is open until Run has
@@ -75,7 +76,7 @@ func NewPublisher(cfg kafka.Config, metrics prometheus.Registerer) (*Publisher, 
 // Close closes the client. Records that Kafka has not acknowledged are lost.
 func (p *Publisher) Close() { p.client.Close() }
 
-// Ready returns nil while the circuit is closed.
+// Ready returns nil if the circuit is closed.
 func (p *Publisher) Ready() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -85,9 +86,8 @@ func (p *Publisher) Ready() error {
 	return nil
 }
 
-// Intend publishes the intent and waits until Kafka has acknowledged it. The fence of the call (the
-// row that permits the dial) may be committed only if the result is nil. Otherwise the intent is
-// withdrawn.
+// Intend publishes the intent and waits for Kafka's acknowledgement. Only if Intend returns nil may
+// the caller commit the fence of the call. After an error, Intend withdraws the intent.
 func (p *Publisher) Intend(ctx context.Context, i store.Intent) error {
 	record, err := encodeIntended(i)
 	if err != nil {
@@ -116,7 +116,7 @@ func (p *Publisher) Intend(ctx context.Context, i store.Intent) error {
 
 // Withdraw publishes that no phone rang for the call and that no phone will ring. It does not wait
 // for Kafka. If the withdrawal is lost, a later reconciliation can end a request that could still
-// be dialed.
+// have been dialed.
 func (p *Publisher) Withdraw(i store.Intent) {
 	record, err := encodeWithdrawn(i)
 	if err != nil {
@@ -130,8 +130,9 @@ func (p *Publisher) Withdraw(i store.Intent) {
 	})
 }
 
-// The client sends records of concurrent dials together. A record is not canceled when its dial is
-// canceled. After a cancellation it would be unknown whether the topic contains the record.
+// produce passes a record to the client, which sends the records of concurrent dials together. The
+// record is not canceled with its dial. After a cancellation, it would not be known whether the
+// topic contains the record.
 func (p *Publisher) produce(record *kgo.Record, answered func(error)) {
 	p.mu.Lock()
 	p.unacknowledged++
@@ -165,7 +166,7 @@ func (p *Publisher) closeCircuit() {
 	p.fault, p.failedIntent = nil, nil
 }
 
-// Run creates the topic if it is missing and tests the circuit until ctx ends.
+// Run creates the topic if it is missing. Then it tests the circuit until ctx ends.
 func (p *Publisher) Run(ctx context.Context) error {
 	ticker := time.NewTicker(probeInterval)
 	defer ticker.Stop()
@@ -196,14 +197,14 @@ func (p *Publisher) findTopic(ctx context.Context) bool {
 	return true
 }
 
-// probeBrokers closes an open circuit when Kafka acknowledges a record or responds to a ping. It
-// opens a closed circuit if the brokers do not respond while the dialer dials nothing.
+// probeBrokers closes an open circuit if Kafka acknowledges a record or responds to a ping. If the
+// dialer publishes nothing for some time and the brokers do not respond, it opens the circuit.
 func (p *Publisher) probeBrokers(ctx context.Context) {
 	p.mu.Lock()
 	fault, failed, unacknowledged, idle := p.fault, p.failedIntent, p.unacknowledged, time.Since(p.lastAck)
 	p.mu.Unlock()
 	switch {
-	// a test record would wait behind the records that the client is still trying to deliver
+	// The test record would have to wait for the records that the client is still trying to deliver.
 	case fault != nil && unacknowledged > 0:
 		return
 	case fault != nil && failed != nil:
@@ -230,7 +231,8 @@ func (p *Publisher) probeBrokers(ctx context.Context) {
 	}
 }
 
-// repeatWithdrawal sends a test record. A repeated withdrawal has no effect on a reconciliation.
+// repeatWithdrawal publishes a withdrawal again, to test the circuit. A repeated withdrawal does
+// not change a reconciliation.
 func (p *Publisher) repeatWithdrawal(ctx context.Context, failed store.Intent) {
 	record, err := encodeWithdrawn(failed)
 	if err != nil {

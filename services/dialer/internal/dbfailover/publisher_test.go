@@ -18,8 +18,8 @@ import (
 	"ringfence.dev/services/dialer/internal/store"
 )
 
-// The message that dial intents can be published again may be logged only after dialing has
-// stopped. The test changes the default logger, so it is not parallel.
+// The message "dial intents can be published again" may be logged only if dialing has stopped
+// before. This test is not parallel, because it replaces the default logger.
 func TestPublisher_FirstStartLogsNoRecovery(t *testing.T) {
 	var log bytes.Buffer
 	before := slog.Default()
@@ -42,7 +42,7 @@ func TestPublisher_FirstStartLogsNoRecovery(t *testing.T) {
 	}
 }
 
-func TestIntend_FailsIfKafkaDoesNotAcknowledge(t *testing.T) {
+func TestIntend_ReturnsAnErrorIfKafkaDoesNotAcknowledge(t *testing.T) {
 	t.Parallel()
 	cluster, err := kfake.NewCluster(kfake.NumBrokers(1))
 	if err != nil {
@@ -83,7 +83,7 @@ func TestIntend_FailsIfKafkaDoesNotAcknowledge(t *testing.T) {
 		t.Error("Ready after an intent without acknowledgement = nil, want an error")
 	}
 	cluster.Control(func(kmsg.Request) (kmsg.Response, error, bool) {
-		refuse = false // no lock is needed, because the cluster calls both functions in the same goroutine
+		refuse = false // no lock is needed: the cluster calls both functions in one goroutine
 		return nil, nil, false
 	})
 	testkit.Until(t, "the circuit closes", func() bool {

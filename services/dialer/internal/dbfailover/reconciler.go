@@ -21,34 +21,34 @@ const (
 	// checkInterval is the time between two checks whether the database server has changed.
 	checkInterval = time.Second
 	checkTimeout  = 5 * time.Second
-	// advanceInterval is the time between two attempts to move the stored positions forward.
+	// advanceInterval is the time between two advances of the stored positions.
 	advanceInterval = 10 * time.Second
-	// settleWait is how long the reconciler waits, so that the other dialers can reconnect and
-	// withdraw their intents. The reconciler waits at least for the instance lease. After the
-	// lease, a process without a heartbeat on the new database server may not dial any more.
+	// settleWait is how long the reconciler waits for the other dialers to reconnect and withdraw
+	// their intents. It waits at least for the instance lease. After that, a process without a
+	// heartbeat on the new database server may not dial any more.
 	settleWait = 5 * time.Second
 	// batchSize is the number of requests whose intents are settled in one transaction.
 	batchSize = 500
 )
 
 // ErrConfirmationNeeded is returned if dial-intents.v1 has lost records after the stored positions,
-// or contains a record that this build cannot decode. Then nothing is dialed until an operator has
-// run `dialer accept-intents`.
+// or contains a record that this version cannot decode. Nothing is dialed then until an operator
+// has run `dialer accept-intents`.
 var ErrConfirmationNeeded = errors.New("an operator must confirm with `dialer accept-intents`")
 
-// uncheckedServer is passed to UseServer before the first check. No database server has this
-// identity, so the store claims nothing.
+// uncheckedServer is passed to UseServer before the first check. It is the identity of no database
+// server, so the store claims nothing.
 const uncheckedServer = "not checked yet"
 
-// The reasons why nothing is dialed, as values of the metric's label reason.
+// Reasons why nothing is dialed, as values of the metric's label reason.
 const (
 	reasonReconciliation = "reconciliation"
 	reasonConfirmation   = "confirmation"
 	reasonIntents        = "intents"
 )
 
-// Reconciler settles intents that have no fence (the row that permits one dial) in the database. It
-// permits the store to claim and fence requests only on a database server that is reconciled.
+// Reconciler settles the intents whose fences are missing in the database. It permits the store to
+// claim requests and commit fences only on a database server that is reconciled.
 type Reconciler struct {
 	cfg       kafka.Config
 	client    *kafka.Client
@@ -56,27 +56,28 @@ type Reconciler struct {
 	publisher *Publisher
 	settled   *prometheus.CounterVec
 	stopped   *prometheus.GaugeVec
-	// stopReason is the reason why nothing is dialed. It is nil if the database server is
+	// stopReason is the reason why nothing may be dialed. It is nil if the database server is
 	// reconciled.
 	stopReason atomic.Pointer[string]
 	advancedAt time.Time
-	// nextPositions contains the end offsets of the topic that will be stored as the next
-	// positions. If nextPositions is nil, the end offsets must be read first.
+	// nextPositions contains the end offsets of the topic that will be the next stored positions. If
+	// nil, they must be read first.
 	nextPositions *positions
-	// usedServer is the database server that was last passed to UseServer. It is empty before the
-	// first check.
+	// usedServer is the database server that was last passed to UseServer, or "" before the first
+	// check.
 	usedServer string
-	// announcedServer is the last database server for which onChange was called before the
-	// reconciliation.
+	// announcedServer is the last database server before whose reconciliation onChange was called.
 	announcedServer string
-	// onChange is called before and after the reconciliation of another database server.
+	// onChange is called before and after another database server is reconciled.
 	onChange func()
-	// waitForDialers gives the other dialers time to reconnect and to withdraw their intents.
+	// waitForDialers waits until the other dialers have had time to reconnect and withdraw their
+	// intents.
 	waitForDialers func(context.Context) error
 }
 
 // NewReconciler returns a reconciler for the database of the store. lease is the instance lease of
-// all dialers. Until Run has checked the database server, the store claims and fences nothing.
+// all dialers. Until Run has checked the database server, the store claims no requests and commits
+// no fences.
 func NewReconciler(
 	cfg kafka.Config, publisher *Publisher, st *store.Store, lease time.Duration, metrics prometheus.Registerer,
 ) *Reconciler {
@@ -103,8 +104,8 @@ func NewReconciler(
 	return r
 }
 
-// Ready returns nil if requests may be dialed: the database server is reconciled, and the circuit
-// breaker of the publisher is closed.
+// Ready returns nil if requests may be dialed: the database server is reconciled, and the
+// publisher's circuit is closed.
 func (r *Reconciler) Ready() error {
 	if reason := r.stopReason.Load(); reason != nil {
 		return fmt.Errorf("the database is not reconciled with %s: waiting for %s", kafka.DialIntents.Name, *reason)
@@ -112,18 +113,18 @@ func (r *Reconciler) Ready() error {
 	return r.publisher.Ready()
 }
 
-// OnChange sets a function that stores data again that another database server can lack. The
-// function is called before this process reconciles the server, so that the reconciliation reads
-// which calls are live. It is called again after the reconciliation and before requests are dialed.
+// OnChange sets a function that stores data again which another database server can lack. The
+// function is called before this process reconciles the server, because the reconciliation reads
+// which calls are live. It is called again after the reconciliation, before requests are dialed.
 // OnChange must be called before Run.
 func (r *Reconciler) OnChange(f func()) { r.onChange = f }
 
 // MayDial reports whether requests may be claimed.
 func (r *Reconciler) MayDial() bool { return r.Ready() == nil }
 
-// Reconciled reports whether the database server is reconciled, so that INVITEs of fenced calls may
-// be sent. The circuit breaker of the publisher has no effect, because the intents of fenced calls
-// are already published.
+// Reconciled reports whether the database server is reconciled. If so, INVITEs may be sent for
+// calls whose fences are committed. The publisher's circuit does not matter for these calls,
+// because their intents are already published.
 func (r *Reconciler) Reconciled() bool { return r.stopReason.Load() == nil }
 
 func (r *Reconciler) updateMetrics() {
@@ -141,7 +142,8 @@ func (r *Reconciler) updateMetrics() {
 	r.stopped.WithLabelValues(reasonIntents).Set(value)
 }
 
-// Run checks the database server once a second. If the server has changed, Run reconciles.
+// Run checks once a second whether the database server has changed, until ctx ends. If it has, Run
+// reconciles the new server.
 func (r *Reconciler) Run(ctx context.Context) error {
 	ticker := time.NewTicker(checkInterval)
 	defer ticker.Stop()
@@ -159,14 +161,14 @@ func (r *Reconciler) Run(ctx context.Context) error {
 	}
 }
 
-// advanceAtStop moves the stored positions forward when this process stops, so that the next start
-// reads few intents.
+// advanceAtStop advances the stored positions when this process stops, so that the next process
+// need not read many intents.
 func (r *Reconciler) advanceAtStop(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), checkTimeout)
 	defer cancel()
 	if state, err := r.store.ServerState(ctx); err == nil && state.Server == state.Reconciled {
 		r.nextPositions = nil
-		_ = r.advancePositions(ctx, state) // an error is harmless, because the next process then only reads more intents
+		_ = r.advancePositions(ctx, state) // after an error, the next process only reads more intents
 	}
 }
 
@@ -175,7 +177,7 @@ func (r *Reconciler) checkServer(ctx context.Context) error {
 	state, err := r.store.ServerState(looking)
 	cancel()
 	if err != nil {
-		return err // dials continue; if the database fails, the statements of a dial fail too
+		return err // dials continue: if the database fails, their statements fail too
 	}
 	if state.Server != state.Reconciled {
 		r.stopDialing(ctx, state)
@@ -215,19 +217,19 @@ func (r *Reconciler) stopDialing(ctx context.Context, state store.ServerState) {
 	}
 }
 
-// positions contains the end offsets of the topic. state.Now is the time of the database after
-// these offsets were read.
+// positions contains the end offsets of the topic. state.Now is the database's time after they were
+// read.
 type positions struct {
 	state  store.ServerState
 	bounds kafka.Bounds
 }
 
 // advancePositions stores the end offsets of the topic as the new positions. Later reconciliations
-// read no intent before these offsets. So advancePositions waits until no request can get a fence
-// for such an intent.
+// do not read the intents before these offsets. So advancePositions first waits until no such
+// intent can get its fence any more.
 //
-// While it waits, it keeps the same offsets. Newer offsets would also depend on newer claims, and
-// under load there are always newer claims.
+// While it waits, it does not read newer offsets. With newer offsets, it would also have to wait
+// for newer claims, and under load there are always newer claims.
 func (r *Reconciler) advancePositions(ctx context.Context, state store.ServerState) error {
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
@@ -256,8 +258,8 @@ func (r *Reconciler) advancePositions(ctx context.Context, state store.ServerSta
 	return err
 }
 
-// reconcileServer reads the end offsets of the topic after the caller has read state. So every
-// intent whose fence committed on an earlier database server is before these offsets.
+// reconcileServer reconciles a database server. It reads the end offsets of the topic after state.
+// So every intent whose fence was committed on an earlier server is before these offsets.
 func (r *Reconciler) reconcileServer(ctx context.Context, state store.ServerState) error {
 	bounds, err := kafka.ReadBounds(ctx, r.client, kafka.DialIntents)
 	if err != nil {
@@ -268,8 +270,8 @@ func (r *Reconciler) reconcileServer(ctx context.Context, state store.ServerStat
 		return err
 	}
 	found := newIntentLog()
-	// a topic is stored without a reconciled database server only if an operator has run `dialer
-	// accept-intents`
+	// A topic without a reconciled database server is stored only if an operator has run `dialer
+	// accept-intents`.
 	found.skipUndecodable = state.Reconciled == "" && state.TopicID != uuid.Nil
 	if err := r.readIntents(ctx, from, bounds.End, found); err != nil {
 		return err
@@ -297,8 +299,8 @@ func (r *Reconciler) reconcileServer(ctx context.Context, state store.ServerStat
 	return nil
 }
 
-// startOffsets returns the offsets from which intents must be read. It returns
-// ErrConfirmationNeeded if the topic has lost records after these offsets.
+// startOffsets returns the offsets from which intents must be read. If the topic has lost records
+// after these offsets, it returns ErrConfirmationNeeded.
 func (r *Reconciler) startOffsets(
 	ctx context.Context, state store.ServerState, bounds kafka.Bounds,
 ) (kafka.Offsets, error) {
@@ -330,10 +332,10 @@ func (r *Reconciler) startOffsets(
 type intentLog struct {
 	intents   map[uuid.UUID][]store.Intent
 	withdrawn map[uuid.UUID]bool
-	// skipUndecodable is true if an operator has run `dialer accept-intents`. Records that cannot
-	// be decoded are then skipped.
+	// skipUndecodable is true if an operator has run `dialer accept-intents`. Then records that cannot
+	// be decoded are skipped.
 	skipUndecodable bool
-	// If onlyWithdrawals is true, addRecord ignores intents.
+	// onlyWithdrawals makes addRecord ignore intents and add only withdrawals.
 	onlyWithdrawals bool
 }
 
@@ -351,13 +353,12 @@ func (l *intentLog) addRecord(i store.Intent, isWithdrawal bool) {
 	}
 }
 
-// validIntents returns the intents of a request whose calls may have rung, newest first. It returns
-// only the newest intent of each process that is not withdrawn.
+// validIntents returns the intents of a request for which a phone may have rung, newest first. Of
+// each process, it returns only the newest intent that is not withdrawn.
 //
-// An older intent of the same process is not valid: the process publishes its next intent only
-// after its previous dial has ended. If its claim has expired, it withdraws the next intent. An
-// older intent of another process is valid, because a process can publish an intent after it has
-// lost its claim.
+// An older intent of the same process is not valid, because a process publishes its next intent for
+// a request only after its previous dial has ended. An older intent of another process is valid,
+// because a process can publish an intent after it has lost its claim.
 func (l *intentLog) validIntents(request uuid.UUID) (valid []store.Intent) {
 	seen := map[uuid.UUID]bool{}
 	for _, i := range slices.Backward(l.intents[request]) {
@@ -369,7 +370,7 @@ func (l *intentLog) validIntents(request uuid.UUID) (valid []store.Intent) {
 	return valid
 }
 
-// openIntents returns, for each request, the valid intents that have no fence, newest first.
+// openIntents returns, for each request, the valid intents whose fences are missing, newest first.
 func (r *Reconciler) openIntents(ctx context.Context, found *intentLog) (open [][]store.Intent, err error) {
 	for requests := range slices.Chunk(slices.Collect(maps.Keys(found.intents)), batchSize) {
 		var ids []uuid.UUID
@@ -403,9 +404,9 @@ func pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// settleOpenIntents waits for the other dialers, reads the withdrawals that they published
-// meanwhile, and settles the intents that are still open. It ignores intents after topicEnd,
-// because their fences can commit only on the present database server.
+// settleOpenIntents waits for the other dialers, reads the withdrawals that they published in the
+// meantime, and settles the intents that are still open. It ignores intents after topicEnd, because
+// their fences can commit only on the present database server.
 func (r *Reconciler) settleOpenIntents(
 	ctx context.Context, server string, found *intentLog, topicEnd kafka.Offsets,
 ) error {
@@ -436,8 +437,9 @@ func (r *Reconciler) settleOpenIntents(
 	return nil
 }
 
-// readIntents returns ErrConfirmationNeeded if it cannot decode a record. Such a record can be the
-// intent of a call that rang, and its request must not be dialed again.
+// readIntents reads the records between the offsets into the log. If it cannot decode a record, it
+// returns ErrConfirmationNeeded: the record can be the intent of a call that rang, and its request
+// must not be dialed again.
 func (r *Reconciler) readIntents(ctx context.Context, from, to kafka.Offsets, log *intentLog) error {
 	return kafka.Scan(ctx, r.cfg, "dialer-reconciler", kafka.DialIntents, from, to, func(rec kafka.Record) error {
 		i, withdrawn, err := decode(rec)
@@ -456,7 +458,7 @@ func (r *Reconciler) readIntents(ctx context.Context, from, to kafka.Offsets, lo
 }
 
 // Accept makes the next reconciliation read the topic from its oldest record and skip records that
-// cannot be decoded. The stored positions are replaced. An operator calls Accept after
+// cannot be decoded. It replaces the stored positions. An operator runs it after
 // ErrConfirmationNeeded.
 func Accept(ctx context.Context, cfg kafka.Config, st *store.Store) (kafka.Bounds, error) {
 	client, err := kafka.NewClient(cfg, "dialer-accept-intents", nil)

@@ -60,7 +60,8 @@ func newFixture(t *testing.T) *fixture {
 	return w
 }
 
-// meanwhile replaces the wait for the other dialers. It can be nil.
+// newReconciler returns a reconciler. Instead of waiting for the other dialers, it calls meanwhile,
+// which can be nil.
 func (w *fixture) newReconciler(meanwhile func()) *Reconciler {
 	r := NewReconciler(w.cfg, w.publisher, w.store, time.Minute, prometheus.NewRegistry())
 	r.waitForDialers = func(context.Context) error {
@@ -72,7 +73,7 @@ func (w *fixture) newReconciler(meanwhile func()) *Reconciler {
 	return r
 }
 
-// The reconciliation must permit dialing.
+// reconcile runs one check, after which dialing must be permitted.
 func (w *fixture) reconcile() {
 	w.Helper()
 	r := w.newReconciler(nil)
@@ -100,7 +101,7 @@ func (w *fixture) exec(sql string, args ...any) {
 	}
 }
 
-// newIntent returns an intent of a process that is dead.
+// newIntent returns an intent. The process that published it is dead.
 func (w *fixture) newIntent() store.Intent {
 	id, now := uuid.Must(uuid.NewV7()), time.Now()
 	return store.Intent{
@@ -160,9 +161,8 @@ func (w *fixture) inAnotherCall(i store.Intent) {
 		uuid.Must(uuid.NewV7()), w.workspace, i.To)
 }
 
-// publishForTwoTrunks publishes two intents of one request for two trunks. The first trunk has
-// refused its call, so the first intent is withdrawn. The second intent has no fence (the row that
-// permits the dial).
+// publishForTwoTrunks publishes two intents of a request, one for each of two trunks. The first
+// trunk refused the call, so the first intent is withdrawn. The second intent has no fence.
 func (w *fixture) publishForTwoTrunks(i store.Intent, instance uuid.UUID) {
 	w.Helper()
 	w.enqueue(i)
@@ -186,11 +186,12 @@ func (w *fixture) insertFence(i store.Intent) {
 
 type outcome struct {
 	State string
-	// Call is the status of the call. Owned is true if the process of the intent owns the call.
+	// Call is the status of the call. Owned is true if the process that published the intent owns the
+	// call.
 	Call   string
 	Owned  bool
 	Ending string
-	// Failed is the number of events with dial_state_unknown.
+	// Failed is the number of events with the error dial_state_unknown.
 	Fences, Failed int
 }
 
@@ -220,8 +221,8 @@ func TestReconcile_SettlesIntentsWithoutAFence(t *testing.T) {
 		before func(w *fixture, i store.Intent)
 		// meanwhile runs while the reconciler waits for the other dialers.
 		meanwhile func(w *fixture, i store.Intent)
-		// If stale is true, another process publishes a second intent of the request. This process
-		// withdraws the second intent while the reconciler waits.
+		// stale adds a second intent of the request, which another process publishes. This process
+		// withdraws it while the reconciler waits.
 		stale bool
 		want  outcome
 	}{
@@ -432,7 +433,7 @@ func TestReconcile_SettlesIntentsWithoutAFence(t *testing.T) {
 					tt.meanwhile(w, i)
 				}
 			})
-			for range 2 { // the second check changes nothing
+			for range 2 { // the second check must change nothing
 				if err := r.checkServer(t.Context()); err != nil {
 					t.Fatalf("check = %v", err)
 				}
@@ -444,8 +445,8 @@ func TestReconcile_SettlesIntentsWithoutAFence(t *testing.T) {
 	}
 }
 
-// Two dialers have read the same open intents.
-func TestSettleIntents_SecondDialerChangesNothing(t *testing.T) {
+// Two dialers have read the same open intents. Only the first one may settle them.
+func TestSettleIntents_OnlyTheFirstOfTwoDialersSettlesThem(t *testing.T) {
 	t.Parallel()
 	w := newFixture(t)
 	w.reconcile()
@@ -471,9 +472,9 @@ func TestSettleIntents_SecondDialerChangesNothing(t *testing.T) {
 	}
 }
 
-// Another dialer reconciles the database server while this dialer waits. Since then, a request can
+// While this dialer waits, another dialer reconciles the database server. Since then, a request can
 // have been queued again or dialed.
-func TestReconcile_SettlesNothingIfAnotherDialerHasReconciled(t *testing.T) {
+func TestReconcile_ChangesNothingIfAnotherDialerHasReconciled(t *testing.T) {
 	t.Parallel()
 	w := newFixture(t)
 	w.reconcile()
@@ -493,8 +494,8 @@ func TestReconcile_SettlesNothingIfAnotherDialerHasReconciled(t *testing.T) {
 	}
 }
 
-// A dialer can die after it published an intent and before it committed the fence. If the database
-// server has not changed, another dialer can dial the request.
+// A dialer can die after it has published an intent and before the commit of the fence. If the
+// database server has not changed, another dialer can dial the request.
 func TestReconcile_DoesNotSettleIntentsOfTheSameDatabaseServer(t *testing.T) {
 	t.Parallel()
 	w := newFixture(t)
@@ -508,7 +509,8 @@ func TestReconcile_DoesNotSettleIntentsOfTheSameDatabaseServer(t *testing.T) {
 	}
 }
 
-// Consumers of dial-events.v1 can have received earlier events of a lost call.
+// Consumers of dial-events.v1 can have received earlier events of a lost call, so its end must be
+// published.
 func TestReconcile_PublishesTheEndOfALostCall(t *testing.T) {
 	t.Parallel()
 	w := newFixture(t)
@@ -542,7 +544,8 @@ func TestReconcile_PublishesTheEndOfALostCall(t *testing.T) {
 	}
 }
 
-// If another call to the number is live, a lost call is not inserted again.
+// A lost call is not inserted again if another call to the number is live. Its end must be
+// published anyway.
 func TestReconcile_PublishesTheEndOfACallThatIsNotRestored(t *testing.T) {
 	t.Parallel()
 	w := newFixture(t)
@@ -573,8 +576,8 @@ func TestReconcile_PublishesTheEndOfACallThatIsNotRestored(t *testing.T) {
 	}
 }
 
-// The limits count only requests whose look_at is not before scan_from. A claim sets look_at to a
-// later time, so a reconciliation must do the same for a restored request.
+// The limits count only requests whose look_at is not before scan_from. So the reconciliation must
+// set look_at of an inserted request to a later time, as a claim does.
 func TestReconcile_RestoredRequestsCountTowardsTheLimits(t *testing.T) {
 	t.Parallel()
 	for name, enqueued := range map[string]bool{
@@ -604,8 +607,8 @@ func TestReconcile_RestoredRequestsCountTowardsTheLimits(t *testing.T) {
 	}
 }
 
-// The intents of fenced calls are already published, so these calls may be dialed.
-func TestReconciled_IsTrueWhileThePublisherFails(t *testing.T) {
+// The intents of calls with a fence are already published. So these calls may still be dialed.
+func TestReconciled_StaysTrueWhileThePublisherFails(t *testing.T) {
 	t.Parallel()
 	w := newFixture(t)
 	r := w.newReconciler(nil)
@@ -624,8 +627,8 @@ func TestReconciled_IsTrueWhileThePublisherFails(t *testing.T) {
 	}
 }
 
-// If the database fails or is slow, it is not necessarily on another server. Fenced calls may still
-// be dialed, because the statements of a dial fail or wait too.
+// If the database fails or is slow, it does not have to be another server. Calls with a fence may
+// still be dialed: the statements of a dial also fail or wait.
 func TestReconciled_StaysTrueIfTheCheckOfTheDatabaseFails(t *testing.T) {
 	t.Parallel()
 	w := newFixture(t)
@@ -705,7 +708,8 @@ func TestReconcile_RequestsAreClaimedOnlyAfterReconciliation(t *testing.T) {
 	}
 }
 
-// The calls before the reconciliation store the legs of live calls, which the reconciliation reads.
+// The function must be called before the reconciliation, because the reconciliation reads the legs
+// of live calls, which the function stores.
 func TestOnChange_IsCalledBeforeAndAfterAReconciliation(t *testing.T) {
 	t.Parallel()
 	w := newFixture(t)
@@ -717,7 +721,7 @@ func TestOnChange_IsCalledBeforeAndAfterAReconciliation(t *testing.T) {
 		}
 	})
 	for _, step := range []struct {
-		server string // empty if the database server does not change in this step
+		server string // empty if the database server does not change
 		want   int
 	}{{want: 0}, {server: "b", want: 2}, {want: 2}, {server: "c", want: 4}} {
 		if step.server != "" {
@@ -732,7 +736,7 @@ func TestOnChange_IsCalledBeforeAndAfterAReconciliation(t *testing.T) {
 	}
 }
 
-// The topic can have lost intents of fences that the database also lost.
+// The topic can have lost intents whose fences the database has lost too.
 func TestReconcile_MissingIntentsNeedConfirmation(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
@@ -745,7 +749,7 @@ func TestReconcile_MissingIntentsNeedConfirmation(t *testing.T) {
 				if _, err := admin.DeleteTopics(w.Context(), kafka.DialIntents.Name); err != nil {
 					return err
 				}
-				// another client, because the publisher's client has cached the deleted topic
+				// This needs another client, because the publisher's client has cached the deleted topic.
 				client, err := kafka.NewClient(w.cfg, "test", nil)
 				if err != nil {
 					return err
@@ -777,7 +781,7 @@ func TestReconcile_MissingIntentsNeedConfirmation(t *testing.T) {
 				t.Fatal(err)
 			}
 			r := w.newReconciler(nil)
-			testkit.NoError(t, func() error { // repeated until the client uses the new topic
+			testkit.NoError(t, func() error { // until the client uses the new topic
 				if err := r.checkServer(t.Context()); !errors.Is(err, ErrConfirmationNeeded) {
 					return fmt.Errorf("check = %w, want ErrConfirmationNeeded", err)
 				}
@@ -799,7 +803,7 @@ func TestReconcile_MissingIntentsNeedConfirmation(t *testing.T) {
 	}
 }
 
-// A record that this build cannot decode can be the intent of a call that rang.
+// A record that cannot be decoded can be the intent of a call that rang.
 func TestReconcile_UndecodableIntentNeedsConfirmation(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
@@ -876,7 +880,8 @@ func TestAdvance_NextReconciliationReadsNoIntentAgain(t *testing.T) {
 	}
 }
 
-// A process can have published the intent of a claimed request and not committed its fence yet.
+// The process that claimed a request can have published the intent without having committed the
+// fence yet.
 func TestAdvance_KeepsThePositionWhileAClaimCanCommitAFence(t *testing.T) {
 	t.Parallel()
 	w := newFixture(t)
@@ -905,9 +910,9 @@ func TestAdvance_KeepsThePositionWhileAClaimCanCommitAFence(t *testing.T) {
 	}
 }
 
-// A request can be claimed while the reconciler reads the end of the topic. The intent of this
-// claim can be below that end.
-func TestAdvance_KeepsThePositionForAClaimMadeMeanwhile(t *testing.T) {
+// A request is claimed while the reconciler reads the end of the topic. The intent of this claim
+// can be before that end.
+func TestAdvance_KeepsThePositionForAClaimMadeDuringTheRead(t *testing.T) {
 	t.Parallel()
 	w := newFixture(t)
 	cluster, err := kfake.NewCluster(kfake.NumBrokers(1))
@@ -951,13 +956,13 @@ func TestAdvance_KeepsThePositionForAClaimMadeMeanwhile(t *testing.T) {
 	}
 }
 
-// The trunk of a fenced call can refuse the call. The intent for the next trunk is then published
-// before the fence for that trunk commits.
-func TestAdvance_KeepsThePositionWhileAnotherTrunkCanBeFenced(t *testing.T) {
+// A trunk can still refuse a call with a fence. The intent for the next trunk is then published
+// before its fence commits.
+func TestAdvance_KeepsThePositionWhileTheNextTrunkCanGetAFence(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
-		// since is the time from the commit of the fence to the reading of the offsets. It is
-		// negative if the offsets were read first.
+		// since is the time from the commit of the fence until the offsets were read. It is negative if
+		// the offsets were read first.
 		since time.Duration
 		call  string
 		moves bool
@@ -995,7 +1000,8 @@ func TestAdvance_KeepsThePositionWhileAnotherTrunkCanBeFenced(t *testing.T) {
 	}
 }
 
-// Under load there is always a newer claim, so the positions must not wait for newer claims.
+// Under load, there are always newer claims. So the positions must not wait for claims that were
+// made after the end of the topic was read.
 func TestAdvance_WaitsOnlyForClaimsMadeBeforeTheEndWasRead(t *testing.T) {
 	t.Parallel()
 	w := newFixture(t)
@@ -1008,7 +1014,7 @@ func TestAdvance_WaitsOnlyForClaimsMadeBeforeTheEndWasRead(t *testing.T) {
 	}
 	advance := func() {
 		t.Helper()
-		r.advancedAt = time.Time{} // the previous advance was long ago
+		r.advancedAt = time.Time{} // as if the previous advance was long ago
 		if err := r.checkServer(t.Context()); err != nil {
 			t.Fatalf("check = %v", err)
 		}

@@ -21,7 +21,7 @@ const (
 	maxKey = 1000
 )
 
-// keyView is the response about the key of an agent. It never contains the key itself.
+// keyView is the response about the key of an agent. It does not contain the key itself.
 type keyView struct {
 	AgentID   uuid.UUID         `json:"agent_id"`
 	HasKey    bool              `json:"has_key"`
@@ -29,7 +29,7 @@ type keyView struct {
 }
 
 // putAgentKey handles PUT .../agent-keys/{agent_id}. The key authenticates requests to the agent's
-// own model, or signs the requests to the agent's media URL.
+// model, or signs the requests to the agent's media URL.
 func (a *API) putAgentKey(w http.ResponseWriter, r *http.Request) error {
 	id, err := httpserver.PathID(r, "agent_id", "agent")
 	if err != nil {
@@ -37,7 +37,7 @@ func (a *API) putAgentKey(w http.ResponseWriter, r *http.Request) error {
 	}
 	workspaceID := serviceauth.CallerFrom(r.Context()).WorkspaceID
 	key, fault := readKey(r)
-	if fault != nil { // an unknown agent gives 404, even if the body has faults
+	if fault != nil { // for an unknown agent, the response is 404 even if the body is invalid
 		if err := a.keys.Known(r.Context(), workspaceID, id); err != nil {
 			return missingKey(err)
 		}

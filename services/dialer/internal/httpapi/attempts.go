@@ -45,7 +45,7 @@ func viewAttempt(a store.Attempt) attemptView {
 }
 
 // listAttempts handles GET /admin/v1/workspaces/{id}/attempts?of=. It returns the attempts of a
-// call or of a call request, newest first. The parameter `of` is the id of the call or the request.
+// call or a call request, newest first. The parameter `of` is the id of the call or the request.
 func (a *API) listAttempts(w http.ResponseWriter, r *http.Request) error {
 	query, err := page.Parse(r.URL.Query())
 	if err != nil {

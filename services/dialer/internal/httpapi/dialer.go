@@ -18,8 +18,8 @@ type dialerView struct {
 	Pauses        []pauseView        `json:"pauses"`
 }
 
-// pauseView is a scope whose dialing is paused now. ID is null if everything is paused. WorkspaceID
-// is the workspace of a paused workspace or agent, otherwise null.
+// pauseView is a scope whose dialing is paused now. ID is null if all dialing is paused.
+// WorkspaceID is null unless a workspace or an agent is paused.
 type pauseView struct {
 	Level       dialqueue.PauseLevel `json:"level"`
 	ID          *uuid.UUID           `json:"id"`
@@ -37,8 +37,8 @@ type processView struct {
 	SIP *replicas.SIP `json:"sip"`
 }
 
-// agentCircuitView is an address of AI agents to which one process sends no calls. The process's
-// circuit for this address is open.
+// agentCircuitView is an address of AI agents whose circuit is open in one process, so that this
+// process sends no calls there.
 type agentCircuitView struct {
 	Replica     string             `json:"replica"`
 	Kind        string             `json:"kind"`
@@ -46,8 +46,7 @@ type agentCircuitView struct {
 	OpenUntil   *openapi.Timestamp `json:"open_until"`
 }
 
-// The counts Due, Paused and Scheduled are at most 10,000. Due does not include the paused
-// requests.
+// Due, Paused and Scheduled stop at 10,000. Due does not include paused requests.
 type queueView struct {
 	Due              int64   `json:"due"`
 	Paused           int64   `json:"paused"`

@@ -19,11 +19,11 @@ import (
 	"ringfence.dev/services/dialer/internal/store"
 )
 
-// maxReason is the longest reason of a change, in characters.
+// maxReason is the maximum length of the reason for a change, in characters.
 const maxReason = 500
 
-// viewDialing returns the response about the state of dialing. After until has passed, the state is
-// active, and the other fields still describe the pause.
+// viewDialing returns the response about the state of dialing. After until, the state is active,
+// and the other fields still describe the pause.
 func viewDialing(s dialqueue.DialingState) openapi.Dialing {
 	view := openapi.Dialing{State: openapi.DialingStateActive}
 	if s.Paused {
@@ -38,8 +38,8 @@ func viewDialing(s dialqueue.DialingState) openapi.Dialing {
 	return view
 }
 
-// viewActor returns who changed the state. A dialer of an earlier version stored a person as an
-// operator, without the name.
+// viewActor returns who changed the state. An earlier version of the dialer stored persons as
+// operators, without a name.
 func viewActor(actor dialqueue.Actor) *openapi.DialingActor {
 	if id, isPerson := (serviceauth.Caller{Operator: actor.Name}).Person(); isPerson {
 		actor = dialqueue.Actor{Type: dialqueue.ActorUser, ID: &id}
@@ -55,7 +55,8 @@ type dialingBody struct {
 	Until  json.RawMessage `json:"until"`
 }
 
-// change checks the body of a change. A reason is required for a pause, and optional for a resume.
+// change validates the body of a request that pauses or resumes dialing. A reason is required for a
+// pause, and optional for a resume.
 func (b dialingBody) change(now time.Time) (change dialqueue.DialingChange, err error) {
 	switch {
 	case b.State == nil:
@@ -111,7 +112,7 @@ func actorOf(c serviceauth.Caller) dialqueue.Actor {
 	return actor
 }
 
-// scopeOf returns the scope that a request names. Its error is 404 if there is no such scope.
+// scopeOf returns the scope of a request. If there is no such scope, the error has the status 404.
 type scopeOf func(*http.Request) (dialqueue.PauseScope, error)
 
 // readDialing handles GET .../dialing.
@@ -129,8 +130,8 @@ func (a *API) readDialing(scopeOf scopeOf) func(http.ResponseWriter, *http.Reque
 	}
 }
 
-// putDialing handles PUT .../dialing. From 2 s after the response to a pause, no process sends an
-// INVITE for the scope.
+// putDialing handles PUT .../dialing. After a pause, no process sends an INVITE for the scope later
+// than 2 s after the response.
 func (a *API) putDialing(scopeOf scopeOf) func(http.ResponseWriter, *http.Request) error {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		scope, err := scopeOf(r)
@@ -147,7 +148,7 @@ func (a *API) putDialing(scopeOf scopeOf) func(http.ResponseWriter, *http.Reques
 		}
 		change.Actor = actorOf(serviceauth.CallerFrom(r.Context()))
 		state, err := a.store.SetDialing(r.Context(), scope, change)
-		if errors.Is(err, store.ErrNoAgent) { // the agent was deleted after scopeOf found it
+		if errors.Is(err, store.ErrNoAgent) { // the agent was deleted after scopeOf had found it
 			return apierr.NotFound("agent")
 		}
 		if err != nil {
@@ -161,7 +162,8 @@ func everythingScope(*http.Request) (dialqueue.PauseScope, error) {
 	return dialqueue.PauseScope{Level: dialqueue.PauseEverything}, nil
 }
 
-// The gateway has checked that the workspace exists.
+// workspaceScope returns the scope of a workspace. The gateway has already checked that the
+// workspace exists.
 func workspaceScope(r *http.Request) (dialqueue.PauseScope, error) {
 	return dialqueue.PauseScope{Level: dialqueue.PauseWorkspace, ID: serviceauth.CallerFrom(r.Context()).WorkspaceID}, nil
 }

@@ -62,7 +62,7 @@ func TestDialing_EachScopeHasItsOwnState(t *testing.T) {
 	}
 	checkWorkspaces(t, pauses, o.workspace.String())
 	for _, path := range paths {
-		// until has no effect on a resume
+		// A resume ignores `until`.
 		const resume = `{"state":"active","until":"2020-01-01T00:00:00Z"}`
 		if status, state, body := o.sendOperator(t, http.MethodPut, path, resume); status != 200 ||
 			state["state"] != "active" || state["until"] != nil {
@@ -71,7 +71,7 @@ func TestDialing_EachScopeHasItsOwnState(t *testing.T) {
 	}
 }
 
-// checkWorkspaces checks that only pauses of a workspace or an agent name a workspace.
+// checkWorkspaces checks that a pause names a workspace only if a workspace or an agent is paused.
 func checkWorkspaces(t *testing.T, pauses []any, workspace string) {
 	t.Helper()
 	for _, item := range pauses {
@@ -116,7 +116,7 @@ func TestDialing_RefusesInvalidChanges(t *testing.T) {
 	}
 }
 
-func TestDialing_UnknownScopeGets404(t *testing.T) {
+func TestDialing_UnknownScopeIsAnsweredWith404(t *testing.T) {
 	t.Parallel()
 	o := open(t)
 	other := uuid.Must(uuid.NewV7())
@@ -138,8 +138,8 @@ func TestDialing_UnknownScopeGets404(t *testing.T) {
 	}
 }
 
-// An API key belongs to one workspace, so its client can change only the state of this workspace.
-func TestDialing_StateNamesTheAPIKeyOfTheClient(t *testing.T) {
+// An API key belongs to one workspace. So its client can change only the state of this workspace.
+func TestDialing_StateNamesTheAPIKeyThatChangedIt(t *testing.T) {
 	t.Parallel()
 	o, key := open(t), uuid.Must(uuid.NewV7())
 	send := func(workspace uuid.UUID, method, body string) map[string]any {
@@ -173,7 +173,7 @@ func TestDialing_StateNamesTheAPIKeyOfTheClient(t *testing.T) {
 	}
 }
 
-func TestDialing_NamesThePersonWhoPaused(t *testing.T) {
+func TestDialing_StateNamesThePersonWhoPaused(t *testing.T) {
 	t.Parallel()
 	o, person := open(t), uuid.Must(uuid.NewV7())
 	const path = "/admin/v1/dialing"
@@ -198,7 +198,7 @@ func TestDialing_NamesThePersonWhoPaused(t *testing.T) {
 	if diff := cmp.Diff(want, pause("Grace")); diff != "" {
 		t.Errorf("set_by (-want +got):\n%s", diff)
 	}
-	want["name"] = nil // a gateway of an earlier version sends no name
+	want["name"] = nil // an earlier version of the gateway sends no name
 	if diff := cmp.Diff(want, pause("")); diff != "" {
 		t.Errorf("set_by without a name (-want +got):\n%s", diff)
 	}

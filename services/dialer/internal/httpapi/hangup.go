@@ -19,7 +19,7 @@ import (
 	"ringfence.dev/services/dialer/internal/store"
 )
 
-// RequestHangup marks a live call to be hung up, for the service `calls`.
+// RequestHangup marks a live call to be hung up. The service `calls` calls it.
 func (a *API) RequestHangup(
 	ctx context.Context, req *connect.Request[dialerv1.RequestHangupRequest],
 ) (*connect.Response[dialerv1.RequestHangupResponse], error) {
@@ -43,7 +43,7 @@ func (a *API) RequestHangup(
 }
 
 // hangUpWorkspace handles POST /admin/v1/workspaces/{id}/hangup. It responds 202 with the number of
-// live calls, which are then hung up.
+// live calls. They are hung up after the response.
 func (a *API) hangUpWorkspace(w http.ResponseWriter, r *http.Request) error {
 	caller := serviceauth.CallerFrom(r.Context())
 	calls, err := a.store.RequestHangups(r.Context(), caller.WorkspaceID, caller.Operator)

@@ -18,8 +18,8 @@ import (
 	"ringfence.dev/services/dialer/internal/store"
 )
 
-// agentTimeout is how long a request waits until the record of a new agent arrives from agents.v1.
-// The record arrives at most 5 s late.
+// agentTimeout is how long a request waits for the record of a new agent from agents.v1. The record
+// arrives within 5 s.
 const agentTimeout = 5 * time.Second
 
 type numberView struct {
@@ -34,8 +34,8 @@ func viewNumber(n dialqueue.Number) numberView {
 		CreatedAt: openapi.TimestampOf(page.TimeOf(n.NumberID))}
 }
 
-// addNumber handles POST .../numbers. It responds 201. After the response, the agent answers
-// inbound calls to the number.
+// addNumber handles POST .../numbers. It responds 201. From then on, the agent answers inbound
+// calls to the number.
 func (a *API) addNumber(w http.ResponseWriter, r *http.Request) error {
 	var body struct {
 		PhoneE164 *string `json:"phone_e164"`
@@ -55,7 +55,7 @@ func (a *API) addNumber(w http.ResponseWriter, r *http.Request) error {
 		return apierr.Unprocessable("invalid_phone", "phone_e164 is not a number in E.164 form, like +14155550123.")
 	}
 	agentID, err := uuid.Parse(*body.AgentID)
-	// refuse other lengths, because uuid.Parse also accepts other notations
+	// uuid.Parse also accepts other notations, which have other lengths.
 	if err != nil || len(*body.AgentID) != 36 {
 		return apierr.Validation("agent_id", "is not a UUID.")
 	}
@@ -81,8 +81,8 @@ func (a *API) addNumber(w http.ResponseWriter, r *http.Request) error {
 	return httpserver.WriteJSON(w, http.StatusCreated, viewNumber(added))
 }
 
-// retryUnknown repeats attempt for at most agentTimeout while attempt returns unknownErr. The
-// record of an agent that was created a moment ago can arrive late.
+// retryUnknown repeats attempt while it returns unknownErr, for at most agentTimeout. The record of
+// an agent that was just created can arrive late.
 func retryUnknown(ctx context.Context, unknownErr error, attempt func() error) error {
 	for start := time.Now(); ; {
 		err := attempt()
@@ -136,7 +136,7 @@ func (a *API) readNumber(w http.ResponseWriter, r *http.Request) error {
 	return httpserver.WriteJSON(w, http.StatusOK, viewNumber(*number))
 }
 
-// removeNumber handles DELETE .../numbers/{number_id}. After the response, inbound calls to the
+// removeNumber handles DELETE .../numbers/{number_id}. From the response on, inbound calls to the
 // number are refused.
 func (a *API) removeNumber(w http.ResponseWriter, r *http.Request) error {
 	id, err := httpserver.PathID(r, "number_id", "number")

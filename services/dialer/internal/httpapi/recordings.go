@@ -13,18 +13,17 @@ import (
 	"ringfence.dev/services/dialer/internal/recordings"
 )
 
-// Recordings serves the recordings of a local directory. The zero value has no directory and serves
-// no recordings.
+// Recordings serves recordings from a local directory. The zero value serves none.
 type Recordings struct {
 	Files *recordings.Directory
 	Links *recordingstore.Links
 }
 
-// downloadTimeout limits the duration of a download. The largest recording has 53 MB.
+// downloadTimeout limits a download. The largest recording has 53 MB.
 const downloadTimeout = time.Hour
 
-// readRecording handles GET /recordings/… for a client that has a valid link. It responds with the
-// file or with the requested ranges of the file. Without a valid link it always responds 404.
+// readRecording handles GET /recordings/… for a client with a valid link. It responds with the
+// file, or with the requested ranges of the file. Without a valid link, it always responds 404.
 func (a *API) readRecording(w http.ResponseWriter, r *http.Request) error {
 	key := chi.URLParam(r, "*")
 	none := apierr.New(
@@ -45,7 +44,7 @@ func (a *API) readRecording(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return fmt.Errorf("stat recording: %w", err)
 	}
-	// An error is harmless. It occurs only in tests whose response writer has no connection.
+	// The error is ignored. It occurs only in tests, whose response writers have no connection.
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(downloadTimeout))
 	header := w.Header()
 	header.Set("Content-Type", recordingstore.ContentType)
@@ -56,12 +55,12 @@ func (a *API) readRecording(w http.ResponseWriter, r *http.Request) error {
 	return content.refusal()
 }
 
-// contentWriter passes the responses of http.ServeContent to the client, except errors. For an
-// error, the client receives the error body of docs/reference/api/README.md#error-responses. A 304
-// is not an error and has no body.
+// contentWriter passes the responses of http.ServeContent on to the client, except errors. Instead
+// of an error, the client receives the error body of docs/reference/api/README.md#error-responses.
+// A 304 is not an error and has no body.
 type contentWriter struct {
 	http.ResponseWriter
-	errorStatus int // status code of the error, or 0 if there is none
+	errorStatus int // status code of the error, or 0
 }
 
 func (w *contentWriter) WriteHeader(status int) {
@@ -80,7 +79,7 @@ func (w *contentWriter) Write(p []byte) (int, error) {
 	return w.ResponseWriter.Write(p)
 }
 
-// Unwrap lets http.ResponseController find the connection.
+// Unwrap is needed by http.ResponseController to find the connection.
 func (w *contentWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 func (w *contentWriter) refusal() error {

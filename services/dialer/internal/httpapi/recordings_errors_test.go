@@ -15,8 +15,8 @@ import (
 	"ringfence.dev/libs/serviceauth"
 )
 
-// Range requests and conditional requests can be refused.
-func TestRecording_ErrorsHaveTheErrorBody(t *testing.T) {
+// http.ServeContent can refuse range requests and conditional requests.
+func TestRecording_ErrorsHaveTheErrorBodyOfTheAPI(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name   string
@@ -82,7 +82,7 @@ func TestRecording_ErrorsHaveTheErrorBody(t *testing.T) {
 	}
 }
 
-// The response must have the API's error body and no header that belongs to a recording.
+// wantErrorBody checks that the response has the API's error body, and no header of a recording.
 func wantErrorBody(t *testing.T, response *httptest.ResponseRecorder, code string) {
 	t.Helper()
 	var body struct {

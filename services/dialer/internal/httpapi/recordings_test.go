@@ -35,7 +35,7 @@ func emptyRecordings(t testing.TB) httpapi.Recordings {
 	return httpapi.Recordings{Files: files, Links: links}
 }
 
-// The gateway sends this request for a client with a link.
+// fetch sends the request that the gateway sends for a client with a link.
 func (o fixture) fetch(t *testing.T, method, target, ranges string) *httptest.ResponseRecorder {
 	t.Helper()
 	request := httptest.NewRequest(method, target, nil)

@@ -1,5 +1,6 @@
-// Package httpapi serves the routes of operators for numbers, attempts, agent keys and trunks, the
-// recordings of a local directory, and the internal APIs for the service `calls` and the gateway.
+// Package httpapi contains the operators' routes for numbers, attempts, agent keys and trunks. It
+// also serves the recordings of a local directory, and the internal APIs for the service `calls`
+// and the gateway.
 package httpapi
 
 import (
@@ -39,9 +40,9 @@ type API struct {
 type Check func(context.Context, trunks.Trunk) []trunks.CheckStep
 
 // New returns the handler of all routes. Operators use /admin/v1/workspaces/{id}, /admin/v1/dialer,
-// /admin/v1/dialing and /admin/v1/trunks. Clients use /v1/dialing. Clients with a link read
-// recordings. The service `calls` withdraws requests and hangs up calls. The service `calls` and
-// the gateway store settings. hangUp is called after calls were marked to be hung up.
+// /admin/v1/dialing and /admin/v1/trunks. Clients use /v1/dialing, and read recordings with a link.
+// The service `calls` withdraws requests and hangs up calls. The service `calls` and the gateway
+// store settings. The handler calls hangUp after it has marked calls to be hung up.
 func New(
 	st *store.Store,
 	trunkStore *store.Trunks,
@@ -76,7 +77,7 @@ func New(
 		r.Use(keys.RequireOperator)
 		r.Get("/", httpserver.Handle(api.listAttempts))
 	})
-	// The gateway reads the attempts for the timeline of a call request.
+	// The gateway needs the attempts for the timeline of a call request.
 	router.With(keys.RequireCaller).Get("/internal/v1/attempts", httpserver.Handle(api.listAttempts))
 	router.Route("/admin/v1/workspaces/{id}/agent-keys/{agent_id}", func(r chi.Router) {
 		r.Use(keys.RequireOperator)

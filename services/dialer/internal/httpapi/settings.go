@@ -11,9 +11,9 @@ import (
 	"ringfence.dev/services/dialer/internal/dialqueue"
 )
 
-// ApplySetting stores a workspace or an agent. The gateway calls it after the commit of a
-// workspace, and the service `calls` after the commit of an agent. Every dial-time check that
-// begins after the response uses the new setting, on every replica.
+// ApplySetting stores a workspace or an agent. The gateway calls it after it has committed a
+// workspace, and the service `calls` after it has committed an agent. After the response, every
+// dial-time check on every replica uses the new setting.
 func (a *API) ApplySetting(
 	ctx context.Context, req *connect.Request[settingsv1.ApplySettingRequest],
 ) (*connect.Response[settingsv1.ApplySettingResponse], error) {

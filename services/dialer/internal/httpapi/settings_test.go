@@ -59,7 +59,8 @@ func (o fixture) send(t *testing.T, url string, topic kafka.Topic, step settingS
 	return err
 }
 
-// A version can arrive by ApplySetting or from Kafka, and it can arrive late.
+// Each version arrives by ApplySetting and from Kafka, possibly late. The newest version must be
+// kept in any order.
 func TestSetting_NewestVersionIsKeptInAnyOrder(t *testing.T) {
 	t.Parallel()
 	tests := []struct {

@@ -7,8 +7,8 @@ import (
 	"ringfence.dev/libs/testkit"
 )
 
-// The test stores a time without a fraction of a second. An encoder that omits trailing zeros would
-// write no decimals.
+// The stored time has no fraction of a second. An encoder that omits trailing zeros would write it
+// without decimals.
 func TestTimestamps_HaveThreeDecimals(t *testing.T) {
 	t.Parallel()
 	o := open(t)

@@ -12,8 +12,8 @@ import (
 )
 
 // readTrace handles GET /admin/v1/trunks/{trunk_id}/trace?format=text|pcap&sip_call_id=. It returns
-// the SIP messages of the trunk that any dialer process has recorded. Dialer processes have no
-// messages of a disabled trunk, so the response to such a request is 409.
+// the SIP messages of the trunk that all dialer processes have recorded. It responds 409 for a
+// disabled trunk, because the processes keep no messages of it.
 func (a *API) readTrace(w http.ResponseWriter, r *http.Request) error {
 	id, err := trunkID(r)
 	if err != nil {
@@ -69,5 +69,5 @@ func writeFile(w http.ResponseWriter, contentType string, body []byte) {
 	w.Header().Set("Content-Type", contentType)
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
-	_, _ = w.Write(body) // an error means that the client disconnected
+	_, _ = w.Write(body) // an error means that the client has disconnected
 }

@@ -17,7 +17,7 @@ type trunkState struct {
 	Replicas      []replicaView `json:"replicas"`
 }
 
-// trunkCondition is the state of a trunk in one process, or combined from all processes.
+// trunkCondition is the state of a trunk, either in one process or in all processes together.
 type trunkCondition struct {
 	State            replicas.State     `json:"state"`
 	CircuitOpenUntil *openapi.Timestamp `json:"circuit_open_until"`
@@ -35,8 +35,8 @@ type answerView struct {
 	RoundTripMillis int64             `json:"round_trip_ms"`
 }
 
-// recentView contains the number of calls that were offered to the trunk in the last five minutes,
-// and the number of failed calls among them.
+// recentView contains the number of calls that were offered to a trunk in the last five minutes,
+// and how many of them failed.
 type recentView struct {
 	Calls     int     `json:"calls"`
 	Failures  int     `json:"failures"`
@@ -75,8 +75,9 @@ type trunkStates struct {
 	live    map[uuid.UUID]int
 }
 
-// readStates returns no error, because a client must not receive a 500 after its change was stored.
-// If the reports cannot be read, the state of each trunk is unknown.
+// readStates reads the states of trunks. If it cannot read the reports, the state of each trunk is
+// unknown. It returns no error, because a client must not receive a 500 after its change was
+// stored.
 func (a *API) readStates(ctx context.Context) trunkStates {
 	reports, err := a.replicas.List(ctx)
 	if err != nil {
@@ -89,8 +90,8 @@ func (a *API) readStates(ctx context.Context) trunkStates {
 	return trunkStates{reports: reports, live: live}
 }
 
-// After a change of the trunk's settings, the state is unknown until the reports contain the new
-// version of the settings.
+// viewTrunk returns the response about a trunk. After a change of its settings, the state is
+// unknown until the reports contain the new version.
 func (s trunkStates) viewTrunk(t trunks.Trunk) trunkView {
 	seen := replicas.OfTrunk(s.reports, t.TrunkID, t.Version)
 	merged := replicas.Merge(seen)

@@ -85,7 +85,7 @@ func TestTrunks_ShowTheStateOfAllReplicas(t *testing.T) {
 	}
 }
 
-// A change that was stored must succeed even if the reports cannot be read.
+// If a change was stored, the request must succeed even if the reports cannot be read.
 func TestTrunks_SucceedIfReportsCannotBeRead(t *testing.T) {
 	t.Parallel()
 	o := open(t)

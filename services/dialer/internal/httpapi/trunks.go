@@ -16,7 +16,7 @@ import (
 	"ringfence.dev/services/dialer/internal/trunks"
 )
 
-// trunkView is the response about a trunk. It shows whether the trunk has a password, but never the
+// trunkView is the response about a trunk. It shows whether the trunk has a password, but not the
 // password.
 type trunkView struct {
 	ID             uuid.UUID             `json:"id"`
@@ -69,8 +69,7 @@ func nilIfEmpty(text string) *string {
 	return &text
 }
 
-// addTrunk handles POST /admin/v1/trunks. It responds 201. After the response, calls can use the
-// trunk.
+// addTrunk handles POST /admin/v1/trunks. It responds 201. From then on, calls can use the trunk.
 func (a *API) addTrunk(w http.ResponseWriter, r *http.Request) error {
 	var body map[string]json.RawMessage
 	if err := httpserver.DecodeJSON(r, &body); err != nil {
@@ -90,7 +89,7 @@ func (a *API) addTrunk(w http.ResponseWriter, r *http.Request) error {
 	return a.writeTrunk(w, r, http.StatusCreated, added)
 }
 
-// listTrunks handles GET /admin/v1/trunks. The response lists the newest trunk first.
+// listTrunks handles GET /admin/v1/trunks. It lists the newest trunk first.
 func (a *API) listTrunks(w http.ResponseWriter, r *http.Request) error {
 	query, err := page.Parse(r.URL.Query())
 	if err != nil {
@@ -128,7 +127,7 @@ func (a *API) readTrunk(w http.ResponseWriter, r *http.Request) error {
 }
 
 // changeTrunk handles PATCH /admin/v1/trunks/{trunk_id}. Settings that are not in the body stay
-// unchanged; null resets a setting to its default. Live calls keep the settings with which they
+// unchanged. null resets a setting to its default. Live calls keep the settings with which they
 // began.
 func (a *API) changeTrunk(w http.ResponseWriter, r *http.Request) error {
 	id, err := trunkID(r)
@@ -136,7 +135,7 @@ func (a *API) changeTrunk(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if _, err := a.trunks.Find(r.Context(), id); err != nil {
-		return refusedTrunk(err, "") // an unknown trunk gives 404, even if the body has faults
+		return refusedTrunk(err, "") // for an unknown trunk, the response is 404 even if the body is invalid
 	}
 	var body map[string]json.RawMessage
 	if err := httpserver.DecodeJSON(r, &body); err != nil {
@@ -173,7 +172,7 @@ type checkView struct {
 }
 
 // checkTrunk handles POST /admin/v1/trunks/{trunk_id}/check. The process that handles the request
-// tests the trunk without a call.
+// tests the trunk, without placing a call.
 func (a *API) checkTrunk(w http.ResponseWriter, r *http.Request) error {
 	id, err := trunkID(r)
 	if err != nil {
@@ -209,7 +208,8 @@ func trunkID(r *http.Request) (uuid.UUID, error) {
 	return id, nil
 }
 
-// The response mentions no workspace, because all workspaces share the trunks.
+// noTrunk is the 404 for an unknown trunk. Its text names no workspace, because all workspaces
+// share the trunks.
 func noTrunk() error { return apierr.New(http.StatusNotFound, "not_found", "There is no such trunk.") }
 
 func refusedTrunk(err error, name string) error {

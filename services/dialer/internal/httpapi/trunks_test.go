@@ -118,7 +118,7 @@ func TestTrunks_CanBeCreatedListedChangedAndRemoved(t *testing.T) {
 	}
 }
 
-func TestTrunks_PasswordIsStoredSealed(t *testing.T) {
+func TestTrunks_PasswordIsStoredEncrypted(t *testing.T) {
 	t.Parallel()
 	o := open(t)
 	if status, _, responseBody := o.sendOperator(t, http.MethodPost, lines, wholeTrunk); status != http.StatusCreated {
@@ -144,8 +144,7 @@ func TestTrunks_TraceOfADisabledTrunkIsRefused(t *testing.T) {
 	if status != http.StatusCreated {
 		t.Fatalf("POST = %d %s", status, responseBody)
 	}
-	// insertOwner stores the heartbeat of a process that does not answer the trace request, because
-	// it records no messages.
+	// insertOwner stores the heartbeat of a process that does not answer trace requests.
 	const insertOwner = "INSERT INTO sip_leg_owners (owner, seen_at) VALUES (gen_random_uuid(), now())"
 	if _, err := o.pool.Exec(t.Context(), insertOwner); err != nil {
 		t.Fatal(err)
@@ -172,7 +171,7 @@ func (o fixture) keyOf(agent uuid.UUID) string {
 	return "/admin/v1/workspaces/" + o.workspace.String() + "/agent-keys/" + agent.String()
 }
 
-func TestAgentKeys_AreStoredSealedAndNeverShown(t *testing.T) {
+func TestAgentKeys_AreStoredEncryptedAndNeverReturned(t *testing.T) {
 	t.Parallel()
 	o := open(t)
 	home := o.keyOf(o.agent)
@@ -218,7 +217,7 @@ func TestAgentKeys_AreStoredSealedAndNeverShown(t *testing.T) {
 	}
 }
 
-// The record of a new agent can arrive late from agents.v1.
+// The record of a new agent can arrive from agents.v1 after this request.
 func TestAgentKeys_PutWaitsForTheRecordOfANewAgent(t *testing.T) {
 	t.Parallel()
 	o, late := open(t), uuid.New()

@@ -13,9 +13,8 @@ import (
 	"ringfence.dev/proto/dialerv1"
 )
 
-// Withdraw removes a request from the queue for the service `calls`. The withdrawal and the commit
-// of a fence (the row that permits one dial) are guarded updates of the same row. So only one of
-// them succeeds.
+// Withdraw removes a request from the queue. The service `calls` calls it. The withdrawal and the
+// commit of a fence change the same row under a condition, so only one of them succeeds.
 func (a *API) Withdraw(
 	ctx context.Context,
 	req *connect.Request[dialerv1.WithdrawRequest],

@@ -1,5 +1,5 @@
 // Package peers is the client of the service contacts-compliance. The dialer uses it for the
-// dial-time check, for reporting an opt-out, and for looking up a caller.
+// dial-time check, to report opt-outs, and to look up callers.
 package peers
 
 import (
@@ -22,16 +22,16 @@ const (
 	checkTimeout     = 2 * time.Second
 	reportTimeout    = 2 * time.Second
 	recogniseTimeout = time.Second
-	// validity is how long a result of the gates (the compliance checks) permits a dial.
+	// validity is how long a result of the gates permits a dial.
 	validity = 2 * time.Second
 )
 
-// Contacts is a client of contacts-compliance. Contacts is safe for concurrent use.
+// Contacts is a client of contacts-compliance. It is safe for concurrent use.
 type Contacts struct {
 	client compliancev1.DialCheckServiceClient
 }
 
-// New returns a client of the service at the base URL. The client signs its tokens with keys.
+// New returns a client of the service at the base URL. It signs its tokens with keys.
 func New(base string, keys *serviceauth.Keys) (*Contacts, error) {
 	traced, err := otelconnect.NewInterceptor(otelconnect.WithoutMetrics())
 	if err != nil {
@@ -45,25 +45,26 @@ func New(base string, keys *serviceauth.Keys) (*Contacts, error) {
 	return &Contacts{client: client}, nil
 }
 
-// Answer is the result of the gates. The call may be placed if Refused is nil and Until is zero.
+// Answer is the result of a dial-time check. The call may be placed if Refused is nil and Until is
+// zero.
 type Answer struct {
 	Refused *dialqueue.Refusal
-	// TimeZone is the person's time zone. TimeZone is empty if the zone is not known, or if the
-	// call may not be placed.
+	// TimeZone is the person's time zone. It is empty if the time zone is not known, or if the call
+	// may not be placed.
 	TimeZone string
-	// Until is the start of the next calling window, if the call request may wait for that window.
-	// Otherwise it is zero.
+	// Until is the start of the next calling window if the call request may wait for it. Otherwise
+	// Until is zero.
 	Until     time.Time
 	checkedAt time.Time
 }
 
-// IsValid reports whether the result still permits a dial. A result is valid for 2 s from the start
-// of the check, by this process's monotonic clock.
+// IsValid reports whether the result still permits a dial. A result is valid for 2 s after the
+// start of the check, by this process's monotonic clock.
 func (a Answer) IsValid() bool { return time.Since(a.checkedAt) < validity }
 
-// Since returns a copy of the result that is valid for 2 s from the earlier of at and the start of
-// the check. at is when the dialer read the other conditions of the dial, which must be equally
-// new.
+// Since returns a copy of the result. The copy is valid for 2 s from the earlier of two times: at,
+// and the start of the check. at is the time at which the dialer read the other conditions of the
+// dial, which must not be older either.
 func (a Answer) Since(at time.Time) Answer {
 	if at.Before(a.checkedAt) {
 		a.checkedAt = at
@@ -71,8 +72,9 @@ func (a Answer) Since(at time.Time) Answer {
 	return a
 }
 
-// Check runs the gates at dial time. After an error the call request must not be dialed. workspace
-// contains the permitted destinations with which the dialer checked the number before, or is nil.
+// Check runs the dial-time check. After an error, the call request must not be dialed. workspace
+// can be nil. Otherwise it contains the permitted destinations against which the dialer has already
+// checked the number.
 func (c *Contacts) Check(ctx context.Context, r dialqueue.Request, workspace *dialqueue.Workspace) (Answer, error) {
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
@@ -109,8 +111,8 @@ func (c *Contacts) Check(ctx context.Context, r dialqueue.Request, workspace *di
 	)
 }
 
-// OptOut reports that a person asked not to be called again. OptOut returns nil when
-// contacts-compliance has stored the opt-out.
+// OptOut reports that a person asked not to be called again. It returns nil if contacts-compliance
+// has stored the opt-out.
 func (c *Contacts) OptOut(ctx context.Context, o callstate.OptOut) error {
 	ctx, cancel := context.WithTimeout(ctx, reportTimeout)
 	defer cancel()
@@ -124,14 +126,14 @@ func (c *Contacts) OptOut(ctx context.Context, o callstate.OptOut) error {
 	return nil
 }
 
-// Caller is the person who calls. ContactID is nil if there is no contact with the person's number.
-// TimeZone is empty if the time zone is not known.
+// Caller is the person who calls. ContactID is nil if no contact has the person's number. TimeZone
+// is empty if the time zone is not known.
 type Caller struct {
 	ContactID *uuid.UUID
 	TimeZone  string
 }
 
-// Recognise looks up the contact and the time zone of a caller by phone number.
+// Recognise looks up a caller's contact and time zone by the phone number.
 func (c *Contacts) Recognise(ctx context.Context, workspaceID uuid.UUID, number string) (Caller, error) {
 	ctx, cancel := context.WithTimeout(ctx, recogniseTimeout)
 	defer cancel()

@@ -19,7 +19,7 @@ func (r *fixture) erase(call uuid.UUID) uuid.UUID {
 		r.t.Fatal(err)
 	}
 	erasure := uuid.New()
-	for range 2 { // the second erasure event must have no effect
+	for range 2 { // the second event must have no effect
 		err := pg.InTx(r.t.Context(), r.pool, func(tx pgx.Tx) error {
 			return r.store.EraseRequest(
 				r.t.Context(),

@@ -1,9 +1,9 @@
 // Package recordings records calls into files in the spool directory, and uploads each file to the
-// operator's storage after its call. It deletes a recording if it is too old, if its person was
-// erased, or if the person objected to it. The caller decides whether a call may be recorded and
-// when the recording starts.
+// operator's storage after its call. It deletes a recording that is too old, or whose person was
+// erased or objected to it. The caller decides whether a call may be recorded and when the
+// recording starts.
 //
-// The state of this work is stored in the database, so another process with the same spool
+// The database contains the state of each recording, so that another process with the same spool
 // directory can finish the work of a dead process.
 package recordings
 
@@ -25,19 +25,20 @@ import (
 )
 
 const (
-	// flushInterval is the time between two writes of the files. If a process dies, a recording
+	// flushInterval is the time between two writes of buffered audio. If the process dies, a recording
 	// loses at most this much audio.
 	flushInterval = 500 * time.Millisecond
-	// roundInterval is the time between two rounds, which execute the due uploads and deletes.
-	// tidyInterval is the time between two searches for recordings that are too old, that cannot be
-	// reached, or that are unknown to the database.
+	// roundInterval is the time between two rounds, each of which carries out the uploads and
+	// deletions that are due. tidyInterval is the time between two searches for recordings that are
+	// too old, that cannot be reached, or whose files have no row.
 	roundInterval, tidyInterval = time.Second, time.Minute
-	// maxObjects is the maximum number of uploads, and of deletes, in one round. storageTimeout
-	// limits one upload or delete.
+	// maxObjects is the maximum number of uploads, and of deletions, in one round. storageTimeout
+	// limits one upload or deletion.
 	maxObjects, storageTimeout = 8, 2 * time.Minute
 	// stopTimeout limits the upload of the last files when the process stops.
 	stopTimeout = 20 * time.Second
-	// If a spool has had no heartbeat for unreachableAfter, its recordings count as lost.
+	// unreachableAfter is the time without a heartbeat of a spool after which its recordings count as
+	// lost.
 	unreachableAfter = time.Hour
 	// expiryBatch is the maximum number of recordings that expire in one transaction.
 	expiryBatch = 500
@@ -66,8 +67,8 @@ type Recorder struct {
 	tapes map[uuid.UUID]*Tape
 }
 
-// New returns a recorder that writes to the spool and uploads to the storage. A recording is stored
-// for the period of its workspace, by default keepTime. The recorder calls wakeRelay after it has
+// New returns a recorder that writes to the spool and uploads to the storage. keepTime is how long
+// recordings are kept if their workspace has no setting. The recorder calls wakeRelay after it has
 // written events. The caller must call Run.
 func New(
 	spool *Spool,
@@ -95,8 +96,8 @@ func New(
 }
 
 // Begin starts the recording of a live call. It returns store.ErrRefused if the call must not be
-// recorded. The file is created and locked before the database row is written, so that a process
-// that finds the row finds the file.
+// recorded. It creates and locks the file before it writes the database row, so that a process that
+// finds the row also finds the file.
 func (r *Recorder) Begin(ctx context.Context, workspaceID, callID uuid.UUID) (*Tape, error) {
 	tape, err := r.spool.createTape(callID)
 	if err != nil {
@@ -107,7 +108,7 @@ func (r *Recorder) Begin(ctx context.Context, workspaceID, callID uuid.UUID) (*T
 	r.tapes[callID] = tape
 	r.mu.Unlock()
 	if err := r.rows.Begin(ctx, workspaceID, callID, recordingstore.Key(workspaceID, callID, time.Now())); err != nil {
-		tape.Discard() // the row may exist despite the error; completeFiles closes such a row later
+		tape.Discard() // if the row exists despite the error, completeFiles closes it later
 		return nil, err
 	}
 	r.results.WithLabelValues("begun").Inc()
@@ -121,7 +122,7 @@ func (r *Recorder) wake() {
 	}
 }
 
-// Run writes, uploads and deletes recordings until ctx ends. It then uploads complete files for at
+// Run writes, uploads and deletes recordings until ctx ends. Then it uploads complete files for at
 // most stopTimeout.
 func (r *Recorder) Run(ctx context.Context) error {
 	writing, stop := context.WithCancel(context.Background())
@@ -184,7 +185,7 @@ func (r *Recorder) openTapes() map[uuid.UUID]*Tape {
 	return open
 }
 
-// Round uploads complete files and deletes the recordings that are due to be deleted.
+// Round uploads complete files and deletes the recordings whose deletion is due.
 func (r *Recorder) Round(ctx context.Context) error {
 	err := errors.Join(r.rows.Heartbeat(ctx), r.completeFiles(ctx))
 	if err != nil { // the database cannot be reached
@@ -215,8 +216,8 @@ func (r *Recorder) countFailure(err error) error {
 	return err
 }
 
-// completeFiles completes the recordings that have ended or belong to dead processes, and repairs
-// the headers of their files.
+// completeFiles completes recordings that have ended or belong to dead processes. It repairs the
+// headers of their files.
 func (r *Recorder) completeFiles(ctx context.Context) error {
 	unsettled, err := r.rows.Unfinished(ctx)
 	for _, id := range unsettled {
@@ -236,7 +237,7 @@ func (r *Recorder) completeFiles(ctx context.Context) error {
 		return err
 	}
 	for id, tape := range r.openTapes() {
-		// the row of this tape is closed or was never written, so the tape is not needed any more
+		// The row of this tape is closed or was never written, so the tape is no longer needed.
 		if ended, _ := tape.fileState(); ended {
 			r.mu.Lock()
 			delete(r.tapes, id)
@@ -253,7 +254,7 @@ func (r *Recorder) closeRecording(ctx context.Context, id uuid.UUID, dropped boo
 	sound, err := r.spool.repairFile(id)
 	switch {
 	case errors.Is(err, errBusy):
-		return nil // not an error: another process with this spool writes the file
+		return nil // another process with this spool is writing the file
 	case errors.Is(err, os.ErrNotExist):
 		lost, err := r.rows.MarkLost(ctx, id)
 		if lost {
@@ -296,7 +297,8 @@ func (r *Recorder) upload(ctx context.Context, due store.Due) error {
 	return removeFile(file)
 }
 
-// deleteRecording first publishes an event that the recording is no longer available.
+// deleteRecording deletes a recording. Before that, it publishes an event that the recording is no
+// longer available.
 func (r *Recorder) deleteRecording(ctx context.Context, due store.Due) error {
 	limited, cancel := context.WithTimeout(ctx, storageTimeout)
 	defer cancel()
@@ -329,8 +331,8 @@ func (r *Recorder) publishEvent(ctx context.Context, callID uuid.UUID, key strin
 	return r.calls.Record(ctx, callID, key, time.Now())
 }
 
-// Tidy marks the recordings that are too old at the time now as due for deletion. It marks the
-// recordings of unreachable spools as lost. It deletes files that belong to no recording.
+// Tidy marks recordings for deletion that are too old at the time now, and marks the recordings of
+// unreachable spools as lost. It deletes files that belong to no recording.
 func (r *Recorder) Tidy(ctx context.Context, now time.Time) error {
 	var faults error
 	for gone := int64(expiryBatch); gone == expiryBatch; {
@@ -345,8 +347,8 @@ func (r *Recorder) Tidy(ctx context.Context, now time.Time) error {
 	return errors.Join(faults, err, r.deleteUnknownFiles(ctx))
 }
 
-// deleteUnknownFiles deletes files without a database row. Such a file remains if a process died
-// after it had created the file and before it had written the row.
+// deleteUnknownFiles deletes files without a database row. Such a file remains if a process dies
+// after it has created the file and before it has written the row.
 func (r *Recorder) deleteUnknownFiles(ctx context.Context) error {
 	found, err := r.spool.files()
 	if err != nil || len(found) == 0 {

@@ -82,7 +82,7 @@ func (r *fixture) recorder(spool string) *recordings.Recorder {
 
 func (r *fixture) call() uuid.UUID {
 	id := uuid.Must(uuid.NewV7())
-	r.calls++ // each call has a different number, because a number can have only one live call
+	r.calls++ // a number can have only one live call, so each call has another number
 	r.exec(
 		`INSERT INTO calls (call_id, call_request_id, workspace_id, direction, from_number, to_e164, agent_id, status,
 			queued_at, max_call_seconds, deadline_at, traceparent, dialed_at, answered_at, version)
@@ -157,8 +157,8 @@ func (r *fixture) publishedKeys(id uuid.UUID) (keys []string) {
 	return keys
 }
 
-// steps returns the erasure steps that were reported as done, and the further steps that were
-// announced.
+// steps returns the erasure steps that were reported as done, and the steps that were announced as
+// next.
 func (r *fixture) steps() (done, next []string) {
 	r.t.Helper()
 	for _, payload := range r.payloads("erasure-reports.v1") {
@@ -259,7 +259,7 @@ func TestRecorder_UploadsARecordingOnce(t *testing.T) {
 	if got := r.publishedKeys(id); !slices.Equal(got, []string{want}) {
 		t.Errorf("published keys = %v, want %s once", got, want)
 	}
-	// The recording expires after 30 days.
+	// The recording expires after 30 days, so it must not be deleted a day before.
 	if err := rec.Tidy(t.Context(), time.Now().Add(29*24*time.Hour)); err != nil {
 		t.Errorf("a day before: Tidy: %v", err)
 	} else if got := r.state(id); got != "stored" {
@@ -341,8 +341,7 @@ func TestRecorder_UploadsTheFilesOfAKilledProcess(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// During a call, the header of the file contains no sizes, and the file can end with half a
-	// sample.
+	// During a call, the header of the file contains no sizes, and the file can end within a sample.
 	if err := os.WriteFile(file, slices.Concat(recordings.Header(0), body[recordings.HeaderBytes:], []byte{9}),
 		0o600); err != nil {
 		t.Fatal(err)
@@ -360,7 +359,7 @@ func TestRecorder_UploadsTheFilesOfAKilledProcess(t *testing.T) {
 	for _, one := range []uuid.UUID{id, empty, lost} {
 		r.hangUp(one)
 	}
-	elsewhere := r.recorder(t.TempDir()) // a recorder with another spool, as on another machine
+	elsewhere := r.recorder(t.TempDir()) // has another spool, like a recorder on another machine
 	r.mustRound(elsewhere)
 	if err := elsewhere.Tidy(t.Context(), time.Now()); err != nil {
 		t.Errorf("Tidy: %v", err)
@@ -435,7 +434,7 @@ func TestRecorder_MarksRecordingsOfAnUnreachableSpoolAsLost(t *testing.T) {
 	}
 }
 
-func TestTape_IsReadableBySox(t *testing.T) {
+func TestTape_FileIsReadableBySox(t *testing.T) {
 	r := newFixture(t)
 	rec, id := r.recorder(r.spool), r.call()
 	r.begin(rec, id).Close()

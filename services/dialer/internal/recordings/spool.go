@@ -12,7 +12,7 @@ import (
 )
 
 // Spool is the directory of the recordings of live calls. A file in the directory contains the name
-// of the spool. All processes that use the directory, now or later, read the same name.
+// of the spool, so that all processes that use the directory have the same name.
 type Spool struct {
 	dir  string
 	name uuid.UUID
@@ -20,7 +20,7 @@ type Spool struct {
 
 const nameFile = "spool.id"
 
-// OpenSpool opens the directory. If the directory does not exist, OpenSpool creates it.
+// OpenSpool opens the directory, and creates it if it does not exist.
 func OpenSpool(dir string) (*Spool, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("make the spool of recordings: %w", err)
@@ -35,7 +35,7 @@ func OpenSpool(dir string) (*Spool, error) {
 	if err = errors.Join(err, made.Sync(), made.Close()); err != nil {
 		return nil, fmt.Errorf("store the name of the spool of recordings: %w", err)
 	}
-	// The creation of the link is atomic, so the first process determines the name.
+	// The link is created atomically. So the first process determines the name of the spool.
 	if err := os.Link(made.Name(), path); err != nil && !errors.Is(err, os.ErrExist) {
 		return nil, fmt.Errorf("store the name of the spool of recordings: %w", err)
 	}
@@ -50,12 +50,13 @@ func OpenSpool(dir string) (*Spool, error) {
 	return &Spool{dir: dir, name: name}, nil
 }
 
-// Name returns the spool's name. All processes that use the directory get the same name.
+// Name returns the spool's name. It is the same for all processes that use the directory.
 func (s *Spool) Name() uuid.UUID { return s.name }
 
 func (s *Spool) path(callID uuid.UUID) string { return filepath.Join(s.dir, callID.String()+".wav") }
 
-// createTape also locks the file, which stays locked while the process writes it.
+// createTape creates and locks the file of a recording. The file stays locked while this process
+// writes it.
 func (s *Spool) createTape(callID uuid.UUID) (*Tape, error) {
 	file, err := os.OpenFile(s.path(callID), os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
 	if err != nil {
@@ -70,11 +71,11 @@ func (s *Spool) createTape(callID uuid.UUID) (*Tape, error) {
 	return newTape(file), nil
 }
 
-// errBusy means that another process writes the file.
+// errBusy means that another process is writing the file.
 var errBusy = errors.New("the recording is being written")
 
-// lockFile returns errBusy if another process has locked the file. The operating system releases
-// the lock of a killed process.
+// lockFile locks a file. It returns errBusy if another process has locked it. The operating system
+// releases the locks of a killed process.
 func lockFile(file *os.File) error {
 	err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
 	if errors.Is(err, syscall.EWOULDBLOCK) {
@@ -83,9 +84,9 @@ func lockFile(file *os.File) error {
 	return err
 }
 
-// repairFile corrects the header according to the length of the file. sound is the number of bytes
-// of audio. The error is errBusy if a process is writing the file, and os.ErrNotExist if there is
-// no file.
+// repairFile corrects the header of a file according to the file's length. sound is the number of
+// bytes of audio. The error is errBusy if a process is writing the file, and os.ErrNotExist if
+// there is no file.
 func (s *Spool) repairFile(callID uuid.UUID) (sound int64, err error) {
 	file, err := os.OpenFile(s.path(callID), os.O_RDWR, 0)
 	if err != nil {
@@ -98,7 +99,8 @@ func (s *Spool) repairFile(callID uuid.UUID) (sound int64, err error) {
 	return repairHeader(file)
 }
 
-// repairHeader also removes an incomplete sample at the end. sound is the number of bytes of audio.
+// repairHeader corrects the header of a file and removes an incomplete sample at the end. sound is
+// the number of bytes of audio.
 func repairHeader(file *os.File) (sound int64, err error) {
 	info, err := file.Stat()
 	if err != nil {

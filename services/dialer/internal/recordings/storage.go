@@ -20,8 +20,8 @@ type Bucket struct {
 	name   string
 }
 
-// NewBucket returns the configured bucket. The operator configures its host, so the SSRF guard does
-// not check it.
+// NewBucket returns the configured bucket. The SSRF guard does not check its host, because the
+// operator configures it.
 func NewBucket(s recordingstore.Storage) (*Bucket, error) {
 	host, secure := recordingstore.Endpoint(s.URL)
 	client, err := minio.New(host, &minio.Options{
@@ -57,8 +57,8 @@ func (b *Bucket) Delete(ctx context.Context, key string) error {
 // Directory stores recordings in a local directory.
 type Directory struct{ root string }
 
-// NewDirectory returns a storage whose objects are files below root. If root does not exist,
-// NewDirectory creates it.
+// NewDirectory returns a storage whose objects are files below root. It creates root if it does not
+// exist.
 func NewDirectory(root string) (*Directory, error) {
 	if err := os.MkdirAll(root, 0o700); err != nil {
 		return nil, fmt.Errorf("make the directory of recordings: %w", err)
@@ -66,8 +66,8 @@ func NewDirectory(root string) (*Directory, error) {
 	return &Directory{root: filepath.Clean(root)}, nil
 }
 
-// Put copies a file. It replaces an existing file. A process that reads the key at the same time
-// never finds an incomplete file.
+// Put copies a file. It replaces an existing file. A concurrent reader of the key never sees an
+// incomplete file.
 func (d *Directory) Put(_ context.Context, key, file string) error {
 	to := filepath.Join(d.root, filepath.FromSlash(key))
 	err := os.MkdirAll(filepath.Dir(to), 0o700)
@@ -99,8 +99,8 @@ func copyFile(to, from string) (err error) {
 	return errors.Join(err, out.Close())
 }
 
-// Delete deletes a file, and the directories that are then empty. It is not an error if the file
-// does not exist.
+// Delete deletes a file, and all directories that are empty after that. It is not an error if the
+// file does not exist.
 func (d *Directory) Delete(_ context.Context, key string) error {
 	path := filepath.Join(d.root, filepath.FromSlash(key))
 	for _, name := range []string{path, path + ".part"} {
@@ -109,13 +109,13 @@ func (d *Directory) Delete(_ context.Context, key string) error {
 		}
 	}
 	dir := filepath.Dir(path)
-	for len(dir) > len(d.root) && os.Remove(dir) == nil { // stops at the first directory that is not empty
+	for len(dir) > len(d.root) && os.Remove(dir) == nil { // ends at the first directory that is not empty
 		dir = filepath.Dir(dir)
 	}
 	return nil
 }
 
-// Open opens a file. If the key is unknown or invalid, it returns os.ErrNotExist.
+// Open opens a file. It returns os.ErrNotExist if the key is unknown or invalid.
 func (d *Directory) Open(key string) (*os.File, error) {
 	if !recordingstore.IsKey(key) {
 		return nil, os.ErrNotExist

@@ -31,7 +31,8 @@ func aFile(t *testing.T, text string) string {
 	return path
 }
 
-// readObject returns the content of the object with a key, and whether the object exists.
+// checkStorage tests a storage. readObject returns the content of the object with a key, and
+// whether the object exists.
 func checkStorage(t *testing.T, s storage, readObject func(key string) (string, bool)) {
 	t.Helper()
 	key, other := recordingstore.Key(
@@ -62,7 +63,7 @@ func checkStorage(t *testing.T, s storage, readObject func(key string) (string, 
 	if err := s.Put(t.Context(), key, "no such file"); err == nil {
 		t.Error("Put of a missing file succeeded")
 	}
-	for range 2 { // a Delete of a missing object must not return an error
+	for range 2 { // deleting a missing object must not be an error
 		if err := s.Delete(t.Context(), key); err != nil {
 			t.Errorf("delete: %v", err)
 		}
@@ -75,7 +76,7 @@ func checkStorage(t *testing.T, s storage, readObject func(key string) (string, 
 	}
 }
 
-func TestBucket_PutsAndDeletes(t *testing.T) {
+func TestBucket_PutAndDeleteChangeTheObject(t *testing.T) {
 	t.Parallel()
 	server := testkit.New()
 	defer server.Close()
@@ -106,7 +107,7 @@ func TestBucket_PutsAndDeletes(t *testing.T) {
 	}
 }
 
-func TestDirectory_PutsAndDeletes(t *testing.T) {
+func TestDirectory_PutAndDeleteChangeTheFile(t *testing.T) {
 	t.Parallel()
 	root := filepath.Join(t.TempDir(), "kept")
 	directory, err := recordings.NewDirectory(root)

@@ -7,8 +7,8 @@ import (
 )
 
 const (
-	// usualBuffer is the amount of audio that a recording normally keeps in memory between two
-	// writes. maxBuffer is the maximum amount, 10 s, while the disk is slow.
+	// usualBuffer is how much audio a recording normally keeps in memory between two writes. maxBuffer
+	// is the maximum while the disk is slow, 10 s.
 	usualBuffer, maxBuffer = 2 * BytesPerSecond, 10 * BytesPerSecond
 )
 
@@ -22,7 +22,7 @@ type Tape struct {
 	ended  bool
 	gone   bool
 
-	fileMu sync.Mutex // held while the file is written
+	fileMu sync.Mutex // locked while the file is written
 	file   *os.File
 	spare  []byte
 }
@@ -31,14 +31,14 @@ func newTape(file *os.File) *Tape {
 	return &Tape{file: file, onEnd: func() {}, sound: make([]byte, 0, usualBuffer), spare: make([]byte, 0, usualBuffer)}
 }
 
-// Tick records 20 ms of audio of both sides. It does not wait for the disk.
+// Tick records 20 ms of audio of both sides. It does not wait for disk writes.
 func (t *Tape) Tick(person, agent []byte) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.ended || t.broken {
 		return
 	}
-	if len(t.sound) >= maxBuffer { // stop recording, because a gap would shift all later audio
+	if len(t.sound) >= maxBuffer { // stop recording: a gap would shift all later audio
 		t.broken = true
 		return
 	}
@@ -47,7 +47,8 @@ func (t *Tape) Tick(person, agent []byte) {
 
 var errSlow = errors.New("the disk is too slow")
 
-// writeBuffer stops the recording after an error. Further calls then return no error.
+// writeBuffer writes the buffered audio to the file. An error ends the recording. Further calls
+// then return no error.
 func (t *Tape) writeBuffer() error {
 	t.fileMu.Lock()
 	defer t.fileMu.Unlock()
@@ -74,7 +75,7 @@ func (t *Tape) writeBuffer() error {
 // Close ends the recording and completes its file. Later calls have no effect.
 func (t *Tape) Close() { t.end(false) }
 
-// Discard ends the recording and deletes the file before it returns.
+// Discard ends the recording and deletes its file before it returns.
 func (t *Tape) Discard() { t.end(true) }
 
 func (t *Tape) end(discard bool) {
@@ -86,13 +87,13 @@ func (t *Tape) end(discard bool) {
 		return
 	}
 	if !discard {
-		_ = t.writeBuffer() // an error is harmless, because the file contains the audio up to the failed write
+		_ = t.writeBuffer() // the file still contains the audio up to the failed write
 	}
 	t.fileMu.Lock()
 	if discard {
 		_ = os.Remove(t.file.Name())
 	} else {
-		_, _ = repairHeader(t.file) // if this fails, completeFiles repairs the header before the upload
+		_, _ = repairHeader(t.file) // if this fails, completeFiles repairs the header
 	}
 	_ = t.file.Close()
 	t.file = nil

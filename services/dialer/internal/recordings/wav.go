@@ -3,8 +3,8 @@ package recordings
 import "encoding/binary"
 
 const (
-	// HeaderBytes is the length of the file header in bytes. The header consists of the chunks
-	// RIFF, fmt (18 bytes), fact and data. The audio follows it.
+	// HeaderBytes is the length of the file header in bytes: the chunks RIFF, fmt (18 bytes), fact and
+	// data. The audio follows.
 	HeaderBytes = 58
 	// Rate is the number of samples per second of each channel. BytesPerSecond is the number of
 	// bytes per second of both channels together.
@@ -15,8 +15,9 @@ const (
 	maxBytes = 1<<32 - 1 - HeaderBytes
 )
 
-// Header returns the header of a recording with the given number of audio bytes: RIFF WAVE, mu-law
-// (format tag 7), two channels of 8 kHz, the person on the left and the agent on the right.
+// Header returns the header of a recording with the given number of audio bytes. The format is RIFF
+// WAVE with mu-law (format tag 7) and two channels of 8 kHz, the person on the left and the agent
+// on the right.
 func Header(sound int64) []byte {
 	sound = min(max(sound-sound%channels, 0), maxBytes)
 	h := make([]byte, 0, HeaderBytes)
@@ -38,7 +39,7 @@ func Header(sound int64) []byte {
 	return binary.LittleEndian.AppendUint32(h, uint32(sound))
 }
 
-// Append appends the samples of both channels to sound, alternately. Both channels must have the
+// Append appends the samples of both channels to sound, alternating. Both channels must have the
 // same length.
 func Append(sound, left, right []byte) []byte {
 	for i := range left {

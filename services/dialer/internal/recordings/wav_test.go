@@ -10,8 +10,8 @@ import (
 
 func TestHeader_IsDualChannelMuLaw(t *testing.T) {
 	t.Parallel()
-	// The expected fields follow "Multimedia Programming Interface and Data Specifications 1.0".
-	// The fmt chunk has 18 bytes, as required for a format other than PCM.
+	// The expected fields follow "Multimedia Programming Interface and Data Specifications 1.0", which
+	// requires a fmt chunk of 18 bytes for formats other than PCM.
 	want := "52494646" + "72030000" + "57415645" + "666d7420" + "12000000" + "0700" + "0200" + "401f0000" + "803e0000" + "0200" + "0800" + "0000" +
 		"66616374" + "04000000" + "a0010000" + "64617461" + "40030000"
 	if got := hex.EncodeToString(recordings.Header(832)); got != want {

@@ -8,7 +8,7 @@ import (
 
 const (
 	reportInterval = 2 * time.Second
-	// writeTimeout limits how long the job waits until a report is stored or removed.
+	// writeTimeout limits storing and removing a report.
 	writeTimeout = 2 * time.Second
 )
 
@@ -19,8 +19,8 @@ type Job struct {
 	remove func(context.Context) error
 }
 
-// NewJob returns a job. The job calls report to make a report, put to store the report, and remove
-// to delete the report when the job ends.
+// NewJob returns a job. It calls report to create a report, put to store it, and remove to delete
+// it when the job ends.
 func NewJob(report func() Report, put func(context.Context, Report) error, remove func(context.Context) error) *Job {
 	return &Job{report: report, put: put, remove: remove}
 }

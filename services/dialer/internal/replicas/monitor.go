@@ -5,28 +5,27 @@ import (
 	"time"
 )
 
-// Monitor observes the heartbeats of this process and decides whether the process may declare other
-// processes dead. If its own heartbeats are slow, the database is probably slow for every process,
-// and the other processes are probably alive. A Monitor is safe for concurrent use.
+// Monitor observes the heartbeats of this process, and decides whether this process may declare
+// other processes dead. If its own heartbeats are slow, the database is probably slow for all
+// processes, and the other processes are probably alive. Monitor is safe for concurrent use.
 type Monitor struct {
 	lease time.Duration
 
 	mu        sync.Mutex
 	lastStart time.Time // start of the last stored heartbeat
 	isSlow    bool      // the last heartbeat failed or took more than a third of the lease
-	// resumedAt is the time since which heartbeats are in time: the start of the first heartbeat,
-	// of the last late heartbeat, or of the first heartbeat after a failed one. It is zero after a
+	// resumedAt is the time since which no heartbeat has failed or been late. It is zero after a
 	// failed heartbeat.
 	resumedAt time.Time
 }
 
-// NewMonitor returns a monitor. A process is dead if it has stored no heartbeat for the duration
-// lease. The monitor is not healthy until the heartbeats have been in time for a whole lease,
+// NewMonitor returns a monitor. A process counts as dead if it has stored no heartbeat for the
+// duration lease. The monitor is healthy only after its heartbeats were on time for a whole lease,
 // because the process can have started directly after an outage of the database.
 func NewMonitor(lease time.Duration) *Monitor { return &Monitor{lease: lease} }
 
-// Observe records the result of a heartbeat that began at startedAt and has just ended. A heartbeat
-// is late if it began more than two thirds of the lease after the previous one.
+// Observe records the result of a heartbeat that started at startedAt and has just ended. A
+// heartbeat is late if it started more than two thirds of the lease after the previous one.
 func (m *Monitor) Observe(startedAt time.Time, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -44,9 +43,9 @@ func (m *Monitor) Observe(startedAt time.Time, err error) {
 	}
 }
 
-// Healthy reports whether this process may take over the calls of other processes. The last
-// heartbeat must have been fast and recent, and no heartbeat may have failed or been late for a
-// whole lease. In that time every live process has sent a heartbeat.
+// Healthy reports whether this process may take over calls of other processes. The last heartbeat
+// must have been fast and recent, and for a whole lease no heartbeat may have failed or been late.
+// In this time, every live process has sent a heartbeat.
 func (m *Monitor) Healthy() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()

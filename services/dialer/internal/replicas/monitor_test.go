@@ -10,7 +10,7 @@ import (
 	"ringfence.dev/services/dialer/internal/replicas"
 )
 
-func TestMonitor_IsHealthyOnlyAfterALeaseOfTimelyHeartbeats(t *testing.T) {
+func TestMonitor_IsHealthyAfterALeaseOfHeartbeatsOnTime(t *testing.T) {
 	t.Parallel()
 	const lease = 3 * time.Second
 	type beat struct {

@@ -1,6 +1,6 @@
-// Package replicas contains what the dialer processes store about themselves for each other:
-// reports for operators, and the monitor of heartbeats. Each process stores its report in the
-// database every two seconds, so any process can return the reports of all processes.
+// Package replicas contains the data that dialer processes store about themselves: reports for
+// operators, and the monitor of heartbeats. Each process stores its report in the database every
+// two seconds, so that any process can return the reports of all processes.
 package replicas
 
 import (
@@ -10,21 +10,21 @@ import (
 	"github.com/google/uuid"
 )
 
-// Report is what one process stores about itself.
+// Report contains what one process stores about itself.
 type Report struct {
 	// Trunks contains the trunks that the process monitors.
 	Trunks []Trunk `json:"trunks"`
-	// Rejected contains the last inbound calls and connections that the process refused, newest
+	// Rejected contains the last inbound calls and connections that the process refused, the newest
 	// first.
 	Rejected []RejectedCall `json:"rejected_calls"`
 	// SIP contains the listening addresses of the process. It is nil if the carrier is simulated.
 	SIP *SIP `json:"sip"`
-	// AgentCircuits contains the addresses of AI agents that receive no calls from the process now.
+	// AgentCircuits contains the addresses of AI agents to which the process sends no calls now.
 	AgentCircuits []AgentCircuit `json:"agent_circuits"`
 }
 
-// SIP contains the addresses at which a process listens for SIP and audio, as configured. An empty
-// address means that the process has no such listener.
+// SIP contains the configured addresses at which a process listens for SIP and audio. An address is
+// empty if the process has no such listener.
 type SIP struct {
 	UDP string `json:"udp"`
 	TCP string `json:"tcp"`
@@ -35,33 +35,32 @@ type SIP struct {
 	RTP string `json:"rtp"`
 }
 
-// AgentCircuit is an address of AI agents whose circuit breaker is open. Several attempts to reach
-// the address failed in a row.
+// AgentCircuit is an address of AI agents whose circuit is open, because several attempts in a row
+// could not reach the address.
 type AgentCircuit struct {
 	Kind string `json:"kind"`
-	// WorkspaceID is the workspace whose own model has the address. It is nil for the operator's
-	// model.
+	// WorkspaceID is the workspace whose model has this address. It is nil for the operator's model.
 	WorkspaceID *uuid.UUID `json:"workspace_id"`
-	// OpenUntil is the time at which a call may test the address. It is nil while a call is testing
-	// the address.
+	// OpenUntil is the time from which a call may test the address. It is nil while a call is testing
+	// it.
 	OpenUntil *time.Time `json:"open_until"`
 }
 
 // Reason is the reason why an inbound call or connection was refused.
 type Reason string
 
-// The values of Reason.
+// Values of Reason.
 const (
-	// UnknownSource: the address belongs to no trunk.
+	// UnknownSource means that the address belongs to no trunk.
 	UnknownSource Reason = "unknown_source"
-	// UnknownNumber: the called number does not have the number format of the trunk.
+	// UnknownNumber means that the called number is not in the number format of the trunk.
 	UnknownNumber Reason = "unknown_number"
-	// UnassignedNumber: the called number is assigned to no agent.
+	// UnassignedNumber means that the called number is assigned to no agent.
 	UnassignedNumber Reason = "unassigned_number"
 )
 
-// RejectedCall is an inbound call or connection that was refused. Phone numbers are masked. Texts
-// are short and printable.
+// RejectedCall is an inbound call or connection that was refused. Its phone numbers are masked, and
+// its texts are short and printable.
 type RejectedCall struct {
 	At        time.Time `json:"at"`
 	Source    string    `json:"source"`
@@ -76,7 +75,8 @@ type RejectedCall struct {
 
 const maxRejectedCalls = 20
 
-// RejectedCalls returns the last 20 calls and connections that any process refused, newest first.
+// RejectedCalls returns the last 20 calls and connections that any process refused, the newest
+// first.
 func RejectedCalls(reports []StoredReport) []RejectedCall {
 	var all []RejectedCall
 	for _, one := range reports {
@@ -89,20 +89,20 @@ func RejectedCalls(reports []StoredReport) []RejectedCall {
 // State is the state of a trunk.
 type State string
 
-// The states of a trunk. Mixed and Disabled are states over all processes. The others are states in
-// one process.
+// States of a trunk. Mixed and Disabled are states over all processes. The other states are those
+// of one process.
 const (
-	// Unknown: the trunk has not responded to OPTIONS yet.
+	// Unknown means that the trunk has not answered OPTIONS yet.
 	Unknown State = "unknown"
 	Up      State = "up"
-	// Down: the trunk did not respond to two OPTIONS requests in a row.
+	// Down means that the trunk did not answer two OPTIONS requests in a row.
 	Down State = "down"
-	// CircuitOpen: the trunk responds to OPTIONS, but receives no calls for a while, because
-	// several calls failed.
+	// CircuitOpen means that the trunk answers OPTIONS, but gets no calls for a while because several
+	// calls failed.
 	CircuitOpen State = "circuit_open"
-	// Mixed: the trunk has different states in different processes.
+	// Mixed means that the trunk has different states in different processes.
 	Mixed State = "mixed"
-	// Disabled: the operator disabled the trunk.
+	// Disabled means that the operator has disabled the trunk.
 	Disabled State = "disabled"
 )
 
@@ -112,23 +112,23 @@ type Trunk struct {
 	// Version is the version of the trunk's settings that the process uses.
 	Version int64 `json:"version"`
 	State   State `json:"state"`
-	// OpenUntil is the time at which a call may test the trunk. It is nil unless the trunk's
-	// circuit is open.
+	// OpenUntil is the time from which a call may test the trunk. It is nil unless the trunk's circuit
+	// is open.
 	OpenUntil *time.Time `json:"circuit_open_until"`
-	// Registered reports whether the process is registered at the trunk. It is nil if the trunk
-	// needs no registration.
+	// Registered is true if the process is registered at the trunk. It is nil if the trunk needs no
+	// registration.
 	Registered      *bool      `json:"registered"`
 	RegisteredUntil *time.Time `json:"registered_until"`
-	// RegisterError is the error of the last REGISTER. It is empty if the last REGISTER succeeded.
+	// RegisterError is the error of the last REGISTER, or "" if it succeeded.
 	RegisterError string `json:"register_error"`
-	// LastAnswer is the trunk's last response to OPTIONS. It is nil if there was none.
+	// LastAnswer is the trunk's last answer to OPTIONS, or nil if there was none.
 	LastAnswer *Answer `json:"last_answer"`
-	// OptionsError is the error of the last OPTIONS. It is empty if the last OPTIONS succeeded.
+	// OptionsError is the error of the last OPTIONS, or "" if it succeeded.
 	OptionsError string `json:"options_error"`
 	Recent       Recent `json:"recent"`
 }
 
-// Answer is a trunk's response to OPTIONS.
+// Answer is a trunk's answer to OPTIONS.
 type Answer struct {
 	At              time.Time `json:"at"`
 	Status          int       `json:"status"`
@@ -136,8 +136,8 @@ type Answer struct {
 }
 
 // Recent contains the number of calls that were offered to a trunk in the last five minutes.
-// Failures is the number of these calls that failed because of the trunk: it did not respond, or
-// its refusal does not concern the callee.
+// Failures is how many of them failed because of the trunk: it did not respond, or it refused the
+// call for a reason other than the callee.
 type Recent struct {
 	Calls    int `json:"calls"`
 	Failures int `json:"failures"`
@@ -158,7 +158,7 @@ type ReportedTrunk struct {
 	Trunk      Trunk
 }
 
-// OfTrunk returns the reports about a trunk that concern the given version of its settings.
+// OfTrunk returns those reports about a trunk that are about the given version of its settings.
 func OfTrunk(reports []StoredReport, trunkID uuid.UUID, version int64) []ReportedTrunk {
 	var found []ReportedTrunk
 	for _, one := range reports {
@@ -171,8 +171,8 @@ func OfTrunk(reports []StoredReport, trunkID uuid.UUID, version int64) []Reporte
 	return found
 }
 
-// Merge combines the reports of several processes about one trunk. The trunk is registered if every
-// process that registers at it is registered. RegisteredUntil is the earliest end of these
+// Merge combines the reports of several processes about one trunk. The trunk counts as registered
+// if all processes that register at it are registered. RegisteredUntil is the earliest end of these
 // registrations. The numbers of calls are added.
 func Merge(seen []ReportedTrunk) Trunk {
 	merged := Trunk{State: Unknown}
@@ -205,7 +205,7 @@ func Merge(seen []ReportedTrunk) Trunk {
 	return merged
 }
 
-// earlierTime returns the earlier of two times. It ignores a nil time.
+// earlierTime returns the earlier of two times. A time that is nil is ignored.
 func earlierTime(a, b *time.Time) *time.Time {
 	if a == nil || b != nil && b.Before(*a) {
 		return b

@@ -15,8 +15,8 @@ import (
 	"ringfence.dev/services/dialer/internal/carrier/carriertest"
 )
 
-// broken is a carrier that breaks a rule. A function that is set replaces the method of the correct
-// carrier.
+// broken is a carrier that breaks a rule. Each function that is set replaces a method of the
+// correct carrier.
 type broken struct {
 	Carrier   carrier.EventStream
 	originate func(context.Context, carrier.Originate) (time.Time, error)
@@ -99,8 +99,8 @@ func runRule(t *testing.T, rule string, n *carriertest.Network) []string {
 	if i < 0 {
 		t.Fatalf("there is no rule %q", rule)
 	}
-	// Some rules wait to see that an event does not arrive. The timeout must be longer than that
-	// wait.
+	// Some rules wait for some time to check that an event does not arrive. This timeout must be
+	// longer.
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
 	v := &ruleResult{ctx: ctx}

@@ -276,7 +276,7 @@ func newsMutations() []mutation {
 		{name: "returns the events in reverse order", caughtBy: wholeCall,
 			hurt: rewriting(func(events []carrier.Event) []carrier.Event {
 				if !slices.ContainsFunc(events, func(n carrier.Event) bool { return n.Kind == carrier.Ended }) {
-					return nil // return no event until all events of the call exist
+					return nil // wait until all events of the call exist
 				}
 				slices.Reverse(events)
 				return events
@@ -382,7 +382,7 @@ func newsMutations() []mutation {
 	}
 }
 
-func TestConformance_FindsEveryBrokenRule(t *testing.T) {
+func TestConformance_EveryBrokenRuleIsDetected(t *testing.T) {
 	t.Parallel()
 	for _, m := range mutations() {
 		t.Run(strings.ReplaceAll(m.name, " ", "_"), func(t *testing.T) {

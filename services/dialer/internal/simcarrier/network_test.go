@@ -51,7 +51,7 @@ type simProcess struct {
 
 func fresh(t testing.TB) *carriertest.Network {
 	t.Helper()
-	// testkit.Port reserves the port, so the port is still free after the carrier has stopped
+	// testkit.Port reserves the port, so that no other test uses it while the carrier is stopped.
 	port, err := testkit.Port()
 	if err != nil {
 		t.Fatal(err)
@@ -138,7 +138,7 @@ func (x *simProcess) ask(method, path, body string, into any) {
 	if err != nil {
 		x.t.Fatal(err)
 	}
-	req.Close = true // the process is restarted between requests, so connections cannot be reused
+	req.Close = true // connections cannot be reused, because tests restart the carrier between requests
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
 		x.t.Fatal(err)
@@ -155,7 +155,7 @@ func (x *simProcess) ask(method, path, body string, into any) {
 	}
 }
 
-func TestConformance_SimulatedCarrier(t *testing.T) {
+func TestConformance_SimulatedCarrierPassesAllRules(t *testing.T) {
 	t.Parallel()
 	carriertest.Run(t, fresh)
 }

@@ -1,5 +1,5 @@
-// Package simcarrier is the carrier for the simulated telephone network (cmd/simcarrier). The
-// package calls the simulated network over HTTP.
+// Package simcarrier is the carrier for the simulated telephone network (cmd/simcarrier), which it
+// calls over HTTP.
 package simcarrier
 
 import (
@@ -23,7 +23,7 @@ import (
 	"ringfence.dev/services/dialer/internal/dialqueue"
 )
 
-// requestTimeout limits one HTTP request. After a timeout it is unknown whether the simulated
+// requestTimeout limits one HTTP request. After a timeout, it is not known whether the simulated
 // network has handled the request.
 const requestTimeout = 5 * time.Second
 
@@ -32,7 +32,8 @@ type Config struct {
 	// URL is the base URL of the simulated network. Token is its access token, or empty if it needs
 	// none.
 	URL, Token string
-	// TestOnly makes the carrier place only calls of test workspaces. It then has another name.
+	// TestOnly makes the carrier place only calls of test workspaces. The carrier then has another
+	// name.
 	TestOnly bool
 }
 
@@ -43,19 +44,19 @@ type Carrier struct {
 	originated carrier.OriginatedCalls
 }
 
-// New returns a carrier. It sends no request.
+// New returns a carrier without sending a request.
 func New(cfg Config) *Carrier {
 	return &Carrier{cfg: cfg, client: &http.Client{Transport: &http.Transport{
-		// The HTTP client can continue to open a connection after the request has ended, so opening
-		// a connection has its own timeout.
+		// The HTTP client can continue to open a connection after its request has ended, so opening a
+		// connection has a separate timeout.
 		DialContext: (&net.Dialer{Timeout: 2 * time.Second}).DialContext,
-		// Proxy is not set, because the simulated network must be called directly and not through
-		// the proxy of the environment.
+		// Proxy is not set, because the simulated network must be called directly, and not through a
+		// proxy of the environment.
 		MaxIdleConns: 256, MaxIdleConnsPerHost: 256, IdleConnTimeout: time.Minute,
 	}}}
 }
 
-// Name returns the carrier's name, which fences contain.
+// Name returns the name of the carrier, which is stored in fences.
 func (c *Carrier) Name() string {
 	if c.cfg.TestOnly {
 		return dialqueue.TestCarrier
@@ -93,8 +94,8 @@ func (k statusBody) callStatus() carrier.CallStatus {
 	}
 }
 
-// Originate dials a number. The simulated network makes a phone ring for each HTTP request that it
-// receives (cmd/simcarrier/README.md), so Originate sends only one HTTP request.
+// Originate dials a number. It sends the HTTP request only once, because the simulated network
+// makes a phone ring for each request that it receives (cmd/simcarrier/README.md).
 func (c *Carrier) Originate(ctx context.Context, o carrier.Originate) (dialedAt time.Time, err error) {
 	if c.cfg.TestOnly && !o.Test {
 		return time.Time{}, fmt.Errorf("originate %s of a live workspace: %w", o.CallID, carrier.ErrNotPermitted)
@@ -203,8 +204,8 @@ func (c *Carrier) do(ctx context.Context, method, path string, body, into any) (
 	return c.send(ctx, method, path, body, into)
 }
 
-// send sends one HTTP request. The HTTP client repeats a request only if it can read the body
-// again. So send hides the type of the body.
+// send sends one HTTP request. The HTTP client repeats a request if it can read the body again, so
+// send hides the type of the body.
 func (c *Carrier) send(ctx context.Context, method, path string, body, into any) (int, error) {
 	var payload io.Reader
 	if body != nil {

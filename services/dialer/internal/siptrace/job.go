@@ -12,26 +12,26 @@ const (
 	answerInterval = 500 * time.Millisecond
 	// cleanupInterval is the time between two deletions of old trace requests.
 	cleanupInterval = time.Minute
-	// roundTimeout limits the time for answering all pending trace requests once.
+	// roundTimeout limits how long answering all pending trace requests takes.
 	roundTimeout = 4 * time.Second
 )
 
-// Request is an operator's request for the recorded SIP messages of a trunk (a trace request). Each
-// replica answers it with its own messages.
+// Request is a trace request, an operator's request for the recorded SIP messages of a trunk. Each
+// replica answers it with the messages that it recorded.
 type Request struct {
 	ID      uuid.UUID `db:"request_id"`
 	TrunkID uuid.UUID `db:"trunk_id"`
-	// CallID selects the messages with this Call-ID. If CallID is empty, all messages are selected.
+	// CallID selects the messages with this Call-ID. If empty, all messages are selected.
 	CallID string `db:"sip_call_id"`
 }
 
-// Store passes trace requests to all processes, and stores the messages that the processes return.
+// Store passes trace requests to all processes, and stores their answers.
 type Store interface {
-	// Pending returns the trace requests that the process with the id owner has not answered.
+	// Pending returns the trace requests that the owner, a process, has not answered.
 	Pending(ctx context.Context, owner uuid.UUID) ([]Request, error)
 	Answer(ctx context.Context, request, owner uuid.UUID, messages []Message) error
-	// DeleteOld deletes trace requests that are older than a minute, and the answers to them. A
-	// process that was killed leaves such trace requests.
+	// DeleteOld deletes trace requests that are older than a minute, and their answers. Only a process
+	// that was killed leaves such requests.
 	DeleteOld(ctx context.Context) error
 }
 
@@ -42,14 +42,13 @@ type Job struct {
 	owner    uuid.UUID
 }
 
-// NewJob returns a job for the process with the id owner.
+// NewJob returns a job for the process whose id is owner.
 func NewJob(recorder *Recorder, store Store, owner uuid.UUID) *Job {
 	return &Job{recorder: recorder, store: store, owner: owner}
 }
 
 // Run answers trace requests until ctx ends, but only while a trunk is recorded. At the start and
-// once a minute it deletes old trace requests, because a killed process cannot delete its trace
-// requests.
+// once a minute, it deletes old trace requests, because a killed process cannot delete its own.
 func (j *Job) Run(ctx context.Context) error {
 	ticker, cleanups := time.NewTicker(answerInterval), time.NewTicker(cleanupInterval)
 	defer ticker.Stop()

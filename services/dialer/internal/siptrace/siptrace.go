@@ -1,6 +1,5 @@
-// Package siptrace records the SIP messages of trunks for operators. The messages are kept in
-// memory, up to a limit, and without secrets. The package writes recorded messages as text and as a
-// packet capture.
+// Package siptrace records the SIP messages of trunks for operators. It keeps the messages in
+// memory, up to a limit and without secrets. It can write them as text and as a packet capture.
 package siptrace
 
 import (
@@ -12,13 +11,11 @@ import (
 	"github.com/google/uuid"
 )
 
-// These constants limit what one process records of one trunk. The oldest messages are dropped
-// first.
+// Limits of what one process records of one trunk. The oldest messages are dropped first.
 const (
 	MaxMessages = 2000
 	MaxBytes    = 1 << 20
-	// maxMessage is the length at which a message is cut, in bytes, so that it fits into a UDP
-	// packet.
+	// maxMessage is the length to which a message is cut, in bytes, so that it fits into a UDP packet.
 	maxMessage = 60_000
 )
 
@@ -39,8 +36,8 @@ type Message struct {
 	Replica string `json:"replica"`
 }
 
-// Recorder records the messages of the trunks that Follow sets. The zero value records no messages.
-// A Recorder is safe for concurrent use.
+// Recorder records the messages of the trunks that were passed to Follow. The zero value records
+// nothing. Recorder is safe for concurrent use.
 type Recorder struct {
 	// Replica is the host name of this process.
 	Replica string
@@ -50,7 +47,7 @@ type Recorder struct {
 	rings map[uuid.UUID]*messageRing
 }
 
-// Follow sets the trunks whose messages are recorded. The messages of other trunks are deleted.
+// Follow sets the trunks whose messages are recorded. It deletes the messages of all other trunks.
 func (r *Recorder) Follow(trunks []uuid.UUID) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -67,7 +64,7 @@ func (r *Recorder) Follow(trunks []uuid.UUID) {
 // IsRecording reports whether any trunk is recorded. It returns false for a nil recorder.
 func (r *Recorder) IsRecording() bool { return r != nil && r.on.Load() }
 
-// Record records a message if its trunk is in the list of Follow. Record copies m.Data.
+// Record records a message if its trunk was passed to Follow. It copies m.Data.
 func (r *Recorder) Record(trunkID uuid.UUID, m Message) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -79,8 +76,8 @@ func (r *Recorder) Record(trunkID uuid.UUID, m Message) {
 	of.add(m)
 }
 
-// Messages returns the recorded messages of a trunk, the oldest first. If callID is not empty,
-// Messages returns only the messages with this Call-ID.
+// Messages returns the recorded messages of a trunk, the oldest first. If callID is not empty, it
+// returns only the messages with this Call-ID.
 func (r *Recorder) Messages(trunkID uuid.UUID, callID string) []Message {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -60,7 +60,7 @@ func TestRecorder_KeepsTheNewestMessages(t *testing.T) {
 	}
 }
 
-// When a trunk leaves the list of Follow, its recorded messages are deleted.
+// When a trunk is no longer passed to Follow, its recorded messages must be deleted.
 func TestRecorder_RecordsOnlyFollowedTrunks(t *testing.T) {
 	t.Parallel()
 	var r siptrace.Recorder
@@ -156,10 +156,10 @@ type packet struct {
 	At              time.Time
 	Source, Target  netip.AddrPort
 	Payload         string
-	HeaderSum, Sums uint16 // checksums of the IP and the UDP header; 0 if correct
+	HeaderSum, Sums uint16 // checksums of the IP and UDP headers; 0 means correct
 }
 
-// decode shares no code with Pcap, so that an error in Pcap is found.
+// decode shares no code with Pcap, so that it detects errors in Pcap.
 func decode(t *testing.T, file []byte) (packets []packet) {
 	t.Helper()
 	if got, want := binary.LittleEndian.Uint32(file), uint32(0xa1b2c3d4); got != want {
@@ -209,7 +209,7 @@ func decodeIP(t *testing.T, at time.Time, ip []byte) packet {
 	return p
 }
 
-// The Internet checksum of data that contains its own correct checksum is 0.
+// onesSum returns the Internet checksum. For data that contains its own correct checksum, it is 0.
 func onesSum(data []byte) uint16 {
 	if len(data)%2 == 1 {
 		data = append(bytes.Clone(data), 0)

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// Text returns messages as text. A line with the time, direction, addresses and replica precedes
-// each message.
+// Text returns messages as text. Before each message, there is a line with the time, direction,
+// addresses and replica.
 func Text(messages []Message) []byte {
 	var text bytes.Buffer
 	for _, m := range messages {
@@ -27,28 +27,28 @@ func (m Message) ends() (from, to netip.AddrPort, direction string) {
 	return m.Peer, m.Local, "received"
 }
 
-// The capture has the classic format of libpcap. Times are in microseconds, and each packet begins
-// with its IP header.
+// The format is the classic one of libpcap. Times are in microseconds, and each packet begins with
+// its IP header.
 const (
 	pcapMagic   = 0xa1b2c3d4
 	linkTypeRaw = 101
 	snapLength  = 65_535
 )
 
-// These are the sizes of headers, and the protocol number of UDP.
+// Sizes of headers, and the protocol number of UDP.
 const (
 	ipv4Header, udpHeader = 20, 8
 	protocolUDP           = 17
 	hops                  = 64
 )
 
-// Pcap returns messages as a packet capture. Each message becomes one UDP packet, even if the
-// message was sent over TCP or TLS, because Recorder does not record TCP segments.
+// Pcap returns messages as a packet capture. Each message is written as one UDP packet, even if it
+// was sent over TCP or TLS, because TCP segments are not recorded.
 func Pcap(messages []Message) []byte {
 	file := binary.LittleEndian.AppendUint32(nil, pcapMagic)
 	file = binary.LittleEndian.AppendUint16(file, 2) // version 2.4 of the file format
 	file = binary.LittleEndian.AppendUint16(file, 4)
-	file = append(file, make([]byte, 8)...) // time zone UTC, and the accuracy of the times
+	file = append(file, make([]byte, 8)...) // time zone (UTC) and accuracy of the times
 	file = binary.LittleEndian.AppendUint32(file, snapLength)
 	file = binary.LittleEndian.AppendUint32(file, linkTypeRaw)
 	for _, m := range messages {
@@ -56,8 +56,7 @@ func Pcap(messages []Message) []byte {
 		at := m.At.UnixMicro()
 		file = binary.LittleEndian.AppendUint32(file, uint32(at/1e6)) //nolint:gosec // fits until the year 2106
 		file = binary.LittleEndian.AppendUint32(file, uint32(at%1e6)) //nolint:gosec // below a million
-		// The header of a packet contains the captured length and the original length, which are
-		// equal here.
+		// The packet's header contains the captured length and the original length, which are equal here.
 		for range 2 {
 			file = binary.LittleEndian.AppendUint32(file, uint32(len(packet))) //nolint:gosec // at most 65,535
 		}
@@ -66,7 +65,7 @@ func Pcap(messages []Message) []byte {
 	return file
 }
 
-// packet returns the message as an IP packet. If one of the addresses is IPv6, both are written as
+// packet returns the message as an IP packet. If one of its addresses is IPv6, both are written as
 // IPv6.
 func (m Message) packet() []byte {
 	from, to, _ := m.ends()
@@ -81,7 +80,7 @@ func (m Message) packet() []byte {
 	pseudo = append(pseudo, 0, protocolUDP)
 	pseudo = binary.BigEndian.AppendUint16(pseudo, length)
 	sum := checksum(append(pseudo, udp...))
-	if sum == 0 { // in UDP, checksum 0 means that there is none (RFC 768)
+	if sum == 0 { // in UDP, the checksum 0 means that there is none (RFC 768)
 		sum = 0xffff
 	}
 	binary.BigEndian.PutUint16(udp[6:], sum)
@@ -103,7 +102,7 @@ func (m Message) packet() []byte {
 
 const net4 = 4
 
-// sameFamily returns the bytes of two addresses in the same address family.
+// sameFamily returns the bytes of two addresses, both as IPv4 or both as IPv6.
 func sameFamily(one, other netip.Addr) (first, second []byte) {
 	one, other = one.Unmap(), other.Unmap()
 	if one.Is4() && other.Is4() {

@@ -17,11 +17,11 @@ import (
 )
 
 const (
-	defaultSessionSeconds = 1800 // the interval that RFC 4028 section 4 recommends
+	defaultSessionSeconds = 1800 // recommended by RFC 4028 section 4
 	defaultChannels       = 10
 
 	defaultMediaTimeoutSeconds = 15
-	minMediaTimeout            = 5 // not shorter, because far ends send RTCP every 5 s (RFC 3550 section 6.2)
+	minMediaTimeout            = 5 // far ends send RTCP every 5 s (RFC 3550 section 6.2)
 	maxMediaTimeout            = 3600
 
 	defaultCallsPerSecond = 1
@@ -33,14 +33,14 @@ const (
 	maxChannels       = 100_000
 	maxCallsPerSecond = 10_000
 	maxPriority       = 1_000_000
-	minSession        = 90 // the minimum interval of RFC 4028 section 5
+	minSession        = 90 // minimum of RFC 4028 section 5
 	maxSession        = 86_400
 	maxList           = 100
 )
 
-// Change applies the fields of an operator's request body to the trunk and increases its version. A
-// null resets a setting to its default. The error names the invalid field. After an error the trunk
-// must not be used, because some fields have already changed.
+// Change applies the fields of an operator's request body to the trunk and increases its version.
+// null resets a setting to its default. The error names the invalid field. After an error, the
+// trunk must not be used, because some of its fields have already changed.
 func (t *Trunk) Change(body map[string]json.RawMessage) error {
 	fresh := New(t.TrunkID)
 	settings := t.settings(&fresh)
@@ -63,8 +63,8 @@ func (t *Trunk) Change(body map[string]json.RawMessage) error {
 	return nil
 }
 
-// setter sets a field of a trunk from JSON. If raw is nil, the field gets its default. The error
-// names the field.
+// setter sets a field of a trunk from JSON. If raw is nil, it sets the default. The error names the
+// field.
 type setter func(field string, raw json.RawMessage) error
 
 func (t *Trunk) settings(fresh *Trunk) map[string]setter {
@@ -111,7 +111,7 @@ func setText(into *string, fallback string, longest int) setter {
 	}
 }
 
-// setPassword sets or removes the password. setPassword deletes the old encrypted password.
+// setPassword sets or removes the password. It also deletes the old encrypted password.
 func (t *Trunk) setPassword(field string, raw json.RawMessage) error {
 	t.Sealed = nil
 	return setText(&t.Password, "", maxText)(field, raw)
@@ -173,7 +173,7 @@ func setList(into *[]string, fallback []string) setter {
 	}
 }
 
-// tokenPattern matches the characters of a SIP user part that need no escape (RFC 3261 section
+// tokenPattern matches texts that need no escapes in the user part of a SIP URI (RFC 3261 section
 // 25.1).
 var tokenPattern = regexp.MustCompile(`^[A-Za-z0-9_.!~*'()&=+$,;?/%@-]*$`)
 
@@ -236,7 +236,7 @@ func (t *Trunk) validateLists() error {
 
 func isControl(r rune) bool { return r < ' ' || r == 0x7f }
 
-// isCertificates reports whether a text contains only certificates. Anything else, such as a
+// isCertificates reports whether a text contains only certificates. Other content, such as a
 // private key, would be visible to everyone who reads the trunk.
 func isCertificates(text string) bool {
 	rest := []byte(text)
@@ -263,13 +263,13 @@ func isHost(text string) bool {
 	return len(text) <= 253 && hostPattern.MatchString(text)
 }
 
-// splitAddress splits host or host:port. splitAddress returns port 0 if the port is invalid.
+// splitAddress splits host or host:port. If the port is invalid, it returns port 0.
 func splitAddress(text string, transport Transport) (host string, port uint16) {
 	if whole, err := netip.ParseAddrPort(text); err == nil {
 		return whole.Addr().String(), whole.Port()
 	}
 	host, digits, found := strings.Cut(text, ":")
-	if !found || strings.Contains(digits, ":") { // text is a name without a port, or an IPv6 address
+	if !found || strings.Contains(digits, ":") { // a name without a port, or an IPv6 address
 		return strings.TrimSuffix(strings.TrimPrefix(text, "["), "]"), Trunk{Transport: transport}.SIPPort()
 	}
 	value, err := strconv.ParseUint(digits, 10, 16)

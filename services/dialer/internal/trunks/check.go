@@ -3,8 +3,8 @@ package trunks
 // CheckResult is the result of one step of a check.
 type CheckResult string
 
-// These are the values of CheckResult. A skipped step did not run, because an earlier step failed
-// or the step does not apply.
+// Values of CheckResult. A step is skipped if an earlier step failed, or if the step does not
+// apply.
 const (
 	CheckOK      CheckResult = "ok"
 	CheckFailed  CheckResult = "failed"
@@ -17,6 +17,6 @@ type CheckStep struct {
 	Result CheckResult
 	// Seen is what the step found at the trunk.
 	Seen string
-	// Remedy is what the operator can do after a failed step. Otherwise it is empty.
+	// Remedy says what the operator can do after a failed step. It is empty for other steps.
 	Remedy string
 }

@@ -9,13 +9,13 @@ import (
 	"github.com/google/uuid"
 )
 
-// Selector chooses the trunk of an outbound call so that no trunk exceeds its CallsPerSecond. The
-// processes share the rate of a trunk equally. The zero value is ready to use. Selector is safe for
-// concurrent use.
+// Selector chooses the trunk of an outbound call, so that no trunk exceeds its CallsPerSecond. All
+// processes get an equal part of a trunk's rate. The zero value is ready to use. Selector is safe
+// for concurrent use.
 type Selector struct {
 	mu           sync.Mutex
 	buckets      map[uuid.UUID]*bucket
-	processCount int // 0 means that the number is unknown, and counts as 1
+	processCount int // 0 means unknown, and counts as 1
 }
 
 // SetProcesses sets the number of processes that share the rate of the trunks.
@@ -25,9 +25,9 @@ func (s *Selector) SetProcesses(n int) {
 	s.processCount = n
 }
 
-// Candidates returns the trunks that a call may be offered to: they have a free channel and are not
-// unavailable. live contains the number of live calls of each trunk. A smaller Priority comes
-// first, then a smaller share of used channels.
+// Candidates returns the active trunks that have a free channel and are not unavailable. live
+// contains the number of live calls of each trunk. The trunks are sorted by Priority, and then by
+// the part of their channels that is in use.
 func Candidates(active []Trunk, live map[uuid.UUID]int, isUnavailable func(uuid.UUID) bool) []Trunk {
 	candidates := slices.DeleteFunc(slices.Clone(active), func(t Trunk) bool {
 		return live[t.TrunkID] >= int(t.Channels) || isUnavailable(t.TrunkID)
@@ -42,11 +42,12 @@ func Candidates(active []Trunk, live map[uuid.UUID]int, isUnavailable func(uuid.
 }
 
 // Next returns the candidate that is tried next, and the other candidates. candidates must not be
-// empty. If reserved is the id of a candidate, Next returns that trunk and takes no token, because
-// an earlier call of Next took it.
+// empty. If reserved is the id of a candidate, Next returns this trunk and takes no token, because
+// an earlier call of Next has taken it.
 //
-// Otherwise Next takes a token of the first candidate that has one. If none has, it returns the
-// first candidate: the rate of all trunks together was checked when the call request was claimed.
+// Otherwise Next takes a token of the first candidate that has one. If none has a token, it returns
+// the first candidate, because the rate of all trunks together was already checked when the call
+// request was claimed.
 func (s *Selector) Next(candidates []Trunk, reserved string, now time.Time) (next Trunk, others []Trunk) {
 	at := slices.IndexFunc(candidates, func(t Trunk) bool { return t.TrunkID.String() == reserved })
 	if at < 0 {
@@ -69,8 +70,8 @@ func (s *Selector) takeToken(t Trunk, now time.Time) bool {
 	return b.takeToken(float64(t.CallsPerSecond)/float64(max(s.processCount, 1)), now)
 }
 
-// bucket is a token bucket. A bucket contains at most the tokens of one second, but at least one
-// token.
+// bucket is a token bucket. It contains at most the tokens of one second, but can always contain
+// one token.
 type bucket struct {
 	tokens   float64
 	refilled time.Time

@@ -11,7 +11,7 @@ import (
 	"ringfence.dev/services/dialer/internal/trunks"
 )
 
-func TestCandidates_AreOrderedByPriorityThenShareOfChannelsInUse(t *testing.T) {
+func TestCandidates_AreSortedByPriorityAndThenByChannelsInUse(t *testing.T) {
 	t.Parallel()
 	var all []trunks.Trunk
 	for i, row := range []struct {
@@ -56,13 +56,13 @@ func TestCandidates_AreOrderedByPriorityThenShareOfChannelsInUse(t *testing.T) {
 	}
 }
 
-func TestSelectorNext_DoesNotExceedCallsPerSecondOfATrunk(t *testing.T) {
+func TestSelectorNext_CallsPerSecondOfATrunkAreNotExceeded(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
 	limited := trunks.New(uuid.UUID{1})
 	limited.CallsPerSecond = 2
-	// This trunk is first in the list but has no tokens. Next returns this trunk only if the other
-	// trunk has no token.
+	// withoutRate is the first trunk of the list and never has a token. So Next returns it only if the
+	// other trunk has no token either.
 	withoutRate := trunks.Trunk{TrunkID: uuid.New()}
 	for _, tt := range []struct {
 		name      string

@@ -9,32 +9,32 @@ import (
 	"github.com/google/uuid"
 )
 
-// Transport is the transport of SIP to the trunk.
+// Transport is the transport of SIP messages to the trunk.
 type Transport string
 
-// These are the values of Transport.
+// Values of Transport.
 const (
 	UDP Transport = "udp"
 	TCP Transport = "tcp"
 	TLS Transport = "tls"
 )
 
-// SRTP is the encryption of audio (SDES, RFC 4568).
+// SRTP is the trunk's setting for the encryption of audio (SDES, RFC 4568).
 type SRTP string
 
-// These are the modes of SRTP. With Optional, this side offers plain RTP with a key, and accepts
-// both plain RTP and SRTP.
+// Values of SRTP. With SRTPOptional, this side offers plain RTP with a key, and accepts plain RTP
+// and SRTP.
 const (
 	SRTPOff      SRTP = "off"
 	SRTPOptional SRTP = "optional"
 	SRTPRequired SRTP = "required"
 )
 
-// NumberFormat is the format of phone numbers that the trunk uses.
+// NumberFormat is the format in which the trunk sends and expects phone numbers.
 type NumberFormat string
 
-// These are the number formats: +14155550100, 14155550100, or the trunk's prefix before the digits
-// without a plus.
+// Values of NumberFormat. The formats are +14155550100, 14155550100, and the trunk's prefix
+// followed by the digits without a plus.
 const (
 	Plus   NumberFormat = "plus"
 	Digits NumberFormat = "digits"
@@ -44,8 +44,7 @@ const (
 // CallerIDHeader is the header in which the trunk expects the number of the caller.
 type CallerIDHeader string
 
-// These are the values of CallerIDHeader: From alone, or P-Asserted-Identity in addition (RFC
-// 3325).
+// Values of CallerIDHeader: only From, or also P-Asserted-Identity (RFC 3325).
 const (
 	InFrom     CallerIDHeader = "from"
 	InAsserted CallerIDHeader = "p_asserted_identity"
@@ -54,22 +53,22 @@ const (
 // Status is the status of a trunk.
 type Status string
 
-// A disabled trunk places and accepts no new calls. The trunk's live calls continue.
+// A disabled trunk places and accepts no new calls. Its live calls continue.
 const (
 	Active   Status = "active"
 	Disabled Status = "disabled"
 )
 
-// These are the codecs, by their SDP names in lower case.
+// Supported codecs, by their SDP names in lower case.
 const (
 	PCMU = "pcmu"
 	PCMA = "pcma"
 )
 
-// Trunk is one SIP trunk with the settings of the operator.
+// Trunk is one SIP trunk, with the operator's settings.
 type Trunk struct {
 	TrunkID uuid.UUID
-	// Version is the number of changes, including the creation of the trunk.
+	// Version is the number of changes of the trunk, including its creation.
 	Version int64
 	Name    string
 	Status  Status
@@ -77,21 +76,21 @@ type Trunk struct {
 	Host      string
 	Port      uint16
 	Transport Transport
-	// OutboundProxy is the host or host:port of the proxy for all SIP requests. If it is empty, SIP
-	// requests go to the host of the trunk.
+	// OutboundProxy is the host or host:port to which all SIP requests are sent. If empty, they are
+	// sent to the trunk's host.
 	OutboundProxy string
-	// CACertificates are the trusted certificates of this trunk, in PEM. If empty, the system's
-	// certificates are trusted.
+	// CACertificates contains the certificates that are trusted for this trunk, in PEM. If empty, the
+	// system's certificates are trusted.
 	CACertificates string
 
 	Username string
-	// Password is the plain password, and Sealed is the encrypted password that is stored. The API
-	// returns neither. If Sealed is set and Password is empty, the password was encrypted with a
-	// key that is not configured any more.
+	// Password is the plain password. Sealed is the encrypted password, as it is stored. The API
+	// returns neither. If Sealed is set and Password is empty, the key with which the password was
+	// encrypted is no longer configured.
 	Password string
 	Sealed   []byte
-	// Register reports that the dialer registers its address at the trunk. The trunk then sends
-	// inbound calls to this address.
+	// Register is true if the dialer registers its address at the trunk, which then sends inbound
+	// calls to this address.
 	Register bool
 
 	CallerIDs      []string
@@ -101,25 +100,25 @@ type Trunk struct {
 
 	Codecs []string
 	SRTP   SRTP
-	// SessionSeconds is the interval of the session timer that this side requests (RFC 4028). 0
-	// means that no timer is requested.
+	// SessionSeconds is the session interval that this side requests (RFC 4028). 0 means that it
+	// requests none.
 	SessionSeconds int32
-	// MediaTimeoutSeconds is how long a call may continue without receiving RTP or RTCP. 0 means no
-	// limit.
+	// MediaTimeoutSeconds is how long a call may continue without received RTP or RTCP. 0 means that
+	// there is no limit.
 	MediaTimeoutSeconds int32
 
 	Channels       int32
 	CallsPerSecond int32
-	// Priority determines the order of the trunks. A trunk with a smaller number is tried first.
+	// Priority determines the order of trunks: a trunk with a smaller number is tried first.
 	Priority int32
-	// Trace reports that the SIP messages of the trunk are recorded in memory.
+	// Trace is true if the SIP messages of the trunk are recorded in memory.
 	Trace bool
-	// InboundSources are addresses or networks from which the trunk sends calls, in addition to its
-	// host.
+	// InboundSources contains addresses and networks from which the trunk sends calls, in addition to
+	// its host.
 	InboundSources []string
 }
 
-// New returns a trunk with default settings. The trunk has no name and no host.
+// New returns a trunk with default settings, but without a name and a host.
 func New(id uuid.UUID) Trunk {
 	return Trunk{
 		TrunkID: id, Status: Active, Transport: UDP, CallerIDHeader: InFrom, NumberFormat: Plus, Codecs: []string{PCMU, PCMA}, SRTP: SRTPOff,
@@ -129,7 +128,8 @@ func New(id uuid.UUID) Trunk {
 	}
 }
 
-// Address returns the first destination of SIP requests: the outbound proxy, or else the host.
+// Address returns the first destination of SIP requests: the outbound proxy or, if there is none,
+// the host.
 func (t Trunk) Address() (host string, port uint16) {
 	if t.OutboundProxy != "" {
 		return splitAddress(t.OutboundProxy, t.Transport)
@@ -137,8 +137,8 @@ func (t Trunk) Address() (host string, port uint16) {
 	return t.Host, t.SIPPort()
 }
 
-// SIPPort returns the port of the host. If the port is not set, SIPPort returns 5061 for TLS and
-// otherwise 5060 (RFC 3261 section 19.1.2).
+// SIPPort returns the port of the host. If it is not set, SIPPort returns 5061 for TLS and 5060 for
+// other transports (RFC 3261 section 19.1.2).
 func (t Trunk) SIPPort() uint16 {
 	switch {
 	case t.Port != 0:
@@ -149,7 +149,7 @@ func (t Trunk) SIPPort() uint16 {
 	return 5060
 }
 
-// Write converts an E.164 number to the number format of the trunk.
+// Write converts an E.164 number to the trunk's number format.
 func (t Trunk) Write(e164 string) string {
 	switch t.NumberFormat {
 	case Digits:
@@ -160,8 +160,8 @@ func (t Trunk) Write(e164 string) string {
 	return e164
 }
 
-// Read converts a number in the number format of the trunk to E.164. Read also accepts a number
-// with a plus. ok is false if the text is not a number.
+// Read converts a number in the trunk's number format to E.164. It also accepts a number with a
+// plus. ok is false if the text is not a number.
 func (t Trunk) Read(user string) (e164 string, ok bool) {
 	user, _, _ = strings.Cut(user, ";") // remove the parameters of the user part (RFC 3966)
 	digits, plus := strings.CutPrefix(user, "+")
@@ -177,8 +177,8 @@ func (t Trunk) Read(user string) (e164 string, ok bool) {
 	return "+" + digits, true
 }
 
-// CallerID returns the number that the phone shows if the call uses this trunk. This is
-// wantedNumber if the trunk may show it, or else the first number of CallerIDs.
+// CallerID returns the caller number of a call over this trunk: wantedNumber if the trunk may send
+// it, otherwise the first number of CallerIDs.
 func (t Trunk) CallerID(wantedNumber string) string {
 	if len(t.CallerIDs) == 0 {
 		return wantedNumber
@@ -191,8 +191,8 @@ func (t Trunk) CallerID(wantedNumber string) string {
 	return t.CallerIDs[0]
 }
 
-// Admits reports whether an address is the host of the trunk or one of InboundSources. If the host
-// is a name, its addresses are not compared, because Admits makes no DNS lookup.
+// Admits reports whether an address is the host of the trunk or belongs to InboundSources. If the
+// host is a name, its addresses are not compared, because Admits does no DNS lookup.
 func (t Trunk) Admits(source netip.Addr) bool {
 	source = source.Unmap()
 	for _, text := range append([]string{t.Host}, t.InboundSources...) {

@@ -95,7 +95,7 @@ func TestChange_AcceptsOnlyCertificates(t *testing.T) {
 	}
 }
 
-func TestChange_MergesFieldsAndNullResets(t *testing.T) {
+func TestChange_KeepsOtherFieldsAndNullResetsAField(t *testing.T) {
 	t.Parallel()
 	tr := made(t, `{"name":"a","host":"[2001:db8::1]","transport":"tls","channels":40,"username":"u","password":"p"}`)
 	if got := tr.SIPPort(); got != 5061 {
@@ -141,7 +141,7 @@ func itoa(n uint16) string {
 	return string(text)
 }
 
-func TestWriteAndRead_ConvertNumberFormats(t *testing.T) {
+func TestWriteAndRead_ConvertToAndFromTheNumberFormat(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		settings, written string
@@ -203,8 +203,8 @@ func TestAdmits_AcceptsOnlyAddressesOfTheTrunk(t *testing.T) {
 	}
 }
 
-// If Change accepts a body, the trunk must have an address. A number in the trunk's format must be
-// read back unchanged.
+// If Change accepts a body, the trunk must have an address, and a number that is written in its
+// format must be read back unchanged.
 func FuzzChange(f *testing.F) {
 	good := `{"name":"a","host":"192.0.2.1","port":5070,"transport":"tls","outbound_proxy":"p:5061","username":"u","password":"p","register":true,"caller_ids":["+14155550100"],
 		"number_format":"prefix","number_prefix":"00","codecs":["pcma"],"srtp":"optional","session_seconds":90,"channels":3,"inbound_sources":["192.0.2.0/24"]}`

@@ -1,6 +1,6 @@
 // Package carriertest is the conformance suite of package carrier. The test of a carrier calls Run
-// with a Network. The tests of package simcarrier check the suite itself: for each rule there is a
-// carrier that breaks it.
+// with a Network. The tests of package simcarrier check the suite itself: for each rule, a carrier
+// that breaks the rule must fail.
 package carriertest
 
 import (
@@ -21,45 +21,44 @@ type T interface {
 	Fatalf(format string, args ...any)
 }
 
-// Network is a new carrier and its far end. The name of a number's field describes the behavior of
-// that number.
+// Network contains a new carrier and its far end. Each text field is a number. The field's name
+// describes how this number behaves.
 type Network struct {
-	// Carrier.Events returns the events that the carrier published. For a carrier without a stream,
-	// Events returns the events that were applied to calls.
+	// Carrier.Events returns the events that the carrier published. If the carrier has no event
+	// stream, it returns the events that were applied to calls.
 	Carrier carrier.EventStream
-	// HasFeed reports that the carrier stores its events. The rules about the stream of events
-	// apply only to such a carrier.
+	// HasFeed is true if the carrier stores its events. The rules about event streams apply only to
+	// such a carrier.
 	HasFeed bool
-	// Talks answers, talks and hangs up. Busy is busy. Rings starts to ring after a short time and
-	// rings until the test ends. Slow neither rings nor answers. Stays answers and does not hang
-	// up.
+	// Talks answers, talks and hangs up. Busy is busy. Rings rings after a short time, until the test
+	// ends. Slow neither rings nor answers. Stays answers and does not hang up.
 	Talks, Busy, Rings, Slow, Stays string
-	// Refuses is a number that the far end refuses before the phone rings.
+	// The far end refuses a call to Refuses before the phone rings.
 	Refuses string
 	// Silent rings, but the far end does not respond to the originate. SilentUndialed neither rings
-	// nor responds, so the carrier does not have the call afterwards. SilentUndialed is empty for a
-	// carrier that stores a call before the dial.
+	// nor responds, so the carrier has no such call afterwards. It is empty if the carrier stores a
+	// call before the dial.
 	Silent, SilentUndialed string
-	// Another returns the same carrier in another dialer process.
+	// Another returns the carrier as another dialer process uses it.
 	Another func() carrier.EventStream
-	// Dials returns how often a phone of the far end rang or was busy for a call, according to the
-	// far end's records.
+	// Dials returns how often a phone of the far end rang or was busy for a call, as recorded by the
+	// far end.
 	Dials func(callID uuid.UUID) int
 	// Call places an inbound call.
 	Call func(from, to string) uuid.UUID
-	// Stop stops the carrier, and Start starts the carrier again. If forgetful is true, the carrier
-	// has lost all its data.
+	// Stop stops the carrier, and Start starts it again. If forgetful is true, the carrier has lost
+	// all its data.
 	Stop  func()
 	Start func(forgetful bool)
 }
 
-// Rule is one rule of package carrier.
+// Rule is one requirement of package carrier.
 type Rule struct {
 	Name  string
 	Check func(t T, n *Network)
 }
 
-// Run tests a carrier against every rule. Each rule gets a new network.
+// Run tests a carrier against all rules. Each rule gets a new network.
 func Run(t *testing.T, fresh func(t testing.TB) *Network) {
 	t.Helper()
 	for _, rule := range Rules() {
@@ -90,9 +89,9 @@ const (
 	testTimeout = time.Minute
 	// longPoll is longer than any test.
 	longPoll = time.Hour
-	// originateTimeout ends an originate that does not reach the far end.
+	// originateTimeout ends an originate whose request does not reach the far end.
 	originateTimeout = time.Second
-	// maxClockSkew is the permitted difference between the clocks of the carrier and of the test.
+	// maxClockSkew is the permitted difference between the clocks of the carrier and the test.
 	maxClockSkew = 5 * time.Second
 )
 
@@ -124,7 +123,7 @@ func dial(t T, n *Network, to string) dialed {
 	return d
 }
 
-// eventReader stores all events of the stream and checks the rules of the stream.
+// eventReader stores all events of a stream and checks the rules about the stream.
 type eventReader struct {
 	t     T
 	trunk carrier.EventStream

@@ -70,7 +70,7 @@ func eventsLongPoll(t T, n *Network) {
 		t.Errorf("Events returned after %v, want 300ms", got)
 	}
 	woken := make(chan int, 1)
-	go func() { // woken receives the number of events, or 0 if Events fails
+	go func() { // number of events, or 0 if Events fails
 		batch, err := n.Carrier.Events(t.Context(), r.place, longPoll)
 		if err != nil {
 			woken <- 0
@@ -141,8 +141,8 @@ func restarted(t T, n *Network) {
 			r.feed, len(r.all))
 	}
 	checkFind(t, n, done.CallID, ended)
-	// The restart can have ended the live call, or the call continues. In both cases the end of the
-	// call must be published.
+	// The restart can have ended the live call, or not. In either case, the end of the call must be
+	// published.
 	if _, err := n.Carrier.Hangup(t.Context(), alive.CallID); err != nil {
 		t.Errorf("hang up: %v", err)
 	}

@@ -42,7 +42,7 @@ func unknown(t T, n *Network) {
 	}
 }
 
-// hangUpTwice hangs up the call twice, because Hangup can be repeated.
+// hangUpTwice hangs up a call and calls Hangup again, which must also succeed.
 func hangUpTwice(t T, n *Network, to string, state carrier.Kind) {
 	o := dial(t, n, to)
 	r := read(t, n.Carrier)

@@ -69,7 +69,7 @@ func checkEvents(t T, o dialed, events []carrier.Event) {
 	}
 }
 
-// Find must return the time of each event, and the cause of the event Ended.
+// checkFind checks that Find returns the time of each event, and the cause of the event Ended.
 func checkFind(t T, n *Network, callID uuid.UUID, events []carrier.Event) {
 	t.Helper()
 	known, err := n.Carrier.Find(t.Context(), callID)
@@ -164,7 +164,7 @@ func refusal(t T, n *Network) {
 		t.Errorf("Find = %v, want ErrUnknownCall", err)
 	}
 	r := read(t, n.Carrier)
-	// The end of this later call arrives after all events of the refused call.
+	// The end of this call, which was dialed later, arrives after all events of the refused call.
 	r.waitFor(dial(t, n, n.Busy).CallID, carrier.Ended)
 	if events := r.eventsOf(o.CallID); len(events) != 0 {
 		t.Errorf("events of a refused call = %v, want none", kinds(events))
@@ -224,7 +224,7 @@ func givenUp(t T, n *Network) {
 		d, err = originate(ctx, n.Carrier, o)
 		result <- err
 	}()
-	// polls the condition
+	// This loop polls until a phone of the far end rings.
 	for begun := time.Now(); n.Dials(o.CallID) == 0 && len(result) == 0; <-time.After(5 * time.Millisecond) {
 		if time.Since(begun) > testTimeout || t.Context().Err() != nil {
 			t.Fatalf("the originate never reached the far end")
@@ -238,11 +238,11 @@ func givenUp(t T, n *Network) {
 	}
 	checkRinging(t, n, d)
 	_, err = n.Carrier.Originate(t.Context(), o)
-	wantUnknownOutcome(t, err) // a second originate of the call must fail
+	wantUnknownOutcome(t, err) // the second originate of a call must fail
 	checkDials(t, n, o.CallID, 1)
 }
 
-// Without a permit, no phone rings and the carrier does not have the call.
+// notPermitted checks that without a permit, no phone rings and the carrier does not have the call.
 func notPermitted(t T, n *Network) {
 	o, asked := order(n.Rings), 0
 	o.Permit = func(context.Context) bool { asked++; return false }
@@ -274,8 +274,8 @@ func wantUnknownOutcome(t T, err error) {
 	}
 }
 
-// checkRinging checks that an originate without a response has created exactly one call, and that
-// Hangup ends it.
+// checkRinging checks that an originate without a response created exactly one call, and that
+// Hangup ends this call.
 func checkRinging(t T, n *Network, o dialed) {
 	t.Helper()
 	r := read(t, n.Carrier)
